@@ -1,0 +1,1 @@
+"""Trace-driven capacity planning and what-if analysis for LLM serving."""

@@ -1,0 +1,355 @@
+"""The catalog of GPUs and models: finds, reads, checks and adds their files."""
+
+import json
+import math
+import os
+import re
+import tempfile
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from planner.architecture import Architecture, architecture_from_config
+from planner.errors import CatalogError, OutputError, UnknownNameError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quantity:
+    """One number of the catalog and where it comes from.
+
+    Parameters
+    ----------
+    value, unit : the number and its SI unit.
+    source : document, list or measurement.
+    date : of the source, yyyy-mm.
+    dense : for FLOP/s, that the number is without structured sparsity.
+    note : what differs from other sources; "" where nothing does.
+    """
+
+    value: float
+    unit: str
+    source: str
+    date: str
+    dense: bool
+    note: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """One GPU model; every number is per GPU.
+
+    Parameters
+    ----------
+    name, aliases, vendor : short name, other usual names, maker.
+    hbm_bandwidth_bytes_per_s : device memory, peak [B/s].
+    hbm_capacity_bytes : device memory as the runtime reports it, less than the name says [B].
+    flops_per_s : dense peak by precision: bf16, fp16, fp8, fp4, int8, where the hardware has it [FLOP/s].
+    scale_up_link : what joins the GPUs of a node ("NVLink 4", "xGMI", "PCIe 4").
+    scale_up_bandwidth_bytes_per_s : that link, all lanes of one GPU, one direction [B/s].
+    scale_up_latency_s : duration of the smallest all-reduce between two GPUs [s].
+    host_bandwidth_bytes_per_s : to the host's memory, one direction [B/s].
+    gpus_per_node : GPUs that the scale-up link joins [1].
+    tdp_w, idle_w : power limit, and draw without work [W].
+    price_usd_per_hour : on-demand list price [USD/h].
+    provenance : the source of each number, by field ("flops_per_s.bf16" and so on).
+    """
+
+    name: str
+    aliases: tuple[str, ...]
+    vendor: str
+    scale_up_link: str
+    hbm_bandwidth_bytes_per_s: float
+    hbm_capacity_bytes: float
+    flops_per_s: Mapping[str, float]
+    scale_up_bandwidth_bytes_per_s: float
+    scale_up_latency_s: float
+    host_bandwidth_bytes_per_s: float
+    gpus_per_node: int
+    tdp_w: float
+    idle_w: float
+    price_usd_per_hour: float
+    provenance: Mapping[str, Quantity]
+
+
+PRECISIONS = ("bf16", "fp16", "fp8", "fp4", "int8")
+
+
+def data_dir(name: str) -> Path:
+    """Folder of bundled data: `planner/data/<name>` in an installed package, `<name>` at the root of a checkout.
+
+    Raises
+    ------
+    CatalogError
+        Where neither exists.
+    """
+    package = Path(__file__).resolve().parent
+    candidates = (package / "data" / name, package.parent / name)
+    for path in candidates:
+        if path.is_dir():
+            return path
+    raise CatalogError(f"{candidates[0]}: bundled data {name!r} is missing; reinstall planner")
+
+
+def user_dir() -> Path:
+    """Folder of the user's own `gpus` and `models`: $PLANNER_DB, else `planner` in the user's data folder."""
+    given = os.environ.get("PLANNER_DB")
+    return Path(given) if given else Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share") / "planner"
+
+
+def gpu_names() -> list[str]:
+    """Short names of all GPUs, bundled and the user's."""
+    return sorted({path.stem for path in _files("gpus")})
+
+
+def model_names() -> list[str]:
+    """Short names of all models, bundled and the user's."""
+    return sorted({path.stem for path in _files("models")})
+
+
+def load_gpu(name: str) -> Gpu:
+    """Load a GPU by short name, alias (case, spaces, dots, "-" and "_" do not matter) or path to its TOML.
+
+    Raises
+    ------
+    UnknownNameError
+        Where there is no such GPU; it offers the nearest.
+    CatalogError
+        Where its file is wrong.
+
+    >>> load_gpu("NVIDIA H100 80GB HBM3").flops_per_s["bf16"]
+    989400000000000.0
+    """
+    path = Path(name) if name.endswith(".toml") else _find("gpus", name)
+    if path is None:
+        raise UnknownNameError("GPU", name, gpu_names())
+    return _read_gpu(path)
+
+
+def load_model(name_or_path: str) -> Architecture:
+    """Load a model by short name, Hugging Face name, or path to a config.json, a folder with one, or a catalog TOML.
+
+    Raises
+    ------
+    UnknownNameError
+        Where there is no such model; it offers the nearest.
+    CatalogError
+        Where its file is wrong or its architecture not supported.
+
+    >>> load_model("meta-llama/Llama-3.1-8B-Instruct").num_layers
+    32
+    """
+    given = Path(name_or_path).expanduser()
+    if (given / "config.json").is_file():
+        return _read_model(given / "config.json", "")
+    if given.suffix in (".json", ".toml"):
+        return _read_model(given, "")
+    path = _find("models", name_or_path)
+    if path is None:
+        raise UnknownNameError("model", name_or_path, model_names())
+    return _read_model(path, name_or_path)
+
+
+def describe_model(name: str) -> dict[str, object]:
+    """What a model's file says beside its config: name, aliases, source, date and note, for display."""
+    path = _find("models", name)
+    if path is None:
+        raise UnknownNameError("model", name, model_names())
+    entry = _parse(path)
+    return {key: entry[key] for key in ("name", "aliases", "source", "date", "note") if key in entry}
+
+
+def add_gpu(path: Path) -> Path:
+    """Check a GPU's TOML and copy it into the user's catalog, where it goes before a bundled one of that name.
+
+    Returns
+    -------
+    Path
+        The copy.
+
+    Raises
+    ------
+    CatalogError
+        Where the file is wrong; nothing is written then.
+    OutputError
+        Where the copy cannot be written.
+    """
+    gpu = _read_gpu(path)
+    return _copy(path, user_dir() / "gpus" / f"{_slug(gpu.name)}.toml")
+
+
+def add_model(path: Path, name: str | None = None) -> Path:
+    """Check a model's TOML or config.json (or the folder of one) and copy it into the user's catalog.
+
+    Parameters
+    ----------
+    path : file or folder.
+    name : short name; by default the TOML's own, or that of the folder which holds the config.json.
+
+    Returns
+    -------
+    Path
+        The copy.
+
+    Raises
+    ------
+    CatalogError
+        Where the file is wrong; nothing is written then.
+    OutputError
+        Where the copy cannot be written.
+    """
+    source = path / "config.json" if path.is_dir() else path
+    model = _read_model(source, "")
+    return _copy(source, user_dir() / "models" / f"{_slug(name or model.name)}{source.suffix}")
+
+
+def _files(kind: str) -> Iterator[Path]:
+    """The files of "gpus" or "models", the user's before the bundled."""
+    for folder in (user_dir() / kind, data_dir("hardware_db") / kind):
+        if folder.is_dir():
+            yield from sorted(path for path in folder.iterdir() if path.suffix in (".toml", ".json"))
+
+
+def _find(kind: str, name: str) -> Path | None:
+    """The file called `name`, or else the one that has it as an alias."""
+    stem = _slug(name)
+    for folder in (user_dir() / kind, data_dir("hardware_db") / kind):
+        for suffix in (".toml", ".json"):
+            if (path := folder / f"{stem}{suffix}").is_file():
+                return path
+    wanted = _key(name)
+    return next((path for path in _files(kind) if wanted in _keys_of(path)), None)
+
+
+def _slug(name: str) -> str:
+    """A name as a file stem."""
+    return re.sub(r"[\s_/\\]+", "-", name.strip().lower())
+
+
+def _key(name: str) -> str:
+    """A name without what does not matter: case, separators, and the maker in front of a GPU's."""
+    key = re.sub(r"[\s_.-]+", "-", name.strip().lower())
+    return re.sub(r"^(nvidia|amd)-(instinct-)?", "", key)
+
+
+def _keys_of(path: Path) -> set[str]:
+    """All keys by which a file is found: its stem, aliases and variants, with and without their owner."""
+    entry = _parse(path) if path.suffix == ".toml" else {}
+    aliases, variants = entry.get("aliases", ()), entry.get("variants", ())
+    names = [path.stem, *(str(alias) for listed in (aliases, variants) if isinstance(listed, (list, dict))
+                          for alias in listed)]
+    return {_key(form) for name in names for form in (name, name.rpartition("/")[2])}
+
+
+def _parse(path: Path) -> dict[str, object]:
+    """The content of a TOML or JSON file."""
+    try:
+        content = path.read_text(encoding="utf-8")
+        parsed = json.loads(content) if path.suffix == ".json" else tomllib.loads(content)
+    except OSError as error:
+        raise CatalogError(f"{path}: cannot be read ({error.strerror}); check the path") from error
+    except ValueError as error:
+        raise CatalogError(f"{path}: is not valid {path.suffix[1:].upper()} ({error})") from error
+    if not isinstance(parsed, dict):
+        raise CatalogError(f"{path}: must hold one table of keys")
+    return parsed
+
+
+def _read_model(path: Path, alias: str) -> Architecture:
+    """The architecture in a file, with the keys that the variant called `alias` changes."""
+    entry = _parse(path)
+    if path.suffix == ".json":
+        name = path.stem if path.stem != "config" else path.resolve().parent.name
+        return architecture_from_config(entry, name=name, where=str(path))
+    config, variants = entry.get("config"), entry.get("variants", {})
+    if not isinstance(config, dict) or not isinstance(variants, dict):
+        raise CatalogError(f"{path}: [config] is missing; it holds the keys of the model's config.json")
+    changed: dict[str, object] = next((keys for name, keys in variants.items()
+                                       if _key(alias) in (_key(name), _key(name.rpartition("/")[2]))), {})
+    _text(entry, "source", path)
+    _date(entry, path)
+    return architecture_from_config({**config, **changed}, name=_text(entry, "name", path), where=str(path))
+
+
+_GPU_NUMBERS = {  # key in the file -> field and unit
+    "hbm_bandwidth": ("hbm_bandwidth_bytes_per_s", "B/s"), "hbm_capacity": ("hbm_capacity_bytes", "B"),
+    "scale_up_bandwidth": ("scale_up_bandwidth_bytes_per_s", "B/s"), "scale_up_latency": ("scale_up_latency_s", "s"),
+    "host_bandwidth": ("host_bandwidth_bytes_per_s", "B/s"), "gpus_per_node": ("gpus_per_node", "GPUs"),
+    "tdp": ("tdp_w", "W"), "idle_power": ("idle_w", "W"), "price": ("price_usd_per_hour", "USD/h"),
+}
+
+
+def _read_gpu(path: Path) -> Gpu:
+    """The GPU in a file, with every number's source checked."""
+    entry = _parse(path)
+    numbers = {field: _quantity(entry, key, unit, path) for key, (field, unit) in _GPU_NUMBERS.items()}
+    flops = entry.get("flops")
+    if not isinstance(flops, dict) or not flops:
+        raise CatalogError(f"{path}: [flops] is missing; it holds the dense FLOP/s by precision")
+    peaks = {precision: _quantity(flops, precision, "FLOP/s", path) for precision in flops}
+    for precision, peak in peaks.items():
+        if precision not in PRECISIONS:
+            raise UnknownNameError(f"precision in {path}", precision, PRECISIONS)
+        if not peak.dense:
+            raise CatalogError(f"{path}: flops.{precision} lacks dense = true; halve a number printed with sparsity")
+    known = {"name", "aliases", "vendor", "scale_up_link", "flops", *_GPU_NUMBERS}
+    for key in entry.keys() - known:
+        raise UnknownNameError(f"key in {path}", key, known)
+    aliases = entry.get("aliases", [])
+    values = {field: number.value for field, number in numbers.items() if field != "gpus_per_node"}
+    if not numbers["gpus_per_node"].value.is_integer():
+        raise CatalogError(f"{path}: gpus_per_node.value = {numbers['gpus_per_node'].value}; must be an integer")
+    return Gpu(
+        name=_text(entry, "name", path), aliases=tuple(aliases) if isinstance(aliases, list) else (),
+        vendor=_text(entry, "vendor", path), scale_up_link=_text(entry, "scale_up_link", path),
+        gpus_per_node=int(numbers["gpus_per_node"].value),
+        flops_per_s={precision: peak.value for precision, peak in peaks.items()},
+        provenance=numbers | {f"flops_per_s.{precision}": peak for precision, peak in peaks.items()}, **values,
+    )
+
+
+def _quantity(table: Mapping[str, object], key: str, unit: str, path: Path) -> Quantity:
+    """One number with its unit, source and date."""
+    given = table.get(key)
+    if not isinstance(given, dict):
+        raise CatalogError(f"{path}: {key} is missing; write {key} = {{value = ..., unit = {unit!r}, source = ..., "
+                           "date = ...}")
+    value = given.get("value")
+    free = key in ("price", "idle_power")  # owned machines cost no rent
+    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value) \
+            or value < 0 or (value == 0 and not free):
+        raise CatalogError(f"{path}: {key}.value = {value!r}; must be a positive number")
+    if given.get("unit") != unit:
+        raise CatalogError(f"{path}: {key}.unit = {given.get('unit')!r}; must be {unit!r}")
+    return Quantity(value=float(value), unit=unit, source=_text(given, "source", path, f"{key}."),
+                    date=_date(given, path, f"{key}."), dense=given.get("dense") is True,
+                    note=str(given.get("note", "")))
+
+
+def _text(table: Mapping[str, object], key: str, path: Path, prefix: str = "") -> str:
+    """A text that must be there."""
+    value = table.get(key)
+    if not isinstance(value, str) or not value.strip():
+        raise CatalogError(f"{path}: {prefix}{key} = {value!r}; must be a text that is not empty")
+    return value
+
+
+def _date(table: Mapping[str, object], path: Path, prefix: str = "") -> str:
+    """A month, yyyy-mm."""
+    value = _text(table, "date", path, prefix)
+    if not re.fullmatch(r"20\d\d-(0[1-9]|1[0-2])", value):
+        raise CatalogError(f"{path}: {prefix}date = {value!r}; must be yyyy-mm")
+    return value
+
+
+def _copy(source: Path, target: Path) -> Path:
+    """Copy a file so that a reader sees the old one or the new one, never a part."""
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=target.parent, suffix=".part", delete=False) as part:
+            part.write(source.read_bytes())
+        os.replace(part.name, target)
+    except OSError as error:
+        raise OutputError(f"{target}: cannot be written ({error.strerror}); set PLANNER_DB to a writable folder"
+                          ) from error
+    return target

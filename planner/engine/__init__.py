@@ -1,0 +1,1 @@
+"""The compiled replay loop: the clock, the queues, the KV blocks, the budgets and preemption."""

@@ -1,0 +1,261 @@
+"""Waiting requests are admitted while there is a seat, a budget and memory."""
+
+from typing import Any
+
+from planner.engine.blocks import ceil_div, claim_hit, enter_contents, find_hit, take_blocks
+from planner.engine.decodes import depart
+from planner.engine.jit import jit
+from planner.engine.preemption import least_urgent_decode, preempt
+from planner.engine.queues import (
+    append_prompt,
+    append_running,
+    first_waiting,
+    heap_pop,
+    heap_push,
+    prepend_waiting,
+    remove_first_waiting,
+    remove_listed,
+)
+from planner.engine.serving import grant_prompt
+from planner.engine.shape import pending_tokens
+from planner.engine.state import (
+    CUT_FIRST,
+    CUT_NONE,
+    FAILED,
+    NONE,
+    REJECTED,
+    RESERVE_CHUNK,
+    RESERVE_MODEL_LEN,
+    RESERVE_OUTPUT,
+    WAITING,
+    State,
+)
+
+
+@jit
+def admit(s: State, max_new_seqs: int) -> None:
+    """Admit waiting requests; nobody enters in a step in which someone had to yield."""
+    if s.engine.step_preempted > 0 or s.engine.num_waiting == 0:
+        return
+    if s.settings.is_first_fit:
+        admit_first_fit(s, max_new_seqs)
+    else:
+        admit_head_of_line(s, max_new_seqs)
+
+
+@jit
+def admit_head_of_line(s: State, max_new_seqs: int) -> None:
+    """Admit in order; the first that does not fit blocks all behind it."""
+    admitted = 0
+    while admitted < max_new_seqs and has_seat(s):
+        i = first_waiting(s)
+        if i == NONE or is_known_blocked(s, i):
+            return
+        n = admissible_tokens(s, i)
+        if n == 0 and s.requests[i].state == WAITING:
+            return
+        remove_first_waiting(s, i)
+        if n > 0:
+            enter_running(s, i, n)
+            admitted += 1
+
+
+@jit
+def admit_first_fit(s: State, max_new_seqs: int) -> None:
+    """Admit in order, passing over those that do not fit."""
+    admitted = 0
+    i = s.engine.waiting_head
+    while i != NONE and admitted < max_new_seqs and has_seat(s):
+        following = s.requests[i].next
+        n = admissible_tokens(s, i)
+        if n > 0 or s.requests[i].state != WAITING:
+            remove_listed(s, i)
+        if n > 0:
+            enter_running(s, i, n)
+            admitted += 1
+        i = following
+    passed = 0
+    while s.engine.num_heaped > 0 and admitted < max_new_seqs and has_seat(s):
+        i = s.waiting_heap[0].request
+        s.engine.num_heaped = heap_pop(s.waiting_heap, s.engine.num_heaped)
+        if s.requests[i].state != WAITING:  # cancelled
+            continue
+        n = admissible_tokens(s, i)
+        if n == 0 and s.requests[i].state == WAITING:
+            s.scratch[passed] = i
+            passed += 1
+            continue
+        s.engine.num_waiting -= 1
+        if n > 0:
+            enter_running(s, i, n)
+            admitted += 1
+    for k in range(passed):
+        rank = s.requests[s.scratch[k]].admit_rank
+        s.engine.num_heaped = heap_push(s.waiting_heap, s.engine.num_heaped, rank, s.scratch[k])
+
+
+@jit
+def has_seat(s: State) -> bool:
+    """Tell whether one more request may enter this step's batch."""
+    seated = s.engine.step_prompts if s.settings.limits_batch_only else s.engine.num_running
+    return bool(seated < s.settings.max_num_seqs and min(s.engine.budget, s.engine.prompt_budget) > 0)
+
+
+@jit
+def is_known_blocked(s: State, i: int) -> bool:
+    """Tell at once that the head still cannot fit: nothing was freed, and what it lacked in the cache is not there."""
+    e = s.engine
+    if e.blocked_request != i or e.num_free_blocks > e.blocked_free or s.settings.is_first_fit:
+        return False
+    return bool(e.blocked_content == NONE or s.entries[e.blocked_content].first == NONE)
+
+
+@jit
+def admissible_tokens(s: State, i: int) -> int:
+    """Return how many tokens of a waiting request fit this step, 0 for none; mark it where it can never run."""
+    request = s.requests[i]
+    hit_blocks, unused_hits, missing, computed = look_up(s, i)
+    n = tokens_within_budget(s, request, computed)
+    if n == 0:
+        return 0
+    if s.settings.reserve == RESERVE_CHUNK and not s.settings.reserves_full_isl:
+        tested = ceil_div(computed + n, s.settings.block_size)
+    else:
+        tested = num_reserved(s, request)
+    watermark = s.settings.watermark_blocks if s.engine.num_running > 0 or s.settings.watermark_when_idle else 0
+    if tested - hit_blocks + unused_hits + watermark <= s.engine.num_free_blocks:
+        return n
+    if s.engine.num_running == 0:  # nothing will ever be freed for it
+        refuse(s, request)
+    s.engine.blocked_request = i
+    s.engine.blocked_free = s.engine.num_free_blocks
+    s.engine.blocked_content = missing
+    return 0
+
+
+@jit
+def tokens_within_budget(s: State, request: Any, computed: int) -> int:
+    """Return how many of a waiting request's tokens the step's budget has room for, by the rule for cutting prompts."""
+    left = min(s.engine.budget, s.engine.prompt_budget)
+    n = min(request.input_tokens + request.num_output_tokens - computed, s.engine.max_tokens_per_prompt)
+    if n <= left:
+        return int(n)
+    if s.settings.cut == CUT_NONE:
+        if n > s.settings.max_num_batched_tokens:
+            refuse(s, request)
+        return 0
+    if s.settings.cut == CUT_FIRST and s.engine.step_prompts > 0:  # nano-vllm cuts the first of a batch only
+        return 0
+    return int(left)
+
+
+@jit
+def look_up(s: State, i: int) -> tuple[int, int, int, int]:
+    """Return a waiting request's hit blocks, those nobody uses, the first missing content, and its computed tokens."""
+    request = s.requests[i]
+    if request.is_swapped:
+        return 0, 0, NONE, int(request.num_computed_tokens)
+    if request.cached_tokens > 0 and request.num_cached_tokens < 0:
+        return 0, 0, NONE, int(min(request.cached_tokens, request.input_tokens - 1))
+    if not s.settings.is_caching:
+        return 0, 0, NONE, 0
+    # The last known token is always computed again, and with it its whole block.
+    limit = (request.input_tokens + request.num_output_tokens - 1) // s.settings.block_size
+    hits, unused, missing = find_hit(s, i, limit)
+    return hits, unused, missing, int(hits * s.settings.block_size)
+
+
+@jit
+def num_reserved(s: State, request: Any) -> int:
+    """Return the blocks that must be there before a request is admitted."""
+    if s.settings.reserve == RESERVE_MODEL_LEN:
+        return ceil_div(s.settings.max_model_len, s.settings.block_size)
+    if s.settings.reserve == RESERVE_OUTPUT:
+        return ceil_div(request.input_tokens + request.max_output_tokens, s.settings.block_size)
+    return ceil_div(request.input_tokens + request.num_output_tokens, s.settings.block_size)
+
+
+@jit
+def refuse(s: State, request: Any) -> None:
+    """Mark a request that can never run; the caller takes it out of its queue."""
+    request.state = FAILED if request.num_output_tokens > 0 else REJECTED
+    request.finished_s = s.engine.now_s
+    depart(s)
+
+
+@jit
+def enter_running(s: State, i: int, n: int) -> None:
+    """Admit a request with its first `n` tokens."""
+    request = s.requests[i]
+    hit_blocks, _, _, computed = look_up(s, i)
+    claim_hit(s, i, hit_blocks)
+    if s.settings.reserve == RESERVE_CHUNK:
+        total = ceil_div(computed + n, s.settings.block_size)
+    else:
+        total = num_reserved(s, request)
+    take_blocks(s, i, hit_blocks, total - hit_blocks)
+    request.num_computed_tokens = computed
+    if request.num_cached_tokens < 0:
+        request.num_cached_tokens = computed
+        request.first_scheduled_s = s.engine.now_s
+        s.engine.num_queried_tokens += request.input_tokens
+        s.engine.num_hit_tokens += computed
+    else:
+        resume(s, i)
+    append_running(s, i)
+    append_prompt(s, i)
+    grant_prompt(s, i, n)
+
+
+@jit
+def resume(s: State, i: int) -> None:
+    """Account for the return of a preempted request; a swapped one brings its KV back over the host link."""
+    request = s.requests[i]
+    computed = int(request.num_computed_tokens)
+    request.preempted_s += s.engine.now_s - request.waiting_since_s
+    if request.is_swapped:
+        request.is_swapped = 0
+        s.engine.num_free_cpu_blocks += ceil_div(computed, s.settings.block_size)
+        s.engine.step_swapped += computed
+        if s.settings.is_caching:
+            enter_contents(s, i, 0, computed)
+        return
+    recomputed = max(0, request.num_lost_tokens - computed)
+    request.num_recomputed_tokens += recomputed
+    s.engine.num_recomputed_tokens += recomputed
+    request.num_lost_tokens = 0
+
+
+@jit
+def must_force_admission(s: State) -> bool:
+    """Tell whether the head, still without a first token, has waited for longer than the guards of TTFT allow."""
+    if s.engine.num_waiting == 0:
+        return False
+    i = first_waiting(s)
+    if i == NONE or s.requests[i].num_output_tokens > 0:
+        return False
+    waited_s = s.engine.now_s - s.requests[i].waiting_since_s
+    return bool(s.engine.num_decode_only_steps >= s.settings.max_decode_only_steps or waited_s > s.settings.max_wait_s)
+
+
+@jit
+def force_admission(s: State) -> None:
+    """Admit the head; decodes yield until it has a seat and its blocks, the least urgent and newest first."""
+    i = first_waiting(s)
+    while True:
+        n = admissible_tokens(s, i) if has_seat(s) else 0
+        if n > 0 or s.requests[i].state != WAITING:
+            remove_first_waiting(s, i)
+            if n > 0:
+                enter_running(s, i, n)
+            break
+        victim = least_urgent_decode(s)
+        if victim == NONE:
+            break
+        is_listed = s.engine.waiting_head == i
+        if is_listed:  # the victim queues right behind the one that it yields to
+            remove_listed(s, i)
+        preempt(s, victim)
+        if is_listed:
+            prepend_waiting(s, i)
+    s.engine.step_preempted = 0  # this yielding keeps nobody else out

@@ -1,0 +1,101 @@
+"""Who comes and who goes: arrivals, the closed-loop client, rejections at the door and cancellations."""
+
+import math
+
+from planner.engine.blocks import release_blocks
+from planner.engine.decodes import depart, leave_decode
+from planner.engine.jit import jit
+from planner.engine.queues import append_waiting, heap_pop, heap_push, remove_listed, remove_prompt, remove_running
+from planner.engine.state import CANCELLED, DECODE, NONE, NOT_ARRIVED, PROMPT, WAITING, State
+
+
+@jit
+def visible_until_s(s: State) -> float:
+    """Return up to when arrivals are seen: with async scheduling a step is composed while the one before it runs."""
+    if s.settings.is_async and s.engine.num_running + s.engine.num_waiting > 0:
+        return float(s.engine.last_start_s)
+    return float(s.engine.now_s)
+
+
+@jit
+def next_arrival_s(s: State) -> float:
+    """Return when the next request reaches the engine; never, while a closed-loop client has no free place."""
+    if s.engine.next_request == len(s.requests) or s.engine.num_in_flight >= s.settings.max_concurrency:
+        return math.inf
+    return float(max(s.requests[s.engine.next_request].arrival_s, s.engine.opened_s))
+
+
+@jit
+def hand_over_arrivals(s: State) -> None:
+    """Give the scheduler all requests that have arrived, in order; those that no setting could serve are rejected."""
+    engine = s.engine
+    until_s = visible_until_s(s)
+    while True:
+        arrival_s = next_arrival_s(s)
+        if arrival_s > until_s or arrival_s == math.inf:
+            break
+        i = engine.next_request
+        engine.next_request += 1
+        engine.num_in_flight += 1
+        request = s.requests[i]
+        request.arrival_s = arrival_s
+        request.waiting_since_s = arrival_s
+        if request.state != NOT_ARRIVED:  # rejected before the replay began
+            request.finished_s = arrival_s
+            depart(s)
+            continue
+        append_waiting(s, i)
+        if len(s.cancel_after_s) > 0 and s.cancel_after_s[i] < math.inf:
+            due_s = arrival_s + s.cancel_after_s[i]
+            engine.num_cancel_entries = heap_push(s.cancels, engine.num_cancel_entries, due_s, i)
+    engine.max_waiting = max(engine.max_waiting, engine.num_waiting)
+
+
+@jit
+def wait_for_arrival(s: State) -> None:
+    """Let time pass to the next arrival; an idle engine sees it at once."""
+    s.engine.now_s = max(s.engine.now_s, next_arrival_s(s))
+
+
+@jit
+def skip_idle(s: State) -> bool:
+    """Let time pass to the next event where nothing could be scheduled; False if none will ever come."""
+    due_s = next_arrival_s(s)
+    if s.engine.num_cancel_entries > 0:
+        due_s = min(due_s, s.cancels[0].key)
+    if due_s == math.inf:
+        return bool(s.engine.num_running + s.engine.num_waiting == 0)
+    s.engine.last_start_s = max(s.engine.now_s, due_s)
+    s.engine.now_s = s.engine.last_start_s
+    return True
+
+
+@jit
+def cancel_due(s: State) -> None:
+    """Drop the requests whose clients have hung up; their blocks return at once."""
+    engine = s.engine
+    while engine.num_cancel_entries > 0 and s.cancels[0].key <= engine.now_s:
+        i = s.cancels[0].request
+        request = s.requests[i]
+        if request.state == PROMPT or request.state == DECODE:
+            if request.flight != NONE:
+                break  # it leaves when its batch has landed
+            if request.state == DECODE:
+                leave_decode(s, i)
+            else:
+                remove_prompt(s, i)
+            remove_running(s, i)
+            request.state = CANCELLED
+            release_blocks(s, i)
+        elif request.state == WAITING:
+            if request.is_swapped or not s.settings.is_keyed:
+                remove_listed(s, i)
+            else:
+                engine.num_waiting -= 1  # its entry is swept off the heap later
+            request.state = CANCELLED
+        else:
+            engine.num_cancel_entries = heap_pop(s.cancels, engine.num_cancel_entries)
+            continue
+        engine.num_cancel_entries = heap_pop(s.cancels, engine.num_cancel_entries)
+        request.finished_s = engine.now_s
+        depart(s)

@@ -1,0 +1,87 @@
+"""The replay loop: arrivals, a step's composition, its time, and what it emits, until nothing is left.
+
+Between two events (an arrival that can be admitted, a finish, a block shortage, a prompt) a batch of decodes only grows:
+`run_decodes` takes such stretches in a few nanoseconds a step. Every other step is composed. The loop stops when a buffer
+of rows is full, and goes on from the same state when it is called again.
+"""
+
+from typing import Any
+
+from planner.engine.admission import admit, force_admission, must_force_admission
+from planner.engine.arrivals import cancel_due, hand_over_arrivals, skip_idle, wait_for_arrival
+from planner.engine.jit import jit
+from planner.engine.pipeline import land_flight
+from planner.engine.serving import DECODES, PROMPTS, serve
+from planner.engine.shape import begin_step
+from planner.engine.state import BAD_PLAN, DONE, FLUSH, STUCK, State
+from planner.engine.step import rows_left, take_step
+from planner.engine.stretch import may_run_decodes, run_decodes
+from planner.policy import DECODES_FIRST, IN_ORDER, PROMPTS_ALONE, PROMPTS_FIRST, StepState
+
+
+def advance(s: State, plan_step: Any) -> int:
+    """Replay until all requests have left (DONE), a row buffer is full (FLUSH), or the policy is at fault (STUCK, BAD_PLAN)."""
+    engine = s.engine
+    while True:
+        if not rows_left(s):
+            return FLUSH
+        hand_over_arrivals(s)
+        cancel_due(s)
+        if engine.num_running == 0 and engine.num_waiting == 0:
+            if engine.next_request == len(s.requests):
+                return DONE
+            wait_for_arrival(s)
+        elif may_run_decodes(s) and run_decodes(s):
+            continue
+        elif s.settings.pipeline_depth > 1 and engine.num_flights == s.settings.pipeline_depth:
+            land_flight(s)
+        else:
+            begin_step(s)
+            plan = plan_step(step_state(s))
+            if plan.max_new_seqs < 0 or plan.max_prefill_tokens < 0 or not IN_ORDER <= plan.order <= PROMPTS_ALONE:
+                return BAD_PLAN
+            engine.prompt_budget = min(plan.max_prefill_tokens, engine.budget)
+            engine.max_tokens_per_prompt = max(plan.max_tokens_per_prompt, 1)
+            compose(s, plan.order, plan.max_new_seqs)
+            if engine.step_prompts + engine.step_decodes > 0:
+                take_step(s)
+            elif engine.num_flights > 0:
+                land_flight(s)
+            elif engine.step_preempted == 0 and not skip_idle(s):
+                return STUCK
+
+
+@jit
+def step_state(s: State) -> StepState:
+    """Return what a policy may look at."""
+    e = s.engine
+    return StepState(
+        e.now_s,
+        e.num_running,
+        e.num_prompts,
+        e.num_waiting,
+        e.num_free_blocks,
+        s.settings.num_gpu_blocks,
+        s.settings.max_num_seqs,
+        s.settings.max_num_batched_tokens,
+        s.settings.long_prefill_token_threshold,
+        e.last_step_had_prompts,
+        e.num_decode_only_steps,
+    )
+
+
+@jit
+def compose(s: State, order: int, max_new_seqs: int) -> None:
+    """Fill the step in the order that the plan asks for."""
+    if must_force_admission(s):
+        force_admission(s)
+    if order == IN_ORDER:
+        serve(s, DECODES | PROMPTS)
+        admit(s, max_new_seqs)
+        return
+    if order == DECODES_FIRST:
+        serve(s, DECODES)
+    serve(s, PROMPTS)
+    admit(s, max_new_seqs)
+    if order == PROMPTS_FIRST or (order == PROMPTS_ALONE and s.engine.step_prompts == 0):
+        serve(s, DECODES)

@@ -1,0 +1,73 @@
+"""Batches in flight through pipeline stages: at most as many as there are stages, and a request in one of them waits."""
+
+from planner.engine.decodes import complete, enter_decode
+from planner.engine.emission import emit_token
+from planner.engine.jit import jit
+from planner.engine.queues import remove_prompt
+from planner.engine.shape import pending_tokens
+from planner.engine.state import DECODE, NONE, State
+
+
+@jit
+def launch(s: State, duration_s: float) -> None:
+    """Send the composed step into the pipeline; each stage takes its share of the time, one batch at a time."""
+    engine = s.engine
+    depth = s.settings.pipeline_depth
+    slot = (engine.oldest_flight + engine.num_flights) % depth
+    leaves_s = engine.now_s
+    for stage in range(depth):
+        leaves_s = max(leaves_s, s.flights[stage].stage_free_s) + duration_s / depth
+        if stage < depth - 1:
+            leaves_s += (engine.step_prompt_tokens + engine.step_decodes) * s.settings.stage_transfer_s_per_token
+        s.flights[stage].stage_free_s = leaves_s
+    s.flights[slot].start_s = engine.now_s
+    s.flights[slot].finish_s = leaves_s
+    engine.num_flights += 1
+    i = engine.running_head
+    while i != NONE:
+        request = s.requests[i]
+        if request.flight == NONE and request.num_scheduled_tokens > 0:
+            request.flight = slot
+        i = request.next
+
+
+@jit
+def land_flight(s: State) -> None:
+    """Wait for the oldest batch in flight; its requests emit their tokens and may be scheduled again."""
+    engine = s.engine
+    slot = engine.oldest_flight
+    flight = s.flights[slot]
+    busy_s = flight.finish_s - max(engine.last_start_s, flight.start_s)
+    engine.busy_s += busy_s
+    engine.kv_block_s += (s.settings.num_gpu_blocks - engine.num_free_blocks) * busy_s
+    engine.now_s = flight.finish_s
+    engine.last_start_s = flight.finish_s  # here: when the last batch landed
+    engine.oldest_flight = (slot + 1) % s.settings.pipeline_depth
+    engine.num_flights -= 1
+    i = engine.running_head
+    while i != NONE:
+        following = s.requests[i].next
+        if s.requests[i].flight == slot:
+            land(s, i)
+        i = following
+
+
+@jit
+def land(s: State, i: int) -> None:
+    """Let one request of a landed batch go on."""
+    request = s.requests[i]
+    request.num_computed_tokens += request.num_scheduled_tokens
+    request.num_scheduled_tokens = 0
+    request.flight = NONE
+    if pending_tokens(request) > 0:
+        return
+    was_prompt = request.state != DECODE
+    if was_prompt:
+        remove_prompt(s, i)
+    is_through = emit_token(s, i)
+    if is_through and not was_prompt:
+        s.engine.num_decodes -= 1
+    if is_through:
+        complete(s, i)
+    elif was_prompt:
+        enter_decode(s, i)

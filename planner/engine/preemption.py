@@ -1,0 +1,108 @@
+"""Who yields when KV blocks run out, and what becomes of it."""
+
+from planner.engine.blocks import ceil_div, num_computed_tokens, num_output_tokens, release_blocks, reserves_ahead
+from planner.engine.decodes import leave_decode
+from planner.engine.jit import jit
+from planner.engine.queues import append_waiting, prepend_waiting, remove_prompt, remove_running
+from planner.engine.shape import count_decode, count_prompt
+from planner.engine.state import DECODE, NONE, VICTIM_FEWEST_GENERATED, VICTIM_NEWEST, WAITING, State
+
+
+@jit
+def choose_victim(s: State, i: int) -> int:
+    """Return who yields to `i`: the newest running request, or the first with the largest key; never one in flight."""
+    if s.settings.victim == VICTIM_NEWEST:
+        v = s.engine.running_tail
+        while s.requests[v].flight != NONE:
+            v = s.requests[v].previous
+        return int(v)
+    best = i
+    best_rank = -1
+    v = s.engine.running_head
+    while v != NONE:
+        request = s.requests[v]
+        if request.flight == NONE:
+            if request.victim_rank > best_rank or (
+                s.settings.victim == VICTIM_FEWEST_GENERATED
+                and request.victim_rank == best_rank
+                and num_output_tokens(s, request) <= num_output_tokens(s, s.requests[best])
+            ):
+                best = v
+                best_rank = request.victim_rank
+        v = request.next
+    return int(best)
+
+
+@jit
+def least_urgent_decode(s: State) -> int:
+    """Return the running decode with the largest key, the newest of equals, or NONE."""
+    best = NONE
+    i = s.engine.running_head
+    while i != NONE:
+        request = s.requests[i]
+        if request.state == DECODE and request.flight == NONE:
+            if best == NONE or request.victim_rank >= s.requests[best].victim_rank:
+                best = i
+        i = request.next
+    return int(best)
+
+
+@jit
+def preempt(s: State, i: int) -> None:
+    """Take all blocks from a running request and queue it again; what it had in this step is withdrawn."""
+    request = s.requests[i]
+    if request.state == DECODE:
+        withdraw_decode(s, i)
+    else:
+        if request.num_scheduled_tokens > 0:
+            count_prompt(s, request, int(request.num_scheduled_tokens), -1)
+        remove_prompt(s, i)
+    request.num_scheduled_tokens = 0
+    remove_running(s, i)
+    request.state = WAITING
+    swap = move_to_cpu(s, i)
+    if not swap:
+        request.num_lost_tokens = request.num_computed_tokens
+        request.num_computed_tokens = 0
+    release_blocks(s, i)
+    request.waiting_since_s = s.engine.now_s
+    request.num_preemptions += 1
+    s.engine.num_preemptions += 1
+    s.engine.step_preempted += 1
+    if s.settings.is_keyed and not swap:
+        append_waiting(s, i)
+    else:
+        prepend_waiting(s, i)
+    if s.settings.records_schedule:
+        row = s.preemptions[s.engine.num_preemption_rows]
+        row.step = s.engine.num_steps
+        row.request = i
+        s.engine.num_preemption_rows += 1
+
+
+@jit
+def withdraw_decode(s: State, i: int) -> None:
+    """Take a decode out of the aggregate, and out of the step where it is in it, with the block it took for it."""
+    request = s.requests[i]
+    if s.engine.step_marks_decodes:
+        in_step = request.num_scheduled_tokens > 0
+    else:
+        in_step = s.engine.step_decodes > 0
+    leave_decode(s, i)
+    if in_step:
+        count_decode(s, request, -1)
+        if s.settings.pipeline_depth == 1 and not reserves_ahead(s):
+            request.num_blocks = ceil_div(request.num_computed_tokens + 1, s.settings.block_size)
+
+
+@jit
+def move_to_cpu(s: State, i: int) -> bool:
+    """Copy a victim's KV to the host; False where it is to be recomputed, as when the host has no room."""
+    request = s.requests[i]
+    needed = ceil_div(request.num_computed_tokens, s.settings.block_size)
+    if not s.settings.is_swapping or needed == 0 or needed > s.engine.num_free_cpu_blocks:
+        return False
+    request.is_swapped = 1
+    s.engine.num_free_cpu_blocks -= needed
+    s.engine.step_swapped += request.num_computed_tokens
+    return True

@@ -1,0 +1,60 @@
+"""What a step is made of: the totals that its time depends on."""
+
+from typing import Any
+
+from planner.engine.blocks import num_computed_tokens
+from planner.engine.jit import jit
+from planner.engine.state import NONE, State
+from planner.engine.timing import window_pairs
+
+
+@jit
+def begin_step(s: State) -> None:
+    """Clear what the last step left behind."""
+    e = s.engine
+    e.budget = s.settings.max_num_batched_tokens
+    e.step_decodes = 0
+    e.step_decode_context = 0
+    e.step_prompts = 0
+    e.step_prompt_tokens = 0
+    e.step_prompt_context = 0
+    e.step_prompt_pairs = 0
+    e.step_window_pairs = 0
+    e.step_sampled = 0
+    e.step_swapped = 0
+    e.step_preempted = 0
+    e.step_marks_decodes = 0
+    for k in range(e.num_prompts):
+        request = s.requests[s.prompts[k]]
+        if request.flight == NONE:
+            request.num_scheduled_tokens = 0
+
+
+@jit
+def pending_tokens(request: Any) -> int:
+    """Return the tokens of a prompt, or of a preempted request, that are still to be computed."""
+    return int(request.input_tokens + request.num_output_tokens - request.num_computed_tokens)
+
+
+@jit
+def count_prompt(s: State, request: Any, n: int, sign: int) -> None:
+    """Add a chunk of `n` tokens to the step's totals, or take it out again with sign -1."""
+    e = s.engine
+    computed = int(request.num_computed_tokens)
+    e.budget -= sign * n
+    e.prompt_budget -= sign * n
+    e.step_prompts += sign
+    e.step_prompt_tokens += sign * n
+    e.step_prompt_context += sign * computed
+    e.step_prompt_pairs += sign * (n * computed + n * (n + 1) // 2)
+    e.step_window_pairs += sign * window_pairs(s.step_time.window_tokens, computed, n)
+    if n == pending_tokens(request):
+        e.step_sampled += sign
+
+
+@jit
+def count_decode(s: State, request: Any, sign: int) -> None:
+    """Add a decode's token to the step's totals, or take it out again with sign -1."""
+    s.engine.budget -= sign
+    s.engine.step_decodes += sign
+    s.engine.step_decode_context += sign * num_computed_tokens(s, request)

@@ -1,0 +1,334 @@
+"""The loop's memory: one record for the engine, one per request, block and queue entry, and the settings.
+
+Structured NumPy records read like objects (`request.num_computed_tokens`) both compiled and uncompiled, and one request
+is one or two cache lines. Every field is SI seconds, tokens or blocks.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from planner.engine.jit import numba
+
+# A request is in exactly one of these states, and in the queue that belongs to it.
+NOT_ARRIVED, WAITING, PROMPT, DECODE, COMPLETED, REJECTED, FAILED, CANCELLED = range(8)
+
+# KV blocks that a request takes when it is admitted.
+RESERVE_CHUNK, RESERVE_PROMPT, RESERVE_OUTPUT, RESERVE_MODEL_LEN = range(4)
+
+# Which prompts may be cut into chunks.
+CUT_ANY, CUT_FIRST, CUT_NONE = range(3)
+
+# Who yields when KV blocks run out.
+VICTIM_NEWEST, VICTIM_LARGEST_KEY, VICTIM_FEWEST_GENERATED = range(3)
+
+# Why `advance` returned.
+DONE, FLUSH, STUCK, BAD_PLAN = range(4)
+
+NONE = -1  # the end of a linked list
+
+REQUEST = np.dtype(
+    [
+        ("arrival_s", "f8"),  # when the client sent it; set by the loop where the load is closed
+        ("first_scheduled_s", "f8"),
+        ("first_token_s", "f8"),
+        ("finished_s", "f8"),
+        ("last_token_s", "f8"),  # last emission; for an undisturbed decode `Engine.last_decode_s` is later and holds
+        ("waiting_since_s", "f8"),
+        ("preempted_s", "f8"),  # time spent waiting after preemptions
+        ("stalled_s", "f8"),  # time spent running without a token in the step
+        ("decode_offset", "i8"),  # of an aggregated decode: tokens emitted = Engine.decode_step - decode_offset
+        ("slot_start", "i8"),  # its first row in the block table
+        ("input_tokens", "i4"),
+        ("output_tokens", "i4"),  # known to the loop only, never to a policy
+        ("max_output_tokens", "i4"),
+        ("cached_tokens", "i4"),  # prefix hit that the trace recorded, or 0
+        ("num_output_tokens", "i4"),  # emitted so far; of an aggregated decode see `decode_offset`
+        ("num_computed_tokens", "i4"),
+        ("num_scheduled_tokens", "i4"),  # in the step being composed, or in flight
+        ("num_offered_tokens", "i4"),  # a prompt's share of the step, before it is known that everyone fits
+        ("num_blocks", "i4"),  # held; of an aggregated decode see `blocks.num_held`
+        ("num_cached_tokens", "i4"),  # prefix hit at the first admission; -1 before
+        ("num_lost_tokens", "i4"),  # computed before the last preemption
+        ("num_recomputed_tokens", "i4"),
+        ("num_preemptions", "i4"),
+        ("admission_order", "i4"),  # place in the order of admission
+        ("admit_rank", "i4"),  # place in the waiting queue of a keyed policy
+        ("victim_rank", "i4"),  # the largest yields first; equal keys share a rank
+        ("next", "i4"),  # in the waiting or running list
+        ("previous", "i4"),
+        ("ring_next", "i4"),  # in the list of decodes that reach a block's end together
+        ("ring_previous", "i4"),
+        ("state", "i1"),
+        ("is_swapped", "i1"),
+        ("is_stalled", "i1"),  # an aggregated decode that was left out of the last step
+        ("flight", "i1"),  # pipeline slot of the batch it is in, or -1
+    ],
+    align=True,
+)
+
+SETTINGS = np.dtype(
+    [
+        ("watermark_blocks", "i8"),
+        ("num_gpu_blocks", "i8"),
+        ("num_cpu_blocks", "i8"),
+        ("block_size", "i8"),
+        ("max_num_seqs", "i8"),
+        ("max_num_batched_tokens", "i8"),
+        ("long_prefill_token_threshold", "i8"),
+        ("max_model_len", "i8"),
+        ("max_decode_seqs", "i8"),  # decodes in one step
+        ("max_concurrency", "i8"),  # requests in flight that the client allows
+        ("max_decode_only_steps", "i8"),
+        ("max_wait_s", "f8"),
+        ("swap_s_per_token", "f8"),
+        ("pipeline_depth", "i8"),
+        ("stage_transfer_s_per_token", "f8"),
+        ("reserve", "i8"),
+        ("cut", "i8"),
+        ("victim", "i8"),
+        ("is_keyed", "i1"),  # waiting is ordered by `admit_rank`, not by arrival
+        ("is_first_fit", "i1"),
+        ("is_swapping", "i1"),
+        ("is_async", "i1"),
+        ("is_caching", "i1"),  # prefix caching
+        ("cache_latest", "i1"),  # nano-vllm's table: findable at the step's end, the latest duplicate wins
+        ("watermark_when_idle", "i1"),
+        ("needs_spare_block", "i1"),  # a decode runs only while a block is free, needed or not
+        ("reserves_full_isl", "i1"),
+        ("limits_batch_only", "i1"),  # max_num_seqs limits the prompts of a batch, not the running set
+        ("records_steps", "i1"),
+        ("records_schedule", "i1"),
+    ],
+    align=True,
+)
+
+ENGINE = np.dtype(
+    [
+        # clock
+        ("now_s", "f8"),
+        ("last_start_s", "f8"),  # start of the step that has just finished
+        ("last_decode_s", "f8"),  # end of the last step in which aggregated decodes ran
+        ("opened_s", "f8"),  # when the closed-loop client last became free to send
+        ("next_request", "i8"),
+        ("num_in_flight", "i8"),
+        ("num_steps", "i8"),
+        ("num_admissions", "i8"),
+        ("num_decode_only_steps", "i8"),  # in a row, up to now
+        ("last_step_had_prompts", "i8"),
+        ("stuck_request", "i8"),
+        # queues
+        ("waiting_head", "i8"),
+        ("waiting_tail", "i8"),
+        ("num_listed", "i8"),
+        ("num_heaped", "i8"),
+        ("num_waiting", "i8"),
+        ("running_head", "i8"),
+        ("running_tail", "i8"),
+        ("num_running", "i8"),
+        ("num_prompts", "i8"),  # running requests in state PROMPT: the length of `prompts`
+        ("num_decodes", "i8"),  # running requests in state DECODE
+        ("num_stalled", "i8"),
+        ("is_paused", "i8"),  # the last step left every decode out
+        # aggregated decodes
+        ("decode_step", "i8"),  # decode steps so far
+        ("decode_context_tokens", "i8"),  # tokens computed, summed over the decodes
+        ("num_finish_entries", "i8"),
+        ("num_cancel_entries", "i8"),
+        # memory
+        ("num_free_blocks", "i8"),
+        ("num_free_cpu_blocks", "i8"),
+        ("free_head", "i8"),
+        ("free_tail", "i8"),
+        ("blocked_request", "i8"),  # the head that did not fit when last tried,
+        ("blocked_free", "i8"),  # with this many blocks free,
+        ("blocked_content", "i8"),  # and this content missing in the prefix cache
+        # the step being composed
+        ("budget", "i8"),
+        ("prompt_budget", "i8"),
+        ("max_tokens_per_prompt", "i8"),
+        ("step_decodes", "i8"),
+        ("step_decode_context", "i8"),
+        ("step_prompts", "i8"),
+        ("step_prompt_tokens", "i8"),
+        ("step_prompt_context", "i8"),
+        ("step_prompt_pairs", "i8"),
+        ("step_window_pairs", "i8"),
+        ("step_sampled", "i8"),
+        ("step_swapped", "i8"),
+        ("step_preempted", "i8"),
+        ("next_in_order", "i8"),  # who is served after a request that had to yield itself
+        ("step_marks_decodes", "i8"),  # decodes of this step carry their own `num_scheduled_tokens`
+        # pipeline
+        ("oldest_flight", "i8"),
+        ("num_flights", "i8"),
+        # totals
+        ("busy_s", "f8"),
+        ("kv_block_s", "f8"),  # blocks in use, integrated over busy time
+        ("peak_blocks", "i8"),
+        ("max_running", "i8"),
+        ("max_waiting", "i8"),
+        ("total_prompt_tokens", "i8"),
+        ("total_decode_tokens", "i8"),
+        ("total_context_tokens", "i8"),
+        ("total_prompt_pairs", "i8"),
+        ("total_window_pairs", "i8"),
+        ("total_sampled", "i8"),
+        ("total_hbm_bytes", "f8"),
+        ("num_preemptions", "i8"),
+        ("num_recomputed_tokens", "i8"),
+        ("num_swapped_tokens", "i8"),
+        ("num_queried_tokens", "i8"),
+        ("num_hit_tokens", "i8"),
+        ("num_done", "i8"),
+        # rows waiting to be taken out
+        ("num_gap_rows", "i8"),
+        ("num_step_rows", "i8"),
+        ("num_schedule_rows", "i8"),
+        ("num_preemption_rows", "i8"),
+    ],
+    align=True,
+)
+
+# Seconds and bytes that `planner.roofline` folds from the hardware and the model; `engine.timing` adds them up.
+STEP_TIME = np.dtype(
+    [
+        ("is_linear", "i8"),
+        ("base_s", "f8"),
+        ("per_token_s", "f8"),
+        ("per_context_token_s", "f8"),
+        ("weights_s", "f8"),  # stream the dense weights of all layers once
+        ("weights_bytes", "f8"),
+        ("linear_s_per_token", "f8"),  # multiply one token with them
+        ("activation_s_per_token", "f8"),  # norms, residuals, rotary: bound by memory
+        ("activation_bytes_per_token", "f8"),
+        ("num_experts", "f8"),  # routed experts of one layer; 0 in a dense model
+        ("experts_per_token", "f8"),
+        ("expert_weights_s", "f8"),  # stream one expert of every MoE layer
+        ("expert_weights_bytes", "f8"),
+        ("expert_s_per_token", "f8"),
+        ("head_weights_s", "f8"),
+        ("head_weights_bytes", "f8"),
+        ("head_s_per_sample", "f8"),
+        ("prompt_s_per_pair", "f8"),  # one query token attending to one key, full-attention layers
+        ("prompt_s_per_window_pair", "f8"),  # the same in sliding-window layers
+        ("prompt_s_per_context_token", "f8"),  # read cached KV for a prompt's chunk
+        ("kv_bytes_per_token", "f8"),  # full-attention layers
+        ("window_kv_bytes_per_token", "f8"),  # sliding-window layers
+        ("window_tokens", "i8"),
+        ("decode_s_per_context_token", "f8"),
+        ("decode_s_per_window_token", "f8"),
+        ("collective_s", "f8"),  # latency of a step's collectives
+        ("collective_s_per_token", "f8"),
+        ("overhead_s", "f8"),
+        ("overhead_s_per_seq", "f8"),
+    ],
+    align=True,
+)
+
+RING = np.dtype([("count", "i8"), ("head", "i8")], align=True)
+BLOCK = np.dtype(
+    [
+        ("next", "i4"),
+        ("previous", "i4"),
+        ("users", "i4"),
+        ("content", "i4"),
+        ("twin_next", "i4"),
+        ("twin_previous", "i4"),
+    ],
+    align=True,
+)
+ENTRY = np.dtype([("first", "i4"), ("last", "i4")], align=True)  # blocks that hold one content, in order of entry
+SLOT = np.dtype([("block", "i4"), ("content", "i4")], align=True)  # a request's block table and its blocks' contents
+INT_HEAP = np.dtype([("key", "i8"), ("request", "i8")], align=True)
+FLOAT_HEAP = np.dtype([("key", "f8"), ("request", "i8")], align=True)
+FLIGHT = np.dtype([("finish_s", "f8"), ("start_s", "f8"), ("stage_free_s", "f8")], align=True)
+
+GAP_ROW = np.dtype([("gap_s", "f8"), ("count", "i8")], align=True)
+STEP_ROW = np.dtype(
+    [
+        ("start_s", "f8"),
+        ("duration_s", "f8"),
+        ("num_prompts", "i8"),
+        ("num_prompt_tokens", "i8"),
+        ("prompt_context_tokens", "i8"),
+        ("prompt_pairs", "i8"),
+        ("window_pairs", "i8"),
+        ("num_decodes", "i8"),
+        ("decode_context_tokens", "i8"),
+        ("num_sampled", "i8"),
+        ("num_swapped_tokens", "i8"),
+        ("num_running", "i8"),
+        ("num_waiting", "i8"),
+        ("num_used_blocks", "i8"),
+        ("num_preempted", "i8"),
+    ],
+    align=True,
+)
+SCHEDULE_ROW = np.dtype([("step", "i8"), ("request", "i8"), ("num_scheduled_tokens", "i8")], align=True)
+PREEMPTION_ROW = np.dtype([("step", "i8"), ("request", "i8")], align=True)
+
+
+def records(size: int, dtype: np.dtype[np.void]) -> np.recarray:  # type: ignore[type-arg]
+    """Return `size` zeroed records whose fields read as attributes."""
+    return np.zeros(size, dtype).view(np.recarray)
+
+
+def numba_record(dtype: np.dtype[np.void]) -> numba.types.Record:
+    """Return Numba's type of one record."""
+    return numba.from_dtype(dtype)
+
+
+def numba_records(dtype: np.dtype[np.void]) -> numba.types.Array:
+    """Return Numba's type of an array of records."""
+    return numba.from_dtype(dtype)[::1]
+
+
+class State(NamedTuple):
+    """All that the loop works on, bundled so that each helper takes it as one argument."""
+
+    engine: Any
+    settings: Any
+    step_time: Any
+    requests: Any
+    prompts: Any  # running requests in state PROMPT, in the order of admission, shape [num_prompts]
+    waiting_heap: Any
+    finishes: Any  # heap of (value of `decode_step` at which a decode finishes, request)
+    cancels: Any  # heap of (instant, request)
+    cancel_after_s: Any  # shape [num_requests], or empty where nobody cancels
+    ring: Any
+    blocks: Any
+    entries: Any
+    slots: Any
+    scratch: Any
+    flights: Any
+    gaps: Any
+    steps: Any
+    schedule: Any
+    preemptions: Any
+
+
+STATE_TYPE = numba.types.NamedTuple(
+    [
+        numba_record(ENGINE),
+        numba_record(SETTINGS),
+        numba_record(STEP_TIME),
+        numba_records(REQUEST),
+        numba.int64[::1],
+        numba_records(INT_HEAP),
+        numba_records(INT_HEAP),
+        numba_records(FLOAT_HEAP),
+        numba.float64[::1],
+        numba_records(RING),
+        numba_records(BLOCK),
+        numba_records(ENTRY),
+        numba_records(SLOT),
+        numba.int64[::1],
+        numba_records(FLIGHT),
+        numba_records(GAP_ROW),
+        numba_records(STEP_ROW),
+        numba_records(SCHEDULE_ROW),
+        numba_records(PREEMPTION_ROW),
+    ],
+    State,
+)

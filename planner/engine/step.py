@@ -1,0 +1,228 @@
+"""What a composed step does: it takes time, its requests emit tokens, and those that are through leave."""
+
+from planner.engine.blocks import enter_contents, num_computed_tokens
+from planner.engine.decodes import (
+    complete,
+    enter_decode,
+    gather_ring,
+    last_token_s,
+    leave_decode,
+    next_finish,
+    postpone,
+)
+from planner.engine.emission import add_gap, emit_token
+from planner.engine.jit import jit
+from planner.engine.pipeline import launch
+from planner.engine.queues import heap_pop
+from planner.engine.serving import enter_decode_content
+from planner.engine.shape import pending_tokens
+from planner.engine.state import COMPLETED, DECODE, NONE, PROMPT, State
+from planner.engine.timing import (
+    composition_bytes,
+    decode_attention_bytes,
+    decode_attention_s,
+    step_composition_s,
+)
+
+
+@jit
+def rows_left(s: State) -> bool:
+    """Tell whether the buffers have room for the rows of one more step."""
+    e = s.engine
+    most = len(s.prompts)
+    if e.num_gap_rows + most > len(s.gaps):
+        return False
+    if s.settings.records_steps and e.num_step_rows == len(s.steps):
+        return False
+    if s.settings.records_schedule:
+        if e.num_schedule_rows + most > len(s.schedule) or e.num_preemption_rows + most > len(s.preemptions):
+            return False
+    return True
+
+
+@jit
+def take_step(s: State) -> None:
+    """Let the composed step run, or send it into the pipeline."""
+    engine = s.engine
+    duration_s = step_composition_s(s)
+    duration_s += decode_attention_s(s.step_time, engine.step_decodes, engine.step_decode_context)
+    if s.settings.records_steps:
+        record_step(s, duration_s)
+    if s.settings.records_schedule:
+        record_schedule(s)
+    tally_step(s)
+    if s.settings.pipeline_depth > 1:
+        launch(s, duration_s)
+        return
+    start_s = engine.now_s
+    used_blocks = s.settings.num_gpu_blocks - engine.num_free_blocks
+    engine.last_start_s = start_s
+    engine.now_s += duration_s
+    engine.busy_s += duration_s
+    engine.kv_block_s += used_blocks * duration_s
+    if s.settings.is_caching and s.settings.cache_latest:
+        enter_step_contents(s)
+    emit_decodes(s, start_s, duration_s)
+    finish_due(s, emit_prompts(s, duration_s))
+
+
+@jit
+def tally_step(s: State) -> None:
+    """Add the step to the totals."""
+    e = s.engine
+    e.num_steps += 1
+    e.last_step_had_prompts = 1 if e.step_prompts > 0 else 0
+    e.num_decode_only_steps = 0 if e.step_prompts > 0 else e.num_decode_only_steps + 1
+    e.total_prompt_tokens += e.step_prompt_tokens
+    e.total_decode_tokens += e.step_decodes
+    e.total_context_tokens += e.step_decode_context
+    e.total_prompt_pairs += e.step_prompt_pairs
+    e.total_window_pairs += e.step_window_pairs
+    sampled = e.step_sampled + e.step_decodes
+    e.total_sampled += sampled
+    e.num_swapped_tokens += e.step_swapped
+    e.total_hbm_bytes += composition_bytes(
+        s.step_time, e.step_prompt_tokens, e.step_prompt_context, e.step_decodes, sampled
+    )
+    e.total_hbm_bytes += decode_attention_bytes(s.step_time, e.step_decodes, e.step_decode_context)
+    e.peak_blocks = max(e.peak_blocks, s.settings.num_gpu_blocks - e.num_free_blocks)
+    e.max_running = max(e.max_running, e.num_running)
+
+
+@jit
+def emit_decodes(s: State, start_s: float, duration_s: float) -> None:
+    """Let every decode of the step emit a token; those left out fall one step behind."""
+    engine = s.engine
+    if engine.step_decodes == 0:
+        engine.is_paused = 1 if engine.num_decodes > 0 else 0
+        return
+    if engine.step_decodes == engine.num_decodes and engine.num_stalled == 0 and not engine.is_paused:
+        add_gap(s, duration_s, engine.step_decodes)
+    else:
+        i = engine.running_head
+        while i != NONE:
+            if s.requests[i].state == DECODE:
+                emit_or_postpone(s, i, start_s, duration_s)
+            i = s.requests[i].next
+    engine.decode_step += 1
+    engine.decode_context_tokens += engine.step_decodes
+    engine.last_decode_s = engine.now_s
+    engine.is_paused = 0
+
+
+@jit
+def emit_or_postpone(s: State, i: int, start_s: float, duration_s: float) -> None:
+    """Account for one decode of a step that some decodes were left out of, or that follows one."""
+    request = s.requests[i]
+    if s.engine.step_marks_decodes and request.num_scheduled_tokens == 0:
+        postpone(s, i)
+        return
+    stalled_s = start_s - last_token_s(s, request)
+    request.stalled_s += stalled_s
+    add_gap(s, stalled_s + duration_s, 1)
+    if request.is_stalled:
+        request.is_stalled = 0
+        s.engine.num_stalled -= 1
+
+
+@jit
+def emit_prompts(s: State, duration_s: float) -> int:
+    """Advance the prompts of the step; return how many requests are through, listed in `scratch`."""
+    finished = 0
+    kept = 0
+    for k in range(s.engine.num_prompts):
+        i = s.prompts[k]
+        request = s.requests[i]
+        if request.num_scheduled_tokens == 0:
+            request.stalled_s += duration_s
+        request.num_computed_tokens += request.num_scheduled_tokens
+        if pending_tokens(request) > 0:
+            s.prompts[kept] = i
+            kept += 1
+        elif emit_token(s, i):
+            s.scratch[finished] = i
+            finished += 1
+        else:
+            enter_decode(s, i)
+    s.engine.num_prompts = kept
+    return finished
+
+
+@jit
+def finish_due(s: State, listed: int) -> None:
+    """Let those leave that have emitted all their tokens, in running order: decodes, and the prompts in `scratch`."""
+    size = listed
+    for k in range(listed):
+        s.requests[s.scratch[k]].state = COMPLETED
+    while next_finish(s) <= s.engine.decode_step:
+        i = s.finishes[0].request
+        s.engine.num_finish_entries = heap_pop(s.finishes, s.engine.num_finish_entries)
+        leave_decode(s, i)
+        s.requests[i].state = COMPLETED
+        k = size
+        if s.settings.is_caching:  # the order in which blocks return decides which are reused first
+            while k > 0 and s.requests[s.scratch[k - 1]].admission_order > s.requests[i].admission_order:
+                s.scratch[k] = s.scratch[k - 1]
+                k -= 1
+        s.scratch[k] = i
+        size += 1
+    for k in range(size):
+        complete(s, s.scratch[k])
+
+
+@jit
+def enter_step_contents(s: State) -> None:
+    """Make findable what the step filled: nano-vllm does so at the step's end, in batch order."""
+    engine = s.engine
+    for k in range(engine.num_prompts):
+        request = s.requests[s.prompts[k]]
+        computed = int(request.num_computed_tokens)
+        enter_contents(s, s.prompts[k], computed, computed + request.num_scheduled_tokens)
+    if engine.step_decodes == 0:
+        return
+    num_filling = gather_ring(s, (engine.decode_step + 1) % s.settings.block_size)
+    for k in range(num_filling):
+        if not engine.step_marks_decodes or s.requests[s.scratch[k]].num_scheduled_tokens > 0:
+            enter_decode_content(s, s.scratch[k])
+
+
+@jit
+def record_step(s: State, duration_s: float) -> None:
+    """Write the row of a composed step."""
+    e = s.engine
+    row = s.steps[e.num_step_rows]
+    row.start_s = e.now_s
+    row.duration_s = duration_s
+    row.num_prompts = e.step_prompts
+    row.num_prompt_tokens = e.step_prompt_tokens
+    row.prompt_context_tokens = e.step_prompt_context
+    row.prompt_pairs = e.step_prompt_pairs
+    row.window_pairs = e.step_window_pairs
+    row.num_decodes = e.step_decodes
+    row.decode_context_tokens = e.step_decode_context
+    row.num_sampled = e.step_sampled + e.step_decodes
+    row.num_swapped_tokens = e.step_swapped
+    row.num_running = e.num_running
+    row.num_waiting = e.num_waiting
+    row.num_used_blocks = s.settings.num_gpu_blocks - e.num_free_blocks
+    row.num_preempted = e.step_preempted
+    e.num_step_rows += 1
+
+
+@jit
+def record_schedule(s: State) -> None:
+    """Write a row for each request of the step, in running order."""
+    engine = s.engine
+    i = engine.running_head
+    while i != NONE:
+        request = s.requests[i]
+        n = request.num_scheduled_tokens
+        if request.state == DECODE and not engine.step_marks_decodes:
+            n = 1 if engine.step_decodes > 0 else 0
+        if n > 0 and request.flight == NONE:
+            row = s.schedule[engine.num_schedule_rows]
+            row.step = engine.num_steps
+            row.request = i
+            row.num_scheduled_tokens = n
+            engine.num_schedule_rows += 1
+        i = request.next

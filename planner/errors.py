@@ -1,0 +1,46 @@
+"""The errors that users see: each says what, where, the value, the limit and what to do."""
+
+import difflib
+from collections.abc import Iterable
+
+
+class PlannerError(Exception):
+    """Base of every error that the planner raises for its user; the command line prints it as one line."""
+
+    exit_code = 3
+
+
+class UsageError(PlannerError):
+    """An option or argument is wrong or does not fit the others."""
+
+    exit_code = 2
+
+
+class UnknownNameError(UsageError):
+    """A model, GPU, policy, format or column that the planner does not know."""
+
+    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+        choices = sorted(known)
+        close = difflib.get_close_matches(name.lower(), choices, n=1, cutoff=0.4)
+        hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(choices)}"
+        super().__init__(f"unknown {kind} {name!r}; {hint}")
+
+
+class TraceError(PlannerError):
+    """A trace file cannot be read, or a row in it is wrong."""
+
+
+class CatalogError(PlannerError):
+    """A hardware or model description is missing, malformed or unsupported."""
+
+
+class CapacityError(PlannerError):
+    """The model does not fit the memory that it was given."""
+
+
+class PolicyError(PlannerError):
+    """A scheduling policy is broken or made no progress."""
+
+
+class OutputError(PlannerError):
+    """A result could not be written."""

@@ -1,0 +1,69 @@
+"""Prefix ids: the ragged lists of content ids that say which prompts share their beginnings."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PrefixIds:
+    """Ids of the prompt's blocks of every request, as compressed sparse rows.
+
+    Equal ids in equal positions mean equal content up to the end of that block.
+
+    Parameters
+    ----------
+    values : interned ids, 0 to n - 1 in order of first appearance [total].
+    offsets : request i owns ``values[offsets[i]:offsets[i + 1]]`` [num_requests + 1].
+    block_tokens : tokens that one id stands for; the last id of a prompt may be partly filled [tokens].
+    """
+
+    values: NDArray[np.int64]
+    offsets: NDArray[np.int64]
+    block_tokens: int
+
+
+def intern_ids(ids: Sequence[pl.Series], lengths: NDArray[np.int64], block_tokens: int) -> PrefixIds:
+    """Number ids densely by first appearance, so that later code can index arrays with them.
+
+    Parameters
+    ----------
+    ids : pieces of the flat list of ids, in row order; integers or strings. Where a piece holds strings, 7 and "7"
+        are the same id.
+    lengths : ids of each request [num_requests].
+    block_tokens : tokens that one id stands for [tokens].
+    """
+    dtypes = {piece.dtype for piece in ids}
+    if len(dtypes) > 1:
+        ids = [piece.cast(pl.String) for piece in ids]
+    flat = pl.concat(ids) if ids else pl.Series([], dtype=pl.Int64)
+    offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
+    return PrefixIds(values=_dense(flat), offsets=offsets, block_tokens=block_tokens)
+
+
+def _dense(flat: pl.Series) -> NDArray[np.int64]:
+    ranks: NDArray[np.int64] = flat.rank("dense").to_numpy().astype(np.int64) - 1
+    _, first_at = np.unique(ranks, return_index=True)
+    number: NDArray[np.int64] = np.empty(len(first_at), dtype=np.int64)
+    number[np.argsort(first_at)] = np.arange(len(first_at))
+    dense: NDArray[np.int64] = number[ranks]
+    return dense
+
+
+def take_rows(prefix: PrefixIds, rows: NDArray[np.int64]) -> PrefixIds:
+    """Reorder or select requests: row i of the result is row ``rows[i]`` of `prefix`."""
+    lengths = np.diff(prefix.offsets)[rows]
+    offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
+    within = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
+    values = prefix.values[np.repeat(prefix.offsets[:-1][rows], lengths) + within]
+    return PrefixIds(values=values, offsets=offsets, block_tokens=prefix.block_tokens)
+
+
+def slice_rows(prefix: PrefixIds, first: int, count: int) -> PrefixIds:
+    """Keep `count` requests from number `first` on; ids keep their numbers."""
+    offsets = prefix.offsets[first : first + count + 1]
+    values = prefix.values[offsets[0] : offsets[-1]]
+    return PrefixIds(values=values, offsets=offsets - offsets[0], block_tokens=prefix.block_tokens)

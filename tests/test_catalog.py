@@ -1,0 +1,172 @@
+"""The catalog: every file is complete and sourced, names are found, and the user's own entries come first."""
+
+import doctest
+import json
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from planner import catalog
+from planner.architecture import num_parameters
+from planner.catalog import add_gpu, add_model, data_dir, describe_model, gpu_names, load_gpu, load_model, model_names
+from planner.errors import CatalogError, OutputError, UnknownNameError
+
+GPUS = sorted((data_dir("hardware_db") / "gpus").glob("*.toml"))
+MODELS = sorted((data_dir("hardware_db") / "models").glob("*.toml"))
+
+
+@pytest.fixture(autouse=True)
+def own_catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("PLANNER_DB", str(tmp_path / "own"))
+    return tmp_path / "own"
+
+
+def test_doctests_hold() -> None:
+    assert doctest.testmod(catalog).failed == 0
+
+
+def test_catalog_holds_what_is_promised() -> None:
+    assert {"a100-sxm", "a100-pcie", "h100-sxm", "h100-pcie", "h200-sxm", "b200-sxm", "b300-sxm", "gb200", "l4", "l40s",
+            "a10g", "rtx-4090", "rtx-pro-6000", "mi300x", "mi325x", "mi355x"} <= set(gpu_names())
+    assert len(model_names()) >= 16
+
+
+@pytest.mark.parametrize("path", GPUS, ids=lambda path: path.stem)
+def test_every_gpu_number_has_unit_source_date_and_flops_are_dense(path: Path) -> None:
+    gpu = load_gpu(path.stem)
+    assert gpu.name == path.stem
+    for field, quantity in gpu.provenance.items():
+        assert quantity.unit, field
+        assert len(quantity.source) > 5, field
+        assert quantity.dense is field.startswith("flops_per_s."), field
+    assert "bf16" in gpu.flops_per_s
+    for field in gpu.__slots__:
+        if isinstance(getattr(gpu, field), float | int):
+            assert field in gpu.provenance, field
+
+
+@pytest.mark.parametrize("path", GPUS, ids=lambda path: path.stem)
+def test_gpu_numbers_are_si_and_plausible(path: Path) -> None:
+    gpu = load_gpu(path.stem)
+    assert 2e11 < gpu.hbm_bandwidth_bytes_per_s < 1e13
+    assert 2e10 < gpu.hbm_capacity_bytes < 4e11
+    assert 20 < gpu.flops_per_s["bf16"] / gpu.hbm_bandwidth_bytes_per_s < 500
+    assert gpu.flops_per_s.get("fp8", gpu.flops_per_s["bf16"] * 2) / gpu.flops_per_s["bf16"] == pytest.approx(2, 0.02)
+    assert 3e10 < gpu.scale_up_bandwidth_bytes_per_s <= 1e12
+    assert 1e-6 < gpu.scale_up_latency_s < 1e-4
+    assert gpu.idle_w < gpu.tdp_w / 3
+    assert 0.1 < gpu.price_usd_per_hour < 20
+
+
+@pytest.mark.parametrize(("name", "precision", "expected"), [
+    ("h100-sxm", "bf16", 989.4e12), ("h200-sxm", "fp8", 1978.9e12), ("l40s", "fp8", 733e12), ("l4", "bf16", 121e12),
+    ("a100-pcie", "int8", 624e12), ("b200-sxm", "fp4", 9e15), ("gb200", "bf16", 2.5e15), ("mi300x", "bf16", 1307.4e12),
+])
+def test_flops_are_without_sparsity(name: str, precision: str, expected: float) -> None:
+    assert load_gpu(name).flops_per_s[precision] == expected
+
+
+@pytest.mark.parametrize("path", MODELS, ids=lambda path: path.stem)
+def test_every_model_loads_by_each_of_its_names(path: Path) -> None:
+    entry = tomllib.loads(path.read_text())
+    described = describe_model(path.stem)
+    assert described["source"]
+    for name in (path.stem, *entry["aliases"], *entry.get("variants", {})):
+        assert load_model(name.upper()).name == path.stem
+
+
+def test_no_two_files_share_a_name() -> None:
+    for files in (GPUS, MODELS):
+        keys = [key for path in files for key in catalog._keys_of(path)]
+        assert len(keys) == len(set(keys))
+
+
+@pytest.mark.parametrize(("given", "expected"), [
+    ("NVIDIA H100 80GB HBM3", "h100-sxm"), ("h100_sxm", "h100-sxm"), ("H100", "h100-sxm"), ("A100 SXM4", "a100-sxm"),
+    ("rtx_pro_6000_server", "rtx-pro-6000"), ("NVIDIA B200-SXM-180GB", "b200-sxm"), ("RTX4090", "rtx-4090"),
+])
+def test_gpu_lookup_ignores_case_separators_and_maker(given: str, expected: str) -> None:
+    assert load_gpu(given).name == expected
+
+
+def test_variants_change_their_keys_only() -> None:
+    plain, quantized = load_model("qwen3-235b-a22b"), load_model("Qwen/Qwen3-235B-A22B-Instruct-2507-FP8")
+    assert (plain.quantization, quantized.quantization) == (None, "fp8")
+    assert (plain.max_model_len, quantized.max_model_len) == (40_960, 262_144)
+    assert num_parameters(plain) == num_parameters(quantized)
+
+
+def test_unknown_names_offer_the_nearest() -> None:
+    with pytest.raises(UnknownNameError, match="unknown GPU 'h100-sxn'; did you mean 'h100-sxm'"):
+        load_gpu("h100-sxn")
+    with pytest.raises(UnknownNameError, match=r"did you mean 'llama-3.1-8b'"):
+        load_model("llama-3.1-8bb")
+
+
+def test_config_json_file_and_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "My-Llama"
+    folder.mkdir()
+    config = tomllib.loads((data_dir("hardware_db") / "models/llama-3.1-8b.toml").read_text())["config"]
+    (folder / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 16}))
+    for given in (folder, folder / "config.json"):
+        assert (load_model(str(given)).name, load_model(str(given)).num_layers) == ("My-Llama", 16)
+    add_model(folder)
+    assert "my-llama" in model_names()
+    assert load_model("my-llama").num_layers == 16
+    add_model(folder / "config.json", name="llama-3.1-8b")  # the user's entry goes first
+    assert load_model("llama-3.1-8b").num_layers == 16
+
+
+def test_added_gpu_goes_before_the_bundled_one(tmp_path: Path, own_catalog: Path) -> None:
+    content = (data_dir("hardware_db") / "gpus/l4.toml").read_text()
+    (tmp_path / "cheap.toml").write_text(content.replace("value = 0.80", "value = 0"))
+    assert add_gpu(tmp_path / "cheap.toml") == own_catalog / "gpus" / "l4.toml"
+    assert load_gpu("L4").price_usd_per_hour == 0
+    assert [path.name for path in (own_catalog / "gpus").iterdir()] == ["l4.toml"]
+
+
+@pytest.mark.parametrize(("old", "new", "message"), [
+    ("dense = true, ", "", r"flops.bf16 lacks dense = true"),
+    ('unit = "B/s"', 'unit = "GB/s"', r"hbm_bandwidth.unit = 'GB/s'; must be 'B/s'"),
+    ('date = "2023-03"', 'date = "March"', r"date = 'March'; must be yyyy-mm"),
+    ('source = "NVIDIA L4 datasheet"', 'source = ""', "source = ''; must be a text"),
+    ("value = 300e9", "value = -1", r"hbm_bandwidth.value = -1; must be a positive number"),
+    ("value = 300e9", "value = inf", r"hbm_bandwidth.value = inf"),
+    ("tdp = ", "tdpp = ", "tdp is missing"),
+    ("bf16 = ", "bf61 = ", "unknown precision .* 'bf61'; did you mean 'bf16'"),
+    ('vendor = ', 'colour = "red"\nvendor = ', "unknown key .* 'colour'"),
+    ("[flops]", "[flops", "is not valid TOML"),
+])
+def test_a_wrong_gpu_file_is_refused_and_not_copied(tmp_path: Path, own_catalog: Path, old: str, new: str,
+                                                    message: str) -> None:
+    content = (data_dir("hardware_db") / "gpus/l4.toml").read_text()
+    assert old in content
+    (tmp_path / "bad.toml").write_text(content.replace(old, new))
+    with pytest.raises((CatalogError, UnknownNameError), match=message):
+        add_gpu(tmp_path / "bad.toml")
+    assert not own_catalog.exists()
+
+
+def test_unreadable_files_are_one_line_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(CatalogError, match="cannot be read"):
+        load_model(str(tmp_path / "none.json"))
+    (tmp_path / "list.json").write_text("[1]")
+    with pytest.raises(CatalogError, match="one table"):
+        load_model(str(tmp_path / "list.json"))
+    (tmp_path / "bare.toml").write_text('name = "x"')
+    with pytest.raises(CatalogError, match=r"\[config\] is missing"):
+        load_model(str(tmp_path / "bare.toml"))
+    (tmp_path / "taken").write_text("")
+    monkeypatch.setenv("PLANNER_DB", str(tmp_path / "taken"))
+    with pytest.raises(OutputError, match="set PLANNER_DB"):
+        add_gpu(GPUS[0])
+
+
+def test_loading_imports_nothing_slow() -> None:
+    code = ("import sys; from planner import memory; from planner.catalog import load_gpu, load_model; load_gpu('l4'); "
+            "load_model('phi-4'); sys.exit(len({'numpy', 'polars', 'numba'} & sys.modules.keys()))")
+    root = Path(catalog.__file__).parent.parent
+    assert subprocess.run([sys.executable, "-c", code], cwd=root, check=False).returncode == 0

@@ -1,0 +1,140 @@
+"""Generated traces: the same for the same seed, valid, and shaped like what they imitate."""
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from planner.catalog import data_dir
+from planner.errors import CatalogError, UnknownNameError, UsageError
+from planner.schema import TRACE_COLUMNS
+from planner.synthetic import Spec, generate, load_sample, read_spec, sample_names
+from planner.trace import read_trace
+
+# name: requests/s, input p50/p95/p99, output p50/p95/p99 and variance over mean of counts in 1 s of what is imitated
+IMITATED = {
+    "chat": (5.53, (1020, 4083, 4142), (129, 451, 601), 1.39),
+    "code": (2.57, (1469, 7303, 7436), (13, 90, 252), 13.18),
+}
+
+
+def spec_of(name: str) -> Spec:
+    return read_spec(data_dir("workloads") / f"{name}.toml")
+
+
+def test_samples_are_read_by_name():
+    assert sample_names() == ["chat", "code", "long-context"]
+    assert read_trace("chat").requests.equals(load_sample("chat").requests)
+    assert read_trace("chat", limit=10).num_requests == 10
+    with pytest.raises(UnknownNameError, match="unknown sample trace 'chatt'; did you mean 'chat'"):
+        load_sample("chatt")
+
+
+@pytest.mark.parametrize("name", ["chat", "code", "long-context"])
+def test_samples_are_the_same_every_time_and_keep_the_bounds(name):
+    trace, again = load_sample(name), load_sample(name)
+    assert trace.requests.equals(again.requests)
+    assert trace.sha256 == again.sha256
+    assert trace.requests["arrival_s"].is_sorted()
+    assert trace.requests["request_id"].to_list() == [str(i) for i in range(trace.num_requests)]
+    for column in TRACE_COLUMNS:
+        if column.name in trace.requests.columns and column.minimum is not None and column.maximum is not None:
+            assert trace.requests[column.name].is_between(column.minimum, column.maximum).all()
+
+
+@pytest.mark.parametrize("name", IMITATED)
+def test_samples_resemble_the_published_statistics(name):
+    rate_per_s, input_tokens, output_tokens, dispersion = IMITATED[name]
+    trace = load_sample(name)
+    arrival_s = trace.requests["arrival_s"].to_numpy()
+    assert len(arrival_s) / 3600 == pytest.approx(rate_per_s, rel=0.05)
+    counts = np.bincount(arrival_s.astype(np.int64))
+    assert counts.var() / counts.mean() == pytest.approx(dispersion, rel=0.15)
+    for column, wanted in (("input_tokens", input_tokens), ("output_tokens", output_tokens)):
+        found = np.percentile(trace.requests[column].to_numpy(), (50, 95, 99))
+        assert found == pytest.approx(wanted, rel=0.15)
+
+
+def test_long_context_is_a_tree_of_prefixes():
+    trace = load_sample("long-context")
+    prefix, input_tokens = trace.prefix, trace.requests["input_tokens"].to_numpy()
+    assert prefix is not None
+    assert np.array_equal(np.diff(prefix.offsets), -(-input_tokens // prefix.block_tokens))
+    block = np.arange(len(prefix.values)) - np.repeat(prefix.offsets[:-1], np.diff(prefix.offsets))
+    inner = np.flatnonzero(block > 0)
+    places = np.unique(np.stack((prefix.values, block)), axis=1).shape[1]
+    parents = np.unique(np.stack((prefix.values[inner], prefix.values[inner - 1])), axis=1).shape[1]
+    roots = len(np.unique(prefix.values[block == 0]))
+    assert places == len(np.unique(prefix.values))  # an id stands at one place
+    assert parents + roots == places  # and after one id: equal ids mean equal beginnings
+    assert 0.5 < 1 - places / len(prefix.values) < 0.7
+    assert 60_000 < np.percentile(input_tokens, 99) <= 100_000
+
+
+def test_a_turn_repeats_the_whole_blocks_of_the_turn_before():
+    trace = load_sample("long-context")
+    prefix, tokens = trace.prefix, trace.requests["input_tokens"]
+    assert prefix is not None
+    last: dict[str, int] = {}
+    followed = 0
+    for row, session in enumerate(trace.requests["session_id"]):
+        if session in last:
+            before = last[session]
+            whole = tokens[before] // prefix.block_tokens
+            earlier, later = (prefix.values[prefix.offsets[at] :][:whole] for at in (before, row))
+            assert np.array_equal(earlier, later)
+            assert tokens[row] > tokens[before]
+            followed += 1
+        last[session] = row
+    assert followed > 500
+
+
+def test_another_seed_gives_another_trace():
+    spec = spec_of("chat")
+    other = generate(spec, seed=99)
+    assert not other.requests.equals(load_sample("chat").requests)
+    assert other.sha256 != load_sample("chat").sha256
+    assert other.requests.equals(generate(dataclasses.replace(spec, seed=99), seed=None).requests)
+
+
+def test_poisson_arrivals_are_poisson():
+    """Without waves, bursts and clumps the counts' variance equals their mean and the gaps are exponential."""
+    spec = spec_of("chat")
+    plain = dataclasses.replace(spec.arrivals, wave_frac=0.0, burst_factor=1.0, gap_shape=1.0)
+    arrival_s = generate(dataclasses.replace(spec, arrivals=plain), seed=5).requests["arrival_s"].to_numpy()
+    counts, gaps_s = np.bincount(arrival_s.astype(np.int64)), np.diff(arrival_s)
+    assert len(arrival_s) / 3600 == pytest.approx(5.53, rel=0.03)
+    assert counts.var() / counts.mean() == pytest.approx(1.0, abs=0.08)
+    assert gaps_s.std() / gaps_s.mean() == pytest.approx(1.0, abs=0.03)
+
+
+BAD_SPECS = {
+    "unknown-key": ("seed = 1", "sede = 1", "unknown key in the spec 'sede'; did you mean 'seed'?"),
+    "missing-key": ("gap_shape = 0.9\n", "", "arrivals lacks gap_shape"),
+    "negative": ("rate_per_s = 5.53", "rate_per_s = -1", "rate_per_s = -1; must be a number, finite and > 0"),
+    "word": ("rate_per_s = 5.53", 'rate_per_s = "fast"', "rate_per_s = 'fast'; must be a number"),
+    "wave": ("wave_frac = 0.15", "wave_frac = 1.5", "wave_frac = 1.5; must be >= 0 and < 1"),
+    "lists": ("weights = [0.7, 0.3]", "weights = [1.0]", "must be lists of one length"),
+    "seed": ("seed = 1", "seed = 1.5", "seed = 1.5; must be a whole number >= 0"),
+    "syntax": ("seed = 1", "seed =", "Invalid value"),
+}
+
+
+@pytest.mark.parametrize(("text", "changed", "message"), BAD_SPECS.values(), ids=BAD_SPECS.keys())
+def test_bad_specs_say_what_is_wrong(tmp_path, text, changed, message):
+    good = (data_dir("workloads") / "chat.toml").read_text()
+    assert text in good
+    path = tmp_path / "bad.toml"
+    path.write_text(good.replace(text, changed))
+    with pytest.raises(CatalogError) as error:
+        read_spec(path)
+    assert str(error.value).startswith(f"workload {path}: ")
+    assert message in str(error.value)
+
+
+def test_a_missing_spec_and_an_empty_trace_are_errors():
+    with pytest.raises(CatalogError, match=r"workload nowhere\.toml: No such file"):
+        read_spec(Path("nowhere.toml"))
+    with pytest.raises(UsageError, match=r"no request in 0\.001 s; raise the duration or the rate"):
+        generate(dataclasses.replace(spec_of("chat"), duration_s=0.001), seed=1)
