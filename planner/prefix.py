@@ -26,6 +26,12 @@ def _find(parents: Any, ids: Any, nodes: Any, parent: int, value: int) -> int:
     return int(place)
 
 
+@jit
+def num_used_ids(offsets: Any, id_tokens: int, input_tokens: Any, r: int) -> int:
+    """Return how many ids of a request lie within its prompt."""
+    return int(min(offsets[r + 1] - offsets[r], (input_tokens[r] + id_tokens - 1) // id_tokens))
+
+
 def _assign(ids: Any, offsets: Any, id_tokens: int, block_size: int, input_tokens: Any, num_blocks: Any, slots: Any,
             slot_start: Any, table: Any) -> int:
     """Fill in the contents of all slots and return how many there are. `table` has shape [3, power of two], -1 throughout."""
@@ -40,7 +46,7 @@ def _assign(ids: Any, offsets: Any, id_tokens: int, block_size: int, input_token
         node = 0
         depth = 0
         full = input_tokens[r] // block_size
-        for k in range(offsets[r], offsets[r + 1]):
+        for k in range(offsets[r], offsets[r] + num_used_ids(offsets, id_tokens, input_tokens, r)):
             place = _find(parents, keys, nodes, node, ids[k])
             first = depth * id_tokens // block_size
             depth += 1
@@ -70,7 +76,7 @@ def _assign(ids: Any, offsets: Any, id_tokens: int, block_size: int, input_token
             bases[end] = num_contents
             num_contents += sizes[end]
             sizes[end] = 0
-        depth = offsets[r + 1] - offsets[r]
+        depth = num_used_ids(offsets, id_tokens, input_tokens, r)
         own = min(input_tokens[r] // block_size, depth * id_tokens // block_size)
         for block in range(own, num_blocks[r]):
             slots[slot_start[r] + block].content = bases[end] + block - own

@@ -1,5 +1,6 @@
 """How the loop is compiled: Numba, with a cache that a change of the loop's source empties."""
 
+import gc
 import hashlib
 import os
 from collections.abc import Callable
@@ -26,6 +27,9 @@ def _cache_dir() -> Path:
 os.environ.setdefault("NUMBA_CACHE_DIR", str(_cache_dir()))
 
 import numba  # noqa: E402  (reads NUMBA_CACHE_DIR when imported)
+from numba.experimental import structref  # noqa: E402
+
+__all__ = ["compile_with_signature", "jit", "numba", "structref"]
 
 
 def jit(function: F) -> F:
@@ -52,5 +56,11 @@ def _widen(argument: Any) -> Any:
 
 def compile_with_signature(function: F, signature: Any, *, cache: bool = True) -> F:
     """Compile a function once for one signature, and keep the machine code between processes."""
-    compiled: F = numba.njit(signature, cache=cache)(function)
+    was_collecting = gc.isenabled()
+    gc.disable()  # a third of the compile time would go into looking for garbage
+    try:
+        compiled: F = numba.njit(signature, cache=cache)(function)
+    finally:
+        if was_collecting:
+            gc.enable()
     return compiled

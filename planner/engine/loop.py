@@ -13,14 +13,15 @@ from planner.engine.jit import jit
 from planner.engine.pipeline import land_flight
 from planner.engine.serving import DECODES, PROMPTS, serve
 from planner.engine.shape import begin_step
-from planner.engine.state import BAD_PLAN, DONE, FLUSH, STUCK, State
+from planner.engine.state import BAD_PLAN, DONE, FLUSH, STUCK, Memory, State
 from planner.engine.step import rows_left, take_step
 from planner.engine.stretch import may_run_decodes, run_decodes
 from planner.policy import DECODES_FIRST, IN_ORDER, PROMPTS_ALONE, PROMPTS_FIRST, StepState
 
 
-def advance(s: State, plan_step: Any) -> int:
+def advance(memory: Memory, plan_step: Any) -> int:
     """Replay until all requests have left (DONE), a row buffer is full (FLUSH), or the policy is at fault (STUCK, BAD_PLAN)."""
+    s = State(*memory)
     engine = s.engine
     while True:
         if not rows_left(s):

@@ -191,17 +191,17 @@ def _list_problems(
     lists: pl.Series, input_tokens: pl.Series, block_tokens: int, reader: Reader
 ) -> Iterator[_Problem]:
     """Find the rows whose ids do not fit the prompt, or hold a null."""
-    num_ids, num_blocks = lists.list.len(), (input_tokens / block_tokens).ceil()
-    most = "" if reader.exact_ids else "at most "
-    misfit = num_ids != num_blocks if reader.exact_ids else num_ids > num_blocks
-    yield _Problem(
-        rows=misfit.fill_null(False).arg_true().to_numpy().astype(np.int64),
-        reason="hash_ids do not fit the prompt",
-        text=lambda row: (
-            f"hash_ids has {num_ids[row]} ids; must have {most}{num_blocks[row]:.0f} for {input_tokens[row]:.0f} "
-            f"input tokens in blocks of {block_tokens}"
-        ),
-    )
+    num_ids = lists.list.len()
+    if reader.exact_ids:  # elsewhere, ids beyond the prompt are cut off with it
+        num_blocks = (input_tokens / block_tokens).ceil()
+        yield _Problem(
+            rows=(num_ids != num_blocks).fill_null(False).arg_true().to_numpy().astype(np.int64),
+            reason="hash_ids do not fit the prompt",
+            text=lambda row: (
+                f"hash_ids has {num_ids[row]} ids; must have {num_blocks[row]:.0f} for {input_tokens[row]:.0f} "
+                f"input tokens in blocks of {block_tokens}"
+            ),
+        )
     if lists.explode().null_count() > lists.null_count() + (num_ids == 0).sum():
         null = lists.list.eval(pl.element().is_null()).list.any().fill_null(False)
         yield _Problem(
