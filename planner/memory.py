@@ -140,21 +140,38 @@ def weight_bytes(arch: Architecture, quantization: str | None, tensor_parallel_s
     >>> weight_bytes(load_model("llama-3.1-8b"), "bf16", 1, 1, 1)
     16059990016.0
     """
-    native = arch.quantization or "bf16"
-    chosen = native if quantization is None else quantization.lower()
-    if chosen not in WEIGHT_BYTES_PER_ELEMENT:
-        raise UnknownNameError("quantization", chosen, WEIGHT_BYTES_PER_ELEMENT)
-    element = WEIGHT_BYTES_PER_ELEMENT[chosen]
-    attention_element = 2.0 if chosen == native and not arch.quantized_attention else element
+    element, attention_element = bytes_per_element(arch, quantization)
     num_layers = -(-arch.num_layers // pipeline_parallel_size)
     num_moe = min(num_layers, arch.num_moe_layers)
     moe_layer = 2.0 * router_parameters(arch) + element * (
         shared_expert_parameters(arch) / tensor_parallel_size
         + _experts_per_gpu(arch, tensor_parallel_size, expert_parallel_size) * expert_parameters(arch))
-    layers = (num_layers * attention_element * _attention_per_gpu(arch, tensor_parallel_size) + num_moe * moe_layer
+    layers = (num_layers * attention_element * attention_parameters_per_gpu(arch, tensor_parallel_size) + num_moe * moe_layer
               + (num_layers - num_moe) * element * mlp_parameters(arch) / tensor_parallel_size)
     tables = 1 if arch.tie_word_embeddings or pipeline_parallel_size > 1 else 2  # a stage has one of the two
     return layers + tables * 2.0 * arch.vocab_size * arch.hidden_size / tensor_parallel_size
+
+
+def weight_format(arch: Architecture, quantization: str | None) -> str:
+    """Name of the format that the weights are in: the one asked for, else the checkpoint's own.
+
+    Raises
+    ------
+    UnknownNameError
+        Where the name is no key of WEIGHT_BYTES_PER_ELEMENT.
+    """
+    chosen = (arch.quantization or "bf16") if quantization is None else quantization.lower()
+    if chosen not in WEIGHT_BYTES_PER_ELEMENT:
+        raise UnknownNameError("quantization", chosen, WEIGHT_BYTES_PER_ELEMENT)
+    return chosen
+
+
+def bytes_per_element(arch: Architecture, quantization: str | None) -> tuple[float, float]:
+    """Bytes of one weight of the MLPs and experts, and of the attention, scales included [B], [B]."""
+    chosen = weight_format(arch, quantization)
+    element = WEIGHT_BYTES_PER_ELEMENT[chosen]
+    is_native = chosen == (arch.quantization or "bf16")
+    return element, 2.0 if is_native and not arch.quantized_attention else element
 
 
 def activation_bytes(arch: Architecture, max_num_batched_tokens: int, max_num_seqs: int,
@@ -187,7 +204,7 @@ def activation_bytes(arch: Architecture, max_num_batched_tokens: int, max_num_se
     return 2 * tokens * hidden * ACTIVATION_BYTES_PER_ELEMENT + max(layer, logits)
 
 
-def _attention_per_gpu(arch: Architecture, tensor_parallel_size: int) -> float:
+def attention_parameters_per_gpu(arch: Architecture, tensor_parallel_size: int) -> float:
     """Attention parameters of one layer on one tensor-parallel rank [1]."""
     if arch.attention == "gqa":
         kv_heads = -(-arch.num_kv_heads // tensor_parallel_size)

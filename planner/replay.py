@@ -22,7 +22,7 @@ _INT, _FLOAT = numba.int64, numba.float64
 PLAN_SIGNATURE = numba.types.NamedUniTuple(_INT, len(StepPlan._fields), StepPlan)(
     numba.types.NamedTuple([_FLOAT] + [_INT] * (len(StepState._fields) - 1), StepState)
 )
-ADVANCE_SIGNATURE = numba.int64(st.MEMORY_TYPE, numba.core.types.FunctionType(PLAN_SIGNATURE))
+ADVANCE_SIGNATURE = numba.int64(st.STATE_TYPE, numba.core.types.FunctionType(PLAN_SIGNATURE))
 
 _RESERVE = {"chunk": st.RESERVE_CHUNK, "prompt": st.RESERVE_PROMPT, "output": st.RESERVE_OUTPUT,
             "model-len": st.RESERVE_MODEL_LEN}
@@ -142,7 +142,7 @@ def run(trace: Trace, policy: Policy, settings: EngineSettings, step_time: Any, 
 
 
 @functools.cache
-def compiled_loop() -> Callable[[st.Memory, Any], int]:
+def compiled_loop() -> Callable[[st.State, Any], int]:
     """Return the loop's machine code, compiled once and kept between processes."""
     return compile_with_signature(advance, ADVANCE_SIGNATURE)
 
@@ -165,7 +165,7 @@ def _where(policy: Policy) -> str:
     return f"{code.co_filename}:{code.co_firstlineno}"
 
 
-def _fault(policy: Policy, state: st.Memory, outcome: int) -> str:
+def _fault(policy: Policy, state: st.State, outcome: int) -> str:
     engine = state.engine
     at = f"policy {policy.name!r} ({_where(policy)}) at {engine.now_s:.6f} s"
     if outcome == st.BAD_PLAN:
@@ -174,7 +174,7 @@ def _fault(policy: Policy, state: st.Memory, outcome: int) -> str:
             f"and no arrival is left that could change that")
 
 
-def _take_rows(state: st.Memory, taken: dict[str, list[NDArray[np.void]]]) -> None:
+def _take_rows(state: st.State, taken: dict[str, list[NDArray[np.void]]]) -> None:
     """Copy the filled rows out of the loop's buffers and empty them."""
     engine = state.engine
     for name, count in (("gaps", "num_gap_rows"), ("steps", "num_step_rows"), ("schedule", "num_schedule_rows"),
@@ -189,7 +189,7 @@ def _join(parts: list[NDArray[np.void]], like: Any) -> NDArray[np.void]:
     return np.concatenate(parts) if parts else np.empty(0, like.dtype)
 
 
-def _allocate(trace: Trace, policy: Policy, settings: EngineSettings, step_time: Any, recording: Recording) -> st.Memory:
+def _allocate(trace: Trace, policy: Policy, settings: EngineSettings, step_time: Any, recording: Recording) -> st.State:
     """Lay out the loop's memory and fill in what it starts from."""
     n = trace.requests.height
     record = _settings_record(policy, settings, recording)
@@ -200,14 +200,21 @@ def _allocate(trace: Trace, policy: Policy, settings: EngineSettings, step_time:
     cancel = _optional(trace, "cancel_after_s", math.inf) if "cancel_after_s" in trace.requests.columns else np.empty(0)
     scratch = n if record.is_first_fit and record.is_keyed else most
     rows = _ROWS + 2 * most
-    return st.Memory(
+    record.num_requests = n
+    record.most_running = most
+    record.most_finishes = 2 * most + 64
+    record.most_gap_rows = rows
+    record.most_step_rows = _ROWS
+    record.most_schedule_rows = rows
+    record.may_cancel = len(cancel) > 0
+    return st.State(
         engine=_engine_record(record),
         settings=record,
         step_time=step_time,
         requests=requests,
         prompts=np.empty(most + 1, np.int64),
         waiting_heap=st.records(n + 1 if record.is_keyed else 1, st.INT_HEAP),
-        finishes=st.records(2 * most + 64, st.INT_HEAP),
+        finishes=st.records(int(record.most_finishes), st.INT_HEAP),
         cancels=st.records(int(np.isfinite(cancel).sum()) + 1, st.FLOAT_HEAP),
         cancel_after_s=cancel,
         ring=_ring(settings.block_size),

@@ -20,7 +20,7 @@ def visible_until_s(s: State) -> float:
 @jit
 def next_arrival_s(s: State) -> float:
     """Return when the next request reaches the engine; never, while a closed-loop client has no free place."""
-    if s.engine.next_request == len(s.requests) or s.engine.num_in_flight >= s.settings.max_concurrency:
+    if s.engine.next_request == s.settings.num_requests or s.engine.num_in_flight >= s.settings.max_concurrency:
         return math.inf
     return float(max(s.requests[s.engine.next_request].arrival_s, s.engine.opened_s))
 
@@ -45,7 +45,7 @@ def hand_over_arrivals(s: State) -> None:
             depart(s)
             continue
         append_waiting(s, i)
-        if len(s.cancel_after_s) > 0 and s.cancel_after_s[i] < math.inf:
+        if s.settings.may_cancel and s.cancel_after_s[i] < math.inf:
             due_s = arrival_s + s.cancel_after_s[i]
             engine.num_cancel_entries = heap_push(s.cancels, engine.num_cancel_entries, due_s, i)
     engine.max_waiting = max(engine.max_waiting, engine.num_waiting)

@@ -32,7 +32,7 @@ def enter_decode(s: State, i: int) -> None:
     request.decode_offset = s.engine.decode_step - request.num_output_tokens
     s.engine.decode_context_tokens += request.input_tokens + request.num_output_tokens - 1
     link_ring(s, i)
-    if s.engine.num_finish_entries == len(s.finishes):
+    if s.engine.num_finish_entries == s.settings.most_finishes:
         rebuild_finishes(s)
     else:
         key = request.decode_offset + request.output_tokens

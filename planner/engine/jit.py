@@ -27,9 +27,9 @@ def _cache_dir() -> Path:
 os.environ.setdefault("NUMBA_CACHE_DIR", str(_cache_dir()))
 
 import numba  # noqa: E402  (reads NUMBA_CACHE_DIR when imported)
-from numba.experimental import structref  # noqa: E402
+import numba.core.extending  # noqa: E402
 
-__all__ = ["compile_with_signature", "jit", "numba", "structref"]
+__all__ = ["compile_with_signature", "jit", "numba"]
 
 
 def jit(function: F) -> F:

@@ -9,19 +9,20 @@ from typing import Any
 
 from planner.engine.admission import admit, force_admission, must_force_admission
 from planner.engine.arrivals import cancel_due, hand_over_arrivals, skip_idle, wait_for_arrival
+from planner.engine.binding import bind
 from planner.engine.jit import jit
 from planner.engine.pipeline import land_flight
 from planner.engine.serving import DECODES, PROMPTS, serve
 from planner.engine.shape import begin_step
-from planner.engine.state import BAD_PLAN, DONE, FLUSH, STUCK, Memory, State
+from planner.engine.state import BAD_PLAN, DONE, FLUSH, STUCK, State
 from planner.engine.step import rows_left, take_step
 from planner.engine.stretch import may_run_decodes, run_decodes
 from planner.policy import DECODES_FIRST, IN_ORDER, PROMPTS_ALONE, PROMPTS_FIRST, StepState
 
 
-def advance(memory: Memory, plan_step: Any) -> int:
+def advance(state: State, plan_step: Any) -> int:
     """Replay until all requests have left (DONE), a row buffer is full (FLUSH), or the policy is at fault (STUCK, BAD_PLAN)."""
-    s = State(*memory)
+    s = bind(state)
     engine = s.engine
     while True:
         if not rows_left(s):
@@ -29,7 +30,7 @@ def advance(memory: Memory, plan_step: Any) -> int:
         hand_over_arrivals(s)
         cancel_due(s)
         if engine.num_running == 0 and engine.num_waiting == 0:
-            if engine.next_request == len(s.requests):
+            if engine.next_request == s.settings.num_requests:
                 return DONE
             wait_for_arrival(s)
         elif may_run_decodes(s) and run_decodes(s):

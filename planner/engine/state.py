@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from planner.engine.jit import numba, structref
+from planner.engine.jit import numba
 
 # A request is in exactly one of these states, and in the queue that belongs to it.
 NOT_ARRIVED, WAITING, PROMPT, DECODE, COMPLETED, REJECTED, FAILED, CANCELLED = range(8)
@@ -70,6 +70,12 @@ REQUEST = np.dtype(
 SETTINGS = np.dtype(
     [
         ("watermark_blocks", "i8"),
+        ("num_requests", "i8"),
+        ("most_running", "i8"),  # length of `prompts`
+        ("most_finishes", "i8"),  # lengths of the buffers
+        ("most_gap_rows", "i8"),
+        ("most_step_rows", "i8"),
+        ("most_schedule_rows", "i8"),
         ("num_gpu_blocks", "i8"),
         ("num_cpu_blocks", "i8"),
         ("block_size", "i8"),
@@ -97,6 +103,7 @@ SETTINGS = np.dtype(
         ("needs_spare_block", "i1"),  # a decode runs only while a block is free, needed or not
         ("reserves_full_isl", "i1"),
         ("limits_batch_only", "i1"),  # max_num_seqs limits the prompts of a batch, not the running set
+        ("may_cancel", "i1"),
         ("records_steps", "i1"),
         ("records_schedule", "i1"),
     ],
@@ -284,8 +291,8 @@ def numba_records(dtype: np.dtype[np.void]) -> numba.types.Array:
     return numba.from_dtype(dtype)[::1]
 
 
-class Memory(NamedTuple):
-    """All that the loop works on, as it is handed over from Python."""
+class State(NamedTuple):
+    """All that the loop works on; its helpers get it through `engine.binding.bind`."""
 
     engine: Any
     settings: Any
@@ -308,7 +315,7 @@ class Memory(NamedTuple):
     preemptions: Any
 
 
-MEMORY_TYPE = numba.types.NamedTuple(
+STATE_TYPE = numba.types.NamedTuple(
     [
         numba_record(ENGINE),
         numba_record(SETTINGS),
@@ -330,26 +337,5 @@ MEMORY_TYPE = numba.types.NamedTuple(
         numba_records(SCHEDULE_ROW),
         numba_records(PREEMPTION_ROW),
     ],
-    Memory,
+    State,
 )
-
-
-class State:
-    """The same for the loop's helpers: one reference, where a tuple would be taken apart at every call.
-
-    Compiled, it is a Numba struct: compile time falls by a third, and a call that is not inlined costs a twentieth.
-    """
-
-    __slots__ = Memory._fields
-
-    def __init__(self, *fields: Any) -> None:
-        for name, value in zip(Memory._fields, fields, strict=True):
-            setattr(self, name, value)
-
-
-@structref.register
-class _StateType(numba.types.StructRef):  # type: ignore[misc]
-    """Numba's type of `State`."""
-
-
-structref.define_constructor(State, _StateType, Memory._fields)

@@ -29,13 +29,13 @@ from planner.engine.timing import (
 def rows_left(s: State) -> bool:
     """Tell whether the buffers have room for the rows of one more step."""
     e = s.engine
-    most = len(s.prompts)
-    if e.num_gap_rows + most > len(s.gaps):
+    most = s.settings.most_running
+    if e.num_gap_rows + most > s.settings.most_gap_rows:
         return False
-    if s.settings.records_steps and e.num_step_rows == len(s.steps):
+    if s.settings.records_steps and e.num_step_rows == s.settings.most_step_rows:
         return False
     if s.settings.records_schedule:
-        if e.num_schedule_rows + most > len(s.schedule) or e.num_preemption_rows + most > len(s.preemptions):
+        if e.num_schedule_rows + most > s.settings.most_schedule_rows or e.num_preemption_rows + most > s.settings.most_schedule_rows:
             return False
     return True
 

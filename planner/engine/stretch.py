@@ -55,9 +55,9 @@ def run_decodes(s: State) -> bool:
     decodes = engine.num_decodes
     composition = composition_s(s.step_time, 0, 0, 0, 0, 0, decodes, decodes)
     spare = 1 if settings.needs_spare_block else 0
-    steps = min(next_finish(s) - engine.decode_step, len(gaps) - engine.num_gap_rows)
+    steps = min(next_finish(s) - engine.decode_step, settings.most_gap_rows - engine.num_gap_rows)
     if settings.records_steps:
-        steps = min(steps, len(s.steps) - engine.num_step_rows)
+        steps = min(steps, s.settings.most_step_rows - engine.num_step_rows)
     arrival_s = watched_arrival_s(s)
     cancel_s = s.cancels[0].key if engine.num_cancel_entries > 0 else math.inf
     start_s, end_s = engine.last_start_s, engine.now_s

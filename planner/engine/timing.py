@@ -5,6 +5,7 @@ depends on the step's composition, which stays the same while a batch only decod
 with their context.
 """
 
+import math
 from typing import Any
 
 from planner.engine.jit import jit
@@ -20,7 +21,7 @@ def smooth_max(a: float, b: float) -> float:
         return a
     r = b / a
     r *= r
-    return float(a * (1.0 + r * r) ** 0.25)
+    return float(a * math.sqrt(math.sqrt(1.0 + r * r)))
 
 
 @jit

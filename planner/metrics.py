@@ -1,0 +1,149 @@
+"""The summary of a replay: throughput, latency percentiles, goodput, memory, cost."""
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.engine import state as st
+from planner.results import ReplayResult
+from planner.slo import Slo, attainment_by_metric, meets
+
+PERCENTILES = (90, 95, 99)
+
+
+def describe(values: NDArray[np.float64], name: str) -> dict[str, float | None]:
+    """Return mean, median, standard deviation and percentiles in milliseconds, `None` each where there are no values.
+
+    Percentiles are linear between order statistics, as numpy's default.
+
+    Parameters
+    ----------
+    values : in seconds, NaN where a request has none.
+    """
+    values = values[~np.isnan(values)]
+    keys = ("mean", "median", "std", *(f"p{p}" for p in PERCENTILES))
+    if len(values) == 0:
+        return {f"{key}_{name}_ms": None for key in keys}
+    quantiles = np.percentile(values, (50, *PERCENTILES))
+    numbers = (values.mean(), quantiles[0], values.std(), *quantiles[1:])
+    return {f"{key}_{name}_ms": float(number) * 1e3 for key, number in zip(keys, numbers, strict=True)}
+
+
+def describe_weighted(values: NDArray[np.float64], counts: NDArray[np.int64], name: str) -> dict[str, float | None]:
+    """Return the same for values that each stand for `counts` equal ones."""
+    keys = ("mean", "median", "std", *(f"p{p}" for p in PERCENTILES))
+    total = int(counts.sum())
+    if total == 0:
+        return {f"{key}_{name}_ms": None for key in keys}
+    order = np.argsort(values)
+    ordered, upto = values[order], np.cumsum(counts[order])
+    mean = float(values @ counts) / total
+    std = math.sqrt(float((values - mean) ** 2 @ counts) / total)
+    quantiles = [_order_statistic(ordered, upto, (total - 1) * p / 100) for p in (50, *PERCENTILES)]
+    numbers = (mean, quantiles[0], std, *quantiles[1:])
+    return {f"{key}_{name}_ms": number * 1e3 for key, number in zip(keys, numbers, strict=True)}
+
+
+def _order_statistic(ordered: NDArray[np.float64], upto: NDArray[np.int64], place: float) -> float:
+    """Return the value at a fractional place among values repeated up to the cumulative counts `upto`."""
+    low, high = math.floor(place), math.ceil(place)
+    below, above = (ordered[np.searchsorted(upto, k, side="right")] for k in (low, high))
+    return float(below + (above - below) * (place - low))
+
+
+def goodput(slo: Slo, ttft_s: NDArray[np.float64], tpot_s: NDArray[np.float64], e2e_s: NDArray[np.float64],
+            duration_s: float) -> float:
+    """Return the rate of requests that meet every objective [requests/s].
+
+    Four requests in ten seconds, two of them good:
+
+    >>> slo = Slo(ttft_s=0.3, tpot_s=0.03)
+    >>> ttft_s, tpot_s = np.array([0.12, 0.45, 0.18, 0.19]), np.array([0.025, 0.022, 0.042, 0.027])
+    >>> goodput(slo, ttft_s, tpot_s, ttft_s + tpot_s, 10.0)
+    0.2
+    """
+    return float(meets(slo, ttft_s, tpot_s, e2e_s).sum() / duration_s)
+
+
+def summarize(result: ReplayResult, slo: Slo | None) -> dict[str, Any]:
+    """Return the numbers of one replay by the names of the summary.
+
+    Rates are over the time from the first arrival to the last departure, warm-up and drain included. Requests that were
+    rejected, failed or cancelled miss every objective. `mfu` and `mbu` are over the time in which the GPU was busy.
+    """
+    r, engine = result.records.requests, result.records.engine
+    state = np.asarray(r.state)
+    done = state == st.COMPLETED
+    duration_s = _duration_s(r)
+    outputs = int(r.num_output_tokens.sum())
+    inputs = int(r.input_tokens[done].sum())
+    gaps = result.records.gaps
+    summary: dict[str, Any] = {
+        "completed": int(done.sum()),
+        "failed": int(((state == st.FAILED) | (state == st.CANCELLED)).sum()),
+        "rejected": int((state == st.REJECTED).sum()),
+        "unfinished": int((state < st.COMPLETED).sum()),
+        "num_cancelled": int((state == st.CANCELLED).sum()),
+        "num_truncated": int((done & (r.num_output_tokens < result.trace.requests["output_tokens"].to_numpy())).sum()),
+        "duration": duration_s,
+        "total_input_tokens": inputs,
+        "total_output_tokens": outputs,
+        "num_computed_prompt_tokens": int(engine.total_prompt_tokens),
+        "request_throughput": _rate(int(done.sum()), duration_s),
+        "output_throughput": _rate(outputs, duration_s),
+        "total_token_throughput": _rate(inputs + outputs, duration_s),
+        **_objectives(result, slo, duration_s),
+        **describe(np.where(done, result.ttft_s, math.nan), "ttft"),
+        **describe(result.tpot_s, "tpot"),
+        **describe_weighted(np.ascontiguousarray(gaps["gap_s"]), np.ascontiguousarray(gaps["count"]), "itl"),
+        **describe(result.e2e_s, "e2el"),
+        **describe(np.where(done, result.queue_s, math.nan), "queue"),
+        **_engine_totals(result, duration_s),
+    }
+    return summary
+
+
+def _duration_s(requests: Any) -> float:
+    """Return the time from the first arrival to the last departure [s]."""
+    if len(requests) == 0:
+        return 0.0
+    return float(np.nanmax(requests.finished_s) - np.nanmin(requests.arrival_s))
+
+
+def _rate(count: int, duration_s: float) -> float | None:
+    return count / duration_s if duration_s > 0 else None
+
+
+def _objectives(result: ReplayResult, slo: Slo | None, duration_s: float) -> dict[str, Any]:
+    if slo is None:
+        return {"request_goodput": None, "slo_attainment": None, "slo_attainment_by_metric": None}
+    ttft_s = np.where(np.isnan(result.e2e_s), math.nan, result.ttft_s)
+    good = meets(slo, ttft_s, result.tpot_s, result.e2e_s)
+    by_metric = attainment_by_metric(slo, ttft_s, result.tpot_s, result.e2e_s)
+    return {
+        "request_goodput": _rate(int(good.sum()), duration_s),
+        "slo_attainment": float(good.mean()),
+        "slo_attainment_by_metric": {name: float(met.mean()) for name, met in by_metric.items()},
+    }
+
+
+def _engine_totals(result: ReplayResult, duration_s: float) -> dict[str, Any]:
+    engine, settings = result.records.engine, result.records.settings
+    blocks, busy_s = int(settings.num_gpu_blocks), float(engine.busy_s)
+    queried = int(engine.num_queried_tokens)
+    knows_hits = bool(settings.is_caching) or int(engine.num_hit_tokens) > 0
+    return {
+        "num_steps": int(engine.num_steps),
+        "num_preemptions": int(engine.num_preemptions),
+        "num_recomputed_tokens": int(engine.num_recomputed_tokens),
+        "num_swapped_tokens": int(engine.num_swapped_tokens),
+        "prefix_cache_hit_rate": int(engine.num_hit_tokens) / queried if knows_hits and queried else None,
+        "kv_cache_usage_mean": float(engine.kv_block_s) / (busy_s * blocks) if busy_s > 0 else None,
+        "kv_cache_usage_peak": int(engine.peak_blocks) / blocks,
+        "num_gpu_blocks": blocks,
+        "max_running": int(engine.max_running),
+        "max_waiting": int(engine.max_waiting),
+        "gpu_busy_fraction": min(busy_s / duration_s, 1.0) if duration_s > 0 else None,
+    }

@@ -1,0 +1,89 @@
+"""From a scenario and a trace to a result and its summary: what every command and the library call."""
+
+import platform
+import time
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from planner.metrics import summarize
+from planner.replay import Recording, run
+from planner.results import ReplayResult
+from planner.scenario import Deployment, Scenario, describe_deployment, describe_policy, resolve, shape_load
+from planner.slo import Slo
+from planner.trace import Trace
+from planner.utilization import utilization
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """A replayed scenario: what was deployed, what happened to each request, and the summary."""
+
+    deployment: Deployment
+    result: ReplayResult
+    summary: dict[str, Any]
+
+
+def replay(trace: Trace, scenario: Scenario, *, slo: Slo | None, recording: Recording) -> Outcome:
+    """Replay a trace through a scenario.
+
+    Parameters
+    ----------
+    trace : as read; the scenario's load options are applied to it here.
+    scenario : deployment, scheduling and load.
+    slo : objectives for goodput and attainment, or None.
+    recording : whether to keep a row per step, and per request and step.
+
+    Raises
+    ------
+    PlannerError : any of its kinds; see the modules called here.
+    """
+    begin = time.perf_counter()
+    shaped = shape_load(scenario, trace)
+    deployment = resolve(scenario, shaped)
+    records = run(shaped, deployment.policy, deployment.settings, deployment.step_time, recording)
+    result = ReplayResult(trace=shaped, records=records, step_time=deployment.step_time)
+    summary = summarize(result, slo)
+    summary |= utilization(deployment, result, summary["duration"], summary["total_output_tokens"])
+    summary |= {
+        "simulated_requests_per_s": shaped.requests.height / records.loop_s,
+        "wall_s": time.perf_counter() - begin,
+        "deployment": describe_deployment(deployment),
+        "workload": describe_workload(scenario, shaped),
+        "policy": describe_policy(deployment),
+        "versions": versions(),
+        "trace_sha256": shaped.sha256,
+    }
+    return Outcome(deployment=deployment, result=result, summary=summary)
+
+
+def describe_workload(scenario: Scenario, trace: Trace) -> dict[str, Any]:
+    """Return what was replayed as plain values, for the summary."""
+    account = trace.account
+    arrivals = trace.requests["arrival_s"]
+    return {
+        "source": trace.source,
+        "format": trace.format,
+        "num_requests": trace.requests.height,
+        "first_arrival_s": float(arrivals[0]),
+        "last_arrival_s": float(arrivals[-1]),
+        "rows_read": account.rows_read,
+        "rows_kept": account.rows_kept,
+        "dropped": dict(account.dropped),
+        "start_at": scenario.start_at,
+        "duration": scenario.duration,
+        "limit": scenario.limit,
+        "rate_scale": scenario.rate_scale,
+        "request_rate": scenario.request_rate,
+        "max_concurrency": scenario.max_concurrency,
+    }
+
+
+def versions() -> dict[str, str]:
+    """Return the versions that a result depends on."""
+    try:
+        own = version("planner")
+    except PackageNotFoundError:  # run from a checkout that is not installed
+        own = "unknown"
+    names = ("numba", "numpy", "polars")
+    return {"planner": own, "python": platform.python_version(), **{name: version(name) for name in names}}

@@ -1,0 +1,68 @@
+"""How hard the hardware worked and what it cost: MFU, MBU, GPU-hours, money, energy, and which limit binds."""
+
+from typing import Any
+
+from planner.architecture import num_active_parameters
+from planner.results import ReplayResult
+from planner.roofline import attention_flops_per_pair, peak_flops_per_s
+from planner.memory import weight_format
+from planner.scenario import Deployment
+
+
+def utilization(deployment: Deployment, result: ReplayResult, duration_s: float, output_tokens: int) -> dict[str, Any]:
+    """Return the hardware's part of the summary; `None` where no GPU or model is named.
+
+    Parameters
+    ----------
+    duration_s : from the first arrival to the last departure [s].
+    output_tokens : tokens generated in that time.
+    """
+    gpu, engine = deployment.gpu, result.records.engine
+    num_gpus = deployment.layout.num_gpus
+    mfu, mbu = _mfu(deployment, result), None
+    busy_s = float(engine.busy_s)
+    if gpu is not None and busy_s > 0 and float(engine.total_hbm_bytes) > 0:
+        mbu = float(engine.total_hbm_bytes) / (busy_s * gpu.hbm_bandwidth_bytes_per_s)
+    gpu_hours = num_gpus * duration_s / 3600
+    cost_usd = None if gpu is None else gpu_hours * gpu.price_usd_per_hour
+    busy_fraction = min(busy_s / duration_s, 1.0) if duration_s > 0 else 0.0
+    return {
+        "mfu": mfu,
+        "mbu": mbu,
+        "gpu_hours": gpu_hours,
+        "cost_usd": cost_usd,
+        "cost_usd_per_million_output_tokens": cost_usd / output_tokens * 1e6 if cost_usd is not None and output_tokens
+        else None,
+        # Idle draw, and the rest of the power limit while busy: errs upward, decodes draw less than the limit.
+        "energy_kwh": None if gpu is None else gpu_hours * (
+            gpu.idle_w + (gpu.tdp_w - gpu.idle_w) * busy_fraction) / 1e3,
+        "bottleneck": bottleneck(result, busy_fraction, mfu, mbu),
+    }
+
+
+def _mfu(deployment: Deployment, result: ReplayResult) -> float | None:
+    """Return the model's arithmetic over the dense peak, while busy: 2 FLOP per active parameter and token, and attention."""
+    arch, gpu, engine = deployment.architecture, deployment.gpu, result.records.engine
+    if arch is None or gpu is None or float(engine.busy_s) <= 0:
+        return None
+    tokens = int(engine.total_prompt_tokens) + int(engine.total_decode_tokens)
+    attention = arch.num_layers * (
+        attention_flops_per_pair(arch, is_decode=False) * int(engine.total_prompt_pairs)
+        + attention_flops_per_pair(arch, is_decode=True) * int(engine.total_context_tokens)
+    )
+    flops = 2.0 * num_active_parameters(arch) * tokens + attention
+    peak, _ = peak_flops_per_s(gpu, weight_format(arch, deployment.scenario.quantization))
+    return flops / (float(engine.busy_s) * peak * deployment.layout.num_gpus)
+
+
+def bottleneck(result: ReplayResult, busy_fraction: float, mfu: float | None, mbu: float | None) -> str:
+    """Name the limit that requests waited for most: one of arrivals, max_num_seqs, kv_cache, compute, memory_bandwidth."""
+    engine, settings = result.records.engine, result.records.settings
+    blocks = int(settings.num_gpu_blocks)
+    if int(engine.max_waiting) > 0 and int(engine.max_running) >= int(settings.max_num_seqs):
+        return "max_num_seqs"
+    if int(engine.num_preemptions) > 0 or (int(engine.max_waiting) > 0 and int(engine.peak_blocks) > 0.95 * blocks):
+        return "kv_cache"
+    if busy_fraction < 0.95:
+        return "arrivals"
+    return "compute" if (mfu or 0.0) >= (mbu or 0.0) else "memory_bandwidth"
