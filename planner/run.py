@@ -9,7 +9,8 @@ from typing import Any
 from planner.metrics import summarize
 from planner.replay import Recording, run
 from planner.results import ReplayResult
-from planner.scenario import Deployment, Scenario, describe_deployment, describe_policy, resolve, shape_load
+from planner.scenario import Scenario
+from planner.deployment import Deployment, describe_deployment, describe_policy, resolve, shape_load
 from planner.slo import Slo
 from planner.trace import Trace
 from planner.utilization import utilization

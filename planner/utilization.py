@@ -6,7 +6,7 @@ from planner.architecture import num_active_parameters
 from planner.results import ReplayResult
 from planner.roofline import attention_flops_per_pair, peak_flops_per_s
 from planner.memory import weight_format
-from planner.scenario import Deployment
+from planner.deployment import Deployment
 
 
 def utilization(deployment: Deployment, result: ReplayResult, duration_s: float, output_tokens: int) -> dict[str, Any]:

@@ -1,0 +1,148 @@
+"""The command line: parse, one library call, print."""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from planner.errors import PlannerError
+from planner.options import takes_scenario
+from planner.scenario import Scenario
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich",
+                  help="Trace-driven capacity planning and what-if analysis for LLM serving.")
+
+TraceArgument = Annotated[str, typer.Argument(metavar="TRACE", help="Trace file, - for stdin, or a bundled sample: "
+                                              "chat, code, long-context.")]
+FormatOption = Annotated[str | None, typer.Option("--format", help="Trace format. [detected]")]
+BadRowsOption = Annotated[Literal["error", "drop"], typer.Option(help="Stop at a bad row, or drop and count it.")]
+SloOption = Annotated[str | None, typer.Option(help="Objectives in ms, as in 'ttft:500 tpot:50 e2el:5000'.")]
+JsonOption = Annotated[Path | None, typer.Option("--json", help="Write the result as JSON; - for stdout.")]
+
+
+def main() -> None:
+    """Run the command line; one of our errors becomes one line on stderr and its exit code."""
+    try:
+        app()
+    except PlannerError as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+
+
+@app.command()
+@takes_scenario()
+def replay(
+    trace: TraceArgument,
+    scenario: Scenario,
+    slo: SloOption = None,
+    format: FormatOption = None,
+    on_bad_rows: BadRowsOption = "error",
+    json: JsonOption = None,
+    requests: Annotated[Path | None, typer.Option(help="Write one row a request (.parquet or .csv).")] = None,
+    steps: Annotated[Path | None, typer.Option(help="Write one row a step (.parquet or .csv).")] = None,
+    schedule: Annotated[Path | None, typer.Option(help="Write one row per scheduled request and step.")] = None,
+    preemptions: Annotated[Path | None, typer.Option(help="Write one row per preemption.")] = None,
+    save: Annotated[Path | None, typer.Option(help="Write the whole result to a folder, for planner report.")] = None,
+) -> None:
+    """Replay one trace on one deployment under one policy.
+
+    Example: planner replay chat --model llama-3.1-8b --gpu h100-sxm --slo "ttft:500 tpot:50"
+    """
+    from planner import commands
+
+    tables = {"requests": requests, "steps": steps, "schedule": schedule, "preemptions": preemptions}
+    commands.replay(trace, scenario, slo, format, on_bad_rows, json, tables, save)
+
+
+@app.command()
+@takes_scenario()
+def compare(
+    trace: TraceArgument,
+    scenario: Scenario,
+    slo: SloOption = None,
+    format: FormatOption = None,
+    on_bad_rows: BadRowsOption = "error",
+    json: JsonOption = None,
+) -> None:
+    """Replay one trace over several what-ifs, side by side, with the difference to the first.
+
+    --policy, --gpu, --model and --quantization take lists: --policy fcfs,sjf --gpu h100-sxm,h200-sxm.
+
+    Example: planner compare chat --policy fcfs,decode-first,sjf --model llama-3.1-8b --gpu h100-sxm --rate-scale 6
+    """
+    from planner import commands
+
+    commands.compare(trace, scenario, slo, format, on_bad_rows, json)
+
+
+@app.command()
+def report(
+    results: Annotated[list[Path], typer.Argument(help="Folders written by planner replay --save.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="HTML file to write.")] = Path("report.html"),
+) -> None:
+    """Write a self-contained HTML report, with a Markdown summary beside it.
+
+    Example: planner replay chat --model llama-3.1-8b --gpu h100-sxm --save out/chat && planner report out/chat
+    """
+    from planner import commands
+
+    commands.report(results, output)
+
+
+db = typer.Typer(no_args_is_help=True, help="Hardware and model profiles.")
+app.add_typer(db, name="db")
+
+
+@db.command("list")
+def db_list(json: JsonOption = None) -> None:
+    """List the GPUs and models that are known.
+
+    Example: planner db list
+    """
+    from planner import commands
+
+    commands.db_list(json)
+
+
+@db.command("show")
+@takes_scenario()
+def db_show(
+    name: Annotated[str, typer.Argument(help="A GPU or a model.")], scenario: Scenario, json: JsonOption = None
+) -> None:
+    """Show a profile with its sources; for a model with --gpu also its memory and its step times by term.
+
+    Example: planner db show llama-3.1-8b --gpu h100-sxm
+    """
+    from planner import commands
+
+    commands.db_show(name, scenario, json)
+
+
+@db.command("add-gpu")
+def db_add_gpu(path: Annotated[Path, typer.Argument(help="A GPU profile in TOML.")]) -> None:
+    """Check a GPU profile and add it to your own catalog.
+
+    Example: planner db add-gpu my-gpu.toml
+    """
+    from planner.catalog import add_gpu
+
+    print(add_gpu(path))
+
+
+@db.command("add-model")
+def db_add_model(
+    path: Annotated[Path, typer.Argument(help="A Hugging Face config.json, or a model profile in TOML.")],
+    name: Annotated[str | None, typer.Option(help="Its short name.")] = None,
+) -> None:
+    """Check a model's architecture and add it to your own catalog.
+
+    Example: planner db add-model my-model/config.json --name my-model
+    """
+    from planner.catalog import add_model
+
+    print(add_model(path, name))
+
+
+if __name__ == "__main__":
+    main()

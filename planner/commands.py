@@ -1,0 +1,129 @@
+"""What the commands do: read, replay, print and write."""
+
+import itertools
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+from planner.errors import UsageError
+from planner.files import write_text
+from planner.replay import Recording
+from planner.results import ReplayResult, write_table
+from planner.run import replay as run_scenario
+from planner.saved import save_result, to_json
+from planner.scenario import Scenario
+from planner.slo import parse_slo
+from planner.tables import comparison_table, summary_table
+from planner.trace import Trace, read_trace
+
+AXES = ("policy", "gpu", "model", "quantization")  # options of `compare` that take lists
+
+OnBadRows = Literal["error", "drop"]
+
+
+def replay(source: str, scenario: Scenario, slo: str | None, format: str | None, on_bad_rows: OnBadRows,
+           json: Path | None, tables: Mapping[str, Path | None], save: Path | None) -> None:
+    """Replay one scenario, print its summary and write what was asked for."""
+    objectives = parse_slo(slo) if slo else None
+    _check_outputs([json, *tables.values(), save])
+    recording = Recording(
+        steps=tables["steps"] is not None or save is not None,
+        schedule=tables["schedule"] is not None or tables["preemptions"] is not None,
+    )
+    outcome = run_scenario(_read(source, format, on_bad_rows), scenario, slo=objectives, recording=recording)
+    for name, path in tables.items():
+        if path is not None:
+            write_table(_table(outcome.result, name), path)
+    if save is not None:
+        save_result(outcome.result, outcome.summary, save)
+    _publish(outcome.summary, summary_table(outcome.summary), json)
+
+
+def compare(source: str, scenario: Scenario, slo: str | None, format: str | None, on_bad_rows: OnBadRows,
+            json: Path | None) -> None:
+    """Replay every combination of the listed options, and print them side by side."""
+    objectives = parse_slo(slo) if slo else None
+    _check_outputs([json])
+    trace = _read(source, format, on_bad_rows)
+    outcomes = {
+        name: run_scenario(trace, what_if, slo=objectives, recording=Recording()).summary
+        for name, what_if in what_ifs(scenario).items()
+    }
+    _publish([{"name": name, **summary} for name, summary in outcomes.items()], comparison_table(outcomes), json)
+
+
+def what_ifs(scenario: Scenario) -> dict[str, Scenario]:
+    """Return the scenarios that comma-separated options stand for, by a name of what differs."""
+    lists = {axis: str(getattr(scenario, axis)).split(",") for axis in AXES if getattr(scenario, axis) is not None}
+    varied = [axis for axis, values in lists.items() if len(values) > 1]
+    found: dict[str, Scenario] = {}
+    for values in itertools.product(*lists.values()):
+        chosen = dict(zip(lists, values, strict=True))
+        name = " ".join(chosen[axis] for axis in varied) or chosen["policy"]
+        if name in found:
+            raise UsageError(f"{name!r} is listed twice; name each what-if once")
+        found[name] = replace(scenario, **chosen)
+    return found
+
+
+def report(results: Sequence[Path], output: Path) -> None:
+    """Write the report of saved results."""
+    from planner.report import write_report
+    from planner.saved import load_result
+
+    _check_outputs([output])
+    for path in write_report([load_result(folder) for folder in results], output):
+        print(path)
+
+
+def _read(source: str, format: str | None, on_bad_rows: OnBadRows) -> Trace:
+    trace = read_trace(source, format=format, on_bad_rows=on_bad_rows)
+    print(trace.account, file=sys.stderr)
+    return trace
+
+
+def _check_outputs(paths: Sequence[Path | None]) -> None:
+    """Refuse outputs whose folder is missing before anything is computed."""
+    for path in paths:
+        if path is not None and str(path) != "-" and not path.absolute().parent.is_dir():
+            raise UsageError(f"cannot write {path}: the folder {path.parent} does not exist; create it first")
+
+
+def _table(result: ReplayResult, name: str) -> Any:
+    makers = {
+        "requests": result.requests_table,
+        "steps": result.steps_table,
+        "schedule": result.schedule_table,
+        "preemptions": result.preemptions_table,
+    }
+    return makers[name]()
+
+
+def _publish(value: Any, text: str, json: Path | None) -> None:
+    """Print the table, and write the JSON; with `--json -` the JSON alone goes to stdout."""
+    if json is not None and str(json) == "-":
+        sys.stdout.write(to_json(value))
+        return
+    print(text)
+    if json is not None:
+        write_text(json, to_json(value))
+
+
+def db_list(json: Path | None) -> None:
+    """Print the names of all profiles."""
+    from planner.catalog import gpu_names, model_names
+
+    names = {"gpus": gpu_names(), "models": model_names()}
+    _publish(names, "\n".join(f"{kind}: {', '.join(values)}" for kind, values in names.items()), json)
+
+
+def db_show(name: str, scenario: Scenario, json: Path | None) -> None:
+    """Print one profile."""
+    from planner.profiles import show_profile
+
+    value, text = show_profile(name, scenario)
+    _publish(value, text, json)
+
+
