@@ -51,6 +51,7 @@ def replay(trace: Trace, scenario: Scenario, *, slo: Slo | None, recording: Reco
         "wall_s": time.perf_counter() - begin,
         "deployment": describe_deployment(deployment),
         "workload": describe_workload(scenario, shaped),
+        "slo": None if slo is None else slo.limits_s,
         "policy": describe_policy(deployment),
         "versions": versions(),
         "trace_sha256": shaped.sha256,

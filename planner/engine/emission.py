@@ -9,6 +9,8 @@ def add_gap(s: State, gap_s: float, count: int) -> None:
     """Record that `count` tokens came `gap_s` after the token before them."""
     row = s.gaps[s.engine.num_gap_rows]
     row.gap_s = gap_s
+    row.growth_s = 0.0
+    row.steps = 1
     row.count = count
     s.engine.num_gap_rows += 1
 

@@ -251,7 +251,8 @@ INT_HEAP = np.dtype([("key", "i8"), ("request", "i8")], align=True)
 FLOAT_HEAP = np.dtype([("key", "f8"), ("request", "i8")], align=True)
 FLIGHT = np.dtype([("finish_s", "f8"), ("start_s", "f8"), ("stage_free_s", "f8")], align=True)
 
-GAP_ROW = np.dtype([("gap_s", "f8"), ("count", "i8")], align=True)
+# In each of `steps` steps in a row `count` tokens came after a gap, which grew from step to step.
+GAP_ROW = np.dtype([("gap_s", "f8"), ("growth_s", "f8"), ("steps", "i8"), ("count", "i8")], align=True)
 STEP_ROW = np.dtype(
     [
         ("start_s", "f8"),

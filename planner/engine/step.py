@@ -47,7 +47,7 @@ def take_step(s: State) -> None:
     duration_s = step_composition_s(s)
     duration_s += decode_attention_s(s.step_time, engine.step_decodes, engine.step_decode_context)
     if s.settings.records_steps:
-        record_step(s, duration_s)
+        record_step(s, duration_s, s.settings.num_gpu_blocks - s.engine.num_free_blocks)
     if s.settings.records_schedule:
         record_schedule(s)
     tally_step(s)
@@ -187,8 +187,8 @@ def enter_step_contents(s: State) -> None:
 
 
 @jit
-def record_step(s: State, duration_s: float) -> None:
-    """Write the row of a composed step."""
+def record_step(s: State, duration_s: float, used_blocks: int) -> None:
+    """Write the row of the step that is about to run."""
     e = s.engine
     row = s.steps[e.num_step_rows]
     row.start_s = e.now_s
@@ -204,7 +204,7 @@ def record_step(s: State, duration_s: float) -> None:
     row.num_swapped_tokens = e.step_swapped
     row.num_running = e.num_running
     row.num_waiting = e.num_waiting
-    row.num_used_blocks = s.settings.num_gpu_blocks - e.num_free_blocks
+    row.num_used_blocks = used_blocks
     row.num_preempted = e.step_preempted
     e.num_step_rows += 1
 

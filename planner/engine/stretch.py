@@ -4,12 +4,14 @@ import math
 
 from planner.engine.admission import is_known_blocked
 from planner.engine.arrivals import next_arrival_s, visible_until_s
-from planner.engine.decodes import next_finish
+from planner.engine.blocks import ceil_div
+from planner.engine.decodes import blocks_needed, next_finish
 from planner.engine.jit import jit
 from planner.engine.queues import first_waiting
 from planner.engine.serving import advance_decode_blocks, enter_decode_content
 from planner.engine.state import State
-from planner.engine.step import finish_due
+from planner.engine.shape import begin_step
+from planner.engine.step import finish_due, record_step
 from planner.engine.timing import composition_bytes, composition_s, decode_attention_bytes, decode_attention_s
 from planner.policy import NO_LIMIT
 
@@ -51,59 +53,78 @@ def watched_arrival_s(s: State) -> float:
 @jit
 def run_decodes(s: State) -> bool:
     """Take decode steps until something else may happen; False if not even one could be taken."""
-    engine, settings, gaps = s.engine, s.settings, s.gaps
+    engine, settings = s.engine, s.settings
     decodes = engine.num_decodes
-    composition = composition_s(s.step_time, 0, 0, 0, 0, 0, decodes, decodes)
+    steps = min(next_finish(s) - engine.decode_step, steps_to_window(s))
+    if settings.is_caching or settings.records_steps:
+        steps = 1
     spare = 1 if settings.needs_spare_block else 0
-    steps = min(next_finish(s) - engine.decode_step, settings.most_gap_rows - engine.num_gap_rows)
-    if settings.records_steps:
-        steps = min(steps, s.settings.most_step_rows - engine.num_step_rows)
+    used, most_used = settings.num_gpu_blocks - engine.num_free_blocks, settings.num_gpu_blocks - spare
+    if blocks_needed(s) + spare > engine.num_free_blocks or (settings.is_caching and not move_decode_blocks(s)):
+        return False
+    composition = composition_s(s.step_time, 0, 0, 0, 0, 0, decodes, decodes)
     arrival_s = watched_arrival_s(s)
     cancel_s = s.cancels[0].key if engine.num_cancel_entries > 0 else math.inf
+    place, block_size = engine.decode_step % settings.block_size, settings.block_size
+    is_async = settings.is_async
     start_s, end_s = engine.last_start_s, engine.now_s
-    context, free = engine.decode_context_tokens, engine.num_free_blocks
-    total_context, block_s = 0, 0.0
-    place = engine.decode_step % settings.block_size
-    row = engine.num_gap_rows
+    context, total_context, block_s = engine.decode_context_tokens, 0, 0.0
     taken = 0
-    while taken < steps:
+    while taken < steps:  # everything in here is local: a step takes a few nanoseconds
         need = s.ring[place].count
-        if need + spare > free:
+        if used + need > most_used:
             break
-        if taken > 0 and (arrival_s <= (start_s if settings.is_async else end_s) or cancel_s <= end_s):
+        if taken > 0 and (arrival_s <= (start_s if is_async else end_s) or cancel_s <= end_s):
             break
-        if settings.is_caching and not move_decode_blocks(s):
-            break
-        free -= need
+        used += need
         duration_s = composition + decode_attention_s(s.step_time, decodes, context)
-        gaps[row].gap_s = duration_s
-        gaps[row].count = decodes
-        if settings.records_steps:
-            record_decode_step(s, taken, end_s, duration_s, context, settings.num_gpu_blocks - free)
         start_s = end_s
         end_s += duration_s
-        block_s += (settings.num_gpu_blocks - free) * duration_s
+        block_s += used * duration_s
         total_context += context
         context += decodes
-        row += 1
         taken += 1
         place += 1
-        if place == settings.block_size:
+        if place == block_size:
             place = 0
-        engine.decode_step += 1
-    if taken == 0:
-        return False
+    if settings.records_steps:
+        record_decode_step(s, end_s - start_s, used)
+    add_gaps(s, composition, decodes, taken)
     engine.busy_s += end_s - engine.now_s
     engine.kv_block_s += block_s
     engine.last_start_s = start_s
     engine.now_s = end_s
     engine.last_decode_s = end_s
+    engine.decode_step += taken
     engine.decode_context_tokens = context
-    engine.num_free_blocks = free
-    engine.num_gap_rows = row
+    engine.num_free_blocks = settings.num_gpu_blocks - used
     tally_stretch(s, taken, decodes, total_context)
     finish_due(s, 0)
     return True
+
+
+@jit
+def steps_to_window(s: State) -> int:
+    """Return after how many steps the decodes' attention leaves its straight line, at the edge of a sliding window."""
+    e = s.engine
+    room = e.num_decodes * s.step_time.window_tokens - e.decode_context_tokens
+    if room <= 0:
+        return NO_LIMIT
+    return int(ceil_div(room, e.num_decodes))
+
+
+@jit
+def add_gaps(s: State, composition: float, decodes: int, steps: int) -> None:
+    """Record the gaps between the tokens of a stretch: one row, since they grow by the same amount every step."""
+    context = s.engine.decode_context_tokens
+    first_s = composition + decode_attention_s(s.step_time, decodes, context)
+    second_s = composition + decode_attention_s(s.step_time, decodes, context + decodes)
+    row = s.gaps[s.engine.num_gap_rows]
+    row.gap_s = first_s
+    row.growth_s = second_s - first_s if steps > 1 else 0.0
+    row.steps = steps
+    row.count = decodes
+    s.engine.num_gap_rows += 1
 
 
 @jit
@@ -134,23 +155,9 @@ def tally_stretch(s: State, taken: int, decodes: int, total_context: int) -> Non
 
 
 @jit
-def record_decode_step(s: State, taken: int, start_s: float, duration_s: float, context: int, used_blocks: int) -> None:
-    """Write the row of one step of a stretch."""
-    e = s.engine
-    row = s.steps[e.num_step_rows]
-    row.start_s = start_s
-    row.duration_s = duration_s
-    row.num_prompts = 0
-    row.num_prompt_tokens = 0
-    row.prompt_context_tokens = 0
-    row.prompt_pairs = 0
-    row.window_pairs = 0
-    row.num_decodes = e.num_decodes
-    row.decode_context_tokens = context
-    row.num_sampled = e.num_decodes
-    row.num_swapped_tokens = 0
-    row.num_running = e.num_running
-    row.num_waiting = e.num_waiting
-    row.num_used_blocks = used_blocks
-    row.num_preempted = 0
-    e.num_step_rows += 1
+def record_decode_step(s: State, duration_s: float, used_blocks: int) -> None:
+    """Write the row of a stretch of one step."""
+    begin_step(s)
+    s.engine.step_decodes = s.engine.num_decodes
+    s.engine.step_decode_context = s.engine.decode_context_tokens
+    record_step(s, duration_s, used_blocks)
