@@ -60,7 +60,7 @@ def what_ifs(scenario: Scenario) -> dict[str, Scenario]:
     varied = [axis for axis, values in lists.items() if len(values) > 1]
     found: dict[str, Scenario] = {}
     for values in itertools.product(*lists.values()):
-        chosen = dict(zip(lists, values, strict=True))
+        chosen: dict[str, Any] = dict(zip(lists, values, strict=True))
         name = " ".join(chosen[axis] for axis in varied) or chosen["policy"]
         if name in found:
             raise UsageError(f"{name!r} is listed twice; name each what-if once")

@@ -1,5 +1,6 @@
 """A scenario made concrete: profiles loaded, memory planned, step time folded, settings filled in."""
 
+import math
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -34,7 +35,8 @@ class Deployment:
 def shape_load(scenario: Scenario, trace: Trace) -> Trace:
     """Cut and scale a trace: window, number of requests, then rate."""
     if scenario.start_at > 0 or scenario.duration is not None:
-        trace = slice_time(trace, scenario.start_at, scenario.duration)
+        kept_s = math.inf if scenario.duration is None else scenario.duration
+        trace = slice_time(trace, scenario.start_at, kept_s)
     if scenario.limit is not None:
         trace = limit(trace, scenario.limit)
     if scenario.rate_scale is not None and scenario.request_rate is not None:

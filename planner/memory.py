@@ -146,7 +146,8 @@ def weight_bytes(arch: Architecture, quantization: str | None, tensor_parallel_s
     moe_layer = 2.0 * router_parameters(arch) + element * (
         shared_expert_parameters(arch) / tensor_parallel_size
         + _experts_per_gpu(arch, tensor_parallel_size, expert_parallel_size) * expert_parameters(arch))
-    layers = (num_layers * attention_element * attention_parameters_per_gpu(arch, tensor_parallel_size) + num_moe * moe_layer
+    attention = attention_element * attention_parameters_per_gpu(arch, tensor_parallel_size)
+    layers = (num_layers * attention + num_moe * moe_layer
               + (num_layers - num_moe) * element * mlp_parameters(arch) / tensor_parallel_size)
     tables = 1 if arch.tie_word_embeddings or pipeline_parallel_size > 1 else 2  # a stage has one of the two
     return layers + tables * 2.0 * arch.vocab_size * arch.hidden_size / tensor_parallel_size

@@ -46,14 +46,6 @@ def describe_weighted(values: NDArray[np.float64], counts: NDArray[np.int64], na
     return {f"{key}_{name}_ms": number * 1e3 for key, number in zip(keys, numbers, strict=True)}
 
 
-def expand_gaps(rows: NDArray[np.void]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Return every gap between tokens [s] and how many tokens came after it, from rows of `engine.state.GAP_ROW`."""
-    steps = rows["steps"]
-    first = np.repeat(np.cumsum(steps) - steps, steps)
-    within = np.arange(len(first)) - first
-    return np.repeat(rows["gap_s"], steps) + np.repeat(rows["growth_s"], steps) * within, np.repeat(rows["count"], steps)
-
-
 def _order_statistic(ordered: NDArray[np.float64], upto: NDArray[np.int64], place: float) -> float:
     """Return the value at a fractional place among values repeated up to the cumulative counts `upto`."""
     low, high = math.floor(place), math.ceil(place)
@@ -105,7 +97,7 @@ def summarize(result: ReplayResult, slo: Slo | None) -> dict[str, Any]:
         **_objectives(result, slo, duration_s),
         **describe(np.where(done, result.ttft_s, math.nan), "ttft"),
         **describe(result.tpot_s, "tpot"),
-        **describe_weighted(*expand_gaps(gaps), "itl"),
+        **describe_weighted(gaps.values_s, gaps.counts, "itl"),
         **describe(result.e2e_s, "e2el"),
         **describe(np.where(done, result.queue_s, math.nan), "queue"),
         **_engine_totals(result, duration_s),

@@ -35,5 +35,5 @@ def takes_scenario(without: tuple[str, ...] = ()) -> Callable[[Callable[..., Non
 def _parameter(f: Any) -> inspect.Parameter:
     kind = typing.get_type_hints(Scenario)[f.name]
     option = typer.Option(help=f.metadata["help"], rich_help_panel=f.metadata["panel"])
-    annotation = Annotated[kind, option]
+    annotation: Any = Annotated[kind, option]
     return inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=f.default, annotation=annotation)

@@ -1,4 +1,4 @@
-"""What a scheduling policy is: how much this step, who is next and who yields, how KV is reserved, all as a frozen value."""
+"""What a scheduling policy is, as a frozen value: how much this step, who is next, who yields, how KV is reserved."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -31,8 +31,8 @@ class StepState(NamedTuple):
 class StepPlan(NamedTuple):
     """What a policy decides for one step; the engine enforces every limit besides.
 
-    `order` is IN_ORDER (as admitted, decodes and prompts alike), DECODES_FIRST, PROMPTS_FIRST, or PROMPTS_ALONE (a step of
-    prompts only, where there are any).
+    `order` is IN_ORDER (as admitted, decodes and prompts alike), DECODES_FIRST, PROMPTS_FIRST, or PROMPTS_ALONE (a
+    step of prompts only, where there are any).
     """
 
     max_new_seqs: int  # admissions from the waiting queue
@@ -49,12 +49,11 @@ Key = Callable[[Columns], NDArray[np.float64]]
 class Policy:
     """A scheduling policy.
 
-    Parameters
-    ----------
-    name : how reports call it.
-    plan_step : pure function from `StepState` to `StepPlan`; it is compiled, so it uses numbers, comparisons and arithmetic
+    Parameters ---------- name : how reports call it. plan_step : pure function from `StepState` to `StepPlan`; it is
+    compiled, so it uses numbers, comparisons and arithmetic
         only.
-    admit_key : column of sort keys, shape [num_requests], from the trace's columns; the smallest is admitted first, equal
+    admit_key : column of sort keys, shape [num_requests], from the trace's columns; the smallest is admitted first,
+    equal
         keys by arrival. None: the order of arrival, preempted requests first.
     victim_key : column of sort keys; the largest yields first. None: the newest admitted yields first.
     reserve : KV blocks taken at admission: those of this step's "chunk", of the "prompt", of the prompt and the largest

@@ -1,8 +1,9 @@
 """Which prompt blocks hold the same tokens: a trace's prefix ids turned into one integer per KV block.
 
-A block's content is the whole chain of tokens from the start of the request to the end of the block, as in vLLM. Equal ids
-in equal positions after an equal chain are equal content. Generated tokens follow from the whole prompt, as with greedy
-decoding, so requests with equal prompts share generated blocks too; tokens that no id covers are a request's own.
+A block's content is the whole chain of tokens from the start of the request to the end of the block, as in vLLM.
+Equal ids in equal positions after an equal chain are equal content. Generated tokens follow from the whole prompt, as
+with greedy decoding, so requests with equal prompts share generated blocks too; tokens that no id covers are a
+request's own.
 """
 
 from typing import Any
@@ -34,10 +35,10 @@ def num_used_ids(offsets: Any, id_tokens: int, input_tokens: Any, r: int) -> int
 
 def _assign(ids: Any, offsets: Any, id_tokens: int, block_size: int, input_tokens: Any, num_blocks: Any, slots: Any,
             slot_start: Any, table: Any) -> int:
-    """Fill in the contents of all slots and return how many there are. `table` has shape [3, power of two], -1 throughout."""
+    """Fill in the contents of all slots and count them. `table` has shape [3, power of two], -1 throughout."""
     n = len(input_tokens)
     parents, keys, nodes = table[0], table[1], table[2]
-    bases = np.empty(len(ids) + n + 1, np.int64)  # of a node its first content; of a prompt's end its generated contents
+    bases = np.empty(len(ids) + n + 1, np.int64)  # a node's first content, or a prompt's first generated one
     ends = np.empty(n, np.int64)
     sizes = np.zeros(len(ids) + n + 1, np.int64)
     num_nodes = 1  # node 0 is the root

@@ -67,10 +67,10 @@ def _show_model(name: str, scenario: Scenario) -> tuple[dict[str, Any], str]:
     lines += [f"  {field:<24}{setting}" for field, setting in value["architecture"].items() if setting]
     if scenario.gpu:
         deployment = deploy(with_model(scenario, name))
-        terms = step_class_terms(deployment)
-        value |= {"memory": deployment.memory and {k: getattr(deployment.memory, k) for k in deployment.memory.__slots__},
-                  "step_terms_s": terms}
-        lines += [f"on {deployment.layout.num_gpus} × {scenario.gpu}", str(deployment.memory), _terms_text(terms)]
+        terms, memory = step_class_terms(deployment), deployment.memory
+        value["memory"] = None if memory is None else {field: getattr(memory, field) for field in memory.__slots__}
+        value["step_terms_s"] = terms
+        lines += [f"on {deployment.layout.num_gpus} × {scenario.gpu}", str(memory), _terms_text(terms)]
     return value, "\n".join(lines)
 
 

@@ -14,6 +14,7 @@ from planner.engine import state as st
 from planner.engine.jit import compile_with_signature, numba
 from planner.engine.loop import advance
 from planner.errors import PolicyError, UsageError
+from planner.gaps import Gaps, GapTally
 from planner.policy import NO_LIMIT, Columns, Policy, StepPlan, StepState
 from planner.prefix import assign_contents
 from planner.trace import Trace
@@ -37,7 +38,8 @@ _ROWS = 1 << 16  # rows that a buffer holds before it is taken out
 class EngineSettings:
     """The limits and switches of one engine, by vLLM's names; 0 means no limit where vLLM has one.
 
-    `victim` None leaves the choice to the policy. `swap_s_per_token` is what one token's KV takes over the host link [s].
+    `victim` None leaves the choice to the policy. `swap_s_per_token` is what one token's KV takes over the host link
+    [s].
     """
 
     num_gpu_blocks: int
@@ -98,7 +100,7 @@ class ReplayRecords:
     requests: Any  # st.REQUEST, rows aligned with the trace
     engine: Any  # st.ENGINE
     settings: Any  # st.SETTINGS
-    gaps: NDArray[np.void]  # st.GAP_ROW
+    gaps: Gaps
     steps: NDArray[np.void]
     schedule: NDArray[np.void]
     preemptions: NDArray[np.void]
@@ -124,21 +126,26 @@ def run(trace: Trace, policy: Policy, settings: EngineSettings, step_time: Any, 
     state = _allocate(trace, policy, settings, step_time, recording)
     plan_step = compiled_plan(policy)
     loop = compiled_loop()
-    taken: dict[str, list[NDArray[np.void]]] = {"gaps": [], "steps": [], "schedule": [], "preemptions": []}
-    begin = time.perf_counter()
+    taken: dict[str, list[NDArray[np.void]]] = {"steps": [], "schedule": [], "preemptions": []}
+    tally = GapTally()
+    loop_s = 0.0
     while True:
+        begin = time.perf_counter()
         try:
             outcome = loop(state, plan_step)
-        except Exception as error:
-            raise PolicyError(f"policy {policy.name!r} failed: {_where(policy)}: {error!r}") from error
+        except ArithmeticError as error:
+            raise PolicyError(f"policy {policy.name!r} failed: {_where(policy)}: {error}") from error
+        loop_s += time.perf_counter() - begin
+        tally.add(np.asarray(state.gaps[: state.engine.num_gap_rows]))
+        state.engine.num_gap_rows = 0
         _take_rows(state, taken)
         if outcome == st.DONE:
             break
         if outcome != st.FLUSH:
             raise PolicyError(_fault(policy, state, outcome))
-    loop_s = time.perf_counter() - begin
     rows = {name: _join(parts, getattr(state, name)) for name, parts in taken.items()}
-    return ReplayRecords(requests=state.requests, engine=state.engine, settings=state.settings, loop_s=loop_s, **rows)
+    return ReplayRecords(requests=state.requests, engine=state.engine, settings=state.settings, loop_s=loop_s,
+                         gaps=tally.gaps(), **rows)
 
 
 @functools.cache
@@ -153,9 +160,9 @@ def compiled_plan(policy: Policy) -> Any:
     try:
         return compile_with_signature(policy.plan_step, PLAN_SIGNATURE)
     except Exception as error:
-        reason = str(error).strip().splitlines()
+        reason = (str(error).strip() or repr(error)).splitlines()[0]
         raise PolicyError(
-            f"policy {policy.name!r}: {_where(policy)}: plan_step cannot be compiled: {reason[0] if reason else error!r}; "
+            f"policy {policy.name!r}: {_where(policy)}: plan_step cannot be compiled: {reason}; "
             f"it may use numbers, comparisons and arithmetic only, and returns a StepPlan of four integers"
         ) from error
 
@@ -169,7 +176,7 @@ def _fault(policy: Policy, state: st.State, outcome: int) -> str:
     engine = state.engine
     at = f"policy {policy.name!r} ({_where(policy)}) at {engine.now_s:.6f} s"
     if outcome == st.BAD_PLAN:
-        return f"{at}: plan_step returned a negative limit or an unknown order; limits are >= 0 and order is one of four"
+        return f"{at}: plan_step returned a negative limit or an unknown order; must be >= 0, and one of four"
     return (f"{at}: scheduled nothing while {engine.num_running} requests run and {engine.num_waiting} wait, "
             f"and no arrival is left that could change that")
 
@@ -177,7 +184,7 @@ def _fault(policy: Policy, state: st.State, outcome: int) -> str:
 def _take_rows(state: st.State, taken: dict[str, list[NDArray[np.void]]]) -> None:
     """Copy the filled rows out of the loop's buffers and empty them."""
     engine = state.engine
-    for name, count in (("gaps", "num_gap_rows"), ("steps", "num_step_rows"), ("schedule", "num_schedule_rows"),
+    for name, count in (("steps", "num_step_rows"), ("schedule", "num_schedule_rows"),
                         ("preemptions", "num_preemption_rows")):
         filled = int(getattr(engine, count))
         if filled:
@@ -193,10 +200,10 @@ def _allocate(trace: Trace, policy: Policy, settings: EngineSettings, step_time:
     """Lay out the loop's memory and fill in what it starts from."""
     n = trace.requests.height
     record = _settings_record(policy, settings, recording)
-    requests = _request_records(trace, policy, settings)
+    requests = _request_records(trace, settings)
     most = min(n, settings.num_gpu_blocks) if policy.limits_batch_only else min(n, settings.num_gpu_blocks,
                                                                                  int(record.max_num_seqs))
-    blocks, entries, slots = _block_table(trace, record, requests)
+    prefixes, blocks, entries, slots = _block_table(trace, record, requests)
     cancel = _optional(trace, "cancel_after_s", math.inf) if "cancel_after_s" in trace.requests.columns else np.empty(0)
     scratch = n if record.is_first_fit and record.is_keyed else most
     rows = _ROWS + 2 * most
@@ -212,6 +219,8 @@ def _allocate(trace: Trace, policy: Policy, settings: EngineSettings, step_time:
         settings=record,
         step_time=step_time,
         requests=requests,
+        prefixes=prefixes,
+        ranks=_rank_records(trace, policy, settings),
         prompts=np.empty(most + 1, np.int64),
         waiting_heap=st.records(n + 1 if record.is_keyed else 1, st.INT_HEAP),
         finishes=st.records(int(record.most_finishes), st.INT_HEAP),
@@ -294,29 +303,38 @@ def _ring(block_size: int) -> Any:
     return ring
 
 
-def _request_records(trace: Trace, policy: Policy, settings: EngineSettings) -> Any:
+def _request_records(trace: Trace, settings: EngineSettings) -> Any:
     """Fill one record per request; prompts longer than the model allows are rejected here."""
-    columns = policy_columns(trace, settings)
     requests = st.records(trace.requests.height, st.REQUEST)
-    requests.arrival_s = columns["arrival_s"]
-    requests.input_tokens = columns["input_tokens"]
-    room = np.maximum(settings.max_model_len - columns["input_tokens"], 0)
-    requests.max_output_tokens = np.minimum(columns["max_output_tokens"], room)
-    requests.output_tokens = np.minimum(columns["output_tokens"], requests.max_output_tokens)
+    requests.arrival_s = trace.requests["arrival_s"].to_numpy()
+    requests.input_tokens = trace.requests["input_tokens"].to_numpy()
+    room = np.maximum(settings.max_model_len - requests.input_tokens, 0)
+    requests.max_output_tokens = room
+    if "max_output_tokens" in trace.requests.columns:
+        requests.max_output_tokens = np.minimum(_optional(trace, "max_output_tokens", math.inf), room)
+    requests.output_tokens = np.minimum(trace.requests["output_tokens"].to_numpy(), requests.max_output_tokens)
     requests.state = np.where(room < 1, st.REJECTED, st.NOT_ARRIVED)
     requests.num_cached_tokens = -1
     requests.flight = st.NONE
-    if settings.enable_prefix_caching and trace.prefix is None:
-        requests.cached_tokens = _optional(trace, "cached_tokens", 0)
     for name in ("first_scheduled_s", "first_token_s", "finished_s", "last_token_s"):
         requests[name] = math.nan
-    ids = trace.requests["request_id"].to_numpy()
-    if policy.admit_key is not None:
-        requests.admit_rank = _ranks(policy.admit_key(columns), columns["arrival_s"], ids)
-    victim_key = policy.victim_key or _victim_by_priority
-    if policy.victim_key is not None or settings.victim in ("lowest-priority", "fewest-generated"):
-        requests.victim_rank = _dense_ranks(victim_key(columns), columns["arrival_s"], settings.victim)
     return requests
+
+
+def _rank_records(trace: Trace, policy: Policy, settings: EngineSettings) -> Any:
+    """Return the places that sort keys give each request, or one record where no key is asked for."""
+    is_guarded = settings.max_wait_s is not None or settings.max_decode_only_steps is not None
+    names_victim = policy.victim_key is not None or settings.victim in ("lowest-priority", "fewest-generated")
+    if policy.admit_key is None and not names_victim and not is_guarded:
+        return st.records(1, st.RANKS)
+    columns = policy_columns(trace, settings)
+    ranks = st.records(trace.requests.height, st.RANKS)
+    if policy.admit_key is not None:
+        ids = trace.requests["request_id"].to_numpy()
+        ranks.admit = _ranks(policy.admit_key(columns), columns["arrival_s"], ids)
+    victim_key = policy.victim_key or _victim_by_priority
+    ranks.victim = _dense_ranks(victim_key(columns), columns["arrival_s"], settings.victim)
+    return ranks
 
 
 def _victim_by_priority(requests: Columns) -> NDArray[np.float64]:
@@ -358,38 +376,39 @@ def _ranks(key: NDArray[np.float64], arrival_s: NDArray[np.float64], ids: NDArra
 
 
 def _dense_ranks(key: NDArray[np.float64], arrival_s: NDArray[np.float64], victim: str | None) -> NDArray[np.int64]:
-    """Return each request's place by key, then arrival; equals share a place. Fewest-generated compares the key alone."""
+    """Return each request's place by key, then arrival; equals share one. Fewest-generated compares the key alone."""
     if victim == "fewest-generated":
         return np.unique(key, return_inverse=True)[1].astype(np.int64)
     return np.unique(np.stack((key, arrival_s)), axis=1, return_inverse=True)[1].reshape(-1).astype(np.int64)
 
 
-def _block_table(trace: Trace, record: Any, requests: Any) -> tuple[Any, Any, Any]:
+def _block_table(trace: Trace, record: Any, requests: Any) -> tuple[Any, Any, Any, Any]:
     """Lay out KV blocks, contents and block tables where prefix caching follows them one by one."""
     if not record.is_caching:
-        return st.records(1, st.BLOCK), st.records(1, st.ENTRY), st.records(1, st.SLOT)
+        return st.records(1, st.PREFIX), st.records(1, st.BLOCK), st.records(1, st.ENTRY), st.records(1, st.SLOT)
     size = int(record.block_size)
-    tokens = requests.input_tokens.astype(np.int64) + requests.output_tokens
-    if record.reserve == st.RESERVE_OUTPUT:
-        tokens = requests.input_tokens.astype(np.int64) + requests.max_output_tokens
+    inputs = requests.input_tokens.astype(np.int64)
+    tokens = inputs + (requests.max_output_tokens if record.reserve == st.RESERVE_OUTPUT else requests.output_tokens)
     num_blocks = -(-tokens // size)
     if record.reserve == st.RESERVE_MODEL_LEN:
         num_blocks = np.full(len(requests), -(-int(record.max_model_len) // size))
     start = np.concatenate(([0], np.cumsum(num_blocks)))
     slots = st.records(int(start[-1]), st.SLOT)
-    requests.slot_start = start[:-1]
-    if trace.prefix is None:
-        ids, offsets, id_tokens = np.empty(0, np.int64), np.zeros(len(requests) + 1, np.int64), size
-    else:
+    ids, offsets, id_tokens = np.empty(0, np.int64), np.zeros(len(requests) + 1, np.int64), size
+    if trace.prefix is not None:
         ids, offsets, id_tokens = trace.prefix.values, trace.prefix.offsets, trace.prefix.block_tokens
     num_contents = assign_contents(
-        ids=ids, offsets=offsets, id_tokens=id_tokens, block_size=size,
-        input_tokens=requests.input_tokens.astype(np.int64), num_blocks=num_blocks, slots=slots, slot_start=start[:-1],
+        ids=ids, offsets=offsets, id_tokens=id_tokens, block_size=size, input_tokens=inputs, num_blocks=num_blocks,
+        slots=slots, slot_start=start[:-1],
     )
     entries = st.records(num_contents + 1, st.ENTRY)
     entries.first = st.NONE
     entries.last = st.NONE
-    return _free_blocks(int(record.num_gpu_blocks)), entries, slots
+    prefixes = st.records(len(requests), st.PREFIX)
+    prefixes.slot_start = start[:-1]
+    if trace.prefix is None:
+        prefixes.cached_tokens = _optional(trace, "cached_tokens", 0)
+    return prefixes, _free_blocks(int(record.num_gpu_blocks)), entries, slots
 
 
 def _free_blocks(count: int) -> Any:

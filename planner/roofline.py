@@ -89,11 +89,9 @@ def roofline(arch: Architecture, gpu: Gpu, layout: Layout, quantization: str | N
     quantization : weight format; None for the checkpoint's own.
     kv_bytes_per_element : 2 for a 16-bit KV cache, 1 for fp8 [B].
 
-    Notes
-    -----
-    Each operator takes the smooth maximum of the time of its traffic at the HBM bandwidth and of its arithmetic at the
-    dense peak (Williams et al., Roofline, CACM 2009), both lowered by `efficiency`. Kernel floors and the host's time at
-    light load are only in `overhead_s`: very small models come out too fast.
+    Notes ----- Each operator takes the smooth maximum of the time of its traffic at the HBM bandwidth and of its
+    arithmetic at the dense peak (Williams et al., Roofline, CACM 2009), both lowered by `efficiency`. Kernel floors
+    and the host's time at light load are only in `overhead_s`: very small models come out too fast.
     """
     t = records(1, STEP_TIME)[0]
     _fold_linear_layers(t, arch, gpu, layout, quantization, efficiency)
@@ -120,7 +118,7 @@ def _gemm_flops_per_s(gpu: Gpu, weights: str, efficiency: Efficiency) -> float:
 
 def _fold_linear_layers(t: Any, arch: Architecture, gpu: Gpu, layout: Layout, quantization: str | None,
                         efficiency: Efficiency) -> None:
-    """Projections, MLPs and experts: 2 FLOP per parameter and token; weights read once a step, experts where reached."""
+    """Projections, MLPs and experts: 2 FLOP per parameter and token; weights are read once a step."""
     tp = layout.tensor_parallel_size
     element, attention_element = bytes_per_element(arch, quantization)
     weights = weight_format(arch, quantization)

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from planner.deployment import Deployment, describe_deployment, describe_policy, resolve, shape_load
 from planner.metrics import summarize
 from planner.replay import Recording, run
 from planner.results import ReplayResult
 from planner.scenario import Scenario
-from planner.deployment import Deployment, describe_deployment, describe_policy, resolve, shape_load
 from planner.slo import Slo
 from planner.trace import Trace
 from planner.utilization import utilization

@@ -61,7 +61,7 @@ class Scenario:
     duration: float | None = _option(None, "Load", "Keep what arrives within [s].")
     limit: int | None = _option(None, "Load", "Keep the first so many requests.")
     rate_scale: float | None = _option(None, "Load", "Compress time by this factor.")
-    request_rate: float | None = _option(None, "Load", "Compress time to this mean rate [requests/s]; inf: all at once.")
+    request_rate: float | None = _option(None, "Load", "Compress time to this mean rate [1/s]; inf: all at once.")
     max_concurrency: int | None = _option(None, "Load", "Closed loop: requests in flight at most.")
 
 

@@ -28,7 +28,7 @@ MAX_TOKENS = 2**30  # far above any context window, and far below what 32-bit co
 MAX_SECONDS = 1e9  # 32 years: a later instant is a unit mistake (milli- or nanoseconds read as seconds)
 
 TRACE_COLUMNS = (
-    Column(name="arrival_s", dtype="float", unit="s", meaning="when the client sent the request, from the trace's start",
+    Column(name="arrival_s", dtype="float", unit="s", meaning="when the client sent it, from the trace's start",
            minimum=0.0, maximum=MAX_SECONDS),
     Column(name="input_tokens", dtype="int", unit="tokens", meaning="prompt length", minimum=1, maximum=MAX_TOKENS),
     Column(name="output_tokens", dtype="int", unit="tokens", meaning="tokens generated, the first included", minimum=1,
@@ -46,13 +46,13 @@ TRACE_COLUMNS = (
            minimum=0, maximum=MAX_TOKENS),
     Column(name="max_output_tokens", dtype="int", unit="tokens", meaning="the client's limit on output", minimum=1,
            maximum=MAX_TOKENS),
-    Column(name="predicted_output_tokens", dtype="int", unit="tokens", meaning="a predictor's guess of the output length",
+    Column(name="predicted_output_tokens", dtype="int", unit="tokens", meaning="a predictor's guess of the output",
            minimum=0, maximum=MAX_TOKENS),
     Column(name="cancel_after_s", dtype="float", unit="s", meaning="the client hangs up this long after arrival",
            minimum=0.0, maximum=MAX_SECONDS),
     Column(name="ttft_s", dtype="float", unit="s", meaning="measured time to first token", minimum=0.0,
            maximum=MAX_SECONDS),
-    Column(name="tpot_s", dtype="float", unit="s", meaning="measured time per output token after the first", minimum=0.0,
+    Column(name="tpot_s", dtype="float", unit="s", meaning="measured time per token after the first", minimum=0.0,
            maximum=MAX_SECONDS),
     Column(name="e2e_s", dtype="float", unit="s", meaning="measured end-to-end latency", minimum=0.0,
            maximum=MAX_SECONDS),

@@ -19,7 +19,8 @@ TERMS = ("linear_s", "experts_s", "activations_s", "attention_prompt_s", "attent
 def linear(text: str) -> Any:
     """Parse `linear:BASE_S,PER_TOKEN_S[,PER_CONTEXT_TOKEN_S]` into the loop's coefficients.
 
-    A step lasts base + per_token · (tokens in the step) + per_context_token · (tokens computed before, of its requests).
+    A step lasts base + per_token · (tokens in the step) + per_context_token · (tokens computed before, of its
+    requests).
 
     >>> float(linear("linear:0.02,5e-05").per_token_s)
     5e-05

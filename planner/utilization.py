@@ -3,10 +3,10 @@
 from typing import Any
 
 from planner.architecture import num_active_parameters
+from planner.deployment import Deployment
+from planner.memory import weight_format
 from planner.results import ReplayResult
 from planner.roofline import attention_flops_per_pair, peak_flops_per_s
-from planner.memory import weight_format
-from planner.deployment import Deployment
 
 
 def utilization(deployment: Deployment, result: ReplayResult, duration_s: float, output_tokens: int) -> dict[str, Any]:
@@ -41,7 +41,7 @@ def utilization(deployment: Deployment, result: ReplayResult, duration_s: float,
 
 
 def _mfu(deployment: Deployment, result: ReplayResult) -> float | None:
-    """Return the model's arithmetic over the dense peak, while busy: 2 FLOP per active parameter and token, and attention."""
+    """Return arithmetic over the dense peak while busy: 2 FLOP per active parameter and token, and attention."""
     arch, gpu, engine = deployment.architecture, deployment.gpu, result.records.engine
     if arch is None or gpu is None or float(engine.busy_s) <= 0:
         return None
@@ -56,7 +56,7 @@ def _mfu(deployment: Deployment, result: ReplayResult) -> float | None:
 
 
 def bottleneck(result: ReplayResult, busy_fraction: float, mfu: float | None, mbu: float | None) -> str:
-    """Name the limit that requests waited for most: one of arrivals, max_num_seqs, kv_cache, compute, memory_bandwidth."""
+    """Name the limit that binds: arrivals (none does), max_num_seqs, kv_cache, compute or memory_bandwidth."""
     engine, settings = result.records.engine, result.records.settings
     blocks = int(settings.num_gpu_blocks)
     if int(engine.max_waiting) > 0 and int(engine.max_running) >= int(settings.max_num_seqs):

@@ -17,7 +17,6 @@ from planner.engine.queues import (
     remove_listed,
 )
 from planner.engine.serving import grant_prompt
-from planner.engine.shape import pending_tokens
 from planner.engine.state import (
     CUT_FIRST,
     CUT_NONE,
@@ -90,7 +89,7 @@ def admit_first_fit(s: State, max_new_seqs: int) -> None:
             enter_running(s, i, n)
             admitted += 1
     for k in range(passed):
-        rank = s.requests[s.scratch[k]].admit_rank
+        rank = s.ranks[s.scratch[k]].admit
         s.engine.num_heaped = heap_push(s.waiting_heap, s.engine.num_heaped, rank, s.scratch[k])
 
 
@@ -155,10 +154,10 @@ def look_up(s: State, i: int) -> tuple[int, int, int, int]:
     request = s.requests[i]
     if request.is_swapped:
         return 0, 0, NONE, int(request.num_computed_tokens)
-    if request.cached_tokens > 0 and request.num_cached_tokens < 0:
-        return 0, 0, NONE, int(min(request.cached_tokens, request.input_tokens - 1))
     if not s.settings.is_caching:
         return 0, 0, NONE, 0
+    if s.prefixes[i].cached_tokens > 0 and request.num_cached_tokens < 0:
+        return 0, 0, NONE, int(min(s.prefixes[i].cached_tokens, request.input_tokens - 1))
     # The last known token is always computed again, and with it its whole block.
     limit = (request.input_tokens + request.num_output_tokens - 1) // s.settings.block_size
     hits, unused, missing = find_hit(s, i, limit)

@@ -1,21 +1,23 @@
 """The loop's memory behind one pointer, its arrays without reference counts.
 
-Passed as a tuple of Numba arrays, the memory is over a hundred words that every helper call copies, and reference counts
-that it raises and lowers with atomic operations: that took longer than the replay itself. The memory outlives the loop, so
-the compiled loop binds it once, and helpers get a pointer to it. `s.requests[i]` then is a record, as it is uncompiled.
+Passed as a tuple of Numba arrays, the memory is over a hundred words that every helper call copies, and reference
+counts that it raises and lowers with atomic operations: that took longer than the replay itself. The memory outlives
+the loop, so the compiled loop binds it once, and helpers get a pointer to it. `s.requests[i]` then is a record, as it
+is uncompiled.
 """
 
+import importlib
 import operator
 from typing import Any
 
-from llvmlite import ir
-
 from planner.engine.jit import numba
 
-types = numba.types
-extending = numba.core.extending
-cgutils = numba.core.cgutils
-templates = numba.core.typing.templates
+types: Any = numba.types
+ir: Any = importlib.import_module("llvmlite.ir")
+cgutils: Any = importlib.import_module("numba.core.cgutils")
+extending: Any = importlib.import_module("numba.core.extending")
+imputils: Any = importlib.import_module("numba.core.imputils")
+templates: Any = importlib.import_module("numba.core.typing.templates")
 
 _POINTER = ir.IntType(8).as_pointer()
 
@@ -79,7 +81,7 @@ class _Fields(templates.AttributeTemplate):  # type: ignore[misc]
         return bound.fields.get(name)
 
 
-@numba.core.imputils.lower_getattr_generic(_Bound)
+@imputils.lower_getattr_generic(_Bound)  # type: ignore[untyped-decorator]
 def _lower_field(context: Any, builder: Any, bound: Any, pointer: Any, name: str) -> Any:
     table = builder.bitcast(pointer, ir.ArrayType(_POINTER, len(bound.fields)).as_pointer())
     place = cgutils.gep_inbounds(builder, table, 0, list(bound.fields).index(name))
@@ -108,14 +110,14 @@ def _place(context: Any, builder: Any, rows: _Rows, pointer: Any, index: Any) ->
     return builder.gep(builder.bitcast(pointer, row.as_pointer()), [index])
 
 
-@extending.lower_builtin(operator.getitem, _Rows, types.intp)
+@extending.lower_builtin(operator.getitem, _Rows, types.intp)  # type: ignore[untyped-decorator]
 def _lower_get(context: Any, builder: Any, signature: Any, args: Any) -> Any:
     rows = signature.args[0]
     place = _place(context, builder, rows, args[0], args[1])
     return context.data_model_manager[rows.row].load_from_data_pointer(builder, place)
 
 
-@extending.lower_builtin(operator.setitem, _Rows, types.intp, types.Any)
+@extending.lower_builtin(operator.setitem, _Rows, types.intp, types.Any)  # type: ignore[untyped-decorator]
 def _lower_set(context: Any, builder: Any, signature: Any, args: Any) -> Any:
     rows = signature.args[0]
     place = _place(context, builder, rows, args[0], args[1])

@@ -1,8 +1,8 @@
 """KV blocks: counted, or, with prefix caching, followed one by one as vLLM's block pool does.
 
-Without prefix caching only the number of free blocks matters. With it, every block has a place in the free queue, a number
-of users and, once full, a content: an integer that stands for all tokens from the start of the request to the end of the
-block (`planner.prefix` assigns them). `entries[content]` lists the blocks that hold it.
+Without prefix caching only the number of free blocks matters. With it, every block has a place in the free queue, a
+number of users and, once full, a content: an integer that stands for all tokens from the start of the request to the
+end of the block (`planner.prefix` assigns them). `entries[content]` lists the blocks that hold it.
 """
 
 from typing import Any
@@ -57,7 +57,7 @@ def take_blocks(s: State, i: int, held: int, count: int) -> None:
     """Give `count` free blocks to a request that holds `held`; the caller has seen that they are there."""
     s.engine.num_free_blocks -= count
     if s.settings.is_caching:
-        start = s.requests[i].slot_start + held
+        start = s.prefixes[i].slot_start + held
         for k in range(count):
             b = s.engine.free_head
             unlink_free(s, b)
@@ -69,7 +69,7 @@ def take_blocks(s: State, i: int, held: int, count: int) -> None:
 
 @jit
 def release_blocks(s: State, i: int) -> None:
-    """Take all blocks from a request. Full ones join the end of the free queue, last block first, and keep their content."""
+    """Take all blocks from a request. Full ones join the end of the free queue, the last one first, still findable."""
     request = s.requests[i]
     held = num_held(s, request)
     request.num_blocks = 0
@@ -77,7 +77,7 @@ def release_blocks(s: State, i: int) -> None:
         s.engine.num_free_blocks += held
         return
     for k in range(held - 1, -1, -1):
-        b = s.slots[request.slot_start + k].block
+        b = s.slots[s.prefixes[i].slot_start + k].block
         s.blocks[b].users -= 1
         if s.blocks[b].users == 0:
             s.engine.num_free_blocks += 1
@@ -90,7 +90,7 @@ def release_blocks(s: State, i: int) -> None:
 @jit
 def find_hit(s: State, i: int, limit: int) -> tuple[int, int, int]:
     """Look up a request's first `limit` blocks: hits, hits that nobody uses, and the first content that is missing."""
-    start = s.requests[i].slot_start
+    start = s.prefixes[i].slot_start
     unused = 0
     for k in range(limit):
         content = s.slots[start + k].content
@@ -105,7 +105,7 @@ def find_hit(s: State, i: int, limit: int) -> tuple[int, int, int]:
 @jit
 def claim_hit(s: State, i: int, hits: int) -> None:
     """Make a request a user of the blocks that its lookup found."""
-    start = s.requests[i].slot_start
+    start = s.prefixes[i].slot_start
     for k in range(hits):
         b = s.entries[s.slots[start + k].content].first
         if s.blocks[b].users == 0:
@@ -118,7 +118,7 @@ def claim_hit(s: State, i: int, hits: int) -> None:
 @jit
 def enter_contents(s: State, i: int, before: int, after: int) -> None:
     """Make the blocks findable that a request fills by going from `before` to `after` computed tokens."""
-    start = s.requests[i].slot_start
+    start = s.prefixes[i].slot_start
     for k in range(before // s.settings.block_size, after // s.settings.block_size):
         b = s.slots[start + k].block
         content = s.slots[start + k].content

@@ -1,8 +1,9 @@
 """Decodes in the aggregate: between two events a batch of decodes only grows its context, so nobody is touched.
 
 Every decode that runs in a step emits one token, so a decode's progress is the engine's `decode_step` less its own
-`decode_offset`. It finishes when the counter reaches `offset + output_tokens` (a heap), and needs a block when its context
-crosses a block's end, every `block_size` steps (a ring). A decode that is left out of a step has its offset raised by one.
+`decode_offset`. It finishes when the counter reaches `offset + output_tokens` (a heap), and needs a block when its
+context crosses a block's end, every `block_size` steps (a ring). A decode that is left out of a step has its offset
+raised by one.
 """
 
 from typing import Any
@@ -94,10 +95,10 @@ def link_ring(s: State, i: int) -> None:
     place = s.ring[ring_place(s, request)]
     place.count += 1
     if s.settings.is_caching:
-        request.ring_previous = NONE
-        request.ring_next = place.head
+        s.prefixes[i].ring_previous = NONE
+        s.prefixes[i].ring_next = place.head
         if place.head != NONE:
-            s.requests[place.head].ring_previous = i
+            s.prefixes[place.head].ring_previous = i
         place.head = i
 
 
@@ -109,12 +110,13 @@ def unlink_ring(s: State, i: int) -> None:
     place = s.ring[ring_place(s, request)]
     place.count -= 1
     if s.settings.is_caching:
-        if request.ring_previous == NONE:
-            place.head = request.ring_next
+        prefix = s.prefixes[i]
+        if prefix.ring_previous == NONE:
+            place.head = prefix.ring_next
         else:
-            s.requests[request.ring_previous].ring_next = request.ring_next
-        if request.ring_next != NONE:
-            s.requests[request.ring_next].ring_previous = request.ring_previous
+            s.prefixes[prefix.ring_previous].ring_next = prefix.ring_next
+        if prefix.ring_next != NONE:
+            s.prefixes[prefix.ring_next].ring_previous = prefix.ring_previous
 
 
 @jit
@@ -135,7 +137,7 @@ def gather_ring(s: State, place: int) -> int:
             k -= 1
         s.scratch[k] = i
         size += 1
-        i = s.requests[i].ring_next
+        i = s.prefixes[i].ring_next
     return size
 
 

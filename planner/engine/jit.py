@@ -2,6 +2,7 @@
 
 import gc
 import hashlib
+import importlib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -13,8 +14,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 def _cache_dir() -> Path:
     """Return the folder of compiled code for this very source.
 
-    Numba looks at the file of the outermost function only, so a change in a helper's file would go unseen. The folder is
-    therefore named by a hash over every file whose functions are compiled.
+    Numba looks at the file of the outermost function only, so a change in a helper's file would go unseen. The folder
+    is therefore named by a hash over every file whose functions are compiled.
     """
     package = Path(__file__).resolve().parent.parent
     digest = hashlib.sha256()
@@ -26,17 +27,15 @@ def _cache_dir() -> Path:
 
 os.environ.setdefault("NUMBA_CACHE_DIR", str(_cache_dir()))
 
-import numba  # noqa: E402  (reads NUMBA_CACHE_DIR when imported)
-import numba.core.extending  # noqa: E402
-
-__all__ = ["compile_with_signature", "jit", "numba"]
+numba: Any = importlib.import_module("numba")  # not before: it reads NUMBA_CACHE_DIR when imported
 
 
 def jit(function: F) -> F:
     """Compile a helper of the loop when the loop is compiled; with NUMBA_DISABLE_JIT=1 leave it as it is.
 
-    Numba compiles a helper once for every combination of integer widths that it is called with. Here each is compiled for
-    64-bit arguments only, which cuts the compile time to a third, and without the wrappers that only Python needs.
+    Numba compiles a helper once for every combination of integer widths that it is called with. Here each is compiled
+    for 64-bit arguments only, which cuts the compile time to a third, and without the wrappers that only Python
+    needs.
     """
     helper = numba.njit(function, no_cpython_wrapper=True, no_cfunc_wrapper=True)
     if not numba.config.DISABLE_JIT:

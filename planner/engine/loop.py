@@ -1,8 +1,8 @@
 """The replay loop: arrivals, a step's composition, its time, and what it emits, until nothing is left.
 
-Between two events (an arrival that can be admitted, a finish, a block shortage, a prompt) a batch of decodes only grows:
-`run_decodes` takes such stretches in a few nanoseconds a step. Every other step is composed. The loop stops when a buffer
-of rows is full, and goes on from the same state when it is called again.
+Between two events (an arrival that can be admitted, a finish, a block shortage, a prompt) a batch of decodes only
+grows: `run_decodes` takes such stretches in a few nanoseconds a step. Every other step is composed. The loop stops
+when a buffer of rows is full, and goes on from the same state when it is called again.
 """
 
 from typing import Any
@@ -21,7 +21,7 @@ from planner.policy import DECODES_FIRST, IN_ORDER, PROMPTS_ALONE, PROMPTS_FIRST
 
 
 def advance(state: State, plan_step: Any) -> int:
-    """Replay until all requests have left (DONE), a row buffer is full (FLUSH), or the policy is at fault (STUCK, BAD_PLAN)."""
+    """Replay until all have left (DONE), a row buffer is full (FLUSH), or the policy is at fault (STUCK, BAD_PLAN)."""
     s = bind(state)
     engine = s.engine
     while True:

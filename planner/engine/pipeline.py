@@ -1,4 +1,4 @@
-"""Batches in flight through pipeline stages: at most as many as there are stages, and a request in one of them waits."""
+"""Batches in flight: at most as many as there are pipeline stages, and a request in one of them waits."""
 
 from planner.engine.decodes import complete, enter_decode
 from planner.engine.emission import emit_token

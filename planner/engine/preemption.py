@@ -1,6 +1,6 @@
 """Who yields when KV blocks run out, and what becomes of it."""
 
-from planner.engine.blocks import ceil_div, num_computed_tokens, num_output_tokens, release_blocks, reserves_ahead
+from planner.engine.blocks import ceil_div, num_output_tokens, release_blocks, reserves_ahead
 from planner.engine.decodes import leave_decode
 from planner.engine.jit import jit
 from planner.engine.queues import append_waiting, prepend_waiting, remove_prompt, remove_running
@@ -22,13 +22,14 @@ def choose_victim(s: State, i: int) -> int:
     while v != NONE:
         request = s.requests[v]
         if request.flight == NONE:
-            if request.victim_rank > best_rank or (
+            rank = s.ranks[v].victim
+            if rank > best_rank or (
                 s.settings.victim == VICTIM_FEWEST_GENERATED
-                and request.victim_rank == best_rank
+                and rank == best_rank
                 and num_output_tokens(s, request) <= num_output_tokens(s, s.requests[best])
             ):
                 best = v
-                best_rank = request.victim_rank
+                best_rank = rank
         v = request.next
     return int(best)
 
@@ -40,9 +41,9 @@ def least_urgent_decode(s: State) -> int:
     i = s.engine.running_head
     while i != NONE:
         request = s.requests[i]
-        if request.state == DECODE and request.flight == NONE:
-            if best == NONE or request.victim_rank >= s.requests[best].victim_rank:
-                best = i
+        may_yield = request.state == DECODE and request.flight == NONE
+        if may_yield and (best == NONE or s.ranks[i].victim >= s.ranks[best].victim):
+            best = i
         i = request.next
     return int(best)
 
@@ -84,10 +85,8 @@ def preempt(s: State, i: int) -> None:
 def withdraw_decode(s: State, i: int) -> None:
     """Take a decode out of the aggregate, and out of the step where it is in it, with the block it took for it."""
     request = s.requests[i]
-    if s.engine.step_marks_decodes:
-        in_step = request.num_scheduled_tokens > 0
-    else:
-        in_step = s.engine.step_decodes > 0
+    marks = s.engine.step_marks_decodes
+    in_step = request.num_scheduled_tokens > 0 if marks else s.engine.step_decodes > 0
     leave_decode(s, i)
     if in_step:
         count_decode(s, request, -1)

@@ -42,7 +42,7 @@ def append_waiting(s: State, i: int) -> None:
     request.state = WAITING
     s.engine.num_waiting += 1
     if s.settings.is_keyed:
-        s.engine.num_heaped = heap_push(s.waiting_heap, s.engine.num_heaped, request.admit_rank, i)
+        s.engine.num_heaped = heap_push(s.waiting_heap, s.engine.num_heaped, s.ranks[i].admit, i)
         return
     request.previous = s.engine.waiting_tail
     request.next = NONE

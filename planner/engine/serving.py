@@ -93,7 +93,7 @@ def advance_decode_blocks(s: State) -> int:
     i = place.head
     while i != NONE:
         take_blocks(s, i, num_held(s, s.requests[i]), 1)
-        i = s.requests[i].ring_next
+        i = s.prefixes[i].ring_next
     if s.settings.cache_latest:
         return 0
     return gather_ring(s, (s.engine.decode_step + 1) % s.settings.block_size)

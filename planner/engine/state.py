@@ -38,11 +38,9 @@ REQUEST = np.dtype(
         ("preempted_s", "f8"),  # time spent waiting after preemptions
         ("stalled_s", "f8"),  # time spent running without a token in the step
         ("decode_offset", "i8"),  # of an aggregated decode: tokens emitted = Engine.decode_step - decode_offset
-        ("slot_start", "i8"),  # its first row in the block table
         ("input_tokens", "i4"),
         ("output_tokens", "i4"),  # known to the loop only, never to a policy
         ("max_output_tokens", "i4"),
-        ("cached_tokens", "i4"),  # prefix hit that the trace recorded, or 0
         ("num_output_tokens", "i4"),  # emitted so far; of an aggregated decode see `decode_offset`
         ("num_computed_tokens", "i4"),
         ("num_scheduled_tokens", "i4"),  # in the step being composed, or in flight
@@ -53,16 +51,30 @@ REQUEST = np.dtype(
         ("num_recomputed_tokens", "i4"),
         ("num_preemptions", "i4"),
         ("admission_order", "i4"),  # place in the order of admission
-        ("admit_rank", "i4"),  # place in the waiting queue of a keyed policy
-        ("victim_rank", "i4"),  # the largest yields first; equal keys share a rank
         ("next", "i4"),  # in the waiting or running list
         ("previous", "i4"),
-        ("ring_next", "i4"),  # in the list of decodes that reach a block's end together
-        ("ring_previous", "i4"),
         ("state", "i1"),
         ("is_swapped", "i1"),
         ("is_stalled", "i1"),  # an aggregated decode that was left out of the last step
         ("flight", "i1"),  # pipeline slot of the batch it is in, or -1
+    ],
+    align=True,
+)
+
+# What only prefix caching, and only keyed policies, know of a request; empty otherwise.
+PREFIX = np.dtype(
+    [
+        ("slot_start", "i8"),  # its first row in the block table
+        ("cached_tokens", "i4"),  # prefix hit that the trace recorded, or 0
+        ("ring_next", "i4"),  # in the list of decodes that reach a block's end together
+        ("ring_previous", "i4"),
+    ],
+    align=True,
+)
+RANKS = np.dtype(
+    [
+        ("admit", "i4"),  # place in the waiting queue
+        ("victim", "i4"),  # the largest yields first; equal keys share a rank
     ],
     align=True,
 )
@@ -93,7 +105,7 @@ SETTINGS = np.dtype(
         ("reserve", "i8"),
         ("cut", "i8"),
         ("victim", "i8"),
-        ("is_keyed", "i1"),  # waiting is ordered by `admit_rank`, not by arrival
+        ("is_keyed", "i1"),  # waiting is ordered by `Ranks.admit`, not by arrival
         ("is_first_fit", "i1"),
         ("is_swapping", "i1"),
         ("is_async", "i1"),
@@ -277,7 +289,7 @@ SCHEDULE_ROW = np.dtype([("step", "i8"), ("request", "i8"), ("num_scheduled_toke
 PREEMPTION_ROW = np.dtype([("step", "i8"), ("request", "i8")], align=True)
 
 
-def records(size: int, dtype: np.dtype[np.void]) -> np.recarray:  # type: ignore[type-arg]
+def records(size: int, dtype: np.dtype[np.void]) -> np.recarray:
     """Return `size` zeroed records whose fields read as attributes."""
     return np.zeros(size, dtype).view(np.recarray)
 
@@ -299,6 +311,8 @@ class State(NamedTuple):
     settings: Any
     step_time: Any
     requests: Any
+    prefixes: Any
+    ranks: Any
     prompts: Any  # running requests in state PROMPT, in the order of admission, shape [num_prompts]
     waiting_heap: Any
     finishes: Any  # heap of (value of `decode_step` at which a decode finishes, request)
@@ -322,6 +336,8 @@ STATE_TYPE = numba.types.NamedTuple(
         numba_record(SETTINGS),
         numba_record(STEP_TIME),
         numba_records(REQUEST),
+        numba_records(PREFIX),
+        numba_records(RANKS),
         numba.int64[::1],
         numba_records(INT_HEAP),
         numba_records(INT_HEAP),

@@ -1,6 +1,6 @@
 """What a composed step does: it takes time, its requests emit tokens, and those that are through leave."""
 
-from planner.engine.blocks import enter_contents, num_computed_tokens
+from planner.engine.blocks import enter_contents
 from planner.engine.decodes import (
     complete,
     enter_decode,
@@ -16,7 +16,7 @@ from planner.engine.pipeline import launch
 from planner.engine.queues import heap_pop
 from planner.engine.serving import enter_decode_content
 from planner.engine.shape import pending_tokens
-from planner.engine.state import COMPLETED, DECODE, NONE, PROMPT, State
+from planner.engine.state import COMPLETED, DECODE, NONE, State
 from planner.engine.timing import (
     composition_bytes,
     decode_attention_bytes,
@@ -34,10 +34,9 @@ def rows_left(s: State) -> bool:
         return False
     if s.settings.records_steps and e.num_step_rows == s.settings.most_step_rows:
         return False
-    if s.settings.records_schedule:
-        if e.num_schedule_rows + most > s.settings.most_schedule_rows or e.num_preemption_rows + most > s.settings.most_schedule_rows:
-            return False
-    return True
+    if not s.settings.records_schedule:
+        return True
+    return bool(max(e.num_schedule_rows, e.num_preemption_rows) + most <= s.settings.most_schedule_rows)
 
 
 @jit

@@ -3,14 +3,14 @@
 import math
 
 from planner.engine.admission import is_known_blocked
-from planner.engine.arrivals import next_arrival_s, visible_until_s
+from planner.engine.arrivals import next_arrival_s
 from planner.engine.blocks import ceil_div
 from planner.engine.decodes import blocks_needed, next_finish
 from planner.engine.jit import jit
 from planner.engine.queues import first_waiting
 from planner.engine.serving import advance_decode_blocks, enter_decode_content
-from planner.engine.state import State
 from planner.engine.shape import begin_step
+from planner.engine.state import State
 from planner.engine.step import finish_due, record_step
 from planner.engine.timing import composition_bytes, composition_s, decode_attention_bytes, decode_attention_s
 from planner.policy import NO_LIMIT
@@ -130,9 +130,9 @@ def add_gaps(s: State, composition: float, decodes: int, steps: int) -> None:
 @jit
 def move_decode_blocks(s: State) -> bool:
     """Move the decodes' blocks one step on, block by block; False once the waiting head may have found its prefix."""
-    if s.engine.num_waiting > 0 and s.engine.num_running < s.settings.max_num_seqs:
-        if not is_known_blocked(s, first_waiting(s)):
-            return False
+    has_seat = s.engine.num_running < s.settings.max_num_seqs
+    if s.engine.num_waiting > 0 and has_seat and not is_known_blocked(s, first_waiting(s)):
+        return False
     num_filling = advance_decode_blocks(s)
     for k in range(num_filling):
         enter_decode_content(s, s.scratch[k])

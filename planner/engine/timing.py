@@ -1,8 +1,8 @@
 """How long a step takes: the roofline's terms, added up inside the loop.
 
-`planner.roofline` derives the coefficients and states their formulas and sources. The time of a step is split in two: what
-depends on the step's composition, which stays the same while a batch only decodes, and the decodes' attention, which grows
-with their context.
+`planner.roofline` derives the coefficients and states their formulas and sources. The time of a step is split in two:
+what depends on the step's composition, which stays the same while a batch only decodes, and the decodes' attention,
+which grows with their context.
 """
 
 import math
@@ -70,8 +70,8 @@ def prompt_attention_s(t: Any, tokens: float, context: float, pairs: float, wind
 def decode_attention_s(t: Any, decodes: float, context: float) -> float:
     """Return the time of the decodes' attention; under a window at most `window` tokens of each are read.
 
-    The windowed sum is bounded from above by min(Σ context, decodes × window): exact when all contexts are on one side of
-    the window, too long in between.
+    The windowed sum is bounded from above by min(Σ context, decodes × window): exact when all contexts are on one
+    side of the window, too long in between.
     """
     if t.is_linear:
         return float(t.per_context_token_s * context)
@@ -100,7 +100,7 @@ def composition_s(
         if context == 0:  # keep the sum's rounding where the schedule's recordings have it
             return float(line)
         return float(line + t.per_context_token_s * context)
-    return (
+    return float(
         dense_s(t, total)
         + experts_s(t, total)
         + total * t.activation_s_per_token

@@ -1,0 +1,90 @@
+"""Speed of the replay loop and of the whole command, as ratios to the targets and to published simulators.
+
+Machines differ and are shared: each figure is the best of several runs, and a yardstick (NumPy sorting ten million
+numbers) is timed in the same run. Needs the recorded traces in $PLANNER_SHARED or ../shared; writes reports/speed.md.
+"""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from planner.replay import Recording
+from planner.run import replay
+from planner.scenario import Scenario
+from planner.trace import Trace, read_trace
+
+ROOT = Path(__file__).resolve().parent.parent
+SHARED = Path(os.environ.get("PLANNER_SHARED") or ROOT.parent / "shared")
+CONVERSATION = SHARED / "traces" / "azure_llm_2023_conv.csv"
+MOONCAKE = SHARED / "traces" / "mooncake_conversation_trace.jsonl.gz"
+
+# Requests a second that other simulators replay of the conversation hour on a machine of this kind, start-up left out.
+PEERS = {"vLLM's scheduler alone": 600, "Vidur": 650, "BLIS": 1_100, "NVIDIA AISimulate": 6_400}
+
+H100 = Scenario(model="llama-3.1-8b", gpu="h100-sxm", max_num_seqs=256)
+
+
+def best_rate(trace: Trace, scenario: Scenario, repeats: int = 5) -> tuple[float, dict[str, object]]:
+    """Return the best requests/s of loop time, and the summary."""
+    outcomes = [replay(trace, scenario, slo=None, recording=Recording()) for _ in range(repeats)]
+    summary = max(outcomes, key=lambda o: o.summary["simulated_requests_per_s"]).summary
+    return summary["simulated_requests_per_s"], summary
+
+
+def seconds(function: Callable[[], object], repeats: int = 3) -> float:
+    """Return the best wall time of a call [s]."""
+    times = []
+    for _ in range(repeats):
+        begin = time.perf_counter()
+        function()
+        times.append(time.perf_counter() - begin)
+    return min(times)
+
+
+def command() -> None:
+    """Replay the hour by the command line, in a process of its own."""
+    arguments = ["replay", str(CONVERSATION), "--model", "llama-3.1-8b", "--gpu", "h100-sxm"]
+    subprocess.run([sys.executable, "-m", "planner.cli", *arguments], check=True, capture_output=True)
+
+
+def main() -> None:
+    """Run all, print the table and write it."""
+    hour, mooncake = read_trace(str(CONVERSATION)), read_trace(str(MOONCAKE))
+    cases = [
+        ("Azure conversation hour, recorded rate", 2_000_000, best_rate(hour, H100)),
+        ("the same, 8 times the rate, 8,000 KV blocks", 200_000,
+         best_rate(hour, Scenario(**{**_fields(H100), "rate_scale": 8.0, "num_gpu_blocks": 8000}))),
+        ("Mooncake conversation, prefix caching", 50_000, best_rate(mooncake, H100)),
+    ]
+    yardstick_s = seconds(lambda: np.sort(np.random.default_rng(0).random(10_000_000)))
+    lines = [
+        "# Speed",
+        "",
+        "| replay | requests/s of loop time | target | ratio | steps | preemptions |",
+        "|---|---|---|---|---|---|",
+        *(f"| {name} | {rate:,.0f} | {target:,} | {rate / target:.2f} | {s['num_steps']:,} | {s['num_preemptions']:,} |"
+          for name, target, (rate, s) in cases),
+        "",
+        f"Whole command, warm: {seconds(command):.2f} s (target 1.5 s). "
+        f"Yardstick: sorting ten million numbers took {yardstick_s:.2f} s.",
+        "",
+        "| simulator, same trace and kind of machine | requests/s | ours is faster by |",
+        "|---|---|---|",
+        *(f"| {name} | {rate:,} | {cases[0][2][0] / rate:,.0f} × |" for name, rate in PEERS.items()),
+        "",
+    ]
+    print("\n".join(lines))
+    (ROOT / "reports" / "speed.md").write_text("\n".join(lines), encoding="utf-8")
+
+
+def _fields(scenario: Scenario) -> dict[str, object]:
+    return {name: getattr(scenario, name) for name in scenario.__slots__}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,28 @@
+"""Figures of saved results, one or several on the same axes; report and dashboard both draw these."""
+
+from planner.figures.latency import latency_cdf, request_phases
+from planner.figures.style import Results, Theme, as_list, labels, template
+from planner.figures.timeline import kv_use, queue, step_composition, step_terms, throughput
+
+__all__ = ["all_figures", "kv_use", "labels", "latency_cdf", "queue", "request_phases", "step_composition",
+           "step_terms", "template", "throughput"]
+
+
+def all_figures(results: Results, *, theme: Theme = "light") -> dict[str, object]:
+    """Return every figure by name, in the order in which a report shows them.
+
+    Parameters
+    ----------
+    results : one saved result, or several to draw on the same axes.
+    theme : "light" or "dark".
+    """
+    found = as_list(results)
+    return {
+        **{f"{metric}_cdf": latency_cdf(found, metric, theme=theme) for metric in ("ttft", "tpot", "e2el")},
+        "request_phases": request_phases(found, theme=theme),
+        "throughput": throughput(found, theme=theme),
+        "queue": queue(found, theme=theme),
+        "kv_use": kv_use(found, theme=theme),
+        "step_composition": step_composition(found, theme=theme),
+        "step_terms": step_terms(found, theme=theme),
+    }

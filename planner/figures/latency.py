@@ -1,0 +1,175 @@
+"""What users waited for: distributions of latency, and how a request's time divides into phases."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+import polars as pl
+from numpy.typing import NDArray
+
+from planner.errors import UnknownNameError
+from planner.figures.bins import numbers
+from planner.figures.style import (
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    PURPLE,
+    SKY,
+    VERMILLION,
+    Results,
+    Theme,
+    as_list,
+    figure_of_rows,
+    finish,
+    labels,
+    line_style,
+    plot_text,
+)
+from planner.saved import SavedResult
+
+METRICS = {  # column, title
+    "ttft": ("ttft_s", "Time to first token"),
+    "tpot": ("tpot_s", "Time per output token"),
+    "e2el": ("e2e_s", "End-to-end latency"),
+}
+MARKED = (50, 90, 99)  # percentiles that carry a marker
+SLO_COLORS = (GREY, ORANGE, PURPLE)
+
+PHASES = {"queue_s": ("queue", SKY), "prefill_s": ("prefill", ORANGE), "decode_s": ("decode", BLUE)}
+INTERRUPTIONS = {"stalled_s": ("of which stalled", VERMILLION), "preempted_s": ("of which preempted", GREEN)}
+GROUPS = (("all", 1.0), ("slowest 10 %", 0.1), ("slowest 1 %", 0.01))
+
+
+def latency_cdf(results: Results, metric: str, *, theme: Theme = "light") -> Any:
+    """Draw which share of the completed requests is at least as fast as a latency, with a line at each objective.
+
+    Percentiles are those of the summary: linear between order statistics.
+
+    Parameters
+    ----------
+    results : one saved result, or several to draw on the same axes.
+    metric : "ttft", "tpot" or "e2el".
+    theme : "light" or "dark".
+
+    Raises
+    ------
+    UnknownNameError : the metric is none of these.
+    """
+    if metric not in METRICS:
+        raise UnknownNameError("latency metric", metric, METRICS)
+    found = as_list(results)
+    column, title = METRICS[metric]
+    figure = figure_of_rows(["completed requests [%]"], f"{title} [ms]", row_px=300)
+    counts = []
+    for place, (label, result) in enumerate(zip(labels(found), found, strict=True)):
+        values_ms = _values_ms(result, column)
+        counts.append(len(values_ms))
+        if len(values_ms) > 0:
+            _add_cdf(figure, plot_text(label), values_ms, place, percentile_levels(len(found)), len(found) > 1)
+    if figure.data:
+        _add_objectives(figure, found, metric)
+    figure.update_xaxes(type="log", exponentformat="none", minor_showgrid=False, dtick="D1" if _is_narrow(figure) else 1)
+    figure.update_yaxes(range=[0, 101], ticksuffix=" %", title_text="completed requests")
+    note = ", ".join(f"{count:,}" for count in counts[:4]) + (" …" if len(counts) > 4 else "")
+    return finish(figure, title + _percentiles_text(found, column), f"{note} requests with a value; markers at p50, p90, "
+                  "p99", theme, hovermode="closest")
+
+
+def percentile_levels(num_results: int) -> NDArray[np.float64]:
+    """Return at which percentiles a distribution is drawn: at most 450, those of `MARKED` among them, denser above 99."""
+    per_percent = max(1, min(4, 16 // max(1, num_results)))
+    return np.concatenate([np.linspace(0, 99, 99 * per_percent + 1), np.linspace(99, 100, 51)[1:]])
+
+
+def request_phases(results: Results, *, theme: Theme = "light") -> Any:
+    """Draw the mean time that completed requests spend in the queue, in prefill and in decode.
+
+    The three add up to the end-to-end latency. Time stalled (running without a token in the step) and preempted (waiting
+    after a preemption) are parts of prefill and decode, and drawn over them at their end.
+
+    Parameters
+    ----------
+    results : one saved result, or several to draw below each other.
+    theme : "light" or "dark".
+    """
+    found = as_list(results)
+    names, means, counts = _phase_means(found)
+    figure = go.Figure()
+    for column, (phase, color) in PHASES.items() if names else ():
+        figure.add_bar(y=names, x=means[column], name=phase, orientation="h", marker_color=color, customdata=counts,
+                       hovertemplate=f"{phase} %{{x:,.1f}} ms, mean of %{{customdata:,}} requests<extra></extra>")
+    ends = np.sum([means[column] for column in PHASES], axis=0) if names else np.zeros(0)
+    for column, (phase, color) in INTERRUPTIONS.items():
+        if names and means[column].any():
+            ends = ends - means[column]
+            figure.add_bar(y=names, x=means[column], base=ends, name=phase, orientation="h", width=0.3,
+                           marker={"color": color, "pattern": {"shape": "/", "fgcolor": "white"}},
+                           hovertemplate=f"{phase} %{{x:,.1f}} ms<extra></extra>")
+    figure.update_layout(barmode="stack", height=200 + 34 * max(3, len(names)))
+    figure.update_xaxes(title_text="mean time per request [ms]", rangemode="tozero")
+    figure.update_yaxes(autorange="reversed")
+    return finish(figure, "Time per request by phase", "means of completed requests; slowest by end-to-end latency", theme,
+                  hovermode="closest")
+
+
+def _completed(result: SavedResult) -> pl.DataFrame:
+    return result.requests.filter(pl.col("status") == "completed")
+
+
+def _values_ms(result: SavedResult, column: str) -> NDArray[np.float64]:
+    values = numbers(_completed(result), column)
+    return values[~np.isnan(values)] * 1e3
+
+
+def _add_cdf(figure: Any, name: str, values_ms: NDArray[np.float64], place: int, levels: NDArray[np.float64],
+             is_named: bool) -> None:
+    style = line_style(place)
+    common = {"legendgroup": name, "name": name, "hovertemplate": "p%{y:.4g}: %{x:,.4g} ms<extra>" + name + "</extra>"}
+    figure.add_scatter(x=np.percentile(values_ms, levels), y=levels, mode="lines", line=style, showlegend=is_named,
+                       **common)
+    figure.add_scatter(x=np.percentile(values_ms, MARKED), y=np.array(MARKED, float), mode="markers", showlegend=False,
+                       marker={"color": style["color"], "size": 8}, **common)
+
+
+def _add_objectives(figure: Any, results: Sequence[SavedResult], metric: str) -> None:
+    limits_s = [(result.summary.get("slo") or {}).get(metric) for result in results]
+    for place, limit_s in enumerate(sorted({limit for limit in limits_s if limit is not None})):
+        color = SLO_COLORS[place % len(SLO_COLORS)]
+        figure.add_scatter(x=[limit_s * 1e3] * 2, y=[0, 100], mode="lines", name=f"SLO {limit_s * 1e3:,g} ms",
+                           line={"color": color, "dash": "dash", "width": 2}, showlegend=True,
+                           hovertemplate=f"SLO {limit_s * 1e3:,g} ms<extra></extra>")
+
+
+def _is_narrow(figure: Any) -> bool:
+    """Tell whether a log axis spans so little that it needs a label at every digit."""
+    values = np.concatenate([np.asarray(trace.x, float) for trace in figure.data]) if figure.data else np.ones(1)
+    values = values[values > 0]
+    return len(values) == 0 or math.log10(values.max() / values.min()) < 1
+
+
+def _percentiles_text(results: Sequence[SavedResult], column: str) -> str:
+    values_ms = _values_ms(results[0], column) if len(results) == 1 else np.zeros(0)
+    if len(values_ms) == 0:
+        return ""
+    p50, p99 = np.percentile(values_ms, (50, 99))
+    return f": p50 {p50:,.4g} ms, p99 {p99:,.4g} ms"
+
+
+def _phase_means(results: Sequence[SavedResult]) -> tuple[list[str], dict[str, NDArray[np.float64]], list[int]]:
+    """Return per bar its name, the mean of each phase [ms] and how many requests it stands for."""
+    names: list[str] = []
+    rows: list[list[float]] = []
+    counts: list[int] = []
+    columns = [*PHASES, *INTERRUPTIONS]
+    for label, result in zip(labels(results), results, strict=True):
+        done = _completed(result).sort("e2e_s", descending=True, nulls_last=True)
+        for group, share in GROUPS if done.height > 0 else ():
+            slowest = done.head(max(1, math.ceil(share * done.height)))
+            names.append(group if len(results) == 1 else f"{plot_text(label)}<br>{group}")
+            rows.append([float(np.nan_to_num(numbers(slowest, column)).mean()) * 1e3 for column in columns])
+            counts.append(slowest.height)
+    table = np.array(rows).reshape(len(rows), len(columns))
+    return names, dict(zip(columns, table.T, strict=True)), counts

@@ -1,0 +1,173 @@
+"""What the engine did over time: throughput, queues, KV cache, and what steps held and spent their time on."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from planner.figures.bins import BinnedSteps, TimeBins, Values, bin_steps, num_replicas, time_bins
+from planner.figures.style import (
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    PURPLE,
+    SKY,
+    VERMILLION,
+    YELLOW,
+    Results,
+    Theme,
+    as_list,
+    figure_of_rows,
+    finish,
+    labels,
+    line_style,
+    plot_text,
+)
+from planner.saved import SavedResult
+from planner.steptime import TERMS
+
+TIME_AXIS = "time since the first arrival [s]"
+NO_STEPS = "no steps were recorded"
+TERM_COLORS = dict(zip(TERMS, (BLUE, PURPLE, GREY, ORANGE, SKY, YELLOW, GREEN, VERMILLION, "#5C3B1E"), strict=True))
+
+
+class Series(NamedTuple):
+    """What one row of a figure shows of a result: a mean, and where it matters a peak, one number a bin."""
+
+    mean: Values
+    peak: Values | None
+
+
+def throughput(results: Results, *, theme: Theme = "light") -> Any:
+    """Draw output tokens and computed prompt tokens per second over time.
+
+    Cached prompt tokens are not computed and not in it; recomputed ones are. All replicas count together.
+
+    Parameters
+    ----------
+    results : one saved result, or several to draw on the same axes.
+    theme : "light" or "dark".
+    """
+    rows = ["output tokens/s", "prompt tokens/s"]
+    return _timeline(results, rows, lambda steps, _: [Series(steps.rate("num_sampled"), None),
+                                                      Series(steps.rate("num_prompt_tokens"), None)],
+                     "Throughput over time", "computed tokens, cached ones left out; means of", theme)
+
+
+def queue(results: Results, *, theme: Theme = "light") -> Any:
+    """Draw how many requests run and how many wait over time, per replica: mean and peak of each bin.
+
+    Parameters
+    ----------
+    results : one saved result, or several to draw on the same axes.
+    theme : "light" or "dark".
+    """
+    columns = ("num_running", "num_waiting")
+    return _timeline(results, ["running requests", "waiting requests"],
+                     lambda steps, _: [Series(steps.mean(column), steps.peak(column)) for column in columns],
+                     "Running and waiting requests over time", "mean (line) and peak (dotted) of", theme)
+
+
+def kv_use(results: Results, *, theme: Theme = "light") -> Any:
+    """Draw the KV cache in use over time, in tokens' worth of blocks, per replica, with its capacity.
+
+    Parameters
+    ----------
+    results : one saved result, or several to draw on the same axes.
+    theme : "light" or "dark".
+    """
+    def series(steps: BinnedSteps, result: SavedResult) -> list[Series]:
+        size = _block_size(result)
+        return [Series(size * steps.mean("num_used_blocks"), size * steps.peak("num_used_blocks"))]
+
+    figure = _timeline(results, ["KV cache in use [tokens]"], series, "KV cache in use over time",
+                       "mean (line) and peak (dotted) of", theme, row_px=300)
+    capacities = {result.summary.get("num_gpu_blocks", 0) * _block_size(result) for result in as_list(results)}
+    for capacity in sorted(capacities - {0}) if figure.data else ():
+        figure.add_hline(y=capacity, line={"color": GREY, "dash": "dash"}, annotation_text=f"capacity {capacity:,}",
+                         annotation_position="bottom right")
+    if figure.data and capacities:
+        figure.update_yaxes(range=[0, 1.05 * max(capacities)])
+    return figure
+
+
+def step_composition(results: Results, *, theme: Theme = "light") -> Any:
+    """Draw the prompt tokens and the decodes of a step, and how long it takes: mean over the steps of a bin, and peak.
+
+    Parameters
+    ----------
+    results : one saved result, or several to draw on the same axes.
+    theme : "light" or "dark".
+    """
+    def series(steps: BinnedSteps, _: SavedResult) -> list[Series]:
+        scales = {"num_prompt_tokens": 1.0, "num_decodes": 1.0, "duration_s": 1e3}
+        return [Series(scale * steps.mean_of_steps(column), scale * steps.peak(column, idle=np.nan))
+                for column, scale in scales.items()]
+
+    return _timeline(results, ["prompt tokens", "decodes", "step time [ms]"], series, "What steps hold, and how long they "
+                     "take", "mean of steps (line) and largest step (dotted) of", theme, row_px=180)
+
+
+def step_terms(results: Results, *, theme: Theme = "light") -> Any:
+    """Draw what the GPUs' time goes to, by term of the step time: stacked, with idle time missing to 100 %.
+
+    Parameters
+    ----------
+    results : one saved result, or several to draw below each other.
+    theme : "light" or "dark".
+    """
+    found = as_list(results)
+    bins = time_bins(found)
+    titles = ["share of time"] if len(found) == 1 else [plot_text(label) for label in labels(found)]
+    figure = figure_of_rows(titles, TIME_AXIS, row_px=300 if len(found) == 1 else 200)
+    for row, result in enumerate(found, 1):
+        if bins.count > 0 and result.steps.height > 0:
+            _add_terms(figure, row, result, bins)
+    figure.update_yaxes(ticksuffix=" %")
+    note = f"step time by term; what is missing to 100 % is idle; means of {bins}" if bins.count else NO_STEPS
+    return finish(figure, "What the time goes to", note, theme)
+
+
+def _timeline(results: Results, rows: Sequence[str], series: Any, title: str, note: str, theme: Theme,
+              row_px: int = 210) -> Any:
+    """Draw a row of axes per quantity, and in each a line per result."""
+    found = as_list(results)
+    bins = time_bins(found)
+    if any(num_replicas(result) > 1 for result in found) and "mean (line)" in note:
+        note = f"per replica: {note}"
+    figure = figure_of_rows(rows, TIME_AXIS, row_px=row_px)
+    for place, (label, result) in enumerate(zip(labels(found), found, strict=True)):
+        if bins.count == 0 or result.steps.height == 0:
+            continue
+        for row, drawn in enumerate(series(bin_steps(result, bins), result), 1):
+            _add_series(figure, row, drawn, bins, place, plot_text(label), len(found) > 1)
+    return finish(figure, title, f"{note} {bins}" if bins.count else NO_STEPS, theme)
+
+
+def _add_series(figure: Any, row: int, drawn: Series, bins: TimeBins, place: int, label: str, is_named: bool) -> None:
+    style = line_style(place)
+    prefix = f"{label}, " if is_named else ""
+    common = {"x0": 0.5 * bins.width_s, "dx": bins.width_s, "mode": "lines", "legendgroup": label, "row": row, "col": 1}
+    if drawn.peak is not None:
+        figure.add_scatter(y=drawn.peak, name=f"{prefix}peak", showlegend=False, opacity=0.6,
+                           line={**style, "dash": "dot", "width": 1}, hovertemplate="%{y:,.4g}", **common)
+    figure.add_scatter(y=drawn.mean, name=label if is_named else "mean", showlegend=is_named and row == 1, line=style,
+                       hovertemplate="%{y:,.4g}", **common)
+
+
+def _add_terms(figure: Any, row: int, result: SavedResult, bins: TimeBins) -> None:
+    steps = bin_steps(result, bins)
+    stages = (result.summary.get("deployment") or {}).get("pipeline_parallel_size") or 1
+    named = {trace.name for trace in figure.data}
+    for term, color in TERM_COLORS.items():
+        share = 100 * steps.rate(term) / (stages * steps.num_replicas)
+        name = term.removesuffix("_s").replace("_", " ")
+        if np.nansum(share) > 0:
+            figure.add_scatter(y=share, x0=0.5 * bins.width_s, dx=bins.width_s, mode="lines", name=name, row=row, col=1,
+                               legendgroup=name, showlegend=name not in named, stackgroup=f"row {row}",
+                               line={"width": 0, "color": color}, fillcolor=color, hovertemplate="%{y:.1f} %")
+
+
+def _block_size(result: SavedResult) -> int:
+    return int((result.summary.get("deployment") or {}).get("block_size") or 1)

@@ -1,0 +1,69 @@
+"""What many tests need: a trace from a few numbers, a scenario with a linear step time, and a replay's batches."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from planner.replay import Recording
+from planner.results import ReplayResult
+from planner.run import replay
+from planner.scenario import Scenario
+from planner.trace import PrefixIds, Trace
+from planner.trace.table import account_of
+
+EVERYTHING = Recording(steps=True, schedule=True)
+
+Rows = Sequence[tuple[float, int, int]]
+
+
+def trace_of(rows: Rows, *, hash_ids: Sequence[Sequence[int]] | None = None, hash_block_tokens: int = 16,
+             **columns: Sequence[Any]) -> Trace:
+    """Return the trace of `(arrival_s, input_tokens, output_tokens)` rows in order of arrival, and of further columns."""
+    arrival_s, input_tokens, output_tokens = zip(*rows, strict=True)
+    table = pl.DataFrame(
+        {
+            "arrival_s": np.array(arrival_s, float),
+            "input_tokens": np.array(input_tokens, np.int64),
+            "output_tokens": np.array(output_tokens, np.int64),
+            "request_id": [str(k) for k in range(len(rows))],
+            **columns,
+        }
+    )
+    assert table["arrival_s"].is_sorted()
+    account = account_of(table, source="test", format="csv", rows_read=len(rows), dropped={}, ignored_columns=())
+    prefix = None if hash_ids is None else _prefix_ids(hash_ids, hash_block_tokens)
+    return Trace(requests=table, prefix=prefix, source="test", format="csv", sha256="", account=account)
+
+
+def _prefix_ids(hash_ids: Sequence[Sequence[int]], block_tokens: int) -> PrefixIds:
+    values = np.array([value for ids in hash_ids for value in ids], np.int64)
+    offsets = np.cumsum([0, *(len(ids) for ids in hash_ids)]).astype(np.int64)
+    return PrefixIds(values=values, offsets=offsets, block_tokens=block_tokens)
+
+
+def scenario_of(**options: Any) -> Scenario:
+    """Return a scenario with plenty of memory, steps of 10 ms + 0.1 ms per token, and arrivals seen at once."""
+    plain = {"step_time": "linear:0.01,0.0001", "num_gpu_blocks": 1000, "async_scheduling": False}
+    return Scenario(**plain | options)
+
+
+def play(trace: Trace | Rows, *, recording: Recording = EVERYTHING, **options: Any) -> ReplayResult:
+    """Replay a trace, or its rows, through `scenario_of(**options)`."""
+    trace = trace if isinstance(trace, Trace) else trace_of(trace)
+    return replay(trace, scenario_of(**options), slo=None, recording=recording).result
+
+
+def batches(result: ReplayResult) -> list[dict[str, int]]:
+    """Return the scheduled tokens of each step, by request."""
+    steps: list[dict[str, int]] = [{} for _ in range(int(result.records.engine.num_steps))]
+    for step, request, tokens in result.schedule_table().iter_rows():
+        assert request not in steps[step], f"request {request} is twice in step {step}"
+        steps[step][request] = tokens
+    return steps
+
+
+def step_tokens(result: ReplayResult) -> list[int]:
+    """Return the tokens of each step."""
+    return [sum(batch.values()) for batch in batches(result)]

@@ -1,0 +1,188 @@
+"""Laws that hold for every policy under every setting, on random small cases."""
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from cases import BUDGETED, Case, cases
+from helpers import EVERYTHING, batches
+from hypothesis import given, settings
+
+from planner.engine import state as st
+from planner.policies import POLICIES
+from planner.replay import Recording
+from planner.results import ReplayResult
+
+every_policy = pytest.mark.parametrize("policy", POLICIES)
+EXAMPLES = settings.get_profile(settings.get_current_profile_name()).max_examples if False else 60
+
+
+@every_policy
+@settings(max_examples=60)
+@given(case=cases())
+def test_conservation(policy, case):
+    """Requests, tokens and memory are conserved, limits are kept, and time goes forward."""
+    result = case.play(policy, EVERYTHING)
+    check_requests(result)
+    check_tokens(case, result)
+    check_limits(case, policy, result)
+    check_memory(case, result)
+    check_time(case, result)
+    check_batches(result)
+    check_emissions(case, result)
+
+
+def check_requests(result: ReplayResult) -> None:
+    """Every request ends in exactly one way, and the engine has counted it."""
+    table = result.requests_table()
+    assert set(table["status"]) <= {"completed", "rejected", "failed", "cancelled"}
+    assert result.records.engine.num_done == table.height
+    assert table["finished_at_s"].null_count() == 0
+    done = table.filter(status="completed")
+    assert done["ttft_s"].null_count() == 0
+    assert table.filter(status="rejected")["ttft_s"].null_count() == (table["status"] == "rejected").sum()
+
+
+def check_tokens(case: Case, result: ReplayResult) -> None:
+    """Computed tokens = prompt + output − 1 − cached + recomputed; a later hit may spare what others have computed."""
+    computed: Counter[str] = Counter()
+    for batch in batches(result):
+        computed.update(batch)
+    for row in result.requests_table().filter(status="completed").iter_rows(named=True):
+        expected = row["input_tokens"] + row["output_tokens"] - 1 - row["num_cached_tokens"]
+        expected += row["num_recomputed_tokens"]
+        if case.options["enable_prefix_caching"] and row["num_preemptions"] > 0:
+            assert computed[row["request_id"]] <= expected
+        else:
+            assert computed[row["request_id"]] == expected
+        wanted = case.rows[int(row["request_id"])][2]
+        assert row["output_tokens"] == min(wanted, *limits_of_output(case, int(row["request_id"])))
+
+
+def limits_of_output(case: Case, i: int) -> list[int]:
+    """Return the client's limit, and what the model's context leaves to the prompt."""
+    limit = case.columns.get("max_output_tokens")
+    return [case.options["max_model_len"] - case.rows[i][1], *([limit[i]] if limit else [])]
+
+
+def check_limits(case: Case, policy: str, result: ReplayResult) -> None:
+    """No step has more tokens than the budget, and no more requests run than may."""
+    steps = result.steps_table()
+    tokens = steps["num_prompt_tokens"] + steps["num_decodes"]
+    assert tokens.to_list() == [sum(batch.values()) for batch in batches(result)]
+    budget, seqs = case.options["max_num_batched_tokens"], case.options["max_num_seqs"]
+    assert (tokens >= 1).all()
+    if budget and policy in BUDGETED:
+        assert (tokens <= budget).all()
+    if seqs and not POLICIES[policy].limits_batch_only:
+        assert (steps["num_running"] <= seqs).all()
+    if seqs:
+        assert all(len(batch) <= seqs for batch in batches(result))
+
+
+def check_memory(case: Case, result: ReplayResult) -> None:
+    """Blocks in use never exceed those there are, and all are back in the end, the host's too."""
+    engine, settings_ = result.records.engine, result.records.settings
+    used = result.steps_table()["num_used_blocks"]
+    assert ((used >= 1) & (used <= case.options["num_gpu_blocks"])).all()
+    assert engine.num_free_blocks == case.options["num_gpu_blocks"]
+    assert engine.num_free_cpu_blocks == settings_.num_cpu_blocks
+    assert engine.num_running == engine.num_waiting == engine.num_prompts == engine.num_decodes == 0
+
+
+def check_time(case: Case, result: ReplayResult) -> None:
+    """Steps follow each other, and a request's instants are in the order of its life."""
+    steps = result.steps_table()
+    start_s, duration_s = steps["start_s"].to_numpy(), steps["duration_s"].to_numpy()
+    assert (duration_s > 0).all()
+    if case.options["pipeline_parallel_size"] == 1:
+        assert (start_s[1:] >= (start_s + duration_s)[:-1]).all()
+    else:
+        assert (start_s[1:] >= start_s[:-1]).all()
+    r = result.records.requests
+    arrived = np.array([row[0] for row in case.rows])
+    assert (r.arrival_s >= arrived).all()
+    for earlier, later in (("arrival_s", "first_scheduled_s"), ("first_token_s", "finished_s"), ("arrival_s", "finished_s")):
+        known = ~np.isnan(r[later]) & ~np.isnan(r[earlier])
+        assert (r[earlier] <= r[later])[known].all()
+    assert (r.first_scheduled_s < r.first_token_s)[~np.isnan(r.first_token_s)].all()
+    assert not np.isnan(r.first_scheduled_s[~np.isnan(r.first_token_s)]).any()
+
+
+def check_batches(result: ReplayResult) -> None:
+    """A request that yields in a step is not in its batch, and yields once."""
+    steps = batches(result)
+    yielded = result.preemptions_table().rows()
+    assert len(set(yielded)) == len(yielded) == result.records.engine.num_preemptions
+    for step, request in yielded:
+        assert step < len(steps)
+        assert request not in steps[step]
+    counts = Counter(request for _, request in yielded)
+    table = result.requests_table()
+    assert table["num_preemptions"].to_list() == [counts[i] for i in table["request_id"]]
+
+
+def check_emissions(case: Case, result: ReplayResult) -> None:
+    """A token comes out exactly when all known tokens are computed, at that step's end: the schedule gives the times."""
+    table = result.requests_table()
+    gaps = np.maximum(result.records.requests.num_output_tokens - 1, 0).sum()
+    assert result.records.gaps["count"].sum() == gaps
+    if case.options["pipeline_parallel_size"] > 1:
+        return
+    for row in table.iter_rows(named=True):
+        keeps = case.options["enable_prefix_caching"] or case.options["preemption"] == "swap"
+        if row["status"] == "completed" and not (keeps and row["num_preemptions"]):
+            emitted_s = emissions(result, row)
+            assert emitted_s[0] == row["first_token_at_s"]
+            assert emitted_s[-1] == row["finished_at_s"]
+            assert len(emitted_s) == row["output_tokens"]
+
+
+def emissions(result: ReplayResult, row: dict[str, Any]) -> list[float]:
+    """Return when a request must have emitted its tokens, from the schedule alone."""
+    steps = result.steps_table()
+    end_s = (steps["start_s"] + steps["duration_s"]).to_list()
+    yields_in = {step for step, request in result.preemptions_table().rows() if request == row["request_id"]}
+    computed, known = row["num_cached_tokens"], row["input_tokens"]
+    emitted_s = []
+    for step, batch in enumerate(batches(result)):
+        if step in yields_in:
+            computed = 0
+        computed += batch.get(row["request_id"], 0)
+        assert computed <= known
+        if row["request_id"] in batch and computed == known:
+            known += 1
+            emitted_s.append(end_s[step])
+    return emitted_s
+
+
+@every_policy
+@settings(max_examples=60)
+@given(case=cases())
+def test_recording_changes_nothing(policy, case):
+    """Stretches of decodes taken at once give what single steps give, bit for bit, and so does a second run."""
+    whole, steps, plain, again = (
+        case.play(policy, recording)
+        for recording in (EVERYTHING, Recording(steps=True), Recording(), Recording())
+    )
+    assert plain.records.requests.tobytes() == again.records.requests.tobytes()
+    assert plain.records.engine.tobytes() == again.records.engine.tobytes()
+    assert steps.steps_table().equals(whole.steps_table())
+    for other in (steps, plain):
+        assert other.requests_table().equals(whole.requests_table(), null_equal=True)
+        assert gap_counts(other) == gap_counts(whole)
+        for name in ("num_steps", "num_preemptions", "num_recomputed_tokens", "num_swapped_tokens", "num_hit_tokens",
+                     "peak_blocks", "max_running", "total_prompt_tokens", "total_decode_tokens", "total_context_tokens",
+                     "now_s"):
+            assert other.records.engine[name] == whole.records.engine[name], name
+        for name in ("busy_s", "kv_block_s"):
+            assert other.records.engine[name] == pytest.approx(whole.records.engine[name]), name
+
+
+def gap_counts(result: ReplayResult) -> dict[float, int]:
+    """Return how many tokens came how long after the one before, to the nanosecond."""
+    counts: Counter[float] = Counter()
+    for gap_s, count in result.records.gaps.tolist():
+        counts[round(gap_s, 9)] += count
+    return counts

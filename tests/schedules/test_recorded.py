@@ -1,0 +1,67 @@
+"""Recorded schedules: given the same requests, limits and step times, the planner does what the real scheduler did."""
+
+import json
+import os
+from pathlib import Path
+
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+from planner.cli import app
+
+SCHEDULES = Path(os.environ.get("PLANNER_SHARED", Path(__file__).parents[3] / "shared")) / "schedules"
+CASES = sorted(path.parent.name for path in SCHEDULES.glob("*/settings.json"))
+IDS = {"request_id": pl.String}
+
+
+@pytest.fixture(params=CASES or ["none"])
+def case(request) -> Path:
+    if not CASES:
+        pytest.skip(f"no recordings in {SCHEDULES}; PLANNER_SHARED names the folder above schedules/")
+    if request.param.startswith("fleet"):
+        pytest.skip("replicas behind a router are not replayed yet")
+    return SCHEDULES / request.param
+
+
+def replay_case(case: Path, *outputs: str) -> None:
+    arguments = json.loads((case / "settings.json").read_text())["arguments"]
+    done = CliRunner().invoke(app, ["replay", str(case / "trace.jsonl.gz"), *arguments, *outputs])
+    assert done.exit_code == 0, f"{done.exception!r}\n{done.output}"
+
+
+def assert_same_rows(found: Path, recorded: Path, *by: str) -> None:
+    """Order within a step is free: some recordings took it out of a set."""
+    wanted, got = (pl.read_csv(path, schema_overrides=IDS).sort(by) for path in (recorded, found))
+    if not got.equals(wanted):
+        wrong = got.join(wanted, on=wanted.columns, how="anti").head(3)
+        missing = wanted.join(got, on=wanted.columns, how="anti").head(3)
+        pytest.fail(f"{recorded.name}: {got.height} rows for {wanted.height}; first wrong {wrong}; missing {missing}")
+
+
+def assert_same_times(found: pl.DataFrame, recorded: pl.DataFrame, tolerance_s: float) -> None:
+    pairs = found.join(recorded, on="request_id", how="full", suffix="_recorded")
+    for ours, theirs in (("first_token_at_s", "first_token_s"), ("finished_at_s", "finish_s")):
+        difference = (pairs[ours] - pairs[theirs]).abs()
+        assert difference.null_count() == 0
+        assert difference.max() <= tolerance_s, f"{ours} of request {pairs['request_id'][difference.arg_max()]}"
+
+
+def test_schedule_is_the_recorded_one(case, tmp_path):
+    steps, preemptions, requests = (tmp_path / name for name in ("steps.csv", "preemptions.csv", "requests.parquet"))
+    replay_case(case, "--schedule", str(steps), "--preemptions", str(preemptions), "--requests", str(requests))
+    assert_same_rows(steps, case / "steps.csv.gz", "step", "request_id")
+    assert_same_rows(preemptions, case / "preemptions.csv", "step", "request_id")
+    found, recorded = pl.read_parquet(requests), pl.read_csv(case / "requests.csv", schema_overrides=IDS)
+    assert_same_times(found, recorded, 1e-6)
+    cached = found.select("request_id", "num_cached_tokens").sort("request_id")
+    assert cached.equals(recorded.select("request_id", "num_cached_tokens").cast(cached.schema).sort("request_id"))
+    assert (found["status"] == "completed").all()
+
+
+def test_times_are_the_recorded_ones_when_nothing_is_recorded(case, tmp_path):
+    """Without a schedule to write, stretches of decodes are taken at once."""
+    requests = tmp_path / "requests.parquet"
+    replay_case(case, "--requests", str(requests))
+    recorded = pl.read_csv(case / "requests.csv", schema_overrides=IDS)
+    assert_same_times(pl.read_parquet(requests), recorded, 1e-9)
