@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-from planner.replay import Recording
 from planner.run import replay
 from planner.scenario import Scenario
+from planner.settings import Recording
 from planner.trace import Trace, read_trace
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -9,11 +9,11 @@ from typing import Any, Literal
 
 from planner.errors import UsageError
 from planner.files import write_text
-from planner.replay import Recording
-from planner.results import ReplayResult, write_table
+from planner.results import ReplayResult, check_table_path, write_table
 from planner.run import replay as run_scenario
 from planner.saved import save_result, to_json
 from planner.scenario import Scenario
+from planner.settings import Recording
 from planner.slo import parse_slo
 from planner.tables import comparison_table, summary_table
 from planner.trace import Trace, read_trace
@@ -28,6 +28,9 @@ def replay(source: str, scenario: Scenario, slo: str | None, format: str | None,
     """Replay one scenario, print its summary and write what was asked for."""
     objectives = parse_slo(slo) if slo else None
     _check_outputs([json, *tables.values(), save])
+    for path in tables.values():
+        if path is not None:
+            check_table_path(path)
     recording = Recording(
         steps=tables["steps"] is not None or save is not None,
         schedule=tables["schedule"] is not None or tables["preemptions"] is not None,

@@ -10,9 +10,9 @@ from planner.errors import UnknownNameError, UsageError
 from planner.loading import load_policy
 from planner.memory import KV_BYTES_PER_ELEMENT, MemoryPlan, plan_memory
 from planner.policy import Policy
-from planner.replay import EngineSettings
 from planner.roofline import Efficiency, Layout, roofline
 from planner.scenario import Scenario
+from planner.settings import EngineSettings
 from planner.steptime import linear
 from planner.trace import Trace
 from planner.workload import at_request_rate, limit, scale_rate, slice_time

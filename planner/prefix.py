@@ -14,14 +14,13 @@ from numpy.typing import NDArray
 from planner.engine.jit import compile_with_signature, jit, numba
 from planner.engine.state import SLOT, numba_records
 
-_HASH_MULTIPLIER = 0x9E3779B97F4A7C15 >> 1  # 2⁶³/φ: Knuth's multiplicative hashing
-
 
 @jit
 def _find(parents: Any, ids: Any, nodes: Any, parent: int, value: int) -> int:
     """Return the place of the key (parent, value) in an open-addressed table, or the free place where it belongs."""
     mask = len(nodes) - 1
-    place = ((parent * 1_000_003 + value) * _HASH_MULTIPLIER >> 17) & mask
+    key = parent * 1_000_003 + value
+    place = (key ^ (key >> 17) ^ (key >> 31)) & mask
     while nodes[place] >= 0 and (parents[place] != parent or ids[place] != value):
         place = (place + 1) & mask
     return int(place)

@@ -131,11 +131,13 @@ def write_table(table: pl.DataFrame, path: Path) -> None:
     UsageError : the ending is neither.
     OutputError : the file cannot be written.
     """
-    if path.suffix == ".parquet":
-        write_atomically(path, table.write_parquet)
-    elif path.suffix == ".csv":
-        write_atomically(path, table.write_csv)
-    else:
+    check_table_path(path)
+    write_atomically(path, table.write_parquet if path.suffix == ".parquet" else table.write_csv)
+
+
+def check_table_path(path: Path) -> None:
+    """Raise UsageError where a table cannot be written by that name."""
+    if path.suffix not in (".parquet", ".csv"):
         raise UsageError(f"cannot write {path}: the ending must be .parquet or .csv")
 
 

@@ -8,9 +8,10 @@ from typing import Any
 
 from planner.deployment import Deployment, describe_deployment, describe_policy, resolve, shape_load
 from planner.metrics import summarize
-from planner.replay import Recording, run
+from planner.replay import run
 from planner.results import ReplayResult
 from planner.scenario import Scenario
+from planner.settings import Recording
 from planner.slo import Slo
 from planner.trace import Trace
 from planner.utilization import utilization

@@ -15,7 +15,6 @@ from planner.replay import Recording
 from planner.results import ReplayResult
 
 every_policy = pytest.mark.parametrize("policy", POLICIES)
-EXAMPLES = settings.get_profile(settings.get_current_profile_name()).max_examples if False else 60
 
 
 @every_policy
@@ -116,8 +115,7 @@ def check_batches(result: ReplayResult) -> None:
     yielded = result.preemptions_table().rows()
     assert len(set(yielded)) == len(yielded) == result.records.engine.num_preemptions
     for step, request in yielded:
-        assert step < len(steps)
-        assert request not in steps[step]
+        assert step == len(steps) or request not in steps[step]
     counts = Counter(request for _, request in yielded)
     table = result.requests_table()
     assert table["num_preemptions"].to_list() == [counts[i] for i in table["request_id"]]
@@ -126,8 +124,7 @@ def check_batches(result: ReplayResult) -> None:
 def check_emissions(case: Case, result: ReplayResult) -> None:
     """A token comes out exactly when all known tokens are computed, at that step's end: the schedule gives the times."""
     table = result.requests_table()
-    gaps = np.maximum(result.records.requests.num_output_tokens - 1, 0).sum()
-    assert result.records.gaps["count"].sum() == gaps
+    assert result.records.gaps.counts.sum() == np.maximum(result.records.requests.num_output_tokens - 1, 0).sum()
     if case.options["pipeline_parallel_size"] > 1:
         return
     for row in table.iter_rows(named=True):
@@ -171,7 +168,7 @@ def test_recording_changes_nothing(policy, case):
     assert steps.steps_table().equals(whole.steps_table())
     for other in (steps, plain):
         assert other.requests_table().equals(whole.requests_table(), null_equal=True)
-        assert gap_counts(other) == gap_counts(whole)
+        np.testing.assert_allclose(gaps_s(other), gaps_s(whole), rtol=0, atol=1e-12)
         for name in ("num_steps", "num_preemptions", "num_recomputed_tokens", "num_swapped_tokens", "num_hit_tokens",
                      "peak_blocks", "max_running", "total_prompt_tokens", "total_decode_tokens", "total_context_tokens",
                      "now_s"):
@@ -180,9 +177,7 @@ def test_recording_changes_nothing(policy, case):
             assert other.records.engine[name] == pytest.approx(whole.records.engine[name]), name
 
 
-def gap_counts(result: ReplayResult) -> dict[float, int]:
-    """Return how many tokens came how long after the one before, to the nanosecond."""
-    counts: Counter[float] = Counter()
-    for gap_s, count in result.records.gaps.tolist():
-        counts[round(gap_s, 9)] += count
-    return counts
+def gaps_s(result: ReplayResult) -> np.ndarray:
+    """Return all gaps between tokens in order of length."""
+    gaps = result.records.gaps
+    return np.sort(np.repeat(gaps.values_s, gaps.counts))

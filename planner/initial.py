@@ -1,0 +1,247 @@
+"""The state that a replay starts from: settings, policy and trace laid out as the loop's memory."""
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.engine import state as st
+from planner.policy import NO_LIMIT, Columns, Policy
+from planner.prefix import assign_contents
+from planner.settings import EngineSettings, Recording
+from planner.trace import Trace
+
+_RESERVE = {"chunk": st.RESERVE_CHUNK, "prompt": st.RESERVE_PROMPT, "output": st.RESERVE_OUTPUT,
+            "model-len": st.RESERVE_MODEL_LEN}
+_CUT = {"any": st.CUT_ANY, "first": st.CUT_FIRST, "none": st.CUT_NONE}
+_VICTIM = {"newest": st.VICTIM_NEWEST, "lowest-priority": st.VICTIM_LARGEST_KEY,
+           "fewest-generated": st.VICTIM_FEWEST_GENERATED}
+
+_ROWS = 1 << 16  # rows that a buffer holds before it is taken out
+
+
+def initial_state(trace: Trace, policy: Policy, settings: EngineSettings, step_time: Any,
+                  recording: Recording) -> st.State:
+    """Lay out the loop's memory and fill in what it starts from."""
+    n = trace.requests.height
+    record = _settings_record(policy, settings, recording)
+    requests = _request_records(trace, settings)
+    most = min(n, settings.num_gpu_blocks) if policy.limits_batch_only else min(n, settings.num_gpu_blocks,
+                                                                                 int(record.max_num_seqs))
+    prefixes, blocks, entries, slots = _block_table(trace, record, requests)
+    cancel = _optional(trace, "cancel_after_s", math.inf) if "cancel_after_s" in trace.requests.columns else np.empty(0)
+    scratch = n if record.is_first_fit and record.is_keyed else most
+    rows = _ROWS + 2 * most
+    record.num_requests = n
+    record.most_running = most
+    record.most_finishes = 2 * most + 64
+    record.most_gap_rows = rows
+    record.most_step_rows = _ROWS
+    record.most_schedule_rows = rows
+    record.may_cancel = len(cancel) > 0
+    return st.State(
+        engine=_engine_record(record),
+        settings=record,
+        step_time=step_time,
+        requests=requests,
+        prefixes=prefixes,
+        ranks=_rank_records(trace, policy, settings),
+        prompts=np.empty(most + 1, np.int64),
+        waiting_heap=st.records(n + 1 if record.is_keyed else 1, st.INT_HEAP),
+        finishes=st.records(int(record.most_finishes), st.INT_HEAP),
+        cancels=st.records(int(np.isfinite(cancel).sum()) + 1, st.FLOAT_HEAP),
+        cancel_after_s=cancel,
+        ring=_ring(settings.block_size),
+        blocks=blocks,
+        entries=entries,
+        slots=slots,
+        scratch=np.empty(scratch + 1, np.int64),
+        flights=st.records(settings.pipeline_parallel_size, st.FLIGHT),
+        gaps=st.records(rows, st.GAP_ROW),
+        steps=st.records(_ROWS if recording.steps else 1, st.STEP_ROW),
+        schedule=st.records(rows if recording.schedule else 1, st.SCHEDULE_ROW),
+        preemptions=st.records(rows if recording.schedule else 1, st.PREEMPTION_ROW),
+    )
+
+
+def _settings_record(policy: Policy, settings: EngineSettings, recording: Recording) -> Any:
+    """Translate settings and policy into the loop's record."""
+    record = st.records(1, st.SETTINGS)[0]
+    budget = settings.max_num_batched_tokens if policy.has_token_budget else 0
+    budget = budget or NO_LIMIT
+    seqs = settings.max_num_seqs or NO_LIMIT
+    usable = settings.num_gpu_blocks
+    record.num_gpu_blocks = usable
+    # vLLM counts its null block in, sarathi-serve has none.
+    record.watermark_blocks = int(settings.watermark * (usable if policy.watermark_when_idle else usable + 1))
+    record.num_cpu_blocks = settings.num_cpu_blocks
+    record.block_size = settings.block_size
+    record.max_num_batched_tokens = budget
+    # vLLM refuses a budget below max_num_seqs: every running request must be able to decode.
+    record.max_num_seqs = seqs if policy.limits_batch_only else min(seqs, budget)
+    record.max_decode_seqs = min(seqs, budget)
+    record.long_prefill_token_threshold = settings.long_prefill_token_threshold
+    record.max_model_len = settings.max_model_len
+    record.max_concurrency = settings.max_concurrency or NO_LIMIT
+    record.max_decode_only_steps = settings.max_decode_only_steps or NO_LIMIT
+    record.max_wait_s = math.inf if settings.max_wait_s is None else settings.max_wait_s
+    record.swap_s_per_token = settings.swap_s_per_token
+    record.pipeline_depth = settings.pipeline_parallel_size
+    record.stage_transfer_s_per_token = settings.stage_transfer_s_per_token
+    record.reserve = _RESERVE[policy.reserve]
+    record.cut = _CUT[policy.cut if settings.enable_chunked_prefill else "none"]
+    default_victim = "newest" if policy.victim_key is None else "lowest-priority"
+    record.victim = _VICTIM[settings.victim or default_victim]
+    record.is_keyed = policy.admit_key is not None
+    record.is_first_fit = settings.admission == "first-fit"
+    record.is_swapping = settings.preemption == "swap"
+    record.is_async = settings.async_scheduling
+    record.is_caching = settings.enable_prefix_caching
+    record.cache_latest = policy.cache_latest
+    record.watermark_when_idle = policy.watermark_when_idle
+    record.needs_spare_block = policy.needs_spare_block
+    record.reserves_full_isl = settings.scheduler_reserve_full_isl
+    record.limits_batch_only = policy.limits_batch_only
+    record.records_steps = recording.steps
+    record.records_schedule = recording.schedule
+    return record
+
+
+def _engine_record(settings: Any) -> Any:
+    engine = st.records(1, st.ENGINE)[0]
+    engine.last_start_s = -math.inf
+    engine.last_decode_s = -math.inf
+    engine.opened_s = -math.inf
+    engine.num_free_blocks = settings.num_gpu_blocks
+    engine.num_free_cpu_blocks = settings.num_cpu_blocks
+    for name in ("waiting_head", "waiting_tail", "running_head", "running_tail", "free_head", "free_tail",
+                 "blocked_request", "blocked_content", "next_in_order", "stuck_request"):
+        setattr(engine, name, st.NONE)
+    if settings.is_caching:
+        engine.free_head, engine.free_tail = 0, settings.num_gpu_blocks - 1
+    return engine
+
+
+def _ring(block_size: int) -> Any:
+    ring = st.records(block_size, st.RING)
+    ring.head = st.NONE
+    return ring
+
+
+def _request_records(trace: Trace, settings: EngineSettings) -> Any:
+    """Fill one record per request; prompts longer than the model allows are rejected here."""
+    requests = st.records(trace.requests.height, st.REQUEST)
+    requests.arrival_s = trace.requests["arrival_s"].to_numpy()
+    requests.input_tokens = trace.requests["input_tokens"].to_numpy()
+    room = np.maximum(settings.max_model_len - requests.input_tokens, 0)
+    requests.max_output_tokens = room
+    if "max_output_tokens" in trace.requests.columns:
+        requests.max_output_tokens = np.minimum(_optional(trace, "max_output_tokens", math.inf), room)
+    requests.output_tokens = np.minimum(trace.requests["output_tokens"].to_numpy(), requests.max_output_tokens)
+    requests.state = np.where(room < 1, st.REJECTED, st.NOT_ARRIVED)
+    requests.num_cached_tokens = -1
+    requests.flight = st.NONE
+    for name in ("first_scheduled_s", "first_token_s", "finished_s", "last_token_s"):
+        requests[name] = math.nan
+    return requests
+
+
+def _rank_records(trace: Trace, policy: Policy, settings: EngineSettings) -> Any:
+    """Return the places that sort keys give each request, or one record where no key is asked for."""
+    is_guarded = settings.max_wait_s is not None or settings.max_decode_only_steps is not None
+    names_victim = policy.victim_key is not None or settings.victim in ("lowest-priority", "fewest-generated")
+    if policy.admit_key is None and not names_victim and not is_guarded:
+        return st.records(1, st.RANKS)
+    columns = policy_columns(trace, settings)
+    ranks = st.records(trace.requests.height, st.RANKS)
+    if policy.admit_key is not None:
+        ids = trace.requests["request_id"].to_numpy()
+        ranks.admit = _ranks(policy.admit_key(columns), columns["arrival_s"], ids)
+    victim_key = policy.victim_key or _victim_by_priority
+    ranks.victim = _dense_ranks(victim_key(columns), columns["arrival_s"], settings.victim)
+    return ranks
+
+
+def _victim_by_priority(requests: Columns) -> NDArray[np.float64]:
+    return requests["priority"]
+
+
+def policy_columns(trace: Trace, settings: EngineSettings) -> Columns:
+    """Return the columns that sort keys may use, shape [num_requests] each, with what a trace leaves out filled in."""
+    longest = float(settings.max_model_len)
+    largest = _optional(trace, "max_output_tokens", longest)
+    return {
+        "arrival_s": trace.requests["arrival_s"].to_numpy(),
+        "input_tokens": trace.requests["input_tokens"].to_numpy().astype(np.float64),
+        "output_tokens": trace.requests["output_tokens"].to_numpy().astype(np.float64),
+        "max_output_tokens": largest,
+        "predicted_output_tokens": np.where(
+            np.isnan(predicted := _optional(trace, "predicted_output_tokens", math.nan)), largest, predicted
+        ),
+        "priority": _optional(trace, "priority", 0.0),
+        "deadline_s": _optional(trace, "deadline_s", math.inf),
+        "priority_ageing_per_s": np.full(trace.requests.height, settings.priority_ageing_per_s),
+    }
+
+
+def _optional(trace: Trace, name: str, default: float) -> NDArray[np.float64]:
+    """Return a column that a trace may lack, or lack in places."""
+    if name not in trace.requests.columns:
+        return np.full(trace.requests.height, default)
+    values: NDArray[np.float64] = trace.requests[name].cast(float).fill_null(default).to_numpy().astype(np.float64)
+    return values
+
+
+def _ranks(key: NDArray[np.float64], arrival_s: NDArray[np.float64], ids: NDArray[Any]) -> NDArray[np.int64]:
+    """Return each request's place by key, then arrival, then its id compared as text, as vLLM breaks ties."""
+    order = np.lexsort((ids.astype(str), arrival_s, key))
+    ranks = np.empty(len(key), np.int64)
+    ranks[order] = np.arange(len(key))
+    return ranks
+
+
+def _dense_ranks(key: NDArray[np.float64], arrival_s: NDArray[np.float64], victim: str | None) -> NDArray[np.int64]:
+    """Return each request's place by key, then arrival; equals share one. Fewest-generated compares the key alone."""
+    if victim == "fewest-generated":
+        return np.unique(key, return_inverse=True)[1].astype(np.int64)
+    return np.unique(np.stack((key, arrival_s)), axis=1, return_inverse=True)[1].reshape(-1).astype(np.int64)
+
+
+def _block_table(trace: Trace, record: Any, requests: Any) -> tuple[Any, Any, Any, Any]:
+    """Lay out KV blocks, contents and block tables where prefix caching follows them one by one."""
+    if not record.is_caching:
+        return st.records(1, st.PREFIX), st.records(1, st.BLOCK), st.records(1, st.ENTRY), st.records(1, st.SLOT)
+    size = int(record.block_size)
+    inputs = requests.input_tokens.astype(np.int64)
+    tokens = inputs + (requests.max_output_tokens if record.reserve == st.RESERVE_OUTPUT else requests.output_tokens)
+    num_blocks = -(-tokens // size)
+    if record.reserve == st.RESERVE_MODEL_LEN:
+        num_blocks = np.full(len(requests), -(-int(record.max_model_len) // size))
+    start = np.concatenate(([0], np.cumsum(num_blocks)))
+    slots = st.records(int(start[-1]), st.SLOT)
+    ids, offsets, id_tokens = np.empty(0, np.int64), np.zeros(len(requests) + 1, np.int64), size
+    if trace.prefix is not None:
+        ids, offsets, id_tokens = trace.prefix.values, trace.prefix.offsets, trace.prefix.block_tokens
+    num_contents = assign_contents(
+        ids=ids, offsets=offsets, id_tokens=id_tokens, block_size=size, input_tokens=inputs, num_blocks=num_blocks,
+        slots=slots, slot_start=start[:-1],
+    )
+    entries = st.records(num_contents + 1, st.ENTRY)
+    entries.first = st.NONE
+    entries.last = st.NONE
+    prefixes = st.records(len(requests), st.PREFIX)
+    prefixes.slot_start = start[:-1]
+    if trace.prefix is None:
+        prefixes.cached_tokens = _optional(trace, "cached_tokens", 0)
+    return prefixes, _free_blocks(int(record.num_gpu_blocks)), entries, slots
+
+
+def _free_blocks(count: int) -> Any:
+    """Return the pool with all blocks in the free queue, in the order of their numbers."""
+    blocks = st.records(count, st.BLOCK)
+    numbers = np.arange(count)
+    blocks.previous = numbers - 1
+    blocks.next = np.where(numbers + 1 < count, numbers + 1, st.NONE)
+    blocks.content = st.NONE
+    return blocks

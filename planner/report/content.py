@@ -1,0 +1,233 @@
+"""What a report says, before it is HTML or Markdown: its title and its tables, in the order of reading."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from planner import tables
+from planner.figures.style import clean, labels
+from planner.saved import SavedResult
+
+MISSING = "–"
+
+HEADLINES = (  # key, what it is called, unit; fractions are shown in per cent
+    ("completed", "requests completed", ""),
+    ("request_throughput", "requests", "/s"),
+    ("output_throughput", "output tokens", "/s"),
+    ("median_ttft_ms", "TTFT, median", "ms"),
+    ("p99_ttft_ms", "TTFT, p99", "ms"),
+    ("p99_tpot_ms", "TPOT, p99", "ms"),
+    ("p99_e2el_ms", "end to end, p99", "ms"),
+    ("slo_attainment", "SLO attainment", "%"),
+    ("request_goodput", "goodput, requests", "/s"),
+    ("kv_cache_usage_peak", "KV cache, peak", "%"),
+    ("gpu_busy_fraction", "GPU busy", "%"),
+    ("cost_usd_per_million_output_tokens", "per million output tokens", "USD"),
+    ("bottleneck", "bottleneck", ""),
+)
+METRICS = {"ttft": "time to first token", "tpot": "time per output token", "e2el": "end to end"}
+SEPARATE = ("deployment", "policy", "workload", "versions", "slo", "trace_sha256", "slo_attainment_by_metric")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One line of a table.
+
+    Parameters
+    ----------
+    label : what the values are; plain text, not escaped.
+    values : one a result, as the summary has them.
+    unit : "%" for fractions to be shown in per cent, "bytes", or text to follow the number.
+    """
+
+    label: str
+    values: tuple[Any, ...]
+    unit: str = ""
+
+    @property
+    def differs(self) -> bool:
+        """Whether the results do not all have the same value."""
+        return any(value != self.values[0] for value in self.values)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """Rows under a title, one column a result.
+
+    Parameters
+    ----------
+    title : heading.
+    rows : at least one.
+    compares : whether numbers are followed by their difference to the first.
+    marks : whether rows in which the results differ are marked.
+    """
+
+    title: str
+    rows: tuple[Row, ...]
+    compares: bool = False
+    marks: bool = False
+
+
+def report_title(results: Sequence[SavedResult]) -> str:
+    """Return what the report is about, not escaped."""
+    if len(results) > 1:
+        return f"{len(results)} replays compared"
+    return f"Replay of {_source(results[0])}"
+
+
+def describe(result: SavedResult) -> str:
+    """Return one line on what was deployed and replayed, not escaped."""
+    deployment, workload, policy = (_part(result, name) for name in ("deployment", "workload", "policy"))
+    count = workload.get("num_requests")
+    model = deployment.get("model") or "a model that is not named"
+    gpus = f"{deployment.get('num_gpus') or 1} × {deployment.get('gpu') or 'GPU'}"
+    number = f"{count:,}" if isinstance(count, int) else "an unknown number of"
+    return clean(f"{number} requests of {_source(result)} on {model}, {gpus}, policy {policy.get('name')}")
+
+
+def headline(results: Sequence[SavedResult]) -> Table:
+    """Return the numbers that one looks at first."""
+    rows = [Row(label=label, values=_values(results, key), unit=unit) for key, label, unit in HEADLINES]
+    return Table(title="Headline numbers", rows=_existing(rows), compares=len(results) > 1)
+
+
+def comparison(results: Sequence[SavedResult]) -> list[Table]:
+    """Return the results side by side, with the difference to the first; nothing for one result."""
+    if len(results) < 2:
+        return []
+    groups = [
+        Table(title=title, rows=_existing(_row(key, _values(results, key)) for key in keys), compares=True)
+        for title, keys in tables.ROWS
+    ]
+    return [group for group in groups if group.rows]
+
+
+def settings(results: Sequence[SavedResult]) -> list[Table]:
+    """Return the objectives, the resolved deployment, its memory, the policy, the workload and where all came from."""
+    deployments = [_part(result, "deployment") for result in results]
+    memories = [deployment.get("memory") or {} for deployment in deployments]
+    others = [{key: value for key, value in deployment.items() if key != "memory"} for deployment in deployments]
+    origins = [
+        {"trace_sha256": result.summary.get("trace_sha256"), **_part(result, "versions")} for result in results
+    ]
+    found = {
+        "Memory of one GPU": memories,
+        "Deployment": others,
+        "Policy and limits": [_part(result, "policy") for result in results],
+        "Workload": [_workload(result) for result in results],
+        "Versions and trace": origins,
+    }
+    listed = [Table(title=title, rows=_rows(parts), marks=len(results) > 1) for title, parts in found.items()]
+    return [table for table in [_objectives(results), *listed] if table.rows]
+
+
+def full_summary(results: Sequence[SavedResult]) -> Table:
+    """Return every number of the summary."""
+    parts = [{key: value for key, value in result.summary.items() if key not in SEPARATE} for result in results]
+    return Table(title="Full summary", rows=_rows(parts))
+
+
+def value_text(value: Any, unit: str = "") -> str:
+    """Return a value as it is shown, not escaped; `MISSING` where it does not exist.
+
+    >>> value_text(12345.678, "ms"), value_text(0.27898, "%"), value_text(59740633241.6, "bytes"), value_text(None)
+    ('12,345.7 ms', '27.90 %', '59.74 GB', '–')
+    """
+    if value is None:
+        return MISSING
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if not isinstance(value, int | float):
+        return clean(value) or MISSING
+    if unit == "%":
+        return _percent(value)
+    if unit == "bytes":
+        return _bytes(value)
+    return f"{_number(value)} {unit}".rstrip().replace(" /s", "/s")
+
+
+def difference_text(value: Any, first: Any) -> str:
+    """Return how far a number is from the first in per cent; nothing where that has no meaning.
+
+    >>> difference_text(110, 100), difference_text(0, 100), difference_text(1, 0), difference_text(None, 2.0)
+    ('+10.0 %', '-100.0 %', '', '')
+    """
+    numbers = all(isinstance(x, int | float) and not isinstance(x, bool) for x in (value, first))
+    return f"{100 * (value / first - 1):+.1f} %" if numbers and first else ""
+
+
+def _number(value: float) -> str:
+    if isinstance(value, int):
+        return f"{value:,}"
+    if value == 0 or abs(value) >= 100:
+        return f"{value:,.1f}"
+    return f"{value:,.3f}" if abs(value) >= 1 else f"{value:.4g}"
+
+
+def _percent(value: float) -> str:
+    text = f"{100 * value:.2f} %"
+    return "> 99.99 %" if text == "100.00 %" and value < 1 else text
+
+
+def _bytes(value: float) -> str:
+    for size, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if abs(value) >= size:
+            return f"{value / size:,.2f} {unit}"
+    return f"{value:,.0f} B"
+
+
+def _part(result: SavedResult, name: str) -> Mapping[str, Any]:
+    part = result.summary.get(name)
+    return part if isinstance(part, Mapping) else {}
+
+
+def _source(result: SavedResult) -> str:
+    """Return the trace's file name."""
+    source = str(_part(result, "workload").get("source") or labels([result])[0])
+    return clean(source.replace("\\", "/").rstrip("/").rsplit("/", 1)[-1])
+
+
+def _workload(result: SavedResult) -> dict[str, Any]:
+    """Return the workload with the dropped rows as a number and by reason."""
+    workload = dict(_part(result, "workload"))
+    dropped = workload.pop("dropped", None) or {}
+    return {**workload, "rows_dropped": sum(dropped.values()), **{f"dropped: {why}": n for why, n in dropped.items()}}
+
+
+def _objectives(results: Sequence[SavedResult]) -> Table:
+    rows = []
+    for metric, name in METRICS.items():
+        limits = [_part(result, "slo").get(metric) for result in results]
+        shares = [_part(result, "slo_attainment_by_metric").get(metric) for result in results]
+        limits_ms = tuple(None if limit is None else 1e3 * limit for limit in limits)
+        rows += [Row(label=f"{name}, at most", values=limits_ms, unit="ms"),
+                 Row(label=f"{name}, requests within", values=tuple(shares), unit="%")]
+    return Table(title="Objectives", rows=_existing([*rows, Row(label="all objectives, requests within", unit="%",
+                                                                values=_values(results, "slo_attainment"))]))
+
+
+def _values(results: Sequence[SavedResult], key: str) -> tuple[Any, ...]:
+    return tuple(result.summary.get(key) for result in results)
+
+
+def _existing(rows: Any) -> tuple[Row, ...]:
+    return tuple(row for row in rows if any(value is not None for value in row.values))
+
+
+def _rows(parts: Sequence[Mapping[str, Any]]) -> tuple[Row, ...]:
+    """Return a row per key that any of the parts has, nested keys with a dot."""
+    flat = [_flat(part) for part in parts]
+    keys = dict.fromkeys(key for part in flat for key in part)
+    return tuple(_row(key, tuple(part.get(key) for part in flat)) for key in keys)
+
+
+def _row(key: str, values: tuple[Any, ...]) -> Row:
+    unit = "bytes" if key.endswith("_bytes") or "_bytes_per_" in key else tables.UNITS.get(key, "")
+    return Row(label=clean(key), values=values, unit=unit)
+
+
+def _flat(part: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in part.items():
+        found |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return found

@@ -1,0 +1,64 @@
+"""The report's tables as Markdown, for a pull request or a job summary."""
+
+import re
+from collections.abc import Sequence
+
+from planner.figures.style import clean, labels
+from planner.report.content import (
+    Row,
+    Table,
+    comparison,
+    describe,
+    difference_text,
+    full_summary,
+    headline,
+    report_title,
+    settings,
+    value_text,
+)
+from planner.saved import SavedResult
+
+SPECIAL = re.compile(r"([\\`*_{}\[\]()#!|~$:])")
+PLAIN_KEY = re.compile(r"[a-z0-9]+(_[a-z0-9]+|\.[a-z0-9]+)*")  # its underscores are no emphasis
+
+
+def to_markdown(results: Sequence[SavedResult]) -> str:
+    """Return the report as Markdown: headline numbers, comparison, settings and the full summary."""
+    names = labels(results)
+    lines = [f"# {escape(report_title(results))}", ""]
+    lines += [f"- {escape(name)}: {escape(describe(result))}" for name, result in zip(names, results, strict=True)]
+    found = [headline(results), *comparison(results), *settings(results), full_summary(results)]
+    return "\n".join([*lines, *(line for table in found for line in _table(table, names))]) + "\n"
+
+
+def escape(text: object) -> str:
+    """Return text that Markdown shows as it is: no markup, links, HTML or table cells come of it.
+
+    >>> escape("a|b `c` <img src=x> https://d.e")
+    'a\\\\|b \\\\`c\\\\` &lt;img src=x&gt; https\\\\://d.e'
+    """
+    entities = clean(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return SPECIAL.sub(r"\\\1", entities)
+
+
+def _table(table: Table, names: Sequence[str]) -> list[str]:
+    header = ["", *map(escape, names)]
+    lines = ["", f"## {table.title}", "", _line(header), _line(["---", *["---:"] * len(names)])]
+    return lines + [_line([_label(row, table), *_cells(row, table)]) for row in table.rows]
+
+
+def _label(row: Row, table: Table) -> str:
+    label = row.label if PLAIN_KEY.fullmatch(row.label) else escape(row.label)
+    return f"**{label}** (differs)" if table.marks and row.differs else label
+
+
+def _cells(row: Row, table: Table) -> list[str]:
+    cells = []
+    for place, value in enumerate(row.values):
+        difference = difference_text(value, row.values[0]) if table.compares and place > 0 else ""
+        cells.append(escape(value_text(value, row.unit)) + (f" \\({difference}\\)" if difference else ""))
+    return cells
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"

@@ -1,0 +1,195 @@
+"""The report as one HTML page: figures that answer to the mouse, tables, and nothing loaded from anywhere."""
+
+import base64
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from html import escape
+from string import Template
+from typing import Any
+
+from plotly.offline import get_plotlyjs
+
+from planner.figures import all_figures, template
+from planner.figures.style import PAPER, labels
+from planner.report.content import (
+    Row,
+    Table,
+    comparison,
+    describe,
+    difference_text,
+    full_summary,
+    headline,
+    report_title,
+    settings,
+    value_text,
+)
+from planner.saved import SavedResult
+
+PAGE = Template("""<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; script-src $hashes; \
+style-src 'unsafe-inline'; img-src data: blob:">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>$title</title>
+<style>$style</style>
+</head>
+<body>
+<header><h1>$title</h1>$lead</header>
+<main>
+$body
+</main>
+<script type="application/json" id="figures">$figures</script>
+<script>$plotly</script>
+<script>$drawing</script>
+</body>
+</html>
+""")
+
+STYLE = Template("""
+:root { --paper: $light_paper; --ink: $light_ink; --line: $light_line; --soft: #59636e; --card: #f6f8fa; }
+@media (prefers-color-scheme: dark) {
+  :root { --paper: $dark_paper; --ink: $dark_ink; --line: $dark_line; --soft: #9198a1; --card: #151b23; }
+}
+* { box-sizing: border-box; }
+body { margin: 0 auto; max-width: 1180px; padding: 1rem; background: var(--paper); color: var(--ink);
+  font: 15px/1.45 system-ui, sans-serif; overflow-wrap: anywhere; }
+h1 { font-size: 1.5rem; margin: .5rem 0; } h2 { font-size: 1.2rem; margin: 2rem 0 .75rem; }
+h3 { font-size: 1rem; margin: 0; } header p { margin: .25rem 0; }
+.cards { display: grid; grid-template-columns: repeat(auto-fill, minmax(150px, 1fr)); gap: .6rem; }
+.card { background: var(--card); border: 1px solid var(--line); border-radius: 8px; padding: .6rem .75rem; }
+.card b { display: block; font-size: 1.2rem; overflow-wrap: normal; } .card span, .note { color: var(--soft); }
+.figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 520px), 1fr)); gap: 1.25rem; }
+figure { margin: 0; min-width: 0; border: 1px solid var(--line); border-radius: 8px; padding: .75rem; }
+.note { font-size: .85rem; margin: .1rem 0 .4rem; }
+.scroll { overflow-x: auto; margin-bottom: 1rem; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .9rem; overflow-wrap: normal; }
+caption { text-align: left; font-weight: 600; padding: .4rem 0; }
+th, td { border-bottom: 1px solid var(--line); padding: .25rem .6rem .25rem 0; vertical-align: top; }
+th { text-align: left; font-weight: 400; } thead th { font-weight: 600; max-width: 16rem; }
+thead th + th, td { text-align: right; } td { max-width: 24rem; overflow-wrap: anywhere; min-width: 6rem; }
+td small { color: var(--soft); white-space: nowrap; } .differs th { font-weight: 600; }
+details { border-top: 1px solid var(--line); } summary { cursor: pointer; padding: .5rem 0; font-weight: 600; }
+.columns { columns: 2 480px; column-gap: 2.5rem; } .columns .scroll { break-inside: avoid; }
+@media print { figure, .card { break-inside: avoid; } }
+""")
+
+DRAWING = """
+const { figures, templates } = JSON.parse(document.getElementById("figures").textContent);
+const dark = matchMedia("(prefers-color-scheme: dark)");
+const touch = matchMedia("(pointer: coarse)");
+const config = { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d"] };
+function draw() {
+  for (const [name, figure] of Object.entries(figures)) {
+    const layout = { ...figure.layout, template: dark.matches ? templates.dark : templates.light,
+                     dragmode: touch.matches ? false : "zoom" };
+    Plotly.react(document.getElementById(name), structuredClone(figure.data), structuredClone(layout), config);
+  }
+}
+dark.addEventListener("change", draw);
+draw();
+"""
+
+
+def to_html(results: Sequence[SavedResult]) -> str:
+    """Return the report as one page that holds all it needs; text from traces and file names is escaped."""
+    names = labels(results)
+    figures = {name: json.loads(figure.to_json()) for name, figure in all_figures(results).items()}
+    plotly = get_plotlyjs()
+    parts = [
+        _headline(results, names),
+        _section("Compared with the first", comparison(results), names),
+        f'<h2>Figures</h2><div class="figures">{"".join(_figure(*item) for item in figures.items())}</div>',
+        _section("What was replayed", settings(results), names),
+        f"<details><summary>Full summary</summary>{_table(full_summary(results), names)}</details>",
+    ]
+    leads = [f"<p>{_lead(name, result, len(results))}</p>" for name, result in zip(names, results, strict=True)]
+    return PAGE.substitute(
+        hashes=" ".join(f"'sha256-{_hash(script)}'" for script in (plotly, DRAWING)),
+        title=escape(report_title(results)),
+        style=STYLE.substitute({f"{theme}_{part}": color for theme, colors in PAPER.items()
+                                for part, color in zip(("paper", "ink", "line"), colors, strict=True)}),
+        lead="".join(leads),
+        body="\n".join(parts),
+        figures=_data(figures),
+        plotly=plotly,
+        drawing=DRAWING,
+    )
+
+
+def _lead(name: str, result: SavedResult, num_results: int) -> str:
+    named = f"<b>{escape(name)}</b>: " if num_results > 1 else ""
+    return named + escape(describe(result))
+
+
+def _headline(results: Sequence[SavedResult], names: Sequence[str]) -> str:
+    """Return cards for one result, and a table for several."""
+    table = headline(results)
+    if len(results) > 1:
+        return _section(table.title, [table], names)
+    cards = [f'<div class="card"><b>{_value(row.values[0], row.unit)}</b><span>{escape(row.label)}</span></div>'
+             for row in table.rows]
+    return f'<h2>{table.title}</h2><div class="cards">{"".join(cards)}</div>'
+
+
+def _section(title: str, tables: Sequence[Table], names: Sequence[str]) -> str:
+    if not tables:
+        return ""
+    shown = "".join(_table(table, names, is_captioned=table.title != title) for table in tables)
+    return f'<h2>{escape(title)}</h2><div class="{"columns" if len(names) == 1 else "wide"}">{shown}</div>'
+
+
+def _table(table: Table, names: Sequence[str], *, is_captioned: bool = True) -> str:
+    caption = f"<caption>{escape(table.title)}</caption>" if is_captioned else ""
+    columns = "".join(f'<th scope="col">{escape(name)}</th>' for name in names)
+    head = f"<thead><tr><th></th>{columns}</tr></thead>" if len(names) > 1 else ""
+    body = "".join(_row(row, table) for row in table.rows)
+    return f'<div class="scroll"><table>{caption}{head}<tbody>{body}</tbody></table></div>'
+
+
+def _row(row: Row, table: Table) -> str:
+    is_marked = table.marks and row.differs
+    cells = [f"<td>{_value(value, row.unit)}{_difference(row, place, table)}</td>"
+             for place, value in enumerate(row.values)]
+    label = f"{'≠ ' if is_marked else ''}{escape(row.label)}"
+    return f'<tr{" class=differs" if is_marked else ""}><th scope="row">{label}</th>{"".join(cells)}</tr>'
+
+
+def _difference(row: Row, place: int, table: Table) -> str:
+    text = difference_text(row.values[place], row.values[0]) if table.compares and place > 0 else ""
+    return f" <small>({text})</small>" if text else ""
+
+
+def _value(value: Any, unit: str) -> str:
+    """Return a value as shown; a number carries all its digits, to copy or to see on hover."""
+    text = escape(value_text(value, unit))
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return text
+    return f'<data value="{value!r}" title="{value!r}">{text}</data>'
+
+
+def _figure(name: str, figure: dict[str, Any]) -> str:
+    """Return a figure's place with its title as text, which wraps on a narrow screen, and take the title out."""
+    layout = figure["layout"]
+    title = layout.pop("title")
+    del layout["template"]
+    layout["margin"] = {"l": 10, "r": 10, "t": 15, "b": 10}
+    layout["height"] -= 55
+    return (f'<figure><figcaption><h3>{title["text"]}</h3><p class="note">{title["subtitle"]["text"]}</p></figcaption>'
+            f'<div id="{name}" role="img" aria-label="{title["text"]}"></div>'
+            f"<noscript>The figure needs JavaScript; the numbers are in the tables.</noscript></figure>")
+
+
+def _data(figures: Mapping[str, Any]) -> str:
+    """Return the figures as JSON that cannot end its script element."""
+    templates = {theme: template(theme).to_plotly_json() for theme in PAPER}
+    text = json.dumps({"figures": figures, "templates": templates}, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _hash(script: str) -> str:
+    """Return what lets the page's policy allow this script and no other."""
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

@@ -1,0 +1,65 @@
+"""The limits and switches of one engine, and what a replay keeps besides the requests."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from planner.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineSettings:
+    """The limits and switches of one engine, by vLLM's names; 0 means no limit where vLLM has one.
+
+    `victim` None leaves the choice to the policy. `swap_s_per_token` is what one token's KV takes over the host link
+    [s].
+    """
+
+    num_gpu_blocks: int
+    block_size: int
+    max_model_len: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    long_prefill_token_threshold: int
+    enable_chunked_prefill: bool
+    enable_prefix_caching: bool
+    watermark: float
+    preemption: Literal["recompute", "swap"]
+    victim: Literal["newest", "lowest-priority", "fewest-generated"] | None
+    admission: Literal["head-of-line", "first-fit"]
+    max_decode_only_steps: int | None
+    max_wait_s: float | None
+    scheduler_reserve_full_isl: bool
+    async_scheduling: bool
+    pipeline_parallel_size: int
+    stage_transfer_s_per_token: float
+    num_cpu_blocks: int
+    swap_s_per_token: float
+    max_concurrency: int | None
+    priority_ageing_per_s: float
+
+    def __post_init__(self) -> None:
+        for name in ("num_gpu_blocks", "block_size", "max_model_len", "pipeline_parallel_size"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"{name} = {getattr(self, name)}; must be at least 1")
+        for name in ("max_num_seqs", "max_num_batched_tokens", "long_prefill_token_threshold", "num_cpu_blocks",
+                     "swap_s_per_token", "stage_transfer_s_per_token"):
+            if getattr(self, name) < 0:
+                raise UsageError(f"{name} = {getattr(self, name)}; must not be negative")
+        if not 0 <= self.watermark < 1:
+            raise UsageError(f"watermark = {self.watermark}; must be a fraction in [0, 1)")
+        if self.max_concurrency is not None and self.max_concurrency < 1:
+            raise UsageError(f"max_concurrency = {self.max_concurrency}; must be at least 1")
+        if self.max_decode_only_steps is not None and self.max_decode_only_steps < 1:
+            raise UsageError(f"max_decode_only_steps = {self.max_decode_only_steps}; must be at least 1")
+        if self.max_wait_s is not None and not self.max_wait_s >= 0:
+            raise UsageError(f"max_wait_s = {self.max_wait_s}; must not be negative")
+        if self.pipeline_parallel_size > 127:
+            raise UsageError(f"pipeline_parallel_size = {self.pipeline_parallel_size}; at most 127 stages are modelled")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recording:
+    """What is kept of a replay besides the requests: a row per step, or per request and step."""
+
+    steps: bool = False
+    schedule: bool = False
