@@ -1,12 +1,13 @@
 """The command line: parse, one library call, print."""
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
-from planner.errors import PlannerError
+from planner.errors import OutputError, PlannerError
 from planner.options import takes_scenario
 from planner.scenario import Scenario
 
@@ -24,10 +25,23 @@ JsonOption = Annotated[Path | None, typer.Option("--json", help="Write the resul
 def main() -> None:
     """Run the command line; one of our errors becomes one line on stderr and its exit code."""
     try:
-        app()
+        _run()
     except PlannerError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
+
+
+def _run() -> None:
+    """Run a command, and see that what it printed got out."""
+    try:
+        try:
+            app()
+        finally:
+            sys.stdout.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python tries once more when it exits
+        if not isinstance(error, BrokenPipeError):  # a reader that has seen enough, as head does, is no error
+            raise OutputError(f"cannot write to stdout: {error.strerror}") from error
 
 
 @app.command()

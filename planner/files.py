@@ -12,10 +12,15 @@ from planner.errors import OutputError
 def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
     """Let `write` fill a temporary file beside `path`, and move it there once it is complete.
 
+    A pipe or device, which cannot be replaced, is written to directly.
+
     Raises
     ------
     OutputError : the folder is missing or read-only, or the disk is full; nothing is left behind.
     """
+    if path.exists() and not path.is_file():
+        _attempt(path, write, path)
+        return
     try:
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
     except OSError as error:
@@ -23,15 +28,23 @@ def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
     os.close(handle)
     temporary = Path(name)
     try:
-        write(temporary)
+        _attempt(path, write, temporary)
         temporary.chmod(0o666 & ~_umask())
         temporary.replace(path)
+    except OSError as error:
+        raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _attempt(path: Path, write: Callable[[Path], Any], target: Path) -> None:
+    """Write to `target`; what goes wrong is reported of `path`. Polars reports a full disk in errors of its own."""
+    try:
+        write(target)
     except Exception as error:
         if isinstance(error, OSError) or type(error).__module__.startswith("polars"):
             raise OutputError(f"cannot write {path}: {getattr(error, 'strerror', None) or error}") from error
         raise
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str) -> None:

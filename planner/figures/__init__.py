@@ -1,5 +1,7 @@
 """Figures of saved results, one or several on the same axes; report and dashboard both draw these."""
 
+from typing import Any
+
 from planner.figures.latency import latency_cdf, request_phases
 from planner.figures.style import Results, Theme, as_list, labels, template
 from planner.figures.timeline import kv_use, queue, step_composition, step_terms, throughput
@@ -8,7 +10,7 @@ __all__ = ["all_figures", "kv_use", "labels", "latency_cdf", "queue", "request_p
            "step_terms", "template", "throughput"]
 
 
-def all_figures(results: Results, *, theme: Theme = "light") -> dict[str, object]:
+def all_figures(results: Results, *, theme: Theme = "light") -> dict[str, Any]:
     """Return every figure by name, in the order in which a report shows them.
 
     Parameters
@@ -23,6 +25,6 @@ def all_figures(results: Results, *, theme: Theme = "light") -> dict[str, object
         "throughput": throughput(found, theme=theme),
         "queue": queue(found, theme=theme),
         "kv_use": kv_use(found, theme=theme),
-        "step_composition": step_composition(found, theme=theme),
         "step_terms": step_terms(found, theme=theme),
+        "step_composition": step_composition(found, theme=theme),
     }

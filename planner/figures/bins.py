@@ -33,10 +33,10 @@ class TimeBins:
     @property
     def middle_s(self) -> Values:
         """Middles of the bins, shape [count] [s]."""
-        return (np.arange(self.count) + 0.5) * self.width_s
+        return np.asarray((np.arange(self.count) + 0.5) * self.width_s, np.float64)
 
     def __str__(self) -> str:
-        return f"{self.count} bins of {self.width_s:.3g} s"
+        return f"{self.count} bins of {self.width_s:.3g}\N{NO-BREAK SPACE}s"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -91,7 +91,7 @@ class BinnedSteps:
         return np.nan_to_num(numbers(self.steps, column))[self.row]
 
     def _sum(self, values: Values) -> Values:
-        return np.bincount(self.place, values, self.bins.count)
+        return np.asarray(np.bincount(self.place, values, self.bins.count), np.float64)
 
     def _after(self, values: Values) -> Values:
         return np.where(np.isnan(self.covered_s), math.nan, values)

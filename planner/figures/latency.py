@@ -71,15 +71,15 @@ def latency_cdf(results: Results, metric: str, *, theme: Theme = "light") -> Any
             _add_cdf(figure, plot_text(label), values_ms, place, percentile_levels(len(found)), len(found) > 1)
     if figure.data:
         _add_objectives(figure, found, metric)
-    figure.update_xaxes(type="log", exponentformat="none", minor_showgrid=False, dtick="D1" if _is_narrow(figure) else 1)
+    figure.update_xaxes(**_log_axis(figure))
     figure.update_yaxes(range=[0, 101], ticksuffix=" %", title_text="completed requests")
     note = ", ".join(f"{count:,}" for count in counts[:4]) + (" …" if len(counts) > 4 else "")
-    return finish(figure, title + _percentiles_text(found, column), f"{note} requests with a value; markers at p50, p90, "
-                  "p99", theme, hovermode="closest")
+    title += _percentiles_text(found, column)
+    return finish(figure, title, f"{note} requests with a value; markers at p50, p90, p99", theme, hovermode="closest")
 
 
 def percentile_levels(num_results: int) -> NDArray[np.float64]:
-    """Return at which percentiles a distribution is drawn: at most 450, those of `MARKED` among them, denser above 99."""
+    """Return at which percentiles a distribution is drawn: at most 447, with those of `MARKED`, denser above 99."""
     per_percent = max(1, min(4, 16 // max(1, num_results)))
     return np.concatenate([np.linspace(0, 99, 99 * per_percent + 1), np.linspace(99, 100, 51)[1:]])
 
@@ -87,8 +87,8 @@ def percentile_levels(num_results: int) -> NDArray[np.float64]:
 def request_phases(results: Results, *, theme: Theme = "light") -> Any:
     """Draw the mean time that completed requests spend in the queue, in prefill and in decode.
 
-    The three add up to the end-to-end latency. Time stalled (running without a token in the step) and preempted (waiting
-    after a preemption) are parts of prefill and decode, and drawn over them at their end.
+    The three add up to the end-to-end latency. Time stalled (running without a token in the step) and preempted
+    (waiting after a preemption) are parts of prefill and decode, and drawn over them at their end.
 
     Parameters
     ----------
@@ -106,13 +106,13 @@ def request_phases(results: Results, *, theme: Theme = "light") -> Any:
         if names and means[column].any():
             ends = ends - means[column]
             figure.add_bar(y=names, x=means[column], base=ends, name=phase, orientation="h", width=0.3,
-                           marker={"color": color, "pattern": {"shape": "/", "fgcolor": "white"}},
+                           marker={"color": color, "pattern": {"shape": "/", "bgcolor": color, "fgcolor": "white"}},
                            hovertemplate=f"{phase} %{{x:,.1f}} ms<extra></extra>")
     figure.update_layout(barmode="stack", height=200 + 34 * max(3, len(names)))
     figure.update_xaxes(title_text="mean time per request [ms]", rangemode="tozero")
     figure.update_yaxes(autorange="reversed")
-    return finish(figure, "Time per request by phase", "means of completed requests; slowest by end-to-end latency", theme,
-                  hovermode="closest")
+    note = "means of completed requests; slowest by end-to-end latency"
+    return finish(figure, "Time per request by phase", note, theme, hovermode="closest")
 
 
 def _completed(result: SavedResult) -> pl.DataFrame:
@@ -143,11 +143,17 @@ def _add_objectives(figure: Any, results: Sequence[SavedResult], metric: str) ->
                            hovertemplate=f"SLO {limit_s * 1e3:,g} ms<extra></extra>")
 
 
-def _is_narrow(figure: Any) -> bool:
-    """Tell whether a log axis spans so little that it needs a label at every digit."""
-    values = np.concatenate([np.asarray(trace.x, float) for trace in figure.data]) if figure.data else np.ones(1)
+def _log_axis(figure: Any) -> dict[str, Any]:
+    """Return a log axis over what is drawn, with ticks at the powers of ten, and at 2 and 5 times them where few."""
+    values = np.concatenate([np.ones(0), *(np.asarray(trace.x, float) for trace in figure.data)])
     values = values[values > 0]
-    return len(values) == 0 or math.log10(values.max() / values.min()) < 1
+    if len(values) == 0:
+        return {"type": "log"}
+    low, high = math.log10(values.min()), math.log10(values.max())
+    powers = range(math.floor(low), math.ceil(high) + 1)
+    ticks = [step * 10.0**power for power in powers for step in ((1, 2, 5) if len(powers) <= 4 else (1,))]
+    margin = max(0.04 * (high - low), 0.02)
+    return {"type": "log", "tickvals": ticks, "tickformat": ",~f", "range": [low - margin, high + margin]}
 
 
 def _percentiles_text(results: Sequence[SavedResult], column: str) -> str:

@@ -35,7 +35,8 @@ def template(theme: Theme) -> Any:
             "xaxis": axis,
             "yaxis": axis,
             "hoverlabel": {"bgcolor": PAPER[theme][0], "font": {"color": ink}},
-            "margin": {"l": 10, "r": 15, "t": 70, "b": 10},
+            "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": GREY, "activecolor": ink},
+            "margin": {"l": 10, "r": 15, "t": 85, "b": 10},
         }
     )
 
@@ -92,8 +93,10 @@ def finish(figure: Any, title: str, note: str, theme: Theme, *, hovermode: str =
         template=template(theme),
         height=height,
         hovermode=hovermode,
-        title={"text": title, "subtitle": {"text": note}, "x": 0, "xanchor": "left", "xref": "paper"},
-        legend={"orientation": "h", "x": 0, "xanchor": "left", "y": -60 / (height - 140), "yanchor": "top"},
+        title={"text": title, "subtitle": {"text": note}, "x": 0, "xanchor": "left", "xref": "container",
+               "pad": {"l": 10}},
+        legend={"orientation": "h", "x": 0, "xanchor": "left", "y": 0, "yanchor": "bottom", "yref": "container",
+                "traceorder": "normal"},
     )
     if not figure.data:
         figure.update_xaxes(visible=False)

@@ -105,8 +105,9 @@ def step_composition(results: Results, *, theme: Theme = "light") -> Any:
         return [Series(scale * steps.mean_of_steps(column), scale * steps.peak(column, idle=np.nan))
                 for column, scale in scales.items()]
 
-    return _timeline(results, ["prompt tokens", "decodes", "step time [ms]"], series, "What steps hold, and how long they "
-                     "take", "mean of steps (line) and largest step (dotted) of", theme, row_px=180)
+    return _timeline(results, ["prompt tokens", "decodes", "step time [ms]"], series,
+                     "What steps hold, and how long they take", "mean of steps (line) and largest step (dotted) of",
+                     theme, row_px=180)
 
 
 def step_terms(results: Results, *, theme: Theme = "light") -> Any:
@@ -124,6 +125,7 @@ def step_terms(results: Results, *, theme: Theme = "light") -> Any:
     for row, result in enumerate(found, 1):
         if bins.count > 0 and result.steps.height > 0:
             _add_terms(figure, row, result, bins)
+    figure.update_xaxes(range=[0, bins.count * bins.width_s])
     figure.update_yaxes(ticksuffix=" %")
     note = f"step time by term; what is missing to 100 % is idle; means of {bins}" if bins.count else NO_STEPS
     return finish(figure, "What the time goes to", note, theme)
@@ -137,6 +139,7 @@ def _timeline(results: Results, rows: Sequence[str], series: Any, title: str, no
     if any(num_replicas(result) > 1 for result in found) and "mean (line)" in note:
         note = f"per replica: {note}"
     figure = figure_of_rows(rows, TIME_AXIS, row_px=row_px)
+    figure.update_xaxes(range=[0, bins.count * bins.width_s])
     for place, (label, result) in enumerate(zip(labels(found), found, strict=True)):
         if bins.count == 0 or result.steps.height == 0:
             continue

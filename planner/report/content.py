@@ -147,13 +147,19 @@ def value_text(value: Any, unit: str = "") -> str:
 
 
 def difference_text(value: Any, first: Any) -> str:
-    """Return how far a number is from the first in per cent; nothing where that has no meaning.
+    """Return how far a number is from the first, in per cent or from ten on as a multiple; nothing without meaning.
 
-    >>> difference_text(110, 100), difference_text(0, 100), difference_text(1, 0), difference_text(None, 2.0)
-    ('+10.0 %', '-100.0 %', '', '')
+    >>> difference_text(110, 100), difference_text(0, 100), difference_text(99.99, 100), difference_text(1200, 100)
+    ('+10.0 %', '-100.0 %', '+0.0 %', '× 12.0')
+    >>> difference_text(1, 0), difference_text(None, 2.0)
+    ('', '')
     """
-    numbers = all(isinstance(x, int | float) and not isinstance(x, bool) for x in (value, first))
-    return f"{100 * (value / first - 1):+.1f} %" if numbers and first else ""
+    if not first or any(isinstance(x, bool) or not isinstance(x, int | float) for x in (value, first)):
+        return ""
+    ratio = value / first
+    if ratio >= 10:
+        return f"× {ratio:,.1f}"
+    return f"{round(100 * (ratio - 1), 1) + 0.0:+.1f} %"  # adding 0.0 makes -0.0 positive
 
 
 def _number(value: float) -> str:

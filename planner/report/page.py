@@ -4,6 +4,7 @@ import base64
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from html import escape
 from string import Template
 from typing import Any
@@ -64,13 +65,14 @@ h3 { font-size: 1rem; margin: 0; } header p { margin: .25rem 0; }
 .card b { display: block; font-size: 1.2rem; overflow-wrap: normal; } .card span, .note { color: var(--soft); }
 .figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 520px), 1fr)); gap: 1.25rem; }
 figure { margin: 0; min-width: 0; border: 1px solid var(--line); border-radius: 8px; padding: .75rem; }
+figure:last-child:nth-child(odd) { grid-column: 1 / -1; }
 .note { font-size: .85rem; margin: .1rem 0 .4rem; }
 .scroll { overflow-x: auto; margin-bottom: 1rem; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .9rem; overflow-wrap: normal; }
-caption { text-align: left; font-weight: 600; padding: .4rem 0; }
+.group th { font-weight: 600; padding-top: .9rem; } thead + tbody .group:first-child th { padding-top: .4rem; }
 th, td { border-bottom: 1px solid var(--line); padding: .25rem .6rem .25rem 0; vertical-align: top; }
 th { text-align: left; font-weight: 400; } thead th { font-weight: 600; max-width: 16rem; }
-thead th + th, td { text-align: right; } td { max-width: 24rem; overflow-wrap: anywhere; min-width: 6rem; }
+thead th, td { text-align: right; } td { max-width: 24rem; overflow-wrap: anywhere; min-width: 6rem; }
 td small { color: var(--soft); white-space: nowrap; } .differs th { font-weight: 600; }
 details { border-top: 1px solid var(--line); } summary { cursor: pointer; padding: .5rem 0; font-weight: 600; }
 .columns { columns: 2 480px; column-gap: 2.5rem; } .columns .scroll { break-inside: avoid; }
@@ -81,7 +83,8 @@ DRAWING = """
 const { figures, templates } = JSON.parse(document.getElementById("figures").textContent);
 const dark = matchMedia("(prefers-color-scheme: dark)");
 const touch = matchMedia("(pointer: coarse)");
-const config = { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d"] };
+const config = { responsive: true, displaylogo: false, showSendToCloud: false, plotlyServerURL: "",
+                 modeBarButtonsToRemove: ["select2d", "lasso2d"] };
 function draw() {
   for (const [name, figure] of Object.entries(figures)) {
     const layout = { ...figure.layout, template: dark.matches ? templates.dark : templates.light,
@@ -99,12 +102,13 @@ def to_html(results: Sequence[SavedResult]) -> str:
     names = labels(results)
     figures = {name: json.loads(figure.to_json()) for name, figure in all_figures(results).items()}
     plotly = get_plotlyjs()
+    untitled = replace(full_summary(results), title="")
     parts = [
         _headline(results, names),
         _section("Compared with the first", comparison(results), names),
         f'<h2>Figures</h2><div class="figures">{"".join(_figure(*item) for item in figures.items())}</div>',
         _section("What was replayed", settings(results), names),
-        f"<details><summary>Full summary</summary>{_table(full_summary(results), names)}</details>",
+        f"<details><summary>Full summary</summary>{_table([untitled], names)}</details>",
     ]
     leads = [f"<p>{_lead(name, result, len(results))}</p>" for name, result in zip(names, results, strict=True)]
     return PAGE.substitute(
@@ -130,24 +134,36 @@ def _headline(results: Sequence[SavedResult], names: Sequence[str]) -> str:
     table = headline(results)
     if len(results) > 1:
         return _section(table.title, [table], names)
-    cards = [f'<div class="card"><b>{_value(row.values[0], row.unit)}</b><span>{escape(row.label)}</span></div>'
-             for row in table.rows]
-    return f'<h2>{table.title}</h2><div class="cards">{"".join(cards)}</div>'
+    return f'<h2>{table.title}</h2><div class="cards">{"".join(map(_card, table.rows))}</div>'
+
+
+def _card(row: Row) -> str:
+    value = _value(row.values[0], row.unit).replace("_", " ")  # so that it may wrap
+    return f'<div class="card"><b>{value}</b><span>{escape(row.label)}</span></div>'
 
 
 def _section(title: str, tables: Sequence[Table], names: Sequence[str]) -> str:
     if not tables:
         return ""
-    shown = "".join(_table(table, names, is_captioned=table.title != title) for table in tables)
-    return f'<h2>{escape(title)}</h2><div class="{"columns" if len(names) == 1 else "wide"}">{shown}</div>'
+    if len(names) > 1:
+        shown = _table([replace(table, title="") if table.title == title else table for table in tables], names)
+    else:
+        shown = f'<div class="columns">{"".join(_table([table], names) for table in tables)}</div>'
+    return f"<h2>{escape(title)}</h2>{shown}"
 
 
-def _table(table: Table, names: Sequence[str], *, is_captioned: bool = True) -> str:
-    caption = f"<caption>{escape(table.title)}</caption>" if is_captioned else ""
+def _table(tables: Sequence[Table], names: Sequence[str]) -> str:
+    """Return tables below each other as one, so that the columns of several results line up."""
     columns = "".join(f'<th scope="col">{escape(name)}</th>' for name in names)
-    head = f"<thead><tr><th></th>{columns}</tr></thead>" if len(names) > 1 else ""
-    body = "".join(_row(row, table) for row in table.rows)
-    return f'<div class="scroll"><table>{caption}{head}<tbody>{body}</tbody></table></div>'
+    head = f"<thead><tr><td></td>{columns}</tr></thead>" if len(names) > 1 else ""
+    groups = "".join(_group(table, len(names) + 1) for table in tables)
+    return f'<div class="scroll"><table>{head}{groups}</table></div>'
+
+
+def _group(table: Table, num_columns: int) -> str:
+    cells = f'<th colspan="{num_columns}" scope="rowgroup">{escape(table.title)}</th>'
+    title = f'<tr class="group">{cells}</tr>' if table.title else ""
+    return f"<tbody>{title}{''.join(_row(row, table) for row in table.rows)}</tbody>"
 
 
 def _row(row: Row, table: Table) -> str:
@@ -176,7 +192,7 @@ def _figure(name: str, figure: dict[str, Any]) -> str:
     layout = figure["layout"]
     title = layout.pop("title")
     del layout["template"]
-    layout["margin"] = {"l": 10, "r": 10, "t": 15, "b": 10}
+    layout["margin"] = {"l": 10, "r": 10, "t": 30, "b": 10}
     layout["height"] -= 55
     return (f'<figure><figcaption><h3>{title["text"]}</h3><p class="note">{title["subtitle"]["text"]}</p></figcaption>'
             f'<div id="{name}" role="img" aria-label="{title["text"]}"></div>'
@@ -185,7 +201,7 @@ def _figure(name: str, figure: dict[str, Any]) -> str:
 
 def _data(figures: Mapping[str, Any]) -> str:
     """Return the figures as JSON that cannot end its script element."""
-    templates = {theme: template(theme).to_plotly_json() for theme in PAPER}
+    templates = {"light": template("light").to_plotly_json(), "dark": template("dark").to_plotly_json()}
     text = json.dumps({"figures": figures, "templates": templates}, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 

@@ -1,0 +1,192 @@
+"""The command line as its user meets it: exit codes, one clear line on stderr, and nothing half-written."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+H100 = ("--model", "llama-3.1-8b", "--gpu", "h100-sxm")
+LINEAR = ("--step-time", "linear:0.01,0.0001", "--num-gpu-blocks", "1000")
+HEADER = "arrival_s,input_tokens,output_tokens\n"
+
+
+Run = subprocess.CompletedProcess[str]
+
+
+def planner(*arguments: object, stdin: str | None = None, limit_blocks: int | None = None) -> Run:
+    """Run the command line in its own process; `limit_blocks` caps every file that it writes, as a full disk does."""
+    command = [sys.executable, "-m", "planner.cli", *map(str, arguments)]
+    if limit_blocks is not None:
+        command = ["sh", "-c", f'ulimit -f {limit_blocks}; exec "$@"', "sh", *command]
+    environment = os.environ | {"COLUMNS": "200", "NO_COLOR": "1"}
+    return subprocess.run(command, input=stdin, capture_output=True, text=True, env=environment, check=False)
+
+
+def fails(run: Run, code: int, *words: str) -> None:
+    """Assert that a run failed with `code` and said `words` in its last line, without a traceback."""
+    assert run.returncode == code, run.stderr
+    assert "Traceback" not in run.stderr
+    last = run.stderr.strip().splitlines()[-1]
+    assert all(word in last for word in words), last
+    assert run.stdout == ""
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    path = tmp_path / "trace.csv"
+    path.write_text(HEADER + "0,100,10\n0.5,2000,3\n1,17,1\n")
+    return path
+
+
+def test_a_replay_prints_its_summary_and_writes_every_table(trace: Path, tmp_path: Path) -> None:
+    tables = {name: tmp_path / f"{name}.csv" for name in ("requests", "steps", "schedule", "preemptions")}
+    options = [text for name, path in tables.items() for text in (f"--{name}", path)]
+    run = planner("replay", trace, *LINEAR, *options, "--slo", "ttft:500 tpot:50", "--json", tmp_path / "s.json")
+    assert run.returncode == 0, run.stderr
+    assert "median_ttft_ms" in run.stdout
+    assert "read 3 rows, kept 3, dropped 0" in run.stderr
+    summary = json.loads((tmp_path / "s.json").read_text())
+    requests = pl.read_csv(tables["requests"])
+    assert summary["completed"] == requests.height == 3
+    assert summary["slo_attainment_by_metric"].keys() == {"ttft", "tpot"}
+    schedule = pl.read_csv(tables["schedule"])
+    assert schedule["num_scheduled_tokens"].sum() == 100 + 9 + 2000 + 2 + 17
+    steps = pl.read_csv(tables["steps"])
+    assert steps["duration_s"].sum() == pytest.approx(0.01 * steps.height + 0.0001 * 2128)
+    assert pl.read_csv(tables["preemptions"]).height == 0
+
+
+def test_json_on_stdout_is_all_there_is(trace: Path) -> None:
+    run = planner("replay", trace, *LINEAR, "--json", "-")
+    assert json.loads(run.stdout)["completed"] == 3
+
+
+def test_a_trace_on_stdin() -> None:
+    run = planner("replay", "-", *LINEAR, "--json", "-", stdin=HEADER + "0,5,5\n")
+    assert json.loads(run.stdout)["total_output_tokens"] == 5
+
+
+def test_keys_of_the_summary(trace: Path) -> None:
+    summary = json.loads(planner("replay", trace, *H100, "--json", "-").stdout)
+    statistics = [f"{s}_{m}_ms" for s in ("mean", "median", "std", "p90", "p95", "p99")
+                  for m in ("ttft", "tpot", "itl", "e2el", "queue")]
+    expected = """completed failed rejected unfinished duration total_input_tokens total_output_tokens request_throughput
+        output_throughput total_token_throughput request_goodput slo_attainment slo_attainment_by_metric num_steps
+        num_preemptions num_recomputed_tokens num_swapped_tokens prefix_cache_hit_rate kv_cache_usage_mean
+        kv_cache_usage_peak num_gpu_blocks max_running max_waiting gpu_busy_fraction mfu mbu gpu_hours cost_usd
+        cost_usd_per_million_output_tokens energy_kwh simulated_requests_per_s wall_s bottleneck deployment workload
+        policy versions trace_sha256 num_computed_prompt_tokens""".split()
+    assert not {*expected, *statistics} - summary.keys()
+    assert summary["deployment"]["memory"]["kv_bytes_per_token"] == 131072
+
+
+def test_a_comparison_names_every_what_if(trace: Path, tmp_path: Path) -> None:
+    run = planner("compare", trace, "--policy", "fcfs,sjf,static", *H100, "--json", tmp_path / "c.json")
+    assert run.returncode == 0, run.stderr
+    assert [row["name"] for row in json.loads((tmp_path / "c.json").read_text())] == ["fcfs", "sjf", "static"]
+    assert "(+0 %)" in run.stdout
+
+
+def test_profiles_and_their_sources() -> None:
+    assert "llama-3.1-8b" in planner("db", "list").stdout
+    shown = planner("db", "show", "llama-3.1-8b", "--gpu", "h100-sxm").stdout
+    assert "blocks:" in shown
+    assert "decode of 32 at 1k" in shown
+    assert "datasheet" in planner("db", "show", "h100-sxm").stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", ("empty",)),
+        (HEADER, ("no ",)),
+        (HEADER + "0,nan,5\n", ("line 2", "input_tokens = nan")),
+        (HEADER + "0,5,-3\n", ("line 2", "output_tokens = -3", "--on-bad-rows drop")),
+        (HEADER + "0,5,0\n", ("output_tokens = 0", ">= 1")),
+        (HEADER + "0,1000000000000,5\n", ("input_tokens = 1000000000000", "<=")),
+        ("arrival_s;input_tokens;output_tokens\n0;5;5\n", ("separated by ';'",)),
+        ("arrival_s,input_tokens\n0,5\n", ("output_tokens",)),
+    ],
+)
+def test_a_bad_trace_is_one_line_and_exit_code_3(text: str, words: tuple[str, ...], tmp_path: Path) -> None:
+    path = tmp_path / "bad.csv"
+    path.write_text(text)
+    fails(planner("replay", path, *LINEAR, "--json", tmp_path / "out.json"), 3, "bad.csv", *words)
+    assert [p.name for p in tmp_path.iterdir()] == ["bad.csv"]
+
+
+def test_bad_rows_can_be_dropped_and_are_counted(tmp_path: Path) -> None:
+    path = tmp_path / "some.csv"
+    path.write_text("\ufeff" + HEADER + "3,5,5\n0,5,0\n1,7,2\n")
+    run = planner("replay", path, *LINEAR, "--on-bad-rows", "drop", "--json", "-")
+    assert json.loads(run.stdout)["workload"]["dropped"] == {"output_tokens < 1": 1}
+    assert "dropped 1" in run.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--model", "llama-3.1-8x", "--gpu", "h100-sxm"), ("did you mean 'llama-3.1-8b'",)),
+        (("--model", "llama-3.1-8b", "--gpu", "h100-smx"), ("did you mean 'h100-sxm'",)),
+        ((*H100, "--policy", "fcsf"), ("did you mean 'fcfs'",)),
+        (("--gpu", "h100-sxm"), ("--model missing",)),
+        ((*H100, "--slo", "ttfd:5"), ("did you mean 'ttft'",)),
+        ((*H100, "--slo", "ttft:-5"), ("'-5'", "above 0")),
+        ((*H100, "--step-time", "linear:x"), ("linear:BASE_S,PER_TOKEN_S",)),
+        ((*H100, "--rate-scale", "2", "--request-rate", "3"), ("exclude each other",)),
+        ((*H100, "--rate-scale", "0"), ("0", "> 0")),
+        ((*H100, "--watermark", "1.5"), ("watermark = 1.5",)),
+        ((*H100, "--json", "/no/such/folder/x.json"), ("/no/such/folder", "create it first")),
+        ((*H100, "--requests", "requests.xlsx"), (".parquet or .csv",)),
+    ],
+)
+def test_wrong_usage_is_one_line_and_exit_code_2(options: tuple[str, ...], words: tuple[str, ...], trace: Path) -> None:
+    fails(planner("replay", trace, *options), 2, *words)
+
+
+def test_an_unknown_option_is_refused(trace: Path) -> None:
+    run = planner("replay", trace, *H100, "--max-num-sequences", "4")
+    assert run.returncode == 2
+    assert "--max-num-seqs" in run.stderr
+
+
+def test_a_model_that_does_not_fit_says_so(trace: Path) -> None:
+    fails(planner("replay", trace, "--model", "llama-3.1-70b", "--gpu", "l4"), 3, "llama-3.1-70b", "l4", "GiB")
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_a_full_disk_leaves_nothing_behind(ending: str, tmp_path: Path) -> None:
+    run = planner("replay", "chat", *H100, "--requests", tmp_path / f"r.{ending}", limit_blocks=64)
+    fails(run, 3, "cannot write", f"r.{ending}")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_can_never_run_is_a_status_and_no_hang(tmp_path: Path) -> None:
+    path = tmp_path / "long.csv"
+    path.write_text(HEADER + "0,9000,5\n0,500,5\n0,1000,500\n")
+    requests = tmp_path / "r.csv"
+    options = ("--step-time", "linear:0.01,0", "--num-gpu-blocks", "64", "--max-model-len", "8192")
+    run = planner("replay", path, *options, "--requests", requests, "--json", "-")
+    summary = json.loads(run.stdout)
+    assert (summary["rejected"], summary["completed"], summary["failed"]) == (1, 1, 1)
+    assert pl.read_csv(requests)["status"].to_list() == ["rejected", "completed", "failed"]
+
+
+def test_a_stdout_that_is_full_or_closed() -> None:
+    command = f"{sys.executable} -m planner.cli db show h100-sxm --json -"
+    full = subprocess.run(["sh", "-c", f"{command} > /dev/full"], capture_output=True, text=True, check=False)
+    assert (full.returncode, full.stderr) == (3, "OutputError: cannot write to stdout: No space left on device\n")
+    closed = subprocess.run(["bash", "-o", "pipefail", "-c", f"{command} | true"], capture_output=True, text=True,
+                            check=False)
+    assert closed.stderr == ""
+
+
+def test_help_answers_without_loading_the_engine() -> None:
+    code = "import sys; from planner.cli import app; print([m for m in ('numba', 'polars', 'plotly') if m in sys.modules])"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"
+    assert "Example:" in planner("replay", "--help").stdout
