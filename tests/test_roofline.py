@@ -80,8 +80,8 @@ def test_doubling_a_bandwidth_never_slows(row: Any, field: str) -> None:
 
 
 def test_tensor_parallelism_divides_the_weights_but_adds_collectives() -> None:
-    terms = {tp: step_terms(on(layout=Layout(tensor_parallel_size=tp, pipeline_parallel_size=1)), step(0, 32, 1000), 0.0)
-             for tp in (1, 2, 8)}
+    layouts = {tp: Layout(tensor_parallel_size=tp, pipeline_parallel_size=1) for tp in (1, 2, 8)}
+    terms = {tp: step_terms(on(layout=layout), step(0, 32, 1000), 0.0) for tp, layout in layouts.items()}
     assert terms[2]["linear_s"][0] == pytest.approx(terms[1]["linear_s"][0] / 2, rel=0.05)
     assert terms[1]["collectives_s"][0] == 0 < terms[2]["collectives_s"][0] < terms[8]["collectives_s"][0]
 

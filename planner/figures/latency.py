@@ -108,7 +108,7 @@ def request_phases(results: Results, *, theme: Theme = "light") -> Any:
             figure.add_bar(y=names, x=means[column], base=ends, name=phase, orientation="h", width=0.3,
                            marker={"color": color, "pattern": {"shape": "/", "bgcolor": color, "fgcolor": "white"}},
                            hovertemplate=f"{phase} %{{x:,.1f}} ms<extra></extra>")
-    figure.update_layout(barmode="stack", height=200 + 34 * max(3, len(names)))
+    figure.update_layout(barmode="stack", height=190 + (36 if len(found) == 1 else 42) * max(3, len(names)))
     figure.update_xaxes(title_text="mean time per request [ms]", rangemode="tozero")
     figure.update_yaxes(autorange="reversed")
     note = "means of completed requests; slowest by end-to-end latency"

@@ -153,7 +153,7 @@ def _add_series(figure: Any, row: int, drawn: Series, bins: TimeBins, place: int
     prefix = f"{label}, " if is_named else ""
     common = {"x0": 0.5 * bins.width_s, "dx": bins.width_s, "mode": "lines", "legendgroup": label, "row": row, "col": 1}
     if drawn.peak is not None:
-        figure.add_scatter(y=drawn.peak, name=f"{prefix}peak", showlegend=False, opacity=0.6,
+        figure.add_scatter(y=drawn.peak, name=f"{prefix}peak", showlegend=False, opacity=0.8,
                            line={**style, "dash": "dot", "width": 1}, hovertemplate="%{y:,.4g}", **common)
     figure.add_scatter(y=drawn.mean, name=label if is_named else "mean", showlegend=is_named and row == 1, line=style,
                        hovertemplate="%{y:,.4g}", **common)

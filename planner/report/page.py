@@ -72,7 +72,10 @@ table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size
 .group th { font-weight: 600; padding-top: .9rem; } thead + tbody .group:first-child th { padding-top: .4rem; }
 th, td { border-bottom: 1px solid var(--line); padding: .25rem .6rem .25rem 0; vertical-align: top; }
 th { text-align: left; font-weight: 400; } thead th { font-weight: 600; max-width: 16rem; }
-thead th, td { text-align: right; } td { max-width: 24rem; overflow-wrap: anywhere; min-width: 6rem; }
+thead th, td { text-align: right; } td { white-space: nowrap; }
+td.long { white-space: normal; overflow-wrap: anywhere; min-width: 12rem; max-width: 24rem; }
+tbody th[scope="row"], thead td { position: sticky; left: 0; background: var(--paper); max-width: 45vw; }
+tbody th { overflow-wrap: anywhere; }
 td small { color: var(--soft); white-space: nowrap; } .differs th { font-weight: 600; }
 details { border-top: 1px solid var(--line); } summary { cursor: pointer; padding: .5rem 0; font-weight: 600; }
 .columns { columns: 2 480px; column-gap: 2.5rem; } .columns .scroll { break-inside: avoid; }
@@ -168,10 +171,14 @@ def _group(table: Table, num_columns: int) -> str:
 
 def _row(row: Row, table: Table) -> str:
     is_marked = table.marks and row.differs
-    cells = [f"<td>{_value(value, row.unit)}{_difference(row, place, table)}</td>"
+    cells = [f"<td{_width(value)}>{_value(value, row.unit)}{_difference(row, place, table)}</td>"
              for place, value in enumerate(row.values)]
     label = f"{'≠ ' if is_marked else ''}{escape(row.label)}"
     return f'<tr{" class=differs" if is_marked else ""}><th scope="row">{label}</th>{"".join(cells)}</tr>'
+
+
+def _width(value: Any) -> str:
+    return ' class="long"' if isinstance(value, str) and len(value) > 30 else ""
 
 
 def _difference(row: Row, place: int, table: Table) -> str:
