@@ -10,10 +10,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from planner.driver import ReplayRecords
 from planner.engine import state as st
 from planner.errors import UsageError
 from planner.files import write_atomically
-from planner.replay import ReplayRecords
 from planner.steptime import step_terms
 from planner.trace import Trace
 

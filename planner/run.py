@@ -7,8 +7,8 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from planner.deployment import Deployment, describe_deployment, describe_policy, resolve, shape_load
+from planner.driver import run
 from planner.metrics import summarize
-from planner.replay import run
 from planner.results import ReplayResult
 from planner.scenario import Scenario
 from planner.settings import Recording

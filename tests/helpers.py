@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from planner.replay import Recording
 from planner.results import ReplayResult
 from planner.run import replay
 from planner.scenario import Scenario
+from planner.settings import Recording
 from planner.trace import PrefixIds, Trace
 from planner.trace.table import account_of
 

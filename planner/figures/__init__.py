@@ -6,7 +6,7 @@ from planner.figures.latency import latency_cdf, request_phases
 from planner.figures.style import Results, Theme, as_list, labels, template
 from planner.figures.timeline import kv_use, queue, step_composition, step_terms, throughput
 
-__all__ = ["all_figures", "kv_use", "labels", "latency_cdf", "queue", "request_phases", "step_composition",
+__all__ = ["Theme", "all_figures", "kv_use", "labels", "latency_cdf", "queue", "request_phases", "step_composition",
            "step_terms", "template", "throughput"]
 
 

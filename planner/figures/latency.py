@@ -62,7 +62,7 @@ def latency_cdf(results: Results, metric: str, *, theme: Theme = "light") -> Any
         raise UnknownNameError("latency metric", metric, METRICS)
     found = as_list(results)
     column, title = METRICS[metric]
-    figure = figure_of_rows(["completed requests [%]"], f"{title} [ms]", row_px=300)
+    figure = figure_of_rows(["completed requests"], f"{title} [ms]", row_px=300)
     counts = []
     for place, (label, result) in enumerate(zip(labels(found), found, strict=True)):
         values_ms = _values_ms(result, column)
@@ -72,10 +72,10 @@ def latency_cdf(results: Results, metric: str, *, theme: Theme = "light") -> Any
     if figure.data:
         _add_objectives(figure, found, metric)
     figure.update_xaxes(**_log_axis(figure))
-    figure.update_yaxes(range=[0, 101], ticksuffix=" %", title_text="completed requests")
-    note = ", ".join(f"{count:,}" for count in counts[:4]) + (" …" if len(counts) > 4 else "")
-    title += _percentiles_text(found, column)
-    return finish(figure, title, f"{note} requests with a value; markers at p50, p90, p99", theme, hovermode="closest")
+    figure.update_yaxes(range=[0, 101], ticksuffix=" %")
+    shown = ", ".join(f"{count:,}" for count in counts[:4]) + (" …" if len(counts) > 4 else "")
+    note = f"requests with a value: {shown}; markers at p50, p90, p99" if figure.data else "no request has a value"
+    return finish(figure, title + _percentiles_text(found, column), note, theme, hovermode="closest")
 
 
 def percentile_levels(num_results: int) -> NDArray[np.float64]:
@@ -111,7 +111,7 @@ def request_phases(results: Results, *, theme: Theme = "light") -> Any:
     figure.update_layout(barmode="stack", height=190 + (36 if len(found) == 1 else 42) * max(3, len(names)))
     figure.update_xaxes(title_text="mean time per request [ms]", rangemode="tozero")
     figure.update_yaxes(autorange="reversed")
-    note = "means of completed requests; slowest by end-to-end latency"
+    note = "means of completed requests; slowest by end-to-end latency" if names else "no request was completed"
     return finish(figure, "Time per request by phase", note, theme, hovermode="closest")
 
 
@@ -152,7 +152,7 @@ def _log_axis(figure: Any) -> dict[str, Any]:
     low, high = math.log10(values.min()), math.log10(values.max())
     powers = range(math.floor(low), math.ceil(high) + 1)
     ticks = [step * 10.0**power for power in powers for step in ((1, 2, 5) if len(powers) <= 4 else (1,))]
-    margin = max(0.04 * (high - low), 0.02)
+    margin = max(0.04 * (high - low), 0.2 - (high - low) / 2)
     return {"type": "log", "tickvals": ticks, "tickformat": ",~f", "range": [low - margin, high + margin]}
 
 

@@ -103,6 +103,6 @@ def finish(figure: Any, title: str, note: str, theme: Theme, *, hovermode: str =
         figure.update_xaxes(visible=False)
         figure.update_yaxes(visible=False)
         figure.update_layout(height=180)
-        figure.add_annotation(text="nothing to show: " + note, x=0.5, y=0.5, xref="paper", yref="paper",
+        figure.add_annotation(text=note, x=0.5, y=0.5, xref="paper", yref="paper",
                               showarrow=False)
     return figure

@@ -18,7 +18,7 @@ from planner.report.content import (
 )
 from planner.saved import SavedResult
 
-SPECIAL = re.compile(r"([\\`*_{}\[\]()#!|~$:])")
+SPECIAL = re.compile(r"([\\`*_{}\[\]#!|~$:])")
 PLAIN_KEY = re.compile(r"[a-z0-9]+(_[a-z0-9]+|\.[a-z0-9]+)*")  # its underscores are no emphasis
 
 
@@ -56,7 +56,7 @@ def _cells(row: Row, table: Table) -> list[str]:
     cells = []
     for place, value in enumerate(row.values):
         difference = difference_text(value, row.values[0]) if table.compares and place > 0 else ""
-        cells.append(escape(value_text(value, row.unit)) + (f" \\({difference}\\)" if difference else ""))
+        cells.append(escape(value_text(value, row.unit)) + (f" ({difference})" if difference else ""))
     return cells
 
 

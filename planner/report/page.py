@@ -75,7 +75,7 @@ th { text-align: left; font-weight: 400; } thead th { font-weight: 600; max-widt
 thead th, td { text-align: right; } td { white-space: nowrap; }
 td.long { white-space: normal; overflow-wrap: anywhere; min-width: 12rem; max-width: 24rem; }
 tbody th[scope="row"], thead td { position: sticky; left: 0; background: var(--paper); max-width: 45vw; }
-tbody th { overflow-wrap: anywhere; }
+tbody th { overflow-wrap: anywhere; min-width: 8.5rem; }
 td small { color: var(--soft); white-space: nowrap; } .differs th { font-weight: 600; }
 details { border-top: 1px solid var(--line); } summary { cursor: pointer; padding: .5rem 0; font-weight: 600; }
 .columns { columns: 2 480px; column-gap: 2.5rem; } .columns .scroll { break-inside: avoid; }

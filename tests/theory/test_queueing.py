@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from helpers import play, scenario_of, trace_of
 
-from planner.replay import Recording
 from planner.run import replay
+from planner.settings import Recording
 from planner.trace import Trace
 
 FAST = Recording()

@@ -9,8 +9,8 @@ import pytest
 from helpers import batches, play, scenario_of, step_tokens, trace_of
 
 from planner.metrics import goodput
-from planner.replay import Recording
 from planner.run import replay
+from planner.settings import Recording
 from planner.slo import Slo, meets
 
 

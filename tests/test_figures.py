@@ -1,0 +1,175 @@
+"""Figures: what they draw equals what the tables and the summary say, and nothing to draw is drawn as such."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from helpers import EVERYTHING, scenario_of, trace_of
+
+from planner import figures
+from planner.errors import UnknownNameError
+from planner.figures.bins import MOST_BINS, bin_steps, num_replicas, time_bins
+from planner.figures.latency import latency_cdf, request_phases
+from planner.run import replay
+from planner.saved import SavedResult, load_result, save_result
+from planner.slo import Slo
+from planner.steptime import TERMS
+
+
+@pytest.fixture(scope="module")
+def result(tmp_path_factory: pytest.TempPathFactory) -> SavedResult:
+    """Eighty requests on so few blocks that some are preempted, saved and read back."""
+    draws = np.random.default_rng(7)
+    arrivals = np.cumsum(draws.exponential(0.02, 80))
+    rows = [(float(a), int(draws.integers(1, 120)), int(draws.integers(1, 60))) for a in arrivals]
+    scenario = scenario_of(num_gpu_blocks=60, max_num_batched_tokens=64, policy="prefill-first")
+    outcome = replay(trace_of(rows), scenario, slo=Slo(ttft_s=0.5, tpot_s=0.03), recording=EVERYTHING)
+    folder: Path = tmp_path_factory.mktemp("saved") / "small"
+    save_result(outcome.result, outcome.summary, folder)
+    saved = load_result(folder)
+    assert saved.summary["num_preemptions"] > 0
+    return saved
+
+
+def by_hand(result: SavedResult, column: str, edges: np.ndarray) -> np.ndarray:
+    """Return the integral of a column over each bin, step by step."""
+    found = np.zeros(len(edges) - 1)
+    origin = result.requests["arrival_s"].min()
+    for start, duration, value in result.steps.select("start_s", "duration_s", column).iter_rows():
+        for k in range(len(found)):
+            overlap = min(start - origin + duration, edges[k + 1]) - max(start - origin, edges[k])
+            found[k] += value * max(0.0, overlap)
+    return found
+
+
+@pytest.mark.parametrize(("metric", "limit_ms"), [("ttft", 500), ("tpot", 30), ("e2el", None)])
+def test_distributions_carry_the_percentiles_of_the_summary(result: SavedResult, metric: str,
+                                                            limit_ms: float | None) -> None:
+    line, markers, *objectives = latency_cdf(result, metric).data
+    keys = [f"{name}_{metric}_ms" for name in ("median", "p90", "p99")]
+    assert list(markers.x) == pytest.approx([result.summary[key] for key in keys])
+    assert list(markers.y) == [50, 90, 99]
+    assert len(line.x) <= 500
+    assert all(np.diff(line.x) >= 0)
+    assert line.x[list(line.y).index(95)] == pytest.approx(result.summary[f"p95_{metric}_ms"])
+    assert [list(trace.x) for trace in objectives] == ([] if limit_ms is None else [[limit_ms, limit_ms]])
+
+
+def test_an_unknown_metric_is_an_error(result: SavedResult) -> None:
+    with pytest.raises(UnknownNameError, match="did you mean 'ttft'"):
+        latency_cdf(result, "tttf")
+
+
+def test_throughput_adds_up_to_the_tokens(result: SavedResult) -> None:
+    output, prompt = figures.throughput(result).data
+    assert sum(output.y) * output.dx == pytest.approx(result.summary["total_output_tokens"])
+    assert sum(prompt.y) * prompt.dx == pytest.approx(result.steps["num_prompt_tokens"].sum())
+
+
+@pytest.mark.parametrize(("column", "draw", "row", "scale"), [
+    ("num_running", figures.queue, 0, 1), ("num_waiting", figures.queue, 1, 1),
+    ("num_used_blocks", figures.kv_use, 0, 16),
+])
+def test_means_are_over_time_and_peaks_are_kept(result: SavedResult, column: str, draw: Callable[[Any], Any], row: int,
+                                                scale: int) -> None:
+    peak, mean = draw(result).data[2 * row : 2 * row + 2]
+    edges = np.arange(len(mean.y) + 1) * mean.dx
+    assert np.allclose(mean.y, scale * by_hand(result, column, edges) / mean.dx)
+    assert max(peak.y) == scale * result.steps[column].max()
+    assert all(peak.y >= mean.y - 1e-9)
+
+
+def test_kv_use_shows_its_capacity(result: SavedResult) -> None:
+    figure = figures.kv_use(result)
+    assert figure.layout.shapes[0].y0 == 60 * 16
+    assert max(figure.data[0].y) / (60 * 16) == pytest.approx(result.summary["kv_cache_usage_peak"])
+
+
+def test_terms_add_up_to_the_busy_time(result: SavedResult) -> None:
+    traces = figures.step_terms(result).data
+    assert {trace.name for trace in traces} <= {term.removesuffix("_s").replace("_", " ") for term in TERMS}
+    total = np.sum([trace.y for trace in traces], axis=0)
+    assert total.max() <= 100 + 1e-9
+    assert total.sum() / 100 * traces[0].dx == pytest.approx(result.steps["duration_s"].sum())
+
+
+def test_composition_is_a_mean_over_steps(result: SavedResult) -> None:
+    traces = figures.step_composition(result).data
+    bins = time_bins([result])
+    each = replace(result, steps=result.steps.with_columns(each=1 / pl.col("duration_s")))
+    shares = by_hand(each, "each", np.arange(bins.count + 1) * bins.width_s)
+    decodes = np.nan_to_num(np.asarray(traces[3].y))
+    assert decodes @ shares == pytest.approx(result.steps["num_decodes"].sum())
+    assert np.nanmax(traces[4].y) == pytest.approx(1e3 * result.steps["duration_s"].max())
+
+
+def test_phases_add_up_to_the_latency(result: SavedResult) -> None:
+    bars = {bar.name: bar for bar in request_phases(result).data}
+    total = sum(bars[phase].x for phase in ("queue", "prefill", "decode"))
+    assert total[0] == pytest.approx(result.summary["mean_e2el_ms"])
+    slowest = result.requests["e2e_s"].sort(descending=True).head(8).mean()
+    assert total[1] == pytest.approx(1e3 * slowest)
+    preempted = bars["of which preempted"]
+    assert preempted.x[0] == pytest.approx(1e3 * result.requests["preempted_s"].mean())
+    assert all(preempted.base + preempted.x <= total + 1e-9)
+
+
+def test_overlapping_steps_share_their_time_and_replicas_are_averaged(result: SavedResult) -> None:
+    steps = pl.DataFrame({"start_s": [0.0, 0.5, 0.0], "duration_s": [1.0, 1.0, 2.0], "replica": [0, 0, 1],
+                          "num_running": [4, 6, 2]})
+    requests = pl.DataFrame({"arrival_s": [0.0, 0.0], "replica": [0, 1]})
+    two = replace(result, requests=requests, steps=steps)
+    bins = time_bins([two])
+    assert (bins.count, bins.width_s, num_replicas(two)) == (3, pytest.approx(2 / 3), 2)
+    means = bin_steps(two, replace(bins, count=1, width_s=2.0)).mean("num_running")
+    assert means == pytest.approx([(4 / 2 + 6 / 2 + 2) / 2])
+    means = bin_steps(two, replace(bins, count=2, width_s=1.0)).mean("num_running")
+    assert means == pytest.approx([((4 * 1 + 6 * 0.5) / 1.5 + 2) / 2, (6 * 0.5 + 2) / 2])
+
+
+def test_long_replays_stay_small_and_short_ones_end_where_they_end(result: SavedResult) -> None:
+    n = 50_000
+    steps = pl.DataFrame({name: np.ones(n) for name in result.steps.columns}).with_columns(
+        start_s=pl.Series(np.arange(n) * 0.04), duration_s=0.04)
+    long = replace(result, name="long", steps=steps)
+    figure = figures.queue([long, result])
+    assert {len(trace.y) for trace in figure.data} == {MOST_BINS}
+    of_short = [trace for trace in figure.data if trace.legendgroup == "small"]
+    assert all(np.isnan(trace.y[1:]).all() and not np.isnan(trace.y[0]) for trace in of_short)
+    texts = [json.dumps(json.loads(figure.to_json())) for figure in figures.all_figures([long] * 12).values()]
+    assert sum(map(len, texts)) < 900_000  # beside Plotly's own 4.8 MB
+
+
+def without(result: SavedResult, case: str) -> SavedResult:
+    none = pl.lit(None)
+    changed = {
+        "a single request": {"requests": result.requests.head(1), "steps": result.steps.head(1)},
+        "none completed": {"requests": result.requests.with_columns(status=pl.lit("rejected"), ttft_s=none)},
+        "no steps": {"steps": result.steps.head(0)},
+        "nothing at all": {"requests": result.requests.head(0), "steps": result.steps.head(0), "summary": {}},
+        "null columns": {"requests": result.requests.with_columns(tpot_s=none, stalled_s=none, queue_s=none),
+                         "steps": result.steps.with_columns(num_waiting=none, num_used_blocks=none)},
+    }
+    return replace(result, **changed[case])
+
+
+@pytest.mark.parametrize("case", ["a single request", "none completed", "no steps", "nothing at all", "null columns"])
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_what_is_missing_leaves_a_note(result: SavedResult, case: str, theme: figures.Theme) -> None:
+    for shown in (without(result, case), [result, without(result, case)]):
+        for figure in figures.all_figures(shown, theme=theme).values():
+            assert json.loads(figure.to_json())["layout"]["title"]["text"]
+            assert figure.data or [note.text for note in figure.layout.annotations]
+
+
+def test_names_are_shown_as_they_are_and_told_apart(result: SavedResult) -> None:
+    hostile = replace(result, name="<a href='https://e.v'>x</a>\n\u202e")
+    assert figures.labels([hostile, hostile, replace(result, name="n" * 99)]) == [
+        "<a href='https://e.v'>x</a>\ufffd\ufffd", "<a href='https://e.v'>x</a>\ufffd\ufffd (2)", "n" * 39 + "…"]
+    for figure in figures.all_figures([hostile, result]).values():
+        assert "<a" not in figure.to_json().replace("\\u003c", "<")
