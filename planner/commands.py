@@ -36,6 +36,7 @@ def replay(source: str, scenario: Scenario, slo: str | None, format: str | None,
         schedule=tables["schedule"] is not None or tables["preemptions"] is not None,
     )
     outcome = run_scenario(_read(source, format, on_bad_rows), scenario, slo=objectives, recording=recording)
+    _print_notes({"": outcome.summary})
     for name, path in tables.items():
         if path is not None:
             write_table(_table(outcome.result, name), path)
@@ -54,6 +55,7 @@ def compare(source: str, scenario: Scenario, slo: str | None, format: str | None
         name: run_scenario(trace, what_if, slo=objectives, recording=Recording()).summary
         for name, what_if in what_ifs(scenario).items()
     }
+    _print_notes(outcomes)
     _publish([{"name": name, **summary} for name, summary in outcomes.items()], comparison_table(outcomes), json)
 
 
@@ -85,6 +87,12 @@ def _read(source: str, format: str | None, on_bad_rows: OnBadRows) -> Trace:
     trace = read_trace(source, format=format, on_bad_rows=on_bad_rows)
     print(trace.account, file=sys.stderr)
     return trace
+
+
+def _print_notes(summaries: Mapping[str, Mapping[str, Any]]) -> None:
+    """Print each note once to stderr."""
+    for note in dict.fromkeys(note for summary in summaries.values() for note in summary["notes"]):
+        print(f"note: {note}", file=sys.stderr)
 
 
 def _check_outputs(paths: Sequence[Path | None]) -> None:

@@ -117,7 +117,7 @@ def _failing_line(policy: Policy, state: st.State) -> str:
     """Return the file and line at which a plan fails, by asking it again uncompiled; the state is as it was."""
     step_state_of = getattr(step_state, "py_func", step_state)
     try:
-        policy.plan_step(StepState(*(getattr(value, "item", lambda: value)() for value in step_state_of(state))))
+        policy.plan_step(StepState(*(np.asarray(value).item() for value in step_state_of(state))))
     except Exception as error:
         frame = traceback.extract_tb(error.__traceback__)[-1]
         return f"{frame.filename}:{frame.lineno}"

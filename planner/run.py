@@ -9,6 +9,7 @@ from typing import Any
 from planner.deployment import Deployment, describe_deployment, describe_policy, resolve, shape_load
 from planner.driver import run
 from planner.metrics import summarize
+from planner.notes import notes
 from planner.results import ReplayResult
 from planner.scenario import Scenario
 from planner.settings import Recording
@@ -50,6 +51,7 @@ def replay(trace: Trace, scenario: Scenario, *, slo: Slo | None, recording: Reco
     summary |= {
         "simulated_requests_per_s": shaped.requests.height / records.loop_s,
         "wall_s": time.perf_counter() - begin,
+        "notes": notes(deployment, shaped),
         "deployment": describe_deployment(deployment),
         "workload": describe_workload(scenario, shaped),
         "slo": None if slo is None else slo.limits_s,

@@ -21,7 +21,7 @@ LAYERS = (
     ("driver",),
     ("results",),
     ("metrics", "saved", "deployment"),
-    ("utilization",),
+    ("utilization", "notes"),
     ("run",),
     ("tables", "profiles", "figures"),
     ("report",),
