@@ -18,6 +18,10 @@ def notes(deployment: Deployment, trace: Trace) -> list[str]:
         slots = settings.num_gpu_blocks // -(-settings.max_model_len // settings.block_size)
         found.append(f"{policy.name} reserves {settings.max_model_len:,} tokens of KV a request, so {slots:,} fit at "
                      f"once; --max-model-len lowers that")
+    is_whole = policy.cut == "none" or not settings.enable_chunked_prefill
+    if is_whole and policy.has_token_budget and 0 < settings.max_num_batched_tokens < settings.max_model_len:
+        found.append(f"prompts run whole, so those above max_num_batched_tokens = {settings.max_num_batched_tokens:,} "
+                     f"are rejected; engines ask for at least max_model_len there")
     if settings.enable_prefix_caching and trace.prefix is not None and "cached_tokens" in columns:
         found.append("prefix hits follow from hash_ids; the trace's cached_tokens are left aside")
     if not settings.enable_prefix_caching and trace.prefix is not None:
