@@ -116,7 +116,7 @@ def _engine_record(settings: Any) -> Any:
     engine.num_free_blocks = settings.num_gpu_blocks
     engine.num_free_cpu_blocks = settings.num_cpu_blocks
     for name in ("waiting_head", "waiting_tail", "running_head", "running_tail", "free_head", "free_tail",
-                 "blocked_request", "blocked_content", "next_in_order", "stuck_request"):
+                 "blocked_request", "blocked_content", "next_in_order"):
         setattr(engine, name, st.NONE)
     if settings.is_caching:
         engine.free_head, engine.free_tail = 0, settings.num_gpu_blocks - 1

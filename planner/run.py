@@ -1,5 +1,6 @@
 """From a scenario and a trace to a result and its summary: what every command and the library call."""
 
+import functools
 import platform
 import time
 from dataclasses import dataclass
@@ -84,6 +85,7 @@ def describe_workload(scenario: Scenario, trace: Trace) -> dict[str, Any]:
     }
 
 
+@functools.cache
 def versions() -> dict[str, str]:
     """Return the versions that a result depends on."""
     try:

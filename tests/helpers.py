@@ -20,7 +20,7 @@ Rows = Sequence[tuple[float, int, int]]
 
 def trace_of(rows: Rows, *, hash_ids: Sequence[Sequence[int]] | None = None, hash_block_tokens: int = 16,
              **columns: Sequence[Any]) -> Trace:
-    """Return the trace of `(arrival_s, input_tokens, output_tokens)` rows in order of arrival, and of further columns."""
+    """Return the trace of `(arrival_s, input_tokens, output_tokens)` rows in order of arrival, with more columns."""
     arrival_s, input_tokens, output_tokens = zip(*rows, strict=True)
     table = pl.DataFrame(
         {

@@ -9,6 +9,7 @@ from planner.engine.preemption import least_urgent_decode, preempt
 from planner.engine.queues import (
     append_prompt,
     append_running,
+    append_waiting,
     first_waiting,
     heap_pop,
     heap_push,
@@ -113,6 +114,9 @@ def is_known_blocked(s: State, i: int) -> bool:
 def admissible_tokens(s: State, i: int) -> int:
     """Return how many tokens of a waiting request fit this step, 0 for none; mark it where it can never run."""
     request = s.requests[i]
+    if never_fits(s, request):
+        refuse(s, request)
+        return 0
     hit_blocks, unused_hits, missing, computed = look_up(s, i)
     n = tokens_within_budget(s, request, computed)
     if n == 0:
@@ -172,6 +176,12 @@ def num_reserved(s: State, request: Any) -> int:
     if s.settings.reserve == RESERVE_OUTPUT:
         return ceil_div(request.input_tokens + request.max_output_tokens, s.settings.block_size)
     return ceil_div(request.input_tokens + request.num_output_tokens, s.settings.block_size)
+
+
+@jit
+def never_fits(s: State, request: Any) -> bool:
+    """Tell whether a request needs more blocks than there are."""
+    return bool(num_reserved(s, request) > s.settings.num_gpu_blocks)
 
 
 @jit
@@ -241,20 +251,26 @@ def must_force_admission(s: State) -> bool:
 def force_admission(s: State) -> None:
     """Admit the head; decodes yield until it has a seat and its blocks, the least urgent and newest first."""
     i = first_waiting(s)
+    request = s.requests[i]
+    is_listed = s.engine.waiting_head == i
+    remove_first_waiting(s, i)
+    if never_fits(s, request):
+        refuse(s, request)
+        return
+    n = 0
     while True:
-        n = admissible_tokens(s, i) if has_seat(s) else 0
-        if n > 0 or s.requests[i].state != WAITING:
-            remove_first_waiting(s, i)
-            if n > 0:
-                enter_running(s, i, n)
+        if has_seat(s):
+            n = admissible_tokens(s, i)
+        if n > 0 or request.state != WAITING:
             break
         victim = least_urgent_decode(s)
         if victim == NONE:
             break
-        is_listed = s.engine.waiting_head == i
-        if is_listed:  # the victim queues right behind the one that it yields to
-            remove_listed(s, i)
         preempt(s, victim)
-        if is_listed:
-            prepend_waiting(s, i)
+    if n > 0:
+        enter_running(s, i, n)
+    elif request.state == WAITING and is_listed:
+        prepend_waiting(s, i)
+    elif request.state == WAITING:
+        append_waiting(s, i)
     s.engine.step_preempted = 0  # this yielding keeps nobody else out

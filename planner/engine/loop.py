@@ -46,10 +46,13 @@ def advance(state: State, plan_step: Any) -> int:
             engine.max_tokens_per_prompt = max(plan.max_tokens_per_prompt, 1)
             compose(s, plan.order, plan.max_new_seqs)
             if engine.step_prompts + engine.step_decodes > 0:
+                engine.num_empty_turns = 0
                 take_step(s)
             elif engine.num_flights > 0:
                 land_flight(s)
-            elif engine.step_preempted == 0 and not skip_idle(s):
+            elif engine.step_preempted > 0 and engine.num_empty_turns <= s.settings.most_running:
+                engine.num_empty_turns += 1  # a step in which all yielded takes no time
+            elif not skip_idle(s):
                 return STUCK
 
 

@@ -9,28 +9,22 @@ from planner.engine.state import DECODE, NONE, VICTIM_FEWEST_GENERATED, VICTIM_N
 
 
 @jit
-def choose_victim(s: State, i: int) -> int:
-    """Return who yields to `i`: the newest running request, or the first with the largest key; never one in flight."""
+def choose_victim(s: State) -> int:
+    """Return who yields: the newest running request, or the first with the largest key."""
     if s.settings.victim == VICTIM_NEWEST:
-        v = s.engine.running_tail
-        while s.requests[v].flight != NONE:
-            v = s.requests[v].previous
-        return int(v)
-    best = i
-    best_rank = -1
-    v = s.engine.running_head
+        return int(s.engine.running_tail)
+    best = s.engine.running_head
+    v = s.requests[best].next
     while v != NONE:
-        request = s.requests[v]
-        if request.flight == NONE:
-            rank = s.ranks[v].victim
-            if rank > best_rank or (
-                s.settings.victim == VICTIM_FEWEST_GENERATED
-                and rank == best_rank
-                and num_output_tokens(s, request) <= num_output_tokens(s, s.requests[best])
-            ):
-                best = v
-                best_rank = rank
-        v = request.next
+        rank = s.ranks[v].victim
+        best_rank = s.ranks[best].victim
+        if rank > best_rank or (
+            s.settings.victim == VICTIM_FEWEST_GENERATED
+            and rank == best_rank
+            and num_output_tokens(s, s.requests[v]) <= num_output_tokens(s, s.requests[best])
+        ):
+            best = v
+        v = s.requests[v].next
     return int(best)
 
 

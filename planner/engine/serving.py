@@ -152,19 +152,23 @@ def mark_decodes(s: State) -> None:
 
 @jit
 def make_room(s: State, i: int, n: int) -> bool:
-    """See that the blocks for `n` more tokens are free, preempting where they are not; False if `i` itself yields."""
+    """See that the blocks for `n` more tokens are free, preempting where they are not.
+
+    False if `i` itself had to yield, or has to wait for a victim whose batch is in flight.
+    """
     request = s.requests[i]
     after = num_computed_tokens(s, request) + n
     need = max(0, ceil_div(after, s.settings.block_size) - num_held(s, request))
     if request.state == DECODE and s.settings.needs_spare_block:  # sarathi-serve's can_append_slot
         need = max(need, 1)
     while need > s.engine.num_free_blocks:
-        victim = choose_victim(s, i)
-        if victim == i:
-            s.engine.next_in_order = request.next
-            preempt(s, i)
+        victim = choose_victim(s)
+        s.engine.next_in_order = request.next
+        if s.requests[victim].flight != NONE:
             return False
         preempt(s, victim)
+        if victim == i:
+            return False
     return True
 
 

@@ -135,7 +135,7 @@ ENGINE = np.dtype(
         ("num_admissions", "i8"),
         ("num_decode_only_steps", "i8"),  # in a row, up to now
         ("last_step_had_prompts", "i8"),
-        ("stuck_request", "i8"),
+        ("num_empty_turns", "i8"),  # in a row, steps in which everyone yielded
         # queues
         ("waiting_head", "i8"),
         ("waiting_tail", "i8"),

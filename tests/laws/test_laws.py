@@ -1,13 +1,17 @@
 """Laws that hold for every policy under every setting, on random small cases."""
 
+import dataclasses
+import itertools
 from collections import Counter
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
-from cases import BUDGETED, Case, cases
+from cases import Case, cases
 from helpers import EVERYTHING, batches
 from hypothesis import given, settings
+from hypothesis import strategies as some
 
 from planner.policies import POLICIES
 from planner.results import ReplayResult
@@ -27,8 +31,9 @@ def test_conservation(policy, case):
     check_limits(case, policy, result)
     check_memory(case, result)
     check_time(case, result)
-    check_batches(policy, result)
+    check_batches(case, policy, result)
     check_emissions(case, result)
+    check_closed_loop(case, result)
 
 
 def check_requests(result: ReplayResult) -> None:
@@ -71,7 +76,7 @@ def check_limits(case: Case, policy: str, result: ReplayResult) -> None:
     assert tokens.to_list() == [sum(batch.values()) for batch in batches(result)]
     budget, seqs = case.options["max_num_batched_tokens"], case.options["max_num_seqs"]
     assert (tokens >= 1).all()
-    if budget and policy in BUDGETED:
+    if budget and POLICIES[policy].has_token_budget:
         assert (tokens <= budget).all()
     if seqs and not POLICIES[policy].limits_batch_only:
         assert (steps["num_running"] <= seqs).all()
@@ -101,24 +106,26 @@ def check_time(case: Case, result: ReplayResult) -> None:
     r = result.records.requests
     arrived = np.array([row[0] for row in case.rows])
     assert (r.arrival_s >= arrived).all()
-    for earlier, later in (("arrival_s", "first_scheduled_s"), ("first_token_s", "finished_s"), ("arrival_s", "finished_s")):
-        known = ~np.isnan(r[later]) & ~np.isnan(r[earlier])
-        assert (r[earlier] <= r[later])[known].all()
-    assert (r.first_scheduled_s < r.first_token_s)[~np.isnan(r.first_token_s)].all()
-    assert not np.isnan(r.first_scheduled_s[~np.isnan(r.first_token_s)]).any()
+    life = [r.arrival_s, r.first_scheduled_s, r.first_token_s, r.finished_s]
+    for earlier, later in itertools.combinations(life, 2):
+        known = ~np.isnan(later) & ~np.isnan(earlier)
+        assert (earlier <= later)[known].all()
+    answered = ~np.isnan(r.first_token_s)
+    assert (r.first_scheduled_s < r.first_token_s)[answered].all()
 
 
-def check_batches(policy: str, result: ReplayResult) -> None:
+def check_batches(case: Case, policy: str, result: ReplayResult) -> None:
     """A request that yields in a step is not in its batch, and yields once.
 
-    Where a decode needs a spare block, a lone request may have to yield itself: nothing is left to run, and the same step is
-    composed again.
+    Where a decode needs a spare block, a lone request may have to yield itself: nothing is left to run, and the same
+    step is composed again. So it is when all that could run is in flight through a pipeline.
     """
     steps, num_decodes = batches(result), result.steps_table()["num_decodes"].to_list()
     yielded = result.preemptions_table().rows()
     assert len(set(yielded)) == len(yielded) == result.records.engine.num_preemptions
     for step, request in yielded:
         composed_again = POLICIES[policy].needs_spare_block and num_decodes[step : step + 1] == [0]
+        composed_again = composed_again or case.options["pipeline_parallel_size"] > 1
         assert step == len(steps) or composed_again or request not in steps[step]
     counts = Counter(request for _, request in yielded)
     table = result.requests_table()
@@ -126,7 +133,7 @@ def check_batches(policy: str, result: ReplayResult) -> None:
 
 
 def check_emissions(case: Case, result: ReplayResult) -> None:
-    """A token comes out exactly when all known tokens are computed, at that step's end: the schedule gives the times."""
+    """A token comes out exactly when all known tokens are computed, at that step's end: the schedule says when."""
     table = result.requests_table()
     assert result.records.gaps.counts.sum() == np.maximum(result.records.requests.num_output_tokens - 1, 0).sum()
     if case.options["pipeline_parallel_size"] > 1:
@@ -158,6 +165,17 @@ def emissions(result: ReplayResult, row: dict[str, Any]) -> list[float]:
     return emitted_s
 
 
+def check_closed_loop(case: Case, result: ReplayResult) -> None:
+    """The client never has more requests in flight than it may; one that leaves makes room at that very instant."""
+    limit = case.options["max_concurrency"]
+    if limit is None:
+        return
+    r = result.records.requests
+    comings = [(at_s, 1) for at_s in r.arrival_s.tolist()] + [(at_s, -1) for at_s in r.finished_s.tolist()]
+    in_flight = np.cumsum([change for _, change in sorted(comings)])
+    assert in_flight.max(initial=0) <= limit
+
+
 @every_policy
 @settings(max_examples=60)
 @given(case=cases())
@@ -186,3 +204,70 @@ def gaps_s(result: ReplayResult) -> np.ndarray:
     """Return all gaps between tokens in order of length."""
     gaps = result.records.gaps
     return np.sort(np.repeat(gaps.values_s, gaps.counts))
+
+
+@pytest.mark.parametrize("policy", [name for name in POLICIES if name != "sjf-oracle"])
+@settings(max_examples=60)
+@given(case=cases(), data=some.data())
+def test_no_policy_knows_how_long_an_output_will_be(policy, case, data):
+    """A request that would have gone on for longer changes nothing before the instant at which it stopped."""
+    i = data.draw(some.integers(0, len(case.rows) - 1))
+    arrival_s, prompt, output = case.rows[i]
+    longer = dataclasses.replace(case, rows=case.rows[:])
+    longer.rows[i] = (arrival_s, prompt, output + data.draw(some.integers(1, 20)))
+    once, other = case.play(policy, EVERYTHING), longer.play(policy, EVERYTHING)
+    until_s = min(once.records.requests.finished_s[i], other.records.requests.finished_s[i])
+    assert history(once, until_s) == history(other, until_s)
+
+
+def history(result: ReplayResult, until_s: float) -> Any:
+    """Return what happened before an instant: the steps that began, the tokens and who left."""
+    steps = result.steps_table()
+    begun = steps["start_s"].search_sorted(until_s, side="left")
+    rows = [result.schedule_table(), result.preemptions_table()]
+    r = result.records.requests
+    left = [(at_s, status) for at_s, status in zip(r.finished_s.tolist(), r.state.tolist(), strict=True)]
+    return (
+        steps["start_s", "duration_s", "num_waiting", "num_used_blocks"].head(begun).rows(),
+        [table.filter(pl.col("step") < begun).rows() for table in rows],
+        [at_s if at_s < until_s else None for at_s in r.first_token_s.tolist()],
+        [end if end[0] < until_s else None for end in left],
+    )
+
+
+OWN_POLICIES = """
+from planner import IN_ORDER, PROMPTS_FIRST, Policy, StepPlan
+
+
+def plan_gently(s):
+    room = 8 if s.num_running > s.num_prefilling else 1_000_000
+    return StepPlan(1 if s.num_waiting > 2 else 2, room, 5, PROMPTS_FIRST if s.num_waiting > 3 else IN_ORDER)
+
+
+def by_size(requests):
+    return -requests["input_tokens"]
+
+
+gentle = Policy(name="gentle", plan_step=plan_gently)
+large_first = Policy(name="large-first", plan_step=plan_gently, admit_key=by_size, victim_key=by_size, reserve="output")
+"""
+
+
+@pytest.mark.parametrize("name", ["gentle", "large_first"])
+def test_a_users_policy_keeps_the_laws(name, tmp_path_factory):
+    path = tmp_path_factory.mktemp("policy") / "own.py"
+    path.write_text(OWN_POLICIES)
+    policy = f"{path}:{name}"
+
+    @settings(max_examples=60)
+    @given(case=cases())
+    def check(case: Case) -> None:
+        result = case.play(policy, EVERYTHING)
+        check_requests(result)
+        check_memory(case, result)
+        check_time(case, result)
+        plain = case.play(policy, Recording())
+        assert plain.requests_table().equals(result.requests_table(), null_equal=True)
+        assert all(tokens <= 5 for batch in batches(result) for tokens in batch.values())
+
+    check()

@@ -32,8 +32,8 @@ def test_one_slot_is_an_m_d_1_queue(rho, output_tokens):
 def test_steps_as_long_as_their_tokens_share_the_processor(rho, lengths):
     """M/G/1-PS: the mean stay is mean work / (1 − ρ), whatever the distribution of work.
 
-    A step of n decodes takes n times as long as one of a single decode, so each gets 1/n of the engine. An arrival waits for
-    the end of the step that it meets, so the replay lies above theory by about a token in a hundred.
+    A step of n decodes takes n times as long as one of a single decode, so each gets 1/n of the engine. An arrival
+    waits for the end of the step that it meets, so the replay lies above theory by about a token in a hundred.
     """
     n, mean_tokens, token_s = 200_000, 100, 1e-3
     rng = np.random.default_rng(11)

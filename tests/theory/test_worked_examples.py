@@ -1,7 +1,7 @@
 """Hand-worked traces: small numbers that anyone can check on paper.
 
-Throughout, the step that computes the last prompt token emits the first output token, so a request of n output tokens whose
-prompt fits one step takes n steps.
+Throughout, the step that computes the last prompt token emits the first output token, so a request of n output tokens
+whose prompt fits one step takes n steps.
 """
 
 import numpy as np
@@ -20,7 +20,7 @@ def at_once(*sizes: tuple[int, int]) -> list[tuple[float, int, int]]:
 
 
 def test_static_batching_leaves_slots_idle():
-    """Outputs of 10, 50 and 200 tokens: all three slots are held for 200 steps, 600 slot-steps, of which 260 are used."""
+    """Outputs of 10, 50 and 200 tokens hold three slots for 200 steps: of 600 slot-steps 260 are used."""
     steps = batches(play(at_once((1, 10), (1, 50), (1, 200)), policy="static", max_num_seqs=3))
     useful = sum(len(batch) for batch in steps)
     assert (useful, 3 * len(steps) - useful) == (260, 340)
@@ -28,7 +28,7 @@ def test_static_batching_leaves_slots_idle():
 
 @pytest.mark.parametrize(("policy", "iterations"), [("static", 40 + 30), ("fcfs", 45)])
 def test_five_tickets_in_three_slots(policy, iterations):
-    """Static: max(20, 40, 15) + max(30, 10). Continuous: the fourth enters after 15 and runs 30; the fifth after 20, 10."""
+    """Static: max(20, 40, 15) + max(30, 10). Continuous: the fourth enters after 15 steps and runs 30."""
     tickets = at_once((10, 20), (5, 40), (8, 15), (12, 30), (6, 10))
     assert len(batches(play(tickets, policy=policy, max_num_seqs=3))) == iterations
 

@@ -1,0 +1,56 @@
+"""Replay a fixed set of small cases under every policy and print one line per case; run as a script by the test."""
+
+import hashlib
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from helpers import EVERYTHING, play, trace_of
+
+from planner import Recording
+from planner.policies import POLICIES
+from planner.results import ReplayResult
+
+ROWS = [(0.05 * (k // 3), 5 + 7 * k % 23, 1 + 5 * k % 14) for k in range(14)]
+IDS = [[0, 1, 2 + k % 3, 10 + k % 2, 20 + k, 30 + k, 40 + k] for k in range(14)]
+COMMON: dict[str, Any] = {"block_size": 4, "num_gpu_blocks": 16, "max_model_len": 48, "max_num_batched_tokens": 20,
+                          "max_num_seqs": 6, "enable_prefix_caching": False}
+CASES: dict[str, dict[str, Any]] = {
+    "plain": {"max_num_batched_tokens": 40},
+    "recompute": {"num_gpu_blocks": 12},
+    "swap": {"preemption": "swap", "num_cpu_blocks": 6},
+    "prefix": {"enable_prefix_caching": True, "num_gpu_blocks": 14},
+    "victims": {"victim": "fewest-generated", "admission": "first-fit", "async_scheduling": True},
+    "limits": {"long_prefill_token_threshold": 3, "watermark": 0.1, "scheduler_reserve_full_isl": False},
+    "pipeline": {"pipeline_parallel_size": 2, "step_time": "linear:0.01,0.0005,0.0001"},
+}
+
+
+def outcome(result: ReplayResult) -> str:
+    """Return a digest of every bit of the outcome."""
+    records, digest = result.records, hashlib.sha256()
+    for part in (records.requests, records.engine, records.gaps.values_s, records.gaps.counts, records.steps,
+                 records.schedule, records.preemptions):
+        digest.update(np.asarray(part).tobytes())
+    return digest.hexdigest()
+
+
+def outcomes() -> dict[str, str]:
+    """Return the digest of each policy under each case, with and without recording."""
+    trace = trace_of(ROWS, hash_ids=IDS, hash_block_tokens=4, priority=[float(k % 3) for k in range(len(ROWS))],
+                     cancel_after_s=[0.3 if k % 5 == 4 else None for k in range(len(ROWS))])
+    return {
+        f"{policy} {name} {kind}": outcome(play(trace, recording=recording, policy=policy, **COMMON | options))
+        for policy in POLICIES
+        for name, options in CASES.items()
+        for kind, recording in (("whole", EVERYTHING), ("plain", Recording()))
+    }
+
+
+if __name__ == "__main__":
+    json.dump(outcomes(), sys.stdout)
