@@ -52,6 +52,7 @@ def initial_state(trace: Trace, policy: Policy, settings: EngineSettings, step_t
         finishes=st.records(int(record.most_finishes), st.INT_HEAP),
         cancels=st.records(int(np.isfinite(cancel).sum()) + 1, st.FLOAT_HEAP),
         cancel_after_s=cancel,
+        departed_s=np.empty(n if settings.max_concurrency else 0),
         ring=_ring(settings.block_size),
         blocks=blocks,
         entries=entries,
@@ -112,7 +113,6 @@ def _engine_record(settings: Any) -> Any:
     engine = st.records(1, st.ENGINE)[0]
     engine.last_start_s = -math.inf
     engine.last_decode_s = -math.inf
-    engine.opened_s = -math.inf
     engine.num_free_blocks = settings.num_gpu_blocks
     engine.num_free_cpu_blocks = settings.num_cpu_blocks
     for name in ("waiting_head", "waiting_tail", "running_head", "running_tail", "free_head", "free_tail",

@@ -5,7 +5,7 @@ from typing import Any
 from planner.engine.blocks import ceil_div, claim_hit, enter_contents, find_hit, take_blocks
 from planner.engine.decodes import depart
 from planner.engine.jit import jit
-from planner.engine.preemption import least_urgent_decode, preempt
+from planner.engine.preemption import least_urgent_decode, leave_cpu, preempt
 from planner.engine.queues import (
     append_prompt,
     append_running,
@@ -189,6 +189,7 @@ def refuse(s: State, request: Any) -> None:
     """Mark a request that can never run; the caller takes it out of its queue."""
     request.state = FAILED if request.num_output_tokens > 0 else REJECTED
     request.finished_s = s.engine.now_s
+    leave_cpu(s, request)
     depart(s)
 
 
@@ -223,8 +224,7 @@ def resume(s: State, i: int) -> None:
     computed = int(request.num_computed_tokens)
     request.preempted_s += s.engine.now_s - request.waiting_since_s
     if request.is_swapped:
-        request.is_swapped = 0
-        s.engine.num_free_cpu_blocks += ceil_div(computed, s.settings.block_size)
+        leave_cpu(s, request)
         s.engine.step_swapped += computed
         if s.settings.is_caching:
             enter_contents(s, i, 0, computed)
@@ -238,7 +238,7 @@ def resume(s: State, i: int) -> None:
 @jit
 def must_force_admission(s: State) -> bool:
     """Tell whether the head, still without a first token, has waited for longer than the guards of TTFT allow."""
-    if s.engine.num_waiting == 0:
+    if s.engine.num_waiting == 0 or s.engine.prompt_budget == 0:
         return False
     i = first_waiting(s)
     if i == NONE or s.requests[i].num_output_tokens > 0:
@@ -273,4 +273,3 @@ def force_admission(s: State) -> None:
         prepend_waiting(s, i)
     elif request.state == WAITING:
         append_waiting(s, i)
-    s.engine.step_preempted = 0  # this yielding keeps nobody else out

@@ -5,6 +5,7 @@ import math
 from planner.engine.blocks import release_blocks
 from planner.engine.decodes import depart, leave_decode
 from planner.engine.jit import jit
+from planner.engine.preemption import leave_cpu
 from planner.engine.queues import append_waiting, heap_pop, heap_push, remove_listed, remove_prompt, remove_running
 from planner.engine.state import CANCELLED, DECODE, NONE, NOT_ARRIVED, PROMPT, WAITING, State
 
@@ -19,10 +20,16 @@ def visible_until_s(s: State) -> float:
 
 @jit
 def next_arrival_s(s: State) -> float:
-    """Return when the next request reaches the engine; never, while a closed-loop client has no free place."""
-    if s.engine.next_request == s.settings.num_requests or s.engine.num_in_flight >= s.settings.max_concurrency:
+    """Return when the next request reaches the engine; a closed-loop client sends it once a place is free."""
+    i = s.engine.next_request
+    if i == s.settings.num_requests:
         return math.inf
-    return float(max(s.requests[s.engine.next_request].arrival_s, s.engine.opened_s))
+    freed_by = i - s.settings.max_concurrency  # the departure that frees its place
+    if freed_by >= s.engine.num_done:
+        return math.inf
+    if freed_by >= 0:
+        return float(max(s.requests[i].arrival_s, s.departed_s[freed_by]))
+    return float(s.requests[i].arrival_s)
 
 
 @jit
@@ -36,7 +43,6 @@ def hand_over_arrivals(s: State) -> None:
             break
         i = engine.next_request
         engine.next_request += 1
-        engine.num_in_flight += 1
         request = s.requests[i]
         request.arrival_s = arrival_s
         request.waiting_since_s = arrival_s
@@ -92,6 +98,7 @@ def cancel_due(s: State) -> None:
                 remove_listed(s, i)
             else:
                 engine.num_waiting -= 1  # its entry is swept off the heap later
+            leave_cpu(s, request)
             request.state = CANCELLED
         else:
             engine.num_cancel_entries = heap_pop(s.cancels, engine.num_cancel_entries)

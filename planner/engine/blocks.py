@@ -105,6 +105,8 @@ def find_hit(s: State, i: int, limit: int) -> tuple[int, int, int]:
 @jit
 def claim_hit(s: State, i: int, hits: int) -> None:
     """Make a request a user of the blocks that its lookup found."""
+    if hits == 0:
+        return
     start = s.prefixes[i].slot_start
     for k in range(hits):
         b = s.entries[s.slots[start + k].content].first

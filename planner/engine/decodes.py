@@ -183,7 +183,6 @@ def complete(s: State, i: int) -> None:
 @jit
 def depart(s: State) -> None:
     """Count a request that has left for good, and let a closed-loop client send its next one."""
-    if s.engine.num_in_flight >= s.settings.max_concurrency:
-        s.engine.opened_s = s.engine.now_s
-    s.engine.num_in_flight -= 1
+    if s.settings.max_concurrency < NO_LIMIT:
+        s.departed_s[s.engine.num_done] = s.engine.now_s
     s.engine.num_done += 1

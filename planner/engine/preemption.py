@@ -1,5 +1,7 @@
 """Who yields when KV blocks run out, and what becomes of it."""
 
+from typing import Any
+
 from planner.engine.blocks import ceil_div, num_output_tokens, release_blocks, reserves_ahead
 from planner.engine.decodes import leave_decode
 from planner.engine.jit import jit
@@ -86,6 +88,14 @@ def withdraw_decode(s: State, i: int) -> None:
         count_decode(s, request, -1)
         if s.settings.pipeline_depth == 1 and not reserves_ahead(s):
             request.num_blocks = ceil_div(request.num_computed_tokens + 1, s.settings.block_size)
+
+
+@jit
+def leave_cpu(s: State, request: Any) -> None:
+    """Return the host blocks of a swapped request, if it is one."""
+    if request.is_swapped:
+        request.is_swapped = 0
+        s.engine.num_free_cpu_blocks += ceil_div(request.num_computed_tokens, s.settings.block_size)
 
 
 @jit

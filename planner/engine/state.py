@@ -128,9 +128,7 @@ ENGINE = np.dtype(
         ("now_s", "f8"),
         ("last_start_s", "f8"),  # start of the step that has just finished
         ("last_decode_s", "f8"),  # end of the last step in which aggregated decodes ran
-        ("opened_s", "f8"),  # when the closed-loop client last became free to send
         ("next_request", "i8"),
-        ("num_in_flight", "i8"),
         ("num_steps", "i8"),
         ("num_admissions", "i8"),
         ("num_decode_only_steps", "i8"),  # in a row, up to now
@@ -318,6 +316,7 @@ class State(NamedTuple):
     finishes: Any  # heap of (value of `decode_step` at which a decode finishes, request)
     cancels: Any  # heap of (instant, request)
     cancel_after_s: Any  # shape [num_requests], or empty where nobody cancels
+    departed_s: Any  # instants in order of departure, shape [num_requests], or empty where the load is open
     ring: Any
     blocks: Any
     entries: Any
@@ -342,6 +341,7 @@ STATE_TYPE = numba.types.NamedTuple(
         numba_records(INT_HEAP),
         numba_records(INT_HEAP),
         numba_records(FLOAT_HEAP),
+        numba.float64[::1],
         numba.float64[::1],
         numba_records(RING),
         numba_records(BLOCK),

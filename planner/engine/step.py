@@ -177,8 +177,14 @@ def enter_step_contents(s: State) -> None:
         request = s.requests[s.prompts[k]]
         computed = int(request.num_computed_tokens)
         enter_contents(s, s.prompts[k], computed, computed + request.num_scheduled_tokens)
-    if engine.step_decodes == 0:
-        return
+    if engine.step_decodes > 0:
+        enter_decode_contents(s)
+
+
+@jit
+def enter_decode_contents(s: State) -> None:
+    """Make findable what the decodes of the step fill."""
+    engine = s.engine
     num_filling = gather_ring(s, (engine.decode_step + 1) % s.settings.block_size)
     for k in range(num_filling):
         if not engine.step_marks_decodes or s.requests[s.scratch[k]].num_scheduled_tokens > 0:

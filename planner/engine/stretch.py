@@ -11,7 +11,7 @@ from planner.engine.queues import first_waiting
 from planner.engine.serving import advance_decode_blocks, enter_decode_content
 from planner.engine.shape import begin_step
 from planner.engine.state import State
-from planner.engine.step import finish_due, record_step
+from planner.engine.step import enter_decode_contents, finish_due, record_step
 from planner.engine.timing import composition_bytes, composition_s, decode_attention_bytes, decode_attention_s
 from planner.policy import NO_LIMIT
 
@@ -45,7 +45,8 @@ def watched_arrival_s(s: State) -> float:
     e = s.engine
     has_seat = e.num_running < s.settings.max_num_seqs or s.settings.limits_batch_only
     could_enter = has_seat and (e.num_waiting == 0 or s.settings.is_keyed)
-    if could_enter or is_guarded(s) or s.settings.records_steps:
+    is_counted = s.settings.records_steps or s.settings.may_cancel or s.settings.max_concurrency < NO_LIMIT
+    if could_enter or is_counted or is_guarded(s):
         return next_arrival_s(s)
     return math.inf
 
@@ -69,6 +70,7 @@ def run_decodes(s: State) -> bool:
     is_async = settings.is_async
     start_s, end_s = engine.last_start_s, engine.now_s
     context, total_context, block_s = engine.decode_context_tokens, 0, 0.0
+    duration_s = 0.0
     taken = 0
     while taken < steps:  # everything in here is local: a step takes a few nanoseconds
         need = s.ring[place].count
@@ -88,13 +90,16 @@ def run_decodes(s: State) -> bool:
         if place == block_size:
             place = 0
     if settings.records_steps:
-        record_decode_step(s, end_s - start_s, used)
+        record_decode_step(s, duration_s, used)
     add_gaps(s, composition, decodes, taken)
     engine.busy_s += end_s - engine.now_s
     engine.kv_block_s += block_s
     engine.last_start_s = start_s
     engine.now_s = end_s
     engine.last_decode_s = end_s
+    if settings.is_caching and settings.cache_latest:
+        s.engine.step_marks_decodes = 0
+        enter_decode_contents(s)
     engine.decode_step += taken
     engine.decode_context_tokens = context
     engine.num_free_blocks = settings.num_gpu_blocks - used
