@@ -27,7 +27,7 @@ def replay(source: str, scenario: Scenario, slo: str | None, format: str | None,
            json: Path | None, tables: Mapping[str, Path | None], save: Path | None) -> None:
     """Replay one scenario, print its summary and write what was asked for."""
     objectives = parse_slo(slo) if slo else None
-    _check_outputs([json, *tables.values(), save])
+    _check_outputs([json, *tables.values()])
     for path in tables.values():
         if path is not None:
             check_table_path(path)

@@ -1,0 +1,58 @@
+"""What the README shows is what one gets: its commands run, its output is real, its code works."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+README = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```(\w*)\n(.*?)```", README, flags=re.DOTALL)
+COMMANDS = [line.strip() for _, block in BLOCKS for line in block.splitlines() if line.startswith("planner ")]
+
+
+def run(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a line of the README, with this Python's planner, in a folder that has what the line names."""
+    own = f"{shlex.quote(sys.executable)} -m planner.cli"
+    line = re.sub(r"(^|&& )planner ", rf"\1{own} ", command)
+    return subprocess.run(["bash", "-c", line], cwd=folder, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    rows = "".join(f"{k / 10},{100 + k},{1 + k % 30}\n" for k in range(200))
+    (tmp_path / "trace.csv").write_text("arrival_s,input_tokens,output_tokens\n" + rows)
+    policy = next(block for language, block in BLOCKS if language == "python" and "my_policy.py" in block)
+    (tmp_path / "my_policy.py").write_text(policy)
+    return tmp_path
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_runs(command: str, folder: Path) -> None:
+    done = run(command, folder)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_shown_output_is_what_the_command_prints(folder: Path) -> None:
+    block = next(block for _, block in BLOCKS if block.startswith("$ planner replay chat"))
+    command, *shown = block.strip().splitlines()
+    printed = run(command.removeprefix("$ "), folder).stdout.splitlines()
+    assert printed[:-1] == shown[:-1]  # the last line is the speed
+    assert re.sub(r"[\d,.]+", "#", printed[-1]) == re.sub(r"[\d,.]+", "#", shown[-1])
+
+
+def test_the_python_example_works(folder: Path) -> None:
+    code = next(block for language, block in BLOCKS if language == "python" and "my_policy.py" not in block)
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], cwd=folder, capture_output=True, text=True,
+                          check=False)
+    assert done.returncode == 0, done.stderr
+    assert "request_id" in done.stdout
+
+
+def test_links_and_images_exist() -> None:
+    root = Path(__file__).resolve().parents[2]
+    for target in re.findall(r"\]\(([^)#]+)\)", README):
+        if not target.startswith("http"):
+            assert (root / target).exists(), target
