@@ -7,8 +7,8 @@ import polars as pl
 
 from planner.errors import UsageError
 from planner.schema import MAX_SECONDS
-from planner.trace import Trace
 from planner.trace.prefix import slice_rows
+from planner.trace.table import Trace
 
 
 def slice_time(trace: Trace, start_at_s: float, duration_s: float) -> Trace:
