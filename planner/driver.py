@@ -64,7 +64,7 @@ def run(trace: Trace, policy: Policy, settings: EngineSettings, step_time: Any, 
     loop = compiled_loop()
     taken: dict[str, list[NDArray[np.void]]] = {"steps": [], "schedule": [], "preemptions": []}
     tally = GapTally()
-    loop_s = 0.0
+    loop_s, flushed_at_s = 0.0, -1.0
     while True:
         begin = time.perf_counter()
         try:
@@ -77,8 +77,9 @@ def run(trace: Trace, policy: Policy, settings: EngineSettings, step_time: Any, 
         _take_rows(state, taken)
         if outcome == st.DONE:
             break
-        if outcome != st.FLUSH:
+        if outcome != st.FLUSH or state.engine.now_s == flushed_at_s:  # tens of thousands of rows, and no time passed
             raise PolicyError(_fault(policy, state, outcome))
+        flushed_at_s = float(state.engine.now_s)
     rows = {name: _join(parts, getattr(state, name)) for name, parts in taken.items()}
     return ReplayRecords(requests=state.requests, engine=state.engine, settings=state.settings, loop_s=loop_s,
                          gaps=tally.gaps(), **rows)

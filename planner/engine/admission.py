@@ -97,7 +97,7 @@ def admit_first_fit(s: State, max_new_seqs: int) -> None:
 @jit
 def has_seat(s: State) -> bool:
     """Tell whether one more request may enter this step's batch."""
-    seated = s.engine.step_prompts if s.settings.limits_batch_only else s.engine.num_running
+    seated = s.engine.num_prompts if s.settings.limits_batch_only else s.engine.num_running
     return bool(seated < s.settings.max_num_seqs and min(s.engine.budget, s.engine.prompt_budget) > 0)
 
 
@@ -114,10 +114,10 @@ def is_known_blocked(s: State, i: int) -> bool:
 def admissible_tokens(s: State, i: int) -> int:
     """Return how many tokens of a waiting request fit this step, 0 for none; mark it where it can never run."""
     request = s.requests[i]
-    if never_fits(s, request):
+    hit_blocks, unused_hits, missing, computed = look_up(s, i)
+    if never_fits(s, request, computed):
         refuse(s, request)
         return 0
-    hit_blocks, unused_hits, missing, computed = look_up(s, i)
     n = tokens_within_budget(s, request, computed)
     if n == 0:
         return 0
@@ -140,12 +140,10 @@ def admissible_tokens(s: State, i: int) -> int:
 def tokens_within_budget(s: State, request: Any, computed: int) -> int:
     """Return how many of a waiting request's tokens the step's budget has room for, by the rule for cutting prompts."""
     left = min(s.engine.budget, s.engine.prompt_budget)
-    n = min(request.input_tokens + request.num_output_tokens - computed, s.engine.max_tokens_per_prompt)
+    n = wanted_tokens(s, request, computed)
     if n <= left:
-        return int(n)
+        return n
     if s.settings.cut == CUT_NONE:
-        if n > s.settings.max_num_batched_tokens:
-            refuse(s, request)
         return 0
     if s.settings.cut == CUT_FIRST and s.engine.step_prompts > 0:  # nano-vllm cuts the first of a batch only
         return 0
@@ -179,8 +177,18 @@ def num_reserved(s: State, request: Any) -> int:
 
 
 @jit
-def never_fits(s: State, request: Any) -> bool:
-    """Tell whether a request needs more blocks than there are."""
+def wanted_tokens(s: State, request: Any, computed: int) -> int:
+    """Return how many tokens a waiting request would take in one step, if there were room."""
+    known = request.input_tokens + request.num_output_tokens
+    return int(min(known - computed, s.engine.max_tokens_per_prompt))
+
+
+@jit
+def never_fits(s: State, request: Any, computed: int) -> bool:
+    """Tell whether a request needs more blocks, or as a whole more tokens in a step, than there are."""
+    is_whole = s.settings.cut == CUT_NONE
+    if is_whole and wanted_tokens(s, request, computed) > s.settings.max_num_batched_tokens:
+        return True
     return bool(num_reserved(s, request) > s.settings.num_gpu_blocks)
 
 
@@ -254,7 +262,8 @@ def force_admission(s: State) -> None:
     request = s.requests[i]
     is_listed = s.engine.waiting_head == i
     remove_first_waiting(s, i)
-    if never_fits(s, request):
+    _, _, _, computed = look_up(s, i)
+    if never_fits(s, request, computed):
         refuse(s, request)
         return
     n = 0

@@ -37,19 +37,7 @@ def cases(draw: Any) -> Case:
     rows = [
         (tick * tick_s, draw(some.integers(1, 40)), draw(some.integers(1, 20))) for tick in arrivals
     ]
-    case = Case(rows=rows, columns=draw(columns(n)), options=draw(options()))
-    avoid_known_faults(case)
-    return case
-
-
-def avoid_known_faults(case: Case) -> None:
-    """Keep away from what `test_faults.py` reproduces; each line goes when its fault is mended."""
-    o = case.options
-    if "cancel_after_s" in case.columns or o["num_gpu_blocks"] * o["block_size"] <= MAX_MODEL_LEN:
-        o["preemption"] = "recompute"  # host_blocks
-    case.columns.pop("cancel_after_s", None)  # unseen_cancel
-    o["max_decode_only_steps"] = o["max_wait_s"] = None  # guard
-    o["max_concurrency"] = None  # closed_loop
+    return Case(rows=rows, columns=draw(columns(n)), options=draw(options()))
 
 
 @some.composite
