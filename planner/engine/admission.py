@@ -245,11 +245,14 @@ def resume(s: State, i: int) -> None:
 
 @jit
 def must_force_admission(s: State) -> bool:
-    """Tell whether the head, still without a first token, has waited for longer than the guards of TTFT allow."""
+    """Tell whether the head has waited for longer than the guards of TTFT allow.
+
+    Each request is forced in once at most: what yields again and again for the same head would never get on.
+    """
     if s.engine.num_waiting == 0 or s.engine.prompt_budget == 0:
         return False
     i = first_waiting(s)
-    if i == NONE or s.requests[i].num_output_tokens > 0:
+    if i == NONE or s.requests[i].num_cached_tokens >= 0:
         return False
     waited_s = s.engine.now_s - s.requests[i].waiting_since_s
     return bool(s.engine.num_decode_only_steps >= s.settings.max_decode_only_steps or waited_s > s.settings.max_wait_s)

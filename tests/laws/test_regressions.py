@@ -79,3 +79,13 @@ def test_nobody_yields_to_a_prompt_above_the_budget():
                   enable_chunked_prefill=False)
     assert result.requests_table()["status"].to_list() == ["completed", "rejected"]
     assert result.requests_table()["num_preemptions"].to_list() == [0, 0]
+
+
+def test_a_guard_forces_each_request_once():
+    """A head that was forced in again and again, and lost its blocks each time, kept the decodes from ever getting on."""
+    rows = [(0.0, 39, 18), (0.02, 23, 5), (0.06, 33, 19), (0.07, 36, 18), (0.08, 39, 16), (0.08, 27, 3)]
+    trace = trace_of(rows, priority=[1.0, 2.0, 0.0, 2.0, 1.0, 1.0], cached_tokens=[8, 12, 4, 19, 2, 4])
+    result = play(trace, policy="priority", num_gpu_blocks=3, long_prefill_token_threshold=3, admission="first-fit",
+                  max_wait_s=0.0, scheduler_reserve_full_isl=False, async_scheduling=True, step_time="linear:0.02,0",
+                  max_model_len=60, max_num_seqs=5)
+    assert set(result.requests_table()["status"]) <= {"completed", "failed", "rejected"}
