@@ -50,6 +50,9 @@ def replay(
     trace: TraceArgument,
     scenario: Scenario,
     slo: SloOption = None,
+    attainment: Annotated[
+        float | None, typer.Option(help="Share of requests that must meet --slo; exit code 1 if fewer do.")
+    ] = None,
     format: FormatOption = None,
     on_bad_rows: BadRowsOption = "error",
     json: JsonOption = None,
@@ -66,7 +69,8 @@ def replay(
     from planner import commands
 
     tables = {"requests": requests, "steps": steps, "schedule": schedule, "preemptions": preemptions}
-    commands.replay(trace, scenario, slo, format, on_bad_rows, json, tables, save)
+    met = commands.replay(trace, scenario, slo, attainment, format, on_bad_rows, json, tables, save)
+    raise typer.Exit(0 if met else 1)
 
 
 @app.command()

@@ -23,10 +23,12 @@ AXES = ("policy", "gpu", "model", "quantization")  # options of `compare` that t
 OnBadRows = Literal["error", "drop"]
 
 
-def replay(source: str, scenario: Scenario, slo: str | None, format: str | None, on_bad_rows: OnBadRows,
-           json: Path | None, tables: Mapping[str, Path | None], save: Path | None) -> None:
-    """Replay one scenario, print its summary and write what was asked for."""
+def replay(source: str, scenario: Scenario, slo: str | None, attainment: float | None, format: str | None,
+           on_bad_rows: OnBadRows, json: Path | None, tables: Mapping[str, Path | None], save: Path | None) -> bool:
+    """Replay one scenario, print its summary and write what was asked for; False where `attainment` was missed."""
     objectives = parse_slo(slo) if slo else None
+    if attainment is not None and (objectives is None or not 0 < attainment <= 1):
+        raise UsageError(f"--attainment {attainment}: must be a share in (0, 1], and needs --slo")
     _check_outputs([json, *tables.values()])
     for path in tables.values():
         if path is not None:
@@ -43,6 +45,7 @@ def replay(source: str, scenario: Scenario, slo: str | None, format: str | None,
     if save is not None:
         save_result(outcome.result, outcome.summary, save)
     _publish(outcome.summary, summary_table(outcome.summary), json)
+    return attainment is None or outcome.summary["slo_attainment"] >= attainment
 
 
 def compare(source: str, scenario: Scenario, slo: str | None, format: str | None, on_bad_rows: OnBadRows,

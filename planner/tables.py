@@ -27,7 +27,7 @@ UNITS = {
 
 def summary_table(summary: Mapping[str, Any]) -> str:
     """Return one summary as aligned text; what does not exist for the input is left out."""
-    lines = [_headline(summary)]
+    lines = [_headline(summary), *_memory_line(summary)]
     for title, keys in ROWS:
         shown = [(key, summary[key]) for key in keys if summary.get(key) is not None]
         if shown:
@@ -59,6 +59,19 @@ def _headline(summary: Mapping[str, Any]) -> str:
     parts = [deployment["model"] or "model not named", f"on {deployment['num_gpus']} × {deployment['gpu'] or 'GPU'}",
              f"policy {policy['name']}"]
     return ", ".join(parts)
+
+
+def _memory_line(summary: Mapping[str, Any]) -> list[str]:
+    """Return how the KV cache follows from the memory of a GPU, where the memory model was asked."""
+    memory = summary["deployment"]["memory"]
+    if memory is None:
+        return []
+    gib = {name: memory[f"{name}_bytes"] / 2**30 for name in ("usable", "weight", "activation", "communication",
+                                                              "runtime", "kv")}
+    taken = " − ".join(f"{gib[name]:.2f} {name}" for name in ("weight", "activation", "communication", "runtime")
+                       if gib[name] > 0)
+    return [f"KV cache {gib['kv']:.2f} GiB = {gib['usable']:.2f} usable − {taken}; "
+            f"{memory['num_gpu_blocks']:,} blocks at {memory['kv_bytes_per_token']:,.0f} B a token"]
 
 
 def _cell(value: Any, first: Any) -> str:

@@ -150,6 +150,14 @@ def test_wrong_usage_is_one_line_and_exit_code_2(options: tuple[str, ...], words
     fails(planner("replay", trace, *options), 2, *words)
 
 
+@pytest.mark.parametrize(("slo", "code"), [("ttft:500", 0), ("ttft:1", 1)])
+def test_a_missed_attainment_is_exit_code_1(slo: str, code: int, trace: Path) -> None:
+    run = planner("replay", trace, *LINEAR, "--slo", slo, "--attainment", "0.99")
+    assert run.returncode == code
+    assert "slo_attainment" in run.stdout
+    fails(planner("replay", trace, *LINEAR, "--attainment", "0.99"), 2, "--attainment 0.99", "--slo")
+
+
 def test_an_unknown_option_is_refused(trace: Path) -> None:
     run = planner("replay", trace, *H100, "--max-num-sequences", "4")
     assert run.returncode == 2

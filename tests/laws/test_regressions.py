@@ -82,7 +82,7 @@ def test_nobody_yields_to_a_prompt_above_the_budget():
 
 
 def test_a_guard_forces_each_request_once():
-    """A head that was forced in again and again, and lost its blocks each time, kept the decodes from ever getting on."""
+    """A head that was forced in again and again, losing its blocks each time, kept the decodes from getting on."""
     rows = [(0.0, 39, 18), (0.02, 23, 5), (0.06, 33, 19), (0.07, 36, 18), (0.08, 39, 16), (0.08, 27, 3)]
     trace = trace_of(rows, priority=[1.0, 2.0, 0.0, 2.0, 1.0, 1.0], cached_tokens=[8, 12, 4, 19, 2, 4])
     result = play(trace, policy="priority", num_gpu_blocks=3, long_prefill_token_threshold=3, admission="first-fit",
