@@ -95,7 +95,8 @@ def compiled_loop() -> Callable[[st.State, Any], int]:
 def compiled_plan(policy: Policy) -> Any:
     """Return a policy's step plan as a typed function that the loop can call."""
     try:
-        return compile_with_signature(policy.plan_step, PLAN_SIGNATURE)
+        is_file = Path(policy.plan_step.__code__.co_filename).is_file()  # typed into a notebook or a shell it is none
+        return compile_with_signature(policy.plan_step, PLAN_SIGNATURE, cache=is_file)
     except Exception as error:
         raise PolicyError(
             f"policy {policy.name!r}: {_fault_in(policy, error)}; plan_step may use numbers, comparisons and "

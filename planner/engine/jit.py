@@ -4,6 +4,7 @@ import gc
 import hashlib
 import importlib
 import os
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,8 +22,15 @@ def _cache_dir() -> Path:
     digest = hashlib.sha256()
     for path in sorted([*(package / "engine").glob("*.py"), package / "policy.py", package / "policies.py"]):
         digest.update(path.read_bytes())
-    root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return root / "planner" / digest.hexdigest()[:16]
+    roots = (Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"), Path(tempfile.gettempdir()))
+    for root in roots:  # the home of a service or a container may be read-only
+        folder = root / "planner" / digest.hexdigest()[:16]
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError:
+            continue
+        return folder
+    return roots[-1]
 
 
 os.environ.setdefault("NUMBA_CACHE_DIR", str(_cache_dir()))
