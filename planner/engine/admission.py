@@ -105,7 +105,7 @@ def has_seat(s: State) -> bool:
 def is_known_blocked(s: State, i: int) -> bool:
     """Tell at once that the head still cannot fit: nothing was freed, and what it lacked in the cache is not there."""
     e = s.engine
-    if e.blocked_request != i or e.num_free_blocks > e.blocked_free or s.settings.is_first_fit:
+    if e.blocked_request != i or e.num_free_blocks > e.blocked_free:
         return False
     return bool(e.blocked_content == NONE or s.entries[e.blocked_content].first == NONE)
 

@@ -137,7 +137,6 @@ ENGINE = np.dtype(
         # queues
         ("waiting_head", "i8"),
         ("waiting_tail", "i8"),
-        ("num_listed", "i8"),
         ("num_heaped", "i8"),
         ("num_waiting", "i8"),
         ("running_head", "i8"),
