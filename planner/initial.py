@@ -27,8 +27,8 @@ def initial_state(trace: Trace, policy: Policy, settings: EngineSettings, step_t
     n = trace.requests.height
     record = _settings_record(policy, settings, recording)
     requests = _request_records(trace, settings)
-    most = min(n, settings.num_gpu_blocks) if policy.limits_batch_only else min(n, settings.num_gpu_blocks,
-                                                                                 int(record.max_num_seqs))
+    seats = n if policy.limits_batch_only else int(record.max_num_seqs)
+    most = min(n, settings.num_gpu_blocks, seats)  # each that runs holds a block of its own
     prefixes, blocks, entries, slots = _block_table(trace, record, requests)
     cancel = _optional(trace, "cancel_after_s", math.inf) if "cancel_after_s" in trace.requests.columns else np.empty(0)
     scratch = n if record.is_first_fit and record.is_keyed else most

@@ -51,12 +51,12 @@ def admit_head_of_line(s: State, max_new_seqs: int) -> None:
         i = first_waiting(s)
         if i == NONE or is_known_blocked(s, i):
             return
-        n = admissible_tokens(s, i)
+        n, hit_blocks, computed = admissible_tokens(s, i)
         if n == 0 and s.requests[i].state == WAITING:
             return
         remove_first_waiting(s, i)
         if n > 0:
-            enter_running(s, i, n)
+            enter_running(s, i, n, hit_blocks, computed)
             admitted += 1
 
 
@@ -67,11 +67,11 @@ def admit_first_fit(s: State, max_new_seqs: int) -> None:
     i = s.engine.waiting_head
     while i != NONE and admitted < max_new_seqs and has_seat(s):
         following = s.requests[i].next
-        n = admissible_tokens(s, i)
+        n, hit_blocks, computed = admissible_tokens(s, i)
         if n > 0 or s.requests[i].state != WAITING:
             remove_listed(s, i)
         if n > 0:
-            enter_running(s, i, n)
+            enter_running(s, i, n, hit_blocks, computed)
             admitted += 1
         i = following
     passed = 0
@@ -80,14 +80,14 @@ def admit_first_fit(s: State, max_new_seqs: int) -> None:
         s.engine.num_heaped = heap_pop(s.waiting_heap, s.engine.num_heaped)
         if s.requests[i].state != WAITING:  # cancelled
             continue
-        n = admissible_tokens(s, i)
+        n, hit_blocks, computed = admissible_tokens(s, i)
         if n == 0 and s.requests[i].state == WAITING:
             s.scratch[passed] = i
             passed += 1
             continue
         s.engine.num_waiting -= 1
         if n > 0:
-            enter_running(s, i, n)
+            enter_running(s, i, n, hit_blocks, computed)
             admitted += 1
     for k in range(passed):
         rank = s.ranks[s.scratch[k]].admit
@@ -111,29 +111,32 @@ def is_known_blocked(s: State, i: int) -> bool:
 
 
 @jit
-def admissible_tokens(s: State, i: int) -> int:
-    """Return how many tokens of a waiting request fit this step, 0 for none; mark it where it can never run."""
+def admissible_tokens(s: State, i: int) -> tuple[int, int, int]:
+    """Return how many tokens of a waiting request fit this step, 0 for none; mark it where it can never run.
+
+    Besides, the hit blocks and computed tokens that it would start from.
+    """
     request = s.requests[i]
     hit_blocks, unused_hits, missing, computed = look_up(s, i)
     if never_fits(s, request, computed):
         refuse(s, request)
-        return 0
+        return 0, 0, 0
     n = tokens_within_budget(s, request, computed)
     if n == 0:
-        return 0
+        return 0, 0, 0
     if s.settings.reserve == RESERVE_CHUNK and not s.settings.reserves_full_isl:
         tested = ceil_div(computed + n, s.settings.block_size)
     else:
         tested = num_reserved(s, request)
     watermark = s.settings.watermark_blocks if s.engine.num_running > 0 or s.settings.watermark_when_idle else 0
     if tested - hit_blocks + unused_hits + watermark <= s.engine.num_free_blocks:
-        return n
+        return n, hit_blocks, computed
     if s.engine.num_running == 0:  # nothing will ever be freed for it
         refuse(s, request)
     s.engine.blocked_request = i
     s.engine.blocked_free = s.engine.num_free_blocks
     s.engine.blocked_content = missing
-    return 0
+    return 0, 0, 0
 
 
 @jit
@@ -202,10 +205,9 @@ def refuse(s: State, request: Any) -> None:
 
 
 @jit
-def enter_running(s: State, i: int, n: int) -> None:
-    """Admit a request with its first `n` tokens."""
+def enter_running(s: State, i: int, n: int, hit_blocks: int, computed: int) -> None:
+    """Admit a request with its first `n` tokens after those that its lookup found computed."""
     request = s.requests[i]
-    hit_blocks, _, _, computed = look_up(s, i)
     claim_hit(s, i, hit_blocks)
     if s.settings.reserve == RESERVE_CHUNK:
         total = ceil_div(computed + n, s.settings.block_size)
@@ -269,10 +271,10 @@ def force_admission(s: State) -> None:
     if never_fits(s, request, computed):
         refuse(s, request)
         return
-    n = 0
+    n = hit_blocks = 0
     while True:
         if has_seat(s):
-            n = admissible_tokens(s, i)
+            n, hit_blocks, computed = admissible_tokens(s, i)
         if n > 0 or request.state != WAITING:
             break
         victim = least_urgent_decode(s)
@@ -280,7 +282,7 @@ def force_admission(s: State) -> None:
             break
         preempt(s, victim)
     if n > 0:
-        enter_running(s, i, n)
+        enter_running(s, i, n, hit_blocks, computed)
     elif request.state == WAITING and is_listed:
         prepend_waiting(s, i)
     elif request.state == WAITING:
