@@ -41,16 +41,23 @@ def utilization(deployment: Deployment, result: ReplayResult, duration_s: float,
 
 
 def _mfu(deployment: Deployment, result: ReplayResult) -> float | None:
-    """Return arithmetic over the dense peak while busy: 2 FLOP per active parameter and token, and attention."""
+    """Return arithmetic over the dense peak while busy: 2 FLOP per active parameter and token, and attention.
+
+    The LM head counts for sampled tokens only, a sliding layer up to its window (for decodes as `engine.timing` does).
+    """
     arch, gpu, engine = deployment.architecture, deployment.gpu, result.records.engine
     if arch is None or gpu is None or float(engine.busy_s) <= 0:
         return None
-    tokens = int(engine.total_prompt_tokens) + int(engine.total_decode_tokens)
-    attention = arch.num_layers * (
-        attention_flops_per_pair(arch, is_decode=False) * int(engine.total_prompt_pairs)
-        + attention_flops_per_pair(arch, is_decode=True) * int(engine.total_context_tokens)
+    decodes, context = int(engine.total_decode_tokens), int(engine.total_context_tokens)
+    sliding = arch.num_sliding_layers
+    attention = attention_flops_per_pair(arch, is_decode=False) * (
+        (arch.num_layers - sliding) * int(engine.total_prompt_pairs) + sliding * int(engine.total_window_pairs)
+    ) + attention_flops_per_pair(arch, is_decode=True) * (
+        (arch.num_layers - sliding) * context + sliding * min(context, decodes * arch.sliding_window)
     )
-    flops = 2.0 * num_active_parameters(arch) * tokens + attention
+    head = arch.vocab_size * arch.hidden_size
+    layers = (num_active_parameters(arch) - head) * (int(engine.total_prompt_tokens) + decodes)
+    flops = 2.0 * (layers + head * int(engine.total_sampled)) + attention
     peak, _ = peak_flops_per_s(gpu, weight_format(arch, deployment.scenario.quantization))
     return flops / (float(engine.busy_s) * peak * deployment.layout.num_gpus)
 

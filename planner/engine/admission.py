@@ -5,7 +5,7 @@ from typing import Any
 from planner.engine.blocks import ceil_div, claim_hit, enter_contents, find_hit, take_blocks
 from planner.engine.decodes import depart
 from planner.engine.jit import jit
-from planner.engine.preemption import least_urgent_decode, leave_cpu, preempt
+from planner.engine.preemption import cross_host_link, least_urgent_decode, leave_cpu, preempt
 from planner.engine.queues import (
     append_prompt,
     append_running,
@@ -235,7 +235,7 @@ def resume(s: State, i: int) -> None:
     request.preempted_s += s.engine.now_s - request.waiting_since_s
     if request.is_swapped:
         leave_cpu(s, request)
-        s.engine.step_swapped += computed
+        cross_host_link(s, computed)
         if s.settings.is_caching:
             enter_contents(s, i, 0, computed)
         return

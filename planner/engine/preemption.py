@@ -107,5 +107,12 @@ def move_to_cpu(s: State, i: int) -> bool:
         return False
     request.is_swapped = 1
     s.engine.num_free_cpu_blocks -= needed
-    s.engine.step_swapped += request.num_computed_tokens
+    cross_host_link(s, int(request.num_computed_tokens))
     return True
+
+
+@jit
+def cross_host_link(s: State, tokens: int) -> None:
+    """Charge KV that goes to the host or comes back to the next step that runs: this one may turn out empty."""
+    s.engine.step_swapped += tokens
+    s.engine.num_swapped_tokens += tokens

@@ -21,7 +21,6 @@ def begin_step(s: State) -> None:
     e.step_prompt_pairs = 0
     e.step_window_pairs = 0
     e.step_sampled = 0
-    e.step_swapped = 0
     e.step_preempted = 0
     e.step_marks_decodes = 0
     for k in range(e.num_prompts):

@@ -79,7 +79,7 @@ def tally_step(s: State) -> None:
     e.total_window_pairs += e.step_window_pairs
     sampled = e.step_sampled + e.step_decodes
     e.total_sampled += sampled
-    e.num_swapped_tokens += e.step_swapped
+    e.step_swapped = 0
     e.total_hbm_bytes += composition_bytes(
         s.step_time, e.step_prompt_tokens, e.step_prompt_context, e.step_decodes, sampled
     )

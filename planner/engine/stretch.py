@@ -22,7 +22,7 @@ def may_run_decodes(s: State) -> bool:
     e = s.engine
     if e.num_decodes == 0 or e.num_decodes != e.num_running or e.num_stalled > 0 or e.is_paused:
         return False
-    if s.settings.pipeline_depth > 1 or s.settings.records_schedule:
+    if s.settings.pipeline_depth > 1 or s.settings.records_schedule or e.step_swapped > 0:
         return False
     if e.num_decodes > min(s.settings.max_decode_seqs, s.settings.max_num_batched_tokens):
         return False

@@ -89,3 +89,11 @@ def test_a_guard_forces_each_request_once():
                   max_wait_s=0.0, scheduler_reserve_full_isl=False, async_scheduling=True, step_time="linear:0.02,0",
                   max_model_len=60, max_num_seqs=5)
     assert set(result.requests_table()["status"]) <= {"completed", "failed", "rejected"}
+
+
+def test_kv_that_leaves_in_an_empty_step_crosses_the_link_too():
+    """A lone decode without a spare block swaps itself out, which leaves its step empty, and comes back in the next."""
+    result = play([(0.0, 16, 20)], policy="chunked", preemption="swap", num_gpu_blocks=2, max_model_len=64)
+    out = sum(range(17, 33))  # it can have 32 tokens in two blocks, and fails as it wants one more
+    assert result.records.engine.num_swapped_tokens == out + (out - 32)
+    assert result.steps_table()["num_swapped_tokens"].to_list() == [0, 0, *(2 * k for k in range(17, 32))]
