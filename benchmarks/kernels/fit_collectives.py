@@ -1,0 +1,73 @@
+"""Fits `planner.operators.collectives` to measured collectives and writes hardware_db/kernels/collectives.toml."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import polars as pl
+from fit_gemm import Row, priors, profile, report
+from fitting import ROOT, SOURCE, SYSTEMS, fit, tables, write_fits
+
+from planner.operators.collectives import CollectiveConstants, collective_s
+from planner.operators.gemm import Floats
+
+BYTES_PER_ELEMENT = {"bfloat16": 2.0, "half": 2.0}  # int8, up to 27 % slower by bytes, is left out
+MAX_BYTES = 2.0**29  # no step of a serving engine sends more
+START = {"small_latency_s": 5e-6, "small_bandwidth_frac": 0.1, "large_latency_s": 1.5e-5, "large_bandwidth_frac": 0.6}
+BOUNDS = {"small_latency_s": (1e-6, 1e-3), "small_bandwidth_frac": (1e-4, 1.0), "large_latency_s": (1e-6, 1e-2),
+          "large_bandwidth_frac": (1e-4, 1.0)}
+
+
+def main() -> None:
+    rows: list[Row] = []
+    for system in SYSTEMS:
+        for engine, version, op, num_gpus, table in measured(system):
+            constants, quality = fit_table(system, op, num_gpus, table)
+            rows.append({"gpu": SYSTEMS[system], "engine": engine, "version": version, "op": op, "num_gpus": num_gpus,
+                         **constants, **quality, "source": SOURCE})
+            report(rows[-1])
+    nvlink = [row for row in rows if row["gpu"] not in ("l40s", "rtx-pro-6000")]
+    rows += priors(nvlink, list(START), ("op", "num_gpus"))
+    write_fits(ROOT / "hardware_db/kernels/collectives.toml",
+               "Constants of planner.operators.collectives; written by benchmarks/kernels/fit_collectives.py.\n"
+               "engine: the all-reduce an engine runs in a CUDA graph (its own for small, NCCL for large), or nccl.\n"
+               "Fractions are of the scale-up link of hardware_db/gpus, one way; gpu = \"prior\": NVLink medians.",
+               rows)
+
+
+def measured(system: str) -> Iterator[tuple[str, str, str, int, pl.DataFrame]]:
+    """Yield the 16-bit tables of each engine, operation and number of GPUs."""
+    for (engine, version), table in (tables(system, "comm", "custom_allreduce_perf")
+                                     | tables(system, "comm", "nccl_perf")).items():
+        dtype = "nccl_dtype" if engine == "nccl" else "allreduce_dtype"
+        chosen = table.filter(pl.col(dtype).is_in(list(BYTES_PER_ELEMENT))
+                              & ~pl.col("kernel_source").str.contains("eager")
+                              & (pl.col("message_size") * 2.0 <= MAX_BYTES))
+        for (op, num_gpus), part in sorted(chosen.group_by("op_name", "num_gpus"), key=lambda item: str(item[0])):
+            yield engine, version, str(op), int(str(num_gpus)), part.sort("message_size")
+
+
+def fit_table(system: str, op: str, num_gpus: int, table: pl.DataFrame) -> tuple[dict[str, float], dict[str, float]]:
+    """Fit one table from several starts, since the change of protocol has local optima."""
+    largest_s = table["latency"][-1] * 1e-3
+    link = profile(system).scale_up_bandwidth_bytes_per_s
+    large = min(1.0, table["message_size"][-1] * 2.0 / link / largest_s)
+    floor_s = table["latency"].head(5).median() * 1e-3
+    found = []
+    for share in (0.02, 0.1, 0.3):
+        for multiple in (1.5, 4.0):
+            start = {"small_latency_s": floor_s, "small_bandwidth_frac": share * large,
+                     "large_latency_s": multiple * floor_s, "large_bandwidth_frac": large}
+            found.append(fit(lambda **given: predict(system, op, num_gpus, table, given), start, BOUNDS,
+                             table["latency"].to_numpy() * 1e-3))
+    return min(found, key=lambda result: result[1]["median_ape"] + 0.3 * result[1]["p90_ape"])
+
+
+def predict(system: str, op: str, num_gpus: int, table: pl.DataFrame, given: Mapping[str, Any]) -> Floats:
+    """Return the formula's times of a table's rows."""
+    return collective_s(table["message_size"].to_numpy() * 2.0, op=op, num_gpus=num_gpus,
+                        link_bandwidth_bytes_per_s=profile(system).scale_up_bandwidth_bytes_per_s,
+                        constants=CollectiveConstants(**given))
+
+
+if __name__ == "__main__":
+    main()

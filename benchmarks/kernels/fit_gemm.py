@@ -1,0 +1,148 @@
+"""Fits `planner.operators.gemm` to measured dense GEMMs and writes hardware_db/kernels/gemm.toml."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+from fitting import ROOT, SOURCE, SYSTEMS, fit, gpu_of, tables, write_fits
+
+from planner.operators.gemm import Floats, GemmConstants, gemm_s
+
+Row = Mapping[str, Any]
+
+
+class Format(NamedTuple):
+    """Bytes of a weight with its scales and of an activation as multiplied, and the precision multiplied in."""
+
+    weight: float
+    activation: float
+    precision: str
+
+
+FORMATS = {"bfloat16": Format(2.0, 2.0, "bf16"), "fp8": Format(1.0, 1.0, "fp8"), "fp8_block": Format(1.0, 1.0, "fp8"),
+           "nvfp4": Format(0.5625, 0.5625, "fp4"), "sq": Format(1.0, 1.0, "int8"), "int8_wo": Format(1.0, 2.0, "bf16"),
+           "int4_wo": Format(0.516, 2.0, "bf16"), "w4a16_mxfp4": Format(0.53125, 2.0, "bf16"),
+           "w4a8_mxfp4_mxfp8": Format(0.53125, 1.0, "fp8")}
+# As many small batches, which stream weights, as large ones, half of them off the tile sizes.
+TOKENS = (1, 2, 4, 8, 13, 16, 17, 32, 33, 48, 64, 65, 96, 128, 129, 192, 193, 256, 257, 512, 513, 768, 769, 1024, 1281,
+          1536, 2048, 2305, 3072, 3585, 4096, 4097, 8192, 16384)
+# Where weights of one shape, measured again and again, stay in the L2 cache [B].
+L2_BYTES = {"l40s": 96e6, "rtx_pro_6000_server": 128e6}
+COPIED = "constants and errors are of"
+HOST_BOUND_S = 25e-6  # a smallest call above it is launched by a slower host, which CUDA graphs hide
+START = {"flops_frac": 0.7, "bandwidth_frac": 0.85, "quantize_bandwidth_frac": 0.5, "floor_s": 4e-6, "depth_s": 4e-10,
+         "idle_outputs": 1e5, "sharpness": 3.0}
+BOUNDS = {"flops_frac": (0.02, 1.0), "bandwidth_frac": (0.02, 1.0), "quantize_bandwidth_frac": (0.02, 1.0),
+          "floor_s": (1e-7, 1e-3), "depth_s": (1e-13, 1e-8), "idle_outputs": (1.0, 3e6), "sharpness": (1.0, 20.0)}
+
+
+def main() -> None:
+    rows: list[Row] = []
+    floors: dict[tuple[str, str], list[Row]] = {}
+    for system in SYSTEMS:
+        found = tables(system, "gemm", "gemm_perf")
+        for (engine, version), table in sorted(found.items(), key=lambda item: item[0][0] == "vllm"):
+            for dtype in sorted(set(table["gemm_dtype"]) & set(FORMATS)):
+                others = floors.setdefault((system, dtype), [])
+                row = fit_dtype(system, engine, version, dtype, table.filter(pl.col("gemm_dtype") == dtype), others)
+                if row is not None:
+                    rows.append(row)
+                    others.append(row)
+                    report(row)
+    rows += priors(rows, list(START), ("dtype",))
+    write_fits(ROOT / "hardware_db/kernels/gemm.toml",
+               "Constants of planner.operators.gemm; written by benchmarks/kernels/fit_gemm.py, not by hand.\n"
+               "Fractions are of the peaks in hardware_db/gpus. gpu = \"prior\" and engine = \"prior\": medians.", rows)
+
+
+def fit_dtype(system: str, engine: str, version: str, dtype: str, table: pl.DataFrame,
+              others: Sequence[Row]) -> Row | None:
+    """Fit one table's rows of one dtype; where the host bounds them, floor and depth are of another engine's fit."""
+    chosen = select(system, dtype, table)
+    start, bounds, note = dict(START), dict(BOUNDS), ""
+    if FORMATS[dtype].activation == 2.0:
+        del start["quantize_bandwidth_frac"]
+    smallest_s = smallest_call_s(table)
+    if smallest_s > HOST_BOUND_S:
+        if not others:
+            return None
+        other = others[0]
+        note = f"calls below {1e6 * smallest_s:.0f} us are host launch; "
+        chosen = chosen.filter(pl.col("latency") > 2e3 * smallest_s)
+        if chosen.height < 1000:
+            return {**other, "engine": engine, "version": version, "note": f"{note}{COPIED} {other['engine']}"}
+        note += f"floor_s, depth_s are of {other['engine']}"
+        for name in ("floor_s", "depth_s"):
+            start[name] = other[name]
+            bounds[name] = (other[name] * (1 - 1e-4), other[name] * (1 + 1e-4))
+    if chosen.height < 100:
+        return None
+    constants, quality = fit(lambda **given: predict(system, dtype, chosen, given), start, bounds,
+                             chosen["latency"].to_numpy() * 1e-3)
+    row = {"gpu": SYSTEMS[system], "engine": engine, "version": version, "dtype": dtype,
+           "quantize_bandwidth_frac": 1.0, **constants, **quality, "source": SOURCE}
+    return row | {"note": note} if note else row
+
+
+def smallest_call_s(table: pl.DataFrame) -> float:
+    """Return the median time of calls too small for the GPU to need more than its floor [s]."""
+    small = table.filter((pl.col("n") <= 1024) & (pl.col("k") <= 1024) & (pl.col("m") <= 64))
+    return float(np.median(small["latency"].to_numpy())) * 1e-3
+
+
+def select(system: str, dtype: str, table: pl.DataFrame) -> pl.DataFrame:
+    """Keep the shapes that serving meets, without those that a large L2 cache serves."""
+    n, k, m = pl.col("n"), pl.col("k"), pl.col("m")
+    table = table.filter((n >= 512) & (k >= 512) & (k <= 16384) & m.is_in(TOKENS))
+    weights = n * k * FORMATS[dtype].weight
+    smallest = gpu_of(system).hbm_bandwidth_bytes_per_s * 1e-6
+    return table.filter((m > 512) | (weights < smallest) | (weights > L2_BYTES.get(system, 0.0)))
+
+
+def predict(system: str, dtype: str, table: pl.DataFrame, given: Mapping[str, float]) -> Floats:
+    """Return the formula's times of a table's rows."""
+    gpu, form = profile(system), FORMATS[dtype]
+    m, n, k = (table[name].to_numpy() for name in ("m", "n", "k"))
+    constants = GemmConstants(**{"quantize_bandwidth_frac": 1.0, **given})
+    return gemm_s(m, n, k, weight_bytes_per_element=form.weight, activation_bytes_per_element=form.activation,
+                  flops_per_s=gpu.flops_per_s[form.precision], bandwidth_bytes_per_s=gpu.hbm_bandwidth_bytes_per_s,
+                  constants=constants)
+
+
+def priors(rows: Sequence[Row], names: Sequence[str], keys: tuple[str, ...]) -> list[Row]:
+    """Return the median of each constant over GPUs by engine and `keys`, and over engines as engine "prior"."""
+    result: list[Row] = []
+    rows = [row for row in rows if COPIED not in row.get("note", "")]
+    kinds = {(engine, *(row[key] for key in keys)) for row in rows for engine in (row["engine"], "prior")}
+    for kind in sorted(kinds, key=str):
+        alike = [row for row in rows if all(row[key] == value for key, value in zip(keys, kind[1:], strict=True))
+                 and kind[0] in (row["engine"], "prior")]
+        medians = {name: float(np.median([row[name] for row in alike])) for name in names}
+        result.append({"gpu": "prior", "engine": kind[0], "version": "", **dict(zip(keys, kind[1:], strict=True)),
+                       **medians, "num_points": sum(row["num_points"] for row in alike),
+                       "median_ape": float(np.median([row["median_ape"] for row in alike])),
+                       "p90_ape": float(np.median([row["p90_ape"] for row in alike])),
+                       "bias": float(np.median([row["bias"] for row in alike])),
+                       "source": f"median of {len(alike)} fits; errors are of those fits, not of these medians"})
+    return result
+
+
+def report(row: Row) -> None:
+    """Print a fit in a line."""
+    print("  ".join(f"{value:.3g}" if isinstance(value, float) else str(value)
+                    for key, value in row.items() if key != "source"), flush=True)
+
+
+def profile(system: str) -> Any:
+    """Return the catalog's profile, read once."""
+    if system not in _GPUS:
+        _GPUS[system] = gpu_of(system)
+    return _GPUS[system]
+
+
+_GPUS: dict[str, Any] = {}
+
+
+if __name__ == "__main__":
+    main()

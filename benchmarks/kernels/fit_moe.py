@@ -1,0 +1,94 @@
+"""Fits `planner.operators.moe` to measured routed experts and writes hardware_db/kernels/moe.toml."""
+
+from collections.abc import Mapping
+
+import polars as pl
+from fit_gemm import FORMATS, L2_BYTES, Row, priors, profile, report
+from fitting import ROOT, SOURCE, SYSTEMS, fit, tables, write_fits
+
+from planner.operators.gemm import Floats
+from planner.operators.moe import MoeConstants, moe_s
+
+DISTRIBUTION = "power_law_1.01"  # nearer to real routing than balanced
+UNGATED = ((1024, 2688), (2048, 5120), (2688, 1856))  # (hidden, inter) of experts with two matrices
+OTHER_KERNELS = "nongated|situ"  # two matrices, or another activation
+START = {"flops_frac": 0.5, "bandwidth_frac": 0.85, "route_bandwidth_frac": 0.4, "floor_s": 2e-5, "depth_s": 2e-9,
+         "padding_tokens": 8.0, "spread_frac": 0.8, "imbalance_exponent": 0.2, "sharpness": 2.0}
+BOUNDS = {"flops_frac": (0.02, 1.0), "bandwidth_frac": (0.02, 1.0), "route_bandwidth_frac": (0.02, 1.0),
+          "floor_s": (1e-6, 1e-3), "depth_s": (1e-13, 1e-7), "padding_tokens": (0.01, 256.0), "spread_frac": (0.1, 1.0),
+          "imbalance_exponent": (1e-4, 1.0), "sharpness": (1.0, 20.0)}
+
+
+def main() -> None:
+    rows: list[Row] = []
+    for system in SYSTEMS:
+        for (engine, dtype), (version, table) in sorted(newest(system).items()):
+            rows += fit_kernels(system, engine, version, dtype, table)
+    rows += priors([row for row in rows if row["default"] == "true"], list(START), ("dtype",))
+    write_fits(ROOT / "hardware_db/kernels/moe.toml",
+               "Constants of planner.operators.moe; written by benchmarks/kernels/fit_moe.py, not by hand.\n"
+               "Fractions are of the peaks in hardware_db/gpus. default: of several kernels, the one with most rows.\n"
+               "gpu = \"prior\" and engine = \"prior\": medians over default kernels.",
+               [{key: Plain(value) if key == "default" else value for key, value in row.items()} for row in rows])
+
+
+class Plain:
+    """A value that is written as it prints."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def newest(system: str) -> dict[tuple[str, str], tuple[str, pl.DataFrame]]:
+    """Return the newest version's table that has enough of a dtype, by (engine, dtype)."""
+    found = {}
+    for (engine, version), table in tables(system, "moe", "moe_perf").items():
+        for dtype in sorted(set(table["moe_dtype"]) & set(FORMATS)):
+            found[engine, dtype] = (version, select(system, dtype, table.filter(pl.col("moe_dtype") == dtype)))
+    return found
+
+
+def select(system: str, dtype: str, table: pl.DataFrame) -> pl.DataFrame:
+    """Keep gated experts under skewed routing, spread as serving does, without those that a large L2 cache serves."""
+    size = pl.struct("hidden_size", "inter_size")
+    ungated = [{"hidden_size": hidden, "inter_size": inter} for hidden, inter in UNGATED]
+    expert = 3 * pl.col("hidden_size") * pl.col("inter_size") / pl.col("moe_tp_size") * FORMATS[dtype].weight
+    touched = pl.min_horizontal(pl.col("num_tokens") * pl.col("topk"), pl.col("num_experts")) / pl.col("moe_ep_size")
+    return table.filter((pl.col("distribution") == DISTRIBUTION) & (pl.col("moe_ep_size") <= 64)
+                        & (pl.col("moe_tp_size") <= 8) & ~size.is_in(ungated)
+                        & ~pl.col("kernel_source").str.contains(OTHER_KERNELS)
+                        & ((pl.col("num_tokens") > 512) | (expert * touched > L2_BYTES.get(system, 0.0))))
+
+
+def fit_kernels(system: str, engine: str, version: str, dtype: str, table: pl.DataFrame) -> list[Row]:
+    """Fit each kernel of one engine and dtype; the one with most rows is its default."""
+    rows: list[Row] = []
+    for kernel, count in table["kernel_source"].value_counts().sort("count", "kernel_source", descending=True).rows():
+        if count < 150:
+            continue
+        chosen = table.filter(pl.col("kernel_source") == kernel)
+        constants, quality = fit(lambda chosen=chosen, **given: predict(system, dtype, chosen, given), START, BOUNDS,
+                                 chosen["latency"].to_numpy() * 1e-3)
+        rows.append({"gpu": SYSTEMS[system], "engine": engine, "version": version, "dtype": dtype, "kernel": kernel,
+                     "default": "false" if rows else "true", **constants, **quality,
+                     "source": f"{SOURCE}; {DISTRIBUTION}"})
+        report(rows[-1])
+    return rows
+
+
+def predict(system: str, dtype: str, table: pl.DataFrame, given: Mapping[str, float]) -> Floats:
+    """Return the formula's times of a table's rows."""
+    gpu, form = profile(system), FORMATS[dtype]
+    tokens, hidden, inter, topk, num_experts, moe_tp, moe_ep = (
+        table[name].to_numpy() for name in
+        ("num_tokens", "hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size", "moe_ep_size"))
+    return moe_s(tokens, hidden=hidden, inter=inter, topk=topk, num_experts=num_experts, moe_tp=moe_tp, moe_ep=moe_ep,
+                 weight_bytes_per_element=form.weight, flops_per_s=gpu.flops_per_s[form.precision],
+                 bandwidth_bytes_per_s=gpu.hbm_bandwidth_bytes_per_s, constants=MoeConstants(**given))
+
+
+if __name__ == "__main__":
+    main()

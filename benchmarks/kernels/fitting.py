@@ -1,0 +1,82 @@
+"""Fitting operators' constants to measured kernel times: reading the tables, the fit, and the TOML that it ends in."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from scipy.optimize import least_squares
+
+from planner.catalog import Gpu, load_gpu
+from planner.files import write_text
+
+ROOT = Path(__file__).resolve().parents[2]
+KERNELS = Path(os.environ.get("PLANNER_SHARED", ROOT.parent / "shared")) / "kernels"
+SYSTEMS = {"h100_sxm": "h100-sxm", "h200_sxm": "h200-sxm", "b200_sxm": "b200-sxm", "b300_sxm": "b300-sxm",
+           "gb200": "gb200", "a100_sxm": "a100-sxm", "l40s": "l40s", "rtx_pro_6000_server": "rtx-pro-6000"}
+SOURCE = "NVIDIA AIConfigurator operator measurements (Apache-2.0), published systems data, read 2026-11"
+
+Model = Callable[..., NDArray[np.float64]]
+
+
+def tables(system: str, family: str, stem: str) -> dict[tuple[str, str], pl.DataFrame]:
+    """Return the tables of one operator on one system by (engine, version); versions of an engine stay apart."""
+    found = {}
+    for path in sorted((KERNELS / system / family).glob(f"*/{stem}.parquet")):
+        engine, _, version = path.parent.name.partition("-")
+        found[engine, version] = pl.read_parquet(path).filter(pl.col("latency") > 0)
+    return found
+
+
+def gpu_of(system: str) -> Gpu:
+    """Return the catalog's profile of a measured system."""
+    return load_gpu(SYSTEMS[system])
+
+
+def fit(model: Model, start: Mapping[str, float], bounds: Mapping[str, tuple[float, float]],
+        measured_s: NDArray[np.float64]) -> tuple[dict[str, float], dict[str, float]]:
+    """Fit a model's constants by bounded least squares on log errors, robust to outliers.
+
+    Parameters
+    ----------
+    model : returns predicted times [s] for constants given by name, shape as `measured_s`.
+    start, bounds : where the search begins and what is physical, by constant; positive.
+    measured_s : shape [num_points].
+
+    Returns
+    -------
+    The constants, and the residuals: num_points, median_ape, p90_ape, bias (geometric mean ratio - 1).
+    """
+    names = list(start)
+    low, high = (np.log([bounds[name][side] for name in names]) for side in (0, 1))
+
+    def residual(x: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.log(model(**dict(zip(names, np.exp(x), strict=True))) / measured_s)
+
+    begin = np.clip(np.log([start[name] for name in names]), low + 1e-9, high - 1e-9)
+    found = least_squares(residual, begin, bounds=(low, high), loss="soft_l1", f_scale=0.1, x_scale="jac")
+    ratio = np.exp(residual(found.x))
+    ape = np.abs(ratio - 1)
+    quality = {"num_points": len(measured_s), "median_ape": float(np.median(ape)),
+               "p90_ape": float(np.percentile(ape, 90)), "bias": float(np.exp(np.mean(np.log(ratio))) - 1)}
+    return dict(zip(names, np.exp(found.x).tolist(), strict=True)), quality
+
+
+def write_fits(path: Path, heading: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write fitted rows as `[[fit]]` tables, one key a line, under a comment that says where they come from."""
+    lines = [f"# {line}" for line in heading.splitlines()]
+    for row in rows:
+        lines += ["", "[[fit]]"]
+        lines += [f"{key} = {_toml(value)}" for key, value in row.items()]
+    write_text(path, "\n".join(lines) + "\n")
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, str):
+        return f'"{value}"'
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return str(value)

@@ -1,0 +1,152 @@
+"""Operators' formulas: never faster than the hardware, monotone, and the shipped constants reproduce their errors."""
+
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from planner.errors import UsageError
+from planner.operators.collectives import CollectiveConstants, collective_s, sent_bytes
+from planner.operators.gemm import GemmConstants, gemm_s, smooth_maximum
+from planner.operators.moe import MoeConstants, moe_s, touched_experts
+
+ROOT = Path(__file__).resolve().parent.parent
+SCRIPTS = ROOT / "benchmarks" / "kernels"
+SHARED = ROOT.parent / "shared" / "kernels"
+FITS = {name: tomllib.loads((ROOT / f"hardware_db/kernels/{name}.toml").read_text())["fit"]
+        for name in ("gemm", "moe", "collectives")}
+
+fractions = st.floats(0.02, 1.0)
+tokens = st.integers(1, 32768)
+sizes = st.sampled_from([512, 1024, 2880, 4096, 7168, 28672])
+gemm_constants = st.builds(GemmConstants, flops_frac=fractions, bandwidth_frac=fractions,
+                           quantize_bandwidth_frac=fractions, floor_s=st.floats(0, 1e-4), depth_s=st.floats(0, 1e-8),
+                           idle_outputs=st.floats(0, 3e6), sharpness=st.floats(1, 20))
+moe_constants = st.builds(MoeConstants, flops_frac=fractions, bandwidth_frac=fractions, route_bandwidth_frac=fractions,
+                          floor_s=st.floats(0, 1e-4), depth_s=st.floats(0, 1e-8), padding_tokens=st.floats(0, 256),
+                          spread_frac=st.floats(0.1, 1), imbalance_exponent=st.floats(0, 1), sharpness=st.floats(1, 20))
+link_constants = st.builds(CollectiveConstants, small_latency_s=st.floats(0, 1e-4), small_bandwidth_frac=fractions,
+                           large_latency_s=st.floats(0, 1e-3), large_bandwidth_frac=fractions)
+PEAKS = {"flops_per_s": 989.4e12, "bandwidth_bytes_per_s": 3.35e12}
+MODELS = ((2880, 2880, 4, 128), (7168, 2048, 8, 256), (4096, 1536, 8, 128), (3072, 1536, 8, 256))
+EXACT = 1 - 1e-12
+
+
+def constants_of(kind: type, row: dict[str, Any]) -> Any:
+    return kind(**{name: row[name] for name in kind.__slots__})
+
+
+@given(m=tokens, n=sizes, k=sizes, constants=gemm_constants, activation=st.sampled_from([2.0, 1.0, 0.5625]))
+def test_a_gemm_is_never_faster_than_the_hardware_and_never_faster_with_more_tokens(
+        m: int, n: int, k: int, constants: GemmConstants, activation: float) -> None:
+    def time_s(m: int, **faster: float) -> float:
+        peaks = PEAKS | {name: PEAKS[name] * factor for name, factor in faster.items()}
+        return float(gemm_s(m, n, k, weight_bytes_per_element=activation, activation_bytes_per_element=activation,
+                            constants=constants, **peaks))
+    assert time_s(m) >= EXACT * (n * k + m * k) * activation / PEAKS["bandwidth_bytes_per_s"]
+    assert time_s(m) >= EXACT * 2 * m * n * k / PEAKS["flops_per_s"]
+    assert time_s(m) >= constants.floor_s
+    assert time_s(m + 1) >= EXACT * time_s(m)
+    for name in PEAKS:
+        assert EXACT * time_s(m, **{name: 2.0}) <= time_s(m)
+
+
+@given(n=tokens, model=st.sampled_from(MODELS), tp=st.sampled_from([1, 2, 8]), ep=st.sampled_from([1, 2, 8, 32]),
+       constants=moe_constants)
+def test_experts_are_never_faster_than_the_hardware_and_never_faster_with_more_tokens(
+        n: int, model: tuple[int, int, int, int], tp: int, ep: int, constants: MoeConstants) -> None:
+    hidden, inter, topk, num_experts = model
+
+    def time_s(n: int, **faster: float) -> float:
+        peaks = PEAKS | {name: PEAKS[name] * factor for name, factor in faster.items()}
+        return float(moe_s(n, hidden=hidden, inter=inter, topk=topk, num_experts=num_experts, moe_tp=tp, moe_ep=ep,
+                           weight_bytes_per_element=2.0, constants=constants, **peaks))
+    touched = float(touched_experts(n, topk, num_experts, ep, constants.spread_frac))
+    assert 0 < touched <= num_experts / ep
+    expert = 3 * hidden * inter / tp
+    assert time_s(n) >= EXACT * touched * expert * 2 / PEAKS["bandwidth_bytes_per_s"]
+    assert time_s(n) >= EXACT * 2 * expert * n * topk / ep / PEAKS["flops_per_s"]
+    assert time_s(n + 1) >= EXACT * time_s(n)
+    for name in PEAKS:
+        assert EXACT * time_s(n, **{name: 2.0}) <= time_s(n)
+
+
+@given(size=st.floats(1, 2.0**30), op=st.sampled_from(["all_reduce", "all_gather", "reduce_scatter", "alltoall"]),
+       num_gpus=st.sampled_from([2, 4, 8]), constants=link_constants)
+def test_a_collective_is_never_faster_than_its_link_and_never_faster_with_more_bytes(
+        size: float, op: str, num_gpus: int, constants: CollectiveConstants) -> None:
+    def time_s(size: float, link: float = 450e9) -> float:
+        return float(collective_s(size, op=op, num_gpus=num_gpus, link_bandwidth_bytes_per_s=link, constants=constants))
+    assert time_s(size) >= EXACT * float(sent_bytes(size, op, num_gpus)) / 450e9
+    assert time_s(size * 1.1) >= EXACT * time_s(size)
+    assert EXACT * time_s(size, 900e9) <= time_s(size)
+
+
+@given(a=st.floats(0, 1), b=st.floats(0, 1), sharpness=st.floats(1, 20))
+def test_the_smooth_maximum_lies_between_the_larger_and_the_sum(a: float, b: float, sharpness: float) -> None:
+    assert EXACT * max(a, b) <= float(smooth_maximum(a, b, sharpness)) <= (a + b) / EXACT
+
+
+def test_one_token_touches_its_experts_and_many_tokens_all() -> None:
+    assert float(touched_experts(1, 8, 256, 1, 0.5)) == pytest.approx(8)
+    assert float(touched_experts(100_000, 8, 256, 8, 1.0)) == pytest.approx(32)
+
+
+def test_constants_outside_physics_are_refused() -> None:
+    good = FITS["gemm"][0]
+    for name, value in (("flops_frac", 1.2), ("bandwidth_frac", 0.0), ("sharpness", 0.5), ("floor_s", -1e-6)):
+        with pytest.raises(UsageError, match=name):
+            constants_of(GemmConstants, good | {name: value})
+    with pytest.raises(UsageError, match="broadcast"):
+        sent_bytes(1.0, "broadcast", 2)
+    with pytest.raises(UsageError, match="num_gpus = 1"):
+        sent_bytes(1.0, "all_reduce", 1)
+
+
+def test_every_shipped_fit_is_physical_and_says_how_good_it_is() -> None:
+    for name, kind in (("gemm", GemmConstants), ("moe", MoeConstants), ("collectives", CollectiveConstants)):
+        for row in FITS[name]:
+            constants_of(kind, row)
+            assert row["source"]
+            assert row["num_points"] > 0
+            assert 0 < row["median_ape"] < 0.3, row
+
+
+def shipped(name: str, **keys: Any) -> dict[str, Any]:
+    return next(row for row in FITS[name] if all(row[key] == value for key, value in keys.items()))
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="measured tables are not here")
+def test_shipped_constants_reproduce_their_measured_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    sys.modules.pop("fitting", None)
+    import fit_collectives
+    import fit_gemm
+    import fit_moe
+    import polars as pl
+
+    def error(predicted: Any, table: pl.DataFrame) -> float:
+        return float(np.median(np.abs(predicted / (table["latency"].to_numpy() * 1e-3) - 1)))
+
+    row = shipped("gemm", gpu="h100-sxm", engine="vllm", dtype="bfloat16")
+    table = fit_gemm.tables("h100_sxm", "gemm", "gemm_perf")["vllm", row["version"]]
+    table = fit_gemm.select("h100_sxm", "bfloat16", table.filter(pl.col("gemm_dtype") == "bfloat16"))
+    given_constants = {name: row[name] for name in fit_gemm.START}
+    assert error(fit_gemm.predict("h100_sxm", "bfloat16", table, given_constants), table) == pytest.approx(
+        row["median_ape"], rel=0.02)
+    row = shipped("moe", gpu="b200-sxm", engine="vllm", dtype="fp8_block", default=True)
+    table = fit_moe.newest("b200_sxm")["vllm", "fp8_block"][1].filter(pl.col("kernel_source") == row["kernel"])
+    given_constants = {name: row[name] for name in fit_moe.START}
+    assert error(fit_moe.predict("b200_sxm", "fp8_block", table, given_constants), table) == pytest.approx(
+        row["median_ape"], rel=0.02)
+    row = shipped("collectives", gpu="h100-sxm", engine="vllm", op="all_reduce", num_gpus=8)
+    table = next(part[4] for part in fit_collectives.measured("h100_sxm") if part[:4] == (
+        "vllm", row["version"], "all_reduce", 8))
+    given_constants = {name: row[name] for name in fit_collectives.START}
+    assert error(fit_collectives.predict("h100_sxm", "all_reduce", 8, table, given_constants), table) == pytest.approx(
+        row["median_ape"], rel=0.05)
