@@ -1,10 +1,11 @@
-"""The architecture of a language model, read from its Hugging Face config, and its parameter and KV counts."""
+"""The architecture of a language model: its shapes, and the parameters, KV cache and states that follow from them."""
 
-import difflib
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from planner.errors import CatalogError
+
+INDEX_BLOCK = 128  # values of an indexer's key, and of a sparse FP8 latent, that share one FP32 scale
+CONV_STATE_BYTES_PER_ELEMENT = 2  # engines keep the convolution's last inputs in 16 bit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,18 +20,28 @@ class Architecture:
         `head_dim` need not be hidden_size / num_attention_heads.
     max_model_len : longest context that the positions reach [tokens].
     tie_word_embeddings : whether the LM head is the input embedding.
-    attention : "gqa" (multi-head and multi-query included) or "mla" (multi-head latent attention).
+    attention : of the layers that have a KV cache: "gqa" (multi-head and multi-query included) or "mla" (multi-head
+        latent attention).
+    attn_output_gate : whether the query projection also gives a gate for attention's output, so is twice as wide.
     q_lora_rank : rank of MLA's query projection, 0 where the query is not compressed or not MLA [1].
     kv_lora_rank, qk_nope_head_dim, qk_rope_head_dim, v_head_dim : MLA's shapes, 0 without MLA [1].
+    index_n_heads, index_head_dim : shapes of the indexer of DeepSeek sparse attention (DSA), 0 without one [1].
+    index_topk : tokens that the indexer leaves to a query of the main attention, 0 without one [tokens].
+    num_index_layers : layers that run an indexer; the others of a DSA model reuse its choice [1].
+    num_linear_layers : layers with linear attention (gated delta net) instead: a state of fixed size, no KV cache [1].
+    linear_num_key_heads, linear_num_value_heads, linear_key_head_dim, linear_value_head_dim, linear_conv_kernel_dim :
+        their shapes, 0 without them [1].
+    linear_state_bytes_per_element : of their recurrent state, 4 where the config asks for FP32 [B].
     sliding_window : window of the local layers, 0 where every layer sees all tokens [tokens].
     num_sliding_layers : layers with that window; Llama 4's chunked layers count as such [1].
-    intermediate_size : width of a dense MLP [1].
+    intermediate_size : width of a dense MLP, 0 where every layer is an MoE and the config names none [1].
     num_mlp_matrices : 3 in a gated MLP (gate, up, down), 2 otherwise [1].
     num_experts, num_experts_per_tok : routed experts of an MoE layer, and how many a token visits; 0 if dense [1].
     moe_intermediate_size, shared_intermediate_size : width of one routed expert; of all shared ones together [1].
     num_moe_layers : layers with routed experts [1].
     quantization : weight format of the published checkpoint, None where it is 16-bit.
-    quantized_attention : whether the published checkpoint's attention has that format too (not in gpt-oss).
+    quantized_attention : whether the published checkpoint's attention, linear attention included, has that format too
+        (not in gpt-oss).
 
     Raises
     ------
@@ -49,11 +60,23 @@ class Architecture:
     max_model_len: int
     tie_word_embeddings: bool
     attention: str
+    attn_output_gate: bool
     q_lora_rank: int
     kv_lora_rank: int
     qk_nope_head_dim: int
     qk_rope_head_dim: int
     v_head_dim: int
+    index_n_heads: int
+    index_head_dim: int
+    index_topk: int
+    num_index_layers: int
+    num_linear_layers: int
+    linear_num_key_heads: int
+    linear_num_value_heads: int
+    linear_key_head_dim: int
+    linear_value_head_dim: int
+    linear_conv_kernel_dim: int
+    linear_state_bytes_per_element: int
     sliding_window: int
     num_sliding_layers: int
     intermediate_size: int
@@ -73,60 +96,43 @@ class Architecture:
         if self.num_experts_per_tok > self.num_experts:
             raise CatalogError(f"{self.name}: num_experts_per_tok = {self.num_experts_per_tok} must be <= the number "
                                f"of experts, {self.num_experts}; check the config")
+        if self.num_linear_layers >= self.num_layers:
+            raise CatalogError(f"{self.name}: {self.num_linear_layers} of {self.num_layers} layers are linear; at "
+                               "least one must have full attention; check layer_types")
+        if self.num_linear_layers and self.linear_num_value_heads % self.linear_num_key_heads:
+            raise CatalogError(f"{self.name}: linear_num_key_heads = {self.linear_num_key_heads} must divide "
+                               f"linear_num_value_heads = {self.linear_num_value_heads}; check the config")
+        if self.index_topk and not self.q_lora_rank:
+            raise CatalogError(f"{self.name}: index_topk = {self.index_topk} needs MLA with q_lora_rank, which the "
+                               "indexer's queries come from; check the config")
 
     @property
     def num_dense_layers(self) -> int:
         """Layers with a dense MLP instead of routed experts."""
         return self.num_layers - self.num_moe_layers
 
+    @property
+    def num_attention_layers(self) -> int:
+        """Layers with attention over a KV cache, sliding ones included; the others are linear."""
+        return self.num_layers - self.num_linear_layers
 
-def architecture_from_config(config: Mapping[str, object], *, name: str, where: str) -> Architecture:
-    """Read an architecture from the keys of a Hugging Face `config.json`.
+    @property
+    def linear_key_width(self) -> int:
+        """Width of a linear layer's query, and of its key [1]."""
+        return self.linear_num_key_heads * self.linear_key_head_dim
 
-    Parameters
-    ----------
-    config : the parsed file; the language model of a multimodal one is looked up in `text_config`.
-    name : name that results will carry.
-    where : file, for error messages.
-
-    Raises
-    ------
-    CatalogError
-        Where the architecture is unknown, or a key is missing or no positive integer.
-
-    Notes
-    -----
-    Keys that Hugging Face's config class fills in (Gemma 3 omits most) take its value. Multi-token-prediction layers
-    and vision towers are left out: the memory that they take is missing.
-    """
-    merged = _language_model(config)
-    model_type = _model_type(merged, where)
-    keys = _Keys({**_CLASS_DEFAULTS.get(model_type, {}), **merged}, where)
-    num_layers, hidden_size = keys.integer("num_hidden_layers"), keys.integer("hidden_size")
-    num_heads = keys.integer("num_attention_heads")
-    max_model_len = _max_model_len(keys, model_type)
-    window, num_sliding_layers = _sliding(keys, model_type, num_layers, max_model_len)
-    quantization, quantized_attention = _native_quantization(keys)
-    is_mla = "kv_lora_rank" in keys.config
-    return Architecture(
-        name=name, model_type=model_type, num_layers=num_layers, hidden_size=hidden_size,
-        num_attention_heads=num_heads, num_kv_heads=keys.integer("num_key_value_heads", num_heads),
-        head_dim=keys.integer("head_dim", hidden_size // num_heads), vocab_size=keys.integer("vocab_size"),
-        max_model_len=max_model_len, tie_word_embeddings=bool(keys.config.get("tie_word_embeddings", False)),
-        attention="mla" if is_mla else "gqa", q_lora_rank=keys.integer("q_lora_rank", 0) if is_mla else 0,
-        **{key: keys.integer(key) if is_mla else 0 for key in _MLA_KEYS},
-        sliding_window=window, num_sliding_layers=num_sliding_layers,
-        intermediate_size=keys.integer("intermediate_size_mlp" if model_type == "llama4_text" else "intermediate_size"),
-        num_mlp_matrices=2 if model_type == "phi" else 3,
-        quantization=quantization, quantized_attention=quantized_attention, **_experts(keys, model_type, num_layers),
-    )
+    @property
+    def linear_value_width(self) -> int:
+        """Width of a linear layer's value, and of its output gate [1]."""
+        return self.linear_num_value_heads * self.linear_value_head_dim
 
 
 def attention_parameters(arch: Architecture) -> int:
-    """Parameters of one layer's attention projections.
+    """Parameters of one layer's attention projections, of a layer that has a KV cache; without the indexer's.
 
-    GQA: h·d·(2·H + 2·K). MLA: the query (h·r_q + r_q·H·(d_nope + d_rope), or h·H·(d_nope + d_rope) uncompressed),
-    h·(r_kv + d_rope), r_kv·H·(d_nope + d_v) and H·d_v·h. Biases and norms are left out: too low by < 0.1 %.
+    GQA: h·d·(2·H + 2·K), and h·d·H more for an output gate. MLA: the query (h·r_q + r_q·H·(d_nope + d_rope), or
+    h·H·(d_nope + d_rope) uncompressed), h·(r_kv + d_rope), r_kv·H·(d_nope + d_v) and H·d_v·h. Biases and norms are
+    left out: too low by < 0.1 %.
 
     Source: Ainslie et al., GQA, 2023; DeepSeek-V2, 2024, section 2.1.
 
@@ -135,13 +141,43 @@ def attention_parameters(arch: Architecture) -> int:
     41943040
     """
     if arch.attention == "gqa":
-        return 2 * arch.hidden_size * arch.head_dim * (arch.num_attention_heads + arch.num_kv_heads)
+        query_heads = (2 + arch.attn_output_gate) * arch.num_attention_heads
+        return arch.hidden_size * arch.head_dim * (query_heads + 2 * arch.num_kv_heads)
     query_width = arch.num_attention_heads * (arch.qk_nope_head_dim + arch.qk_rope_head_dim)
     query = (arch.q_lora_rank * (arch.hidden_size + query_width) if arch.q_lora_rank
              else arch.hidden_size * query_width)
     latent = arch.hidden_size * (arch.kv_lora_rank + arch.qk_rope_head_dim)
     expansion = arch.kv_lora_rank * arch.num_attention_heads * (arch.qk_nope_head_dim + arch.v_head_dim)
     return query + latent + expansion + arch.num_attention_heads * arch.v_head_dim * arch.hidden_size
+
+
+def indexer_parameters(arch: Architecture) -> int:
+    """Parameters of one layer's indexer: r_q·H_i·d_i + h·d_i + h·H_i; 0 without sparse attention.
+
+    Source: DeepSeek-V3.2-Exp, 2025, section 2.1, and its inference code.
+
+    >>> from planner.catalog import load_model
+    >>> indexer_parameters(load_model("glm-5"))
+    9371648
+    """
+    width = arch.index_n_heads * arch.index_head_dim
+    return arch.q_lora_rank * width + arch.hidden_size * (arch.index_head_dim + arch.index_n_heads)
+
+
+def linear_attention_parameters(arch: Architecture) -> int:
+    """Parameters of one linear layer's projections; 0 where there are none.
+
+    Query, key, value and gate h·(2·K·d_k + 2·V·d_v), two scalars a value head 2·h·V, output V·d_v·h. The convolution,
+    the decays and the norms are left out: too low by < 0.1 %.
+
+    Source: Yang et al., Gated Delta Networks, 2024; transformers' `modeling_qwen3_next.py`.
+
+    >>> from planner.catalog import load_model
+    >>> linear_attention_parameters(load_model("qwen3-next-80b-a3b"))
+    33685504
+    """
+    inputs = 2 * arch.linear_key_width + 2 * arch.linear_value_width + 2 * arch.linear_num_value_heads
+    return arch.hidden_size * (inputs + arch.linear_value_width)
 
 
 def mlp_parameters(arch: Architecture) -> int:
@@ -166,6 +202,8 @@ def expert_parameters(arch: Architecture) -> int:
 
 def shared_expert_parameters(arch: Architecture) -> int:
     """Parameters of one MoE layer that every token uses: its shared experts; 0 where there are none.
+
+    The gate of Qwen's shared expert, hidden_size parameters, is left out.
 
     >>> from planner.catalog import load_model
     >>> shared_expert_parameters(load_model("deepseek-v3"))
@@ -216,180 +254,110 @@ def num_active_parameters(arch: Architecture) -> int:
     return arch.vocab_size * arch.hidden_size + _layer_parameters(arch, arch.num_experts_per_tok)
 
 
+def attention_flops_per_pair(arch: Architecture, *, is_decode: bool) -> float:
+    """Return the arithmetic of one query token attending to one key in one layer, all heads [FLOP].
+
+    GQA: QK^T and PV, 4 · heads · head_dim. MLA in prefill multiplies the expanded keys and values; in decode the
+    latent itself (absorbed projections), 2 · heads · (2 · kv_lora_rank + qk_rope_head_dim).
+
+    >>> from planner.catalog import load_model
+    >>> attention_flops_per_pair(load_model("llama-3.1-8b"), is_decode=True)
+    16384.0
+    """
+    if arch.attention != "mla":
+        return 4.0 * arch.num_attention_heads * arch.head_dim
+    if is_decode:
+        return 2.0 * arch.num_attention_heads * (2 * arch.kv_lora_rank + arch.qk_rope_head_dim)
+    return 2.0 * arch.num_attention_heads * (arch.qk_nope_head_dim + arch.qk_rope_head_dim + arch.v_head_dim)
+
+
 def kv_bytes_per_token(arch: Architecture, kv_bytes_per_element: float) -> float:
-    """KV cache of one token over all layers and GPUs, each value stored once [bytes].
+    """KV cache of one token over all layers and GPUs, each value stored once, the indexer's keys included [bytes].
 
-    GQA: 2 · layers · kv_heads · head_dim · bytes. MLA: layers · (kv_lora_rank + qk_rope_head_dim) · bytes.
-    Sliding layers count in full, so for a context beyond the window it is too high.
+    GQA: 2 · layers · kv_heads · head_dim · bytes. MLA: layers · (kv_lora_rank + qk_rope_head_dim) · bytes. Linear
+    layers have none. Sliding layers count in full, so for a context beyond the window it is too high.
 
-    Source: Kwon et al., PagedAttention, 2023; DeepSeek-V2, 2024, table 1.
+    With sparse attention an FP8 latent also has a scale for every 128 values, and keeps its rotary part in 16 bit
+    (vLLM's `fp8_ds_mla`, 656 B a layer), and the indexer's keys add `index_bytes_per_token`.
+
+    Source: Kwon et al., PagedAttention, 2023; DeepSeek-V2, 2024, table 1; vLLM's `MLAAttentionSpec`.
 
     >>> from planner.catalog import load_model
     >>> kv_bytes_per_token(load_model("llama-3.1-8b"), 2)
     131072
     """
-    return arch.num_layers * _kv_elements(arch, 1) * kv_bytes_per_element
+    return arch.num_attention_layers * _kv_bytes(arch, kv_bytes_per_element, 1) + index_bytes_per_token(arch)
 
 
 def kv_bytes_per_token_per_gpu(arch: Architecture, kv_bytes_per_element: float, tensor_parallel_size: int,
                                pipeline_parallel_size: int) -> float:
-    """KV cache of one token on the GPU that holds most of it [bytes].
+    """KV cache of one token on the GPU that holds most of it, the indexer's keys included [bytes].
 
     Layers are split over pipeline stages and KV heads over tensor-parallel ranks, both rounded up. A KV head is
-    replicated where there are more ranks than heads, and so is MLA's latent on every rank.
+    replicated where there are more ranks than heads, and so are MLA's latent and the indexer's keys on every rank.
 
     >>> from planner.catalog import load_model
     >>> kv_bytes_per_token_per_gpu(load_model("llama-3.1-8b"), 2, 16, 1)  # 8 KV heads: two ranks hold each
     16384
     """
-    num_layers = -(-arch.num_layers // pipeline_parallel_size)
-    return num_layers * _kv_elements(arch, tensor_parallel_size) * kv_bytes_per_element
+    num_layers = -(-arch.num_attention_layers // pipeline_parallel_size)
+    num_index_layers = -(-arch.num_index_layers // pipeline_parallel_size)
+    return (num_layers * _kv_bytes(arch, kv_bytes_per_element, tensor_parallel_size)
+            + num_index_layers * _index_bytes(arch))
 
 
-def _kv_elements(arch: Architecture, tensor_parallel_size: int) -> int:
-    """KV values of one token, layer and tensor-parallel rank [1]."""
-    if arch.attention == "mla":
-        return arch.kv_lora_rank + arch.qk_rope_head_dim
-    return 2 * -(-arch.num_kv_heads // tensor_parallel_size) * arch.head_dim
+def index_bytes_per_token(arch: Architecture) -> int:
+    """What the indexers read of one token of context, over all layers; every rank holds and reads all of it [bytes].
+
+    layers · (index_head_dim + 4 · index_head_dim / 128): an FP8 key and its FP32 scale, whatever the KV cache's type.
+
+    Source: vLLM's `DeepseekV32IndexerCache`, DeepGEMM's `fp8_paged_mqa_logits`.
+
+    >>> from planner.catalog import load_model
+    >>> index_bytes_per_token(load_model("deepseek-v3.2")) / 61
+    132.0
+    """
+    return arch.num_index_layers * _index_bytes(arch)
+
+
+def state_bytes_per_seq(arch: Architecture, tensor_parallel_size: int, pipeline_parallel_size: int) -> int:
+    """Recurrent states of one sequence on the GPU that holds most of them, however long the sequence is [bytes].
+
+    A linear layer: V·d_v·d_k elements of state, and (kernel - 1)·(2·K·d_k + V·d_v) inputs of the convolution, which
+    are 16-bit. Heads are split over tensor-parallel ranks, layers over stages. Speculative decoding and prefix
+    caching keep further copies, which are left out.
+
+    Source: vLLM's `MambaStateShapeCalculator.gated_delta_net_state_shape`.
+
+    >>> from planner.catalog import load_model
+    >>> state_bytes_per_seq(load_model("qwen3.5-397b-a17b"), 1, 1) // 45  # FP32: 64 heads of 128 x 128
+    4268032
+    """
+    if not arch.num_linear_layers:
+        return 0
+    num_layers = -(-arch.num_linear_layers // pipeline_parallel_size)
+    state = arch.linear_value_width * arch.linear_key_head_dim * arch.linear_state_bytes_per_element
+    inputs = (arch.linear_conv_kernel_dim - 1) * (2 * arch.linear_key_width + arch.linear_value_width)
+    return num_layers * -(-(state + inputs * CONV_STATE_BYTES_PER_ELEMENT) // tensor_parallel_size)
+
+
+def _kv_bytes(arch: Architecture, kv_bytes_per_element: float, tensor_parallel_size: int) -> float:
+    """KV cache of one token, layer and tensor-parallel rank, without the indexer's keys [bytes]."""
+    if arch.attention != "mla":
+        return 2 * -(-arch.num_kv_heads // tensor_parallel_size) * arch.head_dim * kv_bytes_per_element
+    if arch.index_topk and kv_bytes_per_element == 1:
+        return arch.kv_lora_rank + 4 * arch.kv_lora_rank // INDEX_BLOCK + 2 * arch.qk_rope_head_dim
+    return (arch.kv_lora_rank + arch.qk_rope_head_dim) * kv_bytes_per_element
+
+
+def _index_bytes(arch: Architecture) -> int:
+    """The indexer's key of one token and layer [bytes]."""
+    return arch.index_head_dim + 4 * arch.index_head_dim // INDEX_BLOCK
 
 
 def _layer_parameters(arch: Architecture, num_experts: int) -> int:
     """Parameters of all layers, with `num_experts` routed experts counted in each MoE layer."""
     moe_layer = num_experts * expert_parameters(arch) + shared_expert_parameters(arch) + router_parameters(arch)
-    return (arch.num_layers * attention_parameters(arch) + arch.num_dense_layers * mlp_parameters(arch)
-            + arch.num_moe_layers * moe_layer)
-
-
-_MLA_KEYS = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
-
-_STEP_KEYS = ("decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_freq")
-_MOE_KEYS = {  # model_type -> keys of the number of experts and of one expert's width
-    "mixtral": ("num_local_experts", "intermediate_size"), "minimax_m2": ("num_local_experts", "intermediate_size"),
-    "gpt_oss": ("num_local_experts", "intermediate_size"), "llama4_text": ("num_local_experts", "intermediate_size"),
-    "qwen2_moe": ("num_experts", "moe_intermediate_size"), "qwen3_moe": ("num_experts", "moe_intermediate_size"),
-    "deepseek_v2": ("n_routed_experts", "moe_intermediate_size"),
-    "deepseek_v3": ("n_routed_experts", "moe_intermediate_size"),
-    "kimi_k2": ("n_routed_experts", "moe_intermediate_size"),
-}
-_SUPPORTED = ("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "phi", "phi3", *_MOE_KEYS)
-_WRAPPERS = {"gemma3": "gemma3_text", "llama4": "llama4_text", "kimi_k25": "kimi_k2", "mistral3": "mistral"}
-
-_CLASS_DEFAULTS: dict[str, dict[str, object]] = {  # what Hugging Face's config classes fill in
-    "gemma": {"tie_word_embeddings": True},
-    "gemma2": {"tie_word_embeddings": True},
-    "gemma3_text": {"tie_word_embeddings": True, "vocab_size": 262208, "max_position_embeddings": 131072,
-                    "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256, "sliding_window": 4096},
-}
-
-
-@dataclass(frozen=True, slots=True)
-class _Keys:
-    """A config and the file that it came from."""
-
-    config: Mapping[str, object]
-    where: str
-
-    def integer(self, key: str, default: int | None = None) -> int:
-        """The positive integer at `key`; `default` where it is absent or null."""
-        value = self.config.get(key)
-        if value is None and default is not None:
-            return default
-        if value is None:
-            raise CatalogError(f"{self.where}: {key} is missing; copy it from the model's config.json")
-        if not isinstance(value, int) or isinstance(value, bool) or value < (0 if default == 0 else 1):
-            raise CatalogError(f"{self.where}: {key} = {value!r}; must be a positive integer")
-        return value
-
-
-def _language_model(config: Mapping[str, object]) -> dict[str, object]:
-    """The keys of the language model, those of a multimodal wrapper behind them."""
-    text = config.get("text_config")
-    return {**config, **text} if isinstance(text, Mapping) else dict(config)
-
-
-def _model_type(config: Mapping[str, object], where: str) -> str:
-    """The supported model type of a config."""
-    value = config.get("model_type")
-    if value is None:
-        raise CatalogError(f"{where}: model_type is missing; copy it from the model's config.json")
-    model_type = _WRAPPERS.get(str(value), str(value))
-    if model_type not in _SUPPORTED:
-        close = difflib.get_close_matches(model_type, _SUPPORTED, n=1, cutoff=0.4)
-        hint = f" (nearest: {close[0]!r}, if the layers are the same)" if close else ""
-        raise CatalogError(f"{where}: model_type = {value!r} is not supported{hint}; "
-                           f"supported: {', '.join(sorted(_SUPPORTED))}")
-    return model_type
-
-
-def _max_model_len(keys: _Keys, model_type: str) -> int:
-    """Positions that the model reaches: YaRN counts from its original length, other scalings multiply [tokens]."""
-    positions = keys.integer("max_position_embeddings")
-    scaling = keys.config.get("rope_scaling") or keys.config.get("rope_parameters")
-    if not isinstance(scaling, Mapping) or model_type == "gemma3_text":  # Gemma 3 states the scaled length
-        return positions
-    kind = scaling.get("rope_type", scaling.get("type"))
-    if kind == "yarn":
-        positions = int(scaling.get("original_max_position_embeddings", positions))
-    return int(positions * float(scaling.get("factor", 1))) if kind in ("yarn", "linear", "dynamic") else positions
-
-
-def _sliding(keys: _Keys, model_type: str, num_layers: int, max_model_len: int) -> tuple[int, int]:
-    """Window [tokens] and number of the layers that have it."""
-    window = keys.integer("attention_chunk_size" if model_type == "llama4_text" else "sliding_window", 0)
-    layer_types = keys.config.get("layer_types")
-    if isinstance(layer_types, Sequence):
-        count = sum(kind in ("sliding_attention", "chunked_attention") for kind in layer_types)
-    elif model_type in ("gemma2", "gpt_oss"):
-        count = (num_layers + 1) // 2
-    elif model_type in ("gemma3_text", "llama4_text"):
-        count = num_layers - num_layers // keys.integer("sliding_window_pattern", 6 if model_type[:5] == "gemma" else 4)
-    elif model_type.startswith("qwen"):
-        first = keys.integer("max_window_layers", 0)
-        count = max(0, num_layers - first) if keys.config.get("use_sliding_window") else 0
-    else:
-        count = num_layers
-    return (window, count) if 0 < window < max_model_len and count else (0, 0)
-
-
-def _experts(keys: _Keys, model_type: str, num_layers: int) -> dict[str, int]:
-    """The MoE fields of an architecture, zeros where it is dense."""
-    fields = ("num_experts", "num_experts_per_tok", "moe_intermediate_size", "shared_intermediate_size",
-              "num_moe_layers")
-    if model_type not in _MOE_KEYS:
-        return dict.fromkeys(fields, 0)
-    count_key, width_key = _MOE_KEYS[model_type]
-    width = keys.integer(width_key)
-    shared = (width if model_type == "llama4_text" else keys.integer("shared_expert_intermediate_size", 0)
-              + keys.integer("n_shared_experts", 0) * width)
-    step = keys.integer(next((key for key in _STEP_KEYS if key in keys.config), "moe_layer_freq"), 1)
-    dense_only = keys.config.get("mlp_only_layers")
-    dense = set(dense_only) if isinstance(dense_only, Sequence) else set()
-    first = keys.integer("first_k_dense_replace", 0)
-    offset = 0 if model_type.startswith(("deepseek", "kimi")) else 1  # others start at the step's last layer
-    num_moe = sum((layer + offset) % step == 0 for layer in range(first, num_layers) if layer not in dense)
-    return dict(zip(fields, (keys.integer(count_key), keys.integer("num_experts_per_tok"), width, shared, num_moe),
-                    strict=True))
-
-
-def _native_quantization(keys: _Keys) -> tuple[str | None, bool]:
-    """Weight format of the checkpoint, and whether its attention has it too."""
-    given = keys.config.get("quantization_config")
-    if not isinstance(given, Mapping):
-        return None, True
-    method = str(given.get("quant_method", given.get("quant_algo")))
-    kept = [str(part) for key in ("modules_to_not_convert", "ignore") for part in given.get(key) or ()]
-    attention = not any("self_attn" in part for part in kept)
-    if method in ("fp8", "fbgemm_fp8", "mxfp4", "awq", "gptq"):
-        return method.removeprefix("fbgemm_"), attention
-    if method == "modelopt":
-        return str(given.get("quant_algo")).lower(), attention
-    groups = given.get("config_groups")
-    for group in groups.values() if method == "compressed-tensors" and isinstance(groups, Mapping) else ():
-        weights = group.get("weights", {})
-        kind = (weights.get("num_bits"), weights.get("type"))
-        names = {(8, "float"): "fp8", (8, "int"): "int8", (4, "float"): "nvfp4", (4, "int"): "int4"}
-        if kind in names:
-            narrow = kind == (4, "int") and (weights.get("group_size") or 128) <= 32
-            return "int4-g32" if narrow else names[kind], attention
-    raise CatalogError(f"{keys.where}: quantization_config.quant_method = {method!r} is not supported; remove "
-                       "quantization_config and give the weight format with --quantization")
+    return (arch.num_attention_layers * attention_parameters(arch) + arch.num_index_layers * indexer_parameters(arch)
+            + arch.num_linear_layers * linear_attention_parameters(arch)
+            + arch.num_dense_layers * mlp_parameters(arch) + arch.num_moe_layers * moe_layer)

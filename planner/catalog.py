@@ -1,5 +1,6 @@
 """The catalog of GPUs and models: finds, reads, checks and adds their files."""
 
+import functools
 import json
 import math
 import os
@@ -10,8 +11,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from planner.architecture import Architecture, architecture_from_config
+from planner.architecture import Architecture
 from planner.errors import CatalogError, OutputError, UnknownNameError
+from planner.hf_config import architecture_from_config
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,7 +244,16 @@ def _keys_of(path: Path) -> set[str]:
 
 
 def _parse(path: Path) -> dict[str, object]:
-    """The content of a TOML or JSON file."""
+    """The content of a TOML or JSON file; parsed once as long as the file stays as it is."""
+    try:
+        stamp = path.stat()
+    except OSError as error:
+        raise CatalogError(f"{path}: cannot be read ({error.strerror}); check the path") from error
+    return _parse_once(path, stamp.st_mtime_ns, stamp.st_size)
+
+
+@functools.lru_cache(maxsize=256)
+def _parse_once(path: Path, modified_ns: int, size: int) -> dict[str, object]:
     try:
         content = path.read_text(encoding="utf-8")
         parsed = json.loads(content) if path.suffix == ".json" else tomllib.loads(content)

@@ -1,27 +1,21 @@
-"""Architectures: published parameter and KV counts, every supported family, and errors."""
+"""Architectures: published parameter counts, KV cache, and the states of linear attention."""
 
 import doctest
+import math
 
 import pytest
 
 from planner import architecture
 from planner.architecture import (
-    Architecture,
-    architecture_from_config,
+    attention_parameters,
+    index_bytes_per_token,
     kv_bytes_per_token,
     kv_bytes_per_token_per_gpu,
     num_active_parameters,
     num_parameters,
+    state_bytes_per_seq,
 )
 from planner.catalog import load_model
-from planner.errors import CatalogError
-
-LLAMA = {"model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 4,
-         "num_attention_heads": 8, "num_key_value_heads": 2, "vocab_size": 100, "max_position_embeddings": 512}
-
-
-def read(**changes: object) -> Architecture:
-    return architecture_from_config({**LLAMA, **changes}, name="test", where="config.json")
 
 
 def test_doctests_hold() -> None:
@@ -37,6 +31,9 @@ def test_doctests_hold() -> None:
     ("gemma-2-27b", 27.2e9), ("gemma-3-27b", 27.0e9), ("phi-3-mini", 3.82e9), ("phi-4", 14.66e9),
     ("deepseek-v2-lite", 15.7e9), ("deepseek-v3", 671e9), ("kimi-k2", 1.026e12), ("gpt-oss-20b", 20.9e9),
     ("gpt-oss-120b", 116.8e9), ("minimax-m2.5", 228.7e9),
+    ("qwen3.5-397b-a17b", 397e9), ("qwen3.5-122b-a10b", 122e9), ("qwen3.5-27b", 27e9), ("qwen3.5-35b-a3b", 35e9),
+    ("qwen3-next-80b-a3b", 80e9), ("glm-5", 744e9), ("deepseek-v3.2", 671.9e9), ("glm-4.5", 355e9),
+    ("glm-4.5-air", 106e9), ("glm-4.7-flash", 30e9), ("qwen3-coder-480b-a35b", 480e9),
 ])
 def test_parameter_count_is_the_published_one(name: str, published: float) -> None:
     assert num_parameters(load_model(name)) == pytest.approx(published, rel=0.01)
@@ -45,6 +42,7 @@ def test_parameter_count_is_the_published_one(name: str, published: float) -> No
 @pytest.mark.parametrize(("name", "published", "counts_embedding"), [
     ("deepseek-v3", 37e9, True), ("mixtral-8x7b", 12.9e9, True), ("qwen3-235b-a22b", 22e9, True),
     ("qwen3-30b-a3b", 3.3e9, True), ("gpt-oss-120b", 5.13e9, False), ("gpt-oss-20b", 3.61e9, False),
+    ("qwen3-coder-480b-a35b", 35e9, True), ("deepseek-v3.2", 37e9, False),
 ])
 def test_active_parameters_are_the_published_ones(name: str, published: float, counts_embedding: bool) -> None:
     arch = load_model(name)
@@ -78,76 +76,61 @@ def test_sliding_layers(name: str, window: int, layers: int) -> None:
     assert (arch.sliding_window, arch.num_sliding_layers) == (window, layers)
 
 
-def test_listed_layer_types_override_the_pattern() -> None:
-    kinds = ["sliding_attention", "full_attention", "sliding_attention", "sliding_attention"]
-    assert read(sliding_window=16, layer_types=kinds).num_sliding_layers == 3
-    assert read(sliding_window=512).num_sliding_layers == 0  # as long as the context: no window
+@pytest.mark.parametrize(("name", "published"), [("glm-5", 40e9), ("glm-4.5", 32e9), ("glm-4.5-air", 12e9)])
+def test_glm_publishes_the_active_parameters_of_the_layers(name: str, published: float) -> None:
+    arch = load_model(name)
+    assert num_active_parameters(arch) - arch.vocab_size * arch.hidden_size == pytest.approx(published, rel=0.02)
 
 
-@pytest.mark.parametrize(("name", "length"), [
-    ("llama-3.1-8b", 131_072), ("llama-3-8b", 8192), ("deepseek-v3", 163_840), ("gpt-oss-20b", 131_072),
-    ("gemma-3-27b", 131_072), ("kimi-k2.5", 262_144),
+@pytest.mark.parametrize(("name", "tables", "published"), [
+    ("qwen3.5-397b-a17b", 2, 17), ("qwen3-next-80b-a3b", 0, 3), ("qwen3.5-35b-a3b", 1, 3), ("qwen3.5-122b-a10b", 2, 10),
 ])
-def test_max_model_len(name: str, length: int) -> None:
-    assert load_model(name).max_model_len == length
+def test_active_parameters_round_to_the_name(name: str, tables: int, published: int) -> None:
+    """Qwen's names have one rounded number, counted with or without the embedding and the LM head."""
+    arch = load_model(name)
+    layers = num_active_parameters(arch) - arch.vocab_size * arch.hidden_size
+    assert round((layers + tables * arch.vocab_size * arch.hidden_size) / 1e9) == published
 
 
-def test_rope_scaling_multiplies_where_hugging_face_means_it() -> None:
-    yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 1024}
-    assert read(rope_scaling=yarn).max_model_len == 4096
-    assert read(rope_scaling={"type": "linear", "factor": 2.0}).max_model_len == 1024
-    assert read(rope_scaling={"rope_type": "llama3", "factor": 8.0}).max_model_len == 512
+def test_hybrid_layers_by_hand() -> None:
+    arch = load_model("Qwen/Qwen3.5-397B-A17B")
+    assert (arch.num_attention_layers, arch.num_linear_layers) == (15, 45)
+    assert attention_parameters(arch) == 4096 * (2 * 32 * 256 + 2 * 2 * 256) + 32 * 256 * 4096  # query and gate
+    assert kv_bytes_per_token(arch, 2) == 15 * 2 * 2 * 256 * 2
+    assert kv_bytes_per_token_per_gpu(arch, 2, 8, 1) == 15 * 2 * 256 * 2  # 2 KV heads: four ranks hold the same one
+    state, inputs = 64 * 128 * 128 * 4, 3 * (2 * 16 * 128 + 64 * 128) * 2
+    assert state_bytes_per_seq(arch, 1, 1) == 45 * (state + inputs)
+    assert state_bytes_per_seq(arch, 8, 1) * 8 == state_bytes_per_seq(arch, 1, 1)
+    assert state_bytes_per_seq(arch, 1, 2) == 23 * (state + inputs)
+    assert state_bytes_per_seq(load_model("llama-3.1-8b"), 1, 1) == 0
 
 
-def test_moe_layers_are_counted_as_the_family_places_them() -> None:
-    qwen = {"model_type": "qwen2_moe", "num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 32,
-            "shared_expert_intermediate_size": 48}
-    assert read(**qwen, decoder_sparse_step=2).num_moe_layers == 2
-    arch = read(**qwen, mlp_only_layers=[0])
-    assert (arch.num_moe_layers, arch.num_dense_layers, arch.shared_intermediate_size) == (3, 1, 48)
-    deepseek = load_model("deepseek-v3")
-    assert (deepseek.num_dense_layers, deepseek.shared_intermediate_size, deepseek.attention) == (3, 2048, "mla")
-    maverick = load_model("llama-4-maverick")
-    assert (maverick.num_moe_layers, maverick.intermediate_size) == (24, 16384)
-
-
-def test_nested_text_config_with_omitted_defaults() -> None:
-    config = {"model_type": "gemma3", "text_config": {
-        "model_type": "gemma3_text", "hidden_size": 2560, "intermediate_size": 10240, "num_hidden_layers": 34,
-        "sliding_window": 1024, "rope_scaling": {"factor": 8.0, "rope_type": "linear"}}}
-    arch = architecture_from_config(config, name="gemma-3-4b", where="config.json")
-    assert num_parameters(arch) == pytest.approx(3.88e9, rel=0.01)
-    assert (arch.max_model_len, arch.num_sliding_layers, arch.tie_word_embeddings) == (131_072, 29, True)
-
-
-@pytest.mark.parametrize(("given", "expected"), [
-    ({"quant_method": "fp8"}, ("fp8", True)),
-    ({"quant_method": "awq", "bits": 4}, ("awq", True)),
-    ({"quant_method": "modelopt", "quant_algo": "NVFP4", "ignore": ["lm_head"]}, ("nvfp4", True)),
-    ({"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn"]}, ("mxfp4", False)),
-    ({"quant_method": "compressed-tensors",
-      "config_groups": {"group_0": {"weights": {"num_bits": 8, "type": "float"}}}}, ("fp8", True)),
-    ({"quant_method": "compressed-tensors",
-      "config_groups": {"group_0": {"weights": {"num_bits": 4, "type": "int", "group_size": 32}}}},
-     ("int4-g32", True)),
+@pytest.mark.parametrize(("pool_gib", "blocks", "tokens"), [
+    (8.82, 184, 141_036), (9.75, 203, 155_600), (16.74, 349, 267_509),
 ])
-def test_native_quantization(given: dict[str, object], expected: tuple[str, bool]) -> None:
-    arch = read(quantization_config=given)
-    assert (arch.quantization, arch.quantized_attention) == expected
+def test_state_and_kv_give_the_pool_of_vllms_start_up_logs(pool_gib: float, blocks: int, tokens: int) -> None:
+    """vLLM 0.26, one GPU, a Qwen 27B of 48 linear and 16 other layers: 4 groups of 16 layers share one pool.
+
+    A block of each group is as large; a sequence takes one for the state of each linear group. vLLM states the pool as
+    the blocks over those of the longest sequence, times its 131,072 tokens.
+    """
+    arch = load_model("qwen3.5-27b")
+    state_groups = arch.num_linear_layers // arch.num_attention_layers
+    kv = kv_bytes_per_token(arch, 2)
+    block_size = 16 * math.ceil(state_bytes_per_seq(arch, 1, 1) / state_groups / kv / 16)
+    assert int(pool_gib * 2**30 / (block_size * kv)) == blocks
+    longest = math.ceil(131_072 / block_size) + state_groups
+    assert longest * block_size * kv / 2**30 == pytest.approx(8.18, abs=0.005)  # "8.18 GiB KV cache is needed"
+    assert int(blocks / longest * 131_072) == tokens
 
 
-@pytest.mark.parametrize(("changes", "message"), [
-    ({"model_type": "llama5"}, r"config.json: model_type = 'llama5' is not supported \(nearest: 'llama'"),
-    ({"model_type": "mamba"}, "supported: .*qwen3_moe"),
-    ({"model_type": None}, "config.json: model_type is missing"),
-    ({"hidden_size": None}, "config.json: hidden_size is missing"),
-    ({"vocab_size": "many"}, "vocab_size = 'many'; must be a positive integer"),
-    ({"num_hidden_layers": 0}, "num_hidden_layers = 0; must be a positive integer"),
-    ({"num_key_value_heads": 0}, "num_key_value_heads = 0; must be a positive integer"),
-    ({"num_key_value_heads": 3}, "num_key_value_heads = 3 must divide num_attention_heads = 8"),
-    ({"model_type": "mixtral"}, "num_local_experts is missing"),
-    ({"quantization_config": {"quant_method": "rot13"}}, "quant_method = 'rot13' is not supported"),
-])
-def test_errors_name_file_key_and_value(changes: dict[str, object], message: str) -> None:
-    with pytest.raises(CatalogError, match=message):
-        read(**changes)
+def test_sparse_attention_keeps_a_key_for_the_indexer() -> None:
+    arch = load_model("zhipuai/GLM-5")
+    assert (arch.index_topk, arch.num_index_layers, arch.attention) == (2048, 78, "mla")
+    assert kv_bytes_per_token(arch, 2) == 78 * (576 * 2 + 132)
+    assert kv_bytes_per_token(arch, 1) == 78 * (656 + 132)  # vLLM's fp8_ds_mla
+    assert kv_bytes_per_token_per_gpu(arch, 1, 8, 1) == kv_bytes_per_token(arch, 1)  # on every rank in full
+    assert kv_bytes_per_token_per_gpu(arch, 1, 8, 2) * 2 == kv_bytes_per_token(arch, 1)
+    assert index_bytes_per_token(arch) == 78 * 132
+    assert index_bytes_per_token(load_model("zai-org/GLM-5.2")) == 21 * 132  # shared by four layers
+    assert index_bytes_per_token(load_model("deepseek-v3")) == 0

@@ -92,6 +92,33 @@ def test_gpu_lookup_ignores_case_separators_and_maker(given: str, expected: str)
     assert load_gpu(given).name == expected
 
 
+@pytest.mark.parametrize(("names", "expected"), [
+    (("meta-llama/Llama-3.1-70B", "meta-llama/Llama-3.3-70B-Instruct"), "llama-3.1-70b"),
+    (("meta-llama/Llama-3.1-8B-Instruct",), "llama-3.1-8b"), (("Qwen/Qwen3-32B",), "qwen3-32b"),
+    (("meta-llama/Llama-3.1-405B-Instruct", "meta-llama/Llama-3.1-405B-Instruct-FP8"), "llama-3.1-405b"),
+    (("meta-llama/Llama-2-70b-hf", "meta-llama/Llama-2-70b-chat-hf"), "llama-2-70b"),
+    (("Qwen/Qwen3-235B-A22B", "Qwen/Qwen3-235B-A22B-FP8"), "qwen3-235b-a22b"),
+    (("Qwen/Qwen3.5-397B-A17B", "Qwen/Qwen3.5-397B-A17B-FP8", "nvidia/Qwen3.5-397B-A17B-NVFP4"), "qwen3.5-397b-a17b"),
+    (("openai/gpt-oss-120b",), "gpt-oss-120b"), (("openai/gpt-oss-20b",), "gpt-oss-20b"),
+    (("deepseek-ai/DeepSeek-R1", "deepseek-ai/DeepSeek-R1-0528", "deepseek-ai/DeepSeek-V3", "deepseek-ai/DeepSeek-V3.1",
+      "deepseek-ai/DeepSeek-V3-0324"), "deepseek-v3"),
+    (("deepseek-ai/DeepSeek-V3.2", "deepseek-ai/DeepSeek-V3.2-Exp"), "deepseek-v3.2"),
+    (("MiniMaxAI/MiniMax-M2.5", "MiniMaxAI/MiniMax-M2", "MiniMaxAI/MiniMax-M2.1"), "minimax-m2.5"),
+    (("moonshotai/Kimi-K2.5", "moonshotai/Kimi-K2-Thinking"), "kimi-k2.5"),
+    (("moonshotai/Kimi-K2-Instruct",), "kimi-k2"),
+    (("zhipuai/GLM-5", "zai-org/GLM-5", "zai-org/GLM-5-FP8"), "glm-5"),
+    (("zai-org/GLM-4.5", "zai-org/GLM-4.6", "zai-org/GLM-4.6-FP8"), "glm-4.5"),
+    (("zai-org/GLM-4.5-Air",), "glm-4.5-air"),
+    (("meta-llama/Llama-4-Scout-17B-16E-Instruct",), "llama-4-scout"),
+    (("meta-llama/Llama-4-Maverick-17B-128E-Instruct-FP8",), "llama-4-maverick"),
+    (("mistralai/Mixtral-8x7B-v0.1", "mistralai/Mixtral-8x7B-Instruct-v0.1"), "mixtral-8x7b"),
+    (("Qwen/Qwen3-30B-A3B",), "qwen3-30b-a3b"), (("Qwen/Qwen3-Next-80B-A3B-Instruct",), "qwen3-next-80b-a3b"),
+    (("Qwen/Qwen3-Coder-480B-A35B-Instruct-FP8",), "qwen3-coder-480b-a35b"),
+])
+def test_names_that_benchmarks_use_are_found(names: tuple[str, ...], expected: str) -> None:
+    assert {load_model(name).name for name in names} == {expected}
+
+
 def test_variants_change_their_keys_only() -> None:
     plain, quantized = load_model("qwen3-235b-a22b"), load_model("Qwen/Qwen3-235B-A22B-Instruct-2507-FP8")
     assert (plain.quantization, quantized.quantization) == (None, "fp8")

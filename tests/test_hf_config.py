@@ -1,0 +1,136 @@
+"""Reading a Hugging Face config: every supported family, what its class fills in, and errors."""
+
+import pytest
+
+from planner.architecture import Architecture, num_parameters
+from planner.catalog import load_model
+from planner.errors import CatalogError
+from planner.hf_config import architecture_from_config
+
+LLAMA = {"model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 4,
+         "num_attention_heads": 8, "num_key_value_heads": 2, "vocab_size": 100, "max_position_embeddings": 512}
+
+MOE = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
+HYBRID = {"model_type": "qwen3_next", **MOE, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
+          "linear_key_head_dim": 8, "linear_value_head_dim": 8, "linear_conv_kernel_dim": 4}
+SPARSE = {"model_type": "glm_moe_dsa", "n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 32,
+          "q_lora_rank": 16, "kv_lora_rank": 16, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 8,
+          "index_n_heads": 2, "index_head_dim": 128, "index_topk": 8}
+
+
+def read(**changes: object) -> Architecture:
+    return architecture_from_config({**LLAMA, **changes}, name="test", where="config.json")
+
+
+def test_listed_layer_types_override_the_pattern() -> None:
+    kinds = ["sliding_attention", "full_attention", "sliding_attention", "sliding_attention"]
+    assert read(sliding_window=16, layer_types=kinds).num_sliding_layers == 3
+    assert read(sliding_window=512).num_sliding_layers == 0  # as long as the context: no window
+
+
+@pytest.mark.parametrize(("name", "length"), [
+    ("llama-3.1-8b", 131_072), ("llama-3-8b", 8192), ("deepseek-v3", 163_840), ("gpt-oss-20b", 131_072),
+    ("gemma-3-27b", 131_072), ("kimi-k2.5", 262_144),
+])
+def test_max_model_len(name: str, length: int) -> None:
+    assert load_model(name).max_model_len == length
+
+
+def test_rope_scaling_multiplies_where_hugging_face_means_it() -> None:
+    yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 1024}
+    assert read(rope_scaling=yarn).max_model_len == 4096
+    assert read(rope_scaling={"type": "linear", "factor": 2.0}).max_model_len == 1024
+    assert read(rope_scaling={"rope_type": "llama3", "factor": 8.0}).max_model_len == 512
+
+
+def test_moe_layers_are_counted_as_the_family_places_them() -> None:
+    qwen = {"model_type": "qwen2_moe", "num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 32,
+            "shared_expert_intermediate_size": 48}
+    assert read(**qwen, decoder_sparse_step=2).num_moe_layers == 2
+    arch = read(**qwen, mlp_only_layers=[0])
+    assert (arch.num_moe_layers, arch.num_dense_layers, arch.shared_intermediate_size) == (3, 1, 48)
+    deepseek = load_model("deepseek-v3")
+    assert (deepseek.num_dense_layers, deepseek.shared_intermediate_size, deepseek.attention) == (3, 2048, "mla")
+    maverick = load_model("llama-4-maverick")
+    assert (maverick.num_moe_layers, maverick.intermediate_size) == (24, 16384)
+
+
+def test_nested_text_config_with_omitted_defaults() -> None:
+    config = {"model_type": "gemma3", "text_config": {
+        "model_type": "gemma3_text", "hidden_size": 2560, "intermediate_size": 10240, "num_hidden_layers": 34,
+        "sliding_window": 1024, "rope_scaling": {"factor": 8.0, "rope_type": "linear"}}}
+    arch = architecture_from_config(config, name="gemma-3-4b", where="config.json")
+    assert num_parameters(arch) == pytest.approx(3.88e9, rel=0.01)
+    assert (arch.max_model_len, arch.num_sliding_layers, arch.tie_word_embeddings) == (131_072, 29, True)
+
+
+@pytest.mark.parametrize(("given", "expected"), [
+    ({"quant_method": "fp8"}, ("fp8", True)),
+    ({"quant_method": "awq", "bits": 4}, ("awq", True)),
+    ({"quant_method": "modelopt", "quant_algo": "NVFP4", "ignore": ["lm_head"]}, ("nvfp4", True)),
+    ({"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn"]}, ("mxfp4", False)),
+    ({"quant_method": "compressed-tensors",
+      "config_groups": {"group_0": {"weights": {"num_bits": 8, "type": "float"}}}}, ("fp8", True)),
+    ({"quant_method": "compressed-tensors",
+      "config_groups": {"group_0": {"weights": {"num_bits": 4, "type": "int", "group_size": 32}}}},
+     ("int4-g32", True)),
+    ({"quant_method": "fp8", "modules_to_not_convert": ["model.layers.0.self_attn.indexer.weights_proj"]},
+     ("fp8", True)),
+])
+def test_native_quantization(given: dict[str, object], expected: tuple[str, bool]) -> None:
+    arch = read(quantization_config=given)
+    assert (arch.quantization, arch.quantized_attention) == expected
+
+
+@pytest.mark.parametrize(("changes", "message"), [
+    ({"model_type": "llama5"}, r"config.json: model_type = 'llama5' is not supported \(nearest: 'llama'"),
+    ({"model_type": "mamba"}, "supported: .*qwen3_moe"),
+    ({"model_type": None}, "config.json: model_type is missing"),
+    ({"hidden_size": None}, "config.json: hidden_size is missing"),
+    ({"vocab_size": "many"}, "vocab_size = 'many'; must be a positive integer"),
+    ({"num_hidden_layers": 0}, "num_hidden_layers = 0; must be a positive integer"),
+    ({"num_key_value_heads": 0}, "num_key_value_heads = 0; must be a positive integer"),
+    ({"num_key_value_heads": 3}, "num_key_value_heads = 3 must divide num_attention_heads = 8"),
+    ({"model_type": "mixtral"}, "num_local_experts is missing"),
+    ({**HYBRID, "layer_types": ["linear_attention"] * 4}, "4 of 4 layers are linear"),
+    ({**HYBRID, "linear_num_value_heads": 3}, "linear_num_key_heads = 2 must divide linear_num_value_heads = 3"),
+    ({"model_type": "qwen3_next", **MOE}, "linear_num_key_heads is missing"),
+    ({**SPARSE, "q_lora_rank": None}, "index_topk = 8 needs MLA with q_lora_rank"),
+    ({**SPARSE, "index_topk": None}, "index_topk is missing"),
+    ({"quantization_config": {"quant_method": "rot13"}}, "quant_method = 'rot13' is not supported"),
+])
+def test_errors_name_file_key_and_value(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(CatalogError, match=message):
+        read(**changes)
+
+
+def test_linear_layers_are_listed_or_come_at_an_interval() -> None:
+    kinds = ["linear_attention", "full_attention", "linear_attention", "full_attention"]
+    assert read(**HYBRID).num_linear_layers == 3
+    assert read(**HYBRID, full_attention_interval=2).num_linear_layers == 2
+    assert read(**HYBRID, layer_types=kinds).num_linear_layers == 2
+    assert read(layer_types=["full_attention"] * 4).num_linear_layers == 0
+
+
+def test_state_has_the_type_that_the_config_asks_for_and_the_class_adds_the_gate() -> None:
+    assert read(**HYBRID).linear_state_bytes_per_element == 2
+    assert read(**HYBRID, mamba_ssm_dtype="float32").linear_state_bytes_per_element == 4
+    assert read(**HYBRID).attn_output_gate
+    assert not read(**HYBRID, attn_output_gate=False).attn_output_gate
+    assert not read().attn_output_gate
+
+
+def test_qwen3_5_wrapper_without_a_dense_width() -> None:
+    text = {**LLAMA, **HYBRID, "model_type": "qwen3_5_moe_text", "shared_expert_intermediate_size": 16}
+    del text["intermediate_size"]
+    config = {"model_type": "qwen3_5_moe", "text_config": text, "vision_config": {"hidden_size": 1152}}
+    arch = architecture_from_config(config, name="test", where="config.json")
+    assert (arch.intermediate_size, arch.num_moe_layers, arch.shared_intermediate_size) == (0, 4, 16)
+
+
+def test_layers_that_share_an_indexer() -> None:
+    assert read(**SPARSE).num_index_layers == 4
+    assert read(**SPARSE, indexer_types=["full", "shared", "shared", "full"]).num_index_layers == 2
+    frequent = read(**SPARSE, index_topk_freq=4, index_skip_topk_offset=3, num_hidden_layers=11)
+    assert frequent.num_index_layers == 5  # layers 0, 1, 2, 6 and 10
+    assert read(**SPARSE, first_k_dense_replace=1).num_moe_layers == 3
