@@ -43,7 +43,8 @@ class ReplayRecords:
     loop_s: float  # wall time spent in the loop
 
 
-def run(trace: Trace, policy: Policy, settings: EngineSettings, step_time: Any, recording: Recording) -> ReplayRecords:
+def run(trace: Trace, policy: Policy, settings: EngineSettings, step_time: st.StepTime,
+        recording: Recording) -> ReplayRecords:
     """Replay a trace.
 
     Parameters
@@ -51,7 +52,7 @@ def run(trace: Trace, policy: Policy, settings: EngineSettings, step_time: Any, 
     trace : requests in order of arrival.
     policy : who runs when.
     settings : the engine's limits.
-    step_time : record of `engine.state.STEP_TIME`.
+    step_time : terms and curve.
     recording : which rows to keep.
 
     Raises

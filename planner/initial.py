@@ -14,14 +14,18 @@ from planner.trace import Trace
 
 _RESERVE = {"chunk": st.RESERVE_CHUNK, "prompt": st.RESERVE_PROMPT, "output": st.RESERVE_OUTPUT,
             "model-len": st.RESERVE_MODEL_LEN}
+_PROMISE = {"nothing": st.PROMISE_NOTHING, "all": st.PROMISE_ALL, "share": st.PROMISE_SHARE}
 _CUT = {"any": st.CUT_ANY, "first": st.CUT_FIRST, "none": st.CUT_NONE}
 _VICTIM = {"newest": st.VICTIM_NEWEST, "lowest-priority": st.VICTIM_LARGEST_KEY,
-           "fewest-generated": st.VICTIM_FEWEST_GENERATED}
+           "fewest-generated": st.VICTIM_FEWEST_GENERATED, "least-output": st.VICTIM_LEAST_OUTPUT}
+
+# SGLang's new-token ratio: at first, at least as a share of that, and the decode steps from the one to the other.
+_FIRST_RATIO, _LEAST_RATIO_FACTOR, _RATIO_DECAY_STEPS = 0.7, 0.14, 600
 
 _ROWS = 1 << 16  # rows that a buffer holds before it is taken out
 
 
-def initial_state(trace: Trace, policy: Policy, settings: EngineSettings, step_time: Any,
+def initial_state(trace: Trace, policy: Policy, settings: EngineSettings, step_time: st.StepTime,
                   recording: Recording) -> st.State:
     """Lay out the loop's memory and fill in what it starts from."""
     n = trace.requests.height
@@ -43,7 +47,8 @@ def initial_state(trace: Trace, policy: Policy, settings: EngineSettings, step_t
     return st.State(
         engine=_engine_record(record),
         settings=record,
-        step_time=step_time,
+        step_time=step_time.terms,
+        curve=step_time.curve,
         requests=requests,
         prefixes=prefixes,
         ranks=_rank_records(trace, policy, settings),
@@ -53,6 +58,7 @@ def initial_state(trace: Trace, policy: Policy, settings: EngineSettings, step_t
         cancels=st.records(int(np.isfinite(cancel).sum()) + 1, st.FLOAT_HEAP),
         cancel_after_s=cancel,
         departed_s=np.empty(n if settings.max_concurrency else 0),
+        seen_s=np.zeros(n if settings.stream_interval > 1 else 0),
         ring=_ring(settings.block_size),
         blocks=blocks,
         entries=entries,
@@ -69,8 +75,8 @@ def initial_state(trace: Trace, policy: Policy, settings: EngineSettings, step_t
 def _settings_record(policy: Policy, settings: EngineSettings, recording: Recording) -> Any:
     """Translate settings and policy into the loop's record."""
     record = st.records(1, st.SETTINGS)[0]
-    budget = settings.max_num_batched_tokens if policy.has_token_budget else 0
-    budget = budget or NO_LIMIT
+    limit = settings.max_num_batched_tokens or NO_LIMIT
+    budget = limit if policy.budget == "step" else NO_LIMIT
     seqs = settings.max_num_seqs or NO_LIMIT
     usable = settings.num_gpu_blocks
     record.num_gpu_blocks = usable
@@ -92,8 +98,13 @@ def _settings_record(policy: Policy, settings: EngineSettings, recording: Record
     record.stage_transfer_s_per_token = settings.stage_transfer_s_per_token
     record.reserve = _RESERVE[policy.reserve]
     record.cut = _CUT[policy.cut if settings.enable_chunked_prefill else "none"]
-    default_victim = "newest" if policy.victim_key is None else "lowest-priority"
+    record.chunk_tokens = settings.block_size if policy.chunk_unit == "block" else 1
+    record.max_prefill_tokens = settings.max_prefill_tokens or NO_LIMIT
+    if policy.budget == "prompts" and settings.enable_chunked_prefill:
+        record.max_prefill_tokens = min(record.max_prefill_tokens, limit)
+    default_victim = policy.victim if policy.victim_key is None else "lowest-priority"
     record.victim = _VICTIM[settings.victim or default_victim]
+    record.requeues_last = policy.requeue == "back"
     record.is_keyed = policy.admit_key is not None
     record.is_first_fit = settings.admission == "first-fit"
     record.is_swapping = settings.preemption == "swap"
@@ -106,6 +117,16 @@ def _settings_record(policy: Policy, settings: EngineSettings, recording: Record
     record.limits_batch_only = policy.limits_batch_only
     record.records_steps = recording.steps
     record.records_schedule = recording.schedule
+    record.promise = _PROMISE[policy.promises]
+    record.first_ratio = min(_FIRST_RATIO * settings.schedule_conservativeness, 1.0)
+    record.least_ratio = record.first_ratio * _LEAST_RATIO_FACTOR
+    record.ratio_decay = (record.first_ratio - record.least_ratio) / _RATIO_DECAY_STEPS
+    record.batch_wait_timeout_iters = settings.batch_wait_timeout_iters
+    if settings.batch_wait_max_tokens_ratio > 0:
+        most_tokens = settings.max_num_batched_tokens or math.inf
+        record.batch_wait_max_tokens = settings.batch_wait_max_tokens_ratio * most_tokens
+    record.scheduler_recv_interval = settings.scheduler_recv_interval
+    record.stream_interval = settings.stream_interval
     return record
 
 
@@ -113,6 +134,9 @@ def _engine_record(settings: Any) -> Any:
     engine = st.records(1, st.ENGINE)[0]
     engine.last_start_s = -math.inf
     engine.last_decode_s = -math.inf
+    engine.frontend_free_s = -math.inf
+    engine.polled_until_s = -math.inf
+    engine.ratio = settings.first_ratio
     engine.num_free_blocks = settings.num_gpu_blocks
     engine.num_free_cpu_blocks = settings.num_cpu_blocks
     for name in ("waiting_head", "waiting_tail", "running_head", "running_tail", "free_head", "free_tail",

@@ -34,6 +34,6 @@ def takes_scenario(without: tuple[str, ...] = ()) -> Callable[[Callable[..., Non
 
 def _parameter(f: Any) -> inspect.Parameter:
     kind = typing.get_type_hints(Scenario)[f.name]
-    option = typer.Option(help=f.metadata["help"], rich_help_panel=f.metadata["panel"])
+    option = typer.Option(help=f.metadata["help"].replace("[", r"\["), rich_help_panel=f.metadata["panel"])
     annotation: Any = Annotated[kind, option]
     return inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=f.default, annotation=annotation)

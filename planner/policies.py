@@ -63,6 +63,41 @@ def plan_static(s: StepState) -> StepPlan:
     return StepPlan(NO_LIMIT if s.num_running == 0 else 0, NO_LIMIT, NO_LIMIT, DECODES_FIRST)
 
 
+def plan_sglang(s: StepState) -> StepPlan:
+    """SGLang: a step of prompts whenever one can be formed, else a step of decodes.
+
+    A prompt that does not fit into `chunked_prefill_size` (here `max_num_batched_tokens`) or `max_prefill_tokens` is
+    cut; it takes all that is left, so there is one such at a time, and it goes on first in the next step. No decode
+    runs until it is through. Memory: `engine.promises`; a request's limit of output is the trace's
+    `max_output_tokens`, else the room up to `max_model_len`, as where a client sets none. A retracted request waits
+    behind all others. Order: first come, first served, SGLang's default. Sources: sglang/srt/managers/scheduler.py
+    (`get_next_batch_to_run`, `get_new_batch_prefill`, `update_running_batch`), schedule_policy.py (`PrefillAdder`),
+    schedule_batch.py (`retract_decode`).
+
+    Approximate: a page is a KV block of `block_size`, but the budget of a step is charged by tokens, not whole pages;
+    a request that outgrows all memory alone fails, where SGLang would have lowered its limit when it came.
+    """
+    return StepPlan(NO_LIMIT, NO_LIMIT, NO_LIMIT, PROMPTS_ALONE)
+
+
+def plan_trtllm(s: StepState) -> StepPlan:
+    """TensorRT-LLM: generation requests, then context chunks in order of arrival, each cut after a whole block.
+
+    `max_num_seqs` is its `max_batch_size`, `max_num_batched_tokens` its `max_num_tokens`. A request takes the blocks of
+    its whole prompt with its first chunk. Whether what runs may be paused for memory is the policies' difference:
+    trtllm-no-evict (GUARANTEED_NO_EVICT) admits while all could reach their limits of output (`engine.promises`), which
+    is `max_output_tokens`, else the room up to `max_model_len`; trtllm-max-utilization (MAX_UTILIZATION) admits what
+    fits now, and the newest yields, to be computed anew and admitted before all others. Sources:
+    tensorrt_llm/_torch/pyexecutor/scheduler (`PyMicroBatchScheduler`, `GuaranteedNoEvictPolicy`,
+    `MaxUtilizationPolicy`), which follow cpp/tensorrt_llm/batch_manager/capacityScheduler.cpp and
+    microBatchScheduler.cpp.
+
+    Approximate: where a context gets no whole block of the budget, those behind it are not looked at, though a shorter
+    one might fit; a request is not delayed so that it can reuse the blocks of one that is being computed.
+    """
+    return StepPlan(NO_LIMIT, NO_LIMIT, NO_LIMIT, DECODES_FIRST)
+
+
 def by_priority(requests: Columns) -> NDArray[np.float64]:
     """Smaller is more urgent, as in vLLM; with ageing, waiting for a second is worth `priority_ageing_per_s`.
 
@@ -120,8 +155,8 @@ POLICIES = {
             watermark_when_idle=True,
             needs_spare_block=True,
         ),
-        Policy(name="orca", plan_step=plan_orca, reserve="model-len", cut="none", has_token_budget=False),
-        Policy(name="static", plan_step=plan_static, reserve="model-len", cut="none", has_token_budget=False),
+        Policy(name="orca", plan_step=plan_orca, reserve="model-len", cut="none", budget="nothing"),
+        Policy(name="static", plan_step=plan_static, reserve="model-len", cut="none", budget="nothing"),
         Policy(
             name="nano-vllm",
             plan_step=plan_prefill_only,
@@ -130,5 +165,18 @@ POLICIES = {
             limits_batch_only=True,
             cache_latest=True,
         ),
+        Policy(
+            name="sglang",
+            plan_step=plan_sglang,
+            promises="share",
+            victim="least-output",
+            requeue="back",
+            chunk_unit="block",
+            budget="prompts",
+        ),
+        Policy(
+            name="trtllm-no-evict", plan_step=plan_trtllm, reserve="prompt", promises="all", chunk_unit="block"
+        ),
+        Policy(name="trtllm-max-utilization", plan_step=plan_trtllm, reserve="prompt", chunk_unit="block"),
     )
 }

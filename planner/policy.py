@@ -49,17 +49,24 @@ Key = Callable[[Columns], NDArray[np.float64]]
 class Policy:
     """A scheduling policy.
 
-    Parameters ---------- name : how reports call it. plan_step : pure function from `StepState` to `StepPlan`; it is
-    compiled, so it uses numbers, comparisons and arithmetic
-        only.
+    Parameters
+    ----------
+    name : how reports call it.
+    plan_step : pure function from `StepState` to `StepPlan`; it is compiled, so it uses numbers, comparisons and
+        arithmetic only.
     admit_key : column of sort keys, shape [num_requests], from the trace's columns; the smallest is admitted first,
-    equal
-        keys by arrival. None: the order of arrival, preempted requests first.
-    victim_key : column of sort keys; the largest yields first. None: the newest admitted yields first.
+        equal keys by arrival. None: the order of arrival, preempted requests first.
+    victim_key : column of sort keys; the largest yields first. None: as `victim` says.
+    victim : who yields: the "newest" admitted, or, as in SGLang, the one with the "least-output", of those the longest
+        prompt, of those the newest.
+    requeue : where a preempted request waits, if no key says so: at the "front", or at the "back" as in SGLang.
     reserve : KV blocks taken at admission: those of this step's "chunk", of the "prompt", of the prompt and the largest
         "output", or of a whole "model-len".
+    promises : what admissions leave free for output to come: "nothing"; "all" that running requests may still emit; a
+        "share" of it that shrinks with every decode step and grows when a request has to yield (`engine.promises`).
     cut : which prompts may be cut into chunks: "any", the "first" of a batch, or "none".
-    has_token_budget : False where the engine knows no limit on tokens per step.
+    chunk_unit : a prompt is cut after any "token", or after whole "block"s.
+    budget : what `max_num_batched_tokens` limits: all tokens of a "step", its "prompts" only, or "nothing".
     watermark_when_idle : the watermark holds also when nothing runs.
     needs_spare_block : a decode runs only while a block is free, whether it needs one or not.
     limits_batch_only : `max_num_seqs` limits the sequences of a batch, not the running set.
@@ -70,9 +77,13 @@ class Policy:
     plan_step: Callable[[StepState], StepPlan]
     admit_key: Key | None = None
     victim_key: Key | None = None
+    victim: Literal["newest", "least-output"] = "newest"
+    requeue: Literal["front", "back"] = "front"
     reserve: Literal["chunk", "prompt", "output", "model-len"] = "chunk"
+    promises: Literal["nothing", "all", "share"] = "nothing"
     cut: Literal["any", "first", "none"] = "any"
-    has_token_budget: bool = True
+    chunk_unit: Literal["token", "block"] = "token"
+    budget: Literal["step", "prompts", "nothing"] = "step"
     watermark_when_idle: bool = False
     needs_spare_block: bool = False
     limits_batch_only: bool = False

@@ -8,7 +8,7 @@ from planner.errors import UsageError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSettings:
-    """The limits and switches of one engine, by vLLM's names; 0 means no limit where vLLM has one.
+    """The limits and switches of one engine, by the names of the engine that has them; 0 means no limit, or off.
 
     `victim` None leaves the choice to the policy. `swap_s_per_token` is what one token's KV takes over the host link
     [s].
@@ -19,6 +19,7 @@ class EngineSettings:
     max_model_len: int
     max_num_seqs: int
     max_num_batched_tokens: int
+    max_prefill_tokens: int
     long_prefill_token_threshold: int
     enable_chunked_prefill: bool
     enable_prefix_caching: bool
@@ -29,6 +30,11 @@ class EngineSettings:
     max_decode_only_steps: int | None
     max_wait_s: float | None
     scheduler_reserve_full_isl: bool
+    schedule_conservativeness: float
+    batch_wait_timeout_iters: int
+    batch_wait_max_tokens_ratio: float
+    scheduler_recv_interval: int
+    stream_interval: int
     async_scheduling: bool
     pipeline_parallel_size: int
     stage_transfer_s_per_token: float
@@ -38,12 +44,14 @@ class EngineSettings:
     priority_ageing_per_s: float
 
     def __post_init__(self) -> None:
-        for name in ("num_gpu_blocks", "block_size", "max_model_len", "pipeline_parallel_size"):
+        for name in ("num_gpu_blocks", "block_size", "max_model_len", "pipeline_parallel_size",
+                     "scheduler_recv_interval", "stream_interval"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name} = {getattr(self, name)}; must be at least 1")
-        for name in ("max_num_seqs", "max_num_batched_tokens", "long_prefill_token_threshold", "num_cpu_blocks",
-                     "swap_s_per_token", "stage_transfer_s_per_token"):
-            if getattr(self, name) < 0:
+        for name in ("max_num_seqs", "max_num_batched_tokens", "max_prefill_tokens", "long_prefill_token_threshold",
+                     "num_cpu_blocks", "swap_s_per_token", "stage_transfer_s_per_token", "schedule_conservativeness",
+                     "batch_wait_timeout_iters", "batch_wait_max_tokens_ratio"):
+            if not getattr(self, name) >= 0:
                 raise UsageError(f"{name} = {getattr(self, name)}; must not be negative")
         if not 0 <= self.watermark < 1:
             raise UsageError(f"watermark = {self.watermark}; must be a fraction in [0, 1)")

@@ -6,6 +6,7 @@ from planner.engine.blocks import ceil_div, claim_hit, enter_contents, find_hit,
 from planner.engine.decodes import depart
 from planner.engine.jit import jit
 from planner.engine.preemption import cross_host_link, least_urgent_decode, leave_cpu, preempt
+from planner.engine.promises import keeps_promises, never_keeps_promises, promise_to, sum_promises
 from planner.engine.queues import (
     append_prompt,
     append_running,
@@ -18,11 +19,14 @@ from planner.engine.queues import (
     remove_listed,
 )
 from planner.engine.serving import grant_prompt
+from planner.engine.shape import chunk_tokens
 from planner.engine.state import (
     CUT_FIRST,
     CUT_NONE,
     FAILED,
     NONE,
+    PROMISE_ALL,
+    PROMISE_SHARE,
     REJECTED,
     RESERVE_CHUNK,
     RESERVE_MODEL_LEN,
@@ -35,12 +39,20 @@ from planner.engine.state import (
 @jit
 def admit(s: State, max_new_seqs: int) -> None:
     """Admit waiting requests; nobody enters in a step in which someone had to yield."""
-    if s.engine.step_preempted > 0 or s.engine.num_waiting == 0:
+    if s.engine.step_preempted > 0 or s.engine.num_waiting == 0 or is_shut(s):
         return
+    sum_promises(s)
     if s.settings.is_first_fit:
         admit_first_fit(s, max_new_seqs)
     else:
         admit_head_of_line(s, max_new_seqs)
+
+
+@jit
+def is_shut(s: State) -> bool:
+    """Tell whether SGLang leaves its queue alone: nobody has left since one did not fit, and no prompt goes on."""
+    e = s.engine
+    return bool(s.settings.promise == PROMISE_SHARE and e.is_full and e.num_running > 0 and e.step_prompts == 0)
 
 
 @jit
@@ -105,7 +117,10 @@ def has_seat(s: State) -> bool:
 def is_known_blocked(s: State, i: int) -> bool:
     """Tell at once that the head still cannot fit: nothing was freed, and what it lacked in the cache is not there."""
     e = s.engine
-    if e.blocked_request != i or e.num_free_blocks > e.blocked_free:
+    if s.settings.promise == PROMISE_SHARE:
+        return is_shut(s)
+    may_fit = e.is_full == 0 if s.settings.promise == PROMISE_ALL else e.num_free_blocks > e.blocked_free
+    if e.blocked_request != i or may_fit:
         return False
     return bool(e.blocked_content == NONE or s.entries[e.blocked_content].first == NONE)
 
@@ -129,13 +144,15 @@ def admissible_tokens(s: State, i: int) -> tuple[int, int, int]:
     else:
         tested = num_reserved(s, request)
     watermark = s.settings.watermark_blocks if s.engine.num_running > 0 or s.settings.watermark_when_idle else 0
-    if tested - hit_blocks + unused_hits + watermark <= s.engine.num_free_blocks:
+    has_room = tested - hit_blocks + unused_hits + watermark <= s.engine.num_free_blocks
+    if has_room and keeps_promises(s, request, hit_blocks, unused_hits):
         return n, hit_blocks, computed
     if s.engine.num_running == 0:  # nothing will ever be freed for it
         refuse(s, request)
     s.engine.blocked_request = i
     s.engine.blocked_free = s.engine.num_free_blocks
     s.engine.blocked_content = missing
+    s.engine.is_full = 1
     return 0, 0, 0
 
 
@@ -146,11 +163,12 @@ def tokens_within_budget(s: State, request: Any, computed: int) -> int:
     n = wanted_tokens(s, request, computed)
     if n <= left:
         return n
-    if s.settings.cut == CUT_NONE:
-        return 0
+    if s.settings.cut == CUT_NONE:  # SGLang: a prompt above max_prefill_tokens that must run whole runs alone
+        runs_alone = s.engine.step_prompts == 0 and left == s.settings.max_prefill_tokens and n <= s.engine.budget
+        return n if runs_alone else 0
     if s.settings.cut == CUT_FIRST and s.engine.step_prompts > 0:  # nano-vllm cuts the first of a batch only
         return 0
-    return int(left)
+    return int(chunk_tokens(s, n, left, s.engine.step_prompts + s.engine.step_decodes == 0))
 
 
 @jit
@@ -192,7 +210,7 @@ def never_fits(s: State, request: Any, computed: int) -> bool:
     is_whole = s.settings.cut == CUT_NONE
     if is_whole and wanted_tokens(s, request, computed) > s.settings.max_num_batched_tokens:
         return True
-    return bool(num_reserved(s, request) > s.settings.num_gpu_blocks)
+    return bool(num_reserved(s, request) > s.settings.num_gpu_blocks or never_keeps_promises(s, request))
 
 
 @jit
@@ -225,6 +243,7 @@ def enter_running(s: State, i: int, n: int, hit_blocks: int, computed: int) -> N
     append_running(s, i)
     append_prompt(s, i)
     grant_prompt(s, i, n)
+    promise_to(s, request)
 
 
 @jit
@@ -273,6 +292,7 @@ def force_admission(s: State) -> None:
         return
     n = hit_blocks = 0
     while True:
+        sum_promises(s)
         if has_seat(s):
             n, hit_blocks, computed = admissible_tokens(s, i)
         if n > 0 or request.state != WAITING:

@@ -6,6 +6,7 @@ from planner.engine.blocks import release_blocks
 from planner.engine.decodes import depart, leave_decode
 from planner.engine.jit import jit
 from planner.engine.preemption import leave_cpu
+from planner.engine.promises import forget_promises
 from planner.engine.queues import append_waiting, heap_pop, heap_push, remove_listed, remove_prompt, remove_running
 from planner.engine.state import CANCELLED, DECODE, NONE, NOT_ARRIVED, PROMPT, WAITING, State
 
@@ -19,8 +20,22 @@ def visible_until_s(s: State) -> float:
 
 
 @jit
-def next_arrival_s(s: State) -> float:
-    """Return when the next request reaches the engine; a closed-loop client sends it once a place is free."""
+def poll(s: State) -> float:
+    """Return up to when arrivals have been seen; SGLang looks for them every `scheduler_recv_interval` decode steps.
+
+    A step with prompts counts for 1,000 (scheduler_recv_skipper.py), and an idle engine does nothing but look.
+    """
+    e = s.engine
+    is_idle = e.num_running + e.num_waiting == 0
+    if is_idle or e.steps_to_poll <= 0 or s.settings.scheduler_recv_interval == 1:
+        e.polled_until_s = visible_until_s(s)
+        e.steps_to_poll = s.settings.scheduler_recv_interval
+    return float(e.polled_until_s)
+
+
+@jit
+def next_sent_s(s: State) -> float:
+    """Return when the client sends the next request; in a closed loop it does so once a place is free."""
     i = s.engine.next_request
     if i == s.settings.num_requests:
         return math.inf
@@ -33,26 +48,44 @@ def next_arrival_s(s: State) -> float:
 
 
 @jit
+def frontend_s(s: State) -> float:
+    """Return how long the API server is busy with the next request: parsing, tokenising, handing over [s]."""
+    tokens = s.requests[s.engine.next_request].input_tokens
+    return float(s.step_time.frontend_s + tokens * s.step_time.frontend_s_per_token)
+
+
+@jit
+def next_arrival_s(s: State) -> float:
+    """Return when the next request reaches the engine: the API server takes one at a time."""
+    sent_s = next_sent_s(s)
+    if sent_s == math.inf:
+        return sent_s
+    latency_s = s.step_time.latency_s + s.requests[s.engine.next_request].input_tokens * s.step_time.latency_s_per_token
+    return float(max(sent_s, s.engine.frontend_free_s) + frontend_s(s) + latency_s)
+
+
+@jit
 def hand_over_arrivals(s: State) -> None:
     """Give the scheduler all requests that have arrived, in order; those that no setting could serve are rejected."""
     engine = s.engine
-    until_s = visible_until_s(s)
+    until_s = poll(s)
     while True:
         arrival_s = next_arrival_s(s)
         if arrival_s > until_s or arrival_s == math.inf:
             break
         i = engine.next_request
-        engine.next_request += 1
         request = s.requests[i]
-        request.arrival_s = arrival_s
-        request.waiting_since_s = arrival_s
+        request.arrival_s = next_sent_s(s)
+        request.waiting_since_s = request.arrival_s
+        engine.frontend_free_s = max(request.arrival_s, engine.frontend_free_s) + frontend_s(s)
+        engine.next_request += 1
         if request.state != NOT_ARRIVED:  # rejected before the replay began
             request.finished_s = arrival_s
             depart(s)
             continue
         append_waiting(s, i)
         if s.settings.may_cancel and s.cancel_after_s[i] < math.inf:
-            due_s = arrival_s + s.cancel_after_s[i]
+            due_s = request.arrival_s + s.cancel_after_s[i]
             engine.num_cancel_entries = heap_push(s.cancels, engine.num_cancel_entries, due_s, i)
     engine.max_waiting = max(engine.max_waiting, engine.num_waiting)
 
@@ -61,6 +94,7 @@ def hand_over_arrivals(s: State) -> None:
 def wait_for_arrival(s: State) -> None:
     """Let time pass to the next arrival; an idle engine sees it at once."""
     s.engine.now_s = max(s.engine.now_s, next_arrival_s(s))
+    forget_promises(s)
 
 
 @jit
@@ -73,6 +107,7 @@ def skip_idle(s: State) -> bool:
         return bool(s.engine.num_running + s.engine.num_waiting == 0)
     s.engine.last_start_s = max(s.engine.now_s, due_s)
     s.engine.now_s = s.engine.last_start_s
+    s.engine.steps_to_poll = 0
     return True
 
 

@@ -8,7 +8,7 @@ end of the block (`planner.prefix` assigns them). `entries[content]` lists the b
 from typing import Any
 
 from planner.engine.jit import jit
-from planner.engine.state import DECODE, NONE, RESERVE_MODEL_LEN, RESERVE_OUTPUT, State
+from planner.engine.state import DECODE, NONE, PROMISE_ALL, RESERVE_MODEL_LEN, RESERVE_OUTPUT, State
 
 
 @jit
@@ -53,6 +53,13 @@ def num_held(s: State, request: Any) -> int:
 
 
 @jit
+def most_blocks(s: State, request: Any) -> int:
+    """Return the blocks that a request holds at its largest output, all there are at most."""
+    largest = ceil_div(request.input_tokens + request.max_output_tokens, s.settings.block_size)
+    return int(min(largest, s.settings.num_gpu_blocks))
+
+
+@jit
 def take_blocks(s: State, i: int, held: int, count: int) -> None:
     """Give `count` free blocks to a request that holds `held`; the caller has seen that they are there."""
     s.engine.num_free_blocks -= count
@@ -73,6 +80,9 @@ def release_blocks(s: State, i: int) -> None:
     request = s.requests[i]
     held = num_held(s, request)
     request.num_blocks = 0
+    s.engine.is_full = 0
+    if s.settings.promise == PROMISE_ALL:
+        s.engine.promised_blocks -= most_blocks(s, request)
     if not s.settings.is_caching:
         s.engine.num_free_blocks += held
         return
@@ -85,6 +95,8 @@ def release_blocks(s: State, i: int) -> None:
                 link_free_front(s, b)
             else:
                 link_free_back(s, b)
+        else:
+            s.engine.shared_blocks -= 1
 
 
 @jit
@@ -113,6 +125,8 @@ def claim_hit(s: State, i: int, hits: int) -> None:
         if s.blocks[b].users == 0:
             unlink_free(s, b)
             s.engine.num_free_blocks -= 1
+        else:
+            s.engine.shared_blocks += 1
         s.blocks[b].users += 1
         s.slots[start + k].block = b
 

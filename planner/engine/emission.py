@@ -1,12 +1,19 @@
 """A token is emitted: the first one ends the TTFT, later ones a gap between tokens."""
 
+from planner.engine.blocks import num_output_tokens
 from planner.engine.jit import jit
-from planner.engine.state import State
+from planner.engine.state import DECODE, NONE, State
 
 
 @jit
 def add_gap(s: State, gap_s: float, count: int) -> None:
-    """Record that `count` tokens came `gap_s` after the token before them."""
+    """Record that `count` tokens came `gap_s` after the token before them, where the client sees each by itself."""
+    if s.settings.stream_interval == 1:
+        add_gap_row(s, gap_s, count)
+
+
+@jit
+def add_gap_row(s: State, gap_s: float, count: int) -> None:
     row = s.gaps[s.engine.num_gap_rows]
     row.gap_s = gap_s
     row.growth_s = 0.0
@@ -25,4 +32,40 @@ def emit_token(s: State, i: int) -> bool:
         add_gap(s, s.engine.now_s - request.last_token_s, 1)
     request.num_output_tokens += 1
     request.last_token_s = s.engine.now_s
+    see_token(s, i, int(request.num_output_tokens))
     return bool(request.num_output_tokens == request.output_tokens)
+
+
+@jit
+def see_decodes(s: State) -> None:
+    """Let clients see the tokens that the decodes of the step have just emitted, where they come in groups."""
+    if s.settings.stream_interval == 1:
+        return
+    i = s.engine.running_head
+    while i != NONE:
+        request = s.requests[i]
+        if request.state == DECODE and (request.num_scheduled_tokens > 0 or not s.engine.step_marks_decodes):
+            see_token(s, i, num_output_tokens(s, request))
+        i = request.next
+
+
+@jit
+def see_token(s: State, i: int, count: int) -> None:
+    """Send a request's `count`-th token, or keep it until `stream_interval` are there; first and last go at once."""
+    if s.settings.stream_interval == 1:
+        return
+    if count > 1:
+        if (count - 1) % s.settings.stream_interval > 0 and count < s.requests[i].output_tokens:
+            return
+        add_group(s, s.engine.now_s - s.seen_s[i])
+    s.seen_s[i] = s.engine.now_s
+
+
+@jit
+def add_group(s: State, gap_s: float) -> None:
+    """Record the gap before a group of tokens, in one row with the last where they are alike."""
+    k = s.engine.num_gap_rows - 1
+    if k >= 0 and s.gaps[k].gap_s == gap_s:
+        s.gaps[k].count += 1
+    else:
+        add_gap_row(s, gap_s, 1)

@@ -10,6 +10,7 @@ from typing import Any
 from planner.engine.admission import admit, force_admission, must_force_admission
 from planner.engine.arrivals import cancel_due, hand_over_arrivals, skip_idle, wait_for_arrival
 from planner.engine.binding import bind
+from planner.engine.holding import holds_prompts_back
 from planner.engine.jit import jit
 from planner.engine.pipeline import land_flight
 from planner.engine.serving import DECODES, PROMPTS, serve
@@ -42,7 +43,7 @@ def advance(state: State, plan_step: Any) -> int:
             plan = plan_step(step_state(s))
             if plan.max_new_seqs < 0 or plan.max_prefill_tokens < 0 or not IN_ORDER <= plan.order <= PROMPTS_ALONE:
                 return BAD_PLAN
-            engine.prompt_budget = min(plan.max_prefill_tokens, engine.budget)
+            engine.prompt_budget = min(plan.max_prefill_tokens, engine.budget, s.settings.max_prefill_tokens)
             engine.max_tokens_per_prompt = max(plan.max_tokens_per_prompt, 1)
             compose(s, plan.order, plan.max_new_seqs)
             if engine.step_prompts + engine.step_decodes > 0:
@@ -80,6 +81,11 @@ def compose(s: State, order: int, max_new_seqs: int) -> None:
     """Fill the step in the order that the plan asks for."""
     if must_force_admission(s):
         force_admission(s)
+    elif holds_prompts_back(s, max_new_seqs):
+        serve(s, DECODES)
+        if s.engine.step_decodes > 0:
+            s.engine.num_held_steps += 1
+            return
     if order == IN_ORDER:
         serve(s, DECODES | PROMPTS)
         admit(s, max_new_seqs)

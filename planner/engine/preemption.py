@@ -7,14 +7,24 @@ from planner.engine.decodes import leave_decode
 from planner.engine.jit import jit
 from planner.engine.queues import append_waiting, prepend_waiting, remove_prompt, remove_running
 from planner.engine.shape import count_decode, count_prompt
-from planner.engine.state import DECODE, NONE, VICTIM_FEWEST_GENERATED, VICTIM_NEWEST, WAITING, State
+from planner.engine.state import (
+    DECODE,
+    NONE,
+    VICTIM_FEWEST_GENERATED,
+    VICTIM_LEAST_OUTPUT,
+    VICTIM_NEWEST,
+    WAITING,
+    State,
+)
 
 
 @jit
 def choose_victim(s: State) -> int:
-    """Return who yields: the newest running request, or the first with the largest key."""
+    """Return who yields: the newest running request, the first with the largest key, or who has emitted least."""
     if s.settings.victim == VICTIM_NEWEST:
         return int(s.engine.running_tail)
+    if s.settings.victim == VICTIM_LEAST_OUTPUT:
+        return least_output(s)
     best = s.engine.running_head
     v = s.requests[best].next
     while v != NONE:
@@ -25,6 +35,20 @@ def choose_victim(s: State) -> int:
             and rank == best_rank
             and num_output_tokens(s, s.requests[v]) <= num_output_tokens(s, s.requests[best])
         ):
+            best = v
+        v = s.requests[v].next
+    return int(best)
+
+
+@jit
+def least_output(s: State) -> int:
+    """Return the running request with the fewest output tokens, of those the longest prompt, of those the newest."""
+    best = s.engine.running_head
+    v = s.requests[best].next
+    while v != NONE:
+        fewer = num_output_tokens(s, s.requests[best]) - num_output_tokens(s, s.requests[v])
+        longer = s.requests[v].input_tokens - s.requests[best].input_tokens
+        if fewer > 0 or (fewer == 0 and longer >= 0):
             best = v
         v = s.requests[v].next
     return int(best)
@@ -66,7 +90,7 @@ def preempt(s: State, i: int) -> None:
     request.num_preemptions += 1
     s.engine.num_preemptions += 1
     s.engine.step_preempted += 1
-    if s.settings.is_keyed and not swap:
+    if (s.settings.is_keyed and not swap) or (s.settings.requeues_last and not s.settings.is_keyed):
         append_waiting(s, i)
     else:
         prepend_waiting(s, i)

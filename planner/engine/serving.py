@@ -4,7 +4,7 @@ from planner.engine.blocks import ceil_div, enter_contents, num_computed_tokens,
 from planner.engine.decodes import blocks_needed, gather_ring
 from planner.engine.jit import jit
 from planner.engine.preemption import choose_victim, preempt
-from planner.engine.shape import count_decode, count_prompt, pending_tokens
+from planner.engine.shape import chunk_tokens, count_decode, count_prompt, pending_tokens
 from planner.engine.state import DECODE, NONE, PROMPT, State
 
 DECODES, PROMPTS = 1, 2  # what `serve` is asked for, as bits
@@ -32,17 +32,19 @@ def everyone_fits(s: State, kinds: int) -> bool:
         if s.settings.needs_spare_block and s.engine.num_decodes > 0:
             need += 1
     if kinds & PROMPTS:
-        left = min(left, s.engine.prompt_budget)
+        left = max(min(left, s.engine.prompt_budget), 0)
+        taken = s.engine.step_prompts + s.engine.step_decodes
         short = False
         for k in range(s.engine.num_prompts):
             request = s.requests[s.prompts[k]]
             if request.num_scheduled_tokens > 0:  # it was admitted ahead of its turn
                 continue
             wanted = min(pending_tokens(request), s.engine.max_tokens_per_prompt)
-            n = min(wanted, left)
+            n = chunk_tokens(s, wanted, left, taken == 0)
             request.num_offered_tokens = n
             short = short or n < wanted
             left -= n
+            taken += n
             need += max(0, ceil_div(request.num_computed_tokens + n, s.settings.block_size) - request.num_blocks)
         if short and kinds & DECODES and not decodes_lead(s):
             return False
@@ -119,9 +121,9 @@ def serve_in_order(s: State, kinds: int) -> None:
         n = 0
         if request.flight == NONE:
             if request.state == PROMPT and kinds & PROMPTS and request.num_scheduled_tokens == 0:
-                n = min(
-                    pending_tokens(request), s.engine.max_tokens_per_prompt, s.engine.prompt_budget, s.engine.budget
-                )
+                wanted = min(pending_tokens(request), s.engine.max_tokens_per_prompt)
+                is_alone = s.engine.step_prompts + s.engine.step_decodes == 0
+                n = chunk_tokens(s, wanted, min(s.engine.prompt_budget, s.engine.budget), is_alone)
             elif request.state == DECODE and kinds & DECODES and num_decodes < s.settings.max_decode_seqs:
                 n = 1
         if n > 0:

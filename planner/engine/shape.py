@@ -36,6 +36,18 @@ def pending_tokens(request: Any) -> int:
 
 
 @jit
+def chunk_tokens(s: State, wanted: int, left: int, is_alone: bool) -> int:
+    """Return how many of the `wanted` prompt tokens a step takes that has room for `left`.
+
+    TensorRT-LLM and SGLang cut after whole blocks; where that leaves a step with nothing to do, after any token.
+    """
+    if wanted <= left:
+        return wanted
+    whole = left - left % s.settings.chunk_tokens
+    return left if whole == 0 and is_alone else whole
+
+
+@jit
 def count_prompt(s: State, request: Any, n: int, sign: int) -> None:
     """Add a chunk of `n` tokens to the step's totals, or take it out again with sign -1."""
     e = s.engine

@@ -19,8 +19,11 @@ RESERVE_CHUNK, RESERVE_PROMPT, RESERVE_OUTPUT, RESERVE_MODEL_LEN = range(4)
 # Which prompts may be cut into chunks.
 CUT_ANY, CUT_FIRST, CUT_NONE = range(3)
 
+# What admissions leave free for output to come.
+PROMISE_NOTHING, PROMISE_ALL, PROMISE_SHARE = range(3)
+
 # Who yields when KV blocks run out.
-VICTIM_NEWEST, VICTIM_LARGEST_KEY, VICTIM_FEWEST_GENERATED = range(3)
+VICTIM_NEWEST, VICTIM_LARGEST_KEY, VICTIM_FEWEST_GENERATED, VICTIM_LEAST_OUTPUT = range(4)
 
 # Why `advance` returned.
 DONE, FLUSH, STUCK, BAD_PLAN = range(4)
@@ -103,8 +106,18 @@ SETTINGS = np.dtype(
         ("pipeline_depth", "i8"),
         ("stage_transfer_s_per_token", "f8"),
         ("reserve", "i8"),
+        ("promise", "i8"),
         ("cut", "i8"),
+        ("chunk_tokens", "i8"),  # a prompt is cut after a multiple of so many tokens
         ("victim", "i8"),
+        ("max_prefill_tokens", "i8"),  # prompt tokens of a step
+        ("first_ratio", "f8"),  # share of output to come that is promised: at first, at least, and its decay a step
+        ("least_ratio", "f8"),
+        ("ratio_decay", "f8"),
+        ("batch_wait_timeout_iters", "i8"),
+        ("batch_wait_max_tokens", "f8"),  # prompts are held back while a step would have fewer tokens
+        ("scheduler_recv_interval", "i8"),
+        ("stream_interval", "i8"),
         ("is_keyed", "i1"),  # waiting is ordered by `Ranks.admit`, not by arrival
         ("is_first_fit", "i1"),
         ("is_swapping", "i1"),
@@ -115,6 +128,7 @@ SETTINGS = np.dtype(
         ("needs_spare_block", "i1"),  # a decode runs only while a block is free, needed or not
         ("reserves_full_isl", "i1"),
         ("limits_batch_only", "i1"),  # max_num_seqs limits the prompts of a batch, not the running set
+        ("requeues_last", "i1"),  # a preempted request waits behind all others
         ("may_cancel", "i1"),
         ("records_steps", "i1"),
         ("records_schedule", "i1"),
@@ -128,12 +142,16 @@ ENGINE = np.dtype(
         ("now_s", "f8"),
         ("last_start_s", "f8"),  # start of the step that has just finished
         ("last_decode_s", "f8"),  # end of the last step in which aggregated decodes ran
+        ("frontend_free_s", "f8"),  # when the API server is through with the requests so far
         ("next_request", "i8"),
         ("num_steps", "i8"),
         ("num_admissions", "i8"),
         ("num_decode_only_steps", "i8"),  # in a row, up to now
         ("last_step_had_prompts", "i8"),
         ("num_empty_turns", "i8"),  # in a row, steps in which everyone yielded
+        ("num_held_steps", "i8"),  # in a row, steps in which prompts were held back
+        ("polled_until_s", "f8"),  # arrivals up to then have been seen
+        ("steps_to_poll", "i8"),
         # queues
         ("waiting_head", "i8"),
         ("waiting_tail", "i8"),
@@ -159,6 +177,12 @@ ENGINE = np.dtype(
         ("blocked_request", "i8"),  # the head that did not fit when last tried,
         ("blocked_free", "i8"),  # with this many blocks free,
         ("blocked_content", "i8"),  # and this content missing in the prefix cache
+        ("is_full", "i8"),  # somebody did not fit, and nobody has left since
+        ("promised_blocks", "i8"),  # those that running requests hold at their largest outputs
+        ("shared_blocks", "i8"),  # users of blocks, less blocks in use
+        ("promised_tokens", "f8"),  # left free for output to come when requests are admitted
+        ("ratio", "f8"),  # share of output to come that is promised, before the decode steps since
+        ("ratio_steps", "i8"),
         # the step being composed
         ("budget", "i8"),
         ("prompt_budget", "i8"),
@@ -206,38 +230,53 @@ ENGINE = np.dtype(
     align=True,
 )
 
-# Seconds and bytes that `planner.roofline` folds from the hardware and the model; `engine.timing` adds them up.
+# Seconds and bytes that `planner.roofline` makes of the hardware, model and engine; `engine.timing` adds them up.
 STEP_TIME = np.dtype(
     [
         ("is_linear", "i8"),
         ("base_s", "f8"),
         ("per_token_s", "f8"),
         ("per_context_token_s", "f8"),
-        ("weights_s", "f8"),  # stream the dense weights of all layers once
-        ("weights_bytes", "f8"),
-        ("linear_s_per_token", "f8"),  # multiply one token with them
-        ("activation_s_per_token", "f8"),  # norms, residuals, rotary: bound by memory
-        ("activation_bytes_per_token", "f8"),
-        ("num_experts", "f8"),  # routed experts of one layer; 0 in a dense model
-        ("experts_per_token", "f8"),
-        ("expert_weights_s", "f8"),  # stream one expert of every MoE layer
-        ("expert_weights_bytes", "f8"),
-        ("expert_s_per_token", "f8"),
-        ("head_weights_s", "f8"),
-        ("head_weights_bytes", "f8"),
-        ("head_s_per_sample", "f8"),
+        ("prompt_s", "f8"),  # prompt attention: kernel floors of a step with prompts
+        ("prompt_s_per_token", "f8"),  # linear attention, and what full attention pays for short chunks
         ("prompt_s_per_pair", "f8"),  # one query token attending to one key, full-attention layers
         ("prompt_s_per_window_pair", "f8"),  # the same in sliding-window layers
         ("prompt_s_per_context_token", "f8"),  # read cached KV for a prompt's chunk
         ("kv_bytes_per_token", "f8"),  # full-attention layers
         ("window_kv_bytes_per_token", "f8"),  # sliding-window layers
         ("window_tokens", "i8"),
-        ("decode_s_per_context_token", "f8"),
-        ("decode_s_per_window_token", "f8"),
-        ("collective_s", "f8"),  # latency of a step's collectives
-        ("collective_s_per_token", "f8"),
-        ("overhead_s", "f8"),
+        ("host_s", "f8"),  # the host's work on a step, which runs beside the GPU's
+        ("host_s_per_seq", "f8"),
+        ("host_launch_s", "f8"),  # more of it in a step that is no CUDA graph: kernels launched one by one
+        ("graph_seqs", "i8"),  # steps of so many decodes, or of so many tokens with prompts, are graphs
+        ("graph_tokens", "i8"),
+        ("overhead_s", "f8"),  # what neither hides
         ("overhead_s_per_seq", "f8"),
+        ("tokens_per_decode", "i8"),  # that a decode has checked in a step: more than 1 under speculative decoding,
+        ("decode_share", "f8"),  # and the share of a decode step that one token it emits takes
+        ("frontend_s", "f8"),  # the API server's serial work on a request before the engine sees it
+        ("frontend_s_per_token", "f8"),
+        ("latency_s", "f8"),  # the rest of a request's way to the engine and of its first token's way back
+        ("latency_s_per_token", "f8"),
+    ],
+    align=True,
+)
+
+# What depends on how many tokens, samples or decodes a step has, at the counts of `engine.curve`; linear in between.
+CURVE = np.dtype(
+    [
+        ("tokens_s", "f8"),  # the sum of the four that follow, which depend on all tokens of the step
+        ("linear_s", "f8"),  # dense GEMMs
+        ("experts_s", "f8"),  # grouped GEMMs of the routed experts
+        ("activations_s", "f8"),  # norms, residuals, rotary, quantisation: bound by memory or by their launch
+        ("collectives_s", "f8"),
+        ("tokens_bytes", "f8"),  # HBM traffic of the same
+        ("head_s", "f8"),  # LM head and sampling, by the tokens that are sampled
+        ("head_bytes", "f8"),
+        ("decode_s", "f8"),  # decode attention, by the number of decodes: floors, recurrent states
+        ("decode_bytes", "f8"),
+        ("decode_s_per_context_token", "f8"),  # full-attention layers
+        ("decode_s_per_window_token", "f8"),  # sliding-window and top-k layers
     ],
     align=True,
 )
@@ -301,12 +340,20 @@ def numba_records(dtype: np.dtype[np.void]) -> numba.types.Array:
     return numba.from_dtype(dtype)[::1]
 
 
+class StepTime(NamedTuple):
+    """How long steps take: a record of STEP_TIME, and records of CURVE, shape [engine.curve.NUM_NODES]."""
+
+    terms: Any
+    curve: Any
+
+
 class State(NamedTuple):
     """All that the loop works on; its helpers get it through `engine.binding.bind`."""
 
     engine: Any
     settings: Any
     step_time: Any
+    curve: Any  # shape [engine.curve.NUM_NODES]; one record where the step time is a line
     requests: Any
     prefixes: Any
     ranks: Any
@@ -316,6 +363,7 @@ class State(NamedTuple):
     cancels: Any  # heap of (instant, request)
     cancel_after_s: Any  # shape [num_requests], or empty where nobody cancels
     departed_s: Any  # instants in order of departure, shape [num_requests], or empty where the load is open
+    seen_s: Any  # when the client last saw tokens of it, shape [num_requests], or empty where it sees each at once
     ring: Any
     blocks: Any
     entries: Any
@@ -330,28 +378,14 @@ class State(NamedTuple):
 
 STATE_TYPE = numba.types.NamedTuple(
     [
-        numba_record(ENGINE),
-        numba_record(SETTINGS),
-        numba_record(STEP_TIME),
-        numba_records(REQUEST),
-        numba_records(PREFIX),
-        numba_records(RANKS),
+        *map(numba_record, (ENGINE, SETTINGS, STEP_TIME)),
+        *map(numba_records, (CURVE, REQUEST, PREFIX, RANKS)),
         numba.int64[::1],
-        numba_records(INT_HEAP),
-        numba_records(INT_HEAP),
-        numba_records(FLOAT_HEAP),
-        numba.float64[::1],
-        numba.float64[::1],
-        numba_records(RING),
-        numba_records(BLOCK),
-        numba_records(ENTRY),
-        numba_records(SLOT),
+        *map(numba_records, (INT_HEAP, INT_HEAP, FLOAT_HEAP)),
+        *(3 * [numba.float64[::1]]),
+        *map(numba_records, (RING, BLOCK, ENTRY, SLOT)),
         numba.int64[::1],
-        numba_records(FLIGHT),
-        numba_records(GAP_ROW),
-        numba_records(STEP_ROW),
-        numba_records(SCHEDULE_ROW),
-        numba_records(PREEMPTION_ROW),
+        *map(numba_records, (FLIGHT, GAP_ROW, STEP_ROW, SCHEDULE_ROW, PREEMPTION_ROW)),
     ],
     State,
 )

@@ -10,19 +10,15 @@ from planner.engine.decodes import (
     next_finish,
     postpone,
 )
-from planner.engine.emission import add_gap, emit_token
+from planner.engine.emission import add_gap, emit_token, see_decodes
 from planner.engine.jit import jit
 from planner.engine.pipeline import launch
+from planner.engine.promises import age_promises
 from planner.engine.queues import heap_pop
 from planner.engine.serving import enter_decode_content
 from planner.engine.shape import pending_tokens
 from planner.engine.state import COMPLETED, DECODE, NONE, State
-from planner.engine.timing import (
-    composition_bytes,
-    decode_attention_bytes,
-    decode_attention_s,
-    step_composition_s,
-)
+from planner.engine.timing import composition_bytes, decode_attention_bytes, step_s
 
 
 @jit
@@ -43,8 +39,7 @@ def rows_left(s: State) -> bool:
 def take_step(s: State) -> None:
     """Let the composed step run, or send it into the pipeline."""
     engine = s.engine
-    duration_s = step_composition_s(s)
-    duration_s += decode_attention_s(s.step_time, engine.step_decodes, engine.step_decode_context)
+    duration_s = step_s(s)
     if s.settings.records_steps:
         record_step(s, duration_s, s.settings.num_gpu_blocks - s.engine.num_free_blocks)
     if s.settings.records_schedule:
@@ -62,6 +57,8 @@ def take_step(s: State) -> None:
     if s.settings.is_caching and s.settings.cache_latest:
         enter_step_contents(s)
     emit_decodes(s, start_s, duration_s)
+    if engine.step_decodes > 0:
+        see_decodes(s)
     finish_due(s, emit_prompts(s, duration_s))
 
 
@@ -72,6 +69,9 @@ def tally_step(s: State) -> None:
     e.num_steps += 1
     e.last_step_had_prompts = 1 if e.step_prompts > 0 else 0
     e.num_decode_only_steps = 0 if e.step_prompts > 0 else e.num_decode_only_steps + 1
+    e.steps_to_poll -= 1000 if e.step_prompts > 0 else 1
+    if e.step_prompts == 0:
+        age_promises(s, 1)
     e.total_prompt_tokens += e.step_prompt_tokens
     e.total_decode_tokens += e.step_decodes
     e.total_context_tokens += e.step_decode_context
@@ -81,7 +81,7 @@ def tally_step(s: State) -> None:
     e.total_sampled += sampled
     e.step_swapped = 0
     e.total_hbm_bytes += composition_bytes(
-        s.step_time, e.step_prompt_tokens, e.step_prompt_context, e.step_decodes, sampled
+        s.step_time, s.curve, e.step_prompt_tokens, e.step_prompt_context, e.step_decodes, sampled
     )
     e.total_hbm_bytes += decode_attention_bytes(s.step_time, e.step_decodes, e.step_decode_context)
     e.peak_blocks = max(e.peak_blocks, s.settings.num_gpu_blocks - e.num_free_blocks)

@@ -6,13 +6,22 @@ from planner.engine.admission import is_known_blocked
 from planner.engine.arrivals import next_arrival_s
 from planner.engine.blocks import ceil_div
 from planner.engine.decodes import blocks_needed, next_finish
+from planner.engine.emission import see_decodes
 from planner.engine.jit import jit
 from planner.engine.queues import first_waiting
 from planner.engine.serving import advance_decode_blocks, enter_decode_content
 from planner.engine.shape import begin_step
 from planner.engine.state import State
 from planner.engine.step import enter_decode_contents, finish_due, record_step
-from planner.engine.timing import composition_bytes, composition_s, decode_attention_bytes, decode_attention_s
+from planner.engine.timing import (
+    composition_bytes,
+    composition_s,
+    context_s,
+    context_slopes,
+    decode_attention_bytes,
+    host_s,
+    overhead_s,
+)
 from planner.policy import NO_LIMIT
 
 
@@ -43,6 +52,8 @@ def is_guarded(s: State) -> bool:
 def watched_arrival_s(s: State) -> float:
     """Return the next arrival that could change what runs: one that cannot be admitted is no event."""
     e = s.engine
+    if s.settings.scheduler_recv_interval > 1:  # `steps_to_look` ends the stretch where the engine polls
+        return math.inf
     has_seat = e.num_running < s.settings.max_num_seqs or s.settings.limits_batch_only
     could_enter = has_seat and (e.num_waiting == 0 or s.settings.is_keyed)
     is_counted = s.settings.records_steps or s.settings.may_cancel or s.settings.max_concurrency < NO_LIMIT
@@ -56,14 +67,17 @@ def run_decodes(s: State) -> bool:
     """Take decode steps until something else may happen; False if not even one could be taken."""
     engine, settings = s.engine, s.settings
     decodes = engine.num_decodes
-    steps = min(next_finish(s) - engine.decode_step, steps_to_window(s))
-    if settings.is_caching or settings.records_steps:
-        steps = 1
+    share = s.step_time.decode_share
+    gpu_s = share * composition_s(s.step_time, s.curve, 0, 0, 0, 0, 0, decodes, decodes)
+    full, windowed = context_slopes(s.step_time, s.curve, decodes)
+    slopes = (share * full, share * windowed)
+    least_s = share * host_s(s.step_time, 0, 0, decodes)
+    extra_s = share * overhead_s(s.step_time, decodes)
+    steps = min(steps_to_look(s), steps_to_bend(s, gpu_s, slopes, least_s))
     spare = 1 if settings.needs_spare_block else 0
     used, most_used = settings.num_gpu_blocks - engine.num_free_blocks, settings.num_gpu_blocks - spare
     if blocks_needed(s) + spare > engine.num_free_blocks or (settings.is_caching and not move_decode_blocks(s)):
         return False
-    composition = composition_s(s.step_time, 0, 0, 0, 0, 0, decodes, decodes)
     arrival_s = watched_arrival_s(s)
     cancel_s = s.cancels[0].key if engine.num_cancel_entries > 0 else math.inf
     place, block_size = engine.decode_step % settings.block_size, settings.block_size
@@ -79,7 +93,7 @@ def run_decodes(s: State) -> bool:
         if taken > 0 and (arrival_s <= (start_s if is_async else end_s) or cancel_s <= end_s):
             break
         used += need
-        duration_s = composition + decode_attention_s(s.step_time, decodes, context)
+        duration_s = max(gpu_s + context_s(s.step_time, slopes, decodes, context), least_s) + extra_s
         start_s = end_s
         end_s += duration_s
         block_s += used * duration_s
@@ -91,42 +105,65 @@ def run_decodes(s: State) -> bool:
             place = 0
     if settings.records_steps:
         record_decode_step(s, duration_s, used)
-    add_gaps(s, composition, decodes, taken)
+    first_s = max(gpu_s + context_s(s.step_time, slopes, decodes, engine.decode_context_tokens), least_s) + extra_s
+    growth_s = (duration_s - first_s) / (taken - 1) if taken > 1 else 0.0
+    add_gaps(s, first_s, growth_s, decodes, taken)
     engine.busy_s += end_s - engine.now_s
     engine.kv_block_s += block_s
     engine.last_start_s = start_s
     engine.now_s = end_s
     engine.last_decode_s = end_s
+    engine.step_marks_decodes = 0
     if settings.is_caching and settings.cache_latest:
-        s.engine.step_marks_decodes = 0
         enter_decode_contents(s)
     engine.decode_step += taken
     engine.decode_context_tokens = context
     engine.num_free_blocks = settings.num_gpu_blocks - used
     tally_stretch(s, taken, decodes, total_context)
+    see_decodes(s)
     finish_due(s, 0)
     return True
 
 
 @jit
-def steps_to_window(s: State) -> int:
-    """Return after how many steps the decodes' attention leaves its straight line, at the edge of a sliding window."""
-    e = s.engine
-    room = e.num_decodes * s.step_time.window_tokens - e.decode_context_tokens
-    if room <= 0:
-        return NO_LIMIT
-    return int(ceil_div(room, e.num_decodes))
+def steps_to_look(s: State) -> int:
+    """Return after how many steps something besides memory has to be looked at: a finish, the queue, each decode."""
+    if s.settings.is_caching or s.settings.records_steps or s.settings.stream_interval > 1:
+        return 1
+    steps = next_finish(s) - s.engine.decode_step
+    if s.settings.scheduler_recv_interval > 1:
+        steps = min(steps, max(s.engine.steps_to_poll, 1))
+    return int(steps)
 
 
 @jit
-def add_gaps(s: State, composition: float, decodes: int, steps: int) -> None:
+def steps_to_bend(s: State, gpu_s: float, slopes: tuple[float, float], least_s: float) -> int:
+    """Return after how many steps their duration leaves its straight line.
+
+    It bends at the edge of a sliding window, and where the GPU's time comes to exceed the host's.
+    """
+    e, t = s.engine, s.step_time
+    decodes, context = e.num_decodes, e.decode_context_tokens
+    steps = NO_LIMIT
+    room = decodes * t.window_tokens - context
+    if room > 0:
+        steps = int(ceil_div(room, decodes))
+    shortfall_s = least_s - gpu_s - context_s(t, slopes, decodes, context)
+    if shortfall_s > 0.0:
+        growth_s = slopes[0] * decodes + (slopes[1] * decodes if room > 0 else 0.0)
+        if shortfall_s < growth_s * NO_LIMIT:
+            steps = min(steps, int(shortfall_s / growth_s) + 1)
+    return steps
+
+
+@jit
+def add_gaps(s: State, first_s: float, growth_s: float, decodes: int, steps: int) -> None:
     """Record the gaps between the tokens of a stretch: one row, since they grow by the same amount every step."""
-    context = s.engine.decode_context_tokens
-    first_s = composition + decode_attention_s(s.step_time, decodes, context)
-    second_s = composition + decode_attention_s(s.step_time, decodes, context + decodes)
+    if s.settings.stream_interval > 1:  # `see_decodes` does
+        return
     row = s.gaps[s.engine.num_gap_rows]
     row.gap_s = first_s
-    row.growth_s = second_s - first_s if steps > 1 else 0.0
+    row.growth_s = growth_s
     row.steps = steps
     row.count = decodes
     s.engine.num_gap_rows += 1
@@ -150,11 +187,13 @@ def tally_stretch(s: State, taken: int, decodes: int, total_context: int) -> Non
     e = s.engine
     e.num_steps += taken
     e.num_decode_only_steps += taken
+    e.steps_to_poll -= taken
+    e.ratio_steps += taken
     e.last_step_had_prompts = 0
     e.total_decode_tokens += taken * decodes
     e.total_context_tokens += total_context
     e.total_sampled += taken * decodes
-    e.total_hbm_bytes += taken * composition_bytes(s.step_time, 0, 0, decodes, decodes)
+    e.total_hbm_bytes += taken * composition_bytes(s.step_time, s.curve, 0, 0, decodes, decodes)
     e.total_hbm_bytes += decode_attention_bytes(s.step_time, taken * decodes, total_context)
     e.peak_blocks = max(e.peak_blocks, s.settings.num_gpu_blocks - e.num_free_blocks)
 

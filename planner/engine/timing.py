@@ -1,13 +1,17 @@
-"""How long a step takes: the roofline's terms, added up inside the loop.
+"""How long a step takes: the GPU's terms and the host's, added up inside the loop.
 
-`planner.roofline` derives the coefficients and states their formulas and sources. The time of a step is split in two:
-what depends on the step's composition, which stays the same while a batch only decodes, and the decodes' attention,
-which grows with their context.
+`planner.roofline` derives the terms and states their formulas and sources. The GPU's time is split in two: what depends
+on the step's composition, which stays the same while a batch only decodes, and what the decodes read of their context,
+which grows with every step. The host works beside the GPU, so a step takes the longer of the two.
+
+Under speculative decoding a decode has several tokens checked in a step and emits some of them. The loop lets it emit
+one a step and takes that share of the step's time; a step with prompts, in which it would emit as many, it takes whole.
 """
 
 import math
 from typing import Any
 
+from planner.engine.curve import between, place, tokens_bytes, tokens_s
 from planner.engine.jit import jit
 from planner.engine.state import State
 
@@ -25,15 +29,6 @@ def smooth_max(a: float, b: float) -> float:
 
 
 @jit
-def active_experts(num_experts: float, experts_per_token: float, tokens: float) -> float:
-    """Return how many of a layer's experts `tokens` tokens reach, when each picks its experts at random.
-
-    E·(1 − (1 − k/E)^n). Real routers favour some experts, so fewer are reached: the estimate errs upward.
-    """
-    return float(num_experts * (1.0 - (1.0 - experts_per_token / num_experts) ** tokens))
-
-
-@jit
 def window_pairs(window: int, computed: int, n: int) -> int:
     """Return Σ min(position, window) over the `n` positions after `computed`: attended pairs under a sliding window."""
     full = min(max(window - computed, 0), n)  # positions that still see everything before them
@@ -41,112 +36,123 @@ def window_pairs(window: int, computed: int, n: int) -> int:
 
 
 @jit
-def dense_s(t: Any, tokens: float) -> float:
-    return smooth_max(t.weights_s, tokens * t.linear_s_per_token)
+def head_s(curve: Any, sampled: int) -> float:
+    """Return the time of the LM head and of sampling [s]."""
+    k, way = place(sampled)
+    return between(curve[k].head_s, curve[k + 1].head_s, way)
 
 
 @jit
-def experts_s(t: Any, tokens: float) -> float:
-    if t.num_experts == 0.0:
+def prompt_attention_s(t: Any, prompts: int, tokens: int, context: int, pairs: int, windowed: int) -> float:
+    """Return the time of the prompts' attention [s]: floors, then arithmetic against reading the cached KV."""
+    if prompts == 0:
         return 0.0
-    active = active_experts(t.num_experts, t.experts_per_token, tokens)
-    return smooth_max(active * t.expert_weights_s, tokens * t.expert_s_per_token)
-
-
-@jit
-def head_s(t: Any, sampled: float) -> float:
-    if sampled == 0.0:
-        return 0.0
-    return smooth_max(t.head_weights_s, sampled * t.head_s_per_sample)
-
-
-@jit
-def prompt_attention_s(t: Any, tokens: float, context: float, pairs: float, windowed: float) -> float:
     compute = pairs * t.prompt_s_per_pair + windowed * t.prompt_s_per_window_pair
-    return smooth_max(compute, (context + tokens) * t.prompt_s_per_context_token)
+    read = (context + tokens) * t.prompt_s_per_context_token
+    return float(t.prompt_s + tokens * t.prompt_s_per_token + smooth_max(compute, read))
 
 
 @jit
-def decode_attention_s(t: Any, decodes: float, context: float) -> float:
-    """Return the time of the decodes' attention; under a window at most `window` tokens of each are read.
+def decode_floor_s(curve: Any, decodes: int) -> float:
+    """Return the part of the decodes' attention that does not depend on their context [s]."""
+    k, way = place(decodes)
+    return between(curve[k].decode_s, curve[k + 1].decode_s, way)
+
+
+@jit
+def context_slopes(t: Any, curve: Any, decodes: int) -> tuple[float, float]:
+    """Return what a context token costs in attention over everything, and in attention under a window [s]."""
+    if t.is_linear:
+        return float(t.per_context_token_s), 0.0
+    k, way = place(decodes)
+    low, high = curve[k], curve[k + 1]
+    return (between(low.decode_s_per_context_token, high.decode_s_per_context_token, way),
+            between(low.decode_s_per_window_token, high.decode_s_per_window_token, way))
+
+
+@jit
+def context_s(t: Any, slopes: tuple[float, float], decodes: int, context: int) -> float:
+    """Return what the decodes' attention takes to read their context [s]; under a window `window` tokens of each.
 
     The windowed sum is bounded from above by min(Σ context, decodes × window): exact when all contexts are on one
     side of the window, too long in between.
     """
-    if t.is_linear:
-        return float(t.per_context_token_s * context)
     windowed = min(context, decodes * t.window_tokens)
-    return float(t.decode_s_per_context_token * context + t.decode_s_per_window_token * windowed)
-
-
-@jit
-def collectives_s(t: Any, tokens: float) -> float:
-    return float(t.collective_s + tokens * t.collective_s_per_token)
-
-
-@jit
-def overheads_s(t: Any, seqs: float) -> float:
-    return float(t.overhead_s + seqs * t.overhead_s_per_seq)
+    return float(slopes[0] * context + slopes[1] * windowed)
 
 
 @jit
 def composition_s(
-    t: Any, prompts: int, tokens: int, context: int, pairs: int, windowed: int, decodes: int, sampled: int
+    t: Any, curve: Any, prompts: int, tokens: int, context: int, pairs: int, windowed: int, decodes: int, sampled: int
 ) -> float:
-    """Return a step's time without the decodes' attention: `tokens`, `context` and `pairs` are the prompts'."""
-    total = float(tokens + decodes)
+    """Return the GPU's time without `context_s`: `tokens`, `context` and `pairs` are the prompts'."""
+    total = tokens + decodes * t.tokens_per_decode
     if t.is_linear:
-        line = t.base_s + t.per_token_s * total
+        line = t.base_s + t.per_token_s * float(total)
         if context == 0:  # keep the sum's rounding where the schedule's recordings have it
             return float(line)
         return float(line + t.per_context_token_s * context)
     return float(
-        dense_s(t, total)
-        + experts_s(t, total)
-        + total * t.activation_s_per_token
-        + prompt_attention_s(t, float(tokens), float(context), float(pairs), float(windowed))
-        + head_s(t, float(sampled))
-        + collectives_s(t, total)
-        + overheads_s(t, float(prompts + decodes))
+        tokens_s(curve, total)
+        + prompt_attention_s(t, prompts, tokens, context, pairs, windowed)
+        + decode_floor_s(curve, decodes)
+        + head_s(curve, sampled + decodes * (t.tokens_per_decode - 1))
     )
 
 
 @jit
-def composition_bytes(t: Any, tokens: int, context: int, decodes: int, sampled: int) -> float:
-    """Return the HBM traffic of a step without the decodes' attention [bytes]."""
-    if t.is_linear:
-        return 0.0
-    total = float(tokens + decodes)
-    traffic = t.weights_bytes + total * t.activation_bytes_per_token
-    if t.num_experts > 0.0:
-        traffic += t.expert_weights_bytes * active_experts(t.num_experts, t.experts_per_token, total)
-    if sampled > 0:
-        traffic += t.head_weights_bytes
-    return float(traffic + (context + total) * t.kv_bytes_per_token)
+def host_s(t: Any, prompts: int, tokens: int, decodes: int) -> float:
+    """Return the host's work on a step, which the GPU does not wait for unless it is the longer of the two [s]."""
+    is_graph = tokens + decodes <= t.graph_tokens if prompts > 0 else decodes <= t.graph_seqs
+    launch_s = 0.0 if is_graph else t.host_launch_s
+    return float(t.host_s + (prompts + decodes) * t.host_s_per_seq + launch_s)
 
 
 @jit
-def decode_attention_bytes(t: Any, decodes: float, context: float) -> float:
+def overhead_s(t: Any, seqs: int) -> float:
+    """Return what neither the GPU's work nor the host's hides [s]."""
+    return float(t.overhead_s + seqs * t.overhead_s_per_seq)
+
+
+@jit
+def composition_bytes(t: Any, curve: Any, tokens: int, context: int, decodes: int, sampled: int) -> float:
+    """Return the HBM traffic of a step without the decodes' context [bytes]."""
+    if t.is_linear:
+        return 0.0
+    total = tokens + decodes
+    k, way = place(sampled)
+    head = between(curve[k].head_bytes, curve[k + 1].head_bytes, way)
+    k, way = place(decodes)
+    states = between(curve[k].decode_bytes, curve[k + 1].decode_bytes, way)
+    return float(tokens_bytes(curve, total) + head + states + (context + total) * t.kv_bytes_per_token)
+
+
+@jit
+def decode_attention_bytes(t: Any, decodes: int, context: int) -> float:
     """Return the KV cache traffic of the decodes' attention [bytes]."""
     windowed = min(context, decodes * t.window_tokens)
     return float(t.kv_bytes_per_token * context + t.window_kv_bytes_per_token * windowed)
 
 
 @jit
-def step_composition_s(s: State) -> float:
-    """Return the time of the step just composed, without the decodes' attention and including the host link."""
-    e = s.engine
-    sampled = e.step_sampled + e.step_decodes
-    t = composition_s(
-        s.step_time,
+def step_s(s: State) -> float:
+    """Return the time of the step just composed, including the host link [s]."""
+    e, t = s.engine, s.step_time
+    gpu_s = composition_s(
+        t,
+        s.curve,
         e.step_prompts,
         e.step_prompt_tokens,
         e.step_prompt_context,
         e.step_prompt_pairs,
         e.step_window_pairs,
         e.step_decodes,
-        sampled,
+        e.step_sampled + e.step_decodes,
     )
     if e.step_swapped > 0:
-        t += e.step_swapped * s.settings.swap_s_per_token
-    return float(t)
+        gpu_s += e.step_swapped * s.settings.swap_s_per_token
+    if e.step_decodes > 0:
+        gpu_s += context_s(t, context_slopes(t, s.curve, e.step_decodes), e.step_decodes, e.step_decode_context)
+    busy_s = max(gpu_s, host_s(t, e.step_prompts, e.step_prompt_tokens, e.step_decodes))
+    duration_s = busy_s + overhead_s(t, e.step_prompts + e.step_decodes)
+    return float(duration_s * t.decode_share if e.step_prompts == 0 else duration_s)

@@ -75,8 +75,13 @@ def check_limits(case: Case, policy: str, result: ReplayResult) -> None:
     assert tokens.to_list() == [sum(batch.values()) for batch in batches(result)]
     budget, seqs = case.options["max_num_batched_tokens"], case.options["max_num_seqs"]
     assert (tokens >= 1).all()
-    if budget and POLICIES[policy].has_token_budget:
+    if budget and POLICIES[policy].budget == "step":
         assert (tokens <= budget).all()
+    if budget and POLICIES[policy].budget == "prompts" and case.options["enable_chunked_prefill"]:
+        assert (steps["num_prompt_tokens"] <= budget).all()
+    prefill = case.options["max_prefill_tokens"]
+    if prefill:
+        assert ((steps["num_prompt_tokens"] <= prefill) | (steps["num_prompts"] == 1)).all()
     if seqs and not POLICIES[policy].limits_batch_only:
         assert (steps["num_running"] <= seqs).all()
     if seqs:
@@ -134,7 +139,7 @@ def check_batches(case: Case, policy: str, result: ReplayResult) -> None:
 def check_emissions(case: Case, result: ReplayResult) -> None:
     """A token comes out exactly when all known tokens are computed, at that step's end: the schedule says when."""
     table = result.requests_table()
-    assert result.records.gaps.counts.sum() == np.maximum(result.records.requests.num_output_tokens - 1, 0).sum()
+    check_gaps(case, result)
     if case.options["pipeline_parallel_size"] > 1:
         return
     for row in table.iter_rows(named=True):
@@ -144,6 +149,17 @@ def check_emissions(case: Case, result: ReplayResult) -> None:
             assert emitted_s[0] == row["first_token_at_s"]
             assert emitted_s[-1] == row["finished_at_s"]
             assert len(emitted_s) == row["output_tokens"]
+
+
+def check_gaps(case: Case, result: ReplayResult) -> None:
+    """A client sees the first token by itself, then groups; the last goes at once, whatever the size of its group."""
+    table = result.requests_table()
+    later, interval = np.maximum(table["output_tokens"].to_numpy() - 1, 0), case.options["stream_interval"]
+    groups = np.where(table["status"] == "completed", -(-later // interval), later // interval)
+    assert result.records.gaps.counts.sum() == groups.sum()
+    if (table["status"] == "completed").all():
+        total_s = table["decode_s"].sum()
+        assert (result.records.gaps.values_s * result.records.gaps.counts).sum() == pytest.approx(total_s)
 
 
 def emissions(result: ReplayResult, row: dict[str, Any]) -> list[float]:

@@ -1,0 +1,59 @@
+"""Prompts held back while decodes run, until a step's worth of them waits: TensorRT-LLM's batch waiting."""
+
+from planner.engine.admission import is_known_blocked, look_up, num_reserved, wanted_tokens
+from planner.engine.blocks import most_blocks
+from planner.engine.jit import jit
+from planner.engine.queues import first_waiting
+from planner.engine.shape import chunk_tokens, pending_tokens
+from planner.engine.state import CUT_NONE, NONE, PROMISE_ALL, State
+
+
+@jit
+def holds_prompts_back(s: State, max_new_seqs: int) -> bool:
+    """Tell whether the step leaves its prompts out: `_waiting_requests` in TensorRT-LLM's py_executor.py.
+
+    It does while its tokens, decodes included, are fewer than batch_wait_max_tokens_ratio · max_num_batched_tokens, in
+    at most batch_wait_timeout_iters steps in a row; never where no decode runs, and never where either setting is 0.
+    """
+    e = s.engine
+    if s.settings.batch_wait_timeout_iters == 0 or s.settings.batch_wait_max_tokens == 0.0 or e.num_decodes == 0:
+        return False
+    offered = offered_tokens(s, max_new_seqs)
+    if offered == 0:
+        return False
+    waits = e.num_held_steps < s.settings.batch_wait_timeout_iters
+    if waits and e.num_decodes + offered < s.settings.batch_wait_max_tokens:
+        return True
+    e.num_held_steps = 0
+    return False
+
+
+@jit
+def offered_tokens(s: State, max_new_seqs: int) -> int:
+    """Return the prompt tokens that the step would have; of a queue ordered by a key, only its head is looked at."""
+    e = s.engine
+    left = max(min(e.budget - e.num_decodes, e.prompt_budget), 0)
+    offered = 0
+    for k in range(e.num_prompts):
+        request = s.requests[s.prompts[k]]
+        if request.flight == NONE:
+            wanted = min(pending_tokens(request), e.max_tokens_per_prompt)
+            offered += chunk_tokens(s, wanted, left - offered, False)
+    promises_all = s.settings.promise == PROMISE_ALL
+    room = s.settings.num_gpu_blocks - e.promised_blocks + e.shared_blocks if promises_all else e.num_free_blocks
+    seats = min(s.settings.max_num_seqs - e.num_running, max_new_seqs)
+    i = first_waiting(s) if seats > 0 else NONE
+    if i != NONE and is_known_blocked(s, i):
+        i = NONE
+    while i != NONE and seats > 0 and offered < left:
+        request = s.requests[i]
+        hit_blocks, unused_hits, _, computed = look_up(s, i)
+        room -= (most_blocks(s, request) if promises_all else num_reserved(s, request)) - hit_blocks + unused_hits
+        wanted = wanted_tokens(s, request, computed)
+        n = chunk_tokens(s, wanted, left - offered, False)
+        if room < 0 or n == 0 or (s.settings.cut == CUT_NONE and n < wanted):
+            break
+        offered += n
+        seats -= 1
+        i = NONE if s.settings.is_keyed else request.next
+    return int(offered)
