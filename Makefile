@@ -1,9 +1,9 @@
-# make demo: install and replay a bundled sample; make test: lint, types and tests; make bench: speed; make clean.
+# make demo: install and replay a bundled sample; make test: lint, types and tests; make bench: speed; make accuracy; make clean.
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint bench accuracy clean
 
 demo: $(VENV)/.installed
 	$(BIN)/planner replay chat --model llama-3.1-8b --gpu h100-sxm --slo "ttft:500 tpot:50" --save out/chat
@@ -18,6 +18,9 @@ lint: $(VENV)/.installed-dev
 
 bench: $(VENV)/.installed-dev
 	$(BIN)/python benchmarks/replay_speed.py
+
+accuracy: $(VENV)/.installed-dev
+	$(BIN)/python -m benchmarks.accuracy
 
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)

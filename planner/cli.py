@@ -14,11 +14,18 @@ from planner.scenario import Scenario
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich",
                   help="Trace-driven capacity planning and what-if analysis for LLM serving.")
 
+RECORDED_LOAD = ("start_at", "duration", "limit", "rate_scale", "request_rate", "num_prompts", "num_warmups")
+
 TraceArgument = Annotated[str, typer.Argument(metavar="TRACE", help="Trace file, - for stdin, or a bundled sample: "
-                                              "chat, code, long-context.")]
+                                              "chat, code, long-context; or random: what a benchmark client sends.")]
 FormatOption = Annotated[str | None, typer.Option("--format", help="Trace format. [detected]")]
 BadRowsOption = Annotated[Literal["error", "drop"], typer.Option(help="Stop at a bad row, or drop and count it.")]
 SloOption = Annotated[str | None, typer.Option(help="Objectives in ms, as in 'ttft:500 tpot:50 e2el:5000'.")]
+MeasuredArgument = Annotated[Path, typer.Argument(metavar="MEASURED", help="Table of measured runs, a result of vllm "
+                                                  "bench serve or of SGLang's bench_serving, requests or steps.")]
+ClientOption = Annotated[str | None, typer.Option(help="Who sent the requests: vllm, sglang, inferencex, internal. "
+                                                  "Of a table, rows of others are left out.")]
+JobsOption = Annotated[int, typer.Option(help="Processes; -1 for one a core.")]
 JsonOption = Annotated[Path | None, typer.Option("--json", help="Write the result as JSON; - for stdout.")]
 
 
@@ -92,6 +99,53 @@ def compare(
     from planner import commands
 
     commands.compare(trace, scenario, slo, format, on_bad_rows, json)
+
+
+@app.command()
+@takes_scenario(without=RECORDED_LOAD)
+def validate(
+    measured: MeasuredArgument,
+    scenario: Scenario,
+    max_error: Annotated[
+        str | None, typer.Option(help="Largest MAPE in per cent, as in 'tpot:10 ttft:25'; exit code 1 past it.")
+    ] = None,
+    predictions: Annotated[Path | None, typer.Option(help="Write one row a measured row (.parquet or .csv).")] = None,
+    client: ClientOption = None,
+    jobs: JobsOption = -1,
+    json: JsonOption = None,
+) -> None:
+    """Report predictions against measurements.
+
+    A table of runs names each row's deployment; of anything else, the options say what it was measured on.
+
+    Example: planner validate bench.json --model llama-3.1-8b --gpu h100-sxm --max-error "tpot:10 ttft:25"
+    """
+    from planner import commands
+
+    raise typer.Exit(0 if commands.validate(measured, scenario, max_error, predictions, client, jobs, json) else 1)
+
+
+@app.command()
+@takes_scenario(without=(*RECORDED_LOAD, "interval"))
+def calibrate(
+    measured: MeasuredArgument,
+    scenario: Scenario,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the TOML for --calibration.")] = None,
+    fit: Annotated[
+        str | None, typer.Option(help="Constants to fit, with commas between. [those that the runs can tell apart]")
+    ] = None,
+    folds: Annotated[int, typer.Option(help="Parts that are left out in turn, for the held-out error.")] = 5,
+    client: ClientOption = None,
+    jobs: JobsOption = -1,
+    json: JsonOption = None,
+) -> None:
+    """Fit the engine's step-time constants to your own measurements.
+
+    Example: planner calibrate runs.csv --output my.toml && planner validate runs.csv --calibration my.toml
+    """
+    from planner import commands
+
+    commands.calibrate(measured, scenario, output, fit, folds, client, jobs, json)
 
 
 @app.command()

@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
+from planner.client import NAME, client_load, refuse_client_options
+from planner.defaults import ENGINE_DEFAULTS
 from planner.errors import UsageError
 from planner.files import write_text
 from planner.results import ReplayResult, check_table_path, write_table
@@ -15,7 +17,7 @@ from planner.saved import save_result, to_json
 from planner.scenario import Scenario
 from planner.settings import Recording
 from planner.slo import parse_slo
-from planner.tables import comparison_table, summary_table
+from planner.tables import accuracy_table, calibration_table, comparison_table, summary_table
 from planner.trace import Trace, read_trace
 
 AXES = ("policy", "gpu", "model", "quantization")  # options of `compare` that take lists
@@ -37,7 +39,7 @@ def replay(source: str, scenario: Scenario, slo: str | None, attainment: float |
         steps=tables["steps"] is not None or save is not None,
         schedule=tables["schedule"] is not None or tables["preemptions"] is not None,
     )
-    outcome = run_scenario(_read(source, format, on_bad_rows), scenario, slo=objectives, recording=recording)
+    outcome = run_scenario(_read(source, scenario, format, on_bad_rows), scenario, slo=objectives, recording=recording)
     _print_notes({"": outcome.summary})
     for name, path in tables.items():
         if path is not None:
@@ -53,7 +55,7 @@ def compare(source: str, scenario: Scenario, slo: str | None, format: str | None
     """Replay every combination of the listed options, and print them side by side."""
     objectives = parse_slo(slo) if slo else None
     _check_outputs([json])
-    trace = _read(source, format, on_bad_rows)
+    trace = _read(source, scenario, format, on_bad_rows)
     outcomes = {
         name: run_scenario(trace, what_if, slo=objectives, recording=Recording()).summary
         for name, what_if in what_ifs(scenario).items()
@@ -69,7 +71,8 @@ def what_ifs(scenario: Scenario) -> dict[str, Scenario]:
     found: dict[str, Scenario] = {}
     for values in itertools.product(*lists.values()):
         chosen: dict[str, Any] = dict(zip(lists, values, strict=True))
-        name = " ".join(chosen[axis] for axis in varied) or chosen["policy"]
+        alone = chosen.get("policy", ENGINE_DEFAULTS[scenario.engine].policy)
+        name = " ".join(chosen[axis] for axis in varied) or alone
         if name in found:
             raise UsageError(f"{name!r} is listed twice; name each what-if once")
         found[name] = replace(scenario, **chosen)
@@ -86,8 +89,44 @@ def report(results: Sequence[Path], output: Path) -> None:
         print(path)
 
 
-def _read(source: str, format: str | None, on_bad_rows: OnBadRows) -> Trace:
-    trace = read_trace(source, format=format, on_bad_rows=on_bad_rows)
+def validate(measured: Path, scenario: Scenario, max_error: str | None, predictions: Path | None, client: str | None,
+             jobs: int, json: Path | None) -> bool:
+    """Predict what was measured, and print and write how far off that is; False where it is past `max_error`."""
+    from planner.accuracy import accuracy, parse_max_error, predict_file
+    from planner.validate import metrics_of, predictions_table
+
+    _check_outputs([json, predictions])
+    if predictions is not None:
+        check_table_path(predictions)
+    found = predict_file(measured, scenario, client=client, jobs=jobs)
+    limits = parse_max_error(max_error, metrics_of(found)) if max_error is not None else {}
+    result = accuracy(found, level=scenario.interval, limits=limits)
+    if predictions is not None:
+        write_table(predictions_table(found), predictions)
+    _publish(result, accuracy_table(result), json)
+    return bool(result["met"])
+
+
+def calibrate(measured: Path, scenario: Scenario, output: Path | None, fit: str | None, folds: int, client: str | None,
+              jobs: int, json: Path | None) -> None:
+    """Fit an engine's constants to what was measured, and print and write them."""
+    from planner.calibration import calibrate as fit_to
+    from planner.calibration import write_calibration
+
+    _check_outputs([json, output])
+    names = None if fit is None else fit.replace(",", " ").split()
+    result = fit_to(measured, scenario, names=names, folds=folds, jobs=jobs, client=client)
+    if output is not None:
+        write_calibration(result, output)
+    _publish(result, calibration_table(result), json)
+
+
+def _read(source: str, scenario: Scenario, format: str | None, on_bad_rows: OnBadRows) -> Trace:
+    if source == NAME:
+        trace = client_load(scenario)
+    else:
+        refuse_client_options(scenario, source)
+        trace = read_trace(source, format=format, on_bad_rows=on_bad_rows)
     print(trace.account, file=sys.stderr)
     return trace
 

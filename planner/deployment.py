@@ -1,18 +1,26 @@
 """A scenario made concrete: profiles loaded, memory planned, step time folded, settings filled in."""
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
 from typing import Any
 
 from planner.architecture import Architecture, kv_bytes_per_token_per_gpu
-from planner.catalog import Gpu, load_gpu, load_model
-from planner.errors import UnknownNameError, UsageError
+from planner.catalog import Gpu, data_dir, load_gpu, load_model
+from planner.client import NAME, at_client_rate
+from planner.defaults import EngineDefaults, engine_defaults
+from planner.engine.state import StepTime
+from planner.engines import EngineConstants, load_engine, read_constants, read_table, resolve_constants
+from planner.errors import UsageError
+from planner.layout import Layout
 from planner.loading import load_policy
-from planner.memory import KV_BYTES_PER_ELEMENT, MemoryPlan, plan_memory
+from planner.memory import MemoryPlan, plan_memory
 from planner.policy import Policy
-from planner.roofline import Efficiency, Layout, roofline
+from planner.precision import kv_bytes_per_element
+from planner.roofline import roofline
 from planner.scenario import Scenario
 from planner.settings import EngineSettings
+from planner.stack import Stack
 from planner.steptime import linear
 from planner.trace import Trace
 from planner.workload import at_request_rate, limit, scale_rate, slice_time
@@ -28,7 +36,8 @@ class Deployment:
     layout: Layout
     memory: MemoryPlan | None
     settings: EngineSettings
-    step_time: Any
+    stack: Stack | None  # what the step time is made of; None where it is a line
+    step_time: StepTime
     policy: Policy
 
 
@@ -43,7 +52,9 @@ def shape_load(scenario: Scenario, trace: Trace) -> Trace:
         raise UsageError("--rate-scale and --request-rate exclude each other; give one of them")
     if scenario.rate_scale is not None:
         trace = scale_rate(trace, scenario.rate_scale)
-    if scenario.request_rate is not None:
+    if scenario.request_rate is not None and trace.format == NAME:
+        trace = at_client_rate(trace, scenario.request_rate, seed=scenario.seed or 0)
+    elif scenario.request_rate is not None:
         trace = at_request_rate(trace, scenario.request_rate)
     return trace
 
@@ -63,7 +74,15 @@ def resolve(scenario: Scenario, trace: Trace) -> Deployment:
     return deploy(scenario, enable_prefix_caching=caching, longest_request=int(longest))
 
 
-def deploy(scenario: Scenario, *, enable_prefix_caching: bool = False, longest_request: int = 1) -> Deployment:
+def layout_of(scenario: Scenario) -> Layout:
+    """Return how a scenario spreads its model."""
+    ranks = scenario.tensor_parallel_size
+    return Layout(tensor_parallel_size=ranks, pipeline_parallel_size=scenario.pipeline_parallel_size,
+                  expert_parallel_size=ranks if scenario.expert_parallel else 1)
+
+
+def deploy(scenario: Scenario, *, enable_prefix_caching: bool = False, longest_request: int = 1,
+           layout: Layout | None = None, constants: EngineConstants | None = None) -> Deployment:
     """Make a scenario concrete: load its profiles, plan its memory, fold its step time.
 
     Parameters
@@ -71,77 +90,115 @@ def deploy(scenario: Scenario, *, enable_prefix_caching: bool = False, longest_r
     enable_prefix_caching : whether prefixes are reused.
     longest_request : prompt and output of the longest request, the context limit where neither option nor model
         gives one [tokens].
+    layout : in place of the scenario's, where it knows more of it: data-parallel attention.
+    constants : in place of the engine's, or of the scenario's calibration.
     """
-    policy = load_policy(scenario.policy)
     architecture = load_model(scenario.model) if scenario.model else None
     gpu = load_gpu(scenario.gpu) if scenario.gpu else None
+    limits = limits_of(scenario, gpu)
+    scenario = replace(scenario, **asdict(limits))
+    policy = load_policy(limits.policy)
     is_linear = scenario.step_time != "roofline"
     missing = [name for name, value in (("--model", architecture), ("--gpu", gpu)) if value is None]
     if missing and not (is_linear and scenario.num_gpu_blocks):
         raise UsageError(
             f"{' and '.join(missing)} missing; give both, or --step-time linear:… together with --num-gpu-blocks"
         )
-    layout = Layout(
-        tensor_parallel_size=scenario.tensor_parallel_size, pipeline_parallel_size=scenario.pipeline_parallel_size
-    )
-    kv_bytes = _kv_bytes_per_element(scenario.kv_cache_dtype)
+    layout = layout or layout_of(scenario)
+    kv_bytes = kv_bytes_per_element(scenario.kv_cache_dtype)
     memory = None
     if architecture is not None and gpu is not None and scenario.num_gpu_blocks is None:
-        memory = _plan_memory(scenario, architecture, gpu, kv_bytes)
-    if is_linear:
-        step_time = linear(scenario.step_time)
-    else:
+        memory = _plan_memory(scenario, limits, architecture, gpu, layout, kv_bytes)
+    stack = None
+    if not is_linear:
         assert architecture is not None
         assert gpu is not None
-        step_time = roofline(architecture, gpu, layout, scenario.quantization, kv_bytes, Efficiency())
+        stack = Stack(
+            arch=architecture, gpu=gpu, layout=layout, quantization=scenario.quantization,
+            kv_bytes_per_element=kv_bytes, engine=scenario.engine, constants=constants or constants_of(scenario),
+            num_speculative_tokens=scenario.num_speculative_tokens,
+            speculative_acceptance=scenario.speculative_acceptance, **graph_sizes(scenario))
+    step_time = linear(scenario.step_time) if stack is None else roofline(stack)
     max_model_len = scenario.max_model_len
     if max_model_len is None:
         max_model_len = longest_request if architecture is None else architecture.max_model_len
-    settings = _settings(scenario, architecture, gpu, memory, kv_bytes, enable_prefix_caching, max_model_len)
+    settings = _settings(scenario, limits, architecture, gpu, memory, kv_bytes, enable_prefix_caching, max_model_len)
     return Deployment(scenario=scenario, architecture=architecture, gpu=gpu, layout=layout, memory=memory,
-                      step_time=step_time, policy=policy, settings=settings)
+                      stack=stack, step_time=step_time, policy=policy, settings=settings)
 
 
-def _kv_bytes_per_element(name: str) -> float:
-    if name.lower() not in KV_BYTES_PER_ELEMENT:
-        raise UnknownNameError("KV cache type", name, KV_BYTES_PER_ELEMENT)
-    return KV_BYTES_PER_ELEMENT[name.lower()]
+def with_constants(deployment: Deployment, constants: EngineConstants) -> Deployment:
+    """Return a deployment whose step time has other constants; it must not be a line."""
+    assert deployment.stack is not None
+    stack = replace(deployment.stack, constants=constants)
+    return replace(deployment, stack=stack, step_time=roofline(stack))
 
 
-def _plan_memory(scenario: Scenario, architecture: Architecture, gpu: Gpu, kv_bytes: float) -> MemoryPlan:
+def limits_of(scenario: Scenario, gpu: Gpu | None) -> EngineDefaults:
+    """Return the scenario's limits and switches, the engine's where it gives none."""
+    defaults = engine_defaults(scenario.engine, None if gpu is None else gpu.hbm_capacity_bytes)
+    given = {f.name: getattr(scenario, f.name) for f in fields(EngineDefaults)}
+    return replace(defaults, **{name: value for name, value in given.items() if value is not None})
+
+
+def graph_sizes(scenario: Scenario) -> dict[str, int]:
+    """Return the largest steps that run as CUDA graphs: of decodes alone, and with prompts."""
+    mode = scenario.cudagraph_mode or ("full_and_piecewise" if scenario.engine == "vllm" else "full_decode_only")
+    size = scenario.max_cudagraph_capture_size
+    if size is None:
+        size = min(2 * (scenario.max_num_seqs or 256), 512)
+    return {"graph_seqs": 0 if mode == "none" else size,
+            "graph_tokens": size if mode in ("full_and_piecewise", "piecewise") else 0}
+
+
+def constants_of(scenario: Scenario) -> EngineConstants:
+    """Return the engine's constants, with those of the scenario's calibration in their place."""
+    gpu = None if scenario.gpu is None else load_gpu(scenario.gpu).name
+    if scenario.calibration is None:
+        return load_engine(scenario.engine, gpu)
+    fitted_to = read_table(Path(scenario.calibration), "source").get("engine", scenario.engine)
+    if fitted_to != scenario.engine:
+        raise UsageError(f"--calibration {scenario.calibration}: fitted to {fitted_to}, and --engine is "
+                         f"{scenario.engine}; calibrate on runs of {scenario.engine}")
+    bundled = read_constants(data_dir("hardware_db") / "engines" / f"{scenario.engine}.toml")
+    return resolve_constants(bundled | read_constants(Path(scenario.calibration)), gpu)
+
+
+def _plan_memory(scenario: Scenario, limits: EngineDefaults, architecture: Architecture, gpu: Gpu, layout: Layout,
+                 kv_bytes: float) -> MemoryPlan:
     longest = scenario.max_model_len or architecture.max_model_len
     return plan_memory(
         architecture,
         gpu,
+        layout,
+        engine=scenario.engine,
         quantization=scenario.quantization,
         kv_bytes_per_element=kv_bytes,
-        tensor_parallel_size=scenario.tensor_parallel_size,
-        pipeline_parallel_size=scenario.pipeline_parallel_size,
-        expert_parallel=False,
         gpu_memory_utilization=scenario.gpu_memory_utilization,
-        max_num_batched_tokens=scenario.max_num_batched_tokens or longest,
-        max_num_seqs=scenario.max_num_seqs or 256,
+        max_num_batched_tokens=limits.max_num_batched_tokens or longest,
+        max_num_seqs=limits.max_num_seqs or 256,
         block_size=scenario.block_size,
     )
 
 
-def _settings(scenario: Scenario, architecture: Architecture | None, gpu: Gpu | None, memory: MemoryPlan | None,
-              kv_bytes: float, enable_prefix_caching: bool, max_model_len: int) -> EngineSettings:
+def _settings(scenario: Scenario, limits: EngineDefaults, architecture: Architecture | None, gpu: Gpu | None,
+              memory: MemoryPlan | None, kv_bytes: float, enable_prefix_caching: bool,
+              max_model_len: int) -> EngineSettings:
     """Fill in what the scenario leaves to the model, the engine or the trace."""
     num_gpu_blocks = scenario.num_gpu_blocks
     if num_gpu_blocks is None:
         assert memory is not None
         num_gpu_blocks = memory.num_gpu_blocks
     num_cpu_blocks, swap_s_per_token = _swap(scenario, architecture, gpu, kv_bytes)
-    is_async = scenario.async_scheduling
     return EngineSettings(
         num_gpu_blocks=num_gpu_blocks,
         block_size=scenario.block_size,
         max_model_len=max_model_len,
-        max_num_seqs=scenario.max_num_seqs,
-        max_num_batched_tokens=scenario.max_num_batched_tokens,
+        max_num_seqs=limits.max_num_seqs,
+        max_num_batched_tokens=limits.max_num_batched_tokens,
+        max_prefill_tokens=limits.max_prefill_tokens,
         long_prefill_token_threshold=scenario.long_prefill_token_threshold,
-        enable_chunked_prefill=scenario.enable_chunked_prefill,
+        enable_chunked_prefill=limits.enable_chunked_prefill,
         enable_prefix_caching=enable_prefix_caching,
         watermark=scenario.watermark,
         preemption=scenario.preemption,
@@ -150,7 +207,12 @@ def _settings(scenario: Scenario, architecture: Architecture | None, gpu: Gpu | 
         max_decode_only_steps=scenario.max_decode_only_steps,
         max_wait_s=scenario.max_wait_s,
         scheduler_reserve_full_isl=scenario.scheduler_reserve_full_isl,
-        async_scheduling=scenario.engine == "vllm" if is_async is None else is_async,
+        schedule_conservativeness=scenario.schedule_conservativeness,
+        batch_wait_timeout_iters=scenario.batch_wait_timeout_iters,
+        batch_wait_max_tokens_ratio=scenario.batch_wait_max_tokens_ratio,
+        scheduler_recv_interval=scenario.scheduler_recv_interval,
+        stream_interval=scenario.stream_interval,
+        async_scheduling=limits.async_scheduling,
         pipeline_parallel_size=scenario.pipeline_parallel_size,
         stage_transfer_s_per_token=_stage_transfer(architecture, gpu),
         num_cpu_blocks=num_cpu_blocks,

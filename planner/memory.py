@@ -1,4 +1,4 @@
-"""The memory of one GPU: weights, activations, buffers, and the KV blocks that fit in the rest."""
+"""The memory of one GPU: weights, activations, buffers, recurrent states, and the KV blocks that fit in the rest."""
 
 from dataclasses import dataclass
 
@@ -6,28 +6,18 @@ from planner.architecture import (
     Architecture,
     attention_parameters,
     expert_parameters,
+    indexer_parameters,
     kv_bytes_per_token_per_gpu,
+    linear_attention_parameters,
     mlp_parameters,
     router_parameters,
     shared_expert_parameters,
+    state_bytes_per_seq,
 )
 from planner.catalog import Gpu
-from planner.errors import CapacityError, UnknownNameError, UsageError
-
-WEIGHT_BYTES_PER_ELEMENT = {
-    "bf16": 2.0,
-    "fp16": 2.0,
-    "fp8": 1.0,  # one scale a tensor, or a block of 128 x 128: < 0.03 %
-    "int8": 1.0,
-    "int4": (4 + 20 / 128) / 8,  # groups of 128 with a 16-bit scale and a 4-bit zero
-    "int4-g32": (4 + 16 / 32) / 8,  # groups of 32 with a 16-bit scale, no zero
-    "awq": (4 + 20 / 128) / 8,
-    "gptq": (4 + 20 / 128) / 8,
-    "fp4": (4 + 8 / 16) / 8,  # as nvfp4
-    "nvfp4": (4 + 8 / 16) / 8,  # groups of 16 with an 8-bit scale
-    "mxfp4": (4 + 8 / 32) / 8,  # groups of 32 with an 8-bit scale
-}
-KV_BYTES_PER_ELEMENT = {"auto": 2.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "fp8_e4m3": 1.0, "fp8_e5m2": 1.0}
+from planner.errors import CapacityError, UsageError
+from planner.layout import Layout
+from planner.precision import WEIGHT_FORMATS, attention_format, weight_format
 
 ACTIVATION_BYTES_PER_ELEMENT = 2  # activations are 16-bit between the kernels, whatever the weights are
 SAMPLER_BYTES_PER_LOGIT = 36  # 16-bit and FP32 logits, and what sorting them for top-p takes (see activation_bytes)
@@ -39,7 +29,7 @@ RUNTIME_BYTES = 0.1e9  # kernel workspaces outside PyTorch's pool: 0.07 to 0.16 
 class MemoryPlan:
     """The parts of one GPU's memory; the fullest GPU of the deployment.
 
-    usable = weights + activations + communication + runtime + kv, all [bytes]; blocks = floor(kv / block).
+    usable = weights + activations + communication + runtime + state + kv, all [bytes]; blocks = floor(kv / block).
 
     Parameters
     ----------
@@ -47,6 +37,7 @@ class MemoryPlan:
     usable_bytes : gpu_memory_utilization times that. What is beyond it holds the CUDA context (about 0.5e9) and,
         in vLLM before 0.21, the CUDA graphs (0.2e9 to 0.7e9); later versions charge the graphs to the usable part.
     weight_bytes, activation_bytes, communication_bytes, runtime_bytes : see the functions and constants here.
+    state_bytes : what max_num_seqs sequences keep besides blocks: linear attention's states, sliding layers' windows.
     kv_bytes : what is left for the KV cache.
     kv_bytes_per_token : on this GPU.
     block_size : tokens of a block.
@@ -59,6 +50,7 @@ class MemoryPlan:
     activation_bytes: float
     communication_bytes: float
     runtime_bytes: float
+    state_bytes: float
     kv_bytes: float
     kv_bytes_per_token: float
     block_size: int
@@ -70,27 +62,27 @@ class MemoryPlan:
         return self.num_gpu_blocks * self.block_size
 
     def __str__(self) -> str:
-        parts = ("capacity", "usable", "weight", "activation", "communication", "runtime", "kv")
+        parts = ("capacity", "usable", "weight", "activation", "communication", "runtime", "state", "kv")
         lines = [f"{part + ':':<15}{getattr(self, part + '_bytes') / 2**30:10.2f} GiB" for part in parts]
         return "\n".join([*lines, f"{'blocks:':<15}{self.num_gpu_blocks:10,d} of {self.block_size} tokens, "
                                   f"{self.kv_bytes_per_token:,.0f} B a token"])
 
 
-def plan_memory(arch: Architecture, gpu: Gpu, *, quantization: str | None, kv_bytes_per_element: float,
-                tensor_parallel_size: int, pipeline_parallel_size: int, expert_parallel: bool,
-                gpu_memory_utilization: float, max_num_batched_tokens: int, max_num_seqs: int, block_size: int,
-                expert_data_parallel_size: int = 1) -> MemoryPlan:
-    """Divide the memory of the fullest GPU as vLLM does at start-up.
+def plan_memory(arch: Architecture, gpu: Gpu, layout: Layout, *, engine: str, quantization: str | None,
+                kv_bytes_per_element: float, gpu_memory_utilization: float, max_num_batched_tokens: int,
+                max_num_seqs: int, block_size: int) -> MemoryPlan:
+    """Divide the memory of the fullest GPU as the engine does at start-up.
 
     Parameters
     ----------
-    arch, gpu, quantization : model; GPU; a key of WEIGHT_BYTES_PER_ELEMENT, None for the checkpoint's own format.
+    arch, gpu, layout : model; GPU; how the model is spread over GPUs.
+    quantization : a key of WEIGHT_FORMATS, None for the checkpoint's own format.
     kv_bytes_per_element : 2 for a 16-bit KV cache, 1 for fp8 [bytes].
-    tensor_parallel_size, pipeline_parallel_size : GPUs that share a layer; stages that share the layers [1].
-    expert_parallel : whether each GPU holds whole experts rather than a slice of each.
-    gpu_memory_utilization : share of the capacity that may be used [1].
+    engine : whose rule for `gpu_memory_utilization` holds: "vllm", all that it uses; "sglang", weights and KV
+        (mem_fraction_static); "trtllm", KV's share of what weights and activations leave free
+        (free_gpu_memory_fraction).
+    gpu_memory_utilization : that share [1].
     max_num_batched_tokens, max_num_seqs, block_size : largest step [tokens], [1]; KV block [tokens].
-    expert_data_parallel_size : data-parallel attention ranks that share one set of experts; 1 for separate replicas.
 
     Raises
     ------
@@ -99,37 +91,55 @@ def plan_memory(arch: Architecture, gpu: Gpu, *, quantization: str | None, kv_by
 
     Notes
     -----
-    Within 3 % of vLLM for Llama-3.1-8B. Sliding layers count in full: too few blocks for Gemma and gpt-oss.
+    Within 3 % of vLLM for Llama-3.1-8B. Sliding layers keep a window for each of max_num_seqs sequences, set aside
+    like states, and blocks hold the other layers' KV: what vLLM's hybrid KV cache manager comes to when all run. Where
+    so many windows leave room for fewer tokens than blocks of all layers would have, sliding layers count in full.
+
+    The states of linear attention (Qwen3.5) are set aside for max_num_seqs sequences, as SGLang's pool does. vLLM has
+    one pool: a sequence takes its states from the KV blocks when it is admitted, and block_size grows until a layer's
+    KV block is as large as its state; it refuses to start where max_num_seqs exceeds the blocks. With max_num_seqs
+    running that is as much; with fewer there are too few blocks here, or none where vLLM would start. States kept for
+    prefix caching are left out. Source: vLLM's design notes on the hybrid KV cache manager, start-up logs of 0.26.
+    Scratch memory of sparse attention (GLM-5), up to 0.5e9 for the indexer's logits, is left out too.
     """
-    _check(gpu_memory_utilization, tensor_parallel_size, pipeline_parallel_size, max_num_batched_tokens, max_num_seqs,
-           block_size, expert_data_parallel_size)
-    group = tensor_parallel_size * expert_data_parallel_size  # the GPUs that share the experts
-    spread = group if expert_parallel or expert_data_parallel_size > 1 else 1
-    weights = weight_bytes(arch, quantization, tensor_parallel_size, pipeline_parallel_size, spread)
-    activations = activation_bytes(arch, max_num_batched_tokens, max_num_seqs, tensor_parallel_size)
-    communication = COMMUNICATION_BYTES if group * pipeline_parallel_size > 1 else 0.0
+    _check(gpu_memory_utilization, max_num_batched_tokens, max_num_seqs, block_size)
+    ranks, stages = layout.tensor_parallel_size, layout.pipeline_parallel_size
+    weights = weight_bytes(arch, quantization, layout)
+    activations = activation_bytes(arch, max_num_batched_tokens, max_num_seqs, ranks)
+    communication = COMMUNICATION_BYTES if layout.num_gpus > 1 else 0.0
+    per_token = kv_bytes_per_token_per_gpu(arch, kv_bytes_per_element, ranks, stages)
+    windowed = per_token * arch.num_sliding_layers / arch.num_attention_layers
+    states = float(max_num_seqs * state_bytes_per_seq(arch, ranks, stages))
+    windows = max_num_seqs * windowed * arch.sliding_window
+    beside = activations + communication + RUNTIME_BYTES
     usable = gpu_memory_utilization * gpu.hbm_capacity_bytes
-    kv = usable - weights - activations - communication - RUNTIME_BYTES
-    per_token = kv_bytes_per_token_per_gpu(arch, kv_bytes_per_element, tensor_parallel_size, pipeline_parallel_size)
+    if engine == "sglang":  # activations, buffers and graphs live in the rest
+        usable += min(beside, gpu.hbm_capacity_bytes - usable)
+    elif engine == "trtllm":
+        taken = weights + beside
+        usable = taken + gpu_memory_utilization * max(gpu.hbm_capacity_bytes - taken, 0.0)
+    kv = usable - weights - beside - states
+    if windowed < per_token and (kv - windows) / (per_token - windowed) > kv / per_token:
+        kv, states, per_token = kv - windows, states + windows, per_token - windowed
     plan = MemoryPlan(
         capacity_bytes=gpu.hbm_capacity_bytes, usable_bytes=usable, weight_bytes=weights, activation_bytes=activations,
-        communication_bytes=communication, runtime_bytes=RUNTIME_BYTES, kv_bytes=kv, kv_bytes_per_token=per_token,
-        block_size=block_size, num_gpu_blocks=int(kv // (per_token * block_size)))
+        communication_bytes=communication, runtime_bytes=RUNTIME_BYTES, state_bytes=states, kv_bytes=kv,
+        kv_bytes_per_token=per_token, block_size=block_size, num_gpu_blocks=int(kv // (per_token * block_size)))
     return _checked(plan, arch, gpu, gpu_memory_utilization)
 
 
-def weight_bytes(arch: Architecture, quantization: str | None, tensor_parallel_size: int, pipeline_parallel_size: int,
-                 expert_parallel_size: int) -> float:
+def weight_bytes(arch: Architecture, quantization: str | None, layout: Layout) -> float:
     """Weights on the GPU that holds most of them [bytes].
 
-    Attention (KV heads replicated where there are more ranks than heads; MLA's down-projections always), MLP and
-    LM head are split over tensor-parallel ranks, layers over stages, rounded up and with MoE layers first. Embedding,
-    LM head and router stay 16-bit in every format; so does attention in checkpoints that say so (gpt-oss).
+    Attention (KV heads replicated where there are more ranks than heads; MLA's down-projections and the indexer
+    always), MLP and LM head are split over tensor-parallel ranks, layers over stages, rounded up and with MoE layers
+    first. Embedding, LM head and router stay 16-bit in every format; so does attention in checkpoints that say so
+    (gpt-oss).
 
     Parameters
     ----------
-    quantization : a key of WEIGHT_BYTES_PER_ELEMENT, else UnknownNameError; None for the checkpoint's own format.
-    expert_parallel_size : GPUs that the experts are spread over; 1 where the tensor-parallel ranks slice each expert.
+    quantization : a key of WEIGHT_FORMATS, else UnknownNameError; None for the checkpoint's own format.
+    layout : how the model is spread over GPUs.
 
     Notes
     -----
@@ -137,15 +147,17 @@ def weight_bytes(arch: Architecture, quantization: str | None, tensor_parallel_s
     7 % for MXFP4 experts on GPUs without FP4, whose kernels pad them.
 
     >>> from planner.catalog import load_model
-    >>> weight_bytes(load_model("llama-3.1-8b"), "bf16", 1, 1, 1)
+    >>> weight_bytes(load_model("llama-3.1-8b"), "bf16", Layout())
     16059990016.0
     """
     element, attention_element = bytes_per_element(arch, quantization)
+    tensor_parallel_size, pipeline_parallel_size = layout.tensor_parallel_size, layout.pipeline_parallel_size
     num_layers = -(-arch.num_layers // pipeline_parallel_size)
     num_moe = min(num_layers, arch.num_moe_layers)
     moe_layer = 2.0 * router_parameters(arch) + element * (
         shared_expert_parameters(arch) / tensor_parallel_size
-        + _experts_per_gpu(arch, tensor_parallel_size, expert_parallel_size) * expert_parameters(arch))
+        + -(-arch.num_experts // layout.expert_parallel_size) / layout.expert_tensor_parallel_size
+        * expert_parameters(arch))
     attention = attention_element * attention_parameters_per_gpu(arch, tensor_parallel_size)
     layers = (num_layers * attention + num_moe * moe_layer
               + (num_layers - num_moe) * element * mlp_parameters(arch) / tensor_parallel_size)
@@ -153,26 +165,11 @@ def weight_bytes(arch: Architecture, quantization: str | None, tensor_parallel_s
     return layers + tables * 2.0 * arch.vocab_size * arch.hidden_size / tensor_parallel_size
 
 
-def weight_format(arch: Architecture, quantization: str | None) -> str:
-    """Name of the format that the weights are in: the one asked for, else the checkpoint's own.
-
-    Raises
-    ------
-    UnknownNameError
-        Where the name is no key of WEIGHT_BYTES_PER_ELEMENT.
-    """
-    chosen = (arch.quantization or "bf16") if quantization is None else quantization.lower()
-    if chosen not in WEIGHT_BYTES_PER_ELEMENT:
-        raise UnknownNameError("quantization", chosen, WEIGHT_BYTES_PER_ELEMENT)
-    return chosen
-
-
 def bytes_per_element(arch: Architecture, quantization: str | None) -> tuple[float, float]:
     """Bytes of one weight of the MLPs and experts, and of the attention, scales included [B], [B]."""
-    chosen = weight_format(arch, quantization)
-    element = WEIGHT_BYTES_PER_ELEMENT[chosen]
-    is_native = chosen == (arch.quantization or "bf16")
-    return element, 2.0 if is_native and not arch.quantized_attention else element
+    formats = (weight_format(arch, quantization), attention_format(arch, quantization))
+    element, attention = (WEIGHT_FORMATS[name].bytes_per_element for name in formats)
+    return element, attention
 
 
 def activation_bytes(arch: Architecture, max_num_batched_tokens: int, max_num_seqs: int,
@@ -180,9 +177,9 @@ def activation_bytes(arch: Architecture, max_num_batched_tokens: int, max_num_se
     """Peak of the largest step's activations on one GPU [bytes].
 
     Two 16-bit copies of the residual stream for T tokens, plus the largest of: attention's query, key, value and
-    output; a dense MLP's gate, up and product; an MoE layer's k copies of its input and output, and its experts'
-    gate, up and product; and the sampler's work on S·V logits, which every rank has in full. That last is usually
-    the largest, and grows with max_num_seqs.
+    output (and gate); those of linear attention, before and after its convolution; a dense MLP's gate, up and product;
+    an MoE layer's k copies of its input and output, and its experts' gate, up and product; and the sampler's work on
+    S·V logits, which every rank has in full. That last is usually the largest, and grows with max_num_seqs.
 
     Notes
     -----
@@ -196,7 +193,9 @@ def activation_bytes(arch: Architecture, max_num_batched_tokens: int, max_num_se
     tokens, hidden, ranks = max_num_batched_tokens, arch.hidden_size, tensor_parallel_size
     moe = arch.num_experts_per_tok * (2 * hidden + 3 * arch.moe_intermediate_size / ranks)
     per_token = (
-        (2 * arch.num_attention_heads + 2 * arch.num_kv_heads) * max(arch.head_dim, arch.v_head_dim) / ranks,
+        ((2 + arch.attn_output_gate) * arch.num_attention_heads + 2 * arch.num_kv_heads)
+        * max(arch.head_dim, arch.v_head_dim) / ranks,
+        (4 * arch.linear_key_width + 4 * arch.linear_value_width) / ranks,
         3 * arch.intermediate_size / ranks if arch.num_dense_layers else 0.0,
         moe + 3 * arch.shared_intermediate_size / ranks if arch.num_moe_layers else 0.0,
     )
@@ -206,25 +205,34 @@ def activation_bytes(arch: Architecture, max_num_batched_tokens: int, max_num_se
 
 
 def attention_parameters_per_gpu(arch: Architecture, tensor_parallel_size: int) -> float:
-    """Attention parameters of one layer on one tensor-parallel rank [1]."""
+    """Attention parameters of one layer on one tensor-parallel rank, the mean where layers differ [1].
+
+    Layers differ in models with linear attention (Qwen3.5) or with an indexer in some layers only (GLM-5.2). The
+    indexer is on every rank in full. `projections` has each kind of layer by itself.
+
+    >>> from planner.catalog import load_model
+    >>> attention_parameters_per_gpu(load_model("llama-3.1-8b"), 2)
+    20971520.0
+    """
+    total = (arch.num_attention_layers * _kv_attention_parameters_per_gpu(arch, tensor_parallel_size)
+             + arch.num_linear_layers * linear_attention_parameters(arch) / tensor_parallel_size
+             + arch.num_index_layers * indexer_parameters(arch))
+    return total / arch.num_layers
+
+
+def _kv_attention_parameters_per_gpu(arch: Architecture, tensor_parallel_size: int) -> float:
+    """Those of a layer that has a KV cache, without the indexer [1]."""
     if arch.attention == "gqa":
         kv_heads = -(-arch.num_kv_heads // tensor_parallel_size)
-        return 2 * arch.hidden_size * arch.head_dim * (arch.num_attention_heads / tensor_parallel_size + kv_heads)
+        query_heads = (2 + arch.attn_output_gate) * arch.num_attention_heads / tensor_parallel_size
+        return arch.hidden_size * arch.head_dim * (query_heads + 2 * kv_heads)
     replicated = arch.hidden_size * (arch.q_lora_rank + arch.kv_lora_rank + arch.qk_rope_head_dim)
     return replicated + (attention_parameters(arch) - replicated) / tensor_parallel_size
 
 
-def _experts_per_gpu(arch: Architecture, tensor_parallel_size: int, expert_parallel_size: int) -> float:
-    """Routed experts of one layer on one GPU; a fraction where they are sliced [1]."""
-    if expert_parallel_size > 1:
-        return -(-arch.num_experts // expert_parallel_size)
-    return arch.num_experts / tensor_parallel_size
-
-
 def _check(gpu_memory_utilization: float, *sizes: int) -> None:
     """Refuse sizes below 1 and a share outside (0, 1]."""
-    names = ("tensor_parallel_size", "pipeline_parallel_size", "max_num_batched_tokens", "max_num_seqs", "block_size",
-             "expert_data_parallel_size")
+    names = ("max_num_batched_tokens", "max_num_seqs", "block_size")
     for name, value in zip(names, sizes, strict=True):
         if value < 1:
             raise UsageError(f"{name} = {value}; must be >= 1")
@@ -240,9 +248,10 @@ def _checked(plan: MemoryPlan, arch: Architecture, gpu: Gpu, gpu_memory_utilizat
     remedy = "raise tensor_parallel_size or pipeline_parallel_size, or quantize the weights"
     if plan.weight_bytes < plan.usable_bytes:
         remedy = f"lower max_num_seqs or max_num_batched_tokens, raise gpu_memory_utilization, or {remedy}"
+    states = f", recurrent states {plan.state_bytes / 2**30:.1f} GiB" if plan.state_bytes else ""
     raise CapacityError(
         f"{arch.name} does not fit one {gpu.name}: weights {plan.weight_bytes / 2**30:.1f} GiB, activations "
         f"{plan.activation_bytes / 2**30:.1f} GiB, buffers and runtime "
-        f"{(plan.communication_bytes + plan.runtime_bytes) / 2**30:.1f} GiB and one KV block need "
+        f"{(plan.communication_bytes + plan.runtime_bytes) / 2**30:.1f} GiB{states} and one KV block need "
         f"{needed / 2**30:.1f} GiB, but {gpu_memory_utilization:g} x {plan.capacity_bytes / 2**30:.1f} GiB = "
         f"{plan.usable_bytes / 2**30:.1f} GiB is usable; {remedy}")

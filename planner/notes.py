@@ -1,6 +1,10 @@
 """What a reader of a result should know: where the trace or the options left something to a rule."""
 
+from pathlib import Path
+
 from planner.deployment import Deployment
+from planner.engines import read_table
+from planner.roofline import priors
 from planner.trace import Trace
 
 
@@ -18,14 +22,40 @@ def notes(deployment: Deployment, trace: Trace) -> list[str]:
         slots = settings.num_gpu_blocks // -(-settings.max_model_len // settings.block_size)
         found.append(f"{policy.name} reserves {settings.max_model_len:,} tokens of KV a request, so {slots:,} fit at "
                      f"once; --max-model-len lowers that")
+    if policy.promises != "nothing" and "max_output_tokens" not in columns:
+        found.append(f"{policy.name} keeps KV for the output that requests may still emit; the trace has no "
+                     f"max_output_tokens, so each may fill the context of {settings.max_model_len:,} tokens; "
+                     f"--max-model-len lowers that")
     is_whole = policy.cut == "none" or not settings.enable_chunked_prefill
-    if is_whole and policy.has_token_budget and 0 < settings.max_num_batched_tokens < settings.max_model_len:
+    if is_whole and policy.budget == "step" and 0 < settings.max_num_batched_tokens < settings.max_model_len:
         found.append(f"prompts run whole, so those above max_num_batched_tokens = {settings.max_num_batched_tokens:,} "
                      f"are rejected; engines ask for at least max_model_len there")
     if settings.enable_prefix_caching and trace.prefix is not None and "cached_tokens" in columns:
         found.append("prefix hits follow from hash_ids; the trace's cached_tokens are left aside")
     if not settings.enable_prefix_caching and trace.prefix is not None:
         found.append("prefix caching is off, though the trace has hash_ids")
-    if deployment.scenario.step_time == "roofline":
-        found.append("step times rest on priors for kernel efficiency, not on a calibration")
+    if deployment.stack is not None and (unmeasured := priors(deployment.stack)):
+        found.append(f"step times rest on priors, medians over other GPUs, for {', '.join(unmeasured)}: nobody has "
+                     f"measured their kernels on {deployment.stack.gpu.name}")
+    return found + _calibration(deployment) + _load(deployment, trace)
+
+
+def _calibration(deployment: Deployment) -> list[str]:
+    """Say whose constants the step times use, where they are not the engine's own."""
+    path = deployment.scenario.calibration
+    if path is None or deployment.stack is None:
+        return []
+    source = read_table(Path(path), "source")
+    fitted = f", fitted to {source['num_runs']} runs of {source['measured']}" if "num_runs" in source else ""
+    return [f"step times use the calibration {path}{fitted}"]
+
+
+def _load(deployment: Deployment, trace: Trace) -> list[str]:
+    """Say what the load's options left aside."""
+    found, scenario = [], deployment.scenario
+    if scenario.num_warmups:
+        found.append(f"the {scenario.num_warmups:,} warm-up requests end before the others begin, and leave nothing "
+                     f"behind that a replay knows: they are not replayed")
+    if scenario.interval is not None and scenario.max_concurrency is None:
+        found.append("throughput has no interval: in an open loop it follows the arrivals, not the step times")
     return found

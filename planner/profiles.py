@@ -76,12 +76,13 @@ def _show_model(name: str, scenario: Scenario) -> tuple[dict[str, Any], str]:
 
 def step_class_terms(deployment: Deployment) -> dict[str, dict[str, float]]:
     """Return, for each of STEP_CLASSES, how long a step takes by term and in all [s]."""
-    steps = st.records(len(STEP_CLASSES), st.STEP_ROW)
+    steps, window = st.records(len(STEP_CLASSES), st.STEP_ROW), int(deployment.step_time.terms.window_tokens)
     for row, (_, prompt_tokens, decodes, context) in zip(steps, STEP_CLASSES, strict=True):
         row.num_prompts = 1 if prompt_tokens else 0
         row.num_prompt_tokens = prompt_tokens
         row.prompt_pairs = prompt_tokens * (prompt_tokens + 1) // 2
-        row.window_pairs = row.prompt_pairs
+        seen = min(prompt_tokens, window)
+        row.window_pairs = seen * (seen + 1) // 2 + (prompt_tokens - seen) * window
         row.num_decodes = decodes
         row.decode_context_tokens = decodes * context
         row.num_sampled = row.num_prompts + decodes

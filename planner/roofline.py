@@ -1,206 +1,221 @@
-"""The step-time model: what the hardware's roofs make of each operator of the model, as coefficients for the loop."""
+"""The step-time model: operator times of a model on a GPU, under an engine, as the terms and curves of the loop."""
 
-from dataclasses import dataclass
+import math
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from planner.architecture import (
-    Architecture,
-    expert_parameters,
-    kv_bytes_per_token_per_gpu,
-    mlp_parameters,
-    router_parameters,
-    shared_expert_parameters,
-)
-from planner.catalog import Gpu
-from planner.engine.state import STEP_TIME, records
-from planner.errors import CatalogError, UsageError
-from planner.memory import attention_parameters_per_gpu, bytes_per_element, weight_format
+import numpy as np
 
-# Precision that a weight format is multiplied in; the first one that the GPU has. Weight-only formats end at 16 bit.
-COMPUTE_PRECISIONS = {
-    "bf16": ("bf16",),
-    "fp16": ("fp16", "bf16"),
-    "fp8": ("fp8", "bf16"),
-    "int8": ("int8", "bf16"),
-    "fp4": ("fp4", "bf16"),
-    "nvfp4": ("fp4", "bf16"),
-    "mxfp4": ("bf16",),
-    "int4": ("bf16",),
-    "int4-g32": ("bf16",),
-    "awq": ("bf16",),
-    "gptq": ("bf16",),
-}
+from planner.attention_time import decode_fit, fold_attention, linear_fits, prompt_fit
+from planner.engine.curve import node_counts
+from planner.engine.state import CURVE, STEP_TIME, StepTime, records
+from planner.kernels import Fit, find_fit
+from planner.operators.collectives import CollectiveConstants, collective_s
+from planner.operators.gemm import Floats, GemmConstants, gemm_s
+from planner.operators.moe import MoeConstants, moe_s, touched_experts
+from planner.precision import KERNELS, WEIGHT_FORMATS, usable_kernels, weight_format
+from planner.projections import projections
+from planner.stack import Stack
+
+ACTIVATION_BYTES = 2.0  # between kernels activations are 16-bit, whatever the weights are
+HEAD_FORMAT = "bf16"  # of the LM head, in every format
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Efficiency:
-    """The shares of the hardware's peaks that kernels reach, and what a step costs besides.
+def roofline(stack: Stack) -> StepTime:
+    """Return how long steps take.
 
-    The defaults are priors: medians of large shapes among NVIDIA AIConfigurator's operator measurements (H100 SXM, vLLM
-    0.24: GEMM in bf16 0.80 and in fp8 0.53 of the dense peak, weights streamed at 0.83 and KV read at 0.81 of the HBM
-    bandwidth, prefill attention at 0.51 of the bf16 peak, an all-reduce of 512 MiB on 8 GPUs at 469 of 450 + 450 GB/s).
-
-    Parameters
-    ----------
-    gemm_flops_frac, gemm_low_precision_flops_frac : large GEMMs in 16 bit; in 8 and 4 bit [1].
-    weights_bandwidth_frac, kv_bandwidth_frac : HBM, streaming weights; reading KV in decode [1].
-    prompt_attention_flops_frac : prefill attention [1].
-    link_bandwidth_frac : scale-up link in large all-reduces [1].
-    overhead_s : host and launch time of a step that the GPU waits for [s].
-    overhead_s_per_seq : the same for each sequence of the step [s].
+    Each operator's time comes from its formula in `planner.operators` with constants fitted to its kernel's measured
+    times on this GPU, or, where nobody measured it, to the medians over the GPUs that somebody did; the engine's
+    constants say how its kernels compare with the benchmark's and what its host adds. A batch passes all pipeline
+    stages one after the other, so times are those of all layers. Nothing is below the hardware's own floor.
     """
-
-    gemm_flops_frac: float = 0.80
-    gemm_low_precision_flops_frac: float = 0.53
-    weights_bandwidth_frac: float = 0.83
-    kv_bandwidth_frac: float = 0.81
-    prompt_attention_flops_frac: float = 0.51
-    link_bandwidth_frac: float = 0.90
-    overhead_s: float = 0.6e-3
-    overhead_s_per_seq: float = 4e-6
-
-    def __post_init__(self) -> None:
-        for name in self.__slots__:
-            value = getattr(self, name)
-            if value < 0 or (name.endswith("_frac") and not 0 < value <= 1):
-                raise UsageError(f"{name} = {value}; a fraction is in (0, 1], a time is not negative")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
-    """How a model is spread over the GPUs of one replica."""
-
-    tensor_parallel_size: int
-    pipeline_parallel_size: int
-
-    @property
-    def num_gpus(self) -> int:
-        return self.tensor_parallel_size * self.pipeline_parallel_size
+    step_time = StepTime(terms=records(1, STEP_TIME)[0], curve=records(len(node_counts()), CURVE))
+    counts = padded(node_counts()).astype(np.float64)
+    _linear(step_time.curve, stack, counts)
+    _experts(step_time.curve, stack, counts)
+    _activations(step_time.curve, stack, counts)
+    _collectives(step_time.curve, stack, counts)
+    _head(step_time.curve, stack, counts)
+    fold_attention(step_time, stack, counts)
+    curve = step_time.curve
+    curve[0] = np.zeros(1, CURVE)[0]  # no tokens, no kernels
+    curve.tokens_s = curve.linear_s + curve.experts_s + curve.activations_s + curve.collectives_s
+    terms, c = step_time.terms, stack.constants
+    terms.host_launch_s = stack.arch.num_layers * (
+        c.launch_s_per_layer + (c.launch_s_per_mla_layer if stack.arch.attention == "mla" else 0.0))
+    terms.graph_seqs, terms.graph_tokens = stack.graph_seqs, stack.graph_tokens
+    terms.tokens_per_decode = 1 + stack.num_speculative_tokens
+    terms.decode_share = 1.0 / stack.tokens_per_step
+    for name in ("host_s", "host_s_per_seq", "overhead_s", "overhead_s_per_seq", "frontend_s",
+                 "frontend_s_per_token", "latency_s", "latency_s_per_token"):
+        setattr(terms, name, getattr(c, name))
+    return step_time
 
 
-def roofline(arch: Architecture, gpu: Gpu, layout: Layout, quantization: str | None, kv_bytes_per_element: float,
-             efficiency: Efficiency) -> Any:
-    """Return the coefficients of `engine.state.STEP_TIME` for one model on one GPU type.
+def padded(counts: Any) -> Any:
+    """Return the batch sizes that CUDA graphs run: 1, 2, 4, then multiples of 8 up to 256 and of 16 up to 512.
 
-    A batch passes all pipeline stages one after the other, so times are those of all layers.
+    vLLM captures these and pads smaller batches up (vllm/config/compilation.py); larger steps run as they are.
 
-    Parameters
-    ----------
-    quantization : weight format; None for the checkpoint's own.
-    kv_bytes_per_element : 2 for a 16-bit KV cache, 1 for fp8 [B].
-
-    Notes ----- Each operator takes the smooth maximum of the time of its traffic at the HBM bandwidth and of its
-    arithmetic at the dense peak (Williams et al., Roofline, CACM 2009), both lowered by `efficiency`. Kernel floors
-    and the host's time at light load are only in `overhead_s`: very small models come out too fast.
+    >>> padded(np.array([1, 3, 9, 250, 257, 513])).tolist()
+    [1, 4, 16, 256, 272, 513]
     """
-    t = records(1, STEP_TIME)[0]
-    _fold_linear_layers(t, arch, gpu, layout, quantization, efficiency)
-    _fold_head(t, arch, gpu, layout, efficiency)
-    _fold_attention(t, arch, gpu, layout, kv_bytes_per_element, efficiency)
-    _fold_collectives(t, arch, gpu, layout, efficiency)
-    t.overhead_s = efficiency.overhead_s
-    t.overhead_s_per_seq = efficiency.overhead_s_per_seq
-    return t
+    small = np.where(counts <= 2, counts, np.where(counts <= 4, 4, -(-counts // 8) * 8))
+    return np.where(counts > 512, counts, np.where(counts > 256, -(-counts // 16) * 16, small))
 
 
-def peak_flops_per_s(gpu: Gpu, weights: str) -> tuple[float, bool]:
-    """Return the dense peak that weights of this format are multiplied at [FLOP/s], and whether it is below 16 bit."""
-    for precision in COMPUTE_PRECISIONS[weights]:
-        if precision in gpu.flops_per_s:
-            return gpu.flops_per_s[precision], precision not in ("bf16", "fp16")
-    raise CatalogError(f"GPU {gpu.name} states no FLOP/s for {' or '.join(COMPUTE_PRECISIONS[weights])}; add it")
+def priors(stack: Stack) -> tuple[str, ...]:
+    """Return the operators that have a kernel which nobody measured on this GPU: medians over others stand in."""
+    layout = stack.layout
+    formats = {projection_format(stack, gemm.quantized)
+               for gemm in projections(stack.arch, layout.tensor_parallel_size)}
+    sizes = [("all_reduce", layout.tensor_parallel_size), ("all_gather", layout.tensor_parallel_size)]
+    if layout.data_parallel_size > 1:
+        sizes += [("all_gather", layout.num_expert_gpus), ("reduce_scatter", layout.num_expert_gpus)]
+    fits: dict[str, Sequence[Fit[Any]]] = {
+        "dense layers": [gemm_kernel(stack, name)[1] for name in sorted(formats | {HEAD_FORMAT})],
+        "experts": [moe_kernel(stack)[1]] if stack.arch.num_moe_layers else [],
+        "attention": [prompt_fit(stack), decode_fit(stack)],
+        "linear attention": linear_fits(stack) if stack.arch.num_linear_layers else [],
+        "collectives": [collective_fit(stack, op, num_gpus) for op, num_gpus in sizes if num_gpus > 1],
+    }
+    return tuple(name for name, found in fits.items() if not all(fit.is_measured for fit in found))
 
 
-def _gemm_flops_per_s(gpu: Gpu, weights: str, efficiency: Efficiency) -> float:
-    peak, is_low = peak_flops_per_s(gpu, weights)
-    return peak * (efficiency.gemm_low_precision_flops_frac if is_low else efficiency.gemm_flops_frac)
+def gemm_kernel(stack: Stack, format_name: str) -> tuple[str, Fit[GemmConstants]]:
+    """Return the kernel that multiplies dense weights of a format, and its constants."""
+    choices = usable_kernels(WEIGHT_FORMATS[format_name].gemm, stack.gpu)
+    fit = find_fit(GemmConstants, "gemm", gpu=stack.gpu.name, engine=stack.engine, dtype=choices)
+    return str(fit.row["dtype"]), fit
 
 
-def _fold_linear_layers(t: Any, arch: Architecture, gpu: Gpu, layout: Layout, quantization: str | None,
-                        efficiency: Efficiency) -> None:
-    """Projections, MLPs and experts: 2 FLOP per parameter and token; weights are read once a step."""
-    tp = layout.tensor_parallel_size
-    element, attention_element = bytes_per_element(arch, quantization)
-    weights = weight_format(arch, quantization)
-    flops_per_s = _gemm_flops_per_s(gpu, weights, efficiency)
-    attention_flops_per_s = flops_per_s if attention_element == element else _gemm_flops_per_s(gpu, "bf16", efficiency)
-    bandwidth = gpu.hbm_bandwidth_bytes_per_s * efficiency.weights_bandwidth_frac
+def moe_kernel(stack: Stack) -> tuple[str, Fit[MoeConstants]]:
+    """Return the kernel that multiplies the routed experts, and its constants."""
+    choices = usable_kernels(WEIGHT_FORMATS[weight_format(stack.arch, stack.quantization)].moe, stack.gpu)
+    fit = find_fit(MoeConstants, "moe", gpu=stack.gpu.name, engine=stack.engine, dtype=choices)
+    return str(fit.row["dtype"]), fit
 
-    attention = arch.num_layers * attention_parameters_per_gpu(arch, tp)
-    mlp = arch.num_dense_layers * mlp_parameters(arch) / tp
-    router = 0.0
-    if arch.num_moe_layers:
-        mlp += arch.num_moe_layers * shared_expert_parameters(arch) / tp
-        router = float(arch.num_moe_layers * router_parameters(arch))
-    t.weights_bytes = attention * attention_element + mlp * element + router * 2.0
-    t.weights_s = t.weights_bytes / bandwidth
-    t.linear_s_per_token = 2.0 * (attention / attention_flops_per_s + (mlp + router) / flops_per_s)
-    if arch.num_moe_layers:
-        expert = arch.num_moe_layers * expert_parameters(arch) / tp
-        t.num_experts = arch.num_experts
-        t.experts_per_token = arch.num_experts_per_tok
-        t.expert_weights_bytes = expert * element
-        t.expert_weights_s = t.expert_weights_bytes / bandwidth
-        t.expert_s_per_token = 2.0 * arch.num_experts_per_tok * expert / flops_per_s
-    # Per layer two norms and two residual additions, read and written, and the MLP's gate and product, all 16-bit.
+
+def projection_format(stack: Stack, quantized: bool) -> str:
+    """Return the format of a projection: the weights', or 16 bit where the checkpoint leaves it out."""
+    chosen = weight_format(stack.arch, stack.quantization)
+    is_native = chosen == (stack.arch.quantization or "bf16")
+    return chosen if quantized or not is_native else "bf16"
+
+
+def _gemms_s(stack: Stack, tokens: Floats, n: int, k: int, format_name: str) -> Floats:
+    """Return the time of one dense GEMM of the engine [s], shape of `tokens`."""
+    dtype, fit = gemm_kernel(stack, format_name)
+    kernel, c = KERNELS[dtype], stack.constants
+    hardware = {"flops_per_s": stack.gpu.flops_per_s[kernel.precision],
+                "bandwidth_bytes_per_s": stack.gpu.hbm_bandwidth_bytes_per_s}
+    weight_bytes = WEIGHT_FORMATS[format_name].bytes_per_element
+    constants = replace(fit.constants, floor_s=c.floor_ratio * fit.constants.floor_s)
+    sustained = hardware | {"flops_per_s": hardware["flops_per_s"] / c.compute_ratio}
+    benchmark_s = gemm_s(tokens, n, k, weight_bytes_per_element=weight_bytes,
+                         activation_bytes_per_element=kernel.activation_bytes, constants=constants, **sustained)
+    least_s = np.maximum(n * k * weight_bytes / hardware["bandwidth_bytes_per_s"],
+                         2.0 * tokens * n * k / hardware["flops_per_s"])
+    return np.maximum(c.ratio("linear_ratio", dtype) * benchmark_s, least_s)
+
+
+def _linear(curve: Any, stack: Stack, counts: Floats) -> None:
+    """Projections, dense MLPs, routers and shared experts, each GEMM by its shape."""
+    for gemm in projections(stack.arch, stack.layout.tensor_parallel_size):
+        format_name = projection_format(stack, gemm.quantized)
+        curve.linear_s += gemm.count * _gemms_s(stack, counts, gemm.n, gemm.k, format_name)
+        curve.tokens_bytes += gemm.parameters * WEIGHT_FORMATS[format_name].bytes_per_element
+
+
+def _experts(curve: Any, stack: Stack, counts: Floats) -> None:
+    """Routed experts of all MoE layers; data-parallel attention ranks send their tokens to one set of them."""
+    arch, layout, c = stack.arch, stack.layout, stack.constants
+    if not arch.num_moe_layers:
+        return
+    dtype, fit = moe_kernel(stack)
+    tokens = counts * layout.data_parallel_size
+    ep, tp = layout.expert_parallel_size, layout.expert_tensor_parallel_size
+    element = WEIGHT_FORMATS[weight_format(arch, stack.quantization)].bytes_per_element
+    flops_per_s = stack.gpu.flops_per_s[KERNELS[dtype].precision]
+    bandwidth = stack.gpu.hbm_bandwidth_bytes_per_s
+    constants = replace(fit.constants, floor_s=c.floor_ratio * fit.constants.floor_s)
+    benchmark_s = moe_s(tokens, hidden=arch.hidden_size, inter=arch.moe_intermediate_size,
+                        topk=arch.num_experts_per_tok, num_experts=arch.num_experts, moe_tp=tp, moe_ep=ep,
+                        weight_bytes_per_element=element, flops_per_s=flops_per_s / c.compute_ratio,
+                        bandwidth_bytes_per_s=bandwidth,
+                        constants=constants, unevenness=_unevenness(ep))
+    expert = 3.0 * arch.hidden_size * arch.moe_intermediate_size / tp
+    touched = touched_experts(tokens, arch.num_experts_per_tok, arch.num_experts, ep, fit.constants.spread_frac)
+    least_s = np.maximum(touched * expert * element / bandwidth,
+                         2.0 * expert * tokens * arch.num_experts_per_tok / ep / flops_per_s)
+    curve.experts_s += arch.num_moe_layers * np.maximum(c.ratio("experts_ratio", dtype) * benchmark_s, least_s)
+    curve.tokens_bytes += arch.num_moe_layers * touched * expert * element
+
+
+def _unevenness(num_gpus: int) -> float:
+    """Return how many standard deviations the fullest of some GPUs lies above their mean, as of a normal distribution.
+
+    Expected largest of n standard normal values: 0.56 for 2, 1.03 for 4, 1.42 for 8, 1.77 for 16.
+
+    >>> round(_unevenness(8), 2)
+    1.42
+    """
+    return float(_LARGEST_OF[num_gpus]) if num_gpus in _LARGEST_OF else math.sqrt(2 * math.log(num_gpus))
+
+
+_LARGEST_OF = {1: 0.0, 2: 0.5642, 4: 1.0294, 8: 1.4236, 16: 1.7660, 32: 2.0697}
+
+
+def _activations(curve: Any, stack: Stack, counts: Floats) -> None:
+    """Norms, residuals, rotary, gates and quantisation: launches, then what they read and write.
+
+    A layer reads and writes its residual stream about eight times, and its MLP's gate, up and product once.
+    """
+    arch, c = stack.arch, stack.constants
     width = arch.moe_intermediate_size * arch.num_experts_per_tok if arch.num_moe_layers else arch.intermediate_size
-    t.activation_bytes_per_token = 2.0 * arch.num_layers * (8 * arch.hidden_size + 3 * width / tp)
-    t.activation_s_per_token = t.activation_bytes_per_token / bandwidth
+    traffic = ACTIVATION_BYTES * (8 * arch.hidden_size + 3 * width / stack.layout.tensor_parallel_size)
+    bandwidth = stack.gpu.hbm_bandwidth_bytes_per_s * c.activation_bandwidth_frac
+    launches_s = arch.num_layers * c.layer_s + arch.num_moe_layers * c.moe_layer_s
+    curve.activations_s += launches_s + arch.num_layers * counts * traffic / bandwidth
+    curve.tokens_bytes += arch.num_layers * counts * traffic
 
 
-def _fold_head(t: Any, arch: Architecture, gpu: Gpu, layout: Layout, efficiency: Efficiency) -> None:
-    """LM head: 16-bit in every format, run on the tokens that are sampled."""
-    parameters = arch.vocab_size * arch.hidden_size / layout.tensor_parallel_size
-    t.head_weights_bytes = 2.0 * parameters
-    t.head_weights_s = t.head_weights_bytes / (gpu.hbm_bandwidth_bytes_per_s * efficiency.weights_bandwidth_frac)
-    t.head_s_per_sample = 2.0 * parameters / _gemm_flops_per_s(gpu, "bf16", efficiency)
+def _collectives(curve: Any, stack: Stack, counts: Floats) -> None:
+    """Two all-reduces of the hidden state a layer; data-parallel attention gathers and scatters it around experts."""
+    arch, layout = stack.arch, stack.layout
+    hidden = ACTIVATION_BYTES * arch.hidden_size
+    if layout.tensor_parallel_size > 1:
+        reduces = arch.num_layers + (arch.num_layers if layout.data_parallel_size == 1 else arch.num_dense_layers)
+        curve.collectives_s += reduces * collectives_s(stack, counts * hidden, "all_reduce",
+                                                       layout.tensor_parallel_size)
+    if layout.data_parallel_size > 1:
+        gathered = counts * layout.data_parallel_size * hidden
+        for op in ("all_gather", "reduce_scatter"):
+            curve.collectives_s += arch.num_moe_layers * collectives_s(stack, gathered, op, layout.num_expert_gpus)
 
 
-def attention_flops_per_pair(arch: Architecture, *, is_decode: bool) -> float:
-    """Return the arithmetic of one query token attending to one key in one layer, all heads [FLOP].
-
-    GQA: QK^T and PV, 4 · heads · head_dim. MLA in prefill multiplies the expanded keys and values; in decode the
-    latent itself (absorbed projections), 2 · heads · (2 · kv_lora_rank + qk_rope_head_dim).
-
-    >>> from planner.catalog import load_model
-    >>> attention_flops_per_pair(load_model("llama-3.1-8b"), is_decode=True)
-    16384.0
-    """
-    if arch.attention != "mla":
-        return 4.0 * arch.num_attention_heads * arch.head_dim
-    if is_decode:
-        return 2.0 * arch.num_attention_heads * (2 * arch.kv_lora_rank + arch.qk_rope_head_dim)
-    return 2.0 * arch.num_attention_heads * (arch.qk_nope_head_dim + arch.qk_rope_head_dim + arch.v_head_dim)
+def collectives_s(stack: Stack, message_bytes: Floats, op: str, num_gpus: int) -> Floats:
+    """Return the time of one collective of the engine [s], shape of `message_bytes`."""
+    link = stack.gpu.scale_up_bandwidth_bytes_per_s
+    benchmark_s = collective_s(message_bytes, op=op, num_gpus=num_gpus, link_bandwidth_bytes_per_s=link,
+                               constants=collective_fit(stack, op, num_gpus).constants)
+    return stack.constants.collective_wait_s + benchmark_s
 
 
-def _fold_attention(t: Any, arch: Architecture, gpu: Gpu, layout: Layout, kv_bytes_per_element: float,
-                    efficiency: Efficiency) -> None:
-    """Attention over cached KV: decodes read it, prompts multiply with it; sliding layers see a window only."""
-    tp = layout.tensor_parallel_size
-    kv_bytes = kv_bytes_per_token_per_gpu(arch, kv_bytes_per_element, tp, 1)
-    sliding = arch.num_sliding_layers / arch.num_layers
-    bandwidth = gpu.hbm_bandwidth_bytes_per_s * efficiency.kv_bandwidth_frac
-    flops_per_s = gpu.flops_per_s["bf16"] * efficiency.prompt_attention_flops_frac * tp
-    decode_s = max(kv_bytes / bandwidth,
-                   arch.num_layers * attention_flops_per_pair(arch, is_decode=True) / flops_per_s)
-    prompt_s = arch.num_layers * attention_flops_per_pair(arch, is_decode=False) / flops_per_s
-    t.window_tokens = arch.sliding_window if arch.num_sliding_layers else 0
-    t.kv_bytes_per_token = (1 - sliding) * kv_bytes
-    t.window_kv_bytes_per_token = sliding * kv_bytes
-    t.decode_s_per_context_token = (1 - sliding) * decode_s
-    t.decode_s_per_window_token = sliding * decode_s
-    t.prompt_s_per_pair = (1 - sliding) * prompt_s
-    t.prompt_s_per_window_pair = sliding * prompt_s
-    t.prompt_s_per_context_token = (1 - sliding) * kv_bytes / bandwidth
+def collective_fit(stack: Stack, op: str, num_gpus: int) -> Fit[CollectiveConstants]:
+    """Return the constants of a collective; sizes that nobody measured take those of the next larger, 8 at most."""
+    measured = next((size for size in (2, 4, 8) if size >= num_gpus), 8)
+    return find_fit(CollectiveConstants, "collectives", gpu=stack.gpu.name, engine=stack.engine, op=op,
+                    num_gpus=measured)
 
 
-def _fold_collectives(t: Any, arch: Architecture, gpu: Gpu, layout: Layout, efficiency: Efficiency) -> None:
-    """Two all-reduces of the hidden state a layer: α + 2(p − 1)/p · bytes / bandwidth (ring)."""
-    tp = layout.tensor_parallel_size
+def _head(curve: Any, stack: Stack, counts: Floats) -> None:
+    """LM head on the sampled tokens, 16-bit in every format; their logits gathered, and sampled from."""
+    arch, tp = stack.arch, stack.layout.tensor_parallel_size
+    width = -(-arch.vocab_size // tp)
+    curve.head_s += _gemms_s(stack, counts, width, arch.hidden_size, HEAD_FORMAT)
     if tp > 1:
-        reduces = 2 * arch.num_layers
-        traffic = 2.0 * (tp - 1) / tp * 2.0 * arch.hidden_size
-        t.collective_s = reduces * gpu.scale_up_latency_s
-        t.collective_s_per_token = reduces * traffic / (
-            gpu.scale_up_bandwidth_bytes_per_s * efficiency.link_bandwidth_frac
-        )
+        curve.head_s += collectives_s(stack, counts * arch.vocab_size * ACTIVATION_BYTES, "all_gather", tp)
+    curve.head_s += node_counts() * stack.constants.sampling_s_per_seq
+    curve.head_bytes += ACTIVATION_BYTES * width * arch.hidden_size

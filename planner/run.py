@@ -3,7 +3,7 @@
 import functools
 import platform
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -16,6 +16,7 @@ from planner.scenario import Scenario
 from planner.settings import Recording
 from planner.slo import Slo
 from planner.trace import Trace
+from planner.uncertainty import summary_intervals
 from planner.utilization import utilization
 
 
@@ -49,6 +50,8 @@ def replay(trace: Trace, scenario: Scenario, *, slo: Slo | None, recording: Reco
     result = ReplayResult(trace=shaped, records=records, step_time=deployment.step_time)
     summary = summarize(result, slo)
     summary |= utilization(deployment, result, summary["duration"], summary["total_output_tokens"])
+    if scenario.interval is not None:
+        summary |= summary_intervals(summary, scenario, scenario.interval)
     summary |= {
         "simulated_requests_per_s": shaped.requests.height / records.loop_s,
         "wall_s": time.perf_counter() - begin,
@@ -76,12 +79,7 @@ def describe_workload(scenario: Scenario, trace: Trace) -> dict[str, Any]:
         "rows_read": account.rows_read,
         "rows_kept": account.rows_kept,
         "dropped": dict(account.dropped),
-        "start_at": scenario.start_at,
-        "duration": scenario.duration,
-        "limit": scenario.limit,
-        "rate_scale": scenario.rate_scale,
-        "request_rate": scenario.request_rate,
-        "max_concurrency": scenario.max_concurrency,
+        **{f.name: getattr(scenario, f.name) for f in fields(Scenario) if f.metadata["panel"] == "Load"},
     }
 
 

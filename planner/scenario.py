@@ -3,11 +3,18 @@
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
+from planner.defaults import defaults_text
+
 Engine = Literal["vllm", "sglang", "trtllm"]
+CudagraphMode = Literal["full_and_piecewise", "piecewise", "full_decode_only", "none"]
 
 
 def _option(default: Any, panel: str, meaning: str) -> Any:
     return field(default=default, metadata={"panel": panel, "help": meaning})
+
+
+def _engines_option(name: str, meaning: str) -> Any:
+    return _option(None, "Scheduling", f"{meaning} {defaults_text(name)}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +29,7 @@ class Scenario:
     engine: Engine = _option("vllm", "Deployment", "Serving engine whose defaults apply.")
     tensor_parallel_size: int = _option(1, "Deployment", "GPUs that share each layer.")
     pipeline_parallel_size: int = _option(1, "Deployment", "Pipeline stages.")
+    expert_parallel: bool = _option(False, "Deployment", "Spread whole experts over the GPUs, not slices of each.")
     quantization: str | None = _option(None, "Deployment", "Weight format: bf16, fp8, int4, mxfp4 … [checkpoint's own]")
     kv_cache_dtype: str = _option("auto", "Deployment", "KV cache: auto (16 bit), fp8.")
     gpu_memory_utilization: float = _option(0.9, "Deployment", "Share of GPU memory that the engine may use.")
@@ -31,11 +39,17 @@ class Scenario:
     swap_space: float = _option(4.0, "Deployment", "Host memory for swapped KV per GPU [GiB].")
     num_cpu_blocks: int | None = _option(None, "Deployment", "Host KV blocks, in place of --swap-space.")
 
-    policy: str = _option("fcfs", "Scheduling", "Policy by name, or my_policy.py:name.")
-    max_num_seqs: int = _option(128, "Scheduling", "Running sequences at most; 0 is no limit.")
-    max_num_batched_tokens: int = _option(2048, "Scheduling", "Tokens of a step at most; 0 is no limit.")
+    policy: str | None = _engines_option("policy", "Policy by name, or my_policy.py:name.")
+    max_num_seqs: int | None = _engines_option("max_num_seqs", "Running sequences at most; 0 is no limit.")
+    max_num_batched_tokens: int | None = _engines_option(
+        "max_num_batched_tokens", "Tokens of a step at most, under sglang a chunk's (by GPU memory); 0 is no limit."
+    )
+    max_prefill_tokens: int | None = _engines_option(
+        "max_prefill_tokens",
+        "Prompt tokens of a step at most; one prompt that must run whole may exceed it; 0 is no limit.",
+    )
     long_prefill_token_threshold: int = _option(0, "Scheduling", "Prompt tokens of one request per step; 0 is off.")
-    enable_chunked_prefill: bool = _option(True, "Scheduling", "Cut prompts into chunks.")
+    enable_chunked_prefill: bool | None = _engines_option("enable_chunked_prefill", "Cut prompts into chunks.")
     enable_prefix_caching: bool | None = _option(
         None, "Scheduling", "Reuse the KV of shared prefixes. [on where the trace knows them]"
     )
@@ -52,10 +66,38 @@ class Scenario:
     )
     max_wait_s: float | None = _option(None, "Scheduling", "The same once the head has waited for so long [s].")
     scheduler_reserve_full_isl: bool = _option(True, "Scheduling", "Admit only where the whole prompt has room.")
-    async_scheduling: bool | None = _option(None, "Scheduling", "Compose a step while the last one runs. [on for vllm]")
+    async_scheduling: bool | None = _engines_option("async_scheduling", "Compose a step while the last one runs.")
+    schedule_conservativeness: float = _option(
+        1.0, "Scheduling", "SGLang: scales the share of output to come that admissions leave KV blocks for."
+    )
+    scheduler_recv_interval: int = _option(
+        1, "Scheduling", "SGLang: a busy engine looks for new requests every so many decode steps."
+    )
+    batch_wait_timeout_iters: int = _option(
+        0, "Scheduling", "TensorRT-LLM: prompts wait beside decodes, up to so many steps in a row; 0 is off."
+    )
+    batch_wait_max_tokens_ratio: float = _option(
+        0.0, "Scheduling", "TensorRT-LLM: until a step has this share of --max-num-batched-tokens; 0 is off."
+    )
+    stream_interval: int = _option(
+        1, "Scheduling", "Clients see the first token at once, then groups of so many; gaps are between groups."
+    )
     priority_ageing: float = _option(0.0, "Scheduling", "Priority points that a second of waiting is worth.")
 
     step_time: str = _option("roofline", "Step time", "roofline, or linear:BASE_S,PER_TOKEN_S[,PER_CONTEXT_TOKEN_S].")
+
+    num_speculative_tokens: int = _option(0, "Step time", "Tokens drafted a step by speculative decoding (MTP, EAGLE).")
+    speculative_acceptance: float = _option(0.7, "Step time", "Chance that a drafted token is accepted.")
+    cudagraph_mode: CudagraphMode | None = _option(
+        None, "Step time", "Which steps run as CUDA graphs. [vllm: full_and_piecewise; else full_decode_only]"
+    )
+    max_cudagraph_capture_size: int | None = _option(
+        None, "Step time", "Largest step that runs as one: sequences, or tokens with prompts. [2 × max-num-seqs, ≤ 512]"
+    )
+    calibration: str | None = _option(None, "Step time", "Constants fitted by `planner calibrate`. [the engine's]")
+    interval: float | None = _option(
+        None, "Step time", "Give intervals that hold so large a share of outcomes, by the held-out errors: 0.8."
+    )
 
     start_at: float = _option(0.0, "Load", "Skip what arrives before [s].")
     duration: float | None = _option(None, "Load", "Keep what arrives within [s].")
@@ -63,6 +105,14 @@ class Scenario:
     rate_scale: float | None = _option(None, "Load", "Compress time by this factor.")
     request_rate: float | None = _option(None, "Load", "Compress time to this mean rate [1/s]; inf: all at once.")
     max_concurrency: int | None = _option(None, "Load", "Closed loop: requests in flight at most.")
+    num_prompts: int | None = _option(None, "Load", "TRACE random: requests. [1000]")
+    num_warmups: int | None = _option(None, "Load", "TRACE random: requests before these, out of all metrics. [0]")
+    random_input_len: int | None = _option(None, "Load", "TRACE random: prompt length [tokens]. [1024]")
+    random_output_len: int | None = _option(None, "Load", "TRACE random: output length [tokens]. [128]")
+    random_range_ratio: float | None = _option(
+        None, "Load", "TRACE random: lengths are drawn from length · (1 ± ratio), ratio in [0, 1). [0]"
+    )
+    seed: int | None = _option(None, "Load", "TRACE random: seed of lengths and arrivals. [0]")
 
 
 def scenario_from(options: dict[str, Any]) -> Scenario:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from planner.engine import state as st
 from planner.engine import timing
+from planner.engine.curve import between, place
 from planner.engine.jit import compile_with_signature, numba
 from planner.errors import UsageError
 
@@ -16,13 +17,13 @@ TERMS = ("linear_s", "experts_s", "activations_s", "attention_prompt_s", "attent
          "collectives_s", "overhead_s", "swap_s")
 
 
-def linear(text: str) -> Any:
+def linear(text: str) -> st.StepTime:
     """Parse `linear:BASE_S,PER_TOKEN_S[,PER_CONTEXT_TOKEN_S]` into the loop's coefficients.
 
     A step lasts base + per_token · (tokens in the step) + per_context_token · (tokens computed before, of its
     requests).
 
-    >>> float(linear("linear:0.02,5e-05").per_token_s)
+    >>> float(linear("linear:0.02,5e-05").terms.per_token_s)
     5e-05
 
     Raises
@@ -39,50 +40,60 @@ def linear(text: str) -> Any:
                          f">= 0 that are not all zero, for example linear:0.02,5e-05")
     t = st.records(1, st.STEP_TIME)[0]
     t.is_linear = 1
+    t.tokens_per_decode, t.decode_share = 1, 1.0
     t.base_s, t.per_token_s = values[:2]
     t.per_context_token_s = values[2] if len(values) == 3 else 0.0
-    return t
+    return st.StepTime(terms=t, curve=st.records(1, st.CURVE))
 
 
-def _terms(t: Any, steps: Any, swap_s_per_token: float, out: Any) -> None:
-    for k in range(len(steps)):
-        step = steps[k]
-        total = float(step.num_prompt_tokens + step.num_decodes)
-        decode_s = timing.decode_attention_s(t, step.num_decodes, step.decode_context_tokens)
+def _terms(t: Any, curve: Any, steps: Any, swap_s_per_token: float, out: Any) -> None:
+    for i in range(len(steps)):
+        step = steps[i]
+        total = step.num_prompt_tokens + step.num_decodes * t.tokens_per_decode
+        slopes = timing.context_slopes(t, curve, step.num_decodes)
+        context_s = timing.context_s(t, slopes, step.num_decodes, step.decode_context_tokens)
+        swap_s = step.num_swapped_tokens * swap_s_per_token
         if t.is_linear:
-            out[0, k] = t.per_token_s * total
-            out[3, k] = t.per_context_token_s * step.prompt_context_tokens
-            out[4, k] = decode_s
-            out[7, k] = t.base_s
+            out[0, i] = t.per_token_s * total
+            out[3, i] = t.per_context_token_s * step.prompt_context_tokens
+            out[4, i] = context_s
+            out[7, i] = t.base_s
         else:
-            out[0, k] = timing.dense_s(t, total)
-            out[1, k] = timing.experts_s(t, total)
-            out[2, k] = total * t.activation_s_per_token
-            out[3, k] = timing.prompt_attention_s(t, float(step.num_prompt_tokens), float(step.prompt_context_tokens),
-                                                  float(step.prompt_pairs), float(step.window_pairs))
-            out[4, k] = decode_s
-            out[5, k] = timing.head_s(t, float(step.num_sampled))
-            out[6, k] = timing.collectives_s(t, total)
-            out[7, k] = timing.overheads_s(t, float(step.num_prompts + step.num_decodes))
-        out[8, k] = step.num_swapped_tokens * swap_s_per_token
+            k, way = place(total)
+            out[0, i] = between(curve[k].linear_s, curve[k + 1].linear_s, way)
+            out[1, i] = between(curve[k].experts_s, curve[k + 1].experts_s, way)
+            out[2, i] = between(curve[k].activations_s, curve[k + 1].activations_s, way)
+            out[3, i] = timing.prompt_attention_s(t, step.num_prompts, step.num_prompt_tokens,
+                                                  step.prompt_context_tokens, step.prompt_pairs, step.window_pairs)
+            out[4, i] = timing.decode_floor_s(curve, step.num_decodes) + context_s
+            out[5, i] = timing.head_s(curve, step.num_sampled + step.num_decodes * (t.tokens_per_decode - 1))
+            out[6, i] = between(curve[k].collectives_s, curve[k + 1].collectives_s, way)
+            gpu_s = out[:8, i].sum() + swap_s
+            host_s = timing.host_s(t, step.num_prompts, step.num_prompt_tokens, step.num_decodes)
+            out[7, i] = timing.overhead_s(t, step.num_prompts + step.num_decodes) + max(host_s - gpu_s, 0.0)
+        out[8, i] = swap_s
+        if step.num_prompts == 0:
+            out[:, i] *= t.decode_share
 
 
 @functools.cache
 def _compiled_terms() -> Callable[..., None]:
-    signature = numba.void(st.numba_record(st.STEP_TIME), st.numba_records(st.STEP_ROW), numba.float64,
-                           numba.float64[:, ::1])
+    signature = numba.void(st.numba_record(st.STEP_TIME), st.numba_records(st.CURVE), st.numba_records(st.STEP_ROW),
+                           numba.float64, numba.float64[:, ::1])
     return compile_with_signature(_terms, signature)
 
 
-def step_terms(step_time: Any, steps: Any, swap_s_per_token: float) -> dict[str, NDArray[np.float64]]:
+def step_terms(step_time: st.StepTime, steps: Any, swap_s_per_token: float) -> dict[str, NDArray[np.float64]]:
     """Return how the time of each step divides into `TERMS` [s], shape [num_steps] each; their sum is its duration.
+
+    `overhead_s` is what the GPU waits for: time that nothing hides, and the host's where it exceeds the GPU's.
 
     Parameters
     ----------
-    step_time : record of `engine.state.STEP_TIME`.
+    step_time : terms and curve.
     steps : records of `engine.state.STEP_ROW`, shape [num_steps].
     swap_s_per_token : time that one token's KV takes over the host link [s].
     """
     out = np.zeros((len(TERMS), len(steps)))
-    _compiled_terms()(step_time, steps, swap_s_per_token, out)
+    _compiled_terms()(step_time.terms, step_time.curve, steps, swap_s_per_token, out)
     return dict(zip(TERMS, out, strict=True))

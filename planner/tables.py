@@ -1,6 +1,6 @@
 """Summaries as text tables for the terminal."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 ROWS = (
@@ -16,6 +16,7 @@ ROWS = (
                 "num_gpu_blocks", "max_running", "max_waiting", "gpu_busy_fraction", "mfu", "mbu", "bottleneck")),
     ("Cost", ("gpu_hours", "cost_usd", "cost_usd_per_million_output_tokens", "energy_kwh")),
 )
+SHOWN_GROUPS = ("gpu", "engine", "model")  # of errors; the JSON has all
 UNITS = {
     "duration": "s",
     "request_throughput": "requests/s",
@@ -31,7 +32,8 @@ def summary_table(summary: Mapping[str, Any]) -> str:
     for title, keys in ROWS:
         shown = [(key, summary[key]) for key in keys if summary.get(key) is not None]
         if shown:
-            lines += [title, *(f"  {key:<36}{_text(value):>16} {UNITS.get(key, '')}".rstrip() for key, value in shown)]
+            lines += [title, *(f"  {key:<36}{_text(value):>16} {UNITS.get(key, '')}{_bounds(summary, key)}".rstrip()
+                               for key, value in shown)]
     speed = summary["simulated_requests_per_s"]
     lines.append(f"replayed {summary['workload']['num_requests']:,} requests at {speed:,.0f} requests/s of loop time, "
                  f"{summary['wall_s']:.2f} s in all")
@@ -74,6 +76,14 @@ def _memory_line(summary: Mapping[str, Any]) -> list[str]:
             f"{memory['num_gpu_blocks']:,} blocks at {memory['kv_bytes_per_token']:,.0f} B a token"]
 
 
+def _bounds(summary: Mapping[str, Any], key: str) -> str:
+    """Return the interval of a number that has one."""
+    bounds = summary.get(f"{key}_interval")
+    if bounds is None:
+        return ""
+    return f"  ({summary['deployment']['interval']:.0%}: {_text(bounds[0])} to {_text(bounds[1])})"
+
+
 def _cell(value: Any, first: Any) -> str:
     text = "–" if value is None else _text(value)
     if isinstance(value, str) or value is None or not isinstance(first, int | float) or not first:
@@ -85,3 +95,67 @@ def _text(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:,.3f}" if abs(value) < 100 else f"{value:,.1f}"
     return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def accuracy_table(result: Mapping[str, Any]) -> str:
+    """Return errors by group as aligned text, then the rows without a prediction, and the limits."""
+    overall = result["overall"]
+    metrics = [name for name, value in overall.items() if isinstance(value, dict)]
+    lines = [f"{'':<44}{'metric':<16}{'n':>7}{'mape':>9}{'median':>9}{'bias':>9}{'coverage':>10}"]
+    shown = [row for row in result["groups"] if row["group"] in SHOWN_GROUPS]
+    for row in ({"group": "all", "value": "", **overall}, *shown):
+        if row["value"] == "" or sum(other["group"] == row["group"] for other in shown) > 1:
+            lines += _error_lines(f"{row['group']} {row['value']}".strip(), row, metrics)
+    for row in result["rows"] or ():
+        lines += [f"{row['id']:<44}{'metric':<16}{'measured':>14}{'predicted':>14}"]
+        lines += [f"{'':<44}{name:<16}{_text(value):>14}{_text(row['predicted'].get(name, '–')):>14}"
+                  for name, value in row["measured"].items()]
+    without = result["unpredicted"]
+    if without:
+        lines.append(f"{len(without)} rows could not be predicted:")
+        lines += [f"  {row['id']}: {row['status']}" for row in without[:10]]
+        lines += [f"  … and {len(without) - 10} more; --predictions or --json has all"] if len(without) > 10 else []
+    if result["interval"]:
+        level, held = result["interval"]["level"], result["interval"]["coverage"]
+        lines += [f"{level:.0%} interval holds {share:.1%} of {metric}" for metric, share in held.items()]
+        lines += [f"no held-out errors for {engine}" for engine in result["interval"]["without"]]
+    for metric, check in result["max_error"].items():
+        found = "none" if check["mape"] is None else f"{check['mape']:.1%}"
+        lines.append(f"{metric}: mape {found}, at most {check['limit']:.1%}: {'met' if check['met'] else 'missed'}")
+    return "\n".join(lines)
+
+
+def _error_lines(name: str, row: Mapping[str, Any], metrics: Sequence[str]) -> list[str]:
+    lines: list[str] = []
+    for metric in metrics:
+        found = row.get(metric)
+        if found is None:
+            continue
+        label = name if not lines else ""
+        share = f"{row['coverage']:>10.1%}" if not lines else ""
+        lines.append(f"{label:<44}{metric:<16}{found['n']:>7,}{found['mape']:>9.1%}{found['median_ape']:>9.1%}"
+                     f"{found['bias']:>+9.1%}{share}")
+    return lines or [f"{name:<44}{'none':<16}{0:>7}{'':>27}{row['coverage']:>10.1%}"]
+
+
+def calibration_table(result: Mapping[str, Any]) -> str:
+    """Return fitted constants with their intervals, why others were left, and the errors before and after."""
+    source = result["source"]
+    lines = [f"{result['engine']}: {source['num_runs']} runs of {source['measured']}, "
+             f"{source['num_left_out']} rows left out",
+             f"{'constant':<30}{'start':>12}{'fitted':>12}    80 % interval"]
+    lines += [f"{name:<30}{each['start']:>12.4g}{each['value']:>12.4g}    {each['low']:.4g} to {each['high']:.4g}"
+              for name, each in result["fitted"].items()]
+    if result["left"]:
+        lines.append("left at their start:")
+        lines += [f"  {name:<28}{reason}" for name, reason in result["left"].items()]
+    lines.append(f"{'error':<30}{'n':>7}{'mape':>9}{'median':>9}{'bias':>9}")
+    for stage, title in (("before", "before"), ("after", "after, in sample"),
+                         ("held_out", f"after, {result['folds']} folds left out")):
+        for metric, found in result[stage].items():
+            if found is not None:
+                lines.append(f"  {title + ' ' + metric:<28}{found['n']:>7,}{found['mape']:>9.1%}"
+                             f"{found['median_ape']:>9.1%}{found['bias']:>+9.1%}")
+    if not any(result["held_out"].values()):
+        lines.append("  no run could be left out: too few for the constants")
+    return "\n".join(lines)

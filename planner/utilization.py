@@ -2,11 +2,10 @@
 
 from typing import Any
 
-from planner.architecture import num_active_parameters
+from planner.architecture import attention_flops_per_pair, num_active_parameters
 from planner.deployment import Deployment
-from planner.memory import weight_format
+from planner.precision import peak_flops_per_s, weight_format
 from planner.results import ReplayResult
-from planner.roofline import attention_flops_per_pair, peak_flops_per_s
 
 
 def utilization(deployment: Deployment, result: ReplayResult, duration_s: float, output_tokens: int) -> dict[str, Any]:
@@ -43,22 +42,24 @@ def utilization(deployment: Deployment, result: ReplayResult, duration_s: float,
 def _mfu(deployment: Deployment, result: ReplayResult) -> float | None:
     """Return arithmetic over the dense peak while busy: 2 FLOP per active parameter and token, and attention.
 
-    The LM head counts for sampled tokens only, a sliding layer up to its window (for decodes as `engine.timing` does).
+    The LM head counts for sampled tokens only, a sliding or sparse layer up to its window (for decodes as
+    `engine.timing` does); indexers and recurrent states are left out.
     """
     arch, gpu, engine = deployment.architecture, deployment.gpu, result.records.engine
     if arch is None or gpu is None or float(engine.busy_s) <= 0:
         return None
     decodes, context = int(engine.total_decode_tokens), int(engine.total_context_tokens)
-    sliding = arch.num_sliding_layers
+    windowed = arch.num_attention_layers if arch.index_topk else arch.num_sliding_layers
+    full, window = arch.num_attention_layers - windowed, arch.index_topk or arch.sliding_window
     attention = attention_flops_per_pair(arch, is_decode=False) * (
-        (arch.num_layers - sliding) * int(engine.total_prompt_pairs) + sliding * int(engine.total_window_pairs)
+        full * int(engine.total_prompt_pairs) + windowed * int(engine.total_window_pairs)
     ) + attention_flops_per_pair(arch, is_decode=True) * (
-        (arch.num_layers - sliding) * context + sliding * min(context, decodes * arch.sliding_window)
+        full * context + windowed * min(context, decodes * window)
     )
     head = arch.vocab_size * arch.hidden_size
     layers = (num_active_parameters(arch) - head) * (int(engine.total_prompt_tokens) + decodes)
     flops = 2.0 * (layers + head * int(engine.total_sampled)) + attention
-    peak, _ = peak_flops_per_s(gpu, weight_format(arch, deployment.scenario.quantization))
+    peak = peak_flops_per_s(gpu, weight_format(arch, deployment.scenario.quantization))
     return flops / (float(engine.busy_s) * peak * deployment.layout.num_gpus)
 
 

@@ -9,15 +9,25 @@ from planner import memory
 from planner.architecture import num_parameters
 from planner.catalog import load_gpu, load_model
 from planner.errors import CapacityError, UnknownNameError, UsageError
+from planner.layout import Layout
 from planner.memory import MemoryPlan, activation_bytes, plan_memory, weight_bytes
 
 
-def plan(model: str = "llama-3.1-8b", gpu: str = "h100-sxm", **changes: object) -> MemoryPlan:
+def plan(model: str = "llama-3.1-8b", gpu: str = "h100-sxm", layout: Layout | None = None,
+         **changes: object) -> MemoryPlan:
     settings: dict[str, object] = {
-        "quantization": None, "kv_bytes_per_element": 2.0, "tensor_parallel_size": 1, "pipeline_parallel_size": 1,
-        "expert_parallel": False, "gpu_memory_utilization": 0.9, "max_num_batched_tokens": 2048, "max_num_seqs": 256,
-        "block_size": 16}
-    return plan_memory(load_model(model), load_gpu(gpu), **{**settings, **changes})  # type: ignore[arg-type]
+        "engine": "vllm", "quantization": None, "kv_bytes_per_element": 2.0, "gpu_memory_utilization": 0.9,
+        "max_num_batched_tokens": 2048, "max_num_seqs": 256, "block_size": 16}
+    arch, hardware = load_model(model), load_gpu(gpu)
+    return plan_memory(arch, hardware, layout or Layout(), **{**settings, **changes})  # type: ignore[arg-type]
+
+
+def tensor_parallel(ranks: int) -> Layout:
+    return Layout(tensor_parallel_size=ranks)
+
+
+def experts_over(size: int, gpus: int = 8) -> Layout:
+    return Layout(tensor_parallel_size=gpus, expert_parallel_size=size)
 
 
 def test_doctests_hold() -> None:
@@ -33,18 +43,60 @@ def test_blocks_of_llama_3_1_8b_are_those_that_vllm_found(gpu: str, utilization:
     assert plan(gpu=gpu, gpu_memory_utilization=utilization).num_gpu_blocks == pytest.approx(measured, rel=0.03)
 
 
-@pytest.mark.parametrize("model", ["llama-3.1-8b", "gpt-oss-20b", "deepseek-v2-lite", "gemma-2-9b"])
-@pytest.mark.parametrize("tp", [1, 2, 4])
-def test_parts_add_up(model: str, tp: int) -> None:
-    got = plan(model, tensor_parallel_size=tp)
+@pytest.mark.parametrize("model", ["llama-3.1-8b", "gpt-oss-20b", "deepseek-v2-lite", "gemma-2-9b",
+                                   "RedHatAI/Qwen3.5-35B-A3B-NVFP4"])
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm"])
+def test_parts_add_up(model: str, ranks: int, engine: str) -> None:
+    got = plan(model, layout=tensor_parallel(ranks), engine=engine)
     parts = got.weight_bytes + got.activation_bytes + got.communication_bytes + got.runtime_bytes + got.kv_bytes
+    parts += got.state_bytes
     assert parts == pytest.approx(got.usable_bytes, rel=1e-12)
-    assert got.usable_bytes == 0.9 * got.capacity_bytes
+    assert got.usable_bytes <= got.capacity_bytes
     block = got.kv_bytes_per_token * got.block_size
     assert 0 <= got.kv_bytes - got.num_gpu_blocks * block < block
     assert got.num_kv_tokens == got.num_gpu_blocks * 16
     assert all(field.name.removesuffix("_bytes") in str(got) for field in dataclasses.fields(got)
                if field.name.endswith("_bytes"))
+
+
+def test_vllms_share_is_of_all_that_it_uses() -> None:
+    assert plan(gpu_memory_utilization=0.8).usable_bytes == 0.8 * load_gpu("h100-sxm").hbm_capacity_bytes
+
+
+def test_sglangs_share_is_of_weights_and_kv() -> None:
+    """mem_fraction_static: activations and buffers live in what it leaves, and take from KV only where that is less."""
+    vllm, sglang = plan(gpu_memory_utilization=0.8), plan(engine="sglang", gpu_memory_utilization=0.8)
+    assert sglang.weight_bytes + sglang.kv_bytes == pytest.approx(0.8 * sglang.capacity_bytes)
+    assert sglang.kv_bytes - vllm.kv_bytes == pytest.approx(vllm.activation_bytes + vllm.runtime_bytes)
+    full = plan(engine="sglang", gpu_memory_utilization=1.0)
+    assert full.kv_bytes == plan(gpu_memory_utilization=1.0).kv_bytes
+
+
+def test_trtllms_share_is_of_what_weights_and_activations_leave() -> None:
+    """free_gpu_memory_fraction."""
+    trtllm = plan(engine="trtllm", gpu_memory_utilization=0.8)
+    free = trtllm.capacity_bytes - trtllm.weight_bytes - trtllm.activation_bytes - trtllm.runtime_bytes
+    assert trtllm.kv_bytes == pytest.approx(0.8 * free)
+    assert trtllm.kv_bytes > plan(gpu_memory_utilization=0.8).kv_bytes
+    assert plan(engine="trtllm", gpu_memory_utilization=1.0).kv_bytes == pytest.approx(
+        plan(gpu_memory_utilization=1.0).kv_bytes)
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm"])
+def test_what_does_not_fit_one_gpu_fits_under_no_engine(engine: str) -> None:
+    with pytest.raises(CapacityError, match=r"llama-3.1-70b does not fit one h100-sxm"):
+        plan("llama-3.1-70b", engine=engine)
+
+
+def test_windows_of_sliding_layers_are_set_aside_where_that_pays() -> None:
+    """gpt-oss-20b: 12 of 24 layers keep 128 tokens; Gemma-2-9B: 21 of 42 keep 4,096."""
+    gpt_oss = plan("gpt-oss-20b", max_num_seqs=64)
+    assert gpt_oss.kv_bytes_per_token == 12 * 2 * 8 * 64 * 2
+    assert gpt_oss.state_bytes == 64 * 128 * gpt_oss.kv_bytes_per_token
+    few, many = plan("gemma-2-9b", max_num_seqs=4), plan("gemma-2-9b", max_num_seqs=256)
+    assert few.kv_bytes_per_token == many.kv_bytes_per_token / 2
+    assert (few.state_bytes, many.state_bytes) == (4 * 4096 * few.kv_bytes_per_token, 0)
 
 
 def test_blocks_move_the_right_way() -> None:
@@ -57,10 +109,24 @@ def test_blocks_move_the_right_way() -> None:
     assert plan(block_size=32).num_gpu_blocks == base // 2
 
 
+def test_states_of_linear_attention_are_set_aside_for_every_sequence() -> None:
+    def qwen(**changes: object) -> MemoryPlan:
+        return plan("Qwen/Qwen3.5-397B-A17B-FP8", "h200-sxm", tensor_parallel(8), **changes)
+
+    few, many = qwen(max_num_seqs=1), qwen(max_num_seqs=257)
+    assert many.state_bytes - few.state_bytes == 256 * 45 * 4_268_032 / 8
+    assert many.kv_bytes < few.kv_bytes - 256 * 45 * 4_268_032 / 8  # the sampler's logits besides
+    assert few.kv_bytes_per_token == 15 * 2 * 256 * 2
+    with pytest.raises(CapacityError, match=r"recurrent states \d+\.\d GiB .*lower max_num_seqs"):
+        qwen(max_num_seqs=8192, max_num_batched_tokens=2048)
+    assert plan().state_bytes == 0
+
+
 def test_16_bit_weights_are_two_bytes_a_parameter() -> None:
-    for name in ("llama-3.1-8b", "llama-3.2-3b", "mixtral-8x7b", "deepseek-v3", "qwen3-30b-a3b"):
+    for name in ("llama-3.1-8b", "llama-3.2-3b", "mixtral-8x7b", "deepseek-v3", "qwen3-30b-a3b", "glm-5", "glm-5.2",
+                 "qwen3.5-397b-a17b"):
         arch = load_model(name)
-        assert weight_bytes(arch, "bf16", 1, 1, 1) == pytest.approx(2 * num_parameters(arch))
+        assert weight_bytes(arch, "bf16", Layout()) == pytest.approx(2 * num_parameters(arch))
 
 
 @pytest.mark.parametrize(("name", "quantization", "published"), [
@@ -68,26 +134,29 @@ def test_16_bit_weights_are_two_bytes_a_parameter() -> None:
     ("gpt-oss-120b", None, 65.2e9), ("gpt-oss-20b", None, 13.76e9),  # mxfp4 experts
     ("llama-3.1-70b", "fp8", 72.7e9), ("llama-3.1-70b", "awq", 39.8e9), ("llama-3.1-8b", "int4", 5.73e9),
     ("nvidia/Llama-3.3-70B-Instruct-FP4", None, 42.7e9), ("moonshotai/Kimi-K2.5", None, 594e9),
+    ("nvidia/Qwen3.5-397B-A17B-NVFP4", None, 233e9),  # experts only
 ])
 def test_quantized_checkpoints_have_their_published_size(name: str, quantization: str | None, published: float) -> None:
-    assert weight_bytes(load_model(name), quantization, 1, 1, 1) == pytest.approx(published, rel=0.02)
+    assert weight_bytes(load_model(name), quantization, Layout()) == pytest.approx(published, rel=0.02)
 
 
 def test_sharding_splits_what_can_be_split() -> None:
     llama = load_model("llama-3.1-70b")
-    whole = weight_bytes(llama, "bf16", 1, 1, 1)
-    assert weight_bytes(llama, "bf16", 4, 1, 1) == pytest.approx(whole / 4)
-    assert whole / 16 < weight_bytes(llama, "bf16", 16, 1, 1) < 1.1 * whole / 16  # KV heads are replicated
-    assert whole / 2 < weight_bytes(llama, "bf16", 1, 2, 1) + 1 < 1.02 * whole / 2
+    whole = weight_bytes(llama, "bf16", Layout())
+    assert weight_bytes(llama, "bf16", tensor_parallel(4)) == pytest.approx(whole / 4)
+    assert whole / 16 < weight_bytes(llama, "bf16", tensor_parallel(16)) < 1.1 * whole / 16  # KV heads are replicated
+    staged = weight_bytes(llama, "bf16", Layout(pipeline_parallel_size=2))
+    assert whole / 2 < staged + 1 < 1.02 * whole / 2
     qwen = load_model("qwen3-235b-a22b")
-    sliced, spread = weight_bytes(qwen, "fp8", 8, 1, 1), weight_bytes(qwen, "fp8", 8, 1, 8)
+    sliced, spread = weight_bytes(qwen, "fp8", tensor_parallel(8)), weight_bytes(qwen, "fp8", experts_over(8))
     assert spread == pytest.approx(sliced)
-    assert weight_bytes(qwen, "fp8", 8, 1, 12) > weight_bytes(qwen, "fp8", 8, 1, 16)  # 128 / 12: 11 experts on some
+    uneven, even = weight_bytes(qwen, "fp8", experts_over(12, 12)), weight_bytes(qwen, "fp8", experts_over(4, 12))
+    assert uneven > even  # 128 / 12: some hold 11 experts
 
 
 def test_data_parallel_attention_shares_the_experts() -> None:
-    shared = plan("deepseek-v3", "b200-sxm", expert_parallel=True, expert_data_parallel_size=8)
-    sliced = plan("deepseek-v3", "b200-sxm", tensor_parallel_size=8)
+    shared = plan("deepseek-v3", "b200-sxm", Layout(data_parallel_size=8, expert_parallel_size=8))
+    sliced = plan("deepseek-v3", "b200-sxm", tensor_parallel(8))
     assert shared.weight_bytes > sliced.weight_bytes  # attention is whole on every rank
     assert shared.weight_bytes < 1.3 * sliced.weight_bytes
 

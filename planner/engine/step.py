@@ -80,10 +80,11 @@ def tally_step(s: State) -> None:
     sampled = e.step_sampled + e.step_decodes
     e.total_sampled += sampled
     e.step_swapped = 0
-    e.total_hbm_bytes += composition_bytes(
+    share = s.step_time.decode_share if e.step_prompts == 0 else 1.0
+    e.total_hbm_bytes += share * composition_bytes(
         s.step_time, s.curve, e.step_prompt_tokens, e.step_prompt_context, e.step_decodes, sampled
     )
-    e.total_hbm_bytes += decode_attention_bytes(s.step_time, e.step_decodes, e.step_decode_context)
+    e.total_hbm_bytes += share * decode_attention_bytes(s.step_time, e.step_decodes, e.step_decode_context)
     e.peak_blocks = max(e.peak_blocks, s.settings.num_gpu_blocks - e.num_free_blocks)
     e.max_running = max(e.max_running, e.num_running)
 

@@ -193,8 +193,9 @@ def tally_stretch(s: State, taken: int, decodes: int, total_context: int) -> Non
     e.total_decode_tokens += taken * decodes
     e.total_context_tokens += total_context
     e.total_sampled += taken * decodes
-    e.total_hbm_bytes += taken * composition_bytes(s.step_time, s.curve, 0, 0, decodes, decodes)
-    e.total_hbm_bytes += decode_attention_bytes(s.step_time, taken * decodes, total_context)
+    share = s.step_time.decode_share
+    e.total_hbm_bytes += share * taken * composition_bytes(s.step_time, s.curve, 0, 0, decodes, decodes)
+    e.total_hbm_bytes += share * decode_attention_bytes(s.step_time, taken * decodes, total_context)
     e.peak_blocks = max(e.peak_blocks, s.settings.num_gpu_blocks - e.num_free_blocks)
 
 

@@ -119,8 +119,9 @@ def composition_bytes(t: Any, curve: Any, tokens: int, context: int, decodes: in
     """Return the HBM traffic of a step without the decodes' context [bytes]."""
     if t.is_linear:
         return 0.0
-    total = tokens + decodes
-    k, way = place(sampled)
+    drafted = decodes * (t.tokens_per_decode - 1)
+    total = tokens + decodes + drafted
+    k, way = place(sampled + drafted)
     head = between(curve[k].head_bytes, curve[k + 1].head_bytes, way)
     k, way = place(decodes)
     states = between(curve[k].decode_bytes, curve[k + 1].decode_bytes, way)

@@ -1,0 +1,64 @@
+"""Writes reports/accuracy.html, .md and .json: `python -m benchmarks.accuracy [--quick] [--only NAME …]`."""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from benchmarks.accuracy.closed_loop import closed_loop
+from benchmarks.accuracy.data import MEASURED, ROOT
+from benchmarks.accuracy.folds import FULL, QUICK
+from benchmarks.accuracy.llmd import llmd
+from benchmarks.accuracy.mlperf import mlperf
+from benchmarks.accuracy.page import to_html, to_markdown
+from benchmarks.accuracy.per_request import per_request
+from benchmarks.accuracy.section import Section
+from benchmarks.accuracy.static_batch import static_batch
+from benchmarks.accuracy.throughput import throughput
+from planner.calibration import residuals_text
+from planner.files import write_text
+from planner.uncertainty import Residuals
+
+
+def main() -> None:
+    """Make the sections asked for and write the report."""
+    sections: Mapping[str, Callable[[bool], Section]] = {
+        "closed_loop": lambda quick: closed_loop(QUICK if quick else FULL),
+        "per_request": lambda _: per_request(), "llmd": lambda _: llmd(), "mlperf": lambda _: mlperf(),
+        "static_batch": lambda _: static_batch(), "throughput": lambda _: throughput()}
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="fewer optimiser steps and rows in the cross-validation")
+    parser.add_argument("--only", nargs="+", choices=sections, help="these sections only")
+    arguments = parser.parse_args()
+    if not MEASURED.is_dir():
+        sys.exit(f"{MEASURED} is missing; set PLANNER_SHARED to the folder that has `measured`")
+    made = [_timed(name, sections[name], arguments.quick) for name in arguments.only or sections]
+    folder = ROOT / "reports"
+    folder.mkdir(exist_ok=True)
+    (folder / "accuracy.html").write_text(to_html(made), encoding="utf-8")
+    (folder / "accuracy.md").write_text(to_markdown(made), encoding="utf-8")
+    data = {key: value for section in made for key, value in section.data.items()}
+    (folder / "accuracy.json").write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+    for engine, found in data.get("residuals", {}).items():
+        store_residuals(engine, found)
+
+
+def store_residuals(engine: str, found: Mapping[str, Any]) -> None:
+    """Write the held-out errors beside the engine's constants, where `--interval` looks for them."""
+    path = ROOT / "hardware_db" / "engines" / f"{engine}.toml"
+    constants, _, _ = path.read_text(encoding="utf-8").partition("\n[residuals]")
+    known = Residuals(probabilities=tuple(found["probabilities"]), log_errors=found["log_errors"], source="")
+    write_text(path, f"{constants.rstrip()}\n\n{residuals_text(known, 'residuals').rstrip()}\n")
+
+
+def _timed(name: str, make: Callable[[bool], Section], quick: bool) -> Section:
+    begin = time.perf_counter()
+    section = make(quick)
+    print(f"{name}: {time.perf_counter() - begin:.0f} s", flush=True)
+    return section
+
+
+if __name__ == "__main__":
+    main()

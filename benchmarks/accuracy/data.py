@@ -1,0 +1,42 @@
+"""The measured data, and replays of loads that a table describes."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from planner.deployment import Deployment
+from planner.driver import ReplayRecords, run
+from planner.settings import Recording
+from planner.trace import Trace
+from planner.trace.table import account_of
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+SHARED = Path(os.environ.get("PLANNER_SHARED") or ROOT.parent / "shared")
+MEASURED = SHARED / "measured"
+
+
+def load_of(source: str, arrival_s: Any, input_tokens: Any, output_tokens: Any) -> Trace:
+    """Return requests as a trace in order of arrival; equal arrivals keep their order."""
+    table = pl.DataFrame({
+        "arrival_s": np.asarray(arrival_s, float), "input_tokens": np.asarray(input_tokens, np.int64),
+        "output_tokens": np.asarray(output_tokens, np.int64), "max_output_tokens": np.asarray(output_tokens, np.int64),
+    }).with_row_index("request_id").with_columns(pl.col("request_id").cast(pl.String))
+    table = table.sort("arrival_s", maintain_order=True)
+    account = account_of(table, source=source, format=source, rows_read=table.height, dropped={}, ignored_columns=())
+    return Trace(requests=table, prefix=None, source=source, format=source, sha256="", account=account)
+
+
+def replay(deployment: Deployment, load: Trace, *, steps: bool = False) -> ReplayRecords:
+    """Replay a load on a deployment."""
+    return run(load, deployment.policy, deployment.settings, deployment.step_time, Recording(steps=steps))
+
+
+def times(records: ReplayRecords) -> dict[str, Any]:
+    """Return TTFT, TPOT and end-to-end time of each request [s]; TPOT is NaN for one token."""
+    r = records.requests
+    more = np.where(r.num_output_tokens > 1, r.num_output_tokens - 1, np.nan)
+    return {"ttft_s": r.first_token_s - r.arrival_s, "tpot_s": (r.finished_s - r.first_token_s) / more,
+            "e2e_s": r.finished_s - r.arrival_s}

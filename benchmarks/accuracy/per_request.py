@@ -1,0 +1,175 @@
+"""Single-card runs request by request: makespan, end-to-end time, TPOT, client TTFT, and where errors come from."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+from scipy.optimize import least_squares
+
+from benchmarks.accuracy.data import MEASURED, load_of, replay, times
+from benchmarks.accuracy.section import Section, Table, Verdict, percent, scatter
+from benchmarks.fit_engines import PRIORS
+from planner.catalog import data_dir
+from planner.deployment import Deployment, deploy, with_constants
+from planner.engines import bounds, read_constants, resolve_constants
+from planner.scenario import Scenario
+from planner.steptime import step_terms
+from planner.trace import Trace
+
+CARDS = {"rtx4090": "rtx-4090", "rtxpro6000": "rtx-pro-6000"}
+# What a run of one dense 16-bit model on one card can tell apart.
+FITTED = ("linear_ratio", "prompt_attention_ratio", "decode_attention_ratio", "activation_bandwidth_frac", "overhead_s",
+          "overhead_s_per_seq", "latency_s")
+TARGETS = {"makespan": 0.01, "mean end to end": 0.015, "TPOT MAPE": 0.015, "client TTFT MAPE": 0.08}
+NUM_COLD = 12  # requests that a cold engine served
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Card:
+    """One measured run: its deployment, load, and what clients saw [s], in order of arrival."""
+
+    name: str
+    gpu: str
+    deployment: Deployment
+    load: Trace
+    ttft_s: Any
+    e2e_s: Any
+    tpot_s: Any
+
+    @property
+    def makespan_s(self) -> float:
+        """When the last request ended, after the run's start [s]."""
+        return float((self.load.requests["arrival_s"].to_numpy() + self.e2e_s).max())
+
+
+def per_request() -> Section:
+    """Return the section on the single-card runs."""
+    cards = {name: card_of(name) for name in CARDS}
+    bundled = read_constants(data_dir("hardware_db") / "engines" / "vllm.toml")
+    priors = PRIORS
+    halves = {name: fitted(card, priors, until=card.load.num_requests // 2) for name, card in cards.items()}
+    wholes = {name: fitted(card, priors, until=card.load.num_requests) for name, card in cards.items()}
+    rows, headline, series = [], {}, {}
+    for name, card in cards.items():
+        other = next(n for n in cards if n != name)
+        cases = {"bundled constants": bundled, "priors, nothing fitted": priors,
+                 f"fitted on {CARDS[other]}": wholes[other], "fitted on the run's first half": halves[name]}
+        for case, constants in cases.items():
+            found = scores(card, constants)
+            rows.append([card.gpu, card.deployment.settings.num_gpu_blocks, case, *map(percent, found.values())])
+            headline[name, case] = found
+            if case == "fitted on the run's first half":
+                series[card.gpu] = (1e3 * card.tpot_s, 1e3 * predicted(card, constants)["tpot_s"])
+    planned = card_of("rtx4090", own_blocks=False)
+    rows.append([planned.gpu, planned.deployment.settings.num_gpu_blocks, "bundled constants, memory model's blocks",
+                 *map(percent, scores(planned, bundled).values())])
+    return Section(
+        title="Request by request: one card",
+        lead="Llama-3.1-8B in 16 bit on vLLM 0.19, 300 requests with ShareGPT's lengths at 10/s, replayed with their "
+             "exact arrivals and scored by the client's clock. Makespan and mean end-to-end are signed errors of the "
+             "total; MAPE is over requests; the last column leaves out the first dozen requests, served cold.",
+        verdicts=_verdicts(headline), figures={"per_request_tpot": scatter(
+            series, "TPOT of each request", "fitted on the first half of the run, all requests shown", "ms")},
+        tables=[Table(title="Errors", rows=rows,
+                      columns=("GPU", "KV blocks", "constants", *TARGETS, "TTFT MAPE, warm")),
+                _constants_table({"bundled": bundled, "priors": priors,
+                                  **{f"{CARDS[n]}, first half": c for n, c in halves.items()}}),
+                _terms_table(cards, {"bundled": bundled, "priors": priors}), *_kernel_tables(cards, bundled)],
+        notes=["No prefix is known to be shared; caching, on in both, lets preempted requests find their blocks again.",
+               "The fits see TPOT and TTFT of the named requests only, start from the priors and move "
+               f"{len(FITTED)} constants: {', '.join(FITTED)}."])
+
+
+def card_of(name: str, *, own_blocks: bool = True) -> Card:
+    """Read a run and make its deployment concrete.
+
+    Parameters
+    ----------
+    own_blocks : take the measured number of KV blocks, where it is known, in place of the memory model's.
+    """
+    path = MEASURED / f"per_request_{name}_llama31_8b_tp1"
+    meta = json.loads(path.with_suffix(".meta.json").read_text(encoding="utf-8"))
+    table = pl.read_csv(path.with_suffix(".csv")).sort("arrival_s", maintain_order=True)
+    deployment = deploy(Scenario(
+        model="llama-3.1-8b", gpu=CARDS[name], max_num_seqs=meta["max_num_seqs"],
+        max_num_batched_tokens=meta["max_num_batched_tokens"], max_model_len=meta["max_model_len"],
+        gpu_memory_utilization=meta["gpu_memory_utilization"], block_size=meta["block_size"], async_scheduling=True,
+        num_gpu_blocks=meta["measured_num_gpu_blocks"] if own_blocks else None), enable_prefix_caching=True)
+    ttft_s, e2e_s = (table[f"{metric}_client_ms"].to_numpy() / 1e3 for metric in ("ttft", "e2e"))
+    outputs = table["output_tokens"].to_numpy()
+    return Card(name=name, gpu=CARDS[name], deployment=deployment, ttft_s=ttft_s, e2e_s=e2e_s,
+                tpot_s=(e2e_s - ttft_s) / np.where(outputs > 1, outputs - 1, np.nan),
+                load=load_of(name, table["arrival_s"], table["input_tokens"], outputs))
+
+
+def predicted(card: Card, constants: Mapping[str, float]) -> dict[str, Any]:
+    """Replay a run with an engine's constants by flat name."""
+    deployment = with_constants(card.deployment, resolve_constants(constants, card.gpu))
+    return times(replay(deployment, card.load))
+
+
+def scores(card: Card, constants: Mapping[str, float]) -> dict[str, float]:
+    """Return the errors by the names of TARGETS, then TTFT's without the cold requests."""
+    found = predicted(card, constants)
+    makespan_s = float((card.load.requests["arrival_s"].to_numpy() + found["e2e_s"]).max())
+    ttft = np.abs(found["ttft_s"] / card.ttft_s - 1)
+    return {"makespan": makespan_s / card.makespan_s - 1,
+            "mean end to end": float(found["e2e_s"].mean() / card.e2e_s.mean() - 1),
+            "TPOT MAPE": float(np.nanmean(np.abs(found["tpot_s"] / card.tpot_s - 1))),
+            "client TTFT MAPE": float(ttft.mean()), "warm": float(ttft[NUM_COLD:].mean())}
+
+
+def fitted(card: Card, start: Mapping[str, float], *, until: int) -> dict[str, float]:
+    """Fit FITTED to the first requests of a run, by their TPOT and, with a third of the weight, TTFT."""
+    x0 = np.log([start[name] for name in FITTED])
+    low, high = np.log([bounds()[name] for name in FITTED]).T
+
+    def constants(x: Any) -> dict[str, float]:
+        return {**start, **dict(zip(FITTED, np.exp(x).tolist(), strict=True))}
+
+    def residuals(x: Any) -> Any:
+        found = predicted(card, constants(x))
+        tpot = np.log(found["tpot_s"] / card.tpot_s)[:until]
+        ttft = np.log(found["ttft_s"] / card.ttft_s)[NUM_COLD:until]
+        return np.concatenate((np.nan_to_num(tpot), 0.33 * ttft, 0.2 * (x - x0)))
+
+    found = least_squares(residuals, np.clip(x0, low + 1e-6, high - 1e-6), bounds=(low, high), loss="soft_l1",
+                          f_scale=0.05, diff_step=0.02, max_nfev=20)
+    return constants(found.x)
+
+
+def _verdicts(headline: Mapping[Any, Mapping[str, float]]) -> list[Verdict]:
+    return [Verdict(name=f"{CARDS[name]}, {case}: {metric}", value=abs(headline[name, case][metric]), limit=limit)
+            for name in CARDS for case in ("bundled constants", "fitted on the run's first half")
+            for metric, limit in TARGETS.items()]
+
+
+def _constants_table(sets: Mapping[str, Mapping[str, float]]) -> Table:
+    rows = [[name, *(f"{values[name]:.3g}" for values in sets.values())] for name in FITTED]
+    own = "linear_ratio.bfloat16"
+    rows.append([own, *(f"{values.get(own, 1.0):.3g}" for values in sets.values())])
+    return Table(title="Constants", columns=("constant", *sets), rows=rows)
+
+
+def _terms_table(cards: Mapping[str, Card], sets: Mapping[str, Mapping[str, float]]) -> Table:
+    """Return how the time of all steps divides."""
+    rows: list[list[Any]] = []
+    columns: Sequence[str] = ()
+    for card in cards.values():
+        for label, constants in sets.items():
+            deployment = with_constants(card.deployment, resolve_constants(constants, card.gpu))
+            steps = replay(deployment, card.load, steps=True).steps
+            terms = {name: float(values.sum()) for name, values in step_terms(deployment.step_time, steps, 0.0).items()}
+            columns = [name for name in terms if name not in ("experts_s", "collectives_s", "swap_s")]
+            rows.append([card.gpu, label, len(steps), *(f"{terms[name]:.2f}" for name in columns)])
+    return Table(title="Where the steps' time goes [s]", columns=("GPU", "constants", "steps", *columns), rows=rows)
+
+
+def _kernel_tables(cards: Mapping[str, Card], bundled: Mapping[str, float]) -> list[Table]:
+    """Return the step-time model's terms beside the profiles of the same cards."""
+    from benchmarks.accuracy.profiles import kernel_tables
+
+    return [table for card in cards.values() for table in kernel_tables(card.gpu, card.deployment, bundled)]

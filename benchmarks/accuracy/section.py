@@ -1,0 +1,138 @@
+"""What a section of the accuracy report holds: verdicts against targets, tables, figures and notes."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.figures.style import LINE_COLORS, finish
+from planner.validate import errors
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """One headline figure and its target.
+
+    Parameters
+    ----------
+    name : what is measured.
+    value : of it; None where it could not be measured.
+    limit : the target; met where value <= limit, or >= where `at_least`; None for no target.
+    unit : "%" for fractions shown in per cent.
+    peers : what others reach, as text.
+    """
+
+    name: str
+    value: float | None
+    limit: float | None
+    unit: str = "%"
+    at_least: bool = False
+    peers: str = ""
+
+    @property
+    def is_met(self) -> bool | None:
+        """Whether the target is met; None without a target or a value."""
+        if self.limit is None or self.value is None:
+            return None
+        return self.value >= self.limit if self.at_least else self.value <= self.limit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """Rows of values under column names."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """One part of the report.
+
+    Parameters
+    ----------
+    title, lead : heading; what was run, in a sentence or two.
+    verdicts, tables, notes : in the order of reading.
+    figures : by name.
+    data : figures for machines, by name; written to reports/accuracy.json.
+    """
+
+    title: str
+    lead: str
+    verdicts: Sequence[Verdict] = ()
+    tables: Sequence[Table] = ()
+    figures: Mapping[str, Any] = field(default_factory=dict)
+    notes: Sequence[str] = ()
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+
+def percent(value: float | None) -> str:
+    """Return a fraction in per cent, or a dash."""
+    return "–" if value is None or not np.isfinite(value) else f"{100 * value:.1f} %"
+
+
+def ape(predicted: Any, measured: Any) -> Floats:
+    """Return |predicted / measured − 1| where both are numbers and the measured one is positive."""
+    predicted, measured = np.asarray(predicted, float), np.asarray(measured, float)
+    good = np.isfinite(predicted) & np.isfinite(measured) & (measured > 0)
+    found: Floats = np.abs(predicted[good] / measured[good] - 1)
+    return found
+
+
+def error_row(predicted: Any, measured: Any) -> list[Any]:
+    """Return n, median APE, MAPE and bias (geometric mean of predicted / measured, less 1), as text."""
+    predicted, measured = np.asarray(predicted, float), np.asarray(measured, float)
+    good = np.isfinite(predicted) & np.isfinite(measured) & (measured > 0) & (predicted > 0)
+    if not good.any():
+        return [0, "–", "–", "–"]
+    ratio = predicted[good] / measured[good]
+    off = np.abs(ratio - 1)
+    return [int(good.sum()), percent(float(np.median(off))), percent(float(off.mean())),
+            percent(float(np.expm1(np.log(ratio).mean())))]
+
+
+ERROR_COLUMNS = ("n", "median APE", "MAPE", "bias")
+
+
+def scatter(series: Mapping[str, tuple[Any, Any]], title: str, note: str, unit: str) -> Any:
+    """Return predicted against measured on logarithmic axes, one colour a series, and the line of equality."""
+    import plotly.graph_objects as go
+
+    figure = go.Figure()
+    for place, (name, (measured, predicted)) in enumerate(series.items()):
+        figure.add_scatter(x=_shown(measured), y=_shown(predicted), mode="markers", name=name,
+                           marker={"size": 5, "opacity": 0.6, "color": LINE_COLORS[place % len(LINE_COLORS)]})
+    values = np.concatenate([np.concatenate((np.asarray(m, float), np.asarray(p, float)))
+                             for m, p in series.values()] or [np.ones(1)])
+    values = values[np.isfinite(values) & (values > 0)]
+    ends = [float(values.min()), float(values.max())] if len(values) else [1.0, 1.0]
+    figure.add_scatter(x=ends, y=ends, mode="lines", name="equal", line={"width": 1, "color": "#8C8C8C"})
+    figure.update_xaxes(type="log", title_text=f"measured [{unit}]")
+    figure.update_yaxes(type="log", title_text=f"predicted [{unit}]")
+    figure.update_layout(height=420)
+    return finish(figure, title, note, "light", hovermode="closest")
+
+
+def _shown(values: Any) -> list[float]:
+    """Return values with four digits: enough for a figure, and short."""
+    return [float(f"{value:.4g}") for value in np.asarray(values, float)]
+
+
+def prediction_errors(predictions: Sequence[Any]) -> list[Any]:
+    """Return n, coverage, then median APE, MAPE and bias of TPOT and of TTFT, as text."""
+    found = errors(predictions)
+    cells = [found["n"], percent(found["coverage"])]
+    for metric in ("tpot_ms", "ttft_ms"):
+        part = found[metric]
+        cells += ["–"] * 3 if part is None else [percent(part["median_ape"]), percent(part["mape"]),
+                                                  percent(part["bias"])]
+    return cells
+
+
+PREDICTION_COLUMNS = ("rows", "predicted", "TPOT median", "TPOT MAPE", "TPOT bias", "TTFT median", "TTFT MAPE",
+                      "TTFT bias")

@@ -1,0 +1,175 @@
+"""Loads on one deployment: TensorRT-LLM's maximum throughput and rate sweeps, vLLM's rate stages, low-load runs."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from benchmarks.accuracy.data import MEASURED, load_of, replay, times
+from benchmarks.accuracy.section import ERROR_COLUMNS, Section, Table, Verdict, error_row, scatter
+from benchmarks.accuracy.static_batch import in_process, predicted_rows
+from planner.deployment import deploy
+from planner.scenario import Scenario
+
+MODELS = {"Llama-3.1-8B": "llama-3.1-8b", "Llama-3.1-70B": "llama-3.1-70b", "Llama-3.3-70B": "llama-3.1-70b",
+          "Llama-3.1-405B": "llama-3.1-405b", "Mistral-7B": "mistral-7b", "Mixtral-8x7B": "mixtral-8x7b",
+          "Mixtral-8x22B": "mixtral-8x22b", "Llama-4-Maverick": "llama-4-maverick"}
+GPUS = {"A100 PCIe": "a100-pcie", "A100 SXM4": "a100-sxm", "B200": "b200-sxm", "H100 SXM": "h100-sxm",
+        "H200 SXM": "h200-sxm", "L40S": "l40s"}
+FORMATS = {"FP16": (None, "auto"), "BF16": (None, "auto"), "FP8": ("fp8", "fp8"), "FP4": ("nvfp4", "fp8")}
+MOST_REQUESTS = 4000  # more change the throughput by less than 1 %, but for the drain at the end
+MAX_BATCH, MAX_TOKENS = 2048, 8192  # trtllm-bench's defaults
+RATIO_TARGET, SIGMA_TARGET = 0.05, 0.20
+
+
+def throughput() -> Section:
+    """Return the section on throughput and rates."""
+    most, sweep, stages, low = _max_throughput(), _sweep(), _stages(), _low_load()
+    good = most.filter(pl.col("status") == "ok")
+    logs = np.log(good["predicted"].to_numpy() / good["measured"].to_numpy())
+    return Section(
+        title="Throughput and rates",
+        lead="TensorRT-LLM's offline maximum, all requests there at once; its online rate sweep; vLLM's rate stages of "
+             "one minute; and runs of vLLM 0.6 at low load with their own arrivals.",
+        verdicts=[
+            Verdict(name="maximum throughput, |geometric mean ratio − 1|", value=abs(float(np.expm1(logs.mean()))),
+                    limit=RATIO_TARGET),
+            Verdict(name="maximum throughput, sigma of the log ratio", value=float(logs.std()), limit=SIGMA_TARGET),
+            *(Verdict(name=f"{name}: median APE of {metric}", limit=None, value=_median(table, metric))
+              for name, table, metric in (("rate sweep", sweep, "TTFT"), ("rate sweep", sweep, "ITL"),
+                                          ("rate stages", stages, "e2e"), ("low load", low, "TTFT"),
+                                          ("low load", low, "TPOT")))],
+        tables=[_by(most, "maximum throughput", ("gpu", "model", "precision", "tp", "version")),
+                *(_by(table, name, ("metric", *keys)) for name, table, keys in (
+                    ("rate sweep", sweep, ("gpu", "model")), ("rate stages", stages, ("config", "stage")),
+                    ("low load", low, ("workload", "n_gpus")))),
+                _counts({"maximum throughput": most, "rate sweep": sweep, "rate stages": stages, "low load": low})],
+        figures={"max_throughput": scatter({str(gpu): (part["measured"], part["predicted"])
+                                            for (gpu,), part in good.group_by("gpu", maintain_order=True)},
+                                           "Maximum output throughput", "TensorRT-LLM 0.14 to 0.20", "tokens/s")},
+        notes=[f"At most {MOST_REQUESTS:,} requests a row are replayed, and tokens between 20 % and 80 % of the output "
+               "counted where that cuts the run; batch and token limits are trtllm-bench's defaults.",
+               "The rate stages' TPOT column is half the time between tokens: the client counts two chunks each; the "
+               "end-to-end time, the tokens it counts and the rate are used.",
+               "The stages of eagle (acceptance unknown) and of vLLM's old engine are not covered."])
+
+
+def _median(table: pl.DataFrame, metric: str) -> float:
+    part = table.filter((pl.col("metric") == metric) & (pl.col("status") == "ok"))
+    return float(np.median(np.abs(part["predicted"] / part["measured"] - 1)))
+
+
+def _max_throughput() -> pl.DataFrame:
+    table = pl.read_csv(MEASURED / "trtllm_max_throughput.csv", infer_schema_length=None)
+    return predicted_rows(table.with_columns(measured=pl.col("output_tokens_per_s")), _predict_most)
+
+
+def _predict_most(row: Mapping[str, Any]) -> float:
+    weights, kv = FORMATS[row["precision"]]
+    scenario = Scenario(model=MODELS[row["model"]], gpu=GPUS[row["gpu"]], engine="trtllm", quantization=weights,
+                        kv_cache_dtype=kv, tensor_parallel_size=row["tp"], max_num_seqs=MAX_BATCH,
+                        max_num_batched_tokens=max(MAX_TOKENS, row["isl"] + MAX_BATCH), gpu_memory_utilization=0.9,
+                        max_model_len=row["isl"] + row["osl"] + 8)
+    deployment = deploy(scenario, constants=in_process(scenario))
+    count = min(row["num_requests"] or MOST_REQUESTS, MOST_REQUESTS)
+    records = replay(deployment, load_of("offline", np.zeros(count), np.full(count, row["isl"]),
+                                         np.full(count, row["osl"]))).requests
+    done = np.sort(records.finished_s)
+    first, last = int(0.2 * count), int(0.8 * count)
+    if count == (row["num_requests"] or 0):
+        return count * row["osl"] / float(done[-1])
+    return (last - first) * row["osl"] / float(done[last] - done[first])
+
+
+def _sweep() -> pl.DataFrame:
+    table = pl.read_csv(MEASURED / "trtllm_online_rate_sweep.csv", infer_schema_length=None)
+    columns = ("mean_ttft_ms", "mean_itl_ms", "achieved_req_s")
+    long = table.unpivot(columns, variable_name="column", value_name="measured",
+                         index=("gpu", "model", "precision", "tp", "input_len", "output_len", "offered_qps",
+                                "num_requests"))
+    names = {"mean_ttft_ms": "TTFT", "mean_itl_ms": "ITL", "achieved_req_s": "requests/s"}
+    return predicted_rows(long.with_columns(pl.col("measured").cast(pl.Float64, strict=False),
+                                            metric=pl.col("column").replace(names)), _predict_sweep)
+
+
+def _predict_sweep(row: Mapping[str, Any]) -> float:
+    scenario = Scenario(model=MODELS[row["model"]], gpu=GPUS[row["gpu"]], engine="trtllm",
+                        tensor_parallel_size=row["tp"], max_num_seqs=2048, max_num_batched_tokens=8192,
+                        gpu_memory_utilization=0.9)
+    count = int(row["num_requests"])
+    rate = float("inf") if str(row["offered_qps"]).upper() == "INF" else float(row["offered_qps"])
+    gaps = np.random.default_rng(0).exponential(1 / rate if np.isfinite(rate) else 0.0, count)
+    load = load_of("sweep", np.cumsum(gaps), np.full(count, row["input_len"]), np.full(count, row["output_len"]))
+    found = times(replay(deploy(scenario, constants=in_process(scenario)), load))
+    end_s = float((load.requests["arrival_s"].to_numpy() + found["e2e_s"]).max())
+    return {"TTFT": 1e3 * found["ttft_s"].mean(), "ITL": 1e3 * np.nanmean(found["tpot_s"]),
+            "requests/s": count / end_s}[row["metric"]]
+
+
+STAGE = {"rate": "load_summary.achieved_rate", "count": "successes.count", "input": "successes.prompt_len.mean",
+         "output": "successes.output_len.mean", "e2e": "successes.latency.request_latency.mean",
+         "TTFT": "successes.latency.time_to_first_token.mean", "requests/s": "successes.throughput.requests_per_sec",
+         "asked": "load_summary.requested_rate"}
+
+
+def _stages() -> pl.DataFrame:
+    table = pl.read_csv(MEASURED / "vllm_rate_stages_8b_h100.csv", infer_schema_length=None)
+    short = table.select("config", "stage", *(pl.col(column).alias(name) for name, column in STAGE.items()))
+    long = short.unpivot(("e2e", "TTFT", "requests/s"), variable_name="metric", value_name="measured",
+                         index=("config", "stage", "rate", "count", "input", "output", "asked"))
+    return predicted_rows(long, _predict_stage)
+
+
+def _predict_stage(row: Mapping[str, Any]) -> float:
+    """Replay a stage on one H100; steady arrivals, as inference-perf's constant load sends them."""
+    if row["config"] in ("vllm+eagle", "vllm+v0_engine"):
+        raise KeyError(row["config"])
+    if row["metric"] != "requests/s" and row["rate"] < 0.97 * row["asked"]:
+        raise KeyError("latency of a stage beyond capacity: the client's limit decides it")
+    is_fp8 = "quantization" in row["config"]
+    scenario = Scenario(model="llama-3.1-8b", gpu="h100-sxm", quantization="fp8" if is_fp8 else None)
+    count = int(row["count"])
+    load = load_of("stage", np.arange(count) / row["rate"], np.full(count, round(row["input"])),
+                   np.full(count, round(row["output"])))
+    found = times(replay(deploy(scenario), load))
+    end_s = float((load.requests["arrival_s"].to_numpy() + found["e2e_s"]).max())
+    return {"e2e": found["e2e_s"].mean(), "TTFT": found["ttft_s"].mean(), "requests/s": count / end_s}[row["metric"]]
+
+
+def _low_load() -> pl.DataFrame:
+    table = pl.read_csv(MEASURED / "low_load_runs_llama70b_h100.csv", infer_schema_length=None)
+    long = table.unpivot(("ttft_s", "tpot_excl_first_s", "mean_e2e_s"), variable_name="column", value_name="measured",
+                         index=("n_gpus", "parallel", "workload", "kind", "workload_csv", "chunked_prefill"))
+    names = {"ttft_s": "TTFT", "tpot_excl_first_s": "TPOT", "mean_e2e_s": "e2e"}
+    return predicted_rows(long.with_columns(metric=pl.col("column").replace(names)), _predict_low)
+
+
+def _predict_low(row: Mapping[str, Any]) -> float:
+    is_chunked = row["chunked_prefill"].startswith("on")
+    scenario = Scenario(model="llama-3.1-70b", gpu="h100-sxm", tensor_parallel_size=row["n_gpus"], max_num_seqs=256,
+                        max_num_batched_tokens=512 if is_chunked else 32_768, async_scheduling=False,
+                        gpu_memory_utilization=0.95, max_model_len=None if is_chunked else 32_000)
+    trace = pl.read_csv(MEASURED / row["workload_csv"])
+    load = load_of("apex", trace["arrival_s"], trace["prompt_tokens"], trace["output_tokens"])
+    found = times(replay(deploy(scenario), load))
+    means = {"TTFT": found["ttft_s"].mean(), "TPOT": np.nanmean(found["tpot_s"]), "e2e": found["e2e_s"].mean()}
+    return float(means[row["metric"]])
+
+
+def _by(table: pl.DataFrame, name: str, keys: tuple[str, ...]) -> Table:
+    good = table.filter((pl.col("status") == "ok") & pl.col("measured").is_not_null())
+    rows = [["all", "", *error_row(good["predicted"], good["measured"])]]
+    first = keys[0]
+    for key in keys:
+        groups = (key,) if key == first or first != "metric" else (first, key)
+        for values, part in good.group_by(groups, maintain_order=True):
+            rows.append([", ".join(groups), ", ".join(map(str, values)),
+                         *error_row(part["predicted"], part["measured"])])
+    return Table(title=f"Errors: {name}", columns=("by", "value", *ERROR_COLUMNS), rows=rows)
+
+
+def _counts(found: Mapping[str, pl.DataFrame]) -> Table:
+    rows = [[name, count, status] for name, table in found.items()
+            for status, count in table.group_by("status").len().sort("len", descending=True).iter_rows()]
+    return Table(title="All rows (a row and metric each)", columns=("source", "rows", "what became of them"), rows=rows)

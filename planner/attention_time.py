@@ -1,0 +1,171 @@
+"""The attention of a step: what its kernels take for the prompts and the decodes of all layers, as terms and curves."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from planner.architecture import attention_flops_per_pair, index_bytes_per_token, kv_bytes_per_token_per_gpu
+from planner.engine.state import StepTime
+from planner.kernels import Fit, find_fit
+from planner.operators.attention import (
+    DecodeAttention,
+    PromptAttention,
+    decode_attention_coefficients,
+    prompt_attention_coefficients,
+)
+from planner.operators.gemm import Floats
+from planner.operators.linear_attention import (
+    LinearDecode,
+    LinearPrompt,
+    linear_decode_s,
+    linear_prompt_s,
+    state_traffic_bytes,
+)
+from planner.operators.mla import MlaDecode, mla_decode_coefficients, mla_prompt_coefficients
+from planner.stack import Stack
+
+
+def fold_attention(step_time: StepTime, stack: Stack, counts: Floats) -> None:
+    """Add the attention of all layers to a step's terms and curves.
+
+    Layers with a KV cache read all of their context, or a window of it: sliding layers `sliding_window` tokens, and
+    those of sparse attention the `index_topk` that an indexer picks. Linear layers read a state of fixed size.
+    Whatever the engine's ratios, no context is read and no pair multiplied faster than at the hardware's peaks.
+    """
+    arch, terms, curve = stack.arch, step_time.terms, step_time.curve
+    windowed = arch.num_attention_layers if arch.index_topk else arch.num_sliding_layers
+    full = arch.num_attention_layers - windowed
+    terms.window_tokens = arch.index_topk or (arch.sliding_window if arch.num_sliding_layers else 0)
+    base, per_token, per_context, per_pair = _prompt_coefficients(stack)
+    terms.prompt_s = arch.num_attention_layers * base
+    terms.prompt_s_per_token = arch.num_attention_layers * per_token
+    terms.prompt_s_per_context_token = full * per_context
+    terms.prompt_s_per_pair = full * per_pair
+    terms.prompt_s_per_window_pair = windowed * per_pair
+    decode_base, decode_per_context = _decode_coefficients(stack, counts)
+    curve.decode_s += arch.num_attention_layers * decode_base
+    curve.decode_s_per_context_token += full * decode_per_context
+    curve.decode_s_per_window_token += windowed * decode_per_context
+    kv_bytes = kv_bytes_per_token_per_gpu(arch, stack.kv_bytes_per_element, stack.layout.tensor_parallel_size, 1)
+    share = windowed / arch.num_attention_layers
+    terms.kv_bytes_per_token = (1 - share) * kv_bytes
+    terms.window_kv_bytes_per_token = share * kv_bytes
+    if arch.index_topk:
+        _fold_indexer(step_time, stack)
+    if arch.num_linear_layers:
+        _fold_linear(step_time, stack, counts)
+
+
+def prompt_fit(stack: Stack) -> Fit[PromptAttention]:
+    """Return the constants of the prompts' attention kernel."""
+    family, wanted = _kernel(stack)
+    return find_fit(PromptAttention, family, phase="context", **wanted)
+
+
+def decode_fit(stack: Stack) -> Fit[Any]:
+    """Return the constants of the decodes' attention kernel."""
+    family, wanted = _kernel(stack)
+    return find_fit(MlaDecode if family == "mla" else DecodeAttention, family, phase="generation", **wanted)
+
+
+def linear_fits(stack: Stack) -> tuple[Fit[LinearDecode], Fit[LinearPrompt]]:
+    """Return the constants of linear attention's kernels."""
+    where = {"gpu": stack.gpu.name, "engine": stack.engine}
+    return (find_fit(LinearDecode, "linear_attention", phase="generation", **where),
+            find_fit(LinearPrompt, "linear_attention", phase="context", **where))
+
+
+def _kernel(stack: Stack) -> tuple[str, dict[str, Any]]:
+    """Return the family of attention, and what a row must have: number formats in the order of preference."""
+    kv_dtypes = ("fp8", "bfloat16") if stack.kv_bytes_per_element < 2 else ("bfloat16",)
+    wanted = {"gpu": stack.gpu.name, "engine": stack.engine, "kv_cache_dtype": kv_dtypes,
+              "dtype": ("bfloat16", "fp8")}
+    return ("mla", {**wanted, "includes": "kernel"}) if stack.arch.attention == "mla" else ("attention", wanted)
+
+
+def _hardware(stack: Stack, dtype: str) -> dict[str, float]:
+    peaks = stack.gpu.flops_per_s
+    return {"bandwidth_bytes_per_s": stack.gpu.hbm_bandwidth_bytes_per_s,
+            "flops_per_s": peaks.get("fp8", peaks["bf16"]) if dtype == "fp8" else peaks["bf16"]}
+
+
+def _prompt_coefficients(stack: Stack) -> tuple[float, float, float, float]:
+    """Return one layer's time of prompt attention: base, per token, per context token, per pair [s]."""
+    arch, ranks, ratio = stack.arch, stack.layout.tensor_parallel_size, stack.constants.prompt_attention_ratio
+    fit = prompt_fit(stack)
+    hardware = _hardware(stack, str(fit.row["dtype"]))
+    sustained = hardware | {"flops_per_s": hardware["flops_per_s"] / stack.constants.compute_ratio}
+    heads = -(-arch.num_attention_heads // ranks)
+    if arch.attention == "mla":
+        found = mla_prompt_coefficients(
+            num_heads=heads, qk_nope_head_dim=arch.qk_nope_head_dim, qk_rope_head_dim=arch.qk_rope_head_dim,
+            v_head_dim=arch.v_head_dim, constants=fit.constants, **sustained)
+    else:
+        found = prompt_attention_coefficients(
+            num_heads=heads, num_kv_heads=-(-arch.num_kv_heads // ranks), head_dim=arch.head_dim,
+            kv_bytes_per_element=stack.kv_bytes_per_element, constants=fit.constants, **sustained)
+    base, per_token, per_context, per_pair = (ratio * value for value in found)
+    least_per_pair = attention_flops_per_pair(arch, is_decode=False) / ranks / hardware["flops_per_s"]
+    return base, per_token, max(per_context, _least_read_s(stack)), max(per_pair, least_per_pair)
+
+
+def _decode_coefficients(stack: Stack, counts: Floats) -> tuple[Any, Any]:
+    """Return one layer's time of decode attention: by the number of decodes, and per context token [s]."""
+    arch, ranks, ratio = stack.arch, stack.layout.tensor_parallel_size, stack.constants.decode_attention_ratio
+    fit = decode_fit(stack)
+    hardware = _hardware(stack, str(fit.row["dtype"]))
+    heads = -(-arch.num_attention_heads // ranks)
+    if arch.attention == "mla":
+        base, per_context = mla_decode_coefficients(
+            counts, num_heads=heads, kv_lora_rank=arch.kv_lora_rank, qk_rope_head_dim=arch.qk_rope_head_dim,
+            kv_bytes_per_element=stack.kv_bytes_per_element, constants=fit.constants, **hardware)
+    else:
+        base, per_context = decode_attention_coefficients(
+            counts, num_heads=heads, num_kv_heads=-(-arch.num_kv_heads // ranks), head_dim=arch.head_dim,
+            kv_bytes_per_element=stack.kv_bytes_per_element, constants=fit.constants, **hardware)
+    multiply_s = attention_flops_per_pair(arch, is_decode=True) / ranks / hardware["flops_per_s"]
+    return ratio * base, np.maximum(ratio * per_context, max(_least_read_s(stack), multiply_s))
+
+
+def _least_read_s(stack: Stack) -> float:
+    """Return what one layer's KV of a token takes at the peak of the memory's bandwidth [s]."""
+    arch = stack.arch
+    kv_bytes = kv_bytes_per_token_per_gpu(arch, stack.kv_bytes_per_element, stack.layout.tensor_parallel_size, 1)
+    per_layer = (kv_bytes - index_bytes_per_token(arch)) / arch.num_attention_layers
+    return per_layer / stack.gpu.hbm_bandwidth_bytes_per_s
+
+
+def _fold_indexer(step_time: StepTime, stack: Stack) -> None:
+    """Sparse attention's indexer reads one small FP8 key for each context token, and multiplies all heads with it."""
+    arch, terms = stack.arch, step_time.terms
+    read_s = index_bytes_per_token(arch) / arch.num_index_layers / stack.gpu.hbm_bandwidth_bytes_per_s
+    peaks = stack.gpu.flops_per_s
+    multiply_s = 2.0 * arch.index_n_heads * arch.index_head_dim / peaks.get("fp8", peaks["bf16"])
+    layers, c = arch.num_index_layers, stack.constants
+    step_time.curve.decode_s_per_context_token += layers * max(c.decode_attention_ratio, 1.0) * max(read_s, multiply_s)
+    terms.prompt_s_per_pair += layers * max(c.prompt_attention_ratio, 1.0) * multiply_s
+    terms.kv_bytes_per_token += index_bytes_per_token(arch)
+    terms.window_kv_bytes_per_token -= index_bytes_per_token(arch)
+
+
+def _fold_linear(step_time: StepTime, stack: Stack, counts: Floats) -> None:
+    """Linear layers: decodes read and write their states, prompts run through the chunked delta rule."""
+    arch, ranks, c = stack.arch, stack.layout.tensor_parallel_size, stack.constants
+    shape = {"num_k_heads": -(-arch.linear_num_key_heads // ranks),
+             "num_v_heads": -(-arch.linear_num_value_heads // ranks), "head_k_dim": arch.linear_key_head_dim,
+             "head_v_dim": arch.linear_value_head_dim, "conv_kernel_dim": arch.linear_conv_kernel_dim}
+    bandwidth = stack.gpu.hbm_bandwidth_bytes_per_s
+    decode, prompt = linear_fits(stack)
+    element = float(decode.row["state_bytes_per_element"])
+    layers = arch.num_linear_layers
+    decode_s = linear_decode_s(counts, state_bytes_per_element=element, bandwidth_bytes_per_s=bandwidth,
+                               constants=decode.constants, **shape)
+    traffic = state_traffic_bytes(state_bytes_per_element=element, **shape)
+    step_time.curve.decode_s += layers * np.maximum(c.decode_attention_ratio * decode_s, counts * traffic / bandwidth)
+    step_time.curve.decode_bytes += layers * counts * traffic
+    without_floor = replace(prompt.constants, floor_s=0.0)
+    step_time.terms.prompt_s += layers * c.prompt_attention_ratio * prompt.constants.floor_s
+    step_time.terms.prompt_s_per_token += layers * c.prompt_attention_ratio * (float(
+        linear_prompt_s(1.0, 1.0, state_bytes_per_element=element, bandwidth_bytes_per_s=bandwidth,
+                        constants=without_floor, **shape)) - traffic / bandwidth)

@@ -1,0 +1,195 @@
+"""Benchmark results of one deployment: the JSON of `vllm bench serve` and the JSONL of SGLang's `bench_serving`."""
+
+import dataclasses
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from planner.client import NAME, at_client_rate, burst, lower_range_load, random_load
+from planner.errors import TraceError, UsageError
+from planner.measured import Measurement
+from planner.recorded import measured_of, with_times
+from planner.scenario import Scenario
+from planner.statistics import MAKESPAN, PER_REQUEST
+from planner.trace import Trace
+
+Floats = NDArray[np.float64]
+
+# What a result is known by.
+REQUIRED = ("completed", "duration", "total_input_tokens", "total_output_tokens")
+_SGLANG_KEYS = ("random_range_ratio", "server_info", "total_output_tokens_retokenized")
+INFERENCEX = {"range_ratio": 0.8, "seed": 0}  # how that client draws its lengths
+
+
+def read_results(path: Path, objects: Sequence[Mapping[str, Any]], scenario: Scenario,
+                 client: str | None) -> list[Measurement]:
+    """Make a measurement of each result in a file.
+
+    The load is what the file records. With `start_times` these are the arrivals (less the wait for a free place, where
+    the file has it), unless the client only limited what was in flight: then it is replayed as that closed loop, with
+    the recorded lengths. Without them, a rate is replayed as the client draws its arrivals. Without lengths, these are
+    drawn as the client's random dataset draws them, or stand at their means.
+
+    Parameters
+    ----------
+    objects : the file's JSON objects, one a run.
+    scenario : the deployment; its `max_concurrency` and random lengths go before the file's.
+    client : "vllm", "sglang" or "inferencex", how lengths are drawn; None to tell from the file.
+
+    Raises
+    ------
+    TraceError : a run lacks what it must have, or a number in it is impossible.
+    UsageError : `client` is "inferencex", and the lengths are not given.
+    """
+    names = [path.stem if len(objects) == 1 else f"{path.stem}#{k}" for k in range(len(objects))]
+    return [_measurement(f"{path} run {k}", name, run, scenario, client)
+            for k, (name, run) in enumerate(zip(names, objects, strict=True))]
+
+
+def is_result(found: Mapping[str, Any]) -> bool:
+    """Tell whether a JSON object is a benchmark's result."""
+    return sum(key in found for key in REQUIRED) >= 2
+
+
+def _measurement(where: str, name: str, run: Mapping[str, Any], scenario: Scenario, client: str | None) -> Measurement:
+    for key in REQUIRED:
+        _number(where, run, key)
+    client = client or ("sglang" if any(key in run for key in _SGLANG_KEYS) else "vllm")
+    concurrency = scenario.max_concurrency or _optional(where, run, "max_concurrency")
+    scenario = dataclasses.replace(scenario, max_concurrency=None if concurrency is None else int(concurrency))
+    drawn = _recorded(where, run) if "ttfts" in run and "output_lens" in run else _drawn(where, run, scenario, client)
+    measured = measured_of(drawn, PER_REQUEST) or _reported(where, run)
+    load = _sent(where, drawn, run, scenario)
+    if load is not drawn or drawn.format == NAME:  # else the recorded arrivals say when it began
+        measured[MAKESPAN] = float(run["duration"])
+    return Measurement(id=name, groups={"client": client}, measured=measured, scenario=scenario, load=load)
+
+
+def _recorded(where: str, run: Mapping[str, Any]) -> Trace:
+    """Return the requests that were answered, with their measured times, all at 0 s where no start is recorded."""
+    inputs, outputs, ttft_s = (_list(where, run, key) for key in ("input_lens", "output_lens", "ttfts"))
+    sizes = {key: len(run[key]) for key in ("input_lens", "output_lens", "ttfts", "itls", "latencies", "start_times")
+             if isinstance(run.get(key), list)}
+    if len(set(sizes.values())) != 1:
+        raise TraceError(f"{where}: its lists differ in length ({', '.join(f'{k} {n}' for k, n in sizes.items())}); "
+                         f"must have one entry a request")
+    e2e_s = _list(where, run, "latencies") if "latencies" in run else ttft_s + _summed(where, run)
+    answered = (outputs >= 1) & np.array([not text for text in run.get("errors") or [""] * len(inputs)])
+    if not answered.any():
+        raise TraceError(f"{where}: no request was answered; must have at least one")
+    trace = burst(inputs[answered].astype(np.int64), outputs[answered].astype(np.int64), where)
+    trace = with_times(trace, ttft_s[answered], e2e_s[answered])
+    if "start_times" not in run:
+        return trace
+    waited_s = _list(where, run, "queue_times") if "queue_times" in run else np.zeros(len(inputs))
+    sent_at_s = (_list(where, run, "start_times", minimum=-math.inf) - waited_s)[answered]
+    table = trace.requests.with_columns(pl.Series("arrival_s", sent_at_s - sent_at_s.min()))
+    return dataclasses.replace(trace, requests=table.sort("arrival_s", maintain_order=True), format="recorded")
+
+
+def _sent(where: str, load: Trace, run: Mapping[str, Any], scenario: Scenario) -> Trace:
+    """Return the load with the arrivals that the client offered."""
+    rate = run.get("request_rate")
+    rate_per_s = float(rate) if isinstance(rate, int | float) or rate == "inf" else None
+    if load.format == "recorded":
+        is_closed = scenario.max_concurrency is not None and rate_per_s in (None, math.inf)
+        return load if not is_closed else dataclasses.replace(
+            load, requests=load.requests.with_columns(pl.col("arrival_s") * 0.0))
+    if rate_per_s is None and scenario.max_concurrency is None:
+        raise TraceError(f"{where}: request_rate = {rate!r} without start times or max_concurrency does not say when "
+                         f"requests were sent; save it with --save-detailed, or give --max-concurrency")
+    burstiness = float(run.get("burstiness") or 1.0)
+    return at_client_rate(load, rate_per_s or math.inf, seed=scenario.seed or 0, burstiness=burstiness)
+
+
+def _drawn(where: str, run: Mapping[str, Any], scenario: Scenario, client: str) -> Trace:
+    """Return a load with the lengths that the header states, or with their means."""
+    num_prompts = int(_optional(where, run, "num_prompts") or run["completed"])
+    stated = {"input": scenario.random_input_len or run.get("random_input_len"),
+              "output": scenario.random_output_len or run.get("random_output_len")}
+    is_stated = None not in stated.values()
+    ratio = scenario.random_range_ratio if scenario.random_range_ratio is not None else run.get("random_range_ratio")
+    lengths = {"num_prompts": num_prompts,
+               **{f"{side}_tokens": int(value or round(run[f"total_{side}_tokens"] / run["completed"]))
+                  for side, value in stated.items()}}
+    if client == "inferencex" and not is_stated:
+        raise UsageError("--client inferencex draws lengths below the stated ones, which the file does not hold; give "
+                         "--random-input-len and --random-output-len")
+    if client == "inferencex":
+        return lower_range_load(**lengths, **INFERENCEX, source=where)  # type: ignore[arg-type]
+    seed = scenario.seed or 0
+    if client == "sglang":
+        return lower_range_load(**lengths, range_ratio=1.0 if ratio is None or not is_stated else float(ratio),
+                                seed=seed, source=where)
+    return random_load(**lengths, range_ratio=float(ratio or 0.0) if is_stated else 0.0, seed=seed)
+
+
+def _reported(where: str, run: Mapping[str, Any]) -> dict[str, float]:
+    """Return the statistics that a summary states."""
+    found = {}
+    for name in PER_REQUEST:
+        for key, factor in ((name, 1.0), (name.replace("e2el", "e2e_latency"), 1.0), (name.removesuffix("_ms"), 1e3)):
+            if (value := _optional(where, run, key)) is not None and name not in found:
+                found[name] = factor * value
+    if not any(name.startswith("mean") for name in found):
+        raise TraceError(f"{where}: has neither requests' times nor mean_ttft_ms and mean_tpot_ms; nothing to compare")
+    return found
+
+
+def _number(where: str, run: Mapping[str, Any], key: str) -> float:
+    value = run.get(key)
+    allowed = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if not allowed or value <= 0:  # type: ignore[operator]
+        raise TraceError(f"{where}: {key} = {value!r}; must be a number above 0")
+    return float(value)  # type: ignore[arg-type]
+
+
+def _optional(where: str, run: Mapping[str, Any], key: str) -> float | None:
+    return None if run.get(key) is None else _number(where, run, key)
+
+
+def _list(where: str, run: Mapping[str, Any], key: str, minimum: float = 0.0) -> Floats:
+    """Return one of the lists of requests, checked."""
+    values = run.get(key)
+    if not isinstance(values, list):
+        raise TraceError(f"{where}: {key} is missing; must be a list with one entry a request (--save-detailed)")
+    for k, value in enumerate(values):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not minimum <= value < math.inf:
+            raise TraceError(f"{where}: {key}[{k}] = {value!r}; must be a number, at least {minimum:g}")
+    return np.array(values, float)
+
+
+def _summed(where: str, run: Mapping[str, Any]) -> Floats:
+    """Return what lies between first and last token, summed over the gaps of each request [s]."""
+    gaps = run.get("itls")
+    if not isinstance(gaps, list):
+        raise TraceError(f"{where}: has neither latencies nor itls; must have one of them for TPOT")
+    return np.array([_list(f"{where}: itls[{k}]", {"gaps": each}, "gaps").sum() for k, each in enumerate(gaps)])
+
+
+def read_objects(path: Path) -> list[Mapping[str, Any]]:
+    """Read a JSON document or JSON lines as a list of objects; empty where the text is neither.
+
+    Raises
+    ------
+    TraceError : the file cannot be read.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise TraceError(f"{path}: cannot be read: {error}") from error
+    parse: Callable[[str], Any] = json.loads
+    for whole in (lambda: parse(text), lambda: [parse(line) for line in text.splitlines() if line.strip()]):
+        try:
+            found = whole()
+        except ValueError:
+            continue
+        objects = found if isinstance(found, list) else [found]
+        return objects if all(isinstance(each, dict) for each in objects) else []
+    return []

@@ -1,0 +1,144 @@
+"""What an engine adds to its kernels: how they compare with operator benchmarks, and its host and front-end times."""
+
+import functools
+import math
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from planner.catalog import data_dir
+from planner.errors import CatalogError, UnknownNameError
+
+
+def _constant(low: float, high: float, unit: str, meaning: str) -> Any:
+    return field(metadata={"low": low, "high": high, "unit": unit, "help": meaning})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineConstants:
+    """The constants of a step's time that belong to an engine, not to a GPU's kernels; each within a physical range.
+
+    A ratio says how much longer an operator takes inside the engine than alone in the benchmark that its kernel's
+    constants were fitted to (`planner.kernels`): other versions, cold caches, clocks under load.
+
+    Raises
+    ------
+    CatalogError : a constant is outside its range.
+    """
+
+    linear_ratio: float = _constant(0.4, 3.0, "1", "dense GEMMs, over the benchmark's")
+    experts_ratio: float = _constant(0.4, 3.0, "1", "routed experts, over the benchmark's")
+    compute_ratio: float = _constant(0.7, 3.0, "1", "large steps' arithmetic, over the benchmark's: clocks under load")
+    prompt_attention_ratio: float = _constant(0.4, 4.0, "1", "prompt attention, over the benchmark's")
+    decode_attention_ratio: float = _constant(0.4, 4.0, "1", "decode attention, over the benchmark's")
+    collective_wait_s: float = _constant(1e-7, 1e-4, "s", "waiting for the slowest GPU in each collective")
+    floor_ratio: float = _constant(0.05, 2.0, "1", "GEMM and expert floors, over the benchmark's: graphs hide launches")
+    layer_s: float = _constant(1e-7, 1e-4, "s", "small kernels of a layer: norms, rotary, quantisation, KV write")
+    moe_layer_s: float = _constant(1e-7, 2e-4, "s", "more of them in an MoE layer: routing, permutation, combination")
+    activation_bandwidth_frac: float = _constant(0.02, 1.0, "1", "share of HBM bandwidth they reach on large steps")
+    sampling_s_per_seq: float = _constant(1e-8, 1e-4, "s", "sampling one sequence's token on the GPU")
+    host_s: float = _constant(1e-5, 2e-2, "s", "host's work on a step, beside the GPU's")
+    host_s_per_seq: float = _constant(1e-8, 1e-3, "s", "more of it for each sequence of the step")
+    launch_s_per_layer: float = _constant(1e-6, 5e-3, "s", "launching a layer's kernels where no CUDA graph does")
+    launch_s_per_mla_layer: float = _constant(1e-6, 1e-2, "s", "more of it in a layer with multi-head latent attention")
+    overhead_s: float = _constant(1e-6, 2e-2, "s", "time of a step that neither hides")
+    overhead_s_per_seq: float = _constant(1e-8, 1e-3, "s", "more of it for each sequence of the step")
+    frontend_s: float = _constant(1e-6, 5e-2, "s", "API server's serial work on a request")
+    frontend_s_per_token: float = _constant(1e-9, 1e-4, "s", "more of it for each prompt token: tokenising")
+    latency_s: float = _constant(1e-5, 2e-1, "s", "rest of a request's way in and of its first token's way out")
+    latency_s_per_token: float = _constant(1e-9, 1e-4, "s", "more of it for each prompt token")
+    factors: Mapping[str, float] = field(default_factory=dict)  # on a ratio for one kernel: "linear_ratio.nvfp4"
+
+    def __post_init__(self) -> None:
+        for name, (low, high) in bounds().items():
+            value = getattr(self, name)
+            if not low <= value <= high:
+                raise CatalogError(f"{name} = {value}; the physical range is {low:g} to {high:g}")
+
+    def ratio(self, name: str, kernel: str) -> float:
+        """Return a ratio for one kernel: the common one, times that kernel's own factor where it has one."""
+        return float(getattr(self, name) * self.factors.get(f"{name}.{kernel}", 1.0))
+
+
+@functools.cache
+def bounds() -> dict[str, tuple[float, float]]:
+    """Return the physical range of each constant."""
+    return {f.name: (f.metadata["low"], f.metadata["high"]) for f in fields(EngineConstants) if f.metadata}
+
+
+def load_engine(name: str, gpu: str | None = None) -> EngineConstants:
+    """Load an engine's bundled constants, with what is known of it on one GPU.
+
+    Raises
+    ------
+    UnknownNameError, CatalogError : there is no such engine; its file is wrong.
+    """
+    folder = data_dir("hardware_db") / "engines"
+    path = folder / f"{name}.toml"
+    if not path.is_file():
+        raise UnknownNameError("engine", name, sorted(p.stem for p in folder.glob("*.toml")))
+    return resolve_constants(read_constants(path), gpu)
+
+
+def resolve_constants(values: Mapping[str, float], gpu: str | None) -> EngineConstants:
+    """Return constants from flat names: `name`, `name.kernel` (a factor), and `name@gpu` (a factor on that GPU).
+
+    >>> values = dict.fromkeys(bounds(), 0.5) | {"frontend_s": 0.01}
+    >>> values = {name: min(max(value, bounds()[name][0]), bounds()[name][1]) for name, value in values.items()}
+    >>> resolve_constants(values | {"linear_ratio@h100-sxm": 1.2}, "h100-sxm").linear_ratio
+    0.6
+    """
+    known = bounds()
+    plain = {name: values[name] for name in known if name in values}
+    factors = {name: value for name, value in values.items() if "." in name and "@" not in name}
+    for name, value in values.items():
+        constant, _, where = name.partition("@")
+        if where and where == gpu:
+            low, high = known[constant]
+            plain[constant] = min(max(plain[constant] * value, low), high)
+    missing = [name for name in known if name not in plain]
+    if missing:
+        raise CatalogError(f"constants lack {', '.join(missing)}")
+    return EngineConstants(**plain, factors=factors)
+
+
+def read_constants(path: Path) -> dict[str, float]:
+    """Read the `[constants]` of an engine's or a calibration's TOML, under flat names; see `resolve_constants`.
+
+    Raises
+    ------
+    CatalogError : the file is missing or no TOML, or a name or value in it is wrong.
+    """
+    table = _read(path).get("constants")
+    if not isinstance(table, dict) or not table:
+        raise CatalogError(f"{path}: has no [constants]; `planner calibrate` writes such files")
+    known = bounds()
+    for name, value in table.items():
+        constant = name.partition("@")[0].partition(".")[0]
+        if constant not in known:
+            raise UnknownNameError(f"{path}: constant", name, known)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
+            raise CatalogError(f"{path}: {name} = {value!r}; must be a positive number")
+    return {name: float(value) for name, value in table.items()}
+
+
+def read_table(path: Path, name: str) -> dict[str, Any]:
+    """Read another table of such a file, empty where it has none: `source`, `held_out`, `residuals`.
+
+    Raises
+    ------
+    CatalogError : the file is missing or no TOML, or has something else by that name.
+    """
+    table = _read(path).get(name, {})
+    if not isinstance(table, dict):
+        raise CatalogError(f"{path}: {name} = {table!r}; must be a table, [{name}]")
+    return table
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise CatalogError(f"{path}: cannot be read: {error}") from error

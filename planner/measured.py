@@ -1,0 +1,190 @@
+"""Measured serving results as a table of runs: each row's deployment, its load, and what was measured."""
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from planner.catalog import load_gpu, load_model
+from planner.client import burst
+from planner.errors import PlannerError, TraceError
+from planner.layout import Layout
+from planner.recipes import Run, find_recipe
+from planner.scenario import Scenario
+from planner.trace import Trace
+
+METRICS = ("ttft_ms", "tpot_ms")  # means over requests
+GROUPS = ("gpu", "engine", "model", "precision", "client", "layout")
+
+# Columns that a table must have, and what they hold, by our name; the first name that is there counts.
+_COLUMNS = {"gpu": ("gpu", "system"), "engine": ("engine", "backend"), "model": ("model",), "isl": ("isl",),
+            "osl": ("osl",), "concurrency": ("concurrency",), "tp": ("tp",)}
+# Chance that a drafted token is accepted where prompts are random tokens: what InferenceX's runs with one drafted token
+# gain over those without.
+RANDOM_TOKENS_ACCEPTANCE = 0.6
+# What a quantised run of a model loads, where that is another checkpoint than the model's name says.
+_CHECKPOINTS = {
+    ("deepseek-ai/DeepSeek-R1", "fp4"): "nvidia/DeepSeek-R1-0528-FP4",
+    ("deepseek-ai/DeepSeek-V3", "fp4"): "nvidia/DeepSeek-R1-0528-FP4",
+    ("moonshotai/Kimi-K2.5", "fp4"): "nvidia/Kimi-K2.5-NVFP4",
+    ("Qwen/Qwen3.5-397B-A17B", "fp8"): "Qwen/Qwen3.5-397B-A17B-FP8",
+    ("Qwen/Qwen3.5-397B-A17B", "fp4"): "nvidia/Qwen3.5-397B-A17B-NVFP4",
+    ("zhipuai/GLM-5", "fp8"): "zai-org/GLM-5-FP8",
+    ("zhipuai/GLM-5", "fp4"): "nvidia/GLM-5-NVFP4",
+    ("MiniMaxAI/MiniMax-M2.5", "fp4"): "nvidia/MiniMax-M2.5-NVFP4",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """One measured run.
+
+    Parameters
+    ----------
+    id : of the row.
+    groups : the row's value of each of GROUPS.
+    measured : mean TTFT and TPOT by the names of METRICS [ms].
+    scenario, layout : what ran; None where the row cannot be understood.
+    load : the prompts of one attention rank; all there at 0 s, `max_concurrency` of the scenario in flight.
+    num_opening : requests that do not count: an opening burst that the measurement does not show [1].
+    status : "ok", or why the row cannot be predicted.
+    """
+
+    id: str
+    groups: Mapping[str, str]
+    measured: Mapping[str, float]
+    scenario: Scenario | None = None
+    layout: Layout | None = None
+    load: Trace | None = field(default=None, repr=False)
+    num_opening: int = 0
+    status: str = "ok"
+
+
+def read_measured(path: Path) -> list[Measurement]:
+    """Read a table of closed-loop runs: one row a run, with its deployment, load and measured means.
+
+    Columns: `gpu` (or `system`), `engine` (or `backend`), `model`, `isl`, `osl`, `concurrency`, `tp`, and
+    `measured_ttft_ms`, `measured_tpot_ms`; where there, also `id`, `precision`, `dp`, `moe_tp`, `moe_ep`, `client`,
+    `backend_version` and `measured_date`. A row whose deployment cannot be understood keeps the reason in `status`.
+
+    Raises
+    ------
+    TraceError : the file is missing, is no table, or lacks a column.
+    """
+    try:
+        reader = pl.read_parquet if path.suffix == ".parquet" else functools.partial(pl.read_csv, infer_schema=False)
+        table = reader(path)
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise TraceError(f"{path}: cannot be read as a table: {error}") from error
+    missing = [names[0] for names in _COLUMNS.values() if not set(names) & set(table.columns)]
+    missing += [f"measured_{metric}" for metric in METRICS if f"measured_{metric}" not in table.columns]
+    if missing:
+        raise TraceError(f"{path}: lacks the column{'s' * (len(missing) > 1)} {', '.join(missing)}; a table of "
+                         f"measured runs has {', '.join(_COLUMNS)}, measured_ttft_ms and measured_tpot_ms")
+    return [_measurement(row, k) for k, row in enumerate(table.iter_rows(named=True))]
+
+
+def _measurement(row: Mapping[str, Any], k: int) -> Measurement:
+    """Make sense of one row."""
+    text = {name: _text(row, *names) for name, names in _COLUMNS.items()}
+    precision = _text(row, "precision") or _precision_of(_text(row, "gemm_quant_mode"))
+    groups = {"gpu": text["gpu"], "engine": text["engine"], "model": text["model"], "precision": precision,
+              "client": _text(row, "client") or "unknown", "layout": _layout_name(row)}
+    measured = {metric: float(value) for metric in METRICS if (value := _text(row, f"measured_{metric}"))}
+    common: dict[str, Any] = {"id": _text(row, "id") or str(k), "groups": groups, "measured": measured}
+    try:
+        return Measurement(**common, **_understand(row, text, groups))
+    except (PlannerError, ValueError) as error:
+        return Measurement(**common, status=str(error))
+
+
+def _understand(row: Mapping[str, Any], text: Mapping[str, str], groups: Mapping[str, str]) -> dict[str, Any]:
+    """Return the scenario, layout and load of a row."""
+    gpu = load_gpu(text["gpu"]).name
+    tp, dp, ep = (int(float(_text(row, name) or 1)) or 1 for name in ("tp", "dp", "moe_ep"))
+    isl, osl, concurrency = (int(float(text[name])) for name in ("isl", "osl", "concurrency"))
+    run = Run(engine=text["engine"], model=text["model"], precision=groups["precision"], gpu=gpu, isl=isl, osl=osl,
+              concurrency=concurrency, tp=tp, ep=ep, dp=dp, version=_text(row, "backend_version"),
+              date=_text(row, "measured_date")[:10])
+    recipe = find_recipe("inferencex", run)
+    layout = _layout(tp, dp, ep, str(recipe.get("layout", "")))
+    in_flight = max(concurrency // layout.data_parallel_size, 1)
+    model = _CHECKPOINTS.get((text["model"], groups["precision"]), text["model"])
+    scenario = Scenario(
+        model=model, gpu=gpu, engine=text["engine"],  # type: ignore[arg-type]
+        tensor_parallel_size=layout.tensor_parallel_size, quantization=_quantization(model, groups["precision"]),
+        max_concurrency=in_flight, max_model_len=isl + osl + 200, **_options(recipe, in_flight))
+    is_burst = groups["client"] == "inferencex"
+    prompts = int(recipe.get("num_prompts_per_concurrency", 10)) * in_flight
+    return {"scenario": scenario, "layout": layout, "load": _load(isl, osl, prompts, is_burst=is_burst),
+            "num_opening": 0 if is_burst else in_flight}
+
+
+def _text(row: Mapping[str, Any], *names: str) -> str:
+    """Return the first of these columns that the row has a value in, as text."""
+    return next((str(row[name]) for name in names if row.get(name) not in (None, "")), "")
+
+
+def _precision_of(gemm_mode: str) -> str:
+    return {"": "bf16", "nvfp4": "fp4", "fp8_block": "fp8", "int4_wo": "int4"}.get(gemm_mode, gemm_mode)
+
+
+def _layout_name(row: Mapping[str, Any]) -> str:
+    return "-".join(f"{short}{int(float(_text(row, name) or 1))}"
+                    for short, name in (("tp", "tp"), ("dp", "dp"), ("ep", "moe_ep")))
+
+
+def _layout(tp: int, dp: int, ep: int, corrected: str) -> Layout:
+    """Return what ran: the row's labels, or what the recipe says where these are wrong."""
+    gpus = tp * dp
+    if corrected == "tp":
+        return Layout(tensor_parallel_size=gpus)
+    if corrected == "tp+ep":
+        return Layout(tensor_parallel_size=gpus, expert_parallel_size=gpus)
+    if corrected == "dp+ep":
+        return Layout(data_parallel_size=gpus, expert_parallel_size=gpus)
+    return Layout(tensor_parallel_size=tp, data_parallel_size=dp, expert_parallel_size=min(ep, gpus))
+
+
+def _quantization(model: str, precision: str) -> str | None:
+    """Return the weight format where the checkpoint does not say it itself."""
+    own = load_model(model).quantization
+    same = {"fp8": ("fp8", "fp8_block"), "fp4": ("nvfp4", "mxfp4", "fp4"), "int4": ("int4", "int4-g32", "awq", "gptq"),
+            "bf16": (None,)}
+    if own in same.get(precision, ()):
+        return None
+    return {"fp4": "nvfp4"}.get(precision, precision)
+
+
+def _options(recipe: Mapping[str, Any], in_flight: int) -> dict[str, Any]:
+    """Return a recipe's settings as scenario options."""
+    memory = next((recipe[name] for name in ("gpu_memory_utilization", "mem_fraction_static",
+                                             "free_gpu_memory_fraction") if name in recipe), 0.9)
+    tokens = recipe.get("max_num_batched_tokens", recipe.get("chunked_prefill_size", 8192))
+    options = {"max_num_seqs": min(int(recipe.get("max_num_seqs", in_flight)), 1024),
+               "max_num_batched_tokens": int(tokens), "gpu_memory_utilization": float(memory),
+               "kv_cache_dtype": recipe.get("kv_cache_dtype", "auto"), "enable_prefix_caching": False}
+    if "cudagraphs" in recipe:
+        options["cudagraph_mode"] = {"full": "full_and_piecewise", "decode": "full_decode_only"}.get(
+            recipe["cudagraphs"], recipe["cudagraphs"])
+    if "cuda_graph_max_bs" in recipe:
+        options["max_cudagraph_capture_size"] = int(recipe["cuda_graph_max_bs"])
+    if "speculative_tokens" in recipe:
+        options |= {"num_speculative_tokens": int(recipe["speculative_tokens"]),
+                    "speculative_acceptance": RANDOM_TOKENS_ACCEPTANCE}
+    known = ("batch_wait_timeout_iters", "batch_wait_max_tokens_ratio", "scheduler_recv_interval", "max_prefill_tokens")
+    return options | {name: recipe[name] for name in known if name in recipe}
+
+
+@functools.cache
+def _load(isl: int, osl: int, prompts: int, *, is_burst: bool) -> Trace:
+    """Return the client's prompts: InferenceX draws lengths from [0.8 · len, len] with seed 0, inputs first."""
+    if not is_burst:
+        return burst(np.full(prompts, isl), np.full(prompts, osl), "fixed lengths")
+    rng = np.random.RandomState(0)
+    inputs, outputs = (rng.randint(int(0.8 * n), n + 1, prompts) for n in (isl, osl))
+    return burst(inputs, outputs, "inferencex")

@@ -1,0 +1,44 @@
+"""What a step's time depends on besides the step: model, hardware, spread, formats, engine."""
+
+from dataclasses import dataclass
+
+from planner.architecture import Architecture
+from planner.catalog import Gpu
+from planner.engines import EngineConstants
+from planner.layout import Layout
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stack:
+    """One model on one kind of GPU under one engine.
+
+    Parameters
+    ----------
+    arch, gpu, layout : the model, one GPU's profile, and how the model is spread.
+    quantization : weight format; None for the checkpoint's own.
+    kv_bytes_per_element : 2 for a 16-bit KV cache, 1 for fp8 [B].
+    engine : whose kernels run: "vllm", "sglang" or "trtllm".
+    constants : that engine's.
+    num_speculative_tokens, speculative_acceptance : drafted a step [1], and the chance that one is accepted [1].
+    graph_seqs, graph_tokens : steps of so many decodes [1], or with prompts of so many tokens, run as CUDA graphs.
+    """
+
+    arch: Architecture
+    gpu: Gpu
+    layout: Layout
+    quantization: str | None
+    kv_bytes_per_element: float
+    engine: str
+    constants: EngineConstants
+    graph_seqs: int
+    graph_tokens: int
+    num_speculative_tokens: int
+    speculative_acceptance: float
+
+    @property
+    def tokens_per_step(self) -> float:
+        """Tokens that a decode emits a step: 1 + Σ p^i over the drafted ones, each accepted if those before it are [1].
+
+        Source: Leviathan et al., Fast Inference from Transformers via Speculative Decoding, 2023, equation 1.
+        """
+        return 1.0 + sum(self.speculative_acceptance**i for i in range(1, self.num_speculative_tokens + 1))

@@ -1,0 +1,46 @@
+"""What a benchmark reports of its requests: means, medians and percentiles of their times, and the makespan."""
+
+import re
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+MAKESPAN = "makespan_s"
+# Of single requests: what is compared where a file has their times.
+PER_REQUEST = (*(f"{statistic}_{metric}_ms" for metric in ("ttft", "tpot", "e2el")
+                 for statistic in ("mean", "median", "p99")), MAKESPAN)
+_NAME = re.compile(r"(?:(mean|median|p\d+)_)?(ttft|tpot|e2el)_ms")
+
+
+def statistics(names: Iterable[str], times_s: Mapping[str, Floats], makespan_s: float) -> dict[str, float]:
+    """Return statistics by name: `ttft_ms` and `mean_ttft_ms` are means, others as their name says.
+
+    Percentiles are linear between order statistics, as vLLM's and SGLang's clients take them.
+
+    Parameters
+    ----------
+    names : for example "ttft_ms", "median_tpot_ms", "p99_e2el_ms", "makespan_s"; others, and those without any value,
+        are left out.
+    times_s : TTFT, TPOT and E2EL of the requests by "ttft", "tpot", "e2el"; NaN where a request has none [s].
+
+    >>> statistics(["mean_ttft_ms", "p50_ttft_ms"], {"ttft": np.array([0.1, 0.2, 0.6])}, 1.0)
+    {'mean_ttft_ms': 300.0, 'p50_ttft_ms': 200.0}
+    """
+    finite = {metric: values[np.isfinite(values)] for metric, values in times_s.items()}
+    found = {}
+    for name in names:
+        match = _NAME.fullmatch(name)
+        if name == MAKESPAN and np.isfinite(makespan_s):
+            found[name] = float(makespan_s)
+        elif match and len(finite.get(match[2], ())):
+            found[name] = 1e3 * _statistic(match[1] or "mean", finite[match[2]])
+    return found
+
+
+def _statistic(name: str, values: Floats) -> float:
+    if name == "mean":
+        return float(values.mean())
+    return float(np.percentile(values, 50 if name == "median" else int(name[1:])))

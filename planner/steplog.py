@@ -1,0 +1,78 @@
+"""A log of single steps: measured durations against those of the step-time model, by what the steps held."""
+
+import functools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from planner.deployment import deploy
+from planner.engine import state as st
+from planner.errors import TraceError
+from planner.measured import Measurement
+from planner.scenario import Scenario
+from planner.steptime import step_terms
+from planner.validate import Prediction
+
+# Columns that a step's time depends on; `planner replay --steps` writes them.
+SHAPE = ("num_prompts", "num_prompt_tokens", "prompt_context_tokens", "prompt_pairs", "window_pairs", "num_decodes",
+         "decode_context_tokens", "num_sampled", "num_swapped_tokens")
+METRIC = "duration_ms"
+
+
+def is_step_log(columns: Any) -> bool:
+    """Tell whether a table with these columns is a log of steps."""
+    return "duration_s" in columns and "num_decodes" in columns
+
+
+def predict_steps(path: Path, scenario: Scenario, groups: dict[str, str]) -> list[Prediction]:
+    """Return what the step-time model says of each step of a log.
+
+    Parameters
+    ----------
+    groups : the deployment's value of each group; the kind of step stands in for the client.
+
+    Raises
+    ------
+    TraceError : the file cannot be read, lacks a column, or a value is impossible.
+    """
+    table = _read(path)
+    deployment = deploy(scenario)
+    steps = st.records(table.height, st.STEP_ROW)
+    for name in SHAPE:
+        steps[name] = table[name].to_numpy()
+    terms = step_terms(deployment.step_time, steps, deployment.settings.swap_s_per_token)
+    predicted_ms = 1e3 * np.sum(list(terms.values()), axis=0)
+    measured_ms = 1e3 * table["duration_s"].to_numpy()
+    kinds = np.where(steps["num_prompts"] == 0, "decodes", np.where(steps["num_decodes"] == 0, "prompts", "mixed"))
+    return [
+        Prediction(
+            measurement=Measurement(id=str(k), groups={**groups, "client": str(kinds[k])}, scenario=scenario,
+                                    measured={METRIC: float(measured_ms[k])}),
+            predicted={METRIC: float(predicted_ms[k])}, status="ok")
+        for k in range(table.height)]
+
+
+def _read(path: Path) -> pl.DataFrame:
+    reader = pl.read_parquet if path.suffix == ".parquet" else functools.partial(pl.read_csv, infer_schema=False)
+    try:
+        table = reader(path)
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise TraceError(f"{path}: cannot be read as a table: {error}") from error
+    missing = [name for name in ("duration_s", *SHAPE) if name not in table.columns]
+    if missing:
+        raise TraceError(f"{path}: lacks the columns {', '.join(missing)}; a step log has what `planner replay "
+                         f"--steps` writes")
+    table = table.select(pl.col("duration_s", *SHAPE).cast(pl.Float64, strict=False))
+    for name in table.columns:
+        bad = (table[name].is_null() | ~table[name].is_finite() | (table[name] < 0)).fill_null(True)
+        if name == "duration_s":
+            bad |= (table[name] <= 0).fill_null(True)
+        if bad.any():
+            row = int(bad.arg_true()[0])
+            raise TraceError(f"{path} row {row}: {name} = {table[name][row]}; must be a number "
+                             f"{'above 0' if name == 'duration_s' else 'of at least 0'}")
+    if not table.height:
+        raise TraceError(f"{path}: has no rows; must have at least one step")
+    return table

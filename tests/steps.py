@@ -1,0 +1,61 @@
+"""What tests of step times need: a stack from a few names, one step as a record, and how long it takes."""
+
+import functools
+from dataclasses import replace
+from typing import Any
+
+from planner.catalog import load_gpu, load_model
+from planner.engine import state as st
+from planner.engine import timing
+from planner.engines import EngineConstants, load_engine
+from planner.layout import Layout
+from planner.roofline import roofline
+from planner.stack import Stack
+from planner.steptime import step_terms
+
+ENGINES = ("vllm", "sglang", "trtllm")
+
+
+@functools.cache
+def stack_of(model: str = "llama-3.1-8b", gpu: str = "h100-sxm", engine: str = "vllm", layout: Layout | None = None,
+             quantization: str | None = None, kv_bytes_per_element: float = 2.0) -> Stack:
+    """Return a stack with its engine's bundled constants, whose steps up to 512 are CUDA graphs."""
+    return Stack(
+        arch=load_model(model), gpu=load_gpu(gpu), layout=layout or Layout(), quantization=quantization,
+        kv_bytes_per_element=kv_bytes_per_element, engine=engine, constants=load_engine(engine, gpu), graph_seqs=512,
+        graph_tokens=512, num_speculative_tokens=0, speculative_acceptance=0.7)
+
+
+def with_constants(stack: Stack, **changes: Any) -> Stack:
+    """Return a stack whose engine has other constants."""
+    constants: EngineConstants = replace(stack.constants, **changes)
+    return replace(stack, constants=constants)
+
+
+def step(prompt: int = 0, decodes: int = 0, context: int = 0, *, cached: int = 0, window: int = 0) -> Any:
+    """Return one step: a prompt chunk after `cached` tokens, and decodes with `context` tokens each."""
+    row = st.records(1, st.STEP_ROW)
+    row.num_prompts = int(prompt > 0)
+    row.num_prompt_tokens = prompt
+    row.prompt_context_tokens = cached
+    row.prompt_pairs = prompt * cached + prompt * (prompt + 1) // 2
+    row.window_pairs = timing.window_pairs.py_func(window, cached, prompt) if window else row.prompt_pairs
+    row.num_decodes = decodes
+    row.decode_context_tokens = decodes * context
+    row.num_sampled = int(prompt > 0) + decodes
+    return row
+
+
+def terms_of(stack: Stack, row: Any) -> dict[str, float]:
+    """Return how the time of a step divides [s]."""
+    return {name: float(values[0]) for name, values in step_terms(roofline(stack), row, 0.0).items()}
+
+
+def seconds(stack: Stack, row: Any) -> float:
+    """Return how long a step takes [s]."""
+    return sum(terms_of(stack, row).values())
+
+
+def gpu_seconds(stack: Stack, row: Any) -> float:
+    """Return what the GPU does of it [s]."""
+    return seconds(stack, row) - terms_of(stack, row)["overhead_s"]

@@ -1,0 +1,164 @@
+"""Fitting constants to runs: those that are known are found again, and those that cannot be told apart are refused."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from planner.accuracy import accuracy, predict_file
+from planner.calibration import calibrate, write_calibration
+from planner.client import client_load
+from planner.engines import bounds, read_constants, read_table
+from planner.errors import TraceError, UnknownNameError, UsageError
+from planner.identify import check, choose
+from planner.results import write_table
+from planner.run import replay
+from planner.scenario import Scenario
+from planner.settings import Recording
+from planner.uncertainty import read_residuals
+from tests.measured_runs import fixed_start, row_of, write_runs, write_start, write_synthetic
+
+START = fixed_start()
+TRUTH = {"linear_ratio": 1.25 * START["linear_ratio"], "latency_s": 1.6 * START["latency_s"]}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_synthetic(tmp_path_factory.mktemp("runs") / "runs.csv", TRUTH, noise=0.02)
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Scenario:
+    return Scenario(calibration=str(write_start(tmp_path_factory.mktemp("start") / "start.toml")))
+
+
+@pytest.fixture(scope="module")
+def found(runs: Path, start: Scenario) -> dict[str, Any]:
+    return calibrate(runs, start, names=tuple(TRUTH), folds=3, jobs=1)
+
+
+def test_known_constants_are_found_again_within_their_intervals(found: Mapping[str, Any]) -> None:
+    for name, true in TRUTH.items():
+        fitted = found["fitted"][name]
+        assert fitted["value"] == pytest.approx(true, rel=0.05)
+        assert fitted["low"] < fitted["value"] < fitted["high"]
+        deviation = math.log(fitted["high"] / fitted["low"]) / 2 / 1.2816
+        assert abs(math.log(fitted["value"] / true)) < 3 * deviation  # of an 80 % interval, beyond doubt
+        assert deviation < 0.05
+    assert {name: found["constants"][name] for name in START if name not in TRUTH} == {
+        name: value for name, value in START.items() if name not in TRUTH}
+
+
+def test_errors_fall_to_the_noise_in_sample_and_on_runs_left_out(found: Mapping[str, Any]) -> None:
+    for metric in ("ttft_ms", "tpot_ms"):
+        assert found["before"][metric]["mape"] > 0.08
+        assert found["after"][metric]["mape"] < 0.03
+        assert found["after"][metric]["mape"] * 0.8 < found["held_out"][metric]["mape"] < 0.04
+        assert found["held_out"][metric]["n"] == 15
+    assert found["folds"] == 3
+
+
+def test_the_file_gives_back_the_constants_and_the_errors(found: Mapping[str, Any], runs: Path, tmp_path: Path) -> None:
+    path = tmp_path / "my.toml"
+    write_calibration(found, path)
+    assert read_constants(path) == pytest.approx(found["constants"], rel=1e-5)
+    assert read_table(path, "source")["engine"] == "vllm"
+    assert read_table(path, "intervals").keys() == TRUTH.keys()
+    assert read_table(path, "held_out")["tpot_ms"] == found["held_out"]["tpot_ms"]
+    assert set(read_residuals(path, "held_out").log_errors) == {"ttft_ms", "tpot_ms", "e2el_ms", "output_throughput"}
+    calibrated = Scenario(calibration=str(path), interval=0.8)
+    result = accuracy(predict_file(runs, calibrated, client=None, jobs=1), level=0.8, limits={})
+    assert result["overall"]["tpot_ms"] == pytest.approx(found["after"]["tpot_ms"], abs=1e-4)
+    assert all(share >= 0.6 for share in result["interval"]["coverage"].values())
+    again = calibrate(runs, Scenario(calibration=str(path)), names=("linear_ratio",), folds=3, jobs=1)
+    assert again["before"]["tpot_ms"]["mape"] == pytest.approx(found["after"]["tpot_ms"]["mape"], abs=1e-4)
+
+
+def test_what_the_runs_say_nothing_of_stays_at_its_start(start: Scenario, tmp_path: Path) -> None:
+    short = write_synthetic(tmp_path / "runs.csv", TRUTH, noise=0.01)
+    found = calibrate(short, start, names=None, folds=2, jobs=1)
+    assert "linear_ratio" in found["fitted"]
+    assert "latency_s" in found["fitted"] or "latency_s" in found["left"]["frontend_s"]
+    assert found["left"]["moe_layer_s"] == "has no effect on these runs"
+    assert found["left"]["collective_wait_s"] == "has no effect on these runs"
+    assert {*found["fitted"], *found["left"]} == set(bounds())
+    for name, fitted in found["fitted"].items():
+        least, most = bounds()[name]
+        assert least <= fitted["low"] <= fitted["high"] <= most
+    assert found["after"]["tpot_ms"]["mape"] < 0.03
+
+
+@pytest.mark.parametrize(("names", "words"), [
+    (("moe_layer_s", "linear_ratio"), "moe_layer_s: has no effect"),
+    (("latency_s", "frontend_s"), "cannot be told apart from (latency|frontend)_s"),
+])
+def test_a_list_that_cannot_be_told_apart_is_refused(names: tuple[str, ...], words: str, tmp_path: Path) -> None:
+    single = [row_of(isl=n, concurrency=1, id=str(n), measured_ttft_ms=40, measured_tpot_ms=8)
+              for n in (128, 512, 1024)]
+    with pytest.raises(UsageError, match=words):
+        calibrate(write_runs(tmp_path / "r.csv", *single), Scenario(), names=names, folds=3, jobs=1)
+
+
+def test_of_two_constants_that_do_the_same_one_is_dropped() -> None:
+    rng = np.random.default_rng(0)
+    slopes = rng.normal(size=(40, 2))
+    jacobian = np.column_stack((slopes, 2 * slopes[:, 0] + 1e-6 * rng.normal(size=40), np.zeros(40)))
+    names = ("layer_s", "host_s", "overhead_s", "moe_layer_s")
+    chosen = choose(jacobian, names)
+    assert chosen.left["moe_layer_s"] == "has no effect on these runs"
+    assert len({"layer_s", "overhead_s"} & set(chosen.names)) == 1
+    assert "host_s" in chosen.names
+    with pytest.raises(UsageError, match=r"(layer_s|overhead_s).*(layer_s|overhead_s)"):
+        check(jacobian[:, :3], names[:3])
+    check(jacobian[:, :2], names[:2])
+
+
+def test_one_recorded_run_is_fitted_by_time_blocks(start: Scenario, tmp_path: Path) -> None:
+    truth = tmp_path / "truth.toml"
+    truth.write_text("[constants]\n" + "\n".join(f"{name} = {value}" for name, value in {**START, **TRUTH}.items()
+                                                if name.isidentifier()))
+    deployment = replace(start, model="llama-3.1-8b", gpu="h100-sxm")
+    scenario = replace(deployment, request_rate=6.0, num_prompts=120, random_range_ratio=0.9, calibration=str(truth))
+    outcome = replay(client_load(scenario), scenario, slo=None, recording=Recording())
+    write_table(outcome.result.requests_table(), tmp_path / "requests.csv")
+    found = calibrate(tmp_path / "requests.csv", deployment, names=tuple(TRUTH), folds=3, jobs=1)
+    assert found["source"]["num_runs"] == 12
+    assert found["folds"] == 3
+    for name, true in TRUTH.items():
+        assert found["fitted"][name]["value"] == pytest.approx(true, rel=0.1)
+    assert found["held_out"]["tpot_ms"]["mape"] < 0.02
+
+
+def test_of_a_table_with_several_engines_one_is_fitted(tmp_path: Path) -> None:
+    rows = [row_of(isl=n, concurrency=c) for n in (128, 2048) for c in (1, 16)]
+    path = write_runs(tmp_path / "r.csv", *rows, row_of(engine="sglang"), row_of(gpu="h999"))
+    found = calibrate(path, Scenario(), names=("linear_ratio",), folds=2, jobs=1)
+    assert (found["engine"], found["source"]["num_runs"], found["source"]["num_left_out"]) == ("vllm", 4, 2)
+    with pytest.raises(UsageError, match=r"tell 3 constants apart|cannot be told apart|within a factor"):
+        calibrate(path, Scenario(engine="sglang"), names=("linear_ratio", "latency_s", "layer_s"), folds=2, jobs=1)
+
+
+@pytest.mark.parametrize(("options", "error", "words"), [
+    ({"folds": 1}, UsageError, "--folds 1"),
+    ({"names": ("linear_ration",)}, UnknownNameError, "linear_ratio"),
+    ({"names": ("linear_ratio", "linear_ratio")}, UsageError, "twice"),
+])
+def test_wrong_usage(options: dict[str, Any], error: type[Exception], words: str, runs: Path) -> None:
+    with pytest.raises(error, match=words):
+        calibrate(runs, Scenario(), **{"names": None, "folds": 3, "jobs": 1} | options)
+
+
+def test_what_cannot_be_fitted_to(tmp_path: Path) -> None:
+    unknown = write_runs(tmp_path / "r.csv", row_of(gpu="h999"))
+    with pytest.raises(UsageError, match=r"none of its rows can be predicted.*h999"):
+        calibrate(unknown, Scenario(), names=None, folds=2, jobs=1)
+    (tmp_path / "empty.csv").write_text("")
+    with pytest.raises(TraceError, match=r"empty\.csv"):
+        calibrate(tmp_path / "empty.csv", Scenario(), names=None, folds=2, jobs=1)
+    (tmp_path / "s.csv").write_text("duration_s,num_decodes\n1,1\n")
+    with pytest.raises(UsageError, match="log of steps"):
+        calibrate(tmp_path / "s.csv", Scenario(), names=None, folds=2, jobs=1)

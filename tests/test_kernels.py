@@ -1,0 +1,93 @@
+"""Which row of fitted constants an operator gets, and what is said where there is none."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from planner import kernels
+from planner.errors import CatalogError
+from planner.kernels import find_fit
+
+ROWS = """
+[[fit]]
+gpu = "one"
+engine = "vllm"
+dtype = "bf16"
+floor_s = 1.0
+[[fit]]
+gpu = "one"
+engine = "trtllm"
+dtype = "fp8"
+floor_s = 2.0
+[[fit]]
+gpu = "one"
+engine = "vllm"
+dtype = "int4"
+default = false
+floor_s = 3.0
+[[fit]]
+gpu = "prior"
+engine = "vllm"
+dtype = "fp8"
+floor_s = 4.0
+[[fit]]
+gpu = "prior"
+engine = "prior"
+dtype = "int4"
+floor_s = 5.0
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Floor:
+    floor_s: float
+
+
+@pytest.fixture(autouse=True)
+def _rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    (tmp_path / "kernels").mkdir()
+    (tmp_path / "kernels" / "toy.toml").write_text(ROWS)
+    (tmp_path / "kernels" / "broken.toml").write_text("[[fit")
+    (tmp_path / "kernels" / "empty.toml").write_text("")
+    monkeypatch.setattr(kernels, "data_dir", lambda name: tmp_path)
+    forget()
+    yield
+    forget()
+
+
+def forget() -> None:
+    kernels._rows.cache_clear()
+    find_fit.cache_clear()
+
+
+@pytest.mark.parametrize(("gpu", "engine", "dtype", "found", "is_measured"), [
+    ("one", "vllm", "bf16", 1.0, True),
+    ("one", "sglang", "bf16", 1.0, True),  # this GPU under another engine, rather than other GPUs
+    ("one", "vllm", "fp8", 2.0, True),
+    ("one", "vllm", ("fp8", "bf16"), 1.0, True),  # this engine's own kernel, rather than a preferred one of another's
+    ("one", "trtllm", ("fp8", "bf16"), 2.0, True),
+    ("two", "trtllm", ("bf16", "fp8"), 4.0, False),
+    ("one", "vllm", "int4", 5.0, False),  # its row is no default
+])
+def test_the_nearest_row_is_taken(gpu: str, engine: str, dtype: Any, found: float, is_measured: bool) -> None:
+    fit = find_fit(Floor, "toy", gpu=gpu, engine=engine, dtype=dtype)
+    assert (fit.constants, fit.is_measured) == (Floor(floor_s=found), is_measured)
+    assert fit.row["floor_s"] == found
+
+
+def test_preferences_of_two_keys_let_the_last_decide_first() -> None:
+    assert kernels._preferences({"kv": ("fp8", "bf16"), "dtype": ("bf16", "fp8"), "phase": "context"}) == [
+        {"kv": kv, "dtype": dtype, "phase": "context"} for dtype in ("bf16", "fp8") for kv in ("fp8", "bf16")]
+
+
+def test_what_nobody_measured_is_an_error() -> None:
+    with pytest.raises(CatalogError, match=r"kernels/toy.toml: no kernel was measured with dtype fp4; .*gpu = 'prior'"):
+        find_fit(Floor, "toy", gpu="one", engine="vllm", dtype="fp4")
+
+
+@pytest.mark.parametrize("family", ["broken", "empty", "missing"])
+def test_an_unreadable_file_is_named(family: str) -> None:
+    with pytest.raises(CatalogError, match=rf"{family}.toml: cannot be read"):
+        find_fit(Floor, family, gpu="one", engine="vllm")

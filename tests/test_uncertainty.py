@@ -1,0 +1,104 @@
+"""Intervals from held-out errors: their quantiles, their file, and where there are none."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from planner.calibration import residuals_dict
+from planner.client import client_load
+from planner.errors import CatalogError, UsageError
+from planner.run import replay
+from planner.scenario import Scenario
+from planner.settings import Recording
+from planner.uncertainty import Residuals, read_residuals, residuals_for, residuals_of, with_derived
+
+H100 = {"model": "llama-3.1-8b", "gpu": "h100-sxm"}
+
+
+def write_residuals(path: Path, found: Residuals, constants: str = "") -> Path:
+    plain = residuals_dict(found)
+    lines = [f"{metric} = {json.dumps(values)}" for metric, values in plain["log_errors"].items()]
+    path.write_text(constants + "[held_out]\nprobabilities = " + json.dumps(plain["probabilities"])
+                    + "\n[held_out.log_errors]\n" + "\n".join(lines) + "\n")
+    return path
+
+
+@pytest.fixture
+def known() -> Residuals:
+    errors = np.random.default_rng(0).normal(0.05, 0.1, 4000)
+    return residuals_of(dict.fromkeys(("ttft_ms", "tpot_ms", "e2el_ms", "output_throughput"), errors), "test")
+
+
+def test_an_interval_is_the_prediction_over_the_errors_quantiles(known: Residuals) -> None:
+    low, high = known.interval("tpot_ms", 10.0, 0.8) or (0, 0)
+    assert low == pytest.approx(10 * math.exp(-0.05 - 1.2816 * 0.1), rel=0.02)
+    assert high == pytest.approx(10 * math.exp(-0.05 + 1.2816 * 0.1), rel=0.02)
+    assert known.interval("unknown_ms", 10.0, 0.8) is None
+
+
+@pytest.mark.parametrize("level", [0.5, 0.8, 0.9])
+def test_an_interval_holds_its_share_of_outcomes_that_err_alike(known: Residuals, level: float) -> None:
+    measured = 10.0 / np.exp(np.random.default_rng(1).normal(0.05, 0.1, 4000))
+    low, high = known.interval("ttft_ms", 10.0, level) or (0, 0)
+    assert np.mean((low <= measured) & (measured <= high)) == pytest.approx(level, abs=0.03)
+
+
+def test_few_errors_give_wide_intervals() -> None:
+    errors = np.array([-0.1, 0.0, 0.1])
+    low, high = residuals_of({"tpot_ms": errors}, "test").interval("tpot_ms", 1.0, 0.9) or (0, 0)
+    assert (math.log(low), math.log(high)) == pytest.approx((-0.1, 0.1))
+
+
+@pytest.mark.parametrize("level", [0.0, 1.0, 0.999, -0.5])
+def test_a_level_that_the_errors_do_not_reach_is_refused(known: Residuals, level: float) -> None:
+    with pytest.raises(UsageError, match=r"at most 0\.98"):
+        known.interval("tpot_ms", 1.0, level)
+
+
+def test_errors_in_e2el_and_throughput_follow() -> None:
+    log_errors = {"ttft_ms": np.array([0.3]), "tpot_ms": np.array([-0.1])}
+    measured = {"ttft_ms": np.array([100.0]), "tpot_ms": np.array([10.0])}
+    found = with_derived(log_errors, measured, np.array([11.0]))
+    expected = math.log((100 * math.exp(0.3) + 100 * math.exp(-0.1)) / 200)
+    assert found["e2el_ms"][0] == pytest.approx(expected)
+    assert found["output_throughput"][0] == pytest.approx(-expected)
+
+
+def test_a_file_gives_back_what_was_written(known: Residuals, tmp_path: Path) -> None:
+    read = read_residuals(write_residuals(tmp_path / "c.toml", known), "held_out")
+    assert read.probabilities == known.probabilities
+    assert read.log_errors["tpot_ms"] == pytest.approx(known.log_errors["tpot_ms"], abs=1e-5)
+
+
+@pytest.mark.parametrize("text", ["", "[held_out]\n", "held_out = 3\n", "[held_out]\nprobabilities = [0.1, 0.9]\n",
+                                  "[held_out]\nprobabilities = [0.9, 0.1]\nlog_errors = {tpot_ms = [1.0, 2.0]}\n",
+                                  "[held_out]\nprobabilities = [0.1, 0.9]\nlog_errors = {tpot_ms = [1.0]}\n",
+                                  "[held_out]\nprobabilities = [0.1, 0.9]\nlog_errors = {}\n"])
+def test_a_file_without_errors_says_so(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "c.toml"
+    path.write_text(text)
+    with pytest.raises(CatalogError, match=r"c\.toml.*held_out"):
+        read_residuals(path, "held_out")
+
+
+def test_a_line_has_no_errors() -> None:
+    with pytest.raises(UsageError, match="linear:1,1"):
+        residuals_for(Scenario(step_time="linear:1,1"))
+
+
+def test_a_summary_has_intervals_around_its_means_and_throughput_in_a_closed_loop_alone(
+        known: Residuals, tmp_path: Path) -> None:
+    path = write_residuals(tmp_path / "c.toml", known, "[constants]\nlinear_ratio = 1.0\n")
+    common = {**H100, "calibration": str(path), "interval": 0.8, "num_prompts": 20}
+    for load, is_closed in (({"max_concurrency": 4}, True), ({"request_rate": 4.0}, False)):
+        scenario = Scenario(**common, **load)  # type: ignore[arg-type]
+        summary = replay(client_load(scenario), scenario, slo=None, recording=Recording()).summary
+        low, high = summary["mean_tpot_ms_interval"]
+        assert low < summary["mean_tpot_ms"] < high
+        assert (summary["output_throughput_interval"] is not None) == is_closed
+        assert any("throughput has no interval" in note for note in summary["notes"]) != is_closed
+        assert summary["deployment"]["calibration"] == str(path)
+        assert any(str(path) in note for note in summary["notes"])

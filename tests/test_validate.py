@@ -1,0 +1,281 @@
+"""Predictions against measurements: tables, benchmark results, requests and steps, and what is wrong with a file."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from planner.accuracy import accuracy, interval_coverage, parse_max_error, predict_file
+from planner.client import client_load
+from planner.errors import PlannerError, TraceError, UnknownNameError, UsageError
+from planner.results import write_table
+from planner.run import replay
+from planner.scenario import Scenario
+from planner.settings import Recording
+from planner.validate import Prediction, predictions_table
+from tests.measured_runs import row_of, write_runs, write_start, write_synthetic
+
+LINEAR = {"step_time": "linear:0.01,0.0001", "num_gpu_blocks": 4000, "async_scheduling": False}
+
+
+def predicted(path: Path, scenario: Scenario | None = None, client: str | None = None) -> list[Prediction]:
+    return predict_file(path, scenario or Scenario(), client=client, jobs=1)
+
+
+def result_of(path: Path, scenario: Scenario | None = None) -> dict[str, Any]:
+    return accuracy(predicted(path, scenario), level=None, limits={})
+
+
+def test_what_the_model_itself_measured_is_predicted_without_error(tmp_path: Path) -> None:
+    start = Scenario(calibration=str(write_start(tmp_path / "start.toml")))
+    found = result_of(write_synthetic(tmp_path / "runs.csv", {}, noise=0.0), start)
+    assert found["coverage"] == 1
+    assert {"ttft_ms", "tpot_ms"} <= found["overall"].keys()
+    assert found["overall"]["tpot_ms"] == {"n": 15, "mape": 0, "median_ape": 0, "bias": 0}
+
+
+def test_errors_are_those_of_their_definitions(tmp_path: Path) -> None:
+    first = predicted(write_runs(tmp_path / "a.csv", row_of()))[0].predicted["tpot_ms"]
+    path = write_runs(tmp_path / "b.csv", row_of(measured_tpot_ms=first / 1.1), row_of(measured_tpot_ms=first / 0.8),
+                      row_of(measured_tpot_ms=first))
+    found = result_of(path)["overall"]["tpot_ms"]
+    assert found["mape"] == pytest.approx((0.1 + 0.2 + 0) / 3, abs=1e-5)
+    assert found["median_ape"] == pytest.approx(0.1, abs=1e-5)
+    assert found["bias"] == pytest.approx((1.1 * 0.8) ** (1 / 3) - 1, abs=1e-5)
+
+
+def test_a_row_that_cannot_be_predicted_is_kept_with_its_reason(tmp_path: Path) -> None:
+    path = write_runs(tmp_path / "runs.csv", row_of(), row_of(gpu="h999"), row_of(model="meta-llama/Llama-3.1-405B"))
+    found = predicted(path)
+    table = predictions_table(found)
+    assert table["id"].to_list() == ["0", "1", "2"]
+    assert table["status"][0] == "ok"
+    assert "h999" in table["status"][1]
+    assert table["predicted_tpot_ms"].null_count() == 2
+    assert table["measured_tpot_ms"].to_list() == [9.0, 9.0, 9.0]
+    result = accuracy(found, level=None, limits={})
+    assert result["coverage"] == pytest.approx(1 / 3)
+    assert [row["id"] for row in result["unpredicted"]] == ["1", "2"]
+    by_gpu = {g["value"]: g for g in result["groups"] if g["group"] == "gpu"}
+    assert (by_gpu["h999"]["n"], by_gpu["h999"]["coverage"], by_gpu["h999"]["tpot_ms"]) == (1, 0, None)
+
+
+def test_a_metric_that_was_not_measured_does_not_count(tmp_path: Path) -> None:
+    found = result_of(write_runs(tmp_path / "runs.csv", row_of(measured_ttft_ms=""), row_of()))
+    assert (found["overall"]["ttft_ms"]["n"], found["overall"]["tpot_ms"]["n"]) == (1, 2)
+
+
+def test_rows_of_other_clients_are_left_out(tmp_path: Path) -> None:
+    path = write_runs(tmp_path / "runs.csv", row_of(client="inferencex"), row_of(), row_of(client=""))
+    found = predicted(path, client="inferencex")
+    assert [p.measurement.id for p in found] == ["0", "2"]
+    assert found[0].predicted == found[1].predicted  # the client that the table does not name is this one
+    assert [p.measurement.id for p in predicted(path, client="internal")] == ["1", "2"]
+    with pytest.raises(UnknownNameError, match="inferencex"):
+        predicted(path, client="inferenceX")
+
+
+@pytest.mark.parametrize(("text", "words"), [
+    ("", "cannot be read as a table"),
+    ("id,gpu,engine,model,isl,osl,concurrency,tp,measured_ttft_ms,measured_tpot_ms\n", "no rows"),
+    ("gpu,isl,osl,measured_ttft_ms\nh100_sxm,1,1,1\n", "engine, model, concurrency, tp, measured_tpot_ms"),
+    ("a,b\n1,2\n", "column arrival_s is missing"),
+    ("arrival_s,input_tokens,output_tokens\n0,5,5\n", "ttft_s, tpot_s, e2e_s"),
+    ("arrival_s,input_tokens,output_tokens,ttft_s\n0,5,5,-1\n", "ttft_s = -1"),
+    ("duration_s,num_decodes\n0.1,3\n", "lacks the columns num_prompts"),
+])
+def test_a_bad_table_says_what_is_wrong(text: str, words: str, tmp_path: Path) -> None:
+    path = tmp_path / "bad.csv"
+    path.write_text(text)
+    with pytest.raises(TraceError, match=rf"bad\.csv.*{words}") as error:
+        predicted(path, Scenario() if "gpu" in text else Scenario(**LINEAR))  # type: ignore[arg-type]
+    assert error.value.exit_code == 3
+
+
+@pytest.mark.parametrize(("column", "value"), [
+    ("measured_ttft_ms", -4), ("measured_tpot_ms", 0), ("measured_tpot_ms", "fast"), ("isl", 0), ("concurrency", "inf"),
+])
+def test_an_impossible_number_is_an_error_with_its_row(column: str, value: object, tmp_path: Path) -> None:
+    path = write_runs(tmp_path / "runs.csv", row_of(), row_of(**{column: value}))
+    with pytest.raises(TraceError, match=rf"runs\.csv row 1: {column} = {value}; must be"):
+        predicted(path)
+
+
+def test_a_table_takes_no_deployment(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--gpu h100-sxm: each row"):
+        predicted(write_runs(tmp_path / "runs.csv", row_of()), Scenario(gpu="h100-sxm"))
+
+
+def replayed(scenario: Scenario, path: Path, table: str = "requests") -> Path:
+    outcome = replay(client_load(scenario), scenario, slo=None, recording=Recording(steps=True))
+    write_table(outcome.result.requests_table() if table == "requests" else outcome.result.steps_table(), path)
+    return path
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+@pytest.mark.parametrize("load", [{"request_rate": 5.0}, {"max_concurrency": 4}])
+def test_our_own_requests_are_predicted_without_error(ending: str, load: dict[str, Any], tmp_path: Path) -> None:
+    scenario = Scenario(**LINEAR, **load, num_prompts=60, random_range_ratio=0.5)
+    path = replayed(scenario, tmp_path / f"r.{ending}")
+    deployment = Scenario(**LINEAR, max_concurrency=scenario.max_concurrency)  # type: ignore[arg-type]
+    found = predicted(path, deployment)[0]
+    assert {"mean_ttft_ms", "median_tpot_ms", "p99_e2el_ms", "makespan_s"} <= found.predicted.keys()
+    assert dict(found.predicted) == pytest.approx(dict(found.measurement.measured), rel=1e-6)
+
+
+def test_requests_that_were_not_completed_are_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "r.csv"
+    path.write_text("arrival_s,input_tokens,output_tokens,status,ttft_s,tpot_s,e2e_s\n"
+                    "0,5,5,completed,0.1,0.01,0.14\n1,900,0,rejected,,,\n")
+    found = predicted(path, Scenario(**LINEAR))[0]  # type: ignore[arg-type]
+    assert found.measurement.load is not None
+    assert found.measurement.load.num_requests == 1
+    assert found.measurement.measured["mean_tpot_ms"] == pytest.approx(10)
+    path.write_text("arrival_s,input_tokens,output_tokens,status,ttft_s\n1,900,0,rejected,\n")
+    with pytest.raises(TraceError, match="status completed"):
+        predicted(path, Scenario(**LINEAR))  # type: ignore[arg-type]
+
+
+def test_our_own_steps_are_predicted_without_error(tmp_path: Path) -> None:
+    scenario = Scenario(model="llama-3.1-8b", gpu="h100-sxm", max_concurrency=8, num_prompts=20,
+                        async_scheduling=False)
+    path = replayed(scenario, tmp_path / "s.parquet", "steps")
+    found = result_of(path, Scenario(model="llama-3.1-8b", gpu="h100-sxm", max_num_seqs=128, async_scheduling=False))
+    assert found["overall"]["duration_ms"]["mape"] < 0.001
+    assert {g["value"] for g in found["groups"] if g["group"] == "client"} <= {"decodes", "prompts", "mixed"}
+
+
+def detailed(scenario: Scenario, *, starts: bool = True, **header: Any) -> dict[str, Any]:
+    """Return what vLLM's client would have saved of a replay with --save-detailed."""
+    table = replay(client_load(scenario), scenario, slo=None, recording=Recording()).result.requests_table()
+    gaps = table["output_tokens"] - 1
+    run = {
+        "num_prompts": table.height, "request_rate": "inf", "max_concurrency": None, "completed": table.height,
+        "duration": (table["arrival_s"] + table["e2e_s"]).max(), "total_input_tokens": int(table["input_tokens"].sum()),
+        "total_output_tokens": int(table["output_tokens"].sum()), "input_lens": table["input_tokens"].to_list(),
+        "output_lens": table["output_tokens"].to_list(), "ttfts": table["ttft_s"].to_list(),
+        "itls": [[tpot] * n for tpot, n in zip(table["tpot_s"], gaps, strict=True)], "errors": [""] * table.height,
+    }
+    return run | ({"start_times": (table["arrival_s"] + 1000.0).to_list()} if starts else {}) | header
+
+
+def write_json(path: Path, *runs: dict[str, Any]) -> Path:
+    path.write_text("\n".join(map(json.dumps, runs)))
+    return path
+
+
+@pytest.mark.parametrize(("load", "header", "starts"), [
+    ({"request_rate": 5.0}, {"request_rate": 5.0}, True),
+    ({"max_concurrency": 4}, {"max_concurrency": 4}, True),
+    ({"max_concurrency": 4}, {"max_concurrency": 4}, False),
+    ({"request_rate": 5.0, "max_concurrency": 8}, {"request_rate": 5.0, "max_concurrency": 8}, False),
+])
+def test_a_detailed_result_is_replayed_as_it_was_sent(load: dict[str, Any], header: dict[str, Any], starts: bool,
+                                                      tmp_path: Path) -> None:
+    scenario = Scenario(**LINEAR, **load, num_prompts=50, random_range_ratio=0.5)
+    path = write_json(tmp_path / "bench.json", detailed(scenario, starts=starts, **header))
+    found = predicted(path, Scenario(**LINEAR))[0]  # type: ignore[arg-type]
+    measured = dict(found.measurement.measured)
+    assert len(measured) == 10
+    assert {k: v for k, v in found.predicted.items() if k in measured} == pytest.approx(measured, rel=1e-5)
+
+
+def test_failed_requests_of_a_result_do_not_count(tmp_path: Path) -> None:
+    run = detailed(Scenario(**LINEAR, num_prompts=10, request_rate=5.0), request_rate=5.0)  # type: ignore[arg-type]
+    for key, value in (("ttfts", 0.0), ("output_lens", 0), ("errors", "Timeout"), ("itls", [])):
+        run[key][3] = value
+    found = predicted(write_json(tmp_path / "b.json", run), Scenario(**LINEAR))[0]  # type: ignore[arg-type]
+    assert found.measurement.load is not None
+    assert found.measurement.load.num_requests == 9
+
+
+def test_a_summary_is_replayed_with_its_mean_lengths(tmp_path: Path) -> None:
+    scenario = Scenario(**LINEAR, max_concurrency=4, num_prompts=40)  # type: ignore[arg-type]
+    summary = replay(client_load(scenario), scenario, slo=None, recording=Recording()).summary
+    keys = ("completed", "duration", "total_input_tokens", "total_output_tokens", "mean_ttft_ms", "p99_ttft_ms",
+            "mean_tpot_ms")
+    run = {"num_prompts": 40, "request_rate": "inf", "max_concurrency": 4, **{key: summary[key] for key in keys}}
+    found = predicted(write_json(tmp_path / "b.json", run, run), Scenario(**LINEAR))  # type: ignore[arg-type]
+    assert [p.measurement.id for p in found] == ["b#0", "b#1"]
+    measured = dict(found[0].measurement.measured)
+    assert measured.keys() == {"mean_ttft_ms", "p99_ttft_ms", "mean_tpot_ms", "makespan_s"}
+    assert {k: found[0].predicted[k] for k in measured} == pytest.approx(measured, rel=1e-6)
+
+
+def test_sglangs_lengths_are_drawn_below_the_stated_ones(tmp_path: Path) -> None:
+    run = {"request_rate": 3.0, "max_concurrency": None, "random_input_len": 200, "random_output_len": 40,
+           "random_range_ratio": 0.5, "completed": 50, "duration": 20.0, "total_input_tokens": 7500,
+           "total_output_tokens": 1500, "mean_ttft_ms": 20.0, "mean_tpot_ms": 12.0, "mean_e2e_latency_ms": 400.0}
+    found = predicted(write_json(tmp_path / "s.jsonl", run), Scenario(**LINEAR))[0].measurement  # type: ignore[arg-type]
+    assert found.load is not None
+    inputs = found.load.requests["input_tokens"].to_numpy()
+    assert 100 <= inputs.min() < inputs.max() <= 200
+    assert found.load.requests["arrival_s"].max() == pytest.approx(50 / 3)
+    assert (found.measured["mean_e2el_ms"], found.groups["client"]) == (400.0, "sglang")
+
+
+@pytest.mark.parametrize(("change", "words"), [
+    ({"duration": 0}, "duration = 0"), ({"completed": "many"}, "completed = 'many'"),
+    ({"ttfts": [0.1, -0.2]}, r"ttfts\[1\] = -0.2"), ({"ttfts": [0.1]}, "differ in length"),
+    ({"itls": None}, "neither latencies nor itls"), ({"output_lens": [0, 0]}, "no request was answered"),
+])
+def test_a_bad_result_says_what_is_wrong(change: dict[str, Any], words: str, tmp_path: Path) -> None:
+    run = detailed(Scenario(**LINEAR, num_prompts=2, request_rate=5.0)) | change  # type: ignore[arg-type]
+    with pytest.raises(TraceError, match=rf"b\.json run 0.*{words}"):
+        predicted(write_json(tmp_path / "b.json", run), Scenario(**LINEAR))  # type: ignore[arg-type]
+
+
+def test_a_result_needs_its_deployment(tmp_path: Path) -> None:
+    run = detailed(Scenario(**LINEAR, num_prompts=2, request_rate=5.0))  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="--model and --gpu missing"):
+        predicted(write_json(tmp_path / "b.json", run))
+
+
+def test_limits_take_short_names_and_full_ones() -> None:
+    names = ["mean_ttft_ms", "p99_ttft_ms", "makespan_s"]
+    assert parse_max_error("ttft:25 p99_ttft_ms:40,makespan:5", names) == {
+        "mean_ttft_ms": 0.25, "p99_ttft_ms": 0.4, "makespan_s": 0.05}
+    for wrong in ("tpot:5", "ttft", "ttft:-1", "ttft:x", ""):
+        with pytest.raises(UsageError):
+            parse_max_error(wrong, names)
+
+
+def test_a_limit_without_a_prediction_is_missed(tmp_path: Path) -> None:
+    found = accuracy(predicted(write_runs(tmp_path / "r.csv", row_of(gpu="h999"))), level=None, limits={"tpot_ms": 1.0})
+    assert found["max_error"]["tpot_ms"] == {"limit": 1.0, "mape": None, "met": False}
+    assert not found["met"]
+
+
+def test_an_intervals_coverage_is_the_share_of_rows_inside(tmp_path: Path) -> None:
+    file = tmp_path / "c.toml"
+    file.write_text("[constants]\nlinear_ratio = 1.0\n[held_out]\nprobabilities = [0.05, 0.95]\n"
+                    "log_errors = {tpot_ms = [-0.1, 0.1]}\n")
+    base = predicted(write_runs(tmp_path / "a.csv", row_of()), Scenario(calibration=str(file)))[0].predicted["tpot_ms"]
+    factors = np.exp([-0.2, -0.05, 0.05, 0.2])
+    path = write_runs(tmp_path / "b.csv", *(row_of(measured_tpot_ms=base * f) for f in factors))
+    found = interval_coverage(predicted(path, Scenario(calibration=str(file))), 0.9)
+    assert found["coverage"] == {"tpot_ms": 0.5}
+    assert found["n"] == {"tpot_ms": 4}
+
+
+def test_a_calibration_of_another_engine_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "c.toml"
+    file.write_text('[constants]\nlinear_ratio = 1.0\n[source]\nengine = "sglang"\n')
+    with pytest.raises(UsageError, match="fitted to another engine"):
+        predicted(write_runs(tmp_path / "a.csv", row_of()), Scenario(calibration=str(file)))
+
+
+def test_what_is_no_measurement_is_refused(tmp_path: Path) -> None:
+    for name in ("nothing.csv", "nothing.json"):
+        with pytest.raises(TraceError, match="no such file"):
+            predicted(tmp_path / name)
+    path = tmp_path / "x.json"
+    path.write_text("[1, 2]")
+    with pytest.raises(PlannerError, match=r"x\.json"):
+        predicted(path)
+    pl.DataFrame({"a": [1]}).write_parquet(tmp_path / "x.parquet")
+    with pytest.raises(PlannerError, match=r"x\.parquet"):
+        predicted(tmp_path / "x.parquet")
