@@ -22,13 +22,40 @@ Floats = NDArray[np.float64]
 # A run's error in TPOT weighs more than in TTFT, whose repeats differ five times as much.
 METRIC_WEIGHTS = {"ttft_ms": 0.6, "tpot_ms": 1.0}
 ERROR_SCALE = 0.12  # log errors beyond it count as outliers, ever less: rows that ran otherwise than their labels say
-FACTOR_BOUNDS = (0.3, 3.0)  # of a factor for one kernel or one GPU
+FACTOR_BOUNDS = (0.6, 1.7)  # of a factor for one kernel or one GPU
 STEP = 0.04  # of a constant's logarithm, in finite differences
-# How far a constant may stray before that counts as one standard deviation, in its logarithm: the knowledge before
-# the fit, which decides where the data do not. Kernels were measured on their own, so their ratios stay near 1.
-PRIOR_SIGMAS = {"kernel": 0.08, "gpu": 0.2, "_ratio": 0.08, "_frac": 0.3, "_s": 1.0}
-FLOOR_SIGMA = 0.4  # of floor_ratio: benchmarks launch their kernels in ways that engines do not
-PRIOR_WEIGHT = 2.0  # of one such deviation, in runs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prior:
+    """What is known of constants before a fit: how far each may stray, and how much that counts beside the runs.
+
+    Parameters
+    ----------
+    weight : of a constant that strays by one standard deviation, in runs that are off by ERROR_SCALE [1].
+    ratio, frac, time, floor, kernel, gpu : standard deviations of the logarithm of a ratio, a fraction of a peak, a
+        time, kernel_floor_s, a factor for one kernel, a factor on one GPU.
+    """
+
+    weight: float
+    ratio: float
+    frac: float
+    time: float
+    floor: float
+    kernel: float
+    gpu: float
+
+    def sigma(self, name: str) -> float:
+        """Return the standard deviation of a constant's logarithm."""
+        if name not in bounds():
+            return self.gpu if "@" in name else self.kernel
+        if name == "kernel_floor_s":
+            return self.floor
+        return self.ratio if name.endswith("_ratio") else self.frac if name.endswith("_frac") else self.time
+
+
+# Of a user's own runs: they are few, and of the very deployment that is asked about.
+LOOSE = Prior(weight=0.3, ratio=0.3, frac=0.3, time=1.2, floor=0.4, kernel=0.12, gpu=0.2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,11 +93,11 @@ def prepare(measurements: Sequence[Measurement],
 
 
 def fit(prepared: Prepared, start: Mapping[str, float], names: Sequence[str], *, evaluate: Evaluate,
-        max_steps: int = 12) -> Calibration:
+        prior: Prior = LOOSE, max_steps: int = 12) -> Calibration:
     """Fit constants to measured runs.
 
     Minimises Σ w² ρ(log(predicted / measured)) with ρ the Cauchy loss, plus the squared deviations of the constants'
-    logarithms from `start` by PRIOR_SIGMAS, within each constant's physical range.
+    logarithms from `start` by `prior`, within each constant's physical range.
 
     Parameters
     ----------
@@ -90,7 +117,7 @@ def fit(prepared: Prepared, start: Mapping[str, float], names: Sequence[str], *,
     begin = {**dict.fromkeys(names, 1.0), **start}
     x0 = np.log([begin[name] for name in names])
     low, high = np.log([_range(name) for name in names]).T
-    sigmas = np.array([prior_sigma(name) for name in names])
+    sigmas = np.array([prior.sigma(name) for name in names])
     weights = np.array([METRIC_WEIGHTS[metric] for metric in METRICS])
 
     def values(x: Floats) -> dict[str, float]:
@@ -98,8 +125,8 @@ def fit(prepared: Prepared, start: Mapping[str, float], names: Sequence[str], *,
 
     def residuals(predicted: Floats, x: Floats) -> Floats:
         errors = np.nan_to_num((np.log(predicted) - measured) * weights, nan=0.0)
-        prior = math.sqrt(PRIOR_WEIGHT) * ERROR_SCALE * (x - x0) / sigmas
-        return np.concatenate((errors.reshape(-1), prior))
+        strayed = math.sqrt(prior.weight) * ERROR_SCALE * (x - x0) / sigmas
+        return np.concatenate((errors.reshape(-1), strayed))
 
     def function(x: Floats) -> Floats:
         return residuals(evaluate([values(x)])[0], x)
@@ -159,15 +186,6 @@ def _constants(m: Measurement, constants: Mapping[str, float]) -> Any:
 
 def _range(name: str) -> tuple[float, float]:
     return bounds().get(name, FACTOR_BOUNDS)
-
-
-def prior_sigma(name: str) -> float:
-    """Return how far a constant's logarithm may stray before the data speak, as one standard deviation."""
-    if name not in bounds():
-        return PRIOR_SIGMAS["gpu" if "@" in name else "kernel"]
-    if name == "floor_ratio":
-        return FLOOR_SIGMA
-    return next((PRIOR_SIGMAS[ending] for ending in ("_ratio", "_frac") if name.endswith(ending)), PRIOR_SIGMAS["_s"])
 
 
 def _deviations(jacobian: Floats, residuals: Floats, scale: float) -> Floats:

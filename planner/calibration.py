@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.calibrate import Calibration, Evaluate, Prepared, evaluator, fit, prepare, prior_sigma
+from planner.calibrate import LOOSE, Calibration, Evaluate, Prepared, evaluator, fit, prepare
 from planner.catalog import data_dir
 from planner.engines import bounds, read_constants
 from planner.errors import PlannerError, UnknownNameError, UsageError
@@ -212,12 +212,12 @@ def _best(prepared: Prepared, starts: Sequence[Mapping[str, float]], names: Sequ
 
 def _narrowed(chosen: Choice, found: Calibration) -> Choice:
     """Leave out what the fit leaves wider than it was known before, at most half of the constants at a time."""
-    widths = {name: np.log(found.intervals[name][1] / found.intervals[name][0]) / 2 / (QUANTILE * prior_sigma(name))
+    widths = {name: np.log(found.intervals[name][1] / found.intervals[name][0]) / 2 / (QUANTILE * LOOSE.sigma(name))
               for name in chosen.names}
     wide = [name for name in sorted(widths, key=lambda name: -widths[name]) if widths[name] > 1]
     dropped = wide[: max(len(widths) // 2, 1)] if len(wide) < len(widths) else wide[:-1]
-    reasons = {name: f"the fit leaves it within a factor of {np.exp(widths[name] * QUANTILE * prior_sigma(name)):.3g}, "
-                     f"which says less than the {np.exp(QUANTILE * prior_sigma(name)):.3g} that is known before"
+    reasons = {name: f"the fit leaves it within a factor of {np.exp(widths[name] * QUANTILE * LOOSE.sigma(name)):.3g}, "
+                     f"which says less than the {np.exp(QUANTILE * LOOSE.sigma(name)):.3g} that is known before"
                for name in dropped}
     return Choice(names=tuple(name for name in chosen.names if name not in reasons), left={**chosen.left, **reasons})
 

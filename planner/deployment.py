@@ -116,7 +116,7 @@ def deploy(scenario: Scenario, *, enable_prefix_caching: bool = False, longest_r
         stack = Stack(
             arch=architecture, gpu=gpu, layout=layout, quantization=scenario.quantization,
             kv_bytes_per_element=kv_bytes, engine=scenario.engine, constants=constants or constants_of(scenario),
-            num_speculative_tokens=scenario.num_speculative_tokens,
+            is_overlapped=limits.async_scheduling, num_speculative_tokens=scenario.num_speculative_tokens,
             speculative_acceptance=scenario.speculative_acceptance, **graph_sizes(scenario))
     step_time = linear(scenario.step_time) if stack is None else roofline(stack)
     max_model_len = scenario.max_model_len

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.calibrate import ERROR_SCALE, METRIC_WEIGHTS, STEP, Evaluate, Prepared, prior_sigma
+from planner.calibrate import ERROR_SCALE, LOOSE, METRIC_WEIGHTS, STEP, Evaluate, Prepared
 from planner.errors import UsageError
 from planner.measured import METRICS
 
@@ -84,7 +84,7 @@ def _worst(jacobian: Floats, names: Sequence[str]) -> Fault | None:
     correlations = covariance / np.outer(deviations, deviations)
     np.fill_diagonal(correlations, 0.0)
     widths = deviations / np.linalg.norm(jacobian, axis=0) * ERROR_SCALE
-    priors = np.array([prior_sigma(name) for name in names])
+    priors = np.array([LOOSE.sigma(name) for name in names])
     ratios = widths / priors
     worst = int(ratios.argmax())
     partner = int(np.abs(correlations[worst]).argmax())

@@ -30,7 +30,6 @@ class Fit(Generic[T]):
     row: Mapping[str, Any]
 
 
-@functools.cache
 def find_fit(cls: type[T], family: str, *, gpu: str, engine: str, **keys: Any) -> Fit[T]:
     """Find the constants of an operator's kernel.
 
@@ -48,12 +47,20 @@ def find_fit(cls: type[T], family: str, *, gpu: str, engine: str, **keys: Any) -
     ------
     CatalogError : no row has these keys, on any GPU.
     """
+    kind: Any = cls
+    found: Fit[T] = _find_fit(kind, family, gpu, engine, tuple(keys.items()))
+    return found
+
+
+@functools.cache
+def _find_fit(cls: Any, family: str, gpu: str, engine: str, pairs: tuple[tuple[str, Any], ...]) -> Any:
+    keys = dict(pairs)
     for name, own in ((gpu, True), (gpu, False), (PRIOR, True), (PRIOR, False)):
         near = [row for row in _rows(family) if row["gpu"] == name and (row["engine"] == engine) == own]
         for wanted in _preferences(keys):
             for row in near:
                 if row.get("default", True) and all(row.get(key) == value for key, value in wanted.items()):
-                    values = {field: float(row[field]) for field in cls.__slots__}  # type: ignore[attr-defined]
+                    values = {field: float(row[field]) for field in cls.__slots__}
                     return Fit(constants=cls(**values), is_measured=name != PRIOR, row=row)
     asked = ", ".join(f"{key} {value}" for key, value in keys.items())
     raise CatalogError(f"hardware_db/kernels/{family}.toml: no kernel was measured with {asked}; choose another "

@@ -176,7 +176,8 @@ def _options(recipe: Mapping[str, Any], in_flight: int) -> dict[str, Any]:
     if "speculative_tokens" in recipe:
         options |= {"num_speculative_tokens": int(recipe["speculative_tokens"]),
                     "speculative_acceptance": RANDOM_TOKENS_ACCEPTANCE}
-    known = ("batch_wait_timeout_iters", "batch_wait_max_tokens_ratio", "scheduler_recv_interval", "max_prefill_tokens")
+    known = ("async_scheduling", "batch_wait_timeout_iters", "batch_wait_max_tokens_ratio", "scheduler_recv_interval",
+             "max_prefill_tokens")
     return options | {name: recipe[name] for name in known if name in recipe}
 
 

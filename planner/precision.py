@@ -25,10 +25,14 @@ class WeightFormat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kernel:
-    """What a kernel multiplies: size of an activation as it enters the product [B], and the precision of the peak."""
+    """What a kernel multiplies: size of an activation as it enters the product [B], and the precision of the peak.
+
+    `needs` is a precision that the GPU must have besides, for what only its generation can do.
+    """
 
     activation_bytes: float
     precision: str
+    needs: str = "bf16"
 
 
 KERNELS = {
@@ -38,7 +42,7 @@ KERNELS = {
     "nvfp4": Kernel(activation_bytes=(4 + 8 / 16) / 8, precision="fp4"),
     "int4_wo": Kernel(activation_bytes=2.0, precision="bf16"),
     "w4a16_mxfp4": Kernel(activation_bytes=2.0, precision="bf16"),
-    "w4a8_mxfp4_mxfp8": Kernel(activation_bytes=1.0, precision="fp8"),
+    "w4a8_mxfp4_mxfp8": Kernel(activation_bytes=1.0, precision="fp8", needs="fp4"),
 }
 
 _16_BIT = WeightFormat(bytes_per_element=2.0, gemm=("bfloat16",), moe=("bfloat16",))
@@ -105,7 +109,8 @@ def usable_kernels(choices: tuple[str, ...], gpu: Gpu) -> tuple[str, ...]:
     ------
     CatalogError : the GPU states no peak for any of them.
     """
-    found = tuple(name for name in choices if KERNELS[name].precision in gpu.flops_per_s)
+    found = tuple(name for name in choices
+                  if KERNELS[name].precision in gpu.flops_per_s and KERNELS[name].needs in gpu.flops_per_s)
     if not found:
         wanted = " or ".join(dict.fromkeys(KERNELS[name].precision for name in choices))
         raise CatalogError(f"GPU {gpu.name} states no FLOP/s for {wanted}; add it")

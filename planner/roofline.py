@@ -3,13 +3,14 @@
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from planner.attention_time import decode_fit, fold_attention, linear_fits, prompt_fit
 from planner.engine.curve import node_counts
 from planner.engine.state import CURVE, STEP_TIME, StepTime, records
+from planner.errors import CatalogError
 from planner.kernels import Fit, find_fit
 from planner.operators.collectives import CollectiveConstants, collective_s
 from planner.operators.gemm import Floats, GemmConstants, gemm_s
@@ -18,6 +19,8 @@ from planner.precision import KERNELS, WEIGHT_FORMATS, usable_kernels, weight_fo
 from planner.projections import projections
 from planner.stack import Stack
 
+T = TypeVar("T")
+MOE_KERNELS = 4  # of a layer's routed experts: permutation, two grouped products with the activation, combination
 ACTIVATION_BYTES = 2.0  # between kernels activations are 16-bit, whatever the weights are
 HEAD_FORMAT = "bf16"  # of the LM head, in every format
 
@@ -45,6 +48,7 @@ def roofline(stack: Stack) -> StepTime:
     terms.host_launch_s = stack.arch.num_layers * (
         c.launch_s_per_layer + (c.launch_s_per_mla_layer if stack.arch.attention == "mla" else 0.0))
     terms.graph_seqs, terms.graph_tokens = stack.graph_seqs, stack.graph_tokens
+    terms.is_overlapped = stack.is_overlapped
     terms.tokens_per_decode = 1 + stack.num_speculative_tokens
     terms.decode_share = 1.0 / stack.tokens_per_step
     for name in ("host_s", "host_s_per_seq", "overhead_s", "overhead_s_per_seq", "frontend_s",
@@ -85,16 +89,24 @@ def priors(stack: Stack) -> tuple[str, ...]:
 
 def gemm_kernel(stack: Stack, format_name: str) -> tuple[str, Fit[GemmConstants]]:
     """Return the kernel that multiplies dense weights of a format, and its constants."""
-    choices = usable_kernels(WEIGHT_FORMATS[format_name].gemm, stack.gpu)
-    fit = find_fit(GemmConstants, "gemm", gpu=stack.gpu.name, engine=stack.engine, dtype=choices)
-    return str(fit.row["dtype"]), fit
+    return _preferred(GemmConstants, "gemm", WEIGHT_FORMATS[format_name].gemm, stack)
 
 
 def moe_kernel(stack: Stack) -> tuple[str, Fit[MoeConstants]]:
     """Return the kernel that multiplies the routed experts, and its constants."""
-    choices = usable_kernels(WEIGHT_FORMATS[weight_format(stack.arch, stack.quantization)].moe, stack.gpu)
-    fit = find_fit(MoeConstants, "moe", gpu=stack.gpu.name, engine=stack.engine, dtype=choices)
-    return str(fit.row["dtype"]), fit
+    choices = WEIGHT_FORMATS[weight_format(stack.arch, stack.quantization)].moe
+    return _preferred(MoeConstants, "moe", choices, stack)
+
+
+def _preferred(cls: type[T], family: str, choices: tuple[str, ...], stack: Stack) -> tuple[str, Fit[T]]:
+    """Return the first kernel that the GPU can run and somebody measured, on this GPU or on another."""
+    usable = usable_kernels(choices, stack.gpu)
+    for name in usable[:-1]:
+        try:
+            return name, find_fit(cls, family, gpu=stack.gpu.name, engine=stack.engine, dtype=name)
+        except CatalogError:
+            continue
+    return usable[-1], find_fit(cls, family, gpu=stack.gpu.name, engine=stack.engine, dtype=usable[-1])
 
 
 def projection_format(stack: Stack, quantized: bool) -> str:
@@ -111,7 +123,7 @@ def _gemms_s(stack: Stack, tokens: Floats, n: int, k: int, format_name: str) -> 
     hardware = {"flops_per_s": stack.gpu.flops_per_s[kernel.precision],
                 "bandwidth_bytes_per_s": stack.gpu.hbm_bandwidth_bytes_per_s}
     weight_bytes = WEIGHT_FORMATS[format_name].bytes_per_element
-    constants = replace(fit.constants, floor_s=c.floor_ratio * fit.constants.floor_s)
+    constants = replace(fit.constants, floor_s=min(c.kernel_floor_s, fit.constants.floor_s))
     sustained = hardware | {"flops_per_s": hardware["flops_per_s"] / c.compute_ratio}
     benchmark_s = gemm_s(tokens, n, k, weight_bytes_per_element=weight_bytes,
                          activation_bytes_per_element=kernel.activation_bytes, constants=constants, **sustained)
@@ -139,7 +151,7 @@ def _experts(curve: Any, stack: Stack, counts: Floats) -> None:
     element = WEIGHT_FORMATS[weight_format(arch, stack.quantization)].bytes_per_element
     flops_per_s = stack.gpu.flops_per_s[KERNELS[dtype].precision]
     bandwidth = stack.gpu.hbm_bandwidth_bytes_per_s
-    constants = replace(fit.constants, floor_s=c.floor_ratio * fit.constants.floor_s)
+    constants = replace(fit.constants, floor_s=min(MOE_KERNELS * c.kernel_floor_s, fit.constants.floor_s))
     benchmark_s = moe_s(tokens, hidden=arch.hidden_size, inter=arch.moe_intermediate_size,
                         topk=arch.num_experts_per_tok, num_experts=arch.num_experts, moe_tp=tp, moe_ep=ep,
                         weight_bytes_per_element=element, flops_per_s=flops_per_s / c.compute_ratio,
@@ -176,7 +188,8 @@ def _activations(curve: Any, stack: Stack, counts: Floats) -> None:
     width = arch.moe_intermediate_size * arch.num_experts_per_tok if arch.num_moe_layers else arch.intermediate_size
     traffic = ACTIVATION_BYTES * (8 * arch.hidden_size + 3 * width / stack.layout.tensor_parallel_size)
     bandwidth = stack.gpu.hbm_bandwidth_bytes_per_s * c.activation_bandwidth_frac
-    launches_s = arch.num_layers * c.layer_s + arch.num_moe_layers * c.moe_layer_s
+    launches_s = (arch.num_layers * c.layer_s + arch.num_moe_layers * c.moe_layer_s
+                  + arch.num_index_layers * c.index_layer_s)
     curve.activations_s += launches_s + arch.num_layers * counts * traffic / bandwidth
     curve.tokens_bytes += arch.num_layers * counts * traffic
 

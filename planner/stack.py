@@ -19,6 +19,7 @@ class Stack:
     kv_bytes_per_element : 2 for a 16-bit KV cache, 1 for fp8 [B].
     engine : whose kernels run: "vllm", "sglang" or "trtllm".
     constants : that engine's.
+    is_overlapped : whether the host works on the next step while the GPU works on this one.
     num_speculative_tokens, speculative_acceptance : drafted a step [1], and the chance that one is accepted [1].
     graph_seqs, graph_tokens : steps of so many decodes [1], or with prompts of so many tokens, run as CUDA graphs.
     """
@@ -32,6 +33,7 @@ class Stack:
     constants: EngineConstants
     graph_seqs: int
     graph_tokens: int
+    is_overlapped: bool
     num_speculative_tokens: int
     speculative_acceptance: float
 

@@ -69,8 +69,9 @@ def _terms(t: Any, curve: Any, steps: Any, swap_s_per_token: float, out: Any) ->
             out[5, i] = timing.head_s(curve, step.num_sampled + step.num_decodes * (t.tokens_per_decode - 1))
             out[6, i] = between(curve[k].collectives_s, curve[k + 1].collectives_s, way)
             gpu_s = out[:8, i].sum() + swap_s
-            host_s = timing.host_s(t, step.num_prompts, step.num_prompt_tokens, step.num_decodes)
-            out[7, i] = timing.overhead_s(t, step.num_prompts + step.num_decodes) + max(host_s - gpu_s, 0.0)
+            hidden_s = timing.hidden_s(t, step.num_prompts, step.num_prompt_tokens, step.num_decodes)
+            extra_s = timing.overhead_s(t, step.num_prompts + step.num_decodes)
+            out[7, i] = extra_s + max(hidden_s - gpu_s, 0.0)
         out[8, i] = swap_s
         if step.num_prompts == 0:
             out[:, i] *= t.decode_share

@@ -121,7 +121,7 @@ def test_names_that_benchmarks_use_are_found(names: tuple[str, ...], expected: s
 
 def test_variants_change_their_keys_only() -> None:
     plain, quantized = load_model("qwen3-235b-a22b"), load_model("Qwen/Qwen3-235B-A22B-Instruct-2507-FP8")
-    assert (plain.quantization, quantized.quantization) == (None, "fp8")
+    assert (plain.quantization, quantized.quantization) == (None, "fp8_block")
     assert (plain.max_model_len, quantized.max_model_len) == (40_960, 262_144)
     assert num_parameters(plain) == num_parameters(quantized)
 

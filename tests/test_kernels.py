@@ -59,7 +59,7 @@ def _rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def forget() -> None:
     kernels._rows.cache_clear()
-    find_fit.cache_clear()
+    kernels._find_fit.cache_clear()
 
 
 @pytest.mark.parametrize(("gpu", "engine", "dtype", "found", "is_measured"), [

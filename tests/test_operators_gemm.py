@@ -150,3 +150,18 @@ def test_shipped_constants_reproduce_their_measured_error(monkeypatch: pytest.Mo
     given_constants = {name: row[name] for name in fit_collectives.START}
     assert error(fit_collectives.predict("h100_sxm", "all_reduce", 8, table, given_constants), table) == pytest.approx(
         row["median_ape"], rel=0.05)
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="measured tables are not here")
+def test_the_rtx_4090_reproduces_its_measured_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    sys.modules.pop("fitting", None)
+    import fit_gemm
+
+    row = shipped("gemm", gpu="rtx-4090", engine="vllm", dtype="bfloat16")
+    table = fit_gemm.select_cold("rtx-4090", "bfloat16", fit_gemm.consumer_table())
+    assert set(table["layer"]) == {"qkv_proj", "o_proj", "gate_up_proj", "down_proj", "lm_head"}
+    assert table.height == row["num_points"]
+    predicted = fit_gemm.predict("rtx-4090", "bfloat16", table, {name: row[name] for name in fit_gemm.START})
+    ape = np.abs(predicted / (table["latency"].to_numpy() * 1e-3) - 1)
+    assert float(np.median(ape)) == pytest.approx(row["median_ape"], rel=0.02)

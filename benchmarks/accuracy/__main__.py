@@ -1,4 +1,4 @@
-"""Writes reports/accuracy.html, .md and .json: `python -m benchmarks.accuracy [--quick] [--only NAME …]`."""
+"""Writes reports/accuracy.html, .md and .json: `python -m benchmarks.accuracy [--full] [--only NAME …]`."""
 
 import argparse
 import json
@@ -25,16 +25,16 @@ from planner.uncertainty import Residuals
 def main() -> None:
     """Make the sections asked for and write the report."""
     sections: Mapping[str, Callable[[bool], Section]] = {
-        "closed_loop": lambda quick: closed_loop(QUICK if quick else FULL),
+        "closed_loop": lambda full: closed_loop(FULL if full else QUICK),
         "per_request": lambda _: per_request(), "llmd": lambda _: llmd(), "mlperf": lambda _: mlperf(),
         "static_batch": lambda _: static_batch(), "throughput": lambda _: throughput()}
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="fewer optimiser steps and rows in the cross-validation")
+    parser.add_argument("--full", action="store_true", help="every row and more optimiser steps in the cross-validation")
     parser.add_argument("--only", nargs="+", choices=sections, help="these sections only")
     arguments = parser.parse_args()
     if not MEASURED.is_dir():
         sys.exit(f"{MEASURED} is missing; set PLANNER_SHARED to the folder that has `measured`")
-    made = [_timed(name, sections[name], arguments.quick) for name in arguments.only or sections]
+    made = [_timed(name, sections[name], arguments.full) for name in arguments.only or sections]
     folder = ROOT / "reports"
     folder.mkdir(exist_ok=True)
     (folder / "accuracy.html").write_text(to_html(made), encoding="utf-8")
@@ -53,9 +53,9 @@ def store_residuals(engine: str, found: Mapping[str, Any]) -> None:
     write_text(path, f"{constants.rstrip()}\n\n{residuals_text(known, 'residuals').rstrip()}\n")
 
 
-def _timed(name: str, make: Callable[[bool], Section], quick: bool) -> Section:
+def _timed(name: str, make: Callable[[bool], Section], full: bool) -> Section:
     begin = time.perf_counter()
-    section = make(quick)
+    section = make(full)
     print(f"{name}: {time.perf_counter() - begin:.0f} s", flush=True)
     return section
 

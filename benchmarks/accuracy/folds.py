@@ -21,6 +21,7 @@ class Effort:
     thinning: int
 
 
+FEW = 100  # runs left to fit that are not thinned
 FULL, QUICK = Effort(max_steps=8, thinning=1), Effort(max_steps=5, thinning=4)
 
 
@@ -54,7 +55,8 @@ def held_out(measurements: Sequence[Measurement], effort: Effort) -> pl.DataFram
         runs = [m for m in measurements if m.groups["engine"] == engine and m.status == "ok"]
         rows += _tested([m for m in runs if _is_scored(m)], PRIORS, engine, "none", "", True)
         for split, key_of, fold in _folds(runs):
-            train = usable([m for m in runs if key_of(m) != fold])[:: effort.thinning]
+            train = usable([m for m in runs if key_of(m) != fold])
+            train = train[:: effort.thinning if len(train) > FEW else 1]
             try:
                 constants: Mapping[str, float] = fit_runs(train, jobs=-1, max_steps=effort.max_steps).constants
                 is_fitted = True

@@ -1,13 +1,17 @@
 """Fits `planner.operators.gemm` to measured dense GEMMs and writes hardware_db/kernels/gemm.toml."""
 
+import argparse
+import tomllib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
-from fitting import ROOT, SOURCE, SYSTEMS, fit, gpu_of, tables, write_fits
+from fitting import KERNELS, ROOT, SOURCE, SYSTEMS, fit, gpu_of, tables, write_fits
 
+from planner.catalog import load_model
 from planner.operators.gemm import Floats, GemmConstants, gemm_s
+from planner.projections import projections
 
 Row = Mapping[str, Any]
 
@@ -28,7 +32,7 @@ FORMATS = {"bfloat16": Format(2.0, 2.0, "bf16"), "fp8": Format(1.0, 1.0, "fp8"),
 TOKENS = (1, 2, 4, 8, 13, 16, 17, 32, 33, 48, 64, 65, 96, 128, 129, 192, 193, 256, 257, 512, 513, 768, 769, 1024, 1281,
           1536, 2048, 2305, 3072, 3585, 4096, 4097, 8192, 16384)
 # Where weights of one shape, measured again and again, stay in the L2 cache [B].
-L2_BYTES = {"l40s": 96e6, "rtx_pro_6000_server": 128e6}
+L2_BYTES = {"l40s": 96e6, "rtx_pro_6000_server": 128e6, "rtx-4090": 72e6}
 COPIED = "constants and errors are of"
 HOST_BOUND_S = 25e-6  # a smallest call above it is launched by a slower host, which CUDA graphs hide
 START = {"flops_frac": 0.7, "bandwidth_frac": 0.85, "quantize_bandwidth_frac": 0.5, "floor_s": 4e-6, "depth_s": 4e-10,
@@ -37,23 +41,68 @@ BOUNDS = {"flops_frac": (0.02, 1.0), "bandwidth_frac": (0.02, 1.0), "quantize_ba
           "floor_s": (1e-7, 1e-3), "depth_s": (1e-13, 1e-8), "idle_outputs": (1.0, 3e6), "sharpness": (1.0, 20.0)}
 
 
+CONSUMER = "rtx-4090"
+CONSUMER_NOTE = ("one model, Llama-3.1-8B, in 16 bit, 1-2048 tokens; floor_s, depth_s, idle_outputs and sharpness are "
+                 "of l40s: five shapes cannot tell them apart; weights that L2 could hold left out up to 512 tokens")
+ORDER = (*SYSTEMS.values(), CONSUMER, "prior")
+HEADING = """Constants of planner.operators.gemm; written by benchmarks/kernels/fit_gemm.py, not by hand.
+Fractions are of the peaks in hardware_db/gpus. gpu = "prior" and engine = "prior": medians."""
+
+
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("gpu", nargs="?", choices=ORDER[:-1],
+                        help="fit this GPU only; the rows of all others, the priors' too, stay as they are")
+    only = parser.parse_args().gpu
+    path = ROOT / "hardware_db/kernels/gemm.toml"
+    rows = [row for row in tomllib.loads(path.read_text(encoding="utf-8"))["fit"] if row["gpu"] != only] if only else []
+    rows += [row for system, gpu in SYSTEMS.items() if only in (None, gpu) for row in fit_system(system)]
+    if only is None:
+        rows += priors(rows, list(START), ("dtype",))
+    if only in (None, CONSUMER):
+        rows.append(fit_consumer(rows))
+    write_fits(path, HEADING, sorted(rows, key=lambda row: ORDER.index(row["gpu"])))
+
+
+def fit_system(system: str) -> list[Row]:
+    """Fit every engine and dtype of one system, vLLM last: its host-bound tables lean on the others' fits."""
     rows: list[Row] = []
-    floors: dict[tuple[str, str], list[Row]] = {}
-    for system in SYSTEMS:
-        found = tables(system, "gemm", "gemm_perf")
-        for (engine, version), table in sorted(found.items(), key=lambda item: item[0][0] == "vllm"):
-            for dtype in sorted(set(table["gemm_dtype"]) & set(FORMATS)):
-                others = floors.setdefault((system, dtype), [])
-                row = fit_dtype(system, engine, version, dtype, table.filter(pl.col("gemm_dtype") == dtype), others)
-                if row is not None:
-                    rows.append(row)
-                    others.append(row)
-                    report(row)
-    rows += priors(rows, list(START), ("dtype",))
-    write_fits(ROOT / "hardware_db/kernels/gemm.toml",
-               "Constants of planner.operators.gemm; written by benchmarks/kernels/fit_gemm.py, not by hand.\n"
-               "Fractions are of the peaks in hardware_db/gpus. gpu = \"prior\" and engine = \"prior\": medians.", rows)
+    found = tables(system, "gemm", "gemm_perf")
+    for (engine, version), table in sorted(found.items(), key=lambda item: item[0][0] == "vllm"):
+        for dtype in sorted(set(table["gemm_dtype"]) & set(FORMATS)):
+            others = [row for row in rows if row["dtype"] == dtype]
+            row = fit_dtype(system, engine, version, dtype, table.filter(pl.col("gemm_dtype") == dtype), others)
+            if row is not None:
+                rows.append(row)
+                report(row)
+    return rows
+
+
+def fit_consumer(rows: Sequence[Row]) -> Row:
+    """Fit the RTX 4090's shares of its peaks; the other constants are the L40S's, of the same architecture."""
+    like = next(row for row in rows if (row["gpu"], row["engine"], row["dtype"]) == ("l40s", "vllm", "bfloat16"))
+    table = select_cold(CONSUMER, "bfloat16", consumer_table())
+    free = ("flops_frac", "bandwidth_frac")
+    copied = {name: like[name] for name in ("floor_s", "depth_s", "idle_outputs", "sharpness")}
+    constants, quality = fit(lambda **given: predict(CONSUMER, "bfloat16", table, copied | given),
+                             {name: START[name] for name in free}, BOUNDS, table["latency"].to_numpy() * 1e-3)
+    row = {"gpu": CONSUMER, "engine": "vllm", "version": "0.19.0", "dtype": "bfloat16", "quantize_bandwidth_frac": 1.0,
+           **constants, **copied, **quality, "source": "LLMServingSim profiles of vLLM (MIT), read 2026-11",
+           "note": CONSUMER_NOTE}
+    report(row)
+    return row
+
+
+def consumer_table() -> pl.DataFrame:
+    """Return Llama-3.1-8B's GEMMs on the RTX 4090 with the columns of `tables`, in ms; without the small kernels."""
+    arch = load_model("llama-3.1-8b")
+    gemms = [(gemm.name, gemm.n, gemm.k) for gemm in projections(arch, tensor_parallel_size=1)]
+    shapes = pl.DataFrame([*gemms, ("lm_head", arch.vocab_size, arch.hidden_size)], schema=("layer", "n", "k"),
+                          orient="row")
+    folder = KERNELS / "consumer/RTX4090/meta-llama/Llama-3.1-8B/bf16/tp1"
+    measured = pl.concat([pl.read_csv(folder / "dense.csv").rename({"tokens": "m"}),
+                          pl.read_csv(folder / "per_sequence.csv").rename({"sequences": "m"})])
+    return measured.join(shapes, on="layer", maintain_order="left").with_columns(latency=pl.col("time_us") * 1e-3)
 
 
 def fit_dtype(system: str, engine: str, version: str, dtype: str, table: pl.DataFrame,
@@ -94,10 +143,14 @@ def smallest_call_s(table: pl.DataFrame) -> float:
 def select(system: str, dtype: str, table: pl.DataFrame) -> pl.DataFrame:
     """Keep the shapes that serving meets, without those that a large L2 cache serves."""
     n, k, m = pl.col("n"), pl.col("k"), pl.col("m")
-    table = table.filter((n >= 512) & (k >= 512) & (k <= 16384) & m.is_in(TOKENS))
-    weights = n * k * FORMATS[dtype].weight
-    smallest = gpu_of(system).hbm_bandwidth_bytes_per_s * 1e-6
-    return table.filter((m > 512) | (weights < smallest) | (weights > L2_BYTES.get(system, 0.0)))
+    return select_cold(system, dtype, table.filter((n >= 512) & (k >= 512) & (k <= 16384) & m.is_in(TOKENS)))
+
+
+def select_cold(system: str, dtype: str, table: pl.DataFrame) -> pl.DataFrame:
+    """Leave out what streams weights that a large L2 cache may hold, unless they are too few to matter."""
+    weights = pl.col("n") * pl.col("k") * FORMATS[dtype].weight
+    smallest = profile(system).hbm_bandwidth_bytes_per_s * 1e-6
+    return table.filter((pl.col("m") > 512) | (weights < smallest) | (weights > L2_BYTES.get(system, 0.0)))
 
 
 def predict(system: str, dtype: str, table: pl.DataFrame, given: Mapping[str, float]) -> Floats:

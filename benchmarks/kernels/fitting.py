@@ -32,8 +32,8 @@ def tables(system: str, family: str, stem: str) -> dict[tuple[str, str], pl.Data
 
 
 def gpu_of(system: str) -> Gpu:
-    """Return the catalog's profile of a measured system."""
-    return load_gpu(SYSTEMS[system])
+    """Return the catalog's profile of a measured system, given by its name in the tables or in the catalog."""
+    return load_gpu(SYSTEMS.get(system, system))
 
 
 def fit(model: Model, start: Mapping[str, float], bounds: Mapping[str, tuple[float, float]],

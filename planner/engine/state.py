@@ -245,7 +245,8 @@ STEP_TIME = np.dtype(
         ("kv_bytes_per_token", "f8"),  # full-attention layers
         ("window_kv_bytes_per_token", "f8"),  # sliding-window layers
         ("window_tokens", "i8"),
-        ("host_s", "f8"),  # the host's work on a step, which runs beside the GPU's
+        ("is_overlapped", "i8"),  # whether the host works on the next step while the GPU works on this one
+        ("host_s", "f8"),  # the host's work on a step
         ("host_s_per_seq", "f8"),
         ("host_launch_s", "f8"),  # more of it in a step that is no CUDA graph: kernels launched one by one
         ("graph_seqs", "i8"),  # steps of so many decodes, or of so many tokens with prompts, are graphs

@@ -19,7 +19,7 @@ from planner.engine.timing import (
     context_s,
     context_slopes,
     decode_attention_bytes,
-    host_s,
+    hidden_s,
     overhead_s,
 )
 from planner.policy import NO_LIMIT
@@ -71,7 +71,7 @@ def run_decodes(s: State) -> bool:
     gpu_s = share * composition_s(s.step_time, s.curve, 0, 0, 0, 0, 0, decodes, decodes)
     full, windowed = context_slopes(s.step_time, s.curve, decodes)
     slopes = (share * full, share * windowed)
-    least_s = share * host_s(s.step_time, 0, 0, decodes)
+    least_s = share * hidden_s(s.step_time, 0, 0, decodes)
     extra_s = share * overhead_s(s.step_time, decodes)
     steps = min(steps_to_look(s), steps_to_bend(s, gpu_s, slopes, least_s))
     spare = 1 if settings.needs_spare_block else 0

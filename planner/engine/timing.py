@@ -2,7 +2,8 @@
 
 `planner.roofline` derives the terms and states their formulas and sources. The GPU's time is split in two: what depends
 on the step's composition, which stays the same while a batch only decodes, and what the decodes read of their context,
-which grows with every step. The host works beside the GPU, so a step takes the longer of the two.
+which grows with every step. With asynchronous scheduling the host works beside the GPU, so a step takes the longer of
+the two; without, one after the other.
 
 Under speculative decoding a decode has several tokens checked in a step and emits some of them. The loop lets it emit
 one a step and takes that share of the step's time; a step with prompts, in which it would emit as many, it takes whole.
@@ -101,17 +102,27 @@ def composition_s(
 
 
 @jit
-def host_s(t: Any, prompts: int, tokens: int, decodes: int) -> float:
-    """Return the host's work on a step, which the GPU does not wait for unless it is the longer of the two [s]."""
+def host_s(t: Any, seqs: int) -> float:
+    """Return the host's work on a step besides launching kernels: scheduling, inputs, outputs [s]."""
+    return float(t.host_s + seqs * t.host_s_per_seq)
+
+
+@jit
+def hidden_s(t: Any, prompts: int, tokens: int, decodes: int) -> float:
+    """Return the host's work that the GPU's may hide, so that a step takes no less [s].
+
+    Kernels launched one by one, where the step is no CUDA graph, always; the rest with asynchronous scheduling.
+    """
     is_graph = tokens + decodes <= t.graph_tokens if prompts > 0 else decodes <= t.graph_seqs
     launch_s = 0.0 if is_graph else t.host_launch_s
-    return float(t.host_s + (prompts + decodes) * t.host_s_per_seq + launch_s)
+    return float(launch_s + (host_s(t, prompts + decodes) if t.is_overlapped else 0.0))
 
 
 @jit
 def overhead_s(t: Any, seqs: int) -> float:
-    """Return what neither the GPU's work nor the host's hides [s]."""
-    return float(t.overhead_s + seqs * t.overhead_s_per_seq)
+    """Return what comes on top of the GPU's work: the host's too where it does not work beside it [s]."""
+    host = 0.0 if t.is_overlapped else host_s(t, seqs)
+    return float(t.overhead_s + seqs * t.overhead_s_per_seq + host)
 
 
 @jit
@@ -154,6 +165,6 @@ def step_s(s: State) -> float:
         gpu_s += e.step_swapped * s.settings.swap_s_per_token
     if e.step_decodes > 0:
         gpu_s += context_s(t, context_slopes(t, s.curve, e.step_decodes), e.step_decodes, e.step_decode_context)
-    busy_s = max(gpu_s, host_s(t, e.step_prompts, e.step_prompt_tokens, e.step_decodes))
+    busy_s = max(gpu_s, hidden_s(t, e.step_prompts, e.step_prompt_tokens, e.step_decodes))
     duration_s = busy_s + overhead_s(t, e.step_prompts + e.step_decodes)
     return float(duration_s * t.decode_share if e.step_prompts == 0 else duration_s)
