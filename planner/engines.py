@@ -11,6 +11,8 @@ from typing import Any
 from planner.catalog import data_dir
 from planner.errors import CatalogError, UnknownNameError
 
+BY_KERNEL = ("linear_ratio", "experts_ratio")  # constants that may have a factor for a kernel of `precision.KERNELS`
+
 
 def _constant(low: float, high: float, unit: str, meaning: str) -> Any:
     return field(metadata={"low": low, "high": high, "unit": unit, "help": meaning})
@@ -30,7 +32,7 @@ class EngineConstants:
 
     linear_ratio: float = _constant(0.4, 3.0, "1", "dense GEMMs, over the benchmark's")
     experts_ratio: float = _constant(0.4, 3.0, "1", "routed experts, over the benchmark's")
-    compute_ratio: float = _constant(0.7, 3.0, "1", "large steps' arithmetic, over the benchmark's: clocks under load")
+    compute_ratio: float = _constant(0.4, 5.0, "1", "large steps' arithmetic, over the benchmark's: clocks under load")
     prompt_attention_ratio: float = _constant(0.4, 4.0, "1", "prompt attention, over the benchmark's")
     decode_attention_ratio: float = _constant(0.4, 4.0, "1", "decode attention, over the benchmark's")
     collective_wait_s: float = _constant(1e-7, 1e-4, "s", "waiting for the slowest GPU in each collective")
@@ -84,7 +86,7 @@ def load_engine(name: str, gpu: str | None = None) -> EngineConstants:
 
 
 def resolve_constants(values: Mapping[str, float], gpu: str | None) -> EngineConstants:
-    """Return constants from flat names: `name`, `name.kernel` (a factor), and `name@gpu` (a factor on that GPU).
+    """Return constants from flat names: `name`, `name.kernel` (a factor), and either with `@gpu` (a factor there).
 
     >>> values = dict.fromkeys(bounds(), 0.5) | {"frontend_s": 0.01}
     >>> values = {name: min(max(value, bounds()[name][0]), bounds()[name][1]) for name, value in values.items()}
@@ -93,12 +95,13 @@ def resolve_constants(values: Mapping[str, float], gpu: str | None) -> EngineCon
     """
     known = bounds()
     plain = {name: values[name] for name in known if name in values}
-    factors = {name: value for name, value in values.items() if "." in name and "@" not in name}
+    factors: dict[str, float] = {}
     for name, value in values.items():
         constant, _, where = name.partition("@")
-        if where and where == gpu:
-            low, high = known[constant]
-            plain[constant] = min(max(plain[constant] * value, low), high)
+        if "." in constant and where in ("", gpu):
+            factors[constant] = factors.get(constant, 1.0) * value
+        elif where and where == gpu:
+            plain[constant] *= value
     missing = [name for name in known if name not in plain]
     if missing:
         raise CatalogError(f"constants lack {', '.join(missing)}")
@@ -120,6 +123,8 @@ def read_constants(path: Path) -> dict[str, float]:
         constant = name.partition("@")[0].partition(".")[0]
         if constant not in known:
             raise UnknownNameError(f"{path}: constant", name, known)
+        if "." in name.partition("@")[0] and constant not in BY_KERNEL:
+            raise CatalogError(f"{path}: {name}: only {' and '.join(BY_KERNEL)} have factors for kernels")
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
             raise CatalogError(f"{path}: {name} = {value!r}; must be a positive number")
     return {name: float(value) for name, value in table.items()}

@@ -43,10 +43,18 @@ def test_a_kernels_factor_scales_the_common_ratio() -> None:
     assert constants.ratio("linear_ratio", "bfloat16") == 1.2
 
 
-def test_a_gpus_factor_counts_on_that_gpu_and_stays_in_range() -> None:
+def test_a_gpus_factor_counts_on_that_gpu_and_must_stay_in_range() -> None:
     values = {**MIDDLE, "linear_ratio": 1.0, "linear_ratio@h100-sxm": 1.5, "linear_ratio@l4": 100.0}
-    found = {gpu: resolve_constants(values, gpu).linear_ratio for gpu in ("h100-sxm", "a100-sxm", "l4", None)}
-    assert found == {"h100-sxm": 1.5, "a100-sxm": 1.0, "l4": bounds()["linear_ratio"][1], None: 1.0}
+    found = {gpu: resolve_constants(values, gpu).linear_ratio for gpu in ("h100-sxm", "a100-sxm", None)}
+    assert found == {"h100-sxm": 1.5, "a100-sxm": 1.0, None: 1.0}
+    with pytest.raises(CatalogError, match=r"linear_ratio = 100.0; the physical range is 0.4 to 3"):
+        resolve_constants(values, "l4")
+
+
+def test_a_kernels_factor_may_hold_on_one_gpu_only() -> None:
+    values = {**MIDDLE, "linear_ratio": 1.0, "linear_ratio.fp8": 0.9, "linear_ratio.fp8@h100-sxm": 2.0}
+    assert resolve_constants(values, "h100-sxm").ratio("linear_ratio", "fp8") == pytest.approx(1.8)
+    assert resolve_constants(values, "l4").ratio("linear_ratio", "fp8") == pytest.approx(0.9)
 
 
 def test_missing_constants_are_named() -> None:
@@ -78,3 +86,10 @@ def test_missing_files_and_engines_are_named(tmp_path: Path) -> None:
         read_constants(tmp_path / "none.toml")
     with pytest.raises(UnknownNameError, match="unknown engine 'vlm'; did you mean 'vllm'"):
         load_engine("vlm")
+
+
+def test_only_ratios_have_factors_for_kernels(tmp_path: Path) -> None:
+    path = tmp_path / "my.toml"
+    path.write_text('[constants]\n"host_s.fp8" = 1.1\n')
+    with pytest.raises(CatalogError, match="only linear_ratio and experts_ratio have factors"):
+        read_constants(path)

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from measured_runs import write_synthetic
 
 README = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```(\w*)\n(.*?)```", README, flags=re.DOTALL)
@@ -26,6 +27,7 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "trace.csv").write_text("arrival_s,input_tokens,output_tokens\n" + rows)
     policy = next(block for language, block in BLOCKS if language == "python" and "my_policy.py" in block)
     (tmp_path / "my_policy.py").write_text(policy)
+    write_synthetic(tmp_path / "runs.csv", {}, noise=0.02)
     return tmp_path
 
 
