@@ -29,7 +29,7 @@ def main() -> None:
         "per_request": lambda _: per_request(), "llmd": lambda _: llmd(), "mlperf": lambda _: mlperf(),
         "static_batch": lambda _: static_batch(), "throughput": lambda _: throughput()}
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--full", action="store_true", help="every row and more optimiser steps in the cross-validation")
+    parser.add_argument("--full", action="store_true", help="every row, more optimiser steps in cross-validation")
     parser.add_argument("--only", nargs="+", choices=sections, help="these sections only")
     arguments = parser.parse_args()
     if not MEASURED.is_dir():
