@@ -10,6 +10,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from planner.architecture import Architecture
 from planner.errors import CatalogError, OutputError, UnknownNameError
@@ -91,6 +92,32 @@ def data_dir(name: str) -> Path:
         if path.is_dir():
             return path
     raise CatalogError(f"{candidates[0]}: bundled data {name!r} is missing; reinstall planner")
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Read a TOML file.
+
+    Raises
+    ------
+    CatalogError : the file is missing or no TOML.
+    """
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise CatalogError(f"{path}: cannot be read: {error}") from error
+
+
+def read_rows(path: Path, key: str) -> list[dict[str, Any]]:
+    """Read the `[[key]]` rows of a TOML file.
+
+    Raises
+    ------
+    CatalogError : the file is missing, no TOML, or has no such rows.
+    """
+    table = read_toml(path)
+    if key not in table:
+        raise CatalogError(f"{path}: cannot be read: it has no [[{key}]]")
+    return list(table[key])
 
 
 def user_dir() -> Path:

@@ -2,13 +2,12 @@
 
 import functools
 import math
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from planner.catalog import data_dir
+from planner.catalog import data_dir, read_toml
 from planner.errors import CatalogError, UnknownNameError
 
 BY_KERNEL = ("linear_ratio", "experts_ratio")  # constants that may have a factor for a kernel of `precision.KERNELS`
@@ -115,7 +114,7 @@ def read_constants(path: Path) -> dict[str, float]:
     ------
     CatalogError : the file is missing or no TOML, or a name or value in it is wrong.
     """
-    table = _read(path).get("constants")
+    table = read_toml(path).get("constants")
     if not isinstance(table, dict) or not table:
         raise CatalogError(f"{path}: has no [constants]; `planner calibrate` writes such files")
     known = bounds()
@@ -137,14 +136,7 @@ def read_table(path: Path, name: str) -> dict[str, Any]:
     ------
     CatalogError : the file is missing or no TOML, or has something else by that name.
     """
-    table = _read(path).get(name, {})
+    table = read_toml(path).get(name, {})
     if not isinstance(table, dict):
         raise CatalogError(f"{path}: {name} = {table!r}; must be a table, [{name}]")
     return table
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise CatalogError(f"{path}: cannot be read: {error}") from error

@@ -1,12 +1,11 @@
 """The fitted constants of operators' kernels: found by GPU, engine and precision, or taken from the nearest."""
 
 import functools
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from planner.catalog import data_dir
+from planner.catalog import data_dir, read_rows
 from planner.errors import CatalogError
 
 T = TypeVar("T")
@@ -78,9 +77,4 @@ def _preferences(keys: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 @functools.cache
 def _rows(family: str) -> list[dict[str, Any]]:
-    path = data_dir("hardware_db") / "kernels" / f"{family}.toml"
-    try:
-        rows = tomllib.loads(path.read_text(encoding="utf-8"))["fit"]
-    except (OSError, tomllib.TOMLDecodeError, KeyError) as error:
-        raise CatalogError(f"{path}: cannot be read: {error}") from error
-    return list(rows)
+    return read_rows(data_dir("hardware_db") / "kernels" / f"{family}.toml", "fit")

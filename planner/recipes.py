@@ -2,12 +2,11 @@
 
 import functools
 import math
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from planner.catalog import data_dir
+from planner.catalog import data_dir, read_rows
 from planner.errors import CatalogError
 
 LISTS = ("model", "precision", "gpus", "version")  # conditions that hold where the value is in the list
@@ -82,9 +81,4 @@ def _settings(given: Mapping[str, Any], run: Run) -> dict[str, Any]:
 
 @functools.cache
 def _recipes(name: str) -> list[dict[str, Any]]:
-    path = data_dir("hardware_db") / "recipes" / f"{name}.toml"
-    try:
-        recipes = tomllib.loads(path.read_text(encoding="utf-8"))["recipe"]
-    except (OSError, tomllib.TOMLDecodeError, KeyError) as error:
-        raise CatalogError(f"{path}: cannot be read: {error}") from error
-    return list(recipes)
+    return read_rows(data_dir("hardware_db") / "recipes" / f"{name}.toml", "recipe")

@@ -5,10 +5,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-from plotly.offline import get_plotlyjs
-
 from benchmarks.accuracy.section import Section, Table, Verdict, percent
-from planner.figures.style import PAPER
 from planner.report import page
 from planner.report.markdown import escape as plain
 
@@ -22,16 +19,10 @@ def to_html(sections: Sequence[Section]) -> str:
     """Return the report as one page that holds all it needs."""
     figures = {name: json.loads(figure.to_json()) for s in sections for name, figure in s.figures.items()}
     parts = [f'<h2>{escape(s.title)}</h2><p>{escape(s.lead)}</p>{_verdicts(s)}'
-             f'<div class="figures">{"".join(page._figure(name, figures[name]) for name in s.figures)}</div>'
+             f'<div class="figures">{"".join(page.place(name, figures[name]) for name in s.figures)}</div>'
              f'{"".join(map(_table, s.tables))}<ul>{"".join(f"<li>{escape(note)}</li>" for note in s.notes)}</ul>'
              for s in sections]
-    plotly = get_plotlyjs()
-    return page.PAGE.substitute(
-        hashes=" ".join(f"'sha256-{page._hash(script)}'" for script in (plotly, page.DRAWING)), title=TITLE,
-        style=page.STYLE.substitute({f"{theme}_{part}": color for theme, colors in PAPER.items()
-                                     for part, color in zip(("paper", "ink", "line"), colors, strict=True)}),
-        lead=f"<p>{escape(summary(sections))}</p>", body="\n".join(parts), figures=page._data(figures), plotly=plotly,
-        drawing=page.DRAWING)
+    return page.document(TITLE, lead=f"<p>{escape(summary(sections))}</p>", body="\n".join(parts), figures=figures)
 
 
 def to_markdown(sections: Sequence[Section]) -> str:

@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from planner.errors import UsageError
+from planner.operators.constants import KernelConstants
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PromptAttention:
+class PromptAttention(KernelConstants):
     """What a prompt attention kernel reaches; fitted in `hardware_db/kernels/attention.toml`, phase "context".
 
     Parameters
@@ -27,12 +27,9 @@ class PromptAttention:
     bandwidth_frac: float
     s_per_token_head: float
 
-    def __post_init__(self) -> None:
-        check_constants(self)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DecodeAttention:
+class DecodeAttention(KernelConstants):
     """What a decode attention kernel reaches; fitted in `hardware_db/kernels/attention.toml`, phase "generation".
 
     Parameters
@@ -45,17 +42,6 @@ class DecodeAttention:
     floor_s: float
     bandwidth_frac: float
     s_per_seq_head: float
-
-    def __post_init__(self) -> None:
-        check_constants(self)
-
-
-def check_constants(constants: Any) -> None:
-    """Raise `UsageError` where a fraction is not in (0, 1] or another constant is negative."""
-    for name in constants.__slots__:
-        value = getattr(constants, name)
-        if not value >= 0 or (name.endswith("_frac") and not 0 < value <= 1):
-            raise UsageError(f"{name} = {value}; a fraction is in (0, 1], a time or count is not negative")
 
 
 def smooth_max(a: Any, b: Any) -> Any:

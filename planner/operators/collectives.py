@@ -6,11 +6,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from planner.errors import UsageError
-from planner.operators.gemm import Floats, check_constants
+from planner.operators.constants import KernelConstants
+from planner.operators.gemm import Floats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CollectiveConstants:
+class CollectiveConstants(KernelConstants):
     """Latency and bandwidth of one operation's two protocols on one GPU model, engine and number of GPUs.
 
     Parameters
@@ -23,9 +24,6 @@ class CollectiveConstants:
     small_bandwidth_frac: float
     large_latency_s: float
     large_bandwidth_frac: float
-
-    def __post_init__(self) -> None:
-        check_constants(self)
 
 
 def sent_bytes(message_bytes: ArrayLike, op: str, num_gpus: int) -> Floats:

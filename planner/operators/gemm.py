@@ -1,12 +1,11 @@
 """Dense GEMM: the time of one linear layer from its shape, the hardware's peaks and seven constants."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from planner.errors import UsageError
+from planner.operators.constants import KernelConstants
 
 Floats = NDArray[np.float64]
 
@@ -15,7 +14,7 @@ TILE_TOKENS = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GemmConstants:
+class GemmConstants(KernelConstants):
     """What kernels of one GPU, engine and precision reach of the peaks; fitted in `hardware_db/kernels/gemm.toml`.
 
     Parameters
@@ -36,9 +35,6 @@ class GemmConstants:
     depth_s: float
     idle_outputs: float
     sharpness: float
-
-    def __post_init__(self) -> None:
-        check_constants(self)
 
 
 def gemm_s(m: ArrayLike, n: ArrayLike, k: ArrayLike, *, weight_bytes_per_element: float,
@@ -100,20 +96,3 @@ def smooth_maximum(a: ArrayLike, b: ArrayLike, sharpness: float) -> Floats:
     ratio = np.minimum(a, b) / np.where(larger > 0, larger, 1.0)
     result: Floats = larger * (1.0 + ratio**sharpness) ** (1.0 / sharpness)
     return result
-
-
-def check_constants(constants: Any) -> None:
-    """Check an operator's constants: fractions in (0, 1], sharpness at least 1, the rest not negative.
-
-    Raises
-    ------
-    UsageError : one is out of its range; it says which.
-    """
-    for name in constants.__slots__:
-        value = getattr(constants, name)
-        if name.endswith("_frac") and not 0 < value <= 1:
-            raise UsageError(f"{name} = {value}; a fraction of a peak is in (0, 1]; check the hardware's numbers")
-        if name == "sharpness" and not value >= 1:
-            raise UsageError(f"sharpness = {value}; must be >= 1")
-        if not value >= 0:
-            raise UsageError(f"{name} = {value}; must be >= 0")

@@ -3,11 +3,12 @@
 from dataclasses import dataclass
 from typing import Any
 
-from planner.operators.attention import check_constants, smooth_max
+from planner.operators.attention import smooth_max
+from planner.operators.constants import KernelConstants
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LinearPrompt:
+class LinearPrompt(KernelConstants):
     """What the causal convolution and chunked delta rule reach; `linear_attention.toml`, phase "context".
 
     Parameters
@@ -21,12 +22,9 @@ class LinearPrompt:
     bandwidth_frac: float
     s_per_serial_token: float
 
-    def __post_init__(self) -> None:
-        check_constants(self)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LinearDecode:
+class LinearDecode(KernelConstants):
     """What the convolution and recurrence of one token reach; `linear_attention.toml`, phase "generation".
 
     Parameters
@@ -37,9 +35,6 @@ class LinearDecode:
 
     floor_s: float
     bandwidth_frac: float
-
-    def __post_init__(self) -> None:
-        check_constants(self)
 
 
 def state_traffic_bytes(

@@ -5,11 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from planner.operators.attention import PromptAttention, check_constants, smooth_max
+from planner.operators.attention import PromptAttention, smooth_max
+from planner.operators.constants import KernelConstants
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MlaDecode:
+class MlaDecode(KernelConstants):
     """What an MLA decode kernel reaches; fitted in `hardware_db/kernels/mla.toml`, phase "generation".
 
     Parameters
@@ -25,12 +26,9 @@ class MlaDecode:
     flops_frac: float
     s_per_seq_head: float
 
-    def __post_init__(self) -> None:
-        check_constants(self)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MlaBmm:
+class MlaBmm(KernelConstants):
     """What the batched GEMM of an absorbed projection reaches; fitted in `mla.toml`, phase "bmm".
 
     Parameters
@@ -43,9 +41,6 @@ class MlaBmm:
     floor_s: float
     bandwidth_frac: float
     flops_frac: float
-
-    def __post_init__(self) -> None:
-        check_constants(self)
 
 
 def mla_prompt_coefficients(

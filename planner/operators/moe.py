@@ -5,11 +5,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from planner.operators.gemm import Floats, check_constants, smooth_maximum
+from planner.operators.constants import KernelConstants
+from planner.operators.gemm import Floats, smooth_maximum
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MoeConstants:
+class MoeConstants(KernelConstants):
     """What grouped GEMMs of one GPU, engine and precision reach; fitted in `hardware_db/kernels/moe.toml`.
 
     Parameters
@@ -34,9 +35,6 @@ class MoeConstants:
     spread_frac: float
     imbalance_exponent: float
     sharpness: float
-
-    def __post_init__(self) -> None:
-        check_constants(self)
 
 
 def touched_experts(tokens: ArrayLike, topk: ArrayLike, num_experts: ArrayLike, moe_ep: ArrayLike,

@@ -104,23 +104,34 @@ def to_html(results: Sequence[SavedResult]) -> str:
     """Return the report as one page that holds all it needs; text from traces and file names is escaped."""
     names = labels(results)
     figures = {name: json.loads(figure.to_json()) for name, figure in all_figures(results).items()}
-    plotly = get_plotlyjs()
     untitled = replace(full_summary(results), title="")
     parts = [
         _headline(results, names),
         _section("Compared with the first", comparison(results), names),
-        f'<h2>Figures</h2><div class="figures">{"".join(_figure(*item) for item in figures.items())}</div>',
+        f'<h2>Figures</h2><div class="figures">{"".join(place(*item) for item in figures.items())}</div>',
         _section("What was replayed", settings(results), names),
         f"<details><summary>Full summary</summary>{_table([untitled], names)}</details>",
     ]
     leads = [f"<p>{_lead(name, result, len(results))}</p>" for name, result in zip(names, results, strict=True)]
+    return document(escape(report_title(results)), lead="".join(leads), body="\n".join(parts), figures=figures)
+
+
+def document(title: str, *, lead: str, body: str, figures: Mapping[str, Any]) -> str:
+    """Return a page that holds all it needs, and whose policy allows no script but its own.
+
+    Parameters
+    ----------
+    title, lead, body : HTML, escaped by the caller; the body has the `place` of each figure.
+    figures : plotly's JSON by name, after `place` took the titles out.
+    """
+    plotly = get_plotlyjs()
     return PAGE.substitute(
         hashes=" ".join(f"'sha256-{_hash(script)}'" for script in (plotly, DRAWING)),
-        title=escape(report_title(results)),
+        title=title,
         style=STYLE.substitute({f"{theme}_{part}": color for theme, colors in PAPER.items()
                                 for part, color in zip(("paper", "ink", "line"), colors, strict=True)}),
-        lead="".join(leads),
-        body="\n".join(parts),
+        lead=lead,
+        body=body,
         figures=_data(figures),
         plotly=plotly,
         drawing=DRAWING,
@@ -194,7 +205,7 @@ def _value(value: Any, unit: str) -> str:
     return f'<data value="{value!r}" title="{value!r}">{text}</data>'
 
 
-def _figure(name: str, figure: dict[str, Any]) -> str:
+def place(name: str, figure: dict[str, Any]) -> str:
     """Return a figure's place with its title as text, which wraps on a narrow screen, and take the title out."""
     layout = figure["layout"]
     title = layout.pop("title")
