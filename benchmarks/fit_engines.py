@@ -2,8 +2,8 @@
 
     python benchmarks/fit_engines.py [vllm sglang trtllm]
 
-Every fit starts from PRIORS, which know none of the runs. Of runs whose protocol is not stated (`client` = internal)
-every fourth counts, with its TPOT only: their TTFT shows another load than the one that they name.
+Every fit starts from PRIORS, which know none of the runs, and moves the times alone: kernels take what their benchmarks
+say. Runs whose protocol is not stated (`client` = internal) are left out: they show another load than they name.
 """
 
 import argparse
@@ -12,12 +12,11 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from planner.calibrate import Calibration, Prepared, Prior, evaluator, fit, prepare
+from planner.calibrate import LOOSE, Calibration, fit
 from planner.engines import bounds
 from planner.files import write_text
 from planner.measured import Measurement, read_measured
-from planner.projections import projections
-from planner.roofline import gemm_kernel, moe_kernel, projection_format
+from planner.observations import Runs, prepare
 
 ROOT = Path(__file__).resolve().parents[1]
 RUNS = Path(os.environ.get("PLANNER_SHARED", ROOT.parent / "shared")) / "measured" / "closed_loop_means.csv"
@@ -25,41 +24,44 @@ ENGINES = ("vllm", "sglang", "trtllm")
 SOURCE = ("InferenceX runs and others in NVIDIA AIConfigurator's published silicon sample (Apache-2.0), 2025-10 to "
           "2026-04")
 
-THINNING = 4  # of the runs whose protocol is not stated: many loads of few deployments
 # Where a fit starts, and what it stays at where runs do not tell. Kernels run as in their benchmarks, but for what
-# launching them one by one takes there; a small kernel takes some 3 µs and a layer has six; Python launches a layer's
-# kernels in some 0.3 ms; the rest are the orders of magnitude of profiles that the engines' makers have shown.
+# launching them one by one takes there: some 3 µs each. A layer's small kernels took 8 to 10 µs on two consumer GPUs
+# (LLMServingSim's tables: norms, rotary, activation), and an MoE layer has a few more; large ones stream at what GEMMs
+# do. Python launches a layer's kernels in some 0.3 ms; the rest are the orders of magnitude of profiles that the
+# engines' makers have shown.
 PRIORS = {
     "linear_ratio": 1.0, "experts_ratio": 1.0, "compute_ratio": 1.1, "prompt_attention_ratio": 1.1,
-    "decode_attention_ratio": 1.0, "collective_wait_s": 6e-6, "kernel_floor_s": 3e-6, "layer_s": 20e-6,
-    "moe_layer_s": 15e-6, "activation_bandwidth_frac": 0.6, "sampling_s_per_seq": 1e-6, "host_s": 3e-3,
+    "decode_attention_ratio": 1.0, "collective_wait_s": 6e-6, "kernel_floor_s": 3e-6, "layer_s": 10e-6,
+    "moe_layer_s": 5e-6, "activation_bandwidth_frac": 0.8, "sampling_s_per_seq": 1e-6, "host_s": 3e-3,
     "host_s_per_seq": 15e-6, "launch_s_per_layer": 300e-6, "launch_s_per_mla_layer": 1e-3, "overhead_s": 0.3e-3,
-    "overhead_s_per_seq": 4e-6, "frontend_s": 1e-3, "frontend_s_per_token": 0.5e-6, "latency_s": 8e-3,
+    "overhead_s_per_seq": 4e-6, "frontend_s": 1e-3, "frontend_s_per_token": 2e-6, "latency_s": 8e-3,
     "latency_s_per_token": 1e-6, "index_layer_s": 60e-6,
 }
-# Kernels were measured on their own, so their ratios stay near 1: what whole runs take longer is looked for in what the
-# benchmarks leave out. Looser ratios fit the runs as well and predict a GPU that no run was on far worse.
-TIGHT = Prior(weight=2.0, ratio=0.08, frac=0.3, time=1.0, floor=0.4, kernel=0.08, gpu=0.2)
+# What is fitted. Ratios to the kernels' benchmarks and fractions of a peak stay: with them, runs fit a little better,
+# and a GPU or model that none of them has comes out far worse, since they make up for one another.
+TIMES = tuple(name for name in bounds() if not name.endswith(("_ratio", "_frac")))
+TIGHT = dataclasses.replace(LOOSE, weight=2.0, time=0.6)  # of many deployments, and for those that none of them is
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("engines", nargs="*", default=ENGINES, choices=[*ENGINES, []])
+    parser.add_argument("engines", nargs="*", choices=[*ENGINES, []], help="all of them unless some are named")
     parser.add_argument("--jobs", type=int, default=-1, help="processes; as many as there are cores")
     options = parser.parse_args()
     runs = read_measured(RUNS)
-    for engine in options.engines:
+    for engine in options.engines or ENGINES:
         found = fit_runs(usable([run for run in runs if run.groups["engine"] == engine]), jobs=options.jobs)
         write_text(ROOT / "hardware_db" / "engines" / f"{engine}.toml", toml(engine, found, len(found.log_errors)))
         print(f"{engine}: {len(found.log_errors)} runs")
 
 
 def usable(runs: Sequence[Measurement]) -> list[Measurement]:
-    """Return the runs as a fit takes them: none that ran at another load than they state, nor such runs' TTFTs."""
-    kept = [run for run in runs if run.status == "ok" and not is_mislabelled(run)]
-    stated = [run for run in kept if run.groups["client"] == "inferencex"]
-    others = [run for run in kept if run.groups["client"] != "inferencex"][::THINNING]
-    return stated + [dataclasses.replace(run, measured={"tpot_ms": run.measured["tpot_ms"]}) for run in others]
+    """Return the runs as a fit takes them: of the stated protocol, at the load that they state, without speculation.
+
+    How many drafted tokens were accepted is not known, and what drafting adds is no constant here.
+    """
+    return [run for run in runs if run.status == "ok" and run.groups["client"] == "inferencex"
+            and not is_mislabelled(run) and not (run.scenario and run.scenario.num_speculative_tokens)]
 
 
 def is_mislabelled(run: Measurement) -> bool:
@@ -74,43 +76,21 @@ def is_mislabelled(run: Measurement) -> bool:
 
 
 def fit_runs(runs: Sequence[Measurement], *, jobs: int, max_steps: int = 16) -> Calibration:
-    """Fit all constants to runs of one engine, with a factor for each kernel and each GPU's clocks under load."""
-    prepared = prepare(runs, PRIORS)
-    gpus = sorted({run.scenario.gpu for run, _ in prepared if run.scenario and run.scenario.gpu})
-    names = [*bounds(), *kernel_factors(prepared), *(f"compute_ratio@{gpu}" for gpu in gpus)]
-    with evaluator(prepared, jobs=jobs) as evaluate:
-        return fit(prepared, PRIORS, names, evaluate=evaluate, prior=TIGHT, max_steps=max_steps)
-
-
-def kernel_factors(prepared: Prepared) -> list[str]:
-    """Return the names of the factors for the kernels of some deployments.
-
-    Dense 16-bit GEMMs have none: they are cuBLAS's in every version of every engine.
-    """
-    found = set()
-    for _, deployment in prepared:
-        stack = deployment.stack
-        assert stack is not None
-        formats = {projection_format(stack, gemm.quantized) for gemm in projections(stack.arch, 1)}
-        found |= {f"linear_ratio.{gemm_kernel(stack, name)[0]}" for name in formats}
-        if stack.arch.num_moe_layers:
-            found.add(f"experts_ratio.{moe_kernel(stack)[0]}")
-    return sorted(found - {"linear_ratio.bfloat16"})
+    """Fit the times to runs of one engine."""
+    observed = Runs(prepared=prepare(runs, PRIORS))
+    with observed.evaluator(jobs) as evaluate:
+        return fit(observed, PRIORS, TIMES, evaluate=evaluate, prior=TIGHT, max_steps=max_steps)
 
 
 def toml(engine: str, found: Calibration, num_runs: int) -> str:
     """Return the text of an engine's file."""
     lines = [f"# Constants of {engine}; written by benchmarks/fit_engines.py, not by hand. Names: planner/engines.py.",
-             f"# A dotted name is a factor for one kernel. Fitted to {num_runs} runs.", "", "[constants]"]
-    lines += [f"{_key(name)} = {value:.4g}" for name, value in found.constants.items()]
+             f"# Fitted to {num_runs} runs; those without an interval are priors.", "", "[constants]"]
+    lines += [f"{name} = {value:.4g}" for name, value in found.constants.items()]
     lines += ["", "[intervals]  # 80 %, by the curvature of the fit at its minimum"]
-    lines += [f"{_key(name)} = [{low:.4g}, {high:.4g}]" for name, (low, high) in found.intervals.items()]
+    lines += [f"{name} = [{low:.4g}, {high:.4g}]" for name, (low, high) in found.intervals.items()]
     lines += ["", "[source]", f'engine = "{engine}"', f'runs = "{SOURCE}"', f"num_runs = {num_runs}"]
     return "\n".join(lines) + "\n"
-
-
-def _key(name: str) -> str:
-    return f'"{name}"' if "." in name or "@" in name else name
 
 
 if __name__ == "__main__":

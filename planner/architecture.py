@@ -22,6 +22,7 @@ class Architecture:
     tie_word_embeddings : whether the LM head is the input embedding.
     attention : of the layers that have a KV cache: "gqa" (multi-head and multi-query included) or "mla" (multi-head
         latent attention).
+    qk_norm_over_heads : whether query and key are normalised over all heads together, not head by head.
     attn_output_gate : whether the query projection also gives a gate for attention's output, so is twice as wide.
     q_lora_rank : rank of MLA's query projection, 0 where the query is not compressed or not MLA [1].
     kv_lora_rank, qk_nope_head_dim, qk_rope_head_dim, v_head_dim : MLA's shapes, 0 without MLA [1].
@@ -60,6 +61,7 @@ class Architecture:
     max_model_len: int
     tie_word_embeddings: bool
     attention: str
+    qk_norm_over_heads: bool
     attn_output_gate: bool
     q_lora_rank: int
     kv_lora_rank: int

@@ -25,6 +25,9 @@ from planner.operators.linear_attention import (
 from planner.operators.mla import MlaDecode, mla_decode_coefficients, mla_prompt_coefficients
 from planner.stack import Stack
 
+# FlashMLA's sparse kernel for prompts, of the 16-bit peak: 640 TFLOP/s on H800, 1,450 on B200 (its README).
+SPARSE_FLOPS_FRAC = 0.645
+
 
 def fold_attention(step_time: StepTime, stack: Stack, counts: Floats) -> None:
     """Add the attention of all layers to a step's terms and curves.
@@ -97,6 +100,8 @@ def _prompt_coefficients(stack: Stack) -> tuple[float, float, float, float]:
     hardware = _hardware(stack, str(fit.row["dtype"]))
     sustained = hardware | {"flops_per_s": hardware["flops_per_s"] / stack.constants.compute_ratio}
     heads = -(-arch.num_attention_heads // ranks)
+    if arch.index_topk:
+        return _sparse_prompt_coefficients(stack, heads, fit.constants.floor_s)
     if arch.attention == "mla":
         found = mla_prompt_coefficients(
             num_heads=heads, qk_nope_head_dim=arch.qk_nope_head_dim, qk_rope_head_dim=arch.qk_rope_head_dim,
@@ -108,6 +113,21 @@ def _prompt_coefficients(stack: Stack) -> tuple[float, float, float, float]:
     base, per_token, per_context, per_pair = (ratio * value for value in found)
     least_per_pair = attention_flops_per_pair(arch, is_decode=False) / ranks / hardware["flops_per_s"]
     return base, per_token, max(per_context, _least_read_s(stack)), max(per_pair, least_per_pair)
+
+
+def _sparse_prompt_coefficients(stack: Stack, num_heads: int, floor_s: float) -> tuple[float, float, float, float]:
+    """Return the same of sparse MLA, which multiplies queries with the latent itself, as decodes do.
+
+    Its kernel runs 64 heads at once on Hopper and 128 on Blackwell, and engines pad a rank's heads to that
+    (`prefill_padding` of FlashMLASparseImpl in vLLM).
+    """
+    arch, gpu = stack.arch, stack.gpu
+    at_once = 128 if "fp4" in gpu.flops_per_s else 64
+    padded = -(-num_heads // at_once) * at_once
+    flops_per_pair = attention_flops_per_pair(arch, is_decode=True) * padded / arch.num_attention_heads
+    wide = 2 * arch.kv_lora_rank + arch.qk_rope_head_dim
+    return (floor_s, 2.0 * padded * wide / gpu.hbm_bandwidth_bytes_per_s, 0.0,
+            flops_per_pair / (gpu.flops_per_s["bf16"] * SPARSE_FLOPS_FRAC))
 
 
 def _decode_coefficients(stack: Stack, counts: Floats) -> tuple[Any, Any]:

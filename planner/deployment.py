@@ -10,7 +10,7 @@ from planner.catalog import Gpu, data_dir, load_gpu, load_model
 from planner.client import NAME, at_client_rate
 from planner.defaults import EngineDefaults, engine_defaults
 from planner.engine.state import StepTime
-from planner.engines import EngineConstants, load_engine, read_constants, read_table, resolve_constants
+from planner.engines import EngineConstants, constants_of, load_engine, read_constants, read_table
 from planner.errors import UsageError
 from planner.layout import Layout
 from planner.loading import load_policy
@@ -115,14 +115,15 @@ def deploy(scenario: Scenario, *, enable_prefix_caching: bool = False, longest_r
         assert gpu is not None
         stack = Stack(
             arch=architecture, gpu=gpu, layout=layout, quantization=scenario.quantization,
-            kv_bytes_per_element=kv_bytes, engine=scenario.engine, constants=constants or constants_of(scenario),
+            kv_bytes_per_element=kv_bytes, engine=scenario.engine, constants=constants or scenario_constants(scenario),
             is_overlapped=limits.async_scheduling, num_speculative_tokens=scenario.num_speculative_tokens,
             speculative_acceptance=scenario.speculative_acceptance, **graph_sizes(scenario))
     step_time = linear(scenario.step_time) if stack is None else roofline(stack)
     max_model_len = scenario.max_model_len
     if max_model_len is None:
         max_model_len = longest_request if architecture is None else architecture.max_model_len
-    settings = _settings(scenario, limits, architecture, gpu, memory, kv_bytes, enable_prefix_caching, max_model_len)
+    settings = _settings(scenario, limits, architecture, gpu, memory, kv_bytes, enable_prefix_caching, max_model_len,
+                         1.0 if stack is None else stack.tokens_per_step)
     return Deployment(scenario=scenario, architecture=architecture, gpu=gpu, layout=layout, memory=memory,
                       stack=stack, step_time=step_time, policy=policy, settings=settings)
 
@@ -151,17 +152,16 @@ def graph_sizes(scenario: Scenario) -> dict[str, int]:
             "graph_tokens": size if mode in ("full_and_piecewise", "piecewise") else 0}
 
 
-def constants_of(scenario: Scenario) -> EngineConstants:
+def scenario_constants(scenario: Scenario) -> EngineConstants:
     """Return the engine's constants, with those of the scenario's calibration in their place."""
-    gpu = None if scenario.gpu is None else load_gpu(scenario.gpu).name
     if scenario.calibration is None:
-        return load_engine(scenario.engine, gpu)
+        return load_engine(scenario.engine)
     fitted_to = read_table(Path(scenario.calibration), "source").get("engine", scenario.engine)
     if fitted_to != scenario.engine:
         raise UsageError(f"--calibration {scenario.calibration}: fitted to {fitted_to}, and --engine is "
                          f"{scenario.engine}; calibrate on runs of {scenario.engine}")
     bundled = read_constants(data_dir("hardware_db") / "engines" / f"{scenario.engine}.toml")
-    return resolve_constants(bundled | read_constants(Path(scenario.calibration)), gpu)
+    return constants_of(bundled | read_constants(Path(scenario.calibration)))
 
 
 def _plan_memory(scenario: Scenario, limits: EngineDefaults, architecture: Architecture, gpu: Gpu, layout: Layout,
@@ -182,14 +182,19 @@ def _plan_memory(scenario: Scenario, limits: EngineDefaults, architecture: Archi
 
 
 def _settings(scenario: Scenario, limits: EngineDefaults, architecture: Architecture | None, gpu: Gpu | None,
-              memory: MemoryPlan | None, kv_bytes: float, enable_prefix_caching: bool,
-              max_model_len: int) -> EngineSettings:
-    """Fill in what the scenario leaves to the model, the engine or the trace."""
+              memory: MemoryPlan | None, kv_bytes: float, enable_prefix_caching: bool, max_model_len: int,
+              tokens_per_step: float) -> EngineSettings:
+    """Fill in what the scenario leaves to the model, the engine or the trace.
+
+    Under speculative decoding a step of the loop is one token's share of an engine's (`engine.timing`), so what engines
+    count in steps comes to more of the loop's.
+    """
     num_gpu_blocks = scenario.num_gpu_blocks
     if num_gpu_blocks is None:
         assert memory is not None
         num_gpu_blocks = memory.num_gpu_blocks
     num_cpu_blocks, swap_s_per_token = _swap(scenario, architecture, gpu, kv_bytes)
+    recv_interval = scenario.scheduler_recv_interval
     return EngineSettings(
         num_gpu_blocks=num_gpu_blocks,
         block_size=scenario.block_size,
@@ -208,9 +213,9 @@ def _settings(scenario: Scenario, limits: EngineDefaults, architecture: Architec
         max_wait_s=scenario.max_wait_s,
         scheduler_reserve_full_isl=scenario.scheduler_reserve_full_isl,
         schedule_conservativeness=scenario.schedule_conservativeness,
-        batch_wait_timeout_iters=scenario.batch_wait_timeout_iters,
+        batch_wait_timeout_iters=round(tokens_per_step * scenario.batch_wait_timeout_iters),
         batch_wait_max_tokens_ratio=scenario.batch_wait_max_tokens_ratio,
-        scheduler_recv_interval=scenario.scheduler_recv_interval,
+        scheduler_recv_interval=recv_interval if recv_interval == 1 else round(tokens_per_step * recv_interval),
         stream_interval=scenario.stream_interval,
         async_scheduling=limits.async_scheduling,
         pipeline_parallel_size=scenario.pipeline_parallel_size,

@@ -10,8 +10,6 @@ from typing import Any
 from planner.catalog import data_dir, read_toml
 from planner.errors import CatalogError, UnknownNameError
 
-BY_KERNEL = ("linear_ratio", "experts_ratio")  # constants that may have a factor for a kernel of `precision.KERNELS`
-
 
 def _constant(low: float, high: float, unit: str, meaning: str) -> Any:
     return field(metadata={"low": low, "high": high, "unit": unit, "help": meaning})
@@ -51,17 +49,12 @@ class EngineConstants:
     frontend_s_per_token: float = _constant(1e-9, 1e-4, "s", "more of it for each prompt token: tokenising")
     latency_s: float = _constant(1e-5, 2e-1, "s", "rest of a request's way in and of its first token's way out")
     latency_s_per_token: float = _constant(1e-9, 1e-4, "s", "more of it for each prompt token")
-    factors: Mapping[str, float] = field(default_factory=dict)  # on a ratio for one kernel: "linear_ratio.nvfp4"
 
     def __post_init__(self) -> None:
         for name, (low, high) in bounds().items():
             value = getattr(self, name)
             if not low <= value <= high:
                 raise CatalogError(f"{name} = {value}; the physical range is {low:g} to {high:g}")
-
-    def ratio(self, name: str, kernel: str) -> float:
-        """Return a ratio for one kernel: the common one, times that kernel's own factor where it has one."""
-        return float(getattr(self, name) * self.factors.get(f"{name}.{kernel}", 1.0))
 
 
 @functools.cache
@@ -70,8 +63,8 @@ def bounds() -> dict[str, tuple[float, float]]:
     return {f.name: (f.metadata["low"], f.metadata["high"]) for f in fields(EngineConstants) if f.metadata}
 
 
-def load_engine(name: str, gpu: str | None = None) -> EngineConstants:
-    """Load an engine's bundled constants, with what is known of it on one GPU.
+def load_engine(name: str) -> EngineConstants:
+    """Load an engine's bundled constants.
 
     Raises
     ------
@@ -81,34 +74,24 @@ def load_engine(name: str, gpu: str | None = None) -> EngineConstants:
     path = folder / f"{name}.toml"
     if not path.is_file():
         raise UnknownNameError("engine", name, sorted(p.stem for p in folder.glob("*.toml")))
-    return resolve_constants(read_constants(path), gpu)
+    return constants_of(read_constants(path))
 
 
-def resolve_constants(values: Mapping[str, float], gpu: str | None) -> EngineConstants:
-    """Return constants from flat names: `name`, `name.kernel` (a factor), and either with `@gpu` (a factor there).
+def constants_of(values: Mapping[str, float]) -> EngineConstants:
+    """Return constants from their values by name.
 
-    >>> values = dict.fromkeys(bounds(), 0.5) | {"frontend_s": 0.01}
-    >>> values = {name: min(max(value, bounds()[name][0]), bounds()[name][1]) for name, value in values.items()}
-    >>> resolve_constants(values | {"linear_ratio@h100-sxm": 1.2}, "h100-sxm").linear_ratio
-    0.6
+    Raises
+    ------
+    CatalogError : one is missing or outside its range.
     """
-    known = bounds()
-    plain = {name: values[name] for name in known if name in values}
-    factors: dict[str, float] = {}
-    for name, value in values.items():
-        constant, _, where = name.partition("@")
-        if "." in constant and where in ("", gpu):
-            factors[constant] = factors.get(constant, 1.0) * value
-        elif where and where == gpu:
-            plain[constant] *= value
-    missing = [name for name in known if name not in plain]
+    missing = [name for name in bounds() if name not in values]
     if missing:
         raise CatalogError(f"constants lack {', '.join(missing)}")
-    return EngineConstants(**plain, factors=factors)
+    return EngineConstants(**values)
 
 
 def read_constants(path: Path) -> dict[str, float]:
-    """Read the `[constants]` of an engine's or a calibration's TOML, under flat names; see `resolve_constants`.
+    """Read the `[constants]` of an engine's or a calibration's TOML.
 
     Raises
     ------
@@ -119,11 +102,8 @@ def read_constants(path: Path) -> dict[str, float]:
         raise CatalogError(f"{path}: has no [constants]; `planner calibrate` writes such files")
     known = bounds()
     for name, value in table.items():
-        constant = name.partition("@")[0].partition(".")[0]
-        if constant not in known:
+        if name not in known:
             raise UnknownNameError(f"{path}: constant", name, known)
-        if "." in name.partition("@")[0] and constant not in BY_KERNEL:
-            raise CatalogError(f"{path}: {name}: only {' and '.join(BY_KERNEL)} have factors for kernels")
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
             raise CatalogError(f"{path}: {name} = {value!r}; must be a positive number")
     return {name: float(value) for name, value in table.items()}

@@ -43,7 +43,8 @@ def architecture_from_config(config: Mapping[str, object], *, name: str, where: 
         num_attention_heads=num_heads, num_kv_heads=keys.integer("num_key_value_heads", num_heads),
         head_dim=keys.integer("head_dim", hidden_size // num_heads), vocab_size=keys.integer("vocab_size"),
         max_model_len=max_model_len, tie_word_embeddings=bool(keys.config.get("tie_word_embeddings", False)),
-        attention="mla" if is_mla else "gqa", attn_output_gate=keys.config.get("attn_output_gate") is True,
+        attention="mla" if is_mla else "gqa", qk_norm_over_heads=keys.config.get("qk_norm_type") == "per_layer",
+        attn_output_gate=keys.config.get("attn_output_gate") is True,
         q_lora_rank=keys.integer("q_lora_rank", 0) if is_mla else 0,
         **{key: keys.integer(key) if is_mla else 0 for key in _MLA_KEYS},
         **_indexer(keys, model_type, num_layers), **_linear_attention(keys, model_type, num_layers),
@@ -87,6 +88,7 @@ _CLASS_DEFAULTS: dict[str, dict[str, object]] = {  # what Hugging Face's config 
     "gemma2": {"tie_word_embeddings": True},
     "gemma3_text": {"tie_word_embeddings": True, "vocab_size": 262208, "max_position_embeddings": 131072,
                     "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256, "sliding_window": 4096},
+    "minimax_m2": {"qk_norm_type": "per_layer"},
     **{model_type: {"attn_output_gate": True} for model_type in _HYBRID},
 }
 

@@ -1,4 +1,4 @@
-"""Which constants measured runs can tell apart: those that move the predictions, each in a direction of its own."""
+"""Which constants a measurement can tell apart: those that move the predictions, each in a direction of its own."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.calibrate import ERROR_SCALE, LOOSE, METRIC_WEIGHTS, STEP, Evaluate, Prepared
+from planner.calibrate import ERROR_SCALE, LOOSE, STEP
 from planner.errors import UsageError
-from planner.measured import METRICS
+from planner.observations import Evaluate, Observations
 
 Floats = NDArray[np.float64]
 
@@ -33,17 +33,16 @@ class Fault:
     reason: str
 
 
-def sensitivities(prepared: Prepared, start: Mapping[str, float], names: Sequence[str], evaluate: Evaluate) -> Floats:
+def sensitivities(observed: Observations, start: Mapping[str, float], names: Sequence[str],
+                  evaluate: Evaluate) -> Floats:
     """Return ∂ log(time) / ∂ log(constant), weighted as a fit weighs it, shape [num_values, num_constants].
 
-    Central differences; rows are the runs' metrics that were measured.
+    Central differences; rows are the metrics that were measured.
     """
-    begin = {**dict.fromkeys(names, 1.0), **start}
-    sets = [{**begin, name: begin[name] * float(np.exp(way * STEP))} for name in names for way in (1, -1)]
+    sets = [{**start, name: start[name] * float(np.exp(way * STEP))} for name in names for way in (1, -1)]
     logs = np.log(evaluate(sets))
-    slopes = (logs[0::2] - logs[1::2]) / (2 * STEP) * np.array([METRIC_WEIGHTS[metric] for metric in METRICS])
-    measured = np.array([[metric in m.measured for metric in METRICS] for m, _ in prepared])
-    found: Floats = np.nan_to_num(slopes[:, measured].T, nan=0.0)
+    slopes = (logs[0::2] - logs[1::2]) / (2 * STEP) * np.array(observed.weights)
+    found: Floats = np.nan_to_num(slopes[:, np.isfinite(observed.log_measured)].T, nan=0.0)
     return found
 
 

@@ -11,6 +11,7 @@ from planner.errors import CatalogError
 T = TypeVar("T")
 
 PRIOR = "prior"  # the GPU name under which the medians over all measured GPUs stand
+MIN_POINTS = 500  # measured shapes of a kernel that may stand in for another: fitted to fewer, it says little of others
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,8 +33,8 @@ class Fit(Generic[T]):
 def find_fit(cls: type[T], family: str, *, gpu: str, engine: str, **keys: Any) -> Fit[T]:
     """Find the constants of an operator's kernel.
 
-    The row of this GPU and engine, else of this GPU under another engine, else the medians over GPUs for this engine,
-    else for another; at each of these the first choice of keys that there is.
+    The row of this GPU and engine, else of this GPU under another engine, the one that reads memory fastest, else the
+    medians over GPUs for this engine, else for another; at each of these the first choice of keys that there is.
 
     Parameters
     ----------
@@ -51,19 +52,48 @@ def find_fit(cls: type[T], family: str, *, gpu: str, engine: str, **keys: Any) -
     return found
 
 
+def find_fits(cls: type[T], family: str, *, gpu: str, engine: str, is_shared: bool, dtype: str) -> tuple[Fit[T], ...]:
+    """Find the kernels of an operator that an engine may choose from, the one of `find_fit` first.
+
+    An engine takes the kernel that its tuner finds fastest for a shape, so what a step takes is the least over these.
+
+    Parameters
+    ----------
+    cls, family, gpu, engine : as in `find_fit`.
+    is_shared : whether the kernels come from libraries that all engines use (cuBLASLt, CUTLASS, FlashInfer): then those
+        that were measured under another engine are among the choices.
+    dtype : what the kernels multiply, a name of `precision.KERNELS`.
+
+    Raises
+    ------
+    CatalogError : as `find_fit`.
+    """
+    nearest = find_fit(cls, family, gpu=gpu, engine=engine, dtype=dtype)
+    if not nearest.is_measured:
+        return (nearest,)
+    others = [row for row in _rows(family)
+              if row["gpu"] == gpu and row["dtype"] == dtype and (is_shared or row["engine"] == nearest.row["engine"])
+              and row["num_points"] >= MIN_POINTS and row is not nearest.row]
+    return nearest, *(Fit(constants=_constants(cls, row), is_measured=True, row=row) for row in others)
+
+
 @functools.cache
 def _find_fit(cls: Any, family: str, gpu: str, engine: str, pairs: tuple[tuple[str, Any], ...]) -> Any:
     keys = dict(pairs)
     for name, own in ((gpu, True), (gpu, False), (PRIOR, True), (PRIOR, False)):
         near = [row for row in _rows(family) if row["gpu"] == name and (row["engine"] == engine) == own]
+        near.sort(key=lambda row: -row.get("bandwidth_frac", 0.0))
         for wanted in _preferences(keys):
             for row in near:
                 if row.get("default", True) and all(row.get(key) == value for key, value in wanted.items()):
-                    values = {field: float(row[field]) for field in cls.__slots__}
-                    return Fit(constants=cls(**values), is_measured=name != PRIOR, row=row)
+                    return Fit(constants=_constants(cls, row), is_measured=name != PRIOR, row=row)
     asked = ", ".join(f"{key} {value}" for key, value in keys.items())
     raise CatalogError(f"hardware_db/kernels/{family}.toml: no kernel was measured with {asked}; choose another "
                        f"precision, or add a [[fit]] with gpu = {PRIOR!r}")
+
+
+def _constants(cls: Any, row: Mapping[str, Any]) -> Any:
+    return cls(**{field: float(row[field]) for field in cls.__slots__})
 
 
 def _preferences(keys: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -1,6 +1,8 @@
 """What a reader of a result should know: where the trace or the options left something to a rule."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from planner.deployment import Deployment
 from planner.engines import read_table
@@ -46,7 +48,7 @@ def _calibration(deployment: Deployment) -> list[str]:
     if path is None or deployment.stack is None:
         return []
     source = read_table(Path(path), "source")
-    fitted = f", fitted to {source['num_runs']} runs of {source['measured']}" if "num_runs" in source else ""
+    fitted = f", fitted to {fitted_to(source)}" if "measured" in source else ""
     return [f"step times use the calibration {path}{fitted}"]
 
 
@@ -59,3 +61,13 @@ def _load(deployment: Deployment, trace: Trace) -> list[str]:
     if scenario.interval is not None and scenario.max_concurrency is None:
         found.append("throughput has no interval: in an open loop it follows the arrivals, not the step times")
     return found
+
+
+def fitted_to(source: Mapping[str, Any]) -> str:
+    """Return how many runs or steps of which file a calibration was fitted to, by its `source`.
+
+    >>> fitted_to({"num_runs": 12, "measured": "bench.json"})
+    '12 runs of bench.json'
+    """
+    kind = "steps" if "num_steps" in source else "runs"
+    return f"{source[f'num_{kind}']:,} {kind} of {source['measured']}"

@@ -25,28 +25,37 @@ class WeightFormat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kernel:
-    """What a kernel multiplies: size of an activation as it enters the product [B], and the precision of the peak.
+    """What a kernel multiplies, and who writes it.
 
-    `needs` is a precision that the GPU must have besides, for what only its generation can do.
+    Parameters
+    ----------
+    activation_bytes : of an element as it enters the product [B].
+    precision : of the peak that it multiplies at.
+    needs : a precision that the GPU must have besides, for what only its generation can do.
+    shared : the operators, "gemm" and "moe", whose kernels come from libraries that all engines tune over.
+    quantizes_apart : whether each product has a kernel before it that finds the scales of its activations; others get
+        them from the norm or activation before, or know them.
     """
 
     activation_bytes: float
     precision: str
     needs: str = "bf16"
+    shared: tuple[str, ...] = ()
+    quantizes_apart: bool = False
 
 
 KERNELS = {
-    "bfloat16": Kernel(activation_bytes=2.0, precision="bf16"),
-    "fp8": Kernel(activation_bytes=1.0, precision="fp8"),
-    "fp8_block": Kernel(activation_bytes=1.0, precision="fp8"),  # a scale for every 128 x 128 weights
-    "nvfp4": Kernel(activation_bytes=(4 + 8 / 16) / 8, precision="fp4"),
-    "int4_wo": Kernel(activation_bytes=2.0, precision="bf16"),
-    "w4a16_mxfp4": Kernel(activation_bytes=2.0, precision="bf16"),
-    "w4a8_mxfp4_mxfp8": Kernel(activation_bytes=1.0, precision="fp8", needs="fp4"),
+    "bfloat16": Kernel(activation_bytes=2.0, precision="bf16", shared=("gemm",)),
+    "fp8": Kernel(activation_bytes=1.0, precision="fp8", shared=("gemm",)),
+    "fp8_block": Kernel(activation_bytes=1.0, precision="fp8", quantizes_apart=True),  # scales of 128 x 128 weights
+    "nvfp4": Kernel(activation_bytes=(4 + 8 / 16) / 8, precision="fp4", shared=("gemm", "moe"), quantizes_apart=True),
+    "int4_wo": Kernel(activation_bytes=2.0, precision="bf16", shared=("moe",)),
+    "w4a16_mxfp4": Kernel(activation_bytes=2.0, precision="bf16", shared=("moe",)),
+    "w4a8_mxfp4_mxfp8": Kernel(activation_bytes=1.0, precision="fp8", needs="fp4", shared=("moe",)),
 }
 
 _16_BIT = WeightFormat(bytes_per_element=2.0, gemm=("bfloat16",), moe=("bfloat16",))
-_FP8 = WeightFormat(bytes_per_element=1.0, gemm=("fp8", "bfloat16"), moe=("fp8_block", "fp8", "bfloat16"))
+_FP8 = WeightFormat(bytes_per_element=1.0, gemm=("fp8", "bfloat16"), moe=("fp8", "fp8_block", "bfloat16"))
 _INT4 = WeightFormat(bytes_per_element=(4 + 20 / 128) / 8,  # groups of 128 with a 16-bit scale and a 4-bit zero
                      gemm=("int4_wo", "bfloat16"), moe=("int4_wo", "bfloat16"))
 _NVFP4 = WeightFormat(bytes_per_element=(4 + 8 / 16) / 8,  # groups of 16 with an 8-bit scale

@@ -11,7 +11,7 @@ from planner.attention_time import decode_fit, fold_attention, linear_fits, prom
 from planner.engine.curve import node_counts
 from planner.engine.state import CURVE, STEP_TIME, StepTime, records
 from planner.errors import CatalogError
-from planner.kernels import Fit, find_fit
+from planner.kernels import Fit, find_fit, find_fits
 from planner.operators.collectives import CollectiveConstants, collective_s
 from planner.operators.gemm import Floats, GemmConstants, gemm_s
 from planner.operators.moe import MoeConstants, moe_s, touched_experts
@@ -21,8 +21,10 @@ from planner.stack import Stack
 
 T = TypeVar("T")
 MOE_KERNELS = 4  # of a layer's routed experts: permutation, two grouped products with the activation, combination
+MOE_PRODUCTS = 2
 ACTIVATION_BYTES = 2.0  # between kernels activations are 16-bit, whatever the weights are
 HEAD_FORMAT = "bf16"  # of the LM head, in every format
+QK_NORM_BYTES = 8.0  # of a token: the sums of squares of query and key, 32-bit
 
 
 def roofline(stack: Stack) -> StepTime:
@@ -78,8 +80,8 @@ def priors(stack: Stack) -> tuple[str, ...]:
     if layout.data_parallel_size > 1:
         sizes += [("all_gather", layout.num_expert_gpus), ("reduce_scatter", layout.num_expert_gpus)]
     fits: dict[str, Sequence[Fit[Any]]] = {
-        "dense layers": [gemm_kernel(stack, name)[1] for name in sorted(formats | {HEAD_FORMAT})],
-        "experts": [moe_kernel(stack)[1]] if stack.arch.num_moe_layers else [],
+        "dense layers": [gemm_kernels(stack, name)[1][0] for name in sorted(formats | {HEAD_FORMAT})],
+        "experts": [moe_kernels(stack)[1][0]] if stack.arch.num_moe_layers else [],
         "attention": [prompt_fit(stack), decode_fit(stack)],
         "linear attention": linear_fits(stack) if stack.arch.num_linear_layers else [],
         "collectives": [collective_fit(stack, op, num_gpus) for op, num_gpus in sizes if num_gpus > 1],
@@ -87,26 +89,28 @@ def priors(stack: Stack) -> tuple[str, ...]:
     return tuple(name for name, found in fits.items() if not all(fit.is_measured for fit in found))
 
 
-def gemm_kernel(stack: Stack, format_name: str) -> tuple[str, Fit[GemmConstants]]:
-    """Return the kernel that multiplies dense weights of a format, and its constants."""
+def gemm_kernels(stack: Stack, format_name: str) -> tuple[str, tuple[Fit[GemmConstants], ...]]:
+    """Return what dense weights of a format are multiplied as, and the kernels to choose from."""
     return _preferred(GemmConstants, "gemm", WEIGHT_FORMATS[format_name].gemm, stack)
 
 
-def moe_kernel(stack: Stack) -> tuple[str, Fit[MoeConstants]]:
-    """Return the kernel that multiplies the routed experts, and its constants."""
+def moe_kernels(stack: Stack) -> tuple[str, tuple[Fit[MoeConstants], ...]]:
+    """Return what the routed experts are multiplied as, and the kernels to choose from."""
     choices = WEIGHT_FORMATS[weight_format(stack.arch, stack.quantization)].moe
     return _preferred(MoeConstants, "moe", choices, stack)
 
 
-def _preferred(cls: type[T], family: str, choices: tuple[str, ...], stack: Stack) -> tuple[str, Fit[T]]:
-    """Return the first kernel that the GPU can run and somebody measured, on this GPU or on another."""
+def _preferred(cls: type[T], family: str, choices: tuple[str, ...], stack: Stack) -> tuple[str, tuple[Fit[T], ...]]:
+    """Return the first choice that the GPU can run and somebody measured, on this GPU or on another."""
     usable = usable_kernels(choices, stack.gpu)
-    for name in usable[:-1]:
+    for name in usable:
         try:
-            return name, find_fit(cls, family, gpu=stack.gpu.name, engine=stack.engine, dtype=name)
+            return name, find_fits(cls, family, gpu=stack.gpu.name, engine=stack.engine, dtype=name,
+                                   is_shared=family in KERNELS[name].shared)
         except CatalogError:
-            continue
-    return usable[-1], find_fit(cls, family, gpu=stack.gpu.name, engine=stack.engine, dtype=usable[-1])
+            if name == usable[-1]:
+                raise
+    raise AssertionError("usable_kernels returns at least one")
 
 
 def projection_format(stack: Stack, quantized: bool) -> str:
@@ -117,19 +121,22 @@ def projection_format(stack: Stack, quantized: bool) -> str:
 
 
 def _gemms_s(stack: Stack, tokens: Floats, n: int, k: int, format_name: str) -> Floats:
-    """Return the time of one dense GEMM of the engine [s], shape of `tokens`."""
-    dtype, fit = gemm_kernel(stack, format_name)
+    """Return the time of one dense GEMM of the engine [s], shape of `tokens`: of its fastest kernel."""
+    dtype, fits = gemm_kernels(stack, format_name)
     kernel, c = KERNELS[dtype], stack.constants
     hardware = {"flops_per_s": stack.gpu.flops_per_s[kernel.precision],
                 "bandwidth_bytes_per_s": stack.gpu.hbm_bandwidth_bytes_per_s}
     weight_bytes = WEIGHT_FORMATS[format_name].bytes_per_element
-    constants = replace(fit.constants, floor_s=min(c.kernel_floor_s, fit.constants.floor_s))
+    floor_s = (1 + kernel.quantizes_apart) * c.kernel_floor_s
     sustained = hardware | {"flops_per_s": hardware["flops_per_s"] / c.compute_ratio}
-    benchmark_s = gemm_s(tokens, n, k, weight_bytes_per_element=weight_bytes,
-                         activation_bytes_per_element=kernel.activation_bytes, constants=constants, **sustained)
+    benchmark_s: Floats = np.minimum.reduce([
+        gemm_s(tokens, n, k, weight_bytes_per_element=weight_bytes,
+               activation_bytes_per_element=kernel.activation_bytes, quantizes=kernel.quantizes_apart,
+               constants=replace(fit.constants, floor_s=min(floor_s, fit.constants.floor_s)), **sustained)
+        for fit in fits])
     least_s = np.maximum(n * k * weight_bytes / hardware["bandwidth_bytes_per_s"],
                          2.0 * tokens * n * k / hardware["flops_per_s"])
-    return np.maximum(c.ratio("linear_ratio", dtype) * benchmark_s, least_s)
+    return np.maximum(c.linear_ratio * benchmark_s, least_s)
 
 
 def _linear(curve: Any, stack: Stack, counts: Floats) -> None:
@@ -141,28 +148,33 @@ def _linear(curve: Any, stack: Stack, counts: Floats) -> None:
 
 
 def _experts(curve: Any, stack: Stack, counts: Floats) -> None:
-    """Routed experts of all MoE layers; data-parallel attention ranks send their tokens to one set of them."""
+    """Routed experts of all MoE layers, by the fastest kernel; data-parallel attention ranks share one set of them."""
     arch, layout, c = stack.arch, stack.layout, stack.constants
     if not arch.num_moe_layers:
         return
-    dtype, fit = moe_kernel(stack)
+    dtype, fits = moe_kernels(stack)
     tokens = counts * layout.data_parallel_size
     ep, tp = layout.expert_parallel_size, layout.expert_tensor_parallel_size
     element = WEIGHT_FORMATS[weight_format(arch, stack.quantization)].bytes_per_element
     flops_per_s = stack.gpu.flops_per_s[KERNELS[dtype].precision]
     bandwidth = stack.gpu.hbm_bandwidth_bytes_per_s
-    constants = replace(fit.constants, floor_s=min(MOE_KERNELS * c.kernel_floor_s, fit.constants.floor_s))
-    benchmark_s = moe_s(tokens, hidden=arch.hidden_size, inter=arch.moe_intermediate_size,
-                        topk=arch.num_experts_per_tok, num_experts=arch.num_experts, moe_tp=tp, moe_ep=ep,
-                        weight_bytes_per_element=element, flops_per_s=flops_per_s / c.compute_ratio,
-                        bandwidth_bytes_per_s=bandwidth,
-                        constants=constants, unevenness=_unevenness(ep))
+    floor_s = (MOE_KERNELS + MOE_PRODUCTS * KERNELS[dtype].quantizes_apart) * c.kernel_floor_s
     expert = 3.0 * arch.hidden_size * arch.moe_intermediate_size / tp
-    touched = touched_experts(tokens, arch.num_experts_per_tok, arch.num_experts, ep, fit.constants.spread_frac)
-    least_s = np.maximum(touched * expert * element / bandwidth,
-                         2.0 * expert * tokens * arch.num_experts_per_tok / ep / flops_per_s)
-    curve.experts_s += arch.num_moe_layers * np.maximum(c.ratio("experts_ratio", dtype) * benchmark_s, least_s)
-    curve.tokens_bytes += arch.num_moe_layers * touched * expert * element
+    multiply_s = 2.0 * expert * tokens * arch.num_experts_per_tok / ep / flops_per_s
+    layer_s, read = np.full_like(tokens, np.inf), np.zeros_like(tokens)
+    for fit in fits:
+        constants = replace(fit.constants, floor_s=min(floor_s, fit.constants.floor_s))
+        benchmark_s = moe_s(tokens, hidden=arch.hidden_size, inter=arch.moe_intermediate_size,
+                            topk=arch.num_experts_per_tok, num_experts=arch.num_experts, moe_tp=tp, moe_ep=ep,
+                            weight_bytes_per_element=element, flops_per_s=flops_per_s / c.compute_ratio,
+                            bandwidth_bytes_per_s=bandwidth, constants=constants, unevenness=_unevenness(ep))
+        touched = touched_experts(tokens, arch.num_experts_per_tok, arch.num_experts, ep, constants.spread_frac)
+        weight_bytes = touched * expert * element
+        found_s = np.maximum(c.experts_ratio * benchmark_s,
+                             np.maximum(weight_bytes / bandwidth, multiply_s))
+        layer_s, read = np.minimum(layer_s, found_s), np.where(found_s < layer_s, weight_bytes, read)
+    curve.experts_s += arch.num_moe_layers * layer_s
+    curve.tokens_bytes += arch.num_moe_layers * read
 
 
 def _unevenness(num_gpus: int) -> float:
@@ -195,13 +207,20 @@ def _activations(curve: Any, stack: Stack, counts: Floats) -> None:
 
 
 def _collectives(curve: Any, stack: Stack, counts: Floats) -> None:
-    """Two all-reduces of the hidden state a layer; data-parallel attention gathers and scatters it around experts."""
+    """Two all-reduces of the hidden state a layer; data-parallel attention gathers and scatters it around experts.
+
+    Where query and key are normalised over all heads, ranks first add up two sums of squares a token
+    (MiniMaxText01RMSNormTP in vLLM).
+    """
     arch, layout = stack.arch, stack.layout
     hidden = ACTIVATION_BYTES * arch.hidden_size
     if layout.tensor_parallel_size > 1:
         reduces = arch.num_layers + (arch.num_layers if layout.data_parallel_size == 1 else arch.num_dense_layers)
         curve.collectives_s += reduces * collectives_s(stack, counts * hidden, "all_reduce",
                                                        layout.tensor_parallel_size)
+        if arch.qk_norm_over_heads:
+            curve.collectives_s += arch.num_layers * collectives_s(stack, counts * QK_NORM_BYTES, "all_reduce",
+                                                                   layout.tensor_parallel_size)
     if layout.data_parallel_size > 1:
         gathered = counts * layout.data_parallel_size * hidden
         for op in ("all_gather", "reduce_scatter"):

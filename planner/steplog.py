@@ -1,19 +1,23 @@
 """A log of single steps: measured durations against those of the step-time model, by what the steps held."""
 
 import functools
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
-from planner.deployment import deploy
+from planner.deployment import Deployment, deploy
 from planner.engine import state as st
 from planner.errors import TraceError
 from planner.measured import Measurement
 from planner.scenario import Scenario
 from planner.steptime import step_terms
 from planner.validate import Prediction
+
+Floats = NDArray[np.float64]
 
 # Columns that a step's time depends on; `planner replay --steps` writes them.
 SHAPE = ("num_prompts", "num_prompt_tokens", "prompt_context_tokens", "prompt_pairs", "window_pairs", "num_decodes",
@@ -26,6 +30,44 @@ def is_step_log(columns: Any) -> bool:
     return "duration_s" in columns and "num_decodes" in columns
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepLog:
+    """What each step held, and how long it took.
+
+    Parameters
+    ----------
+    steps : records of `engine.state.STEP_ROW`, shape [num_steps].
+    measured_ms : durations, shape [num_steps].
+    """
+
+    steps: Any
+    measured_ms: Floats
+
+    def part(self, inside: NDArray[np.bool_]) -> "StepLog":
+        """Return some of the steps."""
+        return StepLog(steps=self.steps[inside], measured_ms=self.measured_ms[inside])
+
+    def predicted_ms(self, deployment: Deployment) -> Floats:
+        """Return what the step-time model says of each step, shape [num_steps]."""
+        terms = step_terms(deployment.step_time, self.steps, deployment.settings.swap_s_per_token)
+        total: Floats = 1e3 * np.sum(list(terms.values()), axis=0)
+        return total
+
+
+def read_steps(path: Path) -> StepLog:
+    """Read a log of steps.
+
+    Raises
+    ------
+    TraceError : the file cannot be read, lacks a column, or a value is impossible.
+    """
+    table = _read(path)
+    steps = st.records(table.height, st.STEP_ROW)
+    for name in SHAPE:
+        steps[name] = table[name].to_numpy()
+    return StepLog(steps=steps, measured_ms=1e3 * table["duration_s"].to_numpy())
+
+
 def predict_steps(path: Path, scenario: Scenario, groups: dict[str, str]) -> list[Prediction]:
     """Return what the step-time model says of each step of a log.
 
@@ -35,23 +77,18 @@ def predict_steps(path: Path, scenario: Scenario, groups: dict[str, str]) -> lis
 
     Raises
     ------
-    TraceError : the file cannot be read, lacks a column, or a value is impossible.
+    TraceError : as `read_steps`.
     """
-    table = _read(path)
-    deployment = deploy(scenario)
-    steps = st.records(table.height, st.STEP_ROW)
-    for name in SHAPE:
-        steps[name] = table[name].to_numpy()
-    terms = step_terms(deployment.step_time, steps, deployment.settings.swap_s_per_token)
-    predicted_ms = 1e3 * np.sum(list(terms.values()), axis=0)
-    measured_ms = 1e3 * table["duration_s"].to_numpy()
-    kinds = np.where(steps["num_prompts"] == 0, "decodes", np.where(steps["num_decodes"] == 0, "prompts", "mixed"))
+    log = read_steps(path)
+    predicted_ms = log.predicted_ms(deploy(scenario))
+    kinds = np.where(log.steps["num_prompts"] == 0, "decodes",
+                     np.where(log.steps["num_decodes"] == 0, "prompts", "mixed"))
     return [
         Prediction(
             measurement=Measurement(id=str(k), groups={**groups, "client": str(kinds[k])}, scenario=scenario,
-                                    measured={METRIC: float(measured_ms[k])}),
+                                    measured={METRIC: float(log.measured_ms[k])}),
             predicted={METRIC: float(predicted_ms[k])}, status="ok")
-        for k in range(table.height)]
+        for k in range(len(predicted_ms))]
 
 
 def _read(path: Path) -> pl.DataFrame:

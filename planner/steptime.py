@@ -70,7 +70,7 @@ def _terms(t: Any, curve: Any, steps: Any, swap_s_per_token: float, out: Any) ->
             out[6, i] = between(curve[k].collectives_s, curve[k + 1].collectives_s, way)
             gpu_s = out[:8, i].sum() + swap_s
             hidden_s = timing.hidden_s(t, step.num_prompts, step.num_prompt_tokens, step.num_decodes)
-            extra_s = timing.overhead_s(t, step.num_prompts + step.num_decodes)
+            extra_s = timing.overhead_s(t, step.num_prompts, step.num_decodes)
             out[7, i] = extra_s + max(hidden_s - gpu_s, 0.0)
         out[8, i] = swap_s
         if step.num_prompts == 0:

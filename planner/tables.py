@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from planner.notes import fitted_to
+
 ROWS = (
     ("Requests", ("completed", "failed", "rejected", "unfinished", "duration")),
     ("Throughput", ("request_throughput", "output_throughput", "total_token_throughput", "request_goodput",
@@ -141,8 +143,7 @@ def _error_lines(name: str, row: Mapping[str, Any], metrics: Sequence[str]) -> l
 def calibration_table(result: Mapping[str, Any]) -> str:
     """Return fitted constants with their intervals, why others were left, and the errors before and after."""
     source = result["source"]
-    lines = [f"{result['engine']}: {source['num_runs']} runs of {source['measured']}, "
-             f"{source['num_left_out']} rows left out",
+    lines = [f"{result['engine']}: {fitted_to(source)}, {source['num_left_out']} rows left out",
              f"{'constant':<30}{'start':>12}{'fitted':>12}    80 % interval"]
     lines += [f"{name:<30}{each['start']:>12.4g}{each['value']:>12.4g}    {each['low']:.4g} to {each['high']:.4g}"
               for name, each in result["fitted"].items()]
@@ -157,5 +158,21 @@ def calibration_table(result: Mapping[str, Any]) -> str:
                 lines.append(f"  {title + ' ' + metric:<28}{found['n']:>7,}{found['mape']:>9.1%}"
                              f"{found['median_ape']:>9.1%}{found['bias']:>+9.1%}")
     if not any(result["held_out"].values()):
-        lines.append("  no run could be left out: too few for the constants")
+        lines.append("  nothing could be left out: too few for the constants")
+    return "\n".join(lines)
+
+
+def capacity_table(result: Mapping[str, Any]) -> str:
+    """Return a capacity with its bracket, its confidence, and the rates that were tried, as aligned text."""
+    bracket, asked = result["bracket"], result["attainment"]
+    per_gpu = f", {result['capacity_rps_per_gpu']:.4g} per GPU" if result["num_gpus"] > 1 else ""
+    lines = [f"capacity {result['capacity_rps']:.4g} requests/s{per_gpu}, {result['rate_scale']:.3g} times the trace's "
+             f"rate; missed at {bracket['upper_rps']:.4g}, where {result['limiting_metric']} gives way"]
+    if result["confidence"] is not None:
+        lines.append(f"confidence: 90 % {result['confidence']['p10']:.4g}, 50 % {result['confidence']['p50']:.4g}, "
+                     f"10 % {result['confidence']['p90']:.4g} requests/s")
+    lines.append(f"{'requests/s':>12}{'attainment':>12}  limited by, kept")
+    lines += [f"{probe['rate_rps']:>12.4g}{probe['attainment']:>12.4f}  {probe['limiting_metric']}, "
+              f"{'yes' if probe['is_met'] else f'no: below {asked:g}' if probe['attainment'] < asked else 'no'}"
+              for probe in result["probes"]]
     return "\n".join(lines)

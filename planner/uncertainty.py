@@ -140,6 +140,9 @@ def summary_intervals(summary: Mapping[str, Any], scenario: Scenario, level: flo
     """
     residuals = residuals_for(scenario)
     residuals.check_level(level)
+    if not set(residuals.log_errors) & set(SUMMARY_KEYS.values()):
+        raise UsageError(f"--interval: {residuals.source} has errors in {', '.join(residuals.log_errors)} alone; "
+                         f"calibrate on runs or requests for intervals of latencies")
     found: dict[str, list[float] | None] = {}
     for key, metric in SUMMARY_KEYS.items():
         hidden = metric == THROUGHPUT and scenario.max_concurrency is None

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from planner.catalog import data_dir
-from planner.engines import read_constants, resolve_constants
+from planner.engines import constants_of, read_constants
 from planner.measured import read_measured
 from planner.validate import predict
 
@@ -57,7 +57,7 @@ def write_start(path: Path) -> Path:
 def write_synthetic(path: Path, truth: Mapping[str, float], *, noise: float, seed: int = 0) -> Path:
     """Write runs over LOADS as they would be measured if constants were `truth`, times a log-normal noise."""
     plain = [row_of(isl=isl, osl=osl, concurrency=c) for isl, osl, c in LOADS]
-    constants = resolve_constants({**fixed_start(), **truth}, "h100-sxm")
+    constants = constants_of({**fixed_start(), **truth})
     rng = np.random.default_rng(seed)
     rows = []
     for row, run in zip(plain, read_measured(write_runs(path, *plain)), strict=True):

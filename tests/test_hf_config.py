@@ -120,6 +120,13 @@ def test_state_has_the_type_that_the_config_asks_for_and_the_class_adds_the_gate
     assert not read().attn_output_gate
 
 
+def test_only_minimax_normalises_over_all_heads() -> None:
+    experts = {"num_local_experts": 4, "num_experts_per_tok": 2}
+    assert read(model_type="minimax_m2", **experts).qk_norm_over_heads
+    assert not read(model_type="minimax_m2", qk_norm_type="per_head", **experts).qk_norm_over_heads
+    assert not read().qk_norm_over_heads
+
+
 def test_qwen3_5_wrapper_without_a_dense_width() -> None:
     text = {**LLAMA, **HYBRID, "model_type": "qwen3_5_moe_text", "shared_expert_intermediate_size": 16}
     del text["intermediate_size"]

@@ -8,7 +8,7 @@ import pytest
 
 from planner import kernels
 from planner.errors import CatalogError
-from planner.kernels import find_fit
+from planner.kernels import find_fit, find_fits
 
 ROWS = """
 [[fit]]
@@ -37,7 +37,16 @@ gpu = "prior"
 engine = "prior"
 dtype = "int4"
 floor_s = 5.0
-"""
+""" + "\n".join(f"""
+[[fit]]
+gpu = "three"
+engine = "{engine}"
+dtype = "fp4"
+default = {default}
+num_points = {points}
+floor_s = {floor}
+""" for engine, default, points, floor in (
+    ("vllm", "true", 900, 6.0), ("vllm", "false", 900, 7.0), ("vllm", "false", 100, 0.1), ("sglang", "true", 900, 8.0)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +84,24 @@ def test_the_nearest_row_is_taken(gpu: str, engine: str, dtype: Any, found: floa
     fit = find_fit(Floor, "toy", gpu=gpu, engine=engine, dtype=dtype)
     assert (fit.constants, fit.is_measured) == (Floor(floor_s=found), is_measured)
     assert fit.row["floor_s"] == found
+
+
+@pytest.mark.parametrize(("gpu", "engine", "is_shared", "found"), [
+    ("three", "vllm", False, [6.0, 7.0]),  # its own; what was fitted to 100 shapes stands in for nothing
+    ("three", "vllm", True, [6.0, 7.0, 8.0]),
+    ("three", "sglang", False, [8.0]),
+    ("three", "sglang", True, [8.0, 6.0, 7.0]),
+    ("three", "trtllm", False, [6.0, 7.0]),  # nobody measured its own
+])
+def test_an_engine_chooses_among_its_kernels_and_those_of_shared_libraries(gpu: str, engine: str, is_shared: bool,
+                                                                           found: list[float]) -> None:
+    fits = find_fits(Floor, "toy", gpu=gpu, engine=engine, is_shared=is_shared, dtype="fp4")
+    assert [fit.constants.floor_s for fit in fits] == found
+
+
+def test_where_nobody_measured_there_is_nothing_to_choose() -> None:
+    fits = find_fits(Floor, "toy", gpu="two", engine="vllm", is_shared=True, dtype="int4")
+    assert [(fit.constants.floor_s, fit.is_measured) for fit in fits] == [(5.0, False)]
 
 
 def test_preferences_of_two_keys_let_the_last_decide_first() -> None:

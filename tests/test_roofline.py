@@ -128,8 +128,44 @@ def test_tensor_parallelism_divides_the_weights_but_adds_collectives() -> None:
 def test_a_single_decode_is_bound_by_the_weights() -> None:
     """8.03e9 bf16 weights less the input embedding, over 3.35e12 B/s; kernels as fast as in their benchmark."""
     read_s = 2 * (8.03e9 - 128256 * 4096) / 3.35e12
-    terms = terms_of(with_constants(stack_of(), linear_ratio=1.0, factors={}), step(0, 1, 1))
+    terms = terms_of(with_constants(stack_of(), linear_ratio=1.0), step(0, 1, 1))
     assert read_s < terms["linear_s"] + terms["lm_head_s"] < 1.25 * read_s
+
+
+@pytest.mark.parametrize(("quantization", "is_shared"), [("nvfp4", True), ("fp8", True), ("fp8_block", False)])
+def test_engines_share_the_kernels_of_libraries(quantization: str, is_shared: bool) -> None:
+    constants = stack_of().constants
+    stacks = [replace(stack_of("llama-3.1-70b", "b200-sxm", engine, quantization=quantization), constants=constants)
+              for engine in ENGINES]
+    times = [terms_of(stack, step(64, 64, 1000))["linear_s"] for stack in stacks]
+    assert (max(times) < 1.000001 * min(times)) == is_shared
+
+
+def test_blocks_scales_take_a_kernel_of_their_own() -> None:
+    """One before each of four products of a layer, where the benchmark's own floor is longer."""
+    stack = stack_of("llama-3.1-70b", "b200-sxm", "sglang", quantization="fp8_block")
+    slow, fast = (terms_of(with_constants(stack, kernel_floor_s=floor_s), step(0, 1, 1))["linear_s"]
+                  for floor_s in (4e-6, 3e-6))
+    assert slow - fast == pytest.approx(80 * 4 * 2 * 1e-6, rel=0.01)
+
+
+def test_sparse_prompts_pay_for_the_heads_that_they_are_padded_to() -> None:
+    """GLM-5's 64 heads, and the 8 of a rank, run as 128 on Blackwell and as 64 on Hopper."""
+    found = {(gpu, ranks): terms_of(stack_of("glm-5", gpu, "sglang", Layout(tensor_parallel_size=ranks)),
+                                    step(8192, window=2048))["attention_prompt_s"]
+             for gpu in ("b200-sxm", "h200-sxm") for ranks in (1, 8)}
+    assert found["b200-sxm", 8] == found["b200-sxm", 1]
+    assert found["h200-sxm", 8] == found["h200-sxm", 1]
+    pairs = 2048 * 2049 / 2 + (8192 - 2048) * 2048
+    padded_s = 78 * pairs * 2 * 128 * (2 * 512 + 64) / (0.645 * 2250e12)
+    assert padded_s < found["b200-sxm", 8] < 1.3 * padded_s
+
+
+def test_a_norm_over_all_heads_adds_a_collective() -> None:
+    stack = stack_of("minimax-m2.5", "b200-sxm", "vllm", Layout(tensor_parallel_size=4))
+    plain = replace(stack, arch=replace(stack.arch, qk_norm_over_heads=False))
+    more_s = terms_of(stack, step(0, 8, 100))["collectives_s"] - terms_of(plain, step(0, 8, 100))["collectives_s"]
+    assert 62 * 3e-6 < more_s < 62 * 3e-5
 
 
 @pytest.mark.parametrize("gpu", ["h100-sxm", "b200-sxm"])

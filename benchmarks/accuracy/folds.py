@@ -8,9 +8,9 @@ import numpy as np
 import polars as pl
 
 from benchmarks.fit_engines import ENGINES, PRIORS, fit_runs, usable
-from planner.calibrate import evaluator, prepare
 from planner.errors import UsageError
 from planner.measured import METRICS, Measurement
+from planner.observations import Runs, prepare
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +22,7 @@ class Effort:
 
 
 FEW = 100  # runs left to fit that are not thinned
-FULL, QUICK = Effort(max_steps=8, thinning=1), Effort(max_steps=5, thinning=4)
+FULL, QUICK = Effort(max_steps=10, thinning=1), Effort(max_steps=6, thinning=4)
 
 
 def layout_kind(m: Measurement) -> str:
@@ -82,10 +82,9 @@ def _tested(runs: Sequence[Measurement], constants: Mapping[str, float], engine:
             is_fitted: bool) -> list[dict[str, Any]]:
     """Return a row for each run that constants are tested on."""
     prepared = prepare(runs, constants)
-    with evaluator(prepared, jobs=-1) as evaluate:
-        predicted = evaluate([constants])[0]
-    measured = np.array([[m.measured.get(metric, np.nan) for metric in METRICS] for m, _ in prepared])
-    errors = np.log(predicted / measured)
+    observed = Runs(prepared=prepared)
+    with observed.evaluator(-1) as evaluate:
+        errors = np.log(evaluate([constants])[0]) - observed.log_measured
     return [{"id": m.id, "engine": engine, "split": split, "fold": fold, "is_fitted": is_fitted,
              **dict(zip(METRICS, map(float, error), strict=True))}
             for (m, _), error in zip(prepared, errors, strict=True)]

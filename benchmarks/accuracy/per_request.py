@@ -14,7 +14,7 @@ from benchmarks.accuracy.section import Section, Table, Verdict, percent, scatte
 from benchmarks.fit_engines import PRIORS
 from planner.catalog import data_dir
 from planner.deployment import Deployment, deploy, with_constants
-from planner.engines import bounds, read_constants, resolve_constants
+from planner.engines import bounds, constants_of, read_constants
 from planner.scenario import Scenario
 from planner.steptime import step_terms
 from planner.trace import Trace
@@ -107,7 +107,7 @@ def card_of(name: str, *, own_blocks: bool = True) -> Card:
 
 def predicted(card: Card, constants: Mapping[str, float]) -> dict[str, Any]:
     """Replay a run with an engine's constants by flat name."""
-    deployment = with_constants(card.deployment, resolve_constants(constants, card.gpu))
+    deployment = with_constants(card.deployment, constants_of(constants))
     return times(replay(deployment, card.load))
 
 
@@ -149,8 +149,6 @@ def _verdicts(headline: Mapping[Any, Mapping[str, float]]) -> list[Verdict]:
 
 def _constants_table(sets: Mapping[str, Mapping[str, float]]) -> Table:
     rows = [[name, *(f"{values[name]:.3g}" for values in sets.values())] for name in FITTED]
-    own = "linear_ratio.bfloat16"
-    rows.append([own, *(f"{values.get(own, 1.0):.3g}" for values in sets.values())])
     return Table(title="Constants", columns=("constant", *sets), rows=rows)
 
 
@@ -160,7 +158,7 @@ def _terms_table(cards: Mapping[str, Card], sets: Mapping[str, Mapping[str, floa
     columns: Sequence[str] = ()
     for card in cards.values():
         for label, constants in sets.items():
-            deployment = with_constants(card.deployment, resolve_constants(constants, card.gpu))
+            deployment = with_constants(card.deployment, constants_of(constants))
             steps = replay(deployment, card.load, steps=True).steps
             terms = {name: float(values.sum()) for name, values in step_terms(deployment.step_time, steps, 0.0).items()}
             columns = [name for name in terms if name not in ("experts_s", "collectives_s", "swap_s")]

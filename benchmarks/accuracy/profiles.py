@@ -11,7 +11,7 @@ from benchmarks.accuracy.section import Table
 from benchmarks.fit_engines import PRIORS
 from planner.deployment import Deployment, with_constants
 from planner.engine.curve import node_counts
-from planner.engines import resolve_constants
+from planner.engines import constants_of
 
 FOLDERS = {"rtx-4090": "RTX4090", "rtx-pro-6000": "RTXPRO6000"}
 NUM_LAYERS = 32
@@ -23,7 +23,7 @@ NORMS_PER_LAYER = 2
 def kernel_tables(gpu: str, deployment: Deployment, bundled: Mapping[str, float]) -> list[Table]:
     """Return Llama-3.1-8B's kernel times on a card: measured, and as the model has them [ms]."""
     folder = SHARED / "kernels" / "consumer" / FOLDERS[gpu] / "meta-llama" / "Llama-3.1-8B" / "bf16" / "tp1"
-    curves = {label: with_constants(deployment, resolve_constants(constants, gpu)).step_time.curve
+    curves = {label: with_constants(deployment, constants_of(constants)).step_time.curve
               for label, constants in (("bundled", bundled), ("priors", PRIORS))}
     return [_dense(gpu, pl.read_csv(folder / "dense.csv"), curves),
             _decode(gpu, pl.read_csv(folder / "attention.csv"), curves)]

@@ -11,7 +11,7 @@ import polars as pl
 
 from benchmarks.accuracy.data import MEASURED, load_of, replay, times
 from benchmarks.accuracy.section import ERROR_COLUMNS, Section, Table, Verdict, ape, error_row, scatter
-from planner.deployment import constants_of, deploy
+from planner.deployment import deploy, scenario_constants
 from planner.engines import EngineConstants, bounds
 from planner.errors import PlannerError
 from planner.scenario import Scenario
@@ -71,7 +71,7 @@ def batch(scenario: Scenario, size: int, isl: int, osl: int) -> dict[str, float]
 
 def in_process(scenario: Scenario) -> EngineConstants:
     """Return an engine's constants without what a server adds, and for TensorRT engines without what Python does."""
-    found = constants_of(scenario)
+    found = scenario_constants(scenario)
     names = NO_SERVER + (NO_PYTHON if scenario.engine == "trtllm" else ())
     return replace(found, **{name: bounds()[name][0] for name in names if name in bounds()})
 

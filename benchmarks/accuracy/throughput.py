@@ -20,6 +20,7 @@ GPUS = {"A100 PCIe": "a100-pcie", "A100 SXM4": "a100-sxm", "B200": "b200-sxm", "
 FORMATS = {"FP16": (None, "auto"), "BF16": (None, "auto"), "FP8": ("fp8", "fp8"), "FP4": ("nvfp4", "fp8")}
 MOST_REQUESTS = 4000  # more change the throughput by less than 1 %, but for the drain at the end
 MAX_BATCH, MAX_TOKENS = 2048, 8192  # trtllm-bench's defaults
+KV_SHARE = 0.95  # "in many cases" above the default of 0.9, says the overview that has the tables
 RATIO_TARGET, SIGMA_TARGET = 0.05, 0.20
 
 
@@ -69,7 +70,7 @@ def _predict_most(row: Mapping[str, Any]) -> float:
     weights, kv = FORMATS[row["precision"]]
     scenario = Scenario(model=MODELS[row["model"]], gpu=GPUS[row["gpu"]], engine="trtllm", quantization=weights,
                         kv_cache_dtype=kv, tensor_parallel_size=row["tp"], max_num_seqs=MAX_BATCH,
-                        max_num_batched_tokens=max(MAX_TOKENS, row["isl"] + MAX_BATCH), gpu_memory_utilization=0.9,
+                        max_num_batched_tokens=max(MAX_TOKENS, row["isl"] + MAX_BATCH), gpu_memory_utilization=KV_SHARE,
                         max_model_len=row["isl"] + row["osl"] + 8)
     deployment = deploy(scenario, constants=in_process(scenario))
     count = min(row["num_requests"] or MOST_REQUESTS, MOST_REQUESTS)

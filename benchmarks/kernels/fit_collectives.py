@@ -11,6 +11,7 @@ from planner.operators.collectives import CollectiveConstants, collective_s
 from planner.operators.gemm import Floats
 
 BYTES_PER_ELEMENT = {"bfloat16": 2.0, "half": 2.0}  # int8, up to 27 % slower by bytes, is left out
+LEAST_OF_RING = 1 / 3
 MAX_BYTES = 2.0**29  # no step of a serving engine sends more
 START = {"small_latency_s": 5e-6, "small_bandwidth_frac": 0.1, "large_latency_s": 1.5e-5, "large_bandwidth_frac": 0.6}
 BOUNDS = {"small_latency_s": (1e-6, 1e-3), "small_bandwidth_frac": (1e-4, 1.0), "large_latency_s": (1e-6, 1e-2),
@@ -25,6 +26,7 @@ def main() -> None:
             rows.append({"gpu": SYSTEMS[system], "engine": engine, "version": version, "op": op, "num_gpus": num_gpus,
                          **constants, **quality, "source": SOURCE})
             report(rows[-1])
+    rows = [row for row in rows if not is_without_peers(row, rows)]
     nvlink = [row for row in rows if row["gpu"] not in ("l40s", "rtx-pro-6000")]
     rows += priors(nvlink, list(START), ("op", "num_gpus"))
     write_fits(ROOT / "hardware_db/kernels/collectives.toml",
@@ -32,6 +34,24 @@ def main() -> None:
                "engine: the all-reduce an engine runs in a CUDA graph (its own for small, NCCL for large), or nccl.\n"
                "Fractions are of the scale-up link of hardware_db/gpus, one way; gpu = \"prior\": NVLink medians.",
                rows)
+
+
+def is_without_peers(row: Row, rows: list[Row]) -> bool:
+    """Tell whether GPUs had no way to each other but through the host's memory, as in some virtual machines.
+
+    A ring of p GPUs sends 2(p − 1)/p of a message over each link, so p reach p / (2(p − 1)) of what two do. L40S over
+    PCIe 4 reach a tenth to a fifth of that in the tables: 1 to 3 GB/s, where published throughput needs six times as
+    much.
+    """
+    num_gpus = row["num_gpus"]
+    pairs = [other["large_bandwidth_frac"] for other in rows if other["num_gpus"] == 2
+             and all(other[key] == row[key] for key in ("gpu", "engine", "op"))]
+    ring = max(pairs, default=0.0) * (num_gpus / (2 * (num_gpus - 1)) if row["op"] == "all_reduce" else 1.0)
+    if num_gpus == 2 or row["large_bandwidth_frac"] > LEAST_OF_RING * ring:
+        return False
+    print(f"{row['gpu']} {row['engine']} {row['op']} of {num_gpus}: left out, {row['large_bandwidth_frac']:.3f} of the "
+          f"link where {ring:.3f} is a ring's")
+    return True
 
 
 def measured(system: str) -> Iterator[tuple[str, str, str, int, pl.DataFrame]]:

@@ -72,7 +72,7 @@ def run_decodes(s: State) -> bool:
     full, windowed = context_slopes(s.step_time, s.curve, decodes)
     slopes = (share * full, share * windowed)
     least_s = share * hidden_s(s.step_time, 0, 0, decodes)
-    extra_s = share * overhead_s(s.step_time, decodes)
+    extra_s = share * overhead_s(s.step_time, 0, decodes)
     steps = min(steps_to_look(s), steps_to_bend(s, gpu_s, slopes, least_s))
     spare = 1 if settings.needs_spare_block else 0
     used, most_used = settings.num_gpu_blocks - engine.num_free_blocks, settings.num_gpu_blocks - spare

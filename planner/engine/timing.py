@@ -119,10 +119,13 @@ def hidden_s(t: Any, prompts: int, tokens: int, decodes: int) -> float:
 
 
 @jit
-def overhead_s(t: Any, seqs: int) -> float:
-    """Return what comes on top of the GPU's work: the host's too where it does not work beside it [s]."""
-    host = 0.0 if t.is_overlapped else host_s(t, seqs)
-    return float(t.overhead_s + seqs * t.overhead_s_per_seq + host)
+def overhead_s(t: Any, prompts: int, decodes: int) -> float:
+    """Return what comes on top of the GPU's work: the host's too where it does not work beside it [s].
+
+    A decode under speculation has as many tokens to be looked at as were checked.
+    """
+    host = 0.0 if t.is_overlapped else host_s(t, prompts + decodes)
+    return float(t.overhead_s + (prompts + decodes * t.tokens_per_decode) * t.overhead_s_per_seq + host)
 
 
 @jit
@@ -166,5 +169,5 @@ def step_s(s: State) -> float:
     if e.step_decodes > 0:
         gpu_s += context_s(t, context_slopes(t, s.curve, e.step_decodes), e.step_decodes, e.step_decode_context)
     busy_s = max(gpu_s, hidden_s(t, e.step_prompts, e.step_prompt_tokens, e.step_decodes))
-    duration_s = busy_s + overhead_s(t, e.step_prompts + e.step_decodes)
+    duration_s = busy_s + overhead_s(t, e.step_prompts, e.step_decodes)
     return float(duration_s * t.decode_share if e.step_prompts == 0 else duration_s)

@@ -39,14 +39,15 @@ class GemmConstants(KernelConstants):
 
 def gemm_s(m: ArrayLike, n: ArrayLike, k: ArrayLike, *, weight_bytes_per_element: float,
            activation_bytes_per_element: float, flops_per_s: float, bandwidth_bytes_per_s: float,
-           constants: GemmConstants) -> Floats:
+           constants: GemmConstants, quantizes: bool = True) -> Floats:
     """Return the time of y[m, n] = x[m, k] · W[k, n], weights read from device memory [s].
 
     t = floor + k·depth + ‖M, C‖_p + Q, with
 
     - M = (n·k·w + m·k·a + 2·m·n) / (bandwidth · bandwidth_frac), all traffic once;
     - C = 2·k·(m·n + idle · min(1, m/128)) / (flops · flops_frac);
-    - Q = m·k·(2 + a) / (bandwidth · quantize_bandwidth_frac) where a < 2: x is read in 16 bit and written in a bytes.
+    - Q = m·k·(2 + a) / (bandwidth · quantize_bandwidth_frac) where a < 2: x is read in 16 bit and written in a bytes;
+      0 where x comes quantized, from the kernel before.
 
     Parameters
     ----------
@@ -55,6 +56,7 @@ def gemm_s(m: ArrayLike, n: ArrayLike, k: ArrayLike, *, weight_bytes_per_element
     weight_bytes_per_element : with its scales: bf16 2, fp8 1, nvfp4 0.5625 [B].
     activation_bytes_per_element : of x as it is multiplied: 2, 1 or 0.5625 [B].
     flops_per_s, bandwidth_bytes_per_s : dense peak of the precision multiplied in; device memory [FLOP/s, B/s].
+    quantizes : whether x comes in 16 bit, as in the benchmarks.
 
     Returns
     -------
@@ -78,7 +80,7 @@ def gemm_s(m: ArrayLike, n: ArrayLike, k: ArrayLike, *, weight_bytes_per_element
     m, n, k = (np.asarray(size, float) for size in (m, n, k))
     traffic = n * k * weight_bytes_per_element + m * k * activation_bytes_per_element + 2 * m * n
     flops = 2 * k * (m * n + constants.idle_outputs * np.minimum(1.0, m / TILE_TOKENS))
-    quantized = m * k * (2 + activation_bytes_per_element) if activation_bytes_per_element < 2 else 0.0 * m
+    quantized = m * k * (2 + activation_bytes_per_element) if quantizes and activation_bytes_per_element < 2 else 0.0
     roofs = smooth_maximum(traffic / (bandwidth_bytes_per_s * constants.bandwidth_frac),
                            flops / (flops_per_s * constants.flops_frac), constants.sharpness)
     quantize_s = quantized / (bandwidth_bytes_per_s * constants.quantize_bandwidth_frac)
