@@ -102,6 +102,35 @@ def compare(
 
 
 @app.command()
+@takes_scenario(without=("rate_scale", "request_rate", "max_concurrency", "num_prompts", "num_warmups"))
+def capacity(
+    trace: TraceArgument,
+    scenario: Scenario,
+    slo: Annotated[str, typer.Option(help="Objectives in ms: of each request, 'ttft:500 tpot:50', or of percentiles, "
+                                     "'p99_ttft:500'.")],
+    attainment: Annotated[float, typer.Option(help="Share of requests that must meet their own objectives.")] = 0.99,
+    scaling: Annotated[str, typer.Option(help="How the rate changes: compress recorded time, thin or overlay, "
+                                         "resample, or poisson.")] = "compress",
+    horizon: Annotated[str, typer.Option(help="double the trace's length as long as that changes the answer, or keep "
+                                         "to the trace.")] = "double",
+    by_tenant: Annotated[bool, typer.Option(help="Hold every tenant to the objectives by itself.")] = False,
+    replicates: Annotated[int, typer.Option(help="Of the bootstrap that the confidence comes from; 0 for none.")] = 20,
+    format: FormatOption = None,
+    on_bad_rows: BadRowsOption = "error",
+    jobs: JobsOption = -1,
+    json: JsonOption = None,
+) -> None:
+    """Find the highest request rate that one deployment serves within its objectives.
+
+    Example: planner capacity chat --model llama-3.1-8b --gpu h100-sxm --slo "ttft:500 tpot:50" --attainment 0.99
+    """
+    from planner import commands
+
+    options = {"scaling": scaling, "horizon": horizon, "by_tenant": by_tenant, "replicates": replicates, "jobs": jobs}
+    commands.capacity(trace, scenario, slo, attainment, options, format, on_bad_rows, json)
+
+
+@app.command()
 @takes_scenario(without=RECORDED_LOAD)
 def validate(
     measured: MeasuredArgument,

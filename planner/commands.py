@@ -17,7 +17,7 @@ from planner.saved import save_result, to_json
 from planner.scenario import Scenario
 from planner.settings import Recording
 from planner.slo import parse_slo
-from planner.tables import accuracy_table, calibration_table, comparison_table, summary_table
+from planner.tables import accuracy_table, calibration_table, capacity_table, comparison_table, summary_table
 from planner.trace import Trace, read_trace
 
 AXES = ("policy", "gpu", "model", "quantization")  # options of `compare` that take lists
@@ -62,6 +62,21 @@ def compare(source: str, scenario: Scenario, slo: str | None, format: str | None
     }
     _print_notes(outcomes)
     _publish([{"name": name, **summary} for name, summary in outcomes.items()], comparison_table(outcomes), json)
+
+
+def capacity(source: str, scenario: Scenario, slo: str, attainment: float, options: Mapping[str, Any],
+             format: str | None, on_bad_rows: OnBadRows, json: Path | None) -> None:
+    """Find the highest rate within the objectives, and print what it is, how sure, and what limits it."""
+    from planner.capacity import Search
+    from planner.capacity import capacity as find_capacity
+    from planner.objectives import parse_objectives
+
+    _check_outputs([json])
+    objectives = parse_objectives(slo, attainment)
+    search = Search(**options, seed=scenario.seed or 0)
+    found = find_capacity(_read(source, scenario, format, on_bad_rows), scenario, objectives, search)
+    _print_notes({"": found})
+    _publish(found, capacity_table(found), json)
 
 
 def what_ifs(scenario: Scenario) -> dict[str, Scenario]:

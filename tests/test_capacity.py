@@ -1,0 +1,207 @@
+"""Capacity: known answers of queueing theory, brackets that say where attainment is not monotone, and horizons."""
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers import trace_of
+from hypothesis import given
+from hypothesis import strategies as some
+from test_cli import H100, fails, planner
+
+from planner.bracket import UnlimitedError, UnreachableError, find_bracket
+from planner.capacity import Load, Search, capacity
+from planner.deployment import resolve, shape_load
+from planner.errors import UnknownNameError, UsageError
+from planner.objectives import Objectives, Verdict, judge, parse_objectives
+from planner.scenario import Scenario
+from planner.trace import Trace, read_trace
+
+ONE_SLOT = Scenario(step_time="linear:0.1,1e-9", num_gpu_blocks=4000, max_num_seqs=1, async_scheduling=False)
+POISSON = Search(scaling="poisson", replicates=0, horizon="trace")
+CHAT = Scenario(model="llama-3.1-8b", gpu="h100-sxm")
+
+
+def one_token_requests(count: int) -> Trace:
+    return trace_of([(float(k), 1, 1) for k in range(count)])
+
+
+def waits_at_most(wait_s: float, rate: float, service_s: float) -> float:
+    """Return P(W <= w) of M/D/1, by Erlang's formula (Tijms, A First Course in Stochastic Models, 9.6)."""
+    terms = [(rate * (k * service_s - wait_s)) ** k / math.factorial(k) * math.exp(-rate * (k * service_s - wait_s))
+             for k in range(int(wait_s / service_s) + 1)]
+    return (1 - rate * service_s) * sum(terms)
+
+
+def test_deterministic_service_and_one_slot_have_the_capacity_of_m_d_1() -> None:
+    objectives = parse_objectives("ttft:350", 0.9)  # one service of 100 ms, and 250 ms of waiting
+    low, high = 1.0, 9.9
+    for _ in range(50):
+        middle = (low + high) / 2
+        low, high = (middle, high) if waits_at_most(0.25, middle, 0.1) >= 0.9 else (low, middle)
+    found = capacity(one_token_requests(60_000), ONE_SLOT, objectives, POISSON)
+    assert found["capacity_rps"] == pytest.approx(low, rel=0.02)
+    assert found["limiting_metric"] == "ttft"
+    assert found["attainment_at_capacity"] >= 0.9
+    assert found["bracket"]["upper_rps"] / found["bracket"]["lower_rps"] < 1.0051
+
+
+def test_unlimited_resources_have_no_capacity_to_find() -> None:
+    scenario = Scenario(step_time="linear:1e-3,1e-12", num_gpu_blocks=10**7, max_num_seqs=0, max_num_batched_tokens=0)
+    with pytest.raises(UnlimitedError, match="the capacity is unlimited; give limits that a load can miss"):
+        capacity(one_token_requests(200), scenario, parse_objectives("ttft:1000", 0.99), POISSON)
+
+
+def test_objectives_that_no_request_can_keep_are_said_to_be_so() -> None:
+    with pytest.raises(UnreachableError, match=r"missed at every rate .* 0.00% of them meet their limits, ttft worst"):
+        capacity(one_token_requests(50), ONE_SLOT, parse_objectives("ttft:50", 0.99), POISSON)
+
+
+@pytest.mark.parametrize("policy", ["fcfs", "prefill-first", "decode-first"])
+@pytest.mark.parametrize(("sample", "slo", "limit"), [("chat", "ttft:500 tpot:50", 4000), ("code", "ttft:1500", 3000),
+                                                      ("chat", "p95_ttft:300", 4000)])
+def test_it_is_within_a_per_cent_of_a_fine_grid(sample: str, slo: str, limit: int, policy: str) -> None:
+    scenario = replace(CHAT, policy=policy, limit=limit)
+    trace, search = read_trace(sample), Search(replicates=0, horizon="trace")
+    found = capacity(trace, scenario, parse_objectives(slo, 0.95), search)
+    shaped = shape_load(scenario, trace)
+    load = Load(deployment=resolve(scenario, shaped), trace=shaped, objectives=parse_objectives(slo, 0.95),
+                search=search)
+    rate = found["capacity_rps"]
+    kept = [x for x in rate * np.geomspace(0.5, 1.6, 120) if load.verdict(float(x)).is_met]
+    assert max(kept) == pytest.approx(rate, rel=0.01) or not found["is_monotone"]
+    assert load.verdict(rate).is_met
+    assert not load.verdict(found["bracket"]["upper_rps"]).is_met
+
+
+def step_at(rates: dict[tuple[float, float], bool]) -> Any:
+    def evaluate(rate: float) -> Verdict:
+        met = next(value for (low, high), value in rates.items() if low <= rate < high)
+        return Verdict(is_met=met, attainment=float(met), limiting_metric="ttft")
+    return evaluate
+
+
+def test_a_bracket_that_is_not_monotone_says_so() -> None:
+    island = step_at({(0, 10): True, (10, 10.4): False, (10.4, 11): True, (11, 1e99): False})
+    found = find_bracket(island, 3.0)
+    assert not found.is_monotone
+    assert found.kept_above or found.missed_below
+    assert island(found.lower).is_met
+    hole = step_at({(0, 7): True, (7, 9.2): False, (9.2, 10): True, (10, 1e99): False})
+    found = find_bracket(hole, 9.5)
+    assert found.lower == pytest.approx(7, rel=0.006)  # all below it hold
+    assert found.kept_above == pytest.approx(tuple(r for r, v in found.probes if v.is_met and r > 7))
+    assert not found.is_monotone
+
+
+@given(edge=some.floats(0.1, 1e5), start=some.floats(1e-2, 1e3))
+def test_a_monotone_bracket_holds_the_edge(edge: float, start: float) -> None:
+    found = find_bracket(lambda rate: Verdict(is_met=rate <= edge, attainment=1.0, limiting_metric="ttft"), start)
+    assert found.is_monotone
+    assert found.lower <= edge < found.upper <= 1.005 * found.lower
+    assert [rate for rate, _ in found.probes] == sorted(rate for rate, _ in found.probes)
+
+
+def test_a_short_run_makes_an_overload_look_good_and_a_longer_one_does_not() -> None:
+    """At 12 requests/s a server of 10/s fails, though of 60 requests the last waits a second only."""
+    trace = trace_of([(k / 12, 1, 1) for k in range(60)])
+    objectives = parse_objectives("ttft:1200", 0.99)
+    short = capacity(trace, ONE_SLOT, objectives, Search(replicates=0, horizon="trace"))
+    found = capacity(trace, ONE_SLOT, objectives, Search(replicates=0))
+    assert short["capacity_rps"] > 11.9
+    assert short["stationary"] is None
+    assert found["capacity_rps"] == pytest.approx(10.0, rel=0.03)
+    assert found["stationary"]
+    assert [row["num_requests"] for row in found["horizon"]][:3] == [60, 120, 240]
+
+
+def test_confidence_comes_from_windows_and_from_the_step_times_errors() -> None:
+    objectives = parse_objectives("ttft:500 tpot:50", 0.95)
+    scenario = Scenario(model="llama-3.1-8b", gpu="h100-sxm", limit=3000)
+    found = capacity(read_trace("chat"), scenario, objectives, Search(replicates=12, jobs=1, horizon="trace"))
+    confidence = found["confidence"]
+    assert confidence["p10"] < confidence["p50"] < confidence["p90"]
+    assert 0.6 < confidence["p10"] / found["capacity_rps"] < 1
+    again = capacity(read_trace("chat"), scenario, objectives, Search(replicates=12, jobs=2, horizon="trace"))
+    assert again["confidence"] == confidence  # the same in however many processes
+
+
+def test_slower_steps_scale_rates_and_limits_alike() -> None:
+    trace, objectives = one_token_requests(5000), parse_objectives("ttft:350", 0.9)
+    slow = Scenario(step_time="linear:0.2,2e-9", num_gpu_blocks=4000, max_num_seqs=1, async_scheduling=False)
+    fast = capacity(trace, ONE_SLOT, objectives.scaled(0.5), POISSON)["capacity_rps"]
+    assert capacity(trace, slow, objectives, POISSON)["capacity_rps"] == pytest.approx(fast / 2, rel=0.006)
+
+
+def test_every_tenant_may_have_to_keep_them() -> None:
+    nan = math.nan
+    times = {"ttft": np.array([0.1, 0.1, 0.1, 0.9]), "tpot": np.full(4, nan), "e2el": np.full(4, 1.0)}
+    objectives = parse_objectives("ttft:500", 0.7)
+    assert judge(objectives, times).is_met
+    split = judge(objectives, times, np.array([0, 0, 1, 1]))
+    assert (split.is_met, split.attainment) == (False, 0.5)
+
+
+def test_percentiles_count_requests_without_an_answer_as_slow() -> None:
+    nan = math.nan
+    objectives = parse_objectives("p50_ttft:500 p100_tpot:10", 0.99)
+    assert objectives.slo.limits_s == {}
+    times = {"ttft": np.array([0.1, 0.1, 0.1]), "tpot": np.array([nan, nan, 0.005]), "e2el": np.array([1.0, 1.0, 1.0])}
+    assert judge(objectives, times).is_met  # one-token outputs have no TPOT to miss
+    lost = {**times, "e2el": np.array([1.0, nan, 1.0])}
+    assert judge(objectives, lost) == Verdict(is_met=False, attainment=1.0, limiting_metric="p100_tpot")
+
+
+@pytest.mark.parametrize(("text", "attainment", "error", "words"), [
+    ("ttft:500", 0.0, UsageError, "--attainment 0.0"),
+    ("p101_ttft:500", 0.9, UsageError, "no percentile"),
+    ("p99_ttfd:500", 0.9, UnknownNameError, "ttft"),
+    ("p99_ttft:5 p99.0_ttft:6", 0.9, UsageError, "p99_ttft is given twice"),
+    ("p99_ttft:x", 0.9, UsageError, "milliseconds"),
+])
+def test_bad_objectives(text: str, attainment: float, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        parse_objectives(text, attainment)
+
+
+def test_scaled_objectives_scale_every_limit() -> None:
+    found = parse_objectives("ttft:500 p99_tpot:40", 0.9).scaled(2.0)
+    assert found == Objectives(slo=parse_objectives("ttft:1000", 0.9).slo, attainment=0.9,
+                               percentiles={("tpot", 99.0): 0.08})
+
+
+@pytest.mark.parametrize(("scenario", "search", "words"), [
+    ({"request_rate": 4.0}, {}, "--request-rate 4.0: the rate is what is looked for"),
+    ({"max_concurrency": 4}, {}, "--max-concurrency 4"),
+    ({}, {"scaling": "squeeze"}, "--scaling squeeze: must be one of compress"),
+    ({}, {"horizon": "long"}, "--horizon long"),
+    ({}, {"by_tenant": True}, "--by-tenant: .* has no column tenant"),
+])
+def test_options_that_do_not_fit(scenario: dict[str, Any], search: dict[str, Any], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        capacity(one_token_requests(20), replace(ONE_SLOT, **scenario), parse_objectives("ttft:500", 0.9),
+                 Search(**{"replicates": 0, **search}))
+
+
+def test_a_trace_without_a_rate_is_refused() -> None:
+    with pytest.raises(UsageError, match="have no rate to change"):
+        capacity(trace_of([(0.0, 1, 1)] * 3), ONE_SLOT, parse_objectives("ttft:500", 0.9), POISSON)
+
+
+def test_the_command_prints_and_writes_the_capacity(tmp_path: Path) -> None:
+    path = tmp_path / "c.json"
+    run = planner("capacity", "chat", *H100, "--slo", "ttft:500 tpot:50", "--limit", 2000, "--replicates", 4,
+                  "--jobs", 1, "--horizon", "trace", "--json", path)
+    assert run.returncode == 0, run.stderr
+    result = json.loads(path.read_text())
+    assert f"capacity {result['capacity_rps']:.4g} requests/s" in run.stdout
+    assert {"capacity_rps", "capacity_rps_per_gpu", "rate_scale", "attainment", "attainment_at_capacity",
+            "limiting_metric", "bracket", "confidence", "stationary", "probes"} <= result.keys()
+    assert {"p10", "p50", "p90"} == result["confidence"].keys()
+    assert {"rate_rps", "attainment", "is_met", "limiting_metric"} == result["probes"][0].keys()
+    fails(planner("capacity", "chat", *H100, "--slo", "ttft:1"), 2, "missed at every rate", "give limits")
+    fails(planner("capacity", "chat", *H100, "--slo", "ttft:500", "--attainment", 2), 2, "--attainment 2.0")

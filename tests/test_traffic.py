@@ -1,0 +1,101 @@
+"""Traffic at another rate: what each way of scaling keeps, and what longer and resampled traces are made of."""
+
+import numpy as np
+import polars as pl
+import pytest
+from helpers import trace_of
+from hypothesis import given
+from hypothesis import strategies as some
+
+from planner.errors import UsageError
+from planner.trace import Trace, read_trace
+from planner.traffic import SCALINGS, rate_of, repeated, windows
+
+RNG = np.random.default_rng(5)
+GAPS = np.concatenate((RNG.exponential(0.1, 2000), RNG.exponential(1.0, 1000)))
+TRACE = trace_of([(float(at), int(k % 50) + 1, int(k % 7) + 1) for k, at in enumerate(np.cumsum(GAPS))])
+
+
+def arrivals(trace: Trace) -> np.ndarray:
+    return trace.requests["arrival_s"].to_numpy()
+
+
+@pytest.mark.parametrize("scaling", SCALINGS)
+@pytest.mark.parametrize("factor", [0.3, 1.0, 2.7])
+def test_every_scaling_has_about_the_rate_and_the_lengths(scaling: str, factor: float) -> None:
+    rate = factor * rate_of(TRACE)
+    found = SCALINGS[scaling](TRACE, rate, 3)
+    assert rate_of(found) == pytest.approx(rate, rel=0.08)
+    assert (np.diff(arrivals(found)) >= 0).all()
+    assert found.requests["input_tokens"].mean() == pytest.approx(TRACE.requests["input_tokens"].mean(), rel=0.05)
+    assert found.requests["request_id"].n_unique() == found.num_requests
+
+
+@pytest.mark.parametrize("scaling", SCALINGS)
+def test_a_seed_gives_the_same_traffic_again(scaling: str) -> None:
+    one, two, other = (SCALINGS[scaling](TRACE, 5.0, seed) for seed in (1, 1, 2))
+    assert one.requests.equals(two.requests)
+    assert scaling == "compress" or not one.requests.equals(other.requests)
+
+
+def test_compressing_keeps_bursts_in_proportion_and_thinning_in_time() -> None:
+    gaps = np.diff(arrivals(TRACE))
+    compressed = np.diff(arrivals(SCALINGS["compress"](TRACE, 2 * rate_of(TRACE), 0)))
+    assert compressed == pytest.approx(gaps / 2)
+    span = arrivals(TRACE)[-1] - arrivals(TRACE)[0]
+    for factor in (0.5, 3.0):
+        thinned = arrivals(SCALINGS["thin"](TRACE, factor * rate_of(TRACE), 0))
+        assert thinned[-1] == pytest.approx(span, rel=0.01)
+    at_own_rate = SCALINGS["thin"](TRACE, rate_of(TRACE), 0)
+    assert arrivals(at_own_rate) == pytest.approx(arrivals(TRACE) - arrivals(TRACE)[0])
+
+
+def test_a_poisson_process_has_exponential_gaps() -> None:
+    gaps = np.diff(arrivals(SCALINGS["poisson"](TRACE, 4.0, 0)))
+    assert gaps.std() / gaps.mean() == pytest.approx(1.0, rel=0.08)
+    own = np.diff(arrivals(TRACE))
+    assert own.std() / own.mean() > 1.5
+
+
+def test_a_repeated_trace_goes_on_with_itself() -> None:
+    found = repeated(TRACE, 3)
+    assert found.num_requests == 3 * TRACE.num_requests
+    assert rate_of(found) == pytest.approx(rate_of(TRACE))
+    n = TRACE.num_requests
+    assert np.diff(arrivals(found))[n : 2 * n - 1] == pytest.approx(np.diff(arrivals(TRACE)))
+    assert found.requests["request_id"][n] == f"{TRACE.requests['request_id'][0]}#2"
+    assert repeated(TRACE, 1) is TRACE
+
+
+@given(count=some.integers(2, 40), seed=some.integers(0, 5))
+def test_windows_are_parts_of_the_trace(count: int, seed: int) -> None:
+    found = windows(TRACE, count, seed)
+    assert (np.diff(arrivals(found)) >= 0).all()
+    assert arrivals(found)[-1] <= arrivals(TRACE)[-1] - arrivals(TRACE)[0] + 1 / rate_of(TRACE)
+    lengths = set(TRACE.requests.select("input_tokens", "output_tokens").rows())
+    assert set(found.requests.select("input_tokens", "output_tokens").rows()) <= lengths
+
+
+def test_copies_share_prefixes_among_themselves_and_not_with_the_first(tmp_path: object) -> None:
+    trace = read_trace("long-context")
+    if trace.prefix is None:
+        pytest.skip("the sample has no prefix ids")
+    twice = repeated(trace, 2)
+    assert twice.prefix is not None
+    half = twice.prefix.offsets[trace.num_requests]
+    first, second = twice.prefix.values[:half], twice.prefix.values[half:]
+    assert not set(first.tolist()) & set(second.tolist())
+    assert (second - second.min()).tolist() == (first - first.min()).tolist()
+
+
+def test_too_few_requests_are_refused() -> None:
+    with pytest.raises(UsageError, match="must have two or more"):
+        rate_of(trace_of([(1.0, 1, 1)]))
+    with pytest.raises(UsageError, match="of its requests are left"):
+        SCALINGS["thin"](trace_of([(0.0, 1, 1), (1.0, 1, 1)]), 1e-9, 0)
+
+
+def test_lengths_stay_with_their_requests() -> None:
+    table = SCALINGS["poisson"](TRACE, 3.0, 0).requests
+    assert table.select(pl.col("input_tokens", "output_tokens")).equals(
+        TRACE.requests.select("input_tokens", "output_tokens"))
