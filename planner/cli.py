@@ -21,6 +21,9 @@ TraceArgument = Annotated[str, typer.Argument(metavar="TRACE", help="Trace file,
 FormatOption = Annotated[str | None, typer.Option("--format", help="Trace format. [detected]")]
 BadRowsOption = Annotated[Literal["error", "drop"], typer.Option(help="Stop at a bad row, or drop and count it.")]
 SloOption = Annotated[str | None, typer.Option(help="Objectives in ms, as in 'ttft:500 tpot:50 e2el:5000'.")]
+CapacitySloOption = Annotated[str, typer.Option("--slo", help="Objectives in ms: of each request, 'ttft:500 tpot:50', "
+                                                "or of percentiles, 'p99_ttft:500'.")]
+AttainmentOption = Annotated[float, typer.Option(help="Share of requests that must meet their own objectives.")]
 MeasuredArgument = Annotated[Path, typer.Argument(metavar="MEASURED", help="Table of measured runs, a result of vllm "
                                                   "bench serve or of SGLang's bench_serving, requests or steps.")]
 ClientOption = Annotated[str | None, typer.Option(help="Who sent the requests: vllm, sglang, inferencex, internal. "
@@ -106,9 +109,8 @@ def compare(
 def capacity(
     trace: TraceArgument,
     scenario: Scenario,
-    slo: Annotated[str, typer.Option(help="Objectives in ms: of each request, 'ttft:500 tpot:50', or of percentiles, "
-                                     "'p99_ttft:500'.")],
-    attainment: Annotated[float, typer.Option(help="Share of requests that must meet their own objectives.")] = 0.99,
+    slo: CapacitySloOption,
+    attainment: AttainmentOption = 0.99,
     scaling: Annotated[str, typer.Option(help="How the rate changes: compress recorded time, thin or overlay, "
                                          "resample, or poisson.")] = "compress",
     horizon: Annotated[str, typer.Option(help="double the trace's length as long as that changes the answer, or keep "
@@ -128,6 +130,38 @@ def capacity(
 
     options = {"scaling": scaling, "horizon": horizon, "by_tenant": by_tenant, "replicates": replicates, "jobs": jobs}
     commands.capacity(trace, scenario, slo, attainment, options, format, on_bad_rows, json)
+
+
+@app.command()
+@takes_scenario(without=("tensor_parallel_size", "max_concurrency", "num_prompts", "num_warmups"))
+def size(
+    trace: TraceArgument,
+    scenario: Scenario,
+    slo: CapacitySloOption,
+    attainment: AttainmentOption = 0.99,
+    tensor_parallel_size: Annotated[
+        str | None, typer.Option(help="Sizes to try, with commas between. [1,2,4,8, as far as a node goes]")
+    ] = None,
+    price: Annotated[str | None, typer.Option(help="USD per GPU-hour, as in 'h100-sxm=2.5'. [the catalog's]")] = None,
+    spare: Annotated[int, typer.Option(help="Replicas that may fail: as many more than the load needs.")] = 0,
+    period: Annotated[
+        float | None, typer.Option(help="Seconds of the parts of a schedule with its own number of replicas each.")
+    ] = None,
+    format: FormatOption = None,
+    on_bad_rows: BadRowsOption = "error",
+    jobs: JobsOption = -1,
+    json: JsonOption = None,
+) -> None:
+    """Find the cheapest fleet, and the one of fewest GPUs, that serves a trace within its objectives.
+
+    --gpu and --quantization take lists. Requests go to the replicas in turn.
+
+    Example: planner size chat --request-rate 60 --model llama-3.1-8b --slo "ttft:500 tpot:50" --gpu h100-sxm,l40s
+    """
+    from planner import commands
+
+    options = {"num_spare": spare, "period_s": period, "jobs": jobs}
+    commands.size(trace, scenario, slo, attainment, tensor_parallel_size, price, options, format, on_bad_rows, json)
 
 
 @app.command()

@@ -17,7 +17,14 @@ from planner.saved import save_result, to_json
 from planner.scenario import Scenario
 from planner.settings import Recording
 from planner.slo import parse_slo
-from planner.tables import accuracy_table, calibration_table, capacity_table, comparison_table, summary_table
+from planner.tables import (
+    accuracy_table,
+    calibration_table,
+    capacity_table,
+    comparison_table,
+    sizing_table,
+    summary_table,
+)
 from planner.trace import Trace, read_trace
 
 AXES = ("policy", "gpu", "model", "quantization")  # options of `compare` that take lists
@@ -77,6 +84,25 @@ def capacity(source: str, scenario: Scenario, slo: str, attainment: float, optio
     found = find_capacity(_read(source, scenario, format, on_bad_rows), scenario, objectives, search)
     _print_notes({"": found})
     _publish(found, capacity_table(found), json)
+
+
+def size(source: str, scenario: Scenario, slo: str, attainment: float, tensor_parallel_size: str | None,
+         price: str | None, options: Mapping[str, Any], format: str | None, on_bad_rows: OnBadRows,
+         json: Path | None) -> None:
+    """Find the cheapest fleet for a load, and print it beside the others."""
+    from planner.objectives import parse_objectives
+    from planner.sizing import Choices, parse_prices, parse_ranks
+    from planner.sizing import size as find_fleet
+
+    _check_outputs([json])
+    if scenario.gpu is None or scenario.model is None:
+        raise UsageError("--gpu and --model must be given; --gpu takes a list, as in 'h100-sxm,h200-sxm'")
+    formats = [None] if scenario.quantization is None else scenario.quantization.split(",")
+    choices = Choices(gpus=scenario.gpu.split(","), quantizations=formats, ranks=parse_ranks(tensor_parallel_size),
+                      prices=parse_prices(price), **options)
+    objectives = parse_objectives(slo, attainment)
+    found = find_fleet(_read(source, scenario, format, on_bad_rows), scenario, objectives, choices)
+    _publish(found, sizing_table(found), json)
 
 
 def what_ifs(scenario: Scenario) -> dict[str, Scenario]:

@@ -176,3 +176,26 @@ def capacity_table(result: Mapping[str, Any]) -> str:
               f"{'yes' if probe['is_met'] else f'no: below {asked:g}' if probe['attainment'] < asked else 'no'}"
               for probe in result["probes"]]
     return "\n".join(lines)
+
+
+def sizing_table(result: Mapping[str, Any]) -> str:
+    """Return the cheapest fleet in one sentence, the others as rows, and the schedule's gain."""
+    best, fewest = result, result["fewest_gpus"]
+    lines = [f"cheapest: {best['num_replicas']} × {best['tensor_parallel_size']} {best['gpu']} "
+             f"({best['quantization']}), {best['num_gpus']} GPUs, {best['cost_usd_per_hour']:.2f} USD/h; fewest GPUs: "
+             f"{fewest['num_gpus']} × {fewest['gpu']} ({fewest['quantization']})",
+             f"{'gpu':<14}{'tp':>3} {'weights':<10}{'replicas':>9}{'GPUs':>6}{'USD/h':>10}{'USD/Mtok':>10}{'kW':>8}"
+             f"{'headroom':>10}  one less misses"]
+    for fleet in result["alternatives"]:
+        name = f"{fleet['gpu']:<14}{fleet['tensor_parallel_size']:>3} {fleet['quantization']:<10}"
+        if "reason" in fleet:
+            lines.append(f"{name}{'–':>9}  {fleet['reason']}")
+        else:
+            lines.append(f"{name}{fleet['num_replicas']:>9,}{fleet['num_gpus']:>6,}{fleet['cost_usd_per_hour']:>10.2f}"
+                         f"{fleet['cost_usd_per_million_output_tokens']:>10.3f}{fleet['power_kw']:>8.2f}"
+                         f"{fleet['headroom']:>10.1%}  {fleet['limiting_metric']}"
+                         f"{'; times by priors' if fleet['priors'] else ''}")
+    if best["schedule"] is not None:
+        planned, static = best["schedule"]["gpu_hours"], best["schedule"]["static_gpu_hours"]
+        lines.append(f"on a schedule {planned:,.1f} GPU-hours in place of {static:,.1f} ({planned / static - 1:+.0%})")
+    return "\n".join(lines)

@@ -1,0 +1,239 @@
+"""The fewest GPUs, and the cheapest fleet, that serve a trace within its objectives."""
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import joblib
+
+from planner.bracket import UnlimitedError, UnreachableError, find_bracket
+from planner.catalog import load_gpu, load_model
+from planner.deployment import Deployment, resolve, shape_load
+from planner.errors import CapacityError, CatalogError, UsageError
+from planner.fleet import Served, serve
+from planner.objectives import Objectives, Verdict, judge
+from planner.roofline import priors
+from planner.scenario import Scenario
+from planner.trace import Trace
+from planner.traffic import compressed, rate_of
+from planner.workload import slice_time
+
+RANKS = (1, 2, 4, 8)  # tensor-parallel sizes that are tried where none are given
+HEADROOM_TOLERANCE = 0.02
+MOST_GPUS = 100_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choices:
+    """What fleets are made of.
+
+    Parameters
+    ----------
+    gpus, quantizations : catalog names, and weight formats; None is the checkpoint's own.
+    ranks : tensor-parallel sizes; of the defaults, those that a node has GPUs for.
+    prices : USD per GPU-hour, by catalog name, in place of the catalog's.
+    num_spare : replicas that may fail: as many are added to those that serve the trace [1].
+    period_s : length of the parts that a schedule has its own number of replicas for; None for no schedule [s].
+    jobs : processes; -1 for one a core.
+    """
+
+    gpus: Sequence[str]
+    quantizations: Sequence[str | None]
+    ranks: Sequence[int]
+    prices: Mapping[str, float]
+    num_spare: int = 0
+    period_s: float | None = None
+    jobs: int = -1
+
+
+def size(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Choices) -> dict[str, Any]:
+    """Find the fewest replicas of each kind that serve a trace within its objectives.
+
+    Requests go to the replicas in turn.
+
+    Parameters
+    ----------
+    trace : as read; the scenario's window, number of requests and rate are applied to it here.
+    scenario : of one replica, but for its GPU, layout and weight format, which `choices` has.
+    objectives : what the load must keep.
+    choices : what fleets are made of.
+
+    Returns
+    -------
+    dict
+        The cheapest fleet: `gpu`, `tensor_parallel_size`, `quantization`, `num_replicas`, `num_gpus`,
+        `cost_usd_per_hour`, `cost_usd_per_million_output_tokens`, `power_kw`, `attainment`, `limiting_metric` with one
+        replica less, `headroom` (growth of the rate that the replicas which are not spare bear), `priors` (operators
+        whose kernels nobody measured on the GPU), `schedule`; then
+        `fewest_gpus` and all `alternatives`, cheapest first, those that cannot do it with their `reason`.
+
+    Raises
+    ------
+    UsageError : no fleet can; an option does not fit.
+    PlannerError : as a replay.
+    """
+    if choices.num_spare < 0:
+        raise UsageError(f"--spare {choices.num_spare}: must be 0 or more")
+    shaped = shape_load(scenario, trace)
+    made = [replace(scenario, gpu=load_gpu(gpu).name, tensor_parallel_size=ranks, quantization=quantization)
+            for gpu, ranks, quantization in itertools.product(choices.gpus, choices.ranks, choices.quantizations)
+            if ranks <= load_gpu(gpu).gpus_per_node]
+    if not made:
+        raise UsageError(f"no node of {', '.join(choices.gpus)} has {min(choices.ranks)} GPUs; give other "
+                         f"--tensor-parallel-size")
+    jobs = [joblib.delayed(_fleet)(shaped, each, objectives, choices) for each in made]
+    found = joblib.Parallel(n_jobs=choices.jobs)(jobs)
+    able = sorted((fleet for fleet in found if "reason" not in fleet), key=_cost)
+    unable = [fleet for fleet in found if "reason" in fleet]
+    if not able:
+        raise UsageError("no fleet keeps the objectives: " + "; ".join(f"{_name(f)}: {f['reason']}" for f in unable))
+    fewest = min(able, key=lambda fleet: (fleet["num_gpus"], _cost(fleet)))
+    return {**able[0], "fewest_gpus": fewest, "alternatives": [*able, *unable],
+            "slo": {"limits_s": objectives.slo.limits_s, "attainment": objectives.attainment},
+            "workload": {"source": trace.source, "num_requests": shaped.num_requests, "rate_rps": rate_of(shaped)},
+            "trace_sha256": trace.sha256}
+
+
+def fewest_replicas(trace: Trace, deployment: Deployment, objectives: Objectives) -> tuple[int, Served, str]:
+    """Return the fewest replicas that keep the objectives, how they serve, and what one less misses.
+
+    One less than the answer misses them, and so does every smaller number that was tried.
+
+    Raises
+    ------
+    UnreachableError : not even a replica for each request does.
+    """
+    known: dict[int, tuple[Served, Verdict]] = {}
+
+    def is_met(count: int) -> bool:
+        if count not in known:
+            served = serve(trace, deployment, count)
+            known[count] = served, judge(objectives, served.times_s)
+        return known[count][1].is_met
+
+    most = min(trace.num_requests, MOST_GPUS // deployment.layout.num_gpus)
+    high = 1
+    while not is_met(high):
+        if high >= most:
+            worst = known[high][1]
+            raise UnreachableError(f"{high:,} replicas still miss the objectives: {worst.attainment:.2%} of the "
+                                   f"requests meet their limits, {worst.limiting_metric} worst")
+        high = min(2 * high, most)
+    low = max((count for count in known if not known[count][1].is_met), default=0)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if is_met(middle) else (middle, high)
+    return high, known[high][0], known[low][1].limiting_metric if low else "none"
+
+
+def _fleet(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Choices) -> dict[str, Any]:
+    """Return the fewest replicas of one kind, or why there are none."""
+    plain = {"gpu": scenario.gpu, "tensor_parallel_size": scenario.tensor_parallel_size,
+             "quantization": scenario.quantization or load_model(str(scenario.model)).quantization or "bf16"}
+    try:
+        deployment = resolve(scenario, trace)
+        count, served, limiting = fewest_replicas(trace, deployment, objectives)
+    except (CapacityError, CatalogError, UnreachableError) as error:
+        return {**plain, "reason": str(error)}
+    assert deployment.gpu is not None
+    gpu, ranks = deployment.gpu, deployment.layout.num_gpus
+    total = count + choices.num_spare
+    price = choices.prices.get(gpu.name, gpu.price_usd_per_hour)
+    tokens: Any = trace.requests["output_tokens"].sum()
+    hours = trace.num_requests / rate_of(trace) / 3600
+    busy = served.busy_fraction * count / total
+    return {
+        **plain, "num_replicas": total, "num_spare": choices.num_spare, "num_gpus": total * ranks,
+        "cost_usd_per_hour": total * ranks * price, "price_usd_per_gpu_hour": price,
+        "cost_usd_per_million_output_tokens": total * ranks * price * hours / int(tokens) * 1e6,
+        "power_kw": total * ranks * (gpu.idle_w + (gpu.tdp_w - gpu.idle_w) * busy) / 1e3,
+        "attainment": judge(objectives, served.times_s).attainment, "limiting_metric": limiting,
+        "busy_fraction": served.busy_fraction,
+        "priors": [] if deployment.stack is None else list(priors(deployment.stack)),
+        "headroom": _headroom(trace, deployment, objectives, count),
+        "schedule": None if choices.period_s is None else _schedule(trace, deployment, objectives, choices, total),
+    }
+
+
+def _headroom(trace: Trace, deployment: Deployment, objectives: Objectives, count: int) -> float:
+    """Return by what share the rate may grow before the replicas miss the objectives [1]."""
+    own = rate_of(trace)
+
+    def evaluate(rate: float) -> Verdict:
+        return judge(objectives, serve(compressed(trace, rate, 0), deployment, count).times_s)
+
+    try:
+        return max(find_bracket(evaluate, own, tolerance=HEADROOM_TOLERANCE, checks=()).lower / own - 1.0, 0.0)
+    except UnlimitedError:
+        return math.inf
+
+
+def _schedule(trace: Trace, deployment: Deployment, objectives: Objectives, choices: Choices,
+              static: int) -> dict[str, Any]:
+    """Return how many replicas each part of the trace needs by itself, against as many all the time."""
+    assert choices.period_s is not None
+    if not choices.period_s > 0:
+        raise UsageError(f"--period {choices.period_s}: must be above 0 s")
+    arrivals = trace.requests["arrival_s"]
+    first, last = float(arrivals[0]), float(arrivals[-1])
+    parts = []
+    for k in range(int((last - first) // choices.period_s) + 1):
+        start = first + k * choices.period_s
+        inside = int(((arrivals >= start) & (arrivals < start + choices.period_s)).sum())
+        count = 0
+        if inside:
+            count, _, _ = fewest_replicas(slice_time(trace, start, choices.period_s), deployment, objectives)
+        parts.append({"start_s": start - first, "num_requests": inside, "num_replicas": count + choices.num_spare})
+    ranks, hours = deployment.layout.num_gpus, choices.period_s / 3600
+    return {"parts": parts, "gpu_hours": sum(part["num_replicas"] for part in parts) * ranks * hours,
+            "static_gpu_hours": static * len(parts) * ranks * hours}
+
+
+def _cost(fleet: Mapping[str, Any]) -> tuple[float, int]:
+    return fleet["cost_usd_per_hour"], fleet["num_gpus"]
+
+
+def _name(fleet: Mapping[str, Any]) -> str:
+    return f"{fleet['tensor_parallel_size']} × {fleet['gpu']} {fleet['quantization']}"
+
+
+def parse_prices(text: str | None) -> dict[str, float]:
+    """Read `"h100-sxm=2.5,h200-sxm=3"`, in USD per GPU-hour.
+
+    >>> parse_prices("h100-sxm=2.5")
+    {'h100-sxm': 2.5}
+
+    Raises
+    ------
+    UsageError, UnknownNameError : a part is no name and price; there is no such GPU.
+    """
+    found = {}
+    for part in (text or "").replace(",", " ").split():
+        name, _, value = part.partition("=")
+        try:
+            price = float(value)
+        except ValueError:
+            price = math.nan
+        if not 0 <= price < math.inf:
+            raise UsageError(f"--price {part!r}: {value!r} is no price of 0 or more, as in 'h100-sxm=2.5'")
+        found[load_gpu(name).name] = price
+    return found
+
+
+def parse_ranks(text: str | None) -> tuple[int, ...]:
+    """Read `"1,2,4"`; the sizes of RANKS where there is nothing.
+
+    Raises
+    ------
+    UsageError : a part is no whole number above 0, or is given twice.
+    """
+    if text is None:
+        return RANKS
+    parts = text.replace(",", " ").split()
+    if not parts or not all(part.isdecimal() and int(part) > 0 for part in parts) or len(set(parts)) < len(parts):
+        raise UsageError(f"--tensor-parallel-size {text!r}: must be whole numbers above 0, each once, as in '1,2,4'")
+    return tuple(int(part) for part in parts)
+
+

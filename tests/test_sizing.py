@@ -1,0 +1,153 @@
+"""Fleets: the fewest replicas by exhaustive replay, what they cost, and what a schedule saves."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers import trace_of
+from test_cli import fails, planner
+
+from planner.deployment import resolve
+from planner.errors import UsageError
+from planner.fleet import serve
+from planner.objectives import judge, parse_objectives
+from planner.run import replay
+from planner.scenario import Scenario
+from planner.settings import Recording
+from planner.sizing import RANKS, Choices, _schedule, fewest_replicas, parse_prices, parse_ranks, size
+from planner.trace import Trace, read_trace
+from planner.traffic import compressed
+from planner.workload import limit
+
+H100 = Scenario(model="llama-3.1-8b", gpu="h100-sxm")
+ONE_SLOT = Scenario(step_time="linear:0.1,1e-9", num_gpu_blocks=4000, max_num_seqs=1, async_scheduling=False)
+OBJECTIVES = parse_objectives("ttft:400 tpot:40", 0.95)
+PLAIN = Choices(gpus=("h100-sxm",), quantizations=(None,), ranks=(1,), prices={}, jobs=1)
+
+
+@pytest.fixture(scope="module")
+def chat() -> Trace:
+    return compressed(limit(read_trace("chat"), 1500), 40.0, 0)
+
+
+def test_one_replica_is_the_plain_replay(chat: Trace) -> None:
+    served = serve(chat, resolve(H100, chat), 1)
+    result = replay(chat, H100, slo=None, recording=Recording()).result
+    for name, values in (("ttft", result.ttft_s), ("tpot", result.tpot_s), ("e2el", result.e2e_s)):
+        assert np.array_equal(served.times_s[name], values, equal_nan=True)
+
+
+def test_replicas_take_requests_in_turn(chat: Trace) -> None:
+    served = serve(chat, resolve(H100, chat), 3)
+    rows = np.arange(1, chat.num_requests, 3)
+    part = replace(chat, requests=chat.requests[rows])
+    alone = replay(part, H100, slo=None, recording=Recording()).result
+    assert np.array_equal(served.times_s["ttft"][rows], alone.ttft_s)
+    assert 0 < served.busy_fraction <= 1
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_the_fewest_replicas_agree_with_exhaustive_replay(chat: Trace, ranks: int) -> None:
+    deployment = resolve(replace(H100, tensor_parallel_size=ranks), chat)
+    found, served, limiting = fewest_replicas(chat, deployment, OBJECTIVES)
+    met = [judge(OBJECTIVES, serve(chat, deployment, count).times_s).is_met for count in range(1, found + 3)]
+    assert met.index(True) + 1 == found > 1
+    assert limiting in ("ttft", "tpot")
+    assert judge(OBJECTIVES, served.times_s).is_met
+
+
+def test_servers_of_known_speed() -> None:
+    """Ten requests a second each: 45 a second that never wait need five servers in turn."""
+    trace = trace_of([(k / 45, 1, 1) for k in range(900)])
+    found, served, _ = fewest_replicas(trace, resolve(ONE_SLOT, trace), parse_objectives("ttft:101", 1.0))
+    assert found == 5
+    assert served.busy_fraction == pytest.approx(0.9, abs=0.01)
+
+
+def test_the_cheapest_fleet_comes_first_with_its_costs(chat: Trace) -> None:
+    choices = replace(PLAIN, gpus=("h100-sxm", "h200-sxm"), ranks=(1, 2), prices={"h200-sxm": 1.0})
+    found = size(chat, H100, OBJECTIVES, choices)
+    fleets = found["alternatives"]
+    assert len(fleets) == 4
+    costs = [fleet["cost_usd_per_hour"] for fleet in fleets]
+    assert costs == sorted(costs)
+    assert found["gpu"] == "h200-sxm"
+    assert found["cost_usd_per_hour"] == found["num_gpus"] * 1.0
+    assert found["num_gpus"] == found["num_replicas"] * found["tensor_parallel_size"]
+    assert found["fewest_gpus"]["num_gpus"] == min(fleet["num_gpus"] for fleet in fleets)
+    tokens = chat.requests["output_tokens"].sum()
+    per_token = found["cost_usd_per_hour"] * chat.num_requests / 40.0 / 3600 / tokens
+    assert found["cost_usd_per_million_output_tokens"] == pytest.approx(1e6 * per_token, rel=1e-3)
+    assert 0 < found["power_kw"] < 0.7 * found["num_gpus"]
+
+
+def test_headroom_is_growth_that_the_fleet_bears(chat: Trace) -> None:
+    found = size(chat, H100, OBJECTIVES, PLAIN)
+    deployment = resolve(H100, chat)
+    for growth, is_met in ((found["headroom"] * 0.98, True), (found["headroom"] + 0.05, False)):
+        faster = compressed(chat, 40.0 * (1 + growth), 0)
+        assert judge(OBJECTIVES, serve(faster, deployment, found["num_replicas"]).times_s).is_met == is_met
+
+
+def test_spares_come_on_top(chat: Trace) -> None:
+    plain = size(chat, H100, OBJECTIVES, PLAIN)
+    safe = size(chat, H100, OBJECTIVES, replace(PLAIN, num_spare=2))
+    assert safe["num_replicas"] == plain["num_replicas"] + 2
+    assert safe["headroom"] == plain["headroom"]
+
+
+def test_a_schedule_follows_the_load() -> None:
+    """45 requests a second for 20 s, 5 a second for 20 s, and a pause: 5, 1 and 0 servers of ten a second."""
+    rows = [(k / 45, 1, 1) for k in range(900)] + [(20 + k / 5, 1, 1) for k in range(100)] + [(61.0, 1, 1)]
+    trace = trace_of(rows)
+    found = _schedule(trace, resolve(H100, trace), parse_objectives("ttft:1000", 0.99),
+                      replace(PLAIN, period_s=20.0), 7)
+    assert [part["num_requests"] for part in found["parts"]] == [900, 100, 0, 1]
+    assert [part["num_replicas"] for part in found["parts"]][2] == 0
+    assert found["gpu_hours"] <= found["static_gpu_hours"] == pytest.approx(7 * 4 * 20 / 3600)
+
+
+def test_what_cannot_serve_is_kept_with_its_reason(chat: Trace) -> None:
+    scenario = replace(H100, model="llama-3.1-70b")
+    found = size(limit(chat, 200), scenario, parse_objectives("ttft:5000", 0.9), replace(PLAIN, ranks=(1, 4)))
+    (unable,) = [fleet for fleet in found["alternatives"] if "reason" in fleet]
+    assert unable["tensor_parallel_size"] == 1
+    assert "KV" in unable["reason"]
+    with pytest.raises(UsageError, match=r"no fleet keeps the objectives: 1 × h100-sxm bf16: .* ttft worst"):
+        size(limit(chat, 50), H100, parse_objectives("ttft:1", 0.9), PLAIN)
+
+
+@pytest.mark.parametrize(("call", "words"), [
+    (lambda: parse_prices("h100-sxm"), "--price 'h100-sxm'"),
+    (lambda: parse_prices("h100-sxm=-1"), "no price of 0 or more"),
+    (lambda: parse_ranks("1,0"), "--tensor-parallel-size '1,0'"),
+    (lambda: parse_ranks("2,2"), "each once"),
+])
+def test_bad_lists(call: Any, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        call()
+
+
+def test_lists() -> None:
+    assert parse_prices("h100-sxm=2.5, l40s=0") == {"h100-sxm": 2.5, "l40s": 0.0}
+    assert parse_prices(None) == {}
+    assert parse_ranks(None) == RANKS
+    assert parse_ranks("4,8") == (4, 8)
+
+
+def test_the_command_prints_and_writes_the_fleets(tmp_path: Path) -> None:
+    path = tmp_path / "s.json"
+    run = planner("size", "chat", "--model", "llama-3.1-8b", "--gpu", "h100-sxm,h200-sxm", "--limit", 800,
+                  "--request-rate", 30, "--tensor-parallel-size", "1,2", "--slo", "ttft:500", "--jobs", 1,
+                  "--price", "h100-sxm=2", "--spare", 1, "--json", path)
+    assert run.returncode == 0, run.stderr
+    result = json.loads(path.read_text())
+    assert {"num_replicas", "num_gpus", "cost_usd_per_hour", "headroom", "alternatives"} <= result.keys()
+    assert len(result["alternatives"]) == 4
+    assert "cheapest: " in run.stdout
+    fails(planner("size", "chat", "--model", "llama-3.1-8b", "--slo", "ttft:500"), 2, "--gpu and --model must be given")
+    fails(planner("size", "chat", "--model", "llama-3.1-8b", "--gpu", "h100-sxm", "--slo", "ttft:500",
+                  "--price", "h1000=2"), 2, "h1000")
