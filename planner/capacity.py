@@ -10,12 +10,10 @@ from numpy.typing import NDArray
 
 from planner.bracket import Bracket, UnreachableError, find_bracket
 from planner.deployment import Deployment, describe_deployment, resolve, shape_load
-from planner.driver import run
 from planner.errors import UsageError
+from planner.fleet import serve
 from planner.objectives import Objectives, Verdict, judge
-from planner.results import ReplayResult
 from planner.scenario import Scenario
-from planner.settings import Recording
 from planner.trace import Trace
 from planner.traffic import SCALINGS, rate_of, repeated, windows
 from planner.uncertainty import Residuals, residuals_for
@@ -40,6 +38,7 @@ class Search:
     seed : of every draw.
     by_tenant : whether every tenant must keep the objectives by itself.
     horizon : "double", as long as that changes the answer, or "trace", as it is.
+    num_replicas : equal deployments that take requests in turn [1].
     jobs : processes for the replicates; -1 for one a core.
     """
 
@@ -48,6 +47,7 @@ class Search:
     seed: int = 0
     by_tenant: bool = False
     horizon: str = "double"
+    num_replicas: int = 1
     jobs: int = -1
 
 
@@ -63,10 +63,8 @@ class Load:
     def verdict(self, rate_per_s: float) -> Verdict:
         """Replay the traffic at a rate and judge it."""
         trace = SCALINGS[self.search.scaling](self.trace, rate_per_s, self.search.seed)
-        records = run(trace, self.deployment.policy, self.deployment.settings, self.deployment.step_time, Recording())
-        result = ReplayResult(trace=trace, records=records, step_time=self.deployment.step_time)
-        times_s = {"ttft": result.ttft_s, "tpot": result.tpot_s, "e2el": result.e2e_s}
-        return judge(self.objectives, times_s, _tenants(trace) if self.search.by_tenant else None)
+        result = serve(trace, self.deployment, self.search.num_replicas)
+        return judge(self.objectives, result.times_s, _tenants(trace) if self.search.by_tenant else None)
 
 
 def capacity(trace: Trace, scenario: Scenario, objectives: Objectives, search: Search) -> dict[str, Any]:
@@ -75,7 +73,7 @@ def capacity(trace: Trace, scenario: Scenario, objectives: Objectives, search: S
     Parameters
     ----------
     trace : as read; the scenario's window and number of requests are applied to it here.
-    scenario : one deployment in an open loop, without a rate of its own.
+    scenario : of one replica, in an open loop, without a rate of its own.
     objectives : what the load must keep.
     search : how to look.
 
@@ -114,7 +112,7 @@ def capacity(trace: Trace, scenario: Scenario, objectives: Objectives, search: S
         "notes": _notes(found, stationary, horizons, shaped),
         "workload": {"source": trace.source, "num_requests": shaped.num_requests, "recorded_rps": recorded,
                      "scaling": search.scaling, "seed": search.seed},
-        "deployment": describe_deployment(load.deployment),
+        "deployment": describe_deployment(load.deployment, search.num_replicas),
         "trace_sha256": trace.sha256,
     }
 
@@ -132,7 +130,7 @@ def _check(scenario: Scenario, search: Search) -> None:
 
 def _result(load: Load, found: Bracket, recorded: float, objectives: Objectives) -> dict[str, Any]:
     probes = dict(found.probes)
-    num_gpus = load.deployment.layout.num_gpus
+    num_gpus = load.deployment.layout.num_gpus * load.search.num_replicas
     return {
         "capacity_rps": found.lower,
         "capacity_rps_per_gpu": found.lower / num_gpus,

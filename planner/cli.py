@@ -165,6 +165,24 @@ def size(
 
 
 @app.command()
+def check(
+    targets: Annotated[Path, typer.Argument(metavar="TARGETS", help="TOML with scenarios, and targets for each.")],
+    baseline: Annotated[Path | None, typer.Option(help="JSON that max_regression is against.")] = None,
+    update_baseline: Annotated[bool, typer.Option("--update-baseline", help="Write --baseline anew.")] = False,
+    junit: Annotated[Path | None, typer.Option(help="Write the verdicts as JUnit XML.")] = None,
+    markdown: Annotated[Path | None, typer.Option(help="Write them as Markdown. [$GITHUB_STEP_SUMMARY too]")] = None,
+    json: JsonOption = None,
+) -> None:
+    """Judge capacity targets: exit code 1 if one is missed.
+
+    Example: planner check targets.toml --baseline baseline.json --junit planner.xml
+    """
+    from planner import commands
+
+    raise typer.Exit(0 if commands.check(targets, baseline, update_baseline, junit, markdown, json) else 1)
+
+
+@app.command()
 @takes_scenario(without=RECORDED_LOAD)
 def validate(
     measured: MeasuredArgument,

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from planner.errors import UsageError
 from planner.scenario import Scenario
+from planner.trace.read import BadRows, read_trace
 from planner.trace.table import Trace, account_of
 
 NAME = "random"
@@ -18,6 +19,19 @@ DEFAULTS = {"num_prompts": 1000, "random_input_len": 1024, "random_output_len": 
 OPTIONS = (*DEFAULTS, "num_warmups", "seed")
 
 Ints = NDArray[np.int64]
+
+
+def read_load(source: str, scenario: Scenario, format: str | None, on_bad_rows: BadRows) -> Trace:
+    """Read a trace, a bundled sample by its name, or make the client's load for `random`.
+
+    Raises
+    ------
+    TraceError, UsageError : as `trace.read_trace`; an option of the random load is given with a recorded trace.
+    """
+    if source == NAME:
+        return client_load(scenario)
+    refuse_client_options(scenario, source)
+    return read_trace(source, format=format, on_bad_rows=on_bad_rows)
 
 
 def client_load(scenario: Scenario) -> Trace:

@@ -1,16 +1,17 @@
 """What the commands do: read, replay, print and write."""
 
 import itertools
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from planner.client import NAME, client_load, refuse_client_options
+from planner.client import NAME, read_load
 from planner.defaults import ENGINE_DEFAULTS
 from planner.errors import UsageError
-from planner.files import write_text
+from planner.files import append_text, write_text
 from planner.results import ReplayResult, check_table_path, write_table
 from planner.run import replay as run_scenario
 from planner.saved import save_result, to_json
@@ -22,10 +23,11 @@ from planner.tables import (
     calibration_table,
     capacity_table,
     comparison_table,
+    gate_table,
     sizing_table,
     summary_table,
 )
-from planner.trace import Trace, read_trace
+from planner.trace import Trace
 
 AXES = ("policy", "gpu", "model", "quantization")  # options of `compare` that take lists
 
@@ -81,7 +83,8 @@ def capacity(source: str, scenario: Scenario, slo: str, attainment: float, optio
     _check_outputs([json])
     objectives = parse_objectives(slo, attainment)
     search = Search(**options, seed=scenario.seed or 0)
-    found = find_capacity(_read(source, scenario, format, on_bad_rows), scenario, objectives, search)
+    recorded = scenario if source == NAME else replace(scenario, seed=None)  # the seed is of the search
+    found = find_capacity(_read(source, recorded, format, on_bad_rows), scenario, objectives, search)
     _print_notes({"": found})
     _publish(found, capacity_table(found), json)
 
@@ -103,6 +106,28 @@ def size(source: str, scenario: Scenario, slo: str, attainment: float, tensor_pa
     objectives = parse_objectives(slo, attainment)
     found = find_fleet(_read(source, scenario, format, on_bad_rows), scenario, objectives, choices)
     _publish(found, sizing_table(found), json)
+
+
+def check(targets: Path, baseline: Path | None, update_baseline: bool, junit: Path | None, markdown: Path | None,
+          json: Path | None) -> bool:
+    """Judge a targets file, print and write the verdicts; False where a target is missed."""
+    from planner.gate import check as judge_targets
+    from planner.report.gate import gate_junit, gate_markdown
+
+    _check_outputs([baseline, junit, markdown, json])
+    result = judge_targets(targets, baseline=baseline, update=update_baseline)
+    _print_notes({"": result})
+    for path, make in ((junit, gate_junit), (markdown, gate_markdown)):
+        if path is not None:
+            write_text(path, make(result))
+    if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
+        append_text(Path(summary), gate_markdown(result))
+    _publish(result, gate_table(result), json)
+    verdicts = [row["verdict"] for row in result["checks"]]
+    if "no baseline" in verdicts and not {"missed", "regressed"} & set(verdicts):
+        raise UsageError(f"--baseline {baseline}: lacks metrics that have max_regression; record them with "
+                         f"--update-baseline")
+    return bool(result["met"])
 
 
 def what_ifs(scenario: Scenario) -> dict[str, Scenario]:
@@ -163,11 +188,7 @@ def calibrate(measured: Path, scenario: Scenario, output: Path | None, fit: str 
 
 
 def _read(source: str, scenario: Scenario, format: str | None, on_bad_rows: OnBadRows) -> Trace:
-    if source == NAME:
-        trace = client_load(scenario)
-    else:
-        refuse_client_options(scenario, source)
-        trace = read_trace(source, format=format, on_bad_rows=on_bad_rows)
+    trace = read_load(source, scenario, format, on_bad_rows)
     print(trace.account, file=sys.stderr)
     return trace
 

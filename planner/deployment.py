@@ -248,13 +248,14 @@ def _stage_transfer(architecture: Architecture | None, gpu: Gpu | None) -> float
     return 2.0 * architecture.hidden_size / gpu.scale_up_bandwidth_bytes_per_s
 
 
-def describe_deployment(deployment: Deployment) -> dict[str, Any]:
-    """Return the resolved deployment as plain values, for the summary."""
+def describe_deployment(deployment: Deployment, num_replicas: int = 1) -> dict[str, Any]:
+    """Return the resolved deployment as plain values, for the summary; `num_gpus` is over all replicas."""
     scenario, settings, memory = deployment.scenario, deployment.settings, deployment.memory
     return {
         "model": deployment.architecture.name if deployment.architecture else None,
         "gpu": deployment.gpu.name if deployment.gpu else None,
-        "num_gpus": deployment.layout.num_gpus,
+        "num_gpus": deployment.layout.num_gpus * num_replicas,
+        "num_replicas": num_replicas,
         **{f.name: getattr(scenario, f.name) for f in fields(Scenario)
            if f.metadata["panel"] in ("Deployment", "Step time") and f.name not in ("model", "gpu")},
         **{name: getattr(settings, name) for name in ("max_model_len", "num_gpu_blocks", "num_cpu_blocks",

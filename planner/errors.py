@@ -42,5 +42,13 @@ class PolicyError(PlannerError):
     """A scheduling policy is broken or made no progress."""
 
 
+class TargetsError(PlannerError):
+    """A targets file is malformed, or a scenario in it cannot be replayed."""
+
+
+class BaselineError(PlannerError):
+    """A recorded baseline is damaged."""
+
+
 class OutputError(PlannerError):
     """A result could not be written."""

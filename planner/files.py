@@ -52,6 +52,20 @@ def write_text(path: Path, text: str) -> None:
     write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
 
+def append_text(path: Path, text: str) -> None:
+    """Add text to a file that others write to as well.
+
+    Raises
+    ------
+    OutputError : it cannot be written.
+    """
+    try:
+        with path.open("a", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
+
+
 def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)

@@ -1,63 +1,68 @@
-"""A fleet of equal replicas that take requests in turn: how it serves a trace."""
+"""A fleet of equal replicas that take requests in turn: one replay each, pooled into one result."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from planner.deployment import Deployment
-from planner.driver import run
+from planner.driver import ReplayRecords, run
+from planner.engine import state as st
+from planner.gaps import Gaps
 from planner.results import ReplayResult
 from planner.settings import Recording
 from planner.trace import Trace
 from planner.trace.prefix import take_rows
 
-Floats = NDArray[np.float64]
+LARGEST = ("now_s", "peak_blocks", "max_running", "max_waiting")  # of the replicas, where other totals are summed
+SUMMED = ("busy_s", "kv_block_s", *(name for name in st.ENGINE.names or () if name.startswith("total_")), "num_steps",
+          "num_preemptions", "num_recomputed_tokens", "num_swapped_tokens", "num_queried_tokens", "num_hit_tokens")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Served:
-    """How a fleet served a trace.
-
-    Parameters
-    ----------
-    times_s : by metric, "ttft", "tpot", "e2el", in the trace's order, shape [num_requests]; NaN where there is none.
-    busy_fraction : share of the time from first arrival to last departure that replicas computed, over all of them [1].
-    """
-
-    times_s: Mapping[str, Floats]
-    busy_fraction: float
-
-
-def serve(trace: Trace, deployment: Deployment, num_replicas: int) -> Served:
+def serve(trace: Trace, deployment: Deployment, num_replicas: int) -> ReplayResult:
     """Replay a trace on replicas that take requests in turn, each with its own queue and cache.
 
     Parameters
     ----------
     deployment : of one replica.
     num_replicas : at least 1; those beyond the number of requests stay idle [1].
+
+    Returns
+    -------
+    ReplayResult
+        All requests in the trace's order. Counts and busy time are sums over the replicas, peaks those of the fullest
+        one; without rows of steps.
     """
-    found = {name: np.full(trace.num_requests, np.nan) for name in ("ttft", "tpot", "e2el")}
-    busy_s, last_s = 0.0, 0.0
-    for replica in range(min(num_replicas, trace.num_requests)):
-        rows = np.arange(replica, trace.num_requests, num_replicas)
-        part = _rows(trace, rows)
-        records = run(part, deployment.policy, deployment.settings, deployment.step_time, Recording())
-        result = ReplayResult(trace=part, records=records, step_time=deployment.step_time)
-        for name, values in (("ttft", result.ttft_s), ("tpot", result.tpot_s), ("e2el", result.e2e_s)):
-            found[name][rows] = values
-        busy_s += float(records.engine.busy_s)
-        last_s = max(last_s, float(records.engine.now_s))
-    duration_s = last_s - float(trace.requests["arrival_s"][0])
-    share = busy_s / (num_replicas * duration_s) if duration_s > 0 else 0.0
-    return Served(times_s=found, busy_fraction=min(share, 1.0))
+    replica = np.arange(trace.num_requests) % num_replicas
+    shares = [np.flatnonzero(replica == k) for k in range(min(num_replicas, trace.num_requests))]
+    parts = [run(_rows(trace, rows), deployment.policy, deployment.settings, deployment.step_time, Recording())
+             for rows in shares]
+    return ReplayResult(trace=trace, records=_pooled(parts, shares), step_time=deployment.step_time,
+                        num_replicas=num_replicas, replica=replica.astype(np.int32))
 
 
-def _rows(trace: Trace, rows: NDArray[np.int64] | Sequence[int]) -> Trace:
-    chosen = np.asarray(rows, np.int64)
-    if len(chosen) == trace.num_requests:
+def _pooled(parts: Sequence[ReplayRecords], shares: Sequence[NDArray[np.int64]]) -> ReplayRecords:
+    """Join the replicas' records, whose requests are the rows `shares` of the trace."""
+    if len(parts) == 1:
+        return parts[0]
+    requests: Any = st.records(sum(len(rows) for rows in shares), st.REQUEST)
+    for part, rows in zip(parts, shares, strict=True):
+        requests[rows] = part.requests
+    engine: Any = st.records(1, st.ENGINE)[0]
+    for names, join in ((SUMMED, sum), (LARGEST, max)):
+        for name in names:
+            setattr(engine, name, join(getattr(part.engine, name) for part in parts))
+    gaps = Gaps(values_s=np.concatenate([part.gaps.values_s for part in parts]),
+                counts=np.concatenate([part.gaps.counts for part in parts]),
+                is_exact=all(part.gaps.is_exact for part in parts))
+    return dataclasses.replace(parts[0], requests=requests, engine=engine, gaps=gaps,
+                               loop_s=sum(part.loop_s for part in parts))
+
+
+def _rows(trace: Trace, rows: NDArray[np.int64]) -> Trace:
+    if len(rows) == trace.num_requests:
         return trace
-    return dataclasses.replace(trace, requests=trace.requests[chosen],
-                               prefix=None if trace.prefix is None else take_rows(trace.prefix, chosen))
+    return dataclasses.replace(trace, requests=trace.requests[rows],
+                               prefix=None if trace.prefix is None else take_rows(trace.prefix, rows))

@@ -145,5 +145,5 @@ def _engine_totals(result: ReplayResult, duration_s: float) -> dict[str, Any]:
         "num_gpu_blocks": blocks,
         "max_running": int(engine.max_running),
         "max_waiting": int(engine.max_waiting),
-        "gpu_busy_fraction": min(busy_s / duration_s, 1.0) if duration_s > 0 else None,
+        "gpu_busy_fraction": min(busy_s / result.num_replicas / duration_s, 1.0) if duration_s > 0 else None,
     }

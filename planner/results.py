@@ -27,11 +27,25 @@ STATUS = {
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayResult:
-    """A replay's outcome. Times of requests are `None` in the tables where the request has none."""
+    """A replay's outcome. Times of requests are `None` in the tables where the request has none.
+
+    Parameters
+    ----------
+    trace, records, step_time : what was replayed, by rows of the trace.
+    num_replicas : engines that shared the trace [1].
+    replica : which of them took each request, shape [num_requests]; None with one alone.
+    """
 
     trace: Trace
     records: ReplayRecords
     step_time: Any
+    num_replicas: int = 1
+    replica: NDArray[np.int32] | None = None
+
+    @property
+    def times_s(self) -> dict[str, NDArray[np.float64]]:
+        """TTFT, TPOT and end-to-end latency by the names of objectives [s]."""
+        return {"ttft": self.ttft_s, "tpot": self.tpot_s, "e2el": self.e2e_s}
 
     @cached_property
     def ttft_s(self) -> NDArray[np.float64]:
@@ -86,7 +100,7 @@ class ReplayResult:
                 "num_preemptions": np.asarray(r.num_preemptions),
                 "num_cached_tokens": np.maximum(r.num_cached_tokens, 0),
                 "num_recomputed_tokens": np.asarray(r.num_recomputed_tokens),
-                "replica": np.zeros(len(r), np.int32),
+                "replica": np.zeros(len(r), np.int32) if self.replica is None else self.replica,
             }
         )
         kept = [name for name in ("tenant", "session_id", "priority") if name in self.trace.requests.columns]

@@ -9,6 +9,8 @@ from typing import Any
 
 from planner.deployment import Deployment, describe_deployment, describe_policy, resolve, shape_load
 from planner.driver import run
+from planner.errors import UsageError
+from planner.fleet import serve
 from planner.metrics import summarize
 from planner.notes import notes
 from planner.results import ReplayResult
@@ -29,7 +31,8 @@ class Outcome:
     summary: dict[str, Any]
 
 
-def replay(trace: Trace, scenario: Scenario, *, slo: Slo | None, recording: Recording) -> Outcome:
+def replay(trace: Trace, scenario: Scenario, *, slo: Slo | None, recording: Recording,
+           num_replicas: int = 1) -> Outcome:
     """Replay a trace through a scenario.
 
     Parameters
@@ -37,26 +40,32 @@ def replay(trace: Trace, scenario: Scenario, *, slo: Slo | None, recording: Reco
     trace : as read; the scenario's load options are applied to it here.
     scenario : deployment, scheduling and load.
     slo : objectives for goodput and attainment, or None.
-    recording : whether to keep a row per step, and per request and step.
+    recording : whether to keep a row per step, and per request and step; of one replica alone.
+    num_replicas : equal deployments that take requests in turn [1].
 
     Raises
     ------
+    UsageError : several replicas in a closed loop, or with a row per step.
     PlannerError : any of its kinds; see the modules called here.
     """
     begin = time.perf_counter()
     shaped = shape_load(scenario, trace)
     deployment = resolve(scenario, shaped)
-    records = run(shaped, deployment.policy, deployment.settings, deployment.step_time, recording)
-    result = ReplayResult(trace=shaped, records=records, step_time=deployment.step_time)
+    if num_replicas > 1:
+        _check_fleet(scenario, recording, num_replicas)
+        result = serve(shaped, deployment, num_replicas)
+    else:
+        records = run(shaped, deployment.policy, deployment.settings, deployment.step_time, recording)
+        result = ReplayResult(trace=shaped, records=records, step_time=deployment.step_time)
     summary = summarize(result, slo)
     summary |= utilization(deployment, result, summary["duration"], summary["total_output_tokens"])
     if scenario.interval is not None:
         summary |= summary_intervals(summary, scenario, scenario.interval)
     summary |= {
-        "simulated_requests_per_s": shaped.requests.height / records.loop_s,
+        "simulated_requests_per_s": shaped.requests.height / result.records.loop_s,
         "wall_s": time.perf_counter() - begin,
         "notes": notes(deployment, shaped),
-        "deployment": describe_deployment(deployment),
+        "deployment": describe_deployment(deployment, num_replicas),
         "workload": describe_workload(scenario, shaped),
         "slo": None if slo is None else slo.limits_s,
         "policy": describe_policy(deployment),
@@ -64,6 +73,15 @@ def replay(trace: Trace, scenario: Scenario, *, slo: Slo | None, recording: Reco
         "trace_sha256": shaped.sha256,
     }
     return Outcome(deployment=deployment, result=result, summary=summary)
+
+
+def _check_fleet(scenario: Scenario, recording: Recording, num_replicas: int) -> None:
+    """Refuse what a fleet has no answer for."""
+    if scenario.max_concurrency is not None:
+        raise UsageError(f"max_concurrency = {scenario.max_concurrency}: a closed loop is of one replica, not of "
+                         f"{num_replicas}; leave it out")
+    if recording.steps or recording.schedule:
+        raise UsageError(f"rows of steps are of one replica, not of {num_replicas}; leave them out")
 
 
 def describe_workload(scenario: Scenario, trace: Trace) -> dict[str, Any]:

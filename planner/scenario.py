@@ -1,9 +1,13 @@
 """A scenario: one deployment, its scheduling and its load, every option in one declaration."""
 
+import types
+import typing
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
 from planner.defaults import defaults_text
+from planner.errors import UnknownNameError, UsageError
 
 Engine = Literal["vllm", "sglang", "trtllm"]
 CudagraphMode = Literal["full_and_piecewise", "piecewise", "full_decode_only", "none"]
@@ -119,6 +123,39 @@ def scenario_from(options: dict[str, Any]) -> Scenario:
     """Build a scenario from option values, leaving out what is None where the option has a default of its own."""
     defaults = {f.name: f.default for f in fields(Scenario)}
     return Scenario(**{name: value for name, value in options.items() if value is not None or defaults[name] is None})
+
+
+def parse_scenario(options: Mapping[str, Any]) -> Scenario:
+    """Build a scenario from the keys and values of a file.
+
+    >>> parse_scenario({"gpu": "h100-sxm", "watermark": 0}).watermark
+    0.0
+
+    Raises
+    ------
+    UnknownNameError : a key is no option.
+    UsageError : a value is not of its option's type, or none of its choices.
+    """
+    hints = typing.get_type_hints(Scenario)
+    found = {}
+    for name, value in options.items():
+        if name not in hints:
+            raise UnknownNameError("option", name, hints)
+        kinds = typing.get_args(hints[name]) if isinstance(hints[name], types.UnionType) else (hints[name],)
+        found[name] = _of_kind(name, value, [kind for kind in kinds if kind is not types.NoneType])
+    return Scenario(**found)
+
+
+def _of_kind(name: str, value: Any, kinds: list[Any]) -> Any:
+    """Return a value as the first of the kinds that it fits; a whole number fits a float."""
+    for kind in kinds:
+        choices = typing.get_args(kind)
+        if value in choices or (not choices and type(value) is kind):
+            return value
+        if kind is float and type(value) is int:
+            return float(value)
+    wanted = " or ".join(", ".join(map(str, typing.get_args(kind))) or kind.__name__ for kind in kinds)
+    raise UsageError(f"{name} = {value!r}: must be {wanted}")
 
 
 def with_model(scenario: Scenario, model: str) -> Scenario:

@@ -12,8 +12,10 @@ from planner.bracket import UnlimitedError, UnreachableError, find_bracket
 from planner.catalog import load_gpu, load_model
 from planner.deployment import Deployment, resolve, shape_load
 from planner.errors import CapacityError, CatalogError, UsageError
-from planner.fleet import Served, serve
+from planner.fleet import serve
+from planner.metrics import summarize
 from planner.objectives import Objectives, Verdict, judge
+from planner.results import ReplayResult
 from planner.roofline import priors
 from planner.scenario import Scenario
 from planner.trace import Trace
@@ -96,7 +98,7 @@ def size(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Choi
             "trace_sha256": trace.sha256}
 
 
-def fewest_replicas(trace: Trace, deployment: Deployment, objectives: Objectives) -> tuple[int, Served, str]:
+def fewest_replicas(trace: Trace, deployment: Deployment, objectives: Objectives) -> tuple[int, ReplayResult, str]:
     """Return the fewest replicas that keep the objectives, how they serve, and what one less misses.
 
     One less than the answer misses them, and so does every smaller number that was tried.
@@ -105,7 +107,7 @@ def fewest_replicas(trace: Trace, deployment: Deployment, objectives: Objectives
     ------
     UnreachableError : not even a replica for each request does.
     """
-    known: dict[int, tuple[Served, Verdict]] = {}
+    known: dict[int, tuple[ReplayResult, Verdict]] = {}
 
     def is_met(count: int) -> bool:
         if count not in known:
@@ -143,14 +145,15 @@ def _fleet(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Ch
     price = choices.prices.get(gpu.name, gpu.price_usd_per_hour)
     tokens: Any = trace.requests["output_tokens"].sum()
     hours = trace.num_requests / rate_of(trace) / 3600
-    busy = served.busy_fraction * count / total
+    busy_fraction = summarize(served, None)["gpu_busy_fraction"] or 0.0
+    busy = busy_fraction * count / total
     return {
         **plain, "num_replicas": total, "num_spare": choices.num_spare, "num_gpus": total * ranks,
         "cost_usd_per_hour": total * ranks * price, "price_usd_per_gpu_hour": price,
         "cost_usd_per_million_output_tokens": total * ranks * price * hours / int(tokens) * 1e6,
         "power_kw": total * ranks * (gpu.idle_w + (gpu.tdp_w - gpu.idle_w) * busy) / 1e3,
         "attainment": judge(objectives, served.times_s).attainment, "limiting_metric": limiting,
-        "busy_fraction": served.busy_fraction,
+        "busy_fraction": busy_fraction,
         "priors": [] if deployment.stack is None else list(priors(deployment.stack)),
         "headroom": _headroom(trace, deployment, objectives, count),
         "schedule": None if choices.period_s is None else _schedule(trace, deployment, objectives, choices, total),

@@ -178,6 +178,41 @@ def capacity_table(result: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def gate_table(result: Mapping[str, Any]) -> str:
+    """Return the gate's verdicts, one a line, then how many there are of each."""
+    rows = [("scenario", "metric", "target", "predicted", "margin", "verdict"), *map(gate_row, result["checks"])]
+    widths = [max(len(row[place]) for row in rows) for place in range(5)]
+    lines = ["  ".join([*(f"{cell:<{width}}" for cell, width in zip(row[:5], widths, strict=True)), row[5]])
+             for row in rows]
+    return "\n".join([*lines, gate_headline(result)])
+
+
+def gate_headline(result: Mapping[str, Any]) -> str:
+    """Return in one sentence how many targets are met, and how many are not.
+
+    >>> gate_headline({"checks": [{"verdict": "met"}, {"verdict": "regressed"}]})
+    '2 targets: 1 met, 1 regressed'
+    """
+    verdicts = [row["verdict"] for row in result["checks"]]
+    counts = ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in dict.fromkeys(verdicts))
+    return f"{len(verdicts)} target{'s' if len(verdicts) > 1 else ''}: {counts}"
+
+
+def gate_row(row: Mapping[str, Any]) -> tuple[str, str, str, str, str, str]:
+    """Return a verdict's scenario, metric, target, prediction, margin and verdict with its reason, as text."""
+    limit, margin, before = row["limit"], row["margin"], row["baseline"]
+    if row["kind"] == "max_regression":
+        target = f"≤ {limit:.1%} worse than {'the baseline' if before is None else _text(before)}"
+        room = "–" if margin is None else f"{margin:+.1%}"
+    else:
+        target = f"{'≥' if row['kind'] == 'min' else '≤'} {limit:,g}"
+        share = f" ({margin / abs(limit):+.1%})" if limit and margin is not None else ""
+        room = "–" if margin is None else f"{_text(float(margin))}{share}"
+    verdict = row["verdict"] + (f": {row['reason']}" if row["reason"] else "")
+    predicted = "–" if row["predicted"] is None else _text(row["predicted"])
+    return row["scenario"], row["metric"], target, predicted, room, verdict
+
+
 def sizing_table(result: Mapping[str, Any]) -> str:
     """Return the cheapest fleet in one sentence, the others as rows, and the schedule's gain."""
     best, fewest = result, result["fewest_gpus"]

@@ -43,8 +43,8 @@ def escape(text: object) -> str:
 
 def _table(table: Table, names: Sequence[str]) -> list[str]:
     header = ["", *map(escape, names)]
-    lines = ["", f"## {table.title}", "", _line(header), _line(["---", *["---:"] * len(names)])]
-    return lines + [_line([_label(row, table), *_cells(row, table)]) for row in table.rows]
+    lines = ["", f"## {table.title}", "", table_line(header), table_line(["---", *["---:"] * len(names)])]
+    return lines + [table_line([_label(row, table), *_cells(row, table)]) for row in table.rows]
 
 
 def _label(row: Row, table: Table) -> str:
@@ -60,5 +60,6 @@ def _cells(row: Row, table: Table) -> list[str]:
     return cells
 
 
-def _line(cells: Sequence[str]) -> str:
+def table_line(cells: Sequence[str]) -> str:
+    """Return one row of a Markdown table."""
     return f"| {' | '.join(cells)} |"

@@ -1,0 +1,159 @@
+"""The gate: replay the scenarios of a targets file, and judge each target against its limits and its baseline."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from planner.baseline import changes, read_baseline, write_baseline
+from planner.bracket import UnreachableError
+from planner.capacity import Search
+from planner.capacity import capacity as find_capacity
+from planner.client import read_load
+from planner.errors import CapacityError, PlannerError, TargetsError, UnknownNameError, UsageError
+from planner.run import replay
+from planner.settings import Recording
+from planner.targets import Gated, Target, read_targets
+from planner.trace import Trace
+
+CAPACITY = ("capacity_rps", "capacity_rps_per_gpu")
+NOT_PREDICTED = ("wall_s", "simulated_requests_per_s", "slo_attainment_by_metric", "slo")
+NO_VALUE = "no request has this metric"
+PASSES = ("met", "recorded", "not compared")
+
+
+def check(path: Path, *, baseline: Path | None = None, update: bool = False) -> dict[str, Any]:
+    """Judge a targets file.
+
+    Parameters
+    ----------
+    path : the targets file.
+    baseline : what `max_regression` is against; None for no comparison. A file that is missing has no values.
+    update : write the baseline anew in place of comparing with it.
+
+    Returns
+    -------
+    dict
+        `met`; `checks`, one a limit: `scenario, metric, kind` (min, max, max_regression), `limit, predicted, baseline,
+        margin` (in the metric's unit; of a regression the share still allowed), `verdict` (met, missed, regressed, not
+        compared, no baseline, recorded) and `reason`; `scenarios` with `trace_sha256` and `metrics`; `notes`.
+
+    Raises
+    ------
+    TargetsError : the targets file, or what it names, is wrong.
+    UsageError : `update` without a path.
+    BaselineError : it is not one.
+    """
+    gated = read_targets(path)
+    if update and baseline is None:
+        raise UsageError("--update-baseline: needs --baseline PATH, to write to")
+    recorded = None if update or baseline is None else read_baseline(baseline)
+    scenarios, checks, notes = {}, [], []
+    for each in gated:
+        try:
+            found = _outcome(each)
+        except PlannerError as error:
+            raise TargetsError(f"{path}: scenario.{each.name}: {error}") from error
+        notes += [f"{each.name}: {note}" for note in found.notes]
+        scenarios[each.name] = {"trace_sha256": found.trace_sha256, "metrics": found.metrics}
+        before = {} if recorded is None else recorded["scenarios"].get(each.name, {}).get("metrics", {})
+        changed = changes(recorded, each.name, found.trace_sha256) if recorded is not None and before else []
+        for target in each.targets:
+            predicted = found.metrics[target.metric]
+            rows = _limits(target, predicted, found.reason)
+            if target.max_regression is not None:
+                stand_in = _stand_in(target.metric, None if recorded is None else before, changed, update)
+                compared = stand_in or _regression(target, predicted, before[target.metric], found.reason)
+                rows.append({"kind": "max_regression", "limit": target.max_regression, **compared})
+            names = {"scenario": each.name, "metric": target.metric}
+            values = {"predicted": predicted, "baseline": before.get(target.metric)}
+            checks += [{**names, **values, "margin": None, "reason": None, **row} for row in rows]
+    if update:
+        assert baseline is not None
+        write_baseline(baseline, scenarios)
+    return {"targets": str(path), "met": all(row["verdict"] in PASSES for row in checks), "checks": checks,
+            "scenarios": scenarios, "notes": notes}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Outcome:
+    """What a scenario came to: the metrics of its targets, all None with a reason where its model does not fit."""
+
+    trace_sha256: str
+    metrics: dict[str, float | None]
+    notes: list[str]
+    reason: str | None = None
+
+
+def _outcome(gated: Gated) -> _Outcome:
+    trace = read_load(gated.trace, gated.scenario, gated.format, "error")
+    names = [target.metric for target in gated.targets]
+    try:
+        known, notes = _metrics(trace, gated, names)
+    except CapacityError as error:
+        return _Outcome(trace_sha256=trace.sha256, metrics=dict.fromkeys(names), notes=[], reason=str(error))
+    for name in names:
+        if name not in known:
+            raise UnknownNameError("metric", name, known)
+        if known[name] is None and gated.objectives is None and name in ("slo_attainment", "request_goodput"):
+            raise UsageError(f"{name} needs slo, as in slo = \"ttft:500 tpot:50\"")
+    return _Outcome(trace_sha256=trace.sha256, metrics={name: known[name] for name in names}, notes=notes)
+
+
+def _metrics(trace: Trace, gated: Gated, names: list[str]) -> tuple[dict[str, float | None], list[str]]:
+    """Return all numbers of the summary, the capacity where it is asked for, and the notes on them."""
+    slo = gated.objectives.slo if gated.objectives is not None and gated.objectives.slo.limits_s else None
+    summary = replay(trace, gated.scenario, slo=slo, recording=Recording(), num_replicas=gated.num_replicas).summary
+    for name, share in (summary["slo_attainment_by_metric"] or {}).items():
+        summary[f"slo_attainment_by_metric.{name}"] = share
+    known = {name: value for name, value in summary.items() if value is None or type(value) in (int, float)}
+    known = {name: value for name, value in known.items() if name not in NOT_PREDICTED}
+    capacity = _capacity(trace, gated) if set(names) & set(CAPACITY) else {**dict.fromkeys(CAPACITY), "notes": []}
+    notes = summary["notes"] + capacity.pop("notes")
+    return known | capacity, notes
+
+
+def _capacity(trace: Trace, gated: Gated) -> dict[str, Any]:
+    if gated.objectives is None:
+        raise UsageError("capacity_rps needs slo, as in slo = \"ttft:500 tpot:50\"")
+    search = Search(replicates=0, num_replicas=gated.num_replicas, seed=gated.scenario.seed or 0)
+    try:
+        found = find_capacity(trace, gated.scenario, gated.objectives, search)
+    except UnreachableError:
+        return {**dict.fromkeys(CAPACITY, 0.0), "notes": []}
+    return {name: found[name] for name in (*CAPACITY, "notes")}
+
+
+def _limits(target: Target, predicted: float | None, reason: str | None) -> list[dict[str, Any]]:
+    """Return a row for each limit of a target."""
+    rows = []
+    for kind, limit, sign in (("min", target.minimum, 1), ("max", target.maximum, -1)):
+        if limit is not None:
+            margin = None if predicted is None else sign * (predicted - limit)
+            rows.append({"kind": kind, "limit": limit, "margin": margin,
+                         "verdict": "met" if margin is not None and margin >= 0 else "missed",
+                         "reason": NO_VALUE if predicted is None and reason is None else reason})
+    return rows
+
+
+def _stand_in(metric: str, before: Mapping[str, Any] | None, changed: list[str], update: bool) -> dict[str, Any] | None:
+    """Return what is said in place of a comparison where there is none to make."""
+    if update:
+        return {"verdict": "recorded"}
+    if before is None:
+        return {"verdict": "not compared", "reason": "no --baseline is given"}
+    if metric not in before:
+        return {"verdict": "no baseline", "reason": "the baseline does not have it"}
+    return {"verdict": "not compared", "reason": "; ".join(changed)} if changed else None
+
+
+def _regression(target: Target, predicted: float | None, before: float | None, reason: str | None) -> dict[str, Any]:
+    """Return how a metric compares with its baseline."""
+    assert target.max_regression is not None
+    if predicted is None or before is None:
+        return {"verdict": "met" if predicted == before else "regressed", "reason": reason or NO_VALUE}
+    worse = (predicted - before) * (1 if target.is_less_better else -1)
+    if before == 0:
+        return {"verdict": "regressed", "reason": "the baseline is 0"} if worse > 0 else {"verdict": "met"}
+    margin = target.max_regression - worse / abs(before)
+    return {"margin": margin, "verdict": "met" if margin >= 0 else "regressed"}

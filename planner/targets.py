@@ -1,0 +1,179 @@
+"""The targets file of the gate: named scenarios, and what each must reach."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from planner.catalog import read_toml
+from planner.errors import PlannerError, TargetsError, UnknownNameError, UsageError
+from planner.objectives import Objectives, parse_objectives
+from planner.scenario import Scenario, parse_scenario
+from planner.synthetic import sample_names
+
+OWN_KEYS = ("trace", "format", "replicas", "slo", "attainment", "target")  # besides the options of `Scenario`
+TARGET_KEYS = ("metric", "min", "max", "max_regression")
+LESS_IS_BETTER = ("_ms", "cost_usd", "cost_usd_per_million_output_tokens", "gpu_hours", "energy_kwh", "failed",
+                  "rejected", "unfinished", "num_preemptions", "num_recomputed_tokens", "num_swapped_tokens")
+MORE_IS_BETTER = ("_throughput", "goodput", "attainment", "completed", "mfu", "mbu", "hit_rate", "capacity_rps",
+                  "capacity_rps_per_gpu")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """What one metric of a scenario must keep.
+
+    Parameters
+    ----------
+    metric : a key of the summary, or `capacity_rps`, `capacity_rps_per_gpu`.
+    minimum, maximum : limits in the metric's unit; None where there is none.
+    max_regression : share of the baseline by which the metric may become worse; None where it may as it likes [1].
+    """
+
+    metric: str
+    minimum: float | None
+    maximum: float | None
+    max_regression: float | None
+
+    @property
+    def is_less_better(self) -> bool:
+        """Which way is better: as the limit says, or else the metric's name.
+
+        Raises
+        ------
+        UsageError : neither says.
+        """
+        if (self.minimum is None) != (self.maximum is None):
+            return self.minimum is None
+        if self.metric.endswith(MORE_IS_BETTER):
+            return False
+        if self.metric.endswith(LESS_IS_BETTER):
+            return True
+        raise UsageError(f"{self.metric}: max_regression needs a min or a max, which says what is worse")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gated:
+    """A scenario with its targets.
+
+    Parameters
+    ----------
+    name : of the table `[scenario.NAME]`.
+    trace, format : as `planner replay` takes them.
+    scenario : of one replica.
+    num_replicas : that take requests in turn [1].
+    objectives : for goodput, attainment and capacity; None where none are given.
+    targets : at least one.
+    """
+
+    name: str
+    trace: str
+    format: str | None
+    scenario: Scenario
+    num_replicas: int
+    objectives: Objectives | None
+    targets: tuple[Target, ...]
+
+
+def read_targets(path: Path) -> list[Gated]:
+    """Read a targets file. Files that it names are looked for beside it.
+
+    Raises
+    ------
+    TargetsError : the file cannot be read, or something in it is wrong.
+    """
+    try:
+        table = read_toml(path)
+    except PlannerError as error:
+        raise TargetsError(str(error)) from error
+    scenarios = table.get("scenario")
+    if not isinstance(scenarios, dict) or not scenarios or not all(isinstance(each, dict) for each in
+                                                                   scenarios.values()):
+        raise TargetsError(f"{path}: has no [scenario.NAME] with a trace, and [[scenario.NAME.target]] with a metric")
+    if unknown := set(table) - {"scenario"}:
+        raise TargetsError(f"{path}: unknown key {min(unknown)!r}; all is in [scenario.NAME]")
+    found = []
+    for name, values in scenarios.items():
+        try:
+            found.append(_gated(name, values, path.parent))
+        except PlannerError as error:
+            raise TargetsError(f"{path}: scenario.{name}: {error}") from error
+    return found
+
+
+def _gated(name: str, values: Mapping[str, Any], folder: Path) -> Gated:
+    if not name.isprintable():
+        raise UsageError("the name has characters that cannot be printed")
+    options = {key: value for key, value in values.items() if key not in OWN_KEYS}
+    for key in ("model", "policy", "calibration"):
+        if isinstance(options.get(key), str):
+            options[key] = _beside(folder, options[key])
+    targets = values.get("target")
+    if not isinstance(targets, list) or not targets:
+        raise UsageError("has no [[scenario.NAME.target]]; give it at least one, with metric and min or max")
+    found = tuple(_target(each) for each in targets)
+    if len({each.metric for each in found}) < len(found):
+        raise UsageError("a metric has two targets; give both limits in one")
+    replicas = values.get("replicas", 1)
+    if type(replicas) is not int or replicas < 1:
+        raise UsageError(f"replicas = {replicas!r}: must be a whole number above 0")
+    trace = _text(values, "trace")
+    if trace is None:
+        raise UsageError("has no trace; give a path, or a bundled sample")
+    return Gated(name=name, trace=trace if trace in (*sample_names(), "random") else str(folder / trace),
+                 format=_text(values, "format"), scenario=parse_scenario(options), num_replicas=replicas,
+                 objectives=_objectives(values), targets=found)
+
+
+def _beside(folder: Path, value: str) -> str:
+    """Return a file's path as from the targets file; a name that is no file stays as it is."""
+    path, separator, attribute = value.rpartition(":") if ".py:" in value else (value, "", "")
+    return f"{folder / path}{separator}{attribute}" if (folder / path).exists() else value
+
+
+def _objectives(values: Mapping[str, Any]) -> Objectives | None:
+    slo, attainment = _text(values, "slo"), _number(values, "attainment")
+    if slo is None:
+        if attainment is not None:
+            raise UsageError(f"attainment = {attainment}: needs slo")
+        return None
+    return parse_objectives(slo, 0.99 if attainment is None else attainment)
+
+
+def _target(values: Any) -> Target:
+    if not isinstance(values, dict):
+        raise UsageError(f"target = {values!r}: must be [[scenario.NAME.target]]")
+    for key in values:
+        if key not in TARGET_KEYS:
+            raise UnknownNameError("key of a target", key, TARGET_KEYS)
+    metric = _text(values, "metric")
+    if metric is None:
+        raise UsageError("a target has no metric, as in metric = \"p99_ttft_ms\"")
+    minimum, maximum, regression = (_number(values, key) for key in TARGET_KEYS[1:])
+    if minimum is None and maximum is None and regression is None:
+        raise UsageError(f"{metric}: has neither min, max nor max_regression")
+    if minimum is not None and maximum is not None and minimum > maximum:
+        raise UsageError(f"{metric}: min = {minimum:g} is above max = {maximum:g}")
+    if regression is not None and regression < 0:
+        raise UsageError(f"{metric}: max_regression = {regression:g}: must be 0 or more; 0.05 allows 5 %")
+    found = Target(metric=metric, minimum=minimum, maximum=maximum, max_regression=regression)
+    if regression is not None:
+        _ = found.is_less_better
+    return found
+
+
+def _text(values: Mapping[str, Any], key: str) -> str | None:
+    value = values.get(key)
+    if value is not None and not isinstance(value, str):
+        raise UsageError(f"{key} = {value!r}: must be text in quotes")
+    return value
+
+
+def _number(values: Mapping[str, Any], key: str) -> float | None:
+    value = values.get(key)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise UsageError(f"{key} = {value!r}: must be a number")
+    return float(value)
