@@ -31,7 +31,7 @@ LAYERS = (
     ("calibration",),
     ("tables", "profiles", "figures"),
     ("report",),
-    ("commands",),
+    ("commands", "pytest_plugin"),
     ("cli",),
 )
 PLACE = {name: place for place, layer in enumerate(LAYERS) for name in layer}
