@@ -1,16 +1,14 @@
 """A baseline of the gate: what its scenarios came to, with which planner, from which traces."""
 
-import functools
-import hashlib
 import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from planner.catalog import data_dir
 from planner.errors import BaselineError
 from planner.files import write_text
+from planner.fingerprint import hardware_db_sha256
 from planner.run import versions
 from planner.saved import to_json
 
@@ -72,14 +70,3 @@ def changes(baseline: Mapping[str, Any], name: str, trace_sha256: str) -> list[s
         found.append(f"the planner's profiles or constants changed ({baseline['hardware_db'][:SHOWN_DIGITS]} → "
                      f"{hardware_db_sha256()[:SHOWN_DIGITS]})")
     return found
-
-
-@functools.cache
-def hardware_db_sha256() -> str:
-    """Return a hash over the bundled profiles and constants, names and contents."""
-    digest, folder = hashlib.sha256(), data_dir("hardware_db")
-    for path in sorted(folder.rglob("*.*")):
-        if path.suffix in (".toml", ".json"):
-            digest.update(f"{path.relative_to(folder).as_posix()}\0".encode())
-            digest.update(hashlib.sha256(path.read_bytes()).digest())
-    return digest.hexdigest()

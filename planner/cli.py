@@ -165,6 +165,27 @@ def size(
 
 
 @app.command()
+def sweep(
+    plan: Annotated[Path, typer.Argument(metavar="SWEEP", help="TOML with a trace, fixed options, and axes.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Parquet file; what it has is not replayed "
+                                                                "again.")] = Path("sweep.parquet"),
+    backend: Annotated[str, typer.Option(help="processes, or an existing cluster: dask, ray.")] = "processes",
+    address: Annotated[str | None, typer.Option(help="Of the cluster's scheduler.")] = None,
+    jobs: JobsOption = -1,
+    json: JsonOption = None,
+) -> None:
+    """Replay a grid of what-ifs, and show those that no other beats.
+
+    A sweep that was stopped goes on where it was.
+
+    Example: planner sweep sweep.toml --output sweep.parquet
+    """
+    from planner import commands
+
+    commands.sweep(plan, output, backend, address, jobs, json)
+
+
+@app.command()
 def check(
     targets: Annotated[Path, typer.Argument(metavar="TARGETS", help="TOML with scenarios, and targets for each.")],
     baseline: Annotated[Path | None, typer.Option(help="JSON that max_regression is against.")] = None,

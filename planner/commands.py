@@ -26,6 +26,7 @@ from planner.tables import (
     gate_table,
     sizing_table,
     summary_table,
+    sweep_table,
 )
 from planner.trace import Trace
 
@@ -128,6 +129,28 @@ def check(targets: Path, baseline: Path | None, update_baseline: bool, junit: Pa
         raise UsageError(f"--baseline {baseline}: lacks metrics that have max_regression; record them with "
                          f"--update-baseline")
     return bool(result["met"])
+
+
+def sweep(plan: Path, output: Path, backend: str, address: str | None, jobs: int, json: Path | None) -> None:
+    """Replay a grid, show how far it is, and print and write its Pareto front."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+
+    from planner.grid import read_sweep
+    from planner.sweep import sweep as replay_grid
+
+    _check_outputs([output, json])
+    asked = read_sweep(plan)
+    columns = ("configurations", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty()) as bar:
+        task = bar.add_task("configurations", total=None)
+        table = replay_grid(asked, output, jobs=jobs, backend=backend, address=address,
+                            progress=lambda done, total: bar.update(task, completed=done, total=total))
+    front = table.filter("is_pareto").sort(asked.front[0], maintain_order=True).to_dicts()
+    counts = {str(status): count for status, count in table.group_by("status").len().sort("status").iter_rows()}
+    result = {"output": str(output), "num_configurations": table.height, "status": counts, "axes": asked.axes,
+              "pareto": asked.front, "front": front}
+    _publish(result, sweep_table(result), json)
 
 
 def what_ifs(scenario: Scenario) -> dict[str, Scenario]:

@@ -2,6 +2,7 @@
 
 import difflib
 from collections.abc import Iterable
+from typing import Any
 
 
 class PlannerError(Exception):
@@ -25,6 +26,16 @@ class UnknownNameError(UsageError):
         hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(choices)}"
         super().__init__(f"unknown {kind} {name!r}; {hint}")
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the text, as it comes back from another process."""
+        return _unpickled, (type(self), str(self))
+
+
+def _unpickled(kind: type[PlannerError], text: str) -> PlannerError:
+    error = kind.__new__(kind)
+    error.args = (text,)
+    return error
+
 
 class TraceError(PlannerError):
     """A trace file cannot be read, or a row in it is wrong."""
@@ -44,6 +55,10 @@ class PolicyError(PlannerError):
 
 class TargetsError(PlannerError):
     """A targets file is malformed, or a scenario in it cannot be replayed."""
+
+
+class SweepError(PlannerError):
+    """A sweep's file is malformed."""
 
 
 class BaselineError(PlannerError):

@@ -11,13 +11,13 @@ from planner.capacity import Search
 from planner.capacity import capacity as find_capacity
 from planner.client import read_load
 from planner.errors import CapacityError, PlannerError, TargetsError, UnknownNameError, UsageError
+from planner.metrics import numbers
 from planner.run import replay
 from planner.settings import Recording
 from planner.targets import Gated, Target, read_targets
 from planner.trace import Trace
 
 CAPACITY = ("capacity_rps", "capacity_rps_per_gpu")
-NOT_PREDICTED = ("wall_s", "simulated_requests_per_s", "slo_attainment_by_metric", "slo")
 NO_VALUE = "no request has this metric"
 PASSES = ("met", "recorded", "not compared")
 
@@ -106,11 +106,9 @@ def _metrics(trace: Trace, gated: Gated, names: list[str]) -> tuple[dict[str, fl
     summary = replay(trace, gated.scenario, slo=slo, recording=Recording(), num_replicas=gated.num_replicas).summary
     for name, share in (summary["slo_attainment_by_metric"] or {}).items():
         summary[f"slo_attainment_by_metric.{name}"] = share
-    known = {name: value for name, value in summary.items() if value is None or type(value) in (int, float)}
-    known = {name: value for name, value in known.items() if name not in NOT_PREDICTED}
     capacity = _capacity(trace, gated) if set(names) & set(CAPACITY) else {**dict.fromkeys(CAPACITY), "notes": []}
     notes = summary["notes"] + capacity.pop("notes")
-    return known | capacity, notes
+    return numbers(summary) | capacity, notes
 
 
 def _capacity(trace: Trace, gated: Gated) -> dict[str, Any]:

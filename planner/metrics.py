@@ -1,6 +1,7 @@
 """The summary of a replay: throughput, latency percentiles, goodput, memory, cost."""
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from planner.results import ReplayResult
 from planner.slo import Slo, attainment_by_metric, meets
 
 PERCENTILES = (90, 95, 99)
+NOT_PREDICTED = ("wall_s", "simulated_requests_per_s", "slo", "slo_attainment_by_metric")
 
 
 def describe(values: NDArray[np.float64], name: str) -> dict[str, float | None]:
@@ -103,6 +105,16 @@ def summarize(result: ReplayResult, slo: Slo | None) -> dict[str, Any]:
         **_engine_totals(result, duration_s),
     }
     return summary
+
+
+def numbers(summary: Mapping[str, Any]) -> dict[str, float | None]:
+    """Return what a summary predicts: its numbers, without the time that the replay itself took.
+
+    >>> numbers({"completed": 3, "mean_tpot_ms": None, "wall_s": 0.2, "bottleneck": "arrivals"})
+    {'completed': 3, 'mean_tpot_ms': None}
+    """
+    return {name: value for name, value in summary.items()
+            if (value is None or type(value) in (int, float)) and name not in NOT_PREDICTED}
 
 
 def _duration_s(requests: Any) -> float:

@@ -213,6 +213,23 @@ def gate_row(row: Mapping[str, Any]) -> tuple[str, str, str, str, str, str]:
     return row["scenario"], row["metric"], target, predicted, room, verdict
 
 
+def sweep_table(result: Mapping[str, Any]) -> str:
+    """Return the Pareto front, a configuration a line, and what became of those that could not be replayed."""
+    names = [*result["axes"], *result["pareto"], "bottleneck"]
+    alike: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+    for row in result["front"]:
+        alike.setdefault(tuple(row[metric] for metric in result["pareto"]), []).append(row)
+    rows = [[*names, "alike"],
+            *([*(_text(same[0][name]) for name in names), f"{len(same) - 1:,}"] for same in alike.values())]
+    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
+    lines = ["  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)) for row in rows]
+    failed = {status: count for status, count in result["status"].items() if status != "done"}
+    lines += [f"{count:,} of {result['num_configurations']:,}: {status}" for status, count in failed.items()]
+    lines.append(f"{len(result['front']):,} of {result['num_configurations']:,} configurations on the front; all in "
+                 f"{result['output']}")
+    return "\n".join(lines)
+
+
 def sizing_table(result: Mapping[str, Any]) -> str:
     """Return the cheapest fleet in one sentence, the others as rows, and the schedule's gain."""
     best, fewest = result, result["fewest_gpus"]

@@ -9,15 +9,12 @@ from typing import Any
 from planner.catalog import read_toml
 from planner.errors import PlannerError, TargetsError, UnknownNameError, UsageError
 from planner.objectives import Objectives, parse_objectives
+from planner.pareto import is_less_better
 from planner.scenario import Scenario, parse_scenario
 from planner.synthetic import sample_names
 
 OWN_KEYS = ("trace", "format", "replicas", "slo", "attainment", "target")  # besides the options of `Scenario`
 TARGET_KEYS = ("metric", "min", "max", "max_regression")
-LESS_IS_BETTER = ("_ms", "cost_usd", "cost_usd_per_million_output_tokens", "gpu_hours", "energy_kwh", "failed",
-                  "rejected", "unfinished", "num_preemptions", "num_recomputed_tokens", "num_swapped_tokens")
-MORE_IS_BETTER = ("_throughput", "goodput", "attainment", "completed", "mfu", "mbu", "hit_rate", "capacity_rps",
-                  "capacity_rps_per_gpu")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,11 +43,10 @@ class Target:
         """
         if (self.minimum is None) != (self.maximum is None):
             return self.minimum is None
-        if self.metric.endswith(MORE_IS_BETTER):
-            return False
-        if self.metric.endswith(LESS_IS_BETTER):
-            return True
-        raise UsageError(f"{self.metric}: max_regression needs a min or a max, which says what is worse")
+        found = is_less_better(self.metric)
+        if found is None:
+            raise UsageError(f"{self.metric}: max_regression needs a min or a max, which says what is worse")
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

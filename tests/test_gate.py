@@ -11,8 +11,8 @@ import pytest
 from helpers import trace_of
 from test_cli import fails, planner
 
-from planner.baseline import hardware_db_sha256
 from planner.errors import BaselineError, PlannerError, TargetsError
+from planner.fingerprint import hardware_db_sha256
 from planner.fleet import serve
 from planner.gate import check
 from planner.metrics import summarize

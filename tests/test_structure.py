@@ -11,13 +11,13 @@ FILES = sorted((ROOT / "planner").rglob("*.py"))
 
 # A module may import from the layers before its own, and from its own package.
 LAYERS = (
-    ("errors", "schema", "defaults", "statistics"),
+    ("errors", "schema", "defaults", "statistics", "pareto"),
     ("files", "policy", "scenario", "settings", "slo", "gaps", "architecture", "layout", "operators"),
     ("hf_config", "projections", "objectives"),
     ("catalog", "policies", "options", "bracket"),
     ("precision", "kernels", "engines", "recipes", "trace", "loading"),
     ("memory", "stack", "synthetic", "workload", "client", "engine", "uncertainty"),
-    ("prefix", "attention_time", "steptime", "measured", "traffic", "targets"),
+    ("prefix", "attention_time", "steptime", "measured", "traffic", "targets", "grid"),
     ("initial", "roofline", "recorded"),
     ("driver", "benchmarks"),
     ("results",),
@@ -25,9 +25,9 @@ LAYERS = (
     ("utilization", "notes", "validate"),
     ("fleet",),
     ("run", "runs", "steplog", "capacity", "sizing"),
-    ("observations", "accuracy", "baseline"),
-    ("calibrate", "target", "gate"),
-    ("identify",),
+    ("observations", "accuracy", "fingerprint"),
+    ("calibrate", "target", "baseline", "sweep"),
+    ("identify", "gate"),
     ("calibration",),
     ("tables", "profiles", "figures"),
     ("report",),

@@ -27,8 +27,9 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "trace.csv").write_text("arrival_s,input_tokens,output_tokens\n" + rows)
     policy = next(block for language, block in BLOCKS if language == "python" and "my_policy.py" in block)
     (tmp_path / "my_policy.py").write_text(policy)
-    targets = next(block for language, block in BLOCKS if language == "toml")
-    (tmp_path / "targets.toml").write_text(targets)
+    for name in ("targets.toml", "sweep.toml"):
+        text = next(block for language, block in BLOCKS if language == "toml" and f"# {name}" in block)
+        (tmp_path / name).write_text(text)
     assert run("planner check targets.toml --baseline baseline.json --update-baseline", tmp_path).returncode == 0
     write_synthetic(tmp_path / "runs.csv", {}, noise=0.02)
     return tmp_path

@@ -1,0 +1,133 @@
+"""A sweep's file: what is fixed, which axes vary, and what its Pareto front is over."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from planner.catalog import read_toml
+from planner.errors import PlannerError, SweepError, UnknownNameError, UsageError
+from planner.pareto import is_less_better
+from planner.scenario import Scenario, parse_scenario
+from planner.slo import Slo, parse_slo
+from planner.synthetic import sample_names
+
+KEYS = ("trace", "format", "slo", "attainment", "pareto", "scenario", "axes")
+DEFAULT_FRONT = ("cost_usd_per_million_output_tokens", "p99_ttft_ms", "p99_tpot_ms")
+MOST_METRICS = 4
+FILES = ("model", "policy", "calibration")  # options that may name a file, looked for beside the sweep's
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """One configuration of a grid: its values by axis, as a scenario of so many replicas."""
+
+    values: Mapping[str, Any]
+    scenario: Scenario
+    num_replicas: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sweep:
+    """What a sweep's file says.
+
+    Parameters
+    ----------
+    trace, format : as `planner replay` takes them.
+    slo : objectives of each request; None where none are given.
+    attainment : share of requests that a configuration on the front must serve within them; None for no limit [1].
+    front : two to four metrics of the summary.
+    fixed : options that do not vary, and `replicas`.
+    axes : values by option.
+    """
+
+    trace: str
+    format: str | None
+    slo: Slo | None
+    attainment: float | None
+    front: tuple[str, ...]
+    fixed: Mapping[str, Any]
+    axes: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+
+    def points(self) -> list[Point]:
+        """Return the grid, its last axis fastest.
+
+        Raises
+        ------
+        UsageError : a value is not of its option's type.
+        """
+        found = []
+        for values in itertools.product(*self.axes.values()):
+            chosen = dict(zip(self.axes, values, strict=True))
+            options = {**self.fixed, **chosen}
+            replicas = options.pop("replicas", 1)
+            if type(replicas) is not int or replicas < 1:
+                raise UsageError(f"replicas = {replicas!r}: must be a whole number above 0")
+            found.append(Point(values=chosen, scenario=parse_scenario(options), num_replicas=replicas))
+        return found
+
+
+def read_sweep(path: Path) -> Sweep:
+    """Read a sweep's file. Files that it names are looked for beside it.
+
+    Raises
+    ------
+    SweepError : the file cannot be read, or something in it is wrong.
+    """
+    try:
+        return _sweep(read_toml(path), path.parent)
+    except PlannerError as error:
+        text = str(error)
+        raise SweepError(text if text.startswith(str(path)) else f"{path}: {text}") from error
+
+
+def _sweep(table: Mapping[str, Any], folder: Path) -> Sweep:
+    for key in table:
+        if key not in KEYS:
+            raise UnknownNameError("key", key, KEYS)
+    trace, slo, attainment = table.get("trace"), table.get("slo"), table.get("attainment")
+    if not isinstance(trace, str):
+        raise UsageError("has no trace = \"…\"; give a path, or a bundled sample")
+    if slo is not None and not isinstance(slo, str):
+        raise UsageError(f"slo = {slo!r}: must be text in quotes, as in \"ttft:500 tpot:50\"")
+    if attainment is not None and (slo is None or type(attainment) not in (int, float) or not 0 < attainment <= 1):
+        raise UsageError(f"attainment = {attainment!r}: must be a share in (0, 1], and needs slo")
+    return Sweep(
+        trace=trace if trace in (*sample_names(), "random") else str(folder / trace), format=table.get("format"),
+        slo=None if slo is None else parse_slo(slo), attainment=attainment,
+        front=_front(table.get("pareto", list(DEFAULT_FRONT))),
+        fixed={key: _beside(folder, key, value) for key, value in _table(table, "scenario").items()},
+        axes={key: _axis(folder, key, values) for key, values in _table(table, "axes").items()})
+
+
+def _table(table: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    found = table.get(key, {})
+    if not isinstance(found, dict):
+        raise UsageError(f"{key} = {found!r}: must be a table, [{key}]")
+    return found
+
+
+def _axis(folder: Path, name: str, values: Any) -> list[Any]:
+    if not isinstance(values, list) or not values:
+        raise UsageError(f"axes: {name} = {values!r}: must be a list of values")
+    if any(value in values[:place] for place, value in enumerate(values)):
+        raise UsageError(f"axes: {name} = {values!r}: has a value twice")
+    return [_beside(folder, name, value) for value in values]
+
+
+def _beside(folder: Path, key: str, value: Any) -> Any:
+    """Return a file's path as from the sweep's file; anything else stays as it is."""
+    if key not in FILES or not isinstance(value, str):
+        return value
+    path = value.rpartition(":")[0] if ".py:" in value else value
+    return f"{folder / value}" if (folder / path).exists() else value
+
+
+def _front(metrics: Any) -> tuple[str, ...]:
+    if not isinstance(metrics, list) or not 2 <= len(metrics) <= MOST_METRICS or len(set(metrics)) < len(metrics):
+        raise UsageError(f"pareto = {metrics!r}: must be two to four metrics, each once")
+    for metric in metrics:
+        if not isinstance(metric, str) or is_less_better(metric) is None:
+            raise UsageError(f"pareto: {metric!r} is no metric of which less or more is better, as p99_ttft_ms is")
+    return tuple(metrics)

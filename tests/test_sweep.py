@@ -1,0 +1,279 @@
+"""Sweeps: what a grid comes to, that a killed one goes on, and that nothing stale is taken over."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from test_cli import HEADER, fails, planner
+
+from planner import fingerprint
+from planner.errors import PlannerError, SweepError, UnknownNameError, UsageError
+from planner.grid import read_sweep
+from planner.metrics import numbers
+from planner.pareto import pareto_front
+from planner.run import replay
+from planner.scenario import Scenario
+from planner.settings import Recording
+from planner.slo import parse_slo
+from planner.sweep import sweep
+from planner.trace import read_trace
+
+PLAN = """
+trace = "trace.csv"
+slo = "ttft:500 tpot:50"
+pareto = ["p99_ttft_ms", "p99_tpot_ms", "num_gpus"]
+
+[scenario]
+model = "llama-3.1-8b"
+
+[axes]
+gpu = ["h100-sxm", "l40s"]
+replicas = [1, 2]
+max_num_seqs = [8, 64]
+"""
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(5)
+    arrivals = np.cumsum(rng.exponential(0.05, 300))
+    rows = "".join(f"{at},{rng.integers(50, 3000)},{rng.integers(1, 200)}\n" for at in arrivals)
+    (tmp_path / "trace.csv").write_text(HEADER + rows)
+    path = tmp_path / "sweep.toml"
+    path.write_text(PLAN)
+    return path
+
+
+def run(plan: Path, name: str = "out.parquet", **options: object) -> pl.DataFrame:
+    return sweep(read_sweep(plan), plan.with_name(name), jobs=1, **options)  # type: ignore[arg-type]
+
+
+def test_every_row_is_the_replay_of_its_configuration(plan: Path) -> None:
+    table = run(plan)
+    assert table.height == 8
+    assert pl.read_parquet(plan.with_name("out.parquet")).equals(table)
+    trace, slo = read_trace(str(plan.with_name("trace.csv"))), parse_slo("ttft:500 tpot:50")
+    for row in table.to_dicts():
+        scenario = Scenario(model="llama-3.1-8b", gpu=row["gpu"], max_num_seqs=row["max_num_seqs"])
+        outcome = replay(trace, scenario, slo=slo, recording=Recording(), num_replicas=row["replicas"])
+        assert row["status"] == "done"
+        assert numbers(outcome.summary).items() <= row.items()
+        assert (row["num_gpus"], row["bottleneck"]) == (row["replicas"], outcome.summary["bottleneck"])
+    costs = table.select("p99_ttft_ms", "p99_tpot_ms", "num_gpus").to_numpy()
+    assert table["is_pareto"].to_list() == pareto_front(costs).tolist()
+    assert 0 < table["is_pareto"].sum() < 8
+
+
+def test_processes_change_nothing(plan: Path) -> None:
+    sweep(read_sweep(plan), plan.with_name("many.parquet"), jobs=2)
+    run(plan, "one.parquet")
+    assert plan.with_name("many.parquet").read_bytes() == plan.with_name("one.parquet").read_bytes()
+
+
+def test_the_front_is_who_nobody_beats() -> None:
+    rng = np.random.default_rng(2)
+    for columns in (2, 3, 4):
+        costs = rng.integers(0, 6, (200, columns)).astype(float)
+        costs[rng.random(costs.shape) < 0.02] = np.nan
+        beaten = [any((other <= row).all() and (other < row).any() for other in costs) for row in costs]
+        wanted = ~np.isnan(costs).any(axis=1) & ~np.array(beaten)
+        assert np.array_equal(pareto_front(costs), wanted)
+
+
+def test_an_attainment_keeps_others_off_the_front(plan: Path) -> None:
+    plan.write_text(PLAN.replace("pareto", "attainment = 0.9\npareto"))
+    table = run(plan)
+    front = table.filter("is_pareto")
+    assert front.height > 0
+    assert (front["slo_attainment"] >= 0.9).all()
+    assert (table["slo_attainment"] < 0.9).any()
+
+
+@pytest.mark.parametrize("num_lines", [1, 70, 130])
+def test_a_killed_sweep_goes_on_where_it_was(plan: Path, num_lines: int) -> None:
+    """The same parquet, byte for byte, as of a sweep that nobody killed."""
+    plan.write_text(PLAN.replace("[8, 64]", str(list(range(8, 56)))))
+    run(plan, "whole.parquet")
+    output, journal = plan.with_name("killed.parquet"), plan.with_name("killed.parquet.journal")
+    command = [sys.executable, "-m", "planner.cli", "sweep", plan, "--output", output, "--jobs", "1"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while not journal.exists() or journal.read_bytes().count(b"\n") < num_lines:
+        assert process.poll() is None, "the sweep was through before it could be killed"
+        time.sleep(0.001)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not output.exists()
+    with journal.open("a") as file:
+        file.write('{"key": "cut o')  # as a line that was being written
+    reported: list[int] = []
+    run(plan, "killed.parquet", progress=lambda done, total: reported.append(done))
+    assert num_lines <= reported[0] < reported[-1] == 192
+    assert output.read_bytes() == plan.with_name("whole.parquet").read_bytes()
+    assert not journal.exists()
+
+
+def done_before(plan: Path) -> int:
+    """Return how many configurations another run takes over."""
+    reported: list[int] = []
+    run(plan, progress=lambda done, total: reported.append(done))
+    return reported[0]
+
+
+def test_a_finished_sweep_is_extended(plan: Path) -> None:
+    run(plan)
+    assert done_before(plan) == 8
+    plan.write_text(PLAN.replace("[8, 64]", "[64, 128, 8]"))
+    assert done_before(plan) == 8
+    table = pl.read_parquet(plan.with_name("out.parquet"))
+    assert table.height == 12
+    run(plan, "fresh.parquet")
+    assert plan.with_name("out.parquet").read_bytes() == plan.with_name("fresh.parquet").read_bytes()
+
+
+def test_nothing_stale_is_taken_over(plan: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(plan)
+    trace = plan.with_name("trace.csv")
+    trace.write_text(trace.read_text() + "99,1,1\n")
+    assert done_before(plan) == 0
+    assert done_before(plan) == 8
+    plan.write_text(PLAN.replace("ttft:500", "ttft:600"))
+    assert done_before(plan) == 0
+    monkeypatch.setattr(fingerprint, "program_sha256", lambda: "another version")
+    assert done_before(plan) == 0
+
+
+def test_a_changed_file_of_the_user_is_another_configuration(plan: Path) -> None:
+    policy = plan.with_name("mine.py")
+    text = ("from planner import Policy, StepPlan\ndef plan_step(s):\n    return StepPlan(max_new_seqs={n}, "
+            "max_prefill_tokens=512, max_tokens_per_prompt=512, order=0)\n"
+            "own = Policy(name='own', plan_step=plan_step)\n")
+    policy.write_text(text.format(n=4))
+    plan.write_text(PLAN.replace("[8, 64]", '[8]\npolicy = ["mine.py:own"]'))
+    run(plan)
+    assert done_before(plan) == 4
+    policy.write_text(text.format(n=5))
+    assert done_before(plan) == 0
+
+
+def test_the_program_s_hash_covers_code_and_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PLANNER_DB", str(tmp_path))
+    fingerprint.program_sha256.cache_clear()
+    before = fingerprint.program_sha256()
+    (tmp_path / "mine.toml").write_text("a = 1")
+    fingerprint.program_sha256.cache_clear()
+    assert fingerprint.program_sha256() != before
+    monkeypatch.undo()
+    fingerprint.program_sha256.cache_clear()
+
+
+def test_a_configuration_that_does_not_fit_says_why(plan: Path) -> None:
+    plan.write_text(PLAN.replace('model = "llama-3.1-8b"', "").replace("[axes]", '[axes]\nmodel = ["llama-3.1-8b", '
+                                                                                 '"llama-3.1-70b"]'))
+    table = run(plan)
+    failed = table.filter(pl.col("model") == "llama-3.1-70b")
+    assert failed["status"].str.contains("does not fit").all()
+    assert failed["p99_ttft_ms"].null_count() == failed.height == 8
+    assert not failed["is_pareto"].any()
+    assert run(plan).equals(table)
+    plan.write_text(plan.read_text().replace('"llama-3.1-8b", ', ""))
+    with pytest.raises(UsageError, match=r"no configuration can be replayed; the first: .*does not fit"):
+        run(plan)
+
+
+def test_an_axis_with_the_name_of_a_number(plan: Path) -> None:
+    """`duration` is how much of the trace is kept, and how long the replay took."""
+    plan.write_text(PLAN.replace("max_num_seqs = [8, 64]", "duration = [5.0, 10.0]"))
+    table = run(plan)
+    assert set(table["duration"]) == {5.0, 10.0}
+    assert (table["summary_duration"] > 0).all()
+    plan.write_text(plan.read_text().replace("10.0]", "10.0, 12.0]"))
+    assert run(plan)["summary_duration"].null_count() == 0
+
+
+def test_the_client_s_own_load(plan: Path) -> None:
+    plan.write_text(PLAN.replace("trace.csv", "random").replace("[8, 64]", "[8]\nrandom_input_len = [100, 200]")
+                    .replace("[scenario]", "[scenario]\nnum_prompts = 20"))
+    table = run(plan)
+    assert table["total_input_tokens"].to_list() == [2000, 4000] * 4
+
+
+def test_on_a_dask_cluster(plan: Path) -> None:
+    distributed = pytest.importorskip("distributed")
+    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as cluster:
+        options = ("--output", plan.with_name("dask.parquet"), "--backend", "dask", "--address")
+        found = planner("sweep", plan, *options, cluster.scheduler_address)
+    assert found.returncode == 0, found.stderr
+    run(plan, "own.parquet")
+    assert plan.with_name("dask.parquet").read_bytes() == plan.with_name("own.parquet").read_bytes()
+
+
+def test_the_command_line(plan: Path) -> None:
+    output = plan.with_name("out.parquet")
+    found = planner("sweep", plan, "--output", output, "--json", plan.with_name("out.json"), "--jobs", 1)
+    assert found.returncode == 0, found.stderr
+    result = json.loads(plan.with_name("out.json").read_text())
+    table = pl.read_parquet(output)
+    assert result["num_configurations"] == 8
+    assert result["status"] == {"done": 8}
+    assert {row["key"] for row in result["front"]} == set(table.filter("is_pareto")["key"])
+    assert f"of 8 configurations on the front; all in {output}" in found.stdout
+    fails(planner("sweep", plan, "--output", plan.with_name("out.csv")), 2, "must be .parquet")
+    fails(planner("sweep", plan, "--backend", "spark"), 2, "unknown backend 'spark'")
+    fails(planner("sweep", plan, "--address", "tcp://x"), 2, "--address tcp://x: needs --backend")
+    fails(planner("sweep", plan.with_name("none.toml")), 3, "none.toml")
+    output.write_text("no table")
+    fails(planner("sweep", plan, "--output", output), 3, "out.parquet: is no sweep's table")
+    assert output.read_text() == "no table"
+
+
+@pytest.mark.parametrize(("old", "new", "words"), [
+    ('trace = "trace.csv"', "", "has no trace"),
+    ("[8, 64]", "8", "axes: max_num_seqs = 8: must be a list"),
+    ("[8, 64]", "[]", "must be a list"),
+    ("[8, 64]", "[8, 8]", "has a value twice"),
+    ('"num_gpus"]', '"num_gpus", "p99_ttft_ms"]', "two to four metrics, each once"),
+    ('"num_gpus"]', '"num_steps"]', "'num_steps' is no metric of which less or more is better"),
+    ("pareto =", "front =", "unknown key 'front'"),
+    ('slo = "ttft:500 tpot:50"', "slo = 500", "slo = 500: must be text"),
+    ('slo = "ttft:500 tpot:50"', "attainment = 0.9", "attainment = 0.9: must be a share in (0, 1], and needs slo"),
+    ("[axes]", "[axes", "cannot be read"),
+])
+def test_a_bad_plan(plan: Path, old: str, new: str, words: str) -> None:
+    assert old in PLAN
+    plan.write_text(PLAN.replace(old, new))
+    with pytest.raises(SweepError) as caught:
+        read_sweep(plan)
+    assert words in str(caught.value)
+    assert str(plan) in str(caught.value)
+
+
+@pytest.mark.parametrize(("old", "new", "words"), [
+    ("max_num_seqs", "max_num_seq", "unknown option 'max_num_seq'; did you mean 'max_num_seqs'?"),
+    ("[8, 64]", '[8, "64"]', "max_num_seqs = '64': must be int"),
+    ("[1, 2]", "[0]", "replicas = 0: must be a whole number above 0"),
+    ("[8, 64]", '[8]\npolicy = ["fifo"]', "unknown policy 'fifo'"),
+    ("[8, 64]", "[8]\nnum_prompts = [1]", "--num-prompts 1: describes the TRACE `random`"),
+    ('"num_gpus"]', '"worst_ttft_ms"]', "unknown metric 'worst_ttft_ms'"),
+    ("trace.csv", "none.csv", "no such file"),
+])
+def test_a_bad_grid(plan: Path, old: str, new: str, words: str) -> None:
+    assert old in PLAN
+    plan.write_text(PLAN.replace(old, new))
+    with pytest.raises(PlannerError) as caught:
+        run(plan)
+    assert words in str(caught.value)
+    assert not plan.with_name("out.parquet").exists()
+
+
+def test_a_wrong_name_comes_back_from_another_process(plan: Path) -> None:
+    plan.write_text(PLAN.replace("[8, 64]", '[8]\npolicy = ["fifo"]'))
+    with pytest.raises(UnknownNameError, match="unknown policy 'fifo'"):
+        sweep(read_sweep(plan), plan.with_name("out.parquet"), jobs=2)
+
+
