@@ -18,7 +18,9 @@ from planner.capacity import Load, Search, capacity
 from planner.deployment import resolve, shape_load
 from planner.errors import UnknownNameError, UsageError
 from planner.objectives import Objectives, Verdict, judge, parse_objectives
+from planner.run import replay
 from planner.scenario import Scenario
+from planner.settings import Recording
 from planner.trace import Trace, read_trace
 
 ONE_SLOT = Scenario(step_time="linear:0.1,1e-9", num_gpu_blocks=4000, max_num_seqs=1, async_scheduling=False)
@@ -119,6 +121,26 @@ def test_a_short_run_makes_an_overload_look_good_and_a_longer_one_does_not() -> 
     assert [row["num_requests"] for row in found["horizon"]][:3] == [60, 120, 240]
 
 
+def test_two_hundred_a_second_on_eight_instances_have_one_verdict() -> None:
+    """A thousand requests leave before a queue has grown; the capacity is the same whatever length it starts from."""
+    eight = Search(num_replicas=8, replicates=0)
+    objectives = parse_objectives("p99_ttft:500", 0.99)
+    p99_ms, rates = [], []
+    for count in (1_000, 5_000, 20_000):
+        rng = np.random.default_rng(1)
+        arrivals = np.cumsum(rng.exponential(1 / 200, count))
+        lengths = rng.lognormal(np.log(450), 0.6, (2, count)).clip(10, 4000).astype(int)
+        trace = trace_of(list(zip(arrivals.tolist(), *lengths.tolist(), strict=True)))
+        p99_ms.append(replay(trace, CHAT, slo=None, recording=Recording(), num_replicas=8).summary["p99_ttft_ms"])
+        found = capacity(trace, CHAT, objectives, eight)
+        assert found["stationary"]
+        assert found["num_gpus"] == 8
+        rates.append(found["capacity_rps"])
+    assert p99_ms[0] < 500 < 5_000 < p99_ms[1] < p99_ms[2]  # each run by itself says something else
+    assert max(rates) < 200
+    assert max(rates) / min(rates) < 1.05
+
+
 def test_confidence_comes_from_windows_and_from_the_step_times_errors() -> None:
     objectives = parse_objectives("ttft:500 tpot:50", 0.95)
     scenario = Scenario(model="llama-3.1-8b", gpu="h100-sxm", limit=3000)
@@ -190,6 +212,15 @@ def test_options_that_do_not_fit(scenario: dict[str, Any], search: dict[str, Any
 def test_a_trace_without_a_rate_is_refused() -> None:
     with pytest.raises(UsageError, match="have no rate to change"):
         capacity(trace_of([(0.0, 1, 1)] * 3), ONE_SLOT, parse_objectives("ttft:500", 0.9), POISSON)
+
+
+def test_a_seed_of_the_search_goes_with_a_recorded_trace(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.csv"
+    trace.write_text("arrival_s,input_tokens,output_tokens\n" + "".join(f"{k},100,2\n" for k in range(50)))
+    options = ("--slo", "ttft:50", "--horizon", "trace", "--replicates", 0, "--scaling", "poisson", "--json", "-")
+    found = [json.loads(planner("capacity", trace, *H100, *options, "--seed", seed).stdout) for seed in (1, 2)]
+    assert found[0]["workload"]["seed"] == 1
+    assert found[0]["capacity_rps"] != found[1]["capacity_rps"]
 
 
 def test_the_command_prints_and_writes_the_capacity(tmp_path: Path) -> None:
