@@ -19,6 +19,7 @@ import numpy as np
 import polars as pl
 
 from planner.grid import DEFAULT_FRONT, Sweep
+from planner.optimize import optimize
 from planner.run import replay
 from planner.scenario import Scenario
 from planner.settings import Recording
@@ -90,8 +91,11 @@ def thousand_configurations() -> str:
         begin = time.perf_counter()
         table = sweep(plan, Path(folder) / "sweep.parquet")
         wall_s = time.perf_counter() - begin
+        _, found = optimize(plan, Path(folder) / "best.parquet")
+    best = table.filter(pl.col("slo_attainment") >= 0.99)[DEFAULT_FRONT[0]].min()
     return (f"Sweep of {table.height:,} configurations of the conversation hour: {wall_s:.0f} s on "
-            f"{joblib.cpu_count()} cores (target 60 s on two).")
+            f"{joblib.cpu_count()} cores (target 60 s on two). The optimiser took {found['num_replays']} replays to "
+            f"{found['best'][DEFAULT_FRONT[0]]:.4f} USD per million output tokens; the grid's best is {best:.4f}.")
 
 
 def main() -> None:

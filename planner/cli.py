@@ -169,6 +169,8 @@ def sweep(
     plan: Annotated[Path, typer.Argument(metavar="SWEEP", help="TOML with a trace, fixed options, and axes.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Parquet file; what it has is not replayed "
                                                                 "again.")] = Path("sweep.parquet"),
+    optimize: Annotated[bool, typer.Option("--optimize", help="Look for the best in the first metric of pareto by far "
+                                           "fewer replays; exit code 1 if none keeps the limits.")] = False,
     backend: Annotated[str, typer.Option(help="processes, or an existing cluster: dask, ray.")] = "processes",
     address: Annotated[str | None, typer.Option(help="Of the cluster's scheduler.")] = None,
     jobs: JobsOption = -1,
@@ -182,7 +184,7 @@ def sweep(
     """
     from planner import commands
 
-    commands.sweep(plan, output, backend, address, jobs, json)
+    raise typer.Exit(0 if commands.sweep(plan, output, optimize, backend, address, jobs, json) else 1)
 
 
 @app.command()

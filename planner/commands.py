@@ -131,12 +131,14 @@ def check(targets: Path, baseline: Path | None, update_baseline: bool, junit: Pa
     return bool(result["met"])
 
 
-def sweep(plan: Path, output: Path, backend: str, address: str | None, jobs: int, json: Path | None) -> None:
-    """Replay a grid, show how far it is, and print and write its Pareto front."""
+def sweep(plan: Path, output: Path, optimize: bool, backend: str, address: str | None, jobs: int,
+          json: Path | None) -> bool:
+    """Replay a grid, or look for its best, show how far it is, print and write the front; False where none is best."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
     from planner.grid import read_sweep
+    from planner.optimize import optimize as find_best
     from planner.sweep import sweep as replay_grid
 
     _check_outputs([output, json])
@@ -144,13 +146,15 @@ def sweep(plan: Path, output: Path, backend: str, address: str | None, jobs: int
     columns = ("configurations", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty()) as bar:
         task = bar.add_task("configurations", total=None)
-        table = replay_grid(asked, output, jobs=jobs, backend=backend, address=address,
-                            progress=lambda done, total: bar.update(task, completed=done, total=total))
+        options: dict[str, Any] = {"jobs": jobs, "backend": backend, "address": address,
+                                   "progress": lambda done, total: bar.update(task, completed=done, total=total)}
+        table, found = find_best(asked, output, **options) if optimize else (replay_grid(asked, output, **options), {})
     front = table.filter("is_pareto").sort(asked.front[0], maintain_order=True).to_dicts()
     counts = {str(status): count for status, count in table.group_by("status").len().sort("status").iter_rows()}
     result = {"output": str(output), "num_configurations": table.height, "status": counts, "axes": asked.axes,
-              "pareto": asked.front, "front": front}
+              "pareto": asked.front, "front": front, **found}
     _publish(result, sweep_table(result), json)
+    return found.get("best", True) is not None
 
 
 def what_ifs(scenario: Scenario) -> dict[str, Scenario]:

@@ -12,8 +12,9 @@ from planner.pareto import is_less_better
 from planner.scenario import Scenario, parse_scenario
 from planner.slo import Slo, parse_slo
 from planner.synthetic import sample_names
+from planner.targets import Target, parse_target
 
-KEYS = ("trace", "format", "slo", "attainment", "pareto", "scenario", "axes")
+KEYS = ("trace", "format", "slo", "attainment", "pareto", "constraint", "scenario", "axes")
 DEFAULT_FRONT = ("cost_usd_per_million_output_tokens", "p99_ttft_ms", "p99_tpot_ms")
 MOST_METRICS = 4
 FILES = ("model", "policy", "calibration")  # options that may name a file, looked for beside the sweep's
@@ -37,7 +38,8 @@ class Sweep:
     trace, format : as `planner replay` takes them.
     slo : objectives of each request; None where none are given.
     attainment : share of requests that a configuration on the front must serve within them; None for no limit [1].
-    front : two to four metrics of the summary.
+    front : two to four metrics of the summary; of the first the best is looked for where not all are replayed.
+    constraints : what a configuration on the front must keep besides.
     fixed : options that do not vary, and `replicas`.
     axes : values by option.
     """
@@ -48,7 +50,16 @@ class Sweep:
     attainment: float | None
     front: tuple[str, ...]
     fixed: Mapping[str, Any]
+    constraints: tuple[Target, ...] = ()
     axes: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+
+    @property
+    def limits(self) -> tuple[Target, ...]:
+        """All that a configuration on the front must keep: the constraints, and the attainment."""
+        if self.attainment is None:
+            return self.constraints
+        share = Target(metric="slo_attainment", minimum=self.attainment, maximum=None, max_regression=None)
+        return (*self.constraints, share)
 
     def points(self) -> list[Point]:
         """Return the grid, its last axis fastest.
@@ -96,7 +107,7 @@ def _sweep(table: Mapping[str, Any], folder: Path) -> Sweep:
     return Sweep(
         trace=trace if trace in (*sample_names(), "random") else str(folder / trace), format=table.get("format"),
         slo=None if slo is None else parse_slo(slo), attainment=attainment,
-        front=_front(table.get("pareto", list(DEFAULT_FRONT))),
+        front=_front(table.get("pareto", list(DEFAULT_FRONT))), constraints=_constraints(table.get("constraint", [])),
         fixed={key: _beside(folder, key, value) for key, value in _table(table, "scenario").items()},
         axes={key: _axis(folder, key, values) for key, values in _table(table, "axes").items()})
 
@@ -122,6 +133,15 @@ def _beside(folder: Path, key: str, value: Any) -> Any:
         return value
     path = value.rpartition(":")[0] if ".py:" in value else value
     return f"{folder / value}" if (folder / path).exists() else value
+
+
+def _constraints(values: Any) -> tuple[Target, ...]:
+    if not isinstance(values, list):
+        raise UsageError(f"constraint = {values!r}: must be [[constraint]]")
+    found = tuple(parse_target(each) for each in values)
+    if any(each.max_regression is not None for each in found):
+        raise UsageError("a constraint has no max_regression; give it min or max")
+    return found
 
 
 def _front(metrics: Any) -> tuple[str, ...]:

@@ -41,8 +41,8 @@ def describe_weighted(values: NDArray[np.float64], counts: NDArray[np.int64], na
         return {f"{key}_{name}_ms": None for key in keys}
     order = np.argsort(values)
     ordered, upto = values[order], np.cumsum(counts[order])
-    mean = float(values @ counts) / total
-    std = math.sqrt(float((values - mean) ** 2 @ counts) / total)
+    mean = float((values * counts).sum()) / total  # no @: its last bit depends on how many threads BLAS takes
+    std = math.sqrt(float(((values - mean) ** 2 * counts).sum()) / total)
     quantiles = [_order_statistic(ordered, upto, (total - 1) * p / 100) for p in (50, *PERCENTILES)]
     numbers = (mean, quantiles[0], std, *quantiles[1:])
     return {f"{key}_{name}_ms": number * 1e3 for key, number in zip(keys, numbers, strict=True)}

@@ -1,7 +1,7 @@
 """A grid of what-ifs over one trace: replayed in parallel, kept as they come, and their Pareto front."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -24,11 +24,13 @@ from planner.trace import Trace, read_trace
 
 OWN = "summary_"  # before a number of the summary that has an option's name, where that is an axis
 BACKENDS = ("processes", "dask", "ray")
+Progress = Callable[[int, int], None]  # done, of how many
+
 ROUND = 32  # configurations for each process, after which results are kept
 
 
 def sweep(plan: Sweep, output: Path, *, jobs: int = -1, backend: str = "processes", address: str | None = None,
-          progress: Callable[[int, int], None] = lambda done, total: None) -> pl.DataFrame:
+          progress: Progress = lambda done, total: None) -> pl.DataFrame:
     """Replay every configuration of a grid, and write them as a table.
 
     What an earlier run left in the output, or beside it when it was killed, is taken over where the configuration, the
@@ -52,40 +54,73 @@ def sweep(plan: Sweep, output: Path, *, jobs: int = -1, backend: str = "processe
     ------
     PlannerError : an option is wrong; the trace cannot be read; the output cannot be written.
     """
-    if output.suffix != ".parquet":
-        raise UsageError(f"cannot write {output}: the ending must be .parquet")
-    points = plan.points()
-    traces = _traces(plan, points)
-    journal = output.with_name(f"{output.name}.journal")
-    keys = [_key(trace, plan, point) for trace, point in zip(traces, points, strict=True)]
-    done = _kept(output, journal)
-    todo = [place for place, key in enumerate(keys) if key not in done]
-    num_done = len(points) - len(todo)
-    progress(num_done, len(points))
-    with _on(backend, address):
-        for places in _rounds(todo, jobs):
-            tasks = [joblib.delayed(_row)(traces[place], points[place], plan.slo) for place in places]
-            for place, row in zip(places, joblib.Parallel(n_jobs=jobs)(tasks), strict=True):
-                done[keys[place]] = row
-                append_text(journal, json.dumps({"key": keys[place], "row": row}) + "\n")
-            num_done += len(places)
-            progress(num_done, len(points))
-    rows = [done[key] for key in keys]
-    if all(row["status"] != "done" for row in rows):
-        raise UsageError(f"no configuration can be replayed; the first: {rows[0]['status']}")
-    table = _table(plan, points, keys, rows)
-    write_atomically(output, table.write_parquet)
-    journal.unlink(missing_ok=True)
-    return table
+    grid = Grid(plan, output, jobs=jobs)
+    with on_backend(backend, address):
+        grid.replay(range(len(grid.points)), progress)
+    return grid.write()
 
 
-def _traces(plan: Sweep, points: Sequence[Point]) -> Sequence[Trace]:
-    """Read the trace once for all, or make each configuration's own load."""
+class Grid:
+    """The configurations of a plan, and the results of those that have been replayed."""
+
+    def __init__(self, plan: Sweep, output: Path, *, jobs: int) -> None:
+        if output.suffix != ".parquet":
+            raise UsageError(f"cannot write {output}: the ending must be .parquet")
+        self.plan, self.points = plan, plan.points()
+        self.num_replays = 0  # of this run
+        self._output, self._jobs = output, jobs
+        self._journal = output.with_name(f"{output.name}.journal")
+        self._trace = _recorded(plan, self.points)
+        self._kept = _kept(output, self._journal)
+        self._kept_at_start = len(self._kept)
+        self._keys: dict[int, str] = {}  # by place in the grid, of those that were asked for
+
+    def replay(self, places: Iterable[int], progress: Progress = lambda done, total: None) -> list[Mapping[str, Any]]:
+        """Return the results of configurations, by their places in the grid; replay those that have none yet."""
+        asked = list(places)
+        todo = [place for place in dict.fromkeys(asked) if self._key(place) not in self._kept]
+        num_done = len(asked) - len(todo)
+        progress(num_done, len(asked))
+        for part in _rounds(todo, self._jobs):
+            tasks = [joblib.delayed(_row)(self._load(place), self.points[place], self.plan.slo) for place in part]
+            for place, row in zip(part, joblib.Parallel(n_jobs=self._jobs)(tasks), strict=True):
+                self._kept[self._keys[place]] = row
+                append_text(self._journal, json.dumps({"key": self._keys[place], "row": row}) + "\n")
+            num_done += len(part)
+            self.num_replays += len(part)
+            progress(num_done, len(asked))
+        return [self._kept[self._keys[place]] for place in asked]
+
+    def write(self) -> pl.DataFrame:
+        """Write the results of all configurations that have any, in the grid's order, and return them."""
+        places = sorted(self._keys) if self._kept_at_start == 0 else range(len(self.points))
+        places = [place for place in places if self._key(place) in self._kept]
+        keys = [self._keys[place] for place in places]
+        rows = [self._kept[key] for key in keys]
+        if all(row["status"] != "done" for row in rows):
+            raise UsageError(f"no configuration can be replayed; the first: {rows[0]['status']}")
+        table = _table(self.plan, [self.points[place] for place in places], keys, rows)
+        write_atomically(self._output, table.write_parquet)
+        self._journal.unlink(missing_ok=True)
+        return table
+
+    def _key(self, place: int) -> str:
+        if place not in self._keys:
+            self._keys[place] = _key(self._load(place), self.plan, self.points[place])
+        return self._keys[place]
+
+    def _load(self, place: int) -> Trace:
+        """Return what a configuration serves: the recorded trace, or its own random load."""
+        return client_load(self.points[place].scenario) if self._trace is None else self._trace
+
+
+def _recorded(plan: Sweep, points: Sequence[Point]) -> Trace | None:
+    """Read the trace once for all; there is none where each configuration makes its own load."""
     if plan.trace == NAME:
-        return [client_load(point.scenario) for point in points]
+        return None
     for point in points:
         refuse_client_options(point.scenario, plan.trace)
-    return [read_trace(plan.trace, format=plan.format)] * len(points)
+    return read_trace(plan.trace, format=plan.format)
 
 
 def _key(trace: Trace, plan: Sweep, point: Point) -> str:
@@ -145,8 +180,7 @@ def _table(plan: Sweep, points: Sequence[Point], keys: Sequence[str],
     signs = [1.0 if is_less_better(metric) else -1.0 for metric in plan.front]
     costs = np.array([[_cost(row.get(metric), sign) for metric, sign in zip(plan.front, signs, strict=True)]
                       for row in rows])
-    if plan.attainment is not None:
-        costs[[(row.get("slo_attainment") or 0.0) < plan.attainment for row in rows]] = np.nan
+    costs[[shortfall(plan, row) > 0 for row in rows]] = np.nan
     front = pareto_front(costs)
     columns: dict[str, Any] = {"key": keys}
     columns |= {axis: [point.values[axis] for point in points] for axis in plan.axes}
@@ -157,11 +191,25 @@ def _table(plan: Sweep, points: Sequence[Point], keys: Sequence[str],
     return table.with_columns(pl.selectors.by_dtype(pl.Null).cast(pl.Float64))
 
 
+def shortfall(plan: Sweep, row: Mapping[str, Any]) -> float:
+    """Return by how much a configuration misses what it must keep, summed over the limits [1].
+
+    Raises
+    ------
+    UnknownNameError : a limit is of a metric that no summary has.
+    """
+    if row["status"] == "done":
+        for limit in plan.limits:
+            if limit.metric not in row:
+                raise UnknownNameError("metric", limit.metric, row)
+    return sum(limit.shortfall(row.get(limit.metric)) for limit in plan.limits)
+
+
 def _cost(value: float | None, sign: float) -> float:
     return np.nan if value is None else sign * value
 
 
-def _on(backend: str, address: str | None) -> Any:
+def on_backend(backend: str, address: str | None) -> Any:
     """Return the context in which joblib sends its tasks to a backend."""
     if backend not in BACKENDS:
         raise UnknownNameError("backend", backend, BACKENDS)

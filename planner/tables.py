@@ -1,5 +1,6 @@
 """Summaries as text tables for the terminal."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -225,9 +226,21 @@ def sweep_table(result: Mapping[str, Any]) -> str:
     lines = ["  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)) for row in rows]
     failed = {status: count for status, count in result["status"].items() if status != "done"}
     lines += [f"{count:,} of {result['num_configurations']:,}: {status}" for status, count in failed.items()]
+    if "best" in result:
+        lines.append(_best_line(result))
     lines.append(f"{len(result['front']):,} of {result['num_configurations']:,} configurations on the front; all in "
                  f"{result['output']}")
     return "\n".join(lines)
+
+
+def _best_line(result: Mapping[str, Any]) -> str:
+    """Return what an optimiser found, and what it took."""
+    best, metric = result["best"], result["pareto"][0]
+    effort = f"by {result['num_replays']:,} replays of a grid of {math.prod(map(len, result['axes'].values())):,}"
+    if best is None:
+        return f"none keeps the limits, {effort}"
+    values = ", ".join(f"{axis} {_text(best[axis])}" for axis in result["axes"])
+    return f"best: {values}: {metric} {_text(best[metric])}, {effort}"
 
 
 def sizing_table(result: Mapping[str, Any]) -> str:

@@ -33,6 +33,14 @@ class Target:
     maximum: float | None
     max_regression: float | None
 
+    def shortfall(self, value: float | None) -> float:
+        """Return by what share of a limit a value misses it, 0 where it keeps them; infinite without a value [1]."""
+        if value is None:
+            return math.inf
+        by = [max(sign * (limit - value), 0.0) / (abs(limit) or 1.0)
+              for limit, sign in ((self.minimum, 1), (self.maximum, -1)) if limit is not None]
+        return max(by, default=0.0)
+
     @property
     def is_less_better(self) -> bool:
         """Which way is better: as the limit says, or else the metric's name.
@@ -108,7 +116,7 @@ def _gated(name: str, values: Mapping[str, Any], folder: Path) -> Gated:
     targets = values.get("target")
     if not isinstance(targets, list) or not targets:
         raise UsageError("has no [[scenario.NAME.target]]; give it at least one, with metric and min or max")
-    found = tuple(_target(each) for each in targets)
+    found = tuple(parse_target(each) for each in targets)
     if len({each.metric for each in found}) < len(found):
         raise UsageError("a metric has two targets; give both limits in one")
     replicas = values.get("replicas", 1)
@@ -137,9 +145,15 @@ def _objectives(values: Mapping[str, Any]) -> Objectives | None:
     return parse_objectives(slo, 0.99 if attainment is None else attainment)
 
 
-def _target(values: Any) -> Target:
+def parse_target(values: Any) -> Target:
+    """Read one target: a metric with its limits.
+
+    Raises
+    ------
+    UsageError, UnknownNameError : a key or a value is wrong, or there is no limit.
+    """
     if not isinstance(values, dict):
-        raise UsageError(f"target = {values!r}: must be [[scenario.NAME.target]]")
+        raise UsageError(f"target = {values!r}: must be a table with a metric and its limits")
     for key in values:
         if key not in TARGET_KEYS:
             raise UnknownNameError("key of a target", key, TARGET_KEYS)

@@ -10,18 +10,20 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from polars.testing import assert_frame_equal
 from test_cli import HEADER, fails, planner
 
 from planner import fingerprint
 from planner.errors import PlannerError, SweepError, UnknownNameError, UsageError
 from planner.grid import read_sweep
 from planner.metrics import numbers
-from planner.pareto import pareto_front
+from planner.optimize import optimize
+from planner.pareto import is_less_better, pareto_front
 from planner.run import replay
 from planner.scenario import Scenario
 from planner.settings import Recording
 from planner.slo import parse_slo
-from planner.sweep import sweep
+from planner.sweep import shortfall, sweep
 from planner.trace import read_trace
 
 PLAN = """
@@ -232,7 +234,59 @@ def test_the_command_line(plan: Path) -> None:
     assert output.read_text() == "no table"
 
 
+LARGE = """
+gpu = ["h100-sxm", "h200-sxm", "l40s"]
+replicas = [1, 2, 3]
+policy = ["fcfs", "decode-first", "vllm-v0"]
+max_num_seqs = [4, 8, 16, 64]
+max_num_batched_tokens = [512, 2048, 8192]
+"""
+COST = '"cost_usd_per_million_output_tokens", "p99_ttft_ms"'
+
+
+@pytest.mark.parametrize(("front", "limits"), [
+    (COST, "attainment = 0.95"),
+    ('"p99_ttft_ms", "p99_tpot_ms"', '[[constraint]]\nmetric = "num_gpus"\nmax = 2'),
+    ('"request_goodput", "cost_usd"', '[[constraint]]\nmetric = "p99_tpot_ms"\nmax = 18'),
+])
+def test_the_optimiser_agrees_with_the_grid(plan: Path, front: str, limits: str) -> None:
+    plan.write_text(f'trace = "trace.csv"\nslo = "ttft:300 tpot:20"\npareto = [{front}]\n{limits}\n'
+                    f'[scenario]\nmodel = "llama-3.1-8b"\n[axes]{LARGE}')
+    asked = read_sweep(plan)
+    whole = sweep(asked, plan.with_name("whole.parquet"), jobs=2)
+    kept = whole.filter([shortfall(asked, row) == 0 for row in whole.to_dicts()])
+    sign = 1 if is_less_better(asked.front[0]) else -1
+    assert 0 < kept.height < whole.height == 324
+    for seed in (0, 1):
+        table, found = optimize(asked, plan.with_name(f"{seed}.parquet"), jobs=1, seed=seed)
+        assert sign * found["best"][asked.front[0]] == (sign * kept[asked.front[0]]).min()
+        assert found["num_replays"] == table.height < whole.height / 2
+        same = whole.filter(pl.col("key").is_in(table["key"].implode()))
+        assert_frame_equal(table.drop("is_pareto"), same.drop("is_pareto"), check_exact=True)
+
+
+def test_an_optimiser_keeps_what_a_sweep_has(plan: Path) -> None:
+    table = run(plan)
+    optimize(read_sweep(plan), plan.with_name("out.parquet"), jobs=1)
+    assert pl.read_parquet(plan.with_name("out.parquet")).equals(table)
+
+
+def test_the_optimiser_says_that_none_keeps_the_limits(plan: Path) -> None:
+    plan.write_text(PLAN.replace("[scenario]", '[[constraint]]\nmetric = "p99_ttft_ms"\nmax = 1e-3\n[scenario]'))
+    found = planner("sweep", plan, "--optimize", "--output", plan.with_name("out.parquet"), "--jobs", 1)
+    assert found.returncode == 1
+    assert "none keeps the limits, by" in found.stdout
+    assert "0 of" in found.stdout.splitlines()[-1]
+    plan.write_text(PLAN)
+    found = planner("sweep", plan, "--optimize", "--output", plan.with_name("out.parquet"), "--jobs", 1)
+    assert found.returncode == 0
+    assert "best: gpu h100-sxm, replicas 2, max_num_seqs 64: p99_ttft_ms " in found.stdout
+
+
 @pytest.mark.parametrize(("old", "new", "words"), [
+    ("[scenario]", '[[constraint]]\nmetric = "mfu"\n[scenario]', "mfu: has neither min, max"),
+    ("[scenario]", '[[constraint]]\nmetric = "mfu"\nmax_regression = 1\n[scenario]', "has no max_regression"),
+    ("[scenario]", "[constraint]\n[scenario]", "must be [[constraint]]"),
     ('trace = "trace.csv"', "", "has no trace"),
     ("[8, 64]", "8", "axes: max_num_seqs = 8: must be a list"),
     ("[8, 64]", "[]", "must be a list"),
@@ -261,6 +315,7 @@ def test_a_bad_plan(plan: Path, old: str, new: str, words: str) -> None:
     ("[8, 64]", "[8]\nnum_prompts = [1]", "--num-prompts 1: describes the TRACE `random`"),
     ('"num_gpus"]', '"worst_ttft_ms"]', "unknown metric 'worst_ttft_ms'"),
     ("trace.csv", "none.csv", "no such file"),
+    ("[scenario]", '[[constraint]]\nmetric = "worst_ttft_ms"\nmax = 1\n[scenario]', "unknown metric 'worst_ttft_ms'"),
 ])
 def test_a_bad_grid(plan: Path, old: str, new: str, words: str) -> None:
     assert old in PLAN
