@@ -9,15 +9,14 @@ from typing import Any
 from planner.catalog import read_toml
 from planner.errors import PlannerError, SweepError, UnknownNameError, UsageError
 from planner.pareto import is_less_better
+from planner.relative import beside, trace_beside
 from planner.scenario import Scenario, parse_scenario
 from planner.slo import Slo, parse_slo
-from planner.synthetic import sample_names
 from planner.targets import Target, parse_target
 
 KEYS = ("trace", "format", "slo", "attainment", "pareto", "constraint", "scenario", "axes")
 DEFAULT_FRONT = ("cost_usd_per_million_output_tokens", "p99_ttft_ms", "p99_tpot_ms")
 MOST_METRICS = 4
-FILES = ("model", "policy", "calibration")  # options that may name a file, looked for beside the sweep's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,17 +97,18 @@ def _sweep(table: Mapping[str, Any], folder: Path) -> Sweep:
         if key not in KEYS:
             raise UnknownNameError("key", key, KEYS)
     trace, slo, attainment = table.get("trace"), table.get("slo"), table.get("attainment")
-    if not isinstance(trace, str):
+    for key in ("trace", "format", "slo"):
+        if key in table and not isinstance(table[key], str):
+            raise UsageError(f"{key} = {table[key]!r}: must be text in quotes")
+    if trace is None:
         raise UsageError("has no trace = \"…\"; give a path, or a bundled sample")
-    if slo is not None and not isinstance(slo, str):
-        raise UsageError(f"slo = {slo!r}: must be text in quotes, as in \"ttft:500 tpot:50\"")
     if attainment is not None and (slo is None or type(attainment) not in (int, float) or not 0 < attainment <= 1):
         raise UsageError(f"attainment = {attainment!r}: must be a share in (0, 1], and needs slo")
     return Sweep(
-        trace=trace if trace in (*sample_names(), "random") else str(folder / trace), format=table.get("format"),
+        trace=trace_beside(folder, trace), format=table.get("format"),
         slo=None if slo is None else parse_slo(slo), attainment=attainment,
         front=_front(table.get("pareto", list(DEFAULT_FRONT))), constraints=_constraints(table.get("constraint", [])),
-        fixed={key: _beside(folder, key, value) for key, value in _table(table, "scenario").items()},
+        fixed={key: beside(folder, key, value) for key, value in _table(table, "scenario").items()},
         axes={key: _axis(folder, key, values) for key, values in _table(table, "axes").items()})
 
 
@@ -124,15 +124,7 @@ def _axis(folder: Path, name: str, values: Any) -> list[Any]:
         raise UsageError(f"axes: {name} = {values!r}: must be a list of values")
     if any(value in values[:place] for place, value in enumerate(values)):
         raise UsageError(f"axes: {name} = {values!r}: has a value twice")
-    return [_beside(folder, name, value) for value in values]
-
-
-def _beside(folder: Path, key: str, value: Any) -> Any:
-    """Return a file's path as from the sweep's file; anything else stays as it is."""
-    if key not in FILES or not isinstance(value, str):
-        return value
-    path = value.rpartition(":")[0] if ".py:" in value else value
-    return f"{folder / value}" if (folder / path).exists() else value
+    return [beside(folder, name, value) for value in values]
 
 
 def _constraints(values: Any) -> tuple[Target, ...]:

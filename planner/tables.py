@@ -19,6 +19,7 @@ ROWS = (
                 "num_gpu_blocks", "max_running", "max_waiting", "gpu_busy_fraction", "mfu", "mbu", "bottleneck")),
     ("Cost", ("gpu_hours", "cost_usd", "cost_usd_per_million_output_tokens", "energy_kwh")),
 )
+SHOWN = 5  # reasons why configurations have no result
 SHOWN_GROUPS = ("gpu", "engine", "model")  # of errors; the JSON has all
 UNITS = {
     "duration": "s",
@@ -225,7 +226,8 @@ def sweep_table(result: Mapping[str, Any]) -> str:
     widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
     lines = ["  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)) for row in rows]
     failed = {status: count for status, count in result["status"].items() if status != "done"}
-    lines += [f"{count:,} of {result['num_configurations']:,}: {status}" for status, count in failed.items()]
+    lines += [f"{count:,} of {result['num_configurations']:,}: {status}" for status, count in failed.items()][:SHOWN]
+    lines += [f"… and {len(failed) - SHOWN:,} other reasons; the output has all"] if len(failed) > SHOWN else []
     if "best" in result:
         lines.append(_best_line(result))
     lines.append(f"{len(result['front']):,} of {result['num_configurations']:,} configurations on the front; all in "

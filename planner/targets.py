@@ -10,8 +10,8 @@ from planner.catalog import read_toml
 from planner.errors import PlannerError, TargetsError, UnknownNameError, UsageError
 from planner.objectives import Objectives, parse_objectives
 from planner.pareto import is_less_better
+from planner.relative import beside, trace_beside
 from planner.scenario import Scenario, parse_scenario
-from planner.synthetic import sample_names
 
 OWN_KEYS = ("trace", "format", "replicas", "slo", "attainment", "target")  # besides the options of `Scenario`
 TARGET_KEYS = ("metric", "min", "max", "max_regression")
@@ -109,10 +109,7 @@ def read_targets(path: Path) -> list[Gated]:
 def _gated(name: str, values: Mapping[str, Any], folder: Path) -> Gated:
     if not name.isprintable():
         raise UsageError("the name has characters that cannot be printed")
-    options = {key: value for key, value in values.items() if key not in OWN_KEYS}
-    for key in ("model", "policy", "calibration"):
-        if isinstance(options.get(key), str):
-            options[key] = _beside(folder, options[key])
+    options = {key: beside(folder, key, value) for key, value in values.items() if key not in OWN_KEYS}
     targets = values.get("target")
     if not isinstance(targets, list) or not targets:
         raise UsageError("has no [[scenario.NAME.target]]; give it at least one, with metric and min or max")
@@ -125,15 +122,9 @@ def _gated(name: str, values: Mapping[str, Any], folder: Path) -> Gated:
     trace = _text(values, "trace")
     if trace is None:
         raise UsageError("has no trace; give a path, or a bundled sample")
-    return Gated(name=name, trace=trace if trace in (*sample_names(), "random") else str(folder / trace),
+    return Gated(name=name, trace=trace_beside(folder, trace),
                  format=_text(values, "format"), scenario=parse_scenario(options), num_replicas=replicas,
                  objectives=_objectives(values), targets=found)
-
-
-def _beside(folder: Path, value: str) -> str:
-    """Return a file's path as from the targets file; a name that is no file stays as it is."""
-    path, separator, attribute = value.rpartition(":") if ".py:" in value else (value, "", "")
-    return f"{folder / path}{separator}{attribute}" if (folder / path).exists() else value
 
 
 def _objectives(values: Mapping[str, Any]) -> Objectives | None:

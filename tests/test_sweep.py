@@ -288,6 +288,7 @@ def test_the_optimiser_says_that_none_keeps_the_limits(plan: Path) -> None:
     ("[scenario]", '[[constraint]]\nmetric = "mfu"\nmax_regression = 1\n[scenario]', "has no max_regression"),
     ("[scenario]", "[constraint]\n[scenario]", "must be [[constraint]]"),
     ('trace = "trace.csv"', "", "has no trace"),
+    ('trace = "trace.csv"', 'trace = "trace.csv"\nformat = 5', "format = 5: must be text"),
     ("[8, 64]", "8", "axes: max_num_seqs = 8: must be a list"),
     ("[8, 64]", "[]", "must be a list"),
     ("[8, 64]", "[8, 8]", "has a value twice"),

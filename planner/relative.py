@@ -1,0 +1,22 @@
+"""The files that a user's TOML names, looked for beside it."""
+
+from pathlib import Path
+from typing import Any
+
+from planner.client import NAME
+from planner.synthetic import sample_names
+
+FILES = ("model", "policy", "calibration")  # options that are a name or a file
+
+
+def trace_beside(folder: Path, trace: str) -> str:
+    """Return a trace's path as from `folder`; a bundled sample and the random load keep their names."""
+    return trace if trace in (*sample_names(), NAME) else str(folder / trace)
+
+
+def beside(folder: Path, option: str, value: Any) -> Any:
+    """Return an option's value, the path as from `folder` where it is a file there: `config.json`, `mine.py:policy`."""
+    if option not in FILES or not isinstance(value, str):
+        return value
+    path = value.rpartition(":")[0] if ".py:" in value else value
+    return str(folder / value) if (folder / path).exists() else value
