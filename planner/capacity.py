@@ -213,5 +213,3 @@ def _notes(found: Bracket, stationary: bool | None, horizons: Sequence[tuple[int
 
 def _rates(rates: Sequence[float]) -> str:
     return f"{', '.join(f'{rate:.4g}' for rate in rates)} requests/s"
-
-

@@ -267,5 +267,3 @@ def db_show(name: str, scenario: Scenario, json: Path | None) -> None:
 
     value, text = show_profile(name, scenario)
     _publish(value, text, json)
-
-

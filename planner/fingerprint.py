@@ -7,6 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from planner.catalog import data_dir, user_dir
+from planner.relative import FILES, path_of
 from planner.run import versions
 from planner.scenario import Scenario
 
@@ -30,8 +31,7 @@ def program_sha256() -> str:
 def scenario_sha256(scenario: Scenario, *more: object) -> str:
     """Return a hash over a scenario, the files that it names, the program, and whatever else is given."""
     values = [(f.name, getattr(scenario, f.name)) for f in fields(Scenario)]
-    files = [_of_file(value.partition(".py:")[0] + ".py" if ".py:" in value else value)
-             for _, value in values if isinstance(value, str)]
+    files = [_of_file(path_of(getattr(scenario, name) or "")) for name in FILES]
     return hashlib.sha256(repr((values, files, program_sha256(), more)).encode()).hexdigest()
 
 

@@ -17,27 +17,33 @@ from planner.trace import Trace
 from planner.trace.prefix import take_rows
 
 LARGEST = ("now_s", "peak_blocks", "max_running", "max_waiting")  # of the replicas, where other totals are summed
+NOTHING = Recording()
 SUMMED = ("busy_s", "kv_block_s", *(name for name in st.ENGINE.names or () if name.startswith("total_")), "num_steps",
           "num_preemptions", "num_recomputed_tokens", "num_swapped_tokens", "num_queried_tokens", "num_hit_tokens")
 
 
-def serve(trace: Trace, deployment: Deployment, num_replicas: int) -> ReplayResult:
+def serve(trace: Trace, deployment: Deployment, num_replicas: int,
+          recording: Recording = NOTHING) -> ReplayResult:
     """Replay a trace on replicas that take requests in turn, each with its own queue and cache.
 
     Parameters
     ----------
     deployment : of one replica.
     num_replicas : at least 1; those beyond the number of requests stay idle [1].
+    recording : which rows to keep of one replica; of several there are none.
 
     Returns
     -------
     ReplayResult
         All requests in the trace's order. Counts and busy time are sums over the replicas, peaks those of the fullest
-        one; without rows of steps.
+        one.
     """
+    if num_replicas == 1:
+        records = run(trace, deployment.policy, deployment.settings, deployment.step_time, recording)
+        return ReplayResult(trace=trace, records=records, step_time=deployment.step_time)
     replica = np.arange(trace.num_requests) % num_replicas
     shares = [np.flatnonzero(replica == k) for k in range(min(num_replicas, trace.num_requests))]
-    parts = [run(_rows(trace, rows), deployment.policy, deployment.settings, deployment.step_time, Recording())
+    parts = [run(_rows(trace, rows), deployment.policy, deployment.settings, deployment.step_time, NOTHING)
              for rows in shares]
     return ReplayResult(trace=trace, records=_pooled(parts, shares), step_time=deployment.step_time,
                         num_replicas=num_replicas, replica=replica.astype(np.int32))
@@ -45,8 +51,6 @@ def serve(trace: Trace, deployment: Deployment, num_replicas: int) -> ReplayResu
 
 def _pooled(parts: Sequence[ReplayRecords], shares: Sequence[NDArray[np.int64]]) -> ReplayRecords:
     """Join the replicas' records, whose requests are the rows `shares` of the trace."""
-    if len(parts) == 1:
-        return parts[0]
     requests: Any = st.records(sum(len(rows) for rows in shares), st.REQUEST)
     for part, rows in zip(parts, shares, strict=True):
         requests[rows] = part.requests
@@ -62,7 +66,5 @@ def _pooled(parts: Sequence[ReplayRecords], shares: Sequence[NDArray[np.int64]])
 
 
 def _rows(trace: Trace, rows: NDArray[np.int64]) -> Trace:
-    if len(rows) == trace.num_requests:
-        return trace
     return dataclasses.replace(trace, requests=trace.requests[rows],
                                prefix=None if trace.prefix is None else take_rows(trace.prefix, rows))

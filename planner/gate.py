@@ -124,14 +124,10 @@ def _capacity(trace: Trace, gated: Gated) -> dict[str, Any]:
 
 def _limits(target: Target, predicted: float | None, reason: str | None) -> list[dict[str, Any]]:
     """Return a row for each limit of a target."""
-    rows = []
-    for kind, limit, sign in (("min", target.minimum, 1), ("max", target.maximum, -1)):
-        if limit is not None:
-            margin = None if predicted is None else sign * (predicted - limit)
-            rows.append({"kind": kind, "limit": limit, "margin": margin,
-                         "verdict": "met" if margin is not None and margin >= 0 else "missed",
-                         "reason": NO_VALUE if predicted is None and reason is None else reason})
-    return rows
+    return [{"kind": kind, "limit": limit, "margin": margin,
+             "verdict": "met" if margin is not None and margin >= 0 else "missed",
+             "reason": NO_VALUE if predicted is None and reason is None else reason}
+            for kind, limit, margin in target.margins(predicted)]
 
 
 def _stand_in(metric: str, before: Mapping[str, Any] | None, changed: list[str], update: bool) -> dict[str, Any] | None:

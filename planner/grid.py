@@ -10,9 +10,9 @@ from planner.catalog import read_toml
 from planner.errors import PlannerError, SweepError, UnknownNameError, UsageError
 from planner.pareto import is_less_better
 from planner.relative import beside, trace_beside
-from planner.scenario import Scenario, parse_scenario
+from planner.scenario import Scenario, parse_replicas, parse_scenario
 from planner.slo import Slo, parse_slo
-from planner.targets import Target, parse_target
+from planner.targets import Target, parse_target, text_of
 
 KEYS = ("trace", "format", "slo", "attainment", "pareto", "constraint", "scenario", "axes")
 DEFAULT_FRONT = ("cost_usd_per_million_output_tokens", "p99_ttft_ms", "p99_tpot_ms")
@@ -71,9 +71,7 @@ class Sweep:
         for values in itertools.product(*self.axes.values()):
             chosen = dict(zip(self.axes, values, strict=True))
             options = {**self.fixed, **chosen}
-            replicas = options.pop("replicas", 1)
-            if type(replicas) is not int or replicas < 1:
-                raise UsageError(f"replicas = {replicas!r}: must be a whole number above 0")
+            replicas = parse_replicas(options.pop("replicas", 1))
             found.append(Point(values=chosen, scenario=parse_scenario(options), num_replicas=replicas))
         return found
 
@@ -96,16 +94,14 @@ def _sweep(table: Mapping[str, Any], folder: Path) -> Sweep:
     for key in table:
         if key not in KEYS:
             raise UnknownNameError("key", key, KEYS)
-    trace, slo, attainment = table.get("trace"), table.get("slo"), table.get("attainment")
-    for key in ("trace", "format", "slo"):
-        if key in table and not isinstance(table[key], str):
-            raise UsageError(f"{key} = {table[key]!r}: must be text in quotes")
+    trace, format, slo = (text_of(table, key) for key in ("trace", "format", "slo"))
+    attainment = table.get("attainment")
     if trace is None:
         raise UsageError("has no trace = \"…\"; give a path, or a bundled sample")
     if attainment is not None and (slo is None or type(attainment) not in (int, float) or not 0 < attainment <= 1):
         raise UsageError(f"attainment = {attainment!r}: must be a share in (0, 1], and needs slo")
     return Sweep(
-        trace=trace_beside(folder, trace), format=table.get("format"),
+        trace=trace_beside(folder, trace), format=format,
         slo=None if slo is None else parse_slo(slo), attainment=attainment,
         front=_front(table.get("pareto", list(DEFAULT_FRONT))), constraints=_constraints(table.get("constraint", [])),
         fixed={key: beside(folder, key, value) for key, value in _table(table, "scenario").items()},

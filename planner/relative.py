@@ -6,7 +6,7 @@ from typing import Any
 from planner.client import NAME
 from planner.synthetic import sample_names
 
-FILES = ("model", "policy", "calibration")  # options that are a name or a file
+FILES = ("model", "gpu", "policy", "calibration")  # options that are a name or a file
 
 
 def trace_beside(folder: Path, trace: str) -> str:
@@ -18,5 +18,9 @@ def beside(folder: Path, option: str, value: Any) -> Any:
     """Return an option's value, the path as from `folder` where it is a file there: `config.json`, `mine.py:policy`."""
     if option not in FILES or not isinstance(value, str):
         return value
-    path = value.rpartition(":")[0] if ".py:" in value else value
-    return str(folder / value) if (folder / path).exists() else value
+    return str(folder / value) if (folder / path_of(value)).exists() else value
+
+
+def path_of(value: str) -> str:
+    """Return the path in the value of such an option, without the name in the file that may follow it."""
+    return value.rpartition(":")[0] if ".py:" in value else value

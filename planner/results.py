@@ -153,5 +153,3 @@ def check_table_path(path: Path) -> None:
     """Raise UsageError where a table cannot be written by that name."""
     if path.suffix not in (".parquet", ".csv"):
         raise UsageError(f"cannot write {path}: the ending must be .parquet or .csv")
-
-

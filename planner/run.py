@@ -8,7 +8,6 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from planner.deployment import Deployment, describe_deployment, describe_policy, resolve, shape_load
-from planner.driver import run
 from planner.errors import UsageError
 from planner.fleet import serve
 from planner.metrics import summarize
@@ -53,10 +52,7 @@ def replay(trace: Trace, scenario: Scenario, *, slo: Slo | None, recording: Reco
     deployment = resolve(scenario, shaped)
     if num_replicas > 1:
         _check_fleet(scenario, recording, num_replicas)
-        result = serve(shaped, deployment, num_replicas)
-    else:
-        records = run(shaped, deployment.policy, deployment.settings, deployment.step_time, recording)
-        result = ReplayResult(trace=shaped, records=records, step_time=deployment.step_time)
+    result = serve(shaped, deployment, num_replicas, recording)
     summary = summarize(result, slo)
     summary |= utilization(deployment, result, summary["duration"], summary["total_output_tokens"])
     if scenario.interval is not None:

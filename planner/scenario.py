@@ -146,6 +146,18 @@ def parse_scenario(options: Mapping[str, Any]) -> Scenario:
     return Scenario(**found)
 
 
+def parse_replicas(value: Any) -> int:
+    """Return how many replicas a file asks for.
+
+    Raises
+    ------
+    UsageError : the value is no whole number above 0.
+    """
+    if type(value) is not int or value < 1:
+        raise UsageError(f"replicas = {value!r}: must be a whole number above 0")
+    return value
+
+
 def _of_kind(name: str, value: Any, kinds: list[Any]) -> Any:
     """Return a value as the first of the kinds that it fits; a whole number fits a float."""
     for kind in kinds:

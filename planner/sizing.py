@@ -238,5 +238,3 @@ def parse_ranks(text: str | None) -> tuple[int, ...]:
     if not parts or not all(part.isdecimal() and int(part) > 0 for part in parts) or len(set(parts)) < len(parts):
         raise UsageError(f"--tensor-parallel-size {text!r}: must be whole numbers above 0, each once, as in '1,2,4'")
     return tuple(int(part) for part in parts)
-
-

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,6 @@ from planner.trace import Trace, read_trace
 OWN = "summary_"  # before a number of the summary that has an option's name, where that is an axis
 BACKENDS = ("processes", "dask", "ray")
 Progress = Callable[[int, int], None]  # done, of how many
-
 ROUND = 32  # configurations for each process, after which results are kept
 
 
@@ -67,7 +66,6 @@ class Grid:
         if output.suffix != ".parquet":
             raise UsageError(f"cannot write {output}: the ending must be .parquet")
         self.plan, self.points = plan, plan.points()
-        self.num_replays = 0  # of this run
         self._output, self._jobs = output, jobs
         self._journal = output.with_name(f"{output.name}.journal")
         self._trace = _recorded(plan, self.points)
@@ -87,7 +85,6 @@ class Grid:
                 self._kept[self._keys[place]] = row
                 append_text(self._journal, json.dumps({"key": self._keys[place], "row": row}) + "\n")
             num_done += len(part)
-            self.num_replays += len(part)
             progress(num_done, len(asked))
         return [self._kept[self._keys[place]] for place in asked]
 
@@ -153,7 +150,7 @@ def _kept(output: Path, journal: Path) -> dict[str, dict[str, Any]]:
         try:
             for row in pl.read_parquet(output).to_dicts():
                 found[row.pop("key")] = _without_axes(row)
-        except (pl.exceptions.PolarsError, KeyError, OSError) as error:
+        except (pl.exceptions.PolarsError, KeyError, ValueError, OSError) as error:
             raise PlannerError(f"{output}: is no sweep's table: {error}; move it away") from error
     if journal.exists():
         for line in journal.read_text(encoding="utf-8").splitlines():
@@ -209,27 +206,30 @@ def _cost(value: float | None, sign: float) -> float:
     return np.nan if value is None else sign * value
 
 
-def on_backend(backend: str, address: str | None) -> Any:
-    """Return the context in which joblib sends its tasks to a backend."""
+@contextmanager
+def on_backend(backend: str, address: str | None) -> Iterator[None]:
+    """Let joblib send its tasks to a backend; a cluster is left as it was found."""
     if backend not in BACKENDS:
         raise UnknownNameError("backend", backend, BACKENDS)
     if backend == "processes":
         if address is not None:
             raise UsageError(f"--address {address}: needs --backend dask or ray")
-        return nullcontext()
+        yield
+        return
     try:
         if backend == "dask":
             from distributed import Client
 
-            Client(address)
+            cluster = Client(address)
         else:
             import ray
             from ray.util.joblib import register_ray
 
-            ray.init(address=address)
+            cluster = ray.init(address=address)
             register_ray()
     except ImportError as error:
         raise UsageError(f"--backend {backend}: {error}; pip install {backend}") from error
     except (OSError, ConnectionError, ValueError) as error:
         raise UsageError(f"--backend {backend}: no cluster at {address or 'the default address'}: {error}") from error
-    return joblib.parallel_config(backend=backend, n_jobs=-1)
+    with cluster, joblib.parallel_config(backend=backend, n_jobs=-1):
+        yield

@@ -11,7 +11,7 @@ from planner.errors import PlannerError, TargetsError, UnknownNameError, UsageEr
 from planner.objectives import Objectives, parse_objectives
 from planner.pareto import is_less_better
 from planner.relative import beside, trace_beside
-from planner.scenario import Scenario, parse_scenario
+from planner.scenario import Scenario, parse_replicas, parse_scenario
 
 OWN_KEYS = ("trace", "format", "replicas", "slo", "attainment", "target")  # besides the options of `Scenario`
 TARGET_KEYS = ("metric", "min", "max", "max_regression")
@@ -33,13 +33,16 @@ class Target:
     maximum: float | None
     max_regression: float | None
 
+    def margins(self, value: float | None) -> list[tuple[str, float, float | None]]:
+        """Return the kind of each limit, the limit, and how far inside it a value is, None without a value."""
+        limits = (("min", self.minimum, 1), ("max", self.maximum, -1))
+        return [(kind, limit, None if value is None else sign * (value - limit))
+                for kind, limit, sign in limits if limit is not None]
+
     def shortfall(self, value: float | None) -> float:
         """Return by what share of a limit a value misses it, 0 where it keeps them; infinite without a value [1]."""
-        if value is None:
-            return math.inf
-        by = [max(sign * (limit - value), 0.0) / (abs(limit) or 1.0)
-              for limit, sign in ((self.minimum, 1), (self.maximum, -1)) if limit is not None]
-        return max(by, default=0.0)
+        return max((math.inf if margin is None else max(-margin, 0.0) / (abs(limit) or 1.0)
+                    for _, limit, margin in self.margins(value)), default=0.0)
 
     @property
     def is_less_better(self) -> bool:
@@ -116,19 +119,17 @@ def _gated(name: str, values: Mapping[str, Any], folder: Path) -> Gated:
     found = tuple(parse_target(each) for each in targets)
     if len({each.metric for each in found}) < len(found):
         raise UsageError("a metric has two targets; give both limits in one")
-    replicas = values.get("replicas", 1)
-    if type(replicas) is not int or replicas < 1:
-        raise UsageError(f"replicas = {replicas!r}: must be a whole number above 0")
-    trace = _text(values, "trace")
+    replicas = parse_replicas(values.get("replicas", 1))
+    trace = text_of(values, "trace")
     if trace is None:
         raise UsageError("has no trace; give a path, or a bundled sample")
     return Gated(name=name, trace=trace_beside(folder, trace),
-                 format=_text(values, "format"), scenario=parse_scenario(options), num_replicas=replicas,
+                 format=text_of(values, "format"), scenario=parse_scenario(options), num_replicas=replicas,
                  objectives=_objectives(values), targets=found)
 
 
 def _objectives(values: Mapping[str, Any]) -> Objectives | None:
-    slo, attainment = _text(values, "slo"), _number(values, "attainment")
+    slo, attainment = text_of(values, "slo"), _number(values, "attainment")
     if slo is None:
         if attainment is not None:
             raise UsageError(f"attainment = {attainment}: needs slo")
@@ -148,7 +149,7 @@ def parse_target(values: Any) -> Target:
     for key in values:
         if key not in TARGET_KEYS:
             raise UnknownNameError("key of a target", key, TARGET_KEYS)
-    metric = _text(values, "metric")
+    metric = text_of(values, "metric")
     if metric is None:
         raise UsageError("a target has no metric, as in metric = \"p99_ttft_ms\"")
     minimum, maximum, regression = (_number(values, key) for key in TARGET_KEYS[1:])
@@ -164,7 +165,13 @@ def parse_target(values: Any) -> Target:
     return found
 
 
-def _text(values: Mapping[str, Any], key: str) -> str | None:
+def text_of(values: Mapping[str, Any], key: str) -> str | None:
+    """Return the text of a key, None where it is not there.
+
+    Raises
+    ------
+    UsageError : it is something else.
+    """
     value = values.get(key)
     if value is not None and not isinstance(value, str):
         raise UsageError(f"{key} = {value!r}: must be text in quotes")

@@ -285,10 +285,12 @@ def test_which_way_is_worse(targets: Path) -> None:
 
 def test_files_are_looked_for_beside_the_targets(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("")
+    (tmp_path / "mine.toml").write_text("")
     path = tmp_path / "targets.toml"
-    path.write_text('[scenario.a]\ntrace = "t.csv"\nmodel = "llama-3.1-8b"\npolicy = "mine.py:own"\n'
+    path.write_text('[scenario.a]\ntrace = "t.csv"\nmodel = "llama-3.1-8b"\npolicy = "mine.py:own"\ngpu = "mine.toml"\n'
                     '[[scenario.a.target]]\nmetric = "mfu"\nmin = 0\n')
     gated = read_targets(path)[0]
     assert gated.trace == str(tmp_path / "t.csv")
     assert gated.scenario.policy == f"{tmp_path / 'mine.py'}:own"
+    assert gated.scenario.gpu == str(tmp_path / "mine.toml")
     assert gated.scenario.model == "llama-3.1-8b"

@@ -232,6 +232,8 @@ def test_the_command_line(plan: Path) -> None:
     output.write_text("no table")
     fails(planner("sweep", plan, "--output", output), 3, "out.parquet: is no sweep's table")
     assert output.read_text() == "no table"
+    pl.DataFrame({"key": ["a"]}).write_parquet(output)
+    fails(planner("sweep", plan, "--output", output), 3, "out.parquet: is no sweep's table")
 
 
 LARGE = """
