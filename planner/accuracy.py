@@ -29,7 +29,7 @@ def predict_file(path: Path, scenario: Scenario, *, client: str | None, jobs: in
     ------
     TraceError, UsageError : as `runs.read_runs` and `steplog.predict_steps`.
     """
-    columns = columns_of(path) if path.is_file() else []
+    columns = columns_of(path)
     if is_step_log(columns):
         architecture = deploy(scenario).architecture
         name = "unnamed" if architecture is None else architecture.name

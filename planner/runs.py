@@ -53,7 +53,9 @@ def read_runs(path: Path, scenario: Scenario, *, client: str | None, free: Seque
 
 
 def columns_of(path: Path) -> list[str]:
-    """Return the columns of a table; none where the file is no CSV or Parquet."""
+    """Return the columns of a table; none where there is no file, or it is no CSV or Parquet."""
+    if not path.is_file():
+        return []
     try:
         if path.suffix == ".parquet":
             return list(pl.read_parquet_schema(path))

@@ -14,6 +14,7 @@ from planner.errors import PlannerError, UsageError
 from planner.measured import Measurement
 from planner.observations import Observations, Runs, Steps, prepare
 from planner.recorded import as_means, is_recorded, time_blocks
+from planner.run import versions
 from planner.runs import columns_of, groups_of, is_table, read_runs
 from planner.scenario import Scenario
 from planner.steplog import is_step_log, read_steps
@@ -57,7 +58,7 @@ def read_target(path: Path, scenario: Scenario, *, folds: int, client: str | Non
     UsageError : nothing in the file can be predicted.
     PlannerError : as `runs.read_runs` and `steplog.read_steps`.
     """
-    columns = columns_of(path) if path.is_file() else []
+    columns = columns_of(path)
     if is_step_log(columns):
         return _steps(path, scenario, folds)
     found = read_runs(path, scenario, client=client, free=("engine",))
@@ -109,8 +110,6 @@ def _key(run: Measurement) -> str:
 
 def _source(path: Path, engine: str, kind: str, groups: Sequence[Mapping[str, str]], *,
             num_left_out: int) -> dict[str, Any]:
-    from planner.run import versions
-
     try:
         sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError as error:

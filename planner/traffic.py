@@ -30,6 +30,11 @@ def rate_of(trace: Trace) -> float:
     return (trace.num_requests - 1) / span_s
 
 
+def _period_s(trace: Trace) -> float:
+    """Return after how long a trace begins again where it follows itself: its span, and a mean gap [s]."""
+    return float(trace.requests["arrival_s"][-1] - trace.requests["arrival_s"][0]) + 1 / rate_of(trace)
+
+
 def compressed(trace: Trace, rate_per_s: float, seed: int) -> Trace:
     """Compress recorded time: the shape of bursts stays, and so does the order of requests."""
     return at_request_rate(trace, rate_per_s)
@@ -40,14 +45,15 @@ def thinned(trace: Trace, rate_per_s: float, seed: int) -> Trace:
 
     Bursts stay as long as they were, and come apart in size: what more or fewer users of the same kind do.
     """
-    copies = max(int(np.ceil(rate_per_s / rate_of(trace))), 1)
+    own_rate = rate_of(trace)
+    copies = max(int(np.ceil(rate_per_s / own_rate)), 1)
     rng = np.random.default_rng(seed)
     arrivals = trace.requests["arrival_s"].to_numpy()
-    period = arrivals[-1] - arrivals[0] + 1 / rate_of(trace)
+    period = _period_s(trace)
     shifts = np.concatenate(([0.0], rng.uniform(0.0, period, copies - 1)))
     times = (arrivals[np.newaxis] - arrivals[0] + shifts[:, np.newaxis]) % period
     rows = np.broadcast_to(np.arange(trace.num_requests), times.shape)
-    kept = rng.random(times.size) < rate_per_s / (copies * rate_of(trace))
+    kept = rng.random(times.size) < rate_per_s / (copies * own_rate)
     return _arranged(trace, rows.reshape(-1)[kept], times.reshape(-1)[kept])
 
 
@@ -76,7 +82,7 @@ def repeated(trace: Trace, times: int) -> Trace:
     if times == 1:
         return trace
     arrivals = trace.requests["arrival_s"].to_numpy()
-    period = arrivals[-1] - arrivals[0] + 1 / rate_of(trace)
+    period = _period_s(trace)
     copy = np.repeat(np.arange(times), trace.num_requests)
     return _arranged(trace, np.tile(np.arange(trace.num_requests), times), np.tile(arrivals, times) + copy * period)
 
@@ -89,7 +95,7 @@ def windows(trace: Trace, count: int, seed: int) -> Trace:
     count : windows of equal length.
     """
     arrivals = trace.requests["arrival_s"].to_numpy()
-    period = (arrivals[-1] - arrivals[0] + 1 / rate_of(trace)) / count
+    period = _period_s(trace) / count
     place = np.minimum(((arrivals - arrivals[0]) / period).astype(np.int64), count - 1)
     drawn = np.random.default_rng(seed).integers(0, count, count)
     pieces = [np.flatnonzero(place == window) for window in drawn]
