@@ -71,6 +71,8 @@ def replay(
     schedule: Annotated[Path | None, typer.Option(help="Write one row per scheduled request and step.")] = None,
     preemptions: Annotated[Path | None, typer.Option(help="Write one row per preemption.")] = None,
     save: Annotated[Path | None, typer.Option(help="Write the whole result to a folder, for planner report.")] = None,
+    explain: Annotated[bool, typer.Option("--explain", help="Say where time goes, what binds, and what to change "
+                                          "first.")] = False,
 ) -> None:
     """Replay one trace on one deployment under one policy.
 
@@ -79,29 +81,33 @@ def replay(
     from planner import commands
 
     tables = {"requests": requests, "steps": steps, "schedule": schedule, "preemptions": preemptions}
-    met = commands.replay(trace, scenario, slo, attainment, format, on_bad_rows, json, tables, save)
+    met = commands.replay(trace, scenario, slo, attainment, format, on_bad_rows, json, tables, save, explain)
     raise typer.Exit(0 if met else 1)
 
 
 @app.command()
 @takes_scenario()
 def compare(
-    trace: TraceArgument,
+    sources: Annotated[list[str], typer.Argument(metavar="TRACE | FILE.toml …", help="A trace, or a TOML for each "
+                                                 "what-if: trace, slo, replicas, and options by name.")],
     scenario: Scenario,
     slo: SloOption = None,
     format: FormatOption = None,
     on_bad_rows: BadRowsOption = "error",
+    explain: Annotated[bool | None, typer.Option(help=r"Say why they differ. \[for files]")] = None,
     json: JsonOption = None,
+    save: Annotated[Path | None, typer.Option(help="Write each result to a folder in this one, for planner "
+                                              "report.")] = None,
 ) -> None:
-    """Replay one trace over several what-ifs, side by side, with the difference to the first.
+    """Replay several what-ifs, side by side, with the difference to the first, and why.
 
-    --policy, --gpu, --model and --quantization take lists: --policy fcfs,sjf --gpu h100-sxm,h200-sxm.
+    Of one trace, --policy, --gpu, --model and --quantization take lists: --policy fcfs,sjf --gpu h100-sxm,h200-sxm.
 
     Example: planner compare chat --policy fcfs,decode-first,sjf --model llama-3.1-8b --gpu h100-sxm --rate-scale 6
     """
     from planner import commands
 
-    commands.compare(trace, scenario, slo, format, on_bad_rows, json)
+    commands.compare(sources, scenario, slo, format, on_bad_rows, explain, json, save)
 
 
 @app.command()

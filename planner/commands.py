@@ -9,20 +9,24 @@ from pathlib import Path
 from typing import Any, Literal
 
 from planner.client import NAME, read_load
+from planner.comparison import compare_studies, explain_outcome
 from planner.defaults import ENGINE_DEFAULTS
 from planner.errors import UsageError
 from planner.files import append_text, write_text
+from planner.objectives import Objectives
 from planner.results import ReplayResult, check_table_path, write_table
 from planner.run import replay as run_scenario
 from planner.saved import save_result, to_json
 from planner.scenario import Scenario
 from planner.settings import Recording
 from planner.slo import parse_slo
+from planner.study import Study, read_study
 from planner.tables import (
     accuracy_table,
     calibration_table,
     capacity_table,
     comparison_table,
+    explanation_table,
     gate_table,
     sizing_table,
     summary_table,
@@ -36,7 +40,8 @@ OnBadRows = Literal["error", "drop"]
 
 
 def replay(source: str, scenario: Scenario, slo: str | None, attainment: float | None, format: str | None,
-           on_bad_rows: OnBadRows, json: Path | None, tables: Mapping[str, Path | None], save: Path | None) -> bool:
+           on_bad_rows: OnBadRows, json: Path | None, tables: Mapping[str, Path | None], save: Path | None,
+           explain: bool) -> bool:
     """Replay one scenario, print its summary and write what was asked for; False where `attainment` was missed."""
     objectives = parse_slo(slo) if slo else None
     if attainment is not None and (objectives is None or not 0 < attainment <= 1):
@@ -46,32 +51,49 @@ def replay(source: str, scenario: Scenario, slo: str | None, attainment: float |
         if path is not None:
             check_table_path(path)
     recording = Recording(
-        steps=tables["steps"] is not None or save is not None,
+        steps=tables["steps"] is not None or save is not None or explain,
         schedule=tables["schedule"] is not None or tables["preemptions"] is not None,
     )
-    outcome = run_scenario(_read(source, scenario, format, on_bad_rows), scenario, slo=objectives, recording=recording)
+    trace = _read(source, scenario, format, on_bad_rows)
+    outcome = run_scenario(trace, scenario, slo=objectives, recording=recording)
+    if explain:
+        outcome.summary["explanation"] = explain_outcome(trace, scenario, outcome, slo=objectives)
     _print_notes({"": outcome.summary})
     for name, path in tables.items():
         if path is not None:
             write_table(_table(outcome.result, name), path)
     if save is not None:
         save_result(outcome.result, outcome.summary, save)
-    _publish(outcome.summary, summary_table(outcome.summary), json)
+    text = summary_table(outcome.summary)
+    if explain:
+        text += "\n" + explanation_table({"": outcome.summary["explanation"]})
+    _publish(outcome.summary, text, json)
     return attainment is None or outcome.summary["slo_attainment"] >= attainment
 
 
-def compare(source: str, scenario: Scenario, slo: str | None, format: str | None, on_bad_rows: OnBadRows,
-            json: Path | None) -> None:
-    """Replay every combination of the listed options, and print them side by side."""
-    objectives = parse_slo(slo) if slo else None
-    _check_outputs([json])
-    trace = _read(source, scenario, format, on_bad_rows)
-    outcomes = {
-        name: run_scenario(trace, what_if, slo=objectives, recording=Recording()).summary
-        for name, what_if in what_ifs(scenario).items()
-    }
-    _print_notes(outcomes)
-    _publish([{"name": name, **summary} for name, summary in outcomes.items()], comparison_table(outcomes), json)
+def compare(sources: Sequence[str], scenario: Scenario, slo: str | None, format: str | None, on_bad_rows: OnBadRows,
+            explain: bool | None, json: Path | None, save: Path | None) -> None:
+    """Replay what-ifs, those of files or every combination of the listed options, and print them side by side."""
+    _check_outputs([json, save])
+    are_files = all(source.endswith(".toml") for source in sources)
+    if are_files:
+        if slo is not None or format is not None or scenario != Scenario():
+            raise UsageError("options beside files: write them into the files, as in max_num_seqs = 256")
+        studies = [read_study(Path(source)) for source in sources]
+    elif len(sources) > 1:
+        raise UsageError(f"{' '.join(sources)}: give one trace, or files that end in .toml alone")
+    else:
+        objectives = None if slo is None else Objectives(slo=parse_slo(slo), attainment=1.0, percentiles={})
+        studies = [Study(name=name, trace=sources[0], format=format, scenario=what_if, num_replicas=1,
+                         objectives=objectives) for name, what_if in what_ifs(scenario).items()]
+    found = compare_studies(studies, lambda study: _read(study.trace, study.scenario, study.format, on_bad_rows),
+                            explain=are_files if explain is None else explain, save=save)
+    _print_notes(found)
+    text = comparison_table(found)
+    explanations = {name: summary["explanation"] for name, summary in found.items() if "explanation" in summary}
+    if explanations:
+        text += "\n" + explanation_table(explanations)
+    _publish([{"name": name, **summary} for name, summary in found.items()], text, json)
 
 
 def capacity(source: str, scenario: Scenario, slo: str, attainment: float, options: Mapping[str, Any],

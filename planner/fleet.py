@@ -30,22 +30,22 @@ def serve(trace: Trace, deployment: Deployment, num_replicas: int,
     ----------
     deployment : of one replica.
     num_replicas : at least 1; those beyond the number of requests stay idle [1].
-    recording : which rows to keep of one replica; of several there are none.
+    recording : which rows to keep; steps are counted by replica.
 
     Returns
     -------
     ReplayResult
-        All requests in the trace's order. Counts and busy time are sums over the replicas, peaks those of the fullest
-        one.
+        All requests in the trace's order, steps replica by replica. Counts and busy time are sums over the replicas,
+        peaks those of the fullest one.
     """
     if num_replicas == 1:
         records = run(trace, deployment.policy, deployment.settings, deployment.step_time, recording)
-        return ReplayResult(trace=trace, records=records, step_time=deployment.step_time)
+        return ReplayResult(trace=trace, deployment=deployment, records=records)
     replica = np.arange(trace.num_requests) % num_replicas
     shares = [np.flatnonzero(replica == k) for k in range(min(num_replicas, trace.num_requests))]
-    parts = [run(_rows(trace, rows), deployment.policy, deployment.settings, deployment.step_time, NOTHING)
+    parts = [run(_rows(trace, rows), deployment.policy, deployment.settings, deployment.step_time, recording)
              for rows in shares]
-    return ReplayResult(trace=trace, records=_pooled(parts, shares), step_time=deployment.step_time,
+    return ReplayResult(trace=trace, deployment=deployment, records=_pooled(parts, shares),
                         num_replicas=num_replicas, replica=replica.astype(np.int32))
 
 
@@ -61,8 +61,19 @@ def _pooled(parts: Sequence[ReplayRecords], shares: Sequence[NDArray[np.int64]])
     gaps = Gaps(values_s=np.concatenate([part.gaps.values_s for part in parts]),
                 counts=np.concatenate([part.gaps.counts for part in parts]),
                 is_exact=all(part.gaps.is_exact for part in parts))
+    listed = {name: _joined([getattr(part, name) for part in parts], shares)
+              for name in ("steps", "schedule", "preemptions")}
     return dataclasses.replace(parts[0], requests=requests, engine=engine, gaps=gaps,
-                               loop_s=sum(part.loop_s for part in parts))
+                               loop_s=sum(part.loop_s for part in parts), **listed)
+
+
+def _joined(parts: Sequence[NDArray[np.void]], shares: Sequence[NDArray[np.int64]]) -> NDArray[np.void]:
+    """Join rows of one kind, each with its replica, and its request as a row of the trace."""
+    for replica, (part, rows) in enumerate(zip(parts, shares, strict=True)):
+        part["replica"] = replica
+        if "request" in (part.dtype.names or ()):
+            part["request"] = rows[part["request"]]
+    return np.concatenate(parts)
 
 
 def _rows(trace: Trace, rows: NDArray[np.int64]) -> Trace:

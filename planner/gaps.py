@@ -35,7 +35,7 @@ class GapTally:
         self._is_exact = True
 
     def add(self, rows: NDArray[np.void]) -> None:
-        """Add rows of `engine.state.GAP_ROW`, each a run of gaps that grow evenly."""
+        """Add rows of `engine.rows.GAP_ROW`, each a run of gaps that grow evenly."""
         steps = rows["steps"]
         first = np.repeat(np.cumsum(steps) - steps, steps)
         within = np.arange(len(first)) - first

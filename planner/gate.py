@@ -102,8 +102,8 @@ def _outcome(gated: Gated) -> _Outcome:
 
 def _metrics(trace: Trace, gated: Gated, names: list[str]) -> tuple[dict[str, float | None], list[str]]:
     """Return all numbers of the summary, the capacity where it is asked for, and the notes on them."""
-    slo = gated.objectives.slo if gated.objectives is not None and gated.objectives.slo.limits_s else None
-    summary = replay(trace, gated.scenario, slo=slo, recording=Recording(), num_replicas=gated.num_replicas).summary
+    summary = replay(trace, gated.scenario, slo=gated.slo, recording=Recording(),
+                     num_replicas=gated.num_replicas).summary
     for name, share in (summary["slo_attainment_by_metric"] or {}).items():
         summary[f"slo_attainment_by_metric.{name}"] = share
     capacity = _capacity(trace, gated) if set(names) & set(CAPACITY) else {**dict.fromkeys(CAPACITY), "notes": []}

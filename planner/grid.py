@@ -12,7 +12,8 @@ from planner.pareto import is_less_better
 from planner.relative import beside, trace_beside
 from planner.scenario import Scenario, parse_replicas, parse_scenario
 from planner.slo import Slo, parse_slo
-from planner.targets import Target, parse_target, text_of
+from planner.study import text_of
+from planner.targets import Target, parse_target
 
 KEYS = ("trace", "format", "slo", "attainment", "pareto", "constraint", "scenario", "axes")
 DEFAULT_FRONT = ("cost_usd_per_million_output_tokens", "p99_ttft_ms", "p99_tpot_ms")

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.engine import state as st
+from planner.engine.rows import GAP_ROW, PREEMPTION_ROW, SCHEDULE_ROW, STEP_ROW
 from planner.policy import NO_LIMIT, Columns, Policy
 from planner.prefix import assign_contents
 from planner.settings import EngineSettings, Recording
@@ -65,10 +66,10 @@ def initial_state(trace: Trace, policy: Policy, settings: EngineSettings, step_t
         slots=slots,
         scratch=np.empty(scratch + 1, np.int64),
         flights=st.records(settings.pipeline_parallel_size, st.FLIGHT),
-        gaps=st.records(rows, st.GAP_ROW),
-        steps=st.records(_ROWS if recording.steps else 1, st.STEP_ROW),
-        schedule=st.records(rows if recording.schedule else 1, st.SCHEDULE_ROW),
-        preemptions=st.records(rows if recording.schedule else 1, st.PREEMPTION_ROW),
+        gaps=st.records(rows, GAP_ROW),
+        steps=st.records(_ROWS if recording.steps else 1, STEP_ROW),
+        schedule=st.records(rows if recording.schedule else 1, SCHEDULE_ROW),
+        preemptions=st.records(rows if recording.schedule else 1, PREEMPTION_ROW),
     )
 
 

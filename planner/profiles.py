@@ -6,6 +6,7 @@ from planner.architecture import kv_bytes_per_token, num_active_parameters, num_
 from planner.catalog import Gpu, describe_model, gpu_names, load_gpu, load_model, model_names
 from planner.deployment import Deployment, deploy
 from planner.engine import state as st
+from planner.engine.rows import STEP_ROW
 from planner.errors import UnknownNameError
 from planner.scenario import Scenario, with_model
 from planner.steptime import step_terms
@@ -76,7 +77,7 @@ def _show_model(name: str, scenario: Scenario) -> tuple[dict[str, Any], str]:
 
 def step_class_terms(deployment: Deployment) -> dict[str, dict[str, float]]:
     """Return, for each of STEP_CLASSES, how long a step takes by term and in all [s]."""
-    steps, window = st.records(len(STEP_CLASSES), st.STEP_ROW), int(deployment.step_time.terms.window_tokens)
+    steps, window = st.records(len(STEP_CLASSES), STEP_ROW), int(deployment.step_time.terms.window_tokens)
     for row, (_, prompt_tokens, decodes, context) in zip(steps, STEP_CLASSES, strict=True):
         row.num_prompts = 1 if prompt_tokens else 0
         row.num_prompt_tokens = prompt_tokens

@@ -10,10 +10,13 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from planner.deployment import Deployment
 from planner.driver import ReplayRecords
 from planner.engine import state as st
+from planner.engine.rows import BLOCKS, NOBODY_WAITS, PLAN, SEATS, TOKENS
 from planner.errors import UsageError
 from planner.files import write_atomically
+from planner.roofs import step_roofs
 from planner.steptime import step_terms
 from planner.trace import Trace
 
@@ -23,6 +26,9 @@ STATUS = {
     st.FAILED: "failed",  # outgrew the KV cache while it ran
     st.CANCELLED: "cancelled",
 }
+STOPPED_BY = {  # why the head of the queue is not in a step: there are no more of these, or the policy leaves it out
+    NOBODY_WAITS: None, SEATS: "max_num_seqs", TOKENS: "token_budget", BLOCKS: "kv_cache", PLAN: "policy",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,14 +37,15 @@ class ReplayResult:
 
     Parameters
     ----------
-    trace, records, step_time : what was replayed, by rows of the trace.
+    trace, deployment : what was replayed, and on what.
+    records : what became of it, by rows of the trace.
     num_replicas : engines that shared the trace [1].
     replica : which of them took each request, shape [num_requests]; None with one alone.
     """
 
     trace: Trace
+    deployment: Deployment
     records: ReplayRecords
-    step_time: Any
     num_replicas: int = 1
     replica: NDArray[np.int32] | None = None
 
@@ -69,13 +76,23 @@ class ReplayResult:
 
     @cached_property
     def queue_s(self) -> NDArray[np.float64]:
-        """Arrival to first admission, shape [num_requests]; NaN where never admitted."""
+        """From reaching the scheduler to the first admission, shape [num_requests]; NaN where never admitted."""
         requests = self.records.requests
-        return np.asarray(requests.first_scheduled_s - requests.arrival_s)
+        return np.asarray(requests.first_scheduled_s - requests.reached_s)
 
     def requests_table(self) -> pl.DataFrame:
-        """Return one row a request, in order of arrival."""
+        """Return one row a request, in order of arrival.
+
+        The time of a completed request is the sum of `frontend_s` (the API server, on its way to the scheduler),
+        `queue_s`, `prefill_s` (running before the first token), `decode_s`, `preempted_s` (waiting after preemptions)
+        and `recompute_s` (running after one, until the next token). Where steps are recorded and are no pipeline's,
+        `interference_s` of `decode_s` went to prompts in the same steps or between them, and `transfer_s` to KV over
+        the host link.
+        """
         r = self.records.requests
+        done = r.state == st.COMPLETED
+        recompute_s = r.finished_s - r.first_scheduled_s - r.preempted_s - r.prefill_s - r.decode_s
+        divides = bool(self.records.settings.records_steps) and int(self.records.settings.pipeline_depth) == 1
         status = np.full(len(r), "unfinished", dtype=object)
         for code, name in STATUS.items():
             status[r.state == code] = name
@@ -86,14 +103,18 @@ class ReplayResult:
                 "input_tokens": np.asarray(r.input_tokens),
                 "output_tokens": np.asarray(r.num_output_tokens),
                 "status": pl.Series(status, dtype=pl.String),
+                "frontend_s": np.asarray(r.reached_s - r.arrival_s),
                 "queue_s": self.queue_s,
                 "ttft_s": self.ttft_s,
                 "tpot_s": self.tpot_s,
                 "e2e_s": self.e2e_s,
-                "prefill_s": np.asarray(r.first_token_s - r.first_scheduled_s),
-                "decode_s": np.where(r.state == st.COMPLETED, r.finished_s - r.first_token_s, math.nan),
+                "prefill_s": np.where(np.isnan(r.first_token_s), math.nan, r.prefill_s),
+                "decode_s": np.where(done, r.decode_s, math.nan),
+                "interference_s": np.where(done & divides, r.interference_s, math.nan),
+                "transfer_s": np.where(done & divides, r.transfer_s, math.nan),
                 "stalled_s": np.asarray(r.stalled_s),
                 "preempted_s": np.asarray(r.preempted_s),
+                "recompute_s": np.where(done, np.where(r.num_preemptions > 0, recompute_s, 0.0), math.nan),
                 "first_scheduled_at_s": np.asarray(r.first_scheduled_s),
                 "first_token_at_s": np.asarray(r.first_token_s),
                 "finished_at_s": np.asarray(r.finished_s),
@@ -108,12 +129,20 @@ class ReplayResult:
         return table.with_columns(pl.selectors.float().fill_nan(None))
 
     def steps_table(self) -> pl.DataFrame:
-        """Return one row a step: when it ran, what was in it, and how its time divides into terms [s]."""
+        """Return one row a step: when it ran, what was in it, and how its time divides into terms [s].
+
+        `decodes_alone_s` is what its decodes would have taken by themselves, `compute_s` and `memory_s` what its
+        arithmetic and its HBM traffic take at the hardware's peaks. `stopped_by` says why the head of the queue is not
+        in it, and is null where nobody waits.
+        """
         steps = self.records.steps
         columns = {name: np.ascontiguousarray(steps[name]) for name in steps.dtype.names or ()}
-        table = pl.DataFrame({"step": np.arange(len(steps)), **columns})
-        terms = step_terms(self.step_time, steps, float(self.records.settings.swap_s_per_token))
-        return table.with_columns(pl.Series(name, values) for name, values in terms.items())
+        columns |= step_terms(self.deployment.step_time, steps, float(self.records.settings.swap_s_per_token))
+        columns |= step_roofs(self.deployment, steps)
+        number = pl.int_range(pl.len(), dtype=pl.Int64).over("replica")
+        table = pl.DataFrame(columns).select(number.alias("step"), pl.all())
+        stops = pl.col("stopped_by").replace_strict(STOPPED_BY, return_dtype=pl.String)
+        return table.with_columns(stops).with_columns(pl.col("compute_s", "memory_s").fill_nan(None))
 
     def schedule_table(self) -> pl.DataFrame:
         """Return one row per scheduled request and step, in batch order."""
@@ -123,6 +152,7 @@ class ReplayResult:
                 "step": np.ascontiguousarray(rows["step"]),
                 "request_id": self.trace.requests["request_id"].gather(rows["request"]),
                 "num_scheduled_tokens": np.ascontiguousarray(rows["num_scheduled_tokens"]),
+                **self._replicas(rows),
             }
         )
 
@@ -133,8 +163,13 @@ class ReplayResult:
             {
                 "step": np.ascontiguousarray(rows["step"]),
                 "request_id": self.trace.requests["request_id"].gather(rows["request"]),
+                **self._replicas(rows),
             }
         )
+
+    def _replicas(self, rows: NDArray[np.void]) -> dict[str, Any]:
+        """Return the column that says whose steps are counted, where there are several replicas."""
+        return {} if self.replica is None else {"replica": np.ascontiguousarray(rows["replica"])}
 
 
 def write_table(table: pl.DataFrame, path: Path) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from planner.deployment import Deployment, describe_deployment, describe_policy, resolve, shape_load
+from planner.deployment import describe_deployment, describe_policy, resolve, shape_load
 from planner.errors import UsageError
 from planner.fleet import serve
 from planner.metrics import summarize
@@ -23,9 +23,8 @@ from planner.utilization import utilization
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """A replayed scenario: what was deployed, what happened to each request, and the summary."""
+    """A replayed scenario: what happened to each request, and the summary."""
 
-    deployment: Deployment
     result: ReplayResult
     summary: dict[str, Any]
 
@@ -39,19 +38,20 @@ def replay(trace: Trace, scenario: Scenario, *, slo: Slo | None, recording: Reco
     trace : as read; the scenario's load options are applied to it here.
     scenario : deployment, scheduling and load.
     slo : objectives for goodput and attainment, or None.
-    recording : whether to keep a row per step, and per request and step; of one replica alone.
+    recording : whether to keep a row per step, and per request and step.
     num_replicas : equal deployments that take requests in turn [1].
 
     Raises
     ------
-    UsageError : several replicas in a closed loop, or with a row per step.
+    UsageError : several replicas in a closed loop.
     PlannerError : any of its kinds; see the modules called here.
     """
     begin = time.perf_counter()
     shaped = shape_load(scenario, trace)
     deployment = resolve(scenario, shaped)
-    if num_replicas > 1:
-        _check_fleet(scenario, recording, num_replicas)
+    if num_replicas > 1 and scenario.max_concurrency is not None:
+        raise UsageError(f"max_concurrency = {scenario.max_concurrency}: a closed loop is of one replica, not of "
+                         f"{num_replicas}; leave it out")
     result = serve(shaped, deployment, num_replicas, recording)
     summary = summarize(result, slo)
     summary |= utilization(deployment, result, summary["duration"], summary["total_output_tokens"])
@@ -68,16 +68,7 @@ def replay(trace: Trace, scenario: Scenario, *, slo: Slo | None, recording: Reco
         "versions": versions(),
         "trace_sha256": shaped.sha256,
     }
-    return Outcome(deployment=deployment, result=result, summary=summary)
-
-
-def _check_fleet(scenario: Scenario, recording: Recording, num_replicas: int) -> None:
-    """Refuse what a fleet has no answer for."""
-    if scenario.max_concurrency is not None:
-        raise UsageError(f"max_concurrency = {scenario.max_concurrency}: a closed loop is of one replica, not of "
-                         f"{num_replicas}; leave it out")
-    if recording.steps or recording.schedule:
-        raise UsageError(f"rows of steps are of one replica, not of {num_replicas}; leave them out")
+    return Outcome(result=result, summary=summary)
 
 
 def describe_workload(scenario: Scenario, trace: Trace) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from planner.deployment import Deployment, deploy
 from planner.engine import state as st
+from planner.engine.rows import STEP_ROW
 from planner.errors import TraceError
 from planner.measured import Measurement
 from planner.scenario import Scenario
@@ -36,7 +37,7 @@ class StepLog:
 
     Parameters
     ----------
-    steps : records of `engine.state.STEP_ROW`, shape [num_steps].
+    steps : records of `engine.rows.STEP_ROW`, shape [num_steps].
     measured_ms : durations, shape [num_steps].
     """
 
@@ -62,7 +63,7 @@ def read_steps(path: Path) -> StepLog:
     TraceError : the file cannot be read, lacks a column, or a value is impossible.
     """
     table = _read(path)
-    steps = st.records(table.height, st.STEP_ROW)
+    steps = st.records(table.height, STEP_ROW)
     for name in SHAPE:
         steps[name] = table[name].to_numpy()
     return StepLog(steps=steps, measured_ms=1e3 * table["duration_s"].to_numpy())

@@ -11,6 +11,7 @@ from planner.engine import state as st
 from planner.engine import timing
 from planner.engine.curve import between, place
 from planner.engine.jit import compile_with_signature, numba
+from planner.engine.rows import STEP_ROW
 from planner.errors import UsageError
 
 TERMS = ("linear_s", "experts_s", "activations_s", "attention_prompt_s", "attention_decode_s", "lm_head_s",
@@ -79,7 +80,7 @@ def _terms(t: Any, curve: Any, steps: Any, swap_s_per_token: float, out: Any) ->
 
 @functools.cache
 def _compiled_terms() -> Callable[..., None]:
-    signature = numba.void(st.numba_record(st.STEP_TIME), st.numba_records(st.CURVE), st.numba_records(st.STEP_ROW),
+    signature = numba.void(st.numba_record(st.STEP_TIME), st.numba_records(st.CURVE), st.numba_records(STEP_ROW),
                            numba.float64, numba.float64[:, ::1])
     return compile_with_signature(_terms, signature)
 
@@ -92,7 +93,7 @@ def step_terms(step_time: st.StepTime, steps: Any, swap_s_per_token: float) -> d
     Parameters
     ----------
     step_time : terms and curve.
-    steps : records of `engine.state.STEP_ROW`, shape [num_steps].
+    steps : records of `engine.rows.STEP_ROW`, shape [num_steps].
     swap_s_per_token : time that one token's KV takes over the host link [s].
     """
     out = np.zeros((len(TERMS), len(steps)))

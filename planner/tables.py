@@ -4,7 +4,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from planner.limits import QUEUE_LIMITS, STEP_BOUNDS
 from planner.notes import fitted_to
+from planner.phases import PHASES
 
 ROWS = (
     ("Requests", ("completed", "failed", "rejected", "unfinished", "duration")),
@@ -19,6 +21,7 @@ ROWS = (
                 "num_gpu_blocks", "max_running", "max_waiting", "gpu_busy_fraction", "mfu", "mbu", "bottleneck")),
     ("Cost", ("gpu_hours", "cost_usd", "cost_usd_per_million_output_tokens", "energy_kwh")),
 )
+SHOWN_SHARE = 0.0005  # of time; what is less is not shown
 SHOWN = 5  # reasons why configurations have no result
 SHOWN_GROUPS = ("gpu", "engine", "model")  # of errors; the JSON has all
 UNITS = {
@@ -47,17 +50,24 @@ def summary_table(summary: Mapping[str, Any]) -> str:
 def comparison_table(summaries: Mapping[str, Mapping[str, Any]]) -> str:
     """Return summaries side by side; each number after the first with its difference to the first in per cent."""
     names = list(summaries)
-    width = max(20, *(len(name) + 2 for name in names))
-    lines = [" " * 38 + "".join(f"{name:>{width}}" for name in names)]
+    found = {}
     for title, keys in ROWS:
         rows = [key for key in keys if any(s.get(key) is not None for s in summaries.values())]
-        if rows:
-            lines.append(title)
-        for key in rows:
-            first = summaries[names[0]].get(key)
-            cells = [_cell(summaries[name].get(key), first if name != names[0] else None) for name in names]
-            lines.append(f"  {key:<36}" + "".join(f"{cell:>{width}}" for cell in cells))
-    return "\n".join(lines)
+        firsts = {key: summaries[names[0]].get(key) for key in rows}
+        found[title] = {key: [_cell(summaries[name].get(key), firsts[key] if name != names[0] else None)
+                              for name in names] for key in rows}
+    return "\n".join(_columns(names, found))
+
+
+def _columns(names: Sequence[str], tables: Mapping[str, Mapping[str, Sequence[str]]]) -> list[str]:
+    """Return the lines of tables with a column for each name, by title and label; a table without rows is left out."""
+    cells = [cell for rows in tables.values() for row in rows.values() for cell in row]
+    width = 2 + max(18, *map(len, [*names, *cells]))
+    lines = [" " * 38 + "".join(f"{name:>{width}}" for name in names)] if any(names) else []
+    for title, rows in tables.items():
+        lines += [title] if rows else []
+        lines += [f"  {label:<36}" + "".join(f"{cell:>{width}}" for cell in row) for label, row in rows.items()]
+    return lines
 
 
 def _headline(summary: Mapping[str, Any]) -> str:
@@ -99,6 +109,30 @@ def _text(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:,.3f}" if abs(value) < 100 else f"{value:,.1f}"
     return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def explanation_table(explanations: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return where time goes and what binds, side by side, then each explanation in words."""
+    names = [name for name, found in explanations.items() if found["phases"] is not None]
+    lines = _columns(names, _explanation_rows([explanations[name] for name in names]))
+    for name, found in explanations.items():
+        prefix = f"{name}: " if name else ""
+        lines += [prefix + found["sentence"], *([prefix + found["advice"]["sentence"]] if found["phases"] else [])]
+        if found.get("difference"):
+            lines.append(f"{name} against {next(iter(explanations))}: {found['difference']['sentence']}")
+    return "\n".join(lines)
+
+
+def _explanation_rows(explanations: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, list[str]]]:
+    """Return the cells of an explanation's tables by title and label; what is nowhere is left out."""
+    phases = [(found["phases"]["all"]["mean_ms"], found["phases"]["slowest"]["mean_ms"]) for found in explanations]
+    by_phase = {name: [f"{every[name]:,.1f} ({late[name]:,.1f})" for every, late in phases]
+                for name in PHASES if any(late[name] for _, late in phases)}
+    queue, steps = ({name: [f"{found['limits'][kind][name]['share']:.1%}" for found in explanations] for name in known
+                     if any(found["limits"][kind][name]["share"] >= SHOWN_SHARE for found in explanations)}
+                    for kind, known in (("queue", QUEUE_LIMITS), ("steps", STEP_BOUNDS)))
+    return {"Mean time per request (and of the slowest 1 %) [ms]": by_phase,
+            "Share of requests' time in a queue stopped by": queue, "Share of busy time in steps bound by": steps}
 
 
 def accuracy_table(result: Mapping[str, Any]) -> str:

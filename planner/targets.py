@@ -2,18 +2,15 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from planner.catalog import read_toml
 from planner.errors import PlannerError, TargetsError, UnknownNameError, UsageError
-from planner.objectives import Objectives, parse_objectives
 from planner.pareto import is_less_better
-from planner.relative import beside, trace_beside
-from planner.scenario import Scenario, parse_replicas, parse_scenario
+from planner.study import Study, number_of, parse_study, text_of
 
-OWN_KEYS = ("trace", "format", "replicas", "slo", "attainment", "target")  # besides the options of `Scenario`
 TARGET_KEYS = ("metric", "min", "max", "max_regression")
 
 
@@ -61,25 +58,9 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gated:
-    """A scenario with its targets.
+class Gated(Study):
+    """A study with its targets, of which there is at least one."""
 
-    Parameters
-    ----------
-    name : of the table `[scenario.NAME]`.
-    trace, format : as `planner replay` takes them.
-    scenario : of one replica.
-    num_replicas : that take requests in turn [1].
-    objectives : for goodput, attainment and capacity; None where none are given.
-    targets : at least one.
-    """
-
-    name: str
-    trace: str
-    format: str | None
-    scenario: Scenario
-    num_replicas: int
-    objectives: Objectives | None
     targets: tuple[Target, ...]
 
 
@@ -110,31 +91,14 @@ def read_targets(path: Path) -> list[Gated]:
 
 
 def _gated(name: str, values: Mapping[str, Any], folder: Path) -> Gated:
-    if not name.isprintable():
-        raise UsageError("the name has characters that cannot be printed")
-    options = {key: beside(folder, key, value) for key, value in values.items() if key not in OWN_KEYS}
     targets = values.get("target")
     if not isinstance(targets, list) or not targets:
         raise UsageError("has no [[scenario.NAME.target]]; give it at least one, with metric and min or max")
     found = tuple(parse_target(each) for each in targets)
     if len({each.metric for each in found}) < len(found):
         raise UsageError("a metric has two targets; give both limits in one")
-    replicas = parse_replicas(values.get("replicas", 1))
-    trace = text_of(values, "trace")
-    if trace is None:
-        raise UsageError("has no trace; give a path, or a bundled sample")
-    return Gated(name=name, trace=trace_beside(folder, trace),
-                 format=text_of(values, "format"), scenario=parse_scenario(options), num_replicas=replicas,
-                 objectives=_objectives(values), targets=found)
-
-
-def _objectives(values: Mapping[str, Any]) -> Objectives | None:
-    slo, attainment = text_of(values, "slo"), _number(values, "attainment")
-    if slo is None:
-        if attainment is not None:
-            raise UsageError(f"attainment = {attainment}: needs slo")
-        return None
-    return parse_objectives(slo, 0.99 if attainment is None else attainment)
+    study = parse_study(name, {key: value for key, value in values.items() if key != "target"}, folder)
+    return Gated(**{f.name: getattr(study, f.name) for f in fields(Study)}, targets=found)
 
 
 def parse_target(values: Any) -> Target:
@@ -152,7 +116,7 @@ def parse_target(values: Any) -> Target:
     metric = text_of(values, "metric")
     if metric is None:
         raise UsageError("a target has no metric, as in metric = \"p99_ttft_ms\"")
-    minimum, maximum, regression = (_number(values, key) for key in TARGET_KEYS[1:])
+    minimum, maximum, regression = (number_of(values, key) for key in TARGET_KEYS[1:])
     if minimum is None and maximum is None and regression is None:
         raise UsageError(f"{metric}: has neither min, max nor max_regression")
     if minimum is not None and maximum is not None and minimum > maximum:
@@ -163,25 +127,3 @@ def parse_target(values: Any) -> Target:
     if regression is not None:
         _ = found.is_less_better
     return found
-
-
-def text_of(values: Mapping[str, Any], key: str) -> str | None:
-    """Return the text of a key, None where it is not there.
-
-    Raises
-    ------
-    UsageError : it is something else.
-    """
-    value = values.get(key)
-    if value is not None and not isinstance(value, str):
-        raise UsageError(f"{key} = {value!r}: must be text in quotes")
-    return value
-
-
-def _number(values: Mapping[str, Any], key: str) -> float | None:
-    value = values.get(key)
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise UsageError(f"{key} = {value!r}: must be a number")
-    return float(value)

@@ -2,10 +2,12 @@
 
 from typing import Any
 
-from planner.architecture import attention_flops_per_pair, num_active_parameters
+import numpy as np
+
 from planner.deployment import Deployment
-from planner.precision import peak_flops_per_s, weight_format
+from planner.limits import LEAST_SHARE
 from planner.results import ReplayResult
+from planner.roofs import model_flops, peak
 
 
 def utilization(deployment: Deployment, result: ReplayResult, duration_s: float, output_tokens: int) -> dict[str, Any]:
@@ -40,37 +42,32 @@ def utilization(deployment: Deployment, result: ReplayResult, duration_s: float,
 
 
 def _mfu(deployment: Deployment, result: ReplayResult) -> float | None:
-    """Return arithmetic over the dense peak while busy: 2 FLOP per active parameter and token, and attention.
-
-    The LM head counts for sampled tokens only, a sliding or sparse layer up to its window (for decodes as
-    `engine.timing` does); indexers and recurrent states are left out.
-    """
-    arch, gpu, engine = deployment.architecture, deployment.gpu, result.records.engine
-    if arch is None or gpu is None or float(engine.busy_s) <= 0:
+    """Return arithmetic over the dense peak while busy; see `roofs.model_flops`."""
+    engine, flops_per_s = result.records.engine, peak(deployment)
+    if deployment.architecture is None or flops_per_s is None or float(engine.busy_s) <= 0:
         return None
-    decodes, context = int(engine.total_decode_tokens), int(engine.total_context_tokens)
-    windowed = arch.num_attention_layers if arch.index_topk else arch.num_sliding_layers
-    full, window = arch.num_attention_layers - windowed, arch.index_topk or arch.sliding_window
-    attention = attention_flops_per_pair(arch, is_decode=False) * (
-        full * int(engine.total_prompt_pairs) + windowed * int(engine.total_window_pairs)
-    ) + attention_flops_per_pair(arch, is_decode=True) * (
-        full * context + windowed * min(context, decodes * window)
-    )
-    head = arch.vocab_size * arch.hidden_size
-    layers = (num_active_parameters(arch) - head) * (int(engine.total_prompt_tokens) + decodes)
-    flops = 2.0 * (layers + head * int(engine.total_sampled)) + attention
-    peak = peak_flops_per_s(gpu, weight_format(arch, deployment.scenario.quantization))
-    return flops / (float(engine.busy_s) * peak * deployment.layout.num_gpus)
+    flops = model_flops(
+        deployment.architecture, prompt_tokens=int(engine.total_prompt_tokens), decodes=int(engine.total_decode_tokens),
+        pairs=int(engine.total_prompt_pairs), window_pairs=int(engine.total_window_pairs),
+        context=int(engine.total_context_tokens), sampled=int(engine.total_sampled))
+    return float(flops / (float(engine.busy_s) * flops_per_s))
 
 
 def bottleneck(result: ReplayResult, busy_fraction: float, mfu: float | None, mbu: float | None) -> str:
-    """Name the limit that binds: arrivals (none does), max_num_seqs, kv_cache, compute or memory_bandwidth."""
-    engine, settings = result.records.engine, result.records.settings
+    """Name the limit that binds: max_num_seqs, kv_cache, token_budget, compute, memory_bandwidth, or arrivals for none.
+
+    A limit of the queue binds where requests wait for a fair share of their time. It is told from what was reached at
+    least once; `planner.limits` tells it from every step.
+    """
+    engine, settings, requests = result.records.engine, result.records.settings, result.records.requests
     blocks = int(settings.num_gpu_blocks)
-    if int(engine.max_waiting) > 0 and int(engine.max_running) >= int(settings.max_num_seqs):
-        return "max_num_seqs"
-    if int(engine.num_preemptions) > 0 or (int(engine.max_waiting) > 0 and int(engine.peak_blocks) > 0.95 * blocks):
-        return "kv_cache"
+    waited_s = float(np.nansum(result.queue_s) + requests.preempted_s.sum())
+    if waited_s >= LEAST_SHARE * float(np.nansum(requests.finished_s - requests.arrival_s)):
+        if int(engine.max_running) >= int(settings.max_num_seqs):
+            return "max_num_seqs"
+        if int(engine.num_preemptions) > 0 or int(engine.peak_blocks) > 0.95 * blocks:
+            return "kv_cache"
+        return "token_budget"
     if busy_fraction < 0.95:
         return "arrivals"
     return "compute" if (mfu or 0.0) >= (mbu or 0.0) else "memory_bandwidth"

@@ -7,6 +7,7 @@ from typing import Any
 from planner.catalog import load_gpu, load_model
 from planner.engine import state as st
 from planner.engine import timing
+from planner.engine.rows import STEP_ROW
 from planner.engines import EngineConstants, load_engine
 from planner.layout import Layout
 from planner.roofline import roofline
@@ -34,7 +35,7 @@ def with_constants(stack: Stack, **changes: Any) -> Stack:
 
 def step(prompt: int = 0, decodes: int = 0, context: int = 0, *, cached: int = 0, window: int = 0) -> Any:
     """Return one step: a prompt chunk after `cached` tokens, and decodes with `context` tokens each."""
-    row = st.records(1, st.STEP_ROW)
+    row = st.records(1, STEP_ROW)
     row.num_prompts = int(prompt > 0)
     row.num_prompt_tokens = prompt
     row.prompt_context_tokens = cached

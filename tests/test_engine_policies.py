@@ -276,4 +276,5 @@ def test_a_note_says_what_stands_for_a_limit_that_the_trace_lacks():
     trace = trace_of([(0.0, 8, 6)])
     scenario = scenario_of(policy="trtllm-no-evict", max_model_len=64)
     outcome = replay(trace, scenario, slo=None, recording=Recording())
-    assert any("no max_output_tokens" in note and "64 tokens" in note for note in notes(outcome.deployment, trace))
+    found = notes(outcome.result.deployment, trace)
+    assert any("no max_output_tokens" in note and "64 tokens" in note for note in found)

@@ -77,6 +77,7 @@ def hand_over_arrivals(s: State) -> None:
         request = s.requests[i]
         request.arrival_s = next_sent_s(s)
         request.waiting_since_s = request.arrival_s
+        request.reached_s = arrival_s
         engine.frontend_free_s = max(request.arrival_s, engine.frontend_free_s) + frontend_s(s)
         engine.next_request += 1
         if request.state != NOT_ARRIVED:  # rejected before the replay began

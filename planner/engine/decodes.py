@@ -27,6 +27,9 @@ def enter_decode(s: State, i: int) -> None:
     """Let a request that has just emitted a token decode from the next step on."""
     request = s.requests[i]
     request.state = DECODE
+    request.decode_s -= s.engine.now_s
+    request.interference_s -= s.engine.interference_s
+    request.transfer_s -= s.engine.transfer_s
     s.engine.num_decodes += 1
     if not is_aggregated(s, request):
         return
@@ -44,6 +47,9 @@ def enter_decode(s: State, i: int) -> None:
 def leave_decode(s: State, i: int) -> None:
     """Give a decode its own progress back, before it finishes, yields or is cancelled."""
     request = s.requests[i]
+    request.decode_s += s.engine.now_s
+    request.interference_s += s.engine.interference_s
+    request.transfer_s += s.engine.transfer_s
     s.engine.num_decodes -= 1
     if not is_aggregated(s, request):
         return

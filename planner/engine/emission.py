@@ -28,6 +28,7 @@ def emit_token(s: State, i: int) -> bool:
     request = s.requests[i]
     if request.num_output_tokens == 0:
         request.first_token_s = s.engine.now_s
+        request.prefill_s = s.engine.now_s - request.first_scheduled_s - request.preempted_s
     else:
         add_gap(s, s.engine.now_s - request.last_token_s, 1)
     request.num_output_tokens += 1

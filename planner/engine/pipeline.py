@@ -4,7 +4,7 @@ As in vLLM's `step_with_batch_queue`, filling the pipe comes before looking at r
 composed the scheduler blocks until the oldest batch is through, and sees arrivals only then.
 """
 
-from planner.engine.decodes import complete, enter_decode
+from planner.engine.decodes import complete, enter_decode, leave_decode
 from planner.engine.emission import emit_token
 from planner.engine.jit import jit
 from planner.engine.queues import remove_prompt
@@ -70,7 +70,7 @@ def land(s: State, i: int) -> None:
         remove_prompt(s, i)
     is_through = emit_token(s, i)
     if is_through and not was_prompt:
-        s.engine.num_decodes -= 1
+        leave_decode(s, i)
     if is_through:
         complete(s, i)
     elif was_prompt:

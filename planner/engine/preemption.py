@@ -98,6 +98,7 @@ def preempt(s: State, i: int) -> None:
         row = s.preemptions[s.engine.num_preemption_rows]
         row.step = s.engine.num_steps
         row.request = i
+        row.replica = 0
         s.engine.num_preemption_rows += 1
 
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from planner.engine.jit import numba
+from planner.engine.rows import GAP_ROW, PREEMPTION_ROW, SCHEDULE_ROW, STEP_ROW
 
 # A request is in exactly one of these states, and in the queue that belongs to it.
 NOT_ARRIVED, WAITING, PROMPT, DECODE, COMPLETED, REJECTED, FAILED, CANCELLED = range(8)
@@ -33,6 +34,7 @@ NONE = -1  # the end of a linked list
 REQUEST = np.dtype(
     [
         ("arrival_s", "f8"),  # when the client sent it; set by the loop where the load is closed
+        ("reached_s", "f8"),  # when it was through the API server
         ("first_scheduled_s", "f8"),
         ("first_token_s", "f8"),
         ("finished_s", "f8"),
@@ -40,6 +42,10 @@ REQUEST = np.dtype(
         ("waiting_since_s", "f8"),
         ("preempted_s", "f8"),  # time spent waiting after preemptions
         ("stalled_s", "f8"),  # time spent running without a token in the step
+        ("prefill_s", "f8"),  # time spent running before the first token
+        ("decode_s", "f8"),  # time spent as a decode; of one that is, less the instant at which it became one,
+        ("interference_s", "f8"),  # and of that, time in which steps worked on prompts: less the engine's so far;
+        ("transfer_s", "f8"),  # the same for the host link
         ("decode_offset", "i8"),  # of an aggregated decode: tokens emitted = Engine.decode_step - decode_offset
         ("input_tokens", "i4"),
         ("output_tokens", "i4"),  # known to the loop only, never to a policy
@@ -221,6 +227,8 @@ ENGINE = np.dtype(
         ("num_queried_tokens", "i8"),
         ("num_hit_tokens", "i8"),
         ("num_done", "i8"),
+        ("interference_s", "f8"),  # of recorded steps: what decodes waited for prompts, and for the host link
+        ("transfer_s", "f8"),
         # rows waiting to be taken out
         ("num_gap_rows", "i8"),
         ("num_step_rows", "i8"),
@@ -299,31 +307,6 @@ SLOT = np.dtype([("block", "i4"), ("content", "i4")], align=True)  # a request's
 INT_HEAP = np.dtype([("key", "i8"), ("request", "i8")], align=True)
 FLOAT_HEAP = np.dtype([("key", "f8"), ("request", "i8")], align=True)
 FLIGHT = np.dtype([("finish_s", "f8"), ("start_s", "f8"), ("stage_free_s", "f8")], align=True)
-
-# In each of `steps` steps in a row `count` tokens came after a gap, which grew from step to step.
-GAP_ROW = np.dtype([("gap_s", "f8"), ("growth_s", "f8"), ("steps", "i8"), ("count", "i8")], align=True)
-STEP_ROW = np.dtype(
-    [
-        ("start_s", "f8"),
-        ("duration_s", "f8"),
-        ("num_prompts", "i8"),
-        ("num_prompt_tokens", "i8"),
-        ("prompt_context_tokens", "i8"),
-        ("prompt_pairs", "i8"),
-        ("window_pairs", "i8"),
-        ("num_decodes", "i8"),
-        ("decode_context_tokens", "i8"),
-        ("num_sampled", "i8"),
-        ("num_swapped_tokens", "i8"),
-        ("num_running", "i8"),
-        ("num_waiting", "i8"),
-        ("num_used_blocks", "i8"),
-        ("num_preempted", "i8"),
-    ],
-    align=True,
-)
-SCHEDULE_ROW = np.dtype([("step", "i8"), ("request", "i8"), ("num_scheduled_tokens", "i8")], align=True)
-PREEMPTION_ROW = np.dtype([("step", "i8"), ("request", "i8")], align=True)
 
 
 def records(size: int, dtype: np.dtype[np.void]) -> np.recarray:

@@ -15,6 +15,7 @@ from planner.engine.jit import jit
 from planner.engine.pipeline import launch
 from planner.engine.promises import age_promises
 from planner.engine.queues import heap_pop
+from planner.engine.recording import record_schedule, record_step
 from planner.engine.serving import enter_decode_content
 from planner.engine.shape import pending_tokens
 from planner.engine.state import COMPLETED, DECODE, NONE, State
@@ -190,45 +191,3 @@ def enter_decode_contents(s: State) -> None:
     for k in range(num_filling):
         if not engine.step_marks_decodes or s.requests[s.scratch[k]].num_scheduled_tokens > 0:
             enter_decode_content(s, s.scratch[k])
-
-
-@jit
-def record_step(s: State, duration_s: float, used_blocks: int) -> None:
-    """Write the row of the step that is about to run."""
-    e = s.engine
-    row = s.steps[e.num_step_rows]
-    row.start_s = e.now_s
-    row.duration_s = duration_s
-    row.num_prompts = e.step_prompts
-    row.num_prompt_tokens = e.step_prompt_tokens
-    row.prompt_context_tokens = e.step_prompt_context
-    row.prompt_pairs = e.step_prompt_pairs
-    row.window_pairs = e.step_window_pairs
-    row.num_decodes = e.step_decodes
-    row.decode_context_tokens = e.step_decode_context
-    row.num_sampled = e.step_sampled + e.step_decodes
-    row.num_swapped_tokens = e.step_swapped
-    row.num_running = e.num_running
-    row.num_waiting = e.num_waiting
-    row.num_used_blocks = used_blocks
-    row.num_preempted = e.step_preempted
-    e.num_step_rows += 1
-
-
-@jit
-def record_schedule(s: State) -> None:
-    """Write a row for each request of the step, in running order."""
-    engine = s.engine
-    i = engine.running_head
-    while i != NONE:
-        request = s.requests[i]
-        n = request.num_scheduled_tokens
-        if request.state == DECODE and not engine.step_marks_decodes:
-            n = 1 if engine.step_decodes > 0 else 0
-        if n > 0 and request.flight == NONE:
-            row = s.schedule[engine.num_schedule_rows]
-            row.step = engine.num_steps
-            row.request = i
-            row.num_scheduled_tokens = n
-            engine.num_schedule_rows += 1
-        i = request.next

@@ -9,10 +9,11 @@ from planner.engine.decodes import blocks_needed, next_finish
 from planner.engine.emission import see_decodes
 from planner.engine.jit import jit
 from planner.engine.queues import first_waiting
+from planner.engine.recording import record_step
 from planner.engine.serving import advance_decode_blocks, enter_decode_content
 from planner.engine.shape import begin_step
 from planner.engine.state import State
-from planner.engine.step import enter_decode_contents, finish_due, record_step
+from planner.engine.step import enter_decode_contents, finish_due
 from planner.engine.timing import (
     composition_bytes,
     composition_s,

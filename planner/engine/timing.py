@@ -150,6 +150,18 @@ def decode_attention_bytes(t: Any, decodes: int, context: int) -> float:
 
 
 @jit
+def decodes_alone_s(s: State) -> float:
+    """Return the time that the decodes of the step just composed would have taken by themselves [s]."""
+    e, t = s.engine, s.step_time
+    n = e.step_decodes
+    if n == 0:
+        return 0.0
+    gpu_s = composition_s(t, s.curve, 0, 0, 0, 0, 0, n, n)
+    gpu_s += context_s(t, context_slopes(t, s.curve, n), n, e.step_decode_context)
+    return float(t.decode_share * (max(gpu_s, hidden_s(t, 0, 0, n)) + overhead_s(t, 0, n)))
+
+
+@jit
 def step_s(s: State) -> float:
     """Return the time of the step just composed, including the host link [s]."""
     e, t = s.engine, s.step_time

@@ -19,6 +19,7 @@ from planner.figures.style import (
     PURPLE,
     SKY,
     VERMILLION,
+    YELLOW,
     Results,
     Theme,
     as_list,
@@ -28,6 +29,7 @@ from planner.figures.style import (
     line_style,
     plot_text,
 )
+from planner.phases import PHASES, request_phases
 from planner.saved import SavedResult
 
 METRICS = {  # column, title
@@ -38,8 +40,8 @@ METRICS = {  # column, title
 MARKED = (50, 90, 99)  # percentiles that carry a marker
 SLO_COLORS = (GREY, ORANGE, PURPLE)
 
-PHASES = {"queue_s": ("queue", SKY), "prefill_s": ("prefill", ORANGE), "decode_s": ("decode", BLUE)}
-INTERRUPTIONS = {"stalled_s": ("of which stalled", VERMILLION), "preempted_s": ("of which preempted", GREEN)}
+PHASE_COLORS = {"frontend": GREY, "queue": SKY, "prefill": ORANGE, "decode": BLUE, "interference": VERMILLION,
+                "transfer": YELLOW, "preemption": GREEN, "recompute": PURPLE}
 GROUPS = (("all", 1.0), ("slowest 10 %", 0.1), ("slowest 1 %", 0.01))
 
 
@@ -84,11 +86,8 @@ def percentile_levels(num_results: int) -> NDArray[np.float64]:
     return np.concatenate([np.linspace(0, 99, 99 * per_percent + 1), np.linspace(99, 100, 51)[1:]])
 
 
-def request_phases(results: Results, *, theme: Theme = "light") -> Any:
-    """Draw the mean time that completed requests spend in the queue, in prefill and in decode.
-
-    The three add up to the end-to-end latency. Time stalled (running without a token in the step) and preempted
-    (waiting after a preemption) are parts of prefill and decode, and drawn over them at their end.
+def time_by_phase(results: Results, *, theme: Theme = "light") -> Any:
+    """Draw the mean time that completed requests spend in each phase; together they are the end-to-end latency.
 
     Parameters
     ----------
@@ -96,18 +95,13 @@ def request_phases(results: Results, *, theme: Theme = "light") -> Any:
     theme : "light" or "dark".
     """
     found = as_list(results)
-    names, means, counts = _phase_means(found)
+    names, means_ms, counts = _phase_means(found)
     figure = go.Figure()
-    for column, (phase, color) in PHASES.items() if names else ():
-        figure.add_bar(y=names, x=means[column], name=phase, orientation="h", marker_color=color, customdata=counts,
-                       hovertemplate=f"{phase} %{{x:,.1f}} ms, mean of %{{customdata:,}} requests<extra></extra>")
-    ends = np.sum([means[column] for column in PHASES], axis=0) if names else np.zeros(0)
-    for column, (phase, color) in INTERRUPTIONS.items():
-        if names and means[column].any():
-            ends = ends - means[column]
-            figure.add_bar(y=names, x=means[column], base=ends, name=phase, orientation="h", width=0.3,
-                           marker={"color": color, "pattern": {"shape": "/", "bgcolor": color, "fgcolor": "white"}},
-                           hovertemplate=f"{phase} %{{x:,.1f}} ms<extra></extra>")
+    for phase, color in PHASE_COLORS.items():
+        if phase in means_ms and means_ms[phase].any():
+            figure.add_bar(y=names, x=means_ms[phase], name=phase, orientation="h", marker_color=color,
+                           customdata=counts, hovertemplate=f"{PHASES[phase]} %{{x:,.1f}} ms, mean of "
+                           f"%{{customdata:,}} requests<extra></extra>")
     figure.update_layout(barmode="stack", height=190 + (36 if len(found) == 1 else 42) * max(3, len(names)))
     figure.update_xaxes(title_text="mean time per request [ms]", rangemode="tozero")
     figure.update_yaxes(autorange="reversed")
@@ -167,15 +161,13 @@ def _percentiles_text(results: Sequence[SavedResult], column: str) -> str:
 def _phase_means(results: Sequence[SavedResult]) -> tuple[list[str], dict[str, NDArray[np.float64]], list[int]]:
     """Return per bar its name, the mean of each phase [ms] and how many requests it stands for."""
     names: list[str] = []
-    rows: list[list[float]] = []
+    rows: list[dict[str, float]] = []
     counts: list[int] = []
-    columns = [*PHASES, *INTERRUPTIONS]
     for label, result in zip(labels(results), results, strict=True):
-        done = _completed(result).sort("e2e_s", descending=True, nulls_last=True)
-        for group, share in GROUPS if done.height > 0 else ():
-            slowest = done.head(max(1, math.ceil(share * done.height)))
+        times = request_phases(result.requests).sort("e2e_s", descending=True, nulls_last=True)
+        for group, share in GROUPS if times.height > 0 else ():
+            slowest = times.head(max(1, math.ceil(share * times.height)))
             names.append(group if len(results) == 1 else f"{plot_text(label)}<br>{group}")
-            rows.append([float(np.nan_to_num(numbers(slowest, column)).mean()) * 1e3 for column in columns])
+            rows.append({phase: float(np.nan_to_num(numbers(slowest, phase)).mean()) * 1e3 for phase in PHASES})
             counts.append(slowest.height)
-    table = np.array(rows).reshape(len(rows), len(columns))
-    return names, dict(zip(columns, table.T, strict=True)), counts
+    return names, {phase: np.array([row[phase] for row in rows]) for phase in PHASES if rows}, counts

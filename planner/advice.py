@@ -1,0 +1,117 @@
+"""The first setting to change: settings changed one at a time, each replayed, and ranked by what it gains."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from planner.deployment import Deployment
+from planner.errors import PlannerError
+from planner.run import replay
+from planner.scenario import Scenario
+from planner.settings import Recording
+from planner.slo import Slo
+from planner.trace import Trace
+
+FACTORS = (0.25, 0.5, 2, 4, 8)  # that limits are changed by
+LEAST_GAIN = 0.01  # of the metric: a smaller one is no advice
+LOSSY = ("kv_cache_dtype",)  # settings that change what the model says: advised where no other helps
+
+
+def advise(trace: Trace, scenario: Scenario, deployment: Deployment, summary: Mapping[str, Any], *, slo: Slo | None,
+           num_replicas: int = 1) -> dict[str, Any]:
+    """Replay a scenario with one setting changed at a time, and rank the changes.
+
+    Parameters
+    ----------
+    trace : as read.
+    scenario, deployment : as given, and made concrete.
+    summary : of its replay.
+    slo : objectives of each request: changes are ranked by the share that meets them, or without any by the mean
+        end-to-end latency.
+    num_replicas : equal deployments that take requests in turn [1].
+
+    Returns
+    -------
+    dict
+        `metric` and its `value`; `changes`, the best first, each with `setting, before, after, num_gpus`, the metric's
+        `value` and `gain` (positive is better, in the metric's unit), or the `reason` why it has none; `first`, the
+        best that takes no more GPUs (and leaves the model's outputs alone, if one does), and `first_with_more_gpus`,
+        None each where none gains 1 %; and `sentence`.
+    """
+    metric = "mean_e2el_ms" if slo is None else "slo_attainment"
+    sign = -1.0 if slo is None else 1.0
+    value, num_gpus = summary[metric], summary["deployment"]["num_gpus"]
+    found = []
+    for setting, before, after in changes(scenario, deployment, num_replicas):
+        row: dict[str, Any] = {"setting": setting, "before": before, "after": after}
+        replicas = after if setting == "replicas" else num_replicas
+        changed = scenario if setting == "replicas" else replace(scenario, **{setting: after})
+        try:
+            other = replay(trace, changed, slo=slo, recording=Recording(), num_replicas=replicas).summary
+        except PlannerError as error:
+            found.append(row | {"reason": str(error)})
+            continue
+        known = value is not None and other[metric] is not None
+        found.append(row | {"num_gpus": other["deployment"]["num_gpus"], "value": other[metric],
+                            "gain": sign * (other[metric] - value) if known else None})
+    found.sort(key=lambda row: -(row.get("gain") or 0.0))
+    least = LEAST_GAIN if metric == "slo_attainment" else LEAST_GAIN * (value or 0.0)
+    helpful = [row for row in found if (row.get("gain") or 0.0) > least]
+    same_gpus = sorted((row for row in helpful if row["num_gpus"] <= num_gpus), key=lambda row: row["setting"] in LOSSY)
+    first = next(iter(same_gpus), None)
+    with_gpus = next((row for row in helpful if row["num_gpus"] > num_gpus), None)
+    return {"metric": metric, "value": value, "changes": found, "first": first, "first_with_more_gpus": with_gpus,
+            "sentence": _sentence(metric, value, first, with_gpus)}
+
+
+def changes(scenario: Scenario, deployment: Deployment, num_replicas: int) -> list[tuple[str, Any, Any]]:
+    """Return which settings to try: each with its value and the one to change it to."""
+    settings, gpu = deployment.settings, deployment.gpu
+    seqs, budget = settings.max_num_seqs, settings.max_num_batched_tokens
+    found: list[tuple[str, Any, Any]] = []
+    if seqs:
+        found += [("max_num_seqs", seqs, round(seqs * factor)) for factor in FACTORS if seqs * factor >= 1]
+    if budget:
+        found += [("max_num_batched_tokens", budget, round(budget * factor)) for factor in FACTORS
+                  if budget * factor >= 1]
+        if scenario.long_prefill_token_threshold == 0:
+            found.append(("long_prefill_token_threshold", 0, max(budget // 4, 1)))
+    if scenario.long_prefill_token_threshold:
+        found.append(("long_prefill_token_threshold", scenario.long_prefill_token_threshold, 0))
+    if not settings.enable_chunked_prefill:
+        found.append(("enable_chunked_prefill", False, True))
+    if not settings.enable_prefix_caching:
+        found.append(("enable_prefix_caching", False, True))
+    if not settings.async_scheduling:
+        found.append(("async_scheduling", False, True))
+    if deployment.memory is not None and scenario.gpu_memory_utilization < 0.95:
+        found.append(("gpu_memory_utilization", scenario.gpu_memory_utilization, 0.95))
+    if deployment.stack is not None and scenario.kv_cache_dtype == "auto":
+        found.append(("kv_cache_dtype", "auto", "fp8"))
+    ranks = scenario.tensor_parallel_size
+    if gpu is not None and deployment.stack is not None and 2 * ranks <= gpu.gpus_per_node:
+        found.append(("tensor_parallel_size", ranks, 2 * ranks))
+    if scenario.max_concurrency is None:
+        found.append(("replicas", num_replicas, num_replicas + 1))
+    return found
+
+
+def _sentence(metric: str, value: float | None, first: Mapping[str, Any] | None,
+              with_gpus: Mapping[str, Any] | None) -> str:
+    if value is None or (first is None and with_gpus is None):
+        return f"no single setting that was tried betters {metric} by {LEAST_GAIN:.0%}"
+    form = ".1%" if metric == "slo_attainment" else ",.1f"
+    parts = []
+    if first is not None:
+        parts.append(f"change {_change(first)} first: {metric} {value:{form}} to {first['value']:{form}}")
+    if with_gpus is not None:
+        before = "" if first is not None else f"{metric} {value:{form}} "
+        lead = "with more GPUs" if first is not None else "no setting on the same GPUs helps by 1 %; with more"
+        parts.append(f"{lead}, {_change(with_gpus)}: {before}to {with_gpus['value']:{form}} "
+                     f"on {with_gpus['num_gpus']:,}")
+    return "; ".join(parts) + " (replayed)"
+
+
+def _change(row: Mapping[str, Any]) -> str:
+    before, after = (f"{value:,}" if type(value) is int else str(value) for value in (row["before"], row["after"]))
+    return f"{row['setting']} from {before} to {after}{', which changes outputs,' if row['setting'] in LOSSY else ''}"

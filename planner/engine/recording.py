@@ -1,0 +1,92 @@
+"""The rows of a step: what is in it, what keeps the queue out of it, and what its decodes wait for in it."""
+
+from typing import Any
+
+from planner.engine.admission import is_known_blocked, look_up, tokens_within_budget
+from planner.engine.jit import jit
+from planner.engine.queues import first_waiting
+from planner.engine.rows import BLOCKS, NOBODY_WAITS, PLAN, SEATS, TOKENS
+from planner.engine.state import DECODE, NONE, State
+from planner.engine.timing import decodes_alone_s
+
+
+@jit
+def record_step(s: State, duration_s: float, used_blocks: int) -> None:
+    """Write the row of the step that is about to run."""
+    e = s.engine
+    row = s.steps[e.num_step_rows]
+    row.start_s = e.now_s
+    row.duration_s = duration_s
+    row.num_prompts = e.step_prompts
+    row.num_prompt_tokens = e.step_prompt_tokens
+    row.prompt_context_tokens = e.step_prompt_context
+    row.prompt_pairs = e.step_prompt_pairs
+    row.window_pairs = e.step_window_pairs
+    row.num_decodes = e.step_decodes
+    row.decode_context_tokens = e.step_decode_context
+    row.num_sampled = e.step_sampled + e.step_decodes
+    row.num_swapped_tokens = e.step_swapped
+    row.num_running = e.num_running
+    row.num_waiting = e.num_waiting
+    row.num_used_blocks = used_blocks
+    row.num_preempted = e.step_preempted
+    row.stopped_by = stopped_by(s)
+    row.replica = 0
+    share_time(s, row)
+    e.num_step_rows += 1
+
+
+@jit
+def record_schedule(s: State) -> None:
+    """Write a row for each request of the step, in running order."""
+    engine = s.engine
+    i = engine.running_head
+    while i != NONE:
+        request = s.requests[i]
+        n = request.num_scheduled_tokens
+        if request.state == DECODE and not engine.step_marks_decodes:
+            n = 1 if engine.step_decodes > 0 else 0
+        if n > 0 and request.flight == NONE:
+            row = s.schedule[engine.num_schedule_rows]
+            row.step = engine.num_steps
+            row.request = i
+            row.num_scheduled_tokens = n
+            row.replica = 0
+            engine.num_schedule_rows += 1
+        i = request.next
+
+
+@jit
+def stopped_by(s: State) -> int:
+    """Return why the head of the queue is not in the step that was composed, by the checks of admission in order."""
+    e = s.engine
+    i = first_waiting(s)
+    if i == NONE:
+        return NOBODY_WAITS
+    if e.step_preempted > 0:
+        return BLOCKS
+    seated = e.num_prompts if s.settings.limits_batch_only else e.num_running
+    if seated >= s.settings.max_num_seqs:
+        return SEATS if s.settings.max_num_seqs < s.settings.max_num_batched_tokens else TOKENS
+    if is_known_blocked(s, i):
+        return BLOCKS
+    if e.budget <= 0 or (e.prompt_budget <= 0 and e.step_prompts > 0):
+        return TOKENS
+    if e.prompt_budget <= 0:
+        return PLAN
+    _, _, _, computed = look_up(s, i)
+    return TOKENS if tokens_within_budget(s, s.requests[i], computed) == 0 else PLAN
+
+
+@jit
+def share_time(s: State, row: Any) -> None:
+    """Divide what the decodes of the step take from it: their own work, the host link, and the rest for prompts."""
+    e = s.engine
+    share = s.step_time.decode_share if e.step_prompts == 0 else 1.0
+    transfer_s = share * e.step_swapped * s.settings.swap_s_per_token
+    if e.step_prompts == 0 and e.step_swapped == 0:
+        row.decodes_alone_s = row.duration_s
+    else:
+        row.decodes_alone_s = decodes_alone_s(s)
+    e.transfer_s += transfer_s
+    e.interference_s += row.duration_s - row.decodes_alone_s - transfer_s

@@ -1,0 +1,36 @@
+"""The rows that the loop writes: gaps between tokens, and where asked for, steps, their schedules and preemptions."""
+
+import numpy as np
+
+# Why the head of the queue is not in a step: nobody waits, or what there is none left of.
+NOBODY_WAITS, SEATS, TOKENS, BLOCKS, PLAN = range(5)
+
+# In each of `steps` steps in a row `count` tokens came after a gap, which grew from step to step.
+GAP_ROW = np.dtype([("gap_s", "f8"), ("growth_s", "f8"), ("steps", "i8"), ("count", "i8")], align=True)
+STEP_ROW = np.dtype(
+    [
+        ("start_s", "f8"),
+        ("duration_s", "f8"),
+        ("num_prompts", "i8"),
+        ("num_prompt_tokens", "i8"),
+        ("prompt_context_tokens", "i8"),
+        ("prompt_pairs", "i8"),
+        ("window_pairs", "i8"),
+        ("num_decodes", "i8"),
+        ("decode_context_tokens", "i8"),
+        ("num_sampled", "i8"),
+        ("num_swapped_tokens", "i8"),
+        ("num_running", "i8"),
+        ("num_waiting", "i8"),
+        ("num_used_blocks", "i8"),
+        ("num_preempted", "i8"),
+        ("decodes_alone_s", "f8"),  # what its decodes would have taken by themselves
+        ("stopped_by", "i4"),  # why the head of the queue is not in it
+        ("replica", "i4"),  # of a fleet; the loop knows of one alone
+    ],
+    align=True,
+)
+SCHEDULE_ROW = np.dtype(
+    [("step", "i8"), ("request", "i8"), ("num_scheduled_tokens", "i4"), ("replica", "i4")], align=True
+)
+PREEMPTION_ROW = np.dtype([("step", "i8"), ("request", "i8"), ("replica", "i8")], align=True)

@@ -1,0 +1,103 @@
+"""Which limit binds: what keeps waiting requests out of the steps, and what the steps themselves are bound by."""
+
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+QUEUE_LIMITS = ("max_num_seqs", "token_budget", "kv_cache", "policy")
+STEP_BOUNDS = ("compute", "memory_bandwidth", "communication", "host")
+LEAST_SHARE = 0.05  # of requests' time: a limit of the queue that costs less does not bind
+BURSTY = 1.5  # times the mean rate: requests that come so much faster while others wait are a burst
+
+
+def limits(requests: pl.DataFrame, steps: pl.DataFrame, num_replicas: int) -> dict[str, Any]:
+    """Return what binds, with the numbers that say so.
+
+    Parameters
+    ----------
+    requests, steps : as `ReplayResult.requests_table` and `steps_table`.
+    num_replicas : engines that shared the load [1].
+
+    Returns
+    -------
+    dict
+        `queue`: by limit, `time_s` of steps whose queue it stopped, `request_s` that requests waited for it, and
+        `share` of all requests' time. `steps`: by bound, `time_s` of steps that it bounds most, and `share` of the busy
+        time. `busy_share` and `waiting_share` of the makespan; `burst`, the rate of arrivals while requests wait over
+        their mean rate; and `binding`, one of these limits, `arrival_bursts`, or `arrivals` where none does.
+    """
+    latency_s = float((requests["finished_at_s"] - requests["arrival_s"]).sum())
+    span_s = makespan_s(requests)
+    stopped = {row["stopped_by"]: row for row in steps.filter(pl.col("stopped_by").is_not_null()).group_by(
+        "stopped_by").agg(time_s=pl.col("duration_s").sum(),
+                          request_s=(pl.col("duration_s") * pl.col("num_waiting")).sum()).to_dicts()}
+    queue = {}
+    for name in QUEUE_LIMITS:
+        time_s, request_s = (float(stopped.get(name, {}).get(key, 0.0)) for key in ("time_s", "request_s"))
+        queue[name] = {"time_s": time_s, "request_s": request_s,
+                       "share": request_s / latency_s if latency_s > 0 else 0.0}
+    busy_s = float(steps["duration_s"].sum())
+    bounds = {name: float(steps["duration_s"].filter(step_bounds(steps) == name).sum()) for name in STEP_BOUNDS}
+    found: dict[str, Any] = {
+        "queue": queue,
+        "steps": {name: {"time_s": time_s, "share": time_s / busy_s if busy_s > 0 else 0.0}
+                  for name, time_s in bounds.items()},
+        "busy_share": min(busy_s / (span_s * num_replicas), 1.0) if span_s > 0 else 0.0,
+        "waiting_share": sum(each["time_s"] for each in queue.values()) / (span_s * num_replicas)
+        if span_s > 0 else 0.0,
+        "burst": _burst(requests, steps, span_s),
+    }
+    return found | {"binding": _binding(found)}
+
+
+def step_bounds(steps: pl.DataFrame) -> pl.Series:
+    """Return what bounds each step: the host or the links where they take most of it, else the nearer roof.
+
+    A step's time without `overhead_s` and `collectives_s` is the kernels'; of these the roof is nearer whose
+    `compute_s` or `memory_s` is longer. Where neither is known, as with a step time that is a line, it is null.
+    """
+    kernels = pl.col("duration_s") - pl.col("overhead_s") - pl.col("collectives_s")
+    most = pl.max_horizontal(kernels, "overhead_s", "collectives_s")
+    roof = pl.when(pl.col("compute_s") >= pl.col("memory_s")).then(pl.lit("compute")).otherwise(
+        pl.lit("memory_bandwidth"))
+    bound = (pl.when(pl.col("compute_s").is_null()).then(None)
+             .when(pl.col("overhead_s") == most).then(pl.lit("host"))
+             .when(pl.col("collectives_s") == most).then(pl.lit("communication")).otherwise(roof))
+    return steps.select(bound.alias("bound"))["bound"]
+
+
+def makespan_s(requests: pl.DataFrame) -> float:
+    """Return the time from the first arrival to the last departure [s]."""
+    first, last = requests["arrival_s"].min(), requests["finished_at_s"].max()
+    return 0.0 if first is None or last is None else float(last - first)  # type: ignore[operator, arg-type]
+
+
+def _burst(requests: pl.DataFrame, steps: pl.DataFrame, span_s: float) -> float | None:
+    """Return how much faster requests come during steps that others wait in; None where nobody waits."""
+    waiting = steps.filter(pl.col("num_waiting") > 0)
+    waiting_s = float(waiting["duration_s"].sum())
+    if waiting_s <= 0 or span_s <= 0:
+        return None
+    came = 0
+    for replica in waiting["replica"].unique():
+        theirs = waiting.filter(replica=replica).sort("start_s")
+        start_s = theirs["start_s"].to_numpy()
+        arrival_s = requests.filter(replica=replica)["arrival_s"].to_numpy()
+        place = np.searchsorted(start_s, arrival_s, side="right") - 1
+        end_s = start_s + theirs["duration_s"].to_numpy()
+        came += int(((place >= 0) & (arrival_s < end_s[np.maximum(place, 0)])).sum())
+    per_replica = requests.height / span_s / requests["replica"].n_unique()
+    return came / waiting_s / per_replica
+
+
+def _binding(found: dict[str, Any]) -> str:
+    """Name what binds: what the queue waits for, if that costs requests much of their time, else the steps' bound."""
+    worst = max(QUEUE_LIMITS, key=lambda name: found["queue"][name]["share"])
+    if found["queue"][worst]["share"] >= LEAST_SHARE:
+        is_burst = found["waiting_share"] < 0.5 and (found["burst"] or 0.0) >= BURSTY
+        return "arrival_bursts" if is_burst else worst
+    bounds = {name: each["share"] for name, each in found["steps"].items()}
+    if found["busy_share"] < 0.5 or not any(bounds.values()):
+        return "arrivals"
+    return str(max(bounds, key=lambda name: bounds[name]))

@@ -1,0 +1,63 @@
+"""Where requests' time goes: its phases, from the table of requests."""
+
+from typing import Any
+
+import polars as pl
+
+PHASES = {  # what each is in words
+    "frontend": "the API server",
+    "queue": "the queue",
+    "prefill": "prefill",
+    "decode": "decode",
+    "interference": "waiting for others' prompts",
+    "transfer": "KV over the host link",
+    "preemption": "waiting after preemption",
+    "recompute": "recomputing after it",
+}
+SLOWEST = 0.01  # share of requests whose phases are told apart from all requests'
+
+
+def request_phases(requests: pl.DataFrame) -> pl.DataFrame:
+    """Return the time of each completed request by phase [s]; the phases of a request add up to its `e2e_s`.
+
+    Interference and transfer are parts of decode where they are not known: without recorded steps, in a pipeline.
+
+    Parameters
+    ----------
+    requests : as `ReplayResult.requests_table`.
+    """
+    done = requests.filter(pl.col("status") == "completed")
+    waits = pl.col("interference_s").fill_null(0.0), pl.col("transfer_s").fill_null(0.0)
+    return done.select(
+        "e2e_s",
+        pl.col("frontend_s").alias("frontend"),
+        pl.col("queue_s").alias("queue"),
+        pl.col("prefill_s").alias("prefill"),
+        (pl.col("decode_s") - waits[0] - waits[1]).alias("decode"),
+        waits[0].alias("interference"),
+        waits[1].alias("transfer"),
+        pl.col("preempted_s").alias("preemption"),
+        pl.col("recompute_s").alias("recompute"),
+    )
+
+
+def phases(requests: pl.DataFrame) -> dict[str, Any] | None:
+    """Return the mean time of completed requests by phase, of all and of the slowest 1 %; None where there are none.
+
+    Returns
+    -------
+    dict
+        `all` and `slowest`, by end-to-end latency, each with `num_requests`, `mean_ms` and `share` by phase.
+    """
+    times = request_phases(requests)
+    if times.is_empty():
+        return None
+    slowest = times.sort("e2e_s", descending=True).head(max(1, round(SLOWEST * times.height)))
+    return {"all": _means(times), "slowest": _means(slowest)}
+
+
+def _means(times: pl.DataFrame) -> dict[str, Any]:
+    means_ms = {name: 1e3 * float(times[name].sum()) / times.height for name in PHASES}
+    total_ms = sum(means_ms.values())
+    return {"num_requests": times.height, "mean_ms": means_ms,
+            "share": {name: value / total_ms if total_ms > 0 else 0.0 for name, value in means_ms.items()}}

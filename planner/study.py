@@ -1,0 +1,110 @@
+"""A study: a trace on a deployment with its objectives, as a TOML file or a part of one describes it."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from planner.catalog import read_toml
+from planner.errors import PlannerError, StudyError, UsageError
+from planner.objectives import Objectives, parse_objectives
+from planner.relative import beside, trace_beside
+from planner.scenario import Scenario, parse_replicas, parse_scenario
+from planner.slo import Slo
+
+OWN_KEYS = ("trace", "format", "replicas", "slo", "attainment")  # besides the options of `Scenario`
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Study:
+    """A trace on a deployment.
+
+    Parameters
+    ----------
+    name : of the file, or of the table that describes it.
+    trace, format : as `planner replay` takes them.
+    scenario : of one replica.
+    num_replicas : that take requests in turn [1].
+    objectives : for goodput, attainment and capacity; None where none are given.
+    """
+
+    name: str
+    trace: str
+    format: str | None
+    scenario: Scenario
+    num_replicas: int
+    objectives: Objectives | None
+
+    @property
+    def slo(self) -> Slo | None:
+        """The objectives of each request; None where there are none."""
+        return self.objectives.slo if self.objectives is not None and self.objectives.slo.limits_s else None
+
+
+def read_study(path: Path) -> Study:
+    """Read a study from a file of its own. Files that it names are looked for beside it.
+
+    Raises
+    ------
+    StudyError : the file cannot be read, or something in it is wrong.
+    """
+    try:
+        return parse_study(path.stem, read_toml(path), path.parent)
+    except PlannerError as error:
+        raise StudyError(str(error) if str(path) in str(error) else f"{path}: {error}") from error
+
+
+def parse_study(name: str, values: Mapping[str, Any], folder: Path) -> Study:
+    """Read a study from the keys and values of a table; files that it names are looked for in `folder`.
+
+    Raises
+    ------
+    UsageError, UnknownNameError : a key or a value is wrong.
+    """
+    if not name.isprintable():
+        raise UsageError("the name has characters that cannot be printed")
+    options = {key: beside(folder, key, value) for key, value in values.items() if key not in OWN_KEYS}
+    trace = text_of(values, "trace")
+    if trace is None:
+        raise UsageError("has no trace; give a path, or a bundled sample")
+    return Study(name=name, trace=trace_beside(folder, trace), format=text_of(values, "format"),
+                 scenario=parse_scenario(options), num_replicas=parse_replicas(values.get("replicas", 1)),
+                 objectives=_objectives(values))
+
+
+def _objectives(values: Mapping[str, Any]) -> Objectives | None:
+    slo, attainment = text_of(values, "slo"), number_of(values, "attainment")
+    if slo is None:
+        if attainment is not None:
+            raise UsageError(f"attainment = {attainment}: needs slo")
+        return None
+    return parse_objectives(slo, 0.99 if attainment is None else attainment)
+
+
+def text_of(values: Mapping[str, Any], key: str) -> str | None:
+    """Return the text of a key, None where it is not there.
+
+    Raises
+    ------
+    UsageError : it is something else.
+    """
+    value = values.get(key)
+    if value is not None and not isinstance(value, str):
+        raise UsageError(f"{key} = {value!r}: must be text in quotes")
+    return value
+
+
+def number_of(values: Mapping[str, Any], key: str) -> float | None:
+    """Return the finite number of a key, None where it is not there.
+
+    Raises
+    ------
+    UsageError : it is something else.
+    """
+    value = values.get(key)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise UsageError(f"{key} = {value!r}: must be a number")
+    return float(value)

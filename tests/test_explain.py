@@ -1,0 +1,325 @@
+"""Where time goes, what binds and what to change: known answers, and every number again from the written files."""
+
+import itertools
+import json
+from dataclasses import replace as changed
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from helpers import EVERYTHING, play, scenario_of, trace_of
+from typer.testing import CliRunner
+
+from planner import Recording, Scenario, parse_slo, read_trace, replay
+from planner.cli import app
+from planner.comparison import explain_outcome
+from planner.explain import difference, explain
+from planner.limits import STEP_BOUNDS, step_bounds
+from planner.phases import PHASES, request_phases
+from planner.results import ReplayResult
+from planner.workload import limit
+
+STEPS = Recording(steps=True)
+BUSY = {"model": "llama-3.1-8b", "gpu": "h100-sxm"}
+SHARED = 'trace = "chat"\nmodel = "llama-3.1-8b"\ngpu = "h100-sxm"\nlimit = 1500\nrate_scale = 6\n'
+
+
+def explained(result: ReplayResult) -> dict[str, Any]:
+    return explain(result.requests_table(), result.steps_table(), result.num_replicas)
+
+
+def test_interference_is_what_prompts_add_to_a_decodes_steps():
+    """Steps of 10 ms + 1 ms a token: a prompt of 20 tokens beside a decode adds 20 ms to it, and nothing else does."""
+    result = play([(0.0, 10, 5), (0.025, 20, 1)], step_time="linear:0.01,0.001")
+    first = result.requests_table().row(0, named=True)
+    assert first["interference_s"] == pytest.approx(0.020)
+    assert first["decode_s"] == pytest.approx(4 * 0.011 + 0.020)
+    times = request_phases(result.requests_table())
+    assert times["decode"].to_list() == pytest.approx([0.044, 0.0])
+    assert times["interference"].to_list() == pytest.approx([0.020, 0.0])
+
+
+def test_a_prompt_that_runs_alone_holds_up_decodes_with_its_whole_step():
+    result = play([(0.0, 10, 5), (0.025, 20, 1)], step_time="linear:0.01,0.001", policy="vllm-v0")
+    assert result.requests_table()["interference_s"][0] == pytest.approx(0.030)
+
+
+def test_what_preemption_costs_is_told_apart():
+    """Two requests that outgrow six blocks of 4: one waits for the other, and computes all it knows once more."""
+    result = play([(0.0, 8, 12), (0.0, 8, 12)], block_size=4, num_gpu_blocks=6, step_time="linear:0.01,0.001")
+    table = result.requests_table()
+    victim = table.filter(pl.col("num_preemptions") > 0).row(0, named=True)
+    assert victim["preempted_s"] > 0
+    assert victim["recompute_s"] == pytest.approx(0.010 + 0.001 * victim["num_recomputed_tokens"] + 0.001)
+    assert table.filter(num_preemptions=0)["recompute_s"].to_list() == [0.0]
+
+
+@pytest.mark.parametrize(("options", "expected"), [
+    ({"max_num_seqs": 1}, "max_num_seqs"),
+    ({"max_num_batched_tokens": 8}, "token_budget"),
+    ({"num_gpu_blocks": 2}, "kv_cache"),
+])
+def test_the_queue_names_what_stops_it(options, expected):
+    rows = [(0.0, 16, 30)] + [(0.001 * k, 16, 4) for k in range(1, 12)]
+    result = play(rows, max_model_len=64, step_time="linear:0.01,0.001", block_size=32, **options)
+    found = explained(result)["limits"]
+    assert found["binding"] == expected
+    assert found["queue"][expected]["share"] > 0.3
+
+
+def test_a_policy_that_leaves_the_queue_alone_is_named(tmp_path):
+    path = tmp_path / "own.py"
+    path.write_text("from planner import IN_ORDER, Policy, StepPlan\n\n\ndef plan(s):\n"
+                    "    return StepPlan(1 if s.num_running == 0 else 0, 100, 100, IN_ORDER)\n\n\n"
+                    "one = Policy(name='one', plan_step=plan)\n")
+    result = play([(0.0, 16, 8)] * 4, policy=f"{path}:one")
+    assert set(result.steps_table()["stopped_by"].drop_nulls()) == {"policy"}
+
+
+def test_bursts_and_idleness_are_named():
+    """Ten requests at once every ten seconds into four seats: most of the time nobody waits."""
+    rows = [(10.0 * k, 10, 20) for k in range(5) for _ in range(10)]
+    found = explained(play(rows, max_num_seqs=4))
+    assert (found["limits"]["binding"], found["limits"]["burst"] > 1.5) == ("arrival_bursts", True)
+    assert "in bursts" in found["sentence"]
+    alone = explained(play([(float(k), 10, 2) for k in range(5)]))
+    assert alone["limits"]["binding"] == "arrivals"
+    assert "nothing binds" in alone["sentence"]
+
+
+def test_nothing_completed_is_said():
+    found = explained(play([(0.0, 100, 5)], max_model_len=50))
+    assert (found["phases"], found["sentence"]) == (None, "no request was completed")
+    assert difference(found, found) is None
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """A busy replay, explained, as `planner replay --explain --save` writes it."""
+    folder = tmp_path_factory.mktemp("explained") / "run"
+    done = CliRunner().invoke(app, ["replay", "chat", "--model", "llama-3.1-8b", "--gpu", "h100-sxm", "--limit", "3000",
+                                    "--rate-scale", "3", "--max-num-seqs", "24", "--slo", "ttft:500 tpot:40",
+                                    "--explain", "--save", str(folder)])
+    assert done.exit_code == 0, done.output
+    assert "Mean time per request" in done.output
+    return folder, json.loads((folder / "summary.json").read_text())
+
+
+def test_every_number_follows_from_the_written_files(saved):
+    """By plain loops over rows of the two files, without any of the planner's own functions."""
+    folder, summary = saved
+    found = summary["explanation"]
+    requests = pl.read_parquet(folder / "requests.parquet").to_dicts()
+    steps = pl.read_parquet(folder / "steps.parquet").to_dicts()
+    check_phases(found["phases"], [row for row in requests if row["status"] == "completed"])
+    span_s = max(row["finished_at_s"] for row in requests) - min(row["arrival_s"] for row in requests)
+    check_limits(found["limits"], requests, steps, span_s)
+    ran_s = sum(row["finished_at_s"] - row["first_scheduled_at_s"] - row["preempted_s"] for row in requests)
+    waited_s = sum(row["queue_s"] + row["preempted_s"] for row in requests)
+    for name, total_s in (("running", ran_s), ("waiting", waited_s)):
+        counted_s = sum(row["duration_s"] * row[f"num_{name}"] for row in steps)
+        assert found["little"][name]["mean"] == pytest.approx(counted_s / span_s)
+        assert found["little"][name]["rate_times_time"] == pytest.approx(total_s / span_s)
+    assert found["little"]["arrival_rate_rps"] == pytest.approx(len(requests) / span_s)
+    assert found["work"]["prompt_tokens"] == sum(row["num_prompt_tokens"] for row in steps)
+    assert found["work"]["prompt_tokens_owed"] == sum(
+        row["input_tokens"] - row["num_cached_tokens"] + row["num_recomputed_tokens"] for row in requests)
+    assert found["work"]["output_tokens"] == sum(row["num_sampled"] for row in steps)
+    assert found["work"]["output_tokens_emitted"] == sum(row["output_tokens"] for row in requests)
+    gaps_s = [after["start_s"] - row["start_s"] - row["duration_s"] for row, after in itertools.pairwise(steps)]
+    assert found["work"]["idle_s"] == pytest.approx(sum(gap for gap in gaps_s if gap > 1e-6))
+
+
+def check_phases(found: dict[str, Any], done: list[dict[str, Any]]) -> None:
+    done = sorted(done, key=lambda row: -row["e2e_s"])
+    for name, rows in (("all", done), ("slowest", done[:round(len(done) / 100)])):
+        means = {
+            "frontend": [row["frontend_s"] for row in rows],
+            "queue": [row["queue_s"] for row in rows],
+            "prefill": [row["prefill_s"] for row in rows],
+            "decode": [row["decode_s"] - row["interference_s"] - row["transfer_s"] for row in rows],
+            "interference": [row["interference_s"] for row in rows],
+            "transfer": [row["transfer_s"] for row in rows],
+            "preemption": [row["preempted_s"] for row in rows],
+            "recompute": [row["recompute_s"] for row in rows],
+        }
+        total_s = sum(row["e2e_s"] for row in rows)
+        assert found[name]["num_requests"] == len(rows)
+        for phase, values in means.items():
+            assert found[name]["mean_ms"][phase] == pytest.approx(1e3 * sum(values) / len(rows), abs=1e-9)
+            assert found[name]["share"][phase] == pytest.approx(sum(values) / total_s, abs=1e-9)
+        assert sum(found[name]["share"].values()) == pytest.approx(1.0)
+
+
+def check_limits(found: dict[str, Any], requests: list[dict[str, Any]], steps: list[dict[str, Any]],
+                 span_s: float) -> None:
+    latency_s = sum(row["finished_at_s"] - row["arrival_s"] for row in requests)
+    busy_s = sum(row["duration_s"] for row in steps)
+    for name, each in found["queue"].items():
+        stopped = [row for row in steps if row["stopped_by"] == name]
+        waited_s = sum(row["duration_s"] * row["num_waiting"] for row in stopped)
+        assert each["time_s"] == pytest.approx(sum(row["duration_s"] for row in stopped))
+        assert (each["request_s"], each["share"]) == pytest.approx((waited_s, waited_s / latency_s))
+    bounds = dict.fromkeys(STEP_BOUNDS, 0.0)
+    for row in steps:
+        kernels_s = row["duration_s"] - row["overhead_s"] - row["collectives_s"]
+        roof = "compute" if row["compute_s"] >= row["memory_s"] else "memory_bandwidth"
+        sizes = {"host": row["overhead_s"], "communication": row["collectives_s"], roof: kernels_s}
+        bounds[max(sizes, key=lambda name: sizes[name])] += row["duration_s"]
+    for name, each in found["steps"].items():
+        assert (each["time_s"], each["share"]) == pytest.approx((bounds[name], bounds[name] / busy_s))
+    assert found["busy_share"] == pytest.approx(busy_s / span_s)
+    waiting = [row for row in steps if row["num_waiting"] > 0]
+    waiting_s = sum(row["duration_s"] for row in waiting)
+    assert found["waiting_share"] == pytest.approx(waiting_s / span_s)
+    came = sum(row["start_s"] <= request["arrival_s"] < row["start_s"] + row["duration_s"]
+               for row in waiting for request in requests)
+    assert found["burst"] == pytest.approx(came / waiting_s / (len(requests) / span_s))
+
+
+def test_the_advice_is_what_a_replay_says(saved):
+    """The gain that is claimed for the first change is that of a replay with it."""
+    _, summary = saved
+    advice = summary["explanation"]["advice"]
+    first = advice["first"]
+    assert (first["setting"], first["before"]) == ("max_num_seqs", 24)
+    scenario = Scenario(**BUSY, limit=3000, rate_scale=3.0, max_num_seqs=first["after"])
+    other = replay(read_trace("chat"), scenario, slo=parse_slo("ttft:500 tpot:40"), recording=Recording()).summary
+    assert first["value"] == other["slo_attainment"]
+    assert first["gain"] == pytest.approx(other["slo_attainment"] - summary["slo_attainment"])
+    assert f"{first['value']:.1%}" in advice["sentence"]
+    gains = [row["gain"] for row in advice["changes"] if "gain" in row]
+    assert gains == sorted(gains, reverse=True)
+
+
+def test_a_change_that_cannot_be_is_listed_with_its_reason():
+    """A closed loop has no replicas to add, and no limit is none to raise; what cannot be replayed says why."""
+    trace = trace_of([(0.0, 16, 4)] * 3, max_output_tokens=[4] * 3)
+    scenario = scenario_of(max_concurrency=2)
+    outcome = replay(trace, scenario, slo=None, recording=STEPS)
+    advice = explain_outcome(trace, scenario, outcome, slo=None)["advice"]
+    assert "replicas" not in {row["setting"] for row in advice["changes"]}
+    assert advice["metric"] == "mean_e2el_ms"
+    ageing = changed(scenario, policy="vllm-v0", enable_chunked_prefill=False)
+    assert all(("reason" in row) != ("gain" in row) for row in explain_outcome(
+        trace, ageing, replay(trace, ageing, slo=None, recording=STEPS), slo=None)["advice"]["changes"])
+    seqs = changed(scenario, max_num_seqs=0)
+    assert all(row["setting"] != "max_num_seqs" for row in explain_outcome(
+        trace, seqs, replay(trace, seqs, slo=None, recording=STEPS), slo=None)["advice"]["changes"])
+
+
+def test_work_is_conserved_and_littles_law_holds_under_every_engine():
+    for engine in ("vllm", "sglang", "trtllm"):
+        trace = limit(read_trace("code"), 400)
+        outcome = replay(trace, Scenario(**BUSY, engine=engine, rate_scale=3.0), slo=None, recording=STEPS)
+        found = explained(outcome.result)
+        running = found["little"]["running"]
+        assert running["difference"] == pytest.approx(0.0, abs=1e-9 * running["mean"])
+        assert found["little"]["waiting"]["mean"] <= found["little"]["waiting"]["rate_times_time"] + 1e-9
+        work = found["work"]
+        assert work["prompt_tokens"] == work["prompt_tokens_owed"] == outcome.summary["num_computed_prompt_tokens"]
+        assert work["output_tokens"] == work["output_tokens_emitted"] == outcome.summary["total_output_tokens"]
+        assert work["idle_while_waiting_s"] == pytest.approx(0.0, abs=1e-6)
+
+
+def test_an_engine_that_idles_while_a_request_waits_is_found():
+    result = play([(0.0, 10, 2), (1.0, 10, 2)])
+    requests, steps = result.requests_table(), result.steps_table()
+    late = steps.with_columns(start_s=pl.when(pl.col("start_s") >= 1.0).then(pl.col("start_s") + 0.5)
+                              .otherwise("start_s"))
+    moved = requests.with_columns(first_scheduled_at_s=pl.when(pl.col("arrival_s") == 1.0).then(1.5)
+                                  .otherwise("first_scheduled_at_s"))
+    assert explain(requests, steps)["work"]["idle_while_waiting_s"] == 0.0
+    assert explain(moved, late)["work"]["idle_while_waiting_s"] == pytest.approx(0.5)
+
+
+def test_roofs_of_steps_add_up_to_mfu_and_mbu():
+    trace = limit(read_trace("chat"), 300)
+    for options in (BUSY, BUSY | {"quantization": "fp8", "tensor_parallel_size": 2}):
+        outcome = replay(trace, Scenario(**options), slo=None, recording=STEPS)
+        steps = outcome.result.steps_table()
+        busy_s = steps["duration_s"].sum()
+        assert steps["compute_s"].sum() / busy_s == pytest.approx(outcome.summary["mfu"])
+        assert steps["memory_s"].sum() / busy_s == pytest.approx(outcome.summary["mbu"])
+        assert (steps.select(pl.max_horizontal("compute_s", "memory_s") - pl.col("duration_s")).to_series() <= 0).all()
+        assert step_bounds(steps).null_count() == 0
+    line = play([(0.0, 10, 5)]).steps_table()
+    assert line["compute_s"].null_count() == step_bounds(line).null_count() == line.height
+
+
+def test_a_fleets_rows_are_those_of_its_replicas():
+    trace = limit(read_trace("chat"), 200)
+    both = replay(trace, Scenario(**BUSY), slo=None, recording=EVERYTHING, num_replicas=2).result
+    own = trace.requests.with_row_index().filter(pl.col("index") % 2 == 1).drop("index")
+    alone = replay(changed(trace, requests=own), Scenario(**BUSY), slo=None, recording=EVERYTHING).result
+    second = both.steps_table().filter(replica=1)
+    assert second.drop("replica").equals(alone.steps_table().drop("replica"))
+    assert both.schedule_table().filter(replica=1).drop("replica").equals(alone.schedule_table())
+    little = explained(both)["little"]["running"]
+    assert little["difference"] == pytest.approx(0.0, abs=1e-9 * little["mean"])
+    assert np.isclose(explained(both)["limits"]["busy_share"], both.records.engine.busy_s / 2 / (
+        both.requests_table()["finished_at_s"].max() - trace.requests["arrival_s"][0]))
+
+
+def write_studies(folder: Path, **texts: str) -> list[str]:
+    paths = []
+    for name, text in texts.items():
+        path = folder / f"{name}.toml"
+        path.write_text(text)
+        paths.append(str(path))
+    return paths
+
+
+def test_files_are_compared_and_the_difference_adds_up(tmp_path):
+    files = write_studies(tmp_path, small=SHARED + "max_num_seqs = 16\n", large=SHARED, two=SHARED + "replicas = 2\n")
+    done = CliRunner().invoke(app, ["compare", *files, "--json", str(tmp_path / "out.json"), "--save", str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    small, large, two = json.loads((tmp_path / "out.json").read_text())
+    assert [row["name"] for row in (small, large, two)] == ["small", "large", "two"]
+    assert small["explanation"]["limits"]["binding"] == "max_num_seqs"
+    assert small["explanation"]["difference"] is None
+    assert two["deployment"]["num_replicas"] == 2
+    for other in (large, two):
+        found = other["explanation"]["difference"]
+        assert found["e2el_ms"] == pytest.approx(other["mean_e2el_ms"] - small["mean_e2el_ms"])
+        assert sum(found["mean_ms"].values()) == pytest.approx(found["e2el_ms"])
+        assert found["mean_ms"]["queue"] == pytest.approx(other["mean_queue_ms"] - small["mean_queue_ms"])
+        assert found["sentence"] in done.output
+    assert set(small["explanation"]["phases"]["all"]["mean_ms"]) == set(PHASES)
+    assert pl.read_parquet(tmp_path / "two" / "steps.parquet")["replica"].n_unique() == 2
+    report = CliRunner().invoke(app, ["report", str(tmp_path / "small"), str(tmp_path / "two"), "--output",
+                                      str(tmp_path / "r.html")])
+    assert report.exit_code == 0, report.output
+
+
+@pytest.mark.parametrize(("texts", "more", "code", "said"), [
+    ({"a": SHARED + "max_num_seq = 4\n"}, [], 3, "did you mean 'max_num_seqs'"),
+    ({"a": "model = 'llama-3.1-8b'\n"}, [], 3, "has no trace"),
+    ({"a": SHARED + "slo = 'p99_ttft:500'\n"}, [], 2, "slo has a percentile"),
+    ({"a": SHARED}, ["--limit", "5"], 2, "write them into the files"),
+    ({"a": SHARED}, ["chat"], 2, "give one trace, or files that end in .toml alone"),
+    ({"a": SHARED.replace("h100-sxm", "l40")}, [], 2, "a: unknown GPU 'l40'"),
+    ({"a": "trace = \n"}, [], 3, "a.toml"),
+])
+def test_files_that_are_wrong_are_refused(tmp_path, texts, more, code, said, capsys, monkeypatch):
+    from planner import cli
+
+    monkeypatch.setattr("sys.argv", ["planner", "compare", *write_studies(tmp_path, **texts), *more])
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    assert stop.value.code == code
+    assert said in capsys.readouterr().err
+
+
+def test_two_files_of_one_name_are_refused(tmp_path, capsys, monkeypatch):
+    from planner import cli
+
+    (tmp_path / "other").mkdir()
+    files = write_studies(tmp_path, a=SHARED) + write_studies(tmp_path / "other", a=SHARED)
+    monkeypatch.setattr("sys.argv", ["planner", "compare", *files])
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    assert stop.value.code == 2
+    assert "two what-ifs have this name" in capsys.readouterr().err
