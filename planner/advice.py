@@ -6,6 +6,7 @@ from typing import Any
 
 from planner.deployment import Deployment
 from planner.errors import PlannerError
+from planner.launch import describe_launch
 from planner.run import replay
 from planner.scenario import Scenario
 from planner.settings import Recording
@@ -36,7 +37,7 @@ def advise(trace: Trace, scenario: Scenario, deployment: Deployment, summary: Ma
         `metric` and its `value`; `changes`, the best first, each with `setting, before, after, num_gpus`, the metric's
         `value` and `gain` (positive is better, in the metric's unit), or the `reason` why it has none; `first`, the
         best that takes no more GPUs (and leaves the model's outputs alone, if one does), and `first_with_more_gpus`,
-        None each where none gains 1 %; and `sentence`.
+        each with the `command` that launches it, None where none gains 1 %; and `sentence`.
     """
     metric = "mean_e2el_ms" if slo is None else "slo_attainment"
     sign = -1.0 if slo is None else 1.0
@@ -60,6 +61,10 @@ def advise(trace: Trace, scenario: Scenario, deployment: Deployment, summary: Ma
     same_gpus = sorted((row for row in helpful if row["num_gpus"] <= num_gpus), key=lambda row: row["setting"] in LOSSY)
     first = next(iter(same_gpus), None)
     with_gpus = next((row for row in helpful if row["num_gpus"] > num_gpus), None)
+    for chosen in (first, with_gpus):
+        if chosen is not None:
+            replica = {} if chosen["setting"] == "replicas" else {chosen["setting"]: chosen["after"]}
+            chosen.update(describe_launch(replace(scenario, **replica)))
     return {"metric": metric, "value": value, "changes": found, "first": first, "first_with_more_gpus": with_gpus,
             "sentence": _sentence(metric, value, first, with_gpus)}
 

@@ -53,6 +53,7 @@ def compare_studies(studies: Sequence[Study], read: Callable[[Study], Trace], *,
         except PlannerError as error:
             error.args = (f"{study.name}: {error}",)
             raise
+        outcome.summary["notes"] = [*study.notes, *outcome.summary["notes"]]
         if explain:
             explanation = explain_outcome(trace, study.scenario, outcome, slo=study.slo)
             outcome.summary["explanation"] = explanation

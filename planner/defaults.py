@@ -49,6 +49,18 @@ def engine_defaults(engine: str, gpu_capacity_bytes: float | None) -> EngineDefa
     return replace(defaults, max_num_batched_tokens=fitting[0] if fitting else LARGEST_CHUNKED_PREFILL_SIZE)
 
 
+def vllm_serve_limits(gpu: str, gpu_capacity_bytes: float) -> dict[str, int]:
+    """Return the limits of `vllm serve` where its command gives none: more where there is memory, but not on an A100.
+
+    Source: `get_batch_defaults` in vllm/engine/arg_utils.py, of the OpenAI server.
+
+    >>> vllm_serve_limits("h100-sxm", 79.1 * 2**30)
+    {'max_num_seqs': 1024, 'max_num_batched_tokens': 8192}
+    """
+    is_large = gpu_capacity_bytes >= 70 * 2**30 and "a100" not in gpu
+    return {"max_num_seqs": 1024 if is_large else 256, "max_num_batched_tokens": 8192 if is_large else 2048}
+
+
 def defaults_text(name: str) -> str:
     """Return each engine's default of an option, for its help.
 

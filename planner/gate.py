@@ -54,7 +54,7 @@ def check(path: Path, *, baseline: Path | None = None, update: bool = False) -> 
             found = _outcome(each)
         except PlannerError as error:
             raise TargetsError(f"{path}: scenario.{each.name}: {error}") from error
-        notes += [f"{each.name}: {note}" for note in found.notes]
+        notes += [f"{each.name}: {note}" for note in (*each.notes, *found.notes)]
         scenarios[each.name] = {"trace_sha256": found.trace_sha256, "metrics": found.metrics}
         before = {} if recorded is None else recorded["scenarios"].get(each.name, {}).get("metrics", {})
         changed = changes(recorded, each.name, found.trace_sha256) if recorded is not None and before else []

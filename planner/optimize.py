@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 
 from planner.grid import Sweep
+from planner.launch import describe_launch
 from planner.pareto import is_less_better
 from planner.sweep import Grid, Progress, on_backend, shortfall
 
@@ -75,7 +76,8 @@ def optimize(plan: Sweep, output: Path, *, jobs: int = -1, backend: str = "proce
     assert best is not None
     row = grid.replay([best[1]])[0]
     is_found = best[0][0] == 0
-    return table, {"best": {**grid.points[best[1]].values, **row} if is_found else None,
+    point = grid.points[best[1]]
+    return table, {"best": {**point.values, **row, **describe_launch(point.scenario)} if is_found else None,
                    "num_replays": len(asked), "num_descents": num_descents}
 
 

@@ -13,6 +13,7 @@ from planner.catalog import load_gpu, load_model
 from planner.deployment import Deployment, resolve, shape_load
 from planner.errors import CapacityError, CatalogError, UsageError
 from planner.fleet import serve
+from planner.launch import describe_launch
 from planner.metrics import summarize
 from planner.objectives import Objectives, Verdict, judge
 from planner.results import ReplayResult
@@ -68,8 +69,8 @@ def size(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Choi
         The cheapest fleet: `gpu`, `tensor_parallel_size`, `quantization`, `num_replicas`, `num_gpus`,
         `cost_usd_per_hour`, `cost_usd_per_million_output_tokens`, `power_kw`, `attainment`, `limiting_metric` with one
         replica less, `headroom` (growth of the rate that the replicas which are not spare bear), `priors` (operators
-        whose kernels nobody measured on the GPU), `schedule`; then
-        `fewest_gpus` and all `alternatives`, cheapest first, those that cannot do it with their `reason`.
+        whose kernels nobody measured on the GPU), the `command` that launches a replica and what it lacks, `schedule`;
+        then `fewest_gpus` and all `alternatives`, cheapest first, those that cannot do it with their `reason`.
 
     Raises
     ------
@@ -148,7 +149,8 @@ def _fleet(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Ch
     busy_fraction = summarize(served, None)["gpu_busy_fraction"] or 0.0
     busy = busy_fraction * count / total
     return {
-        **plain, "num_replicas": total, "num_spare": choices.num_spare, "num_gpus": total * ranks,
+        **plain, **describe_launch(scenario),
+        "num_replicas": total, "num_spare": choices.num_spare, "num_gpus": total * ranks,
         "cost_usd_per_hour": total * ranks * price, "price_usd_per_gpu_hour": price,
         "cost_usd_per_million_output_tokens": total * ranks * price * hours / int(tokens) * 1e6,
         "power_kw": total * ranks * (gpu.idle_w + (gpu.tdp_w - gpu.idle_w) * busy) / 1e3,

@@ -8,12 +8,13 @@ from typing import Any
 
 from planner.catalog import read_toml
 from planner.errors import PlannerError, StudyError, UsageError
+from planner.launch import launch_options
 from planner.objectives import Objectives, parse_objectives
 from planner.relative import beside, trace_beside
 from planner.scenario import Scenario, parse_replicas, parse_scenario
 from planner.slo import Slo
 
-OWN_KEYS = ("trace", "format", "replicas", "slo", "attainment")  # besides the options of `Scenario`
+OWN_KEYS = ("trace", "format", "replicas", "slo", "attainment", "from_command")  # besides the options of `Scenario`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +28,7 @@ class Study:
     scenario : of one replica.
     num_replicas : that take requests in turn [1].
     objectives : for goodput, attainment and capacity; None where none are given.
+    notes : on how it was read.
     """
 
     name: str
@@ -35,6 +37,7 @@ class Study:
     scenario: Scenario
     num_replicas: int
     objectives: Objectives | None
+    notes: tuple[str, ...] = ()
 
     @property
     def slo(self) -> Slo | None:
@@ -65,12 +68,16 @@ def parse_study(name: str, values: Mapping[str, Any], folder: Path) -> Study:
     if not name.isprintable():
         raise UsageError("the name has characters that cannot be printed")
     options = {key: beside(folder, key, value) for key, value in values.items() if key not in OWN_KEYS}
-    trace = text_of(values, "trace")
+    trace, launch = text_of(values, "trace"), text_of(values, "from_command")
     if trace is None:
         raise UsageError("has no trace; give a path, or a bundled sample")
+    notes: list[str] = []
+    if launch is not None:
+        found, notes = launch_options(launch, text_of(options, "gpu"))
+        options = found | options
     return Study(name=name, trace=trace_beside(folder, trace), format=text_of(values, "format"),
                  scenario=parse_scenario(options), num_replicas=parse_replicas(values.get("replicas", 1)),
-                 objectives=_objectives(values))
+                 objectives=_objectives(values), notes=tuple(notes))
 
 
 def _objectives(values: Mapping[str, Any]) -> Objectives | None:

@@ -118,6 +118,8 @@ def explanation_table(explanations: Mapping[str, Mapping[str, Any]]) -> str:
     for name, found in explanations.items():
         prefix = f"{name}: " if name else ""
         lines += [prefix + found["sentence"], *([prefix + found["advice"]["sentence"]] if found["phases"] else [])]
+        if (found["advice"]["first"] or {}).get("command"):
+            lines.append(prefix + _launch_line(found["advice"]["first"]))
         if found.get("difference"):
             lines.append(f"{name} against {next(iter(explanations))}: {found['difference']['sentence']}")
     return "\n".join(lines)
@@ -276,7 +278,13 @@ def _best_line(result: Mapping[str, Any]) -> str:
     if best is None:
         return f"none keeps the limits, {effort}"
     values = ", ".join(f"{axis} {_text(best[axis])}" for axis in result["axes"])
-    return f"best: {values}: {metric} {_text(best[metric])}, {effort}"
+    return f"best: {values}: {metric} {_text(best[metric])}, {effort}\n{_launch_line(best)}"
+
+
+def _launch_line(result: Mapping[str, Any]) -> str:
+    """Return how to launch what was found."""
+    lacking = f"  (no flag for {', '.join(result['command_lacks'])})" if result["command_lacks"] else ""
+    return f"launch: {result['command']}{lacking}"
 
 
 def sizing_table(result: Mapping[str, Any]) -> str:
@@ -296,6 +304,7 @@ def sizing_table(result: Mapping[str, Any]) -> str:
                          f"{fleet['cost_usd_per_million_output_tokens']:>10.3f}{fleet['power_kw']:>8.2f}"
                          f"{fleet['headroom']:>10.1%}  {fleet['limiting_metric']}"
                          f"{'; times by priors' if fleet['priors'] else ''}")
+    lines.append(_launch_line(best))
     if best["schedule"] is not None:
         planned, static = best["schedule"]["gpu_hours"], best["schedule"]["static_gpu_hours"]
         lines.append(f"on a schedule {planned:,.1f} GPU-hours in place of {static:,.1f} ({planned / static - 1:+.0%})")

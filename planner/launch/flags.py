@@ -1,0 +1,210 @@
+"""The flags of each engine's launch command, and the options of a scenario that they set.
+
+Sources: vllm/engine/arg_utils.py, sglang/srt/server_args.py, tensorrt_llm/commands/serve.py and llmapi/llm_args.py.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from planner.launch.values import Read, number, one_of, whole
+
+Write = Callable[[Any], str | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flag:
+    """A flag with a value.
+
+    Parameters
+    ----------
+    names : with dashes for underscores, the one that is written first; of a table's key its path.
+    option : of `Scenario`, that it sets.
+    read : turns the flag's value into the option's.
+    write : turns the option's into the flag's; None where the flag has no such value.
+    """
+
+    names: tuple[str, ...]
+    option: str
+    read: Read = whole
+    write: Write = str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Switch:
+    """A flag without a value, or a key with a truth value: what it sets an option to."""
+
+    names: tuple[str, ...]
+    option: str
+    value: Any = True
+    otherwise: Any = None  # what the same name with "--no-" before it, or the value false, sets it to; None for neither
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tree:
+    """A flag or key whose value is a table, in JSON or as YAML: its keys are flags by their paths."""
+
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dialect:
+    """How an engine is launched.
+
+    Parameters
+    ----------
+    engine : its name.
+    launch : the words that a written command begins with, up to the model.
+    model : flags that name the model, where it is not the first word without one.
+    entries : flags and switches that set options.
+    file_entries : those that stand in a file alone.
+    files : flags that name such a YAML file, of any of them.
+    experts : flags that say over how many GPUs the experts are spread.
+    kv_tokens : flags that say for how many tokens there is KV cache.
+    silent : flags without a value that have no part in a prediction.
+    refused : flags that change what a prediction is of, and why there is none.
+    dash : "-" or "_", in what is written.
+    """
+
+    engine: str
+    launch: tuple[str, ...]
+    model: tuple[str, ...]
+    entries: tuple[Flag | Switch | Tree, ...]
+    files: tuple[str, ...]
+    silent: tuple[str, ...]
+    refused: Mapping[str, str]
+    file_entries: tuple[Flag | Switch | Tree, ...] = ()
+    experts: tuple[str, ...] = ()
+    kv_tokens: tuple[str, ...] = ()
+    dash: str = "-"
+
+
+def _written(choices: Mapping[str, Any]) -> Write:
+    """Return a writer of the first of the words that stand for a value."""
+    words: dict[Any, str] = {}
+    for word, value in choices.items():
+        words.setdefault(value, word)
+    return words.get
+
+
+def _choice(names: tuple[str, ...], option: str, choices: Mapping[str, Any]) -> Flag:
+    """Return a flag whose value is one of several words, written as they stand here."""
+    return Flag(names=names, option=option, read=one_of(choices), write=_written(choices))
+
+
+def _never_chunked(enable_chunked_prefill: bool) -> str | None:
+    """Return the chunk size that stands for prompts that run whole."""
+    return None if enable_chunked_prefill else "-1"
+
+
+QUANTIZATIONS = {"fp8": "fp8", "awq": "awq", "awq-marlin": "awq", "awq_marlin": "awq", "gptq": "gptq",
+                 "gptq-marlin": "gptq", "gptq_marlin": "gptq", "modelopt_fp4": "nvfp4", "nvfp4": "nvfp4",
+                 "mxfp4": "mxfp4", "w8a8_int8": "int8", "w8a8_fp8": "fp8", "modelopt": "fp8", "modelopt_fp8": "fp8",
+                 "compressed-tensors": None}
+KV_DTYPES = {"auto": "auto", "fp8": "fp8", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "bf16": "auto", "bfloat16": "auto"}
+GRAPH_MODES = {mode.upper(): mode for mode in ("full_and_piecewise", "piecewise", "full_decode_only", "none")} | {
+    "FULL": "full_and_piecewise"}
+ONE_REPLICA = ("is one replica of several: leave it out, and give it its share of the load (--rate-scale), or compare "
+               "files with replicas = N")
+NOT_ALONE = "makes it one engine of several that pass requests on: what is predicted is one that serves them whole"
+RANKS = "spreads attention over data-parallel ranks, which is predicted for measured runs alone (planner validate)"
+TENSOR, PIPELINE, CONTEXT, SEQS, TOKENS = ("tensor_parallel_size", "pipeline_parallel_size", "max_model_len",
+                                           "max_num_seqs", "max_num_batched_tokens")
+
+VLLM = Dialect(
+    engine="vllm", launch=("vllm", "serve"), model=("--model",), files=("--config",),
+    refused={"--data-parallel-size": ONE_REPLICA, "-dp": ONE_REPLICA, "--kv-transfer-config": NOT_ALONE},
+    silent=("--trust-remote-code", "--enable-auto-tool-choice", "--disable-log-requests", "--disable-log-stats",
+            "--no-enable-log-requests", "--enable-log-requests", "--disable-uvicorn-access-log", "--headless",
+            "--enable-prompt-tokens-details", "--enable-server-load-tracking"),
+    entries=(
+        Flag(names=("--tensor-parallel-size", "-tp"), option=TENSOR),
+        Flag(names=("--pipeline-parallel-size", "-pp"), option=PIPELINE),
+        Switch(names=("--enable-expert-parallel", "-ep"), option="expert_parallel", otherwise=False),
+        _choice(("--quantization", "-q"), "quantization", QUANTIZATIONS),
+        _choice(("--kv-cache-dtype",), "kv_cache_dtype", KV_DTYPES),
+        Flag(names=("--gpu-memory-utilization",), option="gpu_memory_utilization", read=number),
+        Flag(names=("--max-model-len",), option=CONTEXT),
+        Flag(names=("--num-gpu-blocks-override",), option="num_gpu_blocks"),
+        Flag(names=("--block-size",), option="block_size"),
+        Flag(names=("--swap-space",), option="swap_space", read=number),
+        _choice(("--scheduling-policy",), "policy", {"fcfs": "fcfs", "priority": "priority"}),
+        Flag(names=("--max-num-seqs",), option=SEQS),
+        Flag(names=("--max-num-batched-tokens",), option=TOKENS),
+        Flag(names=("--long-prefill-token-threshold",), option="long_prefill_token_threshold"),
+        Switch(names=("--enable-chunked-prefill",), option="enable_chunked_prefill", otherwise=False),
+        Switch(names=("--enable-prefix-caching",), option="enable_prefix_caching", otherwise=False),
+        Switch(names=("--async-scheduling",), option="async_scheduling", otherwise=False),
+        Switch(names=("--scheduler-reserve-full-isl",), option="scheduler_reserve_full_isl", otherwise=False),
+        Flag(names=("--stream-interval",), option="stream_interval"),
+        Flag(names=("--speculative-config.num-speculative-tokens",), option="num_speculative_tokens"),
+        Switch(names=("--enforce-eager",), option="cudagraph_mode", value="none"),
+        _choice(("--compilation-config.cudagraph-mode", "-O.cudagraph-mode"), "cudagraph_mode", GRAPH_MODES),
+        Flag(names=("--max-cudagraph-capture-size", "--compilation-config.max-cudagraph-capture-size",
+                    "-O.max-cudagraph-capture-size"), option="max_cudagraph_capture_size"),
+        Tree(names=("--speculative-config", "--compilation-config", "-O")),
+    ))
+
+SGLANG = Dialect(
+    engine="sglang", launch=("python", "-m", "sglang.launch_server", "--model-path"),
+    model=("--model-path", "--model"),
+    files=("--config",), experts=("--expert-parallel-size", "--ep-size", "--ep"), kv_tokens=("--max-total-tokens",),
+    refused={"--dp-size": ONE_REPLICA, "--data-parallel-size": ONE_REPLICA, "--dp": ONE_REPLICA,
+             "--enable-dp-attention": RANKS, "--disaggregation-mode": NOT_ALONE},
+    silent=("--trust-remote-code", "--enable-metrics", "--log-requests", "--skip-tokenizer-init",
+            "--disable-custom-all-reduce", "--enable-p2p-check", "--disable-cuda-graph-padding"),
+    entries=(
+        Flag(names=("--tensor-parallel-size", "--tp-size", "--tp"), option=TENSOR),
+        Flag(names=("--pipeline-parallel-size", "--pp-size", "--pp"), option=PIPELINE),
+        _choice(("--quantization",), "quantization", QUANTIZATIONS),
+        _choice(("--kv-cache-dtype",), "kv_cache_dtype", KV_DTYPES),
+        Flag(names=("--mem-fraction-static",), option="gpu_memory_utilization", read=number),
+        Flag(names=("--context-length",), option=CONTEXT),
+        Flag(names=("--page-size",), option="block_size"),
+        _choice(("--schedule-policy",), "policy", {"fcfs": "sglang"}),
+        Flag(names=("--max-running-requests",), option=SEQS),
+        Flag(names=("--chunked-prefill-size",), option=TOKENS),
+        Flag(names=("--chunked-prefill-size",), option="enable_chunked_prefill", write=_never_chunked),
+        Flag(names=("--max-prefill-tokens",), option="max_prefill_tokens"),
+        Switch(names=("--disable-radix-cache",), option="enable_prefix_caching", value=False),
+        Switch(names=("--disable-overlap-schedule",), option="async_scheduling", value=False),
+        Flag(names=("--schedule-conservativeness",), option="schedule_conservativeness", read=number),
+        Flag(names=("--scheduler-recv-interval",), option="scheduler_recv_interval"),
+        Flag(names=("--stream-interval",), option="stream_interval"),
+        Flag(names=("--speculative-num-steps",), option="num_speculative_tokens"),
+        Switch(names=("--disable-cuda-graph",), option="cudagraph_mode", value="none"),
+        Flag(names=("--cuda-graph-max-bs",), option="max_cudagraph_capture_size"),
+    ))
+
+TRTLLM = Dialect(
+    engine="trtllm", launch=("trtllm-serve",), model=("--model",), files=("--config", "--extra-llm-api-options"),
+    silent=("--trust-remote-code",), dash="_", experts=("--ep-size", "--moe-expert-parallel-size"),
+    kv_tokens=("--kv-cache-config.max-tokens",),
+    refused={"--enable-attention-dp": RANKS, "--cluster-size": NOT_ALONE},
+    entries=(
+        Flag(names=("--tp-size", "--tensor-parallel-size"), option=TENSOR),
+        Flag(names=("--pp-size", "--pipeline-parallel-size"), option=PIPELINE),
+        Flag(names=("--max-batch-size",), option=SEQS),
+        Flag(names=("--max-num-tokens",), option=TOKENS),
+        Flag(names=("--max-seq-len",), option=CONTEXT),
+        Flag(names=("--kv-cache-free-gpu-memory-fraction", "--free-gpu-memory-fraction",
+                    "--kv-cache-config.free-gpu-memory-fraction"), option="gpu_memory_utilization", read=number),
+    ),
+    file_entries=(
+        _choice(("--kv-cache-config.dtype",), "kv_cache_dtype", KV_DTYPES),
+        Flag(names=("--kv-cache-config.tokens-per-block",), option="block_size"),
+        Switch(names=("--kv-cache-config.enable-block-reuse",), option="enable_prefix_caching", otherwise=False),
+        Switch(names=("--enable-chunked-prefill",), option="enable_chunked_prefill", otherwise=False),
+        _choice(("--scheduler-config.capacity-scheduler-policy",), "policy",
+                {"GUARANTEED_NO_EVICT": "trtllm-no-evict", "MAX_UTILIZATION": "trtllm-max-utilization"}),
+        Switch(names=("--disable-overlap-scheduler",), option="async_scheduling", value=False, otherwise=True),
+        Flag(names=("--batch-wait-timeout-iters",), option="batch_wait_timeout_iters"),
+        Flag(names=("--batch-wait-max-tokens-ratio",), option="batch_wait_max_tokens_ratio", read=number),
+        Flag(names=("--stream-interval",), option="stream_interval"),
+        Flag(names=("--speculative-config.num-nextn-predict-layers", "--speculative-config.max-draft-len"),
+             option="num_speculative_tokens"),
+        Flag(names=("--cuda-graph-config.max-batch-size",), option="max_cudagraph_capture_size"),
+        Tree(names=("--kv-cache-config", "--scheduler-config", "--speculative-config", "--cuda-graph-config")),
+    ))
+
+DIALECTS = {dialect.engine: dialect for dialect in (VLLM, SGLANG, TRTLLM)}

@@ -1,0 +1,72 @@
+"""Values of launch commands: read from their text, refused with the flag's name, and written back."""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from planner.errors import UsageError
+
+Read = Callable[[str, Any], Any]  # of a flag and its value: a text, or what a YAML or JSON file has
+
+_DECIMAL = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+_BINARY = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+
+
+def whole(flag: str, value: Any) -> int:
+    """Return a whole number; as in vLLM 25.6k is 25,600 and 32K is 32,768."""
+    if type(value) is int:
+        return value
+    match = re.fullmatch(r"(-?\d+(?:\.\d+)?)([kmgtKMGT]?)", str(value))
+    if match:
+        number = float(match[1]) * (_DECIMAL | _BINARY).get(match[2], 1)
+        if number == int(number):
+            return int(number)
+    raise _refused(flag, value, "a whole number")
+
+
+def number(flag: str, value: Any) -> float:
+    """Return a number."""
+    try:
+        return float(value)
+    except (TypeError, ValueError) as error:
+        raise _refused(flag, value, "a number") from error
+
+
+def truth(flag: str, value: Any) -> bool:
+    """Return a truth value, as files have it."""
+    if isinstance(value, bool):
+        return value
+    if str(value).lower() in ("true", "false"):
+        return str(value).lower() == "true"
+    raise _refused(flag, value, "true or false")
+
+
+def one_of(choices: Mapping[str, Any]) -> Read:
+    """Return a reader of one of several words, in capitals or not, as what each stands for."""
+    known = {word.lower(): meaning for word, meaning in choices.items()}
+
+    def read(flag: str, value: Any) -> Any:
+        if str(value).lower() not in known:
+            raise _refused(flag, value, f"one of {', '.join(choices)}, which are modelled")
+        return known[str(value).lower()]
+
+    return read
+
+
+def table(flag: str, value: Any) -> dict[str, Any]:
+    """Return a JSON object, or a mapping as it is."""
+    if isinstance(value, dict):
+        return value
+    try:
+        found = json.loads(str(value))
+    except ValueError as error:
+        raise UsageError(f"{flag} {value}: is no JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise _refused(flag, value, "a JSON object")
+    return found
+
+
+def _refused(flag: str, value: Any, wanted: str) -> UsageError:
+    hint = "; put the variable's value in its place" if "$" in str(value) else ""
+    return UsageError(f"{flag} {value}: must be {wanted}{hint}")

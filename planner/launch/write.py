@@ -1,0 +1,113 @@
+"""A launch command written: the flags that set an engine to a scenario's options."""
+
+import shlex
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from planner.catalog import describe_model
+from planner.defaults import ENGINE_DEFAULTS
+from planner.launch.flags import DIALECTS, Dialect, Flag, Switch, Tree
+from planner.scenario import Scenario
+
+FILE = "engine.yaml"
+VLLM_LIMITS = ("max_num_seqs", "max_num_batched_tokens")
+NOT_THE_SERVERS = ("model", "gpu", "engine", "step_time", "calibration", "interval", "speculative_acceptance")
+
+
+def launch_command(scenario: Scenario) -> tuple[str, tuple[str, ...]]:
+    """Return the command that launches a scenario's engine, and the options that it has no flag for.
+
+    Options at the engine's defaults are left out; `vllm serve` has its own limits by GPU, so its limits are always
+    written. Where some options stand in a file alone, the command writes it first.
+
+    >>> launch_command(Scenario(model="qwen3-32b", tensor_parallel_size=2, max_num_seqs=256))
+    ('vllm serve Qwen/Qwen3-32B --tensor-parallel-size 2 --max-num-seqs 256 --max-num-batched-tokens 2048', ())
+    """
+    dialect = DIALECTS[scenario.engine]
+    if scenario.engine == "vllm":
+        own = ENGINE_DEFAULTS["vllm"]
+        scenario = replace(scenario, **{name: getattr(own, name) for name in VLLM_LIMITS
+                                        if getattr(scenario, name) is None})
+    words, in_file, lacking = [*dialect.launch, _served(scenario.model)], {}, []
+    for name, value in _given(scenario):
+        if (flag := _flag(dialect, dialect.entries, name, value, scenario)) is not None:
+            words += flag
+        elif (entry := _flag(dialect, dialect.file_entries, name, value, scenario)) is not None:
+            in_file[entry[0]] = entry[1] if len(entry) > 1 else True
+        else:
+            lacking.append(f"{name} = {value}")
+    command = shlex.join(words)
+    if in_file:
+        command = (f"cat > {FILE} <<'EOF'\n{yaml.safe_dump(_nested(in_file), sort_keys=False)}EOF\n"
+                   f"{command} {_spelled(dialect, dialect.files[0])} {FILE}")
+    return command, tuple(lacking)
+
+
+def describe_launch(scenario: Scenario) -> dict[str, Any]:
+    """Return the command as `command`, and what it has no flag for as `command_lacks`, for results."""
+    command, lacking = launch_command(scenario)
+    return {"command": command, "command_lacks": list(lacking)}
+
+
+def _served(model: str | None) -> str:
+    """Return a model's name as a server loads it: the Hugging Face name of a short one, the folder of a config.json."""
+    if model is None:
+        return "MODEL"
+    if model.endswith("config.json"):
+        return str(Path(model).parent)
+    if "/" in model:
+        return model
+    aliases: Any = describe_model(model).get("aliases", ())
+    return next((alias for alias in aliases if "/" in alias), model)
+
+
+def _given(scenario: Scenario) -> list[tuple[str, Any]]:
+    """Return the options of the deployment and its scheduling that are not at their defaults."""
+    return [(f.name, getattr(scenario, f.name)) for f in fields(Scenario)
+            if f.metadata["panel"] != "Load" and f.name not in NOT_THE_SERVERS
+            and getattr(scenario, f.name) != f.default]
+
+
+def _flag(dialect: Dialect, entries: tuple[Flag | Switch | Tree, ...], option: str, value: Any,
+          scenario: Scenario) -> list[str] | None:
+    """Return the words that set an option, None where there are none among the entries."""
+    if option == "expert_parallel" and dialect.experts and entries is dialect.entries:
+        return [_spelled(dialect, dialect.experts[0]), str(scenario.tensor_parallel_size)]
+    if option == "num_gpu_blocks" and dialect.kv_tokens and ("." in dialect.kv_tokens[0]) != (
+            entries is dialect.entries):
+        return [_spelled(dialect, dialect.kv_tokens[0]), str(value * scenario.block_size)]
+    for entry in entries:
+        if isinstance(entry, Tree) or entry.option != option:
+            continue
+        name = _spelled(dialect, entry.names[0])
+        if isinstance(entry, Switch):
+            if value == entry.value:
+                return [name]
+            if value == entry.otherwise and entries is dialect.entries:
+                return [f"--no-{name.removeprefix('--')}"]
+            if value == entry.otherwise:
+                return [name, "false"]
+        elif (text := entry.write(value)) is not None:
+            return [name, text]
+    return None
+
+
+def _spelled(dialect: Dialect, name: str) -> str:
+    """Return a flag as the engine's documents write it: the keys of tables with underscores."""
+    flag, dot, key = name.removeprefix("--").partition(".")
+    return f"--{flag.replace('-', dialect.dash)}{dot}{key.replace('-', '_')}"
+
+
+def _nested(flags: dict[str, Any]) -> dict[str, Any]:
+    """Return flags as the keys of a YAML file, those with a path in tables."""
+    found: dict[str, Any] = {}
+    for flag, value in flags.items():
+        *path, key = flag.removeprefix("--").split(".")
+        place = found
+        for part in path:
+            place = place.setdefault(part, {})
+        place[key] = yaml.safe_load(value) if isinstance(value, str) else value
+    return found

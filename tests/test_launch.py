@@ -1,0 +1,204 @@
+"""Launch commands of the engines: read, written, and given to the command line."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+from typer.testing import CliRunner
+
+from planner import Scenario
+from planner.cli import app
+from planner.errors import UsageError
+from planner.launch import launch_command, launch_options, read_launch
+from planner.study import read_study
+
+
+@pytest.mark.parametrize(("command", "expected"), [
+    ("vllm serve Qwen/Qwen3-32B", {"engine": "vllm"}),
+    ("VLLM_USE_V1=1 CUDA_VISIBLE_DEVICES=0,1 /opt/venv/bin/vllm serve Qwen/Qwen3-32B -tp 2 -pp 2",
+     {"engine": "vllm", "tensor_parallel_size": 2, "pipeline_parallel_size": 2}),
+    ("docker run --gpus all -p 8000:8000 vllm/vllm-openai:v0.11.0 --model Qwen/Qwen3-32B --max_model_len=32K",
+     {"engine": "vllm", "max_model_len": 32768}),
+    ("python -m vllm.entrypoints.openai.api_server --model Qwen/Qwen3-32B --max-num-batched-tokens 25.6k",
+     {"engine": "vllm", "max_num_batched_tokens": 25600}),
+    ("vllm serve --trust-remote-code Qwen/Qwen3-32B --no-enable-chunked-prefill --enable-prefix-caching",
+     {"engine": "vllm", "enable_chunked_prefill": False, "enable_prefix_caching": True}),
+    ("vllm serve Qwen/Qwen3-32B \\\n  --enforce-eager \\\n  --max-num-seqs 64 # small\n",
+     {"engine": "vllm", "cudagraph_mode": "none", "max_num_seqs": 64}),
+    ("vllm serve Qwen/Qwen3-32B --compilation-config '{\"cudagraph_mode\": \"FULL_DECODE_ONLY\", "
+     "\"max_cudagraph_capture_size\": 256}' -O.cudagraph_mode=piecewise",
+     {"engine": "vllm", "cudagraph_mode": "piecewise", "max_cudagraph_capture_size": 256}),
+    ("vllm serve Qwen/Qwen3-32B --speculative-config '{\"method\": \"mtp\", \"num_speculative_tokens\": 3}'",
+     {"engine": "vllm", "num_speculative_tokens": 3}),
+    ("vllm serve Qwen/Qwen3-32B -q awq_marlin --kv-cache-dtype fp8_e4m3 --enable-expert-parallel "
+     "--scheduling-policy priority --max-model-len -1 > log 2>&1",
+     {"engine": "vllm", "quantization": "awq", "kv_cache_dtype": "fp8", "expert_parallel": True, "policy": "priority"}),
+    ("python3 -m sglang.launch_server --model-path Qwen/Qwen3-32B --tp 4 --ep-size 4 --mem-fraction-static 0.85 "
+     "--page-size 64 --max-total-tokens 6400 --disable-radix-cache --disable-overlap-schedule",
+     {"engine": "sglang", "tensor_parallel_size": 4, "expert_parallel": True, "gpu_memory_utilization": 0.85,
+      "block_size": 64, "num_gpu_blocks": 100, "enable_prefix_caching": False, "async_scheduling": False}),
+    ("sglang serve --model Qwen/Qwen3-32B --chunked-prefill-size -1 --ep 1 --schedule-policy fcfs",
+     {"engine": "sglang", "enable_chunked_prefill": False, "expert_parallel": False, "policy": "sglang"}),
+    ("trtllm-serve serve Qwen/Qwen3-32B --tp_size 8 --max_batch_size 512 --max_num_tokens 4096 --dp-size 1",
+     {"engine": "trtllm", "tensor_parallel_size": 8, "max_num_seqs": 512, "max_num_batched_tokens": 4096}),
+])
+def test_commands_are_read(command, expected):
+    assert read_launch(command).options == {"model": "Qwen/Qwen3-32B"} | expected
+
+
+def test_what_has_no_part_in_a_prediction_is_listed():
+    found = read_launch("vllm serve m/m --port 8000 --api-key k --enable-lora --lora-modules a=b c --trust-remote-code"
+                        .replace(" c ", " "))
+    assert found.left_aside == ("--port 8000", "--api-key k", "--enable-lora", "--lora-modules a=b",
+                                "--trust-remote-code")
+
+
+def test_files_are_read_and_flags_go_over_them(tmp_path):
+    path = tmp_path / "options.yml"
+    path.write_text("max_batch_size: 64\nenable_attention_dp: false\nkv_cache_config:\n  dtype: fp8\n"
+                    "  max_tokens: 3200\n"
+                    "  enable_block_reuse: false\nscheduler_config:\n  capacity_scheduler_policy: MAX_UTILIZATION\n"
+                    "cuda_graph_config:\n  max_batch_size: 32\n  enable_padding: true\nprint_iter_log: true\n")
+    found = read_launch(f"trtllm-serve m/m --max_batch_size 128 --extra_llm_api_options {path}")
+    assert found.options == {
+        "engine": "trtllm", "model": "m/m", "max_num_seqs": 128, "kv_cache_dtype": "fp8", "num_gpu_blocks": 200,
+        "enable_prefix_caching": False, "policy": "trtllm-max-utilization", "max_cudagraph_capture_size": 32}
+    assert found.left_aside == ("--cuda_graph_config.enable_padding True", "--print_iter_log True")
+    vllm = tmp_path / "vllm.yml"
+    vllm.write_text("model: m/m\ntensor-parallel-size: 2\nenable-prefix-caching: false\n")
+    assert read_launch(f"vllm serve --config {vllm}").options == {
+        "engine": "vllm", "model": "m/m", "tensor_parallel_size": 2, "enable_prefix_caching": False}
+
+
+@pytest.mark.parametrize(("command", "said"), [
+    ("nginx -c a.conf", "launches no engine that is known"),
+    ("vllm serve", "names no model"),
+    ("vllm serve 'm/m", "put quotes around the whole command"),
+    ("vllm serve m/m other", "'other' belongs to no flag"),
+    ("vllm serve m/m --max-num-seqs", "--max-num-seqs lacks its value"),
+    ("vllm serve m/m --max-num-seqs many", "must be a whole number"),
+    ("vllm serve m/m --max-num-seqs $SEQS", "put the variable's value in its place"),
+    ("vllm serve m/m --gpu-memory-utilization high", "must be a number"),
+    ("vllm serve m/m --quantization bitsandbytes", "must be one of fp8, awq"),
+    ("vllm serve m/m --speculative-config none", "is no JSON"),
+    ("vllm serve m/m --speculative-config [1]", "must be a JSON object"),
+    ("vllm serve m/m -dp 4", "is one replica of several"),
+    ("vllm serve m/m --config missing.yml", "missing.yml: cannot be read"),
+    ("sglang serve --model m/m --tp 4 --ep 2", "experts over 2 of 4 GPUs"),
+    ("sglang serve --model m/m --enable-dp-attention", "data-parallel ranks"),
+    ("sglang serve --model m/m --disaggregation-mode prefill", "one engine of several"),
+])
+def test_what_cannot_be_read_is_refused(command, said):
+    with pytest.raises(UsageError) as caught:
+        read_launch(command)
+    assert said in str(caught.value)
+
+
+COMMON = {
+    "tensor_parallel_size": some.sampled_from((2, 4)), "pipeline_parallel_size": some.just(2),
+    "gpu_memory_utilization": some.sampled_from((0.8, 0.95)), "max_model_len": some.integers(1000, 9000),
+    "max_num_seqs": some.integers(1, 999), "max_num_batched_tokens": some.integers(1000, 9000),
+    "kv_cache_dtype": some.just("fp8"), "stream_interval": some.just(4), "num_speculative_tokens": some.integers(1, 3),
+    "max_cudagraph_capture_size": some.just(64), "async_scheduling": some.just(False),
+    "enable_prefix_caching": some.just(False), "block_size": some.sampled_from((32, 64)),
+}
+OWN = {
+    "vllm": {"quantization": some.sampled_from(("fp8", "awq", "nvfp4")), "expert_parallel": some.just(True),
+             "num_gpu_blocks": some.integers(10, 99), "swap_space": some.just(8.0), "policy": some.just("priority"),
+             "long_prefill_token_threshold": some.just(512), "enable_chunked_prefill": some.booleans(),
+             "scheduler_reserve_full_isl": some.just(False),
+             "cudagraph_mode": some.sampled_from(("none", "piecewise", "full_and_piecewise"))},
+    "sglang": {"max_prefill_tokens": some.just(9000), "schedule_conservativeness": some.just(0.5),
+               "scheduler_recv_interval": some.just(3), "cudagraph_mode": some.just("none")},
+    "trtllm": {"enable_chunked_prefill": some.booleans(), "policy": some.just("trtllm-max-utilization"),
+               "batch_wait_timeout_iters": some.just(4), "batch_wait_max_tokens_ratio": some.just(0.5)},
+}
+
+
+@pytest.mark.parametrize("engine", OWN)
+def test_what_is_written_is_read_back(engine, tmp_path_factory):
+    """Every option that an engine has a flag for, alone and with others; a file that the command writes is written."""
+    folder = tmp_path_factory.mktemp(engine)
+
+    @given(options=some.fixed_dictionaries({}, optional=COMMON | OWN[engine]))
+    def check(options: dict[str, Any]) -> None:
+        scenario = Scenario(model="m/m", engine=engine, **options)
+        command, lacking = launch_command(scenario)
+        assert lacking == ()
+        if command.startswith("cat"):
+            head, body, rest = command.partition("EOF'\n")[0], *command.partition("EOF'\n")[2].split("EOF\n")
+            path = folder / "engine.yaml"
+            path.write_text(body)
+            assert "engine.yaml" in head
+            command = rest.replace("engine.yaml", str(path))
+        assert Scenario(**read_launch(command).options) == with_limits(scenario)
+
+    check()
+
+
+def with_limits(scenario: Scenario) -> Scenario:
+    """Return the scenario with vLLM's limits filled in, as they are written."""
+    options = {name: getattr(scenario, name) for name in Scenario.__slots__}
+    if scenario.engine == "vllm":
+        options["max_num_seqs"] = scenario.max_num_seqs or 128
+        options["max_num_batched_tokens"] = scenario.max_num_batched_tokens or 2048
+    return Scenario(**options)
+
+
+def test_options_without_a_flag_are_said_and_models_get_their_full_names(tmp_path):
+    scenario = Scenario(model="llama-3.1-8b", policy="decode-first", watermark=0.1)
+    command, lacking = launch_command(scenario)
+    assert command.startswith("vllm serve meta-llama/Llama-3.1-8B")
+    assert lacking == ("policy = decode-first", "watermark = 0.1")
+    assert launch_command(Scenario(model=str(tmp_path / "own" / "config.json")))[0].split()[2] == str(tmp_path / "own")
+    assert launch_command(Scenario(engine="sglang"))[0].endswith("--model-path MODEL")
+
+
+def test_vllms_limits_follow_the_gpu():
+    for gpu, seqs, tokens in (("h100-sxm", 1024, 8192), ("a100-sxm", 256, 2048), ("l40s", 256, 2048)):
+        options, notes = launch_options("vllm serve m/m", gpu)
+        assert (options["max_num_seqs"], options["max_num_batched_tokens"]) == (seqs, tokens)
+        assert "vllm serve's own" in notes[0]
+    assert launch_options("vllm serve m/m --max-num-seqs 8", "l40s")[0]["max_num_seqs"] == 8
+    with pytest.raises(UsageError, match="on some of h100-sxm,l40s"):
+        launch_options("vllm serve m/m", "h100-sxm,l40s")
+
+
+def invoke(*words: str) -> Any:
+    return CliRunner().invoke(app, list(words))
+
+
+def test_the_command_line_takes_a_command_and_options_go_over_it(tmp_path: Path) -> None:
+    path = tmp_path / "out.json"
+    done = invoke("replay", "chat", "--limit", "200", "--gpu", "h100-sxm", "--max-num-seqs", "64", "--json", str(path),
+                  "--from-command", "vllm serve meta-llama/Llama-3.1-8B-Instruct -tp 2 --max-num-seqs 256 --port 1")
+    assert done.exit_code == 0, done.output
+    summary = json.loads(path.read_text())
+    assert (summary["deployment"]["tensor_parallel_size"], summary["policy"]["max_num_seqs"]) == (2, 64)
+    assert summary["policy"]["max_num_batched_tokens"] == 8192
+    assert "left aside, as without effect or not modelled: --port 1" in done.stderr
+
+
+def test_a_size_prints_the_command_of_its_fleet(tmp_path: Path) -> None:
+    path = tmp_path / "out.json"
+    done = invoke("size", "chat", "--limit", "300", "--gpu", "h100-sxm", "--tensor-parallel-size", "2", "--slo",
+                  "ttft:1000", "--json", str(path),
+                  "--from-command", "vllm serve meta-llama/Llama-3.1-8B-Instruct -tp 4 --max-num-seqs 256")
+    assert done.exit_code == 0, done.output
+    expected = ("vllm serve meta-llama/Llama-3.1-8B-Instruct --tensor-parallel-size 2 --max-num-seqs 256 "
+                "--max-num-batched-tokens 8192")
+    assert json.loads(path.read_text())["command"] == expected
+    assert f"launch: {expected}" in done.output
+    assert "its tensor_parallel_size gives way" in done.stderr
+
+
+def test_a_study_takes_a_command(tmp_path: Path) -> None:
+    path = tmp_path / "a.toml"
+    path.write_text('trace = "chat"\ngpu = "l40s"\nmax_num_seqs = 8\n'
+                    'from_command = "vllm serve meta-llama/Llama-3.1-8B-Instruct --host 0.0.0.0"\n')
+    study = read_study(path)
+    assert (study.scenario.max_num_seqs, study.scenario.max_num_batched_tokens) == (8, 2048)
+    assert any("--host 0.0.0.0" in note for note in study.notes)
