@@ -1,9 +1,9 @@
-# make demo: install and replay a bundled sample; make test: lint, types and tests; make bench: speed; make accuracy; make clean.
+# make demo: install and replay a bundled sample; make test: lint, types and tests; make bench: speed; make accuracy; make notebook; make clean.
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: demo test lint bench accuracy clean
+.PHONY: demo test lint bench accuracy notebook clean
 
 demo: $(VENV)/.installed
 	$(BIN)/planner replay chat --model llama-3.1-8b --gpu h100-sxm --slo "ttft:500 tpot:50" --save out/chat
@@ -21,6 +21,9 @@ bench: $(VENV)/.installed-dev
 
 accuracy: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks.accuracy
+
+notebook: $(VENV)/.installed-dev
+	$(BIN)/python docs/make_notebook.py
 
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)

@@ -24,7 +24,7 @@ from planner.run import replay
 from planner.scenario import Scenario
 from planner.settings import Recording
 from planner.slo import parse_slo
-from planner.sweep import sweep
+from planner.sweeping import sweep
 from planner.trace import Trace, read_trace
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -5,21 +5,21 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from planner.errors import PlannerError
+    from planner.notebook import capacity, check, compare, explain, size, sweep
     from planner.policy import DECODES_FIRST, IN_ORDER, PROMPTS_ALONE, PROMPTS_FIRST, Policy, StepPlan, StepState
-    from planner.run import Outcome, replay
+    from planner.run import replay
     from planner.scenario import Scenario
     from planner.settings import Recording
-    from planner.slo import Slo, parse_slo
     from planner.trace import read_trace
 
 _HOMES = {
     "planner.errors": ("PlannerError",),
+    "planner.notebook": ("capacity", "check", "compare", "explain", "size", "sweep"),
     "planner.policy": ("DECODES_FIRST", "IN_ORDER", "PROMPTS_ALONE", "PROMPTS_FIRST", "Policy", "StepPlan",
                        "StepState"),
-    "planner.run": ("Outcome", "replay"),
+    "planner.run": ("replay",),
     "planner.scenario": ("Scenario",),
     "planner.settings": ("Recording",),
-    "planner.slo": ("Slo", "parse_slo"),
     "planner.trace": ("read_trace",),
 }
 
@@ -28,17 +28,20 @@ __all__ = [
     "IN_ORDER",
     "PROMPTS_ALONE",
     "PROMPTS_FIRST",
-    "Outcome",
     "PlannerError",
     "Policy",
     "Recording",
     "Scenario",
-    "Slo",
     "StepPlan",
     "StepState",
-    "parse_slo",
+    "capacity",
+    "check",
+    "compare",
+    "explain",
     "read_trace",
     "replay",
+    "size",
+    "sweep",
 ]
 
 

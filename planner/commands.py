@@ -99,8 +99,8 @@ def compare(sources: Sequence[str], scenario: Scenario, slo: str | None, format:
 def capacity(source: str, scenario: Scenario, slo: str, attainment: float, options: Mapping[str, Any],
              format: str | None, on_bad_rows: OnBadRows, json: Path | None) -> None:
     """Find the highest rate within the objectives, and print what it is, how sure, and what limits it."""
-    from planner.capacity import Search
-    from planner.capacity import capacity as find_capacity
+    from planner.highest_rate import Search
+    from planner.highest_rate import capacity as find_capacity
     from planner.objectives import parse_objectives
 
     _check_outputs([json])
@@ -161,7 +161,8 @@ def sweep(plan: Path, output: Path, optimize: bool, backend: str, address: str |
 
     from planner.grid import read_sweep
     from planner.optimize import optimize as find_best
-    from planner.sweep import sweep as replay_grid
+    from planner.sweeping import describe as describe_sweep
+    from planner.sweeping import sweep as replay_grid
 
     _check_outputs([output, json])
     asked = read_sweep(plan)
@@ -171,10 +172,7 @@ def sweep(plan: Path, output: Path, optimize: bool, backend: str, address: str |
         options: dict[str, Any] = {"jobs": jobs, "backend": backend, "address": address,
                                    "progress": lambda done, total: bar.update(task, completed=done, total=total)}
         table, found = find_best(asked, output, **options) if optimize else (replay_grid(asked, output, **options), {})
-    front = table.filter("is_pareto").sort(asked.front[0], maintain_order=True).to_dicts()
-    counts = {str(status): count for status, count in table.group_by("status").len().sort("status").iter_rows()}
-    result = {"output": str(output), "num_configurations": table.height, "status": counts, "axes": asked.axes,
-              "pareto": asked.front, "front": front, **found}
+    result = describe_sweep(asked, output, table) | found
     _publish(result, sweep_table(result), json)
     return found.get("best", True) is not None
 

@@ -7,7 +7,7 @@ from typing import Any
 from planner.advice import advise
 from planner.client import OPTIONS
 from planner.errors import PlannerError, UsageError
-from planner.explain import difference, explain
+from planner.explanation import difference, explain
 from planner.run import Outcome, replay
 from planner.saved import save_result
 from planner.scenario import Scenario

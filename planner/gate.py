@@ -7,10 +7,10 @@ from typing import Any
 
 from planner.baseline import changes, read_baseline, write_baseline
 from planner.bracket import UnreachableError
-from planner.capacity import Search
-from planner.capacity import capacity as find_capacity
 from planner.client import read_load
 from planner.errors import CapacityError, PlannerError, TargetsError, UnknownNameError, UsageError
+from planner.highest_rate import Search
+from planner.highest_rate import capacity as find_capacity
 from planner.metrics import numbers
 from planner.run import replay
 from planner.settings import Recording

@@ -85,13 +85,19 @@ def read_sweep(path: Path) -> Sweep:
     SweepError : the file cannot be read, or something in it is wrong.
     """
     try:
-        return _sweep(read_toml(path), path.parent)
+        return parse_sweep(read_toml(path), path.parent)
     except PlannerError as error:
         text = str(error)
         raise SweepError(text if text.startswith(str(path)) else f"{path}: {text}") from error
 
 
-def _sweep(table: Mapping[str, Any], folder: Path) -> Sweep:
+def parse_sweep(table: Mapping[str, Any], folder: Path) -> Sweep:
+    """Read a sweep from the keys and values of a table; files that it names are looked for in `folder`.
+
+    Raises
+    ------
+    UsageError, UnknownNameError : something in it is wrong.
+    """
     for key in table:
         if key not in KEYS:
             raise UnknownNameError("key", key, KEYS)

@@ -12,6 +12,21 @@ from planner.results import ReplayResult
 from planner.slo import Slo, attainment_by_metric, meets
 
 PERCENTILES = (90, 95, 99)
+HEADLINES = (  # key, what it is called, unit; fractions are shown in per cent
+    ("completed", "requests completed", ""),
+    ("request_throughput", "requests", "/s"),
+    ("output_throughput", "output tokens", "/s"),
+    ("median_ttft_ms", "TTFT, median", "ms"),
+    ("p99_ttft_ms", "TTFT, p99", "ms"),
+    ("p99_tpot_ms", "TPOT, p99", "ms"),
+    ("p99_e2el_ms", "end to end, p99", "ms"),
+    ("slo_attainment", "SLO attainment", "%"),
+    ("request_goodput", "goodput, requests", "/s"),
+    ("kv_cache_usage_peak", "KV cache, peak", "%"),
+    ("gpu_busy_fraction", "GPU busy", "%"),
+    ("cost_usd_per_million_output_tokens", "per million output tokens", "USD"),
+    ("bottleneck", "bottleneck", ""),
+)
 NOT_PREDICTED = ("wall_s", "simulated_requests_per_s", "slo", "slo_attainment_by_metric")
 
 

@@ -10,7 +10,7 @@ import polars as pl
 from planner.grid import Sweep
 from planner.launch import describe_launch
 from planner.pareto import is_less_better
-from planner.sweep import Grid, Progress, on_backend, shortfall
+from planner.sweeping import Grid, Progress, on_backend, shortfall
 
 STARTS = 4  # descents in a row that find nothing better, after which the best is taken
 NOTHING = (np.inf, np.inf)
@@ -27,7 +27,7 @@ def optimize(plan: Sweep, output: Path, *, jobs: int = -1, backend: str = "proce
 
     Parameters
     ----------
-    plan, output, jobs, backend, address : as for `sweep.sweep`.
+    plan, output, jobs, backend, address : as for `sweeping.sweep`.
     seed : of the starts and the orders.
     progress : is told how many configurations are done, of those that the grid has.
 
@@ -39,7 +39,7 @@ def optimize(plan: Sweep, output: Path, *, jobs: int = -1, backend: str = "proce
 
     Raises
     ------
-    PlannerError : as `sweep.sweep`.
+    PlannerError : as `sweeping.sweep`.
     """
     grid = Grid(plan, output, jobs=jobs)
     shape = [len(values) for values in plan.axes.values()]

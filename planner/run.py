@@ -7,29 +7,59 @@ from dataclasses import dataclass, fields
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+import polars as pl
+
+from planner.answers import to_html
 from planner.deployment import describe_deployment, describe_policy, resolve, shape_load
 from planner.errors import UsageError
-from planner.fleet import serve
-from planner.metrics import summarize
+from planner.fleet import NOTHING, serve
+from planner.metrics import HEADLINES, summarize
 from planner.notes import notes
 from planner.results import ReplayResult
 from planner.scenario import Scenario
 from planner.settings import Recording
-from planner.slo import Slo
+from planner.slo import Slo, parse_slo
 from planner.trace import Trace
 from planner.uncertainty import summary_intervals
 from planner.utilization import utilization
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Outcome:
     """A replayed scenario: what happened to each request, and the summary."""
 
     result: ReplayResult
     summary: dict[str, Any]
 
+    @property
+    def requests(self) -> pl.DataFrame:
+        """One row a request; see `ReplayResult.requests_table`."""
+        return self.result.requests_table()
 
-def replay(trace: Trace, scenario: Scenario, *, slo: Slo | None, recording: Recording,
+    @property
+    def steps(self) -> pl.DataFrame:
+        """One row a step where they were recorded; see `ReplayResult.steps_table`."""
+        return self.result.steps_table()
+
+    @property
+    def headlines(self) -> dict[str, float]:
+        """The numbers of the summary that one looks at first."""
+        return {key: self.summary[key] for key, _, _ in HEADLINES if type(self.summary[key]) in (int, float)}
+
+    def __repr__(self) -> str:
+        return "\n".join([self._title(), *(f"{key} {value:,.6g}" for key, value in self.headlines.items())])
+
+    def _repr_html_(self) -> str:
+        table = pl.DataFrame({"metric": list(self.headlines), "value": [float(v) for v in self.headlines.values()]})
+        return to_html(self._title(), table)
+
+    def _title(self) -> str:
+        deployment, policy = self.summary["deployment"], self.summary["policy"]
+        return (f"{deployment['model'] or 'model not named'} on {deployment['num_gpus']} × "
+                f"{deployment['gpu'] or 'GPU'}, policy {policy['name']}")
+
+
+def replay(trace: Trace, scenario: Scenario, *, slo: Slo | str | None = None, recording: Recording = NOTHING,
            num_replicas: int = 1) -> Outcome:
     """Replay a trace through a scenario.
 
@@ -37,7 +67,7 @@ def replay(trace: Trace, scenario: Scenario, *, slo: Slo | None, recording: Reco
     ----------
     trace : as read; the scenario's load options are applied to it here.
     scenario : deployment, scheduling and load.
-    slo : objectives for goodput and attainment, or None.
+    slo : objectives for goodput and attainment, or None; as text in ms, "ttft:500 tpot:50".
     recording : whether to keep a row per step, and per request and step.
     num_replicas : equal deployments that take requests in turn [1].
 
@@ -47,6 +77,7 @@ def replay(trace: Trace, scenario: Scenario, *, slo: Slo | None, recording: Reco
     PlannerError : any of its kinds; see the modules called here.
     """
     begin = time.perf_counter()
+    slo = parse_slo(slo) if isinstance(slo, str) else slo
     shaped = shape_load(scenario, trace)
     deployment = resolve(scenario, shaped)
     if num_replicas > 1 and scenario.max_concurrency is not None:

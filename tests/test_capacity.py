@@ -14,9 +14,9 @@ from hypothesis import strategies as some
 from test_cli import H100, fails, planner
 
 from planner.bracket import UnlimitedError, UnreachableError, find_bracket
-from planner.capacity import Load, Search, capacity
 from planner.deployment import resolve, shape_load
 from planner.errors import UnknownNameError, UsageError
+from planner.highest_rate import Load, Search, capacity
 from planner.objectives import Objectives, Verdict, judge, parse_objectives
 from planner.run import replay
 from planner.scenario import Scenario

@@ -12,10 +12,10 @@ import pytest
 from helpers import EVERYTHING, play, scenario_of, trace_of
 from typer.testing import CliRunner
 
-from planner import Recording, Scenario, parse_slo, read_trace, replay
+from planner import Recording, Scenario, read_trace, replay
 from planner.cli import app
 from planner.comparison import explain_outcome
-from planner.explain import difference, explain
+from planner.explanation import difference, explain
 from planner.limits import STEP_BOUNDS, step_bounds
 from planner.phases import PHASES, request_phases
 from planner.results import ReplayResult
@@ -186,7 +186,7 @@ def test_the_advice_is_what_a_replay_says(saved):
     first = advice["first"]
     assert (first["setting"], first["before"]) == ("max_num_seqs", 24)
     scenario = Scenario(**BUSY, limit=3000, rate_scale=3.0, max_num_seqs=first["after"])
-    other = replay(read_trace("chat"), scenario, slo=parse_slo("ttft:500 tpot:40"), recording=Recording()).summary
+    other = replay(read_trace("chat"), scenario, slo="ttft:500 tpot:40", recording=Recording()).summary
     assert first["value"] == other["slo_attainment"]
     assert first["gain"] == pytest.approx(other["slo_attainment"] - summary["slo_attainment"])
     assert f"{first['value']:.1%}" in advice["sentence"]

@@ -5,9 +5,10 @@ import math
 import pytest
 from helpers import batches, play, scenario_of, step_tokens, trace_of
 
-from planner import Recording, parse_slo, replay
+from planner import Recording, replay
 from planner.errors import UsageError
 from planner.policies import POLICIES
+from planner.slo import parse_slo
 
 
 def statuses(rows, **options) -> list[str]:

@@ -5,9 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from planner import Slo, parse_slo
 from planner.errors import UnknownNameError, UsageError
-from planner.slo import attainment_by_metric, meets
+from planner.slo import Slo, attainment_by_metric, meets, parse_slo
 
 
 @pytest.mark.parametrize(

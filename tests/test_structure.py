@@ -6,15 +6,17 @@ from pathlib import Path
 
 import pytest
 
+import planner
+
 ROOT = Path(__file__).resolve().parent.parent
 FILES = sorted((ROOT / "planner").rglob("*.py"))
 
 # A module may import from the layers before its own, and from its own package.
 LAYERS = (
-    ("errors", "schema", "defaults", "statistics", "pareto", "phases", "limits"),
+    ("errors", "schema", "defaults", "statistics", "pareto", "phases", "limits", "answers"),
     ("files", "policy", "scenario", "settings", "slo", "gaps", "architecture", "layout", "operators"),
     ("hf_config", "projections", "objectives", "conservation"),
-    ("catalog", "policies", "bracket", "explain"),
+    ("catalog", "policies", "bracket", "explanation"),
     ("precision", "kernels", "engines", "recipes", "trace", "loading", "launch"),
     ("memory", "stack", "options", "synthetic", "workload", "client", "engine", "uncertainty"),
     ("prefix", "attention_time", "steptime", "measured", "traffic", "relative"),
@@ -25,14 +27,14 @@ LAYERS = (
     ("metrics", "saved"),
     ("utilization", "notes", "validate"),
     ("fleet",),
-    ("run", "runs", "steplog", "capacity", "sizing"),
+    ("run", "runs", "steplog", "highest_rate", "sizing"),
     ("observations", "accuracy", "fingerprint", "advice"),
-    ("calibrate", "target", "baseline", "sweep", "comparison"),
+    ("calibrate", "target", "baseline", "sweeping", "comparison"),
     ("identify", "gate", "optimize"),
     ("calibration",),
     ("tables", "profiles", "figures"),
     ("report",),
-    ("commands", "pytest_plugin"),
+    ("commands", "notebook", "pytest_plugin"),
     ("cli",),
 )
 PLACE = {name: place for place, layer in enumerate(LAYERS) for name in layer}
@@ -72,6 +74,11 @@ def test_every_file_is_on_the_map_with_its_own_words() -> None:
         assert docstring, f"{path} has no docstring"
         line = f"| `{path.relative_to(ROOT / 'planner')}` | {docstring.splitlines()[0]} |"
         assert line in text, f"docs/architecture.md lacks: {line}"
+
+
+def test_no_public_name_is_a_modules() -> None:
+    """Importing `planner.x` sets the attribute `x` of the package, over a public name."""
+    assert not set(planner.__all__) & {module_of(path) for path in FILES}
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))

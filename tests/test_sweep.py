@@ -23,7 +23,7 @@ from planner.run import replay
 from planner.scenario import Scenario
 from planner.settings import Recording
 from planner.slo import parse_slo
-from planner.sweep import shortfall, sweep
+from planner.sweeping import shortfall, sweep
 from planner.trace import read_trace
 
 PLAN = """

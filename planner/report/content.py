@@ -6,25 +6,11 @@ from typing import Any
 
 from planner import tables
 from planner.figures.style import clean, labels
+from planner.metrics import HEADLINES
 from planner.saved import SavedResult
 
 MISSING = "–"
 
-HEADLINES = (  # key, what it is called, unit; fractions are shown in per cent
-    ("completed", "requests completed", ""),
-    ("request_throughput", "requests", "/s"),
-    ("output_throughput", "output tokens", "/s"),
-    ("median_ttft_ms", "TTFT, median", "ms"),
-    ("p99_ttft_ms", "TTFT, p99", "ms"),
-    ("p99_tpot_ms", "TPOT, p99", "ms"),
-    ("p99_e2el_ms", "end to end, p99", "ms"),
-    ("slo_attainment", "SLO attainment", "%"),
-    ("request_goodput", "goodput, requests", "/s"),
-    ("kv_cache_usage_peak", "KV cache, peak", "%"),
-    ("gpu_busy_fraction", "GPU busy", "%"),
-    ("cost_usd_per_million_output_tokens", "per million output tokens", "USD"),
-    ("bottleneck", "bottleneck", ""),
-)
 METRICS = {"ttft": "time to first token", "tpot": "time per output token", "e2el": "end to end"}
 SEPARATE = ("deployment", "policy", "workload", "versions", "slo", "trace_sha256", "slo_attainment_by_metric")
 

@@ -188,6 +188,14 @@ def _table(plan: Sweep, points: Sequence[Point], keys: Sequence[str],
     return table.with_columns(pl.selectors.by_dtype(pl.Null).cast(pl.Float64))
 
 
+def describe(plan: Sweep, output: Path, table: pl.DataFrame) -> dict[str, Any]:
+    """Return what came of a sweep: how many configurations there are by `status`, and the `front`."""
+    front = table.filter("is_pareto").sort(plan.front[0], maintain_order=True).to_dicts()
+    counts = {str(status): count for status, count in table.group_by("status").len().sort("status").iter_rows()}
+    return {"output": str(output), "num_configurations": table.height, "status": counts, "axes": plan.axes,
+            "pareto": plan.front, "front": front}
+
+
 def shortfall(plan: Sweep, row: Mapping[str, Any]) -> float:
     """Return by how much a configuration misses what it must keep, summed over the limits [1].
 

@@ -1,0 +1,176 @@
+"""What notebooks call: each command's question as a function of a trace and a scenario, its answer to look at."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from planner import gate, highest_rate, sizing, sweeping
+from planner.answers import Answer
+from planner.client import read_load
+from planner.comparison import compare_studies
+from planner.grid import DEFAULT_FRONT, parse_sweep
+from planner.objectives import Objectives, parse_objectives
+from planner.optimize import optimize as optimize_grid
+from planner.phases import PHASES
+from planner.scenario import Scenario
+from planner.slo import parse_slo
+from planner.study import Study
+from planner.tables import (
+    ROWS,
+    capacity_table,
+    comparison_table,
+    explanation_table,
+    gate_headline,
+    gate_table,
+    sizing_table,
+    sweep_table,
+)
+from planner.trace import Trace
+
+AnyTrace = Trace | str | Path
+
+
+def explain(trace: AnyTrace, scenario: Scenario, *, slo: str | None = None, replicas: int = 1) -> Answer:
+    """Replay a scenario and say where time goes, what binds, and which setting to change first.
+
+    Parameters
+    ----------
+    trace : as read, or a path or sample to read.
+    slo : objectives of each request in ms, "ttft:500 tpot:50".
+    replicas : equal deployments that take requests in turn [1].
+
+    Returns
+    -------
+    Answer
+        The keys of `explanation.explain`, and `advice`.
+    """
+    found = _compared(trace, {"": scenario}, slo, replicas)[""]["explanation"]
+    parts = found["phases"] or {"all": {"mean_ms": {}}, "slowest": {"mean_ms": {}}}
+    table = pl.DataFrame({"phase": list(PHASES.values()),
+                          "mean [ms]": [parts["all"]["mean_ms"].get(name) for name in PHASES],
+                          "slowest 1 % [ms]": [parts["slowest"]["mean_ms"].get(name) for name in PHASES]})
+    return Answer(values_by_key=found, text=explanation_table({"": found}), table=table,
+                  headline=f"{found['sentence']}\n{found['advice']['sentence']}")
+
+
+def compare(trace: AnyTrace, scenarios: Mapping[str, Scenario], *, slo: str | None = None, replicas: int = 1) -> Answer:
+    """Replay several scenarios, set them side by side, and say why they differ from the first.
+
+    Parameters
+    ----------
+    trace : as read, or a path or sample to read.
+    scenarios : by a name of yours.
+    slo : objectives of each request in ms.
+    replicas : of each [1].
+
+    Returns
+    -------
+    Answer
+        Summaries by name, each with its `explanation`.
+    """
+    found = _compared(trace, scenarios, slo, replicas)
+    rows = [{"metric": key, **{name: summary[key] for name, summary in found.items()}} for _, keys in ROWS
+            for key in keys if any(isinstance(summary.get(key), int | float) for summary in found.values())]
+    explanations = {name: summary["explanation"] for name, summary in found.items()}
+    reasons = [f"{name}: {each['difference']['sentence']}" for name, each in explanations.items() if each["difference"]]
+    return Answer(values_by_key=found, text=f"{comparison_table(found)}\n{explanation_table(explanations)}",
+                  headline="\n".join(reasons), table=pl.DataFrame(rows, strict=False))
+
+
+def capacity(trace: AnyTrace, scenario: Scenario, slo: str, *, attainment: float = 0.99, replicas: int = 1,
+             scaling: str = "compress", horizon: str = "double", by_tenant: bool = False, replicates: int = 20,
+             seed: int = 0, jobs: int = -1) -> Answer:
+    """Find the highest request rate that keeps the objectives; see `highest_rate.capacity`.
+
+    Parameters
+    ----------
+    trace : as read, or a path or sample to read.
+    slo : objectives in ms, of each request ("ttft:500") or of percentiles ("p99_ttft:500").
+    attainment : share of requests that must meet their own [1].
+    replicas, scaling, horizon, by_tenant, replicates, seed, jobs : as of `highest_rate.Search`.
+    """
+    search = highest_rate.Search(scaling=scaling, horizon=horizon, by_tenant=by_tenant, replicates=replicates,
+                                 seed=seed, num_replicas=replicas, jobs=jobs)
+    found = highest_rate.capacity(_read(trace, scenario), scenario, parse_objectives(slo, attainment), search)
+    text = capacity_table(found)
+    lines = [text.splitlines()[0], *found["notes"]]
+    return Answer(values_by_key=found, text=text, headline="\n".join(lines), table=pl.DataFrame(found["probes"]))
+
+
+def size(trace: AnyTrace, scenario: Scenario, slo: str, *, attainment: float = 0.99, gpus: Sequence[str] = (),
+         quantizations: Sequence[str | None] = (None,), tensor_parallel_sizes: Sequence[int] = sizing.RANKS,
+         prices: Mapping[str, float] | None = None, spare: int = 0, period_s: float | None = None,
+         jobs: int = -1) -> Answer:
+    """Find the cheapest fleet, and the one of fewest GPUs, that serves a trace; see `sizing.size`.
+
+    Parameters
+    ----------
+    trace : as read, or a path or sample to read.
+    slo, attainment : as of `capacity`.
+    gpus : to choose from; the scenario's where none are given.
+    quantizations, tensor_parallel_sizes, prices, spare, period_s, jobs : as of `sizing.Choices`.
+    """
+    choices = sizing.Choices(gpus=gpus or [str(scenario.gpu)], quantizations=quantizations, ranks=tensor_parallel_sizes,
+                             prices=prices or {}, num_spare=spare, period_s=period_s, jobs=jobs)
+    found = sizing.size(_read(trace, scenario), scenario, parse_objectives(slo, attainment), choices)
+    shown = ("gpu", "tensor_parallel_size", "quantization", "num_replicas", "num_gpus", "cost_usd_per_hour",
+             "cost_usd_per_million_output_tokens", "attainment", "headroom", "limiting_metric", "reason")
+    table = pl.DataFrame([{key: fleet.get(key) for key in shown} for fleet in found["alternatives"]], strict=False)
+    text = sizing_table(found)
+    return Answer(values_by_key=found, text=text, table=table,
+                  headline=f"{text.splitlines()[0]}\nlaunch: {found['command']}")
+
+
+def sweep(trace: str | Path, scenario: Scenario, axes: Mapping[str, Sequence[Any]], *, slo: str | None = None,
+          attainment: float | None = None, pareto: Sequence[str] = DEFAULT_FRONT,
+          constraints: Sequence[Mapping[str, Any]] = (), optimize: bool = False,
+          output: str | Path = "sweep.parquet", jobs: int = -1) -> Answer:
+    """Replay a grid of what-ifs, or look for its best, and keep the configurations that no other beats.
+
+    Parameters
+    ----------
+    trace : a path or sample.
+    scenario : what does not vary.
+    axes : values by option; `replicas` too.
+    slo, attainment, pareto, constraints, optimize : as in a sweep's file.
+    output : Parquet file with all results; what it has is not replayed again.
+    jobs : processes; -1 for one a core.
+
+    Returns
+    -------
+    Answer
+        Its table is the front.
+    """
+    fixed = {f.name: getattr(scenario, f.name) for f in fields(Scenario) if getattr(scenario, f.name) != f.default}
+    asked = {"trace": str(trace), "slo": slo, "attainment": attainment, "pareto": list(pareto), "scenario": fixed,
+             "constraint": [dict(each) for each in constraints], "axes": {name: list(axes[name]) for name in axes}}
+    plan = parse_sweep({key: value for key, value in asked.items() if value is not None}, Path())
+    table, best = (optimize_grid(plan, Path(output), jobs=jobs) if optimize
+                   else (sweeping.sweep(plan, Path(output), jobs=jobs), {}))
+    found = sweeping.describe(plan, Path(output), table) | best
+    text = sweep_table(found)
+    front = pl.DataFrame(found["front"]).select(*plan.axes, *plan.front) if found["front"] else pl.DataFrame()
+    return Answer(values_by_key=found, text=text, headline=text.splitlines()[-1], table=front)
+
+
+def check(targets: str | Path, *, baseline: str | Path | None = None) -> Answer:
+    """Judge a targets file; see `gate.check`."""
+    found = gate.check(Path(targets), baseline=None if baseline is None else Path(baseline))
+    table = pl.DataFrame(found["checks"], strict=False).drop("reason")
+    return Answer(values_by_key=found, text=gate_table(found), headline=gate_headline(found), table=table)
+
+
+def _compared(trace: AnyTrace, scenarios: Mapping[str, Scenario], slo: str | None,
+              replicas: int) -> dict[str, dict[str, Any]]:
+    """Return the summaries of scenarios, explained."""
+    objectives = None if slo is None else Objectives(slo=parse_slo(slo), attainment=1.0, percentiles={})
+    studies = [Study(name=name, trace="given", format=None, scenario=scenario, num_replicas=replicas,
+                     objectives=objectives) for name, scenario in scenarios.items()]
+    return compare_studies(studies, lambda study: _read(trace, study.scenario), explain=True, save=None)
+
+
+def _read(trace: AnyTrace, scenario: Scenario) -> Trace:
+    return trace if isinstance(trace, Trace) else read_load(str(trace), scenario, None, "error")

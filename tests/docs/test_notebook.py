@@ -1,0 +1,79 @@
+"""The notebook in docs is what its cells give, and what the notebook's functions say is what the commands say."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import planner
+
+ROOT = Path(__file__).resolve().parents[2]
+LLAMA = planner.Scenario(model="llama-3.1-8b", gpu="h100-sxm", limit=500)
+
+
+def outputs(path: Path) -> list[Any]:
+    """Return the source of each cell with its outputs as text."""
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    return [("".join(cell["source"]), ["".join(output["data"]["text/plain"]) for output in cell.get("outputs", [])
+                                       if "data" in output]) for cell in cells]
+
+
+def test_the_notebook_is_what_its_cells_give(tmp_path: Path) -> None:
+    path = tmp_path / "notebook.ipynb"
+    done = subprocess.run([sys.executable, ROOT / "docs" / "make_notebook.py", path], capture_output=True, text=True,
+                          check=False)
+    assert done.returncode == 0, done.stderr
+    assert outputs(path) == outputs(ROOT / "docs" / "notebook.ipynb"), "run make notebook"
+
+
+def test_a_replay_is_shown_as_a_table() -> None:
+    outcome = planner.replay(planner.read_trace("chat"), LLAMA, slo="ttft:500")
+    html = outcome._repr_html_()
+    assert "<table" in html
+    assert "p99_ttft_ms" in html
+    assert outcome.requests.height == 500
+    assert outcome.steps.is_empty()
+
+
+def test_answers_are_mappings_that_print_and_show_themselves(tmp_path: Path) -> None:
+    """Each of them: keys of the command's JSON, the command's text, and HTML with its table."""
+    two = {"one": LLAMA, "two": replace(LLAMA, max_num_seqs=4)}
+    answers = {
+        "explain": (planner.explain("chat", LLAMA, slo="ttft:500"), "sentence"),
+        "compare": (planner.compare("chat", two, slo="ttft:500"), "two"),
+        "capacity": (planner.capacity("chat", LLAMA, "ttft:500", replicates=0, horizon="trace"), "capacity_rps"),
+        "size": (planner.size("chat", LLAMA, "ttft:500", gpus=["h100-sxm"], tensor_parallel_sizes=[1], jobs=1),
+                 "num_gpus"),
+        "sweep": (planner.sweep("chat", LLAMA, {"max_num_seqs": [4, 64]}, output=tmp_path / "s.parquet", jobs=1),
+                  "front"),
+        "best": (planner.sweep("chat", LLAMA, {"max_num_seqs": [4, 64]}, output=tmp_path / "o.parquet", jobs=1,
+                               slo="ttft:500", attainment=0.5, optimize=True,
+                               constraints=[{"metric": "p99_ttft_ms", "max": 5000}]), "best"),
+        "check": (planner.check(ROOT / "tests" / "gate" / "targets.toml"), "met"),
+    }
+    for name, (answer, key) in answers.items():
+        assert key in answer, name
+        assert len(answer) == len(list(answer)) > 0
+        html = answer._repr_html_()
+        assert "<table" in html, name
+        assert str(answer) == repr(answer) == answer.text
+        assert answer.headline or name == "compare"
+    assert list(answers["compare"][0]) == ["one", "two"]
+    assert answers["best"][0]["best"]["max_num_seqs"] in (4, 64)
+
+
+def test_a_capacity_of_several_replicas_is_more() -> None:
+    one, two = (planner.capacity("chat", LLAMA, "ttft:500", replicates=0, horizon="trace", replicas=count)
+                for count in (1, 2))
+    assert 1.8 * one["capacity_rps"] < two["capacity_rps"] < 3 * one["capacity_rps"]
+
+
+def test_mistakes_are_errors_of_ours() -> None:
+    with pytest.raises(planner.PlannerError, match="did you mean 'ttft'"):
+        planner.explain("chat", LLAMA, slo="tfft:500")
+    with pytest.raises(planner.PlannerError, match="unknown option"):
+        planner.sweep("chat", LLAMA, {"max_num_seq": [1]})
