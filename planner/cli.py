@@ -153,6 +153,9 @@ def size(
     period: Annotated[
         float | None, typer.Option(help="Seconds of the parts of a schedule with its own number of replicas each.")
     ] = None,
+    rate_series: Annotated[
+        Path | None, typer.Option(help="CSV of rates over time (start_s, rate_rps) that the trace's traffic takes on.")
+    ] = None,
     format: FormatOption = None,
     on_bad_rows: BadRowsOption = "error",
     jobs: JobsOption = -1,
@@ -167,12 +170,23 @@ def size(
     from planner import commands
 
     options = {"num_spare": spare, "period_s": period, "jobs": jobs}
-    commands.size(trace, scenario, slo, attainment, tensor_parallel_size, price, options, format, on_bad_rows, json)
+    commands.size(trace, scenario, slo, attainment, tensor_parallel_size, price, rate_series, options, format,
+                  on_bad_rows, json)
 
 
 @app.command()
+@takes_scenario()
 def sweep(
-    plan: Annotated[Path, typer.Argument(metavar="SWEEP", help="TOML with a trace, fixed options, and axes.")],
+    source: Annotated[str, typer.Argument(metavar="SWEEP.toml | TRACE", help="TOML with a trace, fixed options, and "
+                                          "axes; or a trace, with the options below.")],
+    scenario: Scenario,
+    axis: Annotated[list[str] | None, typer.Option(help="An option that varies, as in 'max_num_seqs=64,128'; "
+                                                   "several.")] = None,
+    pareto: Annotated[str | None, typer.Option(help="Two to four metrics of the front, with commas between.")] = None,
+    constraint: Annotated[list[str] | None, typer.Option(help="A limit, as in 'p99_ttft_ms<=500'; several.")] = None,
+    slo: SloOption = None,
+    attainment: Annotated[float | None, typer.Option(help="Share of requests that must meet --slo.")] = None,
+    format: FormatOption = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="Parquet file; what it has is not replayed "
                                                                 "again.")] = Path("sweep.parquet"),
     optimize: Annotated[bool, typer.Option("--optimize", help="Look for the best in the first metric of pareto by far "
@@ -186,11 +200,14 @@ def sweep(
 
     A sweep that was stopped goes on where it was.
 
-    Example: planner sweep sweep.toml --output sweep.parquet
+    Example: planner sweep chat --model llama-3.1-8b --gpu h100-sxm --axis max_num_seqs=64,128 --slo "ttft:500"
     """
     from planner import commands
 
-    raise typer.Exit(0 if commands.sweep(plan, output, optimize, backend, address, jobs, json) else 1)
+    asked = {"axes": axis, "front": pareto, "constraints": constraint, "slo": slo, "attainment": attainment,
+             "format": format}
+    met = commands.sweep(source, scenario, asked, output, optimize, backend, address, jobs, json)
+    raise typer.Exit(0 if met else 1)
 
 
 @app.command()

@@ -113,10 +113,11 @@ def capacity(source: str, scenario: Scenario, slo: str, attainment: float, optio
 
 
 def size(source: str, scenario: Scenario, slo: str, attainment: float, tensor_parallel_size: str | None,
-         price: str | None, options: Mapping[str, Any], format: str | None, on_bad_rows: OnBadRows,
-         json: Path | None) -> None:
+         price: str | None, rate_series: Path | None, options: Mapping[str, Any], format: str | None,
+         on_bad_rows: OnBadRows, json: Path | None) -> None:
     """Find the cheapest fleet for a load, and print it beside the others."""
     from planner.objectives import parse_objectives
+    from planner.rate_series import read_rate_series
     from planner.sizing import Choices, parse_prices, parse_ranks
     from planner.sizing import size as find_fleet
 
@@ -125,7 +126,8 @@ def size(source: str, scenario: Scenario, slo: str, attainment: float, tensor_pa
         raise UsageError("--gpu and --model must be given; --gpu takes a list, as in 'h100-sxm,h200-sxm'")
     formats = [None] if scenario.quantization is None else scenario.quantization.split(",")
     choices = Choices(gpus=scenario.gpu.split(","), quantizations=formats, ranks=parse_ranks(tensor_parallel_size),
-                      prices=parse_prices(price), **options)
+                      prices=parse_prices(price),
+                      series=None if rate_series is None else read_rate_series(rate_series), **options)
     objectives = parse_objectives(slo, attainment)
     found = find_fleet(_read(source, scenario, format, on_bad_rows), scenario, objectives, choices)
     _publish(found, sizing_table(found), json)
@@ -153,28 +155,45 @@ def check(targets: Path, baseline: Path | None, update_baseline: bool, junit: Pa
     return bool(result["met"])
 
 
-def sweep(plan: Path, output: Path, optimize: bool, backend: str, address: str | None, jobs: int,
-          json: Path | None) -> bool:
+def sweep(source: str, scenario: Scenario, options: Mapping[str, Any], output: Path, optimize: bool, backend: str,
+          address: str | None, jobs: int, json: Path | None) -> bool:
     """Replay a grid, or look for its best, show how far it is, print and write the front; False where none is best."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
-    from planner.grid import read_sweep
     from planner.optimize import optimize as find_best
     from planner.sweeping import describe as describe_sweep
     from planner.sweeping import sweep as replay_grid
 
     _check_outputs([output, json])
-    asked = read_sweep(plan)
+    asked = _sweep_plan(source, scenario, options)
     columns = ("configurations", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty()) as bar:
         task = bar.add_task("configurations", total=None)
-        options: dict[str, Any] = {"jobs": jobs, "backend": backend, "address": address,
-                                   "progress": lambda done, total: bar.update(task, completed=done, total=total)}
-        table, found = find_best(asked, output, **options) if optimize else (replay_grid(asked, output, **options), {})
+        how: dict[str, Any] = {"jobs": jobs, "backend": backend, "address": address,
+                               "progress": lambda done, total: bar.update(task, completed=done, total=total)}
+        table, found = find_best(asked, output, **how) if optimize else (replay_grid(asked, output, **how), {})
     result = describe_sweep(asked, output, table) | found
     _publish(result, sweep_table(result), json)
     return found.get("best", True) is not None
+
+
+def _sweep_plan(source: str, scenario: Scenario, options: Mapping[str, Any]) -> Any:
+    """Return the plan of a sweep's file, or of options."""
+    from planner.grid import parse_axis, parse_constraint, plan_sweep, read_sweep
+
+    given = {name: value for name, value in options.items() if value}
+    if source.endswith(".toml"):
+        if given or scenario != Scenario():
+            raise UsageError(f"options beside {source}: write them into the file")
+        return read_sweep(Path(source))
+    axes = [parse_axis(text) for text in given.pop("axes", ())]
+    if len(dict(axes)) < len(axes):
+        raise UsageError("--axis: an option is given twice; give all its values in one")
+    if "front" in given:
+        given["front"] = given["front"].replace(",", " ").split()
+    constraints = [parse_constraint(text) for text in given.pop("constraints", ())]
+    return plan_sweep(source, scenario, dict(axes), constraints=constraints, **given)
 
 
 def what_ifs(scenario: Scenario) -> dict[str, Scenario]:

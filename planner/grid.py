@@ -1,8 +1,9 @@
 """A sweep's file: what is fixed, which axes vary, and what its Pareto front is over."""
 
 import itertools
+import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,69 @@ class Sweep:
             replicas = parse_replicas(options.pop("replicas", 1))
             found.append(Point(values=chosen, scenario=parse_scenario(options), num_replicas=replicas))
         return found
+
+
+def plan_sweep(trace: str, scenario: Scenario, axes: Mapping[str, Sequence[Any]], *, slo: str | None = None,
+               attainment: float | None = None, front: Sequence[str] = DEFAULT_FRONT,
+               constraints: Sequence[Mapping[str, Any]] = (), format: str | None = None) -> Sweep:
+    """Plan a sweep without a file.
+
+    Parameters
+    ----------
+    trace, format : as `planner replay` takes them.
+    scenario : what does not vary.
+    axes, slo, attainment, front, constraints : as a sweep's file has them.
+
+    Raises
+    ------
+    UsageError, UnknownNameError : something in it is wrong.
+    """
+    fixed = {f.name: getattr(scenario, f.name) for f in fields(Scenario) if getattr(scenario, f.name) != f.default}
+    asked = {"trace": trace, "format": format, "slo": slo, "attainment": attainment, "pareto": list(front),
+             "scenario": {name: value for name, value in fixed.items() if name not in axes},
+             "constraint": [dict(each) for each in constraints], "axes": {name: list(axes[name]) for name in axes}}
+    return parse_sweep({key: value for key, value in asked.items() if value is not None}, Path())
+
+
+def parse_axis(text: str) -> tuple[str, list[Any]]:
+    """Read `"max_num_seqs=64,128"`: an option with its values.
+
+    >>> parse_axis("async-scheduling=true,false")
+    ('async_scheduling', [True, False])
+
+    Raises
+    ------
+    UsageError : it has no name, or no values.
+    """
+    name, _, values = text.partition("=")
+    if not name.strip() or not values.strip():
+        raise UsageError(f"--axis {text!r}: must be an option with values, as in 'max_num_seqs=64,128'")
+    return name.strip().replace("-", "_"), [_value(part.strip()) for part in values.split(",")]
+
+
+def parse_constraint(text: str) -> dict[str, Any]:
+    """Read `"p99_ttft_ms<=500"`: a metric with its limit.
+
+    >>> parse_constraint("output_throughput >= 1000")
+    {'metric': 'output_throughput', 'min': 1000}
+
+    Raises
+    ------
+    UsageError : it has neither sign.
+    """
+    for sign, key in (("<=", "max"), (">=", "min")):
+        if sign in text:
+            metric, _, limit = text.partition(sign)
+            return {"metric": metric.strip(), key: _value(limit.strip())}
+    raise UsageError(f"--constraint {text!r}: must be a metric with a limit, as in 'p99_ttft_ms<=500'")
+
+
+def _value(text: str) -> Any:
+    """Return a value as TOML would have it: a number, a truth value, or else the text."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
 
 
 def read_sweep(path: Path) -> Sweep:

@@ -15,13 +15,12 @@ from planner.fleet import serve
 from planner.objectives import Objectives, Verdict, judge
 from planner.scenario import Scenario
 from planner.trace import Trace
-from planner.traffic import SCALINGS, rate_of, repeated, windows
+from planner.traffic import MOST_REQUESTS, SCALINGS, rate_of, repeated, windows
 from planner.uncertainty import Residuals, residuals_for
 
 Floats = NDArray[np.float64]
 
 SETTLED = 0.02  # change of the capacity from one horizon to twice it that counts as none
-MOST_REQUESTS = 400_000  # of the longest horizon
 NUM_WINDOWS = 32  # of a trace, for its bootstrap
 NEAR = 0.02  # tolerance of a replicate's bracket
 QUANTILES = {"p10": 0.1, "p50": 0.5, "p90": 0.9}

@@ -1,7 +1,6 @@
 """What notebooks call: each command's question as a function of a trace and a scenario, its answer to look at."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +10,11 @@ from planner import gate, highest_rate, sizing, sweeping
 from planner.answers import Answer
 from planner.client import read_load
 from planner.comparison import compare_studies
-from planner.grid import DEFAULT_FRONT, parse_sweep
+from planner.grid import DEFAULT_FRONT, plan_sweep
 from planner.objectives import Objectives, parse_objectives
 from planner.optimize import optimize as optimize_grid
 from planner.phases import PHASES
+from planner.rate_series import read_rate_series
 from planner.scenario import Scenario
 from planner.slo import parse_slo
 from planner.study import Study
@@ -103,7 +103,7 @@ def capacity(trace: AnyTrace, scenario: Scenario, slo: str, *, attainment: float
 def size(trace: AnyTrace, scenario: Scenario, slo: str, *, attainment: float = 0.99, gpus: Sequence[str] = (),
          quantizations: Sequence[str | None] = (None,), tensor_parallel_sizes: Sequence[int] = sizing.RANKS,
          prices: Mapping[str, float] | None = None, spare: int = 0, period_s: float | None = None,
-         jobs: int = -1) -> Answer:
+         rate_series: str | Path | None = None, jobs: int = -1) -> Answer:
     """Find the cheapest fleet, and the one of fewest GPUs, that serves a trace; see `sizing.size`.
 
     Parameters
@@ -112,9 +112,11 @@ def size(trace: AnyTrace, scenario: Scenario, slo: str, *, attainment: float = 0
     slo, attainment : as of `capacity`.
     gpus : to choose from; the scenario's where none are given.
     quantizations, tensor_parallel_sizes, prices, spare, period_s, jobs : as of `sizing.Choices`.
+    rate_series : CSV of rates over time that the trace's traffic takes on; see `rate_series.read_rate_series`.
     """
     choices = sizing.Choices(gpus=gpus or [str(scenario.gpu)], quantizations=quantizations, ranks=tensor_parallel_sizes,
-                             prices=prices or {}, num_spare=spare, period_s=period_s, jobs=jobs)
+                             prices=prices or {}, num_spare=spare, period_s=period_s, jobs=jobs,
+                             series=None if rate_series is None else read_rate_series(Path(rate_series)))
     found = sizing.size(_read(trace, scenario), scenario, parse_objectives(slo, attainment), choices)
     shown = ("gpu", "tensor_parallel_size", "quantization", "num_replicas", "num_gpus", "cost_usd_per_hour",
              "cost_usd_per_million_output_tokens", "attainment", "headroom", "limiting_metric", "reason")
@@ -144,10 +146,8 @@ def sweep(trace: str | Path, scenario: Scenario, axes: Mapping[str, Sequence[Any
     Answer
         Its table is the front.
     """
-    fixed = {f.name: getattr(scenario, f.name) for f in fields(Scenario) if getattr(scenario, f.name) != f.default}
-    asked = {"trace": str(trace), "slo": slo, "attainment": attainment, "pareto": list(pareto), "scenario": fixed,
-             "constraint": [dict(each) for each in constraints], "axes": {name: list(axes[name]) for name in axes}}
-    plan = parse_sweep({key: value for key, value in asked.items() if value is not None}, Path())
+    plan = plan_sweep(str(trace), scenario, axes, slo=slo, attainment=attainment, front=pareto,
+                      constraints=constraints)
     table, best = (optimize_grid(plan, Path(output), jobs=jobs) if optimize
                    else (sweeping.sweep(plan, Path(output), jobs=jobs), {}))
     found = sweeping.describe(plan, Path(output), table) | best

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import joblib
+import numpy as np
 
 from planner.bracket import UnlimitedError, UnreachableError, find_bracket
 from planner.catalog import load_gpu, load_model
@@ -16,13 +17,16 @@ from planner.fleet import serve
 from planner.launch import describe_launch
 from planner.metrics import summarize
 from planner.objectives import Objectives, Verdict, judge
+from planner.rate_series import RateSeries
 from planner.results import ReplayResult
 from planner.roofline import priors
 from planner.scenario import Scenario
 from planner.trace import Trace
-from planner.traffic import compressed, rate_of
+from planner.traffic import MOST_REQUESTS, compressed, lasting, rate_of, repeated
 from planner.workload import slice_time
 
+LONGER = 8  # times a trace that shows whether a queue grows: replicas are whole, so twice may show nothing
+LEVELS = 20  # of a series' rates that are told apart
 RANKS = (1, 2, 4, 8)  # tensor-parallel sizes that are tried where none are given
 HEADROOM_TOLERANCE = 0.02
 MOST_GPUS = 100_000
@@ -39,6 +43,7 @@ class Choices:
     prices : USD per GPU-hour, by catalog name, in place of the catalog's.
     num_spare : replicas that may fail: as many are added to those that serve the trace [1].
     period_s : length of the parts that a schedule has its own number of replicas for; None for no schedule [s].
+    series : rates by window, which the trace's traffic takes on in turn; None for the trace as it is.
     jobs : processes; -1 for one a core.
     """
 
@@ -48,13 +53,16 @@ class Choices:
     prices: Mapping[str, float]
     num_spare: int = 0
     period_s: float | None = None
+    series: RateSeries | None = None
     jobs: int = -1
 
 
 def size(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Choices) -> dict[str, Any]:
     """Find the fewest replicas of each kind that serve a trace within its objectives.
 
-    Requests go to the replicas in turn.
+    Requests go to the replicas in turn. Where a rate is asked for, the trace's traffic goes on at it until one of eight
+    times the length needs no other number. With a rate series the fleet serves its highest window, as long as that
+    lasts.
 
     Parameters
     ----------
@@ -70,7 +78,8 @@ def size(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Choi
         `cost_usd_per_hour`, `cost_usd_per_million_output_tokens`, `power_kw`, `attainment`, `limiting_metric` with one
         replica less, `headroom` (growth of the rate that the replicas which are not spare bear), `priors` (operators
         whose kernels nobody measured on the GPU), the `command` that launches a replica and what it lacks, `schedule`;
-        then `fewest_gpus` and all `alternatives`, cheapest first, those that cannot do it with their `reason`.
+        `stationary` (whether a longer trace needs as many; None where no rate is asked for); then `fewest_gpus` and
+        all `alternatives`, cheapest first, those that cannot do it with their `reason`.
 
     Raises
     ------
@@ -79,7 +88,7 @@ def size(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Choi
     """
     if choices.num_spare < 0:
         raise UsageError(f"--spare {choices.num_spare}: must be 0 or more")
-    shaped = shape_load(scenario, trace)
+    shaped = _load(trace, scenario, choices)
     made = [replace(scenario, gpu=load_gpu(gpu).name, tensor_parallel_size=ranks, quantization=quantization)
             for gpu, ranks, quantization in itertools.product(choices.gpus, choices.ranks, choices.quantizations)
             if ranks <= load_gpu(gpu).gpus_per_node]
@@ -99,10 +108,15 @@ def size(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Choi
             "trace_sha256": trace.sha256}
 
 
-def fewest_replicas(trace: Trace, deployment: Deployment, objectives: Objectives) -> tuple[int, ReplayResult, str]:
+def fewest_replicas(trace: Trace, deployment: Deployment, objectives: Objectives,
+                    guess: int = 1) -> tuple[int, ReplayResult, str]:
     """Return the fewest replicas that keep the objectives, how they serve, and what one less misses.
 
     One less than the answer misses them, and so does every smaller number that was tried.
+
+    Parameters
+    ----------
+    guess : that the search begins with [1].
 
     Raises
     ------
@@ -117,7 +131,7 @@ def fewest_replicas(trace: Trace, deployment: Deployment, objectives: Objectives
         return known[count][1].is_met
 
     most = min(trace.num_requests, MOST_GPUS // deployment.layout.num_gpus)
-    high = 1
+    high = min(max(guess, 1), most)
     while not is_met(high):
         if high >= most:
             worst = known[high][1]
@@ -125,6 +139,8 @@ def fewest_replicas(trace: Trace, deployment: Deployment, objectives: Objectives
                                    f"requests meet their limits, {worst.limiting_metric} worst")
         high = min(2 * high, most)
     low = max((count for count in known if not known[count][1].is_met), default=0)
+    if low == 0 and high > 1 and not is_met(high - 1):  # the guess was right
+        low = high - 1
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if is_met(middle) else (middle, high)
@@ -137,29 +153,58 @@ def _fleet(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Ch
              "quantization": scenario.quantization or load_model(str(scenario.model)).quantization or "bf16"}
     try:
         deployment = resolve(scenario, trace)
-        count, served, limiting = fewest_replicas(trace, deployment, objectives)
+        count, served, limiting, stationary = _settled(trace, deployment, objectives, scenario)
     except (CapacityError, CatalogError, UnreachableError) as error:
         return {**plain, "reason": str(error)}
     assert deployment.gpu is not None
     gpu, ranks = deployment.gpu, deployment.layout.num_gpus
     total = count + choices.num_spare
     price = choices.prices.get(gpu.name, gpu.price_usd_per_hour)
-    tokens: Any = trace.requests["output_tokens"].sum()
-    hours = trace.num_requests / rate_of(trace) / 3600
+    per_request: Any = trace.requests["output_tokens"].mean()
+    mean_rps = rate_of(trace) if choices.series is None else choices.series.mean_rps
     busy_fraction = summarize(served, None)["gpu_busy_fraction"] or 0.0
     busy = busy_fraction * count / total
     return {
         **plain, **describe_launch(scenario),
         "num_replicas": total, "num_spare": choices.num_spare, "num_gpus": total * ranks,
         "cost_usd_per_hour": total * ranks * price, "price_usd_per_gpu_hour": price,
-        "cost_usd_per_million_output_tokens": total * ranks * price * hours / int(tokens) * 1e6,
+        "cost_usd_per_million_output_tokens": total * ranks * price / (3600 * mean_rps * float(per_request)) * 1e6,
         "power_kw": total * ranks * (gpu.idle_w + (gpu.tdp_w - gpu.idle_w) * busy) / 1e3,
         "attainment": judge(objectives, served.times_s).attainment, "limiting_metric": limiting,
         "busy_fraction": busy_fraction,
         "priors": [] if deployment.stack is None else list(priors(deployment.stack)),
-        "headroom": _headroom(trace, deployment, objectives, count),
-        "schedule": None if choices.period_s is None else _schedule(trace, deployment, objectives, choices, total),
+        "headroom": _headroom(trace, deployment, objectives, count), "stationary": stationary,
+        "schedule": _schedule(trace, deployment, objectives, choices, total),
     }
+
+
+def _load(trace: Trace, scenario: Scenario, choices: Choices) -> Trace:
+    """Return what the fleet must serve: the trace at the rate asked for, or the highest window of the series."""
+    if choices.series is None:
+        return shape_load(scenario, trace)
+    for name in ("rate_scale", "request_rate"):
+        if getattr(scenario, name) is not None:
+            raise UsageError(f"--{name.replace('_', '-')} {getattr(scenario, name)}: the rate series has the rates; "
+                             f"leave it out")
+    if choices.period_s is not None:
+        raise UsageError(f"--period {choices.period_s}: the rate series has its own windows; leave it out")
+    peak = int(choices.series.rate_rps.argmax())
+    return lasting(shape_load(scenario, trace), choices.series.peak_rps, float(choices.series.duration_s[peak]))
+
+
+def _settled(trace: Trace, deployment: Deployment, objectives: Objectives,
+             scenario: Scenario) -> tuple[int, ReplayResult, str, bool | None]:
+    """Return the fewest replicas, how they serve, what one less misses, and whether a longer trace needs as many."""
+    count, served, limiting = fewest_replicas(trace, deployment, objectives)
+    if scenario.rate_scale is None and scenario.request_rate is None:
+        return count, served, limiting, None
+    times, most = 1, MOST_REQUESTS // trace.num_requests
+    while times < most:
+        times, before = min(times * LONGER, most), count
+        count, served, limiting = fewest_replicas(repeated(trace, times), deployment, objectives, guess=before)
+        if count == before:
+            return count, served, limiting, True
+    return count, served, limiting, False
 
 
 def _headroom(trace: Trace, deployment: Deployment, objectives: Objectives, count: int) -> float:
@@ -176,9 +221,12 @@ def _headroom(trace: Trace, deployment: Deployment, objectives: Objectives, coun
 
 
 def _schedule(trace: Trace, deployment: Deployment, objectives: Objectives, choices: Choices,
-              static: int) -> dict[str, Any]:
-    """Return how many replicas each part of the trace needs by itself, against as many all the time."""
-    assert choices.period_s is not None
+              static: int) -> dict[str, Any] | None:
+    """Return how many replicas each part of the time needs by itself, against as many all the time."""
+    if choices.series is not None:
+        return _schedule_of_series(trace, deployment, objectives, choices, choices.series, static)
+    if choices.period_s is None:
+        return None
     if not choices.period_s > 0:
         raise UsageError(f"--period {choices.period_s}: must be above 0 s")
     arrivals = trace.requests["arrival_s"]
@@ -194,6 +242,34 @@ def _schedule(trace: Trace, deployment: Deployment, objectives: Objectives, choi
     ranks, hours = deployment.layout.num_gpus, choices.period_s / 3600
     return {"parts": parts, "gpu_hours": sum(part["num_replicas"] for part in parts) * ranks * hours,
             "static_gpu_hours": static * len(parts) * ranks * hours}
+
+
+def _schedule_of_series(trace: Trace, deployment: Deployment, objectives: Objectives, choices: Choices,
+                        series: RateSeries, static: int) -> dict[str, Any]:
+    """Return how many replicas each window of a series needs, its rate rounded up to a twentieth of the peak's.
+
+    A level is judged over a window's length. More traffic is taken to need no fewer replicas.
+    """
+    levels = [_level(rate / series.peak_rps) for rate in series.rate_rps.tolist()]
+    needed, guess = {0: 0}, 1
+    for level in sorted({*levels, _level(series.mean_rps / series.peak_rps)} - {0}):
+        load = lasting(trace, series.peak_rps * level / LEVELS, float(series.duration_s.max()))
+        guess = max(guess, fewest_replicas(load, deployment, objectives, guess)[0])
+        needed[level] = guess
+    ranks = deployment.layout.num_gpus
+    counts = np.array([needed[level] + choices.num_spare for level in levels])
+    parts = [{"start_s": start, "rate_rps": rate, "num_replicas": int(count)} for start, rate, count in
+             zip(series.start_s.tolist(), series.rate_rps.tolist(), counts, strict=True)]
+    hours = series.duration_s / 3600
+    return {"parts": parts, "peak_rps": series.peak_rps, "mean_rps": series.mean_rps,
+            "num_replicas_at_mean": needed[_level(series.mean_rps / series.peak_rps)] + choices.num_spare,
+            "gpu_hours": float((counts * hours).sum()) * ranks,
+            "static_gpu_hours": static * float(hours.sum()) * ranks}
+
+
+def _level(share: float) -> int:
+    """Return the level that a share of the peak is rounded up to."""
+    return int(np.ceil(share * LEVELS - 1e-9))
 
 
 def _cost(fleet: Mapping[str, Any]) -> tuple[float, int]:

@@ -306,6 +306,12 @@ def sizing_table(result: Mapping[str, Any]) -> str:
                          f"{'; times by priors' if fleet['priors'] else ''}")
     lines.append(_launch_line(best))
     if best["schedule"] is not None:
-        planned, static = best["schedule"]["gpu_hours"], best["schedule"]["static_gpu_hours"]
+        found = best["schedule"]
+        planned, static = found["gpu_hours"], found["static_gpu_hours"]
         lines.append(f"on a schedule {planned:,.1f} GPU-hours in place of {static:,.1f} ({planned / static - 1:+.0%})")
+        if "peak_rps" in found:
+            lines.append(f"peak {found['peak_rps']:,.4g} requests/s; at the mean of {found['mean_rps']:,.4g} "
+                         f"{found['num_replicas_at_mean']:,} replicas would do")
+    if best["stationary"] is False:
+        lines.append("the trace, gone on with itself, still needs more replicas the longer it is: take this as too few")
     return "\n".join(lines)

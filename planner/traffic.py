@@ -15,6 +15,8 @@ from planner.workload import at_request_rate
 Floats = NDArray[np.float64]
 Rows = NDArray[np.int64]
 
+MOST_REQUESTS = 400_000  # of a trace that goes on with itself
+
 
 def rate_of(trace: Trace) -> float:
     """Return the mean request rate, gaps over span [1/s].
@@ -85,6 +87,12 @@ def repeated(trace: Trace, times: int) -> Trace:
     period = _period_s(trace)
     copy = np.repeat(np.arange(times), trace.num_requests)
     return _arranged(trace, np.tile(np.arange(trace.num_requests), times), np.tile(arrivals, times) + copy * period)
+
+
+def lasting(trace: Trace, rate_per_s: float, duration_s: float) -> Trace:
+    """Return the trace's traffic at a rate for so long at least, or as long as MOST_REQUESTS last."""
+    times = int(np.ceil(min(rate_per_s * duration_s, MOST_REQUESTS) / trace.num_requests))
+    return compressed(repeated(trace, max(times, 1)), rate_per_s, 0)
 
 
 def windows(trace: Trace, count: int, seed: int) -> Trace:

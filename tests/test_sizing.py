@@ -11,16 +11,17 @@ from helpers import trace_of
 from test_cli import fails, planner
 
 from planner.deployment import resolve
-from planner.errors import UsageError
+from planner.errors import TraceError, UsageError
 from planner.fleet import serve
 from planner.metrics import summarize
 from planner.objectives import judge, parse_objectives
+from planner.rate_series import read_rate_series
 from planner.run import replay
 from planner.scenario import Scenario
 from planner.settings import Recording
-from planner.sizing import RANKS, Choices, _schedule, fewest_replicas, parse_prices, parse_ranks, size
+from planner.sizing import RANKS, Choices, _schedule, _settled, fewest_replicas, parse_prices, parse_ranks, size
 from planner.trace import Trace, read_trace
-from planner.traffic import compressed
+from planner.traffic import compressed, lasting
 from planner.workload import limit
 
 H100 = Scenario(model="llama-3.1-8b", gpu="h100-sxm")
@@ -109,6 +110,69 @@ def test_a_schedule_follows_the_load() -> None:
     assert [part["num_requests"] for part in found["parts"]] == [900, 100, 0, 1]
     assert [part["num_replicas"] for part in found["parts"]][2] == 0
     assert found["gpu_hours"] <= found["static_gpu_hours"] == pytest.approx(7 * 4 * 20 / 3600)
+
+
+SERIES = "window_start_s,total_rate_req_s\n0,5\n60,15\n120,45\n180,25\n240,0\n"
+
+
+def test_a_rate_series_is_served_window_by_window(tmp_path: Path) -> None:
+    """Servers of ten requests a second: 5, 15, 45 and 25 a second need 1, 2, 5 and 3 of them, and their mean 2."""
+    path = tmp_path / "series.csv"
+    path.write_text(SERIES)
+    series = read_rate_series(path)
+    assert (series.peak_rps, series.mean_rps) == (45.0, 18.0)
+    trace = trace_of([(k / 10, 1, 1) for k in range(100)])
+    found = _schedule(trace, resolve(ONE_SLOT, trace), parse_objectives("ttft:101", 1.0),
+                      replace(PLAIN, series=series, num_spare=1), 6)
+    assert [part["num_replicas"] for part in found["parts"]] == [2, 3, 6, 4, 1]
+    assert found["num_replicas_at_mean"] == 3
+    assert found["gpu_hours"] == pytest.approx(16 * 60 / 3600)
+    assert found["static_gpu_hours"] == pytest.approx(6 * 5 * 60 / 3600)
+
+
+def test_a_fleet_for_a_series_serves_its_highest_window(tmp_path: Path) -> None:
+    path = tmp_path / "series.csv"
+    path.write_text("start_s,rate_rps\n0,4\n30,40\n60,8\n")
+    trace, choices = limit(read_trace("chat"), 300), replace(PLAIN, series=read_rate_series(path))
+    found = size(trace, H100, OBJECTIVES, choices)
+    load = lasting(trace, 40.0, 30.0)
+    assert load.num_requests == 1200
+    assert found["num_replicas"] == fewest_replicas(load, resolve(H100, load), OBJECTIVES)[0]
+    counts = [part["num_replicas"] for part in found["schedule"]["parts"]]
+    assert counts[0] <= counts[2] <= counts[1] == found["num_replicas"]
+    assert found["schedule"]["gpu_hours"] < found["schedule"]["static_gpu_hours"]
+    for scenario, more, words in ((replace(H100, request_rate=5.0), {}, "--request-rate 5.0"),
+                                  (H100, {"period_s": 10.0}, "--period 10.0")):
+        with pytest.raises(UsageError, match=words):
+            size(trace, scenario, OBJECTIVES, replace(choices, **more))
+
+
+def test_a_rate_is_asked_of_a_trace_that_goes_on() -> None:
+    """A server of ten a second bears 10.4 for ten seconds with a wait of 0.4 s, and not for as long as one likes."""
+    trace = trace_of([(k / 10.4, 1, 1) for k in range(100)])
+    deployment, objectives = resolve(ONE_SLOT, trace), parse_objectives("ttft:1000", 1.0)
+    assert fewest_replicas(trace, deployment, objectives)[0] == 1
+    asked = replace(ONE_SLOT, request_rate=10.4)
+    for scenario, count, stationary in ((ONE_SLOT, 1, None), (asked, 2, True)):
+        found = _settled(trace, deployment, objectives, scenario)
+        assert (found[0], found[3]) == (count, stationary)
+
+
+@pytest.mark.parametrize(("text", "words"), [
+    ("start_s,rate\n0,1\n0,2\n", "row 3: start_s must grow"),
+    ("start_s,rate\n0,1\n", "over two or more"),
+    ("start_s,rate\n0,1\n5,-2\n", "row 3: rate = '-2': must be a number, 0 or more"),
+    ("start_s,rate\n0,1\n5,\n", "row 3: rate = None"),
+    ("start_s,rate\n0,0\n5,0\n", "is 0 in every row"),
+    ("a,b\n1,2\n", "has columns a, b; a rate series needs one of start_s"),
+])
+def test_bad_series_are_refused(tmp_path: Path, text: str, words: str) -> None:
+    path = tmp_path / "series.csv"
+    path.write_text(text)
+    fails(planner("size", "chat", "--model", "llama-3.1-8b", "--gpu", "h100-sxm", "--slo", "ttft:500", "--rate-series",
+                  path), 3, words)
+    with pytest.raises(TraceError, match="cannot be read"):
+        read_rate_series(tmp_path / "missing.csv")
 
 
 def test_what_cannot_serve_is_kept_with_its_reason(chat: Trace) -> None:

@@ -205,6 +205,32 @@ def test_the_client_s_own_load(plan: Path) -> None:
     assert table["total_input_tokens"].to_list() == [2000, 4000] * 4
 
 
+def test_options_plan_what_a_file_does(plan: Path) -> None:
+    """The same rows, keys included: results of one are taken over by the other."""
+    own = plan.read_text().replace('"num_gpus"]', '"num_gpus"]\nattainment = 0.5')
+    plan.write_text(own + '\n[[constraint]]\nmetric = "p99_ttft_ms"\nmax = 4000\n')
+    table = run(plan)
+    done = planner("sweep", plan.with_name("trace.csv"), "--model", "llama-3.1-8b", "--axis", "gpu=h100-sxm,l40s",
+                   "--axis", "replicas=1,2", "--axis", "max-num-seqs=8,64", "--slo", "ttft:500 tpot:50", "--pareto",
+                   "p99_ttft_ms,p99_tpot_ms,num_gpus", "--attainment", 0.5, "--constraint", "p99_ttft_ms<=4000",
+                   "--output", plan.with_name("flags.parquet"), "--jobs", 1)
+    assert done.returncode == 0, done.stderr
+    assert pl.read_parquet(plan.with_name("flags.parquet")).equals(table)
+
+
+@pytest.mark.parametrize(("words", "said"), [
+    (["chat", "--axis", "max_num_seqs"], "--axis 'max_num_seqs': must be an option with values"),
+    (["chat", "--axis", "max_num_seqs=1", "--axis", "max-num-seqs=2"], "an option is given twice"),
+    (["chat", "--axis", "seqs=1"], "unknown option 'seqs'"),
+    (["chat", "--axis", "max_num_seqs=many"], "max_num_seqs = 'many': must be int"),
+    (["chat", "--constraint", "p99_ttft_ms=3"], "--constraint 'p99_ttft_ms=3': must be a metric with a limit"),
+    (["chat", "--pareto", "p99_ttft_ms"], "must be two to four metrics"),
+    (["plan.toml", "--max-num-seqs", "4"], "options beside plan.toml: write them into the file"),
+])
+def test_bad_options(words: list[str], said: str) -> None:
+    fails(planner("sweep", *words, "--model", "llama-3.1-8b", "--gpu", "h100-sxm"), 2, said)
+
+
 def test_on_a_dask_cluster(plan: Path) -> None:
     distributed = pytest.importorskip("distributed")
     with distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as cluster:
