@@ -1,7 +1,7 @@
 """The highest request rate that a deployment serves within its objectives, how sure that is, and what limits it."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import joblib
@@ -144,7 +144,8 @@ def _result(load: Load, found: Bracket, recorded: float, objectives: Objectives)
         "is_monotone": found.is_monotone,
         "kept_above_rps": list(found.kept_above),
         "missed_below_rps": list(found.missed_below),
-        "probes": [{"rate_rps": rate, **asdict(verdict)} for rate, verdict in found.probes],
+        "probes": [{"rate_rps": rate, "is_met": verdict.is_met, "attainment": verdict.attainment,
+                    "limiting_metric": verdict.limiting_metric} for rate, verdict in found.probes],
     }
 
 

@@ -1,5 +1,6 @@
 """What a load must keep: objectives of each request and the share that must meet them, or percentiles over all."""
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -48,11 +49,13 @@ class Verdict:
     is_met : all of them, in every group.
     attainment : share of requests that meet their own limits, in the worst group; 1 where there are none [1].
     limiting_metric : the objective that is kept worst, "ttft" or "p99_ttft".
+    strain : what is used of what is allowed, of the misses or of the worst percentile's limit; 1 is the edge [1].
     """
 
     is_met: bool
     attainment: float
     limiting_metric: str
+    strain: float = math.nan
 
 
 def parse_objectives(text: str, attainment: float) -> Objectives:
@@ -112,4 +115,9 @@ def _judge_group(objectives: Objectives, met: Mapping[str, NDArray[np.bool_]],
         found = float(np.percentile(values, percentile, method="linear" if np.isfinite(values).all() else "higher"))
         slack[f"p{percentile:g}_{metric}"] = limit / found if found > 0 else np.inf
         is_met &= found <= limit
-    return Verdict(is_met=bool(is_met), attainment=share, limiting_metric=min(slack, key=lambda name: slack[name]))
+    allowed = 1.0 - objectives.attainment
+    strains = [1 / value if value > 0 else np.inf for name, value in slack.items() if name not in met]
+    if met:
+        strains.append((1.0 - share) / allowed if allowed > 0 else 2.0 - share)
+    return Verdict(is_met=bool(is_met), attainment=share, limiting_metric=min(slack, key=lambda name: slack[name]),
+                   strain=float(max(strains)))
