@@ -13,9 +13,9 @@ FILES = sorted((ROOT / "planner").rglob("*.py"))
 
 # A module may import from the layers before its own, and from its own package.
 LAYERS = (
-    ("errors", "schema", "defaults", "statistics", "pareto", "phases", "limits", "answers",
+    ("errors", "schema", "defaults", "statistics", "pareto", "phases", "limits", "answers"),
+    ("files", "policy", "scenario", "settings", "slo", "gaps", "architecture", "layout", "operators",
      "rate_series"),
-    ("files", "policy", "scenario", "settings", "slo", "gaps", "architecture", "layout", "operators"),
     ("hf_config", "projections", "objectives", "conservation"),
     ("catalog", "policies", "bracket", "explanation"),
     ("precision", "kernels", "engines", "recipes", "trace", "loading", "launch"),
