@@ -34,6 +34,7 @@ class ReplayRecords:
     """The loop's raw outcome: one record per request and one for the engine, and the rows that were asked for."""
 
     requests: Any  # st.REQUEST, rows aligned with the trace
+    phases: Any  # st.PHASES, the same where steps are recorded
     engine: Any  # st.ENGINE
     settings: Any  # st.SETTINGS
     gaps: Gaps
@@ -82,8 +83,8 @@ def run(trace: Trace, policy: Policy, settings: EngineSettings, step_time: st.St
             raise PolicyError(_fault(policy, state, outcome))
         flushed_at_s = float(state.engine.now_s)
     rows = {name: _join(parts, getattr(state, name)) for name, parts in taken.items()}
-    return ReplayRecords(requests=state.requests, engine=state.engine, settings=state.settings, loop_s=loop_s,
-                         gaps=tally.gaps(), **rows)
+    return ReplayRecords(requests=state.requests, phases=state.phases, engine=state.engine, settings=state.settings,
+                         loop_s=loop_s, gaps=tally.gaps(), **rows)
 
 
 @functools.cache

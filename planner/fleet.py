@@ -52,8 +52,11 @@ def serve(trace: Trace, deployment: Deployment, num_replicas: int,
 def _pooled(parts: Sequence[ReplayRecords], shares: Sequence[NDArray[np.int64]]) -> ReplayRecords:
     """Join the replicas' records, whose requests are the rows `shares` of the trace."""
     requests: Any = st.records(sum(len(rows) for rows in shares), st.REQUEST)
+    phases: Any = st.records(len(requests), st.PHASES)
     for part, rows in zip(parts, shares, strict=True):
         requests[rows] = part.requests
+        if parts[0].settings.records_steps:
+            phases[rows] = part.phases
     engine: Any = st.records(1, st.ENGINE)[0]
     for names, join in ((SUMMED, sum), (LARGEST, max)):
         for name in names:
@@ -63,7 +66,7 @@ def _pooled(parts: Sequence[ReplayRecords], shares: Sequence[NDArray[np.int64]])
                 is_exact=all(part.gaps.is_exact for part in parts))
     listed = {name: _joined([getattr(part, name) for part in parts], shares)
               for name in ("steps", "schedule", "preemptions")}
-    return dataclasses.replace(parts[0], requests=requests, engine=engine, gaps=gaps,
+    return dataclasses.replace(parts[0], requests=requests, phases=phases, engine=engine, gaps=gaps,
                                loop_s=sum(part.loop_s for part in parts), **listed)
 
 

@@ -52,6 +52,7 @@ def initial_state(trace: Trace, policy: Policy, settings: EngineSettings, step_t
         curve=step_time.curve,
         requests=requests,
         prefixes=prefixes,
+        phases=st.records(n if recording.steps else 1, st.PHASES),
         ranks=_rank_records(trace, policy, settings),
         prompts=np.empty(most + 1, np.int64),
         waiting_heap=st.records(n + 1 if record.is_keyed else 1, st.INT_HEAP),

@@ -84,15 +84,9 @@ class ReplayResult:
         """Return one row a request, in order of arrival.
 
         The time of a completed request is the sum of `frontend_s` (the API server, on its way to the scheduler),
-        `queue_s`, `prefill_s` (running before the first token), `decode_s`, `preempted_s` (waiting after preemptions)
-        and `recompute_s` (running after one, until the next token). Where steps are recorded and are no pipeline's,
-        `interference_s` of `decode_s` went to prompts in the same steps or between them, and `transfer_s` to KV over
-        the host link.
+        `queue_s`, `preempted_s` (waiting after preemptions), and the columns of `_phases`.
         """
         r = self.records.requests
-        done = r.state == st.COMPLETED
-        recompute_s = r.finished_s - r.first_scheduled_s - r.preempted_s - r.prefill_s - r.decode_s
-        divides = bool(self.records.settings.records_steps) and int(self.records.settings.pipeline_depth) == 1
         status = np.full(len(r), "unfinished", dtype=object)
         for code, name in STATUS.items():
             status[r.state == code] = name
@@ -108,13 +102,9 @@ class ReplayResult:
                 "ttft_s": self.ttft_s,
                 "tpot_s": self.tpot_s,
                 "e2e_s": self.e2e_s,
-                "prefill_s": np.where(np.isnan(r.first_token_s), math.nan, r.prefill_s),
-                "decode_s": np.where(done, r.decode_s, math.nan),
-                "interference_s": np.where(done & divides, r.interference_s, math.nan),
-                "transfer_s": np.where(done & divides, r.transfer_s, math.nan),
+                **self._phases(),
                 "stalled_s": np.asarray(r.stalled_s),
                 "preempted_s": np.asarray(r.preempted_s),
-                "recompute_s": np.where(done, np.where(r.num_preemptions > 0, recompute_s, 0.0), math.nan),
                 "first_scheduled_at_s": np.asarray(r.first_scheduled_s),
                 "first_token_at_s": np.asarray(r.first_token_s),
                 "finished_at_s": np.asarray(r.finished_s),
@@ -127,6 +117,31 @@ class ReplayResult:
         kept = [name for name in ("tenant", "session_id", "priority") if name in self.trace.requests.columns]
         table = table.with_columns(self.trace.requests[name] for name in kept)
         return table.with_columns(pl.selectors.float().fill_nan(None))
+
+    def _phases(self) -> dict[str, NDArray[np.float64]]:
+        """Return how the running time of requests divides [s], shape [num_requests] each; NaN where it is not known.
+
+        `prefill_s` (before the first token), `decode_s` and `recompute_s` (after a preemption, until the next token);
+        where steps are not recorded, of requests that were never preempted alone. Where they are, and are no
+        pipeline's, `interference_s` of `decode_s` went to prompts in the same steps or between them, and `transfer_s`
+        to KV over the host link.
+        """
+        r, phases, settings = self.records.requests, self.records.phases, self.records.settings
+        done, smooth = r.state == st.COMPLETED, r.num_preemptions == 0
+        answered = ~np.isnan(r.first_token_s)
+        if not settings.records_steps:
+            unknown = np.full(len(r), math.nan)
+            return {"prefill_s": np.where(smooth, r.first_token_s - r.first_scheduled_s, math.nan),
+                    "decode_s": np.where(done & smooth, r.finished_s - r.first_token_s, math.nan),
+                    "interference_s": unknown, "transfer_s": unknown,
+                    "recompute_s": np.where(done & smooth, 0.0, math.nan)}
+        divides = done & (int(settings.pipeline_depth) == 1)
+        recompute_s = r.finished_s - r.first_scheduled_s - r.preempted_s - phases.prefill_s - phases.decode_s
+        return {"prefill_s": np.where(answered, phases.prefill_s, math.nan),
+                "decode_s": np.where(done, phases.decode_s, math.nan),
+                "interference_s": np.where(divides, phases.interference_s, math.nan),
+                "transfer_s": np.where(divides, phases.transfer_s, math.nan),
+                "recompute_s": np.where(done, np.where(smooth, 0.0, recompute_s), math.nan)}
 
     def steps_table(self) -> pl.DataFrame:
         """Return one row a step: when it ran, what was in it, and how its time divides into terms [s].

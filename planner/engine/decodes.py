@@ -27,9 +27,8 @@ def enter_decode(s: State, i: int) -> None:
     """Let a request that has just emitted a token decode from the next step on."""
     request = s.requests[i]
     request.state = DECODE
-    request.decode_s -= s.engine.now_s
-    request.interference_s -= s.engine.interference_s
-    request.transfer_s -= s.engine.transfer_s
+    if s.settings.records_steps:
+        add_decode_time(s, i, -1.0)
     s.engine.num_decodes += 1
     if not is_aggregated(s, request):
         return
@@ -44,12 +43,20 @@ def enter_decode(s: State, i: int) -> None:
 
 
 @jit
+def add_decode_time(s: State, i: int, sign: float) -> None:
+    """Take the clock and the engine's totals off a request that begins to decode, or add them at its end."""
+    phases = s.phases[i]
+    phases.decode_s += sign * s.engine.now_s
+    phases.interference_s += sign * s.engine.interference_s
+    phases.transfer_s += sign * s.engine.transfer_s
+
+
+@jit
 def leave_decode(s: State, i: int) -> None:
     """Give a decode its own progress back, before it finishes, yields or is cancelled."""
     request = s.requests[i]
-    request.decode_s += s.engine.now_s
-    request.interference_s += s.engine.interference_s
-    request.transfer_s += s.engine.transfer_s
+    if s.settings.records_steps:
+        add_decode_time(s, i, 1.0)
     s.engine.num_decodes -= 1
     if not is_aggregated(s, request):
         return

@@ -28,7 +28,8 @@ def emit_token(s: State, i: int) -> bool:
     request = s.requests[i]
     if request.num_output_tokens == 0:
         request.first_token_s = s.engine.now_s
-        request.prefill_s = s.engine.now_s - request.first_scheduled_s - request.preempted_s
+        if s.settings.records_steps:
+            s.phases[i].prefill_s = s.engine.now_s - request.first_scheduled_s - request.preempted_s
     else:
         add_gap(s, s.engine.now_s - request.last_token_s, 1)
     request.num_output_tokens += 1

@@ -42,10 +42,6 @@ REQUEST = np.dtype(
         ("waiting_since_s", "f8"),
         ("preempted_s", "f8"),  # time spent waiting after preemptions
         ("stalled_s", "f8"),  # time spent running without a token in the step
-        ("prefill_s", "f8"),  # time spent running before the first token
-        ("decode_s", "f8"),  # time spent as a decode; of one that is, less the instant at which it became one,
-        ("interference_s", "f8"),  # and of that, time in which steps worked on prompts: less the engine's so far;
-        ("transfer_s", "f8"),  # the same for the host link
         ("decode_offset", "i8"),  # of an aggregated decode: tokens emitted = Engine.decode_step - decode_offset
         ("input_tokens", "i4"),
         ("output_tokens", "i4"),  # known to the loop only, never to a policy
@@ -70,7 +66,7 @@ REQUEST = np.dtype(
     align=True,
 )
 
-# What only prefix caching, and only keyed policies, know of a request; empty otherwise.
+# What only prefix caching, only keyed policies, and only recorded steps say of a request; empty otherwise.
 PREFIX = np.dtype(
     [
         ("slot_start", "i8"),  # its first row in the block table
@@ -84,6 +80,16 @@ RANKS = np.dtype(
     [
         ("admit", "i4"),  # place in the waiting queue
         ("victim", "i4"),  # the largest yields first; equal keys share a rank
+    ],
+    align=True,
+)
+
+PHASES = np.dtype(
+    [
+        ("prefill_s", "f8"),  # running before the first token
+        ("decode_s", "f8"),  # as a decode; of one that is, less the instant at which it became one
+        ("interference_s", "f8"),  # of that, in which steps worked on prompts; less the engine's total when it began
+        ("transfer_s", "f8"),  # the same for the host link
     ],
     align=True,
 )
@@ -340,6 +346,7 @@ class State(NamedTuple):
     curve: Any  # shape [engine.curve.NUM_NODES]; one record where the step time is a line
     requests: Any
     prefixes: Any
+    phases: Any
     ranks: Any
     prompts: Any  # running requests in state PROMPT, in the order of admission, shape [num_prompts]
     waiting_heap: Any
@@ -363,7 +370,7 @@ class State(NamedTuple):
 STATE_TYPE = numba.types.NamedTuple(
     [
         *map(numba_record, (ENGINE, SETTINGS, STEP_TIME)),
-        *map(numba_records, (CURVE, REQUEST, PREFIX, RANKS)),
+        *map(numba_records, (CURVE, REQUEST, PREFIX, PHASES, RANKS)),
         numba.int64[::1],
         *map(numba_records, (INT_HEAP, INT_HEAP, FLOAT_HEAP)),
         *(3 * [numba.float64[::1]]),

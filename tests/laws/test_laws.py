@@ -222,7 +222,7 @@ def check_closed_loop(case: Case, result: ReplayResult) -> None:
 
 def undivided(result: ReplayResult) -> pl.DataFrame:
     """Return the requests without what only recorded steps tell of them."""
-    return result.requests_table().drop("interference_s", "transfer_s")
+    return result.requests_table().drop("prefill_s", "decode_s", "recompute_s", "interference_s", "transfer_s")
 
 
 @every_policy

@@ -36,8 +36,8 @@ CASES: dict[str, dict[str, Any]] = {
 def outcome(result: ReplayResult) -> str:
     """Return a digest of every bit of the outcome."""
     records, digest = result.records, hashlib.sha256()
-    for part in (records.requests, records.engine, records.gaps.values_s, records.gaps.counts, records.steps,
-                 records.schedule, records.preemptions):
+    for part in (records.requests, records.phases, records.engine, records.gaps.values_s, records.gaps.counts,
+                 records.steps, records.schedule, records.preemptions):
         digest.update(np.asarray(part).tobytes())
     return digest.hexdigest()
 
