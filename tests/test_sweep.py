@@ -241,6 +241,22 @@ def test_on_a_dask_cluster(plan: Path) -> None:
     assert plan.with_name("dask.parquet").read_bytes() == plan.with_name("own.parquet").read_bytes()
 
 
+def test_on_a_ray_cluster(plan: Path) -> None:
+    """Where Ray is installed: in processes of their own, since Ray warns where warnings are errors."""
+    pytest.importorskip("ray", reason="Ray is not installed")
+    whole = run(plan)
+    ray = [sys.executable, "-m", "ray.scripts.scripts"]
+    subprocess.run([*ray, "start", "--head", "--num-cpus=2", "--include-dashboard=false", "--port=6399"], check=True,
+                   capture_output=True)
+    try:
+        done = planner("sweep", plan, "--output", plan.with_name("ray.parquet"), "--backend", "ray", "--address",
+                       "127.0.0.1:6399")
+    finally:
+        subprocess.run([*ray, "stop"], check=True, capture_output=True)
+    assert done.returncode == 0, done.stderr
+    assert pl.read_parquet(plan.with_name("ray.parquet")).equals(whole)
+
+
 def test_the_command_line(plan: Path) -> None:
     output = plan.with_name("out.parquet")
     found = planner("sweep", plan, "--output", output, "--json", plan.with_name("out.json"), "--jobs", 1)
