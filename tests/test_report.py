@@ -14,6 +14,7 @@ import pytest
 from helpers import EVERYTHING, scenario_of, trace_of
 
 from planner.errors import OutputError, PlannerError, UsageError
+from planner.explanation import explain
 from planner.metrics import PERCENTILES
 from planner.report import content, markdown, to_html, to_markdown, write_report
 from planner.run import replay
@@ -84,6 +85,19 @@ def test_several_are_compared_with_the_first(result: SavedResult) -> None:
     text = to_markdown([result, second])
     assert re.search(r"\| mean_ttft_ms \| \S+ \| \S+ \(\+10\.0 %\) \|", text)
     assert "| **max_num_seqs** (differs) | 128 | 7 |" in text
+
+
+def test_it_says_why(result: SavedResult) -> None:
+    """As the tables say; with the advice where the replay was explained, and the difference to the first."""
+    why = explain(result.requests, result.steps)
+    advised = replace(result, name="second", summary={**result.summary, "explanation": {
+        "advice": {"sentence": "change nothing"}}})
+    page, text = to_html([result, advised]), to_markdown([result, advised])
+    for shown in (page, text.replace("\\", "")):
+        assert f"first: {why['sentence']}".replace("'", "&#x27;" if shown is page else "'") in shown
+        assert "second: change nothing" in shown
+        assert "second against the first: a request takes +0.0 ms in the mean" in shown
+    assert "explanation" not in text
 
 
 def test_nothing_is_loaded(result: SavedResult) -> None:

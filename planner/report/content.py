@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from planner import tables
+from planner.explanation import difference, explain
 from planner.figures.style import clean, labels
 from planner.metrics import HEADLINES
 from planner.saved import SavedResult
@@ -12,7 +13,8 @@ from planner.saved import SavedResult
 MISSING = "–"
 
 METRICS = {"ttft": "time to first token", "tpot": "time per output token", "e2el": "end to end"}
-SEPARATE = ("deployment", "policy", "workload", "versions", "slo", "trace_sha256", "slo_attainment_by_metric")
+SEPARATE = ("deployment", "policy", "workload", "versions", "slo", "trace_sha256", "slo_attainment_by_metric",
+            "explanation")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +77,22 @@ def headline(results: Sequence[SavedResult]) -> Table:
     """Return the numbers that one looks at first."""
     rows = [Row(label=label, values=_values(results, key), unit=unit) for key, label, unit in HEADLINES]
     return Table(title="Headline numbers", rows=_existing(rows), compares=len(results) > 1)
+
+
+def reasons(results: Sequence[SavedResult]) -> list[str]:
+    """Return in words where time went, what bound, what to change first if that was asked, and how results differ."""
+    found: list[str] = []
+    first: dict[str, Any] | None = None
+    for name, result in zip(labels(results), results, strict=True):
+        lead = f"{name}: " if len(results) > 1 else ""
+        why = explain(result.requests, result.steps, _part(result, "deployment").get("num_replicas") or 1)
+        found.append(lead + why["sentence"])
+        advice = _part(result, "explanation").get("advice")
+        found += [lead + advice["sentence"]] if advice and why["phases"] else []
+        change = None if first is None else difference(why, first)
+        found += [f"{name} against the first: {change['sentence']}"] if change else []
+        first = first or why
+    return found
 
 
 def comparison(results: Sequence[SavedResult]) -> list[Table]:

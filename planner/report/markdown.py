@@ -12,6 +12,7 @@ from planner.report.content import (
     difference_text,
     full_summary,
     headline,
+    reasons,
     report_title,
     settings,
     value_text,
@@ -23,11 +24,12 @@ PLAIN_KEY = re.compile(r"[a-z0-9]+(_[a-z0-9]+|\.[a-z0-9]+)*")  # its underscores
 
 
 def to_markdown(results: Sequence[SavedResult]) -> str:
-    """Return the report as Markdown: headline numbers, comparison, settings and the full summary."""
+    """Return the report as Markdown: headline numbers, reasons, comparison, settings and the full summary."""
     names = labels(results)
     lines = [f"# {escape(report_title(results))}", ""]
     lines += [f"- {escape(name)}: {escape(describe(result))}" for name, result in zip(names, results, strict=True)]
-    found = [headline(results), *comparison(results), *settings(results), full_summary(results)]
+    lines += [*_table(headline(results), names), "", "## Why", "", *(f"- {escape(text)}" for text in reasons(results))]
+    found = [*comparison(results), *settings(results), full_summary(results)]
     return "\n".join([*lines, *(line for table in found for line in _table(table, names))]) + "\n"
 
 

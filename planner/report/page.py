@@ -21,6 +21,7 @@ from planner.report.content import (
     difference_text,
     full_summary,
     headline,
+    reasons,
     report_title,
     settings,
     value_text,
@@ -107,6 +108,7 @@ def to_html(results: Sequence[SavedResult]) -> str:
     untitled = replace(full_summary(results), title="")
     parts = [
         _headline(results, names),
+        f"<h2>Why</h2>{''.join(f'<p>{escape(text)}</p>' for text in reasons(results))}",
         _section("Compared with the first", comparison(results), names),
         f'<h2>Figures</h2><div class="figures">{"".join(place(*item) for item in figures.items())}</div>',
         _section("What was replayed", settings(results), names),
