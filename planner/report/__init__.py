@@ -13,8 +13,8 @@ from planner.steptime import TERMS
 __all__ = ["to_html", "to_markdown", "write_report"]
 
 REQUEST_COLUMNS = ("arrival_s", "finished_at_s", "first_scheduled_at_s", "replica", "status", "ttft_s", "tpot_s",
-                   "e2e_s", "frontend_s", "queue_s", "prefill_s", "decode_s", "interference_s", "transfer_s", "preempted_s",
-                   "recompute_s")
+                   "e2e_s", "frontend_s", "queue_s", "prefill_s", "decode_s", "interference_s", "transfer_s",
+                   "preempted_s", "recompute_s")
 STEP_COLUMNS = ("start_s", "duration_s", "num_prompt_tokens", "num_decodes", "num_sampled", "num_running",
                 "num_waiting", "num_used_blocks", "stopped_by", "compute_s", "memory_s", "replica", *TERMS)
 
