@@ -5,21 +5,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from planner.errors import PlannerError
-    from planner.notebook import capacity, check, compare, explain, size, sweep
-    from planner.policy import DECODES_FIRST, IN_ORDER, PROMPTS_ALONE, PROMPTS_FIRST, Policy, StepPlan, StepState
+    from planner.notebook import capacity, compare, explain, size, sweep
+    from planner.policy import DECODES_FIRST, IN_ORDER, PROMPTS_ALONE, PROMPTS_FIRST, Policy, StepPlan
     from planner.run import replay
     from planner.scenario import Scenario
-    from planner.settings import Recording
     from planner.trace import read_trace
 
 _HOMES = {
     "planner.errors": ("PlannerError",),
-    "planner.notebook": ("capacity", "check", "compare", "explain", "size", "sweep"),
-    "planner.policy": ("DECODES_FIRST", "IN_ORDER", "PROMPTS_ALONE", "PROMPTS_FIRST", "Policy", "StepPlan",
-                       "StepState"),
+    "planner.notebook": ("capacity", "compare", "explain", "size", "sweep"),
+    "planner.policy": ("DECODES_FIRST", "IN_ORDER", "PROMPTS_ALONE", "PROMPTS_FIRST", "Policy", "StepPlan"),
     "planner.run": ("replay",),
     "planner.scenario": ("Scenario",),
-    "planner.settings": ("Recording",),
     "planner.trace": ("read_trace",),
 }
 
@@ -30,12 +27,9 @@ __all__ = [
     "PROMPTS_FIRST",
     "PlannerError",
     "Policy",
-    "Recording",
     "Scenario",
     "StepPlan",
-    "StepState",
     "capacity",
-    "check",
     "compare",
     "explain",
     "read_trace",

@@ -1,7 +1,7 @@
 """What a notebook shows: an answer's numbers as a mapping, its words, and a table."""
 
 import html
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, KeysView, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,12 +11,12 @@ ROWS_SHOWN = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
-class Answer(Mapping[str, Any]):
+class Answer:
     """The numbers that a command's `--json` has, by their keys; printed as the command prints them.
 
     Parameters
     ----------
-    values_by_key : what the mapping holds.
+    values_by_key : what it holds.
     text : all of it, for the terminal.
     headline : a line or a few that say the most.
     table : what is behind it.
@@ -33,8 +33,9 @@ class Answer(Mapping[str, Any]):
     def __iter__(self) -> Iterator[str]:
         return iter(self.values_by_key)
 
-    def __len__(self) -> int:
-        return len(self.values_by_key)
+    def keys(self) -> KeysView[str]:
+        """The keys, with which `**answer` works too."""
+        return self.values_by_key.keys()
 
     def __repr__(self) -> str:
         return self.text

@@ -14,6 +14,7 @@ from planner.highest_rate import capacity as find_capacity
 from planner.metrics import numbers
 from planner.run import replay
 from planner.settings import Recording
+from planner.study import Study
 from planner.targets import Gated, Target, read_targets
 from planner.trace import Trace
 
@@ -50,14 +51,15 @@ def check(path: Path, *, baseline: Path | None = None, update: bool = False) -> 
     recorded = None if update or baseline is None else read_baseline(baseline)
     scenarios, checks, notes = {}, [], []
     for each in gated:
+        name = each.study.name
         try:
             found = _outcome(each)
         except PlannerError as error:
-            raise TargetsError(f"{path}: scenario.{each.name}: {error}") from error
-        notes += [f"{each.name}: {note}" for note in (*each.notes, *found.notes)]
-        scenarios[each.name] = {"trace_sha256": found.trace_sha256, "metrics": found.metrics}
-        before = {} if recorded is None else recorded["scenarios"].get(each.name, {}).get("metrics", {})
-        changed = changes(recorded, each.name, found.trace_sha256) if recorded is not None and before else []
+            raise TargetsError(f"{path}: scenario.{name}: {error}") from error
+        notes += [f"{name}: {note}" for note in (*each.study.notes, *found.notes)]
+        scenarios[name] = {"trace_sha256": found.trace_sha256, "metrics": found.metrics}
+        before = {} if recorded is None else recorded["scenarios"].get(name, {}).get("metrics", {})
+        changed = changes(recorded, name, found.trace_sha256) if recorded is not None and before else []
         for target in each.targets:
             predicted = found.metrics[target.metric]
             rows = _limits(target, predicted, found.reason)
@@ -65,7 +67,7 @@ def check(path: Path, *, baseline: Path | None = None, update: bool = False) -> 
                 stand_in = _stand_in(target.metric, None if recorded is None else before, changed, update)
                 compared = stand_in or _regression(target, predicted, before[target.metric], found.reason)
                 rows.append({"kind": "max_regression", "limit": target.max_regression, **compared})
-            names = {"scenario": each.name, "metric": target.metric}
+            names = {"scenario": name, "metric": target.metric}
             values = {"predicted": predicted, "baseline": before.get(target.metric)}
             checks += [{**names, **values, "margin": None, "reason": None, **row} for row in rows]
     if update:
@@ -86,37 +88,38 @@ class _Outcome:
 
 
 def _outcome(gated: Gated) -> _Outcome:
-    trace = read_load(gated.trace, gated.scenario, gated.format, "error")
+    study = gated.study
+    trace = read_load(study.trace, study.scenario, study.format, "error")
     names = [target.metric for target in gated.targets]
     try:
-        known, notes = _metrics(trace, gated, names)
+        known, notes = _metrics(trace, study, names)
     except CapacityError as error:
         return _Outcome(trace_sha256=trace.sha256, metrics=dict.fromkeys(names), notes=[], reason=str(error))
     for name in names:
         if name not in known:
             raise UnknownNameError("metric", name, known)
-        if known[name] is None and gated.objectives is None and name in ("slo_attainment", "request_goodput"):
+        if known[name] is None and study.objectives is None and name in ("slo_attainment", "request_goodput"):
             raise UsageError(f"{name} needs slo, as in slo = \"ttft:500 tpot:50\"")
     return _Outcome(trace_sha256=trace.sha256, metrics={name: known[name] for name in names}, notes=notes)
 
 
-def _metrics(trace: Trace, gated: Gated, names: list[str]) -> tuple[dict[str, float | None], list[str]]:
+def _metrics(trace: Trace, study: Study, names: list[str]) -> tuple[dict[str, float | None], list[str]]:
     """Return all numbers of the summary, the capacity where it is asked for, and the notes on them."""
-    summary = replay(trace, gated.scenario, slo=gated.slo, recording=Recording(),
-                     num_replicas=gated.num_replicas).summary
+    summary = replay(trace, study.scenario, slo=study.slo, recording=Recording(),
+                     num_replicas=study.num_replicas).summary
     for name, share in (summary["slo_attainment_by_metric"] or {}).items():
         summary[f"slo_attainment_by_metric.{name}"] = share
-    capacity = _capacity(trace, gated) if set(names) & set(CAPACITY) else {**dict.fromkeys(CAPACITY), "notes": []}
+    capacity = _capacity(trace, study) if set(names) & set(CAPACITY) else {**dict.fromkeys(CAPACITY), "notes": []}
     notes = summary["notes"] + capacity.pop("notes")
     return numbers(summary) | capacity, notes
 
 
-def _capacity(trace: Trace, gated: Gated) -> dict[str, Any]:
-    if gated.objectives is None:
+def _capacity(trace: Trace, study: Study) -> dict[str, Any]:
+    if study.objectives is None:
         raise UsageError("capacity_rps needs slo, as in slo = \"ttft:500 tpot:50\"")
-    search = Search(replicates=0, num_replicas=gated.num_replicas, seed=gated.scenario.seed or 0)
+    search = Search(replicates=0, num_replicas=study.num_replicas, seed=study.scenario.seed or 0)
     try:
-        found = find_capacity(trace, gated.scenario, gated.objectives, search)
+        found = find_capacity(trace, study.scenario, study.objectives, search)
     except UnreachableError:
         return {**dict.fromkeys(CAPACITY, 0.0), "notes": []}
     return {name: found[name] for name in (*CAPACITY, "notes")}

@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from planner import gate, highest_rate, sizing, sweeping
+from planner import highest_rate, sizing, sweeping
 from planner.answers import Answer
 from planner.client import read_load
 from planner.comparison import compare_studies
@@ -23,8 +23,6 @@ from planner.tables import (
     capacity_table,
     comparison_table,
     explanation_table,
-    gate_headline,
-    gate_table,
     sizing_table,
     sweep_table,
 )
@@ -154,13 +152,6 @@ def sweep(trace: str | Path, scenario: Scenario, axes: Mapping[str, Sequence[Any
     text = sweep_table(found)
     front = pl.DataFrame(found["front"]).select(*plan.axes, *plan.front) if found["front"] else pl.DataFrame()
     return Answer(values_by_key=found, text=text, headline=text.splitlines()[-1], table=front)
-
-
-def check(targets: str | Path, *, baseline: str | Path | None = None) -> Answer:
-    """Judge a targets file; see `gate.check`."""
-    found = gate.check(Path(targets), baseline=None if baseline is None else Path(baseline))
-    table = pl.DataFrame(found["checks"], strict=False).drop("reason")
-    return Answer(values_by_key=found, text=gate_table(found), headline=gate_headline(found), table=table)
 
 
 def _compared(trace: AnyTrace, scenarios: Mapping[str, Scenario], slo: str | None,

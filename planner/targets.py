@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -58,9 +58,10 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gated(Study):
+class Gated:
     """A study with its targets, of which there is at least one."""
 
+    study: Study
     targets: tuple[Target, ...]
 
 
@@ -98,7 +99,7 @@ def _gated(name: str, values: Mapping[str, Any], folder: Path) -> Gated:
     if len({each.metric for each in found}) < len(found):
         raise UsageError("a metric has two targets; give both limits in one")
     study = parse_study(name, {key: value for key, value in values.items() if key != "target"}, folder)
-    return Gated(**{f.name: getattr(study, f.name) for f in fields(Study)}, targets=found)
+    return Gated(study=study, targets=found)
 
 
 def parse_target(values: Any) -> Target:

@@ -12,13 +12,14 @@ import pytest
 from helpers import EVERYTHING, play, scenario_of, trace_of
 from typer.testing import CliRunner
 
-from planner import Recording, Scenario, read_trace, replay
+from planner import Scenario, read_trace, replay
 from planner.cli import app
 from planner.comparison import explain_outcome
 from planner.explanation import difference, explain
 from planner.limits import STEP_BOUNDS, step_bounds
 from planner.phases import PHASES, request_phases
 from planner.results import ReplayResult
+from planner.settings import Recording
 from planner.workload import limit
 
 STEPS = Recording(steps=True)

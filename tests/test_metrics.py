@@ -8,8 +8,9 @@ from helpers import play, scenario_of, trace_of
 from hypothesis import given
 from hypothesis import strategies as some
 
-from planner import Recording, replay
+from planner import replay
 from planner.metrics import describe, describe_weighted, summarize
+from planner.settings import Recording
 from planner.slo import Slo
 
 KEYS = ("mean", "median", "std", "p90", "p95", "p99")

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from helpers import batches, play, trace_of
 
-from planner import DECODES_FIRST, IN_ORDER, PROMPTS_ALONE, PROMPTS_FIRST, StepState
+from planner import DECODES_FIRST, IN_ORDER, PROMPTS_ALONE, PROMPTS_FIRST
 from planner.errors import PolicyError, UnknownNameError
 from planner.loading import load_policy
 from planner.policies import POLICIES, by_deadline, by_predicted_work, by_priority
-from planner.policy import NO_LIMIT
+from planner.policy import NO_LIMIT, StepState
 
 QUIET = StepState(now_s=0.0, num_running=0, num_prefilling=0, num_waiting=1, num_free_blocks=10, num_gpu_blocks=10,
                   max_num_seqs=8, max_num_batched_tokens=512, long_prefill_token_threshold=0, last_step_had_prompts=0,

@@ -5,9 +5,10 @@ import math
 import pytest
 from helpers import batches, play, scenario_of, step_tokens, trace_of
 
-from planner import Recording, replay
+from planner import replay
 from planner.errors import UsageError
 from planner.policies import POLICIES
+from planner.settings import Recording
 from planner.slo import parse_slo
 
 

@@ -53,11 +53,10 @@ def test_answers_are_mappings_that_print_and_show_themselves(tmp_path: Path) -> 
         "best": (planner.sweep("chat", LLAMA, {"max_num_seqs": [4, 64]}, output=tmp_path / "o.parquet", jobs=1,
                                slo="ttft:500", attainment=0.5, optimize=True,
                                constraints=[{"metric": "p99_ttft_ms", "max": 5000}]), "best"),
-        "check": (planner.check(ROOT / "tests" / "gate" / "targets.toml"), "met"),
     }
     for name, (answer, key) in answers.items():
         assert key in answer, name
-        assert len(answer) == len(list(answer)) > 0
+        assert list(answer) == list(answer.keys()) == list(dict(**answer))
         html = answer._repr_html_()
         assert "<table" in html, name
         assert str(answer) == repr(answer) == answer.text
