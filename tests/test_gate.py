@@ -288,7 +288,7 @@ def test_files_are_looked_for_beside_the_targets(tmp_path: Path) -> None:
     path.write_text('[scenario.a]\ntrace = "t.csv"\nmodel = "llama-3.1-8b"\npolicy = "mine.py:own"\ngpu = "mine.toml"\n'
                     '[[scenario.a.target]]\nmetric = "mfu"\nmin = 0\n')
     gated = read_targets(path)[0]
-    assert gated.trace == str(tmp_path / "t.csv")
-    assert gated.scenario.policy == f"{tmp_path / 'mine.py'}:own"
-    assert gated.scenario.gpu == str(tmp_path / "mine.toml")
-    assert gated.scenario.model == "llama-3.1-8b"
+    assert gated.study.trace == str(tmp_path / "t.csv")
+    assert gated.study.scenario.policy == f"{tmp_path / 'mine.py'}:own"
+    assert gated.study.scenario.gpu == str(tmp_path / "mine.toml")
+    assert gated.study.scenario.model == "llama-3.1-8b"
