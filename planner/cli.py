@@ -289,6 +289,20 @@ def report(
     commands.report(results, output)
 
 
+@app.command()
+def ui(
+    port: Annotated[int, typer.Option(help="Of the page's address.")] = 8501,
+    address: Annotated[str, typer.Option(help="To listen at; other machines reach it with 0.0.0.0.")] = "localhost",
+) -> None:
+    """Open the dashboard.
+
+    Example: planner ui --port 8600
+    """
+    from planner import commands
+
+    commands.ui(port, address)
+
+
 db = typer.Typer(no_args_is_help=True, help="Hardware and model profiles.")
 app.add_typer(db, name="db")
 

@@ -1,5 +1,6 @@
 """What the commands do: read, replay, print and write."""
 
+import importlib.util
 import itertools
 import os
 import sys
@@ -35,6 +36,8 @@ from planner.tables import (
 from planner.trace import Trace
 
 AXES = ("policy", "gpu", "model", "quantization")  # options of `compare` that take lists
+
+UI_OPTIONS = ("--browser.gatherUsageStats=false", "--server.maxUploadSize=200", "--client.toolbarMode=viewer")
 
 OnBadRows = Literal["error", "drop"]
 
@@ -219,6 +222,15 @@ def report(results: Sequence[Path], output: Path) -> None:
     _check_outputs([output])
     for path in write_report([load_result(folder) for folder in results], output):
         print(path)
+
+
+def ui(port: int, address: str) -> None:
+    """Serve the dashboard until it is stopped."""
+    if importlib.util.find_spec("streamlit") is None:
+        raise UsageError("planner ui: needs streamlit; pip install 'planner[ui]'")
+    page = Path(__file__).with_name("ui") / "app.py"
+    os.execv(sys.executable, [sys.executable, "-m", "streamlit", "run", str(page), *UI_OPTIONS,
+                              f"--server.port={port}", f"--server.address={address}"])
 
 
 def validate(measured: Path, scenario: Scenario, max_error: str | None, predictions: Path | None, client: str | None,

@@ -1,8 +1,10 @@
 """A study: a trace on a deployment with its objectives, as a TOML file or a part of one describes it."""
 
+import json
 import math
+import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +80,40 @@ def parse_study(name: str, values: Mapping[str, Any], folder: Path) -> Study:
     return Study(name=name, trace=trace_beside(folder, trace), format=text_of(values, "format"),
                  scenario=parse_scenario(options), num_replicas=parse_replicas(values.get("replicas", 1)),
                  objectives=_objectives(values), notes=tuple(notes))
+
+
+def study_toml(study: Study) -> str:
+    """Return a study as the text of a file that `read_study` reads."""
+    values: dict[str, Any] = {"trace": study.trace, "format": study.format, "slo": _slo_text(study),
+                              "replicas": None if study.num_replicas == 1 else study.num_replicas, **_given(study)}
+    return "".join(f"{key} = {_toml(value)}\n" for key, value in values.items() if value is not None)
+
+
+def command_line(study: Study) -> str:
+    """Return the command that replays a study; several replicas stand in its file."""
+    if study.num_replicas > 1:
+        return "planner compare scenario.toml"
+    words = ["planner", "replay", study.trace]
+    for name, value in _given(study).items():
+        flag = name.replace("_", "-")
+        words += [f"--{flag}" if value else f"--no-{flag}"] if isinstance(value, bool) else [f"--{flag}", str(value)]
+    slo = _slo_text(study)
+    return shlex.join(words + (["--format", study.format] if study.format else []) + (["--slo", slo] if slo else []))
+
+
+def _given(study: Study) -> dict[str, Any]:
+    return {f.name: getattr(study.scenario, f.name) for f in fields(Scenario)
+            if getattr(study.scenario, f.name) != f.default}
+
+
+def _slo_text(study: Study) -> str | None:
+    limits = {} if study.slo is None else study.slo.limits_s
+    return " ".join(f"{name}:{1e3 * limit:g}" for name, limit in limits.items()) or None
+
+
+def _toml(value: Any) -> str:
+    """Return a value as TOML writes it."""
+    return json.dumps(value) if isinstance(value, str | bool) else repr(value)
 
 
 def _objectives(values: Mapping[str, Any]) -> Objectives | None:

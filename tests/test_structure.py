@@ -35,7 +35,7 @@ LAYERS = (
     ("calibration",),
     ("tables", "profiles", "figures"),
     ("report",),
-    ("commands", "notebook", "pytest_plugin"),
+    ("commands", "notebook", "pytest_plugin", "ui"),
     ("cli",),
 )
 PLACE = {name: place for place, layer in enumerate(LAYERS) for name in layer}

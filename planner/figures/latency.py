@@ -155,7 +155,16 @@ def _percentiles_text(results: Sequence[SavedResult], column: str) -> str:
     if len(values_ms) == 0:
         return ""
     p50, p99 = np.percentile(values_ms, (50, 99))
-    return f": p50 {p50:,.4g} ms, p99 {p99:,.4g} ms"
+    return f": p50 {_short(p50)} ms, p99 {_short(p99)} ms"
+
+
+def _short(value: float) -> str:
+    """Return four digits of a number, or all before the point.
+
+    >>> _short(12180.76), _short(40.102)
+    ('12,181', '40.1')
+    """
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
 
 
 def _phase_means(results: Sequence[SavedResult]) -> tuple[list[str], dict[str, NDArray[np.float64]], list[int]]:

@@ -1,0 +1,58 @@
+"""What the traffic is like: how fast requests come, and how long their prompts and outputs are."""
+
+from typing import Any
+
+import numpy as np
+
+from planner.figures.style import BLUE, ORANGE, Theme, figure_of_rows, finish
+from planner.trace import Trace
+
+MOST_BINS = 240
+LEVELS = np.concatenate([np.linspace(0, 99, 199), np.linspace(99, 100, 51)[1:]])
+
+
+def arrivals(trace: Trace, *, theme: Theme = "light") -> Any:
+    """Draw the rate of arrivals over time, and of the tokens that they bring.
+
+    Parameters
+    ----------
+    theme : "light" or "dark".
+    """
+    times = trace.requests["arrival_s"].to_numpy()
+    span_s = float(times[-1] - times[0])
+    bins = max(1, min(MOST_BINS, trace.num_requests // 4))
+    edges = np.linspace(times[0], times[0] + max(span_s, 1e-9), bins + 1)
+    width_s = edges[1] - edges[0]
+    figure = figure_of_rows(["requests/s", "tokens/s"], "time [s]")
+    middles = (edges[:-1] + edges[1:]) / 2 - times[0]
+    counts, _ = np.histogram(times, edges)
+    figure.add_scatter(x=middles, y=counts / width_s, mode="lines", name="requests", line={"color": BLUE, "width": 2},
+                       row=1, col=1)
+    for column, name, color in (("input_tokens", "prompt", BLUE), ("output_tokens", "output", ORANGE)):
+        tokens, _ = np.histogram(times, edges, weights=trace.requests[column].to_numpy().astype(float))
+        figure.add_scatter(x=middles, y=tokens / width_s, mode="lines", name=f"{name} tokens",
+                           line={"color": color, "width": 2}, row=2, col=1)
+    burst = float(counts.var() / counts.mean()) if counts.mean() > 0 else 0.0
+    note = (f"means of {bins} bins of {width_s:,.3g} s; variance over mean of the counts {burst:,.3g} (1 for a Poisson "
+            f"process)")
+    return finish(figure, "Arrivals over time", note, theme)
+
+
+def lengths(trace: Trace, *, theme: Theme = "light") -> Any:
+    """Draw which share of the requests has prompts and outputs of at most a length.
+
+    Parameters
+    ----------
+    theme : "light" or "dark".
+    """
+    figure = figure_of_rows(["requests"], "tokens", row_px=280)
+    for column, name, color in (("input_tokens", "prompt", BLUE), ("output_tokens", "output", ORANGE)):
+        values = trace.requests[column].to_numpy()
+        p50, p99 = np.percentile(values, (50, 99))
+        figure.add_scatter(x=np.percentile(values, LEVELS), y=LEVELS, mode="lines", line={"color": color, "width": 2},
+                           name=f"{name}: p50 {p50:,.0f}, p99 {p99:,.0f}",
+                           hovertemplate="p%{y:.4g}: %{x:,.0f} tokens<extra></extra>")
+    figure.update_xaxes(type="log")
+    figure.update_yaxes(range=[0, 101], ticksuffix=" %")
+    return finish(figure, "Lengths of prompts and outputs", f"of {trace.num_requests:,} requests", theme,
+                  hovermode="closest")

@@ -1,0 +1,18 @@
+"""The page of the catalog: GPUs and models, with where their numbers come from."""
+
+import streamlit as st
+
+from planner.catalog import gpu_names, model_names
+from planner.profiles import show_profile
+from planner.study import Study
+from planner.trace import Trace
+
+
+def page(trace: Trace, study: Study) -> None:
+    """Draw the page."""
+    st.title("Catalog")
+    columns = st.columns(2)
+    for column, label, names, chosen in ((columns[0], "GPU", gpu_names(), study.scenario.gpu),
+                                         (columns[1], "model", model_names(), study.scenario.model)):
+        name = column.selectbox(label, names, index=names.index(str(chosen)), key=f"catalog_{label}")
+        column.code(show_profile(name, study.scenario)[1], language=None)

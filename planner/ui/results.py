@@ -1,0 +1,77 @@
+"""Results for pages: replays kept by all that they depend on, and their figures in the page's theme."""
+
+import html
+from typing import Any
+
+import streamlit as st
+
+from planner.fingerprint import scenario_sha256
+from planner.run import replay
+from planner.saved import SavedResult
+from planner.settings import Recording
+from planner.study import Study
+from planner.trace import Trace
+
+MARKS = "\\`*_{}[]()#+-.!|<>$:~"
+KEPT = 4  # replays of a session: each holds its steps
+
+
+def replayed(trace: Trace, study: Study) -> SavedResult:
+    """Return a study's result with its steps, replayed or as it was kept.
+
+    The summary is a plain replay's, as the command line's: sums over recorded steps differ in their last digits.
+
+    Raises
+    ------
+    PlannerError : as `run.replay`.
+    """
+    key = study_key(trace, study)
+    kept: dict[str, SavedResult] = st.session_state.setdefault("replays", {})
+    if key not in kept:
+        plain_run, outcome = (replay(trace, study.scenario, slo=study.slo, num_replicas=study.num_replicas,
+                                     recording=Recording(steps=steps)) for steps in (False, True))
+        while len(kept) >= KEPT:
+            kept.pop(next(iter(kept)))
+        kept[key] = SavedResult(name=study.name, summary=plain_run.summary, requests=outcome.requests,
+                                steps=outcome.steps)
+    return kept[key]
+
+
+def answered(name: str, trace: Trace, study: Study) -> Any:
+    """Return the answer that was kept under a name, None where there is none; say so where it is another scenario's."""
+    kept = st.session_state.get(name)
+    if kept is None:
+        return None
+    if kept[0] != study_key(trace, study):
+        st.warning("The sidebar has changed since: this answer is for the scenario that it had then.")
+    return kept[1]
+
+
+def keep(name: str, trace: Trace, study: Study, answer: Any) -> None:
+    """Keep an answer in the session."""
+    st.session_state[name] = study_key(trace, study), answer
+
+
+def study_key(trace: Trace, study: Study) -> str:
+    """Return a hash of all that a study's result depends on."""
+    limits = None if study.slo is None else study.slo.limits_s
+    return scenario_sha256(study.scenario, trace.sha256, trace.source, study.num_replicas, limits)
+
+
+def theme() -> Any:
+    """Return the theme that the page is seen in."""
+    return "dark" if st.context.theme.type == "dark" else "light"
+
+
+def show(figure: Any, key: str) -> None:
+    """Draw a figure as the report has it: with its own template, its title above it, no way to send it anywhere."""
+    title = figure.layout.title
+    st.markdown(f"**{plain(title.text)}**")
+    st.caption(plain(title.subtitle.text))
+    figure.update_layout(title=None, margin={"t": 10}, height=figure.layout.height - 70)
+    st.plotly_chart(figure, theme=None, key=key, config={"displaylogo": False, "showSendToCloud": False})
+
+
+def plain(text: str) -> str:
+    """Return text that Markdown shows as it is: the entities that Plotly reads undone, marks escaped."""
+    return "".join(f"\\{char}" if char in MARKS else char for char in html.unescape(text))

@@ -1,0 +1,114 @@
+"""The dashboard's pages, run without a browser: their numbers, their states, and what they say of mistakes."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+from typer.testing import CliRunner
+
+from planner.cli import app as cli
+from planner.explanation import explain
+from planner.metrics import HEADLINES
+from planner.objectives import Objectives
+from planner.report.content import value_text
+from planner.scenario import Scenario
+from planner.slo import parse_slo
+from planner.study import Study, command_line, read_study, study_toml
+
+testing = pytest.importorskip("streamlit.testing.v1")
+
+APP = Path(__file__).resolve().parents[2] / "app.py"
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
+
+
+def opened(**values: Any) -> Any:
+    """Return the replay page with widgets set by their keys, on the first thousand requests."""
+    page = testing.AppTest.from_file(str(APP), default_timeout=120).run()
+    widgets = {widget.key: widget for kind in ("selectbox", "number_input", "slider", "text_input", "checkbox")
+               for widget in page.get(kind)}
+    for key, value in {"limit": 1000, **values}.items():
+        widgets[key].set_value(value)
+    return page.run()
+
+
+def metrics(page: Any) -> dict[str, str]:
+    return {metric.label: metric.value for metric in page.metric}
+
+
+def test_the_numbers_are_the_command_lines() -> None:
+    """To the last digit: what the page has of a scenario is what --json has."""
+    page = opened(rate_scale=3.0, max_num_seqs=32, policy="decode-first", engine="vllm")
+    assert not page.exception
+    done = CliRunner().invoke(cli, ["replay", "chat", "--model", "llama-3.1-8b", "--gpu", "h100-sxm", "--limit", "1000",
+                                    "--rate-scale", "3", "--max-num-seqs", "32", "--policy", "decode-first", "--slo",
+                                    "ttft:500 tpot:50", "--json", "-"])
+    summary = json.loads(done.stdout)
+    (kept,) = [each for each in page.session_state["replays"].values() if each.summary["policy"]["max_num_seqs"] == 32]
+    own = json.loads(json.dumps(kept.summary))
+    for name in ("wall_s", "simulated_requests_per_s"):
+        own.pop(name), summary.pop(name)
+    assert own == summary
+    shown = metrics(page)
+    for key, label, unit in HEADLINES:
+        assert summary[key] is None or shown[label] == value_text(summary[key], unit)
+    assert page.info[0].value == explain(kept.requests, kept.steps)["sentence"]
+
+
+def test_a_slider_changes_the_numbers_and_a_pinned_result_stays() -> None:
+    page = opened()
+    before = metrics(page)["TTFT, p99"]
+    page.button[0].click().run()
+    page.slider(key="rate_scale").set_value(6.0).run()
+    after = {metric.label: metric for metric in page.metric}["TTFT, p99"]
+    assert after.value != before
+    assert after.delta == f"{before} pinned"
+
+
+@pytest.mark.parametrize(("values", "said"), [
+    ({"slo": "tfft:500"}, "did you mean 'ttft'"),
+    ({"step_time": "linear:x"}, "linear:BASE_S"),
+    ({"model": "llama-3.1-405b"}, "does not fit one h100-sxm"),
+])
+def test_mistakes_are_said_in_place_of_the_page(values: dict[str, Any], said: str) -> None:
+    page = opened(**values)
+    assert not page.exception
+    assert said in page.error[0].value
+    assert not page.metric
+
+
+def test_without_a_file_a_page_asks_for_one() -> None:
+    page = testing.AppTest.from_file(str(APP), default_timeout=120).run()
+    page.selectbox(key="trace").set_value("your file").run()
+    assert "Upload a trace in the sidebar" in page.info[0].value
+    assert not page.exception
+
+
+OPTIONS = {"gpu": some.just("h200-sxm"), "tensor_parallel_size": some.just(2), "max_num_seqs": some.integers(1, 300),
+           "rate_scale": some.sampled_from((0.5, 2.0)), "expert_parallel": some.just(True),
+           "enable_chunked_prefill": some.booleans(), "quantization": some.just("fp8"), "limit": some.just(50),
+           "gpu_memory_utilization": some.just(0.85), "step_time": some.just("linear:0.01,0.0001")}
+
+
+@given(options=some.fixed_dictionaries({}, optional=OPTIONS), slo=some.sampled_from((None, "ttft:500 tpot:50")))
+def test_the_file_and_the_command_are_the_scenario(tmp_path_factory, options, slo):
+    """What the page offers to take away: the TOML reads back as the study, the command parses as its scenario."""
+    objectives = None if slo is None else Objectives(slo=parse_slo(slo), attainment=0.99, percentiles={})
+    study = Study(name="scenario", trace="chat", format=None, scenario=Scenario(model="llama-3.1-8b", **options),
+                  num_replicas=1, objectives=objectives)
+    path = tmp_path_factory.mktemp("study") / "scenario.toml"
+    path.write_text(study_toml(study))
+    assert read_study(path) == study
+    words = command_line(study)
+    assert words.startswith("planner replay chat --model llama-3.1-8b")
+    assert ("--slo" in words) == (slo is not None)
+    if "enable_chunked_prefill" in options:
+        assert ("--no-enable-chunked-prefill" in words) != options["enable_chunked_prefill"]
+
+
+def test_several_replicas_are_taken_away_as_a_file() -> None:
+    study = Study(name="scenario", trace="chat", format=None, scenario=Scenario(), num_replicas=3, objectives=None)
+    assert command_line(study) == "planner compare scenario.toml"
+    assert "replicas = 3" in study_toml(study)
