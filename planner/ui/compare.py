@@ -22,7 +22,7 @@ def page(trace: Trace, study: Study) -> None:
     kept: dict[str, SavedResult] = st.session_state.setdefault(KEPT, {})
     left, middle, right = st.columns([3, 1, 1], vertical_alignment="bottom")
     place = len(kept) + 1
-    name = left.text_input("name of the scenario in the sidebar", value=f"scenario {place}", key=f"compare_name_{place}")
+    name = left.text_input("name of the sidebar's scenario", value=f"scenario {place}", key=f"compare_name_{place}")
     if middle.button("Add it", disabled=len(kept) >= MOST, width="stretch", key="compare_add"):
         kept[name] = replace(replayed(trace, study), name=name)
         st.rerun()

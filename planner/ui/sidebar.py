@@ -12,7 +12,7 @@ from typing import Any
 import streamlit as st
 
 from planner.catalog import gpu_names, model_names
-from planner.errors import UsageError
+from planner.errors import PlannerError, UsageError
 from planner.objectives import Objectives
 from planner.policies import POLICIES
 from planner.precision import KV_BYTES_PER_ELEMENT, WEIGHT_FORMATS
@@ -21,6 +21,7 @@ from planner.slo import parse_slo
 from planner.study import Study
 from planner.synthetic import sample_names
 from planner.trace import Trace, read_trace
+from planner.trace.read import BadRows
 
 UPLOAD = "your file"
 OWN = "engine's"  # in place of a value: the engine's default
@@ -72,11 +73,14 @@ def _trace() -> Trace | None:
     if chosen != UPLOAD:
         return _sample(chosen)
     file = st.file_uploader("trace file", key="file", help=f"At most {MOST_ROWS:,} requests.")
+    drops = st.checkbox("leave out bad rows", key="drop", bind="query-params",
+                        help="They are counted on the page of the workload; else the first of them is shown.")
     if file is None:
         return None
-    if st.session_state.get("upload_id") != file.file_id:
-        st.session_state["upload"] = _read(file.name, file.getvalue())
-        st.session_state["upload_id"] = file.file_id
+    key = file.file_id, drops
+    if st.session_state.get("upload_key") != key:
+        st.session_state["upload"] = _read(file.name, file.getvalue(), "drop" if drops else "error")
+        st.session_state["upload_key"] = key
     upload: Trace = st.session_state["upload"]
     return upload
 
@@ -86,12 +90,17 @@ def _sample(name: str) -> Trace:
     return read_trace(name)
 
 
-def _read(name: str, content: bytes) -> Trace:
-    """Read uploaded bytes by way of a file of their own, which is gone afterwards."""
+def _read(name: str, content: bytes, on_bad_rows: BadRows) -> Trace:
+    """Read uploaded bytes by way of a file of their own, which is gone afterwards; it is called by its own name."""
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / (Path(name).name or "trace")
+        path = Path(folder) / "trace"
         path.write_bytes(content)
-        trace = read_trace(str(path), limit=MOST_ROWS + 1)
+        try:
+            read = read_trace(str(path), limit=MOST_ROWS + 1, on_bad_rows=on_bad_rows)
+        except PlannerError as error:
+            error.args = (str(error).replace(str(path), name),)
+            raise
+    trace = replace(read, source=name, account=replace(read.account, source=name))
     if trace.num_requests > MOST_ROWS:
         raise UsageError(f"{name}: has more than {MOST_ROWS:,} requests; use the command line for it")
     return trace
