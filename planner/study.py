@@ -4,7 +4,7 @@ import json
 import math
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +80,17 @@ def parse_study(name: str, values: Mapping[str, Any], folder: Path) -> Study:
     return Study(name=name, trace=trace_beside(folder, trace), format=text_of(values, "format"),
                  scenario=parse_scenario(options), num_replicas=parse_replicas(values.get("replicas", 1)),
                  objectives=_objectives(values), notes=tuple(notes))
+
+
+def without_load(scenario: Scenario) -> Scenario:
+    """Return a scenario that takes a trace as it is: neither cut nor at another rate, in an open loop."""
+    return replace(scenario, start_at=0.0, duration=None, limit=None, rate_scale=None, request_rate=None,
+                   max_concurrency=None)
+
+
+def without_rate(scenario: Scenario) -> Scenario:
+    """Return a scenario without a rate or a number in flight, for those that look for one."""
+    return replace(scenario, rate_scale=None, request_rate=None, max_concurrency=None)
 
 
 def study_toml(study: Study) -> str:

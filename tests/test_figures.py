@@ -9,12 +9,15 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from helpers import EVERYTHING, scenario_of, trace_of
+from helpers import EVERYTHING, play, scenario_of, trace_of
 
 from planner import figures
 from planner.errors import UnknownNameError
+from planner.figures.answers import attainment_over_rate, fleet_costs
 from planner.figures.bins import MOST_BINS, bin_steps, num_replicas, time_bins
 from planner.figures.latency import latency_cdf, time_by_phase
+from planner.figures.schedule import KINDS, schedule_timeline, spans
+from planner.figures.traffic import arrivals, lengths
 from planner.phases import PHASES
 from planner.run import replay
 from planner.saved import SavedResult, load_result, save_result
@@ -173,3 +176,41 @@ def test_names_are_shown_as_they_are_and_told_apart(result: SavedResult) -> None
         "<a href='https://e.v'>x</a>\ufffd\ufffd", "<a href='https://e.v'>x</a>\ufffd\ufffd (2)", "n" * 39 + "…"]
     for figure in figures.all_figures([hostile, result]).values():
         assert "<a" not in figure.to_json().replace("\\u003c", "<")
+
+
+@pytest.mark.parametrize("options", [{}, {"policy": "vllm-v0"}, {"num_gpu_blocks": 14, "block_size": 4},
+                                     {"max_num_batched_tokens": 16, "max_num_seqs": 3}])
+def test_spans_are_a_requests_whole_time_and_all_its_tokens(options: dict[str, Any]) -> None:
+    """From arrival to its last token without a hole; prompts, recomputed tokens and outputs are all in them."""
+    result = play([(0.01 * k, 12 + 5 * k % 20, 3 + k % 6) for k in range(9)], max_model_len=64, **options)
+    requests = result.requests_table()
+    found = spans(requests, result.steps_table(), result.schedule_table())
+    assert set(found["kind"]) <= set(KINDS)
+    for row in requests.iter_rows(named=True):
+        own = found.filter(request_id=row["request_id"])
+        assert own["start_s"][0] == row["arrival_s"]
+        assert own["end_s"][-1] == pytest.approx(row["finished_at_s"])
+        assert own["start_s"][1:].to_list() == pytest.approx(own["end_s"][:-1].to_list())
+        assert own["num_tokens"].sum() == row["input_tokens"] + row["output_tokens"] - 1 + row["num_recomputed_tokens"]
+        waited = own.filter(kind="waiting")
+        assert (waited["end_s"] - waited["start_s"]).sum() == pytest.approx(row["queue_s"] + row["frontend_s"])
+    figure = schedule_timeline(requests, result.steps_table(), result.schedule_table())
+    assert {bar.name for bar in figure.data} == set(found["kind"])
+    nothing = schedule_timeline(requests.head(0), result.steps_table(), result.schedule_table())
+    assert nothing.layout.annotations[0].text == "no request ran"
+
+
+def test_traffic_and_answers_are_drawn() -> None:
+    trace = trace_of([(0.5 * k, 100 + k, 10) for k in range(40)])
+    rates = arrivals(trace)
+    assert np.nansum(rates.data[0].y) * (19.5 / len(rates.data[0].y)) == pytest.approx(40)
+    assert max(lengths(trace).data[0].x) == 139
+    probes = [{"rate_rps": rate, "attainment": share, "is_met": share >= 0.9, "limiting_metric": "ttft"}
+              for rate, share in ((1.0, 1.0), (2.0, 0.95), (3.0, 0.5))]
+    found = {"probes": probes, "attainment": 0.9, "capacity_rps": 2.0,
+             "confidence": {"p10": 1.8, "p50": 2.0, "p90": 2.2}}
+    drawn = attainment_over_rate(found)
+    assert [len(trace.x) for trace in drawn.data] == [3, 2, 1]
+    fleets = {"alternatives": [{"gpu": "h100-sxm", "tensor_parallel_size": 1, "quantization": "bf16",
+                                "num_replicas": 2, "num_gpus": 2, "cost_usd_per_hour": 6.0}, {"reason": "too small"}]}
+    assert list(fleet_costs(fleets).data[0].x) == [6.0]

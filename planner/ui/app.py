@@ -5,12 +5,13 @@ from functools import partial
 import streamlit as st
 
 from planner.errors import PlannerError
-from planner.ui import capacity, catalog, compare, replay, sizing, workload
+from planner.ui import capacity, catalog, compare, replay, schedule, sizing, workload
 from planner.ui.sidebar import sidebar
 
 PAGES = (  # title, page, address, icon
     ("Workload", workload.page, "workload", ":material/timeline:"),
     ("Replay", replay.page, "replay", ":material/play_circle:"),
+    ("Schedule", schedule.page, "schedule", ":material/view_timeline:"),
     ("Compare", compare.page, "compare", ":material/compare_arrows:"),
     ("Capacity", capacity.page, "capacity", ":material/speed:"),
     ("Sizing", sizing.page, "sizing", ":material/dns:"),

@@ -6,12 +6,11 @@ from planner.figures.answers import attainment_over_rate
 from planner.highest_rate import Search
 from planner.highest_rate import capacity as find_capacity
 from planner.objectives import parse_objectives
-from planner.study import Study
+from planner.study import Study, without_rate
 from planner.tables import capacity_table
 from planner.trace import Trace
 from planner.traffic import SCALINGS
 from planner.ui.results import answered, keep, show, theme
-from planner.ui.sidebar import without_load
 
 FOUND = "found_capacity"
 
@@ -30,7 +29,7 @@ def page(trace: Trace, study: Study) -> None:
     if asked:
         with st.spinner("Looking for the highest rate that holds …"):
             search = Search(scaling=scaling, replicates=int(replicates), num_replicas=study.num_replicas)
-            keep(FOUND, trace, study, find_capacity(trace, without_load(study.scenario),
+            keep(FOUND, trace, study, find_capacity(trace, without_rate(study.scenario),
                                                     parse_objectives(slo, attainment), search))
     found = answered(FOUND, trace, study)
     if found is None:

@@ -1,16 +1,21 @@
 """Results for pages: replays kept by all that they depend on, and their figures in the page's theme."""
 
 import html
+from dataclasses import replace
 from typing import Any
 
+import polars as pl
 import streamlit as st
 
+from planner.deployment import shape_load
 from planner.fingerprint import scenario_sha256
+from planner.results import ReplayResult
 from planner.run import replay
 from planner.saved import SavedResult
 from planner.settings import Recording
-from planner.study import Study
+from planner.study import Study, without_load
 from planner.trace import Trace
+from planner.workload import limit
 
 MARKS = "\\`*_{}[]()#+-.!|<>$:~"
 KEPT = 4  # replays of a session: each holds its steps
@@ -35,6 +40,16 @@ def replayed(trace: Trace, study: Study) -> SavedResult:
         kept[key] = SavedResult(name=study.name, summary=plain_run.summary, requests=outcome.requests,
                                 steps=outcome.steps)
     return kept[key]
+
+
+def scheduled(trace: Trace, study: Study, requests: pl.DataFrame) -> ReplayResult:
+    """Return a replay with its schedule, up to the end of some requests: what comes later cannot change them."""
+    until_s: Any = requests["finished_at_s"].max()
+    shaped = shape_load(study.scenario, trace)
+    count = int((shaped.requests["arrival_s"] <= until_s).sum())
+    plain_load = without_load(study.scenario)
+    return replay(limit(shaped, count), replace(plain_load, max_concurrency=study.scenario.max_concurrency),
+                  slo=None, num_replicas=study.num_replicas, recording=Recording(steps=True, schedule=True)).result
 
 
 def answered(name: str, trace: Trace, study: Study) -> Any:

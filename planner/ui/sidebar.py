@@ -61,11 +61,6 @@ def sidebar() -> tuple[Trace, Study] | None:
                         num_replicas=int(replicas), objectives=objectives)
 
 
-def without_load(scenario: Scenario) -> Scenario:
-    """Return a scenario whose rate is not set, for those that look for one."""
-    return replace(scenario, rate_scale=None, request_rate=None, max_concurrency=None)
-
-
 def _trace() -> Trace | None:
     """Return the chosen trace; an uploaded one is read once and kept with the session alone."""
     chosen = st.selectbox("trace", [*sample_names(), UPLOAD], key="trace", bind="query-params",

@@ -165,7 +165,7 @@ def test_every_page_shows_itself(browser: Any, address: str, name: str, options:
     context = browser.new_context(**{"viewport": {"width": 1400, "height": 1100}, **options})
     page = context.new_page()
     page.set_default_timeout(WAIT_MS)
-    for place in ("", "workload", "compare", "capacity", "sizing", "catalog"):
+    for place in ("", "workload", "schedule", "compare", "capacity", "sizing", "catalog"):
         page.goto(f"{address}/{place}?limit=300")
         page.wait_for_selector("h1")
         page.wait_for_selector("[data-testid=stStatusWidget]", state="detached")
