@@ -15,7 +15,7 @@ ROW_PX = 18
 def spans(requests: pl.DataFrame, steps: pl.DataFrame, schedule: pl.DataFrame) -> pl.DataFrame:
     """Return what each request did when, in order: one row a span.
 
-    Each prompt chunk is a span of its own, and so is an unbroken run of decode steps without prompts, or with. A request
+    Each prompt chunk is a span of its own, and so is a run of decode steps, without prompts or with. A request
     waits until it is first scheduled, and is left out while it runs or was preempted and has no token in the steps.
 
     Parameters
