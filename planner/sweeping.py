@@ -29,7 +29,7 @@ ROUND = 32  # configurations for each process, after which results are kept
 
 
 def sweep(plan: Sweep, output: Path, *, jobs: int = -1, backend: str = "processes", address: str | None = None,
-          progress: Progress = lambda done, total: None) -> pl.DataFrame:
+          progress: Progress = lambda done, total: None, trace: Trace | None = None) -> pl.DataFrame:
     """Replay every configuration of a grid, and write them as a table.
 
     What an earlier run left in the output, or beside it when it was killed, is taken over where the configuration, the
@@ -42,6 +42,7 @@ def sweep(plan: Sweep, output: Path, *, jobs: int = -1, backend: str = "processe
     jobs : processes; -1 for one a core.
     backend, address : "processes" of this machine, or a cluster: "dask" with its scheduler's address, "ray".
     progress : is told how many configurations are done, of how many.
+    trace : the plan's, where it has been read already.
 
     Returns
     -------
@@ -53,7 +54,7 @@ def sweep(plan: Sweep, output: Path, *, jobs: int = -1, backend: str = "processe
     ------
     PlannerError : an option is wrong; the trace cannot be read; the output cannot be written.
     """
-    grid = Grid(plan, output, jobs=jobs)
+    grid = Grid(plan, output, jobs=jobs, trace=trace)
     with on_backend(backend, address):
         grid.replay(range(len(grid.points)), progress)
     return grid.write()
@@ -62,13 +63,13 @@ def sweep(plan: Sweep, output: Path, *, jobs: int = -1, backend: str = "processe
 class Grid:
     """The configurations of a plan, and the results of those that have been replayed."""
 
-    def __init__(self, plan: Sweep, output: Path, *, jobs: int) -> None:
+    def __init__(self, plan: Sweep, output: Path, *, jobs: int, trace: Trace | None = None) -> None:
         if output.suffix != ".parquet":
             raise UsageError(f"cannot write {output}: the ending must be .parquet")
         self.plan, self.points = plan, plan.points()
         self._output, self._jobs = output, jobs
         self._journal = output.with_name(f"{output.name}.journal")
-        self._trace = _recorded(plan, self.points)
+        self._trace = _recorded(plan, self.points) if trace is None else trace
         self._kept = _kept(output, self._journal)
         self._kept_at_start = len(self._kept)
         self._keys: dict[int, str] = {}  # by place in the grid, of those that were asked for

@@ -13,8 +13,9 @@ from helpers import EVERYTHING, play, scenario_of, trace_of
 
 from planner import figures
 from planner.errors import UnknownNameError
-from planner.figures.answers import attainment_over_rate, fleet_costs
+from planner.figures.answers import attainment_over_rate, fleet_costs, predicted_over_measured
 from planner.figures.bins import MOST_BINS, bin_steps, num_replicas, time_bins
+from planner.figures.grid import front_scatter, parallel_axes
 from planner.figures.latency import latency_cdf, time_by_phase
 from planner.figures.schedule import KINDS, schedule_timeline, spans
 from planner.figures.traffic import arrivals, lengths
@@ -214,3 +215,16 @@ def test_traffic_and_answers_are_drawn() -> None:
     fleets = {"alternatives": [{"gpu": "h100-sxm", "tensor_parallel_size": 1, "quantization": "bf16",
                                 "num_replicas": 2, "num_gpus": 2, "cost_usd_per_hour": 6.0}, {"reason": "too small"}]}
     assert list(fleet_costs(fleets).data[0].x) == [6.0]
+
+
+def test_a_sweep_is_drawn() -> None:
+    table = pl.DataFrame({"gpu": ["a", "b", "a"], "max_num_seqs": [1, 2, 3], "status": ["done", "done", "too large"],
+                          "is_pareto": [True, False, False], "p99_ttft_ms": [1.0, 2.0, None],
+                          "p99_tpot_ms": [3.0, 4.0, None]})
+    front = front_scatter(table, ["gpu", "max_num_seqs"], ["p99_ttft_ms", "p99_tpot_ms"])
+    assert {trace.name: list(trace.x) for trace in front.data} == {"on the front": [1.0], "beaten": [2.0]}
+    lines = parallel_axes(table, ["gpu", "max_num_seqs"], ["p99_ttft_ms", "p99_tpot_ms"]).data[0]
+    assert [list(axis.values) for axis in lines.dimensions] == [[0, 1], [1, 2], [1.0, 2.0], [3.0, 4.0]]
+    assert not front_scatter(table.tail(1), ["gpu"], ["p99_ttft_ms", "p99_tpot_ms"]).data
+    runs = pl.DataFrame({"id": ["x", "y"], "measured_tpot": [10.0, None], "predicted_tpot": [11.0, 5.0]})
+    assert list(predicted_over_measured(runs, "tpot").data[1].y) == [11.0]

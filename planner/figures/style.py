@@ -88,7 +88,7 @@ def figure_of_rows(titles: Sequence[str], x_title: str, *, row_px: int = 210) ->
 
 def finish(figure: Any, title: str, note: str, theme: Theme, *, hovermode: str = "x unified") -> Any:
     """Return the figure with its title, note, theme, and the legend below."""
-    named = sum(trace.showlegend is not False for trace in figure.data)
+    named = sum(getattr(trace, "showlegend", False) is not False for trace in figure.data)
     height = figure.layout.height + 12 * max(0, named - 2)
     figure.update_layout(
         template=template(theme),

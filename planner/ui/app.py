@@ -5,7 +5,7 @@ from functools import partial
 import streamlit as st
 
 from planner.errors import PlannerError
-from planner.ui import capacity, catalog, compare, replay, schedule, sizing, workload
+from planner.ui import accuracy, capacity, catalog, compare, explore, replay, schedule, sizing, workload
 from planner.ui.sidebar import sidebar
 
 PAGES = (  # title, page, address, icon
@@ -15,6 +15,8 @@ PAGES = (  # title, page, address, icon
     ("Compare", compare.page, "compare", ":material/compare_arrows:"),
     ("Capacity", capacity.page, "capacity", ":material/speed:"),
     ("Sizing", sizing.page, "sizing", ":material/dns:"),
+    ("Explore", explore.page, "explore", ":material/explore:"),
+    ("Accuracy", accuracy.page, "accuracy", ":material/target:"),
     ("Catalog", catalog.page, "catalog", ":material/library_books:"),
 )
 

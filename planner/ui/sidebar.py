@@ -61,6 +61,14 @@ def sidebar() -> tuple[Trace, Study] | None:
                         num_replicas=int(replicas), objectives=objectives)
 
 
+def widget_value(option: str, value: Any) -> Any:
+    """Return what an option's widget holds for a value of the option."""
+    kind = typing.get_type_hints(Scenario).get(option)
+    if kind == bool | None:
+        return OWN if value is None else "on" if value else "off"
+    return OWN if value is None and (_names(option) is not None or kind is None) else value
+
+
 def _trace() -> Trace | None:
     """Return the chosen trace; an uploaded one is read once and kept with the session alone."""
     chosen = st.selectbox("trace", [*sample_names(), UPLOAD], key="trace", bind="query-params",

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from measured_runs import write_synthetic
 
 playwright = pytest.importorskip("playwright.sync_api")
 pytest.importorskip("streamlit")
@@ -146,6 +147,25 @@ def test_a_capacity_is_found(browser: Any, address: str) -> None:
     shoot(page, "capacity")
 
 
+def test_a_grid_has_a_front(browser: Any, address: str) -> None:
+    page = opened(browser, f"{address}/explore?limit=300&rate_scale=3.0")
+    page.get_by_role("textbox", name="what varies").fill("max_num_seqs=8,32,128\nreplicas=1,2")
+    page.get_by_role("button", name="Replay the grid").click()
+    page.get_by_text("Pareto front").wait_for()
+    page.get_by_text("6 configurations", exact=True).wait_for()
+    page.wait_for_selector("[data-testid=stDataFrame]")
+    shoot(page, "explore")
+
+
+def test_measurements_are_compared_with_predictions(browser: Any, address: str, tmp_path: Path) -> None:
+    write_synthetic(tmp_path / "runs.csv", {}, noise=0.02)
+    page = opened(browser, f"{address}/accuracy")
+    page.locator("input[type=file]").set_input_files(tmp_path / "runs.csv")
+    page.get_by_text("predicted over measured").first.wait_for()
+    assert re.fullmatch(r"[\d.]+%", metric(page, "tpot_ms, mean error"))
+    shoot(page, "accuracy")
+
+
 def test_a_report_is_downloaded_and_opens(browser: Any, address: str, tmp_path: Path) -> None:
     page = opened(browser, f"{address}/?limit=500")
     metric(page, "TTFT, p99")
@@ -165,7 +185,8 @@ def test_every_page_shows_itself(browser: Any, address: str, name: str, options:
     context = browser.new_context(**{"viewport": {"width": 1400, "height": 1100}, **options})
     page = context.new_page()
     page.set_default_timeout(WAIT_MS)
-    for place in ("", "workload", "schedule", "compare", "capacity", "sizing", "catalog"):
+    for place in ("", "workload", "schedule", "compare", "capacity", "sizing", "explore", "accuracy",
+                  "catalog"):
         page.goto(f"{address}/{place}?limit=300")
         page.wait_for_selector("h1")
         page.wait_for_selector("[data-testid=stStatusWidget]", state="detached")

@@ -10,6 +10,7 @@ from hypothesis import strategies as some
 from typer.testing import CliRunner
 
 from planner.cli import app as cli
+from planner.errors import UsageError
 from planner.explanation import explain
 from planner.metrics import HEADLINES
 from planner.objectives import Objectives
@@ -17,6 +18,8 @@ from planner.report.content import value_text
 from planner.scenario import Scenario
 from planner.slo import parse_slo
 from planner.study import Study, command_line, read_study, study_toml
+from planner.ui.explore import _plan
+from planner.ui.sidebar import widget_value
 
 testing = pytest.importorskip("streamlit.testing.v1")
 
@@ -84,6 +87,20 @@ def test_without_a_file_a_page_asks_for_one() -> None:
     page.selectbox(key="trace").set_value("your file").run()
     assert "Upload a trace in the sidebar" in page.info[0].value
     assert not page.exception
+
+
+@pytest.mark.parametrize(("option", "value", "held"), [
+    ("max_num_seqs", 64, 64), ("max_num_seqs", None, None), ("policy", "sjf", "sjf"), ("policy", None, "engine's"),
+    ("enable_chunked_prefill", False, "off"), ("async_scheduling", None, "engine's"), ("replicas", 2, 2)])
+def test_a_configuration_comes_back_to_the_widgets(option, value, held):
+    assert widget_value(option, value) == held
+
+
+def test_a_grid_that_is_too_large_for_a_page_is_refused() -> None:
+    study = Study(name="a", trace="chat", format=None, scenario=Scenario(), num_replicas=1, objectives=None)
+    with pytest.raises(UsageError, match="2,500 configurations: a page waits for 2,000 at most"):
+        _plan(study, "max_num_seqs=" + ",".join(map(str, range(1, 51))) + "\nseed=" + ",".join(map(str, range(50))),
+              ["p99_ttft_ms", "p99_tpot_ms"])
 
 
 OPTIONS = {"gpu": some.just("h200-sxm"), "tensor_parallel_size": some.just(2), "max_num_seqs": some.integers(1, 300),
