@@ -51,6 +51,7 @@ def parallel_axes(table: pl.DataFrame, axes: Sequence[str], metrics: Sequence[st
     figure = go.Figure()
     if done.height:
         figure.add_trace(go.Parcoords(
+            domain={"x": [0.04, 0.97], "y": [0.0, 0.88]},  # room for the names of the axes
             line={"color": done["is_pareto"].cast(int).to_list(), "colorscale": [[0, "#c4ccd4"], [1, BLUE]],
                   "cmin": 0, "cmax": 1},
             dimensions=[*(_axis(done, axis) for axis in axes),

@@ -41,7 +41,7 @@ def page(trace: Trace, study: Study) -> None:
             errors = result["overall"].get(metric)
             if errors is not None:
                 st.metric(f"{metric}, mean error", f"{errors['mape']:.1%}", f"median {errors['median_ape']:.1%}",
-                          delta_color="off", width="content")
+                          delta_color="off", delta_arrow="off", width="content")
     for metric in metrics:
         show(predicted_over_measured(table, metric, theme=theme()), key=f"accuracy-{metric}")
     st.dataframe(table, hide_index=True)

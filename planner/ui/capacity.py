@@ -37,7 +37,7 @@ def page(trace: Trace, study: Study) -> None:
         return
     text = capacity_table(found)
     st.metric("capacity", f"{found['capacity_rps']:.4g} requests/s",
-              f"{found['rate_scale']:.3g} times the trace's rate", delta_color="off")
+              f"{found['rate_scale']:.3g} times the trace's rate", delta_color="off", delta_arrow="off")
     for note in (*text.splitlines()[:2], *found["notes"]):
         st.caption(note)
     show(attainment_over_rate(found, theme=theme()), key="attainment")

@@ -11,8 +11,7 @@ from planner.trace import Trace
 def page(trace: Trace, study: Study) -> None:
     """Draw the page."""
     st.title("Catalog")
-    columns = st.columns(2)
-    for column, label, names, chosen in ((columns[0], "GPU", gpu_names(), study.scenario.gpu),
-                                         (columns[1], "model", model_names(), study.scenario.model)):
-        name = column.selectbox(label, names, index=names.index(str(chosen)), key=f"catalog_{label}")
-        column.code(show_profile(name, study.scenario)[1], language=None)
+    for label, names, chosen in (("GPU", gpu_names(), study.scenario.gpu),
+                                 ("model", model_names(), study.scenario.model)):
+        name = st.selectbox(label, names, index=names.index(str(chosen)), key=f"catalog_{label}")
+        st.code(show_profile(name, study.scenario)[1], language=None)

@@ -47,7 +47,7 @@ def headlines(result: SavedResult, pinned: SavedResult | None) -> None:
             value = result.summary[key]
             if value is not None:
                 st.metric(label, value_text(value, unit), _delta(value, pinned, key, unit), delta_color="off",
-                          width="content")
+                          delta_arrow="off", width="content")
 
 
 def _delta(value: Any, pinned: SavedResult | None, key: str, unit: str) -> str | None:
