@@ -135,7 +135,7 @@ def test_two_scenarios_are_compared(browser: Any, address: str) -> None:
     page.wait_for_url(re.compile("max_num_seqs=8"))
     page.get_by_role("button", name="Add it").click()
     page.get_by_text("against scenario 1").wait_for()
-    assert page.get_by_text("Time to first token").first.is_visible()
+    page.get_by_text("Time to first token").first.wait_for()
     shoot(page, "compare")
 
 
