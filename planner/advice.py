@@ -9,7 +9,6 @@ from planner.errors import PlannerError
 from planner.launch import describe_launch
 from planner.run import replay
 from planner.scenario import Scenario
-from planner.settings import Recording
 from planner.slo import Slo
 from planner.trace import Trace
 
@@ -46,9 +45,8 @@ def advise(trace: Trace, scenario: Scenario, deployment: Deployment, summary: Ma
     for setting, before, after in changes(scenario, deployment, num_replicas):
         row: dict[str, Any] = {"setting": setting, "before": before, "after": after}
         replicas = after if setting == "replicas" else num_replicas
-        changed = scenario if setting == "replicas" else replace(scenario, **{setting: after})
         try:
-            other = replay(trace, changed, slo=slo, recording=Recording(), num_replicas=replicas).summary
+            other = replay(trace, _changed(scenario, row), slo=slo, num_replicas=replicas).summary
         except PlannerError as error:
             found.append(row | {"reason": str(error)})
             continue
@@ -63,8 +61,7 @@ def advise(trace: Trace, scenario: Scenario, deployment: Deployment, summary: Ma
     with_gpus = next((row for row in helpful if row["num_gpus"] > num_gpus), None)
     for chosen in (first, with_gpus):
         if chosen is not None:
-            replica = {} if chosen["setting"] == "replicas" else {chosen["setting"]: chosen["after"]}
-            chosen.update(describe_launch(replace(scenario, **replica)))
+            chosen.update(describe_launch(_changed(scenario, chosen)))
     return {"metric": metric, "value": value, "changes": found, "first": first, "first_with_more_gpus": with_gpus,
             "sentence": _sentence(metric, value, first, with_gpus)}
 
@@ -99,6 +96,11 @@ def changes(scenario: Scenario, deployment: Deployment, num_replicas: int) -> li
     if scenario.max_concurrency is None:
         found.append(("replicas", num_replicas, num_replicas + 1))
     return found
+
+
+def _changed(scenario: Scenario, row: Mapping[str, Any]) -> Scenario:
+    """Return the scenario of one replica with a change made; replicas are none of its settings."""
+    return scenario if row["setting"] == "replicas" else replace(scenario, **{row["setting"]: row["after"]})
 
 
 def _sentence(metric: str, value: float | None, first: Mapping[str, Any] | None,

@@ -14,7 +14,7 @@ from planner.comparison import compare_studies, explain_outcome
 from planner.defaults import ENGINE_DEFAULTS
 from planner.errors import UsageError
 from planner.files import append_text, write_text
-from planner.objectives import Objectives
+from planner.objectives import of_requests
 from planner.results import ReplayResult, check_table_path, write_table
 from planner.run import replay as run_scenario
 from planner.saved import save_result, to_json
@@ -86,7 +86,7 @@ def compare(sources: Sequence[str], scenario: Scenario, slo: str | None, format:
     elif len(sources) > 1:
         raise UsageError(f"{' '.join(sources)}: give one trace, or files that end in .toml alone")
     else:
-        objectives = None if slo is None else Objectives(slo=parse_slo(slo), attainment=1.0, percentiles={})
+        objectives = of_requests(slo)
         studies = [Study(name=name, trace=sources[0], format=format, scenario=what_if, num_replicas=1,
                          objectives=objectives) for name, what_if in what_ifs(scenario).items()]
     found = compare_studies(studies, lambda study: _read(study.trace, study.scenario, study.format, on_bad_rows),

@@ -3,7 +3,7 @@
 import itertools
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from planner.catalog import read_toml
 from planner.errors import PlannerError, SweepError, UnknownNameError, UsageError
 from planner.pareto import is_less_better
 from planner.relative import beside, trace_beside
-from planner.scenario import Scenario, parse_replicas, parse_scenario
+from planner.scenario import Scenario, given_options, parse_replicas, parse_scenario
 from planner.slo import Slo, parse_slo
 from planner.study import text_of
 from planner.targets import Target, parse_target
@@ -93,9 +93,8 @@ def plan_sweep(trace: str, scenario: Scenario, axes: Mapping[str, Sequence[Any]]
     ------
     UsageError, UnknownNameError : something in it is wrong.
     """
-    fixed = {f.name: getattr(scenario, f.name) for f in fields(Scenario) if getattr(scenario, f.name) != f.default}
     asked = {"trace": trace, "format": format, "slo": slo, "attainment": attainment, "pareto": list(front),
-             "scenario": {name: value for name, value in fixed.items() if name not in axes},
+             "scenario": {name: value for name, value in given_options(scenario).items() if name not in axes},
              "constraint": [dict(each) for each in constraints], "axes": {name: list(axes[name]) for name in axes}}
     return parse_sweep({key: value for key, value in asked.items() if value is not None}, Path())
 

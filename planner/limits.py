@@ -38,7 +38,8 @@ def limits(requests: pl.DataFrame, steps: pl.DataFrame, num_replicas: int) -> di
         queue[name] = {"time_s": time_s, "request_s": request_s,
                        "share": request_s / latency_s if latency_s > 0 else 0.0}
     busy_s = float(steps["duration_s"].sum())
-    bounds = {name: float(steps["duration_s"].filter(step_bounds(steps) == name).sum()) for name in STEP_BOUNDS}
+    bound = step_bounds(steps)
+    bounds = {name: float(steps["duration_s"].filter(bound == name).sum()) for name in STEP_BOUNDS}
     found: dict[str, Any] = {
         "queue": queue,
         "steps": {name: {"time_s": time_s, "share": time_s / busy_s if busy_s > 0 else 0.0}

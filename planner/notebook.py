@@ -11,12 +11,11 @@ from planner.answers import Answer
 from planner.client import read_load
 from planner.comparison import compare_studies
 from planner.grid import DEFAULT_FRONT, plan_sweep
-from planner.objectives import Objectives, parse_objectives
+from planner.objectives import of_requests, parse_objectives
 from planner.optimize import optimize as optimize_grid
 from planner.phases import PHASES
 from planner.rate_series import read_rate_series
 from planner.scenario import Scenario
-from planner.slo import parse_slo
 from planner.study import Study
 from planner.tables import (
     ROWS,
@@ -157,7 +156,7 @@ def sweep(trace: str | Path, scenario: Scenario, axes: Mapping[str, Sequence[Any
 def _compared(trace: AnyTrace, scenarios: Mapping[str, Scenario], slo: str | None,
               replicas: int) -> dict[str, dict[str, Any]]:
     """Return the summaries of scenarios, explained."""
-    objectives = None if slo is None else Objectives(slo=parse_slo(slo), attainment=1.0, percentiles={})
+    objectives = of_requests(slo)
     studies = [Study(name=name, trace="given", format=None, scenario=scenario, num_replicas=replicas,
                      objectives=objectives) for name, scenario in scenarios.items()]
     return compare_studies(studies, lambda study: _read(trace, study.scenario), explain=True, save=None)

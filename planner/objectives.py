@@ -58,6 +58,11 @@ class Verdict:
     strain: float = math.nan
 
 
+def of_requests(text: str | None) -> Objectives | None:
+    """Return objectives of each request alone, read as by `slo.parse_slo`; None where there are none."""
+    return None if text is None else Objectives(slo=parse_slo(text), attainment=1.0, percentiles={})
+
+
 def parse_objectives(text: str, attainment: float) -> Objectives:
     """Read `"ttft:1000 tpot:60 p99_e2el:20000"`, in milliseconds: limits of each request, and of percentiles.
 

@@ -146,6 +146,15 @@ def parse_scenario(options: Mapping[str, Any]) -> Scenario:
     return Scenario(**found)
 
 
+def given_options(scenario: Scenario) -> dict[str, Any]:
+    """Return the options of a scenario that are not at their defaults, as `parse_scenario` takes them.
+
+    >>> given_options(Scenario(gpu="h100-sxm", block_size=16))
+    {'gpu': 'h100-sxm'}
+    """
+    return {f.name: getattr(scenario, f.name) for f in fields(Scenario) if getattr(scenario, f.name) != f.default}
+
+
 def parse_replicas(value: Any) -> int:
     """Return how many replicas a file asks for.
 

@@ -251,8 +251,9 @@ def _schedule_of_series(trace: Trace, deployment: Deployment, objectives: Object
     A level is judged over a window's length. More traffic is taken to need no fewer replicas.
     """
     levels = [_level(rate / series.peak_rps) for rate in series.rate_rps.tolist()]
+    mean_level = _level(series.mean_rps / series.peak_rps)
     needed, guess = {0: 0}, 1
-    for level in sorted({*levels, _level(series.mean_rps / series.peak_rps)} - {0}):
+    for level in sorted({*levels, mean_level} - {0}):
         load = lasting(trace, series.peak_rps * level / LEVELS, float(series.duration_s.max()))
         guess = max(guess, fewest_replicas(load, deployment, objectives, guess)[0])
         needed[level] = guess
@@ -262,7 +263,7 @@ def _schedule_of_series(trace: Trace, deployment: Deployment, objectives: Object
              zip(series.start_s.tolist(), series.rate_rps.tolist(), counts, strict=True)]
     hours = series.duration_s / 3600
     return {"parts": parts, "peak_rps": series.peak_rps, "mean_rps": series.mean_rps,
-            "num_replicas_at_mean": needed[_level(series.mean_rps / series.peak_rps)] + choices.num_spare,
+            "num_replicas_at_mean": needed[mean_level] + choices.num_spare,
             "gpu_hours": float((counts * hours).sum()) * ranks,
             "static_gpu_hours": static * float(hours.sum()) * ranks}
 

@@ -33,6 +33,16 @@ class Slo:
         return {name: limit for name, limit in limits.items() if limit < math.inf}
 
 
+def slo_text(slo: Slo | None) -> str | None:
+    """Return objectives as `parse_slo` reads them, None where there are none.
+
+    >>> slo_text(Slo(ttft_s=0.5, tpot_s=0.05))
+    'ttft:500 tpot:50'
+    """
+    limits = {} if slo is None else slo.limits_s
+    return " ".join(f"{name}:{1e3 * limit:g}" for name, limit in limits.items()) or None
+
+
 def parse_slo(text: str) -> Slo:
     """Read `"ttft:500 tpot:50 e2el:5000"`, in milliseconds.
 

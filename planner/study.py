@@ -4,7 +4,7 @@ import json
 import math
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,8 @@ from planner.errors import PlannerError, StudyError, UsageError
 from planner.launch import launch_options
 from planner.objectives import Objectives, parse_objectives
 from planner.relative import beside, trace_beside
-from planner.scenario import Scenario, parse_replicas, parse_scenario
-from planner.slo import Slo
+from planner.scenario import Scenario, given_options, parse_replicas, parse_scenario
+from planner.slo import Slo, slo_text
 
 OWN_KEYS = ("trace", "format", "replicas", "slo", "attainment", "from_command")  # besides the options of `Scenario`
 
@@ -95,8 +95,9 @@ def without_rate(scenario: Scenario) -> Scenario:
 
 def study_toml(study: Study) -> str:
     """Return a study as the text of a file that `read_study` reads."""
-    values: dict[str, Any] = {"trace": study.trace, "format": study.format, "slo": _slo_text(study),
-                              "replicas": None if study.num_replicas == 1 else study.num_replicas, **_given(study)}
+    values: dict[str, Any] = {"trace": study.trace, "format": study.format, "slo": slo_text(study.slo),
+                              "replicas": None if study.num_replicas == 1 else study.num_replicas,
+                              **given_options(study.scenario)}
     return "".join(f"{key} = {_toml(value)}\n" for key, value in values.items() if value is not None)
 
 
@@ -105,21 +106,11 @@ def command_line(study: Study) -> str:
     if study.num_replicas > 1:
         return "planner compare scenario.toml"
     words = ["planner", "replay", study.trace]
-    for name, value in _given(study).items():
+    for name, value in given_options(study.scenario).items():
         flag = name.replace("_", "-")
         words += [f"--{flag}" if value else f"--no-{flag}"] if isinstance(value, bool) else [f"--{flag}", str(value)]
-    slo = _slo_text(study)
+    slo = slo_text(study.slo)
     return shlex.join(words + (["--format", study.format] if study.format else []) + (["--slo", slo] if slo else []))
-
-
-def _given(study: Study) -> dict[str, Any]:
-    return {f.name: getattr(study.scenario, f.name) for f in fields(Scenario)
-            if getattr(study.scenario, f.name) != f.default}
-
-
-def _slo_text(study: Study) -> str | None:
-    limits = {} if study.slo is None else study.slo.limits_s
-    return " ".join(f"{name}:{1e3 * limit:g}" for name, limit in limits.items()) or None
 
 
 def _toml(value: Any) -> str:

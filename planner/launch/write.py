@@ -10,11 +10,11 @@ import yaml
 from planner.catalog import describe_model
 from planner.defaults import ENGINE_DEFAULTS
 from planner.launch.flags import DIALECTS, Dialect, Flag, Switch, Tree
-from planner.scenario import Scenario
+from planner.scenario import Scenario, given_options
 
 FILE = "engine.yaml"
 VLLM_LIMITS = ("max_num_seqs", "max_num_batched_tokens")
-NOT_THE_SERVERS = ("model", "gpu", "engine", "step_time", "calibration", "interval", "speculative_acceptance")
+NOT_THE_SERVERS = {"model", "gpu", "engine", "step_time", "calibration", "interval", "speculative_acceptance"}
 
 
 def launch_command(scenario: Scenario) -> tuple[str, tuple[str, ...]]:
@@ -66,9 +66,8 @@ def _served(model: str | None) -> str:
 
 def _given(scenario: Scenario) -> list[tuple[str, Any]]:
     """Return the options of the deployment and its scheduling that are not at their defaults."""
-    return [(f.name, getattr(scenario, f.name)) for f in fields(Scenario)
-            if f.metadata["panel"] != "Load" and f.name not in NOT_THE_SERVERS
-            and getattr(scenario, f.name) != f.default]
+    load = {f.name for f in fields(Scenario) if f.metadata["panel"] == "Load"}
+    return [(name, value) for name, value in given_options(scenario).items() if name not in load | NOT_THE_SERVERS]
 
 
 def _flag(dialect: Dialect, entries: tuple[Flag | Switch | Tree, ...], option: str, value: Any,

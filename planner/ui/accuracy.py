@@ -1,18 +1,15 @@
 """The page of accuracy: predictions against measurements that are uploaded."""
 
-import tempfile
-from pathlib import Path
-
 import streamlit as st
 
 from planner.accuracy import accuracy, predict_file
-from planner.errors import PlannerError
 from planner.figures.answers import predicted_over_measured
 from planner.runs import columns_of, is_table
 from planner.scenario import Scenario
 from planner.study import Study, without_load
 from planner.trace import Trace
 from planner.ui.results import show, theme
+from planner.ui.uploads import as_file
 from planner.validate import metrics_of, predictions_table
 
 
@@ -25,15 +22,9 @@ def page(trace: Trace, study: Study) -> None:
     if file is None:
         st.info("Upload what you have measured, and see how far predictions are from it.")
         return
-    with tempfile.TemporaryDirectory() as folder, st.spinner("Replaying each run …"):
-        path = Path(folder) / Path(file.name).name
-        path.write_bytes(file.getvalue())
-        try:
-            scenario = Scenario() if is_table(columns_of(path)) else without_load(study.scenario)
-            found = predict_file(path, scenario, client=None, jobs=-1)
-        except PlannerError as error:
-            error.args = (str(error).replace(str(path), file.name),)
-            raise
+    with as_file(file.name, file.getvalue()) as path, st.spinner("Replaying each run …"):
+        scenario = Scenario() if is_table(columns_of(path)) else without_load(study.scenario)
+        found = predict_file(path, scenario, client=None, jobs=-1)
     result, table = accuracy(found, level=None, limits={}), predictions_table(found)
     metrics = metrics_of(found)
     with st.container(horizontal=True):

@@ -12,6 +12,7 @@ from planner.figures.grid import front_scatter, parallel_axes
 from planner.grid import DEFAULT_FRONT, Sweep, parse_axis, plan_sweep
 from planner.metrics import HEADLINES
 from planner.pareto import is_less_better
+from planner.slo import slo_text
 from planner.study import Study
 from planner.sweeping import sweep
 from planner.trace import Trace
@@ -48,9 +49,7 @@ def page(trace: Trace, study: Study) -> None:
 
 def _plan(study: Study, text: str, front: list[str]) -> Sweep:
     axes = dict(parse_axis(line) for line in text.splitlines() if line.strip())
-    slo = None if study.slo is None else " ".join(f"{name}:{1e3 * limit:g}" for name, limit in
-                                                  study.slo.limits_s.items())
-    plan = plan_sweep(study.trace, study.scenario, axes, slo=slo, front=front)
+    plan = plan_sweep(study.trace, study.scenario, axes, slo=slo_text(study.slo), front=front)
     count = len(plan.points())
     if count > MOST:
         raise UsageError(f"{count:,} configurations: a page waits for {MOST:,} at most; use planner sweep")

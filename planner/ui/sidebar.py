@@ -1,27 +1,25 @@
 """The sidebar: a trace, and a widget for each option of a scenario; all of it lives in the page's address."""
 
 import functools
-import tempfile
 import types
 import typing
 from collections.abc import Sequence
 from dataclasses import Field, fields, replace
-from pathlib import Path
 from typing import Any
 
 import streamlit as st
 
 from planner.catalog import gpu_names, model_names
-from planner.errors import PlannerError, UsageError
-from planner.objectives import Objectives
+from planner.errors import UsageError
+from planner.objectives import of_requests
 from planner.policies import POLICIES
 from planner.precision import KV_BYTES_PER_ELEMENT, WEIGHT_FORMATS
 from planner.scenario import Scenario
-from planner.slo import parse_slo
 from planner.study import Study
 from planner.synthetic import sample_names
 from planner.trace import Trace, read_trace
 from planner.trace.read import BadRows
+from planner.ui.uploads import as_file
 
 UPLOAD = "your file"
 OWN = "engine's"  # in place of a value: the engine's default
@@ -55,10 +53,8 @@ def sidebar() -> tuple[Trace, Study] | None:
         return None
     if options["rate_scale"] == 1.0 or options["request_rate"] is not None:
         options["rate_scale"] = None
-    limits = parse_slo(slo) if slo.strip() else None
-    objectives = None if limits is None else Objectives(slo=limits, attainment=1.0, percentiles={})
     return trace, Study(name="replay", trace=trace.source, format=None, scenario=Scenario(**options),
-                        num_replicas=int(replicas), objectives=objectives)
+                        num_replicas=int(replicas), objectives=of_requests(slo if slo.strip() else None))
 
 
 def widget_value(option: str, value: Any) -> Any:
@@ -94,15 +90,9 @@ def _sample(name: str) -> Trace:
 
 
 def _read(name: str, content: bytes, on_bad_rows: BadRows) -> Trace:
-    """Read uploaded bytes by way of a file of their own, which is gone afterwards; it is called by its own name."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "trace"
-        path.write_bytes(content)
-        try:
-            read = read_trace(str(path), limit=MOST_ROWS + 1, on_bad_rows=on_bad_rows)
-        except PlannerError as error:
-            error.args = (str(error).replace(str(path), name),)
-            raise
+    """Read uploaded bytes as a trace that is called by the upload's name."""
+    with as_file(name, content) as path:
+        read = read_trace(str(path), limit=MOST_ROWS + 1, on_bad_rows=on_bad_rows)
     trace = replace(read, source=name, account=replace(read.account, source=name))
     if trace.num_requests > MOST_ROWS:
         raise UsageError(f"{name}: has more than {MOST_ROWS:,} requests; use the command line for it")
