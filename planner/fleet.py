@@ -52,10 +52,11 @@ def serve(trace: Trace, deployment: Deployment, num_replicas: int,
 def _pooled(parts: Sequence[ReplayRecords], shares: Sequence[NDArray[np.int64]]) -> ReplayRecords:
     """Join the replicas' records, whose requests are the rows `shares` of the trace."""
     requests: Any = st.records(sum(len(rows) for rows in shares), st.REQUEST)
-    phases: Any = st.records(len(requests), st.PHASES)
+    records_steps = bool(parts[0].settings.records_steps)
+    phases: Any = st.records(len(requests) if records_steps else 1, st.PHASES)
     for part, rows in zip(parts, shares, strict=True):
         requests[rows] = part.requests
-        if parts[0].settings.records_steps:
+        if records_steps:
             phases[rows] = part.phases
     engine: Any = st.records(1, st.ENGINE)[0]
     for names, join in ((SUMMED, sum), (LARGEST, max)):

@@ -60,7 +60,9 @@ class Verdict:
 
 def of_requests(text: str | None) -> Objectives | None:
     """Return objectives of each request alone, read as by `slo.parse_slo`; None where there are none."""
-    return None if text is None else Objectives(slo=parse_slo(text), attainment=1.0, percentiles={})
+    if text is None or not text.strip():
+        return None
+    return Objectives(slo=parse_slo(text), attainment=1.0, percentiles={})
 
 
 def parse_objectives(text: str, attainment: float) -> Objectives:

@@ -54,7 +54,7 @@ def sidebar() -> tuple[Trace, Study] | None:
     if options["rate_scale"] == 1.0 or options["request_rate"] is not None:
         options["rate_scale"] = None
     return trace, Study(name="replay", trace=trace.source, format=None, scenario=Scenario(**options),
-                        num_replicas=int(replicas), objectives=of_requests(slo if slo.strip() else None))
+                        num_replicas=int(replicas), objectives=of_requests(slo))
 
 
 def widget_value(option: str, value: Any) -> Any:
