@@ -64,27 +64,51 @@ def run(trace: Trace, policy: Policy, settings: EngineSettings, step_time: st.St
     state = initial_state(trace, policy, settings, step_time, recording)
     plan_step = compiled_plan(policy)
     loop = compiled_loop()
-    taken: dict[str, list[NDArray[np.void]]] = {"steps": [], "schedule": [], "preemptions": []}
-    tally = GapTally()
+    taken = Taken(state)
     loop_s, flushed_at_s = 0.0, -1.0
     while True:
         begin = time.perf_counter()
         try:
             outcome = loop(state, plan_step)
         except ArithmeticError as error:
-            raise PolicyError(f"policy {policy.name!r} failed at {_failing_line(policy, state)}: {error}") from error
+            raise arithmetic_fault(policy, state, error) from error
         loop_s += time.perf_counter() - begin
-        tally.add(np.asarray(state.gaps[: state.engine.num_gap_rows]))
-        state.engine.num_gap_rows = 0
-        _take_rows(state, taken)
+        taken.take()
         if outcome == st.DONE:
             break
         if outcome != st.FLUSH or state.engine.now_s == flushed_at_s:  # tens of thousands of rows, and no time passed
-            raise PolicyError(_fault(policy, state, outcome))
+            raise fault(policy, state, outcome)
         flushed_at_s = float(state.engine.now_s)
-    rows = {name: _join(parts, getattr(state, name)) for name, parts in taken.items()}
-    return ReplayRecords(requests=state.requests, phases=state.phases, engine=state.engine, settings=state.settings,
-                         loop_s=loop_s, gaps=tally.gaps(), **rows)
+    return taken.records(loop_s)
+
+
+class Taken:
+    """The rows that were taken out of a loop's buffers so far."""
+
+    def __init__(self, state: st.State) -> None:
+        self._state = state
+        self._rows: dict[str, list[NDArray[np.void]]] = {"steps": [], "schedule": [], "preemptions": []}
+        self._gaps = GapTally()
+
+    def take(self) -> None:
+        """Copy the filled rows out of the buffers and empty them."""
+        state, engine = self._state, self._state.engine
+        self._gaps.add(np.asarray(state.gaps[: engine.num_gap_rows]))
+        engine.num_gap_rows = 0
+        for name, count in (("steps", "num_step_rows"), ("schedule", "num_schedule_rows"),
+                            ("preemptions", "num_preemption_rows")):
+            filled = int(getattr(engine, count))
+            if filled:
+                self._rows[name].append(np.asarray(getattr(state, name)[:filled]).copy())
+                setattr(engine, count, 0)
+
+    def records(self, loop_s: float) -> ReplayRecords:
+        """Return the outcome of a loop that is through."""
+        state = self._state
+        rows = {name: np.concatenate(parts) if parts else np.empty(0, getattr(state, name).dtype)
+                for name, parts in self._rows.items()}
+        return ReplayRecords(requests=state.requests, phases=state.phases, engine=state.engine,
+                             settings=state.settings, loop_s=loop_s, gaps=self._gaps.gaps(), **rows)
 
 
 @functools.cache
@@ -110,7 +134,7 @@ def _fault_in(policy: Policy, error: Exception) -> str:
     """Return the file, the line and the first telling words of what Numba says of a plan that it cannot compile."""
     path = policy.plan_step.__code__.co_filename
     found = re.findall(rf'File "[^"]*{re.escape(Path(path).name)}", line (\d+)', str(error))
-    where = f"{path}:{found[-1]}" if found else _where(policy)
+    where = f"{path}:{found[-1]}" if found else where(policy.plan_step)
     lines = [line.strip() for line in str(error).splitlines()]
     noise = ("Failed in", "During", "File ", ">>>", "-", "^")
     telling = [line for line in lines if line and not line.startswith(noise)]
@@ -125,33 +149,26 @@ def _failing_line(policy: Policy, state: st.State) -> str:
     except Exception as error:
         frame = traceback.extract_tb(error.__traceback__)[-1]
         return f"{frame.filename}:{frame.lineno}"
-    return _where(policy)
+    return where(policy.plan_step)
 
 
-def _where(policy: Policy) -> str:
-    code = policy.plan_step.__code__
+def where(function: Callable[..., Any]) -> str:
+    """Return the file and line of a function that a user may have written."""
+    code = function.__code__
     return f"{code.co_filename}:{code.co_firstlineno}"
 
 
-def _fault(policy: Policy, state: st.State, outcome: int) -> str:
+def arithmetic_fault(policy: Policy, state: st.State, error: ArithmeticError) -> PolicyError:
+    """Return the error of a plan that cannot be computed."""
+    return PolicyError(f"policy {policy.name!r} failed at {_failing_line(policy, state)}: {error}")
+
+
+def fault(policy: Policy, state: st.State, outcome: int) -> PolicyError:
+    """Return the error of a loop that has stopped because of the policy."""
     engine = state.engine
-    at = f"policy {policy.name!r} ({_where(policy)}) at {engine.now_s:.6f} s"
+    at = f"policy {policy.name!r} ({where(policy.plan_step)}) at {engine.now_s:.6f} s"
     if outcome == st.BAD_PLAN:
-        return f"{at}: plan_step returned a negative limit or an unknown order; must be >= 0, and one of four"
-    return (f"{at}: scheduled nothing while {engine.num_running} requests run and {engine.num_waiting} wait, "
-            f"and no arrival is left that could change that")
-
-
-def _take_rows(state: st.State, taken: dict[str, list[NDArray[np.void]]]) -> None:
-    """Copy the filled rows out of the loop's buffers and empty them."""
-    engine = state.engine
-    for name, count in (("steps", "num_step_rows"), ("schedule", "num_schedule_rows"),
-                        ("preemptions", "num_preemption_rows")):
-        filled = int(getattr(engine, count))
-        if filled:
-            taken[name].append(np.asarray(getattr(state, name)[:filled]).copy())
-            setattr(engine, count, 0)
-
-
-def _join(parts: list[NDArray[np.void]], like: Any) -> NDArray[np.void]:
-    return np.concatenate(parts) if parts else np.empty(0, like.dtype)
+        return PolicyError(f"{at}: plan_step returned a negative limit or an unknown order; must be >= 0, and one of "
+                           f"four")
+    return PolicyError(f"{at}: scheduled nothing while {engine.num_running} requests run and {engine.num_waiting} "
+                       f"wait, and no arrival is left that could change that")

@@ -38,7 +38,6 @@ def initial_state(trace: Trace, policy: Policy, settings: EngineSettings, step_t
     cancel = _optional(trace, "cancel_after_s", math.inf) if "cancel_after_s" in trace.requests.columns else np.empty(0)
     scratch = n if record.is_first_fit and record.is_keyed else most
     rows = _ROWS + 2 * most
-    record.num_requests = n
     record.most_running = most
     record.most_finishes = 2 * most + 64
     record.most_gap_rows = rows
@@ -60,6 +59,7 @@ def initial_state(trace: Trace, policy: Policy, settings: EngineSettings, step_t
         cancels=st.records(int(np.isfinite(cancel).sum()) + 1, st.FLOAT_HEAP),
         cancel_after_s=cancel,
         departed_s=np.empty(n if settings.max_concurrency else 0),
+        departed=np.empty(0, np.int64),
         seen_s=np.zeros(n if settings.stream_interval > 1 else 0),
         ring=_ring(settings.block_size),
         blocks=blocks,
@@ -72,6 +72,34 @@ def initial_state(trace: Trace, policy: Policy, settings: EngineSettings, step_t
         schedule=st.records(rows if recording.schedule else 1, SCHEDULE_ROW),
         preemptions=st.records(rows if recording.schedule else 1, PREEMPTION_ROW),
     )
+
+
+def routed(state: st.State, count: int) -> list[st.State]:
+    """Return the memories of several engines that a router sends the requests of one trace to.
+
+    Requests, their prefixes and block tables are shared: a request is at one engine at a time. Queues, KV blocks and
+    buffers are each engine's own.
+    """
+    state.settings.is_routed = True
+    state.settings.max_concurrency = NO_LIMIT  # the fleet's client keeps it
+    state.engine.next_request = st.NONE
+    return [_own(state) for _ in range(count)]
+
+
+def _own(state: st.State) -> st.State:
+    """Return a memory that shares what is of requests."""
+    empty = {name: _blank(getattr(state, name)) for name in (
+        "prompts", "waiting_heap", "finishes", "cancels", "scratch", "flights", "gaps", "steps", "schedule",
+        "preemptions")}
+    filled = {name: getattr(state, name).copy() for name in ("ring", "blocks", "entries")}
+    engine = st.records(1, st.ENGINE)
+    engine[0] = state.engine
+    return state._replace(engine=engine[0], departed=np.empty(len(state.requests), np.int64), **empty, **filled)
+
+
+def _blank(array: Any) -> Any:
+    """Return zeros of an array's shape, without touching the memory before it is used."""
+    return np.zeros(array.shape, array.dtype).view(type(array))
 
 
 def _settings_record(policy: Policy, settings: EngineSettings, recording: Recording) -> Any:
@@ -135,6 +163,7 @@ def _settings_record(policy: Policy, settings: EngineSettings, recording: Record
 def _engine_record(settings: Any) -> Any:
     engine = st.records(1, st.ENGINE)[0]
     engine.last_start_s = -math.inf
+    engine.until_s = math.inf
     engine.last_decode_s = -math.inf
     engine.frontend_free_s = -math.inf
     engine.polled_until_s = -math.inf
@@ -167,6 +196,8 @@ def _request_records(trace: Trace, settings: EngineSettings) -> Any:
     requests.output_tokens = np.minimum(trace.requests["output_tokens"].to_numpy(), requests.max_output_tokens)
     requests.state = np.where(room < 1, st.REJECTED, st.NOT_ARRIVED)
     requests.num_cached_tokens = -1
+    requests.next = np.arange(1, len(requests) + 1)  # the next to come
+    requests.next[-1:] = st.NONE
     requests.flight = st.NONE
     for name in ("first_scheduled_s", "first_token_s", "finished_s", "last_token_s"):
         requests[name] = math.nan

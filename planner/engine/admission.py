@@ -134,7 +134,7 @@ def admissible_tokens(s: State, i: int) -> tuple[int, int, int]:
     request = s.requests[i]
     hit_blocks, unused_hits, missing, computed = look_up(s, i)
     if never_fits(s, request, computed):
-        refuse(s, request)
+        refuse(s, i)
         return 0, 0, 0
     n = tokens_within_budget(s, request, computed)
     if n == 0:
@@ -148,7 +148,7 @@ def admissible_tokens(s: State, i: int) -> tuple[int, int, int]:
     if has_room and keeps_promises(s, request, hit_blocks, unused_hits):
         return n, hit_blocks, computed
     if s.engine.num_running == 0:  # nothing will ever be freed for it
-        refuse(s, request)
+        refuse(s, i)
     s.engine.blocked_request = i
     s.engine.blocked_free = s.engine.num_free_blocks
     s.engine.blocked_content = missing
@@ -214,12 +214,13 @@ def never_fits(s: State, request: Any, computed: int) -> bool:
 
 
 @jit
-def refuse(s: State, request: Any) -> None:
+def refuse(s: State, i: int) -> None:
     """Mark a request that can never run; the caller takes it out of its queue."""
+    request = s.requests[i]
     request.state = FAILED if request.num_output_tokens > 0 else REJECTED
     request.finished_s = s.engine.now_s
     leave_cpu(s, request)
-    depart(s)
+    depart(s, i)
 
 
 @jit
@@ -288,7 +289,7 @@ def force_admission(s: State) -> None:
     remove_first_waiting(s, i)
     _, _, _, computed = look_up(s, i)
     if never_fits(s, request, computed):
-        refuse(s, request)
+        refuse(s, i)
         return
     n = hit_blocks = 0
     while True:

@@ -37,7 +37,7 @@ def poll(s: State) -> float:
 def next_sent_s(s: State) -> float:
     """Return when the client sends the next request; in a closed loop it does so once a place is free."""
     i = s.engine.next_request
-    if i == s.settings.num_requests:
+    if i == NONE:
         return math.inf
     freed_by = i - s.settings.max_concurrency  # the departure that frees its place
     if freed_by >= s.engine.num_done:
@@ -79,10 +79,10 @@ def hand_over_arrivals(s: State) -> None:
         request.waiting_since_s = request.arrival_s
         request.reached_s = arrival_s
         engine.frontend_free_s = max(request.arrival_s, engine.frontend_free_s) + frontend_s(s)
-        engine.next_request += 1
+        engine.next_request = request.next
         if request.state != NOT_ARRIVED:  # rejected before the replay began
             request.finished_s = arrival_s
-            depart(s)
+            depart(s, i)
             continue
         append_waiting(s, i)
         if s.settings.may_cancel and s.cancel_after_s[i] < math.inf:
@@ -141,4 +141,4 @@ def cancel_due(s: State) -> None:
             continue
         engine.num_cancel_entries = heap_pop(s.cancels, engine.num_cancel_entries)
         request.finished_s = engine.now_s
-        depart(s)
+        depart(s, i)

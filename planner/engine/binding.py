@@ -11,6 +11,7 @@ import operator
 from typing import Any
 
 from planner.engine.jit import numba
+from planner.engine.state import STATE_TYPE
 
 types: Any = numba.types
 ir: Any = importlib.import_module("llvmlite.ir")
@@ -69,8 +70,30 @@ def _type_bind(typing: Any, memory: Any) -> Any:
     return _Bound(memory)(memory), lower
 
 
+def bind_at(memories: Any, k: int) -> Any:
+    """Return memory `k` of several, of each of which `pointers` were laid out in a row; uncompiled, of a list."""
+    return memories[k]
+
+
+def pointers(memory: Any) -> list[int]:
+    """Return where the fields of a memory are; they must outlive what is done with them."""
+    return [int(field.__array_interface__["data"][0]) for field in memory]
+
+
+def _type_bind_at(typing: Any, memories: Any, k: Any) -> Any:
+    bound = _Bound(STATE_TYPE)
+
+    def lower(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        first = builder.bitcast(args[0], ir.IntType(64).as_pointer())
+        count = ir.Constant(ir.IntType(64), len(bound.fields))
+        return builder.bitcast(builder.gep(first, [builder.mul(args[1], count)]), _POINTER)
+
+    return bound(memories, types.intp), lower
+
+
 if not numba.config.DISABLE_JIT:
     bind = extending.intrinsic(_type_bind)
+    bind_at = extending.intrinsic(_type_bind_at)
 
 
 @templates.infer_getattr

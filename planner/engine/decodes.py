@@ -190,12 +190,14 @@ def complete(s: State, i: int) -> None:
     s.requests[i].finished_s = s.engine.now_s
     remove_running(s, i)
     release_blocks(s, i)
-    depart(s)
+    depart(s, i)
 
 
 @jit
-def depart(s: State) -> None:
+def depart(s: State, i: int) -> None:
     """Count a request that has left for good, and let a closed-loop client send its next one."""
+    if s.settings.is_routed:
+        s.departed[s.engine.num_done] = i
     if s.settings.max_concurrency < NO_LIMIT:
         s.departed_s[s.engine.num_done] = s.engine.now_s
     s.engine.num_done += 1

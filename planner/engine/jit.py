@@ -20,7 +20,8 @@ def _cache_dir() -> Path:
     """
     package = Path(__file__).resolve().parent.parent
     digest = hashlib.sha256()
-    for path in sorted([*(package / "engine").glob("*.py"), package / "policy.py", package / "policies.py"]):
+    named = [package / f"{name}.py" for name in ("policy", "policies", "router", "routers")]
+    for path in sorted([*(package / "engine").glob("*.py"), *named]):
         digest.update(path.read_bytes())
     roots = (Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"), Path(tempfile.gettempdir()))
     for root in roots:  # the home of a service or a container may be read-only

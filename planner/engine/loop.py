@@ -15,7 +15,7 @@ from planner.engine.jit import jit
 from planner.engine.pipeline import land_flight
 from planner.engine.serving import DECODES, PROMPTS, serve
 from planner.engine.shape import begin_step
-from planner.engine.state import BAD_PLAN, DONE, FLUSH, STUCK, State
+from planner.engine.state import BAD_PLAN, DONE, FLUSH, NONE, PAUSED, STUCK, State
 from planner.engine.step import rows_left, take_step
 from planner.engine.stretch import may_run_decodes, run_decodes
 from planner.policy import DECODES_FIRST, IN_ORDER, PROMPTS_ALONE, PROMPTS_FIRST, StepState
@@ -23,15 +23,25 @@ from planner.policy import DECODES_FIRST, IN_ORDER, PROMPTS_ALONE, PROMPTS_FIRST
 
 def advance(state: State, plan_step: Any) -> int:
     """Replay until all have left (DONE), a row buffer is full (FLUSH), or the policy is at fault (STUCK, BAD_PLAN)."""
-    s = bind(state)
+    return run_until(bind(state), plan_step)
+
+
+@jit
+def run_until(s: State, plan_step: Any) -> int:
+    """Replay the steps that start before `Engine.until_s`; of a routed engine, up to the next departure (PAUSED)."""
     engine = s.engine
+    num_done = engine.num_done
     while True:
         if not rows_left(s):
             return FLUSH
+        if engine.now_s >= engine.until_s:
+            return PAUSED
         hand_over_arrivals(s)
         cancel_due(s)
+        if s.settings.is_routed and engine.num_done > num_done:
+            return PAUSED
         if engine.num_running == 0 and engine.num_waiting == 0:
-            if engine.next_request == s.settings.num_requests:
+            if engine.next_request == NONE:
                 return DONE
             wait_for_arrival(s)
         elif may_run_decodes(s) and run_decodes(s):

@@ -126,11 +126,18 @@ def remove_prompt(s: State, i: int) -> None:
 
 
 @jit
+def is_sooner(heap: Any, k: int, key: Any, request: int) -> bool:
+    """Tell whether an entry comes before another: by its key, then as in the trace."""
+    entry = heap[k]
+    return bool(entry.key < key or (entry.key == key and entry.request < request))
+
+
+@jit
 def heap_push(heap: Any, size: int, key: Any, request: int) -> int:
     k = size
     while k > 0:
         parent = (k - 1) // 2
-        if heap[parent].key <= key:
+        if is_sooner(heap, parent, key, request + 1):
             break
         heap[k].key = heap[parent].key
         heap[k].request = heap[parent].request
@@ -150,9 +157,9 @@ def heap_pop(heap: Any, size: int) -> int:
         child = 2 * k + 1
         if child >= last:
             break
-        if child + 1 < last and heap[child + 1].key < heap[child].key:
+        if child + 1 < last and is_sooner(heap, child + 1, heap[child].key, heap[child].request):
             child += 1
-        if heap[child].key >= key:
+        if not is_sooner(heap, child, key, request):
             break
         heap[k].key = heap[child].key
         heap[k].request = heap[child].request

@@ -26,8 +26,8 @@ PROMISE_NOTHING, PROMISE_ALL, PROMISE_SHARE = range(3)
 # Who yields when KV blocks run out.
 VICTIM_NEWEST, VICTIM_LARGEST_KEY, VICTIM_FEWEST_GENERATED, VICTIM_LEAST_OUTPUT = range(4)
 
-# Why `advance` returned.
-DONE, FLUSH, STUCK, BAD_PLAN = range(4)
+# Why the loop returned. PAUSED: time has come to `until_s`, or a routed request has left.
+DONE, FLUSH, STUCK, BAD_PLAN, PAUSED = range(5)
 
 NONE = -1  # the end of a linked list
 
@@ -56,7 +56,7 @@ REQUEST = np.dtype(
         ("num_recomputed_tokens", "i4"),
         ("num_preemptions", "i4"),
         ("admission_order", "i4"),  # place in the order of admission
-        ("next", "i4"),  # in the waiting or running list
+        ("next", "i4"),  # in the list of those to come, waiting or running
         ("previous", "i4"),
         ("state", "i1"),
         ("is_swapped", "i1"),
@@ -97,7 +97,6 @@ PHASES = np.dtype(
 SETTINGS = np.dtype(
     [
         ("watermark_blocks", "i8"),
-        ("num_requests", "i8"),
         ("most_running", "i8"),  # length of `prompts`
         ("most_finishes", "i8"),  # lengths of the buffers
         ("most_gap_rows", "i8"),
@@ -142,6 +141,7 @@ SETTINGS = np.dtype(
         ("limits_batch_only", "i1"),  # max_num_seqs limits the prompts of a batch, not the running set
         ("requeues_last", "i1"),  # a preempted request waits behind all others
         ("may_cancel", "i1"),
+        ("is_routed", "i1"),  # one of several engines: it pauses when a request leaves
         ("records_steps", "i1"),
         ("records_schedule", "i1"),
     ],
@@ -154,6 +154,7 @@ ENGINE = np.dtype(
         ("now_s", "f8"),
         ("last_start_s", "f8"),  # start of the step that has just finished
         ("last_decode_s", "f8"),  # end of the last step in which aggregated decodes ran
+        ("until_s", "f8"),  # no step starts then or later
         ("frontend_free_s", "f8"),  # when the API server is through with the requests so far
         ("next_request", "i8"),
         ("num_steps", "i8"),
@@ -354,6 +355,7 @@ class State(NamedTuple):
     cancels: Any  # heap of (instant, request)
     cancel_after_s: Any  # shape [num_requests], or empty where nobody cancels
     departed_s: Any  # instants in order of departure, shape [num_requests], or empty where the load is open
+    departed: Any  # requests in that order, shape [num_requests], or empty where nobody routes them
     seen_s: Any  # when the client last saw tokens of it, shape [num_requests], or empty where it sees each at once
     ring: Any
     blocks: Any
@@ -373,7 +375,9 @@ STATE_TYPE = numba.types.NamedTuple(
         *map(numba_records, (CURVE, REQUEST, PREFIX, PHASES, RANKS)),
         numba.int64[::1],
         *map(numba_records, (INT_HEAP, INT_HEAP, FLOAT_HEAP)),
-        *(3 * [numba.float64[::1]]),
+        *(2 * [numba.float64[::1]]),
+        numba.int64[::1],
+        numba.float64[::1],
         *map(numba_records, (RING, BLOCK, ENTRY, SLOT)),
         numba.int64[::1],
         *map(numba_records, (FLIGHT, GAP_ROW, STEP_ROW, SCHEDULE_ROW, PREEMPTION_ROW)),

@@ -25,6 +25,8 @@ from planner.engine.timing import (
 )
 from planner.policy import NO_LIMIT
 
+ROUNDING = 1.0 - 1e-9  # of sums of step times
+
 
 @jit
 def may_run_decodes(s: State) -> bool:
@@ -68,19 +70,14 @@ def run_decodes(s: State) -> bool:
     """Take decode steps until something else may happen; False if not even one could be taken."""
     engine, settings = s.engine, s.settings
     decodes = engine.num_decodes
-    share = s.step_time.decode_share
-    gpu_s = share * composition_s(s.step_time, s.curve, 0, 0, 0, 0, 0, decodes, decodes)
-    full, windowed = context_slopes(s.step_time, s.curve, decodes)
-    slopes = (share * full, share * windowed)
-    least_s = share * hidden_s(s.step_time, 0, 0, decodes)
-    extra_s = share * overhead_s(s.step_time, 0, decodes)
+    gpu_s, slopes, least_s, extra_s = decode_terms(s)
     steps = min(steps_to_look(s), steps_to_bend(s, gpu_s, slopes, least_s))
     spare = 1 if settings.needs_spare_block else 0
     used, most_used = settings.num_gpu_blocks - engine.num_free_blocks, settings.num_gpu_blocks - spare
     if blocks_needed(s) + spare > engine.num_free_blocks or (settings.is_caching and not move_decode_blocks(s)):
         return False
     arrival_s = watched_arrival_s(s)
-    cancel_s = s.cancels[0].key if engine.num_cancel_entries > 0 else math.inf
+    stop_s = min(engine.until_s, s.cancels[0].key if engine.num_cancel_entries > 0 else math.inf)
     place, block_size = engine.decode_step % settings.block_size, settings.block_size
     is_async = settings.is_async
     start_s, end_s = engine.last_start_s, engine.now_s
@@ -91,7 +88,7 @@ def run_decodes(s: State) -> bool:
         need = s.ring[place].count
         if used + need > most_used:
             break
-        if taken > 0 and (arrival_s <= (start_s if is_async else end_s) or cancel_s <= end_s):
+        if taken > 0 and (arrival_s <= (start_s if is_async else end_s) or stop_s <= end_s):
             break
         used += need
         duration_s = max(gpu_s + context_s(s.step_time, slopes, decodes, context), least_s) + extra_s
@@ -124,6 +121,56 @@ def run_decodes(s: State) -> bool:
     see_decodes(s)
     finish_due(s, 0)
     return True
+
+
+@jit
+def decode_terms(s: State) -> tuple[float, tuple[float, float], float, float]:
+    """Return what a step of all decodes takes [s]: besides their context, for it, at least, and in any case."""
+    t, decodes = s.step_time, s.engine.num_decodes
+    full, windowed = context_slopes(t, s.curve, decodes)
+    gpu_s = t.decode_share * composition_s(t, s.curve, 0, 0, 0, 0, 0, decodes, decodes)
+    least_s = t.decode_share * hidden_s(t, 0, 0, decodes)
+    extra_s = t.decode_share * overhead_s(t, 0, decodes)
+    return gpu_s, (t.decode_share * full, t.decode_share * windowed), least_s, extra_s
+
+
+@jit
+def quiet_until_s(s: State) -> float:
+    """Return an instant before which nobody can leave, whatever arrives after the requests that are known now.
+
+    Exact enough to be asked again seldom: steps of the same decodes never get shorter, so the next to finish does not
+    do so before the steps to it, each as long as the coming one, have passed; as long as memory lasts.
+    """
+    e = s.engine
+    arrival_s = max(next_arrival_s(s), e.now_s)
+    if e.num_running == 0 and e.num_waiting == 0:
+        return arrival_s
+    if not may_run_decodes(s):
+        return float(e.now_s)
+    gpu_s, slopes, least_s, extra_s = decode_terms(s)
+    step_s = max(gpu_s + context_s(s.step_time, slopes, e.num_decodes, e.decode_context_tokens), least_s) + extra_s
+    steps = steps_in_memory(s, next_finish(s) - e.decode_step)
+    if e.num_cancel_entries > 0:
+        arrival_s = min(arrival_s, max(s.cancels[0].key, e.now_s))
+    return float(min(arrival_s, e.now_s + steps * step_s * ROUNDING))
+
+
+@jit
+def steps_in_memory(s: State, most: int) -> int:
+    """Return how many decode steps, up to `most`, the free blocks last; each needs those of one place of the ring."""
+    free = s.engine.num_free_blocks - (1 if s.settings.needs_spare_block else 0)
+    size = s.settings.block_size
+    rounds = free // max(s.engine.num_decodes, 1)  # in each of which a decode takes one block at most
+    if rounds * size >= most:
+        return most
+    steps = rounds * size
+    free -= rounds * s.engine.num_decodes
+    while steps < most:
+        free -= s.ring[(s.engine.decode_step + steps) % size].count
+        if free < 0:
+            break
+        steps += 1
+    return int(steps)
 
 
 @jit

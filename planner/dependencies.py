@@ -1,0 +1,117 @@
+"""Who waits for whom: turns of a session and requests with parents are sent once those before them have finished."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from planner.errors import TraceError
+from planner.trace import Trace
+
+SEPARATOR = ";"  # between several parents
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Dependencies:
+    """The children of each request, as compressed sparse rows.
+
+    Parameters
+    ----------
+    first_child : request i's children are ``children[first_child[i]:first_child[i + 1]]`` [num_requests + 1].
+    children : rows of the trace [num of pairs].
+    num_parents : requests that each waits for [num_requests].
+    think_s : pause from the end of the last of them [s], shape [num_requests].
+    """
+
+    first_child: NDArray[np.int64]
+    children: NDArray[np.int64]
+    num_parents: NDArray[np.int64]
+    think_s: NDArray[np.float64]
+
+
+def dependencies(trace: Trace) -> Dependencies | None:
+    """Return who waits for whom in a trace, or None where nobody does.
+
+    A request with `parent_id` (several are separated by ";") waits for these. One without, that has a `session_id` and
+    a `think_time_s`, waits for the request of its session before it. Their `arrival_s` is not used. A parent that was
+    cut off by the load's window or limit is not waited for; a request all of whose parents were, arrives as recorded.
+
+    Raises
+    ------
+    TraceError : a parent is no request of the trace, or requests wait for each other in a circle.
+    """
+    columns = trace.requests.columns
+    pairs = _by_parent(trace) if "parent_id" in columns else []
+    if "session_id" in columns and "think_time_s" in columns:
+        pairs += _by_session(trace)
+    if not pairs:
+        return None
+    parents, children = (np.concatenate(part) for part in zip(*pairs, strict=True))
+    n = trace.requests.height
+    order = np.lexsort((children, parents))
+    found = Dependencies(
+        first_child=np.searchsorted(parents[order], np.arange(n + 1)), children=children[order],
+        num_parents=np.bincount(children, minlength=n).astype(np.int64), think_s=_think_s(trace),
+    )
+    _check_order(trace, found)
+    return found
+
+
+Pairs = tuple[NDArray[np.int64], NDArray[np.int64]]  # rows of parents, rows of their children
+
+
+def _by_parent(trace: Trace) -> list[Pairs]:
+    """Return the pairs that `parent_id` names."""
+    requests = trace.requests.select(pl.col("request_id").cast(pl.String), "parent_id").with_row_index("child")
+    named = requests.filter(pl.col("parent_id").is_not_null() & (pl.col("parent_id") != ""))
+    if named.is_empty():
+        return []
+    asked = named.with_columns(pl.col("parent_id").str.split(SEPARATOR)).explode("parent_id")
+    asked = asked.with_columns(pl.col("parent_id").str.strip_chars())
+    ids = requests.select(pl.col("request_id").alias("parent_id"), pl.col("child").alias("parent"))
+    found = asked.join(ids, on="parent_id", how="left", maintain_order="left").unique(["child", "parent_id"],
+                                                                                     maintain_order=True)
+    unknown = found.filter(pl.col("parent").is_null())
+    if not unknown.is_empty() and trace.num_requests == trace.account.rows_kept:
+        row = unknown.row(0, named=True)
+        raise TraceError(f"{trace.source} request {row['request_id']}: parent_id = {row['parent_id']!r} is no "
+                         f"request_id of the trace; name one that is, or leave the cell empty")
+    found = found.filter(pl.col("parent").is_not_null())
+    return [(found["parent"].to_numpy().astype(np.int64), found["child"].to_numpy().astype(np.int64))]
+
+
+def _by_session(trace: Trace) -> list[Pairs]:
+    """Return each turn that has a think time with the turn before it, where no `parent_id` says otherwise."""
+    turns = trace.requests.with_row_index("child").filter(pl.col("session_id").is_not_null())
+    turns = turns.with_columns(pl.col("child").shift(1).over("session_id").alias("parent"))
+    waits = pl.col("parent").is_not_null() & pl.col("think_time_s").is_not_null()
+    if "parent_id" in turns.columns:
+        waits &= pl.col("parent_id").is_null() | (pl.col("parent_id") == "")
+    turns = turns.filter(waits)
+    if turns.is_empty():
+        return []
+    return [(turns["parent"].to_numpy().astype(np.int64), turns["child"].to_numpy().astype(np.int64))]
+
+
+def _think_s(trace: Trace) -> NDArray[np.float64]:
+    if "think_time_s" not in trace.requests.columns:
+        return np.zeros(trace.requests.height)
+    return trace.requests["think_time_s"].fill_null(0.0).to_numpy().astype(np.float64)
+
+
+def _check_order(trace: Trace, found: Dependencies) -> None:
+    """Raise TraceError where requests wait for each other in a circle: some can never be sent."""
+    left = found.num_parents.copy()
+    free = np.flatnonzero(left == 0)
+    while len(free):
+        spans = [found.children[found.first_child[i]:found.first_child[i + 1]] for i in free.tolist()]
+        children: Any = np.concatenate(spans)
+        np.subtract.at(left, children, 1)
+        children = np.unique(children)
+        free = children[left[children] == 0]
+    if left.any():
+        first = trace.requests["request_id"][int(np.flatnonzero(left)[0])]
+        raise TraceError(f"{trace.source} request {first}: it waits, by parent_id, for a request that waits for it; "
+                         f"{int((left > 0).sum())} requests can never be sent. Break the circle")

@@ -1,0 +1,227 @@
+"""The fleet's loop: requests are sent to replicas, each of which runs by itself until it matters to somebody else.
+
+Everything happens in the order of time: at one instant requests leave, then others are sent, then steps begin. A
+replica that nothing is sent to is left alone until somebody may leave it (`stretch.quiet_until_s`); what it does until
+then nobody sees. So an event costs what it takes to find the replica that is due next, log₂ of their number, except
+where a router reads engines or caches: then all are brought up to the instant of each request, or of each report.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from planner.engine.binding import bind, bind_at
+from planner.engine.fleet_state import LEFT, WORKS, FleetState
+from planner.engine.jit import jit
+from planner.engine.loop import run_until
+from planner.engine.queues import heap_pop, heap_push
+from planner.engine.routing import choose, rate
+from planner.engine.state import BAD_PLAN, DONE, FLUSH, NONE, PAUSED, STUCK
+from planner.engine.stretch import quiet_until_s
+from planner.engine.tournament import enter
+
+
+def advance_fleet(memory: FleetState, score: Any, plan_step: Any) -> int:
+    """Replay until all have left (DONE), time has come to `until_s` (PAUSED), or a replica stops (`Fleet.faulty`)."""
+    f = bind(memory)
+    fleet = f.fleet
+    if fleet.num_sent == 0:
+        rate_all(f, score)
+    while True:
+        k = f.due_tree[1]
+        due_s, sent_s = f.due[k].key, next_sent_s(f)
+        next_s = min(due_s, sent_s)
+        if fleet.num_left == 0:
+            return DONE
+        if next_s >= fleet.until_s:
+            fleet.now_s = max(fleet.now_s, fleet.until_s)
+            return PAUSED if fleet.until_s < math.inf else STUCK
+        if fleet.next_report_s <= next_s:
+            outcome = bring_up(f, plan_step, fleet.next_report_s)
+            if outcome != DONE:
+                return outcome
+            report(f, score, next_s)
+        elif due_s <= sent_s and f.due[k].tie == LEFT:
+            publish(f, k, score)
+        elif sent_s <= due_s:
+            outcome = bring_up(f, plan_step, sent_s) if fleet.report_interval_s == 0.0 else DONE
+            if outcome != DONE:
+                return outcome
+            send(f, sent_s, score)
+        else:
+            until_s = min(sent_s, fleet.until_s, np.nextafter(due_s, math.inf))
+            outcome = run(f, plan_step, k, until_s)
+            if outcome != DONE:
+                return outcome
+
+
+@jit
+def rate_all(f: FleetState, score: Any) -> None:
+    for k in range(f.fleet.num_replicas):
+        rate(f, k, score)
+
+
+@jit
+def next_sent_s(f: FleetState) -> float:
+    """Return when the next request is sent: as planned, or after its parents; in a closed loop once a place is free."""
+    fleet = f.fleet
+    if fleet.num_in_flight >= fleet.max_concurrency or fleet.num_open == 0:
+        return math.inf
+    sent_s = math.inf
+    if fleet.next_planned < fleet.num_planned:
+        sent_s = f.requests[f.planned[fleet.next_planned]].arrival_s
+    if fleet.num_ready > 0:
+        sent_s = min(sent_s, f.ready[0].key)
+    return float(max(sent_s, fleet.now_s))
+
+
+@jit
+def send(f: FleetState, sent_s: float, score: Any) -> None:
+    """Send the next request to a replica."""
+    fleet = f.fleet
+    i = take_next(f)
+    k = choose(f, i, score)
+    fleet.now_s = sent_s
+    fleet.num_in_flight += 1
+    fleet.num_sent += 1
+    request = f.requests[i]
+    request.arrival_s = sent_s
+    request.next = NONE
+    replica = f.replicas[k]
+    s = bind_at(f.memories, k)
+    if s.engine.next_request == NONE:
+        s.engine.next_request = i
+    else:
+        f.requests[replica.inbox_tail].next = i
+    replica.inbox_tail = i
+    f.replica_of[i] = k
+    replica.num_requests += 1
+    replica.num_tokens += request.input_tokens
+    replica.known_requests += 1
+    replica.known_tokens += request.input_tokens
+    f.load[k].tie = fleet.num_sent
+    if fleet.is_sticky:
+        f.home[f.session[i]] = k
+    rate(f, k, score)
+    watch(f, k, False)
+
+
+@jit
+def take_next(f: FleetState) -> int:
+    """Take out the request that is sent next: of equal instants, the first in the trace."""
+    fleet = f.fleet
+    i = f.planned[fleet.next_planned] if fleet.next_planned < fleet.num_planned else NONE
+    if fleet.num_ready > 0:
+        j = f.ready[0].request
+        planned_s = math.inf if i == NONE else f.requests[i].arrival_s
+        if f.ready[0].key < planned_s or (f.ready[0].key == planned_s and j < i):
+            fleet.num_ready = heap_pop(f.ready, fleet.num_ready)
+            return int(j)
+    fleet.next_planned += 1
+    return int(i)
+
+
+@jit
+def run(f: FleetState, plan_step: Any, k: int, until_s: float) -> int:
+    """Let a replica take its steps that start before an instant; DONE unless the fleet's loop has to stop there."""
+    s = bind_at(f.memories, k)
+    s.engine.until_s = until_s
+    outcome = run_until(s, plan_step)
+    if outcome == FLUSH or outcome == BAD_PLAN:
+        f.fleet.faulty = k
+        return int(outcome)
+    watch(f, k, outcome == STUCK)
+    return DONE
+
+
+@jit
+def watch(f: FleetState, k: int, is_stuck: bool) -> None:
+    """Note when a replica has to be looked at next."""
+    s = bind_at(f.memories, k)
+    fleet = f.fleet
+    if s.engine.num_done > f.replicas[k].num_published:
+        enter(f.due, f.due_tree, fleet.tree_size, k, s.engine.now_s, LEFT)
+    elif is_stuck:  # until something is sent to it
+        fleet.faulty = k
+        enter(f.due, f.due_tree, fleet.tree_size, k, math.inf, WORKS)
+    else:
+        enter(f.due, f.due_tree, fleet.tree_size, k, quiet_until_s(s), WORKS)
+
+
+@jit
+def publish(f: FleetState, k: int, score: Any) -> None:
+    """Let the client, the router and those who wait for them know of the requests that have just left a replica."""
+    fleet, replica = f.fleet, f.replicas[k]
+    s = bind_at(f.memories, k)
+    fleet.now_s = max(fleet.now_s, f.due[k].key)
+    for place in range(replica.num_published, s.engine.num_done):
+        i = s.departed[place]
+        fleet.num_left -= 1
+        fleet.num_in_flight -= 1
+        replica.num_requests -= 1
+        replica.num_tokens -= f.requests[i].input_tokens
+        release_children(f, i)
+    replica.num_published = s.engine.num_done
+    if fleet.report_interval_s == 0.0:
+        replica.known_requests = replica.num_requests
+        replica.known_tokens = replica.num_tokens
+        rate(f, k, score)
+    watch(f, k, False)
+
+
+@jit
+def release_children(f: FleetState, i: int) -> None:
+    """Let those be sent, after their pause, whose last parent has just finished."""
+    fleet = f.fleet
+    if not fleet.has_children:
+        return
+    for place in range(f.first_child[i], f.first_child[i + 1]):
+        child = f.children[place]
+        f.num_parents[child] -= 1
+        if f.num_parents[child] == 0:
+            fleet.num_ready = heap_push(f.ready, fleet.num_ready, fleet.now_s + f.think_s[child], child)
+
+
+@jit
+def bring_up(f: FleetState, plan_step: Any, instant_s: float) -> int:
+    """Let all replicas take their steps that start before an instant, where the router looks at them; DONE, or why not.
+
+    Nobody leaves a replica before: the loop has seen to those.
+    """
+    if not f.fleet.reads_engines and not f.fleet.reads_caches:
+        return DONE
+    for k in range(f.fleet.num_replicas):
+        s = bind_at(f.memories, k)
+        if s.engine.now_s < instant_s and s.engine.num_running + s.engine.num_waiting > 0:
+            outcome = run(f, plan_step, k, instant_s)
+            if outcome != DONE:
+                return outcome
+        if f.fleet.report_interval_s == 0.0:
+            read_engine(f, k)
+    return DONE
+
+
+@jit
+def read_engine(f: FleetState, k: int) -> None:
+    """Let the router know what an engine says of itself."""
+    replica = f.replicas[k]
+    s = bind_at(f.memories, k)
+    replica.known_running = s.engine.num_running
+    replica.known_waiting = s.engine.num_waiting
+    replica.known_blocks = s.settings.num_gpu_blocks - s.engine.num_free_blocks
+
+
+@jit
+def report(f: FleetState, score: Any, next_s: float) -> None:
+    """Let the router hear of all replicas; until the next time it adds what it sends itself."""
+    fleet = f.fleet
+    for k in range(fleet.num_replicas):
+        replica = f.replicas[k]
+        replica.known_requests = replica.num_requests
+        replica.known_tokens = replica.num_tokens
+        if fleet.reads_engines:
+            read_engine(f, k)
+    rate_all(f, score)
+    missed = math.floor((next_s - fleet.next_report_s) / fleet.report_interval_s)
+    fleet.next_report_s += (missed + 1.0) * fleet.report_interval_s

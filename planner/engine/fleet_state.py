@@ -1,0 +1,102 @@
+"""The memory of a fleet's loop: one record for the fleet, one per replica, and who waits for whom.
+
+The replicas' own memories share the requests' records, since a request is at one replica at a time.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from planner.engine import state as st
+from planner.engine.jit import numba
+from planner.engine.tournament import CONTENDER
+
+LEFT, WORKS = range(2)  # why a replica is due: somebody has left it, or its next step may begin
+
+FLEET = np.dtype(
+    [
+        ("now_s", "f8"),
+        ("until_s", "f8"),  # nothing that happens then or later is looked at
+        ("report_interval_s", "f8"),  # how often the router hears of its replicas; 0: it always knows
+        ("next_report_s", "f8"),
+        ("num_replicas", "i8"),
+        ("num_open", "i8"),  # replicas that may be sent requests
+        ("num_planned", "i8"),  # requests that wait for nobody: of these
+        ("next_planned", "i8"),  # the next
+        ("num_ready", "i8"),  # requests whose parents have all finished
+        ("num_left", "i8"),  # requests not through
+        ("num_in_flight", "i8"),  # requests sent and not through
+        ("max_concurrency", "i8"),
+        ("num_sent", "i8"),
+        ("turn", "i8"),  # whose turn it is, among the open ones
+        ("random", "i8"),  # state of the generator
+        ("num_choices", "i8"),
+        ("tree_size", "i8"),
+        ("faulty", "i8"),  # the replica at which the loop stopped
+        ("has_children", "i1"),  # some requests wait for others
+        ("takes_turns", "i1"),
+        ("is_sticky", "i1"),
+        ("reads_engines", "i1"),
+        ("reads_caches", "i1"),
+    ],
+    align=True,
+)
+
+REPLICA = np.dtype(
+    [
+        ("inbox_tail", "i8"),  # the last request sent to it
+        ("num_published", "i8"),  # departures that the fleet has been told of
+        ("num_requests", "i8"),  # outstanding
+        ("num_tokens", "i8"),  # prompt tokens of these
+        ("known_requests", "i8"),  # the same as the router knows it
+        ("known_tokens", "i8"),
+        ("known_running", "i8"),
+        ("known_waiting", "i8"),
+        ("known_blocks", "i8"),  # in use
+        ("is_open", "i8"),
+    ],
+    align=True,
+)
+
+
+class FleetState(NamedTuple):
+    """All that the fleet's loop works on."""
+
+    fleet: Any
+    memories: Any  # of the replicas: pointers to the fields of `State`, replica by replica; uncompiled, the states
+    replicas: Any  # shape [num_replicas]
+    due: Any  # contenders: when each replica has to be looked at next, and why
+    due_tree: Any
+    load: Any  # contenders: the router's score of each open replica, and when it was sent a request last
+    load_tree: Any
+    open: Any  # replicas that may be sent requests, in order, shape [num_open]
+    ready: Any  # heap of (instant, request)
+    planned: Any  # requests that wait for nobody, in order of arrival
+    requests: Any
+    replica_of: Any  # where each request went, shape [num_requests]
+    session: Any  # of each request, shape [num_requests]; empty where nobody asks
+    home: Any  # of each session, a replica
+    first_child: Any  # place of a request's first child in `children`, shape [num_requests + 1]; or empty
+    children: Any
+    num_parents: Any  # that have not finished, shape [num_requests]
+    think_s: Any  # from the last parent's end to the request, shape [num_requests]
+
+
+_INTS, _FLOATS = numba.int64[::1], numba.float64[::1]
+FLEET_TYPE = numba.types.NamedTuple(
+    [
+        st.numba_record(FLEET),
+        _INTS,
+        *map(st.numba_records, (REPLICA, CONTENDER)),
+        _INTS,
+        st.numba_records(CONTENDER),
+        _INTS,
+        _INTS,
+        st.numba_records(st.FLOAT_HEAP),
+        _INTS,
+        st.numba_records(st.REQUEST),
+        *(6 * [_INTS]),
+        _FLOATS,
+    ],
+    FleetState,
+)

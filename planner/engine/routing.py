@@ -1,0 +1,94 @@
+"""Which replica a request goes to: by turn, by chance, by session, or by the router's score of the replicas' loads."""
+
+import math
+from typing import Any
+
+from planner.engine.binding import bind_at
+from planner.engine.blocks import find_hit
+from planner.engine.fleet_state import FleetState
+from planner.engine.jit import jit
+from planner.engine.state import NONE
+from planner.engine.tournament import enter
+from planner.router import ReplicaLoad
+
+
+@jit
+def choose(f: FleetState, i: int, score: Any) -> int:
+    """Return the replica that request `i` goes to."""
+    fleet = f.fleet
+    if fleet.is_sticky:
+        home = f.home[f.session[i]]
+        if home != NONE and f.replicas[home].is_open:
+            return int(home)
+    if fleet.takes_turns:
+        return next_in_turn(f)
+    if fleet.num_choices == 1:
+        return int(f.open[draw(f, fleet.num_open)])
+    if fleet.num_choices == 2 and fleet.num_open > 1:
+        first = draw(f, fleet.num_open)
+        second = (first + 1 + draw(f, fleet.num_open - 1)) % fleet.num_open
+        return better(f, i, f.open[min(first, second)], f.open[max(first, second)], score)
+    if not fleet.reads_engines and not fleet.reads_caches:
+        return int(f.load_tree[1])
+    best = int(f.open[0])
+    for k in range(1, fleet.num_open):
+        best = better(f, i, best, f.open[k], score)
+    return best
+
+
+@jit
+def next_in_turn(f: FleetState) -> int:
+    """Return the replica whose turn it is."""
+    k = f.open[f.fleet.turn % f.fleet.num_open]
+    f.fleet.turn += 1
+    return int(k)
+
+
+@jit
+def draw(f: FleetState, count: int) -> int:
+    """Return a number below `count`, by Park and Miller's generator: x ← 48271 · x mod 2³¹ − 1."""
+    f.fleet.random = f.fleet.random * 48271 % 2147483647
+    return int(f.fleet.random % count)
+
+
+@jit
+def better(f: FleetState, i: int, a: int, b: int, score: Any) -> int:
+    """Return which of two replicas is to have request `i`: the least score, then the one that waited longest."""
+    first, second = score(load_of(f, a, i)), score(load_of(f, b, i))
+    if first != second:
+        return a if first < second else b
+    return a if f.load[a].tie <= f.load[b].tie else b
+
+
+@jit
+def load_of(f: FleetState, k: int, i: int) -> ReplicaLoad:
+    """Return what the router knows of replica `k` when it places request `i`; of none where that is NONE."""
+    replica = f.replicas[k]
+    s = bind_at(f.memories, k)
+    size = s.settings.block_size
+    input_tokens = cached_tokens = 0
+    if i != NONE:
+        input_tokens = f.requests[i].input_tokens
+        if f.fleet.reads_caches and s.settings.is_caching:
+            hits, _, _ = find_hit(s, i, (input_tokens - 1) // size)
+            cached_tokens = hits * size
+    return ReplicaLoad(
+        int(replica.known_requests),
+        int(replica.known_tokens),
+        int(replica.known_running),
+        int(replica.known_waiting),
+        replica.known_blocks / s.settings.num_gpu_blocks,
+        int(cached_tokens),
+        int(input_tokens),
+        int(size),
+    )
+
+
+@jit
+def rate(f: FleetState, k: int, score: Any) -> None:
+    """Give replica `k` the score of its load in the tournament of all, where no request changes it."""
+    fleet = f.fleet
+    if fleet.takes_turns or fleet.num_choices > 0 or fleet.reads_engines or fleet.reads_caches:
+        return
+    key = score(load_of(f, k, NONE))
+    enter(f.load, f.load_tree, fleet.tree_size, k, math.inf if math.isnan(key) else key, f.load[k].tie)

@@ -1,0 +1,189 @@
+"""Replicas on one clock: requests are routed by load, wait for each other, or are sent by a client with a limit."""
+
+import functools
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.dependencies import Dependencies
+from planner.deployment import Deployment
+from planner.driver import PLAN_SIGNATURE, ReplayRecords, Taken, arithmetic_fault, compiled_plan, fault, where
+from planner.engine import fleet_state as fs
+from planner.engine import state as st
+from planner.engine.binding import pointers
+from planner.engine.fleet import advance_fleet
+from planner.engine.jit import compile_with_signature, numba
+from planner.engine.tournament import CONTENDER, empty_tree
+from planner.errors import PolicyError
+from planner.initial import initial_state, routed
+from planner.policy import NO_LIMIT
+from planner.router import ReplicaLoad, Router
+from planner.settings import Recording
+from planner.trace import Trace
+
+_INT, _FLOAT = numba.int64, numba.float64
+_KINDS = [_FLOAT if kind is float else _INT for kind in ReplicaLoad.__annotations__.values()]
+SCORE_SIGNATURE = _FLOAT(numba.types.NamedTuple(_KINDS, ReplicaLoad))
+_FUNCTION = numba.core.types.FunctionType
+FLEET_SIGNATURE = _INT(fs.FLEET_TYPE, _FUNCTION(SCORE_SIGNATURE), _FUNCTION(PLAN_SIGNATURE))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fleet:
+    """How requests come to the replicas.
+
+    Parameters
+    ----------
+    num_replicas : at least 1.
+    router : who places each request.
+    report_interval_s : how often the router hears of its replicas [s]; 0: it always knows.
+    seed : of its random choices.
+    """
+
+    num_replicas: int
+    router: Router
+    report_interval_s: float
+    seed: int
+
+
+def run_interleaved(trace: Trace, deployment: Deployment, fleet: Fleet, waits: Dependencies | None,
+                    recording: Recording) -> tuple[list[ReplayRecords], NDArray[np.int32]]:
+    """Replay a trace on replicas, all on one clock.
+
+    Parameters
+    ----------
+    deployment : of each replica.
+    waits : who waits for whom, or None.
+
+    Returns
+    -------
+    records, replica
+        One replica's records each, which share those of the requests, and who took each request, shape [num_requests].
+
+    Raises
+    ------
+    PolicyError : a policy or the router cannot be compiled, raised an error, or made no progress.
+    """
+    policy, settings = deployment.policy, deployment.settings
+    first = initial_state(trace, policy, settings, deployment.step_time, recording)
+    states = routed(first, fleet.num_replicas)
+    memory = _fleet_state(trace, states, fleet, waits, settings.max_concurrency)
+    score, plan_step, loop = compiled_score(fleet.router), compiled_plan(policy), compiled_fleet_loop()
+    taken = [Taken(state) for state in states]
+    loop_s, flushed = 0.0, (-1, math.nan)
+    while True:
+        begin = time.perf_counter()
+        try:
+            outcome = loop(memory, score, plan_step)
+        except ArithmeticError as error:
+            raise arithmetic_fault(policy, states[memory.fleet.faulty], error) from error
+        loop_s += time.perf_counter() - begin
+        if outcome == st.DONE:
+            break
+        k = int(memory.fleet.faulty)
+        taken[k].take()
+        here = (k, float(states[k].engine.now_s))
+        if outcome != st.FLUSH or here == flushed:  # tens of thousands of rows, and no time passed
+            raise fault(policy, states[k], outcome)
+        flushed = here
+    for each in taken:
+        each.take()
+    return [each.records(loop_s / len(taken)) for each in taken], memory.replica_of.astype(np.int32)
+
+
+@functools.cache
+def compiled_fleet_loop() -> Callable[[fs.FleetState, Any, Any], int]:
+    """Return the fleet loop's machine code, compiled once and kept between processes."""
+    return compile_with_signature(advance_fleet, FLEET_SIGNATURE)
+
+
+@functools.cache
+def compiled_score(router: Router) -> Any:
+    """Return a router's score as a typed function that the loop can call."""
+    try:
+        return compile_with_signature(router.score, SCORE_SIGNATURE)
+    except Exception as error:
+        raise PolicyError(f"router {router.name!r} ({where(router.score)}): cannot be compiled: {error}; score may use "
+                          f"numbers, comparisons and arithmetic only, and returns a number") from error
+
+
+def _fleet_state(trace: Trace, states: list[st.State], fleet: Fleet, waits: Dependencies | None,
+                 max_concurrency: int | None) -> fs.FleetState:
+    """Lay out the fleet's memory and fill in what it starts from."""
+    n, count = trace.num_requests, fleet.num_replicas
+    tree = empty_tree(count)
+    nobody, none_s = np.empty(0, np.int64), np.empty(0)
+    planned = np.arange(n) if waits is None else np.flatnonzero(waits.num_parents == 0)
+    session = _sessions(trace) if fleet.router.is_sticky else nobody
+    memory = fs.FleetState(
+        fleet=_fleet_record(fleet, n, len(planned), len(tree) // 2, max_concurrency),
+        memories=_memories(states),
+        replicas=st.records(count, fs.REPLICA),
+        due=st.records(count, CONTENDER), due_tree=tree,
+        load=st.records(count, CONTENDER), load_tree=tree.copy(),
+        open=np.arange(count),
+        ready=st.records(1 if waits is None else n + 1, st.FLOAT_HEAP),
+        planned=planned,
+        requests=states[0].requests,
+        replica_of=np.full(n, st.NONE),
+        session=session,
+        home=np.full(int(session.max(initial=-1)) + 1, st.NONE),
+        first_child=nobody if waits is None else waits.first_child,
+        children=nobody if waits is None else waits.children,
+        num_parents=nobody if waits is None else waits.num_parents.copy(),
+        think_s=none_s if waits is None else waits.think_s,
+    )
+    memory.replicas.is_open = 1
+    memory.due.key = math.inf
+    for contenders, entered in ((memory.due, memory.due_tree), (memory.load, memory.load_tree)):
+        _enter_all(contenders, entered)
+    return memory
+
+
+def _fleet_record(fleet: Fleet, num_requests: int, num_planned: int, tree_size: int,
+                  max_concurrency: int | None) -> Any:
+    record = st.records(1, fs.FLEET)[0]
+    router = fleet.router
+    record.now_s = -math.inf
+    record.until_s = math.inf
+    record.report_interval_s = fleet.report_interval_s
+    record.next_report_s = 0.0 if fleet.report_interval_s > 0 else math.inf
+    record.num_replicas = record.num_open = fleet.num_replicas
+    record.num_planned = num_planned
+    record.num_left = num_requests
+    record.has_children = num_planned < num_requests
+    record.max_concurrency = max_concurrency or NO_LIMIT
+    record.random = fleet.seed % 2147483646 + 1
+    record.tree_size = tree_size
+    for name in ("num_choices", "takes_turns", "is_sticky", "reads_engines", "reads_caches"):
+        setattr(record, name, getattr(router, name))
+    return record
+
+
+def _enter_all(contenders: Any, tree: NDArray[np.int64]) -> None:
+    """Let all contenders enter, with equal keys: the first of each match wins."""
+    half = len(tree) // 2
+    tree[half:half + len(contenders)] = np.arange(len(contenders))
+    for node in range(half - 1, 0, -1):
+        tree[node] = tree[2 * node] if tree[2 * node] != st.NONE else tree[2 * node + 1]
+
+
+def _memories(states: list[st.State]) -> Any:
+    if numba.config.DISABLE_JIT:
+        return states
+    return np.array([pointers(state) for state in states], np.int64).reshape(-1)
+
+
+def _sessions(trace: Trace) -> NDArray[np.int64]:
+    """Return a number for each request's session, shape [num_requests]; a request without one is its own."""
+    own = np.arange(trace.num_requests)
+    if "session_id" not in trace.requests.columns:
+        return own
+    ids = trace.requests["session_id"]
+    numbers = ids.rank("dense").fill_null(0).cast(int).to_numpy() - 1
+    return np.where(ids.is_null().to_numpy(), int(numbers.max(initial=0)) + 1 + own, numbers)

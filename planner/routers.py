@@ -1,0 +1,43 @@
+"""The routers by name: each a score of a line."""
+
+from planner.router import ReplicaLoad, Router
+
+
+def requests(load: ReplicaLoad) -> float:
+    """Return the requests that it has: nginx's least_conn, Envoy's LEAST_REQUEST."""
+    return float(load.outstanding_requests)
+
+
+def tokens(load: ReplicaLoad) -> float:
+    """Return the prompt tokens of the requests that it has."""
+    return float(load.outstanding_tokens)
+
+
+def kv_cache(load: ReplicaLoad) -> float:
+    """Return the share of its KV cache that is in use."""
+    return load.kv_cache_usage
+
+
+def prefill_and_load(load: ReplicaLoad) -> float:
+    """Return the blocks of prompts that it would have to compute, its own and this one's, cached ones left out.
+
+    NVIDIA Dynamo's KV router adds the blocks to prefill and those of active requests (`overlap_score_weight` 1); the
+    weighted scorers of llm-d trade prefix against load in the same way.
+    """
+    to_prefill = load.input_tokens - load.cached_tokens
+    return (to_prefill + load.outstanding_tokens) / load.block_size
+
+
+ROUTERS = {
+    router.name: router
+    for router in (
+        Router(name="round-robin", score=requests, takes_turns=True),
+        Router(name="random", score=requests, num_choices=1),
+        Router(name="least-outstanding-requests", score=requests),
+        Router(name="least-outstanding-tokens", score=tokens),
+        Router(name="power-of-two", score=requests, num_choices=2),
+        Router(name="least-kv", score=kv_cache, reads_engines=True),
+        Router(name="session-affinity", score=requests, is_sticky=True),
+        Router(name="prefix-aware", score=prefill_and_load, reads_caches=True),
+    )
+}
