@@ -17,8 +17,8 @@ LEAST_GAIN = 0.01  # of the metric: a smaller one is no advice
 LOSSY = ("kv_cache_dtype",)  # settings that change what the model says: advised where no other helps
 
 
-def advise(trace: Trace, scenario: Scenario, deployment: Deployment, summary: Mapping[str, Any], *, slo: Slo | None,
-           num_replicas: int = 1) -> dict[str, Any]:
+def advise(trace: Trace, scenario: Scenario, deployment: Deployment, summary: Mapping[str, Any], *,
+           slo: Slo | None) -> dict[str, Any]:
     """Replay a scenario with one setting changed at a time, and rank the changes.
 
     Parameters
@@ -28,7 +28,6 @@ def advise(trace: Trace, scenario: Scenario, deployment: Deployment, summary: Ma
     summary : of its replay.
     slo : objectives of each request: changes are ranked by the share that meets them, or without any by the mean
         end-to-end latency.
-    num_replicas : equal deployments that take requests in turn [1].
 
     Returns
     -------
@@ -42,11 +41,10 @@ def advise(trace: Trace, scenario: Scenario, deployment: Deployment, summary: Ma
     sign = -1.0 if slo is None else 1.0
     value, num_gpus = summary[metric], summary["deployment"]["num_gpus"]
     found = []
-    for setting, before, after in changes(scenario, deployment, num_replicas):
+    for setting, before, after in changes(scenario, deployment):
         row: dict[str, Any] = {"setting": setting, "before": before, "after": after}
-        replicas = after if setting == "replicas" else num_replicas
         try:
-            other = replay(trace, _changed(scenario, row), slo=slo, num_replicas=replicas).summary
+            other = replay(trace, _changed(scenario, row), slo=slo).summary
         except PlannerError as error:
             found.append(row | {"reason": str(error)})
             continue
@@ -66,7 +64,7 @@ def advise(trace: Trace, scenario: Scenario, deployment: Deployment, summary: Ma
             "sentence": _sentence(metric, value, first, with_gpus)}
 
 
-def changes(scenario: Scenario, deployment: Deployment, num_replicas: int) -> list[tuple[str, Any, Any]]:
+def changes(scenario: Scenario, deployment: Deployment) -> list[tuple[str, Any, Any]]:
     """Return which settings to try: each with its value and the one to change it to."""
     settings, gpu = deployment.settings, deployment.gpu
     seqs, budget = settings.max_num_seqs, settings.max_num_batched_tokens
@@ -94,13 +92,14 @@ def changes(scenario: Scenario, deployment: Deployment, num_replicas: int) -> li
     if gpu is not None and deployment.stack is not None and 2 * ranks <= gpu.gpus_per_node:
         found.append(("tensor_parallel_size", ranks, 2 * ranks))
     if scenario.max_concurrency is None:
-        found.append(("replicas", num_replicas, num_replicas + 1))
+        count = scenario.data_parallel_size
+        found.append(("data_parallel_size", count, count + 1))
     return found
 
 
 def _changed(scenario: Scenario, row: Mapping[str, Any]) -> Scenario:
-    """Return the scenario of one replica with a change made; replicas are none of its settings."""
-    return scenario if row["setting"] == "replicas" else replace(scenario, **{row["setting"]: row["after"]})
+    """Return the scenario with a change made."""
+    return replace(scenario, **{row["setting"]: row["after"]})
 
 
 def _sentence(metric: str, value: float | None, first: Mapping[str, Any] | None,

@@ -15,6 +15,7 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_
                   help="Trace-driven capacity planning and what-if analysis for LLM serving.")
 
 RECORDED_LOAD = ("start_at", "duration", "limit", "rate_scale", "request_rate", "num_prompts", "num_warmups")
+FLEET = ("data_parallel_size", "router", "router_report_interval")
 
 TraceArgument = Annotated[str, typer.Argument(metavar="TRACE", help="Trace file, - for stdin, or a bundled sample: "
                                               "chat, code, long-context; or random: what a benchmark client sends.")]
@@ -139,7 +140,7 @@ def capacity(
 
 
 @app.command()
-@takes_scenario(without=("tensor_parallel_size", "max_concurrency", "num_prompts", "num_warmups"))
+@takes_scenario(without=("tensor_parallel_size", "data_parallel_size", "max_concurrency", "num_prompts", "num_warmups"))
 def size(
     trace: TraceArgument,
     scenario: Scenario,
@@ -229,7 +230,7 @@ def check(
 
 
 @app.command()
-@takes_scenario(without=RECORDED_LOAD)
+@takes_scenario(without=(*RECORDED_LOAD, *FLEET))
 def validate(
     measured: MeasuredArgument,
     scenario: Scenario,
@@ -253,7 +254,7 @@ def validate(
 
 
 @app.command()
-@takes_scenario(without=(*RECORDED_LOAD, "interval"))
+@takes_scenario(without=(*RECORDED_LOAD, *FLEET, "interval"))
 def calibrate(
     measured: MeasuredArgument,
     scenario: Scenario,

@@ -87,7 +87,7 @@ def compare(sources: Sequence[str], scenario: Scenario, slo: str | None, format:
         raise UsageError(f"{' '.join(sources)}: give one trace, or files that end in .toml alone")
     else:
         objectives = of_requests(slo)
-        studies = [Study(name=name, trace=sources[0], format=format, scenario=what_if, num_replicas=1,
+        studies = [Study(name=name, trace=sources[0], format=format, scenario=what_if,
                          objectives=objectives) for name, what_if in what_ifs(scenario).items()]
     found = compare_studies(studies, lambda study: _read(study.trace, study.scenario, study.format, on_bad_rows),
                             explain=are_files if explain is None else explain, save=save)

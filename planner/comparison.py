@@ -48,7 +48,7 @@ def compare_studies(studies: Sequence[Study], read: Callable[[Study], Trace], *,
             raise UsageError(f"{study.name}: slo has a percentile; those are for capacity, size and check")
         try:
             trace = _trace(study, read, traces)
-            outcome = replay(trace, study.scenario, slo=study.slo, num_replicas=study.num_replicas,
+            outcome = replay(trace, study.scenario, slo=study.slo,
                              recording=Recording(steps=explain or save is not None))
         except PlannerError as error:
             error.args = (f"{study.name}: {error}",)
@@ -76,7 +76,7 @@ def explain_outcome(trace: Trace, scenario: Scenario, outcome: Outcome, *, slo: 
     """
     result = outcome.result
     found = explain(result.requests_table(), result.steps_table(), result.num_replicas)
-    advice = advise(trace, scenario, result.deployment, outcome.summary, slo=slo, num_replicas=result.num_replicas)
+    advice = advise(trace, scenario, result.deployment, outcome.summary, slo=slo)
     return found | {"advice": advice}
 
 

@@ -134,11 +134,11 @@ def _fault_in(policy: Policy, error: Exception) -> str:
     """Return the file, the line and the first telling words of what Numba says of a plan that it cannot compile."""
     path = policy.plan_step.__code__.co_filename
     found = re.findall(rf'File "[^"]*{re.escape(Path(path).name)}", line (\d+)', str(error))
-    where = f"{path}:{found[-1]}" if found else where(policy.plan_step)
+    place = f"{path}:{found[-1]}" if found else where(policy.plan_step)
     lines = [line.strip() for line in str(error).splitlines()]
     noise = ("Failed in", "During", "File ", ">>>", "-", "^")
     telling = [line for line in lines if line and not line.startswith(noise)]
-    return f"{where}: cannot be compiled: {telling[0] if telling else type(error).__name__}"
+    return f"{place}: cannot be compiled: {telling[0] if telling else type(error).__name__}"
 
 
 def _failing_line(policy: Policy, state: st.State) -> str:

@@ -1,4 +1,4 @@
-"""A fleet of equal replicas that take requests in turn: one replay each, pooled into one result."""
+"""A fleet of equal replicas behind a router: one replay each, or all on one clock, pooled into one result."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -7,10 +7,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.dependencies import dependencies
 from planner.deployment import Deployment
 from planner.driver import ReplayRecords, run
 from planner.engine import state as st
 from planner.gaps import Gaps
+from planner.interleaved import Fleet, run_interleaved
+from planner.loading import load_router
 from planner.results import ReplayResult
 from planner.settings import Recording
 from planner.trace import Trace
@@ -19,17 +22,22 @@ from planner.trace.prefix import take_rows
 LARGEST = ("now_s", "peak_blocks", "max_running", "max_waiting")  # of the replicas, where other totals are summed
 NOTHING = Recording()
 SUMMED = ("busy_s", "kv_block_s", *(name for name in st.ENGINE.names or () if name.startswith("total_")), "num_steps",
-          "num_preemptions", "num_recomputed_tokens", "num_swapped_tokens", "num_queried_tokens", "num_hit_tokens")
+          "num_preemptions", "num_recomputed_tokens", "num_swapped_tokens", "num_queried_tokens", "num_hit_tokens",
+          "num_done")
+
+Rows = NDArray[np.int64]
 
 
-def serve(trace: Trace, deployment: Deployment, num_replicas: int,
+def serve(trace: Trace, deployment: Deployment, num_replicas: int | None = None,
           recording: Recording = NOTHING) -> ReplayResult:
-    """Replay a trace on replicas that take requests in turn, each with its own queue and cache.
+    """Replay a trace on a deployment's replicas, each with its own queue and cache.
+
+    Where requests are dealt in turn and wait for nobody, each replica is replayed by itself; else all are on one clock.
 
     Parameters
     ----------
-    deployment : of one replica.
-    num_replicas : at least 1; those beyond the number of requests stay idle [1].
+    deployment : with its scenario's router.
+    num_replicas : at least 1; None for the scenario's `data_parallel_size` [1].
     recording : which rows to keep; steps are counted by replica.
 
     Returns
@@ -37,27 +45,50 @@ def serve(trace: Trace, deployment: Deployment, num_replicas: int,
     ReplayResult
         All requests in the trace's order, steps replica by replica. Counts and busy time are sums over the replicas,
         peaks those of the fullest one.
+
+    Raises
+    ------
+    TraceError : requests wait for unknown ones, or in a circle.
+    PolicyError : the policy or the router is at fault.
     """
-    if num_replicas == 1:
+    scenario = deployment.scenario
+    count = scenario.data_parallel_size if num_replicas is None else num_replicas
+    router, waits = load_router(scenario.router), dependencies(trace)
+    if count == 1 and waits is None:
         records = run(trace, deployment.policy, deployment.settings, deployment.step_time, recording)
         return ReplayResult(trace=trace, deployment=deployment, records=records)
-    replica = np.arange(trace.num_requests) % num_replicas
-    shares = [np.flatnonzero(replica == k) for k in range(min(num_replicas, trace.num_requests))]
-    parts = [run(_rows(trace, rows), deployment.policy, deployment.settings, deployment.step_time, recording)
-             for rows in shares]
-    return ReplayResult(trace=trace, deployment=deployment, records=_pooled(parts, shares),
-                        num_replicas=num_replicas, replica=replica.astype(np.int32))
+    if router.takes_turns and not router.is_sticky and waits is None and scenario.max_concurrency is None:
+        replica = (np.arange(trace.num_requests) % count).astype(np.int32)
+        records = _dealt(trace, deployment, replica, recording)
+    else:
+        fleet = Fleet(num_replicas=count, router=router, report_interval_s=scenario.router_report_interval,
+                      seed=scenario.seed or 0)
+        parts, replica = run_interleaved(trace, deployment, fleet, waits, recording)
+        records = dataclasses.replace(_pooled(parts), requests=parts[0].requests, phases=parts[0].phases)
+    if count == 1:
+        return ReplayResult(trace=trace, deployment=deployment, records=records)
+    return ReplayResult(trace=trace, deployment=deployment, records=records, num_replicas=count, replica=replica)
 
 
-def _pooled(parts: Sequence[ReplayRecords], shares: Sequence[NDArray[np.int64]]) -> ReplayRecords:
-    """Join the replicas' records, whose requests are the rows `shares` of the trace."""
-    requests: Any = st.records(sum(len(rows) for rows in shares), st.REQUEST)
-    records_steps = bool(parts[0].settings.records_steps)
-    phases: Any = st.records(len(requests) if records_steps else 1, st.PHASES)
-    for part, rows in zip(parts, shares, strict=True):
+def _dealt(trace: Trace, deployment: Deployment, replica: NDArray[np.int32], recording: Recording) -> ReplayRecords:
+    """Replay each replica's requests by themselves."""
+    shares = [np.flatnonzero(replica == k) for k in range(int(replica.max()) + 1)]
+    parts = []
+    requests: Any = st.records(trace.num_requests, st.REQUEST)
+    phases: Any = st.records(trace.num_requests if recording.steps else 1, st.PHASES)
+    for rows in shares:
+        part = run(_rows(trace, rows), deployment.policy, deployment.settings, deployment.step_time, recording)
         requests[rows] = part.requests
-        if records_steps:
+        if recording.steps:
             phases[rows] = part.phases
+        for listed in (part.schedule, part.preemptions):
+            listed["request"] = rows[listed["request"]]
+        parts.append(part)
+    return dataclasses.replace(_pooled(parts), requests=requests, phases=phases)
+
+
+def _pooled(parts: Sequence[ReplayRecords]) -> ReplayRecords:
+    """Join the replicas' totals and rows, each row with its replica."""
     engine: Any = st.records(1, st.ENGINE)[0]
     for names, join in ((SUMMED, sum), (LARGEST, max)):
         for name in names:
@@ -65,21 +96,14 @@ def _pooled(parts: Sequence[ReplayRecords], shares: Sequence[NDArray[np.int64]])
     gaps = Gaps(values_s=np.concatenate([part.gaps.values_s for part in parts]),
                 counts=np.concatenate([part.gaps.counts for part in parts]),
                 is_exact=all(part.gaps.is_exact for part in parts))
-    listed = {name: _joined([getattr(part, name) for part in parts], shares)
+    for replica, part in enumerate(parts):
+        for rows in (part.steps, part.schedule, part.preemptions):
+            rows["replica"] = replica
+    listed = {name: np.concatenate([getattr(part, name) for part in parts])
               for name in ("steps", "schedule", "preemptions")}
-    return dataclasses.replace(parts[0], requests=requests, phases=phases, engine=engine, gaps=gaps,
-                               loop_s=sum(part.loop_s for part in parts), **listed)
+    return dataclasses.replace(parts[0], engine=engine, gaps=gaps, loop_s=sum(part.loop_s for part in parts), **listed)
 
 
-def _joined(parts: Sequence[NDArray[np.void]], shares: Sequence[NDArray[np.int64]]) -> NDArray[np.void]:
-    """Join rows of one kind, each with its replica, and its request as a row of the trace."""
-    for replica, (part, rows) in enumerate(zip(parts, shares, strict=True)):
-        part["replica"] = replica
-        if "request" in (part.dtype.names or ()):
-            part["request"] = rows[part["request"]]
-    return np.concatenate(parts)
-
-
-def _rows(trace: Trace, rows: NDArray[np.int64]) -> Trace:
+def _rows(trace: Trace, rows: Rows) -> Trace:
     return dataclasses.replace(trace, requests=trace.requests[rows],
                                prefix=None if trace.prefix is None else take_rows(trace.prefix, rows))

@@ -105,8 +105,7 @@ def _outcome(gated: Gated) -> _Outcome:
 
 def _metrics(trace: Trace, study: Study, names: list[str]) -> tuple[dict[str, float | None], list[str]]:
     """Return all numbers of the summary, the capacity where it is asked for, and the notes on them."""
-    summary = replay(trace, study.scenario, slo=study.slo, recording=Recording(),
-                     num_replicas=study.num_replicas).summary
+    summary = replay(trace, study.scenario, slo=study.slo, recording=Recording()).summary
     for name, share in (summary["slo_attainment_by_metric"] or {}).items():
         summary[f"slo_attainment_by_metric.{name}"] = share
     capacity = _capacity(trace, study) if set(names) & set(CAPACITY) else {**dict.fromkeys(CAPACITY), "notes": []}
@@ -117,7 +116,7 @@ def _metrics(trace: Trace, study: Study, names: list[str]) -> tuple[dict[str, fl
 def _capacity(trace: Trace, study: Study) -> dict[str, Any]:
     if study.objectives is None:
         raise UsageError("capacity_rps needs slo, as in slo = \"ttft:500 tpot:50\"")
-    search = Search(replicates=0, num_replicas=study.num_replicas, seed=study.scenario.seed or 0)
+    search = Search(replicates=0, seed=study.scenario.seed or 0)
     try:
         found = find_capacity(trace, study.scenario, study.objectives, search)
     except UnreachableError:

@@ -11,7 +11,7 @@ from planner.catalog import read_toml
 from planner.errors import PlannerError, SweepError, UnknownNameError, UsageError
 from planner.pareto import is_less_better
 from planner.relative import beside, trace_beside
-from planner.scenario import Scenario, given_options, parse_replicas, parse_scenario
+from planner.scenario import Scenario, given_options, parse_scenario
 from planner.slo import Slo, parse_slo
 from planner.study import text_of
 from planner.targets import Target, parse_target
@@ -23,11 +23,10 @@ MOST_METRICS = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """One configuration of a grid: its values by axis, as a scenario of so many replicas."""
+    """One configuration of a grid: its values by axis, and as a scenario."""
 
     values: Mapping[str, Any]
     scenario: Scenario
-    num_replicas: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +40,7 @@ class Sweep:
     attainment : share of requests that a configuration on the front must serve within them; None for no limit [1].
     front : two to four metrics of the summary; of the first the best is looked for where not all are replayed.
     constraints : what a configuration on the front must keep besides.
-    fixed : options that do not vary, and `replicas`.
+    fixed : options that do not vary.
     axes : values by option.
     """
 
@@ -73,8 +72,7 @@ class Sweep:
         for values in itertools.product(*self.axes.values()):
             chosen = dict(zip(self.axes, values, strict=True))
             options = {**self.fixed, **chosen}
-            replicas = parse_replicas(options.pop("replicas", 1))
-            found.append(Point(values=chosen, scenario=parse_scenario(options), num_replicas=replicas))
+            found.append(Point(values=chosen, scenario=parse_scenario(options)))
         return found
 
 

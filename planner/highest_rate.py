@@ -37,7 +37,6 @@ class Search:
     seed : of every draw.
     by_tenant : whether every tenant must keep the objectives by itself.
     horizon : "double", as long as that changes the answer, or "trace", as it is.
-    num_replicas : equal deployments that take requests in turn [1].
     jobs : processes for the replicates; -1 for one a core.
     """
 
@@ -46,7 +45,6 @@ class Search:
     seed: int = 0
     by_tenant: bool = False
     horizon: str = "double"
-    num_replicas: int = 1
     jobs: int = -1
 
 
@@ -62,7 +60,7 @@ class Load:
     def verdict(self, rate_per_s: float) -> Verdict:
         """Replay the traffic at a rate and judge it."""
         trace = SCALINGS[self.search.scaling](self.trace, rate_per_s, self.search.seed)
-        result = serve(trace, self.deployment, self.search.num_replicas)
+        result = serve(trace, self.deployment)
         return judge(self.objectives, result.times_s, _tenants(trace) if self.search.by_tenant else None)
 
 
@@ -72,7 +70,7 @@ def capacity(trace: Trace, scenario: Scenario, objectives: Objectives, search: S
     Parameters
     ----------
     trace : as read; the scenario's window and number of requests are applied to it here.
-    scenario : of one replica, in an open loop, without a rate of its own.
+    scenario : in an open loop, without a rate of its own.
     objectives : what the load must keep.
     search : how to look.
 
@@ -111,7 +109,7 @@ def capacity(trace: Trace, scenario: Scenario, objectives: Objectives, search: S
         "notes": _notes(found, stationary, horizons, shaped),
         "workload": {"source": trace.source, "num_requests": shaped.num_requests, "recorded_rps": recorded,
                      "scaling": search.scaling, "seed": search.seed},
-        "deployment": describe_deployment(load.deployment, search.num_replicas),
+        "deployment": describe_deployment(load.deployment),
         "trace_sha256": trace.sha256,
     }
 
@@ -129,7 +127,7 @@ def _check(scenario: Scenario, search: Search) -> None:
 
 def _result(load: Load, found: Bracket, recorded: float, objectives: Objectives) -> dict[str, Any]:
     probes = dict(found.probes)
-    num_gpus = load.deployment.layout.num_gpus * load.search.num_replicas
+    num_gpus = load.deployment.layout.num_gpus * load.deployment.scenario.data_parallel_size
     return {
         "capacity_rps": found.lower,
         "capacity_rps_per_gpu": found.lower / num_gpus,

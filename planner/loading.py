@@ -1,14 +1,20 @@
-"""A policy by name, or from a user's file."""
+"""A policy or a router by name, or from a user's file."""
 
 import importlib.util
 import sys
 import traceback
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
+from typing import TypeVar
 
 from planner.errors import PolicyError, UnknownNameError
 from planner.policies import POLICIES
 from planner.policy import Policy
+from planner.router import Router
+from planner.routers import ROUTERS
+
+T = TypeVar("T", Policy, Router)
 
 
 def load_policy(name: str) -> Policy:
@@ -19,25 +25,34 @@ def load_policy(name: str) -> Policy:
     UnknownNameError : no policy has that name.
     PolicyError : the file is missing or broken (its line is named), or `name` in it is no `Policy`.
     """
+    return _load("policy", name, POLICIES, Policy)
+
+
+def load_router(name: str) -> Router:
+    """Return the router of that name, or the `Router` that a `path/to/file.py:name` holds; raises as `load_policy`."""
+    return _load("router", name, ROUTERS, Router)
+
+
+def _load(kind: str, name: str, known: Mapping[str, T], wanted: type[T]) -> T:
     path, separator, attribute = name.rpartition(":")
     if not separator or not path.endswith(".py"):
-        if name not in POLICIES:
-            raise UnknownNameError("policy", name, POLICIES)
-        return POLICIES[name]
-    module = _import_file(Path(path))
-    policy = getattr(module, attribute, None)
-    if policy is None:
-        names = [key for key, value in vars(module).items() if isinstance(value, Policy)]
-        raise PolicyError(f"{path} defines no {attribute!r}; it has {', '.join(names) or 'no Policy'}")
-    if not isinstance(policy, Policy):
-        raise PolicyError(f"{path}: {attribute} is a {type(policy).__name__}; must be a planner.Policy")
-    return policy
+        if name not in known:
+            raise UnknownNameError(kind, name, known)
+        return known[name]
+    module = _import_file(kind, Path(path))
+    found = getattr(module, attribute, None)
+    if found is None:
+        names = [key for key, value in vars(module).items() if isinstance(value, wanted)]
+        raise PolicyError(f"{path} defines no {attribute!r}; it has {', '.join(names) or f'no {wanted.__name__}'}")
+    if not isinstance(found, wanted):
+        raise PolicyError(f"{path}: {attribute} is a {type(found).__name__}; must be a {wanted.__name__}")
+    return found
 
 
-def _import_file(path: Path) -> ModuleType:
+def _import_file(kind: str, path: Path) -> ModuleType:
     """Run a user's file as a module."""
     if not path.is_file():
-        raise PolicyError(f"policy file {path} does not exist")
+        raise PolicyError(f"{kind} file {path} does not exist")
     spec = importlib.util.spec_from_file_location(f"planner_user_{path.stem}", path)
     assert spec is not None
     assert spec.loader is not None
@@ -48,5 +63,5 @@ def _import_file(path: Path) -> ModuleType:
     except Exception as error:
         lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
         line = error.lineno if isinstance(error, SyntaxError) else (lines or [0])[-1]
-        raise PolicyError(f"policy file {path} line {line}: {type(error).__name__}: {error}") from error
+        raise PolicyError(f"{kind} file {path} line {line}: {type(error).__name__}: {error}") from error
     return module

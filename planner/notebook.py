@@ -30,21 +30,20 @@ from planner.trace import Trace
 AnyTrace = Trace | str | Path
 
 
-def explain(trace: AnyTrace, scenario: Scenario, *, slo: str | None = None, replicas: int = 1) -> Answer:
+def explain(trace: AnyTrace, scenario: Scenario, *, slo: str | None = None) -> Answer:
     """Replay a scenario and say where time goes, what binds, and which setting to change first.
 
     Parameters
     ----------
     trace : as read, or a path or sample to read.
     slo : objectives of each request in ms, "ttft:500 tpot:50".
-    replicas : equal deployments that take requests in turn [1].
 
     Returns
     -------
     Answer
         The keys of `explanation.explain`, and `advice`.
     """
-    found = _compared(trace, {"": scenario}, slo, replicas)[""]["explanation"]
+    found = _compared(trace, {"": scenario}, slo)[""]["explanation"]
     parts = found["phases"] or {"all": {"mean_ms": {}}, "slowest": {"mean_ms": {}}}
     table = pl.DataFrame({"phase": list(PHASES.values()),
                           "mean [ms]": [parts["all"]["mean_ms"].get(name) for name in PHASES],
@@ -53,7 +52,7 @@ def explain(trace: AnyTrace, scenario: Scenario, *, slo: str | None = None, repl
                   headline=f"{found['sentence']}\n{found['advice']['sentence']}")
 
 
-def compare(trace: AnyTrace, scenarios: Mapping[str, Scenario], *, slo: str | None = None, replicas: int = 1) -> Answer:
+def compare(trace: AnyTrace, scenarios: Mapping[str, Scenario], *, slo: str | None = None) -> Answer:
     """Replay several scenarios, set them side by side, and say why they differ from the first.
 
     Parameters
@@ -61,14 +60,13 @@ def compare(trace: AnyTrace, scenarios: Mapping[str, Scenario], *, slo: str | No
     trace : as read, or a path or sample to read.
     scenarios : by a name of yours.
     slo : objectives of each request in ms.
-    replicas : of each [1].
 
     Returns
     -------
     Answer
         Summaries by name, each with its `explanation`.
     """
-    found = _compared(trace, scenarios, slo, replicas)
+    found = _compared(trace, scenarios, slo)
     rows = [{"metric": key, **{name: summary[key] for name, summary in found.items()}} for _, keys in ROWS
             for key in keys if any(isinstance(summary.get(key), int | float) for summary in found.values())]
     explanations = {name: summary["explanation"] for name, summary in found.items()}
@@ -77,7 +75,7 @@ def compare(trace: AnyTrace, scenarios: Mapping[str, Scenario], *, slo: str | No
                   headline="\n".join(reasons), table=pl.DataFrame(rows, strict=False))
 
 
-def capacity(trace: AnyTrace, scenario: Scenario, slo: str, *, attainment: float = 0.99, replicas: int = 1,
+def capacity(trace: AnyTrace, scenario: Scenario, slo: str, *, attainment: float = 0.99,
              scaling: str = "compress", horizon: str = "double", by_tenant: bool = False, replicates: int = 20,
              seed: int = 0, jobs: int = -1) -> Answer:
     """Find the highest request rate that keeps the objectives; see `highest_rate.capacity`.
@@ -87,10 +85,10 @@ def capacity(trace: AnyTrace, scenario: Scenario, slo: str, *, attainment: float
     trace : as read, or a path or sample to read.
     slo : objectives in ms, of each request ("ttft:500") or of percentiles ("p99_ttft:500").
     attainment : share of requests that must meet their own [1].
-    replicas, scaling, horizon, by_tenant, replicates, seed, jobs : as of `highest_rate.Search`.
+    scaling, horizon, by_tenant, replicates, seed, jobs : as of `highest_rate.Search`.
     """
     search = highest_rate.Search(scaling=scaling, horizon=horizon, by_tenant=by_tenant, replicates=replicates,
-                                 seed=seed, num_replicas=replicas, jobs=jobs)
+                                 seed=seed, jobs=jobs)
     found = highest_rate.capacity(_read(trace, scenario), scenario, parse_objectives(slo, attainment), search)
     text = capacity_table(found)
     lines = [text.splitlines()[0], *found["notes"]]
@@ -133,7 +131,7 @@ def sweep(trace: str | Path, scenario: Scenario, axes: Mapping[str, Sequence[Any
     ----------
     trace : a path or sample.
     scenario : what does not vary.
-    axes : values by option; `replicas` too.
+    axes : values by option.
     slo, attainment, pareto, constraints, optimize : as in a sweep's file.
     output : Parquet file with all results; what it has is not replayed again.
     jobs : processes; -1 for one a core.
@@ -153,12 +151,11 @@ def sweep(trace: str | Path, scenario: Scenario, axes: Mapping[str, Sequence[Any
     return Answer(values_by_key=found, text=text, headline=text.splitlines()[-1], table=front)
 
 
-def _compared(trace: AnyTrace, scenarios: Mapping[str, Scenario], slo: str | None,
-              replicas: int) -> dict[str, dict[str, Any]]:
+def _compared(trace: AnyTrace, scenarios: Mapping[str, Scenario], slo: str | None) -> dict[str, dict[str, Any]]:
     """Return the summaries of scenarios, explained."""
     objectives = of_requests(slo)
-    studies = [Study(name=name, trace="given", format=None, scenario=scenario, num_replicas=replicas,
-                     objectives=objectives) for name, scenario in scenarios.items()]
+    studies = [Study(name=name, trace="given", format=None, scenario=scenario, objectives=objectives)
+               for name, scenario in scenarios.items()]
     return compare_studies(studies, lambda study: _read(trace, study.scenario), explain=True, save=None)
 
 

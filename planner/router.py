@@ -15,6 +15,7 @@ class ReplicaLoad(NamedTuple):
     num_running: int  # as the engine says; 0 where the router does not read the engines
     num_waiting: int
     kv_cache_usage: float  # share of KV blocks in use, likewise
+    num_unreported: int  # requests sent to it since it last said so
     cached_tokens: int  # of this request's prompt, those that its prefix cache holds; 0 where the router does not look
     input_tokens: int  # of this request
     block_size: int
@@ -52,8 +53,3 @@ class Router:
     def __post_init__(self) -> None:
         if self.num_choices not in (0, 1, 2):
             raise PolicyError(f"router {self.name!r}: num_choices = {self.num_choices}; must be 0 (all), 1 or 2")
-
-    @property
-    def is_blind(self) -> bool:
-        """Whether it places requests without a look at any load."""
-        return self.takes_turns or (self.num_choices == 1 and not self.is_sticky)

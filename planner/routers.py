@@ -28,6 +28,15 @@ def prefill_and_load(load: ReplicaLoad) -> float:
     return (to_prefill + load.outstanding_tokens) / load.block_size
 
 
+def vllm_score(load: ReplicaLoad) -> float:
+    """Return vLLM's own score of its data-parallel engines, of which the router hears every 100 ms.
+
+    Four for a waiting request, one for a running one; those just sent count as waiting (vllm/v1/engine/core_client.py,
+    `DPLBAsyncMPClient.get_core_engine_for_request`).
+    """
+    return 4.0 * (load.num_waiting + load.num_unreported) + load.num_running
+
+
 ROUTERS = {
     router.name: router
     for router in (
@@ -39,5 +48,6 @@ ROUTERS = {
         Router(name="least-kv", score=kv_cache, reads_engines=True),
         Router(name="session-affinity", score=requests, is_sticky=True),
         Router(name="prefix-aware", score=prefill_and_load, reads_caches=True),
+        Router(name="vllm-dp", score=vllm_score, reads_engines=True),
     )
 }

@@ -11,7 +11,6 @@ import polars as pl
 
 from planner.answers import to_html
 from planner.deployment import describe_deployment, describe_policy, resolve, shape_load
-from planner.errors import UsageError
 from planner.fleet import NOTHING, serve
 from planner.metrics import HEADLINES, summarize
 from planner.notes import notes
@@ -59,8 +58,8 @@ class Outcome:
                 f"{deployment['gpu'] or 'GPU'}, policy {policy['name']}")
 
 
-def replay(trace: Trace, scenario: Scenario, *, slo: Slo | str | None = None, recording: Recording = NOTHING,
-           num_replicas: int = 1) -> Outcome:
+def replay(trace: Trace, scenario: Scenario, *, slo: Slo | str | None = None,
+           recording: Recording = NOTHING) -> Outcome:
     """Replay a trace through a scenario.
 
     Parameters
@@ -69,21 +68,16 @@ def replay(trace: Trace, scenario: Scenario, *, slo: Slo | str | None = None, re
     scenario : deployment, scheduling and load.
     slo : objectives for goodput and attainment, or None; as text in ms, "ttft:500 tpot:50".
     recording : whether to keep a row per step, and per request and step.
-    num_replicas : equal deployments that take requests in turn [1].
 
     Raises
     ------
-    UsageError : several replicas in a closed loop.
     PlannerError : any of its kinds; see the modules called here.
     """
     begin = time.perf_counter()
     slo = parse_slo(slo) if isinstance(slo, str) else slo
     shaped = shape_load(scenario, trace)
     deployment = resolve(scenario, shaped)
-    if num_replicas > 1 and scenario.max_concurrency is not None:
-        raise UsageError(f"max_concurrency = {scenario.max_concurrency}: a closed loop is of one replica, not of "
-                         f"{num_replicas}; leave it out")
-    result = serve(shaped, deployment, num_replicas, recording)
+    result = serve(shaped, deployment, recording=recording)
     summary = summarize(result, slo)
     summary |= utilization(deployment, result, summary["duration"], summary["total_output_tokens"])
     if scenario.interval is not None:
@@ -92,7 +86,7 @@ def replay(trace: Trace, scenario: Scenario, *, slo: Slo | str | None = None, re
         "simulated_requests_per_s": shaped.requests.height / result.records.loop_s,
         "wall_s": time.perf_counter() - begin,
         "notes": notes(deployment, shaped),
-        "deployment": describe_deployment(deployment, num_replicas),
+        "deployment": describe_deployment(deployment),
         "workload": describe_workload(scenario, shaped),
         "slo": None if slo is None else slo.limits_s,
         "policy": describe_policy(deployment),

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from planner.defaults import defaults_text
 from planner.errors import UnknownNameError, UsageError
 
+ALIASES = {"replicas": "data_parallel_size"}  # that files may call an option by
 Engine = Literal["vllm", "sglang", "trtllm"]
 CudagraphMode = Literal["full_and_piecewise", "piecewise", "full_decode_only", "none"]
 
@@ -33,6 +34,11 @@ class Scenario:
     engine: Engine = _option("vllm", "Deployment", "Serving engine whose defaults apply.")
     tensor_parallel_size: int = _option(1, "Deployment", "GPUs that share each layer.")
     pipeline_parallel_size: int = _option(1, "Deployment", "Pipeline stages.")
+    data_parallel_size: int = _option(1, "Deployment", "Replicas of the engine behind a router.")
+    router: str = _option("round-robin", "Deployment", "Router by name, or my_router.py:name.")
+    router_report_interval: float = _option(
+        0.0, "Deployment", "The router hears of its replicas every so many seconds; 0: it always knows."
+    )
     expert_parallel: bool = _option(False, "Deployment", "Spread whole experts over the GPUs, not slices of each.")
     quantization: str | None = _option(None, "Deployment", "Weight format: bf16, fp8, int4, mxfp4 … [checkpoint's own]")
     kv_cache_dtype: str = _option("auto", "Deployment", "KV cache: auto (16 bit), fp8.")
@@ -116,7 +122,13 @@ class Scenario:
     random_range_ratio: float | None = _option(
         None, "Load", "TRACE random: lengths are drawn from length · (1 ± ratio), ratio in [0, 1). [0]"
     )
-    seed: int | None = _option(None, "Load", "TRACE random: seed of lengths and arrivals. [0]")
+    seed: int | None = _option(None, "Load", "TRACE random: seed of lengths and arrivals; and of a router's draws. [0]")
+
+    def __post_init__(self) -> None:
+        if self.data_parallel_size < 1:
+            raise UsageError(f"data_parallel_size = {self.data_parallel_size}: must be at least 1")
+        if not self.router_report_interval >= 0:
+            raise UsageError(f"router_report_interval = {self.router_report_interval}: must not be negative [s]")
 
 
 def scenario_from(options: dict[str, Any]) -> Scenario:
@@ -138,7 +150,10 @@ def parse_scenario(options: Mapping[str, Any]) -> Scenario:
     """
     hints = typing.get_type_hints(Scenario)
     found = {}
-    for name, value in options.items():
+    for key, value in options.items():
+        name = ALIASES.get(key, key)
+        if name in found:
+            raise UsageError(f"{key} = {value!r}: is {name}, which is there already; leave one of them out")
         if name not in hints:
             raise UnknownNameError("option", name, hints)
         kinds = typing.get_args(hints[name]) if isinstance(hints[name], types.UnionType) else (hints[name],)
@@ -153,18 +168,6 @@ def given_options(scenario: Scenario) -> dict[str, Any]:
     {'gpu': 'h100-sxm'}
     """
     return {f.name: getattr(scenario, f.name) for f in fields(Scenario) if getattr(scenario, f.name) != f.default}
-
-
-def parse_replicas(value: Any) -> int:
-    """Return how many replicas a file asks for.
-
-    Raises
-    ------
-    UsageError : the value is no whole number above 0.
-    """
-    if type(value) is not int or value < 1:
-        raise UsageError(f"replicas = {value!r}: must be a whole number above 0")
-    return value
 
 
 def _of_kind(name: str, value: Any, kinds: list[Any]) -> Any:

@@ -13,10 +13,10 @@ from planner.errors import PlannerError, StudyError, UsageError
 from planner.launch import launch_options
 from planner.objectives import Objectives, parse_objectives
 from planner.relative import beside, trace_beside
-from planner.scenario import Scenario, given_options, parse_replicas, parse_scenario
+from planner.scenario import Scenario, given_options, parse_scenario
 from planner.slo import Slo, slo_text
 
-OWN_KEYS = ("trace", "format", "replicas", "slo", "attainment", "from_command")  # besides the options of `Scenario`
+OWN_KEYS = ("trace", "format", "slo", "attainment", "from_command")  # besides the options of `Scenario`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,8 +27,7 @@ class Study:
     ----------
     name : of the file, or of the table that describes it.
     trace, format : as `planner replay` takes them.
-    scenario : of one replica.
-    num_replicas : that take requests in turn [1].
+    scenario : its deployment and load.
     objectives : for goodput, attainment and capacity; None where none are given.
     notes : on how it was read.
     """
@@ -37,7 +36,6 @@ class Study:
     trace: str
     format: str | None
     scenario: Scenario
-    num_replicas: int
     objectives: Objectives | None
     notes: tuple[str, ...] = ()
 
@@ -78,7 +76,7 @@ def parse_study(name: str, values: Mapping[str, Any], folder: Path) -> Study:
         found, notes = launch_options(launch, text_of(options, "gpu"))
         options = found | options
     return Study(name=name, trace=trace_beside(folder, trace), format=text_of(values, "format"),
-                 scenario=parse_scenario(options), num_replicas=parse_replicas(values.get("replicas", 1)),
+                 scenario=parse_scenario(options),
                  objectives=_objectives(values), notes=tuple(notes))
 
 
@@ -96,15 +94,12 @@ def without_rate(scenario: Scenario) -> Scenario:
 def study_toml(study: Study) -> str:
     """Return a study as the text of a file that `read_study` reads."""
     values: dict[str, Any] = {"trace": study.trace, "format": study.format, "slo": slo_text(study.slo),
-                              "replicas": None if study.num_replicas == 1 else study.num_replicas,
                               **given_options(study.scenario)}
     return "".join(f"{key} = {_toml(value)}\n" for key, value in values.items() if value is not None)
 
 
 def command_line(study: Study) -> str:
-    """Return the command that replays a study; several replicas stand in its file."""
-    if study.num_replicas > 1:
-        return "planner compare scenario.toml"
+    """Return the command that replays a study."""
     words = ["planner", "replay", study.trace]
     for name, value in given_options(study.scenario).items():
         flag = name.replace("_", "-")

@@ -123,7 +123,7 @@ def _recorded(plan: Sweep, points: Sequence[Point]) -> Trace | None:
 
 def _key(trace: Trace, plan: Sweep, point: Point) -> str:
     limits = None if plan.slo is None else plan.slo.limits_s
-    return scenario_sha256(point.scenario, point.num_replicas, trace.sha256, trace.format, limits)
+    return scenario_sha256(point.scenario, trace.sha256, trace.format, limits)
 
 
 def _rounds(todo: Sequence[int], jobs: int) -> Iterator[Sequence[int]]:
@@ -135,7 +135,7 @@ def _rounds(todo: Sequence[int], jobs: int) -> Iterator[Sequence[int]]:
 def _row(trace: Trace, point: Point, slo: Slo | None) -> dict[str, Any]:
     """Replay one configuration; one that the model, the GPU or the policy does not allow says why."""
     try:
-        summary = replay(trace, point.scenario, slo=slo, recording=Recording(), num_replicas=point.num_replicas).summary
+        summary = replay(trace, point.scenario, slo=slo, recording=Recording()).summary
     except UnknownNameError:
         raise
     except PlannerError as error:

@@ -124,8 +124,24 @@ def _arranged(trace: Trace, rows: Rows, arrivals_s: Floats) -> Trace:
                                                                       strict=True)]
     table = trace.requests[rows].with_columns(pl.Series("arrival_s", arrivals_s - arrivals_s[0]),
                                               pl.Series("request_id", names))
+    table = _own_sessions(table, copy)
     return dataclasses.replace(trace, requests=table,
                                prefix=None if trace.prefix is None else _own_content(trace.prefix, rows, copy))
+
+
+def _own_sessions(table: pl.DataFrame, copy: Rows) -> pl.DataFrame:
+    """Let copies of a session be sessions of their own; parents that are left out are waited for no more."""
+    suffix = pl.Series([f"#{k + 1}" if k else "" for k in copy.tolist()], dtype=pl.String)
+    if "session_id" in table.columns:
+        table = table.with_columns(pl.col("session_id") + suffix)
+    if "parent_id" not in table.columns:
+        return table
+    own = table.select(pl.col("parent_id").str.split(";").alias("parent"), suffix.alias("suffix")).with_row_index()
+    own = own.explode("parent").with_columns(pl.col("parent").str.strip_chars() + pl.col("suffix"))
+    own = own.filter(pl.col("parent").is_in(table["request_id"].implode()))
+    named = own.group_by("index", maintain_order=True).agg(pl.col("parent").str.join(";").alias("parent_id"))
+    return (table.drop("parent_id").with_row_index().join(named, on="index", how="left", maintain_order="left")
+            .drop("index").select(table.columns))
 
 
 def _copy_numbers(rows: Rows) -> Rows:

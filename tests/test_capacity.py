@@ -127,7 +127,7 @@ def test_a_short_run_makes_an_overload_look_good_and_a_longer_one_does_not() -> 
 
 def test_two_hundred_a_second_on_eight_instances_have_one_verdict() -> None:
     """A thousand requests leave before a queue has grown; the capacity is the same whatever length it starts from."""
-    eight = Search(num_replicas=8, replicates=0)
+    eight = replace(CHAT, data_parallel_size=8)
     objectives = parse_objectives("p99_ttft:500", 0.99)
     p99_ms, rates = [], []
     for count in (1_000, 5_000, 20_000):
@@ -135,8 +135,8 @@ def test_two_hundred_a_second_on_eight_instances_have_one_verdict() -> None:
         arrivals = np.cumsum(rng.exponential(1 / 200, count))
         lengths = rng.lognormal(np.log(450), 0.6, (2, count)).clip(10, 4000).astype(int)
         trace = trace_of(list(zip(arrivals.tolist(), *lengths.tolist(), strict=True)))
-        p99_ms.append(replay(trace, CHAT, slo=None, recording=Recording(), num_replicas=8).summary["p99_ttft_ms"])
-        found = capacity(trace, CHAT, objectives, eight)
+        p99_ms.append(replay(trace, eight, slo=None, recording=Recording()).summary["p99_ttft_ms"])
+        found = capacity(trace, eight, objectives, Search(replicates=0))
         assert found["stationary"]
         assert found["num_gpus"] == 8
         rates.append(found["capacity_rps"])

@@ -201,7 +201,7 @@ def test_a_change_that_cannot_be_is_listed_with_its_reason():
     scenario = scenario_of(max_concurrency=2)
     outcome = replay(trace, scenario, slo=None, recording=STEPS)
     advice = explain_outcome(trace, scenario, outcome, slo=None)["advice"]
-    assert "replicas" not in {row["setting"] for row in advice["changes"]}
+    assert "data_parallel_size" not in {row["setting"] for row in advice["changes"]}
     assert advice["metric"] == "mean_e2el_ms"
     ageing = changed(scenario, policy="vllm-v0", enable_chunked_prefill=False)
     assert all(("reason" in row) != ("gain" in row) for row in explain_outcome(
@@ -252,7 +252,7 @@ def test_roofs_of_steps_add_up_to_mfu_and_mbu():
 
 def test_a_fleets_rows_are_those_of_its_replicas():
     trace = limit(read_trace("chat"), 200)
-    both = replay(trace, Scenario(**BUSY), slo=None, recording=EVERYTHING, num_replicas=2).result
+    both = replay(trace, Scenario(**BUSY, data_parallel_size=2), slo=None, recording=EVERYTHING).result
     own = trace.requests.with_row_index().filter(pl.col("index") % 2 == 1).drop("index")
     alone = replay(changed(trace, requests=own), Scenario(**BUSY), slo=None, recording=EVERYTHING).result
     second = both.steps_table().filter(replica=1)

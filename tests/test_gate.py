@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -11,7 +12,7 @@ import pytest
 from helpers import trace_of
 from test_cli import fails, planner
 
-from planner.errors import BaselineError, PlannerError, TargetsError
+from planner.errors import BaselineError, TargetsError
 from planner.fingerprint import hardware_db_sha256
 from planner.fleet import serve
 from planner.gate import check
@@ -213,7 +214,7 @@ def test_a_capacity_can_be_a_target(targets: Path) -> None:
 def test_a_pooled_summary_is_that_of_its_replicas() -> None:
     rows = [(k / 20, 10 + k, 1 + k % 5) for k in range(60)]
     server = Scenario(step_time="linear:0.02,1e-5", num_gpu_blocks=400, max_num_seqs=4)
-    outcome = replay(trace_of(rows), server, slo=None, recording=Recording(), num_replicas=3)
+    outcome = replay(trace_of(rows), replace(server, data_parallel_size=3), slo=None, recording=Recording())
     parts = [replay(trace_of(rows[k::3]), server, slo=None, recording=Recording()) for k in range(3)]
     for name in ("completed", "num_steps", "total_input_tokens", "total_output_tokens", "num_computed_prompt_tokens"):
         assert outcome.summary[name] == sum(part.summary[name] for part in parts)
@@ -227,13 +228,6 @@ def test_a_pooled_summary_is_that_of_its_replicas() -> None:
     assert summarize(serve(trace_of(rows), alone.result.deployment, 1), None).items() <= alone.summary.items()
 
 
-def test_fleets_have_no_closed_loop() -> None:
-    trace = trace_of([(0, 10, 1), (0, 10, 1)])
-    scenario = Scenario(step_time="linear:0.02,1e-5", num_gpu_blocks=400, max_concurrency=1)
-    with pytest.raises(PlannerError, match="of one replica, not of 2"):
-        replay(trace, scenario, slo=None, recording=Recording(), num_replicas=2)
-
-
 @pytest.mark.parametrize(("old", "new", "words"), [
     ('slo = "ttft:150"', 'slow = "ttft:150"', "unknown option 'slow'"),
     ('slo = "ttft:150"', "", "slo_attainment needs slo"),
@@ -243,8 +237,8 @@ def test_fleets_have_no_closed_loop() -> None:
     ("max_num_seqs = 1", 'max_num_seqs = "1"', "max_num_seqs = '1': must be int"),
     ("max_num_seqs = 1", "max_num_seqs = true", "max_num_seqs = True: must be int"),
     ("max_num_seqs = 1", 'engine = "tgi"', "engine = 'tgi': must be vllm, sglang, trtllm"),
-    ("max_num_seqs = 1", "replicas = 0", "replicas = 0: must be a whole number above 0"),
-    ("max_num_seqs = 1", "replicas = 2\nmax_concurrency = 3", "a closed loop is of one replica"),
+    ("max_num_seqs = 1", "replicas = 0", "data_parallel_size = 0: must be at least 1"),
+    ("max_num_seqs = 1", "replicas = 2\ndata_parallel_size = 3", "is data_parallel_size, which is there already"),
     ('trace = "trace.csv"', "", "has no trace"),
     ('trace = "trace.csv"', 'trace = "none.csv"', "no such file"),
     ('"slo_attainment"', '"slo_attained"', "unknown metric 'slo_attained'; did you mean 'slo_attainment'?"),

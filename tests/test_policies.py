@@ -142,7 +142,7 @@ def test_a_broken_plan_is_an_error_with_its_line(tmp_path, lines, message):
     [
         ("x = 1\ndef plan(s:\n", "mine", r"own.py line 2: SyntaxError"),
         ("x = 1\n\ny = 1 / 0\n", "mine", r"own.py line 3: ZeroDivisionError"),
-        ("from planner import Policy\nmine = 3\n", "mine", r"own.py: mine is a int; must be a planner.Policy"),
+        ("from planner import Policy\nmine = 3\n", "mine", r"own.py: mine is a int; must be a Policy"),
         ("from planner.policies import FCFS\n", "mine", r"own.py defines no 'mine'; it has FCFS"),
     ],
     ids=["syntax", "run", "kind", "missing"],

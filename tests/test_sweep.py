@@ -62,8 +62,9 @@ def test_every_row_is_the_replay_of_its_configuration(plan: Path) -> None:
     assert pl.read_parquet(plan.with_name("out.parquet")).equals(table)
     trace, slo = read_trace(str(plan.with_name("trace.csv"))), parse_slo("ttft:500 tpot:50")
     for row in table.to_dicts():
-        scenario = Scenario(model="llama-3.1-8b", gpu=row["gpu"], max_num_seqs=row["max_num_seqs"])
-        outcome = replay(trace, scenario, slo=slo, recording=Recording(), num_replicas=row["replicas"])
+        scenario = Scenario(model="llama-3.1-8b", gpu=row["gpu"], max_num_seqs=row["max_num_seqs"],
+                            data_parallel_size=row["replicas"])
+        outcome = replay(trace, scenario, slo=slo, recording=Recording())
         assert row["status"] == "done"
         assert numbers(outcome.summary).items() <= row.items()
         assert (row["num_gpus"], row["bottleneck"]) == (row["replicas"], outcome.summary["bottleneck"])
@@ -355,7 +356,7 @@ def test_a_bad_plan(plan: Path, old: str, new: str, words: str) -> None:
 @pytest.mark.parametrize(("old", "new", "words"), [
     ("max_num_seqs", "max_num_seq", "unknown option 'max_num_seq'; did you mean 'max_num_seqs'?"),
     ("[8, 64]", '[8, "64"]', "max_num_seqs = '64': must be int"),
-    ("[1, 2]", "[0]", "replicas = 0: must be a whole number above 0"),
+    ("[1, 2]", "[0]", "data_parallel_size = 0: must be at least 1"),
     ("[8, 64]", '[8]\npolicy = ["fifo"]', "unknown policy 'fifo'"),
     ("[8, 64]", "[8]\nnum_prompts = [1]", "--num-prompts 1: describes the TRACE `random`"),
     ('"num_gpus"]', '"worst_ttft_ms"]', "unknown metric 'worst_ttft_ms'"),

@@ -17,7 +17,7 @@ from planner.engine.jit import jit
 from planner.engine.loop import run_until
 from planner.engine.queues import heap_pop, heap_push
 from planner.engine.routing import choose, rate
-from planner.engine.state import BAD_PLAN, DONE, FLUSH, NONE, PAUSED, STUCK
+from planner.engine.state import DONE, NONE, PAUSED, STUCK
 from planner.engine.stretch import quiet_until_s
 from planner.engine.tournament import enter
 
@@ -98,6 +98,7 @@ def send(f: FleetState, sent_s: float, score: Any) -> None:
     f.replica_of[i] = k
     replica.num_requests += 1
     replica.num_tokens += request.input_tokens
+    replica.num_unreported += 1
     replica.known_requests += 1
     replica.known_tokens += request.input_tokens
     f.load[k].tie = fleet.num_sent
@@ -128,7 +129,7 @@ def run(f: FleetState, plan_step: Any, k: int, until_s: float) -> int:
     s = bind_at(f.memories, k)
     s.engine.until_s = until_s
     outcome = run_until(s, plan_step)
-    if outcome == FLUSH or outcome == BAD_PLAN:
+    if outcome not in (DONE, PAUSED, STUCK):  # a row buffer is full, or the policy is at fault
         f.fleet.faulty = k
         return int(outcome)
     watch(f, k, outcome == STUCK)
@@ -207,6 +208,7 @@ def read_engine(f: FleetState, k: int) -> None:
     """Let the router know what an engine says of itself."""
     replica = f.replicas[k]
     s = bind_at(f.memories, k)
+    replica.num_unreported = 0
     replica.known_running = s.engine.num_running
     replica.known_waiting = s.engine.num_waiting
     replica.known_blocks = s.settings.num_gpu_blocks - s.engine.num_free_blocks

@@ -53,6 +53,7 @@ REPLICA = np.dtype(
         ("known_running", "i8"),
         ("known_waiting", "i8"),
         ("known_blocks", "i8"),  # in use
+        ("num_unreported", "i8"),  # sent to it since its last report
         ("is_open", "i8"),
     ],
     align=True,

@@ -78,6 +78,7 @@ def load_of(f: FleetState, k: int, i: int) -> ReplicaLoad:
         int(replica.known_running),
         int(replica.known_waiting),
         replica.known_blocks / s.settings.num_gpu_blocks,
+        int(replica.num_unreported),
         int(cached_tokens),
         int(input_tokens),
         int(size),

@@ -144,7 +144,7 @@ def quiet_until_s(s: State) -> float:
     e = s.engine
     arrival_s = max(next_arrival_s(s), e.now_s)
     if e.num_running == 0 and e.num_waiting == 0:
-        return arrival_s
+        return float(arrival_s)
     if not may_run_decodes(s):
         return float(e.now_s)
     gpu_s, slopes, least_s, extra_s = decode_terms(s)

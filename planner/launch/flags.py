@@ -104,22 +104,22 @@ QUANTIZATIONS = {"fp8": "fp8", "awq": "awq", "awq-marlin": "awq", "awq_marlin": 
 KV_DTYPES = {"auto": "auto", "fp8": "fp8", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "bf16": "auto", "bfloat16": "auto"}
 GRAPH_MODES = {mode.upper(): mode for mode in ("full_and_piecewise", "piecewise", "full_decode_only", "none")} | {
     "FULL": "full_and_piecewise"}
-ONE_REPLICA = ("is one replica of several: leave it out, and give it its share of the load (--rate-scale), or compare "
-               "files with replicas = N")
 NOT_ALONE = "makes it one engine of several that pass requests on: what is predicted is one that serves them whole"
 RANKS = "spreads attention over data-parallel ranks, which is predicted for measured runs alone (planner validate)"
-TENSOR, PIPELINE, CONTEXT, SEQS, TOKENS = ("tensor_parallel_size", "pipeline_parallel_size", "max_model_len",
-                                           "max_num_seqs", "max_num_batched_tokens")
+TENSOR, PIPELINE, REPLICAS, CONTEXT, SEQS, TOKENS = (
+    "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "max_model_len", "max_num_seqs",
+    "max_num_batched_tokens")
 
 VLLM = Dialect(
     engine="vllm", launch=("vllm", "serve"), model=("--model",), files=("--config",),
-    refused={"--data-parallel-size": ONE_REPLICA, "-dp": ONE_REPLICA, "--kv-transfer-config": NOT_ALONE},
+    refused={"--kv-transfer-config": NOT_ALONE},
     silent=("--trust-remote-code", "--enable-auto-tool-choice", "--disable-log-requests", "--disable-log-stats",
             "--no-enable-log-requests", "--enable-log-requests", "--disable-uvicorn-access-log", "--headless",
             "--enable-prompt-tokens-details", "--enable-server-load-tracking"),
     entries=(
         Flag(names=("--tensor-parallel-size", "-tp"), option=TENSOR),
         Flag(names=("--pipeline-parallel-size", "-pp"), option=PIPELINE),
+        Flag(names=("--data-parallel-size", "-dp"), option=REPLICAS),
         Switch(names=("--enable-expert-parallel", "-ep"), option="expert_parallel", otherwise=False),
         _choice(("--quantization", "-q"), "quantization", QUANTIZATIONS),
         _choice(("--kv-cache-dtype",), "kv_cache_dtype", KV_DTYPES),
@@ -149,13 +149,13 @@ SGLANG = Dialect(
     engine="sglang", launch=("python", "-m", "sglang.launch_server", "--model-path"),
     model=("--model-path", "--model"),
     files=("--config",), experts=("--expert-parallel-size", "--ep-size", "--ep"), kv_tokens=("--max-total-tokens",),
-    refused={"--dp-size": ONE_REPLICA, "--data-parallel-size": ONE_REPLICA, "--dp": ONE_REPLICA,
-             "--enable-dp-attention": RANKS, "--disaggregation-mode": NOT_ALONE},
+    refused={"--enable-dp-attention": RANKS, "--disaggregation-mode": NOT_ALONE},
     silent=("--trust-remote-code", "--enable-metrics", "--log-requests", "--skip-tokenizer-init",
             "--disable-custom-all-reduce", "--enable-p2p-check", "--disable-cuda-graph-padding"),
     entries=(
         Flag(names=("--tensor-parallel-size", "--tp-size", "--tp"), option=TENSOR),
         Flag(names=("--pipeline-parallel-size", "--pp-size", "--pp"), option=PIPELINE),
+        Flag(names=("--data-parallel-size", "--dp-size", "--dp"), option=REPLICAS),
         _choice(("--quantization",), "quantization", QUANTIZATIONS),
         _choice(("--kv-cache-dtype",), "kv_cache_dtype", KV_DTYPES),
         Flag(names=("--mem-fraction-static",), option="gpu_memory_utilization", read=number),

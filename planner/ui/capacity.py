@@ -28,7 +28,7 @@ def page(trace: Trace, study: Study) -> None:
         asked = st.form_submit_button("Find the capacity", type="primary")
     if asked:
         with st.spinner("Looking for the highest rate that holds …"):
-            search = Search(scaling=scaling, replicates=int(replicates), num_replicas=study.num_replicas)
+            search = Search(scaling=scaling, replicates=int(replicates))
             keep(FOUND, trace, study, find_capacity(trace, without_rate(study.scenario),
                                                     parse_objectives(slo, attainment), search))
     found = answered(FOUND, trace, study)

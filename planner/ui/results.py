@@ -33,7 +33,7 @@ def replayed(trace: Trace, study: Study) -> SavedResult:
     key = study_key(trace, study)
     kept: dict[str, SavedResult] = st.session_state.setdefault("replays", {})
     if key not in kept:
-        plain_run, outcome = (replay(trace, study.scenario, slo=study.slo, num_replicas=study.num_replicas,
+        plain_run, outcome = (replay(trace, study.scenario, slo=study.slo,
                                      recording=Recording(steps=steps)) for steps in (False, True))
         while len(kept) >= KEPT:
             kept.pop(next(iter(kept)))
@@ -49,7 +49,7 @@ def scheduled(trace: Trace, study: Study, requests: pl.DataFrame) -> ReplayResul
     count = int((shaped.requests["arrival_s"] <= until_s).sum())
     plain_load = without_load(study.scenario)
     return replay(limit(shaped, count), replace(plain_load, max_concurrency=study.scenario.max_concurrency),
-                  slo=None, num_replicas=study.num_replicas, recording=Recording(steps=True, schedule=True)).result
+                  slo=None, recording=Recording(steps=True, schedule=True)).result
 
 
 def answered(name: str, trace: Trace, study: Study) -> Any:
@@ -70,7 +70,7 @@ def keep(name: str, trace: Trace, study: Study, answer: Any) -> None:
 def study_key(trace: Trace, study: Study) -> str:
     """Return a hash of all that a study's result depends on."""
     limits = None if study.slo is None else study.slo.limits_s
-    return scenario_sha256(study.scenario, trace.sha256, trace.source, study.num_replicas, limits)
+    return scenario_sha256(study.scenario, trace.sha256, trace.source, limits)
 
 
 def theme() -> Any:

@@ -23,8 +23,8 @@ from planner.ui.uploads import as_file
 
 UPLOAD = "your file"
 OWN = "engine's"  # in place of a value: the engine's default
-MAIN = ("model", "gpu", "engine", "tensor_parallel_size", "quantization", "policy", "max_num_seqs",
-        "max_num_batched_tokens", "rate_scale")
+MAIN = ("model", "gpu", "engine", "tensor_parallel_size", "data_parallel_size", "quantization", "policy",
+        "max_num_seqs", "max_num_batched_tokens", "rate_scale")
 LEFT_OUT = ("calibration", "interval", "num_prompts", "num_warmups", "random_input_len", "random_output_len",
             "random_range_ratio", "seed")  # of the server's files, and of the load `random`
 FIRST = {"model": "llama-3.1-8b", "gpu": "h100-sxm", "rate_scale": 1.0}  # what a new page shows
@@ -41,8 +41,6 @@ def sidebar() -> tuple[Trace, Study] | None:
     with st.sidebar:
         trace = _trace()
         options = {f.name: _widget(f) for f in fields(Scenario) if f.name in MAIN}
-        replicas = st.number_input("replicas", min_value=1, value=1, key="replicas", bind="query-params",
-                                   help="Equal deployments that take requests in turn.")
         slo = st.text_input("slo", value="ttft:500 tpot:50", key="slo", bind="query-params",
                             help="Objectives of each request in ms, as in 'ttft:500 tpot:50 e2el:5000'.")
         for panel in dict.fromkeys(f.metadata["panel"] for f in fields(Scenario)):
@@ -54,7 +52,7 @@ def sidebar() -> tuple[Trace, Study] | None:
     if options["rate_scale"] == 1.0 or options["request_rate"] is not None:
         options["rate_scale"] = None
     return trace, Study(name="replay", trace=trace.source, format=None, scenario=Scenario(**options),
-                        num_replicas=int(replicas), objectives=of_requests(slo))
+                        objectives=of_requests(slo))
 
 
 def widget_value(option: str, value: Any) -> Any:

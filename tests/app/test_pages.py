@@ -91,13 +91,13 @@ def test_without_a_file_a_page_asks_for_one() -> None:
 
 @pytest.mark.parametrize(("option", "value", "held"), [
     ("max_num_seqs", 64, 64), ("max_num_seqs", None, None), ("policy", "sjf", "sjf"), ("policy", None, "engine's"),
-    ("enable_chunked_prefill", False, "off"), ("async_scheduling", None, "engine's"), ("replicas", 2, 2)])
+    ("enable_chunked_prefill", False, "off"), ("async_scheduling", None, "engine's"), ("data_parallel_size", 2, 2)])
 def test_a_configuration_comes_back_to_the_widgets(option, value, held):
     assert widget_value(option, value) == held
 
 
 def test_a_grid_that_is_too_large_for_a_page_is_refused() -> None:
-    study = Study(name="a", trace="chat", format=None, scenario=Scenario(), num_replicas=1, objectives=None)
+    study = Study(name="a", trace="chat", format=None, scenario=Scenario(), objectives=None)
     with pytest.raises(UsageError, match="2,500 configurations: a page waits for 2,000 at most"):
         _plan(study, "max_num_seqs=" + ",".join(map(str, range(1, 51))) + "\nseed=" + ",".join(map(str, range(50))),
               ["p99_ttft_ms", "p99_tpot_ms"])
@@ -114,7 +114,7 @@ def test_the_file_and_the_command_are_the_scenario(tmp_path_factory, options, sl
     """What the page offers to take away: the TOML reads back as the study, the command parses as its scenario."""
     objectives = None if slo is None else Objectives(slo=parse_slo(slo), attainment=0.99, percentiles={})
     study = Study(name="scenario", trace="chat", format=None, scenario=Scenario(model="llama-3.1-8b", **options),
-                  num_replicas=1, objectives=objectives)
+                  objectives=objectives)
     path = tmp_path_factory.mktemp("study") / "scenario.toml"
     path.write_text(study_toml(study))
     assert read_study(path) == study
@@ -125,7 +125,3 @@ def test_the_file_and_the_command_are_the_scenario(tmp_path_factory, options, sl
         assert ("--no-enable-chunked-prefill" in words) != options["enable_chunked_prefill"]
 
 
-def test_several_replicas_are_taken_away_as_a_file() -> None:
-    study = Study(name="scenario", trace="chat", format=None, scenario=Scenario(), num_replicas=3, objectives=None)
-    assert command_line(study) == "planner compare scenario.toml"
-    assert "replicas = 3" in study_toml(study)
