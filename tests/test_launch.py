@@ -85,7 +85,6 @@ def test_files_are_read_and_flags_go_over_them(tmp_path):
     ("vllm serve m/m --quantization bitsandbytes", "must be one of fp8, awq"),
     ("vllm serve m/m --speculative-config none", "is no JSON"),
     ("vllm serve m/m --speculative-config [1]", "must be a JSON object"),
-    ("vllm serve m/m -dp 4", "is one replica of several"),
     ("vllm serve m/m --config missing.yml", "missing.yml: cannot be read"),
     ("sglang serve --model m/m --tp 4 --ep 2", "experts over 2 of 4 GPUs"),
     ("sglang serve --model m/m --enable-dp-attention", "data-parallel ranks"),

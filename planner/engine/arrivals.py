@@ -99,12 +99,18 @@ def wait_for_arrival(s: State) -> None:
 
 
 @jit
-def skip_idle(s: State) -> bool:
-    """Let time pass to the next event where nothing could be scheduled; False if none will ever come."""
-    due_s = next_arrival_s(s)
+def next_event_s(s: State) -> float:
+    """Return when somebody arrives or hangs up next."""
     if s.engine.num_cancel_entries > 0:
-        due_s = min(due_s, s.cancels[0].key)
-    if due_s == math.inf:
+        return float(min(next_arrival_s(s), s.cancels[0].key))
+    return next_arrival_s(s)
+
+
+@jit
+def skip_idle(s: State) -> bool:
+    """Let time pass to the next event where nothing could be scheduled; False if none will come before `until_s`."""
+    due_s = next_event_s(s)
+    if due_s >= s.engine.until_s:
         return bool(s.engine.num_running + s.engine.num_waiting == 0)
     s.engine.last_start_s = max(s.engine.now_s, due_s)
     s.engine.now_s = s.engine.last_start_s

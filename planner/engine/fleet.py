@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from planner.engine.arrivals import next_event_s
 from planner.engine.binding import bind, bind_at
 from planner.engine.fleet_state import LEFT, WORKS, FleetState
 from planner.engine.jit import jit
@@ -143,9 +144,9 @@ def watch(f: FleetState, k: int, is_stuck: bool) -> None:
     fleet = f.fleet
     if s.engine.num_done > f.replicas[k].num_published:
         enter(f.due, f.due_tree, fleet.tree_size, k, s.engine.now_s, LEFT)
-    elif is_stuck:  # until something is sent to it
+    elif is_stuck:
         fleet.faulty = k
-        enter(f.due, f.due_tree, fleet.tree_size, k, math.inf, WORKS)
+        enter(f.due, f.due_tree, fleet.tree_size, k, max(next_event_s(s), s.engine.now_s), WORKS)
     else:
         enter(f.due, f.due_tree, fleet.tree_size, k, quiet_until_s(s), WORKS)
 

@@ -158,7 +158,7 @@ def quiet_until_s(s: State) -> float:
 @jit
 def steps_in_memory(s: State, most: int) -> int:
     """Return how many decode steps, up to `most`, the free blocks last; each needs those of one place of the ring."""
-    free = s.engine.num_free_blocks - (1 if s.settings.needs_spare_block else 0)
+    free = max(s.engine.num_free_blocks - (1 if s.settings.needs_spare_block else 0), 0)
     size = s.settings.block_size
     rounds = free // max(s.engine.num_decodes, 1)  # in each of which a decode takes one block at most
     if rounds * size >= most:
