@@ -85,6 +85,8 @@ def run_interleaved(trace: Trace, deployment: Deployment, fleet: Fleet, waits: D
         loop_s += time.perf_counter() - begin
         if outcome == st.DONE:
             break
+        if outcome == st.BAD_SCORE:
+            raise PolicyError(f"router {fleet.router.name!r} ({where(fleet.router.score)}): a score is not a number")
         k = int(memory.fleet.faulty)
         taken[k].take()
         here = (k, float(states[k].engine.now_s))

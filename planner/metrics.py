@@ -173,4 +173,14 @@ def _engine_totals(result: ReplayResult, duration_s: float) -> dict[str, Any]:
         "max_running": int(engine.max_running),
         "max_waiting": int(engine.max_waiting),
         "gpu_busy_fraction": min(busy_s / result.num_replicas / duration_s, 1.0) if duration_s > 0 else None,
+        "replica_imbalance": _imbalance(result),
     }
+
+
+def _imbalance(result: ReplayResult) -> float | None:
+    """Return the tokens of the requests of the replica that has most, over the mean of all; None of one alone."""
+    if result.replica is None:
+        return None
+    r = result.records.requests
+    tokens = np.bincount(result.replica, r.input_tokens + r.num_output_tokens, result.num_replicas)
+    return float(tokens.max() / tokens.mean())

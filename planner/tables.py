@@ -18,7 +18,8 @@ ROWS = (
     ("End to end [ms]", ("mean_e2el_ms", "median_e2el_ms", "p99_e2el_ms")),
     ("Queueing [ms]", ("mean_queue_ms", "p99_queue_ms")),
     ("Engine", ("num_steps", "num_preemptions", "prefix_cache_hit_rate", "kv_cache_usage_mean", "kv_cache_usage_peak",
-                "num_gpu_blocks", "max_running", "max_waiting", "gpu_busy_fraction", "mfu", "mbu", "bottleneck")),
+                "num_gpu_blocks", "max_running", "max_waiting", "gpu_busy_fraction", "mfu", "mbu", "replica_imbalance",
+                "bottleneck")),
     ("Cost", ("gpu_hours", "cost_usd", "cost_usd_per_million_output_tokens", "energy_kwh")),
 )
 SHOWN_SHARE = 0.0005  # of time; what is less is not shown

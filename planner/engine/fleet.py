@@ -1,9 +1,10 @@
 """The fleet's loop: requests are sent to replicas, each of which runs by itself until it matters to somebody else.
 
-Everything happens in the order of time: at one instant requests leave, then others are sent, then steps begin. A
-replica that nothing is sent to is left alone until somebody may leave it (`stretch.quiet_until_s`); what it does until
-then nobody sees. So an event costs what it takes to find the replica that is due next, log₂ of their number, except
-where a router reads engines or caches: then all are brought up to the instant of each request, or of each report.
+Everything happens in the order of time: at one instant requests leave, the router hears of its replicas, others are
+sent, and steps begin. A replica that nothing is sent to is left alone until somebody may leave it
+(`stretch.quiet_until_s`); what it does until then nobody sees. So an event costs what it takes to find the replica that
+is due next, log₂ of their number, except where a router reads engines or caches: then all are brought up to the instant
+of each request, or of each report.
 """
 
 import math
@@ -18,7 +19,7 @@ from planner.engine.jit import jit
 from planner.engine.loop import run_until
 from planner.engine.queues import heap_pop, heap_push
 from planner.engine.routing import choose, rate
-from planner.engine.state import DONE, NONE, PAUSED, STUCK
+from planner.engine.state import BAD_SCORE, DONE, NONE, PAUSED, STUCK
 from planner.engine.stretch import quiet_until_s
 from planner.engine.tournament import enter
 
@@ -33,20 +34,22 @@ def advance_fleet(memory: FleetState, score: Any, plan_step: Any) -> int:
         k = f.due_tree[1]
         due_s, sent_s = f.due[k].key, next_sent_s(f)
         next_s = min(due_s, sent_s)
+        if fleet.has_bad_score:
+            return BAD_SCORE
         if fleet.num_left == 0:
             return DONE
         if next_s >= fleet.until_s:
             fleet.now_s = max(fleet.now_s, fleet.until_s)
             return PAUSED if fleet.until_s < math.inf else STUCK
-        if fleet.next_report_s <= next_s:
+        if f.due[k].tie == LEFT and due_s <= min(sent_s, fleet.next_report_s):
+            publish(f, k, score)
+        elif fleet.next_report_s <= next_s:
             outcome = bring_up(f, plan_step, fleet.next_report_s)
             if outcome != DONE:
                 return outcome
             report(f, score, next_s)
-        elif due_s <= sent_s and f.due[k].tie == LEFT:
-            publish(f, k, score)
         elif sent_s <= due_s:
-            outcome = bring_up(f, plan_step, sent_s) if fleet.report_interval_s == 0.0 else DONE
+            outcome = bring_up(f, plan_step, sent_s)
             if outcome != DONE:
                 return outcome
             send(f, sent_s, score)
@@ -189,9 +192,13 @@ def release_children(f: FleetState, i: int) -> None:
 def bring_up(f: FleetState, plan_step: Any, instant_s: float) -> int:
     """Let all replicas take their steps that start before an instant, where the router looks at them; DONE, or why not.
 
-    Nobody leaves a replica before: the loop has seen to those.
+    Nobody leaves a replica before: the loop has seen to those. Caches tell of their blocks at once, engines of
+    themselves at once or in reports.
     """
-    if not f.fleet.reads_engines and not f.fleet.reads_caches:
+    fleet = f.fleet
+    reads_now = fleet.reads_engines and fleet.report_interval_s == 0.0
+    is_report = fleet.reads_engines and instant_s == fleet.next_report_s
+    if not reads_now and not is_report and not fleet.reads_caches:
         return DONE
     for k in range(f.fleet.num_replicas):
         s = bind_at(f.memories, k)
@@ -199,7 +206,7 @@ def bring_up(f: FleetState, plan_step: Any, instant_s: float) -> int:
             outcome = run(f, plan_step, k, instant_s)
             if outcome != DONE:
                 return outcome
-        if f.fleet.report_interval_s == 0.0:
+        if reads_now:
             read_engine(f, k)
     return DONE
 

@@ -33,6 +33,7 @@ FLEET = np.dtype(
         ("num_choices", "i8"),
         ("tree_size", "i8"),
         ("faulty", "i8"),  # the replica at which the loop stopped
+        ("has_bad_score", "i1"),  # the router's score is not a number
         ("has_children", "i1"),  # some requests wait for others
         ("takes_turns", "i1"),
         ("is_sticky", "i1"),

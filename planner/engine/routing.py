@@ -55,6 +55,8 @@ def draw(f: FleetState, count: int) -> int:
 def better(f: FleetState, i: int, a: int, b: int, score: Any) -> int:
     """Return which of two replicas is to have request `i`: the least score, then the one that waited longest."""
     first, second = score(load_of(f, a, i)), score(load_of(f, b, i))
+    if math.isnan(first) or math.isnan(second):
+        f.fleet.has_bad_score = 1
     if first != second:
         return a if first < second else b
     return a if f.load[a].tie <= f.load[b].tie else b
@@ -92,4 +94,6 @@ def rate(f: FleetState, k: int, score: Any) -> None:
     if fleet.takes_turns or fleet.num_choices > 0 or fleet.reads_engines or fleet.reads_caches:
         return
     key = score(load_of(f, k, NONE))
-    enter(f.load, f.load_tree, fleet.tree_size, k, math.inf if math.isnan(key) else key, f.load[k].tie)
+    if math.isnan(key):
+        fleet.has_bad_score = 1
+    enter(f.load, f.load_tree, fleet.tree_size, k, key, f.load[k].tie)

@@ -27,7 +27,7 @@ PROMISE_NOTHING, PROMISE_ALL, PROMISE_SHARE = range(3)
 VICTIM_NEWEST, VICTIM_LARGEST_KEY, VICTIM_FEWEST_GENERATED, VICTIM_LEAST_OUTPUT = range(4)
 
 # Why the loop returned. PAUSED: time has come to `until_s`, or a routed request has left.
-DONE, FLUSH, STUCK, BAD_PLAN, PAUSED = range(5)
+DONE, FLUSH, STUCK, BAD_PLAN, PAUSED, BAD_SCORE = range(6)
 
 NONE = -1  # the end of a linked list
 

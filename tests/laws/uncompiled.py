@@ -14,6 +14,7 @@ from helpers import EVERYTHING, play, trace_of
 
 from planner.policies import POLICIES
 from planner.results import ReplayResult
+from planner.routers import ROUTERS
 from planner.settings import Recording
 
 ROWS = [(0.05 * (k // 3), 5 + 7 * k % 23, 1 + 5 * k % 14) for k in range(14)]
@@ -46,7 +47,18 @@ def outcomes() -> dict[str, str]:
     """Return the digest of each policy under each case, with and without recording."""
     trace = trace_of(ROWS, hash_ids=IDS, hash_block_tokens=4, priority=[float(k % 3) for k in range(len(ROWS))],
                      cancel_after_s=[0.3 if k % 5 == 4 else None for k in range(len(ROWS))])
-    return {
+    waiting = trace_of(ROWS, hash_ids=IDS, hash_block_tokens=4, session_id=[str(k % 4) for k in range(len(ROWS))],
+                       think_time_s=[0.03 * (k % 3) if k > 5 else None for k in range(len(ROWS))])
+    fleets = {
+        f"{router} {interval_s} {name} {kind}": outcome(play(served, recording=recording, policy="fcfs",
+                                                             **COMMON | CASES["prefix"] | fleet))
+        for router in ROUTERS
+        for interval_s in (0.0, 0.07)
+        for name, served in (("open", trace), ("waiting", waiting))
+        for kind, recording in (("whole", EVERYTHING), ("plain", Recording()))
+        for fleet in [{"data_parallel_size": 3, "router": router, "router_report_interval": interval_s}]
+    }
+    return fleets | {
         f"{policy} {name} {kind}": outcome(play(trace, recording=recording, policy=policy, **COMMON | options))
         for policy in POLICIES
         for name, options in CASES.items()

@@ -1,0 +1,196 @@
+"""Fleets by hand: who goes where, who waits for whom, and what is refused."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers import play, scenario_of, trace_of
+
+from planner.errors import PolicyError, TraceError, UnknownNameError, UsageError
+from planner.results import ReplayResult
+from planner.routers import ROUTERS
+from planner.run import replay
+from planner.scenario import parse_scenario
+from planner.traffic import repeated
+from planner.workload import limit
+
+SECONDS = {"step_time": "linear:1,0"}  # every step takes a second
+
+
+def sent(result: ReplayResult) -> list[int]:
+    assert result.replica is not None
+    return result.replica.tolist()
+
+
+def finished(result: ReplayResult) -> list[float]:
+    return np.asarray(result.records.requests.finished_s).tolist()
+
+
+def test_two_replicas_three_requests() -> None:
+    """The first is busy for four seconds with the long one; the second has both short ones, one after the other."""
+    result = play([(0.0, 10, 4), (0.5, 10, 1), (2.0, 10, 1)], **SECONDS, data_parallel_size=2,
+                  router="least-outstanding-requests")
+    assert sent(result) == [0, 1, 1]
+    assert finished(result) == [4.0, 1.5, 3.0]
+
+
+def test_by_turn_the_third_waits_behind_the_long_one() -> None:
+    """It joins a step that begins at 2: the batch of two decodes and prompts is one of a second all the same."""
+    result = play([(0.0, 10, 4), (0.5, 10, 1), (2.0, 10, 1)], **SECONDS, data_parallel_size=2, router="round-robin",
+                  max_num_seqs=1)
+    assert sent(result) == [0, 1, 0]
+    assert finished(result) == [4.0, 1.5, 5.0]
+
+
+def test_tokens_are_told_from_requests() -> None:
+    """Two short prompts are less than a long one."""
+    rows = [(0.0, 100, 9), (0.1, 10, 9), (0.2, 10, 9), (0.3, 10, 9)]
+    assert sent(play(rows, **SECONDS, data_parallel_size=2, router="least-outstanding-tokens")) == [0, 1, 1, 1]
+    assert sent(play(rows, **SECONDS, data_parallel_size=2, router="least-outstanding-requests")) == [0, 1, 0, 1]
+
+
+def test_the_fullest_cache_is_avoided() -> None:
+    """The third goes to the replica whose KV cache is empty again, though it was sent a request last."""
+    rows = [(0.0, 100, 9), (0.1, 10, 1), (2.0, 10, 1)]
+    assert sent(play(rows, **SECONDS, data_parallel_size=2, router="least-kv")) == [0, 1, 1]
+
+
+def test_a_session_stays_where_it_began() -> None:
+    rows = [(float(k), 10, 1) for k in range(6)]
+    trace = trace_of(rows, session_id=["a", "b", "c", "a", "b", None])
+    result = play(trace, **SECONDS, data_parallel_size=2, router="session-affinity")
+    assert sent(result)[:2] == [0, 1]
+    assert sent(result)[3:5] == sent(result)[:2]
+
+
+def test_a_prefix_draws_its_own_kind() -> None:
+    """Equal prompts go where the first of them went; where both are equal, the one that waited longest is taken."""
+    ids = [[1, 2, 3, 4], [11, 12, 13, 14], [1, 2, 3, 4], [11, 12, 13, 14], [11, 12, 13, 14], [1, 2, 3, 4]]
+    trace = trace_of([(3.0 * k, 64, 1) for k in range(6)], hash_ids=ids, hash_block_tokens=16)
+    options: dict[str, Any] = SECONDS | {"data_parallel_size": 2, "enable_prefix_caching": True}
+    aware = play(trace, **options, router="prefix-aware")
+    assert sent(aware) == [0, 1, 0, 1, 1, 0]
+    assert aware.requests_table()["num_cached_tokens"].to_list() == [0, 0, 48, 48, 48, 48]
+    assert play(trace, **options, router="round-robin").requests_table()["num_cached_tokens"].sum() < 4 * 48
+
+
+def test_what_is_not_reported_is_not_known() -> None:
+    """The short one left at 1.5, which the router hears at 10: until then both have what it sent."""
+    rows = [(0.0, 10, 9), (0.5, 10, 1), (2.0, 10, 1), (3.0, 10, 1)]
+    for interval_s, wanted in ((10.0, [0, 1, 0, 1]), (1.0, [0, 1, 1, 1])):
+        result = play(rows, **SECONDS, data_parallel_size=2, router="least-outstanding-requests",
+                      router_report_interval=interval_s)
+        assert sent(result) == wanted
+
+
+def test_random_routers_draw_by_their_seed() -> None:
+    rows = [(0.1 * k, 10, 3) for k in range(60)]
+    for router in ("random", "power-of-two"):
+        drawn = [sent(play(rows, **SECONDS, data_parallel_size=3, router=router, seed=seed)) for seed in (0, 0, 1)]
+        assert drawn[0] == drawn[1] != drawn[2]
+        assert set(drawn[0]) == {0, 1, 2}
+
+
+def test_a_session_of_three_turns() -> None:
+    """Each turn is sent its think time after the answer to the one before: at 0, 2 + 0.5, and 4.5 + 10."""
+    trace = trace_of([(0.0, 10, 2), (1.0, 20, 2), (2.0, 30, 1)], session_id=["a"] * 3, think_time_s=[None, 0.5, 10.0])
+    result = play(trace, **SECONDS)
+    assert np.asarray(result.records.requests.arrival_s).tolist() == [0.0, 2.5, 14.5]
+    assert finished(result) == [2.0, 4.5, 15.5]
+    assert result.requests_table()["ttft_s"].to_list() == [1.0, 1.0, 1.0]
+
+
+def test_a_request_waits_for_all_its_parents() -> None:
+    """Two tools of one and four seconds; the answer to both begins at five."""
+    trace = trace_of([(0.0, 10, 1), (0.0, 10, 1), (0.0, 10, 4), (0.0, 10, 1)],
+                     parent_id=[None, "0", "0", "1; 2"], think_time_s=[None, 0.0, 0.0, None])
+    result = play(trace, **SECONDS)
+    assert np.asarray(result.records.requests.arrival_s).tolist() == [0.0, 1.0, 1.0, 5.0]
+    assert finished(result) == [1.0, 2.0, 5.0, 6.0]
+
+
+def test_a_client_with_a_limit_sends_to_all_replicas() -> None:
+    """Two in flight over two replicas: the third is sent when the first has left."""
+    result = play([(0.0, 10, 2), (0.0, 10, 3), (0.0, 10, 1)], **SECONDS, data_parallel_size=2, max_concurrency=2,
+                  router="least-outstanding-requests")
+    assert sent(result) == [0, 1, 0]
+    assert np.asarray(result.records.requests.arrival_s).tolist() == [0.0, 0.0, 2.0]
+
+
+def test_a_cut_trace_forgets_the_parents_that_are_gone() -> None:
+    trace = trace_of([(0.0, 10, 1), (5.0, 10, 1)], parent_id=["1", None])
+    assert np.asarray(play(limit(trace, 1), **SECONDS).records.requests.arrival_s).tolist() == [0.0]
+    assert np.asarray(play(trace, **SECONDS).records.requests.arrival_s).tolist() == [6.0, 5.0]
+
+
+def test_a_trace_that_goes_on_has_sessions_of_its_own() -> None:
+    trace = trace_of([(0.0, 10, 1), (1.0, 10, 1), (2.0, 10, 1)], session_id=["a", "a", "b"],
+                     parent_id=[None, "0", None], think_time_s=[None, 1.0, None])
+    table = repeated(trace, 2).requests
+    assert table["session_id"].to_list() == ["a", "a", "b", "a#2", "a#2", "b#2"]
+    assert table["parent_id"].to_list() == [None, "0", None, None, "0#2", None]
+
+
+def test_a_router_of_ones_own(tmp_path: Path) -> None:
+    """The fewest requests, counted from the other end: a replica with an even number of tokens is avoided."""
+    path = tmp_path / "mine.py"
+    path.write_text("from planner.router import Router\n\n\ndef score(load):\n"
+                    "    return 5.0 * (load.outstanding_tokens % 2 == 0) - load.input_tokens * 0.0\n\n\n"
+                    "mine = Router(name='odd', score=score)\n")
+    result = play([(0.0, 11, 9), (0.1, 11, 9), (0.2, 11, 9)], **SECONDS, data_parallel_size=2, router=f"{path}:mine")
+    assert sent(result) == [0, 0, 1]
+
+
+@pytest.mark.parametrize(("text", "said"), [
+    ("mine = 3", "mine is a int; must be a Router"),
+    ("other = 3", "defines no 'mine'; it has no Router"),
+    ("from planner.router import Router\nmine = Router(name='a', score=lambda load: load.speed)", "cannot be compiled"),
+    ("from planner.router import Router\nmine = Router(name='a', score=lambda load: 1.0, num_choices=3)", "must be 0"),
+])
+def test_a_router_that_is_none(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(text)
+    with pytest.raises(PolicyError, match=said):
+        play([(0.0, 10, 1), (0.0, 10, 1)], **SECONDS, data_parallel_size=2, router=f"{path}:mine")
+
+
+def test_a_score_that_is_no_number_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text("import math\nfrom planner.router import Router\n"
+                    "mine = Router(name='a', score=lambda load: math.nan)")
+    with pytest.raises(PolicyError, match="score is not a number"):
+        play([(0.0, 10, 1), (0.0, 10, 1)], **SECONDS, data_parallel_size=2, router=f"{path}:mine")
+
+
+@pytest.mark.parametrize(("columns", "said"), [
+    ({"parent_id": [None, "7"]}, "request 1: parent_id = '7' is no request_id of the trace"),
+    ({"parent_id": ["1", "0"]}, "request 0: it waits, by parent_id, for a request that waits for it; 2 requests"),
+    ({"parent_id": [None, "1"]}, "request 1: it waits"),
+])
+def test_dependencies_that_cannot_be(columns: dict[str, Any], said: str) -> None:
+    with pytest.raises(TraceError, match=said):
+        play(trace_of([(0.0, 10, 1), (0.0, 10, 1)], **columns), **SECONDS)
+
+
+def test_options_that_cannot_be() -> None:
+    with pytest.raises(UnknownNameError, match="unknown router 'least-outstanding'; did you mean 'least-outstanding-"):
+        play([(0.0, 10, 1)], router="least-outstanding", data_parallel_size=2)
+    for name, value, said in (("data_parallel_size", 0, "must be at least 1"),
+                              ("router_report_interval", -1.0, "must not be negative")):
+        with pytest.raises(UsageError, match=said):
+            parse_scenario({name: value})
+    with pytest.raises(UsageError, match="is data_parallel_size, which is there already"):
+        parse_scenario({"data_parallel_size": 2, "replicas": 2})
+
+
+@pytest.mark.parametrize("router", ROUTERS)
+def test_what_is_said_of_a_fleet(router: str) -> None:
+    """The summary names the router, counts GPUs over all replicas, and says how uneven their shares are."""
+    trace = trace_of([(0.0, 10, 1), (0.0, 30, 1)])
+    summary = replay(trace, scenario_of(data_parallel_size=2, router=router)).summary
+    assert summary["deployment"]["router"] == router
+    assert summary["deployment"]["num_replicas"] == 2
+    if router not in ("random", "prefix-aware"):
+        assert summary["replica_imbalance"] == pytest.approx(31 / 21)
+    assert replay(trace, scenario_of()).summary["replica_imbalance"] is None
