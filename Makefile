@@ -18,6 +18,7 @@ lint: $(VENV)/.installed-dev
 
 bench: $(VENV)/.installed-dev
 	$(BIN)/python benchmarks/replay_speed.py
+	$(BIN)/python -m benchmarks.fleets
 
 accuracy: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks.accuracy

@@ -12,6 +12,7 @@ from planner.trace import Trace
 
 def notes(deployment: Deployment, trace: Trace) -> list[str]:
     """Return one sentence for each thing that was filled in or left aside."""
+    architecture = deployment.architecture
     columns, policy, settings = trace.requests.columns, deployment.policy, deployment.settings
     found = []
     if policy.name == "edf" and "deadline_s" not in columns:
@@ -36,6 +37,9 @@ def notes(deployment: Deployment, trace: Trace) -> list[str]:
         found.append("prefix hits follow from hash_ids; the trace's cached_tokens are left aside")
     if not settings.enable_prefix_caching and trace.prefix is not None:
         found.append("prefix caching is off, though the trace has hash_ids")
+    if deployment.scenario.data_parallel_size > 1 and architecture is not None and architecture.num_experts:
+        found.append("data_parallel_size counts replicas of their own; vLLM's ranks of a mixture of experts step "
+                     "together, which is not modelled")
     if deployment.stack is not None and (unmeasured := priors(deployment.stack)):
         found.append(f"step times rest on priors, medians over other GPUs, for {', '.join(unmeasured)}: nobody has "
                      f"measured their kernels on {deployment.stack.gpu.name}")

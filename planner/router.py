@@ -15,7 +15,7 @@ class ReplicaLoad(NamedTuple):
     num_running: int  # as the engine says; 0 where the router does not read the engines
     num_waiting: int
     kv_cache_usage: float  # share of KV blocks in use, likewise
-    num_unreported: int  # requests sent to it since it last said so
+    num_unreported: int  # requests sent to it that it did not count when it last said so
     cached_tokens: int  # of this request's prompt, those that its prefix cache holds; 0 where the router does not look
     input_tokens: int  # of this request
     block_size: int

@@ -216,9 +216,9 @@ def read_engine(f: FleetState, k: int) -> None:
     """Let the router know what an engine says of itself."""
     replica = f.replicas[k]
     s = bind_at(f.memories, k)
-    replica.num_unreported = 0
     replica.known_running = s.engine.num_running
     replica.known_waiting = s.engine.num_waiting
+    replica.num_unreported = replica.num_requests - replica.known_running - replica.known_waiting
     replica.known_blocks = s.settings.num_gpu_blocks - s.engine.num_free_blocks
 
 

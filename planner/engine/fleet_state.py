@@ -54,7 +54,7 @@ REPLICA = np.dtype(
         ("known_running", "i8"),
         ("known_waiting", "i8"),
         ("known_blocks", "i8"),  # in use
-        ("num_unreported", "i8"),  # sent to it since its last report
+        ("num_unreported", "i8"),  # sent to it, and not in the last two
         ("is_open", "i8"),
     ],
     align=True,

@@ -25,8 +25,9 @@ def run(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
 def folder(tmp_path: Path) -> Path:
     rows = "".join(f"{k / 10},{100 + k},{1 + k % 30}\n" for k in range(200))
     (tmp_path / "trace.csv").write_text("arrival_s,input_tokens,output_tokens\n" + rows)
-    policy = next(block for language, block in BLOCKS if language == "python" and "my_policy.py" in block)
-    (tmp_path / "my_policy.py").write_text(policy)
+    for name in ("my_policy.py", "my_router.py"):
+        text = next(block for language, block in BLOCKS if language == "python" and f"# {name}" in block)
+        (tmp_path / name).write_text(text)
     for name in ("targets.toml", "sweep.toml", "a.toml", "b.toml"):
         text = next(block for language, block in BLOCKS if language == "toml" and f"# {name}" in block)
         (tmp_path / name).write_text(text)
@@ -57,7 +58,7 @@ def comparable(line: str) -> str:
 
 
 def test_the_python_example_works(folder: Path) -> None:
-    code = next(block for language, block in BLOCKS if language == "python" and "my_policy.py" not in block)
+    code = next(block for language, block in BLOCKS if language == "python" and "# my_" not in block)
     done = subprocess.run([sys.executable, "-W", "error", "-c", code], cwd=folder, capture_output=True, text=True,
                           check=False)
     assert done.returncode == 0, done.stderr
