@@ -215,12 +215,11 @@ def what_ifs(scenario: Scenario) -> dict[str, Scenario]:
 
 
 def report(results: Sequence[Path], output: Path) -> None:
-    """Write the report of saved results."""
-    from planner.report import write_report
-    from planner.saved import load_result
+    """Write the report of saved replays, or of an answer."""
+    from planner.report import load_sources, write_report
 
     _check_outputs([output])
-    for path in write_report([load_result(folder) for folder in results], output):
+    for path in write_report(load_sources(results), output):
         print(path)
 
 

@@ -238,7 +238,8 @@ def _schedule(trace: Trace, deployment: Deployment, objectives: Objectives, choi
         count = 0
         if inside:
             count, _, _ = fewest_replicas(slice_time(trace, start, choices.period_s), deployment, objectives)
-        parts.append({"start_s": start - first, "num_requests": inside, "num_replicas": count + choices.num_spare})
+        parts.append({"start_s": start - first, "duration_s": choices.period_s, "num_requests": inside,
+                      "rate_rps": inside / choices.period_s, "num_replicas": count + choices.num_spare})
     ranks, hours = deployment.layout.num_gpus, choices.period_s / 3600
     return {"parts": parts, "gpu_hours": sum(part["num_replicas"] for part in parts) * ranks * hours,
             "static_gpu_hours": static * len(parts) * ranks * hours}
@@ -259,8 +260,11 @@ def _schedule_of_series(trace: Trace, deployment: Deployment, objectives: Object
         needed[level] = guess
     ranks = deployment.layout.num_gpus
     counts = np.array([needed[level] + choices.num_spare for level in levels])
-    parts = [{"start_s": start, "rate_rps": rate, "num_replicas": int(count)} for start, rate, count in
-             zip(series.start_s.tolist(), series.rate_rps.tolist(), counts, strict=True)]
+    highest = {needed[level]: level for level in sorted(needed)}  # that a number of replicas was replayed to serve
+    served_rps = [series.peak_rps * highest[needed[level]] / LEVELS for level in levels]
+    columns = {"start_s": series.start_s.tolist(), "duration_s": series.duration_s.tolist(),
+               "rate_rps": series.rate_rps.tolist(), "num_replicas": counts.tolist(), "served_rps": served_rps}
+    parts = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
     hours = series.duration_s / 3600
     return {"parts": parts, "peak_rps": series.peak_rps, "mean_rps": series.mean_rps,
             "num_replicas_at_mean": needed[mean_level] + choices.num_spare,

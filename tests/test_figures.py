@@ -13,8 +13,9 @@ from helpers import EVERYTHING, play, scenario_of, trace_of
 
 from planner import figures
 from planner.errors import UnknownNameError
-from planner.figures.answers import attainment_over_rate, fleet_costs, predicted_over_measured
+from planner.figures.answers import attainment_over_rate, fleet_costs, predicted_over_measured, target_margins
 from planner.figures.bins import MOST_BINS, bin_steps, num_replicas, time_bins
+from planner.figures.fleet import fleet_load
 from planner.figures.grid import front_scatter, parallel_axes
 from planner.figures.latency import latency_cdf, time_by_phase
 from planner.figures.schedule import KINDS, schedule_timeline, spans
@@ -228,3 +229,29 @@ def test_a_sweep_is_drawn() -> None:
     assert not front_scatter(table.tail(1), ["gpu"], ["p99_ttft_ms", "p99_tpot_ms"]).data
     runs = pl.DataFrame({"id": ["x", "y"], "measured_tpot": [10.0, None], "predicted_tpot": [11.0, 5.0]})
     assert list(predicted_over_measured(runs, "tpot").data[1].y) == [11.0]
+
+
+def test_a_load_stands_against_its_fleet() -> None:
+    """The load and what is borne as steps, each as long as its part; the whole fleet bears the peak and its headroom."""
+    parts = [{"start_s": 0.0, "duration_s": 3600.0, "rate_rps": 5.0, "num_replicas": 1, "served_rps": 6.0},
+             {"start_s": 3600.0, "duration_s": 7200.0, "rate_rps": 20.0, "num_replicas": 3, "served_rps": 20.0}]
+    found = {"schedule": {"parts": parts, "peak_rps": 20.0}, "headroom": 0.5, "num_replicas": 3,
+             "workload": {"rate_rps": 20.0}}
+    drawn = {trace.name: trace for trace in fleet_load(found).data}
+    assert list(drawn["load"].x) == [0.0, 1.0, 3.0]
+    assert list(drawn["load"].y) == [5.0, 20.0, 20.0]
+    assert list(drawn["borne on the schedule"].y) == [6.0, 20.0, 20.0]
+    assert list(drawn["borne by the whole fleet"].y) == [30.0, 30.0, 30.0]
+    assert list(drawn["replicas on the schedule"].y) == [1, 3, 3]
+    assert not fleet_load({**found, "schedule": None}).data
+
+
+def test_targets_show_the_room_that_they_leave() -> None:
+    row = {"scenario": "a<b", "metric": "p99_ttft_ms", "kind": "max", "limit": 200.0, "margin": 50.0}
+    checks = [row, {**row, "margin": -20.0}, {**row, "kind": "max_regression", "limit": 0.05, "margin": 0.01},
+              {**row, "margin": None}]
+    kept, missed = target_margins(checks).data
+    assert list(kept.x) == [25.0, 1.0]
+    assert list(missed.x) == [-10.0]
+    assert kept.y[0] == "a&lt;b: p99_ttft_ms max"
+    assert not target_margins([]).data

@@ -125,6 +125,8 @@ def test_a_rate_series_is_served_window_by_window(tmp_path: Path) -> None:
     found = _schedule(trace, resolve(ONE_SLOT, trace), parse_objectives("ttft:101", 1.0),
                       replace(PLAIN, series=series, num_spare=1), 6)
     assert [part["num_replicas"] for part in found["parts"]] == [2, 3, 6, 4, 1]
+    assert [part["served_rps"] for part in found["parts"]] == [6.75, 18.0, 45.0, 27.0, 0.0]  # of twentieths replayed
+    assert {part["duration_s"] for part in found["parts"]} == {60.0}
     assert found["num_replicas_at_mean"] == 3
     assert found["gpu_hours"] == pytest.approx(16 * 60 / 3600)
     assert found["static_gpu_hours"] == pytest.approx(6 * 5 * 60 / 3600)

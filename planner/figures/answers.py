@@ -1,6 +1,6 @@
-"""Answers drawn: attainment over the rate with the capacity, and what fleets cost."""
+"""Answers drawn: attainment over the rate with the capacity, what fleets cost, and the room that targets leave."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import plotly.graph_objects as go
@@ -24,7 +24,8 @@ def attainment_over_rate(found: Mapping[str, Any], *, theme: Theme = "light") ->
     for is_met, color, name in ((True, BLUE, "holds"), (False, VERMILLION, "missed")):
         chosen = [probe for probe in probes if probe["is_met"] == is_met]
         figure.add_scatter(x=[probe["rate_rps"] for probe in chosen], y=[100 * probe["attainment"] for probe in chosen],
-                           mode="markers", name=name, text=[probe["limiting_metric"] for probe in chosen],
+                           mode="markers", name=name,
+                           text=[plot_text(str(probe["limiting_metric"])) for probe in chosen],
                            marker={"color": color, "size": 8, "symbol": "circle" if is_met else "x"},
                            hovertemplate="%{x:,.4g}/s: %{y:.2f} %, %{text} worst<extra></extra>")
     figure.add_hline(y=100 * found["attainment"], line={"color": GREY, "dash": "dot", "width": 1})
@@ -87,3 +88,31 @@ def fleet_costs(found: Mapping[str, Any], *, theme: Theme = "light") -> Any:
     figure.update_yaxes(autorange="reversed")
     return finish(figure, "Fleets that serve the traffic", "GPU × tensor-parallel size, weights; the cheapest first",
                   theme, hovermode="closest")
+
+
+def target_margins(checks: Sequence[Mapping[str, Any]], *, theme: Theme = "light") -> Any:
+    """Draw how much room each target leaves, as a share of its limit; below zero it is missed.
+
+    Parameters
+    ----------
+    checks : as of `gate.check`; those without a margin are left out.
+    theme : "light" or "dark".
+    """
+    judged = [row for row in checks if row["margin"] is not None and (row["limit"] or row["kind"] == "max_regression")]
+    figure = go.Figure()
+    names = [plot_text(f"{row['scenario']}: {row['metric']} {row['kind']}") for row in judged]
+    room = [100 * (row["margin"] if row["kind"] == "max_regression" else row["margin"] / abs(row["limit"]))
+            for row in judged]
+    for passes, color, name in ((True, BLUE, "kept"), (False, VERMILLION, "missed")):
+        places = [k for k, value in enumerate(room) if (value >= 0) == passes]
+        if places:
+            figure.add_bar(y=[names[k] for k in places], x=[room[k] for k in places], orientation="h", name=name,
+                           marker_color=color, text=[f"{room[k]:+.1f} %" for k in places], cliponaxis=False,
+                           hovertemplate="%{y}: %{x:+.2f} %<extra></extra>")
+    figure.update_layout(height=170 + 34 * max(2, len(judged)), barmode="overlay")
+    edge = 0.15 * max((abs(value) for value in room), default=1.0)  # room for the numbers beside the bars
+    figure.update_xaxes(title_text="room, share of the limit", ticksuffix=" %", zeroline=True, zerolinewidth=2,
+                        range=[min([0.0, *room]) - edge, max([0.0, *room]) + edge])
+    figure.update_yaxes(autorange="reversed", type="category", categoryorder="array", categoryarray=names)
+    note = "of a regression, the share still allowed" if judged else "no target has a margin"
+    return finish(figure, "Room that the targets leave", note, theme, hovermode="closest")

@@ -32,8 +32,8 @@ def front_scatter(table: pl.DataFrame, axes: Sequence[str], metrics: Sequence[st
                 marker={"color": color, "size": 9 if on_front else 6, "opacity": 1.0 if on_front else 0.5},
                 text=[plot_text(_values(row, axes)) for row in rows.to_dicts()],
                 hovertemplate="%{text}<br>%{x:,.4g}, %{y:,.4g}<extra></extra>")
-    figure.update_xaxes(title_text=metrics[0])
-    figure.update_yaxes(title_text=metrics[1])
+    figure.update_xaxes(title_text=plot_text(metrics[0]))
+    figure.update_yaxes(title_text=plot_text(metrics[1]))
     figure.update_layout(height=460)
     note = f"{done.height:,} configurations" if figure.data else "no configuration could be replayed"
     return finish(figure, "Pareto front", note, theme, hovermode="closest")
@@ -55,7 +55,7 @@ def parallel_axes(table: pl.DataFrame, axes: Sequence[str], metrics: Sequence[st
             line={"color": done["is_pareto"].cast(int).to_list(), "colorscale": [[0, "#c4ccd4"], [1, BLUE]],
                   "cmin": 0, "cmax": 1},
             dimensions=[*(_axis(done, axis) for axis in axes),
-                        *({"label": name, "values": done[name].to_list()} for name in metrics)]))
+                        *({"label": plot_text(name), "values": done[name].to_list()} for name in metrics)]))
     figure.update_layout(height=420)
     return finish(figure, "Configurations",
                   "a line each; drag along an axis to keep a part of it" if done.height else "nothing to draw", theme,
@@ -66,9 +66,9 @@ def _axis(done: pl.DataFrame, axis: str) -> dict[str, Any]:
     """Return an axis of names or numbers; names stand at whole places."""
     values = done[axis].to_list()
     if all(type(value) in (int, float) for value in values):
-        return {"label": axis, "values": values}
+        return {"label": plot_text(axis), "values": values}
     names = list(dict.fromkeys(map(str, values)))
-    return {"label": axis, "values": [names.index(str(value)) for value in values],
+    return {"label": plot_text(axis), "values": [names.index(str(value)) for value in values],
             "tickvals": np.arange(len(names)).tolist(), "ticktext": [plot_text(name) for name in names]}
 
 
