@@ -89,7 +89,8 @@ def size(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Choi
     if choices.num_spare < 0:
         raise UsageError(f"--spare {choices.num_spare}: must be 0 or more")
     shaped = _load(trace, scenario, choices)
-    made = [replace(scenario, gpu=load_gpu(gpu).name, tensor_parallel_size=ranks, quantization=quantization)
+    made = [replace(scenario, gpu=gpu if gpu.endswith(".toml") else load_gpu(gpu).name, tensor_parallel_size=ranks,
+                    quantization=quantization)
             for gpu, ranks, quantization in itertools.product(choices.gpus, choices.ranks, choices.quantizations)
             if ranks <= load_gpu(gpu).gpus_per_node]
     if not made:
@@ -149,7 +150,7 @@ def fewest_replicas(trace: Trace, deployment: Deployment, objectives: Objectives
 
 def _fleet(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Choices) -> dict[str, Any]:
     """Return the fewest replicas of one kind, or why there are none."""
-    plain = {"gpu": scenario.gpu, "tensor_parallel_size": scenario.tensor_parallel_size,
+    plain = {"gpu": load_gpu(str(scenario.gpu)).name, "tensor_parallel_size": scenario.tensor_parallel_size,
              "quantization": scenario.quantization or load_model(str(scenario.model)).quantization or "bf16"}
     try:
         deployment = resolve(scenario, trace)

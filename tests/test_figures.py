@@ -13,17 +13,19 @@ from helpers import EVERYTHING, play, scenario_of, trace_of
 
 from planner import figures
 from planner.errors import UnknownNameError
-from planner.figures.answers import attainment_over_rate, fleet_costs, predicted_over_measured, target_margins
+from planner.figures.accuracy import predicted_over_measured
+from planner.figures.answers import attainment_over_rate, fleet_costs, target_margins
 from planner.figures.bins import MOST_BINS, bin_steps, num_replicas, time_bins
 from planner.figures.fleet import fleet_load
 from planner.figures.grid import front_scatter, parallel_axes
 from planner.figures.latency import latency_cdf, time_by_phase
-from planner.figures.schedule import KINDS, schedule_timeline, spans
+from planner.figures.schedule import KINDS, schedule_timeline
 from planner.figures.traffic import arrivals, lengths
 from planner.phases import PHASES
 from planner.run import replay
 from planner.saved import SavedResult, load_result, save_result
 from planner.slo import Slo
+from planner.spans import spans
 from planner.steptime import TERMS
 
 
@@ -232,7 +234,7 @@ def test_a_sweep_is_drawn() -> None:
 
 
 def test_a_load_stands_against_its_fleet() -> None:
-    """The load and what is borne as steps, each as long as its part; the whole fleet bears the peak and its headroom."""
+    """Load and what is borne as steps, each as long as its part; the whole fleet bears the peak and its headroom."""
     parts = [{"start_s": 0.0, "duration_s": 3600.0, "rate_rps": 5.0, "num_replicas": 1, "served_rps": 6.0},
              {"start_s": 3600.0, "duration_s": 7200.0, "rate_rps": 20.0, "num_replicas": 3, "served_rps": 20.0}]
     found = {"schedule": {"parts": parts, "peak_rps": 20.0}, "headroom": 0.5, "num_replicas": 3,

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import plotly.graph_objects as go
-import polars as pl
 
 from planner.figures.style import BLUE, GREEN, GREY, ORANGE, VERMILLION, Theme, figure_of_rows, finish, plot_text
 
@@ -39,32 +38,6 @@ def attainment_over_rate(found: Mapping[str, Any], *, theme: Theme = "light") ->
     shade = "; shaded: 90 to 10 % confidence" if found["confidence"] is not None else ""
     return finish(figure, "Attainment over the request rate", f"every rate that was tried{shade}", theme,
                   hovermode="closest")
-
-
-def predicted_over_measured(table: pl.DataFrame, metric: str, *, theme: Theme = "light") -> Any:
-    """Draw each prediction over its measurement, with the line on which they are equal.
-
-    Parameters
-    ----------
-    table : as `validate.predictions_table`.
-    metric : of its columns, "ttft" of `measured_ttft` and `predicted_ttft`.
-    theme : "light" or "dark".
-    """
-    rows = table.select("id", measured=f"measured_{metric}", predicted=f"predicted_{metric}").drop_nulls()
-    figure = figure_of_rows([f"predicted {metric}"], f"measured {metric}", row_px=320)
-    if rows.height:
-        ends = [min(rows["measured"].min(), rows["predicted"].min()),  # type: ignore[type-var]
-                max(rows["measured"].max(), rows["predicted"].max())]  # type: ignore[type-var]
-        figure.add_scatter(x=ends, y=ends, mode="lines", line={"color": GREY, "dash": "dot"}, showlegend=False,
-                           hoverinfo="skip")
-        figure.add_scatter(x=rows["measured"].to_list(), y=rows["predicted"].to_list(), mode="markers",
-                           marker={"color": BLUE, "size": 7, "opacity": 0.7}, showlegend=False,
-                           text=[plot_text(str(name)) for name in rows["id"]],
-                           hovertemplate="%{text}: measured %{x:,.4g}, predicted %{y:,.4g}<extra></extra>")
-        figure.update_xaxes(type="log")
-        figure.update_yaxes(type="log")
-    note = f"{rows.height:,} runs; on the line they are equal" if rows.height else "no run has both"
-    return finish(figure, f"{metric}: predicted over measured", note, theme, hovermode="closest")
 
 
 def fleet_costs(found: Mapping[str, Any], *, theme: Theme = "light") -> Any:

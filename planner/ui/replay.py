@@ -12,6 +12,8 @@ from planner.report.content import value_text
 from planner.saved import SavedResult, to_json
 from planner.study import Study, command_line, study_toml
 from planner.trace import Trace
+from planner.ui.downloads import table_csv
+from planner.ui.own_profiles import portable
 from planner.ui.results import replayed, show, theme
 
 PINNED = "pinned"
@@ -60,11 +62,12 @@ def _delta(value: Any, pinned: SavedResult | None, key: str, unit: str) -> str |
 def downloads(result: SavedResult, study: Study) -> None:
     """Offer the result's files, and the command line and the file that do the same."""
     st.subheader("Take it with you")
-    st.code(command_line(study), language="bash")
+    study = portable(study)
+    st.code(command_line(study), language="bash", wrap_lines=True)
     columns = st.columns(4)
     columns[0].download_button("Summary, JSON", to_json(result.summary), "summary.json", "application/json",
                                width="stretch", on_click="ignore")
-    columns[1].download_button("Requests, CSV", lambda: result.requests.write_csv(), "requests.csv", "text/csv",
+    columns[1].download_button("Requests, CSV", lambda: table_csv(result.requests), "requests.csv", "text/csv",
                                width="stretch", on_click="ignore")
     columns[2].download_button("Scenario, TOML", study_toml(study), "scenario.toml", "application/toml",
                                width="stretch", on_click="ignore")

@@ -9,7 +9,6 @@ from typing import Any
 
 import streamlit as st
 
-from planner.catalog import gpu_names, model_names
 from planner.errors import UsageError
 from planner.objectives import of_requests
 from planner.policies import POLICIES
@@ -19,6 +18,7 @@ from planner.study import Study
 from planner.synthetic import sample_names
 from planner.trace import Trace, read_trace
 from planner.trace.read import BadRows
+from planner.ui.own_profiles import name_of, names, profile_of
 from planner.ui.uploads import as_file
 
 UPLOAD = "your file"
@@ -53,6 +53,7 @@ def sidebar() -> tuple[Trace, Study] | None:
         return None
     if options["rate_scale"] == 1.0 or options["request_rate"] is not None:
         options["rate_scale"] = None
+    options |= {kind: profile_of(kind, options[kind]) for kind in ("gpu", "model")}
     return trace, Study(name="replay", trace=trace.source, format=None, scenario=Scenario(**options),
                         num_replicas=int(replicas), objectives=of_requests(slo))
 
@@ -62,6 +63,8 @@ def widget_value(option: str, value: Any) -> Any:
     kind = typing.get_type_hints(Scenario).get(option)
     if kind == bool | None:
         return OWN if value is None else "on" if value else "off"
+    if option in ("gpu", "model") and value is not None:
+        return name_of(value)
     return OWN if value is None and (_names(option) is not None or kind is None) else value
 
 
@@ -71,7 +74,8 @@ def _trace() -> Trace | None:
                           help="A bundled sample, or a file of yours: CSV or JSONL, plain, .gz or .zst.")
     if chosen != UPLOAD:
         return _sample(chosen)
-    file = st.file_uploader("trace file", key="file", help=f"At most {MOST_ROWS:,} requests.")
+    file = st.file_uploader("trace file", key="file", help=f"At most {MOST_ROWS:,} requests; CSV or JSONL, "
+                            "plain, .gz or .zst.")
     drops = st.checkbox("leave out bad rows", key="drop", bind="query-params",
                         help="They are counted on the page of the workload; else the first of them is shown.")
     if file is None:
@@ -133,6 +137,6 @@ def _choice(f: Field[Any], names: Sequence[str], common: dict[str, Any]) -> Any:
 def _names(option: str) -> Sequence[str] | None:
     """Return the known names of an option that has them."""
     if option in ("model", "gpu"):
-        return model_names() if option == "model" else gpu_names()
+        return names(option)
     known = {"quantization": WEIGHT_FORMATS, "kv_cache_dtype": KV_BYTES_PER_ELEMENT, "policy": POLICIES}
     return list(known[option]) if option in known else None
