@@ -37,7 +37,10 @@ from planner.trace import Trace
 
 AXES = ("policy", "gpu", "model", "quantization")  # options of `compare` that take lists
 
-UI_OPTIONS = ("--browser.gatherUsageStats=false", "--server.maxUploadSize=200", "--client.toolbarMode=viewer")
+UI_OPTIONS = ("--browser.gatherUsageStats=false", "--server.maxUploadSize=200", "--client.toolbarMode=viewer",
+              "--theme.light.textColor=#0d1117",  # dark enough that its shade for captions can be read
+              "--theme.light.primaryColor=#0072B2", "--theme.dark.primaryColor=#0072B2",
+              "--theme.dark.sidebar.primaryColor=#56B4E9")  # of a slider's number, on dark
 
 OnBadRows = Literal["error", "drop"]
 

@@ -310,7 +310,7 @@ def sizing_table(result: Mapping[str, Any]) -> str:
         planned, static = found["gpu_hours"], found["static_gpu_hours"]
         lines.append(f"on a schedule {planned:,.1f} GPU-hours in place of {static:,.1f} ({planned / static - 1:+.0%})")
         if "peak_rps" in found:
-            lines.append(f"peak {found['peak_rps']:,.4g} requests/s; at the mean of {found['mean_rps']:,.4g} "
+            lines.append(f"peak {found['peak_rps']:,.4g} requests/s; at the mean of {found['mean_rps']:,.4g}, "
                          f"{found['num_replicas_at_mean']:,} replicas would do")
     if best["stationary"] is False:
         lines.append("the trace, gone on with itself, still needs more replicas the longer it is: take this as too few")

@@ -1,6 +1,7 @@
 """Figures: what they draw equals what the tables and the summary say, and nothing to draw is drawn as such."""
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from helpers import EVERYTHING, play, scenario_of, trace_of
 
 from planner import figures
 from planner.errors import UnknownNameError
-from planner.figures.accuracy import predicted_over_measured
+from planner.figures.accuracy import predicted_over_measured, published_errors
 from planner.figures.answers import attainment_over_rate, fleet_costs, target_margins
 from planner.figures.bins import MOST_BINS, bin_steps, num_replicas, time_bins
 from planner.figures.fleet import fleet_load
@@ -22,8 +23,10 @@ from planner.figures.latency import latency_cdf, time_by_phase
 from planner.figures.schedule import KINDS, schedule_timeline
 from planner.figures.traffic import arrivals, lengths
 from planner.phases import PHASES
+from planner.published import Published
 from planner.run import replay
 from planner.saved import SavedResult, load_result, save_result
+from planner.settings import Recording
 from planner.slo import Slo
 from planner.spans import spans
 from planner.steptime import TERMS
@@ -257,3 +260,43 @@ def test_targets_show_the_room_that_they_leave() -> None:
     assert list(missed.x) == [-10.0]
     assert kept.y[0] == "a&lt;b: p99_ttft_ms max"
     assert not target_margins([]).data
+
+
+def test_a_hundred_thousand_requests_stay_a_small_figure() -> None:
+    """Every figure is binned or drawn at percentiles, says so, and is no larger than one of a thousand requests."""
+    many, few = (large_result(count) for count in (100_000, 1_000))
+    small = figures.all_figures(few)
+    for name, figure in figures.all_figures(many).items():
+        assert points(figure) <= max(2 * points(small[name]), 200), name
+        assert len(figure.to_json()) < 400_000, name
+        assert re.search(r"bins|markers at|means of completed", figure.layout.title.subtitle.text), name
+    for figure in (arrivals(trace_of(large_rows(100_000))), lengths(trace_of(large_rows(100_000)))):
+        assert len(figure.to_json()) < 200_000
+        assert re.search(r"bins of|of 100,000 requests", figure.layout.title.subtitle.text)
+
+
+def large_rows(count: int) -> list[tuple[float, int, int]]:
+    return [(0.001 * k, 20 + k % 50, 1 + k % 7) for k in range(count)]
+
+
+def large_result(count: int) -> SavedResult:
+    outcome = replay(trace_of(large_rows(count)), scenario_of(step_time="linear:0.001,0.000001"), slo=Slo(ttft_s=0.1),
+                     recording=Recording(steps=True))
+    return SavedResult(name="large", summary=outcome.summary, requests=outcome.requests, steps=outcome.steps)
+
+
+def points(figure: Any) -> int:
+    """How many numbers a figure draws."""
+    return sum(len(values) for trace in figure.data for values in (trace.x, trace.y) if values is not None)
+
+
+def test_published_figures_are_drawn_against_their_targets() -> None:
+    rows = [Published(section="A & B", name="a metric of a name that is long", value=0.1, limit=0.2, at_least=False,
+                      peers=""),
+            Published(section="A & B", name="b", value=0.3, limit=0.2, at_least=False, peers=""),
+            Published(section="A & B", name="c", value=0.4, limit=None, at_least=False, peers=""),
+            Published(section="A & B", name="d", value=None, limit=0.2, at_least=True, peers="")]
+    drawn = {trace.name: trace for trace in published_errors(rows).data}
+    assert {name: list(trace.x) for name, trace in drawn.items()} == {
+        "target met": [10.0], "target missed": [30.0], "no target": [40.0], "target": [20.0, 20.0]}
+    assert drawn["target met"].y[0] == "a metric of a name that is<br>long"

@@ -6,8 +6,10 @@ from typing import Any
 import plotly.graph_objects as go
 import polars as pl
 
-from planner.figures.style import BLUE, GREY, VERMILLION, Theme, figure_of_rows, finish, plot_text
+from planner.figures.style import BLUE, GREY, VERMILLION, Theme, figure_of_rows, finish, plot_text, wrapped
 from planner.published import Published
+
+LABEL_CHARS = 26  # of a line of a bar's name: a phone has room for it
 
 
 def predicted_over_measured(table: pl.DataFrame, metric: str, *, theme: Theme = "light") -> Any:
@@ -45,7 +47,7 @@ def published_errors(rows: Sequence[Published], *, theme: Theme = "light") -> An
     theme : "light" or "dark".
     """
     known = [row for row in rows if row.value is not None]
-    names = [plot_text(row.name) for row in known]
+    names = [wrapped(row.name, LABEL_CHARS) for row in known]
     figure = go.Figure()
     for is_met, color, name in ((True, BLUE, "target met"), (False, VERMILLION, "target missed"),
                                 (None, GREY, "no target")):
@@ -59,8 +61,8 @@ def published_errors(rows: Sequence[Published], *, theme: Theme = "light") -> An
         figure.add_scatter(y=[label for label, _ in limits], x=[100 * limit for _, limit in limits], mode="markers",
                            name="target", hovertemplate="%{y}: target %{x:.1f} %<extra></extra>",
                            marker={"symbol": "line-ns-open", "size": 14, "color": GREY, "line": {"width": 2}})
-    figure.update_layout(height=170 + 24 * max(3, len(known)), barmode="overlay")
-    figure.update_xaxes(ticksuffix=" %", rangemode="tozero")
+    figure.update_layout(height=170 + 38 * max(3, len(known)), barmode="overlay")
+    figure.update_xaxes(ticksuffix=" %", rangemode="tozero", nticks=6, tickangle=0)
     figure.update_yaxes(autorange="reversed", type="category", categoryorder="array", categoryarray=names)
     return finish(figure, rows[0].section if rows else "Accuracy", f"{len(known):,} figures" if known else "no figure",
                   theme, hovermode="closest")

@@ -50,13 +50,12 @@ def fleet_costs(found: Mapping[str, Any], *, theme: Theme = "light") -> Any:
     """
     able = [fleet for fleet in found["alternatives"] if "reason" not in fleet]
     names = [f"{plot_text(fleet['gpu'])} × {fleet['tensor_parallel_size']} {plot_text(fleet['quantization'])}"
-             for fleet in able]
+             f"<br>{fleet['num_replicas']:,} replicas, {fleet['num_gpus']:,} GPUs" for fleet in able]
     figure = go.Figure()
     figure.add_bar(y=names, x=[fleet["cost_usd_per_hour"] for fleet in able], orientation="h",
                    marker_color=[BLUE if place == 0 else ORANGE for place in range(len(able))], showlegend=False,
-                   text=[f"{fleet['num_replicas']:,} replicas, {fleet['num_gpus']:,} GPUs" for fleet in able],
-                   hovertemplate="%{y}: %{x:,.2f} USD/h, %{text}<extra></extra>")
-    figure.update_layout(height=170 + 40 * max(2, len(able)))
+                   hovertemplate="%{y}: %{x:,.2f} USD/h<extra></extra>")
+    figure.update_layout(height=170 + 46 * max(2, len(able)))
     figure.update_xaxes(title_text="USD per hour", rangemode="tozero")
     figure.update_yaxes(autorange="reversed")
     return finish(figure, "Fleets that serve the traffic", "GPU × tensor-parallel size, weights; the cheapest first",

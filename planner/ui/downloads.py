@@ -36,7 +36,7 @@ def answer_downloads(name: str, values: Mapping[str, Any], command: str | None,
     """
     st.subheader("Take it with you")
     if command is not None:
-        st.code(command, language="bash", wrap_lines=True)
+        st.code(command, language=None, wrap_lines=True)
     text = to_json(dict(values))
     left, right = st.columns(2)
     left.download_button("Answer, JSON", text, f"{name}.json", "application/json", width="stretch", on_click="ignore")

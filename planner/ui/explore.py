@@ -30,7 +30,7 @@ def page(trace: Trace, study: Study) -> None:
     st.title("Explore")
     metrics = [key for key, _, _ in HEADLINES if is_less_better(key) is not None]
     with st.form("sweep"):
-        left, right = st.columns([2, 1])
+        left, right = st.columns(2)
         text = left.text_area("what varies: an option with its values on each line", EXAMPLE, height=120)
         front = right.multiselect("the front is over", metrics, [each for each in DEFAULT_FRONT if each in metrics][:2],
                                   max_selections=4)
