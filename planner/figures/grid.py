@@ -9,7 +9,7 @@ import polars as pl
 
 from planner.figures.style import BLUE, GREY, Theme, finish, plot_text, wrapped
 
-LABEL_CHARS = 14  # of a line of an axis's name: a phone has room for four side by side
+LABEL_CHARS = 13  # of a line of an axis's name: a phone has room for four side by side
 
 
 def front_scatter(table: pl.DataFrame, axes: Sequence[str], metrics: Sequence[str], *, theme: Theme = "light") -> Any:
@@ -53,7 +53,7 @@ def parallel_axes(table: pl.DataFrame, axes: Sequence[str], metrics: Sequence[st
     figure = go.Figure()
     if done.height:
         figure.add_trace(go.Parcoords(
-            domain={"x": [0.04, 0.97], "y": [0.0, 0.8]},  # room for the names of the axes
+            domain={"x": [0.1, 0.9], "y": [0.22, 0.92]}, labelside="bottom",  # room for names in several lines
             line={"color": done["is_pareto"].cast(int).to_list(), "colorscale": [[0, "#c4ccd4"], [1, BLUE]],
                   "cmin": 0, "cmax": 1},
             dimensions=[*(_axis(done, axis) for axis in axes),
