@@ -171,5 +171,5 @@ def test_it_is_not_reached_from_other_machines(address: str) -> None:
         except OSError:
             pytest.skip("this machine has no address but the loopback's")
         own = probe.getsockname()[0]
-    with pytest.raises(OSError, match="refused|timed out"):
+    with pytest.raises(OSError, match=r"refused|timed out"):
         socket.create_connection((own, port), timeout=5)

