@@ -76,8 +76,8 @@ def size(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Choi
     dict
         The cheapest fleet: `gpu`, `tensor_parallel_size`, `quantization`, `num_replicas`, `num_gpus`,
         `cost_usd_per_hour`, `cost_usd_per_million_output_tokens`, `power_kw`, `attainment`, `limiting_metric` with one
-        replica less, `headroom` (growth of the rate that the replicas which are not spare bear), `priors` (operators
-        whose kernels nobody measured on the GPU), the `command` that launches a replica and what it lacks, `schedule`;
+        replica less, `headroom` (growth of the rate that the replicas which are not spare bear; None without an end), `priors`
+        (operators whose kernels nobody measured on the GPU), the `command` that launches a replica and what it lacks, `schedule`;
         `stationary` (whether a longer trace needs as many; None where no rate is asked for); then `fewest_gpus` and
         all `alternatives`, cheapest first, those that cannot do it with their `reason`.
 
@@ -208,8 +208,8 @@ def _settled(trace: Trace, deployment: Deployment, objectives: Objectives,
     return count, served, limiting, False
 
 
-def _headroom(trace: Trace, deployment: Deployment, objectives: Objectives, count: int) -> float:
-    """Return by what share the rate may grow before the replicas miss the objectives [1]."""
+def _headroom(trace: Trace, deployment: Deployment, objectives: Objectives, count: int) -> float | None:
+    """Return by what share the rate may grow before the replicas miss the objectives [1]; None without an end."""
     own = rate_of(trace)
 
     def evaluate(rate: float) -> Verdict:
@@ -218,7 +218,7 @@ def _headroom(trace: Trace, deployment: Deployment, objectives: Objectives, coun
     try:
         return max(find_bracket(evaluate, own, tolerance=HEADROOM_TOLERANCE, checks=()).lower / own - 1.0, 0.0)
     except UnlimitedError:
-        return math.inf
+        return None
 
 
 def _schedule(trace: Trace, deployment: Deployment, objectives: Objectives, choices: Choices,

@@ -287,6 +287,10 @@ def _launch_line(result: Mapping[str, Any]) -> str:
     return f"launch: {result['command']}{lacking}"
 
 
+def _growth(share: float | None) -> str:
+    return "no end" if share is None else f"{share:.1%}"
+
+
 def sizing_table(result: Mapping[str, Any]) -> str:
     """Return the cheapest fleet in one sentence, the others as rows, and the schedule's gain."""
     best, fewest = result, result["fewest_gpus"]
@@ -302,7 +306,7 @@ def sizing_table(result: Mapping[str, Any]) -> str:
         else:
             lines.append(f"{name}{fleet['num_replicas']:>9,}{fleet['num_gpus']:>6,}{fleet['cost_usd_per_hour']:>10.2f}"
                          f"{fleet['cost_usd_per_million_output_tokens']:>10.3f}{fleet['power_kw']:>8.2f}"
-                         f"{fleet['headroom']:>10.1%}  {fleet['limiting_metric']}"
+                         f"{_growth(fleet['headroom']):>10}  {fleet['limiting_metric']}"
                          f"{'; times by priors' if fleet['priors'] else ''}")
     lines.append(_launch_line(best))
     if best["schedule"] is not None:

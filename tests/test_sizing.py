@@ -17,9 +17,11 @@ from planner.metrics import summarize
 from planner.objectives import judge, parse_objectives
 from planner.rate_series import read_rate_series
 from planner.run import replay
+from planner.saved import to_json
 from planner.scenario import Scenario
 from planner.settings import Recording
 from planner.sizing import RANKS, Choices, _schedule, _settled, fewest_replicas, parse_prices, parse_ranks, size
+from planner.tables import sizing_table
 from planner.trace import Trace, read_trace
 from planner.traffic import compressed, lasting
 from planner.workload import limit
@@ -92,6 +94,15 @@ def test_headroom_is_growth_that_the_fleet_bears(chat: Trace) -> None:
     for growth, is_met in ((found["headroom"] * 0.98, True), (found["headroom"] + 0.05, False)):
         faster = compressed(chat, 40.0 * (1 + growth), 0)
         assert judge(OBJECTIVES, serve(faster, deployment, found["num_replicas"]).times_s).is_met == is_met
+
+
+def test_a_headroom_without_an_end_is_none() -> None:
+    """Two requests that one replica serves even when both come at once: no rate is too high."""
+    trace = trace_of([(0.0, 100, 2), (1.0, 100, 2)])
+    found = size(trace, H100, parse_objectives("ttft:60000", 0.99), PLAIN)
+    assert found["headroom"] is None
+    assert json.loads(to_json(found))["headroom"] is None
+    assert "no end" in sizing_table(found)
 
 
 def test_spares_come_on_top(chat: Trace) -> None:

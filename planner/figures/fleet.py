@@ -27,15 +27,20 @@ def fleet_load(found: Mapping[str, Any], *, theme: Theme = "light") -> Any:
     if "served_rps" in parts[0]:
         _steps(figure, times, [part["served_rps"] for part in parts], "borne on the schedule", ORANGE, row=1,
                dash="dot")
-    peak_rps = schedule.get("peak_rps", found["workload"]["rate_rps"])
-    _steps(figure, times, [peak_rps * (1 + found["headroom"])] * len(parts), "borne by the whole fleet", GREEN, row=1,
-           dash="dash")
+    if found["headroom"] is not None:
+        _steps(figure, times, [_borne_rps(found, schedule)] * len(parts), "borne by the whole fleet", GREEN, row=1,
+               dash="dash")
     _steps(figure, times, [part["num_replicas"] for part in parts], "replicas on the schedule", ORANGE, row=2)
     _steps(figure, times, [found["num_replicas"]] * len(parts), "replicas of the whole fleet", GREY, row=2, dash="dash")
     figure.update_xaxes(title_text=f"time [{unit}]", row=2, col=1)
     mean = "" if "peak_rps" in schedule else "; the fleet bears the load's own bursts at that mean rate"
     note = f"{len(parts):,} parts; means of each{mean}"
     return finish(figure, "Load against the fleet", note, theme)
+
+
+def _borne_rps(found: Mapping[str, Any], schedule: Mapping[str, Any]) -> float:
+    """Return the rate that all replicas bear all the time: what they were sized for, and its headroom."""
+    return float(schedule.get("peak_rps", found["workload"]["rate_rps"])) * (1.0 + float(found["headroom"]))
 
 
 def _steps(figure: Any, times: list[float], values: list[float], name: str, color: str, *, row: int,

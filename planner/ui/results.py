@@ -34,8 +34,9 @@ def replayed(trace: Trace, study: Study) -> SavedResult:
     key = study_key(trace, study)
     kept: dict[str, SavedResult] = st.session_state.setdefault("replays", {})
     if key not in kept:
-        plain_run, outcome = (replay(trace, study.scenario, slo=study.slo, num_replicas=study.num_replicas,
-                                     recording=Recording(steps=steps)) for steps in (False, True))
+        with st.spinner("Replaying …"):
+            plain_run, outcome = (replay(trace, study.scenario, slo=study.slo, num_replicas=study.num_replicas,
+                                         recording=Recording(steps=steps)) for steps in (False, True))
         while len(kept) >= KEPT:
             kept.pop(next(iter(kept)))
         kept[key] = SavedResult(name=study.name, summary=plain_run.summary, requests=outcome.requests,

@@ -9,6 +9,8 @@ from pages import opened, press, until, uploaded
 
 from planner.catalog import data_dir
 from planner.published import read_published
+from planner.report import answer_of
+from planner.saved import to_json
 from planner.scenario import Scenario
 from planner.study import Study, command_line
 from planner.ui import running as running_module
@@ -61,6 +63,15 @@ def test_a_capacity_has_its_number_its_load_and_its_command() -> None:
     assert page.code[-1].value.startswith("planner capacity chat --model llama-3.1-8b")
     page.slider(key="rate_scale").set_value(2.0).run()
     assert "The sidebar has changed since" in page.warning[0].value
+
+
+def test_a_comparison_can_be_taken_away() -> None:
+    page = press(opened("compare"), "Add it")
+    assert not page.exception
+    assert [each.label for each in page.get("download_button")] == ["Summaries, JSON", "Report, HTML"]
+    kept = page.session_state["compared"]["scenario 1"]
+    found = answer_of(json.loads(to_json([{"name": kept.name, **kept.summary}])), "comparison.json")
+    assert found.kind == "comparison"
 
 
 def test_a_days_load_stands_against_its_fleet() -> None:
