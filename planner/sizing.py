@@ -76,8 +76,9 @@ def size(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Choi
     dict
         The cheapest fleet: `gpu`, `tensor_parallel_size`, `quantization`, `num_replicas`, `num_gpus`,
         `cost_usd_per_hour`, `cost_usd_per_million_output_tokens`, `power_kw`, `attainment`, `limiting_metric` with one
-        replica less, `headroom` (growth of the rate that the replicas which are not spare bear; None without an end), `priors`
-        (operators whose kernels nobody measured on the GPU), the `command` that launches a replica and what it lacks, `schedule`;
+        replica less, `headroom` (growth of the rate that the replicas which are not spare bear; None without an end),
+        `priors` (operators whose kernels nobody measured on the GPU), the `command` that launches a replica and what
+        it lacks, `schedule`;
         `stationary` (whether a longer trace needs as many; None where no rate is asked for); then `fewest_gpus` and
         all `alternatives`, cheapest first, those that cannot do it with their `reason`.
 

@@ -1,5 +1,6 @@
 """How every figure looks: colours, themes, the names of results, and what is drawn where there is nothing to draw."""
 
+import functools
 import html
 import re
 from collections.abc import Sequence
@@ -23,6 +24,7 @@ PAPER = {"light": ("#ffffff", "#1f2328", "#d8dee4"), "dark": ("#0d1117", "#e6edf
 MOST_LABEL_CHARS = 40
 
 
+@functools.cache
 def template(theme: Theme) -> Any:
     """Return the Plotly template of a theme; its background is transparent, so that the page's shows through."""
     _, ink, grid = PAPER[theme]
