@@ -180,16 +180,21 @@ def load_model(name_or_path: str) -> Architecture:
 
 
 def describe_model(name: str) -> dict[str, object]:
-    """What a model's file says beside its config: name, aliases, source, date and note, for display."""
-    path = _find("models", name)
+    """What the file of a model, by name or path, says beside its config: name, aliases, source, date and note."""
+    path = Path(name) if name.endswith((".json", ".toml")) else _find("models", name)
     if path is None:
         raise UnknownNameError("model", name, model_names())
     entry = _parse(path)
     return {key: entry[key] for key in ("name", "aliases", "source", "date", "note") if key in entry}
 
 
-def add_gpu(path: Path) -> Path:
+def add_gpu(path: Path, folder: Path | None = None) -> Path:
     """Check a GPU's TOML and copy it into the user's catalog, where it goes before a bundled one of that name.
+
+    Parameters
+    ----------
+    path : file.
+    folder : of another catalog; None for the user's.
 
     Returns
     -------
@@ -204,16 +209,17 @@ def add_gpu(path: Path) -> Path:
         Where the copy cannot be written.
     """
     gpu = _read_gpu(path)
-    return _copy(path, user_dir() / "gpus" / f"{_slug(gpu.name)}.toml")
+    return _copy(path, (folder or user_dir()) / "gpus" / f"{_slug(gpu.name)}.toml")
 
 
-def add_model(path: Path, name: str | None = None) -> Path:
+def add_model(path: Path, name: str | None = None, folder: Path | None = None) -> Path:
     """Check a model's TOML or config.json (or the folder of one) and copy it into the user's catalog.
 
     Parameters
     ----------
     path : file or folder.
     name : short name; by default the TOML's own, or that of the folder which holds the config.json.
+    folder : of another catalog; None for the user's.
 
     Returns
     -------
@@ -229,7 +235,7 @@ def add_model(path: Path, name: str | None = None) -> Path:
     """
     source = path / "config.json" if path.is_dir() else path
     model = _read_model(source, "")
-    return _copy(source, user_dir() / "models" / f"{_slug(name or model.name)}{source.suffix}")
+    return _copy(source, (folder or user_dir()) / "models" / f"{_slug(name or model.name)}{source.suffix}")
 
 
 def _files(kind: str) -> Iterator[Path]:
@@ -286,7 +292,7 @@ def _parse_once(path: Path, modified_ns: int, size: int) -> dict[str, object]:
         parsed = json.loads(content) if path.suffix == ".json" else tomllib.loads(content)
     except OSError as error:
         raise CatalogError(f"{path}: cannot be read ({error.strerror}); check the path") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise CatalogError(f"{path}: is not valid {path.suffix[1:].upper()} ({error})") from error
     if not isinstance(parsed, dict):
         raise CatalogError(f"{path}: must hold one table of keys")
@@ -387,7 +393,7 @@ def _copy(source: Path, target: Path) -> Path:
         with tempfile.NamedTemporaryFile(dir=target.parent, suffix=".part", delete=False) as part:
             part.write(source.read_bytes())
         os.replace(part.name, target)
-    except OSError as error:
-        raise OutputError(f"{target}: cannot be written ({error.strerror}); set PLANNER_DB to a writable folder"
-                          ) from error
+    except (OSError, ValueError) as error:  # a name with a NUL is no path
+        why = getattr(error, "strerror", None) or error
+        raise OutputError(f"{target}: cannot be written ({why}); set PLANNER_DB to a writable folder") from error
     return target

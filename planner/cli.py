@@ -278,10 +278,12 @@ def calibrate(
 
 @app.command()
 def report(
-    results: Annotated[list[Path], typer.Argument(help="Folders written by planner replay --save.")],
+    results: Annotated[list[Path], typer.Argument(
+        help="Folders of replay or compare --save; or one --json of compare, capacity, size, sweep or check, or a "
+             "sweep's .parquet.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="HTML file to write.")] = Path("report.html"),
 ) -> None:
-    """Write a self-contained HTML report, with a Markdown summary beside it.
+    """Write a self-contained HTML report of replays or of an answer, with a Markdown summary beside it.
 
     Example: planner replay chat --model llama-3.1-8b --gpu h100-sxm --save out/chat && planner report out/chat
     """

@@ -37,7 +37,10 @@ from planner.trace import Trace
 
 AXES = ("policy", "gpu", "model", "quantization")  # options of `compare` that take lists
 
-UI_OPTIONS = ("--browser.gatherUsageStats=false", "--server.maxUploadSize=200", "--client.toolbarMode=viewer")
+UI_OPTIONS = ("--browser.gatherUsageStats=false", "--server.maxUploadSize=200", "--client.toolbarMode=viewer",
+              "--theme.light.textColor=#0d1117",  # dark enough that its shade for captions can be read
+              "--theme.light.primaryColor=#0072B2", "--theme.dark.primaryColor=#0072B2",
+              "--theme.dark.sidebar.primaryColor=#56B4E9")  # of a slider's number, on dark
 
 OnBadRows = Literal["error", "drop"]
 
@@ -215,12 +218,11 @@ def what_ifs(scenario: Scenario) -> dict[str, Scenario]:
 
 
 def report(results: Sequence[Path], output: Path) -> None:
-    """Write the report of saved results."""
-    from planner.report import write_report
-    from planner.saved import load_result
+    """Write the report of saved replays, or of an answer."""
+    from planner.report import load_sources, write_report
 
     _check_outputs([output])
-    for path in write_report([load_result(folder) for folder in results], output):
+    for path in write_report(load_sources(results), output):
         print(path)
 
 

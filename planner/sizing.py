@@ -76,8 +76,9 @@ def size(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Choi
     dict
         The cheapest fleet: `gpu`, `tensor_parallel_size`, `quantization`, `num_replicas`, `num_gpus`,
         `cost_usd_per_hour`, `cost_usd_per_million_output_tokens`, `power_kw`, `attainment`, `limiting_metric` with one
-        replica less, `headroom` (growth of the rate that the replicas which are not spare bear), `priors` (operators
-        whose kernels nobody measured on the GPU), the `command` that launches a replica and what it lacks, `schedule`;
+        replica less, `headroom` (growth of the rate that the replicas which are not spare bear; None without an end),
+        `priors` (operators whose kernels nobody measured on the GPU), the `command` that launches a replica and what
+        it lacks, `schedule`;
         `stationary` (whether a longer trace needs as many; None where no rate is asked for); then `fewest_gpus` and
         all `alternatives`, cheapest first, those that cannot do it with their `reason`.
 
@@ -89,7 +90,8 @@ def size(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Choi
     if choices.num_spare < 0:
         raise UsageError(f"--spare {choices.num_spare}: must be 0 or more")
     shaped = _load(trace, scenario, choices)
-    made = [replace(scenario, gpu=load_gpu(gpu).name, tensor_parallel_size=ranks, quantization=quantization)
+    made = [replace(scenario, gpu=gpu if gpu.endswith(".toml") else load_gpu(gpu).name, tensor_parallel_size=ranks,
+                    quantization=quantization)
             for gpu, ranks, quantization in itertools.product(choices.gpus, choices.ranks, choices.quantizations)
             if ranks <= load_gpu(gpu).gpus_per_node]
     if not made:
@@ -149,7 +151,7 @@ def fewest_replicas(trace: Trace, deployment: Deployment, objectives: Objectives
 
 def _fleet(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Choices) -> dict[str, Any]:
     """Return the fewest replicas of one kind, or why there are none."""
-    plain = {"gpu": scenario.gpu, "tensor_parallel_size": scenario.tensor_parallel_size,
+    plain = {"gpu": load_gpu(str(scenario.gpu)).name, "tensor_parallel_size": scenario.tensor_parallel_size,
              "quantization": scenario.quantization or load_model(str(scenario.model)).quantization or "bf16"}
     try:
         deployment = resolve(scenario, trace)
@@ -207,8 +209,8 @@ def _settled(trace: Trace, deployment: Deployment, objectives: Objectives,
     return count, served, limiting, False
 
 
-def _headroom(trace: Trace, deployment: Deployment, objectives: Objectives, count: int) -> float:
-    """Return by what share the rate may grow before the replicas miss the objectives [1]."""
+def _headroom(trace: Trace, deployment: Deployment, objectives: Objectives, count: int) -> float | None:
+    """Return by what share the rate may grow before the replicas miss the objectives [1]; None without an end."""
     own = rate_of(trace)
 
     def evaluate(rate: float) -> Verdict:
@@ -217,7 +219,7 @@ def _headroom(trace: Trace, deployment: Deployment, objectives: Objectives, coun
     try:
         return max(find_bracket(evaluate, own, tolerance=HEADROOM_TOLERANCE, checks=()).lower / own - 1.0, 0.0)
     except UnlimitedError:
-        return math.inf
+        return None
 
 
 def _schedule(trace: Trace, deployment: Deployment, objectives: Objectives, choices: Choices,
@@ -238,7 +240,8 @@ def _schedule(trace: Trace, deployment: Deployment, objectives: Objectives, choi
         count = 0
         if inside:
             count, _, _ = fewest_replicas(slice_time(trace, start, choices.period_s), deployment, objectives)
-        parts.append({"start_s": start - first, "num_requests": inside, "num_replicas": count + choices.num_spare})
+        parts.append({"start_s": start - first, "duration_s": choices.period_s, "num_requests": inside,
+                      "rate_rps": inside / choices.period_s, "num_replicas": count + choices.num_spare})
     ranks, hours = deployment.layout.num_gpus, choices.period_s / 3600
     return {"parts": parts, "gpu_hours": sum(part["num_replicas"] for part in parts) * ranks * hours,
             "static_gpu_hours": static * len(parts) * ranks * hours}
@@ -259,8 +262,11 @@ def _schedule_of_series(trace: Trace, deployment: Deployment, objectives: Object
         needed[level] = guess
     ranks = deployment.layout.num_gpus
     counts = np.array([needed[level] + choices.num_spare for level in levels])
-    parts = [{"start_s": start, "rate_rps": rate, "num_replicas": int(count)} for start, rate, count in
-             zip(series.start_s.tolist(), series.rate_rps.tolist(), counts, strict=True)]
+    highest = {needed[level]: level for level in sorted(needed)}  # that a number of replicas was replayed to serve
+    served_rps = [series.peak_rps * highest[needed[level]] / LEVELS for level in levels]
+    columns = {"start_s": series.start_s.tolist(), "duration_s": series.duration_s.tolist(),
+               "rate_rps": series.rate_rps.tolist(), "num_replicas": counts.tolist(), "served_rps": served_rps}
+    parts = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
     hours = series.duration_s / 3600
     return {"parts": parts, "peak_rps": series.peak_rps, "mean_rps": series.mean_rps,
             "num_replicas_at_mean": needed[mean_level] + choices.num_spare,

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from planner.catalog import read_toml
@@ -98,13 +99,25 @@ def study_toml(study: Study) -> str:
     return "".join(f"{key} = {_toml(value)}\n" for key, value in values.items() if value is not None)
 
 
-def command_line(study: Study) -> str:
-    """Return the command that replays a study."""
-    words = ["planner", "replay", study.trace]
-    for name, value in given_options(study.scenario).items():
+def command_line(study: Study, command: str = "replay", options: Mapping[str, Any] = MappingProxyType({})) -> str:
+    """Return the command that replays a study, or another that is asked of its trace and scenario.
+
+    Parameters
+    ----------
+    command : "replay", "capacity", "size" or "sweep".
+    options : of the command itself, in place of the scenario's of that name; None leaves one out, a list gives it
+        several times.
+    """
+    words = ["planner", command, study.trace]
+    for name, value in ({**given_options(study.scenario), **options}).items():
+        if value is None:
+            continue
+        if isinstance(value, list):
+            words += [word for each in value for word in (f"--{name.replace('_', '-')}", str(each))]
+            continue
         flag = name.replace("_", "-")
         words += [f"--{flag}" if value else f"--no-{flag}"] if isinstance(value, bool) else [f"--{flag}", str(value)]
-    slo = slo_text(study.slo)
+    slo = None if "slo" in options else slo_text(study.slo)
     return shlex.join(words + (["--format", study.format] if study.format else []) + (["--slo", slo] if slo else []))
 
 

@@ -23,6 +23,7 @@ from planner.slo import Slo
 from planner.trace import Trace, read_trace
 
 OWN = "summary_"  # before a number of the summary that has an option's name, where that is an axis
+ABOUT = "planner.sweep"  # of the Parquet file's metadata: the axes, and what the front is over
 BACKENDS = ("processes", "dask", "ray")
 Progress = Callable[[int, int], None]  # done, of how many
 ROUND = 32  # configurations for each process, after which results are kept
@@ -98,7 +99,8 @@ class Grid:
         if all(row["status"] != "done" for row in rows):
             raise UsageError(f"no configuration can be replayed; the first: {rows[0]['status']}")
         table = _table(self.plan, [self.points[place] for place in places], keys, rows)
-        write_atomically(self._output, table.write_parquet)
+        about = {ABOUT: json.dumps({"axes": dict(self.plan.axes), "pareto": list(self.plan.front)})}
+        write_atomically(self._output, lambda path: table.write_parquet(path, metadata=about))
         self._journal.unlink(missing_ok=True)
         return table
 
@@ -191,10 +193,30 @@ def _table(plan: Sweep, points: Sequence[Point], keys: Sequence[str],
 
 def describe(plan: Sweep, output: Path, table: pl.DataFrame) -> dict[str, Any]:
     """Return what came of a sweep: how many configurations there are by `status`, and the `front`."""
-    front = table.filter("is_pareto").sort(plan.front[0], maintain_order=True).to_dicts()
+    return _description(plan.axes, plan.front, output, table)
+
+
+def describe_file(output: Path) -> tuple[dict[str, Any], pl.DataFrame]:
+    """Return what came of a sweep, as `describe`, and its table, from the file that it wrote.
+
+    Raises
+    ------
+    PlannerError : the file cannot be read, or is no sweep's.
+    """
+    try:
+        about = json.loads(pl.read_parquet_metadata(output)[ABOUT])
+        table = pl.read_parquet(output)
+        return _description(about["axes"], about["pareto"], output, table), table
+    except (OSError, ValueError, KeyError, pl.exceptions.PolarsError) as error:
+        raise PlannerError(f"{output}: is no table of planner sweep, or of an older one; run the sweep again, which "
+                           f"takes over what the file has: {error!r}") from error
+
+
+def _description(axes: Mapping[str, Any], metrics: Sequence[str], output: Path, table: pl.DataFrame) -> dict[str, Any]:
+    front = table.filter("is_pareto").sort(metrics[0], maintain_order=True).to_dicts()
     counts = {str(status): count for status, count in table.group_by("status").len().sort("status").iter_rows()}
-    return {"output": str(output), "num_configurations": table.height, "status": counts, "axes": plan.axes,
-            "pareto": plan.front, "front": front}
+    return {"output": str(output), "num_configurations": table.height, "status": counts, "axes": axes,
+            "pareto": metrics, "front": front}
 
 
 def shortfall(plan: Sweep, row: Mapping[str, Any]) -> float:

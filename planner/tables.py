@@ -288,6 +288,10 @@ def _launch_line(result: Mapping[str, Any]) -> str:
     return f"launch: {result['command']}{lacking}"
 
 
+def _growth(share: float | None) -> str:
+    return "no end" if share is None else f"{share:.1%}"
+
+
 def sizing_table(result: Mapping[str, Any]) -> str:
     """Return the cheapest fleet in one sentence, the others as rows, and the schedule's gain."""
     best, fewest = result, result["fewest_gpus"]
@@ -303,7 +307,7 @@ def sizing_table(result: Mapping[str, Any]) -> str:
         else:
             lines.append(f"{name}{fleet['num_replicas']:>9,}{fleet['num_gpus']:>6,}{fleet['cost_usd_per_hour']:>10.2f}"
                          f"{fleet['cost_usd_per_million_output_tokens']:>10.3f}{fleet['power_kw']:>8.2f}"
-                         f"{fleet['headroom']:>10.1%}  {fleet['limiting_metric']}"
+                         f"{_growth(fleet['headroom']):>10}  {fleet['limiting_metric']}"
                          f"{'; times by priors' if fleet['priors'] else ''}")
     lines.append(_launch_line(best))
     if best["schedule"] is not None:
@@ -311,7 +315,7 @@ def sizing_table(result: Mapping[str, Any]) -> str:
         planned, static = found["gpu_hours"], found["static_gpu_hours"]
         lines.append(f"on a schedule {planned:,.1f} GPU-hours in place of {static:,.1f} ({planned / static - 1:+.0%})")
         if "peak_rps" in found:
-            lines.append(f"peak {found['peak_rps']:,.4g} requests/s; at the mean of {found['mean_rps']:,.4g} "
+            lines.append(f"peak {found['peak_rps']:,.4g} requests/s; at the mean of {found['mean_rps']:,.4g}, "
                          f"{found['num_replicas_at_mean']:,} replicas would do")
     if best["stationary"] is False:
         lines.append("the trace, gone on with itself, still needs more replicas the longer it is: take this as too few")

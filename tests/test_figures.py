@@ -1,6 +1,7 @@
 """Figures: what they draw equals what the tables and the summary say, and nothing to draw is drawn as such."""
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,16 +14,21 @@ from helpers import EVERYTHING, play, scenario_of, trace_of
 
 from planner import figures
 from planner.errors import UnknownNameError
-from planner.figures.answers import attainment_over_rate, fleet_costs, predicted_over_measured
+from planner.figures.accuracy import predicted_over_measured, published_errors
+from planner.figures.answers import attainment_over_rate, fleet_costs, target_margins
 from planner.figures.bins import MOST_BINS, bin_steps, num_replicas, time_bins
+from planner.figures.fleet import fleet_load
 from planner.figures.grid import front_scatter, parallel_axes
 from planner.figures.latency import latency_cdf, time_by_phase
-from planner.figures.schedule import KINDS, schedule_timeline, spans
+from planner.figures.schedule import KINDS, schedule_timeline
 from planner.figures.traffic import arrivals, lengths
 from planner.phases import PHASES
+from planner.published import Published
 from planner.run import replay
 from planner.saved import SavedResult, load_result, save_result
+from planner.settings import Recording
 from planner.slo import Slo
+from planner.spans import spans
 from planner.steptime import TERMS
 
 
@@ -228,3 +234,69 @@ def test_a_sweep_is_drawn() -> None:
     assert not front_scatter(table.tail(1), ["gpu"], ["p99_ttft_ms", "p99_tpot_ms"]).data
     runs = pl.DataFrame({"id": ["x", "y"], "measured_tpot": [10.0, None], "predicted_tpot": [11.0, 5.0]})
     assert list(predicted_over_measured(runs, "tpot").data[1].y) == [11.0]
+
+
+def test_a_load_stands_against_its_fleet() -> None:
+    """Load and what is borne as steps, each as long as its part; the whole fleet bears the peak and its headroom."""
+    parts = [{"start_s": 0.0, "duration_s": 3600.0, "rate_rps": 5.0, "num_replicas": 1, "served_rps": 6.0},
+             {"start_s": 3600.0, "duration_s": 7200.0, "rate_rps": 20.0, "num_replicas": 3, "served_rps": 20.0}]
+    found = {"schedule": {"parts": parts, "peak_rps": 20.0}, "headroom": 0.5, "num_replicas": 3,
+             "workload": {"rate_rps": 20.0}}
+    drawn = {trace.name: trace for trace in fleet_load(found).data}
+    assert list(drawn["load"].x) == [0.0, 1.0, 3.0]
+    assert list(drawn["load"].y) == [5.0, 20.0, 20.0]
+    assert list(drawn["borne on the schedule"].y) == [6.0, 20.0, 20.0]
+    assert list(drawn["borne by the whole fleet"].y) == [30.0, 30.0, 30.0]
+    assert list(drawn["replicas on the schedule"].y) == [1, 3, 3]
+    assert not fleet_load({**found, "schedule": None}).data
+
+
+def test_targets_show_the_room_that_they_leave() -> None:
+    row = {"scenario": "a<b", "metric": "p99_ttft_ms", "kind": "max", "limit": 200.0, "margin": 50.0}
+    checks = [row, {**row, "margin": -20.0}, {**row, "kind": "max_regression", "limit": 0.05, "margin": 0.01},
+              {**row, "margin": None}]
+    kept, missed = target_margins(checks).data
+    assert list(kept.x) == [25.0, 1.0]
+    assert list(missed.x) == [-10.0]
+    assert kept.y[0] == "a&lt;b: p99_ttft_ms max"
+    assert not target_margins([]).data
+
+
+def test_a_hundred_thousand_requests_stay_a_small_figure() -> None:
+    """Every figure is binned or drawn at percentiles, says so, and is no larger than one of a thousand requests."""
+    many, few = (large_result(count) for count in (100_000, 1_000))
+    small = figures.all_figures(few)
+    for name, figure in figures.all_figures(many).items():
+        assert points(figure) <= max(2 * points(small[name]), 200), name
+        assert len(figure.to_json()) < 400_000, name
+        assert re.search(r"bins|markers at|means of completed", figure.layout.title.subtitle.text), name
+    for figure in (arrivals(trace_of(large_rows(100_000))), lengths(trace_of(large_rows(100_000)))):
+        assert len(figure.to_json()) < 200_000
+        assert re.search(r"bins of|of 100,000 requests", figure.layout.title.subtitle.text)
+
+
+def large_rows(count: int) -> list[tuple[float, int, int]]:
+    return [(0.001 * k, 20 + k % 50, 1 + k % 7) for k in range(count)]
+
+
+def large_result(count: int) -> SavedResult:
+    outcome = replay(trace_of(large_rows(count)), scenario_of(step_time="linear:0.001,0.000001"), slo=Slo(ttft_s=0.1),
+                     recording=Recording(steps=True))
+    return SavedResult(name="large", summary=outcome.summary, requests=outcome.requests, steps=outcome.steps)
+
+
+def points(figure: Any) -> int:
+    """How many numbers a figure draws."""
+    return sum(len(values) for trace in figure.data for values in (trace.x, trace.y) if values is not None)
+
+
+def test_published_figures_are_drawn_against_their_targets() -> None:
+    rows = [Published(section="A & B", name="a metric of a name that is long", value=0.1, limit=0.2, at_least=False,
+                      peers=""),
+            Published(section="A & B", name="b", value=0.3, limit=0.2, at_least=False, peers=""),
+            Published(section="A & B", name="c", value=0.4, limit=None, at_least=False, peers=""),
+            Published(section="A & B", name="d", value=None, limit=0.2, at_least=True, peers="")]
+    drawn = {trace.name: trace for trace in published_errors(rows).data}
+    assert {name: list(trace.x) for name, trace in drawn.items()} == {
+        "target met": [10.0], "target missed": [30.0], "no target": [40.0], "target": [20.0, 20.0]}
+    assert drawn["target met"].y[0] == "a metric of a name that is<br>long"

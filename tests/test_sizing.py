@@ -17,9 +17,11 @@ from planner.metrics import summarize
 from planner.objectives import judge, parse_objectives
 from planner.rate_series import read_rate_series
 from planner.run import replay
+from planner.saved import to_json
 from planner.scenario import Scenario
 from planner.settings import Recording
 from planner.sizing import RANKS, Choices, _schedule, _settled, fewest_replicas, parse_prices, parse_ranks, size
+from planner.tables import sizing_table
 from planner.trace import Trace, read_trace
 from planner.traffic import compressed, lasting
 from planner.workload import limit
@@ -94,6 +96,15 @@ def test_headroom_is_growth_that_the_fleet_bears(chat: Trace) -> None:
         assert judge(OBJECTIVES, serve(faster, deployment, found["num_replicas"]).times_s).is_met == is_met
 
 
+def test_a_headroom_without_an_end_is_none() -> None:
+    """Two requests that one replica serves even when both come at once: no rate is too high."""
+    trace = trace_of([(0.0, 100, 2), (1.0, 100, 2)])
+    found = size(trace, H100, parse_objectives("ttft:60000", 0.99), PLAIN)
+    assert found["headroom"] is None
+    assert json.loads(to_json(found))["headroom"] is None
+    assert "no end" in sizing_table(found)
+
+
 def test_spares_come_on_top(chat: Trace) -> None:
     plain = size(chat, H100, OBJECTIVES, PLAIN)
     safe = size(chat, H100, OBJECTIVES, replace(PLAIN, num_spare=2))
@@ -125,6 +136,8 @@ def test_a_rate_series_is_served_window_by_window(tmp_path: Path) -> None:
     found = _schedule(trace, resolve(ONE_SLOT, trace), parse_objectives("ttft:101", 1.0),
                       replace(PLAIN, series=series, num_spare=1), 6)
     assert [part["num_replicas"] for part in found["parts"]] == [2, 3, 6, 4, 1]
+    assert [part["served_rps"] for part in found["parts"]] == [6.75, 18.0, 45.0, 27.0, 0.0]  # of twentieths replayed
+    assert {part["duration_s"] for part in found["parts"]} == {60.0}
     assert found["num_replicas_at_mean"] == 3
     assert found["gpu_hours"] == pytest.approx(16 * 60 / 3600)
     assert found["static_gpu_hours"] == pytest.approx(6 * 5 * 60 / 3600)

@@ -40,6 +40,8 @@ def main() -> None:
     (folder / "accuracy.html").write_text(to_html(made), encoding="utf-8")
     (folder / "accuracy.md").write_text(to_markdown(made), encoding="utf-8")
     data = {key: value for section in made for key, value in section.data.items()}
+    data["verdicts"] = [{"section": section.title, "name": v.name, "value": v.value, "limit": v.limit,
+                         "at_least": v.at_least, "peers": v.peers} for section in made for v in section.verdicts]
     (folder / "accuracy.json").write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
     for engine, found in data.get("residuals", {}).items():
         store_residuals(engine, found)

@@ -1,10 +1,9 @@
-"""Answers drawn: attainment over the rate with the capacity, and what fleets cost."""
+"""Answers drawn: attainment over the rate with the capacity, what fleets cost, and the room that targets leave."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import plotly.graph_objects as go
-import polars as pl
 
 from planner.figures.style import BLUE, GREEN, GREY, ORANGE, VERMILLION, Theme, figure_of_rows, finish, plot_text
 
@@ -24,7 +23,8 @@ def attainment_over_rate(found: Mapping[str, Any], *, theme: Theme = "light") ->
     for is_met, color, name in ((True, BLUE, "holds"), (False, VERMILLION, "missed")):
         chosen = [probe for probe in probes if probe["is_met"] == is_met]
         figure.add_scatter(x=[probe["rate_rps"] for probe in chosen], y=[100 * probe["attainment"] for probe in chosen],
-                           mode="markers", name=name, text=[probe["limiting_metric"] for probe in chosen],
+                           mode="markers", name=name,
+                           text=[plot_text(str(probe["limiting_metric"])) for probe in chosen],
                            marker={"color": color, "size": 8, "symbol": "circle" if is_met else "x"},
                            hovertemplate="%{x:,.4g}/s: %{y:.2f} %, %{text} worst<extra></extra>")
     figure.add_hline(y=100 * found["attainment"], line={"color": GREY, "dash": "dot", "width": 1})
@@ -40,32 +40,6 @@ def attainment_over_rate(found: Mapping[str, Any], *, theme: Theme = "light") ->
                   hovermode="closest")
 
 
-def predicted_over_measured(table: pl.DataFrame, metric: str, *, theme: Theme = "light") -> Any:
-    """Draw each prediction over its measurement, with the line on which they are equal.
-
-    Parameters
-    ----------
-    table : as `validate.predictions_table`.
-    metric : of its columns, "ttft" of `measured_ttft` and `predicted_ttft`.
-    theme : "light" or "dark".
-    """
-    rows = table.select("id", measured=f"measured_{metric}", predicted=f"predicted_{metric}").drop_nulls()
-    figure = figure_of_rows([f"predicted {metric}"], f"measured {metric}", row_px=320)
-    if rows.height:
-        ends = [min(rows["measured"].min(), rows["predicted"].min()),  # type: ignore[type-var]
-                max(rows["measured"].max(), rows["predicted"].max())]  # type: ignore[type-var]
-        figure.add_scatter(x=ends, y=ends, mode="lines", line={"color": GREY, "dash": "dot"}, showlegend=False,
-                           hoverinfo="skip")
-        figure.add_scatter(x=rows["measured"].to_list(), y=rows["predicted"].to_list(), mode="markers",
-                           marker={"color": BLUE, "size": 7, "opacity": 0.7}, showlegend=False,
-                           text=[plot_text(str(name)) for name in rows["id"]],
-                           hovertemplate="%{text}: measured %{x:,.4g}, predicted %{y:,.4g}<extra></extra>")
-        figure.update_xaxes(type="log")
-        figure.update_yaxes(type="log")
-    note = f"{rows.height:,} runs; on the line they are equal" if rows.height else "no run has both"
-    return finish(figure, f"{metric}: predicted over measured", note, theme, hovermode="closest")
-
-
 def fleet_costs(found: Mapping[str, Any], *, theme: Theme = "light") -> Any:
     """Draw what each kind of fleet costs an hour, with its replicas; fleets that cannot serve are left out.
 
@@ -76,14 +50,41 @@ def fleet_costs(found: Mapping[str, Any], *, theme: Theme = "light") -> Any:
     """
     able = [fleet for fleet in found["alternatives"] if "reason" not in fleet]
     names = [f"{plot_text(fleet['gpu'])} × {fleet['tensor_parallel_size']} {plot_text(fleet['quantization'])}"
-             for fleet in able]
+             f"<br>{fleet['num_replicas']:,} replicas, {fleet['num_gpus']:,} GPUs" for fleet in able]
     figure = go.Figure()
     figure.add_bar(y=names, x=[fleet["cost_usd_per_hour"] for fleet in able], orientation="h",
                    marker_color=[BLUE if place == 0 else ORANGE for place in range(len(able))], showlegend=False,
-                   text=[f"{fleet['num_replicas']:,} replicas, {fleet['num_gpus']:,} GPUs" for fleet in able],
-                   hovertemplate="%{y}: %{x:,.2f} USD/h, %{text}<extra></extra>")
-    figure.update_layout(height=170 + 40 * max(2, len(able)))
+                   hovertemplate="%{y}: %{x:,.2f} USD/h<extra></extra>")
+    figure.update_layout(height=170 + 46 * max(2, len(able)))
     figure.update_xaxes(title_text="USD per hour", rangemode="tozero")
     figure.update_yaxes(autorange="reversed")
     return finish(figure, "Fleets that serve the traffic", "GPU × tensor-parallel size, weights; the cheapest first",
                   theme, hovermode="closest")
+
+
+def target_margins(checks: Sequence[Mapping[str, Any]], *, theme: Theme = "light") -> Any:
+    """Draw how much room each target leaves, as a share of its limit; below zero it is missed.
+
+    Parameters
+    ----------
+    checks : as of `gate.check`; those without a margin are left out.
+    theme : "light" or "dark".
+    """
+    judged = [row for row in checks if row["margin"] is not None and (row["limit"] or row["kind"] == "max_regression")]
+    figure = go.Figure()
+    names = [plot_text(f"{row['scenario']}: {row['metric']} {row['kind']}") for row in judged]
+    room = [100 * (row["margin"] if row["kind"] == "max_regression" else row["margin"] / abs(row["limit"]))
+            for row in judged]
+    for passes, color, name in ((True, BLUE, "kept"), (False, VERMILLION, "missed")):
+        places = [k for k, value in enumerate(room) if (value >= 0) == passes]
+        if places:
+            figure.add_bar(y=[names[k] for k in places], x=[room[k] for k in places], orientation="h", name=name,
+                           marker_color=color, text=[f"{room[k]:+.1f} %" for k in places], cliponaxis=False,
+                           hovertemplate="%{y}: %{x:+.2f} %<extra></extra>")
+    figure.update_layout(height=170 + 34 * max(2, len(judged)), barmode="overlay")
+    edge = 0.15 * max((abs(value) for value in room), default=1.0)  # room for the numbers beside the bars
+    figure.update_xaxes(title_text="room, share of the limit", ticksuffix=" %", zeroline=True, zerolinewidth=2,
+                        range=[min([0.0, *room]) - edge, max([0.0, *room]) + edge])
+    figure.update_yaxes(autorange="reversed", type="category", categoryorder="array", categoryarray=names)
+    note = "of a regression, the share still allowed" if judged else "no target has a margin"
+    return finish(figure, "Room that the targets leave", note, theme, hovermode="closest")

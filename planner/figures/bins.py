@@ -150,7 +150,7 @@ def bin_steps(result: SavedResult, bins: TimeBins) -> BinnedSteps:
 
 def num_replicas(result: SavedResult) -> int:
     """Return how many replicas ran steps or served requests; at least 1."""
-    return int(max([0, *_replicas(result.steps), *_replicas(result.requests)])) + 1
+    return 1 + max(int(_replicas(table).max(initial=0)) for table in (result.steps, result.requests))
 
 
 def _replicas(table: pl.DataFrame) -> NDArray[np.int64]:

@@ -1,6 +1,8 @@
 """How every figure looks: colours, themes, the names of results, and what is drawn where there is nothing to draw."""
 
+import functools
 import html
+import re
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -22,6 +24,7 @@ PAPER = {"light": ("#ffffff", "#1f2328", "#d8dee4"), "dark": ("#0d1117", "#e6edf
 MOST_LABEL_CHARS = 40
 
 
+@functools.cache
 def template(theme: Theme) -> Any:
     """Return the Plotly template of a theme; its background is transparent, so that the page's shows through."""
     _, ink, grid = PAPER[theme]
@@ -68,6 +71,20 @@ def labels(results: Sequence[SavedResult]) -> list[str]:
 def plot_text(text: str) -> str:
     """Return text that Plotly shows as it is: it reads a few HTML tags and entities in names and titles."""
     return html.escape(text, quote=False)
+
+
+def wrapped(text: str, most_chars: int) -> str:
+    """Return text in lines of at most so many characters where it has blanks or underscores, for Plotly to show.
+
+    >>> wrapped("cost_usd_per_million_output_tokens", 14)
+    'cost_usd_per_<br>million_<br>output_tokens'
+    """
+    lines = [""]
+    for word in re.findall(r"[^\s_]*[\s_]*", text):
+        if lines[-1] and len(lines[-1] + word.rstrip()) > most_chars:
+            lines.append("")
+        lines[-1] += word
+    return "<br>".join(plot_text(line.strip()) for line in lines)
 
 
 def line_style(place: int) -> dict[str, Any]:

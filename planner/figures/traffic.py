@@ -4,18 +4,19 @@ from typing import Any
 
 import numpy as np
 
-from planner.figures.style import BLUE, ORANGE, Theme, figure_of_rows, finish
+from planner.figures.style import BLUE, GREEN, ORANGE, Theme, figure_of_rows, finish
 from planner.trace import Trace
 
 MOST_BINS = 240
 LEVELS = np.concatenate([np.linspace(0, 99, 199), np.linspace(99, 100, 51)[1:]])
 
 
-def arrivals(trace: Trace, *, theme: Theme = "light") -> Any:
+def arrivals(trace: Trace, *, capacity_rps: float | None = None, theme: Theme = "light") -> Any:
     """Draw the rate of arrivals over time, and of the tokens that they bring.
 
     Parameters
     ----------
+    capacity_rps : mean rate of this traffic that a deployment bears, drawn as a line; None for none [1/s].
     theme : "light" or "dark".
     """
     times = trace.requests["arrival_s"].to_numpy()
@@ -28,6 +29,9 @@ def arrivals(trace: Trace, *, theme: Theme = "light") -> Any:
     counts, _ = np.histogram(times, edges)
     figure.add_scatter(x=middles, y=counts / width_s, mode="lines", name="requests", line={"color": BLUE, "width": 2},
                        row=1, col=1)
+    if capacity_rps is not None:
+        figure.add_scatter(x=[middles[0], middles[-1]], y=[capacity_rps] * 2, mode="lines", name="capacity, mean rate",
+                           line={"color": GREEN, "width": 2, "dash": "dash"}, row=1, col=1)
     for column, name, color in (("input_tokens", "prompt", BLUE), ("output_tokens", "output", ORANGE)):
         tokens, _ = np.histogram(times, edges, weights=trace.requests[column].to_numpy().astype(float))
         figure.add_scatter(x=middles, y=tokens / width_s, mode="lines", name=f"{name} tokens",

@@ -131,6 +131,11 @@ def full_summary(results: Sequence[SavedResult]) -> Table:
     return Table(title="Full summary", rows=_rows(parts))
 
 
+def table_of(title: str, values: Mapping[str, Any]) -> Table:
+    """Return values as a table of one column, nested keys with a dot."""
+    return Table(title=title, rows=_rows([values]))
+
+
 def value_text(value: Any, unit: str = "") -> str:
     """Return a value as it is shown, not escaped; `MISSING` where it does not exist.
 

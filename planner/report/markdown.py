@@ -17,6 +17,8 @@ from planner.report.content import (
     settings,
     value_text,
 )
+from planner.report.findings import Listing, findings
+from planner.report.source import SavedAnswer
 from planner.saved import SavedResult
 
 SPECIAL = re.compile(r"([\\`*_{}\[\]#!|~$:])")
@@ -33,6 +35,22 @@ def to_markdown(results: Sequence[SavedResult]) -> str:
     return "\n".join([*lines, *(line for table in found for line in _table(table, names))]) + "\n"
 
 
+def answer_markdown(answer: SavedAnswer) -> str:
+    """Return the report of an answer as Markdown: its numbers, what they mean, what is behind them, and settings.
+
+    Raises
+    ------
+    PlannerError : the answer is not as its command writes it.
+    """
+    found = findings(answer)
+    names = [name or "value" for name in found.names]
+    lines = [f"# {escape(found.title)}", "", escape(found.lead), *_table(found.headline, names), ""]
+    lines += ["## Why", "", *(f"- {escape(text)}" for text in found.words)] if found.words else []
+    lines += [line for listing in found.listings for line in _listing(listing)]
+    lines += [line for group in found.tables.values() for table in group for line in _table(table, names)]
+    return "\n".join(lines) + "\n"
+
+
 def escape(text: object) -> str:
     """Return text that Markdown shows as it is: no markup, links, HTML or table cells come of it.
 
@@ -47,6 +65,12 @@ def _table(table: Table, names: Sequence[str]) -> list[str]:
     header = ["", *map(escape, names)]
     lines = ["", f"## {table.title}", "", table_line(header), table_line(["---", *["---:"] * len(names)])]
     return lines + [table_line([_label(row, table), *_cells(row, table)]) for row in table.rows]
+
+
+def _listing(listing: Listing) -> list[str]:
+    rows = [table_line([escape(value_text(value)) for value in row]) for row in listing.rows]
+    return ["", f"## {escape(listing.title)}", "", table_line([escape(name) for name in listing.columns]),
+            table_line(["---"] * len(listing.columns)), *rows]
 
 
 def _label(row: Row, table: Table) -> str:

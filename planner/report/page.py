@@ -12,7 +12,7 @@ from typing import Any
 from plotly.offline import get_plotlyjs
 
 from planner.figures import all_figures, template
-from planner.figures.style import PAPER, labels
+from planner.figures.style import PAPER, clean, labels
 from planner.report.content import (
     Row,
     Table,
@@ -26,6 +26,8 @@ from planner.report.content import (
     settings,
     value_text,
 )
+from planner.report.findings import Listing, findings
+from planner.report.source import SavedAnswer
 from planner.saved import SavedResult
 
 PAGE = Template("""<!DOCTYPE html>
@@ -76,6 +78,7 @@ th { text-align: left; font-weight: 400; } thead th { font-weight: 600; max-widt
 thead th, td { text-align: right; } td { white-space: nowrap; }
 td.long { white-space: normal; overflow-wrap: anywhere; min-width: 12rem; max-width: 24rem; }
 tbody th[scope="row"], thead td { position: sticky; left: 0; background: var(--paper); max-width: 45vw; }
+.listing thead th { overflow-wrap: anywhere; min-width: 6rem; }
 tbody th { overflow-wrap: anywhere; min-width: 8.5rem; }
 td small { color: var(--soft); white-space: nowrap; } .differs th { font-weight: 600; }
 details { border-top: 1px solid var(--line); } summary { cursor: pointer; padding: .5rem 0; font-weight: 600; }
@@ -107,7 +110,7 @@ def to_html(results: Sequence[SavedResult]) -> str:
     figures = {name: json.loads(figure.to_json()) for name, figure in all_figures(results).items()}
     untitled = replace(full_summary(results), title="")
     parts = [
-        _headline(results, names),
+        _numbers_first(headline(results), names),
         f"<h2>Why</h2>{''.join(f'<p>{escape(text)}</p>' for text in reasons(results))}",
         _section("Compared with the first", comparison(results), names),
         f'<h2>Figures</h2><div class="figures">{"".join(place(*item) for item in figures.items())}</div>',
@@ -116,6 +119,26 @@ def to_html(results: Sequence[SavedResult]) -> str:
     ]
     leads = [f"<p>{_lead(name, result, len(results))}</p>" for name, result in zip(names, results, strict=True)]
     return document(escape(report_title(results)), lead="".join(leads), body="\n".join(parts), figures=figures)
+
+
+def answer_html(answer: SavedAnswer) -> str:
+    """Return the report of an answer as one page that holds all it needs; text of the answer is escaped.
+
+    Raises
+    ------
+    PlannerError : the answer is not as its command writes it.
+    """
+    found = findings(answer)
+    figures = {name: json.loads(figure.to_json()) for name, figure in found.figures.items()}
+    parts = [
+        _numbers_first(found.headline, found.names),
+        f"<h2>Why</h2>{''.join(f'<p>{escape(clean(text))}</p>' for text in found.words)}" if found.words else "",
+        f'<h2>Figures</h2><div class="figures">{"".join(place(*item) for item in figures.items())}</div>',
+        *(f"<h2>{escape(listing.title)}</h2>{_listing(listing)}" for listing in found.listings),
+        *(_section(title, group, found.names) for title, group in found.tables.items()),
+    ]
+    return document(escape(clean(found.title)), lead=f"<p>{escape(clean(found.lead))}</p>",
+                    body="\n".join(part for part in parts if part), figures=figures)
 
 
 def document(title: str, *, lead: str, body: str, figures: Mapping[str, Any]) -> str:
@@ -145,10 +168,9 @@ def _lead(name: str, result: SavedResult, num_results: int) -> str:
     return named + escape(describe(result))
 
 
-def _headline(results: Sequence[SavedResult], names: Sequence[str]) -> str:
+def _numbers_first(table: Table, names: Sequence[str]) -> str:
     """Return cards for one result, and a table for several."""
-    table = headline(results)
-    if len(results) > 1:
+    if len(names) > 1:
         return _section(table.title, [table], names)
     return f'<h2>{table.title}</h2><div class="cards">{"".join(map(_card, table.rows))}</div>'
 
@@ -182,12 +204,24 @@ def _group(table: Table, num_columns: int) -> str:
     return f"<tbody>{title}{''.join(_row(row, table) for row in table.rows)}</tbody>"
 
 
+def _listing(listing: Listing) -> str:
+    """Return rows under the names of their columns."""
+    head = "".join(f'<th scope="col">{escape(clean(name))}</th>' for name in listing.columns)
+    rows = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in listing.rows)
+    table = f'<table class="listing"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
+    return f'<div class="scroll">{table}</div>'
+
+
 def _row(row: Row, table: Table) -> str:
     is_marked = table.marks and row.differs
     cells = [f"<td{_width(value)}>{_value(value, row.unit)}{_difference(row, place, table)}</td>"
              for place, value in enumerate(row.values)]
     label = f"{'≠ ' if is_marked else ''}{escape(row.label)}"
     return f'<tr{" class=differs" if is_marked else ""}><th scope="row">{label}</th>{"".join(cells)}</tr>'
+
+
+def _cell(value: Any) -> str:
+    return f"<td{_width(value)}>{_value(value, '')}</td>"
 
 
 def _width(value: Any) -> str:

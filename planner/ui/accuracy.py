@@ -1,28 +1,44 @@
-"""The page of accuracy: predictions against measurements that are uploaded."""
+"""The page of accuracy: the project's own published errors, and predictions against measurements that are uploaded."""
 
 import streamlit as st
 
 from planner.accuracy import accuracy, predict_file
-from planner.figures.answers import predicted_over_measured
+from planner.figures.accuracy import predicted_over_measured, published_errors
+from planner.published import Published, read_published
 from planner.runs import columns_of, is_table
 from planner.scenario import Scenario
 from planner.study import Study, without_load
 from planner.trace import Trace
+from planner.ui.downloads import harmless
 from planner.ui.results import show, theme
 from planner.ui.uploads import as_file
 from planner.validate import metrics_of, predictions_table
+
+MOST_MIB = 50
 
 
 def page(trace: Trace, study: Study) -> None:
     """Draw the page."""
     st.title("Accuracy")
+    st.subheader("Your own measurements")
     st.caption("A table of measured runs names each row's deployment; a result of vllm bench serve, requests or steps "
-               "were measured on the one in the sidebar. The published errors are in reports/accuracy.md.")
-    file = st.file_uploader("measurements", key="measured")
+               "were measured on the one in the sidebar.")
+    file = st.file_uploader("measurements", key="measured", max_upload_size=MOST_MIB,
+                            help=f"At most {MOST_MIB} MiB; CSV, JSON or JSONL, plain, .gz or .zst.")
     if file is None:
         st.info("Upload what you have measured, and see how far predictions are from it.")
-        return
-    with as_file(file.name, file.getvalue()) as path, st.spinner("Replaying each run …"):
+    else:
+        _measured(study, file.name, file.getvalue())
+    st.subheader("Published runs")
+    st.caption("How far predictions were from measurements that others published, with the bundled constants and "
+               "with what they were tested on left out; reports/accuracy.md has every table.")
+    sections = read_published()
+    _published(sections[st.selectbox("measurements of", list(sections), key="published")])
+
+
+def _measured(study: Study, name: str, content: bytes) -> None:
+    """Draw how far predictions are from uploaded measurements."""
+    with as_file(name, content) as path, st.spinner("Replaying each run …"):
         scenario = Scenario() if is_table(columns_of(path)) else without_load(study.scenario)
         found = predict_file(path, scenario, client=None, jobs=-1)
     result, table = accuracy(found, level=None, limits={}), predictions_table(found)
@@ -35,4 +51,12 @@ def page(trace: Trace, study: Study) -> None:
                           delta_color="off", delta_arrow="off", width="content")
     for metric in metrics:
         show(predicted_over_measured(table, metric, theme=theme()), key=f"accuracy-{metric}")
-    st.dataframe(table, hide_index=True)
+    st.dataframe(harmless(table), hide_index=True, alt="predictions and measurements")
+
+
+def _published(rows: list[Published]) -> None:
+    """Draw the published figures of a section against their targets."""
+    show(published_errors(rows, theme=theme()), key="published-errors")
+    st.dataframe([{"figure": row.name, "value": row.value, "target": row.limit, "met": row.is_met,
+                   "others": row.peers} for row in rows], hide_index=True, alt="published figures", column_config={
+                       name: st.column_config.NumberColumn(format="percent") for name in ("value", "target")})

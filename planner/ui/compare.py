@@ -6,8 +6,9 @@ import streamlit as st
 
 from planner.explanation import difference, explain
 from planner.figures import all_figures
+from planner.report import to_html
 from planner.report.content import comparison, value_text
-from planner.saved import SavedResult
+from planner.saved import SavedResult, to_json
 from planner.study import Study
 from planner.trace import Trace
 from planner.ui.results import plain, replayed, show, theme
@@ -42,7 +43,19 @@ def page(trace: Trace, study: Study) -> None:
         st.subheader(table.title)
         st.dataframe([{"": row.label, **{result.name: value_text(value, row.unit) for result, value in
                                          zip(results, row.values, strict=True)}} for row in table.rows],
-                     hide_index=True)
+                     hide_index=True, alt=table.title)
+    _downloads(results)
+
+
+def _downloads(results: list[SavedResult]) -> None:
+    """Offer the summaries, as compare writes them, and the report of all."""
+    st.subheader("Take it with you")
+    summaries = to_json([{"name": result.name, **result.summary} for result in results])
+    left, right = st.columns(2)
+    left.download_button("Summaries, JSON", summaries, "comparison.json", "application/json", width="stretch",
+                         on_click="ignore")
+    right.download_button("Report, HTML", lambda: to_html(results), "comparison.html", "text/html", width="stretch",
+                          on_click="ignore")
 
 
 def _reasons(results: list[SavedResult]) -> None:
@@ -53,4 +66,3 @@ def _reasons(results: list[SavedResult]) -> None:
         st.markdown(f"**{plain(result.name)}**: {plain(found['sentence'])}")
         if change is not None:
             st.markdown(f"against {plain(results[0].name)}: {plain(change['sentence'])}")
-

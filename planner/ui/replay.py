@@ -8,11 +8,13 @@ from planner.explanation import explain
 from planner.figures import all_figures
 from planner.metrics import HEADLINES
 from planner.report import to_html
-from planner.report.content import value_text
+from planner.report.content import describe, value_text
 from planner.saved import SavedResult, to_json
 from planner.study import Study, command_line, study_toml
 from planner.trace import Trace
-from planner.ui.results import replayed, show, theme
+from planner.ui.downloads import table_csv
+from planner.ui.own_profiles import portable
+from planner.ui.results import plain, replayed, show, theme
 
 PINNED = "pinned"
 
@@ -23,7 +25,7 @@ def page(trace: Trace, study: Study) -> None:
     result = replayed(trace, study)
     pinned: SavedResult | None = st.session_state.get(PINNED)
     left, right = st.columns([4, 1], vertical_alignment="center")
-    left.caption(f"{trace.num_requests:,} requests of {trace.source}")
+    left.caption(plain(describe(result)))
     if right.button("Unpin" if pinned else "Pin as baseline", width="stretch"):
         st.session_state[PINNED] = None if pinned else result
         st.rerun()
@@ -60,11 +62,12 @@ def _delta(value: Any, pinned: SavedResult | None, key: str, unit: str) -> str |
 def downloads(result: SavedResult, study: Study) -> None:
     """Offer the result's files, and the command line and the file that do the same."""
     st.subheader("Take it with you")
-    st.code(command_line(study), language="bash")
+    study = portable(study)
+    st.code(command_line(study), language=None, wrap_lines=True)
     columns = st.columns(4)
     columns[0].download_button("Summary, JSON", to_json(result.summary), "summary.json", "application/json",
                                width="stretch", on_click="ignore")
-    columns[1].download_button("Requests, CSV", lambda: result.requests.write_csv(), "requests.csv", "text/csv",
+    columns[1].download_button("Requests, CSV", lambda: table_csv(result.requests), "requests.csv", "text/csv",
                                width="stretch", on_click="ignore")
     columns[2].download_button("Scenario, TOML", study_toml(study), "scenario.toml", "application/toml",
                                width="stretch", on_click="ignore")

@@ -1,6 +1,7 @@
 """Results for pages: replays kept by all that they depend on, and their figures in the page's theme."""
 
 import html
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -33,8 +34,9 @@ def replayed(trace: Trace, study: Study) -> SavedResult:
     key = study_key(trace, study)
     kept: dict[str, SavedResult] = st.session_state.setdefault("replays", {})
     if key not in kept:
-        plain_run, outcome = (replay(trace, study.scenario, slo=study.slo,
-                                     recording=Recording(steps=steps)) for steps in (False, True))
+        with st.spinner("Replaying …"):
+            plain_run, outcome = (replay(trace, study.scenario, slo=study.slo, recording=Recording(steps=steps))
+                                  for steps in (False, True))
         while len(kept) >= KEPT:
             kept.pop(next(iter(kept)))
         kept[key] = SavedResult(name=study.name, summary=plain_run.summary, requests=outcome.requests,
@@ -78,13 +80,20 @@ def theme() -> Any:
     return "dark" if st.context.theme.type == "dark" else "light"
 
 
-def show(figure: Any, key: str) -> None:
-    """Draw a figure as the report has it: with its own template, its title above it, no way to send it anywhere."""
+def show(figure: Any, key: str, on_select: Callable[[], None] | None = None) -> None:
+    """Draw a figure as the report has it: with its own template, its title above it, no way to send it anywhere.
+
+    Parameters
+    ----------
+    key : in the session's state.
+    on_select : is called when a point of it was clicked; its state then has the selection.
+    """
     title = figure.layout.title
     st.markdown(f"**{plain(title.text)}**")
     st.caption(plain(title.subtitle.text))
     figure.update_layout(title=None, margin={"t": 10}, height=figure.layout.height - 70)
-    st.plotly_chart(figure, theme=None, key=key, config={"displaylogo": False, "showSendToCloud": False})
+    st.plotly_chart(figure, theme=None, key=key, on_select=on_select or "ignore", selection_mode="points",
+                    config={"displaylogo": False, "showSendToCloud": False}, alt=title.text)
 
 
 def plain(text: str) -> str:

@@ -9,16 +9,17 @@ from typing import Any
 
 import streamlit as st
 
-from planner.catalog import gpu_names, model_names
 from planner.errors import UsageError
 from planner.objectives import of_requests
 from planner.policies import POLICIES
 from planner.precision import KV_BYTES_PER_ELEMENT, WEIGHT_FORMATS
+from planner.routers import ROUTERS
 from planner.scenario import Scenario
 from planner.study import Study
 from planner.synthetic import sample_names
 from planner.trace import Trace, read_trace
 from planner.trace.read import BadRows
+from planner.ui.own_profiles import name_of, names, profile_of
 from planner.ui.uploads import as_file
 
 UPLOAD = "your file"
@@ -51,6 +52,7 @@ def sidebar() -> tuple[Trace, Study] | None:
         return None
     if options["rate_scale"] == 1.0 or options["request_rate"] is not None:
         options["rate_scale"] = None
+    options |= {kind: profile_of(kind, options[kind]) for kind in ("gpu", "model")}
     return trace, Study(name="replay", trace=trace.source, format=None, scenario=Scenario(**options),
                         objectives=of_requests(slo))
 
@@ -60,6 +62,8 @@ def widget_value(option: str, value: Any) -> Any:
     kind = typing.get_type_hints(Scenario).get(option)
     if kind == bool | None:
         return OWN if value is None else "on" if value else "off"
+    if option in ("gpu", "model") and value is not None:
+        return name_of(value)
     return OWN if value is None and (_names(option) is not None or kind is None) else value
 
 
@@ -69,7 +73,8 @@ def _trace() -> Trace | None:
                           help="A bundled sample, or a file of yours: CSV or JSONL, plain, .gz or .zst.")
     if chosen != UPLOAD:
         return _sample(chosen)
-    file = st.file_uploader("trace file", key="file", help=f"At most {MOST_ROWS:,} requests.")
+    file = st.file_uploader("trace file", key="file", help=f"At most {MOST_ROWS:,} requests; CSV or JSONL, "
+                            "plain, .gz or .zst.")
     drops = st.checkbox("leave out bad rows", key="drop", bind="query-params",
                         help="They are counted on the page of the workload; else the first of them is shown.")
     if file is None:
@@ -115,8 +120,8 @@ def _widget(f: Field[Any]) -> Any:
             return None if picked is None else picked == "on"
         return st.checkbox(f.name, value=f.default, **common)
     if kinds in ([int], [float]):
-        step = 1 if kinds == [int] else None
-        return st.number_input(f.name, value=f.default, step=step, min_value=kinds[0](0), placeholder=OWN, **common)
+        step, least = (1, 1 if f.default == 1 else 0) if kinds == [int] else (None, 0.0)
+        return st.number_input(f.name, value=f.default, step=step, min_value=least, placeholder=OWN, **common)
     return st.text_input(f.name, value=f.default, **common)
 
 
@@ -131,6 +136,7 @@ def _choice(f: Field[Any], names: Sequence[str], common: dict[str, Any]) -> Any:
 def _names(option: str) -> Sequence[str] | None:
     """Return the known names of an option that has them."""
     if option in ("model", "gpu"):
-        return model_names() if option == "model" else gpu_names()
-    known = {"quantization": WEIGHT_FORMATS, "kv_cache_dtype": KV_BYTES_PER_ELEMENT, "policy": POLICIES}
+        return names(option)
+    known = {"quantization": WEIGHT_FORMATS, "kv_cache_dtype": KV_BYTES_PER_ELEMENT, "policy": POLICIES,
+             "router": ROUTERS}
     return list(known[option]) if option in known else None

@@ -2,78 +2,20 @@
 
 import os
 import re
-import shutil
 import socket
-import subprocess
-import sys
 import time
-import urllib.error
-import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from browsing import CHROMIUM, REASON, metric, opened, settle, shoot
 from measured_runs import write_synthetic
 
-playwright = pytest.importorskip("playwright.sync_api")
+pytest.importorskip("playwright.sync_api")
 pytest.importorskip("streamlit")
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-SHOTS = Path(__file__).resolve().parents[2] / "out" / "screenshots"
-WAIT_MS = 60_000
 SHARED = Path(os.environ.get("PLANNER_SHARED", Path(__file__).resolve().parents[3] / "shared"))
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium; apt-get install chromium")
-
-
-@pytest.fixture(scope="module")
-def address() -> Iterator[str]:
-    """The dashboard, served by `planner ui`'s own command on a free port."""
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = free.getsockname()[1]
-    server = subprocess.Popen([sys.executable, "-m", "planner.cli", "ui", "--port", str(port)],
-                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    url = f"http://localhost:{port}"
-    for _ in range(120):
-        try:
-            urllib.request.urlopen(f"{url}/_stcore/health", timeout=1).close()
-            break
-        except (urllib.error.URLError, OSError):
-            time.sleep(0.5)
-    yield url
-    server.terminate()
-    server.wait(timeout=20)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with playwright.sync_playwright() as p:
-        browser = p.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield browser
-        browser.close()
-
-
-def opened(browser: Any, url: str, **options: Any) -> Any:
-    """Return a page of its own session, once its sidebar is there."""
-    page = browser.new_context(viewport={"width": 1400, "height": 1400}, accept_downloads=True, **options).new_page()
-    page.set_default_timeout(WAIT_MS)
-    page.goto(url)
-    page.get_by_label("trace", exact=True).first.wait_for()
-    return page
-
-
-def metric(page: Any, label: str) -> str:
-    """Return a headline number, once the page has stopped running."""
-    page.wait_for_selector("[data-testid=stStatusWidget]", state="detached")
-    box = page.locator("[data-testid=stMetric]").filter(has_text=label).first
-    return str(box.locator("[data-testid=stMetricValue]").inner_text())
-
-
-def shoot(page: Any, name: str) -> None:
-    """Keep what a page looks like."""
-    SHOTS.mkdir(parents=True, exist_ok=True)
-    page.screenshot(path=SHOTS / f"{name}.png")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason=REASON)
 
 
 def test_an_upload_is_replayed_and_a_slider_changes_the_numbers(browser: Any, address: str, tmp_path: Path) -> None:
@@ -149,7 +91,7 @@ def test_a_capacity_is_found(browser: Any, address: str) -> None:
 
 def test_a_grid_has_a_front(browser: Any, address: str) -> None:
     page = opened(browser, f"{address}/explore?limit=300&rate_scale=3.0")
-    page.get_by_role("textbox", name="what varies").fill("max_num_seqs=8,32,128\nreplicas=1,2")
+    page.get_by_role("textbox", name="what varies").fill("max_num_seqs=8,32,128\ndata_parallel_size=1,2")
     page.get_by_role("button", name="Replay the grid").click()
     page.get_by_text("Pareto front").wait_for()
     page.get_by_text("6 configurations", exact=True).wait_for()
@@ -179,16 +121,55 @@ def test_a_report_is_downloaded_and_opens(browser: Any, address: str, tmp_path: 
     assert "Replay of chat" in report.title()
 
 
-@pytest.mark.parametrize(("name", "options"), [
-    ("dark", {"color_scheme": "dark"}), ("narrow", {"viewport": {"width": 400, "height": 900}})])
-def test_every_page_shows_itself(browser: Any, address: str, name: str, options: dict[str, Any]) -> None:
-    context = browser.new_context(**{"viewport": {"width": 1400, "height": 1100}, **options})
-    page = context.new_page()
-    page.set_default_timeout(WAIT_MS)
-    for place in ("", "workload", "schedule", "compare", "capacity", "sizing", "explore", "accuracy",
-                  "catalog"):
-        page.goto(f"{address}/{place}?limit=300")
-        page.wait_for_selector("h1")
-        page.wait_for_selector("[data-testid=stStatusWidget]", state="detached")
-        assert page.locator("[data-testid=stException]").count() == 0
-        shoot(page, f"{place or 'replay'}-{name}")
+def test_a_click_tells_a_requests_story(browser: Any, address: str) -> None:
+    page = opened(browser, f"{address}/schedule?limit=30&count=20")
+    settle(page)
+    page.get_by_text("610 prompt tokens").wait_for()  # of the first request
+    bar = page.locator(".js-plotly-plot .barlayer .point path").nth(40)
+    bar.click(force=True)
+    page.wait_for_function("() => !document.body.innerText.includes('610 prompt tokens')")
+    settle(page)
+    assert page.get_by_role("combobox", name="request").first.input_value() != "0"
+    assert "its prompt took" in page.get_by_test_id("stAlert").first.inner_text()
+
+
+def test_a_long_sweep_leaves_the_page_alive_and_can_be_stopped(browser: Any, address: str) -> None:
+    page = opened(browser, f"{address}/explore?rate_scale=2.0")
+    page.get_by_role("textbox", name="what varies").fill("max_num_seqs=" + ",".join(map(str, range(1, 601))))
+    page.get_by_role("button", name="Replay the grid").click()
+    page.get_by_text("of 600 configurations replayed").wait_for()
+    page.wait_for_function("() => /[1-9]\\d* of 600/.test(document.body.innerText)")
+    page.get_by_role("link", name="Catalog").click()  # another page, while it runs
+    page.get_by_role("heading", name="Add your own").wait_for()
+    page.get_by_role("link", name="Explore").click()
+    page.get_by_role("button", name="Stop").click()
+    page.get_by_text("Stopped:").wait_for()
+    assert re.search(r"Stopped: \d+ of 600 configurations were replayed", page.get_by_test_id("stMain").inner_text())
+    page.get_by_text("Pareto front").wait_for()
+    shoot(page, "explore-stopped")
+
+
+def test_two_sessions_do_not_see_each_others_uploads(browser: Any, address: str, tmp_path: Path) -> None:
+    trace = tmp_path / "secret.csv"
+    trace.write_text("arrival_s,input_tokens,output_tokens\n0,777,3\n1,778,3\n")
+    link = f"{address}/workload?trace=your+file"
+    one, two = opened(browser, link), opened(browser, link)
+    one.locator("input[type=file]").set_input_files(trace)
+    one.get_by_text("trace secret.csv").wait_for()
+    two.get_by_text("Upload a trace in the sidebar").wait_for()
+    two.reload()
+    two.get_by_text("Upload a trace in the sidebar").wait_for()
+    assert "secret" not in two.content()
+
+
+def test_it_is_not_reached_from_other_machines(address: str) -> None:
+    port = int(address.rpartition(":")[2])
+    socket.create_connection(("localhost", port), timeout=5).close()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # sends nothing; says which address of ours would
+        except OSError:
+            pytest.skip("this machine has no address but the loopback's")
+        own = probe.getsockname()[0]
+    with pytest.raises(OSError, match=r"refused|timed out"):
+        socket.create_connection((own, port), timeout=5)

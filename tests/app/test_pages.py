@@ -98,7 +98,7 @@ def test_a_configuration_comes_back_to_the_widgets(option, value, held):
 
 def test_a_grid_that_is_too_large_for_a_page_is_refused() -> None:
     study = Study(name="a", trace="chat", format=None, scenario=Scenario(), objectives=None)
-    with pytest.raises(UsageError, match="2,500 configurations: a page waits for 2,000 at most"):
+    with pytest.raises(UsageError, match="2,500 configurations: a page takes 2,000 at most"):
         _plan(study, "max_num_seqs=" + ",".join(map(str, range(1, 51))) + "\nseed=" + ",".join(map(str, range(50))),
               ["p99_ttft_ms", "p99_tpot_ms"])
 

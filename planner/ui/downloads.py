@@ -1,0 +1,49 @@
+"""What can be taken away from a page: tables that a spreadsheet takes as text, an answer's files, its command."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import polars as pl
+import streamlit as st
+
+from planner.report import SavedAnswer, answer_html, answer_of
+from planner.saved import to_json
+
+FORMULA = r"^[=+\-@\t\r]"  # how text begins that a spreadsheet would compute
+
+
+def harmless(table: pl.DataFrame) -> pl.DataFrame:
+    """Return a table in which no text is a formula to a spreadsheet: an apostrophe goes before one."""
+    texts = pl.col(pl.String)
+    return table.with_columns(pl.when(texts.str.contains(FORMULA)).then("'" + texts).otherwise(texts).name.keep())
+
+
+def table_csv(table: pl.DataFrame) -> str:
+    """Return a table as CSV in which no text is a formula."""
+    return harmless(table).write_csv()
+
+
+def answer_downloads(name: str, values: Mapping[str, Any], command: str | None,
+                     table: pl.DataFrame | None = None) -> None:
+    """Offer an answer as JSON and as a report, and the command that finds the same.
+
+    Parameters
+    ----------
+    name : of the files, without an ending.
+    values : as the command's `--json` has them.
+    command : None where there is none.
+    table : of a sweep's configurations.
+    """
+    st.subheader("Take it with you")
+    if command is not None:
+        st.code(command, language=None, wrap_lines=True)
+    text = to_json(dict(values))
+    left, right = st.columns(2)
+    left.download_button("Answer, JSON", text, f"{name}.json", "application/json", width="stretch", on_click="ignore")
+    right.download_button("Report, HTML", lambda: answer_html(_saved(name, values, table)), f"{name}.html", "text/html",
+                          width="stretch", on_click="ignore")
+
+
+def _saved(name: str, values: Mapping[str, Any], table: pl.DataFrame | None) -> SavedAnswer:
+    found = answer_of(dict(values), name)
+    return SavedAnswer(kind=found.kind, name=name, values=found.values, table=table)

@@ -1,0 +1,44 @@
+"""The dashboard in a real browser: where its pictures go, how a page is opened, awaited and looked at."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+REASON = "no chromium; apt-get install chromium"
+SHOTS = Path(__file__).resolve().parents[2] / "out" / "screenshots"
+WAIT_MS = 60_000
+IDLE = "[data-testid=stApp][data-test-script-state=notRunning]"  # no run of the page is under way
+
+
+def opened(browser: Any, url: str, **options: Any) -> Any:
+    """Return a page of its own session, once its sidebar is there."""
+    context = {"viewport": {"width": 1400, "height": 1400}, **options}
+    page = browser.new_context(accept_downloads=True, **context).new_page()
+    page.set_default_timeout(WAIT_MS)
+    page.goto(url)
+    page.get_by_label("trace", exact=True).first.wait_for()
+    return page
+
+
+def settle(page: Any) -> None:
+    """Wait until the page has stopped running, and its figures have been drawn."""
+    page.wait_for_timeout(300)  # until the run that an action starts has begun
+    page.wait_for_selector(IDLE)
+    page.wait_for_function("() => [...document.querySelectorAll('.js-plotly-plot')].every("
+                           "each => each.querySelector('.main-svg'))")
+    page.wait_for_timeout(300)  # and until what it sent has been laid out
+    page.wait_for_selector(IDLE)
+
+
+def metric(page: Any, label: str) -> str:
+    """Return a headline number, once the page has stopped running."""
+    page.wait_for_selector(IDLE)
+    box = page.locator("[data-testid=stMetric]").filter(has_text=label).first
+    return str(box.locator("[data-testid=stMetricValue]").inner_text())
+
+
+def shoot(page: Any, name: str) -> None:
+    """Keep what a page looks like."""
+    SHOTS.mkdir(parents=True, exist_ok=True)
+    page.screenshot(path=SHOTS / f"{name}.png")

@@ -1,0 +1,114 @@
+"""Every page, filled, in light, in dark and on a phone: it fits, it can be read, and the keyboard reaches it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browsing import CHROMIUM, REASON, opened, settle, shoot
+from measured_runs import write_synthetic
+
+pytest.importorskip("playwright.sync_api")
+pytest.importorskip("streamlit")
+axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason=REASON)
+
+LOOKS = {"light": ("light", 1400, 2400), "narrow": ("light", 400, 3200), "dark": ("dark", 1400, 2400)}
+PAGES = ("Replay", "Workload", "Schedule", "Compare", "Capacity", "Sizing", "Explore", "Accuracy", "Catalog")
+GRAVE = ("serious", "critical")
+WIDER = "() => { const m = document.querySelector('[data-testid=stMain]'); return m.scrollWidth - m.clientWidth }"
+
+
+@pytest.fixture(scope="module")
+def page(browser: Any, address: str) -> Iterator[Any]:
+    """One session for all pages, so that what one has is there for the next."""
+    page = opened(browser, f"{address}/?limit=300&rate_scale=3.0", viewport={"width": 1400, "height": 2400})
+    settle(page)  # a page that is left before its first run has ended takes the link's scenario with it
+    yield page
+    page.context.close()
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_fits_and_can_be_read(page: Any, tmp_path: Path, name: str) -> None:
+    """No error, no scrolling to the side, nothing that axe finds serious, in any of its looks."""
+    look(page, "light")
+    assert "limit=300" in page.url
+    page.get_by_test_id("stSidebarNav").get_by_role("link", name=name).click()
+    page.get_by_role("heading", name=name, exact=True).first.wait_for()
+    settle(page)
+    fill(page, name, tmp_path)
+    settle(page)
+    for look_name in LOOKS:
+        look(page, look_name)
+        shoot(page, f"{name.lower()}-{look_name}")
+        assert page.locator("[data-testid=stException]").count() == 0
+        assert page.evaluate(WIDER) <= 0, f"{look_name}: scrolls to the side"
+        if look_name == "narrow":
+            continue  # what axe finds there it has found in the light look
+        found = [(each["id"], node["html"][:200]) for each in axe.Axe().run(page).response["violations"]
+                 if each["impact"] in GRAVE for node in each["nodes"]]
+        assert not found, look_name
+
+
+def look(page: Any, name: str) -> None:
+    scheme, width, height = LOOKS[name]
+    was_dark = page.evaluate("() => matchMedia('(prefers-color-scheme: dark)').matches")
+    page.emulate_media(color_scheme=scheme)
+    page.set_viewport_size({"width": width, "height": height})
+    if was_dark != (scheme == "dark"):
+        page.locator("h1").first.click()
+        page.keyboard.press("r")  # run the page again: figures are drawn for the theme that it was run in
+    settle(page)
+
+
+def fill(page: Any, name: str, folder: Path) -> None:
+    """Do what a page asks for."""
+    if name == "Compare":
+        page.get_by_role("button", name="Add it").click()
+        page.get_by_text("Time to first token").first.wait_for()
+        page.get_by_label("max_num_seqs", exact=True).first.fill("32")
+        page.keyboard.press("Enter")
+        settle(page)
+        page.get_by_role("button", name="Add it").click()
+        page.get_by_text("against scenario 1").wait_for()
+    elif name == "Capacity":
+        page.get_by_role("button", name="Find the capacity").click()
+        page.get_by_text("Looking for the highest rate that holds").wait_for()
+        page.get_by_text("Attainment over the request rate").wait_for()
+    elif name == "Sizing":
+        (folder / "day.csv").write_text("start_s,rate_rps\n" + "".join(
+            f"{3600 * hour},{5 + 25 * (8 <= hour < 20) + 10 * (hour == 14)}\n" for hour in range(24)))
+        page.get_by_text("a file of rates").click()
+        settle(page)
+        page.get_by_test_id("stMain").locator("input[type=file]").set_input_files(folder / "day.csv")
+        settle(page)
+        page.get_by_role("button", name="Find the fleet").click()
+        page.get_by_text("Load against the fleet").wait_for()
+    elif name == "Explore":
+        page.get_by_role("textbox", name="what varies").fill("max_num_seqs=8,32,128\ndata_parallel_size=1,2")
+        page.get_by_role("button", name="Replay the grid").click()
+        page.get_by_text("6 configurations", exact=True).wait_for()
+    elif name == "Accuracy":
+        write_synthetic(folder / "runs.csv", {}, noise=0.02)
+        page.get_by_test_id("stMain").locator("input[type=file]").set_input_files(folder / "runs.csv")
+        page.get_by_text("predicted over measured").first.wait_for()
+
+
+def test_the_keyboard_reaches_everything(browser: Any, address: str) -> None:
+    """From the top by Tab alone: the pages, the sidebar's widgets, and the page's own button, which Enter presses."""
+    page = opened(browser, f"{address}/compare?limit=300")
+    settle(page)
+    reached: list[str] = []
+    for _ in range(120):
+        page.keyboard.press("Tab")
+        reached.append(str(page.evaluate("() => { const e = document.activeElement; return e.getAttribute('aria-label')"
+                                         " || e.innerText || e.tagName }")))
+        if reached[-1] == "Add it":
+            break
+    assert reached[-1] == "Add it"
+    assert {"Workload", "Capacity", "Catalog"} <= {text.split("\n")[-1] for text in reached}
+    for label in ("trace", "model", "gpu", "max_num_seqs", "load, times the trace's", "slo"):
+        assert any(label in text for text in reached), label
+    page.keyboard.press("Enter")
+    page.get_by_text("Time to first token").first.wait_for()

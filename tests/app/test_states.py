@@ -1,0 +1,209 @@
+"""Each page while it has nothing, while it works, when something is wrong, and once it has an answer."""
+
+import gc
+import gzip
+import json
+
+import pytest
+from pages import opened, press, until, uploaded
+
+from planner.catalog import data_dir
+from planner.published import read_published
+from planner.report import answer_of
+from planner.saved import to_json
+from planner.scenario import Scenario
+from planner.study import Study, command_line
+from planner.ui import running as running_module
+from planner.ui.app import PAGES
+from planner.ui.own_profiles import portable
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
+
+PLACES = [address for _, _, address, _ in PAGES]
+EMPTY = {"compare": "Set a scenario in the sidebar and add it", "capacity": "Find the highest rate",
+         "sizing": "Find the fewest replicas", "explore": "Say which options vary",
+         "accuracy": "Upload what you have measured"}
+CONFIG = {"architectures": ["LlamaForCausalLM"], "hidden_size": 2048, "intermediate_size": 8192,
+          "num_hidden_layers": 16, "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128256,
+          "head_dim": 64, "max_position_embeddings": 4096, "torch_dtype": "bfloat16", "model_type": "llama"}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_without_a_trace_each_page_asks_for_one(place: str) -> None:
+    page = opened(place, trace="your file")
+    assert not page.exception
+    assert "Upload a trace in the sidebar" in page.info[0].value
+    assert not page.title
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_mistake_in_the_sidebar_is_said_in_place_of_each_page(place: str) -> None:
+    page = opened(place, slo="tfft:500")
+    assert not page.exception
+    assert "did you mean 'ttft'" in page.error[0].value
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_each_page_says_what_it_is_for_until_it_is_asked(place: str) -> None:
+    page = opened(place)
+    assert not page.exception
+    assert not page.error
+    assert page.title[0].value.lower() == place
+    if place in EMPTY:
+        assert EMPTY[place] in " ".join(each.value for each in page.info)
+    else:
+        assert page.get("plotly_chart") or page.get("arrow_data_frame") or page.dataframe
+
+
+def test_a_capacity_has_its_number_its_load_and_its_command() -> None:
+    page = press(opened("capacity"), "Find the capacity")
+    assert not page.exception
+    assert page.metric[0].label == "capacity"
+    assert len(page.get("plotly_chart")) == 2
+    assert page.code[-1].value.startswith("planner capacity chat --model llama-3.1-8b")
+    page.slider(key="rate_scale").set_value(2.0).run()
+    assert "The sidebar has changed since" in page.warning[0].value
+
+
+def test_a_comparison_can_be_taken_away() -> None:
+    page = press(opened("compare"), "Add it")
+    assert not page.exception
+    assert [each.label for each in page.get("download_button")] == ["Summaries, JSON", "Report, HTML"]
+    kept = page.session_state["compared"]["scenario 1"]
+    found = answer_of(json.loads(to_json([{"name": kept.name, **kept.summary}])), "comparison.json")
+    assert found.kind == "comparison"
+
+
+def test_a_days_load_stands_against_its_fleet() -> None:
+    page = opened("sizing")
+    page.radio[0].set_value("a file of rates").run()
+    assert "Upload the rates over time" in press(page, "Find the fleet").warning[0].value
+    page.get("file_uploader")[0].upload("day.csv", b"start_s,rate_rps\n0,5\n60,20\n120,0\n")
+    page.multiselect[1].set_value([1])
+    page = press(page, "Find the fleet")
+    assert not page.exception
+    assert len(page.get("plotly_chart")) == 2
+    assert "--rate-series day.csv" in page.code[-1].value
+    assert any(caption.value.startswith("on a schedule") for caption in page.caption)
+
+
+def test_a_file_of_rates_that_is_wrong_is_said() -> None:
+    page = opened("sizing")
+    page.radio[0].set_value("a file of rates").run()
+    page.get("file_uploader")[0].upload("day.csv", b"start_s,rate_rps\n0,5\n60,x\n")
+    page = press(page, "Find the fleet")
+    assert not page.exception
+    assert "day.csv: row 3: rate_rps = 'x'" in page.error[0].value
+
+
+def test_a_sweep_runs_beside_its_page() -> None:
+    """The page comes back at once with how far it is and a way to stop, and has the front in the end."""
+    page = opened("explore")
+    page.text_area[0].set_value("max_num_seqs=4,64\ndata_parallel_size=1,2")
+    page = press(page, "Replay the grid")
+    assert not page.exception
+    if not page.get("plotly_chart"):
+        assert "Stop" in [button.label for button in page.button]
+        assert "configurations replayed" in page.get("progress")[0].proto.text
+    page = until(page, lambda page: page.get("plotly_chart"))
+    assert len(page.dataframe[0].value) == 4
+    assert not page.warning
+    assert "planner sweep chat" in page.code[-1].value
+
+
+def test_a_sweep_that_is_stopped_keeps_what_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running_module, "PART", 1)
+    page = opened("explore")
+    page.text_area[0].set_value(f"max_num_seqs={','.join(map(str, range(1, 101)))}")
+    page = press(page, "Replay the grid")
+    running = page.session_state["running_sweep"]
+    page = until(page, lambda _: running.progress.num_done > 0)
+    if not running.progress.is_over:
+        press(page, "Stop")
+    page = until(page, lambda page: page.get("plotly_chart"))
+    done = len(page.dataframe[0].value)
+    assert 0 < done < 100
+    assert f"Stopped: {done} of 100 configurations were replayed" in page.warning[0].value
+
+
+def test_a_sweep_stops_when_its_session_ends() -> None:
+    page = opened("explore")
+    page.text_area[0].set_value(f"max_num_seqs={','.join(map(str, range(1, 101)))}")
+    page = press(page, "Replay the grid")
+    stop = page.session_state["running_sweep"].progress.stop
+    del page.session_state["running_sweep"]
+    page.run()
+    gc.collect()
+    assert stop.is_set()
+
+
+def test_a_sweep_that_cannot_be_replayed_says_why() -> None:
+    page = opened("explore")
+    page.text_area[0].set_value("max_num_seqs=0.5")
+    assert "max_num_seqs" in press(page, "Replay the grid").error[0].value
+    page.text_area[0].set_value("model=llama-3.1-405b")
+    page = until(press(page, "Replay the grid"), lambda page: page.error)
+    assert not page.exception
+    assert "no configuration can be replayed; the first:" in page.error[0].value
+
+
+def test_published_errors_are_shown_without_an_upload() -> None:
+    page = opened("accuracy")
+    sections = read_published()
+    assert page.selectbox(key="published").options == list(sections)
+    assert list(page.dataframe[0].value["value"]) == [row.value for row in next(iter(sections.values()))]
+    assert sum(row.is_met is not None for rows in sections.values() for row in rows) > 30
+
+
+def gpu_toml() -> str:
+    return (data_dir("hardware_db") / "gpus" / "h100-sxm.toml").read_text().replace('"h100-sxm"', '"my-gpu"')
+
+
+def test_a_gpu_of_ones_own_is_checked_and_used_by_the_session_alone() -> None:
+    page, other = opened("catalog"), opened("catalog")
+    page.text_area(key="own_gpu_text").set_value("name = 3")
+    page = press(page, "Check and add the GPU")
+    assert "gpu.toml: hbm_bandwidth is missing" in page.error[0].value
+    page.text_area(key="own_gpu_text").set_value(gpu_toml())
+    page = press(page, "Check and add the GPU")
+    assert not page.exception
+    assert "my-gpu" in page.selectbox(key="gpu").options
+    assert page.get("download_button")[0].label == "my-gpu, TOML"
+    page.selectbox(key="gpu").set_value("my-gpu").run()
+    assert not page.error
+    assert page.selectbox(key="catalog_gpu").value in ("h100-sxm", "my-gpu")
+    assert "my-gpu" not in other.run().selectbox(key="gpu").options
+
+
+def test_a_model_of_ones_own_is_replayed() -> None:
+    page = opened("catalog")
+    page.text_area(key="own_model_text").set_value(json.dumps({**CONFIG, "num_hidden_layers": "x"}))
+    page = press(page, "Check and add the model")
+    assert "config.json" in page.error[0].value
+    page.text_area(key="own_model_text").set_value(json.dumps(CONFIG))
+    page = press(page, "Check and add the model")
+    assert not page.error
+    page.selectbox(key="model").set_value("my-model").run()
+    page.selectbox(key="catalog_model").set_value("my-model").run()
+    assert not page.exception
+    assert not page.error
+    assert "my-model" in page.code[-1].value
+
+
+def test_a_files_own_profiles_stand_beside_the_command() -> None:
+    study = Study(name="a", trace="chat", format=None, objectives=None,
+                  scenario=Scenario(model="/tmp/x/models/my-model.json", gpu="/tmp/x/gpus/my-gpu.toml"))
+    assert command_line(portable(study)) == "planner replay chat --model my-model.json --gpu my-gpu.toml"
+
+
+def test_a_request_tells_its_story() -> None:
+    page = opened("schedule")
+    page.selectbox(key="story").set_value("3").run()
+    assert not page.exception
+    assert "its prompt took" in page.info[0].value
+    assert page.dataframe[0].value["what"][0] == "waits in the queue"
+
+
+def test_a_compressed_trace_is_read() -> None:
+    page = uploaded("workload", "t.csv.gz", gzip.compress(b"arrival_s,input_tokens,output_tokens\n0,5,5\n1,6,6\n"))
+    assert {each.label: each.value for each in page.metric}["rows read"] == "2"
