@@ -7,14 +7,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.dependencies import dependencies
+from planner.dependencies import Dependencies, dependencies
 from planner.deployment import Deployment
+from planner.disaggregation import handover_gaps, joined, transfer_of
 from planner.driver import ReplayRecords, run
 from planner.engine import state as st
+from planner.errors import UsageError
 from planner.gaps import Gaps
 from planner.interleaved import Fleet, run_interleaved
 from planner.loading import load_router
 from planner.results import ReplayResult
+from planner.router import Router
 from planner.settings import Recording
 from planner.trace import Trace
 from planner.trace.prefix import take_rows
@@ -57,17 +60,45 @@ def serve(trace: Trace, deployment: Deployment, num_replicas: int | None = None,
     if count == 1 and waits is None:
         records = run(trace, deployment.policy, deployment.settings, deployment.step_time, recording)
         return ReplayResult(trace=trace, deployment=deployment, records=records)
+    if scenario.prefill_replicas:
+        return _disaggregated(trace, deployment, count, router, waits, recording)
     if router.takes_turns and not router.is_sticky and waits is None and scenario.max_concurrency is None:
         replica = (np.arange(trace.num_requests) % count).astype(np.int32)
         records = _dealt(trace, deployment, replica, recording)
     else:
         fleet = Fleet(num_replicas=count, router=router, report_interval_s=scenario.router_report_interval,
                       seed=scenario.seed or 0)
-        parts, replica = run_interleaved(trace, deployment, fleet, waits, recording)
+        parts, replica, _ = run_interleaved(trace, deployment, fleet, waits, recording)
         records = dataclasses.replace(_pooled(parts), requests=parts[0].requests, phases=parts[0].phases)
     if count == 1:
         return ReplayResult(trace=trace, deployment=deployment, records=records)
     return ReplayResult(trace=trace, deployment=deployment, records=records, num_replicas=count, replica=replica)
+
+
+def _disaggregated(trace: Trace, deployment: Deployment, count: int, router: Router, waits: Dependencies | None,
+                   recording: Recording) -> ReplayResult:
+    """Replay a trace on replicas that prefill and others that decode; of `count`, as many prefill as the scenario says.
+
+    Rows of steps and preemptions name the request, whichever half of it they are about.
+    """
+    scenario = deployment.scenario
+    if count <= scenario.prefill_replicas:
+        raise UsageError(f"prefill_replicas = {scenario.prefill_replicas} of {count} replicas: none is left to decode")
+    fleet = Fleet(num_replicas=count, router=router, report_interval_s=scenario.router_report_interval,
+                  seed=scenario.seed or 0, num_prefill=scenario.prefill_replicas, transfer=transfer_of(deployment))
+    parts, replica, pulls = run_interleaved(trace, deployment, fleet, waits, recording)
+    halves = parts[0].requests
+    requests, phases, handover = joined(halves, parts[0].phases, pulls, replica)
+    for part in parts:
+        for rows in (part.schedule, part.preemptions):
+            rows["request"] %= trace.num_requests
+    pooled = _pooled(parts)
+    between_s = handover_gaps(halves, pulls)
+    gaps = Gaps(values_s=np.concatenate([pooled.gaps.values_s, between_s]), is_exact=pooled.gaps.is_exact,
+                counts=np.concatenate([pooled.gaps.counts, np.ones(len(between_s), np.int64)]))
+    records = dataclasses.replace(pooled, requests=requests, phases=phases, gaps=gaps)
+    return ReplayResult(trace=trace, deployment=deployment, records=records, num_replicas=count,
+                        replica=replica[:trace.num_requests], handover=handover)
 
 
 def _dealt(trace: Trace, deployment: Deployment, replica: NDArray[np.int32], recording: Recording) -> ReplayRecords:

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.engine import state as st
+from planner.engine.entries import BLOCK, ENTRY, FLIGHT, FLOAT_HEAP, INT_HEAP, PULL, RING, SLOT
 from planner.engine.rows import GAP_ROW, PREEMPTION_ROW, SCHEDULE_ROW, STEP_ROW
 from planner.policy import NO_LIMIT, Columns, Policy
 from planner.prefix import assign_contents
@@ -54,11 +55,14 @@ def initial_state(trace: Trace, policy: Policy, settings: EngineSettings, step_t
         phases=st.records(n if recording.steps else 1, st.PHASES),
         ranks=_rank_records(trace, policy, settings),
         prompts=np.empty(most + 1, np.int64),
-        waiting_heap=st.records(n + 1 if record.is_keyed else 1, st.INT_HEAP),
-        finishes=st.records(int(record.most_finishes), st.INT_HEAP),
-        cancels=st.records(int(np.isfinite(cancel).sum()) + 1, st.FLOAT_HEAP),
+        waiting_heap=st.records(n + 1 if record.is_keyed else 1, INT_HEAP),
+        finishes=st.records(int(record.most_finishes), INT_HEAP),
+        cancels=st.records(int(np.isfinite(cancel).sum()) + 1, FLOAT_HEAP),
         cancel_after_s=cancel,
         departed_s=np.empty(n if settings.max_concurrency else 0),
+        pulls=st.records(1, PULL),
+        loads=st.records(1, FLOAT_HEAP),
+        pulled=np.empty(0, np.int64),
         departed=np.empty(0, np.int64),
         seen_s=np.zeros(n if settings.stream_interval > 1 else 0),
         ring=_ring(settings.block_size),
@@ -66,7 +70,7 @@ def initial_state(trace: Trace, policy: Policy, settings: EngineSettings, step_t
         entries=entries,
         slots=slots,
         scratch=np.empty(scratch + 1, np.int64),
-        flights=st.records(settings.pipeline_parallel_size, st.FLIGHT),
+        flights=st.records(settings.pipeline_parallel_size, FLIGHT),
         gaps=st.records(rows, GAP_ROW),
         steps=st.records(_ROWS if recording.steps else 1, STEP_ROW),
         schedule=st.records(rows if recording.schedule else 1, SCHEDULE_ROW),
@@ -86,11 +90,28 @@ def routed(state: st.State, count: int) -> list[st.State]:
     return [_own(state) for _ in range(count)]
 
 
+def split(first: st.State, second: st.State, num_prefill: int, count: int, pulls: Any) -> list[st.State]:
+    """Return the memories of `num_prefill` engines that prefill, and of the others, that decode what comes from them.
+
+    Parameters
+    ----------
+    first, second : of an engine of each kind, under the same trace; the requests are those of the first.
+    pulls : PULL, one row a request.
+    """
+    first.settings.holds_kv = second.settings.pulls_kv = True
+    shared = {"pulls": pulls, "pulled": np.empty(len(pulls), np.int64)}
+    second = second._replace(requests=first.requests, phases=first.phases, cancel_after_s=first.cancel_after_s,
+                             seen_s=first.seen_s, **shared)
+    loads = st.records(len(pulls), FLOAT_HEAP)  # entries of cancelled requests stay for a while
+    return (routed(first._replace(**shared), num_prefill)
+            + routed(second._replace(loads=loads), count - num_prefill))
+
+
 def _own(state: st.State) -> st.State:
     """Return a memory that shares what is of requests."""
     empty = {name: _blank(getattr(state, name)) for name in (
-        "prompts", "waiting_heap", "finishes", "cancels", "scratch", "flights", "gaps", "steps", "schedule",
-        "preemptions")}
+        "prompts", "waiting_heap", "finishes", "cancels", "loads", "pulled", "scratch", "flights", "gaps", "steps",
+        "schedule", "preemptions")}
     filled = {name: getattr(state, name).copy() for name in ("ring", "blocks", "entries")}
     engine = st.records(1, st.ENGINE)
     engine[0] = state.engine
@@ -179,7 +200,7 @@ def _engine_record(settings: Any) -> Any:
 
 
 def _ring(block_size: int) -> Any:
-    ring = st.records(block_size, st.RING)
+    ring = st.records(block_size, RING)
     ring.head = st.NONE
     return ring
 
@@ -268,7 +289,7 @@ def _dense_ranks(key: NDArray[np.float64], arrival_s: NDArray[np.float64], victi
 def _block_table(trace: Trace, record: Any, requests: Any) -> tuple[Any, Any, Any, Any]:
     """Lay out KV blocks, contents and block tables where prefix caching follows them one by one."""
     if not record.is_caching:
-        return st.records(1, st.PREFIX), st.records(1, st.BLOCK), st.records(1, st.ENTRY), st.records(1, st.SLOT)
+        return st.records(1, st.PREFIX), st.records(1, BLOCK), st.records(1, ENTRY), st.records(1, SLOT)
     size = int(record.block_size)
     inputs = requests.input_tokens.astype(np.int64)
     tokens = inputs + (requests.max_output_tokens if record.reserve == st.RESERVE_OUTPUT else requests.output_tokens)
@@ -276,7 +297,7 @@ def _block_table(trace: Trace, record: Any, requests: Any) -> tuple[Any, Any, An
     if record.reserve == st.RESERVE_MODEL_LEN:
         num_blocks = np.full(len(requests), -(-int(record.max_model_len) // size))
     start = np.concatenate(([0], np.cumsum(num_blocks)))
-    slots = st.records(int(start[-1]), st.SLOT)
+    slots = st.records(int(start[-1]), SLOT)
     ids, offsets, id_tokens = np.empty(0, np.int64), np.zeros(len(requests) + 1, np.int64), size
     if trace.prefix is not None:
         ids, offsets, id_tokens = trace.prefix.values, trace.prefix.offsets, trace.prefix.block_tokens
@@ -284,7 +305,7 @@ def _block_table(trace: Trace, record: Any, requests: Any) -> tuple[Any, Any, An
         ids=ids, offsets=offsets, id_tokens=id_tokens, block_size=size, input_tokens=inputs, num_blocks=num_blocks,
         slots=slots, slot_start=start[:-1],
     )
-    entries = st.records(num_contents + 1, st.ENTRY)
+    entries = st.records(num_contents + 1, ENTRY)
     entries.first = st.NONE
     entries.last = st.NONE
     prefixes = st.records(len(requests), st.PREFIX)
@@ -296,7 +317,7 @@ def _block_table(trace: Trace, record: Any, requests: Any) -> tuple[Any, Any, An
 
 def _free_blocks(count: int) -> Any:
     """Return the pool with all blocks in the free queue, in the order of their numbers."""
-    blocks = st.records(count, st.BLOCK)
+    blocks = st.records(count, BLOCK)
     numbers = np.arange(count)
     blocks.previous = numbers - 1
     blocks.next = np.where(numbers + 1 < count, numbers + 1, st.NONE)

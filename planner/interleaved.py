@@ -4,7 +4,7 @@ import functools
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 
 from planner.dependencies import Dependencies
 from planner.deployment import Deployment
+from planner.disaggregation import Transfer, halved
 from planner.driver import PLAN_SIGNATURE, ReplayRecords, Taken, arithmetic_fault, compiled_plan, fault, where
+from planner.engine import entries
 from planner.engine import fleet_state as fs
 from planner.engine import state as st
 from planner.engine.binding import pointers
@@ -20,10 +22,10 @@ from planner.engine.fleet import advance_fleet
 from planner.engine.jit import compile_with_signature, numba
 from planner.engine.tournament import CONTENDER, empty_tree
 from planner.errors import PolicyError
-from planner.initial import initial_state, routed
+from planner.initial import initial_state, routed, split
 from planner.policy import NO_LIMIT
 from planner.router import ReplicaLoad, Router
-from planner.settings import Recording
+from planner.settings import EngineSettings, Recording
 from planner.trace import Trace
 
 _INT, _FLOAT = numba.int64, numba.float64
@@ -43,16 +45,20 @@ class Fleet:
     router : who places each request.
     report_interval_s : how often the router hears of its replicas [s]; 0: it always knows.
     seed : of its random choices.
+    num_prefill : replicas, the first ones, that prefill only while the others decode; 0: all do both [1].
+    transfer : how these pass KV on; None where all do both.
     """
 
     num_replicas: int
     router: Router
     report_interval_s: float
     seed: int
+    num_prefill: int = 0
+    transfer: Transfer | None = None
 
 
 def run_interleaved(trace: Trace, deployment: Deployment, fleet: Fleet, waits: Dependencies | None,
-                    recording: Recording) -> tuple[list[ReplayRecords], NDArray[np.int32]]:
+                    recording: Recording) -> tuple[list[ReplayRecords], NDArray[np.int32], Any]:
     """Replay a trace on replicas, all on one clock.
 
     Parameters
@@ -62,16 +68,16 @@ def run_interleaved(trace: Trace, deployment: Deployment, fleet: Fleet, waits: D
 
     Returns
     -------
-    records, replica
-        One replica's records each, which share those of the requests, and who took each request, shape [num_requests].
+    records, replica, pulls
+        One replica's records each, which share those of the requests; who took each request, shape [num_requests]; and
+        its transfer (entries.PULL). Where some replicas prefill only, of halves: see `disaggregation.halved`.
 
     Raises
     ------
     PolicyError : a policy or the router cannot be compiled, raised an error, or made no progress.
     """
     policy, settings = deployment.policy, deployment.settings
-    first = initial_state(trace, policy, settings, deployment.step_time, recording)
-    states = routed(first, fleet.num_replicas)
+    states = _states(trace, deployment, fleet, recording)
     memory = _fleet_state(trace, states, fleet, waits, settings.max_concurrency)
     score, plan_step, loop = compiled_score(fleet.router), compiled_plan(policy), compiled_fleet_loop()
     taken = [Taken(state) for state in states]
@@ -95,7 +101,19 @@ def run_interleaved(trace: Trace, deployment: Deployment, fleet: Fleet, waits: D
         flushed = here
     for each in taken:
         each.take()
-    return [each.records(loop_s / len(taken)) for each in taken], memory.replica_of.astype(np.int32)
+    return [each.records(loop_s / len(taken)) for each in taken], memory.replica_of.astype(np.int32), states[0].pulls
+
+
+def _states(trace: Trace, deployment: Deployment, fleet: Fleet, recording: Recording) -> list[st.State]:
+    """Return the replicas' memories; those that decode only have no use for a prefix cache."""
+    def state_of(trace: Trace, settings: EngineSettings) -> st.State:
+        return initial_state(trace, deployment.policy, settings, deployment.step_time, recording)
+
+    if fleet.transfer is None:
+        return routed(state_of(trace, deployment.settings), fleet.num_replicas)
+    both, pulls = halved(trace, fleet.transfer)
+    second = state_of(both, replace(deployment.settings, enable_prefix_caching=False))
+    return split(state_of(both, deployment.settings), second, fleet.num_prefill, fleet.num_replicas, pulls)
 
 
 @functools.cache
@@ -118,21 +136,26 @@ def _fleet_state(trace: Trace, states: list[st.State], fleet: Fleet, waits: Depe
                  max_concurrency: int | None) -> fs.FleetState:
     """Lay out the fleet's memory and fill in what it starts from."""
     n, count = trace.num_requests, fleet.num_replicas
+    num_routed = fleet.num_prefill or count
+    num_legs = int((states[0].pulls.tokens > 0).sum())
     tree = empty_tree(count)
     nobody, none_s = np.empty(0, np.int64), np.empty(0)
     planned = np.arange(n) if waits is None else np.flatnonzero(waits.num_parents == 0)
     session = _sessions(trace) if fleet.router.is_sticky else nobody
     memory = fs.FleetState(
-        fleet=_fleet_record(fleet, n, len(planned), len(tree) // 2, max_concurrency),
+        fleet=_fleet_record(fleet, n, num_legs, len(planned), len(tree) // 2, max_concurrency),
         memories=_memories(states),
         replicas=st.records(count, fs.REPLICA),
         due=st.records(count, CONTENDER), due_tree=tree,
-        load=st.records(count, CONTENDER), load_tree=tree.copy(),
-        open=np.arange(count),
-        ready=st.records(1 if waits is None else n + 1, st.FLOAT_HEAP),
+        load=st.records(count, CONTENDER), load_tree=tree.copy(), decode_tree=tree.copy(),
+        open=np.arange(num_routed),
+        ready=st.records(1 if waits is None else n + 1, entries.FLOAT_HEAP),
+        releases=st.records(num_legs + 1, entries.FLOAT_HEAP),
         planned=planned,
         requests=states[0].requests,
-        replica_of=np.full(n, st.NONE),
+        pulls=states[0].pulls,
+        cancel_after_s=states[0].cancel_after_s,
+        replica_of=np.full(len(states[0].requests), st.NONE),
         session=session,
         home=np.full(int(session.max(initial=-1)) + 1, st.NONE),
         first_child=nobody if waits is None else waits.first_child,
@@ -142,12 +165,13 @@ def _fleet_state(trace: Trace, states: list[st.State], fleet: Fleet, waits: Depe
     )
     memory.replicas.is_open = 1
     memory.due.key = math.inf
-    for contenders, entered in ((memory.due, memory.due_tree), (memory.load, memory.load_tree)):
-        _enter_all(contenders, entered)
+    _enter_all(memory.due_tree, range(count))
+    _enter_all(memory.load_tree, range(num_routed))
+    _enter_all(memory.decode_tree, range(num_routed, count))
     return memory
 
 
-def _fleet_record(fleet: Fleet, num_requests: int, num_planned: int, tree_size: int,
+def _fleet_record(fleet: Fleet, num_requests: int, num_legs: int, num_planned: int, tree_size: int,
                   max_concurrency: int | None) -> Any:
     record = st.records(1, fs.FLEET)[0]
     router = fleet.router
@@ -155,9 +179,17 @@ def _fleet_record(fleet: Fleet, num_requests: int, num_planned: int, tree_size: 
     record.until_s = math.inf
     record.report_interval_s = fleet.report_interval_s
     record.next_report_s = 0.0 if fleet.report_interval_s > 0 else math.inf
-    record.num_replicas = record.num_open = fleet.num_replicas
+    record.num_replicas = fleet.num_replicas
+    record.num_open = fleet.num_prefill or fleet.num_replicas
     record.num_planned = num_planned
-    record.num_left = num_requests
+    record.num_requests = num_requests
+    record.num_left = num_requests + num_legs
+    if fleet.transfer is not None:
+        record.num_prefill = fleet.num_prefill
+        record.pull_s_per_token = fleet.transfer.s_per_token
+        record.pull_latency_s = fleet.transfer.latency_s
+        record.layer_share = fleet.transfer.layer_share
+        record.local_prefill_below = fleet.transfer.local_prefill_below
     record.has_children = num_planned < num_requests
     record.max_concurrency = max_concurrency or NO_LIMIT
     record.random = fleet.seed % 2147483646 + 1
@@ -167,10 +199,10 @@ def _fleet_record(fleet: Fleet, num_requests: int, num_planned: int, tree_size: 
     return record
 
 
-def _enter_all(contenders: Any, tree: NDArray[np.int64]) -> None:
-    """Let all contenders enter, with equal keys: the first of each match wins."""
+def _enter_all(tree: NDArray[np.int64], contenders: range) -> None:
+    """Let contenders enter, with equal keys: the first of each match wins."""
     half = len(tree) // 2
-    tree[half:half + len(contenders)] = np.arange(len(contenders))
+    tree[half + contenders.start:half + contenders.stop] = contenders
     for node in range(half - 1, 0, -1):
         tree[node] = tree[2 * node] if tree[2 * node] != st.NONE else tree[2 * node + 1]
 

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.engine.entries import SLOT
 from planner.engine.jit import compile_with_signature, jit, numba
-from planner.engine.state import SLOT, numba_records
+from planner.engine.state import numba_records
 
 
 @jit

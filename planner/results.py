@@ -1,6 +1,7 @@
 """What a replay says of each request, each step and the schedule, as tables."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -41,6 +42,8 @@ class ReplayResult:
     records : what became of it, by rows of the trace.
     num_replicas : engines that shared the trace [1].
     replica : which of them took each request, shape [num_requests]; None with one alone.
+    handover : where some prefill and others decode, columns of the table of requests: `decode_replica`, and
+        `handover_s`, from the first token until the KV is where the request is decoded; None elsewhere.
     """
 
     trace: Trace
@@ -48,6 +51,7 @@ class ReplayResult:
     records: ReplayRecords
     num_replicas: int = 1
     replica: NDArray[np.int32] | None = None
+    handover: Mapping[str, NDArray[Any]] | None = None
 
     @property
     def times_s(self) -> dict[str, NDArray[np.float64]]:
@@ -112,6 +116,7 @@ class ReplayResult:
                 "num_cached_tokens": np.maximum(r.num_cached_tokens, 0),
                 "num_recomputed_tokens": np.asarray(r.num_recomputed_tokens),
                 "replica": np.zeros(len(r), np.int32) if self.replica is None else self.replica,
+                **(self.handover or {}),
             }
         )
         kept = [name for name in ("tenant", "session_id", "priority") if name in self.trace.requests.columns]
@@ -129,14 +134,16 @@ class ReplayResult:
         r, phases, settings = self.records.requests, self.records.phases, self.records.settings
         done, smooth = r.state == st.COMPLETED, r.num_preemptions == 0
         answered = ~np.isnan(r.first_token_s)
+        handover_s = 0.0 if self.handover is None else self.handover["handover_s"]
         if not settings.records_steps:
             unknown = np.full(len(r), math.nan)
             return {"prefill_s": np.where(smooth, r.first_token_s - r.first_scheduled_s, math.nan),
-                    "decode_s": np.where(done & smooth, r.finished_s - r.first_token_s, math.nan),
+                    "decode_s": np.where(done & smooth, r.finished_s - r.first_token_s - handover_s, math.nan),
                     "interference_s": unknown, "transfer_s": unknown,
                     "recompute_s": np.where(done & smooth, 0.0, math.nan)}
         divides = done & (int(settings.pipeline_depth) == 1)
-        recompute_s = r.finished_s - r.first_scheduled_s - r.preempted_s - phases.prefill_s - phases.decode_s
+        recompute_s = (r.finished_s - r.first_scheduled_s - r.preempted_s - phases.prefill_s - handover_s
+                       - phases.decode_s)
         return {"prefill_s": np.where(answered, phases.prefill_s, math.nan),
                 "decode_s": np.where(done, phases.decode_s, math.nan),
                 "interference_s": np.where(divides, phases.interference_s, math.nan),

@@ -39,6 +39,19 @@ class Scenario:
     router_report_interval: float = _option(
         0.0, "Deployment", "The router hears of its replicas every so many seconds; 0: it always knows."
     )
+    prefill_replicas: int = _option(
+        0, "Deployment", "Replicas, of --data-parallel-size, that prefill only; the others decode. 0: all do both."
+    )
+    kv_transfer_bandwidth: float = _option(
+        50.0, "Deployment", "KV from prefill to decode: the link of a replica, each way [GB/s]."
+    )
+    kv_transfer_latency: float = _option(0.0, "Deployment", "What a transfer takes besides [s].")
+    kv_transfer: Literal["whole", "layerwise"] = _option(
+        "whole", "Deployment", "KV is sent when the prompt is through, or layer by layer from its first step on."
+    )
+    local_prefill_below: int = _option(
+        0, "Deployment", "Prompts of fewer tokens are prefilled where they decode; 0: none."
+    )
     expert_parallel: bool = _option(False, "Deployment", "Spread whole experts over the GPUs, not slices of each.")
     quantization: str | None = _option(None, "Deployment", "Weight format: bf16, fp8, int4, mxfp4 … [checkpoint's own]")
     kv_cache_dtype: str = _option("auto", "Deployment", "KV cache: auto (16 bit), fp8.")
@@ -127,6 +140,14 @@ class Scenario:
     def __post_init__(self) -> None:
         if self.data_parallel_size < 1:
             raise UsageError(f"data_parallel_size = {self.data_parallel_size}: must be at least 1")
+        if not 0 <= self.prefill_replicas < max(self.data_parallel_size, 2):
+            raise UsageError(f"prefill_replicas = {self.prefill_replicas} of data_parallel_size = "
+                             f"{self.data_parallel_size}: must leave one at least that decodes, and not be negative")
+        if not self.kv_transfer_bandwidth > 0:
+            raise UsageError(f"kv_transfer_bandwidth = {self.kv_transfer_bandwidth}: must be above 0 [GB/s]")
+        if not self.kv_transfer_latency >= 0 or self.local_prefill_below < 0:
+            raise UsageError(f"kv_transfer_latency = {self.kv_transfer_latency} [s], local_prefill_below = "
+                             f"{self.local_prefill_below}: must not be negative")
         if not self.router_report_interval >= 0:
             raise UsageError(f"router_report_interval = {self.router_report_interval}: must not be negative [s]")
 

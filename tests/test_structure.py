@@ -27,6 +27,7 @@ LAYERS = (
     ("results",),
     ("metrics", "saved"),
     ("utilization", "notes", "validate"),
+    ("disaggregation",),
     ("interleaved",),
     ("fleet",),
     ("run", "runs", "steplog", "highest_rate", "sizing"),

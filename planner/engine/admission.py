@@ -5,6 +5,7 @@ from typing import Any
 from planner.engine.blocks import ceil_div, claim_hit, enter_contents, find_hit, take_blocks
 from planner.engine.decodes import depart
 from planner.engine.jit import jit
+from planner.engine.loading import begin_pull
 from planner.engine.preemption import cross_host_link, least_urgent_decode, leave_cpu, preempt
 from planner.engine.promises import keeps_promises, never_keeps_promises, promise_to, sum_promises
 from planner.engine.queues import (
@@ -109,7 +110,7 @@ def admit_first_fit(s: State, max_new_seqs: int) -> None:
 @jit
 def has_seat(s: State) -> bool:
     """Tell whether one more request may enter this step's batch."""
-    seated = s.engine.num_prompts if s.settings.limits_batch_only else s.engine.num_running
+    seated = s.engine.num_prompts if s.settings.limits_batch_only else s.engine.num_running + s.engine.num_loading
     return bool(seated < s.settings.max_num_seqs and min(s.engine.budget, s.engine.prompt_budget) > 0)
 
 
@@ -147,7 +148,7 @@ def admissible_tokens(s: State, i: int) -> tuple[int, int, int]:
     has_room = tested - hit_blocks + unused_hits + watermark <= s.engine.num_free_blocks
     if has_room and keeps_promises(s, request, hit_blocks, unused_hits):
         return n, hit_blocks, computed
-    if s.engine.num_running == 0:  # nothing will ever be freed for it
+    if s.engine.num_running + s.engine.num_loading + s.engine.num_held == 0:  # nothing will ever be freed for it
         refuse(s, i)
     s.engine.blocked_request = i
     s.engine.blocked_free = s.engine.num_free_blocks
@@ -177,6 +178,8 @@ def look_up(s: State, i: int) -> tuple[int, int, int, int]:
     request = s.requests[i]
     if request.is_swapped:
         return 0, 0, NONE, int(request.num_computed_tokens)
+    if s.settings.pulls_kv and s.pulls[i].tokens > 0 and request.num_cached_tokens < 0:
+        return 0, 0, NONE, int(s.pulls[i].tokens)
     if not s.settings.is_caching:
         return 0, 0, NONE, 0
     if s.prefixes[i].cached_tokens > 0 and request.num_cached_tokens < 0:
@@ -227,6 +230,9 @@ def refuse(s: State, i: int) -> None:
 def enter_running(s: State, i: int, n: int, hit_blocks: int, computed: int) -> None:
     """Admit a request with its first `n` tokens after those that its lookup found computed."""
     request = s.requests[i]
+    if s.settings.pulls_kv and s.pulls[i].tokens > 0 and request.num_cached_tokens < 0:
+        begin_pull(s, i)
+        return
     claim_hit(s, i, hit_blocks)
     if s.settings.reserve == RESERVE_CHUNK:
         total = ceil_div(computed + n, s.settings.block_size)

@@ -8,7 +8,7 @@ from planner.engine.jit import jit
 from planner.engine.preemption import leave_cpu
 from planner.engine.promises import forget_promises
 from planner.engine.queues import append_waiting, heap_pop, heap_push, remove_listed, remove_prompt, remove_running
-from planner.engine.state import CANCELLED, DECODE, NONE, NOT_ARRIVED, PROMPT, WAITING, State
+from planner.engine.state import CANCELLED, DECODE, LOADING, NONE, NOT_ARRIVED, PROMPT, WAITING, State
 
 
 @jit
@@ -100,10 +100,13 @@ def wait_for_arrival(s: State) -> None:
 
 @jit
 def next_event_s(s: State) -> float:
-    """Return when somebody arrives or hangs up next."""
+    """Return when somebody arrives, hangs up or has its KV next."""
+    due_s = next_arrival_s(s)
     if s.engine.num_cancel_entries > 0:
-        return float(min(next_arrival_s(s), s.cancels[0].key))
-    return next_arrival_s(s)
+        due_s = min(due_s, s.cancels[0].key)
+    if s.engine.num_loads > 0:
+        due_s = min(due_s, s.loads[0].key)
+    return float(due_s)
 
 
 @jit
@@ -111,11 +114,17 @@ def skip_idle(s: State) -> bool:
     """Let time pass to the next event where nothing could be scheduled; False if none will come before `until_s`."""
     due_s = next_event_s(s)
     if due_s >= s.engine.until_s:
-        return bool(s.engine.num_running + s.engine.num_waiting == 0)
-    s.engine.last_start_s = max(s.engine.now_s, due_s)
-    s.engine.now_s = s.engine.last_start_s
-    s.engine.steps_to_poll = 0
+        return bool(s.engine.num_running + s.engine.num_waiting + s.engine.num_loads == 0)
+    pass_time(s, max(s.engine.now_s, due_s))
     return True
+
+
+@jit
+def pass_time(s: State, instant_s: float) -> None:
+    """Let time pass without a step; arrivals up to then are seen."""
+    s.engine.last_start_s = instant_s
+    s.engine.now_s = instant_s
+    s.engine.steps_to_poll = 0
 
 
 @jit
@@ -133,6 +142,10 @@ def cancel_due(s: State) -> None:
             else:
                 remove_prompt(s, i)
             remove_running(s, i)
+            request.state = CANCELLED
+            release_blocks(s, i)
+        elif request.state == LOADING:
+            engine.num_loading -= 1
             request.state = CANCELLED
             release_blocks(s, i)
         elif request.state == WAITING:

@@ -189,7 +189,10 @@ def complete(s: State, i: int) -> None:
     s.requests[i].state = COMPLETED
     s.requests[i].finished_s = s.engine.now_s
     remove_running(s, i)
-    release_blocks(s, i)
+    if s.settings.holds_kv and s.pulls[i].is_held:
+        s.engine.num_held += 1
+    else:
+        release_blocks(s, i)
     depart(s, i)
 
 

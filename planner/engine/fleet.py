@@ -12,14 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from planner.engine.arrivals import next_event_s
+from planner.engine.arrivals import next_event_s, pass_time
 from planner.engine.binding import bind, bind_at
+from planner.engine.blocks import release_blocks
 from planner.engine.fleet_state import LEFT, WORKS, FleetState
 from planner.engine.jit import jit
 from planner.engine.loop import run_until
 from planner.engine.queues import heap_pop, heap_push
-from planner.engine.routing import choose, rate
-from planner.engine.state import BAD_SCORE, DONE, NONE, PAUSED, STUCK
+from planner.engine.routing import choose, decodes_only, rate
+from planner.engine.state import BAD_SCORE, COMPLETED, DONE, NONE, PAUSED, STUCK
 from planner.engine.stretch import quiet_until_s
 from planner.engine.tournament import enter
 
@@ -33,7 +34,8 @@ def advance_fleet(memory: FleetState, score: Any, plan_step: Any) -> int:
     while True:
         k = f.due_tree[1]
         due_s, sent_s = f.due[k].key, next_sent_s(f)
-        next_s = min(due_s, sent_s)
+        freed_s = f.releases[0].key if fleet.num_releases > 0 else math.inf
+        next_s = min(due_s, sent_s, freed_s)
         if fleet.has_bad_score:
             return BAD_SCORE
         if fleet.num_left == 0:
@@ -41,7 +43,9 @@ def advance_fleet(memory: FleetState, score: Any, plan_step: Any) -> int:
         if next_s >= fleet.until_s:
             fleet.now_s = max(fleet.now_s, fleet.until_s)
             return PAUSED if fleet.until_s < math.inf else STUCK
-        if f.due[k].tie == LEFT and due_s <= min(sent_s, fleet.next_report_s):
+        if freed_s <= min(due_s, sent_s, fleet.next_report_s):
+            release(f)
+        elif f.due[k].tie == LEFT and due_s <= min(sent_s, fleet.next_report_s):
             publish(f, k, score)
         elif fleet.next_report_s <= next_s:
             outcome = bring_up(f, plan_step, fleet.next_report_s)
@@ -54,7 +58,7 @@ def advance_fleet(memory: FleetState, score: Any, plan_step: Any) -> int:
                 return outcome
             send(f, sent_s, score)
         else:
-            until_s = min(sent_s, fleet.until_s, np.nextafter(due_s, math.inf))
+            until_s = min(sent_s, freed_s, fleet.until_s, np.nextafter(due_s, math.inf))
             outcome = run(f, plan_step, k, until_s)
             if outcome != DONE:
                 return outcome
@@ -83,11 +87,16 @@ def next_sent_s(f: FleetState) -> float:
 @jit
 def send(f: FleetState, sent_s: float, score: Any) -> None:
     """Send the next request to a replica."""
+    f.fleet.now_s = sent_s
+    f.fleet.num_in_flight += 1
+    hand_to(f, take_next(f), sent_s, score)
+
+
+@jit
+def hand_to(f: FleetState, i: int, sent_s: float, score: Any) -> None:
+    """Give a request to the replica that the router chooses."""
     fleet = f.fleet
-    i = take_next(f)
     k = choose(f, i, score)
-    fleet.now_s = sent_s
-    fleet.num_in_flight += 1
     fleet.num_sent += 1
     request = f.requests[i]
     request.arrival_s = sent_s
@@ -106,7 +115,7 @@ def send(f: FleetState, sent_s: float, score: Any) -> None:
     replica.known_requests += 1
     replica.known_tokens += request.input_tokens
     f.load[k].tie = fleet.num_sent
-    if fleet.is_sticky:
+    if fleet.is_sticky and not decodes_only(f, k):
         f.home[f.session[i]] = k
     rate(f, k, score)
     watch(f, k, False)
@@ -136,6 +145,8 @@ def run(f: FleetState, plan_step: Any, k: int, until_s: float) -> int:
     if outcome not in (DONE, PAUSED, STUCK):  # a row buffer is full, or the policy is at fault
         f.fleet.faulty = k
         return int(outcome)
+    if s.engine.num_pulls > f.replicas[k].num_pulls:
+        note_pulls(f, k)
     watch(f, k, outcome == STUCK)
     return DONE
 
@@ -163,14 +174,21 @@ def publish(f: FleetState, k: int, score: Any) -> None:
     for place in range(replica.num_published, s.engine.num_done):
         i = s.departed[place]
         fleet.num_left -= 1
-        fleet.num_in_flight -= 1
         replica.num_requests -= 1
         replica.num_tokens -= f.requests[i].input_tokens
-        release_children(f, i)
+        if fleet.num_prefill > 0 and i < fleet.num_requests and f.pulls[i].is_held:
+            hand_over(f, k, i, score)
+            continue
+        fleet.num_in_flight -= 1
+        first = i - fleet.num_requests if i >= fleet.num_requests else i
+        if first != i and f.requests[i].num_cached_tokens < 0:  # it left before its KV was asked for
+            fleet.num_releases = heap_push(f.releases, fleet.num_releases, fleet.now_s, first)
+        release_children(f, first)
     replica.num_published = s.engine.num_done
     if fleet.report_interval_s == 0.0:
         replica.known_requests = replica.num_requests
         replica.known_tokens = replica.num_tokens
+    if fleet.report_interval_s == 0.0 or decodes_only(f, k):
         rate(f, k, score)
     watch(f, k, False)
 
@@ -235,3 +253,58 @@ def report(f: FleetState, score: Any, next_s: float) -> None:
     rate_all(f, score)
     missed = math.floor((next_s - fleet.next_report_s) / fleet.report_interval_s)
     fleet.next_report_s += (missed + 1.0) * fleet.report_interval_s
+
+
+@jit
+def hand_over(f: FleetState, k: int, i: int, score: Any) -> None:
+    """Send a request that replica `k` has prefilled to one that decodes it; one that failed there is through.
+
+    Its KV is put on the sender's link at once, after what is on it. Layer by layer it has been on it since the prompt
+    began, and what is left is a layer at least.
+    """
+    fleet, request, leg = f.fleet, f.requests[i], f.fleet.num_requests + i
+    if request.state != COMPLETED:
+        fleet.num_left -= 1
+        fleet.num_in_flight -= 1
+        f.requests[leg].state = request.state
+        f.requests[leg].finished_s = request.finished_s
+        release_children(f, i)
+        return
+    pull, replica = f.pulls[leg], f.replicas[k]
+    whole_s = pull.tokens * fleet.pull_s_per_token
+    left_s = max(whole_s - (fleet.now_s - request.first_scheduled_s), whole_s * fleet.layer_share)
+    pull.transfer_s = min(left_s, whole_s)
+    pull.latency_s = fleet.pull_latency_s
+    replica.link_free_s = max(replica.link_free_s, fleet.now_s) + pull.transfer_s
+    pull.sendable_s = replica.link_free_s
+    if bind_at(f.memories, k).settings.may_cancel:
+        f.cancel_after_s[leg] = max(request.arrival_s + f.cancel_after_s[i] - fleet.now_s, 0.0)
+    hand_to(f, leg, fleet.now_s, score)
+
+
+@jit
+def note_pulls(f: FleetState, k: int) -> None:
+    """Note when the transfers that a replica has begun end: until then their senders hold their blocks."""
+    fleet, replica = f.fleet, f.replicas[k]
+    s = bind_at(f.memories, k)
+    for place in range(replica.num_pulls, s.engine.num_pulls):
+        leg = s.pulled[place]
+        first = leg - fleet.num_requests
+        fleet.num_releases = heap_push(f.releases, fleet.num_releases, f.pulls[leg].loaded_s, first)
+    replica.num_pulls = s.engine.num_pulls
+
+
+@jit
+def release(f: FleetState) -> None:
+    """Return the blocks of the next request whose KV has been taken."""
+    fleet = f.fleet
+    fleet.now_s = max(fleet.now_s, f.releases[0].key)
+    i = f.releases[0].request
+    fleet.num_releases = heap_pop(f.releases, fleet.num_releases)
+    k = f.replica_of[i]
+    s = bind_at(f.memories, k)
+    s.engine.num_held -= 1
+    release_blocks(s, i)
+    if s.engine.now_s < fleet.now_s:  # nothing could be scheduled since then
+        pass_time(s, fleet.now_s)
+    watch(f, k, False)

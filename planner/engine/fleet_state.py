@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from planner.engine import entries
 from planner.engine import state as st
 from planner.engine.jit import numba
 from planner.engine.tournament import CONTENDER
@@ -32,6 +33,13 @@ FLEET = np.dtype(
         ("random", "i8"),  # state of the generator
         ("num_choices", "i8"),
         ("tree_size", "i8"),
+        ("num_prefill", "i8"),  # replicas that prefill only, the first ones; 0 where all do both
+        ("num_requests", "i8"),  # of the trace; the decode of request i is request num_requests + i
+        ("num_releases", "i8"),
+        ("pull_s_per_token", "f8"),  # of KV on a replica's link
+        ("pull_latency_s", "f8"),
+        ("layer_share", "f8"),  # of a transfer, that is left when the prompt is through, at least
+        ("local_prefill_below", "i8"),  # shorter prompts are prefilled where they decode
         ("faulty", "i8"),  # the replica at which the loop stopped
         ("has_bad_score", "i1"),  # the router's score is not a number
         ("has_children", "i1"),  # some requests wait for others
@@ -45,6 +53,8 @@ FLEET = np.dtype(
 
 REPLICA = np.dtype(
     [
+        ("link_free_s", "f8"),  # when the last transfer from it ends
+        ("num_pulls", "i8"),  # to it, that the fleet has been told of
         ("inbox_tail", "i8"),  # the last request sent to it
         ("num_published", "i8"),  # departures that the fleet has been told of
         ("num_requests", "i8"),  # outstanding
@@ -71,10 +81,14 @@ class FleetState(NamedTuple):
     due_tree: Any
     load: Any  # contenders: the router's score of each open replica, and when it was sent a request last
     load_tree: Any
+    decode_tree: Any  # of those that decode only, by their requests
     open: Any  # replicas that may be sent requests, in order, shape [num_open]
     ready: Any  # heap of (instant, request)
+    releases: Any  # heap of (instant, request whose blocks its replica may have back)
     planned: Any  # requests that wait for nobody, in order of arrival
     requests: Any
+    pulls: Any
+    cancel_after_s: Any
     replica_of: Any  # where each request went, shape [num_requests]
     session: Any  # of each request, shape [num_requests]; empty where nobody asks
     home: Any  # of each session, a replica
@@ -92,11 +106,11 @@ FLEET_TYPE = numba.types.NamedTuple(
         *map(st.numba_records, (REPLICA, CONTENDER)),
         _INTS,
         st.numba_records(CONTENDER),
+        *(3 * [_INTS]),
+        *(2 * [st.numba_records(entries.FLOAT_HEAP)]),
         _INTS,
-        _INTS,
-        st.numba_records(st.FLOAT_HEAP),
-        _INTS,
-        st.numba_records(st.REQUEST),
+        *map(st.numba_records, (st.REQUEST, entries.PULL)),
+        _FLOATS,
         *(6 * [_INTS]),
         _FLOATS,
     ],

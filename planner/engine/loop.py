@@ -12,6 +12,7 @@ from planner.engine.arrivals import cancel_due, hand_over_arrivals, skip_idle, w
 from planner.engine.binding import bind
 from planner.engine.holding import holds_prompts_back
 from planner.engine.jit import jit
+from planner.engine.loading import land_loads
 from planner.engine.pipeline import land_flight
 from planner.engine.serving import DECODES, PROMPTS, serve
 from planner.engine.shape import begin_step
@@ -38,9 +39,10 @@ def run_until(s: State, plan_step: Any) -> int:
             return PAUSED
         hand_over_arrivals(s)
         cancel_due(s)
+        land_loads(s)
         if s.settings.is_routed and engine.num_done > num_done:
             return PAUSED
-        if engine.num_running == 0 and engine.num_waiting == 0:
+        if engine.num_running == 0 and engine.num_waiting == 0 and engine.num_loads == 0:
             if engine.next_request == NONE:
                 return DONE
             wait_for_arrival(s)

@@ -14,8 +14,10 @@ from planner.router import ReplicaLoad
 
 @jit
 def choose(f: FleetState, i: int, score: Any) -> int:
-    """Return the replica that request `i` goes to."""
+    """Return the replica that request `i` goes to; those that decode only are taken by their requests."""
     fleet = f.fleet
+    if fleet.num_prefill > 0 and (i >= fleet.num_requests or f.requests[i].input_tokens < fleet.local_prefill_below):
+        return int(f.decode_tree[1])
     if fleet.is_sticky:
         home = f.home[f.session[i]]
         if home != NONE and f.replicas[home].is_open:
@@ -34,6 +36,12 @@ def choose(f: FleetState, i: int, score: Any) -> int:
     for k in range(1, fleet.num_open):
         best = better(f, i, best, f.open[k], score)
     return best
+
+
+@jit
+def decodes_only(f: FleetState, k: int) -> bool:
+    """Tell whether replica `k` has prompts only where their KV comes from another."""
+    return bool(0 < f.fleet.num_prefill <= k)
 
 
 @jit
@@ -91,6 +99,9 @@ def load_of(f: FleetState, k: int, i: int) -> ReplicaLoad:
 def rate(f: FleetState, k: int, score: Any) -> None:
     """Give replica `k` the score of its load in the tournament of all, where no request changes it."""
     fleet = f.fleet
+    if decodes_only(f, k):
+        enter(f.load, f.decode_tree, fleet.tree_size, k, float(f.replicas[k].num_requests), f.load[k].tie)
+        return
     if fleet.takes_turns or fleet.num_choices > 0 or fleet.reads_engines or fleet.reads_caches:
         return
     key = score(load_of(f, k, NONE))

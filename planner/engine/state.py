@@ -1,4 +1,4 @@
-"""The loop's memory: one record for the engine, one per request, block and queue entry, and the settings.
+"""The loop's memory: one record for the engine, one per request, and the settings; what is in queues is in `entries`.
 
 Structured NumPy records read like objects (`request.num_computed_tokens`) both compiled and uncompiled, and one request
 is one or two cache lines. Every field is SI seconds, tokens or blocks.
@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from planner.engine.entries import BLOCK, ENTRY, FLIGHT, FLOAT_HEAP, INT_HEAP, PULL, RING, SLOT
 from planner.engine.jit import numba
 from planner.engine.rows import GAP_ROW, PREEMPTION_ROW, SCHEDULE_ROW, STEP_ROW
 
 # A request is in exactly one of these states, and in the queue that belongs to it.
-NOT_ARRIVED, WAITING, PROMPT, DECODE, COMPLETED, REJECTED, FAILED, CANCELLED = range(8)
+NOT_ARRIVED, WAITING, LOADING, PROMPT, DECODE, COMPLETED, REJECTED, FAILED, CANCELLED = range(9)
 
 # KV blocks that a request takes when it is admitted.
 RESERVE_CHUNK, RESERVE_PROMPT, RESERVE_OUTPUT, RESERVE_MODEL_LEN = range(4)
@@ -141,6 +142,8 @@ SETTINGS = np.dtype(
         ("limits_batch_only", "i1"),  # max_num_seqs limits the prompts of a batch, not the running set
         ("requeues_last", "i1"),  # a preempted request waits behind all others
         ("may_cancel", "i1"),
+        ("pulls_kv", "i1"),  # requests may bring KV from another engine
+        ("holds_kv", "i1"),  # requests may leave theirs to another engine
         ("is_routed", "i1"),  # one of several engines: it pauses when a request leaves
         ("records_steps", "i1"),
         ("records_schedule", "i1"),
@@ -176,6 +179,11 @@ ENGINE = np.dtype(
         ("num_prompts", "i8"),  # running requests in state PROMPT: the length of `prompts`
         ("num_decodes", "i8"),  # running requests in state DECODE
         ("num_stalled", "i8"),
+        ("num_loading", "i8"),  # admitted requests in state LOADING
+        ("num_loads", "i8"),  # length of `loads`
+        ("num_pulls", "i8"),  # so far
+        ("num_held", "i8"),  # requests that are through and whose blocks are held
+        ("link_free_s", "f8"),  # when the last transfer to this engine ends
         ("is_paused", "i8"),  # the last step left every decode out
         # aggregated decodes
         ("decode_step", "i8"),  # decode steps so far
@@ -297,25 +305,6 @@ CURVE = np.dtype(
     align=True,
 )
 
-RING = np.dtype([("count", "i8"), ("head", "i8")], align=True)
-BLOCK = np.dtype(
-    [
-        ("next", "i4"),
-        ("previous", "i4"),
-        ("users", "i4"),
-        ("content", "i4"),
-        ("twin_next", "i4"),
-        ("twin_previous", "i4"),
-    ],
-    align=True,
-)
-ENTRY = np.dtype([("first", "i4"), ("last", "i4")], align=True)  # blocks that hold one content, in order of entry
-SLOT = np.dtype([("block", "i4"), ("content", "i4")], align=True)  # a request's block table and its blocks' contents
-INT_HEAP = np.dtype([("key", "i8"), ("request", "i8")], align=True)
-FLOAT_HEAP = np.dtype([("key", "f8"), ("request", "i8")], align=True)
-FLIGHT = np.dtype([("finish_s", "f8"), ("start_s", "f8"), ("stage_free_s", "f8")], align=True)
-
-
 def records(size: int, dtype: np.dtype[np.void]) -> np.recarray:
     """Return `size` zeroed records whose fields read as attributes."""
     return np.zeros(size, dtype).view(np.recarray)
@@ -355,6 +344,9 @@ class State(NamedTuple):
     cancels: Any  # heap of (instant, request)
     cancel_after_s: Any  # shape [num_requests], or empty where nobody cancels
     departed_s: Any  # instants in order of departure, shape [num_requests], or empty where the load is open
+    pulls: Any  # shape [num_requests], or one row
+    loads: Any  # heap of (instant at which its KV is there, request)
+    pulled: Any  # requests in the order in which their transfers began, shape [num_requests], or empty
     departed: Any  # requests in that order, shape [num_requests], or empty where nobody routes them
     seen_s: Any  # when the client last saw tokens of it, shape [num_requests], or empty where it sees each at once
     ring: Any
@@ -376,7 +368,8 @@ STATE_TYPE = numba.types.NamedTuple(
         numba.int64[::1],
         *map(numba_records, (INT_HEAP, INT_HEAP, FLOAT_HEAP)),
         *(2 * [numba.float64[::1]]),
-        numba.int64[::1],
+        *map(numba_records, (PULL, FLOAT_HEAP)),
+        *(2 * [numba.int64[::1]]),
         numba.float64[::1],
         *map(numba_records, (RING, BLOCK, ENTRY, SLOT)),
         numba.int64[::1],

@@ -3,7 +3,7 @@
 import math
 
 from planner.engine.admission import is_known_blocked
-from planner.engine.arrivals import next_arrival_s
+from planner.engine.arrivals import next_arrival_s, next_event_s
 from planner.engine.blocks import ceil_div
 from planner.engine.decodes import blocks_needed, next_finish
 from planner.engine.emission import see_decodes
@@ -42,7 +42,7 @@ def may_run_decodes(s: State) -> bool:
         return True
     if is_guarded(s) or s.settings.is_first_fit or s.settings.limits_batch_only:
         return False
-    return bool(e.num_running >= s.settings.max_num_seqs or is_known_blocked(s, first_waiting(s)))
+    return bool(e.num_running + e.num_loading >= s.settings.max_num_seqs or is_known_blocked(s, first_waiting(s)))
 
 
 @jit
@@ -78,6 +78,7 @@ def run_decodes(s: State) -> bool:
         return False
     arrival_s = watched_arrival_s(s)
     stop_s = min(engine.until_s, s.cancels[0].key if engine.num_cancel_entries > 0 else math.inf)
+    stop_s = min(stop_s, s.loads[0].key if engine.num_loads > 0 else math.inf)
     place, block_size = engine.decode_step % settings.block_size, settings.block_size
     is_async = settings.is_async
     start_s, end_s = engine.last_start_s, engine.now_s
@@ -142,17 +143,15 @@ def quiet_until_s(s: State) -> float:
     do so before the steps to it, each as long as the coming one, have passed; as long as memory lasts.
     """
     e = s.engine
-    arrival_s = max(next_arrival_s(s), e.now_s)
-    if e.num_running == 0 and e.num_waiting == 0:
-        return float(arrival_s)
+    event_s = max(next_event_s(s), e.now_s)
+    if e.num_running == 0 and e.num_waiting == 0 and e.num_loads == 0:
+        return float(max(next_arrival_s(s), e.now_s))
     if not may_run_decodes(s):
         return float(e.now_s)
     gpu_s, slopes, least_s, extra_s = decode_terms(s)
     step_s = max(gpu_s + context_s(s.step_time, slopes, e.num_decodes, e.decode_context_tokens), least_s) + extra_s
     steps = steps_in_memory(s, next_finish(s) - e.decode_step)
-    if e.num_cancel_entries > 0:
-        arrival_s = min(arrival_s, max(s.cancels[0].key, e.now_s))
-    return float(min(arrival_s, e.now_s + steps * step_s * ROUNDING))
+    return float(min(event_s, e.now_s + steps * step_s * ROUNDING))
 
 
 @jit

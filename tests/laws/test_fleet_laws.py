@@ -15,6 +15,7 @@ from hypothesis import strategies as some
 from planner import fleet, interleaved
 from planner.dependencies import dependencies
 from planner.deployment import resolve
+from planner.engine import state as st
 from planner.policies import POLICIES
 from planner.results import ReplayResult
 from planner.routers import ROUTERS
@@ -67,7 +68,8 @@ def test_requests_wait_for_their_parents(case: Case, options: dict[str, Any], po
             due_s = requests.finished_s[int(parent)] + think_s[k]
             sent_s = requests.arrival_s[k]
             assert sent_s >= due_s - 1e-12
-            if case.options["max_concurrency"] is None and requests.state[int(parent)] == requests.state.min() == 4:
+            is_open = case.options["max_concurrency"] is None
+            if is_open and requests.state[int(parent)] == requests.state.min() == st.COMPLETED:
                 assert sent_s == pytest.approx(due_s, abs=1e-12)
     for k in range(result.num_replicas):
         check_alone(trace, scenario, result, k, EVERYTHING)
@@ -81,7 +83,7 @@ def test_dealt_requests_and_routed_ones_are_replayed_alike(case: Case, policy: s
     deployment = resolve(scenario, trace)
     dealt = fleet.serve(trace, deployment, count, recording)
     several = interleaved.Fleet(num_replicas=count, router=ROUTERS["round-robin"], report_interval_s=0.0, seed=0)
-    parts, replica = interleaved.run_interleaved(trace, deployment, several, None, recording)
+    parts, replica, _ = interleaved.run_interleaved(trace, deployment, several, None, recording)
     assert replica.tolist() == [k % count for k in range(trace.num_requests)]
     assert_same_requests(dealt.records.requests, parts[0].requests)
     listed = [np.concatenate([getattr(part, name) for part in parts]) for name in ("steps", "schedule", "preemptions")]
@@ -102,7 +104,7 @@ def test_the_least_loaded_replica_is_taken(case: Case, count: int, name: str) ->
     assert replica is not None
     sizes = np.ones(len(requests)) if name.endswith("requests") else requests.input_tokens
     last = [0] * count
-    if set(requests.state.tolist()) != {4}:  # others are noticed when a step begins, not when they leave
+    if set(requests.state.tolist()) != {st.COMPLETED}:  # others are noticed when a step begins, not when they leave
         return
     for i in range(len(requests)):
         there = (np.arange(len(requests)) < i) & (requests.finished_s > requests.arrival_s[i])

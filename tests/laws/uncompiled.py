@@ -33,6 +33,9 @@ CASES: dict[str, dict[str, Any]] = {
     "pipeline": {"pipeline_parallel_size": 2, "step_time": "linear:0.01,0.0005,0.0001"},
 }
 
+POOLS: dict[str, Any] = {"data_parallel_size": 3, "prefill_replicas": 1, "kv_transfer_latency": 0.013,
+                         "local_prefill_below": 8, "router": "least-outstanding-tokens"}
+
 
 def outcome(result: ReplayResult) -> str:
     """Return a digest of every bit of the outcome."""
@@ -58,7 +61,14 @@ def outcomes() -> dict[str, str]:
         for kind, recording in (("whole", EVERYTHING), ("plain", Recording()))
         for fleet in [{"data_parallel_size": 3, "router": router, "router_report_interval": interval_s}]
     }
-    return fleets | {
+    pools = {
+        f"{policy} pools {name} {kind}": outcome(play(served, recording=recording, policy=policy,
+                                                      **COMMON | CASES["recompute"] | POOLS))
+        for policy in ("fcfs", "vllm-v0", "sglang")
+        for name, served in (("open", trace), ("waiting", waiting))
+        for kind, recording in (("whole", EVERYTHING), ("plain", Recording()))
+    }
+    return fleets | pools | {
         f"{policy} {name} {kind}": outcome(play(trace, recording=recording, policy=policy, **COMMON | options))
         for policy in POLICIES
         for name, options in CASES.items()

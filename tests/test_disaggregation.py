@@ -1,0 +1,161 @@
+"""Prefill and decode on different replicas: worked cases, the link, full pools, and what is conserved."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers import EVERYTHING, batches, play, scenario_of, trace_of
+from hypothesis import given
+from hypothesis import strategies as some
+
+from planner.deployment import resolve
+from planner.disaggregation import transfer_of
+from planner.errors import UsageError
+from planner.results import ReplayResult
+from planner.routers import ROUTERS
+from planner.run import replay
+from planner.scenario import Scenario
+from planner.settings import Recording
+
+SECONDS: dict[str, Any] = {"step_time": "linear:1,0", "data_parallel_size": 2, "prefill_replicas": 1}
+PHASES = ("frontend_s", "queue_s", "prefill_s", "handover_s", "decode_s", "preempted_s", "recompute_s")
+
+
+def column(result: ReplayResult, name: str) -> list[Any]:
+    return result.requests_table()[name].to_list()
+
+
+def test_a_transfer_in_flight() -> None:
+    """Both prompts are through at 1, and their KV is there at 1.5. The last one's is asked for when a step begins."""
+    result = play([(0.0, 10, 4), (0.0, 10, 4), (0.5, 10, 1), (0.6, 10, 3)], **SECONDS, kv_transfer_latency=0.5)
+    assert column(result, "first_token_at_s") == [1.0, 1.0, 2.0, 2.0]
+    assert column(result, "finished_at_s") == [4.5, 4.5, 2.0, 5.5]
+    assert column(result, "handover_s") == [0.5, 0.5, 0.0, 1.0]
+    assert column(result, "tpot_s") == [pytest.approx(3.5 / 3), pytest.approx(3.5 / 3), None, 1.75]
+    assert column(result, "replica") == [0, 0, 0, 0]
+    assert column(result, "decode_replica") == [1, 1, 0, 1]
+    assert column(result, "output_tokens") == [4, 4, 1, 3]
+    assert int(result.records.gaps.counts.sum()) == 3 + 3 + 0 + 2
+
+
+def test_four_thousand_tokens_of_a_seventy_billion_model_take_25_ms() -> None:
+    """1.25 GiB over 50 GiB/s."""
+    scenario = model(model="llama-3.1-70b", tensor_parallel_size=4, kv_transfer_bandwidth=50 * 2**30 / 1e9)
+    trace = trace_of([(0.0, 4096, 2)])
+    assert 4096 * transfer_of(resolve(scenario, trace)).s_per_token == pytest.approx(0.025, rel=1e-12)
+    assert column(replay(trace, scenario).result, "handover_s") == pytest.approx([0.025], rel=1e-12)
+
+
+def model(**options: Any) -> Scenario:
+    """A second for 100,000 tokens on the link, and steps of a second."""
+    plain = {"model": "llama-3.1-8b", "gpu": "h100-sxm", "step_time": "linear:1,0", "num_gpu_blocks": 100_000,
+             "async_scheduling": False, "data_parallel_size": 2, "prefill_replicas": 1,
+             "kv_transfer_bandwidth": 131072 * 1e5 / 1e9}
+    return Scenario(**plain | options)
+
+
+def test_transfers_share_a_link() -> None:
+    """Two of a second each, from one replica to one: the second is there a second later."""
+    found = replay(trace_of([(0.0, 100_000, 3), (0.0, 100_000, 3)]), model(max_num_batched_tokens=200_000)).result
+    assert column(found, "handover_s") == pytest.approx([1.0, 2.0])
+    assert column(found, "finished_at_s") == pytest.approx([4.0, 5.0])
+
+
+def test_layer_by_layer_what_is_left_is_short() -> None:
+    """The prompt's step took as long as its transfer: a layer of 32 is left."""
+    found = replay(trace_of([(0.0, 100_000, 3)]), model(max_num_batched_tokens=200_000, kv_transfer="layerwise")).result
+    assert column(found, "handover_s") == pytest.approx([1 / 32])
+
+
+def test_short_prompts_stay_where_they_decode() -> None:
+    result = play([(0.0, 10, 3), (0.0, 100, 3)], **SECONDS, local_prefill_below=50, kv_transfer_latency=0.25)
+    assert column(result, "replica") == [1, 0]
+    assert column(result, "handover_s") == [0.0, 0.25]
+    assert column(result, "finished_at_s") == [3.0, 4.0]  # the second's decodes join the first's last step's end
+
+
+def test_a_full_pool_keeps_the_senders_blocks() -> None:
+    """The decoder has room for one: the second's KV waits where it was made, and the third's prompt for that room."""
+    rows = [(0.0, 32, 5), (0.0, 32, 2), (2.5, 64, 1)]
+    result = play(rows, **SECONDS, num_gpu_blocks=4, block_size=16, enable_prefix_caching=False)
+    assert column(result, "first_token_at_s") == [1.0, 1.0, 6.0]
+    assert column(result, "finished_at_s") == [5.0, 6.0, 6.0]
+    assert column(result, "handover_s") == [0.0, 4.0, 0.0]
+    assert set(column(result, "status")) == {"completed"}
+
+
+def test_what_the_decoder_can_never_hold_fails_there() -> None:
+    """Its prompt fits, with its first token it does not; what it held is returned."""
+    result = play([(0.0, 64, 5), (3.0, 32, 2)], **SECONDS, num_gpu_blocks=4, block_size=16)
+    assert column(result, "status") == ["rejected", "completed"]
+    assert column(result, "finished_at_s")[1] == 5.0
+
+
+@pytest.mark.parametrize(("options", "said"), [
+    ({"prefill_replicas": 2, "data_parallel_size": 2}, "must leave one at least that decodes"),
+    ({"prefill_replicas": -1, "data_parallel_size": 2}, "must leave one at least that decodes"),
+    ({"kv_transfer_bandwidth": 0.0}, "must be above 0"),
+    ({"kv_transfer_latency": -1.0}, "must not be negative"),
+    ({"local_prefill_below": -1}, "must not be negative"),
+])
+def test_pools_and_links_that_cannot_be(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        scenario_of(**options)
+
+
+@some.composite
+def loads(draw: Any) -> dict[str, Any]:
+    n = draw(some.integers(1, 12))
+    arrivals = sorted(draw(some.lists(some.integers(0, 12), min_size=n, max_size=n)))
+    rows = [(0.05 * tick, draw(some.integers(1, 40)), draw(some.integers(1, 20))) for tick in arrivals]
+    columns = {}
+    if draw(some.booleans()):
+        columns["cancel_after_s"] = draw(some.lists(some.sampled_from((0.02, 0.3, 9.0)), min_size=n, max_size=n))
+    if draw(some.booleans()):
+        columns["session_id"] = [str(k % 3) for k in range(n)]
+        columns["think_time_s"] = draw(some.lists(some.none() | some.sampled_from((0.0, 0.1)), min_size=n, max_size=n))
+    count = draw(some.integers(2, 4))
+    options = {"data_parallel_size": count, "prefill_replicas": draw(some.integers(1, count - 1)),
+               "router": draw(some.sampled_from(list(ROUTERS))), "block_size": draw(some.sampled_from((1, 4, 16))),
+               "kv_transfer_latency": draw(some.sampled_from((0.0, 0.03, 1.0))),
+               "local_prefill_below": draw(some.sampled_from((0, 0, 20))),
+               "max_concurrency": draw(some.sampled_from((None, None, 2))),
+               "max_num_seqs": draw(some.sampled_from((1, 2, 5))), "max_model_len": 60,
+               "max_num_batched_tokens": draw(some.sampled_from((5, 16, 64))),
+               "async_scheduling": draw(some.booleans()),
+               "router_report_interval": draw(some.sampled_from((0.0, 0.1))),
+               "policy": draw(some.sampled_from(("fcfs", "prefill-first", "decode-first", "vllm-v0", "sglang")))}
+    options["num_gpu_blocks"] = draw(some.integers(1, max(2, 200 // options["block_size"])))
+    return {"trace": trace_of(rows, **columns), "options": options}
+
+
+@given(load=loads(), recording=some.sampled_from((EVERYTHING, Recording())))
+def test_nothing_is_lost_between_the_pools(load: dict[str, Any], recording: Recording) -> None:
+    """Every request ends once, all blocks come back, tokens are computed once, and phases add up to the time."""
+    result = play(load["trace"], recording=recording, **load["options"])
+    table, prefill = result.requests_table(), load["options"]["prefill_replicas"]
+    assert "unfinished" not in set(table["status"])
+    assert table["finished_at_s"].null_count() == 0
+    done = table.filter(status="completed")
+    assert (done["output_tokens"] == load["trace"].requests.filter(table["status"] == "completed")["output_tokens"].clip(
+        upper_bound=60 - done["input_tokens"])).all()
+    away = done.filter((done["output_tokens"] > 1) & (done["input_tokens"] >= load["options"]["local_prefill_below"]))
+    assert (away["replica"] < prefill).all()
+    assert (away["decode_replica"] >= prefill).all()
+    assert (away["handover_s"] >= load["options"]["kv_transfer_latency"] - 1e-9).all()
+    assert int(result.records.gaps.counts.sum()) >= int((done["output_tokens"] - 1).sum())
+    if recording.steps:
+        total = sum(done[name].fill_null(0.0) for name in PHASES)
+        assert np.allclose(total.to_numpy(), done["e2e_s"].to_numpy(), atol=1e-9)
+
+
+def test_an_idle_link_never_makes_decodes_slower() -> None:
+    """Without prompts in their steps, tokens after the second come no later than where both share a replica."""
+    rng = np.random.default_rng(3)
+    rows = [(float(at), int(n), 40) for at, n in zip(np.cumsum(rng.exponential(0.4, 200)), rng.integers(500, 4000, 200),
+                                                     strict=True)]
+    options = {"step_time": "linear:0.01,0.0002", "data_parallel_size": 2, "max_num_batched_tokens": 2048}
+    apart, together = (play(rows, recording=Recording(), **options, prefill_replicas=prefill) for prefill in (1, 0))
+    assert np.quantile(apart.records.gaps.values_s, 0.9) <= np.quantile(together.records.gaps.values_s, 0.9)
+    assert apart.tpot_s.mean() < together.tpot_s.mean()
