@@ -17,7 +17,7 @@ from planner.synthetic.quantiles import fit_quantiles
 
 Floats = NDArray[np.float64]
 
-CLOSE = 2.0  # how far off burstiness may be and still count as the same: noise of both record and draw is sqrt(2)
+CLOSE = 1.75  # how far off burstiness may be and still count as the same: the noise of record and draw alone is sqrt(2)
 TOLERANCE = 0.05  # of burstiness, beside its noise
 DRAWS = 3
 NOISE_DRAWS = 8
