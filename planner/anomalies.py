@@ -40,9 +40,9 @@ def _clock(arrival_s: Floats) -> list[dict[str, Any]]:
     if not tick_s:
         return []
     share = float(np.mean(np.diff(arrival_s) == 0))
-    return [_odd("quantised clock", f"arrivals are logged by a clock of {tick_s:g} s: {share:.0%} come at the same instant "
-                 f"as the one before, in batches that were none; the gaps' variation says nothing, look at windows "
-                 f"longer than that", tick_s=tick_s, share=share)]
+    return [_odd("quantised clock", f"arrivals are logged by a clock of {tick_s:g} s: {share:.0%} come at the same "
+                 f"instant as the one before, in batches that were none; the gaps' variation says nothing, look at "
+                 f"windows longer than that", tick_s=tick_s, share=share)]
 
 
 def _idle(arrival_s: Floats) -> list[dict[str, Any]]:
@@ -52,22 +52,22 @@ def _idle(arrival_s: Floats) -> list[dict[str, Any]]:
     idle = gaps[(gaps > IDLE_GAPS * gaps.mean()) & (gaps >= IDLE_FROM_S)]
     if not len(idle):
         return []
-    return [_odd("idle stretches", f"{len(idle):,} stretches without an arrival, {idle.sum():,.0f} s in all, the longest "
-                 f"{idle.max():,.0f} s: an outage of the log, or bursts", count=len(idle), longest_s=float(idle.max()),
-                 total_s=float(idle.sum()))]
+    return [_odd("idle stretches", f"{len(idle):,} stretches without an arrival, {idle.sum():,.0f} s in all, the "
+                 f"longest {idle.max():,.0f} s: an outage of the log, or bursts", count=len(idle),
+                 longest_s=float(idle.max()), total_s=float(idle.sum()))]
 
 
 def _loop(table: pl.DataFrame, arrival_s: Floats) -> list[dict[str, Any]]:
     """Tell arrivals that are no users': all at once, at regular times, or each as another request ends."""
     span_s = float(arrival_s[-1] - arrival_s[0])
     if len(arrival_s) > 1 and span_s == 0:
-        return [_odd("no arrivals", f"all {len(arrival_s):,} requests arrive at once: arrivals are missing, or a benchmark "
-                     f"sent them; replay with --request-rate or --max-concurrency")]
+        return [_odd("no arrivals", f"all {len(arrival_s):,} requests arrive at once: arrivals are missing, or a "
+                     f"benchmark sent them; replay with --request-rate or --max-concurrency")]
     variation = gap_cv(arrival_s)
     found = []
     if variation is not None and len(arrival_s) >= 30 and variation < REGULAR_BELOW:
-        found.append(_odd("regular arrivals", f"the gaps vary by {variation:.2f} of their mean (users: about 1, or more): a "
-                          f"load generator's clock", gap_cv=variation))
+        found.append(_odd("regular arrivals", f"the gaps vary by {variation:.2f} of their mean (users: about 1, or "
+                          f"more): a load generator's clock", gap_cv=variation))
     if "e2e_s" in table.columns and len(arrival_s) >= 30:
         known = table.filter(pl.col("e2e_s").is_not_null())
         ends_s = np.sort((known["arrival_s"] + known["e2e_s"]).to_numpy())
@@ -102,14 +102,14 @@ def _lengths(tokens: pl.Series, what: str) -> list[dict[str, Any]]:
     found = []
     cap, at_cap = _cap(tokens)
     if at_cap:
-        found.append(_odd(f"capped {what}", f"{at_cap:,} {what} ({at_cap / total:.1%}) have {cap:,} tokens, and hardly any "
-                          f"more: a limit cut them; what they would have been is unknown", tokens=cap,
+        found.append(_odd(f"capped {what}", f"{at_cap:,} {what} ({at_cap / total:.1%}) have {cap:,} tokens, and hardly "
+                          f"any more: a limit cut them; what they would have been is unknown", tokens=cap,
                           share=at_cap / total))
     common = [(value, count) for value, count in rows[:3] if count >= COMMON_FROM * total and value != cap]
     if total >= 200 and common:
         listed = ", ".join(f"{value:,} ({count / total:.1%})" for value, count in common)
-        found.append(_odd(f"common {what}", f"{what} of one length again and again: {listed} tokens: a template, or one "
-                          f"client", tokens=common[0][0], share=common[0][1] / total))
+        found.append(_odd(f"common {what}", f"{what} of one length again and again: {listed} tokens: a template, or "
+                          f"one client", tokens=common[0][0], share=common[0][1] / total))
     return found
 
 
@@ -133,8 +133,8 @@ def _limits(table: pl.DataFrame) -> list[dict[str, Any]]:
     if not known.height or reached < REPEATED_FROM * known.height:
         return []
     share = reached / known.height
-    return [_odd("outputs at the client's limit", f"{reached:,} outputs ({share:.1%}) are as long as the client's limit "
-                 f"allowed: max_tokens or ignore_eos, no natural lengths", share=share)]
+    return [_odd("outputs at the client's limit", f"{reached:,} outputs ({share:.1%}) are as long as the client's "
+                 f"limit allowed: max_tokens or ignore_eos, no natural lengths", share=share)]
 
 
 def _repeated(table: pl.DataFrame) -> list[dict[str, Any]]:
@@ -143,5 +143,5 @@ def _repeated(table: pl.DataFrame) -> list[dict[str, Any]]:
     repeated = table.height - table.select(keys).n_unique()
     if repeated < max(REPEATED_FROM * table.height, 2):
         return []
-    return [_odd("repeated rows", f"{repeated:,} rows ({repeated / table.height:.1%}) have the arrival and the lengths of "
-                 f"another: logged twice, or retried", count=repeated, share=repeated / table.height)]
+    return [_odd("repeated rows", f"{repeated:,} rows ({repeated / table.height:.1%}) have the arrival and the lengths "
+                 f"of another: logged twice, or retried", count=repeated, share=repeated / table.height)]

@@ -10,6 +10,7 @@ import typer
 from planner.errors import OutputError, PlannerError
 from planner.options import takes_scenario
 from planner.scenario import Scenario
+from planner.trace_cli import trace as trace_app
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich",
                   help="Trace-driven capacity planning and what-if analysis for LLM serving.")
@@ -279,6 +280,8 @@ def calibrate(
 def report(
     results: Annotated[list[Path], typer.Argument(help="Folders written by planner replay --save.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="HTML file to write.")] = Path("report.html"),
+    llmd: Annotated[Path | None, typer.Option(help="Write one result as an llm-d Benchmark Report too (.yaml or "
+                                              ".json).")] = None,
 ) -> None:
     """Write a self-contained HTML report, with a Markdown summary beside it.
 
@@ -286,7 +289,7 @@ def report(
     """
     from planner import commands
 
-    commands.report(results, output)
+    commands.report(results, output, llmd)
 
 
 @app.command()
@@ -302,6 +305,8 @@ def ui(
 
     commands.ui(port, address)
 
+
+app.add_typer(trace_app, name="trace")
 
 db = typer.Typer(no_args_is_help=True, help="Hardware and model profiles.")
 app.add_typer(db, name="db")

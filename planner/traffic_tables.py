@@ -10,7 +10,8 @@ LABEL = 26
 
 def description_table(found: Mapping[str, Any]) -> str:
     """Return a trace's description as aligned text; what does not exist for it is left out."""
-    lines = [f"{found['source']} ({found['format']}): {found['num_requests']:,} requests over {_seconds(found['span_s'])}"]
+    lines = [f"{found['source']} ({found['format']}): {found['num_requests']:,} requests over "
+             f"{_seconds(found['span_s'])}"]
     rates = {name: value for name, value in found["rates"].items() if value is not None}
     if rates:
         lines.append("Rates: " + ", ".join(f"{value:,.4g} {name.replace('_per_s', '/s').replace('_', ' ')}"
@@ -71,8 +72,8 @@ def _shape_lines(found: Mapping[str, Any]) -> list[str]:
 
 def _sharing_lines(found: Mapping[str, Any]) -> list[str]:
     sets = ", ".join(f"{share} of it with {tokens:,}" for share, tokens in found["working_set_tokens"].items())
-    lines = [f"Prefix sharing ({found['block_tokens']} tokens an id): {found['infinite_hit_rate']:.4f} of the prompt tokens "
-             f"were seen before; {found['requests_with_a_hit']:.1%} of the requests share something",
+    lines = [f"Prefix sharing ({found['block_tokens']} tokens an id): {found['infinite_hit_rate']:.4f} of the prompt "
+             f"tokens were seen before; {found['requests_with_a_hit']:.1%} of the requests share something",
              f"  hit rate by tokens of cache (least recently used dropped): {sets}"]
     lines += [f"  {row['cache_tokens']:>14,} {row['hit_rate']:.4f} {'#' * round(BAR * row['hit_rate'])}".rstrip()
               for row in found["curve"]]

@@ -27,7 +27,8 @@ def workload_figures(trace: Trace, description: Mapping[str, Any], *, theme: The
 def burstiness(found: Mapping[str, Any], *, theme: Theme = "light") -> Any:
     """Draw the variance over the mean of the arrivals, and the peak over the mean, by window."""
     figure = figure_of_rows(["times"], "window [s]", row_px=280)
-    for name, label, color in (("dispersion", "variance over mean", BLUE), ("peak_over_mean", "peak over mean", ORANGE)):
+    for name, label, color in (("dispersion", "variance over mean", BLUE),
+                               ("peak_over_mean", "peak over mean", ORANGE)):
         windows = [float(window.removesuffix("s")) for window in found[name]]
         figure.add_scatter(x=windows, y=list(found[name].values()), mode="lines+markers", name=label,
                            line={"color": color, "width": 2}, hovertemplate="%{y:.4g}<extra></extra>")
@@ -35,8 +36,8 @@ def burstiness(found: Mapping[str, Any], *, theme: Theme = "light") -> Any:
     figure.update_xaxes(type="log")
     figure.update_yaxes(type="log")
     cv = "none" if found["gap_cv"] is None else f"{found['gap_cv']:.3g}"
-    return finish(figure, "Burstiness by window", f"a Poisson process has a variance over mean of 1; variation of gaps {cv}",
-                  theme, hovermode="closest")
+    note = f"a Poisson process has a variance over mean of 1; variation of gaps {cv}"
+    return finish(figure, "Burstiness by window", note, theme, hovermode="closest")
 
 
 def shape(found: Mapping[str, Any], *, theme: Theme = "light") -> Any:
@@ -45,8 +46,9 @@ def shape(found: Mapping[str, Any], *, theme: Theme = "light") -> Any:
     unit = 3600.0 if is_day else 1.0
     figure = figure_of_rows(["requests/s"], "hours since the first arrival" if is_day else "time [s]", row_px=280)
     if found["start_s"]:
-        figure.add_bar(x=[start / unit for start in found["start_s"]], y=found["requests_per_s"], marker={"color": BLUE},
-                       offset=0, name="requests", hovertemplate="%{y:.4g} requests/s<extra></extra>")
+        figure.add_bar(x=[start / unit for start in found["start_s"]], y=found["requests_per_s"],
+                       marker={"color": BLUE}, offset=0, name="requests",
+                       hovertemplate="%{y:.4g} requests/s<extra></extra>")
     peak = found["peak_over_mean"]
     note = "no time passes between the arrivals" if peak is None else f"peak {peak:.3g} times the mean"
     return finish(figure, "Rate by hour of the day" if is_day else "Rate over the record", note, theme,
@@ -62,6 +64,6 @@ def hit_rate(found: Mapping[str, Any], *, theme: Theme = "light") -> Any:
     figure.add_hline(y=100 * found["infinite_hit_rate"], line={"color": GREY, "dash": "dot"})
     figure.update_xaxes(type="log")
     figure.update_yaxes(ticksuffix=" %")
-    note = (f"a cache without limits serves {found['infinite_hit_rate']:.2%}; what was used longest ago is dropped first, "
-            f"requests come one after the other")
+    note = (f"a cache without limits serves {found['infinite_hit_rate']:.2%}; what was used longest ago is dropped "
+            f"first, requests come one after the other")
     return finish(figure, "Prefix hits by the size of the cache", note, theme, hovermode="closest")

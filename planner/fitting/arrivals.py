@@ -41,11 +41,11 @@ def fit_arrivals(arrival_s: Floats, duration_s: float, tick_s: float,
                  process: str = "auto") -> tuple[Process, list[Candidate]]:
     """Fit all processes to arrivals, or a named one, and choose.
 
-    Burstiness is the coefficient of variation of the gaps, the share of short ones, the index of dispersion over windows of which the record
-    has FEWEST_WINDOWS or more, and the counts in ten parts of the record. How far off a process is, is the root mean
-    square, over three draws, of the logarithms of the ratios to the record's, each over its tolerance: 5 %, and the
-    noise that a Poisson process of as many arrivals has. The choice is the process with the fewest numbers that is
-    within CLOSE, or else the one that is least off.
+    Burstiness is the coefficient of variation of the gaps, the share of short ones, the index of dispersion over
+    windows of which the record has FEWEST_WINDOWS or more, and the counts in ten parts of the record. How far off a
+    process is, is the root mean square, over three draws, of the logarithms of the ratios to the record's, each over
+    its tolerance: 5 %, and the noise that a Poisson process of as many arrivals has. The choice is the process with
+    the fewest numbers that is within CLOSE, or else the one that is least off.
 
     Parameters
     ----------

@@ -2,6 +2,8 @@
 
 import hashlib
 from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -60,12 +62,18 @@ def fit_workload(trace: Trace, *, process: str = "auto", seed: int = 0) -> Fit:
                                    process))
         candidates[name] = tenants[-1][1]
     model = Model(
-        name=trace.source, meaning=f"fitted to {trace.num_requests:,} requests over {duration_s:,.6g} s",
-        source=f"{trace.source} (sha256 {trace.sha256})" if trace.sha256 else trace.source, seed=seed,
+        name=Path(trace.source).stem, meaning=f"fitted to {trace.num_requests:,} requests over {duration_s:,.6g} s",
+        source=_source(trace), seed=seed,
         duration_s=duration_s, block_tokens=0 if trace.prefix is None else trace.prefix.block_tokens,
         has_sessions="session_id" in trace.requests.columns, has_tenants="tenant" in trace.requests.columns,
         maximum_input_tokens=int(_top(trace.requests["input_tokens"])), tenants=tuple(each for each, _ in tenants))
     return Fit(marked(model), candidates)
+
+
+def _source(trace: Trace) -> str:
+    """Return what the model is of, without the folder."""
+    name = Path(trace.source).name
+    return f"{name} (sha256 {trace.sha256})" if trace.sha256 else name
 
 
 def marked(model: Model) -> Model:
@@ -95,7 +103,7 @@ def _fit_tenant(name: str, arrival_s: Floats, duration_s: float, tick_s: float, 
     cuts = mix_windows(_classes(described, rows))
     edges_s = edges_of(arrival_s, duration_s)
     epochs = [Epoch(start_s=float(f"{edges_s[first]:.8g}"), kinds=fit_kinds(described, rows[first:last]))
-              for first, last in zip(cuts[:-1], cuts[1:], strict=True)]
+              for first, last in pairwise(cuts.tolist())]
     starts = [epoch.start_s for epoch in epochs]
     kept = [epoch for epoch, later in zip(epochs, [*starts[1:], np.inf], strict=True) if later > epoch.start_s]
     return Tenant(name=name, arrivals=arrivals, epochs=(replace(kept[0], start_s=0.0), *kept[1:])), candidates

@@ -30,7 +30,8 @@ def write_description(trace: Trace, description: Mapping[str, Any], path: Path) 
 def description_page(trace: Trace, description: Mapping[str, Any]) -> str:
     """Return the page of a trace; text from it is escaped."""
     figures = {name: json.loads(figure.to_json()) for name, figure in workload_figures(trace, description).items()}
-    odd = "".join(f"<li><b>{escape(each['kind'])}</b>: {escape(each['text'])}</li>" for each in description["anomalies"])
+    odd = "".join(f"<li><b>{escape(each['kind'])}</b>: {escape(each['text'])}</li>"
+                  for each in description["anomalies"])
     body = [f"<h2>Odd</h2><ul>{odd}</ul>" if odd else "",
             f'<div class="figures">{"".join(place(*item) for item in figures.items())}</div>',
             f'<h2>In numbers</h2><div class="scroll"><pre>{escape(description_table(description))}</pre></div>']

@@ -64,7 +64,8 @@ class Process:
         positive(name, *lengths_s)
         not_negative(rates_name, *rates_per_s)
         if len(lengths_s) != len(rates_per_s):
-            raise UsageError(f"{name} has {len(lengths_s)} numbers and {rates_name} {len(rates_per_s)}; must be as many")
+            raise UsageError(f"{name} has {len(lengths_s)} numbers and {rates_name} {len(rates_per_s)}; must be as "
+                             f"many")
         if self.process == process and not any(rates_per_s):
             raise UsageError(f"{rates_name} has no number above 0; an arrival process {process!r} must have one")
 
@@ -132,7 +133,7 @@ def _renewals(process: Process, edges_s: Floats, counts: Floats, rng: Generator)
     else:
         gaps = rng.exponential(1.0, num)
     ticks = np.cumsum(gaps)
-    return np.interp(ticks[ticks < clock[-1]], clock, edges_s)
+    return np.asarray(np.interp(ticks[ticks < clock[-1]], clock, edges_s))
 
 
 def _within_windows(process: Process, edges_s: Floats, counts: Floats, rng: Generator) -> Floats:

@@ -12,6 +12,7 @@ Ints = NDArray[np.int64]
 
 ALONE, POPULAR, CONTINUES = 0, 1, 2
 NUM_TRIED = 256  # requests around the lag that are compared, before the first that will do is taken
+FAR, CONTINUED = 1 << 60, 1 << 40  # costs of no parent, and of one that somebody continued
 NUM_WAITING = 64  # drawn lags that are put off until there has been so much time
 
 
@@ -66,16 +67,19 @@ def _parent(times_s: Any, at_s: float, room: Any, wanted: int, is_continued: Any
 
     A picky one takes, of NUM_TRIED requests, that which has just room and which nobody continued.
     """
-    parent, best = -1, np.int64(1) << 60
-    centre = min(np.searchsorted(times_s[:i], at_s), i - 1)
-    low, high, num_tried = centre, centre + 1, 0
+    parent, best = -1, FAR
+    low: int = min(int(np.searchsorted(times_s[:i], at_s)), i - 1)
+    high: int = low + 1
+    num_tried = 0
     while (low >= 0 or high < i) and best > 1 and (num_tried < NUM_TRIED or parent < 0):
-        is_later = high < i and (low < 0 or times_s[high] - at_s < at_s - times_s[low])
-        j = high if is_later else low
-        high += is_later
-        low -= not is_later
+        if high < i and (low < 0 or times_s[high] - at_s < at_s - times_s[low]):
+            j = high
+            high += 1
+        else:
+            j = low
+            low -= 1
         num_tried += 1
-        cost = room[j] - wanted + (np.int64(1) << 40 if is_continued[j] else 0) if is_picky else 0
+        cost = room[j] - wanted + (CONTINUED if is_continued[j] else 0) if is_picky else 0
         if room[j] >= wanted and cost < best:
             parent, best = j, cost
     return parent
@@ -121,8 +125,8 @@ def link(times_s: Floats, kinds: Ints, shared_blocks: Ints, new_tokens: Ints, la
     """Find what each request begins like.
 
     A request that continues another takes, of those that came about `lags_s` before it, the one whose whole blocks it
-    just shares, and one that nobody has continued where there is one; a popular beginning is taken from the nearest that is
-    long enough. At the beginning, lags that reach behind it are put off.
+    just shares, and one that nobody has continued where there is one; a popular beginning is taken from the nearest
+    that is long enough. At the beginning, lags that reach behind it are put off.
 
     Parameters
     ----------

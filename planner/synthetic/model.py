@@ -44,7 +44,8 @@ class Kind:
             raise UnknownNameError("kind of request", str(self.kind), KINDS)
         positive("share", self.share)
         if tuple(self.variables) != KINDS[self.kind]:
-            raise UsageError(f"kind {self.kind!r} has {', '.join(self.variables)}; must have {', '.join(KINDS[self.kind])}")
+            raise UsageError(f"kind {self.kind!r} has {', '.join(self.variables)}; must have "
+                             f"{', '.join(KINDS[self.kind])}")
         size = len(self.variables)
         if np.shape(self.correlation) != (size, size) or not (np.abs(self.correlation) <= 1).all():
             raise UsageError(f"correlation of kind {self.kind!r} must be {size} rows of {size} numbers from -1 to 1")

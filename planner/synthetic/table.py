@@ -10,7 +10,8 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
-def request_table(arrival_s: Floats, input_tokens: Ints, output_tokens: Ints, more: Mapping[str, pl.Series]) -> pl.DataFrame:
+def request_table(arrival_s: Floats, input_tokens: Ints, output_tokens: Ints,
+                  more: Mapping[str, pl.Series]) -> pl.DataFrame:
     """Build the request table, rounded to microseconds as a log would be; rows are sorted already."""
     return pl.DataFrame({
         "arrival_s": arrival_s.round(6),
