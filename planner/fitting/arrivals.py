@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +10,7 @@ from scipy.optimize import brentq
 from scipy.special import gamma
 
 from planner.burstiness import dispersion, gap_cv, spread_ticks
+from planner.engine.jit import compile_with_signature, numba
 from planner.errors import UnknownNameError
 from planner.fitting.windows import edges_of, rate_windows
 from planner.synthetic.arrivals import PROCESSES, Process, draw_arrivals
@@ -26,8 +27,8 @@ FEWEST_WINDOWS = 30  # in the record, for a window to be compared
 SHORT_GAPS = (0.01, 0.1, 0.5)  # in mean gaps
 PARTS = 10  # of the record, whose counts are compared
 FEWEST_REQUESTS = 10  # for a choice
-STATE_CELLS = 4000  # that the record is cut into to look for states
-STATE_ROUNDS = 40
+STATE_CELLS = 50_000  # that the record is cut into to look for states
+STATE_ROUNDS = 60
 
 
 class Candidate(NamedTuple):
@@ -159,17 +160,29 @@ def _expected(counts: Floats, means: Floats, stay: Floats) -> tuple[Floats, Floa
     seen = np.exp(log - log.max(axis=1, keepdims=True))
     steps = np.array([[stay[0], 1 - stay[0]], [1 - stay[1], stay[1]]])
     forward, backward = np.empty_like(seen), np.ones_like(seen)
-    state = np.array([1 - stay[1], 1 - stay[0]])
-    for k in range(len(counts)):
-        state = (state if k == 0 else state @ steps) * seen[k]
-        state = forward[k] = state / state.sum()
-    for k in range(len(counts) - 2, -1, -1):
-        ahead = steps @ (seen[k + 1] * backward[k + 1])
-        backward[k] = ahead / ahead.sum()
+    compile_with_signature(_sweep, _SIGNATURE)(seen, steps, forward, backward)
     weights = forward * backward
     weights /= weights.sum(axis=1, keepdims=True)
     joint = forward[:-1, :, None] * steps * (seen[1:] * backward[1:])[:, None, :]
     return weights, (joint / joint.sum(axis=(1, 2), keepdims=True)).sum(axis=0)
+
+
+def _sweep(seen: Any, steps: Any, forward: Any, backward: Any) -> None:
+    """Fill in how likely each state is by what came up to a cell, and by what came after it."""
+    low, high = steps[1, 0], steps[0, 1]
+    for k in range(len(seen)):
+        low, high = low * seen[k, 0], high * seen[k, 1]
+        total = low + high
+        forward[k, 0], forward[k, 1] = low / total, high / total
+        low, high = ((low * steps[0, 0] + high * steps[1, 0]) / total, (low * steps[0, 1] + high * steps[1, 1]) / total)
+    for k in range(len(seen) - 2, -1, -1):
+        low, high = seen[k + 1, 0] * backward[k + 1, 0], seen[k + 1, 1] * backward[k + 1, 1]
+        low, high = steps[0, 0] * low + steps[0, 1] * high, steps[1, 0] * low + steps[1, 1] * high
+        backward[k, 0], backward[k, 1] = low / (low + high), high / (low + high)
+
+
+_CELLS = numba.float64[:, ::1]
+_SIGNATURE = numba.void(_CELLS, _CELLS, _CELLS, _CELLS)
 
 
 def _rounded(value: float, digits: int = 6) -> float:
