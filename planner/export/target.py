@@ -71,13 +71,15 @@ def jsonl_bytes(table: pl.DataFrame) -> bytes:
 
 
 def milliseconds(seconds: pl.Series) -> pl.Series:
-    """Return milliseconds, as whole numbers where all are, which divided by 1000 give the seconds again.
+    """Return milliseconds, as whole numbers where all are, which the reader's division turns into the seconds again.
 
-    A product that does not is replaced by its neighbour among the floating-point numbers where that does.
+    Where the product does not, a whole number or a neighbour among the floating-point numbers may; a few numbers have
+    none, and come back with another last bit.
     """
-    exact = seconds.to_numpy() * 1000.0
-    for neighbour in (np.nextafter(exact, np.inf), np.nextafter(exact, -np.inf)):
-        exact = np.where((exact / 1000.0 != seconds.to_numpy()) & (neighbour / 1000.0 == seconds.to_numpy()), neighbour,
-                         exact)
-    found = pl.Series(seconds.name, exact)
-    return found.cast(pl.Int64) if bool((exact == np.floor(exact)).all()) else found
+    product = seconds * 1000.0
+    found = product
+    values = product.to_numpy()
+    for candidate in (np.nextafter(values, -np.inf), np.nextafter(values, np.inf), np.rint(values)):
+        tried = pl.Series(seconds.name, candidate)
+        found = tried.zip_with(tried / 1000 == seconds, found)
+    return found.cast(pl.Int64) if bool((found == found.floor()).all()) else found
