@@ -18,7 +18,8 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_
 RECORDED_LOAD = ("start_at", "duration", "limit", "rate_scale", "request_rate", "num_prompts", "num_warmups")
 
 TraceArgument = Annotated[str, typer.Argument(metavar="TRACE", help="Trace file, - for stdin, or a bundled sample: "
-                                              "chat, code, long-context; or random: what a benchmark client sends.")]
+                                              "chat, code, long-context, fitted-chat …; or random: what a benchmark "
+                                              "client sends.")]
 FormatOption = Annotated[str | None, typer.Option("--format", help="Trace format. [detected]")]
 BadRowsOption = Annotated[Literal["error", "drop"], typer.Option(help="Stop at a bad row, or drop and count it.")]
 SloOption = Annotated[str | None, typer.Option(help="Objectives in ms, as in 'ttft:500 tpot:50 e2el:5000'.")]

@@ -62,8 +62,9 @@ def test_a_report_as_a_benchmark_report(trace: Path, tmp_path: Path) -> None:
     run = planner("report", tmp_path / "run", "-o", tmp_path / "r.html", "--llmd", tmp_path / "r.yaml")
     assert run.returncode == 0, run.stderr
     assert "request_performance" in (tmp_path / "r.yaml").read_text()
-    fails(planner("report", tmp_path / "run", tmp_path / "run", "-o", tmp_path / "r.html", "--llmd", tmp_path / "s.yaml"),
-          2, "a Benchmark Report is of one result, not of 2")
+    twice = planner("report", tmp_path / "run", tmp_path / "run", "-o", tmp_path / "r.html", "--llmd",
+                    tmp_path / "s.yaml")
+    fails(twice, 2, "a Benchmark Report is of one result, not of 2")
 
 
 @pytest.mark.parametrize(("arguments", "code", "words"), [

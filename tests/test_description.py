@@ -136,6 +136,6 @@ def test_the_page_holds_every_figure_and_escapes_names(tmp_path: Path) -> None:
     assert all(f'id="{name}"' in page for name in figures)
     assert "&lt;script&gt;" in page
     assert "<script>  " not in page
-    with pytest.raises(UsageError, match="the ending must be .html"):
+    with pytest.raises(UsageError, match=r"the ending must be \.html"):
         write_description(trace, found, tmp_path / "w.pdf")
     assert "hit_rate" not in workload_figures(users(), describe(users()), theme="dark")

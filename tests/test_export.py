@@ -190,7 +190,7 @@ def test_what_would_say_something_else_is_refused_and_nothing_is_written(tmp_pat
             convert(trace, out, to=to)
     with pytest.raises(UnknownNameError, match="unknown format 'vidor'; did you mean 'vidur'"):
         convert(small, out, to="vidor")
-    with pytest.raises(UsageError, match="the ending one of .csv, .jsonl, .parquet"):
+    with pytest.raises(UsageError, match=r"the ending one of \.csv, \.jsonl, \.parquet"):
         convert(small, out)
     with pytest.raises(UsageError, match="--salt: is of --anonymize"):
         convert(small, tmp_path / "t.jsonl", salt="s")
@@ -205,7 +205,8 @@ NAMES = some.text(some.characters(codec="utf-8", exclude_categories=["Cs", "Cc"]
 @given(names=some.lists(NAMES, min_size=3, max_size=3, unique=True), salt=some.text(max_size=5))
 def test_no_name_survives_in_any_format(folder: Path, to: str, names: list[str], salt: str) -> None:
     trace = trace_of([(5.0, 600, 5), (5.5, 700, 6), (7.25, 1300, 7)], hash_ids=[[7, 1], [2, 3], [7, 1, 4]],
-                     hash_block_tokens=512, session_id=[names[0], names[1], names[0]], tenant=[names[2], None, names[2]])
+                     hash_block_tokens=512, session_id=[names[0], names[1], names[0]],
+                     tenant=[names[2], None, names[2]])
     trace = dataclasses.replace(trace, requests=trace.requests.with_columns(request_id=pl.Series(names)))
     account = convert(trace, folder / "anonymous", to=to, anonymous=True, salt=salt, lossy=True)
     assert account.names_checked is not None

@@ -76,6 +76,6 @@ def test_values_are_the_summarys(result: SavedResult, tmp_path: Path) -> None:
 
 
 def test_an_unknown_ending_is_refused(result: SavedResult, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="the ending must be .yaml, .yml or .json"):
+    with pytest.raises(UsageError, match=r"the ending must be \.yaml, \.yml or \.json"):
         write_llmd_report(result, tmp_path / "report.txt")
     assert not list(tmp_path.iterdir())

@@ -9,7 +9,7 @@ import pytest
 from planner.catalog import data_dir
 from planner.errors import CatalogError, UnknownNameError, UsageError
 from planner.schema import TRACE_COLUMNS
-from planner.synthetic import Spec, generate, load_sample, read_spec, sample_names
+from planner.synthetic import Model, Spec, generate, load_sample, read_spec, read_workload, sample_names
 from planner.trace import read_trace
 
 # name: requests/s, input p50/p95/p99, output p50/p95/p99 and variance over mean of counts in 1 s of what is imitated
@@ -24,14 +24,14 @@ def spec_of(name: str) -> Spec:
 
 
 def test_samples_are_read_by_name():
-    assert sample_names() == ["chat", "code", "long-context"]
+    assert sample_names() == ["chat", "code", "fitted-chat", "fitted-code", "fitted-long-chat", "long-context"]
     assert read_trace("chat").requests.equals(load_sample("chat").requests)
     assert read_trace("chat", limit=10).num_requests == 10
     with pytest.raises(UnknownNameError, match="unknown sample trace 'chatt'; did you mean 'chat'"):
         load_sample("chatt")
 
 
-@pytest.mark.parametrize("name", ["chat", "code", "long-context"])
+@pytest.mark.parametrize("name", sample_names())
 def test_samples_are_the_same_every_time_and_keep_the_bounds(name):
     trace, again = load_sample(name), load_sample(name)
     assert trace.requests.equals(again.requests)
@@ -138,3 +138,17 @@ def test_a_missing_spec_and_an_empty_trace_are_errors():
         read_spec(Path("nowhere.toml"))
     with pytest.raises(UsageError, match=r"no request in 0\.001 s; raise the duration or the rate"):
         generate(dataclasses.replace(spec_of("chat"), duration_s=0.001), seed=1)
+
+
+@pytest.mark.parametrize(("name", "requests", "rate_per_s"), [
+    ("fitted-chat", 19_366, 5.53), ("fitted-code", 8_819, 2.566), ("fitted-long-chat", 12_031, 3.4)])
+def test_fitted_samples_name_their_source_and_resemble_it(name, requests, rate_per_s):
+    model = read_workload(data_dir("workloads") / f"{name}.toml")
+    assert isinstance(model, Model)
+    assert "fitted to the" in model.source
+    assert "sha256" in model.source
+    trace = load_sample(name)
+    assert trace.num_requests == pytest.approx(requests, rel=0.001)
+    assert (trace.num_requests - 1) / trace.account.span_s == pytest.approx(rate_per_s, rel=0.005)
+    with pytest.raises(CatalogError, match=r"is a fitted model; must be written by hand"):
+        read_spec(data_dir("workloads") / f"{name}.toml")
