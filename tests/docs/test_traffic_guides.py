@@ -10,9 +10,9 @@ from tests.docs.test_readme import run
 GUIDES = Path(__file__).resolve().parents[2] / "docs" / "guides"
 NAMES = ("describe-a-trace", "synthesise-traffic", "share-a-trace")
 TEXTS = {name: (GUIDES / f"{name}.md").read_text(encoding="utf-8") for name in NAMES}
-BLOCKS = [(name, block) for name, text in TEXTS.items() for block in re.findall(r"```\n(.*?)```", text, flags=re.DOTALL)]
-COMMANDS = [line for _, block in BLOCKS for line in block.splitlines() if line.startswith("planner ")]
-SHOWN = [block for _, block in BLOCKS if block.startswith("$ ")]
+BLOCKS = [block for text in TEXTS.values() for block in re.findall(r"```\n(.*?)```", text, flags=re.DOTALL)]
+COMMANDS = [line for block in BLOCKS for line in block.splitlines() if line.startswith("planner ")]
+SHOWN = [block for block in BLOCKS if block.startswith("$ ")]
 
 
 @pytest.fixture(scope="module")
