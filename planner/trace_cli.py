@@ -95,6 +95,7 @@ def convert(
                                         "lost.")] = False,
     format: FormatOption = None,
     on_bad_rows: BadRowsOption = "error",
+    json: JsonOption = None,
 ) -> None:
     """Write a trace in another format, or without anything that names somebody.
 
@@ -102,4 +103,4 @@ def convert(
     """
     from planner import trace_commands
 
-    trace_commands.convert(source, output, to, anonymize, salt, lossy, format, on_bad_rows)
+    trace_commands.convert(source, output, to, anonymize, salt, lossy, format, on_bad_rows, json)

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,16 +31,16 @@ def describe(source: str, cache_tokens: float | None, html: Path | None, format:
 
 
 def convert(source: str, path: Path, to: str | None, anonymize: bool, salt: str | None, lossy: bool,
-            format: str | None, on_bad_rows: OnBadRows) -> None:
+            format: str | None, on_bad_rows: OnBadRows, json: Path | None) -> None:
     """Write a trace in another format, and say what became of it."""
     from planner.export import convert as convert_trace
 
-    check_outputs([path])
+    check_outputs([path, json])
     account = convert_trace(_read(source, format, on_bad_rows), path, to=to, anonymous=anonymize, salt=salt,
                             lossy=lossy)
-    print(account, file=sys.stderr)
     for note in account.notes:
         print(f"note: {note}", file=sys.stderr)
+    publish(asdict(account), str(account), json)
 
 
 def synth(source: str, options: Mapping[str, Any], scenario: Scenario, changes: Mapping[str, Any],

@@ -152,3 +152,36 @@ def test_fitted_samples_name_their_source_and_resemble_it(name, requests, rate_p
     assert (trace.num_requests - 1) / trace.account.span_s == pytest.approx(rate_per_s, rel=0.005)
     with pytest.raises(CatalogError, match=r"is a fitted model; must be written by hand"):
         read_spec(data_dir("workloads") / f"{name}.toml")
+
+
+BROKEN = {  # found by mutating both kinds of workloads
+    "fraction-of-documents": ("long-context", "num_documents = 1500", "num_documents = 0.5", "must be a whole number"),
+    "many-documents": ("long-context", "num_documents = 1500", "num_documents = 1e308", "must be a whole number"),
+    "fraction-of-a-block": ("long-context", "block_tokens = 512", "block_tokens = 0.5", "must be a whole number"),
+    "wide-sigma": ("long-context", "sigmas = [1.0, 0.9]", "sigmas = [1e300, 0.9]", "must be from 1e-09 to 1e+09"),
+    "wide-think": ("long-context", "think_sigma = 1.0", "think_sigma = 1e8", "must be <= 20"),
+    "many-requests": ("long-context", "rate_per_s = 0.8", "rate_per_s = 1e9", "must be <= 1e+09"),
+    "long-prompts": ("fitted-code", "maximum_input_tokens = 7437", "maximum_input_tokens = 1e99",
+                     "must be a whole number"),
+    "no-kinds": ("fitted-code", 'kind = "alone"', 'kind = "alone"\nnew_token = 1', "did you mean 'new_tokens'"),
+    "no-table": ("fitted-code", "[tenants.arrivals]", "[tenants.arrival]", "lacks process"),
+    "far-start": ("fitted-code", "start_s = 0.0", "start_s = inf", "must be a number"),
+}
+
+
+@pytest.mark.parametrize(("name", "old", "new", "message"), BROKEN.values(), ids=BROKEN.keys())
+def test_broken_workloads_are_refused_in_words(tmp_path, name, old, new, message):
+    good = (data_dir("workloads") / f"{name}.toml").read_text()
+    assert old in good
+    path = tmp_path / "broken.toml"
+    path.write_text(good.replace(old, new))
+    with pytest.raises(CatalogError, match=f"workload {path}: ") as error:
+        read_workload(path)
+    assert message in str(error.value)
+
+
+def test_a_whole_exponent_of_popularity_works(tmp_path):
+    path = tmp_path / "whole.toml"
+    path.write_text((data_dir("workloads") / "long-context.toml").read_text().replace("popularity = 0.6",
+                                                                                     "popularity = 2"))
+    assert generate(read_spec(path), seed=1).num_requests > 1000

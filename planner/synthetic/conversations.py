@@ -105,7 +105,7 @@ def _prefixes(sessions: Sessions, num: int, rng: Generator) -> tuple[Ints, Ints,
 
 
 def _zipf(num_choices: int, exponent: float, num: int, rng: Generator) -> Ints:
-    edges = np.cumsum(np.arange(1, num_choices + 1) ** -exponent)
+    edges = np.cumsum(np.arange(1, num_choices + 1) ** -float(exponent))
     chosen: Ints = np.searchsorted(edges / edges[-1], rng.random(num), side="right").astype(np.int64)
     within: Ints = np.minimum(chosen, num_choices - 1)
     return within

@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 
 from planner.errors import UnknownNameError, UsageError
+from planner.schema import MAX_TOKENS
 from planner.synthetic.arrivals import Process
-from planner.synthetic.fields import fill, not_negative, positive
+from planner.synthetic.fields import fill, not_negative, not_too_many, positive, whole
 from planner.synthetic.quantiles import Quantiles
 
 VARIABLES = ("new_tokens", "output_tokens", "shared_blocks", "lag_s")
+KIND_KEYS = ("kind", "share", "correlation")  # beside the variables
 KINDS = {  # what a request has in common with earlier ones, and the variables that describe it
     "alone": ("new_tokens", "output_tokens"),
     "popular": ("new_tokens", "output_tokens", "shared_blocks", "lag_s"),
@@ -46,6 +48,10 @@ class Kind:
         if tuple(self.variables) != KINDS[self.kind]:
             raise UsageError(f"kind {self.kind!r} has {', '.join(self.variables)}; must have "
                              f"{', '.join(KINDS[self.kind])}")
+        for name, law in self.variables.items():
+            if max(abs(law.values[0]), abs(law.values[-1])) > MAX_TOKENS:
+                raise UsageError(f"{name} of kind {self.kind!r} goes from {law.values[0]:g} to {law.values[-1]:g}; "
+                                 f"must be within {MAX_TOKENS}")
         size = len(self.variables)
         if np.shape(self.correlation) != (size, size) or not (np.abs(self.correlation) <= 1).all():
             raise UsageError(f"correlation of kind {self.kind!r} must be {size} rows of {size} numbers from -1 to 1")
@@ -118,13 +124,14 @@ class Model:
 
     def __post_init__(self) -> None:
         positive("duration_s", self.duration_s)
-        positive("maximum_input_tokens", self.maximum_input_tokens)
-        not_negative("block_tokens", self.block_tokens)
+        whole("maximum_input_tokens", self.maximum_input_tokens)
+        whole("block_tokens", self.block_tokens, least=0)
         if not isinstance(self.seed, int) or self.seed < 0:
             raise UsageError(f"seed = {self.seed!r}; must be a whole number >= 0")
         names = [tenant.name for tenant in self.tenants]
         if not names or len(set(names)) < len(names):
             raise UsageError(f"tenants {names}; must be one or more, each once")
+        not_too_many(self.rate_per_s, self.duration_s)
 
     @property
     def rate_per_s(self) -> float:
@@ -174,6 +181,9 @@ def _epoch(row: Any, where: str) -> Epoch:
 
 
 def _kind(row: Mapping[str, Any], where: str) -> Kind:
+    for key in row:
+        if key not in (*KIND_KEYS, *VARIABLES):
+            raise UnknownNameError(f"key in {where}", key, (*KIND_KEYS, *VARIABLES))
     laws = {name: fill(Quantiles, row[name], f"{where}.{name}") for name in VARIABLES if name in row}
     rest = {key: value for key, value in row.items() if key not in VARIABLES}
     rows = tuple(tuple(line) for line in rest.get("correlation", ()))

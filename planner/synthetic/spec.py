@@ -5,7 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from planner.errors import UsageError
-from planner.synthetic.fields import fill, positive
+from planner.schema import MAX_TOKENS
+from planner.synthetic.fields import fill, not_too_many, positive, whole
+
+WIDEST_SIGMA = 20.0  # e to its sixth multiple still is a number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +34,9 @@ class Lengths:
         positive("weights", *self.weights)
         positive("medians_tokens", *self.medians_tokens)
         positive("sigmas", *self.sigmas)
-        positive("maximum_tokens", self.maximum_tokens)
+        whole("maximum_tokens", self.maximum_tokens)
+        if max(self.medians_tokens) > MAX_TOKENS or max(self.sigmas) > WIDEST_SIGMA:
+            raise UsageError(f"medians_tokens must be <= {MAX_TOKENS}, and sigmas <= {WIDEST_SIGMA:g}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,10 +98,15 @@ class Sessions:
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
-            if field.name not in ("system_tokens", "document_tokens"):
+            if field.name in ("block_tokens", "num_systems", "num_documents"):
+                whole(field.name, getattr(self, field.name))
+            elif field.name not in ("system_tokens", "document_tokens"):
                 positive(field.name, getattr(self, field.name))
         if self.document_frac > 1:
             raise UsageError(f"document_frac = {self.document_frac}; must be <= 1")
+        if self.think_sigma > WIDEST_SIGMA or self.popularity > WIDEST_SIGMA:
+            raise UsageError(f"think_sigma = {self.think_sigma}, popularity = {self.popularity}; must be <= "
+                             f"{WIDEST_SIGMA:g}")
         if self.mean_turns < 1:
             raise UsageError(f"mean_turns = {self.mean_turns}; must be >= 1")
 
@@ -133,7 +143,8 @@ class Spec:
 
     def __post_init__(self) -> None:
         positive("duration_s", self.duration_s)
-        positive("maximum_input_tokens", self.maximum_input_tokens)
+        not_too_many(self.arrivals.rate_per_s, self.duration_s)
+        whole("maximum_input_tokens", self.maximum_input_tokens)
         if not isinstance(self.seed, int) or self.seed < 0:
             raise UsageError(f"seed = {self.seed!r}; must be a whole number >= 0")
 
