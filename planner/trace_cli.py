@@ -86,7 +86,7 @@ def synth(
 @trace.command()
 def convert(
     source: SourceArgument,
-    output: Annotated[Path, typer.Argument(metavar="OUT", help="File to write.")],
+    output: Annotated[Path, typer.Argument(metavar="OUT", help="File to write; - for stdout.")],
     to: ToOption = None,
     anonymize: Annotated[bool, typer.Option("--anonymize", help="Keep timing, lengths and sharing, and nothing else; "
                                             "names become salted hashes.")] = False,

@@ -15,6 +15,9 @@ from planner.trace import Trace, read_trace
 from planner.traffic_tables import closeness_table, description_table, model_table
 
 
+STDOUT = Path("/dev/stdout")
+
+
 def describe(source: str, cache_tokens: float | None, html: Path | None, format: str | None, on_bad_rows: OnBadRows,
              json: Path | None) -> None:
     """Print what a trace is like, and write it as JSON and as a page with figures."""
@@ -36,11 +39,15 @@ def convert(source: str, path: Path, to: str | None, anonymize: bool, salt: str 
     from planner.export import convert as convert_trace
 
     check_outputs([path, json])
-    account = convert_trace(_read(source, format, on_bad_rows), path, to=to, anonymous=anonymize, salt=salt,
+    is_piped = str(path) == "-"
+    target = STDOUT if is_piped else path
+    account = convert_trace(_read(source, format, on_bad_rows), target, to=to, anonymous=anonymize, salt=salt,
                             lossy=lossy)
-    for note in account.notes:
-        print(f"note: {note}", file=sys.stderr)
-    publish(asdict(account), str(account), json)
+    _print_notes(account.warnings)
+    if is_piped:
+        print(account, file=sys.stderr)
+    else:
+        publish(asdict(account), str(account), json)
 
 
 def synth(source: str, options: Mapping[str, Any], scenario: Scenario, changes: Mapping[str, Any],
@@ -191,5 +198,9 @@ def _write(drawn: Trace, output: Path, to: str | None) -> None:
     account = convert_trace(drawn, output, to=to)
     print(drawn.account, file=sys.stderr)
     print(account, file=sys.stderr)
-    for note in account.notes:
+    _print_notes(account.warnings)
+
+
+def _print_notes(notes: Sequence[str]) -> None:
+    for note in notes:
         print(f"note: {note}", file=sys.stderr)

@@ -50,7 +50,9 @@ def test_a_model_is_fitted_saved_changed_and_drawn_from(trace: Path, tmp_path: P
 def test_convert_writes_and_says_what_is_lost(trace: Path, tmp_path: Path) -> None:
     run = planner("trace", "convert", trace, tmp_path / "out.csv", "--to", "vidur")
     assert run.returncode == 0, run.stderr
-    assert "left out, since the format cannot hold it: tenant of 300 requests" in run.stdout
+    assert "note: left out, since vidur cannot hold it: tenant of 300 requests" in run.stderr
+    piped = planner("trace", "convert", trace, "-", "--to", "vidur")
+    assert piped.stdout == (tmp_path / "out.csv").read_text()
     run = planner("trace", "convert", trace, tmp_path / "a.csv", "--anonymize", "--salt", "s")
     assert "checked: no text, and none of 2 names is in it" in run.stdout
     run = planner("trace", "convert", trace, tmp_path / "b.csv", "--to", "vidur", "--json", "-")

@@ -18,7 +18,7 @@ IDS = "prefix ids"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """What became of a trace; ``str()`` gives it in one line.
+    """What became of a trace; ``str()`` says in one line what was written.
 
     Parameters
     ----------
@@ -37,12 +37,17 @@ class Account:
     names_checked: int | None
     notes: tuple[str, ...]
 
-    def __str__(self) -> str:
+    @property
+    def warnings(self) -> list[str]:
+        """What was left out, and the notes."""
         lost = ", ".join(f"{name} of {count:,} requests" for name, count in self.lost.items())
+        return [*([f"left out, since {self.format} cannot hold it: {lost}"] if lost else []), *self.notes]
+
+    def __str__(self) -> str:
         checked = "" if self.names_checked is None else (
             f"; checked: no text, and none of {self.names_checked:,} names is in it")
         return (f"wrote {self.num_requests:,} requests as {self.format}: {', '.join(map(str, self.paths))}"
-                + (f"; left out, since the format cannot hold it: {lost}" if lost else "") + checked)
+                f"{checked}")
 
 
 def convert(trace: Trace, path: Path, *, to: str | None = None, anonymous: bool = False, salt: str | None = None,
