@@ -14,7 +14,6 @@ from planner.synthetic import Model
 from planner.trace import Trace, read_trace
 from planner.traffic_tables import closeness_table, description_table, model_table
 
-
 STDOUT = Path("/dev/stdout")
 
 
