@@ -1,5 +1,7 @@
 """What-ifs on traffic do what they say, and say what is wrong with them."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -37,8 +39,6 @@ def test_a_longer_trace_begins_again() -> None:
     series = Process(process="series", rate_per_s=2.0, window_s=(900.0, 100.0), window_rates_per_s=(1.0, 11.0))
     model = model_of(2.0)
     tenant = Tenant(name="t", arrivals=series, epochs=model.tenants[0].epochs)
-    from dataclasses import replace
-
     long = lasting(replace(model, tenants=(tenant,)), 2500.0)
     found = generate(long, seed=0).requests["arrival_s"].to_numpy()
     assert len(found) == pytest.approx(2000 + 2000 + 500, abs=3)
@@ -87,3 +87,20 @@ def test_a_flash_crowd_comes_when_it_is_said_and_goes() -> None:
 def test_numbers_out_of_range_are_refused(wrong) -> None:
     with pytest.raises(UsageError):
         wrong(model_of(1.0))
+
+
+@pytest.mark.parametrize("process", [
+    Process(process="poisson", rate_per_s=2.0),
+    Process(process="series", rate_per_s=2.0, window_s=(1000.0,), window_rates_per_s=(2.0,))])
+def test_epochs_begin_again_in_longer_traces_with_crowds(process) -> None:
+    model = model_of(2.0)
+    tenant = model.tenants[0]
+    kind = tenant.epochs[0].kinds[0]
+    short = replace(kind, variables={**kind.variables, "new_tokens": Quantiles(at=(0.0, 1.0), values=(1.0, 1.0))})
+    epochs = (Epoch(start_s=0.0, kinds=(short,)), Epoch(start_s=500.0, kinds=(kind,)))
+    two = replace(model, tenants=(replace(tenant, arrivals=process, epochs=epochs),))
+    crowd = with_flash(lasting(two, 3000.0), at_s=100.0, lasts_s=10.0, times=3.0)
+    table = generate(crowd, seed=0).requests
+    is_first_half = table["arrival_s"] % 1000 < 500
+    assert (table.filter(is_first_half)["input_tokens"] == 1).all()
+    assert (table.filter(~is_first_half)["input_tokens"] >= 100).all()

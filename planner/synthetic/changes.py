@@ -30,16 +30,8 @@ def lasting(model: Model, duration_s: float) -> Model:
     """Return a model whose traces last so long; a series of rates and the epochs begin again where they end [s]."""
     if not 0 < duration_s < math.inf:
         raise UsageError(f"--duration {duration_s}; must be finite and > 0 seconds")
-    pinned = tuple(_with_period(tenant, model.duration_s) for tenant in model.tenants)
-    return replace(model, duration_s=duration_s, tenants=pinned)
-
-
-def _with_period(tenant: Tenant, period_s: float) -> Tenant:
-    """Let a tenant's epochs begin again after the record's length, where no series of rates says when."""
-    if tenant.arrivals.process == "series" or len(tenant.epochs) == 1:
-        return tenant
-    return replace(tenant, arrivals=replace(tenant.arrivals, window_s=(period_s,), window_rates_per_s=(
-        tenant.arrivals.rate_per_s,)))
+    kept = tuple(replace(tenant, period_s=tenant.epochs_last_s(model.duration_s)) for tenant in model.tenants)
+    return replace(model, duration_s=duration_s, tenants=kept)
 
 
 def mixed(model: Model, factors: Mapping[str, float]) -> Model:
@@ -121,7 +113,8 @@ def with_flash(model: Model, *, at_s: float, lasts_s: float, times: float) -> Mo
                          f"{model.duration_s:g} s, last > 0 s, and be > 0 times the rate")
     until_s = min(at_s + lasts_s, model.duration_s)
     return replace(model, tenants=tuple(
-        replace(tenant, arrivals=_flashed(tenant.arrivals, model.duration_s, at_s, until_s, times))
+        replace(tenant, arrivals=_flashed(tenant.arrivals, model.duration_s, at_s, until_s, times),
+                period_s=tenant.epochs_last_s(model.duration_s))
         for tenant in model.tenants))
 
 

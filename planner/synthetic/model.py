@@ -79,16 +79,30 @@ class Epoch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tenant:
-    """One tenant's traffic; its epochs begin at 0."""
+    """One tenant's traffic.
+
+    Parameters
+    ----------
+    name, arrivals : who it is, and how its requests arrive.
+    epochs : of its mix, the first from 0 on.
+    period_s : after which the epochs begin again; 0 for the length of a series of rates, or else the model's [s].
+    """
 
     name: str
     arrivals: Process
     epochs: tuple[Epoch, ...]
+    period_s: float = 0.0
 
     def __post_init__(self) -> None:
+        not_negative("period_s", self.period_s)
         starts = [epoch.start_s for epoch in self.epochs]
         if not starts or starts[0] != 0 or (np.diff(starts) <= 0).any():
             raise UsageError(f"tenant {self.name!r}: its epochs start at {starts} s; must start at 0 and grow")
+
+
+    def epochs_last_s(self, duration_s: float) -> float:
+        """Return after how long the epochs begin again in a model of a duration [s]."""
+        return self.period_s or sum(self.arrivals.window_s) or max(duration_s, self.epochs[-1].start_s + 1e-9)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,7 +210,8 @@ def to_toml(model: Model) -> str:
                                                  "has_sessions", "has_tenants", "maximum_input_tokens")}
     lines = ["# Written by `planner trace synth --fit`; `planner trace synth` draws traces from it.", *_pairs(head)]
     for tenant in model.tenants:
-        lines += ["", "[[tenants]]", *_pairs({"name": tenant.name}), "", "[tenants.arrivals]",
+        period = {"period_s": tenant.period_s} if tenant.period_s else {}
+        lines += ["", "[[tenants]]", *_pairs({"name": tenant.name, **period}), "", "[tenants.arrivals]",
                   *_pairs(_given(tenant.arrivals))]
         for epoch in tenant.epochs:
             lines += ["", "[[tenants.epochs]]", *_pairs({"start_s": epoch.start_s})]

@@ -65,7 +65,7 @@ def _draw_tenant(tenant: Tenant, model: Model, rng: Generator) -> Drawn:
     times_s = draw_arrivals(tenant.arrivals, model.duration_s, rng)
     kinds = np.zeros(len(times_s), np.int64)
     drawn = {name: np.zeros(len(times_s)) for name in VARIABLES}
-    for rows, epoch in _by_epoch(tenant, times_s, _period_s(tenant, model)):
+    for rows, epoch in _by_epoch(tenant, times_s, tenant.epochs_last_s(model.duration_s)):
         for kind, mine in _by_kind(epoch, rows, rng):
             kinds[mine] = CODES[kind.kind]
             for name, values in draw_kind(kind, len(mine), rng).items():
@@ -78,11 +78,6 @@ def _draw_tenant(tenant: Tenant, model: Model, rng: Generator) -> Drawn:
     lengths = -(-input_tokens // model.block_tokens) if model.block_tokens else np.zeros(len(times_s), np.int64)
     ids, _ = inherited_ids(lengths, links.parents, links.shared_blocks)
     return Drawn(times_s, input_tokens, np.maximum(whole["output_tokens"][links.rows], 1), lengths, ids, links.sessions)
-
-
-def _period_s(tenant: Tenant, model: Model) -> float:
-    """Return after how long a tenant's epochs begin again: with its series of rates, where it has one [s]."""
-    return sum(tenant.arrivals.window_s) or max(model.duration_s, tenant.epochs[-1].start_s + 1e-9)
 
 
 def _by_epoch(tenant: Tenant, times_s: Floats, period_s: float) -> Iterator[tuple[Ints, Epoch]]:
