@@ -86,12 +86,15 @@ def tick_of(arrival_s: Floats) -> float:
     return float(f"{(instants[-1] - instants[0]) / multiples.sum():.4g}")
 
 
-def spread_ticks(arrival_s: Floats, tick_s: float, rng: np.random.Generator) -> Floats:
-    """Spread arrivals at the same instant evenly at random over the clock's step, or up to the next instant."""
+def spread_ticks(arrival_s: Floats, tick_s: float, end_s: float, rng: np.random.Generator) -> Floats:
+    """Spread arrivals at the same instant evenly at random over the clock's step, or up to the next instant.
+
+    Without a step they are spread over the shortest time between instants; the last ones up to `end_s` at most.
+    """
     instants, place, counts = np.unique(arrival_s, return_inverse=True, return_counts=True)
-    if counts.max(initial=1) == 1:
+    if counts.max(initial=1) == 1 or (len(instants) == 1 and not tick_s):
         return arrival_s
     steps = np.diff(instants)
-    widest = tick_s or (float(steps.min()) if len(steps) else 1.0)
-    room = np.minimum(np.append(steps, widest), widest)
+    widest = tick_s or float(steps.min())
+    room = np.minimum(np.append(steps, end_s - instants[-1]), widest)
     return np.sort(arrival_s + np.where(counts[place] > 1, room[place] * rng.random(len(arrival_s)), 0.0))

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import ks_2samp, spearmanr
+from scipy.stats import spearmanr
 
 from planner.burstiness import dispersions, gap_cv
 from planner.errors import UsageError
@@ -62,16 +62,23 @@ def _column(trace: Trace, name: str) -> Floats:
     return np.asarray(trace.requests[name].to_numpy(), np.float64)
 
 
-def _ks(trace: Trace, drawn: Trace, name: str) -> float:
-    return float(ks_2samp(_column(trace, name), _column(drawn, name), method="asymp").statistic)
+def _ks(trace: Trace, drawn: Trace, name: str) -> float | None:
+    """Return the Kolmogorov–Smirnov distance of two traces' values; None where one has none, as gaps of one request."""
+    one, two = np.sort(_column(trace, name)), np.sort(_column(drawn, name))
+    if not len(one) or not len(two):
+        return None
+    every = np.concatenate((one, two))
+    shares = [np.searchsorted(each, every, side="right") / len(each) for each in (one, two)]
+    return float(np.abs(shares[0] - shares[1]).max())
 
 
 def _statistics(trace: Trace) -> dict[str, float | None]:
     arrival_s = trace.requests["arrival_s"].to_numpy()
     inputs, outputs = _column(trace, "input_tokens"), _column(trace, "output_tokens")
-    varied = np.ptp(inputs) > 0 and np.ptp(outputs) > 0
+    span_s = float(arrival_s[-1] - arrival_s[0])
+    varied = len(inputs) > 2 and np.ptp(inputs) > 0 and np.ptp(outputs) > 0
     found: dict[str, float | None] = {
-        "request_rate": rate_of(trace), "mean_input_tokens": float(inputs.mean()),
+        "request_rate": (len(inputs) - 1) / span_s if span_s > 0 else None, "mean_input_tokens": float(inputs.mean()),
         "mean_output_tokens": float(outputs.mean()), "gap_cv": gap_cv(arrival_s),
         "length_correlation": float(spearmanr(inputs, outputs).statistic) if varied else None}
     found |= {f"dispersion {window_s:g}s": value for window_s, value in dispersions(arrival_s).items()}

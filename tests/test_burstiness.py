@@ -43,8 +43,8 @@ def test_a_coarse_clock_is_found_and_a_fine_one_is_none() -> None:
 
 def test_spread_arrivals_stay_in_their_tick() -> None:
     ticked = np.floor(POISSON / 3.0) * 3.0
-    apart = spread_ticks(ticked, 3.0, np.random.default_rng(0))
+    apart = spread_ticks(ticked, 3.0, 30_000.0, np.random.default_rng(0))
     assert (np.diff(apart) >= 0).all()
     assert np.array_equal(np.floor(apart / 3.0) * 3.0, ticked)
     assert gap_cv(apart) == pytest.approx(1.0, abs=0.03)
-    assert spread_ticks(POISSON, 0.0, np.random.default_rng(0)) is POISSON
+    assert spread_ticks(POISSON, 0.0, 30_000.0, np.random.default_rng(0)) is POISSON

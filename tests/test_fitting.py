@@ -151,6 +151,26 @@ def test_a_coarse_clock_is_kept_and_can_be_taken_out() -> None:
     assert dispersion(smooth, 1.0) == pytest.approx(1.0, abs=0.15)
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_odd_little_traces_can_be_fitted_and_drawn_from(seed: int) -> None:
+    """Few requests, many at once, holes in the columns, ids that fit nothing."""
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(2, 40))
+    times = np.sort(rng.integers(0, 5, n) if seed % 2 else np.minimum(np.cumsum(rng.pareto(0.5, n)), 1e9)).astype(float)
+    times[-1] = max(times[-1], times[0] + 1e-3)
+    inputs = np.minimum(rng.lognormal(4, 2, n).astype(int) + 1, 300)
+    holes = [[None if rng.random() < 0.2 else str(k) for k in rng.integers(0, 4, n)] for _ in range(2)]
+    ids = [rng.integers(0, 3, rng.integers(0, -(-int(tokens) // 16) + 2)).tolist() for tokens in inputs]
+    rows = [(float(at), int(tokens), 9) for at, tokens in zip(times, inputs, strict=True)]
+    trace = trace_of(rows,
+                     session_id=holes[0], tenant=holes[1], hash_ids=ids)
+    drawn = generate(fit_workload(trace).model, seed=seed)
+    assert drawn.requests["input_tokens"].is_between(1, int(inputs.max())).all()
+    assert drawn.requests["arrival_s"].is_sorted()
+    assert drawn.prefix is not None
+    assert np.array_equal(np.diff(drawn.prefix.offsets), -(-drawn.requests["input_tokens"].to_numpy() // 16))
+
+
 def test_what_cannot_be_fitted_is_refused() -> None:
     with pytest.raises(UsageError, match="a model needs 2 or more that arrive at different times"):
         fit_workload(trace_of([(0.0, 1, 1), (0.0, 2, 2)]))

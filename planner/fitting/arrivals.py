@@ -61,7 +61,7 @@ def fit_arrivals(arrival_s: Floats, duration_s: float, tick_s: float,
     """
     if process not in ("auto", *PROCESSES):
         raise UnknownNameError("arrival process", process, ("auto", *PROCESSES))
-    apart_s = spread_ticks(arrival_s, tick_s, np.random.default_rng(0))
+    apart_s = spread_ticks(arrival_s, tick_s, duration_s, np.random.default_rng(0))
     names = list(PROCESSES) if process == "auto" and len(arrival_s) >= FEWEST_REQUESTS else [process]
     if process == "auto" and len(names) == 1:
         names = ["poisson"]
