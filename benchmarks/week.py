@@ -4,6 +4,7 @@ Figures are of one run, by processes of their own, so that their peak memory is 
 takes 1 GB in the folder for temporary files.
 """
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -71,7 +72,8 @@ def main() -> None:
         *(f"| {name} | {wall_s:.0f} | {peak_gb:.1f} |" for name, (wall_s, peak_gb) in (
             ("read and described: `planner trace describe`", described),
             (f"read and replayed: `planner replay --rate-scale {RATE_SCALE:g}`", replayed))),
-        f"| both | {described[0] + replayed[0]:.0f} | {max(described[1], replayed[1]):.1f} |", ""]
+        f"| both | {described[0] + replayed[0]:.0f} | {max(described[1], replayed[1]):.1f} |", "",
+        f"Load average at the end: {os.getloadavg()[0]:.1f}, which is above the number of cores where other work ran.", ""]
     print("\n".join(lines))
     (ROOT / "reports" / "week.md").write_text("\n".join(lines), encoding="utf-8")
 

@@ -162,8 +162,7 @@ def test_odd_little_traces_can_be_fitted_and_drawn_from(seed: int) -> None:
     holes = [[None if rng.random() < 0.2 else str(k) for k in rng.integers(0, 4, n)] for _ in range(2)]
     ids = [rng.integers(0, 3, rng.integers(0, -(-int(tokens) // 16) + 2)).tolist() for tokens in inputs]
     rows = [(float(at), int(tokens), 9) for at, tokens in zip(times, inputs, strict=True)]
-    trace = trace_of(rows,
-                     session_id=holes[0], tenant=holes[1], hash_ids=ids)
+    trace = trace_of(rows, session_id=holes[0], tenant=holes[1], hash_ids=ids)
     drawn = generate(fit_workload(trace).model, seed=seed)
     assert drawn.requests["input_tokens"].is_between(1, int(inputs.max())).all()
     assert drawn.requests["arrival_s"].is_sorted()
