@@ -73,7 +73,8 @@ def main() -> None:
             ("read and described: `planner trace describe`", described),
             (f"read and replayed: `planner replay --rate-scale {RATE_SCALE:g}`", replayed))),
         f"| both | {described[0] + replayed[0]:.0f} | {max(described[1], replayed[1]):.1f} |", "",
-        f"Load average at the end: {os.getloadavg()[0]:.1f}, which is above the number of cores where other work ran.", ""]
+        f"Load average at the end: {os.getloadavg()[0]:.1f}, which is above the number of cores where other work ran.",
+        ""]
     print("\n".join(lines))
     (ROOT / "reports" / "week.md").write_text("\n".join(lines), encoding="utf-8")
 
