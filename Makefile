@@ -1,9 +1,9 @@
-# make demo: install and replay a bundled sample; make test: lint, types and tests; make bench: speed; make accuracy; make notebook; make clean.
+# make demo: install and replay a bundled sample; make test: lint, types and tests; make bench: speed; make accuracy; make synthesis; make notebook; make clean.
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: demo test lint bench accuracy notebook clean
+.PHONY: demo test lint bench accuracy synthesis notebook clean
 
 demo: $(VENV)/.installed
 	$(BIN)/planner replay chat --model llama-3.1-8b --gpu h100-sxm --slo "ttft:500 tpot:50" --save out/chat
@@ -19,9 +19,13 @@ lint: $(VENV)/.installed-dev
 bench: $(VENV)/.installed-dev
 	$(BIN)/python benchmarks/replay_speed.py
 	$(BIN)/python -m benchmarks.fleets
+	$(BIN)/python benchmarks/week.py
 
 accuracy: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks.accuracy
+
+synthesis: $(VENV)/.installed-dev
+	$(BIN)/python benchmarks/synthesis.py
 
 notebook: $(VENV)/.installed-dev
 	$(BIN)/python docs/make_notebook.py

@@ -10,6 +10,7 @@ import typer
 from planner.errors import OutputError, PlannerError
 from planner.options import takes_scenario
 from planner.scenario import Scenario
+from planner.trace_cli import trace as trace_app
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich",
                   help="Trace-driven capacity planning and what-if analysis for LLM serving.")
@@ -18,7 +19,8 @@ RECORDED_LOAD = ("start_at", "duration", "limit", "rate_scale", "request_rate", 
 FLEET = ("data_parallel_size", "router", "router_report_interval")
 
 TraceArgument = Annotated[str, typer.Argument(metavar="TRACE", help="Trace file, - for stdin, or a bundled sample: "
-                                              "chat, code, long-context; or random: what a benchmark client sends.")]
+                                              "chat, code, long-context, fitted-chat …; or random: what a benchmark "
+                                              "client sends.")]
 FormatOption = Annotated[str | None, typer.Option("--format", help="Trace format. [detected]")]
 BadRowsOption = Annotated[Literal["error", "drop"], typer.Option(help="Stop at a bad row, or drop and count it.")]
 SloOption = Annotated[str | None, typer.Option(help="Objectives in ms, as in 'ttft:500 tpot:50 e2el:5000'.")]
@@ -282,6 +284,8 @@ def report(
         help="Folders of replay or compare --save; or one --json of compare, capacity, size, sweep or check, or a "
              "sweep's .parquet.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="HTML file to write.")] = Path("report.html"),
+    llmd: Annotated[Path | None, typer.Option(help="Write one result as an llm-d Benchmark Report too (.yaml or "
+                                              ".json).")] = None,
 ) -> None:
     """Write a self-contained HTML report of replays or of an answer, with a Markdown summary beside it.
 
@@ -289,7 +293,7 @@ def report(
     """
     from planner import commands
 
-    commands.report(results, output)
+    commands.report(results, output, llmd)
 
 
 @app.command()
@@ -305,6 +309,8 @@ def ui(
 
     commands.ui(port, address)
 
+
+app.add_typer(trace_app, name="trace")
 
 db = typer.Typer(no_args_is_help=True, help="Hardware and model profiles.")
 app.add_typer(db, name="db")

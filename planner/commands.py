@@ -52,7 +52,7 @@ def replay(source: str, scenario: Scenario, slo: str | None, attainment: float |
     objectives = parse_slo(slo) if slo else None
     if attainment is not None and (objectives is None or not 0 < attainment <= 1):
         raise UsageError(f"--attainment {attainment}: must be a share in (0, 1], and needs --slo")
-    _check_outputs([json, *tables.values()])
+    check_outputs([json, *tables.values()])
     for path in tables.values():
         if path is not None:
             check_table_path(path)
@@ -73,14 +73,14 @@ def replay(source: str, scenario: Scenario, slo: str | None, attainment: float |
     text = summary_table(outcome.summary)
     if explain:
         text += "\n" + explanation_table({"": outcome.summary["explanation"]})
-    _publish(outcome.summary, text, json)
+    publish(outcome.summary, text, json)
     return attainment is None or outcome.summary["slo_attainment"] >= attainment
 
 
 def compare(sources: Sequence[str], scenario: Scenario, slo: str | None, format: str | None, on_bad_rows: OnBadRows,
             explain: bool | None, json: Path | None, save: Path | None) -> None:
     """Replay what-ifs, those of files or every combination of the listed options, and print them side by side."""
-    _check_outputs([json, save])
+    check_outputs([json, save])
     are_files = all(source.endswith(".toml") for source in sources)
     if are_files:
         if slo is not None or format is not None or scenario != Scenario():
@@ -99,7 +99,7 @@ def compare(sources: Sequence[str], scenario: Scenario, slo: str | None, format:
     explanations = {name: summary["explanation"] for name, summary in found.items() if "explanation" in summary}
     if explanations:
         text += "\n" + explanation_table(explanations)
-    _publish([{"name": name, **summary} for name, summary in found.items()], text, json)
+    publish([{"name": name, **summary} for name, summary in found.items()], text, json)
 
 
 def capacity(source: str, scenario: Scenario, slo: str, attainment: float, options: Mapping[str, Any],
@@ -109,13 +109,13 @@ def capacity(source: str, scenario: Scenario, slo: str, attainment: float, optio
     from planner.highest_rate import capacity as find_capacity
     from planner.objectives import parse_objectives
 
-    _check_outputs([json])
+    check_outputs([json])
     objectives = parse_objectives(slo, attainment)
     search = Search(**options, seed=scenario.seed or 0)
     recorded = scenario if source == NAME else replace(scenario, seed=None)  # the seed is of the search
     found = find_capacity(_read(source, recorded, format, on_bad_rows), scenario, objectives, search)
     _print_notes({"": found})
-    _publish(found, capacity_table(found), json)
+    publish(found, capacity_table(found), json)
 
 
 def size(source: str, scenario: Scenario, slo: str, attainment: float, tensor_parallel_size: str | None,
@@ -127,7 +127,7 @@ def size(source: str, scenario: Scenario, slo: str, attainment: float, tensor_pa
     from planner.sizing import Choices, parse_prices, parse_ranks
     from planner.sizing import size as find_fleet
 
-    _check_outputs([json])
+    check_outputs([json])
     if scenario.gpu is None or scenario.model is None:
         raise UsageError("--gpu and --model must be given; --gpu takes a list, as in 'h100-sxm,h200-sxm'")
     formats = [None] if scenario.quantization is None else scenario.quantization.split(",")
@@ -136,7 +136,7 @@ def size(source: str, scenario: Scenario, slo: str, attainment: float, tensor_pa
                       series=None if rate_series is None else read_rate_series(rate_series), **options)
     objectives = parse_objectives(slo, attainment)
     found = find_fleet(_read(source, scenario, format, on_bad_rows), scenario, objectives, choices)
-    _publish(found, sizing_table(found), json)
+    publish(found, sizing_table(found), json)
 
 
 def check(targets: Path, baseline: Path | None, update_baseline: bool, junit: Path | None, markdown: Path | None,
@@ -145,7 +145,7 @@ def check(targets: Path, baseline: Path | None, update_baseline: bool, junit: Pa
     from planner.gate import check as judge_targets
     from planner.report.gate import gate_junit, gate_markdown
 
-    _check_outputs([baseline, junit, markdown, json])
+    check_outputs([baseline, junit, markdown, json])
     result = judge_targets(targets, baseline=baseline, update=update_baseline)
     _print_notes({"": result})
     for path, make in ((junit, gate_junit), (markdown, gate_markdown)):
@@ -153,7 +153,7 @@ def check(targets: Path, baseline: Path | None, update_baseline: bool, junit: Pa
             write_text(path, make(result))
     if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
         append_text(Path(summary), gate_markdown(result))
-    _publish(result, gate_table(result), json)
+    publish(result, gate_table(result), json)
     verdicts = [row["verdict"] for row in result["checks"]]
     if "no baseline" in verdicts and not {"missed", "regressed"} & set(verdicts):
         raise UsageError(f"--baseline {baseline}: lacks metrics that have max_regression; record them with "
@@ -171,7 +171,7 @@ def sweep(source: str, scenario: Scenario, options: Mapping[str, Any], output: P
     from planner.sweeping import describe as describe_sweep
     from planner.sweeping import sweep as replay_grid
 
-    _check_outputs([output, json])
+    check_outputs([output, json])
     asked = _sweep_plan(source, scenario, options)
     columns = ("configurations", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty()) as bar:
@@ -180,7 +180,7 @@ def sweep(source: str, scenario: Scenario, options: Mapping[str, Any], output: P
                                "progress": lambda done, total: bar.update(task, completed=done, total=total)}
         table, found = find_best(asked, output, **how) if optimize else (replay_grid(asked, output, **how), {})
     result = describe_sweep(asked, output, table) | found
-    _publish(result, sweep_table(result), json)
+    publish(result, sweep_table(result), json)
     return found.get("best", True) is not None
 
 
@@ -217,12 +217,18 @@ def what_ifs(scenario: Scenario) -> dict[str, Scenario]:
     return found
 
 
-def report(results: Sequence[Path], output: Path) -> None:
-    """Write the report of saved replays, or of an answer."""
-    from planner.report import load_sources, write_report
+def report(results: Sequence[Path], output: Path, llmd: Path | None) -> None:
+    """Write the report of saved replays, or of an answer, and one of the replays as a Benchmark Report."""
+    from planner.report import SavedAnswer, load_sources, write_report
+    from planner.report.llmd import write_llmd_report
 
-    _check_outputs([output])
-    for path in write_report(load_sources(results), output):
+    check_outputs([output, llmd])
+    source = load_sources(results)
+    if llmd is not None and (isinstance(source, SavedAnswer) or len(source) != 1):
+        raise UsageError(f"--llmd {llmd}: a Benchmark Report is of one saved replay; give one")
+    if llmd is not None and not isinstance(source, SavedAnswer):
+        write_llmd_report(source[0], llmd)
+    for path in [*write_report(source, output), *([llmd] if llmd is not None else [])]:
         print(path)
 
 
@@ -241,7 +247,7 @@ def validate(measured: Path, scenario: Scenario, max_error: str | None, predicti
     from planner.accuracy import accuracy, parse_max_error, predict_file
     from planner.validate import metrics_of, predictions_table
 
-    _check_outputs([json, predictions])
+    check_outputs([json, predictions])
     if predictions is not None:
         check_table_path(predictions)
     found = predict_file(measured, scenario, client=client, jobs=jobs)
@@ -249,7 +255,7 @@ def validate(measured: Path, scenario: Scenario, max_error: str | None, predicti
     result = accuracy(found, level=scenario.interval, limits=limits)
     if predictions is not None:
         write_table(predictions_table(found), predictions)
-    _publish(result, accuracy_table(result), json)
+    publish(result, accuracy_table(result), json)
     return bool(result["met"])
 
 
@@ -259,12 +265,12 @@ def calibrate(measured: Path, scenario: Scenario, output: Path | None, fit: str 
     from planner.calibration import calibrate as fit_to
     from planner.calibration import write_calibration
 
-    _check_outputs([json, output])
+    check_outputs([json, output])
     names = None if fit is None else fit.replace(",", " ").split()
     result = fit_to(measured, scenario, names=names, folds=folds, jobs=jobs, client=client)
     if output is not None:
         write_calibration(result, output)
-    _publish(result, calibration_table(result), json)
+    publish(result, calibration_table(result), json)
 
 
 def _read(source: str, scenario: Scenario, format: str | None, on_bad_rows: OnBadRows) -> Trace:
@@ -279,7 +285,7 @@ def _print_notes(summaries: Mapping[str, Mapping[str, Any]]) -> None:
         print(f"note: {note}", file=sys.stderr)
 
 
-def _check_outputs(paths: Sequence[Path | None]) -> None:
+def check_outputs(paths: Sequence[Path | None]) -> None:
     """Refuse outputs whose folder is missing before anything is computed."""
     for path in paths:
         if path is not None and str(path) != "-" and not path.absolute().parent.is_dir():
@@ -296,7 +302,7 @@ def _table(result: ReplayResult, name: str) -> Any:
     return makers[name]()
 
 
-def _publish(value: Any, text: str, json: Path | None) -> None:
+def publish(value: Any, text: str, json: Path | None) -> None:
     """Print the table, and write the JSON; with `--json -` the JSON alone goes to stdout."""
     if json is not None and str(json) == "-":
         sys.stdout.write(to_json(value))
@@ -311,7 +317,7 @@ def db_list(json: Path | None) -> None:
     from planner.catalog import gpu_names, model_names
 
     names = {"gpus": gpu_names(), "models": model_names()}
-    _publish(names, "\n".join(f"{kind}: {', '.join(values)}" for kind, values in names.items()), json)
+    publish(names, "\n".join(f"{kind}: {', '.join(values)}" for kind, values in names.items()), json)
 
 
 def db_show(name: str, scenario: Scenario, json: Path | None) -> None:
@@ -319,4 +325,4 @@ def db_show(name: str, scenario: Scenario, json: Path | None) -> None:
     from planner.profiles import show_profile
 
     value, text = show_profile(name, scenario)
-    _publish(value, text, json)
+    publish(value, text, json)

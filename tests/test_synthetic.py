@@ -9,7 +9,7 @@ import pytest
 from planner.catalog import data_dir
 from planner.errors import CatalogError, UnknownNameError, UsageError
 from planner.schema import TRACE_COLUMNS
-from planner.synthetic import Spec, generate, load_sample, read_spec, sample_names
+from planner.synthetic import Model, Spec, generate, load_sample, read_spec, read_workload, sample_names
 from planner.trace import read_trace
 
 # name: requests/s, input p50/p95/p99, output p50/p95/p99 and variance over mean of counts in 1 s of what is imitated
@@ -24,14 +24,14 @@ def spec_of(name: str) -> Spec:
 
 
 def test_samples_are_read_by_name():
-    assert sample_names() == ["chat", "code", "long-context"]
+    assert sample_names() == ["chat", "code", "fitted-chat", "fitted-code", "fitted-long-chat", "long-context"]
     assert read_trace("chat").requests.equals(load_sample("chat").requests)
     assert read_trace("chat", limit=10).num_requests == 10
     with pytest.raises(UnknownNameError, match="unknown sample trace 'chatt'; did you mean 'chat'"):
         load_sample("chatt")
 
 
-@pytest.mark.parametrize("name", ["chat", "code", "long-context"])
+@pytest.mark.parametrize("name", sample_names())
 def test_samples_are_the_same_every_time_and_keep_the_bounds(name):
     trace, again = load_sample(name), load_sample(name)
     assert trace.requests.equals(again.requests)
@@ -138,3 +138,50 @@ def test_a_missing_spec_and_an_empty_trace_are_errors():
         read_spec(Path("nowhere.toml"))
     with pytest.raises(UsageError, match=r"no request in 0\.001 s; raise the duration or the rate"):
         generate(dataclasses.replace(spec_of("chat"), duration_s=0.001), seed=1)
+
+
+@pytest.mark.parametrize(("name", "requests", "rate_per_s"), [
+    ("fitted-chat", 19_366, 5.53), ("fitted-code", 8_819, 2.566), ("fitted-long-chat", 12_031, 3.4)])
+def test_fitted_samples_name_their_source_and_resemble_it(name, requests, rate_per_s):
+    model = read_workload(data_dir("workloads") / f"{name}.toml")
+    assert isinstance(model, Model)
+    assert "fitted to the" in model.source
+    assert "sha256" in model.source
+    trace = load_sample(name)
+    assert trace.num_requests == pytest.approx(requests, rel=0.001)
+    assert (trace.num_requests - 1) / trace.account.span_s == pytest.approx(rate_per_s, rel=0.005)
+    with pytest.raises(CatalogError, match=r"is a fitted model; must be written by hand"):
+        read_spec(data_dir("workloads") / f"{name}.toml")
+
+
+BROKEN = {  # found by mutating both kinds of workloads
+    "fraction-of-documents": ("long-context", "num_documents = 1500", "num_documents = 0.5", "must be a whole number"),
+    "many-documents": ("long-context", "num_documents = 1500", "num_documents = 1e308", "must be a whole number"),
+    "fraction-of-a-block": ("long-context", "block_tokens = 512", "block_tokens = 0.5", "must be a whole number"),
+    "wide-sigma": ("long-context", "sigmas = [1.0, 0.9]", "sigmas = [1e300, 0.9]", "must be from 1e-09 to 1e+09"),
+    "wide-think": ("long-context", "think_sigma = 1.0", "think_sigma = 1e8", "must be <= 20"),
+    "many-requests": ("long-context", "rate_per_s = 0.8", "rate_per_s = 1e9", "must be <= 1e+09"),
+    "long-prompts": ("fitted-code", "maximum_input_tokens = 7437", "maximum_input_tokens = 1e99",
+                     "must be a whole number"),
+    "no-kinds": ("fitted-code", 'kind = "alone"', 'kind = "alone"\nnew_token = 1', "did you mean 'new_tokens'"),
+    "no-table": ("fitted-code", "[tenants.arrivals]", "[tenants.arrival]", "lacks process"),
+    "far-start": ("fitted-code", "start_s = 0.0", "start_s = inf", "must be a number"),
+}
+
+
+@pytest.mark.parametrize(("name", "old", "new", "message"), BROKEN.values(), ids=BROKEN.keys())
+def test_broken_workloads_are_refused_in_words(tmp_path, name, old, new, message):
+    good = (data_dir("workloads") / f"{name}.toml").read_text()
+    assert old in good
+    path = tmp_path / "broken.toml"
+    path.write_text(good.replace(old, new))
+    with pytest.raises(CatalogError, match=f"workload {path}: ") as error:
+        read_workload(path)
+    assert message in str(error.value)
+
+
+def test_a_whole_exponent_of_popularity_works(tmp_path):
+    path = tmp_path / "whole.toml"
+    path.write_text((data_dir("workloads") / "long-context.toml").read_text().replace("popularity = 0.6",
+                                                                                     "popularity = 2"))
+    assert generate(read_spec(path), seed=1).num_requests > 1000

@@ -139,7 +139,7 @@ def test_unknown_names_offer_the_nearest(read):
         read(ROWS, format="moncake")
     with pytest.raises(TraceError, match="trace chta: no such file; did you mean the sample 'chat'"):
         read_trace("chta")
-    with pytest.raises(TraceError, match=r"trace no/x\.csv: no such file; bundled samples: chat, code, long-context"):
+    with pytest.raises(TraceError, match=r"trace no/x\.csv: no such file; bundled samples: chat, code, fitted-chat"):
         read_trace("no/x.csv")
 
 
