@@ -53,6 +53,19 @@ def _dense(flat: pl.Series) -> NDArray[np.int64]:
     return dense
 
 
+def within_groups(prefix: PrefixIds, groups: pl.Series) -> PrefixIds:
+    """Tell ids of different groups of requests apart: equal ids mean equal content only within a group.
+
+    Parameters
+    ----------
+    groups : name of each request's group; requests without one are of one group together [num_requests].
+    """
+    codes = groups.rank("dense").fill_null(0).to_numpy().astype(np.int64)
+    num_ids = int(prefix.values.max(initial=0)) + 1
+    values = np.repeat(codes, np.diff(prefix.offsets)) * num_ids + prefix.values
+    return PrefixIds(values=_dense(pl.Series(values)), offsets=prefix.offsets, block_tokens=prefix.block_tokens)
+
+
 def take_rows(prefix: PrefixIds, rows: NDArray[np.int64]) -> PrefixIds:
     """Reorder or select requests: row i of the result is row ``rows[i]`` of `prefix`."""
     lengths = np.diff(prefix.offsets)[rows]
