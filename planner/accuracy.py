@@ -17,24 +17,26 @@ from planner.validate import Prediction, errors, errors_by_group, metrics_of, pr
 FEW_ROWS = 8  # that the result holds one by one
 
 
-def predict_file(path: Path, scenario: Scenario, *, client: str | None, jobs: int) -> list[Prediction]:
+def predict_file(path: Path, scenario: Scenario, *, client: str | None, jobs: int,
+                 format: str | None = None) -> list[Prediction]:
     """Predict what a file says was measured.
 
     Parameters
     ----------
-    path, scenario, client : as `runs.read_runs`; a log of steps besides, each step against the step-time model.
+    path, scenario, client, format : as `runs.read_runs`; a log of steps besides, each step against the step-time
+        model.
     jobs : processes; -1 for as many as there are cores.
 
     Raises
     ------
     TraceError, UsageError : as `runs.read_runs` and `steplog.predict_steps`.
     """
-    columns = columns_of(path)
+    columns = columns_of(path) if format is None else []
     if is_step_log(columns):
         architecture = deploy(scenario).architecture
         name = "unnamed" if architecture is None else architecture.name
         return predict_steps(path, scenario, groups_of(scenario, name, "steps"))
-    runs = read_runs(path, scenario, client=client)
+    runs = read_runs(path, scenario, client=client, format=format)
     if is_table(columns) and scenario.calibration is not None:
         _check_calibration(scenario, {run.groups["engine"] for run in runs})
         runs = [run if run.scenario is None or not _is_for(scenario.calibration, run.groups["engine"]) else

@@ -7,19 +7,17 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
-from planner.client import NAME, at_client_rate, burst, lower_range_load, random_load
+from planner.client import NAME, at_client_rate, lower_range_load, random_load
 from planner.errors import TraceError, UsageError
 from planner.measured import Measurement
-from planner.recorded import measured_of, with_times
+from planner.recorded import measured_of
 from planner.scenario import Scenario
 from planner.statistics import MAKESPAN, PER_REQUEST
 from planner.trace import Trace
-
-Floats = NDArray[np.float64]
+from planner.trace.read import trace_of
+from planner.trace.times import fill_times
 
 # What a result is known by.
 REQUIRED = ("completed", "duration", "total_input_tokens", "total_output_tokens")
@@ -73,31 +71,19 @@ def _measurement(where: str, name: str, run: Mapping[str, Any], scenario: Scenar
 
 def _recorded(where: str, run: Mapping[str, Any]) -> Trace:
     """Return the requests that were answered, with their measured times, all at 0 s where no start is recorded."""
-    inputs, outputs, ttft_s = (_list(where, run, key) for key in ("input_lens", "output_lens", "ttfts"))
-    sizes = {key: len(run[key]) for key in ("input_lens", "output_lens", "ttfts", "itls", "latencies", "start_times")
-             if isinstance(run.get(key), list)}
-    if len(set(sizes.values())) != 1:
-        raise TraceError(f"{where}: its lists differ in length ({', '.join(f'{k} {n}' for k, n in sizes.items())}); "
-                         f"must have one entry a request")
-    e2e_s = _list(where, run, "latencies") if "latencies" in run else ttft_s + _summed(where, run)
-    answered = (outputs >= 1) & np.array([not text for text in run.get("errors") or [""] * len(inputs)])
-    if not answered.any():
-        raise TraceError(f"{where}: no request was answered; must have at least one")
-    trace = burst(inputs[answered].astype(np.int64), outputs[answered].astype(np.int64), where)
-    trace = with_times(trace, ttft_s[answered], e2e_s[answered])
-    if "start_times" not in run:
-        return trace
-    waited_s = _list(where, run, "queue_times") if "queue_times" in run else np.zeros(len(inputs))
-    sent_at_s = (_list(where, run, "start_times", minimum=-math.inf) - waited_s)[answered]
-    table = trace.requests.with_columns(pl.Series("arrival_s", sent_at_s - sent_at_s.min()))
-    return dataclasses.replace(trace, requests=table.sort("arrival_s", maintain_order=True), format="recorded")
+    trace = trace_of(where, [run], format="vllm-bench")
+    if "e2e_s" not in trace.requests.columns:
+        raise TraceError(f"{where}: has neither latencies nor itls; must have one of them for TPOT")
+    table = trace.requests.with_columns(max_output_tokens="output_tokens")
+    trace = dataclasses.replace(trace, requests=fill_times(table))
+    return dataclasses.replace(trace, format=NAME) if trace.arrivals == "absent" else trace
 
 
 def _sent(where: str, load: Trace, run: Mapping[str, Any], scenario: Scenario) -> Trace:
     """Return the load with the arrivals that the client offered."""
     rate = run.get("request_rate")
     rate_per_s = float(rate) if isinstance(rate, int | float) or rate == "inf" else None
-    if load.format == "recorded":
+    if load.format != NAME:
         is_closed = scenario.max_concurrency is not None and rate_per_s in (None, math.inf)
         return load if not is_closed else dataclasses.replace(
             load, requests=load.requests.with_columns(pl.col("arrival_s") * 0.0))
@@ -152,25 +138,6 @@ def _number(where: str, run: Mapping[str, Any], key: str) -> float:
 
 def _optional(where: str, run: Mapping[str, Any], key: str) -> float | None:
     return None if run.get(key) is None else _number(where, run, key)
-
-
-def _list(where: str, run: Mapping[str, Any], key: str, minimum: float = 0.0) -> Floats:
-    """Return one of the lists of requests, checked."""
-    values = run.get(key)
-    if not isinstance(values, list):
-        raise TraceError(f"{where}: {key} is missing; must be a list with one entry a request (--save-detailed)")
-    for k, value in enumerate(values):
-        if isinstance(value, bool) or not isinstance(value, int | float) or not minimum <= value < math.inf:
-            raise TraceError(f"{where}: {key}[{k}] = {value!r}; must be a number, at least {minimum:g}")
-    return np.array(values, float)
-
-
-def _summed(where: str, run: Mapping[str, Any]) -> Floats:
-    """Return what lies between first and last token, summed over the gaps of each request [s]."""
-    gaps = run.get("itls")
-    if not isinstance(gaps, list):
-        raise TraceError(f"{where}: has neither latencies nor itls; must have one of them for TPOT")
-    return np.array([_list(f"{where}: itls[{k}]", {"gaps": each}, "gaps").sum() for k, each in enumerate(gaps)])
 
 
 def read_objects(path: Path) -> list[Mapping[str, Any]]:

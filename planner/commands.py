@@ -234,7 +234,7 @@ def ui(port: int, address: str) -> None:
 
 
 def validate(measured: Path, scenario: Scenario, max_error: str | None, predictions: Path | None, client: str | None,
-             jobs: int, json: Path | None) -> bool:
+             format: str | None, jobs: int, json: Path | None) -> bool:
     """Predict what was measured, and print and write how far off that is; False where it is past `max_error`."""
     from planner.accuracy import accuracy, parse_max_error, predict_file
     from planner.validate import metrics_of, predictions_table
@@ -242,7 +242,7 @@ def validate(measured: Path, scenario: Scenario, max_error: str | None, predicti
     _check_outputs([json, predictions])
     if predictions is not None:
         check_table_path(predictions)
-    found = predict_file(measured, scenario, client=client, jobs=jobs)
+    found = predict_file(measured, scenario, client=client, jobs=jobs, format=format)
     limits = parse_max_error(max_error, metrics_of(found)) if max_error is not None else {}
     result = accuracy(found, level=scenario.interval, limits=limits)
     if predictions is not None:
@@ -252,14 +252,14 @@ def validate(measured: Path, scenario: Scenario, max_error: str | None, predicti
 
 
 def calibrate(measured: Path, scenario: Scenario, output: Path | None, fit: str | None, folds: int, client: str | None,
-              jobs: int, json: Path | None) -> None:
+              format: str | None, jobs: int, json: Path | None) -> None:
     """Fit an engine's constants to what was measured, and print and write them."""
     from planner.calibration import calibrate as fit_to
     from planner.calibration import write_calibration
 
     _check_outputs([json, output])
     names = None if fit is None else fit.replace(",", " ").split()
-    result = fit_to(measured, scenario, names=names, folds=folds, jobs=jobs, client=client)
+    result = fit_to(measured, scenario, names=names, folds=folds, jobs=jobs, client=client, format=format)
     if output is not None:
         write_calibration(result, output)
     _publish(result, calibration_table(result), json)

@@ -53,8 +53,8 @@ def _calibration(deployment: Deployment) -> list[str]:
 
 
 def _load(deployment: Deployment, trace: Trace) -> list[str]:
-    """Say what the load's options left aside."""
-    found, scenario = [], deployment.scenario
+    """Say what the trace's reader noticed, and what the load's options left aside."""
+    found, scenario = list(trace.account.notes), deployment.scenario
     if scenario.num_warmups:
         found.append(f"the {scenario.num_warmups:,} warm-up requests end before the others begin, and leave nothing "
                      f"behind that a replay knows: they are not replayed")

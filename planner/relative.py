@@ -10,8 +10,8 @@ FILES = ("model", "gpu", "policy", "calibration")  # options that are a name or 
 
 
 def trace_beside(folder: Path, trace: str) -> str:
-    """Return a trace's path as from `folder`; a bundled sample and the random load keep their names."""
-    return trace if trace in (*sample_names(), NAME) else str(folder / trace)
+    """Return a trace's path as from `folder`; a bundled sample, the random load and a database keep their names."""
+    return trace if "://" in trace or trace in (*sample_names(), NAME) else str(folder / trace)
 
 
 def beside(folder: Path, option: str, value: Any) -> Any:

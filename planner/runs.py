@@ -22,7 +22,8 @@ POSITIVE = ("measured_ttft_ms", "measured_tpot_ms", "isl", "osl", "concurrency")
 _TABLE_COLUMNS = {"isl", "osl", "concurrency", "measured_ttft_ms", "measured_tpot_ms"}
 
 
-def read_runs(path: Path, scenario: Scenario, *, client: str | None, free: Sequence[str] = ()) -> list[Measurement]:
+def read_runs(path: Path, scenario: Scenario, *, client: str | None, free: Sequence[str] = (),
+              format: str | None = None) -> list[Measurement]:
     """Read measured runs.
 
     Parameters
@@ -32,6 +33,7 @@ def read_runs(path: Path, scenario: Scenario, *, client: str | None, free: Seque
     scenario : that deployment; for a table its calibration alone.
     client : who sent the requests; of a table, the rows of other clients are left out.
     free : options that a table may be given besides.
+    format : of a file of requests, as `read_trace` takes it; None to detect what the file is.
 
     Raises
     ------
@@ -42,13 +44,13 @@ def read_runs(path: Path, scenario: Scenario, *, client: str | None, free: Seque
         raise UnknownNameError("client", client, CLIENTS)
     if not path.is_file():
         raise TraceError(f"{path}: there is no such file")
-    if is_table(columns_of(path)):
+    if format is None and is_table(columns_of(path)):
         return _table(path, scenario, client, free)
-    objects = read_objects(path) if path.suffix in (".json", ".jsonl") else []
+    objects = read_objects(path) if format is None and path.suffix in (".json", ".jsonl") else []
     if objects and is_result(objects[0]):
         found = read_results(path, objects, scenario, client)
     else:
-        found = [read_requests(path, scenario)]
+        found = [read_requests(path, scenario, format)]
     return [_deployed(run) for run in found]
 
 

@@ -15,7 +15,7 @@ FILES = sorted((ROOT / "planner").rglob("*.py"))
 LAYERS = (
     ("errors", "schema", "defaults", "statistics", "pareto", "phases", "limits", "answers"),
     ("files", "policy", "scenario", "settings", "slo", "gaps", "architecture", "layout", "operators",
-     "rate_series"),
+     "rate_series", "format_spec"),
     ("hf_config", "projections", "objectives", "conservation"),
     ("catalog", "policies", "bracket", "explanation"),
     ("precision", "kernels", "engines", "recipes", "trace", "loading", "launch"),

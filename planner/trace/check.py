@@ -15,7 +15,6 @@ from planner.trace.lines import Fault, Rows
 from planner.trace.reader import ENDED, FIRST_TOKEN, SENT, Reader
 from planner.trace.units import in_our_units, numbers
 
-
 _INSTANTS = tuple(
     Column(name=name, dtype="float", unit="s", meaning=meaning)
     for name, meaning in ((SENT, "when it was sent"), (FIRST_TOKEN, "when its first token came"), (ENDED, "its end")))

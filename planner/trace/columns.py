@@ -1,4 +1,4 @@
-"""A map of columns: how a format's spec names the columns of any other file, their units, and which rows count."""
+"""Any other file, by a map of its columns: a format's spec applied to a reader."""
 
 import dataclasses
 import difflib
@@ -6,13 +6,12 @@ from collections.abc import Mapping
 
 import polars as pl
 
-from planner.errors import UnknownNameError, UsageError
+from planner.errors import UsageError
+from planner.format_spec import NAME
 from planner.schema import MAX_TOKENS, TRACE_COLUMNS
-from planner.trace.reader import ANY, ENDED, FIRST_TOKEN, SENT, Reader, Skip
+from planner.trace.reader import ANY, Reader, Skip
 from planner.trace.units import INSTANTS, UNITS
 
-NAME = "columns"
-MAPPED = (*(column.name for column in TRACE_COLUMNS), SENT, FIRST_TOKEN, ENDED, "hash_ids", "hash_block_tokens")
 _TIMES = {column.name for column in TRACE_COLUMNS if column.unit == "s"} | set(INSTANTS)
 
 COLUMNS = Reader(
@@ -26,45 +25,6 @@ COLUMNS = Reader(
     clock="either",
     arrivals="optional",
 )
-
-
-def spec_of(format: str | None, columns: list[str] | None, where: list[str] | None) -> str | None:
-    """Put a format, a map of columns and conditions together in one text, as `parse_format` takes it.
-
-    >>> spec_of(None, ["input_tokens=prompt_tokens"], ["model=llama"])
-    'columns,input_tokens=prompt_tokens,where model=llama'
-    """
-    items = [*(columns or ()), *(f"where {each}" for each in where or ())]
-    for item in items:
-        if "=" not in item or "," in item:
-            raise UsageError(f"--column {item!r}: must be OURS=THEIRS or OURS=THEIRS:UNIT without commas, as in "
-                             f"--column arrival_s=ts:ms; --where is THEIRS=VALUE")
-    return ",".join([format or NAME, *items]) if items else format
-
-
-def parse_format(spec: str) -> tuple[str, Mapping[str, str], Mapping[str, str]]:
-    """Return the name of a format, and what its spec says of columns and of the rows that count.
-
-    A spec is ``NAME``, or ``NAME,OURS=THEIRS:UNIT,…,where THEIRS=VALUE,…``.
-
-    Raises
-    ------
-    UsageError : an item is neither; UnknownNameError where it names none of our columns.
-    """
-    name, *items = spec.split(",")
-    columns: dict[str, str] = {}
-    where: dict[str, str] = {}
-    for item in items:
-        left, equals, right = (part.strip() for part in item.strip().partition("="))
-        if not equals or not right:
-            raise UsageError(f"format {spec!r}: {item!r} must be OURS=THEIRS, OURS=THEIRS:UNIT or where THEIRS=VALUE")
-        if left.startswith("where "):
-            where[left.removeprefix("where ").strip()] = right
-        elif left not in MAPPED:
-            raise UnknownNameError("trace column", left, MAPPED)
-        else:
-            columns[left] = right
-    return name.strip(), columns, where
 
 
 def with_columns(reader: Reader, columns: Mapping[str, str], where: Mapping[str, str]) -> Reader:

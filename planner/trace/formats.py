@@ -1,14 +1,16 @@
 """The trace formats that the planner reads, and how a file's format is found."""
 
+import dataclasses
 from collections.abc import Mapping
 
 from planner.errors import TraceError, UnknownNameError
+from planner.format_spec import parse_format
 from planner.trace.aiperf import AIPERF
 from planner.trace.apex import APEX
 from planner.trace.azure import AZURE
 from planner.trace.bailian import BAILIAN
 from planner.trace.burstgpt import BURSTGPT
-from planner.trace.columns import COLUMNS, parse_format, with_columns
+from planner.trace.columns import COLUMNS, with_columns
 from planner.trace.dynamo import DYNAMO
 from planner.trace.envoy import ENVOY
 from planner.trace.genai_perf import GENAI_PERF
@@ -30,6 +32,7 @@ from planner.trace.reader import LAYOUT_NAMES, Head, Reader, bind, missing_colum
 from planner.trace.sagemaker import SAGEMAKER
 from planner.trace.sglang_bench import SGLANG_BENCH
 from planner.trace.splitwise import SPLITWISE
+from planner.trace.summaries import what_it_is
 from planner.trace.timed import TIMED
 from planner.trace.vidur import LENGTHS, VIDUR
 from planner.trace.vllm_bench import VLLM_BENCH
@@ -67,6 +70,8 @@ def find_reader(source: str, head: Head, spec: str | None) -> Reader:
     if name is None or (name == COLUMNS.name and not columns):  # conditions alone leave the format to the file
         known = (reader for reader in FORMATS.values() if head.layout in reader.layouts and reader.matches(head))
         reader = next(known, FORMATS[_DEFAULTS[head.layout]])
+        if reader.name in _DEFAULTS.values() and not reader.matches(head) and (found := what_it_is(head)) is not None:
+            raise TraceError(f"trace {source}: is {found.what}, without requests; {found.instead}")
     else:
         reader = FORMATS[name]
     if head.layout not in reader.layouts:
@@ -76,6 +81,8 @@ def find_reader(source: str, head: Head, spec: str | None) -> Reader:
             f"{wanted} (leave --format out to have it detected)"
         )
     reader = with_columns(reader, columns, where)
+    if columns or where:  # whose results differ from those of the format's own columns
+        reader = dataclasses.replace(reader, name=spec or reader.name)
     for name in (*columns, *(f"where {k}" for k in range(len(where)))):  # what was asked for by name must be there
         if not head.has(reader.columns[name]):
             raise missing_column(source, head, reader.columns[name])

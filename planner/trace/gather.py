@@ -17,7 +17,6 @@ from planner.trace.lines import Rows, skip_rows
 from planner.trace.prefix import PrefixIds, intern_ids, take_rows, within_groups
 from planner.trace.reader import SENT, Head, Reader
 from planner.trace.table import Arrivals, Trace, account_of
-from planner.trace.times import fill_times
 
 BadRows = Literal["error", "drop"]
 
@@ -89,7 +88,8 @@ def assemble(
     TraceError : no row is left, or rows do not fit each other.
     """
     if not gathered.num_rows:
-        raise TraceError(f"trace {source}: has no requests of format {reader.name!r}; must have at least one")
+        what = "a header but no rows" if head.layout == "csv" else f"no requests of format {reader.name!r}"
+        raise TraceError(f"trace {source}: has {what}; must have at least one request")
     table, arrivals = _joined(source, gathered)
     prefix = _prefix(gathered, table, reader)
     gathered.tables.clear()

@@ -30,6 +30,11 @@ def read_head(source: str, block: bytes) -> Head | None:
     return _csv_head(source, line, at + 1)
 
 
+def is_wrapped(head: Head) -> bool:
+    """Tell whether a file's one object holds the rows in a list `data`, as APIs answer."""
+    return len(head.objects) == 1 and isinstance(head.first.get("data"), list)
+
+
 def objects_head(layout: Any, objects: Sequence[Mapping[str, Any]], line: int = 1) -> Head:
     """Return the head of a file that holds these objects first."""
     keys: dict[str, None] = {}

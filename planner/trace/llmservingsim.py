@@ -26,7 +26,8 @@ def _requests(line: Mapping[str, Any], folder: Path) -> Iterator[dict[str, Any]]
         "request_id": line.get("request_id"), "input_tokens": line.get("input_toks"),
         "output_tokens": line.get("output_toks"),
         "arrival_s": line.get("arrival_time") if arrival_s is None else _seconds(arrival_s),
-        "ttft_s": _between(queued_s, line.get("first_token_ts")), "e2e_s": _between(queued_s, line.get("last_token_ts")),
+        "ttft_s": _between(queued_s, line.get("first_token_ts")),
+        "e2e_s": _between(queued_s, line.get("last_token_ts")),
     }
 
 

@@ -1,6 +1,7 @@
 """RAGPulse: JSONL whose prefix ids stand for chunks of different lengths, which files beside it give."""
 
 import gzip
+import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
@@ -42,11 +43,11 @@ def _blocks(chunks: list[str], lengths: Mapping[str, int]) -> list[str]:
     Equal ids in equal positions then mean equal chunks up to there. What follows a chunk of unknown length has none.
     """
     found: list[str] = []
-    path, end = 0, 0
+    path, end = "", 0
     for chunk in chunks:
         if chunk not in lengths:
             break
-        path = hash((path, chunk))
+        path = hashlib.blake2b(f"{path}/{chunk}".encode(), digest_size=10).hexdigest()
         end += lengths[chunk]
         found += [f"{path}.{k}" for k in range(len(found), end // BLOCK_TOKENS)]
     return found

@@ -1,19 +1,22 @@
 """Reading a trace: the source's blocks through the format's reader and the shared checks into one sorted table."""
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from planner.errors import UsageError
 from planner.trace.formats import check_format, find_reader
 from planner.trace.gather import BadRows, assemble, gather
-from planner.trace.head import check_text, objects_head, read_head
+from planner.trace.head import check_text, is_wrapped, objects_head, read_head
 from planner.trace.lines import Rows, parse_rows
 from planner.trace.reader import Head, Reader
 from planner.trace.records import document_rows, line_rows, objects_of, parse_document
 from planner.trace.source import BLOCK_BYTES, decompressed, line_blocks, raw_blocks
 from planner.trace.table import Trace
 from planner.trace.tabular import is_tabular, open_table, table_head, table_rows
+
+__all__ = ["BadRows", "read_trace", "trace_of"]
 
 HEAD_OBJECTS = 100
 
@@ -55,7 +58,7 @@ def read_trace(
     blocks = line_blocks(decompressed(source, raw), BLOCK_BYTES)
     first = next(blocks, b"")
     head = read_head(source, first)
-    if head is None:
+    if head is None or is_wrapped(head):
         text = b"".join((first, *blocks))
         return _read_document(source, text, digest.hexdigest(), format, on_bad_rows, limit)
     reader = find_reader(source, head, format)
@@ -71,6 +74,19 @@ def _read_document(
 ) -> Trace:
     check_text(source, text, 1)
     objects = objects_of(source, parse_document(source, text))
+    return trace_of(source, objects, sha256=sha256, format=format, on_bad_rows=on_bad_rows, limit=limit)
+
+
+def trace_of(
+    source: str, objects: Sequence[Mapping[str, Any]], *, sha256: str = "", format: str | None = None,
+    on_bad_rows: BadRows = "error", limit: int | None = None,
+) -> Trace:
+    """Read a trace from JSON objects that are in memory; as `read_trace`, of which `source` is the name.
+
+    Raises
+    ------
+    TraceError, UsageError : as `read_trace`.
+    """
     head = objects_head("document", objects[:HEAD_OBJECTS])
     reader = find_reader(source, head, format)
     rows = document_rows(source, objects, reader, Path(source).parent, limit)

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import polars as pl
 
 from planner.errors import TraceError
+from planner.format_spec import INSTANTS
 from planner.schema import REQUIRED_TRACE_COLUMNS
 
 Layout = Literal["csv", "jsonl", "document", "table"]
@@ -19,8 +20,7 @@ OBJECTS: tuple[Layout, ...] = ("jsonl", "document")
 ANY: tuple[Layout, ...] = (*TEXTS, *OBJECTS)
 LAYOUT_NAMES = {"csv": "CSV", "jsonl": "JSONL", "document": "a JSON document", "table": "a table"}
 
-# Instants beside the arrival, on its clock, from which measured times follow.
-SENT, FIRST_TOKEN, ENDED = "sent_at_s", "first_token_at_s", "ended_at_s"
+SENT, FIRST_TOKEN, ENDED = INSTANTS  # beside the arrival, on its clock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

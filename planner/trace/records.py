@@ -42,6 +42,8 @@ def objects_of(source: str, document: Any) -> list[Record]:
     ------
     TraceError : it is, or holds, something else.
     """
+    if isinstance(document, dict) and isinstance(document.get("data"), list):
+        document = document["data"]  # as APIs answer
     found = document if isinstance(document, list) else [document]
     wrong = next((k for k, each in enumerate(found) if not isinstance(each, dict)), None)
     if wrong is not None or not found:
@@ -111,8 +113,8 @@ def _records(source: str, values: Iterable[Record], reader: Reader, folder: Path
 
 
 def _several(source: str) -> TraceError:
-    return TraceError(f"trace {source}: holds several runs, whose clocks differ; must be one (write it to a file of its "
-                      "own, for example with head -n 1)")
+    return TraceError(f"trace {source}: holds several runs, whose clocks differ; must be one (write it to a file of "
+                      "its own, for example with head -n 1)")
 
 
 def table_of(records: Sequence[Record], reader: Reader) -> pl.DataFrame:
@@ -142,11 +144,16 @@ def _cell(value: Any) -> str | None:
 def _lists(values: Sequence[Any]) -> pl.Series:
     """Return lists of ids, as integers where all are; what is no list of ids becomes a list with a null in it."""
     lists = [value if value is None or _is_ids(value) else [None] for value in values]
-    if all(type(each) is int and -(2**63) <= each < 2**63 for ids in lists if ids for each in ids if each is not None):
-        return pl.Series("hash_ids", lists, dtype=pl.List(pl.Int64))
+    if all(ids is None or set(map(type, ids)) <= {int} for ids in lists):
+        try:
+            arrays = [None if ids is None else np.array(ids, np.int64) for ids in lists]
+        except OverflowError:
+            pass
+        else:
+            return pl.Series("hash_ids", arrays, dtype=pl.List(pl.Int64))
     texts = [None if ids is None else [None if each is None else _cell(each) for each in ids] for ids in lists]
     return pl.Series("hash_ids", texts, dtype=pl.List(pl.String))
 
 
 def _is_ids(value: Any) -> bool:
-    return isinstance(value, list) and all(each is None or isinstance(each, int | str | float) for each in value)
+    return isinstance(value, list) and set(map(type, value)) <= {int, str, float, bool, type(None)}

@@ -8,7 +8,6 @@ import polars as pl
 
 from planner.trace.prefix import PrefixIds
 
-
 Arrivals = Literal["recorded", "absent"]
 
 
@@ -110,5 +109,6 @@ def account_of(
     return ReadAccount(
         source=source, format=format, rows_read=rows_read, rows_kept=requests.height, dropped=dict(dropped),
         ignored_columns=ignored_columns, first_arrival_s=arrival_s[0], last_arrival_s=arrival_s[-1],
-        input_tokens_p50=half[0], input_tokens_p99=tail[0], output_tokens_p50=half[1], output_tokens_p99=tail[1], notes=notes,
+        input_tokens_p50=half[0], input_tokens_p99=tail[0], output_tokens_p50=half[1], output_tokens_p99=tail[1],
+        notes=notes,
     )

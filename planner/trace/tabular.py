@@ -4,6 +4,7 @@ import hashlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import polars as pl
@@ -13,7 +14,7 @@ from planner.trace.lines import Rows, cell_of
 from planner.trace.reader import Head, Reader
 
 SLICE_ROWS = 1_000_000  # whose cells are held as strings at once
-CONNECTORS = ("connectorx", "adbc")
+CONNECTORS: tuple[Literal["connectorx"], Literal["adbc"]] = ("connectorx", "adbc")
 
 _URI = re.compile(r"^[a-z][a-z0-9+]*://")
 _SECRET = re.compile(r"(://[^:/@]*):[^@]*@")
@@ -65,7 +66,8 @@ def _query(name: str, uri: str, what: str) -> pl.DataFrame:
     query = what if re.match(r"(?i)(select|with)\s", what) else f'SELECT * FROM "{table}"'
     for connector in CONNECTORS:
         try:
-            return pl.read_database_uri(query, uri, engine=connector)  # type: ignore[arg-type]
+            found: pl.DataFrame = pl.read_database_uri(query, uri, engine=connector)
+            return found
         except ImportError:
             continue
         except Exception as error:  # connectors raise errors of their own kinds

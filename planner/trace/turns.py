@@ -24,7 +24,7 @@ def with_turns(table: pl.DataFrame) -> pl.DataFrame:
     )
     joined = (
         table.with_row_index("row").with_columns(by_s=pl.col("arrival_s") + SLACK_S).sort("by_s")
-        .join_asof(ends, left_on="by_s", right_on="ended_s", by="session_id", strategy="backward", check_sortedness=False)
+        .join_asof(ends, left_on="by_s", right_on="ended_s", by="session_id", check_sortedness=False)
         .sort("row")
     )
     think_s = (pl.col("arrival_s") - pl.col("ended_s")).clip(lower_bound=0.0)  # what the slack let through

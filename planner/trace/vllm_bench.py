@@ -48,19 +48,20 @@ def requests_of(run: Mapping[str, Any], folder: Path) -> Iterator[dict[str, Any]
 
 def _request(one: Mapping[str, Any]) -> dict[str, Any]:
     """Return one request; it was due when it began to wait for a place in the client's limit."""
-    sent_at_s, waited_s, ttft_s = one.get("start_times"), one.get("queue_times"), one.get("ttfts")
-    e2e_s = one.get("latencies")
-    gaps_s = one.get("itls")
-    if e2e_s is None and isinstance(gaps_s, list) and _are_numbers(ttft_s, *gaps_s):
-        e2e_s = ttft_s + sum(gaps_s)
-    due_at_s = sent_at_s - waited_s if _are_numbers(sent_at_s, waited_s) else sent_at_s
+    sent_at_s, waited_s, ttft_s, e2e_s, gaps_s = (
+        one.get(key) for key in ("start_times", "queue_times", "ttfts", "latencies", "itls"))
+    if e2e_s is None and isinstance(gaps_s, list):
+        e2e_s = _sum(ttft_s, *gaps_s)
+    due_at_s = sent_at_s if waited_s is None else _sum(sent_at_s, waited_s, sign=-1)
     return {"arrival_s": due_at_s, SENT: sent_at_s, "input_tokens": one["input_lens"],
             "output_tokens": one["output_lens"], "ttft_s": ttft_s, "e2e_s": e2e_s, "error": one.get("errors", ""),
             "cached_tokens": one.get("cached_tokens")}
 
 
-def _are_numbers(*values: Any) -> bool:
-    return all(isinstance(value, int | float) for value in values)
+def _sum(first: Any, *others: Any, sign: int = 1) -> Any:
+    """Add up, or subtract; what is no number is returned as it is, so that the check names it."""
+    wrong = next((value for value in (first, *others) if not isinstance(value, int | float)), None)
+    return first + sign * sum(others) if wrong is None else wrong
 
 
 VLLM_BENCH = Reader(

@@ -27,23 +27,50 @@ def _requests(conversation: Mapping[str, Any], folder: Path) -> Iterator[dict[st
 
 def _turns(turns: Any, path: str, parent: str | None, begin_s: float, common: Mapping[str, Any]
            ) -> Iterator[dict[str, Any]]:
-    """Yield the requests of an agent in turn; a sub-agent's begin upon the request before it."""
+    """Yield the requests of an agent in turn. What follows a sub-agent waits for its last request, too."""
+    before_end_s, joined, joined_end_s = begin_s, "", 0.0
     for k, turn in enumerate(turns if isinstance(turns, list) else ()):
         if not isinstance(turn, Mapping):
             continue
         own = f"{path}/{k}"
-        at = turn.get("t")
-        at_s = begin_s + at if isinstance(at, int | float) else at
+        at_s = _plus(begin_s, turn.get("t"))
         if "requests" in turn:
-            yield from _turns(turn["requests"], own, parent, at_s if isinstance(at_s, int | float) else begin_s, common)
+            for row in _turns(turn["requests"], own, parent, _begin_of(turn, at_s, before_end_s), common):
+                joined, joined_end_s = row["request_id"], _end_of(row)
+                yield row
             continue
-        yield {
-            **common, "request_id": own, "parent_id": parent, "arrival_s": at_s,
-            "think_time_s": None if parent is None else turn.get("think_time"), "input_tokens": turn.get("in"),
+        think_s = None if parent is None else turn.get("think_time")
+        if joined and _are_numbers(at_s):  # recorded from the end of the request before the sub-agent
+            think_s = max(at_s - max(joined_end_s, before_end_s), 0.0)
+        row = {
+            **common, "request_id": own, "parent_id": f"{parent};{joined}" if parent and joined else parent or joined,
+            "arrival_s": at_s, "think_time_s": think_s, "input_tokens": turn.get("in"),
             "output_tokens": turn.get("out"), "tenant": turn.get("model"), "ttft_s": turn.get("ttft"),
             "e2e_s": turn.get("api_time"), "hash_ids": turn.get("hash_ids"),
         }
-        parent = own
+        yield row
+        parent, before_end_s, joined = own, _end_of(row), ""
+
+
+def _begin_of(agent: Mapping[str, Any], ended_s: Any, before_end_s: float) -> float:
+    """Return when a sub-agent began: its own time is its end."""
+    duration_ms = agent.get("duration_ms")
+    if not _are_numbers(ended_s, duration_ms):
+        return before_end_s
+    return max(float(ended_s) - float(duration_ms) / 1000, before_end_s)  # type: ignore[arg-type]
+
+
+def _end_of(row: Mapping[str, Any]) -> float:
+    end_s = _plus(row["arrival_s"], row["e2e_s"] or 0.0)
+    return float(end_s) if _are_numbers(end_s) else 0.0
+
+
+def _plus(begin_s: Any, span_s: Any) -> Any:
+    return begin_s + span_s if _are_numbers(begin_s, span_s) else span_s
+
+
+def _are_numbers(*values: Any) -> bool:
+    return all(isinstance(value, int | float) for value in values)
 
 
 WEKA = Reader(
