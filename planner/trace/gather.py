@@ -17,6 +17,8 @@ from planner.trace.lines import Rows, skip_rows
 from planner.trace.prefix import PrefixIds, intern_ids, take_rows, within_groups
 from planner.trace.reader import SENT, Head, Reader
 from planner.trace.table import Arrivals, Trace, account_of
+from planner.trace.times import fill_times
+from planner.trace.units import quotient
 
 BadRows = Literal["error", "drop"]
 
@@ -101,6 +103,8 @@ def assemble(
         prefix = None if prefix is None else take_rows(prefix, order)
     if reader.finish is not None:
         table = reader.finish(table)
+    if reader.fills_times:
+        table = fill_times(table)
     notes = (*reader.notes, *arrival_notes(table, arrivals))
     names = [column.name for column in TRACE_COLUMNS
              if column.name in table.columns and table[column.name].null_count() < table.height]
@@ -150,7 +154,7 @@ def _from_earliest(source: str, table: pl.DataFrame, place: str) -> pl.DataFrame
         return table
     zero = arrival.to_physical().min()
     instants = [name for name in ("arrival_s", SENT) if name in table.columns]
-    table = table.with_columns(((table[name].to_physical() - zero) / 1e9).alias(name) for name in instants)
+    table = table.with_columns(quotient(table[name].to_physical() - zero, 1e9).alias(name) for name in instants)
     latest_s = table["arrival_s"].max()
     if isinstance(latest_s, float) and latest_s > MAX_SECONDS:
         first, last = (int(table["line"][at]) for at in (arrival.arg_min() or 0, arrival.arg_max() or 0))

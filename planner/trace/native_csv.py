@@ -22,4 +22,5 @@ NATIVE_CSV = Reader(
     matches=has_columns(*REQUIRED_TRACE_COLUMNS),
     units=UNITS,
     skips=SKIPS,
+    fills_times=False,
 )

@@ -15,4 +15,5 @@ NATIVE_JSONL = Reader(
     matches=has_columns(*REQUIRED_TRACE_COLUMNS),
     units=UNITS,
     skips=SKIPS,
+    fills_times=False,
 )

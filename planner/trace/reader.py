@@ -98,6 +98,7 @@ class Reader:
     id_blocks : "all": the ids must cover the prompt exactly; "full": all blocks but a partial last one; "any": a
         prompt may go on beyond its ids, unshared.
     id_scope : "file": equal ids mean equal content; "session": only within a session.
+    fills_times : measured times that follow from others are filled in; the planner's own files stay as they are.
     finish : what is done with the whole table, sorted by arrival.
     notes : what a user of the file should know, whatever is in it.
     """
@@ -119,6 +120,7 @@ class Reader:
     block_tokens: int | None = None
     id_blocks: Literal["all", "full", "any"] = "any"
     id_scope: Literal["file", "session"] = "file"
+    fills_times: bool = True
     finish: Callable[[pl.DataFrame], pl.DataFrame] | None = None
     notes: tuple[str, ...] = ()
 

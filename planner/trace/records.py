@@ -150,7 +150,7 @@ def _lists(values: Sequence[Any]) -> pl.Series:
         except OverflowError:
             pass
         else:
-            return pl.Series("hash_ids", arrays, dtype=pl.List(pl.Int64))
+            return pl.Series("hash_ids", arrays, dtype=pl.List(pl.Int64)).cast(pl.List(pl.Int64))  # Array where even
     texts = [None if ids is None else [None if each is None else _cell(each) for each in ids] for ids in lists]
     return pl.Series("hash_ids", texts, dtype=pl.List(pl.String))
 
