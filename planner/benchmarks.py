@@ -17,6 +17,7 @@ from planner.scenario import Scenario
 from planner.statistics import MAKESPAN, PER_REQUEST
 from planner.trace import Trace
 from planner.trace.read import trace_of
+from planner.trace.reader import is_number
 from planner.trace.times import fill_times
 
 # What a result is known by.
@@ -130,10 +131,9 @@ def _reported(where: str, run: Mapping[str, Any]) -> dict[str, float]:
 
 def _number(where: str, run: Mapping[str, Any], key: str) -> float:
     value = run.get(key)
-    allowed = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    if not allowed or value <= 0:  # type: ignore[operator]
-        raise TraceError(f"{where}: {key} = {value!r}; must be a number above 0")
-    return float(value)  # type: ignore[arg-type]
+    if value is None or not is_number(value) or value <= 0:
+        raise TraceError(f"{where}: {key} = {str(value)[:40]!r}; must be a number above 0")
+    return float(value)
 
 
 def _optional(where: str, run: Mapping[str, Any], key: str) -> float | None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from planner.trace.reader import OBJECTS, SENT, Head, Reader, Skip, value_at
+from planner.trace.reader import OBJECTS, SENT, Head, Reader, Skip, is_number, value_at
 from planner.trace.turns import with_turns
 from planner.trace.units import PER_SECOND
 
@@ -47,7 +47,7 @@ def _seconds(metrics: Any, name: str) -> Any:
     per_second = PER_SECOND.get({"sec": "s", "seconds": "s"}.get(str(unit), str(unit)))
     if per_second is None:
         return None if value is None else f"{value} {unit}"
-    return value / per_second if isinstance(value, int | float) else value
+    return value / per_second if is_number(value) else value
 
 
 AIPERF = Reader(

@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from planner.trace.reader import ENDED, FIRST_TOKEN, OBJECTS, SENT, Reader, Skip, value_at
+from planner.trace.reader import ENDED, FIRST_TOKEN, OBJECTS, SENT, Reader, Skip, is_number, value_at
 from planner.trace.turns import with_turns
 
 _ENDINGS = ("successful", "incomplete", "errored")
@@ -42,7 +42,7 @@ def _request(row: Any, ending: str) -> dict[str, Any]:
     """Return one request; it was due when the schedule said, unless it was sent earlier."""
     found = {name: _first(row, paths) for name, paths in _PATHS.items()}
     due_at_s, sent_at_s = _first(row, _DUE), found[SENT]
-    is_due = isinstance(due_at_s, int | float) and isinstance(sent_at_s, int | float) and 0 < due_at_s <= sent_at_s
+    is_due = is_number(due_at_s) and is_number(sent_at_s) and 0 < due_at_s <= sent_at_s
     return found | {"arrival_s": due_at_s if is_due else sent_at_s, "status": ending}
 
 

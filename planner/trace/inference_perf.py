@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from planner.trace.reader import ENDED, FIRST_TOKEN, OBJECTS, SENT, Head, Reader, Skip, value_at
+from planner.trace.reader import ENDED, FIRST_TOKEN, OBJECTS, SENT, Head, Reader, Skip, is_number, total, value_at
 from planner.trace.turns import with_turns
 
 _COLUMNS = ("arrival_s", SENT, FIRST_TOKEN, ENDED, "input_tokens", "output_tokens", "session_id", "failed")
@@ -35,8 +35,8 @@ def _requests(entry: Mapping[str, Any], folder: Path) -> Iterator[dict[str, Any]
 
 def _first_token_at(entry: Mapping[str, Any], begin: Any) -> Any:
     ttft_s = value_at(entry, "computed_metrics.time_to_first_token")
-    if isinstance(ttft_s, int | float) and isinstance(begin, int | float):
-        return begin + ttft_s
+    if is_number(ttft_s):
+        return total(begin, ttft_s)
     times = _first(entry, _TOKEN_TIMES)
     return times[0] if isinstance(times, list) and times else None
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from planner.trace.reader import OBJECTS, Head, Reader
+from planner.trace.reader import OBJECTS, Head, Reader, between, is_number
 
 _COLUMNS = ("request_id", "arrival_s", "input_tokens", "output_tokens", "session_id", "parent_id", "think_time_s",
             "ttft_s", "e2e_s")
@@ -26,8 +26,8 @@ def _requests(line: Mapping[str, Any], folder: Path) -> Iterator[dict[str, Any]]
         "request_id": line.get("request_id"), "input_tokens": line.get("input_toks"),
         "output_tokens": line.get("output_toks"),
         "arrival_s": line.get("arrival_time") if arrival_s is None else _seconds(arrival_s),
-        "ttft_s": _between(queued_s, line.get("first_token_ts")),
-        "e2e_s": _between(queued_s, line.get("last_token_ts")),
+        "ttft_s": between(queued_s, line.get("first_token_ts")),
+        "e2e_s": between(queued_s, line.get("last_token_ts")),
     }
 
 
@@ -46,11 +46,7 @@ def _session(line: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _seconds(nanoseconds: Any) -> Any:
-    return nanoseconds / 1e9 if isinstance(nanoseconds, int | float) else nanoseconds
-
-
-def _between(begin_s: Any, end_s: Any) -> Any:
-    return end_s - begin_s if isinstance(begin_s, int | float) and isinstance(end_s, int | float) else None
+    return nanoseconds / 1e9 if is_number(nanoseconds) else nanoseconds
 
 
 LLMSERVINGSIM = Reader(

@@ -18,6 +18,7 @@ Layout = Literal["csv", "jsonl", "document", "table"]
 TEXTS: tuple[Layout, ...] = ("csv", "table")
 OBJECTS: tuple[Layout, ...] = ("jsonl", "document")
 ANY: tuple[Layout, ...] = (*TEXTS, *OBJECTS)
+LARGE = 1e300  # beyond any time and any count, whatever the unit; sums of less do not overflow
 LAYOUT_NAMES = {"csv": "CSV", "jsonl": "JSONL", "document": "a JSON document", "table": "a table"}
 
 SENT, FIRST_TOKEN, ENDED = INSTANTS  # beside the arrival, on its clock
@@ -175,6 +176,32 @@ def value_at(record: Any, path: str) -> Any:
         return record[path]
     key, dot, rest = path.partition(".")
     return value_at(record.get(key), rest) if dot else None
+
+
+def is_number(value: Any) -> bool:
+    """Tell whether a JSON value is a number that one can reckon with."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < LARGE
+
+
+def total(*values: Any) -> Any:
+    """Add up JSON values; the first that is no number is returned as it is, so that the check names it.
+
+    >>> total(1, 0.5), total(1, "x"), total(None, 1)
+    (1.5, 'x', None)
+    """
+    for value in values:
+        if not is_number(value):
+            return value
+    return sum(values)
+
+
+def between(begin: Any, end: Any) -> Any:
+    """Subtract one JSON value from another; None where one of them is no number.
+
+    >>> between(0.5, 2), between(None, 2)
+    (1.5, None)
+    """
+    return end - begin if is_number(begin) and is_number(end) else None
 
 
 def _parsed(text: str) -> Any:

@@ -138,7 +138,12 @@ def _cell(value: Any) -> str | None:
         return value if value.isascii() else value.encode("utf-8", "replace").decode()  # half of a surrogate pair
     if isinstance(value, bool):
         return "true" if value else "false"
-    return repr(value) if isinstance(value, int | float) else json.dumps(value)
+    if isinstance(value, float):
+        return repr(value)
+    try:
+        return str(value) if isinstance(value, int) else json.dumps(value)
+    except ValueError:
+        return "a number of thousands of digits"
 
 
 def _lists(values: Sequence[Any]) -> pl.Series:
@@ -146,11 +151,13 @@ def _lists(values: Sequence[Any]) -> pl.Series:
     lists = [value if value is None or _is_ids(value) else [None] for value in values]
     if all(ids is None or set(map(type, ids)) <= {int} for ids in lists):
         try:
-            arrays = [None if ids is None else np.array(ids, np.int64) for ids in lists]
+            arrays = [np.array(ids or [], np.int64) for ids in lists]
         except OverflowError:
             pass
         else:
-            return pl.Series("hash_ids", arrays, dtype=pl.List(pl.Int64)).cast(pl.List(pl.Int64))  # Array where even
+            found = pl.Series("hash_ids", arrays, dtype=pl.List(pl.Int64)).cast(pl.List(pl.Int64))  # Array where even
+            absent = pl.Series([ids is None for ids in lists], dtype=pl.Boolean)
+            return found.zip_with(~absent, pl.Series([None], dtype=pl.List(pl.Int64)))
     texts = [None if ids is None else [None if each is None else _cell(each) for each in ids] for ids in lists]
     return pl.Series("hash_ids", texts, dtype=pl.List(pl.String))
 

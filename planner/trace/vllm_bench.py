@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 
 from planner.errors import TraceError
-from planner.trace.reader import OBJECTS, SENT, Head, Reader, Skip
+from planner.trace.reader import OBJECTS, SENT, Head, Reader, Skip, between, is_number, total
 
 LISTS = ("input_lens", "output_lens", "ttfts", "itls", "latencies", "start_times", "queue_times", "errors",
          "cached_tokens")
@@ -51,17 +51,11 @@ def _request(one: Mapping[str, Any]) -> dict[str, Any]:
     sent_at_s, waited_s, ttft_s, e2e_s, gaps_s = (
         one.get(key) for key in ("start_times", "queue_times", "ttfts", "latencies", "itls"))
     if e2e_s is None and isinstance(gaps_s, list):
-        e2e_s = _sum(ttft_s, *gaps_s)
-    due_at_s = sent_at_s if waited_s is None else _sum(sent_at_s, waited_s, sign=-1)
+        e2e_s = total(ttft_s, *gaps_s)
+    due_at_s = sent_at_s if waited_s is None or not is_number(sent_at_s) else between(waited_s, sent_at_s)
     return {"arrival_s": due_at_s, SENT: sent_at_s, "input_tokens": one["input_lens"],
             "output_tokens": one["output_lens"], "ttft_s": ttft_s, "e2e_s": e2e_s, "error": one.get("errors", ""),
             "cached_tokens": one.get("cached_tokens")}
-
-
-def _sum(first: Any, *others: Any, sign: int = 1) -> Any:
-    """Add up, or subtract; what is no number is returned as it is, so that the check names it."""
-    wrong = next((value for value in (first, *others) if not isinstance(value, int | float)), None)
-    return first + sign * sum(others) if wrong is None else wrong
 
 
 VLLM_BENCH = Reader(

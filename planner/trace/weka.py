@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from planner.trace.reader import OBJECTS, Head, Reader, Skip
+from planner.trace.reader import OBJECTS, Head, Reader, Skip, is_number, total
 
 _COLUMNS = ("request_id", "session_id", "parent_id", "think_time_s", "arrival_s", "input_tokens", "output_tokens",
             "tenant", "ttft_s", "e2e_s", "hash_ids", "hash_block_tokens")
@@ -33,14 +33,14 @@ def _turns(turns: Any, path: str, parent: str | None, begin_s: float, common: Ma
         if not isinstance(turn, Mapping):
             continue
         own = f"{path}/{k}"
-        at_s = _plus(begin_s, turn.get("t"))
+        at_s = total(begin_s, turn.get("t"))
         if "requests" in turn:
             for row in _turns(turn["requests"], own, parent, _begin_of(turn, at_s, before_end_s), common):
                 joined, joined_end_s = row["request_id"], _end_of(row)
                 yield row
             continue
         think_s = None if parent is None else turn.get("think_time")
-        if joined and _are_numbers(at_s):  # recorded from the end of the request before the sub-agent
+        if joined and is_number(at_s):  # recorded from the end of the request before the sub-agent
             think_s = max(at_s - max(joined_end_s, before_end_s), 0.0)
         row = {
             **common, "request_id": own, "parent_id": f"{parent};{joined}" if parent and joined else parent or joined,
@@ -54,23 +54,15 @@ def _turns(turns: Any, path: str, parent: str | None, begin_s: float, common: Ma
 
 def _begin_of(agent: Mapping[str, Any], ended_s: Any, before_end_s: float) -> float:
     """Return when a sub-agent began: its own time is its end."""
-    duration_ms = agent.get("duration_ms")
-    if not _are_numbers(ended_s, duration_ms):
+    duration_ms: Any = agent.get("duration_ms")
+    if not is_number(ended_s) or not is_number(duration_ms):
         return before_end_s
-    return max(float(ended_s) - float(duration_ms) / 1000, before_end_s)  # type: ignore[arg-type]
+    return max(float(ended_s) - float(duration_ms) / 1000, before_end_s)
 
 
 def _end_of(row: Mapping[str, Any]) -> float:
-    end_s = _plus(row["arrival_s"], row["e2e_s"] or 0.0)
-    return float(end_s) if _are_numbers(end_s) else 0.0
-
-
-def _plus(begin_s: Any, span_s: Any) -> Any:
-    return begin_s + span_s if _are_numbers(begin_s, span_s) else span_s
-
-
-def _are_numbers(*values: Any) -> bool:
-    return all(isinstance(value, int | float) for value in values)
+    end_s = total(row["arrival_s"], row["e2e_s"] or 0.0)
+    return float(end_s) if is_number(end_s) else 0.0
 
 
 WEKA = Reader(
