@@ -8,9 +8,10 @@ from typing import Any
 from planner.deployment import deploy
 from planner.engines import read_table
 from planner.errors import CatalogError, UnknownNameError, UsageError
-from planner.runs import columns_of, groups_of, is_table, read_runs
+from planner.runs import groups_of, is_table, read_runs
 from planner.scenario import Scenario
 from planner.steplog import is_step_log, predict_steps
+from planner.table_file import columns_of
 from planner.uncertainty import Residuals, residuals_for
 from planner.validate import Prediction, errors, errors_by_group, metrics_of, predict_all
 

@@ -132,8 +132,16 @@ def _reported(where: str, run: Mapping[str, Any]) -> dict[str, float]:
 def _number(where: str, run: Mapping[str, Any], key: str) -> float:
     value = run.get(key)
     if value is None or not is_number(value) or value <= 0:
-        raise TraceError(f"{where}: {key} = {str(value)[:40]!r}; must be a number above 0")
+        raise TraceError(f"{where}: {key} = {_shown(value)}; must be a number above 0")
     return float(value)
+
+
+def _shown(value: Any) -> str:
+    """Return a value as Python writes it, which refuses to write numbers of thousands of digits."""
+    try:
+        return repr(value)[:60]
+    except ValueError:
+        return "a number of thousands of digits"
 
 
 def _optional(where: str, run: Mapping[str, Any], key: str) -> float | None:

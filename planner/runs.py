@@ -1,7 +1,6 @@
 """Measured runs, whatever file a user has them in: a table of runs, a benchmark's result, or its requests."""
 
 import dataclasses
-import functools
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -15,6 +14,7 @@ from planner.errors import TraceError, UnknownNameError, UsageError
 from planner.measured import Measurement, read_measured
 from planner.recorded import read_requests
 from planner.scenario import Scenario
+from planner.table_file import columns_of, read_table_file
 from planner.validate import deploy_measured
 
 CLIENTS = ("vllm", "sglang", "inferencex", "internal")
@@ -54,20 +54,6 @@ def read_runs(path: Path, scenario: Scenario, *, client: str | None, free: Seque
     return [_deployed(run) for run in found]
 
 
-def columns_of(path: Path) -> list[str]:
-    """Return the columns of a table; none where there is no file, or it is no CSV or Parquet."""
-    if not path.is_file():
-        return []
-    try:
-        if path.suffix == ".parquet":
-            return list(pl.read_parquet_schema(path))
-        if path.name.endswith((".csv", ".csv.gz")):
-            return pl.read_csv(path, n_rows=0, infer_schema=False).columns
-    except (OSError, pl.exceptions.PolarsError) as error:
-        raise TraceError(f"{path}: cannot be read as a table: {error}") from error
-    return []
-
-
 def is_table(columns: Sequence[str]) -> bool:
     """Tell whether a file with these columns is a table of runs."""
     return len(_TABLE_COLUMNS & set(columns)) >= 2
@@ -99,11 +85,7 @@ def _table(path: Path, scenario: Scenario, client: str | None, free: Sequence[st
 
 def _check_numbers(path: Path) -> None:
     """Raise a TraceError where a number of the table is none, or not above 0; an empty cell was not measured."""
-    reader = pl.read_parquet if path.suffix == ".parquet" else functools.partial(pl.read_csv, infer_schema=False)
-    try:
-        table = reader(path)
-    except (OSError, pl.exceptions.PolarsError) as error:
-        raise TraceError(f"{path}: cannot be read as a table: {error}") from error
+    table = read_table_file(path)
     for name in POSITIVE:
         if name not in table.columns:
             continue

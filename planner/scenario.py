@@ -11,6 +11,7 @@ from planner.errors import UnknownNameError, UsageError
 
 Engine = Literal["vllm", "sglang", "trtllm"]
 CudagraphMode = Literal["full_and_piecewise", "piecewise", "full_decode_only", "none"]
+MOST = 2**62  # of a whole number, so that 64 bits hold it
 
 
 def _option(default: Any, panel: str, meaning: str) -> Any:
@@ -169,6 +170,8 @@ def parse_replicas(value: Any) -> int:
 
 def _of_kind(name: str, value: Any, kinds: list[Any]) -> Any:
     """Return a value as the first of the kinds that it fits; a whole number fits a float."""
+    if type(value) is int and abs(value) >= MOST:
+        raise UsageError(f"{name} = {value}: must be below {MOST}")
     for kind in kinds:
         choices = typing.get_args(kind)
         if value in choices or (not choices and type(value) is kind):

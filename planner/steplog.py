@@ -1,6 +1,5 @@
 """A log of single steps: measured durations against those of the step-time model, by what the steps held."""
 
-import functools
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from planner.errors import TraceError
 from planner.measured import Measurement
 from planner.scenario import Scenario
 from planner.steptime import step_terms
+from planner.table_file import read_table_file
 from planner.validate import Prediction
 
 Floats = NDArray[np.float64]
@@ -93,11 +93,7 @@ def predict_steps(path: Path, scenario: Scenario, groups: dict[str, str]) -> lis
 
 
 def _read(path: Path) -> pl.DataFrame:
-    reader = pl.read_parquet if path.suffix == ".parquet" else functools.partial(pl.read_csv, infer_schema=False)
-    try:
-        table = reader(path)
-    except (OSError, pl.exceptions.PolarsError) as error:
-        raise TraceError(f"{path}: cannot be read as a table: {error}") from error
+    table = read_table_file(path)
     missing = [name for name in ("duration_s", *SHAPE) if name not in table.columns]
     if missing:
         raise TraceError(f"{path}: lacks the columns {', '.join(missing)}; a step log has what `planner replay "

@@ -1,7 +1,6 @@
 """A study: a trace on a deployment with its objectives, as a TOML file or a part of one describes it."""
 
 import json
-import math
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -16,6 +15,7 @@ from planner.relative import beside, trace_beside
 from planner.scenario import Scenario, given_options, parse_replicas, parse_scenario
 from planner.slo import Slo, slo_text
 
+LARGE = 1e300  # what a number stays below, so that floats hold it
 OWN_KEYS = ("trace", "format", "replicas", "slo", "attainment", "from_command")  # besides the options of `Scenario`
 
 
@@ -150,6 +150,6 @@ def number_of(values: Mapping[str, Any], key: str) -> float | None:
     value = values.get(key)
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise UsageError(f"{key} = {value!r}: must be a number")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < LARGE:
+        raise UsageError(f"{key} = {value!r}: must be a finite number")
     return float(value)

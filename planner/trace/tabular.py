@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 
 from planner.errors import TraceError, UsageError
+from planner.table_file import DAMAGE
 from planner.trace.lines import Rows, cell_of
 from planner.trace.reader import Head, Reader
 
@@ -42,7 +43,7 @@ def open_table(source: str) -> tuple[str, pl.DataFrame, str]:
     if not _URI.match(source):
         try:
             table = pl.read_parquet(source)
-        except (OSError, pl.exceptions.PolarsError) as error:
+        except DAMAGE as error:
             raise TraceError(f"trace {source}: cannot be read as Parquet ({_brief(error)})") from None
         with Path(source).open("rb") as file:
             return source, _checked(source, table), hashlib.file_digest(file, "sha256").hexdigest()
@@ -70,7 +71,9 @@ def _query(name: str, uri: str, what: str) -> pl.DataFrame:
             return found
         except ImportError:
             continue
-        except Exception as error:  # connectors raise errors of their own kinds
+        except BaseException as error:  # connectors raise errors and panics of their own kinds
+            if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+                raise
             raise TraceError(
                 f"trace {name}: the database says: {_brief(error)}; give postgresql://user@host/database#table, or "
                 "#select … in quotes"

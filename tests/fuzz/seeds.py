@@ -19,7 +19,7 @@ from planner.objectives import parse_objectives
 from planner.rate_series import read_rate_series
 from planner.runs import read_runs
 from planner.scenario import Scenario
-from planner.steplog import read_steps
+from planner.steplog import SHAPE, read_steps
 from planner.study import read_study
 from planner.synthetic import read_spec
 from planner.targets import read_targets
@@ -127,8 +127,8 @@ TARGETS: Mapping[str, Target] = {
     "runs table": Target(seed=_RUNS.encode(), suffix=".csv", read=_runs),
     "runs result": Target(seed=SAME_RUN["vllm-bench"]().encode(), suffix=".json", read=_runs),
     "runs requests": Target(seed=SAME_RUN["guidellm"]().encode(), suffix=".json", read=_runs),
-    "step log": Target(seed=table("num_prefill_tokens,num_decodes,decode_context_tokens,duration_ms", "100,0,0,12.5",
-                                  "0,8,4000,9.5").encode(), suffix=".csv", read=read_steps),
+    "step log": Target(seed=table(",".join(("duration_s", *SHAPE)), ",".join(["0.0125"] + ["3"] * len(SHAPE)),
+                                  ",".join(["0.0095"] + ["0"] * len(SHAPE))).encode(), suffix=".csv", read=read_steps),
     "rate series": Target(seed=table("window_start_s,total_rate_req_s", "0,14.8", "600,18.4").encode(), suffix=".csv",
                           read=read_rate_series),
     "study": Target(seed=b'trace = "chat"\nslo = "ttft:500 tpot:50"\nreplicas = 2\nmodel = "llama-3.1-8b"\n'
