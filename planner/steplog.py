@@ -13,7 +13,7 @@ from planner.engine import state as st
 from planner.engine.rows import STEP_ROW
 from planner.errors import TraceError
 from planner.measured import Measurement
-from planner.scenario import Scenario
+from planner.scenario import MOST, Scenario
 from planner.steptime import step_terms
 from planner.table_file import read_table_file
 from planner.validate import Prediction
@@ -100,13 +100,14 @@ def _read(path: Path) -> pl.DataFrame:
                          f"--steps` writes")
     table = table.select(pl.col("duration_s", *SHAPE).cast(pl.Float64, strict=False))
     for name in table.columns:
-        bad = (table[name].is_null() | ~table[name].is_finite() | (table[name] < 0)).fill_null(True)
+        inside = table[name].is_finite() & (table[name] >= 0) & (table[name] < MOST)
+        bad = ~inside.fill_null(False)
         if name == "duration_s":
             bad |= (table[name] <= 0).fill_null(True)
         if bad.any():
             row = int(bad.arg_true()[0])
             raise TraceError(f"{path} row {row}: {name} = {table[name][row]}; must be a number "
-                             f"{'above 0' if name == 'duration_s' else 'of at least 0'}")
+                             f"{'above 0' if name == 'duration_s' else 'of at least 0'}, and below 2^62")
     if not table.height:
         raise TraceError(f"{path}: has no rows; must have at least one step")
     return table

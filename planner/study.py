@@ -151,5 +151,5 @@ def number_of(values: Mapping[str, Any], key: str) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < LARGE:
-        raise UsageError(f"{key} = {value!r}: must be a finite number")
+        raise UsageError(f"{key} = {value!r}: must be a number")
     return float(value)

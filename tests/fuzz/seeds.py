@@ -47,7 +47,9 @@ def _mapped(spec: str) -> Callable[[Path], None]:
 
 
 def _runs(path: Path) -> None:
-    read_runs(path, Scenario(step_time="linear:0.01,0.0001", num_gpu_blocks=100), client=None)
+    """Read measured runs, of a deployment in few words where their rows do not name their own."""
+    few = {} if path.suffix == ".csv" else {"step_time": "linear:0.01,0.0001", "num_gpu_blocks": 100}
+    read_runs(path, Scenario(**few), client=None)
 
 
 def _weka() -> str:
@@ -118,8 +120,8 @@ TARGETS: Mapping[str, Target] = {
     f"trace {name}": Target(seed=text.encode(), suffix=".txt", read=_trace) for name, text in _TRACES.items()
 } | {
     "trace columns": Target(
-        seed=lines({"t": {"at": 5}, "n": 20, "m": 4, "end": "2026-01-01T00:00:00+02:00", "ids": [1, 2], "model": "a"}
-                   ).encode(), suffix=".jsonl", read=_mapped(_MAP)),
+        seed=lines({"t": {"at": 1767218400000}, "n": 20, "m": 4, "end": "2026-01-01T00:00:00+02:00", "ids": [1, 2],
+                    "model": "a"}).encode(), suffix=".jsonl", read=_mapped(_MAP)),
     "trace columns csv": Target(
         seed=b'at,n,m,meta\n1790000000000,5,6,"{""a"": {""b"": 3}}"\n1790000001000,7,8,\n', suffix=".csv",
         read=_mapped("columns,arrival_s=at:ms,input_tokens=n,output_tokens=m,cached_tokens=meta.a.b")),
@@ -137,7 +139,7 @@ TARGETS: Mapping[str, Target] = {
     "sweep": Target(seed=_SWEEP.encode(), suffix=".toml", read=read_sweep),
     "targets": Target(seed=_TARGETS.encode(), suffix=".toml", read=read_targets),
     "synthetic": Target(seed=_SPEC.encode(), suffix=".toml", read=read_spec),
-    "calibration": Target(seed=b'[source]\nengine = "vllm"\nmeasured = "a"\n[constants]\nhost_step_s = 0.001\n',
+    "calibration": Target(seed=b'[source]\nengine = "vllm"\nmeasured = "a"\n[constants]\nhost_s_per_seq = 0.001\n',
                           suffix=".toml", read=read_constants),
     "baseline": Target(seed=(ROOT / "tests" / "gate" / "baseline.json").read_bytes(), suffix=".json",
                        read=read_baseline),
