@@ -11,13 +11,13 @@ import polars as pl
 
 from planner.client import NAME, at_client_rate, lower_range_load, random_load
 from planner.errors import TraceError, UsageError
+from planner.finite import is_number
 from planner.measured import Measurement
 from planner.recorded import measured_of
 from planner.scenario import Scenario
 from planner.statistics import MAKESPAN, PER_REQUEST
 from planner.trace import Trace
 from planner.trace.read import trace_of
-from planner.trace.reader import is_number
 from planner.trace.times import fill_times
 
 # What a result is known by.

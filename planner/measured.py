@@ -122,7 +122,8 @@ def _understand(row: Mapping[str, Any], text: Mapping[str, str], groups: Mapping
 
 def _text(row: Mapping[str, Any], *names: str) -> str:
     """Return the first of these columns that the row has a value in, as text."""
-    return next((str(row[name]) for name in names if row.get(name) not in (None, "")), "")
+    texts = (str(row[name]).strip() for name in names if row.get(name) is not None)
+    return next((text for text in texts if text), "")
 
 
 def _precision_of(gemm_mode: str) -> str:

@@ -14,11 +14,15 @@ from planner.errors import TraceError, UnknownNameError, UsageError
 from planner.measured import Measurement, read_measured
 from planner.recorded import read_requests
 from planner.scenario import Scenario
+from planner.schema import MAX_TOKENS
 from planner.table_file import columns_of, read_table_file
 from planner.validate import deploy_measured
 
 CLIENTS = ("vllm", "sglang", "inferencex", "internal")
-POSITIVE = ("measured_ttft_ms", "measured_tpot_ms", "isl", "osl", "concurrency")
+# What a number of a table of runs is at most; it is above 0, but for counts of ranks, where 0 is none.
+MOST = {"measured_ttft_ms": 1e12, "measured_tpot_ms": 1e12, "isl": MAX_TOKENS, "osl": MAX_TOKENS, "concurrency": 1e6,
+        "tp": 1e4, "dp": 1e4, "moe_ep": 1e4, "moe_tp": 1e4}
+RANKS = ("tp", "dp", "moe_ep", "moe_tp")
 _TABLE_COLUMNS = {"isl", "osl", "concurrency", "measured_ttft_ms", "measured_tpot_ms"}
 
 
@@ -84,17 +88,19 @@ def _table(path: Path, scenario: Scenario, client: str | None, free: Sequence[st
 
 
 def _check_numbers(path: Path) -> None:
-    """Raise a TraceError where a number of the table is none, or not above 0; an empty cell was not measured."""
+    """Raise a TraceError where a number of the table is none, or out of range; an empty cell was not measured."""
     table = read_table_file(path)
-    for name in POSITIVE:
+    for name, most in MOST.items():
         if name not in table.columns:
             continue
-        text = table[name].cast(pl.String)
+        text = table[name].cast(pl.String).str.strip_chars()
         value = text.cast(pl.Float64, strict=False)
-        bad = ((value.is_null() & (text.fill_null("") != "")) | (value <= 0) | ~value.is_finite()).fill_null(False)
+        above = (value >= 0) if name in RANKS else (value > 0)
+        bad = ~(above & value.is_finite() & (value <= most)).fill_null(False) & (text.fill_null("") != "")
         if bad.any():
             row = int(bad.arg_true()[0])
-            raise TraceError(f"{path} row {row}: {name} = {text[row]}; must be a number above 0")
+            least = "of at least 0" if name in RANKS else "above 0"
+            raise TraceError(f"{path} row {row}: {name} = {text[row]}; must be a number {least}, at most {most:g}")
 
 
 def _sent_by(run: Measurement, client: str) -> Measurement:

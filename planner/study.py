@@ -9,13 +9,13 @@ from typing import Any
 
 from planner.catalog import read_toml
 from planner.errors import PlannerError, StudyError, UsageError
+from planner.finite import is_number
 from planner.launch import launch_options
 from planner.objectives import Objectives, parse_objectives
 from planner.relative import beside, trace_beside
 from planner.scenario import Scenario, given_options, parse_replicas, parse_scenario
 from planner.slo import Slo, slo_text
 
-LARGE = 1e300  # what a number stays below, so that floats hold it
 OWN_KEYS = ("trace", "format", "replicas", "slo", "attainment", "from_command")  # besides the options of `Scenario`
 
 
@@ -150,6 +150,6 @@ def number_of(values: Mapping[str, Any], key: str) -> float | None:
     value = values.get(key)
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < LARGE:
+    if not is_number(value):
         raise UsageError(f"{key} = {value!r}: must be a number")
     return float(value)

@@ -14,7 +14,7 @@ FILES = sorted((ROOT / "planner").rglob("*.py"))
 # A module may import from the layers before its own, and from its own package.
 LAYERS = (
     ("errors", "schema", "defaults", "statistics", "pareto", "phases", "limits", "answers"),
-    ("table_file",),
+    ("table_file", "finite"),
     ("files", "policy", "scenario", "settings", "slo", "gaps", "architecture", "layout", "operators",
      "rate_series", "format_spec"),
     ("hf_config", "projections", "objectives", "conservation"),

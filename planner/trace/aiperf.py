@@ -6,7 +6,8 @@ from typing import Any
 
 import polars as pl
 
-from planner.trace.reader import OBJECTS, SENT, Head, Reader, Skip, is_number, value_at
+from planner.finite import is_number
+from planner.trace.reader import OBJECTS, SENT, Head, Reader, Skip, value_at
 from planner.trace.turns import with_turns
 from planner.trace.units import PER_SECOND
 

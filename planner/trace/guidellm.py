@@ -6,7 +6,8 @@ from typing import Any
 
 import polars as pl
 
-from planner.trace.reader import ENDED, FIRST_TOKEN, OBJECTS, SENT, Reader, Skip, is_number, value_at
+from planner.finite import is_number
+from planner.trace.reader import ENDED, FIRST_TOKEN, OBJECTS, SENT, Reader, Skip, value_at
 from planner.trace.turns import with_turns
 
 _ENDINGS = ("successful", "incomplete", "errored")

@@ -6,7 +6,8 @@ from typing import Any
 
 import polars as pl
 
-from planner.trace.reader import ENDED, FIRST_TOKEN, OBJECTS, SENT, Head, Reader, Skip, is_number, total, value_at
+from planner.finite import is_number
+from planner.trace.reader import ENDED, FIRST_TOKEN, OBJECTS, SENT, Head, Reader, Skip, total, value_at
 from planner.trace.turns import with_turns
 
 _COLUMNS = ("arrival_s", SENT, FIRST_TOKEN, ENDED, "input_tokens", "output_tokens", "session_id", "failed")

@@ -4,7 +4,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from planner.trace.reader import OBJECTS, Head, Reader, between, is_number
+from planner.finite import is_number
+from planner.trace.reader import OBJECTS, Head, Reader, between
 
 _COLUMNS = ("request_id", "arrival_s", "input_tokens", "output_tokens", "session_id", "parent_id", "think_time_s",
             "ttft_s", "e2e_s")

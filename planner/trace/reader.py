@@ -11,6 +11,7 @@ from typing import Any, Literal
 import polars as pl
 
 from planner.errors import TraceError
+from planner.finite import is_number
 from planner.format_spec import INSTANTS
 from planner.schema import REQUIRED_TRACE_COLUMNS
 
@@ -18,7 +19,6 @@ Layout = Literal["csv", "jsonl", "document", "table"]
 TEXTS: tuple[Layout, ...] = ("csv", "table")
 OBJECTS: tuple[Layout, ...] = ("jsonl", "document")
 ANY: tuple[Layout, ...] = (*TEXTS, *OBJECTS)
-LARGE = 1e300  # beyond any time and any count, whatever the unit; sums of less do not overflow
 LAYOUT_NAMES = {"csv": "CSV", "jsonl": "JSONL", "document": "a JSON document", "table": "a table"}
 
 SENT, FIRST_TOKEN, ENDED = INSTANTS  # beside the arrival, on its clock
@@ -176,11 +176,6 @@ def value_at(record: Any, path: str) -> Any:
         return record[path]
     key, dot, rest = path.partition(".")
     return value_at(record.get(key), rest) if dot else None
-
-
-def is_number(value: Any) -> bool:
-    """Tell whether a JSON value is a number that one can reckon with."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < LARGE
 
 
 def total(*values: Any) -> Any:

@@ -6,7 +6,8 @@ from typing import Any
 
 import polars as pl
 
-from planner.trace.reader import OBJECTS, Head, Reader, Skip, is_number, total
+from planner.finite import is_number
+from planner.trace.reader import OBJECTS, Head, Reader, Skip, total
 
 _COLUMNS = ("request_id", "session_id", "parent_id", "think_time_s", "arrival_s", "input_tokens", "output_tokens",
             "tenant", "ttft_s", "e2e_s", "hash_ids", "hash_block_tokens")
