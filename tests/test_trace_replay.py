@@ -20,6 +20,7 @@ from planner.trace import read_trace
 SHARED = Path(os.environ.get("PLANNER_SHARED", Path(__file__).parents[2] / "shared"))
 DEPLOYMENT = ("--step-time", "linear:0.01,0.0001", "--num-gpu-blocks", "1000")
 SCENARIO = {"step_time": "linear:0.01,0.0001", "num_gpu_blocks": 1000, "async_scheduling": False}
+LLMD = "columns,input_tokens=prompt_tokens"
 LENGTHS = "num_prefill_tokens,num_decode_tokens\n" + "".join(f"{50 + k},{1 + k % 7}\n" for k in range(40))
 
 
@@ -99,7 +100,7 @@ def test_replayed_requests_in_parquet_are_measured_runs(tmp_path):
 @pytest.mark.parametrize(("name", "spec", "num"), [
     ("per_request_rtx4090_llama31_8b_tp1.csv", None, 300),
     ("per_request_rtx4090_llama31_8b_tp1.csv", "columns,ttft_s=ttft_client_ms:ms,e2e_s=e2e_client_ms:ms", 300),
-    ("per_request_llmd.csv.gz", "columns,input_tokens=prompt_tokens,where exp=exp-0", 252),
+    ("per_request_llmd.csv.gz", f"{LLMD},where exp=exp-0,where config=baseline-llm-d-70b,where target_qps=0.5", 252),
 ])
 def test_measured_files_come_through_the_same_readers(name, spec, num):
     """The files' own columns give the mean that they are compared with."""
@@ -113,7 +114,8 @@ def test_measured_files_come_through_the_same_readers(name, spec, num):
     assert found.measurement.load.num_requests == num
     table = pl.read_csv(path)
     if "exp" in table.columns:
-        expected = table.filter(pl.col("exp") == "exp-0")["ttft_s"].mean() * 1000
+        baseline = (pl.col("exp") == "exp-0") & (pl.col("config") == "baseline-llm-d-70b")
+        expected = table.filter(baseline, pl.col("target_qps") == 0.5)["ttft_s"].mean() * 1000
     else:
         expected = table["ttft_ms" if spec is None else "ttft_client_ms"].mean()
     assert found.measurement.measured["mean_ttft_ms"] == pytest.approx(expected)
