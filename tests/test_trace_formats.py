@@ -261,6 +261,20 @@ def test_units_and_blocks_of_timed_traces_are_options(read):
         read(line, format="timed-trace")
 
 
+def test_aiperf_sessions_wait_for_the_turn_before(read):
+    trace = read(lines({"session_id": "a", "timestamp": 1500, "input_length": 600, "output_length": 2},
+                       {"session_id": "b", "timestamp": 1600, "input_length": 5, "output_length": 2},
+                       {"session_id": "a", "delay": 250, "input_length": 700, "output_length": 3}))
+    assert trace.format == "aiperf-trace"
+    columns = ("request_id", "arrival_s", "parent_id", "think_time_s")
+    assert trace.requests.select(columns).rows() == [
+        ("0", 1.5, None, None), ("2", 1.5, "0", 0.25), ("1", 1.6, None, None)]
+    untimed = read(lines({"session_id": "a", "input_length": 600, "output_length": 2, "hash_ids": [1, 2]},
+                         {"session_id": "a", "input_length": 700, "output_length": 3, "hash_ids": [1, 2]}))
+    assert untimed.arrivals == "absent"
+    assert untimed.requests["parent_id"].to_list() == [None, "0"]
+
+
 def test_burstgpt_by_name_of_column(read):
     trace = read(table("Timestamp,Session ID,Elapsed time,Model,Request tokens,Response tokens,Total tokens,Log Type",
                        "5.0,a,2,GPT-4,10,20,30,Conversation log", "6.0,,1,ChatGPT,0,0,0,API log",
@@ -408,7 +422,8 @@ def test_a_document_is_read_up_to_the_limit(read):
 
 def test_every_format_has_a_test():
     covered = {name.split()[0] for name in SAME_RUN} | {
-        "csv", "jsonl", "azure", "mooncake", "vidur", "timed-trace", "sglang-bench", "llmperf", "burstgpt", "bailian",
+        "csv", "jsonl", "azure", "mooncake", "aiperf-trace", "vidur",
+        "timed-trace", "sglang-bench", "llmperf", "burstgpt", "bailian",
         "weka", "ragpulse", "llmservingsim", "splitwise-sim", "lengths", "apex", "envoy-ai-gateway", "sagemaker",
         "columns"}
     assert covered == set(FORMATS)

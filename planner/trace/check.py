@@ -97,10 +97,14 @@ def check_rows(source: str, rows: Rows, reader: Reader) -> Checked:
 
 
 def _without_arrivals(rows: Rows, reader: Reader) -> Rows:
-    """Leave out arrivals that a format need not have, where no row of a block has one."""
+    """Leave out arrivals that a format need not have, where no row of a block has one; carry them along sessions."""
     table = rows.table
     if reader.arrivals == "recorded" or "arrival_s" not in table.columns:
         return rows
+    if reader.carries_arrivals and "session_id" in table.columns:
+        carried = pl.col("arrival_s").forward_fill().over("session_id")
+        table = table.with_columns(pl.when(pl.col("session_id").is_not_null()).then(carried).otherwise("arrival_s"))
+        rows = replace(rows, table=table)
     empty = table["arrival_s"].null_count() == table.height
     return replace(rows, table=table.drop("arrival_s")) if empty else rows
 

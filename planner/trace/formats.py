@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from planner.errors import TraceError, UnknownNameError
 from planner.format_spec import parse_format
 from planner.trace.aiperf import AIPERF
+from planner.trace.aiperf_trace import AIPERF_TRACE
 from planner.trace.apex import APEX
 from planner.trace.azure import AZURE
 from planner.trace.bailian import BAILIAN
@@ -41,9 +42,10 @@ from planner.trace.weka import WEKA
 # In the order in which they are tried on a file's head.
 FORMATS: Mapping[str, Reader] = {
     reader.name: reader for reader in (
-        NATIVE_CSV, NATIVE_JSONL, VLLM_BENCH, SGLANG_BENCH, MOONCAKE, TIMED, GUIDELLM, AIPERF, OTEL, LITELLM, LANGFUSE,
-        AZURE, BURSTGPT, INFERENCE_PERF, DYNAMO, BAILIAN, RAGPULSE, WEKA, KV_CACHE_TESTER, GENAI_PERF, LLMPERF,
-        LMBENCHMARK, LLMSERVINGSIM, SPLITWISE, APEX, VIDUR, LENGTHS, HELICONE, ENVOY, SAGEMAKER, COLUMNS,
+        NATIVE_CSV, NATIVE_JSONL, VLLM_BENCH, SGLANG_BENCH, AIPERF_TRACE, MOONCAKE, TIMED, GUIDELLM, AIPERF, OTEL,
+        LITELLM, LANGFUSE, AZURE, BURSTGPT, INFERENCE_PERF, DYNAMO, BAILIAN, RAGPULSE, WEKA, KV_CACHE_TESTER,
+        GENAI_PERF, LLMPERF, LMBENCHMARK, LLMSERVINGSIM, SPLITWISE, APEX, VIDUR, LENGTHS, HELICONE, ENVOY, SAGEMAKER,
+        COLUMNS,
     )
 }
 _DEFAULTS = {"csv": "csv", "table": "csv", "jsonl": "jsonl", "document": "jsonl"}

@@ -90,6 +90,7 @@ class Reader:
     clock : "trace": arrivals count from the trace's start, and stay as they are; "other": they count from the
         earliest row; "either": from the earliest where they are later than any trace lasts, as seconds since 1970 are.
     arrivals : "recorded" in every row; "optional": in every row or in none; "absent".
+    carries_arrivals : a row without an arrival has that of the row before it in its session.
     rows : the requests of one JSON value of the file (a line's, or the document's) as flat mappings; None where the
         value, or each element of a list, is one request. It gets the folder of the file, for files beside it.
     single : the file's values have clocks of their own, so that one of them alone is a trace.
@@ -115,6 +116,7 @@ class Reader:
     units: Mapping[str, str] = field(default_factory=dict)
     clock: Literal["trace", "other", "either"] = "trace"
     arrivals: Literal["recorded", "optional", "absent"] = "recorded"
+    carries_arrivals: bool = False
     rows: Callable[[Any, Path], Iterator[Mapping[str, Any]]] | None = None
     single: bool = False
     skips: tuple[Skip, ...] = ()

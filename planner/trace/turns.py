@@ -32,6 +32,22 @@ def with_turns(table: pl.DataFrame) -> pl.DataFrame:
     return found if found["parent_id"].null_count() < found.height else found.drop("parent_id", "think_time_s")
 
 
+def with_sequence(table: pl.DataFrame) -> pl.DataFrame:
+    """Let requests of a session that have the arrival of the one before them wait for it, in the file's order.
+
+    Parameters
+    ----------
+    table : sorted by arrival, equal arrivals in the file's order; `think_time_s` is the delay after the one before.
+    """
+    if "session_id" not in table.columns:
+        return table
+    before = pl.col("request_id").shift(1).over("session_id")
+    follows = (pl.col("arrival_s").diff().over("session_id") == 0) & pl.col("session_id").is_not_null()
+    think_s = pl.col("think_time_s") if "think_time_s" in table.columns else pl.lit(0.0)
+    return table.with_columns(parent_id=pl.when(follows).then(before),
+                              think_time_s=pl.when(follows).then(think_s.fill_null(0.0)))
+
+
 def with_roots(table: pl.DataFrame) -> pl.DataFrame:
     """Name the session of each request after the first of its chain of parents, where parents are all that is named.
 

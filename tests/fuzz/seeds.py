@@ -78,6 +78,7 @@ _TRACES: Mapping[str, str] = {name: make() for name, make in SAME_RUN.items()} |
     "azure": table("TIMESTAMP,ContextTokens,GeneratedTokens", "2023-11-16 18:15:46.6805900,374,44",
                    "2023-11-16T18:15:50.9951693Z,396,109"),
     "mooncake": lines({"timestamp": 0, **_ROW, "hash_ids": [1, 2]}, {"timestamp": 27482, **_ROW, "hash_ids": [1, 3]}),
+    "aiperf-trace": lines({"session_id": "a", "timestamp": 1500, **_ROW}, {"session_id": "a", "delay": 250, **_ROW}),
     "timed-trace": lines({"timestamp": 0.5, **_ROW, "hash_ids": list(range(33))}),
     "bailian": lines({"chat_id": 1, "parent_chat_id": -1, "timestamp": 61.1, "type": "text", "turn": 1, **_ROW,
                       "hash_ids": [1, 2]}, {"chat_id": 2, "parent_chat_id": 1, "timestamp": 62, "type": "text",
