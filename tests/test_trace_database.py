@@ -130,10 +130,18 @@ def parquet(path: Path, **columns: object) -> str:
 
 def test_parquet_in_our_columns(tmp_path):
     path = parquet(tmp_path / "t.parquet", arrival_s=[1.5, 0.5], input_tokens=[3, 4], output_tokens=[1, 2],
-                   hash_ids=[[7, 8], [7]], note=["a", "b"])
+                   hash_ids=[[7, 8], [7]], hash_block_tokens=[2, 2], note=["a", "b"])
     trace = read_trace(path)
     assert trace.requests.select("arrival_s", "input_tokens", "request_id").rows() == [(0.5, 4, "1"), (1.5, 3, "0")]
-    assert (trace.format, trace.account.ignored_columns) == ("csv", ("hash_ids", "note"))
+    assert (trace.format, trace.account.ignored_columns) == ("jsonl", ("note",))
+    assert trace.prefix is not None
+    assert trace.prefix.values.tolist() == [0, 0, 1]
+
+
+def test_parquet_of_mooncakes_keys(tmp_path):
+    path = parquet(tmp_path / "t.parquet", timestamp=[1500], input_length=[600], output_length=[2], hash_ids=[[5, 6]])
+    trace = read_trace(path)
+    assert (trace.format, trace.requests["arrival_s"].to_list()) == ("mooncake", [1.5])
 
 
 def test_parquet_of_another_format_with_times_and_zones(tmp_path):

@@ -1,7 +1,7 @@
 """AIPerf's mooncake_trace with sessions: later turns have no timestamps, and wait for the turn before and a delay."""
 
 from planner.trace.mooncake import BLOCK_TOKENS, COLUMNS
-from planner.trace.reader import OBJECTS, Head, Reader
+from planner.trace.reader import FLAT_OBJECTS, Head, Reader
 from planner.trace.turns import with_sequence
 
 
@@ -14,7 +14,7 @@ def _matches(head: Head) -> bool:
 AIPERF_TRACE = Reader(
     name="aiperf-trace",
     meaning="AIPerf mooncake_trace JSONL with sessions: session_id, input_length, output_length, delay (ms)",
-    layouts=OBJECTS,
+    layouts=FLAT_OBJECTS,
     columns=COLUMNS,
     time="ms from the trace's start; a turn without a timestamp waits for the one before it, and its delay",
     tokens="whoever wrote the trace",

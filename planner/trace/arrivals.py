@@ -48,7 +48,8 @@ def closed_loop_of(table: pl.DataFrame) -> int | None:
     if "e2e_s" not in table.columns:
         return None
     known = table.filter(pl.col("e2e_s").is_not_null())
-    arrival_s, e2e_s = known["arrival_s"].to_numpy(), known["e2e_s"].to_numpy()
+    sent = known[SENT].fill_null(known["arrival_s"]) if SENT in known.columns else known["arrival_s"]
+    arrival_s, e2e_s = sent.sort().to_numpy(), known["e2e_s"].to_numpy()[sent.arg_sort().to_numpy()]
     n = len(known)
     if n < FEWEST or arrival_s[-1] <= arrival_s[0]:
         return None

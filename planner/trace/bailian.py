@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from planner.trace.reader import OBJECTS, Reader, has_columns
+from planner.trace.reader import FLAT_OBJECTS, Reader, has_columns
 from planner.trace.turns import with_roots
 
 
@@ -16,7 +16,7 @@ def _chained(table: pl.DataFrame) -> pl.DataFrame:
 BAILIAN = Reader(
     name="bailian",
     meaning="Qwen-Bailian JSONL: timestamp (s), chat_id, parent_chat_id, hash_ids of 16 tokens",
-    layouts=OBJECTS,
+    layouts=FLAT_OBJECTS,
     columns={"request_id": "chat_id", "parent_id": "parent_chat_id", "arrival_s": "timestamp",
              "input_tokens": "input_length", "output_tokens": "output_length", "tenant": "type",
              "hash_ids": "hash_ids"},

@@ -48,7 +48,7 @@ FORMATS: Mapping[str, Reader] = {
         COLUMNS,
     )
 }
-_DEFAULTS = {"csv": "csv", "table": "csv", "jsonl": "jsonl", "document": "jsonl"}
+_DEFAULTS = {"csv": "csv", "table": "jsonl", "jsonl": "jsonl", "document": "jsonl"}
 
 
 def check_format(spec: str | None) -> None:

@@ -1,6 +1,6 @@
 """The Mooncake traces: JSONL with arrivals in milliseconds and one prefix id for every 512 tokens."""
 
-from planner.trace.reader import OBJECTS, Head, Reader
+from planner.trace.reader import FLAT_OBJECTS, Head, Reader
 
 BLOCK_TOKENS = 512
 
@@ -29,7 +29,7 @@ MOONCAKE = Reader(
     name="mooncake",
     meaning="Mooncake and AIPerf mooncake_trace JSONL: timestamp (ms), input_length, output_length, hash_ids of 512 "
             "tokens",
-    layouts=OBJECTS,
+    layouts=FLAT_OBJECTS,
     columns=COLUMNS,
     time="ms from the trace's start",
     tokens="the serving system",

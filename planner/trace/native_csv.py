@@ -3,7 +3,7 @@
 import polars as pl
 
 from planner.schema import REQUIRED_TRACE_COLUMNS, TRACE_COLUMNS
-from planner.trace.reader import TEXTS, Reader, Skip, has_columns
+from planner.trace.reader import Reader, Skip, has_columns
 
 ENDINGS = ("rejected", "unfinished", "cancelled", "failed", "error")  # of requests that a replay's table has besides
 COLUMNS = {column.name: column.name for column in TRACE_COLUMNS} | {"status": "status"}
@@ -14,7 +14,7 @@ SKIPS = (Skip(reason="status is not completed", where=pl.col("status").is_in(END
 NATIVE_CSV = Reader(
     name="csv",
     meaning="the planner's own CSV: arrival_s,input_tokens,output_tokens and optional columns",
-    layouts=TEXTS,
+    layouts=("csv",),
     columns=COLUMNS,
     also=ALSO,
     time="s from the trace's start; measured times in s, or in ms where the column's name ends in _ms",

@@ -18,6 +18,7 @@ from planner.schema import REQUIRED_TRACE_COLUMNS
 Layout = Literal["csv", "jsonl", "document", "table"]
 TEXTS: tuple[Layout, ...] = ("csv", "table")
 OBJECTS: tuple[Layout, ...] = ("jsonl", "document")
+FLAT_OBJECTS: tuple[Layout, ...] = (*OBJECTS, "table")
 ANY: tuple[Layout, ...] = (*TEXTS, *OBJECTS)
 LAYOUT_NAMES = {"csv": "CSV", "jsonl": "JSONL", "document": "a JSON document", "table": "a table"}
 
@@ -33,7 +34,7 @@ class Head:
     layout : "csv"; "jsonl" where each line is an object; "document" where all of it is one JSON value; "table" where
         it is Parquet or comes from a database.
     columns : names in the header, or keys of the first hundred objects.
-    objects : these objects; none where the layout is "csv" or "table".
+    objects : these objects, or a table's first rows; none where the layout is "csv".
     line : number of the line that holds the header or the first object, from 1.
     """
 

@@ -14,6 +14,7 @@ from planner.table_file import DAMAGE
 from planner.trace.lines import Rows, cell_of
 from planner.trace.reader import Head, Reader
 
+HEAD_ROWS = 100
 SLICE_ROWS = 1_000_000  # whose cells are held as strings at once
 CONNECTORS: tuple[Literal["connectorx"], Literal["adbc"]] = ("connectorx", "adbc")
 
@@ -88,8 +89,8 @@ def _brief(error: BaseException) -> str:
 
 
 def table_head(table: pl.DataFrame) -> Head:
-    """Return the names of a table's columns as a head."""
-    return Head(layout="table", columns=tuple(table.columns))
+    """Return the names of a table's columns, and its first rows, as a head."""
+    return Head(layout="table", columns=tuple(table.columns), objects=tuple(table.head(HEAD_ROWS).to_dicts()))
 
 
 def table_rows(table: pl.DataFrame, head: Head, reader: Reader, limit: int | None) -> Iterator[Rows]:

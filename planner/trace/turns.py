@@ -2,6 +2,8 @@
 
 import polars as pl
 
+from planner.trace.reader import SENT
+
 SLACK_S = 0.002  # by which an end may seem later than what waited for it: clocks of 1 ms
 
 
@@ -13,13 +15,14 @@ def with_turns(table: pl.DataFrame) -> pl.DataFrame:
 
     Parameters
     ----------
-    table : sorted by arrival, with `request_id`.
+    table : sorted by arrival, with `request_id`, and with `sent_at_s` where that may be later.
     """
     if not {"session_id", "e2e_s"} <= set(table.columns) or "parent_id" in table.columns:
         return table
+    begin_s = pl.col(SENT).fill_null(pl.col("arrival_s")) if SENT in table.columns else pl.col("arrival_s")
     ends = (
         table.filter((pl.col("e2e_s") > SLACK_S) & pl.col("session_id").is_not_null())
-        .select("session_id", parent_id="request_id", ended_s=pl.col("arrival_s") + pl.col("e2e_s"))
+        .select("session_id", parent_id="request_id", ended_s=begin_s + pl.col("e2e_s"))
         .sort("ended_s")
     )
     joined = (
