@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 
 from planner.finite import is_number
-from planner.trace.reader import OBJECTS, SENT, Head, Reader, Skip, value_at
+from planner.trace.reader import OBJECTS, SENT, Head, Reader, Skip, first_at, value_at
 from planner.trace.turns import with_turns
 from planner.trace.units import PER_SECOND
 
@@ -26,8 +26,7 @@ def _requests(line: Mapping[str, Any], folder: Path) -> Iterator[dict[str, Any]]
     metadata, metrics = (line.get(key) for key in ("metadata", "metrics"))
     if not isinstance(metadata, Mapping):
         return
-    tokens = {name: next((value for key in keys if (value := value_at(metrics, f"{key}.value")) is not None), None)
-              for name, keys in _TOKENS.items()}
+    tokens = {name: first_at(metrics, [f"{key}.value" for key in keys]) for name, keys in _TOKENS.items()}
     yield {
         **tokens,
         "request_id": metadata.get("x_request_id"),

@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 
 from planner.finite import is_number
-from planner.trace.reader import ENDED, FIRST_TOKEN, OBJECTS, SENT, Reader, Skip, value_at
+from planner.trace.reader import ENDED, FIRST_TOKEN, OBJECTS, SENT, Reader, Skip, first_at, value_at
 from planner.trace.turns import with_turns
 
 _ENDINGS = ("successful", "incomplete", "errored")
@@ -41,14 +41,10 @@ def _requests(report: Mapping[str, Any], folder: Path) -> Iterator[dict[str, Any
 
 def _request(row: Any, ending: str) -> dict[str, Any]:
     """Return one request; it was due when the schedule said, unless it was sent earlier."""
-    found = {name: _first(row, paths) for name, paths in _PATHS.items()}
-    due_at_s, sent_at_s = _first(row, _DUE), found[SENT]
+    found = {name: first_at(row, paths) for name, paths in _PATHS.items()}
+    due_at_s, sent_at_s = first_at(row, _DUE), found[SENT]
     is_due = is_number(due_at_s) and is_number(sent_at_s) and 0 < due_at_s <= sent_at_s
     return found | {"arrival_s": due_at_s if is_due else sent_at_s, "status": ending}
-
-
-def _first(row: Any, paths: tuple[str, ...]) -> Any:
-    return next((value for path in paths if (value := value_at(row, path)) is not None), None)
 
 
 GUIDELLM = Reader(

@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 
 from planner.finite import is_number
-from planner.trace.reader import ENDED, FIRST_TOKEN, OBJECTS, SENT, Head, Reader, Skip, total, value_at
+from planner.trace.reader import ENDED, FIRST_TOKEN, OBJECTS, SENT, Head, Reader, Skip, first_at, total, value_at
 from planner.trace.turns import with_turns
 
 _COLUMNS = ("arrival_s", SENT, FIRST_TOKEN, ENDED, "input_tokens", "output_tokens", "session_id", "failed")
@@ -24,7 +24,7 @@ def _matches(head: Head) -> bool:
 def _requests(entry: Mapping[str, Any], folder: Path) -> Iterator[dict[str, Any]]:
     begin = entry.get("start_time")
     yield {
-        **{side: _first(entry, paths) for side, paths in _TOKENS.items()},
+        **{side: first_at(entry, paths) for side, paths in _TOKENS.items()},
         "arrival_s": begin if entry.get("scheduled_time") is None else entry["scheduled_time"],
         SENT: begin,
         FIRST_TOKEN: _first_token_at(entry, begin),
@@ -38,12 +38,8 @@ def _first_token_at(entry: Mapping[str, Any], begin: Any) -> Any:
     ttft_s = value_at(entry, "computed_metrics.time_to_first_token")
     if is_number(ttft_s):
         return total(begin, ttft_s)
-    times = _first(entry, _TOKEN_TIMES)
+    times = first_at(entry, _TOKEN_TIMES)
     return times[0] if isinstance(times, list) and times else None
-
-
-def _first(entry: Mapping[str, Any], paths: tuple[str, ...]) -> Any:
-    return next((value for path in paths if (value := value_at(entry, path)) is not None), None)
 
 
 INFERENCE_PERF = Reader(

@@ -3,7 +3,7 @@
 import dataclasses
 import difflib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -179,6 +179,11 @@ def value_at(record: Any, path: str) -> Any:
         return record[path]
     key, dot, rest = path.partition(".")
     return value_at(record.get(key), rest) if dot else None
+
+
+def first_at(record: Any, paths: Iterable[str]) -> Any:
+    """Return what an object has under the first of several paths where it has something; None where it has nothing."""
+    return next((value for path in paths if (value := value_at(record, path)) is not None), None)
 
 
 def total(*values: Any) -> Any:
