@@ -119,7 +119,7 @@ def _typed(column: Column, text: pl.Series, value: pl.Series) -> tuple[pl.Series
     if column.dtype == "str":
         text = _none_where(text, text == "")
         return text, text
-    if value.dtype == pl.String:
+    if not value.dtype.is_temporal():
         value = numbers(value)
     if value.null_count() > text.null_count():
         text = text.str.strip_chars()
@@ -151,6 +151,7 @@ def _cell_text(text: pl.Series, label: str, wanted: str, row: int) -> str:
     cell = text[row]
     if cell is None:
         return f"{label} is empty; {wanted}"
+    cell = str(cell)
     return f"{label} = {cell if len(cell) <= 60 else cell[:57] + '...'}; {wanted}"
 
 

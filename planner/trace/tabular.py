@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 
 from planner.errors import TraceError, UsageError
+from planner.schema import TRACE_COLUMNS
 from planner.table_file import DAMAGE
 from planner.trace.lines import Rows, cell_of
 from planner.trace.reader import Head, Reader
@@ -18,6 +19,7 @@ HEAD_ROWS = 100
 SLICE_ROWS = 1_000_000  # whose cells are held as strings at once
 CONNECTORS: tuple[Literal["connectorx"], Literal["adbc"]] = ("connectorx", "adbc")
 
+_NUMBERS = {column.name for column in TRACE_COLUMNS if column.dtype != "str"}
 _URI = re.compile(r"^[a-z][a-z0-9+]*://")
 _SECRET = re.compile(r"(://[^:/@]*):[^@]*@")
 
@@ -94,20 +96,23 @@ def table_head(table: pl.DataFrame) -> Head:
 
 
 def table_rows(table: pl.DataFrame, head: Head, reader: Reader, limit: int | None) -> Iterator[Rows]:
-    """Yield a table's rows, counted from 1, with cells as strings under our column names."""
+    """Yield a table's rows, counted from 1, under our column names; cells are strings, but for columns of numbers."""
     wanted = {name: cell_of(path, head, lambda at: head.columns[at]) for name, path in reader.columns.items()
               if head.has(path)}
     table = table if limit is None else table.head(limit)
+    looked_at = {name for skip in reader.skips for name in skip.where.meta.root_names()}
+    kept = {path for name, path in reader.columns.items() if name in _NUMBERS and name not in looked_at}
     for start in range(0, table.height, SLICE_ROWS):
-        part = _as_cells(table.slice(start, SLICE_ROWS))
+        part = _as_cells(table.slice(start, SLICE_ROWS), kept)
         numbers = np.arange(start, start + part.height, dtype=np.int64)
         yield Rows(table=part.select(cell.alias(name) for name, cell in wanted.items()), lines=numbers + 1,
                    numbers=numbers, faults=(), num_rows=part.height, place="row")
 
 
-def _as_cells(table: pl.DataFrame) -> pl.DataFrame:
-    """Return all columns as strings but lists; times as UTC text, structures as JSON."""
-    return table.select(_as_text(column) for column in table)
+def _as_cells(table: pl.DataFrame, kept: set[str]) -> pl.DataFrame:
+    """Return all columns as strings but lists, and numbers that are `kept`; times as UTC text, structures as JSON."""
+    return table.select(column if column.name in kept and column.dtype.is_numeric() and not column.dtype.is_decimal()
+                        else _as_text(column) for column in table)
 
 
 def _as_text(column: pl.Series) -> pl.Series:

@@ -40,9 +40,12 @@ def in_our_units(raw: pl.DataFrame, reader: Reader) -> pl.DataFrame:
 
 
 def numbers(text: pl.Series) -> pl.Series:
-    """Parse a column of cells as floats; null where a cell is empty or not a number. Blanks around it are allowed."""
+    """Parse a column of cells as floats; null where a cell is empty or not a number. Blanks around it are allowed.
+
+    A table's own numbers pass as they are.
+    """
     value = text.cast(pl.Float64, strict=False)
-    if value.null_count() > text.null_count():
+    if value.null_count() > text.null_count() and text.dtype == pl.String:
         value = text.str.strip_chars().cast(pl.Float64, strict=False)
     return value
 
@@ -74,11 +77,12 @@ def _is_epoch(arrival: pl.Series | None) -> bool:
 def _instants(text: pl.Series, unit: str) -> pl.Series:
     """Parse instants: dates and whole numbers to nanoseconds as Datetime, other numbers to seconds as floats."""
     if unit == "date":
-        instant = dates(text)
+        instant = dates(text.cast(pl.String))
         if instant.null_count() > text.null_count():  # a log's JSON may have seconds since 1970 instead
             instant = instant.zip_with(instant.is_not_null(), _as_datetime(numbers(text)))
         return instant
-    if unit in ("ms", "us", "ns"):  # whole numbers are exact, where a float of today's nanoseconds is not
+    if unit in ("ms", "us", "ns") and not text.dtype.is_float():
+        # Whole numbers are exact, where a float of today's nanoseconds is not.
         factor = _NS // PER_SECOND[unit]
         whole = text.cast(pl.Int64, strict=False)
         fits = whole.abs() <= (2**63 - 1) // factor

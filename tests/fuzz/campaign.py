@@ -23,7 +23,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from mutate import mutated
+from mutate import cut, mutated
 from seeds import TARGETS, Target
 
 from planner.errors import PlannerError
@@ -57,7 +57,7 @@ def main() -> int:
                 break
             which = targets[k % len(targets)]
             rng = random.Random(f"{options.seed}/{k}")
-            data = mutated(TARGETS[which].seed, rng)
+            data = changed(TARGETS[which], rng)
             ran[which] += 1
             text = problem(TARGETS[which], data, Path(name), options.limit, through_cli=rng.random() < CLI_SHARE)
             if text is not None and (key := f"{which}: {text.splitlines()[-1]}") not in broke:
@@ -67,6 +67,11 @@ def main() -> int:
     print(f"{sum(ran.values()):,} inputs for {len(ran)} readers in {time.monotonic() - begin:,.0f} s: "
           f"{len(broke)} kinds of failures")
     return 1 if broke else 0
+
+
+def changed(target: Target, rng: random.Random) -> bytes:
+    """Return a malformed input of a kind."""
+    return cut(target.seed, rng) if target.is_cut else mutated(target.seed, rng)
 
 
 def problem(target: Target, data: bytes, folder: Path, limit_s: int, *, through_cli: bool = False) -> str | None:

@@ -24,7 +24,8 @@ def mutated(data: bytes, rng: random.Random) -> bytes:
     return data[:1_000_000]
 
 
-def _cut(data: bytes, rng: random.Random) -> bytes:
+def cut(data: bytes, rng: random.Random) -> bytes:
+    """Return the beginning of an input."""
     return data[: rng.randrange(len(data) + 1)]
 
 
@@ -98,4 +99,4 @@ def _changed(value: Any, rng: random.Random) -> Any:
     return rng.choice((*VALUES, [value], {"a": value}))
 
 
-MUTATIONS = (_cut, _byte, _insert, _remove, _repeat, _number, _number, _word, _line, _json, _json, _json)
+MUTATIONS = (cut, _byte, _insert, _remove, _repeat, _number, _number, _word, _line, _json, _json, _json)

@@ -6,10 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from campaign import problem
+from campaign import changed, problem
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mutate import mutated
 from seeds import TARGETS
 
 from planner.trace import FORMATS
@@ -33,7 +32,7 @@ def test_what_the_campaign_changes_is_read(name, tmp_path):
 @settings(max_examples=200)
 @given(name=st.sampled_from(sorted(TARGETS)), seed=st.integers(0, 2**32), through_cli=st.integers(0, 30))
 def test_changed_inputs_are_read_or_refused(name, seed, through_cli, tmp_path_factory):
-    data = mutated(TARGETS[name].seed, random.Random(seed))
+    data = changed(TARGETS[name], random.Random(seed))
     folder = tmp_path_factory.getbasetemp()
     assert problem(TARGETS[name], data, folder, 60, through_cli=through_cli == 0) is None
 
