@@ -243,6 +243,9 @@ def validate(measured: Path, scenario: Scenario, max_error: str | None, predicti
     if predictions is not None:
         check_table_path(predictions)
     found = predict_file(measured, scenario, client=client, jobs=jobs, format=format)
+    for load in (each.measurement.load for each in found):
+        if load is not None and load.format != NAME:  # a recorded one
+            print("\n".join((str(load.account), *(f"note: {note}" for note in load.account.notes))), file=sys.stderr)
     limits = parse_max_error(max_error, metrics_of(found)) if max_error is not None else {}
     result = accuracy(found, level=scenario.interval, limits=limits)
     if predictions is not None:

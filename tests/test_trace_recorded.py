@@ -84,6 +84,10 @@ def shared(folder: str, name: str) -> str:
     return str(path)
 
 
+def recorded(name: str) -> Trace:
+    return read_trace(shared("traces", name))
+
+
 def check_lengths(trace: Trace, rel: float = 0.0, **wanted: tuple[float, ...]) -> None:
     for column, percentiles in wanted.items():
         found = np.percentile(trace.requests[column].to_numpy(), (50, 95, 99, 100))
@@ -93,7 +97,7 @@ def check_lengths(trace: Trace, rel: float = 0.0, **wanted: tuple[float, ...]) -
 @pytest.mark.parametrize("name", RECORDED)
 def test_counts_and_percentiles(name):
     format_, num, rate_per_s, input_tokens, output_tokens = RECORDED[name]
-    trace = read_trace(shared("traces", name))
+    trace = recorded(name)
     table, account = trace.requests, trace.account
     assert (trace.format, table.height) == (format_, num)
     assert account.rows_read == num + sum(account.dropped.values())
@@ -116,7 +120,7 @@ def test_files_in_shapes_of_their_own_come_through_a_map(name):
 
 
 def test_wekas_conversations_hold_their_blocks_and_turns():
-    trace = read_trace(shared("traces", "weka_claude_code_traces_small.jsonl.gz"))
+    trace = recorded("weka_claude_code_traces_small.jsonl.gz")
     assert trace.account.rows_read == 19_551  # 14,680 and 4,699 of main agents, 172 of sub-agents
     assert trace.account.dropped == {"no output tokens": 10}
     assert trace.requests["session_id"].n_unique() == 506
@@ -128,7 +132,7 @@ def test_wekas_conversations_hold_their_blocks_and_turns():
 
 
 def test_dynamos_hits_and_sessions():
-    trace = read_trace(shared("traces", "dynamo_request_trace_pi.jsonl.gz"))
+    trace = recorded("dynamo_request_trace_pi.jsonl.gz")
     table = trace.requests
     assert table["cached_tokens"].sum() / table["input_tokens"].sum() == pytest.approx(0.756, abs=6e-4)
     assert table["session_id"].n_unique() == 5
@@ -138,7 +142,7 @@ def test_dynamos_hits_and_sessions():
 
 
 def test_ragpulses_chunks_share_beginnings():
-    trace = read_trace(shared("traces", "ragpulse_0_trace.jsonl.gz"))
+    trace = recorded("ragpulse_0_trace.jsonl.gz")
     assert trace.requests["session_id"].n_unique() == 3990
     assert trace.prefix is not None
     covered = np.diff(trace.prefix.offsets) * trace.prefix.block_tokens
@@ -182,7 +186,7 @@ def test_rate_series(name):
 @pytest.mark.parametrize("name", HIT_FRAC)
 def test_prefix_ids_cover_the_prompts_and_repeat_as_published(name):
     """A cache without limits serves the beginning of a prompt whose ids were all seen before."""
-    trace = read_trace(shared("traces", name))
+    trace = recorded(name)
     prefix, input_tokens = trace.prefix, trace.requests["input_tokens"].to_numpy()
     assert prefix is not None
     assert prefix.block_tokens == 512
