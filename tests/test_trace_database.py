@@ -4,6 +4,7 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -102,6 +103,13 @@ def test_the_same_table_has_the_same_hash_and_no_password_is_told(postgres):
 def test_a_database_needs_a_table():
     with pytest.raises(UsageError, match=r"postgresql://u@h/db: names no table; add '#table'"):
         open_table("postgresql://u:secret@h/db")
+
+
+def test_a_connector_that_is_missing_is_named(monkeypatch):
+    for name in ("connectorx", "adbc_driver_manager", "adbc_driver_postgresql"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(UsageError, match=r"no connector is installed; pip install 'planner\[sql\]'"):
+        read_trace("postgresql://u:secret@h/db#t")
 
 
 def test_a_database_that_is_not_there_is_an_error():

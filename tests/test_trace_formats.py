@@ -371,6 +371,16 @@ def test_litellm_calls_that_were_not_streamed_have_no_ttft(read):
     assert (trace.requests["e2e_s"].to_list(), "ttft_s" in trace.requests.columns) == ([1.0], False)
 
 
+@pytest.mark.parametrize("row", [
+    {"endTime": iso(1), "created_at": iso(1), "prompt_tokens": 5, "completion_tokens": 9},
+    {"traceId": "t", "updatedAt": iso(1), "endTime": iso(1), "usageDetails": {"input": 5, "output": 9}},
+    {"response_created_at": iso(1), "prompt_tokens": 5, "completion_tokens": 9},
+])
+def test_an_end_is_never_taken_for_an_arrival(read, row):
+    with pytest.raises(TraceError, match="column arrival_s is missing"):
+        read(lines(row))
+
+
 def test_litellm_metadata_may_be_text(read):
     usage = {"usage_object": {"prompt_tokens_details": {"cached_tokens": 4}}}
     row = {"prompt_tokens": 5, "completion_tokens": 9, "startTime": ZERO + 0.5, "endTime": ZERO + 1.5}
