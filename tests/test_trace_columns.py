@@ -54,6 +54,12 @@ def test_nested_json_is_named_with_dots(read):
         read(json.dumps(rows), format=spec)
 
 
+def test_json_in_a_column_is_named_with_dots(read):
+    text = 'arrival_s,output_tokens,meta\n0,1,"{""a b"": {""[["": 7}}"\n1,1,"{""a b"": {""[["": 8}}"\n'
+    trace = read(text, format="columns,input_tokens=meta.a b.[[")
+    assert trace.requests["input_tokens"].to_list() == [7, 8]
+
+
 def test_instants_give_measured_times(read):
     text = "begin,first,end,n,m\n100.5,100.75,101.5,7,5\n100.0,100.5,102.5,8,1\n"
     instants = "arrival_s=begin,first_token_at_s=first,ended_at_s=end"
@@ -110,6 +116,8 @@ def test_dates_of_all_kinds():
     ("columns,input_tokens=n:ms", "input_tokens has no unit 'ms'"),
     ("columns,ttft_s=t:date", "ttft_s has no unit 'date'"),
     ("columns,hash_ids=h:0", "'0' must be the tokens that one id stands for"),
+    ('columns,input_tokens=m."n', "must be without quotes"),
+    ('columns,where m\\n=1', "must be without quotes"),
     ("aiperf,input_tokens=n", "format 'aiperf' finds its own columns"),
 ])
 def test_a_map_that_is_wrong(read, spec, message):

@@ -50,6 +50,7 @@ def with_columns(reader: Reader, columns: Mapping[str, str], where: Mapping[str,
             units[path] = unit
     skips = list(reader.skips)
     for k, (path, value) in enumerate(where.items()):
+        _check_name(path)
         found[f"where {k}"] = path
         skips.append(Skip(reason=f"{path} is not {value}",
                           where=pl.col(f"where {k}").ne_missing(pl.lit(value))))
@@ -59,6 +60,7 @@ def with_columns(reader: Reader, columns: Mapping[str, str], where: Mapping[str,
 
 def _unit_of(name: str, text: str) -> tuple[str, str]:
     """Split a column's path and its unit; a colon may be part of the path."""
+    _check_name(text)
     path, colon, unit = text.rpartition(":")
     if not colon:
         return text, ""
@@ -75,3 +77,8 @@ def _unit_of(name: str, text: str) -> tuple[str, str]:
     if name not in _TIMES or (unit == "date" and name not in INSTANTS):
         raise UsageError(f"--column {name}={text}: {name} has no unit {unit!r}; leave it out")
     return path, unit
+
+
+def _check_name(text: str) -> None:
+    if '"' in text or "\\" in text:
+        raise UsageError(f"column {text}: must be without quotes and backslashes (rename it in the file)")

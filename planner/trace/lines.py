@@ -129,7 +129,8 @@ def cell_of(path: str, head: Head, name_of: Callable[[int], str]) -> pl.Expr:
     if path in head.columns:
         return pl.col(name_of(head.columns.index(path)))
     root, _, keys = path.partition(".")
-    return pl.col(name_of(head.columns.index(root))).str.json_path_match("$." + keys)
+    quoted = "".join(f'["{key}"]' for key in keys.split("."))
+    return pl.col(name_of(head.columns.index(root))).str.json_path_match(f"${quoted}")
 
 
 def skip_rows(rows: Rows, reader: Reader) -> Rows:
