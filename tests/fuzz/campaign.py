@@ -141,7 +141,8 @@ def guided(options: argparse.Namespace) -> int:
             del sys.modules[name]
         from planner.trace import read_trace
 
-    names = [name for name in TARGETS if name.startswith("trace ")] if options.target is None else [options.target]
+    names = [name for name, target in TARGETS.items() if name.startswith("trace ") and not target.is_cut]
+    names = names if options.target is None else [options.target]
     folder = Path(tempfile.mkdtemp())
     corpus = folder / "corpus"
     corpus.mkdir()
