@@ -82,7 +82,7 @@ def _section(reader: Reader) -> str:
     names += [name for name, instant in (("ttft_s", "first_token_at_s"), ("e2e_s", "ended_at_s"))
               if instant in reader.columns and name not in names]
     fills = [name for name in names if name not in ("arrival_s", "input_tokens", "output_tokens")]
-    lines = [f"### {reader.name}", "", f"{reader.meaning[0].upper()}{reader.meaning[1:]}.", "",
+    lines = [f"### {reader.name}", "", f"{reader.meaning}.", "",
              f"- As: {', '.join(LAYOUT_NAMES[layout] for layout in reader.layouts)}",
              f"- Times: {reader.time}", f"- Tokens counted by: {reader.tokens}", f"- Arrivals: {reader.arrivals}"]
     if fills and len(fills) < len(known) - 3:
