@@ -1,9 +1,9 @@
-# make demo: install and replay a bundled sample; make test: lint, types and tests; make bench: speed; make accuracy; make synthesis; make notebook; make clean.
+# make demo: install and replay a bundled sample; make test: lint, types and tests; make bench: speed; make accuracy; make synthesis; make notebook; make formats; make fuzz; make clean.
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: demo test lint bench accuracy synthesis notebook clean
+.PHONY: demo test lint bench accuracy synthesis notebook formats fuzz clean
 
 demo: $(VENV)/.installed
 	$(BIN)/planner replay chat --model llama-3.1-8b --gpu h100-sxm --slo "ttft:500 tpot:50" --save out/chat
@@ -29,6 +29,12 @@ synthesis: $(VENV)/.installed-dev
 
 notebook: $(VENV)/.installed-dev
 	$(BIN)/python docs/make_notebook.py
+
+formats: $(VENV)/.installed
+	$(BIN)/python docs/make_formats.py
+
+fuzz: $(VENV)/.installed-dev
+	$(BIN)/python tests/fuzz/campaign.py --count 200000
 
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)

@@ -8,33 +8,36 @@ from typing import Any
 from planner.deployment import deploy
 from planner.engines import read_table
 from planner.errors import CatalogError, UnknownNameError, UsageError
-from planner.runs import columns_of, groups_of, is_table, read_runs
+from planner.runs import groups_of, is_table, read_runs
 from planner.scenario import Scenario
 from planner.steplog import is_step_log, predict_steps
+from planner.table_file import columns_of
 from planner.uncertainty import Residuals, residuals_for
 from planner.validate import Prediction, errors, errors_by_group, metrics_of, predict_all
 
 FEW_ROWS = 8  # that the result holds one by one
 
 
-def predict_file(path: Path, scenario: Scenario, *, client: str | None, jobs: int) -> list[Prediction]:
+def predict_file(path: Path, scenario: Scenario, *, client: str | None, jobs: int,
+                 format: str | None = None) -> list[Prediction]:
     """Predict what a file says was measured.
 
     Parameters
     ----------
-    path, scenario, client : as `runs.read_runs`; a log of steps besides, each step against the step-time model.
+    path, scenario, client, format : as `runs.read_runs`; a log of steps besides, each step against the step-time
+        model.
     jobs : processes; -1 for as many as there are cores.
 
     Raises
     ------
     TraceError, UsageError : as `runs.read_runs` and `steplog.predict_steps`.
     """
-    columns = columns_of(path)
+    columns = columns_of(path) if format is None else []
     if is_step_log(columns):
         architecture = deploy(scenario).architecture
         name = "unnamed" if architecture is None else architecture.name
         return predict_steps(path, scenario, groups_of(scenario, name, "steps"))
-    runs = read_runs(path, scenario, client=client)
+    runs = read_runs(path, scenario, client=client, format=format)
     if is_table(columns) and scenario.calibration is not None:
         _check_calibration(scenario, {run.groups["engine"] for run in runs})
         runs = [run if run.scenario is None or not _is_for(scenario.calibration, run.groups["engine"]) else

@@ -1,7 +1,6 @@
 """A baseline of the gate: what its scenarios came to, with which planner, from which traces."""
 
 import json
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ from typing import Any
 from planner.errors import BaselineError
 from planner.files import write_text
 from planner.fingerprint import hardware_db_sha256
+from planner.finite import is_number
 from planner.run import versions
 from planner.saved import to_json
 
@@ -44,7 +44,7 @@ def _is_baseline(found: Any) -> bool:
 
 
 def _is_value(value: Any) -> bool:
-    return value is None or (type(value) in (int, float) and math.isfinite(value))
+    return value is None or is_number(value)
 
 
 def write_baseline(path: Path, scenarios: Mapping[str, Any]) -> None:

@@ -7,23 +7,24 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
-from planner.client import NAME, at_client_rate, burst, lower_range_load, random_load
+from planner.client import NAME, at_client_rate, lower_range_load, random_load
 from planner.errors import TraceError, UsageError
+from planner.finite import is_number
 from planner.measured import Measurement
-from planner.recorded import measured_of, with_times
+from planner.recorded import measured_of
 from planner.scenario import Scenario
+from planner.schema import MAX_TOKENS
 from planner.statistics import MAKESPAN, PER_REQUEST
 from planner.trace import Trace
-
-Floats = NDArray[np.float64]
+from planner.trace.read import trace_of
+from planner.trace.times import fill_times
 
 # What a result is known by.
 REQUIRED = ("completed", "duration", "total_input_tokens", "total_output_tokens")
 _SGLANG_KEYS = ("random_range_ratio", "server_info", "total_output_tokens_retokenized")
+MOST_PROMPTS = 10_000_000  # of a summary, which are drawn
 INFERENCEX = {"range_ratio": 0.8, "seed": 0}  # how that client draws its lengths
 
 
@@ -59,7 +60,7 @@ def is_result(found: Mapping[str, Any]) -> bool:
 
 def _measurement(where: str, name: str, run: Mapping[str, Any], scenario: Scenario, client: str | None) -> Measurement:
     for key in REQUIRED:
-        _number(where, run, key)
+        _number(where, run, key, MOST_PROMPTS if key == "completed" else math.inf)
     client = client or ("sglang" if any(key in run for key in _SGLANG_KEYS) else "vllm")
     concurrency = scenario.max_concurrency or _optional(where, run, "max_concurrency")
     scenario = dataclasses.replace(scenario, max_concurrency=None if concurrency is None else int(concurrency))
@@ -73,50 +74,40 @@ def _measurement(where: str, name: str, run: Mapping[str, Any], scenario: Scenar
 
 def _recorded(where: str, run: Mapping[str, Any]) -> Trace:
     """Return the requests that were answered, with their measured times, all at 0 s where no start is recorded."""
-    inputs, outputs, ttft_s = (_list(where, run, key) for key in ("input_lens", "output_lens", "ttfts"))
-    sizes = {key: len(run[key]) for key in ("input_lens", "output_lens", "ttfts", "itls", "latencies", "start_times")
-             if isinstance(run.get(key), list)}
-    if len(set(sizes.values())) != 1:
-        raise TraceError(f"{where}: its lists differ in length ({', '.join(f'{k} {n}' for k, n in sizes.items())}); "
-                         f"must have one entry a request")
-    e2e_s = _list(where, run, "latencies") if "latencies" in run else ttft_s + _summed(where, run)
-    answered = (outputs >= 1) & np.array([not text for text in run.get("errors") or [""] * len(inputs)])
-    if not answered.any():
-        raise TraceError(f"{where}: no request was answered; must have at least one")
-    trace = burst(inputs[answered].astype(np.int64), outputs[answered].astype(np.int64), where)
-    trace = with_times(trace, ttft_s[answered], e2e_s[answered])
-    if "start_times" not in run:
-        return trace
-    waited_s = _list(where, run, "queue_times") if "queue_times" in run else np.zeros(len(inputs))
-    sent_at_s = (_list(where, run, "start_times", minimum=-math.inf) - waited_s)[answered]
-    table = trace.requests.with_columns(pl.Series("arrival_s", sent_at_s - sent_at_s.min()))
-    return dataclasses.replace(trace, requests=table.sort("arrival_s", maintain_order=True), format="recorded")
+    trace = trace_of(where, [run], format="vllm-bench")
+    if "e2e_s" not in trace.requests.columns:
+        raise TraceError(f"{where}: has neither latencies nor itls; must have one of them for TPOT")
+    table = trace.requests.with_columns(max_output_tokens="output_tokens")
+    trace = dataclasses.replace(trace, requests=fill_times(table))
+    return dataclasses.replace(trace, format=NAME) if trace.arrivals == "absent" else trace
 
 
 def _sent(where: str, load: Trace, run: Mapping[str, Any], scenario: Scenario) -> Trace:
     """Return the load with the arrivals that the client offered."""
     rate = run.get("request_rate")
-    rate_per_s = float(rate) if isinstance(rate, int | float) or rate == "inf" else None
-    if load.format == "recorded":
+    rate_per_s = float(rate) if is_number(rate) or rate in ("inf", math.inf) else None
+    if load.format != NAME:
         is_closed = scenario.max_concurrency is not None and rate_per_s in (None, math.inf)
         return load if not is_closed else dataclasses.replace(
             load, requests=load.requests.with_columns(pl.col("arrival_s") * 0.0))
     if rate_per_s is None and scenario.max_concurrency is None:
-        raise TraceError(f"{where}: request_rate = {rate!r} without start times or max_concurrency does not say when "
-                         f"requests were sent; save it with --save-detailed, or give --max-concurrency")
-    burstiness = float(run.get("burstiness") or 1.0)
+        raise TraceError(f"{where}: request_rate = {_shown(rate)} without start times or max_concurrency does not say "
+                         f"when requests were sent; save it with --save-detailed, or give --max-concurrency")
+    burstiness = _optional(where, run, "burstiness") or 1.0
     return at_client_rate(load, rate_per_s or math.inf, seed=scenario.seed or 0, burstiness=burstiness)
 
 
 def _drawn(where: str, run: Mapping[str, Any], scenario: Scenario, client: str) -> Trace:
     """Return a load with the lengths that the header states, or with their means."""
-    num_prompts = int(_optional(where, run, "num_prompts") or run["completed"])
-    stated = {"input": scenario.random_input_len or run.get("random_input_len"),
-              "output": scenario.random_output_len or run.get("random_output_len")}
+    num_prompts = int(_optional(where, run, "num_prompts", MOST_PROMPTS) or run["completed"])
+    stated = {"input": scenario.random_input_len or _optional(where, run, "random_input_len", MAX_TOKENS),
+              "output": scenario.random_output_len or _optional(where, run, "random_output_len", MAX_TOKENS)}
     is_stated = None not in stated.values()
-    ratio = scenario.random_range_ratio if scenario.random_range_ratio is not None else run.get("random_range_ratio")
+    ratio = scenario.random_range_ratio
+    if ratio is None and run.get("random_range_ratio"):
+        ratio = _number(where, run, "random_range_ratio", 1.0)
     lengths = {"num_prompts": num_prompts,
-               **{f"{side}_tokens": int(value or round(run[f"total_{side}_tokens"] / run["completed"]))
+               **{f"{side}_tokens": int(value or _mean(where, run, f"total_{side}_tokens"))
                   for side, value in stated.items()}}
     if client == "inferencex" and not is_stated:
         raise UsageError("--client inferencex draws lengths below the stated ones, which the file does not hold; give "
@@ -128,6 +119,15 @@ def _drawn(where: str, run: Mapping[str, Any], scenario: Scenario, client: str) 
         return lower_range_load(**lengths, range_ratio=1.0 if ratio is None or not is_stated else float(ratio),
                                 seed=seed, source=where)
     return random_load(**lengths, range_ratio=float(ratio or 0.0) if is_stated else 0.0, seed=seed)
+
+
+def _mean(where: str, run: Mapping[str, Any], key: str) -> int:
+    """Return the mean length that a run's total says."""
+    mean: int = round(run[key] / run["completed"])
+    if not 1 <= mean <= MAX_TOKENS:
+        raise TraceError(f"{where}: {key} = {_shown(run[key])} over {_shown(run['completed'])} requests is a mean of "
+                         f"{mean:g} tokens; must be 1 to {MAX_TOKENS}")
+    return mean
 
 
 def _reported(where: str, run: Mapping[str, Any]) -> dict[str, float]:
@@ -142,35 +142,25 @@ def _reported(where: str, run: Mapping[str, Any]) -> dict[str, float]:
     return found
 
 
-def _number(where: str, run: Mapping[str, Any], key: str) -> float:
+def _number(where: str, run: Mapping[str, Any], key: str, most: float = math.inf) -> float:
     value = run.get(key)
-    allowed = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    if not allowed or value <= 0:  # type: ignore[operator]
-        raise TraceError(f"{where}: {key} = {value!r}; must be a number above 0")
-    return float(value)  # type: ignore[arg-type]
+    if not is_number(value) or value <= 0:
+        raise TraceError(f"{where}: {key} = {_shown(value)}; must be a number above 0")
+    if value > most:
+        raise TraceError(f"{where}: {key} = {_shown(value)}; must be at most {most:g}")
+    return float(value)
 
 
-def _optional(where: str, run: Mapping[str, Any], key: str) -> float | None:
-    return None if run.get(key) is None else _number(where, run, key)
+def _shown(value: Any) -> str:
+    """Return a value as Python writes it, which refuses to write numbers of thousands of digits."""
+    try:
+        return repr(value)[:60]
+    except ValueError:
+        return "a number of thousands of digits"
 
 
-def _list(where: str, run: Mapping[str, Any], key: str, minimum: float = 0.0) -> Floats:
-    """Return one of the lists of requests, checked."""
-    values = run.get(key)
-    if not isinstance(values, list):
-        raise TraceError(f"{where}: {key} is missing; must be a list with one entry a request (--save-detailed)")
-    for k, value in enumerate(values):
-        if isinstance(value, bool) or not isinstance(value, int | float) or not minimum <= value < math.inf:
-            raise TraceError(f"{where}: {key}[{k}] = {value!r}; must be a number, at least {minimum:g}")
-    return np.array(values, float)
-
-
-def _summed(where: str, run: Mapping[str, Any]) -> Floats:
-    """Return what lies between first and last token, summed over the gaps of each request [s]."""
-    gaps = run.get("itls")
-    if not isinstance(gaps, list):
-        raise TraceError(f"{where}: has neither latencies nor itls; must have one of them for TPOT")
-    return np.array([_list(f"{where}: itls[{k}]", {"gaps": each}, "gaps").sum() for k, each in enumerate(gaps)])
+def _optional(where: str, run: Mapping[str, Any], key: str, most: float = math.inf) -> float | None:
+    return None if run.get(key) is None else _number(where, run, key, most)
 
 
 def read_objects(path: Path) -> list[Mapping[str, Any]]:

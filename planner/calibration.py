@@ -24,12 +24,12 @@ Floats = NDArray[np.float64]
 
 
 def calibrate(path: Path, scenario: Scenario, *, names: Sequence[str] | None, folds: int, jobs: int,
-              client: str | None = None) -> dict[str, Any]:
+              client: str | None = None, format: str | None = None) -> dict[str, Any]:
     """Fit an engine's constants to what was measured, from its bundled ones or those of the scenario's calibration.
 
     Parameters
     ----------
-    path, scenario, client : as `target.read_target`.
+    path, scenario, client, format : as `target.read_target`.
     names : constants to fit; None for all that the measurements can tell apart.
     folds : parts that are left out in turn, each of whole configurations, or blocks of a recorded run or a log.
     jobs : processes; -1 for as many as there are cores.
@@ -50,7 +50,7 @@ def calibrate(path: Path, scenario: Scenario, *, names: Sequence[str] | None, fo
     if scenario.step_time != "roofline":
         raise UsageError(f"--step-time {scenario.step_time}: a line has no constants to fit")
     _check_names(names)
-    target = read_target(path, scenario, folds=folds, client=client, jobs=jobs)
+    target = read_target(path, scenario, folds=folds, client=client, jobs=jobs, format=format)
     start, observed = _start(scenario, target.engine), target.observed
     with observed.evaluator(jobs) as evaluate:
         candidates = list(names or bounds())

@@ -169,7 +169,7 @@ def load_model(name_or_path: str) -> Architecture:
     32
     """
     given = Path(name_or_path).expanduser()
-    if (given / "config.json").is_file():
+    if os.path.isfile(given / "config.json"):
         return _read_model(given / "config.json", "")
     if given.suffix in (".json", ".toml"):
         return _read_model(given, "")
@@ -250,7 +250,7 @@ def _find(kind: str, name: str) -> Path | None:
     stem = _slug(name)
     for folder in (user_dir() / kind, data_dir("hardware_db") / kind):
         for suffix in (".toml", ".json"):
-            if (path := folder / f"{stem}{suffix}").is_file():
+            if os.path.isfile(path := folder / f"{stem}{suffix}"):  # of any length, which Path refuses
                 return path
     wanted = _key(name)
     return next((path for path in _files(kind) if wanted in _keys_of(path)), None)

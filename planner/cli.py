@@ -3,13 +3,15 @@
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
 from planner.errors import OutputError, PlannerError
+from planner.format_spec import spec_of
 from planner.options import takes_scenario
 from planner.scenario import Scenario
+from planner.trace_cli import BadRowsOption, ColumnOption, FormatOption, JsonOption, WhereOption
 from planner.trace_cli import trace as trace_app
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich",
@@ -21,18 +23,16 @@ FLEET = ("data_parallel_size", "router", "router_report_interval")
 TraceArgument = Annotated[str, typer.Argument(metavar="TRACE", help="Trace file, - for stdin, or a bundled sample: "
                                               "chat, code, long-context, fitted-chat …; or random: what a benchmark "
                                               "client sends.")]
-FormatOption = Annotated[str | None, typer.Option("--format", help="Trace format. [detected]")]
-BadRowsOption = Annotated[Literal["error", "drop"], typer.Option(help="Stop at a bad row, or drop and count it.")]
 SloOption = Annotated[str | None, typer.Option(help="Objectives in ms, as in 'ttft:500 tpot:50 e2el:5000'.")]
 CapacitySloOption = Annotated[str, typer.Option("--slo", help="Objectives in ms: of each request, 'ttft:500 tpot:50', "
                                                 "or of percentiles, 'p99_ttft:500'.")]
 AttainmentOption = Annotated[float, typer.Option(help="Share of requests that must meet their own objectives.")]
 MeasuredArgument = Annotated[Path, typer.Argument(metavar="MEASURED", help="Table of measured runs, a result of vllm "
-                                                  "bench serve or of SGLang's bench_serving, requests or steps.")]
+                                                  "bench serve or of SGLang's bench_serving, requests in any trace "
+                                                  "format, or steps.")]
 ClientOption = Annotated[str | None, typer.Option(help="Who sent the requests: vllm, sglang, inferencex, internal. "
                                                   "Of a table, rows of others are left out.")]
 JobsOption = Annotated[int, typer.Option(help="Processes; -1 for one a core.")]
-JsonOption = Annotated[Path | None, typer.Option("--json", help="Write the result as JSON; - for stdout.")]
 
 
 def main() -> None:
@@ -67,6 +67,8 @@ def replay(
         float | None, typer.Option(help="Share of requests that must meet --slo; exit code 1 if fewer do.")
     ] = None,
     format: FormatOption = None,
+    column: ColumnOption = None,
+    where: WhereOption = None,
     on_bad_rows: BadRowsOption = "error",
     json: JsonOption = None,
     requests: Annotated[Path | None, typer.Option(help="Write one row a request (.parquet or .csv).")] = None,
@@ -84,7 +86,8 @@ def replay(
     from planner import commands
 
     tables = {"requests": requests, "steps": steps, "schedule": schedule, "preemptions": preemptions}
-    met = commands.replay(trace, scenario, slo, attainment, format, on_bad_rows, json, tables, save, explain)
+    met = commands.replay(trace, scenario, slo, attainment, spec_of(format, column, where), on_bad_rows, json, tables,
+                          save, explain)
     raise typer.Exit(0 if met else 1)
 
 
@@ -96,6 +99,8 @@ def compare(
     scenario: Scenario,
     slo: SloOption = None,
     format: FormatOption = None,
+    column: ColumnOption = None,
+    where: WhereOption = None,
     on_bad_rows: BadRowsOption = "error",
     explain: Annotated[bool | None, typer.Option(help=r"Say why they differ. \[for files]")] = None,
     json: JsonOption = None,
@@ -110,7 +115,7 @@ def compare(
     """
     from planner import commands
 
-    commands.compare(sources, scenario, slo, format, on_bad_rows, explain, json, save)
+    commands.compare(sources, scenario, slo, spec_of(format, column, where), on_bad_rows, explain, json, save)
 
 
 @app.command()
@@ -127,6 +132,8 @@ def capacity(
     by_tenant: Annotated[bool, typer.Option(help="Hold every tenant to the objectives by itself.")] = False,
     replicates: Annotated[int, typer.Option(help="Of the bootstrap that the confidence comes from; 0 for none.")] = 20,
     format: FormatOption = None,
+    column: ColumnOption = None,
+    where: WhereOption = None,
     on_bad_rows: BadRowsOption = "error",
     jobs: JobsOption = -1,
     json: JsonOption = None,
@@ -138,7 +145,7 @@ def capacity(
     from planner import commands
 
     options = {"scaling": scaling, "horizon": horizon, "by_tenant": by_tenant, "replicates": replicates, "jobs": jobs}
-    commands.capacity(trace, scenario, slo, attainment, options, format, on_bad_rows, json)
+    commands.capacity(trace, scenario, slo, attainment, options, spec_of(format, column, where), on_bad_rows, json)
 
 
 @app.command()
@@ -160,6 +167,8 @@ def size(
         Path | None, typer.Option(help="CSV of rates over time (start_s, rate_rps) that the trace's traffic takes on.")
     ] = None,
     format: FormatOption = None,
+    column: ColumnOption = None,
+    where: WhereOption = None,
     on_bad_rows: BadRowsOption = "error",
     jobs: JobsOption = -1,
     json: JsonOption = None,
@@ -173,8 +182,8 @@ def size(
     from planner import commands
 
     options = {"num_spare": spare, "period_s": period, "jobs": jobs}
-    commands.size(trace, scenario, slo, attainment, tensor_parallel_size, price, rate_series, options, format,
-                  on_bad_rows, json)
+    commands.size(trace, scenario, slo, attainment, tensor_parallel_size, price, rate_series, options,
+                  spec_of(format, column, where), on_bad_rows, json)
 
 
 @app.command()
@@ -190,6 +199,8 @@ def sweep(
     slo: SloOption = None,
     attainment: Annotated[float | None, typer.Option(help="Share of requests that must meet --slo.")] = None,
     format: FormatOption = None,
+    column: ColumnOption = None,
+    where: WhereOption = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="Parquet file; what it has is not replayed "
                                                                 "again.")] = Path("sweep.parquet"),
     optimize: Annotated[bool, typer.Option("--optimize", help="Look for the best in the first metric of pareto by far "
@@ -208,7 +219,7 @@ def sweep(
     from planner import commands
 
     asked = {"axes": axis, "front": pareto, "constraints": constraint, "slo": slo, "attainment": attainment,
-             "format": format}
+             "format": spec_of(format, column, where)}
     met = commands.sweep(source, scenario, asked, output, optimize, backend, address, jobs, json)
     raise typer.Exit(0 if met else 1)
 
@@ -241,6 +252,9 @@ def validate(
     ] = None,
     predictions: Annotated[Path | None, typer.Option(help="Write one row a measured row (.parquet or .csv).")] = None,
     client: ClientOption = None,
+    format: FormatOption = None,
+    column: ColumnOption = None,
+    where: WhereOption = None,
     jobs: JobsOption = -1,
     json: JsonOption = None,
 ) -> None:
@@ -252,7 +266,9 @@ def validate(
     """
     from planner import commands
 
-    raise typer.Exit(0 if commands.validate(measured, scenario, max_error, predictions, client, jobs, json) else 1)
+    met = commands.validate(measured, scenario, max_error, predictions, client, spec_of(format, column, where), jobs,
+                            json)
+    raise typer.Exit(0 if met else 1)
 
 
 @app.command()
@@ -266,6 +282,9 @@ def calibrate(
     ] = None,
     folds: Annotated[int, typer.Option(help="Parts that are left out in turn, for the held-out error.")] = 5,
     client: ClientOption = None,
+    format: FormatOption = None,
+    column: ColumnOption = None,
+    where: WhereOption = None,
     jobs: JobsOption = -1,
     json: JsonOption = None,
 ) -> None:
@@ -275,7 +294,7 @@ def calibrate(
     """
     from planner import commands
 
-    commands.calibrate(measured, scenario, output, fit, folds, client, jobs, json)
+    commands.calibrate(measured, scenario, output, fit, folds, client, spec_of(format, column, where), jobs, json)
 
 
 @app.command()

@@ -242,7 +242,7 @@ def ui(port: int, address: str) -> None:
 
 
 def validate(measured: Path, scenario: Scenario, max_error: str | None, predictions: Path | None, client: str | None,
-             jobs: int, json: Path | None) -> bool:
+             format: str | None, jobs: int, json: Path | None) -> bool:
     """Predict what was measured, and print and write how far off that is; False where it is past `max_error`."""
     from planner.accuracy import accuracy, parse_max_error, predict_file
     from planner.validate import metrics_of, predictions_table
@@ -250,7 +250,10 @@ def validate(measured: Path, scenario: Scenario, max_error: str | None, predicti
     check_outputs([json, predictions])
     if predictions is not None:
         check_table_path(predictions)
-    found = predict_file(measured, scenario, client=client, jobs=jobs)
+    found = predict_file(measured, scenario, client=client, jobs=jobs, format=format)
+    for load in (each.measurement.load for each in found):
+        if load is not None and load.format != NAME:  # a recorded one
+            print("\n".join((str(load.account), *(f"note: {note}" for note in load.account.notes))), file=sys.stderr)
     limits = parse_max_error(max_error, metrics_of(found)) if max_error is not None else {}
     result = accuracy(found, level=scenario.interval, limits=limits)
     if predictions is not None:
@@ -260,14 +263,14 @@ def validate(measured: Path, scenario: Scenario, max_error: str | None, predicti
 
 
 def calibrate(measured: Path, scenario: Scenario, output: Path | None, fit: str | None, folds: int, client: str | None,
-              jobs: int, json: Path | None) -> None:
+              format: str | None, jobs: int, json: Path | None) -> None:
     """Fit an engine's constants to what was measured, and print and write them."""
     from planner.calibration import calibrate as fit_to
     from planner.calibration import write_calibration
 
     check_outputs([json, output])
     names = None if fit is None else fit.replace(",", " ").split()
-    result = fit_to(measured, scenario, names=names, folds=folds, jobs=jobs, client=client)
+    result = fit_to(measured, scenario, names=names, folds=folds, jobs=jobs, client=client, format=format)
     if output is not None:
         write_calibration(result, output)
     publish(result, calibration_table(result), json)

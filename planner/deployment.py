@@ -52,7 +52,10 @@ def shape_load(scenario: Scenario, trace: Trace) -> Trace:
         raise UsageError("--rate-scale and --request-rate exclude each other; give one of them")
     if scenario.rate_scale is not None:
         trace = scale_rate(trace, scenario.rate_scale)
-    if scenario.request_rate is not None and trace.format == NAME:
+    if trace.arrivals == "absent" and scenario.request_rate is None and scenario.max_concurrency is None:
+        raise UsageError(f"{trace.source}: does not say when requests were sent; give --request-rate for Poisson "
+                         f"arrivals, or --max-concurrency for a closed loop (capacity: --scaling poisson)")
+    if scenario.request_rate is not None and (trace.format == NAME or trace.arrivals == "absent"):
         trace = at_client_rate(trace, scenario.request_rate, seed=scenario.seed or 0)
     elif scenario.request_rate is not None:
         trace = at_request_rate(trace, scenario.request_rate)

@@ -1,7 +1,7 @@
 """What an engine adds to its kernels: how they compare with operator benchmarks, and its host and front-end times."""
 
 import functools
-import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -9,6 +9,7 @@ from typing import Any
 
 from planner.catalog import data_dir, read_toml
 from planner.errors import CatalogError, UnknownNameError
+from planner.finite import is_number
 
 
 def _constant(low: float, high: float, unit: str, meaning: str) -> Any:
@@ -72,7 +73,7 @@ def load_engine(name: str) -> EngineConstants:
     """
     folder = data_dir("hardware_db") / "engines"
     path = folder / f"{name}.toml"
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise UnknownNameError("engine", name, sorted(p.stem for p in folder.glob("*.toml")))
     return constants_of(read_constants(path))
 
@@ -104,7 +105,7 @@ def read_constants(path: Path) -> dict[str, float]:
     for name, value in table.items():
         if name not in known:
             raise UnknownNameError(f"{path}: constant", name, known)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
+        if not is_number(value) or value <= 0:
             raise CatalogError(f"{path}: {name} = {value!r}; must be a positive number")
     return {name: float(value) for name, value in table.items()}
 

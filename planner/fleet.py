@@ -56,7 +56,8 @@ def serve(trace: Trace, deployment: Deployment, num_replicas: int | None = None,
     """
     scenario = deployment.scenario
     count = scenario.data_parallel_size if num_replicas is None else num_replicas
-    router, waits = load_router(scenario.router), dependencies(trace)
+    router = load_router(scenario.router)
+    waits = dependencies(trace) if scenario.wait_for_parents else None
     if count == 1 and waits is None:
         records = run(trace, deployment.policy, deployment.settings, deployment.step_time, recording)
         return ReplayResult(trace=trace, deployment=deployment, records=records)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.bracket import Bracket, UnreachableError, find_bracket
+from planner.client import at_client_rate
 from planner.deployment import Deployment, describe_deployment, resolve, shape_load
 from planner.errors import UsageError
 from planner.fleet import serve
@@ -87,6 +88,8 @@ def capacity(trace: Trace, scenario: Scenario, objectives: Objectives, search: S
     PlannerError : as a replay.
     """
     _check(scenario, search)
+    if trace.arrivals == "absent" and search.scaling == "poisson":  # at any rate: the search finds its own
+        trace = replace(at_client_rate(trace, 1.0, seed=search.seed), arrivals="recorded")
     shaped = shape_load(scenario, trace)
     recorded = rate_of(shaped)
     load = Load(deployment=resolve(scenario, shaped), trace=shaped, objectives=objectives, search=search)

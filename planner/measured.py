@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import polars as pl
 
 from planner.catalog import load_gpu, load_model
 from planner.client import burst
@@ -15,6 +14,7 @@ from planner.errors import PlannerError, TraceError
 from planner.layout import Layout
 from planner.recipes import Run, find_recipe
 from planner.scenario import Scenario
+from planner.table_file import read_table_file
 from planner.trace import Trace
 
 METRICS = ("ttft_ms", "tpot_ms")  # means over requests
@@ -75,11 +75,7 @@ def read_measured(path: Path) -> list[Measurement]:
     ------
     TraceError : the file is missing, is no table, or lacks a column.
     """
-    try:
-        reader = pl.read_parquet if path.suffix == ".parquet" else functools.partial(pl.read_csv, infer_schema=False)
-        table = reader(path)
-    except (OSError, pl.exceptions.PolarsError) as error:
-        raise TraceError(f"{path}: cannot be read as a table: {error}") from error
+    table = read_table_file(path)
     missing = [names[0] for names in _COLUMNS.values() if not set(names) & set(table.columns)]
     missing += [f"measured_{metric}" for metric in METRICS if f"measured_{metric}" not in table.columns]
     if missing:
@@ -126,7 +122,8 @@ def _understand(row: Mapping[str, Any], text: Mapping[str, str], groups: Mapping
 
 def _text(row: Mapping[str, Any], *names: str) -> str:
     """Return the first of these columns that the row has a value in, as text."""
-    return next((str(row[name]) for name in names if row.get(name) not in (None, "")), "")
+    texts = (str(row[name]).strip() for name in names if row.get(name) is not None)
+    return next((text for text in texts if text), "")
 
 
 def _precision_of(gemm_mode: str) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from planner.dependencies import dependencies
 from planner.deployment import Deployment
 from planner.engines import read_table
 from planner.roofline import priors
@@ -57,8 +58,11 @@ def _calibration(deployment: Deployment) -> list[str]:
 
 
 def _load(deployment: Deployment, trace: Trace) -> list[str]:
-    """Say what the load's options left aside."""
-    found, scenario = [], deployment.scenario
+    """Say what the trace's reader noticed, and what the load's options left aside."""
+    found, scenario = list(trace.account.notes), deployment.scenario
+    if scenario.wait_for_parents and (waits := dependencies(trace)) is not None:
+        found.append(f"{int((waits.num_parents > 0).sum()):,} requests are sent when those before them have finished; "
+                     f"--no-wait-for-parents sends all as recorded")
     if scenario.num_warmups:
         found.append(f"the {scenario.num_warmups:,} warm-up requests end before the others begin, and leave nothing "
                      f"behind that a replay knows: they are not replayed")

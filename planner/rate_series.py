@@ -8,6 +8,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from planner.errors import TraceError
+from planner.table_file import read_table_file
 
 Floats = NDArray[np.float64]
 
@@ -51,10 +52,7 @@ def read_rate_series(path: Path) -> RateSeries:
     ------
     TraceError : the file cannot be read, lacks a column, or a row in it is wrong.
     """
-    try:
-        table = pl.read_parquet(path) if path.suffix == ".parquet" else pl.read_csv(path, infer_schema=False)
-    except (OSError, pl.exceptions.PolarsError) as error:
-        raise TraceError(f"{path}: cannot be read as a rate series: {error}") from error
+    table = read_table_file(path, what="rate series")
     names = [next((name for name in known if name in table.columns), None) for known in (STARTS, RATES)]
     for name, known in zip(names, (STARTS, RATES), strict=True):
         if name is None:

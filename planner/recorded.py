@@ -1,9 +1,7 @@
 """A recorded load: requests with the times that were measured of each, from a table of ours or a benchmark's result."""
 
 import dataclasses
-import functools
 import math
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -16,27 +14,31 @@ from planner.measured import METRICS, Measurement
 from planner.scenario import Scenario
 from planner.statistics import MAKESPAN, PER_REQUEST, statistics
 from planner.trace import Trace, read_trace
+from planner.trace.times import TIMES, fill_times
 
 Floats = NDArray[np.float64]
 
-TIMES = ("ttft_s", "tpot_s", "e2e_s")
 FEWEST = 5  # requests of a time block
 
 
-def read_requests(path: Path, scenario: Scenario) -> Measurement:
-    """Read requests with measured times as one run: `planner replay --requests`, or a trace with ttft_s, tpot_s, e2e_s.
+def read_requests(path: Path, scenario: Scenario, format: str | None = None) -> Measurement:
+    """Read requests with measured times as one run: `planner replay --requests`, or a trace of any format with times.
 
-    Rows whose `status` is not "completed" are left out: they have no latency to compare.
+    Rows of requests that were not completed are left out: they have no latency to compare.
+
+    Parameters
+    ----------
+    format : as `read_trace` takes it.
 
     Raises
     ------
     TraceError : the file cannot be read, a row is bad, or no measured time is there.
     """
-    trace = _read(path)
+    trace = read_trace(str(path), format=format)
     given = [name for name in TIMES if name in trace.requests.columns]
     if not given:
         raise TraceError(f"{path}: has requests, but none of the columns {', '.join(TIMES)}; nothing to compare "
-                         f"(replay it as a trace, or add what was measured)")
+                         f"(replay it as a trace, or name what was measured: --column ttft_s=ttft_ms:ms)")
     nothing = np.full(trace.num_requests, math.nan)
     ttft_s, tpot_s, e2e_s = (_floats(trace.requests[name]) if name in given else nothing for name in TIMES)
     trace = with_times(trace, ttft_s, e2e_s, tpot_s)
@@ -54,14 +56,10 @@ def with_times(trace: Trace, ttft_s: Floats, e2e_s: Floats, tpot_s: Floats | Non
     ----------
     ttft_s, e2e_s, tpot_s : shape [num_requests]; NaN where there is none.
     """
-    gaps = trace.requests["output_tokens"].to_numpy() - 1.0
-    own = np.full(len(gaps), math.nan) if tpot_s is None else tpot_s
-    spans = np.where(gaps > 0, gaps, math.nan)
-    tpot_s = np.where(np.isnan(own), (e2e_s - ttft_s) / spans, own)
-    e2e_s = np.where(np.isnan(e2e_s), ttft_s + np.where(gaps > 0, gaps * tpot_s, 0.0), e2e_s)
+    own = np.full(len(ttft_s), math.nan) if tpot_s is None else tpot_s
     table = trace.requests.with_columns(
-        pl.Series(name, values).fill_nan(None) for name, values in zip(TIMES, (ttft_s, tpot_s, e2e_s), strict=True))
-    return dataclasses.replace(trace, requests=table)
+        pl.Series(name, values).fill_nan(None) for name, values in zip(TIMES, (ttft_s, own, e2e_s), strict=True))
+    return dataclasses.replace(trace, requests=fill_times(table))
 
 
 def measured_of(load: Trace, names: Iterable[str]) -> dict[str, float]:
@@ -108,32 +106,6 @@ def as_means(run: Measurement) -> Measurement:
 def is_recorded(run: Measurement) -> bool:
     """Tell whether a run's requests have measured times."""
     return run.load is not None and set(TIMES) <= set(run.load.requests.columns) and MAKESPAN in run.measured
-
-
-def _read(path: Path) -> Trace:
-    """Read a trace; a table with a status, or in Parquet, by way of a CSV file without what was not completed."""
-    reader = pl.read_parquet if path.suffix == ".parquet" else functools.partial(pl.read_csv, infer_schema=False)
-    if path.suffix not in (".parquet", ".csv"):
-        return read_trace(str(path))
-    try:
-        table = reader(path)
-    except (OSError, pl.exceptions.PolarsError):
-        return read_trace(str(path))
-    if path.suffix == ".csv" and "status" not in table.columns:
-        return read_trace(str(path))
-    kept = table if "status" not in table.columns else table.filter(pl.col("status") == "completed")
-    if not kept.height:
-        raise TraceError(f"{path}: no row has the status completed; must have at least one")
-    with tempfile.TemporaryDirectory() as folder:
-        plain = Path(folder) / f"{path.stem}.csv"
-        kept.drop(name for name, kind in kept.schema.items() if kind.is_nested()).write_csv(plain)
-        try:
-            trace = read_trace(str(plain))
-        except TraceError as error:
-            raise TraceError(str(error).replace(str(plain), str(path))) from error
-    dropped = {"status is not completed": table.height - kept.height} if kept.height < table.height else {}
-    account = dataclasses.replace(trace.account, source=str(path), rows_read=table.height, dropped=dropped)
-    return dataclasses.replace(trace, source=str(path), account=account)
 
 
 def _floats(column: pl.Series) -> Floats:

@@ -1,5 +1,6 @@
 """The files that a user's TOML names, looked for beside it."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +11,15 @@ FILES = ("model", "gpu", "policy", "router", "calibration")  # options that are 
 
 
 def trace_beside(folder: Path, trace: str) -> str:
-    """Return a trace's path as from `folder`; a bundled sample and the random load keep their names."""
-    return trace if trace in (*sample_names(), NAME) else str(folder / trace)
+    """Return a trace's path as from `folder`; a bundled sample, the random load and a database keep their names."""
+    return trace if "://" in trace or trace in (*sample_names(), NAME) else str(folder / trace)
 
 
 def beside(folder: Path, option: str, value: Any) -> Any:
     """Return an option's value, the path as from `folder` where it is a file there: `config.json`, `mine.py:policy`."""
     if option not in FILES or not isinstance(value, str):
         return value
-    return str(folder / value) if (folder / path_of(value)).exists() else value
+    return str(folder / value) if os.path.exists(folder / path_of(value)) else value  # of any name
 
 
 def path_of(value: str) -> str:

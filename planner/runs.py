@@ -1,7 +1,6 @@
 """Measured runs, whatever file a user has them in: a table of runs, a benchmark's result, or its requests."""
 
 import dataclasses
-import functools
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -15,14 +14,20 @@ from planner.errors import TraceError, UnknownNameError, UsageError
 from planner.measured import Measurement, read_measured
 from planner.recorded import read_requests
 from planner.scenario import Scenario
+from planner.schema import MAX_TOKENS
+from planner.table_file import columns_of, read_table_file
 from planner.validate import deploy_measured
 
 CLIENTS = ("vllm", "sglang", "inferencex", "internal")
-POSITIVE = ("measured_ttft_ms", "measured_tpot_ms", "isl", "osl", "concurrency")
+# What a number of a table of runs is at most; it is above 0, but for counts of ranks, where 0 is none.
+MOST = {"measured_ttft_ms": 1e12, "measured_tpot_ms": 1e12, "isl": MAX_TOKENS, "osl": MAX_TOKENS, "concurrency": 1e6,
+        "tp": 1e4, "dp": 1e4, "moe_ep": 1e4, "moe_tp": 1e4}
+RANKS = ("tp", "dp", "moe_ep", "moe_tp")
 _TABLE_COLUMNS = {"isl", "osl", "concurrency", "measured_ttft_ms", "measured_tpot_ms"}
 
 
-def read_runs(path: Path, scenario: Scenario, *, client: str | None, free: Sequence[str] = ()) -> list[Measurement]:
+def read_runs(path: Path, scenario: Scenario, *, client: str | None, free: Sequence[str] = (),
+              format: str | None = None) -> list[Measurement]:
     """Read measured runs.
 
     Parameters
@@ -32,6 +37,7 @@ def read_runs(path: Path, scenario: Scenario, *, client: str | None, free: Seque
     scenario : that deployment; for a table its calibration alone.
     client : who sent the requests; of a table, the rows of other clients are left out.
     free : options that a table may be given besides.
+    format : of a file of requests, as `read_trace` takes it; None to detect what the file is.
 
     Raises
     ------
@@ -42,28 +48,14 @@ def read_runs(path: Path, scenario: Scenario, *, client: str | None, free: Seque
         raise UnknownNameError("client", client, CLIENTS)
     if not path.is_file():
         raise TraceError(f"{path}: there is no such file")
-    if is_table(columns_of(path)):
+    if format is None and is_table(columns_of(path)):
         return _table(path, scenario, client, free)
-    objects = read_objects(path) if path.suffix in (".json", ".jsonl") else []
+    objects = read_objects(path) if format is None and path.suffix in (".json", ".jsonl") else []
     if objects and is_result(objects[0]):
         found = read_results(path, objects, scenario, client)
     else:
-        found = [read_requests(path, scenario)]
+        found = [read_requests(path, scenario, format)]
     return [_deployed(run) for run in found]
-
-
-def columns_of(path: Path) -> list[str]:
-    """Return the columns of a table; none where there is no file, or it is no CSV or Parquet."""
-    if not path.is_file():
-        return []
-    try:
-        if path.suffix == ".parquet":
-            return list(pl.read_parquet_schema(path))
-        if path.name.endswith((".csv", ".csv.gz")):
-            return pl.read_csv(path, n_rows=0, infer_schema=False).columns
-    except (OSError, pl.exceptions.PolarsError) as error:
-        raise TraceError(f"{path}: cannot be read as a table: {error}") from error
-    return []
 
 
 def is_table(columns: Sequence[str]) -> bool:
@@ -96,21 +88,19 @@ def _table(path: Path, scenario: Scenario, client: str | None, free: Sequence[st
 
 
 def _check_numbers(path: Path) -> None:
-    """Raise a TraceError where a number of the table is none, or not above 0; an empty cell was not measured."""
-    reader = pl.read_parquet if path.suffix == ".parquet" else functools.partial(pl.read_csv, infer_schema=False)
-    try:
-        table = reader(path)
-    except (OSError, pl.exceptions.PolarsError) as error:
-        raise TraceError(f"{path}: cannot be read as a table: {error}") from error
-    for name in POSITIVE:
+    """Raise a TraceError where a number of the table is none, or out of range; an empty cell was not measured."""
+    table = read_table_file(path)
+    for name, most in MOST.items():
         if name not in table.columns:
             continue
-        text = table[name].cast(pl.String)
+        text = table[name].cast(pl.String).str.strip_chars()
         value = text.cast(pl.Float64, strict=False)
-        bad = ((value.is_null() & (text.fill_null("") != "")) | (value <= 0) | ~value.is_finite()).fill_null(False)
+        above = (value >= 0) if name in RANKS else (value > 0)
+        bad = ~(above & value.is_finite() & (value <= most)).fill_null(False) & (text.fill_null("") != "")
         if bad.any():
             row = int(bad.arg_true()[0])
-            raise TraceError(f"{path} row {row}: {name} = {text[row]}; must be a number above 0")
+            least = "of at least 0" if name in RANKS else "above 0"
+            raise TraceError(f"{path} row {row}: {name} = {text[row]}; must be a number {least}, at most {most:g}")
 
 
 def _sent_by(run: Measurement, client: str) -> Measurement:

@@ -10,6 +10,7 @@ import polars as pl
 from planner.errors import OutputError, PlannerError
 from planner.files import write_text
 from planner.results import ReplayResult, write_table
+from planner.table_file import DAMAGE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -49,7 +50,7 @@ def load_result(folder: Path) -> SavedResult:
         summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
         requests = pl.read_parquet(folder / "requests.parquet")
         steps = pl.read_parquet(folder / "steps.parquet")
-    except (OSError, ValueError, pl.exceptions.PolarsError) as error:
+    except (ValueError, *DAMAGE) as error:
         raise PlannerError(f"cannot read the result {folder}: {error}; write one with planner replay --save") from error
     return SavedResult(name=folder.name, summary=summary, requests=requests, steps=steps)
 

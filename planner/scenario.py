@@ -12,6 +12,7 @@ from planner.errors import UnknownNameError, UsageError
 ALIASES = {"replicas": "data_parallel_size"}  # that files may call an option by
 Engine = Literal["vllm", "sglang", "trtllm"]
 CudagraphMode = Literal["full_and_piecewise", "piecewise", "full_decode_only", "none"]
+MOST = 2**62  # of a whole number, so that 64 bits hold it
 
 
 def _option(default: Any, panel: str, meaning: str) -> Any:
@@ -127,6 +128,9 @@ class Scenario:
     limit: int | None = _option(None, "Load", "Keep the first so many requests.")
     rate_scale: float | None = _option(None, "Load", "Compress time by this factor.")
     request_rate: float | None = _option(None, "Load", "Compress time to this mean rate [1/s]; inf: all at once.")
+    wait_for_parents: bool = _option(
+        True, "Load", "Turns with a think time and requests with parents are sent after these; else as recorded."
+    )
     max_concurrency: int | None = _option(None, "Load", "Closed loop: requests in flight at most.")
     num_prompts: int | None = _option(None, "Load", "TRACE random: requests. [1000]")
     num_warmups: int | None = _option(None, "Load", "TRACE random: requests before these, out of all metrics. [0]")
@@ -193,6 +197,8 @@ def given_options(scenario: Scenario) -> dict[str, Any]:
 
 def _of_kind(name: str, value: Any, kinds: list[Any]) -> Any:
     """Return a value as the first of the kinds that it fits; a whole number fits a float."""
+    if type(value) is int and abs(value) >= MOST:
+        raise UsageError(f"{name} = {value}: must be below {MOST}")
     for kind in kinds:
         choices = typing.get_args(kind)
         if value in choices or (not choices and type(value) is kind):

@@ -36,7 +36,7 @@ TRACE_COLUMNS = (
     Column(name="request_id", dtype="str", unit="1", meaning="identifier; the row number from 0 where absent"),
     Column(name="priority", dtype="float", unit="1", meaning="scheduling priority; a smaller value is more urgent"),
     Column(name="session_id", dtype="str", unit="1", meaning="conversation that the request belongs to"),
-    Column(name="parent_id", dtype="str", unit="1", meaning="request whose end this one waits for"),
+    Column(name="parent_id", dtype="str", unit="1", meaning="request whose end this one waits for; several: a;b"),
     Column(name="think_time_s", dtype="float", unit="s", meaning="pause between the parent's end and this request",
            minimum=0.0, maximum=MAX_SECONDS),
     Column(name="deadline_s", dtype="float", unit="s", meaning="TTFT deadline, counted from arrival", minimum=0.0,

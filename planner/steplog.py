@@ -1,6 +1,5 @@
 """A log of single steps: measured durations against those of the step-time model, by what the steps held."""
 
-import functools
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,9 @@ from planner.engine import state as st
 from planner.engine.rows import STEP_ROW
 from planner.errors import TraceError
 from planner.measured import Measurement
-from planner.scenario import Scenario
+from planner.scenario import MOST, Scenario
 from planner.steptime import step_terms
+from planner.table_file import read_table_file
 from planner.validate import Prediction
 
 Floats = NDArray[np.float64]
@@ -93,24 +93,21 @@ def predict_steps(path: Path, scenario: Scenario, groups: dict[str, str]) -> lis
 
 
 def _read(path: Path) -> pl.DataFrame:
-    reader = pl.read_parquet if path.suffix == ".parquet" else functools.partial(pl.read_csv, infer_schema=False)
-    try:
-        table = reader(path)
-    except (OSError, pl.exceptions.PolarsError) as error:
-        raise TraceError(f"{path}: cannot be read as a table: {error}") from error
+    table = read_table_file(path)
     missing = [name for name in ("duration_s", *SHAPE) if name not in table.columns]
     if missing:
         raise TraceError(f"{path}: lacks the columns {', '.join(missing)}; a step log has what `planner replay "
                          f"--steps` writes")
     table = table.select(pl.col("duration_s", *SHAPE).cast(pl.Float64, strict=False))
     for name in table.columns:
-        bad = (table[name].is_null() | ~table[name].is_finite() | (table[name] < 0)).fill_null(True)
+        inside = table[name].is_finite() & (table[name] >= 0) & (table[name] < MOST)
+        bad = ~inside.fill_null(False)
         if name == "duration_s":
             bad |= (table[name] <= 0).fill_null(True)
         if bad.any():
             row = int(bad.arg_true()[0])
             raise TraceError(f"{path} row {row}: {name} = {table[name][row]}; must be a number "
-                             f"{'above 0' if name == 'duration_s' else 'of at least 0'}")
+                             f"{'above 0' if name == 'duration_s' else 'of at least 0'}, and below 2^62")
     if not table.height:
         raise TraceError(f"{path}: has no rows; must have at least one step")
     return table

@@ -1,7 +1,6 @@
 """A study: a trace on a deployment with its objectives, as a TOML file or a part of one describes it."""
 
 import json
-import math
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -11,6 +10,7 @@ from typing import Any
 
 from planner.catalog import read_toml
 from planner.errors import PlannerError, StudyError, UsageError
+from planner.finite import is_number
 from planner.launch import launch_options
 from planner.objectives import Objectives, parse_objectives
 from planner.relative import beside, trace_beside
@@ -158,6 +158,6 @@ def number_of(values: Mapping[str, Any], key: str) -> float | None:
     value = values.get(key)
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if not is_number(value):
         raise UsageError(f"{key} = {value!r}: must be a number")
     return float(value)

@@ -20,6 +20,7 @@ from planner.pareto import is_less_better, pareto_front
 from planner.run import replay
 from planner.settings import Recording
 from planner.slo import Slo
+from planner.table_file import DAMAGE
 from planner.trace import Trace, read_trace
 
 OWN = "summary_"  # before a number of the summary that has an option's name, where that is an axis
@@ -153,7 +154,7 @@ def _kept(output: Path, journal: Path) -> dict[str, dict[str, Any]]:
         try:
             for row in pl.read_parquet(output).to_dicts():
                 found[row.pop("key")] = _without_axes(row)
-        except (pl.exceptions.PolarsError, KeyError, ValueError, OSError) as error:
+        except (KeyError, ValueError, *DAMAGE) as error:
             raise PlannerError(f"{output}: is no sweep's table: {error}; move it away") from error
     if journal.exists():
         for line in journal.read_text(encoding="utf-8").splitlines():

@@ -15,9 +15,10 @@ from planner.measured import Measurement
 from planner.observations import Observations, Runs, Steps, prepare
 from planner.recorded import as_means, is_recorded, time_blocks
 from planner.run import versions
-from planner.runs import columns_of, groups_of, is_table, read_runs
+from planner.runs import groups_of, is_table, read_runs
 from planner.scenario import Scenario
 from planner.steplog import is_step_log, read_steps
+from planner.table_file import columns_of
 from planner.validate import predict_all
 
 BLOCKS_PER_FOLD = 4  # of a recorded run, or of a log
@@ -41,7 +42,8 @@ class Target:
     source: Mapping[str, Any]
 
 
-def read_target(path: Path, scenario: Scenario, *, folds: int, client: str | None, jobs: int) -> Target:
+def read_target(path: Path, scenario: Scenario, *, folds: int, client: str | None, jobs: int,
+                format: str | None = None) -> Target:
     """Read what to fit to, and say which fold each observation belongs to.
 
     Repeats of a configuration are in one fold, and so are the neighbours in a recorded run or a log, whose errors they
@@ -49,7 +51,8 @@ def read_target(path: Path, scenario: Scenario, *, folds: int, client: str | Non
 
     Parameters
     ----------
-    path, scenario, client : a log of steps, or as `runs.read_runs`; of a table with several engines the scenario's.
+    path, scenario, client, format : a log of steps, or as `runs.read_runs`; of a table with several engines the
+        scenario's.
     folds : how many.
     jobs : processes.
 
@@ -58,10 +61,10 @@ def read_target(path: Path, scenario: Scenario, *, folds: int, client: str | Non
     UsageError : nothing in the file can be predicted.
     PlannerError : as `runs.read_runs` and `steplog.read_steps`.
     """
-    columns = columns_of(path)
+    columns = columns_of(path) if format is None else []
     if is_step_log(columns):
         return _steps(path, scenario, folds)
-    found = read_runs(path, scenario, client=client, free=("engine",))
+    found = read_runs(path, scenario, client=client, free=("engine",), format=format)
     engines = sorted({run.groups["engine"] for run in found if run.status == "ok"})
     engine = engines[0] if len(engines) == 1 else scenario.engine
     if is_table(columns):

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from planner.format_spec import spec_of
 from planner.options import takes_scenario
 from planner.scenario import Scenario
 
@@ -14,7 +15,12 @@ LOAD = ("start_at", "duration", "limit", "rate_scale", "request_rate", "max_conc
         "random_input_len", "random_output_len", "random_range_ratio", "seed")
 
 SourceArgument = Annotated[str, typer.Argument(metavar="TRACE", help="Trace file, - for stdin, or a bundled sample.")]
-FormatOption = Annotated[str | None, typer.Option("--format", help="Trace format. [detected]")]
+FormatOption = Annotated[str | None, typer.Option("--format", help="Trace format; docs/formats.md has them. "
+                                                  "[detected]")]
+ColumnOption = Annotated[list[str] | None, typer.Option(help="A column of ours by the file's name and unit, as in "
+                                                        "'arrival_s=ts:ms' or 'input_tokens=usage.prompt'; several.")]
+WhereOption = Annotated[list[str] | None, typer.Option(help="Rows that count, by a column of the file, as in "
+                                                       "'model=llama-70b'; several.")]
 BadRowsOption = Annotated[Literal["error", "drop"], typer.Option(help="Stop at a bad row, or drop and count it.")]
 JsonOption = Annotated[Path | None, typer.Option("--json", help="Write the result as JSON; - for stdout.")]
 ToOption = Annotated[str | None, typer.Option(help="Format to write: csv, jsonl, parquet, mooncake, timed-trace, "
@@ -27,6 +33,8 @@ def describe(
     cache_tokens: Annotated[float | None, typer.Option(help="Hit rate of a prefix cache of so many tokens.")] = None,
     html: Annotated[Path | None, typer.Option(help="Write a page with figures.")] = None,
     format: FormatOption = None,
+    column: ColumnOption = None,
+    where: WhereOption = None,
     on_bad_rows: BadRowsOption = "error",
     json: JsonOption = None,
 ) -> None:
@@ -36,7 +44,7 @@ def describe(
     """
     from planner import trace_commands
 
-    trace_commands.describe(source, cache_tokens, html, format, on_bad_rows, json)
+    trace_commands.describe(source, cache_tokens, html, spec_of(format, column, where), on_bad_rows, json)
 
 
 @trace.command()
@@ -68,6 +76,8 @@ def synth(
     slo: Annotated[str | None, typer.Option(help="With --fit: objectives, for goodput and capacity.")] = None,
     attainment: Annotated[float, typer.Option(help="Share of requests that must meet --slo.")] = 0.99,
     format: FormatOption = None,
+    column: ColumnOption = None,
+    where: WhereOption = None,
     on_bad_rows: BadRowsOption = "error",
     json: JsonOption = None,
 ) -> None:
@@ -80,7 +90,8 @@ def synth(
     options = {"fit": fit, "arrivals": arrivals, "save": save, "output": output, "to": to, "seed": seed, "draws": draws}
     changes = {"grow": grow, "request_rate": request_rate, "duration": duration, "mix": mix,
                "scale_input": scale_input, "scale_output": scale_output, "add_tenant": add_tenant, "flash": flash}
-    trace_commands.synth(source, options, scenario, changes, slo, attainment, format, on_bad_rows, json)
+    trace_commands.synth(source, options, scenario, changes, slo, attainment, spec_of(format, column, where),
+                         on_bad_rows, json)
 
 
 @trace.command()
@@ -94,6 +105,8 @@ def convert(
     lossy: Annotated[bool, typer.Option("--lossy", help="Write though prefix ids or the order of turns are "
                                         "lost.")] = False,
     format: FormatOption = None,
+    column: ColumnOption = None,
+    where: WhereOption = None,
     on_bad_rows: BadRowsOption = "error",
     json: JsonOption = None,
 ) -> None:
@@ -103,4 +116,5 @@ def convert(
     """
     from planner import trace_commands
 
-    trace_commands.convert(source, output, to, anonymize, salt, lossy, format, on_bad_rows, json)
+    trace_commands.convert(source, output, to, anonymize, salt, lossy, spec_of(format, column, where), on_bad_rows,
+                           json)

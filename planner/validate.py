@@ -19,10 +19,10 @@ from planner.measured import GROUPS, METRICS, Measurement
 from planner.settings import Recording
 from planner.statistics import statistics
 from planner.trace import Trace
+from planner.trace.times import TIMES
 
 NO_ROWS = Recording()
 FEW = 64  # runs that are through before processes would have started
-TIMES = ("ttft_s", "tpot_s", "e2e_s")  # columns of a recorded load
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

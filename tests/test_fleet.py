@@ -101,6 +101,14 @@ def test_a_session_of_three_turns() -> None:
     assert result.requests_table()["ttft_s"].to_list() == [1.0, 1.0, 1.0]
 
 
+def test_a_session_as_it_was_recorded() -> None:
+    trace = trace_of([(0.0, 10, 2), (1.0, 20, 2)], session_id=["a"] * 2, think_time_s=[None, 0.5])
+    found = replay(trace, scenario_of(**SECONDS))
+    assert found.summary["notes"][-1].startswith("1 requests are sent when those before them have finished")
+    recorded = play(trace, **SECONDS, wait_for_parents=False)
+    assert np.asarray(recorded.records.requests.arrival_s).tolist() == [0.0, 1.0]
+
+
 def test_a_request_waits_for_all_its_parents() -> None:
     """Two tools of one and four seconds; the answer to both begins at five."""
     trace = trace_of([(0.0, 10, 1), (0.0, 10, 1), (0.0, 10, 4), (0.0, 10, 1)],

@@ -14,8 +14,9 @@ FILES = sorted((ROOT / "planner").rglob("*.py"))
 # A module may import from the layers before its own, and from its own package.
 LAYERS = (
     ("errors", "schema", "defaults", "statistics", "pareto", "phases", "limits", "answers"),
+    ("table_file", "finite"),
     ("files", "policy", "router", "scenario", "settings", "slo", "gaps", "architecture", "layout", "operators",
-     "rate_series"),
+     "rate_series", "format_spec"),
     ("hf_config", "projections", "objectives", "conservation", "engine", "burstiness"),
     ("catalog", "policies", "routers", "bracket", "explanation", "spans"),
     ("precision", "kernels", "published", "story", "engines", "recipes", "trace", "loading", "launch"),

@@ -1,6 +1,7 @@
 """Values of launch commands: read from their text, refused with the flag's name, and written back."""
 
 import json
+import math
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -20,7 +21,7 @@ def whole(flag: str, value: Any) -> int:
     match = re.fullmatch(r"(-?\d+(?:\.\d+)?)([kmgtKMGT]?)", str(value))
     if match:
         number = float(match[1]) * (_DECIMAL | _BINARY).get(match[2], 1)
-        if number == int(number):
+        if math.isfinite(number) and number == int(number):
             return int(number)
     raise _refused(flag, value, "a whole number")
 
@@ -29,7 +30,7 @@ def number(flag: str, value: Any) -> float:
     """Return a number."""
     try:
         return float(value)
-    except (TypeError, ValueError) as error:
+    except (OverflowError, TypeError, ValueError) as error:
         raise _refused(flag, value, "a number") from error
 
 

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -12,7 +12,12 @@ from numpy.typing import NDArray
 from planner.errors import TraceError
 from planner.schema import MAX_TOKENS, REQUIRED_TRACE_COLUMNS, TRACE_COLUMNS, Column
 from planner.trace.lines import Fault, Rows
-from planner.trace.reader import Reader, numbers
+from planner.trace.reader import ENDED, FIRST_TOKEN, SENT, Reader
+from planner.trace.units import in_our_units, numbers
+
+_INSTANTS = tuple(
+    Column(name=name, dtype="float", unit="s", meaning=meaning)
+    for name, meaning in ((SENT, "when it was sent"), (FIRST_TOKEN, "when its first token came"), (ENDED, "its end")))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -21,7 +26,8 @@ class Checked:
 
     Parameters
     ----------
-    table : columns with a value somewhere in the block, `request_id` always, and `line`.
+    table : columns with a value somewhere in the block, `request_id` always, `line`, and `sent_at_s` where the file
+        says when requests were sent besides when they were due.
     own_ids : the file names its requests; otherwise `request_id` is the row's number.
     id_lengths : prefix ids of each row; None where the block has none.
     ids : the flat list of prefix ids, as in the file; None where the block has none.
@@ -64,11 +70,12 @@ def check_rows(source: str, rows: Rows, reader: Reader) -> Checked:
     ------
     TraceError : the rows do not agree in the number of tokens that an id stands for, or do not say it.
     """
-    values = reader.native(rows.table)
+    rows = _without_arrivals(rows, reader)
+    values = in_our_units(rows.table, reader)
     cells = {
-        column.name: _typed(column, rows.table[column.name], values[column.name])
-        for column in TRACE_COLUMNS
-        if column.name in rows.table.columns
+        column.name: _typed(column, _text(rows.table, values, column.name), values[column.name])
+        for column in (*TRACE_COLUMNS, *_INSTANTS)
+        if column.name in values.columns
     }
     problems = [problem for name, (text, value) in cells.items() for problem in _problems(name, text, value, reader)]
     lists, block_tokens = _id_lists(rows.table), None
@@ -89,12 +96,30 @@ def check_rows(source: str, rows: Rows, reader: Reader) -> Checked:
     )
 
 
+def _without_arrivals(rows: Rows, reader: Reader) -> Rows:
+    """Leave out arrivals that a format need not have, where no row of a block has one; carry them along sessions."""
+    table = rows.table
+    if reader.arrivals == "recorded" or "arrival_s" not in table.columns:
+        return rows
+    if reader.carries_arrivals and "session_id" in table.columns:
+        carried = pl.col("arrival_s").forward_fill().over("session_id")
+        table = table.with_columns(pl.when(pl.col("session_id").is_not_null()).then(carried).otherwise("arrival_s"))
+        rows = replace(rows, table=table)
+    empty = table["arrival_s"].null_count() == table.height
+    return replace(rows, table=table.drop("arrival_s")) if empty else rows
+
+
+def _text(raw: pl.DataFrame, values: pl.DataFrame, name: str) -> pl.Series:
+    """Return a column's cells as in the file; one that follows from others has its values as text."""
+    return raw[name] if name in raw.columns else values[name].cast(pl.String)
+
+
 def _typed(column: Column, text: pl.Series, value: pl.Series) -> tuple[pl.Series, pl.Series]:
     """Parse a column that the reader left as strings; cells that hold nothing but blanks are empty."""
     if column.dtype == "str":
         text = _none_where(text, text == "")
         return text, text
-    if value.dtype == pl.String:
+    if not value.dtype.is_temporal():
         value = numbers(value)
     if value.null_count() > text.null_count():
         text = text.str.strip_chars()
@@ -111,7 +136,7 @@ def _problems(name: str, text: pl.Series, value: pl.Series, reader: Reader) -> I
     rules = list(_rules(name, value.dtype))
     cells = pl.DataFrame({"text": text, "value": value})
     broken = cells.select(rule.broken.fill_null(False).alias(str(i)) for i, rule in enumerate(rules))
-    label = reader.columns[name]
+    label = reader.columns.get(name, name)
     ours = f"{name} " if label != name else ""
     for rule, mask in zip(rules, broken, strict=True):
         if mask.any():
@@ -126,12 +151,13 @@ def _cell_text(text: pl.Series, label: str, wanted: str, row: int) -> str:
     cell = text[row]
     if cell is None:
         return f"{label} is empty; {wanted}"
+    cell = str(cell)
     return f"{label} = {cell if len(cell) <= 60 else cell[:57] + '...'}; {wanted}"
 
 
 def _rules(name: str, dtype: pl.DataType) -> Iterator[_Rule]:
     """List what may be wrong with a column's cells, by its declaration in the schema."""
-    column = next(column for column in TRACE_COLUMNS if column.name == name)
+    column = next(column for column in (*TRACE_COLUMNS, *_INSTANTS) if column.name == name)
     text, value = pl.col("text"), pl.col("value")
     if name in REQUIRED_TRACE_COLUMNS:
         yield _Rule(broken=text.is_null(), reason=f"{name} is missing", expected="given")
@@ -161,10 +187,12 @@ def _id_lists(table: pl.DataFrame) -> pl.Series | None:
 
 def _block_tokens(source: str, rows: Rows) -> int:
     """Read the one value of `hash_block_tokens` in a block."""
-    text, value = rows.table["hash_block_tokens"], numbers(rows.table["hash_block_tokens"])
-
     def error(row: int, what: str) -> TraceError:
-        return TraceError(f"trace {source} line {rows.lines[row]}: {what}")
+        return TraceError(f"trace {source} {rows.place} {rows.lines[row]}: {what}")
+
+    text = (rows.table["hash_block_tokens"] if "hash_block_tokens" in rows.table.columns
+            else pl.Series([None] * rows.table.height, dtype=pl.String))
+    value = numbers(text)
 
     given = text.is_not_null().arg_true()
     if given.is_empty():
@@ -181,7 +209,7 @@ def _block_tokens(source: str, rows: Rows) -> int:
         row = int(others[0])
         raise error(
             row,
-            f"hash_block_tokens = {text[row]}, but {text[first]} on line {rows.lines[first]}; "
+            f"hash_block_tokens = {text[row]}, but {text[first]} on {rows.place} {rows.lines[first]}; "
             "must be one value in the file (split the file)",
         )
     return int(tokens)
@@ -192,8 +220,9 @@ def _list_problems(
 ) -> Iterator[_Problem]:
     """Find the rows whose ids do not fit the prompt, or hold a null."""
     num_ids = lists.list.len()
-    if reader.exact_ids:  # elsewhere, ids beyond the prompt are cut off with it
-        num_blocks = (input_tokens / block_tokens).ceil()
+    if reader.id_blocks != "any":  # elsewhere, ids beyond the prompt are cut off with it
+        blocks = input_tokens / block_tokens
+        num_blocks = blocks.ceil() if reader.id_blocks == "all" else blocks.floor()
         yield _Problem(
             rows=(num_ids != num_blocks).fill_null(False).arg_true().to_numpy().astype(np.int64),
             reason="hash_ids do not fit the prompt",
@@ -231,7 +260,8 @@ def _table(values: Mapping[str, pl.Series], rows: Rows, keep: pl.Series) -> pl.D
     number = pl.Series(rows.numbers).cast(pl.String)
     given = values.get("request_id")
     ids = number if given is None else given.zip_with(given.is_not_null(), number)
-    columns = {name: value for name, value in values.items() if value.null_count() < value.len()}
+    kept = {name: value for name, value in values.items() if name not in (FIRST_TOKEN, ENDED)}
+    columns = {name: value for name, value in kept.items() if value.null_count() < value.len()}
     columns |= {"request_id": ids, "line": pl.Series(rows.lines).cast(pl.UInt32)}
     table = pl.DataFrame(columns)
     table = table if keep.all() else table.filter(keep)

@@ -3,8 +3,8 @@
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
@@ -21,7 +21,7 @@ _QUOTED = re.compile(rb'"[^"]*"')
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """Why a row cannot be used: its line, the reason (for counting) and what to tell the user."""
+    """Why a row cannot be used: its line or number, the reason (for counting) and what to tell the user."""
 
     line: int
     reason: str
@@ -35,10 +35,12 @@ class Rows:
     Parameters
     ----------
     table : cells as strings under our column names, `hash_ids` as lists [num_rows - len(faults)].
-    lines : line of each row of the table in the file, from 1.
+    lines : line of each row of the table in the file, from 1; where `place` is "row", its number, from 1.
     numbers : number of each row of the table among the file's rows, faulty ones included, from 0.
     faults : lines that could not be split into cells.
     num_rows : rows of the block, faulty ones included.
+    skipped : rows that are no served requests by the format's own word, by reason; none of them is in the table.
+    place : what `lines` counts.
     """
 
     table: pl.DataFrame
@@ -46,6 +48,8 @@ class Rows:
     numbers: NDArray[np.int64]
     faults: Sequence[Fault]
     num_rows: int
+    skipped: Mapping[str, int] = field(default_factory=dict)
+    place: str = "line"
 
 
 def parse_rows(
@@ -62,14 +66,14 @@ def parse_rows(
     ------
     TraceError : lines that pass one by one cannot be parsed together.
     """
-    split, judge = _SPLIT[reader.layout], _JUDGE[reader.layout]
+    split, judge = _SPLIT[head.layout], _JUDGE[head.layout]
     table = split(block, head, reader)
     if table is not None and table.height == block.count(b"\n"):
         table = table if limit is None else table.head(limit)
         order = np.arange(table.height, dtype=np.int64)
         return Rows(table=table, lines=first_line + order, numbers=first_row + order, faults=(), num_rows=table.height)
-    records = list(islice(_records(block, first_line, reader.layout), limit))
-    faults = {i: fault for i, (line, text) in enumerate(records) if (fault := judge(line, text, head))}
+    records = list(islice(split_lines(block, first_line, head.layout), limit))
+    faults = {i: fault for i, (line, text) in enumerate(records) if (fault := judge(line, text, head, reader))}
     good = np.array([i for i in range(len(records)) if i not in faults], dtype=np.int64)
     table = split(b"".join(records[i][1] + b"\n" for i in good), head, reader)
     if table is None or table.height != len(good):
@@ -84,7 +88,7 @@ def parse_rows(
     )
 
 
-def _records(block: bytes, first_line: int, layout: Layout) -> Iterator[tuple[int, bytes]]:
+def split_lines(block: bytes, first_line: int, layout: Layout) -> Iterator[tuple[int, bytes]]:
     """Yield every row that is not blank with its line; a quoted CSV field may go on over several lines."""
     join = layout == "csv" and block.count(b'"') % 2 == 0
     start, text = first_line, b""
@@ -103,7 +107,7 @@ def _csv_table(block: bytes, head: Head, reader: Reader) -> pl.DataFrame | None:
     if bare.count(b",") != num_rows * (len(head.columns) - 1):
         return None
     schema = {str(i): pl.String() for i in range(len(head.columns))}
-    wanted = {name: head.columns.index(column) for name, column in reader.columns.items() if column in head.columns}
+    wanted = {name: cell_of(column, head, str) for name, column in reader.columns.items() if head.has(column)}
     if not num_rows:
         return pl.DataFrame(schema=dict.fromkeys(wanted, pl.String()))
     try:
@@ -112,10 +116,41 @@ def _csv_table(block: bytes, head: Head, reader: Reader) -> pl.DataFrame | None:
         return None
     if table.height != num_rows:
         return None
-    return table.select(pl.col(str(at)).alias(name) for name, at in wanted.items())
+    return table.select(cell.alias(name) for name, cell in wanted.items())
 
 
-def _csv_fault(line: int, text: bytes, head: Head) -> Fault | None:
+def cell_of(path: str, head: Head, name_of: Callable[[int], str]) -> pl.Expr:
+    """Return a column of a table by its path: a column, or what the JSON text in a column has under keys.
+
+    Parameters
+    ----------
+    name_of : from a column's place in the head to its name in the table.
+    """
+    if path in head.columns:
+        return pl.col(name_of(head.columns.index(path)))
+    root, _, keys = path.partition(".")
+    quoted = "".join(f'["{key}"]' for key in keys.split("."))
+    return pl.col(name_of(head.columns.index(root))).str.json_path_match(f"${quoted}")
+
+
+def skip_rows(rows: Rows, reader: Reader) -> Rows:
+    """Leave out the rows that are no served requests, each counted under the first reason that holds of it."""
+    skipped: dict[str, int] = {}
+    table = rows.table
+    for skip in reader.skips:
+        if not set(skip.where.meta.root_names()) <= set(table.columns) or not table.height:
+            continue
+        keep = ~table.select(skip.where.fill_null(False).alias("skip"))["skip"]
+        if keep.all():
+            continue
+        skipped[skip.reason] = int((~keep).sum())
+        inside = keep.to_numpy()
+        table = table.filter(keep)
+        rows = replace(rows, table=table, lines=rows.lines[inside], numbers=rows.numbers[inside])
+    return replace(rows, skipped=skipped) if skipped else rows
+
+
+def _csv_fault(line: int, text: bytes, head: Head, reader: Reader) -> Fault | None:
     bare = _QUOTED.sub(b"", text)
     if b'"' in bare:
         return Fault(line=line, reason="unclosed quote", text="a quote is not closed; must be closed in the same field")
@@ -127,18 +162,35 @@ def _csv_fault(line: int, text: bytes, head: Head) -> Fault | None:
 
 
 def _json_table(block: bytes, head: Head, reader: Reader) -> pl.DataFrame | None:
-    names: Mapping[str, str] = {column: name for name, column in reader.columns.items()}
+    names = {name: column for name, column in reader.columns.items() if name != "hash_ids"}
+    lists = reader.columns.get("hash_ids")
     for id_type in (pl.Int64(), pl.String()):
-        schema: dict[str, pl.DataType] = dict.fromkeys([*names, "hash_block_tokens"], pl.String())
+        schema: dict[str, pl.DataType] = dict.fromkeys(names.values(), pl.String())
+        if lists is not None:
+            schema[lists] = pl.List(id_type)
         try:
-            table = pl.read_ndjson(block, schema={**schema, "hash_ids": pl.List(id_type)})
+            table = pl.read_ndjson(block, schema=schema)
         except PolarsError:
+            if lists is None:
+                return None
             continue
-        return table.rename(names)
+        ids = {} if lists is None else {"hash_ids": lists}
+        return table.select(pl.col(column).alias(name) for name, column in (names | ids).items())
     return None
 
 
-def _json_fault(line: int, text: bytes, head: Head) -> Fault | None:
+def _json_fault(line: int, text: bytes, head: Head, reader: Reader) -> Fault | None:
+    row = parse_object(line, text)
+    if isinstance(row, Fault):
+        return row
+    ids = row.get(reader.columns.get("hash_ids", ""))
+    if ids is None or (isinstance(ids, list) and not any(isinstance(i, list | dict) for i in ids)):
+        return None
+    return Fault(line=line, reason="hash_ids is not a list", text=f"hash_ids = {_short(ids)}; must be a list of ids")
+
+
+def parse_object(line: int, text: bytes) -> dict[str, Any] | Fault:
+    """Parse a line as a JSON object."""
     try:
         row = json.loads(text, parse_constant=_finite, parse_float=_finite)
     except (ValueError, RecursionError) as error:
@@ -148,10 +200,7 @@ def _json_fault(line: int, text: bytes, head: Head) -> Fault | None:
         )
     if not isinstance(row, dict):
         return Fault(line=line, reason="not a JSON object", text=f"is {_short(row)}; must be a JSON object")
-    ids = row.get("hash_ids")
-    if ids is None or (isinstance(ids, list) and not any(isinstance(i, list | dict) for i in ids)):
-        return None
-    return Fault(line=line, reason="hash_ids is not a list", text=f"hash_ids = {_short(ids)}; must be a list of ids")
+    return row
 
 
 def _finite(text: str) -> float:

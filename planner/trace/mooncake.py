@@ -1,39 +1,40 @@
 """The Mooncake traces: JSONL with arrivals in milliseconds and one prefix id for every 512 tokens."""
 
-import polars as pl
+from planner.trace.reader import FLAT_OBJECTS, Head, Reader
 
-from planner.trace.reader import Head, Reader, numbers
+BLOCK_TOKENS = 512
 
-_COLUMNS = {
+COLUMNS = {
     "arrival_s": "timestamp",
     "input_tokens": "input_length",
     "output_tokens": "output_length",
     "session_id": "session_id",
+    "think_time_s": "delay",
+    "hash_ids": "hash_ids",
 }
 
 
-def _matches(head: Head) -> bool:
-    """Tell it from formats with the same keys: seconds and 16-token ids come with chat_id, RAG chunks as an object."""
-    wanted = {"timestamp", "input_length", "output_length", "hash_ids"}
-    return (
-        head.layout == "jsonl"
-        and wanted <= set(head.columns)
-        and "chat_id" not in head.columns
-        and isinstance(head.first.get("hash_ids"), list)
-    )
+def blocks_of(head: Head) -> int | None:
+    """Return how many ids the first row's prompt has more than 512-token blocks would need; None where it has none.
 
-
-def _native(raw: pl.DataFrame) -> pl.DataFrame:
-    return raw.with_columns((numbers(raw["arrival_s"]) / 1000).alias("arrival_s"))
+    The same keys are those of Qwen-Bailian, which has chat_id, and of RAGPulse, whose ids are no list.
+    """
+    tokens, ids = head.first.get("input_length"), head.first.get("hash_ids")
+    if not head.has("timestamp") or "chat_id" in head.columns or not isinstance(ids, list):
+        return None
+    return len(ids) - -(-tokens // BLOCK_TOKENS) if isinstance(tokens, int) else 0
 
 
 MOONCAKE = Reader(
     name="mooncake",
-    meaning="Mooncake JSONL: timestamp (ms), input_length, output_length, hash_ids of 512 tokens",
-    layout="jsonl",
-    columns=_COLUMNS,
-    matches=_matches,
-    native=_native,
-    block_tokens=512,
-    exact_ids=True,
+    meaning="Mooncake and AIPerf mooncake_trace JSONL: timestamp (ms), input_length, output_length, hash_ids of 512 "
+            "tokens",
+    layouts=FLAT_OBJECTS,
+    columns=COLUMNS,
+    time="ms from the trace's start",
+    tokens="the serving system",
+    matches=lambda head: (blocks := blocks_of(head)) is not None and blocks <= 0,
+    units={"timestamp": "ms", "delay": "ms"},
+    block_tokens=BLOCK_TOKENS,
+    id_blocks="all",
 )

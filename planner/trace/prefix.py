@@ -7,6 +7,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+SPREAD = 4  # of integers over their number, up to which a table of all between them is smaller than a sort
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PrefixIds:
@@ -45,12 +47,38 @@ def intern_ids(ids: Sequence[pl.Series], lengths: NDArray[np.int64], block_token
 
 
 def _dense(flat: pl.Series) -> NDArray[np.int64]:
-    ranks: NDArray[np.int64] = flat.rank("dense").to_numpy().astype(np.int64) - 1
-    _, first_at = np.unique(ranks, return_index=True)
-    number: NDArray[np.int64] = np.empty(len(first_at), dtype=np.int64)
-    number[np.argsort(first_at)] = np.arange(len(first_at))
-    dense: NDArray[np.int64] = number[ranks]
+    """Number values by first appearance: through a table of all values between them where they lie close, or ranks."""
+    if not len(flat):
+        return np.empty(0, np.int64)
+    places = _close(flat) if flat.dtype == pl.Int64 else None
+    if places is None:
+        places = flat.rank("dense").to_numpy().astype(np.int64) - 1
+    first_at = np.full(int(places.max()) + 1, len(places), dtype=np.int64)
+    first_at[places[::-1]] = np.arange(len(places) - 1, -1, -1)  # the last to be written is the first in the file
+    number = np.empty(len(first_at), dtype=np.int64)
+    number[np.argsort(first_at, kind="stable")] = np.arange(len(first_at))
+    dense: NDArray[np.int64] = number[places]
     return dense
+
+
+def _close(flat: pl.Series) -> NDArray[np.int64] | None:
+    """Return how far integers lie above the smallest; None where that is far beyond their number."""
+    values = flat.to_numpy()
+    low, high = int(values.min()), int(values.max())
+    return values - low if high - low < SPREAD * len(values) else None
+
+
+def within_groups(prefix: PrefixIds, groups: pl.Series) -> PrefixIds:
+    """Tell ids of different groups of requests apart: equal ids mean equal content only within a group.
+
+    Parameters
+    ----------
+    groups : name of each request's group; requests without one are of one group together [num_requests].
+    """
+    codes = groups.rank("dense").fill_null(0).to_numpy().astype(np.int64)
+    num_ids = int(prefix.values.max(initial=0)) + 1
+    values = np.repeat(codes, np.diff(prefix.offsets)) * num_ids + prefix.values
+    return PrefixIds(values=_dense(pl.Series(values)), offsets=prefix.offsets, block_tokens=prefix.block_tokens)
 
 
 def take_rows(prefix: PrefixIds, rows: NDArray[np.int64]) -> PrefixIds:

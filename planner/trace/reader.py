@@ -1,17 +1,28 @@
 """A reader: what a trace format is called, how its head is known, and how its columns become ours."""
 
-import csv
+import dataclasses
+import difflib
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 import polars as pl
 
 from planner.errors import TraceError
+from planner.finite import is_number
+from planner.format_spec import INSTANTS
+from planner.schema import REQUIRED_TRACE_COLUMNS
 
-Layout = Literal["csv", "jsonl"]
-HEAD_LINES = 100
+Layout = Literal["csv", "jsonl", "document", "table"]
+TEXTS: tuple[Layout, ...] = ("csv", "table")
+OBJECTS: tuple[Layout, ...] = ("jsonl", "document")
+FLAT_OBJECTS: tuple[Layout, ...] = (*OBJECTS, "table")
+ANY: tuple[Layout, ...] = (*TEXTS, *OBJECTS)
+LAYOUT_NAMES = {"csv": "CSV", "jsonl": "JSONL", "document": "a JSON document", "table": "a table"}
+
+SENT, FIRST_TOKEN, ENDED = INSTANTS  # beside the arrival, on its clock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,16 +31,44 @@ class Head:
 
     Parameters
     ----------
-    layout : "csv", or "jsonl" where the first character is a brace.
+    layout : "csv"; "jsonl" where each line is an object; "document" where all of it is one JSON value; "table" where
+        it is Parquet or comes from a database.
     columns : names in the header, or keys of the first hundred objects.
-    first : the first object of a JSONL file; empty for CSV.
+    objects : these objects, or a table's first rows; none where the layout is "csv".
     line : number of the line that holds the header or the first object, from 1.
     """
 
     layout: Layout
     columns: tuple[str, ...]
-    first: Mapping[str, Any]
-    line: int
+    objects: tuple[Mapping[str, Any], ...] = ()
+    line: int = 1
+
+    @property
+    def first(self) -> Mapping[str, Any]:
+        """The first object; empty where there is none."""
+        return self.objects[0] if self.objects else {}
+
+    def has(self, path: str) -> bool:
+        """Tell whether the file has a column: by its name, or as keys with dots between."""
+        if path in self.columns:
+            return True
+        if self.layout in OBJECTS:
+            return any(value_at(each, path) is not None for each in self.objects)
+        return "." in path and path.split(".")[0] in self.columns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Skip:
+    """Rows that are no served requests by the format's own word: left out and counted, whatever `on_bad_rows` says.
+
+    Parameters
+    ----------
+    reason : to count them under.
+    where : true for such a row, over its cells as strings under our column names.
+    """
+
+    reason: str
+    where: pl.Expr
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,116 +79,136 @@ class Reader:
     ----------
     name : the name that ``--format`` takes.
     meaning : one line for the help text.
-    layout : how rows are laid out in the file.
-    columns : our column -> the file's column, for each column of the format.
+    layouts : how files of the format are laid out.
+    columns : our column -> the file's column, for each column of the format; in JSON, keys with dots between. Names
+        that are none of ours are what `skips` look at, and the instants SENT, FIRST_TOKEN and ENDED.
+    time : the unit and the zero of its times, in words.
+    tokens : who counted its tokens, in words.
     matches : whether a file with this head is in this format.
-    native : turns the file's cells, strings under our column names, into values in our units. A column left as
-        strings is parsed by its type in ``schema.TRACE_COLUMNS``; arrivals as Datetime count from the earliest.
+    also : other names that versions of the format have for a column, tried in turn.
+    units : the file's column -> its unit: "s", "ms", "us", "ns", or "date" for a wall clock's text; durations and
+        instants that are not named here are in seconds.
+    clock : "trace": arrivals count from the trace's start, and stay as they are; "other": they count from the
+        earliest row; "either": from the earliest where they are later than any trace lasts, as seconds since 1970 are.
+    arrivals : "recorded" in every row; "optional": in every row or in none; "absent".
+    carries_arrivals : a row without an arrival has that of the row before it in its session.
+    rows : the requests of one JSON value of the file (a line's, or the document's) as flat mappings; None where the
+        value, or each element of a list, is one request. It gets the folder of the file, for files beside it.
+    single : the file's values have clocks of their own, so that one of them alone is a trace.
+    skips : rows that are left out.
     block_tokens : tokens that one of the row's `hash_ids` stands for, where the format fixes it; None: the file
         says so in `hash_block_tokens`, or has no ids.
-    exact_ids : the ids must cover the prompt exactly; otherwise a prompt may go on beyond its ids, unshared.
+    id_blocks : "all": the ids must cover the prompt exactly; "full": all blocks but a partial last one; "any": a
+        prompt may go on beyond its ids, unshared.
+    id_scope : "file": equal ids mean equal content; "session": only within a session.
+    fills_times : measured times that follow from others are filled in; the planner's own files stay as they are.
+    finish : what is done with the whole table, sorted by arrival.
+    notes : what a user of the file should know, whatever is in it.
     """
 
     name: str
     meaning: str
-    layout: Layout
+    layouts: tuple[Layout, ...]
     columns: Mapping[str, str]
+    time: str
+    tokens: str
     matches: Callable[[Head], bool]
-    native: Callable[[pl.DataFrame], pl.DataFrame]
-    block_tokens: int | None
-    exact_ids: bool
+    also: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    units: Mapping[str, str] = field(default_factory=dict)
+    clock: Literal["trace", "other", "either"] = "trace"
+    arrivals: Literal["recorded", "optional", "absent"] = "recorded"
+    carries_arrivals: bool = False
+    rows: Callable[[Any, Path], Iterator[Mapping[str, Any]]] | None = None
+    single: bool = False
+    skips: tuple[Skip, ...] = ()
+    block_tokens: int | None = None
+    id_blocks: Literal["all", "full", "any"] = "any"
+    id_scope: Literal["file", "session"] = "file"
+    fills_times: bool = True
+    finish: Callable[[pl.DataFrame], pl.DataFrame] | None = None
+    notes: tuple[str, ...] = ()
 
 
-def as_it_is(raw: pl.DataFrame) -> pl.DataFrame:
-    """Leave the cells to the shared parsing: the file is in our units."""
-    return raw
+def has_columns(*names: str) -> Callable[[Head], bool]:
+    """Return a test for files that have all these columns."""
+    return lambda head: all(head.has(name) for name in names)
 
 
-def numbers(text: pl.Series) -> pl.Series:
-    """Parse a column of cells as floats; null where a cell is empty or not a number. Blanks around it are allowed."""
-    value = text.cast(pl.Float64, strict=False)
-    if value.null_count() > text.null_count():
-        value = text.str.strip_chars().cast(pl.Float64, strict=False)
-    return value
-
-
-def read_head(source: str, block: bytes) -> Head:
-    """Read the header or the first objects from a file's first block.
+def bind(source: str, head: Head, reader: Reader) -> Reader:
+    """Return the reader with the columns that a file has, each under the one name that it has there.
 
     Raises
     ------
-    TraceError : the file is empty or binary, its delimiter is not a comma, or its JSON is not one object a line.
+    TraceError : a required column is missing, or a column is there twice.
     """
-    check_text(source, block, 1)
-    lines = block.split(b"\n", HEAD_LINES)[:HEAD_LINES]
-    at = next((i for i, line in enumerate(lines) if line.strip()), None)
-    if at is None:
-        raise TraceError(f"trace {source}: is empty; must hold a CSV header or JSON lines")
-    line = lines[at].decode().strip()
-    if line.startswith(("{", "[")):
-        return _json_head(source, line, [later.decode() for later in lines[at:]], at + 1)
-    return _csv_head(source, line, at + 1)
+    if reader.rows is not None:
+        return reader
+    found = {}
+    for name, wanted in reader.columns.items():
+        path = next((path for path in (wanted, *reader.also.get(name, ())) if head.has(path)), None)
+        if path is not None:
+            found[name] = path
+        elif name in REQUIRED_TRACE_COLUMNS and not (name == "arrival_s" and reader.arrivals == "optional"):
+            raise missing_column(source, head, wanted)
+    for path in found.values():
+        if head.columns.count(path) > 1:
+            raise TraceError(f"trace {source} line {head.line}: column {path} appears twice; must be there once")
+    return dataclasses.replace(reader, columns=found, also={})
 
 
-def check_text(source: str, block: bytes, first_line: int) -> None:
-    """Raise a TraceError that names the line where a block is not UTF-8 text."""
-    at = block.find(b"\0")
-    if at < 0 and not block.isascii():
-        try:
-            block.decode()
-        except UnicodeDecodeError as error:
-            at = error.start
-    if at >= 0:
-        line = first_line + block.count(b"\n", 0, at)
-        raise TraceError(
-            f"trace {source} line {line}: byte 0x{block[at]:02x} is not UTF-8 text; must be UTF-8 CSV or JSONL, "
-            "plain, .gz or .zst"
-        )
+def missing_column(source: str, head: Head, wanted: str) -> TraceError:
+    """Return the error of a file that lacks a column, with the name that is nearest."""
+    close = difflib.get_close_matches(wanted, head.columns, n=1, cutoff=0.4)
+    hint = f"; did you mean {close[0]!r}?" if close else ""
+    return TraceError(
+        f"trace {source} line {head.line}: column {wanted} is missing; found: {', '.join(head.columns)}{hint} "
+        f"(--format forces a format; --column names a column, as in --column input_tokens=prompt_tokens)"
+    )
 
 
-def _csv_head(source: str, line: str, number: int) -> Head:
-    if "," not in line:
-        for found in ";\t|":
-            if found in line:
-                raise TraceError(
-                    f"trace {source} line {number}: columns are separated by {found!r}; must be ',' "
-                    "(write the file again with commas and decimal points)"
-                )
+def value_at(record: Any, path: str) -> Any:
+    """Return what an object has under a name, or under keys with dots between; None where it has nothing there.
+
+    An object may be inside a string, as databases export them.
+    """
+    if isinstance(record, str) and record.startswith("{"):
+        record = _parsed(record)
+    if not isinstance(record, Mapping):
+        return None
+    if path in record:
+        return record[path]
+    key, dot, rest = path.partition(".")
+    return value_at(record.get(key), rest) if dot else None
+
+
+def first_at(record: Any, paths: Iterable[str]) -> Any:
+    """Return what an object has under the first of several paths where it has something; None where it has nothing."""
+    return next((value for path in paths if (value := value_at(record, path)) is not None), None)
+
+
+def total(*values: Any) -> Any:
+    """Add up JSON values; the first that is no number is returned as it is, so that the check names it.
+
+    >>> total(1, 0.5), total(1, "x"), total(None, 1)
+    (1.5, 'x', None)
+    """
+    for value in values:
+        if not is_number(value):
+            return value
+    return sum(values)
+
+
+def between(begin: Any, end: Any) -> Any:
+    """Subtract one JSON value from another; None where one of them is no number.
+
+    >>> between(0.5, 2), between(None, 2)
+    (1.5, None)
+    """
+    return end - begin if is_number(begin) and is_number(end) else None
+
+
+def _parsed(text: str) -> Any:
     try:
-        names = tuple(name.strip() for name in next(csv.reader([line])))
-    except csv.Error:
-        raise TraceError(
-            f"trace {source} line {number}: is not a CSV header; must be names with commas between, then a line feed"
-        ) from None
-    if len(names) > 1 and all(_is_number(name) for name in names):
-        raise TraceError(f"trace {source} line {number}: holds values; must be a header with the columns' names")
-    return Head(layout="csv", columns=names, first={}, line=number)
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _json_head(source: str, line: str, lines: list[str], number: int) -> Head:
-    keys: dict[str, None] = {}
-    first = _object(line)
-    if first is None:
-        raise TraceError(
-            f"trace {source} line {number}: is not a JSON object; must be JSONL, one whole object on each line "
-            "(a list or an indented document must be rewritten, for example with jq -c)"
-        )
-    for later in lines:
-        keys.update(dict.fromkeys(_object(later) or {}))
-    return Head(layout="jsonl", columns=tuple(keys), first=first, line=number)
-
-
-def _object(line: str) -> dict[str, Any] | None:
-    try:
-        value = json.loads(line)
+        return json.loads(text)
     except (ValueError, RecursionError):
         return None
-    return value if isinstance(value, dict) else None

@@ -2,10 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 import polars as pl
 
 from planner.trace.prefix import PrefixIds
+
+Arrivals = Literal["recorded", "absent"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +25,7 @@ class ReadAccount:
     first_arrival_s, last_arrival_s : span of the kept rows [s].
     input_tokens_p50, input_tokens_p99, output_tokens_p50, output_tokens_p99 : percentiles, linear between order
         statistics [tokens].
+    notes : what a user of the trace should know, a sentence each.
     """
 
     source: str
@@ -36,6 +40,7 @@ class ReadAccount:
     input_tokens_p99: float
     output_tokens_p50: float
     output_tokens_p99: float
+    notes: tuple[str, ...] = ()
 
     @property
     def span_s(self) -> float:
@@ -68,6 +73,7 @@ class Trace:
     format : name of the reader.
     sha256 : of the file's bytes as stored (compressed, where it is).
     account : what became of the file's rows.
+    arrivals : "absent" where the file does not say when requests were sent; all are at 0 s then.
     """
 
     requests: pl.DataFrame
@@ -76,6 +82,7 @@ class Trace:
     format: str
     sha256: str
     account: ReadAccount
+    arrivals: Arrivals = "recorded"
 
     @property
     def num_requests(self) -> int:
@@ -91,6 +98,7 @@ def account_of(
     rows_read: int,
     dropped: Mapping[str, int],
     ignored_columns: tuple[str, ...],
+    notes: tuple[str, ...] = (),
 ) -> ReadAccount:
     """Account for a table that is sorted by arrival and holds one row or more."""
     arrival_s = requests["arrival_s"]
@@ -102,4 +110,5 @@ def account_of(
         source=source, format=format, rows_read=rows_read, rows_kept=requests.height, dropped=dict(dropped),
         ignored_columns=ignored_columns, first_arrival_s=arrival_s[0], last_arrival_s=arrival_s[-1],
         input_tokens_p50=half[0], input_tokens_p99=tail[0], output_tokens_p50=half[1], output_tokens_p99=tail[1],
+        notes=notes,
     )

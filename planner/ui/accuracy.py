@@ -5,9 +5,10 @@ import streamlit as st
 from planner.accuracy import accuracy, predict_file
 from planner.figures.accuracy import predicted_over_measured, published_errors
 from planner.published import Published, read_published
-from planner.runs import columns_of, is_table
+from planner.runs import is_table
 from planner.scenario import Scenario
 from planner.study import Study, without_load
+from planner.table_file import columns_of
 from planner.trace import Trace
 from planner.ui.downloads import harmless
 from planner.ui.results import show, theme

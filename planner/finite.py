@@ -1,0 +1,14 @@
+"""Numbers out of files that floats can hold: JSON and TOML have integers of any size, NaN and infinity."""
+
+from typing import Any, TypeGuard
+
+LARGE = 1e300  # beyond any time and any count, whatever the unit; sums and products of a few less do not overflow
+
+
+def is_number(value: Any) -> TypeGuard[int | float]:
+    """Tell whether a value is a number that one can reckon with; a truth value is none.
+
+    >>> [is_number(value) for value in (1, 0.5, True, "1", float("nan"), 10**400)]
+    [True, True, False, False, False, False]
+    """
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < LARGE

@@ -1,0 +1,49 @@
+"""A format's spec: its name, the file's names and units of columns, and which rows count, in one text."""
+
+from collections.abc import Mapping, Sequence
+
+from planner.errors import UnknownNameError, UsageError
+from planner.schema import TRACE_COLUMNS
+
+NAME = "columns"
+INSTANTS = ("sent_at_s", "first_token_at_s", "ended_at_s")  # from which measured times follow
+MAPPED = (*(column.name for column in TRACE_COLUMNS), *INSTANTS, "hash_ids", "hash_block_tokens")
+
+
+def spec_of(format: str | None, columns: Sequence[str] | None, where: Sequence[str] | None) -> str | None:
+    """Put a format, a map of columns and conditions together in one text, as `parse_format` takes it.
+
+    >>> spec_of(None, ["input_tokens=prompt_tokens"], ["model=llama"])
+    'columns,input_tokens=prompt_tokens,where model=llama'
+    """
+    items = [*(columns or ()), *(f"where {each}" for each in where or ())]
+    for item in items:
+        if "=" not in item or "," in item:
+            raise UsageError(f"--column {item!r}: must be OURS=THEIRS or OURS=THEIRS:UNIT without commas, as in "
+                             f"--column arrival_s=ts:ms; --where is THEIRS=VALUE")
+    return ",".join([format or NAME, *items]) if items else format
+
+
+def parse_format(spec: str) -> tuple[str, Mapping[str, str], Mapping[str, str]]:
+    """Return the name of a format, and what its spec says of columns and of the rows that count.
+
+    A spec is ``NAME``, or ``NAME,OURS=THEIRS:UNIT,…,where THEIRS=VALUE,…``.
+
+    Raises
+    ------
+    UsageError : an item is neither; UnknownNameError where it names none of our columns.
+    """
+    name, *items = spec.split(",")
+    columns: dict[str, str] = {}
+    where: dict[str, str] = {}
+    for item in items:
+        left, equals, right = (part.strip() for part in item.strip().partition("="))
+        if not equals or not right:
+            raise UsageError(f"format {spec!r}: {item!r} must be OURS=THEIRS, OURS=THEIRS:UNIT or where THEIRS=VALUE")
+        if left.startswith("where "):
+            where[left.removeprefix("where ").strip()] = right
+        elif left not in MAPPED:
+            raise UnknownNameError("trace column", left, MAPPED)
+        else:
+            columns[left] = right
+    return name.strip(), columns, where

@@ -1,0 +1,46 @@
+"""A user's table as a file: CSV, plain or compressed, with its cells as text, or Parquet as it is."""
+
+from pathlib import Path
+
+import polars as pl
+from polars.exceptions import PanicException, PolarsError
+
+from planner.errors import TraceError
+
+DAMAGE = (OSError, PolarsError, PanicException)  # what reading raises; Polars panics at some damaged files
+
+
+def read_table_file(path: Path, *, what: str = "table") -> pl.DataFrame:
+    """Read a table.
+
+    Parameters
+    ----------
+    what : it should be, for the message.
+
+    Raises
+    ------
+    TraceError : there is no such file, or it is damaged.
+    """
+    try:
+        return pl.read_parquet(path) if path.suffix == ".parquet" else pl.read_csv(path, infer_schema=False)
+    except DAMAGE as error:
+        raise TraceError(f"{path}: cannot be read as a {what}: {error}") from error
+
+
+def columns_of(path: Path) -> list[str]:
+    """Return the columns of a table; none where there is no file, or it is no CSV or Parquet.
+
+    Raises
+    ------
+    TraceError : it is damaged.
+    """
+    if not path.is_file():
+        return []
+    try:
+        if path.suffix == ".parquet":
+            return list(pl.read_parquet_schema(path))
+        if path.name.endswith((".csv", ".csv.gz")):
+            return pl.read_csv(path, n_rows=0, infer_schema=False).columns
+    except DAMAGE as error:
+        raise TraceError(f"{path}: cannot be read as a table: {error}") from error
+    return []

@@ -1,0 +1,55 @@
+"""Malformed inputs: what broke a reader once, and some more; see campaign.py for many more."""
+
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from campaign import changed, problem
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from seeds import TARGETS
+
+from planner.trace import FORMATS
+
+CORPUS = Path(__file__).with_name("corpus")
+BY_FOLDER = {name.replace(" ", "-"): target for name, target in TARGETS.items()}
+
+
+@pytest.mark.parametrize("path", sorted(CORPUS.rglob("*/*")), ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_what_broke_once(path, tmp_path):
+    assert problem(BY_FOLDER[path.parent.name], path.read_bytes(), tmp_path, 10) is None
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_what_the_campaign_changes_is_read(name, tmp_path):
+    path = tmp_path / f"input{TARGETS[name].suffix}"
+    path.write_bytes(TARGETS[name].seed)
+    TARGETS[name].read(path)
+
+
+@settings(max_examples=200)
+@given(name=st.sampled_from(sorted(TARGETS)), seed=st.integers(0, 2**32), through_cli=st.integers(0, 30))
+def test_changed_inputs_are_read_or_refused(name, seed, through_cli, tmp_path_factory):
+    data = changed(TARGETS[name], random.Random(seed))
+    folder = tmp_path_factory.getbasetemp()
+    assert problem(TARGETS[name], data, folder, 60, through_cli=through_cli == 0) is None
+
+
+@settings(max_examples=60)
+@given(name=st.sampled_from(sorted(TARGETS)), data=st.binary(max_size=200))
+def test_any_bytes_are_read_or_refused(name, data, tmp_path_factory):
+    assert problem(TARGETS[name], data, tmp_path_factory.getbasetemp(), 60) is None
+
+
+def test_every_format_is_fuzzed():
+    assert {name.removeprefix("trace ").split()[0] for name in TARGETS if name.startswith("trace ")} >= set(FORMATS)
+
+
+def test_the_campaign_runs(tmp_path):
+    command = [sys.executable, str(Path(__file__).with_name("campaign.py")), "--count", "60", "--found", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "60 inputs for" in done.stdout
+    assert "0 kinds of failures" in done.stdout
