@@ -74,7 +74,7 @@ def _by_parent(trace: Trace) -> list[Pairs]:
     found = asked.join(ids, on="parent_id", how="left", maintain_order="left").unique(["child", "parent_id"],
                                                                                      maintain_order=True)
     unknown = found.filter(pl.col("parent").is_null())
-    if not unknown.is_empty() and trace.num_requests == trace.account.rows_kept:
+    if not unknown.is_empty() and trace.num_requests == trace.account.rows_read:
         row = unknown.row(0, named=True)
         raise TraceError(f"{trace.source} request {row['request_id']}: parent_id = {row['parent_id']!r} is no "
                          f"request_id of the trace; name one that is, or leave the cell empty")

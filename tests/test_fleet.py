@@ -1,5 +1,6 @@
 """Fleets by hand: who goes where, who waits for whom, and what is refused."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -7,14 +8,18 @@ import numpy as np
 import pytest
 from helpers import play, scenario_of, trace_of
 
+from planner.dependencies import dependencies
+from planner.engine import state as st
 from planner.errors import PolicyError, TraceError, UnknownNameError, UsageError
 from planner.results import ReplayResult
 from planner.routers import ROUTERS
 from planner.run import replay
-from planner.scenario import parse_scenario
+from planner.scenario import Scenario, parse_scenario
+from planner.trace import read_trace
 from planner.traffic import repeated
 from planner.workload import limit
 
+SHARED = Path(os.environ.get("PLANNER_SHARED", Path(__file__).parents[2] / "shared"))
 SECONDS = {"step_time": "linear:1,0"}  # every step takes a second
 
 
@@ -202,3 +207,22 @@ def test_what_is_said_of_a_fleet(router: str) -> None:
     if router not in ("random", "prefix-aware"):
         assert summary["replica_imbalance"] == pytest.approx(31 / 21)
     assert replay(trace, scenario_of()).summary["replica_imbalance"] is None
+
+
+@pytest.mark.skipif(not (SHARED / "traces").is_dir(), reason=f"no traces in {SHARED}; PLANNER_SHARED names the folder")
+@pytest.mark.parametrize("name", ["weka_claude_code_traces_small.jsonl.gz", "ragpulse_0_trace.jsonl.gz"])
+def test_recorded_agents_are_replayed(name: str) -> None:
+    """No turn is sent before those it waits for have left, by its pause."""
+    trace = limit(read_trace(str(SHARED / "traces" / name)), 1500)
+    scenario = Scenario(model="llama-3.1-8b", gpu="h200-sxm", data_parallel_size=3, router="session-affinity",
+                        max_model_len=1_000_000, enable_prefix_caching=False)
+    result = replay(trace, scenario).result
+    requests, waits = result.records.requests, dependencies(trace)
+    assert (requests.state == st.COMPLETED).all()
+    if waits is not None:
+        for i in range(trace.num_requests):
+            for child in waits.children[waits.first_child[i]:waits.first_child[i + 1]]:
+                assert requests.arrival_s[child] >= requests.finished_s[i] + waits.think_s[child] - 1e-9
+    ids = trace.requests["session_id"].to_list()
+    homes = {(session, k) for session, k in zip(ids, sent(result), strict=True) if session is not None}
+    assert len(homes) == len({session for session, _ in homes})
