@@ -6,14 +6,16 @@ import numpy as np
 import polars as pl
 
 from planner.limits import makespan_s
+from planner.phases import handover_s
 
 
 def little(requests: pl.DataFrame, steps: pl.DataFrame) -> dict[str, Any]:
     """Return Little's law, L = λ·W, for the requests that run and for those that wait.
 
     L is the mean over steps, from the engine's own counts; λ·W is from the requests' instants. Those that run agree to
-    rounding. Who comes during a step is counted as waiting from the next one on, so those that wait may be fewer by
-    half a step's arrivals. Where batches overlap in a pipeline, steps have no mean of their own.
+    rounding; who waits for its KV does neither. Who comes during a step is counted as waiting from the next one on, so
+    those that wait may be fewer by half a step's arrivals. Where batches overlap in a pipeline, steps have no mean of
+    their own.
 
     Returns
     -------
@@ -22,7 +24,7 @@ def little(requests: pl.DataFrame, steps: pl.DataFrame) -> dict[str, Any]:
     """
     span_s = makespan_s(requests)
     ran = requests.filter(pl.col("first_scheduled_at_s").is_not_null())
-    run_s = float((ran["finished_at_s"] - ran["first_scheduled_at_s"] - ran["preempted_s"]).sum())
+    run_s = float((ran["finished_at_s"] - ran["first_scheduled_at_s"] - ran["preempted_s"] - handover_s(ran)).sum())
     wait_s = float((ran["queue_s"] + ran["preempted_s"]).sum())
     counted_s = {name: float((steps["duration_s"] * steps[f"num_{name}"]).sum()) for name in ("running", "waiting")}
     found: dict[str, Any] = {"arrival_rate_rps": requests.height / span_s if span_s > 0 else None}
@@ -39,16 +41,17 @@ def work(requests: pl.DataFrame, steps: pl.DataFrame) -> dict[str, Any]:
     -------
     dict
         `prompt_tokens` of the steps, and `prompt_tokens_owed`: of requests that ran to their end, prompts less what was
-        cached, and what was recomputed; `output_tokens` emitted by steps and by requests; `idle_while_waiting_s`, and
-        `idle_s` in all, between the first and the last step.
+        cached, and what was recomputed, and one where a decoder begins with a token of another; `output_tokens` emitted
+        by steps and by requests; `idle_while_waiting_s`, and `idle_s` in all, between the first and the last step.
     """
     done = requests.filter(pl.col("status") == "completed")
+    moved = done.filter(pl.col("decode_replica") != pl.col("replica")).height if "decode_replica" in done.columns else 0
     idle = [_idle_s(requests.filter(replica=replica), steps.filter(replica=replica))
             for replica in steps["replica"].unique()]
     return {
         "prompt_tokens": int(steps["num_prompt_tokens"].sum()),
         "prompt_tokens_owed": int((done["input_tokens"] - done["num_cached_tokens"] +
-                                   done["num_recomputed_tokens"]).sum()),
+                                   done["num_recomputed_tokens"]).sum()) + moved,
         "output_tokens": int(steps["num_sampled"].sum()),
         "output_tokens_emitted": int(requests["output_tokens"].sum()),
         "idle_s": float(sum(each[0] for each in idle)),

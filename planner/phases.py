@@ -8,6 +8,7 @@ PHASES = {  # what each is in words
     "frontend": "the API server",
     "queue": "the queue",
     "prefill": "prefill",
+    "handover": "KV on its way to where it is decoded",
     "decode": "decode",
     "interference": "waiting for others' prompts",
     "transfer": "KV over the host link",
@@ -20,7 +21,8 @@ SLOWEST = 0.01  # share of requests whose phases are told apart from all request
 def request_phases(requests: pl.DataFrame) -> pl.DataFrame:
     """Return the time of each completed request by phase [s]; the phases of a request add up to its `e2e_s`.
 
-    Interference and transfer are parts of decode where they are not known: without recorded steps, in a pipeline.
+    Interference and transfer are parts of decode where they are not known: without recorded steps, in a pipeline. Only
+    where some replicas prefill and others decode is there a handover.
 
     Parameters
     ----------
@@ -33,12 +35,20 @@ def request_phases(requests: pl.DataFrame) -> pl.DataFrame:
         pl.col("frontend_s").alias("frontend"),
         pl.col("queue_s").alias("queue"),
         pl.col("prefill_s").alias("prefill"),
+        handover_s(done).alias("handover"),
         (pl.col("decode_s") - waits[0] - waits[1]).alias("decode"),
         waits[0].alias("interference"),
         waits[1].alias("transfer"),
         pl.col("preempted_s").alias("preemption"),
         pl.col("recompute_s").alias("recompute"),
     )
+
+
+def handover_s(requests: pl.DataFrame) -> pl.Series:
+    """Return the time from each first token until its KV is where the request is decoded [s]; 0 where it stays."""
+    if "handover_s" not in requests.columns:
+        return pl.repeat(0.0, requests.height, eager=True)
+    return requests["handover_s"].fill_null(0.0)
 
 
 def phases(requests: pl.DataFrame) -> dict[str, Any] | None:

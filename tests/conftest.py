@@ -1,13 +1,55 @@
 """How the tests run: Hypothesis without deadlines (the first example may compile), and the same examples every time.
 
-HYPOTHESIS_PROFILE=explore draws new and more examples, for looking for bugs.
+HYPOTHESIS_PROFILE=explore draws new and more examples, for looking for bugs. A dashboard and a browser without a window
+are there once for all tests that need them.
 """
 
 import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile("fixed", max_examples=60, deadline=None, derandomize=True, database=None)
 settings.register_profile("explore", deadline=None, database=None, max_examples=2000, print_blob=True,
                           suppress_health_check=list(HealthCheck))
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
+
+
+@pytest.fixture(scope="session")
+def address() -> Iterator[str]:
+    """The dashboard, served by `planner ui`'s own command on a free port."""
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    server = subprocess.Popen([sys.executable, "-m", "planner.cli", "ui", "--port", str(port)],
+                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    url = f"http://localhost:{port}"
+    for _ in range(120):
+        try:
+            urllib.request.urlopen(f"{url}/_stcore/health", timeout=1).close()
+            break
+        except (urllib.error.URLError, OSError):
+            time.sleep(0.5)
+    yield url
+    server.terminate()
+    server.wait(timeout=20)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """Chromium, with software to draw WebGL, which parallel axes need."""
+    from browsing import CHROMIUM
+
+    playwright = pytest.importorskip("playwright.sync_api")
+    with playwright.sync_playwright() as p:
+        found = p.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--enable-unsafe-swiftshader"])
+        yield found
+        found.close()

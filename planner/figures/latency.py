@@ -15,6 +15,7 @@ from planner.figures.style import (
     BLUE,
     GREEN,
     GREY,
+    OLIVE,
     ORANGE,
     PURPLE,
     SKY,
@@ -40,8 +41,8 @@ METRICS = {  # column, title
 MARKED = (50, 90, 99)  # percentiles that carry a marker
 SLO_COLORS = (GREY, ORANGE, PURPLE)
 
-PHASE_COLORS = {"frontend": GREY, "queue": SKY, "prefill": ORANGE, "decode": BLUE, "interference": VERMILLION,
-                "transfer": YELLOW, "preemption": GREEN, "recompute": PURPLE}
+PHASE_COLORS = {"frontend": GREY, "queue": SKY, "prefill": ORANGE, "handover": OLIVE, "decode": BLUE,
+                "interference": VERMILLION, "transfer": YELLOW, "preemption": GREEN, "recompute": PURPLE}
 GROUPS = (("all", 1.0), ("slowest 10 %", 0.1), ("slowest 1 %", 0.01))
 
 
