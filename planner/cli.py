@@ -18,7 +18,8 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_
                   help="Trace-driven capacity planning and what-if analysis for LLM serving.")
 
 RECORDED_LOAD = ("start_at", "duration", "limit", "rate_scale", "request_rate", "num_prompts", "num_warmups")
-FLEET = ("data_parallel_size", "router", "router_report_interval")
+FLEET = ("data_parallel_size", "router", "router_report_interval", "prefill_replicas", "kv_transfer_bandwidth",
+         "kv_transfer_latency", "kv_transfer", "local_prefill_below", "wait_for_parents")
 
 TraceArgument = Annotated[str, typer.Argument(metavar="TRACE", help="Trace file, - for stdin, or a bundled sample: "
                                               "chat, code, long-context, fitted-chat …; or random: what a benchmark "
@@ -149,7 +150,8 @@ def capacity(
 
 
 @app.command()
-@takes_scenario(without=("tensor_parallel_size", "data_parallel_size", "max_concurrency", "num_prompts", "num_warmups"))
+@takes_scenario(without=("tensor_parallel_size", "data_parallel_size", "prefill_replicas", "max_concurrency",
+                         "num_prompts", "num_warmups"))
 def size(
     trace: TraceArgument,
     scenario: Scenario,
@@ -163,6 +165,8 @@ def size(
     period: Annotated[
         float | None, typer.Option(help="Seconds of the parts of a schedule with its own number of replicas each.")
     ] = None,
+    disaggregate: Annotated[bool, typer.Option("--disaggregate", help="Try fleets, too, in which some replicas prefill "
+                                               "and the others decode.")] = False,
     rate_series: Annotated[
         Path | None, typer.Option(help="CSV of rates over time (start_s, rate_rps) that the trace's traffic takes on.")
     ] = None,
@@ -175,13 +179,13 @@ def size(
 ) -> None:
     """Find the cheapest fleet, and the one of fewest GPUs, that serves a trace within its objectives.
 
-    --gpu and --quantization take lists. Requests go to the replicas in turn.
+    --gpu and --quantization take lists. Requests go to the replicas by --router.
 
     Example: planner size chat --request-rate 60 --model llama-3.1-8b --slo "ttft:500 tpot:50" --gpu h100-sxm,l40s
     """
     from planner import commands
 
-    options = {"num_spare": spare, "period_s": period, "jobs": jobs}
+    options = {"num_spare": spare, "period_s": period, "splits": disaggregate, "jobs": jobs}
     commands.size(trace, scenario, slo, attainment, tensor_parallel_size, price, rate_series, options,
                   spec_of(format, column, where), on_bad_rows, json)
 

@@ -25,6 +25,7 @@ _VICTIM = {"newest": st.VICTIM_NEWEST, "lowest-priority": st.VICTIM_LARGEST_KEY,
 _FIRST_RATIO, _LEAST_RATIO_FACTOR, _RATIO_DECAY_STEPS = 0.7, 0.14, 600
 
 _ROWS = 1 << 16  # rows that a buffer holds before it is taken out
+FLEET_ROWS = 1 << 22  # of all of a fleet's buffers of gaps together
 
 
 def initial_state(trace: Trace, policy: Policy, settings: EngineSettings, step_time: st.StepTime,
@@ -63,7 +64,7 @@ def initial_state(trace: Trace, policy: Policy, settings: EngineSettings, step_t
         pulls=st.records(1, PULL),
         loads=st.records(1, FLOAT_HEAP),
         pulled=np.empty(0, np.int64),
-        departed=np.empty(0, np.int64),
+        left_before=np.empty(0, np.int64),
         seen_s=np.zeros(n if settings.stream_interval > 1 else 0),
         ring=_ring(settings.block_size),
         blocks=blocks,
@@ -84,6 +85,10 @@ def routed(state: st.State, count: int) -> list[st.State]:
     Requests, their prefixes and block tables are shared: a request is at one engine at a time. Queues, KV blocks and
     buffers are each engine's own.
     """
+    most = int(state.settings.most_running)
+    rows = max(min(_ROWS, FLEET_ROWS // count), 1024) + 2 * most
+    state.settings.most_gap_rows = rows
+    state = state._replace(gaps=st.records(rows, GAP_ROW), left_before=np.empty(len(state.requests), np.int64))
     state.settings.is_routed = True
     state.settings.max_concurrency = NO_LIMIT  # the fleet's client keeps it
     state.engine.next_request = st.NONE
@@ -99,7 +104,7 @@ def split(first: st.State, second: st.State, num_prefill: int, count: int, pulls
     pulls : PULL, one row a request.
     """
     first.settings.holds_kv = second.settings.pulls_kv = True
-    shared = {"pulls": pulls, "pulled": np.empty(len(pulls), np.int64)}
+    shared = {"pulls": pulls, "pulled": np.empty(len(second.prompts), np.int64)}
     second = second._replace(requests=first.requests, phases=first.phases, cancel_after_s=first.cancel_after_s,
                              seen_s=first.seen_s, **shared)
     loads = st.records(len(pulls), FLOAT_HEAP)  # entries of cancelled requests stay for a while
@@ -115,7 +120,7 @@ def _own(state: st.State) -> st.State:
     filled = {name: getattr(state, name).copy() for name in ("ring", "blocks", "entries")}
     engine = st.records(1, st.ENGINE)
     engine[0] = state.engine
-    return state._replace(engine=engine[0], departed=np.empty(len(state.requests), np.int64), **empty, **filled)
+    return state._replace(engine=engine[0], **empty, **filled)
 
 
 def _blank(array: Any) -> Any:
@@ -191,8 +196,8 @@ def _engine_record(settings: Any) -> Any:
     engine.ratio = settings.first_ratio
     engine.num_free_blocks = settings.num_gpu_blocks
     engine.num_free_cpu_blocks = settings.num_cpu_blocks
-    for name in ("waiting_head", "waiting_tail", "running_head", "running_tail", "free_head", "free_tail",
-                 "blocked_request", "blocked_content", "next_in_order"):
+    for name in ("last_to_leave", "waiting_head", "waiting_tail", "running_head", "running_tail", "free_head",
+                 "free_tail", "blocked_request", "blocked_content", "next_in_order"):
         setattr(engine, name, st.NONE)
     if settings.is_caching:
         engine.free_head, engine.free_tail = 0, settings.num_gpu_blocks - 1

@@ -2,12 +2,13 @@
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import joblib
 import numpy as np
+import polars as pl
 
 from planner.bracket import UnlimitedError, UnreachableError, find_bracket
 from planner.catalog import load_gpu, load_model
@@ -30,6 +31,7 @@ LEVELS = 20  # of a series' rates that are told apart
 RANKS = (1, 2, 4, 8)  # tensor-parallel sizes that are tried where none are given
 HEADROOM_TOLERANCE = 0.02
 MOST_GPUS = 100_000
+MANY = 8  # replicas that miss the objectives: before more are tried, requests are tried alone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +45,7 @@ class Choices:
     prices : USD per GPU-hour, by catalog name, in place of the catalog's.
     num_spare : replicas that may fail: as many are added to those that serve the trace [1].
     period_s : length of the parts that a schedule has its own number of replicas for; None for no schedule [s].
+    splits : whether fleets in which some replicas prefill and the others decode are tried besides.
     series : rates by window, which the trace's traffic takes on in turn; None for the trace as it is.
     jobs : processes; -1 for one a core.
     """
@@ -53,6 +56,7 @@ class Choices:
     prices: Mapping[str, float]
     num_spare: int = 0
     period_s: float | None = None
+    splits: bool = False
     series: RateSeries | None = None
     jobs: int = -1
 
@@ -60,9 +64,9 @@ class Choices:
 def size(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Choices) -> dict[str, Any]:
     """Find the fewest replicas of each kind that serve a trace within its objectives.
 
-    Requests go to the replicas in turn. Where a rate is asked for, the trace's traffic goes on at it until one of eight
-    times the length needs no other number. With a rate series the fleet serves its highest window, as long as that
-    lasts.
+    Requests go to the replicas by the scenario's router. Where a rate is asked for, the trace's traffic goes on at it
+    until one of eight times the length needs no other number. With a rate series the fleet serves its highest window,
+    as long as that lasts.
 
     Parameters
     ----------
@@ -74,7 +78,8 @@ def size(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Choi
     Returns
     -------
     dict
-        The cheapest fleet: `gpu`, `tensor_parallel_size`, `quantization`, `num_replicas`, `num_gpus`,
+        The cheapest fleet: `gpu`, `tensor_parallel_size`, `quantization`, `num_replicas`, `prefill_replicas` (of them,
+        those that prefill only; 0 where all do both), `num_gpus`,
         `cost_usd_per_hour`, `cost_usd_per_million_output_tokens`, `power_kw`, `attainment`, `limiting_metric` with one
         replica less, `headroom` (growth of the rate that the replicas which are not spare bear; None without an end),
         `priors` (operators whose kernels nobody measured on the GPU), the `command` that launches a replica and what
@@ -89,6 +94,7 @@ def size(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Choi
     """
     if choices.num_spare < 0:
         raise UsageError(f"--spare {choices.num_spare}: must be 0 or more")
+    scenario = replace(scenario, data_parallel_size=1, prefill_replicas=0)
     shaped = _load(trace, scenario, choices)
     made = [replace(scenario, gpu=gpu if gpu.endswith(".toml") else load_gpu(gpu).name, tensor_parallel_size=ranks,
                     quantization=quantization)
@@ -97,7 +103,9 @@ def size(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Choi
     if not made:
         raise UsageError(f"no node of {', '.join(choices.gpus)} has {min(choices.ranks)} GPUs; give other "
                          f"--tensor-parallel-size")
-    jobs = [joblib.delayed(_fleet)(shaped, each, objectives, choices) for each in made]
+    divisions = (together, apart) if choices.splits else (together,)
+    jobs = [joblib.delayed(_fleet)(shaped, each, objectives, choices, divided)
+            for each, divided in itertools.product(made, divisions)]
     found = joblib.Parallel(n_jobs=choices.jobs)(jobs)
     able = sorted((fleet for fleet in found if "reason" not in fleet), key=_cost)
     unable = [fleet for fleet in found if "reason" in fleet]
@@ -110,8 +118,37 @@ def size(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Choi
             "trace_sha256": trace.sha256}
 
 
-def fewest_replicas(trace: Trace, deployment: Deployment, objectives: Objectives,
-                    guess: int = 1) -> tuple[int, ReplayResult, str]:
+Divided = Callable[[Trace, Deployment, Objectives, int], tuple[ReplayResult, Verdict]]
+
+
+def together(trace: Trace, deployment: Deployment, objectives: Objectives, count: int) -> tuple[ReplayResult, Verdict]:
+    """Return how so many replicas serve that all prefill and decode."""
+    served = serve(trace, deployment, count)
+    return served, judge(objectives, served.times_s)
+
+
+def apart(trace: Trace, deployment: Deployment, objectives: Objectives, count: int) -> tuple[ReplayResult, Verdict]:
+    """Return how so many replicas serve of which some prefill and the others decode, in the best split that was tried.
+
+    Where first tokens are late, more of them prefill, else fewer, until a split keeps the objectives or none is left.
+    """
+    low, high = 1, count - 1
+    found: tuple[ReplayResult, Verdict] | None = None
+    while low <= high:
+        prefill = (low + high) // 2
+        scenario = replace(deployment.scenario, data_parallel_size=count, prefill_replicas=prefill)
+        served, verdict = together(trace, replace(deployment, scenario=scenario), objectives, count)
+        if found is None or verdict.is_met or verdict.attainment > found[1].attainment:
+            found = served, verdict
+        if verdict.is_met:
+            break
+        low, high = (prefill + 1, high) if "ttft" in verdict.limiting_metric else (low, prefill - 1)
+    assert found is not None, "at least two replicas"
+    return found
+
+
+def fewest_replicas(trace: Trace, deployment: Deployment, objectives: Objectives, guess: int = 1,
+                    divided: Divided = together) -> tuple[int, ReplayResult, str]:
     """Return the fewest replicas that keep the objectives, how they serve, and what one less misses.
 
     One less than the answer misses them, and so does every smaller number that was tried.
@@ -119,6 +156,7 @@ def fewest_replicas(trace: Trace, deployment: Deployment, objectives: Objectives
     Parameters
     ----------
     guess : that the search begins with [1].
+    divided : how so many replicas share the work: `together` or `apart`.
 
     Raises
     ------
@@ -128,39 +166,51 @@ def fewest_replicas(trace: Trace, deployment: Deployment, objectives: Objectives
 
     def is_met(count: int) -> bool:
         if count not in known:
-            served = serve(trace, deployment, count)
-            known[count] = served, judge(objectives, served.times_s)
+            known[count] = divided(trace, deployment, objectives, count)
         return known[count][1].is_met
 
-    most = min(trace.num_requests, MOST_GPUS // deployment.layout.num_gpus)
-    high = min(max(guess, 1), most)
+    least = 1 if divided is together else 2
+    most = max(min(trace.num_requests, MOST_GPUS // deployment.layout.num_gpus), least)
+    high = min(max(guess, least), most)
     while not is_met(high):
         if high >= most:
-            worst = known[high][1]
-            raise UnreachableError(f"{high:,} replicas still miss the objectives: {worst.attainment:.2%} of the "
-                                   f"requests meet their limits, {worst.limiting_metric} worst")
+            raise _unreachable(f"{high:,} replicas", known[high][1])
+        if high > MANY and not (alone := divided(_apart_in_time(trace), deployment, objectives, least)[1]).is_met:
+            raise _unreachable("requests, each alone on its replica,", alone)
         high = min(2 * high, most)
-    low = max((count for count in known if not known[count][1].is_met), default=0)
-    if low == 0 and high > 1 and not is_met(high - 1):  # the guess was right
+    low = max((count for count in known if not known[count][1].is_met), default=least - 1)
+    if low == least - 1 and high > least and not is_met(high - 1):  # the guess was right
         low = high - 1
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if is_met(middle) else (middle, high)
-    return high, known[high][0], known[low][1].limiting_metric if low else "none"
+    return high, known[high][0], known[low][1].limiting_metric if low >= least else "none"
 
 
-def _fleet(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Choices) -> dict[str, Any]:
+def _apart_in_time(trace: Trace) -> Trace:
+    """Return the trace's requests, each an hour after the one before it: nobody waits for another."""
+    hours = 3600.0 * np.arange(trace.num_requests)
+    return replace(trace, requests=trace.requests.with_columns(pl.Series("arrival_s", hours)))
+
+
+def _unreachable(who: str, worst: Verdict) -> UnreachableError:
+    return UnreachableError(f"{who} still miss the objectives: {worst.attainment:.2%} of the requests meet their "
+                            f"limits, {worst.limiting_metric} worst")
+
+
+def _fleet(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Choices,
+           divided: Divided) -> dict[str, Any]:
     """Return the fewest replicas of one kind, or why there are none."""
     plain = {"gpu": load_gpu(str(scenario.gpu)).name, "tensor_parallel_size": scenario.tensor_parallel_size,
              "quantization": scenario.quantization or load_model(str(scenario.model)).quantization or "bf16"}
     try:
-        deployment = resolve(scenario, trace)
-        count, served, limiting, stationary = _settled(trace, deployment, objectives, scenario)
+        count, served, limiting, stationary = _settled(trace, resolve(scenario, trace), objectives, scenario, divided)
     except (CapacityError, CatalogError, UnreachableError) as error:
         return {**plain, "reason": str(error)}
+    deployment = served.deployment
     assert deployment.gpu is not None
     gpu, ranks = deployment.gpu, deployment.layout.num_gpus
-    total = count + choices.num_spare
+    total = count + choices.num_spare * (1 if divided is together else 2)  # a spare of each kind
     price = choices.prices.get(gpu.name, gpu.price_usd_per_hour)
     per_request: Any = trace.requests["output_tokens"].mean()
     mean_rps = rate_of(trace) if choices.series is None else choices.series.mean_rps
@@ -168,7 +218,8 @@ def _fleet(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Ch
     busy = busy_fraction * count / total
     return {
         **plain, **describe_launch(scenario),
-        "num_replicas": total, "num_spare": choices.num_spare, "num_gpus": total * ranks,
+        "num_replicas": total, "prefill_replicas": deployment.scenario.prefill_replicas,
+        "num_spare": choices.num_spare, "num_gpus": total * ranks,
         "cost_usd_per_hour": total * ranks * price, "price_usd_per_gpu_hour": price,
         "cost_usd_per_million_output_tokens": total * ranks * price / (3600 * mean_rps * float(per_request)) * 1e6,
         "power_kw": total * ranks * (gpu.idle_w + (gpu.tdp_w - gpu.idle_w) * busy) / 1e3,
@@ -176,7 +227,7 @@ def _fleet(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Ch
         "busy_fraction": busy_fraction,
         "priors": [] if deployment.stack is None else list(priors(deployment.stack)),
         "headroom": _headroom(trace, deployment, objectives, count), "stationary": stationary,
-        "schedule": _schedule(trace, deployment, objectives, choices, total),
+        "schedule": _schedule(trace, deployment, objectives, choices, total, divided),
     }
 
 
@@ -195,15 +246,15 @@ def _load(trace: Trace, scenario: Scenario, choices: Choices) -> Trace:
 
 
 def _settled(trace: Trace, deployment: Deployment, objectives: Objectives,
-             scenario: Scenario) -> tuple[int, ReplayResult, str, bool | None]:
+             scenario: Scenario, divided: Divided = together) -> tuple[int, ReplayResult, str, bool | None]:
     """Return the fewest replicas, how they serve, what one less misses, and whether a longer trace needs as many."""
-    count, served, limiting = fewest_replicas(trace, deployment, objectives)
+    count, served, limiting = fewest_replicas(trace, deployment, objectives, divided=divided)
     if scenario.rate_scale is None and scenario.request_rate is None:
         return count, served, limiting, None
     times, most = 1, MOST_REQUESTS // trace.num_requests
     while times < most:
         times, before = min(times * LONGER, most), count
-        count, served, limiting = fewest_replicas(repeated(trace, times), deployment, objectives, guess=before)
+        count, served, limiting = fewest_replicas(repeated(trace, times), deployment, objectives, before, divided)
         if count == before:
             return count, served, limiting, True
     return count, served, limiting, False
@@ -223,10 +274,10 @@ def _headroom(trace: Trace, deployment: Deployment, objectives: Objectives, coun
 
 
 def _schedule(trace: Trace, deployment: Deployment, objectives: Objectives, choices: Choices,
-              static: int) -> dict[str, Any] | None:
+              static: int, divided: Divided = together) -> dict[str, Any] | None:
     """Return how many replicas each part of the time needs by itself, against as many all the time."""
     if choices.series is not None:
-        return _schedule_of_series(trace, deployment, objectives, choices, choices.series, static)
+        return _schedule_of_series(trace, deployment, objectives, choices, choices.series, static, divided)
     if choices.period_s is None:
         return None
     if not choices.period_s > 0:
@@ -239,7 +290,8 @@ def _schedule(trace: Trace, deployment: Deployment, objectives: Objectives, choi
         inside = int(((arrivals >= start) & (arrivals < start + choices.period_s)).sum())
         count = 0
         if inside:
-            count, _, _ = fewest_replicas(slice_time(trace, start, choices.period_s), deployment, objectives)
+            part = slice_time(trace, start, choices.period_s)
+            count, _, _ = fewest_replicas(part, deployment, objectives, divided=divided)
         parts.append({"start_s": start - first, "duration_s": choices.period_s, "num_requests": inside,
                       "rate_rps": inside / choices.period_s, "num_replicas": count + choices.num_spare})
     ranks, hours = deployment.layout.num_gpus, choices.period_s / 3600
@@ -248,7 +300,7 @@ def _schedule(trace: Trace, deployment: Deployment, objectives: Objectives, choi
 
 
 def _schedule_of_series(trace: Trace, deployment: Deployment, objectives: Objectives, choices: Choices,
-                        series: RateSeries, static: int) -> dict[str, Any]:
+                        series: RateSeries, static: int, divided: Divided = together) -> dict[str, Any]:
     """Return how many replicas each window of a series needs, its rate rounded up to a twentieth of the peak's.
 
     A level is judged over a window's length. More traffic is taken to need no fewer replicas.
@@ -258,7 +310,7 @@ def _schedule_of_series(trace: Trace, deployment: Deployment, objectives: Object
     needed, guess = {0: 0}, 1
     for level in sorted({*levels, mean_level} - {0}):
         load = lasting(trace, series.peak_rps * level / LEVELS, float(series.duration_s.max()))
-        guess = max(guess, fewest_replicas(load, deployment, objectives, guess)[0])
+        guess = max(guess, fewest_replicas(load, deployment, objectives, guess, divided)[0])
         needed[level] = guess
     ranks = deployment.layout.num_gpus
     counts = np.array([needed[level] + choices.num_spare for level in levels])

@@ -288,6 +288,12 @@ def _launch_line(result: Mapping[str, Any]) -> str:
     return f"launch: {result['command']}{lacking}"
 
 
+def _replicas(fleet: Mapping[str, Any]) -> str:
+    """Return a fleet's replicas, those that prefill only and the others apart."""
+    prefill = fleet["prefill_replicas"]
+    return f"{prefill} + {fleet['num_replicas'] - prefill}" if prefill else f"{fleet['num_replicas']:,}"
+
+
 def _growth(share: float | None) -> str:
     return "no end" if share is None else f"{share:.1%}"
 
@@ -295,7 +301,7 @@ def _growth(share: float | None) -> str:
 def sizing_table(result: Mapping[str, Any]) -> str:
     """Return the cheapest fleet in one sentence, the others as rows, and the schedule's gain."""
     best, fewest = result, result["fewest_gpus"]
-    lines = [f"cheapest: {best['num_replicas']} × {best['tensor_parallel_size']} {best['gpu']} "
+    lines = [f"cheapest: {_replicas(best)} × {best['tensor_parallel_size']} {best['gpu']} "
              f"({best['quantization']}), {best['num_gpus']} GPUs, {best['cost_usd_per_hour']:.2f} USD/h; fewest GPUs: "
              f"{fewest['num_gpus']} × {fewest['gpu']} ({fewest['quantization']})",
              f"{'gpu':<14}{'tp':>3} {'weights':<10}{'replicas':>9}{'GPUs':>6}{'USD/h':>10}{'USD/Mtok':>10}{'kW':>8}"
@@ -305,7 +311,7 @@ def sizing_table(result: Mapping[str, Any]) -> str:
         if "reason" in fleet:
             lines.append(f"{name}{'–':>9}  {fleet['reason']}")
         else:
-            lines.append(f"{name}{fleet['num_replicas']:>9,}{fleet['num_gpus']:>6,}{fleet['cost_usd_per_hour']:>10.2f}"
+            lines.append(f"{name}{_replicas(fleet):>9}{fleet['num_gpus']:>6,}{fleet['cost_usd_per_hour']:>10.2f}"
                          f"{fleet['cost_usd_per_million_output_tokens']:>10.3f}{fleet['power_kw']:>8.2f}"
                          f"{_growth(fleet['headroom']):>10}  {fleet['limiting_metric']}"
                          f"{'; times by priors' if fleet['priors'] else ''}")

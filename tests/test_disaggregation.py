@@ -1,5 +1,6 @@
 """Prefill and decode on different replicas: worked cases, the link, full pools, and what is conserved."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,15 @@ from hypothesis import strategies as some
 from planner.deployment import resolve
 from planner.disaggregation import transfer_of
 from planner.errors import UsageError
+from planner.fleet import serve
+from planner.objectives import judge, parse_objectives
 from planner.results import ReplayResult
 from planner.routers import ROUTERS
 from planner.run import replay
 from planner.scenario import Scenario
 from planner.settings import Recording
+from planner.sizing import apart, fewest_replicas, together
+from planner.trace import Trace
 
 SECONDS: dict[str, Any] = {"step_time": "linear:1,0", "data_parallel_size": 2, "prefill_replicas": 1}
 PHASES = ("frontend_s", "queue_s", "prefill_s", "handover_s", "decode_s", "preempted_s", "recompute_s")
@@ -158,3 +163,49 @@ def test_an_idle_link_never_makes_decodes_slower() -> None:
     apart, together = (play(rows, recording=Recording(), **options, prefill_replicas=prefill) for prefill in (1, 0))
     assert np.quantile(apart.records.gaps.values_s, 0.9) <= np.quantile(together.records.gaps.values_s, 0.9)
     assert apart.tpot_s.mean() < together.tpot_s.mean()
+
+
+SHAPES = {"long": (6000, 64), "short": (128, 256)}  # prompt and output tokens
+
+
+def load_of(shape: str, rate_per_s: float, count: int = 400) -> Trace:
+    """Return Poisson arrivals of prompts and outputs of one size."""
+    arrivals = np.cumsum(np.random.default_rng(5).exponential(1 / rate_per_s, count))
+    return trace_of([(float(at), *SHAPES[shape]) for at in arrivals])
+
+
+@pytest.mark.parametrize(("shape", "rate_per_s", "wins"), [("long", 3.0, "apart"), ("short", 30.0, "together")])
+def test_long_prompts_are_better_apart_under_a_tight_tpot(shape: str, rate_per_s: float, wins: str) -> None:
+    """As DistServe and Splitwise report: apart, no prompt is in a decode's step; together, no replica is idle."""
+    scenario = scenario_of(step_time="linear:0.012,0.00006", num_gpu_blocks=30_000, max_num_seqs=128,
+                           max_num_batched_tokens=2048, router="least-outstanding-requests")
+    objectives = parse_objectives("ttft:4000 tpot:16", 0.95)
+    trace = load_of(shape, rate_per_s)
+    deployment = resolve(scenario, trace)
+    needed = {divided.__name__: fewest_replicas(trace, deployment, objectives, divided=divided)
+              for divided in (together, apart)}
+    assert min(needed, key=lambda name: needed[name][0]) == wins, {name: found[0] for name, found in needed.items()}
+    split = needed["apart"][1].deployment.scenario
+    assert 0 < split.prefill_replicas < split.data_parallel_size == needed["apart"][0]
+
+
+def test_a_slow_link_takes_the_gain_away() -> None:
+    """Five seconds for each prompt's KV: nobody has an answer in three."""
+    scenario = scenario_of(step_time="linear:0.012,0.00006", num_gpu_blocks=30_000, data_parallel_size=6,
+                           prefill_replicas=4, router="least-outstanding-requests", kv_transfer_latency=5.0)
+    slow = replay(load_of("long", 3.0), scenario, slo="e2el:3000").summary
+    fast = replay(load_of("long", 3.0), replace(scenario, kv_transfer_latency=0.01), slo="e2el:3000").summary
+    assert slow["request_goodput"] < 0.5 * fast["request_goodput"]
+
+
+def test_no_split_of_fewer_replicas_keeps_the_objectives() -> None:
+    """Every split of every smaller number, and the one that was found."""
+    scenario = scenario_of(step_time="linear:0.012,0.00006", num_gpu_blocks=30_000, max_num_seqs=128)
+    objectives, trace = parse_objectives("ttft:4000 tpot:16", 0.95), load_of("long", 3.0)
+    count, served, _ = fewest_replicas(trace, resolve(scenario, trace), objectives, divided=apart)
+    assert judge(objectives, served.times_s).is_met
+    assert count > 2
+    for fewer in range(2, count):
+        for prefill in range(1, fewer):
+            split = replace(scenario, data_parallel_size=fewer, prefill_replicas=prefill)
+            assert not judge(objectives, serve(trace, resolve(split, trace)).times_s).is_met

@@ -200,7 +200,8 @@ def complete(s: State, i: int) -> None:
 def depart(s: State, i: int) -> None:
     """Count a request that has left for good, and let a closed-loop client send its next one."""
     if s.settings.is_routed:
-        s.departed[s.engine.num_done] = i
+        s.left_before[i] = s.engine.last_to_leave
+        s.engine.last_to_leave = i
     if s.settings.max_concurrency < NO_LIMIT:
         s.departed_s[s.engine.num_done] = s.engine.now_s
     s.engine.num_done += 1

@@ -20,7 +20,7 @@ from planner.engine.jit import jit
 from planner.engine.loop import run_until
 from planner.engine.queues import heap_pop, heap_push
 from planner.engine.routing import choose, decodes_only, rate
-from planner.engine.state import BAD_SCORE, COMPLETED, DONE, NONE, PAUSED, STUCK
+from planner.engine.state import BAD_SCORE, COMPLETED, DONE, NONE, PAUSED, STUCK, State
 from planner.engine.stretch import quiet_until_s
 from planner.engine.tournament import enter
 
@@ -145,8 +145,7 @@ def run(f: FleetState, plan_step: Any, k: int, until_s: float) -> int:
     if outcome not in (DONE, PAUSED, STUCK):  # a row buffer is full, or the policy is at fault
         f.fleet.faulty = k
         return int(outcome)
-    if s.engine.num_pulls > f.replicas[k].num_pulls:
-        note_pulls(f, k)
+    note_pulls(f, k)
     watch(f, k, outcome == STUCK)
     return DONE
 
@@ -156,7 +155,7 @@ def watch(f: FleetState, k: int, is_stuck: bool) -> None:
     """Note when a replica has to be looked at next."""
     s = bind_at(f.memories, k)
     fleet = f.fleet
-    if s.engine.num_done > f.replicas[k].num_published:
+    if s.engine.last_to_leave != NONE:
         enter(f.due, f.due_tree, fleet.tree_size, k, s.engine.now_s, LEFT)
     elif is_stuck:
         fleet.faulty = k
@@ -171,26 +170,46 @@ def publish(f: FleetState, k: int, score: Any) -> None:
     fleet, replica = f.fleet, f.replicas[k]
     s = bind_at(f.memories, k)
     fleet.now_s = max(fleet.now_s, f.due[k].key)
-    for place in range(replica.num_published, s.engine.num_done):
-        i = s.departed[place]
-        fleet.num_left -= 1
-        replica.num_requests -= 1
-        replica.num_tokens -= f.requests[i].input_tokens
-        if fleet.num_prefill > 0 and i < fleet.num_requests and f.pulls[i].is_held:
-            hand_over(f, k, i, score)
-            continue
-        fleet.num_in_flight -= 1
-        first = i - fleet.num_requests if i >= fleet.num_requests else i
-        if first != i and f.requests[i].num_cached_tokens < 0:  # it left before its KV was asked for
-            fleet.num_releases = heap_push(f.releases, fleet.num_releases, fleet.now_s, first)
-        release_children(f, first)
-    replica.num_published = s.engine.num_done
+    i = first_to_leave(s)
+    while i != NONE:
+        following = s.left_before[i]
+        leave(f, k, i, score)
+        i = following
     if fleet.report_interval_s == 0.0:
         replica.known_requests = replica.num_requests
         replica.known_tokens = replica.num_tokens
     if fleet.report_interval_s == 0.0 or decodes_only(f, k):
         rate(f, k, score)
     watch(f, k, False)
+
+
+@jit
+def first_to_leave(s: State) -> int:
+    """Return who left first of those that the fleet has not been told of, and turn their list around."""
+    i, following = s.engine.last_to_leave, NONE
+    while i != NONE:
+        before = s.left_before[i]
+        s.left_before[i] = following
+        following, i = i, before
+    s.engine.last_to_leave = NONE
+    return int(following)
+
+
+@jit
+def leave(f: FleetState, k: int, i: int, score: Any) -> None:
+    """Account for a request that has left replica `k`: it is through, or goes on to be decoded."""
+    fleet, replica = f.fleet, f.replicas[k]
+    fleet.num_left -= 1
+    replica.num_requests -= 1
+    replica.num_tokens -= f.requests[i].input_tokens
+    if fleet.num_prefill > 0 and i < fleet.num_requests and f.pulls[i].is_held:
+        hand_over(f, k, i, score)
+        return
+    fleet.num_in_flight -= 1
+    first = i - fleet.num_requests if i >= fleet.num_requests else i
+    if first != i and f.requests[i].num_cached_tokens < 0:  # it left before its KV was asked for
+        fleet.num_releases = heap_push(f.releases, fleet.num_releases, fleet.now_s, first)
+    release_children(f, first)
 
 
 @jit
@@ -285,13 +304,13 @@ def hand_over(f: FleetState, k: int, i: int, score: Any) -> None:
 @jit
 def note_pulls(f: FleetState, k: int) -> None:
     """Note when the transfers that a replica has begun end: until then their senders hold their blocks."""
-    fleet, replica = f.fleet, f.replicas[k]
+    fleet = f.fleet
     s = bind_at(f.memories, k)
-    for place in range(replica.num_pulls, s.engine.num_pulls):
+    for place in range(s.engine.num_pulls):
         leg = s.pulled[place]
         first = leg - fleet.num_requests
         fleet.num_releases = heap_push(f.releases, fleet.num_releases, f.pulls[leg].loaded_s, first)
-    replica.num_pulls = s.engine.num_pulls
+    s.engine.num_pulls = 0
 
 
 @jit

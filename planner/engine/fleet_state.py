@@ -54,9 +54,7 @@ FLEET = np.dtype(
 REPLICA = np.dtype(
     [
         ("link_free_s", "f8"),  # when the last transfer from it ends
-        ("num_pulls", "i8"),  # to it, that the fleet has been told of
         ("inbox_tail", "i8"),  # the last request sent to it
-        ("num_published", "i8"),  # departures that the fleet has been told of
         ("num_requests", "i8"),  # outstanding
         ("num_tokens", "i8"),  # prompt tokens of these
         ("known_requests", "i8"),  # the same as the router knows it

@@ -181,7 +181,7 @@ ENGINE = np.dtype(
         ("num_stalled", "i8"),
         ("num_loading", "i8"),  # admitted requests in state LOADING
         ("num_loads", "i8"),  # length of `loads`
-        ("num_pulls", "i8"),  # so far
+        ("num_pulls", "i8"),  # since the fleet was told last: length of `pulled`
         ("num_held", "i8"),  # requests that are through and whose blocks are held
         ("link_free_s", "f8"),  # when the last transfer to this engine ends
         ("is_paused", "i8"),  # the last step left every decode out
@@ -242,6 +242,7 @@ ENGINE = np.dtype(
         ("num_queried_tokens", "i8"),
         ("num_hit_tokens", "i8"),
         ("num_done", "i8"),
+        ("last_to_leave", "i8"),  # of those that the fleet has not been told of; NONE where there are none
         ("interference_s", "f8"),  # of recorded steps: what decodes waited for prompts, and for the host link
         ("transfer_s", "f8"),
         # rows waiting to be taken out
@@ -346,8 +347,8 @@ class State(NamedTuple):
     departed_s: Any  # instants in order of departure, shape [num_requests], or empty where the load is open
     pulls: Any  # shape [num_requests], or one row
     loads: Any  # heap of (instant at which its KV is there, request)
-    pulled: Any  # requests in the order in which their transfers began, shape [num_requests], or empty
-    departed: Any  # requests in that order, shape [num_requests], or empty where nobody routes them
+    pulled: Any  # requests whose transfers began since the fleet was told last; each has a seat
+    left_before: Any  # who left the same engine before each, shape [num_requests]; empty where nobody routes them
     seen_s: Any  # when the client last saw tokens of it, shape [num_requests], or empty where it sees each at once
     ring: Any
     blocks: Any

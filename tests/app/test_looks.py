@@ -74,7 +74,6 @@ def fill(page: Any, name: str, folder: Path) -> None:
         page.get_by_text("against scenario 1").wait_for()
     elif name == "Capacity":
         page.get_by_role("button", name="Find the capacity").click()
-        page.get_by_text("Looking for the highest rate that holds").wait_for()
         page.get_by_text("Attainment over the request rate").wait_for()
     elif name == "Sizing":
         (folder / "day.csv").write_text("start_s,rate_rps\n" + "".join(
