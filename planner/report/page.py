@@ -11,6 +11,7 @@ from typing import Any
 
 from plotly.offline import get_plotlyjs
 
+from planner.catalog import data_dir
 from planner.figures import all_figures, template
 from planner.figures.style import PAPER, clean, labels
 from planner.report.content import (
@@ -29,80 +30,6 @@ from planner.report.content import (
 from planner.report.findings import Listing, findings
 from planner.report.source import SavedAnswer
 from planner.saved import SavedResult
-
-PAGE = Template("""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; script-src $hashes; \
-style-src 'unsafe-inline'; img-src data: blob:">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>$title</title>
-<style>$style</style>
-</head>
-<body>
-<header><h1>$title</h1>$lead</header>
-<main>
-$body
-</main>
-<script type="application/json" id="figures">$figures</script>
-<script>$plotly</script>
-<script>$drawing</script>
-</body>
-</html>
-""")
-
-STYLE = Template("""
-:root { --paper: $light_paper; --ink: $light_ink; --line: $light_line; --soft: #59636e; --card: #f6f8fa; }
-@media (prefers-color-scheme: dark) {
-  :root { --paper: $dark_paper; --ink: $dark_ink; --line: $dark_line; --soft: #9198a1; --card: #151b23; }
-}
-* { box-sizing: border-box; }
-body { margin: 0 auto; max-width: 1180px; padding: 1rem; background: var(--paper); color: var(--ink);
-  font: 15px/1.45 system-ui, sans-serif; overflow-wrap: anywhere; }
-h1 { font-size: 1.5rem; margin: .5rem 0; } h2 { font-size: 1.2rem; margin: 2rem 0 .75rem; }
-h3 { font-size: 1rem; margin: 0; } header p { margin: .25rem 0; }
-.cards { display: grid; grid-template-columns: repeat(auto-fill, minmax(150px, 1fr)); gap: .6rem; }
-.card { background: var(--card); border: 1px solid var(--line); border-radius: 8px; padding: .6rem .75rem; }
-.card b { display: block; font-size: 1.2rem; overflow-wrap: normal; } .card span, .note { color: var(--soft); }
-.figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 520px), 1fr)); gap: 1.25rem; }
-figure { margin: 0; min-width: 0; border: 1px solid var(--line); border-radius: 8px; padding: .75rem; }
-figure:last-child:nth-child(odd) { grid-column: 1 / -1; }
-.note { font-size: .85rem; margin: .1rem 0 .4rem; }
-.scroll { overflow-x: auto; margin-bottom: 1rem; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .9rem; overflow-wrap: normal; }
-.group th { font-weight: 600; padding-top: .9rem; } thead + tbody .group:first-child th { padding-top: .4rem; }
-th, td { border-bottom: 1px solid var(--line); padding: .25rem .6rem .25rem 0; vertical-align: top; }
-th { text-align: left; font-weight: 400; } thead th { font-weight: 600; max-width: 16rem; }
-thead th, td { text-align: right; } td { white-space: nowrap; }
-td.long { white-space: normal; overflow-wrap: anywhere; min-width: 12rem; max-width: 24rem; }
-tbody th[scope="row"], thead td { position: sticky; left: 0; background: var(--paper); max-width: 45vw; }
-.listing thead th { overflow-wrap: anywhere; min-width: 6rem; }
-tbody th { overflow-wrap: anywhere; min-width: 8.5rem; }
-td small { color: var(--soft); white-space: nowrap; } .differs th { font-weight: 600; }
-details { border-top: 1px solid var(--line); } summary { cursor: pointer; padding: .5rem 0; font-weight: 600; }
-.columns { columns: 2 480px; column-gap: 2.5rem; } .columns .scroll { break-inside: avoid; }
-@media print { figure, .card { break-inside: avoid; } }
-""")
-
-DRAWING = """
-const { figures, templates } = JSON.parse(document.getElementById("figures").textContent);
-const dark = matchMedia("(prefers-color-scheme: dark)");
-const touch = matchMedia("(pointer: coarse)");
-const config = { responsive: true, displaylogo: false, showSendToCloud: false, plotlyServerURL: "",
-                 modeBarButtonsToRemove: ["select2d", "lasso2d"] };
-function draw() {
-  for (const [name, figure] of Object.entries(figures)) {
-    const layout = { ...figure.layout, template: dark.matches ? templates.dark : templates.light,
-                     dragmode: touch.matches ? false : "zoom" };
-    Plotly.react(document.getElementById(name), structuredClone(figure.data), structuredClone(layout), config);
-  }
-}
-dark.addEventListener("change", draw);
-draw();
-"""
-
 
 def to_html(results: Sequence[SavedResult]) -> str:
     """Return the report as one page that holds all it needs; text from traces and file names is escaped."""
@@ -149,18 +76,24 @@ def document(title: str, *, lead: str, body: str, figures: Mapping[str, Any]) ->
     title, lead, body : HTML, escaped by the caller; the body has the `place` of each figure.
     figures : plotly's JSON by name, after `place` took the titles out.
     """
-    plotly = get_plotlyjs()
-    return PAGE.substitute(
-        hashes=" ".join(f"'sha256-{_hash(script)}'" for script in (plotly, DRAWING)),
+    plotly, drawing = get_plotlyjs(), _template("page.js")
+    colors = {f"{theme}_{part}": color for theme, values in PAPER.items()
+              for part, color in zip(("paper", "ink", "line"), values, strict=True)}
+    return Template(_template("page.html")).substitute(
+        hashes=" ".join(f"'sha256-{_hash(script)}'" for script in (plotly, drawing)),
         title=title,
-        style=STYLE.substitute({f"{theme}_{part}": color for theme, colors in PAPER.items()
-                                for part, color in zip(("paper", "ink", "line"), colors, strict=True)}),
+        style=Template(_template("page.css")).substitute(colors),
         lead=lead,
         body=body,
         figures=_data(figures),
         plotly=plotly,
-        drawing=DRAWING,
+        drawing=drawing,
     )
+
+
+def _template(name: str) -> str:
+    """Return a part of the page, as it is in reports/template."""
+    return (data_dir("reports") / "template" / name).read_text(encoding="utf-8")
 
 
 def _lead(name: str, result: SavedResult, num_results: int) -> str:
