@@ -31,6 +31,7 @@ from planner.report.findings import Listing, findings
 from planner.report.source import SavedAnswer
 from planner.saved import SavedResult
 
+
 def to_html(results: Sequence[SavedResult]) -> str:
     """Return the report as one page that holds all it needs; text from traces and file names is escaped."""
     names = labels(results)
