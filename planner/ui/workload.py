@@ -1,13 +1,17 @@
-"""The page of the workload: what was read, and what the traffic is like."""
+"""The page of the workload: what was read, what the traffic is like, and what is odd about it."""
+
+from typing import Any
 
 import streamlit as st
 
 from planner.deployment import shape_load
-from planner.figures.traffic import arrivals, lengths
+from planner.description import describe
+from planner.figures.workload import workload_figures
 from planner.study import Study
 from planner.trace import Trace
+from planner.traffic_tables import description_table
 from planner.ui.downloads import harmless
-from planner.ui.results import plain, show, theme
+from planner.ui.results import plain, show, study_key, theme
 
 
 def page(trace: Trace, study: Study) -> None:
@@ -25,7 +29,22 @@ def page(trace: Trace, study: Study) -> None:
             st.metric(label, value, width="content")
     for reason, count in account.dropped.items():
         st.warning(f"{count:,} rows dropped: {plain(reason)}")
-    show(arrivals(shaped, theme=theme()), key="arrivals")
-    show(lengths(shaped, theme=theme()), key="lengths")
+    description = _described(shaped, study_key(trace, study))
+    for odd in description["anomalies"]:
+        st.warning(plain(odd["text"]))
+    for name, figure in workload_figures(shaped, description, theme=theme()).items():
+        show(figure, key=name)
+    with st.expander("In numbers: rates, lengths, sharing, sessions, tenants"):
+        st.code(description_table(description), language=None)
     st.subheader("First requests")
     st.dataframe(harmless(shaped.requests.head(200)), hide_index=True)
+
+
+def _described(trace: Trace, key: str) -> dict[str, Any]:
+    """Return what is said of a trace, found once for as long as the sidebar is the same."""
+    kept = st.session_state.get("description")
+    if kept is None or kept[0] != key:
+        with st.spinner("Describing the traffic …"):
+            kept = st.session_state["description"] = key, describe(trace)
+    found: dict[str, Any] = kept[1]
+    return found
