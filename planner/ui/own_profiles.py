@@ -1,8 +1,10 @@
 """A session's own GPUs and models: checked by the catalog, and kept in a folder that goes with the session."""
 
+import shutil
 import tempfile
+import weakref
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -73,8 +75,18 @@ def portable(study: Study) -> Study:
     return replace(study, scenario=replace(study.scenario, **changed))
 
 
+@dataclass(frozen=True, eq=False)
+class _Folder:
+    """A folder that is removed when nobody holds it any more, as when a session ends."""
+
+    path: Path
+
+
 def _folder() -> Path:
     """Return the session's folder, which is removed with the session."""
-    kept: tempfile.TemporaryDirectory[str] = st.session_state.setdefault(
-        FOLDER, tempfile.TemporaryDirectory(prefix="planner-", ignore_cleanup_errors=True))
-    return Path(kept.name)
+    if FOLDER not in st.session_state:
+        kept = _Folder(path=Path(tempfile.mkdtemp(prefix="planner-")))
+        weakref.finalize(kept, shutil.rmtree, kept.path, ignore_errors=True)
+        st.session_state[FOLDER] = kept
+    found: _Folder = st.session_state[FOLDER]
+    return found.path
