@@ -81,5 +81,5 @@ def milliseconds(seconds: pl.Series) -> pl.Series:
     values = product.to_numpy()
     for candidate in (np.nextafter(values, -np.inf), np.nextafter(values, np.inf), np.rint(values)):
         tried = pl.Series(seconds.name, candidate)
-        found = tried.zip_with(tried / 1000 == seconds, found)
+        found = tried.zip_with(pl.Series(candidate / 1000) == seconds, found)
     return found.cast(pl.Int64) if bool((found == found.floor()).all()) else found
