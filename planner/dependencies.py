@@ -8,9 +8,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from planner.errors import TraceError
+from planner.schema import PARENT_SEPARATOR
 from planner.trace import Trace
-
-SEPARATOR = ";"  # between several parents
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -68,7 +67,7 @@ def _by_parent(trace: Trace) -> list[Pairs]:
     named = requests.filter(pl.col("parent_id").is_not_null() & (pl.col("parent_id") != ""))
     if named.is_empty():
         return []
-    asked = named.with_columns(pl.col("parent_id").str.split(SEPARATOR)).explode("parent_id")
+    asked = named.with_columns(pl.col("parent_id").str.split(PARENT_SEPARATOR)).explode("parent_id")
     asked = asked.with_columns(pl.col("parent_id").str.strip_chars())
     ids = requests.select(pl.col("request_id").alias("parent_id"), pl.col("child").alias("parent"))
     found = asked.join(ids, on="parent_id", how="left", maintain_order="left").unique(["child", "parent_id"],

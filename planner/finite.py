@@ -12,3 +12,16 @@ def is_number(value: Any) -> TypeGuard[int | float]:
     [True, True, False, False, False, False]
     """
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < LARGE
+
+
+def is_numeral(text: str) -> bool:
+    """Tell whether a text is written as a number.
+
+    >>> [is_numeral(text) for text in ("1", "-2.5e3", "nan", "arrival_s", "")]
+    [True, True, True, False, False]
+    """
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

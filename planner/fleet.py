@@ -17,7 +17,6 @@ from planner.gaps import Gaps
 from planner.interleaved import Fleet, run_interleaved
 from planner.loading import load_router
 from planner.results import ReplayResult
-from planner.router import Router
 from planner.settings import Recording
 from planner.trace import Trace
 from planner.trace.prefix import take_rows
@@ -56,37 +55,36 @@ def serve(trace: Trace, deployment: Deployment, num_replicas: int | None = None,
     """
     scenario = deployment.scenario
     count = scenario.data_parallel_size if num_replicas is None else num_replicas
-    router = load_router(scenario.router)
+    router, prefill = load_router(scenario.router), scenario.prefill_replicas
     waits = dependencies(trace) if scenario.wait_for_parents else None
+    followers = 0 if waits is None else int((waits.num_parents > 0).sum())
     if count == 1 and waits is None:
         records = run(trace, deployment.policy, deployment.settings, deployment.step_time, recording)
         return ReplayResult(trace=trace, deployment=deployment, records=records)
-    if scenario.prefill_replicas:
-        return _disaggregated(trace, deployment, count, router, waits, recording)
+    fleet = Fleet(num_replicas=count, router=router, report_interval_s=scenario.router_report_interval,
+                  seed=scenario.seed or 0, num_prefill=prefill, transfer=transfer_of(deployment) if prefill else None)
+    if prefill:
+        found = _disaggregated(trace, deployment, fleet, waits, recording)
+        return dataclasses.replace(found, num_followers=followers)
     if router.takes_turns and not router.is_sticky and waits is None and scenario.max_concurrency is None:
         replica = (np.arange(trace.num_requests) % count).astype(np.int32)
         records = _dealt(trace, deployment, replica, recording)
     else:
-        fleet = Fleet(num_replicas=count, router=router, report_interval_s=scenario.router_report_interval,
-                      seed=scenario.seed or 0)
         parts, replica, _ = run_interleaved(trace, deployment, fleet, waits, recording)
         records = dataclasses.replace(_pooled(parts), requests=parts[0].requests, phases=parts[0].phases)
-    if count == 1:
-        return ReplayResult(trace=trace, deployment=deployment, records=records)
-    return ReplayResult(trace=trace, deployment=deployment, records=records, num_replicas=count, replica=replica)
+    return ReplayResult(trace=trace, deployment=deployment, records=records, num_replicas=count,
+                        replica=replica if count > 1 else None, num_followers=followers)
 
 
-def _disaggregated(trace: Trace, deployment: Deployment, count: int, router: Router, waits: Dependencies | None,
+def _disaggregated(trace: Trace, deployment: Deployment, fleet: Fleet, waits: Dependencies | None,
                    recording: Recording) -> ReplayResult:
-    """Replay a trace on replicas that prefill and others that decode; of `count`, as many prefill as the scenario says.
+    """Replay a trace on replicas of which some prefill and the others decode.
 
     Rows of steps and preemptions name the request, whichever half of it they are about.
     """
-    scenario = deployment.scenario
-    if count <= scenario.prefill_replicas:
-        raise UsageError(f"prefill_replicas = {scenario.prefill_replicas} of {count} replicas: none is left to decode")
-    fleet = Fleet(num_replicas=count, router=router, report_interval_s=scenario.router_report_interval,
-                  seed=scenario.seed or 0, num_prefill=scenario.prefill_replicas, transfer=transfer_of(deployment))
+    if fleet.num_replicas <= fleet.num_prefill:
+        raise UsageError(f"prefill_replicas = {fleet.num_prefill} of {fleet.num_replicas} replicas: none is left to "
+                         f"decode")
     parts, replica, pulls = run_interleaved(trace, deployment, fleet, waits, recording)
     halves = parts[0].requests
     requests, phases, handover = joined(halves, parts[0].phases, pulls, replica)
@@ -98,7 +96,7 @@ def _disaggregated(trace: Trace, deployment: Deployment, count: int, router: Rou
     gaps = Gaps(values_s=np.concatenate([pooled.gaps.values_s, between_s]), is_exact=pooled.gaps.is_exact,
                 counts=np.concatenate([pooled.gaps.counts, np.ones(len(between_s), np.int64)]))
     records = dataclasses.replace(pooled, requests=requests, phases=phases, gaps=gaps)
-    return ReplayResult(trace=trace, deployment=deployment, records=records, num_replicas=count,
+    return ReplayResult(trace=trace, deployment=deployment, records=records, num_replicas=fleet.num_replicas,
                         replica=replica[:trace.num_requests], handover=handover)
 
 

@@ -4,15 +4,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from planner.dependencies import dependencies
 from planner.deployment import Deployment
 from planner.engines import read_table
 from planner.roofline import priors
 from planner.trace import Trace
 
 
-def notes(deployment: Deployment, trace: Trace) -> list[str]:
-    """Return one sentence for each thing that was filled in or left aside."""
+def notes(deployment: Deployment, trace: Trace, num_followers: int = 0) -> list[str]:
+    """Return one sentence for each thing that was filled in or left aside.
+
+    Parameters
+    ----------
+    num_followers : requests that were sent when those before them had left [1].
+    """
     architecture = deployment.architecture
     columns, policy, settings = trace.requests.columns, deployment.policy, deployment.settings
     found = []
@@ -44,6 +48,9 @@ def notes(deployment: Deployment, trace: Trace) -> list[str]:
     if deployment.stack is not None and (unmeasured := priors(deployment.stack)):
         found.append(f"step times rest on priors, medians over other GPUs, for {', '.join(unmeasured)}: nobody has "
                      f"measured their kernels on {deployment.stack.gpu.name}")
+    if num_followers:
+        found.append(f"{num_followers:,} requests are sent when those before them have finished; "
+                     f"--no-wait-for-parents sends all as recorded")
     return found + _calibration(deployment) + _load(deployment, trace)
 
 
@@ -60,9 +67,6 @@ def _calibration(deployment: Deployment) -> list[str]:
 def _load(deployment: Deployment, trace: Trace) -> list[str]:
     """Say what the trace's reader noticed, and what the load's options left aside."""
     found, scenario = list(trace.account.notes), deployment.scenario
-    if scenario.wait_for_parents and (waits := dependencies(trace)) is not None:
-        found.append(f"{int((waits.num_parents > 0).sum()):,} requests are sent when those before them have finished; "
-                     f"--no-wait-for-parents sends all as recorded")
     if scenario.num_warmups:
         found.append(f"the {scenario.num_warmups:,} warm-up requests end before the others begin, and leave nothing "
                      f"behind that a replay knows: they are not replayed")

@@ -42,6 +42,7 @@ class ReplayResult:
     records : what became of it, by rows of the trace.
     num_replicas : engines that shared the trace [1].
     replica : which of them took each request, shape [num_requests]; None with one alone.
+    num_followers : requests that were sent when those before them had left [1].
     handover : where some prefill and others decode, columns of the table of requests: `decode_replica`, and
         `handover_s`, from the first token until the KV is where the request is decoded; None elsewhere.
     """
@@ -51,6 +52,7 @@ class ReplayResult:
     records: ReplayRecords
     num_replicas: int = 1
     replica: NDArray[np.int32] | None = None
+    num_followers: int = 0
     handover: Mapping[str, NDArray[Any]] | None = None
 
     @property

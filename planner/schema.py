@@ -25,6 +25,7 @@ class Column:
 
 
 MAX_TOKENS = 2**30  # far above any context window, and far below what 32-bit counters hold
+PARENT_SEPARATOR = ";"  # between several request ids of a parent_id
 MAX_SECONDS = 1e9  # 32 years: a later instant is a unit mistake (milli- or nanoseconds read as seconds)
 
 TRACE_COLUMNS = (

@@ -210,7 +210,7 @@ def _fleet(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Ch
     deployment = served.deployment
     assert deployment.gpu is not None
     gpu, ranks = deployment.gpu, deployment.layout.num_gpus
-    total = count + choices.num_spare * (1 if divided is together else 2)  # a spare of each kind
+    total = count + _num_spare(choices, divided)
     price = choices.prices.get(gpu.name, gpu.price_usd_per_hour)
     per_request: Any = trace.requests["output_tokens"].mean()
     mean_rps = rate_of(trace) if choices.series is None else choices.series.mean_rps
@@ -229,6 +229,11 @@ def _fleet(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Ch
         "headroom": _headroom(trace, deployment, objectives, count), "stationary": stationary,
         "schedule": _schedule(trace, deployment, objectives, choices, total, divided),
     }
+
+
+def _num_spare(choices: Choices, divided: Divided) -> int:
+    """Return the replicas that are added because some may fail: where some prefill and others decode, of each kind."""
+    return choices.num_spare * (1 if divided is together else 2)
 
 
 def _load(trace: Trace, scenario: Scenario, choices: Choices) -> Trace:
@@ -283,7 +288,7 @@ def _schedule(trace: Trace, deployment: Deployment, objectives: Objectives, choi
     if not choices.period_s > 0:
         raise UsageError(f"--period {choices.period_s}: must be above 0 s")
     arrivals = trace.requests["arrival_s"]
-    first, last = float(arrivals[0]), float(arrivals[-1])
+    first, last, spare = float(arrivals[0]), float(arrivals[-1]), _num_spare(choices, divided)
     parts = []
     for k in range(int((last - first) // choices.period_s) + 1):
         start = first + k * choices.period_s
@@ -293,7 +298,7 @@ def _schedule(trace: Trace, deployment: Deployment, objectives: Objectives, choi
             part = slice_time(trace, start, choices.period_s)
             count, _, _ = fewest_replicas(part, deployment, objectives, divided=divided)
         parts.append({"start_s": start - first, "duration_s": choices.period_s, "num_requests": inside,
-                      "rate_rps": inside / choices.period_s, "num_replicas": count + choices.num_spare})
+                      "rate_rps": inside / choices.period_s, "num_replicas": count + spare})
     ranks, hours = deployment.layout.num_gpus, choices.period_s / 3600
     return {"parts": parts, "gpu_hours": sum(part["num_replicas"] for part in parts) * ranks * hours,
             "static_gpu_hours": static * len(parts) * ranks * hours}
@@ -312,8 +317,8 @@ def _schedule_of_series(trace: Trace, deployment: Deployment, objectives: Object
         load = lasting(trace, series.peak_rps * level / LEVELS, float(series.duration_s.max()))
         guess = max(guess, fewest_replicas(load, deployment, objectives, guess, divided)[0])
         needed[level] = guess
-    ranks = deployment.layout.num_gpus
-    counts = np.array([needed[level] + choices.num_spare for level in levels])
+    ranks, spare = deployment.layout.num_gpus, _num_spare(choices, divided)
+    counts = np.array([needed[level] + spare for level in levels])
     highest = {needed[level]: level for level in sorted(needed)}  # that a number of replicas was replayed to serve
     served_rps = [series.peak_rps * highest[needed[level]] / LEVELS for level in levels]
     columns = {"start_s": series.start_s.tolist(), "duration_s": series.duration_s.tolist(),
@@ -321,7 +326,7 @@ def _schedule_of_series(trace: Trace, deployment: Deployment, objectives: Object
     parts = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
     hours = series.duration_s / 3600
     return {"parts": parts, "peak_rps": series.peak_rps, "mean_rps": series.mean_rps,
-            "num_replicas_at_mean": needed[mean_level] + choices.num_spare,
+            "num_replicas_at_mean": needed[mean_level] + spare,
             "gpu_hours": float((counts * hours).sum()) * ranks,
             "static_gpu_hours": static * float(hours.sum()) * ranks}
 

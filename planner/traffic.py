@@ -8,6 +8,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from planner.errors import UsageError
+from planner.schema import PARENT_SEPARATOR
 from planner.trace import Trace
 from planner.trace.prefix import PrefixIds, intern_ids, take_rows
 from planner.workload import at_request_rate
@@ -136,10 +137,12 @@ def _own_sessions(table: pl.DataFrame, copy: Rows) -> pl.DataFrame:
         table = table.with_columns(pl.col("session_id") + suffix)
     if "parent_id" not in table.columns:
         return table
-    own = table.select(pl.col("parent_id").str.split(";").alias("parent"), suffix.alias("suffix")).with_row_index()
+    parents = pl.col("parent_id").str.split(PARENT_SEPARATOR).alias("parent")
+    own = table.select(parents, suffix.alias("suffix")).with_row_index()
     own = own.explode("parent").with_columns(pl.col("parent").str.strip_chars() + pl.col("suffix"))
     own = own.filter(pl.col("parent").is_in(table["request_id"].implode()))
-    named = own.group_by("index", maintain_order=True).agg(pl.col("parent").str.join(";").alias("parent_id"))
+    together = pl.col("parent").str.join(PARENT_SEPARATOR).alias("parent_id")
+    named = own.group_by("index", maintain_order=True).agg(together)
     return (table.drop("parent_id").with_row_index().join(named, on="index", how="left", maintain_order="left")
             .drop("index").select(table.columns))
 

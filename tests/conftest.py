@@ -11,16 +11,31 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from planner.trace import Trace, read_trace
+
 settings.register_profile("fixed", max_examples=60, deadline=None, derandomize=True, database=None)
 settings.register_profile("explore", deadline=None, database=None, max_examples=2000, print_blob=True,
                           suppress_health_check=list(HealthCheck))
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
+
+
+@pytest.fixture
+def read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Trace]:
+    """Read a text as a file named t."""
+    monkeypatch.chdir(tmp_path)
+
+    def read_text(text: str, **options: Any) -> Trace:
+        Path("t").write_text(text)
+        return read_trace("t", **options)
+
+    return read_text
 
 
 @pytest.fixture(scope="session")

@@ -239,6 +239,15 @@ def test_salts_tell_files_apart_and_join_them() -> None:
     assert parents["parent_id"][2] == parents["request_id"][0]
 
 
+def test_each_of_several_parents_is_named_anew(tmp_path: Path) -> None:
+    children = trace_of([(0.0, 600, 5), (0.5, 700, 6), (2.25, 1300, 7)], request_id=["plan", "search", "answer"],
+                        parent_id=[None, "", "plan; search"])
+    convert(children, tmp_path / "a.csv", anonymous=True, salt="s")
+    found = read_trace(str(tmp_path / "a.csv")).requests
+    assert found["parent_id"].to_list() == [None, None, ";".join(found["request_id"][:2])]
+    assert "search" not in (tmp_path / "a.csv").read_text()
+
+
 def test_text_columns_of_the_source_do_not_come_along(tmp_path: Path) -> None:
     source = tmp_path / "log.csv"
     source.write_text("arrival_s,input_tokens,output_tokens,prompt,tenant\n0,5,5,my secret plan,acme-corp\n"

@@ -1,29 +1,15 @@
 """A map of columns: any file by its own names and units, conditions on its rows, and what is wrong with a map."""
 
 import json
-from pathlib import Path
 
 import pytest
 
 from planner.errors import TraceError, UnknownNameError, UsageError
 from planner.format_spec import parse_format, spec_of
-from planner.trace import Trace, read_trace
 from planner.trace.units import dates
 
 LOG = "ts,prompt,out,model,first_ms\n1790000000500,10,3,a,120\n1790000000000,20,4,b,80\n1790000001000,30,5,a,\n"
 SPEC = "columns,arrival_s=ts:ms,input_tokens=prompt,output_tokens=out"
-
-
-@pytest.fixture
-def read(tmp_path, monkeypatch):
-    """Read a text as a file named t."""
-    monkeypatch.chdir(tmp_path)
-
-    def read_text(text: str, **options) -> Trace:
-        Path("t").write_text(text)
-        return read_trace("t", **options)
-
-    return read_text
 
 
 def test_columns_have_names_and_units(read):

@@ -3,14 +3,13 @@
 import base64
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
 from polars.testing import assert_frame_equal
 
 from planner.errors import TraceError
-from planner.trace import FORMATS, Trace, read_trace
+from planner.trace import FORMATS
 from planner.trace.records import document_rows
 
 ZERO = 1_780_000_000  # an instant of 2026, in seconds since 1970, divisible by 60
@@ -163,18 +162,6 @@ SAME_RUN = {"vllm-bench": vllm_bench, "guidellm": guidellm_v2, "guidellm v1": gu
             "otel": otlp, "litellm": litellm, "langfuse": langfuse, "inference-perf": inference_perf,
             "genai-perf": genai_perf, "lmbenchmark": lmbenchmark, "dynamo": dynamo, "kv-cache-tester": kv_cache_tester,
             "helicone": helicone}
-
-
-@pytest.fixture
-def read(tmp_path, monkeypatch):
-    """Read a text as a file named t."""
-    monkeypatch.chdir(tmp_path)
-
-    def read_text(text: str, **options) -> Trace:
-        Path("t").write_text(text)
-        return read_trace("t", **options)
-
-    return read_text
 
 
 @pytest.mark.parametrize("name", SAME_RUN)

@@ -13,6 +13,8 @@ import numpy as np
 import polars as pl
 
 from planner.errors import PlannerError
+from planner.finite import is_numeral
+from planner.schema import PARENT_SEPARATOR
 from planner.trace import Trace
 from planner.trace.prefix import intern_ids
 
@@ -49,8 +51,16 @@ def anonymize(trace: Trace, salt: str) -> Trace:
 
 def _hashed(names: pl.Series, scope: str, salt: str) -> pl.Series:
     different = names.drop_nulls().unique()
-    hashes = [_hash(f"{scope}\0{name}", salt) for name in different.to_list()]
+    hashes = [PARENT_SEPARATOR.join(_hash(f"{scope}\0{part}", salt) for part in _parts(names.name, name)) or None
+              for name in different.to_list()]
     return names.replace_strict(different, pl.Series(hashes, dtype=pl.String), default=None, return_dtype=pl.String)
+
+
+def _parts(column: str, value: str) -> list[str]:
+    """Return the names of a cell: of a `parent_id` there may be several, or none."""
+    if column != "parent_id":
+        return [value]
+    return [part.strip() for part in value.split(PARENT_SEPARATOR) if part.strip()]
 
 
 def _hash(name: str, salt: str) -> str:
@@ -77,12 +87,13 @@ def check_anonymous(files: Mapping[str, bytes], written: Trace, original: Trace)
     for column in HASHED:
         if column in written.requests.columns:
             for value in written.requests[column].drop_nulls():
-                _refuse_unless(bool(_HASH.fullmatch(value)), f"{value!r} as {column}")
+                _refuse_unless(all(map(_HASH.fullmatch, _parts(column, value))), f"{value!r} as {column}")
     for name, content in files.items():
         if name:
             continue  # a header of fixed words
         for value in _texts(content):
-            _refuse_unless(value not in names and bool(_HASH.fullmatch(value) or value in FIXED), repr(value))
+            is_hashed = all(map(_HASH.fullmatch, value.split(PARENT_SEPARATOR)))
+            _refuse_unless(value not in names and (is_hashed or value in FIXED), repr(value))
         for known in names:
             _refuse_unless(len(known) < SHORT or known.encode() not in content, f"the name {known!r}")
     return len(names)
@@ -96,15 +107,8 @@ def _refuse_unless(is_clean: bool, what: str) -> None:
 def _names(trace: Trace) -> set[str]:
     """Return the names that must not be found; plain numbers are left out, since lengths and times are numbers too."""
     return {name for column in HASHED if column in trace.requests.columns
-            for name in trace.requests[column].drop_nulls().unique().to_list() if not _is_number(name)}
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+            for value in trace.requests[column].drop_nulls().unique().to_list()
+            for name in _parts(column, value) if not is_numeral(name)}
 
 
 def _texts(content: bytes) -> Iterator[str]:
@@ -117,7 +121,7 @@ def _texts(content: bytes) -> Iterator[str]:
             yield from _strings(json.loads(line).values())
     else:
         table = pl.read_csv(io.BytesIO(content), infer_schema=False)
-        yield from (text for text in _cells(table) if not _is_number(text))
+        yield from (text for text in _cells(table) if not is_numeral(text))
 
 
 def _cells(table: pl.DataFrame) -> Iterator[str]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from planner.errors import TraceError
+from planner.finite import is_numeral
 from planner.trace.reader import Head
 
 HEAD_LINES = 100
@@ -73,17 +74,9 @@ def _csv_head(source: str, line: str, number: int) -> Head:
         raise TraceError(
             f"trace {source} line {number}: is not a CSV header; must be names with commas between, then a line feed"
         ) from None
-    if len(names) > 1 and all(_is_number(name) for name in names):
+    if len(names) > 1 and all(is_numeral(name) for name in names):
         raise TraceError(f"trace {source} line {number}: holds values; must be a header with the columns' names")
     return Head(layout="csv", columns=names, line=number)
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _object(line: bytes) -> dict[str, Any] | None:

@@ -7,6 +7,7 @@ from typing import Any
 import polars as pl
 
 from planner.finite import is_number
+from planner.schema import PARENT_SEPARATOR
 from planner.trace.reader import OBJECTS, Head, Reader, Skip, total
 
 _COLUMNS = ("request_id", "session_id", "parent_id", "think_time_s", "arrival_s", "input_tokens", "output_tokens",
@@ -44,7 +45,7 @@ def _turns(turns: Any, path: str, parent: str | None, begin_s: float, common: Ma
         if joined and is_number(at_s):  # recorded from the end of the request before the sub-agent
             think_s = max(at_s - max(joined_end_s, before_end_s), 0.0)
         row = {
-            **common, "request_id": own, "parent_id": f"{parent};{joined}" if parent and joined else parent or joined,
+            **common, "request_id": own, "parent_id": PARENT_SEPARATOR.join(filter(None, (parent, joined))) or None,
             "arrival_s": at_s, "think_time_s": think_s, "input_tokens": turn.get("in"),
             "output_tokens": turn.get("out"), "tenant": turn.get("model"), "ttft_s": turn.get("ttft"),
             "e2e_s": turn.get("api_time"), "hash_ids": turn.get("hash_ids"),
