@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from planner.architecture import attention_flops_per_pair, index_bytes_per_token, kv_bytes_per_token_per_gpu
-from planner.engine.state import StepTime
+from planner.engine.terms import StepTime
 from planner.kernels import Fit, find_fit
 from planner.operators.attention import (
     DecodeAttention,

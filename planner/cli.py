@@ -10,7 +10,7 @@ import typer
 from planner.errors import OutputError, PlannerError
 from planner.format_spec import spec_of
 from planner.options import takes_scenario
-from planner.scenario import Scenario
+from planner.scenario import Scenario, names_in
 from planner.trace_cli import BadRowsOption, ColumnOption, FormatOption, JsonOption, WhereOption
 from planner.trace_cli import trace as trace_app
 
@@ -18,8 +18,7 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_
                   help="Trace-driven capacity planning and what-if analysis for LLM serving.")
 
 RECORDED_LOAD = ("start_at", "duration", "limit", "rate_scale", "request_rate", "num_prompts", "num_warmups")
-FLEET = ("data_parallel_size", "router", "router_report_interval", "prefill_replicas", "kv_transfer_bandwidth",
-         "kv_transfer_latency", "kv_transfer", "local_prefill_below", "wait_for_parents")
+FLEET = (*names_in("Fleet"), "wait_for_parents")
 
 TraceArgument = Annotated[str, typer.Argument(metavar="TRACE", help="Trace file, - for stdin, or a bundled sample: "
                                               "chat, code, long-context, fitted-chat …; or random: what a benchmark "

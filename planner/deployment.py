@@ -9,7 +9,7 @@ from planner.architecture import Architecture, kv_bytes_per_token_per_gpu
 from planner.catalog import Gpu, data_dir, load_gpu, load_model
 from planner.client import NAME, at_client_rate
 from planner.defaults import EngineDefaults, engine_defaults
-from planner.engine.state import StepTime
+from planner.engine.terms import StepTime
 from planner.engines import EngineConstants, constants_of, load_engine, read_constants, read_table
 from planner.errors import UsageError
 from planner.layout import Layout
@@ -261,7 +261,7 @@ def describe_deployment(deployment: Deployment) -> dict[str, Any]:
         "num_gpus": deployment.layout.num_gpus * num_replicas,
         "num_replicas": num_replicas,
         **{f.name: getattr(scenario, f.name) for f in fields(Scenario)
-           if f.metadata["panel"] in ("Deployment", "Step time") and f.name not in ("model", "gpu")},
+           if f.metadata["panel"] in ("Deployment", "Fleet", "Step time") and f.name not in ("model", "gpu")},
         **{name: getattr(settings, name) for name in ("max_model_len", "num_gpu_blocks", "num_cpu_blocks",
                                                       "enable_prefix_caching", "async_scheduling")},
         "memory": None if memory is None else {

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from planner.engine import state as st
 from planner.engine.jit import compile_with_signature, numba
 from planner.engine.loop import advance, step_state
+from planner.engine.terms import StepTime
 from planner.errors import PolicyError
 from planner.gaps import Gaps, GapTally
 from planner.initial import initial_state
@@ -44,7 +45,7 @@ class ReplayRecords:
     loop_s: float  # wall time spent in the loop
 
 
-def run(trace: Trace, policy: Policy, settings: EngineSettings, step_time: st.StepTime,
+def run(trace: Trace, policy: Policy, settings: EngineSettings, step_time: StepTime,
         recording: Recording) -> ReplayRecords:
     """Replay a trace.
 

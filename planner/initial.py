@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from planner.engine import state as st
 from planner.engine.entries import BLOCK, ENTRY, FLIGHT, FLOAT_HEAP, INT_HEAP, PULL, RING, SLOT
 from planner.engine.rows import GAP_ROW, PREEMPTION_ROW, SCHEDULE_ROW, STEP_ROW
+from planner.engine.terms import StepTime
 from planner.policy import NO_LIMIT, Columns, Policy
 from planner.prefix import assign_contents
 from planner.settings import EngineSettings, Recording
@@ -28,7 +29,7 @@ _ROWS = 1 << 16  # rows that a buffer holds before it is taken out
 FLEET_ROWS = 1 << 22  # of all of a fleet's buffers of gaps together
 
 
-def initial_state(trace: Trace, policy: Policy, settings: EngineSettings, step_time: st.StepTime,
+def initial_state(trace: Trace, policy: Policy, settings: EngineSettings, step_time: StepTime,
                   recording: Recording) -> st.State:
     """Lay out the loop's memory and fill in what it starts from."""
     n = trace.requests.height

@@ -9,7 +9,8 @@ import numpy as np
 
 from planner.attention_time import decode_fit, fold_attention, linear_fits, prompt_fit
 from planner.engine.curve import node_counts
-from planner.engine.state import CURVE, STEP_TIME, StepTime, records
+from planner.engine.state import records
+from planner.engine.terms import CURVE, STEP_TIME, StepTime
 from planner.errors import CatalogError
 from planner.kernels import Fit, find_fit, find_fits
 from planner.operators.collectives import CollectiveConstants, collective_s

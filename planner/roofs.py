@@ -13,6 +13,7 @@ from planner.deployment import Deployment
 from planner.engine import state as st
 from planner.engine.jit import compile_with_signature, numba
 from planner.engine.rows import STEP_ROW
+from planner.engine.terms import CURVE, STEP_TIME
 from planner.engine.timing import composition_bytes, decode_attention_bytes
 from planner.precision import peak_flops_per_s, weight_format
 
@@ -85,6 +86,6 @@ def _bytes(t: Any, curve: Any, steps: Any, out: Any) -> None:
 
 @functools.cache
 def _compiled_bytes() -> Callable[..., None]:
-    signature = numba.void(st.numba_record(st.STEP_TIME), st.numba_records(st.CURVE), st.numba_records(STEP_ROW),
+    signature = numba.void(st.numba_record(STEP_TIME), st.numba_records(CURVE), st.numba_records(STEP_ROW),
                            numba.float64[::1])
     return compile_with_signature(_bytes, signature)

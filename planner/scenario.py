@@ -19,6 +19,15 @@ def _option(default: Any, panel: str, meaning: str) -> Any:
     return field(default=default, metadata={"panel": panel, "help": meaning})
 
 
+def names_in(panel: str) -> tuple[str, ...]:
+    """Return the names of a panel's options.
+
+    >>> names_in("Step time")[0]
+    'step_time'
+    """
+    return tuple(f.name for f in fields(Scenario) if f.metadata["panel"] == panel)
+
+
 def _engines_option(name: str, meaning: str) -> Any:
     return _option(None, "Scheduling", f"{meaning} {defaults_text(name)}")
 
@@ -35,24 +44,6 @@ class Scenario:
     engine: Engine = _option("vllm", "Deployment", "Serving engine whose defaults apply.")
     tensor_parallel_size: int = _option(1, "Deployment", "GPUs that share each layer.")
     pipeline_parallel_size: int = _option(1, "Deployment", "Pipeline stages.")
-    data_parallel_size: int = _option(1, "Deployment", "Replicas of the engine behind a router.")
-    router: str = _option("round-robin", "Deployment", "Router by name, or my_router.py:name.")
-    router_report_interval: float = _option(
-        0.0, "Deployment", "The router hears of its replicas every so many seconds; 0: it always knows."
-    )
-    prefill_replicas: int = _option(
-        0, "Deployment", "Replicas, of --data-parallel-size, that prefill only; the others decode. 0: all do both."
-    )
-    kv_transfer_bandwidth: float = _option(
-        50.0, "Deployment", "KV from prefill to decode: the link of a replica, each way [GB/s]."
-    )
-    kv_transfer_latency: float = _option(0.0, "Deployment", "What a transfer takes besides [s].")
-    kv_transfer: Literal["whole", "layerwise"] = _option(
-        "whole", "Deployment", "KV is sent when the prompt is through, or layer by layer from its first step on."
-    )
-    local_prefill_below: int = _option(
-        0, "Deployment", "Prompts of fewer tokens are prefilled where they decode; 0: none."
-    )
     expert_parallel: bool = _option(False, "Deployment", "Spread whole experts over the GPUs, not slices of each.")
     quantization: str | None = _option(None, "Deployment", "Weight format: bf16, fp8, int4, mxfp4 … [checkpoint's own]")
     kv_cache_dtype: str = _option("auto", "Deployment", "KV cache: auto (16 bit), fp8.")
@@ -62,6 +53,25 @@ class Scenario:
     block_size: int = _option(16, "Deployment", "Tokens of a KV block.")
     swap_space: float = _option(4.0, "Deployment", "Host memory for swapped KV per GPU [GiB].")
     num_cpu_blocks: int | None = _option(None, "Deployment", "Host KV blocks, in place of --swap-space.")
+
+    data_parallel_size: int = _option(1, "Fleet", "Replicas of the engine behind a router.")
+    router: str = _option("round-robin", "Fleet", "Router by name, or my_router.py:name.")
+    router_report_interval: float = _option(
+        0.0, "Fleet", "The router hears of its replicas every so many seconds; 0: it always knows."
+    )
+    prefill_replicas: int = _option(
+        0, "Fleet", "Replicas, of --data-parallel-size, that prefill only; the others decode. 0: all do both."
+    )
+    kv_transfer_bandwidth: float = _option(
+        50.0, "Fleet", "KV from prefill to decode: the link of a replica, each way [GB/s]."
+    )
+    kv_transfer_latency: float = _option(0.0, "Fleet", "What a transfer takes besides [s].")
+    kv_transfer: Literal["whole", "layerwise"] = _option(
+        "whole", "Fleet", "KV is sent when the prompt is through, or layer by layer from its first step on."
+    )
+    local_prefill_below: int = _option(
+        0, "Fleet", "Prompts of fewer tokens are prefilled where they decode; 0: none."
+    )
 
     policy: str | None = _engines_option("policy", "Policy by name, or my_policy.py:name.")
     max_num_seqs: int | None = _engines_option("max_num_seqs", "Running sequences at most; 0 is no limit.")

@@ -12,13 +12,14 @@ from planner.engine import timing
 from planner.engine.curve import between, place
 from planner.engine.jit import compile_with_signature, numba
 from planner.engine.rows import STEP_ROW
+from planner.engine.terms import CURVE, STEP_TIME, StepTime
 from planner.errors import UsageError
 
 TERMS = ("linear_s", "experts_s", "activations_s", "attention_prompt_s", "attention_decode_s", "lm_head_s",
          "collectives_s", "overhead_s", "swap_s")
 
 
-def linear(text: str) -> st.StepTime:
+def linear(text: str) -> StepTime:
     """Parse `linear:BASE_S,PER_TOKEN_S[,PER_CONTEXT_TOKEN_S]` into the loop's coefficients.
 
     A step lasts base + per_token · (tokens in the step) + per_context_token · (tokens computed before, of its
@@ -39,12 +40,12 @@ def linear(text: str) -> st.StepTime:
     if not 2 <= len(values) <= 3 or not all(np.isfinite(v) and v >= 0 for v in values) or sum(values[:2]) == 0:
         raise UsageError(f"--step-time {text!r}: expected linear:BASE_S,PER_TOKEN_S[,PER_CONTEXT_TOKEN_S] with seconds "
                          f">= 0 that are not all zero, for example linear:0.02,5e-05")
-    t = st.records(1, st.STEP_TIME)[0]
+    t = st.records(1, STEP_TIME)[0]
     t.is_linear = 1
     t.tokens_per_decode, t.decode_share = 1, 1.0
     t.base_s, t.per_token_s = values[:2]
     t.per_context_token_s = values[2] if len(values) == 3 else 0.0
-    return st.StepTime(terms=t, curve=st.records(1, st.CURVE))
+    return StepTime(terms=t, curve=st.records(1, CURVE))
 
 
 def _terms(t: Any, curve: Any, steps: Any, swap_s_per_token: float, out: Any) -> None:
@@ -80,12 +81,12 @@ def _terms(t: Any, curve: Any, steps: Any, swap_s_per_token: float, out: Any) ->
 
 @functools.cache
 def _compiled_terms() -> Callable[..., None]:
-    signature = numba.void(st.numba_record(st.STEP_TIME), st.numba_records(st.CURVE), st.numba_records(STEP_ROW),
+    signature = numba.void(st.numba_record(STEP_TIME), st.numba_records(CURVE), st.numba_records(STEP_ROW),
                            numba.float64, numba.float64[:, ::1])
     return compile_with_signature(_terms, signature)
 
 
-def step_terms(step_time: st.StepTime, steps: Any, swap_s_per_token: float) -> dict[str, NDArray[np.float64]]:
+def step_terms(step_time: StepTime, steps: Any, swap_s_per_token: float) -> dict[str, NDArray[np.float64]]:
     """Return how the time of each step divides into `TERMS` [s], shape [num_steps] each; their sum is its duration.
 
     `overhead_s` is what the GPU waits for: time that nothing hides, and the host's where it exceeds the GPU's.

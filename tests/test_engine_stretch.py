@@ -9,7 +9,7 @@ from steps import stack_of, with_constants
 
 from planner.deployment import resolve
 from planner.driver import ReplayRecords, run
-from planner.engine.state import StepTime
+from planner.engine.terms import StepTime
 from planner.roofline import roofline
 from planner.scenario import Scenario
 from planner.settings import Recording

@@ -11,6 +11,7 @@ import numpy as np
 from planner.engine.entries import BLOCK, ENTRY, FLIGHT, FLOAT_HEAP, INT_HEAP, PULL, RING, SLOT
 from planner.engine.jit import numba
 from planner.engine.rows import GAP_ROW, PREEMPTION_ROW, SCHEDULE_ROW, STEP_ROW
+from planner.engine.terms import CURVE, STEP_TIME
 
 # A request is in exactly one of these states, and in the queue that belongs to it.
 NOT_ARRIVED, WAITING, LOADING, PROMPT, DECODE, COMPLETED, REJECTED, FAILED, CANCELLED = range(9)
@@ -254,58 +255,6 @@ ENGINE = np.dtype(
     align=True,
 )
 
-# Seconds and bytes that `planner.roofline` makes of the hardware, model and engine; `engine.timing` adds them up.
-STEP_TIME = np.dtype(
-    [
-        ("is_linear", "i8"),
-        ("base_s", "f8"),
-        ("per_token_s", "f8"),
-        ("per_context_token_s", "f8"),
-        ("prompt_s", "f8"),  # prompt attention: kernel floors of a step with prompts
-        ("prompt_s_per_token", "f8"),  # linear attention, and what full attention pays for short chunks
-        ("prompt_s_per_pair", "f8"),  # one query token attending to one key, full-attention layers
-        ("prompt_s_per_window_pair", "f8"),  # the same in sliding-window layers
-        ("prompt_s_per_context_token", "f8"),  # read cached KV for a prompt's chunk
-        ("kv_bytes_per_token", "f8"),  # full-attention layers
-        ("window_kv_bytes_per_token", "f8"),  # sliding-window layers
-        ("window_tokens", "i8"),
-        ("is_overlapped", "i8"),  # whether the host works on the next step while the GPU works on this one
-        ("host_s", "f8"),  # the host's work on a step
-        ("host_s_per_seq", "f8"),
-        ("host_launch_s", "f8"),  # more of it in a step that is no CUDA graph: kernels launched one by one
-        ("graph_seqs", "i8"),  # steps of so many decodes, or of so many tokens with prompts, are graphs
-        ("graph_tokens", "i8"),
-        ("overhead_s", "f8"),  # what neither hides
-        ("overhead_s_per_seq", "f8"),
-        ("tokens_per_decode", "i8"),  # that a decode has checked in a step: more than 1 under speculative decoding,
-        ("decode_share", "f8"),  # and the share of a decode step that one token it emits takes
-        ("frontend_s", "f8"),  # the API server's serial work on a request before the engine sees it
-        ("frontend_s_per_token", "f8"),
-        ("latency_s", "f8"),  # the rest of a request's way to the engine and of its first token's way back
-        ("latency_s_per_token", "f8"),
-    ],
-    align=True,
-)
-
-# What depends on how many tokens, samples or decodes a step has, at the counts of `engine.curve`; linear in between.
-CURVE = np.dtype(
-    [
-        ("tokens_s", "f8"),  # the sum of the four that follow, which depend on all tokens of the step
-        ("linear_s", "f8"),  # dense GEMMs
-        ("experts_s", "f8"),  # grouped GEMMs of the routed experts
-        ("activations_s", "f8"),  # norms, residuals, rotary, quantisation: bound by memory or by their launch
-        ("collectives_s", "f8"),
-        ("tokens_bytes", "f8"),  # HBM traffic of the same
-        ("head_s", "f8"),  # LM head and sampling, by the tokens that are sampled
-        ("head_bytes", "f8"),
-        ("decode_s", "f8"),  # decode attention, by the number of decodes: floors, recurrent states
-        ("decode_bytes", "f8"),
-        ("decode_s_per_context_token", "f8"),  # full-attention layers
-        ("decode_s_per_window_token", "f8"),  # sliding-window and top-k layers
-    ],
-    align=True,
-)
-
 def records(size: int, dtype: np.dtype[np.void]) -> np.recarray:
     """Return `size` zeroed records whose fields read as attributes."""
     return np.zeros(size, dtype).view(np.recarray)
@@ -319,13 +268,6 @@ def numba_record(dtype: np.dtype[np.void]) -> numba.types.Record:
 def numba_records(dtype: np.dtype[np.void]) -> numba.types.Array:
     """Return Numba's type of an array of records."""
     return numba.from_dtype(dtype)[::1]
-
-
-class StepTime(NamedTuple):
-    """How long steps take: a record of STEP_TIME, and records of CURVE, shape [engine.curve.NUM_NODES]."""
-
-    terms: Any
-    curve: Any
 
 
 class State(NamedTuple):
