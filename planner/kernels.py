@@ -52,7 +52,8 @@ def find_fit(cls: type[T], family: str, *, gpu: str, engine: str, **keys: Any) -
     return found
 
 
-def find_fits(cls: type[T], family: str, *, gpu: str, engine: str, is_shared: bool, dtype: str) -> tuple[Fit[T], ...]:
+def find_fits(cls: type[T], family: str, *, gpu: str, engine: str, is_shared: bool, dtype: str,
+              also: tuple[str, ...] = ()) -> tuple[Fit[T], ...]:
     """Find the kernels of an operator that an engine may choose from, the one of `find_fit` first.
 
     An engine takes the kernel that its tuner finds fastest for a shape, so what a step takes is the least over these.
@@ -63,18 +64,18 @@ def find_fits(cls: type[T], family: str, *, gpu: str, engine: str, is_shared: bo
     is_shared : whether the kernels come from libraries that all engines use (cuBLASLt, CUTLASS, FlashInfer): then those
         that were measured under another engine are among the choices.
     dtype : what the kernels multiply, a name of `precision.KERNELS`.
+    also : others of these names, whose kernels multiply it too.
 
     Raises
     ------
     CatalogError : as `find_fit`.
     """
     nearest = find_fit(cls, family, gpu=gpu, engine=engine, dtype=dtype)
-    if not nearest.is_measured:
-        return (nearest,)
     others = [row for row in _rows(family)
-              if row["gpu"] == gpu and row["dtype"] == dtype and (is_shared or row["engine"] == nearest.row["engine"])
+              if row["gpu"] == nearest.row["gpu"] and row["dtype"] in (dtype, *also)
+              and (row["engine"] == nearest.row["engine"] or (is_shared and row["engine"] != PRIOR))
               and row["num_points"] >= MIN_POINTS and row is not nearest.row]
-    return nearest, *(Fit(constants=_constants(cls, row), is_measured=True, row=row) for row in others)
+    return nearest, *(Fit(constants=_constants(cls, row), is_measured=nearest.is_measured, row=row) for row in others)
 
 
 @functools.cache

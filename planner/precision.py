@@ -33,6 +33,7 @@ class Kernel:
     precision : of the peak that it multiplies at.
     needs : a precision that the GPU must have besides, for what only its generation can do.
     shared : the operators, "gemm" and "moe", whose kernels come from libraries that all engines tune over.
+    grouped_also : formats whose grouped kernels multiply this one too.
     quantizes_apart : whether each product has a kernel before it that finds the scales of its activations; others get
         them from the norm or activation before, or know them.
     """
@@ -41,12 +42,13 @@ class Kernel:
     precision: str
     needs: str = "bf16"
     shared: tuple[str, ...] = ()
+    grouped_also: tuple[str, ...] = ()
     quantizes_apart: bool = False
 
 
 KERNELS = {
     "bfloat16": Kernel(activation_bytes=2.0, precision="bf16", shared=("gemm",)),
-    "fp8": Kernel(activation_bytes=1.0, precision="fp8", shared=("gemm",)),
+    "fp8": Kernel(activation_bytes=1.0, precision="fp8", shared=("gemm",), grouped_also=("fp8_block",)),  # one scale
     "fp8_block": Kernel(activation_bytes=1.0, precision="fp8", quantizes_apart=True),  # scales of 128 x 128 weights
     "nvfp4": Kernel(activation_bytes=(4 + 8 / 16) / 8, precision="fp4", shared=("gemm", "moe"), quantizes_apart=True),
     "int4_wo": Kernel(activation_bytes=2.0, precision="bf16", shared=("moe",)),

@@ -105,9 +105,11 @@ def _preferred(cls: type[T], family: str, choices: tuple[str, ...], stack: Stack
     """Return the first choice that the GPU can run and somebody measured, on this GPU or on another."""
     usable = usable_kernels(choices, stack.gpu)
     for name in usable:
+        kernel = KERNELS[name]
+        also = kernel.grouped_also if family == "moe" else ()
         try:
-            return name, find_fits(cls, family, gpu=stack.gpu.name, engine=stack.engine, dtype=name,
-                                   is_shared=family in KERNELS[name].shared)
+            return name, find_fits(cls, family, gpu=stack.gpu.name, engine=stack.engine, dtype=name, also=also,
+                                   is_shared=family in kernel.shared)
         except CatalogError:
             if name == usable[-1]:
                 raise

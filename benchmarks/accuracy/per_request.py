@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from scipy.optimize import least_squares
 
 from benchmarks.accuracy.data import MEASURED, load_of, replay, times
 from benchmarks.accuracy.section import Section, Table, Verdict, percent, scatter
 from benchmarks.fit_engines import PRIORS
+from planner.calibrate import fit
 from planner.catalog import data_dir
 from planner.deployment import Deployment, deploy, with_constants
-from planner.engines import bounds, constants_of, read_constants
+from planner.engines import constants_of, read_constants
 from planner.scenario import Scenario
 from planner.steptime import step_terms
 from planner.trace import Trace
@@ -122,23 +122,31 @@ def scores(card: Card, constants: Mapping[str, float]) -> dict[str, float]:
             "client TTFT MAPE": float(ttft.mean()), "warm": float(ttft[NUM_COLD:].mean())}
 
 
-def fitted(card: Card, start: Mapping[str, float], *, until: int) -> dict[str, float]:
-    """Fit FITTED to the first requests of a run, by their TPOT and, with a third of the weight, TTFT."""
-    x0 = np.log([start[name] for name in FITTED])
-    low, high = np.log([bounds()[name] for name in FITTED]).T
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstRequests:
+    """The first requests of a run, as `planner.calibrate` fits to them: TTFT, but for the cold ones, and TPOT."""
 
-    def constants(x: Any) -> dict[str, float]:
-        return {**start, **dict(zip(FITTED, np.exp(x).tolist(), strict=True))}
+    card: Card
+    until: int
+    weights: tuple[float, float] = (0.33, 1.0)
 
-    def residuals(x: Any) -> Any:
-        found = predicted(card, constants(x))
-        tpot = np.log(found["tpot_s"] / card.tpot_s)[:until]
-        ttft = np.log(found["ttft_s"] / card.ttft_s)[NUM_COLD:until]
-        return np.concatenate((np.nan_to_num(tpot), 0.33 * ttft, 0.2 * (x - x0)))
+    @property
+    def log_measured(self) -> Any:
+        """Logarithms of what clients saw, shape [until, 2]."""
+        found = np.log(np.stack([self.card.ttft_s, self.card.tpot_s], axis=-1))[: self.until]
+        found[:NUM_COLD, 0] = np.nan
+        return found
 
-    found = least_squares(residuals, np.clip(x0, low + 1e-6, high - 1e-6), bounds=(low, high), loss="soft_l1",
-                          f_scale=0.05, diff_step=0.02, max_nfev=20)
-    return constants(found.x)
+    def evaluate(self, sets: Sequence[Mapping[str, float]]) -> Any:
+        """Return what each set of constants predicts, shape [num_sets, until, 2]."""
+        found = [predicted(self.card, constants) for constants in sets]
+        return np.stack([np.stack([each["ttft_s"], each["tpot_s"]], axis=-1)[: self.until] for each in found])
+
+
+def fitted(card: Card, start: Mapping[str, float], *, until: int) -> Mapping[str, float]:
+    """Fit FITTED to the first requests of a run, as `planner calibrate` does."""
+    observed: Any = FirstRequests(card=card, until=until)
+    return fit(observed, start, FITTED, evaluate=observed.evaluate).constants
 
 
 def _verdicts(headline: Mapping[Any, Mapping[str, float]]) -> list[Verdict]:
