@@ -19,6 +19,7 @@ lint: $(VENV)/.installed-dev
 bench: $(VENV)/.installed-dev
 	$(BIN)/python benchmarks/replay_speed.py
 	$(BIN)/python -m benchmarks.fleets
+	$(BIN)/python -m benchmarks.disaggregation
 	$(BIN)/python benchmarks/week.py
 
 accuracy: $(VENV)/.installed-dev

@@ -74,7 +74,7 @@ def find_fits(cls: type[T], family: str, *, gpu: str, engine: str, is_shared: bo
     others = [row for row in _rows(family)
               if row["gpu"] == nearest.row["gpu"] and row["dtype"] in (dtype, *also)
               and (row["engine"] == nearest.row["engine"] or (is_shared and row["engine"] != PRIOR))
-              and row["num_points"] >= MIN_POINTS and row is not nearest.row]
+              and row is not nearest.row and row["num_points"] >= MIN_POINTS]
     return nearest, *(Fit(constants=_constants(cls, row), is_measured=nearest.is_measured, row=row) for row in others)
 
 

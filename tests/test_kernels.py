@@ -39,14 +39,16 @@ dtype = "int4"
 floor_s = 5.0
 """ + "\n".join(f"""
 [[fit]]
-gpu = "three"
+gpu = "{gpu}"
 engine = "{engine}"
-dtype = "fp4"
+dtype = "{dtype}"
 default = {default}
 num_points = {points}
 floor_s = {floor}
-""" for engine, default, points, floor in (
-    ("vllm", "true", 900, 6.0), ("vllm", "false", 900, 7.0), ("vllm", "false", 100, 0.1), ("sglang", "true", 900, 8.0)))
+""" for gpu, engine, dtype, default, points, floor in (
+    ("three", "vllm", "fp4", "true", 900, 6.0), ("three", "vllm", "fp4", "false", 900, 7.0),
+    ("three", "vllm", "fp4", "false", 100, 0.1), ("three", "sglang", "fp4", "true", 900, 8.0),
+    ("three", "vllm", "fp4_block", "true", 900, 9.0), ("prior", "sglang", "fp8", "true", 900, 4.5)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +99,17 @@ def test_an_engine_chooses_among_its_kernels_and_those_of_shared_libraries(gpu: 
                                                                            found: list[float]) -> None:
     fits = find_fits(Floor, "toy", gpu=gpu, engine=engine, is_shared=is_shared, dtype="fp4")
     assert [fit.constants.floor_s for fit in fits] == found
+
+
+def test_kernels_of_another_format_may_multiply_this_one_too() -> None:
+    fits = find_fits(Floor, "toy", gpu="three", engine="vllm", is_shared=False, dtype="fp4", also=("fp4_block",))
+    assert [fit.constants.floor_s for fit in fits] == [6.0, 7.0, 9.0]
+
+
+@pytest.mark.parametrize(("is_shared", "found"), [(False, [4.0]), (True, [4.0, 4.5])])
+def test_where_nobody_measured_the_medians_of_shared_libraries_are_choices(is_shared: bool, found: list[float]) -> None:
+    fits = find_fits(Floor, "toy", gpu="two", engine="vllm", is_shared=is_shared, dtype="fp8")
+    assert [(fit.constants.floor_s, fit.is_measured) for fit in fits] == [(floor_s, False) for floor_s in found]
 
 
 def test_where_nobody_measured_there_is_nothing_to_choose() -> None:
