@@ -29,7 +29,7 @@ LAYERS = (
     ("results",),
     ("metrics", "saved"),
     ("utilization", "notes", "validate"),
-    ("disaggregation",),
+    ("disaggregation", "timers"),
     ("interleaved",),
     ("fleet",),
     ("run", "runs", "steplog", "highest_rate", "sizing"),

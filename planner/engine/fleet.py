@@ -19,7 +19,7 @@ from planner.engine.fleet_state import LEFT, WORKS, FleetState
 from planner.engine.jit import jit
 from planner.engine.loop import run_until
 from planner.engine.queues import heap_pop, heap_push
-from planner.engine.routing import choose, decodes_only, rate
+from planner.engine.routing import arrange, choose, decodes_only, rate
 from planner.engine.state import BAD_SCORE, COMPLETED, DONE, NONE, PAUSED, STUCK, State
 from planner.engine.stretch import quiet_until_s
 from planner.engine.tournament import enter
@@ -29,7 +29,9 @@ def advance_fleet(memory: FleetState, score: Any, plan_step: Any) -> int:
     """Replay until all have left (DONE), time has come to `until_s` (PAUSED), or a replica stops (`Fleet.faulty`)."""
     f = bind(memory)
     fleet = f.fleet
-    if fleet.num_sent == 0:
+    if fleet.is_rearranged:
+        arrange(f, score)
+    elif fleet.num_sent == 0:
         rate_all(f, score)
     while True:
         k = f.due_tree[1]
