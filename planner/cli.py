@@ -119,7 +119,7 @@ def compare(
 
 
 @app.command()
-@takes_scenario(without=("rate_scale", "request_rate", "max_concurrency", "num_prompts", "num_warmups"))
+@takes_scenario(without=("autoscale", "rate_scale", "request_rate", "max_concurrency", "num_prompts", "num_warmups"))
 def capacity(
     trace: TraceArgument,
     scenario: Scenario,
@@ -149,8 +149,8 @@ def capacity(
 
 
 @app.command()
-@takes_scenario(without=("tensor_parallel_size", "data_parallel_size", "prefill_replicas", "max_concurrency",
-                         "num_prompts", "num_warmups"))
+@takes_scenario(without=("tensor_parallel_size", "data_parallel_size", "autoscale", "prefill_replicas",
+                         "max_concurrency", "num_prompts", "num_warmups"))
 def size(
     trace: TraceArgument,
     scenario: Scenario,

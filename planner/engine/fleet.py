@@ -43,6 +43,9 @@ def advance_fleet(memory: FleetState, score: Any, plan_step: Any) -> int:
         if fleet.num_left == 0:
             return DONE
         if next_s >= fleet.until_s:
+            outcome = bring_up(f, plan_step, fleet.until_s) if fleet.is_watched and fleet.until_s < math.inf else DONE
+            if outcome != DONE:
+                return outcome
             fleet.now_s = max(fleet.now_s, fleet.until_s)
             return PAUSED if fleet.until_s < math.inf else STUCK
         if freed_s <= min(due_s, sent_s, fleet.next_report_s):
@@ -229,7 +232,7 @@ def release_children(f: FleetState, i: int) -> None:
 
 @jit
 def bring_up(f: FleetState, plan_step: Any, instant_s: float) -> int:
-    """Let all replicas take their steps that start before an instant, where the router looks at them; DONE, or why not.
+    """Let all replicas take their steps that start before an instant, where somebody looks at them; DONE, or why not.
 
     Nobody leaves a replica before: the loop has seen to those. Caches tell of their blocks at once, engines of
     themselves at once or in reports.
@@ -237,7 +240,8 @@ def bring_up(f: FleetState, plan_step: Any, instant_s: float) -> int:
     fleet = f.fleet
     reads_now = fleet.reads_engines and fleet.report_interval_s == 0.0
     is_report = fleet.reads_engines and instant_s == fleet.next_report_s
-    if not reads_now and not is_report and not fleet.reads_caches:
+    is_watched = fleet.is_watched and instant_s == fleet.until_s
+    if not reads_now and not is_report and not is_watched and not fleet.reads_caches:
         return DONE
     for k in range(f.fleet.num_replicas):
         s = bind_at(f.memories, k)

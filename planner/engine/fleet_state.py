@@ -43,6 +43,7 @@ FLEET = np.dtype(
         ("faulty", "i8"),  # the replica at which the loop stopped
         ("has_bad_score", "i1"),  # the router's score is not a number
         ("is_rearranged", "i1"),  # replicas were opened or closed since the loop ran last
+        ("is_watched", "i1"),  # engines are looked at from outside when the loop pauses
         ("has_children", "i1"),  # some requests wait for others
         ("takes_turns", "i1"),
         ("is_sticky", "i1"),
