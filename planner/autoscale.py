@@ -2,6 +2,7 @@
 
 import bisect
 import dataclasses
+import itertools
 import json
 import math
 from collections.abc import Mapping
@@ -253,7 +254,8 @@ def _metric(table: Any, place: int, path: Path) -> Metric:
     missing, more = set(autoscaler.needs) - given, given - {*autoscaler.needs, *autoscaler.uses}
     if missing or more:
         wrong = f"lacks {', '.join(sorted(missing))}" if missing else f"has no use for {', '.join(sorted(more))}"
-        raise UsageError(f"{where}: {autoscaler.name} {wrong}; it takes {', '.join([*autoscaler.needs, *autoscaler.uses])}")
+        takes = ", ".join([*autoscaler.needs, *autoscaler.uses])
+        raise UsageError(f"{where}: {autoscaler.name} {wrong}; it takes {takes}")
     try:
         return _checked(keys, autoscaler, path.parent)
     except UsageError as error:
@@ -317,7 +319,7 @@ def _sized(path: Path, lead_s: float) -> Schedule:
                          f"--rate-series") from error
     for start_s, count in zip(starts, counts, strict=True):
         whole(f"{path}: num_replicas from {start_s:g} s on", count, least=0, most=100_000)
-    if not starts or any(second <= first for first, second in zip(starts, starts[1:], strict=False)):
+    if not starts or any(second <= first for first, second in itertools.pairwise(starts)):
         raise UsageError(f"schedule {path}: its parts must each start later than the one before")
     return Schedule(start_s=tuple(start_s - starts[0] for start_s in starts), num_replicas=tuple(counts),
                     period_s=math.inf, offset_s=lead_s)

@@ -6,7 +6,7 @@ SLACK = 0.5  # of a limit: where the percentile keeps below it, one replica less
 
 
 def waiting(load: FleetLoad) -> float:
-    """Return the requests that wait, per replica: vllm:num_requests_waiting, as KEDA's Prometheus trigger divides it."""
+    """Return the requests that wait, per replica: vllm:num_requests_waiting, as KEDA's trigger divides it."""
     return load.num_waiting / load.num_replicas
 
 

@@ -123,7 +123,8 @@ def _check(scenario: Scenario, search: Search) -> None:
     if search.horizon not in ("double", "trace"):
         raise UsageError(f"--horizon {search.horizon}: must be double or trace")
     if scenario.autoscale is not None:
-        raise UsageError(f"--autoscale {scenario.autoscale}: a capacity is of a fleet that stays as it is; leave it out")
+        raise UsageError(f"--autoscale {scenario.autoscale}: a capacity is of a fleet that stays as it is; leave "
+                         f"it out")
     for name in ("rate_scale", "request_rate", "max_concurrency"):
         if getattr(scenario, name) is not None:
             raise UsageError(f"--{name.replace('_', '-')} {getattr(scenario, name)}: the rate is what is looked for; "

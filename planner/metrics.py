@@ -161,7 +161,7 @@ def _objectives(result: ReplayResult, slo: Slo | None, duration_s: float) -> dic
 def _engine_totals(result: ReplayResult, duration_s: float) -> dict[str, Any]:
     engine, settings = result.records.engine, result.records.settings
     blocks, busy_s = int(settings.num_gpu_blocks), float(engine.busy_s)
-    queried = int(engine.num_queried_tokens)
+    queried, replicas = int(engine.num_queried_tokens), result.mean_replicas(duration_s)
     knows_hits = bool(settings.is_caching) or int(engine.num_hit_tokens) > 0
     return {
         "num_steps": int(engine.num_steps),
@@ -174,7 +174,7 @@ def _engine_totals(result: ReplayResult, duration_s: float) -> dict[str, Any]:
         "num_gpu_blocks": blocks,
         "max_running": int(engine.max_running),
         "max_waiting": int(engine.max_waiting),
-        "gpu_busy_fraction": min(busy_s / result.mean_replicas(duration_s) / duration_s, 1.0) if duration_s > 0 else None,
+        "gpu_busy_fraction": min(busy_s / replicas / duration_s, 1.0) if duration_s > 0 else None,
         "replica_imbalance": _imbalance(result),
     }
 

@@ -156,19 +156,18 @@ class Scaler:
         usage = sum(_kv_cache_usage(running.states[k]) for k in ready) if running.memory.fleet.is_watched else 0.0
         load = FleetLoad(now_s, len(ready) + len(self._starting), len(ready), num_running, outstanding - num_running,
                          usage / len(ready), 0.0, math.nan, math.nan, math.nan)
-        return [(metric, load._replace(**self._over_time(metric, self._recent, now_s)))
-                for metric in self._autoscale.metrics]
+        return [(metric, self._over_time(metric, load, self._recent)) for metric in self._autoscale.metrics]
 
-    def _over_time(self, metric: Metric, recent: Recent, now_s: float) -> dict[str, float]:
-        """Return the fields of a load that an autoscaler's own window, objectives or schedule say."""
-        found = {"request_rate": recent.request_rate(metric.window_s, self._first_s)}
+    def _over_time(self, metric: Metric, load: FleetLoad, recent: Recent) -> FleetLoad:
+        """Fill in what an autoscaler's own window, objectives and schedule say."""
+        load = load._replace(request_rate=recent.request_rate(metric.window_s, self._first_s))
         if metric.slo is not None:
-            found["attainment"] = recent.attainment(metric.slo, metric.window_s)
+            load = load._replace(attainment=recent.attainment(metric.slo, metric.window_s))
             if metric.percentile is not None:
-                found["slo_use"] = recent.slo_use(metric.slo, metric.percentile, metric.window_s)
+                load = load._replace(slo_use=recent.slo_use(metric.slo, metric.percentile, metric.window_s))
         if metric.schedule is not None:
-            found["scheduled"] = float(metric.schedule.at(now_s, self._first_s))
-        return found
+            load = load._replace(scheduled=float(metric.schedule.at(load.now_s, self._first_s)))
+        return load
 
     def _wanted(self, metric: Metric, load: FleetLoad) -> tuple[float, int | None]:
         autoscaler = metric.autoscaler

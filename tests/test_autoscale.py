@@ -1,14 +1,11 @@
 """Autoscaled fleets by hand: when replicas come, serve, drain and end, and what they are paid for."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pytest
-from helpers import play, scenario_of, trace_of
+from helpers import play
 
 from planner.results import ReplayResult
-from planner.run import replay
 
 SECONDS = {"step_time": "linear:1,0"}  # every step takes a second
 PLAIN = """
@@ -23,8 +20,8 @@ down = {{ stabilization_window_s = 0{down} }}
 """
 
 
-def write(folder: Path, *, minimum: int = 1, maximum: int = 2, interval: float = 2.0, startup: float = 3.0, up: str = "",
-          down: str = "", metric: str = 'name = "concurrency"\ntarget = 2') -> str:
+def write(folder: Path, *, minimum: int = 1, maximum: int = 2, interval: float = 2.0, startup: float = 3.0,
+          up: str = "", down: str = "", metric: str = 'name = "concurrency"\ntarget = 2') -> str:
     """Write an autoscaler's file and return its path."""
     path = folder / "autoscale.toml"
     path.write_text(PLAIN.format(minimum=minimum, maximum=maximum, interval=interval, startup=startup, up=up, down=down,

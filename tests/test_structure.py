@@ -15,8 +15,8 @@ FILES = sorted((ROOT / "planner").rglob("*.py"))
 LAYERS = (
     ("errors", "schema", "defaults", "statistics", "pareto", "phases", "limits", "answers"),
     ("table_file", "finite"),
-    ("files", "policy", "router", "autoscaler", "scenario", "settings", "slo", "gaps", "architecture", "layout", "operators",
-     "rate_series", "format_spec", "scaling"),
+    ("files", "policy", "router", "autoscaler", "scenario", "settings", "slo", "gaps", "architecture", "layout",
+     "operators", "rate_series", "format_spec", "scaling"),
     ("hf_config", "projections", "objectives", "conservation", "engine", "burstiness"),
     ("catalog", "policies", "routers", "autoscalers", "recommendation", "bracket", "explanation", "spans"),
     ("precision", "kernels", "published", "story", "engines", "recipes", "trace", "loading", "launch"),
