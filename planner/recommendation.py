@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 from planner.autoscaler import Autoscaler, FleetLoad
 
+ROUNDING = 1e-9  # of a number of replicas
+
 
 class Timed(NamedTuple):
     """A number of replicas at an instant: one that was recommended, or a change of it."""
@@ -108,10 +110,10 @@ def wanted_by(autoscaler: Autoscaler, load: FleetLoad, target: float, tolerance:
     if math.isnan(metric):
         return metric, None
     if autoscaler.desired is not None:
-        return metric, math.ceil(autoscaler.desired(load, target))
+        return metric, math.ceil(autoscaler.desired(load, target) - ROUNDING)
     if abs(metric / target - 1.0) <= tolerance:
         return metric, load.num_replicas
-    return metric, math.ceil(load.num_replicas * metric / target)
+    return metric, math.ceil(load.num_replicas * metric / target - ROUNDING)
 
 
 def stabilized(wanted: int, count: int, now_s: float, asked: Sequence[Timed], up: Direction, down: Direction) -> int:

@@ -153,7 +153,7 @@ class Scaler:
         ready = [self._spans[place].replica for place in self._ready]
         outstanding = int(running.memory.replicas["num_requests"][ready].sum())
         num_running = sum(_num_running(running.states[k]) for k in ready)
-        usage = sum(map(_kv_cache_usage, (running.states[k] for k in ready))) if running.memory.fleet.is_watched else 0.0
+        usage = sum(_kv_cache_usage(running.states[k]) for k in ready) if running.memory.fleet.is_watched else 0.0
         load = FleetLoad(now_s, len(ready) + len(self._starting), len(ready), num_running, outstanding - num_running,
                          usage / len(ready), 0.0, math.nan, math.nan, math.nan)
         return [(metric, self._over_time(metric, load, self._recent)) for metric in self._autoscale.metrics]
@@ -192,7 +192,8 @@ def _num_running(state: st.State) -> int:
 
 
 def _kv_cache_usage(state: st.State) -> float:
-    return 1.0 - int(state.engine.num_free_blocks) / int(state.settings.num_gpu_blocks)
+    num_blocks = int(state.settings.num_gpu_blocks)
+    return (num_blocks - int(state.engine.num_free_blocks)) / num_blocks
 
 
 def _is_stuck(running: RunningFleet) -> bool:
