@@ -91,7 +91,7 @@ def changes(scenario: Scenario, deployment: Deployment) -> list[tuple[str, Any, 
     ranks = scenario.tensor_parallel_size
     if gpu is not None and deployment.stack is not None and 2 * ranks <= gpu.gpus_per_node:
         found.append(("tensor_parallel_size", ranks, 2 * ranks))
-    if scenario.max_concurrency is None:
+    if scenario.max_concurrency is None and scenario.autoscale is None:
         count = scenario.data_parallel_size
         found.append(("data_parallel_size", count, count + 1))
     return found

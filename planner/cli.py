@@ -75,6 +75,7 @@ def replay(
     steps: Annotated[Path | None, typer.Option(help="Write one row a step (.parquet or .csv).")] = None,
     schedule: Annotated[Path | None, typer.Option(help="Write one row per scheduled request and step.")] = None,
     preemptions: Annotated[Path | None, typer.Option(help="Write one row per preemption.")] = None,
+    scale_events: Annotated[Path | None, typer.Option(help="Write one row per change of an autoscaled fleet.")] = None,
     save: Annotated[Path | None, typer.Option(help="Write the whole result to a folder, for planner report.")] = None,
     explain: Annotated[bool, typer.Option("--explain", help="Say where time goes, what binds, and what to change "
                                           "first.")] = False,
@@ -85,7 +86,8 @@ def replay(
     """
     from planner import commands
 
-    tables = {"requests": requests, "steps": steps, "schedule": schedule, "preemptions": preemptions}
+    tables = {"requests": requests, "steps": steps, "schedule": schedule, "preemptions": preemptions,
+              "scale_events": scale_events}
     met = commands.replay(trace, scenario, slo, attainment, spec_of(format, column, where), on_bad_rows, json, tables,
                           save, explain)
     raise typer.Exit(0 if met else 1)
@@ -119,7 +121,7 @@ def compare(
 
 
 @app.command()
-@takes_scenario(without=("rate_scale", "request_rate", "max_concurrency", "num_prompts", "num_warmups"))
+@takes_scenario(without=("autoscale", "rate_scale", "request_rate", "max_concurrency", "num_prompts", "num_warmups"))
 def capacity(
     trace: TraceArgument,
     scenario: Scenario,
@@ -149,8 +151,8 @@ def capacity(
 
 
 @app.command()
-@takes_scenario(without=("tensor_parallel_size", "data_parallel_size", "prefill_replicas", "max_concurrency",
-                         "num_prompts", "num_warmups"))
+@takes_scenario(without=("tensor_parallel_size", "data_parallel_size", "autoscale", "prefill_replicas",
+                         "max_concurrency", "num_prompts", "num_warmups"))
 def size(
     trace: TraceArgument,
     scenario: Scenario,

@@ -4,7 +4,7 @@ import importlib.util
 import itertools
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -18,6 +18,7 @@ from planner.objectives import of_requests
 from planner.results import ReplayResult, check_table_path, write_table
 from planner.run import replay as run_scenario
 from planner.saved import save_result, to_json
+from planner.scaling import events_table
 from planner.scenario import Scenario
 from planner.settings import Recording
 from planner.slo import parse_slo
@@ -56,6 +57,8 @@ def replay(source: str, scenario: Scenario, slo: str | None, attainment: float |
     for path in tables.values():
         if path is not None:
             check_table_path(path)
+    if tables["scale_events"] is not None and scenario.autoscale is None:
+        raise UsageError(f"--scale-events {tables['scale_events']}: needs --autoscale")
     recording = Recording(
         steps=tables["steps"] is not None or save is not None or explain,
         schedule=tables["schedule"] is not None or tables["preemptions"] is not None,
@@ -296,11 +299,12 @@ def check_outputs(paths: Sequence[Path | None]) -> None:
 
 
 def _table(result: ReplayResult, name: str) -> Any:
-    makers = {
+    makers: dict[str, Callable[[], Any]] = {
         "requests": result.requests_table,
         "steps": result.steps_table,
         "schedule": result.schedule_table,
         "preemptions": result.preemptions_table,
+        "scale_events": lambda: events_table(() if result.scaling is None else result.scaling.events),
     }
     return makers[name]()
 

@@ -75,7 +75,8 @@ def explain_outcome(trace: Trace, scenario: Scenario, outcome: Outcome, *, slo: 
     slo : objectives of each request, or None.
     """
     result = outcome.result
-    found = explain(result.requests_table(), result.steps_table(), result.num_replicas)
+    found = explain(result.requests_table(), result.steps_table(),
+                    outcome.summary.get("replicas_mean", result.num_replicas))
     advice = advise(trace, scenario, result.deployment, outcome.summary, slo=slo)
     return found | {"advice": advice}
 

@@ -251,10 +251,9 @@ def _stage_transfer(architecture: Architecture | None, gpu: Gpu | None) -> float
     return 2.0 * architecture.hidden_size / gpu.scale_up_bandwidth_bytes_per_s
 
 
-def describe_deployment(deployment: Deployment) -> dict[str, Any]:
+def describe_deployment(deployment: Deployment, num_replicas: int) -> dict[str, Any]:
     """Return the resolved deployment as plain values, for the summary; `num_gpus` is over all replicas."""
     scenario, settings, memory = deployment.scenario, deployment.settings, deployment.memory
-    num_replicas = scenario.data_parallel_size
     return {
         "model": deployment.architecture.name if deployment.architecture else None,
         "gpu": deployment.gpu.name if deployment.gpu else None,

@@ -57,6 +57,10 @@ class TargetsError(PlannerError):
     """A targets file is malformed, or a scenario in it cannot be replayed."""
 
 
+class AutoscaleError(PlannerError):
+    """An autoscaler's file is malformed."""
+
+
 class StudyError(PlannerError):
     """A study's file is malformed."""
 

@@ -24,13 +24,13 @@ BINDING = {  # how a limit is said
 }
 
 
-def explain(requests: pl.DataFrame, steps: pl.DataFrame, num_replicas: int = 1) -> dict[str, Any]:
+def explain(requests: pl.DataFrame, steps: pl.DataFrame, num_replicas: float = 1) -> dict[str, Any]:
     """Explain one replay.
 
     Parameters
     ----------
     requests, steps : as `ReplayResult.requests_table` and `steps_table`.
-    num_replicas : engines that shared the load [1].
+    num_replicas : engines that shared the load, in the mean [1].
 
     Returns
     -------

@@ -2,11 +2,13 @@
 
 import dataclasses
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.autoscale import Autoscale, read_autoscale
 from planner.dependencies import Dependencies, dependencies
 from planner.deployment import Deployment
 from planner.disaggregation import handover_gaps, joined, transfer_of
@@ -17,6 +19,7 @@ from planner.gaps import Gaps
 from planner.interleaved import Fleet, run_interleaved
 from planner.loading import load_router
 from planner.results import ReplayResult
+from planner.scaler import Scaler
 from planner.settings import Recording
 from planner.trace import Trace
 from planner.trace.prefix import take_rows
@@ -39,7 +42,7 @@ def serve(trace: Trace, deployment: Deployment, num_replicas: int | None = None,
     Parameters
     ----------
     deployment : with its scenario's router.
-    num_replicas : at least 1; None for the scenario's `data_parallel_size` [1].
+    num_replicas : at least 1; None for the scenario's `data_parallel_size` [1]. With an autoscaler its maximum counts.
     recording : which rows to keep; steps are counted by replica.
 
     Returns
@@ -51,18 +54,25 @@ def serve(trace: Trace, deployment: Deployment, num_replicas: int | None = None,
     Raises
     ------
     TraceError : requests wait for unknown ones, or in a circle.
-    PolicyError : the policy or the router is at fault.
+    PolicyError : the policy, the router or the autoscaler is at fault.
+    AutoscaleError : the autoscaler's file is wrong.
     """
     scenario = deployment.scenario
     count = scenario.data_parallel_size if num_replicas is None else num_replicas
+    autoscale = None if scenario.autoscale is None else read_autoscale(Path(scenario.autoscale))
+    if autoscale is not None:
+        count = autoscale.rules.maximum
     router, prefill = load_router(scenario.router), scenario.prefill_replicas
     waits = dependencies(trace) if scenario.wait_for_parents else None
     followers = 0 if waits is None else int((waits.num_parents > 0).sum())
-    if count == 1 and waits is None:
+    if count == 1 and waits is None and autoscale is None:
         records = run(trace, deployment.policy, deployment.settings, deployment.step_time, recording)
         return ReplayResult(trace=trace, deployment=deployment, records=records)
     fleet = Fleet(num_replicas=count, router=router, report_interval_s=scenario.router_report_interval,
                   seed=scenario.seed or 0, num_prefill=prefill, transfer=transfer_of(deployment) if prefill else None)
+    if autoscale is not None:
+        found = _autoscaled(trace, deployment, fleet, waits, recording, autoscale)
+        return dataclasses.replace(found, num_followers=followers)
     if prefill:
         found = _disaggregated(trace, deployment, fleet, waits, recording)
         return dataclasses.replace(found, num_followers=followers)
@@ -74,6 +84,21 @@ def serve(trace: Trace, deployment: Deployment, num_replicas: int | None = None,
         records = dataclasses.replace(_pooled(parts), requests=parts[0].requests, phases=parts[0].phases)
     return ReplayResult(trace=trace, deployment=deployment, records=records, num_replicas=count,
                         replica=replica if count > 1 else None, num_followers=followers)
+
+
+def _autoscaled(trace: Trace, deployment: Deployment, fleet: Fleet, waits: Dependencies | None, recording: Recording,
+                autoscale: Autoscale) -> ReplayResult:
+    """Replay a trace on replicas that come and go, at most `fleet.num_replicas` of them."""
+    memory = deployment.memory
+    weight_bytes = None if memory is None else memory.weight_bytes * deployment.layout.num_gpus
+    arrival_s = trace.requests["arrival_s"].to_numpy()
+    first_s = float(arrival_s[0] if waits is None else arrival_s[waits.num_parents == 0][0])
+    scaler = Scaler(autoscale, autoscale.startup.delay_s(weight_bytes), first_s)
+    parts, replica, _ = run_interleaved(trace, deployment, fleet, waits, recording, scaler.timers())
+    records = dataclasses.replace(_pooled(parts), requests=parts[0].requests, phases=parts[0].phases)
+    return ReplayResult(trace=trace, deployment=deployment, records=records, num_replicas=fleet.num_replicas,
+                        replica=replica if fleet.num_replicas > 1 else None,
+                        scaling=scaler.scaling(float(np.nanmax(records.requests.finished_s))))
 
 
 def _disaggregated(trace: Trace, deployment: Deployment, fleet: Fleet, waits: Dependencies | None,

@@ -112,7 +112,7 @@ def capacity(trace: Trace, scenario: Scenario, objectives: Objectives, search: S
         "notes": _notes(found, stationary, horizons, shaped),
         "workload": {"source": trace.source, "num_requests": shaped.num_requests, "recorded_rps": recorded,
                      "scaling": search.scaling, "seed": search.seed},
-        "deployment": describe_deployment(load.deployment),
+        "deployment": describe_deployment(load.deployment, load.deployment.scenario.data_parallel_size),
         "trace_sha256": trace.sha256,
     }
 
@@ -122,6 +122,9 @@ def _check(scenario: Scenario, search: Search) -> None:
         raise UsageError(f"--scaling {search.scaling}: must be one of {', '.join(SCALINGS)}")
     if search.horizon not in ("double", "trace"):
         raise UsageError(f"--horizon {search.horizon}: must be double or trace")
+    if scenario.autoscale is not None:
+        raise UsageError(f"--autoscale {scenario.autoscale}: a capacity is of a fleet that stays as it is; leave "
+                         f"it out")
     for name in ("rate_scale", "request_rate", "max_concurrency"):
         if getattr(scenario, name) is not None:
             raise UsageError(f"--{name.replace('_', '-')} {getattr(scenario, name)}: the rate is what is looked for; "

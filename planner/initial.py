@@ -96,6 +96,16 @@ def routed(state: st.State, count: int) -> list[st.State]:
     return [_own(state) for _ in range(count)]
 
 
+def forget_cache(state: st.State) -> None:
+    """Empty the prefix cache of an engine that has no requests."""
+    if not state.settings.is_caching:
+        return
+    state.blocks[:] = _free_blocks(len(state.blocks))
+    state.entries.first = st.NONE
+    state.entries.last = st.NONE
+    state.engine.free_head, state.engine.free_tail = 0, len(state.blocks) - 1
+
+
 def split(first: st.State, second: st.State, num_prefill: int, count: int, pulls: Any) -> list[st.State]:
     """Return the memories of `num_prefill` engines that prefill, and of the others, that decode what comes from them.
 

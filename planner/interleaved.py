@@ -3,7 +3,7 @@
 import functools
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,6 +26,7 @@ from planner.initial import initial_state, routed, split
 from planner.policy import NO_LIMIT
 from planner.router import ReplicaLoad, Router
 from planner.settings import EngineSettings, Recording
+from planner.timers import RunningFleet, Timer, Timers
 from planner.trace import Trace
 
 _INT, _FLOAT = numba.int64, numba.float64
@@ -58,13 +59,15 @@ class Fleet:
 
 
 def run_interleaved(trace: Trace, deployment: Deployment, fleet: Fleet, waits: Dependencies | None,
-                    recording: Recording) -> tuple[list[ReplayRecords], NDArray[np.int32], Any]:
+                    recording: Recording, timers: Iterable[Timer] = (),
+                    ) -> tuple[list[ReplayRecords], NDArray[np.int32], Any]:
     """Replay a trace on replicas, all on one clock.
 
     Parameters
     ----------
     deployment : of each replica.
     waits : who waits for whom, or None.
+    timers : what is done to the fleet from outside, and when.
 
     Returns
     -------
@@ -81,8 +84,10 @@ def run_interleaved(trace: Trace, deployment: Deployment, fleet: Fleet, waits: D
     memory = _fleet_state(trace, states, fleet, waits, settings.max_concurrency)
     score, plan_step, loop = compiled_score(fleet.router), compiled_plan(policy), compiled_fleet_loop()
     taken = [Taken(state) for state in states]
+    running, pending = RunningFleet(memory=memory, states=states), Timers(timers)
     loop_s, flushed = 0.0, (-1, math.nan)
     while True:
+        memory.fleet.until_s = pending.next_s
         begin = time.perf_counter()
         try:
             outcome = loop(memory, score, plan_step)
@@ -91,6 +96,9 @@ def run_interleaved(trace: Trace, deployment: Deployment, fleet: Fleet, waits: D
         loop_s += time.perf_counter() - begin
         if outcome == st.DONE:
             break
+        if outcome == st.PAUSED:
+            pending.act(running)
+            continue
         if outcome == st.BAD_SCORE:
             raise PolicyError(f"router {fleet.router.name!r} ({where(fleet.router.score)}): a score is not a number")
         k = int(memory.fleet.faulty)

@@ -11,13 +11,13 @@ LEAST_SHARE = 0.05  # of requests' time: a limit of the queue that costs less do
 BURSTY = 1.5  # times the mean rate: requests that come so much faster while others wait are a burst
 
 
-def limits(requests: pl.DataFrame, steps: pl.DataFrame, num_replicas: int) -> dict[str, Any]:
+def limits(requests: pl.DataFrame, steps: pl.DataFrame, num_replicas: float) -> dict[str, Any]:
     """Return what binds, with the numbers that say so.
 
     Parameters
     ----------
     requests, steps : as `ReplayResult.requests_table` and `steps_table`.
-    num_replicas : engines that shared the load [1].
+    num_replicas : engines that shared the load, in the mean [1].
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""A policy or a router by name, or from a user's file."""
+"""A policy, a router or an autoscaler by name, or from a user's file."""
 
 import importlib.util
 import sys
@@ -8,13 +8,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import TypeVar
 
+from planner.autoscaler import Autoscaler
+from planner.autoscalers import AUTOSCALERS
 from planner.errors import PolicyError, UnknownNameError
 from planner.policies import POLICIES
 from planner.policy import Policy
 from planner.router import Router
 from planner.routers import ROUTERS
 
-T = TypeVar("T", Policy, Router)
+T = TypeVar("T", Policy, Router, Autoscaler)
 
 
 def load_policy(name: str) -> Policy:
@@ -31,6 +33,11 @@ def load_policy(name: str) -> Policy:
 def load_router(name: str) -> Router:
     """Return the router of that name, or the `Router` that a `path/to/file.py:name` holds; raises as `load_policy`."""
     return _load("router", name, ROUTERS, Router)
+
+
+def load_autoscaler(name: str) -> Autoscaler:
+    """Return the autoscaler of that name, or the `Autoscaler` that a `path/to/file.py:name` holds; raises likewise."""
+    return _load("autoscaler", name, AUTOSCALERS, Autoscaler)
 
 
 def _load(kind: str, name: str, known: Mapping[str, T], wanted: type[T]) -> T:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from planner.engine import state as st
 from planner.results import ReplayResult
+from planner.scaling import describe_scaling
 from planner.slo import Slo, attainment_by_metric, meets
 
 PERCENTILES = (90, 95, 99)
@@ -118,6 +119,7 @@ def summarize(result: ReplayResult, slo: Slo | None) -> dict[str, Any]:
         **describe(result.e2e_s, "e2el"),
         **describe(np.where(done, result.queue_s, math.nan), "queue"),
         **_engine_totals(result, duration_s),
+        **describe_scaling(result.scaling, duration_s),
     }
     return summary
 
@@ -159,7 +161,7 @@ def _objectives(result: ReplayResult, slo: Slo | None, duration_s: float) -> dic
 def _engine_totals(result: ReplayResult, duration_s: float) -> dict[str, Any]:
     engine, settings = result.records.engine, result.records.settings
     blocks, busy_s = int(settings.num_gpu_blocks), float(engine.busy_s)
-    queried = int(engine.num_queried_tokens)
+    queried, replicas = int(engine.num_queried_tokens), result.mean_replicas(duration_s)
     knows_hits = bool(settings.is_caching) or int(engine.num_hit_tokens) > 0
     return {
         "num_steps": int(engine.num_steps),
@@ -172,14 +174,17 @@ def _engine_totals(result: ReplayResult, duration_s: float) -> dict[str, Any]:
         "num_gpu_blocks": blocks,
         "max_running": int(engine.max_running),
         "max_waiting": int(engine.max_waiting),
-        "gpu_busy_fraction": min(busy_s / result.num_replicas / duration_s, 1.0) if duration_s > 0 else None,
+        "gpu_busy_fraction": min(busy_s / replicas / duration_s, 1.0) if duration_s > 0 else None,
         "replica_imbalance": _imbalance(result),
     }
 
 
 def _imbalance(result: ReplayResult) -> float | None:
-    """Return the tokens of the requests of the replica that has most, over the mean of all; None of one alone."""
-    if result.replica is None:
+    """Return the tokens of the requests of the replica that has most, over the mean of all; None of one alone.
+
+    Where replicas come and go there is no such number either.
+    """
+    if result.replica is None or (result.scaling is not None and result.scaling.events):
         return None
     r = result.records.requests
     tokens = np.bincount(result.replica, r.input_tokens + r.num_output_tokens, result.num_replicas)

@@ -18,6 +18,7 @@ from planner.engine.rows import BLOCKS, NOBODY_WAITS, PLAN, SEATS, TOKENS
 from planner.errors import UsageError
 from planner.files import write_atomically
 from planner.roofs import step_roofs
+from planner.scaling import Scaling
 from planner.steptime import step_terms
 from planner.trace import Trace
 
@@ -42,6 +43,8 @@ class ReplayResult:
     records : what became of it, by rows of the trace.
     num_replicas : engines that shared the trace [1].
     replica : which of them took each request, shape [num_requests]; None with one alone.
+    scaling : how the replicas came and went where an autoscaler was at work; `num_replicas` then is the most that there
+        may be. None elsewhere.
     num_followers : requests that were sent when those before them had left [1].
     handover : where some prefill and others decode, columns of the table of requests: `decode_replica`, and
         `handover_s`, from the first token until the KV is where the request is decoded; None elsewhere.
@@ -54,6 +57,11 @@ class ReplayResult:
     replica: NDArray[np.int32] | None = None
     num_followers: int = 0
     handover: Mapping[str, NDArray[Any]] | None = None
+    scaling: Scaling | None = None
+
+    def mean_replicas(self, duration_s: float) -> float:
+        """Return the replicas that are paid for, in the mean over the replay's duration [1]."""
+        return self.num_replicas if self.scaling is None else self.scaling.mean_replicas(duration_s)
 
     @property
     def times_s(self) -> dict[str, NDArray[np.float64]]:

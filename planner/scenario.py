@@ -56,6 +56,9 @@ class Scenario:
 
     data_parallel_size: int = _option(1, "Fleet", "Replicas of the engine behind a router.")
     router: str = _option("round-robin", "Fleet", "Router by name, or my_router.py:name.")
+    autoscale: str | None = _option(
+        None, "Fleet", "Replicas come and go: TOML of an autoscaler, in place of --data-parallel-size."
+    )
     router_report_interval: float = _option(
         0.0, "Fleet", "The router hears of its replicas every so many seconds; 0: it always knows."
     )
@@ -157,6 +160,10 @@ class Scenario:
         if not 0 <= self.prefill_replicas < max(self.data_parallel_size, 2):
             raise UsageError(f"prefill_replicas = {self.prefill_replicas} of data_parallel_size = "
                              f"{self.data_parallel_size}: must leave one at least that decodes, and not be negative")
+        if self.autoscale is not None and (self.data_parallel_size > 1 or self.prefill_replicas):
+            raise UsageError(f"autoscale = {self.autoscale!r} with data_parallel_size = {self.data_parallel_size}, "
+                             f"prefill_replicas = {self.prefill_replicas}: its file has the number of replicas "
+                             f"(minimum, maximum, initial), and all of them prefill and decode; leave these out")
         if not self.kv_transfer_bandwidth > 0:
             raise UsageError(f"kv_transfer_bandwidth = {self.kv_transfer_bandwidth}: must be above 0 [GB/s]")
         if not self.kv_transfer_latency >= 0 or self.local_prefill_below < 0:

@@ -92,6 +92,8 @@ def size(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Choi
     UsageError : no fleet can; an option does not fit.
     PlannerError : as a replay.
     """
+    if scenario.autoscale is not None:
+        raise UsageError(f"--autoscale {scenario.autoscale}: a fleet is sized as one that stays as it is; leave it out")
     if choices.num_spare < 0:
         raise UsageError(f"--spare {choices.num_spare}: must be 0 or more")
     scenario = replace(scenario, data_parallel_size=1, prefill_replicas=0)

@@ -20,10 +20,13 @@ ROWS = (
     ("Engine", ("num_steps", "num_preemptions", "prefix_cache_hit_rate", "kv_cache_usage_mean", "kv_cache_usage_peak",
                 "num_gpu_blocks", "max_running", "max_waiting", "gpu_busy_fraction", "mfu", "mbu", "replica_imbalance",
                 "bottleneck")),
+    ("Autoscaler", ("replicas_mean", "replicas_peak", "num_scale_ups", "num_scale_downs")),
     ("Cost", ("gpu_hours", "cost_usd", "cost_usd_per_million_output_tokens", "energy_kwh")),
 )
 SHOWN_SHARE = 0.0005  # of time; what is less is not shown
 SHOWN = 5  # reasons why configurations have no result
+SHOWN_EVENTS = 12  # of an autoscaler; the JSON has all
+SCALE_COLUMNS = ("at [s]", "before", "after", "metric", "value", "target", "wanted", "limited by")
 SHOWN_GROUPS = ("gpu", "engine", "model")  # of errors; the JSON has all
 UNITS = {
     "duration": "s",
@@ -42,6 +45,7 @@ def summary_table(summary: Mapping[str, Any]) -> str:
         if shown:
             lines += [title, *(f"  {key:<36}{_text(value):>16} {UNITS.get(key, '')}{_bounds(summary, key)}".rstrip()
                                for key, value in shown)]
+    lines += _scale_lines(summary)
     speed = summary["simulated_requests_per_s"]
     lines.append(f"replayed {summary['workload']['num_requests']:,} requests at {speed:,.0f} requests/s of loop time, "
                  f"{summary['wall_s']:.2f} s in all")
@@ -71,9 +75,30 @@ def _columns(names: Sequence[str], tables: Mapping[str, Mapping[str, Sequence[st
     return lines
 
 
+def scale_cells(event: Mapping[str, Any]) -> list[Any]:
+    """Return one scale event under `SCALE_COLUMNS`."""
+    value, target = event["value"], event["target"]
+    return [round(event["at_s"], 3), event["before"], event["after"], event["metric"],
+            "–" if value is None else f"{value:.4g}", "–" if target is None else f"{target:.4g}", event["wanted"],
+            event["limited_by"] or "–"]
+
+
+def _scale_lines(summary: Mapping[str, Any]) -> list[str]:
+    """Return the first scale events as aligned text."""
+    events = (summary.get("autoscale") or {}).get("events") or []
+    rows = [list(SCALE_COLUMNS), *([f"{cell:,}" if isinstance(cell, int | float) else cell
+                                    for cell in scale_cells(event)] for event in events[:SHOWN_EVENTS])]
+    widths = [max(len(row[place]) for row in rows) for place in range(len(SCALE_COLUMNS))]
+    lines = ["  " + "  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)) for row in rows]
+    more = [f"  … {len(events) - SHOWN_EVENTS:,} more; --scale-events writes all"] if len(events) > SHOWN_EVENTS else []
+    return ["Scale events", *lines, *more] if events else []
+
+
 def _headline(summary: Mapping[str, Any]) -> str:
     deployment, policy = summary["deployment"], summary["policy"]
-    parts = [deployment["model"] or "model not named", f"on {deployment['num_gpus']} × {deployment['gpu'] or 'GPU'}",
+    most = "up to " if summary.get("autoscale") else ""
+    parts = [deployment["model"] or "model not named",
+             f"on {most}{deployment['num_gpus']} × {deployment['gpu'] or 'GPU'}",
              f"policy {policy['name']}"]
     return ", ".join(parts)
 

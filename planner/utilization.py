@@ -19,14 +19,15 @@ def utilization(deployment: Deployment, result: ReplayResult, duration_s: float,
     output_tokens : tokens generated in that time.
     """
     gpu, engine = deployment.gpu, result.records.engine
-    num_gpus = deployment.layout.num_gpus * result.num_replicas
+    mean_replicas = result.mean_replicas(duration_s)
+    num_gpus = deployment.layout.num_gpus * mean_replicas
     mfu, mbu = _mfu(deployment, result), None
     busy_s = float(engine.busy_s)
     if gpu is not None and busy_s > 0 and float(engine.total_hbm_bytes) > 0:
         mbu = float(engine.total_hbm_bytes) / (busy_s * gpu.hbm_bandwidth_bytes_per_s)
     gpu_hours = num_gpus * duration_s / 3600
     cost_usd = None if gpu is None else gpu_hours * gpu.price_usd_per_hour
-    busy_fraction = min(busy_s / result.num_replicas / duration_s, 1.0) if duration_s > 0 else 0.0
+    busy_fraction = min(busy_s / mean_replicas / duration_s, 1.0) if duration_s > 0 else 0.0
     return {
         "mfu": mfu,
         "mbu": mbu,

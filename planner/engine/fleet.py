@@ -19,7 +19,7 @@ from planner.engine.fleet_state import LEFT, WORKS, FleetState
 from planner.engine.jit import jit
 from planner.engine.loop import run_until
 from planner.engine.queues import heap_pop, heap_push
-from planner.engine.routing import choose, decodes_only, rate
+from planner.engine.routing import arrange, choose, decodes_only, rate
 from planner.engine.state import BAD_SCORE, COMPLETED, DONE, NONE, PAUSED, STUCK, State
 from planner.engine.stretch import quiet_until_s
 from planner.engine.tournament import enter
@@ -29,7 +29,9 @@ def advance_fleet(memory: FleetState, score: Any, plan_step: Any) -> int:
     """Replay until all have left (DONE), time has come to `until_s` (PAUSED), or a replica stops (`Fleet.faulty`)."""
     f = bind(memory)
     fleet = f.fleet
-    if fleet.num_sent == 0:
+    if fleet.is_rearranged:
+        arrange(f, score)
+    elif fleet.num_sent == 0:
         rate_all(f, score)
     while True:
         k = f.due_tree[1]
@@ -41,6 +43,9 @@ def advance_fleet(memory: FleetState, score: Any, plan_step: Any) -> int:
         if fleet.num_left == 0:
             return DONE
         if next_s >= fleet.until_s:
+            outcome = bring_up(f, plan_step, fleet.until_s) if fleet.is_watched and fleet.until_s < math.inf else DONE
+            if outcome != DONE:
+                return outcome
             fleet.now_s = max(fleet.now_s, fleet.until_s)
             return PAUSED if fleet.until_s < math.inf else STUCK
         if freed_s <= min(due_s, sent_s, fleet.next_report_s):
@@ -227,7 +232,7 @@ def release_children(f: FleetState, i: int) -> None:
 
 @jit
 def bring_up(f: FleetState, plan_step: Any, instant_s: float) -> int:
-    """Let all replicas take their steps that start before an instant, where the router looks at them; DONE, or why not.
+    """Let all replicas take their steps that start before an instant, where somebody looks at them; DONE, or why not.
 
     Nobody leaves a replica before: the loop has seen to those. Caches tell of their blocks at once, engines of
     themselves at once or in reports.
@@ -235,7 +240,8 @@ def bring_up(f: FleetState, plan_step: Any, instant_s: float) -> int:
     fleet = f.fleet
     reads_now = fleet.reads_engines and fleet.report_interval_s == 0.0
     is_report = fleet.reads_engines and instant_s == fleet.next_report_s
-    if not reads_now and not is_report and not fleet.reads_caches:
+    is_watched = fleet.is_watched and instant_s == fleet.until_s
+    if not reads_now and not is_report and not is_watched and not fleet.reads_caches:
         return DONE
     for k in range(f.fleet.num_replicas):
         s = bind_at(f.memories, k)

@@ -42,6 +42,8 @@ FLEET = np.dtype(
         ("local_prefill_below", "i8"),  # shorter prompts are prefilled where they decode
         ("faulty", "i8"),  # the replica at which the loop stopped
         ("has_bad_score", "i1"),  # the router's score is not a number
+        ("is_rearranged", "i1"),  # replicas were opened or closed since the loop ran last
+        ("is_watched", "i1"),  # engines are looked at from outside when the loop pauses
         ("has_children", "i1"),  # some requests wait for others
         ("takes_turns", "i1"),
         ("is_sticky", "i1"),
@@ -63,6 +65,7 @@ REPLICA = np.dtype(
         ("known_waiting", "i8"),
         ("known_blocks", "i8"),  # in use
         ("num_unreported", "i8"),  # sent to it, and not in the last two
+        ("num_closures", "i8"),  # reasons why it is sent nothing: it is open where there is none
         ("is_open", "i8"),
     ],
     align=True,

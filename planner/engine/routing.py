@@ -8,7 +8,7 @@ from planner.engine.blocks import find_hit
 from planner.engine.fleet_state import FleetState
 from planner.engine.jit import jit
 from planner.engine.state import NONE
-from planner.engine.tournament import enter
+from planner.engine.tournament import enter, leave
 from planner.router import ReplicaLoad
 
 
@@ -99,6 +99,8 @@ def load_of(f: FleetState, k: int, i: int) -> ReplicaLoad:
 def rate(f: FleetState, k: int, score: Any) -> None:
     """Give replica `k` the score of its load in the tournament of all, where no request changes it."""
     fleet = f.fleet
+    if not f.replicas[k].is_open:
+        return
     if decodes_only(f, k):
         enter(f.load, f.decode_tree, fleet.tree_size, k, float(f.replicas[k].num_requests), f.load[k].tie)
         return
@@ -108,3 +110,21 @@ def rate(f: FleetState, k: int, score: Any) -> None:
     if math.isnan(key):
         fleet.has_bad_score = 1
     enter(f.load, f.load_tree, fleet.tree_size, k, key, f.load[k].tie)
+
+
+@jit
+def arrange(f: FleetState, score: Any) -> None:
+    """Let the router choose among the replicas that are open now."""
+    fleet = f.fleet
+    fleet.is_rearranged = 0
+    fleet.num_open = 0
+    for k in range(fleet.num_replicas):
+        replica = f.replicas[k]
+        replica.is_open = replica.num_closures == 0
+        if not replica.is_open:
+            leave(f.load, f.decode_tree if decodes_only(f, k) else f.load_tree, fleet.tree_size, k)
+            continue
+        if not decodes_only(f, k):
+            f.open[fleet.num_open] = k
+            fleet.num_open += 1
+        rate(f, k, score)

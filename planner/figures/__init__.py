@@ -3,11 +3,12 @@
 from typing import Any
 
 from planner.figures.latency import latency_cdf, time_by_phase
+from planner.figures.scaling import is_autoscaled, replicas
 from planner.figures.style import Results, Theme, as_list, labels, template
 from planner.figures.timeline import kv_use, queue, step_composition, step_terms, throughput
 
-__all__ = ["Theme", "all_figures", "kv_use", "labels", "latency_cdf", "queue", "step_composition", "step_terms",
-           "template", "throughput", "time_by_phase"]
+__all__ = ["Theme", "all_figures", "kv_use", "labels", "latency_cdf", "queue", "replicas", "step_composition",
+           "step_terms", "template", "throughput", "time_by_phase"]
 
 
 def all_figures(results: Results, *, theme: Theme = "light") -> dict[str, Any]:
@@ -20,6 +21,7 @@ def all_figures(results: Results, *, theme: Theme = "light") -> dict[str, Any]:
     """
     found = as_list(results)
     return {
+        **({"replicas": replicas(found, theme=theme)} if any(map(is_autoscaled, found)) else {}),
         **{f"{metric}_cdf": latency_cdf(found, metric, theme=theme) for metric in ("ttft", "tpot", "e2el")},
         "time_by_phase": time_by_phase(found, theme=theme),
         "throughput": throughput(found, theme=theme),

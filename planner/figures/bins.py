@@ -9,6 +9,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from planner.saved import SavedResult
+from planner.scaling import counts_over_time
 
 MOST_BINS = 400
 MOST_BINS_OF_ALL = 2000  # of all results in a figure together
@@ -53,6 +54,7 @@ class BinnedSteps:
     covered_s : time of each bin up to the end of the replay, shape [bins.count] [s]; NaN after it.
     replica : of each piece.
     num_replicas : that the result has.
+    paid_replicas : in the mean of each bin, where replicas came and went, else `num_replicas`.
     """
 
     steps: pl.DataFrame
@@ -64,6 +66,7 @@ class BinnedSteps:
     covered_s: Values
     replica: NDArray[np.int64]
     num_replicas: int
+    paid_replicas: Values | int
 
     def rate(self, column: str) -> Values:
         """Return the column's sum per second, each step's value spread evenly over the step."""
@@ -74,7 +77,7 @@ class BinnedSteps:
         cell = self.replica * self.bins.count + self.place
         busy_s = np.bincount(cell, self.piece_s, self.num_replicas * self.bins.count)
         weight = self.piece_s / np.maximum(busy_s[cell], np.nan_to_num(self.covered_s)[self.place])
-        return self._after(self._sum(self._values(column) * weight) / self.num_replicas)
+        return self._after(self._sum(self._values(column) * weight) / self.paid_replicas)
 
     def mean_of_steps(self, column: str) -> Values:
         """Return the mean over the steps of a bin; NaN where none ran."""
@@ -122,7 +125,7 @@ def bin_steps(result: SavedResult, bins: TimeBins) -> BinnedSteps:
     """
     steps = result.steps.drop_nulls(["start_s", "duration_s"])
     duration_s = numbers(steps, "duration_s")
-    start_s = numbers(steps, "start_s") - _origin_s(result)
+    start_s = numbers(steps, "start_s") - origin_s(result)
     end_s = start_s + duration_s
     first = np.clip(start_s // bins.width_s, 0, bins.count - 1).astype(np.int64)
     last = np.clip(end_s // bins.width_s, first, bins.count - 1).astype(np.int64)
@@ -145,6 +148,7 @@ def bin_steps(result: SavedResult, bins: TimeBins) -> BinnedSteps:
         covered_s=np.where(covered_s > 1e-9 * bins.width_s, covered_s, math.nan),
         replica=replica[row],
         num_replicas=num_replicas(result),
+        paid_replicas=_paid_replicas(result, bins),
     )
 
 
@@ -153,13 +157,26 @@ def num_replicas(result: SavedResult) -> int:
     return 1 + max(int(_replicas(table).max(initial=0)) for table in (result.steps, result.requests))
 
 
+def _paid_replicas(result: SavedResult, bins: TimeBins) -> Values | int:
+    """Return how many replicas were paid for, in the mean of each bin where they came and went; at least 1."""
+    autoscale = result.summary.get("autoscale")
+    if autoscale is None:
+        return num_replicas(result)
+    times_s, paid, _ = zip(*counts_over_time([tuple(span.values()) for span in autoscale["replicas"]]), strict=True)
+    total_s = np.concatenate([[0.0], np.cumsum(np.diff(times_s) * paid[:-1])])
+    edges_s = origin_s(result) + np.arange(bins.count + 1) * bins.width_s
+    spent_s = np.diff(np.interp(edges_s, times_s, total_s))
+    covered_s = np.diff(np.clip(edges_s, times_s[0], times_s[-1]))
+    return np.asarray(np.maximum(np.divide(spent_s, covered_s, out=np.ones(bins.count), where=covered_s > 0), 1.0))
+
+
 def _replicas(table: pl.DataFrame) -> NDArray[np.int64]:
     if "replica" not in table.columns:
         return np.zeros(table.height, np.int64)
     return np.nan_to_num(numbers(table, "replica")).astype(np.int64)
 
 
-def _origin_s(result: SavedResult) -> float:
+def origin_s(result: SavedResult) -> float:
     """Return the first arrival, or where there is none the first step [s]."""
     instants = (numbers(result.requests, "arrival_s"), numbers(result.steps, "start_s"))
     return next((float(np.nanmin(values)) for values in instants if not np.all(np.isnan(values))), 0.0)
@@ -168,4 +185,4 @@ def _origin_s(result: SavedResult) -> float:
 def _length_s(result: SavedResult) -> float:
     """Return the time from the first arrival to the end of the last step [s]."""
     end_s = numbers(result.steps, "start_s") + numbers(result.steps, "duration_s")
-    return float(np.nanmax(end_s)) - _origin_s(result) if not np.all(np.isnan(end_s)) else 0.0
+    return float(np.nanmax(end_s)) - origin_s(result) if not np.all(np.isnan(end_s)) else 0.0

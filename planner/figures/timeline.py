@@ -164,7 +164,7 @@ def _add_terms(figure: Any, row: int, result: SavedResult, bins: TimeBins) -> No
     stages = (result.summary.get("deployment") or {}).get("pipeline_parallel_size") or 1
     named = {trace.name for trace in figure.data}
     for term, color in TERM_COLORS.items():
-        share = 100 * steps.rate(term) / (stages * steps.num_replicas)
+        share = 100 * steps.rate(term) / (stages * steps.paid_replicas)
         name = term.removesuffix("_s").replace("_", " ")
         if np.nansum(share) > 0:
             figure.add_scatter(y=share, x0=0.5 * bins.width_s, dx=bins.width_s, mode="lines", name=name, row=row, col=1,

@@ -14,7 +14,7 @@ MISSING = "–"
 
 METRICS = {"ttft": "time to first token", "tpot": "time per output token", "e2el": "end to end"}
 SEPARATE = ("deployment", "policy", "workload", "versions", "slo", "trace_sha256", "slo_attainment_by_metric",
-            "explanation")
+            "explanation", "autoscale")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +56,15 @@ class Table:
     marks: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """Rows of values under the names of columns, none of it escaped."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Any]]
+
+
 def report_title(results: Sequence[SavedResult]) -> str:
     """Return what the report is about, not escaped."""
     if len(results) > 1:
@@ -68,7 +77,8 @@ def describe(result: SavedResult) -> str:
     deployment, workload, policy = (_part(result, name) for name in ("deployment", "workload", "policy"))
     count = workload.get("num_requests")
     model = deployment.get("model") or "a model that is not named"
-    gpus = f"{deployment.get('num_gpus') or 1} × {deployment.get('gpu') or 'GPU'}"
+    most = "up to " if result.summary.get("autoscale") else ""
+    gpus = f"{most}{deployment.get('num_gpus') or 1} × {deployment.get('gpu') or 'GPU'}"
     number = f"{count:,}" if isinstance(count, int) else "an unknown number of"
     return clean(f"{number} requests of {_source(result)} on {model}, {gpus}, policy {policy.get('name')}")
 
@@ -85,7 +95,7 @@ def reasons(results: Sequence[SavedResult]) -> list[str]:
     first: dict[str, Any] | None = None
     for name, result in zip(labels(results), results, strict=True):
         lead = f"{name}: " if len(results) > 1 else ""
-        why = explain(result.requests, result.steps, _part(result, "deployment").get("num_replicas") or 1)
+        why = explain(result.requests, result.steps, _num_replicas(result))
         found.append(lead + why["sentence"])
         advice = _part(result, "explanation").get("advice")
         found += [lead + advice["sentence"]] if advice and why["phases"] else []
@@ -194,6 +204,11 @@ def _bytes(value: float) -> str:
 def _part(result: SavedResult, name: str) -> Mapping[str, Any]:
     part = result.summary.get(name)
     return part if isinstance(part, Mapping) else {}
+
+
+def _num_replicas(result: SavedResult) -> float:
+    """Return the replicas of a result, those that were paid for in the mean where they came and went."""
+    return float(result.summary.get("replicas_mean") or _part(result, "deployment").get("num_replicas") or 1)
 
 
 def _source(result: SavedResult) -> str:

@@ -14,7 +14,7 @@ from planner.figures.grid import front_scatter, parallel_axes
 from planner.figures.style import clean, labels
 from planner.figures.summaries import latency_levels, mean_phases
 from planner.report import content
-from planner.report.content import Row, Table
+from planner.report.content import Listing, Row, Table
 from planner.report.source import SavedAnswer
 from planner.saved import SavedResult
 
@@ -22,15 +22,6 @@ MOST_ROWS = 200  # of a list; the answer has the others
 FLEET_COLUMNS = ("gpu", "tensor_parallel_size", "quantization", "num_replicas", "num_gpus", "cost_usd_per_hour",
                  "cost_usd_per_million_output_tokens", "power_kw", "attainment", "headroom", "limiting_metric",
                  "reason")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Listing:
-    """Rows of values under the names of columns, none of it escaped."""
-
-    title: str
-    columns: Sequence[str]
-    rows: Sequence[Sequence[Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

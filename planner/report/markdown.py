@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from planner.figures.style import clean, labels
 from planner.report.content import (
+    Listing,
     Row,
     Table,
     comparison,
@@ -17,7 +18,8 @@ from planner.report.content import (
     settings,
     value_text,
 )
-from planner.report.findings import Listing, findings
+from planner.report.findings import findings
+from planner.report.scaling import scale_listings
 from planner.report.source import SavedAnswer
 from planner.saved import SavedResult
 
@@ -31,6 +33,7 @@ def to_markdown(results: Sequence[SavedResult]) -> str:
     lines = [f"# {escape(report_title(results))}", ""]
     lines += [f"- {escape(name)}: {escape(describe(result))}" for name, result in zip(names, results, strict=True)]
     lines += [*_table(headline(results), names), "", "## Why", "", *(f"- {escape(text)}" for text in reasons(results))]
+    lines += [line for listing in scale_listings(results) for line in _listing(listing)]
     found = [*comparison(results), *settings(results), full_summary(results)]
     return "\n".join([*lines, *(line for table in found for line in _table(table, names))]) + "\n"
 

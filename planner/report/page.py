@@ -15,6 +15,7 @@ from planner.catalog import data_dir
 from planner.figures import all_figures, template
 from planner.figures.style import PAPER, clean, labels
 from planner.report.content import (
+    Listing,
     Row,
     Table,
     comparison,
@@ -27,7 +28,8 @@ from planner.report.content import (
     settings,
     value_text,
 )
-from planner.report.findings import Listing, findings
+from planner.report.findings import findings
+from planner.report.scaling import scale_listings
 from planner.report.source import SavedAnswer
 from planner.saved import SavedResult
 
@@ -42,6 +44,7 @@ def to_html(results: Sequence[SavedResult]) -> str:
         f"<h2>Why</h2>{''.join(f'<p>{escape(text)}</p>' for text in reasons(results))}",
         _section("Compared with the first", comparison(results), names),
         f'<h2>Figures</h2><div class="figures">{"".join(place(*item) for item in figures.items())}</div>',
+        *(f"<h2>{escape(listing.title)}</h2>{_listing(listing)}" for listing in scale_listings(results)),
         _section("What was replayed", settings(results), names),
         f"<details><summary>Full summary</summary>{_table([untitled], names)}</details>",
     ]

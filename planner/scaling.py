@@ -1,0 +1,126 @@
+"""How an autoscaled fleet's replicas came and went: when each was paid for and served, and why their number changed."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import polars as pl
+
+
+class ReplicaSpan(NamedTuple):
+    """One life of a replica, on the trace's clock [s]; it is paid for from its start to its end."""
+
+    replica: int  # its number, which a later one may have again
+    start_s: float  # when it was asked for
+    ready_s: float  # when it served; NaN where it was given up before
+    drain_s: float  # from when on it was sent nothing; NaN where it served to the end
+    end_s: float
+
+
+class ScaleEvent(NamedTuple):
+    """One change of the number of replicas, and why."""
+
+    at_s: float
+    before: int  # replicas that serve or start
+    after: int
+    metric: str  # the autoscaler that asked for the most
+    value: float  # its metric
+    target: float | None
+    wanted: int  # what it asked for
+    limited_by: str  # what stood against that: minimum, maximum, stabilization, step, cooldown, draining; else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scaling:
+    """The record of an autoscaler at work.
+
+    Parameters
+    ----------
+    source : its file.
+    minimum, maximum, initial : replicas [1].
+    startup_s : from the decision until a replica serves [s].
+    spans : of all replicas, in order of their starts.
+    events : in order of time.
+    num_evaluations : how often it looked [1].
+    """
+
+    source: str
+    minimum: int
+    maximum: int
+    initial: int
+    startup_s: float
+    spans: tuple[ReplicaSpan, ...]
+    events: tuple[ScaleEvent, ...]
+    num_evaluations: int
+
+    @property
+    def paid_s(self) -> float:
+        """The time of all replicas together, their start-up and draining in it [s]."""
+        return math.fsum(span.end_s - span.start_s for span in self.spans)
+
+    def mean_replicas(self, duration_s: float) -> float:
+        """Return the replicas that are paid for, in the mean over a replay's duration [1]."""
+        return self.paid_s / duration_s if self.events and duration_s > 0 else float(self.initial)
+
+
+def events_table(events: Sequence[ScaleEvent]) -> pl.DataFrame:
+    """Return one row for each change of the number of replicas."""
+    kinds = {"at_s": pl.Float64, "before": pl.Int64, "after": pl.Int64, "metric": pl.String, "value": pl.Float64,
+             "target": pl.Float64, "wanted": pl.Int64, "limited_by": pl.String}
+    return pl.DataFrame([each._asdict() for each in events], schema=kinds)
+
+
+def counts_over_time(spans: Sequence[Any]) -> list[tuple[float, int, int]]:
+    """Return when the fleet changes, and how many replicas it pays for and how many serve from then on.
+
+    Parameters
+    ----------
+    spans : as `ReplicaSpan`; None stands for NaN, too.
+
+    >>> counts_over_time([ReplicaSpan(0, 0.0, 0.0, math.nan, 9.0), ReplicaSpan(1, 2.0, 5.0, 7.0, 8.0)])
+    [(0.0, 1, 1), (2.0, 2, 1), (5.0, 2, 2), (7.0, 2, 1), (8.0, 1, 1), (9.0, 0, 0)]
+    """
+    changes: dict[float, list[int]] = {}
+    for _, start_s, ready_s, drain_s, end_s in spans:
+        serves = ready_s is not None and not math.isnan(ready_s)
+        left_s = end_s if drain_s is None or math.isnan(drain_s) else drain_s
+        for at_s, paid, ready in ((start_s, 1, 0), (end_s, -1, 0), (ready_s, 0, 1), (left_s, 0, -1)):
+            if paid or serves:
+                change = changes.setdefault(float(at_s), [0, 0])
+                change[0] += paid
+                change[1] += ready
+    found, paid, ready = [], 0, 0
+    for at_s in sorted(changes):
+        paid, ready = paid + changes[at_s][0], ready + changes[at_s][1]
+        found.append((at_s, paid, ready))
+    return found
+
+
+def describe_scaling(scaling: Scaling | None, duration_s: float) -> dict[str, Any]:
+    """Return an autoscaled fleet's part of the summary; nothing of a fleet that stays as it is.
+
+    `replicas_mean` and `replicas_peak` count those that are paid for; `autoscale` has every event and every replica's
+    times, seconds on the trace's clock.
+    """
+    if scaling is None:
+        return {}
+    grown = sum(event.after > event.before for event in scaling.events)
+    return {
+        "replicas_mean": scaling.mean_replicas(duration_s),
+        "replicas_peak": max((paid for _, paid, _ in counts_over_time(scaling.spans)), default=0),
+        "num_scale_ups": grown,
+        "num_scale_downs": len(scaling.events) - grown,
+        "autoscale": {
+            "source": scaling.source, "minimum": scaling.minimum, "maximum": scaling.maximum,
+            "initial": scaling.initial, "startup_s": scaling.startup_s, "num_evaluations": scaling.num_evaluations,
+            "events": [_plain(event) for event in scaling.events],
+            "replicas": [_plain(span) for span in scaling.spans],
+        },
+    }
+
+
+def _plain(row: Any) -> dict[str, Any]:
+    """Return a row as JSON takes it."""
+    return {name: None if isinstance(value, float) and not math.isfinite(value) else value
+            for name, value in row._asdict().items()}

@@ -1,0 +1,363 @@
+"""Autoscaled fleets by hand: when replicas come, serve, drain and end, and what they are paid for."""
+
+import itertools
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers import EVERYTHING, play, scenario_of, trace_of
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as some
+
+from planner.autoscale import read_autoscale
+from planner.autoscaler import Autoscaler
+from planner.autoscalers import AUTOSCALERS
+from planner.engine import state as st
+from planner.errors import AutoscaleError, PolicyError, UsageError
+from planner.results import ReplayResult
+from planner.routers import ROUTERS
+from planner.run import replay
+from planner.saved import to_json
+from planner.scenario import Scenario
+
+SECONDS = {"step_time": "linear:1,0"}  # every step takes a second
+PLAIN = """
+minimum = {minimum}
+maximum = {maximum}
+interval_s = {interval}
+startup = {{ warmup_s = {startup} }}
+up = {{ {up} }}
+down = {{ stabilization_window_s = 0{down} }}
+[[metric]]
+{metric}
+"""
+
+
+def write(folder: Path, *, minimum: int = 1, maximum: int = 2, interval: float = 2.0, startup: float = 3.0,
+          up: str = "", down: str = "", metric: str = 'name = "concurrency"\ntarget = 2') -> str:
+    """Write an autoscaler's file and return its path."""
+    path = folder / "autoscale.toml"
+    path.write_text(PLAIN.format(minimum=minimum, maximum=maximum, interval=interval, startup=startup, up=up, down=down,
+                                 metric=metric))
+    return str(path)
+
+
+def spans(result: ReplayResult) -> list[tuple[float, ...]]:
+    assert result.scaling is not None
+    return [tuple(None if value != value else value for value in span) for span in result.scaling.spans]
+
+
+def test_a_replica_starts_serves_and_drains(tmp_path: Path) -> None:
+    """One replica, a second a step, two seats.
+
+    The three requests at 0 take ten steps each; the evaluation at 2 sees three outstanding, ⌈3 / 2⌉ = 2 replicas are
+    asked for, and the second one serves from 5 on: it is sent the request of 6. At 10 the first two leave and the third
+    begins, so at 12 two are outstanding, and one replica is enough. The second drains from then on: it is sent nothing
+    of what comes at 13, and ends with its request at 16.
+    """
+    path = write(tmp_path)
+    result = play([(0.0, 10, 10), (0.0, 10, 10), (0.0, 10, 10), (6.0, 10, 10), (13.0, 10, 10)], **SECONDS,
+                  max_num_seqs=2, autoscale=path, router="least-outstanding-requests")
+    assert result.replica is not None
+    assert result.replica.tolist() == [0, 0, 0, 1, 0]
+    assert np.asarray(result.records.requests.finished_s).tolist() == [10.0, 10.0, 20.0, 16.0, 23.0]
+    assert spans(result) == [(0, 0.0, 0.0, None, 23.0), (1, 2.0, 5.0, 12.0, 16.0)]
+    assert result.scaling is not None
+    assert result.scaling.paid_s == 23.0 + 14.0
+    assert [tuple(event) for event in result.scaling.events] == [
+        (2.0, 1, 2, "concurrency", 3.0, 2.0, 2, ""), (12.0, 2, 1, "concurrency", 1.0, 2.0, 1, "")]
+
+
+def test_a_replica_that_starts_is_given_up_first(tmp_path: Path) -> None:
+    """It is asked for at 2 and would serve at 22; at 4 nobody needs it. It was paid for two seconds."""
+    path = write(tmp_path, startup=20.0)
+    result = play([(0.0, 10, 3)] * 3 + [(50.0, 10, 2)], **SECONDS, autoscale=path)
+    assert spans(result) == [(0, 0.0, 0.0, None, 52.0), (1, 2.0, None, None, 4.0)]
+
+
+def test_a_number_is_used_again_with_an_empty_cache(tmp_path: Path) -> None:
+    """The second replica drains at 12, and its number serves again from 35 on: what it had cached is gone."""
+    rows = [(0.0, 64, 10), (0.0, 64, 10), (0.0, 64, 10), (6.0, 64, 3),  # the last of these goes to the second replica
+            (30.0, 64, 10), (30.0, 64, 10), (30.0, 64, 10), (36.0, 64, 3)]
+    trace = trace_of(rows, hash_ids=[[1, 2, 3, 4]] * 8, hash_block_tokens=16)
+    result = play(trace, **SECONDS, autoscale=write(tmp_path), router="least-outstanding-requests",
+                  enable_prefix_caching=True)
+    assert result.replica is not None
+    assert result.replica.tolist() == [0, 0, 0, 1, 0, 0, 0, 1]
+    hits = result.requests_table()["num_cached_tokens"].to_list()
+    assert hits[3] == hits[7] == 0
+    assert hits[4:7] == [48, 48, 48]
+    assert [span[:3] for span in spans(result)] == [(0, 0.0, 0.0), (1, 2.0, 5.0), (1, 32.0, 35.0)]
+
+
+def test_a_fleet_waits_for_those_that_drain(tmp_path: Path) -> None:
+    """Of two replicas at most the second drains from 4 to 30, so what comes at 9 waits for no third one."""
+    metric = 'name = "queue"\ntarget = 1'
+    path = write(tmp_path, startup=0.0, metric=metric, interval=2.0)
+    rows = [(0.0, 10, 30)] * 2 + [(2.5, 10, 30)] + [(9.0, 10, 40)] * 3
+    result = play(rows, **SECONDS, max_num_seqs=1, autoscale=path, router="least-outstanding-requests")
+    assert result.scaling is not None
+    assert result.scaling.paid_s == pytest.approx(sum(span[-1] - span[1] for span in spans(result)))
+    limits = [event.limited_by for event in result.scaling.events]
+    assert most_paid(result) == 2
+    assert set(limits) <= {"", "draining", "maximum", "minimum"}
+
+
+def most_paid(result: ReplayResult) -> int:
+    """Return the most replicas that were paid for at once."""
+    found = spans(result)
+    return max(sum(start <= at < end for _, start, _, _, end in found) for _, at, *_ in found)
+
+
+def test_on_kv_use(tmp_path: Path) -> None:
+    """100 blocks of 16 tokens: two prompts of 640 tokens hold 80 and more of them, at a target of 0.5 two replicas."""
+    path = write(tmp_path, metric='name = "kv-cache"\ntarget = 0.5')
+    result = play([(0.0, 640, 10), (0.0, 640, 10)], **SECONDS, num_gpu_blocks=100, autoscale=path)
+    assert result.scaling is not None
+    event = result.scaling.events[0]
+    assert (event.at_s, event.before, event.after, event.metric) == (2.0, 1, 2, "kv-cache")
+    assert event.value == 0.82  # at 2 both are in their second step, for which each has taken one block more
+
+
+def test_on_objectives(tmp_path: Path) -> None:
+    """One seat: the second of two waits ten seconds for its first token, which misses; seen once it has left."""
+    slo = 'slo = "ttft:2000"\nwindow_s = 30'
+    rows = [(0.0, 10, 10), (0.0, 10, 10), (40.0, 10, 1)]
+    path = write(tmp_path, metric=f'name = "slo-attainment"\ntarget = 0.9\n{slo}')
+    result = play(rows, **SECONDS, max_num_seqs=1, autoscale=path)
+    assert result.scaling is not None
+    first = result.scaling.events[0]
+    assert (first.at_s, first.after, first.value) == (22.0, 2, 0.5)  # that of 20 has left by 22
+    path = write(tmp_path, metric=f'name = "slo-percentile"\ntarget = 0.8\npercentile = 50\n{slo}')
+    result = play(rows, **SECONDS, max_num_seqs=1, autoscale=path)
+    assert result.scaling is not None
+    first = result.scaling.events[0]
+    assert (first.at_s, first.after) == (12.0, 2)  # its first token is at 11
+    assert first.value == pytest.approx((1.0 + 11.0) / 2 / 2.0)
+
+
+def test_on_rate(tmp_path: Path) -> None:
+    """Four requests in the first two seconds are 2/s; at 6 four are in the window of 4 s no more."""
+    path = write(tmp_path, startup=0.0, metric='name = "request-rate"\ntarget = 1\nwindow_s = 4')
+    result = play([(0.0, 10, 1), (0.5, 10, 1), (1.0, 10, 1), (1.5, 10, 1), (9.0, 10, 1)], **SECONDS, autoscale=path)
+    assert result.scaling is not None
+    assert [(e.at_s, e.after, e.value) for e in result.scaling.events] == [(2.0, 2, 2.0), (4.0, 1, 0.5)]
+
+
+def test_by_schedule(tmp_path: Path) -> None:
+    """The trace begins at 06:59:50, and two replicas are due at seven; with a lead of four seconds, at 6."""
+    schedule = 'schedule = {{ "00:00" = 1, "07:00" = 2, "07:01" = 1 }}\nstarts_at = "06:59"'.replace("{{", "{").replace(
+        "}}", "}")
+    rows = [(50.0 + k, 10, 1) for k in range(100)]
+    for lead_s, wanted in ((0, [(60.0, 2), (120.0, 1)]), (4, [(56.0, 2), (116.0, 1)])):
+        path = write(tmp_path, metric=f'name = "schedule"\n{schedule}\nlead_s = {lead_s}')
+        result = play(rows, **SECONDS, autoscale=path)
+        assert result.scaling is not None
+        assert [(event.at_s, event.after) for event in result.scaling.events] == wanted
+
+
+def test_by_the_schedule_that_a_sizing_wrote(tmp_path: Path) -> None:
+    parts = [{"start_s": 100.0, "num_replicas": 1}, {"start_s": 110.0, "num_replicas": 2}]
+    (tmp_path / "fleet.json").write_text(json.dumps({"schedule": {"parts": parts}}))
+    path = write(tmp_path, metric='name = "schedule"\nschedule = "fleet.json"')
+    result = play([(5.0 + k, 10, 1) for k in range(20)], **SECONDS, autoscale=path)
+    assert result.scaling is not None
+    assert [(event.at_s, event.after) for event in result.scaling.events] == [(15.0, 2)]
+
+
+def test_an_autoscaler_of_ones_own(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from planner.autoscaler import Autoscaler\n"
+        "hourly = Autoscaler(name='hourly', metric=lambda load: load.now_s, needs=(),\n"
+        "                    desired=lambda load, _: 1 + load.now_s // 10 % 2)\n"
+        "broken = Autoscaler(name='broken', metric=lambda load: 1 / load.num_waiting)\n")
+    rows = [(float(k), 10, 1) for k in range(25)]
+    result = play(rows, **SECONDS, autoscale=write(tmp_path, metric='name = "mine.py:hourly"'))
+    assert result.scaling is not None
+    assert [(event.at_s, event.after) for event in result.scaling.events] == [(10.0, 2), (20.0, 1)]
+    with pytest.raises(PolicyError, match=r"autoscaler 'broken' \(.*mine.py:4\) at 2.000000 s: ZeroDivisionError"):
+        play([(0.0, 10, 9)], **SECONDS, autoscale=write(tmp_path, metric='name = "mine.py:broken"\ntarget = 1'))
+
+
+def test_followers_count_too(tmp_path: Path) -> None:
+    """Turns that wait for others are seen once they are sent: the third turn's TTFT is the one that misses."""
+    rows = [(0.0, 10, 2), (1.0, 10, 2), (30.0, 10, 1)]
+    trace = trace_of(rows, session_id=["a", "a", "b"], think_time_s=[None, 0.5, None])
+    path = write(tmp_path, metric='name = "slo-attainment"\ntarget = 0.9\nslo = "ttft:900"')
+    result = play(trace, **SECONDS, autoscale=path)
+    assert result.scaling is not None
+    assert [(e.at_s, e.value) for e in result.scaling.events[:2]] == [(4.0, 0.0)]  # at 6 both have missed: no more
+
+
+BAD = {
+    "minimum = 0": "minimum = 0; must be a whole number from 1",
+    "maximum = 1": "maximum = 1; must be a whole number from 2",
+    "initial = 9": "initial = 9; must be a whole number from 2 to 4",
+    "interval_s = 0": "interval_s = 0; must be a number",
+    "tolerance = -1": "tolerance = -1; must be",
+    "maximun = 3": "unknown key in the file 'maximun'; did you mean 'maximum'",
+    "startup = 30": "startup = 30: must be a table of node_s",
+    "startup = { weights_s = 3, weights_gb_per_s = 2 }": "weights_s and weights_gb_per_s exclude each other",
+    "startup = { boot_s = 3 }": "unknown key in [startup] 'boot_s'",
+    "up = { max_step = 0 }": "[up] max_step = 0; must be a whole number",
+    "down = { cooldown = 3 }": "unknown key in [down] 'cooldown'; did you mean 'cooldown_s'",
+    "up = 3": "[up] = 3; must be a table",
+    "metric = []": "metric = (): must be one or more tables",
+    'metric = [{ name = "cpu", target = 3 }]': "unknown autoscaler 'cpu'",
+    'metric = [{ name = "queue" }]': "[[metric]] 1: queue lacks target; it takes target",
+    'metric = [{ name = "queue", target = 3, slo = "ttft:3" }]': "queue has no use for slo",
+    'metric = [{ name = "queue", target = -3 }]': "[[metric]] 1: target = -3; must be",
+    'metric = [{ name = "slo-attainment", target = 99, slo = "ttft:3" }]': "target = 99; must be a share below 1",
+    'metric = [{ name = "slo-percentile", target = 1, percentile = 100, slo = "ttft:3" }]': "must be below 100",
+    'metric = [{ name = "slo-attainment", target = 0.9, slo = "tft:3" }]': "unknown SLO metric 'tft'",
+    'metric = [{ name = "schedule", schedule = { "7:00" = 3 } }]': "'7:00': must be a time of day",
+    'metric = [{ name = "schedule", schedule = { "07:00" = -3 } }]': "schedule '07:00' = -3; must be a whole number",
+    'metric = [{ name = "schedule", schedule = "no.json" }]': "no.json: cannot be read",
+    'metric = [{ name = "schedule", schedule = 3 }]': "schedule = 3: must be a table of times of day",
+}
+
+
+@pytest.mark.parametrize(("line", "message"), BAD.items(), ids=BAD)
+def test_bad_files(tmp_path: Path, line: str, message: str) -> None:
+    values = {"minimum": "2", "maximum": "4", "startup": "{ warmup_s = 3 }",
+              "metric": '[{ name = "queue", target = 3 }]'}
+    key, _, value = line.partition(" = ")
+    path = tmp_path / "bad.toml"
+    path.write_text("".join(f"{name} = {text}\n" for name, text in (values | {key: value}).items()))
+    with pytest.raises(AutoscaleError) as caught:
+        read_autoscale(path)
+    assert str(caught.value).startswith(str(path))
+    assert message in str(caught.value)
+
+
+def test_missing_keys_and_files(tmp_path: Path) -> None:
+    path = tmp_path / "scale.toml"
+    with pytest.raises(AutoscaleError, match="cannot be read"):
+        read_autoscale(path)
+    path.write_text("minimum = 1\n")
+    with pytest.raises(AutoscaleError, match="lacks maximum, startup, metric"):
+        read_autoscale(path)
+    (tmp_path / "fleet.json").write_text('{"schedule": null}')
+    path.write_text(write(tmp_path, metric='name = "schedule"\nschedule = "fleet.json"') and
+                    (tmp_path / "autoscale.toml").read_text())
+    with pytest.raises(AutoscaleError, match="has no schedule; write one with planner size --json"):
+        read_autoscale(path)
+
+
+def test_what_does_not_go_together(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="its file has the number of replicas"):
+        Scenario(autoscale="a.toml", data_parallel_size=2)
+    path = tmp_path / "weights.toml"
+    path.write_text('minimum = 1\nmaximum = 2\nstartup = { weights_gb_per_s = 2 }\n[[metric]]\nname = "queue"\n'
+                    'target = 1\n')
+    with pytest.raises(UsageError, match="the size of the weights is not known"):
+        play([(0.0, 10, 1)], autoscale=str(path))
+
+
+def test_weights_load_at_their_bandwidth(tmp_path: Path) -> None:
+    """16.06 GB at 2 GB/s, and 30 s."""
+    path = tmp_path / "weights.toml"
+    path.write_text('minimum = 1\nmaximum = 2\nstartup = { weights_gb_per_s = 2, warmup_s = 30 }\n[[metric]]\n'
+                    'name = "queue"\ntarget = 1\n')
+    found = replay(trace_of([(0.0, 10, 1)]), Scenario(model="llama-3.1-8b", gpu="h100-sxm", autoscale=str(path)))
+    assert found.summary["autoscale"]["startup_s"] == pytest.approx(38.03, abs=0.01)
+
+
+def rows_of(draw: Any) -> list[tuple[float, int, int]]:
+    n = draw(some.integers(1, 25))
+    arrivals = sorted(draw(some.lists(some.integers(0, 40), min_size=n, max_size=n)))
+    return [(float(at), draw(some.integers(1, 40)), draw(some.integers(1, 30))) for at in arrivals]
+
+
+METRICS = (
+    'name = "concurrency"\ntarget = 2', 'name = "queue"\ntarget = 1', 'name = "kv-cache"\ntarget = 0.3',
+    'name = "request-rate"\ntarget = 0.5\nwindow_s = 10',
+    'name = "slo-percentile"\ntarget = 0.8\npercentile = 90\nslo = "ttft:1500 tpot:1200"',
+    'name = "slo-attainment"\ntarget = 0.9\nslo = "ttft:1500 e2el:9000"',
+)
+
+
+@some.composite
+def autoscaled(draw: Any) -> tuple[list[tuple[float, int, int]], dict[str, Any], dict[str, Any]]:
+    """Draw a trace, the keys of an autoscaler's file, and a scenario's options."""
+    minimum = draw(some.integers(1, 3))
+    keys = {"minimum": minimum, "maximum": minimum + draw(some.integers(0, 3)),
+            "interval": draw(some.sampled_from((0.7, 2.0, 5.0))), "startup": draw(some.sampled_from((0.0, 1.0, 7.5))),
+            "up": draw(some.sampled_from(("", "cooldown_s = 4", "max_step = 1"))),
+            "down": draw(some.sampled_from(("", ", cooldown_s = 6", ", max_step = 1"))),
+            "metric": draw(some.sampled_from(METRICS))}
+    options = {"router": draw(some.sampled_from(list(ROUTERS))), "max_num_seqs": draw(some.sampled_from((1, 2, 8))),
+               "num_gpu_blocks": 40, "max_concurrency": draw(some.sampled_from((None, None, 3))),
+               "enable_prefix_caching": draw(some.booleans()), "async_scheduling": draw(some.booleans())}
+    return rows_of(draw), keys, options
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(drawn=autoscaled())
+def test_laws(tmp_path: Path, drawn: Any) -> None:
+    """Requests are served by replicas that serve then; these keep their bounds, and are paid for once."""
+    rows, keys, options = drawn
+    path = write(tmp_path, **keys)
+    found = replay(trace_of(rows), scenario_of(**SECONDS, **options, autoscale=path), recording=EVERYTHING)
+    result, summary, scaling = found.result, found.summary, found.result.scaling
+    assert scaling is not None
+    requests = result.records.requests
+    assert set(requests.state.tolist()) <= {st.COMPLETED, st.REJECTED, st.FAILED}
+    end_s, first_s = float(np.nanmax(requests.finished_s)), float(np.nanmin(requests.arrival_s))
+    replica = np.zeros(len(rows), int) if result.replica is None else result.replica
+    for k, sent_s, gone_s in zip(replica, requests.arrival_s, requests.finished_s, strict=True):
+        lives = [span for span in scaling.spans if span.replica == k and span.ready_s <= sent_s
+                 and not sent_s >= span.drain_s and gone_s <= span.end_s]
+        assert len(lives) == 1, "served by a replica that did not serve"
+    for at_s in {span.start_s for span in scaling.spans} | {first_s}:
+        paid = [span for span in scaling.spans if span.start_s <= at_s < span.end_s]
+        assert len({span.replica for span in paid}) == len(paid) <= keys["maximum"]
+        assert sum(math.isnan(span.drain_s) or span.drain_s > at_s for span in paid) >= keys["minimum"] or at_s >= end_s
+    for span in scaling.spans:
+        assert math.isnan(span.ready_s) or span.replica < keys["maximum"]
+        started = span.ready_s - span.start_s
+        assert math.isnan(started) or span.start_s == first_s or started == pytest.approx(keys["startup"])
+        assert span.end_s <= end_s
+        drained = [gone_s for k, sent_s, gone_s in zip(replica, requests.arrival_s, requests.finished_s, strict=True)
+                   if k == span.replica and span.start_s <= sent_s < span.drain_s]
+        assert math.isnan(span.drain_s) or span.end_s == max([span.drain_s, *drained])
+    assert summary["gpu_hours"] * 3600 == pytest.approx(sum(span.end_s - span.start_s for span in scaling.spans))
+    for event in scaling.events:
+        assert keys["minimum"] <= event.after <= keys["maximum"]
+    for before, after in itertools.pairwise(scaling.events):
+        assert before.after == after.before
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(drawn=autoscaled(), count=some.integers(1, 4))
+def test_a_fleet_that_cannot_change_is_the_one_that_stays(tmp_path: Path, drawn: Any, count: int) -> None:
+    """Bit for bit: the requests whatever is looked at, and every total where engines are not brought up for it."""
+    rows, keys, options = drawn
+    path = write(tmp_path, **keys | {"minimum": count, "maximum": count})
+    trace, fixed = trace_of(rows), ("wall_s", "simulated_requests_per_s", "deployment")
+    scaled = replay(trace, scenario_of(**SECONDS, **options, autoscale=path))
+    static = replay(trace, scenario_of(**SECONDS, **options, data_parallel_size=count))
+    assert np.array_equal(scaled.requests.to_numpy(), static.requests.to_numpy()) or scaled.requests.equals(
+        static.requests)
+    own = {key: value for key, value in static.summary.items() if key not in fixed}
+    other = {key: scaled.summary[key] for key in own}
+    if "kv-cache" not in keys["metric"]:
+        assert to_json(other) == to_json(own)
+    assert scaled.summary["gpu_hours"] == static.summary["gpu_hours"]
+
+
+def test_the_same_again(tmp_path: Path) -> None:
+    rows = [(0.3 * k, 30, 1 + k % 17) for k in range(80)]
+    for metric in METRICS:
+        path = write(tmp_path, maximum=4, metric=metric)
+        first, second = (replay(trace_of(rows), scenario_of(**SECONDS, max_num_seqs=2, autoscale=path, router="random"))
+                         for _ in range(2))
+        assert first.requests.equals(second.requests)
+        assert to_json(first.summary["autoscale"]) == to_json(second.summary["autoscale"])
+
+
+def test_every_autoscaler_has_a_name_of_its_own() -> None:
+    assert all(isinstance(each, Autoscaler) and each.name == name for name, each in AUTOSCALERS.items())
