@@ -13,7 +13,8 @@ FILES = sorted((ROOT / "planner").rglob("*.py"))
 
 # A module may import from the layers before its own, and from its own package.
 LAYERS = (
-    ("errors", "schema", "defaults", "statistics", "pareto", "phases", "limits", "answers", "versions"),
+    ("errors", "schema", "defaults", "statistics", "pareto", "phases", "limits", "answers", "versions",
+     "glossary"),
     ("table_file", "finite"),
     ("files", "policy", "router", "scenario", "settings", "slo", "gaps", "architecture", "layout", "operators",
      "rate_series", "format_spec"),
