@@ -1,9 +1,9 @@
-# make demo: install and replay a bundled sample; make test: lint, types and tests; make bench: speed; make accuracy; make synthesis; make notebook; make formats; make fuzz; make clean.
+# make demo: install and replay a bundled sample; make test: lint, types and tests; make bench: speed; make accuracy; make synthesis; make notebook; make formats; make reference; make fuzz; make clean.
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: demo test lint bench accuracy synthesis notebook formats fuzz clean
+.PHONY: demo test lint bench accuracy synthesis notebook formats reference fuzz clean
 
 demo: $(VENV)/.installed
 	$(BIN)/planner replay chat --model llama-3.1-8b --gpu h100-sxm --slo "ttft:500 tpot:50" --save out/chat
@@ -33,6 +33,9 @@ notebook: $(VENV)/.installed-dev
 
 formats: $(VENV)/.installed
 	$(BIN)/python docs/make_formats.py
+
+reference: $(VENV)/.installed
+	$(BIN)/python docs/make_reference.py
 
 fuzz: $(VENV)/.installed-dev
 	$(BIN)/python tests/fuzz/campaign.py --count 200000

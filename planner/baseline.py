@@ -9,8 +9,8 @@ from planner.errors import BaselineError
 from planner.files import write_text
 from planner.fingerprint import hardware_db_sha256
 from planner.finite import is_number
-from planner.run import versions
 from planner.saved import to_json
+from planner.versions import versions
 
 KEYS = {"versions", "hardware_db", "scenarios"}
 SHOWN_DIGITS = 12  # of a hash

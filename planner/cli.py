@@ -7,12 +7,14 @@ from typing import Annotated
 
 import typer
 
+from planner.db_cli import db as db_app
 from planner.errors import OutputError, PlannerError
 from planner.format_spec import spec_of
 from planner.options import takes_scenario
 from planner.scenario import Scenario, names_in
 from planner.trace_cli import BadRowsOption, ColumnOption, FormatOption, JsonOption, WhereOption
 from planner.trace_cli import trace as trace_app
+from planner.versions import own_version
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich",
                   help="Trace-driven capacity planning and what-if analysis for LLM serving.")
@@ -55,6 +57,18 @@ def _run() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python tries once more when it exits
         if not isinstance(error, BrokenPipeError):  # a reader that has seen enough, as head does, is no error
             raise OutputError(f"cannot write to stdout: {error.strerror}") from error
+
+
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        print(f"planner {own_version()}")
+        raise typer.Exit
+
+
+@app.callback()
+def every_command(version: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True,
+                                                        help="Print the planner's version.")] = False) -> None:
+    """Take what stands before a command's name."""
 
 
 @app.command()
@@ -335,59 +349,7 @@ def ui(
 
 
 app.add_typer(trace_app, name="trace")
-
-db = typer.Typer(no_args_is_help=True, help="Hardware and model profiles.")
-app.add_typer(db, name="db")
-
-
-@db.command("list")
-def db_list(json: JsonOption = None) -> None:
-    """List the GPUs and models that are known.
-
-    Example: planner db list
-    """
-    from planner import commands
-
-    commands.db_list(json)
-
-
-@db.command("show")
-@takes_scenario()
-def db_show(
-    name: Annotated[str, typer.Argument(help="A GPU or a model.")], scenario: Scenario, json: JsonOption = None
-) -> None:
-    """Show a profile with its sources; for a model with --gpu also its memory and its step times by term.
-
-    Example: planner db show llama-3.1-8b --gpu h100-sxm
-    """
-    from planner import commands
-
-    commands.db_show(name, scenario, json)
-
-
-@db.command("add-gpu")
-def db_add_gpu(path: Annotated[Path, typer.Argument(help="A GPU profile in TOML.")]) -> None:
-    """Check a GPU profile and add it to your own catalog.
-
-    Example: planner db add-gpu my-gpu.toml
-    """
-    from planner.catalog import add_gpu
-
-    print(add_gpu(path))
-
-
-@db.command("add-model")
-def db_add_model(
-    path: Annotated[Path, typer.Argument(help="A Hugging Face config.json, or a model profile in TOML.")],
-    name: Annotated[str | None, typer.Option(help="Its short name.")] = None,
-) -> None:
-    """Check a model's architecture and add it to your own catalog.
-
-    Example: planner db add-model my-model/config.json --name my-model
-    """
-    from planner.catalog import add_model
-
-    print(add_model(path, name))
+app.add_typer(db_app, name="db")
 
 
 if __name__ == "__main__":

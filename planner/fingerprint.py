@@ -8,8 +8,8 @@ from pathlib import Path
 
 from planner.catalog import data_dir, user_dir
 from planner.relative import FILES, path_of
-from planner.run import versions
 from planner.scenario import Scenario
+from planner.versions import versions
 
 
 @functools.cache

@@ -1,10 +1,7 @@
 """From a scenario and a trace to a result and its summary: what every command and the library call."""
 
-import functools
-import platform
 import time
 from dataclasses import dataclass, fields
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import polars as pl
@@ -21,6 +18,7 @@ from planner.slo import Slo, parse_slo
 from planner.trace import Trace
 from planner.uncertainty import summary_intervals
 from planner.utilization import utilization
+from planner.versions import versions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
@@ -111,14 +109,3 @@ def describe_workload(scenario: Scenario, trace: Trace) -> dict[str, Any]:
         "dropped": dict(account.dropped),
         **{f.name: getattr(scenario, f.name) for f in fields(Scenario) if f.metadata["panel"] == "Load"},
     }
-
-
-@functools.cache
-def versions() -> dict[str, str]:
-    """Return the versions that a result depends on."""
-    try:
-        own = version("planner")
-    except PackageNotFoundError:  # run from a checkout that is not installed
-        own = "unknown"
-    names = ("numba", "numpy", "polars")
-    return {"planner": own, "python": platform.python_version(), **{name: version(name) for name in names}}

@@ -14,12 +14,12 @@ from planner.errors import PlannerError, UsageError
 from planner.measured import Measurement
 from planner.observations import Observations, Runs, Steps, prepare
 from planner.recorded import as_means, is_recorded, time_blocks
-from planner.run import versions
 from planner.runs import groups_of, is_table, read_runs
 from planner.scenario import Scenario
 from planner.steplog import is_step_log, read_steps
 from planner.table_file import columns_of
 from planner.validate import predict_all
+from planner.versions import versions
 
 BLOCKS_PER_FOLD = 4  # of a recorded run, or of a log
 

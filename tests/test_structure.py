@@ -13,7 +13,8 @@ FILES = sorted((ROOT / "planner").rglob("*.py"))
 
 # A module may import from the layers before its own, and from its own package.
 LAYERS = (
-    ("errors", "schema", "defaults", "statistics", "pareto", "phases", "limits", "answers"),
+    ("errors", "schema", "defaults", "statistics", "pareto", "phases", "limits", "answers", "versions",
+     "glossary"),
     ("table_file", "finite"),
     ("files", "policy", "router", "autoscaler", "scenario", "settings", "slo", "gaps", "architecture", "layout",
      "operators", "rate_series", "format_spec", "scaling"),
@@ -42,6 +43,7 @@ LAYERS = (
     ("commands", "notebook", "pytest_plugin", "ui"),
     ("trace_commands",),
     ("trace_cli",),
+    ("db_cli",),
     ("cli",),
 )
 PLACE = {name: place for place, layer in enumerate(LAYERS) for name in layer}

@@ -1,0 +1,209 @@
+"""Write the pages of docs/reference, or into the folder given, from what the code declares: `make reference`."""
+
+import inspect
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+import typer
+
+from planner import glossary
+from planner.architecture import num_active_parameters, num_parameters
+from planner.catalog import data_dir, load_gpu, load_model
+from planner.cli import app
+from planner.engines import EngineConstants
+from planner.policies import POLICIES
+from planner.policy import Policy
+from planner.routers import ROUTERS
+from planner.scenario import Scenario
+
+FOLDER = Path(__file__).with_name("reference")
+FORMATS = ("bf16", "fp8", "fp4")
+MARK = "<!-- Written by docs/make_reference.py from what the code declares; change that, then run make reference. -->"
+RULES = [f for f in fields(Policy) if f.name not in ("name", "plan_step", "admit_key", "victim_key")]
+
+
+def main() -> None:
+    """Write the pages."""
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER
+    folder.mkdir(exist_ok=True)
+    for name, make in PAGES.items():
+        (folder / f"{name}.md").write_text(make(), encoding="utf-8")
+
+
+def cli_page() -> str:
+    """Return the page of commands: arguments, options and an example of each."""
+    parts = ["# Commands", MARK, "Every command has `--help`. Exit codes: 0 done; 1 a target, threshold or objective "
+             "missed; 2 wrong usage; 3 bad input. Results go to stdout, diagnostics and progress to stderr. Options of "
+             "a scenario, which most commands take, are on [a page of their own](scenario.md)."]
+    for name, command in _commands(typer.main.get_command(app)):
+        own = [p for p in command.params if p.name not in _scenario_names() and p.name not in ("help", "from_command")]
+        shared = [f.name for f in fields(Scenario) if f.name in {p.name for p in command.params}]
+        text, _, example = inspect.cleandoc(command.help or "").partition("Example: ")
+        parts += [f"## {name}", text.strip()]
+        parts += [f"```\n{' '.join(example.split())}\n```"] if example else []
+        parts += [_table(("argument or option", "default", "meaning"), map(_parameter, own))] if own else []
+        if shared:
+            left_out = [_option_name(each) for each in _scenario_names() if each not in shared]
+            besides = f", except {', '.join(left_out)}" if left_out else ""
+            parts.append(f"Besides these, [the options of a scenario](scenario.md){besides}.")
+    return "\n\n".join(parts) + "\n"
+
+
+def scenario_page() -> str:
+    """Return the page of a scenario's options."""
+    hints = get_type_hints(Scenario)
+    parts = ["# Options of a scenario", MARK,
+             "On the command line they are options, with dashes; in studies, sweeps and targets they are keys, with "
+             "underscores; in Python they are fields of `planner.Scenario`. What has no default of its own takes the "
+             "engine's, in brackets."]
+    for panel in dict.fromkeys(f.metadata["panel"] for f in fields(Scenario)):
+        rows = ((f"`{f.name}`", _kind(hints[f.name]), _value(f.default), _escaped(f.metadata["help"]))
+                for f in fields(Scenario) if f.metadata["panel"] == panel)
+        parts += [f"## {panel}", _table(("option", "type", "default", "meaning"), rows)]
+    return "\n\n".join(parts) + "\n"
+
+
+def summary_page() -> str:
+    """Return the page of a summary's keys and the tables' columns."""
+    parts = ["# Keys and columns", MARK,
+             "What `planner replay` writes. A number that does not exist for the input is null, never 0; percentiles "
+             "are linear between order statistics, as numpy's default. Latencies are on the client's clock.",
+             "## The summary (`--json`)", _terms("key", glossary.SUMMARY)]
+    tables = (("Requests (`--requests`)", glossary.REQUESTS), ("Steps (`--steps`)", glossary.STEPS),
+              ("Schedule (`--schedule`)", glossary.SCHEDULE), ("Preemptions (`--preemptions`)", glossary.PREEMPTIONS))
+    for title, terms in tables:
+        parts += [f"## {title}", _terms("column", terms)]
+    return "\n\n".join([*parts, "A trace's columns are on the page of [formats](../formats.md#our-columns)."]) + "\n"
+
+
+def policies_page() -> str:
+    """Return the page of policies and routers."""
+    parts = ["# Policies and routers", MARK, "## Policies", "`--policy`; one of your own: [a guide]"
+             "(../guides/write-a-policy.md). Rules are those in which a policy differs from `fcfs`."]
+    rows = ((f"`{name}`", _first_line(policy.plan_step), _order(policy), _rules(policy))
+            for name, policy in POLICIES.items())
+    parts += [_table(("policy", "a step", "order of admission", "rules"), rows), "### What the rules mean",
+              _parameters_of(Policy, {f.name for f in RULES}),
+              "## Routers", "`--router`; one of your own: [a guide](../guides/choose-a-router.md). The replica with "
+              "the least score gets the request; of equals, the one that was sent a request the longest ago."]
+    routers = ((f"`{name}`", _how(router), _first_line(router.score) if _is_scored(router) else "")
+               for name, router in ROUTERS.items())
+    parts.append(_table(("router", "chooses", "score"), routers))
+    return "\n\n".join(parts) + "\n"
+
+
+def catalog_page() -> str:
+    """Return the page of GPUs, models and the constants of engines."""
+    gpus = map(load_gpu, _names("gpus"))
+    rows = ((f"`{g.name}`", f"{g.hbm_capacity_bytes / 1e9:.1f}", f"{g.hbm_bandwidth_bytes_per_s / 1e12:.2f}",
+             *(f"{g.flops_per_s[each] / 1e12:,.0f}" if each in g.flops_per_s else "–" for each in FORMATS),
+             f"{g.price_usd_per_hour:.2f}") for g in gpus)
+    parts = ["# GPUs and models", MARK, "`planner db show NAME` has every number with its source; `planner db add-gpu` "
+             "and `add-model` add your own, a model from its `config.json`.", "## GPUs",
+             _table(("GPU", "memory [GB]", "HBM [TB/s]", *(f"dense {each} [TFLOP/s]" for each in FORMATS),
+                     "price [USD/h]"), rows), "## Models"]
+    models = map(load_model, _names("models"))
+    listed = ((f"`{m.name}`", f"{num_parameters(m) / 1e9:,.1f}", f"{num_active_parameters(m) / 1e9:,.1f}",
+               m.quantization or "16 bit", f"{m.max_model_len:,}") for m in models)
+    parts.append(_table(("model", "parameters [10⁹]", "active [10⁹]", "weights", "longest context [tokens]"), listed))
+    constants = ((f"`{f.name}`", f.metadata["unit"], f"{f.metadata['low']:g} to {f.metadata['high']:g}",
+                  _escaped(f.metadata["help"])) for f in fields(EngineConstants))
+    parts += ["## Constants of engines", "What `planner calibrate` fits, within these ranges.",
+              _table(("constant", "unit", "range", "meaning"), constants)]
+    return "\n\n".join(parts) + "\n"
+
+
+PAGES = {"cli": cli_page, "scenario": scenario_page, "summary": summary_page, "policies": policies_page,
+         "catalog": catalog_page}
+
+
+def _commands(group: Any, prefix: str = "planner") -> Iterator[tuple[str, Any]]:
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from _commands(command, f"{prefix} {name}")
+        else:
+            yield f"{prefix} {name}", command
+
+
+def _names(kind: str) -> list[str]:
+    """Return the bundled profiles' names, without those of a user's own catalog."""
+    return sorted(path.stem for path in (data_dir("hardware_db") / kind).glob("*.toml"))
+
+
+def _scenario_names() -> list[str]:
+    return [f.name for f in fields(Scenario)]
+
+
+def _option_name(name: str) -> str:
+    return f"`--{name.replace('_', '-')}`"
+
+
+def _parameter(p: Any) -> tuple[str, str, str]:
+    if p.param_type_name == "argument":
+        return f"`{_escaped(p.metavar or p.name.upper())}`", "", _escaped(getattr(p, "help", "") or "")
+    return ", ".join(f"`{each}`" for each in (*p.opts, *p.secondary_opts)), _value(p.default), _escaped(p.help or "")
+
+
+def _kind(hint: Any) -> str:
+    kinds = [hint, *get_args(hint)] if not get_args(hint) else list(get_args(hint))
+    choices = [str(each) for kind in kinds for each in (get_args(kind) or (kind,)) if each is not type(None)]
+    return ", ".join({"<class 'str'>": "text", "<class 'int'>": "whole number", "<class 'float'>": "number",
+                      "<class 'bool'>": "yes or no"}.get(each, f"`{each}`") for each in choices)
+
+
+def _value(value: Any) -> str:
+    if value is None or value is MISSING or value is False:
+        return "no" if value is False else ""
+    return "yes" if value is True else f"`{value}`"
+
+
+def _escaped(text: str) -> str:
+    return " ".join(text.replace("\\[", "[").replace("|", "\\|").split())
+
+
+def _first_line(function: Any) -> str:
+    text = _escaped(inspect.getdoc(function).split("\n\n")[0]).removeprefix("Return ")  # type: ignore[union-attr]
+    return text[0].upper() + text[1:]
+
+
+def _order(policy: Policy) -> str:
+    return "arrival" if policy.admit_key is None else _first_line(policy.admit_key)
+
+
+def _rules(policy: Policy) -> str:
+    return ", ".join(f"{f.name} {getattr(policy, f.name)}" for f in RULES if getattr(policy, f.name) != f.default)
+
+
+def _is_scored(router: Any) -> bool:
+    return not router.takes_turns and router.num_choices != 1
+
+
+def _how(router: Any) -> str:
+    if router.takes_turns:
+        return "by turn"
+    among = {0: "of all", 1: "at random", 2: "of two drawn at random"}[router.num_choices]
+    return among + (", once for a session" if router.is_sticky else "")
+
+
+def _parameters_of(kind: Any, names: set[str]) -> str:
+    """Return the lines of a docstring's parameters as a list."""
+    section = inspect.getdoc(kind).split("----------\n")[1]  # type: ignore[union-attr]
+    entries = " ".join(f"\0{line}" if not line.startswith(" ") else line.strip() for line in section.splitlines())
+    found = (entry.split(" : ", 1) for entry in entries.split("\0") if " : " in entry)
+    return "\n".join(f"- `{name}`: {meaning.strip()}" for name, meaning in found if name in names)
+
+
+def _terms(what: str, terms: Mapping[str, glossary.Term]) -> str:
+    return _table((what, "unit", "meaning"), ((f"`{name}`", *term) for name, term in terms.items()))
+
+
+def _table(head: tuple[str, ...], rows: Any) -> str:
+    lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
+    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,152 @@
+"""The glossary: unit and meaning of every key of a summary, and of every column of the tables that a replay writes."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+
+class Term(NamedTuple):
+    """What a name stands for: its unit ("1" for counts, shares and names), and one line about it."""
+
+    unit: str
+    meaning: str
+
+
+STATISTICS = {"mean": "mean", "median": "median", "std": "standard deviation", "p90": "90th percentile",
+              "p95": "95th percentile", "p99": "99th percentile"}
+LATENCIES = {
+    "ttft": "time to first token of completed requests, from arrival",
+    "tpot": "time per output token, (last − first token) / (output tokens − 1), of completed requests of two or more",
+    "itl": "inter-token latency: all gaps between tokens that a client sees, of all requests",
+    "e2el": "end-to-end latency of completed requests, from arrival to the last token",
+    "queue": "time in the scheduler's queue until the first step, of completed requests",
+}
+SUMMARY: Mapping[str, Term] = {
+    "completed": Term("1", "requests that got all their tokens"),
+    "failed": Term("1", "requests that outgrew the KV cache after their first token, or were cancelled"),
+    "rejected": Term("1", "requests that can never run: a prompt beyond max_model_len or the KV cache"),
+    "unfinished": Term("1", "requests that were still there at the end"),
+    "num_cancelled": Term("1", "requests whose client hung up; they count as failed"),
+    "num_truncated": Term("1", "completed requests whose output was cut at max_model_len"),
+    "duration": Term("s", "from the first arrival to the last departure, warm-up and drain included"),
+    "total_input_tokens": Term("tokens", "prompts of completed requests, cached tokens included"),
+    "total_output_tokens": Term("tokens", "tokens that were emitted"),
+    "num_computed_prompt_tokens": Term("tokens", "prompt tokens that were run; cached ones are not"),
+    "request_throughput": Term("requests/s", "completed over duration"),
+    "output_throughput": Term("tokens/s", "total_output_tokens over duration"),
+    "total_token_throughput": Term("tokens/s", "input and output tokens over duration"),
+    "request_goodput": Term("requests/s", "requests that meet every objective, over duration"),
+    "slo_attainment": Term("1", "share of requests that meet every objective; failed and rejected ones miss, and a "
+                                "one-token output passes tpot"),
+    "slo_attainment_by_metric": Term("1", "the same, by objective"),
+    **{f"{key}_{name}_ms": Term("ms", f"{statistic} of the {meaning}")
+       for name, meaning in LATENCIES.items() for key, statistic in STATISTICS.items()},
+    "num_steps": Term("1", "steps of all replicas"),
+    "num_preemptions": Term("1", "times that a request had to give its KV blocks back"),
+    "num_recomputed_tokens": Term("tokens", "tokens run again after preemptions"),
+    "num_swapped_tokens": Term("tokens", "tokens whose KV went to the host"),
+    "prefix_cache_hit_rate": Term("1", "prompt tokens found in the prefix cache over those looked up"),
+    "kv_cache_usage_mean": Term("1", "share of KV blocks in use, mean over the busy time"),
+    "kv_cache_usage_peak": Term("1", "the largest share of KV blocks in use"),
+    "num_gpu_blocks": Term("1", "KV blocks of a replica"),
+    "max_running": Term("1", "most requests that ran at once in a replica"),
+    "max_waiting": Term("1", "most requests that waited at once in a replica"),
+    "gpu_busy_fraction": Term("1", "share of duration in which a step ran, mean over replicas"),
+    "replica_imbalance": Term("1", "tokens of the replica that had most, over the mean of all"),
+    "mfu": Term("1", "model FLOP utilization: the model's arithmetic over the GPUs' dense peak, while busy"),
+    "mbu": Term("1", "memory bandwidth utilization: bytes that steps must move over the HBM's peak, while busy"),
+    "gpu_hours": Term("GPU h", "GPUs times duration"),
+    "cost_usd": Term("USD", "gpu_hours at the catalog's price"),
+    "cost_usd_per_million_output_tokens": Term("USD", "cost_usd over output tokens, times a million"),
+    "energy_kwh": Term("kWh", "gpu_hours at a power between the GPU's idle power and its TDP, by the busy share"),
+    "bottleneck": Term("1", "which limit binds: max_num_seqs, token_budget, kv_cache, compute, memory_bandwidth, or "
+                            "arrivals for none"),
+    **{f"{name}_interval": Term(unit, f"interval of {name} by --interval, from held-out errors: lower and upper")
+       for name, unit in (("mean_ttft_ms", "ms"), ("mean_tpot_ms", "ms"), ("mean_e2el_ms", "ms"),
+                          ("request_throughput", "requests/s"), ("output_throughput", "tokens/s"))},
+    "simulated_requests_per_s": Term("requests/s", "speed of the replay's loop"),
+    "wall_s": Term("s", "what the replay took"),
+    "notes": Term("1", "what a reader of the result should know, as texts"),
+    "deployment": Term("1", "the deployment as resolved: every option, its GPUs and its memory"),
+    "workload": Term("1", "the trace's source, rows read, kept and dropped, and the options of the load"),
+    "slo": Term("s", "the objectives by name"),
+    "policy": Term("1", "the scheduling as resolved: the policy's name, memory rules and limits"),
+    "versions": Term("1", "of the planner, Python and the libraries that compute"),
+    "trace_sha256": Term("1", "hash of the trace's bytes"),
+    "explanation": Term("1", "of --explain: phases, limits, little, work, advice, and the sentence that says it"),
+}
+REQUESTS: Mapping[str, Term] = {
+    "request_id": Term("1", "of the trace; the row number from 0 where it has none"),
+    "arrival_s": Term("s", "when the client sent it"),
+    "input_tokens": Term("tokens", "of the prompt"),
+    "output_tokens": Term("tokens", "emitted"),
+    "status": Term("1", "completed, failed, rejected, cancelled or unfinished"),
+    "frontend_s": Term("s", "in the API server, on the way to the scheduler"),
+    "queue_s": Term("s", "from the scheduler's queue to the first step"),
+    "ttft_s": Term("s", "from arrival to the first token"),
+    "tpot_s": Term("s", "(last − first token) / (output tokens − 1); null for one token"),
+    "e2e_s": Term("s", "from arrival to the last token; frontend_s, queue_s, prefill_s, handover_s, decode_s, "
+                       "preempted_s and recompute_s add up to it"),
+    "prefill_s": Term("s", "from the first step to the first token"),
+    "decode_s": Term("s", "from the first to the last token, without what preemption cost"),
+    "interference_s": Term("s", "of decode_s, what went to others' prompts; null where steps are not recorded"),
+    "transfer_s": Term("s", "of decode_s, what went to KV over the host link; null likewise"),
+    "recompute_s": Term("s", "from a preempted request's next step to its next token"),
+    "stalled_s": Term("s", "running, but without a token in the step"),
+    "preempted_s": Term("s", "waiting after preemptions"),
+    "first_scheduled_at_s": Term("s", "instant of its first step"),
+    "first_token_at_s": Term("s", "instant of its first token"),
+    "finished_at_s": Term("s", "instant at which it left"),
+    "num_preemptions": Term("1", "times that it had to yield"),
+    "num_cached_tokens": Term("tokens", "of its prompt, found in the prefix cache"),
+    "num_recomputed_tokens": Term("tokens", "run again after preemptions"),
+    "replica": Term("1", "that it was sent to, from 0"),
+    "decode_replica": Term("1", "where some replicas prefill and others decode: the one that decodes it"),
+    "handover_s": Term("s", "likewise: from the first token until its KV is where it is decoded"),
+    "tenant": Term("1", "the trace's, where it has them"),
+    "session_id": Term("1", "likewise"),
+    "priority": Term("1", "likewise; smaller is more urgent"),
+}
+STEPS: Mapping[str, Term] = {
+    "step": Term("1", "number of the replica's step, from 0"),
+    "start_s": Term("s", "instant at which it began"),
+    "duration_s": Term("s", "what it took"),
+    "num_prompts": Term("1", "requests with prompt tokens in it"),
+    "num_prompt_tokens": Term("tokens", "of prompts"),
+    "prompt_context_tokens": Term("tokens", "computed before, of these requests"),
+    "prompt_pairs": Term("1", "pairs of a prompt token and one that it attends to"),
+    "window_pairs": Term("1", "the same in layers of a sliding window"),
+    "num_decodes": Term("1", "requests that decode in it"),
+    "decode_context_tokens": Term("tokens", "computed before, of these"),
+    "num_sampled": Term("1", "tokens that it emits"),
+    "num_swapped_tokens": Term("tokens", "whose KV goes over the host link"),
+    "num_running": Term("1", "requests running as it begins"),
+    "num_waiting": Term("1", "requests waiting then"),
+    "num_used_blocks": Term("1", "KV blocks in use then"),
+    "num_preempted": Term("1", "requests that yielded for it"),
+    "decodes_alone_s": Term("s", "what its decodes would have taken by themselves"),
+    "stopped_by": Term("1", "why the head of the queue is not in it: max_num_seqs, token_budget, kv_cache or policy; "
+                            "null where nobody waits"),
+    "replica": Term("1", "whose step it is, from 0"),
+    "linear_s": Term("s", "its dense products"),
+    "experts_s": Term("s", "its experts' products"),
+    "activations_s": Term("s", "its small kernels: norms, activations, embeddings"),
+    "attention_prompt_s": Term("s", "attention of prompts"),
+    "attention_decode_s": Term("s", "attention of decodes"),
+    "lm_head_s": Term("s", "logits of what it samples"),
+    "collectives_s": Term("s", "communication between GPUs"),
+    "overhead_s": Term("s", "what the GPU waits for: time that nothing hides, and the host's beyond the GPU's"),
+    "swap_s": Term("s", "KV over the host link"),
+    "compute_s": Term("s", "its arithmetic at the GPU's dense peak"),
+    "memory_s": Term("s", "its HBM traffic at the peak bandwidth"),
+}
+SCHEDULE: Mapping[str, Term] = {
+    "step": STEPS["step"],
+    "request_id": REQUESTS["request_id"],
+    "num_scheduled_tokens": Term("tokens", "of the request in the step"),
+    "replica": STEPS["replica"]._replace(meaning="whose step it is, where there are several"),
+}
+PREEMPTIONS: Mapping[str, Term] = {
+    "step": STEPS["step"],
+    "request_id": REQUESTS["request_id"],
+    "replica": SCHEDULE["replica"],
+}

@@ -1,0 +1,20 @@
+"""Versions that a result depends on: the planner's, Python's, and those of the libraries that compute."""
+
+import functools
+import platform
+from importlib.metadata import PackageNotFoundError, version
+
+
+@functools.cache
+def versions() -> dict[str, str]:
+    """Return the versions that a result depends on."""
+    return {"planner": own_version(), "python": platform.python_version(),
+            **{name: version(name) for name in ("numba", "numpy", "polars")}}
+
+
+def own_version() -> str:
+    """Return the planner's version as it is installed, "unknown" for a checkout that is not."""
+    try:
+        return version("planner")
+    except PackageNotFoundError:
+        return "unknown"

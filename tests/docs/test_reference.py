@@ -1,0 +1,36 @@
+"""The reference is what the code declares, and the glossary has every name that a replay writes, and no other."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import planner
+from planner import glossary
+from planner.run import replay
+from planner.settings import Recording
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_the_pages_are_what_the_code_declares(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, ROOT / "docs" / "make_reference.py", tmp_path], check=True)
+    pages = sorted((ROOT / "docs" / "reference").iterdir())
+    assert [page.name for page in pages] == sorted(page.name for page in tmp_path.iterdir())
+    for page in pages:
+        written = (tmp_path / page.name).read_text(encoding="utf-8")
+        assert written == page.read_text(encoding="utf-8"), "run make reference"
+
+
+def test_the_glossary_has_every_name_that_a_replay_writes() -> None:
+    """Of one replica, and of a fleet that hands requests over; the explanation comes from another command's option."""
+    recording = Recording(steps=True, schedule=True)
+    trace = planner.read_trace("chat")
+    one = planner.Scenario(model="llama-3.1-8b", gpu="h100-sxm", limit=50, interval=0.8)
+    split = planner.Scenario(model="llama-3.1-8b", gpu="h100-sxm", limit=50, data_parallel_size=2, prefill_replicas=1)
+    outcomes = [replay(trace, scenario, slo="ttft:500 tpot:50", recording=recording) for scenario in (one, split)]
+    assert set().union(*(outcome.summary for outcome in outcomes)) | {"explanation"} == set(glossary.SUMMARY)
+    of_trace = {"tenant", "session_id", "priority"}  # which this trace has not
+    for name, table in (("requests", glossary.REQUESTS), ("steps", glossary.STEPS), ("schedule", glossary.SCHEDULE),
+                        ("preemptions", glossary.PREEMPTIONS)):
+        written = set().union(*(getattr(outcome.result, f"{name}_table")().columns for outcome in outcomes))
+        assert written == set(table) - (of_trace if name == "requests" else set()), name
