@@ -161,10 +161,15 @@ def fit_consumer(softmax: float) -> list[Row]:
 
 
 def prior_rows(rows: Sequence[Row], keys: Sequence[str], constants: Sequence[str]) -> list[Row]:
-    """Return the median of each constant over the GPUs of each engine, phase and dtypes."""
+    """Return the median of each constant over the GPUs of each engine, phase and dtypes.
+
+    One GPU says little of others: where another engine's kernel was measured on several, that one's median stands.
+    """
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         groups.setdefault(tuple(row[key] for key in keys), []).append(row)
+    several = {key[1:] for key, group in groups.items() if len(group) > 1}
+    groups = {key: group for key, group in groups.items() if len(group) > 1 or key[1:] not in several}
     return [
         {"gpu": "prior", **dict(zip(keys, key, strict=True)),
          **{name: median(row[name] for row in group) for name in constants if name in group[0]},
