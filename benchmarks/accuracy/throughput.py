@@ -129,7 +129,8 @@ def _predict_stage(row: Mapping[str, Any]) -> float:
     if row["metric"] != "requests/s" and row["rate"] < 0.97 * row["asked"]:
         raise KeyError("latency of a stage beyond capacity: the client's limit decides it")
     is_fp8 = "quantization" in row["config"]
-    scenario = Scenario(model="llama-3.1-8b", gpu="h100-sxm", quantization="fp8" if is_fp8 else None)
+    scenario = Scenario(model="llama-3.1-8b", gpu="h100-sxm", quantization="fp8" if is_fp8 else None, max_num_seqs=1024,
+                        max_num_batched_tokens=8192)  # of `vllm serve` on an H100
     count = int(row["count"])
     load = load_of("stage", np.arange(count) / row["rate"], np.full(count, round(row["input"])),
                    np.full(count, round(row["output"])))
