@@ -1,6 +1,7 @@
 """A scenario made concrete: profiles loaded, memory planned, step time folded, settings filled in."""
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,12 @@ from planner.client import NAME, at_client_rate
 from planner.defaults import EngineDefaults, engine_defaults
 from planner.engine.terms import StepTime
 from planner.engines import EngineConstants, constants_of, load_engine, read_constants, read_table
-from planner.errors import UsageError
+from planner.errors import FleetError, PlannerError, UsageError
 from planner.layout import Layout
 from planner.loading import load_policy
 from planner.memory import MemoryPlan, plan_memory
 from planner.policy import Policy
+from planner.pools import Role, read_fleet
 from planner.precision import kv_bytes_per_element
 from planner.roofline import roofline
 from planner.scenario import Scenario
@@ -39,6 +41,52 @@ class Deployment:
     stack: Stack | None  # what the step time is made of; None where it is a line
     step_time: StepTime
     policy: Policy
+    pools: tuple["Pool", ...] = ()  # of a fleet whose replicas differ; what is not the scenario's is of the first then
+
+    @property
+    def num_gpus(self) -> int:
+        """GPUs of all replicas that the scenario, or its fleet's file, asks for."""
+        if self.pools:
+            return sum(pool.num_gpus for pool in self.pools)
+        return self.layout.num_gpus * self.scenario.data_parallel_size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pool:
+    """Equal replicas of a fleet.
+
+    Parameters
+    ----------
+    name : how tables call it.
+    role : "both", or "prefill" or "decode" alone.
+    weight : the share of the load that the router gives each replica, against the others' [1].
+    num_replicas : at least 1.
+    deployment : of each replica.
+    notes : on how it was read.
+    """
+
+    name: str
+    role: Role
+    weight: int
+    num_replicas: int
+    deployment: Deployment
+    notes: tuple[str, ...] = ()
+
+    @property
+    def num_gpus(self) -> int:
+        """GPUs of its replicas."""
+        return self.deployment.layout.num_gpus * self.num_replicas
+
+
+def pools_of(deployment: Deployment, num_replicas: int) -> tuple[Pool, ...]:
+    """Return the pools of a fleet, those that prefill before those that decode; equal replicas are one of each role."""
+    if deployment.pools:
+        return deployment.pools
+    prefill = deployment.scenario.prefill_replicas
+    counts: dict[Role, int] = {"prefill": prefill, "decode": num_replicas - prefill} if prefill else {
+        "both": num_replicas}
+    return tuple(Pool(name=role, role=role, weight=1, num_replicas=count, deployment=deployment)
+                 for role, count in counts.items())
 
 
 def shape_load(scenario: Scenario, trace: Trace) -> Trace:
@@ -63,13 +111,47 @@ def shape_load(scenario: Scenario, trace: Trace) -> Trace:
 
 
 def resolve(scenario: Scenario, trace: Trace) -> Deployment:
-    """Make a scenario concrete for a trace.
+    """Make a scenario concrete for a trace, with the pools of its fleet's file.
 
     Raises
     ------
     UsageError : options are missing or contradict each other.
+    FleetError : the fleet's file cannot be read, or something in it is wrong.
     UnknownNameError, CatalogError, CapacityError, PolicyError : as their makers say.
     """
+    if scenario.fleet is None:
+        return _resolve(scenario, trace)
+    pools = []
+    for spec in read_fleet(Path(scenario.fleet), scenario):
+        try:
+            deployment = _resolve(spec.scenario, trace)
+        except PlannerError as error:
+            raise FleetError(f"{scenario.fleet}: pool {spec.name!r}: {error}") from error
+        pools.append(Pool(name=spec.name, role=spec.role, weight=spec.weight, deployment=deployment,
+                          num_replicas=spec.scenario.data_parallel_size, notes=spec.notes))
+    _check_pools(scenario.fleet, pools)
+    return replace(pools[0].deployment, scenario=scenario, pools=tuple(pools))
+
+
+def _check_pools(path: str, pools: Sequence[Pool]) -> None:
+    """Raise FleetError where a request that one pool takes could not be taken, or gone on with, by another."""
+    first = pools[0]
+    same: list[tuple[str, Callable[[Deployment], Any], str]] = [
+        ("model", lambda each: each.architecture and each.architecture.name, "one router sends requests for one model"),
+        ("max_model_len", lambda each: each.settings.max_model_len, "give --max-model-len for all"),
+    ]
+    if first.role != "both":
+        same += [("kv_cache_dtype", lambda each: each.scenario.kv_cache_dtype, "KV is passed on as it is"),
+                 ("engine", lambda each: each.scenario.engine, "engines pass KV on to their own kind alone")]
+    for pool in pools[1:]:
+        for name, value_of, why in same:
+            one, other = value_of(first.deployment), value_of(pool.deployment)
+            if one != other:
+                raise FleetError(f"{path}: {name} is {one} in pool {first.name!r} and {other} in pool {pool.name!r}; "
+                                 f"must be the same: {why}")
+
+
+def _resolve(scenario: Scenario, trace: Trace) -> Deployment:
     caching = scenario.enable_prefix_caching
     if caching is None:
         caching = trace.prefix is not None or "cached_tokens" in trace.requests.columns
@@ -249,28 +331,3 @@ def _stage_transfer(architecture: Architecture | None, gpu: Gpu | None) -> float
     if architecture is None or gpu is None:
         return 0.0
     return 2.0 * architecture.hidden_size / gpu.scale_up_bandwidth_bytes_per_s
-
-
-def describe_deployment(deployment: Deployment, num_replicas: int) -> dict[str, Any]:
-    """Return the resolved deployment as plain values, for the summary; `num_gpus` is over all replicas."""
-    scenario, settings, memory = deployment.scenario, deployment.settings, deployment.memory
-    return {
-        "model": deployment.architecture.name if deployment.architecture else None,
-        "gpu": deployment.gpu.name if deployment.gpu else None,
-        "num_gpus": deployment.layout.num_gpus * num_replicas,
-        "num_replicas": num_replicas,
-        **{f.name: getattr(scenario, f.name) for f in fields(Scenario)
-           if f.metadata["panel"] in ("Deployment", "Fleet", "Step time") and f.name not in ("model", "gpu")},
-        **{name: getattr(settings, name) for name in ("max_model_len", "num_gpu_blocks", "num_cpu_blocks",
-                                                      "enable_prefix_caching", "async_scheduling")},
-        "memory": None if memory is None else {
-            name: getattr(memory, name) for name in memory.__slots__ if name != "block_size"
-        },
-    }
-
-
-def describe_policy(deployment: Deployment) -> dict[str, Any]:
-    """Return the policy and its settings as plain values, for the summary."""
-    scenario = deployment.scenario
-    chosen = {f.name: getattr(scenario, f.name) for f in fields(Scenario) if f.metadata["panel"] == "Scheduling"}
-    return {**chosen, "name": deployment.policy.name, "reserve": deployment.policy.reserve}

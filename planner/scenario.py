@@ -55,6 +55,7 @@ class Scenario:
     num_cpu_blocks: int | None = _option(None, "Deployment", "Host KV blocks, in place of --swap-space.")
 
     data_parallel_size: int = _option(1, "Fleet", "Replicas of the engine behind a router.")
+    fleet: str | None = _option(None, "Fleet", "TOML of [[pool]] tables, for replicas that differ: fleet.toml.")
     router: str = _option("round-robin", "Fleet", "Router by name, or my_router.py:name.")
     autoscale: str | None = _option(
         None, "Fleet", "Replicas come and go: TOML of an autoscaler, in place of --data-parallel-size."
@@ -160,10 +161,15 @@ class Scenario:
         if not 0 <= self.prefill_replicas < max(self.data_parallel_size, 2):
             raise UsageError(f"prefill_replicas = {self.prefill_replicas} of data_parallel_size = "
                              f"{self.data_parallel_size}: must leave one at least that decodes, and not be negative")
-        if self.autoscale is not None and (self.data_parallel_size > 1 or self.prefill_replicas):
+        if self.autoscale is not None and (self.data_parallel_size > 1 or self.prefill_replicas or self.fleet is not None):
             raise UsageError(f"autoscale = {self.autoscale!r} with data_parallel_size = {self.data_parallel_size}, "
-                             f"prefill_replicas = {self.prefill_replicas}: its file has the number of replicas "
-                             f"(minimum, maximum, initial), and all of them prefill and decode; leave these out")
+                             f"prefill_replicas = {self.prefill_replicas}, fleet = {self.fleet}: its file has the number "
+                             f"of replicas (minimum, maximum, initial), and all of them are alike, and prefill and "
+                             f"decode; leave these out")
+        if self.fleet is not None and (self.data_parallel_size > 1 or self.prefill_replicas > 0):
+            raise UsageError(f"data_parallel_size = {self.data_parallel_size}, prefill_replicas = "
+                             f"{self.prefill_replicas} beside fleet = {self.fleet}: its pools have replicas and roles; "
+                             f"leave them out")
         if not self.kv_transfer_bandwidth > 0:
             raise UsageError(f"kv_transfer_bandwidth = {self.kv_transfer_bandwidth}: must be above 0 [GB/s]")
         if not self.kv_transfer_latency >= 0 or self.local_prefill_below < 0:

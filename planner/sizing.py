@@ -96,6 +96,8 @@ def size(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Choi
         raise UsageError(f"--autoscale {scenario.autoscale}: a fleet is sized as one that stays as it is; leave it out")
     if choices.num_spare < 0:
         raise UsageError(f"--spare {choices.num_spare}: must be 0 or more")
+    if scenario.fleet is not None:
+        raise UsageError(f"fleet = {scenario.fleet}: fleets of equal replicas are looked for; leave it out")
     scenario = replace(scenario, data_parallel_size=1, prefill_replicas=0)
     shaped = _load(trace, scenario, choices)
     made = [replace(scenario, gpu=gpu if gpu.endswith(".toml") else load_gpu(gpu).name, tensor_parallel_size=ranks,

@@ -23,6 +23,8 @@ ROWS = (
     ("Autoscaler", ("replicas_mean", "replicas_peak", "num_scale_ups", "num_scale_downs")),
     ("Cost", ("gpu_hours", "cost_usd", "cost_usd_per_million_output_tokens", "energy_kwh")),
 )
+POOL_ROWS = ("role", "policy", "num_replicas", "tensor_parallel_size", "weight", "num_requests", "mean_ttft_ms",
+             "mean_tpot_ms", "kv_cache_usage_peak", "gpu_busy_fraction", "gpu_hours", "cost_usd")
 SHOWN_SHARE = 0.0005  # of time; what is less is not shown
 SHOWN = 5  # reasons why configurations have no result
 SHOWN_EVENTS = 12  # of an autoscaler; the JSON has all
@@ -45,11 +47,21 @@ def summary_table(summary: Mapping[str, Any]) -> str:
         if shown:
             lines += [title, *(f"  {key:<36}{_text(value):>16} {UNITS.get(key, '')}{_bounds(summary, key)}".rstrip()
                                for key, value in shown)]
+    lines += _pool_lines(summary.get("pools", ()))
     lines += _scale_lines(summary)
     speed = summary["simulated_requests_per_s"]
     lines.append(f"replayed {summary['workload']['num_requests']:,} requests at {speed:,.0f} requests/s of loop time, "
                  f"{summary['wall_s']:.2f} s in all")
     return "\n".join(lines)
+
+
+def _pool_lines(pools: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the numbers of a fleet's pools side by side."""
+    if not pools:
+        return []
+    rows = {key: [_cell(pool[key], None) for pool in pools] for key in POOL_ROWS}
+    gpus = [f"{pool['num_gpus']} × {pool['gpu'] or 'GPU'}" for pool in pools]
+    return _columns([pool["name"] for pool in pools], {"Pools": {"gpus": gpus, **rows}})
 
 
 def comparison_table(summaries: Mapping[str, Mapping[str, Any]]) -> str:

@@ -16,6 +16,7 @@ from planner.engines import read_constants
 from planner.grid import read_sweep
 from planner.launch.read import read_launch
 from planner.objectives import parse_objectives
+from planner.pools import read_fleet
 from planner.rate_series import read_rate_series
 from planner.runs import read_runs
 from planner.scenario import Scenario
@@ -120,6 +121,19 @@ _CONFIG = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden
            "torch_dtype": "bfloat16", "max_position_embeddings": 8192, "head_dim": 128}
 _LAUNCH = ("vllm serve meta-llama/Llama-3.1-8B --tensor-parallel-size 2 --max-num-seqs 64 --kv-cache-dtype fp8 "
            "--gpu-memory-utilization 0.9 --no-enable-prefix-caching")
+_FLEET = """[[pool]]
+name = "new"
+role = "prefill"
+replicas = 2
+gpu = "h100-sxm"
+max_num_seqs = 64
+weight = 3
+
+[[pool]]
+role = "decode"
+from_command = "vllm serve meta-llama/Llama-3.1-8B-Instruct --tensor-parallel-size 2"
+async_scheduling = false
+"""
 _TARGETS = (ROOT / "tests" / "gate" / "targets.toml").read_text()
 
 TARGETS: Mapping[str, Target] = {
@@ -142,6 +156,7 @@ TARGETS: Mapping[str, Target] = {
     "study": Target(seed=b'trace = "chat"\nslo = "ttft:500 tpot:50"\nreplicas = 2\nmodel = "llama-3.1-8b"\n'
                          b'gpu = "h100-sxm"\nmax_num_seqs = 64\nformat = "columns,tenant=x"\n', suffix=".toml",
                     read=read_study),
+    "fleet": Target(seed=_FLEET.encode(), suffix=".toml", read=lambda path: read_fleet(path, Scenario())),
     "sweep": Target(seed=_SWEEP.encode(), suffix=".toml", read=read_sweep),
     "targets": Target(seed=_TARGETS.encode(), suffix=".toml", read=read_targets),
     "synthetic": Target(seed=_SPEC.encode(), suffix=".toml", read=read_spec),
