@@ -182,6 +182,9 @@ def size(
     ] = None,
     disaggregate: Annotated[bool, typer.Option("--disaggregate", help="Try fleets, too, in which some replicas prefill "
                                                "and the others decode.")] = False,
+    decode_gpu: Annotated[str | None, typer.Option(help="GPUs of those that decode, a list. [--gpu, the same as those "
+                                                   "that prefill]")] = None,
+    decode_tensor_parallel_size: Annotated[str | None, typer.Option(help="Their sizes, likewise.")] = None,
     rate_series: Annotated[
         Path | None, typer.Option(help="CSV of rates over time (start_s, rate_rps) that the trace's traffic takes on.")
     ] = None,
@@ -200,7 +203,8 @@ def size(
     """
     from planner import commands
 
-    options = {"num_spare": spare, "period_s": period, "splits": disaggregate, "jobs": jobs}
+    options = {"num_spare": spare, "period_s": period, "splits": disaggregate, "decode_gpus": decode_gpu,
+               "decode_ranks": decode_tensor_parallel_size, "jobs": jobs}
     commands.size(trace, scenario, slo, attainment, tensor_parallel_size, price, rate_series, options,
                   spec_of(format, column, where), on_bad_rows, json)
 

@@ -326,9 +326,17 @@ def _launch_line(result: Mapping[str, Any]) -> str:
 
 
 def _replicas(fleet: Mapping[str, Any]) -> str:
-    """Return a fleet's replicas, those that prefill only and the others apart."""
+    """Return how many replicas a fleet has, those that prefill only and the others apart."""
     prefill = fleet["prefill_replicas"]
     return f"{prefill} + {fleet['num_replicas'] - prefill}" if prefill else f"{fleet['num_replicas']:,}"
+
+
+def _kind(fleet: Mapping[str, Any]) -> tuple[str, str]:
+    """Return a fleet's GPUs and tensor-parallel sizes, those of replicas that decode after a plus where they differ."""
+    gpu, ranks = str(fleet["gpu"]), str(fleet["tensor_parallel_size"])
+    if fleet.get("decode_gpu") is None:
+        return gpu, ranks
+    return f"{gpu} + {fleet['decode_gpu']}", f"{ranks} + {fleet['decode_tensor_parallel_size']}"
 
 
 def _growth(share: float | None) -> str:
@@ -338,13 +346,15 @@ def _growth(share: float | None) -> str:
 def sizing_table(result: Mapping[str, Any]) -> str:
     """Return the cheapest fleet in one sentence, the others as rows, and the schedule's gain."""
     best, fewest = result, result["fewest_gpus"]
-    lines = [f"cheapest: {_replicas(best)} × {best['tensor_parallel_size']} {best['gpu']} "
+    kinds = [_kind(fleet) for fleet in result["alternatives"]]
+    wide, size = max(14, *(len(gpu) + 1 for gpu, _ in kinds)), max(3, *(len(ranks) + 1 for _, ranks in kinds))
+    lines = [f"cheapest: {_replicas(best)} × {_kind(best)[1]} {_kind(best)[0]} "
              f"({best['quantization']}), {best['num_gpus']} GPUs, {best['cost_usd_per_hour']:.2f} USD/h; fewest GPUs: "
-             f"{fewest['num_gpus']} × {fewest['gpu']} ({fewest['quantization']})",
-             f"{'gpu':<14}{'tp':>3} {'weights':<10}{'replicas':>9}{'GPUs':>6}{'USD/h':>10}{'USD/Mtok':>10}{'kW':>8}"
-             f"{'headroom':>10}  one less misses"]
-    for fleet in result["alternatives"]:
-        name = f"{fleet['gpu']:<14}{fleet['tensor_parallel_size']:>3} {fleet['quantization']:<10}"
+             f"{fewest['num_gpus']} × {_kind(fewest)[0]} ({fewest['quantization']})",
+             f"{'gpu':<{wide}}{'tp':>{size}} {'weights':<10}{'replicas':>9}{'GPUs':>6}{'USD/h':>10}{'USD/Mtok':>10}"
+             f"{'kW':>8}{'headroom':>10}  one less misses"]
+    for fleet, (gpu, ranks) in zip(result["alternatives"], kinds, strict=True):
+        name = f"{gpu:<{wide}}{ranks:>{size}} {fleet['quantization']:<10}"
         if "reason" in fleet:
             lines.append(f"{name}{'–':>9}  {fleet['reason']}")
         else:
@@ -353,6 +363,8 @@ def sizing_table(result: Mapping[str, Any]) -> str:
                          f"{_growth(fleet['headroom']):>10}  {fleet['limiting_metric']}"
                          f"{'; times by priors' if fleet['priors'] else ''}")
     lines.append(_launch_line(best))
+    if best.get("decode_command") is not None:
+        lines.append(f"launch those that decode: {best['decode_command']}")
     if best["schedule"] is not None:
         found = best["schedule"]
         planned, static = found["gpu_hours"], found["static_gpu_hours"]

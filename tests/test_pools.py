@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,12 @@ from planner.cli import app
 from planner.deployment import resolve
 from planner.disaggregation import transfer_of
 from planner.errors import FleetError, PolicyError, UsageError
+from planner.fewest import apart, cheapest_split, fewest_replicas, of_two_kinds
 from planner.fingerprint import scenario_sha256
+from planner.fleet import serve
 from planner.highest_rate import Search, capacity
 from planner.notes import notes
-from planner.objectives import parse_objectives
+from planner.objectives import judge, parse_objectives
 from planner.policies import POLICIES
 from planner.pools import read_fleet, turns
 from planner.results import ReplayResult
@@ -28,7 +31,7 @@ from planner.run import replay
 from planner.scenario import Scenario
 from planner.sizing import Choices, size
 from planner.study import parse_study
-from planner.tables import summary_table
+from planner.tables import sizing_table, summary_table
 from planner.trace import Trace
 
 FAST, SLOW = "linear:1,0", "linear:3,0"  # every step takes a second, or three
@@ -384,3 +387,52 @@ def test_a_fleet_from_the_command_line(folder: Path, tmp_path: Path) -> None:
     written = CliRunner().invoke(app, ["report", str(tmp_path / "saved"), "--output", str(tmp_path / "report.html")])
     assert written.exit_code == 0, written.output
     assert "old.num_requests" in (tmp_path / "report.html").read_text()
+
+
+def two_kinds(trace: Trace) -> Any:
+    """One second for prompts; decodes of half a second each, one seat a replica."""
+    prefill = resolve(scenario_of(step_time="linear:1,0", max_num_seqs=1), trace)
+    decode = resolve(scenario_of(step_time="linear:0.5,0", max_num_seqs=1), trace)
+    return of_two_kinds(prefill, decode)
+
+
+def test_the_split_of_two_kinds_is_the_cheapest() -> None:
+    """Six prompts at once and two objectives: all splits of up to nine replicas are replayed beside it."""
+    trace = trace_of([(0.0, 10, 4)] * 6)
+    objectives = parse_objectives("e2el:5000", 1.0)
+    divided = two_kinds(trace)
+    count, served, _ = fewest_replicas(trace, divided, objectives, divided=apart)
+    met = {}
+    for prefill in range(1, 7):
+        for decode in range(1, 7):
+            pools = tuple(replace(pool, num_replicas=number)
+                          for pool, number in zip(divided.pools, (prefill, decode), strict=True))
+            result = serve(trace, replace(divided, pools=pools))
+            met[prefill, decode] = judge(objectives, result.times_s).is_met
+    able = [split for split, is_met in met.items() if is_met]
+    assert count == min(map(sum, able))
+    for prices in ((10.0, 1.0), (1.0, 10.0), (1.0, 1.0), (2.0, 1.0), (3.0, 0.0)):
+        found = cheapest_split(served, objectives, prices)
+        split = tuple(pool.num_replicas for pool in found.deployment.pools)
+        assert met[split]
+        if 0.0 not in prices:
+            cost = {each: each[0] * prices[0] + each[1] * prices[1] for each in able}
+            assert cost[split] == min(cost.values())
+
+
+def test_sizing_of_two_kinds() -> None:
+    """Costs and GPUs are of both kinds, spares of each; what needs --disaggregate says so."""
+    trace = trace_of([(0.2 * k, 2000, 60) for k in range(60)])
+    choices = Choices(gpus=["h100-sxm"], quantizations=[None], ranks=(1,), prices={"h100-sxm": 3.0, "a100-sxm": 1.5},
+                      splits=True, decode_gpus=["a100-sxm"], decode_ranks=(2,), num_spare=1, jobs=1)
+    found = size(trace, Scenario(model="llama-3.1-8b"), parse_objectives("ttft:400 tpot:30", 0.9), choices)
+    both = next(fleet for fleet in found["alternatives"] if fleet["decode_gpu"] is not None)
+    assert (both["gpu"], both["decode_gpu"], both["decode_tensor_parallel_size"]) == ("h100-sxm", "a100-sxm", 2)
+    prefill = both["prefill_replicas"] + 1
+    decode = both["num_replicas"] - prefill
+    assert both["num_gpus"] == prefill + 2 * decode
+    assert both["cost_usd_per_hour"] == prefill * 3.0 + 2 * decode * 1.5
+    assert "--tensor-parallel-size 2" in both["decode_command"]
+    assert "h100-sxm + a100-sxm" in sizing_table(found)
+    with pytest.raises(UsageError, match="need --disaggregate"):
+        size(trace, Scenario(model="llama-3.1-8b"), parse_objectives("ttft:400", 0.9), replace(choices, splits=False))
