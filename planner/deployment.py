@@ -16,6 +16,7 @@ from planner.errors import FleetError, PlannerError, UsageError
 from planner.layout import Layout
 from planner.loading import load_policy
 from planner.memory import MemoryPlan, plan_memory
+from planner.operators.network import NodeLink
 from planner.policy import Policy
 from planner.pools import Role, read_fleet
 from planner.precision import kv_bytes_per_element
@@ -190,6 +191,7 @@ def deploy(scenario: Scenario, *, enable_prefix_caching: bool = False, longest_r
             f"{' and '.join(missing)} missing; give both, or --step-time linear:… together with --num-gpu-blocks"
         )
     layout = layout or layout_of(scenario)
+    node_link = _node_link(scenario, gpu, layout)
     kv_bytes = kv_bytes_per_element(scenario.kv_cache_dtype)
     memory = None
     if architecture is not None and gpu is not None and scenario.num_gpu_blocks is None:
@@ -202,13 +204,14 @@ def deploy(scenario: Scenario, *, enable_prefix_caching: bool = False, longest_r
             arch=architecture, gpu=gpu, layout=layout, quantization=scenario.quantization,
             kv_bytes_per_element=kv_bytes, engine=scenario.engine, constants=constants or scenario_constants(scenario),
             is_overlapped=limits.async_scheduling, num_speculative_tokens=scenario.num_speculative_tokens,
-            speculative_acceptance=scenario.speculative_acceptance, **graph_sizes(scenario))
+            speculative_acceptance=scenario.speculative_acceptance, node_link=node_link, **graph_sizes(scenario))
     step_time = linear(scenario.step_time) if stack is None else roofline(stack)
     max_model_len = scenario.max_model_len
     if max_model_len is None:
         max_model_len = longest_request if architecture is None else architecture.max_model_len
     settings = _settings(scenario, limits, architecture, gpu, memory, kv_bytes, enable_prefix_caching, max_model_len,
-                         1.0 if stack is None else stack.tokens_per_step)
+                         1.0 if stack is None else stack.tokens_per_step,
+                         _stage_transfer(architecture, gpu, layout, node_link))
     return Deployment(scenario=scenario, architecture=architecture, gpu=gpu, layout=layout, memory=memory,
                       stack=stack, step_time=step_time, policy=policy, settings=settings)
 
@@ -268,7 +271,7 @@ def _plan_memory(scenario: Scenario, limits: EngineDefaults, architecture: Archi
 
 def _settings(scenario: Scenario, limits: EngineDefaults, architecture: Architecture | None, gpu: Gpu | None,
               memory: MemoryPlan | None, kv_bytes: float, enable_prefix_caching: bool, max_model_len: int,
-              tokens_per_step: float) -> EngineSettings:
+              tokens_per_step: float, stage_transfer: tuple[float, float]) -> EngineSettings:
     """Fill in what the scenario leaves to the model, the engine or the trace.
 
     Under speculative decoding a step of the loop is one token's share of an engine's (`engine.timing`), so what engines
@@ -304,7 +307,8 @@ def _settings(scenario: Scenario, limits: EngineDefaults, architecture: Architec
         stream_interval=scenario.stream_interval,
         async_scheduling=limits.async_scheduling,
         pipeline_parallel_size=scenario.pipeline_parallel_size,
-        stage_transfer_s_per_token=_stage_transfer(architecture, gpu),
+        stage_transfer_s_per_token=stage_transfer[0],
+        stage_transfer_latency_s=stage_transfer[1],
         num_cpu_blocks=num_cpu_blocks,
         swap_s_per_token=swap_s_per_token,
         max_concurrency=scenario.max_concurrency,
@@ -326,8 +330,35 @@ def _swap(scenario: Scenario, architecture: Architecture | None, gpu: Gpu | None
     return scenario.num_cpu_blocks or num_blocks, per_token / gpu.host_bandwidth_bytes_per_s
 
 
-def _stage_transfer(architecture: Architecture | None, gpu: Gpu | None) -> float:
-    """Return what one token's hidden state takes from one pipeline stage to the next [s]."""
-    if architecture is None or gpu is None:
-        return 0.0
-    return 2.0 * architecture.hidden_size / gpu.scale_up_bandwidth_bytes_per_s
+def _node_link(scenario: Scenario, gpu: Gpu | None, layout: Layout) -> NodeLink | None:
+    """Return what joins the nodes of a replica; None where it has one.
+
+    Raises
+    ------
+    UsageError : it spans nodes whose network is not given, or that its groups do not fill.
+    """
+    if gpu is None or layout.num_gpus <= gpu.gpus_per_node:
+        return None
+    layout.check_nodes(gpu.gpus_per_node)
+    if scenario.inter_node_bandwidth is None:
+        nodes = -(-layout.num_gpus // gpu.gpus_per_node)
+        raise UsageError(f"a replica of {layout.num_gpus} {gpu.name} spans {nodes} nodes of {gpu.gpus_per_node}: give "
+                         f"--inter-node-bandwidth, a GPU's share of the network in GB/s, as 50 for 400 Gb/s each")
+    return NodeLink(bandwidth_bytes_per_s=scenario.inter_node_bandwidth * 1e9, latency_s=scenario.inter_node_latency)
+
+
+def _stage_transfer(architecture: Architecture | None, gpu: Gpu | None, layout: Layout,
+                    node_link: NodeLink | None) -> tuple[float, float]:
+    """Return what a hidden state takes from one pipeline stage to the next, the mean of all: by token, and besides [s].
+
+    Between nodes it goes over the network.
+    """
+    if architecture is None or gpu is None or layout.pipeline_parallel_size == 1:
+        return 0.0, 0.0
+    hidden_bytes = 2.0 * architecture.hidden_size
+    inside_s = hidden_bytes / gpu.scale_up_bandwidth_bytes_per_s
+    if node_link is None:
+        return inside_s, 0.0
+    share = layout.num_node_crossings(gpu.gpus_per_node) / (layout.pipeline_parallel_size - 1)
+    over_s = max(hidden_bytes / node_link.bandwidth_bytes_per_s, inside_s)
+    return (1 - share) * inside_s + share * over_s, share * node_link.latency_s

@@ -47,10 +47,12 @@ SUMMARY: Mapping[str, Term] = {
     "prefix_cache_hit_rate": Term("1", "prompt tokens found in the prefix cache over those looked up"),
     "kv_cache_usage_mean": Term("1", "share of KV blocks in use, mean over the busy time"),
     "kv_cache_usage_peak": Term("1", "the largest share of KV blocks in use"),
-    "num_gpu_blocks": Term("1", "KV blocks of a replica"),
+    "num_gpu_blocks": Term("1", "KV blocks of a replica; null where pools differ in them"),
     "max_running": Term("1", "most requests that ran at once in a replica"),
     "max_waiting": Term("1", "most requests that waited at once in a replica"),
-    "gpu_busy_fraction": Term("1", "share of duration in which a step ran, mean over replicas"),
+    "gpu_busy_fraction": Term("1", "share of duration in which a step ran, mean over GPUs"),
+    "pools": Term("1", "of --fleet, a row for each pool: what its replicas are, its requests, their mean TTFT and TPOT, "
+                       "how hard its GPUs worked, and what they cost; gpu_hours, cost_usd and energy_kwh add up"),
     "replica_imbalance": Term("1", "tokens of the replica that had most, over the mean of all"),
     "mfu": Term("1", "model FLOP utilization: the model's arithmetic over the GPUs' dense peak, while busy"),
     "mbu": Term("1", "memory bandwidth utilization: bytes that steps must move over the HBM's peak, while busy"),
@@ -102,6 +104,8 @@ REQUESTS: Mapping[str, Term] = {
     "replica": Term("1", "that it was sent to, from 0"),
     "decode_replica": Term("1", "where some replicas prefill and others decode: the one that decodes it"),
     "handover_s": Term("s", "likewise: from the first token until its KV is where it is decoded"),
+    "pool": Term("1", "of --fleet: the pool of its replica"),
+    "decode_pool": Term("1", "likewise: of its decode_replica"),
     "tenant": Term("1", "the trace's, where it has them"),
     "session_id": Term("1", "likewise"),
     "priority": Term("1", "likewise; smaller is more urgent"),
@@ -127,6 +131,7 @@ STEPS: Mapping[str, Term] = {
     "stopped_by": Term("1", "why the head of the queue is not in it: max_num_seqs, token_budget, kv_cache or policy; "
                             "null where nobody waits"),
     "replica": Term("1", "whose step it is, from 0"),
+    "pool": Term("1", "of --fleet: that replica's"),
     "linear_s": Term("s", "its dense products"),
     "experts_s": Term("s", "its experts' products"),
     "activations_s": Term("s", "its small kernels: norms, activations, embeddings"),
@@ -144,9 +149,11 @@ SCHEDULE: Mapping[str, Term] = {
     "request_id": REQUESTS["request_id"],
     "num_scheduled_tokens": Term("tokens", "of the request in the step"),
     "replica": STEPS["replica"]._replace(meaning="whose step it is, where there are several"),
+    "pool": STEPS["pool"],
 }
 PREEMPTIONS: Mapping[str, Term] = {
     "step": STEPS["step"],
     "request_id": REQUESTS["request_id"],
     "replica": SCHEDULE["replica"],
+    "pool": STEPS["pool"],
 }

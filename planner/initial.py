@@ -175,6 +175,7 @@ def _settings_record(policy: Policy, settings: EngineSettings, recording: Record
     record.swap_s_per_token = settings.swap_s_per_token
     record.pipeline_depth = settings.pipeline_parallel_size
     record.stage_transfer_s_per_token = settings.stage_transfer_s_per_token
+    record.stage_transfer_latency_s = settings.stage_transfer_latency_s
     record.reserve = _RESERVE[policy.reserve]
     record.cut = _CUT[policy.cut if settings.enable_chunked_prefill else "none"]
     record.chunk_tokens = settings.block_size if policy.chunk_unit == "block" else 1

@@ -44,6 +44,11 @@ class Scenario:
     engine: Engine = _option("vllm", "Deployment", "Serving engine whose defaults apply.")
     tensor_parallel_size: int = _option(1, "Deployment", "GPUs that share each layer.")
     pipeline_parallel_size: int = _option(1, "Deployment", "Pipeline stages.")
+    inter_node_bandwidth: float | None = _option(
+        None, "Deployment", "Network between nodes, one GPU's share, one way [GB/s]: 50 for 400 Gb/s each. Needed "
+        "where a replica spans nodes."
+    )
+    inter_node_latency: float = _option(5e-6, "Deployment", "What a message from node to node takes besides [s].")
     expert_parallel: bool = _option(False, "Deployment", "Spread whole experts over the GPUs, not slices of each.")
     quantization: str | None = _option(None, "Deployment", "Weight format: bf16, fp8, int4, mxfp4 … [checkpoint's own]")
     kv_cache_dtype: str = _option("auto", "Deployment", "KV cache: auto (16 bit), fp8.")
@@ -161,11 +166,13 @@ class Scenario:
         if not 0 <= self.prefill_replicas < max(self.data_parallel_size, 2):
             raise UsageError(f"prefill_replicas = {self.prefill_replicas} of data_parallel_size = "
                              f"{self.data_parallel_size}: must leave one at least that decodes, and not be negative")
-        if self.autoscale is not None and (self.data_parallel_size > 1 or self.prefill_replicas or self.fleet is not None):
+        if self.autoscale is not None and (self.data_parallel_size > 1 or self.prefill_replicas):
             raise UsageError(f"autoscale = {self.autoscale!r} with data_parallel_size = {self.data_parallel_size}, "
-                             f"prefill_replicas = {self.prefill_replicas}, fleet = {self.fleet}: its file has the number "
-                             f"of replicas (minimum, maximum, initial), and all of them are alike, and prefill and "
-                             f"decode; leave these out")
+                             f"prefill_replicas = {self.prefill_replicas}: its file has the number of replicas "
+                             f"(minimum, maximum, initial), and all of them prefill and decode; leave these out")
+        if self.autoscale is not None and self.fleet is not None:
+            raise UsageError(f"autoscale = {self.autoscale!r} with fleet = {self.fleet!r}: an autoscaler's replicas "
+                             f"are all alike; leave one of them out")
         if self.fleet is not None and (self.data_parallel_size > 1 or self.prefill_replicas > 0):
             raise UsageError(f"data_parallel_size = {self.data_parallel_size}, prefill_replicas = "
                              f"{self.prefill_replicas} beside fleet = {self.fleet}: its pools have replicas and roles; "

@@ -53,8 +53,9 @@ def shares(result: ReplayResult, duration_s: float) -> list[Share]:
     found, first = [], 0
     for pool in pools_of(result.deployment, result.num_replicas):
         own = result.replicas[first:first + pool.num_replicas]
-        mean = pool.num_replicas if result.scaling is None else result.mean_replicas(duration_s)  # of one pool
-        found.append(Share(pool=pool, first_replica=first, mean_replicas=mean, engine=total_of([each.engine for each in own]), settings=own[0].settings))
+        mean = result.mean_replicas(duration_s) if result.scaling is not None else pool.num_replicas
+        found.append(Share(pool=pool, first_replica=first, mean_replicas=mean, settings=own[0].settings,
+                           engine=total_of([each.engine for each in own])))
         first += pool.num_replicas
     return found
 

@@ -165,11 +165,11 @@ def _fleet(trace: Trace, scenario: Scenario, decode: Scenario | None, objectives
         one, other = (_replica_price(pool, choices) for pool in served.deployment.pools)
         served = cheapest_split(served, objectives, (one, other))
         count = served.num_replicas
-    deployment, parts = served.deployment, shares(served)
+    deployment, summary = served.deployment, summarize(served, None)
+    parts = shares(served, summary["duration"])
     num_gpus = count_gpus(served) + _spare_gpus(deployment, choices, divided)
     cost = sum((part.pool.num_replicas + choices.num_spare) * _replica_price(part.pool, choices) for part in parts)
     per_request: Any = trace.requests["output_tokens"].mean()
-    summary = summarize(served, None)
     mean_rps = rate_of(trace) if choices.series is None else choices.series.mean_rps
     return {
         **plain, **describe_launch(scenario),

@@ -44,7 +44,7 @@ def advance_fleet(memory: FleetState, score: Any) -> int:
         if fleet.num_left == 0:
             return DONE
         if next_s >= fleet.until_s:
-            outcome = bring_up(f, plan_step, fleet.until_s) if fleet.is_watched and fleet.until_s < math.inf else DONE
+            outcome = bring_up(f, fleet.until_s) if fleet.is_watched and fleet.until_s < math.inf else DONE
             if outcome != DONE:
                 return outcome
             fleet.now_s = max(fleet.now_s, fleet.until_s)
