@@ -30,8 +30,8 @@ CapacitySloOption = Annotated[str, typer.Option("--slo", help="Objectives in ms:
                                                 "or of percentiles, 'p99_ttft:500'.")]
 AttainmentOption = Annotated[float, typer.Option(help="Share of requests that must meet their own objectives.")]
 MeasuredArgument = Annotated[Path, typer.Argument(metavar="MEASURED", help="Table of measured runs, a result of vllm "
-                                                  "bench serve or of SGLang's bench_serving, requests in any trace "
-                                                  "format, or steps.")]
+                                                  "bench serve or of SGLang's bench_serving, scrapes of /metrics, "
+                                                  "requests in any trace format, or steps.")]
 ClientOption = Annotated[str | None, typer.Option(help="Who sent the requests: vllm, sglang, inferencex, internal. "
                                                   "Of a table, rows of others are left out.")]
 JobsOption = Annotated[int, typer.Option(help="Processes; -1 for one a core.")]

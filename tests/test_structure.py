@@ -15,7 +15,7 @@ FILES = sorted((ROOT / "planner").rglob("*.py"))
 LAYERS = (
     ("errors", "schema", "defaults", "statistics", "pareto", "phases", "limits", "answers", "versions",
      "glossary"),
-    ("table_file", "finite"),
+    ("table_file", "finite", "scrape"),
     ("files", "policy", "router", "autoscaler", "scenario", "settings", "slo", "gaps", "architecture", "layout",
      "operators", "rate_series", "format_spec", "scaling"),
     ("hf_config", "projections", "objectives", "conservation", "engine", "burstiness"),
@@ -25,7 +25,7 @@ LAYERS = (
     ("prefix", "dependencies", "attention_time", "steptime", "measured", "traffic", "relative", "fitting",
      "anomalies"),
     ("initial", "roofline", "recorded", "study", "description"),
-    ("driver", "benchmarks", "targets", "pools", "autoscale"),
+    ("driver", "benchmarks", "scraped", "targets", "pools", "autoscale"),
     ("deployment",),
     ("roofs", "grid"),
     ("results",),

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+from test_scraped import query, vllm
 from test_trace_formats import SAME_RUN, lines, sglang_bench, table
 
 from planner.baseline import read_baseline
@@ -148,6 +149,8 @@ TARGETS: Mapping[str, Target] = {
     "trace parquet": Target(seed=_parquet(), suffix=".parquet", read=_trace, is_cut=True),
     "runs table": Target(seed=_RUNS.encode(), suffix=".csv", read=_runs),
     "runs result": Target(seed=SAME_RUN["vllm-bench"]().encode(), suffix=".json", read=_runs),
+    "runs metrics": Target(seed=f"# at 1000\n{vllm(20)}# at 1050\n{vllm(120)}".encode(), suffix=".prom", read=_runs),
+    "runs query": Target(seed=query({1000.0: vllm(20), 1050.0: vllm(120)}).encode(), suffix=".json", read=_runs),
     "runs requests": Target(seed=SAME_RUN["guidellm"]().encode(), suffix=".json", read=_runs),
     "step log": Target(seed=table(",".join(("duration_s", *SHAPE)), ",".join(["0.0125"] + ["3"] * len(SHAPE)),
                                   ",".join(["0.0095"] + ["0"] * len(SHAPE))).encode(), suffix=".csv", read=read_steps),
