@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import fields
 from pathlib import Path
 
+from planner.autoscale import named_files
 from planner.catalog import data_dir, user_dir
 from planner.relative import FILES, path_of
 from planner.scenario import Scenario
@@ -32,6 +33,8 @@ def scenario_sha256(scenario: Scenario, *more: object) -> str:
     """Return a hash over a scenario, the files that it names, the program, and whatever else is given."""
     values = [(f.name, getattr(scenario, f.name)) for f in fields(Scenario)]
     files = [_of_file(path_of(getattr(scenario, name) or "")) for name in FILES]
+    if scenario.autoscale is not None:
+        files += [_of_file(str(path)) for path in named_files(Path(scenario.autoscale))]
     return hashlib.sha256(repr((values, files, program_sha256(), more)).encode()).hexdigest()
 
 
