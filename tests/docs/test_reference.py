@@ -28,13 +28,15 @@ def test_the_glossary_has_every_name_that_a_replay_writes(tmp_path: Path) -> Non
     The explanation comes from another command's option.
     """
     path = tmp_path / "scale.toml"
-    path.write_text('minimum = 1\nmaximum = 2\nstartup = { warmup_s = 9 }\nmetric = [{ name = "queue", target = 1 }]')
+    path.write_text('minimum = 1\nmaximum = 2\nstartup = { warmup_s = 9 }\n'
+                    'metric = [{ name = "queue", target = 1 }]')
     recording = Recording(steps=True, schedule=True)
     trace = planner.read_trace("chat")
     one = planner.Scenario(model="llama-3.1-8b", gpu="h100-sxm", limit=50, interval=0.8)
     split = planner.Scenario(model="llama-3.1-8b", gpu="h100-sxm", limit=50, data_parallel_size=2, prefill_replicas=1)
     scaled = planner.Scenario(model="llama-3.1-8b", gpu="h100-sxm", limit=50, autoscale=str(path))
-    outcomes = [replay(trace, scenario, slo="ttft:500 tpot:50", recording=recording) for scenario in (one, split, scaled)]
+    outcomes = [replay(trace, scenario, slo="ttft:500 tpot:50", recording=recording)
+                for scenario in (one, split, scaled)]
     assert set().union(*(outcome.summary for outcome in outcomes)) | {"explanation"} == set(glossary.SUMMARY)
     assert set(events_table(()).columns) == set(glossary.SCALE_EVENTS)
     of_trace = {"tenant", "session_id", "priority"}  # which this trace has not
