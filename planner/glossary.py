@@ -56,7 +56,7 @@ SUMMARY: Mapping[str, Term] = {
     "replica_imbalance": Term("1", "tokens of the replica that had most, over the mean of all"),
     "mfu": Term("1", "model FLOP utilization: the model's arithmetic over the GPUs' dense peak, while busy"),
     "mbu": Term("1", "memory bandwidth utilization: bytes that steps must move over the HBM's peak, while busy"),
-    "gpu_hours": Term("GPU h", "GPUs times duration"),
+    "gpu_hours": Term("GPU h", "GPUs times duration; with an autoscaler, while their replicas were paid for"),
     "cost_usd": Term("USD", "gpu_hours at the catalog's price"),
     "cost_usd_per_million_output_tokens": Term("USD", "cost_usd over output tokens, times a million"),
     "energy_kwh": Term("kWh", "gpu_hours at a power between the GPU's idle power and its TDP, by the busy share"),
@@ -65,6 +65,13 @@ SUMMARY: Mapping[str, Term] = {
     **{f"{name}_interval": Term(unit, f"interval of {name} by --interval, from held-out errors: lower and upper")
        for name, unit in (("mean_ttft_ms", "ms"), ("mean_tpot_ms", "ms"), ("mean_e2el_ms", "ms"),
                           ("request_throughput", "requests/s"), ("output_throughput", "tokens/s"))},
+    "replicas_mean": Term("1", "with an autoscaler: replicas that were paid for, their start-up and draining in it, in "
+                               "the mean over duration"),
+    "replicas_peak": Term("1", "likewise: most replicas that were paid for at once"),
+    "num_scale_ups": Term("1", "likewise: times that it added replicas"),
+    "num_scale_downs": Term("1", "likewise: times that it took replicas away"),
+    "autoscale": Term("1", "likewise: its file, bounds and start-up, events (as --scale-events), and replicas, each "
+                           "with start_s, ready_s, drain_s and end_s on the trace's clock"),
     "simulated_requests_per_s": Term("requests/s", "speed of the replay's loop"),
     "wall_s": Term("s", "what the replay took"),
     "notes": Term("1", "what a reader of the result should know, as texts"),
@@ -156,4 +163,15 @@ PREEMPTIONS: Mapping[str, Term] = {
     "request_id": REQUESTS["request_id"],
     "replica": SCHEDULE["replica"],
     "pool": STEPS["pool"],
+}
+SCALE_EVENTS: Mapping[str, Term] = {
+    "at_s": Term("s", "instant of the change"),
+    "before": Term("1", "replicas that served or started before it"),
+    "after": Term("1", "and after it"),
+    "metric": Term("1", "the autoscaler that asked for the most"),
+    "value": Term("1", "its metric"),
+    "target": Term("1", "its target; null where it has none"),
+    "wanted": Term("1", "replicas that it asked for"),
+    "limited_by": Term("1", "what stood against that: minimum, maximum, stabilization, step, cooldown or draining; "
+                            "empty where nothing did"),
 }
