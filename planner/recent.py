@@ -71,10 +71,10 @@ class Recent:
         self._left = [each for each in self._left if each[0] > since_s] + [(now_s, _left(of, rows))]
 
     def request_rate(self, window_s: float, first_s: float) -> float:
-        """Return the requests sent in a window, over the part of it since the first arrival [1/s]."""
+        """Return the requests sent per second since the latest look that is a window ago, or the first arrival [1/s]."""
         now_s, count = self._sent[-1]
-        before = next((number for at_s, number in reversed(self._sent) if at_s <= now_s - window_s), 0)
-        span_s = min(window_s, now_s - first_s)
+        since_s, before = next(each for each in reversed(self._sent) if each[0] <= now_s - window_s)
+        span_s = now_s - max(since_s, first_s)
         return (count - before) / span_s if span_s > 0 else 0.0
 
     def attainment(self, slo: Slo, window_s: float) -> float:

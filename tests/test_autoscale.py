@@ -140,8 +140,8 @@ def test_on_objectives(tmp_path: Path) -> None:
 
 
 def test_on_rate(tmp_path: Path) -> None:
-    """Four requests in the first two seconds are 2/s; at 6 four are in the window of 4 s no more."""
-    path = write(tmp_path, startup=0.0, metric='name = "request-rate"\ntarget = 1\nwindow_s = 4')
+    """Four requests in the first two seconds are 2/s, and 1/s in four: the looks are two seconds apart."""
+    path = write(tmp_path, startup=0.0, metric='name = "request-rate"\ntarget = 1\nwindow_s = 3.5')
     result = play([(0.0, 10, 1), (0.5, 10, 1), (1.0, 10, 1), (1.5, 10, 1), (9.0, 10, 1)], **SECONDS, autoscale=path)
     assert result.scaling is not None
     assert [(e.at_s, e.after, e.value) for e in result.scaling.events] == [(2.0, 2, 2.0), (4.0, 1, 0.5)]
@@ -180,6 +180,16 @@ def test_an_autoscaler_of_ones_own(tmp_path: Path) -> None:
     assert [(event.at_s, event.after) for event in result.scaling.events] == [(10.0, 2), (20.0, 1)]
     with pytest.raises(PolicyError, match=r"autoscaler 'broken' \(.*mine.py:4\) at 2.000000 s: ZeroDivisionError"):
         play([(0.0, 10, 9)], **SECONDS, autoscale=write(tmp_path, metric='name = "mine.py:broken"\ntarget = 1'))
+
+
+def test_a_policy_that_makes_no_progress_is_an_error_all_the_same(tmp_path: Path) -> None:
+    """However many replicas start, nothing will ever happen."""
+    (tmp_path / "own.py").write_text(
+        "from planner.policy import IN_ORDER, Policy, StepPlan\n"
+        "def plan(s):\n    return StepPlan(0, 0, 1, IN_ORDER)\n"
+        "mine = Policy(name='mine', plan_step=plan)\n")
+    with pytest.raises(PolicyError, match="scheduled nothing while 0 requests run and 2 wait"):
+        play([(0.0, 10, 1), (3.0, 10, 1)], policy=f"{tmp_path}/own.py:mine", autoscale=write(tmp_path, maximum=3))
 
 
 def test_followers_count_too(tmp_path: Path) -> None:
@@ -291,7 +301,8 @@ def autoscaled(draw: Any) -> tuple[list[tuple[float, int, int]], dict[str, Any],
             "metric": draw(some.sampled_from(METRICS))}
     options = {"router": draw(some.sampled_from(list(ROUTERS))), "max_num_seqs": draw(some.sampled_from((1, 2, 8))),
                "num_gpu_blocks": 40, "max_concurrency": draw(some.sampled_from((None, None, 3))),
-               "enable_prefix_caching": draw(some.booleans()), "async_scheduling": draw(some.booleans())}
+               "enable_prefix_caching": draw(some.booleans()), "async_scheduling": draw(some.booleans()),
+               "router_report_interval": draw(some.sampled_from((0.0, 0.0, 1.0, 3.3)))}
     return rows_of(draw), keys, options
 
 
@@ -327,6 +338,7 @@ def test_laws(tmp_path: Path, drawn: Any) -> None:
     assert summary["gpu_hours"] * 3600 == pytest.approx(sum(span.end_s - span.start_s for span in scaling.spans))
     for event in scaling.events:
         assert keys["minimum"] <= event.after <= keys["maximum"]
+        assert event.value >= 0
     for before, after in itertools.pairwise(scaling.events):
         assert before.after == after.before
 

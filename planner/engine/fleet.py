@@ -43,7 +43,7 @@ def advance_fleet(memory: FleetState, score: Any) -> int:
             return BAD_SCORE
         if fleet.num_left == 0:
             return DONE
-        if next_s >= fleet.until_s:
+        if next_s >= fleet.until_s and (fleet.next_report_s >= fleet.until_s or next_s == math.inf):
             outcome = bring_up(f, fleet.until_s) if fleet.is_watched and fleet.until_s < math.inf else DONE
             if outcome != DONE:
                 return outcome
