@@ -71,7 +71,7 @@ class Recent:
         self._left = [each for each in self._left if each[0] > since_s] + [(now_s, _left(of, rows))]
 
     def request_rate(self, window_s: float, first_s: float) -> float:
-        """Return the requests sent per second since the latest look that is a window ago, or the first arrival [1/s]."""
+        """Return the requests sent per second since the last look that is a window ago, or the first arrival [1/s]."""
         now_s, count = self._sent[-1]
         since_s, before = next(each for each in reversed(self._sent) if each[0] <= now_s - window_s)
         span_s = now_s - max(since_s, first_s)
