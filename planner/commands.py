@@ -285,7 +285,16 @@ def calibrate(measured: Path, scenario: Scenario, output: Path | None, fit: str 
 def _read(source: str, scenario: Scenario, format: str | None, on_bad_rows: OnBadRows) -> Trace:
     trace = read_load(source, scenario, format, on_bad_rows)
     print(trace.account, file=sys.stderr)
+    if sys.stderr.isatty() and not _is_compiled():
+        print("compiling the replay loop, once on this machine: about twenty seconds", file=sys.stderr)
     return trace
+
+
+def _is_compiled() -> bool:
+    """Tell whether the loop's machine code is there, or not asked for."""
+    from planner.engine.jit import numba
+
+    return bool(numba.config.DISABLE_JIT) or any(Path(numba.config.CACHE_DIR).rglob("*.nbi"))
 
 
 def _print_notes(summaries: Mapping[str, Mapping[str, Any]]) -> None:
