@@ -25,6 +25,8 @@ from planner.steptime import linear
 from planner.trace import Trace
 from planner.workload import at_request_rate, limit, scale_rate, slice_time
 
+DESCRIBED = ("Deployment", "Fleet", "Overload", "Step time")  # panels of options that a summary repeats
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deployment:
@@ -226,6 +228,7 @@ def _settings(scenario: Scenario, limits: EngineDefaults, architecture: Architec
         num_cpu_blocks=num_cpu_blocks,
         swap_s_per_token=swap_s_per_token,
         max_concurrency=scenario.max_concurrency,
+        max_queued_requests=scenario.max_queued_requests,
         priority_ageing_per_s=scenario.priority_ageing,
     )
 
@@ -260,7 +263,7 @@ def describe_deployment(deployment: Deployment, num_replicas: int) -> dict[str, 
         "num_gpus": deployment.layout.num_gpus * num_replicas,
         "num_replicas": num_replicas,
         **{f.name: getattr(scenario, f.name) for f in fields(Scenario)
-           if f.metadata["panel"] in ("Deployment", "Fleet", "Step time") and f.name not in ("model", "gpu")},
+           if f.metadata["panel"] in DESCRIBED and f.name not in ("model", "gpu")},
         **{name: getattr(settings, name) for name in ("max_model_len", "num_gpu_blocks", "num_cpu_blocks",
                                                       "enable_prefix_caching", "async_scheduling")},
         "memory": None if memory is None else {

@@ -18,6 +18,7 @@ from planner.errors import UsageError
 from planner.gaps import Gaps
 from planner.interleaved import Fleet, run_interleaved
 from planner.loading import load_router
+from planner.overload import overload_of
 from planner.results import ReplayResult
 from planner.scaler import Scaler
 from planner.settings import Recording
@@ -65,25 +66,29 @@ def serve(trace: Trace, deployment: Deployment, num_replicas: int | None = None,
     router, prefill = load_router(scenario.router), scenario.prefill_replicas
     waits = dependencies(trace) if scenario.wait_for_parents else None
     followers = 0 if waits is None else int((waits.num_parents > 0).sum())
-    if count == 1 and waits is None and autoscale is None:
+    overload = overload_of(scenario)
+    if count == 1 and waits is None and autoscale is None and overload is None:
         records = run(trace, deployment.policy, deployment.settings, deployment.step_time, recording)
         return ReplayResult(trace=trace, deployment=deployment, records=records)
     fleet = Fleet(num_replicas=count, router=router, report_interval_s=scenario.router_report_interval,
-                  seed=scenario.seed or 0, num_prefill=prefill, transfer=transfer_of(deployment) if prefill else None)
+                  seed=scenario.seed or 0, num_prefill=prefill, overload=overload,
+                  transfer=transfer_of(deployment) if prefill else None)
     if autoscale is not None:
         found = _autoscaled(trace, deployment, fleet, waits, recording, autoscale)
         return dataclasses.replace(found, num_followers=followers)
     if prefill:
         found = _disaggregated(trace, deployment, fleet, waits, recording)
         return dataclasses.replace(found, num_followers=followers)
-    if router.takes_turns and not router.is_sticky and waits is None and scenario.max_concurrency is None:
+    attempts = None
+    if (router.takes_turns and not router.is_sticky and waits is None and scenario.max_concurrency is None
+            and overload is None):
         replica = (np.arange(trace.num_requests) % count).astype(np.int32)
         records = _dealt(trace, deployment, replica, recording)
     else:
-        parts, replica, _ = run_interleaved(trace, deployment, fleet, waits, recording)
+        parts, replica, _, attempts = run_interleaved(trace, deployment, fleet, waits, recording)
         records = dataclasses.replace(_pooled(parts), requests=parts[0].requests, phases=parts[0].phases)
     return ReplayResult(trace=trace, deployment=deployment, records=records, num_replicas=count,
-                        replica=replica if count > 1 else None, num_followers=followers)
+                        replica=replica if count > 1 else None, num_followers=followers, attempts=attempts)
 
 
 def _autoscaled(trace: Trace, deployment: Deployment, fleet: Fleet, waits: Dependencies | None, recording: Recording,
@@ -94,10 +99,10 @@ def _autoscaled(trace: Trace, deployment: Deployment, fleet: Fleet, waits: Depen
     arrival_s = trace.requests["arrival_s"].to_numpy()
     first_s = float(arrival_s[0] if waits is None else arrival_s[waits.num_parents == 0][0])
     scaler = Scaler(autoscale, autoscale.startup.delay_s(weight_bytes), first_s)
-    parts, replica, _ = run_interleaved(trace, deployment, fleet, waits, recording, scaler.timers())
+    parts, replica, _, attempts = run_interleaved(trace, deployment, fleet, waits, recording, scaler.timers())
     records = dataclasses.replace(_pooled(parts), requests=parts[0].requests, phases=parts[0].phases)
     return ReplayResult(trace=trace, deployment=deployment, records=records, num_replicas=fleet.num_replicas,
-                        replica=replica if fleet.num_replicas > 1 else None,
+                        replica=replica if fleet.num_replicas > 1 else None, attempts=attempts,
                         scaling=scaler.scaling(float(np.nanmax(records.requests.finished_s))))
 
 
@@ -110,7 +115,7 @@ def _disaggregated(trace: Trace, deployment: Deployment, fleet: Fleet, waits: De
     if fleet.num_replicas <= fleet.num_prefill:
         raise UsageError(f"prefill_replicas = {fleet.num_prefill} of {fleet.num_replicas} replicas: none is left to "
                          f"decode")
-    parts, replica, pulls = run_interleaved(trace, deployment, fleet, waits, recording)
+    parts, replica, pulls, _ = run_interleaved(trace, deployment, fleet, waits, recording)
     halves = parts[0].requests
     requests, phases, handover = joined(halves, parts[0].phases, pulls, replica)
     for part in parts:

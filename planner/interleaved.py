@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.attempts import Attempts, attempts_of, empty_rows
 from planner.dependencies import Dependencies
 from planner.deployment import Deployment
 from planner.disaggregation import Transfer, halved
@@ -22,7 +23,9 @@ from planner.engine.fleet import advance_fleet
 from planner.engine.jit import compile_with_signature, numba
 from planner.engine.tournament import CONTENDER, empty_tree
 from planner.errors import PolicyError
+from planner.failures import failure_timers
 from planner.initial import initial_state, routed, split
+from planner.overload import Overload, gateway_memory, with_patience
 from planner.policy import NO_LIMIT
 from planner.router import ReplicaLoad, Router
 from planner.settings import EngineSettings, Recording
@@ -48,6 +51,7 @@ class Fleet:
     seed : of its random choices.
     num_prefill : replicas, the first ones, that prefill only while the others decode; 0: all do both [1].
     transfer : how these pass KV on; None where all do both.
+    overload : what clients and the router's gateway do where there is too much; None for nothing.
     """
 
     num_replicas: int
@@ -56,11 +60,12 @@ class Fleet:
     seed: int
     num_prefill: int = 0
     transfer: Transfer | None = None
+    overload: Overload | None = None
 
 
 def run_interleaved(trace: Trace, deployment: Deployment, fleet: Fleet, waits: Dependencies | None,
                     recording: Recording, timers: Iterable[Timer] = (),
-                    ) -> tuple[list[ReplayRecords], NDArray[np.int32], Any]:
+                    ) -> tuple[list[ReplayRecords], NDArray[np.int32], Any, Attempts | None]:
     """Replay a trace on replicas, all on one clock.
 
     Parameters
@@ -71,9 +76,10 @@ def run_interleaved(trace: Trace, deployment: Deployment, fleet: Fleet, waits: D
 
     Returns
     -------
-    records, replica, pulls
-        One replica's records each, which share those of the requests; who took each request, shape [num_requests]; and
-        its transfer (entries.PULL). Where some replicas prefill only, of halves: see `disaggregation.halved`.
+    records, replica, pulls, attempts
+        One replica's records each, which share those of the requests; who took each request last, shape [num_requests];
+        and its transfer (entries.PULL). Where some replicas prefill only, of halves: see `disaggregation.halved`. The
+        attempts are None where the fleet has no rules for overload.
 
     Raises
     ------
@@ -82,9 +88,10 @@ def run_interleaved(trace: Trace, deployment: Deployment, fleet: Fleet, waits: D
     policy, settings = deployment.policy, deployment.settings
     states = _states(trace, deployment, fleet, recording)
     memory = _fleet_state(trace, states, fleet, waits, settings.max_concurrency)
+    failures = () if fleet.overload is None else failure_timers(fleet.overload.failures, fleet.num_replicas)
     score, plan_step, loop = compiled_score(fleet.router), compiled_plan(policy), compiled_fleet_loop()
-    taken = [Taken(state) for state in states]
-    running, pending = RunningFleet(memory=memory, states=states), Timers(timers)
+    taken, attempts = [Taken(state) for state in states], [empty_rows()]
+    running, pending = RunningFleet(memory=memory, states=states), Timers([*failures, *timers])
     loop_s, flushed = 0.0, (-1, math.nan)
     while True:
         memory.fleet.until_s = pending.next_s
@@ -102,6 +109,9 @@ def run_interleaved(trace: Trace, deployment: Deployment, fleet: Fleet, waits: D
         if outcome == st.BAD_SCORE:
             raise PolicyError(f"router {fleet.router.name!r} ({where(fleet.router.score)}): a score is not a number")
         k = int(memory.fleet.faulty)
+        if k == st.NONE:
+            attempts.append(_take_attempts(memory))
+            continue
         taken[k].take()
         here = (k, float(states[k].engine.now_s))
         if outcome != st.FLUSH or here == flushed:  # tens of thousands of rows, and no time passed
@@ -109,7 +119,19 @@ def run_interleaved(trace: Trace, deployment: Deployment, fleet: Fleet, waits: D
         flushed = here
     for each in taken:
         each.take()
-    return [each.records(loop_s / len(taken)) for each in taken], memory.replica_of.astype(np.int32), states[0].pulls
+    found = None
+    if fleet.overload is not None:
+        rows = np.concatenate([*attempts, _take_attempts(memory)])
+        found = attempts_of(rows, memory.clients, memory.requests, int(memory.gateway.peak_queued))
+    records = [each.records(loop_s / len(taken)) for each in taken]
+    return records, memory.replica_of.astype(np.int32), states[0].pulls, found
+
+
+def _take_attempts(memory: fs.FleetState) -> NDArray[np.void]:
+    """Copy the rows of attempts out of their buffer and empty it."""
+    rows = np.asarray(memory.attempts[:memory.gateway.num_attempt_rows]).copy()
+    memory.gateway.num_attempt_rows = 0
+    return rows
 
 
 def _states(trace: Trace, deployment: Deployment, fleet: Fleet, recording: Recording) -> list[st.State]:
@@ -117,6 +139,9 @@ def _states(trace: Trace, deployment: Deployment, fleet: Fleet, recording: Recor
     def state_of(trace: Trace, settings: EngineSettings) -> st.State:
         return initial_state(trace, deployment.policy, settings, deployment.step_time, recording)
 
+    if fleet.overload is not None:
+        state = with_patience(state_of(trace, deployment.settings), fleet.overload)
+        return routed(state, fleet.num_replicas)
     if fleet.transfer is None:
         return routed(state_of(trace, deployment.settings), fleet.num_replicas)
     both, pulls = halved(trace, fleet.transfer)
@@ -163,6 +188,9 @@ def _fleet_state(trace: Trace, states: list[st.State], fleet: Fleet, waits: Depe
         requests=states[0].requests,
         pulls=states[0].pulls,
         cancel_after_s=states[0].cancel_after_s,
+        first_token_within_s=states[0].first_token_within_s,
+        phases=states[0].phases,
+        **gateway_memory(trace, fleet.overload),
         replica_of=np.full(len(states[0].requests), st.NONE),
         session=session,
         home=np.full(int(session.max(initial=-1)) + 1, st.NONE),

@@ -31,7 +31,7 @@ def who_takes(router: str, timers: Iterable[Timer], count: int = 2) -> list[int]
     trace = trace_of([(float(at_s), 10, 2) for at_s in range(8)])
     fleet = Fleet(num_replicas=count, router=ROUTERS[router], report_interval_s=0.0, seed=0)
     deployment = resolve(scenario_of(data_parallel_size=count, router=router), trace)
-    _, replica, _ = run_interleaved(trace, deployment, fleet, None, EVERYTHING, timers)
+    _, replica, *_ = run_interleaved(trace, deployment, fleet, None, EVERYTHING, timers)
     return [int(k) for k in replica]
 
 
@@ -55,7 +55,7 @@ def test_requests_wait_while_no_replica_is_open() -> None:
     trace = trace_of([(float(at_s), 10, 2) for at_s in range(4)])
     fleet = Fleet(num_replicas=1, router=ROUTERS["round-robin"], report_interval_s=0.0, seed=0)
     timers = [close(0, 0.5), reopen(0, 2.25)]
-    parts, _, _ = run_interleaved(trace, resolve(scenario_of(), trace), fleet, None, EVERYTHING, timers)
+    parts, *_ = run_interleaved(trace, resolve(scenario_of(), trace), fleet, None, EVERYTHING, timers)
     assert parts[0].requests.arrival_s.tolist() == [0.0, 2.25, 2.25, 3.0]
 
 

@@ -83,7 +83,7 @@ def test_dealt_requests_and_routed_ones_are_replayed_alike(case: Case, policy: s
     deployment = resolve(scenario, trace)
     dealt = fleet.serve(trace, deployment, count, recording)
     several = interleaved.Fleet(num_replicas=count, router=ROUTERS["round-robin"], report_interval_s=0.0, seed=0)
-    parts, replica, _ = interleaved.run_interleaved(trace, deployment, several, None, recording)
+    parts, replica, *_ = interleaved.run_interleaved(trace, deployment, several, None, recording)
     assert replica.tolist() == [k % count for k in range(trace.num_requests)]
     assert_same_requests(dealt.records.requests, parts[0].requests)
     listed = [np.concatenate([getattr(part, name) for part in parts]) for name in ("steps", "schedule", "preemptions")]
