@@ -148,5 +148,6 @@ def with_patience(state: st.State, overload: Overload) -> st.State:
     settings.may_cancel |= min(overload.ttft_timeout_s, overload.request_timeout_s) < math.inf
     if not settings.may_cancel:
         return state
-    return state._replace(cancels=st.records(n + 1, FLOAT_HEAP), cancel_after_s=np.full(n, math.inf),
+    cancel_after_s = state.cancel_after_s if len(state.cancel_after_s) else np.full(n, math.inf)
+    return state._replace(cancels=st.records(n + 1, FLOAT_HEAP), cancel_after_s=cancel_after_s,
                           first_token_within_s=np.full(n, math.inf))

@@ -121,8 +121,11 @@ def dispatched(f: FleetState, i: int) -> int:
     tenant = f.tenants[client.tenant]
     tenant.served += f.requests[i].input_tokens / tenant.weight
     if bind_at(f.memories, 0).settings.may_cancel:
-        f.cancel_after_s[i] = min(client.gives_up_s, client.sent_s + gateway.request_timeout_s) - now_s
-        f.first_token_within_s[i] = client.sent_s + gateway.ttft_timeout_s - now_s
+        if now_s > client.first_sent_s:  # until then it is what the trace says, to the last bit
+            f.cancel_after_s[i] = client.gives_up_s - now_s
+        waited_s = now_s - client.sent_s
+        f.cancel_after_s[i] = min(f.cancel_after_s[i], gateway.request_timeout_s - waited_s)
+        f.first_token_within_s[i] = gateway.ttft_timeout_s - waited_s
     return i
 
 
