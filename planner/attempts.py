@@ -33,6 +33,14 @@ REASON = {
     st.LOST: "replica_failed",
 }
 
+COUNTED = {  # attempts, by how they ended; of some a client tries again
+    st.TIMED_OUT: "num_attempts_timed_out",
+    st.OVERLOADED: "num_attempts_queue_full",
+    st.THROTTLED: "num_attempts_over_quota",
+    st.UNAVAILABLE: "num_attempts_no_replica",
+    st.LOST: "num_attempts_lost",
+}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Attempts:
@@ -64,12 +72,11 @@ class Attempts:
         wasted = outcome != st.COMPLETED
         computed = int(self.rows["num_computed_tokens"].sum())
         lost = int(self.rows["num_computed_tokens"][wasted].sum())
-        counts = {reason: int((outcome == code).sum()) for code, reason in REASON.items() if reason is not None}
         return {
             "num_attempts": len(self.rows),
             "num_retries": int(np.maximum(self.count - 1, 0).sum()),
             "max_attempts": int(self.count.max(initial=0)),
-            "attempts_ended_by": {reason: count for reason, count in counts.items() if count},
+            **{name: int((outcome == code).sum()) for code, name in COUNTED.items()},
             "num_wasted_computed_tokens": lost,
             "num_wasted_output_tokens": int(self.rows["num_output_tokens"][wasted].sum()),
             "wasted_work": lost / computed if computed else None,

@@ -193,4 +193,4 @@ def _imbalance(result: ReplayResult) -> float | None:
     r = result.records.requests
     sent = result.replica >= 0  # others were turned away before
     tokens = np.bincount(result.replica[sent], (r.input_tokens + r.num_output_tokens)[sent], result.num_replicas)
-    return float(tokens.max() / tokens.mean())
+    return float(tokens.max() / tokens.mean()) if sent.any() else None

@@ -198,5 +198,23 @@ def withdraw(s: State, i: int) -> None:
             engine.num_waiting -= 1  # its entry is swept off the heap later
         leave_cpu(s, request)
         request.state = CANCELLED
-    if s.settings.is_retried and s.settings.pipeline_depth == 1:
-        rebuild_finishes(s)  # an entry of its own would be taken for what it does elsewhere
+    if s.settings.is_retried:
+        forget_finishes(s)
+
+
+@jit
+def forget_finishes(s: State) -> None:
+    """Leave no entry of a request that may come again: it would be taken for what the request does elsewhere."""
+    if s.settings.pipeline_depth == 1:
+        rebuild_finishes(s)
+
+
+@jit
+def forget_patience(s: State, i: int) -> None:
+    """Leave no entry of when the client of a request that has left hangs up."""
+    size = 0
+    for k in range(s.engine.num_cancel_entries):
+        key, j = s.cancels[k].key, s.cancels[k].request
+        if j != i:
+            size = heap_push(s.cancels, size, key, j)
+    s.engine.num_cancel_entries = size

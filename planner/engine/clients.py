@@ -6,6 +6,7 @@ sent again, as a request of which nothing is known. The end of the last attempt 
 
 import math
 
+from planner.engine.arrivals import forget_finishes, forget_patience
 from planner.engine.binding import bind_at
 from planner.engine.client_state import BACKED_OFF, DELAYED, GONE, QUEUED
 from planner.engine.fleet_state import FleetState
@@ -95,6 +96,8 @@ def end_attempt(f: FleetState, i: int) -> bool:
     is_late = now_s > client.sent_s + gateway.request_timeout_s
     if request.state == COMPLETED and (is_late or request.first_token_s > client.sent_s + gateway.ttft_timeout_s):
         request.state = TIMED_OUT  # it came in the step in which its client hung up
+        forget_patience(bind_at(f.memories, f.replica_of[i]), i)
+        forget_finishes(bind_at(f.memories, f.replica_of[i]))
     computed = request.num_computed_tokens - max(request.num_cached_tokens, 0) + request.num_recomputed_tokens
     row = f.attempts[gateway.num_attempt_rows]
     gateway.num_attempt_rows += 1

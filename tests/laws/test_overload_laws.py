@@ -123,9 +123,10 @@ def check_attempts(result: ReplayResult, max_retries: int) -> None:
         assert own["sent_s"][0] == requests.arrival_s[i]
         assert own["outcome"][-1] == requests.state[i] or requests.state[i] == st.CANCELLED
         assert len(own) <= 1 + max(max_retries, int(np.any(own["outcome"] == st.LOST)))
-        is_at_limit = len(own) > max_retries
         if own["outcome"][-1] in RETRIED and requests.state[i] != st.CANCELLED:
-            assert is_at_limit
+            has_gone = "cancel_after_s" in result.trace.requests.columns and own["ended_s"][-1] >= (
+                requests.arrival_s[i] + result.trace.requests["cancel_after_s"][i])
+            assert len(own) > max_retries or has_gone
     if result.replica is not None:
         last = {int(row["request"]): int(row["replica"]) for row in rows}
         assert [last[i] for i in range(len(requests))] == result.replica.tolist()
