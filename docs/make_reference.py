@@ -73,7 +73,8 @@ def summary_page() -> str:
              "are linear between order statistics, as numpy's default. Latencies are on the client's clock.",
              "## The summary (`--json`)", _terms("key", glossary.SUMMARY)]
     tables = (("Requests (`--requests`)", glossary.REQUESTS), ("Steps (`--steps`)", glossary.STEPS),
-              ("Schedule (`--schedule`)", glossary.SCHEDULE), ("Preemptions (`--preemptions`)", glossary.PREEMPTIONS))
+              ("Schedule (`--schedule`)", glossary.SCHEDULE), ("Preemptions (`--preemptions`)", glossary.PREEMPTIONS),
+              ("Attempts (`--attempts`)", glossary.ATTEMPTS))
     for title, terms in tables:
         parts += [f"## {title}", _terms("column", terms)]
     return "\n\n".join([*parts, "A trace's columns are on the page of [formats](../formats.md#our-columns)."]) + "\n"

@@ -27,10 +27,13 @@ def test_the_glossary_has_every_name_that_a_replay_writes() -> None:
     trace = planner.read_trace("chat")
     one = planner.Scenario(model="llama-3.1-8b", gpu="h100-sxm", limit=50, interval=0.8)
     split = planner.Scenario(model="llama-3.1-8b", gpu="h100-sxm", limit=50, data_parallel_size=2, prefill_replicas=1)
-    outcomes = [replay(trace, scenario, slo="ttft:500 tpot:50", recording=recording) for scenario in (one, split)]
+    again = planner.Scenario(model="llama-3.1-8b", gpu="h100-sxm", limit=50, max_retries=1)
+    outcomes = [replay(trace, scenario, slo="ttft:500 tpot:50", recording=recording)
+                for scenario in (one, split, again)]
     assert set().union(*(outcome.summary for outcome in outcomes)) | {"explanation"} == set(glossary.SUMMARY)
     of_trace = {"tenant", "session_id", "priority"}  # which this trace has not
     for name, table in (("requests", glossary.REQUESTS), ("steps", glossary.STEPS), ("schedule", glossary.SCHEDULE),
                         ("preemptions", glossary.PREEMPTIONS)):
         written = set().union(*(getattr(outcome.result, f"{name}_table")().columns for outcome in outcomes))
         assert written == set(table) - (of_trace if name == "requests" else set()), name
+    assert list(glossary.ATTEMPTS) == outcomes[2].result.attempts_table().columns

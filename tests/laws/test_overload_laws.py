@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 from cases import Case, cases
 from helpers import EVERYTHING, play, scenario_of, trace_of
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as some
 from test_fleet_laws import KEYED, assert_same_requests, fleets
 
@@ -84,8 +84,9 @@ def tenants_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-@given(case=cases(), options=overloaded_fleets(), recording=recordings, with_quotas=some.booleans(),
+@settings(parent=settings.default, max_examples=5 * settings.default.max_examples)
+@given(policy=some.sampled_from(list(POLICIES)), case=cases(), options=overloaded_fleets(), recording=recordings,
+       with_quotas=some.booleans(),
        tenant=some.lists(some.sampled_from(("a", "b", "c", None)), min_size=10, max_size=10))
 def test_attempts_are_conserved(policy: str, case: Case, options: dict[str, Any], recording: Recording,
                                 with_quotas: bool, tenant: list[str | None], tenants_file: Path) -> None:
@@ -171,8 +172,9 @@ def test_what_does_not_bite_changes_nothing(name: str, case: Case, policy: str, 
         assert np.array_equal(guarded.records.steps, plain.records.steps)
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-@given(case=cases(), options=overloads(1), routers=some.tuples(*2 * [some.sampled_from(list(ROUTERS))]))
+@settings(parent=settings.default, max_examples=2 * settings.default.max_examples)
+@given(policy=some.sampled_from(list(POLICIES)), case=cases(), options=overloads(1),
+       routers=some.tuples(*2 * [some.sampled_from(list(ROUTERS))]))
 def test_one_replica_behind_any_router_is_the_single_engine(policy: str, case: Case, options: dict[str, Any],
                                                             routers: tuple[str, str]) -> None:
     first, second = (play(case.trace(), policy=policy, router=router, **case.options, **options) for router in routers)
