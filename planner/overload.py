@@ -145,7 +145,8 @@ def with_patience(state: st.State, overload: Overload) -> st.State:
     settings = state.settings
     settings.has_ttft_timeout = overload.ttft_timeout_s < math.inf
     settings.is_retried = overload.max_retries > 0
-    settings.may_cancel |= min(overload.ttft_timeout_s, overload.request_timeout_s) < math.inf
+    settings.has_timeouts = min(overload.ttft_timeout_s, overload.request_timeout_s) < math.inf
+    settings.may_cancel |= settings.has_timeouts
     if not settings.may_cancel:
         return state
     cancel_after_s = state.cancel_after_s if len(state.cancel_after_s) else np.full(n, math.inf)

@@ -185,7 +185,7 @@ class Scenario:
     random_range_ratio: float | None = _option(
         None, "Load", "TRACE random: lengths are drawn from length · (1 ± ratio), ratio in [0, 1). [0]"
     )
-    seed: int | None = _option(None, "Load", "TRACE random: seed of lengths and arrivals; and of a router's draws. [0]")
+    seed: int | None = _option(None, "Load", "TRACE random: seed of lengths and arrivals; of a router's draws, and pauses. [0]")
 
     def __post_init__(self) -> None:
         if self.data_parallel_size < 1:

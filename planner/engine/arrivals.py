@@ -63,11 +63,23 @@ def frontend_s(s: State) -> float:
 
 
 @jit
+def has_hung_up(s: State, sent_s: float) -> bool:
+    """Tell whether the next request's client is gone when the API server comes to it, which then drops it."""
+    if not s.settings.has_timeouts:
+        return False
+    i = s.engine.next_request
+    patience_s = min(s.cancel_after_s[i], s.first_token_within_s[i])
+    return bool(s.engine.frontend_free_s >= sent_s + patience_s)
+
+
+@jit
 def next_arrival_s(s: State) -> float:
     """Return when the next request reaches the engine: the API server takes one at a time."""
     sent_s = next_sent_s(s)
     if sent_s == math.inf:
         return sent_s
+    if has_hung_up(s, sent_s):
+        return float(max(sent_s, s.engine.frontend_free_s))
     latency_s = s.step_time.latency_s + s.requests[s.engine.next_request].input_tokens * s.step_time.latency_s_per_token
     return float(max(sent_s, s.engine.frontend_free_s) + frontend_s(s) + latency_s)
 
@@ -86,8 +98,12 @@ def hand_over_arrivals(s: State) -> None:
         request.arrival_s = next_sent_s(s)
         request.waiting_since_s = request.arrival_s
         request.reached_s = arrival_s
-        engine.frontend_free_s = max(request.arrival_s, engine.frontend_free_s) + frontend_s(s)
+        is_gone = has_hung_up(s, request.arrival_s)
+        if not is_gone:
+            engine.frontend_free_s = max(request.arrival_s, engine.frontend_free_s) + frontend_s(s)
         engine.next_request = request.next
+        if is_gone:
+            request.state = CANCELLED
         if request.state != NOT_ARRIVED:  # rejected before the replay began
             request.finished_s = arrival_s
             depart(s, i)

@@ -147,6 +147,7 @@ SETTINGS = np.dtype(
         ("limits_batch_only", "i1"),  # max_num_seqs limits the prompts of a batch, not the running set
         ("requeues_last", "i1"),  # a preempted request waits behind all others
         ("may_cancel", "i1"),
+        ("has_timeouts", "i1"),  # clients end attempts; one that the API server has not come to costs nothing
         ("has_ttft_timeout", "i1"),
         ("is_retried", "i1"),  # who hangs up may come again, here or elsewhere
         ("pulls_kv", "i1"),  # requests may bring KV from another engine
