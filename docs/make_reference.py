@@ -11,6 +11,7 @@ import typer
 
 from planner import glossary
 from planner.architecture import num_active_parameters, num_parameters
+from planner.autoscalers import AUTOSCALERS
 from planner.catalog import data_dir, load_gpu, load_model
 from planner.cli import app
 from planner.engines import EngineConstants
@@ -74,15 +75,16 @@ def summary_page() -> str:
              "## The summary (`--json`)", _terms("key", glossary.SUMMARY)]
     tables = (("Requests (`--requests`)", glossary.REQUESTS), ("Steps (`--steps`)", glossary.STEPS),
               ("Schedule (`--schedule`)", glossary.SCHEDULE), ("Preemptions (`--preemptions`)", glossary.PREEMPTIONS),
-              ("Attempts (`--attempts`)", glossary.ATTEMPTS))
+              ("Attempts (`--attempts`)", glossary.ATTEMPTS),
+              ("Scale events (`--scale-events`)", glossary.SCALE_EVENTS))
     for title, terms in tables:
         parts += [f"## {title}", _terms("column", terms)]
     return "\n\n".join([*parts, "A trace's columns are on the page of [formats](../formats.md#our-columns)."]) + "\n"
 
 
 def policies_page() -> str:
-    """Return the page of policies and routers."""
-    parts = ["# Policies and routers", MARK, "## Policies", "`--policy`; one of your own: [a guide]"
+    """Return the page of policies, routers and autoscalers."""
+    parts = ["# Policies, routers and autoscalers", MARK, "## Policies", "`--policy`; one of your own: [a guide]"
              "(../guides/write-a-policy.md). Rules are those in which a policy differs from `fcfs`."]
     rows = ((f"`{name}`", _first_line(policy.plan_step), _order(policy), _rules(policy))
             for name, policy in POLICIES.items())
@@ -92,7 +94,12 @@ def policies_page() -> str:
               "the least score gets the request; of equals, the one that was sent a request the longest ago."]
     routers = ((f"`{name}`", _how(router), _first_line(router.score) if _is_scored(router) else "")
                for name, router in ROUTERS.items())
-    parts.append(_table(("router", "chooses", "score"), routers))
+    scalers = ((f"`{name}`", _first_line(each.metric), "replicas · metric / target" if each.desired is None
+                else _first_line(each.desired), ", ".join(f"`{key}`" for key in (*each.needs, *each.uses)))
+               for name, each in AUTOSCALERS.items())
+    parts += [_table(("router", "chooses", "score"), routers), "## Autoscalers", "`name` of a `[[metric]]` in the file "
+              "of `--autoscale`; one of your own: [a guide](../guides/autoscale-a-fleet.md). A fraction counts as a "
+              "whole replica.", _table(("autoscaler", "metric", "asks for", "keys"), scalers)]
     return "\n\n".join(parts) + "\n"
 
 

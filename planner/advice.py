@@ -35,9 +35,13 @@ def advise(trace: Trace, scenario: Scenario, deployment: Deployment, summary: Ma
         `metric` and its `value`; `changes`, the best first, each with `setting, before, after, num_gpus`, the metric's
         `value` and `gain` (positive is better, in the metric's unit), or the `reason` why it has none; `first`, the
         best that takes no more GPUs (and leaves the model's outputs alone, if one does), and `first_with_more_gpus`,
-        each with the `command` that launches it, None where none gains 1 %; and `sentence`.
+        each with the `command` that launches it, None where none gains 1 %; and `sentence`. Of a fleet whose replicas
+        differ nothing is tried.
     """
     metric = "mean_e2el_ms" if slo is None else "slo_attainment"
+    if deployment.pools:
+        return {"metric": metric, "value": summary[metric], "changes": [], "first": None, "first_with_more_gpus": None,
+                "sentence": "no settings were tried: each pool of the fleet's file has its own"}
     sign = -1.0 if slo is None else 1.0
     value, num_gpus = summary[metric], summary["deployment"]["num_gpus"]
     found = []

@@ -12,7 +12,7 @@ from typing import Any
 
 from planner.autoscaler import Autoscaler
 from planner.catalog import read_toml
-from planner.errors import AutoscaleError, PlannerError, UsageError
+from planner.errors import AutoscaleError, CatalogError, PlannerError, UsageError
 from planner.loading import load_autoscaler
 from planner.recommendation import Direction, Rules
 from planner.relative import path_of
@@ -158,6 +158,18 @@ def read_autoscale(path: Path) -> Autoscale:
         return parse_autoscale(read_toml(path), path)
     except PlannerError as error:
         raise AutoscaleError(str(error) if str(path) in str(error) else f"{path}: {error}") from error
+
+
+def named_files(path: Path) -> list[Path]:
+    """Return the files that an autoscaler's file names, schedules and autoscalers of one's own, those that exist."""
+    try:
+        metrics = read_toml(path).get("metric")
+    except CatalogError:
+        return []
+    tables = [each for each in metrics if isinstance(each, Mapping)] if isinstance(metrics, list) else []
+    names = [each.get(key) for each in tables for key in ("name", "schedule")]
+    found = (path.parent / path_of(name) for name in names if isinstance(name, str))
+    return [each for each in found if each.is_file()]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,8 +2,6 @@
 
 from planner.autoscaler import Autoscaler, FleetLoad
 
-SLACK = 0.5  # of a limit: where the percentile keeps below it, one replica less may do
-
 
 def waiting(load: FleetLoad) -> float:
     """Return the requests that wait, per replica: vllm:num_requests_waiting, as KEDA's trigger divides it."""
@@ -36,13 +34,15 @@ def attainment(load: FleetLoad) -> float:
 
 
 def towards_attainment(load: FleetLoad, target: float) -> float:
-    """Return more replicas the further attainment is below its target, up to twice as many; one less where all is well.
+    """Return more replicas the further attainment is below its target, up to twice as many; one less where that may do.
 
-    All is well where the percentile of the target takes no more than `SLACK` of each limit.
+    It may where the percentile of the target, were it to grow as the load of each of the others would, keeps its limit:
+    slo_use · n / (n − 1) ≤ 1.
     """
     if load.attainment < target:
         return load.num_ready * (2.0 - load.attainment / target)
-    return load.num_replicas - 1.0 if load.slo_use <= SLACK else float(load.num_replicas)
+    has_slack = load.slo_use * load.num_ready <= load.num_ready - 1.0
+    return load.num_replicas - 1.0 if has_slack else float(load.num_replicas)
 
 
 def scheduled(load: FleetLoad) -> float:

@@ -14,6 +14,7 @@ from planner.engines import bounds, read_constants
 from planner.errors import UnknownNameError, UsageError
 from planner.files import write_text
 from planner.identify import QUANTILE, Choice, check, choose, sensitivities
+from planner.measured import METRICS
 from planner.observations import Evaluate, Observations, Runs
 from planner.scenario import Scenario
 from planner.target import read_target
@@ -85,7 +86,7 @@ def residuals(observed: Observations, log_errors: Floats, source: str) -> Residu
     log_errors : log(predicted / measured), shape [num, len(metrics)].
     """
     by_metric = {metric: log_errors[:, k] for k, metric in enumerate(observed.metrics)}
-    if isinstance(observed, Runs):
+    if isinstance(observed, Runs) and observed.metrics == METRICS:
         measured = {metric: np.exp(observed.log_measured[:, k]) for k, metric in enumerate(observed.metrics)}
         by_metric = with_derived(by_metric, measured, observed.mean_output_tokens)
     return residuals_of(by_metric, source)

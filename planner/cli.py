@@ -30,8 +30,8 @@ CapacitySloOption = Annotated[str, typer.Option("--slo", help="Objectives in ms:
                                                 "or of percentiles, 'p99_ttft:500'.")]
 AttainmentOption = Annotated[float, typer.Option(help="Share of requests that must meet their own objectives.")]
 MeasuredArgument = Annotated[Path, typer.Argument(metavar="MEASURED", help="Table of measured runs, a result of vllm "
-                                                  "bench serve or of SGLang's bench_serving, requests in any trace "
-                                                  "format, or steps.")]
+                                                  "bench serve or of SGLang's bench_serving, scrapes of /metrics, "
+                                                  "requests in any trace format, or steps.")]
 ClientOption = Annotated[str | None, typer.Option(help="Who sent the requests: vllm, sglang, inferencex, internal. "
                                                   "Of a table, rows of others are left out.")]
 JobsOption = Annotated[int, typer.Option(help="Processes; -1 for one a core.")]
@@ -166,7 +166,7 @@ def capacity(
 
 
 @app.command()
-@takes_scenario(without=("tensor_parallel_size", "data_parallel_size", "autoscale", "prefill_replicas",
+@takes_scenario(without=("tensor_parallel_size", "data_parallel_size", "fleet", "autoscale", "prefill_replicas",
                          "max_concurrency", "num_prompts", "num_warmups"))
 def size(
     trace: TraceArgument,
@@ -183,6 +183,9 @@ def size(
     ] = None,
     disaggregate: Annotated[bool, typer.Option("--disaggregate", help="Try fleets, too, in which some replicas prefill "
                                                "and the others decode.")] = False,
+    decode_gpu: Annotated[str | None, typer.Option(help="GPUs of those that decode, a list. [--gpu, the same as those "
+                                                   "that prefill]")] = None,
+    decode_tensor_parallel_size: Annotated[str | None, typer.Option(help="Their sizes, likewise.")] = None,
     rate_series: Annotated[
         Path | None, typer.Option(help="CSV of rates over time (start_s, rate_rps) that the trace's traffic takes on.")
     ] = None,
@@ -201,7 +204,8 @@ def size(
     """
     from planner import commands
 
-    options = {"num_spare": spare, "period_s": period, "splits": disaggregate, "jobs": jobs}
+    options = {"num_spare": spare, "period_s": period, "splits": disaggregate, "decode_gpus": decode_gpu,
+               "decode_ranks": decode_tensor_parallel_size, "jobs": jobs}
     commands.size(trace, scenario, slo, attainment, tensor_parallel_size, price, rate_series, options,
                   spec_of(format, column, where), on_bad_rows, json)
 

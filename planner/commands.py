@@ -122,7 +122,7 @@ def capacity(source: str, scenario: Scenario, slo: str, attainment: float, optio
 
 
 def size(source: str, scenario: Scenario, slo: str, attainment: float, tensor_parallel_size: str | None,
-         price: str | None, rate_series: Path | None, options: Mapping[str, Any], format: str | None,
+         price: str | None, rate_series: Path | None, options: dict[str, Any], format: str | None,
          on_bad_rows: OnBadRows, json: Path | None) -> None:
     """Find the cheapest fleet for a load, and print it beside the others."""
     from planner.objectives import parse_objectives
@@ -134,7 +134,10 @@ def size(source: str, scenario: Scenario, slo: str, attainment: float, tensor_pa
     if scenario.gpu is None or scenario.model is None:
         raise UsageError("--gpu and --model must be given; --gpu takes a list, as in 'h100-sxm,h200-sxm'")
     formats = [None] if scenario.quantization is None else scenario.quantization.split(",")
+    gpus, ranks = options.pop("decode_gpus"), options.pop("decode_ranks")
     choices = Choices(gpus=scenario.gpu.split(","), quantizations=formats, ranks=parse_ranks(tensor_parallel_size),
+                      decode_gpus=None if gpus is None else gpus.split(","),
+                      decode_ranks=None if ranks is None else parse_ranks(ranks),
                       prices=parse_prices(price),
                       series=None if rate_series is None else read_rate_series(rate_series), **options)
     objectives = parse_objectives(slo, attainment)

@@ -24,7 +24,7 @@ def db_list(json: JsonOption = None) -> None:
 
 
 @db.command("show")
-@takes_scenario()
+@takes_scenario(without=("fleet",))
 def db_show(
     name: Annotated[str, typer.Argument(help="A GPU or a model.")], scenario: Scenario, json: JsonOption = None
 ) -> None:

@@ -1,6 +1,7 @@
 """A scenario made concrete: profiles loaded, memory planned, step time folded, settings filled in."""
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,13 @@ from planner.client import NAME, at_client_rate
 from planner.defaults import EngineDefaults, engine_defaults
 from planner.engine.terms import StepTime
 from planner.engines import EngineConstants, constants_of, load_engine, read_constants, read_table
-from planner.errors import UsageError
+from planner.errors import FleetError, PlannerError, UsageError
 from planner.layout import Layout
 from planner.loading import load_policy
 from planner.memory import MemoryPlan, plan_memory
+from planner.operators.network import NodeLink
 from planner.policy import Policy
+from planner.pools import Role, read_fleet
 from planner.precision import kv_bytes_per_element
 from planner.roofline import roofline
 from planner.scenario import Scenario
@@ -24,8 +27,6 @@ from planner.stack import Stack
 from planner.steptime import linear
 from planner.trace import Trace
 from planner.workload import at_request_rate, limit, scale_rate, slice_time
-
-DESCRIBED = ("Deployment", "Fleet", "Overload", "Step time")  # panels of options that a summary repeats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +42,52 @@ class Deployment:
     stack: Stack | None  # what the step time is made of; None where it is a line
     step_time: StepTime
     policy: Policy
+    pools: tuple["Pool", ...] = ()  # of a fleet whose replicas differ; what is not the scenario's is of the first then
+
+    @property
+    def num_gpus(self) -> int:
+        """GPUs of all replicas that the scenario, or its fleet's file, asks for."""
+        if self.pools:
+            return sum(pool.num_gpus for pool in self.pools)
+        return self.layout.num_gpus * self.scenario.data_parallel_size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pool:
+    """Equal replicas of a fleet.
+
+    Parameters
+    ----------
+    name : how tables call it.
+    role : "both", or "prefill" or "decode" alone.
+    weight : the share of the load that the router gives each replica, against the others' [1].
+    num_replicas : at least 1.
+    deployment : of each replica.
+    notes : on how it was read.
+    """
+
+    name: str
+    role: Role
+    weight: int
+    num_replicas: int
+    deployment: Deployment
+    notes: tuple[str, ...] = ()
+
+    @property
+    def num_gpus(self) -> int:
+        """GPUs of its replicas."""
+        return self.deployment.layout.num_gpus * self.num_replicas
+
+
+def pools_of(deployment: Deployment, num_replicas: int) -> tuple[Pool, ...]:
+    """Return the pools of a fleet, those that prefill before those that decode; equal replicas are one of each role."""
+    if deployment.pools:
+        return deployment.pools
+    prefill = deployment.scenario.prefill_replicas
+    counts: dict[Role, int] = {"prefill": prefill, "decode": num_replicas - prefill} if prefill else {
+        "both": num_replicas}
+    return tuple(Pool(name=role, role=role, weight=1, num_replicas=count, deployment=deployment)
+                 for role, count in counts.items())
 
 
 def shape_load(scenario: Scenario, trace: Trace) -> Trace:
@@ -65,13 +112,47 @@ def shape_load(scenario: Scenario, trace: Trace) -> Trace:
 
 
 def resolve(scenario: Scenario, trace: Trace) -> Deployment:
-    """Make a scenario concrete for a trace.
+    """Make a scenario concrete for a trace, with the pools of its fleet's file.
 
     Raises
     ------
     UsageError : options are missing or contradict each other.
+    FleetError : the fleet's file cannot be read, or something in it is wrong.
     UnknownNameError, CatalogError, CapacityError, PolicyError : as their makers say.
     """
+    if scenario.fleet is None:
+        return _resolve(scenario, trace)
+    pools = []
+    for spec in read_fleet(Path(scenario.fleet), scenario):
+        try:
+            deployment = _resolve(spec.scenario, trace)
+        except PlannerError as error:
+            raise FleetError(f"{scenario.fleet}: pool {spec.name!r}: {error}") from error
+        pools.append(Pool(name=spec.name, role=spec.role, weight=spec.weight, deployment=deployment,
+                          num_replicas=spec.scenario.data_parallel_size, notes=spec.notes))
+    _check_pools(scenario.fleet, pools)
+    return replace(pools[0].deployment, scenario=scenario, pools=tuple(pools))
+
+
+def _check_pools(path: str, pools: Sequence[Pool]) -> None:
+    """Raise FleetError where a request that one pool takes could not be taken, or gone on with, by another."""
+    first = pools[0]
+    same: list[tuple[str, Callable[[Deployment], Any], str]] = [
+        ("model", lambda each: each.architecture and each.architecture.name, "one router sends requests for one model"),
+        ("max_model_len", lambda each: each.settings.max_model_len, "give --max-model-len for all"),
+    ]
+    if first.role != "both":
+        same += [("kv_cache_dtype", lambda each: each.scenario.kv_cache_dtype, "KV is passed on as it is"),
+                 ("engine", lambda each: each.scenario.engine, "engines pass KV on to their own kind alone")]
+    for pool in pools[1:]:
+        for name, value_of, why in same:
+            one, other = value_of(first.deployment), value_of(pool.deployment)
+            if one != other:
+                raise FleetError(f"{path}: {name} is {one} in pool {first.name!r} and {other} in pool {pool.name!r}; "
+                                 f"must be the same: {why}")
+
+
+def _resolve(scenario: Scenario, trace: Trace) -> Deployment:
     caching = scenario.enable_prefix_caching
     if caching is None:
         caching = trace.prefix is not None or "cached_tokens" in trace.requests.columns
@@ -110,6 +191,7 @@ def deploy(scenario: Scenario, *, enable_prefix_caching: bool = False, longest_r
             f"{' and '.join(missing)} missing; give both, or --step-time linear:… together with --num-gpu-blocks"
         )
     layout = layout or layout_of(scenario)
+    node_link = _node_link(scenario, gpu, layout)
     kv_bytes = kv_bytes_per_element(scenario.kv_cache_dtype)
     memory = None
     if architecture is not None and gpu is not None and scenario.num_gpu_blocks is None:
@@ -122,13 +204,14 @@ def deploy(scenario: Scenario, *, enable_prefix_caching: bool = False, longest_r
             arch=architecture, gpu=gpu, layout=layout, quantization=scenario.quantization,
             kv_bytes_per_element=kv_bytes, engine=scenario.engine, constants=constants or scenario_constants(scenario),
             is_overlapped=limits.async_scheduling, num_speculative_tokens=scenario.num_speculative_tokens,
-            speculative_acceptance=scenario.speculative_acceptance, **graph_sizes(scenario))
+            speculative_acceptance=scenario.speculative_acceptance, node_link=node_link, **graph_sizes(scenario))
     step_time = linear(scenario.step_time) if stack is None else roofline(stack)
     max_model_len = scenario.max_model_len
     if max_model_len is None:
         max_model_len = longest_request if architecture is None else architecture.max_model_len
     settings = _settings(scenario, limits, architecture, gpu, memory, kv_bytes, enable_prefix_caching, max_model_len,
-                         1.0 if stack is None else stack.tokens_per_step)
+                         1.0 if stack is None else stack.tokens_per_step,
+                         _stage_transfer(architecture, gpu, layout, node_link))
     return Deployment(scenario=scenario, architecture=architecture, gpu=gpu, layout=layout, memory=memory,
                       stack=stack, step_time=step_time, policy=policy, settings=settings)
 
@@ -188,7 +271,7 @@ def _plan_memory(scenario: Scenario, limits: EngineDefaults, architecture: Archi
 
 def _settings(scenario: Scenario, limits: EngineDefaults, architecture: Architecture | None, gpu: Gpu | None,
               memory: MemoryPlan | None, kv_bytes: float, enable_prefix_caching: bool, max_model_len: int,
-              tokens_per_step: float) -> EngineSettings:
+              tokens_per_step: float, stage_transfer: tuple[float, float]) -> EngineSettings:
     """Fill in what the scenario leaves to the model, the engine or the trace.
 
     Under speculative decoding a step of the loop is one token's share of an engine's (`engine.timing`), so what engines
@@ -224,7 +307,8 @@ def _settings(scenario: Scenario, limits: EngineDefaults, architecture: Architec
         stream_interval=scenario.stream_interval,
         async_scheduling=limits.async_scheduling,
         pipeline_parallel_size=scenario.pipeline_parallel_size,
-        stage_transfer_s_per_token=_stage_transfer(architecture, gpu),
+        stage_transfer_s_per_token=stage_transfer[0],
+        stage_transfer_latency_s=stage_transfer[1],
         num_cpu_blocks=num_cpu_blocks,
         swap_s_per_token=swap_s_per_token,
         max_concurrency=scenario.max_concurrency,
@@ -247,33 +331,35 @@ def _swap(scenario: Scenario, architecture: Architecture | None, gpu: Gpu | None
     return scenario.num_cpu_blocks or num_blocks, per_token / gpu.host_bandwidth_bytes_per_s
 
 
-def _stage_transfer(architecture: Architecture | None, gpu: Gpu | None) -> float:
-    """Return what one token's hidden state takes from one pipeline stage to the next [s]."""
-    if architecture is None or gpu is None:
-        return 0.0
-    return 2.0 * architecture.hidden_size / gpu.scale_up_bandwidth_bytes_per_s
+def _node_link(scenario: Scenario, gpu: Gpu | None, layout: Layout) -> NodeLink | None:
+    """Return what joins the nodes of a replica; None where it has one.
+
+    Raises
+    ------
+    UsageError : it spans nodes whose network is not given, or that its groups do not fill.
+    """
+    if gpu is None or layout.num_gpus <= gpu.gpus_per_node:
+        return None
+    layout.check_nodes(gpu.gpus_per_node)
+    if scenario.inter_node_bandwidth is None:
+        nodes = -(-layout.num_gpus // gpu.gpus_per_node)
+        raise UsageError(f"a replica of {layout.num_gpus} {gpu.name} spans {nodes} nodes of {gpu.gpus_per_node}: give "
+                         f"--inter-node-bandwidth, a GPU's share of the network in GB/s, as 50 for 400 Gb/s each")
+    return NodeLink(bandwidth_bytes_per_s=scenario.inter_node_bandwidth * 1e9, latency_s=scenario.inter_node_latency)
 
 
-def describe_deployment(deployment: Deployment, num_replicas: int) -> dict[str, Any]:
-    """Return the resolved deployment as plain values, for the summary; `num_gpus` is over all replicas."""
-    scenario, settings, memory = deployment.scenario, deployment.settings, deployment.memory
-    return {
-        "model": deployment.architecture.name if deployment.architecture else None,
-        "gpu": deployment.gpu.name if deployment.gpu else None,
-        "num_gpus": deployment.layout.num_gpus * num_replicas,
-        "num_replicas": num_replicas,
-        **{f.name: getattr(scenario, f.name) for f in fields(Scenario)
-           if f.metadata["panel"] in DESCRIBED and f.name not in ("model", "gpu")},
-        **{name: getattr(settings, name) for name in ("max_model_len", "num_gpu_blocks", "num_cpu_blocks",
-                                                      "enable_prefix_caching", "async_scheduling")},
-        "memory": None if memory is None else {
-            name: getattr(memory, name) for name in memory.__slots__ if name != "block_size"
-        },
-    }
+def _stage_transfer(architecture: Architecture | None, gpu: Gpu | None, layout: Layout,
+                    node_link: NodeLink | None) -> tuple[float, float]:
+    """Return what a hidden state takes from one pipeline stage to the next, the mean of all: by token, and besides [s].
 
-
-def describe_policy(deployment: Deployment) -> dict[str, Any]:
-    """Return the policy and its settings as plain values, for the summary."""
-    scenario = deployment.scenario
-    chosen = {f.name: getattr(scenario, f.name) for f in fields(Scenario) if f.metadata["panel"] == "Scheduling"}
-    return {**chosen, "name": deployment.policy.name, "reserve": deployment.policy.reserve}
+    Between nodes it goes over the network.
+    """
+    if architecture is None or gpu is None or layout.pipeline_parallel_size == 1:
+        return 0.0, 0.0
+    hidden_bytes = 2.0 * architecture.hidden_size
+    inside_s = hidden_bytes / gpu.scale_up_bandwidth_bytes_per_s
+    if node_link is None:
+        return inside_s, 0.0
+    share = layout.num_node_crossings(gpu.gpus_per_node) / (layout.pipeline_parallel_size - 1)
+    over_s = max(hidden_bytes / node_link.bandwidth_bytes_per_s, inside_s)
+    return (1 - share) * inside_s + share * over_s, share * node_link.latency_s

@@ -15,19 +15,16 @@ from numpy.typing import NDArray
 from planner.engine import state as st
 from planner.engine.jit import compile_with_signature, numba
 from planner.engine.loop import advance, step_state
+from planner.engine.plans import PLAN_SIGNATURE, PLAN_TYPE
 from planner.engine.terms import StepTime
 from planner.errors import PolicyError
 from planner.gaps import Gaps, GapTally
 from planner.initial import initial_state
-from planner.policy import Policy, StepPlan, StepState
+from planner.policy import Policy, StepState
 from planner.settings import EngineSettings, Recording
 from planner.trace import Trace
 
-_INT, _FLOAT = numba.int64, numba.float64
-PLAN_SIGNATURE = numba.types.NamedUniTuple(_INT, len(StepPlan._fields), StepPlan)(
-    numba.types.NamedTuple([_FLOAT] + [_INT] * (len(StepState._fields) - 1), StepState)
-)
-ADVANCE_SIGNATURE = numba.int64(st.STATE_TYPE, numba.core.types.FunctionType(PLAN_SIGNATURE))
+ADVANCE_SIGNATURE = numba.int64(st.STATE_TYPE, PLAN_TYPE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

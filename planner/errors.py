@@ -65,6 +65,10 @@ class StudyError(PlannerError):
     """A study's file is malformed."""
 
 
+class FleetError(PlannerError):
+    """A fleet's file is malformed, or its pools do not fit each other."""
+
+
 class SweepError(PlannerError):
     """A sweep's file is malformed."""
 

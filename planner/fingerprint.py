@@ -6,7 +6,9 @@ from collections.abc import Iterable
 from dataclasses import fields
 from pathlib import Path
 
+from planner.autoscale import named_files
 from planner.catalog import data_dir, user_dir
+from planner.pools import read_fleet
 from planner.relative import FILES, path_of
 from planner.scenario import Scenario
 from planner.versions import versions
@@ -32,6 +34,10 @@ def scenario_sha256(scenario: Scenario, *more: object) -> str:
     """Return a hash over a scenario, the files that it names, the program, and whatever else is given."""
     values = [(f.name, getattr(scenario, f.name)) for f in fields(Scenario)]
     files = [_of_file(path_of(getattr(scenario, name) or "")) for name in FILES]
+    if scenario.fleet is not None and Path(scenario.fleet).is_file():
+        files += [scenario_sha256(pool.scenario) for pool in read_fleet(Path(scenario.fleet), scenario)]
+    if scenario.autoscale is not None:
+        files += [_of_file(str(path)) for path in named_files(Path(scenario.autoscale))]
     return hashlib.sha256(repr((values, files, program_sha256(), more)).encode()).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""A fleet of equal replicas behind a router: one replay each, or all on one clock, pooled into one result."""
+"""A fleet of replicas behind a router: one replay each, or all on one clock, pooled into one result."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -10,26 +10,25 @@ from numpy.typing import NDArray
 
 from planner.autoscale import Autoscale, read_autoscale
 from planner.dependencies import Dependencies, dependencies
-from planner.deployment import Deployment
+from planner.deployment import Deployment, pools_of
 from planner.disaggregation import handover_gaps, joined, transfer_of
-from planner.driver import ReplayRecords, run
+from planner.driver import ReplayRecords, Taken, run
 from planner.engine import state as st
 from planner.errors import UsageError
 from planner.gaps import Gaps
+from planner.initial import initial_state
 from planner.interleaved import Fleet, run_interleaved
 from planner.loading import load_router
 from planner.overload import overload_of
-from planner.results import ReplayResult
+from planner.pools import turns
+from planner.results import ReplayResult, Replica
 from planner.scaler import Scaler
 from planner.settings import Recording
+from planner.shares import total_of
 from planner.trace import Trace
 from planner.trace.prefix import take_rows
 
-LARGEST = ("now_s", "peak_blocks", "max_running", "max_waiting")  # of the replicas, where other totals are summed
 NOTHING = Recording()
-SUMMED = ("busy_s", "kv_block_s", *(name for name in st.ENGINE.names or () if name.startswith("total_")), "num_steps",
-          "num_preemptions", "num_recomputed_tokens", "num_swapped_tokens", "num_queried_tokens", "num_hit_tokens",
-          "num_done")
 
 Rows = NDArray[np.int64]
 
@@ -43,7 +42,8 @@ def serve(trace: Trace, deployment: Deployment, num_replicas: int | None = None,
     Parameters
     ----------
     deployment : with its scenario's router.
-    num_replicas : at least 1; None for the scenario's `data_parallel_size` [1]. With an autoscaler its maximum counts.
+    num_replicas : at least 1, where all are equal; None for what the scenario says [1]. With an autoscaler its maximum
+        counts.
     recording : which rows to keep; steps are counted by replica.
 
     Returns
@@ -59,36 +59,54 @@ def serve(trace: Trace, deployment: Deployment, num_replicas: int | None = None,
     AutoscaleError : the autoscaler's file is wrong.
     """
     scenario = deployment.scenario
-    count = scenario.data_parallel_size if num_replicas is None else num_replicas
     autoscale = None if scenario.autoscale is None else read_autoscale(Path(scenario.autoscale))
-    if autoscale is not None:
-        count = autoscale.rules.maximum
-    router, prefill = load_router(scenario.router), scenario.prefill_replicas
+    count = scenario.data_parallel_size if num_replicas is None else num_replicas
+    pools = pools_of(deployment, count if autoscale is None else autoscale.rules.maximum)
+    count, router = sum(pool.num_replicas for pool in pools), load_router(scenario.router)
     waits = dependencies(trace) if scenario.wait_for_parents else None
     followers = 0 if waits is None else int((waits.num_parents > 0).sum())
     overload = overload_of(scenario)
     if count == 1 and waits is None and autoscale is None and overload is None:
-        records = run(trace, deployment.policy, deployment.settings, deployment.step_time, recording)
-        return ReplayResult(trace=trace, deployment=deployment, records=records)
-    fleet = Fleet(num_replicas=count, router=router, report_interval_s=scenario.router_report_interval,
-                  seed=scenario.seed or 0, num_prefill=prefill, overload=overload,
-                  transfer=transfer_of(deployment) if prefill else None)
+        parts = [_run(trace, pools[0].deployment, recording)]
+        return ReplayResult(trace=trace, deployment=deployment, records=parts[0], replicas=_replicas(parts))
+    is_split = pools[0].role == "prefill"
+    if is_split and overload is not None:
+        raise UsageError("time-outs, retries, failures, quotas and a queue in the router are not modelled where some "
+                         "replicas prefill and others decode; leave these options out")
+    fleet = Fleet(pools=pools, router=router, report_interval_s=scenario.router_report_interval, overload=overload,
+                  seed=scenario.seed or 0, transfer=transfer_of(pools[0].deployment) if is_split else None)
     if autoscale is not None:
         found = _autoscaled(trace, deployment, fleet, waits, recording, autoscale)
         return dataclasses.replace(found, num_followers=followers)
-    if prefill:
+    if is_split:
         found = _disaggregated(trace, deployment, fleet, waits, recording)
         return dataclasses.replace(found, num_followers=followers)
     attempts = None
     if (router.takes_turns and not router.is_sticky and waits is None and scenario.max_concurrency is None
             and overload is None):
-        replica = (np.arange(trace.num_requests) % count).astype(np.int32)
-        records = _dealt(trace, deployment, replica, recording)
+        turn = turns(fleet.weights)
+        replica = turn[np.arange(trace.num_requests) % len(turn)].astype(np.int32)
+        parts, records = _dealt(trace, fleet, replica, recording)
     else:
-        parts, replica, _, attempts = run_interleaved(trace, deployment, fleet, waits, recording)
+        parts, replica, _, attempts = run_interleaved(trace, fleet, waits, recording)
         records = dataclasses.replace(_pooled(parts), requests=parts[0].requests, phases=parts[0].phases)
-    return ReplayResult(trace=trace, deployment=deployment, records=records, num_replicas=count,
-                        replica=replica if count > 1 else None, num_followers=followers, attempts=attempts)
+    return ReplayResult(trace=trace, deployment=deployment, records=records, replicas=_replicas(parts),
+                        num_replicas=count, replica=replica if count > 1 else None, num_followers=followers,
+                        attempts=attempts)
+
+
+def _run(trace: Trace, own: Deployment, recording: Recording) -> ReplayRecords:
+    return run(trace, own.policy, own.settings, own.step_time, recording)
+
+
+def _unused(trace: Trace, own: Deployment, recording: Recording) -> ReplayRecords:
+    """Return the records of a replica that no request is sent to."""
+    one = _rows(trace, np.zeros(1, np.int64))
+    return Taken(initial_state(one, own.policy, own.settings, own.step_time, recording)).records(0.0)
+
+
+def _replicas(parts: Sequence[ReplayRecords]) -> tuple[Replica, ...]:
+    return tuple(Replica(part.engine, part.settings) for part in parts)
 
 
 def _autoscaled(trace: Trace, deployment: Deployment, fleet: Fleet, waits: Dependencies | None, recording: Recording,
@@ -99,10 +117,11 @@ def _autoscaled(trace: Trace, deployment: Deployment, fleet: Fleet, waits: Depen
     arrival_s = trace.requests["arrival_s"].to_numpy()
     first_s = float(arrival_s[0] if waits is None else arrival_s[waits.num_parents == 0][0])
     scaler = Scaler(autoscale, autoscale.startup.delay_s(weight_bytes), first_s)
-    parts, replica, _, attempts = run_interleaved(trace, deployment, fleet, waits, recording, scaler.timers())
+    parts, replica, _, attempts = run_interleaved(trace, fleet, waits, recording, scaler.timers())
     records = dataclasses.replace(_pooled(parts), requests=parts[0].requests, phases=parts[0].phases)
-    return ReplayResult(trace=trace, deployment=deployment, records=records, num_replicas=fleet.num_replicas,
-                        replica=replica if fleet.num_replicas > 1 else None, attempts=attempts,
+    return ReplayResult(trace=trace, deployment=deployment, records=records, replicas=_replicas(parts),
+                        num_replicas=fleet.num_replicas, replica=replica if fleet.num_replicas > 1 else None,
+                        attempts=attempts,
                         scaling=scaler.scaling(float(np.nanmax(records.requests.finished_s))))
 
 
@@ -115,7 +134,7 @@ def _disaggregated(trace: Trace, deployment: Deployment, fleet: Fleet, waits: De
     if fleet.num_replicas <= fleet.num_prefill:
         raise UsageError(f"prefill_replicas = {fleet.num_prefill} of {fleet.num_replicas} replicas: none is left to "
                          f"decode")
-    parts, replica, pulls, _ = run_interleaved(trace, deployment, fleet, waits, recording)
+    parts, replica, pulls, _ = run_interleaved(trace, fleet, waits, recording)
     halves = parts[0].requests
     requests, phases, handover = joined(halves, parts[0].phases, pulls, replica)
     for part in parts:
@@ -126,33 +145,34 @@ def _disaggregated(trace: Trace, deployment: Deployment, fleet: Fleet, waits: De
     gaps = Gaps(values_s=np.concatenate([pooled.gaps.values_s, between_s]), is_exact=pooled.gaps.is_exact,
                 counts=np.concatenate([pooled.gaps.counts, np.ones(len(between_s), np.int64)]))
     records = dataclasses.replace(pooled, requests=requests, phases=phases, gaps=gaps)
-    return ReplayResult(trace=trace, deployment=deployment, records=records, num_replicas=fleet.num_replicas,
-                        replica=replica[:trace.num_requests], handover=handover)
+    return ReplayResult(trace=trace, deployment=deployment, records=records, replicas=_replicas(parts),
+                        num_replicas=fleet.num_replicas, replica=replica[:trace.num_requests], handover=handover)
 
 
-def _dealt(trace: Trace, deployment: Deployment, replica: NDArray[np.int32], recording: Recording) -> ReplayRecords:
+def _dealt(trace: Trace, fleet: Fleet, replica: NDArray[np.int32],
+           recording: Recording) -> tuple[list[ReplayRecords], ReplayRecords]:
     """Replay each replica's requests by themselves."""
-    shares = [np.flatnonzero(replica == k) for k in range(int(replica.max()) + 1)]
+    owners = [pool.deployment for pool in fleet.pools for _ in range(pool.num_replicas)]
     parts = []
     requests: Any = st.records(trace.num_requests, st.REQUEST)
     phases: Any = st.records(trace.num_requests if recording.steps else 1, st.PHASES)
-    for rows in shares:
-        part = run(_rows(trace, rows), deployment.policy, deployment.settings, deployment.step_time, recording)
+    for k, own in enumerate(owners):
+        rows = np.flatnonzero(replica == k)
+        if len(rows) == 0:
+            parts.append(_unused(trace, own, recording))
+            continue
+        part = _run(_rows(trace, rows), own, recording)
         requests[rows] = part.requests
         if recording.steps:
             phases[rows] = part.phases
         for listed in (part.schedule, part.preemptions):
             listed["request"] = rows[listed["request"]]
         parts.append(part)
-    return dataclasses.replace(_pooled(parts), requests=requests, phases=phases)
+    return parts, dataclasses.replace(_pooled(parts), requests=requests, phases=phases)
 
 
 def _pooled(parts: Sequence[ReplayRecords]) -> ReplayRecords:
     """Join the replicas' totals and rows, each row with its replica."""
-    engine: Any = st.records(1, st.ENGINE)[0]
-    for names, join in ((SUMMED, sum), (LARGEST, max)):
-        for name in names:
-            setattr(engine, name, join(getattr(part.engine, name) for part in parts))
     gaps = Gaps(values_s=np.concatenate([part.gaps.values_s for part in parts]),
                 counts=np.concatenate([part.gaps.counts for part in parts]),
                 is_exact=all(part.gaps.is_exact for part in parts))
@@ -161,7 +181,8 @@ def _pooled(parts: Sequence[ReplayRecords]) -> ReplayRecords:
             rows["replica"] = replica
     listed = {name: np.concatenate([getattr(part, name) for part in parts])
               for name in ("steps", "schedule", "preemptions")}
-    return dataclasses.replace(parts[0], engine=engine, gaps=gaps, loop_s=sum(part.loop_s for part in parts), **listed)
+    return dataclasses.replace(parts[0], engine=total_of([part.engine for part in parts]), gaps=gaps,
+                               loop_s=sum(part.loop_s for part in parts), **listed)
 
 
 def _rows(trace: Trace, rows: Rows) -> Trace:

@@ -61,14 +61,16 @@ SUMMARY: Mapping[str, Term] = {
     "prefix_cache_hit_rate": Term("1", "prompt tokens found in the prefix cache over those looked up"),
     "kv_cache_usage_mean": Term("1", "share of KV blocks in use, mean over the busy time"),
     "kv_cache_usage_peak": Term("1", "the largest share of KV blocks in use"),
-    "num_gpu_blocks": Term("1", "KV blocks of a replica"),
+    "num_gpu_blocks": Term("1", "KV blocks of a replica; null where pools differ in them"),
     "max_running": Term("1", "most requests that ran at once in a replica"),
     "max_waiting": Term("1", "most requests that waited at once in a replica"),
-    "gpu_busy_fraction": Term("1", "share of duration in which a step ran, mean over replicas"),
+    "gpu_busy_fraction": Term("1", "share of duration in which a step ran, mean over GPUs"),
+    "pools": Term("1", "of --fleet, a row for each pool: what its replicas are, its requests, their mean TTFT and "
+                       "TPOT, how hard its GPUs worked, and what they cost; gpu_hours, cost_usd and energy_kwh add up"),
     "replica_imbalance": Term("1", "tokens of the replica that had most, over the mean of all"),
     "mfu": Term("1", "model FLOP utilization: the model's arithmetic over the GPUs' dense peak, while busy"),
     "mbu": Term("1", "memory bandwidth utilization: bytes that steps must move over the HBM's peak, while busy"),
-    "gpu_hours": Term("GPU h", "GPUs times duration"),
+    "gpu_hours": Term("GPU h", "GPUs times duration; with an autoscaler, while their replicas were paid for"),
     "cost_usd": Term("USD", "gpu_hours at the catalog's price"),
     "cost_usd_per_million_output_tokens": Term("USD", "cost_usd over output tokens, times a million"),
     "energy_kwh": Term("kWh", "gpu_hours at a power between the GPU's idle power and its TDP, by the busy share"),
@@ -77,6 +79,13 @@ SUMMARY: Mapping[str, Term] = {
     **{f"{name}_interval": Term(unit, f"interval of {name} by --interval, from held-out errors: lower and upper")
        for name, unit in (("mean_ttft_ms", "ms"), ("mean_tpot_ms", "ms"), ("mean_e2el_ms", "ms"),
                           ("request_throughput", "requests/s"), ("output_throughput", "tokens/s"))},
+    "replicas_mean": Term("1", "with an autoscaler: replicas that were paid for, their start-up and draining in it, in "
+                               "the mean over duration"),
+    "replicas_peak": Term("1", "likewise: most replicas that were paid for at once"),
+    "num_scale_ups": Term("1", "likewise: times that it added replicas"),
+    "num_scale_downs": Term("1", "likewise: times that it took replicas away"),
+    "autoscale": Term("1", "likewise: its file, bounds and start-up, events (as --scale-events), and replicas, each "
+                           "with start_s, ready_s, drain_s and end_s on the trace's clock"),
     "simulated_requests_per_s": Term("requests/s", "speed of the replay's loop"),
     "wall_s": Term("s", "what the replay took"),
     "notes": Term("1", "what a reader of the result should know, as texts"),
@@ -121,6 +130,8 @@ REQUESTS: Mapping[str, Term] = {
     "num_attempts": Term("1", "of it; its times count from the first, other numbers are of the last"),
     "retry_s": Term("s", "of e2e_s, earlier attempts and the pauses between them"),
     "gateway_s": Term("s", "of e2e_s, delayed by a quota or in the router's queue, in the last attempt"),
+    "pool": Term("1", "of --fleet: the pool of its replica"),
+    "decode_pool": Term("1", "likewise: of its decode_replica"),
     "tenant": Term("1", "the trace's, where it has them"),
     "session_id": Term("1", "likewise"),
     "priority": Term("1", "likewise; smaller is more urgent"),
@@ -146,6 +157,7 @@ STEPS: Mapping[str, Term] = {
     "stopped_by": Term("1", "why the head of the queue is not in it: max_num_seqs, token_budget, kv_cache or policy; "
                             "null where nobody waits"),
     "replica": Term("1", "whose step it is, from 0"),
+    "pool": Term("1", "of --fleet: that replica's"),
     "linear_s": Term("s", "its dense products"),
     "experts_s": Term("s", "its experts' products"),
     "activations_s": Term("s", "its small kernels: norms, activations, embeddings"),
@@ -163,11 +175,24 @@ SCHEDULE: Mapping[str, Term] = {
     "request_id": REQUESTS["request_id"],
     "num_scheduled_tokens": Term("tokens", "of the request in the step"),
     "replica": STEPS["replica"]._replace(meaning="whose step it is, where there are several"),
+    "pool": STEPS["pool"],
 }
 PREEMPTIONS: Mapping[str, Term] = {
     "step": STEPS["step"],
     "request_id": REQUESTS["request_id"],
     "replica": SCHEDULE["replica"],
+    "pool": STEPS["pool"],
+}
+SCALE_EVENTS: Mapping[str, Term] = {
+    "at_s": Term("s", "instant of the change"),
+    "before": Term("1", "replicas that served or started before it"),
+    "after": Term("1", "and after it"),
+    "metric": Term("1", "the autoscaler that asked for the most"),
+    "value": Term("1", "its metric"),
+    "target": Term("1", "its target; null where it has none"),
+    "wanted": Term("1", "replicas that it asked for"),
+    "limited_by": Term("1", "what stood against that: minimum, maximum, stabilization, step, cooldown or draining; "
+                            "empty where nothing did"),
 }
 ATTEMPTS: Mapping[str, Term] = {
     "request_id": REQUESTS["request_id"],

@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 
 from planner.bracket import Bracket, UnreachableError, find_bracket
 from planner.client import at_client_rate
-from planner.deployment import Deployment, describe_deployment, resolve, shape_load
+from planner.deployment import Deployment, resolve, shape_load
 from planner.errors import UsageError
 from planner.fleet import serve
 from planner.objectives import Objectives, Verdict, judge
+from planner.resolved import describe_deployment, fitted_scenarios
 from planner.scenario import Scenario
 from planner.trace import Trace
 from planner.traffic import MOST_REQUESTS, SCALINGS, rate_of, repeated, windows
@@ -108,7 +109,7 @@ def capacity(trace: Trace, scenario: Scenario, objectives: Objectives, search: S
     return result | {
         "stationary": stationary,
         "horizon": [{"num_requests": times * shaped.num_requests, "capacity_rps": rate} for times, rate in horizons],
-        "confidence": _confidence(replace(load, trace=shaped), found, scenario) if search.replicates else None,
+        "confidence": _confidence(replace(load, trace=shaped), found) if search.replicates else None,
         "notes": _notes(found, stationary, horizons, shaped),
         "workload": {"source": trace.source, "num_requests": shaped.num_requests, "recorded_rps": recorded,
                      "scaling": search.scaling, "seed": search.seed},
@@ -133,7 +134,7 @@ def _check(scenario: Scenario, search: Search) -> None:
 
 def _result(load: Load, found: Bracket, recorded: float, objectives: Objectives) -> dict[str, Any]:
     probes = dict(found.probes)
-    num_gpus = load.deployment.layout.num_gpus * load.deployment.scenario.data_parallel_size
+    num_gpus = load.deployment.num_gpus
     return {
         "capacity_rps": found.lower,
         "capacity_rps_per_gpu": found.lower / num_gpus,
@@ -153,7 +154,7 @@ def _result(load: Load, found: Bracket, recorded: float, objectives: Objectives)
     }
 
 
-def _confidence(load: Load, found: Bracket, scenario: Scenario) -> dict[str, float]:
+def _confidence(load: Load, found: Bracket) -> dict[str, float]:
     """Return quantiles of the capacity over resampled windows of the trace, and over errors of the step times.
 
     With all times of a deployment multiplied by f, a rate r behaves as r · f did and every latency is f times as long;
@@ -161,7 +162,8 @@ def _confidence(load: Load, found: Bracket, scenario: Scenario) -> dict[str, flo
     constants in use. At a rate that 90 % of the draws serve, `p10`, one may be 90 % confident.
     """
     search = load.search
-    factors = _factors(scenario, search)
+    spreads = [_factors(each, search) for each in fitted_scenarios(load.deployment)]
+    factors = max(spreads, key=lambda spread: float(np.ptp(spread)))  # of pools, the one that is known the least
     jobs = [joblib.delayed(_replicate)(load, found.lower, factor, search.seed + 1 + k)
             for k, factor in enumerate(factors)]
     rates = np.array(joblib.Parallel(n_jobs=search.jobs)(jobs)) * found.lower / _replicate(load, found.lower, 1.0, None)

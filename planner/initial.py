@@ -1,6 +1,7 @@
 """The state that a replay starts from: settings, policy and trace laid out as the loop's memory."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -81,14 +82,30 @@ def initial_state(trace: Trace, policy: Policy, settings: EngineSettings, step_t
     )
 
 
-def routed(state: st.State, count: int) -> list[st.State]:
-    """Return the memories of several engines that a router sends the requests of one trace to.
+def sharing_requests(states: Sequence[st.State], pulls: Any) -> list[st.State]:
+    """Return the memories of several kinds of engine, laid out for the same trace, with the requests of the first.
 
-    Requests, their prefixes and block tables are shared: a request is at one engine at a time. Queues, KV blocks and
-    buffers are each engine's own.
+    A request is at one engine at a time. Where its blocks are, and in which order each policy has it, stays each kind's
+    own.
+
+    Parameters
+    ----------
+    pulls : what KV each request brings, entries.PULL; None where engines pass none on.
+    """
+    of_requests = ("requests", "phases", "cancel_after_s", "first_token_within_s")
+    shared: dict[str, Any] = {name: getattr(states[0], name) for name in of_requests}
+    if pulls is not None:
+        shared["pulls"] = pulls
+    return [state._replace(**shared) for state in states]
+
+
+def routed(state: st.State, count: int, num_replicas: int) -> list[st.State]:
+    """Return the memories of `count` equal engines, of a fleet of `num_replicas`, that a router sends requests to.
+
+    Requests, their prefixes and block tables are shared. Queues, KV blocks and buffers are each engine's own.
     """
     most = int(state.settings.most_running)
-    rows = max(min(_ROWS, FLEET_ROWS // count), 1024) + 2 * most
+    rows = max(min(_ROWS, FLEET_ROWS // num_replicas), 1024) + 2 * most
     state.settings.most_gap_rows = rows
     state = state._replace(gaps=st.records(rows, GAP_ROW), left_before=np.empty(len(state.requests), np.int64))
     state.settings.is_routed = True
@@ -107,21 +124,17 @@ def forget_cache(state: st.State) -> None:
     state.engine.free_head, state.engine.free_tail = 0, len(state.blocks) - 1
 
 
-def split(first: st.State, second: st.State, num_prefill: int, count: int, pulls: Any) -> list[st.State]:
-    """Return the memories of `num_prefill` engines that prefill, and of the others, that decode what comes from them.
+def holding(state: st.State) -> st.State:
+    """Return the memory of an engine that prefills, and holds KV until another has taken it."""
+    state.settings.holds_kv = True
+    return state
 
-    Parameters
-    ----------
-    first, second : of an engine of each kind, under the same trace; the requests are those of the first.
-    pulls : PULL, one row a request.
-    """
-    first.settings.holds_kv = second.settings.pulls_kv = True
-    shared = {"pulls": pulls, "pulled": np.empty(len(second.prompts), np.int64)}
-    second = second._replace(requests=first.requests, phases=first.phases, cancel_after_s=first.cancel_after_s,
-                             seen_s=first.seen_s, **shared)
-    loads = st.records(len(pulls), FLOAT_HEAP)  # entries of cancelled requests stay for a while
-    return (routed(first._replace(**shared), num_prefill)
-            + routed(second._replace(loads=loads), count - num_prefill))
+
+def pulling(state: st.State) -> st.State:
+    """Return the memory of an engine that decodes what others have prefilled."""
+    state.settings.pulls_kv = True
+    loads = st.records(len(state.requests), FLOAT_HEAP)  # entries of cancelled requests stay for a while
+    return state._replace(loads=loads, pulled=np.empty(len(state.prompts), np.int64))
 
 
 def _own(state: st.State) -> st.State:
@@ -165,6 +178,7 @@ def _settings_record(policy: Policy, settings: EngineSettings, recording: Record
     record.swap_s_per_token = settings.swap_s_per_token
     record.pipeline_depth = settings.pipeline_parallel_size
     record.stage_transfer_s_per_token = settings.stage_transfer_s_per_token
+    record.stage_transfer_latency_s = settings.stage_transfer_latency_s
     record.reserve = _RESERVE[policy.reserve]
     record.cut = _CUT[policy.cut if settings.enable_chunked_prefill else "none"]
     record.chunk_tokens = settings.block_size if policy.chunk_unit == "block" else 1

@@ -12,23 +12,25 @@ from numpy.typing import NDArray
 
 from planner.attempts import Attempts, attempts_of, empty_rows
 from planner.dependencies import Dependencies
-from planner.deployment import Deployment
+from planner.deployment import Pool
 from planner.disaggregation import Transfer, halved
-from planner.driver import PLAN_SIGNATURE, ReplayRecords, Taken, arithmetic_fault, compiled_plan, fault, where
+from planner.driver import ReplayRecords, Taken, arithmetic_fault, compiled_plan, fault, where
 from planner.engine import entries
 from planner.engine import fleet_state as fs
 from planner.engine import state as st
 from planner.engine.binding import pointers
 from planner.engine.fleet import advance_fleet
 from planner.engine.jit import compile_with_signature, numba
+from planner.engine.plans import plans_in_a_row
 from planner.engine.tournament import CONTENDER, empty_tree
 from planner.errors import PolicyError
 from planner.failures import failure_timers
-from planner.initial import initial_state, routed, split
+from planner.initial import holding, initial_state, pulling, routed, sharing_requests
 from planner.overload import Overload, gateway_memory, with_patience
 from planner.policy import NO_LIMIT
+from planner.pools import turns
 from planner.router import ReplicaLoad, Router
-from planner.settings import EngineSettings, Recording
+from planner.settings import Recording
 from planner.timers import RunningFleet, Timer, Timers
 from planner.trace import Trace
 
@@ -36,7 +38,7 @@ _INT, _FLOAT = numba.int64, numba.float64
 _KINDS = [_FLOAT if kind is float else _INT for kind in ReplicaLoad.__annotations__.values()]
 SCORE_SIGNATURE = _FLOAT(numba.types.NamedTuple(_KINDS, ReplicaLoad))
 _FUNCTION = numba.core.types.FunctionType
-FLEET_SIGNATURE = _INT(fs.FLEET_TYPE, _FUNCTION(SCORE_SIGNATURE), _FUNCTION(PLAN_SIGNATURE))
+FLEET_SIGNATURE = _INT(fs.FLEET_TYPE, _FUNCTION(SCORE_SIGNATURE))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,32 +47,44 @@ class Fleet:
 
     Parameters
     ----------
-    num_replicas : at least 1.
+    pools : equal replicas each, those that prefill only before those that decode.
     router : who places each request.
     report_interval_s : how often the router hears of its replicas [s]; 0: it always knows.
     seed : of its random choices.
-    num_prefill : replicas, the first ones, that prefill only while the others decode; 0: all do both [1].
-    transfer : how these pass KV on; None where all do both.
+    transfer : how those that prefill pass KV on; None where all do both.
     overload : what clients and the router's gateway do where there is too much; None for nothing.
     """
 
-    num_replicas: int
+    pools: tuple[Pool, ...]
     router: Router
     report_interval_s: float
     seed: int
-    num_prefill: int = 0
     transfer: Transfer | None = None
     overload: Overload | None = None
 
+    @property
+    def num_replicas(self) -> int:
+        """Replicas of all pools."""
+        return sum(pool.num_replicas for pool in self.pools)
 
-def run_interleaved(trace: Trace, deployment: Deployment, fleet: Fleet, waits: Dependencies | None,
-                    recording: Recording, timers: Iterable[Timer] = (),
+    @property
+    def num_prefill(self) -> int:
+        """Replicas, the first ones, that prefill only; 0 where all do both."""
+        return sum(pool.num_replicas for pool in self.pools if pool.role == "prefill")
+
+    @property
+    def weights(self) -> list[int]:
+        """The weight of each replica."""
+        return [pool.weight for pool in self.pools for _ in range(pool.num_replicas)]
+
+
+def run_interleaved(trace: Trace, fleet: Fleet, waits: Dependencies | None, recording: Recording,
+                    timers: Iterable[Timer] = (),
                     ) -> tuple[list[ReplayRecords], NDArray[np.int32], Any, Attempts | None]:
     """Replay a trace on replicas, all on one clock.
 
     Parameters
     ----------
-    deployment : of each replica.
     waits : who waits for whom, or None.
     timers : what is done to the fleet from outside, and when.
 
@@ -85,11 +99,11 @@ def run_interleaved(trace: Trace, deployment: Deployment, fleet: Fleet, waits: D
     ------
     PolicyError : a policy or the router cannot be compiled, raised an error, or made no progress.
     """
-    policy, settings = deployment.policy, deployment.settings
-    states = _states(trace, deployment, fleet, recording)
-    memory = _fleet_state(trace, states, fleet, waits, settings.max_concurrency)
+    policies = [pool.deployment.policy for pool in fleet.pools for _ in range(pool.num_replicas)]
+    states = _states(trace, fleet, recording)
+    memory = _fleet_state(trace, states, [compiled_plan(policy) for policy in policies], fleet, waits)
     failures = () if fleet.overload is None else failure_timers(fleet.overload.failures, fleet.num_replicas)
-    score, plan_step, loop = compiled_score(fleet.router), compiled_plan(policy), compiled_fleet_loop()
+    score, loop = compiled_score(fleet.router), compiled_fleet_loop()
     taken, attempts = [Taken(state) for state in states], [empty_rows()]
     running, pending = RunningFleet(memory=memory, states=states), Timers([*failures, *timers])
     loop_s, flushed = 0.0, (-1, math.nan)
@@ -97,9 +111,10 @@ def run_interleaved(trace: Trace, deployment: Deployment, fleet: Fleet, waits: D
         memory.fleet.until_s = pending.next_s
         begin = time.perf_counter()
         try:
-            outcome = loop(memory, score, plan_step)
+            outcome = loop(memory, score)
         except ArithmeticError as error:
-            raise arithmetic_fault(policy, states[memory.fleet.faulty], error) from error
+            k = int(memory.fleet.running)
+            raise arithmetic_fault(policies[k], states[k], error) from error
         loop_s += time.perf_counter() - begin
         if outcome == st.DONE:
             break
@@ -115,7 +130,7 @@ def run_interleaved(trace: Trace, deployment: Deployment, fleet: Fleet, waits: D
         taken[k].take()
         here = (k, float(states[k].engine.now_s))
         if outcome != st.FLUSH or here == flushed:  # tens of thousands of rows, and no time passed
-            raise fault(policy, states[k], outcome)
+            raise fault(policies[k], states[k], outcome)
         flushed = here
     for each in taken:
         each.take()
@@ -134,23 +149,25 @@ def _take_attempts(memory: fs.FleetState) -> NDArray[np.void]:
     return rows
 
 
-def _states(trace: Trace, deployment: Deployment, fleet: Fleet, recording: Recording) -> list[st.State]:
+def _states(trace: Trace, fleet: Fleet, recording: Recording) -> list[st.State]:
     """Return the replicas' memories; those that decode only have no use for a prefix cache."""
-    def state_of(trace: Trace, settings: EngineSettings) -> st.State:
-        return initial_state(trace, deployment.policy, settings, deployment.step_time, recording)
-
-    if fleet.overload is not None:
-        state = with_patience(state_of(trace, deployment.settings), fleet.overload)
-        return routed(state, fleet.num_replicas)
-    if fleet.transfer is None:
-        return routed(state_of(trace, deployment.settings), fleet.num_replicas)
-    both, pulls = halved(trace, fleet.transfer)
-    second = state_of(both, replace(deployment.settings, enable_prefix_caching=False))
-    return split(state_of(both, deployment.settings), second, fleet.num_prefill, fleet.num_replicas, pulls)
+    pulls = None
+    if fleet.transfer is not None:
+        trace, pulls = halved(trace, fleet.transfer)
+    kinds = []
+    for pool in fleet.pools:
+        own = pool.deployment
+        settings = replace(own.settings, enable_prefix_caching=False) if pool.role == "decode" else own.settings
+        kind = initial_state(trace, own.policy, settings, own.step_time, recording)
+        kinds.append(kind if fleet.overload is None else with_patience(kind, fleet.overload))
+    made: dict[str, Callable[[st.State], st.State]] = {"both": lambda state: state, "prefill": holding,
+                                                       "decode": pulling}
+    return [state for pool, kind in zip(fleet.pools, sharing_requests(kinds, pulls), strict=True)
+            for state in routed(made[pool.role](kind), pool.num_replicas, fleet.num_replicas)]
 
 
 @functools.cache
-def compiled_fleet_loop() -> Callable[[fs.FleetState, Any, Any], int]:
+def compiled_fleet_loop() -> Callable[[fs.FleetState, Any], int]:
     """Return the fleet loop's machine code, compiled once and kept between processes."""
     return compile_with_signature(advance_fleet, FLEET_SIGNATURE)
 
@@ -165,23 +182,27 @@ def compiled_score(router: Router) -> Any:
                           f"numbers, comparisons and arithmetic only, and returns a number") from error
 
 
-def _fleet_state(trace: Trace, states: list[st.State], fleet: Fleet, waits: Dependencies | None,
-                 max_concurrency: int | None) -> fs.FleetState:
+def _fleet_state(trace: Trace, states: list[st.State], plans: list[Any], fleet: Fleet,
+                 waits: Dependencies | None) -> fs.FleetState:
     """Lay out the fleet's memory and fill in what it starts from."""
-    n, count = trace.num_requests, fleet.num_replicas
+    n, count, weights = trace.num_requests, fleet.num_replicas, fleet.weights
     num_routed = fleet.num_prefill or count
+    turn = turns(weights[:num_routed])
     num_legs = int((states[0].pulls.tokens > 0).sum())
     tree = empty_tree(count)
     nobody, none_s = np.empty(0, np.int64), np.empty(0)
     planned = np.arange(n) if waits is None else np.flatnonzero(waits.num_parents == 0)
     session = _sessions(trace) if fleet.router.is_sticky else nobody
     memory = fs.FleetState(
-        fleet=_fleet_record(fleet, n, num_legs, len(planned), len(tree) // 2, max_concurrency),
+        fleet=_fleet_record(fleet, n, num_legs, len(planned), len(tree) // 2, len(turn)),
         memories=_memories(states),
         replicas=st.records(count, fs.REPLICA),
         due=st.records(count, CONTENDER), due_tree=tree,
         load=st.records(count, CONTENDER), load_tree=tree.copy(), decode_tree=tree.copy(),
+        plans=plans_in_a_row(plans),
         open=np.arange(num_routed),
+        cycle=turn,
+        turns=turn.copy(),
         ready=st.records(1 if waits is None else n + 1, entries.FLOAT_HEAP),
         releases=st.records(num_legs + 1, entries.FLOAT_HEAP),
         planned=planned,
@@ -200,6 +221,7 @@ def _fleet_state(trace: Trace, states: list[st.State], fleet: Fleet, waits: Depe
         think_s=none_s if waits is None else waits.think_s,
     )
     memory.replicas.is_open = 1
+    memory.replicas.weight = weights
     memory.due.key = math.inf
     _enter_all(memory.due_tree, range(count))
     _enter_all(memory.load_tree, range(num_routed))
@@ -208,7 +230,7 @@ def _fleet_state(trace: Trace, states: list[st.State], fleet: Fleet, waits: Depe
 
 
 def _fleet_record(fleet: Fleet, num_requests: int, num_legs: int, num_planned: int, tree_size: int,
-                  max_concurrency: int | None) -> Any:
+                  num_turns: int) -> Any:
     record = st.records(1, fs.FLEET)[0]
     router = fleet.router
     record.now_s = -math.inf
@@ -217,6 +239,7 @@ def _fleet_record(fleet: Fleet, num_requests: int, num_legs: int, num_planned: i
     record.next_report_s = 0.0 if fleet.report_interval_s > 0 else math.inf
     record.num_replicas = fleet.num_replicas
     record.num_open = fleet.num_prefill or fleet.num_replicas
+    record.num_turns = record.num_cycle = num_turns
     record.num_planned = num_planned
     record.num_requests = num_requests
     record.num_left = num_requests + num_legs
@@ -227,7 +250,7 @@ def _fleet_record(fleet: Fleet, num_requests: int, num_legs: int, num_planned: i
         record.layer_share = fleet.transfer.layer_share
         record.local_prefill_below = fleet.transfer.local_prefill_below
     record.has_children = num_planned < num_requests
-    record.max_concurrency = max_concurrency or NO_LIMIT
+    record.max_concurrency = fleet.pools[0].deployment.settings.max_concurrency or NO_LIMIT  # the client's: of all
     record.random = fleet.seed % 2147483646 + 1
     record.tree_size = tree_size
     for name in ("num_choices", "takes_turns", "is_sticky", "reads_engines", "reads_caches"):

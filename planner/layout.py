@@ -50,3 +50,24 @@ class Layout:
     def num_gpus(self) -> int:
         """GPUs of the replica."""
         return self.num_expert_gpus * self.pipeline_parallel_size
+
+    def check_nodes(self, gpus_per_node: int) -> None:
+        """Raise UsageError where a group would share a node with part of another.
+
+        GPUs are numbered by tensor rank, then by data-parallel rank, then by stage, and nodes are filled in this order.
+        """
+        if self.num_gpus <= gpus_per_node:
+            return
+        for name, size in (("tensor_parallel_size", self.tensor_parallel_size),
+                           ("tensor_parallel_size × data_parallel_size", self.num_expert_gpus)):
+            if size % gpus_per_node and gpus_per_node % size:
+                raise UsageError(f"{name} = {size} on nodes of {gpus_per_node} GPUs: where a replica spans nodes "
+                                 f"it must divide {gpus_per_node}, or be a multiple of it")
+
+    def num_node_crossings(self, gpus_per_node: int) -> int:
+        """Return how many of the steps from one pipeline stage to the next go to another node [1].
+
+        >>> Layout(tensor_parallel_size=4, pipeline_parallel_size=4).num_node_crossings(8)
+        1
+        """
+        return sum(stage * self.num_expert_gpus % gpus_per_node == 0 for stage in range(1, self.pipeline_parallel_size))

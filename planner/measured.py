@@ -47,7 +47,8 @@ class Measurement:
     ----------
     id : of the row.
     groups : the row's value of each of GROUPS.
-    measured : mean TTFT and TPOT by the names of METRICS [ms].
+    measured : mean TTFT and TPOT by the names of METRICS, and other statistics by theirs [ms].
+    bounds : of those that are known no better than a bucket of a histogram, its edges [ms].
     scenario, layout : what ran; None where the row cannot be understood.
     load : the prompts of one attention rank; all there at 0 s, `max_concurrency` of the scenario in flight.
     num_opening : requests that do not count: an opening burst that the measurement does not show [1].
@@ -57,11 +58,24 @@ class Measurement:
     id: str
     groups: Mapping[str, str]
     measured: Mapping[str, float]
+    bounds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     scenario: Scenario | None = None
     layout: Layout | None = None
     load: Trace | None = field(default=None, repr=False)
     num_opening: int = 0
     status: str = "ok"
+
+
+def counted(measurement: Measurement, metric: str, predicted: float) -> float:
+    """Return what a prediction counts as: within the measured value's bucket as right, else as off as from its edge.
+
+    >>> run = Measurement(id="a", groups={}, measured={"p50_ttft_ms": 75.0}, bounds={"p50_ttft_ms": (50.0, 100.0)})
+    >>> counted(run, "p50_ttft_ms", 99.0), counted(run, "p50_ttft_ms", 110.0)
+    (75.0, 82.5)
+    """
+    low, high = measurement.bounds.get(metric, (0.0, 0.0))
+    nearest = min(max(predicted, low), high)
+    return predicted * measurement.measured[metric] / nearest if nearest > 0 else predicted
 
 
 def read_measured(path: Path) -> list[Measurement]:

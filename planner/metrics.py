@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from planner.engine import state as st
 from planner.results import ReplayResult
 from planner.scaling import describe_scaling
+from planner.shares import busy_fraction, same, shares
 from planner.slo import Slo, attainment_by_metric, meets
 
 PERCENTILES = (90, 95, 99)
@@ -163,22 +164,23 @@ def _objectives(result: ReplayResult, slo: Slo | None, duration_s: float) -> dic
 
 
 def _engine_totals(result: ReplayResult, duration_s: float) -> dict[str, Any]:
-    engine, settings = result.records.engine, result.records.settings
-    blocks, busy_s = int(settings.num_gpu_blocks), float(engine.busy_s)
-    queried, replicas = int(engine.num_queried_tokens), result.mean_replicas(duration_s)
-    knows_hits = bool(settings.is_caching) or int(engine.num_hit_tokens) > 0
+    engine, parts = result.records.engine, shares(result, duration_s)
+    queried, blocks = int(engine.num_queried_tokens), [int(part.settings.num_gpu_blocks) for part in parts]
+    knows_hits = any(bool(part.settings.is_caching) for part in parts) or int(engine.num_hit_tokens) > 0
+    room_block_s = sum(float(part.engine.busy_s) * count for part, count in zip(parts, blocks, strict=True))
     return {
         "num_steps": int(engine.num_steps),
         "num_preemptions": int(engine.num_preemptions),
         "num_recomputed_tokens": int(engine.num_recomputed_tokens),
         "num_swapped_tokens": int(engine.num_swapped_tokens),
         "prefix_cache_hit_rate": int(engine.num_hit_tokens) / queried if knows_hits and queried else None,
-        "kv_cache_usage_mean": float(engine.kv_block_s) / (busy_s * blocks) if busy_s > 0 else None,
-        "kv_cache_usage_peak": int(engine.peak_blocks) / blocks,
-        "num_gpu_blocks": blocks,
+        "kv_cache_usage_mean": float(engine.kv_block_s) / room_block_s if room_block_s > 0 else None,
+        "kv_cache_usage_peak": max(int(part.engine.peak_blocks) / count for part, count in zip(parts, blocks,
+                                                                                              strict=True)),
+        "num_gpu_blocks": same(blocks),
         "max_running": int(engine.max_running),
         "max_waiting": int(engine.max_waiting),
-        "gpu_busy_fraction": min(busy_s / replicas / duration_s, 1.0) if duration_s > 0 else None,
+        "gpu_busy_fraction": busy_fraction(parts, duration_s) if duration_s > 0 else None,
         "replica_imbalance": _imbalance(result),
     }
 

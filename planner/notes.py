@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from planner.deployment import Deployment
+from planner.deployment import Deployment, pools_of
 from planner.engines import read_table
 from planner.roofline import priors
 from planner.trace import Trace
@@ -17,6 +17,18 @@ def notes(deployment: Deployment, trace: Trace, num_followers: int = 0) -> list[
     ----------
     num_followers : requests that were sent when those before them had left [1].
     """
+    found = []
+    for pool in pools_of(deployment, 1):
+        own = [*pool.notes, *_engines(pool.deployment, trace)]
+        found += [f"{pool.name}: {note}" for note in own] if deployment.pools else own
+    if num_followers:
+        found.append(f"{num_followers:,} requests are sent when those before them have finished; "
+                     f"--no-wait-for-parents sends all as recorded")
+    return list(dict.fromkeys(found)) + _load(deployment, trace)
+
+
+def _engines(deployment: Deployment, trace: Trace) -> list[str]:
+    """Say what was filled in or left aside of one engine's settings and its step times."""
     architecture = deployment.architecture
     columns, policy, settings = trace.requests.columns, deployment.policy, deployment.settings
     found = []
@@ -48,10 +60,7 @@ def notes(deployment: Deployment, trace: Trace, num_followers: int = 0) -> list[
     if deployment.stack is not None and (unmeasured := priors(deployment.stack)):
         found.append(f"step times rest on priors, medians over other GPUs, for {', '.join(unmeasured)}: nobody has "
                      f"measured their kernels on {deployment.stack.gpu.name}")
-    if num_followers:
-        found.append(f"{num_followers:,} requests are sent when those before them have finished; "
-                     f"--no-wait-for-parents sends all as recorded")
-    return found + _calibration(deployment) + _load(deployment, trace)
+    return found + _calibration(deployment)
 
 
 def _calibration(deployment: Deployment) -> list[str]:

@@ -13,12 +13,14 @@ from numpy.typing import NDArray
 from planner.deployment import Deployment, with_constants
 from planner.engines import constants_of
 from planner.errors import PlannerError
-from planner.measured import METRICS, Measurement
+from planner.measured import METRICS, Measurement, counted
 from planner.steplog import METRIC, StepLog
 from planner.validate import deploy_measured, replay_measured
 
 Floats = NDArray[np.float64]
 Evaluate = Callable[[Sequence[Mapping[str, float]]], Floats]
+WEIGHTS = {"ttft_ms": 0.6, "tpot_ms": 1.0, "itl_ms": 1.0, "e2el_ms": 0.3}  # TTFT's repeats differ five times as much
+QUANTILES_WEIGHT = 0.3  # of a histogram: there are several, and they share their errors with its mean
 Prepared = Sequence[tuple[Measurement, Deployment]]
 
 
@@ -51,17 +53,21 @@ class Observations(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runs:
-    """Measured runs, with the deployment of each."""
+    """Measured runs, with the deployment of each; `metrics` has more than METRICS where histograms were measured."""
 
     prepared: Prepared
-    metrics: ClassVar[tuple[str, ...]] = METRICS
-    weights: ClassVar[tuple[float, ...]] = (0.6, 1.0)  # TTFT's repeats differ five times as much as TPOT's
+    metrics: tuple[str, ...] = METRICS
+
+    @property
+    def weights(self) -> tuple[float, ...]:
+        """Of an error in each metric, beside the others'."""
+        return tuple(WEIGHTS.get(metric, QUANTILES_WEIGHT) for metric in self.metrics)
 
     @property
     def log_measured(self) -> Floats:
         """Logarithms of what was measured; see `Observations`."""
-        values = [[m.measured.get(metric, math.nan) for metric in METRICS] for m, _ in self.prepared]
-        return np.log(values).reshape(-1, len(METRICS))
+        values = [[m.measured.get(metric, math.nan) for metric in self.metrics] for m, _ in self.prepared]
+        return np.log(values).reshape(-1, len(self.metrics))
 
     @property
     def mean_output_tokens(self) -> Floats:
@@ -70,7 +76,7 @@ class Runs:
 
     def part(self, inside: NDArray[np.bool_]) -> "Runs":
         """Return some of the runs."""
-        return Runs(prepared=[each for each, is_in in zip(self.prepared, inside, strict=True) if is_in])
+        return replace(self, prepared=[each for each, is_in in zip(self.prepared, inside, strict=True) if is_in])
 
     @contextmanager
     def evaluator(self, jobs: int) -> Iterator[Evaluate]:
@@ -80,8 +86,8 @@ class Runs:
             chunks = [list(self.prepared[k::count]) for k in range(count)]
 
             def evaluate(sets: Sequence[Mapping[str, float]]) -> Floats:
-                parts = parallel(joblib.delayed(_replay_all)(chunk, sets) for chunk in chunks if chunk)
-                out = np.empty((len(sets), len(self.prepared), len(METRICS)))
+                parts = parallel(joblib.delayed(_replay_all)(chunk, sets, self.metrics) for chunk in chunks if chunk)
+                out = np.empty((len(sets), len(self.prepared), len(self.metrics)))
                 for k, part in enumerate(parts):
                     out[:, k::count] = part
                 return out
@@ -131,10 +137,11 @@ def prepare(measurements: Sequence[Measurement],
     return found
 
 
-def _replay_all(prepared: Prepared, sets: Sequence[Mapping[str, float]]) -> Floats:
-    out = np.full((len(sets), len(prepared), len(METRICS)), math.nan)
+def _replay_all(prepared: Prepared, sets: Sequence[Mapping[str, float]], metrics: Sequence[str]) -> Floats:
+    out = np.full((len(sets), len(prepared), len(metrics)), math.nan)
     for j, constants in enumerate(sets):
         for i, (m, deployment) in enumerate(prepared):
             predicted = replay_measured(m, with_constants(deployment, constants_of(constants))).predicted
-            out[j, i] = [predicted.get(metric, math.nan) for metric in METRICS]
+            out[j, i] = [counted(m, metric, predicted[metric]) if metric in predicted and metric in m.measured
+                         else math.nan for metric in metrics]
     return out

@@ -5,14 +5,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from planner.attempts import REASON, STATUS, Attempts
-from planner.deployment import Deployment
+from planner.deployment import Deployment, pools_of
 from planner.driver import ReplayRecords
 from planner.engine import state as st
 from planner.engine.rows import BLOCKS, NOBODY_WAITS, PLAN, SEATS, TOKENS
@@ -28,6 +28,13 @@ STOPPED_BY = {  # why the head of the queue is not in a step: there are no more 
 }
 
 
+class Replica(NamedTuple):
+    """What one replica came to."""
+
+    engine: Any  # st.ENGINE
+    settings: Any  # st.SETTINGS
+
+
 @dataclass(frozen=True, kw_only=True)
 class ReplayResult:
     """A replay's outcome. Times of requests are `None` in the tables where the request has none.
@@ -36,6 +43,7 @@ class ReplayResult:
     ----------
     trace, deployment : what was replayed, and on what.
     records : what became of it, by rows of the trace.
+    replicas : the totals and the settings of each, in order.
     num_replicas : engines that shared the trace [1].
     replica : which of them took each request, shape [num_requests]; None with one alone.
     scaling : how the replicas came and went where an autoscaler was at work; `num_replicas` then is the most that there
@@ -49,6 +57,7 @@ class ReplayResult:
     trace: Trace
     deployment: Deployment
     records: ReplayRecords
+    replicas: tuple[Replica, ...]
     num_replicas: int = 1
     replica: NDArray[np.int32] | None = None
     num_followers: int = 0
@@ -127,6 +136,7 @@ class ReplayResult:
                 **self._attempts(),
             }
         )
+        table = self._with_pools(self._with_pools(table), "decode_replica", "decode_pool")
         kept = [name for name in ("tenant", "session_id", "priority") if name in self.trace.requests.columns]
         table = table.with_columns(self.trace.requests[name] for name in kept)
         return table.with_columns(pl.selectors.float().fill_nan(None))
@@ -179,35 +189,52 @@ class ReplayResult:
         """
         steps = self.records.steps
         columns = {name: np.ascontiguousarray(steps[name]) for name in steps.dtype.names or ()}
-        columns |= step_terms(self.deployment.step_time, steps, float(self.records.settings.swap_s_per_token))
-        columns |= step_roofs(self.deployment, steps)
+        columns |= self._step_times(steps)
         number = pl.int_range(pl.len(), dtype=pl.Int64).over("replica")
         table = pl.DataFrame(columns).select(number.alias("step"), pl.all())
         stops = pl.col("stopped_by").replace_strict(STOPPED_BY, return_dtype=pl.String)
-        return table.with_columns(stops).with_columns(pl.col("compute_s", "memory_s").fill_nan(None))
+        return self._with_pools(table.with_columns(stops, pl.col("compute_s", "memory_s").fill_nan(None)))
+
+    def _step_times(self, steps: NDArray[np.void]) -> dict[str, NDArray[np.float64]]:
+        """Return how the times of steps divide, each pool's by its own step time."""
+        found, first = [], 0
+        for pool in pools_of(self.deployment, self.num_replicas):
+            own, last = pool.deployment, first + pool.num_replicas
+            theirs = steps[slice(*np.searchsorted(steps["replica"], (first, last)))]  # steps are replica by replica
+            found.append(step_terms(own.step_time, theirs, own.settings.swap_s_per_token) | step_roofs(own, theirs))
+            first = last
+        return {name: np.concatenate([terms[name] for terms in found]) for name in found[0]}
+
+    def _with_pools(self, table: pl.DataFrame, replica: str = "replica", name: str = "pool") -> pl.DataFrame:
+        """Return a table with the names of the pools that its column of replicas stands for, where replicas differ."""
+        if not self.deployment.pools or replica not in table.columns:
+            return table
+        names = [pool.name for pool in self.deployment.pools for _ in range(pool.num_replicas)]
+        found = pl.Series(name, names, dtype=pl.String).gather(table[replica])
+        return table.with_columns(found)
 
     def schedule_table(self) -> pl.DataFrame:
         """Return one row per scheduled request and step, in batch order."""
         rows = self.records.schedule
-        return pl.DataFrame(
+        return self._with_pools(pl.DataFrame(
             {
                 "step": np.ascontiguousarray(rows["step"]),
                 "request_id": self.trace.requests["request_id"].gather(rows["request"]),
                 "num_scheduled_tokens": np.ascontiguousarray(rows["num_scheduled_tokens"]),
                 **self._replicas(rows),
             }
-        )
+        ))
 
     def preemptions_table(self) -> pl.DataFrame:
         """Return one row per preemption."""
         rows = self.records.preemptions
-        return pl.DataFrame(
+        return self._with_pools(pl.DataFrame(
             {
                 "step": np.ascontiguousarray(rows["step"]),
                 "request_id": self.trace.requests["request_id"].gather(rows["request"]),
                 **self._replicas(rows),
             }
-        )
+        ))
 
     def attempts_table(self) -> pl.DataFrame:
         """Return one row an attempt, see `Attempts.table`.

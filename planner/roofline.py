@@ -16,6 +16,7 @@ from planner.kernels import Fit, find_fit, find_fits
 from planner.operators.collectives import CollectiveConstants, collective_s
 from planner.operators.gemm import Floats, GemmConstants, gemm_s
 from planner.operators.moe import MoeConstants, moe_s, touched_experts
+from planner.operators.network import network_s
 from planner.precision import KERNELS, WEIGHT_FORMATS, usable_kernels, weight_format
 from planner.projections import projections
 from planner.stack import Stack
@@ -87,7 +88,9 @@ def priors(stack: Stack) -> tuple[str, ...]:
         "linear attention": linear_fits(stack) if stack.arch.num_linear_layers else [],
         "collectives": [collective_fit(stack, op, num_gpus) for op, num_gpus in sizes if num_gpus > 1],
     }
-    return tuple(name for name, found in fits.items() if not all(fit.is_measured for fit in found))
+    unmeasured = tuple(name for name, found in fits.items() if not all(fit.is_measured for fit in found))
+    over_nodes = any(num_gpus > stack.gpu.gpus_per_node for _, num_gpus in sizes)
+    return (*unmeasured, "collectives between nodes") if over_nodes else unmeasured
 
 
 def gemm_kernels(stack: Stack, format_name: str) -> tuple[str, tuple[Fit[GemmConstants], ...]]:
@@ -231,10 +234,20 @@ def _collectives(curve: Any, stack: Stack, counts: Floats) -> None:
 
 
 def collectives_s(stack: Stack, message_bytes: Floats, op: str, num_gpus: int) -> Floats:
-    """Return the time of one collective of the engine [s], shape of `message_bytes`."""
-    link = stack.gpu.scale_up_bandwidth_bytes_per_s
-    benchmark_s = collective_s(message_bytes, op=op, num_gpus=num_gpus, link_bandwidth_bytes_per_s=link,
-                               constants=collective_fit(stack, op, num_gpus).constants)
+    """Return the time of one collective of the engine [s], shape of `message_bytes`.
+
+    Over several nodes it is that of the GPUs of one, and what the network takes; never less than inside one node.
+    """
+    def inside_s(count: int) -> Floats:
+        return collective_s(message_bytes, op=op, num_gpus=count, constants=collective_fit(stack, op, count).constants,
+                            link_bandwidth_bytes_per_s=stack.gpu.scale_up_bandwidth_bytes_per_s)
+
+    benchmark_s, per_node = inside_s(num_gpus), stack.gpu.gpus_per_node
+    if num_gpus > per_node:
+        assert stack.node_link is not None, "`deploy` asks for it"
+        over_s = network_s(message_bytes, op=op, num_nodes=num_gpus // per_node, gpus_per_node=per_node,
+                           link=stack.node_link)
+        benchmark_s = np.maximum(benchmark_s, (inside_s(per_node) if per_node > 1 else 0.0) + over_s)
     return stack.constants.collective_wait_s + benchmark_s
 
 

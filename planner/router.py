@@ -23,7 +23,7 @@ class ReplicaLoad(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Router:
-    """A router: it sends each request to the replica with the least score.
+    """A router: it sends each request to the replica with the least score, over the weight of its pool.
 
     Parameters
     ----------

@@ -19,13 +19,12 @@ def kv_cache(load: ReplicaLoad) -> float:
 
 
 def prefill_and_load(load: ReplicaLoad) -> float:
-    """Return the blocks of prompts that it would have to compute, its own and this one's, cached ones left out.
+    """Return the tokens of prompts that it would have to compute, its own and this one's, cached ones left out.
 
-    NVIDIA Dynamo's KV router adds the blocks to prefill and those of active requests (`overlap_score_weight` 1); the
-    weighted scorers of llm-d trade prefix against load in the same way.
+    NVIDIA Dynamo's KV router adds the blocks to prefill and those of active requests (`overlap_score_weight` 1); in
+    tokens replicas with other blocks compare. The weighted scorers of llm-d trade prefix against load in the same way.
     """
-    to_prefill = load.input_tokens - load.cached_tokens
-    return (to_prefill + load.outstanding_tokens) / load.block_size
+    return float(load.input_tokens - load.cached_tokens + load.outstanding_tokens)
 
 
 def vllm_score(load: ReplicaLoad) -> float:

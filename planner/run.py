@@ -7,10 +7,13 @@ from typing import Any
 import polars as pl
 
 from planner.answers import to_html
-from planner.deployment import describe_deployment, describe_policy, resolve, shape_load
+from planner.deployment import resolve, shape_load
+from planner.errors import UsageError
 from planner.fleet import NOTHING, serve
 from planner.metrics import HEADLINES, summarize
 from planner.notes import notes
+from planner.pool_rows import describe_pools
+from planner.resolved import describe_deployment, describe_policy, fitted_scenarios
 from planner.results import ReplayResult
 from planner.scenario import Scenario
 from planner.settings import Recording
@@ -77,9 +80,15 @@ def replay(trace: Trace, scenario: Scenario, *, slo: Slo | str | None = None,
     deployment = resolve(scenario, shaped)
     result = serve(shaped, deployment, recording=recording)
     summary = summarize(result, slo)
-    summary |= utilization(deployment, result, summary["duration"], summary["total_output_tokens"])
+    summary |= utilization(result, summary["duration"], summary["total_output_tokens"])
+    if deployment.pools:
+        summary["pools"] = describe_pools(result, summary["duration"])
     if scenario.interval is not None:
-        summary |= summary_intervals(summary, scenario, scenario.interval)
+        fitted = fitted_scenarios(deployment)
+        if len(fitted) > 1:
+            raise UsageError(f"--interval {scenario.interval}: step times of {scenario.fleet} are of several "
+                             f"engines or calibrations, whose errors are not the same; leave it out")
+        summary |= summary_intervals(summary, fitted[0], scenario.interval)
     summary |= {
         "simulated_requests_per_s": shaped.requests.height / result.records.loop_s,
         "wall_s": time.perf_counter() - begin,

@@ -1,4 +1,4 @@
-"""Measured runs, whatever file a user has them in: a table of runs, a benchmark's result, or its requests."""
+"""Measured runs, whatever file they are in: a table of runs, a benchmark's result, a server's metrics, requests."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -15,6 +15,8 @@ from planner.measured import Measurement, read_measured
 from planner.recorded import read_requests
 from planner.scenario import Scenario
 from planner.schema import MAX_TOKENS
+from planner.scrape import is_scrape
+from planner.scraped import read_scraped
 from planner.table_file import columns_of, read_table_file
 from planner.validate import deploy_measured
 
@@ -33,7 +35,8 @@ def read_runs(path: Path, scenario: Scenario, *, client: str | None, free: Seque
     Parameters
     ----------
     path : a table with a run a row (see `measured.read_measured`), whose rows name their own deployments; or of one
-        deployment a result of vLLM's or SGLang's benchmark, or a table or trace of requests with measured times.
+        deployment a result of vLLM's or SGLang's benchmark, scrapes of its metrics, or a table or trace of requests
+        with measured times.
     scenario : that deployment; for a table its calibration alone.
     client : who sent the requests; of a table, the rows of other clients are left out.
     free : options that a table may be given besides.
@@ -48,6 +51,8 @@ def read_runs(path: Path, scenario: Scenario, *, client: str | None, free: Seque
         raise UnknownNameError("client", client, CLIENTS)
     if not path.is_file():
         raise TraceError(f"{path}: there is no such file")
+    if format is None and is_scrape(path):
+        return [_deployed(run) for run in read_scraped(path, scenario)]
     if format is None and is_table(columns_of(path)):
         return _table(path, scenario, client, free)
     objects = read_objects(path) if format is None and path.suffix in (".json", ".jsonl") else []

@@ -44,6 +44,11 @@ class Scenario:
     engine: Engine = _option("vllm", "Deployment", "Serving engine whose defaults apply.")
     tensor_parallel_size: int = _option(1, "Deployment", "GPUs that share each layer.")
     pipeline_parallel_size: int = _option(1, "Deployment", "Pipeline stages.")
+    inter_node_bandwidth: float | None = _option(
+        None, "Deployment", "Network between nodes, one GPU's share, one way [GB/s]: 50 for 400 Gb/s each. Needed "
+        "where a replica spans nodes."
+    )
+    inter_node_latency: float = _option(5e-6, "Deployment", "What a message from node to node takes besides [s].")
     expert_parallel: bool = _option(False, "Deployment", "Spread whole experts over the GPUs, not slices of each.")
     quantization: str | None = _option(None, "Deployment", "Weight format: bf16, fp8, int4, mxfp4 … [checkpoint's own]")
     kv_cache_dtype: str = _option("auto", "Deployment", "KV cache: auto (16 bit), fp8.")
@@ -55,6 +60,7 @@ class Scenario:
     num_cpu_blocks: int | None = _option(None, "Deployment", "Host KV blocks, in place of --swap-space.")
 
     data_parallel_size: int = _option(1, "Fleet", "Replicas of the engine behind a router.")
+    fleet: str | None = _option(None, "Fleet", "TOML of [[pool]] tables, for replicas that differ: fleet.toml.")
     router: str = _option("round-robin", "Fleet", "Router by name, or my_router.py:name.")
     autoscale: str | None = _option(
         None, "Fleet", "Replicas come and go: TOML of an autoscaler, in place of --data-parallel-size."
@@ -185,7 +191,9 @@ class Scenario:
     random_range_ratio: float | None = _option(
         None, "Load", "TRACE random: lengths are drawn from length · (1 ± ratio), ratio in [0, 1). [0]"
     )
-    seed: int | None = _option(None, "Load", "TRACE random: seed of lengths and arrivals; of a router's draws, and pauses. [0]")
+    seed: int | None = _option(
+        None, "Load", "TRACE random: seed of lengths and arrivals; and of a router's draws and clients' pauses. [0]"
+    )
 
     def __post_init__(self) -> None:
         if self.data_parallel_size < 1:
@@ -197,6 +205,13 @@ class Scenario:
             raise UsageError(f"autoscale = {self.autoscale!r} with data_parallel_size = {self.data_parallel_size}, "
                              f"prefill_replicas = {self.prefill_replicas}: its file has the number of replicas "
                              f"(minimum, maximum, initial), and all of them prefill and decode; leave these out")
+        if self.autoscale is not None and self.fleet is not None:
+            raise UsageError(f"autoscale = {self.autoscale!r} with fleet = {self.fleet!r}: an autoscaler's replicas "
+                             f"are all alike; leave one of them out")
+        if self.fleet is not None and (self.data_parallel_size > 1 or self.prefill_replicas > 0):
+            raise UsageError(f"data_parallel_size = {self.data_parallel_size}, prefill_replicas = "
+                             f"{self.prefill_replicas} beside fleet = {self.fleet}: its pools have replicas and roles; "
+                             f"leave them out")
         if not self.kv_transfer_bandwidth > 0:
             raise UsageError(f"kv_transfer_bandwidth = {self.kv_transfer_bandwidth}: must be above 0 [GB/s]")
         if not self.kv_transfer_latency >= 0 or self.local_prefill_below < 0:

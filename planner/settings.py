@@ -38,6 +38,7 @@ class EngineSettings:
     async_scheduling: bool
     pipeline_parallel_size: int
     stage_transfer_s_per_token: float
+    stage_transfer_latency_s: float
     num_cpu_blocks: int
     swap_s_per_token: float
     max_concurrency: int | None
@@ -50,8 +51,9 @@ class EngineSettings:
             if getattr(self, name) < 1:
                 raise UsageError(f"{name} = {getattr(self, name)}; must be at least 1")
         for name in ("max_num_seqs", "max_num_batched_tokens", "max_prefill_tokens", "long_prefill_token_threshold",
-                     "num_cpu_blocks", "swap_s_per_token", "stage_transfer_s_per_token", "schedule_conservativeness",
-                     "batch_wait_timeout_iters", "batch_wait_max_tokens_ratio", "max_queued_requests"):
+                     "num_cpu_blocks", "swap_s_per_token", "stage_transfer_s_per_token", "stage_transfer_latency_s",
+                     "schedule_conservativeness", "batch_wait_timeout_iters", "batch_wait_max_tokens_ratio",
+                     "max_queued_requests"):
             if not getattr(self, name) >= 0:
                 raise UsageError(f"{name} = {getattr(self, name)}; must not be negative")
         if not 0 <= self.watermark < 1:

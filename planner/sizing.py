@@ -2,18 +2,18 @@
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import joblib
 import numpy as np
-import polars as pl
 
 from planner.bracket import UnlimitedError, UnreachableError, find_bracket
 from planner.catalog import load_gpu, load_model
-from planner.deployment import Deployment, resolve, shape_load
+from planner.deployment import Deployment, Pool, pools_of, resolve, shape_load
 from planner.errors import CapacityError, CatalogError, UsageError
+from planner.fewest import Divided, apart, cheapest_split, fewest_replicas, of_two_kinds, together
 from planner.fleet import serve
 from planner.launch import describe_launch
 from planner.metrics import summarize
@@ -22,6 +22,7 @@ from planner.rate_series import RateSeries
 from planner.results import ReplayResult
 from planner.roofline import priors
 from planner.scenario import Scenario
+from planner.shares import Share, busy_fraction, shares
 from planner.trace import Trace
 from planner.traffic import MOST_REQUESTS, compressed, lasting, rate_of, repeated
 from planner.workload import slice_time
@@ -30,8 +31,6 @@ LONGER = 8  # times a trace that shows whether a queue grows: replicas are whole
 LEVELS = 20  # of a series' rates that are told apart
 RANKS = (1, 2, 4, 8)  # tensor-parallel sizes that are tried where none are given
 HEADROOM_TOLERANCE = 0.02
-MOST_GPUS = 100_000
-MANY = 8  # replicas that miss the objectives: before more are tried, requests are tried alone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +45,7 @@ class Choices:
     num_spare : replicas that may fail: as many are added to those that serve the trace [1].
     period_s : length of the parts that a schedule has its own number of replicas for; None for no schedule [s].
     splits : whether fleets in which some replicas prefill and the others decode are tried besides.
+    decode_gpus, decode_ranks : what those that decode are made of; None for the same as those that prefill.
     series : rates by window, which the trace's traffic takes on in turn; None for the trace as it is.
     jobs : processes; -1 for one a core.
     """
@@ -57,6 +57,8 @@ class Choices:
     num_spare: int = 0
     period_s: float | None = None
     splits: bool = False
+    decode_gpus: Sequence[str] | None = None
+    decode_ranks: Sequence[int] | None = None
     series: RateSeries | None = None
     jobs: int = -1
 
@@ -78,7 +80,8 @@ def size(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Choi
     Returns
     -------
     dict
-        The cheapest fleet: `gpu`, `tensor_parallel_size`, `quantization`, `num_replicas`, `prefill_replicas` (of them,
+        The cheapest fleet: `gpu`, `tensor_parallel_size`, `quantization`, `decode_gpu`, `decode_tensor_parallel_size`
+        (None where those that decode are of the same kind), `num_replicas`, `prefill_replicas` (of them,
         those that prefill only; 0 where all do both), `num_gpus`,
         `cost_usd_per_hour`, `cost_usd_per_million_output_tokens`, `power_kw`, `attainment`, `limiting_metric` with one
         replica less, `headroom` (growth of the rate that the replicas which are not spare bear; None without an end),
@@ -96,18 +99,13 @@ def size(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Choi
         raise UsageError(f"--autoscale {scenario.autoscale}: a fleet is sized as one that stays as it is; leave it out")
     if choices.num_spare < 0:
         raise UsageError(f"--spare {choices.num_spare}: must be 0 or more")
+    if scenario.fleet is not None:
+        raise UsageError(f"fleet = {scenario.fleet}: fleets of equal replicas are looked for; leave it out")
     scenario = replace(scenario, data_parallel_size=1, prefill_replicas=0)
     shaped = _load(trace, scenario, choices)
-    made = [replace(scenario, gpu=gpu if gpu.endswith(".toml") else load_gpu(gpu).name, tensor_parallel_size=ranks,
-                    quantization=quantization)
-            for gpu, ranks, quantization in itertools.product(choices.gpus, choices.ranks, choices.quantizations)
-            if ranks <= load_gpu(gpu).gpus_per_node]
-    if not made:
-        raise UsageError(f"no node of {', '.join(choices.gpus)} has {min(choices.ranks)} GPUs; give other "
-                         f"--tensor-parallel-size")
-    divisions = (together, apart) if choices.splits else (together,)
-    jobs = [joblib.delayed(_fleet)(shaped, each, objectives, choices, divided)
-            for each, divided in itertools.product(made, divisions)]
+    made = _kinds(scenario, choices.gpus, choices.ranks, choices.quantizations)
+    jobs = [joblib.delayed(_fleet)(shaped, prefill, decode, objectives, choices, divided)
+            for prefill, decode, divided in _fleets(scenario, made, choices)]
     found = joblib.Parallel(n_jobs=choices.jobs)(jobs)
     able = sorted((fleet for fleet in found if "reason" not in fleet), key=_cost)
     unable = [fleet for fleet in found if "reason" in fleet]
@@ -120,117 +118,103 @@ def size(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Choi
             "trace_sha256": trace.sha256}
 
 
-Divided = Callable[[Trace, Deployment, Objectives, int], tuple[ReplayResult, Verdict]]
-
-
-def together(trace: Trace, deployment: Deployment, objectives: Objectives, count: int) -> tuple[ReplayResult, Verdict]:
-    """Return how so many replicas serve that all prefill and decode."""
-    served = serve(trace, deployment, count)
-    return served, judge(objectives, served.times_s)
-
-
-def apart(trace: Trace, deployment: Deployment, objectives: Objectives, count: int) -> tuple[ReplayResult, Verdict]:
-    """Return how so many replicas serve of which some prefill and the others decode, in the best split that was tried.
-
-    Where first tokens are late, more of them prefill, else fewer, until a split keeps the objectives or none is left.
-    """
-    low, high = 1, count - 1
-    found: tuple[ReplayResult, Verdict] | None = None
-    while low <= high:
-        prefill = (low + high) // 2
-        scenario = replace(deployment.scenario, data_parallel_size=count, prefill_replicas=prefill)
-        served, verdict = together(trace, replace(deployment, scenario=scenario), objectives, count)
-        if found is None or verdict.is_met or verdict.attainment > found[1].attainment:
-            found = served, verdict
-        if verdict.is_met:
-            break
-        low, high = (prefill + 1, high) if "ttft" in verdict.limiting_metric else (low, prefill - 1)
-    assert found is not None, "at least two replicas"
+def _kinds(scenario: Scenario, gpus: Sequence[str], ranks: Sequence[int],
+           quantizations: Sequence[str | None]) -> list[Scenario]:
+    """Return a scenario for each kind of replica that fits a node."""
+    found = [replace(scenario, gpu=gpu if gpu.endswith(".toml") else load_gpu(gpu).name, tensor_parallel_size=size,
+                     quantization=quantization)
+             for gpu, size, quantization in itertools.product(gpus, ranks, quantizations)
+             if size <= load_gpu(gpu).gpus_per_node]
+    if not found:
+        raise UsageError(f"no node of {', '.join(gpus)} has {min(ranks)} GPUs; give other --tensor-parallel-size")
     return found
 
 
-def fewest_replicas(trace: Trace, deployment: Deployment, objectives: Objectives, guess: int = 1,
-                    divided: Divided = together) -> tuple[int, ReplayResult, str]:
-    """Return the fewest replicas that keep the objectives, how they serve, and what one less misses.
-
-    One less than the answer misses them, and so does every smaller number that was tried.
-
-    Parameters
-    ----------
-    guess : that the search begins with [1].
-    divided : how so many replicas share the work: `together` or `apart`.
-
-    Raises
-    ------
-    UnreachableError : not even a replica for each request does.
-    """
-    known: dict[int, tuple[ReplayResult, Verdict]] = {}
-
-    def is_met(count: int) -> bool:
-        if count not in known:
-            known[count] = divided(trace, deployment, objectives, count)
-        return known[count][1].is_met
-
-    least = 1 if divided is together else 2
-    most = max(min(trace.num_requests, MOST_GPUS // deployment.layout.num_gpus), least)
-    high = min(max(guess, least), most)
-    while not is_met(high):
-        if high >= most:
-            raise _unreachable(f"{high:,} replicas", known[high][1])
-        if high > MANY and not (alone := divided(_apart_in_time(trace), deployment, objectives, least)[1]).is_met:
-            raise _unreachable("requests, each alone on its replica,", alone)
-        high = min(2 * high, most)
-    low = max((count for count in known if not known[count][1].is_met), default=least - 1)
-    if low == least - 1 and high > least and not is_met(high - 1):  # the guess was right
-        low = high - 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if is_met(middle) else (middle, high)
-    return high, known[high][0], known[low][1].limiting_metric if low >= least else "none"
+def _fleets(scenario: Scenario, made: Sequence[Scenario],
+            choices: Choices) -> list[tuple[Scenario, Scenario | None, Divided]]:
+    """Return the fleets to try: a kind for all, or for those that prefill and for those that decode, None the same."""
+    found: list[tuple[Scenario, Scenario | None, Divided]] = [(kind, None, together) for kind in made]
+    if choices.decode_gpus is None and choices.decode_ranks is None:
+        return found + [(kind, None, apart) for kind in made if choices.splits]
+    if not choices.splits:
+        raise UsageError("--decode-gpu, --decode-tensor-parallel-size: need --disaggregate")
+    others = _kinds(scenario, choices.decode_gpus or choices.gpus, choices.decode_ranks or choices.ranks,
+                    choices.quantizations)
+    return found + [(one, None if other == one else other, apart) for one in made for other in others
+                    if other.quantization == one.quantization]
 
 
-def _apart_in_time(trace: Trace) -> Trace:
-    """Return the trace's requests, each an hour after the one before it: nobody waits for another."""
-    hours = 3600.0 * np.arange(trace.num_requests)
-    return replace(trace, requests=trace.requests.with_columns(pl.Series("arrival_s", hours)))
-
-
-def _unreachable(who: str, worst: Verdict) -> UnreachableError:
-    return UnreachableError(f"{who} still miss the objectives: {worst.attainment:.2%} of the requests meet their "
-                            f"limits, {worst.limiting_metric} worst")
-
-
-def _fleet(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Choices,
+def _fleet(trace: Trace, scenario: Scenario, decode: Scenario | None, objectives: Objectives, choices: Choices,
            divided: Divided) -> dict[str, Any]:
-    """Return the fewest replicas of one kind, or why there are none."""
+    """Return the fewest replicas of one kind, or of one that prefills and another that decodes; or why there are none.
+
+    Of two kinds the cheapest that `cheapest_split` finds.
+    """
     plain = {"gpu": load_gpu(str(scenario.gpu)).name, "tensor_parallel_size": scenario.tensor_parallel_size,
-             "quantization": scenario.quantization or load_model(str(scenario.model)).quantization or "bf16"}
+             "quantization": scenario.quantization or load_model(str(scenario.model)).quantization or "bf16",
+             "decode_gpu": None if decode is None else load_gpu(str(decode.gpu)).name,
+             "decode_tensor_parallel_size": None if decode is None else decode.tensor_parallel_size}
     try:
-        count, served, limiting, stationary = _settled(trace, resolve(scenario, trace), objectives, scenario, divided)
+        deployment = resolve(scenario, trace)
+        if decode is not None:
+            deployment = of_two_kinds(deployment, resolve(decode, trace))
+        count, served, limiting, stationary = _settled(trace, deployment, objectives, scenario, divided)
     except (CapacityError, CatalogError, UnreachableError) as error:
         return {**plain, "reason": str(error)}
-    deployment = served.deployment
-    assert deployment.gpu is not None
-    gpu, ranks = deployment.gpu, deployment.layout.num_gpus
-    total = count + _num_spare(choices, divided)
-    price = choices.prices.get(gpu.name, gpu.price_usd_per_hour)
+    if decode is not None:
+        one, other = (_replica_price(pool, choices) for pool in served.deployment.pools)
+        served = cheapest_split(served, objectives, (one, other))
+        count = served.num_replicas
+    deployment, summary = served.deployment, summarize(served, None)
+    parts = shares(served, summary["duration"])
+    num_gpus = count_gpus(served) + _spare_gpus(deployment, choices, divided)
+    cost = sum((part.pool.num_replicas + choices.num_spare) * _replica_price(part.pool, choices) for part in parts)
     per_request: Any = trace.requests["output_tokens"].mean()
     mean_rps = rate_of(trace) if choices.series is None else choices.series.mean_rps
-    busy_fraction = summarize(served, None)["gpu_busy_fraction"] or 0.0
-    busy = busy_fraction * count / total
     return {
         **plain, **describe_launch(scenario),
-        "num_replicas": total, "prefill_replicas": deployment.scenario.prefill_replicas,
-        "num_spare": choices.num_spare, "num_gpus": total * ranks,
-        "cost_usd_per_hour": total * ranks * price, "price_usd_per_gpu_hour": price,
-        "cost_usd_per_million_output_tokens": total * ranks * price / (3600 * mean_rps * float(per_request)) * 1e6,
-        "power_kw": total * ranks * (gpu.idle_w + (gpu.tdp_w - gpu.idle_w) * busy) / 1e3,
+        "decode_command": None if decode is None else describe_launch(decode)["command"],
+        "num_replicas": count + _num_spare(choices, divided),
+        "prefill_replicas": sum(part.pool.num_replicas for part in parts if part.pool.role == "prefill"),
+        "num_spare": choices.num_spare, "num_gpus": num_gpus,
+        "cost_usd_per_hour": cost, "price_usd_per_gpu_hour": cost / num_gpus,
+        "cost_usd_per_million_output_tokens": cost / (3600 * mean_rps * float(per_request)) * 1e6,
+        "power_kw": sum(_power_kw(part, summary["duration"], choices) for part in parts),
         "attainment": judge(objectives, served.times_s).attainment, "limiting_metric": limiting,
-        "busy_fraction": busy_fraction,
-        "priors": [] if deployment.stack is None else list(priors(deployment.stack)),
+        "busy_fraction": summary["gpu_busy_fraction"] or 0.0,
+        "priors": list(dict.fromkeys(name for part in parts if part.pool.deployment.stack is not None
+                                     for name in priors(part.pool.deployment.stack))),
         "headroom": _headroom(trace, deployment, objectives, count), "stationary": stationary,
-        "schedule": _schedule(trace, deployment, objectives, choices, total, divided),
+        "schedule": _schedule(trace, deployment, objectives, choices, num_gpus, divided),
     }
+
+
+def _replica_price(pool: Pool, choices: Choices) -> float:
+    """Return what a replica of a pool costs [USD/h]."""
+    gpu = pool.deployment.gpu
+    assert gpu is not None
+    return pool.deployment.layout.num_gpus * choices.prices.get(gpu.name, gpu.price_usd_per_hour)
+
+
+def _power_kw(part: Share, duration_s: float, choices: Choices) -> float:
+    """Return the mean draw of a pool, its spare replicas idle [kW]."""
+    pool, gpu = part.pool, part.pool.deployment.gpu
+    assert gpu is not None
+    total = pool.num_replicas + choices.num_spare
+    busy = busy_fraction([part], duration_s) * pool.num_replicas / total
+    return total * pool.deployment.layout.num_gpus * (gpu.idle_w + (gpu.tdp_w - gpu.idle_w) * busy) / 1e3
+
+
+def count_gpus(served: ReplayResult) -> int:
+    """Return the GPUs of all replicas of a replay."""
+    return sum(pool.num_gpus for pool in pools_of(served.deployment, served.num_replicas))
+
+
+def _spare_gpus(deployment: Deployment, choices: Choices, divided: Divided) -> int:
+    """Return the GPUs of the spare replicas."""
+    if deployment.pools:
+        return choices.num_spare * sum(pool.deployment.layout.num_gpus for pool in deployment.pools)
+    return _num_spare(choices, divided) * deployment.layout.num_gpus
 
 
 def _num_spare(choices: Choices, divided: Divided) -> int:
@@ -281,56 +265,60 @@ def _headroom(trace: Trace, deployment: Deployment, objectives: Objectives, coun
 
 
 def _schedule(trace: Trace, deployment: Deployment, objectives: Objectives, choices: Choices,
-              static: int, divided: Divided = together) -> dict[str, Any] | None:
-    """Return how many replicas each part of the time needs by itself, against as many all the time."""
+              static_gpus: int, divided: Divided = together) -> dict[str, Any] | None:
+    """Return how many replicas each part of the time needs by itself, against so many GPUs all the time."""
     if choices.series is not None:
-        return _schedule_of_series(trace, deployment, objectives, choices, choices.series, static, divided)
+        return _schedule_of_series(trace, deployment, objectives, choices, choices.series, static_gpus, divided)
     if choices.period_s is None:
         return None
     if not choices.period_s > 0:
         raise UsageError(f"--period {choices.period_s}: must be above 0 s")
     arrivals = trace.requests["arrival_s"]
     first, last, spare = float(arrivals[0]), float(arrivals[-1]), _num_spare(choices, divided)
-    parts = []
+    parts, num_gpus = [], 0
     for k in range(int((last - first) // choices.period_s) + 1):
         start = first + k * choices.period_s
         inside = int(((arrivals >= start) & (arrivals < start + choices.period_s)).sum())
         count = 0
+        num_gpus += _spare_gpus(deployment, choices, divided)
         if inside:
             part = slice_time(trace, start, choices.period_s)
-            count, _, _ = fewest_replicas(part, deployment, objectives, divided=divided)
+            count, served, _ = fewest_replicas(part, deployment, objectives, divided=divided)
+            num_gpus += count_gpus(served)
         parts.append({"start_s": start - first, "duration_s": choices.period_s, "num_requests": inside,
                       "rate_rps": inside / choices.period_s, "num_replicas": count + spare})
-    ranks, hours = deployment.layout.num_gpus, choices.period_s / 3600
-    return {"parts": parts, "gpu_hours": sum(part["num_replicas"] for part in parts) * ranks * hours,
-            "static_gpu_hours": static * len(parts) * ranks * hours}
+    hours = choices.period_s / 3600
+    return {"parts": parts, "gpu_hours": num_gpus * hours, "static_gpu_hours": static_gpus * len(parts) * hours}
 
 
 def _schedule_of_series(trace: Trace, deployment: Deployment, objectives: Objectives, choices: Choices,
-                        series: RateSeries, static: int, divided: Divided = together) -> dict[str, Any]:
+                        series: RateSeries, static_gpus: int, divided: Divided = together) -> dict[str, Any]:
     """Return how many replicas each window of a series needs, its rate rounded up to a twentieth of the peak's.
 
     A level is judged over a window's length. More traffic is taken to need no fewer replicas.
     """
     levels = [_level(rate / series.peak_rps) for rate in series.rate_rps.tolist()]
     mean_level = _level(series.mean_rps / series.peak_rps)
-    needed, guess = {0: 0}, 1
+    needed, gpus, guess, last_gpus = {0: 0}, {0: 0}, 1, 0
     for level in sorted({*levels, mean_level} - {0}):
         load = lasting(trace, series.peak_rps * level / LEVELS, float(series.duration_s.max()))
-        guess = max(guess, fewest_replicas(load, deployment, objectives, guess, divided)[0])
-        needed[level] = guess
-    ranks, spare = deployment.layout.num_gpus, _num_spare(choices, divided)
+        count, served, _ = fewest_replicas(load, deployment, objectives, guess, divided)
+        if count >= guess:
+            guess, last_gpus = count, count_gpus(served)
+        needed[level], gpus[level] = guess, last_gpus
+    spare = _num_spare(choices, divided)
     counts = np.array([needed[level] + spare for level in levels])
     highest = {needed[level]: level for level in sorted(needed)}  # that a number of replicas was replayed to serve
     served_rps = [series.peak_rps * highest[needed[level]] / LEVELS for level in levels]
     columns = {"start_s": series.start_s.tolist(), "duration_s": series.duration_s.tolist(),
                "rate_rps": series.rate_rps.tolist(), "num_replicas": counts.tolist(), "served_rps": served_rps}
     parts = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
-    hours = series.duration_s / 3600
+    hours, spare_gpus = series.duration_s / 3600, _spare_gpus(deployment, choices, divided)
+    num_gpus = np.array([gpus[level] + spare_gpus for level in levels])
     return {"parts": parts, "peak_rps": series.peak_rps, "mean_rps": series.mean_rps,
             "num_replicas_at_mean": needed[mean_level] + spare,
-            "gpu_hours": float((counts * hours).sum()) * ranks,
-            "static_gpu_hours": static * float(hours.sum()) * ranks}
+            "gpu_hours": float((num_gpus * hours).sum()),
+            "static_gpu_hours": static_gpus * float(hours.sum())}
 
 
 def _level(share: float) -> int:
@@ -343,7 +331,8 @@ def _cost(fleet: Mapping[str, Any]) -> tuple[float, int]:
 
 
 def _name(fleet: Mapping[str, Any]) -> str:
-    return f"{fleet['tensor_parallel_size']} × {fleet['gpu']} {fleet['quantization']}"
+    decode = f" + {fleet['decode_tensor_parallel_size']} × {fleet['decode_gpu']}" if fleet["decode_gpu"] else ""
+    return f"{fleet['tensor_parallel_size']} × {fleet['gpu']}{decode} {fleet['quantization']}"
 
 
 def parse_prices(text: str | None) -> dict[str, float]:

@@ -6,6 +6,7 @@ from planner.architecture import Architecture
 from planner.catalog import Gpu
 from planner.engines import EngineConstants
 from planner.layout import Layout
+from planner.operators.network import NodeLink
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +21,7 @@ class Stack:
     engine : whose kernels run: "vllm", "sglang" or "trtllm".
     constants : that engine's.
     is_overlapped : whether the host works on the next step while the GPU works on this one.
+    node_link : what joins nodes; None where the GPUs are of one.
     num_speculative_tokens, speculative_acceptance : drafted a step [1], and the chance that one is accepted [1].
     graph_seqs, graph_tokens : steps of so many decodes [1], or with prompts of so many tokens, run as CUDA graphs.
     """
@@ -36,6 +38,7 @@ class Stack:
     is_overlapped: bool
     num_speculative_tokens: int
     speculative_acceptance: float
+    node_link: NodeLink | None = None
 
     @property
     def tokens_per_step(self) -> float:

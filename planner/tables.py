@@ -26,6 +26,8 @@ ROWS = (
     ("Autoscaler", ("replicas_mean", "replicas_peak", "num_scale_ups", "num_scale_downs")),
     ("Cost", ("gpu_hours", "cost_usd", "cost_usd_per_million_output_tokens", "energy_kwh")),
 )
+POOL_ROWS = ("role", "policy", "num_replicas", "tensor_parallel_size", "weight", "num_requests", "mean_ttft_ms",
+             "mean_tpot_ms", "kv_cache_usage_peak", "gpu_busy_fraction", "gpu_hours", "cost_usd")
 SHOWN_SHARE = 0.0005  # of time; what is less is not shown
 SHOWN = 5  # reasons why configurations have no result
 SHOWN_EVENTS = 12  # of an autoscaler; the JSON has all
@@ -48,11 +50,21 @@ def summary_table(summary: Mapping[str, Any]) -> str:
         if shown:
             lines += [title, *(f"  {key:<36}{_text(value):>16} {UNITS.get(key, '')}{_bounds(summary, key)}".rstrip()
                                for key, value in shown)]
+    lines += _pool_lines(summary.get("pools", ()))
     lines += _scale_lines(summary)
     speed = summary["simulated_requests_per_s"]
     lines.append(f"replayed {summary['workload']['num_requests']:,} requests at {speed:,.0f} requests/s of loop time, "
                  f"{summary['wall_s']:.2f} s in all")
     return "\n".join(lines)
+
+
+def _pool_lines(pools: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the numbers of a fleet's pools side by side."""
+    if not pools:
+        return []
+    rows = {key: [_cell(pool[key], None) for pool in pools] for key in POOL_ROWS}
+    gpus = [f"{pool['num_gpus']} × {pool['gpu'] or 'GPU'}" for pool in pools]
+    return _columns([pool["name"] for pool in pools], {"Pools": {"gpus": gpus, **rows}})
 
 
 def comparison_table(summaries: Mapping[str, Mapping[str, Any]]) -> str:
@@ -317,9 +329,17 @@ def _launch_line(result: Mapping[str, Any]) -> str:
 
 
 def _replicas(fleet: Mapping[str, Any]) -> str:
-    """Return a fleet's replicas, those that prefill only and the others apart."""
+    """Return how many replicas a fleet has, those that prefill only and the others apart."""
     prefill = fleet["prefill_replicas"]
     return f"{prefill} + {fleet['num_replicas'] - prefill}" if prefill else f"{fleet['num_replicas']:,}"
+
+
+def _kind(fleet: Mapping[str, Any]) -> tuple[str, str]:
+    """Return a fleet's GPUs and tensor-parallel sizes, those of replicas that decode after a plus where they differ."""
+    gpu, ranks = str(fleet["gpu"]), str(fleet["tensor_parallel_size"])
+    if fleet.get("decode_gpu") is None:
+        return gpu, ranks
+    return f"{gpu} + {fleet['decode_gpu']}", f"{ranks} + {fleet['decode_tensor_parallel_size']}"
 
 
 def _growth(share: float | None) -> str:
@@ -329,13 +349,15 @@ def _growth(share: float | None) -> str:
 def sizing_table(result: Mapping[str, Any]) -> str:
     """Return the cheapest fleet in one sentence, the others as rows, and the schedule's gain."""
     best, fewest = result, result["fewest_gpus"]
-    lines = [f"cheapest: {_replicas(best)} × {best['tensor_parallel_size']} {best['gpu']} "
+    kinds = [_kind(fleet) for fleet in result["alternatives"]]
+    wide, size = max(14, *(len(gpu) + 1 for gpu, _ in kinds)), max(3, *(len(ranks) + 1 for _, ranks in kinds))
+    lines = [f"cheapest: {_replicas(best)} × {_kind(best)[1]} {_kind(best)[0]} "
              f"({best['quantization']}), {best['num_gpus']} GPUs, {best['cost_usd_per_hour']:.2f} USD/h; fewest GPUs: "
-             f"{fewest['num_gpus']} × {fewest['gpu']} ({fewest['quantization']})",
-             f"{'gpu':<14}{'tp':>3} {'weights':<10}{'replicas':>9}{'GPUs':>6}{'USD/h':>10}{'USD/Mtok':>10}{'kW':>8}"
-             f"{'headroom':>10}  one less misses"]
-    for fleet in result["alternatives"]:
-        name = f"{fleet['gpu']:<14}{fleet['tensor_parallel_size']:>3} {fleet['quantization']:<10}"
+             f"{fewest['num_gpus']} × {_kind(fewest)[0]} ({fewest['quantization']})",
+             f"{'gpu':<{wide}}{'tp':>{size}} {'weights':<10}{'replicas':>9}{'GPUs':>6}{'USD/h':>10}{'USD/Mtok':>10}"
+             f"{'kW':>8}{'headroom':>10}  one less misses"]
+    for fleet, (gpu, ranks) in zip(result["alternatives"], kinds, strict=True):
+        name = f"{gpu:<{wide}}{ranks:>{size}} {fleet['quantization']:<10}"
         if "reason" in fleet:
             lines.append(f"{name}{'–':>9}  {fleet['reason']}")
         else:
@@ -344,6 +366,8 @@ def sizing_table(result: Mapping[str, Any]) -> str:
                          f"{_growth(fleet['headroom']):>10}  {fleet['limiting_metric']}"
                          f"{'; times by priors' if fleet['priors'] else ''}")
     lines.append(_launch_line(best))
+    if best.get("decode_command") is not None:
+        lines.append(f"launch those that decode: {best['decode_command']}")
     if best["schedule"] is not None:
         found = best["schedule"]
         planned, static = found["gpu_hours"], found["static_gpu_hours"]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from planner.deployment import deploy
 from planner.errors import PlannerError, UsageError
-from planner.measured import Measurement
+from planner.measured import METRICS, Measurement
 from planner.observations import Observations, Runs, Steps, prepare
 from planner.recorded import as_means, is_recorded, time_blocks
 from planner.runs import groups_of, is_table, read_runs
@@ -79,7 +79,9 @@ def read_target(path: Path, scenario: Scenario, *, folds: int, client: str | Non
         left_out = 0
     order = {key: place for place, key in enumerate(dict.fromkeys(sorted(keys) if is_table(columns) else keys))}
     prepared = prepare(runs)
-    return Target(observed=Runs(prepared=prepared), folds=np.array([order[key] % folds for key in keys]), engine=engine,
+    metrics = (*METRICS, *dict.fromkeys(name for m, _ in prepared for name in m.measured if name not in METRICS))
+    return Target(observed=Runs(prepared=prepared, metrics=metrics),
+                  folds=np.array([order[key] % folds for key in keys]), engine=engine,
                   source=_source(path, engine, "runs", [m.groups for m, _ in prepared], num_left_out=left_out))
 
 

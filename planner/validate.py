@@ -15,7 +15,7 @@ from planner.deployment import Deployment, deploy
 from planner.driver import run
 from planner.engines import EngineConstants
 from planner.errors import PlannerError
-from planner.measured import GROUPS, METRICS, Measurement
+from planner.measured import GROUPS, METRICS, Measurement, counted
 from planner.settings import Recording
 from planner.statistics import statistics
 from planner.trace import Trace
@@ -74,16 +74,18 @@ def replay_measured(measurement: Measurement, deployment: Deployment) -> Predict
     assert measurement.load is not None
     records = run(measurement.load, deployment.policy, deployment.settings, deployment.step_time, NO_ROWS).requests
     done = np.isfinite(records.finished_s)
-    counted = done & (np.arange(len(records)) >= measurement.num_opening) & is_measured(measurement.load)
-    if not counted.any():
+    counts = done & (np.arange(len(records)) >= measurement.num_opening) & is_measured(measurement.load)
+    if not counts.any():
         return Prediction(measurement=measurement, predicted={}, status="no request of the replay was completed")
-    kept = records[counted]
+    kept = records[counts]
     times_s = {"ttft": kept.first_token_s - kept.arrival_s, "e2el": kept.finished_s - kept.arrival_s,
                "tpot": (kept.finished_s - kept.first_token_s)
                / np.where(kept.num_output_tokens > 1, kept.num_output_tokens - 1.0, math.nan)}
     begin_s = 0.0 if measurement.load.format == NAME else records.arrival_s.min()  # a client waits before it sends
     names = METRICS if set(measurement.measured) <= set(METRICS) else tuple(measurement.measured)
     predicted = statistics(names, times_s, float(records.finished_s[done].max() - begin_s))
+    if "itl_ms" in names and (gaps := float((kept.num_output_tokens - 1).sum())) > 0:  # of all gaps, not of requests
+        predicted["itl_ms"] = 1e3 * float((kept.finished_s - kept.first_token_s).sum()) / gaps
     return Prediction(measurement=measurement, predicted=predicted, status="ok")
 
 
@@ -136,9 +138,11 @@ def metrics_of(predictions: Sequence[Prediction]) -> list[str]:
 
 
 def log_error(prediction: Prediction, metric: str) -> float:
-    """Return log(predicted / measured), NaN where one of them is not there or not above 0."""
+    """Return log(predicted / measured), 0 within a bucket; NaN where one of them is not there or not above 0."""
     predicted, measured = prediction.predicted.get(metric, 0.0), prediction.measurement.measured.get(metric, 0.0)
-    return math.log(predicted / measured) if predicted > 0 and measured > 0 else math.nan
+    if not (predicted > 0 and measured > 0):
+        return math.nan
+    return math.log(counted(prediction.measurement, metric, predicted) / measured)
 
 
 def summarize_errors(log_errors: NDArray[np.float64]) -> dict[str, Any] | None:

@@ -7,21 +7,30 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 from helpers import EVERYTHING, play, scenario_of, trace_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
+from planner import commands
 from planner.autoscale import read_autoscale
 from planner.autoscaler import Autoscaler
 from planner.autoscalers import AUTOSCALERS
 from planner.engine import state as st
 from planner.errors import AutoscaleError, PolicyError, UsageError
+from planner.figures.bins import bin_steps, time_bins
+from planner.figures.scaling import replicas
+from planner.fingerprint import scenario_sha256
+from planner.highest_rate import Search, capacity
+from planner.objectives import parse_objectives
+from planner.report import to_html, to_markdown
 from planner.results import ReplayResult
 from planner.routers import ROUTERS
 from planner.run import replay
-from planner.saved import to_json
+from planner.saved import SavedResult, load_result, save_result, to_json
 from planner.scenario import Scenario
+from planner.sizing import Choices, size
 
 SECONDS = {"step_time": "linear:1,0"}  # every step takes a second
 PLAIN = """
@@ -94,22 +103,13 @@ def test_a_number_is_used_again_with_an_empty_cache(tmp_path: Path) -> None:
 
 
 def test_a_fleet_waits_for_those_that_drain(tmp_path: Path) -> None:
-    """Of two replicas at most the second drains from 4 to 30, so what comes at 9 waits for no third one."""
-    metric = 'name = "queue"\ntarget = 1'
-    path = write(tmp_path, startup=0.0, metric=metric, interval=2.0)
-    rows = [(0.0, 10, 30)] * 2 + [(2.5, 10, 30)] + [(9.0, 10, 40)] * 3
+    """Of two replicas at most the second drains from 4 to 33, so the queue of 10 and later waits for it until 34."""
+    path = write(tmp_path, startup=0.0, metric='name = "queue"\ntarget = 1')
+    rows = [(0.0, 10, 3)] * 3 + [(3.0, 10, 30)] + [(9.0, 10, 10)] * 6
     result = play(rows, **SECONDS, max_num_seqs=1, autoscale=path, router="least-outstanding-requests")
     assert result.scaling is not None
-    assert result.scaling.paid_s == pytest.approx(sum(span[-1] - span[1] for span in spans(result)))
-    limits = [event.limited_by for event in result.scaling.events]
-    assert most_paid(result) == 2
-    assert set(limits) <= {"", "draining", "maximum", "minimum"}
-
-
-def most_paid(result: ReplayResult) -> int:
-    """Return the most replicas that were paid for at once."""
-    found = spans(result)
-    return max(sum(start <= at < end for _, start, _, _, end in found) for _, at, *_ in found)
+    assert [(event.at_s, event.after) for event in result.scaling.events] == [(2.0, 2), (4.0, 1), (34.0, 2), (50.0, 1)]
+    assert spans(result)[1:] == [(1, 2.0, 2.0, 4.0, 33.0), (1, 34.0, 34.0, 50.0, 50.0)]
 
 
 def test_on_kv_use(tmp_path: Path) -> None:
@@ -361,3 +361,97 @@ def test_the_same_again(tmp_path: Path) -> None:
 
 def test_every_autoscaler_has_a_name_of_its_own() -> None:
     assert all(isinstance(each, Autoscaler) and each.name == name for name, each in AUTOSCALERS.items())
+
+
+def test_a_result_is_another_where_a_named_file_is(tmp_path: Path) -> None:
+    """A sweep keeps results by a hash over the files that they depend on, those that the file names among them."""
+    path = write(tmp_path, metric='name = "schedule"\nschedule = "fleet.json"')
+    hashes = set()
+    for text in ("{}", "[]", None):
+        if text is not None:
+            (tmp_path / "fleet.json").write_text(text)
+        hashes.add(scenario_sha256(scenario_of(autoscale=path)))
+    assert len(hashes) == 2
+    (tmp_path / "autoscale.toml").write_text("metric = 3")
+    assert scenario_sha256(scenario_of(autoscale=path)) not in hashes
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> list[SavedResult]:
+    """A fleet that is autoscaled and one that is not, saved and read back."""
+    folder = tmp_path_factory.mktemp("saved")
+    path = write(folder, maximum=4, startup=5.0, metric='name = "concurrency"\ntarget = 2')
+    rows = [(0.4 * k, 30, 1 + k % 17) for k in range(60)] + [(60.0, 30, 2)]
+    found = []
+    for name, options in (("scaled", {"autoscale": path}), ("static", {"data_parallel_size": 2})):
+        outcome = replay(trace_of(rows), scenario_of(step_time="linear:0.2,0", max_num_seqs=2, **options),
+                         slo="ttft:1000", recording=EVERYTHING)
+        save_result(outcome.result, outcome.summary, folder / name)
+        found.append(load_result(folder / name))
+    return found
+
+
+def test_the_figure_says_what_the_tables_say(saved: list[SavedResult]) -> None:
+    figure = replicas(saved)
+    paid, serving, *rest = figure.data[:2]
+    summary = saved[0].summary
+    assert max(paid.y) == summary["replicas_peak"]
+    assert np.sum(np.diff(paid.x) * paid.y[:-1]) / 3600 == pytest.approx(summary["gpu_hours"])
+    assert all(ready <= now for ready, now in zip(serving.y, paid.y, strict=True))
+    assert not rest
+    by_name = [trace for trace in figure.data if trace.yaxis == "y3"]
+    rates = [trace for trace in figure.data if trace.yaxis == "y2"]
+    width_s = rates[0].x[1] - rates[0].x[0]
+    for result, rate, missed in zip(saved, rates, by_name, strict=True):
+        counts = rate.y * width_s
+        assert counts.sum() == pytest.approx(61)
+        share = 1 - np.nansum(missed.y / 100 * counts) / 61
+        assert share == pytest.approx(result.summary["slo_attainment"])
+    assert list(figure.data[2 + 3].y) == [2, 2], "the other fleet stays"
+
+
+def test_means_per_replica_are_of_those_that_were_paid_for(saved: list[SavedResult]) -> None:
+    """Busy time over replica time is the summary's, whatever the bins."""
+    result = saved[0]
+    steps = bin_steps(result, time_bins([result]))
+    paid_s = np.asarray(steps.paid_replicas) * np.nan_to_num(steps.covered_s)
+    assert paid_s.sum() / 3600 == pytest.approx(result.summary["gpu_hours"], rel=1e-6)
+
+
+def test_the_report_lists_every_change(saved: list[SavedResult]) -> None:
+    page, text = to_html(saved), to_markdown(saved)
+    assert "Scale events of scaled" in page
+    assert "Scale events of static" not in page
+    assert "up to 4 × GPU" in page
+    events = saved[0].summary["autoscale"]["events"]
+    assert len(events) >= 3
+    for event in events:
+        assert f"| {event['before']} | {event['after']} | concurrency | {event['value']:.4g} | 2 |" in text
+    assert "| autoscale." not in text, "listed, not flattened"
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(tmp_path)
+    (tmp_path / "trace.csv").write_text("arrival_s,input_tokens,output_tokens\n" + "0,10,10\n" * 3 + "20,10,1\n")
+    tables = dict.fromkeys(("requests", "steps", "schedule", "preemptions"))
+    events = tmp_path / "events.csv"
+    ask = {"slo": None, "attainment": None, "format": None, "on_bad_rows": "error", "json": None, "save": None,
+           "explain": False}
+    scenario = scenario_of(**SECONDS, autoscale=path)
+    commands.replay(str(tmp_path / "trace.csv"), scenario, tables={**tables, "scale_events": events}, **ask)
+    assert pl.read_csv(events)["after"].to_list() == [2, 1]
+    shown = capsys.readouterr().out
+    assert "up to 2 × GPU" in shown
+    assert "  num_scale_ups                                      1" in shown
+    with pytest.raises(UsageError, match="needs --autoscale"):
+        commands.replay(str(tmp_path / "trace.csv"), scenario_of(**SECONDS), tables={**tables, "scale_events": events},
+                        **ask)
+
+
+def test_capacity_and_size_refuse_it(tmp_path: Path) -> None:
+    scenario = scenario_of(autoscale=write(tmp_path))
+    trace, objectives = trace_of([(0.0, 10, 1), (1.0, 10, 1)]), parse_objectives("ttft:500", 0.9)
+    with pytest.raises(UsageError, match="a capacity is of a fleet that stays"):
+        capacity(trace, scenario, objectives, Search())
+    with pytest.raises(UsageError, match="sized as one that stays"):
+        size(trace, scenario, objectives, Choices(gpus=["l4"], quantizations=[None], ranks=(1,), prices={}))

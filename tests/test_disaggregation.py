@@ -12,6 +12,7 @@ from hypothesis import strategies as some
 from planner.deployment import resolve
 from planner.disaggregation import transfer_of
 from planner.errors import UsageError
+from planner.fewest import apart, fewest_replicas, together
 from planner.fleet import serve
 from planner.objectives import judge, parse_objectives
 from planner.results import ReplayResult
@@ -19,7 +20,6 @@ from planner.routers import ROUTERS
 from planner.run import replay
 from planner.scenario import Scenario
 from planner.settings import Recording
-from planner.sizing import apart, fewest_replicas, together
 from planner.trace import Trace
 
 SECONDS: dict[str, Any] = {"step_time": "linear:1,0", "data_parallel_size": 2, "prefill_replicas": 1}

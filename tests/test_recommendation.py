@@ -41,8 +41,8 @@ def load(**values: Any) -> FleetLoad:
     ("slo-attainment", {"attainment": 0.495, "slo_use": 3.0}, 0.99, 0.495, 6),  # half of the target: half more
     ("slo-attainment", {"attainment": 0.0, "slo_use": 9.0}, 0.99, 0.0, 8),
     ("slo-attainment", {"attainment": 0.98, "slo_use": 1.1}, 0.99, 0.98, 5),
-    ("slo-attainment", {"attainment": 1.0, "slo_use": 0.7}, 0.99, 1.0, 4),
-    ("slo-attainment", {"attainment": 1.0, "slo_use": 0.5}, 0.99, 1.0, 3),
+    ("slo-attainment", {"attainment": 1.0, "slo_use": 0.76}, 0.99, 1.0, 4),
+    ("slo-attainment", {"attainment": 1.0, "slo_use": 0.75}, 0.99, 1.0, 3),  # on three it would be all of the limit
     ("slo-attainment", {}, 0.99, None, None),
     ("schedule", {"scheduled": 7.0}, math.nan, 7.0, 7),
 ])

@@ -12,6 +12,7 @@ from test_cli import fails, planner
 
 from planner.deployment import resolve
 from planner.errors import TraceError, UsageError
+from planner.fewest import fewest_replicas
 from planner.fleet import serve
 from planner.metrics import summarize
 from planner.objectives import judge, parse_objectives
@@ -20,7 +21,7 @@ from planner.run import replay
 from planner.saved import to_json
 from planner.scenario import Scenario
 from planner.settings import Recording
-from planner.sizing import RANKS, Choices, _schedule, _settled, fewest_replicas, parse_prices, parse_ranks, size
+from planner.sizing import RANKS, Choices, _schedule, _settled, parse_prices, parse_ranks, size
 from planner.tables import sizing_table
 from planner.trace import Trace, read_trace
 from planner.traffic import compressed, lasting

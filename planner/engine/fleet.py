@@ -22,6 +22,7 @@ from planner.engine.gateway import answer_call, attempt, charge_output, next_cal
 from planner.engine.jit import jit
 from planner.engine.loop import run_until
 from planner.engine.outages import know_idle, lose_requests, restart
+from planner.engine.plans import plan_at
 from planner.engine.queues import heap_pop, heap_push
 from planner.engine.routing import arrange, choose, decodes_only, rate
 from planner.engine.state import BAD_SCORE, COMPLETED, DONE, FLUSH, NONE, PAUSED, STUCK, State
@@ -29,7 +30,7 @@ from planner.engine.stretch import quiet_until_s
 from planner.engine.tournament import enter
 
 
-def advance_fleet(memory: FleetState, score: Any, plan_step: Any) -> int:
+def advance_fleet(memory: FleetState, score: Any) -> int:
     """Replay until all have left (DONE), time has come to `until_s` (PAUSED), or a replica stops (`Fleet.faulty`)."""
     f = bind(memory)
     fleet = f.fleet
@@ -38,7 +39,7 @@ def advance_fleet(memory: FleetState, score: Any, plan_step: Any) -> int:
     elif fleet.num_sent == 0:
         rate_all(f, score)
     if f.gateway.failing != NONE:
-        outcome = fail(f, plan_step, score)
+        outcome = fail(f, score)
         if outcome != DONE:
             return outcome
     while True:
@@ -56,7 +57,7 @@ def advance_fleet(memory: FleetState, score: Any, plan_step: Any) -> int:
         if fleet.num_left == 0:
             return DONE
         if next_s >= fleet.until_s:
-            outcome = bring_up(f, plan_step, fleet.until_s) if fleet.is_watched and fleet.until_s < math.inf else DONE
+            outcome = bring_up(f, fleet.until_s) if fleet.is_watched and fleet.until_s < math.inf else DONE
             if outcome != DONE:
                 return outcome
             fleet.now_s = max(fleet.now_s, fleet.until_s)
@@ -66,12 +67,12 @@ def advance_fleet(memory: FleetState, score: Any, plan_step: Any) -> int:
         elif f.due[k].tie == LEFT and due_s <= min(sent_s, fleet.next_report_s):
             publish(f, k, score)
         elif fleet.next_report_s <= next_s:
-            outcome = bring_up(f, plan_step, fleet.next_report_s)
+            outcome = bring_up(f, fleet.next_report_s)
             if outcome != DONE:
                 return outcome
             report(f, score, next_s)
         elif sent_s <= due_s:
-            outcome = bring_up(f, plan_step, sent_s)
+            outcome = bring_up(f, sent_s)
             if outcome != DONE:
                 return outcome
             if f.gateway.is_on:
@@ -80,7 +81,7 @@ def advance_fleet(memory: FleetState, score: Any, plan_step: Any) -> int:
                 send(f, sent_s, score)
         else:
             until_s = min(sent_s, freed_s, fleet.until_s, np.nextafter(due_s, math.inf))
-            outcome = run(f, plan_step, k, until_s)
+            outcome = run(f, k, until_s)
             if outcome != DONE:
                 return outcome
 
@@ -171,11 +172,12 @@ def take_next(f: FleetState) -> int:
 
 
 @jit
-def run(f: FleetState, plan_step: Any, k: int, until_s: float) -> int:
+def run(f: FleetState, k: int, until_s: float) -> int:
     """Let a replica take its steps that start before an instant; DONE unless the fleet's loop has to stop there."""
     s = bind_at(f.memories, k)
     s.engine.until_s = until_s
-    outcome = run_until(s, plan_step)
+    f.fleet.running = k
+    outcome = run_until(s, plan_at(f.plans, k))
     if outcome not in (DONE, PAUSED, STUCK):  # a row buffer is full, or the policy is at fault
         f.fleet.faulty = k
         return int(outcome)
@@ -252,12 +254,12 @@ def leave(f: FleetState, k: int, i: int, score: Any) -> None:
 
 
 @jit
-def fail(f: FleetState, plan_step: Any, score: Any) -> int:
+def fail(f: FleetState, score: Any) -> int:
     """Let a replica fail now; DONE, or why not."""
     fleet, k = f.fleet, f.gateway.failing
     s = bind_at(f.memories, k)
     if s.engine.now_s < fleet.now_s and s.engine.num_running + s.engine.num_waiting > 0:
-        outcome = run(f, plan_step, k, fleet.now_s)
+        outcome = run(f, k, fleet.now_s)
         if outcome != DONE:
             return outcome
     if s.engine.last_to_leave != NONE and s.engine.now_s <= fleet.now_s:
@@ -274,7 +276,7 @@ def fail(f: FleetState, plan_step: Any, score: Any) -> int:
 
 
 @jit
-def bring_up(f: FleetState, plan_step: Any, instant_s: float) -> int:
+def bring_up(f: FleetState, instant_s: float) -> int:
     """Let all replicas take their steps that start before an instant, where somebody looks at them; DONE, or why not.
 
     Nobody leaves a replica before: the loop has seen to those. Caches tell of their blocks at once, engines of
@@ -289,7 +291,7 @@ def bring_up(f: FleetState, plan_step: Any, instant_s: float) -> int:
     for k in range(f.fleet.num_replicas):
         s = bind_at(f.memories, k)
         if s.engine.now_s < instant_s and s.engine.num_running + s.engine.num_waiting > 0:
-            outcome = run(f, plan_step, k, instant_s)
+            outcome = run(f, k, instant_s)
             if outcome != DONE:
                 return outcome
         if reads_now:

@@ -29,7 +29,9 @@ FLEET = np.dtype(
         ("num_in_flight", "i8"),  # requests sent and not through
         ("max_concurrency", "i8"),
         ("num_sent", "i8"),
-        ("turn", "i8"),  # whose turn it is, among the open ones
+        ("turn", "i8"),  # whose turn it is
+        ("num_turns", "i8"),
+        ("num_cycle", "i8"),
         ("random", "i8"),  # state of the generator
         ("num_choices", "i8"),
         ("tree_size", "i8"),
@@ -40,6 +42,7 @@ FLEET = np.dtype(
         ("pull_latency_s", "f8"),
         ("layer_share", "f8"),  # of a transfer, that is left when the prompt is through, at least
         ("local_prefill_below", "i8"),  # shorter prompts are prefilled where they decode
+        ("running", "i8"),  # the replica that ran last
         ("faulty", "i8"),  # the replica at which the loop stopped
         ("has_bad_score", "i1"),  # the router's score is not a number
         ("is_rearranged", "i1"),  # replicas were opened or closed since the loop ran last
@@ -67,6 +70,7 @@ REPLICA = np.dtype(
         ("num_unreported", "i8"),  # sent to it, and not in the last two
         ("num_closures", "i8"),  # reasons why it is sent nothing: it is open where there is none
         ("is_open", "i8"),
+        ("weight", "f8"),  # the share of the load that it is to have, against the others' [1]
     ],
     align=True,
 )
@@ -83,7 +87,10 @@ class FleetState(NamedTuple):
     load: Any  # contenders: the router's score of each open replica, and when it was sent a request last
     load_tree: Any
     decode_tree: Any  # of those that decode only, by their requests
+    plans: Any  # of the replicas: pointers to their step plans; uncompiled, the functions
     open: Any  # replicas that may be sent requests, in order, shape [num_open]
+    cycle: Any  # all that are routed to in the order of their turns, each as often as it weighs, shape [num_cycle]
+    turns: Any  # of these the open ones, shape [num_turns]
     ready: Any  # heap of (instant, request)
     releases: Any  # heap of (instant, request whose blocks its replica may have back)
     planned: Any  # requests that wait for nobody, in order of arrival
@@ -114,7 +121,7 @@ FLEET_TYPE = numba.types.NamedTuple(
         *map(st.numba_records, (REPLICA, CONTENDER)),
         _INTS,
         st.numba_records(CONTENDER),
-        *(3 * [_INTS]),
+        *(6 * [_INTS]),
         *(2 * [st.numba_records(entries.FLOAT_HEAP)]),
         _INTS,
         *map(st.numba_records, (st.REQUEST, entries.PULL)),

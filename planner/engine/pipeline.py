@@ -23,6 +23,7 @@ def launch(s: State, duration_s: float) -> None:
         leaves_s = max(leaves_s, s.flights[stage].stage_free_s) + duration_s / depth
         if stage < depth - 1:
             leaves_s += (engine.step_prompt_tokens + engine.step_decodes) * s.settings.stage_transfer_s_per_token
+            leaves_s += s.settings.stage_transfer_latency_s
         s.flights[stage].stage_free_s = leaves_s
     s.flights[slot].start_s = engine.now_s
     s.flights[slot].finish_s = leaves_s

@@ -25,7 +25,7 @@ def choose(f: FleetState, i: int, score: Any) -> int:
     if fleet.takes_turns:
         return next_in_turn(f)
     if fleet.num_choices == 1:
-        return int(f.open[draw(f, fleet.num_open)])
+        return int(f.turns[draw(f, fleet.num_turns)])
     if fleet.num_choices == 2 and fleet.num_open > 1:
         first = draw(f, fleet.num_open)
         second = (first + 1 + draw(f, fleet.num_open - 1)) % fleet.num_open
@@ -49,7 +49,7 @@ def decodes_only(f: FleetState, k: int) -> bool:
 @jit
 def next_in_turn(f: FleetState) -> int:
     """Return the replica whose turn it is."""
-    k = f.open[f.fleet.turn % f.fleet.num_open]
+    k = f.turns[f.fleet.turn % f.fleet.num_turns]
     f.fleet.turn += 1
     return int(k)
 
@@ -63,8 +63,9 @@ def draw(f: FleetState, count: int) -> int:
 
 @jit
 def better(f: FleetState, i: int, a: int, b: int, score: Any) -> int:
-    """Return which of two replicas is to have request `i`: the least score, then the one that waited longest."""
-    first, second = score(load_of(f, a, i)), score(load_of(f, b, i))
+    """Return which of two replicas is to have request `i`: the least score by weight, then who waited longest."""
+    first = score(load_of(f, a, i)) / f.replicas[a].weight
+    second = score(load_of(f, b, i)) / f.replicas[b].weight
     if math.isnan(first) or math.isnan(second):
         f.fleet.has_bad_score = 1
     if first != second:
@@ -99,16 +100,17 @@ def load_of(f: FleetState, k: int, i: int) -> ReplicaLoad:
 
 @jit
 def rate(f: FleetState, k: int, score: Any) -> None:
-    """Give replica `k` the score of its load in the tournament of all, where no request changes it."""
+    """Give replica `k` the score of its load by weight in the tournament of all, where no request changes it."""
     fleet = f.fleet
     if not f.replicas[k].is_open:
         return
     if decodes_only(f, k):
-        enter(f.load, f.decode_tree, fleet.tree_size, k, float(f.replicas[k].num_requests), f.load[k].tie)
+        requests = f.replicas[k].num_requests / f.replicas[k].weight
+        enter(f.load, f.decode_tree, fleet.tree_size, k, requests, f.load[k].tie)
         return
     if fleet.takes_turns or fleet.num_choices > 0 or fleet.reads_engines or fleet.reads_caches:
         return
-    key = score(load_of(f, k, NONE))
+    key = score(load_of(f, k, NONE)) / f.replicas[k].weight
     if math.isnan(key):
         fleet.has_bad_score = 1
     enter(f.load, f.load_tree, fleet.tree_size, k, key, f.load[k].tie)
@@ -120,6 +122,7 @@ def arrange(f: FleetState, score: Any) -> None:
     fleet = f.fleet
     fleet.is_rearranged = 0
     fleet.num_open = 0
+    fleet.num_turns = 0
     for k in range(fleet.num_replicas):
         replica = f.replicas[k]
         replica.is_open = replica.num_closures == 0
@@ -130,3 +133,7 @@ def arrange(f: FleetState, score: Any) -> None:
             f.open[fleet.num_open] = k
             fleet.num_open += 1
         rate(f, k, score)
+    for place in range(fleet.num_cycle):
+        if f.replicas[f.cycle[place]].is_open:
+            f.turns[fleet.num_turns] = f.cycle[place]
+            fleet.num_turns += 1

@@ -122,6 +122,7 @@ SETTINGS = np.dtype(
         ("swap_s_per_token", "f8"),
         ("pipeline_depth", "i8"),
         ("stage_transfer_s_per_token", "f8"),
+        ("stage_transfer_latency_s", "f8"),
         ("reserve", "i8"),
         ("promise", "i8"),
         ("cut", "i8"),

@@ -49,8 +49,11 @@ def fleet_costs(found: Mapping[str, Any], *, theme: Theme = "light") -> Any:
     theme : "light" or "dark".
     """
     able = [fleet for fleet in found["alternatives"] if "reason" not in fleet]
-    names = [f"{plot_text(fleet['gpu'])} × {fleet['tensor_parallel_size']} {plot_text(fleet['quantization'])}"
-             f"<br>{fleet['num_replicas']:,} replicas, {fleet['num_gpus']:,} GPUs" for fleet in able]
+    others = [f" + {plot_text(fleet['decode_gpu'])} × {fleet['decode_tensor_parallel_size']}"
+              if fleet.get("decode_gpu") else "" for fleet in able]
+    names = [f"{plot_text(fleet['gpu'])} × {fleet['tensor_parallel_size']}{other} {plot_text(fleet['quantization'])}"
+             f"<br>{fleet['num_replicas']:,} replicas, {fleet['num_gpus']:,} GPUs"
+             for fleet, other in zip(able, others, strict=True)]
     figure = go.Figure()
     figure.add_bar(y=names, x=[fleet["cost_usd_per_hour"] for fleet in able], orientation="h",
                    marker_color=[BLUE if place == 0 else ORANGE for place in range(len(able))], showlegend=False,

@@ -1,9 +1,11 @@
 """What the engine did over time: throughput, queues, KV cache, and what steps held and spent their time on."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
+import polars as pl
 
 from planner.figures.bins import BinnedSteps, TimeBins, Values, bin_steps, num_replicas, time_bins
 from planner.figures.style import (
@@ -78,12 +80,12 @@ def kv_use(results: Results, *, theme: Theme = "light") -> Any:
     theme : "light" or "dark".
     """
     def series(steps: BinnedSteps, result: SavedResult) -> list[Series]:
-        size = _block_size(result)
-        return [Series(size * steps.mean("num_used_blocks"), size * steps.peak("num_used_blocks"))]
+        return [Series(steps.mean("num_used_blocks"), steps.peak("num_used_blocks"))]
 
-    figure = _timeline(results, ["KV cache in use [tokens]"], series, "KV cache in use over time",
+    in_tokens = [_in_tokens(result) for result in as_list(results)]
+    figure = _timeline(in_tokens, ["KV cache in use [tokens]"], series, "KV cache in use over time",
                        "mean (line) and peak (dotted) of", theme, row_px=300)
-    capacities = {result.summary.get("num_gpu_blocks", 0) * _block_size(result) for result in as_list(results)}
+    capacities = {capacity for result in as_list(results) for capacity in _capacities(result)}
     for capacity in sorted(capacities - {0}) if figure.data else ():
         figure.add_hline(y=capacity, line={"color": GREY, "dash": "dash"}, annotation_text=f"capacity {capacity:,}",
                          annotation_position="bottom right")
@@ -170,6 +172,24 @@ def _add_terms(figure: Any, row: int, result: SavedResult, bins: TimeBins) -> No
             figure.add_scatter(y=share, x0=0.5 * bins.width_s, dx=bins.width_s, mode="lines", name=name, row=row, col=1,
                                legendgroup=name, showlegend=name not in named, stackgroup=f"row {row}",
                                line={"width": 0, "color": color}, fillcolor=color, hovertemplate="%{y:.1f} %")
+
+
+def _in_tokens(result: SavedResult) -> SavedResult:
+    """Return a result whose steps count used blocks in tokens, by the block size of the deployment or of each pool."""
+    if "num_used_blocks" not in result.steps.columns:
+        return result
+    pools = result.summary.get("pools") or ()
+    size = pl.col("pool").replace_strict({pool["name"]: pool["block_size"] for pool in pools},
+                                         return_dtype=pl.Int64) if pools else pl.lit(_block_size(result))
+    return replace(result, steps=result.steps.with_columns(pl.col("num_used_blocks") * size))
+
+
+def _capacities(result: SavedResult) -> list[int]:
+    """Return the KV capacities of a replica of each kind [tokens]."""
+    pools = result.summary.get("pools")
+    if pools:
+        return [pool["num_gpu_blocks"] * pool["block_size"] for pool in pools]
+    return [(result.summary.get("num_gpu_blocks") or 0) * _block_size(result)]
 
 
 def _block_size(result: SavedResult) -> int:

@@ -14,7 +14,8 @@ from planner.scenario import Scenario, given_options
 
 FILE = "engine.yaml"
 VLLM_LIMITS = ("max_num_seqs", "max_num_batched_tokens")
-NOT_THE_SERVERS = {"model", "gpu", "engine", "step_time", "calibration", "interval", "speculative_acceptance"}
+NOT_THE_SERVERS = {"model", "gpu", "inter_node_bandwidth", "inter_node_latency", "engine", "step_time", "calibration",
+                   "interval", "speculative_acceptance"}
 
 
 def launch_command(scenario: Scenario) -> tuple[str, tuple[str, ...]]:

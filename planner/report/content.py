@@ -14,7 +14,7 @@ MISSING = "–"
 
 METRICS = {"ttft": "time to first token", "tpot": "time per output token", "e2el": "end to end"}
 SEPARATE = ("deployment", "policy", "workload", "versions", "slo", "trace_sha256", "slo_attainment_by_metric",
-            "explanation", "autoscale")
+            "explanation", "autoscale", "pools")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +127,8 @@ def settings(results: Sequence[SavedResult]) -> list[Table]:
     found = {
         "Memory of one GPU": memories,
         "Deployment": others,
+        "Pools": [{pool["name"]: {key: value for key, value in pool.items() if key != "name"}
+                   for pool in result.summary.get("pools", ())} for result in results],
         "Policy and limits": [_part(result, "policy") for result in results],
         "Workload": [_workload(result) for result in results],
         "Versions and trace": origins,

@@ -19,7 +19,8 @@ from planner.report.source import SavedAnswer
 from planner.saved import SavedResult
 
 MOST_ROWS = 200  # of a list; the answer has the others
-FLEET_COLUMNS = ("gpu", "tensor_parallel_size", "quantization", "num_replicas", "num_gpus", "cost_usd_per_hour",
+FLEET_COLUMNS = ("gpu", "tensor_parallel_size", "decode_gpu", "decode_tensor_parallel_size", "quantization",
+                 "num_replicas", "num_gpus", "cost_usd_per_hour",
                  "cost_usd_per_million_output_tokens", "power_kw", "attainment", "headroom", "limiting_metric",
                  "reason")
 
@@ -127,6 +128,8 @@ def _fleet(answer: SavedAnswer) -> Findings:
             ("attainment", found["attainment"], "%"), ("headroom of the rate", found["headroom"], "%"),
             ("spare replicas", found["num_spare"], "")]
     scheduled = found["schedule"] is not None
+    columns = [name for name in FLEET_COLUMNS if not name.startswith("decode_")
+               or any(fleet.get(name) is not None for fleet in found["alternatives"])]
     words = tables.sizing_table(found).splitlines()
     said = [words[0], *words[2 + len(found["alternatives"]):]]  # without the rows of the fleets
     return Findings(
@@ -134,7 +137,7 @@ def _fleet(answer: SavedAnswer) -> Findings:
         lead=f"{found['workload']['num_requests']:,} requests of {found['workload']['source']} at "
              f"{found['workload']['rate_rps']:,.4g} requests/s",
         figures={"fleets": fleet_costs(found), **({"load": fleet_load(found)} if scheduled else {})},
-        listings=[_listing("Fleets", FLEET_COLUMNS, found["alternatives"]),
+        listings=[_listing("Fleets", columns, found["alternatives"]),
                   *([_listing("Schedule", list(found["schedule"]["parts"][0]), found["schedule"]["parts"])]
                     if scheduled else [])],
         tables={"What was replayed": _settings(found, "slo", "workload")})

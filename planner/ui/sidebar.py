@@ -26,7 +26,7 @@ UPLOAD = "your file"
 OWN = "engine's"  # in place of a value: the engine's default
 MAIN = ("model", "gpu", "engine", "tensor_parallel_size", "data_parallel_size", "quantization", "policy",
         "max_num_seqs", "max_num_batched_tokens", "rate_scale")
-LEFT_OUT = ("autoscale", "calibration", "interval", "num_prompts", "num_warmups", "random_input_len",
+LEFT_OUT = ("autoscale", "calibration", "fleet", "interval", "num_prompts", "num_warmups", "random_input_len",
             "random_output_len", "random_range_ratio", "seed")  # of the server's files, and of the load `random`
 FIRST = {"model": "llama-3.1-8b", "gpu": "h100-sxm", "rate_scale": 1.0}  # what a new page shows
 MOST_ROWS = 2_000_000

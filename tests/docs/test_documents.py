@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from measured_runs import write_synthetic
+from test_scraped import vllm
 
 from planner.published import read_published
 
@@ -45,6 +46,7 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "trace.csv").write_text("arrival_s,input_tokens,output_tokens\n" + rows)
     (tmp_path / "log.jsonl").write_text('{"arrival_s": 0, "input_tokens": 900, "output_tokens": 30}\n')
     write_synthetic(tmp_path / "runs.csv", {}, noise=0.02)
+    (tmp_path / "metrics.prom").write_text(f"# at 1000\n{vllm(20)}# at 1050\n{vllm(120)}")
     return tmp_path
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import planner
 from planner import glossary
 from planner.run import replay
+from planner.scaling import events_table
 from planner.settings import Recording
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -21,19 +22,29 @@ def test_the_pages_are_what_the_code_declares(tmp_path: Path) -> None:
         assert written == page.read_text(encoding="utf-8"), "run make reference"
 
 
-def test_the_glossary_has_every_name_that_a_replay_writes() -> None:
-    """Of one replica, and of a fleet that hands requests over; the explanation comes from another command's option."""
+def test_the_glossary_has_every_name_that_a_replay_writes(tmp_path: Path) -> None:
+    """Of one replica, of fleets that hand requests over, of pools and of autoscaled ones.
+
+    The explanation comes from another command's option.
+    """
+    path = tmp_path / "scale.toml"
+    path.write_text('minimum = 1\nmaximum = 2\nstartup = { warmup_s = 9 }\n'
+                    'metric = [{ name = "queue", target = 1 }]')
+    (tmp_path / "fleet.toml").write_text("[[pool]]\nrole = 'prefill'\n[[pool]]\nrole = 'decode'\n")
     recording = Recording(steps=True, schedule=True)
     trace = planner.read_trace("chat")
     one = planner.Scenario(model="llama-3.1-8b", gpu="h100-sxm", limit=50, interval=0.8)
     split = planner.Scenario(model="llama-3.1-8b", gpu="h100-sxm", limit=50, data_parallel_size=2, prefill_replicas=1)
+    pools = planner.Scenario(model="llama-3.1-8b", gpu="h100-sxm", limit=50, fleet=str(tmp_path / "fleet.toml"))
+    scaled = planner.Scenario(model="llama-3.1-8b", gpu="h100-sxm", limit=50, autoscale=str(path))
     again = planner.Scenario(model="llama-3.1-8b", gpu="h100-sxm", limit=50, max_retries=1)
     outcomes = [replay(trace, scenario, slo="ttft:500 tpot:50", recording=recording)
-                for scenario in (one, split, again)]
+                for scenario in (one, split, pools, scaled, again)]
     assert set().union(*(outcome.summary for outcome in outcomes)) | {"explanation"} == set(glossary.SUMMARY)
+    assert set(events_table(()).columns) == set(glossary.SCALE_EVENTS)
     of_trace = {"tenant", "session_id", "priority"}  # which this trace has not
     for name, table in (("requests", glossary.REQUESTS), ("steps", glossary.STEPS), ("schedule", glossary.SCHEDULE),
                         ("preemptions", glossary.PREEMPTIONS)):
         written = set().union(*(getattr(outcome.result, f"{name}_table")().columns for outcome in outcomes))
         assert written == set(table) - (of_trace if name == "requests" else set()), name
-    assert list(glossary.ATTEMPTS) == outcomes[2].result.attempts_table().columns
+    assert list(glossary.ATTEMPTS) == outcomes[-1].result.attempts_table().columns

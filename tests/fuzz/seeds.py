@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+from test_scraped import query, vllm
 from test_trace_formats import SAME_RUN, lines, sglang_bench, table
 
 from planner.baseline import read_baseline
@@ -16,6 +17,7 @@ from planner.engines import read_constants
 from planner.grid import read_sweep
 from planner.launch.read import read_launch
 from planner.objectives import parse_objectives
+from planner.pools import read_fleet
 from planner.rate_series import read_rate_series
 from planner.runs import read_runs
 from planner.scenario import Scenario
@@ -120,6 +122,19 @@ _CONFIG = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden
            "torch_dtype": "bfloat16", "max_position_embeddings": 8192, "head_dim": 128}
 _LAUNCH = ("vllm serve meta-llama/Llama-3.1-8B --tensor-parallel-size 2 --max-num-seqs 64 --kv-cache-dtype fp8 "
            "--gpu-memory-utilization 0.9 --no-enable-prefix-caching")
+_FLEET = """[[pool]]
+name = "new"
+role = "prefill"
+replicas = 2
+gpu = "h100-sxm"
+max_num_seqs = 64
+weight = 3
+
+[[pool]]
+role = "decode"
+from_command = "vllm serve meta-llama/Llama-3.1-8B-Instruct --tensor-parallel-size 2"
+async_scheduling = false
+"""
 _TARGETS = (ROOT / "tests" / "gate" / "targets.toml").read_text()
 
 TARGETS: Mapping[str, Target] = {
@@ -134,6 +149,8 @@ TARGETS: Mapping[str, Target] = {
     "trace parquet": Target(seed=_parquet(), suffix=".parquet", read=_trace, is_cut=True),
     "runs table": Target(seed=_RUNS.encode(), suffix=".csv", read=_runs),
     "runs result": Target(seed=SAME_RUN["vllm-bench"]().encode(), suffix=".json", read=_runs),
+    "runs metrics": Target(seed=f"# at 1000\n{vllm(20)}# at 1050\n{vllm(120)}".encode(), suffix=".prom", read=_runs),
+    "runs query": Target(seed=query({1000.0: vllm(20), 1050.0: vllm(120)}).encode(), suffix=".json", read=_runs),
     "runs requests": Target(seed=SAME_RUN["guidellm"]().encode(), suffix=".json", read=_runs),
     "step log": Target(seed=table(",".join(("duration_s", *SHAPE)), ",".join(["0.0125"] + ["3"] * len(SHAPE)),
                                   ",".join(["0.0095"] + ["0"] * len(SHAPE))).encode(), suffix=".csv", read=read_steps),
@@ -142,6 +159,7 @@ TARGETS: Mapping[str, Target] = {
     "study": Target(seed=b'trace = "chat"\nslo = "ttft:500 tpot:50"\nreplicas = 2\nmodel = "llama-3.1-8b"\n'
                          b'gpu = "h100-sxm"\nmax_num_seqs = 64\nformat = "columns,tenant=x"\n', suffix=".toml",
                     read=read_study),
+    "fleet": Target(seed=_FLEET.encode(), suffix=".toml", read=lambda path: read_fleet(path, Scenario())),
     "sweep": Target(seed=_SWEEP.encode(), suffix=".toml", read=read_sweep),
     "targets": Target(seed=_TARGETS.encode(), suffix=".toml", read=read_targets),
     "synthetic": Target(seed=_SPEC.encode(), suffix=".toml", read=read_spec),

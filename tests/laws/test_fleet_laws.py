@@ -14,7 +14,7 @@ from hypothesis import strategies as some
 
 from planner import fleet, interleaved
 from planner.dependencies import dependencies
-from planner.deployment import resolve
+from planner.deployment import pools_of, resolve
 from planner.engine import state as st
 from planner.policies import POLICIES
 from planner.results import ReplayResult
@@ -82,8 +82,9 @@ def test_dealt_requests_and_routed_ones_are_replayed_alike(case: Case, policy: s
     trace, scenario = case.trace(), scenario_of(policy=policy, **options, data_parallel_size=count)
     deployment = resolve(scenario, trace)
     dealt = fleet.serve(trace, deployment, count, recording)
-    several = interleaved.Fleet(num_replicas=count, router=ROUTERS["round-robin"], report_interval_s=0.0, seed=0)
-    parts, replica, *_ = interleaved.run_interleaved(trace, deployment, several, None, recording)
+    several = interleaved.Fleet(pools=pools_of(deployment, count), router=ROUTERS["round-robin"],
+                                report_interval_s=0.0, seed=0)
+    parts, replica, *_ = interleaved.run_interleaved(trace, several, None, recording)
     assert replica.tolist() == [k % count for k in range(trace.num_requests)]
     assert_same_requests(dealt.records.requests, parts[0].requests)
     listed = [np.concatenate([getattr(part, name) for part in parts]) for name in ("steps", "schedule", "preemptions")]
