@@ -258,6 +258,28 @@ def test_a_closed_loop_keeps_the_place_of_a_request_that_comes_again() -> None:
     assert column(result, "arrival_s") == about(0.0, 0.02 + LONG_S)
 
 
+def test_an_autoscaled_fleet_fails_and_keeps_every_request(tmp_path: Path) -> None:
+    """Replicas that start, drain and fail: no request is lost, and a failed one is open again when both allow it."""
+    (tmp_path / "a.toml").write_text("""
+minimum = 1
+maximum = 3
+interval_s = 0.5
+startup = { warmup_s = 0.3 }
+down = { stabilization_window_s = 0 }
+[[metric]]
+name = "concurrency"
+target = 2
+""")
+    rows = [(0.03 * k, 20, 10) for k in range(60)] + [(4.0 + 0.5 * k, 20, 10) for k in range(10)]
+    result = play(rows, max_num_seqs=2, router="least-outstanding-requests", autoscale=str(tmp_path / "a.toml"),
+                  fail_replica="0@1+0.5,1@2+9", max_retries=5, ttft_timeout=2.0)
+    assert result.attempts is not None
+    counts = result.attempts.summary()
+    assert set(column(result, "status")) == {"completed"}
+    assert counts["num_attempts"] == len(rows) + counts["num_retries"]
+    assert counts["num_attempts_lost"] > 0
+
+
 def test_failures_are_read_from_a_line_and_from_a_file(tmp_path: Path) -> None:
     expected = [Failure(replica=2, at_s=600.0, duration_s=120.0), Failure(replica=0, at_s=900.0, duration_s=np.inf)]
     assert read_failures("0@900, 2@600+120") == expected
