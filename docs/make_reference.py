@@ -75,6 +75,7 @@ def summary_page() -> str:
              "## The summary (`--json`)", _terms("key", glossary.SUMMARY)]
     tables = (("Requests (`--requests`)", glossary.REQUESTS), ("Steps (`--steps`)", glossary.STEPS),
               ("Schedule (`--schedule`)", glossary.SCHEDULE), ("Preemptions (`--preemptions`)", glossary.PREEMPTIONS),
+              ("Attempts (`--attempts`)", glossary.ATTEMPTS),
               ("Scale events (`--scale-events`)", glossary.SCALE_EVENTS))
     for title, terms in tables:
         parts += [f"## {title}", _terms("column", terms)]

@@ -20,7 +20,7 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_
                   help="Trace-driven capacity planning and what-if analysis for LLM serving.")
 
 RECORDED_LOAD = ("start_at", "duration", "limit", "rate_scale", "request_rate", "num_prompts", "num_warmups")
-FLEET = (*names_in("Fleet"), "wait_for_parents")
+FLEET = (*names_in("Fleet"), *names_in("Overload"), "wait_for_parents")
 
 TraceArgument = Annotated[str, typer.Argument(metavar="TRACE", help="Trace file, - for stdin, or a bundled sample: "
                                               "chat, code, long-context, fitted-chat …; or random: what a benchmark "
@@ -89,6 +89,7 @@ def replay(
     steps: Annotated[Path | None, typer.Option(help="Write one row a step (.parquet or .csv).")] = None,
     schedule: Annotated[Path | None, typer.Option(help="Write one row per scheduled request and step.")] = None,
     preemptions: Annotated[Path | None, typer.Option(help="Write one row per preemption.")] = None,
+    attempts: Annotated[Path | None, typer.Option(help="Write one row an attempt, where clients try again.")] = None,
     scale_events: Annotated[Path | None, typer.Option(help="Write one row per change of an autoscaled fleet.")] = None,
     save: Annotated[Path | None, typer.Option(help="Write the whole result to a folder, for planner report.")] = None,
     explain: Annotated[bool, typer.Option("--explain", help="Say where time goes, what binds, and what to change "
@@ -100,8 +101,8 @@ def replay(
     """
     from planner import commands
 
-    tables = {"requests": requests, "steps": steps, "schedule": schedule, "preemptions": preemptions,
-              "scale_events": scale_events}
+    tables = {"attempts": attempts, "requests": requests, "steps": steps, "schedule": schedule,
+              "preemptions": preemptions, "scale_events": scale_events}
     met = commands.replay(trace, scenario, slo, attainment, spec_of(format, column, where), on_bad_rows, json, tables,
                           save, explain)
     raise typer.Exit(0 if met else 1)

@@ -312,6 +312,7 @@ def check_outputs(paths: Sequence[Path | None]) -> None:
 
 def _table(result: ReplayResult, name: str) -> Any:
     makers: dict[str, Callable[[], Any]] = {
+        "attempts": result.attempts_table,
         "requests": result.requests_table,
         "steps": result.steps_table,
         "schedule": result.schedule_table,

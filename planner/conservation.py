@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 
 from planner.limits import makespan_s
-from planner.phases import handover_s
+from planner.phases import handover_s, reached_s
 
 
 def little(requests: pl.DataFrame, steps: pl.DataFrame) -> dict[str, Any]:
@@ -66,9 +66,9 @@ def _idle_s(requests: pl.DataFrame, steps: pl.DataFrame) -> tuple[float, float]:
     begin_s = np.maximum.accumulate(begin_s) if len(begin_s) else begin_s  # of a pipeline's batches several run at once
     gaps = end_s - begin_s > 1e-9 * np.maximum(end_s, 1.0)
     begin_s, end_s = begin_s[gaps], end_s[gaps]
-    reached_s = np.sort((requests["arrival_s"] + requests["frontend_s"]).to_numpy())
+    came_s = np.sort(reached_s(requests).to_numpy())
     left_s = np.sort(requests.select(pl.coalesce("first_scheduled_at_s", "finished_at_s")).to_series().to_numpy())
-    waiting = np.searchsorted(reached_s, begin_s, side="right") - np.searchsorted(left_s, begin_s, side="right")
-    next_s = np.append(reached_s, np.inf)[np.searchsorted(reached_s, begin_s, side="right")]
+    waiting = np.searchsorted(came_s, begin_s, side="right") - np.searchsorted(left_s, begin_s, side="right")
+    next_s = np.append(came_s, np.inf)[np.searchsorted(came_s, begin_s, side="right")]
     idle_s = np.where(waiting > 0, end_s - begin_s, np.maximum(end_s - next_s, 0.0))
     return float((end_s - begin_s).sum()), float(idle_s.sum())

@@ -312,6 +312,7 @@ def _settings(scenario: Scenario, limits: EngineDefaults, architecture: Architec
         num_cpu_blocks=num_cpu_blocks,
         swap_s_per_token=swap_s_per_token,
         max_concurrency=scenario.max_concurrency,
+        max_queued_requests=scenario.max_queued_requests,
         priority_ageing_per_s=scenario.priority_ageing,
     )
 

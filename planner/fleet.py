@@ -19,6 +19,7 @@ from planner.gaps import Gaps
 from planner.initial import initial_state
 from planner.interleaved import Fleet, run_interleaved
 from planner.loading import load_router
+from planner.overload import overload_of
 from planner.pools import turns
 from planner.results import ReplayResult, Replica
 from planner.scaler import Scaler
@@ -64,11 +65,15 @@ def serve(trace: Trace, deployment: Deployment, num_replicas: int | None = None,
     count, router = sum(pool.num_replicas for pool in pools), load_router(scenario.router)
     waits = dependencies(trace) if scenario.wait_for_parents else None
     followers = 0 if waits is None else int((waits.num_parents > 0).sum())
-    if count == 1 and waits is None and autoscale is None:
+    overload = overload_of(scenario)
+    if count == 1 and waits is None and autoscale is None and overload is None:
         parts = [_run(trace, pools[0].deployment, recording)]
         return ReplayResult(trace=trace, deployment=deployment, records=parts[0], replicas=_replicas(parts))
     is_split = pools[0].role == "prefill"
-    fleet = Fleet(pools=pools, router=router, report_interval_s=scenario.router_report_interval,
+    if is_split and overload is not None:
+        raise UsageError("time-outs, retries, failures, quotas and a queue in the router are not modelled where some "
+                         "replicas prefill and others decode; leave these options out")
+    fleet = Fleet(pools=pools, router=router, report_interval_s=scenario.router_report_interval, overload=overload,
                   seed=scenario.seed or 0, transfer=transfer_of(pools[0].deployment) if is_split else None)
     if autoscale is not None:
         found = _autoscaled(trace, deployment, fleet, waits, recording, autoscale)
@@ -76,15 +81,18 @@ def serve(trace: Trace, deployment: Deployment, num_replicas: int | None = None,
     if is_split:
         found = _disaggregated(trace, deployment, fleet, waits, recording)
         return dataclasses.replace(found, num_followers=followers)
-    if router.takes_turns and not router.is_sticky and waits is None and scenario.max_concurrency is None:
+    attempts = None
+    if (router.takes_turns and not router.is_sticky and waits is None and scenario.max_concurrency is None
+            and overload is None):
         turn = turns(fleet.weights)
         replica = turn[np.arange(trace.num_requests) % len(turn)].astype(np.int32)
         parts, records = _dealt(trace, fleet, replica, recording)
     else:
-        parts, replica, _ = run_interleaved(trace, fleet, waits, recording)
+        parts, replica, _, attempts = run_interleaved(trace, fleet, waits, recording)
         records = dataclasses.replace(_pooled(parts), requests=parts[0].requests, phases=parts[0].phases)
     return ReplayResult(trace=trace, deployment=deployment, records=records, replicas=_replicas(parts),
-                        num_replicas=count, replica=replica if count > 1 else None, num_followers=followers)
+                        num_replicas=count, replica=replica if count > 1 else None, num_followers=followers,
+                        attempts=attempts)
 
 
 def _run(trace: Trace, own: Deployment, recording: Recording) -> ReplayRecords:
@@ -109,10 +117,11 @@ def _autoscaled(trace: Trace, deployment: Deployment, fleet: Fleet, waits: Depen
     arrival_s = trace.requests["arrival_s"].to_numpy()
     first_s = float(arrival_s[0] if waits is None else arrival_s[waits.num_parents == 0][0])
     scaler = Scaler(autoscale, autoscale.startup.delay_s(weight_bytes), first_s)
-    parts, replica, _ = run_interleaved(trace, fleet, waits, recording, scaler.timers())
+    parts, replica, _, attempts = run_interleaved(trace, fleet, waits, recording, scaler.timers())
     records = dataclasses.replace(_pooled(parts), requests=parts[0].requests, phases=parts[0].phases)
     return ReplayResult(trace=trace, deployment=deployment, records=records, replicas=_replicas(parts),
                         num_replicas=fleet.num_replicas, replica=replica if fleet.num_replicas > 1 else None,
+                        attempts=attempts,
                         scaling=scaler.scaling(float(np.nanmax(records.requests.finished_s))))
 
 
@@ -125,7 +134,7 @@ def _disaggregated(trace: Trace, deployment: Deployment, fleet: Fleet, waits: De
     if fleet.num_replicas <= fleet.num_prefill:
         raise UsageError(f"prefill_replicas = {fleet.num_prefill} of {fleet.num_replicas} replicas: none is left to "
                          f"decode")
-    parts, replica, pulls = run_interleaved(trace, fleet, waits, recording)
+    parts, replica, pulls, _ = run_interleaved(trace, fleet, waits, recording)
     halves = parts[0].requests
     requests, phases, handover = joined(halves, parts[0].phases, pulls, replica)
     for part in parts:

@@ -22,8 +22,10 @@ LATENCIES = {
 }
 SUMMARY: Mapping[str, Term] = {
     "completed": Term("1", "requests that got all their tokens"),
-    "failed": Term("1", "requests that outgrew the KV cache after their first token, or were cancelled"),
-    "rejected": Term("1", "requests that can never run: a prompt beyond max_model_len or the KV cache"),
+    "failed": Term("1", "requests that outgrew the KV cache after their first token, were cancelled, timed out, or "
+                        "were lost with a replica"),
+    "rejected": Term("1", "requests that can never run, a prompt beyond max_model_len or the KV cache, or that were "
+                          "turned away: by a full queue, a quota, or for want of a replica"),
     "unfinished": Term("1", "requests that were still there at the end"),
     "num_cancelled": Term("1", "requests whose client hung up; they count as failed"),
     "num_truncated": Term("1", "completed requests whose output was cut at max_model_len"),
@@ -40,6 +42,18 @@ SUMMARY: Mapping[str, Term] = {
     "slo_attainment_by_metric": Term("1", "the same, by objective"),
     **{f"{key}_{name}_ms": Term("ms", f"{statistic} of the {meaning}")
        for name, meaning in LATENCIES.items() for key, statistic in STATISTICS.items()},
+    "num_attempts": Term("1", "of all requests, where clients or the router have rules for overload; so are the next"),
+    "num_retries": Term("1", "attempts after a request's first"),
+    "max_attempts": Term("1", "of one request"),
+    "num_attempts_timed_out": Term("1", "attempts that their client ended"),
+    "num_attempts_queue_full": Term("1", "attempts that an engine's queue or the router's had no place for"),
+    "num_attempts_over_quota": Term("1", "attempts beyond their tenant's quota"),
+    "num_attempts_no_replica": Term("1", "attempts while no replica was open"),
+    "num_attempts_lost": Term("1", "attempts that were at a replica when it failed"),
+    "num_wasted_computed_tokens": Term("tokens", "computed for attempts that brought no whole answer"),
+    "num_wasted_output_tokens": Term("tokens", "emitted by such attempts"),
+    "wasted_work": Term("1", "share of computed tokens that is wasted"),
+    "router_max_queued": Term("1", "most requests that waited at once in the router's queue"),
     "num_steps": Term("1", "steps of all replicas"),
     "num_preemptions": Term("1", "times that a request had to give its KV blocks back"),
     "num_recomputed_tokens": Term("tokens", "tokens run again after preemptions"),
@@ -88,7 +102,7 @@ REQUESTS: Mapping[str, Term] = {
     "arrival_s": Term("s", "when the client sent it"),
     "input_tokens": Term("tokens", "of the prompt"),
     "output_tokens": Term("tokens", "emitted"),
-    "status": Term("1", "completed, failed, rejected, cancelled or unfinished"),
+    "status": Term("1", "completed, failed, rejected, cancelled, timed_out or unfinished"),
     "frontend_s": Term("s", "in the API server, on the way to the scheduler"),
     "queue_s": Term("s", "from the scheduler's queue to the first step"),
     "ttft_s": Term("s", "from arrival to the first token"),
@@ -111,6 +125,11 @@ REQUESTS: Mapping[str, Term] = {
     "replica": Term("1", "that it was sent to, from 0"),
     "decode_replica": Term("1", "where some replicas prefill and others decode: the one that decodes it"),
     "handover_s": Term("s", "likewise: from the first token until its KV is where it is decoded"),
+    "reason": Term("1", "why it is not completed: too_long, kv_cache, client, timeout, queue_full, quota, no_replica "
+                        "or replica_failed; where clients or the router have rules for overload, as the next three"),
+    "num_attempts": Term("1", "of it; its times count from the first, other numbers are of the last"),
+    "retry_s": Term("s", "of e2e_s, earlier attempts and the pauses between them"),
+    "gateway_s": Term("s", "of e2e_s, delayed by a quota or in the router's queue, in the last attempt"),
     "pool": Term("1", "of --fleet: the pool of its replica"),
     "decode_pool": Term("1", "likewise: of its decode_replica"),
     "tenant": Term("1", "the trace's, where it has them"),
@@ -174,4 +193,17 @@ SCALE_EVENTS: Mapping[str, Term] = {
     "wanted": Term("1", "replicas that it asked for"),
     "limited_by": Term("1", "what stood against that: minimum, maximum, stabilization, step, cooldown or draining; "
                             "empty where nothing did"),
+}
+ATTEMPTS: Mapping[str, Term] = {
+    "request_id": REQUESTS["request_id"],
+    "attempt": Term("1", "number of the request's attempt, from 1"),
+    "replica": Term("1", "that it went to, from 0; null where it was turned away before"),
+    "sent_at_s": Term("s", "instant at which its client sent it"),
+    "first_scheduled_at_s": REQUESTS["first_scheduled_at_s"],
+    "first_token_at_s": REQUESTS["first_token_at_s"],
+    "ended_at_s": Term("s", "instant at which it left its replica or was turned away"),
+    "status": Term("1", "completed, failed, rejected, cancelled or timed_out"),
+    "reason": REQUESTS["reason"]._replace(meaning="as of requests; null where it is completed"),
+    "output_tokens": Term("tokens", "emitted"),
+    "num_computed_tokens": Term("tokens", "run for it, cached ones left out"),
 }

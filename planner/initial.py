@@ -39,7 +39,7 @@ def initial_state(trace: Trace, policy: Policy, settings: EngineSettings, step_t
     seats = n if policy.limits_batch_only else int(record.max_num_seqs)
     most = min(n, settings.num_gpu_blocks, seats)  # each that runs holds a block of its own
     prefixes, blocks, entries, slots = _block_table(trace, record, requests)
-    cancel = _optional(trace, "cancel_after_s", math.inf) if "cancel_after_s" in trace.requests.columns else np.empty(0)
+    cancel = optional(trace, "cancel_after_s", math.inf) if "cancel_after_s" in trace.requests.columns else np.empty(0)
     scratch = n if record.is_first_fit and record.is_keyed else most
     rows = _ROWS + 2 * most
     record.most_running = most
@@ -62,6 +62,7 @@ def initial_state(trace: Trace, policy: Policy, settings: EngineSettings, step_t
         finishes=st.records(int(record.most_finishes), INT_HEAP),
         cancels=st.records(int(np.isfinite(cancel).sum()) + 1, FLOAT_HEAP),
         cancel_after_s=cancel,
+        first_token_within_s=np.empty(0),
         departed_s=np.empty(n if settings.max_concurrency else 0),
         pulls=st.records(1, PULL),
         loads=st.records(1, FLOAT_HEAP),
@@ -91,7 +92,8 @@ def sharing_requests(states: Sequence[st.State], pulls: Any) -> list[st.State]:
     ----------
     pulls : what KV each request brings, entries.PULL; None where engines pass none on.
     """
-    shared: dict[str, Any] = {name: getattr(states[0], name) for name in ("requests", "phases", "cancel_after_s")}
+    of_requests = ("requests", "phases", "cancel_after_s", "first_token_within_s")
+    shared: dict[str, Any] = {name: getattr(states[0], name) for name in of_requests}
     if pulls is not None:
         shared["pulls"] = pulls
     return [state._replace(**shared) for state in states]
@@ -170,6 +172,7 @@ def _settings_record(policy: Policy, settings: EngineSettings, recording: Record
     record.long_prefill_token_threshold = settings.long_prefill_token_threshold
     record.max_model_len = settings.max_model_len
     record.max_concurrency = settings.max_concurrency or NO_LIMIT
+    record.max_queued_requests = settings.max_queued_requests or NO_LIMIT
     record.max_decode_only_steps = settings.max_decode_only_steps or NO_LIMIT
     record.max_wait_s = math.inf if settings.max_wait_s is None else settings.max_wait_s
     record.swap_s_per_token = settings.swap_s_per_token
@@ -242,7 +245,7 @@ def _request_records(trace: Trace, settings: EngineSettings) -> Any:
     room = np.maximum(settings.max_model_len - requests.input_tokens, 0)
     requests.max_output_tokens = room
     if "max_output_tokens" in trace.requests.columns:
-        requests.max_output_tokens = np.minimum(_optional(trace, "max_output_tokens", math.inf), room)
+        requests.max_output_tokens = np.minimum(optional(trace, "max_output_tokens", math.inf), room)
     requests.output_tokens = np.minimum(trace.requests["output_tokens"].to_numpy(), requests.max_output_tokens)
     requests.state = np.where(room < 1, st.REJECTED, st.NOT_ARRIVED)
     requests.num_cached_tokens = -1
@@ -277,22 +280,22 @@ def _victim_by_priority(requests: Columns) -> NDArray[np.float64]:
 def policy_columns(trace: Trace, settings: EngineSettings) -> Columns:
     """Return the columns that sort keys may use, shape [num_requests] each, with what a trace leaves out filled in."""
     longest = float(settings.max_model_len)
-    largest = _optional(trace, "max_output_tokens", longest)
+    largest = optional(trace, "max_output_tokens", longest)
     return {
         "arrival_s": trace.requests["arrival_s"].to_numpy(),
         "input_tokens": trace.requests["input_tokens"].to_numpy().astype(np.float64),
         "output_tokens": trace.requests["output_tokens"].to_numpy().astype(np.float64),
         "max_output_tokens": largest,
         "predicted_output_tokens": np.where(
-            np.isnan(predicted := _optional(trace, "predicted_output_tokens", math.nan)), largest, predicted
+            np.isnan(predicted := optional(trace, "predicted_output_tokens", math.nan)), largest, predicted
         ),
-        "priority": _optional(trace, "priority", 0.0),
-        "deadline_s": _optional(trace, "deadline_s", math.inf),
+        "priority": optional(trace, "priority", 0.0),
+        "deadline_s": optional(trace, "deadline_s", math.inf),
         "priority_ageing_per_s": np.full(trace.requests.height, settings.priority_ageing_per_s),
     }
 
 
-def _optional(trace: Trace, name: str, default: float) -> NDArray[np.float64]:
+def optional(trace: Trace, name: str, default: float) -> NDArray[np.float64]:
     """Return a column that a trace may lack, or lack in places."""
     if name not in trace.requests.columns:
         return np.full(trace.requests.height, default)
@@ -340,7 +343,7 @@ def _block_table(trace: Trace, record: Any, requests: Any) -> tuple[Any, Any, An
     prefixes = st.records(len(requests), st.PREFIX)
     prefixes.slot_start = start[:-1]
     if trace.prefix is None:
-        prefixes.cached_tokens = _optional(trace, "cached_tokens", 0)
+        prefixes.cached_tokens = optional(trace, "cached_tokens", 0)
     return prefixes, _free_blocks(int(record.num_gpu_blocks)), entries, slots
 
 

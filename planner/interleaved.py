@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.attempts import Attempts, attempts_of, empty_rows
 from planner.dependencies import Dependencies
 from planner.deployment import Pool
 from planner.disaggregation import Transfer, halved
@@ -23,7 +24,9 @@ from planner.engine.jit import compile_with_signature, numba
 from planner.engine.plans import plans_in_a_row
 from planner.engine.tournament import CONTENDER, empty_tree
 from planner.errors import PolicyError
+from planner.failures import failure_timers
 from planner.initial import holding, initial_state, pulling, routed, sharing_requests
+from planner.overload import Overload, gateway_memory, with_patience
 from planner.policy import NO_LIMIT
 from planner.pools import turns
 from planner.router import ReplicaLoad, Router
@@ -49,6 +52,7 @@ class Fleet:
     report_interval_s : how often the router hears of its replicas [s]; 0: it always knows.
     seed : of its random choices.
     transfer : how those that prefill pass KV on; None where all do both.
+    overload : what clients and the router's gateway do where there is too much; None for nothing.
     """
 
     pools: tuple[Pool, ...]
@@ -56,6 +60,7 @@ class Fleet:
     report_interval_s: float
     seed: int
     transfer: Transfer | None = None
+    overload: Overload | None = None
 
     @property
     def num_replicas(self) -> int:
@@ -74,7 +79,8 @@ class Fleet:
 
 
 def run_interleaved(trace: Trace, fleet: Fleet, waits: Dependencies | None, recording: Recording,
-                    timers: Iterable[Timer] = ()) -> tuple[list[ReplayRecords], NDArray[np.int32], Any]:
+                    timers: Iterable[Timer] = (),
+                    ) -> tuple[list[ReplayRecords], NDArray[np.int32], Any, Attempts | None]:
     """Replay a trace on replicas, all on one clock.
 
     Parameters
@@ -84,9 +90,10 @@ def run_interleaved(trace: Trace, fleet: Fleet, waits: Dependencies | None, reco
 
     Returns
     -------
-    records, replica, pulls
-        One replica's records each, which share those of the requests; who took each request, shape [num_requests]; and
-        its transfer (entries.PULL). Where some replicas prefill only, of halves: see `disaggregation.halved`.
+    records, replica, pulls, attempts
+        One replica's records each, which share those of the requests; who took each request last, shape [num_requests];
+        and its transfer (entries.PULL). Where some replicas prefill only, of halves: see `disaggregation.halved`. The
+        attempts are None where the fleet has no rules for overload.
 
     Raises
     ------
@@ -95,9 +102,10 @@ def run_interleaved(trace: Trace, fleet: Fleet, waits: Dependencies | None, reco
     policies = [pool.deployment.policy for pool in fleet.pools for _ in range(pool.num_replicas)]
     states = _states(trace, fleet, recording)
     memory = _fleet_state(trace, states, [compiled_plan(policy) for policy in policies], fleet, waits)
+    failures = () if fleet.overload is None else failure_timers(fleet.overload.failures, fleet.num_replicas)
     score, loop = compiled_score(fleet.router), compiled_fleet_loop()
-    taken = [Taken(state) for state in states]
-    running, pending = RunningFleet(memory=memory, states=states), Timers(timers)
+    taken, attempts = [Taken(state) for state in states], [empty_rows()]
+    running, pending = RunningFleet(memory=memory, states=states), Timers([*failures, *timers])
     loop_s, flushed = 0.0, (-1, math.nan)
     while True:
         memory.fleet.until_s = pending.next_s
@@ -116,6 +124,9 @@ def run_interleaved(trace: Trace, fleet: Fleet, waits: Dependencies | None, reco
         if outcome == st.BAD_SCORE:
             raise PolicyError(f"router {fleet.router.name!r} ({where(fleet.router.score)}): a score is not a number")
         k = int(memory.fleet.faulty)
+        if k == st.NONE:
+            attempts.append(_take_attempts(memory))
+            continue
         taken[k].take()
         here = (k, float(states[k].engine.now_s))
         if outcome != st.FLUSH or here == flushed:  # tens of thousands of rows, and no time passed
@@ -123,7 +134,19 @@ def run_interleaved(trace: Trace, fleet: Fleet, waits: Dependencies | None, reco
         flushed = here
     for each in taken:
         each.take()
-    return [each.records(loop_s / len(taken)) for each in taken], memory.replica_of.astype(np.int32), states[0].pulls
+    found = None
+    if fleet.overload is not None:
+        rows = np.concatenate([*attempts, _take_attempts(memory)])
+        found = attempts_of(rows, memory.clients, memory.requests, int(memory.gateway.peak_queued))
+    records = [each.records(loop_s / len(taken)) for each in taken]
+    return records, memory.replica_of.astype(np.int32), states[0].pulls, found
+
+
+def _take_attempts(memory: fs.FleetState) -> NDArray[np.void]:
+    """Copy the rows of attempts out of their buffer and empty it."""
+    rows = np.asarray(memory.attempts[:memory.gateway.num_attempt_rows]).copy()
+    memory.gateway.num_attempt_rows = 0
+    return rows
 
 
 def _states(trace: Trace, fleet: Fleet, recording: Recording) -> list[st.State]:
@@ -135,7 +158,8 @@ def _states(trace: Trace, fleet: Fleet, recording: Recording) -> list[st.State]:
     for pool in fleet.pools:
         own = pool.deployment
         settings = replace(own.settings, enable_prefix_caching=False) if pool.role == "decode" else own.settings
-        kinds.append(initial_state(trace, own.policy, settings, own.step_time, recording))
+        kind = initial_state(trace, own.policy, settings, own.step_time, recording)
+        kinds.append(kind if fleet.overload is None else with_patience(kind, fleet.overload))
     made: dict[str, Callable[[st.State], st.State]] = {"both": lambda state: state, "prefill": holding,
                                                        "decode": pulling}
     return [state for pool, kind in zip(fleet.pools, sharing_requests(kinds, pulls), strict=True)
@@ -185,6 +209,9 @@ def _fleet_state(trace: Trace, states: list[st.State], plans: list[Any], fleet: 
         requests=states[0].requests,
         pulls=states[0].pulls,
         cancel_after_s=states[0].cancel_after_s,
+        first_token_within_s=states[0].first_token_within_s,
+        phases=states[0].phases,
+        **gateway_memory(trace, fleet.overload),
         replica_of=np.full(len(states[0].requests), st.NONE),
         session=session,
         home=np.full(int(session.max(initial=-1)) + 1, st.NONE),

@@ -29,6 +29,8 @@ HEADLINES = (  # key, what it is called, unit; fractions are shown in per cent
     ("cost_usd_per_million_output_tokens", "per million output tokens", "USD"),
     ("bottleneck", "bottleneck", ""),
 )
+FAILED = (st.FAILED, st.CANCELLED, st.TIMED_OUT, st.LOST)
+REJECTED = (st.REJECTED, st.OVERLOADED, st.THROTTLED, st.UNAVAILABLE)
 NOT_PREDICTED = ("wall_s", "simulated_requests_per_s", "slo", "slo_attainment_by_metric")
 
 
@@ -101,8 +103,8 @@ def summarize(result: ReplayResult, slo: Slo | None) -> dict[str, Any]:
     gaps = result.records.gaps
     summary: dict[str, Any] = {
         "completed": int(done.sum()),
-        "failed": int(((state == st.FAILED) | (state == st.CANCELLED)).sum()),
-        "rejected": int((state == st.REJECTED).sum()),
+        "failed": int(np.isin(state, FAILED).sum()),
+        "rejected": int(np.isin(state, REJECTED).sum()),
         "unfinished": int((state < st.COMPLETED).sum()),
         "num_cancelled": int((state == st.CANCELLED).sum()),
         "num_truncated": int((done & (r.num_output_tokens < result.trace.requests["output_tokens"].to_numpy())).sum()),
@@ -122,6 +124,8 @@ def summarize(result: ReplayResult, slo: Slo | None) -> dict[str, Any]:
         **_engine_totals(result, duration_s),
         **describe_scaling(result.scaling, duration_s),
     }
+    if result.attempts is not None:
+        summary |= result.attempts.summary()
     return summary
 
 
@@ -189,5 +193,6 @@ def _imbalance(result: ReplayResult) -> float | None:
     if result.replica is None or (result.scaling is not None and result.scaling.events):
         return None
     r = result.records.requests
-    tokens = np.bincount(result.replica, r.input_tokens + r.num_output_tokens, result.num_replicas)
-    return float(tokens.max() / tokens.mean())
+    sent = result.replica >= 0  # others were turned away before
+    tokens = np.bincount(result.replica[sent], (r.input_tokens + r.num_output_tokens)[sent], result.num_replicas)
+    return float(tokens.max() / tokens.mean()) if sent.any() else None

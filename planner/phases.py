@@ -5,6 +5,8 @@ from typing import Any
 import polars as pl
 
 PHASES = {  # what each is in words
+    "retry": "earlier attempts and the pauses between them",
+    "gateway": "the router's queue",
     "frontend": "the API server",
     "queue": "the queue",
     "prefill": "prefill",
@@ -22,7 +24,8 @@ def request_phases(requests: pl.DataFrame) -> pl.DataFrame:
     """Return the time of each completed request by phase [s]; the phases of a request add up to its `e2e_s`.
 
     Interference and transfer are parts of decode where they are not known: without recorded steps, in a pipeline. Only
-    where some replicas prefill and others decode is there a handover.
+    where some replicas prefill and others decode is there a handover, and only where clients try again or the router
+    has a queue are there retries and a gateway.
 
     Parameters
     ----------
@@ -32,6 +35,8 @@ def request_phases(requests: pl.DataFrame) -> pl.DataFrame:
     waits = pl.col("interference_s").fill_null(0.0), pl.col("transfer_s").fill_null(0.0)
     return done.select(
         "e2e_s",
+        _added_s(done, "retry_s").alias("retry"),
+        _added_s(done, "gateway_s").alias("gateway"),
         pl.col("frontend_s").alias("frontend"),
         pl.col("queue_s").alias("queue"),
         pl.col("prefill_s").alias("prefill"),
@@ -46,9 +51,20 @@ def request_phases(requests: pl.DataFrame) -> pl.DataFrame:
 
 def handover_s(requests: pl.DataFrame) -> pl.Series:
     """Return the time from each first token until its KV is where the request is decoded [s]; 0 where it stays."""
-    if "handover_s" not in requests.columns:
+    return _added_s(requests, "handover_s")
+
+
+def reached_s(requests: pl.DataFrame) -> pl.Series:
+    """Return when each request reached the queue of its engine, in its last attempt [s]."""
+    before_s = _added_s(requests, "retry_s") + _added_s(requests, "gateway_s")
+    return requests["arrival_s"] + before_s + requests["frontend_s"]
+
+
+def _added_s(requests: pl.DataFrame, name: str) -> pl.Series:
+    """Return a column that only some replays have, 0 where there is none [s]."""
+    if name not in requests.columns:
         return pl.repeat(0.0, requests.height, eager=True)
-    return requests["handover_s"].fill_null(0.0)
+    return requests[name].fill_null(0.0)
 
 
 def phases(requests: pl.DataFrame) -> dict[str, Any] | None:

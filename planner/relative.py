@@ -7,7 +7,8 @@ from typing import Any
 from planner.client import NAME
 from planner.synthetic import sample_names
 
-FILES = ("model", "gpu", "policy", "router", "autoscale", "calibration", "fleet")  # options that are a name or a file
+FILES = ("model", "gpu", "policy", "router", "autoscale", "fail_replica", "tenants", "calibration",
+         "fleet")  # options that are a name or a file
 
 
 def trace_beside(folder: Path, trace: str) -> str:

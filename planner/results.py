@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from planner.attempts import REASON, STATUS, Attempts
 from planner.deployment import Deployment, pools_of
 from planner.driver import ReplayRecords
 from planner.engine import state as st
@@ -22,12 +23,6 @@ from planner.scaling import Scaling
 from planner.steptime import step_terms
 from planner.trace import Trace
 
-STATUS = {
-    st.COMPLETED: "completed",
-    st.REJECTED: "rejected",  # longer than the model or the KV cache allows
-    st.FAILED: "failed",  # outgrew the KV cache while it ran
-    st.CANCELLED: "cancelled",
-}
 STOPPED_BY = {  # why the head of the queue is not in a step: there are no more of these, or the policy leaves it out
     NOBODY_WAITS: None, SEATS: "max_num_seqs", TOKENS: "token_budget", BLOCKS: "kv_cache", PLAN: "policy",
 }
@@ -56,6 +51,7 @@ class ReplayResult:
     num_followers : requests that were sent when those before them had left [1].
     handover : where some prefill and others decode, columns of the table of requests: `decode_replica`, and
         `handover_s`, from the first token until the KV is where the request is decoded; None elsewhere.
+    attempts : of the requests, where clients or the router's gateway have rules for overload; None elsewhere.
     """
 
     trace: Trace
@@ -67,6 +63,7 @@ class ReplayResult:
     num_followers: int = 0
     handover: Mapping[str, NDArray[Any]] | None = None
     scaling: Scaling | None = None
+    attempts: Attempts | None = None
 
     def mean_replicas(self, duration_s: float) -> float:
         """Return the replicas that are paid for, in the mean over the replay's duration [1]."""
@@ -120,7 +117,7 @@ class ReplayResult:
                 "input_tokens": np.asarray(r.input_tokens),
                 "output_tokens": np.asarray(r.num_output_tokens),
                 "status": pl.Series(status, dtype=pl.String),
-                "frontend_s": np.asarray(r.reached_s - r.arrival_s),
+                "frontend_s": np.asarray(r.reached_s - r.arrival_s - self._before_s),
                 "queue_s": self.queue_s,
                 "ttft_s": self.ttft_s,
                 "tpot_s": self.tpot_s,
@@ -136,12 +133,25 @@ class ReplayResult:
                 "num_recomputed_tokens": np.asarray(r.num_recomputed_tokens),
                 "replica": np.zeros(len(r), np.int32) if self.replica is None else self.replica,
                 **(self.handover or {}),
+                **self._attempts(),
             }
         )
         table = self._with_pools(self._with_pools(table), "decode_replica", "decode_pool")
         kept = [name for name in ("tenant", "session_id", "priority") if name in self.trace.requests.columns]
         table = table.with_columns(self.trace.requests[name] for name in kept)
         return table.with_columns(pl.selectors.float().fill_nan(None))
+
+    @property
+    def _before_s(self) -> NDArray[np.float64] | float:
+        """From the first attempt until the last one went to a replica [s]."""
+        return 0.0 if self.attempts is None else self.attempts.retry_s + self.attempts.gateway_s
+
+    def _attempts(self) -> dict[str, Any]:
+        """Return the columns of requests that clients may send again, and why each is not completed."""
+        if self.attempts is None:
+            return {}
+        reason = pl.Series(np.asarray(self.records.requests.state)).replace_strict(REASON, return_dtype=pl.String)
+        return {"reason": reason, **self.attempts.columns}
 
     def _phases(self) -> dict[str, NDArray[np.float64]]:
         """Return how the running time of requests divides [s], shape [num_requests] each; NaN where it is not known.
@@ -225,6 +235,18 @@ class ReplayResult:
                 **self._replicas(rows),
             }
         ))
+
+    def attempts_table(self) -> pl.DataFrame:
+        """Return one row an attempt, see `Attempts.table`.
+
+        Raises
+        ------
+        UsageError : the scenario has no rules for overload.
+        """
+        if self.attempts is None:
+            raise UsageError("there are no attempts to tell apart: give a time-out, --max-retries, --fail-replica, "
+                             "--router-max-concurrent-requests or --tenants")
+        return self.attempts.table(self.trace.requests["request_id"])
 
     def _replicas(self, rows: NDArray[np.void]) -> dict[str, Any]:
         """Return the column that says whose steps are counted, where there are several replicas."""

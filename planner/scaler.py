@@ -142,8 +142,9 @@ class Scaler:
         for place, requests in list(self._draining.items()):
             span = self._spans[place]
             if running.memory.replicas[span.replica].num_requests == 0:
-                left_s = running.memory.requests["finished_s"][requests]
-                self._spans[place] = span._replace(end_s=float(np.fmax.reduce(left_s, initial=span.drain_s)))
+                finished_s = running.memory.requests["finished_s"][requests]  # NaN of one that is elsewhere by now
+                left_s = np.fmax.reduce(finished_s, initial=span.drain_s)
+                self._spans[place] = span._replace(end_s=float(left_s))
                 del self._draining[place]
 
     def _loads(self, running: RunningFleet, now_s: float) -> list[tuple[Metric, FleetLoad]]:

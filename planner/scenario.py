@@ -125,7 +125,40 @@ class Scenario:
     stream_interval: int = _option(
         1, "Scheduling", "Clients see the first token at once, then groups of so many; gaps are between groups."
     )
+    max_queued_requests: int = _option(
+        0, "Scheduling", "Requests that wait in an engine at most; those that come then are rejected; 0 is no limit."
+    )
     priority_ageing: float = _option(0.0, "Scheduling", "Priority points that a second of waiting is worth.")
+
+    ttft_timeout: float | None = _option(
+        None, "Overload", "A client ends an attempt that has brought no token for so long [s]."
+    )
+    request_timeout: float | None = _option(None, "Overload", "The same for an attempt that is not through [s].")
+    max_retries: int = _option(
+        0, "Overload", "Attempts after the first, of requests that were rejected, timed out or lost with a replica."
+    )
+    retry_initial_backoff: float = _option(0.5, "Overload", "Pause before the first of these [s].")
+    retry_backoff_multiplier: float = _option(2.0, "Overload", "What each further pause is longer by.")
+    retry_max_backoff: float = _option(8.0, "Overload", "Longest pause [s].")
+    retry_jitter_factor: float = _option(
+        0.0, "Overload", "Pauses are drawn so much longer or shorter (--seed), as a share: 0.2."
+    )
+    fail_replica: str | None = _option(
+        None, "Overload", "Failures: REPLICA@AT[+FOR] in s, as in '2@600+120,0@900', or a CSV: replica,at_s,duration_s."
+    )
+    router_max_concurrent_requests: int = _option(
+        0, "Overload", "Requests at all replicas at most; others wait in the router's queue; 0 is no limit."
+    )
+    router_queue: Literal["fcfs", "fair"] = _option(
+        "fcfs", "Overload", "Who leaves that queue next: the first, or the tenant that was served least."
+    )
+    router_queue_size: int | None = _option(
+        None, "Overload", "Requests in it at most; those that come then are rejected. [no limit]"
+    )
+    router_queue_timeout: float | None = _option(
+        None, "Overload", "Requests that were in it for so long are rejected [s]."
+    )
+    tenants: str | None = _option(None, "Overload", "TOML with quotas of tenants and their weights in fair shares.")
 
     step_time: str = _option("roofline", "Step time", "roofline, or linear:BASE_S,PER_TOKEN_S[,PER_CONTEXT_TOKEN_S].")
 
@@ -158,7 +191,9 @@ class Scenario:
     random_range_ratio: float | None = _option(
         None, "Load", "TRACE random: lengths are drawn from length · (1 ± ratio), ratio in [0, 1). [0]"
     )
-    seed: int | None = _option(None, "Load", "TRACE random: seed of lengths and arrivals; and of a router's draws. [0]")
+    seed: int | None = _option(
+        None, "Load", "TRACE random: seed of lengths and arrivals; and of a router's draws and clients' pauses. [0]"
+    )
 
     def __post_init__(self) -> None:
         if self.data_parallel_size < 1:

@@ -42,6 +42,7 @@ class EngineSettings:
     num_cpu_blocks: int
     swap_s_per_token: float
     max_concurrency: int | None
+    max_queued_requests: int
     priority_ageing_per_s: float
 
     def __post_init__(self) -> None:
@@ -51,8 +52,8 @@ class EngineSettings:
                 raise UsageError(f"{name} = {getattr(self, name)}; must be at least 1")
         for name in ("max_num_seqs", "max_num_batched_tokens", "max_prefill_tokens", "long_prefill_token_threshold",
                      "num_cpu_blocks", "swap_s_per_token", "stage_transfer_s_per_token", "stage_transfer_latency_s",
-                     "schedule_conservativeness",
-                     "batch_wait_timeout_iters", "batch_wait_max_tokens_ratio"):
+                     "schedule_conservativeness", "batch_wait_timeout_iters", "batch_wait_max_tokens_ratio",
+                     "max_queued_requests"):
             if not getattr(self, name) >= 0:
                 raise UsageError(f"{name} = {getattr(self, name)}; must not be negative")
         if not 0 <= self.watermark < 1:

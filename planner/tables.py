@@ -4,12 +4,15 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from planner.attempts import COUNTED
 from planner.limits import QUEUE_LIMITS, STEP_BOUNDS
 from planner.notes import fitted_to
 from planner.phases import PHASES
 
 ROWS = (
     ("Requests", ("completed", "failed", "rejected", "unfinished", "duration")),
+    ("Attempts", ("num_attempts", "num_retries", "max_attempts", *COUNTED.values(), "num_wasted_output_tokens",
+                  "wasted_work", "router_max_queued")),
     ("Throughput", ("request_throughput", "output_throughput", "total_token_throughput", "request_goodput",
                     "slo_attainment")),
     ("Time to first token [ms]", ("mean_ttft_ms", "median_ttft_ms", "p90_ttft_ms", "p99_ttft_ms")),

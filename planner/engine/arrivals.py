@@ -3,12 +3,20 @@
 import math
 
 from planner.engine.blocks import release_blocks
-from planner.engine.decodes import depart, leave_decode
+from planner.engine.decodes import depart, leave_decode, rebuild_finishes
 from planner.engine.jit import jit
 from planner.engine.preemption import leave_cpu
 from planner.engine.promises import forget_promises
-from planner.engine.queues import append_waiting, heap_pop, heap_push, remove_listed, remove_prompt, remove_running
-from planner.engine.state import CANCELLED, DECODE, LOADING, NONE, NOT_ARRIVED, PROMPT, WAITING, State
+from planner.engine.queues import (
+    append_waiting,
+    heap_pop,
+    heap_push,
+    remove_heaped,
+    remove_listed,
+    remove_prompt,
+    remove_running,
+)
+from planner.engine.state import CANCELLED, DECODE, LOADING, NONE, NOT_ARRIVED, OVERLOADED, PROMPT, WAITING, State
 
 
 @jit
@@ -55,11 +63,23 @@ def frontend_s(s: State) -> float:
 
 
 @jit
+def has_hung_up(s: State, sent_s: float) -> bool:
+    """Tell whether the next request's client is gone when the API server comes to it, which then drops it."""
+    if not s.settings.has_timeouts:
+        return False
+    i = s.engine.next_request
+    patience_s = min(s.cancel_after_s[i], s.first_token_within_s[i])
+    return bool(s.engine.frontend_free_s >= sent_s + patience_s)
+
+
+@jit
 def next_arrival_s(s: State) -> float:
     """Return when the next request reaches the engine: the API server takes one at a time."""
     sent_s = next_sent_s(s)
     if sent_s == math.inf:
         return sent_s
+    if has_hung_up(s, sent_s):
+        return float(max(sent_s, s.engine.frontend_free_s))
     latency_s = s.step_time.latency_s + s.requests[s.engine.next_request].input_tokens * s.step_time.latency_s_per_token
     return float(max(sent_s, s.engine.frontend_free_s) + frontend_s(s) + latency_s)
 
@@ -78,17 +98,37 @@ def hand_over_arrivals(s: State) -> None:
         request.arrival_s = next_sent_s(s)
         request.waiting_since_s = request.arrival_s
         request.reached_s = arrival_s
-        engine.frontend_free_s = max(request.arrival_s, engine.frontend_free_s) + frontend_s(s)
+        is_gone = has_hung_up(s, request.arrival_s)
+        if not is_gone:
+            engine.frontend_free_s = max(request.arrival_s, engine.frontend_free_s) + frontend_s(s)
         engine.next_request = request.next
+        if is_gone:
+            request.state = CANCELLED
         if request.state != NOT_ARRIVED:  # rejected before the replay began
             request.finished_s = arrival_s
             depart(s, i)
             continue
+        if engine.num_waiting >= s.settings.max_queued_requests:
+            request.state = OVERLOADED
+            request.finished_s = engine.now_s
+            depart(s, i)
+            continue
         append_waiting(s, i)
-        if s.settings.may_cancel and s.cancel_after_s[i] < math.inf:
-            due_s = request.arrival_s + s.cancel_after_s[i]
-            engine.num_cancel_entries = heap_push(s.cancels, engine.num_cancel_entries, due_s, i)
+        if s.settings.may_cancel:
+            watch_patience(s, i)
     engine.max_waiting = max(engine.max_waiting, engine.num_waiting)
+
+
+@jit
+def watch_patience(s: State, i: int) -> None:
+    """Note when the client hangs up: without a first token, or at last."""
+    request = s.requests[i]
+    patience_s = s.cancel_after_s[i]
+    if s.settings.has_ttft_timeout and math.isnan(request.first_token_s):
+        patience_s = min(patience_s, s.first_token_within_s[i])
+    if patience_s < math.inf:
+        due_s = request.arrival_s + patience_s
+        s.engine.num_cancel_entries = heap_push(s.cancels, s.engine.num_cancel_entries, due_s, i)
 
 
 @jit
@@ -132,32 +172,65 @@ def cancel_due(s: State) -> None:
     """Drop the requests whose clients have hung up; their blocks return at once."""
     engine = s.engine
     while engine.num_cancel_entries > 0 and s.cancels[0].key <= engine.now_s:
-        i = s.cancels[0].request
+        due_s, i = s.cancels[0].key, s.cancels[0].request
         request = s.requests[i]
-        if request.state == PROMPT or request.state == DECODE:
-            if request.flight != NONE:
-                break  # it leaves when its batch has landed
-            if request.state == DECODE:
-                leave_decode(s, i)
-            else:
-                remove_prompt(s, i)
-            remove_running(s, i)
-            request.state = CANCELLED
-            release_blocks(s, i)
-        elif request.state == LOADING:
-            engine.num_loading -= 1
-            request.state = CANCELLED
-            release_blocks(s, i)
-        elif request.state == WAITING:
-            if request.is_swapped or not s.settings.is_keyed:
-                remove_listed(s, i)
-            else:
-                engine.num_waiting -= 1  # its entry is swept off the heap later
-            leave_cpu(s, request)
-            request.state = CANCELLED
-        else:
-            engine.num_cancel_entries = heap_pop(s.cancels, engine.num_cancel_entries)
-            continue
+        if request.flight != NONE and (request.state == PROMPT or request.state == DECODE):
+            break  # it leaves when its batch has landed
         engine.num_cancel_entries = heap_pop(s.cancels, engine.num_cancel_entries)
+        if request.state < WAITING or request.state > DECODE:
+            continue
+        is_answered = request.first_token_s <= due_s
+        if s.settings.has_ttft_timeout and is_answered and due_s < request.arrival_s + s.cancel_after_s[i]:
+            watch_patience(s, i)
+            continue
+        withdraw(s, i)
+        request.state = CANCELLED
         request.finished_s = engine.now_s
         depart(s, i)
+
+
+@jit
+def withdraw(s: State, i: int) -> None:
+    """Take a request out of the engine that waits, runs or loads; the caller says what becomes of it."""
+    engine, request = s.engine, s.requests[i]
+    if request.state == PROMPT or request.state == DECODE:
+        if request.state == DECODE:
+            leave_decode(s, i)
+        else:
+            remove_prompt(s, i)
+        remove_running(s, i)
+        request.state = CANCELLED
+        release_blocks(s, i)
+    elif request.state == LOADING:
+        engine.num_loading -= 1
+        request.state = CANCELLED
+        release_blocks(s, i)
+    else:
+        if request.is_swapped or not s.settings.is_keyed:
+            remove_listed(s, i)
+        elif s.settings.is_retried:
+            remove_heaped(s, i)
+        else:
+            engine.num_waiting -= 1  # its entry is swept off the heap later
+        leave_cpu(s, request)
+        request.state = CANCELLED
+    if s.settings.is_retried:
+        forget_finishes(s)
+
+
+@jit
+def forget_finishes(s: State) -> None:
+    """Leave no entry of a request that may come again: it would be taken for what the request does elsewhere."""
+    if s.settings.pipeline_depth == 1:
+        rebuild_finishes(s)
+
+
+@jit
+def forget_patience(s: State, i: int) -> None:
+    """Leave no entry of when the client of a request that has left hangs up."""
+    size = 0
+    for k in range(s.engine.num_cancel_entries):
+        key, j = s.cancels[k].key, s.cancels[k].request
+        if j != i:
+            size = heap_push(s.cancels, size, key, j)
+    s.engine.num_cancel_entries = size

@@ -15,13 +15,17 @@ import numpy as np
 from planner.engine.arrivals import next_event_s, pass_time
 from planner.engine.binding import bind, bind_at
 from planner.engine.blocks import release_blocks
+from planner.engine.client_state import SENT
+from planner.engine.clients import end_attempt, release_children
 from planner.engine.fleet_state import LEFT, WORKS, FleetState
+from planner.engine.gateway import answer_call, attempt, charge_output, next_call_s
 from planner.engine.jit import jit
 from planner.engine.loop import run_until
+from planner.engine.outages import know_idle, lose_requests, restart
 from planner.engine.plans import plan_at
 from planner.engine.queues import heap_pop, heap_push
 from planner.engine.routing import arrange, choose, decodes_only, rate
-from planner.engine.state import BAD_SCORE, COMPLETED, DONE, NONE, PAUSED, STUCK, State
+from planner.engine.state import BAD_SCORE, COMPLETED, DONE, FLUSH, NONE, PAUSED, STUCK, State
 from planner.engine.stretch import quiet_until_s
 from planner.engine.tournament import enter
 
@@ -34,9 +38,18 @@ def advance_fleet(memory: FleetState, score: Any) -> int:
         arrange(f, score)
     elif fleet.num_sent == 0:
         rate_all(f, score)
+    if f.gateway.failing != NONE:
+        outcome = fail(f, score)
+        if outcome != DONE:
+            return outcome
     while True:
         k = f.due_tree[1]
         due_s, sent_s = f.due[k].key, next_sent_s(f)
+        if f.gateway.is_on:
+            if f.gateway.num_attempt_rows + fleet.num_requests > f.gateway.most_attempt_rows:
+                fleet.faulty = NONE
+                return FLUSH
+            sent_s = min(sent_s, max(next_call_s(f), fleet.now_s))
         freed_s = f.releases[0].key if fleet.num_releases > 0 else math.inf
         next_s = min(due_s, sent_s, freed_s)
         if fleet.has_bad_score:
@@ -62,7 +75,10 @@ def advance_fleet(memory: FleetState, score: Any) -> int:
             outcome = bring_up(f, sent_s)
             if outcome != DONE:
                 return outcome
-            send(f, sent_s, score)
+            if f.gateway.is_on:
+                call(f, sent_s, score)
+            else:
+                send(f, sent_s, score)
         else:
             until_s = min(sent_s, freed_s, fleet.until_s, np.nextafter(due_s, math.inf))
             outcome = run(f, k, until_s)
@@ -80,7 +96,7 @@ def rate_all(f: FleetState, score: Any) -> None:
 def next_sent_s(f: FleetState) -> float:
     """Return when the next request is sent: as planned, or after its parents; in a closed loop once a place is free."""
     fleet = f.fleet
-    if fleet.num_in_flight >= fleet.max_concurrency or fleet.num_open == 0:
+    if fleet.num_in_flight >= fleet.max_concurrency or (fleet.num_open == 0 and not f.gateway.is_on):
         return math.inf
     sent_s = math.inf
     if fleet.next_planned < fleet.num_planned:
@@ -96,6 +112,19 @@ def send(f: FleetState, sent_s: float, score: Any) -> None:
     f.fleet.now_s = sent_s
     f.fleet.num_in_flight += 1
     hand_to(f, take_next(f), sent_s, score)
+
+
+@jit
+def call(f: FleetState, sent_s: float, score: Any) -> None:
+    """Let the gateway do what it has to do, or take the next request that is sent for the first time."""
+    f.fleet.now_s = sent_s
+    if next_call_s(f) <= sent_s:
+        i = answer_call(f)
+    else:
+        f.fleet.num_in_flight += 1
+        i = attempt(f, take_next(f))
+    if i != NONE:
+        hand_to(f, i, sent_s, score)
 
 
 @jit
@@ -206,9 +235,14 @@ def first_to_leave(s: State) -> int:
 def leave(f: FleetState, k: int, i: int, score: Any) -> None:
     """Account for a request that has left replica `k`: it is through, or goes on to be decoded."""
     fleet, replica = f.fleet, f.replicas[k]
-    fleet.num_left -= 1
     replica.num_requests -= 1
     replica.num_tokens -= f.requests[i].input_tokens
+    if f.gateway.is_on:
+        f.gateway.num_dispatched -= 1
+        charge_output(f, i)
+        if end_attempt(f, i):
+            return
+    fleet.num_left -= 1
     if fleet.num_prefill > 0 and i < fleet.num_requests and f.pulls[i].is_held:
         hand_over(f, k, i, score)
         return
@@ -220,16 +254,25 @@ def leave(f: FleetState, k: int, i: int, score: Any) -> None:
 
 
 @jit
-def release_children(f: FleetState, i: int) -> None:
-    """Let those be sent, after their pause, whose last parent has just finished."""
-    fleet = f.fleet
-    if not fleet.has_children:
-        return
-    for place in range(f.first_child[i], f.first_child[i + 1]):
-        child = f.children[place]
-        f.num_parents[child] -= 1
-        if f.num_parents[child] == 0:
-            fleet.num_ready = heap_push(f.ready, fleet.num_ready, fleet.now_s + f.think_s[child], child)
+def fail(f: FleetState, score: Any) -> int:
+    """Let a replica fail now; DONE, or why not."""
+    fleet, k = f.fleet, f.gateway.failing
+    s = bind_at(f.memories, k)
+    if s.engine.now_s < fleet.now_s and s.engine.num_running + s.engine.num_waiting > 0:
+        outcome = run(f, k, fleet.now_s)
+        if outcome != DONE:
+            return outcome
+    if s.engine.last_to_leave != NONE and s.engine.now_s <= fleet.now_s:
+        publish(f, k, score)
+    f.gateway.failing = NONE
+    lose_requests(f, s, k)
+    restart(s)
+    for i in range(fleet.num_requests):
+        if f.replica_of[i] == k and f.clients[i].stage == SENT:
+            leave(f, k, i, score)
+    know_idle(f, k)
+    watch(f, k, False)
+    return DONE
 
 
 @jit

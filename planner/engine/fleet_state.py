@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from planner.engine import entries
+from planner.engine import client_state, entries
 from planner.engine import state as st
 from planner.engine.jit import numba
 from planner.engine.tournament import CONTENDER
@@ -97,6 +97,13 @@ class FleetState(NamedTuple):
     requests: Any
     pulls: Any
     cancel_after_s: Any
+    first_token_within_s: Any
+    phases: Any
+    gateway: Any  # what clients and the gateway do
+    clients: Any  # shape [num_requests]; one row where they do nothing
+    tenants: Any
+    wakes: Any  # heap of (instant, request that is at no replica)
+    attempts: Any  # rows waiting to be taken out
     replica_of: Any  # where each request went, shape [num_requests]
     session: Any  # of each request, shape [num_requests]; empty where nobody asks
     home: Any  # of each session, a replica
@@ -118,7 +125,11 @@ FLEET_TYPE = numba.types.NamedTuple(
         *(2 * [st.numba_records(entries.FLOAT_HEAP)]),
         _INTS,
         *map(st.numba_records, (st.REQUEST, entries.PULL)),
-        _FLOATS,
+        *(2 * [_FLOATS]),
+        st.numba_records(st.PHASES),
+        st.numba_record(client_state.GATEWAY),
+        *map(st.numba_records, (client_state.CLIENT, client_state.TENANT, entries.FLOAT_HEAP,
+                                client_state.ATTEMPT_ROW)),
         *(6 * [_INTS]),
         _FLOATS,
     ],

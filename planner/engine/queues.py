@@ -107,6 +107,18 @@ def remove_first_waiting(s: State, i: int) -> None:
 
 
 @jit
+def remove_heaped(s: State, i: int) -> None:
+    """Take a request out of the waiting heap."""
+    size = 0
+    for k in range(s.engine.num_heaped):
+        key, j = s.waiting_heap[k].key, s.waiting_heap[k].request
+        if j != i:
+            size = heap_push(s.waiting_heap, size, key, j)
+    s.engine.num_heaped = size
+    s.engine.num_waiting -= 1
+
+
+@jit
 def append_prompt(s: State, i: int) -> None:
     """List a request that has just been admitted among those whose prompt is in progress."""
     s.requests[i].state = PROMPT

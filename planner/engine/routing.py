@@ -30,6 +30,8 @@ def choose(f: FleetState, i: int, score: Any) -> int:
         first = draw(f, fleet.num_open)
         second = (first + 1 + draw(f, fleet.num_open - 1)) % fleet.num_open
         return better(f, i, f.open[min(first, second)], f.open[max(first, second)], score)
+    if fleet.num_open == 1:
+        return int(f.open[0])
     if not fleet.reads_engines and not fleet.reads_caches:
         return int(f.load_tree[1])
     best = int(f.open[0])

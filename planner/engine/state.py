@@ -15,6 +15,9 @@ from planner.engine.terms import CURVE, STEP_TIME
 
 # A request is in exactly one of these states, and in the queue that belongs to it.
 NOT_ARRIVED, WAITING, LOADING, PROMPT, DECODE, COMPLETED, REJECTED, FAILED, CANCELLED = range(9)
+# Ends that a client may try again after: it waited for too long, a queue was full, a quota was used up, no replica was
+# open, the replica failed.
+TIMED_OUT, OVERLOADED, THROTTLED, UNAVAILABLE, LOST = range(9, 14)
 
 # KV blocks that a request takes when it is admitted.
 RESERVE_CHUNK, RESERVE_PROMPT, RESERVE_OUTPUT, RESERVE_MODEL_LEN = range(4)
@@ -113,6 +116,7 @@ SETTINGS = np.dtype(
         ("max_model_len", "i8"),
         ("max_decode_seqs", "i8"),  # decodes in one step
         ("max_concurrency", "i8"),  # requests in flight that the client allows
+        ("max_queued_requests", "i8"),  # requests that wait here; who comes then is turned away
         ("max_decode_only_steps", "i8"),
         ("max_wait_s", "f8"),
         ("swap_s_per_token", "f8"),
@@ -144,6 +148,9 @@ SETTINGS = np.dtype(
         ("limits_batch_only", "i1"),  # max_num_seqs limits the prompts of a batch, not the running set
         ("requeues_last", "i1"),  # a preempted request waits behind all others
         ("may_cancel", "i1"),
+        ("has_timeouts", "i1"),  # clients end attempts; one that the API server has not come to costs nothing
+        ("has_ttft_timeout", "i1"),
+        ("is_retried", "i1"),  # who hangs up may come again, here or elsewhere
         ("pulls_kv", "i1"),  # requests may bring KV from another engine
         ("holds_kv", "i1"),  # requests may leave theirs to another engine
         ("is_routed", "i1"),  # one of several engines: it pauses when a request leaves
@@ -287,6 +294,7 @@ class State(NamedTuple):
     finishes: Any  # heap of (value of `decode_step` at which a decode finishes, request)
     cancels: Any  # heap of (instant, request)
     cancel_after_s: Any  # shape [num_requests], or empty where nobody cancels
+    first_token_within_s: Any  # the same for who hangs up unless the first token is there; empty where nobody does
     departed_s: Any  # instants in order of departure, shape [num_requests], or empty where the load is open
     pulls: Any  # shape [num_requests], or one row
     loads: Any  # heap of (instant at which its KV is there, request)
@@ -311,7 +319,7 @@ STATE_TYPE = numba.types.NamedTuple(
         *map(numba_records, (CURVE, REQUEST, PREFIX, PHASES, RANKS)),
         numba.int64[::1],
         *map(numba_records, (INT_HEAP, INT_HEAP, FLOAT_HEAP)),
-        *(2 * [numba.float64[::1]]),
+        *(3 * [numba.float64[::1]]),
         *map(numba_records, (PULL, FLOAT_HEAP)),
         *(2 * [numba.int64[::1]]),
         numba.float64[::1],

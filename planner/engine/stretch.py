@@ -59,7 +59,8 @@ def watched_arrival_s(s: State) -> float:
         return math.inf
     has_seat = e.num_running < s.settings.max_num_seqs or s.settings.limits_batch_only
     could_enter = has_seat and (e.num_waiting == 0 or s.settings.is_keyed)
-    is_counted = s.settings.records_steps or s.settings.may_cancel or s.settings.max_concurrency < NO_LIMIT
+    limit = min(s.settings.max_concurrency, s.settings.max_queued_requests)
+    is_counted = s.settings.records_steps or s.settings.may_cancel or limit < NO_LIMIT
     if could_enter or is_counted or is_guarded(s):
         return next_arrival_s(s)
     return math.inf

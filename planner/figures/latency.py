@@ -19,7 +19,9 @@ from planner.figures.style import (
     ORANGE,
     PURPLE,
     SKY,
+    TEAL,
     VERMILLION,
+    WINE,
     YELLOW,
     Results,
     Theme,
@@ -41,8 +43,9 @@ METRICS = {  # column, title
 MARKED = (50, 90, 99)  # percentiles that carry a marker
 SLO_COLORS = (GREY, ORANGE, PURPLE)
 
-PHASE_COLORS = {"frontend": GREY, "queue": SKY, "prefill": ORANGE, "handover": OLIVE, "decode": BLUE,
-                "interference": VERMILLION, "transfer": YELLOW, "preemption": GREEN, "recompute": PURPLE}
+PHASE_COLORS = {"retry": WINE, "gateway": TEAL, "frontend": GREY, "queue": SKY, "prefill": ORANGE, "handover": OLIVE,
+                "decode": BLUE, "interference": VERMILLION, "transfer": YELLOW, "preemption": GREEN,
+                "recompute": PURPLE}
 GROUPS = (("all", 1.0), ("slowest 10 %", 0.1), ("slowest 1 %", 0.01))
 
 

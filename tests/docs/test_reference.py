@@ -37,8 +37,9 @@ def test_the_glossary_has_every_name_that_a_replay_writes(tmp_path: Path) -> Non
     split = planner.Scenario(model="llama-3.1-8b", gpu="h100-sxm", limit=50, data_parallel_size=2, prefill_replicas=1)
     pools = planner.Scenario(model="llama-3.1-8b", gpu="h100-sxm", limit=50, fleet=str(tmp_path / "fleet.toml"))
     scaled = planner.Scenario(model="llama-3.1-8b", gpu="h100-sxm", limit=50, autoscale=str(path))
+    again = planner.Scenario(model="llama-3.1-8b", gpu="h100-sxm", limit=50, max_retries=1)
     outcomes = [replay(trace, scenario, slo="ttft:500 tpot:50", recording=recording)
-                for scenario in (one, split, pools, scaled)]
+                for scenario in (one, split, pools, scaled, again)]
     assert set().union(*(outcome.summary for outcome in outcomes)) | {"explanation"} == set(glossary.SUMMARY)
     assert set(events_table(()).columns) == set(glossary.SCALE_EVENTS)
     of_trace = {"tenant", "session_id", "priority"}  # which this trace has not
@@ -46,3 +47,4 @@ def test_the_glossary_has_every_name_that_a_replay_writes(tmp_path: Path) -> Non
                         ("preemptions", glossary.PREEMPTIONS)):
         written = set().union(*(getattr(outcome.result, f"{name}_table")().columns for outcome in outcomes))
         assert written == set(table) - (of_trace if name == "requests" else set()), name
+    assert list(glossary.ATTEMPTS) == outcomes[-1].result.attempts_table().columns

@@ -1,5 +1,6 @@
 """Replay a fixed set of small cases under every policy and print one line per case; run as a script by the test."""
 
+import dataclasses
 import hashlib
 import json
 import sys
@@ -36,12 +37,18 @@ CASES: dict[str, dict[str, Any]] = {
 POOLS: dict[str, Any] = {"data_parallel_size": 3, "prefill_replicas": 1, "kv_transfer_latency": 0.013,
                          "local_prefill_below": 8, "router": "least-outstanding-tokens"}
 
+OVERLOAD: dict[str, Any] = {"data_parallel_size": 2, "router": "power-of-two", "fail_replica": "1@0.11+0.2",
+                            "max_queued_requests": 3, "ttft_timeout": 0.2, "request_timeout": 0.6, "max_retries": 4,
+                            "retry_initial_backoff": 0.02, "retry_jitter_factor": 0.3,
+                            "router_max_concurrent_requests": 5, "router_queue": "fair"}
+
 
 def outcome(result: ReplayResult) -> str:
     """Return a digest of every bit of the outcome."""
     records, digest = result.records, hashlib.sha256()
     for part in (records.requests, records.phases, records.engine, records.gaps.values_s, records.gaps.counts,
-                 records.steps, records.schedule, records.preemptions):
+                 records.steps, records.schedule, records.preemptions,
+                 np.empty(0) if result.attempts is None else result.attempts.rows):
         digest.update(np.asarray(part).tobytes())
     return digest.hexdigest()
 
@@ -68,7 +75,15 @@ def outcomes() -> dict[str, str]:
         for name, served in (("open", trace), ("waiting", waiting))
         for kind, recording in (("whole", EVERYTHING), ("plain", Recording()))
     }
-    return fleets | pools | {
+    tenants = dataclasses.replace(trace, requests=trace.requests.with_columns(tenant=trace.requests["priority"]))
+    overloaded = {
+        f"{policy} overload {name} {kind}": outcome(play(tenants, recording=recording, policy=policy,
+                                                         **COMMON | CASES[name] | OVERLOAD))
+        for policy in ("fcfs", "priority", "sglang")
+        for name in ("swap", "prefix", "pipeline")
+        for kind, recording in (("whole", EVERYTHING), ("plain", Recording()))
+    }
+    return fleets | pools | overloaded | {
         f"{policy} {name} {kind}": outcome(play(trace, recording=recording, policy=policy, **COMMON | options))
         for policy in POLICIES
         for name, options in CASES.items()

@@ -1,0 +1,236 @@
+"""Laws of overload: every request has one end, attempts follow each other, and what does not bite changes nothing."""
+
+import dataclasses
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from cases import Case, cases
+from helpers import EVERYTHING, play, scenario_of, trace_of
+from hypothesis import given, settings
+from hypothesis import strategies as some
+from test_fleet_laws import KEYED, assert_same_requests, fleets
+
+from planner.attempts import STATUS
+from planner.engine import state as st
+from planner.phases import request_phases
+from planner.policies import POLICIES
+from planner.results import ReplayResult
+from planner.routers import ROUTERS
+from planner.run import replay
+from planner.settings import Recording
+from planner.trace.prefix import take_rows
+
+RETRIED = (st.TIMED_OUT, st.OVERLOADED, st.THROTTLED, st.UNAVAILABLE, st.LOST)
+recordings = some.sampled_from((EVERYTHING, Recording(), Recording(steps=True)))
+
+TENANTS = """
+[tenant.a]
+requests_per_second = 4
+weight = 3
+[tenant.b]
+tokens_per_minute = 3000
+burst_tokens = 60
+excess = "delay"
+[default]
+requests_per_second = 20
+excess = "delay"
+"""
+
+
+@some.composite
+def overloads(draw: Any, num_replicas: int) -> dict[str, Any]:
+    """Draw the options of overload, each given or not."""
+    found: dict[str, Any] = {
+        "max_queued_requests": draw(some.sampled_from((0, 1, 2, 4))),
+        "ttft_timeout": draw(some.sampled_from((None, None, 0.001, 0.03, 0.2))),
+        "request_timeout": draw(some.sampled_from((None, None, 0.01, 0.1, 0.4))),
+        "router_max_concurrent_requests": draw(some.sampled_from((0, 1, 3))),
+        "max_retries": draw(some.sampled_from((0, 1, 3, 6))),
+    }
+    if found["router_max_concurrent_requests"]:
+        found |= {"router_queue": draw(some.sampled_from(("fcfs", "fair"))),
+                  "router_queue_size": draw(some.sampled_from((None, 0, 1, 3))),
+                  "router_queue_timeout": draw(some.sampled_from((None, 0.05)))}
+    if found["max_retries"]:
+        found |= {"retry_initial_backoff": draw(some.sampled_from((0.0, 0.01, 0.3))),
+                  "retry_backoff_multiplier": draw(some.sampled_from((1.0, 2.0))),
+                  "retry_max_backoff": draw(some.sampled_from((0.05, 8.0))),
+                  "retry_jitter_factor": draw(some.sampled_from((0.0, 0.5)))}
+    if draw(some.booleans()):
+        failures, back = [], [0.0] * num_replicas
+        for at_s in sorted(draw(some.lists(some.sampled_from((0.0, 0.02, 0.055, 0.1, 0.31, 0.9)), max_size=3))):
+            k, duration_s = draw(some.integers(0, num_replicas - 1)), draw(some.sampled_from((0.01, 0.3, None)))
+            if at_s >= back[k]:
+                failures.append(f"{k}@{at_s}" + ("" if duration_s is None else f"+{duration_s}"))
+                back[k] = at_s + (duration_s or np.inf)
+        found["fail_replica"] = ",".join(failures) or None
+    return found
+
+
+@some.composite
+def overloaded_fleets(draw: Any) -> dict[str, Any]:
+    options = draw(fleets())
+    return options | draw(overloads(options["data_parallel_size"]))
+
+
+@pytest.fixture(scope="module")
+def tenants_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("tenants") / "tenants.toml"
+    path.write_text(TENANTS)
+    return path
+
+
+@settings(parent=settings.default, max_examples=5 * settings.default.max_examples)
+@given(policy=some.sampled_from(list(POLICIES)), case=cases(), options=overloaded_fleets(), recording=recordings,
+       with_quotas=some.booleans(),
+       tenant=some.lists(some.sampled_from(("a", "b", "c", None)), min_size=10, max_size=10))
+def test_attempts_are_conserved(policy: str, case: Case, options: dict[str, Any], recording: Recording,
+                                with_quotas: bool, tenant: list[str | None], tenants_file: Path) -> None:
+    """Of every request one end; each attempt but the last ended in a way that is tried again, and before the next."""
+    trace = case.trace()
+    table = trace.requests.with_columns(pl.Series("tenant", tenant[:trace.num_requests], dtype=pl.String))
+    trace = dataclasses.replace(trace, requests=table)
+    scenario = scenario_of(policy=policy, **case.options, **options,
+                           tenants=str(tenants_file) if with_quotas else None)
+    outcome = replay(trace, scenario, recording=recording, slo="ttft:100000")
+    result = outcome.result
+    requests = result.records.requests
+    assert set(requests.state.tolist()) <= set(STATUS)
+    counts = outcome.summary
+    assert counts["completed"] + counts["failed"] + counts["rejected"] == trace.num_requests
+    assert counts["unfinished"] == 0
+    assert counts["slo_attainment"] == counts["completed"] / trace.num_requests  # others miss
+    if result.attempts is not None:
+        check_attempts(result, scenario.max_retries)
+    check_times(result)
+
+
+def check_attempts(result: ReplayResult, max_retries: int) -> None:
+    requests, attempts = result.records.requests, result.attempts
+    assert attempts is not None
+    rows = attempts.rows
+    assert len(rows) == attempts.count.sum()
+    assert np.all(np.diff(rows["ended_s"]) >= 0)
+    for i in range(len(requests)):
+        own = rows[rows["request"] == i]
+        assert own["number"].tolist() == list(range(1, len(own) + 1))
+        assert np.all(own["sent_s"] <= own["ended_s"])
+        assert np.all(own["ended_s"][:-1] <= own["sent_s"][1:])
+        assert set(own["outcome"][:-1].tolist()) <= set(RETRIED)
+        assert own["sent_s"][0] == requests.arrival_s[i]
+        assert own["outcome"][-1] == requests.state[i] or requests.state[i] == st.CANCELLED
+        assert len(own) <= 1 + max(max_retries, int(np.any(own["outcome"] == st.LOST)))
+        if own["outcome"][-1] in RETRIED and requests.state[i] != st.CANCELLED:
+            has_gone = "cancel_after_s" in result.trace.requests.columns and own["ended_s"][-1] >= (
+                requests.arrival_s[i] + result.trace.requests["cancel_after_s"][i])
+            assert len(own) > max_retries or has_gone
+    if result.replica is not None:
+        last = {int(row["request"]): int(row["replica"]) for row in rows}
+        assert [last[i] for i in range(len(requests))] == result.replica.tolist()
+
+
+def check_times(result: ReplayResult) -> None:
+    """Times count from the first attempt, and their parts add up."""
+    table = result.requests_table()
+    done = table.filter(pl.col("status") == "completed")
+    assert (table["finished_at_s"] >= table["arrival_s"]).all()
+    assert (done["e2e_s"] - (done["finished_at_s"] - done["arrival_s"])).abs().max() in (None, 0.0)
+    phases = request_phases(table)
+    if result.records.settings.records_steps and not phases.is_empty():
+        parts = phases.drop("e2e_s").sum_horizontal().to_numpy()
+        assert parts == pytest.approx(phases["e2e_s"].to_numpy(), abs=1e-9)
+
+
+HARMLESS: dict[str, dict[str, Any]] = {
+    "retries": {"max_retries": 3},
+    "timeouts": {"ttft_timeout": 1e6, "request_timeout": 1e6},
+    "queues": {"max_queued_requests": 1000, "router_max_concurrent_requests": 1000, "router_queue_size": 0},
+    "fair queue": {"router_max_concurrent_requests": 1000, "router_queue": "fair"},
+    "late failure": {"fail_replica": "0@1000000+5"},
+}
+
+
+@pytest.mark.parametrize("name", HARMLESS)
+@given(case=cases(), policy=some.sampled_from(list(POLICIES)), options=fleets(), recording=recordings)
+def test_what_does_not_bite_changes_nothing(name: str, case: Case, policy: str, options: dict[str, Any],
+                                            recording: Recording) -> None:
+    """Alone or behind any router: bit for bit what it is without the option."""
+    scenario = scenario_of(policy=policy, **case.options, **options)
+    plain = replay(case.trace(), scenario, recording=recording).result
+    guarded = replay(case.trace(), replace(scenario, **HARMLESS[name]), recording=recording).result
+    assert_same_requests(guarded.records.requests, plain.records.requests)
+    if plain.replica is not None:
+        assert guarded.replica is not None
+        assert guarded.replica.tolist() == plain.replica.tolist()
+    for rows in ("schedule", "preemptions"):
+        assert np.array_equal(getattr(guarded.records, rows), getattr(plain.records, rows))
+    if name != "timeouts":  # a client's patience is looked at, so stretches of decodes end where it does
+        assert np.array_equal(guarded.records.steps, plain.records.steps)
+
+
+@settings(parent=settings.default, max_examples=2 * settings.default.max_examples)
+@given(policy=some.sampled_from(list(POLICIES)), case=cases(), options=overloads(1),
+       routers=some.tuples(*2 * [some.sampled_from(list(ROUTERS))]))
+def test_one_replica_behind_any_router_is_the_single_engine(policy: str, case: Case, options: dict[str, Any],
+                                                            routers: tuple[str, str]) -> None:
+    first, second = (play(case.trace(), policy=policy, router=router, **case.options, **options) for router in routers)
+    assert_same_requests(first.records.requests, second.records.requests)
+    for rows in ("steps", "schedule", "preemptions"):
+        assert np.array_equal(getattr(first.records, rows), getattr(second.records, rows))
+
+
+@given(case=cases(), policy=some.sampled_from([name for name in POLICIES if name not in KEYED]), options=fleets(),
+       max_queued=some.sampled_from((0, 1, 2)), timeout_s=some.sampled_from((0.03, 0.1, 0.4)),
+       backoff_s=some.sampled_from((0.0, 0.013, 0.2)))
+def test_an_attempt_is_a_request_of_its_own(case: Case, policy: str, options: dict[str, Any], max_queued: int,
+                                            timeout_s: float, backoff_s: float) -> None:
+    """A replica does with the attempts that it is sent what it would do with as many requests, sent once each."""
+    named = case.options | {"max_concurrency": None}
+    named |= {"victim": None} if named["victim"] == "lowest-priority" else {}
+    scenario = scenario_of(policy=policy, **named, **options, max_queued_requests=max_queued,
+                           request_timeout=timeout_s, max_retries=2, retry_initial_backoff=backoff_s)
+    trace = case.trace()
+    trace = dataclasses.replace(trace, requests=trace.requests.drop("cancel_after_s", strict=False))
+    result = replay(trace, scenario).result
+    assert result.attempts is not None
+    for k in range(result.num_replicas):
+        rows = result.attempts.rows[result.attempts.rows["replica"] == k]
+        rows = rows[np.argsort(rows["sent_s"], kind="stable")]
+        if len(rows) == 0 or len(np.unique(rows["sent_s"])) < len(rows):
+            continue
+        own = trace.requests[rows["request"]].with_columns(
+            pl.Series("arrival_s", np.ascontiguousarray(rows["sent_s"])),
+            pl.Series("request_id", [str(place) for place in range(len(rows))]), cancel_after_s=pl.lit(timeout_s))
+        part = dataclasses.replace(trace, requests=own,
+                                   prefix=None if trace.prefix is None else take_rows(trace.prefix, rows["request"]))
+        alone = replay(part, replace(scenario, data_parallel_size=1, router="round-robin", router_report_interval=0.0,
+                                     request_timeout=None, max_retries=0, retry_initial_backoff=0.5,
+                                     enable_prefix_caching=bool(result.records.settings.is_caching))).result
+        theirs = alone.records.requests
+        assert np.array_equal(rows["first_token_s"], theirs.first_token_s, equal_nan=True)
+        assert np.array_equal(rows["ended_s"], theirs.finished_s)
+        assert np.array_equal(rows["num_output_tokens"], theirs.num_output_tokens)
+
+
+@pytest.mark.parametrize("router", ROUTERS)
+@pytest.mark.parametrize("caching", [False, True])
+def test_a_failure_of_an_idle_replica_changes_nothing_but_its_cache(router: str, caching: bool) -> None:
+    rows = [(10.0 * (k // 4) + 0.003 * (k % 4), 32, 4) for k in range(16)]
+    trace = trace_of(rows, hash_ids=[[0, 1, 2 + k % 2, 3 + k % 2] for k in range(16)], hash_block_tokens=8)
+    options: dict[str, Any] = {"data_parallel_size": 2, "router": router, "enable_prefix_caching": caching,
+                               "block_size": 8}
+    plain = play(trace, **options)
+    failed = play(trace, **options, fail_replica="0@15+2,1@5+1")
+    assert failed.attempts is not None
+    assert failed.attempts.count.tolist() == [1] * 16
+    if not caching:
+        assert_same_requests(failed.records.requests, plain.records.requests)
+        assert np.array_equal(failed.records.steps, plain.records.steps)
+        return
+    cached, before = (np.maximum(result.records.requests.num_cached_tokens, 0) for result in (failed, plain))
+    assert cached[:4].tolist() == before[:4].tolist()
+    assert cached[4:8].sum() < before[4:8].sum()  # replica 1 came back without its cache
