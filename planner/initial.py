@@ -14,6 +14,7 @@ from planner.engine.terms import StepTime
 from planner.policy import NO_LIMIT, Columns, Policy
 from planner.prefix import assign_contents
 from planner.settings import EngineSettings, Recording
+from planner.tiers import WRITE_POLICY, tier_memory
 from planner.trace import Trace
 
 _RESERVE = {"chunk": st.RESERVE_CHUNK, "prompt": st.RESERVE_PROMPT, "output": st.RESERVE_OUTPUT,
@@ -64,7 +65,7 @@ def initial_state(trace: Trace, policy: Policy, settings: EngineSettings, step_t
         cancel_after_s=cancel,
         departed_s=np.empty(n if settings.max_concurrency else 0),
         pulls=st.records(1, PULL),
-        loads=st.records(1, FLOAT_HEAP),
+        loads=st.records(n + 1 if record.has_tiers else 1, FLOAT_HEAP),
         pulled=np.empty(0, np.int64),
         left_before=np.empty(0, np.int64),
         seen_s=np.zeros(n if settings.stream_interval > 1 else 0),
@@ -72,6 +73,7 @@ def initial_state(trace: Trace, policy: Policy, settings: EngineSettings, step_t
         blocks=blocks,
         entries=entries,
         slots=slots,
+        **tier_memory(settings, n, len(entries)),
         scratch=np.empty(scratch + 1, np.int64),
         flights=st.records(settings.pipeline_parallel_size, FLIGHT),
         gaps=st.records(rows, GAP_ROW),
@@ -91,7 +93,8 @@ def sharing_requests(states: Sequence[st.State], pulls: Any) -> list[st.State]:
     ----------
     pulls : what KV each request brings, entries.PULL; None where engines pass none on.
     """
-    shared: dict[str, Any] = {name: getattr(states[0], name) for name in ("requests", "phases", "cancel_after_s")}
+    shared: dict[str, Any] = {name: getattr(states[0], name) for name in (
+        "requests", "phases", "fetches", "cancel_after_s")}
     if pulls is not None:
         shared["pulls"] = pulls
     return [state._replace(**shared) for state in states]
@@ -140,7 +143,8 @@ def _own(state: st.State) -> st.State:
     empty = {name: _blank(getattr(state, name)) for name in (
         "prompts", "waiting_heap", "finishes", "cancels", "loads", "pulled", "scratch", "flights", "gaps", "steps",
         "schedule", "preemptions")}
-    filled = {name: getattr(state, name).copy() for name in ("ring", "blocks", "entries")}
+    filled = {name: getattr(state, name).copy() for name in (
+        "ring", "blocks", "entries", "links", "cpu", "cpu_blocks", "cpu_places", "filled")}
     engine = st.records(1, st.ENGINE)
     engine[0] = state.engine
     return state._replace(engine=engine[0], **empty, **filled)
@@ -207,6 +211,8 @@ def _settings_record(policy: Policy, settings: EngineSettings, recording: Record
         record.batch_wait_max_tokens = settings.batch_wait_max_tokens_ratio * most_tokens
     record.scheduler_recv_interval = settings.scheduler_recv_interval
     record.stream_interval = settings.stream_interval
+    record.has_tiers = settings.cpu_tier is not None or settings.remote_tier is not None
+    record.write_policy = WRITE_POLICY[settings.kv_write_policy]
     return record
 
 
@@ -221,7 +227,7 @@ def _engine_record(settings: Any) -> Any:
     engine.num_free_blocks = settings.num_gpu_blocks
     engine.num_free_cpu_blocks = settings.num_cpu_blocks
     for name in ("last_to_leave", "waiting_head", "waiting_tail", "running_head", "running_tail", "free_head",
-                 "free_tail", "blocked_request", "blocked_content", "next_in_order"):
+                 "free_tail", "blocked_request", "blocked_content", "next_in_order", "first_filled"):
         setattr(engine, name, st.NONE)
     if settings.is_caching:
         engine.free_head, engine.free_tail = 0, settings.num_gpu_blocks - 1

@@ -7,6 +7,7 @@ import polars as pl
 PHASES = {  # what each is in words
     "frontend": "the API server",
     "queue": "the queue",
+    "load": "KV from the host or a remote store",
     "prefill": "prefill",
     "handover": "KV on its way to where it is decoded",
     "decode": "decode",
@@ -22,7 +23,7 @@ def request_phases(requests: pl.DataFrame) -> pl.DataFrame:
     """Return the time of each completed request by phase [s]; the phases of a request add up to its `e2e_s`.
 
     Interference and transfer are parts of decode where they are not known: without recorded steps, in a pipeline. Only
-    where some replicas prefill and others decode is there a handover.
+    where some replicas prefill and others decode is there a handover, and only with KV tiers a load.
 
     Parameters
     ----------
@@ -34,8 +35,9 @@ def request_phases(requests: pl.DataFrame) -> pl.DataFrame:
         "e2e_s",
         pl.col("frontend_s").alias("frontend"),
         pl.col("queue_s").alias("queue"),
+        optional_s(done, "load_s").alias("load"),
         pl.col("prefill_s").alias("prefill"),
-        handover_s(done).alias("handover"),
+        optional_s(done, "handover_s").alias("handover"),
         (pl.col("decode_s") - waits[0] - waits[1]).alias("decode"),
         waits[0].alias("interference"),
         waits[1].alias("transfer"),
@@ -44,11 +46,11 @@ def request_phases(requests: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def handover_s(requests: pl.DataFrame) -> pl.Series:
-    """Return the time from each first token until its KV is where the request is decoded [s]; 0 where it stays."""
-    if "handover_s" not in requests.columns:
+def optional_s(requests: pl.DataFrame, name: str) -> pl.Series:
+    """Return a column that requests have on some deployments only: `handover_s`, `load_s` [s]; 0 elsewhere."""
+    if name not in requests.columns:
         return pl.repeat(0.0, requests.height, eager=True)
-    return requests["handover_s"].fill_null(0.0)
+    return requests[name].fill_null(0.0)
 
 
 def phases(requests: pl.DataFrame) -> dict[str, Any] | None:

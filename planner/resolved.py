@@ -22,7 +22,7 @@ def describe_deployment(deployment: Deployment, num_replicas: int) -> dict[str, 
         "num_gpus": sum(pool.num_gpus for pool in pools),
         "num_replicas": sum(pool.num_replicas for pool in pools),
         **{f.name: getattr(scenario, f.name) for f in fields(Scenario)
-           if f.metadata["panel"] in ("Deployment", "Fleet", "Step time") and f.name not in ("model", "gpu")},
+           if f.metadata["panel"] in ("Deployment", "Cache tiers", "Fleet", "Step time") and f.name not in ("model", "gpu")},
         **{name: same([getattr(pool.deployment.settings, name) for pool in pools])
            for name in ("max_model_len", "num_gpu_blocks", "num_cpu_blocks", "enable_prefix_caching",
                         "async_scheduling")},
