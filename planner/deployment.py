@@ -156,7 +156,7 @@ def _resolve(scenario: Scenario, trace: Trace) -> Deployment:
     caching = scenario.enable_prefix_caching
     if caching is None:
         caching = trace.prefix is not None or "cached_tokens" in trace.requests.columns
-    check_tiers(scenario, caching, trace.prefix is not None or "cached_tokens" not in trace.requests.columns)
+    check_tiers(scenario, trace)
     longest: Any = (trace.requests["input_tokens"] + trace.requests["output_tokens"]).max()
     return deploy(scenario, enable_prefix_caching=caching, longest_request=int(longest))
 

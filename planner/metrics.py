@@ -197,9 +197,9 @@ def _tier_totals(result: ReplayResult, done: NDArray[np.bool_]) -> dict[str, Any
     found["gpu_hit_rate"] = hits / queried if has_tiers and queried else None
     for (name, tier), link in zip(tiers, records.links, strict=True):
         numbers = (int(link.num_hit_tokens), int(link.num_hit_tokens) / queried if queried else None)
-        traffic = () if tier is None else (link.num_read_blocks * tier.block_bytes,
-                                           link.num_written_blocks * tier.block_bytes)
-        values = [None] * 4 if tier is None else [*numbers, *map(float, traffic)]
+        traffic = () if tier is None else (round(link.num_read_blocks * tier.block_bytes),
+                                           round(link.num_written_blocks * tier.block_bytes))
+        values = [None] * 4 if tier is None else [*numbers, *traffic]
         found |= dict(zip((f"num_{name}_hit_tokens", f"{name}_hit_rate", f"{name}_read_bytes", f"{name}_written_bytes"),
                           values, strict=True))
     return found | describe(np.where(done & has_tiers, result.load_s, math.nan), "load")

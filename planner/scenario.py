@@ -61,18 +61,18 @@ class Scenario:
     num_cpu_blocks: int | None = _option(None, "Deployment", "Host KV blocks, in place of --swap-space.")
 
     kv_offloading_size: float | None = _option(
-        None, "KV tiers", "Host memory for KV blocks, of an engine's GPUs together [GiB]. [none]"
+        None, "Cache tiers", "Host memory for KV blocks, of an engine's GPUs together [GiB]. [none]"
     )
     kv_offloading_bandwidth: float | None = _option(
-        None, "KV tiers", "A GPU's link to it, each way [GB/s]. [the GPU's host link]"
+        None, "Cache tiers", "A GPU's link to it, each way [GB/s]. [the GPU's host link]"
     )
     kv_remote_size: float | None = _option(
-        None, "KV tiers", "Remote memory for KV blocks that all replicas share [GiB]. [none]"
+        None, "Cache tiers", "Remote memory for KV blocks that all replicas share [GiB]. [none]"
     )
-    kv_remote_bandwidth: float = _option(50.0, "KV tiers", "A replica's link to it, each way [GB/s].")
-    kv_remote_latency: float = _option(0.0, "KV tiers", "What a transfer over it takes besides [s].")
+    kv_remote_bandwidth: float = _option(50.0, "Cache tiers", "A replica's link to it, each way [GB/s].")
+    kv_remote_latency: float = _option(0.0, "Cache tiers", "What a transfer over it takes besides [s].")
     kv_write_policy: Literal["write_through", "write_through_selective", "write_back"] = _option(
-        "write_through", "KV tiers",
+        "write_through", "Cache tiers",
         "Blocks go to the tier below when they are computed, when used again, or when evicted (SGLang's HiCache)."
     )
 

@@ -76,6 +76,9 @@ class EngineSettings:
                      "batch_wait_timeout_iters", "batch_wait_max_tokens_ratio"):
             if not getattr(self, name) >= 0:
                 raise UsageError(f"{name} = {getattr(self, name)}; must not be negative")
+        if (self.cpu_tier or self.remote_tier) and not self.enable_prefix_caching:
+            raise UsageError("KV tiers are found by prefix, and prefix caching is off; give a trace with hash_ids, or "
+                             "--enable-prefix-caching")
         if not 0 <= self.watermark < 1:
             raise UsageError(f"watermark = {self.watermark}; must be a fraction in [0, 1)")
         if self.max_concurrency is not None and self.max_concurrency < 1:

@@ -12,6 +12,7 @@ from planner.engine import state as st
 from planner.errors import UsageError
 from planner.scenario import Scenario
 from planner.settings import EngineSettings, Tier
+from planner.trace import Trace
 
 GIB = 2.0**30
 GIGA = 1e9
@@ -67,24 +68,12 @@ def remote_tier(scenario: Scenario, arch: Architecture | None, kv_bytes: float) 
                  scenario.kv_remote_latency)
 
 
-def check_tiers(scenario: Scenario, enable_prefix_caching: bool, knows_prefixes: bool) -> None:
-    """Refuse tiers that nothing would be found in.
-
-    Parameters
-    ----------
-    enable_prefix_caching : as it is for this trace.
-    knows_prefixes : whether the trace says what prompts share, and not only what was cached when it was recorded.
-    """
-    option = "--kv-offloading-size" if scenario.kv_offloading_size is not None else "--kv-remote-size"
-    if scenario.kv_offloading_size is None and scenario.kv_remote_size is None:
-        return
-    if not enable_prefix_caching:
-        raise UsageError(f"{option}: tiers are found by prefix, and prefix caching is off; give a trace with hash_ids, "
-                         f"or --enable-prefix-caching")
-    if not knows_prefixes:
-        raise UsageError(f"{option}: the trace has cached_tokens, hits of the cache that was measured, and no "
-                         f"hash_ids, so what tiers would hold is not known; give a trace with hash_ids, or leave the "
-                         f"column out")
+def check_tiers(scenario: Scenario, trace: Trace) -> None:
+    """Refuse tiers where a trace says what was cached when it was recorded, and not what prompts share."""
+    has_tiers = scenario.kv_offloading_size is not None or scenario.kv_remote_size is not None
+    if has_tiers and trace.prefix is None and "cached_tokens" in trace.requests.columns:
+        raise UsageError(f"{trace.source}: has cached_tokens, hits of the cache that was measured, and no hash_ids, so "
+                         f"what KV tiers would hold is not known; give a trace with hash_ids, or leave the column out")
 
 
 def _known(arch: Architecture | None, option: str, size: float) -> Architecture:
