@@ -14,7 +14,7 @@ from planner.engine.terms import StepTime
 from planner.policy import NO_LIMIT, Columns, Policy
 from planner.prefix import assign_contents
 from planner.settings import EngineSettings, Recording
-from planner.tiers import WRITE_POLICY, tier_memory
+from planner.tiers import WRITE_POLICY, forget_cpu_tier, tier_memory
 from planner.trace import Trace
 
 _RESERVE = {"chunk": st.RESERVE_CHUNK, "prompt": st.RESERVE_PROMPT, "output": st.RESERVE_OUTPUT,
@@ -116,13 +116,14 @@ def routed(state: st.State, count: int, num_replicas: int) -> list[st.State]:
 
 
 def forget_cache(state: st.State) -> None:
-    """Empty the prefix cache of an engine that has no requests."""
+    """Empty the prefix cache of an engine that has no requests, and its tier in host memory."""
     if not state.settings.is_caching:
         return
     state.blocks[:] = _free_blocks(len(state.blocks))
     state.entries.first = st.NONE
     state.entries.last = st.NONE
     state.engine.free_head, state.engine.free_tail = 0, len(state.blocks) - 1
+    forget_cpu_tier(state)
 
 
 def holding(state: st.State) -> st.State:

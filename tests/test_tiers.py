@@ -12,7 +12,8 @@ from hypothesis import strategies as some
 
 from planner.deployment import resolve
 from planner.errors import UsageError
-from planner.interleaved import Fleet, _states
+from planner.initial import forget_cache
+from planner.interleaved import Fleet, _states, run_interleaved
 from planner.phases import request_phases
 from planner.routers import ROUTERS
 from planner.run import Outcome, replay
@@ -352,7 +353,7 @@ def loads(draw: Any) -> tuple[Trace, dict[str, Any]]:
     return trace_of(rows, hash_ids=ids, **columns), options
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=60)
 @given(loads())
 def test_requests_and_time_are_conserved(case: tuple[Trace, dict[str, Any]]) -> None:
     trace, options = case
@@ -377,8 +378,6 @@ def test_requests_and_time_are_conserved(case: tuple[Trace, dict[str, Any]]) -> 
 @given(loads())
 def test_tiers_end_with_what_they_say(case: tuple[Trace, dict[str, Any]]) -> None:
     """Lists and places agree, nothing is above a capacity, and what swapped requests took has been returned."""
-    from planner.interleaved import run_interleaved
-
     trace, options = case
     deployment = resolve(Scenario(**PLAIN | options), trace)
     fleet = Fleet(num_replicas=2, router=ROUTERS["round-robin"], report_interval_s=0.0, seed=0)
@@ -405,6 +404,10 @@ def test_tiers_end_with_what_they_say(case: tuple[Trace, dict[str, Any]]) -> Non
             assert len(listed) == len(set(listed)) == tier.num_blocks <= tier.capacity
             assert sorted(places.block[places.block >= 0]) == sorted(listed)
             assert all(places[blocks[b].content].block == b for b in listed)
+        forget_cache(state)
+        assert state.cpu[0].num_blocks == 0
+        assert (state.cpu_places.block < 0).all()
+        assert not state.filled.is_listed.any()
     assert kept[0].remote is kept[1].remote or kept[0].remote[0].capacity == 0
 
 
