@@ -165,6 +165,18 @@ def test_swapped_requests_take_room_from_the_tier() -> None:
     assert none.summary["num_recomputed_tokens"] > 0
 
 
+def test_cached_blocks_make_room_for_swapped_ones_at_once() -> None:
+    """A's four blocks fill the tier; two swapped ones take the place of its last two. Nothing else is written."""
+    trace = trace_of([(0.0, 64, 1), (1.0, 64, 1), (2.0, 32, 20), (2.0, 32, 20), (20.0, 64, 1)],
+                     hash_ids=[A, A, [20, 21], [30, 31], A])
+    options = {"kv_offloading_size": 4 * GIB_A_BLOCK, "kv_offloading_bandwidth": MS_A_BLOCK,
+               "kv_write_policy": "write_through_selective"}
+    swapped = served(trace, **options, num_gpu_blocks=5, preemption="swap")
+    assert swapped.summary["num_swapped_tokens"] == 2 * 32
+    assert column(swapped, "cpu_cached_tokens")[-1] == 32
+    assert column(served(trace, **options, num_gpu_blocks=5), "cpu_cached_tokens")[-1] == 48
+
+
 def test_a_preempted_request_loads_what_it_had_computed() -> None:
     trace = trace_of([(0.0, 32, 20), (0.0, 32, 20)], hash_ids=[[0, 1], [2, 3]])
     with_tier, without = served(trace, **CPU, num_gpu_blocks=5), served(trace, num_gpu_blocks=5)
@@ -443,6 +455,17 @@ def test_remote_writes_are_found_in_the_order_of_time() -> None:
         for row, each in zip(table.to_dicts(), ids, strict=True):
             for content in each[:row["num_cached_tokens"] // BLOCK]:
                 assert computed[content] <= row["first_scheduled_at_s"] or row["remote_cached_tokens"] == 0
+
+
+def test_replicas_write_to_the_store_in_the_order_of_time() -> None:
+    """The first replica's second block is full and written at 1.7, while it decodes: the last of three to stay in a
+    store of three when another is written at 2.1, so the first block is gone by 2.5. Nothing is recorded, so that
+    replicas may run ahead of each other."""
+    trace = trace_of([(0.0, 16, 60), (1.0, 16, 1), (2.0, 16, 1), (2.5, 32, 1)], hash_ids=[[0], [10], [20], [0, 99]])
+    options = {"kv_remote_bandwidth": float("inf"), "data_parallel_size": 4}
+    three, four = (replay(trace, Scenario(**PLAIN | options, kv_remote_size=size * GIB_A_BLOCK)) for size in (3, 4))
+    assert column(three, "remote_cached_tokens") == [0, 0, 0, 0]
+    assert column(four, "remote_cached_tokens") == [0, 0, 0, 16]
 
 
 def test_a_scenario_without_tiers_has_no_tier_columns() -> None:
