@@ -29,6 +29,7 @@ from planner.tiers import check_tiers, cpu_tier, remote_tier
 from planner.trace import Trace
 from planner.workload import at_request_rate, limit, scale_rate, slice_time
 
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deployment:
     """A scenario made concrete for one trace."""

@@ -2,6 +2,7 @@
 
 from collections import OrderedDict
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from helpers import EVERYTHING, trace_of
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from planner.deployment import resolve
+from planner.deployment import pools_of, resolve
 from planner.errors import UsageError
 from planner.initial import forget_cache
 from planner.interleaved import Fleet, _states, run_interleaved
@@ -225,6 +226,13 @@ def test_bad_options(options: dict[str, Any], words: str) -> None:
         served(prompts(A), **options)
 
 
+def test_pools_that_differ_have_no_tiers(tmp_path: Path) -> None:
+    path = tmp_path / "fleet.toml"
+    path.write_text("[[pool]]\nblock_size = 16\n[[pool]]\nblock_size = 32\n")
+    with pytest.raises(UsageError, match="give one pool of prompts"):
+        served(prompts(A), **CPU, fleet=str(path))
+
+
 def test_hits_that_the_trace_recorded_are_no_ground_for_tiers() -> None:
     with pytest.raises(UsageError, match="leave the column out"):
         served(trace_of([(0.0, 64, 1)], cached_tokens=[32]), **CPU)
@@ -392,7 +400,7 @@ def test_tiers_end_with_what_they_say(case: tuple[Trace, dict[str, Any]]) -> Non
     """Lists and places agree, nothing is above a capacity, and what swapped requests took has been returned."""
     trace, options = case
     deployment = resolve(Scenario(**PLAIN | options), trace)
-    fleet = Fleet(num_replicas=2, router=ROUTERS["round-robin"], report_interval_s=0.0, seed=0)
+    fleet = Fleet(pools=pools_of(deployment, 2), router=ROUTERS["round-robin"], report_interval_s=0.0, seed=0)
     kept: list[Any] = []
     original = _states
 
@@ -402,7 +410,7 @@ def test_tiers_end_with_what_they_say(case: tuple[Trace, dict[str, Any]]) -> Non
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("planner.interleaved._states", keep)
-        run_interleaved(trace, deployment, fleet, None, EVERYTHING)
+        run_interleaved(trace, fleet, None, EVERYTHING)
     for state in kept:
         assert state.engine.num_free_cpu_blocks == state.settings.num_cpu_blocks
         assert state.engine.num_free_blocks == state.settings.num_gpu_blocks
