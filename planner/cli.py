@@ -20,7 +20,7 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_
                   help="Trace-driven capacity planning and what-if analysis for LLM serving.")
 
 RECORDED_LOAD = ("start_at", "duration", "limit", "rate_scale", "request_rate", "num_prompts", "num_warmups")
-FLEET = (*names_in("Fleet"), *names_in("Overload"), "wait_for_parents")
+FLEET = (*names_in("Fleet"), *names_in("Overload"), *names_in("Cache tiers"), "wait_for_parents")
 
 TraceArgument = Annotated[str, typer.Argument(metavar="TRACE", help="Trace file, - for stdin, or a bundled sample: "
                                               "chat, code, long-context, fitted-chat …; or random: what a benchmark "

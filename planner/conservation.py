@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 
 from planner.limits import makespan_s
-from planner.phases import handover_s, reached_s
+from planner.phases import optional_s, reached_s
 
 
 def little(requests: pl.DataFrame, steps: pl.DataFrame) -> dict[str, Any]:
@@ -24,7 +24,8 @@ def little(requests: pl.DataFrame, steps: pl.DataFrame) -> dict[str, Any]:
     """
     span_s = makespan_s(requests)
     ran = requests.filter(pl.col("first_scheduled_at_s").is_not_null())
-    run_s = float((ran["finished_at_s"] - ran["first_scheduled_at_s"] - ran["preempted_s"] - handover_s(ran)).sum())
+    coming_s = optional_s(ran, "handover_s") + optional_s(ran, "load_s")
+    run_s = float((ran["finished_at_s"] - ran["first_scheduled_at_s"] - ran["preempted_s"] - coming_s).sum())
     wait_s = float((ran["queue_s"] + ran["preempted_s"]).sum())
     counted_s = {name: float((steps["duration_s"] * steps[f"num_{name}"]).sum()) for name in ("running", "waiting")}
     found: dict[str, Any] = {"arrival_rate_rps": requests.height / span_s if span_s > 0 else None}

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from planner.options import takes_scenario
-from planner.scenario import Scenario
+from planner.scenario import Scenario, names_in
 from planner.trace_cli import JsonOption
 
 db = typer.Typer(no_args_is_help=True, help="Hardware and model profiles.")
@@ -24,7 +24,7 @@ def db_list(json: JsonOption = None) -> None:
 
 
 @db.command("show")
-@takes_scenario(without=("fleet",))
+@takes_scenario(without=("fleet", *names_in("Cache tiers")))
 def db_show(
     name: Annotated[str, typer.Argument(help="A GPU or a model.")], scenario: Scenario, json: JsonOption = None
 ) -> None:

@@ -22,9 +22,10 @@ from planner.pools import Role, read_fleet
 from planner.precision import kv_bytes_per_element
 from planner.roofline import roofline
 from planner.scenario import Scenario
-from planner.settings import EngineSettings
+from planner.settings import EngineSettings, Tier
 from planner.stack import Stack
 from planner.steptime import linear
+from planner.tiers import check_tiers, cpu_tier, remote_tier
 from planner.trace import Trace
 from planner.workload import at_request_rate, limit, scale_rate, slice_time
 
@@ -156,6 +157,7 @@ def _resolve(scenario: Scenario, trace: Trace) -> Deployment:
     caching = scenario.enable_prefix_caching
     if caching is None:
         caching = trace.prefix is not None or "cached_tokens" in trace.requests.columns
+    check_tiers(scenario, trace)
     longest: Any = (trace.requests["input_tokens"] + trace.requests["output_tokens"]).max()
     return deploy(scenario, enable_prefix_caching=caching, longest_request=int(longest))
 
@@ -281,7 +283,8 @@ def _settings(scenario: Scenario, limits: EngineDefaults, architecture: Architec
     if num_gpu_blocks is None:
         assert memory is not None
         num_gpu_blocks = memory.num_gpu_blocks
-    num_cpu_blocks, swap_s_per_token = _swap(scenario, architecture, gpu, kv_bytes)
+    tier = cpu_tier(scenario, architecture, gpu, kv_bytes)
+    num_cpu_blocks, swap_s_per_token = _swap(scenario, architecture, gpu, kv_bytes, tier)
     recv_interval = scenario.scheduler_recv_interval
     return EngineSettings(
         num_gpu_blocks=num_gpu_blocks,
@@ -311,6 +314,9 @@ def _settings(scenario: Scenario, limits: EngineDefaults, architecture: Architec
         stage_transfer_latency_s=stage_transfer[1],
         num_cpu_blocks=num_cpu_blocks,
         swap_s_per_token=swap_s_per_token,
+        cpu_tier=tier,
+        remote_tier=remote_tier(scenario, architecture, kv_bytes),
+        kv_write_policy=scenario.kv_write_policy,
         max_concurrency=scenario.max_concurrency,
         max_queued_requests=scenario.max_queued_requests,
         priority_ageing_per_s=scenario.priority_ageing,
@@ -318,8 +324,10 @@ def _settings(scenario: Scenario, limits: EngineDefaults, architecture: Architec
 
 
 def _swap(scenario: Scenario, architecture: Architecture | None, gpu: Gpu | None,
-          kv_bytes: float) -> tuple[int, float]:
+          kv_bytes: float, tier: Tier | None) -> tuple[int, float]:
     """Return the host's KV blocks, and what a token's KV takes over the host link [s]."""
+    if tier is not None:
+        return tier.num_blocks, tier.s_per_block / scenario.block_size
     if scenario.preemption != "swap":
         return 0, 0.0
     if architecture is None or gpu is None:

@@ -35,6 +35,8 @@ class ReplayRecords:
     phases: Any  # st.PHASES, the same where steps are recorded
     engine: Any  # st.ENGINE
     settings: Any  # st.SETTINGS
+    links: Any  # entries.LINK, to the tiers
+    fetches: Any  # entries.FETCH, rows aligned with the trace where there are tiers
     gaps: Gaps
     steps: NDArray[np.void]
     schedule: NDArray[np.void]
@@ -106,7 +108,8 @@ class Taken:
         rows = {name: np.concatenate(parts) if parts else np.empty(0, getattr(state, name).dtype)
                 for name, parts in self._rows.items()}
         return ReplayRecords(requests=state.requests, phases=state.phases, engine=state.engine,
-                             settings=state.settings, loop_s=loop_s, gaps=self._gaps.gaps(), **rows)
+                             settings=state.settings, links=state.links, fetches=state.fetches, loop_s=loop_s,
+                             gaps=self._gaps.gaps(), **rows)
 
 
 @functools.cache

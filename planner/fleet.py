@@ -14,6 +14,7 @@ from planner.deployment import Deployment, pools_of
 from planner.disaggregation import handover_gaps, joined, transfer_of
 from planner.driver import ReplayRecords, Taken, run
 from planner.engine import state as st
+from planner.engine.entries import FETCH
 from planner.errors import UsageError
 from planner.gaps import Gaps
 from planner.initial import initial_state
@@ -57,6 +58,7 @@ def serve(trace: Trace, deployment: Deployment, num_replicas: int | None = None,
     TraceError : requests wait for unknown ones, or in a circle.
     PolicyError : the policy, the router or the autoscaler is at fault.
     AutoscaleError : the autoscaler's file is wrong.
+    UsageError : there are KV tiers, and pools that differ take prompts.
     """
     scenario = deployment.scenario
     autoscale = None if scenario.autoscale is None else read_autoscale(Path(scenario.autoscale))
@@ -69,6 +71,10 @@ def serve(trace: Trace, deployment: Deployment, num_replicas: int | None = None,
     if count == 1 and waits is None and autoscale is None and overload is None:
         parts = [_run(trace, pools[0].deployment, recording)]
         return ReplayResult(trace=trace, deployment=deployment, records=parts[0], replicas=_replicas(parts))
+    has_tiers = deployment.settings.cpu_tier is not None or deployment.settings.remote_tier is not None
+    if has_tiers and sum(pool.role != "decode" for pool in pools) > 1:
+        raise UsageError("KV tiers: blocks of pools that differ are not the same, and none of them would be found by "
+                         "another; leave --kv-offloading-size and --kv-remote-size out, or give one pool of prompts")
     is_split = pools[0].role == "prefill"
     if is_split and overload is not None:
         raise UsageError("time-outs, retries, failures, quotas and a queue in the router are not modelled where some "
@@ -82,8 +88,8 @@ def serve(trace: Trace, deployment: Deployment, num_replicas: int | None = None,
         found = _disaggregated(trace, deployment, fleet, waits, recording)
         return dataclasses.replace(found, num_followers=followers)
     attempts = None
-    if (router.takes_turns and not router.is_sticky and waits is None and scenario.max_concurrency is None
-            and overload is None):
+    shares_nothing = waits is None and scenario.max_concurrency is None and deployment.settings.remote_tier is None
+    if router.takes_turns and not router.is_sticky and shares_nothing and overload is None:
         turn = turns(fleet.weights)
         replica = turn[np.arange(trace.num_requests) % len(turn)].astype(np.int32)
         parts, records = _dealt(trace, fleet, replica, recording)
@@ -144,7 +150,8 @@ def _disaggregated(trace: Trace, deployment: Deployment, fleet: Fleet, waits: De
     between_s = handover_gaps(halves, pulls)
     gaps = Gaps(values_s=np.concatenate([pooled.gaps.values_s, between_s]), is_exact=pooled.gaps.is_exact,
                 counts=np.concatenate([pooled.gaps.counts, np.ones(len(between_s), np.int64)]))
-    records = dataclasses.replace(pooled, requests=requests, phases=phases, gaps=gaps)
+    records = dataclasses.replace(pooled, requests=requests, phases=phases, gaps=gaps,
+                                  fetches=pooled.fetches[:trace.num_requests])
     return ReplayResult(trace=trace, deployment=deployment, records=records, replicas=_replicas(parts),
                         num_replicas=fleet.num_replicas, replica=replica[:trace.num_requests], handover=handover)
 
@@ -156,6 +163,8 @@ def _dealt(trace: Trace, fleet: Fleet, replica: NDArray[np.int32],
     parts = []
     requests: Any = st.records(trace.num_requests, st.REQUEST)
     phases: Any = st.records(trace.num_requests if recording.steps else 1, st.PHASES)
+    has_tiers = owners[0].settings.cpu_tier is not None
+    fetches: Any = st.records(trace.num_requests if has_tiers else 1, FETCH)
     for k, own in enumerate(owners):
         rows = np.flatnonzero(replica == k)
         if len(rows) == 0:
@@ -165,10 +174,12 @@ def _dealt(trace: Trace, fleet: Fleet, replica: NDArray[np.int32],
         requests[rows] = part.requests
         if recording.steps:
             phases[rows] = part.phases
+        if has_tiers:
+            fetches[rows] = part.fetches
         for listed in (part.schedule, part.preemptions):
             listed["request"] = rows[listed["request"]]
         parts.append(part)
-    return parts, dataclasses.replace(_pooled(parts), requests=requests, phases=phases)
+    return parts, dataclasses.replace(_pooled(parts), requests=requests, phases=phases, fetches=fetches)
 
 
 def _pooled(parts: Sequence[ReplayRecords]) -> ReplayRecords:
@@ -181,7 +192,10 @@ def _pooled(parts: Sequence[ReplayRecords]) -> ReplayRecords:
             rows["replica"] = replica
     listed = {name: np.concatenate([getattr(part, name) for part in parts])
               for name in ("steps", "schedule", "preemptions")}
-    return dataclasses.replace(parts[0], engine=total_of([part.engine for part in parts]), gaps=gaps,
+    links: Any = parts[0].links.copy()
+    for name in ("num_read_blocks", "num_written_blocks", "num_hit_tokens"):
+        links[name] = sum(part.links[name] for part in parts)
+    return dataclasses.replace(parts[0], engine=total_of([part.engine for part in parts]), links=links, gaps=gaps,
                                loop_s=sum(part.loop_s for part in parts), **listed)
 
 

@@ -19,7 +19,9 @@ LATENCIES = {
     "itl": "inter-token latency: all gaps between tokens that a client sees, of all requests",
     "e2el": "end-to-end latency of completed requests, from arrival to the last token",
     "queue": "time in the scheduler's queue until the first step, of completed requests",
+    "load": "time that completed requests waited for KV from host memory or the remote store; null without such tiers",
 }
+TIERS = {"cpu": "host memory", "remote": "the remote store"}
 SUMMARY: Mapping[str, Term] = {
     "completed": Term("1", "requests that got all their tokens"),
     "failed": Term("1", "requests that outgrew the KV cache after their first token, were cancelled, timed out, or "
@@ -58,7 +60,16 @@ SUMMARY: Mapping[str, Term] = {
     "num_preemptions": Term("1", "times that a request had to give its KV blocks back"),
     "num_recomputed_tokens": Term("tokens", "tokens run again after preemptions"),
     "num_swapped_tokens": Term("tokens", "tokens whose KV went to the host"),
-    "prefix_cache_hit_rate": Term("1", "prompt tokens found in the prefix cache over those looked up"),
+    "prefix_cache_hit_rate": Term("1", "prompt tokens found in the prefix cache, KV tiers included, over those "
+                                       "looked up"),
+    "num_gpu_hit_tokens": Term("tokens", "of these, found on the GPU; null where there are no KV tiers below it"),
+    "gpu_hit_rate": Term("1", "the same over the tokens looked up"),
+    **{key: term for name, tier in TIERS.items() for key, term in {
+        f"num_{name}_hit_tokens": Term("tokens", f"of these, found in {tier} when a request was first admitted"),
+        f"{name}_hit_rate": Term("1", "the same over the tokens looked up"),
+        f"{name}_read_bytes": Term("B", f"KV that came to the GPUs from {tier}"),
+        f"{name}_written_bytes": Term("B", f"KV that was written to {tier}, without swapped requests'"),
+    }.items()},
     "kv_cache_usage_mean": Term("1", "share of KV blocks in use, mean over the busy time"),
     "kv_cache_usage_peak": Term("1", "the largest share of KV blocks in use"),
     "num_gpu_blocks": Term("1", "KV blocks of a replica; null where pools differ in them"),
@@ -107,9 +118,9 @@ REQUESTS: Mapping[str, Term] = {
     "queue_s": Term("s", "from the scheduler's queue to the first step"),
     "ttft_s": Term("s", "from arrival to the first token"),
     "tpot_s": Term("s", "(last − first token) / (output tokens − 1); null for one token"),
-    "e2e_s": Term("s", "from arrival to the last token; frontend_s, queue_s, prefill_s, handover_s, decode_s, "
-                       "preempted_s and recompute_s add up to it"),
-    "prefill_s": Term("s", "from the first step to the first token"),
+    "e2e_s": Term("s", "from arrival to the last token; frontend_s, queue_s, load_s, prefill_s, handover_s, "
+                       "decode_s, preempted_s and recompute_s add up to it"),
+    "prefill_s": Term("s", "from the first step to the first token; with KV tiers without load_s"),
     "decode_s": Term("s", "from the first to the last token, without what preemption cost"),
     "interference_s": Term("s", "of decode_s, what went to others' prompts; null where steps are not recorded"),
     "transfer_s": Term("s", "of decode_s, what went to KV over the host link; null likewise"),
@@ -120,7 +131,10 @@ REQUESTS: Mapping[str, Term] = {
     "first_token_at_s": Term("s", "instant of its first token"),
     "finished_at_s": Term("s", "instant at which it left"),
     "num_preemptions": Term("1", "times that it had to yield"),
-    "num_cached_tokens": Term("tokens", "of its prompt, found in the prefix cache"),
+    "num_cached_tokens": Term("tokens", "of its prompt, found in the prefix cache, KV tiers included"),
+    **{f"{name}_cached_tokens": Term("tokens", f"with KV tiers: of these, found in {tier}")
+       for name, tier in TIERS.items()},
+    "load_s": Term("s", "likewise: waiting, admitted, for KV from them"),
     "num_recomputed_tokens": Term("tokens", "run again after preemptions"),
     "replica": Term("1", "that it was sent to, from 0"),
     "decode_replica": Term("1", "where some replicas prefill and others decode: the one that decodes it"),

@@ -14,6 +14,7 @@ from planner.engine.terms import StepTime
 from planner.policy import NO_LIMIT, Columns, Policy
 from planner.prefix import assign_contents
 from planner.settings import EngineSettings, Recording
+from planner.tiers import WRITE_POLICY, forget_cpu_tier, tier_memory
 from planner.trace import Trace
 
 _RESERVE = {"chunk": st.RESERVE_CHUNK, "prompt": st.RESERVE_PROMPT, "output": st.RESERVE_OUTPUT,
@@ -65,7 +66,7 @@ def initial_state(trace: Trace, policy: Policy, settings: EngineSettings, step_t
         first_token_within_s=np.empty(0),
         departed_s=np.empty(n if settings.max_concurrency else 0),
         pulls=st.records(1, PULL),
-        loads=st.records(1, FLOAT_HEAP),
+        loads=st.records(n + 1 if record.has_tiers else 1, FLOAT_HEAP),
         pulled=np.empty(0, np.int64),
         left_before=np.empty(0, np.int64),
         seen_s=np.zeros(n if settings.stream_interval > 1 else 0),
@@ -73,6 +74,7 @@ def initial_state(trace: Trace, policy: Policy, settings: EngineSettings, step_t
         blocks=blocks,
         entries=entries,
         slots=slots,
+        **tier_memory(settings, n, len(entries)),
         scratch=np.empty(scratch + 1, np.int64),
         flights=st.records(settings.pipeline_parallel_size, FLIGHT),
         gaps=st.records(rows, GAP_ROW),
@@ -92,7 +94,7 @@ def sharing_requests(states: Sequence[st.State], pulls: Any) -> list[st.State]:
     ----------
     pulls : what KV each request brings, entries.PULL; None where engines pass none on.
     """
-    of_requests = ("requests", "phases", "cancel_after_s", "first_token_within_s")
+    of_requests = ("requests", "phases", "fetches", "cancel_after_s", "first_token_within_s")
     shared: dict[str, Any] = {name: getattr(states[0], name) for name in of_requests}
     if pulls is not None:
         shared["pulls"] = pulls
@@ -115,13 +117,14 @@ def routed(state: st.State, count: int, num_replicas: int) -> list[st.State]:
 
 
 def forget_cache(state: st.State) -> None:
-    """Empty the prefix cache of an engine that has no requests."""
+    """Empty the prefix cache of an engine that has no requests, and its tier in host memory."""
     if not state.settings.is_caching:
         return
     state.blocks[:] = _free_blocks(len(state.blocks))
     state.entries.first = st.NONE
     state.entries.last = st.NONE
     state.engine.free_head, state.engine.free_tail = 0, len(state.blocks) - 1
+    forget_cpu_tier(state)
 
 
 def holding(state: st.State) -> st.State:
@@ -142,7 +145,8 @@ def _own(state: st.State) -> st.State:
     empty = {name: _blank(getattr(state, name)) for name in (
         "prompts", "waiting_heap", "finishes", "cancels", "loads", "pulled", "scratch", "flights", "gaps", "steps",
         "schedule", "preemptions")}
-    filled = {name: getattr(state, name).copy() for name in ("ring", "blocks", "entries")}
+    filled = {name: getattr(state, name).copy() for name in (
+        "ring", "blocks", "entries", "links", "cpu", "cpu_blocks", "cpu_places", "filled")}
     engine = st.records(1, st.ENGINE)
     engine[0] = state.engine
     return state._replace(engine=engine[0], **empty, **filled)
@@ -210,6 +214,8 @@ def _settings_record(policy: Policy, settings: EngineSettings, recording: Record
         record.batch_wait_max_tokens = settings.batch_wait_max_tokens_ratio * most_tokens
     record.scheduler_recv_interval = settings.scheduler_recv_interval
     record.stream_interval = settings.stream_interval
+    record.has_tiers = settings.cpu_tier is not None or settings.remote_tier is not None
+    record.write_policy = WRITE_POLICY[settings.kv_write_policy]
     return record
 
 
@@ -224,7 +230,7 @@ def _engine_record(settings: Any) -> Any:
     engine.num_free_blocks = settings.num_gpu_blocks
     engine.num_free_cpu_blocks = settings.num_cpu_blocks
     for name in ("last_to_leave", "waiting_head", "waiting_tail", "running_head", "running_tail", "free_head",
-                 "free_tail", "blocked_request", "blocked_content", "next_in_order"):
+                 "free_tail", "blocked_request", "blocked_content", "next_in_order", "first_filled"):
         setattr(engine, name, st.NONE)
     if settings.is_caching:
         engine.free_head, engine.free_tail = 0, settings.num_gpu_blocks - 1

@@ -157,7 +157,9 @@ def _states(trace: Trace, fleet: Fleet, recording: Recording) -> list[st.State]:
     kinds = []
     for pool in fleet.pools:
         own = pool.deployment
-        settings = replace(own.settings, enable_prefix_caching=False) if pool.role == "decode" else own.settings
+        settings = own.settings
+        if pool.role == "decode":
+            settings = replace(settings, enable_prefix_caching=False, cpu_tier=None, remote_tier=None)
         kind = initial_state(trace, own.policy, settings, own.step_time, recording)
         kinds.append(kind if fleet.overload is None else with_patience(kind, fleet.overload))
     made: dict[str, Callable[[st.State], st.State]] = {"both": lambda state: state, "prefill": holding,

@@ -9,6 +9,7 @@ PHASES = {  # what each is in words
     "gateway": "the router's queue",
     "frontend": "the API server",
     "queue": "the queue",
+    "load": "KV from the host or a remote store",
     "prefill": "prefill",
     "handover": "KV on its way to where it is decoded",
     "decode": "decode",
@@ -24,8 +25,8 @@ def request_phases(requests: pl.DataFrame) -> pl.DataFrame:
     """Return the time of each completed request by phase [s]; the phases of a request add up to its `e2e_s`.
 
     Interference and transfer are parts of decode where they are not known: without recorded steps, in a pipeline. Only
-    where some replicas prefill and others decode is there a handover, and only where clients try again or the router
-    has a queue are there retries and a gateway.
+    where some replicas prefill and others decode is there a handover, only where clients try again or the router has a
+    queue are there retries and a gateway, and only with KV tiers a load.
 
     Parameters
     ----------
@@ -35,12 +36,13 @@ def request_phases(requests: pl.DataFrame) -> pl.DataFrame:
     waits = pl.col("interference_s").fill_null(0.0), pl.col("transfer_s").fill_null(0.0)
     return done.select(
         "e2e_s",
-        _added_s(done, "retry_s").alias("retry"),
-        _added_s(done, "gateway_s").alias("gateway"),
+        optional_s(done, "retry_s").alias("retry"),
+        optional_s(done, "gateway_s").alias("gateway"),
         pl.col("frontend_s").alias("frontend"),
         pl.col("queue_s").alias("queue"),
+        optional_s(done, "load_s").alias("load"),
         pl.col("prefill_s").alias("prefill"),
-        handover_s(done).alias("handover"),
+        optional_s(done, "handover_s").alias("handover"),
         (pl.col("decode_s") - waits[0] - waits[1]).alias("decode"),
         waits[0].alias("interference"),
         waits[1].alias("transfer"),
@@ -49,19 +51,14 @@ def request_phases(requests: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def handover_s(requests: pl.DataFrame) -> pl.Series:
-    """Return the time from each first token until its KV is where the request is decoded [s]; 0 where it stays."""
-    return _added_s(requests, "handover_s")
-
-
 def reached_s(requests: pl.DataFrame) -> pl.Series:
     """Return when each request reached the queue of its engine, in its last attempt [s]."""
-    before_s = _added_s(requests, "retry_s") + _added_s(requests, "gateway_s")
+    before_s = optional_s(requests, "retry_s") + optional_s(requests, "gateway_s")
     return requests["arrival_s"] + before_s + requests["frontend_s"]
 
 
-def _added_s(requests: pl.DataFrame, name: str) -> pl.Series:
-    """Return a column that only some replays have, 0 where there is none [s]."""
+def optional_s(requests: pl.DataFrame, name: str) -> pl.Series:
+    """Return a column that only some replays have, as `handover_s` or `load_s` [s]; 0 where there is none."""
     if name not in requests.columns:
         return pl.repeat(0.0, requests.height, eager=True)
     return requests[name].fill_null(0.0)

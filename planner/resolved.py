@@ -7,7 +7,7 @@ from planner.deployment import Deployment, pools_of
 from planner.scenario import Scenario
 from planner.shares import same
 
-DESCRIBED = ("Deployment", "Fleet", "Overload", "Step time")  # panels of options that a summary repeats
+PANELS = ("Deployment", "Cache tiers", "Fleet", "Overload", "Step time")  # of options that a summary repeats
 
 
 def describe_deployment(deployment: Deployment, num_replicas: int) -> dict[str, Any]:
@@ -24,7 +24,7 @@ def describe_deployment(deployment: Deployment, num_replicas: int) -> dict[str, 
         "num_gpus": sum(pool.num_gpus for pool in pools),
         "num_replicas": sum(pool.num_replicas for pool in pools),
         **{f.name: getattr(scenario, f.name) for f in fields(Scenario)
-           if f.metadata["panel"] in DESCRIBED and f.name not in ("model", "gpu")},
+           if f.metadata["panel"] in PANELS and f.name not in ("model", "gpu")},
         **{name: same([getattr(pool.deployment.settings, name) for pool in pools])
            for name in ("max_model_len", "num_gpu_blocks", "num_cpu_blocks", "enable_prefix_caching",
                         "async_scheduling")},

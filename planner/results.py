@@ -123,6 +123,7 @@ class ReplayResult:
                 "tpot_s": self.tpot_s,
                 "e2e_s": self.e2e_s,
                 **self._phases(),
+                **self._tiers(),
                 "stalled_s": np.asarray(r.stalled_s),
                 "preempted_s": np.asarray(r.preempted_s),
                 "first_scheduled_at_s": np.asarray(r.first_scheduled_s),
@@ -153,6 +154,25 @@ class ReplayResult:
         reason = pl.Series(np.asarray(self.records.requests.state)).replace_strict(REASON, return_dtype=pl.String)
         return {"reason": reason, **self.attempts.columns}
 
+    def _tiers(self) -> dict[str, NDArray[Any]]:
+        """Return what requests had from KV tiers: hits in each when first admitted, and how long they waited for loads.
+
+        Nothing where there are no tiers.
+        """
+        if not self.records.settings.has_tiers:
+            return {}
+        fetches = self.records.fetches
+        return {"cpu_cached_tokens": np.asarray(fetches.cpu_tokens),
+                "remote_cached_tokens": np.asarray(fetches.remote_tokens),
+                "load_s": self.load_s}
+
+    @cached_property
+    def load_s(self) -> NDArray[np.float64]:
+        """Time that requests waited for KV from tiers, shape [num_requests]; 0 where there are none."""
+        if not self.records.settings.has_tiers:
+            return np.zeros(len(self.records.requests))
+        return np.asarray(self.records.fetches.waited_s)
+
     def _phases(self) -> dict[str, NDArray[np.float64]]:
         """Return how the running time of requests divides [s], shape [num_requests] each; NaN where it is not known.
 
@@ -167,13 +187,13 @@ class ReplayResult:
         handover_s = 0.0 if self.handover is None else self.handover["handover_s"]
         if not settings.records_steps:
             unknown = np.full(len(r), math.nan)
-            return {"prefill_s": np.where(smooth, r.first_token_s - r.first_scheduled_s, math.nan),
+            return {"prefill_s": np.where(smooth, r.first_token_s - r.first_scheduled_s - self.load_s, math.nan),
                     "decode_s": np.where(done & smooth, r.finished_s - r.first_token_s - handover_s, math.nan),
                     "interference_s": unknown, "transfer_s": unknown,
                     "recompute_s": np.where(done & smooth, 0.0, math.nan)}
         divides = done & (int(settings.pipeline_depth) == 1)
         recompute_s = (r.finished_s - r.first_scheduled_s - r.preempted_s - phases.prefill_s - handover_s
-                       - phases.decode_s)
+                       - phases.decode_s - self.load_s)
         return {"prefill_s": np.where(answered, phases.prefill_s, math.nan),
                 "decode_s": np.where(done, phases.decode_s, math.nan),
                 "interference_s": np.where(divides, phases.interference_s, math.nan),

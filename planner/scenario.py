@@ -1,5 +1,6 @@
 """A scenario: one deployment, its scheduling and its load, every option in one declaration."""
 
+import math
 import types
 import typing
 from collections.abc import Mapping
@@ -58,6 +59,22 @@ class Scenario:
     block_size: int = _option(16, "Deployment", "Tokens of a KV block.")
     swap_space: float = _option(4.0, "Deployment", "Host memory for swapped KV per GPU [GiB].")
     num_cpu_blocks: int | None = _option(None, "Deployment", "Host KV blocks, in place of --swap-space.")
+
+    kv_offloading_size: float | None = _option(
+        None, "Cache tiers", "Host memory for KV blocks, of an engine's GPUs together [GiB]. [none]"
+    )
+    kv_offloading_bandwidth: float | None = _option(
+        None, "Cache tiers", "A GPU's link to it, each way [GB/s]. [the GPU's host link]"
+    )
+    kv_remote_size: float | None = _option(
+        None, "Cache tiers", "Remote memory for KV blocks that all replicas share [GiB]. [none]"
+    )
+    kv_remote_bandwidth: float = _option(50.0, "Cache tiers", "A replica's link to it, each way [GB/s].")
+    kv_remote_latency: float = _option(0.0, "Cache tiers", "What a transfer over it takes besides [s].")
+    kv_write_policy: Literal["write_through", "write_through_selective", "write_back"] = _option(
+        "write_through", "Cache tiers",
+        "Blocks go to the tier below when they are computed, when used again, or when evicted (SGLang's HiCache)."
+    )
 
     data_parallel_size: int = _option(1, "Fleet", "Replicas of the engine behind a router.")
     fleet: str | None = _option(None, "Fleet", "TOML of [[pool]] tables, for replicas that differ: fleet.toml.")
@@ -217,6 +234,18 @@ class Scenario:
         if not self.kv_transfer_latency >= 0 or self.local_prefill_below < 0:
             raise UsageError(f"kv_transfer_latency = {self.kv_transfer_latency} [s], local_prefill_below = "
                              f"{self.local_prefill_below}: must not be negative")
+        for name in ("kv_offloading_size", "kv_offloading_bandwidth", "kv_remote_size", "kv_remote_bandwidth"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise UsageError(f"{name} = {value}: must be above 0 [{'GiB' if name.endswith('size') else 'GB/s'}]")
+        if not 0 <= self.kv_remote_latency < math.inf:
+            raise UsageError(f"kv_remote_latency = {self.kv_remote_latency}: must not be negative [s]")
+        if self.kv_write_policy == "write_back" and self.kv_offloading_size is None:
+            raise UsageError("kv_write_policy = write_back: blocks go to host memory when the GPU evicts them; give "
+                             "kv_offloading_size")
+        if self.kv_offloading_size is not None and self.num_cpu_blocks is not None:
+            raise UsageError(f"num_cpu_blocks = {self.num_cpu_blocks} besides kv_offloading_size = "
+                             f"{self.kv_offloading_size}: swapped KV is in that; leave one of them out")
         if not self.router_report_interval >= 0:
             raise UsageError(f"router_report_interval = {self.router_report_interval}: must not be negative [s]")
 

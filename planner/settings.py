@@ -7,11 +7,29 @@ from planner.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Tier:
+    """Memory for KV blocks below the GPU's.
+
+    Parameters
+    ----------
+    num_blocks : that it holds.
+    block_bytes : of a block, all GPUs of the engine together [bytes].
+    s_per_block : what a block takes on the link, each way [s].
+    latency_s : what a transfer takes besides, without keeping the link busy [s].
+    """
+
+    num_blocks: int
+    block_bytes: float
+    s_per_block: float
+    latency_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSettings:
     """The limits and switches of one engine, by the names of the engine that has them; 0 means no limit, or off.
 
     `victim` None leaves the choice to the policy. `swap_s_per_token` is what one token's KV takes over the host link
-    [s].
+    [s]. `remote_tier` is one that all replicas share. Swapped KV is in `cpu_tier`, where there is one.
     """
 
     num_gpu_blocks: int
@@ -41,6 +59,9 @@ class EngineSettings:
     stage_transfer_latency_s: float
     num_cpu_blocks: int
     swap_s_per_token: float
+    cpu_tier: Tier | None
+    remote_tier: Tier | None
+    kv_write_policy: Literal["write_through", "write_through_selective", "write_back"]
     max_concurrency: int | None
     max_queued_requests: int
     priority_ageing_per_s: float
@@ -56,6 +77,9 @@ class EngineSettings:
                      "max_queued_requests"):
             if not getattr(self, name) >= 0:
                 raise UsageError(f"{name} = {getattr(self, name)}; must not be negative")
+        if (self.cpu_tier or self.remote_tier) and not self.enable_prefix_caching:
+            raise UsageError("KV tiers are found by prefix, and prefix caching is off; give a trace with hash_ids, or "
+                             "--enable-prefix-caching")
         if not 0 <= self.watermark < 1:
             raise UsageError(f"watermark = {self.watermark}; must be a fraction in [0, 1)")
         if self.max_concurrency is not None and self.max_concurrency < 1:

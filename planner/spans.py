@@ -2,12 +2,15 @@
 
 import polars as pl
 
+from planner.phases import optional_s
+
 
 def spans(requests: pl.DataFrame, steps: pl.DataFrame, schedule: pl.DataFrame) -> pl.DataFrame:
     """Return what each request did when, in order: one row a span.
 
     Each prompt chunk is a span of its own, and so is a run of decode steps, without prompts or with. A request
-    waits until it is first scheduled, and is left out while it runs or was preempted and has no token in the steps.
+    waits until it is first scheduled, then for what it loads from a KV tier, and is left out while it runs or was
+    preempted and has no token in the steps.
 
     Parameters
     ----------
@@ -35,8 +38,12 @@ def spans(requests: pl.DataFrame, steps: pl.DataFrame, schedule: pl.DataFrame) -
     waits = requests.filter(pl.col("first_scheduled_at_s").is_not_null()).select(
         "request_id", kind=pl.lit("waiting"), start_s="arrival_s", end_s="first_scheduled_at_s",
         num_tokens=pl.lit(0, pl.Int64))
+    loads = worked.group_by("request_id").agg(pl.col("start_s").min().alias("end_s")).join(
+        requests.filter(optional_s(requests, "load_s") > 0.0).select("request_id", start_s="first_scheduled_at_s"),
+        on="request_id").select(
+        "request_id", "start_s", "end_s", kind=pl.lit("loading"), num_tokens=pl.lit(0, pl.Int64)).select(waits.columns)
     gaps = worked.with_columns(before=pl.col("end_s").shift().over("request_id")).filter(
         pl.col("start_s") > pl.col("before") + 1e-9).select(
         "request_id", kind=pl.lit("left out"), start_s="before", end_s="start_s", num_tokens=pl.lit(0, pl.Int64))
-    found = pl.concat([each.with_columns(pl.col("num_tokens").cast(pl.Int64)) for each in (waits, worked, gaps)])
+    found = pl.concat([each.with_columns(pl.col("num_tokens").cast(pl.Int64)) for each in (waits, loads, worked, gaps)])
     return found.filter(pl.col("end_s") > pl.col("start_s")).sort("request_id", "start_s")

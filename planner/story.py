@@ -11,6 +11,7 @@ from planner.spans import spans
 
 KINDS = {  # of `spans`, in words
     "waiting": "waits in the queue",
+    "loading": "waits for its KV from the host or a remote store",
     "prompt chunk": "a chunk of its prompt is computed",
     "decode": "generates tokens",
     "decode beside prompts": "generates tokens beside others' prompts",
@@ -65,7 +66,9 @@ def _phases(own: pl.DataFrame) -> dict[str, float]:
 def _sentence(row: dict[str, Any], found: pl.DataFrame, times_s: dict[str, float]) -> str:
     parts = [f"{row['input_tokens']:,} prompt tokens, {row['output_tokens']:,} output tokens, {row['status']}"]
     if row["num_cached_tokens"]:
-        parts.append(f"{row['num_cached_tokens']:,} prompt tokens were cached")
+        below = ", ".join(f"{row[key]:,} {where}" for key, where in (
+            ("cpu_cached_tokens", "in host memory"), ("remote_cached_tokens", "in the remote store")) if row.get(key))
+        parts.append(f"{row['num_cached_tokens']:,} prompt tokens were cached{below and f' ({below})'}")
     chunks = found.filter(kind="prompt chunk")["num_tokens"].to_list()
     if chunks:
         most = f" of at most {max(chunks):,} tokens" if len(chunks) > 1 else ""

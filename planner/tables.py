@@ -24,6 +24,8 @@ ROWS = (
                 "num_gpu_blocks", "max_running", "max_waiting", "gpu_busy_fraction", "mfu", "mbu", "replica_imbalance",
                 "bottleneck")),
     ("Autoscaler", ("replicas_mean", "replicas_peak", "num_scale_ups", "num_scale_downs")),
+    ("Cache tiers", ("gpu_hit_rate", "cpu_hit_rate", "remote_hit_rate", "cpu_read_bytes", "cpu_written_bytes",
+                     "remote_read_bytes", "remote_written_bytes", "mean_load_ms", "p99_load_ms")),
     ("Cost", ("gpu_hours", "cost_usd", "cost_usd_per_million_output_tokens", "energy_kwh")),
 )
 POOL_ROWS = ("role", "policy", "num_replicas", "tensor_parallel_size", "weight", "num_requests", "mean_ttft_ms",

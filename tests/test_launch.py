@@ -26,6 +26,7 @@ from planner.study import read_study
      {"engine": "vllm", "max_num_batched_tokens": 25600}),
     ("vllm serve --trust-remote-code Qwen/Qwen3-32B --no-enable-chunked-prefill --enable-prefix-caching",
      {"engine": "vllm", "enable_chunked_prefill": False, "enable_prefix_caching": True}),
+    ("vllm serve Qwen/Qwen3-32B --kv-offloading-size 64", {"engine": "vllm", "kv_offloading_size": 64.0}),
     ("vllm serve Qwen/Qwen3-32B \\\n  --enforce-eager \\\n  --max-num-seqs 64 # small\n",
      {"engine": "vllm", "cudagraph_mode": "none", "max_num_seqs": 64}),
     ("vllm serve Qwen/Qwen3-32B --compilation-config '{\"cudagraph_mode\": \"FULL_DECODE_ONLY\", "

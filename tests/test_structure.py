@@ -21,7 +21,7 @@ LAYERS = (
     ("hf_config", "projections", "objectives", "conservation", "engine", "burstiness"),
     ("catalog", "policies", "routers", "autoscalers", "recommendation", "bracket", "explanation", "spans"),
     ("precision", "kernels", "published", "story", "engines", "recipes", "trace", "loading", "launch"),
-    ("memory", "stack", "options", "synthetic", "workload", "client", "sharing", "export", "uncertainty"),
+    ("memory", "stack", "options", "tiers", "synthetic", "workload", "client", "sharing", "export", "uncertainty"),
     ("tenants", "prefix", "dependencies", "attention_time", "steptime", "measured", "traffic", "relative", "fitting",
      "anomalies"),
     ("initial", "roofline", "recorded", "study", "description"),

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from planner.engine.blocks import ceil_div, claim_hit, enter_contents, find_hit, take_blocks
+from planner.engine.blocks import ceil_div, claim_hit, enter_blocks, enter_contents, find_hit, take_blocks
 from planner.engine.decodes import depart
 from planner.engine.jit import jit
-from planner.engine.loading import begin_pull
+from planner.engine.loading import await_load, begin_pull
 from planner.engine.preemption import cross_host_link, least_urgent_decode, leave_cpu, preempt
 from planner.engine.promises import keeps_promises, never_keeps_promises, promise_to, sum_promises
 from planner.engine.queues import (
@@ -22,6 +22,7 @@ from planner.engine.queues import (
 from planner.engine.serving import grant_prompt
 from planner.engine.shape import chunk_tokens
 from planner.engine.state import (
+    CPU,
     CUT_FIRST,
     CUT_NONE,
     FAILED,
@@ -29,12 +30,14 @@ from planner.engine.state import (
     PROMISE_ALL,
     PROMISE_SHARE,
     REJECTED,
+    REMOTE,
     RESERVE_CHUNK,
     RESERVE_MODEL_LEN,
     RESERVE_OUTPUT,
     WAITING,
     State,
 )
+from planner.engine.tiers import begin_load, find_below, use_prefix
 
 
 @jit
@@ -174,8 +177,12 @@ def tokens_within_budget(s: State, request: Any, computed: int) -> int:
 
 @jit
 def look_up(s: State, i: int) -> tuple[int, int, int, int]:
-    """Return a waiting request's hit blocks, those nobody uses, the first missing content, and its computed tokens."""
+    """Return a waiting request's hit blocks, those nobody uses, the first missing content, and its computed tokens.
+
+    With tiers below the GPU the computed tokens are those that they have besides.
+    """
     request = s.requests[i]
+    s.engine.found_cpu = s.engine.found_remote = 0
     if request.is_swapped:
         return 0, 0, NONE, int(request.num_computed_tokens)
     if s.settings.pulls_kv and s.pulls[i].tokens > 0 and request.num_cached_tokens < 0:
@@ -187,7 +194,8 @@ def look_up(s: State, i: int) -> tuple[int, int, int, int]:
     # The last known token is always computed again, and with it its whole block.
     limit = (request.input_tokens + request.num_output_tokens - 1) // s.settings.block_size
     hits, unused, missing = find_hit(s, i, limit)
-    return hits, unused, missing, int(hits * s.settings.block_size)
+    found = find_below(s, i, hits, limit) if s.settings.has_tiers else 0
+    return hits, unused, missing, int((hits + found) * s.settings.block_size)
 
 
 @jit
@@ -234,6 +242,9 @@ def enter_running(s: State, i: int, n: int, hit_blocks: int, computed: int) -> N
         begin_pull(s, i)
         return
     claim_hit(s, i, hit_blocks)
+    loaded_s = begin_load(s, i, hit_blocks) if s.settings.has_tiers else 0.0
+    if loaded_s > s.engine.now_s:
+        n = 0
     if s.settings.reserve == RESERVE_CHUNK:
         total = ceil_div(computed + n, s.settings.block_size)
     else:
@@ -245,12 +256,40 @@ def enter_running(s: State, i: int, n: int, hit_blocks: int, computed: int) -> N
         request.first_scheduled_s = s.engine.now_s
         s.engine.num_queried_tokens += request.input_tokens
         s.engine.num_hit_tokens += computed
+        if s.settings.has_tiers:
+            count_hits(s, i)
     else:
         resume(s, i)
-    append_running(s, i)
-    append_prompt(s, i)
-    grant_prompt(s, i, n)
+    if s.settings.has_tiers:
+        take_loaded(s, i, hit_blocks, loaded_s)
+    if n > 0:
+        append_running(s, i)
+        append_prompt(s, i)
+        grant_prompt(s, i, n)
+    else:
+        await_load(s, i, loaded_s)
     promise_to(s, request)
+
+
+@jit
+def count_hits(s: State, i: int) -> None:
+    """Add what a prompt has from the tiers to the totals."""
+    fetch, size = s.fetches[i], s.settings.block_size
+    fetch.cpu_tokens = s.engine.found_cpu * size
+    fetch.remote_tokens = s.engine.found_remote * size
+    s.links[CPU].num_hit_tokens += fetch.cpu_tokens
+    s.links[REMOTE].num_hit_tokens += fetch.remote_tokens
+
+
+@jit
+def take_loaded(s: State, i: int, hits: int, loaded_s: float) -> None:
+    """Make the blocks findable that a request loads after its `hits`; who finds one before it is there waits for it."""
+    request = s.requests[i]
+    found = int(s.engine.found_cpu + s.engine.found_remote)
+    limit = (request.input_tokens + request.num_output_tokens) // s.settings.block_size
+    s.fetches[i].begun_s = s.engine.now_s
+    enter_blocks(s, i, hits, hits + found)
+    use_prefix(s, i, hits, found, int(limit), loaded_s)
 
 
 @jit

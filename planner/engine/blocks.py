@@ -9,6 +9,7 @@ from typing import Any
 
 from planner.engine.jit import jit
 from planner.engine.state import DECODE, NONE, PROMISE_ALL, RESERVE_MODEL_LEN, RESERVE_OUTPUT, State
+from planner.engine.tiers import note_filled, note_hits, use_all, write_back
 
 
 @jit
@@ -86,6 +87,8 @@ def release_blocks(s: State, i: int) -> None:
     if not s.settings.is_caching:
         s.engine.num_free_blocks += held
         return
+    if s.settings.has_tiers:
+        use_all(s, i, held)
     for k in range(held - 1, -1, -1):
         b = s.slots[s.prefixes[i].slot_start + k].block
         s.blocks[b].users -= 1
@@ -129,13 +132,24 @@ def claim_hit(s: State, i: int, hits: int) -> None:
             s.engine.shared_blocks += 1
         s.blocks[b].users += 1
         s.slots[start + k].block = b
+    if s.settings.has_tiers:
+        note_hits(s, i, hits)
 
 
 @jit
 def enter_contents(s: State, i: int, before: int, after: int) -> None:
     """Make the blocks findable that a request fills by going from `before` to `after` computed tokens."""
+    first, last = before // s.settings.block_size, after // s.settings.block_size
+    enter_blocks(s, i, first, last)
+    if s.settings.has_tiers:
+        note_filled(s, i, first, last)
+
+
+@jit
+def enter_blocks(s: State, i: int, first: int, last: int) -> None:
+    """Make the blocks of a request from `first` to before `last` findable."""
     start = s.prefixes[i].slot_start
-    for k in range(before // s.settings.block_size, after // s.settings.block_size):
+    for k in range(first, last):
         b = s.slots[start + k].block
         content = s.slots[start + k].content
         entry = s.entries[content]
@@ -158,8 +172,11 @@ def forget_content(s: State, b: int) -> None:
     block = s.blocks[b]
     if block.content == NONE:
         return
-    entry = s.entries[block.content]
+    content = int(block.content)
+    entry = s.entries[content]
     block.content = NONE
+    if s.settings.has_tiers and entry.first == b and (s.settings.cache_latest or entry.last == b):
+        write_back(s, content)
     if s.settings.cache_latest:
         if entry.first == b:
             entry.first = NONE

@@ -30,6 +30,8 @@ def emit_token(s: State, i: int) -> bool:
         request.first_token_s = s.engine.now_s
         if s.settings.records_steps:
             s.phases[i].prefill_s = s.engine.now_s - request.first_scheduled_s - request.preempted_s
+            if s.settings.has_tiers:
+                s.phases[i].prefill_s -= s.fetches[i].waited_s
     else:
         add_gap(s, s.engine.now_s - request.last_token_s, 1)
     request.num_output_tokens += 1

@@ -1,4 +1,4 @@
-"""The small records of the loop: KV blocks and where they are found, queue entries, batches in flight, transfers."""
+"""The small records of the loop: KV blocks and where they are found, queue entries, batches in flight, tiers."""
 
 import numpy as np
 
@@ -29,6 +29,57 @@ PULL = np.dtype(
         ("loaded_s", "f8"),  # when it is there
         ("tokens", "i8"),  # whose KV comes from elsewhere
         ("is_held", "i8"),  # its blocks stay when it is through, until somebody has taken its KV
+    ],
+    align=True,
+)
+
+# KV tiers below the GPU; one empty row of each otherwise.
+TIER = np.dtype(
+    [
+        ("capacity", "i8"),  # blocks; 0 where there is no such tier
+        ("num_blocks", "i8"),  # that it holds
+        ("oldest", "i8"),  # ends of the list of blocks in the order of their last use
+        ("newest", "i8"),
+        ("free", "i8"),  # list of places without a block
+    ],
+    align=True,
+)
+TIER_BLOCK = np.dtype(
+    [
+        ("ready_s", "f8"),  # when it has been written
+        ("content", "i4"),
+        ("next", "i4"),  # the one used next after it
+        ("previous", "i4"),
+    ],
+    align=True,
+)
+PLACE = np.dtype([("block", "i4")], align=True)  # of one content in a tier, or NONE
+LINK = np.dtype(
+    [
+        ("s_per_block", "f8"),
+        ("latency_s", "f8"),
+        ("read_free_s", "f8"),  # when the last transfer each way ends
+        ("write_free_s", "f8"),
+        ("num_read_blocks", "i8"),
+        ("num_written_blocks", "i8"),
+        ("num_hit_tokens", "i8"),  # of prompts when they are first admitted
+    ],
+    align=True,
+)
+FILLED = np.dtype(  # of a KV block of the GPU
+    [
+        ("ready_s", "f8"),  # when its KV has come from a tier
+        ("next", "i4"),  # in the list of blocks to be written when the step ends
+        ("is_listed", "i1"),
+    ],
+    align=True,
+)
+FETCH = np.dtype(  # what a request had from tiers
+    [
+        ("begun_s", "f8"),  # of the last load
+        ("waited_s", "f8"),  # for all loads
+        ("cpu_tokens", "i4"),  # hits when it was first admitted
+        ("remote_tokens", "i4"),
     ],
     align=True,
 )

@@ -1,11 +1,11 @@
-"""KV that comes from another engine: a request has its blocks and a seat, and waits until what it brings is there.
+"""KV that comes from another engine, or from a tier: a request has its blocks and a seat, and waits until it is there.
 
-As with vLLM's KV connectors, blocks for the whole prompt are taken when the request is admitted, and its KV is pulled
-then; the sender keeps its own until that is done. Transfers to one engine follow each other on its link. Here a request
-has a seat while it waits (vLLM counts it when its KV is there).
+As with vLLM's KV connectors, blocks are taken when the request is admitted, and its KV is pulled then; another engine
+keeps its own until that is done. Transfers to one engine follow each other on its link. Here a request has a seat while
+it waits (vLLM counts it when its KV is there).
 """
 
-from planner.engine.blocks import ceil_div, enter_contents, take_blocks
+from planner.engine.blocks import ceil_div, take_blocks
 from planner.engine.jit import jit
 from planner.engine.promises import promise_to
 from planner.engine.queues import append_prompt, append_running, heap_pop, heap_push
@@ -18,16 +18,24 @@ def begin_pull(s: State, i: int) -> None:
     engine, request, pull = s.engine, s.requests[i], s.pulls[i]
     take_blocks(s, i, 0, ceil_div(request.input_tokens, s.settings.block_size))
     promise_to(s, request)
-    request.state = LOADING
+    request.num_computed_tokens = pull.tokens
     request.num_cached_tokens = 0
     request.first_scheduled_s = engine.now_s
     begin_s = max(engine.now_s, engine.link_free_s)
     engine.link_free_s = begin_s + pull.transfer_s
     pull.loaded_s = max(engine.link_free_s, pull.sendable_s) + pull.latency_s
-    engine.num_loading += 1
-    engine.num_loads = heap_push(s.loads, engine.num_loads, pull.loaded_s, i)
+    await_load(s, i, float(pull.loaded_s))
     s.pulled[engine.num_pulls] = i
     engine.num_pulls += 1
+
+
+@jit
+def await_load(s: State, i: int, loaded_s: float) -> None:
+    """Let an admitted request wait for its KV."""
+    engine = s.engine
+    s.requests[i].state = LOADING
+    engine.num_loading += 1
+    engine.num_loads = heap_push(s.loads, engine.num_loads, loaded_s, i)
 
 
 @jit
@@ -41,8 +49,7 @@ def land_loads(s: State) -> None:
         if request.state != LOADING:
             continue
         engine.num_loading -= 1
-        request.num_computed_tokens = s.pulls[i].tokens
         append_running(s, i)
         append_prompt(s, i)
-        if s.settings.is_caching:
-            enter_contents(s, i, 0, int(request.num_computed_tokens))
+        if s.settings.has_tiers:
+            s.fetches[i].waited_s += engine.now_s - s.fetches[i].begun_s

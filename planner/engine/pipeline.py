@@ -10,6 +10,7 @@ from planner.engine.jit import jit
 from planner.engine.queues import remove_prompt
 from planner.engine.shape import pending_tokens
 from planner.engine.state import DECODE, NONE, State
+from planner.engine.tiers import write_filled
 
 
 @jit
@@ -34,6 +35,8 @@ def launch(s: State, duration_s: float) -> None:
         if request.flight == NONE and request.num_scheduled_tokens > 0:
             request.flight = slot
         i = request.next
+    if s.settings.has_tiers:
+        write_filled(s, float(leaves_s))
 
 
 @jit

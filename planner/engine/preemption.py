@@ -16,6 +16,7 @@ from planner.engine.state import (
     WAITING,
     State,
 )
+from planner.engine.tiers import shrink_cpu
 
 
 @jit
@@ -132,6 +133,8 @@ def move_to_cpu(s: State, i: int) -> bool:
         return False
     request.is_swapped = 1
     s.engine.num_free_cpu_blocks -= needed
+    if s.settings.has_tiers:
+        shrink_cpu(s, int(s.engine.num_free_cpu_blocks))
     cross_host_link(s, int(request.num_computed_tokens))
     return True
 

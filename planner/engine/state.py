@@ -8,7 +8,22 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from planner.engine.entries import BLOCK, ENTRY, FLIGHT, FLOAT_HEAP, INT_HEAP, PULL, RING, SLOT
+from planner.engine.entries import (
+    BLOCK,
+    ENTRY,
+    FETCH,
+    FILLED,
+    FLIGHT,
+    FLOAT_HEAP,
+    INT_HEAP,
+    LINK,
+    PLACE,
+    PULL,
+    RING,
+    SLOT,
+    TIER,
+    TIER_BLOCK,
+)
 from planner.engine.jit import numba
 from planner.engine.rows import GAP_ROW, PREEMPTION_ROW, SCHEDULE_ROW, STEP_ROW
 from planner.engine.terms import CURVE, STEP_TIME
@@ -30,6 +45,12 @@ PROMISE_NOTHING, PROMISE_ALL, PROMISE_SHARE = range(3)
 
 # Who yields when KV blocks run out.
 VICTIM_NEWEST, VICTIM_LARGEST_KEY, VICTIM_FEWEST_GENERATED, VICTIM_LEAST_OUTPUT = range(4)
+
+# When a block is written to the tier below: as soon as it is computed, when it is used again, or when it is evicted.
+WRITE_THROUGH, WRITE_SELECTIVE, WRITE_BACK = range(3)
+
+# Rows of `State.links`.
+CPU, REMOTE = range(2)
 
 # Why the loop returned. PAUSED: time has come to `until_s`, or a routed request has left.
 DONE, FLUSH, STUCK, BAD_PLAN, PAUSED, BAD_SCORE = range(6)
@@ -136,6 +157,7 @@ SETTINGS = np.dtype(
         ("batch_wait_max_tokens", "f8"),  # prompts are held back while a step would have fewer tokens
         ("scheduler_recv_interval", "i8"),
         ("stream_interval", "i8"),
+        ("write_policy", "i8"),  # of KV tiers
         ("is_keyed", "i1"),  # waiting is ordered by `Ranks.admit`, not by arrival
         ("is_first_fit", "i1"),
         ("is_swapping", "i1"),
@@ -153,6 +175,7 @@ SETTINGS = np.dtype(
         ("is_retried", "i1"),  # who hangs up may come again, here or elsewhere
         ("pulls_kv", "i1"),  # requests may bring KV from another engine
         ("holds_kv", "i1"),  # requests may leave theirs to another engine
+        ("has_tiers", "i1"),  # KV tiers below the GPU
         ("is_routed", "i1"),  # one of several engines: it pauses when a request leaves
         ("records_steps", "i1"),
         ("records_schedule", "i1"),
@@ -213,6 +236,10 @@ ENGINE = np.dtype(
         ("promised_tokens", "f8"),  # left free for output to come when requests are admitted
         ("ratio", "f8"),  # share of output to come that is promised, before the decode steps since
         ("ratio_steps", "i8"),
+        ("first_filled", "i8"),  # in the list of blocks to be written to tiers when the step ends
+        ("last_load_s", "f8"),  # when all KV is there that tiers were asked for
+        ("found_cpu", "i8"),  # blocks that the last lookup found in tiers, after the GPU's
+        ("found_remote", "i8"),
         # the step being composed
         ("budget", "i8"),
         ("prompt_budget", "i8"),
@@ -305,6 +332,15 @@ class State(NamedTuple):
     blocks: Any
     entries: Any
     slots: Any
+    links: Any  # to the tiers below: CPU, REMOTE
+    cpu: Any  # the host's tier: its record,
+    cpu_blocks: Any  # its blocks, shape [its capacity],
+    cpu_places: Any  # and where each content is in it
+    remote: Any  # the same of the remote tier, which all engines share
+    remote_blocks: Any
+    remote_places: Any
+    filled: Any  # shape [num_gpu_blocks]
+    fetches: Any  # shape [num_requests]
     scratch: Any
     flights: Any
     gaps: Any
@@ -323,7 +359,9 @@ STATE_TYPE = numba.types.NamedTuple(
         *map(numba_records, (PULL, FLOAT_HEAP)),
         *(2 * [numba.int64[::1]]),
         numba.float64[::1],
-        *map(numba_records, (RING, BLOCK, ENTRY, SLOT)),
+        *map(numba_records, (RING, BLOCK, ENTRY, SLOT, LINK)),
+        *(2 * [numba_records(each) for each in (TIER, TIER_BLOCK, PLACE)]),
+        *map(numba_records, (FILLED, FETCH)),
         numba.int64[::1],
         *map(numba_records, (FLIGHT, GAP_ROW, STEP_ROW, SCHEDULE_ROW, PREEMPTION_ROW)),
     ],

@@ -19,6 +19,7 @@ from planner.engine.recording import record_schedule, record_step
 from planner.engine.serving import enter_decode_content
 from planner.engine.shape import pending_tokens
 from planner.engine.state import COMPLETED, DECODE, NONE, State
+from planner.engine.tiers import write_filled
 from planner.engine.timing import composition_bytes, decode_attention_bytes, step_s
 
 
@@ -57,6 +58,8 @@ def take_step(s: State) -> None:
     engine.kv_block_s += used_blocks * duration_s
     if s.settings.is_caching and s.settings.cache_latest:
         enter_step_contents(s)
+    if s.settings.has_tiers:
+        write_filled(s, float(engine.now_s))
     emit_decodes(s, start_s, duration_s)
     if engine.step_decodes > 0:
         see_decodes(s)

@@ -12,8 +12,9 @@ from planner.engine.queues import first_waiting
 from planner.engine.recording import record_step
 from planner.engine.serving import advance_decode_blocks, enter_decode_content
 from planner.engine.shape import begin_step
-from planner.engine.state import State
+from planner.engine.state import WRITE_BACK, State
 from planner.engine.step import enter_decode_contents, finish_due
+from planner.engine.tiers import write_filled
 from planner.engine.timing import (
     composition_bytes,
     composition_s,
@@ -37,6 +38,8 @@ def may_run_decodes(s: State) -> bool:
     if s.settings.pipeline_depth > 1 or s.settings.records_schedule or e.step_swapped > 0:
         return False
     if e.num_decodes > min(s.settings.max_decode_seqs, s.settings.max_num_batched_tokens):
+        return False
+    if s.settings.has_tiers and s.settings.write_policy == WRITE_BACK:  # an eviction makes a step longer
         return False
     if e.num_waiting == 0:
         return True
@@ -116,6 +119,8 @@ def run_decodes(s: State) -> bool:
     engine.step_marks_decodes = 0
     if settings.is_caching and settings.cache_latest:
         enter_decode_contents(s)
+    if settings.has_tiers:
+        write_filled(s, end_s)
     engine.decode_step += taken
     engine.decode_context_tokens = context
     engine.num_free_blocks = settings.num_gpu_blocks - used
@@ -147,7 +152,7 @@ def quiet_until_s(s: State) -> float:
     event_s = max(next_event_s(s), e.now_s)
     if e.num_running == 0 and e.num_waiting == 0 and e.num_loads == 0:
         return float(max(next_arrival_s(s), e.now_s))
-    if not may_run_decodes(s):
+    if not may_run_decodes(s) or s.remote[0].capacity > 0:  # what a step writes there others may find
         return float(e.now_s)
     gpu_s, slopes, least_s, extra_s = decode_terms(s)
     step_s = max(gpu_s + context_s(s.step_time, slopes, e.num_decodes, e.decode_context_tokens), least_s) + extra_s

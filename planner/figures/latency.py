@@ -15,6 +15,7 @@ from planner.figures.style import (
     BLUE,
     GREEN,
     GREY,
+    INDIGO,
     OLIVE,
     ORANGE,
     PURPLE,
@@ -43,8 +44,8 @@ METRICS = {  # column, title
 MARKED = (50, 90, 99)  # percentiles that carry a marker
 SLO_COLORS = (GREY, ORANGE, PURPLE)
 
-PHASE_COLORS = {"retry": WINE, "gateway": TEAL, "frontend": GREY, "queue": SKY, "prefill": ORANGE, "handover": OLIVE,
-                "decode": BLUE, "interference": VERMILLION, "transfer": YELLOW, "preemption": GREEN,
+PHASE_COLORS = {"retry": WINE, "gateway": TEAL, "frontend": GREY, "queue": SKY, "load": INDIGO, "prefill": ORANGE,
+                "handover": OLIVE, "decode": BLUE, "interference": VERMILLION, "transfer": YELLOW, "preemption": GREEN,
                 "recompute": PURPLE}
 GROUPS = (("all", 1.0), ("slowest 10 %", 0.1), ("slowest 1 %", 0.01))
 

@@ -128,6 +128,7 @@ VLLM = Dialect(
         Flag(names=("--num-gpu-blocks-override",), option="num_gpu_blocks"),
         Flag(names=("--block-size",), option="block_size"),
         Flag(names=("--swap-space",), option="swap_space", read=number),
+        Flag(names=("--kv-offloading-size",), option="kv_offloading_size", read=number),
         _choice(("--scheduling-policy",), "policy", {"fcfs": "fcfs", "priority": "priority"}),
         Flag(names=("--max-num-seqs",), option=SEQS),
         Flag(names=("--max-num-batched-tokens",), option=TOKENS),

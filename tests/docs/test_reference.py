@@ -23,7 +23,7 @@ def test_the_pages_are_what_the_code_declares(tmp_path: Path) -> None:
 
 
 def test_the_glossary_has_every_name_that_a_replay_writes(tmp_path: Path) -> None:
-    """Of one replica, of fleets that hand requests over, of pools and of autoscaled ones.
+    """Of one replica, of fleets that hand requests over, of pools and of autoscaled ones, and with KV tiers.
 
     The explanation comes from another command's option.
     """
@@ -38,8 +38,10 @@ def test_the_glossary_has_every_name_that_a_replay_writes(tmp_path: Path) -> Non
     pools = planner.Scenario(model="llama-3.1-8b", gpu="h100-sxm", limit=50, fleet=str(tmp_path / "fleet.toml"))
     scaled = planner.Scenario(model="llama-3.1-8b", gpu="h100-sxm", limit=50, autoscale=str(path))
     again = planner.Scenario(model="llama-3.1-8b", gpu="h100-sxm", limit=50, max_retries=1)
+    tiers = planner.Scenario(model="llama-3.1-8b", gpu="h100-sxm", limit=50, enable_prefix_caching=True,
+                             kv_offloading_size=8.0, kv_remote_size=8.0)
     outcomes = [replay(trace, scenario, slo="ttft:500 tpot:50", recording=recording)
-                for scenario in (one, split, pools, scaled, again)]
+                for scenario in (one, split, pools, scaled, again, tiers)]
     assert set().union(*(outcome.summary for outcome in outcomes)) | {"explanation"} == set(glossary.SUMMARY)
     assert set(events_table(()).columns) == set(glossary.SCALE_EVENTS)
     of_trace = {"tenant", "session_id", "priority"}  # which this trace has not

@@ -33,6 +33,12 @@ CASES: dict[str, dict[str, Any]] = {
     "looking": {"scheduler_recv_interval": 4, "stream_interval": 3, "schedule_conservativeness": 0.2},
     "pipeline": {"pipeline_parallel_size": 2, "step_time": "linear:0.01,0.0005,0.0001"},
 }
+TIERS: dict[str, Any] = {"model": "llama-3.1-8b", "gpu": "h100-sxm", "kv_offloading_size": 12 / 2048,
+                         "kv_offloading_bandwidth": 0.1, "kv_remote_size": 30 / 2048, "kv_remote_bandwidth": 0.05,
+                         "kv_remote_latency": 0.007}
+CASES |= {f"tiers {policy}": CASES["prefix"] | TIERS | {"kv_write_policy": policy, "preemption": preemption}
+          for policy, preemption in (("write_through", "swap"), ("write_through_selective", "recompute"),
+                                     ("write_back", "swap"))}
 
 POOLS: dict[str, Any] = {"data_parallel_size": 3, "prefill_replicas": 1, "kv_transfer_latency": 0.013,
                          "local_prefill_below": 8, "router": "least-outstanding-tokens"}
@@ -47,7 +53,7 @@ def outcome(result: ReplayResult) -> str:
     """Return a digest of every bit of the outcome."""
     records, digest = result.records, hashlib.sha256()
     for part in (records.requests, records.phases, records.engine, records.gaps.values_s, records.gaps.counts,
-                 records.steps, records.schedule, records.preemptions,
+                 records.steps, records.schedule, records.preemptions, records.links, records.fetches,
                  np.empty(0) if result.attempts is None else result.attempts.rows):
         digest.update(np.asarray(part).tobytes())
     return digest.hexdigest()
@@ -60,9 +66,10 @@ def outcomes() -> dict[str, str]:
     waiting = trace_of(ROWS, hash_ids=IDS, hash_block_tokens=4, session_id=[str(k % 4) for k in range(len(ROWS))],
                        think_time_s=[0.03 * (k % 3) if k > 5 else None for k in range(len(ROWS))])
     fleets = {
-        f"{router} {interval_s} {name} {kind}": outcome(play(served, recording=recording, policy="fcfs",
-                                                             **COMMON | CASES["prefix"] | fleet))
+        f"{router} {interval_s} {name} {kind} {len(tiers)}": outcome(play(served, recording=recording, policy="fcfs",
+                                                                          **COMMON | CASES["prefix"] | fleet | tiers))
         for router in ROUTERS
+        for tiers in ({}, *([TIERS] if router in ("round-robin", "prefix-aware") else []))
         for interval_s in (0.0, 0.07)
         for name, served in (("open", trace), ("waiting", waiting))
         for kind, recording in (("whole", EVERYTHING), ("plain", Recording()))
