@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.engine import state as st
+from planner.engine.drafts import MODULUS
 from planner.engine.entries import BLOCK, ENTRY, FLIGHT, FLOAT_HEAP, INT_HEAP, PULL, RING, SLOT
 from planner.engine.rows import GAP_ROW, PREEMPTION_ROW, SCHEDULE_ROW, STEP_ROW
 from planner.engine.terms import StepTime
@@ -68,6 +69,8 @@ def initial_state(trace: Trace, policy: Policy, settings: EngineSettings, step_t
         pulled=np.empty(0, np.int64),
         left_before=np.empty(0, np.int64),
         seen_s=np.zeros(n if settings.stream_interval > 1 else 0),
+        acceptance=np.array(settings.acceptance, np.float64),
+        draws=np.random.default_rng(settings.seed).integers(1, MODULUS, n if settings.acceptance else 0),
         ring=_ring(settings.block_size),
         blocks=blocks,
         entries=entries,
@@ -207,6 +210,9 @@ def _settings_record(policy: Policy, settings: EngineSettings, recording: Record
         record.batch_wait_max_tokens = settings.batch_wait_max_tokens_ratio * most_tokens
     record.scheduler_recv_interval = settings.scheduler_recv_interval
     record.stream_interval = settings.stream_interval
+    record.num_speculative_tokens = len(settings.acceptance)
+    record.lookahead_tokens = settings.num_lookahead_tokens
+    record.aggregates_decodes = settings.pipeline_parallel_size == 1 and not settings.acceptance
     return record
 
 
@@ -321,7 +327,9 @@ def _block_table(trace: Trace, record: Any, requests: Any) -> tuple[Any, Any, An
         return st.records(1, st.PREFIX), st.records(1, BLOCK), st.records(1, ENTRY), st.records(1, SLOT)
     size = int(record.block_size)
     inputs = requests.input_tokens.astype(np.int64)
-    tokens = inputs + (requests.max_output_tokens if record.reserve == st.RESERVE_OUTPUT else requests.output_tokens)
+    ahead = requests.output_tokens + int(record.num_speculative_tokens + record.lookahead_tokens)
+    outputs = np.minimum(ahead, requests.max_output_tokens)
+    tokens = inputs + (requests.max_output_tokens if record.reserve == st.RESERVE_OUTPUT else outputs)
     num_blocks = -(-tokens // size)
     if record.reserve == st.RESERVE_MODEL_LEN:
         num_blocks = np.full(len(requests), -(-int(record.max_model_len) // size))

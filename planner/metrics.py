@@ -170,6 +170,7 @@ def _engine_totals(result: ReplayResult, duration_s: float) -> dict[str, Any]:
         "num_recomputed_tokens": int(engine.num_recomputed_tokens),
         "num_swapped_tokens": int(engine.num_swapped_tokens),
         "prefix_cache_hit_rate": int(engine.num_hit_tokens) / queried if knows_hits and queried else None,
+        "mean_acceptance_length": _acceptance_length(engine) if int(settings.num_speculative_tokens) else None,
         "kv_cache_usage_mean": float(engine.kv_block_s) / room_block_s if room_block_s > 0 else None,
         "kv_cache_usage_peak": max(int(part.engine.peak_blocks) / count for part, count in zip(parts, blocks,
                                                                                               strict=True)),
@@ -179,6 +180,12 @@ def _engine_totals(result: ReplayResult, duration_s: float) -> dict[str, Any]:
         "gpu_busy_fraction": busy_fraction(parts, duration_s) if duration_s > 0 else None,
         "replica_imbalance": _imbalance(result),
     }
+
+
+def _acceptance_length(engine: Any) -> float | None:
+    """Return the tokens that a decode emits a step, by vLLM's name; what was accepted beyond an output's end is not."""
+    steps = int(engine.total_decode_tokens - engine.total_accepted_tokens)
+    return int(engine.total_decode_tokens) / steps if steps else None
 
 
 def _imbalance(result: ReplayResult) -> float | None:

@@ -7,7 +7,8 @@ from typing import Any
 from planner.client import NAME
 from planner.synthetic import sample_names
 
-FILES = ("model", "gpu", "policy", "router", "autoscale", "calibration", "fleet")  # options that are a name or a file
+# Options that are a name or a file.
+FILES = ("model", "speculative_model", "gpu", "policy", "router", "autoscale", "calibration", "fleet")
 
 
 def trace_beside(folder: Path, trace: str) -> str:

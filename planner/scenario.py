@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
+from planner.acceptance import cumulative_acceptance
 from planner.defaults import defaults_text
 from planner.errors import UnknownNameError, UsageError
 
 ALIASES = {"replicas": "data_parallel_size"}  # that files may call an option by
 Engine = Literal["vllm", "sglang", "trtllm"]
+SpeculativeMethod = Literal["mtp", "deepseek_mtp", "eagle", "eagle3", "draft_model", "medusa", "ngram"]
 CudagraphMode = Literal["full_and_piecewise", "piecewise", "full_decode_only", "none"]
 MOST = 2**62  # of a whole number, so that 64 bits hold it
 
@@ -129,8 +131,17 @@ class Scenario:
 
     step_time: str = _option("roofline", "Step time", "roofline, or linear:BASE_S,PER_TOKEN_S[,PER_CONTEXT_TOKEN_S].")
 
-    num_speculative_tokens: int = _option(0, "Step time", "Tokens drafted a step by speculative decoding (MTP, EAGLE).")
-    speculative_acceptance: float = _option(0.7, "Step time", "Chance that a drafted token is accepted.")
+    num_speculative_tokens: int = _option(0, "Step time", "Tokens drafted a step by speculative decoding; 0 is off.")
+    speculative_method: SpeculativeMethod | None = _option(
+        None, "Step time", "What drafts them. [draft_model with --speculative-model, else mtp]"
+    )
+    speculative_model: str | None = _option(
+        None, "Step time", "Draft model, or an EAGLE head's config.json: a name of the catalog, or a file."
+    )
+    speculative_acceptance: str = _option(
+        "0.7", "Step time", "Chance that a drafted token is accepted after those before it; or vLLM's acceptance rate "
+        "of each position: 0.8,0.6,0.4."
+    )
     cudagraph_mode: CudagraphMode | None = _option(
         None, "Step time", "Which steps run as CUDA graphs. [vllm: full_and_piecewise; else full_decode_only]"
     )
@@ -158,7 +169,9 @@ class Scenario:
     random_range_ratio: float | None = _option(
         None, "Load", "TRACE random: lengths are drawn from length · (1 ± ratio), ratio in [0, 1). [0]"
     )
-    seed: int | None = _option(None, "Load", "TRACE random: seed of lengths and arrivals; and of a router's draws. [0]")
+    seed: int | None = _option(
+        None, "Load", "TRACE random: seed of lengths and arrivals; and of what routers and drafts draw. [0]"
+    )
 
     def __post_init__(self) -> None:
         if self.data_parallel_size < 1:
@@ -182,6 +195,9 @@ class Scenario:
         if not self.kv_transfer_latency >= 0 or self.local_prefill_below < 0:
             raise UsageError(f"kv_transfer_latency = {self.kv_transfer_latency} [s], local_prefill_below = "
                              f"{self.local_prefill_below}: must not be negative")
+        if self.num_speculative_tokens < 0:
+            raise UsageError(f"num_speculative_tokens = {self.num_speculative_tokens}: must not be negative")
+        cumulative_acceptance(self.speculative_acceptance, self.num_speculative_tokens)
         if not self.router_report_interval >= 0:
             raise UsageError(f"router_report_interval = {self.router_report_interval}: must not be negative [s]")
 
@@ -229,6 +245,8 @@ def _of_kind(name: str, value: Any, kinds: list[Any]) -> Any:
     """Return a value as the first of the kinds that it fits; a whole number fits a float."""
     if type(value) is int and abs(value) >= MOST:
         raise UsageError(f"{name} = {value}: must be below {MOST}")
+    if name == "speculative_acceptance" and isinstance(value, int | float | list):
+        return ",".join(map(str, value)) if isinstance(value, list) else str(value)
     for kind in kinds:
         choices = typing.get_args(kind)
         if value in choices or (not choices and type(value) is kind):

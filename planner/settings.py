@@ -11,7 +11,8 @@ class EngineSettings:
     """The limits and switches of one engine, by the names of the engine that has them; 0 means no limit, or off.
 
     `victim` None leaves the choice to the policy. `swap_s_per_token` is what one token's KV takes over the host link
-    [s].
+    [s]. `acceptance` is the chance that so many drafted tokens at least are accepted, one for each that is drafted;
+    `num_lookahead_tokens` are KV slots that a decode holds for drafts besides; `seed` is of the draws.
     """
 
     num_gpu_blocks: int
@@ -43,6 +44,9 @@ class EngineSettings:
     swap_s_per_token: float
     max_concurrency: int | None
     priority_ageing_per_s: float
+    acceptance: tuple[float, ...] = ()
+    num_lookahead_tokens: int = 0
+    seed: int = 0
 
     def __post_init__(self) -> None:
         for name in ("num_gpu_blocks", "block_size", "max_model_len", "pipeline_parallel_size",

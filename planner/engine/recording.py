@@ -24,7 +24,8 @@ def record_step(s: State, duration_s: float, used_blocks: int) -> None:
     row.window_pairs = e.step_window_pairs
     row.num_decodes = e.step_decodes
     row.decode_context_tokens = e.step_decode_context
-    row.num_sampled = e.step_sampled + e.step_decodes
+    row.num_sampled = e.step_sampled + e.step_decodes + e.step_accepted
+    row.num_accepted_tokens = e.step_accepted
     row.num_swapped_tokens = e.step_swapped
     row.num_running = e.num_running
     row.num_waiting = e.num_waiting
@@ -82,8 +83,7 @@ def stopped_by(s: State) -> int:
 def share_time(s: State, row: Any) -> None:
     """Divide what the decodes of the step take from it: their own work, the host link, and the rest for prompts."""
     e = s.engine
-    share = s.step_time.decode_share if e.step_prompts == 0 else 1.0
-    transfer_s = share * e.step_swapped * s.settings.swap_s_per_token
+    transfer_s = e.step_swapped * s.settings.swap_s_per_token
     if e.step_prompts == 0 and e.step_swapped == 0:
         row.decodes_alone_s = row.duration_s
     else:

@@ -18,7 +18,8 @@ STEP_ROW = np.dtype(
         ("window_pairs", "i8"),
         ("num_decodes", "i8"),
         ("decode_context_tokens", "i8"),
-        ("num_sampled", "i8"),
+        ("num_sampled", "i8"),  # tokens that it emits
+        ("num_accepted_tokens", "i8"),  # of these, drafted
         ("num_swapped_tokens", "i8"),
         ("num_running", "i8"),
         ("num_waiting", "i8"),

@@ -51,7 +51,8 @@ REQUEST = np.dtype(
         ("num_output_tokens", "i4"),  # emitted so far; of an aggregated decode see `decode_offset`
         ("num_computed_tokens", "i4"),
         ("num_scheduled_tokens", "i4"),  # in the step being composed, or in flight
-        ("num_offered_tokens", "i4"),  # a prompt's share of the step, before it is known that everyone fits
+        ("num_offered_tokens", "i4"),  # a prompt's share of the step, before it is known that everyone fits;
+        # of a decode that is served by itself the tokens that it emits in the step
         ("num_blocks", "i4"),  # held; of an aggregated decode see `blocks.num_held`
         ("num_cached_tokens", "i4"),  # prefix hit at the first admission; -1 before
         ("num_lost_tokens", "i4"),  # computed before the last preemption
@@ -132,6 +133,9 @@ SETTINGS = np.dtype(
         ("batch_wait_max_tokens", "f8"),  # prompts are held back while a step would have fewer tokens
         ("scheduler_recv_interval", "i8"),
         ("stream_interval", "i8"),
+        ("num_speculative_tokens", "i8"),  # drafted for each decode a step
+        ("lookahead_tokens", "i8"),  # KV slots that a decode holds for the drafts to come
+        ("aggregates_decodes", "i1"),  # decodes are held by counters: without a pipeline, and without drafts
         ("is_keyed", "i1"),  # waiting is ordered by `Ranks.admit`, not by arrival
         ("is_first_fit", "i1"),
         ("is_swapping", "i1"),
@@ -218,6 +222,7 @@ ENGINE = np.dtype(
         ("step_prompt_pairs", "i8"),
         ("step_window_pairs", "i8"),
         ("step_sampled", "i8"),
+        ("step_accepted", "i8"),  # drafted tokens that its decodes emit
         ("step_swapped", "i8"),
         ("step_preempted", "i8"),
         ("next_in_order", "i8"),  # who is served after a request that had to yield itself
@@ -232,7 +237,8 @@ ENGINE = np.dtype(
         ("max_running", "i8"),
         ("max_waiting", "i8"),
         ("total_prompt_tokens", "i8"),
-        ("total_decode_tokens", "i8"),
+        ("total_decode_tokens", "i8"),  # emitted by decodes
+        ("total_accepted_tokens", "i8"),  # of these, drafted
         ("total_context_tokens", "i8"),
         ("total_prompt_pairs", "i8"),
         ("total_window_pairs", "i8"),
@@ -293,6 +299,8 @@ class State(NamedTuple):
     pulled: Any  # requests whose transfers began since the fleet was told last; each has a seat
     left_before: Any  # who left the same engine before each, shape [num_requests]; empty where nobody routes them
     seen_s: Any  # when the client last saw tokens of it, shape [num_requests], or empty where it sees each at once
+    acceptance: Any  # chance that so many drafted tokens at least are accepted, shape [num_speculative_tokens]
+    draws: Any  # state of each request's generator, shape [num_requests], or empty where nothing is drafted
     ring: Any
     blocks: Any
     entries: Any
@@ -314,7 +322,8 @@ STATE_TYPE = numba.types.NamedTuple(
         *(2 * [numba.float64[::1]]),
         *map(numba_records, (PULL, FLOAT_HEAP)),
         *(2 * [numba.int64[::1]]),
-        numba.float64[::1],
+        *(2 * [numba.float64[::1]]),
+        numba.int64[::1],
         *map(numba_records, (RING, BLOCK, ENTRY, SLOT)),
         numba.int64[::1],
         *map(numba_records, (FLIGHT, GAP_ROW, STEP_ROW, SCHEDULE_ROW, PREEMPTION_ROW)),

@@ -66,6 +66,7 @@ def read_launch(command: str) -> Launch:
         _apply(dialect, flag, value, found, left)
     if "model" not in found:
         raise UsageError(f"--from-command: names no model, as {' '.join(dialect.launch)} MODEL does")
+    _settle_draft(found, left)
     return Launch(options=_settled(found), left_aside=tuple(left))
 
 
@@ -201,6 +202,24 @@ def _entry(dialect: Dialect, name: str) -> Flag | Switch | Tree | None:
         if name in entry.names or (isinstance(entry, Switch) and name in map(_negated, entry.names)):
             return entry
     return None
+
+
+def _settle_draft(found: dict[str, Any], left: list[str]) -> None:
+    """Find how tokens are drafted as the engines do; weights of a head are left aside, as its layer is known without.
+
+    vLLM tells the method by the draft's name (`SpeculativeConfig.__post_init__`); SGLang's EAGLE without a draft of its
+    own is the target's MTP layer.
+    """
+    model = found.get("speculative_model")
+    if model is None:
+        if found["engine"] == "sglang" and found.get("speculative_method") == "eagle":
+            found["speculative_method"] = "mtp"
+        return
+    named = [method for method in ("eagle3", "eagle", "medusa") if method in model.lower()]
+    method = found.setdefault("speculative_method", named[0] if named else "draft_model")
+    if method != "draft_model":
+        left.append(f"speculative model {model}")
+        del found["speculative_model"]
 
 
 def _settled(found: dict[str, Any]) -> dict[str, Any]:

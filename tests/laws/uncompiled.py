@@ -30,6 +30,7 @@ CASES: dict[str, dict[str, Any]] = {
     "limits": {"long_prefill_token_threshold": 3, "watermark": 0.1, "scheduler_reserve_full_isl": False},
     "waiting": {"batch_wait_timeout_iters": 3, "batch_wait_max_tokens_ratio": 0.9, "max_prefill_tokens": 16},
     "looking": {"scheduler_recv_interval": 4, "stream_interval": 3, "schedule_conservativeness": 0.2},
+    "drafts": {"num_speculative_tokens": 2, "speculative_acceptance": "0.8,0.3", "num_gpu_blocks": 14},
     "pipeline": {"pipeline_parallel_size": 2, "step_time": "linear:0.01,0.0005,0.0001"},
 }
 
