@@ -170,7 +170,8 @@ def _engine_totals(result: ReplayResult, duration_s: float) -> dict[str, Any]:
         "num_recomputed_tokens": int(engine.num_recomputed_tokens),
         "num_swapped_tokens": int(engine.num_swapped_tokens),
         "prefix_cache_hit_rate": int(engine.num_hit_tokens) / queried if knows_hits and queried else None,
-        "mean_acceptance_length": _acceptance_length(engine) if int(settings.num_speculative_tokens) else None,
+        "mean_acceptance_length": _acceptance_length(engine) if any(
+            int(part.settings.num_speculative_tokens) for part in parts) else None,
         "kv_cache_usage_mean": float(engine.kv_block_s) / room_block_s if room_block_s > 0 else None,
         "kv_cache_usage_peak": max(int(part.engine.peak_blocks) / count for part, count in zip(parts, blocks,
                                                                                               strict=True)),

@@ -25,12 +25,13 @@ def tokens_of_decode(s: State) -> int:
 def slots_needed(s: State, request: Any, n: int) -> int:
     """Return for how many tokens a request must have KV slots to get `n` in the step, those for later drafts included.
 
-    No more than it may ever have; vLLM goes up to max_model_len, which is at most a block or two beyond.
+    For drafts it takes no more than it may ever have, and no more than there are; vLLM goes up to max_model_len.
     """
-    after = num_computed_tokens(s, request) + n
+    computed = num_computed_tokens(s, request)
     if request.state != DECODE:
-        return int(after)
-    return int(min(after + s.settings.lookahead_tokens, request.input_tokens + request.max_output_tokens))
+        return int(computed + n)
+    most = min(request.input_tokens + request.max_output_tokens, s.settings.num_gpu_blocks * s.settings.block_size)
+    return int(max(computed + 1, min(computed + n + s.settings.lookahead_tokens, most)))
 
 
 @jit

@@ -55,7 +55,7 @@ def see_decodes(s: State) -> None:
 
 @jit
 def see_tokens(s: State, i: int, count: int, n: int) -> None:
-    """Send the last `n` of `count` tokens, or keep them until there are `stream_interval`; first and last go at once."""
+    """Send the last `n` of `count` tokens, or keep them until `stream_interval` wait; first and last go at once."""
     interval = s.settings.stream_interval
     if interval == 1:
         return

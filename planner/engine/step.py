@@ -134,7 +134,7 @@ def emit_or_postpone(s: State, i: int, start_s: float, duration_s: float) -> Non
 def emit_each_decode(s: State, start_s: float) -> int:
     """Let the decodes of the step emit their tokens one by one; return how many are through, listed in `scratch`."""
     finished = 0
-    i = s.engine.running_head
+    i = s.engine.running_head if s.engine.step_marks_decodes else NONE
     while i != NONE:
         request = s.requests[i]
         if request.state == DECODE and request.num_scheduled_tokens > 0:

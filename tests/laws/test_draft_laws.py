@@ -88,7 +88,8 @@ def test_a_draft_that_is_never_accepted_and_costs_nothing_is_none(policy: str, c
 
 
 def finished_s(rows: list[tuple[float, int, int]], **options: Any) -> Any:
-    return play(rows, recording=Recording(), max_num_batched_tokens=0, max_num_seqs=0, **options).records.requests.finished_s
+    unlimited = play(rows, recording=Recording(), max_num_batched_tokens=0, max_num_seqs=0, **options)
+    return unlimited.records.requests.finished_s
 
 
 @given(rows=BURSTS, tokens=some.integers(1, 4), chances=some.tuples(some.floats(0, 1), some.floats(0, 1)),
