@@ -16,7 +16,8 @@ STATISTICS = {"mean": "mean", "median": "median", "std": "standard deviation", "
 LATENCIES = {
     "ttft": "time to first token of completed requests, from arrival",
     "tpot": "time per output token, (last − first token) / (output tokens − 1), of completed requests of two or more",
-    "itl": "inter-token latency: all gaps between tokens that a client sees, of all requests",
+    "itl": "inter-token latency: all gaps between tokens that a client sees, of all requests; those that a step emits at "
+           "once are seen at once",
     "e2el": "end-to-end latency of completed requests, from arrival to the last token",
     "queue": "time in the scheduler's queue until the first step, of completed requests",
 }
@@ -44,6 +45,7 @@ SUMMARY: Mapping[str, Term] = {
     "num_preemptions": Term("1", "times that a request had to give its KV blocks back"),
     "num_recomputed_tokens": Term("tokens", "tokens run again after preemptions"),
     "num_swapped_tokens": Term("tokens", "tokens whose KV went to the host"),
+    "mean_acceptance_length": Term("tokens", "that a decode emits a step under speculative decoding, its own included"),
     "prefix_cache_hit_rate": Term("1", "prompt tokens found in the prefix cache over those looked up"),
     "kv_cache_usage_mean": Term("1", "share of KV blocks in use, mean over the busy time"),
     "kv_cache_usage_peak": Term("1", "the largest share of KV blocks in use"),
@@ -129,6 +131,7 @@ STEPS: Mapping[str, Term] = {
     "num_decodes": Term("1", "requests that decode in it"),
     "decode_context_tokens": Term("tokens", "computed before, of these"),
     "num_sampled": Term("1", "tokens that it emits"),
+    "num_accepted_tokens": Term("1", "of these, drafted by speculative decoding and accepted"),
     "num_swapped_tokens": Term("tokens", "whose KV goes over the host link"),
     "num_running": Term("1", "requests running as it begins"),
     "num_waiting": Term("1", "requests waiting then"),
@@ -148,6 +151,7 @@ STEPS: Mapping[str, Term] = {
     "collectives_s": Term("s", "communication between GPUs"),
     "overhead_s": Term("s", "what the GPU waits for: time that nothing hides, and the host's beyond the GPU's"),
     "swap_s": Term("s", "KV over the host link"),
+    "draft_s": Term("s", "passes of the draft of speculative decoding, without what their attention reads"),
     "compute_s": Term("s", "its arithmetic at the GPU's dense peak"),
     "memory_s": Term("s", "its HBM traffic at the peak bandwidth"),
 }

@@ -59,6 +59,8 @@ class EngineSettings:
                      "batch_wait_timeout_iters", "batch_wait_max_tokens_ratio"):
             if not getattr(self, name) >= 0:
                 raise UsageError(f"{name} = {getattr(self, name)}; must not be negative")
+        if self.seed < 0:
+            raise UsageError(f"seed = {self.seed}; must not be negative")
         if not 0 <= self.watermark < 1:
             raise UsageError(f"watermark = {self.watermark}; must be a fraction in [0, 1)")
         if self.max_concurrency is not None and self.max_concurrency < 1:
