@@ -16,8 +16,8 @@ STATISTICS = {"mean": "mean", "median": "median", "std": "standard deviation", "
 LATENCIES = {
     "ttft": "time to first token of completed requests, from arrival",
     "tpot": "time per output token, (last − first token) / (output tokens − 1), of completed requests of two or more",
-    "itl": "inter-token latency: all gaps between tokens that a client sees, of all requests; those that a step emits at "
-           "once are seen at once",
+    "itl": "inter-token latency: all gaps between tokens that a client sees, of all requests; tokens that one step "
+           "emits are seen at once",
     "e2el": "end-to-end latency of completed requests, from arrival to the last token",
     "queue": "time in the scheduler's queue until the first step, of completed requests",
 }
