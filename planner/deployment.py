@@ -16,6 +16,7 @@ from planner.engines import EngineConstants, constants_of, load_engine, read_con
 from planner.errors import FleetError, PlannerError, UsageError
 from planner.layout import Layout
 from planner.loading import load_policy
+from planner.lora import adapter_bytes
 from planner.memory import MemoryPlan, plan_memory
 from planner.operators.network import NodeLink
 from planner.policy import Policy
@@ -206,7 +207,8 @@ def deploy(scenario: Scenario, *, enable_prefix_caching: bool = False, longest_r
         stack = Stack(
             arch=architecture, gpu=gpu, layout=layout, quantization=scenario.quantization,
             kv_bytes_per_element=kv_bytes, engine=scenario.engine, constants=constants or scenario_constants(scenario),
-            is_overlapped=limits.async_scheduling, draft=draft, node_link=node_link, **graph_sizes(scenario))
+            is_overlapped=limits.async_scheduling, draft=draft, node_link=node_link,
+            lora_rank=scenario.max_lora_rank if scenario.max_loras else 0, **graph_sizes(scenario))
     step_time = (linear(scenario.step_time, 1 + scenario.num_speculative_tokens) if stack is None
                  else roofline(stack))
     max_model_len = scenario.max_model_len
@@ -273,6 +275,8 @@ def _plan_memory(scenario: Scenario, limits: EngineDefaults, architecture: Archi
         max_num_seqs=limits.max_num_seqs or 256,
         block_size=scenario.block_size,
         draft=draft,
+        adapters_bytes=0.0 if not scenario.max_loras else scenario.max_loras * adapter_bytes(
+            architecture, scenario.max_lora_rank, layout.tensor_parallel_size),
     )
 
 
@@ -318,7 +322,20 @@ def _settings(scenario: Scenario, limits: EngineDefaults, architecture: Architec
         acceptance=() if draft is None else draft.acceptance,
         num_lookahead_tokens=0 if draft is None else draft.num_lookahead_tokens,
         seed=scenario.seed or 0,
+        **_adapters(scenario, architecture, gpu),
     )
+
+
+def _adapters(scenario: Scenario, architecture: Architecture | None, gpu: Gpu | None) -> dict[str, Any]:
+    """Return how many LoRA adapters are kept where, and what it takes to bring one there [s]."""
+    if not scenario.max_loras:
+        return {}
+    size = 0.0 if architecture is None else adapter_bytes(architecture, scenario.max_lora_rank,
+                                                          scenario.tensor_parallel_size)
+    return {"max_loras": scenario.max_loras,
+            "max_cpu_loras": scenario.max_loras if scenario.max_cpu_loras is None else scenario.max_cpu_loras,
+            "adapter_load_s": 0.0 if gpu is None else size / gpu.host_bandwidth_bytes_per_s,
+            "adapter_read_s": size * scenario.tensor_parallel_size / (1e9 * scenario.lora_disk_bandwidth)}
 
 
 def _swap(scenario: Scenario, architecture: Architecture | None, gpu: Gpu | None,

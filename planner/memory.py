@@ -71,7 +71,8 @@ class MemoryPlan:
 
 def plan_memory(arch: Architecture, gpu: Gpu, layout: Layout, *, engine: str, quantization: str | None,
                 kv_bytes_per_element: float, gpu_memory_utilization: float, max_num_batched_tokens: int,
-                max_num_seqs: int, block_size: int, draft: Draft | None = None) -> MemoryPlan:
+                max_num_seqs: int, block_size: int, draft: Draft | None = None,
+                adapters_bytes: float = 0.0) -> MemoryPlan:
     """Divide the memory of the fullest GPU as the engine does at start-up.
 
     Parameters
@@ -84,6 +85,7 @@ def plan_memory(arch: Architecture, gpu: Gpu, layout: Layout, *, engine: str, qu
         (free_gpu_memory_fraction).
     gpu_memory_utilization : that share [1].
     max_num_batched_tokens, max_num_seqs, block_size : largest step [tokens], [1]; KV block [tokens].
+    adapters_bytes : room for LoRA adapters, counted as weights [bytes].
     draft : how tokens are drafted: its weights, and the KV of its layers in the same blocks; None where they are not.
 
     Raises
@@ -106,7 +108,7 @@ def plan_memory(arch: Architecture, gpu: Gpu, layout: Layout, *, engine: str, qu
     """
     _check(gpu_memory_utilization, max_num_batched_tokens, max_num_seqs, block_size)
     ranks, stages = layout.tensor_parallel_size, layout.pipeline_parallel_size
-    weights = weight_bytes(arch, quantization, layout) + draft_weight_bytes(draft, layout)
+    weights = weight_bytes(arch, quantization, layout) + draft_weight_bytes(draft, layout) + adapters_bytes
     activations = activation_bytes(arch, max_num_batched_tokens, max_num_seqs, ranks)
     communication = COMMUNICATION_BYTES if layout.num_gpus > 1 else 0.0
     per_token = kv_bytes_per_token_per_gpu(arch, kv_bytes_per_element, ranks, stages)

@@ -172,6 +172,8 @@ def _engine_totals(result: ReplayResult, duration_s: float) -> dict[str, Any]:
         "prefix_cache_hit_rate": int(engine.num_hit_tokens) / queried if knows_hits and queried else None,
         "mean_acceptance_length": _acceptance_length(engine) if any(
             int(part.settings.num_speculative_tokens) for part in parts) else None,
+        "num_adapter_loads": int(engine.total_adapter_loads) if any(
+            int(part.settings.max_loras) for part in parts) else None,
         "kv_cache_usage_mean": float(engine.kv_block_s) / room_block_s if room_block_s > 0 else None,
         "kv_cache_usage_peak": max(int(part.engine.peak_blocks) / count for part, count in zip(parts, blocks,
                                                                                               strict=True)),

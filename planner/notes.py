@@ -64,6 +64,8 @@ def _engines(deployment: Deployment, trace: Trace) -> list[str]:
         found.append(f"speculative decoding: {draft.num_tokens} tokens drafted a step by {draft.method}, of which "
                      f"{draft.mean_acceptance_length - 1:.2f} are accepted on average"
                      + ("" if deployment.stack else "; a step time that is a line has no draft in it"))
+    if "adapter" in columns and not settings.max_loras:
+        found.append("the adapters that requests name are left out; --max-loras replays them")
     return found + _calibration(deployment)
 
 

@@ -14,6 +14,7 @@ from planner.engine.state import records
 from planner.engine.terms import CURVE, STEP_TIME, StepTime
 from planner.errors import CatalogError
 from planner.kernels import Fit, find_fit, find_fits
+from planner.lora import fold_adapters
 from planner.operators.collectives import CollectiveConstants, collective_s
 from planner.operators.gemm import Floats, GemmConstants, gemm_s
 from planner.operators.moe import MoeConstants, moe_s, touched_experts
@@ -55,6 +56,8 @@ def roofline(stack: Stack) -> StepTime:
     terms.is_overlapped = stack.is_overlapped
     terms.tokens_per_decode = stack.tokens_per_decode
     _draft(step_time, stack, counts)
+    if stack.lora_rank:
+        fold_adapters(step_time, stack, stack.lora_rank)
     curve.tokens_s = curve.linear_s + curve.experts_s + curve.activations_s + curve.collectives_s + curve.draft_s
     for name in ("host_s", "host_s_per_seq", "overhead_s", "overhead_s_per_seq", "frontend_s",
                  "frontend_s_per_token", "latency_s", "latency_s_per_token"):
@@ -67,7 +70,7 @@ def _draft(step_time: StepTime, stack: Stack, counts: Floats) -> None:
     draft = stack.draft
     if draft is None or draft.arch is None:
         return
-    alone = replace(stack, arch=draft.arch, quantization=draft.quantization, draft=None)
+    alone = replace(stack, arch=draft.arch, quantization=draft.quantization, draft=None, lora_rank=0)
     own, hidden = roofline(alone), draft.arch.hidden_size
     own.curve.head_s -= node_counts() * stack.constants.sampling_s_per_seq
     if draft.method != "medusa":

@@ -58,6 +58,10 @@ class Scenario:
     max_model_len: int | None = _option(None, "Deployment", "Longest context. [the model's]")
     num_gpu_blocks: int | None = _option(None, "Deployment", "KV blocks, in place of the memory model.")
     block_size: int = _option(16, "Deployment", "Tokens of a KV block.")
+    max_loras: int = _option(0, "Deployment", "LoRA adapters of a step at most; 0: a trace's are left out.")
+    max_cpu_loras: int | None = _option(None, "Deployment", "LoRA adapters kept in host memory. [max_loras]")
+    max_lora_rank: int = _option(16, "Deployment", "Rank that room is made for, and that adapters are taken to have.")
+    lora_disk_bandwidth: float = _option(2.0, "Deployment", "Adapters that host memory lacks are read so fast [GB/s].")
     swap_space: float = _option(4.0, "Deployment", "Host memory for swapped KV per GPU [GiB].")
     num_cpu_blocks: int | None = _option(None, "Deployment", "Host KV blocks, in place of --swap-space.")
 
@@ -198,6 +202,11 @@ class Scenario:
         if self.num_speculative_tokens < 0:
             raise UsageError(f"num_speculative_tokens = {self.num_speculative_tokens}: must not be negative")
         cumulative_acceptance(self.speculative_acceptance, self.num_speculative_tokens)
+        if self.max_loras < 0 or self.max_lora_rank < 1 or not self.lora_disk_bandwidth > 0:
+            raise UsageError(f"max_loras = {self.max_loras}, max_lora_rank = {self.max_lora_rank}, lora_disk_bandwidth "
+                             f"= {self.lora_disk_bandwidth} [GB/s]: must be at least 0, at least 1, and above 0")
+        if self.max_cpu_loras is not None and self.max_cpu_loras < self.max_loras:
+            raise UsageError(f"max_cpu_loras = {self.max_cpu_loras}: must be at least max_loras = {self.max_loras}")
         if not self.router_report_interval >= 0:
             raise UsageError(f"router_report_interval = {self.router_report_interval}: must not be negative [s]")
 

@@ -13,6 +13,7 @@ class EngineSettings:
     `victim` None leaves the choice to the policy. `swap_s_per_token` is what one token's KV takes over the host link
     [s]. `acceptance` is the chance that so many drafted tokens at least are accepted, one for each that is drafted;
     `num_lookahead_tokens` are KV slots that a decode holds for drafts besides; `seed` is of the draws.
+    `adapter_load_s` is what a LoRA adapter takes from host memory to the GPU, `adapter_read_s` into host memory [s].
     """
 
     num_gpu_blocks: int
@@ -47,6 +48,10 @@ class EngineSettings:
     acceptance: tuple[float, ...] = ()
     num_lookahead_tokens: int = 0
     seed: int = 0
+    max_loras: int = 0
+    max_cpu_loras: int = 0
+    adapter_load_s: float = 0.0
+    adapter_read_s: float = 0.0
 
     def __post_init__(self) -> None:
         for name in ("num_gpu_blocks", "block_size", "max_model_len", "pipeline_parallel_size",

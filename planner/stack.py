@@ -24,6 +24,7 @@ class Stack:
     is_overlapped : whether the host works on the next step while the GPU works on this one.
     node_link : what joins nodes; None where the GPUs are of one.
     draft : how tokens are drafted; None where they are not.
+    lora_rank : of LoRA adapters, 0 without them [1].
     graph_seqs, graph_tokens : steps of so many decodes [1], or with prompts of so many tokens, run as CUDA graphs.
     """
 
@@ -39,6 +40,7 @@ class Stack:
     is_overlapped: bool
     node_link: NodeLink | None = None
     draft: Draft | None = None
+    lora_rank: int = 0
 
     @property
     def tokens_per_decode(self) -> int:

@@ -16,7 +16,7 @@ from planner.engine.terms import CURVE, STEP_TIME, StepTime
 from planner.errors import UsageError
 
 TERMS = ("linear_s", "experts_s", "activations_s", "attention_prompt_s", "attention_decode_s", "lm_head_s",
-         "collectives_s", "overhead_s", "swap_s", "draft_s")
+         "collectives_s", "overhead_s", "swap_s", "draft_s", "adapters_s")
 
 
 def linear(text: str, tokens_per_decode: int = 1) -> StepTime:
@@ -55,6 +55,7 @@ def _terms(t: Any, curve: Any, steps: Any, swap_s_per_token: float, out: Any) ->
         slopes = timing.context_slopes(t, curve, step.num_decodes)
         context_s = timing.context_s(t, slopes, step.num_decodes, step.decode_context_tokens)
         swap_s = step.num_swapped_tokens * swap_s_per_token
+        out[10, i] = timing.adapters_s(t, step.num_adapters, total) + step.adapter_load_s
         if t.is_linear:
             out[0, i] = t.per_token_s * total
             out[3, i] = t.per_context_token_s * step.prompt_context_tokens
@@ -73,7 +74,7 @@ def _terms(t: Any, curve: Any, steps: Any, swap_s_per_token: float, out: Any) ->
             out[5, i] = timing.head_s(curve, sampled + step.num_decodes * (t.tokens_per_decode - 1))
             out[6, i] = between(curve[k].collectives_s, curve[k + 1].collectives_s, way)
             out[9, i] = between(curve[k].draft_s, curve[k + 1].draft_s, way) + draft_s
-            gpu_s = out[:8, i].sum() + swap_s + out[9, i]
+            gpu_s = out[:8, i].sum() + swap_s + out[9, i] + out[10, i]
             hidden_s = timing.hidden_s(t, step.num_prompts, step.num_prompt_tokens, step.num_decodes)
             extra_s = timing.overhead_s(t, step.num_prompts, step.num_decodes)
             out[7, i] = extra_s + max(hidden_s - gpu_s, 0.0)

@@ -17,7 +17,7 @@ ROWS = (
     ("Inter-token latency [ms]", ("mean_itl_ms", "median_itl_ms", "p99_itl_ms")),
     ("End to end [ms]", ("mean_e2el_ms", "median_e2el_ms", "p99_e2el_ms")),
     ("Queueing [ms]", ("mean_queue_ms", "p99_queue_ms")),
-    ("Engine", ("num_steps", "mean_acceptance_length", "num_preemptions", "prefix_cache_hit_rate",
+    ("Engine", ("num_steps", "mean_acceptance_length", "num_preemptions", "prefix_cache_hit_rate", "num_adapter_loads",
                 "kv_cache_usage_mean", "kv_cache_usage_peak", "num_gpu_blocks", "max_running", "max_waiting",
                 "gpu_busy_fraction", "mfu", "mbu", "replica_imbalance", "bottleneck")),
     ("Autoscaler", ("replicas_mean", "replicas_peak", "num_scale_ups", "num_scale_downs")),

@@ -23,6 +23,7 @@ LAYERS = (
     ("precision", "kernels", "published", "story", "engines", "recipes", "trace", "loading", "launch",
      "drafting", "draft_time"),
     ("memory", "stack"),
+    ("lora",),
     ("options", "synthetic", "workload", "client", "sharing", "export", "uncertainty"),
     ("prefix", "dependencies", "attention_time", "steptime", "measured", "traffic", "relative", "fitting",
      "anomalies"),

@@ -2,6 +2,7 @@
 
 import math
 
+from planner.engine.adapters import drop_adapter
 from planner.engine.blocks import release_blocks
 from planner.engine.decodes import depart, leave_decode
 from planner.engine.jit import jit
@@ -142,10 +143,12 @@ def cancel_due(s: State) -> None:
             else:
                 remove_prompt(s, i)
             remove_running(s, i)
+            drop_adapter(s, i)
             request.state = CANCELLED
             release_blocks(s, i)
         elif request.state == LOADING:
             engine.num_loading -= 1
+            drop_adapter(s, i)
             request.state = CANCELLED
             release_blocks(s, i)
         elif request.state == WAITING:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from planner.engine.adapters import drop_adapter
 from planner.engine.blocks import ceil_div, num_output_tokens, release_blocks, reserves_ahead
 from planner.engine.decodes import leave_decode
 from planner.engine.jit import jit
@@ -80,6 +81,7 @@ def preempt(s: State, i: int) -> None:
         remove_prompt(s, i)
     request.num_scheduled_tokens = 0
     remove_running(s, i)
+    drop_adapter(s, i)
     request.state = WAITING
     swap = move_to_cpu(s, i)
     if not swap:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from planner.engine.entries import BLOCK, ENTRY, FLIGHT, FLOAT_HEAP, INT_HEAP, PULL, RING, SLOT
+from planner.engine.entries import ADAPTER, BLOCK, ENTRY, FLIGHT, FLOAT_HEAP, INT_HEAP, PULL, RING, SLOT
 from planner.engine.jit import numba
 from planner.engine.rows import GAP_ROW, PREEMPTION_ROW, SCHEDULE_ROW, STEP_ROW
 from planner.engine.terms import CURVE, STEP_TIME
@@ -133,6 +133,10 @@ SETTINGS = np.dtype(
         ("batch_wait_max_tokens", "f8"),  # prompts are held back while a step would have fewer tokens
         ("scheduler_recv_interval", "i8"),
         ("stream_interval", "i8"),
+        ("max_loras", "i8"),  # adapters of a step; 0: there are none
+        ("max_cpu_loras", "i8"),
+        ("adapter_load_s", "f8"),  # from host memory to the GPU
+        ("adapter_read_s", "f8"),  # into host memory
         ("num_speculative_tokens", "i8"),  # drafted for each decode a step
         ("lookahead_tokens", "i8"),  # KV slots that a decode holds for the drafts to come
         ("aggregates_decodes", "i1"),  # decodes are held by counters: without a pipeline, and without drafts
@@ -185,6 +189,8 @@ ENGINE = np.dtype(
         ("num_prompts", "i8"),  # running requests in state PROMPT: the length of `prompts`
         ("num_decodes", "i8"),  # running requests in state DECODE
         ("num_stalled", "i8"),
+        ("num_adapters", "i8"),  # in use
+        ("adapter_clock", "i8"),  # times that one ceased to be
         ("num_loading", "i8"),  # admitted requests in state LOADING
         ("num_loads", "i8"),  # length of `loads`
         ("num_pulls", "i8"),  # since the fleet was told last: length of `pulled`
@@ -225,6 +231,7 @@ ENGINE = np.dtype(
         ("step_accepted", "i8"),  # drafted tokens that its decodes emit
         ("step_swapped", "i8"),
         ("step_preempted", "i8"),
+        ("step_adapter_s", "f8"),  # bringing adapters to the GPU
         ("next_in_order", "i8"),  # who is served after a request that had to yield itself
         ("step_marks_decodes", "i8"),  # decodes of this step carry their own `num_scheduled_tokens`
         # pipeline
@@ -238,6 +245,7 @@ ENGINE = np.dtype(
         ("max_waiting", "i8"),
         ("total_prompt_tokens", "i8"),
         ("total_decode_tokens", "i8"),  # emitted by decodes
+        ("total_adapter_loads", "i8"),
         ("total_accepted_tokens", "i8"),  # of these, drafted
         ("total_context_tokens", "i8"),
         ("total_prompt_pairs", "i8"),
@@ -300,6 +308,9 @@ class State(NamedTuple):
     left_before: Any  # who left the same engine before each, shape [num_requests]; empty where nobody routes them
     seen_s: Any  # when the client last saw tokens of it, shape [num_requests], or empty where it sees each at once
     acceptance: Any  # chance that so many drafted tokens at least are accepted, shape [num_speculative_tokens]
+    adapters: Any  # of each request, NONE for none, shape [num_requests]; empty without adapters
+    adapter_states: Any  # shape [num_adapters], or one row
+    adapter_slots: Any  # adapters on the GPU, then those in host memory, shape [max_loras + max_cpu_loras]
     draws: Any  # state of each request's generator, shape [num_requests], or empty where nothing is drafted
     ring: Any
     blocks: Any
@@ -324,6 +335,8 @@ STATE_TYPE = numba.types.NamedTuple(
         *(2 * [numba.int64[::1]]),
         *(2 * [numba.float64[::1]]),
         numba.int64[::1],
+        numba_records(ADAPTER),
+        *(2 * [numba.int64[::1]]),
         *map(numba_records, (RING, BLOCK, ENTRY, SLOT)),
         numba.int64[::1],
         *map(numba_records, (FLIGHT, GAP_ROW, STEP_ROW, SCHEDULE_ROW, PREEMPTION_ROW)),

@@ -86,6 +86,7 @@ def tally_step(s: State) -> None:
     sampled = e.step_sampled + e.step_decodes
     e.total_sampled += sampled + e.step_accepted
     e.step_swapped = 0
+    e.step_adapter_s = 0.0
     e.total_hbm_bytes += composition_bytes(
         s.step_time, s.curve, e.step_prompt_tokens, e.step_prompt_context, e.step_decodes, sampled
     )

@@ -15,6 +15,7 @@ from planner.engine.shape import begin_step
 from planner.engine.state import State
 from planner.engine.step import enter_decode_contents, finish_due
 from planner.engine.timing import (
+    adapters_s,
     composition_bytes,
     composition_s,
     context_s,
@@ -35,6 +36,8 @@ def may_run_decodes(s: State) -> bool:
     if e.num_decodes == 0 or e.num_decodes != e.num_running or e.num_stalled > 0 or e.is_paused:
         return False
     if not s.settings.aggregates_decodes or s.settings.records_schedule or e.step_swapped > 0:
+        return False
+    if e.step_adapter_s > 0.0:
         return False
     if e.num_decodes > min(s.settings.max_decode_seqs, s.settings.max_num_batched_tokens):
         return False
@@ -129,6 +132,7 @@ def decode_terms(s: State) -> tuple[float, tuple[float, float], float, float]:
     """Return what a step of all decodes takes [s]: besides their context, for it, at least, and in any case."""
     t, decodes = s.step_time, s.engine.num_decodes
     gpu_s = composition_s(t, s.curve, 0, 0, 0, 0, 0, decodes, decodes)
+    gpu_s += adapters_s(t, s.engine.num_adapters, decodes)
     return gpu_s, context_slopes(t, s.curve, decodes), hidden_s(t, 0, 0, decodes), overhead_s(t, 0, decodes)
 
 

@@ -28,6 +28,9 @@ STEP_TIME = np.dtype(
         ("overhead_s", "f8"),  # what neither hides
         ("overhead_s_per_seq", "f8"),
         ("tokens_per_decode", "i8"),  # that a decode has checked in a step: more than 1 under speculative decoding
+        ("adapters_s", "f8"),  # kernels of LoRA adapters, in a step that has some
+        ("adapters_s_per_token", "f8"),
+        ("adapters_s_per_adapter", "f8"),
         ("frontend_s", "f8"),  # the API server's serial work on a request before the engine sees it
         ("frontend_s_per_token", "f8"),
         ("latency_s", "f8"),  # the rest of a request's way to the engine and of its first token's way back

@@ -109,6 +109,14 @@ def composition_s(
 
 
 @jit
+def adapters_s(t: Any, adapters: int, tokens: int) -> float:
+    """Return what the kernels of LoRA adapters take in a step of so many tokens [s]."""
+    if adapters == 0:
+        return 0.0
+    return float(t.adapters_s + tokens * t.adapters_s_per_token + adapters * t.adapters_s_per_adapter)
+
+
+@jit
 def host_s(t: Any, seqs: int) -> float:
     """Return the host's work on a step besides launching kernels: scheduling, inputs, outputs [s]."""
     return float(t.host_s + seqs * t.host_s_per_seq)
@@ -166,6 +174,7 @@ def decodes_alone_s(s: State) -> float:
         return 0.0
     gpu_s = composition_s(t, s.curve, 0, 0, 0, 0, 0, n, n)
     gpu_s += context_s(t, context_slopes(t, s.curve, n), n, e.step_decode_context)
+    gpu_s += adapters_s(t, e.num_adapters, n * t.tokens_per_decode)
     return float(max(gpu_s, hidden_s(t, 0, 0, n)) + overhead_s(t, 0, n))
 
 
@@ -184,6 +193,8 @@ def step_s(s: State) -> float:
         e.step_decodes,
         e.step_sampled + e.step_decodes,
     )
+    gpu_s += e.step_adapter_s
+    gpu_s += adapters_s(t, e.num_adapters, e.step_prompt_tokens + e.step_decodes * t.tokens_per_decode)
     if e.step_swapped > 0:
         gpu_s += e.step_swapped * s.settings.swap_s_per_token
     if e.step_decodes > 0:

@@ -19,7 +19,7 @@ class Flag:
     Parameters
     ----------
     names : with dashes for underscores, the one that is written first; of a table's key its path.
-    option : of `Scenario`, that it sets.
+    option : of `Scenario`, that it sets; or what `read` settles with others.
     read : turns the flag's value into the option's.
     write : turns the option's into the flag's; None where the flag has no such value.
     """
@@ -144,6 +144,10 @@ VLLM = Dialect(
         Switch(names=("--async-scheduling",), option="async_scheduling", otherwise=False),
         Switch(names=("--scheduler-reserve-full-isl",), option="scheduler_reserve_full_isl", otherwise=False),
         Flag(names=("--stream-interval",), option="stream_interval"),
+        Switch(names=("--enable-lora",), option="enable_lora", otherwise=False),
+        Flag(names=("--max-loras",), option="max_loras"),
+        Flag(names=("--max-cpu-loras",), option="max_cpu_loras"),
+        Flag(names=("--max-lora-rank",), option="max_lora_rank"),
         Flag(names=("--speculative-config.num-speculative-tokens",), option="num_speculative_tokens"),
         _choice(("--speculative-config.method",), "speculative_method", DRAFTS),
         Flag(names=("--speculative-config.model",), option="speculative_model", read=text),

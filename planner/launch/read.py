@@ -67,6 +67,7 @@ def read_launch(command: str) -> Launch:
     if "model" not in found:
         raise UsageError(f"--from-command: names no model, as {' '.join(dialect.launch)} MODEL does")
     _settle_draft(found, left)
+    _settle_adapters(found, left)
     return Launch(options=_settled(found), left_aside=tuple(left))
 
 
@@ -220,6 +221,15 @@ def _settle_draft(found: dict[str, Any], left: list[str]) -> None:
     if method != "draft_model":
         left.append(f"speculative model {model}")
         del found["speculative_model"]
+
+
+def _settle_adapters(found: dict[str, Any], left: list[str]) -> None:
+    """Take vLLM's --max-loras, 1 by itself, where --enable-lora is there; without it the server ignores all of them."""
+    if found.pop("enable_lora", False):
+        found.setdefault("max_loras", 1)
+        return
+    ignored = [name for name in ("max_loras", "max_cpu_loras", "max_lora_rank") if name in found]
+    left += [f"--{name.replace('_', '-')} {found.pop(name)}" for name in ignored]
 
 
 def _settled(found: dict[str, Any]) -> dict[str, Any]:
