@@ -213,10 +213,9 @@ def _settings_record(policy: Policy, settings: EngineSettings, recording: Record
     if settings.batch_wait_max_tokens_ratio > 0:
         most_tokens = settings.max_num_batched_tokens or math.inf
         record.batch_wait_max_tokens = settings.batch_wait_max_tokens_ratio * most_tokens
-    record.scheduler_recv_interval = settings.scheduler_recv_interval
-    record.stream_interval = settings.stream_interval
-    record.max_loras, record.max_cpu_loras = settings.max_loras, settings.max_cpu_loras
-    record.adapter_load_s, record.adapter_read_s = settings.adapter_load_s, settings.adapter_read_s
+    for name in ("scheduler_recv_interval", "stream_interval", "max_loras", "max_cpu_loras", "adapter_load_s",
+                 "adapter_read_s"):
+        setattr(record, name, getattr(settings, name))
     record.num_speculative_tokens = len(settings.acceptance)
     record.lookahead_tokens = settings.num_lookahead_tokens
     record.aggregates_decodes = settings.pipeline_parallel_size == 1 and not settings.acceptance
