@@ -120,7 +120,9 @@ def routed(state: st.State, count: int, num_replicas: int) -> list[st.State]:
 
 
 def forget_cache(state: st.State) -> None:
-    """Empty the prefix cache of an engine that has no requests."""
+    """Empty the prefix cache and the adapters' places of an engine that has no requests."""
+    state.adapter_slots[:] = st.NONE
+    state.adapter_states.is_on_gpu = state.adapter_states.is_on_host = 0
     if not state.settings.is_caching:
         return
     state.blocks[:] = _free_blocks(len(state.blocks))
