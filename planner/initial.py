@@ -211,12 +211,11 @@ def _settings_record(policy: Policy, settings: EngineSettings, recording: Record
     record.first_ratio = min(_FIRST_RATIO * settings.schedule_conservativeness, 1.0)
     record.least_ratio = record.first_ratio * _LEAST_RATIO_FACTOR
     record.ratio_decay = (record.first_ratio - record.least_ratio) / _RATIO_DECAY_STEPS
-    record.batch_wait_timeout_iters = settings.batch_wait_timeout_iters
     if settings.batch_wait_max_tokens_ratio > 0:
         most_tokens = settings.max_num_batched_tokens or math.inf
         record.batch_wait_max_tokens = settings.batch_wait_max_tokens_ratio * most_tokens
-    for name in ("scheduler_recv_interval", "stream_interval", "max_loras", "max_cpu_loras", "adapter_load_s",
-                 "adapter_read_s"):
+    for name in ("batch_wait_timeout_iters", "scheduler_recv_interval", "stream_interval", "max_loras", "max_cpu_loras",
+                 "adapter_load_s", "adapter_read_s"):
         setattr(record, name, getattr(settings, name))
     record.num_speculative_tokens = len(settings.acceptance)
     record.lookahead_tokens = settings.num_lookahead_tokens
