@@ -144,7 +144,8 @@ def _decode_coefficients(stack: Stack, counts: Floats) -> tuple[Any, Any]:
         base, per_context = decode_attention_coefficients(
             counts, num_heads=heads, num_kv_heads=-(-arch.num_kv_heads // ranks), head_dim=arch.head_dim,
             kv_bytes_per_element=stack.kv_bytes_per_element, constants=fit.constants, **hardware)
-    multiply_s = attention_flops_per_pair(arch, is_decode=True) / ranks / hardware["flops_per_s"]
+    flops = stack.tokens_per_decode * attention_flops_per_pair(arch, is_decode=True)
+    multiply_s = flops / ranks / hardware["flops_per_s"]
     return ratio * base, np.maximum(ratio * per_context, max(_least_read_s(stack), multiply_s))
 
 
@@ -170,7 +171,11 @@ def _fold_indexer(step_time: StepTime, stack: Stack) -> None:
 
 
 def _fold_linear(step_time: StepTime, stack: Stack, counts: Floats) -> None:
-    """Linear layers: decodes read and write their states, prompts run through the chunked delta rule."""
+    """Linear layers: decodes read and write their states, prompts run through the chunked delta rule.
+
+    Where drafts are checked the state after each token is written, to go on from the last one accepted (vLLM's
+    `fused_recurrent_gated_delta_rule`, SGLang's intermediate states).
+    """
     arch, ranks, c = stack.arch, stack.layout.tensor_parallel_size, stack.constants
     shape = {"num_k_heads": -(-arch.linear_num_key_heads // ranks),
              "num_v_heads": -(-arch.linear_num_value_heads // ranks), "head_k_dim": arch.linear_key_head_dim,
@@ -179,11 +184,12 @@ def _fold_linear(step_time: StepTime, stack: Stack, counts: Floats) -> None:
     decode, prompt = linear_fits(stack)
     element = float(decode.row["state_bytes_per_element"])
     layers = arch.num_linear_layers
-    decode_s = linear_decode_s(counts, state_bytes_per_element=element, bandwidth_bytes_per_s=bandwidth,
+    states = counts * (1 + stack.tokens_per_decode) / 2  # one read, and one written for each token
+    decode_s = linear_decode_s(states, state_bytes_per_element=element, bandwidth_bytes_per_s=bandwidth,
                                constants=decode.constants, **shape)
     traffic = state_traffic_bytes(state_bytes_per_element=element, **shape)
-    step_time.curve.decode_s += layers * np.maximum(c.decode_attention_ratio * decode_s, counts * traffic / bandwidth)
-    step_time.curve.decode_bytes += layers * counts * traffic
+    step_time.curve.decode_s += layers * np.maximum(c.decode_attention_ratio * decode_s, states * traffic / bandwidth)
+    step_time.curve.decode_bytes += layers * states * traffic
     without_floor = replace(prompt.constants, floor_s=0.0)
     step_time.terms.prompt_s += layers * c.prompt_attention_ratio * prompt.constants.floor_s
     step_time.terms.prompt_s_per_token += layers * c.prompt_attention_ratio * (float(

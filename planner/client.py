@@ -54,6 +54,8 @@ def client_load(scenario: Scenario) -> Trace:
 def refuse_client_options(scenario: Scenario, source: str) -> None:
     """Raise UsageError where options of the random load are given with a recorded trace."""
     for name in OPTIONS:
+        if name == "seed" and scenario.num_speculative_tokens:
+            continue
         if getattr(scenario, name) is not None:
             option = f"--{name.replace('_', '-')}"
             instead = "; --limit keeps the first so many requests" if name == "num_prompts" else ""

@@ -10,11 +10,13 @@ from planner.architecture import Architecture, kv_bytes_per_token_per_gpu
 from planner.catalog import Gpu, data_dir, load_gpu, load_model
 from planner.client import NAME, at_client_rate
 from planner.defaults import EngineDefaults, engine_defaults
+from planner.drafting import Draft, draft_of
 from planner.engine.terms import StepTime
 from planner.engines import EngineConstants, constants_of, load_engine, read_constants, read_table
 from planner.errors import FleetError, PlannerError, UsageError
 from planner.layout import Layout
 from planner.loading import load_policy
+from planner.lora import adapter_bytes
 from planner.memory import MemoryPlan, plan_memory
 from planner.operators.network import NodeLink
 from planner.policy import Policy
@@ -43,6 +45,7 @@ class Deployment:
     stack: Stack | None  # what the step time is made of; None where it is a line
     step_time: StepTime
     policy: Policy
+    draft: Draft | None  # how tokens are drafted
     pools: tuple["Pool", ...] = ()  # of a fleet whose replicas differ; what is not the scenario's is of the first then
 
     @property
@@ -195,9 +198,10 @@ def deploy(scenario: Scenario, *, enable_prefix_caching: bool = False, longest_r
     layout = layout or layout_of(scenario)
     node_link = _node_link(scenario, gpu, layout)
     kv_bytes = kv_bytes_per_element(scenario.kv_cache_dtype)
+    draft = draft_of(scenario, architecture)
     memory = None
     if architecture is not None and gpu is not None and scenario.num_gpu_blocks is None:
-        memory = _plan_memory(scenario, limits, architecture, gpu, layout, kv_bytes)
+        memory = _plan_memory(scenario, limits, architecture, gpu, layout, kv_bytes, draft)
     stack = None
     if not is_linear:
         assert architecture is not None
@@ -205,17 +209,17 @@ def deploy(scenario: Scenario, *, enable_prefix_caching: bool = False, longest_r
         stack = Stack(
             arch=architecture, gpu=gpu, layout=layout, quantization=scenario.quantization,
             kv_bytes_per_element=kv_bytes, engine=scenario.engine, constants=constants or scenario_constants(scenario),
-            is_overlapped=limits.async_scheduling, num_speculative_tokens=scenario.num_speculative_tokens,
-            speculative_acceptance=scenario.speculative_acceptance, node_link=node_link, **graph_sizes(scenario))
-    step_time = linear(scenario.step_time) if stack is None else roofline(stack)
+            is_overlapped=limits.async_scheduling, draft=draft, node_link=node_link,
+            lora_rank=scenario.max_lora_rank if scenario.max_loras else 0, **graph_sizes(scenario))
+    step_time = (linear(scenario.step_time, 1 + scenario.num_speculative_tokens) if stack is None
+                 else roofline(stack))
     max_model_len = scenario.max_model_len
     if max_model_len is None:
         max_model_len = longest_request if architecture is None else architecture.max_model_len
     settings = _settings(scenario, limits, architecture, gpu, memory, kv_bytes, enable_prefix_caching, max_model_len,
-                         1.0 if stack is None else stack.tokens_per_step,
-                         _stage_transfer(architecture, gpu, layout, node_link))
+                         draft, _stage_transfer(architecture, gpu, layout, node_link))
     return Deployment(scenario=scenario, architecture=architecture, gpu=gpu, layout=layout, memory=memory,
-                      stack=stack, step_time=step_time, policy=policy, settings=settings)
+                      stack=stack, step_time=step_time, policy=policy, settings=settings, draft=draft)
 
 
 def with_constants(deployment: Deployment, constants: EngineConstants) -> Deployment:
@@ -233,12 +237,16 @@ def limits_of(scenario: Scenario, gpu: Gpu | None) -> EngineDefaults:
 
 
 def graph_sizes(scenario: Scenario) -> dict[str, int]:
-    """Return the largest steps that run as CUDA graphs: of decodes alone, and with prompts."""
+    """Return the largest steps that run as CUDA graphs: of decodes alone, and with prompts, in tokens.
+
+    The size is of tokens in vLLM, of which a decode has as many as are checked, and of sequences in the others.
+    """
     mode = scenario.cudagraph_mode or ("full_and_piecewise" if scenario.engine == "vllm" else "full_decode_only")
     size = scenario.max_cudagraph_capture_size
     if size is None:
-        size = min(2 * (scenario.max_num_seqs or 256), 512)
-    return {"graph_seqs": 0 if mode == "none" else size,
+        size = min(2 * (scenario.max_num_seqs or 256) * (1 + scenario.num_speculative_tokens), 512)
+    per_decode = 1 + scenario.num_speculative_tokens if scenario.engine == "vllm" else 1
+    return {"graph_seqs": 0 if mode == "none" else size // per_decode,
             "graph_tokens": size if mode in ("full_and_piecewise", "piecewise") else 0}
 
 
@@ -255,7 +263,7 @@ def scenario_constants(scenario: Scenario) -> EngineConstants:
 
 
 def _plan_memory(scenario: Scenario, limits: EngineDefaults, architecture: Architecture, gpu: Gpu, layout: Layout,
-                 kv_bytes: float) -> MemoryPlan:
+                 kv_bytes: float, draft: Draft | None) -> MemoryPlan:
     longest = scenario.max_model_len or architecture.max_model_len
     return plan_memory(
         architecture,
@@ -268,24 +276,22 @@ def _plan_memory(scenario: Scenario, limits: EngineDefaults, architecture: Archi
         max_num_batched_tokens=limits.max_num_batched_tokens or longest,
         max_num_seqs=limits.max_num_seqs or 256,
         block_size=scenario.block_size,
+        draft=draft,
+        adapters_bytes=0.0 if not scenario.max_loras else scenario.max_loras * adapter_bytes(
+            architecture, scenario.max_lora_rank, layout.tensor_parallel_size),
     )
 
 
 def _settings(scenario: Scenario, limits: EngineDefaults, architecture: Architecture | None, gpu: Gpu | None,
               memory: MemoryPlan | None, kv_bytes: float, enable_prefix_caching: bool, max_model_len: int,
-              tokens_per_step: float, stage_transfer: tuple[float, float]) -> EngineSettings:
-    """Fill in what the scenario leaves to the model, the engine or the trace.
-
-    Under speculative decoding a step of the loop is one token's share of an engine's (`engine.timing`), so what engines
-    count in steps comes to more of the loop's.
-    """
+              draft: Draft | None, stage_transfer: tuple[float, float]) -> EngineSettings:
+    """Fill in what the scenario leaves to the model, the engine or the trace."""
     num_gpu_blocks = scenario.num_gpu_blocks
     if num_gpu_blocks is None:
         assert memory is not None
         num_gpu_blocks = memory.num_gpu_blocks
     tier = cpu_tier(scenario, architecture, gpu, kv_bytes)
     num_cpu_blocks, swap_s_per_token = _swap(scenario, architecture, gpu, kv_bytes, tier)
-    recv_interval = scenario.scheduler_recv_interval
     return EngineSettings(
         num_gpu_blocks=num_gpu_blocks,
         block_size=scenario.block_size,
@@ -304,9 +310,9 @@ def _settings(scenario: Scenario, limits: EngineDefaults, architecture: Architec
         max_wait_s=scenario.max_wait_s,
         scheduler_reserve_full_isl=scenario.scheduler_reserve_full_isl,
         schedule_conservativeness=scenario.schedule_conservativeness,
-        batch_wait_timeout_iters=round(tokens_per_step * scenario.batch_wait_timeout_iters),
+        batch_wait_timeout_iters=scenario.batch_wait_timeout_iters,
         batch_wait_max_tokens_ratio=scenario.batch_wait_max_tokens_ratio,
-        scheduler_recv_interval=recv_interval if recv_interval == 1 else round(tokens_per_step * recv_interval),
+        scheduler_recv_interval=scenario.scheduler_recv_interval,
         stream_interval=scenario.stream_interval,
         async_scheduling=limits.async_scheduling,
         pipeline_parallel_size=scenario.pipeline_parallel_size,
@@ -320,7 +326,23 @@ def _settings(scenario: Scenario, limits: EngineDefaults, architecture: Architec
         max_concurrency=scenario.max_concurrency,
         max_queued_requests=scenario.max_queued_requests,
         priority_ageing_per_s=scenario.priority_ageing,
+        acceptance=() if draft is None else draft.acceptance,
+        num_lookahead_tokens=0 if draft is None else draft.num_lookahead_tokens,
+        seed=scenario.seed or 0,
+        **_adapters(scenario, architecture, gpu),
     )
+
+
+def _adapters(scenario: Scenario, architecture: Architecture | None, gpu: Gpu | None) -> dict[str, Any]:
+    """Return how many LoRA adapters are kept where, and what it takes to bring one there [s]."""
+    if not scenario.max_loras:
+        return {}
+    size = 0.0 if architecture is None else adapter_bytes(architecture, scenario.max_lora_rank,
+                                                          scenario.tensor_parallel_size)
+    return {"max_loras": scenario.max_loras,
+            "max_cpu_loras": scenario.max_loras if scenario.max_cpu_loras is None else scenario.max_cpu_loras,
+            "adapter_load_s": 0.0 if gpu is None else size / gpu.host_bandwidth_bytes_per_s,
+            "adapter_read_s": size * scenario.tensor_parallel_size / (1e9 * scenario.lora_disk_bandwidth)}
 
 
 def _swap(scenario: Scenario, architecture: Architecture | None, gpu: Gpu | None,

@@ -16,6 +16,7 @@ BINDING = {  # how a limit is said
     "max_num_seqs": "every seat (max_num_seqs) was taken",
     "token_budget": "the step's token budget (max_num_batched_tokens) was spent",
     "kv_cache": "KV blocks had run out",
+    "max_loras": "every LoRA adapter's place (max_loras) was taken",
     "policy": "the policy left them out",
     "compute": "arithmetic",
     "memory_bandwidth": "HBM bandwidth",

@@ -16,7 +16,8 @@ STATISTICS = {"mean": "mean", "median": "median", "std": "standard deviation", "
 LATENCIES = {
     "ttft": "time to first token of completed requests, from arrival",
     "tpot": "time per output token, (last − first token) / (output tokens − 1), of completed requests of two or more",
-    "itl": "inter-token latency: all gaps between tokens that a client sees, of all requests",
+    "itl": "inter-token latency: all gaps between tokens that a client sees, of all requests; tokens that one step "
+           "emits are seen at once",
     "e2el": "end-to-end latency of completed requests, from arrival to the last token",
     "queue": "time in the scheduler's queue until the first step, of completed requests",
     "load": "time that completed requests waited for KV from host memory or the remote store; null without such tiers",
@@ -60,6 +61,8 @@ SUMMARY: Mapping[str, Term] = {
     "num_preemptions": Term("1", "times that a request had to give its KV blocks back"),
     "num_recomputed_tokens": Term("tokens", "tokens run again after preemptions"),
     "num_swapped_tokens": Term("tokens", "tokens whose KV went to the host"),
+    "mean_acceptance_length": Term("tokens", "that a decode emits a step under speculative decoding, its own included"),
+    "num_adapter_loads": Term("1", "times that a LoRA adapter was brought to the GPU"),
     "prefix_cache_hit_rate": Term("1", "prompt tokens found in the prefix cache, KV tiers included, over those "
                                        "looked up"),
     "num_gpu_hit_tokens": Term("tokens", "of these, found on the GPU; null where there are no KV tiers below it"),
@@ -162,6 +165,9 @@ STEPS: Mapping[str, Term] = {
     "num_decodes": Term("1", "requests that decode in it"),
     "decode_context_tokens": Term("tokens", "computed before, of these"),
     "num_sampled": Term("1", "tokens that it emits"),
+    "num_adapters": Term("1", "LoRA adapters in use"),
+    "adapter_load_s": Term("s", "bringing adapters to the GPU before it; in adapters_s"),
+    "num_accepted_tokens": Term("1", "of these, drafted by speculative decoding and accepted"),
     "num_swapped_tokens": Term("tokens", "whose KV goes over the host link"),
     "num_running": Term("1", "requests running as it begins"),
     "num_waiting": Term("1", "requests waiting then"),
@@ -181,6 +187,8 @@ STEPS: Mapping[str, Term] = {
     "collectives_s": Term("s", "communication between GPUs"),
     "overhead_s": Term("s", "what the GPU waits for: time that nothing hides, and the host's beyond the GPU's"),
     "swap_s": Term("s", "KV over the host link"),
+    "adapters_s": Term("s", "kernels of LoRA adapters, and bringing adapters to the GPU"),
+    "draft_s": Term("s", "passes of the draft of speculative decoding, without what their attention reads"),
     "compute_s": Term("s", "its arithmetic at the GPU's dense peak"),
     "memory_s": Term("s", "its HBM traffic at the peak bandwidth"),
 }

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.engine import state as st
-from planner.engine.entries import BLOCK, ENTRY, FLIGHT, FLOAT_HEAP, INT_HEAP, PULL, RING, SLOT
+from planner.engine.drafts import MODULUS
+from planner.engine.entries import ADAPTER, BLOCK, ENTRY, FLIGHT, FLOAT_HEAP, INT_HEAP, PULL, RING, SLOT
 from planner.engine.rows import GAP_ROW, PREEMPTION_ROW, SCHEDULE_ROW, STEP_ROW
 from planner.engine.terms import StepTime
 from planner.policy import NO_LIMIT, Columns, Policy
@@ -39,9 +40,10 @@ def initial_state(trace: Trace, policy: Policy, settings: EngineSettings, step_t
     requests = _request_records(trace, settings)
     seats = n if policy.limits_batch_only else int(record.max_num_seqs)
     most = min(n, settings.num_gpu_blocks, seats)  # each that runs holds a block of its own
-    prefixes, blocks, entries, slots = _block_table(trace, record, requests)
+    adapters = _adapters(trace) if settings.max_loras else np.empty(0, np.int64)
+    prefixes, blocks, entries, slots = _block_table(trace, record, requests, adapters)
     cancel = optional(trace, "cancel_after_s", math.inf) if "cancel_after_s" in trace.requests.columns else np.empty(0)
-    scratch = n if record.is_first_fit and record.is_keyed else most
+    scratch = n if (record.is_first_fit or settings.max_loras) and record.is_keyed else most
     rows = _ROWS + 2 * most
     record.most_running = most
     record.most_finishes = 2 * most + 64
@@ -70,6 +72,11 @@ def initial_state(trace: Trace, policy: Policy, settings: EngineSettings, step_t
         pulled=np.empty(0, np.int64),
         left_before=np.empty(0, np.int64),
         seen_s=np.zeros(n if settings.stream_interval > 1 else 0),
+        acceptance=np.array(settings.acceptance, np.float64),
+        adapters=adapters,
+        adapter_states=st.records(int(adapters.max(initial=0)) + 1, ADAPTER),
+        adapter_slots=np.full(int(record.max_loras + record.max_cpu_loras), st.NONE),
+        draws=np.random.default_rng(settings.seed).integers(1, MODULUS, n if settings.acceptance else 0),
         ring=_ring(settings.block_size),
         blocks=blocks,
         entries=entries,
@@ -117,7 +124,9 @@ def routed(state: st.State, count: int, num_replicas: int) -> list[st.State]:
 
 
 def forget_cache(state: st.State) -> None:
-    """Empty the prefix cache of an engine that has no requests, and its tier in host memory."""
+    """Empty the prefix cache, the adapters' places and the tier in host memory of an engine that has no requests."""
+    state.adapter_slots[:] = st.NONE
+    state.adapter_states.is_on_gpu = state.adapter_states.is_on_host = 0
     if not state.settings.is_caching:
         return
     state.blocks[:] = _free_blocks(len(state.blocks))
@@ -146,7 +155,8 @@ def _own(state: st.State) -> st.State:
         "prompts", "waiting_heap", "finishes", "cancels", "loads", "pulled", "scratch", "flights", "gaps", "steps",
         "schedule", "preemptions")}
     filled = {name: getattr(state, name).copy() for name in (
-        "ring", "blocks", "entries", "links", "cpu", "cpu_blocks", "cpu_places", "filled")}
+        "ring", "blocks", "entries", "adapter_states", "adapter_slots", "links", "cpu", "cpu_blocks", "cpu_places",
+        "filled")}
     engine = st.records(1, st.ENGINE)
     engine[0] = state.engine
     return state._replace(engine=engine[0], **empty, **filled)
@@ -208,12 +218,15 @@ def _settings_record(policy: Policy, settings: EngineSettings, recording: Record
     record.first_ratio = min(_FIRST_RATIO * settings.schedule_conservativeness, 1.0)
     record.least_ratio = record.first_ratio * _LEAST_RATIO_FACTOR
     record.ratio_decay = (record.first_ratio - record.least_ratio) / _RATIO_DECAY_STEPS
-    record.batch_wait_timeout_iters = settings.batch_wait_timeout_iters
     if settings.batch_wait_max_tokens_ratio > 0:
         most_tokens = settings.max_num_batched_tokens or math.inf
         record.batch_wait_max_tokens = settings.batch_wait_max_tokens_ratio * most_tokens
-    record.scheduler_recv_interval = settings.scheduler_recv_interval
-    record.stream_interval = settings.stream_interval
+    for name in ("batch_wait_timeout_iters", "scheduler_recv_interval", "stream_interval", "max_loras", "max_cpu_loras",
+                 "adapter_load_s", "adapter_read_s"):
+        setattr(record, name, getattr(settings, name))
+    record.num_speculative_tokens = len(settings.acceptance)
+    record.lookahead_tokens = settings.num_lookahead_tokens
+    record.aggregates_decodes = settings.pipeline_parallel_size == 1 and not settings.acceptance
     record.has_tiers = settings.cpu_tier is not None or settings.remote_tier is not None
     record.write_policy = WRITE_POLICY[settings.kv_write_policy]
     return record
@@ -324,13 +337,23 @@ def _dense_ranks(key: NDArray[np.float64], arrival_s: NDArray[np.float64], victi
     return np.unique(np.stack((key, arrival_s)), axis=1, return_inverse=True)[1].reshape(-1).astype(np.int64)
 
 
-def _block_table(trace: Trace, record: Any, requests: Any) -> tuple[Any, Any, Any, Any]:
+def _adapters(trace: Trace) -> NDArray[np.int64]:
+    """Return the number of each request's adapter, from 0, and NONE where it has none, shape [num_requests]."""
+    if "adapter" not in trace.requests.columns:
+        return np.full(trace.requests.height, st.NONE)
+    numbers = trace.requests["adapter"].rank("dense").cast(int) - 1
+    return numbers.fill_null(st.NONE).to_numpy().astype(np.int64)
+
+
+def _block_table(trace: Trace, record: Any, requests: Any, adapters: Any) -> tuple[Any, Any, Any, Any]:
     """Lay out KV blocks, contents and block tables where prefix caching follows them one by one."""
     if not record.is_caching:
         return st.records(1, st.PREFIX), st.records(1, BLOCK), st.records(1, ENTRY), st.records(1, SLOT)
     size = int(record.block_size)
     inputs = requests.input_tokens.astype(np.int64)
-    tokens = inputs + (requests.max_output_tokens if record.reserve == st.RESERVE_OUTPUT else requests.output_tokens)
+    ahead = requests.output_tokens + int(record.num_speculative_tokens + record.lookahead_tokens)
+    outputs = np.minimum(ahead, requests.max_output_tokens)
+    tokens = inputs + (requests.max_output_tokens if record.reserve == st.RESERVE_OUTPUT else outputs)
     num_blocks = -(-tokens // size)
     if record.reserve == st.RESERVE_MODEL_LEN:
         num_blocks = np.full(len(requests), -(-int(record.max_model_len) // size))
@@ -339,6 +362,9 @@ def _block_table(trace: Trace, record: Any, requests: Any) -> tuple[Any, Any, An
     ids, offsets, id_tokens = np.empty(0, np.int64), np.zeros(len(requests) + 1, np.int64), size
     if trace.prefix is not None:
         ids, offsets, id_tokens = trace.prefix.values, trace.prefix.offsets, trace.prefix.block_tokens
+    if len(adapters) and len(ids):  # the same tokens have another KV under another adapter
+        ids = np.unique(ids, return_inverse=True)[1].reshape(-1).astype(np.int64)
+        ids = ids + (ids.max() + 1) * np.repeat(adapters + 1, np.diff(offsets))
     num_contents = assign_contents(
         ids=ids, offsets=offsets, id_tokens=id_tokens, block_size=size, input_tokens=inputs, num_blocks=num_blocks,
         slots=slots, slot_start=start[:-1],

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-QUEUE_LIMITS = ("max_num_seqs", "token_budget", "kv_cache", "policy")
+QUEUE_LIMITS = ("max_num_seqs", "token_budget", "kv_cache", "max_loras", "policy")
 STEP_BOUNDS = ("compute", "memory_bandwidth", "communication", "host")
 LEAST_SHARE = 0.05  # of requests' time: a limit of the queue that costs less does not bind
 BURSTY = 1.5  # times the mean rate: requests that come so much faster while others wait are a burst

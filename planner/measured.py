@@ -24,8 +24,8 @@ GROUPS = ("gpu", "engine", "model", "precision", "client", "layout")
 _COLUMNS = {"gpu": ("gpu", "system"), "engine": ("engine", "backend"), "model": ("model",), "isl": ("isl",),
             "osl": ("osl",), "concurrency": ("concurrency",), "tp": ("tp",)}
 # Chance that a drafted token is accepted where prompts are random tokens: what InferenceX's runs with one drafted token
-# gain over those without.
-RANDOM_TOKENS_ACCEPTANCE = 0.6
+# gain over those without, the draft's own time counted.
+RANDOM_TOKENS_ACCEPTANCE = "0.7"
 # What a quantised run of a model loads, where that is another checkpoint than the model's name says.
 _CHECKPOINTS = {
     ("deepseek-ai/DeepSeek-R1", "fp4"): "nvidia/DeepSeek-R1-0528-FP4",
@@ -186,7 +186,7 @@ def _options(recipe: Mapping[str, Any], in_flight: int) -> dict[str, Any]:
         options["max_cudagraph_capture_size"] = int(recipe["cuda_graph_max_bs"])
     if "speculative_tokens" in recipe:
         options |= {"num_speculative_tokens": int(recipe["speculative_tokens"]),
-                    "speculative_acceptance": RANDOM_TOKENS_ACCEPTANCE}
+                    "speculative_method": "mtp", "speculative_acceptance": RANDOM_TOKENS_ACCEPTANCE}
     known = ("async_scheduling", "batch_wait_timeout_iters", "batch_wait_max_tokens_ratio", "scheduler_recv_interval",
              "max_prefill_tokens")
     return options | {name: recipe[name] for name in known if name in recipe}

@@ -1,6 +1,6 @@
 """The memory of one GPU: weights, activations, buffers, recurrent states, and the KV blocks that fit in the rest."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from planner.architecture import (
     Architecture,
@@ -15,6 +15,7 @@ from planner.architecture import (
     state_bytes_per_seq,
 )
 from planner.catalog import Gpu
+from planner.drafting import Draft
 from planner.errors import CapacityError, UsageError
 from planner.layout import Layout
 from planner.precision import WEIGHT_FORMATS, attention_format, weight_format
@@ -70,7 +71,8 @@ class MemoryPlan:
 
 def plan_memory(arch: Architecture, gpu: Gpu, layout: Layout, *, engine: str, quantization: str | None,
                 kv_bytes_per_element: float, gpu_memory_utilization: float, max_num_batched_tokens: int,
-                max_num_seqs: int, block_size: int) -> MemoryPlan:
+                max_num_seqs: int, block_size: int, draft: Draft | None = None,
+                adapters_bytes: float = 0.0) -> MemoryPlan:
     """Divide the memory of the fullest GPU as the engine does at start-up.
 
     Parameters
@@ -83,6 +85,8 @@ def plan_memory(arch: Architecture, gpu: Gpu, layout: Layout, *, engine: str, qu
         (free_gpu_memory_fraction).
     gpu_memory_utilization : that share [1].
     max_num_batched_tokens, max_num_seqs, block_size : largest step [tokens], [1]; KV block [tokens].
+    adapters_bytes : room for LoRA adapters, counted as weights [bytes].
+    draft : how tokens are drafted: its weights, and the KV of its layers in the same blocks; None where they are not.
 
     Raises
     ------
@@ -104,13 +108,16 @@ def plan_memory(arch: Architecture, gpu: Gpu, layout: Layout, *, engine: str, qu
     """
     _check(gpu_memory_utilization, max_num_batched_tokens, max_num_seqs, block_size)
     ranks, stages = layout.tensor_parallel_size, layout.pipeline_parallel_size
-    weights = weight_bytes(arch, quantization, layout)
+    weights = weight_bytes(arch, quantization, layout) + draft_weight_bytes(draft, layout) + adapters_bytes
     activations = activation_bytes(arch, max_num_batched_tokens, max_num_seqs, ranks)
     communication = COMMUNICATION_BYTES if layout.num_gpus > 1 else 0.0
     per_token = kv_bytes_per_token_per_gpu(arch, kv_bytes_per_element, ranks, stages)
     windowed = per_token * arch.num_sliding_layers / arch.num_attention_layers
     states = float(max_num_seqs * state_bytes_per_seq(arch, ranks, stages))
+    if draft is not None and engine == "vllm":  # `MambaSpec.num_speculative_blocks`: a state after each token
+        states *= 1 + draft.num_tokens
     windows = max_num_seqs * windowed * arch.sliding_window
+    per_token += draft_kv_bytes_per_token(draft, kv_bytes_per_element, ranks)
     beside = activations + communication + RUNTIME_BYTES
     usable = gpu_memory_utilization * gpu.hbm_capacity_bytes
     if engine == "sglang":  # activations, buffers and graphs live in the rest
@@ -150,6 +157,13 @@ def weight_bytes(arch: Architecture, quantization: str | None, layout: Layout) -
     >>> weight_bytes(load_model("llama-3.1-8b"), "bf16", Layout())
     16059990016.0
     """
+    tables = 1 if arch.tie_word_embeddings or layout.pipeline_parallel_size > 1 else 2  # a stage has one of the two
+    return (layers_bytes(arch, quantization, layout)
+            + tables * 2.0 * arch.vocab_size * arch.hidden_size / layout.tensor_parallel_size)
+
+
+def layers_bytes(arch: Architecture, quantization: str | None, layout: Layout) -> float:
+    """Weights of a stage's layers on one GPU, without embedding and LM head [bytes]; see `weight_bytes`."""
     element, attention_element = bytes_per_element(arch, quantization)
     tensor_parallel_size, pipeline_parallel_size = layout.tensor_parallel_size, layout.pipeline_parallel_size
     num_layers = -(-arch.num_layers // pipeline_parallel_size)
@@ -159,10 +173,33 @@ def weight_bytes(arch: Architecture, quantization: str | None, layout: Layout) -
         + -(-arch.num_experts // layout.expert_parallel_size) / layout.expert_tensor_parallel_size
         * expert_parameters(arch))
     attention = attention_element * attention_parameters_per_gpu(arch, tensor_parallel_size)
-    layers = (num_layers * attention + num_moe * moe_layer
-              + (num_layers - num_moe) * element * mlp_parameters(arch) / tensor_parallel_size)
-    tables = 1 if arch.tie_word_embeddings or pipeline_parallel_size > 1 else 2  # a stage has one of the two
-    return layers + tables * 2.0 * arch.vocab_size * arch.hidden_size / tensor_parallel_size
+    return (num_layers * attention + num_moe * moe_layer
+            + (num_layers - num_moe) * element * mlp_parameters(arch) / tensor_parallel_size)
+
+
+def draft_weight_bytes(draft: Draft | None, layout: Layout) -> float:
+    """Weights of what drafts on one GPU, of a pipeline's last stage; 0 where nothing does [bytes].
+
+    Embedding and LM head count where they are not the target's: a draft model's, EAGLE-3's head, and each of Medusa's
+    heads, which has a block of hidden_size² besides.
+    """
+    if draft is None or draft.arch is None:
+        return 0.0
+    arch, one_stage = draft.arch, replace(layout, pipeline_parallel_size=1)
+    head = 2.0 * arch.vocab_size * arch.hidden_size / layout.tensor_parallel_size
+    if draft.method == "medusa":
+        return draft.num_tokens * (2.0 * arch.hidden_size**2 + head)
+    if draft.method == "draft_model":
+        return weight_bytes(arch, draft.quantization, one_stage)
+    joining = 2.0 * draft.fused_inputs * arch.hidden_size**2
+    return layers_bytes(arch, draft.quantization, one_stage) + joining + (0.0 if draft.shares_head else head)
+
+
+def draft_kv_bytes_per_token(draft: Draft | None, kv_bytes_per_element: float, tensor_parallel_size: int) -> float:
+    """KV of one token in the draft's own layers, which blocks hold beside the target's, on one GPU [bytes]."""
+    if draft is None or draft.arch is None or not draft.num_lookahead_tokens:
+        return 0.0
+    return kv_bytes_per_token_per_gpu(draft.arch, kv_bytes_per_element, tensor_parallel_size, 1)
 
 
 def bytes_per_element(arch: Architecture, quantization: str | None) -> tuple[float, float]:

@@ -175,6 +175,10 @@ def _engine_totals(result: ReplayResult, duration_s: float) -> dict[str, Any]:
         "num_recomputed_tokens": int(engine.num_recomputed_tokens),
         "num_swapped_tokens": int(engine.num_swapped_tokens),
         "prefix_cache_hit_rate": int(engine.num_hit_tokens) / queried if knows_hits and queried else None,
+        "mean_acceptance_length": _acceptance_length(engine) if any(
+            int(part.settings.num_speculative_tokens) for part in parts) else None,
+        "num_adapter_loads": int(engine.total_adapter_loads) if any(
+            int(part.settings.max_loras) for part in parts) else None,
         "kv_cache_usage_mean": float(engine.kv_block_s) / room_block_s if room_block_s > 0 else None,
         "kv_cache_usage_peak": max(int(part.engine.peak_blocks) / count for part, count in zip(parts, blocks,
                                                                                               strict=True)),
@@ -207,6 +211,12 @@ def _tier_totals(result: ReplayResult, done: NDArray[np.bool_]) -> dict[str, Any
         found |= dict(zip((f"num_{name}_hit_tokens", f"{name}_hit_rate", f"{name}_read_bytes", f"{name}_written_bytes"),
                           values, strict=True))
     return found | describe(np.where(done & has_tiers, result.load_s, math.nan), "load")
+
+
+def _acceptance_length(engine: Any) -> float | None:
+    """Return the tokens that a decode emits a step, by vLLM's name; what was accepted beyond an output's end is not."""
+    steps = int(engine.total_decode_tokens - engine.total_accepted_tokens)
+    return int(engine.total_decode_tokens) / steps if steps else None
 
 
 def _imbalance(result: ReplayResult) -> float | None:

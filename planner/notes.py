@@ -60,6 +60,12 @@ def _engines(deployment: Deployment, trace: Trace) -> list[str]:
     if deployment.stack is not None and (unmeasured := priors(deployment.stack)):
         found.append(f"step times rest on priors, medians over other GPUs, for {', '.join(unmeasured)}: nobody has "
                      f"measured their kernels on {deployment.stack.gpu.name}")
+    if (draft := deployment.draft) is not None:
+        found.append(f"speculative decoding: {draft.num_tokens} tokens drafted a step by {draft.method}, of which "
+                     f"{draft.mean_acceptance_length - 1:.2f} are accepted on average"
+                     + ("" if deployment.stack else "; a step time that is a line has no draft in it"))
+    if "adapter" in columns and not settings.max_loras:
+        found.append("the adapters that requests name are left out; --max-loras replays them")
     return found + _calibration(deployment)
 
 

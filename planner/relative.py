@@ -7,7 +7,7 @@ from typing import Any
 from planner.client import NAME
 from planner.synthetic import sample_names
 
-FILES = ("model", "gpu", "policy", "router", "autoscale", "fail_replica", "tenants", "calibration",
+FILES = ("model", "speculative_model", "gpu", "policy", "router", "autoscale", "fail_replica", "tenants", "calibration",
          "fleet")  # options that are a name or a file
 
 

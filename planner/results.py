@@ -15,7 +15,7 @@ from planner.attempts import REASON, STATUS, Attempts
 from planner.deployment import Deployment, pools_of
 from planner.driver import ReplayRecords
 from planner.engine import state as st
-from planner.engine.rows import BLOCKS, NOBODY_WAITS, PLAN, SEATS, TOKENS
+from planner.engine.rows import ADAPTERS, BLOCKS, NOBODY_WAITS, PLAN, SEATS, TOKENS
 from planner.errors import UsageError
 from planner.files import write_atomically
 from planner.roofs import step_roofs
@@ -25,6 +25,7 @@ from planner.trace import Trace
 
 STOPPED_BY = {  # why the head of the queue is not in a step: there are no more of these, or the policy leaves it out
     NOBODY_WAITS: None, SEATS: "max_num_seqs", TOKENS: "token_budget", BLOCKS: "kv_cache", PLAN: "policy",
+    ADAPTERS: "max_loras",
 }
 
 

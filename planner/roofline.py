@@ -8,11 +8,13 @@ from typing import Any, TypeVar
 import numpy as np
 
 from planner.attention_time import decode_fit, fold_attention, linear_fits, prompt_fit
+from planner.draft_time import fold_heads, fold_passes
 from planner.engine.curve import node_counts
 from planner.engine.state import records
 from planner.engine.terms import CURVE, STEP_TIME, StepTime
 from planner.errors import CatalogError
 from planner.kernels import Fit, find_fit, find_fits
+from planner.lora import fold_adapters
 from planner.operators.collectives import CollectiveConstants, collective_s
 from planner.operators.gemm import Floats, GemmConstants, gemm_s
 from planner.operators.moe import MoeConstants, moe_s, touched_experts
@@ -47,18 +49,45 @@ def roofline(stack: Stack) -> StepTime:
     fold_attention(step_time, stack, counts)
     curve = step_time.curve
     curve[0] = np.zeros(1, CURVE)[0]  # no tokens, no kernels
-    curve.tokens_s = curve.linear_s + curve.experts_s + curve.activations_s + curve.collectives_s
     terms, c = step_time.terms, stack.constants
     terms.host_launch_s = stack.arch.num_layers * (
         c.launch_s_per_layer + (c.launch_s_per_mla_layer if stack.arch.attention == "mla" else 0.0))
     terms.graph_seqs, terms.graph_tokens = stack.graph_seqs, stack.graph_tokens
     terms.is_overlapped = stack.is_overlapped
-    terms.tokens_per_decode = 1 + stack.num_speculative_tokens
-    terms.decode_share = 1.0 / stack.tokens_per_step
+    terms.tokens_per_decode = stack.tokens_per_decode
+    _draft(step_time, stack, counts)
+    if stack.lora_rank:
+        fold_adapters(step_time, stack, stack.lora_rank)
+    curve.tokens_s = curve.linear_s + curve.experts_s + curve.activations_s + curve.collectives_s + curve.draft_s
     for name in ("host_s", "host_s_per_seq", "overhead_s", "overhead_s_per_seq", "frontend_s",
                  "frontend_s_per_token", "latency_s", "latency_s_per_token"):
         setattr(terms, name, getattr(c, name))
     return step_time
+
+
+def _draft(step_time: StepTime, stack: Stack, counts: Floats) -> None:
+    """What is drafted for the decodes, whose tokens are taken as the likeliest, without the sampler."""
+    draft = stack.draft
+    if draft is None or draft.arch is None:
+        return
+    alone = replace(stack, arch=draft.arch, quantization=draft.quantization, draft=None, lora_rank=0)
+    own, hidden = roofline(alone), draft.arch.hidden_size
+    own.curve.head_s -= node_counts() * stack.constants.sampling_s_per_seq
+    if draft.method != "medusa":
+        fold_passes(step_time, own, _joining_s(alone, counts, draft.fused_inputs), draft.num_tokens)
+        return
+    block_s = _gemms_s(alone, counts, hidden, hidden, HEAD_FORMAT)
+    block_bytes = WEIGHT_FORMATS[HEAD_FORMAT].bytes_per_element * hidden**2
+    fold_heads(step_time, draft.num_tokens * (block_s + own.curve.head_s),
+               draft.num_tokens * (block_bytes + float(own.curve.head_bytes[1])))
+
+
+def _joining_s(stack: Stack, counts: Floats, inputs: int) -> Floats:
+    """Return what a draft's layer takes to join its inputs, a 16-bit product that no rank shares with another [s]."""
+    hidden = stack.arch.hidden_size
+    joining_s = _gemms_s(stack, counts, hidden, inputs * hidden, HEAD_FORMAT) if inputs else np.zeros_like(counts)
+    joining_s[0] = 0.0
+    return joining_s
 
 
 def padded(counts: Any) -> Any:

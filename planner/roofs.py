@@ -66,7 +66,8 @@ def step_roofs(deployment: Deployment, steps: Any) -> dict[str, NDArray[np.float
     arch, gpu, flops_per_s = deployment.architecture, deployment.gpu, peak(deployment)
     if arch is None or gpu is None or flops_per_s is None or deployment.stack is None:
         return {name: np.full(len(steps), math.nan) for name in ("compute_s", "memory_s")}
-    flops = model_flops(arch, prompt_tokens=steps["num_prompt_tokens"], decodes=steps["num_decodes"],
+    flops = model_flops(arch, prompt_tokens=steps["num_prompt_tokens"],
+                        decodes=steps["num_decodes"] + steps["num_accepted_tokens"],
                         pairs=steps["prompt_pairs"], window_pairs=steps["window_pairs"],
                         context=steps["decode_context_tokens"], sampled=steps["num_sampled"])
     traffic = np.zeros(len(steps))
@@ -77,10 +78,9 @@ def step_roofs(deployment: Deployment, steps: Any) -> dict[str, NDArray[np.float
 def _bytes(t: Any, curve: Any, steps: Any, out: Any) -> None:
     for i in range(len(steps)):
         step = steps[i]
-        share = t.decode_share if step.num_prompts == 0 else 1.0
-        out[i] = share * (
+        out[i] = (
             composition_bytes(t, curve, step.num_prompt_tokens, step.prompt_context_tokens, step.num_decodes,
-                              step.num_sampled)
+                              step.num_sampled - step.num_accepted_tokens)
             + decode_attention_bytes(t, step.num_decodes, step.decode_context_tokens))
 
 

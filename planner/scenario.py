@@ -7,11 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
+from planner.acceptance import cumulative_acceptance
 from planner.defaults import defaults_text
 from planner.errors import UnknownNameError, UsageError
 
 ALIASES = {"replicas": "data_parallel_size"}  # that files may call an option by
 Engine = Literal["vllm", "sglang", "trtllm"]
+SpeculativeMethod = Literal["mtp", "deepseek_mtp", "eagle", "eagle3", "draft_model", "medusa", "ngram"]
 CudagraphMode = Literal["full_and_piecewise", "piecewise", "full_decode_only", "none"]
 MOST = 2**62  # of a whole number, so that 64 bits hold it
 
@@ -57,6 +59,10 @@ class Scenario:
     max_model_len: int | None = _option(None, "Deployment", "Longest context. [the model's]")
     num_gpu_blocks: int | None = _option(None, "Deployment", "KV blocks, in place of the memory model.")
     block_size: int = _option(16, "Deployment", "Tokens of a KV block.")
+    max_loras: int = _option(0, "Deployment", "LoRA adapters of a step at most; 0: a trace's are left out.")
+    max_cpu_loras: int | None = _option(None, "Deployment", "LoRA adapters kept in host memory. [max_loras]")
+    max_lora_rank: int = _option(16, "Deployment", "Rank that room is made for, and that adapters are taken to have.")
+    lora_disk_bandwidth: float = _option(2.0, "Deployment", "Adapters that host memory lacks are read so fast [GB/s].")
     swap_space: float = _option(4.0, "Deployment", "Host memory for swapped KV per GPU [GiB].")
     num_cpu_blocks: int | None = _option(None, "Deployment", "Host KV blocks, in place of --swap-space.")
 
@@ -179,8 +185,17 @@ class Scenario:
 
     step_time: str = _option("roofline", "Step time", "roofline, or linear:BASE_S,PER_TOKEN_S[,PER_CONTEXT_TOKEN_S].")
 
-    num_speculative_tokens: int = _option(0, "Step time", "Tokens drafted a step by speculative decoding (MTP, EAGLE).")
-    speculative_acceptance: float = _option(0.7, "Step time", "Chance that a drafted token is accepted.")
+    num_speculative_tokens: int = _option(0, "Step time", "Tokens drafted a step by speculative decoding; 0 is off.")
+    speculative_method: SpeculativeMethod | None = _option(
+        None, "Step time", "What drafts them. [draft_model with --speculative-model, else mtp]"
+    )
+    speculative_model: str | None = _option(
+        None, "Step time", "Draft model, or an EAGLE head's config.json: a name of the catalog, or a file."
+    )
+    speculative_acceptance: str = _option(
+        "0.7", "Step time", "Chance that a drafted token is accepted after those before it; or vLLM's acceptance rate "
+        "of each position: 0.8,0.6,0.4."
+    )
     cudagraph_mode: CudagraphMode | None = _option(
         None, "Step time", "Which steps run as CUDA graphs. [vllm: full_and_piecewise; else full_decode_only]"
     )
@@ -209,7 +224,7 @@ class Scenario:
         None, "Load", "TRACE random: lengths are drawn from length · (1 ± ratio), ratio in [0, 1). [0]"
     )
     seed: int | None = _option(
-        None, "Load", "TRACE random: seed of lengths and arrivals; and of a router's draws and clients' pauses. [0]"
+        None, "Load", "TRACE random: seed of lengths and arrivals; and of routers' and drafts' draws and of pauses. [0]"
     )
 
     def __post_init__(self) -> None:
@@ -246,6 +261,14 @@ class Scenario:
         if self.kv_offloading_size is not None and self.num_cpu_blocks is not None:
             raise UsageError(f"num_cpu_blocks = {self.num_cpu_blocks} besides kv_offloading_size = "
                              f"{self.kv_offloading_size}: swapped KV is in that; leave one of them out")
+        if self.num_speculative_tokens < 0:
+            raise UsageError(f"num_speculative_tokens = {self.num_speculative_tokens}: must not be negative")
+        cumulative_acceptance(self.speculative_acceptance, self.num_speculative_tokens)
+        if self.max_loras < 0 or self.max_lora_rank < 1 or not self.lora_disk_bandwidth > 0:
+            raise UsageError(f"max_loras = {self.max_loras}, max_lora_rank = {self.max_lora_rank}, lora_disk_bandwidth "
+                             f"= {self.lora_disk_bandwidth} [GB/s]: must be at least 0, at least 1, and above 0")
+        if self.max_cpu_loras is not None and self.max_cpu_loras < self.max_loras:
+            raise UsageError(f"max_cpu_loras = {self.max_cpu_loras}: must be at least max_loras = {self.max_loras}")
         if not self.router_report_interval >= 0:
             raise UsageError(f"router_report_interval = {self.router_report_interval}: must not be negative [s]")
 
@@ -293,6 +316,8 @@ def _of_kind(name: str, value: Any, kinds: list[Any]) -> Any:
     """Return a value as the first of the kinds that it fits; a whole number fits a float."""
     if type(value) is int and abs(value) >= MOST:
         raise UsageError(f"{name} = {value}: must be below {MOST}")
+    if name == "speculative_acceptance" and isinstance(value, int | float | list):
+        return ",".join(map(str, value)) if isinstance(value, list) else str(value)
     for kind in kinds:
         choices = typing.get_args(kind)
         if value in choices or (not choices and type(value) is kind):

@@ -43,6 +43,7 @@ TRACE_COLUMNS = (
     Column(name="deadline_s", dtype="float", unit="s", meaning="TTFT deadline, counted from arrival", minimum=0.0,
            maximum=MAX_SECONDS),
     Column(name="tenant", dtype="str", unit="1", meaning="customer or class that the request is accounted to"),
+    Column(name="adapter", dtype="str", unit="1", meaning="LoRA adapter that it is run with; none where empty"),
     Column(name="cached_tokens", dtype="int", unit="tokens", meaning="prompt tokens that the log says were cached",
            minimum=0, maximum=MAX_TOKENS),
     Column(name="max_output_tokens", dtype="int", unit="tokens", meaning="the client's limit on output", minimum=1,

@@ -30,6 +30,9 @@ class EngineSettings:
 
     `victim` None leaves the choice to the policy. `swap_s_per_token` is what one token's KV takes over the host link
     [s]. `remote_tier` is one that all replicas share. Swapped KV is in `cpu_tier`, where there is one.
+    [s]. `acceptance` is the chance that so many drafted tokens at least are accepted, one for each that is drafted;
+    `num_lookahead_tokens` are KV slots that a decode holds for drafts besides; `seed` is of the draws.
+    `adapter_load_s` is what a LoRA adapter takes from host memory to the GPU, `adapter_read_s` into host memory [s].
     """
 
     num_gpu_blocks: int
@@ -65,6 +68,13 @@ class EngineSettings:
     max_concurrency: int | None
     max_queued_requests: int
     priority_ageing_per_s: float
+    acceptance: tuple[float, ...] = ()
+    num_lookahead_tokens: int = 0
+    seed: int = 0
+    max_loras: int = 0
+    max_cpu_loras: int = 0
+    adapter_load_s: float = 0.0
+    adapter_read_s: float = 0.0
 
     def __post_init__(self) -> None:
         for name in ("num_gpu_blocks", "block_size", "max_model_len", "pipeline_parallel_size",
@@ -80,6 +90,8 @@ class EngineSettings:
         if (self.cpu_tier or self.remote_tier) and not self.enable_prefix_caching:
             raise UsageError("KV tiers are found by prefix, and prefix caching is off; give a trace with hash_ids, or "
                              "--enable-prefix-caching")
+        if self.seed < 0:
+            raise UsageError(f"seed = {self.seed}; must not be negative")
         if not 0 <= self.watermark < 1:
             raise UsageError(f"watermark = {self.watermark}; must be a fraction in [0, 1)")
         if self.max_concurrency is not None and self.max_concurrency < 1:

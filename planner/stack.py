@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from planner.architecture import Architecture
 from planner.catalog import Gpu
+from planner.drafting import Draft
 from planner.engines import EngineConstants
 from planner.layout import Layout
 from planner.operators.network import NodeLink
@@ -22,7 +23,8 @@ class Stack:
     constants : that engine's.
     is_overlapped : whether the host works on the next step while the GPU works on this one.
     node_link : what joins nodes; None where the GPUs are of one.
-    num_speculative_tokens, speculative_acceptance : drafted a step [1], and the chance that one is accepted [1].
+    draft : how tokens are drafted; None where they are not.
+    lora_rank : of LoRA adapters, 0 without them [1].
     graph_seqs, graph_tokens : steps of so many decodes [1], or with prompts of so many tokens, run as CUDA graphs.
     """
 
@@ -36,14 +38,11 @@ class Stack:
     graph_seqs: int
     graph_tokens: int
     is_overlapped: bool
-    num_speculative_tokens: int
-    speculative_acceptance: float
     node_link: NodeLink | None = None
+    draft: Draft | None = None
+    lora_rank: int = 0
 
     @property
-    def tokens_per_step(self) -> float:
-        """Tokens that a decode emits a step: 1 + Σ p^i over the drafted ones, each accepted if those before it are [1].
-
-        Source: Leviathan et al., Fast Inference from Transformers via Speculative Decoding, 2023, equation 1.
-        """
-        return 1.0 + sum(self.speculative_acceptance**i for i in range(1, self.num_speculative_tokens + 1))
+    def tokens_per_decode(self) -> int:
+        """Tokens of a decode that a step checks: its own, and those drafted [1]."""
+        return 1 if self.draft is None else 1 + self.draft.num_tokens

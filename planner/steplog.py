@@ -23,6 +23,7 @@ Floats = NDArray[np.float64]
 # Columns that a step's time depends on; `planner replay --steps` writes them.
 SHAPE = ("num_prompts", "num_prompt_tokens", "prompt_context_tokens", "prompt_pairs", "window_pairs", "num_decodes",
          "decode_context_tokens", "num_sampled", "num_swapped_tokens")
+OPTIONAL = ("num_accepted_tokens", "num_adapters", "adapter_load_s")  # of drafts and LoRA adapters
 METRIC = "duration_ms"
 
 
@@ -64,7 +65,7 @@ def read_steps(path: Path) -> StepLog:
     """
     table = _read(path)
     steps = st.records(table.height, STEP_ROW)
-    for name in SHAPE:
+    for name in (*SHAPE, *(name for name in OPTIONAL if name in table.columns)):
         steps[name] = table[name].to_numpy()
     return StepLog(steps=steps, measured_ms=1e3 * table["duration_s"].to_numpy())
 
@@ -98,7 +99,8 @@ def _read(path: Path) -> pl.DataFrame:
     if missing:
         raise TraceError(f"{path}: lacks the columns {', '.join(missing)}; a step log has what `planner replay "
                          f"--steps` writes")
-    table = table.select(pl.col("duration_s", *SHAPE).cast(pl.Float64, strict=False))
+    kept = [name for name in ("duration_s", *SHAPE, *OPTIONAL) if name in table.columns]
+    table = table.select(pl.col(kept).cast(pl.Float64, strict=False))
     for name in table.columns:
         inside = table[name].is_finite() & (table[name] >= 0) & (table[name] < MOST)
         bad = ~inside.fill_null(False)

@@ -16,10 +16,10 @@ from planner.engine.terms import CURVE, STEP_TIME, StepTime
 from planner.errors import UsageError
 
 TERMS = ("linear_s", "experts_s", "activations_s", "attention_prompt_s", "attention_decode_s", "lm_head_s",
-         "collectives_s", "overhead_s", "swap_s")
+         "collectives_s", "overhead_s", "swap_s", "draft_s", "adapters_s")
 
 
-def linear(text: str) -> StepTime:
+def linear(text: str, tokens_per_decode: int = 1) -> StepTime:
     """Parse `linear:BASE_S,PER_TOKEN_S[,PER_CONTEXT_TOKEN_S]` into the loop's coefficients.
 
     A step lasts base + per_token · (tokens in the step) + per_context_token · (tokens computed before, of its
@@ -42,7 +42,7 @@ def linear(text: str) -> StepTime:
                          f">= 0 that are not all zero, for example linear:0.02,5e-05")
     t = st.records(1, STEP_TIME)[0]
     t.is_linear = 1
-    t.tokens_per_decode, t.decode_share = 1, 1.0
+    t.tokens_per_decode = tokens_per_decode
     t.base_s, t.per_token_s = values[:2]
     t.per_context_token_s = values[2] if len(values) == 3 else 0.0
     return StepTime(terms=t, curve=st.records(1, CURVE))
@@ -55,6 +55,7 @@ def _terms(t: Any, curve: Any, steps: Any, swap_s_per_token: float, out: Any) ->
         slopes = timing.context_slopes(t, curve, step.num_decodes)
         context_s = timing.context_s(t, slopes, step.num_decodes, step.decode_context_tokens)
         swap_s = step.num_swapped_tokens * swap_s_per_token
+        out[10, i] = timing.adapters_s(t, step.num_adapters, total) + step.adapter_load_s
         if t.is_linear:
             out[0, i] = t.per_token_s * total
             out[3, i] = t.per_context_token_s * step.prompt_context_tokens
@@ -67,16 +68,17 @@ def _terms(t: Any, curve: Any, steps: Any, swap_s_per_token: float, out: Any) ->
             out[2, i] = between(curve[k].activations_s, curve[k + 1].activations_s, way)
             out[3, i] = timing.prompt_attention_s(t, step.num_prompts, step.num_prompt_tokens,
                                                   step.prompt_context_tokens, step.prompt_pairs, step.window_pairs)
-            out[4, i] = timing.decode_floor_s(curve, step.num_decodes) + context_s
-            out[5, i] = timing.head_s(curve, step.num_sampled + step.num_decodes * (t.tokens_per_decode - 1))
+            draft_s = timing.draft_decode_s(curve, step.num_decodes)
+            out[4, i] = timing.decode_floor_s(curve, step.num_decodes) - draft_s + context_s
+            sampled = step.num_sampled - step.num_accepted_tokens
+            out[5, i] = timing.head_s(curve, sampled + step.num_decodes * (t.tokens_per_decode - 1))
             out[6, i] = between(curve[k].collectives_s, curve[k + 1].collectives_s, way)
-            gpu_s = out[:8, i].sum() + swap_s
+            out[9, i] = between(curve[k].draft_s, curve[k + 1].draft_s, way) + draft_s
+            gpu_s = out[:8, i].sum() + swap_s + out[9, i] + out[10, i]
             hidden_s = timing.hidden_s(t, step.num_prompts, step.num_prompt_tokens, step.num_decodes)
             extra_s = timing.overhead_s(t, step.num_prompts, step.num_decodes)
             out[7, i] = extra_s + max(hidden_s - gpu_s, 0.0)
         out[8, i] = swap_s
-        if step.num_prompts == 0:
-            out[:, i] *= t.decode_share
 
 
 @functools.cache

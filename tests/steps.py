@@ -24,7 +24,7 @@ def stack_of(model: str = "llama-3.1-8b", gpu: str = "h100-sxm", engine: str = "
     return Stack(
         arch=load_model(model), gpu=load_gpu(gpu), layout=layout or Layout(), quantization=quantization,
         kv_bytes_per_element=kv_bytes_per_element, engine=engine, constants=load_engine(engine), graph_seqs=512,
-        graph_tokens=512, is_overlapped=True, num_speculative_tokens=0, speculative_acceptance=0.7)
+        graph_tokens=512, is_overlapped=True)
 
 
 def with_constants(stack: Stack, **changes: Any) -> Stack:

@@ -24,6 +24,13 @@ from planner.study import read_study
      {"engine": "vllm", "max_model_len": 32768}),
     ("python -m vllm.entrypoints.openai.api_server --model Qwen/Qwen3-32B --max-num-batched-tokens 25.6k",
      {"engine": "vllm", "max_num_batched_tokens": 25600}),
+    ("vllm serve Qwen/Qwen3-32B --enable-lora", {"engine": "vllm", "max_loras": 1}),
+    ("vllm serve Qwen/Qwen3-32B --max-loras 4 --enable-lora --max-lora-rank 32",
+     {"engine": "vllm", "max_loras": 4, "max_lora_rank": 32}),
+    ("vllm serve Qwen/Qwen3-32B --speculative-config '{\"model\": \"o/EAGLE3-Qwen3\", \"num_speculative_tokens\": 2}'",
+     {"engine": "vllm", "num_speculative_tokens": 2, "speculative_method": "eagle3"}),
+    ("sglang serve --model Qwen/Qwen3-32B --speculative-algorithm EAGLE --speculative-num-steps 3",
+     {"engine": "sglang", "num_speculative_tokens": 3, "speculative_method": "mtp"}),
     ("vllm serve --trust-remote-code Qwen/Qwen3-32B --no-enable-chunked-prefill --enable-prefix-caching",
      {"engine": "vllm", "enable_chunked_prefill": False, "enable_prefix_caching": True}),
     ("vllm serve Qwen/Qwen3-32B --kv-offloading-size 64", {"engine": "vllm", "kv_offloading_size": 64.0}),
@@ -33,7 +40,7 @@ from planner.study import read_study
      "\"max_cudagraph_capture_size\": 256}' -O.cudagraph_mode=piecewise",
      {"engine": "vllm", "cudagraph_mode": "piecewise", "max_cudagraph_capture_size": 256}),
     ("vllm serve Qwen/Qwen3-32B --speculative-config '{\"method\": \"mtp\", \"num_speculative_tokens\": 3}'",
-     {"engine": "vllm", "num_speculative_tokens": 3}),
+     {"engine": "vllm", "num_speculative_tokens": 3, "speculative_method": "mtp"}),
     ("vllm serve Qwen/Qwen3-32B -q awq_marlin --kv-cache-dtype fp8_e4m3 --enable-expert-parallel "
      "--scheduling-policy priority --max-model-len -1 > log 2>&1",
      {"engine": "vllm", "quantization": "awq", "kv_cache_dtype": "fp8", "expert_parallel": True, "policy": "priority"}),
@@ -51,10 +58,10 @@ def test_commands_are_read(command, expected):
 
 
 def test_what_has_no_part_in_a_prediction_is_listed():
-    found = read_launch("vllm serve m/m --port 8000 --api-key k --enable-lora --lora-modules a=b c --trust-remote-code"
+    found = read_launch("vllm serve m/m --port 8000 --api-key k --max-loras 4 --lora-modules a=b c --trust-remote-code"
                         .replace(" c ", " "))
-    assert found.left_aside == ("--port 8000", "--api-key k", "--enable-lora", "--lora-modules a=b",
-                                "--trust-remote-code")
+    assert found.left_aside == ("--port 8000", "--api-key k", "--lora-modules a=b", "--trust-remote-code",
+                                "--max-loras 4")
 
 
 def test_files_are_read_and_flags_go_over_them(tmp_path):
@@ -108,6 +115,7 @@ COMMON = {
 OWN = {
     "vllm": {"quantization": some.sampled_from(("fp8", "awq", "nvfp4")), "expert_parallel": some.just(True),
              "num_gpu_blocks": some.integers(10, 99), "swap_space": some.just(8.0), "policy": some.just("priority"),
+             "max_loras": some.integers(1, 4), "speculative_method": some.sampled_from(("eagle", "ngram", "mtp")),
              "long_prefill_token_threshold": some.just(512), "enable_chunked_prefill": some.booleans(),
              "scheduler_reserve_full_isl": some.just(False),
              "cudagraph_mode": some.sampled_from(("none", "piecewise", "full_and_piecewise"))},

@@ -12,6 +12,7 @@ from steps import ENGINES, gpu_seconds, seconds, stack_of, step, terms_of, with_
 
 from planner.architecture import attention_flops_per_pair, kv_bytes_per_token, num_active_parameters
 from planner.catalog import gpu_names, model_names
+from planner.drafting import Draft
 from planner.engines import bounds
 from planner.errors import UsageError
 from planner.layout import Layout
@@ -82,7 +83,7 @@ def test_no_replay_uses_more_than_the_hardware_has(model: str, gpu: str, ranks: 
                                                    drafted: int) -> None:
     scenario = Scenario(model=model, gpu=gpu, engine=engine, tensor_parallel_size=ranks,  # type: ignore[arg-type]
                         max_num_seqs=64, kv_cache_dtype="fp8", num_speculative_tokens=drafted,
-                        speculative_acceptance=1.0)
+                        speculative_acceptance="1")
     for rows in ([(0.0, 6000, 400)] * 64, [(0.0, 6000, 1)] * 32):
         summary = replay(trace_of(rows), scenario, slo=None, recording=Recording()).summary
         assert 0 < summary["mbu"] < 1
@@ -226,16 +227,16 @@ def test_data_parallel_attention_sums_the_tokens_of_its_ranks() -> None:
     assert own["linear_s"] > terms_of(shared, step(0, 64, 1000))["linear_s"]
 
 
-def test_speculative_decoding_shares_a_longer_step_among_its_tokens() -> None:
-    """Three drafted tokens, each accepted with 0.5: 1.875 tokens a step; a step with prompts counts whole."""
-    drafting = replace(stack_of(), num_speculative_tokens=3, speculative_acceptance=0.5)
-    assert drafting.tokens_per_step == 1.875
-    row = step(0, 8, 1000)
-    four_s = terms_of(stack_of(), step(0, 32, 0))["linear_s"]  # 8 decodes with 4 tokens each
-    assert terms_of(drafting, row)["linear_s"] == pytest.approx(four_s / 1.875)
-    assert gpu_seconds(stack_of(), row) / 1.875 < gpu_seconds(drafting, row) < gpu_seconds(stack_of(), row)
-    mixed = step(256, 8, 1000)
-    assert gpu_seconds(drafting, mixed) > gpu_seconds(stack_of(), mixed)
+def test_a_step_checks_all_drafted_tokens() -> None:
+    """Eight decodes with three drafted tokens each: the layers and the LM head see 32 tokens, the KV is read once."""
+    drafted = Draft(method="ngram", acceptance=(0.5, 0.25, 0.125), arch=None, quantization="bf16", fused_inputs=0,
+                    shares_head=False)
+    drafting = replace(stack_of(), draft=drafted)
+    checked, as_tokens = terms_of(drafting, step(0, 8, 1000)), terms_of(stack_of(), step(0, 32, 0))
+    for name in ("linear_s", "activations_s", "lm_head_s"):
+        assert checked[name] == as_tokens[name]
+    assert checked["attention_decode_s"] == terms_of(stack_of(), step(0, 8, 1000))["attention_decode_s"]
+    assert checked["draft_s"] == 0
 
 
 def test_pipeline_stages_take_one_step_together() -> None:

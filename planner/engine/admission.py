@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from planner.engine.adapters import claim_adapter, lacks_adapter_slot
 from planner.engine.blocks import ceil_div, claim_hit, enter_blocks, enter_contents, find_hit, take_blocks
 from planner.engine.decodes import depart
 from planner.engine.jit import jit
@@ -46,7 +47,7 @@ def admit(s: State, max_new_seqs: int) -> None:
     if s.engine.step_preempted > 0 or s.engine.num_waiting == 0 or is_shut(s):
         return
     sum_promises(s)
-    if s.settings.is_first_fit:
+    if s.settings.is_first_fit or s.settings.max_loras > 0:
         admit_first_fit(s, max_new_seqs)
     else:
         admit_head_of_line(s, max_new_seqs)
@@ -78,12 +79,14 @@ def admit_head_of_line(s: State, max_new_seqs: int) -> None:
 
 @jit
 def admit_first_fit(s: State, max_new_seqs: int) -> None:
-    """Admit in order, passing over those that do not fit."""
+    """Admit in order, passing over those that do not fit; where the head blocks, those whose adapter has no room."""
     admitted = 0
     i = s.engine.waiting_head
     while i != NONE and admitted < max_new_seqs and has_seat(s):
         following = s.requests[i].next
         n, hit_blocks, computed = admissible_tokens(s, i)
+        if n == 0 and s.requests[i].state == WAITING and not is_passed_over(s, i):
+            return
         if n > 0 or s.requests[i].state != WAITING:
             remove_listed(s, i)
         if n > 0:
@@ -100,6 +103,8 @@ def admit_first_fit(s: State, max_new_seqs: int) -> None:
         if n == 0 and s.requests[i].state == WAITING:
             s.scratch[passed] = i
             passed += 1
+            if not is_passed_over(s, i):
+                break
             continue
         s.engine.num_waiting -= 1
         if n > 0:
@@ -108,6 +113,12 @@ def admit_first_fit(s: State, max_new_seqs: int) -> None:
     for k in range(passed):
         rank = s.ranks[s.scratch[k]].admit
         s.engine.num_heaped = heap_push(s.waiting_heap, s.engine.num_heaped, rank, s.scratch[k])
+
+
+@jit
+def is_passed_over(s: State, i: int) -> bool:
+    """Tell whether a waiting request that does not fit lets those behind it in."""
+    return bool(s.settings.is_first_fit or lacks_adapter_slot(s, i))
 
 
 @jit
@@ -136,6 +147,8 @@ def admissible_tokens(s: State, i: int) -> tuple[int, int, int]:
     Besides, the hit blocks and computed tokens that it would start from.
     """
     request = s.requests[i]
+    if lacks_adapter_slot(s, i):
+        return 0, 0, 0
     hit_blocks, unused_hits, missing, computed = look_up(s, i)
     if never_fits(s, request, computed):
         refuse(s, i)
@@ -238,6 +251,7 @@ def refuse(s: State, i: int) -> None:
 def enter_running(s: State, i: int, n: int, hit_blocks: int, computed: int) -> None:
     """Admit a request with its first `n` tokens after those that its lookup found computed."""
     request = s.requests[i]
+    claim_adapter(s, i)
     if s.settings.pulls_kv and s.pulls[i].tokens > 0 and request.num_cached_tokens < 0:
         begin_pull(s, i)
         return

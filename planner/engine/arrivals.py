@@ -2,6 +2,7 @@
 
 import math
 
+from planner.engine.adapters import drop_adapter
 from planner.engine.blocks import release_blocks
 from planner.engine.decodes import depart, leave_decode, rebuild_finishes
 from planner.engine.jit import jit
@@ -199,10 +200,12 @@ def withdraw(s: State, i: int) -> None:
         else:
             remove_prompt(s, i)
         remove_running(s, i)
+        drop_adapter(s, i)
         request.state = CANCELLED
         release_blocks(s, i)
     elif request.state == LOADING:
         engine.num_loading -= 1
+        drop_adapter(s, i)
         request.state = CANCELLED
         release_blocks(s, i)
     else:
@@ -221,7 +224,7 @@ def withdraw(s: State, i: int) -> None:
 @jit
 def forget_finishes(s: State) -> None:
     """Leave no entry of a request that may come again: it would be taken for what the request does elsewhere."""
-    if s.settings.pipeline_depth == 1:
+    if s.settings.aggregates_decodes:
         rebuild_finishes(s)
 
 

@@ -20,7 +20,7 @@ def ceil_div(a: int, b: int) -> int:
 @jit
 def is_aggregated(s: State, request: Any) -> bool:
     """Tell whether a request decodes with the others, its progress held by the engine's counters."""
-    return bool(request.state == DECODE and s.settings.pipeline_depth == 1)
+    return bool(request.state == DECODE and s.settings.aggregates_decodes)
 
 
 @jit

@@ -8,6 +8,7 @@ raised by one.
 
 from typing import Any
 
+from planner.engine.adapters import drop_adapter
 from planner.engine.blocks import (
     ceil_div,
     is_aggregated,
@@ -189,6 +190,7 @@ def complete(s: State, i: int) -> None:
     s.requests[i].state = COMPLETED
     s.requests[i].finished_s = s.engine.now_s
     remove_running(s, i)
+    drop_adapter(s, i)
     if s.settings.holds_kv and s.pulls[i].is_held:
         s.engine.num_held += 1
     else:

@@ -1,4 +1,4 @@
-"""A token is emitted: the first one ends the TTFT, later ones a gap between tokens."""
+"""Tokens are emitted: the first one ends the TTFT, later ones a gap; the client sees those of one step at once."""
 
 from planner.engine.blocks import num_output_tokens
 from planner.engine.jit import jit
@@ -23,8 +23,8 @@ def add_gap_row(s: State, gap_s: float, count: int) -> None:
 
 
 @jit
-def emit_token(s: State, i: int) -> bool:
-    """Let a request emit the token that its prompt, or its recomputation, ends with; tell whether it was the last."""
+def emit_tokens(s: State, i: int, n: int) -> bool:
+    """Let a request emit `n` tokens, of a prompt or a recomputation one; tell whether the last was among them."""
     request = s.requests[i]
     if request.num_output_tokens == 0:
         request.first_token_s = s.engine.now_s
@@ -32,11 +32,13 @@ def emit_token(s: State, i: int) -> bool:
             s.phases[i].prefill_s = s.engine.now_s - request.first_scheduled_s - request.preempted_s
             if s.settings.has_tiers:
                 s.phases[i].prefill_s -= s.fetches[i].waited_s
-    else:
+    elif s.settings.num_speculative_tokens == 0:
         add_gap(s, s.engine.now_s - request.last_token_s, 1)
-    request.num_output_tokens += 1
+    elif s.settings.stream_interval == 1:
+        add_group(s, s.engine.now_s - request.last_token_s)
+    request.num_output_tokens += n
     request.last_token_s = s.engine.now_s
-    see_token(s, i, int(request.num_output_tokens))
+    see_tokens(s, i, int(request.num_output_tokens), n)
     return bool(request.num_output_tokens == request.output_tokens)
 
 
@@ -49,17 +51,19 @@ def see_decodes(s: State) -> None:
     while i != NONE:
         request = s.requests[i]
         if request.state == DECODE and (request.num_scheduled_tokens > 0 or not s.engine.step_marks_decodes):
-            see_token(s, i, num_output_tokens(s, request))
+            see_tokens(s, i, num_output_tokens(s, request), 1)
         i = request.next
 
 
 @jit
-def see_token(s: State, i: int, count: int) -> None:
-    """Send a request's `count`-th token, or keep it until `stream_interval` are there; first and last go at once."""
-    if s.settings.stream_interval == 1:
+def see_tokens(s: State, i: int, count: int, n: int) -> None:
+    """Send the last `n` of `count` tokens, or keep them until `stream_interval` wait; first and last go at once."""
+    interval = s.settings.stream_interval
+    if interval == 1:
         return
     if count > 1:
-        if (count - 1) % s.settings.stream_interval > 0 and count < s.requests[i].output_tokens:
+        fills_group = (count - 1) // interval > (count - 1 - n) // interval
+        if not fills_group and count < s.requests[i].output_tokens:
             return
         add_group(s, s.engine.now_s - s.seen_s[i])
     s.seen_s[i] = s.engine.now_s

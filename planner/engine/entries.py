@@ -20,6 +20,9 @@ INT_HEAP = np.dtype([("key", "i8"), ("request", "i8")], align=True)
 FLOAT_HEAP = np.dtype([("key", "f8"), ("request", "i8")], align=True)
 FLIGHT = np.dtype([("finish_s", "f8"), ("start_s", "f8"), ("stage_free_s", "f8")], align=True)
 
+# One row a LoRA adapter; `used` orders those that are not in use by when they last were.
+ADAPTER = np.dtype([("num_requests", "i8"), ("used", "i8"), ("is_on_gpu", "i1"), ("is_on_host", "i1")], align=True)
+
 # Where a request is prefilled by one engine and decoded by another; one empty row otherwise.
 PULL = np.dtype(
     [

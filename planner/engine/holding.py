@@ -22,7 +22,7 @@ def holds_prompts_back(s: State, max_new_seqs: int) -> bool:
     if offered == 0:
         return False
     waits = e.num_held_steps < s.settings.batch_wait_timeout_iters
-    if waits and e.num_decodes + offered < s.settings.batch_wait_max_tokens:
+    if waits and e.num_decodes * s.step_time.tokens_per_decode + offered < s.settings.batch_wait_max_tokens:
         return True
     e.num_held_steps = 0
     return False
@@ -32,7 +32,7 @@ def holds_prompts_back(s: State, max_new_seqs: int) -> bool:
 def offered_tokens(s: State, max_new_seqs: int) -> int:
     """Return the prompt tokens that the step would have; of a queue ordered by a key, only its head is looked at."""
     e = s.engine
-    left = max(min(e.budget - e.num_decodes, e.prompt_budget), 0)
+    left = max(min(e.budget - e.num_decodes * s.step_time.tokens_per_decode, e.prompt_budget), 0)
     offered = 0
     for k in range(e.num_prompts):
         request = s.requests[s.prompts[k]]

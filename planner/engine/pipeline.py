@@ -5,7 +5,7 @@ composed the scheduler blocks until the oldest batch is through, and sees arriva
 """
 
 from planner.engine.decodes import complete, enter_decode, leave_decode
-from planner.engine.emission import emit_token
+from planner.engine.emission import emit_tokens
 from planner.engine.jit import jit
 from planner.engine.queues import remove_prompt
 from planner.engine.shape import pending_tokens
@@ -23,7 +23,8 @@ def launch(s: State, duration_s: float) -> None:
     for stage in range(depth):
         leaves_s = max(leaves_s, s.flights[stage].stage_free_s) + duration_s / depth
         if stage < depth - 1:
-            leaves_s += (engine.step_prompt_tokens + engine.step_decodes) * s.settings.stage_transfer_s_per_token
+            tokens = engine.step_prompt_tokens + engine.step_decodes * s.step_time.tokens_per_decode
+            leaves_s += tokens * s.settings.stage_transfer_s_per_token
             leaves_s += s.settings.stage_transfer_latency_s
         s.flights[stage].stage_free_s = leaves_s
     s.flights[slot].start_s = engine.now_s
@@ -64,15 +65,16 @@ def land_flight(s: State) -> None:
 def land(s: State, i: int) -> None:
     """Let one request of a landed batch go on."""
     request = s.requests[i]
-    request.num_computed_tokens += request.num_scheduled_tokens
+    was_prompt = request.state != DECODE
+    emitted = 1 if was_prompt else int(request.num_offered_tokens)
+    request.num_computed_tokens += request.num_scheduled_tokens if was_prompt else emitted
     request.num_scheduled_tokens = 0
     request.flight = NONE
     if pending_tokens(request) > 0:
         return
-    was_prompt = request.state != DECODE
     if was_prompt:
         remove_prompt(s, i)
-    is_through = emit_token(s, i)
+    is_through = emit_tokens(s, i, emitted)
     if is_through and not was_prompt:
         leave_decode(s, i)
     if is_through:

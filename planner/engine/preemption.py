@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from planner.engine.adapters import drop_adapter
 from planner.engine.blocks import ceil_div, num_output_tokens, release_blocks, reserves_ahead
 from planner.engine.decodes import leave_decode
 from planner.engine.jit import jit
@@ -81,6 +82,7 @@ def preempt(s: State, i: int) -> None:
         remove_prompt(s, i)
     request.num_scheduled_tokens = 0
     remove_running(s, i)
+    drop_adapter(s, i)
     request.state = WAITING
     swap = move_to_cpu(s, i)
     if not swap:
@@ -110,9 +112,11 @@ def withdraw_decode(s: State, i: int) -> None:
     marks = s.engine.step_marks_decodes
     in_step = request.num_scheduled_tokens > 0 if marks else s.engine.step_decodes > 0
     leave_decode(s, i)
-    if in_step:
-        count_decode(s, request, -1)
-        if s.settings.pipeline_depth == 1 and not reserves_ahead(s):
+    if in_step and not s.settings.aggregates_decodes:
+        count_decode(s, request, int(request.num_scheduled_tokens), int(request.num_offered_tokens - 1), -1)
+    elif in_step:
+        count_decode(s, request, 1, 0, -1)
+        if not reserves_ahead(s):
             request.num_blocks = ceil_div(request.num_computed_tokens + 1, s.settings.block_size)
 
 

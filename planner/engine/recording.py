@@ -2,10 +2,11 @@
 
 from typing import Any
 
+from planner.engine.adapters import lacks_adapter_slot
 from planner.engine.admission import is_known_blocked, look_up, tokens_within_budget
 from planner.engine.jit import jit
 from planner.engine.queues import first_waiting
-from planner.engine.rows import BLOCKS, NOBODY_WAITS, PLAN, SEATS, TOKENS
+from planner.engine.rows import ADAPTERS, BLOCKS, NOBODY_WAITS, PLAN, SEATS, TOKENS
 from planner.engine.state import DECODE, NONE, State
 from planner.engine.timing import decodes_alone_s
 
@@ -24,8 +25,11 @@ def record_step(s: State, duration_s: float, used_blocks: int) -> None:
     row.window_pairs = e.step_window_pairs
     row.num_decodes = e.step_decodes
     row.decode_context_tokens = e.step_decode_context
-    row.num_sampled = e.step_sampled + e.step_decodes
+    row.num_sampled = e.step_sampled + e.step_decodes + e.step_accepted
+    row.num_accepted_tokens = e.step_accepted
     row.num_swapped_tokens = e.step_swapped
+    row.num_adapters = e.num_adapters
+    row.adapter_load_s = e.step_adapter_s
     row.num_running = e.num_running
     row.num_waiting = e.num_waiting
     row.num_used_blocks = used_blocks
@@ -68,6 +72,8 @@ def stopped_by(s: State) -> int:
     seated = e.num_prompts if s.settings.limits_batch_only else e.num_running
     if seated >= s.settings.max_num_seqs:
         return SEATS if s.settings.max_num_seqs < s.settings.max_num_batched_tokens else TOKENS
+    if lacks_adapter_slot(s, i):
+        return ADAPTERS
     if is_known_blocked(s, i):
         return BLOCKS
     if e.budget <= 0 or (e.prompt_budget <= 0 and e.step_prompts > 0):
@@ -82,9 +88,8 @@ def stopped_by(s: State) -> int:
 def share_time(s: State, row: Any) -> None:
     """Divide what the decodes of the step take from it: their own work, the host link, and the rest for prompts."""
     e = s.engine
-    share = s.step_time.decode_share if e.step_prompts == 0 else 1.0
-    transfer_s = share * e.step_swapped * s.settings.swap_s_per_token
-    if e.step_prompts == 0 and e.step_swapped == 0:
+    transfer_s = e.step_swapped * s.settings.swap_s_per_token
+    if e.step_prompts == 0 and e.step_swapped == 0 and e.step_adapter_s == 0.0:
         row.decodes_alone_s = row.duration_s
     else:
         row.decodes_alone_s = decodes_alone_s(s)

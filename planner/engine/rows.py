@@ -3,7 +3,7 @@
 import numpy as np
 
 # Why the head of the queue is not in a step: nobody waits, or what there is none left of.
-NOBODY_WAITS, SEATS, TOKENS, BLOCKS, PLAN = range(5)
+NOBODY_WAITS, SEATS, TOKENS, BLOCKS, PLAN, ADAPTERS = range(6)
 
 # In each of `steps` steps in a row `count` tokens came after a gap, which grew from step to step.
 GAP_ROW = np.dtype([("gap_s", "f8"), ("growth_s", "f8"), ("steps", "i8"), ("count", "i8")], align=True)
@@ -18,8 +18,11 @@ STEP_ROW = np.dtype(
         ("window_pairs", "i8"),
         ("num_decodes", "i8"),
         ("decode_context_tokens", "i8"),
-        ("num_sampled", "i8"),
+        ("num_sampled", "i8"),  # tokens that it emits
+        ("num_accepted_tokens", "i8"),  # of these, drafted
         ("num_swapped_tokens", "i8"),
+        ("num_adapters", "i8"),
+        ("adapter_load_s", "f8"),
         ("num_running", "i8"),
         ("num_waiting", "i8"),
         ("num_used_blocks", "i8"),

@@ -2,6 +2,7 @@
 
 from planner.engine.blocks import ceil_div, enter_contents, num_computed_tokens, num_held, take_blocks
 from planner.engine.decodes import blocks_needed, gather_ring
+from planner.engine.drafts import draw_emitted, slots_needed, tokens_of_decode
 from planner.engine.jit import jit
 from planner.engine.preemption import choose_victim, preempt
 from planner.engine.shape import chunk_tokens, count_decode, count_prompt, pending_tokens
@@ -13,7 +14,7 @@ DECODES, PROMPTS = 1, 2  # what `serve` is asked for, as bits
 @jit
 def serve(s: State, kinds: int) -> None:
     """Serve running requests of the asked kinds."""
-    if s.settings.pipeline_depth == 1 and everyone_fits(s, kinds):
+    if s.settings.aggregates_decodes and everyone_fits(s, kinds):
         serve_together(s, kinds)
     else:
         serve_in_order(s, kinds)
@@ -125,7 +126,7 @@ def serve_in_order(s: State, kinds: int) -> None:
                 is_alone = s.engine.step_prompts + s.engine.step_decodes == 0
                 n = chunk_tokens(s, wanted, min(s.engine.prompt_budget, s.engine.budget), is_alone)
             elif request.state == DECODE and kinds & DECODES and num_decodes < s.settings.max_decode_seqs:
-                n = 1
+                n = tokens_of_decode(s)
         if n > 0:
             is_decode = request.state == DECODE
             if not make_room(s, i, n):
@@ -133,7 +134,7 @@ def serve_in_order(s: State, kinds: int) -> None:
             else:
                 following = request.next  # those behind may have yielded
                 if is_decode:
-                    grant_decode(s, i)
+                    grant_decode(s, i, n)
                     num_decodes += 1
                 else:
                     grant_prompt(s, i, n)
@@ -159,8 +160,7 @@ def make_room(s: State, i: int, n: int) -> bool:
     False if `i` itself had to yield, or has to wait for a victim whose batch is in flight.
     """
     request = s.requests[i]
-    after = num_computed_tokens(s, request) + n
-    need = max(0, ceil_div(after, s.settings.block_size) - num_held(s, request))
+    need = max(0, ceil_div(slots_needed(s, request, n), s.settings.block_size) - num_held(s, request))
     if request.state == DECODE and s.settings.needs_spare_block:  # sarathi-serve's can_append_slot
         need = max(need, 1)
     while need > s.engine.num_free_blocks:
@@ -175,17 +175,20 @@ def make_room(s: State, i: int, n: int) -> bool:
 
 
 @jit
-def grant_decode(s: State, i: int) -> None:
-    """Put one token of a decode in the step, and take the block that it may need."""
+def grant_decode(s: State, i: int, n: int) -> None:
+    """Put a decode in the step, with the drafted ones `n` tokens, and take the blocks that it may need."""
     request = s.requests[i]
     computed = num_computed_tokens(s, request)
     held = num_held(s, request)
-    if ceil_div(computed + 1, s.settings.block_size) > held:
-        take_blocks(s, i, held, 1)
+    need = ceil_div(slots_needed(s, request, n), s.settings.block_size) - held
+    if need > 0:
+        take_blocks(s, i, held, need)
+    emitted = draw_emitted(s, i, n - 1)
     if s.settings.is_caching and not s.settings.cache_latest:
-        enter_contents(s, i, computed, computed + 1)
-    request.num_scheduled_tokens = 1
-    count_decode(s, request, 1)
+        enter_contents(s, i, computed, computed + emitted)
+    request.num_scheduled_tokens = n
+    request.num_offered_tokens = emitted
+    count_decode(s, request, n, emitted - 1, 1)
 
 
 @jit

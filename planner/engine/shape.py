@@ -21,6 +21,7 @@ def begin_step(s: State) -> None:
     e.step_prompt_pairs = 0
     e.step_window_pairs = 0
     e.step_sampled = 0
+    e.step_accepted = 0
     e.step_preempted = 0
     e.step_marks_decodes = 0
     for k in range(e.num_prompts):
@@ -64,8 +65,9 @@ def count_prompt(s: State, request: Any, n: int, sign: int) -> None:
 
 
 @jit
-def count_decode(s: State, request: Any, sign: int) -> None:
-    """Add a decode's token to the step's totals, or take it out again with sign -1."""
-    s.engine.budget -= sign
+def count_decode(s: State, request: Any, n: int, accepted: int, sign: int) -> None:
+    """Add a decode's `n` tokens to the step's totals, or take them out again with sign -1; `accepted` were drafted."""
+    s.engine.budget -= sign * n
     s.engine.step_decodes += sign
+    s.engine.step_accepted += sign * accepted
     s.engine.step_decode_context += sign * num_computed_tokens(s, request)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from planner.engine.entries import (
+    ADAPTER,
     BLOCK,
     ENTRY,
     FETCH,
@@ -75,7 +76,8 @@ REQUEST = np.dtype(
         ("num_output_tokens", "i4"),  # emitted so far; of an aggregated decode see `decode_offset`
         ("num_computed_tokens", "i4"),
         ("num_scheduled_tokens", "i4"),  # in the step being composed, or in flight
-        ("num_offered_tokens", "i4"),  # a prompt's share of the step, before it is known that everyone fits
+        ("num_offered_tokens", "i4"),  # a prompt's share of the step, before it is known that everyone fits;
+        # of a decode that is served by itself the tokens that it emits in the step
         ("num_blocks", "i4"),  # held; of an aggregated decode see `blocks.num_held`
         ("num_cached_tokens", "i4"),  # prefix hit at the first admission; -1 before
         ("num_lost_tokens", "i4"),  # computed before the last preemption
@@ -158,6 +160,13 @@ SETTINGS = np.dtype(
         ("scheduler_recv_interval", "i8"),
         ("stream_interval", "i8"),
         ("write_policy", "i8"),  # of KV tiers
+        ("max_loras", "i8"),  # adapters of a step; 0: there are none
+        ("max_cpu_loras", "i8"),
+        ("adapter_load_s", "f8"),  # from host memory to the GPU
+        ("adapter_read_s", "f8"),  # into host memory
+        ("num_speculative_tokens", "i8"),  # drafted for each decode a step
+        ("lookahead_tokens", "i8"),  # KV slots that a decode holds for the drafts to come
+        ("aggregates_decodes", "i1"),  # decodes are held by counters: without a pipeline, and without drafts
         ("is_keyed", "i1"),  # waiting is ordered by `Ranks.admit`, not by arrival
         ("is_first_fit", "i1"),
         ("is_swapping", "i1"),
@@ -211,6 +220,8 @@ ENGINE = np.dtype(
         ("num_prompts", "i8"),  # running requests in state PROMPT: the length of `prompts`
         ("num_decodes", "i8"),  # running requests in state DECODE
         ("num_stalled", "i8"),
+        ("num_adapters", "i8"),  # in use
+        ("adapter_clock", "i8"),  # times that one ceased to be
         ("num_loading", "i8"),  # admitted requests in state LOADING
         ("num_loads", "i8"),  # length of `loads`
         ("num_pulls", "i8"),  # since the fleet was told last: length of `pulled`
@@ -252,8 +263,10 @@ ENGINE = np.dtype(
         ("step_prompt_pairs", "i8"),
         ("step_window_pairs", "i8"),
         ("step_sampled", "i8"),
+        ("step_accepted", "i8"),  # drafted tokens that its decodes emit
         ("step_swapped", "i8"),
         ("step_preempted", "i8"),
+        ("step_adapter_s", "f8"),  # bringing adapters to the GPU
         ("next_in_order", "i8"),  # who is served after a request that had to yield itself
         ("step_marks_decodes", "i8"),  # decodes of this step carry their own `num_scheduled_tokens`
         # pipeline
@@ -266,7 +279,9 @@ ENGINE = np.dtype(
         ("max_running", "i8"),
         ("max_waiting", "i8"),
         ("total_prompt_tokens", "i8"),
-        ("total_decode_tokens", "i8"),
+        ("total_decode_tokens", "i8"),  # emitted by decodes
+        ("total_adapter_loads", "i8"),
+        ("total_accepted_tokens", "i8"),  # of these, drafted
         ("total_context_tokens", "i8"),
         ("total_prompt_pairs", "i8"),
         ("total_window_pairs", "i8"),
@@ -328,6 +343,11 @@ class State(NamedTuple):
     pulled: Any  # requests whose transfers began since the fleet was told last; each has a seat
     left_before: Any  # who left the same engine before each, shape [num_requests]; empty where nobody routes them
     seen_s: Any  # when the client last saw tokens of it, shape [num_requests], or empty where it sees each at once
+    acceptance: Any  # chance that so many drafted tokens at least are accepted, shape [num_speculative_tokens]
+    adapters: Any  # of each request, NONE for none, shape [num_requests]; empty without adapters
+    adapter_states: Any  # shape [num_adapters], or one row
+    adapter_slots: Any  # adapters on the GPU, then those in host memory, shape [max_loras + max_cpu_loras]
+    draws: Any  # state of each request's generator, shape [num_requests], or empty where nothing is drafted
     ring: Any
     blocks: Any
     entries: Any
@@ -358,7 +378,10 @@ STATE_TYPE = numba.types.NamedTuple(
         *(3 * [numba.float64[::1]]),
         *map(numba_records, (PULL, FLOAT_HEAP)),
         *(2 * [numba.int64[::1]]),
-        numba.float64[::1],
+        *(2 * [numba.float64[::1]]),
+        numba.int64[::1],
+        numba_records(ADAPTER),
+        *(2 * [numba.int64[::1]]),
         *map(numba_records, (RING, BLOCK, ENTRY, SLOT, LINK)),
         *(2 * [numba_records(each) for each in (TIER, TIER_BLOCK, PLACE)]),
         *map(numba_records, (FILLED, FETCH)),

@@ -10,7 +10,7 @@ from planner.engine.decodes import (
     next_finish,
     postpone,
 )
-from planner.engine.emission import add_gap, emit_token, see_decodes
+from planner.engine.emission import add_gap, emit_tokens, see_decodes
 from planner.engine.jit import jit
 from planner.engine.pipeline import launch
 from planner.engine.promises import age_promises
@@ -60,10 +60,14 @@ def take_step(s: State) -> None:
         enter_step_contents(s)
     if s.settings.has_tiers:
         write_filled(s, float(engine.now_s))
-    emit_decodes(s, start_s, duration_s)
-    if engine.step_decodes > 0:
-        see_decodes(s)
-    finish_due(s, emit_prompts(s, duration_s))
+    finished = 0
+    if not s.settings.aggregates_decodes:
+        finished = emit_each_decode(s, start_s)
+    else:
+        emit_decodes(s, start_s, duration_s)
+        if engine.step_decodes > 0:
+            see_decodes(s)
+    finish_due(s, emit_prompts(s, duration_s, finished))
 
 
 @jit
@@ -77,18 +81,19 @@ def tally_step(s: State) -> None:
     if e.step_prompts == 0:
         age_promises(s, 1)
     e.total_prompt_tokens += e.step_prompt_tokens
-    e.total_decode_tokens += e.step_decodes
+    e.total_decode_tokens += e.step_decodes + e.step_accepted
+    e.total_accepted_tokens += e.step_accepted
     e.total_context_tokens += e.step_decode_context
     e.total_prompt_pairs += e.step_prompt_pairs
     e.total_window_pairs += e.step_window_pairs
     sampled = e.step_sampled + e.step_decodes
-    e.total_sampled += sampled
+    e.total_sampled += sampled + e.step_accepted
     e.step_swapped = 0
-    share = s.step_time.decode_share if e.step_prompts == 0 else 1.0
-    e.total_hbm_bytes += share * composition_bytes(
+    e.step_adapter_s = 0.0
+    e.total_hbm_bytes += composition_bytes(
         s.step_time, s.curve, e.step_prompt_tokens, e.step_prompt_context, e.step_decodes, sampled
     )
-    e.total_hbm_bytes += share * decode_attention_bytes(s.step_time, e.step_decodes, e.step_decode_context)
+    e.total_hbm_bytes += decode_attention_bytes(s.step_time, e.step_decodes, e.step_decode_context)
     e.peak_blocks = max(e.peak_blocks, s.settings.num_gpu_blocks - e.num_free_blocks)
     e.max_running = max(e.max_running, e.num_running)
 
@@ -130,9 +135,40 @@ def emit_or_postpone(s: State, i: int, start_s: float, duration_s: float) -> Non
 
 
 @jit
-def emit_prompts(s: State, duration_s: float) -> int:
-    """Advance the prompts of the step; return how many requests are through, listed in `scratch`."""
+def emit_each_decode(s: State, start_s: float) -> int:
+    """Let the decodes of the step emit their tokens one by one; return how many are through, listed in `scratch`."""
     finished = 0
+    i = s.engine.running_head if s.engine.step_marks_decodes else NONE
+    while i != NONE:
+        request = s.requests[i]
+        if request.state == DECODE and request.num_scheduled_tokens > 0:
+            request.stalled_s += start_s - request.last_token_s
+            emitted, computed = int(request.num_offered_tokens), int(request.num_computed_tokens)
+            if s.settings.is_caching and s.settings.cache_latest:
+                enter_contents(s, i, computed, computed + emitted)
+            request.num_computed_tokens += emitted
+            if emit_tokens(s, i, emitted):
+                leave_decode(s, i)
+                finished = list_leaver(s, i, finished)
+        i = request.next
+    return finished
+
+
+@jit
+def list_leaver(s: State, i: int, size: int) -> int:
+    """List a request that is through in `scratch`; the order in which blocks return decides which are reused first."""
+    k = size
+    if s.settings.is_caching:
+        while k > 0 and s.requests[s.scratch[k - 1]].admission_order > s.requests[i].admission_order:
+            s.scratch[k] = s.scratch[k - 1]
+            k -= 1
+    s.scratch[k] = i
+    return size + 1
+
+
+@jit
+def emit_prompts(s: State, duration_s: float, finished: int) -> int:
+    """Advance the prompts of the step; return how many requests are through, with the `finished` in `scratch`."""
     kept = 0
     for k in range(s.engine.num_prompts):
         i = s.prompts[k]
@@ -143,9 +179,8 @@ def emit_prompts(s: State, duration_s: float) -> int:
         if pending_tokens(request) > 0:
             s.prompts[kept] = i
             kept += 1
-        elif emit_token(s, i):
-            s.scratch[finished] = i
-            finished += 1
+        elif emit_tokens(s, i, 1):
+            finished = list_leaver(s, i, finished)
         else:
             enter_decode(s, i)
     s.engine.num_prompts = kept
@@ -154,7 +189,7 @@ def emit_prompts(s: State, duration_s: float) -> int:
 
 @jit
 def finish_due(s: State, listed: int) -> None:
-    """Let those leave that have emitted all their tokens, in running order: decodes, and the prompts in `scratch`."""
+    """Let those leave that have emitted all their tokens, in running order: decodes, and those in `scratch`."""
     size = listed
     for k in range(listed):
         s.requests[s.scratch[k]].state = COMPLETED
@@ -163,13 +198,7 @@ def finish_due(s: State, listed: int) -> None:
         s.engine.num_finish_entries = heap_pop(s.finishes, s.engine.num_finish_entries)
         leave_decode(s, i)
         s.requests[i].state = COMPLETED
-        k = size
-        if s.settings.is_caching:  # the order in which blocks return decides which are reused first
-            while k > 0 and s.requests[s.scratch[k - 1]].admission_order > s.requests[i].admission_order:
-                s.scratch[k] = s.scratch[k - 1]
-                k -= 1
-        s.scratch[k] = i
-        size += 1
+        size = list_leaver(s, i, size)
     for k in range(size):
         complete(s, s.scratch[k])
 

@@ -16,6 +16,7 @@ from planner.engine.state import WRITE_BACK, State
 from planner.engine.step import enter_decode_contents, finish_due
 from planner.engine.tiers import write_filled
 from planner.engine.timing import (
+    adapters_s,
     composition_bytes,
     composition_s,
     context_s,
@@ -35,7 +36,9 @@ def may_run_decodes(s: State) -> bool:
     e = s.engine
     if e.num_decodes == 0 or e.num_decodes != e.num_running or e.num_stalled > 0 or e.is_paused:
         return False
-    if s.settings.pipeline_depth > 1 or s.settings.records_schedule or e.step_swapped > 0:
+    if not s.settings.aggregates_decodes or s.settings.records_schedule or e.step_swapped > 0:
+        return False
+    if e.step_adapter_s > 0.0:
         return False
     if e.num_decodes > min(s.settings.max_decode_seqs, s.settings.max_num_batched_tokens):
         return False
@@ -134,11 +137,9 @@ def run_decodes(s: State) -> bool:
 def decode_terms(s: State) -> tuple[float, tuple[float, float], float, float]:
     """Return what a step of all decodes takes [s]: besides their context, for it, at least, and in any case."""
     t, decodes = s.step_time, s.engine.num_decodes
-    full, windowed = context_slopes(t, s.curve, decodes)
-    gpu_s = t.decode_share * composition_s(t, s.curve, 0, 0, 0, 0, 0, decodes, decodes)
-    least_s = t.decode_share * hidden_s(t, 0, 0, decodes)
-    extra_s = t.decode_share * overhead_s(t, 0, decodes)
-    return gpu_s, (t.decode_share * full, t.decode_share * windowed), least_s, extra_s
+    gpu_s = composition_s(t, s.curve, 0, 0, 0, 0, 0, decodes, decodes)
+    gpu_s += adapters_s(t, s.engine.num_adapters, decodes)
+    return gpu_s, context_slopes(t, s.curve, decodes), hidden_s(t, 0, 0, decodes), overhead_s(t, 0, decodes)
 
 
 @jit
@@ -246,9 +247,8 @@ def tally_stretch(s: State, taken: int, decodes: int, total_context: int) -> Non
     e.total_decode_tokens += taken * decodes
     e.total_context_tokens += total_context
     e.total_sampled += taken * decodes
-    share = s.step_time.decode_share
-    e.total_hbm_bytes += share * taken * composition_bytes(s.step_time, s.curve, 0, 0, decodes, decodes)
-    e.total_hbm_bytes += share * decode_attention_bytes(s.step_time, taken * decodes, total_context)
+    e.total_hbm_bytes += taken * composition_bytes(s.step_time, s.curve, 0, 0, decodes, decodes)
+    e.total_hbm_bytes += decode_attention_bytes(s.step_time, taken * decodes, total_context)
     e.peak_blocks = max(e.peak_blocks, s.settings.num_gpu_blocks - e.num_free_blocks)
 
 

@@ -27,8 +27,10 @@ STEP_TIME = np.dtype(
         ("graph_tokens", "i8"),
         ("overhead_s", "f8"),  # what neither hides
         ("overhead_s_per_seq", "f8"),
-        ("tokens_per_decode", "i8"),  # that a decode has checked in a step: more than 1 under speculative decoding,
-        ("decode_share", "f8"),  # and the share of a decode step that one token it emits takes
+        ("tokens_per_decode", "i8"),  # that a decode has checked in a step: more than 1 under speculative decoding
+        ("adapters_s", "f8"),  # kernels of LoRA adapters, in a step that has some
+        ("adapters_s_per_token", "f8"),
+        ("adapters_s_per_adapter", "f8"),
         ("frontend_s", "f8"),  # the API server's serial work on a request before the engine sees it
         ("frontend_s_per_token", "f8"),
         ("latency_s", "f8"),  # the rest of a request's way to the engine and of its first token's way back
@@ -40,16 +42,18 @@ STEP_TIME = np.dtype(
 # What depends on how many tokens, samples or decodes a step has, at the counts of `engine.curve`; linear in between.
 CURVE = np.dtype(
     [
-        ("tokens_s", "f8"),  # the sum of the four that follow, which depend on all tokens of the step
+        ("tokens_s", "f8"),  # the sum of the five that follow, which depend on all tokens of the step
         ("linear_s", "f8"),  # dense GEMMs
         ("experts_s", "f8"),  # grouped GEMMs of the routed experts
         ("activations_s", "f8"),  # norms, residuals, rotary, quantisation: bound by memory or by their launch
         ("collectives_s", "f8"),
+        ("draft_s", "f8"),  # the draft model's first pass, which all tokens of the step run through
         ("tokens_bytes", "f8"),  # HBM traffic of the same
         ("head_s", "f8"),  # LM head and sampling, by the tokens that are sampled
         ("head_bytes", "f8"),
         ("decode_s", "f8"),  # decode attention, by the number of decodes: floors, recurrent states
         ("decode_bytes", "f8"),
+        ("draft_decode_s", "f8"),  # what else a draft model does, by the number of decodes; in `decode_s`
         ("decode_s_per_context_token", "f8"),  # full-attention layers
         ("decode_s_per_window_token", "f8"),  # sliding-window and top-k layers
     ],

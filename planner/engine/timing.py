@@ -5,8 +5,8 @@ on the step's composition, which stays the same while a batch only decodes, and 
 which grows with every step. With asynchronous scheduling the host works beside the GPU, so a step takes the longer of
 the two; without, one after the other.
 
-Under speculative decoding a decode has several tokens checked in a step and emits some of them. The loop lets it emit
-one a step and takes that share of the step's time; a step with prompts, in which it would emit as many, it takes whole.
+Under speculative decoding a decode has `tokens_per_decode` tokens checked in a step, and the step has a draft model's
+passes in it (`planner.drafting`).
 """
 
 import math
@@ -61,6 +61,13 @@ def decode_floor_s(curve: Any, decodes: int) -> float:
 
 
 @jit
+def draft_decode_s(curve: Any, decodes: int) -> float:
+    """Return what a draft model does for the decodes, besides the pass that all tokens of the step run through [s]."""
+    k, way = place(decodes)
+    return between(curve[k].draft_decode_s, curve[k + 1].draft_decode_s, way)
+
+
+@jit
 def context_slopes(t: Any, curve: Any, decodes: int) -> tuple[float, float]:
     """Return what a context token costs in attention over everything, and in attention under a window [s]."""
     if t.is_linear:
@@ -102,6 +109,14 @@ def composition_s(
 
 
 @jit
+def adapters_s(t: Any, adapters: int, tokens: int) -> float:
+    """Return what the kernels of LoRA adapters take in a step of so many tokens [s]."""
+    if adapters == 0:
+        return 0.0
+    return float(t.adapters_s + tokens * t.adapters_s_per_token + adapters * t.adapters_s_per_adapter)
+
+
+@jit
 def host_s(t: Any, seqs: int) -> float:
     """Return the host's work on a step besides launching kernels: scheduling, inputs, outputs [s]."""
     return float(t.host_s + seqs * t.host_s_per_seq)
@@ -113,7 +128,8 @@ def hidden_s(t: Any, prompts: int, tokens: int, decodes: int) -> float:
 
     Kernels launched one by one, where the step is no CUDA graph, always; the rest with asynchronous scheduling.
     """
-    is_graph = tokens + decodes <= t.graph_tokens if prompts > 0 else decodes <= t.graph_seqs
+    total = tokens + decodes * t.tokens_per_decode
+    is_graph = total <= t.graph_tokens if prompts > 0 else decodes <= t.graph_seqs
     launch_s = 0.0 if is_graph else t.host_launch_s
     return float(launch_s + (host_s(t, prompts + decodes) if t.is_overlapped else 0.0))
 
@@ -158,7 +174,8 @@ def decodes_alone_s(s: State) -> float:
         return 0.0
     gpu_s = composition_s(t, s.curve, 0, 0, 0, 0, 0, n, n)
     gpu_s += context_s(t, context_slopes(t, s.curve, n), n, e.step_decode_context)
-    return float(t.decode_share * (max(gpu_s, hidden_s(t, 0, 0, n)) + overhead_s(t, 0, n)))
+    gpu_s += adapters_s(t, e.num_adapters, n * t.tokens_per_decode)
+    return float(max(gpu_s, hidden_s(t, 0, 0, n)) + overhead_s(t, 0, n))
 
 
 @jit
@@ -176,10 +193,11 @@ def step_s(s: State) -> float:
         e.step_decodes,
         e.step_sampled + e.step_decodes,
     )
+    gpu_s += e.step_adapter_s
+    gpu_s += adapters_s(t, e.num_adapters, e.step_prompt_tokens + e.step_decodes * t.tokens_per_decode)
     if e.step_swapped > 0:
         gpu_s += e.step_swapped * s.settings.swap_s_per_token
     if e.step_decodes > 0:
         gpu_s += context_s(t, context_slopes(t, s.curve, e.step_decodes), e.step_decodes, e.step_decode_context)
     busy_s = max(gpu_s, hidden_s(t, e.step_prompts, e.step_prompt_tokens, e.step_decodes))
-    duration_s = busy_s + overhead_s(t, e.step_prompts, e.step_decodes)
-    return float(duration_s * t.decode_share if e.step_prompts == 0 else duration_s)
+    return float(busy_s + overhead_s(t, e.step_prompts, e.step_decodes))

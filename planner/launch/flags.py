@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from planner.launch.values import Read, number, one_of, whole
+from planner.launch.values import Read, number, one_of, text, whole
 
 Write = Callable[[Any], str | None]
 
@@ -19,7 +19,7 @@ class Flag:
     Parameters
     ----------
     names : with dashes for underscores, the one that is written first; of a table's key its path.
-    option : of `Scenario`, that it sets.
+    option : of `Scenario`, that it sets; or what `read` settles with others.
     read : turns the flag's value into the option's.
     write : turns the option's into the flag's; None where the flag has no such value.
     """
@@ -104,6 +104,13 @@ QUANTIZATIONS = {"fp8": "fp8", "awq": "awq", "awq-marlin": "awq", "awq_marlin": 
 KV_DTYPES = {"auto": "auto", "fp8": "fp8", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "bf16": "auto", "bfloat16": "auto"}
 GRAPH_MODES = {mode.upper(): mode for mode in ("full_and_piecewise", "piecewise", "full_decode_only", "none")} | {
     "FULL": "full_and_piecewise"}
+MTPS = ("ernie_mtp", "exaone_moe_mtp", "glm4_moe_mtp", "longcat_flash_mtp", "mimo_mtp", "pangu_ultra_moe_mtp",
+        "qwen3_5_mtp", "qwen3_next_mtp")  # older names of vLLM's "mtp", by model
+DRAFTS = ({name: name for name in ("mtp", "deepseek_mtp", "eagle", "eagle3", "draft_model", "medusa", "ngram")}
+          | dict.fromkeys(MTPS, "mtp"))
+SGLANG_DRAFTS = {"EAGLE": "eagle", "EAGLE3": "eagle3", "NEXTN": "mtp", "STANDALONE": "draft_model", "NGRAM": "ngram"}
+TRTLLM_DRAFTS = {"MTP": "mtp", "Eagle": "eagle3", "Eagle3": "eagle3", "Draft_Target": "draft_model",
+                 "DraftTarget": "draft_model", "Medusa": "medusa", "NGram": "ngram"}
 NOT_ALONE = "makes it one engine of several that pass requests on: what is predicted is one that serves them whole"
 RANKS = "spreads attention over data-parallel ranks, which is predicted for measured runs alone (planner validate)"
 TENSOR, PIPELINE, REPLICAS, CONTEXT, SEQS, TOKENS = (
@@ -138,7 +145,13 @@ VLLM = Dialect(
         Switch(names=("--async-scheduling",), option="async_scheduling", otherwise=False),
         Switch(names=("--scheduler-reserve-full-isl",), option="scheduler_reserve_full_isl", otherwise=False),
         Flag(names=("--stream-interval",), option="stream_interval"),
+        Switch(names=("--enable-lora",), option="enable_lora", otherwise=False),
+        Flag(names=("--max-loras",), option="max_loras"),
+        Flag(names=("--max-cpu-loras",), option="max_cpu_loras"),
+        Flag(names=("--max-lora-rank",), option="max_lora_rank"),
         Flag(names=("--speculative-config.num-speculative-tokens",), option="num_speculative_tokens"),
+        _choice(("--speculative-config.method",), "speculative_method", DRAFTS),
+        Flag(names=("--speculative-config.model",), option="speculative_model", read=text),
         Switch(names=("--enforce-eager",), option="cudagraph_mode", value="none"),
         _choice(("--compilation-config.cudagraph-mode", "-O.cudagraph-mode"), "cudagraph_mode", GRAPH_MODES),
         Flag(names=("--max-cudagraph-capture-size", "--compilation-config.max-cudagraph-capture-size",
@@ -173,6 +186,9 @@ SGLANG = Dialect(
         Flag(names=("--scheduler-recv-interval",), option="scheduler_recv_interval"),
         Flag(names=("--stream-interval",), option="stream_interval"),
         Flag(names=("--speculative-num-steps",), option="num_speculative_tokens"),
+        _choice(("--speculative-algorithm", "--speculative-algo"), "speculative_method", SGLANG_DRAFTS),
+        Flag(names=("--speculative-draft-model-path", "--speculative-draft-model"), option="speculative_model",
+             read=text),
         Switch(names=("--disable-cuda-graph",), option="cudagraph_mode", value="none"),
         Flag(names=("--cuda-graph-max-bs",), option="max_cudagraph_capture_size"),
     ))
@@ -204,6 +220,9 @@ TRTLLM = Dialect(
         Flag(names=("--stream-interval",), option="stream_interval"),
         Flag(names=("--speculative-config.num-nextn-predict-layers", "--speculative-config.max-draft-len"),
              option="num_speculative_tokens"),
+        _choice(("--speculative-config.decoding-type",), "speculative_method", TRTLLM_DRAFTS),
+        Flag(names=("--speculative-config.speculative-model-dir", "--speculative-config.speculative-model"),
+             option="speculative_model", read=text),
         Flag(names=("--cuda-graph-config.max-batch-size",), option="max_cudagraph_capture_size"),
         Tree(names=("--kv-cache-config", "--scheduler-config", "--speculative-config", "--cuda-graph-config")),
     ))

@@ -66,6 +66,8 @@ def read_launch(command: str) -> Launch:
         _apply(dialect, flag, value, found, left)
     if "model" not in found:
         raise UsageError(f"--from-command: names no model, as {' '.join(dialect.launch)} MODEL does")
+    _settle_draft(found, left)
+    _settle_adapters(found, left)
     return Launch(options=_settled(found), left_aside=tuple(left))
 
 
@@ -201,6 +203,33 @@ def _entry(dialect: Dialect, name: str) -> Flag | Switch | Tree | None:
         if name in entry.names or (isinstance(entry, Switch) and name in map(_negated, entry.names)):
             return entry
     return None
+
+
+def _settle_draft(found: dict[str, Any], left: list[str]) -> None:
+    """Find how tokens are drafted as the engines do; weights of a head are left aside, as its layer is known without.
+
+    vLLM tells the method by the draft's name (`SpeculativeConfig.__post_init__`); SGLang's EAGLE without a draft of its
+    own is the target's MTP layer.
+    """
+    model = found.get("speculative_model")
+    if model is None:
+        if found["engine"] == "sglang" and found.get("speculative_method") == "eagle":
+            found["speculative_method"] = "mtp"
+        return
+    named = [method for method in ("eagle3", "eagle", "medusa") if method in model.lower()]
+    method = found.setdefault("speculative_method", named[0] if named else "draft_model")
+    if method != "draft_model":
+        left.append(f"speculative model {model}")
+        del found["speculative_model"]
+
+
+def _settle_adapters(found: dict[str, Any], left: list[str]) -> None:
+    """Take vLLM's --max-loras, 1 by itself, where --enable-lora is there; without it the server ignores all of them."""
+    if found.pop("enable_lora", False):
+        found.setdefault("max_loras", 1)
+        return
+    ignored = [name for name in ("max_loras", "max_cpu_loras", "max_lora_rank") if name in found]
+    left += [f"--{name.replace('_', '-')} {found.pop(name)}" for name in ignored]
 
 
 def _settled(found: dict[str, Any]) -> dict[str, Any]:

@@ -34,6 +34,11 @@ def number(flag: str, value: Any) -> float:
         raise _refused(flag, value, "a number") from error
 
 
+def text(flag: str, value: Any) -> str:
+    """Return a text as it is."""
+    return str(value)
+
+
 def truth(flag: str, value: Any) -> bool:
     """Return a truth value, as files have it."""
     if isinstance(value, bool):

@@ -40,6 +40,8 @@ def launch_command(scenario: Scenario) -> tuple[str, tuple[str, ...]]:
             in_file[entry[0]] = entry[1] if len(entry) > 1 else True
         else:
             lacking.append(f"{name} = {value}")
+    if scenario.engine == "vllm" and scenario.max_loras:
+        words.append("--enable-lora")
     command = shlex.join(words)
     if in_file:
         command = (f"cat > {FILE} <<'EOF'\n{yaml.safe_dump(_nested(in_file), sort_keys=False)}EOF\n"

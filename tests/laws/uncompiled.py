@@ -31,6 +31,8 @@ CASES: dict[str, dict[str, Any]] = {
     "limits": {"long_prefill_token_threshold": 3, "watermark": 0.1, "scheduler_reserve_full_isl": False},
     "waiting": {"batch_wait_timeout_iters": 3, "batch_wait_max_tokens_ratio": 0.9, "max_prefill_tokens": 16},
     "looking": {"scheduler_recv_interval": 4, "stream_interval": 3, "schedule_conservativeness": 0.2},
+    "adapters": {"max_loras": 2},
+    "drafts": {"num_speculative_tokens": 2, "speculative_acceptance": "0.8,0.3", "num_gpu_blocks": 14},
     "pipeline": {"pipeline_parallel_size": 2, "step_time": "linear:0.01,0.0005,0.0001"},
 }
 TIERS: dict[str, Any] = {"model": "llama-3.1-8b", "gpu": "h100-sxm", "kv_offloading_size": 12 / 2048,
@@ -62,7 +64,8 @@ def outcome(result: ReplayResult) -> str:
 def outcomes() -> dict[str, str]:
     """Return the digest of each policy under each case, with and without recording."""
     trace = trace_of(ROWS, hash_ids=IDS, hash_block_tokens=4, priority=[float(k % 3) for k in range(len(ROWS))],
-                     cancel_after_s=[0.3 if k % 5 == 4 else None for k in range(len(ROWS))])
+                     cancel_after_s=[0.3 if k % 5 == 4 else None for k in range(len(ROWS))],
+                     adapter=[("a", "b", None, "c")[3 * k % 4] for k in range(len(ROWS))])
     waiting = trace_of(ROWS, hash_ids=IDS, hash_block_tokens=4, session_id=[str(k % 4) for k in range(len(ROWS))],
                        think_time_s=[0.03 * (k % 3) if k > 5 else None for k in range(len(ROWS))])
     fleets = {
