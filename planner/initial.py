@@ -167,32 +167,35 @@ def _blank(array: Any) -> Any:
     return np.zeros(array.shape, array.dtype).view(type(array))
 
 
+# Settings and rules that the loop has by the same name.
+_SETTINGS = ("num_gpu_blocks", "num_cpu_blocks", "block_size", "long_prefill_token_threshold", "max_model_len",
+             "swap_s_per_token", "stage_transfer_s_per_token", "stage_transfer_latency_s", "batch_wait_timeout_iters",
+             "scheduler_recv_interval", "stream_interval", "max_loras", "max_cpu_loras", "adapter_load_s",
+             "adapter_read_s")
+_RULES = ("cache_latest", "watermark_when_idle", "needs_spare_block", "limits_batch_only")
+
+
 def _settings_record(policy: Policy, settings: EngineSettings, recording: Recording) -> Any:
     """Translate settings and policy into the loop's record."""
     record = st.records(1, st.SETTINGS)[0]
+    for source, names in ((settings, _SETTINGS), (policy, _RULES)):
+        for name in names:
+            setattr(record, name, getattr(source, name))
     limit = settings.max_num_batched_tokens or NO_LIMIT
     budget = limit if policy.budget == "step" else NO_LIMIT
     seqs = settings.max_num_seqs or NO_LIMIT
     usable = settings.num_gpu_blocks
-    record.num_gpu_blocks = usable
     # vLLM counts its null block in, sarathi-serve has none.
     record.watermark_blocks = int(settings.watermark * (usable if policy.watermark_when_idle else usable + 1))
-    record.num_cpu_blocks = settings.num_cpu_blocks
-    record.block_size = settings.block_size
     record.max_num_batched_tokens = budget
     # vLLM refuses a budget below max_num_seqs: every running request must be able to decode.
     record.max_num_seqs = seqs if policy.limits_batch_only else min(seqs, budget)
     record.max_decode_seqs = min(seqs, budget)
-    record.long_prefill_token_threshold = settings.long_prefill_token_threshold
-    record.max_model_len = settings.max_model_len
     record.max_concurrency = settings.max_concurrency or NO_LIMIT
     record.max_queued_requests = settings.max_queued_requests or NO_LIMIT
     record.max_decode_only_steps = settings.max_decode_only_steps or NO_LIMIT
     record.max_wait_s = math.inf if settings.max_wait_s is None else settings.max_wait_s
-    record.swap_s_per_token = settings.swap_s_per_token
     record.pipeline_depth = settings.pipeline_parallel_size
-    record.stage_transfer_s_per_token = settings.stage_transfer_s_per_token
-    record.stage_transfer_latency_s = settings.stage_transfer_latency_s
     record.reserve = _RESERVE[policy.reserve]
     record.cut = _CUT[policy.cut if settings.enable_chunked_prefill else "none"]
     record.chunk_tokens = settings.block_size if policy.chunk_unit == "block" else 1
@@ -207,11 +210,7 @@ def _settings_record(policy: Policy, settings: EngineSettings, recording: Record
     record.is_swapping = settings.preemption == "swap"
     record.is_async = settings.async_scheduling
     record.is_caching = settings.enable_prefix_caching
-    record.cache_latest = policy.cache_latest
-    record.watermark_when_idle = policy.watermark_when_idle
-    record.needs_spare_block = policy.needs_spare_block
     record.reserves_full_isl = settings.scheduler_reserve_full_isl
-    record.limits_batch_only = policy.limits_batch_only
     record.records_steps = recording.steps
     record.records_schedule = recording.schedule
     record.promise = _PROMISE[policy.promises]
@@ -221,9 +220,6 @@ def _settings_record(policy: Policy, settings: EngineSettings, recording: Record
     if settings.batch_wait_max_tokens_ratio > 0:
         most_tokens = settings.max_num_batched_tokens or math.inf
         record.batch_wait_max_tokens = settings.batch_wait_max_tokens_ratio * most_tokens
-    for name in ("batch_wait_timeout_iters", "scheduler_recv_interval", "stream_interval", "max_loras", "max_cpu_loras",
-                 "adapter_load_s", "adapter_read_s"):
-        setattr(record, name, getattr(settings, name))
     record.num_speculative_tokens = len(settings.acceptance)
     record.lookahead_tokens = settings.num_lookahead_tokens
     record.aggregates_decodes = settings.pipeline_parallel_size == 1 and not settings.acceptance
