@@ -17,7 +17,7 @@ Results = SavedResult | Sequence[SavedResult]
 # Okabe and Ito's palette for colour-blind readers, its black replaced by a grey that shows on light and dark.
 BLUE, VERMILLION, GREEN, PURPLE = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
 ORANGE, SKY, YELLOW, GREY, OLIVE, INDIGO = "#E69F00", "#56B4E9", "#F0E442", "#8C8C8C", "#999933", "#6A51A3"
-WINE, TEAL = "#882255", "#44AA99"
+WINE, TEAL, BROWN = "#882255", "#44AA99", "#5C3B1E"
 LINE_COLORS = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, GREY)  # yellow is too pale for a line on white
 DASHES = ("solid", "dash", "dashdot", "longdash")  # a second cue once the colours are used up
 

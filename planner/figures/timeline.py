@@ -10,12 +10,15 @@ import polars as pl
 from planner.figures.bins import BinnedSteps, TimeBins, Values, bin_steps, num_replicas, time_bins
 from planner.figures.style import (
     BLUE,
+    BROWN,
     GREEN,
     GREY,
     ORANGE,
     PURPLE,
     SKY,
+    TEAL,
     VERMILLION,
+    WINE,
     YELLOW,
     Results,
     Theme,
@@ -31,7 +34,8 @@ from planner.steptime import TERMS
 
 TIME_AXIS = "time since the first arrival [s]"
 NO_STEPS = "no steps were recorded"
-TERM_COLORS = dict(zip(TERMS, (BLUE, PURPLE, GREY, ORANGE, SKY, YELLOW, GREEN, VERMILLION, "#5C3B1E"), strict=True))
+TERM_COLORS = dict(zip(TERMS, (BLUE, PURPLE, GREY, ORANGE, SKY, YELLOW, GREEN, TEAL, WINE, VERMILLION, BROWN),
+                       strict=True))
 
 
 class Series(NamedTuple):
