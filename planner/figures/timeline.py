@@ -34,7 +34,7 @@ from planner.steptime import TERMS
 
 TIME_AXIS = "time since the first arrival [s]"
 NO_STEPS = "no steps were recorded"
-TERM_COLORS = dict(zip(TERMS, (BLUE, PURPLE, GREY, ORANGE, SKY, YELLOW, GREEN, TEAL, WINE, VERMILLION, BROWN),
+TERM_COLORS = dict(zip(TERMS, (BLUE, PURPLE, GREY, ORANGE, SKY, YELLOW, GREEN, VERMILLION, BROWN, TEAL, WINE),
                        strict=True))
 
 
