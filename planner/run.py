@@ -92,7 +92,7 @@ def replay(trace: Trace, scenario: Scenario, *, slo: Slo | str | None = None,
     summary |= {
         "simulated_requests_per_s": shaped.requests.height / result.records.loop_s,
         "wall_s": time.perf_counter() - begin,
-        "notes": notes(deployment, shaped, result.num_followers),
+        "notes": notes(deployment, shaped, result.num_followers, int(result.records.engine.max_running)),
         "deployment": describe_deployment(deployment, result.num_replicas),
         "workload": describe_workload(scenario, shaped),
         "slo": None if slo is None else slo.limits_s,

@@ -278,3 +278,11 @@ def test_a_note_says_what_stands_for_a_limit_that_the_trace_lacks():
     outcome = replay(trace, scenario, slo=None, recording=Recording())
     found = notes(outcome.result.deployment, trace)
     assert any("no max_output_tokens" in note and "64 tokens" in note for note in found)
+
+
+@pytest.mark.parametrize(("options", "is_said"), [({}, True), ({"max_num_seqs": 128}, False), ({"limit": 50}, False)])
+def test_a_note_says_that_vllm_itself_has_more_seats(options, is_said):
+    rows = [(0.0, 8, 600)] * 200
+    scenario = Scenario(model="llama-3.1-8b", gpu="h100-sxm", **options)
+    found = replay(trace_of(rows), scenario, slo=None, recording=Recording()).summary["notes"]
+    assert any("`vllm serve` has 1,024 on h100-sxm" in note for note in found) == is_said
