@@ -11,12 +11,14 @@ from planner.roofline import priors
 from planner.trace import Trace
 
 
-def notes(deployment: Deployment, trace: Trace, num_followers: int = 0, max_running: int = 0) -> list[str]:
+def notes(deployment: Deployment, trace: Trace, num_followers: int = 0, has_own_seats: bool = True,
+          max_running: int = 0) -> list[str]:
     """Return one sentence for each thing that was filled in or left aside.
 
     Parameters
     ----------
     num_followers : requests that were sent when those before them had left [1].
+    has_own_seats : whether `max_num_seqs` was given, and is not the planner's default.
     max_running : requests that ran at once on one engine [1].
     """
     found = []
@@ -26,14 +28,14 @@ def notes(deployment: Deployment, trace: Trace, num_followers: int = 0, max_runn
     if num_followers:
         found.append(f"{num_followers:,} requests are sent when those before them have finished; "
                      f"--no-wait-for-parents sends all as recorded")
-    return list(dict.fromkeys(found)) + _seats(deployment, max_running) + _load(deployment, trace)
+    return list(dict.fromkeys(found)) + _load(deployment, trace) + (
+        [] if has_own_seats else _seats(deployment, max_running))
 
 
 def _seats(deployment: Deployment, max_running: int) -> list[str]:
     """Say that the planner's default limited a replay, where vLLM's own would not have."""
     scenario, gpu, seats = deployment.scenario, deployment.gpu, deployment.settings.max_num_seqs
-    is_default = scenario.engine == "vllm" and scenario.max_num_seqs is None and not deployment.pools
-    if not is_default or gpu is None or max_running < seats:
+    if scenario.engine != "vllm" or deployment.pools or gpu is None or max_running < seats:
         return []
     own = vllm_serve_limits(gpu.name, gpu.hbm_capacity_bytes)["max_num_seqs"]
     return [f"every seat was taken at some time: max_num_seqs = {seats:,} is the planner's default, and `vllm serve` "
