@@ -78,7 +78,7 @@ class Histogram:
     def quantile(self, share: float) -> float:
         """Return a quantile, linear within its bucket, as Prometheus's `histogram_quantile`; in the last, its edge.
 
-        >>> Histogram([(0.1, 5.0), (0.2, 9.0), (math.inf, 10.0)], 10.0, 1.2).quantile(0.7)
+        >>> round(Histogram([(0.1, 5.0), (0.2, 9.0), (math.inf, 10.0)], 10.0, 1.2).quantile(0.7), 3)
         0.15
         """
         low, high = self.bucket(share)

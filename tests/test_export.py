@@ -258,6 +258,12 @@ def test_text_columns_of_the_source_do_not_come_along(tmp_path: Path) -> None:
     assert "acme" not in content
 
 
+def test_a_name_that_is_a_word_of_the_format_is_no_finding(tmp_path: Path) -> None:
+    named = trace_of([(0.0, 600, 5), (0.5, 700, 6)], request_id=["tokens", "arrived"])
+    convert(named, tmp_path / "a.csv", to="vidur", anonymous=True, salt="s")
+    assert (tmp_path / "a.csv").read_text().splitlines()[0] == "arrived_at,num_prefill_tokens,num_decode_tokens"
+
+
 @pytest.mark.parametrize("content", [b'{"arrival_s": 0, "note": "hello"}\n', b"arrival_s,note\n0,hello\n",
                                      b'{"ids": [["deep"]]}\n'])
 def test_the_check_can_fail(content: bytes) -> None:

@@ -69,7 +69,7 @@ def network_s(message_bytes: ArrayLike, *, op: str, num_nodes: int, gpus_per_nod
     al., BlueConnect (MLSys 2019).
 
     >>> link = NodeLink(bandwidth_bytes_per_s=50e9, latency_s=5e-6)
-    >>> (network_s([0, 8e6], op="all_reduce", num_nodes=2, gpus_per_node=8, link=link) * 1e6).tolist()
+    >>> (network_s([0, 8e6], op="all_reduce", num_nodes=2, gpus_per_node=8, link=link) * 1e6).round(3).tolist()
     [10.0, 30.0]
     """
     rounds = (num_nodes - 1).bit_length()  # ⌈log₂ N⌉
