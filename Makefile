@@ -10,7 +10,8 @@ demo: $(VENV)/.installed
 	$(BIN)/planner report out/chat --output out/report.html
 
 test: $(VENV)/.installed-dev lint
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
+	$(BIN)/python -m pytest tests/app
+	$(BIN)/python -m pytest --ignore tests/app --numprocesses 2 --dist loadfile
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

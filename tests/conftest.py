@@ -26,13 +26,6 @@ settings.register_profile("explore", deadline=None, database=None, max_examples=
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep what shares a fixture in one process: a file's tests, and all that need the dashboard or a browser."""
-    app = Path(__file__).parent / "app"
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group("app" if app in item.path.parents else str(item.path)))
-
-
 @pytest.fixture
 def read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Trace]:
     """Read a text as a file named t."""
