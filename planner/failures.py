@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from planner.errors import UsageError
+from planner.finite import number_in
 from planner.table_file import read_table_file
 from planner.timers import RunningFleet, Timer, close_replica, open_replica
 
@@ -81,10 +82,7 @@ def _failure(where: str, replica: str, at: str, duration: str) -> Failure:
 
 
 def _seconds(where: str, name: str, text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
+    value = number_in(text)
     if not 0 <= value < math.inf:
         raise UsageError(f"{where}: {name} = {text!r}; must be a finite number of at least 0 [s]")
     return value

@@ -1,5 +1,6 @@
 """Numbers out of files that floats can hold: JSON and TOML have integers of any size, NaN and infinity."""
 
+import math
 from typing import Any, TypeGuard
 
 LARGE = 1e300  # beyond any time and any count, whatever the unit; sums and products of a few less do not overflow
@@ -12,6 +13,18 @@ def is_number(value: Any) -> TypeGuard[int | float]:
     [True, True, False, False, False, False]
     """
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < LARGE
+
+
+def number_in(text: str) -> float:
+    """Return the number that a text writes, or NaN where it writes none.
+
+    >>> [number_in(text) for text in ("2.5", "inf", "two")]
+    [2.5, inf, nan]
+    """
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
 
 
 def is_numeral(text: str) -> bool:

@@ -11,15 +11,13 @@ from planner.roofline import priors
 from planner.trace import Trace
 
 
-def notes(deployment: Deployment, trace: Trace, num_followers: int = 0, has_own_seats: bool = True,
-          max_running: int = 0) -> list[str]:
+def notes(deployment: Deployment, trace: Trace, num_followers: int = 0, is_full: bool = False) -> list[str]:
     """Return one sentence for each thing that was filled in or left aside.
 
     Parameters
     ----------
     num_followers : requests that were sent when those before them had left [1].
-    has_own_seats : whether `max_num_seqs` was given, and is not the planner's default.
-    max_running : requests that ran at once on one engine [1].
+    is_full : whether an engine had as many requests at once as the planner's default of `max_num_seqs` lets in.
     """
     found = []
     for pool in pools_of(deployment, 1):
@@ -28,14 +26,13 @@ def notes(deployment: Deployment, trace: Trace, num_followers: int = 0, has_own_
     if num_followers:
         found.append(f"{num_followers:,} requests are sent when those before them have finished; "
                      f"--no-wait-for-parents sends all as recorded")
-    return list(dict.fromkeys(found)) + _load(deployment, trace) + (
-        [] if has_own_seats else _seats(deployment, max_running))
+    return [*dict.fromkeys(found), *_load(deployment, trace), *(_seats(deployment) if is_full else ())]
 
 
-def _seats(deployment: Deployment, max_running: int) -> list[str]:
+def _seats(deployment: Deployment) -> list[str]:
     """Say that the planner's default limited a replay, where vLLM's own would not have."""
     scenario, gpu, seats = deployment.scenario, deployment.gpu, deployment.settings.max_num_seqs
-    if scenario.engine != "vllm" or deployment.pools or gpu is None or max_running < seats:
+    if scenario.engine != "vllm" or deployment.pools or gpu is None:
         return []
     own = vllm_serve_limits(gpu.name, gpu.hbm_capacity_bytes)["max_num_seqs"]
     return [f"every seat was taken at some time: max_num_seqs = {seats:,} is the planner's default, and `vllm serve` "

@@ -89,11 +89,11 @@ def replay(trace: Trace, scenario: Scenario, *, slo: Slo | str | None = None,
             raise UsageError(f"--interval {scenario.interval}: step times of {scenario.fleet} are of several "
                              f"engines or calibrations, whose errors are not the same; leave it out")
         summary |= summary_intervals(summary, fitted[0], scenario.interval)
+    is_full = scenario.max_num_seqs is None and result.records.engine.max_running >= deployment.settings.max_num_seqs
     summary |= {
         "simulated_requests_per_s": shaped.requests.height / result.records.loop_s,
         "wall_s": time.perf_counter() - begin,
-        "notes": notes(deployment, shaped, result.num_followers, scenario.max_num_seqs is not None,
-                       int(result.records.engine.max_running)),
+        "notes": notes(deployment, shaped, result.num_followers, is_full),
         "deployment": describe_deployment(deployment, result.num_replicas),
         "workload": describe_workload(scenario, shaped),
         "slo": None if slo is None else slo.limits_s,

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.errors import TraceError
+from planner.finite import number_in
 
 Labels = tuple[tuple[str, str], ...]
 Key = tuple[str, Labels]
@@ -192,10 +193,7 @@ def upper_edges(counts: Mapping[Labels, float], where: str) -> list[tuple[float,
     by_edge: dict[float, float] = {}
     for labels, count in counts.items():
         text = dict(labels).get("le", "")
-        try:
-            edge = float(text)
-        except ValueError:
-            edge = math.nan
+        edge = number_in(text)
         if not edge >= 0:
             raise TraceError(f"{where}: a bucket's le = {text[:60]!r}; must be a number of at least 0, or +Inf")
         by_edge[edge] = by_edge.get(edge, 0.0) + count

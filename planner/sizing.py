@@ -14,6 +14,7 @@ from planner.catalog import load_gpu, load_model
 from planner.deployment import Deployment, Pool, pools_of, resolve, shape_load
 from planner.errors import CapacityError, CatalogError, UsageError
 from planner.fewest import Divided, apart, cheapest_split, fewest_replicas, of_two_kinds, together
+from planner.finite import number_in
 from planner.fleet import serve
 from planner.launch import describe_launch
 from planner.metrics import summarize
@@ -348,10 +349,7 @@ def parse_prices(text: str | None) -> dict[str, float]:
     found = {}
     for part in (text or "").replace(",", " ").split():
         name, _, value = part.partition("=")
-        try:
-            price = float(value)
-        except ValueError:
-            price = math.nan
+        price = number_in(value)
         if not 0 <= price < math.inf:
             raise UsageError(f"--price {part!r}: {value!r} is no price of 0 or more, as in 'h100-sxm=2.5'")
         found[load_gpu(name).name] = price

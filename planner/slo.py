@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.errors import UnknownNameError, UsageError
+from planner.finite import number_in
 
 METRICS = ("ttft", "tpot", "e2el")
 
@@ -59,10 +60,7 @@ def parse_slo(text: str) -> Slo:
         name, _, value = part.partition(":")
         if name not in METRICS:
             raise UnknownNameError("SLO metric", name, METRICS)
-        try:
-            limit_ms = float(value)
-        except ValueError:
-            limit_ms = math.nan
+        limit_ms = number_in(value)
         if not 0 < limit_ms < math.inf:
             raise UsageError(f"--slo {part!r}: {value!r} is not a number of milliseconds above 0, as in 'ttft:500'")
         if f"{name}_s" in limits:

@@ -13,9 +13,9 @@ FILES = sorted((ROOT / "planner").rglob("*.py"))
 
 # A module may import from the layers before its own, and from its own package.
 LAYERS = (
-    ("errors", "schema", "defaults", "statistics", "pareto", "phases", "limits", "answers", "versions",
+    ("errors", "finite", "schema", "defaults", "statistics", "pareto", "phases", "limits", "answers", "versions",
      "glossary"),
-    ("table_file", "finite", "scrape", "acceptance"),
+    ("table_file", "scrape", "acceptance"),
     ("files", "policy", "router", "autoscaler", "scenario", "settings", "slo", "gaps", "architecture", "layout",
      "operators", "rate_series", "format_spec", "scaling"),
     ("hf_config", "projections", "objectives", "conservation", "engine", "burstiness"),

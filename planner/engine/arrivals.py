@@ -12,6 +12,7 @@ from planner.engine.queues import (
     append_waiting,
     heap_pop,
     heap_push,
+    heap_without,
     remove_heaped,
     remove_listed,
     remove_prompt,
@@ -185,14 +186,13 @@ def cancel_due(s: State) -> None:
             watch_patience(s, i)
             continue
         withdraw(s, i)
-        request.state = CANCELLED
         request.finished_s = engine.now_s
         depart(s, i)
 
 
 @jit
 def withdraw(s: State, i: int) -> None:
-    """Take a request out of the engine that waits, runs or loads; the caller says what becomes of it."""
+    """Take a request out of the engine that waits, runs or loads; it is cancelled, unless the caller knows better."""
     engine, request = s.engine, s.requests[i]
     if request.state == PROMPT or request.state == DECODE:
         if request.state == DECODE:
@@ -231,9 +231,4 @@ def forget_finishes(s: State) -> None:
 @jit
 def forget_patience(s: State, i: int) -> None:
     """Leave no entry of when the client of a request that has left hangs up."""
-    size = 0
-    for k in range(s.engine.num_cancel_entries):
-        key, j = s.cancels[k].key, s.cancels[k].request
-        if j != i:
-            size = heap_push(s.cancels, size, key, j)
-    s.engine.num_cancel_entries = size
+    s.engine.num_cancel_entries = heap_without(s.cancels, s.engine.num_cancel_entries, i)

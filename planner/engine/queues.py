@@ -109,12 +109,7 @@ def remove_first_waiting(s: State, i: int) -> None:
 @jit
 def remove_heaped(s: State, i: int) -> None:
     """Take a request out of the waiting heap."""
-    size = 0
-    for k in range(s.engine.num_heaped):
-        key, j = s.waiting_heap[k].key, s.waiting_heap[k].request
-        if j != i:
-            size = heap_push(s.waiting_heap, size, key, j)
-    s.engine.num_heaped = size
+    s.engine.num_heaped = heap_without(s.waiting_heap, s.engine.num_heaped, i)
     s.engine.num_waiting -= 1
 
 
@@ -157,6 +152,17 @@ def heap_push(heap: Any, size: int, key: Any, request: int) -> int:
     heap[k].key = key
     heap[k].request = request
     return size + 1
+
+
+@jit
+def heap_without(heap: Any, size: int, request: int) -> int:
+    """Take all entries of a request out of a heap, and return how many are left."""
+    left = 0
+    for k in range(size):
+        key, other = heap[k].key, heap[k].request
+        if other != request:
+            left = heap_push(heap, left, key, other)
+    return left
 
 
 @jit
