@@ -8,6 +8,7 @@ from pathlib import Path
 
 from planner.errors import UsageError
 from planner.finite import number_in
+from planner.initial import forget_cache
 from planner.table_file import read_table_file
 from planner.timers import RunningFleet, Timer, close_replica, open_replica
 
@@ -106,6 +107,7 @@ def _timer(failure: Failure) -> Timer:
     k, back_s = failure.replica, failure.at_s + failure.duration_s
 
     def come_back(running: RunningFleet) -> Sequence[Timer]:
+        forget_cache(running.states[k])
         open_replica(running.memory, k)
         return ()
 

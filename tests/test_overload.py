@@ -4,6 +4,7 @@ A step takes 10 ms and 0.1 ms a token: a prompt of 10 tokens 11 ms, a decode ste
 10 tokens in and 5 out is through 51.4 ms after it is admitted to an engine with one seat.
 """
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from planner.results import ReplayResult
 from planner.run import replay
 from planner.scenario import Scenario
 from planner.tenants import read_tenants
+from planner.trace import Trace
 
 FOUR = [(0.0, 10, 5), (0.001, 10, 5), (0.002, 10, 5), (0.003, 10, 5)]
 LONG_S = 0.0514
@@ -171,6 +173,40 @@ def test_a_replica_comes_back_without_its_cache() -> None:
     trace = trace_of(rows, hash_ids=[[0, 1]] * 4, hash_block_tokens=16)
     assert column(play(trace), "num_cached_tokens") == [0, 16, 16, 16]
     assert column(play(trace, fail_replica="0@1.5+0.1"), "num_cached_tokens") == [0, 16, 0, 16]
+
+
+HALF_A_SECOND_A_BLOCK = 131072 * 16 / 0.5e9  # GB/s
+HOST = Scenario(model="llama-3.1-8b", gpu="h100-sxm", step_time="linear:0.1,0", num_gpu_blocks=5,
+                async_scheduling=False, kv_offloading_size=1.0, kv_offloading_bandwidth=HALF_A_SECOND_A_BLOCK)
+
+
+def evicting() -> Trace:
+    """Return prompts of four blocks, the third of them as the first, which the second has driven out of the GPU."""
+    ids = [[0, 1, 2, 3], [10, 11, 12, 13], [0, 1, 2, 3], [20, 21, 22, 23]]
+    return trace_of([(10.0 * k, 64, 1) for k in range(4)], hash_ids=ids, hash_block_tokens=16)
+
+
+def test_a_replica_comes_back_with_nothing_in_host_memory() -> None:
+    assert column(replay(evicting(), HOST).result, "cpu_cached_tokens") == [0, 0, 32, 0]
+    failed = replay(evicting(), dataclasses.replace(HOST, fail_replica="0@15+1")).result
+    assert column(failed, "cpu_cached_tokens") == [0, 0, 0, 0]
+    assert column(failed, "ttft_s") == about(0.1, 0.1, 0.1, 0.1)
+
+
+def test_a_replica_comes_back_without_adapters() -> None:
+    trace = trace_of([(float(k), 4, 2) for k in range(3)], adapter=["a"] * 3)
+    assert play(trace, max_loras=1).records.engine.total_adapter_loads == 1
+    assert play(trace, max_loras=1, fail_replica="0@1.5+0.1").records.engine.total_adapter_loads == 2
+
+
+def test_what_loads_when_its_replica_fails_comes_again() -> None:
+    """The third request waits for its KV for a second; the replica fails amid it, and has nothing when it is back."""
+    assert column(replay(evicting(), HOST).result, "ttft_s")[2] == pytest.approx(1.1)
+    result = replay(evicting(), dataclasses.replace(HOST, fail_replica="0@20.5+1", max_retries=3)).result
+    assert column(result, "status") == ["completed"] * 4
+    assert column(result, "cpu_cached_tokens")[2] == 0
+    assert column(result, "ttft_s")[3] == pytest.approx(0.1)
+    assert result.records.engine.num_loading == 0
 
 
 def test_a_session_moves_when_its_replica_fails() -> None:

@@ -205,6 +205,8 @@ def withdraw(s: State, i: int) -> None:
         release_blocks(s, i)
     elif request.state == LOADING:
         engine.num_loading -= 1
+        if s.settings.is_retried:
+            engine.num_loads = heap_without(s.loads, engine.num_loads, i)
         drop_adapter(s, i)
         request.state = CANCELLED
         release_blocks(s, i)

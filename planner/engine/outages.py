@@ -1,4 +1,4 @@
-"""A replica fails: what runs and waits there is lost, and its cache. It comes back as an engine that has just started.
+"""A replica fails: what runs, loads and waits there is lost. It comes back as an engine that has just started.
 
 The step that runs at that instant is counted as work, and what it would have brought is not.
 """
@@ -6,11 +6,10 @@ The step that runs at that instant is counted as work, and what it would have br
 import math
 
 from planner.engine.arrivals import withdraw
-from planner.engine.blocks import forget_content
 from planner.engine.client_state import SENT
 from planner.engine.fleet_state import FleetState
 from planner.engine.jit import jit
-from planner.engine.state import DECODE, LOST, NONE, NOT_ARRIVED, PROMPT, REJECTED, WAITING, State
+from planner.engine.state import DECODE, LOST, NONE, NOT_ARRIVED, REJECTED, WAITING, State
 
 
 @jit
@@ -21,7 +20,7 @@ def lose_requests(f: FleetState, s: State, k: int) -> None:
         if f.replica_of[i] != k or f.clients[i].stage != SENT:
             continue
         request = f.requests[i]
-        if request.state == WAITING or request.state == PROMPT or request.state == DECODE:
+        if WAITING <= request.state <= DECODE:
             withdraw(s, i)
         elif request.state == NOT_ARRIVED or request.state == REJECTED:
             request.reached_s = now_s  # on its way to the scheduler
@@ -36,13 +35,14 @@ def lose_requests(f: FleetState, s: State, k: int) -> None:
 
 @jit
 def restart(s: State) -> None:
-    """Let an engine that holds no request be as it was at first, but for its clock and its totals."""
+    """Let an engine that holds no request be as it was at first, but for its clock, its totals and what it caches."""
     e = s.engine
     e.next_request = NONE
     e.last_to_leave = NONE
     e.num_heaped = 0
     e.num_finish_entries = 0
     e.num_cancel_entries = 0
+    e.num_loads = 0
     e.num_flights = 0
     e.num_stalled = 0
     e.is_paused = 0
@@ -62,9 +62,6 @@ def restart(s: State) -> None:
     e.blocked_content = NONE
     for stage in range(s.settings.pipeline_depth):
         s.flights[stage].stage_free_s = 0.0
-    if s.settings.is_caching:
-        for b in range(s.settings.num_gpu_blocks):
-            forget_content(s, b)
 
 
 @jit
