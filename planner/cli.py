@@ -14,7 +14,6 @@ from planner.options import takes_scenario
 from planner.scenario import Scenario, names_in
 from planner.trace_cli import BadRowsOption, ColumnOption, FormatOption, JsonOption, WhereOption
 from planner.trace_cli import trace as trace_app
-from planner.versions import own_version
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich",
                   help="Trace-driven capacity planning and what-if analysis for LLM serving.")
@@ -61,6 +60,8 @@ def _run() -> None:
 
 def _print_version(is_asked: bool) -> None:
     if is_asked:
+        from planner.versions import own_version
+
         print(f"planner {own_version()}")
         raise typer.Exit
 

@@ -2,14 +2,13 @@
 
 import inspect
 import sys
-import typing
 from collections.abc import Callable
 from dataclasses import fields
 from typing import Annotated, Any
 
 import typer
 
-from planner.scenario import Scenario, scenario_from
+from planner.scenario import OPTION_TYPES, Scenario, scenario_from
 
 FROM_COMMAND = "from_command"
 _CONTEXT = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
@@ -60,7 +59,6 @@ def _over_launch(launch: str, options: dict[str, Any], context: typer.Context) -
 
 
 def _parameter(f: Any) -> inspect.Parameter:
-    kind = typing.get_type_hints(Scenario)[f.name]
     option = typer.Option(help=f.metadata["help"].replace("[", r"\["), rich_help_panel=f.metadata["panel"])
-    annotation: Any = Annotated[kind, option]
+    annotation: Any = Annotated[OPTION_TYPES[f.name], option]
     return inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=f.default, annotation=annotation)

@@ -273,6 +273,9 @@ class Scenario:
             raise UsageError(f"router_report_interval = {self.router_report_interval}: must not be negative [s]")
 
 
+OPTION_TYPES = typing.get_type_hints(Scenario)  # by name; finding them out takes a while
+
+
 def scenario_from(options: dict[str, Any]) -> Scenario:
     """Build a scenario from option values, leaving out what is None where the option has a default of its own."""
     defaults = {f.name: f.default for f in fields(Scenario)}
@@ -290,15 +293,15 @@ def parse_scenario(options: Mapping[str, Any]) -> Scenario:
     UnknownNameError : a key is no option.
     UsageError : a value is not of its option's type, or none of its choices.
     """
-    hints = typing.get_type_hints(Scenario)
     found = {}
     for key, value in options.items():
         name = ALIASES.get(key, key)
         if name in found:
             raise UsageError(f"{key} = {value!r}: is {name}, which is there already; leave one of them out")
-        if name not in hints:
-            raise UnknownNameError("option", name, hints)
-        kinds = typing.get_args(hints[name]) if isinstance(hints[name], types.UnionType) else (hints[name],)
+        if name not in OPTION_TYPES:
+            raise UnknownNameError("option", name, OPTION_TYPES)
+        hint = OPTION_TYPES[name]
+        kinds = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
         found[name] = _of_kind(name, value, [kind for kind in kinds if kind is not types.NoneType])
     return Scenario(**found)
 

@@ -14,7 +14,7 @@ from planner.objectives import of_requests
 from planner.policies import POLICIES
 from planner.precision import KV_BYTES_PER_ELEMENT, WEIGHT_FORMATS
 from planner.routers import ROUTERS
-from planner.scenario import Scenario
+from planner.scenario import OPTION_TYPES, Scenario
 from planner.study import Study
 from planner.synthetic import sample_names
 from planner.trace import Trace, read_trace
@@ -59,7 +59,7 @@ def sidebar() -> tuple[Trace, Study] | None:
 
 def widget_value(option: str, value: Any) -> Any:
     """Return what an option's widget holds for a value of the option."""
-    kind = typing.get_type_hints(Scenario).get(option)
+    kind = OPTION_TYPES.get(option)
     if kind == bool | None:
         return OWN if value is None else "on" if value else "off"
     if option in ("gpu", "model") and value is not None:
@@ -104,7 +104,7 @@ def _read(name: str, content: bytes, on_bad_rows: BadRows) -> Trace:
 
 def _widget(f: Field[Any]) -> Any:
     """Draw the widget of an option and return its value."""
-    kind = typing.get_type_hints(Scenario)[f.name]
+    kind = OPTION_TYPES[f.name]
     kinds = [each for each in typing.get_args(kind) if each is not types.NoneType] if isinstance(
         kind, types.UnionType) else [kind]
     common: dict[str, Any] = {"key": f.name, "help": f.metadata["help"], "bind": "query-params"}
