@@ -12,7 +12,7 @@ from typing import Any
 
 from planner.autoscaler import Autoscaler
 from planner.catalog import read_toml
-from planner.errors import AutoscaleError, CatalogError, PlannerError, UsageError
+from planner.errors import AutoscaleError, CatalogError, UsageError, told_as
 from planner.loading import load_autoscaler
 from planner.recommendation import Direction, Rules
 from planner.relative import path_of
@@ -154,10 +154,8 @@ def read_autoscale(path: Path) -> Autoscale:
     ------
     AutoscaleError : the file cannot be read, or something in it is wrong.
     """
-    try:
+    with told_as(AutoscaleError, path):
         return parse_autoscale(read_toml(path), path)
-    except PlannerError as error:
-        raise AutoscaleError(str(error) if str(path) in str(error) else f"{path}: {error}") from error
 
 
 def named_files(path: Path) -> list[Path]:

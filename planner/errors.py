@@ -1,7 +1,9 @@
 """The errors that users see: each says what, where, the value, the limit and what to do."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 
@@ -79,3 +81,12 @@ class BaselineError(PlannerError):
 
 class OutputError(PlannerError):
     """A result could not be written."""
+
+
+@contextmanager
+def told_as(kind: type[PlannerError], path: Path) -> Iterator[None]:
+    """Raise what is wrong in a file as an error of its kind, with the file's name where the message lacks it."""
+    try:
+        yield
+    except PlannerError as error:
+        raise kind(str(error) if str(path) in str(error) else f"{path}: {error}") from error

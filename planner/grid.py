@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.catalog import read_toml
-from planner.errors import PlannerError, SweepError, UnknownNameError, UsageError
+from planner.errors import SweepError, UnknownNameError, UsageError, told_as
 from planner.pareto import is_less_better
 from planner.relative import beside, trace_beside
 from planner.scenario import Scenario, given_options, parse_scenario
@@ -145,11 +145,8 @@ def read_sweep(path: Path) -> Sweep:
     ------
     SweepError : the file cannot be read, or something in it is wrong.
     """
-    try:
+    with told_as(SweepError, path):
         return parse_sweep(read_toml(path), path.parent)
-    except PlannerError as error:
-        text = str(error)
-        raise SweepError(text if text.startswith(str(path)) else f"{path}: {text}") from error
 
 
 def parse_sweep(table: Mapping[str, Any], folder: Path) -> Sweep:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.catalog import read_toml
-from planner.errors import FleetError, PlannerError, UsageError
+from planner.errors import FleetError, PlannerError, UsageError, told_as
 from planner.launch import launch_options
 from planner.relative import beside
 from planner.scenario import ALIASES, Scenario, names_in, parse_scenario
@@ -59,10 +59,8 @@ def read_fleet(path: Path, scenario: Scenario) -> tuple[PoolSpec, ...]:
     ------
     FleetError : the file cannot be read, or something in it is wrong.
     """
-    try:
+    with told_as(FleetError, path):
         table = read_toml(path)
-    except PlannerError as error:
-        raise FleetError(str(error)) from error
     if unknown := set(table) - {"pool"}:
         raise FleetError(f"{path}: unknown key {min(unknown)!r}; all is in [[pool]], and what is of all pools beside "
                          f"the fleet's file")

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from planner.catalog import read_toml
-from planner.errors import PlannerError, StudyError, UsageError
+from planner.errors import StudyError, UsageError, told_as
 from planner.finite import is_number
 from planner.launch import launch_options
 from planner.objectives import Objectives, parse_objectives
@@ -53,10 +53,8 @@ def read_study(path: Path) -> Study:
     ------
     StudyError : the file cannot be read, or something in it is wrong.
     """
-    try:
+    with told_as(StudyError, path):
         return parse_study(path.stem, read_toml(path), path.parent)
-    except PlannerError as error:
-        raise StudyError(str(error) if str(path) in str(error) else f"{path}: {error}") from error
 
 
 def parse_study(name: str, values: Mapping[str, Any], folder: Path) -> Study:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.catalog import read_toml
-from planner.errors import PlannerError, TargetsError, UnknownNameError, UsageError
+from planner.errors import PlannerError, TargetsError, UnknownNameError, UsageError, told_as
 from planner.pareto import is_less_better
 from planner.study import Study, number_of, parse_study, text_of
 
@@ -72,10 +72,8 @@ def read_targets(path: Path) -> list[Gated]:
     ------
     TargetsError : the file cannot be read, or something in it is wrong.
     """
-    try:
+    with told_as(TargetsError, path):
         table = read_toml(path)
-    except PlannerError as error:
-        raise TargetsError(str(error)) from error
     scenarios = table.get("scenario")
     if not isinstance(scenarios, dict) or not scenarios or not all(isinstance(each, dict) for each in
                                                                    scenarios.values()):
