@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import play, scenario_of, trace_of
+from helpers import EVERYTHING, play, scenario_of, trace_of
 
 from planner.errors import PlannerError, TraceError, UnknownNameError, UsageError
 from planner.failures import Failure, read_failures
 from planner.overload import overload_of
+from planner.phases import request_phases
 from planner.results import ReplayResult
 from planner.run import replay
 from planner.scenario import Scenario
@@ -207,6 +208,18 @@ def test_what_loads_when_its_replica_fails_comes_again() -> None:
     assert column(result, "cpu_cached_tokens")[2] == 0
     assert column(result, "ttft_s")[3] == pytest.approx(0.1)
     assert result.records.engine.num_loading == 0
+
+
+def test_loads_are_those_of_the_last_attempt() -> None:
+    """The third request has its KV after a second, hangs up in the step after it, and finds all of it on the GPU."""
+    impatient = dataclasses.replace(HOST, request_timeout=1.05, max_retries=1)
+    result = replay(evicting(), impatient, recording=EVERYTHING).result
+    assert column(result, "num_attempts") == [1, 1, 2, 1]
+    assert column(result, "load_s") == about(0.0, 0.0, 0.0, 0.0)
+    assert column(result, "cpu_cached_tokens") == [0, 0, 0, 0]
+    times = request_phases(result.requests_table())
+    assert times.drop("e2e_s").sum_horizontal().to_list() == pytest.approx(times["e2e_s"].to_list())
+    assert column(result, "prefill_s")[2] == pytest.approx(0.1)
 
 
 def test_a_session_moves_when_its_replica_fails() -> None:

@@ -59,7 +59,13 @@ def forget(f: FleetState, i: int) -> None:
     request.num_recomputed_tokens = 0
     request.num_preemptions = 0
     request.flight = NONE
-    if bind_at(f.memories, 0).settings.records_steps:
+    s = bind_at(f.memories, 0)  # any replica's: they share what is of requests
+    if s.settings.has_tiers:
+        fetch = s.fetches[i]
+        fetch.waited_s = 0.0
+        fetch.cpu_tokens = 0
+        fetch.remote_tokens = 0
+    if s.settings.records_steps:
         phases = f.phases[i]
         phases.prefill_s = 0.0
         phases.decode_s = 0.0
