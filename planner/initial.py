@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.engine import state as st
-from planner.engine.drafts import MODULUS
 from planner.engine.entries import ADAPTER, BLOCK, ENTRY, FLIGHT, FLOAT_HEAP, INT_HEAP, PULL, RING, SLOT
+from planner.engine.generator import MODULUS
 from planner.engine.rows import GAP_ROW, PREEMPTION_ROW, SCHEDULE_ROW, STEP_ROW
 from planner.engine.terms import StepTime
 from planner.policy import NO_LIMIT, Columns, Policy

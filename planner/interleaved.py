@@ -20,6 +20,7 @@ from planner.engine import fleet_state as fs
 from planner.engine import state as st
 from planner.engine.binding import pointers
 from planner.engine.fleet import advance_fleet
+from planner.engine.generator import seeded
 from planner.engine.jit import compile_with_signature, numba
 from planner.engine.plans import plans_in_a_row
 from planner.engine.tournament import CONTENDER, empty_tree
@@ -253,7 +254,7 @@ def _fleet_record(fleet: Fleet, num_requests: int, num_legs: int, num_planned: i
         record.local_prefill_below = fleet.transfer.local_prefill_below
     record.has_children = num_planned < num_requests
     record.max_concurrency = fleet.pools[0].deployment.settings.max_concurrency or NO_LIMIT  # the client's: of all
-    record.random = fleet.seed % 2147483646 + 1
+    record.random = seeded(fleet.seed)
     record.tree_size = tree_size
     for name in ("num_choices", "takes_turns", "is_sticky", "reads_engines", "reads_caches"):
         setattr(record, name, getattr(router, name))

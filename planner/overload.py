@@ -10,6 +10,7 @@ import numpy as np
 from planner.engine import client_state as cs
 from planner.engine import state as st
 from planner.engine.entries import FLOAT_HEAP
+from planner.engine.generator import seeded
 from planner.errors import UsageError
 from planner.failures import Failure, read_failures
 from planner.initial import optional
@@ -126,7 +127,7 @@ def gateway_memory(trace: Trace, overload: Overload | None) -> dict[str, Any]:
                  "max_backoff_s", "jitter", "max_dispatched", "is_fair", "max_queued", "queue_timeout_s"):
         setattr(gateway, name, getattr(overload, name))
     gateway.rejects_unserved = len(overload.failures) > 0
-    gateway.random = overload.seed % 2147483646 + 1
+    gateway.random = seeded(overload.seed)
     gateway.most_wakes = 2 * n + 64
     gateway.most_attempt_rows = 2 * n + 1024
     clients = st.records(n, cs.CLIENT)

@@ -4,7 +4,7 @@ from dataclasses import fields
 from typing import Any
 
 from planner.deployment import Deployment, pools_of
-from planner.scenario import Scenario
+from planner.scenario import Scenario, names_in
 from planner.shares import same
 
 PANELS = ("Deployment", "Cache tiers", "Fleet", "Overload", "Step time")  # of options that a summary repeats
@@ -45,6 +45,6 @@ def describe_policy(deployment: Deployment) -> dict[str, Any]:
     """Return the policy and its settings as plain values, for the summary; where pools have several, all by name."""
     scenario = deployment.scenario
     policies = [pool.deployment.policy for pool in pools_of(deployment, scenario.data_parallel_size)]
-    chosen = {f.name: getattr(scenario, f.name) for f in fields(Scenario) if f.metadata["panel"] == "Scheduling"}
+    chosen = {name: getattr(scenario, name) for name in names_in("Scheduling")}
     return chosen | {name: " + ".join(dict.fromkeys(getattr(policy, name) for policy in policies))
                      for name in ("name", "reserve")}

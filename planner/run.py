@@ -1,7 +1,7 @@
 """From a scenario and a trace to a result and its summary: what every command and the library call."""
 
 import time
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
@@ -15,7 +15,7 @@ from planner.notes import notes
 from planner.pool_rows import describe_pools
 from planner.resolved import describe_deployment, describe_policy, fitted_scenarios
 from planner.results import ReplayResult
-from planner.scenario import Scenario
+from planner.scenario import Scenario, names_in
 from planner.settings import Recording
 from planner.slo import Slo, parse_slo
 from planner.trace import Trace
@@ -117,5 +117,5 @@ def describe_workload(scenario: Scenario, trace: Trace) -> dict[str, Any]:
         "rows_read": account.rows_read,
         "rows_kept": account.rows_kept,
         "dropped": dict(account.dropped),
-        **{f.name: getattr(scenario, f.name) for f in fields(Scenario) if f.metadata["panel"] == "Load"},
+        **{name: getattr(scenario, name) for name in names_in("Load")},
     }

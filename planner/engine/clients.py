@@ -10,6 +10,7 @@ from planner.engine.arrivals import forget_finishes, forget_patience
 from planner.engine.binding import bind_at
 from planner.engine.client_state import BACKED_OFF, DELAYED, GONE, QUEUED
 from planner.engine.fleet_state import FleetState
+from planner.engine.generator import MODULUS, following
 from planner.engine.jit import jit
 from planner.engine.queues import heap_pop, heap_push
 from planner.engine.state import (
@@ -148,8 +149,8 @@ def draw_backoff_s(f: FleetState, num_attempts: int) -> float:
                     gateway.max_backoff_s)
     if gateway.jitter == 0.0:
         return float(backoff_s)
-    gateway.random = gateway.random * 48271 % 2147483647  # Park and Miller's generator
-    return float(backoff_s * (1.0 + gateway.jitter * (2.0 * gateway.random / 2147483647.0 - 1.0)))
+    gateway.random = following(gateway.random)
+    return float(backoff_s * (1.0 + gateway.jitter * (2.0 * gateway.random / MODULUS - 1.0)))
 
 
 @jit

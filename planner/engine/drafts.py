@@ -9,10 +9,9 @@ else that runs.
 from typing import Any
 
 from planner.engine.blocks import num_computed_tokens
+from planner.engine.generator import MODULUS, following
 from planner.engine.jit import jit
 from planner.engine.state import DECODE, State
-
-MODULUS = 2147483647  # of the generator: Park and Miller, Random Number Generators, 1988, with the factor of 1993
 
 
 @jit
@@ -42,7 +41,7 @@ def draw_emitted(s: State, i: int, drafted: int) -> int:
     """
     if s.settings.num_speculative_tokens == 0:
         return 1
-    s.draws[i] = s.draws[i] * 48271 % MODULUS
+    s.draws[i] = following(s.draws[i])
     chance = s.draws[i] / MODULUS
     accepted = 0
     while accepted < drafted and chance < s.acceptance[accepted]:

@@ -6,6 +6,7 @@ from typing import Any
 from planner.engine.binding import bind_at
 from planner.engine.blocks import find_hit
 from planner.engine.fleet_state import FleetState
+from planner.engine.generator import following
 from planner.engine.jit import jit
 from planner.engine.state import NONE
 from planner.engine.tournament import enter, leave
@@ -56,8 +57,8 @@ def next_in_turn(f: FleetState) -> int:
 
 @jit
 def draw(f: FleetState, count: int) -> int:
-    """Return a number below `count`, by Park and Miller's generator: x ← 48271 · x mod 2³¹ − 1."""
-    f.fleet.random = f.fleet.random * 48271 % 2147483647
+    """Return a number below `count`."""
+    f.fleet.random = following(f.fleet.random)
     return int(f.fleet.random % count)
 
 

@@ -1,7 +1,7 @@
 """A launch command written: the flags that set an engine to a scenario's options."""
 
 import shlex
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ import yaml
 from planner.catalog import describe_model
 from planner.defaults import ENGINE_DEFAULTS
 from planner.launch.flags import DIALECTS, Dialect, Flag, Switch, Tree
-from planner.scenario import Scenario, given_options
+from planner.scenario import Scenario, given_options, names_in
 
 FILE = "engine.yaml"
 VLLM_LIMITS = ("max_num_seqs", "max_num_batched_tokens")
@@ -69,7 +69,7 @@ def _served(model: str | None) -> str:
 
 def _given(scenario: Scenario) -> list[tuple[str, Any]]:
     """Return the options of the deployment and its scheduling that are not at their defaults."""
-    load = {f.name for f in fields(Scenario) if f.metadata["panel"] == "Load"}
+    load = set(names_in("Load"))
     return [(name, value) for name, value in given_options(scenario).items() if name not in load | NOT_THE_SERVERS]
 
 

@@ -1,0 +1,19 @@
+"""Random numbers of the loop: x ← 48271 · x mod 2³¹ − 1, from any x above 0.
+
+Source: Park and Miller, Random Number Generators: Good Ones Are Hard to Find, 1988, with the factor of 1993.
+"""
+
+from planner.engine.jit import jit
+
+FACTOR, MODULUS = 48271, 2147483647
+
+
+def seeded(seed: int) -> int:
+    """Return the number that a seed of 0 or more begins with."""
+    return seed % (MODULUS - 1) + 1
+
+
+@jit
+def following(x: int) -> int:
+    """Return the number after `x`, from 1 to MODULUS − 1."""
+    return x * FACTOR % MODULUS
