@@ -2,9 +2,11 @@
 
 import hashlib
 import re
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
+from urllib.parse import unquote, urlsplit
 
 import numpy as np
 import polars as pl
@@ -17,6 +19,8 @@ from planner.trace.reader import Head, Reader
 
 HEAD_ROWS = 100
 SLICE_ROWS = 1_000_000  # whose cells are held as strings at once
+PATIENCE_S = 10.0  # for a database to answer
+PORTS = {"postgresql": 5432, "postgres": 5432, "mysql": 3306, "mssql": 1433, "redshift": 5439}
 CONNECTORS: tuple[Literal["connectorx"], Literal["adbc"]] = ("connectorx", "adbc")
 
 _NUMBERS = {column.name for column in TRACE_COLUMNS if column.dtype != "str"}
@@ -54,6 +58,7 @@ def open_table(source: str) -> tuple[str, pl.DataFrame, str]:
     name = _SECRET.sub(r"\1@", source)
     if not what.strip():
         raise UsageError(f"trace {name}: names no table; add '#table', or '#select …', in quotes")
+    _look_for(name, uri)
     table = _checked(name, _query(name, uri, what.strip()))
     return name, table, hashlib.sha256(table.hash_rows(seed=0).to_numpy().tobytes()).hexdigest()
 
@@ -62,6 +67,20 @@ def _checked(name: str, table: pl.DataFrame) -> pl.DataFrame:
     if not table.height or not table.width:
         raise TraceError(f"trace {name}: has no rows; must have at least one request")
     return table
+
+
+def _look_for(name: str, uri: str) -> None:
+    """Raise TraceError where no database is at its address: connectors go on trying for half a minute."""
+    parts = urlsplit(uri)
+    file, port = Path(unquote(parts.netloc + parts.path)), PORTS.get(parts.scheme)
+    try:
+        if parts.scheme == "sqlite":
+            file.open("rb").close()
+        elif parts.hostname and (port := parts.port or port):
+            socket.create_connection((parts.hostname, port), timeout=PATIENCE_S).close()
+    except (OSError, ValueError) as error:  # a port may be no number
+        raise TraceError(f"trace {name}: no database is there: {_brief(error)}; start it, or correct its address"
+                         ) from None
 
 
 def _query(name: str, uri: str, what: str) -> pl.DataFrame:
