@@ -9,7 +9,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from planner.errors import UsageError
-from planner.scenario import Scenario
+from planner.scenario import Scenario, given_options
 from planner.trace.read import BadRows, read_trace
 from planner.trace.table import Trace, account_of
 
@@ -17,6 +17,7 @@ NAME = "random"
 # What `vllm bench serve --dataset-name random` starts with (vllm/benchmarks/datasets, vllm/benchmarks/serve.py).
 DEFAULTS = {"num_prompts": 1000, "random_input_len": 1024, "random_output_len": 128, "random_range_ratio": 0.0}
 OPTIONS = (*DEFAULTS, "num_warmups", "seed")
+ALSO_DRAW = {"num_speculative_tokens", "retry_jitter_factor", "router", "fleet"}  # by the seed, of any trace
 
 Ints = NDArray[np.int64]
 
@@ -53,10 +54,9 @@ def client_load(scenario: Scenario) -> Trace:
 
 def refuse_client_options(scenario: Scenario, source: str) -> None:
     """Raise UsageError where options of the random load are given with a recorded trace."""
+    given = given_options(scenario).keys()
     for name in OPTIONS:
-        if name == "seed" and scenario.num_speculative_tokens:
-            continue
-        if getattr(scenario, name) is not None:
+        if name in given and not (name == "seed" and given & ALSO_DRAW):
             option = f"--{name.replace('_', '-')}"
             instead = "; --limit keeps the first so many requests" if name == "num_prompts" else ""
             raise UsageError(f"{option} {getattr(scenario, name)}: describes the TRACE `random`, and {source} is "

@@ -91,3 +91,12 @@ def test_a_recorded_trace_takes_none_of_these_options() -> None:
         refuse_client_options(Scenario(num_prompts=3), "trace.csv")
     with pytest.raises(UsageError, match="--random-input-len"):
         refuse_client_options(Scenario(random_input_len=3), "trace.csv")
+
+
+def test_a_seed_is_of_a_recorded_trace_where_something_else_is_drawn() -> None:
+    with pytest.raises(UsageError, match=r"--seed 0: describes the TRACE `random`"):
+        refuse_client_options(Scenario(seed=0), "trace.csv")
+    with pytest.raises(UsageError, match="--num-prompts"):
+        refuse_client_options(Scenario(seed=0, router="random", num_prompts=3), "trace.csv")
+    for drawn in ({"num_speculative_tokens": 2}, {"retry_jitter_factor": 0.2}, {"router": "power-of-two"}):
+        refuse_client_options(Scenario(seed=7, **drawn), "trace.csv")
