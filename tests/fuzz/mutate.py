@@ -78,11 +78,11 @@ def _json(data: bytes, rng: random.Random) -> bytes:
     at = rng.randrange(len(parts))
     try:
         value = json.loads(parts[at])
-    except ValueError:
+    except (ValueError, RecursionError):  # an earlier change nested it too deep
         return _number(data, rng)
     try:
         parts[at] = json.dumps(_changed(value, rng)).encode("utf-8", "surrogatepass")
-    except ValueError:  # a number with too many digits to print
+    except (ValueError, RecursionError):  # a number with too many digits to print
         return data
     return b"\n".join(parts)
 
