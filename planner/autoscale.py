@@ -3,7 +3,6 @@
 import bisect
 import dataclasses
 import itertools
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from planner.autoscaler import Autoscaler
 from planner.catalog import read_toml
 from planner.errors import AutoscaleError, CatalogError, UsageError, told_as
 from planner.loading import load_autoscaler
+from planner.nested import parse_json
 from planner.recommendation import Direction, Rules
 from planner.relative import path_of
 from planner.slo import Slo, parse_slo
@@ -320,7 +320,7 @@ def _schedule(keys: _Metric, folder: Path) -> Schedule | None:
 def _sized(path: Path, lead_s: float) -> Schedule:
     """Return the schedule in the JSON of `planner size`."""
     try:
-        parts = json.loads(path.read_text(encoding="utf-8"))["schedule"]["parts"]
+        parts = parse_json(path.read_text(encoding="utf-8"))["schedule"]["parts"]
         starts, counts = [float(each["start_s"]) for each in parts], [each["num_replicas"] for each in parts]
     except OSError as error:
         raise UsageError(f"schedule {path}: cannot be read: {error.strerror or error}") from error

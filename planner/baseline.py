@@ -1,6 +1,5 @@
 """A baseline of the gate: what its scenarios came to, with which planner, from which traces."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ from planner.errors import BaselineError
 from planner.files import write_text
 from planner.fingerprint import hardware_db_sha256
 from planner.finite import is_number
+from planner.nested import parse_json
 from planner.saved import to_json
 from planner.versions import versions
 
@@ -26,7 +26,7 @@ def read_baseline(path: Path) -> dict[str, Any]:
     if not path.exists():
         return {"versions": {}, "hardware_db": "", "scenarios": {}}
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = parse_json(path.read_text(encoding="utf-8"))
         if _is_baseline(found):
             return dict(found)
         what = "it lacks what a baseline has"

@@ -1,9 +1,8 @@
 """Benchmark results of one deployment: the JSON of `vllm bench serve` and the JSONL of SGLang's `bench_serving`."""
 
 import dataclasses
-import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from planner.client import NAME, at_client_rate, lower_range_load, random_load
 from planner.errors import TraceError, UsageError
 from planner.finite import is_number
 from planner.measured import Measurement
+from planner.nested import parse_json
 from planner.recorded import measured_of
 from planner.scenario import Scenario
 from planner.schema import MAX_TOKENS
@@ -174,8 +174,7 @@ def read_objects(path: Path) -> list[Mapping[str, Any]]:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise TraceError(f"{path}: cannot be read: {error}") from error
-    parse: Callable[[str], Any] = json.loads
-    for whole in (lambda: parse(text), lambda: [parse(line) for line in text.splitlines() if line.strip()]):
+    for whole in (lambda: parse_json(text), lambda: [parse_json(line) for line in text.splitlines() if line.strip()]):
         try:
             found = whole()
         except ValueError:

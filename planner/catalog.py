@@ -1,12 +1,10 @@
 """The catalog of GPUs and models: finds, reads, checks and adds their files."""
 
 import functools
-import json
 import math
 import os
 import re
 import tempfile
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +13,7 @@ from typing import Any
 from planner.architecture import Architecture
 from planner.errors import CatalogError, OutputError, UnknownNameError
 from planner.hf_config import architecture_from_config
+from planner.nested import parse_json, parse_toml
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,8 +101,8 @@ def read_toml(path: Path) -> dict[str, Any]:
     CatalogError : the file is missing or no TOML.
     """
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        return parse_toml(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
         raise CatalogError(f"{path}: cannot be read: {error}") from error
 
 
@@ -289,10 +288,10 @@ def _parse(path: Path) -> dict[str, object]:
 def _parse_once(path: Path, modified_ns: int, size: int) -> dict[str, object]:
     try:
         content = path.read_text(encoding="utf-8")
-        parsed = json.loads(content) if path.suffix == ".json" else tomllib.loads(content)
+        parsed = parse_json(content) if path.suffix == ".json" else parse_toml(content)
     except OSError as error:
         raise CatalogError(f"{path}: cannot be read ({error.strerror}); check the path") from error
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise CatalogError(f"{path}: is not valid {path.suffix[1:].upper()} ({error})") from error
     if not isinstance(parsed, dict):
         raise CatalogError(f"{path}: must hold one table of keys")

@@ -1,7 +1,6 @@
 """A sweep's file: what is fixed, which axes vary, and what its Pareto front is over."""
 
 import itertools
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 
 from planner.catalog import read_toml
 from planner.errors import SweepError, UnknownNameError, UsageError, told_as
+from planner.nested import parse_toml
 from planner.pareto import is_less_better
 from planner.relative import beside, trace_beside
 from planner.scenario import Scenario, given_options, parse_scenario
@@ -133,8 +133,8 @@ def parse_constraint(text: str) -> dict[str, Any]:
 def _value(text: str) -> Any:
     """Return a value as TOML would have it: a number, a truth value, or else the text."""
     try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+        return parse_toml(f"value = {text}")["value"]
+    except ValueError:
         return text
 
 

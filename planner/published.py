@@ -1,10 +1,10 @@
 """The project's own accuracy, as bundled: each published figure with its target."""
 
-import json
 from dataclasses import dataclass
 
 from planner.catalog import data_dir
 from planner.errors import CatalogError
+from planner.nested import parse_json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,7 @@ def read_published() -> dict[str, list[Published]]:
     """
     path = data_dir("reports") / "accuracy.json"
     try:
-        rows = [Published(**row) for row in json.loads(path.read_text(encoding="utf-8"))["verdicts"]]
+        rows = [Published(**row) for row in parse_json(path.read_text(encoding="utf-8"))["verdicts"]]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CatalogError(f"{path}: cannot be read: {error!r}; reinstall planner") from error
     found: dict[str, list[Published]] = {}

@@ -9,6 +9,7 @@ import polars as pl
 
 from planner.errors import OutputError, PlannerError
 from planner.files import write_text
+from planner.nested import parse_json
 from planner.results import ReplayResult, write_table
 from planner.table_file import DAMAGE
 
@@ -47,7 +48,7 @@ def load_result(folder: Path) -> SavedResult:
     PlannerError : a file is missing or is not what `save_result` writes.
     """
     try:
-        summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+        summary = parse_json((folder / "summary.json").read_text(encoding="utf-8"))
         requests = pl.read_parquet(folder / "requests.parquet")
         steps = pl.read_parquet(folder / "steps.parquet")
     except (ValueError, *DAMAGE) as error:

@@ -1,7 +1,6 @@
 """Scrapes of /metrics: Prometheus's text format, one or several after each other, and the JSON of its queries."""
 
 import itertools
-import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,6 +10,7 @@ from typing import Any
 
 from planner.errors import TraceError
 from planner.finite import number_in
+from planner.nested import parse_json
 
 Labels = tuple[tuple[str, str], ...]
 Key = tuple[str, Labels]
@@ -110,7 +110,7 @@ def _sample(where: str, line: str) -> tuple[Key, float, float | None]:
 def _of_query(path: Path, text: str) -> list[Scrape]:
     """Return a scrape for each instant of a query's result; a series that begins later counts from 0."""
     try:
-        found = json.loads(text)
+        found = parse_json(text)
     except ValueError as error:
         raise TraceError(f"{path}: cannot be read as JSON: {error}") from error
     data = found.get("data")

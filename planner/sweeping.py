@@ -16,6 +16,7 @@ from planner.files import append_text, write_atomically
 from planner.fingerprint import scenario_sha256
 from planner.grid import Point, Sweep
 from planner.metrics import numbers
+from planner.nested import parse_json
 from planner.pareto import is_less_better, pareto_front
 from planner.run import replay
 from planner.settings import Recording
@@ -159,7 +160,7 @@ def _kept(output: Path, journal: Path) -> dict[str, dict[str, Any]]:
     if journal.exists():
         for line in journal.read_text(encoding="utf-8").splitlines():
             try:
-                entry = json.loads(line)
+                entry = parse_json(line)
             except ValueError:
                 continue
             found[entry["key"]] = entry["row"]
@@ -205,7 +206,7 @@ def describe_file(output: Path) -> tuple[dict[str, Any], pl.DataFrame]:
     PlannerError : the file cannot be read, or is no sweep's.
     """
     try:
-        about = json.loads(pl.read_parquet_metadata(output)[ABOUT])
+        about = parse_json(pl.read_parquet_metadata(output)[ABOUT])
         table = pl.read_parquet(output)
         return _description(about["axes"], about["pareto"], output, table), table
     except (OSError, ValueError, KeyError, pl.exceptions.PolarsError) as error:

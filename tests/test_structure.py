@@ -13,8 +13,8 @@ FILES = sorted((ROOT / "planner").rglob("*.py"))
 
 # A module may import from the layers before its own, and from its own package.
 LAYERS = (
-    ("errors", "finite", "schema", "defaults", "statistics", "pareto", "phases", "limits", "answers", "versions",
-     "glossary"),
+    ("errors", "finite", "nested", "schema", "defaults", "statistics", "pareto", "phases", "limits", "answers",
+     "versions", "glossary"),
     ("table_file", "scrape", "acceptance"),
     ("files", "policy", "router", "autoscaler", "scenario", "settings", "slo", "gaps", "architecture", "layout",
      "operators", "rate_series", "format_spec", "scaling"),

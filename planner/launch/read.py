@@ -162,7 +162,7 @@ def _from_file(path: Path, flag: str) -> Iterator[tuple[str, Any]]:
     """Yield the settings of a YAML file, as flags."""
     try:
         found = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError) as error:
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise UsageError(f"{flag} {path}: cannot be read: {error}") from error
     if not isinstance(found, dict):
         raise UsageError(f"{flag} {path}: has no keys")

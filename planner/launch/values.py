@@ -1,12 +1,12 @@
 """Values of launch commands: read from their text, refused with the flag's name, and written back."""
 
-import json
 import math
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from planner.errors import UsageError
+from planner.nested import parse_json
 
 Read = Callable[[str, Any], Any]  # of a flag and its value: a text, or what a YAML or JSON file has
 
@@ -65,7 +65,7 @@ def table(flag: str, value: Any) -> dict[str, Any]:
     if isinstance(value, dict):
         return value
     try:
-        found = json.loads(str(value))
+        found = parse_json(str(value))
     except ValueError as error:
         raise UsageError(f"{flag} {value}: is no JSON: {error}") from error
     if not isinstance(found, dict):

@@ -1,6 +1,5 @@
 """What a report is of: saved replays, or the answer of another command, known by what the file holds."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 import polars as pl
 
 from planner.errors import PlannerError, UsageError
+from planner.nested import parse_json
 from planner.saved import SavedResult, load_result
 from planner.sweeping import describe_file
 
@@ -71,7 +71,7 @@ def load_answer(path: Path) -> SavedAnswer:
         values, table = describe_file(path)
         return SavedAnswer(kind="sweep", name=path.name, values=values, table=table)
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = parse_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise PlannerError(f"cannot read {path}: {error}; give {WRITERS}") from error
     return answer_of(found, path.name, path.parent)

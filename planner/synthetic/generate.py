@@ -1,7 +1,6 @@
 """A workload's file read, and a trace drawn from it; the same workload and seed give the same requests every time."""
 
 import hashlib
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +8,7 @@ from numpy.random import PCG64, Generator
 
 from planner.catalog import data_dir
 from planner.errors import CatalogError, UnknownNameError, UsageError
+from planner.nested import parse_toml
 from planner.synthetic.conversations import draw_spec
 from planner.synthetic.model import Model, model_of
 from planner.synthetic.spec import Spec, spec_of
@@ -57,7 +57,7 @@ def read_workload(path: Path) -> Spec | Model:
     """
     try:
         text = path.read_bytes()
-        table = tomllib.loads(text.decode())
+        table = parse_toml(text.decode())
         parts: dict[str, Any] = {"name": path.stem, "sha256": hashlib.sha256(text).hexdigest()}
         return model_of({**parts, **table}) if "tenants" in table else spec_of({**parts, "sessions": None, **table})
     except OSError as error:

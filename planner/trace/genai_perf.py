@@ -1,10 +1,10 @@
 """genai-perf's profile_export.json (Triton perf_analyzer): the times of every response, tokens in usage chunks."""
 
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from planner.nested import parse_json
 from planner.trace.reader import ENDED, FIRST_TOKEN, OBJECTS, Head, Reader, value_at
 
 _COLUMNS = ("arrival_s", FIRST_TOKEN, ENDED, "input_tokens", "output_tokens")
@@ -39,8 +39,8 @@ def _usage(outputs: Any) -> Mapping[str, Any]:
         text = value_at(output, "response")
         for line in reversed(text.splitlines() if isinstance(text, str) else []):
             try:
-                found = value_at(json.loads(line.removeprefix("data:")), "usage")
-            except (ValueError, RecursionError):
+                found = value_at(parse_json(line.removeprefix("data:")), "usage")
+            except ValueError:
                 continue
             if isinstance(found, Mapping):
                 return found

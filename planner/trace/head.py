@@ -1,12 +1,12 @@
 """A file's head: whether it is CSV, JSON lines or one JSON document, and what its columns are called."""
 
 import csv
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from planner.errors import TraceError
 from planner.finite import is_numeral
+from planner.nested import parse_json
 from planner.trace.reader import Head
 
 HEAD_LINES = 100
@@ -81,7 +81,7 @@ def _csv_head(source: str, line: str, number: int) -> Head:
 
 def _object(line: bytes) -> dict[str, Any] | None:
     try:
-        value = json.loads(line)
-    except (ValueError, RecursionError):
+        value = parse_json(line)
+    except ValueError:
         return None
     return value if isinstance(value, dict) else None

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from polars.exceptions import PolarsError
 
 from planner.errors import TraceError
+from planner.nested import parse_json
 from planner.trace.reader import Head, Layout, Reader
 
 _QUOTED = re.compile(rb'"[^"]*"')
@@ -192,8 +193,8 @@ def _json_fault(line: int, text: bytes, head: Head, reader: Reader) -> Fault | N
 def parse_object(line: int, text: bytes) -> dict[str, Any] | Fault:
     """Parse a line as a JSON object."""
     try:
-        row = json.loads(text, parse_constant=_finite, parse_float=_finite)
-    except (ValueError, RecursionError) as error:
+        row = parse_json(text, parse_constant=_finite, parse_float=_finite)
+    except ValueError as error:
         return Fault(
             line=line, reason="not JSON",
             text=f"is not valid JSON ({error}); must be one whole object (the file may be truncated here)",

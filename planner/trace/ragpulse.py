@@ -2,12 +2,12 @@
 
 import gzip
 import hashlib
-import json
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from planner.nested import parse_json
 from planner.trace.reader import OBJECTS, Head, Reader, value_at
 
 BLOCK_TOKENS = 16
@@ -78,7 +78,7 @@ def _table(line: str) -> tuple[str, int] | None:
 def _own(line: str) -> tuple[str, int] | None:
     """Read a line of the dataset's files: an object with a chunk's id and its length, or lists of both."""
     try:
-        values = list(json.loads(line).values())
+        values = list(parse_json(line).values())
     except (ValueError, AttributeError):
         return None
     flat = [value[0] if isinstance(value, list) and len(value) == 1 else value for value in values]

@@ -2,7 +2,6 @@
 
 import dataclasses
 import difflib
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +12,7 @@ import polars as pl
 from planner.errors import TraceError
 from planner.finite import is_number
 from planner.format_spec import INSTANTS
+from planner.nested import parse_json
 from planner.schema import REQUIRED_TRACE_COLUMNS
 
 Layout = Literal["csv", "jsonl", "document", "table"]
@@ -209,6 +209,6 @@ def between(begin: Any, end: Any) -> Any:
 
 def _parsed(text: str) -> Any:
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
+        return parse_json(text)
+    except ValueError:
         return None

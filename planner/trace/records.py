@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 
 from planner.errors import TraceError
+from planner.nested import parse_json
 from planner.schema import REQUIRED_TRACE_COLUMNS
 from planner.trace.lines import Fault, Rows, parse_object, split_lines
 from planner.trace.reader import Reader, value_at
@@ -25,13 +26,13 @@ def parse_document(source: str, text: bytes) -> Any:
     TraceError : it is not.
     """
     try:
-        return json.loads(text)
+        return parse_json(text)
     except json.JSONDecodeError as error:
         raise TraceError(
             f"trace {source} line {error.lineno}: is not valid JSON ({error.msg}); must be JSON lines, one whole "
             "object on each, or one JSON document (the file may be truncated here)"
         ) from None
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise TraceError(f"trace {source}: is not a JSON document that can be read ({error})") from None
 
 

@@ -1,11 +1,11 @@
 """SageMaker Data Capture: JSONL with the bodies of requests and responses, usage inside."""
 
 import base64
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from planner.nested import parse_json
 from planner.trace.reader import OBJECTS, Head, Reader, value_at
 
 
@@ -31,8 +31,8 @@ def _body(end: Any) -> Any:
     if not isinstance(text, str):
         return None
     try:
-        return json.loads(base64.b64decode(text) if str(encoding).upper() == "BASE64" else text)
-    except (ValueError, RecursionError):
+        return parse_json(base64.b64decode(text) if str(encoding).upper() == "BASE64" else text)
+    except ValueError:
         return None
 
 

@@ -29,6 +29,13 @@ def test_what_the_campaign_changes_is_read(name, tmp_path):
     TARGETS[name].read(path)
 
 
+@pytest.mark.parametrize("nested", ["[" * 9999, "{a=" * 9999, '{"a":' * 9999])
+@pytest.mark.parametrize("name", TARGETS)
+def test_what_is_nested_too_deep_is_refused(name, nested, tmp_path):
+    for data in (f"{nested}", f"x = {nested}", f"x: {nested}"):
+        assert problem(TARGETS[name], data.encode(), tmp_path, 60) is None
+
+
 @settings(max_examples=200)
 @given(name=st.sampled_from(sorted(TARGETS)), seed=st.integers(0, 2**32), through_cli=st.integers(0, 30))
 def test_changed_inputs_are_read_or_refused(name, seed, through_cli, tmp_path_factory):
