@@ -218,6 +218,8 @@ def deploy(scenario: Scenario, *, enable_prefix_caching: bool = False, longest_r
         max_model_len = longest_request if architecture is None else architecture.max_model_len
     settings = _settings(scenario, limits, architecture, gpu, memory, kv_bytes, enable_prefix_caching, max_model_len,
                          draft, _stage_transfer(architecture, gpu, layout, node_link))
+    settings = replace(settings, attention_dp_size=layout.data_parallel_size,
+                       attention_dp_timeout_iters=layout.attention_dp_timeout_iters)
     return Deployment(scenario=scenario, architecture=architecture, gpu=gpu, layout=layout, memory=memory,
                       stack=stack, step_time=step_time, policy=policy, settings=settings, draft=draft)
 

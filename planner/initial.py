@@ -170,7 +170,7 @@ def _blank(array: Any) -> Any:
 # Settings and rules that the loop has by the same name.
 _SETTINGS = ("num_gpu_blocks", "num_cpu_blocks", "block_size", "long_prefill_token_threshold", "max_model_len",
              "swap_s_per_token", "stage_transfer_s_per_token", "stage_transfer_latency_s", "batch_wait_timeout_iters",
-             "scheduler_recv_interval", "stream_interval", "max_loras", "max_cpu_loras", "adapter_load_s",
+             "attention_dp_timeout_iters", "scheduler_recv_interval", "stream_interval", "max_loras", "max_cpu_loras", "adapter_load_s",
              "adapter_read_s")
 _RULES = ("cache_latest", "watermark_when_idle", "needs_spare_block", "limits_batch_only")
 
@@ -220,12 +220,21 @@ def _settings_record(policy: Policy, settings: EngineSettings, recording: Record
     if settings.batch_wait_max_tokens_ratio > 0:
         most_tokens = settings.max_num_batched_tokens or math.inf
         record.batch_wait_max_tokens = settings.batch_wait_max_tokens_ratio * most_tokens
+    record.attention_dp_backlog = _likely_backlog(settings.attention_dp_size)
     record.num_speculative_tokens = len(settings.acceptance)
     record.lookahead_tokens = settings.num_lookahead_tokens
     record.aggregates_decodes = settings.pipeline_parallel_size == 1 and not settings.acceptance
     record.has_tiers = settings.cpu_tier is not None or settings.remote_tier is not None
     record.write_policy = WRITE_POLICY[settings.kv_write_policy]
     return record
+
+
+def _likely_backlog(num_ranks: int) -> float:
+    """Return the mean backlog b of a rank at which all others are as likely as not to have a prompt.
+
+    With Poisson counts (1 − e⁻ᵇ)ⁿ⁻¹ = ½, so b = −ln(1 − 2^(−1/(n − 1))); 0 where there is no other.
+    """
+    return -math.log1p(-(0.5 ** (1.0 / (num_ranks - 1)))) if num_ranks > 1 else 0.0
 
 
 def _engine_record(settings: Any) -> Any:

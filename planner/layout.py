@@ -17,21 +17,25 @@ class Layout:
         each has its own sequences and KV cache [1].
     expert_parallel_size : GPUs that the routed experts of a layer are spread over, whole; 1 where every GPU holds a
         slice of each [1].
+    attention_dp_timeout_iters : with data-parallel attention, steps that prompts of one rank wait at most for prompts of
+        all others (TensorRT-LLM's attention_dp_config with enable_balance); 0 where they do not wait [1].
 
     Raises
     ------
-    UsageError : a size below 1, or experts spread over more GPUs than there are.
+    UsageError : a size below 1, a negative wait, or experts spread over more GPUs than there are.
     """
 
     tensor_parallel_size: int = 1
     pipeline_parallel_size: int = 1
     data_parallel_size: int = 1
     expert_parallel_size: int = 1
+    attention_dp_timeout_iters: int = 0
 
     def __post_init__(self) -> None:
         for name in self.__slots__:
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name} = {getattr(self, name)}; must be at least 1")
+            least = 1 if name.endswith("_size") else 0
+            if getattr(self, name) < least:
+                raise UsageError(f"{name} = {getattr(self, name)}; must be at least {least}")
         if self.num_expert_gpus % self.expert_parallel_size:
             raise UsageError(f"expert_parallel_size = {self.expert_parallel_size}; must divide the "
                              f"{self.num_expert_gpus} GPUs of tensor and data parallelism")

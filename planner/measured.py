@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -121,7 +121,8 @@ def _understand(row: Mapping[str, Any], text: Mapping[str, str], groups: Mapping
               concurrency=concurrency, tp=tp, ep=ep, dp=dp, version=_text(row, "backend_version"),
               date=_text(row, "measured_date")[:10])
     recipe = find_recipe("inferencex", run)
-    layout = _layout(tp, dp, ep, str(recipe.get("layout", "")))
+    layout = replace(_layout(tp, dp, ep, str(recipe.get("layout", ""))),
+                     attention_dp_timeout_iters=int(recipe.get("attention_dp_timeout_iters", 0)))
     in_flight = max(concurrency // layout.data_parallel_size, 1)
     model = _CHECKPOINTS.get((text["model"], groups["precision"]), text["model"])
     scenario = Scenario(

@@ -12,10 +12,15 @@ def test_sizes_follow() -> None:
     assert (Layout().num_gpus, Layout().expert_tensor_parallel_size) == (1, 1)
 
 
-@pytest.mark.parametrize("name", Layout.__slots__)
+@pytest.mark.parametrize("name", [name for name in Layout.__slots__ if name.endswith("_size")])
 def test_sizes_are_at_least_one(name: str) -> None:
     with pytest.raises(UsageError, match=f"{name} = 0; must be at least 1"):
         Layout(**{name: 0})
+
+
+def test_a_wait_is_not_negative() -> None:
+    with pytest.raises(UsageError, match="attention_dp_timeout_iters = -1; must be at least 0"):
+        Layout(attention_dp_timeout_iters=-1)
 
 
 @pytest.mark.parametrize("size", [3, 16])

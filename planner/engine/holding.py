@@ -16,6 +16,8 @@ def holds_prompts_back(s: State, max_new_seqs: int) -> bool:
     at most batch_wait_timeout_iters steps in a row; never where no decode runs, and never where either setting is 0.
     """
     e = s.engine
+    if s.settings.attention_dp_timeout_iters > 0 and waits_for_ranks(s):
+        return True
     if s.settings.batch_wait_timeout_iters == 0 or s.settings.batch_wait_max_tokens == 0.0 or e.num_decodes == 0:
         return False
     offered = offered_tokens(s, max_new_seqs)
@@ -25,6 +27,29 @@ def holds_prompts_back(s: State, max_new_seqs: int) -> bool:
     if waits and e.num_decodes * s.step_time.tokens_per_decode + offered < s.settings.batch_wait_max_tokens:
         return True
     e.num_held_steps = 0
+    return False
+
+
+@jit
+def waits_for_ranks(s: State) -> bool:
+    """Tell whether prompts wait for those of other attention ranks: `_balance_adp_requests` in py_executor.py.
+
+    All ranks take prompts in the steps in which all have some, and in every attention_dp_timeout_iters-th step since the
+    last of these; at any time while a rank has no decode. One rank is replayed, so whether the others have some is
+    taken from its own history: their mean backlog is what its own rate of admissions brings in that time, and what
+    waits behind its own next prompt.
+    """
+    e = s.engine
+    waiting = e.num_prompts + e.num_waiting
+    if e.num_decodes == 0 or waiting == 0:
+        return False
+    since = e.num_steps - e.released_step
+    if since % s.settings.attention_dp_timeout_iters == 0:
+        return False
+    backlog = since % s.settings.attention_dp_timeout_iters * e.num_admissions / e.num_steps + waiting - 1
+    if backlog < s.settings.attention_dp_backlog:
+        return True
+    e.released_step = e.num_steps
     return False
 
 

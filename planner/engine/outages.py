@@ -52,6 +52,7 @@ def restart(s: State) -> None:
     e.num_decode_only_steps = 0
     e.num_empty_turns = 0
     e.num_held_steps = 0
+    e.released_step = e.num_steps
     e.steps_to_poll = 0
     e.step_swapped = 0
     e.promised_blocks = 0

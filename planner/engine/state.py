@@ -157,6 +157,8 @@ SETTINGS = np.dtype(
         ("ratio_decay", "f8"),
         ("batch_wait_timeout_iters", "i8"),
         ("batch_wait_max_tokens", "f8"),  # prompts are held back while a step would have fewer tokens
+        ("attention_dp_timeout_iters", "i8"),
+        ("attention_dp_backlog", "f8"),  # mean prompts that wait on a rank where all ranks are as likely as not to have one
         ("scheduler_recv_interval", "i8"),
         ("stream_interval", "i8"),
         ("write_policy", "i8"),  # of KV tiers
@@ -207,6 +209,7 @@ ENGINE = np.dtype(
         ("last_step_had_prompts", "i8"),
         ("num_empty_turns", "i8"),  # in a row, steps in which everyone yielded
         ("num_held_steps", "i8"),  # in a row, steps in which prompts were held back
+        ("released_step", "i8"),  # the step in which all attention ranks had prompts last
         ("polled_until_s", "f8"),  # arrivals up to then have been seen
         ("steps_to_poll", "i8"),
         # queues
