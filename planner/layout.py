@@ -17,7 +17,7 @@ class Layout:
         each has its own sequences and KV cache [1].
     expert_parallel_size : GPUs that the routed experts of a layer are spread over, whole; 1 where every GPU holds a
         slice of each [1].
-    attention_dp_timeout_iters : with data-parallel attention, steps that prompts of one rank wait at most for prompts of
+    attention_dp_timeout_iters : with data-parallel attention, steps that prompts of one rank wait at most for those of
         all others (TensorRT-LLM's attention_dp_config with enable_balance); 0 where they do not wait [1].
 
     Raises

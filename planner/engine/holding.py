@@ -34,8 +34,8 @@ def holds_prompts_back(s: State, max_new_seqs: int) -> bool:
 def waits_for_ranks(s: State) -> bool:
     """Tell whether prompts wait for those of other attention ranks: `_balance_adp_requests` in py_executor.py.
 
-    All ranks take prompts in the steps in which all have some, and in every attention_dp_timeout_iters-th step since the
-    last of these; at any time while a rank has no decode. One rank is replayed, so whether the others have some is
+    All ranks take prompts in the steps in which all have some, and in every attention_dp_timeout_iters-th step since
+    the last of these; at any time while a rank has no decode. One rank is replayed, so whether the others have some is
     taken from its own history: their mean backlog is what its own rate of admissions brings in that time, and what
     waits behind its own next prompt.
     """

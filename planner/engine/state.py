@@ -158,7 +158,7 @@ SETTINGS = np.dtype(
         ("batch_wait_timeout_iters", "i8"),
         ("batch_wait_max_tokens", "f8"),  # prompts are held back while a step would have fewer tokens
         ("attention_dp_timeout_iters", "i8"),
-        ("attention_dp_backlog", "f8"),  # mean prompts that wait on a rank where all ranks are as likely as not to have one
+        ("attention_dp_backlog", "f8"),  # mean prompts on a rank where all are as likely as not to have one
         ("scheduler_recv_interval", "i8"),
         ("stream_interval", "i8"),
         ("write_policy", "i8"),  # of KV tiers
