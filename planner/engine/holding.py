@@ -1,4 +1,4 @@
-"""Prompts held back while decodes run, until a step's worth of them waits: TensorRT-LLM's batch waiting."""
+"""Prompts held back while decodes run: TensorRT-LLM's batch waiting, and its balance of attention ranks."""
 
 from planner.engine.admission import is_known_blocked, look_up, num_reserved, wanted_tokens
 from planner.engine.blocks import most_blocks
