@@ -31,8 +31,8 @@ class EngineSettings:
     `victim` None leaves the choice to the policy. `swap_s_per_token` is what one token's KV takes over the host link
     [s]. `remote_tier` is one that all replicas share. Swapped KV is in `cpu_tier`, where there is one.
     [s]. `acceptance` is the chance that so many drafted tokens at least are accepted, one for each that is drafted;
-    `attention_dp_size` attention ranks take prompts together, or after `attention_dp_timeout_iters` steps.
     `num_lookahead_tokens` are KV slots that a decode holds for drafts besides; `seed` is of the draws.
+    `attention_dp_size` attention ranks take prompts together, or after `attention_dp_timeout_iters` steps.
     `adapter_load_s` is what a LoRA adapter takes from host memory to the GPU, `adapter_read_s` into host memory [s].
     """
 
