@@ -58,7 +58,7 @@ def serve(trace: Trace, deployment: Deployment, num_replicas: int | None = None,
     TraceError : requests wait for unknown ones, or in a circle.
     PolicyError : the policy, the router or the autoscaler is at fault.
     AutoscaleError : the autoscaler's file is wrong.
-    UsageError : there are KV tiers, and pools that differ take prompts.
+    UsageError : options for overload where some replicas prefill and others decode.
     """
     scenario = deployment.scenario
     autoscale = None if scenario.autoscale is None else read_autoscale(Path(scenario.autoscale))
@@ -71,10 +71,6 @@ def serve(trace: Trace, deployment: Deployment, num_replicas: int | None = None,
     if count == 1 and waits is None and autoscale is None and overload is None:
         parts = [_run(trace, pools[0].deployment, recording)]
         return ReplayResult(trace=trace, deployment=deployment, records=parts[0], replicas=_replicas(parts))
-    has_tiers = deployment.settings.cpu_tier is not None or deployment.settings.remote_tier is not None
-    if has_tiers and sum(pool.role != "decode" for pool in pools) > 1:
-        raise UsageError("KV tiers: blocks of pools that differ are not the same, and none of them would be found by "
-                         "another; leave --kv-offloading-size and --kv-remote-size out, or give one pool of prompts")
     is_split = pools[0].role == "prefill"
     if is_split and overload is not None:
         raise UsageError("time-outs, retries, failures, quotas and a queue in the router are not modelled where some "
@@ -112,7 +108,7 @@ def _unused(trace: Trace, own: Deployment, recording: Recording) -> ReplayRecord
 
 
 def _replicas(parts: Sequence[ReplayRecords]) -> tuple[Replica, ...]:
-    return tuple(Replica(part.engine, part.settings) for part in parts)
+    return tuple(Replica(part.engine, part.settings, part.links) for part in parts)
 
 
 def _autoscaled(trace: Trace, deployment: Deployment, fleet: Fleet, waits: Dependencies | None, recording: Recording,
@@ -163,8 +159,8 @@ def _dealt(trace: Trace, fleet: Fleet, replica: NDArray[np.int32],
     parts = []
     requests: Any = st.records(trace.num_requests, st.REQUEST)
     phases: Any = st.records(trace.num_requests if recording.steps else 1, st.PHASES)
-    has_tiers = owners[0].settings.cpu_tier is not None
-    fetches: Any = st.records(trace.num_requests if has_tiers else 1, FETCH)
+    has_tiers = [own.settings.cpu_tier is not None for own in owners]
+    fetches: Any = st.records(trace.num_requests if any(has_tiers) else 1, FETCH)
     for k, own in enumerate(owners):
         rows = np.flatnonzero(replica == k)
         if len(rows) == 0:
@@ -174,7 +170,7 @@ def _dealt(trace: Trace, fleet: Fleet, replica: NDArray[np.int32],
         requests[rows] = part.requests
         if recording.steps:
             phases[rows] = part.phases
-        if has_tiers:
+        if has_tiers[k]:
             fetches[rows] = part.fetches
         for listed in (part.schedule, part.preemptions):
             listed["request"] = rows[listed["request"]]
@@ -192,10 +188,7 @@ def _pooled(parts: Sequence[ReplayRecords]) -> ReplayRecords:
             rows["replica"] = replica
     listed = {name: np.concatenate([getattr(part, name) for part in parts])
               for name in ("steps", "schedule", "preemptions")}
-    links: Any = parts[0].links.copy()
-    for name in ("num_read_blocks", "num_written_blocks", "num_hit_tokens"):
-        links[name] = sum(part.links[name] for part in parts)
-    return dataclasses.replace(parts[0], engine=total_of([part.engine for part in parts]), links=links, gaps=gaps,
+    return dataclasses.replace(parts[0], engine=total_of([part.engine for part in parts]), gaps=gaps,
                                loop_s=sum(part.loop_s for part in parts), **listed)
 
 

@@ -33,15 +33,21 @@ FLEET_ROWS = 1 << 22  # of all of a fleet's buffers of gaps together
 
 
 def initial_state(trace: Trace, policy: Policy, settings: EngineSettings, step_time: StepTime,
-                  recording: Recording) -> st.State:
-    """Lay out the loop's memory and fill in what it starts from."""
+                  recording: Recording, numbered_blocks: NDArray[np.int64] | None = None) -> st.State:
+    """Lay out the loop's memory and fill in what it starts from.
+
+    Parameters
+    ----------
+    numbered_blocks : of each request, that its contents are numbered for, where other engines have more of them, shape
+        [num_requests]; None for its own.
+    """
     n = trace.requests.height
     record = _settings_record(policy, settings, recording)
     requests = _request_records(trace, settings)
     seats = n if policy.limits_batch_only else int(record.max_num_seqs)
     most = min(n, settings.num_gpu_blocks, seats)  # each that runs holds a block of its own
     adapters = _adapters(trace) if settings.max_loras else np.empty(0, np.int64)
-    prefixes, blocks, entries, slots = _block_table(trace, record, requests, adapters)
+    prefixes, blocks, entries, slots = _block_table(trace, record, requests, adapters, numbered_blocks)
     cancel = optional(trace, "cancel_after_s", math.inf) if "cancel_after_s" in trace.requests.columns else np.empty(0)
     scratch = n if (record.is_first_fit or settings.max_loras) and record.is_keyed else most
     rows = _ROWS + 2 * most
@@ -101,8 +107,9 @@ def sharing_requests(states: Sequence[st.State], pulls: Any) -> list[st.State]:
     ----------
     pulls : what KV each request brings, entries.PULL; None where engines pass none on.
     """
-    of_requests = ("requests", "phases", "fetches", "cancel_after_s", "first_token_within_s")
+    of_requests = ("requests", "phases", "cancel_after_s", "first_token_within_s")
     shared: dict[str, Any] = {name: getattr(states[0], name) for name in of_requests}
+    shared["fetches"] = max((state.fetches for state in states), key=len)  # some may have no tiers
     if pulls is not None:
         shared["pulls"] = pulls
     return [state._replace(**shared) for state in states]
@@ -226,6 +233,7 @@ def _settings_record(policy: Policy, settings: EngineSettings, recording: Record
     record.aggregates_decodes = settings.pipeline_parallel_size == 1 and not settings.acceptance
     record.has_tiers = settings.cpu_tier is not None or settings.remote_tier is not None
     record.write_policy = WRITE_POLICY[settings.kv_write_policy]
+    record.remote_units = 1
     return record
 
 
@@ -350,7 +358,8 @@ def _adapters(trace: Trace) -> NDArray[np.int64]:
     return numbers.fill_null(st.NONE).to_numpy().astype(np.int64)
 
 
-def _block_table(trace: Trace, record: Any, requests: Any, adapters: Any) -> tuple[Any, Any, Any, Any]:
+def _block_table(trace: Trace, record: Any, requests: Any, adapters: Any,
+                 numbered_blocks: NDArray[np.int64] | None) -> tuple[Any, Any, Any, Any]:
     """Lay out KV blocks, contents and block tables where prefix caching follows them one by one."""
     if not record.is_caching:
         return st.records(1, st.PREFIX), st.records(1, BLOCK), st.records(1, ENTRY), st.records(1, SLOT)
@@ -372,7 +381,8 @@ def _block_table(trace: Trace, record: Any, requests: Any, adapters: Any) -> tup
         ids = ids + (ids.max() + 1) * np.repeat(adapters + 1, np.diff(offsets))
     num_contents = assign_contents(
         ids=ids, offsets=offsets, id_tokens=id_tokens, block_size=size, input_tokens=inputs, num_blocks=num_blocks,
-        slots=slots, slot_start=start[:-1],
+        numbered_blocks=num_blocks if numbered_blocks is None else numbered_blocks, slots=slots,
+        slot_start=start[:-1],
     )
     entries = st.records(num_contents + 1, ENTRY)
     entries.first = st.NONE

@@ -27,6 +27,7 @@ from planner.engine.tournament import CONTENDER, empty_tree
 from planner.errors import PolicyError
 from planner.failures import failure_timers
 from planner.initial import holding, initial_state, pulling, routed, sharing_requests
+from planner.kv_store import numbered_blocks, sharing_store
 from planner.overload import Overload, gateway_memory, with_patience
 from planner.policy import NO_LIMIT
 from planner.pools import turns
@@ -155,18 +156,26 @@ def _states(trace: Trace, fleet: Fleet, recording: Recording) -> list[st.State]:
     pulls = None
     if fleet.transfer is not None:
         trace, pulls = halved(trace, fleet.transfer)
-    kinds = []
-    for pool in fleet.pools:
-        own = pool.deployment
-        settings = own.settings
-        if pool.role == "decode":
-            settings = replace(settings, enable_prefix_caching=False, cpu_tier=None, remote_tier=None)
-        kind = initial_state(trace, own.policy, settings, own.step_time, recording)
-        kinds.append(kind if fleet.overload is None else with_patience(kind, fleet.overload))
+    kinds = [_laid_out(trace, pool, recording) for pool in fleet.pools]
+    kinds = [kind if numbered is None else _laid_out(trace, pool, recording, numbered)
+             for pool, kind, numbered in zip(fleet.pools, kinds, numbered_blocks(fleet.pools, kinds), strict=True)]
+    if fleet.overload is not None:
+        kinds = [with_patience(kind, fleet.overload) for kind in kinds]
+    kinds = sharing_store(fleet.pools, kinds)
     made: dict[str, Callable[[st.State], st.State]] = {"both": lambda state: state, "prefill": holding,
                                                        "decode": pulling}
     return [state for pool, kind in zip(fleet.pools, sharing_requests(kinds, pulls), strict=True)
             for state in routed(made[pool.role](kind), pool.num_replicas, fleet.num_replicas)]
+
+
+def _laid_out(trace: Trace, pool: Pool, recording: Recording,
+              numbered: NDArray[np.int64] | None = None) -> st.State:
+    """Return the memory of one engine of a pool, by itself."""
+    own = pool.deployment
+    settings = own.settings
+    if pool.role == "decode":
+        settings = replace(settings, enable_prefix_caching=False, cpu_tier=None, remote_tier=None)
+    return initial_state(trace, own.policy, settings, own.step_time, recording, numbered)
 
 
 @functools.cache
@@ -223,6 +232,7 @@ def _fleet_state(trace: Trace, states: list[st.State], plans: list[Any], fleet: 
         num_parents=nobody if waits is None else waits.num_parents.copy(),
         think_s=none_s if waits is None else waits.think_s,
     )
+    memory.gateway.has_tiers = any(state.settings.has_tiers for state in states)
     memory.replicas.is_open = 1
     memory.replicas.weight = weights
     memory.due.key = math.inf

@@ -12,6 +12,7 @@ from planner.results import ReplayResult
 from planner.scaling import describe_scaling
 from planner.shares import busy_fraction, same, shares
 from planner.slo import Slo, attainment_by_metric, meets
+from planner.tier_totals import tier_totals
 
 PERCENTILES = (90, 95, 99)
 HEADLINES = (  # key, what it is called, unit; fractions are shown in per cent
@@ -123,7 +124,8 @@ def summarize(result: ReplayResult, slo: Slo | None) -> dict[str, Any]:
         **describe(np.where(done, result.queue_s, math.nan), "queue"),
         **_engine_totals(result, duration_s),
         **describe_scaling(result.scaling, duration_s),
-        **_tier_totals(result, done),
+        **tier_totals(shares(result, duration_s)),
+        **describe(np.where(done & result.has_tiers, result.load_s, math.nan), "load"),
     }
     if result.attempts is not None:
         summary |= result.attempts.summary()
@@ -188,29 +190,6 @@ def _engine_totals(result: ReplayResult, duration_s: float) -> dict[str, Any]:
         "gpu_busy_fraction": busy_fraction(parts, duration_s) if duration_s > 0 else None,
         "replica_imbalance": _imbalance(result),
     }
-
-
-def _tier_totals(result: ReplayResult, done: NDArray[np.bool_]) -> dict[str, Any]:
-    """Return what KV tiers did: hits of each, which add up to the prefix hits, their traffic, and waits for loads.
-
-    All is None for a tier that is not there.
-    """
-    records, settings = result.records, result.deployment.settings
-    queried = int(records.engine.num_queried_tokens)
-    tiers = (("cpu", settings.cpu_tier), ("remote", settings.remote_tier))
-    has_tiers = bool(records.settings.has_tiers)
-    found: dict[str, Any] = {}
-    hits = int(records.engine.num_hit_tokens) - int(records.links.num_hit_tokens.sum())
-    found["num_gpu_hit_tokens"] = hits if has_tiers else None
-    found["gpu_hit_rate"] = hits / queried if has_tiers and queried else None
-    for (name, tier), link in zip(tiers, records.links, strict=True):
-        numbers = (int(link.num_hit_tokens), int(link.num_hit_tokens) / queried if queried else None)
-        traffic = () if tier is None else (round(link.num_read_blocks * tier.block_bytes),
-                                           round(link.num_written_blocks * tier.block_bytes))
-        values = [None] * 4 if tier is None else [*numbers, *traffic]
-        found |= dict(zip((f"num_{name}_hit_tokens", f"{name}_hit_rate", f"{name}_read_bytes", f"{name}_written_bytes"),
-                          values, strict=True))
-    return found | describe(np.where(done & has_tiers, result.load_s, math.nan), "load")
 
 
 def _acceptance_length(engine: Any) -> float | None:

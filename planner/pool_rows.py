@@ -6,6 +6,7 @@ import numpy as np
 
 from planner.results import ReplayResult
 from planner.shares import Share, busy_fraction, shares
+from planner.tier_totals import tier_totals
 from planner.utilization import hardware
 
 
@@ -39,6 +40,7 @@ def _row(result: ReplayResult, part: Share, duration_s: float) -> dict[str, Any]
         "mean_tpot_ms": None if pool.role == "prefill" else _mean_ms(result.tpot_s[taken]),
         "num_steps": int(engine.num_steps), "num_preemptions": int(engine.num_preemptions),
         "prefix_cache_hit_rate": int(engine.num_hit_tokens) / queried if part.settings.is_caching and queried else None,
+        **{name: value for name, value in tier_totals([part]).items() if name.endswith("_rate")},
         "num_gpu_blocks": blocks, "kv_cache_usage_peak": int(engine.peak_blocks) / blocks,
         "max_running": int(engine.max_running), "max_waiting": int(engine.max_waiting),
         "gpu_busy_fraction": busy_fraction([part], duration_s), **hardware([part], duration_s),

@@ -13,13 +13,13 @@ from planner.catalog import read_toml
 from planner.errors import FleetError, PlannerError, UsageError, told_as
 from planner.launch import launch_options
 from planner.relative import beside
-from planner.scenario import ALIASES, Scenario, names_in, parse_scenario
+from planner.scenario import ALIASES, Scenario, given_options, names_in, parse_scenario
 
 Role = Literal["both", "prefill", "decode"]
 ROLES: tuple[Role, ...] = get_args(Role)
 OWN_KEYS = ("name", "role", "weight", "from_command")  # besides options of `Scenario`
-PANELS = ("Deployment", "Scheduling", "Step time")  # whose options a pool may have its own of
-OF_ALL = ("interval",)  # of these, what is of the whole answer
+PANELS = ("Deployment", "Cache tiers", "Scheduling", "Step time")  # whose options a pool may have its own of
+OF_ALL = ("interval", "kv_remote_size")  # of these, what is of the whole answer, and of a store that all share
 MOST_WEIGHT = 1000
 
 
@@ -103,7 +103,7 @@ def _pool(name: str, values: Mapping[str, Any], folder: Path, scenario: Scenario
             raise UsageError(f"from_command = {launch!r}: must be text in quotes")
         found, notes = launch_options(launch, options.get("gpu", scenario.gpu))
         options = found | options
-    parsed = parse_scenario(options)
+    parsed = parse_scenario(given_options(scenario) | options)
     allowed = {"data_parallel_size", *(each for panel in PANELS for each in names_in(panel))} - set(OF_ALL)
     if other := sorted(set(options) - allowed):
         raise UsageError(f"{other[0]}: is of the whole fleet; give it beside the fleet's file")

@@ -33,8 +33,8 @@ def num_used_ids(offsets: Any, id_tokens: int, input_tokens: Any, r: int) -> int
     return int(min(offsets[r + 1] - offsets[r], (input_tokens[r] + id_tokens - 1) // id_tokens))
 
 
-def _assign(ids: Any, offsets: Any, id_tokens: int, block_size: int, input_tokens: Any, num_blocks: Any, slots: Any,
-            slot_start: Any, table: Any) -> int:
+def _assign(ids: Any, offsets: Any, id_tokens: int, block_size: int, input_tokens: Any, num_blocks: Any,
+            numbered_blocks: Any, slots: Any, slot_start: Any, table: Any) -> int:
     """Fill in the contents of all slots and count them. `table` has shape [3, power of two], -1 throughout."""
     n = len(input_tokens)
     parents, keys, nodes = table[0], table[1], table[2]
@@ -70,7 +70,7 @@ def _assign(ids: Any, offsets: Any, id_tokens: int, block_size: int, input_token
             ends[r] = num_nodes
             num_nodes += 1
         own = min(full, depth * id_tokens // block_size)
-        sizes[ends[r]] = max(sizes[ends[r]], num_blocks[r] - own)
+        sizes[ends[r]] = max(sizes[ends[r]], numbered_blocks[r] - own)
     for r in range(n):
         end = ends[r]
         if sizes[end] > 0:
@@ -86,7 +86,7 @@ def _assign(ids: Any, offsets: Any, id_tokens: int, block_size: int, input_token
 
 _I8 = numba.int64[::1]
 _SIGNATURE = numba.int64(
-    _I8, _I8, numba.int64, numba.int64, _I8, _I8, numba_records(SLOT), _I8, numba.int64[:, ::1]
+    _I8, _I8, numba.int64, numba.int64, _I8, _I8, _I8, numba_records(SLOT), _I8, numba.int64[:, ::1]
 )
 
 
@@ -98,6 +98,7 @@ def assign_contents(
     block_size: int,
     input_tokens: NDArray[np.int64],
     num_blocks: NDArray[np.int64],
+    numbered_blocks: NDArray[np.int64],
     slots: Any,
     slot_start: NDArray[np.int64],
 ) -> int:
@@ -110,6 +111,8 @@ def assign_contents(
     block_size : tokens of a KV block.
     input_tokens : prompt lengths, shape [num_requests].
     num_blocks : rows of each request in the block table, shape [num_requests].
+    numbered_blocks : blocks of each request that contents are numbered for, at least as many: the same of two block
+        tables gives equal contents equal numbers in both.
     slots : the block table; its field `content` is written.
     slot_start : each request's first row, shape [num_requests].
 
@@ -120,4 +123,5 @@ def assign_contents(
     size = 1 << int(2 * (len(ids) + len(input_tokens)) + 1).bit_length()
     table = np.full((3, size), -1, np.int64)
     assign = compile_with_signature(_assign, _SIGNATURE)
-    return int(assign(ids, offsets, id_tokens, block_size, input_tokens, num_blocks, slots, slot_start, table))
+    return int(assign(ids, offsets, id_tokens, block_size, input_tokens, num_blocks, numbered_blocks, slots,
+                      slot_start, table))

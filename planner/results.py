@@ -34,6 +34,7 @@ class Replica(NamedTuple):
 
     engine: Any  # st.ENGINE
     settings: Any  # st.SETTINGS
+    links: Any  # entries.LINK, to its KV tiers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +70,11 @@ class ReplayResult:
     def mean_replicas(self, duration_s: float) -> float:
         """Return the replicas that are paid for, in the mean over the replay's duration [1]."""
         return self.num_replicas if self.scaling is None else self.scaling.mean_replicas(duration_s)
+
+    @property
+    def has_tiers(self) -> bool:
+        """Whether some replica has KV tiers."""
+        return any(replica.settings.has_tiers for replica in self.replicas)
 
     @property
     def times_s(self) -> dict[str, NDArray[np.float64]]:
@@ -160,7 +166,7 @@ class ReplayResult:
 
         Nothing where there are no tiers.
         """
-        if not self.records.settings.has_tiers:
+        if not self.has_tiers:
             return {}
         fetches = self.records.fetches
         return {"cpu_cached_tokens": np.asarray(fetches.cpu_tokens),
@@ -170,7 +176,7 @@ class ReplayResult:
     @cached_property
     def load_s(self) -> NDArray[np.float64]:
         """Time that requests waited for KV from tiers, shape [num_requests]; 0 where there are none."""
-        if not self.records.settings.has_tiers:
+        if not self.has_tiers:
             return np.zeros(len(self.records.requests))
         return np.asarray(self.records.fetches.waited_s)
 

@@ -301,7 +301,7 @@ def parse_scenario(options: Mapping[str, Any]) -> Scenario:
         if name not in OPTION_TYPES:
             raise UnknownNameError("option", name, OPTION_TYPES)
         hint = OPTION_TYPES[name]
-        kinds = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+        kinds = typing.get_args(hint) if typing.get_origin(hint) in (types.UnionType, typing.Union) else (hint,)
         found[name] = _of_kind(name, value, [kind for kind in kinds if kind is not types.NoneType])
     return Scenario(**found)
 

@@ -25,6 +25,7 @@ class Share:
     mean_replicas : of them, in the mean over the replay; an autoscaler may have fewer of them most of the time [1].
     engine : their totals, st.ENGINE.
     settings : of each, st.SETTINGS.
+    links : of all together to their KV tiers, entries.LINK.
     """
 
     pool: Pool
@@ -32,6 +33,7 @@ class Share:
     mean_replicas: float
     engine: Any
     settings: Any
+    links: Any
 
     @property
     def num_gpus(self) -> float:
@@ -55,9 +57,18 @@ def shares(result: ReplayResult, duration_s: float) -> list[Share]:
         own = result.replicas[first:first + pool.num_replicas]
         mean = result.mean_replicas(duration_s) if result.scaling is not None else pool.num_replicas
         found.append(Share(pool=pool, first_replica=first, mean_replicas=mean, settings=own[0].settings,
-                           engine=total_of([each.engine for each in own])))
+                           engine=total_of([each.engine for each in own]),
+                           links=_links_of([each.links for each in own])))
         first += pool.num_replicas
     return found
+
+
+def _links_of(links: Sequence[Any]) -> Any:
+    """Return the totals of several engines' links, entries.LINK."""
+    total = links[0].copy()
+    for name in ("num_read_blocks", "num_written_blocks", "num_hit_tokens"):
+        total[name] = sum(each[name] for each in links)
+    return total
 
 
 def busy_fraction(parts: Sequence[Share], duration_s: float) -> float:

@@ -29,7 +29,8 @@ ROWS = (
     ("Cost", ("gpu_hours", "cost_usd", "cost_usd_per_million_output_tokens", "energy_kwh")),
 )
 POOL_ROWS = ("role", "policy", "num_replicas", "tensor_parallel_size", "weight", "num_requests", "mean_ttft_ms",
-             "mean_tpot_ms", "kv_cache_usage_peak", "gpu_busy_fraction", "gpu_hours", "cost_usd")
+             "mean_tpot_ms", "cpu_hit_rate", "remote_hit_rate", "kv_cache_usage_peak", "gpu_busy_fraction", "gpu_hours",
+             "cost_usd")
 SHOWN_SHARE = 0.0005  # of time; what is less is not shown
 SHOWN = 5  # reasons why configurations have no result
 SHOWN_EVENTS = 12  # of an autoscaler; the JSON has all
@@ -64,7 +65,8 @@ def _pool_lines(pools: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the numbers of a fleet's pools side by side."""
     if not pools:
         return []
-    rows = {key: [_cell(pool[key], None) for pool in pools] for key in POOL_ROWS}
+    rows = {key: [_cell(pool[key], None) for pool in pools] for key in POOL_ROWS
+            if any(pool[key] is not None for pool in pools)}
     gpus = [f"{pool['num_gpus']} × {pool['gpu'] or 'GPU'}" for pool in pools]
     return _columns([pool["name"] for pool in pools], {"Pools": {"gpus": gpus, **rows}})
 

@@ -119,20 +119,20 @@ def _tier_memory(tier: Tier | None, num_contents: int) -> tuple[Any, Any, Any]:
     record, blocks = st.records(1, entries.TIER), st.records(max(count, 1), entries.TIER_BLOCK)
     places = st.records(num_contents + 1 if count else 1, entries.PLACE)
     record.capacity = count
-    _empty(record[0], blocks, places)
+    empty(record[0], blocks, places)
     return record, blocks, places
 
 
 def forget_cpu_tier(state: st.State) -> None:
     """Empty the host memory of an engine that has no requests, as when it is started anew."""
-    _empty(state.cpu[0], state.cpu_blocks, state.cpu_places)
+    empty(state.cpu[0], state.cpu_blocks, state.cpu_places)
     state.filled[:] = np.zeros(len(state.filled), entries.FILLED)
     state.engine.first_filled = st.NONE
 
 
-def _empty(tier: Any, blocks: Any, places: Any) -> None:
+def empty(tier: Any, blocks: Any, places: Any) -> None:
     """Let a tier hold nothing, all its places free in the order of their numbers."""
-    tier.num_blocks = tier.free = 0
+    tier.used = tier.free = 0
     tier.oldest = tier.newest = st.NONE
     blocks.next = np.arange(1, len(blocks) + 1)
     blocks.next[-1] = st.NONE

@@ -2,7 +2,6 @@
 
 from collections import OrderedDict
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -226,13 +225,6 @@ def test_bad_options(options: dict[str, Any], words: str) -> None:
         served(prompts(A), **options)
 
 
-def test_pools_that_differ_have_no_tiers(tmp_path: Path) -> None:
-    path = tmp_path / "fleet.toml"
-    path.write_text("[[pool]]\nblock_size = 16\n[[pool]]\nblock_size = 32\n")
-    with pytest.raises(UsageError, match="give one pool of prompts"):
-        served(prompts(A), **CPU, fleet=str(path))
-
-
 def test_hits_that_the_trace_recorded_are_no_ground_for_tiers() -> None:
     with pytest.raises(UsageError, match="leave the column out"):
         served(trace_of([(0.0, 64, 1)], cached_tokens=[32]), **CPU)
@@ -421,11 +413,11 @@ def test_tiers_end_with_what_they_say(case: tuple[Trace, dict[str, Any]]) -> Non
             while b >= 0:
                 listed.append(b)
                 b = int(blocks[b].next)
-            assert len(listed) == len(set(listed)) == tier.num_blocks <= tier.capacity
+            assert len(listed) == len(set(listed)) == tier.used <= tier.capacity
             assert sorted(places.block[places.block >= 0]) == sorted(listed)
             assert all(places[blocks[b].content].block == b for b in listed)
         forget_cache(state)
-        assert state.cpu[0].num_blocks == 0
+        assert state.cpu[0].used == 0
         assert (state.cpu_places.block < 0).all()
         assert not state.filled.is_listed.any()
     assert kept[0].remote is kept[1].remote or kept[0].remote[0].capacity == 0

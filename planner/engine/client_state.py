@@ -10,6 +10,7 @@ GATEWAY = np.dtype(
     [
         ("is_on", "i1"),  # clients or the gateway have rules; else nothing of this is looked at
         ("rejects_unserved", "i1"),  # a request that no replica is open for is turned away, else it waits
+        ("has_tiers", "i1"),  # some replicas have KV tiers
         ("is_fair", "i1"),  # the queue is one of each tenant; else one of all
         ("request_timeout_s", "f8"),  # of an attempt
         ("ttft_timeout_s", "f8"),

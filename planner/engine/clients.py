@@ -61,7 +61,7 @@ def forget(f: FleetState, i: int) -> None:
     request.num_preemptions = 0
     request.flight = NONE
     s = bind_at(f.memories, 0)  # any replica's: they share what is of requests
-    if s.settings.has_tiers:
+    if f.gateway.has_tiers:
         fetch = s.fetches[i]
         fetch.waited_s = 0.0
         fetch.cpu_tokens = 0

@@ -39,8 +39,8 @@ PULL = np.dtype(
 # KV tiers below the GPU; one empty row of each otherwise.
 TIER = np.dtype(
     [
-        ("capacity", "i8"),  # blocks; 0 where there is no such tier
-        ("num_blocks", "i8"),  # that it holds
+        ("capacity", "i8"),  # units of room, blocks where all are alike; 0 where there is no such tier
+        ("used", "i8"),
         ("oldest", "i8"),  # ends of the list of blocks in the order of their last use
         ("newest", "i8"),
         ("free", "i8"),  # list of places without a block
@@ -51,6 +51,7 @@ TIER_BLOCK = np.dtype(
     [
         ("ready_s", "f8"),  # when it has been written
         ("content", "i4"),
+        ("units", "i4"),  # of the tier's room that it takes
         ("next", "i4"),  # the one used next after it
         ("previous", "i4"),
     ],

@@ -162,6 +162,8 @@ SETTINGS = np.dtype(
         ("scheduler_recv_interval", "i8"),
         ("stream_interval", "i8"),
         ("write_policy", "i8"),  # of KV tiers
+        ("remote_units", "i8"),  # of the remote store's room that a block takes
+        ("first_remote", "i8"),  # the number there of this engine's first content
         ("max_loras", "i8"),  # adapters of a step; 0: there are none
         ("max_cpu_loras", "i8"),
         ("adapter_load_s", "f8"),  # from host memory to the GPU

@@ -23,11 +23,17 @@ def find_below(s: State, i: int, hits: int, limit: int) -> int:
         content = int(s.slots[start + k].content)
         if holds(s.cpu[0], s.cpu_blocks, s.cpu_places, content, e.now_s):
             e.found_cpu += 1
-        elif holds(s.remote[0], s.remote_blocks, s.remote_places, content, e.now_s):
+        elif holds(s.remote[0], s.remote_blocks, s.remote_places, in_remote(s, content), e.now_s):
             e.found_remote += 1
         else:
             break
     return int(e.found_cpu + e.found_remote)
+
+
+@jit
+def in_remote(s: State, content: int) -> int:
+    """Return a content's number in the remote store, where engines with other blocks have contents of their own."""
+    return int(content + s.settings.first_remote)
 
 
 @jit
@@ -101,8 +107,8 @@ def use_all(s: State, i: int, held: int) -> None:
 def use(s: State, content: int) -> None:
     if s.cpu[0].capacity > 0 and s.cpu_places[content].block != NONE:
         make_newest(s.cpu[0], s.cpu_blocks, int(s.cpu_places[content].block))
-    if s.remote[0].capacity > 0 and s.remote_places[content].block != NONE:
-        make_newest(s.remote[0], s.remote_blocks, int(s.remote_places[content].block))
+    if s.remote[0].capacity > 0 and s.remote_places[in_remote(s, content)].block != NONE:
+        make_newest(s.remote[0], s.remote_blocks, int(s.remote_places[in_remote(s, content)].block))
 
 
 @jit
@@ -155,7 +161,7 @@ def write(s: State, content: int, begin_s: float) -> None:
     if cpu_lacks(s, content):
         ready_s = sent_s(s.links[CPU], begin_s)
         put_in_cpu(s, content, ready_s)
-    if s.remote[0].capacity > 0 and s.remote_places[content].block == NONE:
+    if remote_lacks(s, content):
         put_in_remote(s, content, ready_s)
 
 
@@ -176,6 +182,12 @@ def cpu_lacks(s: State, content: int) -> bool:
 
 
 @jit
+def remote_lacks(s: State, content: int) -> bool:
+    """Tell whether there is a remote store that does not have a content."""
+    return bool(s.remote[0].capacity > 0 and s.remote_places[in_remote(s, content)].block == NONE)
+
+
+@jit
 def sent_s(link: Any, begin_s: float) -> float:
     """Put a block on a link to a tier; return when it has been written."""
     link.write_free_s = max(begin_s, link.write_free_s) + link.s_per_block
@@ -187,35 +199,35 @@ def sent_s(link: Any, begin_s: float) -> float:
 def put_in_cpu(s: State, content: int, ready_s: float) -> None:
     """Enter a block that host memory lacks."""
     shrink_cpu(s, int(s.engine.num_free_cpu_blocks) - 1)
-    put(s.cpu[0], s.cpu_blocks, s.cpu_places, content, ready_s)
+    put(s.cpu[0], s.cpu_blocks, s.cpu_places, content, 1, ready_s)
 
 
 @jit
 def shrink_cpu(s: State, most: int) -> None:
     """Let the oldest blocks go from host memory until `most` are left; written back, they go to the remote store."""
-    while s.cpu[0].num_blocks > most:
+    while s.cpu[0].used > most:
         content = drop_oldest(s.cpu[0], s.cpu_blocks, s.cpu_places)
-        is_wanted = s.settings.write_policy == WRITE_BACK and s.remote[0].capacity > 0
-        if is_wanted and s.remote_places[content].block == NONE:
+        if s.settings.write_policy == WRITE_BACK and remote_lacks(s, content):
             put_in_remote(s, content, float(s.engine.now_s))
 
 
 @jit
 def put_in_remote(s: State, content: int, begin_s: float) -> None:
     """Send a block to the remote store."""
-    ready_s = sent_s(s.links[REMOTE], begin_s)
-    if s.remote[0].num_blocks == s.remote[0].capacity:
+    ready_s, units = sent_s(s.links[REMOTE], begin_s), s.settings.remote_units
+    while s.remote[0].used + units > s.remote[0].capacity:
         drop_oldest(s.remote[0], s.remote_blocks, s.remote_places)
-    put(s.remote[0], s.remote_blocks, s.remote_places, content, ready_s)
+    put(s.remote[0], s.remote_blocks, s.remote_places, in_remote(s, content), int(units), ready_s)
 
 
 @jit
-def put(tier: Any, blocks: Any, places: Any, content: int, ready_s: float) -> None:
+def put(tier: Any, blocks: Any, places: Any, content: int, units: int, ready_s: float) -> None:
     """Enter a content in a free place, as the newest."""
     b = int(tier.free)
     tier.free = blocks[b].next
-    tier.num_blocks += 1
+    tier.used += units
     blocks[b].content = content
+    blocks[b].units = units
     blocks[b].ready_s = ready_s
     places[content].block = b
     link_newest(tier, blocks, b)
@@ -226,7 +238,7 @@ def drop_oldest(tier: Any, blocks: Any, places: Any) -> int:
     """Take the block out that was used least recently, and return its content."""
     b = int(tier.oldest)
     unlink(tier, blocks, b)
-    tier.num_blocks -= 1
+    tier.used -= blocks[b].units
     blocks[b].next = tier.free
     tier.free = b
     places[blocks[b].content].block = NONE

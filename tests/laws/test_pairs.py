@@ -48,7 +48,7 @@ FEATURES: dict[str, dict[str, Any]] = {
     "closed loop": {"max_concurrency": 6},
 }
 REFUSED = {frozenset(pair) for pair in (
-    ("host tier", "pools"), ("remote tier", "pools"), ("prefill apart", "time-outs"), ("prefill apart", "full queues"),
+    ("prefill apart", "time-outs"), ("prefill apart", "full queues"),
     ("prefill apart", "router's queue"), ("prefill apart", "failure"), ("autoscaler", "pools"),
     ("autoscaler", "prefill apart"), ("autoscaler", "replicas"), ("pools", "prefill apart"), ("pools", "replicas"))}
 
