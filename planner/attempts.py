@@ -83,13 +83,19 @@ class Attempts:
             "router_max_queued": self.peak_queued,
         }
 
-    def table(self, request_id: pl.Series) -> pl.DataFrame:
-        """Return one row an attempt, in order of their ends; instants and replica are null where there was none."""
+    def table(self, request_id: pl.Series, *, is_split: bool = False) -> pl.DataFrame:
+        """Return one row an attempt, in order of their ends; instants and replica are null where there was none.
+
+        Parameters
+        ----------
+        is_split : some replicas prefill and others decode, so that each attempt has two.
+        """
         rows = {name: np.ascontiguousarray(self.rows[name]) for name in self.rows.dtype.names or ()}
         table = pl.DataFrame({
             "request_id": request_id.gather(rows["request"]),
             "attempt": rows["number"],
             "replica": pl.Series(rows["replica"]).replace(st.NONE, None),
+            **({"decode_replica": pl.Series(rows["decode_replica"]).replace(st.NONE, None)} if is_split else {}),
             "sent_at_s": rows["sent_s"],
             "first_scheduled_at_s": rows["first_scheduled_s"],
             "first_token_at_s": rows["first_token_s"],

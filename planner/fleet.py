@@ -58,7 +58,7 @@ def serve(trace: Trace, deployment: Deployment, num_replicas: int | None = None,
     TraceError : requests wait for unknown ones, or in a circle.
     PolicyError : the policy, the router or the autoscaler is at fault.
     AutoscaleError : the autoscaler's file is wrong.
-    UsageError : options for overload where some replicas prefill and others decode.
+    UsageError : no replica is left to decode.
     """
     scenario = deployment.scenario
     autoscale = None if scenario.autoscale is None else read_autoscale(Path(scenario.autoscale))
@@ -72,9 +72,6 @@ def serve(trace: Trace, deployment: Deployment, num_replicas: int | None = None,
         parts = [_run(trace, pools[0].deployment, recording)]
         return ReplayResult(trace=trace, deployment=deployment, records=parts[0], replicas=_replicas(parts))
     is_split = pools[0].role == "prefill"
-    if is_split and overload is not None:
-        raise UsageError("time-outs, retries, failures, quotas and a queue in the router are not modelled where some "
-                         "replicas prefill and others decode; leave these options out")
     fleet = Fleet(pools=pools, router=router, report_interval_s=scenario.router_report_interval, overload=overload,
                   seed=scenario.seed or 0, transfer=transfer_of(pools[0].deployment) if is_split else None)
     if autoscale is not None:
@@ -136,7 +133,7 @@ def _disaggregated(trace: Trace, deployment: Deployment, fleet: Fleet, waits: De
     if fleet.num_replicas <= fleet.num_prefill:
         raise UsageError(f"prefill_replicas = {fleet.num_prefill} of {fleet.num_replicas} replicas: none is left to "
                          f"decode")
-    parts, replica, pulls, _ = run_interleaved(trace, fleet, waits, recording)
+    parts, replica, pulls, attempts = run_interleaved(trace, fleet, waits, recording)
     halves = parts[0].requests
     requests, phases, handover = joined(halves, parts[0].phases, pulls, replica)
     for part in parts:
@@ -149,7 +146,8 @@ def _disaggregated(trace: Trace, deployment: Deployment, fleet: Fleet, waits: De
     records = dataclasses.replace(pooled, requests=requests, phases=phases, gaps=gaps,
                                   fetches=pooled.fetches[:trace.num_requests])
     return ReplayResult(trace=trace, deployment=deployment, records=records, replicas=_replicas(parts),
-                        num_replicas=fleet.num_replicas, replica=replica[:trace.num_requests], handover=handover)
+                        num_replicas=fleet.num_replicas, replica=replica[:trace.num_requests], handover=handover,
+                        attempts=attempts)
 
 
 def _dealt(trace: Trace, fleet: Fleet, replica: NDArray[np.int32],

@@ -139,7 +139,8 @@ def run_interleaved(trace: Trace, fleet: Fleet, waits: Dependencies | None, reco
     found = None
     if fleet.overload is not None:
         rows = np.concatenate([*attempts, _take_attempts(memory)])
-        found = attempts_of(rows, memory.clients, memory.requests, int(memory.gateway.peak_queued))
+        found = attempts_of(rows, memory.clients, memory.requests[:trace.num_requests],
+                            int(memory.gateway.peak_queued))
     records = [each.records(loop_s / len(taken)) for each in taken]
     return records, memory.replica_of.astype(np.int32), states[0].pulls, found
 
@@ -160,7 +161,7 @@ def _states(trace: Trace, fleet: Fleet, recording: Recording) -> list[st.State]:
     kinds = [kind if numbered is None else _laid_out(trace, pool, recording, numbered)
              for pool, kind, numbered in zip(fleet.pools, kinds, numbered_blocks(fleet.pools, kinds), strict=True)]
     if fleet.overload is not None:
-        kinds = [with_patience(kind, fleet.overload) for kind in kinds]
+        kinds = [with_patience(kind, fleet.overload, is_split=pulls is not None) for kind in kinds]
     kinds = sharing_store(fleet.pools, kinds)
     made: dict[str, Callable[[st.State], st.State]] = {"both": lambda state: state, "prefill": holding,
                                                        "decode": pulling}

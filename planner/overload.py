@@ -105,9 +105,6 @@ def _check(scenario: Scenario, given: list[str]) -> None:
     if queue and not scenario.router_max_concurrent_requests:
         raise UsageError(f"{queue[0]} = {getattr(scenario, queue[0])}: nobody waits in the router; give "
                          f"--router-max-concurrent-requests")
-    if scenario.prefill_replicas:
-        raise UsageError(f"{given[0]} = {getattr(scenario, given[0])}: is not modelled where some replicas prefill and "
-                         f"others decode; leave --prefill-replicas out")
 
 
 def _or_inf(value: float | None) -> float:
@@ -140,12 +137,17 @@ def gateway_memory(trace: Trace, overload: Overload | None) -> dict[str, Any]:
             "attempts": st.records(int(gateway.most_attempt_rows), cs.ATTEMPT_ROW)}
 
 
-def with_patience(state: st.State, overload: Overload) -> st.State:
-    """Return an engine's memory in which clients may hang up after an attempt's time-out, and come again."""
+def with_patience(state: st.State, overload: Overload, *, is_split: bool) -> st.State:
+    """Return an engine's memory in which clients may hang up after an attempt's time-out, and come again.
+
+    Parameters
+    ----------
+    is_split : some engines prefill and others decode: a failure takes requests out of engines that have not failed.
+    """
     n = len(state.requests)
     settings = state.settings
     settings.has_ttft_timeout = overload.ttft_timeout_s < math.inf
-    settings.is_retried = overload.max_retries > 0
+    settings.is_retried = overload.max_retries > 0 or (is_split and len(overload.failures) > 0)
     settings.has_timeouts = min(overload.ttft_timeout_s, overload.request_timeout_s) < math.inf
     settings.may_cancel |= settings.has_timeouts
     if not settings.may_cancel:

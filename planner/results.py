@@ -237,7 +237,7 @@ class ReplayResult:
         if not self.deployment.pools or replica not in table.columns:
             return table
         names = [pool.name for pool in self.deployment.pools for _ in range(pool.num_replicas)]
-        found = pl.Series(name, names, dtype=pl.String).gather(table[replica])
+        found = pl.Series(name, names, dtype=pl.String).gather(table[replica].replace(st.NONE, None))
         return table.with_columns(found)
 
     def schedule_table(self) -> pl.DataFrame:
@@ -273,7 +273,7 @@ class ReplayResult:
         if self.attempts is None:
             raise UsageError("there are no attempts to tell apart: give a time-out, --max-retries, --fail-replica, "
                              "--router-max-concurrent-requests or --tenants")
-        return self.attempts.table(self.trace.requests["request_id"])
+        return self.attempts.table(self.trace.requests["request_id"], is_split=self.handover is not None)
 
     def _replicas(self, rows: NDArray[np.void]) -> dict[str, Any]:
         """Return the column that says whose steps are counted, where there are several replicas."""

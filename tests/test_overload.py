@@ -371,7 +371,6 @@ def test_files_of_failures_that_are_none_are_refused(tmp_path: Path, text: str, 
     ({"retry_initial_backoff": 0.1}, "give --max-retries"),
     ({"router_queue": "fair"}, "give --router-max-concurrent-requests"),
     ({"router_max_concurrent_requests": 3, "router_queue_size": -1}, "router_queue_size = -1"),
-    ({"max_retries": 1, "data_parallel_size": 2, "prefill_replicas": 1}, "is not modelled"),
 ])
 def test_options_that_are_wrong_are_refused(options: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError, match=words):

@@ -5,6 +5,7 @@ sent again, as a request of which nothing is known. The end of the last attempt 
 """
 
 import math
+from typing import Any
 
 from planner.engine.arrivals import forget_finishes, forget_patience
 from planner.engine.binding import bind_at
@@ -25,6 +26,7 @@ from planner.engine.state import (
     TIMED_OUT,
     UNAVAILABLE,
 )
+from planner.engine.transfers import is_split, last_half
 
 
 @jit
@@ -42,7 +44,19 @@ def begin_attempt(f: FleetState, i: int) -> None:
 
 @jit
 def forget(f: FleetState, i: int) -> None:
-    """Let a request be as if it had never been sent."""
+    """Let a request be as if it had never been sent, both halves of it."""
+    forget_half(f, i)
+    if is_split(f, i):
+        leg = f.fleet.num_requests + i
+        forget_half(f, leg)
+        f.pulls[leg].sendable_s = 0.0
+        f.pulls[leg].received_s = 0.0
+        f.pulls[leg].loaded_s = 0.0
+        f.pulls[leg].transfer_s = 0.0
+
+
+@jit
+def forget_half(f: FleetState, i: int) -> None:
     request = f.requests[i]
     request.state = REJECTED if request.max_output_tokens < 1 else NOT_ARRIVED
     request.first_scheduled_s = math.nan
@@ -98,14 +112,17 @@ def turn_away(f: FleetState, i: int, outcome: int) -> bool:
 def end_attempt(f: FleetState, i: int) -> bool:
     """Write an attempt down that has ended as the request's state says; tell whether the request goes on."""
     request, client, gateway, now_s = f.requests[i], f.clients[i], f.gateway, f.fleet.now_s
-    if request.state == CANCELLED and now_s < client.gives_up_s:
-        request.state = TIMED_OUT
-    is_late = now_s > client.sent_s + gateway.request_timeout_s
-    if request.state == COMPLETED and (is_late or request.first_token_s > client.sent_s + gateway.ttft_timeout_s):
-        request.state = TIMED_OUT  # it came in the step in which its client hung up
-        forget_patience(bind_at(f.memories, f.replica_of[i]), i)
-        forget_finishes(bind_at(f.memories, f.replica_of[i]))
-    computed = request.num_computed_tokens - max(request.num_cached_tokens, 0) + request.num_recomputed_tokens
+    half = last_half(f, i)
+    last = f.requests[half]
+    if last.state == CANCELLED and now_s < client.gives_up_s:
+        last.state = TIMED_OUT
+    if last.state == COMPLETED and is_late(f, i):
+        last.state = TIMED_OUT  # it came in the step in which its client hung up
+        forget_patience(bind_at(f.memories, f.replica_of[half]), half)
+        forget_finishes(bind_at(f.memories, f.replica_of[half]))
+    computed = num_computed(request)
+    if half != i and last.num_cached_tokens >= 0:
+        computed += max(num_computed(last) - f.pulls[half].tokens, 0)
     row = f.attempts[gateway.num_attempt_rows]
     gateway.num_attempt_rows += 1
     row.sent_s = client.sent_s
@@ -115,9 +132,10 @@ def end_attempt(f: FleetState, i: int) -> bool:
     row.request = i
     row.number = client.num_attempts
     row.replica = f.replica_of[i]
-    row.outcome = request.state
-    row.num_output_tokens = request.num_output_tokens
-    row.num_computed_tokens = max(computed, 0)
+    row.decode_replica = f.replica_of[half]
+    row.outcome = last.state
+    row.num_output_tokens = num_output_tokens(f, i)
+    row.num_computed_tokens = computed
     client.stage = GONE
     if not tries_again(f, i):
         return False
@@ -127,9 +145,31 @@ def end_attempt(f: FleetState, i: int) -> bool:
 
 
 @jit
+def is_late(f: FleetState, i: int) -> bool:
+    """Tell whether an answer that is there now comes after its client hung up, for want of it or of a first token."""
+    client, gateway = f.clients[i], f.gateway
+    is_slow = f.fleet.now_s > client.sent_s + gateway.request_timeout_s
+    return bool(is_slow or f.requests[i].first_token_s > client.sent_s + gateway.ttft_timeout_s)
+
+
+@jit
+def num_computed(request: Any) -> int:
+    """Return the tokens that steps have computed for a request, again and again where it was preempted."""
+    computed = request.num_computed_tokens - max(request.num_cached_tokens, 0) + request.num_recomputed_tokens
+    return int(max(computed, 0))
+
+
+@jit
+def num_output_tokens(f: FleetState, i: int) -> int:
+    """Return the output of an attempt, of both halves."""
+    tokens, half = f.requests[i].num_output_tokens, last_half(f, i)
+    return int(tokens if half == i else tokens + f.requests[half].num_output_tokens)
+
+
+@jit
 def tries_again(f: FleetState, i: int) -> bool:
     """Tell whether a client sends a request again; one that a replica has lost is sent again once at least."""
-    state, client = f.requests[i].state, f.clients[i]
+    state, client = f.requests[last_half(f, i)].state, f.clients[i]
     if client.gives_up_s <= f.fleet.now_s:
         return False
     if state == LOST:
@@ -218,7 +258,7 @@ def release_children(f: FleetState, i: int) -> None:
 
 @jit
 def conclude(f: FleetState, i: int) -> None:
-    """Account for a request that is through without having been at a replica last."""
-    f.fleet.num_left -= 1
+    """Account for a request that is through, with both halves of it."""
+    f.fleet.num_left -= 2 if is_split(f, i) else 1
     f.fleet.num_in_flight -= 1
     release_children(f, i)

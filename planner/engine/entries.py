@@ -29,6 +29,7 @@ PULL = np.dtype(
         ("sendable_s", "f8"),  # when the sender has put its KV on the link
         ("transfer_s", "f8"),  # what it takes on the receiver's
         ("latency_s", "f8"),  # besides, without keeping links busy
+        ("received_s", "f8"),  # when the receiver's link is through with it
         ("loaded_s", "f8"),  # when it is there
         ("tokens", "i8"),  # whose KV comes from elsewhere
         ("is_held", "i8"),  # its blocks stay when it is through, until somebody has taken its KV

@@ -12,22 +12,21 @@ from typing import Any
 
 import numpy as np
 
-from planner.engine.arrivals import next_event_s, pass_time
+from planner.engine.arrivals import forget_patience, next_event_s
 from planner.engine.binding import bind, bind_at
-from planner.engine.blocks import release_blocks
-from planner.engine.client_state import SENT
-from planner.engine.clients import end_attempt, release_children
+from planner.engine.clients import conclude, end_attempt, is_late, release_children
 from planner.engine.fleet_state import LEFT, WORKS, FleetState
 from planner.engine.gateway import answer_call, attempt, charge_output, next_call_s
 from planner.engine.jit import jit
 from planner.engine.loop import run_until
-from planner.engine.outages import know_idle, lose_requests, restart
+from planner.engine.outages import is_lost, know_idle, len_halves, lose_kv, lose_requests, restart
 from planner.engine.plans import plan_at
 from planner.engine.queues import heap_pop, heap_push
 from planner.engine.routing import arrange, choose, decodes_only, rate
-from planner.engine.state import BAD_SCORE, COMPLETED, DONE, FLUSH, NONE, PAUSED, STUCK, State
+from planner.engine.state import BAD_SCORE, COMPLETED, DONE, FLUSH, NONE, PAUSED, STUCK, UNAVAILABLE, State
 from planner.engine.stretch import quiet_until_s
 from planner.engine.tournament import enter
+from planner.engine.transfers import abandon, holds_kv, is_split, note_pulls, put_on_link, release_next
 
 
 def advance_fleet(memory: FleetState, score: Any) -> int:
@@ -63,7 +62,7 @@ def advance_fleet(memory: FleetState, score: Any) -> int:
             fleet.now_s = max(fleet.now_s, fleet.until_s)
             return PAUSED if fleet.until_s < math.inf else STUCK
         if freed_s <= min(due_s, sent_s, fleet.next_report_s):
-            release(f)
+            watch(f, release_next(f), False)
         elif f.due[k].tie == LEFT and due_s <= min(sent_s, fleet.next_report_s):
             publish(f, k, score)
         elif fleet.next_report_s <= next_s:
@@ -238,10 +237,8 @@ def leave(f: FleetState, k: int, i: int, score: Any) -> None:
     replica.num_requests -= 1
     replica.num_tokens -= f.requests[i].input_tokens
     if f.gateway.is_on:
-        f.gateway.num_dispatched -= 1
-        charge_output(f, i)
-        if end_attempt(f, i):
-            return
+        settle(f, k, i, score)
+        return
     fleet.num_left -= 1
     if fleet.num_prefill > 0 and i < fleet.num_requests and f.pulls[i].is_held:
         hand_over(f, k, i, score)
@@ -254,22 +251,48 @@ def leave(f: FleetState, k: int, i: int, score: Any) -> None:
 
 
 @jit
+def settle(f: FleetState, k: int, i: int, score: Any) -> None:
+    """Go on with a request that has left replica `k`, by its client's rules: to its decode, to another attempt, or not.
+    """
+    first = i - f.fleet.num_requests if i >= f.fleet.num_requests else i
+    if first == i and is_split(f, i) and f.requests[i].state == COMPLETED and not is_late(f, i):
+        if f.decode_tree[1] != NONE:
+            hand_over(f, k, i, score)
+            return
+        f.requests[i].state = UNAVAILABLE
+    f.gateway.num_dispatched -= 1
+    charge_output(f, first)
+    goes_on = end_attempt(f, first)
+    if holds_kv(f, first):
+        abandon(f, first)
+        watch(f, f.replica_of[first], False)
+    if not goes_on:
+        conclude(f, first)
+
+
+@jit
 def fail(f: FleetState, score: Any) -> int:
     """Let a replica fail now; DONE, or why not."""
     fleet, k = f.fleet, f.gateway.failing
+    for j in range(fleet.num_replicas):  # those that decode have been sent its KV
+        s = bind_at(f.memories, j)
+        is_met = j == k or (k < fleet.num_prefill and decodes_only(f, j))
+        if is_met and s.engine.now_s < fleet.now_s and s.engine.num_running + s.engine.num_waiting > 0:
+            outcome = run(f, j, fleet.now_s)
+            if outcome != DONE:
+                return outcome
     s = bind_at(f.memories, k)
-    if s.engine.now_s < fleet.now_s and s.engine.num_running + s.engine.num_waiting > 0:
-        outcome = run(f, k, fleet.now_s)
-        if outcome != DONE:
-            return outcome
     if s.engine.last_to_leave != NONE and s.engine.now_s <= fleet.now_s:
         publish(f, k, score)
     f.gateway.failing = NONE
     lose_requests(f, s, k)
+    lose_kv(f, k)
     restart(s)
-    for i in range(fleet.num_requests):
-        if f.replica_of[i] == k and f.clients[i].stage == SENT:
-            leave(f, k, i, score)
+    for i in range(len_halves(f)):
+        if is_lost(f, i):
+            j = int(f.replica_of[i])
+            leave(f, j, i, score)
+            watch(f, j, False)
     know_idle(f, k)
     watch(f, k, False)
     return DONE
@@ -327,11 +350,7 @@ def report(f: FleetState, score: Any, next_s: float) -> None:
 
 @jit
 def hand_over(f: FleetState, k: int, i: int, score: Any) -> None:
-    """Send a request that replica `k` has prefilled to one that decodes it; one that failed there is through.
-
-    Its KV is put on the sender's link at once, after what is on it. Layer by layer it has been on it since the prompt
-    began, and what is left is a layer at least.
-    """
+    """Send a request that replica `k` has prefilled to one that decodes it; one that failed there is through."""
     fleet, request, leg = f.fleet, f.requests[i], f.fleet.num_requests + i
     if request.state != COMPLETED:
         fleet.num_left -= 1
@@ -340,41 +359,10 @@ def hand_over(f: FleetState, k: int, i: int, score: Any) -> None:
         f.requests[leg].finished_s = request.finished_s
         release_children(f, i)
         return
-    pull, replica = f.pulls[leg], f.replicas[k]
-    whole_s = pull.tokens * fleet.pull_s_per_token
-    left_s = max(whole_s - (fleet.now_s - request.first_scheduled_s), whole_s * fleet.layer_share)
-    pull.transfer_s = min(left_s, whole_s)
-    pull.latency_s = fleet.pull_latency_s
-    replica.link_free_s = max(replica.link_free_s, fleet.now_s) + pull.transfer_s
-    pull.sendable_s = replica.link_free_s
-    if bind_at(f.memories, k).settings.may_cancel:
+    put_on_link(f, k, i)
+    s = bind_at(f.memories, k)
+    if s.settings.may_cancel:
         f.cancel_after_s[leg] = max(request.arrival_s + f.cancel_after_s[i] - fleet.now_s, 0.0)
+        if s.settings.is_retried:
+            forget_patience(s, i)
     hand_to(f, leg, fleet.now_s, score)
-
-
-@jit
-def note_pulls(f: FleetState, k: int) -> None:
-    """Note when the transfers that a replica has begun end: until then their senders hold their blocks."""
-    fleet = f.fleet
-    s = bind_at(f.memories, k)
-    for place in range(s.engine.num_pulls):
-        leg = s.pulled[place]
-        first = leg - fleet.num_requests
-        fleet.num_releases = heap_push(f.releases, fleet.num_releases, f.pulls[leg].loaded_s, first)
-    s.engine.num_pulls = 0
-
-
-@jit
-def release(f: FleetState) -> None:
-    """Return the blocks of the next request whose KV has been taken."""
-    fleet = f.fleet
-    fleet.now_s = max(fleet.now_s, f.releases[0].key)
-    i = f.releases[0].request
-    fleet.num_releases = heap_pop(f.releases, fleet.num_releases)
-    k = f.replica_of[i]
-    s = bind_at(f.memories, k)
-    s.engine.num_held -= 1
-    release_blocks(s, i)
-    if s.engine.now_s < fleet.now_s:  # nothing could be scheduled since then
-        pass_time(s, fleet.now_s)
-    watch(f, k, False)

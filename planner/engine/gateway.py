@@ -16,6 +16,7 @@ from planner.engine.clients import (
     begin_attempt,
     conclude,
     next_wake_s,
+    num_output_tokens,
     pop_wake,
     turn_away,
     wake_at,
@@ -23,6 +24,7 @@ from planner.engine.clients import (
 from planner.engine.fleet_state import FleetState
 from planner.engine.jit import jit
 from planner.engine.state import CANCELLED, NONE, OVERLOADED, THROTTLED, TIMED_OUT, UNAVAILABLE
+from planner.engine.transfers import last_half
 
 OUTPUT_WEIGHT = 2.0  # an output token counts for so many of the prompt, as in the paper
 
@@ -30,7 +32,13 @@ OUTPUT_WEIGHT = 2.0  # an output token counts for so many of the prompt, as in t
 @jit
 def has_room(f: FleetState) -> bool:
     """Tell whether a replica may be sent one more."""
-    return bool(f.fleet.num_open > 0 and f.gateway.num_dispatched < f.gateway.max_dispatched)
+    return bool(is_served(f) and f.gateway.num_dispatched < f.gateway.max_dispatched)
+
+
+@jit
+def is_served(f: FleetState) -> bool:
+    """Tell whether a replica is open, of those that prefill and of those that decode where these are apart."""
+    return bool(f.fleet.num_open > 0 and (f.fleet.num_prefill == 0 or f.decode_tree[1] != NONE))
 
 
 @jit
@@ -61,8 +69,9 @@ def wake(f: FleetState, i: int) -> int:
     if stage == BACKED_OFF and now_s < client.gives_up_s:
         return attempt(f, i)
     if stage == BACKED_OFF:
-        f.requests[i].state = CANCELLED
-        f.requests[i].finished_s = now_s
+        request = f.requests[last_half(f, i)]
+        request.state = CANCELLED
+        request.finished_s = now_s
         client.stage = GONE
         conclude(f, i)
         return NONE
@@ -92,7 +101,7 @@ def attempt(f: FleetState, i: int) -> int:
 def enter(f: FleetState, i: int) -> int:
     """Let a request go on to a replica, wait for one, or be turned away."""
     gateway = f.gateway
-    if f.fleet.num_open == 0 and gateway.rejects_unserved:
+    if gateway.rejects_unserved and not is_served(f):
         return refused(f, i, UNAVAILABLE)
     if gateway.num_queued == 0 and has_room(f):
         lift(f, queue_of(f, i))
@@ -132,7 +141,7 @@ def dispatched(f: FleetState, i: int) -> int:
 @jit
 def charge_output(f: FleetState, i: int) -> None:
     """Charge a tenant for the output of an attempt that has ended."""
-    tenant, tokens = f.tenants[f.clients[i].tenant], f.requests[i].num_output_tokens
+    tenant, tokens = f.tenants[f.clients[i].tenant], num_output_tokens(f, i)
     tenant.served += OUTPUT_WEIGHT * tokens / tenant.weight
     tenant.tokens -= tokens
 

@@ -22,7 +22,7 @@ def begin_pull(s: State, i: int) -> None:
     request.num_cached_tokens = 0
     request.first_scheduled_s = engine.now_s
     begin_s = max(engine.now_s, engine.link_free_s)
-    engine.link_free_s = begin_s + pull.transfer_s
+    engine.link_free_s = pull.received_s = begin_s + pull.transfer_s
     pull.loaded_s = max(engine.link_free_s, pull.sendable_s) + pull.latency_s
     await_load(s, i, float(pull.loaded_s))
     s.pulled[engine.num_pulls] = i

@@ -5,24 +5,45 @@ The step that runs at that instant is counted as work, and what it would have br
 
 import math
 
-from planner.engine.arrivals import withdraw
+from planner.engine.arrivals import forget_patience, pass_time, withdraw
+from planner.engine.binding import bind_at
 from planner.engine.client_state import SENT
 from planner.engine.fleet_state import FleetState
 from planner.engine.jit import jit
-from planner.engine.state import DECODE, LOST, NONE, NOT_ARRIVED, REJECTED, WAITING, State
+from planner.engine.state import DECODE, LOADING, LOST, NONE, NOT_ARRIVED, REJECTED, WAITING, State
+from planner.engine.transfers import abandon, holds_kv, last_half
+
+
+@jit
+def len_halves(f: FleetState) -> int:
+    """Return how many requests there are, those that decode what others prefilled among them."""
+    return int(f.fleet.num_requests * (2 if f.fleet.num_prefill > 0 else 1))
+
+
+@jit
+def is_there(f: FleetState, i: int) -> bool:
+    """Tell whether a request, or the half of one, was sent to a replica and has not left it."""
+    first = i - f.fleet.num_requests if i >= f.fleet.num_requests else i
+    return bool(f.clients[first].stage == SENT and last_half(f, first) == i)
+
+
+@jit
+def is_lost(f: FleetState, i: int) -> bool:
+    """Tell whether a request has just been lost; of one on its way its replica tells when it comes to it."""
+    return bool(f.requests[i].state == LOST and not math.isnan(f.requests[i].finished_s) and is_there(f, i))
 
 
 @jit
 def lose_requests(f: FleetState, s: State, k: int) -> None:
     """Take from replica `k` all requests that were sent to it and have not left it before now."""
     now_s = f.fleet.now_s
-    for i in range(f.fleet.num_requests):
-        if f.replica_of[i] != k or f.clients[i].stage != SENT:
+    for i in range(len_halves(f)):
+        if f.replica_of[i] != k or not is_there(f, i):
             continue
         request = f.requests[i]
         if WAITING <= request.state <= DECODE:
             withdraw(s, i)
-        elif request.state == NOT_ARRIVED or request.state == REJECTED:
+        elif request.state == NOT_ARRIVED or request.state == REJECTED or request.state == LOST:
             request.reached_s = now_s  # on its way to the scheduler
         request.state = LOST
         request.finished_s = now_s
@@ -31,6 +52,32 @@ def lose_requests(f: FleetState, s: State, k: int) -> None:
             request.num_output_tokens = 0
         if request.first_scheduled_s > now_s:
             request.first_scheduled_s = math.nan
+
+
+@jit
+def lose_kv(f: FleetState, k: int) -> None:
+    """Lose the KV that replica `k` holds for others, and their requests with it, unless it is there by now."""
+    if k >= f.fleet.num_prefill:
+        return
+    now_s = f.fleet.now_s
+    for i in range(f.fleet.num_requests):
+        if f.replica_of[i] != k or f.clients[i].stage != SENT or not holds_kv(f, i):
+            continue
+        leg = f.fleet.num_requests + i
+        request, s = f.requests[leg], bind_at(f.memories, f.replica_of[leg])
+        is_waiting = request.state == WAITING and request.num_cached_tokens < 0
+        is_loading = request.state == LOADING and f.pulls[leg].loaded_s > now_s
+        abandon(f, i)
+        if request.state == NOT_ARRIVED:
+            request.state = LOST
+        elif is_waiting or is_loading:
+            withdraw(s, leg)
+            if s.settings.may_cancel:
+                forget_patience(s, leg)
+            request.state = LOST
+            request.finished_s = now_s
+            if s.engine.now_s < now_s:
+                pass_time(s, now_s)
 
 
 @jit
@@ -48,6 +95,7 @@ def restart(s: State) -> None:
     e.is_paused = 0
     e.is_full = 0
     e.frontend_free_s = -math.inf
+    e.link_free_s = -math.inf
     e.last_step_had_prompts = 0
     e.num_decode_only_steps = 0
     e.num_empty_turns = 0
@@ -67,8 +115,9 @@ def restart(s: State) -> None:
 
 @jit
 def know_idle(f: FleetState, k: int) -> None:
-    """Let the router know that replica `k` has nothing to do."""
+    """Let the router know that replica `k` has nothing to do, and nothing on its link."""
     replica = f.replicas[k]
+    replica.link_free_s = -math.inf
     replica.known_requests = 0
     replica.known_tokens = 0
     replica.known_running = 0

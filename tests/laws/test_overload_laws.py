@@ -74,7 +74,19 @@ def overloads(draw: Any, num_replicas: int) -> dict[str, Any]:
 @some.composite
 def overloaded_fleets(draw: Any) -> dict[str, Any]:
     options = draw(fleets())
-    return options | draw(overloads(options["data_parallel_size"]))
+    apart = draw(prefill_apart(options["data_parallel_size"]))
+    return options | apart | draw(overloads(options["data_parallel_size"]))
+
+
+@some.composite
+def prefill_apart(draw: Any, num_replicas: int) -> dict[str, Any]:
+    """Draw how many replicas prefill only, and what it takes to pass their KV on."""
+    if num_replicas == 1 or draw(some.booleans()):
+        return {}
+    return {"prefill_replicas": draw(some.integers(1, num_replicas - 1)),
+            "kv_transfer_latency": draw(some.sampled_from((0.0, 0.013, 0.1))),
+            "kv_transfer": draw(some.sampled_from(("whole", "layerwise"))),
+            "local_prefill_below": draw(some.sampled_from((0, 0, 15)))}
 
 
 @pytest.fixture(scope="module")
@@ -107,6 +119,7 @@ def test_attempts_are_conserved(policy: str, case: Case, options: dict[str, Any]
     if result.attempts is not None:
         check_attempts(result, scenario.max_retries)
     check_times(result)
+    check_empty(result)
 
 
 def check_attempts(result: ReplayResult, max_retries: int) -> None:
@@ -131,6 +144,14 @@ def check_attempts(result: ReplayResult, max_retries: int) -> None:
     if result.replica is not None:
         last = {int(row["request"]): int(row["replica"]) for row in rows}
         assert [last[i] for i in range(len(requests))] == result.replica.tolist()
+
+
+def check_empty(result: ReplayResult) -> None:
+    """No engine keeps a request or a block."""
+    for replica in result.replicas:
+        e = replica.engine
+        assert (e.num_running, e.num_waiting, e.num_loading, e.num_held, e.num_pulls) == (0, 0, 0, 0, 0)
+        assert e.num_free_blocks == replica.settings.num_gpu_blocks
 
 
 def check_times(result: ReplayResult) -> None:
@@ -170,6 +191,28 @@ def test_what_does_not_bite_changes_nothing(name: str, case: Case, policy: str, 
         assert np.array_equal(getattr(guarded.records, rows), getattr(plain.records, rows))
     if name != "timeouts":  # a client's patience is looked at, so stretches of decodes end where it does
         assert np.array_equal(guarded.records.steps, plain.records.steps)
+
+
+@pytest.mark.parametrize("name", HARMLESS)
+@given(case=cases(), policy=some.sampled_from(list(POLICIES)), options=fleets(), apart=prefill_apart(2),
+       recording=recordings)
+def test_what_does_not_bite_changes_nothing_apart(name: str, case: Case, policy: str, options: dict[str, Any],
+                                                  apart: dict[str, Any], recording: Recording) -> None:
+    """The same where some prefill and others decode, but for users who hang up: an attempt's transfer ends with it."""
+    trace = case.trace()
+    trace = dataclasses.replace(trace, requests=trace.requests.drop("cancel_after_s", strict=False))
+    options = options | {"data_parallel_size": 1 + options["data_parallel_size"], "prefill_replicas": 1} | apart
+    scenario = scenario_of(policy=policy, **case.options, **options)
+    plain = replay(trace, scenario, recording=recording).result
+    guarded = replay(trace, replace(scenario, **HARMLESS[name]), recording=recording).result
+    plain.records.requests.num_blocks = 0  # the last one's KV may be held when all is over
+    assert_same_requests(guarded.records.requests, plain.records.requests)
+    assert guarded.handover is not None
+    assert plain.handover is not None
+    for column, values in plain.handover.items():
+        assert np.array_equal(guarded.handover[column], values, equal_nan=True)
+    for rows in ("schedule", "preemptions"):
+        assert np.array_equal(getattr(guarded.records, rows), getattr(plain.records, rows))
 
 
 @settings(parent=settings.default, max_examples=2 * settings.default.max_examples)
