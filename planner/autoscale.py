@@ -185,8 +185,8 @@ class _File:
     down: Any = None
 
     def __post_init__(self) -> None:
-        whole("minimum", self.minimum, most=100_000)
-        whole("maximum", self.maximum, least=self.minimum, most=100_000)
+        whole("minimum", self.minimum, least=0, most=100_000)
+        whole("maximum", self.maximum, least=max(self.minimum, 1), most=100_000)
         if self.initial is not None:
             whole("initial", self.initial, least=self.minimum, most=self.maximum)
         positive("interval_s", self.interval_s)

@@ -57,8 +57,8 @@ def replay(source: str, scenario: Scenario, slo: str | None, attainment: float |
     for path in tables.values():
         if path is not None:
             check_table_path(path)
-    if tables["scale_events"] is not None and scenario.autoscale is None:
-        raise UsageError(f"--scale-events {tables['scale_events']}: needs --autoscale")
+    if tables["scale_events"] is not None and scenario.autoscale is None and scenario.fleet is None:
+        raise UsageError(f"--scale-events {tables['scale_events']}: needs --autoscale, or pools with autoscale")
     recording = Recording(
         steps=tables["steps"] is not None or save is not None or explain,
         schedule=tables["schedule"] is not None or tables["preemptions"] is not None,

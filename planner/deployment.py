@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.architecture import Architecture, kv_bytes_per_token_per_gpu
+from planner.autoscale import Autoscale, read_autoscale
 from planner.catalog import Gpu, data_dir, load_gpu, load_model
 from planner.client import NAME, at_client_rate
 from planner.defaults import EngineDefaults, engine_defaults
@@ -67,6 +68,7 @@ class Pool:
     weight : the share of the load that the router gives each replica, against the others' [1].
     num_replicas : at least 1.
     deployment : of each replica.
+    autoscale : by which its replicas come and go, at most `num_replicas` of them; None where they stay.
     notes : on how it was read.
     """
 
@@ -75,6 +77,7 @@ class Pool:
     weight: int
     num_replicas: int
     deployment: Deployment
+    autoscale: Autoscale | None = None
     notes: tuple[str, ...] = ()
 
     @property
@@ -128,12 +131,15 @@ def resolve(scenario: Scenario, trace: Trace) -> Deployment:
         return _resolve(scenario, trace)
     pools = []
     for spec in read_fleet(Path(scenario.fleet), scenario):
+        own = spec.scenario
         try:
-            deployment = _resolve(spec.scenario, trace)
+            deployment = _resolve(own, trace)
+            autoscale = None if own.autoscale is None else read_autoscale(Path(own.autoscale))
         except PlannerError as error:
             raise FleetError(f"{scenario.fleet}: pool {spec.name!r}: {error}") from error
         pools.append(Pool(name=spec.name, role=spec.role, weight=spec.weight, deployment=deployment,
-                          num_replicas=spec.scenario.data_parallel_size, notes=spec.notes))
+                          num_replicas=own.data_parallel_size if autoscale is None else autoscale.rules.maximum,
+                          autoscale=autoscale, notes=spec.notes))
     _check_pools(scenario.fleet, pools)
     return replace(pools[0].deployment, scenario=scenario, pools=tuple(pools))
 
@@ -268,9 +274,7 @@ def _plan_memory(scenario: Scenario, limits: EngineDefaults, architecture: Archi
                  kv_bytes: float, draft: Draft | None) -> MemoryPlan:
     longest = scenario.max_model_len or architecture.max_model_len
     return plan_memory(
-        architecture,
-        gpu,
-        layout,
+        architecture, gpu, layout,
         engine=scenario.engine,
         quantization=scenario.quantization,
         kv_bytes_per_element=kv_bytes,

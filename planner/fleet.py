@@ -1,16 +1,16 @@
 """A fleet of replicas behind a router: one replay each, or all on one clock, pooled into one result."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.autoscale import Autoscale, read_autoscale
+from planner.autoscale import read_autoscale
 from planner.dependencies import Dependencies, dependencies
-from planner.deployment import Deployment, pools_of
+from planner.deployment import Deployment, Pool, pools_of
 from planner.disaggregation import handover_gaps, joined, transfer_of
 from planner.driver import ReplayRecords, Taken, run
 from planner.engine import state as st
@@ -20,12 +20,14 @@ from planner.gaps import Gaps
 from planner.initial import initial_state
 from planner.interleaved import Fleet, run_interleaved
 from planner.loading import load_router
-from planner.overload import overload_of
+from planner.overload import holding_requests, overload_of
 from planner.pools import turns
 from planner.results import ReplayResult, Replica
 from planner.scaler import Scaler
+from planner.scaling import Scaling, staying, together
 from planner.settings import Recording
 from planner.shares import total_of
+from planner.timers import Timer
 from planner.trace import Trace
 from planner.trace.prefix import take_rows
 
@@ -61,37 +63,71 @@ def serve(trace: Trace, deployment: Deployment, num_replicas: int | None = None,
     UsageError : no replica is left to decode.
     """
     scenario = deployment.scenario
-    autoscale = None if scenario.autoscale is None else read_autoscale(Path(scenario.autoscale))
-    count = scenario.data_parallel_size if num_replicas is None else num_replicas
-    pools = pools_of(deployment, count if autoscale is None else autoscale.rules.maximum)
+    pools = _pools(deployment, scenario.data_parallel_size if num_replicas is None else num_replicas)
     count, router = sum(pool.num_replicas for pool in pools), load_router(scenario.router)
     waits = dependencies(trace) if scenario.wait_for_parents else None
     followers = 0 if waits is None else int((waits.num_parents > 0).sum())
-    overload = overload_of(scenario)
-    if count == 1 and waits is None and autoscale is None and overload is None:
+    may_be_none = any(pool.autoscale is not None and pool.autoscale.rules.minimum == 0 for pool in pools)
+    overload = holding_requests(scenario) if may_be_none else overload_of(scenario)
+    scalers = _scalers(trace, pools, waits)
+    if count == 1 and waits is None and not scalers and overload is None:
         parts = [_run(trace, pools[0].deployment, recording)]
         return ReplayResult(trace=trace, deployment=deployment, records=parts[0], replicas=_replicas(parts))
     is_split = pools[0].role == "prefill"
     fleet = Fleet(pools=pools, router=router, report_interval_s=scenario.router_report_interval, overload=overload,
                   seed=scenario.seed or 0, transfer=transfer_of(pools[0].deployment) if is_split else None)
-    if autoscale is not None:
-        found = _autoscaled(trace, deployment, fleet, waits, recording, autoscale)
-        return dataclasses.replace(found, num_followers=followers)
-    if is_split:
-        found = _disaggregated(trace, deployment, fleet, waits, recording)
-        return dataclasses.replace(found, num_followers=followers)
-    attempts = None
     shares_nothing = waits is None and scenario.max_concurrency is None and deployment.settings.remote_tier is None
-    if router.takes_turns and not router.is_sticky and shares_nothing and overload is None:
-        turn = turns(fleet.weights)
-        replica = turn[np.arange(trace.num_requests) % len(turn)].astype(np.int32)
-        parts, records = _dealt(trace, fleet, replica, recording)
+    takes_turns = router.takes_turns and not router.is_sticky
+    if takes_turns and shares_nothing and overload is None and not scalers and not is_split:
+        found = _dealt(trace, deployment, fleet, recording)
     else:
-        parts, replica, _, attempts = run_interleaved(trace, fleet, waits, recording)
-        records = dataclasses.replace(_pooled(parts), requests=parts[0].requests, phases=parts[0].phases)
-    return ReplayResult(trace=trace, deployment=deployment, records=records, replicas=_replicas(parts),
-                        num_replicas=count, replica=replica if count > 1 else None, num_followers=followers,
-                        attempts=attempts)
+        timers = [timer for scaler in scalers.values() for timer in scaler.timers()]
+        found = (_disaggregated if is_split else _routed)(trace, deployment, fleet, waits, recording, timers)
+    return dataclasses.replace(found, num_followers=followers, scaling=_scaling(found, pools, scalers))
+
+
+def _pools(deployment: Deployment, num_replicas: int) -> tuple[Pool, ...]:
+    """Return the pools of a fleet; with an autoscaler its maximum counts."""
+    path = deployment.scenario.autoscale
+    if path is None or deployment.pools:
+        return pools_of(deployment, num_replicas)
+    autoscale = read_autoscale(Path(path))
+    return tuple(dataclasses.replace(pool, autoscale=autoscale)
+                 for pool in pools_of(deployment, autoscale.rules.maximum))
+
+
+def _scalers(trace: Trace, pools: Sequence[Pool], waits: Dependencies | None) -> dict[str, Scaler]:
+    """Return the autoscalers at work, by the names of their pools."""
+    if not any(pool.autoscale is not None for pool in pools):
+        return {}
+    arrival_s = trace.requests["arrival_s"].to_numpy()
+    first_s = float(arrival_s[0] if waits is None else arrival_s[waits.num_parents == 0][0])
+    found, first_replica = {}, 0
+    for pool in pools:
+        memory = pool.deployment.memory
+        if pool.autoscale is not None:
+            weight_bytes = None if memory is None else memory.weight_bytes * pool.deployment.layout.num_gpus
+            found[pool.name] = Scaler(pool.autoscale, first_replica, pool.autoscale.startup.delay_s(weight_bytes),
+                                      first_s)
+        first_replica += pool.num_replicas
+    return found
+
+
+def _scaling(result: ReplayResult, pools: Sequence[Pool], scalers: Mapping[str, Scaler]) -> Scaling | None:
+    """Return how replicas came and went; of a fleet's file, of all its pools."""
+    if not scalers:
+        return None
+    requests, deployment = result.records.requests, result.deployment
+    first_s, end_s = (float(reduce(requests[name])) for reduce, name in ((np.nanmin, "arrival_s"),
+                                                                        (np.nanmax, "finished_s")))
+    if not deployment.pools:
+        return scalers[pools[0].name].scaling(end_s)
+    parts, first_replica = {}, 0
+    for pool in pools:
+        parts[pool.name] = (scalers[pool.name].scaling(end_s) if pool.name in scalers else
+                            staying(pool.num_replicas, first_replica, first_s, end_s))
+        first_replica += pool.num_replicas
+    return together(str(deployment.scenario.fleet), parts)
 
 
 def _run(trace: Trace, own: Deployment, recording: Recording) -> ReplayRecords:
@@ -108,24 +144,18 @@ def _replicas(parts: Sequence[ReplayRecords]) -> tuple[Replica, ...]:
     return tuple(Replica(part.engine, part.settings, part.links) for part in parts)
 
 
-def _autoscaled(trace: Trace, deployment: Deployment, fleet: Fleet, waits: Dependencies | None, recording: Recording,
-                autoscale: Autoscale) -> ReplayResult:
-    """Replay a trace on replicas that come and go, at most `fleet.num_replicas` of them."""
-    memory = deployment.memory
-    weight_bytes = None if memory is None else memory.weight_bytes * deployment.layout.num_gpus
-    arrival_s = trace.requests["arrival_s"].to_numpy()
-    first_s = float(arrival_s[0] if waits is None else arrival_s[waits.num_parents == 0][0])
-    scaler = Scaler(autoscale, autoscale.startup.delay_s(weight_bytes), first_s)
-    parts, replica, _, attempts = run_interleaved(trace, fleet, waits, recording, scaler.timers())
+def _routed(trace: Trace, deployment: Deployment, fleet: Fleet, waits: Dependencies | None, recording: Recording,
+            timers: Sequence[Timer]) -> ReplayResult:
+    """Replay a trace on replicas on one clock, each of which does all of a request."""
+    parts, replica, _, attempts = run_interleaved(trace, fleet, waits, recording, timers)
     records = dataclasses.replace(_pooled(parts), requests=parts[0].requests, phases=parts[0].phases)
     return ReplayResult(trace=trace, deployment=deployment, records=records, replicas=_replicas(parts),
                         num_replicas=fleet.num_replicas, replica=replica if fleet.num_replicas > 1 else None,
-                        attempts=attempts,
-                        scaling=scaler.scaling(float(np.nanmax(records.requests.finished_s))))
+                        attempts=attempts)
 
 
 def _disaggregated(trace: Trace, deployment: Deployment, fleet: Fleet, waits: Dependencies | None,
-                   recording: Recording) -> ReplayResult:
+                   recording: Recording, timers: Sequence[Timer]) -> ReplayResult:
     """Replay a trace on replicas of which some prefill and the others decode.
 
     Rows of steps and preemptions name the request, whichever half of it they are about.
@@ -133,7 +163,7 @@ def _disaggregated(trace: Trace, deployment: Deployment, fleet: Fleet, waits: De
     if fleet.num_replicas <= fleet.num_prefill:
         raise UsageError(f"prefill_replicas = {fleet.num_prefill} of {fleet.num_replicas} replicas: none is left to "
                          f"decode")
-    parts, replica, pulls, attempts = run_interleaved(trace, fleet, waits, recording)
+    parts, replica, pulls, attempts = run_interleaved(trace, fleet, waits, recording, timers)
     halves = parts[0].requests
     requests, phases, handover = joined(halves, parts[0].phases, pulls, replica)
     for part in parts:
@@ -150,9 +180,10 @@ def _disaggregated(trace: Trace, deployment: Deployment, fleet: Fleet, waits: De
                         attempts=attempts)
 
 
-def _dealt(trace: Trace, fleet: Fleet, replica: NDArray[np.int32],
-           recording: Recording) -> tuple[list[ReplayRecords], ReplayRecords]:
-    """Replay each replica's requests by themselves."""
+def _dealt(trace: Trace, deployment: Deployment, fleet: Fleet, recording: Recording) -> ReplayResult:
+    """Replay each replica's requests by themselves, where they are dealt by turns and wait for nobody."""
+    turn = turns(fleet.weights)
+    replica = turn[np.arange(trace.num_requests) % len(turn)].astype(np.int32)
     owners = [pool.deployment for pool in fleet.pools for _ in range(pool.num_replicas)]
     parts = []
     requests: Any = st.records(trace.num_requests, st.REQUEST)
@@ -173,7 +204,9 @@ def _dealt(trace: Trace, fleet: Fleet, replica: NDArray[np.int32],
         for listed in (part.schedule, part.preemptions):
             listed["request"] = rows[listed["request"]]
         parts.append(part)
-    return parts, dataclasses.replace(_pooled(parts), requests=requests, phases=phases, fetches=fetches)
+    records = dataclasses.replace(_pooled(parts), requests=requests, phases=phases, fetches=fetches)
+    return ReplayResult(trace=trace, deployment=deployment, records=records, replicas=_replicas(parts),
+                        num_replicas=fleet.num_replicas, replica=replica if fleet.num_replicas > 1 else None)
 
 
 def _pooled(parts: Sequence[ReplayRecords]) -> ReplayRecords:

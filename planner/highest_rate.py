@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import joblib
@@ -14,6 +15,7 @@ from planner.deployment import Deployment, resolve, shape_load
 from planner.errors import UsageError
 from planner.fleet import serve
 from planner.objectives import Objectives, Verdict, judge
+from planner.pools import read_fleet
 from planner.resolved import describe_deployment, fitted_scenarios
 from planner.scenario import Scenario
 from planner.trace import Trace
@@ -123,9 +125,10 @@ def _check(scenario: Scenario, search: Search) -> None:
         raise UsageError(f"--scaling {search.scaling}: must be one of {', '.join(SCALINGS)}")
     if search.horizon not in ("double", "trace"):
         raise UsageError(f"--horizon {search.horizon}: must be double or trace")
-    if scenario.autoscale is not None:
-        raise UsageError(f"--autoscale {scenario.autoscale}: a capacity is of a fleet that stays as it is; leave "
-                         f"it out")
+    pools = [] if scenario.fleet is None else read_fleet(Path(scenario.fleet), scenario)
+    for path in (scenario.autoscale, *(pool.scenario.autoscale for pool in pools)):
+        if path is not None:
+            raise UsageError(f"--autoscale {path}: a capacity is of a fleet that stays as it is; leave it out")
     for name in ("rate_scale", "request_rate", "max_concurrency"):
         if getattr(scenario, name) is not None:
             raise UsageError(f"--{name.replace('_', '-')} {getattr(scenario, name)}: the rate is what is looked for; "

@@ -1,7 +1,7 @@
 """What becomes of requests where there is too much: time-outs, attempts after the first, the router's queue, quotas."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,8 @@ class Overload:
     queue_timeout_s : how long one may be in it [s].
     tenants : their quotas and weights; None where there are none.
     failures : of replicas.
+    holds_unserved : requests that come while no replica is open wait at the gateway, until one has started; else they
+        are turned away, where replicas may fail.
     seed : of the pauses.
     """
 
@@ -57,6 +59,7 @@ class Overload:
     tenants: Tenants | None
     failures: tuple[Failure, ...]
     seed: int
+    holds_unserved: bool = False
 
 
 def overload_of(scenario: Scenario) -> Overload | None:
@@ -68,8 +71,15 @@ def overload_of(scenario: Scenario) -> Overload | None:
     PlannerError : a file that it names is wrong.
     """
     given = [name for name in names_in("Overload") if getattr(scenario, name) != getattr(Scenario(), name)]
-    if not given:
-        return None
+    return _overload(scenario, given) if given else None
+
+
+def holding_requests(scenario: Scenario) -> Overload:
+    """Return the same for a fleet that may have no replica at times: its gateway keeps requests until one serves."""
+    return replace(overload_of(scenario) or _overload(scenario, []), holds_unserved=True)
+
+
+def _overload(scenario: Scenario, given: list[str]) -> Overload:
     _check(scenario, given)
     return Overload(
         request_timeout_s=_or_inf(scenario.request_timeout),
@@ -123,7 +133,7 @@ def gateway_memory(trace: Trace, overload: Overload | None) -> dict[str, Any]:
     for name in ("request_timeout_s", "ttft_timeout_s", "max_retries", "initial_backoff_s", "backoff_multiplier",
                  "max_backoff_s", "jitter", "max_dispatched", "is_fair", "max_queued", "queue_timeout_s"):
         setattr(gateway, name, getattr(overload, name))
-    gateway.rejects_unserved = len(overload.failures) > 0
+    gateway.rejects_unserved = len(overload.failures) > 0 and not overload.holds_unserved
     gateway.random = seeded(overload.seed)
     gateway.most_wakes = 2 * n + 64
     gateway.most_attempt_rows = 2 * n + 1024

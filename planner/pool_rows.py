@@ -35,6 +35,7 @@ def _row(result: ReplayResult, part: Share, duration_s: float) -> dict[str, Any]
         "pipeline_parallel_size": own.layout.pipeline_parallel_size,
         "policy": own.policy.name, "block_size": own.settings.block_size,
         "num_replicas": pool.num_replicas, "first_replica": part.first_replica, "num_gpus": pool.num_gpus,
+        "replicas_mean": None if pool.autoscale is None else part.mean_replicas,
         "num_requests": int(taken.sum()),
         "mean_ttft_ms": None if pool.role == "decode" else _mean_ms(result.ttft_s[taken]),
         "mean_tpot_ms": None if pool.role == "prefill" else _mean_ms(result.tpot_s[taken]),

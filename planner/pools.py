@@ -32,7 +32,7 @@ class PoolSpec:
     name : its own, or else its place in the file, "pool 1".
     role : what its replicas do.
     weight : the share of the load that the router gives each, against the others' [1].
-    scenario : of the pool, with its replicas as `data_parallel_size`.
+    scenario : of the pool, with its replicas as `data_parallel_size`, or its autoscaler's file.
     notes : on how it was read.
     """
 
@@ -103,8 +103,13 @@ def _pool(name: str, values: Mapping[str, Any], folder: Path, scenario: Scenario
             raise UsageError(f"from_command = {launch!r}: must be text in quotes")
         found, notes = launch_options(launch, options.get("gpu", scenario.gpu))
         options = found | options
+    if "replicas" in values:
+        if "autoscale" in values:
+            raise UsageError(f"replicas = {values['replicas']} besides autoscale = {values['autoscale']!r}: its file "
+                             f"has the number of replicas; leave one of them out")
+        scenario = replace(scenario, autoscale=None)
     parsed = parse_scenario(given_options(scenario) | options)
-    allowed = {"data_parallel_size", *(each for panel in PANELS for each in names_in(panel))} - set(OF_ALL)
+    allowed = {"data_parallel_size", "autoscale", *(each for panel in PANELS for each in names_in(panel))} - set(OF_ALL)
     if other := sorted(set(options) - allowed):
         raise UsageError(f"{other[0]}: is of the whole fleet; give it beside the fleet's file")
     return PoolSpec(name=name, role=role, weight=weight, notes=tuple(notes),

@@ -1,4 +1,4 @@
-"""What clients saw of late: requests sent, first tokens, and those that left, in a window up to an instant."""
+"""What clients saw of a pool of late: requests sent, first tokens, and who left, in a window up to an instant."""
 
 import math
 from collections.abc import Mapping
@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.engine import state as st
+from planner.engine.client_state import GONE
 from planner.engine.fleet_state import FleetState
 from planner.slo import Slo, meets
 
@@ -27,24 +28,33 @@ class _Left(NamedTuple):
 
 
 class Recent:
-    """What was seen of a fleet's requests in a window that ends now.
+    """What was seen of a pool's requests in a window that ends now.
+
+    Of a pool that prefills alone these are requests up to their first token, of one that decodes alone what follows.
+    What was turned away before any replica counts for each pool that takes prompts.
 
     Parameters
     ----------
     memory : of the fleet.
+    replicas : of the pool, by number.
     window_s : the longest that is asked for [s].
     sees_times : whether requests are followed; else their number alone.
     """
 
-    def __init__(self, memory: FleetState, window_s: float, sees_times: bool) -> None:
+    def __init__(self, memory: FleetState, replicas: range, window_s: float, sees_times: bool) -> None:
         self._fleet, self._planned, self._replica_of = memory.fleet, memory.planned, memory.replica_of
+        self._replicas, self._is_whole = replicas, len(replicas) == len(memory.replicas)
+        self._num_sent = np.asarray(memory.replicas["num_sent"])[replicas.start:replicas.stop]  # a view, likewise
+        self._stages = np.asarray(memory.clients["stage"]) if memory.gateway.is_on else None
+        self._decodes = 0 < memory.fleet.num_prefill <= replicas.start
         self._requests = {name: np.asarray(memory.requests[name]) for name in COLUMNS}  # views
         self._window_s, self._sees_times = window_s, sees_times
         self._sent = [(-math.inf, 0)]
         self._num_taken = 0
-        is_follower = np.ones(len(memory.requests), bool)
+        is_follower = np.ones(int(memory.fleet.num_requests), bool)
         is_follower[memory.planned] = False
         self._followers = np.flatnonzero(is_follower)
+        self._undecided = np.empty(0, np.int64)
         self._awaited = np.empty(0, np.int64)
         self._running = np.empty(0, np.int64)
         self._first: list[tuple[float, Floats, Floats]] = []
@@ -53,21 +63,23 @@ class Recent:
     def look(self, now_s: float) -> None:
         """See what has happened before `now_s` since the last time."""
         since_s = now_s - self._window_s
-        self._sent.append((now_s, int(self._fleet.num_sent)))
+        self._sent.append((now_s, int(self._num_sent.sum())))
         while len(self._sent) > 1 and self._sent[1][0] <= since_s:
             del self._sent[0]
         if not self._sees_times:
             return
-        sent = self._newly_sent()
+        sent = self._newly_decoded(now_s) if self._decodes else self._newly_sent()
         self._awaited, self._running = np.concatenate([self._awaited, sent]), np.concatenate([self._running, sent])
         of = self._requests
         first_s, gone_s = of["first_token_s"][self._awaited], of["finished_s"][self._awaited]
         seen = first_s < now_s
-        waits_s = first_s[seen] - of["arrival_s"][self._awaited[seen]]
-        self._first = [each for each in self._first if each[0] > since_s] + [(now_s, first_s[seen], waits_s)]
+        own = seen & self._is_own(self._awaited)
+        waits_s = first_s[own] - of["arrival_s"][self._awaited[own]]
+        self._first = [each for each in self._first if each[0] > since_s] + [(now_s, first_s[own], waits_s)]
         self._awaited = self._awaited[~seen & ~(gone_s < now_s)]
         gone = of["finished_s"][self._running] < now_s
         rows, self._running = self._running[gone], self._running[~gone]
+        rows = rows[self._is_own(rows)]
         self._left = [each for each in self._left if each[0] > since_s] + [(now_s, _left(of, rows))]
 
     def request_rate(self, window_s: float, first_s: float) -> float:
@@ -99,8 +111,29 @@ class Recent:
         joined = _Left(*(np.concatenate(parts) for parts in columns))
         return _Left(*(column[joined.at_s > since_s] for column in joined))
 
+    def _is_own(self, rows: Rows) -> NDArray[np.bool_]:
+        """Tell which requests the pool had, or nobody; of halves that are decoded it has all that are followed."""
+        if self._is_whole or self._decodes:
+            return np.ones(len(rows), bool)
+        return np.asarray(self._is_here(rows) | (self._replica_of[rows] == st.NONE))
+
+    def _is_here(self, rows: Rows) -> NDArray[np.bool_]:
+        replica = self._replica_of[rows]
+        return np.asarray((replica >= self._replicas.start) & (replica < self._replicas.stop))
+
+    def _newly_decoded(self, now_s: float) -> Rows:
+        """Return what was sent to the pool since the last time: decodes, and requests that stay where they decode."""
+        rows = np.concatenate([self._undecided, self._newly_sent()])
+        legs = rows + int(self._fleet.num_requests)
+        was_sent, stays = self._replica_of[legs] != st.NONE, self._is_here(rows)
+        is_over = self._requests["finished_s"][rows] < now_s
+        if self._stages is not None:
+            is_over &= self._stages[rows] == GONE
+        self._undecided = rows[~(was_sent | stays | is_over)]
+        return np.concatenate([legs[was_sent & self._is_here(legs)], rows[stays]])
+
     def _newly_sent(self) -> Rows:
-        """Return the requests that were sent since the last time."""
+        """Return the requests that were sent since the last time, to whomever."""
         upto = int(self._fleet.next_planned)
         planned = self._planned[self._num_taken:upto]
         self._num_taken = upto

@@ -80,6 +80,8 @@ def recommend(wanted: Sequence[tuple[float, int | None]], count: int, num_draini
     asked : earlier recommendations, by what was asked for.
     changes : earlier changes of the number.
     """
+    if count == 0:
+        return _from_none(wanted, rules)
     known = [(number, -place) for place, (_, number) in enumerate(wanted) if number is not None]
     if not known:
         return None
@@ -95,17 +97,33 @@ def recommend(wanted: Sequence[tuple[float, int | None]], count: int, num_draini
     return Recommendation(placed, bounded, -place, wanted[-place][0], most, limited_by)
 
 
+def _from_none(wanted: Sequence[tuple[float, int | None]], rules: Rules) -> Recommendation:
+    """Return how many replicas a fleet of none is to have: it grows at once, as KEDA and Knative activate theirs.
+
+    Nothing can be said of it but what it asks for, and that of a mean over no replicas a request that waits asks for
+    one; the rules of growth are shares of what there is.
+    """
+    most, place = max((number or 0, -place) for place, (_, number) in enumerate(wanted))
+    bounded = min(max(most, rules.minimum), rules.maximum)
+    limited_by = "minimum" if bounded > most else "maximum" if bounded < most else ""
+    return Recommendation(bounded, bounded, -place, wanted[-place][0], most, limited_by)
+
+
 def wanted_by(autoscaler: Autoscaler, load: FleetLoad, target: float, tolerance: float) -> tuple[float, int | None]:
     """Return an autoscaler's metric, and how many replicas it asks for; None where it has nothing to say.
 
     Without a rule of its own it asks for ⌈replicas · metric / target⌉, and for no change while the metric is within the
     tolerance of its target (kubernetes/pkg/controller/podautoscaler/replica_calculator.go).
 
+    A fleet of none has no mean: it is asked only by what says a number itself.
+
     >>> from planner.autoscalers import AUTOSCALERS
     >>> load = FleetLoad(0.0, 2, 2, 30, 2, 0.0, 0.0, math.nan, math.nan, math.nan)
     >>> wanted_by(AUTOSCALERS["concurrency"], load, 10.0, 0.1)
     (16.0, 4)
     """
+    if load.num_replicas == 0 and autoscaler.desired is None:
+        return math.nan, None
     metric = float(autoscaler.metric(load))
     if math.isnan(metric):
         return metric, None

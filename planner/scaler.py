@@ -1,7 +1,8 @@
-"""An autoscaler at work on a fleet: it looks every so often, starts replicas, and drains them."""
+"""An autoscaler at work on a pool of a fleet: it looks every so often, starts replicas, and drains them."""
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,28 +14,31 @@ from planner.engine import state as st
 from planner.errors import PolicyError
 from planner.initial import forget_cache
 from planner.recent import Recent
-from planner.recommendation import Recommendation, Timed, recommend, wanted_by
+from planner.recommendation import Recommendation, Rules, Timed, recommend, wanted_by
 from planner.scaling import ReplicaSpan, ScaleEvent, Scaling
 from planner.timers import RunningFleet, Timer, close_replica, open_replica
 
 
 class Scaler:
-    """The state of an autoscaler: which replicas serve, start and drain, and what it has asked for.
+    """The state of a pool's autoscaler: which replicas serve, start and drain, and what it has asked for.
 
     Parameters
     ----------
     autoscale : its rules.
+    first_replica : the lowest number of the pool's replicas.
     startup_s : from a decision until the replica serves [s].
     first_s : the first arrival; from then on the initial replicas serve [s].
     """
 
-    def __init__(self, autoscale: Autoscale, startup_s: float, first_s: float) -> None:
+    def __init__(self, autoscale: Autoscale, first_replica: int, startup_s: float, first_s: float) -> None:
         self._autoscale, self._startup_s, self._first_s = autoscale, startup_s, first_s
-        self._spans = [ReplicaSpan(k, first_s, first_s, math.nan, math.nan) for k in range(autoscale.initial)]
+        self._replicas = range(first_replica, first_replica + autoscale.rules.maximum)
+        initial = self._replicas[:autoscale.initial]
+        self._spans = [ReplicaSpan(k, first_s, first_s, math.nan, math.nan) for k in initial]
         self._ready = list(range(autoscale.initial))  # places in `_spans`, the latest last; likewise
         self._starting: list[int] = []
-        self._draining: dict[int, NDArray[np.int64]] = {}  # and the requests that they still have
-        self._used = {*range(autoscale.initial)}  # replicas that have served, whose caches are not empty
+        self._draining: dict[int, NDArray[np.int64]] = {}  # and the requests whose KV they still have
+        self._used = {*initial}  # replicas that have served, whose caches are not empty
         self._asked: list[Timed] = []
         self._changes: list[Timed] = []
         self._events: list[ScaleEvent] = []
@@ -57,10 +61,10 @@ class Scaler:
     def _begin(self, running: RunningFleet) -> list[Timer]:
         """Close the replicas that are not there yet."""
         metrics = self._autoscale.metrics
-        for k in range(self._autoscale.initial, self._autoscale.rules.maximum):
+        for k in self._replicas[self._autoscale.initial:]:
             close_replica(running.memory, k)
-        running.memory.fleet.is_watched = any(metric.autoscaler.reads_engines for metric in metrics)
-        self._recent = Recent(running.memory, max(metric.window_s for metric in metrics),
+        running.memory.fleet.is_watched |= any(metric.autoscaler.reads_engines for metric in metrics)
+        self._recent = Recent(running.memory, self._replicas, max(metric.window_s for metric in metrics),
                               any(metric.slo is not None for metric in metrics))
         return [self._next_evaluation()]
 
@@ -69,7 +73,7 @@ class Scaler:
 
     def _evaluate(self, running: RunningFleet) -> list[Timer]:
         """Look at the fleet, and change it where its autoscalers ask for that."""
-        now_s, rules = float(running.memory.fleet.now_s), self._autoscale.rules
+        now_s, rules = float(running.memory.fleet.now_s), self._rules(running)
         self._num_evaluations += 1
         self._end_drained(running)
         count = len(self._ready) + len(self._starting)
@@ -85,6 +89,15 @@ class Scaler:
         if _is_stuck(running):  # nothing will ever happen, which the loop tells where no timer is left
             return started
         return [*started, self._next_evaluation()]
+
+    def _rules(self, running: RunningFleet) -> Rules:
+        """Return the rules that hold now: one replica at least while requests wait at the gateway for one to serve.
+
+        Where prefill and decode are apart, while requests are in flight too: what is prefilled must be decoded.
+        """
+        rules, memory = self._autoscale.rules, running.memory
+        is_needed = memory.gateway.num_queued > 0 or (memory.fleet.num_prefill > 0 and memory.fleet.num_in_flight > 0)
+        return replace(rules, minimum=1) if rules.minimum == 0 and is_needed else rules
 
     def _change(self, running: RunningFleet, found: Recommendation, count: int, now_s: float) -> list[Timer]:
         """Start or stop replicas, and note why."""
@@ -104,7 +117,7 @@ class Scaler:
     def _start(self, now_s: float) -> Timer:
         """Ask for a replica under the lowest number that is free."""
         taken = {self._spans[place].replica for place in (*self._ready, *self._starting, *self._draining)}
-        k = next(k for k in range(self._autoscale.rules.maximum) if k not in taken)
+        k = next(k for k in self._replicas if k not in taken)
         place = len(self._spans)
         self._spans.append(ReplicaSpan(k, now_s, math.nan, math.nan, math.nan))
         self._starting.append(place)
@@ -134,16 +147,21 @@ class Scaler:
         close_replica(memory, k)
         self._spans[place] = self._spans[place]._replace(drain_s=now_s)
         there = np.flatnonzero(memory.replica_of == k)
-        self._draining[place] = there[~(memory.requests["finished_s"][there] < now_s)]
+        is_served = ~(memory.requests["finished_s"][there] < now_s)
+        self._draining[place] = there[is_served | (memory.requests["num_blocks"][there] > 0)]
         self._end_drained(running)
 
     def _end_drained(self, running: RunningFleet) -> None:
         """End the draining replicas that have no request left, when their last one left."""
         for place, requests in list(self._draining.items()):
-            span = self._spans[place]
-            if running.memory.replicas[span.replica].num_requests == 0:
-                finished_s = running.memory.requests["finished_s"][requests]  # NaN of one that is elsewhere by now
+            span, memory = self._spans[place], running.memory
+            is_idle = memory.replicas[span.replica].num_requests == 0
+            if is_idle and running.states[span.replica].engine.num_held == 0:
+                finished_s = memory.requests["finished_s"][requests]  # NaN of one that is elsewhere by now
                 left_s = np.fmax.reduce(finished_s, initial=span.drain_s)
+                if memory.fleet.num_prefill > span.replica:  # until its KV was taken
+                    taken_s = memory.pulls["loaded_s"][requests + int(memory.fleet.num_requests)]
+                    left_s = max(left_s, taken_s.max(initial=span.drain_s))
                 self._spans[place] = span._replace(end_s=float(left_s))
                 del self._draining[place]
 
@@ -156,7 +174,7 @@ class Scaler:
         num_running = sum(_num_running(running.states[k]) for k in ready)
         usage = sum(_kv_cache_usage(running.states[k]) for k in ready) if running.memory.fleet.is_watched else 0.0
         load = FleetLoad(now_s, len(ready) + len(self._starting), len(ready), num_running, outstanding - num_running,
-                         usage / len(ready), 0.0, math.nan, math.nan, math.nan)
+                         usage / max(len(ready), 1), 0.0, math.nan, math.nan, math.nan)
         return [(metric, self._over_time(metric, load, self._recent)) for metric in self._autoscale.metrics]
 
     def _over_time(self, metric: Metric, load: FleetLoad, recent: Recent) -> FleetLoad:

@@ -1,8 +1,8 @@
 """How an autoscaled fleet's replicas came and went: when each was paid for and served, and why their number changed."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import polars as pl
@@ -29,30 +29,33 @@ class ScaleEvent(NamedTuple):
     target: float | None
     wanted: int  # what it asked for
     limited_by: str  # what stood against that: minimum, maximum, stabilization, step, cooldown, draining; else ""
+    pool: str | None = None  # whose replicas, where a fleet has several
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scaling:
-    """The record of an autoscaler at work.
+    """The record of an autoscaler at work, or of all those of a fleet's pools together.
 
     Parameters
     ----------
-    source : its file.
+    source : its file, or the fleet's.
     minimum, maximum, initial : replicas [1].
-    startup_s : from the decision until a replica serves [s].
+    startup_s : from the decision until a replica serves [s]; None where pools have their own.
     spans : of all replicas, in order of their starts.
     events : in order of time.
     num_evaluations : how often it looked [1].
+    pools : the records of a fleet's pools by name, those that stay as they are among them; empty of one alone.
     """
 
     source: str
     minimum: int
     maximum: int
     initial: int
-    startup_s: float
+    startup_s: float | None
     spans: tuple[ReplicaSpan, ...]
     events: tuple[ScaleEvent, ...]
     num_evaluations: int
+    pools: Mapping[str, "Scaling"] = field(default_factory=dict)
 
     @property
     def paid_s(self) -> float:
@@ -61,14 +64,35 @@ class Scaling:
 
     def mean_replicas(self, duration_s: float) -> float:
         """Return the replicas that are paid for, in the mean over a replay's duration [1]."""
+        if self.pools:
+            return math.fsum(pool.mean_replicas(duration_s) for pool in self.pools.values())
         return self.paid_s / duration_s if self.events and duration_s > 0 else float(self.initial)
+
+
+def staying(num_replicas: int, first_replica: int, first_s: float, end_s: float) -> Scaling:
+    """Return the record of a pool whose replicas serve from the first arrival to the last departure."""
+    spans = tuple(ReplicaSpan(first_replica + k, first_s, first_s, math.nan, end_s) for k in range(num_replicas))
+    return Scaling(source="", minimum=num_replicas, maximum=num_replicas, initial=num_replicas, startup_s=None,
+                   spans=spans, events=(), num_evaluations=0)
+
+
+def together(source: str, pools: Mapping[str, Scaling]) -> Scaling:
+    """Return the record of a fleet, of those of its pools."""
+    parts = pools.values()
+    events = [event._replace(pool=name) for name, pool in pools.items() for event in pool.events]
+    return Scaling(source=source, pools=pools, startup_s=None, minimum=sum(each.minimum for each in parts),
+                   maximum=sum(each.maximum for each in parts), initial=sum(each.initial for each in parts),
+                   num_evaluations=sum(each.num_evaluations for each in parts),
+                   spans=tuple(sorted((span for each in parts for span in each.spans), key=lambda span: span.start_s)),
+                   events=tuple(sorted(events, key=lambda event: event.at_s)))
 
 
 def events_table(events: Sequence[ScaleEvent]) -> pl.DataFrame:
     """Return one row for each change of the number of replicas."""
     kinds = {"at_s": pl.Float64, "before": pl.Int64, "after": pl.Int64, "metric": pl.String, "value": pl.Float64,
-             "target": pl.Float64, "wanted": pl.Int64, "limited_by": pl.String}
-    return pl.DataFrame([each._asdict() for each in events], schema=kinds)
+             "target": pl.Float64, "wanted": pl.Int64, "limited_by": pl.String, "pool": pl.String}
+    table = pl.DataFrame([each._asdict() for each in events], schema=kinds)
+    return table if any(each.pool for each in events) else table.drop("pool")
 
 
 def counts_over_time(spans: Sequence[Any]) -> list[tuple[float, int, int]]:
@@ -112,15 +136,21 @@ def describe_scaling(scaling: Scaling | None, duration_s: float) -> dict[str, An
         "num_scale_ups": grown,
         "num_scale_downs": len(scaling.events) - grown,
         "autoscale": {
-            "source": scaling.source, "minimum": scaling.minimum, "maximum": scaling.maximum,
-            "initial": scaling.initial, "startup_s": scaling.startup_s, "num_evaluations": scaling.num_evaluations,
+            **_rules(scaling),
             "events": [_plain(event) for event in scaling.events],
             "replicas": [_plain(span) for span in scaling.spans],
+            **({"pools": [{"name": name, **_rules(pool), "replicas_mean": pool.mean_replicas(duration_s)}
+                          for name, pool in scaling.pools.items()]} if scaling.pools else {}),
         },
     }
+
+
+def _rules(scaling: Scaling) -> dict[str, Any]:
+    return {"source": scaling.source, "minimum": scaling.minimum, "maximum": scaling.maximum,
+            "initial": scaling.initial, "startup_s": scaling.startup_s, "num_evaluations": scaling.num_evaluations}
 
 
 def _plain(row: Any) -> dict[str, Any]:
     """Return a row as JSON takes it."""
     return {name: None if isinstance(value, float) and not math.isfinite(value) else value
-            for name, value in row._asdict().items()}
+            for name, value in row._asdict().items() if name != "pool" or value is not None}

@@ -86,7 +86,8 @@ class Scenario:
     fleet: str | None = _option(None, "Fleet", "TOML of [[pool]] tables, for replicas that differ: fleet.toml.")
     router: str = _option("round-robin", "Fleet", "Router by name, or my_router.py:name.")
     autoscale: str | None = _option(
-        None, "Fleet", "Replicas come and go: TOML of an autoscaler, in place of --data-parallel-size."
+        None, "Fleet", "Replicas come and go: TOML of an autoscaler, in place of --data-parallel-size; of --fleet, the "
+        "pools that give neither replicas nor their own."
     )
     router_report_interval: float = _option(
         0.0, "Fleet", "The router hears of its replicas every so many seconds; 0: it always knows."
@@ -236,10 +237,8 @@ class Scenario:
         if self.autoscale is not None and (self.data_parallel_size > 1 or self.prefill_replicas):
             raise UsageError(f"autoscale = {self.autoscale!r} with data_parallel_size = {self.data_parallel_size}, "
                              f"prefill_replicas = {self.prefill_replicas}: its file has the number of replicas "
-                             f"(minimum, maximum, initial), and all of them prefill and decode; leave these out")
-        if self.autoscale is not None and self.fleet is not None:
-            raise UsageError(f"autoscale = {self.autoscale!r} with fleet = {self.fleet!r}: an autoscaler's replicas "
-                             f"are all alike; leave one of them out")
+                             f"(minimum, maximum, initial); leave these out, and give pools in a fleet's file where "
+                             f"some prefill and others decode, each with its own autoscale")
         if self.fleet is not None and (self.data_parallel_size > 1 or self.prefill_replicas > 0):
             raise UsageError(f"data_parallel_size = {self.data_parallel_size}, prefill_replicas = "
                              f"{self.prefill_replicas} beside fleet = {self.fleet}: its pools have replicas and roles; "

@@ -55,7 +55,10 @@ def shares(result: ReplayResult, duration_s: float) -> list[Share]:
     found, first = [], 0
     for pool in pools_of(result.deployment, result.num_replicas):
         own = result.replicas[first:first + pool.num_replicas]
-        mean = result.mean_replicas(duration_s) if result.scaling is not None else pool.num_replicas
+        scaling = result.scaling
+        if scaling is not None and scaling.pools:
+            scaling = scaling.pools[pool.name]
+        mean = pool.num_replicas if scaling is None else scaling.mean_replicas(duration_s)
         found.append(Share(pool=pool, first_replica=first, mean_replicas=mean, settings=own[0].settings,
                            engine=total_of([each.engine for each in own]),
                            links=_links_of([each.links for each in own])))
@@ -72,10 +75,10 @@ def _links_of(links: Sequence[Any]) -> Any:
 
 
 def busy_fraction(parts: Sequence[Share], duration_s: float) -> float:
-    """Return the share of the time that GPUs were busy, over all GPUs of some pools [1]."""
+    """Return the share of the time that GPUs were busy, over all GPUs of some pools; 0 where there were none [1]."""
     num_gpus = sum(part.num_gpus for part in parts)
     busy_s = sum(float(part.engine.busy_s) * part.pool.deployment.layout.num_gpus for part in parts)
-    return min(busy_s / num_gpus / duration_s, 1.0) if duration_s > 0 else 0.0
+    return min(busy_s / num_gpus / duration_s, 1.0) if duration_s > 0 and num_gpus > 0 else 0.0
 
 
 def same(values: Sequence[Any]) -> Any:

@@ -28,9 +28,9 @@ ROWS = (
                      "remote_read_bytes", "remote_written_bytes", "mean_load_ms", "p99_load_ms")),
     ("Cost", ("gpu_hours", "cost_usd", "cost_usd_per_million_output_tokens", "energy_kwh")),
 )
-POOL_ROWS = ("role", "policy", "num_replicas", "tensor_parallel_size", "weight", "num_requests", "mean_ttft_ms",
-             "mean_tpot_ms", "cpu_hit_rate", "remote_hit_rate", "kv_cache_usage_peak", "gpu_busy_fraction", "gpu_hours",
-             "cost_usd")
+POOL_ROWS = ("role", "policy", "num_replicas", "replicas_mean", "tensor_parallel_size", "weight", "num_requests",
+             "mean_ttft_ms", "mean_tpot_ms", "cpu_hit_rate", "remote_hit_rate", "kv_cache_usage_peak",
+             "gpu_busy_fraction", "gpu_hours", "cost_usd")
 SHOWN_SHARE = 0.0005  # of time; what is less is not shown
 SHOWN = 5  # reasons why configurations have no result
 SHOWN_EVENTS = 12  # of an autoscaler; the JSON has all
@@ -97,7 +97,8 @@ def _columns(names: Sequence[str], tables: Mapping[str, Mapping[str, Sequence[st
 def scale_cells(event: Mapping[str, Any]) -> list[Any]:
     """Return one scale event under `SCALE_COLUMNS`."""
     value, target = event["value"], event["target"]
-    return [round(event["at_s"], 3), event["before"], event["after"], event["metric"],
+    metric = f"{event['pool']}: {event['metric']}" if event.get("pool") else event["metric"]
+    return [round(event["at_s"], 3), event["before"], event["after"], metric,
             "–" if value is None else f"{value:.4g}", "–" if target is None else f"{target:.4g}", event["wanted"],
             event["limited_by"] or "–"]
 

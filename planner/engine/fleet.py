@@ -143,6 +143,7 @@ def hand_to(f: FleetState, i: int, sent_s: float, score: Any) -> None:
         f.requests[replica.inbox_tail].next = i
     replica.inbox_tail = i
     f.replica_of[i] = k
+    replica.num_sent += 1
     replica.num_requests += 1
     replica.num_tokens += request.input_tokens
     replica.num_unreported += 1

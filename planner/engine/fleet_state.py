@@ -60,6 +60,7 @@ REPLICA = np.dtype(
     [
         ("link_free_s", "f8"),  # when the last transfer from it ends
         ("inbox_tail", "i8"),  # the last request sent to it
+        ("num_sent", "i8"),  # requests, each attempt of them
         ("num_requests", "i8"),  # outstanding
         ("num_tokens", "i8"),  # prompt tokens of these
         ("known_requests", "i8"),  # the same as the router knows it

@@ -160,7 +160,7 @@ def num_replicas(result: SavedResult) -> int:
 def _paid_replicas(result: SavedResult, bins: TimeBins) -> Values | int:
     """Return how many replicas were paid for, in the mean of each bin where they came and went; at least 1."""
     autoscale = result.summary.get("autoscale")
-    if autoscale is None:
+    if autoscale is None or not autoscale["replicas"]:
         return num_replicas(result)
     times_s, paid, _ = zip(*counts_over_time([tuple(span.values()) for span in autoscale["replicas"]]), strict=True)
     total_s = np.concatenate([[0.0], np.cumsum(np.diff(times_s) * paid[:-1])])

@@ -19,7 +19,7 @@ NO_SCALING = "no fleet was autoscaled"
 
 def is_autoscaled(result: SavedResult) -> bool:
     """Tell whether a result's replicas came and went."""
-    return result.summary.get("autoscale") is not None
+    return bool((result.summary.get("autoscale") or {}).get("replicas"))
 
 
 def replicas(results: Results, *, theme: Theme = "light") -> Any:

@@ -20,6 +20,15 @@ metric = [{ name = "concurrency", target = 4 }]
 [down]
 stabilization_window_s = 4
 """
+APART = """[[pool]]
+name = "p"
+role = "prefill"
+autoscale = "zero.toml"
+[[pool]]
+name = "d"
+role = "decode"
+replicas = 2
+"""
 POOLS = """[[pool]]
 name = "a"
 replicas = 2
@@ -38,7 +47,9 @@ FEATURES: dict[str, dict[str, Any]] = {
     "router's queue": {"router_max_concurrent_requests": 6, "router_queue_size": 50, "router_queue_timeout": 1.0},
     "failure": {"fail_replica": "0@1+2", "max_retries": 2},
     "autoscaler": {"autoscale": "scale.toml"},
+    "from zero": {"autoscale": "zero.toml"},
     "pools": {"fleet": "pools.toml"},
+    "pools apart": {"fleet": "apart.toml"},
     "prefill apart": {"data_parallel_size": 3, "prefill_replicas": 1},
     "replicas": {"data_parallel_size": 3, "router": "prefix-aware"},
     "swap": {"preemption": "swap"},
@@ -48,8 +59,11 @@ FEATURES: dict[str, dict[str, Any]] = {
     "closed loop": {"max_concurrency": 6},
 }
 REFUSED = {frozenset(pair) for pair in (
-    ("autoscaler", "pools"), ("autoscaler", "prefill apart"), ("autoscaler", "replicas"), ("pools", "prefill apart"),
-    ("pools", "replicas"))}
+    ("autoscaler", "prefill apart"), ("autoscaler", "replicas"), ("from zero", "prefill apart"),
+    ("from zero", "replicas"), ("pools", "prefill apart"), ("pools", "replicas"), ("pools apart", "prefill apart"),
+    ("pools apart", "replicas"))}
+PAIRS = [(one, other) for one, other in itertools.combinations(FEATURES, 2)  # that are not in each other's place
+         if not {*FEATURES[one]} & {*FEATURES[other]} & {"fleet", "autoscale"}]
 
 
 def load() -> Trace:
@@ -60,11 +74,13 @@ def load() -> Trace:
                     adapter=[("a", "b", "c", None)[k % 4] for k in range(60)])
 
 
-@pytest.mark.parametrize(("one", "other"), list(itertools.combinations(FEATURES, 2)))
+@pytest.mark.parametrize(("one", "other"), PAIRS)
 def test_two_features_serve_together(one: str, other: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("scale.toml").write_text(SCALE)
+    Path("zero.toml").write_text(SCALE.replace("minimum = 1", "minimum = 0"))
     Path("pools.toml").write_text(POOLS)
+    Path("apart.toml").write_text(APART)
     options = {"model": "llama-3.1-8b", "gpu": "h100-sxm", "num_gpu_blocks": 60} | FEATURES[one] | FEATURES[other]
     if {one, other} in REFUSED:
         with pytest.raises(PlannerError):
