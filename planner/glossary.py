@@ -99,7 +99,8 @@ SUMMARY: Mapping[str, Term] = {
     "num_scale_ups": Term("1", "likewise: times that it added replicas"),
     "num_scale_downs": Term("1", "likewise: times that it took replicas away"),
     "autoscale": Term("1", "likewise: its file, bounds and start-up, events (as --scale-events), and replicas, each "
-                           "with start_s, ready_s, drain_s and end_s on the trace's clock"),
+                           "with start_s, ready_s, drain_s and end_s on the trace's clock; of --fleet pools, each with "
+                           "its own"),
     "simulated_requests_per_s": Term("requests/s", "speed of the replay's loop"),
     "wall_s": Term("s", "what the replay took"),
     "notes": Term("1", "what a reader of the result should know, as texts"),
@@ -215,11 +216,13 @@ SCALE_EVENTS: Mapping[str, Term] = {
     "wanted": Term("1", "replicas that it asked for"),
     "limited_by": Term("1", "what stood against that: minimum, maximum, stabilization, step, cooldown or draining; "
                             "empty where nothing did"),
+    "pool": Term("1", "of --fleet: whose replicas"),
 }
 ATTEMPTS: Mapping[str, Term] = {
     "request_id": REQUESTS["request_id"],
     "attempt": Term("1", "number of the request's attempt, from 1"),
     "replica": Term("1", "that it went to, from 0; null where it was turned away before"),
+    "decode_replica": REQUESTS["decode_replica"],
     "sent_at_s": Term("s", "instant at which its client sent it"),
     "first_scheduled_at_s": REQUESTS["first_scheduled_at_s"],
     "first_token_at_s": REQUESTS["first_token_at_s"],

@@ -205,6 +205,8 @@ def _fleet_state(trace: Trace, states: list[st.State], plans: list[Any], fleet: 
     tree = empty_tree(count)
     nobody, none_s = np.empty(0, np.int64), np.empty(0)
     planned = np.arange(n) if waits is None else np.flatnonzero(waits.num_parents == 0)
+    asks = fleet.router.reads_adapters
+    num_adapters = 1 + max(int(state.adapters.max(initial=-1)) for state in states) if asks else 0
     session = _sessions(trace) if fleet.router.is_sticky else nobody
     memory = fs.FleetState(
         fleet=_fleet_record(fleet, n, num_legs, len(planned), len(tree) // 2, len(turn)),
@@ -228,11 +230,13 @@ def _fleet_state(trace: Trace, states: list[st.State], plans: list[Any], fleet: 
         replica_of=np.full(len(states[0].requests), st.NONE),
         session=session,
         home=np.full(int(session.max(initial=-1)) + 1, st.NONE),
+        adapter_requests=np.zeros(count * num_adapters, np.int64),
         first_child=nobody if waits is None else waits.first_child,
         children=nobody if waits is None else waits.children,
         num_parents=nobody if waits is None else waits.num_parents.copy(),
         think_s=none_s if waits is None else waits.think_s,
     )
+    memory.fleet.num_adapters = num_adapters
     memory.gateway.has_tiers = any(state.settings.has_tiers for state in states)
     memory.replicas.is_open = 1
     memory.replicas.weight = weights
@@ -267,7 +271,7 @@ def _fleet_record(fleet: Fleet, num_requests: int, num_legs: int, num_planned: i
     record.max_concurrency = fleet.pools[0].deployment.settings.max_concurrency or NO_LIMIT  # the client's: of all
     record.random = seeded(fleet.seed)
     record.tree_size = tree_size
-    for name in ("num_choices", "takes_turns", "is_sticky", "reads_engines", "reads_caches"):
+    for name in ("num_choices", "takes_turns", "is_sticky", "reads_engines", "reads_caches", "reads_adapters"):
         setattr(record, name, getattr(router, name))
     return record
 

@@ -19,6 +19,9 @@ class ReplicaLoad(NamedTuple):
     cached_tokens: int  # of this request's prompt, those that its prefix cache holds; 0 where the router does not look
     input_tokens: int  # of this request
     block_size: int
+    has_adapter: int  # 1 where this request's LoRA adapter is on its GPU, or it has none; 0 where it does not look
+    adapter_requests: int  # outstanding there with the same adapter, likewise
+    free_adapters: int  # places on its GPU whose adapters no request uses, likewise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +39,7 @@ class Router:
     reads_engines : the score depends on what engines say of themselves: `num_running`, `num_waiting`,
         `kv_cache_usage`.
     reads_caches : it depends on `cached_tokens`.
+    reads_adapters : it depends on `has_adapter`, `adapter_requests` or `free_adapters`.
 
     Raises
     ------
@@ -49,6 +53,7 @@ class Router:
     is_sticky: bool = False
     reads_engines: bool = False
     reads_caches: bool = False
+    reads_adapters: bool = False
 
     def __post_init__(self) -> None:
         if self.num_choices not in (0, 1, 2):

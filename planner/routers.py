@@ -2,6 +2,8 @@
 
 from planner.router import ReplicaLoad, Router
 
+LORA_WEIGHT = 10.0  # requests that an adapter without room is worth
+
 
 def requests(load: ReplicaLoad) -> float:
     """Return the requests that it has: nginx's least_conn, Envoy's LEAST_REQUEST."""
@@ -36,6 +38,20 @@ def vllm_score(load: ReplicaLoad) -> float:
     return 4.0 * (load.num_waiting + load.num_unreported) + load.num_running
 
 
+def adapter_and_load(load: ReplicaLoad) -> float:
+    """Return the requests that it has, and up to ten more the less the adapter of this one is at home there.
+
+    The parts of ten are those of the Gateway API inference extension's lora-affinity scorer, which llm-d has as well:
+    the score is 1 where the adapter is loaded, 0.8 where there is room for it, 0.6 where others wait for it, else 0.
+    """
+    affinity = 0.6 if load.adapter_requests > 0 else 0.0
+    if load.free_adapters > 0:
+        affinity = 0.8
+    if load.has_adapter:
+        affinity = 1.0
+    return load.outstanding_requests + LORA_WEIGHT * (1.0 - affinity)
+
+
 ROUTERS = {
     router.name: router
     for router in (
@@ -47,6 +63,7 @@ ROUTERS = {
         Router(name="least-kv", score=kv_cache, reads_engines=True),
         Router(name="session-affinity", score=requests, is_sticky=True),
         Router(name="prefix-aware", score=prefill_and_load, reads_caches=True),
+        Router(name="lora-affinity", score=adapter_and_load, reads_adapters=True),
         Router(name="vllm-dp", score=vllm_score, reads_engines=True),
     )
 }

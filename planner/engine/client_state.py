@@ -80,9 +80,9 @@ ATTEMPT_ROW = np.dtype(
         ("request", "i8"),
         ("number", "i4"),  # of the request's attempts, from 1
         ("replica", "i4"),  # or NONE
-        ("decode_replica", "i4"),  # where it is another; else the same
         ("outcome", "i4"),
         ("num_output_tokens", "i4"),
+        ("decode_replica", "i8"),  # where it is another than `replica`; else the same
         ("num_computed_tokens", "i8"),  # by steps: of the prompt, and of output before the last token
     ],
     align=True,

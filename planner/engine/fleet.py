@@ -3,8 +3,8 @@
 Everything happens in the order of time: at one instant requests leave, the router hears of its replicas, others are
 sent, and steps begin. A replica that nothing is sent to is left alone until somebody may leave it
 (`stretch.quiet_until_s`); what it does until then nobody sees. So an event costs what it takes to find the replica that
-is due next, log₂ of their number, except where a router reads engines or caches: then all are brought up to the instant
-of each request, or of each report.
+is due next, log₂ of their number, except where a router reads engines, caches or adapters: then all are brought up to
+the instant of each request, or of each report.
 """
 
 import math
@@ -22,7 +22,7 @@ from planner.engine.loop import run_until
 from planner.engine.outages import is_lost, know_idle, len_halves, lose_kv, lose_requests, restart
 from planner.engine.plans import plan_at
 from planner.engine.queues import heap_pop, heap_push
-from planner.engine.routing import arrange, choose, decodes_only, rate
+from planner.engine.routing import arrange, choose, count_adapter, decodes_only, rate
 from planner.engine.state import BAD_SCORE, COMPLETED, DONE, FLUSH, NONE, PAUSED, STUCK, UNAVAILABLE, State
 from planner.engine.stretch import quiet_until_s
 from planner.engine.tournament import enter
@@ -143,6 +143,8 @@ def hand_to(f: FleetState, i: int, sent_s: float, score: Any) -> None:
         f.requests[replica.inbox_tail].next = i
     replica.inbox_tail = i
     f.replica_of[i] = k
+    if fleet.reads_adapters:
+        count_adapter(f, k, i, 1)
     replica.num_sent += 1
     replica.num_requests += 1
     replica.num_tokens += request.input_tokens
@@ -235,6 +237,8 @@ def first_to_leave(s: State) -> int:
 def leave(f: FleetState, k: int, i: int, score: Any) -> None:
     """Account for a request that has left replica `k`: it is through, or goes on to be decoded."""
     fleet, replica = f.fleet, f.replicas[k]
+    if fleet.reads_adapters:
+        count_adapter(f, k, i, -1)
     replica.num_requests -= 1
     replica.num_tokens -= f.requests[i].input_tokens
     if f.gateway.is_on:
@@ -310,7 +314,7 @@ def bring_up(f: FleetState, instant_s: float) -> int:
     reads_now = fleet.reads_engines and fleet.report_interval_s == 0.0
     is_report = fleet.reads_engines and instant_s == fleet.next_report_s
     is_watched = fleet.is_watched and instant_s == fleet.until_s
-    if not reads_now and not is_report and not is_watched and not fleet.reads_caches:
+    if not (reads_now or is_report or is_watched or fleet.reads_caches or fleet.reads_adapters):
         return DONE
     for k in range(f.fleet.num_replicas):
         s = bind_at(f.memories, k)

@@ -35,6 +35,7 @@ FLEET = np.dtype(
         ("random", "i8"),  # state of the generator
         ("num_choices", "i8"),
         ("tree_size", "i8"),
+        ("num_adapters", "i8"),
         ("num_prefill", "i8"),  # replicas that prefill only, the first ones; 0 where all do both
         ("num_requests", "i8"),  # of the trace; the decode of request i is request num_requests + i
         ("num_releases", "i8"),
@@ -52,6 +53,7 @@ FLEET = np.dtype(
         ("is_sticky", "i1"),
         ("reads_engines", "i1"),
         ("reads_caches", "i1"),
+        ("reads_adapters", "i1"),
     ],
     align=True,
 )
@@ -108,6 +110,7 @@ class FleetState(NamedTuple):
     replica_of: Any  # where each request went, shape [num_requests]
     session: Any  # of each request, shape [num_requests]; empty where nobody asks
     home: Any  # of each session, a replica
+    adapter_requests: Any  # outstanding, by replica and LoRA adapter; empty where nobody asks
     first_child: Any  # place of a request's first child in `children`, shape [num_requests + 1]; or empty
     children: Any
     num_parents: Any  # that have not finished, shape [num_requests]
@@ -131,7 +134,7 @@ FLEET_TYPE = numba.types.NamedTuple(
         st.numba_record(client_state.GATEWAY),
         *map(st.numba_records, (client_state.CLIENT, client_state.TENANT, entries.FLOAT_HEAP,
                                 client_state.ATTEMPT_ROW)),
-        *(6 * [_INTS]),
+        *(7 * [_INTS]),
         _FLOATS,
     ],
     FleetState,

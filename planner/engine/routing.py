@@ -33,12 +33,26 @@ def choose(f: FleetState, i: int, score: Any) -> int:
         return better(f, i, f.open[min(first, second)], f.open[max(first, second)], score)
     if fleet.num_open == 1:
         return int(f.open[0])
-    if not fleet.reads_engines and not fleet.reads_caches:
+    if not asks_each(f):
         return int(f.load_tree[1])
     best = int(f.open[0])
     for k in range(1, fleet.num_open):
         best = better(f, i, best, f.open[k], score)
     return best
+
+
+@jit
+def asks_each(f: FleetState) -> bool:
+    """Tell whether a score is of what replicas say at the instant, or of the request."""
+    return bool(f.fleet.reads_engines or f.fleet.reads_caches or f.fleet.reads_adapters)
+
+
+@jit
+def count_adapter(f: FleetState, k: int, i: int, change: int) -> None:
+    """Count a request that goes to replica `k`, or leaves it, among those of its adapter there."""
+    s = bind_at(f.memories, k)
+    if s.settings.max_loras > 0 and s.adapters[i] != NONE:
+        f.adapter_requests[k * f.fleet.num_adapters + s.adapters[i]] += change
 
 
 @jit
@@ -80,7 +94,13 @@ def load_of(f: FleetState, k: int, i: int) -> ReplicaLoad:
     replica = f.replicas[k]
     s = bind_at(f.memories, k)
     size = s.settings.block_size
-    input_tokens = cached_tokens = 0
+    input_tokens = cached_tokens = has_adapter = adapter_requests = free_adapters = 0
+    if i != NONE and f.fleet.reads_adapters and s.settings.max_loras > 0:
+        a = s.adapters[i]
+        free_adapters = s.settings.max_loras - s.engine.num_adapters
+        has_adapter = 1 if a == NONE else int(s.adapter_states[a].is_on_gpu)
+        if a != NONE:
+            adapter_requests = f.adapter_requests[k * f.fleet.num_adapters + a]
     if i != NONE:
         input_tokens = f.requests[i].input_tokens
         if f.fleet.reads_caches and s.settings.is_caching:
@@ -96,6 +116,9 @@ def load_of(f: FleetState, k: int, i: int) -> ReplicaLoad:
         int(cached_tokens),
         int(input_tokens),
         int(size),
+        int(has_adapter),
+        int(adapter_requests),
+        int(free_adapters),
     )
 
 
@@ -109,7 +132,7 @@ def rate(f: FleetState, k: int, score: Any) -> None:
         requests = f.replicas[k].num_requests / f.replicas[k].weight
         enter(f.load, f.decode_tree, fleet.tree_size, k, requests, f.load[k].tie)
         return
-    if fleet.takes_turns or fleet.num_choices > 0 or fleet.reads_engines or fleet.reads_caches:
+    if fleet.takes_turns or fleet.num_choices > 0 or asks_each(f):
         return
     key = score(load_of(f, k, NONE)) / f.replicas[k].weight
     if math.isnan(key):

@@ -7,7 +7,7 @@ from pathlib import Path
 import planner
 from planner import glossary
 from planner.run import replay
-from planner.scaling import events_table
+from planner.scaling import ScaleEvent, events_table
 from planner.settings import Recording
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -34,7 +34,8 @@ def test_the_glossary_has_every_name_that_a_replay_writes(tmp_path: Path) -> Non
     recording = Recording(steps=True, schedule=True)
     trace = planner.read_trace("chat")
     one = planner.Scenario(model="llama-3.1-8b", gpu="h100-sxm", limit=50, interval=0.8)
-    split = planner.Scenario(model="llama-3.1-8b", gpu="h100-sxm", limit=50, data_parallel_size=2, prefill_replicas=1)
+    split = planner.Scenario(model="llama-3.1-8b", gpu="h100-sxm", limit=50, data_parallel_size=2, prefill_replicas=1,
+                             max_retries=1)
     pools = planner.Scenario(model="llama-3.1-8b", gpu="h100-sxm", limit=50, fleet=str(tmp_path / "fleet.toml"))
     scaled = planner.Scenario(model="llama-3.1-8b", gpu="h100-sxm", limit=50, autoscale=str(path))
     again = planner.Scenario(model="llama-3.1-8b", gpu="h100-sxm", limit=50, max_retries=1)
@@ -43,10 +44,14 @@ def test_the_glossary_has_every_name_that_a_replay_writes(tmp_path: Path) -> Non
     outcomes = [replay(trace, scenario, slo="ttft:500 tpot:50", recording=recording)
                 for scenario in (one, split, pools, scaled, tiers, again)]
     assert set().union(*(outcome.summary for outcome in outcomes)) | {"explanation"} == set(glossary.SUMMARY)
-    assert set(events_table(()).columns) == set(glossary.SCALE_EVENTS)
+    event = ScaleEvent(0.0, 1, 2, "queue", 2.0, 1.0, 2, "", "the pool's name")
+    assert events_table([event]).columns == list(glossary.SCALE_EVENTS)
+    assert events_table([event._replace(pool=None)]).columns == list(glossary.SCALE_EVENTS)[:-1]
     of_trace = {"tenant", "session_id", "priority"}  # which this trace has not
     for name, table in (("requests", glossary.REQUESTS), ("steps", glossary.STEPS), ("schedule", glossary.SCHEDULE),
                         ("preemptions", glossary.PREEMPTIONS)):
         written = set().union(*(getattr(outcome.result, f"{name}_table")().columns for outcome in outcomes))
         assert written == set(table) - (of_trace if name == "requests" else set()), name
-    assert list(glossary.ATTEMPTS) == outcomes[-1].result.attempts_table().columns
+    apart, together = (outcomes[place].result.attempts_table().columns for place in (1, -1))
+    assert list(glossary.ATTEMPTS) == apart
+    assert [name for name in apart if name != "decode_replica"] == together

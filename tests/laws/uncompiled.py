@@ -93,6 +93,14 @@ def outcomes() -> dict[str, str]:
         for name in ("swap", "prefix", "pipeline")
         for kind, recording in (("whole", EVERYTHING), ("plain", Recording()))
     }
+    overloaded |= {
+        f"{policy} overload apart {kind}": outcome(play(tenants, recording=recording, policy=policy,
+                                                        **COMMON | CASES["prefix"] | POOLS | OVERLOAD | apart))
+        for policy in ("fcfs", "sglang")
+        for kind, apart in (("prefill", {"data_parallel_size": 4, "prefill_replicas": 2}),
+                            ("decode", {"router": "lora-affinity", "max_loras": 1}))
+        for recording in (EVERYTHING,)
+    }
     return fleets | pools | overloaded | {
         f"{policy} {name} {kind}": outcome(play(trace, recording=recording, policy=policy, **COMMON | options))
         for policy in POLICIES
