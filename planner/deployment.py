@@ -198,9 +198,8 @@ def deploy(scenario: Scenario, *, enable_prefix_caching: bool = False, longest_r
     is_linear = scenario.step_time != "roofline"
     missing = [name for name, value in (("--model", architecture), ("--gpu", gpu)) if value is None]
     if missing and not (is_linear and scenario.num_gpu_blocks):
-        raise UsageError(
-            f"{' and '.join(missing)} missing; give both, or --step-time linear:… together with --num-gpu-blocks"
-        )
+        raise UsageError(f"{' and '.join(missing)} missing; give both, or --step-time linear:… together with "
+                         f"--num-gpu-blocks")
     layout = layout or layout_of(scenario)
     node_link = _node_link(scenario, gpu, layout)
     kv_bytes = kv_bytes_per_element(scenario.kv_cache_dtype)

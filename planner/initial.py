@@ -34,13 +34,7 @@ FLEET_ROWS = 1 << 22  # of all of a fleet's buffers of gaps together
 
 def initial_state(trace: Trace, policy: Policy, settings: EngineSettings, step_time: StepTime,
                   recording: Recording, numbered_blocks: NDArray[np.int64] | None = None) -> st.State:
-    """Lay out the loop's memory and fill in what it starts from.
-
-    Parameters
-    ----------
-    numbered_blocks : of each request, that its contents are numbered for, where other engines have more of them, shape
-        [num_requests]; None for its own.
-    """
+    """Lay out the loop's memory and fill in what it starts from; `numbered_blocks` as `prefix.assign_contents`."""
     n = trace.requests.height
     record = _settings_record(policy, settings, recording)
     requests = _request_records(trace, settings)
