@@ -22,6 +22,7 @@ from planner.interleaved import Fleet, run_interleaved
 from planner.loading import load_router
 from planner.overload import overload_of
 from planner.pools import turns
+from planner.requests import RequestMemory, no_requests
 from planner.results import ReplayResult, Replica
 from planner.scaler import Scaler
 from planner.settings import Recording
@@ -108,7 +109,9 @@ def _run(trace: Trace, own: Deployment, recording: Recording) -> ReplayRecords:
 def _unused(trace: Trace, own: Deployment, recording: Recording) -> ReplayRecords:
     """Return the records of a replica that no request is sent to."""
     one = _rows(trace, np.zeros(1, np.int64))
-    return Taken(initial_state(one, own.policy, own.settings, own.step_time, recording)).records(0.0)
+    nobody = RequestMemory(one, own.settings.max_model_len)
+    state = initial_state(one, own.policy, own.settings, own.step_time, recording, nobody.records)
+    return Taken(state).records(0.0, nobody.columns())
 
 
 def _replicas(parts: Sequence[ReplayRecords]) -> tuple[Replica, ...]:
@@ -161,7 +164,7 @@ def _dealt(trace: Trace, fleet: Fleet, replica: NDArray[np.int32],
     """Replay each replica's requests by themselves."""
     owners = [pool.deployment for pool in fleet.pools for _ in range(pool.num_replicas)]
     parts = []
-    requests: Any = st.records(trace.num_requests, st.REQUEST)
+    requests = no_requests(trace.num_requests)
     phases: Any = st.records(trace.num_requests if recording.steps else 1, st.PHASES)
     has_tiers = owners[0].settings.cpu_tier is not None
     fetches: Any = st.records(trace.num_requests if has_tiers else 1, FETCH)
@@ -171,7 +174,7 @@ def _dealt(trace: Trace, fleet: Fleet, replica: NDArray[np.int32],
             parts.append(_unused(trace, own, recording))
             continue
         part = _run(_rows(trace, rows), own, recording)
-        requests[rows] = part.requests
+        requests.put(rows, part.requests)
         if recording.steps:
             phases[rows] = part.phases
         if has_tiers:
@@ -190,8 +193,8 @@ def _pooled(parts: Sequence[ReplayRecords]) -> ReplayRecords:
     for replica, part in enumerate(parts):
         for rows in (part.steps, part.schedule, part.preemptions):
             rows["replica"] = replica
-    listed = {name: np.concatenate([getattr(part, name) for part in parts])
-              for name in ("steps", "schedule", "preemptions")}
+    listed: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts])
+                              for name in ("steps", "schedule", "preemptions")}
     links: Any = parts[0].links.copy()
     for name in ("num_read_blocks", "num_written_blocks", "num_hit_tokens"):
         links[name] = sum(part.links[name] for part in parts)

@@ -12,6 +12,10 @@ from planner.engine.rows import GAP_ROW
 
 EXACT_STEPS = 1 << 23  # steps whose gaps are kept one by one
 MANTISSA_BITS = 16  # of a bin's key: neighbours differ by 2⁻¹⁶ at most
+_MANTISSA = 52  # bits of a float's; above it are exponent and sign
+_MAGNITUDES = 1 << 64 - _MANTISSA  # signs and exponents
+_KEPT_FROM = _MANTISSA - MANTISSA_BITS
+_BINS = 1 << MANTISSA_BITS  # of one sign and exponent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -55,20 +59,25 @@ class GapTally:
 
     def gaps(self) -> Gaps:
         """Return what was collected."""
-        values, counts = self._joined()
-        return Gaps(values_s=values, counts=counts, is_exact=self._is_exact)
-
-    def _joined(self) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         if not self._parts:
-            return np.empty(0), np.empty(0, np.int64)
+            return Gaps(values_s=np.empty(0), counts=np.empty(0, np.int64), is_exact=True)
         values, counts = zip(*self._parts, strict=True)
-        return np.concatenate(values), np.concatenate(counts)
+        return Gaps(values_s=np.concatenate(values), counts=np.concatenate(counts), is_exact=self._is_exact)
 
     def _merge(self) -> None:
         """Replace gaps that agree in sign, exponent and the first bits of the mantissa by their mean."""
-        values, counts = self._joined()
-        self._parts = [_compiled()[1](values, values.view(np.int64) >> (52 - MANTISSA_BITS), counts)]
-        self._size = len(self._parts[0][0])
+        _, see, add = _compiled()
+        first = np.full(_MAGNITUDES, -1)
+        for values, _ in self._parts:
+            see(values.view(np.int64), first)
+        seen = np.flatnonzero(first == 0)
+        first[seen] = np.arange(len(seen)) * _BINS
+        sums, totals = np.zeros(len(seen) * _BINS), np.zeros(len(seen) * _BINS, np.int64)
+        for values, counts in self._parts:
+            add(values, values.view(np.int64), counts, first, sums, totals)
+        filled = np.flatnonzero(totals)
+        self._parts = [(sums[filled] / totals[filled], totals[filled])]
+        self._size = len(filled)
         self._is_exact = False
 
 
@@ -81,37 +90,33 @@ def _expand(rows: Any) -> Any:
     place = 0
     for k in range(len(rows)):
         row = rows[k]
+        gap_s, growth_s, count = row.gap_s, row.growth_s, row.count
         for step in range(row.steps):
-            values[place] = row.gap_s + row.growth_s * step
-            counts[place] = row.count
+            values[place] = gap_s + growth_s * step
+            counts[place] = count
             place += 1
     return values, counts
 
 
-def _mean_of_equal(values: Any, keys: Any, counts: Any) -> Any:
-    """Return the mean of the values of each key, in the order of keys, and how many tokens came after these."""
-    bins = 1 << MANTISSA_BITS  # of one sign and exponent, for all of which there is room once one is seen
-    first = np.full(1 << 12, -1)
-    for k in range(len(keys)):
-        first[(keys[k] >> MANTISSA_BITS) + (1 << 11)] = 0
-    num_bins = 0
-    for k in range(len(first)):
-        if first[k] == 0:
-            first[k] = num_bins
-            num_bins += bins
-    sums, totals = np.zeros(num_bins), np.zeros(num_bins, np.int64)
-    for k in range(len(keys)):
-        place = first[(keys[k] >> MANTISSA_BITS) + (1 << 11)] + (keys[k] & (bins - 1))
+def _see(bits: Any, first: Any) -> None:
+    """Mark the signs and exponents of values, given as their bits, by 0."""
+    for k in range(len(bits)):
+        first[(bits[k] >> _MANTISSA) + _MAGNITUDES // 2] = 0
+
+
+def _add(values: Any, bits: Any, counts: Any, first: Any, sums: Any, totals: Any) -> None:
+    """Add values to their bins; the first bin of each sign and exponent is in `first`."""
+    for k in range(len(values)):
+        place = first[(bits[k] >> _MANTISSA) + _MAGNITUDES // 2] + ((bits[k] >> _KEPT_FROM) & (_BINS - 1))
         sums[place] += values[k] * counts[k]
         totals[place] += counts[k]
-    filled = np.flatnonzero(totals)
-    return sums[filled] / totals[filled], totals[filled]
 
 
 @functools.cache
-def _compiled() -> tuple[Any, Any]:
-    """Return `_expand` and `_mean_of_equal`, compiled once and kept between processes."""
-    floats, ints = numba.float64[::1], numba.int64[::1]
+def _compiled() -> tuple[Any, Any, Any]:
+    """Return `_expand`, `_see` and `_add`, compiled once and kept between processes."""
+    floats, ints, nothing = numba.float64[::1], numba.int64[::1], numba.void
     found = numba.types.Tuple((floats, ints))
     return (compile_with_signature(_expand, found(numba.from_dtype(GAP_ROW)[::1])),
-            compile_with_signature(_mean_of_equal, found(floats, ints, ints)))
+            compile_with_signature(_see, nothing(ints, ints)),
+            compile_with_signature(_add, nothing(floats, ints, ints, ints, floats, ints)))

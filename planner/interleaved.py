@@ -30,6 +30,7 @@ from planner.initial import holding, initial_state, pulling, routed, sharing_req
 from planner.overload import Overload, gateway_memory, with_patience
 from planner.policy import NO_LIMIT
 from planner.pools import turns
+from planner.requests import RequestMemory
 from planner.router import ReplicaLoad, Router
 from planner.settings import Recording
 from planner.timers import RunningFleet, Timer, Timers
@@ -101,7 +102,7 @@ def run_interleaved(trace: Trace, fleet: Fleet, waits: Dependencies | None, reco
     PolicyError : a policy or the router cannot be compiled, raised an error, or made no progress.
     """
     policies = [pool.deployment.policy for pool in fleet.pools for _ in range(pool.num_replicas)]
-    states = _states(trace, fleet, recording)
+    states, requests = _states(trace, fleet, recording)
     memory = _fleet_state(trace, states, [compiled_plan(policy) for policy in policies], fleet, waits)
     failures = () if fleet.overload is None else failure_timers(fleet.overload.failures, fleet.num_replicas)
     score, loop = compiled_score(fleet.router), compiled_fleet_loop()
@@ -139,7 +140,8 @@ def run_interleaved(trace: Trace, fleet: Fleet, waits: Dependencies | None, reco
     if fleet.overload is not None:
         rows = np.concatenate([*attempts, _take_attempts(memory)])
         found = attempts_of(rows, memory.clients, memory.requests, int(memory.gateway.peak_queued))
-    records = [each.records(loop_s / len(taken)) for each in taken]
+    columns = requests.columns()
+    records = [each.records(loop_s / len(taken), columns) for each in taken]
     return records, memory.replica_of.astype(np.int32), states[0].pulls, found
 
 
@@ -150,23 +152,25 @@ def _take_attempts(memory: fs.FleetState) -> NDArray[np.void]:
     return rows
 
 
-def _states(trace: Trace, fleet: Fleet, recording: Recording) -> list[st.State]:
-    """Return the replicas' memories; those that decode only have no use for a prefix cache."""
+def _states(trace: Trace, fleet: Fleet, recording: Recording) -> tuple[list[st.State], RequestMemory]:
+    """Return the replicas' memories, and that of the requests; who decodes only has no use for a prefix cache."""
     pulls = None
     if fleet.transfer is not None:
         trace, pulls = halved(trace, fleet.transfer)
-    kinds = []
+    requests, kinds = RequestMemory(trace, fleet.pools[0].deployment.settings.max_model_len), []
+    requests.lay_out_all()
     for pool in fleet.pools:
         own = pool.deployment
         settings = own.settings
         if pool.role == "decode":
             settings = replace(settings, enable_prefix_caching=False, cpu_tier=None, remote_tier=None)
-        kind = initial_state(trace, own.policy, settings, own.step_time, recording)
+        kind = initial_state(trace, own.policy, settings, own.step_time, recording, requests.records)
         kinds.append(kind if fleet.overload is None else with_patience(kind, fleet.overload))
     made: dict[str, Callable[[st.State], st.State]] = {"both": lambda state: state, "prefill": holding,
                                                        "decode": pulling}
-    return [state for pool, kind in zip(fleet.pools, sharing_requests(kinds, pulls), strict=True)
-            for state in routed(made[pool.role](kind), pool.num_replicas, fleet.num_replicas)]
+    states = [state for pool, kind in zip(fleet.pools, sharing_requests(kinds, pulls), strict=True)
+              for state in routed(made[pool.role](kind), pool.num_replicas, fleet.num_replicas)]
+    return states, requests
 
 
 @functools.cache

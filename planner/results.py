@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -75,19 +74,19 @@ class ReplayResult:
         """TTFT, TPOT and end-to-end latency by the names of objectives [s]."""
         return {"ttft": self.ttft_s, "tpot": self.tpot_s, "e2el": self.e2e_s}
 
-    @cached_property
+    @property
     def ttft_s(self) -> NDArray[np.float64]:
         """Arrival to first token, shape [num_requests]; NaN without one."""
         requests = self.records.requests
         return np.asarray(requests.first_token_s - requests.arrival_s)
 
-    @cached_property
+    @property
     def e2e_s(self) -> NDArray[np.float64]:
         """Arrival to last token of completed requests, else NaN, shape [num_requests]."""
         requests = self.records.requests
         return np.where(requests.state == st.COMPLETED, requests.finished_s - requests.arrival_s, math.nan)
 
-    @cached_property
+    @property
     def tpot_s(self) -> NDArray[np.float64]:
         """(last − first token) / (output tokens − 1) of completed requests; NaN for one-token outputs."""
         requests = self.records.requests
@@ -95,7 +94,7 @@ class ReplayResult:
         span = np.where(requests.state == st.COMPLETED, requests.finished_s - requests.first_token_s, math.nan)
         return np.asarray(span / gaps)
 
-    @cached_property
+    @property
     def queue_s(self) -> NDArray[np.float64]:
         """From reaching the scheduler to the first admission, shape [num_requests]; NaN where never admitted."""
         requests = self.records.requests
@@ -167,7 +166,7 @@ class ReplayResult:
                 "remote_cached_tokens": np.asarray(fetches.remote_tokens),
                 "load_s": self.load_s}
 
-    @cached_property
+    @property
     def load_s(self) -> NDArray[np.float64]:
         """Time that requests waited for KV from tiers, shape [num_requests]; 0 where there are none."""
         if not self.records.settings.has_tiers:

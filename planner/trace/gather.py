@@ -1,7 +1,7 @@
 """Blocks of checked rows gathered into one trace: in order of arrival, with prefix ids, times and what was noticed."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -108,7 +108,7 @@ def assemble(
     notes = (*reader.notes, *arrival_notes(table, arrivals))
     names = [column.name for column in TRACE_COLUMNS
              if column.name in table.columns and table[column.name].null_count() < table.height]
-    requests = table.select(names).rechunk()
+    requests = _in_one_piece(table, names)
     account = account_of(
         requests, source=source, format=reader.name, rows_read=gathered.num_rows, dropped=gathered.dropped,
         ignored_columns=_ignored(head, reader), notes=notes,
@@ -190,6 +190,11 @@ def _arrival_order(table: pl.DataFrame, rows: NDArray[np.int64] | None) -> NDArr
             return None
         rows = np.arange(table.height, dtype=np.int64)
     return rows[np.argsort(arrival_s[rows], kind="stable")]
+
+
+def _in_one_piece(table: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
+    """Return columns of a table, each in one piece of memory; the table loses them, so that none is there twice."""
+    return pl.DataFrame([table.drop_in_place(name).rechunk() for name in names])
 
 
 def _ignored(head: Head, reader: Reader) -> tuple[str, ...]:
