@@ -112,7 +112,7 @@ class ReplayResult:
             status[r.state == code] = name
         table = pl.DataFrame(
             {
-                "request_id": self.trace.requests["request_id"],
+                "request_id": self.trace.request_id,
                 "arrival_s": np.asarray(r.arrival_s),
                 "input_tokens": np.asarray(r.input_tokens),
                 "output_tokens": np.asarray(r.num_output_tokens),
@@ -239,7 +239,7 @@ class ReplayResult:
         return self._with_pools(pl.DataFrame(
             {
                 "step": np.ascontiguousarray(rows["step"]),
-                "request_id": self.trace.requests["request_id"].gather(rows["request"]),
+                "request_id": self.trace.requests["request_id"].gather(rows["request"]).cast(pl.String),
                 "num_scheduled_tokens": np.ascontiguousarray(rows["num_scheduled_tokens"]),
                 **self._replicas(rows),
             }
@@ -251,7 +251,7 @@ class ReplayResult:
         return self._with_pools(pl.DataFrame(
             {
                 "step": np.ascontiguousarray(rows["step"]),
-                "request_id": self.trace.requests["request_id"].gather(rows["request"]),
+                "request_id": self.trace.requests["request_id"].gather(rows["request"]).cast(pl.String),
                 **self._replicas(rows),
             }
         ))
@@ -266,7 +266,7 @@ class ReplayResult:
         if self.attempts is None:
             raise UsageError("there are no attempts to tell apart: give a time-out, --max-retries, --fail-replica, "
                              "--router-max-concurrent-requests or --tenants")
-        return self.attempts.table(self.trace.requests["request_id"])
+        return self.attempts.table(self.trace.request_id)
 
     def _replicas(self, rows: NDArray[np.void]) -> dict[str, Any]:
         """Return the column that says whose steps are counted, where there are several replicas."""

@@ -8,7 +8,6 @@ import pytest
 from helpers import assert_same_requests, play, trace_of
 
 from planner import requests as requests_module
-from planner.driver import run
 from planner.engine import state as st
 from planner.requests import COLUMNS, RequestMemory, no_requests
 from planner.results import ReplayResult

@@ -102,7 +102,7 @@ def assemble(
         table = table[order]
         prefix = None if prefix is None else take_rows(prefix, order)
     if reader.finish is not None:
-        table = reader.finish(table)
+        table = reader.finish(_with_names(table))
     if reader.fills_times:
         table = fill_times(table)
     notes = (*reader.notes, *arrival_notes(table, arrivals))
@@ -128,6 +128,8 @@ def _joined(source: str, gathered: Gathered) -> tuple[pl.DataFrame, Arrivals]:
             f"trace {source}: some arrivals are dates or count from 1970, and others count from the trace's start, or "
             "are missing; must be of one kind in the file (split the file)"
         )
+    if gathered.own_ids:
+        gathered.tables = [_with_names(table) for table in gathered.tables]
     table = pl.concat([table for table in gathered.tables if table.height] or gathered.tables[:1], how="diagonal")
     if not table.height:
         reasons = ", ".join(f"{count} {reason}" for reason, count in gathered.dropped.items())
@@ -135,6 +137,10 @@ def _joined(source: str, gathered: Gathered) -> tuple[pl.DataFrame, Arrivals]:
     if "arrival_s" in table.columns:
         return table, "recorded"
     return table.with_columns(arrival_s=pl.lit(0.0)), "absent"
+
+
+def _with_names(table: pl.DataFrame) -> pl.DataFrame:
+    return table.with_columns(pl.col("request_id").cast(pl.String))
 
 
 def _prefix(gathered: Gathered, table: pl.DataFrame, reader: Reader) -> PrefixIds | None:
