@@ -101,7 +101,7 @@ def burst(input_tokens: Ints, output_tokens: Ints, source: str) -> Trace:
         "input_tokens": input_tokens,
         "output_tokens": output_tokens,
         "max_output_tokens": output_tokens,
-        "request_id": np.arange(len(input_tokens)).astype(str),
+        "request_id": np.arange(len(input_tokens), dtype=np.uint32),
     })
     account = account_of(table, source=source, format=NAME, rows_read=table.height, dropped={}, ignored_columns=())
     sha256 = hashlib.sha256(np.concatenate((input_tokens, output_tokens)).tobytes()).hexdigest()

@@ -13,9 +13,10 @@ from planner.deployment import Deployment
 from planner.engine import entries
 from planner.engine import state as st
 from planner.precision import kv_bytes_per_element
+from planner.requests import Requests
 from planner.trace import PrefixIds, Trace
 
-LATER = ("finished_s", "last_token_s", "state")  # of a request's decode: else of its prefill
+LATER = ("finished_s", "state")  # of a request's decode: else of its prefill
 ADDED = ("num_output_tokens", "preempted_s", "stalled_s", "num_preemptions", "num_recomputed_tokens")
 
 
@@ -89,7 +90,8 @@ def _without_prefixes(prefix: PrefixIds | None, count: int) -> PrefixIds | None:
     return dataclasses.replace(prefix, offsets=np.append(prefix.offsets, np.full(count, prefix.offsets[-1])))
 
 
-def joined(requests: Any, phases: Any, pulls: Any, replica: NDArray[np.int32]) -> tuple[Any, Any, dict[str, Any]]:
+def joined(requests: Requests, phases: Any, pulls: Any,
+           replica: NDArray[np.int32]) -> tuple[Requests, Any, dict[str, Any]]:
     """Return the requests and phases of whole requests, and what only such requests have: see `ReplayResult.handover`.
 
     Parameters
@@ -98,12 +100,13 @@ def joined(requests: Any, phases: Any, pulls: Any, replica: NDArray[np.int32]) -
     replica : of halves.
     """
     n = len(requests) // 2
-    first, second = requests[:n].copy(), requests[n:]
+    first, second = requests[:n], requests[n:]
     was_decoded = (pulls.tokens[n:] > 0) & (first.state == st.COMPLETED)
+    both: dict[str, Any] = {}
     for name in LATER:
-        first[name] = np.where(was_decoded, second[name], first[name])
+        both[name] = np.where(was_decoded, getattr(second, name), getattr(first, name))
     for name in ADDED:
-        first[name] = first[name] + np.where(was_decoded, second[name], 0)
+        both[name] = getattr(first, name) + np.where(was_decoded, getattr(second, name), 0)
     handover_s = np.where(was_decoded, pulls.loaded_s[n:] - requests.finished_s[:n], 0.0)
     never = was_decoded & np.isnan(second.first_scheduled_s)
     own = {"decode_replica": np.where(was_decoded, replica[n:], replica[:n]),
@@ -115,10 +118,10 @@ def joined(requests: Any, phases: Any, pulls: Any, replica: NDArray[np.int32]) -
             whole[name] = np.where(was_decoded, phases[n:][name], whole[name])
         alone_s = phases[n:].prefill_s - (pulls.loaded_s[n:] - second.first_scheduled_s)  # the step of its first token
         whole.decode_s += np.where(was_decoded, np.nan_to_num(alone_s), 0.0)
-    return first, whole, own
+    return dataclasses.replace(first, **both), whole, own
 
 
-def handover_gaps(requests: Any, pulls: Any) -> NDArray[np.float64]:
+def handover_gaps(requests: Requests, pulls: Any) -> NDArray[np.float64]:
     """Return the time from each decoded request's first token to its second [s]: no engine saw both."""
     n = len(requests) // 2
     gaps_s = requests.first_token_s[n:] - requests.first_token_s[:n]

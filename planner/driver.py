@@ -21,6 +21,7 @@ from planner.errors import PolicyError
 from planner.gaps import Gaps, GapTally
 from planner.initial import initial_state
 from planner.policy import Policy, StepState
+from planner.requests import RequestMemory, Requests
 from planner.settings import EngineSettings, Recording
 from planner.trace import Trace
 
@@ -31,7 +32,7 @@ ADVANCE_SIGNATURE = numba.int64(st.STATE_TYPE, PLAN_TYPE)
 class ReplayRecords:
     """The loop's raw outcome: one record per request and one for the engine, and the rows that were asked for."""
 
-    requests: Any  # st.REQUEST, rows aligned with the trace
+    requests: Requests  # rows aligned with the trace
     phases: Any  # st.PHASES, the same where steps are recorded
     engine: Any  # st.ENGINE
     settings: Any  # st.SETTINGS
@@ -61,7 +62,9 @@ def run(trace: Trace, policy: Policy, settings: EngineSettings, step_time: StepT
     PolicyError : the policy cannot be compiled, raised an error, or made no progress.
     UsageError : a setting does not fit the trace.
     """
-    state = initial_state(trace, policy, settings, step_time, recording)
+    requests = RequestMemory(trace, settings.max_model_len)
+    state = initial_state(trace, policy, settings, step_time, recording, requests.records)
+    requests.lay_out(state.engine)
     plan_step = compiled_plan(policy)
     loop = compiled_loop()
     taken = Taken(state)
@@ -73,13 +76,14 @@ def run(trace: Trace, policy: Policy, settings: EngineSettings, step_time: StepT
         except ArithmeticError as error:
             raise arithmetic_fault(policy, state, error) from error
         loop_s += time.perf_counter() - begin
+        if outcome == st.FLUSH and requests.lay_out(state.engine):
+            continue
         taken.take()
         if outcome == st.DONE:
-            break
+            return taken.records(loop_s, requests.columns())
         if outcome != st.FLUSH or state.engine.now_s == flushed_at_s:  # tens of thousands of rows, and no time passed
             raise fault(policy, state, outcome)
         flushed_at_s = float(state.engine.now_s)
-    return taken.records(loop_s)
 
 
 class Taken:
@@ -102,12 +106,12 @@ class Taken:
                 self._rows[name].append(np.asarray(getattr(state, name)[:filled]).copy())
                 setattr(engine, count, 0)
 
-    def records(self, loop_s: float) -> ReplayRecords:
+    def records(self, loop_s: float, requests: Requests) -> ReplayRecords:
         """Return the outcome of a loop that is through."""
         state = self._state
         rows = {name: np.concatenate(parts) if parts else np.empty(0, getattr(state, name).dtype)
                 for name, parts in self._rows.items()}
-        return ReplayRecords(requests=state.requests, phases=state.phases, engine=state.engine,
+        return ReplayRecords(requests=requests, phases=state.phases, engine=state.engine,
                              settings=state.settings, links=state.links, fetches=state.fetches, loop_s=loop_s,
                              gaps=self._gaps.gaps(), **rows)
 

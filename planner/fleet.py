@@ -22,6 +22,7 @@ from planner.interleaved import Fleet, run_interleaved
 from planner.loading import load_router
 from planner.overload import holding_requests, overload_of
 from planner.pools import turns
+from planner.requests import RequestMemory, no_requests
 from planner.results import ReplayResult, Replica
 from planner.scaler import Scaler
 from planner.scaling import Scaling, staying, together
@@ -118,8 +119,7 @@ def _scaling(result: ReplayResult, pools: Sequence[Pool], scalers: Mapping[str, 
     if not scalers:
         return None
     requests, deployment = result.records.requests, result.deployment
-    first_s, end_s = (float(reduce(requests[name])) for reduce, name in ((np.nanmin, "arrival_s"),
-                                                                        (np.nanmax, "finished_s")))
+    first_s, end_s = float(np.nanmin(requests.arrival_s)), float(np.nanmax(requests.finished_s))
     if not deployment.pools:
         return scalers[pools[0].name].scaling(end_s)
     parts, first_replica = {}, 0
@@ -137,7 +137,9 @@ def _run(trace: Trace, own: Deployment, recording: Recording) -> ReplayRecords:
 def _unused(trace: Trace, own: Deployment, recording: Recording) -> ReplayRecords:
     """Return the records of a replica that no request is sent to."""
     one = _rows(trace, np.zeros(1, np.int64))
-    return Taken(initial_state(one, own.policy, own.settings, own.step_time, recording)).records(0.0)
+    nobody = RequestMemory(one, own.settings.max_model_len)
+    state = initial_state(one, own.policy, own.settings, own.step_time, recording, nobody.records)
+    return Taken(state).records(0.0, nobody.columns())
 
 
 def _replicas(parts: Sequence[ReplayRecords]) -> tuple[Replica, ...]:
@@ -186,7 +188,7 @@ def _dealt(trace: Trace, deployment: Deployment, fleet: Fleet, recording: Record
     replica = turn[np.arange(trace.num_requests) % len(turn)].astype(np.int32)
     owners = [pool.deployment for pool in fleet.pools for _ in range(pool.num_replicas)]
     parts = []
-    requests: Any = st.records(trace.num_requests, st.REQUEST)
+    requests = no_requests(trace.num_requests)
     phases: Any = st.records(trace.num_requests if recording.steps else 1, st.PHASES)
     has_tiers = [own.settings.cpu_tier is not None for own in owners]
     fetches: Any = st.records(trace.num_requests if any(has_tiers) else 1, FETCH)
@@ -196,7 +198,7 @@ def _dealt(trace: Trace, deployment: Deployment, fleet: Fleet, recording: Record
             parts.append(_unused(trace, own, recording))
             continue
         part = _run(_rows(trace, rows), own, recording)
-        requests[rows] = part.requests
+        requests.put(rows, part.requests)
         if recording.steps:
             phases[rows] = part.phases
         if has_tiers[k]:
@@ -217,8 +219,8 @@ def _pooled(parts: Sequence[ReplayRecords]) -> ReplayRecords:
     for replica, part in enumerate(parts):
         for rows in (part.steps, part.schedule, part.preemptions):
             rows["replica"] = replica
-    listed = {name: np.concatenate([getattr(part, name) for part in parts])
-              for name in ("steps", "schedule", "preemptions")}
+    listed: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts])
+                              for name in ("steps", "schedule", "preemptions")}
     return dataclasses.replace(parts[0], engine=total_of([part.engine for part in parts]), gaps=gaps,
                                loop_s=sum(part.loop_s for part in parts), **listed)
 

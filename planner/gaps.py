@@ -1,12 +1,21 @@
 """The gaps between tokens, over all requests: exact up to some ten million steps, then in bins of 0.002 %."""
 
+import functools
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.engine.jit import compile_with_signature, numba
+from planner.engine.rows import GAP_ROW
+
 EXACT_STEPS = 1 << 23  # steps whose gaps are kept one by one
 MANTISSA_BITS = 16  # of a bin's key: neighbours differ by 2⁻¹⁶ at most
+_MANTISSA = 52  # bits of a float's; above it are exponent and sign
+_MAGNITUDES = 1 << 64 - _MANTISSA  # signs and exponents
+_KEPT_FROM = _MANTISSA - MANTISSA_BITS
+_BINS = 1 << MANTISSA_BITS  # of one sign and exponent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -26,42 +35,88 @@ class Gaps:
 
 
 class GapTally:
-    """Collects gaps in bounded memory."""
+    """Collects gaps in bounded memory.
 
-    def __init__(self) -> None:
-        self._values: list[NDArray[np.float64]] = []
-        self._counts: list[NDArray[np.int64]] = []
+    Parameters
+    ----------
+    exact_steps : steps whose gaps are kept one by one; from then on those that are alike are.
+    """
+
+    def __init__(self, exact_steps: int = EXACT_STEPS) -> None:
+        self._exact_steps = exact_steps
+        self._parts: list[tuple[NDArray[np.float64], NDArray[np.int64]]] = []
         self._size = 0
         self._is_exact = True
 
     def add(self, rows: NDArray[np.void]) -> None:
         """Add rows of `engine.rows.GAP_ROW`, each a run of gaps that grow evenly."""
-        steps = rows["steps"]
-        first = np.repeat(np.cumsum(steps) - steps, steps)
-        within = np.arange(len(first)) - first
-        self._values.append(np.repeat(rows["gap_s"], steps) + np.repeat(rows["growth_s"], steps) * within)
-        self._counts.append(np.repeat(rows["count"], steps))
-        self._size += len(first)
-        if self._size > EXACT_STEPS:
+        if not len(rows):
+            return
+        self._parts.append(_compiled()[0](rows))
+        self._size += len(self._parts[-1][0])
+        if self._size > self._exact_steps:
             self._merge()
 
     def gaps(self) -> Gaps:
         """Return what was collected."""
-        values, counts = self._joined()
-        return Gaps(values_s=values, counts=counts, is_exact=self._is_exact)
-
-    def _joined(self) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-        if not self._values:
-            return np.empty(0), np.empty(0, np.int64)
-        return np.concatenate(self._values), np.concatenate(self._counts)
+        if not self._parts:
+            return Gaps(values_s=np.empty(0), counts=np.empty(0, np.int64), is_exact=True)
+        values, counts = zip(*self._parts, strict=True)
+        return Gaps(values_s=np.concatenate(values), counts=np.concatenate(counts), is_exact=self._is_exact)
 
     def _merge(self) -> None:
         """Replace gaps that agree in sign, exponent and the first bits of the mantissa by their mean."""
-        values, counts = self._joined()
-        keys = values.view(np.int64) >> (52 - MANTISSA_BITS)
-        _, bins = np.unique(keys, return_inverse=True)
-        totals = np.bincount(bins, weights=counts)
-        means = np.bincount(bins, weights=values * counts) / totals
-        self._values, self._counts = [means], [totals.astype(np.int64)]
-        self._size = len(means)
+        _, see, add = _compiled()
+        first = np.full(_MAGNITUDES, -1)
+        for values, _ in self._parts:
+            see(values.view(np.int64), first)
+        seen = np.flatnonzero(first == 0)
+        first[seen] = np.arange(len(seen)) * _BINS
+        sums, totals = np.zeros(len(seen) * _BINS), np.zeros(len(seen) * _BINS, np.int64)
+        for values, counts in self._parts:
+            add(values, values.view(np.int64), counts, first, sums, totals)
+        filled = np.flatnonzero(totals)
+        self._parts = [(sums[filled] / totals[filled], totals[filled])]
+        self._size = len(filled)
         self._is_exact = False
+
+
+def _expand(rows: Any) -> Any:
+    """Return the gaps of rows, one by one, and how many tokens came after each."""
+    size = 0
+    for k in range(len(rows)):
+        size += rows[k].steps
+    values, counts = np.empty(size), np.empty(size, np.int64)
+    place = 0
+    for k in range(len(rows)):
+        row = rows[k]
+        gap_s, growth_s, count = row.gap_s, row.growth_s, row.count
+        for step in range(row.steps):
+            values[place] = gap_s + growth_s * step
+            counts[place] = count
+            place += 1
+    return values, counts
+
+
+def _see(bits: Any, first: Any) -> None:
+    """Mark the signs and exponents of values, given as their bits, by 0."""
+    for k in range(len(bits)):
+        first[(bits[k] >> _MANTISSA) + _MAGNITUDES // 2] = 0
+
+
+def _add(values: Any, bits: Any, counts: Any, first: Any, sums: Any, totals: Any) -> None:
+    """Add values to their bins; the first bin of each sign and exponent is in `first`."""
+    for k in range(len(values)):
+        place = first[(bits[k] >> _MANTISSA) + _MAGNITUDES // 2] + ((bits[k] >> _KEPT_FROM) & (_BINS - 1))
+        sums[place] += values[k] * counts[k]
+        totals[place] += counts[k]
+
+
+@functools.cache
+def _compiled() -> tuple[Any, Any, Any]:
+    """Return `_expand`, `_see` and `_add`, compiled once and kept between processes."""
+    floats, ints, nothing = numba.float64[::1], numba.int64[::1], numba.void
+    found = numba.types.Tuple((floats, ints))
+    return (compile_with_signature(_expand, found(numba.from_dtype(GAP_ROW)[::1])),
+            compile_with_signature(_see, nothing(ints, ints)),
+            compile_with_signature(_add, nothing(floats, ints, ints, ints, floats, ints)))

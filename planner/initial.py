@@ -14,6 +14,7 @@ from planner.engine.rows import GAP_ROW, PREEMPTION_ROW, SCHEDULE_ROW, STEP_ROW
 from planner.engine.terms import StepTime
 from planner.policy import NO_LIMIT, Columns, Policy
 from planner.prefix import assign_contents
+from planner.requests import optional, token_limits
 from planner.settings import EngineSettings, Recording
 from planner.tiers import WRITE_POLICY, forget_cpu_tier, tier_memory
 from planner.trace import Trace
@@ -33,16 +34,23 @@ FLEET_ROWS = 1 << 22  # of all of a fleet's buffers of gaps together
 
 
 def initial_state(trace: Trace, policy: Policy, settings: EngineSettings, step_time: StepTime,
-                  recording: Recording, numbered_blocks: NDArray[np.int64] | None = None) -> st.State:
-    """Lay out the loop's memory and fill in what it starts from; `numbered_blocks` as `prefix.assign_contents`."""
+                  recording: Recording, requests: Any,
+                  numbered_blocks: NDArray[np.int64] | None = None) -> st.State:
+    """Lay out the loop's memory and fill in what it starts from.
+
+    Parameters
+    ----------
+    requests : state.REQUEST, of `requests.RequestMemory`.
+    numbered_blocks : as of `prefix.assign_contents`; None for its own.
+    """
     n = trace.requests.height
     record = _settings_record(policy, settings, recording)
-    requests = _request_records(trace, settings)
     seats = n if policy.limits_batch_only else int(record.max_num_seqs)
     most = min(n, settings.num_gpu_blocks, seats)  # each that runs holds a block of its own
     adapters = _adapters(trace) if settings.max_loras else np.empty(0, np.int64)
-    prefixes, blocks, entries, slots = _block_table(trace, record, requests, adapters, numbered_blocks)
-    cancel = optional(trace, "cancel_after_s", math.inf) if "cancel_after_s" in trace.requests.columns else np.empty(0)
+    prefixes, blocks, entries, slots = _block_table(trace, record, adapters, numbered_blocks)
+    may_cancel = "cancel_after_s" in trace.requests.columns
+    cancel = optional(trace.requests, "cancel_after_s", math.inf) if may_cancel else np.empty(0)
     scratch = n if (record.is_first_fit or settings.max_loras) and record.is_keyed else most
     rows = _ROWS + 2 * most
     record.most_running = most
@@ -50,7 +58,7 @@ def initial_state(trace: Trace, policy: Policy, settings: EngineSettings, step_t
     record.most_gap_rows = rows
     record.most_step_rows = _ROWS
     record.most_schedule_rows = rows
-    record.may_cancel = len(cancel) > 0
+    record.may_cancel = may_cancel
     return st.State(
         engine=_engine_record(record),
         settings=record,
@@ -92,7 +100,7 @@ def initial_state(trace: Trace, policy: Policy, settings: EngineSettings, step_t
 
 
 def sharing_requests(states: Sequence[st.State], pulls: Any) -> list[st.State]:
-    """Return the memories of several kinds of engine, laid out for the same trace, with the requests of the first.
+    """Return the memories of several kinds of engine, laid out for the same requests, with what the first has of these.
 
     A request is at one engine at a time. Where its blocks are, and in which order each policy has it, stays each kind's
     own.
@@ -101,7 +109,7 @@ def sharing_requests(states: Sequence[st.State], pulls: Any) -> list[st.State]:
     ----------
     pulls : what KV each request brings, entries.PULL; None where engines pass none on.
     """
-    of_requests = ("requests", "phases", "cancel_after_s", "first_token_within_s")
+    of_requests = ("phases", "cancel_after_s", "first_token_within_s")
     shared: dict[str, Any] = {name: getattr(states[0], name) for name in of_requests}
     shared["fetches"] = max((state.fetches for state in states), key=len)  # some may have no tiers
     if pulls is not None:
@@ -242,7 +250,7 @@ def _likely_backlog(num_ranks: int) -> float:
 def _engine_record(settings: Any) -> Any:
     engine = st.records(1, st.ENGINE)[0]
     engine.last_start_s = -math.inf
-    engine.until_s = math.inf
+    engine.until_s = engine.laid_out_until_s = math.inf
     engine.last_decode_s = -math.inf
     engine.frontend_free_s = -math.inf
     engine.polled_until_s = -math.inf
@@ -261,26 +269,6 @@ def _ring(block_size: int) -> Any:
     ring = st.records(block_size, RING)
     ring.head = st.NONE
     return ring
-
-
-def _request_records(trace: Trace, settings: EngineSettings) -> Any:
-    """Fill one record per request; prompts longer than the model allows are rejected here."""
-    requests = st.records(trace.requests.height, st.REQUEST)
-    requests.arrival_s = trace.requests["arrival_s"].to_numpy()
-    requests.input_tokens = trace.requests["input_tokens"].to_numpy()
-    room = np.maximum(settings.max_model_len - requests.input_tokens, 0)
-    requests.max_output_tokens = room
-    if "max_output_tokens" in trace.requests.columns:
-        requests.max_output_tokens = np.minimum(optional(trace, "max_output_tokens", math.inf), room)
-    requests.output_tokens = np.minimum(trace.requests["output_tokens"].to_numpy(), requests.max_output_tokens)
-    requests.state = np.where(room < 1, st.REJECTED, st.NOT_ARRIVED)
-    requests.num_cached_tokens = -1
-    requests.next = np.arange(1, len(requests) + 1)  # the next to come
-    requests.next[-1:] = st.NONE
-    requests.flight = st.NONE
-    for name in ("first_scheduled_s", "first_token_s", "finished_s", "last_token_s"):
-        requests[name] = math.nan
-    return requests
 
 
 def _rank_records(trace: Trace, policy: Policy, settings: EngineSettings) -> Any:
@@ -306,27 +294,19 @@ def _victim_by_priority(requests: Columns) -> NDArray[np.float64]:
 def policy_columns(trace: Trace, settings: EngineSettings) -> Columns:
     """Return the columns that sort keys may use, shape [num_requests] each, with what a trace leaves out filled in."""
     longest = float(settings.max_model_len)
-    largest = optional(trace, "max_output_tokens", longest)
+    largest = optional(trace.requests, "max_output_tokens", longest)
     return {
         "arrival_s": trace.requests["arrival_s"].to_numpy(),
         "input_tokens": trace.requests["input_tokens"].to_numpy().astype(np.float64),
         "output_tokens": trace.requests["output_tokens"].to_numpy().astype(np.float64),
         "max_output_tokens": largest,
         "predicted_output_tokens": np.where(
-            np.isnan(predicted := optional(trace, "predicted_output_tokens", math.nan)), largest, predicted
+            np.isnan(predicted := optional(trace.requests, "predicted_output_tokens", math.nan)), largest, predicted
         ),
-        "priority": optional(trace, "priority", 0.0),
-        "deadline_s": optional(trace, "deadline_s", math.inf),
+        "priority": optional(trace.requests, "priority", 0.0),
+        "deadline_s": optional(trace.requests, "deadline_s", math.inf),
         "priority_ageing_per_s": np.full(trace.requests.height, settings.priority_ageing_per_s),
     }
-
-
-def optional(trace: Trace, name: str, default: float) -> NDArray[np.float64]:
-    """Return a column that a trace may lack, or lack in places."""
-    if name not in trace.requests.columns:
-        return np.full(trace.requests.height, default)
-    values: NDArray[np.float64] = trace.requests[name].cast(float).fill_null(default).to_numpy().astype(np.float64)
-    return values
 
 
 def _ranks(key: NDArray[np.float64], arrival_s: NDArray[np.float64], ids: NDArray[Any]) -> NDArray[np.int64]:
@@ -352,22 +332,21 @@ def _adapters(trace: Trace) -> NDArray[np.int64]:
     return numbers.fill_null(st.NONE).to_numpy().astype(np.int64)
 
 
-def _block_table(trace: Trace, record: Any, requests: Any, adapters: Any,
+def _block_table(trace: Trace, record: Any, adapters: Any,
                  numbered_blocks: NDArray[np.int64] | None) -> tuple[Any, Any, Any, Any]:
     """Lay out KV blocks, contents and block tables where prefix caching follows them one by one."""
     if not record.is_caching:
         return st.records(1, st.PREFIX), st.records(1, BLOCK), st.records(1, ENTRY), st.records(1, SLOT)
-    size = int(record.block_size)
-    inputs = requests.input_tokens.astype(np.int64)
-    ahead = requests.output_tokens + int(record.num_speculative_tokens + record.lookahead_tokens)
-    outputs = np.minimum(ahead, requests.max_output_tokens)
-    tokens = inputs + (requests.max_output_tokens if record.reserve == st.RESERVE_OUTPUT else outputs)
+    n, size = trace.num_requests, int(record.block_size)
+    inputs, outputs, limits = token_limits(trace.requests, int(record.max_model_len))
+    ahead = np.minimum(outputs + int(record.num_speculative_tokens + record.lookahead_tokens), limits)
+    tokens = inputs + (limits if record.reserve == st.RESERVE_OUTPUT else ahead)
     num_blocks = -(-tokens // size)
     if record.reserve == st.RESERVE_MODEL_LEN:
-        num_blocks = np.full(len(requests), -(-int(record.max_model_len) // size))
+        num_blocks = np.full(n, -(-int(record.max_model_len) // size))
     start = np.concatenate(([0], np.cumsum(num_blocks)))
     slots = st.records(int(start[-1]), SLOT)
-    ids, offsets, id_tokens = np.empty(0, np.int64), np.zeros(len(requests) + 1, np.int64), size
+    ids, offsets, id_tokens = np.empty(0, np.int64), np.zeros(n + 1, np.int64), size
     if trace.prefix is not None:
         ids, offsets, id_tokens = trace.prefix.values, trace.prefix.offsets, trace.prefix.block_tokens
     if len(adapters) and len(ids):  # the same tokens have another KV under another adapter
@@ -381,10 +360,10 @@ def _block_table(trace: Trace, record: Any, requests: Any, adapters: Any,
     entries = st.records(num_contents + 1, ENTRY)
     entries.first = st.NONE
     entries.last = st.NONE
-    prefixes = st.records(len(requests), st.PREFIX)
+    prefixes = st.records(n, st.PREFIX)
     prefixes.slot_start = start[:-1]
     if trace.prefix is None:
-        prefixes.cached_tokens = optional(trace, "cached_tokens", 0)
+        prefixes.cached_tokens = optional(trace.requests, "cached_tokens", 0)
     return prefixes, _free_blocks(int(record.num_gpu_blocks)), entries, slots
 
 

@@ -31,6 +31,7 @@ from planner.kv_store import numbered_blocks, sharing_store
 from planner.overload import Overload, gateway_memory, with_patience
 from planner.policy import NO_LIMIT
 from planner.pools import turns
+from planner.requests import RequestMemory
 from planner.router import ReplicaLoad, Router
 from planner.settings import Recording
 from planner.timers import RunningFleet, Timer, Timers
@@ -102,7 +103,7 @@ def run_interleaved(trace: Trace, fleet: Fleet, waits: Dependencies | None, reco
     PolicyError : a policy or the router cannot be compiled, raised an error, or made no progress.
     """
     policies = [pool.deployment.policy for pool in fleet.pools for _ in range(pool.num_replicas)]
-    states = _states(trace, fleet, recording)
+    states, requests = _states(trace, fleet, recording)
     memory = _fleet_state(trace, states, [compiled_plan(policy) for policy in policies], fleet, waits)
     failures = () if fleet.overload is None else failure_timers(fleet.overload.failures, fleet.num_replicas)
     score, loop = compiled_score(fleet.router), compiled_fleet_loop()
@@ -141,7 +142,8 @@ def run_interleaved(trace: Trace, fleet: Fleet, waits: Dependencies | None, reco
         rows = np.concatenate([*attempts, _take_attempts(memory)])
         found = attempts_of(rows, memory.clients, memory.requests[:trace.num_requests],
                             int(memory.gateway.peak_queued))
-    records = [each.records(loop_s / len(taken)) for each in taken]
+    columns = requests.columns()
+    records = [each.records(loop_s / len(taken), columns) for each in taken]
     return records, memory.replica_of.astype(np.int32), states[0].pulls, found
 
 
@@ -152,31 +154,34 @@ def _take_attempts(memory: fs.FleetState) -> NDArray[np.void]:
     return rows
 
 
-def _states(trace: Trace, fleet: Fleet, recording: Recording) -> list[st.State]:
-    """Return the replicas' memories; those that decode only have no use for a prefix cache."""
+def _states(trace: Trace, fleet: Fleet, recording: Recording) -> tuple[list[st.State], RequestMemory]:
+    """Return the replicas' memories, and that of the requests; who decodes only has no use for a prefix cache."""
     pulls = None
     if fleet.transfer is not None:
         trace, pulls = halved(trace, fleet.transfer)
-    kinds = [_laid_out(trace, pool, recording) for pool in fleet.pools]
-    kinds = [kind if numbered is None else _laid_out(trace, pool, recording, numbered)
+    requests = RequestMemory(trace, fleet.pools[0].deployment.settings.max_model_len)
+    requests.lay_out_all()
+    kinds = [_laid_out(trace, pool, recording, requests) for pool in fleet.pools]
+    kinds = [kind if numbered is None else _laid_out(trace, pool, recording, requests, numbered)
              for pool, kind, numbered in zip(fleet.pools, kinds, numbered_blocks(fleet.pools, kinds), strict=True)]
     if fleet.overload is not None:
         kinds = [with_patience(kind, fleet.overload, is_split=pulls is not None) for kind in kinds]
     kinds = sharing_store(fleet.pools, kinds)
     made: dict[str, Callable[[st.State], st.State]] = {"both": lambda state: state, "prefill": holding,
                                                        "decode": pulling}
-    return [state for pool, kind in zip(fleet.pools, sharing_requests(kinds, pulls), strict=True)
-            for state in routed(made[pool.role](kind), pool.num_replicas, fleet.num_replicas)]
+    states = [state for pool, kind in zip(fleet.pools, sharing_requests(kinds, pulls), strict=True)
+              for state in routed(made[pool.role](kind), pool.num_replicas, fleet.num_replicas)]
+    return states, requests
 
 
-def _laid_out(trace: Trace, pool: Pool, recording: Recording,
+def _laid_out(trace: Trace, pool: Pool, recording: Recording, requests: RequestMemory,
               numbered: NDArray[np.int64] | None = None) -> st.State:
     """Return the memory of one engine of a pool, by itself."""
     own = pool.deployment
     settings = own.settings
     if pool.role == "decode":
         settings = replace(settings, enable_prefix_caching=False, cpu_tier=None, remote_tier=None)
-    return initial_state(trace, own.policy, settings, own.step_time, recording, numbered)
+    return initial_state(trace, own.policy, settings, own.step_time, recording, requests.records, numbered)
 
 
 @functools.cache

@@ -48,8 +48,9 @@ def describe(values: NDArray[np.float64], name: str) -> dict[str, float | None]:
     keys = ("mean", "median", "std", *(f"p{p}" for p in PERCENTILES))
     if len(values) == 0:
         return {f"{key}_{name}_ms": None for key in keys}
-    quantiles = np.percentile(values, (50, *PERCENTILES))
-    numbers = (values.mean(), quantiles[0], values.std(), *quantiles[1:])
+    mean, std = values.mean(), values.std()
+    quantiles = np.percentile(values, (50, *PERCENTILES), overwrite_input=True)
+    numbers = (mean, quantiles[0], std, *quantiles[1:])
     return {f"{key}_{name}_ms": float(number) * 1e3 for key, number in zip(keys, numbers, strict=True)}
 
 
@@ -156,9 +157,10 @@ def _rate(count: int, duration_s: float) -> float | None:
 def _objectives(result: ReplayResult, slo: Slo | None, duration_s: float) -> dict[str, Any]:
     if slo is None:
         return {"request_goodput": None, "slo_attainment": None, "slo_attainment_by_metric": None}
-    ttft_s = np.where(np.isnan(result.e2e_s), math.nan, result.ttft_s)
-    good = meets(slo, ttft_s, result.tpot_s, result.e2e_s)
-    by_metric = attainment_by_metric(slo, ttft_s, result.tpot_s, result.e2e_s)
+    tpot_s, e2e_s = result.tpot_s, result.e2e_s
+    ttft_s = np.where(np.isnan(e2e_s), math.nan, result.ttft_s)
+    good = meets(slo, ttft_s, tpot_s, e2e_s)
+    by_metric = attainment_by_metric(slo, ttft_s, tpot_s, e2e_s)
     return {
         "request_goodput": _rate(int(good.sum()), duration_s),
         "slo_attainment": float(good.mean()),

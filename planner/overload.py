@@ -13,8 +13,8 @@ from planner.engine.entries import FLOAT_HEAP
 from planner.engine.generator import seeded
 from planner.errors import UsageError
 from planner.failures import Failure, read_failures
-from planner.initial import optional
 from planner.policy import NO_LIMIT
+from planner.requests import optional
 from planner.scenario import Scenario, names_in
 from planner.tenants import Tenants, read_tenants, tenant_records
 from planner.trace import Trace
@@ -138,7 +138,7 @@ def gateway_memory(trace: Trace, overload: Overload | None) -> dict[str, Any]:
     gateway.most_wakes = 2 * n + 64
     gateway.most_attempt_rows = 2 * n + 1024
     clients = st.records(n, cs.CLIENT)
-    clients.gives_up_s = optional(trace, "cancel_after_s", math.inf)
+    clients.gives_up_s = optional(trace.requests, "cancel_after_s", math.inf)
     clients.next = clients.previous = st.NONE
     tenants, clients.tenant = tenant_records(trace, overload.tenants)
     gateway.num_tenants = len(tenants)

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -81,19 +80,19 @@ class ReplayResult:
         """TTFT, TPOT and end-to-end latency by the names of objectives [s]."""
         return {"ttft": self.ttft_s, "tpot": self.tpot_s, "e2el": self.e2e_s}
 
-    @cached_property
+    @property
     def ttft_s(self) -> NDArray[np.float64]:
         """Arrival to first token, shape [num_requests]; NaN without one."""
         requests = self.records.requests
         return np.asarray(requests.first_token_s - requests.arrival_s)
 
-    @cached_property
+    @property
     def e2e_s(self) -> NDArray[np.float64]:
         """Arrival to last token of completed requests, else NaN, shape [num_requests]."""
         requests = self.records.requests
         return np.where(requests.state == st.COMPLETED, requests.finished_s - requests.arrival_s, math.nan)
 
-    @cached_property
+    @property
     def tpot_s(self) -> NDArray[np.float64]:
         """(last − first token) / (output tokens − 1) of completed requests; NaN for one-token outputs."""
         requests = self.records.requests
@@ -101,7 +100,7 @@ class ReplayResult:
         span = np.where(requests.state == st.COMPLETED, requests.finished_s - requests.first_token_s, math.nan)
         return np.asarray(span / gaps)
 
-    @cached_property
+    @property
     def queue_s(self) -> NDArray[np.float64]:
         """From reaching the scheduler to the first admission, shape [num_requests]; NaN where never admitted."""
         requests = self.records.requests
@@ -119,7 +118,7 @@ class ReplayResult:
             status[r.state == code] = name
         table = pl.DataFrame(
             {
-                "request_id": self.trace.requests["request_id"],
+                "request_id": self.trace.request_id,
                 "arrival_s": np.asarray(r.arrival_s),
                 "input_tokens": np.asarray(r.input_tokens),
                 "output_tokens": np.asarray(r.num_output_tokens),
@@ -173,7 +172,7 @@ class ReplayResult:
                 "remote_cached_tokens": np.asarray(fetches.remote_tokens),
                 "load_s": self.load_s}
 
-    @cached_property
+    @property
     def load_s(self) -> NDArray[np.float64]:
         """Time that requests waited for KV from tiers, shape [num_requests]; 0 where there are none."""
         if not self.has_tiers:
@@ -246,7 +245,7 @@ class ReplayResult:
         return self._with_pools(pl.DataFrame(
             {
                 "step": np.ascontiguousarray(rows["step"]),
-                "request_id": self.trace.requests["request_id"].gather(rows["request"]),
+                "request_id": self.trace.requests["request_id"].gather(rows["request"]).cast(pl.String),
                 "num_scheduled_tokens": np.ascontiguousarray(rows["num_scheduled_tokens"]),
                 **self._replicas(rows),
             }
@@ -258,7 +257,7 @@ class ReplayResult:
         return self._with_pools(pl.DataFrame(
             {
                 "step": np.ascontiguousarray(rows["step"]),
-                "request_id": self.trace.requests["request_id"].gather(rows["request"]),
+                "request_id": self.trace.requests["request_id"].gather(rows["request"]).cast(pl.String),
                 **self._replicas(rows),
             }
         ))
@@ -273,7 +272,7 @@ class ReplayResult:
         if self.attempts is None:
             raise UsageError("there are no attempts to tell apart: give a time-out, --max-retries, --fail-replica, "
                              "--router-max-concurrent-requests or --tenants")
-        return self.attempts.table(self.trace.requests["request_id"], is_split=self.handover is not None)
+        return self.attempts.table(self.trace.request_id, is_split=self.handover is not None)
 
     def _replicas(self, rows: NDArray[np.void]) -> dict[str, Any]:
         """Return the column that says whose steps are counted, where there are several replicas."""

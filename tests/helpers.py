@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from planner.requests import COLUMNS, Requests
 from planner.results import ReplayResult
 from planner.run import replay
 from planner.scenario import Scenario
@@ -67,3 +68,9 @@ def batches(result: ReplayResult) -> list[dict[str, int]]:
 def step_tokens(result: ReplayResult) -> list[int]:
     """Return the tokens of each step."""
     return [sum(batch.values()) for batch in batches(result)]
+
+
+def assert_same_requests(ours: Requests, theirs: Requests) -> None:
+    """Every column, bit for bit."""
+    for name in COLUMNS:
+        assert getattr(ours, name).tobytes() == getattr(theirs, name).tobytes(), name

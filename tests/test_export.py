@@ -46,10 +46,10 @@ def traces(draw, columns: tuple[str, ...], *, has_ids: bool) -> Trace:
             kept = draw(some.lists(some.none() | cells(column), min_size=num, max_size=num))
             if any(value is not None for value in kept):
                 data[column.name] = kept
-    if "request_id" not in columns:
-        data["request_id"] = [str(k) for k in range(num)]
     data["arrival_s"] = sorted(data["arrival_s"])
     table = pl.DataFrame(data, schema={c.name: TYPES[c.dtype] for c in TRACE_COLUMNS if c.name in data})
+    if "request_id" not in columns:
+        table = table.with_columns(request_id=pl.int_range(num, dtype=pl.UInt32))
     lengths = -(-table["input_tokens"].to_numpy() // BLOCK)
     ids = pl.Series(draw(some.lists(some.integers(0, 5), min_size=int(lengths.sum()), max_size=int(lengths.sum()))))
     prefix = intern_ids([ids.cast(pl.Int64)], lengths, BLOCK) if has_ids else None

@@ -37,7 +37,7 @@ def test_samples_are_the_same_every_time_and_keep_the_bounds(name):
     assert trace.requests.equals(again.requests)
     assert trace.sha256 == again.sha256
     assert trace.requests["arrival_s"].is_sorted()
-    assert trace.requests["request_id"].to_list() == [str(i) for i in range(trace.num_requests)]
+    assert trace.requests["request_id"].to_list() == list(range(trace.num_requests))
     for column in TRACE_COLUMNS:
         if column.name in trace.requests.columns and column.minimum is not None and column.maximum is not None:
             assert trace.requests[column.name].is_between(column.minimum, column.maximum).all()

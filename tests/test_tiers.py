@@ -397,8 +397,9 @@ def test_tiers_end_with_what_they_say(case: tuple[Trace, dict[str, Any]]) -> Non
     original = _states
 
     def keep(*args: Any) -> Any:
-        kept.extend(original(*args))
-        return list(kept)
+        states, requests = original(*args)
+        kept.extend(states)
+        return states, requests
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("planner.interleaved._states", keep)

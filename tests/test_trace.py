@@ -32,7 +32,7 @@ def read(tmp_path, monkeypatch):
 
 
 def rows(trace: Trace) -> list[tuple]:
-    return trace.requests.select("arrival_s", "input_tokens", "output_tokens", "request_id").rows()
+    return trace.requests.select("arrival_s", "input_tokens", "output_tokens", trace.request_id).rows()
 
 
 def test_rows_are_sorted_and_ties_keep_file_order(read):

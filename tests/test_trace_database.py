@@ -146,7 +146,7 @@ def test_parquet_in_our_columns(tmp_path):
     path = parquet(tmp_path / "t.parquet", arrival_s=[1.5, 0.5], input_tokens=[3, 4], output_tokens=[1, 2],
                    hash_ids=[[7, 8], [7]], hash_block_tokens=[2, 2], note=["a", "b"])
     trace = read_trace(path)
-    assert trace.requests.select("arrival_s", "input_tokens", "request_id").rows() == [(0.5, 4, "1"), (1.5, 3, "0")]
+    assert trace.requests.select("arrival_s", "input_tokens", "request_id").rows() == [(0.5, 4, 1), (1.5, 3, 0)]
     assert (trace.format, trace.account.ignored_columns) == ("jsonl", ("note",))
     assert trace.prefix is not None
     assert trace.prefix.values.tolist() == [0, 0, 1]

@@ -34,7 +34,7 @@ def ids(trace: Trace) -> list[list[int]]:
 def test_slice_time_is_half_open_and_counts_from_its_start(trace):
     part = workload.slice_time(trace, 11.0, 9.0)
     assert part.requests["arrival_s"].to_list() == [0.0, 2.0, 2.0]
-    assert part.requests["request_id"].to_list() == ["1", "2", "3"]
+    assert part.requests["request_id"].to_list() == [1, 2, 3]
     assert ids(part) == [[0, 1], [], [2]]
     assert ids(workload.slice_time(trace, 12.0, math.inf)) == [[], [2], [0, 2]]
     assert part.sha256 == trace.sha256

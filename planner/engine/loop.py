@@ -2,7 +2,7 @@
 
 Between two events (an arrival that can be admitted, a finish, a block shortage, a prompt) a batch of decodes only
 grows: `run_decodes` takes such stretches in a few nanoseconds a step. Every other step is composed. The loop stops
-when a buffer of rows is full, and goes on from the same state when it is called again.
+when a buffer of rows is full or more requests are to be laid out, and goes on from the same state when called again.
 """
 
 from typing import Any
@@ -23,7 +23,10 @@ from planner.policy import DECODES_FIRST, IN_ORDER, PROMPTS_ALONE, PROMPTS_FIRST
 
 
 def advance(state: State, plan_step: Any) -> int:
-    """Replay until all have left (DONE), a row buffer is full (FLUSH), or the policy is at fault (STUCK, BAD_PLAN)."""
+    """Replay until all have left (DONE), or the policy is at fault (STUCK, BAD_PLAN).
+
+    FLUSH: a row buffer is full, or the next requests are to be laid out.
+    """
     return run_until(bind(state), plan_step)
 
 
@@ -33,7 +36,7 @@ def run_until(s: State, plan_step: Any) -> int:
     engine = s.engine
     num_done = engine.num_done
     while True:
-        if not rows_left(s):
+        if not rows_left(s) or engine.now_s >= engine.laid_out_until_s:
             return FLUSH
         if engine.now_s >= engine.until_s:
             return PAUSED

@@ -203,6 +203,7 @@ ENGINE = np.dtype(
         ("last_start_s", "f8"),  # start of the step that has just finished
         ("last_decode_s", "f8"),  # end of the last step in which aggregated decodes ran
         ("until_s", "f8"),  # no step starts then or later
+        ("laid_out_until_s", "f8"),  # requests that arrive later are not in memory yet
         ("frontend_free_s", "f8"),  # when the API server is through with the requests so far
         ("next_request", "i8"),
         ("num_steps", "i8"),

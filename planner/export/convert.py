@@ -2,7 +2,7 @@
 
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from planner.errors import UsageError
@@ -70,6 +70,7 @@ def convert(trace: Trace, path: Path, *, to: str | None = None, anonymous: bool 
     target = find_target(to, path)
     if salt is not None and not anonymous:
         raise UsageError("--salt: is of --anonymize; give both, or neither")
+    trace = replace(trace, requests=trace.requests.with_columns(trace.request_id))
     target.check(trace)
     lost = _lost(trace, target)
     vital = [name for name in lost if name in (*VITAL, IDS)]

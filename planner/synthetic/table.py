@@ -17,6 +17,6 @@ def request_table(arrival_s: Floats, input_tokens: Ints, output_tokens: Ints,
         "arrival_s": arrival_s.round(6),
         "input_tokens": input_tokens,
         "output_tokens": output_tokens,
-        "request_id": pl.Series(np.arange(len(arrival_s))).cast(pl.String),
+        "request_id": pl.Series(np.arange(len(arrival_s))).cast(pl.UInt32),
         **more,
     })

@@ -28,7 +28,7 @@ class Checked:
     ----------
     table : columns with a value somewhere in the block, `request_id` always, `line`, and `sent_at_s` where the file
         says when requests were sent besides when they were due.
-    own_ids : the file names its requests; otherwise `request_id` is the row's number.
+    own_ids : the file names its requests; otherwise `request_id` is the row's number, an integer.
     id_lengths : prefix ids of each row; None where the block has none.
     ids : the flat list of prefix ids, as in the file; None where the block has none.
     block_tokens : tokens that one id stands for; None where the block has none.
@@ -257,9 +257,10 @@ def _judge(rows: Rows, problems: list[_Problem]) -> tuple[NDArray[np.bool_], Cou
 
 def _table(values: Mapping[str, pl.Series], rows: Rows, keep: pl.Series) -> pl.DataFrame:
     """Put the good rows' columns together, with their lines, and number the requests that have no id."""
-    number = pl.Series(rows.numbers).cast(pl.String)
+    ids = pl.Series(rows.numbers).cast(pl.UInt32)
     given = values.get("request_id")
-    ids = number if given is None else given.zip_with(given.is_not_null(), number)
+    if given is not None and given.null_count() < given.len():
+        ids = given.zip_with(given.is_not_null(), ids.cast(pl.String))
     kept = {name: value for name, value in values.items() if name not in (FIRST_TOKEN, ENDED)}
     columns = {name: value for name, value in kept.items() if value.null_count() < value.len()}
     columns |= {"request_id": ids, "line": pl.Series(rows.lines).cast(pl.UInt32)}

@@ -1,7 +1,7 @@
 """Blocks of checked rows gathered into one trace: in order of arrival, with prefix ids, times and what was noticed."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -102,13 +102,13 @@ def assemble(
         table = table[order]
         prefix = None if prefix is None else take_rows(prefix, order)
     if reader.finish is not None:
-        table = reader.finish(table)
+        table = reader.finish(_with_names(table))
     if reader.fills_times:
         table = fill_times(table)
     notes = (*reader.notes, *arrival_notes(table, arrivals))
     names = [column.name for column in TRACE_COLUMNS
              if column.name in table.columns and table[column.name].null_count() < table.height]
-    requests = table.select(names).rechunk()
+    requests = _in_one_piece(table, names)
     account = account_of(
         requests, source=source, format=reader.name, rows_read=gathered.num_rows, dropped=gathered.dropped,
         ignored_columns=_ignored(head, reader), notes=notes,
@@ -128,6 +128,8 @@ def _joined(source: str, gathered: Gathered) -> tuple[pl.DataFrame, Arrivals]:
             f"trace {source}: some arrivals are dates or count from 1970, and others count from the trace's start, or "
             "are missing; must be of one kind in the file (split the file)"
         )
+    if gathered.own_ids:
+        gathered.tables = [_with_names(table) for table in gathered.tables]
     table = pl.concat([table for table in gathered.tables if table.height] or gathered.tables[:1], how="diagonal")
     if not table.height:
         reasons = ", ".join(f"{count} {reason}" for reason, count in gathered.dropped.items())
@@ -135,6 +137,10 @@ def _joined(source: str, gathered: Gathered) -> tuple[pl.DataFrame, Arrivals]:
     if "arrival_s" in table.columns:
         return table, "recorded"
     return table.with_columns(arrival_s=pl.lit(0.0)), "absent"
+
+
+def _with_names(table: pl.DataFrame) -> pl.DataFrame:
+    return table.with_columns(pl.col("request_id").cast(pl.String))
 
 
 def _prefix(gathered: Gathered, table: pl.DataFrame, reader: Reader) -> PrefixIds | None:
@@ -190,6 +196,11 @@ def _arrival_order(table: pl.DataFrame, rows: NDArray[np.int64] | None) -> NDArr
             return None
         rows = np.arange(table.height, dtype=np.int64)
     return rows[np.argsort(arrival_s[rows], kind="stable")]
+
+
+def _in_one_piece(table: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
+    """Return columns of a table, each in one piece of memory; the table loses them, so that none is there twice."""
+    return pl.DataFrame([table.drop_in_place(name).rechunk() for name in names])
 
 
 def _ignored(head: Head, reader: Reader) -> tuple[str, ...]:

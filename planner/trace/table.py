@@ -67,7 +67,8 @@ class Trace:
     Parameters
     ----------
     requests : the columns of ``schema.TRACE_COLUMNS`` for which the file has values, sorted by `arrival_s`; equal
-        arrivals keep the file's order. `request_id` is always there.
+        arrivals keep the file's order. `request_id` is always there: text, or where the file has none the number of the
+        row in the file, an integer.
     prefix : prefix ids, rows aligned with `requests`; None means that sharing is unknown, not that there is none.
     source : the trace as the user named it.
     format : name of the reader.
@@ -88,6 +89,11 @@ class Trace:
     def num_requests(self) -> int:
         """Requests in the table."""
         return self.requests.height
+
+    @property
+    def request_id(self) -> pl.Series:
+        """What each request is called, as text."""
+        return self.requests["request_id"].cast(pl.String)
 
 
 def account_of(

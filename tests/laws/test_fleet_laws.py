@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 from cases import Case, cases
-from helpers import EVERYTHING, scenario_of
+from helpers import EVERYTHING, assert_same_requests, scenario_of
 from hypothesis import given
 from hypothesis import strategies as some
 
@@ -137,10 +137,3 @@ def check_alone(trace: Trace, scenario: Scenario, result: ReplayResult, k: int, 
     ours = ours[ours["replica"] == k]
     for field in set(theirs.dtype.names or ()) - {"replica"}:
         assert np.array_equal(ours[field], theirs[field]), field
-
-
-def assert_same_requests(ours: Any, theirs: Any) -> None:
-    """Every field but those of lists."""
-    for field in ours.dtype.names:
-        if field not in ("next", "previous"):
-            assert np.array_equal(ours[field], theirs[field], equal_nan=True), field

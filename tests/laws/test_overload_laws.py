@@ -9,10 +9,10 @@ import numpy as np
 import polars as pl
 import pytest
 from cases import Case, cases
-from helpers import EVERYTHING, play, scenario_of, trace_of
+from helpers import EVERYTHING, assert_same_requests, play, scenario_of, trace_of
 from hypothesis import given, settings
 from hypothesis import strategies as some
-from test_fleet_laws import KEYED, assert_same_requests, fleets
+from test_fleet_laws import KEYED, fleets
 
 from planner.attempts import STATUS
 from planner.engine import state as st

@@ -14,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from helpers import EVERYTHING, play, trace_of
 
 from planner.policies import POLICIES
+from planner.requests import COLUMNS
 from planner.results import ReplayResult
 from planner.routers import ROUTERS
 from planner.settings import Recording
@@ -54,8 +55,9 @@ OVERLOAD: dict[str, Any] = {"data_parallel_size": 2, "router": "power-of-two", "
 def outcome(result: ReplayResult) -> str:
     """Return a digest of every bit of the outcome."""
     records, digest = result.records, hashlib.sha256()
-    for part in (records.requests, records.phases, records.engine, records.gaps.values_s, records.gaps.counts,
-                 records.steps, records.schedule, records.preemptions, records.links, records.fetches,
+    for part in (*(getattr(records.requests, name) for name in COLUMNS), records.phases, records.engine,
+                 records.gaps.values_s, records.gaps.counts, records.steps, records.schedule, records.preemptions,
+                 records.links, records.fetches,
                  np.empty(0) if result.attempts is None else result.attempts.rows):
         digest.update(np.asarray(part).tobytes())
     return digest.hexdigest()
