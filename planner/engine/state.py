@@ -31,8 +31,7 @@ from planner.engine.terms import CURVE, STEP_TIME
 
 # A request is in exactly one of these states, and in the queue that belongs to it.
 NOT_ARRIVED, WAITING, LOADING, PROMPT, DECODE, COMPLETED, REJECTED, FAILED, CANCELLED = range(9)
-# Ends that a client may try again after: it waited for too long, a queue was full, a quota was used up, no replica was
-# open, the replica failed.
+# Ends that a client may try again after: too long a wait, a full queue, a used-up quota, no open replica, a failure.
 TIMED_OUT, OVERLOADED, THROTTLED, UNAVAILABLE, LOST = range(9, 14)
 
 # KV blocks that a request takes when it is admitted.
