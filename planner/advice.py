@@ -92,12 +92,15 @@ def changes(scenario: Scenario, deployment: Deployment) -> list[tuple[str, Any, 
         found.append(("gpu_memory_utilization", scenario.gpu_memory_utilization, 0.95))
     if deployment.stack is not None and scenario.kv_cache_dtype == "auto":
         found.append(("kv_cache_dtype", "auto", "fp8"))
-    ranks = scenario.tensor_parallel_size
-    if gpu is not None and deployment.stack is not None and 2 * ranks <= gpu.gpus_per_node:
-        found.append(("tensor_parallel_size", ranks, 2 * ranks))
+    size, count = scenario.tensor_parallel_size, scenario.data_parallel_size
+    may_double = gpu is not None and 2 * deployment.layout.num_gpus <= gpu.gpus_per_node
+    if may_double and deployment.stack is not None:
+        found.append(("tensor_parallel_size", size, 2 * size))
     if scenario.max_concurrency is None and scenario.autoscale is None:
-        count = scenario.data_parallel_size
-        found.append(("data_parallel_size", count, count + 1))
+        if not scenario.data_parallel_attention:
+            found.append(("data_parallel_size", count, count + 1))
+        elif may_double:
+            found.append(("data_parallel_size", count, 2 * count))
     return found
 
 

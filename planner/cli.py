@@ -167,8 +167,8 @@ def capacity(
 
 
 @app.command()
-@takes_scenario(without=("tensor_parallel_size", "data_parallel_size", "fleet", "autoscale", "prefill_replicas",
-                         "max_concurrency", "num_prompts", "num_warmups"))
+@takes_scenario(without=("tensor_parallel_size", "fleet", "autoscale", "prefill_replicas", "max_concurrency",
+                         "num_prompts", "num_warmups"))
 def size(
     trace: TraceArgument,
     scenario: Scenario,

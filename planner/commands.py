@@ -133,6 +133,10 @@ def size(source: str, scenario: Scenario, slo: str, attainment: float, tensor_pa
     check_outputs([json])
     if scenario.gpu is None or scenario.model is None:
         raise UsageError("--gpu and --model must be given; --gpu takes a list, as in 'h100-sxm,h200-sxm'")
+    if scenario.data_parallel_size > 1 and not scenario.data_parallel_attention:
+        raise UsageError(f"--data-parallel-size {scenario.data_parallel_size}: the number of replicas is looked for; "
+                         f"leave it out (over a launch command's give 1), or give --data-parallel-attention, whose "
+                         f"ranks it is the number of")
     formats = [None] if scenario.quantization is None else scenario.quantization.split(",")
     gpus, ranks = options.pop("decode_gpus"), options.pop("decode_ranks")
     choices = Choices(gpus=scenario.gpu.split(","), quantizations=formats, ranks=parse_ranks(tensor_parallel_size),

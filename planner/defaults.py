@@ -36,17 +36,24 @@ CHUNKED_PREFILL_SIZES = ((35, 2048), (60, 4096), (160, 8192))
 LARGEST_CHUNKED_PREFILL_SIZE = 16384
 
 
-def engine_defaults(engine: str, gpu_capacity_bytes: float | None) -> EngineDefaults:
+def engine_defaults(engine: str, gpu_capacity_bytes: float | None, num_ranks: int = 1) -> EngineDefaults:
     """Return an engine's defaults, those that depend on the GPU's memory included.
+
+    Parameters
+    ----------
+    num_ranks : of data-parallel attention, of which each has its part of SGLang's chunk (`_handle_data_parallelism`).
 
     >>> engine_defaults("sglang", 24 * 2**30).max_num_batched_tokens
     2048
     """
     defaults = ENGINE_DEFAULTS[engine]
-    if engine != "sglang" or gpu_capacity_bytes is None:
+    if engine != "sglang":
         return defaults
-    fitting = [size for below_gib, size in CHUNKED_PREFILL_SIZES if gpu_capacity_bytes < below_gib * 2**30]
-    return replace(defaults, max_num_batched_tokens=fitting[0] if fitting else LARGEST_CHUNKED_PREFILL_SIZE)
+    tokens = defaults.max_num_batched_tokens
+    if gpu_capacity_bytes is not None:
+        fitting = [size for below_gib, size in CHUNKED_PREFILL_SIZES if gpu_capacity_bytes < below_gib * 2**30]
+        tokens = fitting[0] if fitting else LARGEST_CHUNKED_PREFILL_SIZE
+    return replace(defaults, max_num_batched_tokens=max(tokens // num_ranks, 1))
 
 
 def vllm_serve_limits(gpu: str, gpu_capacity_bytes: float) -> dict[str, int]:

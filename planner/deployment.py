@@ -19,13 +19,13 @@ from planner.layout import Layout
 from planner.loading import load_policy
 from planner.lora import adapter_bytes
 from planner.memory import MemoryPlan, plan_memory
-from planner.operators.network import NodeLink
 from planner.policy import Policy
 from planner.pools import Role, read_fleet
 from planner.precision import kv_bytes_per_element
 from planner.roofline import roofline
 from planner.scenario import Scenario
 from planner.settings import EngineSettings, Tier
+from planner.spread import layout_of, node_link_of, stage_transfer_of
 from planner.stack import Stack
 from planner.steptime import linear
 from planner.tiers import check_tiers, cpu_tier, remote_tier
@@ -54,7 +54,7 @@ class Deployment:
         """GPUs of all replicas that the scenario, or its fleet's file, asks for."""
         if self.pools:
             return sum(pool.num_gpus for pool in self.pools)
-        return self.layout.num_gpus * self.scenario.data_parallel_size
+        return self.layout.gpus_per_rank * self.scenario.data_parallel_size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +66,7 @@ class Pool:
     name : how tables call it.
     role : "both", or "prefill" or "decode" alone.
     weight : the share of the load that the router gives each replica, against the others' [1].
-    num_replicas : at least 1.
+    num_replicas : at least 1; ranks of data-parallel attention count each.
     deployment : of each replica.
     autoscale : by which its replicas come and go, at most `num_replicas` of them; None where they stay.
     notes : on how it was read.
@@ -83,11 +83,21 @@ class Pool:
     @property
     def num_gpus(self) -> int:
         """GPUs of its replicas."""
-        return self.deployment.layout.num_gpus * self.num_replicas
+        return self.deployment.layout.gpus_per_rank * self.num_replicas
+
+    @property
+    def num_groups(self) -> int:
+        """Replicas that are launched as one: the ranks of data-parallel attention that step together, or a replica."""
+        return self.num_replicas // self.deployment.layout.data_parallel_size
 
 
 def pools_of(deployment: Deployment, num_replicas: int) -> tuple[Pool, ...]:
-    """Return the pools of a fleet, those that prefill before those that decode; equal replicas are one of each role."""
+    """Return the pools of a fleet, those that prefill before those that decode; equal replicas are one of each role.
+
+    Parameters
+    ----------
+    num_replicas : of a fleet of equal ones, ranks of data-parallel attention each by itself [1].
+    """
     if deployment.pools:
         return deployment.pools
     prefill = deployment.scenario.prefill_replicas
@@ -138,7 +148,7 @@ def resolve(scenario: Scenario, trace: Trace) -> Deployment:
         except PlannerError as error:
             raise FleetError(f"{scenario.fleet}: pool {spec.name!r}: {error}") from error
         pools.append(Pool(name=spec.name, role=spec.role, weight=spec.weight, deployment=deployment,
-                          num_replicas=own.data_parallel_size if autoscale is None else autoscale.rules.maximum,
+                          num_replicas=spec.num_replicas if autoscale is None else autoscale.rules.maximum,
                           autoscale=autoscale, notes=spec.notes))
     _check_pools(scenario.fleet, pools)
     return replace(pools[0].deployment, scenario=scenario, pools=tuple(pools))
@@ -171,13 +181,6 @@ def _resolve(scenario: Scenario, trace: Trace) -> Deployment:
     return deploy(scenario, enable_prefix_caching=caching, longest_request=int(longest))
 
 
-def layout_of(scenario: Scenario) -> Layout:
-    """Return how a scenario spreads its model."""
-    ranks = scenario.tensor_parallel_size
-    return Layout(tensor_parallel_size=ranks, pipeline_parallel_size=scenario.pipeline_parallel_size,
-                  expert_parallel_size=ranks if scenario.expert_parallel else 1)
-
-
 def deploy(scenario: Scenario, *, enable_prefix_caching: bool = False, longest_request: int = 1,
            layout: Layout | None = None, constants: EngineConstants | None = None) -> Deployment:
     """Make a scenario concrete: load its profiles, plan its memory, fold its step time.
@@ -200,8 +203,8 @@ def deploy(scenario: Scenario, *, enable_prefix_caching: bool = False, longest_r
     if missing and not (is_linear and scenario.num_gpu_blocks):
         raise UsageError(f"{' and '.join(missing)} missing; give both, or --step-time linear:… together with "
                          f"--num-gpu-blocks")
-    layout = layout or layout_of(scenario)
-    node_link = _node_link(scenario, gpu, layout)
+    layout = layout or layout_of(scenario, architecture)
+    node_link = node_link_of(scenario, gpu, layout)
     kv_bytes = kv_bytes_per_element(scenario.kv_cache_dtype)
     draft = draft_of(scenario, architecture)
     memory = None
@@ -222,7 +225,7 @@ def deploy(scenario: Scenario, *, enable_prefix_caching: bool = False, longest_r
     if max_model_len is None:
         max_model_len = longest_request if architecture is None else architecture.max_model_len
     settings = _settings(scenario, limits, architecture, gpu, memory, kv_bytes, enable_prefix_caching, max_model_len,
-                         draft, _stage_transfer(architecture, gpu, layout, node_link))
+                         draft, stage_transfer_of(architecture, gpu, layout, node_link))
     settings = replace(settings, attention_dp_size=layout.data_parallel_size,
                        attention_dp_timeout_iters=layout.attention_dp_timeout_iters)
     return Deployment(scenario=scenario, architecture=architecture, gpu=gpu, layout=layout, memory=memory,
@@ -238,7 +241,8 @@ def with_constants(deployment: Deployment, constants: EngineConstants) -> Deploy
 
 def limits_of(scenario: Scenario, gpu: Gpu | None) -> EngineDefaults:
     """Return the scenario's limits and switches, the engine's where it gives none."""
-    defaults = engine_defaults(scenario.engine, None if gpu is None else gpu.hbm_capacity_bytes)
+    ranks = scenario.data_parallel_size if scenario.data_parallel_attention else 1
+    defaults = engine_defaults(scenario.engine, None if gpu is None else gpu.hbm_capacity_bytes, ranks)
     given = {f.name: getattr(scenario, f.name) for f in fields(EngineDefaults)}
     return replace(defaults, **{name: value for name, value in given.items() if value is not None})
 
@@ -364,37 +368,3 @@ def _swap(scenario: Scenario, architecture: Architecture | None, gpu: Gpu | None
     )
     num_blocks = int(scenario.swap_space * 2**30 // (per_token * scenario.block_size))
     return scenario.num_cpu_blocks or num_blocks, per_token / gpu.host_bandwidth_bytes_per_s
-
-
-def _node_link(scenario: Scenario, gpu: Gpu | None, layout: Layout) -> NodeLink | None:
-    """Return what joins the nodes of a replica; None where it has one.
-
-    Raises
-    ------
-    UsageError : it spans nodes whose network is not given, or that its groups do not fill.
-    """
-    if gpu is None or layout.num_gpus <= gpu.gpus_per_node:
-        return None
-    layout.check_nodes(gpu.gpus_per_node)
-    if scenario.inter_node_bandwidth is None:
-        nodes = -(-layout.num_gpus // gpu.gpus_per_node)
-        raise UsageError(f"a replica of {layout.num_gpus} {gpu.name} spans {nodes} nodes of {gpu.gpus_per_node}: give "
-                         f"--inter-node-bandwidth, a GPU's share of the network in GB/s, as 50 for 400 Gb/s each")
-    return NodeLink(bandwidth_bytes_per_s=scenario.inter_node_bandwidth * 1e9, latency_s=scenario.inter_node_latency)
-
-
-def _stage_transfer(architecture: Architecture | None, gpu: Gpu | None, layout: Layout,
-                    node_link: NodeLink | None) -> tuple[float, float]:
-    """Return what a hidden state takes from one pipeline stage to the next, the mean of all: by token, and besides [s].
-
-    Between nodes it goes over the network.
-    """
-    if architecture is None or gpu is None or layout.pipeline_parallel_size == 1:
-        return 0.0, 0.0
-    hidden_bytes = 2.0 * architecture.hidden_size
-    inside_s = hidden_bytes / gpu.scale_up_bandwidth_bytes_per_s
-    if node_link is None:
-        return inside_s, 0.0
-    share = layout.num_node_crossings(gpu.gpus_per_node) / (layout.pipeline_parallel_size - 1)
-    over_s = max(hidden_bytes / node_link.bandwidth_bytes_per_s, inside_s)
-    return (1 - share) * inside_s + share * over_s, share * node_link.latency_s

@@ -28,6 +28,7 @@ def fold_passes(step_time: StepTime, draft: StepTime, joining_s: Floats, passes:
     """
     curve, own = step_time.curve, draft.curve
     curve.draft_s += own.tokens_s + joining_s
+    curve.shared_s += own.shared_s
     later_s = (passes - 1) * (own.tokens_s + joining_s) + passes * (own.decode_s + own.head_s)
     curve.draft_decode_s += later_s
     curve.decode_s += later_s

@@ -22,6 +22,7 @@ BINDING = {  # how a limit is said
     "memory_bandwidth": "HBM bandwidth",
     "communication": "the links between GPUs",
     "host": "the host's work",
+    "other_ranks": "waiting for a larger rank",
 }
 
 

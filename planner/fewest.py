@@ -55,8 +55,10 @@ def of_two_kinds(prefill: Deployment, decode: Deployment) -> Deployment:
 
 def _divided_into(deployment: Deployment, prefill: int, decode: int) -> Deployment:
     """Return a deployment of so many replicas that prefill, and so many that decode."""
+    if not deployment.pools and deployment.layout.data_parallel_size > 1:
+        deployment = of_two_kinds(deployment, deployment)
     if deployment.pools:
-        pools = tuple(replace(pool, num_replicas=count)
+        pools = tuple(replace(pool, num_replicas=count * pool.deployment.layout.data_parallel_size)
                       for pool, count in zip(deployment.pools, (prefill, decode), strict=True))
         return replace(deployment, pools=pools)
     scenario = replace(deployment.scenario, data_parallel_size=prefill + decode, prefill_replicas=prefill)
@@ -77,11 +79,11 @@ def cheapest_split(served: ReplayResult, objectives: Objectives, prices: tuple[f
     most = math.ceil(prices[dear] / prices[cheap]) - 1 if prices[cheap] > 0 else 0
 
     def traded(more: int) -> tuple[ReplayResult, Verdict]:
-        counts = [pool.num_replicas for pool in served.deployment.pools]
+        counts = [pool.num_groups for pool in served.deployment.pools]
         counts[dear], counts[cheap] = counts[dear] - 1, counts[cheap] + more
         return together(served.trace, _divided_into(served.deployment, *counts), objectives, sum(counts))
 
-    while most > 0 and served.deployment.pools[dear].num_replicas > 1:
+    while most > 0 and served.deployment.pools[dear].num_groups > 1:
         low, high, found = 0, most, traded(most)
         if not found[1].is_met:
             break

@@ -41,13 +41,14 @@ def serve(trace: Trace, deployment: Deployment, num_replicas: int | None = None,
           recording: Recording = NOTHING) -> ReplayResult:
     """Replay a trace on a deployment's replicas, each with its own queue and cache.
 
-    Where requests are dealt in turn and wait for nobody, each replica is replayed by itself; else all are on one clock.
+    Where requests are dealt in turn and wait for nobody, each replica is replayed by itself; else all are on one clock,
+    ranks of data-parallel attention too, each of which is a replica in what is returned.
 
     Parameters
     ----------
     deployment : with its scenario's router.
     num_replicas : at least 1, where all are equal; None for what the scenario says [1]. With an autoscaler its maximum
-        counts.
+        counts. All ranks of data-parallel attention are one.
     recording : which rows to keep; steps are counted by replica.
 
     Returns
@@ -64,7 +65,8 @@ def serve(trace: Trace, deployment: Deployment, num_replicas: int | None = None,
     UsageError : no replica is left to decode.
     """
     scenario = deployment.scenario
-    pools = _pools(deployment, scenario.data_parallel_size if num_replicas is None else num_replicas)
+    ranks = deployment.layout.data_parallel_size
+    pools = _pools(deployment, scenario.data_parallel_size if num_replicas is None else num_replicas * ranks)
     count, router = sum(pool.num_replicas for pool in pools), load_router(scenario.router)
     waits = dependencies(trace) if scenario.wait_for_parents else None
     followers = 0 if waits is None else int((waits.num_parents > 0).sum())
@@ -77,7 +79,8 @@ def serve(trace: Trace, deployment: Deployment, num_replicas: int | None = None,
     is_split = pools[0].role == "prefill"
     fleet = Fleet(pools=pools, router=router, report_interval_s=scenario.router_report_interval, overload=overload,
                   seed=scenario.seed or 0, transfer=transfer_of(pools[0].deployment) if is_split else None)
-    shares_nothing = waits is None and scenario.max_concurrency is None and deployment.settings.remote_tier is None
+    shares_nothing = (waits is None and scenario.max_concurrency is None and deployment.settings.remote_tier is None
+                      and not fleet.steps_together)
     takes_turns = router.takes_turns and not router.is_sticky
     if takes_turns and shares_nothing and overload is None and not scalers and not is_split:
         found = _dealt(trace, deployment, fleet, recording)

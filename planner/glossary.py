@@ -82,6 +82,8 @@ SUMMARY: Mapping[str, Term] = {
     "pools": Term("1", "of --fleet, a row for each pool: what its replicas are, its requests, their mean TTFT and "
                        "TPOT, how hard its GPUs worked, and what they cost; gpu_hours, cost_usd and energy_kwh add up"),
     "replica_imbalance": Term("1", "tokens of the replica that had most, over the mean of all"),
+    "rank_wait_fraction": Term("1", "share of their steps' time that ranks of data-parallel attention spent because "
+                                    "another had more, on padding or waiting; null where there are none"),
     "mfu": Term("1", "model FLOP utilization: the model's arithmetic over the GPUs' dense peak, while busy"),
     "mbu": Term("1", "memory bandwidth utilization: bytes that steps must move over the HBM's peak, while busy"),
     "gpu_hours": Term("GPU h", "GPUs times duration; with an autoscaler, while their replicas were paid for"),
@@ -126,7 +128,8 @@ REQUESTS: Mapping[str, Term] = {
                        "decode_s, preempted_s and recompute_s add up to it"),
     "prefill_s": Term("s", "from the first step to the first token; with KV tiers without load_s"),
     "decode_s": Term("s", "from the first to the last token, without what preemption cost"),
-    "interference_s": Term("s", "of decode_s, what went to others' prompts; null where steps are not recorded"),
+    "interference_s": Term("s", "of decode_s, what went to others' prompts, or to waiting for other ranks of "
+                                "data-parallel attention; null where steps are not recorded"),
     "transfer_s": Term("s", "of decode_s, what went to KV over the host link; null likewise"),
     "recompute_s": Term("s", "from a preempted request's next step to its next token"),
     "stalled_s": Term("s", "running, but without a token in the step"),
@@ -189,6 +192,8 @@ STEPS: Mapping[str, Term] = {
     "overhead_s": Term("s", "what the GPU waits for: time that nothing hides, and the host's beyond the GPU's"),
     "swap_s": Term("s", "KV over the host link"),
     "adapters_s": Term("s", "kernels of LoRA adapters, and bringing adapters to the GPU"),
+    "rank_wait_s": Term("s", "beyond what it would take if no rank of data-parallel attention had more than its own: "
+                             "others' tokens, padding, and waiting for the slowest"),
     "draft_s": Term("s", "passes of the draft of speculative decoding, without what their attention reads"),
     "compute_s": Term("s", "its arithmetic at the GPU's dense peak"),
     "memory_s": Term("s", "its HBM traffic at the peak bandwidth"),

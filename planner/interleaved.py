@@ -76,6 +76,21 @@ class Fleet:
         return sum(pool.num_replicas for pool in self.pools if pool.role == "prefill")
 
     @property
+    def ranks(self) -> list[tuple[int, int]]:
+        """Of each replica the first rank of its group and how many these are; none of a replica by itself."""
+        found: list[tuple[int, int]] = []
+        for pool in self.pools:
+            size, first = pool.deployment.layout.data_parallel_size, len(found)
+            found += [(k - (k - first) % size, size if size > 1 else 0)
+                      for k in range(first, first + pool.num_replicas)]
+        return found
+
+    @property
+    def steps_together(self) -> bool:
+        """Whether some replicas are ranks of data-parallel attention."""
+        return any(count > 0 for _, count in self.ranks)
+
+    @property
     def weights(self) -> list[int]:
         """The weight of each replica."""
         return [pool.weight for pool in self.pools for _ in range(pool.num_replicas)]
@@ -219,6 +234,7 @@ def _fleet_state(trace: Trace, states: list[st.State], plans: list[Any], fleet: 
         replicas=st.records(count, fs.REPLICA),
         due=st.records(count, CONTENDER), due_tree=tree,
         load=st.records(count, CONTENDER), load_tree=tree.copy(), decode_tree=tree.copy(),
+        paces=st.records(count if fleet.steps_together else 1, fs.PACE),
         plans=plans_in_a_row(plans),
         open=np.arange(num_routed),
         cycle=turn,
@@ -245,6 +261,7 @@ def _fleet_state(trace: Trace, states: list[st.State], plans: list[Any], fleet: 
     memory.gateway.has_tiers = any(state.settings.has_tiers for state in states)
     memory.replicas.is_open = 1
     memory.replicas.weight = weights
+    memory.replicas.first_rank, memory.replicas.num_ranks = zip(*fleet.ranks, strict=True)
     memory.due.key = math.inf
     _enter_all(memory.due_tree, range(count))
     _enter_all(memory.load_tree, range(num_routed))

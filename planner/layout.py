@@ -52,8 +52,13 @@ class Layout:
 
     @property
     def num_gpus(self) -> int:
-        """GPUs of the replica."""
+        """GPUs of the replica, of all its attention ranks."""
         return self.num_expert_gpus * self.pipeline_parallel_size
+
+    @property
+    def gpus_per_rank(self) -> int:
+        """GPUs of one attention rank: an engine with its own queue and KV cache."""
+        return self.tensor_parallel_size * self.pipeline_parallel_size
 
     def check_nodes(self, gpus_per_node: int) -> None:
         """Raise UsageError where a group would share a node with part of another.

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 
 QUEUE_LIMITS = ("max_num_seqs", "token_budget", "kv_cache", "max_loras", "policy")
-STEP_BOUNDS = ("compute", "memory_bandwidth", "communication", "host")
+STEP_BOUNDS = ("compute", "memory_bandwidth", "communication", "host", "other_ranks")
 LEAST_SHARE = 0.05  # of requests' time: a limit of the queue that costs less does not bind
 BURSTY = 1.5  # times the mean rate: requests that come so much faster while others wait are a burst
 
@@ -53,18 +53,21 @@ def limits(requests: pl.DataFrame, steps: pl.DataFrame, num_replicas: float) -> 
 
 
 def step_bounds(steps: pl.DataFrame) -> pl.Series:
-    """Return what bounds each step: the host or the links where they take most of it, else the nearer roof.
+    """Return what bounds each step: the host, the links or other ranks where they take most of it, or the nearer roof.
 
-    A step's time without `overhead_s` and `collectives_s` is the kernels'; of these the roof is nearer whose
-    `compute_s` or `memory_s` is longer. Where neither is known, as with a step time that is a line, it is null.
+    A step's time without `overhead_s`, `collectives_s` and `rank_wait_s` is the kernels'; of these the roof is nearer
+    whose `compute_s` or `memory_s` is longer. Where neither is known, as with a step time that is a line, it is null.
     """
-    kernels = pl.col("duration_s") - pl.col("overhead_s") - pl.col("collectives_s")
-    most = pl.max_horizontal(kernels, "overhead_s", "collectives_s")
+    if "rank_wait_s" not in steps.columns:  # of a result that an earlier release has written
+        steps = steps.with_columns(rank_wait_s=pl.lit(0.0))
+    kernels = pl.col("duration_s") - pl.col("overhead_s") - pl.col("collectives_s") - pl.col("rank_wait_s")
+    most = pl.max_horizontal(kernels, "overhead_s", "collectives_s", "rank_wait_s")
     roof = pl.when(pl.col("compute_s") >= pl.col("memory_s")).then(pl.lit("compute")).otherwise(
         pl.lit("memory_bandwidth"))
     bound = (pl.when(pl.col("compute_s").is_null()).then(None)
              .when(pl.col("overhead_s") == most).then(pl.lit("host"))
-             .when(pl.col("collectives_s") == most).then(pl.lit("communication")).otherwise(roof))
+             .when(pl.col("collectives_s") == most).then(pl.lit("communication"))
+             .when(pl.col("rank_wait_s") == most).then(pl.lit("other_ranks")).otherwise(roof))
     return steps.select(bound.alias("bound"))["bound"]
 
 

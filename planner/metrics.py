@@ -1,7 +1,7 @@
 """The summary of a replay: throughput, latency percentiles, goodput, memory, cost."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from planner.engine import state as st
 from planner.results import ReplayResult
 from planner.scaling import describe_scaling
-from planner.shares import busy_fraction, same, shares
+from planner.shares import Share, busy_fraction, same, shares
 from planner.slo import Slo, attainment_by_metric, meets
 from planner.tier_totals import tier_totals
 
@@ -191,6 +191,7 @@ def _engine_totals(result: ReplayResult, duration_s: float) -> dict[str, Any]:
         "max_waiting": int(engine.max_waiting),
         "gpu_busy_fraction": busy_fraction(parts, duration_s) if duration_s > 0 else None,
         "replica_imbalance": _imbalance(result),
+        "rank_wait_fraction": _rank_wait(parts),
     }
 
 
@@ -198,6 +199,16 @@ def _acceptance_length(engine: Any) -> float | None:
     """Return the tokens that a decode emits a step, by vLLM's name; what was accepted beyond an output's end is not."""
     steps = int(engine.total_decode_tokens - engine.total_accepted_tokens)
     return int(engine.total_decode_tokens) / steps if steps else None
+
+
+def _rank_wait(parts: Sequence[Share]) -> float | None:
+    """Return the share of their steps' time that ranks of data-parallel attention waited; None where there are none.
+
+    A rank waits for what a step takes beyond its own time, and with a dummy batch for all of it.
+    """
+    ranked = [part.engine for part in parts if part.pool.deployment.layout.data_parallel_size > 1]
+    busy_s = sum(float(engine.busy_s) for engine in ranked)
+    return sum(float(engine.total_wait_s) for engine in ranked) / busy_s if busy_s > 0 else None
 
 
 def _imbalance(result: ReplayResult) -> float | None:

@@ -66,9 +66,10 @@ def _engines(deployment: Deployment, trace: Trace) -> list[str]:
         found.append("prefix hits follow from hash_ids; the trace's cached_tokens are left aside")
     if not settings.enable_prefix_caching and trace.prefix is not None:
         found.append("prefix caching is off, though the trace has hash_ids")
-    if deployment.scenario.data_parallel_size > 1 and architecture is not None and architecture.num_experts:
+    is_apart = deployment.scenario.data_parallel_size > 1 and not deployment.scenario.data_parallel_attention
+    if is_apart and architecture is not None and architecture.num_experts:
         found.append("data_parallel_size counts replicas of their own; vLLM's ranks of a mixture of experts step "
-                     "together, which is not modelled")
+                     "together, as --data-parallel-attention replays them")
     if deployment.stack is not None and (unmeasured := priors(deployment.stack)):
         found.append(f"step times rest on priors, medians over other GPUs, for {', '.join(unmeasured)}: nobody has "
                      f"measured their kernels on {deployment.stack.gpu.name}")

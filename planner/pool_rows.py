@@ -33,6 +33,7 @@ def _row(result: ReplayResult, part: Share, duration_s: float) -> dict[str, Any]
         "gpu": own.gpu.name if own.gpu else None, "engine": own.scenario.engine,
         "tensor_parallel_size": own.layout.tensor_parallel_size,
         "pipeline_parallel_size": own.layout.pipeline_parallel_size,
+        "data_parallel_size": own.layout.data_parallel_size,
         "policy": own.policy.name, "block_size": own.settings.block_size,
         "num_replicas": pool.num_replicas, "first_replica": part.first_replica, "num_gpus": pool.num_gpus,
         "replicas_mean": None if pool.autoscale is None else part.mean_replicas,

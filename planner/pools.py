@@ -13,12 +13,13 @@ from planner.catalog import read_toml
 from planner.errors import FleetError, PlannerError, UsageError, told_as
 from planner.launch import launch_options
 from planner.relative import beside
-from planner.scenario import ALIASES, Scenario, given_options, names_in, parse_scenario
+from planner.scenario import Scenario, given_options, names_in, parse_scenario
 
 Role = Literal["both", "prefill", "decode"]
 ROLES: tuple[Role, ...] = get_args(Role)
 OWN_KEYS = ("name", "role", "weight", "from_command")  # besides options of `Scenario`
 PANELS = ("Deployment", "Cache tiers", "Scheduling", "Step time")  # whose options a pool may have its own of
+RANKS = ("data_parallel_size", "data_parallel_attention")  # and these of the panel "Fleet"
 OF_ALL = ("interval", "kv_remote_size")  # of these, what is of the whole answer, and of a store that all share
 MOST_WEIGHT = 1000
 
@@ -32,13 +33,15 @@ class PoolSpec:
     name : its own, or else its place in the file, "pool 1".
     role : what its replicas do.
     weight : the share of the load that the router gives each, against the others' [1].
-    scenario : of the pool, with its replicas as `data_parallel_size`, or its autoscaler's file.
+    num_replicas : its replicas, ranks of data-parallel attention each by itself, unless it has an autoscaler [1].
+    scenario : of the pool, with its autoscaler's file.
     notes : on how it was read.
     """
 
     name: str
     role: Role
     weight: int
+    num_replicas: int
     scenario: Scenario
     notes: tuple[str, ...]
 
@@ -91,12 +94,10 @@ def _pool(name: str, values: Mapping[str, Any], folder: Path, scenario: Scenario
         raise UsageError(f"role = {role!r}: must be {', '.join(ROLES)}")
     if type(weight) is not int or not 1 <= weight <= MOST_WEIGHT:
         raise UsageError(f"weight = {weight!r}: must be a whole number from 1 to {MOST_WEIGHT:,}")
-    options = {ALIASES.get(key, key): beside(folder, key, value) for key, value in values.items()
-               if key not in OWN_KEYS}
-    if "data_parallel_size" in values:
-        raise UsageError("data_parallel_size: is called replicas here")
     if "replicas" in values and type(values["replicas"]) is int and values["replicas"] < 1:
         raise UsageError(f"replicas = {values['replicas']}: must be at least 1; leave the pool out")
+    counts = {key: value for key, value in values.items() if key == "replicas"}
+    options = {key: beside(folder, key, value) for key, value in values.items() if key not in (*OWN_KEYS, *counts)}
     notes: list[str] = []
     if (launch := values.get("from_command")) is not None:
         if not isinstance(launch, str):
@@ -109,10 +110,20 @@ def _pool(name: str, values: Mapping[str, Any], folder: Path, scenario: Scenario
                              f"has the number of replicas; leave one of them out")
         scenario = replace(scenario, autoscale=None)
     parsed = parse_scenario(given_options(scenario) | options)
-    allowed = {"data_parallel_size", "autoscale", *(each for panel in PANELS for each in names_in(panel))} - set(OF_ALL)
+    num_replicas = parse_scenario(counts).data_parallel_size
+    if parsed.data_parallel_attention:
+        num_replicas *= parsed.data_parallel_size
+    elif "data_parallel_size" in values:
+        raise UsageError("data_parallel_size: is called replicas here, but for ranks; these need "
+                         "data_parallel_attention = true")
+    else:
+        num_replicas = num_replicas if counts else parsed.data_parallel_size
+        options, parsed = options | {"data_parallel_size": num_replicas}, replace(
+            parsed, data_parallel_size=num_replicas)
+    allowed = {*RANKS, "autoscale", *(each for panel in PANELS for each in names_in(panel))} - set(OF_ALL)
     if other := sorted(set(options) - allowed):
         raise UsageError(f"{other[0]}: is of the whole fleet; give it beside the fleet's file")
-    return PoolSpec(name=name, role=role, weight=weight, notes=tuple(notes),
+    return PoolSpec(name=name, role=role, weight=weight, notes=tuple(notes), num_replicas=num_replicas,
                     scenario=replace(scenario, **{each: getattr(parsed, each) for each in options}))
 
 

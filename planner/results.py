@@ -214,7 +214,8 @@ class ReplayResult:
         in it, and is null where nobody waits.
         """
         steps = self.records.steps
-        columns = {name: np.ascontiguousarray(steps[name]) for name in steps.dtype.names or ()}
+        columns = {name: np.ascontiguousarray(steps[name]) for name in steps.dtype.names or ()
+                   if name != "num_spared_tokens"}
         columns |= self._step_times(steps)
         number = pl.int_range(pl.len(), dtype=pl.Int64).over("replica")
         table = pl.DataFrame(columns).select(number.alias("step"), pl.all())

@@ -209,6 +209,7 @@ def _experts(curve: Any, stack: Stack, counts: Floats) -> None:
                              np.maximum(weight_bytes / bandwidth, multiply_s))
         layer_s, read = np.minimum(layer_s, found_s), np.where(found_s < layer_s, weight_bytes, read)
     curve.experts_s += arch.num_moe_layers * layer_s
+    curve.shared_s += arch.num_moe_layers * layer_s
     curve.tokens_bytes += arch.num_moe_layers * read
 
 
@@ -259,7 +260,9 @@ def _collectives(curve: Any, stack: Stack, counts: Floats) -> None:
     if layout.data_parallel_size > 1:
         gathered = counts * layout.data_parallel_size * hidden
         for op in ("all_gather", "reduce_scatter"):
-            curve.collectives_s += arch.num_moe_layers * collectives_s(stack, gathered, op, layout.num_expert_gpus)
+            gathering_s = arch.num_moe_layers * collectives_s(stack, gathered, op, layout.num_expert_gpus)
+            curve.collectives_s += gathering_s
+            curve.shared_s += gathering_s
 
 
 def collectives_s(stack: Stack, message_bytes: Floats, op: str, num_gpus: int) -> Floats:

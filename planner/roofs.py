@@ -46,7 +46,8 @@ def peak(deployment: Deployment) -> float | None:
     arch, gpu = deployment.architecture, deployment.gpu
     if arch is None or gpu is None:
         return None
-    return peak_flops_per_s(gpu, weight_format(arch, deployment.scenario.quantization)) * deployment.layout.num_gpus
+    flops_per_s = peak_flops_per_s(gpu, weight_format(arch, deployment.scenario.quantization))
+    return flops_per_s * deployment.layout.gpus_per_rank
 
 
 def step_roofs(deployment: Deployment, steps: Any) -> dict[str, NDArray[np.float64]]:
@@ -78,8 +79,9 @@ def step_roofs(deployment: Deployment, steps: Any) -> dict[str, NDArray[np.float
 def _bytes(t: Any, curve: Any, steps: Any, out: Any) -> None:
     for i in range(len(steps)):
         step = steps[i]
+        shared = step.num_prompt_tokens + step.num_decodes * t.tokens_per_decode - step.num_spared_tokens
         out[i] = (
-            composition_bytes(t, curve, step.num_prompt_tokens, step.prompt_context_tokens, step.num_decodes,
+            composition_bytes(t, curve, shared, step.num_prompt_tokens, step.prompt_context_tokens, step.num_decodes,
                               step.num_sampled - step.num_accepted_tokens)
             + decode_attention_bytes(t, step.num_decodes, step.decode_context_tokens))
 

@@ -83,6 +83,10 @@ class Scenario:
     )
 
     data_parallel_size: int = _option(1, "Fleet", "Replicas of the engine behind a router.")
+    data_parallel_attention: bool = _option(
+        False, "Fleet", "These are the ranks of one engine of a mixture of experts: they share its experts and step "
+        "together."
+    )
     fleet: str | None = _option(None, "Fleet", "TOML of [[pool]] tables, for replicas that differ: fleet.toml.")
     router: str = _option("round-robin", "Fleet", "Router by name, or my_router.py:name.")
     autoscale: str | None = _option(
@@ -231,6 +235,8 @@ class Scenario:
     def __post_init__(self) -> None:
         if self.data_parallel_size < 1:
             raise UsageError(f"data_parallel_size = {self.data_parallel_size}: must be at least 1")
+        if self.data_parallel_attention:
+            _check_ranks(self)
         if not 0 <= self.prefill_replicas < max(self.data_parallel_size, 2):
             raise UsageError(f"prefill_replicas = {self.prefill_replicas} of data_parallel_size = "
                              f"{self.data_parallel_size}: must leave one at least that decodes, and not be negative")
@@ -272,13 +278,33 @@ class Scenario:
             raise UsageError(f"router_report_interval = {self.router_report_interval}: must not be negative [s]")
 
 
+def _check_ranks(scenario: Scenario) -> None:
+    """Raise UsageError where the ranks of data-parallel attention cannot be, or cannot do what is asked for."""
+    asked = f"data_parallel_attention with data_parallel_size = {scenario.data_parallel_size}"
+    if scenario.fleet is not None:
+        raise UsageError(f"data_parallel_attention beside fleet = {scenario.fleet!r}: is of a pool; give it there, "
+                         f"with data_parallel_size, the ranks of each of its replicas")
+    if scenario.data_parallel_size < 2:
+        raise UsageError(f"{asked}: one rank steps with no other; give --data-parallel-size N, the ranks")
+    for name, remedy in (
+        ("pipeline_parallel_size", "spread the model over tensor_parallel_size and data_parallel_size"),
+        ("prefill_replicas", "give a fleet's file with a pool that prefills and one that decodes, each with its ranks"),
+        ("autoscale", "replicas that come and go have no ranks; leave one of them out"),
+        ("fail_replica", "a rank that fails takes all with it, which is not modelled; leave it out"),
+    ):
+        value = getattr(scenario, name)
+        if value != OPTION_DEFAULTS[name]:
+            raise UsageError(f"{asked} and {name} = {value!r}: {remedy}")
+
+
+OPTION_DEFAULTS = {f.name: f.default for f in fields(Scenario)}
 OPTION_TYPES = typing.get_type_hints(Scenario)  # by name; finding them out takes a while
 
 
 def scenario_from(options: dict[str, Any]) -> Scenario:
     """Build a scenario from option values, leaving out what is None where the option has a default of its own."""
-    defaults = {f.name: f.default for f in fields(Scenario)}
-    return Scenario(**{name: value for name, value in options.items() if value is not None or defaults[name] is None})
+    return Scenario(**{name: value for name, value in options.items()
+                       if value is not None or OPTION_DEFAULTS[name] is None})
 
 
 def parse_scenario(options: Mapping[str, Any]) -> Scenario:

@@ -38,7 +38,7 @@ class Share:
     @property
     def num_gpus(self) -> float:
         """GPUs that are paid for, in the mean over the replay."""
-        return self.pool.deployment.layout.num_gpus * self.mean_replicas
+        return self.pool.deployment.layout.gpus_per_rank * self.mean_replicas
 
 
 def total_of(engines: Sequence[Any]) -> Any:
@@ -77,7 +77,7 @@ def _links_of(links: Sequence[Any]) -> Any:
 def busy_fraction(parts: Sequence[Share], duration_s: float) -> float:
     """Return the share of the time that GPUs were busy, over all GPUs of some pools; 0 where there were none [1]."""
     num_gpus = sum(part.num_gpus for part in parts)
-    busy_s = sum(float(part.engine.busy_s) * part.pool.deployment.layout.num_gpus for part in parts)
+    busy_s = sum(float(part.engine.busy_s) * part.pool.deployment.layout.gpus_per_rank for part in parts)
     return min(busy_s / num_gpus / duration_s, 1.0) if duration_s > 0 and num_gpus > 0 else 0.0
 
 

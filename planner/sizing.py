@@ -10,7 +10,7 @@ import joblib
 import numpy as np
 
 from planner.bracket import UnlimitedError, UnreachableError, find_bracket
-from planner.catalog import load_gpu, load_model
+from planner.catalog import Gpu, load_gpu, load_model
 from planner.deployment import Deployment, Pool, pools_of, resolve, shape_load
 from planner.errors import CapacityError, CatalogError, UsageError
 from planner.fewest import Divided, apart, cheapest_split, fewest_replicas, of_two_kinds, together
@@ -74,16 +74,17 @@ def size(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Choi
     Parameters
     ----------
     trace : as read; the scenario's window, number of requests and rate are applied to it here.
-    scenario : of one replica, but for its GPU, layout and weight format, which `choices` has.
+    scenario : of one replica, but for its GPU, layout and weight format, which `choices` has; with data-parallel
+        attention its ranks are `data_parallel_size`, and all of them one replica.
     objectives : what the load must keep.
     choices : what fleets are made of.
 
     Returns
     -------
     dict
-        The cheapest fleet: `gpu`, `tensor_parallel_size`, `quantization`, `decode_gpu`, `decode_tensor_parallel_size`
-        (None where those that decode are of the same kind), `num_replicas`, `prefill_replicas` (of them,
-        those that prefill only; 0 where all do both), `num_gpus`,
+        The cheapest fleet: `gpu`, `tensor_parallel_size`, `data_parallel_size` (attention ranks of a replica),
+        `quantization`, `decode_gpu`, `decode_tensor_parallel_size` (None where those that decode are of the same kind),
+        `num_replicas`, `prefill_replicas` (of them, those that prefill only; 0 where all do both), `num_gpus`,
         `cost_usd_per_hour`, `cost_usd_per_million_output_tokens`, `power_kw`, `attainment`, `limiting_metric` with one
         replica less, `headroom` (growth of the rate that the replicas which are not spare bear; None without an end),
         `priors` (operators whose kernels nobody measured on the GPU), the `command` that launches a replica and what
@@ -102,7 +103,8 @@ def size(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Choi
         raise UsageError(f"--spare {choices.num_spare}: must be 0 or more")
     if scenario.fleet is not None:
         raise UsageError(f"fleet = {scenario.fleet}: fleets of equal replicas are looked for; leave it out")
-    scenario = replace(scenario, data_parallel_size=1, prefill_replicas=0)
+    if not scenario.data_parallel_attention:
+        scenario = replace(scenario, data_parallel_size=1, prefill_replicas=0)
     shaped = _load(trace, scenario, choices)
     made = _kinds(scenario, choices.gpus, choices.ranks, choices.quantizations)
     jobs = [joblib.delayed(_fleet)(shaped, prefill, decode, objectives, choices, divided)
@@ -125,10 +127,22 @@ def _kinds(scenario: Scenario, gpus: Sequence[str], ranks: Sequence[int],
     found = [replace(scenario, gpu=gpu if gpu.endswith(".toml") else load_gpu(gpu).name, tensor_parallel_size=size,
                      quantization=quantization)
              for gpu, size, quantization in itertools.product(gpus, ranks, quantizations)
-             if size <= load_gpu(gpu).gpus_per_node]
+             if _fits(scenario, size, load_gpu(gpu))]
     if not found:
-        raise UsageError(f"no node of {', '.join(gpus)} has {min(ranks)} GPUs; give other --tensor-parallel-size")
+        raise UsageError(f"no node of {', '.join(gpus)} has {min(ranks) * _num_ranks(scenario)} GPUs; give other "
+                         f"--tensor-parallel-size{', or fewer ranks' * scenario.data_parallel_attention}")
     return found
+
+
+def _num_ranks(scenario: Scenario) -> int:
+    """Return the ranks of data-parallel attention of a replica."""
+    return scenario.data_parallel_size if scenario.data_parallel_attention else 1
+
+
+def _fits(scenario: Scenario, size: int, gpu: Gpu) -> bool:
+    """Tell whether ranks of such a tensor-parallel size are in one node, or the network between nodes is given."""
+    is_spread = scenario.data_parallel_attention and scenario.inter_node_bandwidth is not None
+    return size * (1 if is_spread else _num_ranks(scenario)) <= gpu.gpus_per_node
 
 
 def _fleets(scenario: Scenario, made: Sequence[Scenario],
@@ -152,6 +166,7 @@ def _fleet(trace: Trace, scenario: Scenario, decode: Scenario | None, objectives
     Of two kinds the cheapest that `cheapest_split` finds.
     """
     plain = {"gpu": load_gpu(str(scenario.gpu)).name, "tensor_parallel_size": scenario.tensor_parallel_size,
+             "data_parallel_size": _num_ranks(scenario),
              "quantization": scenario.quantization or load_model(str(scenario.model)).quantization or "bf16",
              "decode_gpu": None if decode is None else load_gpu(str(decode.gpu)).name,
              "decode_tensor_parallel_size": None if decode is None else decode.tensor_parallel_size}
@@ -165,18 +180,18 @@ def _fleet(trace: Trace, scenario: Scenario, decode: Scenario | None, objectives
     if decode is not None:
         one, other = (_replica_price(pool, choices) for pool in served.deployment.pools)
         served = cheapest_split(served, objectives, (one, other))
-        count = served.num_replicas
+        count = sum(pool.num_groups for pool in served.deployment.pools)
     deployment, summary = served.deployment, summarize(served, None)
     parts = shares(served, summary["duration"])
     num_gpus = count_gpus(served) + _spare_gpus(deployment, choices, divided)
-    cost = sum((part.pool.num_replicas + choices.num_spare) * _replica_price(part.pool, choices) for part in parts)
+    cost = sum((part.pool.num_groups + choices.num_spare) * _replica_price(part.pool, choices) for part in parts)
     per_request: Any = trace.requests["output_tokens"].mean()
     mean_rps = rate_of(trace) if choices.series is None else choices.series.mean_rps
     return {
         **plain, **describe_launch(scenario),
         "decode_command": None if decode is None else describe_launch(decode)["command"],
         "num_replicas": count + _num_spare(choices, divided),
-        "prefill_replicas": sum(part.pool.num_replicas for part in parts if part.pool.role == "prefill"),
+        "prefill_replicas": sum(part.pool.num_groups for part in parts if part.pool.role == "prefill"),
         "num_spare": choices.num_spare, "num_gpus": num_gpus,
         "cost_usd_per_hour": cost, "price_usd_per_gpu_hour": cost / num_gpus,
         "cost_usd_per_million_output_tokens": cost / (3600 * mean_rps * float(per_request)) * 1e6,
@@ -201,8 +216,8 @@ def _power_kw(part: Share, duration_s: float, choices: Choices) -> float:
     """Return the mean draw of a pool, its spare replicas idle [kW]."""
     pool, gpu = part.pool, part.pool.deployment.gpu
     assert gpu is not None
-    total = pool.num_replicas + choices.num_spare
-    busy = busy_fraction([part], duration_s) * pool.num_replicas / total
+    total = pool.num_groups + choices.num_spare
+    busy = busy_fraction([part], duration_s) * pool.num_groups / total
     return total * pool.deployment.layout.num_gpus * (gpu.idle_w + (gpu.tdp_w - gpu.idle_w) * busy) / 1e3
 
 

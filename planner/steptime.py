@@ -9,14 +9,14 @@ from numpy.typing import NDArray
 
 from planner.engine import state as st
 from planner.engine import timing
-from planner.engine.curve import between, place
-from planner.engine.jit import compile_with_signature, numba
+from planner.engine.curve import between, place, shared_s
+from planner.engine.jit import compile_with_signature, jit, numba
 from planner.engine.rows import STEP_ROW
 from planner.engine.terms import CURVE, STEP_TIME, StepTime
 from planner.errors import UsageError
 
 TERMS = ("linear_s", "experts_s", "activations_s", "attention_prompt_s", "attention_decode_s", "lm_head_s",
-         "collectives_s", "overhead_s", "swap_s", "draft_s", "adapters_s")
+         "collectives_s", "overhead_s", "swap_s", "draft_s", "adapters_s", "rank_wait_s")
 
 
 def linear(text: str, tokens_per_decode: int = 1) -> StepTime:
@@ -73,12 +73,26 @@ def _terms(t: Any, curve: Any, steps: Any, swap_s_per_token: float, out: Any) ->
             sampled = step.num_sampled - step.num_accepted_tokens
             out[5, i] = timing.head_s(curve, sampled + step.num_decodes * (t.tokens_per_decode - 1))
             out[6, i] = between(curve[k].collectives_s, curve[k + 1].collectives_s, way)
+            if step.num_spared_tokens > 0:
+                _share(curve, total, total - step.num_spared_tokens, out[:, i])
             out[9, i] = between(curve[k].draft_s, curve[k + 1].draft_s, way) + draft_s
             gpu_s = out[:8, i].sum() + swap_s + out[9, i] + out[10, i]
-            hidden_s = timing.hidden_s(t, step.num_prompts, step.num_prompt_tokens, step.num_decodes)
+            hidden_s = timing.hidden_s(t, step.num_prompts + step.num_decodes,
+                                       timing.is_graph(t, step.num_prompts, total, step.num_decodes))
             extra_s = timing.overhead_s(t, step.num_prompts, step.num_decodes)
             out[7, i] = extra_s + max(hidden_s - gpu_s, 0.0)
         out[8, i] = swap_s
+        out[11, i] = step.rank_wait_s
+
+
+@jit
+def _share(curve: Any, total: int, shared: int, out: Any) -> None:
+    """Set what ranks of data-parallel attention do for each other to that of fewer tokens."""
+    k, way = place(shared)
+    experts_s = between(curve[k].experts_s, curve[k + 1].experts_s, way)
+    spared_s = shared_s(curve, total) - shared_s(curve, shared)
+    out[6] -= spared_s - (out[1] - experts_s)
+    out[1] = experts_s
 
 
 @functools.cache

@@ -54,7 +54,7 @@ def _mbu(parts: Sequence[Share]) -> float | None:
     """Return HBM traffic over the bandwidth while busy, over all GPUs [1]."""
     traffic = room = 0.0
     for part in parts:
-        gpu, ranks = part.pool.deployment.gpu, part.pool.deployment.layout.num_gpus
+        gpu, ranks = part.pool.deployment.gpu, part.pool.deployment.layout.gpus_per_rank
         if gpu is None:
             return None
         traffic += float(part.engine.total_hbm_bytes) * ranks

@@ -95,7 +95,7 @@ def test_files_are_read_and_flags_go_over_them(tmp_path):
     ("vllm serve m/m --speculative-config [1]", "must be a JSON object"),
     ("vllm serve m/m --config missing.yml", "missing.yml: cannot be read"),
     ("sglang serve --model m/m --tp 4 --ep 2", "experts over 2 of 4 GPUs"),
-    ("sglang serve --model m/m --enable-dp-attention", "data-parallel ranks"),
+    ("sglang serve --model m/m --tp 8 --dp 3 --enable-dp-attention", "must divide them"),
     ("sglang serve --model m/m --disaggregation-mode prefill", "one engine of several"),
 ])
 def test_what_cannot_be_read_is_refused(command, said):

@@ -57,6 +57,13 @@ def tokens_s(curve: Any, count: int) -> float:
 
 
 @jit
+def shared_s(curve: Any, count: int) -> float:
+    """Return the part of `tokens_s` that ranks of data-parallel attention do for each other [s]."""
+    k, way = place(count)
+    return between(curve[k].shared_s, curve[k + 1].shared_s, way)
+
+
+@jit
 def tokens_bytes(curve: Any, count: int) -> float:
     """Return the HBM traffic of the same [bytes]."""
     k, way = place(count)

@@ -18,6 +18,7 @@ from planner.engine.clients import conclude, end_attempt, is_late, release_child
 from planner.engine.fleet_state import LEFT, WORKS, FleetState
 from planner.engine.gateway import answer_call, attempt, charge_output, next_call_s
 from planner.engine.jit import jit
+from planner.engine.lockstep import lags, run_ranks, watch_ranks
 from planner.engine.loop import run_until
 from planner.engine.outages import is_lost, know_idle, len_halves, lose_kv, lose_requests, restart
 from planner.engine.plans import plan_at
@@ -176,14 +177,19 @@ def take_next(f: FleetState) -> int:
 @jit
 def run(f: FleetState, k: int, until_s: float) -> int:
     """Let a replica take its steps that start before an instant; DONE unless the fleet's loop has to stop there."""
-    s = bind_at(f.memories, k)
-    s.engine.until_s = until_s
-    f.fleet.running = k
-    outcome = run_until(s, plan_at(f.plans, k))
+    replica = f.replicas[k]
+    if replica.num_ranks > 0:
+        outcome = run_ranks(f, replica.first_rank, until_s)
+    else:
+        s = bind_at(f.memories, k)
+        s.engine.until_s = until_s
+        f.fleet.running = k
+        outcome = run_until(s, plan_at(f.plans, k))
     if outcome not in (DONE, PAUSED, STUCK):  # a row buffer is full, or the policy is at fault
-        f.fleet.faulty = k
+        f.fleet.faulty = f.fleet.running
         return int(outcome)
-    note_pulls(f, k)
+    for rank in range(replica.first_rank, replica.first_rank + max(replica.num_ranks, 1)):
+        note_pulls(f, rank)
     watch(f, k, outcome == STUCK)
     return DONE
 
@@ -191,6 +197,9 @@ def run(f: FleetState, k: int, until_s: float) -> int:
 @jit
 def watch(f: FleetState, k: int, is_stuck: bool) -> None:
     """Note when a replica has to be looked at next."""
+    if f.replicas[k].num_ranks > 0:
+        watch_ranks(f, f.replicas[k].first_rank, is_stuck)
+        return
     s = bind_at(f.memories, k)
     fleet = f.fleet
     if s.engine.last_to_leave != NONE:
@@ -205,9 +214,17 @@ def watch(f: FleetState, k: int, is_stuck: bool) -> None:
 @jit
 def publish(f: FleetState, k: int, score: Any) -> None:
     """Let the client, the router and those who wait for them know of the requests that have just left a replica."""
+    f.fleet.now_s = max(f.fleet.now_s, f.due[k].key)
+    for rank in range(k, k + max(f.replicas[k].num_ranks, 1)):
+        see_off(f, rank, score)
+    watch(f, k, False)
+
+
+@jit
+def see_off(f: FleetState, k: int, score: Any) -> None:
+    """Account for the requests that have just left a replica, and let the router know of them."""
     fleet, replica = f.fleet, f.replicas[k]
     s = bind_at(f.memories, k)
-    fleet.now_s = max(fleet.now_s, f.due[k].key)
     i = first_to_leave(s)
     while i != NONE:
         following = s.left_before[i]
@@ -218,7 +235,6 @@ def publish(f: FleetState, k: int, score: Any) -> None:
         replica.known_tokens = replica.num_tokens
     if fleet.report_interval_s == 0.0 or decodes_only(f, k):
         rate(f, k, score)
-    watch(f, k, False)
 
 
 @jit
@@ -282,7 +298,7 @@ def fail(f: FleetState, score: Any) -> int:
     for j in range(fleet.num_replicas):  # those that decode have been sent its KV
         s = bind_at(f.memories, j)
         is_met = j == k or (k < fleet.num_prefill and decodes_only(f, j))
-        if is_met and s.engine.now_s < fleet.now_s and s.engine.num_running + s.engine.num_waiting > 0:
+        if is_met and lags(f, j, fleet.now_s):
             outcome = run(f, j, fleet.now_s)
             if outcome != DONE:
                 return outcome
@@ -317,8 +333,7 @@ def bring_up(f: FleetState, instant_s: float) -> int:
     if not (reads_now or is_report or is_watched or fleet.reads_caches or fleet.reads_adapters):
         return DONE
     for k in range(f.fleet.num_replicas):
-        s = bind_at(f.memories, k)
-        if s.engine.now_s < instant_s and s.engine.num_running + s.engine.num_waiting > 0:
+        if lags(f, k, instant_s):
             outcome = run(f, k, instant_s)
             if outcome != DONE:
                 return outcome

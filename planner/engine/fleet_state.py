@@ -72,8 +72,30 @@ REPLICA = np.dtype(
         ("known_blocks", "i8"),  # in use
         ("num_unreported", "i8"),  # sent to it, and not in the last two
         ("num_closures", "i8"),  # reasons why it is sent nothing: it is open where there is none
+        ("first_rank", "i8"),  # of the ranks of data-parallel attention that step together: the first,
+        ("num_ranks", "i8"),  # and how many; a replica by itself is one rank
         ("is_open", "i8"),
         ("weight", "f8"),  # the share of the load that it is to have, against the others' [1]
+    ],
+    align=True,
+)
+
+PACE = np.dtype(  # how a rank's decodes run in a stretch of steps that all ranks take together
+    [
+        ("decodes", "i8"),  # 0: the rank rests
+        ("gpu_s", "f8"),  # the terms of `stretch.decode_terms`, in a step of all ranks
+        ("slope_s", "f8"),
+        ("window_slope_s", "f8"),
+        ("least_s", "f8"),
+        ("extra_s", "f8"),
+        ("own_gpu_s", "f8"),  # by itself
+        ("own_least_s", "f8"),
+        ("context", "i8"),
+        ("total_context", "i8"),
+        ("used", "i8"),  # blocks
+        ("most_used", "i8"),
+        ("block_s", "f8"),
+        ("wait_s", "f8"),
     ],
     align=True,
 )
@@ -90,6 +112,7 @@ class FleetState(NamedTuple):
     load: Any  # contenders: the router's score of each open replica, and when it was sent a request last
     load_tree: Any
     decode_tree: Any  # of those that decode only, by their requests
+    paces: Any  # of the replicas, shape [num_replicas]; one row where none has ranks
     plans: Any  # of the replicas: pointers to their step plans; uncompiled, the functions
     open: Any  # replicas that may be sent requests, in order, shape [num_open]
     cycle: Any  # all that are routed to in the order of their turns, each as often as it weighs, shape [num_cycle]
@@ -125,7 +148,9 @@ FLEET_TYPE = numba.types.NamedTuple(
         *map(st.numba_records, (REPLICA, CONTENDER)),
         _INTS,
         st.numba_records(CONTENDER),
-        *(6 * [_INTS]),
+        *(2 * [_INTS]),
+        st.numba_records(PACE),
+        *(4 * [_INTS]),
         *(2 * [st.numba_records(entries.FLOAT_HEAP)]),
         _INTS,
         *map(st.numba_records, (st.REQUEST, entries.PULL)),

@@ -54,13 +54,8 @@ def run_until(s: State, plan_step: Any) -> int:
         elif s.settings.pipeline_depth > 1 and engine.num_flights == s.settings.pipeline_depth:
             land_flight(s)
         else:
-            begin_step(s)
-            plan = plan_step(step_state(s))
-            if plan.max_new_seqs < 0 or plan.max_prefill_tokens < 0 or not IN_ORDER <= plan.order <= PROMPTS_ALONE:
+            if not compose_step(s, plan_step):
                 return BAD_PLAN
-            engine.prompt_budget = min(plan.max_prefill_tokens, engine.budget, s.settings.max_prefill_tokens)
-            engine.max_tokens_per_prompt = max(plan.max_tokens_per_prompt, 1)
-            compose(s, plan.order, plan.max_new_seqs)
             if engine.step_prompts + engine.step_decodes > 0:
                 engine.num_empty_turns = 0
                 take_step(s)
@@ -70,6 +65,20 @@ def run_until(s: State, plan_step: Any) -> int:
                 engine.num_empty_turns += 1  # a step in which all yielded takes no time
             elif not skip_idle(s):
                 return STUCK
+
+
+@jit
+def compose_step(s: State, plan_step: Any) -> bool:
+    """Compose the next step as the policy plans it; False where what it returns is no plan."""
+    engine = s.engine
+    begin_step(s)
+    plan = plan_step(step_state(s))
+    if plan.max_new_seqs < 0 or plan.max_prefill_tokens < 0 or not IN_ORDER <= plan.order <= PROMPTS_ALONE:
+        return False
+    engine.prompt_budget = min(plan.max_prefill_tokens, engine.budget, s.settings.max_prefill_tokens)
+    engine.max_tokens_per_prompt = max(plan.max_tokens_per_prompt, 1)
+    compose(s, plan.order, plan.max_new_seqs)
+    return True
 
 
 @jit

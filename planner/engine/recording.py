@@ -34,6 +34,8 @@ def record_step(s: State, duration_s: float, used_blocks: int) -> None:
     row.num_waiting = e.num_waiting
     row.num_used_blocks = used_blocks
     row.num_preempted = e.step_preempted
+    row.rank_wait_s = e.step_wait_s
+    row.num_spared_tokens = e.step_spared
     row.stopped_by = stopped_by(s)
     row.replica = 0
     share_time(s, row)
@@ -90,7 +92,7 @@ def share_time(s: State, row: Any) -> None:
     e = s.engine
     transfer_s = e.step_swapped * s.settings.swap_s_per_token
     if e.step_prompts == 0 and e.step_swapped == 0 and e.step_adapter_s == 0.0:
-        row.decodes_alone_s = row.duration_s
+        row.decodes_alone_s = row.duration_s - e.step_wait_s
     else:
         row.decodes_alone_s = decodes_alone_s(s)
     e.transfer_s += transfer_s

@@ -27,6 +27,8 @@ STEP_ROW = np.dtype(
         ("num_waiting", "i8"),
         ("num_used_blocks", "i8"),
         ("num_preempted", "i8"),
+        ("rank_wait_s", "f8"),  # beyond what it would take if no rank of data-parallel attention had more than its own
+        ("num_spared_tokens", "i8"),  # that the experts see fewer of each rank, since others have less
         ("decodes_alone_s", "f8"),  # what its decodes would have taken by themselves
         ("stopped_by", "i4"),  # why the head of the queue is not in it
         ("replica", "i4"),  # of a fleet; the loop knows of one alone

@@ -31,8 +31,7 @@ from planner.engine.terms import CURVE, STEP_TIME
 
 # A request is in exactly one of these states, and in the queue that belongs to it.
 NOT_ARRIVED, WAITING, LOADING, PROMPT, DECODE, COMPLETED, REJECTED, FAILED, CANCELLED = range(9)
-# Ends that a client may try again after: it waited for too long, a queue was full, a quota was used up, no replica was
-# open, the replica failed.
+# Ends that a client may try again after: too long a wait, a full queue, a used-up quota, no open replica, a failure.
 TIMED_OUT, OVERLOADED, THROTTLED, UNAVAILABLE, LOST = range(9, 14)
 
 # KV blocks that a request takes when it is admitted.
@@ -273,6 +272,8 @@ ENGINE = np.dtype(
         ("step_swapped", "i8"),
         ("step_preempted", "i8"),
         ("step_adapter_s", "f8"),  # bringing adapters to the GPU
+        ("step_wait_s", "f8"),  # what it takes because other ranks of data-parallel attention have more
+        ("step_spared", "i8"),  # tokens that experts see fewer of each rank, since others have less
         ("next_in_order", "i8"),  # who is served after a request that had to yield itself
         ("step_marks_decodes", "i8"),  # decodes of this step carry their own `num_scheduled_tokens`
         # pipeline
@@ -293,6 +294,7 @@ ENGINE = np.dtype(
         ("total_window_pairs", "i8"),
         ("total_sampled", "i8"),
         ("total_hbm_bytes", "f8"),
+        ("total_wait_s", "f8"),  # of `busy_s`, waiting for other ranks of data-parallel attention
         ("num_preemptions", "i8"),
         ("num_recomputed_tokens", "i8"),
         ("num_swapped_tokens", "i8"),

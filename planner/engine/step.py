@@ -20,7 +20,7 @@ from planner.engine.serving import enter_decode_content
 from planner.engine.shape import pending_tokens
 from planner.engine.state import COMPLETED, DECODE, NONE, State
 from planner.engine.tiers import write_filled
-from planner.engine.timing import composition_bytes, decode_attention_bytes, step_s
+from planner.engine.timing import composition_bytes, decode_attention_bytes, own_step_s, step_tokens
 
 
 @jit
@@ -40,13 +40,18 @@ def rows_left(s: State) -> bool:
 @jit
 def take_step(s: State) -> None:
     """Let the composed step run, or send it into the pipeline."""
+    run_step(s, own_step_s(s), step_tokens(s))
+
+
+@jit
+def run_step(s: State, duration_s: float, shared: int) -> None:
+    """Let the composed step run for so long; see `timing` for the tokens that are shared."""
     engine = s.engine
-    duration_s = step_s(s)
     if s.settings.records_steps:
         record_step(s, duration_s, s.settings.num_gpu_blocks - s.engine.num_free_blocks)
     if s.settings.records_schedule:
         record_schedule(s)
-    tally_step(s)
+    tally_step(s, shared)
     if s.settings.pipeline_depth > 1:
         launch(s, duration_s)
         return
@@ -71,7 +76,7 @@ def take_step(s: State) -> None:
 
 
 @jit
-def tally_step(s: State) -> None:
+def tally_step(s: State, shared: int) -> None:
     """Add the step to the totals."""
     e = s.engine
     e.num_steps += 1
@@ -91,7 +96,7 @@ def tally_step(s: State) -> None:
     e.step_swapped = 0
     e.step_adapter_s = 0.0
     e.total_hbm_bytes += composition_bytes(
-        s.step_time, s.curve, e.step_prompt_tokens, e.step_prompt_context, e.step_decodes, sampled
+        s.step_time, s.curve, shared, e.step_prompt_tokens, e.step_prompt_context, e.step_decodes, sampled
     )
     e.total_hbm_bytes += decode_attention_bytes(s.step_time, e.step_decodes, e.step_decode_context)
     e.peak_blocks = max(e.peak_blocks, s.settings.num_gpu_blocks - e.num_free_blocks)

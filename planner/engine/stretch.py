@@ -23,6 +23,7 @@ from planner.engine.timing import (
     context_slopes,
     decode_attention_bytes,
     hidden_s,
+    is_graph,
     overhead_s,
 )
 from planner.policy import NO_LIMIT
@@ -77,12 +78,13 @@ def run_decodes(s: State) -> bool:
     """Take decode steps until something else may happen; False if not even one could be taken."""
     engine, settings = s.engine, s.settings
     decodes = engine.num_decodes
-    gpu_s, slopes, least_s, extra_s = decode_terms(s)
+    gpu_s, slopes, least_s, extra_s = own_decode_terms(s)
     steps = min(steps_to_look(s), steps_to_bend(s, gpu_s, slopes, least_s))
-    spare = 1 if settings.needs_spare_block else 0
-    used, most_used = settings.num_gpu_blocks - engine.num_free_blocks, settings.num_gpu_blocks - spare
-    if blocks_needed(s) + spare > engine.num_free_blocks or (settings.is_caching and not move_decode_blocks(s)):
+    if not has_blocks(s):
         return False
+    used, most_used = settings.num_gpu_blocks - engine.num_free_blocks, most_used_blocks(s)
+    if settings.is_caching:
+        move_decode_blocks(s)
     arrival_s = watched_arrival_s(s)
     stop_s = min(engine.until_s, s.cancels[0].key if engine.num_cancel_entries > 0 else math.inf)
     stop_s = min(stop_s, s.loads[0].key if engine.num_loads > 0 else math.inf)
@@ -109,13 +111,46 @@ def run_decodes(s: State) -> bool:
         place += 1
         if place == block_size:
             place = 0
-    if settings.records_steps:
-        record_decode_step(s, duration_s, used)
     first_s = max(gpu_s + context_s(s.step_time, slopes, decodes, engine.decode_context_tokens), least_s) + extra_s
-    growth_s = (duration_s - first_s) / (taken - 1) if taken > 1 else 0.0
+    engine.kv_block_s += block_s
+    end_stretch(s, taken, decodes, first_s, duration_s, start_s, end_s, used, total_context)
+    return True
+
+
+@jit
+def has_blocks(s: State) -> bool:
+    """Tell whether all decodes may take a step: there are blocks, and the waiting head cannot have found its prefix."""
+    if s.settings.num_gpu_blocks - s.engine.num_free_blocks + blocks_needed(s) > most_used_blocks(s):
+        return False
+    if not s.settings.is_caching or s.engine.num_waiting == 0:
+        return True
+    return bool(s.engine.num_running >= s.settings.max_num_seqs or is_known_blocked(s, first_waiting(s)))
+
+
+@jit
+def most_used_blocks(s: State) -> int:
+    return int(s.settings.num_gpu_blocks - (1 if s.settings.needs_spare_block else 0))
+
+
+@jit
+def end_stretch(s: State, taken: int, shared: int, first_s: float, last_s: float, start_s: float, end_s: float,
+                used: int, total_context: int) -> None:
+    """Account for a stretch of decode steps; see `timing` for the tokens that are shared.
+
+    Parameters
+    ----------
+    taken : steps [1].
+    first_s, last_s : what the first and the last of them took [s].
+    start_s, end_s : of the last [s].
+    used : blocks in use then [1].
+    total_context : of all steps [tokens].
+    """
+    engine, settings, decodes = s.engine, s.settings, s.engine.num_decodes
+    if settings.records_steps:
+        record_decode_step(s, last_s, used)
+    growth_s = (last_s - first_s) / (taken - 1) if taken > 1 else 0.0
     add_gaps(s, first_s, growth_s, decodes, taken)
     engine.busy_s += end_s - engine.now_s
-    engine.kv_block_s += block_s
     engine.last_start_s = start_s
     engine.now_s = end_s
     engine.last_decode_s = end_s
@@ -125,21 +160,27 @@ def run_decodes(s: State) -> bool:
     if settings.has_tiers:
         write_filled(s, end_s)
     engine.decode_step += taken
-    engine.decode_context_tokens = context
+    engine.decode_context_tokens += taken * decodes
     engine.num_free_blocks = settings.num_gpu_blocks - used
-    tally_stretch(s, taken, decodes, total_context)
+    tally_stretch(s, taken, shared, total_context)
     see_decodes(s)
     finish_due(s, 0)
-    return True
 
 
 @jit
-def decode_terms(s: State) -> tuple[float, tuple[float, float], float, float]:
+def own_decode_terms(s: State) -> tuple[float, tuple[float, float], float, float]:
+    """Return what a step of all decodes takes by itself [s]: see `decode_terms`."""
+    decodes = s.engine.num_decodes
+    return decode_terms(s, decodes, int(decodes - s.engine.step_spared), is_graph(s.step_time, 0, decodes, decodes))
+
+
+@jit
+def decode_terms(s: State, run: int, shared: int, as_graph: bool) -> tuple[float, tuple[float, float], float, float]:
     """Return what a step of all decodes takes [s]: besides their context, for it, at least, and in any case."""
     t, decodes = s.step_time, s.engine.num_decodes
-    gpu_s = composition_s(t, s.curve, 0, 0, 0, 0, 0, decodes, decodes)
+    gpu_s = composition_s(t, s.curve, run, shared, 0, 0, 0, 0, 0, decodes, decodes)
     gpu_s += adapters_s(t, s.engine.num_adapters, decodes)
-    return gpu_s, context_slopes(t, s.curve, decodes), hidden_s(t, 0, 0, decodes), overhead_s(t, 0, decodes)
+    return gpu_s, context_slopes(t, s.curve, decodes), hidden_s(t, decodes, as_graph), overhead_s(t, 0, decodes)
 
 
 @jit
@@ -155,7 +196,7 @@ def quiet_until_s(s: State) -> float:
         return float(max(next_arrival_s(s), e.now_s))
     if not may_run_decodes(s) or s.remote[0].capacity > 0:  # what a step writes there others may find
         return float(e.now_s)
-    gpu_s, slopes, least_s, extra_s = decode_terms(s)
+    gpu_s, slopes, least_s, extra_s = own_decode_terms(s)
     step_s = max(gpu_s + context_s(s.step_time, slopes, e.num_decodes, e.decode_context_tokens), least_s) + extra_s
     steps = steps_in_memory(s, next_finish(s) - e.decode_step)
     return float(min(event_s, e.now_s + steps * step_s * ROUNDING))
@@ -224,21 +265,17 @@ def add_gaps(s: State, first_s: float, growth_s: float, decodes: int, steps: int
 
 
 @jit
-def move_decode_blocks(s: State) -> bool:
-    """Move the decodes' blocks one step on, block by block; False once the waiting head may have found its prefix."""
-    has_seat = s.engine.num_running < s.settings.max_num_seqs
-    if s.engine.num_waiting > 0 and has_seat and not is_known_blocked(s, first_waiting(s)):
-        return False
+def move_decode_blocks(s: State) -> None:
+    """Move the decodes' blocks one step on, block by block."""
     num_filling = advance_decode_blocks(s)
     for k in range(num_filling):
         enter_decode_content(s, s.scratch[k])
-    return True
 
 
 @jit
-def tally_stretch(s: State, taken: int, decodes: int, total_context: int) -> None:
+def tally_stretch(s: State, taken: int, shared: int, total_context: int) -> None:
     """Add a stretch to the totals."""
-    e = s.engine
+    e, decodes = s.engine, s.engine.num_decodes
     e.num_steps += taken
     e.num_decode_only_steps += taken
     e.steps_to_poll -= taken
@@ -247,7 +284,7 @@ def tally_stretch(s: State, taken: int, decodes: int, total_context: int) -> Non
     e.total_decode_tokens += taken * decodes
     e.total_context_tokens += total_context
     e.total_sampled += taken * decodes
-    e.total_hbm_bytes += taken * composition_bytes(s.step_time, s.curve, 0, 0, decodes, decodes)
+    e.total_hbm_bytes += taken * composition_bytes(s.step_time, s.curve, shared, 0, 0, decodes, decodes)
     e.total_hbm_bytes += decode_attention_bytes(s.step_time, taken * decodes, total_context)
     e.peak_blocks = max(e.peak_blocks, s.settings.num_gpu_blocks - e.num_free_blocks)
 

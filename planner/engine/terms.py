@@ -49,6 +49,7 @@ CURVE = np.dtype(
         ("collectives_s", "f8"),
         ("draft_s", "f8"),  # the draft model's first pass, which all tokens of the step run through
         ("tokens_bytes", "f8"),  # HBM traffic of the same
+        ("shared_s", "f8"),  # of tokens_s: experts, and what gathers tokens for them, of ranks that share them
         ("head_s", "f8"),  # LM head and sampling, by the tokens that are sampled
         ("head_bytes", "f8"),
         ("decode_s", "f8"),  # decode attention, by the number of decodes: floors, recurrent states

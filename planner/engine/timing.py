@@ -7,12 +7,16 @@ the two; without, one after the other.
 
 Under speculative decoding a decode has `tokens_per_decode` tokens checked in a step, and the step has a draft model's
 passes in it (`planner.drafting`).
+
+Ranks of data-parallel attention take a step together (`engine.lockstep`). What all tokens run through then sees `run`
+tokens, of which the experts and what gathers tokens for them see `shared` of each rank; attention, the LM head and the
+host see what is the rank's own. Elsewhere both are the step's own tokens.
 """
 
 import math
 from typing import Any
 
-from planner.engine.curve import between, place, tokens_bytes, tokens_s
+from planner.engine.curve import between, place, shared_s, tokens_bytes, tokens_s
 from planner.engine.jit import jit
 from planner.engine.state import State
 
@@ -90,18 +94,26 @@ def context_s(t: Any, slopes: tuple[float, float], decodes: int, context: int) -
 
 
 @jit
+def all_tokens_s(curve: Any, run: int, shared: int) -> float:
+    """Return the time of what all tokens of a step run through [s]."""
+    if shared == run:
+        return tokens_s(curve, run)
+    return tokens_s(curve, run) + shared_s(curve, shared) - shared_s(curve, run)
+
+
+@jit
 def composition_s(
-    t: Any, curve: Any, prompts: int, tokens: int, context: int, pairs: int, windowed: int, decodes: int, sampled: int
+    t: Any, curve: Any, run: int, shared: int, prompts: int, tokens: int, context: int, pairs: int, windowed: int,
+    decodes: int, sampled: int
 ) -> float:
     """Return the GPU's time without `context_s`: `tokens`, `context` and `pairs` are the prompts'."""
-    total = tokens + decodes * t.tokens_per_decode
     if t.is_linear:
-        line = t.base_s + t.per_token_s * float(total)
+        line = t.base_s + t.per_token_s * float(run)
         if context == 0:  # keep the sum's rounding where the schedule's recordings have it
             return float(line)
         return float(line + t.per_context_token_s * context)
     return float(
-        tokens_s(curve, total)
+        all_tokens_s(curve, run, shared)
         + prompt_attention_s(t, prompts, tokens, context, pairs, windowed)
         + decode_floor_s(curve, decodes)
         + head_s(curve, sampled + decodes * (t.tokens_per_decode - 1))
@@ -123,15 +135,19 @@ def host_s(t: Any, seqs: int) -> float:
 
 
 @jit
-def hidden_s(t: Any, prompts: int, tokens: int, decodes: int) -> float:
+def is_graph(t: Any, prompts: int, total: int, decodes: int) -> bool:
+    """Tell whether a step of so many tokens runs as a CUDA graph."""
+    return bool(total <= t.graph_tokens if prompts > 0 else decodes <= t.graph_seqs)
+
+
+@jit
+def hidden_s(t: Any, seqs: int, as_graph: bool) -> float:
     """Return the host's work that the GPU's may hide, so that a step takes no less [s].
 
     Kernels launched one by one, where the step is no CUDA graph, always; the rest with asynchronous scheduling.
     """
-    total = tokens + decodes * t.tokens_per_decode
-    is_graph = total <= t.graph_tokens if prompts > 0 else decodes <= t.graph_seqs
-    launch_s = 0.0 if is_graph else t.host_launch_s
-    return float(launch_s + (host_s(t, prompts + decodes) if t.is_overlapped else 0.0))
+    launch_s = 0.0 if as_graph else t.host_launch_s
+    return float(launch_s + (host_s(t, seqs) if t.is_overlapped else 0.0))
 
 
 @jit
@@ -145,7 +161,7 @@ def overhead_s(t: Any, prompts: int, decodes: int) -> float:
 
 
 @jit
-def composition_bytes(t: Any, curve: Any, tokens: int, context: int, decodes: int, sampled: int) -> float:
+def composition_bytes(t: Any, curve: Any, shared: int, tokens: int, context: int, decodes: int, sampled: int) -> float:
     """Return the HBM traffic of a step without the decodes' context [bytes]."""
     if t.is_linear:
         return 0.0
@@ -155,7 +171,7 @@ def composition_bytes(t: Any, curve: Any, tokens: int, context: int, decodes: in
     head = between(curve[k].head_bytes, curve[k + 1].head_bytes, way)
     k, way = place(decodes)
     states = between(curve[k].decode_bytes, curve[k + 1].decode_bytes, way)
-    return float(tokens_bytes(curve, total) + head + states + (context + total) * t.kv_bytes_per_token)
+    return float(tokens_bytes(curve, shared) + head + states + (context + total) * t.kv_bytes_per_token)
 
 
 @jit
@@ -172,19 +188,41 @@ def decodes_alone_s(s: State) -> float:
     n = e.step_decodes
     if n == 0:
         return 0.0
-    gpu_s = composition_s(t, s.curve, 0, 0, 0, 0, 0, n, n)
+    tokens = n * t.tokens_per_decode
+    gpu_s = composition_s(t, s.curve, tokens, tokens, 0, 0, 0, 0, 0, n, n)
     gpu_s += context_s(t, context_slopes(t, s.curve, n), n, e.step_decode_context)
-    gpu_s += adapters_s(t, e.num_adapters, n * t.tokens_per_decode)
-    return float(max(gpu_s, hidden_s(t, 0, 0, n)) + overhead_s(t, 0, n))
+    gpu_s += adapters_s(t, e.num_adapters, tokens)
+    return float(max(gpu_s, hidden_s(t, n, is_graph(t, 0, tokens, n))) + overhead_s(t, 0, n))
 
 
 @jit
-def step_s(s: State) -> float:
+def step_tokens(s: State) -> int:
+    """Return the tokens of the step just composed, those that are checked for its decodes included."""
+    return int(s.engine.step_prompt_tokens + s.engine.step_decodes * s.step_time.tokens_per_decode)
+
+
+@jit
+def step_is_graph(s: State) -> bool:
+    """Tell whether the step just composed runs as a CUDA graph by itself."""
+    return is_graph(s.step_time, s.engine.step_prompts, step_tokens(s), s.engine.step_decodes)
+
+
+@jit
+def own_step_s(s: State) -> float:
+    """Return the time of the step just composed by itself, where no other rank has more [s]."""
+    tokens = step_tokens(s)
+    return step_s(s, tokens, int(tokens - s.engine.step_spared), step_is_graph(s))
+
+
+@jit
+def step_s(s: State, run: int, shared: int, as_graph: bool) -> float:
     """Return the time of the step just composed, including the host link [s]."""
     e, t = s.engine, s.step_time
     gpu_s = composition_s(
         t,
         s.curve,
+        run,
+        shared,
         e.step_prompts,
         e.step_prompt_tokens,
         e.step_prompt_context,
@@ -199,5 +237,5 @@ def step_s(s: State) -> float:
         gpu_s += e.step_swapped * s.settings.swap_s_per_token
     if e.step_decodes > 0:
         gpu_s += context_s(t, context_slopes(t, s.curve, e.step_decodes), e.step_decodes, e.step_decode_context)
-    busy_s = max(gpu_s, hidden_s(t, e.step_prompts, e.step_prompt_tokens, e.step_decodes))
+    busy_s = max(gpu_s, hidden_s(t, e.step_prompts + e.step_decodes, as_graph))
     return float(busy_s + overhead_s(t, e.step_prompts, e.step_decodes))

@@ -5,11 +5,11 @@ back at once, and its places on both links: who is put on a link after that find
 the transfer; who was there before keeps the time that it was told.
 """
 
-from planner.engine.arrivals import pass_time
 from planner.engine.binding import bind_at
 from planner.engine.blocks import release_blocks
 from planner.engine.fleet_state import FleetState
 from planner.engine.jit import jit
+from planner.engine.lockstep import pass_time_at
 from planner.engine.queues import heap_pop, heap_push, heap_without
 from planner.engine.state import NONE
 
@@ -72,7 +72,7 @@ def give_back(f: FleetState, i: int) -> None:
     s.engine.num_held -= 1
     release_blocks(s, i)
     if s.engine.now_s < f.fleet.now_s:  # nothing could be scheduled since then
-        pass_time(s, f.fleet.now_s)
+        pass_time_at(f, f.replica_of[i], f.fleet.now_s)
 
 
 @jit

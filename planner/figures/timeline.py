@@ -13,6 +13,7 @@ from planner.figures.style import (
     BROWN,
     GREEN,
     GREY,
+    INDIGO,
     ORANGE,
     PURPLE,
     SKY,
@@ -34,8 +35,8 @@ from planner.steptime import TERMS
 
 TIME_AXIS = "time since the first arrival [s]"
 NO_STEPS = "no steps were recorded"
-TERM_COLORS = dict(zip(TERMS, (BLUE, PURPLE, GREY, ORANGE, SKY, YELLOW, GREEN, VERMILLION, BROWN, TEAL, WINE),
-                       strict=True))
+TERM_COLORS = dict(zip(TERMS, (BLUE, PURPLE, GREY, ORANGE, SKY, YELLOW, GREEN, VERMILLION, BROWN, TEAL, WINE,
+                               INDIGO), strict=True))
 
 
 class Series(NamedTuple):

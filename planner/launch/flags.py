@@ -112,7 +112,6 @@ SGLANG_DRAFTS = {"EAGLE": "eagle", "EAGLE3": "eagle3", "NEXTN": "mtp", "STANDALO
 TRTLLM_DRAFTS = {"MTP": "mtp", "Eagle": "eagle3", "Eagle3": "eagle3", "Draft_Target": "draft_model",
                  "DraftTarget": "draft_model", "Medusa": "medusa", "NGram": "ngram"}
 NOT_ALONE = "makes it one engine of several that pass requests on: what is predicted is one that serves them whole"
-RANKS = "spreads attention over data-parallel ranks, which is predicted for measured runs alone (planner validate)"
 TENSOR, PIPELINE, REPLICAS, CONTEXT, SEQS, TOKENS = (
     "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "max_model_len", "max_num_seqs",
     "max_num_batched_tokens")
@@ -163,13 +162,14 @@ SGLANG = Dialect(
     engine="sglang", launch=("python", "-m", "sglang.launch_server", "--model-path"),
     model=("--model-path", "--model"),
     files=("--config",), experts=("--expert-parallel-size", "--ep-size", "--ep"), kv_tokens=("--max-total-tokens",),
-    refused={"--enable-dp-attention": RANKS, "--disaggregation-mode": NOT_ALONE},
+    refused={"--disaggregation-mode": NOT_ALONE},
     silent=("--trust-remote-code", "--enable-metrics", "--log-requests", "--skip-tokenizer-init",
             "--disable-custom-all-reduce", "--enable-p2p-check", "--disable-cuda-graph-padding"),
     entries=(
         Flag(names=("--tensor-parallel-size", "--tp-size", "--tp"), option=TENSOR),
         Flag(names=("--pipeline-parallel-size", "--pp-size", "--pp"), option=PIPELINE),
         Flag(names=("--data-parallel-size", "--dp-size", "--dp"), option=REPLICAS),
+        Switch(names=("--enable-dp-attention",), option="data_parallel_attention"),
         _choice(("--quantization",), "quantization", QUANTIZATIONS),
         _choice(("--kv-cache-dtype",), "kv_cache_dtype", KV_DTYPES),
         Flag(names=("--mem-fraction-static",), option="gpu_memory_utilization", read=number),
@@ -197,7 +197,7 @@ TRTLLM = Dialect(
     engine="trtllm", launch=("trtllm-serve",), model=("--model",), files=("--config", "--extra-llm-api-options"),
     silent=("--trust-remote-code",), dash="_", experts=("--ep-size", "--moe-expert-parallel-size"),
     kv_tokens=("--kv-cache-config.max-tokens",),
-    refused={"--enable-attention-dp": RANKS, "--cluster-size": NOT_ALONE},
+    refused={"--cluster-size": NOT_ALONE},
     entries=(
         Flag(names=("--tp-size", "--tensor-parallel-size"), option=TENSOR),
         Flag(names=("--pp-size", "--pipeline-parallel-size"), option=PIPELINE),
@@ -208,6 +208,7 @@ TRTLLM = Dialect(
                     "--kv-cache-config.free-gpu-memory-fraction"), option="gpu_memory_utilization", read=number),
     ),
     file_entries=(
+        Switch(names=("--enable-attention-dp",), option="data_parallel_attention", otherwise=False),
         _choice(("--kv-cache-config.dtype",), "kv_cache_dtype", KV_DTYPES),
         Flag(names=("--kv-cache-config.tokens-per-block",), option="block_size"),
         Switch(names=("--kv-cache-config.enable-block-reuse",), option="enable_prefix_caching", otherwise=False),

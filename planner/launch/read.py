@@ -13,6 +13,7 @@ from planner.catalog import load_gpu
 from planner.defaults import vllm_serve_limits
 from planner.errors import UsageError
 from planner.launch.flags import DIALECTS, Dialect, Flag, Switch, Tree
+from planner.launch.ranks import read_ranks
 from planner.launch.values import table, truth, whole
 
 # What a launch begins with, as words of the command line; what stands before (variables, docker run) is left aside.
@@ -68,7 +69,7 @@ def read_launch(command: str) -> Launch:
         raise UsageError(f"--from-command: names no model, as {' '.join(dialect.launch)} MODEL does")
     _settle_draft(found, left)
     _settle_adapters(found, left)
-    return Launch(options=_settled(found), left_aside=tuple(left))
+    return Launch(options=_settled(read_ranks(found)), left_aside=tuple(left))
 
 
 def launch_options(command: str, gpu: str | None) -> tuple[dict[str, Any], list[str]]:
@@ -236,6 +237,8 @@ def _settled(found: dict[str, Any]) -> dict[str, Any]:
     """Return the options with what several flags say together, and without what means "the default"."""
     experts, kv_tokens = found.pop("experts", None), found.pop("kv_tokens", None)
     ranks = found.get("tensor_parallel_size", 1)
+    if found.get("data_parallel_attention"):
+        ranks *= found["data_parallel_size"]
     if experts is not None:
         if experts not in (1, ranks):
             raise UsageError(f"--from-command: experts over {experts} of {ranks} GPUs are not modelled; over 1 or "

@@ -10,6 +10,7 @@ import yaml
 from planner.catalog import describe_model
 from planner.defaults import ENGINE_DEFAULTS
 from planner.launch.flags import DIALECTS, Dialect, Flag, Switch, Tree
+from planner.launch.ranks import written_ranks
 from planner.scenario import Scenario, given_options, names_in
 
 FILE = "engine.yaml"
@@ -32,8 +33,11 @@ def launch_command(scenario: Scenario) -> tuple[str, tuple[str, ...]]:
         own = ENGINE_DEFAULTS["vllm"]
         scenario = replace(scenario, **{name: getattr(own, name) for name in VLLM_LIMITS
                                         if getattr(scenario, name) is None})
-    words, in_file, lacking = [*dialect.launch, _served(scenario.model)], {}, []
+    scenario, without = written_ranks(scenario)
+    words, in_file, lacking = [*dialect.launch, _served(scenario.model)], {}, [*filter(None, without.values())]
     for name, value in _given(scenario):
+        if name in without:
+            continue
         if (flag := _flag(dialect, dialect.entries, name, value, scenario)) is not None:
             words += flag
         elif (entry := _flag(dialect, dialect.file_entries, name, value, scenario)) is not None:

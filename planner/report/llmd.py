@@ -68,17 +68,17 @@ def _hash(*parts: Any) -> str:
 
 def _engine(summary: Mapping[str, Any]) -> dict[str, Any]:
     deployment = summary["deployment"]
-    tp = int(deployment["tensor_parallel_size"])
-    parallelism = {"tp": tp, "pp": int(deployment["pipeline_parallel_size"]),
-                   "dp": int(deployment.get("data_parallel_size") or 1),
-                   "ep": tp if deployment["expert_parallel"] else 1}
+    tp, dp = int(deployment["tensor_parallel_size"]), int(deployment.get("data_parallel_size") or 1)
+    ranks = dp if deployment.get("data_parallel_attention") else 1
+    parallelism = {"tp": tp, "pp": int(deployment["pipeline_parallel_size"]), "dp": dp,
+                   "ep": tp * ranks if deployment["expert_parallel"] else 1}
     return {
         "metadata": {"label": ENGINE_LABEL, "cfg_id": _hash(deployment, summary["policy"]),
                      "description": "modelled by planner"},
         "standardized": {
             "kind": "inference_engine", "tool": str(deployment.get("engine") or "vllm"),
             "tool_version": f"planner {summary['versions']['planner']}", "role": "replica",
-            "replicas": int(deployment.get("num_replicas") or 1),
+            "replicas": int(deployment.get("num_replicas") or 1) // ranks,
             "model": {"name": str(deployment["model"] or "not named")},
             "accelerator": {"model": str(deployment["gpu"] or "not named"), "count": int(deployment["num_gpus"]),
                             "parallelism": parallelism}},

@@ -95,7 +95,8 @@ def _command(study: Study, asked: dict[str, Any]) -> str:
     """Return the command that finds the same."""
     series: RateSeries | None = asked["series"]
     return command_line(portable(study), "size", {
-        "data_parallel_size": None, "prefill_replicas": None, "gpu": ",".join(asked["gpus"]),
+        **({} if study.scenario.data_parallel_attention else {"data_parallel_size": None}),
+        "prefill_replicas": None, "gpu": ",".join(asked["gpus"]),
         "tensor_parallel_size": ",".join(map(str, asked["ranks"])), "slo": asked["slo"],
         "attainment": asked["attainment"], "spare": asked["spare"] or None, "period": asked["period"],
         "rate_series": None if series is None else series.source.rpartition("/")[2]})

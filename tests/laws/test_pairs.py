@@ -52,6 +52,7 @@ FEATURES: dict[str, dict[str, Any]] = {
     "pools apart": {"fleet": "apart.toml"},
     "prefill apart": {"data_parallel_size": 3, "prefill_replicas": 1},
     "replicas": {"data_parallel_size": 3, "router": "prefix-aware"},
+    "ranks": {"data_parallel_size": 2, "data_parallel_attention": True, "model": "qwen3-30b-a3b"},
     "swap": {"preemption": "swap"},
     "stages": {"pipeline_parallel_size": 2},
     "sglang": {"engine": "sglang"},
@@ -61,7 +62,9 @@ FEATURES: dict[str, dict[str, Any]] = {
 REFUSED = {frozenset(pair) for pair in (
     ("autoscaler", "prefill apart"), ("autoscaler", "replicas"), ("from zero", "prefill apart"),
     ("from zero", "replicas"), ("pools", "prefill apart"), ("pools", "replicas"), ("pools apart", "prefill apart"),
-    ("pools apart", "replicas"))}
+    ("pools apart", "replicas"),
+    *(("ranks", each) for each in ("failure", "autoscaler", "from zero", "pools", "pools apart", "prefill apart",
+                                   "stages")))}
 PAIRS = [(one, other) for one, other in itertools.combinations(FEATURES, 2)  # that are not in each other's place
          if not {*FEATURES[one]} & {*FEATURES[other]} & {"fleet", "autoscale"}]
 

@@ -87,6 +87,13 @@ def outcomes() -> dict[str, str]:
         for name, served in (("open", trace), ("waiting", waiting))
         for kind, recording in (("whole", EVERYTHING), ("plain", Recording()))
     }
+    ranks = {
+        f"{policy} ranks {name} {kind}": outcome(play(trace, recording=recording, policy=policy, **COMMON | options
+                                                      | {"data_parallel_size": 3, "data_parallel_attention": True}))
+        for policy in ("fcfs", "prefill-first", "sglang")
+        for name, options in CASES.items() if name in ("recompute", "swap", "prefix", "looking", "drafts")
+        for kind, recording in (("whole", EVERYTHING), ("steps", Recording(steps=True)), ("plain", Recording()))
+    }
     tenants = dataclasses.replace(trace, requests=trace.requests.with_columns(tenant=trace.requests["priority"]))
     overloaded = {
         f"{policy} overload {name} {kind}": outcome(play(tenants, recording=recording, policy=policy,
@@ -103,7 +110,7 @@ def outcomes() -> dict[str, str]:
                             ("decode", {"router": "lora-affinity", "max_loras": 1}))
         for recording in (EVERYTHING,)
     }
-    return fleets | pools | overloaded | {
+    return fleets | pools | ranks | overloaded | {
         f"{policy} {name} {kind}": outcome(play(trace, recording=recording, policy=policy, **COMMON | options))
         for policy in POLICIES
         for name, options in CASES.items()
