@@ -10,8 +10,7 @@ demo: $(VENV)/.installed
 	$(BIN)/planner report out/chat --output out/report.html
 
 test: $(VENV)/.installed-dev lint
-	$(BIN)/python -m pytest tests/app
-	$(BIN)/python -m pytest --ignore tests/app --numprocesses 2 --dist loadfile
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

@@ -13,13 +13,14 @@ from seeds import TARGETS
 
 from planner.trace import FORMATS
 
+PATIENCE_S = 300  # with a loop that is compiled on a busy machine
 CORPUS = Path(__file__).with_name("corpus")
 BY_FOLDER = {name.replace(" ", "-"): target for name, target in TARGETS.items()}
 
 
 @pytest.mark.parametrize("path", sorted(CORPUS.rglob("*/*")), ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_what_broke_once(path, tmp_path):
-    assert problem(BY_FOLDER[path.parent.name], path.read_bytes(), tmp_path, 10) is None
+    assert problem(BY_FOLDER[path.parent.name], path.read_bytes(), tmp_path, PATIENCE_S) is None
 
 
 @pytest.mark.parametrize("name", TARGETS)
@@ -33,7 +34,7 @@ def test_what_the_campaign_changes_is_read(name, tmp_path):
 @pytest.mark.parametrize("name", TARGETS)
 def test_what_is_nested_too_deep_is_refused(name, nested, tmp_path):
     for data in (f"{nested}", f"x = {nested}", f"x: {nested}"):
-        assert problem(TARGETS[name], data.encode(), tmp_path, 60) is None
+        assert problem(TARGETS[name], data.encode(), tmp_path, PATIENCE_S) is None
 
 
 @settings(max_examples=200)
@@ -41,13 +42,13 @@ def test_what_is_nested_too_deep_is_refused(name, nested, tmp_path):
 def test_changed_inputs_are_read_or_refused(name, seed, through_cli, tmp_path_factory):
     data = changed(TARGETS[name], random.Random(seed))
     folder = tmp_path_factory.getbasetemp()
-    assert problem(TARGETS[name], data, folder, 60, through_cli=through_cli == 0) is None
+    assert problem(TARGETS[name], data, folder, PATIENCE_S, through_cli=through_cli == 0) is None
 
 
 @settings(max_examples=60)
 @given(name=st.sampled_from(sorted(TARGETS)), data=st.binary(max_size=200))
 def test_any_bytes_are_read_or_refused(name, data, tmp_path_factory):
-    assert problem(TARGETS[name], data, tmp_path_factory.getbasetemp(), 60) is None
+    assert problem(TARGETS[name], data, tmp_path_factory.getbasetemp(), PATIENCE_S) is None
 
 
 def test_every_format_is_fuzzed():
