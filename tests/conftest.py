@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, settings
 
 from planner.trace import Trace, read_trace
 
-settings.register_profile("fixed", max_examples=60, deadline=None, derandomize=True, database=None)
+settings.register_profile("fixed", max_examples=40, deadline=None, derandomize=True, database=None)
 settings.register_profile("explore", deadline=None, database=None, max_examples=2000, print_blob=True,
                           suppress_health_check=list(HealthCheck))
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))

@@ -30,7 +30,7 @@ def check(step_time: StepTime, rows: list[tuple[float, int, int]]) -> ReplayReco
     whole, single = (played(step_time, rows, stepwise=stepwise) for stepwise in (False, True))
     assert whole.engine.num_steps == single.engine.num_steps
     for name in ("first_token_s", "finished_s"):
-        assert whole.requests[name] == pytest.approx(single.requests[name], rel=1e-9)
+        assert getattr(whole.requests, name) == pytest.approx(getattr(single.requests, name), rel=1e-9)
     for name in ("busy_s", "kv_block_s", "total_hbm_bytes"):
         assert whole.engine[name] == pytest.approx(single.engine[name], rel=1e-9)
     assert sorted_gaps(whole) == pytest.approx(sorted_gaps(single), rel=1e-9)
