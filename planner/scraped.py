@@ -196,7 +196,10 @@ def _load(where: str, window: Sequence[Scrape], found: Mapping[str, Histogram],
     if scenario.max_concurrency is None and span_s > 0:
         return at_client_rate(load, num_requests / span_s, seed=scenario.seed or 0), None
     running = [value for each in window for (name, _), value in each.values.items() if name in RUNNING]
-    in_flight = scenario.max_concurrency or (round(float(np.mean(running))) if running else 0)
+    mean = float(np.mean(running)) if running else 0.0
+    if scenario.max_concurrency is None and not math.isfinite(mean):
+        raise TraceError(f"{where}: {RUNNING[0]} is {mean:g}; must be a number, or give --max-concurrency")
+    in_flight = scenario.max_concurrency or round(mean)
     if in_flight < 1:
         raise TraceError(f"{where}: does not say how requests came: the scrapes have no times (write a line `# at "
                          f"SECONDS` before each), and {RUNNING[0]} is {'0' if running else 'not there'}; or give "
