@@ -23,7 +23,7 @@ from planner.policy import Policy
 from planner.pools import Role, read_fleet
 from planner.precision import kv_bytes_per_element
 from planner.roofline import roofline
-from planner.scenario import Scenario
+from planner.scenario import Scenario, attention_ranks
 from planner.settings import EngineSettings, Tier
 from planner.spread import layout_of, node_link_of, stage_transfer_of
 from planner.stack import Stack
@@ -241,8 +241,8 @@ def with_constants(deployment: Deployment, constants: EngineConstants) -> Deploy
 
 def limits_of(scenario: Scenario, gpu: Gpu | None) -> EngineDefaults:
     """Return the scenario's limits and switches, the engine's where it gives none."""
-    ranks = scenario.data_parallel_size if scenario.data_parallel_attention else 1
-    defaults = engine_defaults(scenario.engine, None if gpu is None else gpu.hbm_capacity_bytes, ranks)
+    hbm_bytes = None if gpu is None else gpu.hbm_capacity_bytes
+    defaults = engine_defaults(scenario.engine, hbm_bytes, attention_ranks(scenario))
     given = {f.name: getattr(scenario, f.name) for f in fields(EngineDefaults)}
     return replace(defaults, **{name: value for name, value in given.items() if value is not None})
 

@@ -331,6 +331,16 @@ def parse_scenario(options: Mapping[str, Any]) -> Scenario:
     return Scenario(**found)
 
 
+def attention_ranks(scenario: Scenario) -> int:
+    """Return the ranks of data-parallel attention of a replica; 1 where `data_parallel_size` is of replicas.
+
+    >>> attention_ranks(Scenario(data_parallel_size=8)), attention_ranks(
+    ...     Scenario(data_parallel_size=8, data_parallel_attention=True))
+    (1, 8)
+    """
+    return scenario.data_parallel_size if scenario.data_parallel_attention else 1
+
+
 def given_options(scenario: Scenario) -> dict[str, Any]:
     """Return the options of a scenario that are not at their defaults, as `parse_scenario` takes them.
 

@@ -22,7 +22,7 @@ from planner.objectives import Objectives, Verdict, judge
 from planner.rate_series import RateSeries
 from planner.results import ReplayResult
 from planner.roofline import priors
-from planner.scenario import Scenario
+from planner.scenario import Scenario, attention_ranks
 from planner.shares import Share, busy_fraction, shares
 from planner.trace import Trace
 from planner.traffic import MOST_REQUESTS, compressed, lasting, rate_of, repeated
@@ -129,20 +129,15 @@ def _kinds(scenario: Scenario, gpus: Sequence[str], ranks: Sequence[int],
              for gpu, size, quantization in itertools.product(gpus, ranks, quantizations)
              if _fits(scenario, size, load_gpu(gpu))]
     if not found:
-        raise UsageError(f"no node of {', '.join(gpus)} has {min(ranks) * _num_ranks(scenario)} GPUs; give other "
+        raise UsageError(f"no node of {', '.join(gpus)} has {min(ranks) * attention_ranks(scenario)} GPUs; give other "
                          f"--tensor-parallel-size{', or fewer ranks' * scenario.data_parallel_attention}")
     return found
-
-
-def _num_ranks(scenario: Scenario) -> int:
-    """Return the ranks of data-parallel attention of a replica."""
-    return scenario.data_parallel_size if scenario.data_parallel_attention else 1
 
 
 def _fits(scenario: Scenario, size: int, gpu: Gpu) -> bool:
     """Tell whether ranks of such a tensor-parallel size are in one node, or the network between nodes is given."""
     is_spread = scenario.data_parallel_attention and scenario.inter_node_bandwidth is not None
-    return size * (1 if is_spread else _num_ranks(scenario)) <= gpu.gpus_per_node
+    return size * (1 if is_spread else attention_ranks(scenario)) <= gpu.gpus_per_node
 
 
 def _fleets(scenario: Scenario, made: Sequence[Scenario],
@@ -166,7 +161,7 @@ def _fleet(trace: Trace, scenario: Scenario, decode: Scenario | None, objectives
     Of two kinds the cheapest that `cheapest_split` finds.
     """
     plain = {"gpu": load_gpu(str(scenario.gpu)).name, "tensor_parallel_size": scenario.tensor_parallel_size,
-             "data_parallel_size": _num_ranks(scenario),
+             "data_parallel_size": attention_ranks(scenario),
              "quantization": scenario.quantization or load_model(str(scenario.model)).quantization or "bf16",
              "decode_gpu": None if decode is None else load_gpu(str(decode.gpu)).name,
              "decode_tensor_parallel_size": None if decode is None else decode.tensor_parallel_size}

@@ -5,7 +5,7 @@ from planner.catalog import Gpu
 from planner.errors import UsageError
 from planner.layout import Layout
 from planner.operators.network import NodeLink
-from planner.scenario import Scenario
+from planner.scenario import Scenario, attention_ranks
 
 
 def layout_of(scenario: Scenario, architecture: Architecture | None) -> Layout:
@@ -18,7 +18,7 @@ def layout_of(scenario: Scenario, architecture: Architecture | None) -> Layout:
     if scenario.data_parallel_attention and architecture is not None and not architecture.num_moe_layers:
         raise UsageError(f"data_parallel_attention with {architecture.name}, which has no experts: its ranks would not "
                          f"step together; leave it out, and --data-parallel-size is of replicas by themselves")
-    size, ranks = scenario.tensor_parallel_size, scenario.data_parallel_size if scenario.data_parallel_attention else 1
+    size, ranks = scenario.tensor_parallel_size, attention_ranks(scenario)
     return Layout(tensor_parallel_size=size, pipeline_parallel_size=scenario.pipeline_parallel_size,
                   data_parallel_size=ranks, expert_parallel_size=size * ranks if scenario.expert_parallel else 1)
 
@@ -41,7 +41,7 @@ def node_link_of(scenario: Scenario, gpu: Gpu | None, layout: Layout) -> NodeLin
 
 
 def stage_transfer_of(architecture: Architecture | None, gpu: Gpu | None, layout: Layout,
-                    node_link: NodeLink | None) -> tuple[float, float]:
+                      node_link: NodeLink | None) -> tuple[float, float]:
     """Return what a hidden state takes from one pipeline stage to the next, the mean of all: by token, and besides [s].
 
     Between nodes it goes over the network.
