@@ -15,6 +15,7 @@ from planner.drafting import Draft, draft_of
 from planner.engine.terms import StepTime
 from planner.engines import EngineConstants, constants_of, load_engine, read_constants, read_table
 from planner.errors import FleetError, PlannerError, UsageError
+from planner.fused_norms import fuses_norms
 from planner.layout import Layout
 from planner.loading import load_policy
 from planner.lora import adapter_bytes
@@ -218,6 +219,7 @@ def deploy(scenario: Scenario, *, enable_prefix_caching: bool = False, longest_r
             arch=architecture, gpu=gpu, layout=layout, quantization=scenario.quantization,
             kv_bytes_per_element=kv_bytes, engine=scenario.engine, constants=constants or scenario_constants(scenario),
             is_overlapped=limits.async_scheduling, draft=draft, node_link=node_link,
+            fuses_norms=fuses_norms(scenario.fuse_allreduce_rms, scenario.engine, architecture, gpu, layout),
             lora_rank=scenario.max_lora_rank if scenario.max_loras else 0, **graph_sizes(scenario))
     step_time = (linear(scenario.step_time, 1 + scenario.num_speculative_tokens) if stack is None
                  else roofline(stack))

@@ -13,6 +13,7 @@ from planner.engine.curve import node_counts
 from planner.engine.state import records
 from planner.engine.terms import CURVE, STEP_TIME, StepTime
 from planner.errors import CatalogError
+from planner.fused_norms import KERNELS_OF, largest_fused_bytes
 from planner.kernels import Fit, find_fit, find_fits
 from planner.lora import fold_adapters
 from planner.operators.collectives import CollectiveConstants, collective_s
@@ -28,6 +29,7 @@ MOE_KERNELS = 4  # of a layer's routed experts: permutation, two grouped product
 MOE_PRODUCTS = 2
 ACTIVATION_BYTES = 2.0  # between kernels activations are 16-bit, whatever the weights are
 HEAD_FORMAT = "bf16"  # of the LM head, in every format
+NORM_SHARE = 0.24  # of a layer's small kernels, each of two norms: 22 and 24 % on two cards (LLMServingSim's tables)
 QK_NORM_BYTES = 8.0  # of a token: the sums of squares of query and key, 32-bit
 
 
@@ -234,11 +236,12 @@ def _activations(curve: Any, stack: Stack, counts: Floats) -> None:
     """
     arch, c = stack.arch, stack.constants
     width = arch.moe_intermediate_size * arch.num_experts_per_tok if arch.num_moe_layers else arch.intermediate_size
+    saved_s = _num_reduces(stack) * _is_fused(stack, counts) * NORM_SHARE * c.layer_s
     traffic = ACTIVATION_BYTES * (8 * arch.hidden_size + 3 * width / stack.layout.tensor_parallel_size)
     bandwidth = stack.gpu.hbm_bandwidth_bytes_per_s * c.activation_bandwidth_frac
     launches_s = (arch.num_layers * c.layer_s + arch.num_moe_layers * c.moe_layer_s
                   + arch.num_index_layers * c.index_layer_s)
-    curve.activations_s += launches_s + arch.num_layers * counts * traffic / bandwidth
+    curve.activations_s += launches_s - saved_s + arch.num_layers * counts * traffic / bandwidth
     curve.tokens_bytes += arch.num_layers * counts * traffic
 
 
@@ -251,9 +254,11 @@ def _collectives(curve: Any, stack: Stack, counts: Floats) -> None:
     arch, layout = stack.arch, stack.layout
     hidden = ACTIVATION_BYTES * arch.hidden_size
     if layout.tensor_parallel_size > 1:
-        reduces = arch.num_layers + (arch.num_layers if layout.data_parallel_size == 1 else arch.num_dense_layers)
-        curve.collectives_s += reduces * collectives_s(stack, counts * hidden, "all_reduce",
-                                                       layout.tensor_parallel_size)
+        apart_s = collectives_s(stack, counts * hidden, "all_reduce", layout.tensor_parallel_size)
+        fused_s = collectives_s(replace(stack, engine=KERNELS_OF), counts * hidden, "all_reduce",
+                                layout.tensor_parallel_size)
+        curve.collectives_s += _num_reduces(stack) * np.where(_is_fused(stack, counts), np.minimum(fused_s, apart_s),
+                                                                 apart_s)
         if arch.qk_norm_over_heads:
             curve.collectives_s += arch.num_layers * collectives_s(stack, counts * QK_NORM_BYTES, "all_reduce",
                                                                    layout.tensor_parallel_size)
@@ -263,6 +268,20 @@ def _collectives(curve: Any, stack: Stack, counts: Floats) -> None:
             gathering_s = arch.num_moe_layers * collectives_s(stack, gathered, op, layout.num_expert_gpus)
             curve.collectives_s += gathering_s
             curve.shared_s += gathering_s
+
+
+def _num_reduces(stack: Stack) -> int:
+    """Return the all-reduces of the hidden state in a step, each before a norm: after attention, and after each MLP."""
+    arch, layout = stack.arch, stack.layout
+    if layout.tensor_parallel_size == 1:
+        return 0
+    return arch.num_layers + (arch.num_layers if layout.data_parallel_size == 1 else arch.num_dense_layers)
+
+
+def _is_fused(stack: Stack, counts: Floats) -> Any:
+    """Return whether the all-reduces of so many tokens take the norm after them along."""
+    largest = largest_fused_bytes(stack.engine, stack.gpu, stack.layout.tensor_parallel_size, stack.arch.hidden_size)
+    return stack.fuses_norms & (ACTIVATION_BYTES * stack.arch.hidden_size * counts <= largest)
 
 
 def collectives_s(stack: Stack, message_bytes: Floats, op: str, num_gpus: int) -> Floats:

@@ -207,6 +207,9 @@ class Scenario:
     max_cudagraph_capture_size: int | None = _option(
         None, "Step time", "Largest step that runs as one: sequences, or tokens with prompts. [2 × max-num-seqs, ≤ 512]"
     )
+    fuse_allreduce_rms: bool | None = _option(
+        None, "Step time", "All-reduces add the residual and normalise too, in one kernel. [where the engine does]"
+    )
     calibration: str | None = _option(None, "Step time", "Constants fitted by `planner calibrate`. [the engine's]")
     interval: float | None = _option(
         None, "Step time", "Give intervals that hold so large a share of outcomes, by the held-out errors: 0.8."

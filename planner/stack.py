@@ -25,6 +25,7 @@ class Stack:
     node_link : what joins nodes; None where the GPUs are of one.
     draft : how tokens are drafted; None where they are not.
     lora_rank : of LoRA adapters, 0 without them [1].
+    fuses_norms : whether all-reduces take the norm after them along (`planner.fused_norms`).
     graph_seqs, graph_tokens : steps of so many decodes [1], or with prompts of so many tokens, run as CUDA graphs.
     """
 
@@ -41,6 +42,7 @@ class Stack:
     node_link: NodeLink | None = None
     draft: Draft | None = None
     lora_rank: int = 0
+    fuses_norms: bool = False
 
     @property
     def tokens_per_decode(self) -> int:

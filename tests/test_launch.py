@@ -39,6 +39,12 @@ from planner.study import read_study
     ("vllm serve Qwen/Qwen3-32B --compilation-config '{\"cudagraph_mode\": \"FULL_DECODE_ONLY\", "
      "\"max_cudagraph_capture_size\": 256}' -O.cudagraph_mode=piecewise",
      {"engine": "vllm", "cudagraph_mode": "piecewise", "max_cudagraph_capture_size": 256}),
+    ("vllm serve Qwen/Qwen3-32B -O '{\"pass_config\": {\"fuse_allreduce_rms\": false}}'",
+     {"engine": "vllm", "fuse_allreduce_rms": False}),
+    ("vllm serve Qwen/Qwen3-32B --compilation-config.pass_config.enable_fi_allreduce_fusion=true",
+     {"engine": "vllm", "fuse_allreduce_rms": True}),
+    ("sglang serve --model Qwen/Qwen3-32B --enable-flashinfer-allreduce-fusion",
+     {"engine": "sglang", "fuse_allreduce_rms": True}),
     ("vllm serve Qwen/Qwen3-32B --speculative-config '{\"method\": \"mtp\", \"num_speculative_tokens\": 3}'",
      {"engine": "vllm", "num_speculative_tokens": 3, "speculative_method": "mtp"}),
     ("vllm serve Qwen/Qwen3-32B -q awq_marlin --kv-cache-dtype fp8_e4m3 --enable-expert-parallel "
@@ -118,9 +124,11 @@ OWN = {
              "max_loras": some.integers(1, 4), "speculative_method": some.sampled_from(("eagle", "ngram", "mtp")),
              "long_prefill_token_threshold": some.just(512), "enable_chunked_prefill": some.booleans(),
              "scheduler_reserve_full_isl": some.just(False),
-             "cudagraph_mode": some.sampled_from(("none", "piecewise", "full_and_piecewise"))},
+             "cudagraph_mode": some.sampled_from(("none", "piecewise", "full_and_piecewise")),
+             "fuse_allreduce_rms": some.booleans()},
     "sglang": {"max_prefill_tokens": some.just(9000), "schedule_conservativeness": some.just(0.5),
-               "scheduler_recv_interval": some.just(3), "cudagraph_mode": some.just("none")},
+               "scheduler_recv_interval": some.just(3), "cudagraph_mode": some.just("none"),
+               "fuse_allreduce_rms": some.booleans()},
     "trtllm": {"enable_chunked_prefill": some.booleans(), "policy": some.just("trtllm-max-utilization"),
                "batch_wait_timeout_iters": some.just(4), "batch_wait_max_tokens_ratio": some.just(0.5)},
 }

@@ -155,7 +155,11 @@ VLLM = Dialect(
         _choice(("--compilation-config.cudagraph-mode", "-O.cudagraph-mode"), "cudagraph_mode", GRAPH_MODES),
         Flag(names=("--max-cudagraph-capture-size", "--compilation-config.max-cudagraph-capture-size",
                     "-O.max-cudagraph-capture-size"), option="max_cudagraph_capture_size"),
-        Tree(names=("--speculative-config", "--compilation-config", "-O")),
+        _choice(("--compilation-config.pass-config.fuse-allreduce-rms", "-O.pass-config.fuse-allreduce-rms",
+                 "--compilation-config.pass-config.enable-fi-allreduce-fusion"), "fuse_allreduce_rms",
+                {"true": True, "false": False}),
+        Tree(names=("--speculative-config", "--compilation-config", "-O", "--compilation-config.pass-config",
+                    "-O.pass-config")),
     ))
 
 SGLANG = Dialect(
@@ -191,6 +195,8 @@ SGLANG = Dialect(
              read=text),
         Switch(names=("--disable-cuda-graph",), option="cudagraph_mode", value="none"),
         Flag(names=("--cuda-graph-max-bs",), option="max_cudagraph_capture_size"),
+        Switch(names=("--enable-flashinfer-allreduce-fusion",), option="fuse_allreduce_rms"),
+        Switch(names=("--enforce-disable-flashinfer-allreduce-fusion",), option="fuse_allreduce_rms", value=False),
     ))
 
 TRTLLM = Dialect(
