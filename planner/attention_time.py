@@ -1,5 +1,6 @@
 """The attention of a step: what its kernels take for the prompts and the decodes of all layers, as terms and curves."""
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -27,6 +28,7 @@ from planner.stack import Stack
 
 # FlashMLA's sparse kernel for prompts, of the 16-bit peak: 640 TFLOP/s on H800, 1,450 on B200 (its README).
 SPARSE_FLOPS_FRAC = 0.645
+MLA_HEADS = (8, 16, 32, 64, 128)  # of a GPU, that decode kernels were fitted with
 
 
 def fold_attention(step_time: StepTime, stack: Stack, counts: Floats) -> None:
@@ -69,7 +71,11 @@ def prompt_fit(stack: Stack) -> Fit[PromptAttention]:
 def decode_fit(stack: Stack) -> Fit[Any]:
     """Return the constants of the decodes' attention kernel."""
     family, wanted = _kernel(stack)
-    return find_fit(MlaDecode if family == "mla" else DecodeAttention, family, phase="generation", **wanted)
+    if family != "mla":
+        return find_fit(DecodeAttention, family, phase="generation", **wanted)
+    heads = stack.arch.num_attention_heads / stack.layout.tensor_parallel_size
+    nearest = tuple(sorted(MLA_HEADS, key=lambda count: abs(math.log(count / heads))))
+    return find_fit(MlaDecode, family, phase="generation", **wanted, num_heads=nearest)
 
 
 def linear_fits(stack: Stack) -> tuple[Fit[LinearDecode], Fit[LinearPrompt]]:

@@ -43,7 +43,7 @@ PROMPT = st.builds(PromptAttention, floor_s=SECONDS, flops_frac=FRACTION, bandwi
                    softmax_flops_per_pair=st.floats(0.0, 1e3), s_per_token_head=st.floats(0.0, 1e-9))
 DECODE = st.builds(DecodeAttention, floor_s=SECONDS, bandwidth_frac=FRACTION, s_per_seq_head=st.floats(0.0, 1e-8))
 MLA = st.builds(MlaDecode, floor_s=SECONDS, bandwidth_frac=FRACTION, flops_frac=FRACTION,
-                s_per_seq_head=st.floats(0.0, 1e-8))
+                s_per_seq_head=st.floats(0.0, 1e-8), s_per_own_token=st.floats(0.0, 1e-8))
 GQA = st.sampled_from([(64, 8, 128), (8, 1, 128), (32, 8, 128), (64, 4, 128), (64, 8, 64), (48, 8, 128), (32, 2, 256)])
 KV_BYTES = st.sampled_from([1.0, 2.0])
 MLA_SHAPE = {"kv_lora_rank": 512, "qk_rope_head_dim": 64}
@@ -100,7 +100,8 @@ def test_mla_decode_laws(heads, kv_bytes, bandwidth, flops, constants, decodes, 
     time = mla_decode_s(decodes, context, *given_hardware)
     assert time >= SLACK * context * 576 * kv_bytes / bandwidth
     assert time >= SLACK * 2 * heads * 1088 * context / flops
-    assert mla_decode_s(decodes + 1, context, *given_hardware) >= time
+    assert time >= SLACK * length * constants.s_per_own_token
+    assert mla_decode_s(decodes + 1, context + length, *given_hardware) >= SLACK * time
     assert mla_decode_s(decodes, context + 1, *given_hardware) >= time
     assert mla_decode_s(decodes, context, heads, kv_bytes, 2 * bandwidth, flops, constants) <= time
     assert mla_decode_s(decodes, context, heads, kv_bytes, bandwidth, 2 * flops, constants) <= time

@@ -23,21 +23,25 @@ from planner.catalog import Gpu
 from planner.operators.attention import PromptAttention, smooth_max
 from planner.operators.mla import MlaBmm, MlaDecode, mla_bmm_s, mla_decode_coefficients, mla_prompt_coefficients
 
-DECODE_START = {"floor_s": 1e-5, "bandwidth_frac": 0.8, "flops_frac": 0.6, "s_per_seq_head": 1e-10}
+DECODE_START = {"floor_s": 1e-5, "bandwidth_frac": 0.8, "flops_frac": 0.6, "s_per_seq_head": 1e-10,
+                "s_per_own_token": 3e-10}
 DECODE_BOUNDS = {"floor_s": (1e-7, 1e-3), "bandwidth_frac": (0.01, 1.0), "flops_frac": (0.01, 1.0),
-                 "s_per_seq_head": (1e-13, 1e-7)}
+                 "s_per_seq_head": (1e-13, 1e-7), "s_per_own_token": (1e-13, 1e-8)}
+HEADS = {8: (1, 2, 4, 8), 16: (16,), 32: (32,), 64: (64,), 128: (128,)}  # of decode kernels, which tile them; fits
 BMM_START = {"floor_s": 3e-6, "bandwidth_frac": 0.7, "flops_frac": 0.6}
 BMM_BOUNDS = {"floor_s": (1e-7, 1e-3), "bandwidth_frac": (0.01, 1.0), "flops_frac": (0.01, 1.0)}
 GEMM_START = {"gemm_bandwidth_frac": 0.7, "gemm_flops_frac": 0.6}  # of a module's projections; not the kernel's own
 GEMM_BOUNDS = {"gemm_bandwidth_frac": (0.1, 1.0), "gemm_flops_frac": (0.1, 1.0)}
 MODULE_BOUNDS = {"flops_frac": (0.01, 0.85)}  # at 16384 tokens no module exceeds 0.85; short ones leave it open
 CONSTANTS = tuple(dict.fromkeys((*PROMPT_START, *DECODE_START, *GEMM_START)))
-KEYS = ("engine", "phase", "includes", "dtype", "kv_cache_dtype")
+KEYS = ("engine", "phase", "includes", "dtype", "kv_cache_dtype", "num_heads")
+FEWEST_POINTS = 30  # of a fit
 HEADING = """Constants of planner/operators/mla.py, by GPU, engine, phase and dtypes; DeepSeek-V3's dimensions.
 Written by benchmarks/kernels/fit_mla.py from operator times measured with the engines' kernels, 1 to 128 heads a GPU.
 includes = "kernel": attention alone. "module": measured with q_a, kv_a, q_b, absorbed or expanding kv_b, o projections,
 norms and RoPE, with 16-bit weights; the projections' time is fitted beside (gemm_*) and taken out, but the floor covers
-all launches of the module, and what does not depend on context is known less well. phase "bmm": one absorbed
+all launches of the module, and what does not depend on context is known less well. num_heads: decode kernels tile a
+GPU's heads, and 32 or 64 cost more than 16 or 128 on some, so each has a fit; 8 is of 1 to 8. phase "bmm": one absorbed
 projection of 1-1024 tokens; dtype is that of its weights, which lie in the L2 cache between the runs, so that its
 bandwidth_frac is too high for serving. Shapes and L2 rule as in attention.toml.
 gpu = "prior": medians of the GPUs above, for one that nobody measured."""
@@ -137,17 +141,27 @@ def fit_system(system: str, phase: str) -> list[Row]:
     for engine, version, includes, whole in measured_tables(system, phase):
         for (dtype, kv_dtype), table in sorted(whole.group_by("mla_dtype", "kv_cache_dtype"), key=lambda x: x[0]):
             table = main_kernel(table) if phase == "generation" else table
-            model, measured = (context_problem(table, gpu, str(dtype)) if phase == "context"
-                               else generation_problem(table, gpu, str(kv_dtype)))
-            if len(measured) < 100:
-                continue
-            start, bounds = (PROMPT_START, PROMPT_BOUNDS) if phase == "context" else (DECODE_START, DECODE_BOUNDS)
-            if includes == "module":
-                start, bounds = start | GEMM_START, bounds | GEMM_BOUNDS | MODULE_BOUNDS
-            constants, quality = fit(model, start, bounds, measured)
-            rows.append({"gpu": gpu.name, "engine": engine, "version": version, "phase": phase, "includes": includes,
-                         "dtype": dtype, "kv_cache_dtype": kv_dtype, **constants, **quality, "source": SOURCE})
+            for heads, part in by_heads(table, phase, includes):
+                model, measured = (context_problem(part, gpu, str(dtype)) if phase == "context"
+                                   else generation_problem(part, gpu, str(kv_dtype)))
+                if len(measured) < FEWEST_POINTS:
+                    continue
+                start, bounds = (PROMPT_START, PROMPT_BOUNDS) if phase == "context" else (DECODE_START, DECODE_BOUNDS)
+                if includes == "module":
+                    start, bounds = start | GEMM_START, bounds | GEMM_BOUNDS | MODULE_BOUNDS
+                constants, quality = fit(model, start, bounds, measured)
+                rows.append({"gpu": gpu.name, "engine": engine, "version": version, "phase": phase,
+                             "includes": includes, "dtype": dtype, "kv_cache_dtype": kv_dtype, "num_heads": heads,
+                             **constants, **quality, "source": SOURCE})
     return rows
+
+
+def by_heads(table: pl.DataFrame, phase: str, includes: str) -> Iterator[tuple[int | str, pl.DataFrame]]:
+    """Yield the tables that have a fit of their own: of each number of heads for decode kernels, else the whole."""
+    if phase == "context" or includes == "module":
+        yield "any", table
+        return
+    yield from ((heads, table.filter(pl.col("num_heads").is_in(counts))) for heads, counts in HEADS.items())
 
 
 def fit_bmm(system: str) -> list[Row]:
@@ -159,7 +173,7 @@ def fit_bmm(system: str) -> list[Row]:
             model, measured = bmm_problem(table, gpu, str(dtype))
             constants, quality = fit(model, BMM_START, BMM_BOUNDS, measured)
             rows.append({"gpu": gpu.name, "engine": engine, "version": version, "phase": "bmm", "includes": "kernel",
-                         "dtype": dtype, "kv_cache_dtype": "any", **constants, **quality, "source": SOURCE})
+                         "dtype": dtype, "kv_cache_dtype": "any", "num_heads": "any", **constants, **quality, "source": SOURCE})
     return rows
 
 

@@ -19,12 +19,15 @@ class MlaDecode(KernelConstants):
     bandwidth_frac : share of the HBM bandwidth for reading the latent cache [1].
     flops_frac : share of the dense peak in multiplying all heads with the latents [1].
     s_per_seq_head : what one sequence costs one head whatever its context [s].
+    s_per_own_token : of a sequence's context, which is read in sequence by the part of the GPU that it is split over:
+        the least that a token takes, however few sequences share the memory's bandwidth [s].
     """
 
     floor_s: float
     bandwidth_frac: float
     flops_frac: float
     s_per_seq_head: float
+    s_per_own_token: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,10 +92,10 @@ def mla_decode_coefficients(
     """Return (A [s], B [s per context token]): the step's decodes take A + B · Σ context tokens in one layer.
 
         A = floor + decodes · heads · (16-bit Q and O / bandwidth + s_per_seq_head)
-        B = smooth max of (rank + rope) · element / (bandwidth_frac · bandwidth)
-            and 2 · heads · (2 · rank + rope) / (flops_frac · peak)
+        B = smooth max of (rank + rope) · element / (bandwidth_frac · bandwidth),
+            2 · heads · (2 · rank + rope) / (flops_frac · peak) and s_per_own_token / decodes
 
-    The latent is read once for all heads, so that with 64 or 128 heads arithmetic counts as much as the reading.
+    The step is over when its longest sequence is; the mean context stands for that one's. The latent is read once for all heads, so that with 64 or 128 heads arithmetic counts as much as the reading.
     Only the attention proper: add `mla_bmm_s` for the two absorbed projections, and the other GEMMs.
 
     Parameters
@@ -105,7 +108,8 @@ def mla_decode_coefficients(
     >>> base, per_token = mla_decode_coefficients(
     ...     64, num_heads=128, kv_lora_rank=512, qk_rope_head_dim=64, kv_bytes_per_element=2,
     ...     bandwidth_bytes_per_s=3.35e12, flops_per_s=989e12,
-    ...     constants=MlaDecode(floor_s=1.5e-5, bandwidth_frac=0.9, flops_frac=0.7, s_per_seq_head=1e-9))
+    ...     constants=MlaDecode(floor_s=1.5e-5, bandwidth_frac=0.9, flops_frac=0.7, s_per_seq_head=1e-9,
+    ...                         s_per_own_token=3e-10))
     >>> round(1e6 * (base + 64 * 8192 * per_token))
     273
     """
@@ -114,7 +118,8 @@ def mla_decode_coefficients(
     latent = (kv_lora_rank + qk_rope_head_dim) * kv_bytes_per_element
     read = latent / (bandwidth_bytes_per_s * constants.bandwidth_frac)
     multiply = 2.0 * num_heads * wide / (flops_per_s * constants.flops_frac)
-    return base, smooth_max(read, multiply) + np.zeros_like(base)
+    own = constants.s_per_own_token / np.maximum(num_decodes, 1)
+    return base, smooth_max(smooth_max(read, multiply), own)
 
 
 def mla_bmm_s(
