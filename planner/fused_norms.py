@@ -1,5 +1,7 @@
 """All-reduces that add the residual and normalise in one kernel: which engines run them, where, and up to what size."""
 
+from collections.abc import Mapping
+
 from planner.architecture import Architecture
 from planner.catalog import Gpu
 from planner.errors import UsageError
@@ -7,7 +9,8 @@ from planner.layout import Layout
 
 # Largest message of FlashInfer's kernel that vLLM takes, by GPU generation and ranks [MiB]: FI_ALLREDUCE_FUSION_MAX_
 # SIZE_MB in vllm/compilation/passes/fusion/allreduce_rms_fusion.py.
-VLLM_LARGEST_MIB = {"hopper": {2: 64, 4: 2, 8: 0.5}, "blackwell": {2: 64, 4: 32, 8: 1}}
+VLLM_LARGEST_MIB: Mapping[str, Mapping[int, float]] = {
+    "hopper": {2: 64, 4: 2, 8: 0.5}, "blackwell": {2: 64, 4: 32, 8: 1}}
 SGLANG_LARGEST_TOKENS = 2048  # FUSE_ALLREDUCE_MAX_BATCH_SIZE in sglang/srt/layers/communicator.py
 # getMaxRequiredWorkspaceSize in TensorRT-LLM's customAllReduceUtils.h [MB]; beyond it NCCL adds up, and another kernel
 # normalises.

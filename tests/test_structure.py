@@ -23,7 +23,7 @@ LAYERS = (
      "gaps"),
     ("precision", "kernels", "published", "story", "engines", "recipes", "trace", "loading", "launch",
      "drafting", "draft_time"),
-    ("memory", "stack", "spread"),
+    ("memory", "stack", "spread", "fused_norms"),
     ("lora",),
     ("options", "tiers", "synthetic", "workload", "client", "sharing", "export", "uncertainty"),
     ("tenants", "prefix", "dependencies", "requests", "attention_time", "steptime", "measured", "traffic", "relative",

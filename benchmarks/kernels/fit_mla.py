@@ -173,7 +173,8 @@ def fit_bmm(system: str) -> list[Row]:
             model, measured = bmm_problem(table, gpu, str(dtype))
             constants, quality = fit(model, BMM_START, BMM_BOUNDS, measured)
             rows.append({"gpu": gpu.name, "engine": engine, "version": version, "phase": "bmm", "includes": "kernel",
-                         "dtype": dtype, "kv_cache_dtype": "any", "num_heads": "any", **constants, **quality, "source": SOURCE})
+                         "dtype": dtype, "kv_cache_dtype": "any", "num_heads": "any", **constants, **quality,
+                         "source": SOURCE})
     return rows
 
 

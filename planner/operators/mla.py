@@ -95,7 +95,8 @@ def mla_decode_coefficients(
         B = smooth max of (rank + rope) · element / (bandwidth_frac · bandwidth),
             2 · heads · (2 · rank + rope) / (flops_frac · peak) and s_per_own_token / decodes
 
-    The step is over when its longest sequence is; the mean context stands for that one's. The latent is read once for all heads, so that with 64 or 128 heads arithmetic counts as much as the reading.
+    The step is over when its longest sequence is; the mean context stands for that one's. The latent is read once for
+    all heads, so that with 64 or 128 heads arithmetic counts as much as the reading.
     Only the attention proper: add `mla_bmm_s` for the two absorbed projections, and the other GEMMs.
 
     Parameters
