@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from planner.architecture import Architecture
 from planner.attention_time import decode_fit, fold_attention, linear_fits, prompt_fit
 from planner.draft_time import fold_heads, fold_passes
 from planner.engine.curve import node_counts
@@ -20,6 +21,7 @@ from planner.operators.collectives import CollectiveConstants, collective_s
 from planner.operators.gemm import Floats, GemmConstants, gemm_s
 from planner.operators.moe import MoeConstants, moe_s, touched_experts
 from planner.operators.network import network_s
+from planner.operators.small import SmallConstants, small_kernel_s
 from planner.precision import KERNELS, WEIGHT_FORMATS, usable_kernels, weight_format
 from planner.projections import projections
 from planner.stack import Stack
@@ -165,7 +167,7 @@ def _gemms_s(stack: Stack, tokens: Floats, n: int, k: int, format_name: str) -> 
                 "bandwidth_bytes_per_s": stack.gpu.hbm_bandwidth_bytes_per_s}
     weight_bytes = WEIGHT_FORMATS[format_name].bytes_per_element
     floor_s = (1 + kernel.quantizes_apart) * c.kernel_floor_s
-    sustained = hardware | {"flops_per_s": hardware["flops_per_s"] / c.compute_ratio}
+    sustained = hardware | {"flops_per_s": hardware["flops_per_s"] / stack.compute_ratio}
     benchmark_s: Floats = np.minimum.reduce([
         gemm_s(tokens, n, k, weight_bytes_per_element=weight_bytes,
                activation_bytes_per_element=kernel.activation_bytes, quantizes=kernel.quantizes_apart,
@@ -203,7 +205,7 @@ def _experts(curve: Any, stack: Stack, counts: Floats) -> None:
         constants = replace(fit.constants, floor_s=min(floor_s, fit.constants.floor_s))
         benchmark_s = moe_s(tokens, hidden=arch.hidden_size, inter=arch.moe_intermediate_size,
                             topk=arch.num_experts_per_tok, num_experts=arch.num_experts, moe_tp=tp, moe_ep=ep,
-                            weight_bytes_per_element=element, flops_per_s=flops_per_s / c.compute_ratio,
+                            weight_bytes_per_element=element, flops_per_s=flops_per_s / stack.compute_ratio,
                             bandwidth_bytes_per_s=bandwidth, constants=constants, unevenness=_unevenness(ep))
         touched = touched_experts(tokens, arch.num_experts_per_tok, arch.num_experts, ep, constants.spread_frac)
         weight_bytes = touched * expert * element
@@ -230,19 +232,39 @@ _LARGEST_OF = {1: 0.0, 2: 0.5642, 4: 1.0294, 8: 1.4236, 16: 1.7660, 32: 2.0697}
 
 
 def _activations(curve: Any, stack: Stack, counts: Floats) -> None:
-    """Norms, residuals, rotary, gates and quantisation: launches, then what they read and write.
+    """Norms with residuals, rotary embedding and activation: launches, then what they read and write.
 
-    A layer reads and writes its residual stream about eight times, and its MLP's gate, up and product once.
+    What quantizes is in the products' benchmarks, and routed experts' activation in the experts'.
     """
     arch, c = stack.arch, stack.constants
-    width = arch.moe_intermediate_size * arch.num_experts_per_tok if arch.num_moe_layers else arch.intermediate_size
-    saved_s = _num_reduces(stack) * _is_fused(stack, counts) * NORM_SHARE * c.layer_s
-    traffic = ACTIVATION_BYTES * (8 * arch.hidden_size + 3 * width / stack.layout.tensor_parallel_size)
     bandwidth = stack.gpu.hbm_bandwidth_bytes_per_s * c.activation_bandwidth_frac
-    launches_s = (arch.num_layers * c.layer_s + arch.num_moe_layers * c.moe_layer_s
-                  + arch.num_index_layers * c.index_layer_s)
-    curve.activations_s += launches_s - saved_s + arch.num_layers * counts * traffic / bandwidth
-    curve.tokens_bytes += arch.num_layers * counts * traffic
+    constants = find_fit(SmallConstants, "small", gpu=stack.gpu.name, engine=stack.engine).constants
+    saved_s = _num_reduces(stack) * _is_fused(stack, counts) * NORM_SHARE * c.layer_s
+    curve.activations_s += (arch.num_layers * c.layer_s + arch.num_moe_layers * c.moe_layer_s
+                            + arch.num_index_layers * c.index_layer_s - saved_s)
+    for count, read_or_written, distinct in small_kernels(stack.arch, stack.layout.tensor_parallel_size):
+        traffic = ACTIVATION_BYTES * counts * read_or_written
+        curve.activations_s += count * small_kernel_s(traffic, ACTIVATION_BYTES * counts * distinct,
+                                                      bandwidth_bytes_per_s=bandwidth, constants=constants)
+        curve.tokens_bytes += count * traffic
+
+
+def small_kernels(arch: Architecture, ranks: int) -> tuple[tuple[int, float, float], ...]:
+    """Return, for each kind of small kernel: how many, elements of a token that one reads or writes, distinct ones [1].
+
+    A norm adds its input to the residual and writes both back; the rotary embedding turns queries and keys in place;
+    the activation reads gate and up and writes their product.
+
+    >>> from planner.catalog import load_model
+    >>> small_kernels(load_model("llama-3.1-8b"), 1)
+    ((64, 16384, 8192), (32, 10240.0, 5120.0), (32, 43008.0, 43008.0), (0, 0.0, 0.0))
+    """
+    rotated = 0.0 if arch.attention == "mla" else (arch.num_attention_heads + arch.num_kv_heads) * arch.head_dim / ranks
+    dense, shared = (arch.num_mlp_matrices * width / ranks
+                     for width in (arch.intermediate_size, arch.shared_intermediate_size))
+    return ((2 * arch.num_layers, 4 * arch.hidden_size, 2 * arch.hidden_size),
+            (arch.num_attention_layers, 2 * rotated, rotated),
+            (arch.num_dense_layers, dense, dense), (arch.num_moe_layers, shared, shared))
 
 
 def _collectives(curve: Any, stack: Stack, counts: Floats) -> None:

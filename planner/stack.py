@@ -10,6 +10,12 @@ from planner.layout import Layout
 from planner.operators.network import NodeLink
 
 
+# Above this density of arithmetic a GPU draws its power limit in large products and lowers its clocks; 16-bit peak over
+# the limit. H100, H200, B200 have 1.4 to 2.3e12; A100 SXM 0.78e12, RTX PRO 6000 0.80e12 and RTX 4090 0.37e12 keep their
+# clocks.
+POWER_BOUND_FLOPS_PER_J = 0.9e12
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stack:
     """One model on one kind of GPU under one engine.
@@ -48,3 +54,15 @@ class Stack:
     def tokens_per_decode(self) -> int:
         """Tokens of a decode that a step checks: its own, and those drafted [1]."""
         return 1 if self.draft is None else 1 + self.draft.num_tokens
+
+    @property
+    def compute_ratio(self) -> float:
+        """How much longer large steps' arithmetic takes than in short benchmarks [1]: 1 where the clocks stay.
+
+        >>> from planner.catalog import load_gpu
+        >>> [load_gpu(gpu).flops_per_s["bf16"] / load_gpu(gpu).tdp_w > POWER_BOUND_FLOPS_PER_J
+        ...  for gpu in ("h100-sxm", "a100-pcie", "a100-sxm", "rtx-4090")]
+        [True, True, False, False]
+        """
+        is_power_bound = self.gpu.flops_per_s["bf16"] > POWER_BOUND_FLOPS_PER_J * self.gpu.tdp_w
+        return self.constants.compute_ratio if is_power_bound else 1.0
