@@ -10,9 +10,8 @@ from planner.layout import Layout
 from planner.operators.network import NodeLink
 
 
-# Above this density of arithmetic a GPU draws its power limit in large products and lowers its clocks; 16-bit peak over
-# the limit. H100, H200, B200 have 1.4 to 2.3e12; A100 SXM 0.78e12, RTX PRO 6000 0.80e12 and RTX 4090 0.37e12 keep their
-# clocks.
+# Beyond this density of arithmetic (16-bit peak over the power limit) large products draw the limit, and clocks fall.
+# H100, H200, B200 and B300 have 1.4 to 2.3e12; A100 SXM has 0.78e12, RTX PRO 6000 0.80e12 and RTX 4090 0.37e12.
 POWER_BOUND_FLOPS_PER_J = 0.9e12
 
 
@@ -57,12 +56,12 @@ class Stack:
 
     @property
     def compute_ratio(self) -> float:
-        """How much longer large steps' arithmetic takes than in short benchmarks [1]: 1 where the clocks stay.
+        """How much longer large steps' arithmetic takes than in short benchmarks [1]: not at all where clocks stay.
 
         >>> from planner.catalog import load_gpu
-        >>> [load_gpu(gpu).flops_per_s["bf16"] / load_gpu(gpu).tdp_w > POWER_BOUND_FLOPS_PER_J
+        >>> [round(load_gpu(gpu).flops_per_s["bf16"] / load_gpu(gpu).tdp_w / POWER_BOUND_FLOPS_PER_J, 2)
         ...  for gpu in ("h100-sxm", "a100-pcie", "a100-sxm", "rtx-4090")]
-        [True, True, False, False]
+        [1.57, 1.16, 0.87, 0.41]
         """
-        is_power_bound = self.gpu.flops_per_s["bf16"] > POWER_BOUND_FLOPS_PER_J * self.gpu.tdp_w
-        return self.constants.compute_ratio if is_power_bound else 1.0
+        beyond = self.gpu.flops_per_s["bf16"] / (POWER_BOUND_FLOPS_PER_J * self.gpu.tdp_w)
+        return min(self.constants.compute_ratio, max(beyond, 1.0))

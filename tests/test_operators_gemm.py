@@ -2,6 +2,7 @@
 
 import sys
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,13 @@ from planner.errors import UsageError
 from planner.operators.collectives import CollectiveConstants, collective_s, sent_bytes
 from planner.operators.gemm import GemmConstants, gemm_s, smooth_maximum
 from planner.operators.moe import MoeConstants, moe_s, touched_experts
+from planner.operators.small import SmallConstants, small_kernel_s
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPTS = ROOT / "benchmarks" / "kernels"
 SHARED = ROOT.parent / "shared" / "kernels"
 FITS = {name: tomllib.loads((ROOT / f"hardware_db/kernels/{name}.toml").read_text())["fit"]
-        for name in ("gemm", "moe", "collectives")}
+        for name in ("gemm", "moe", "collectives", "small")}
 
 fractions = st.floats(0.02, 1.0)
 tokens = st.integers(1, 32768)
@@ -29,6 +31,7 @@ gemm_constants = st.builds(GemmConstants, flops_frac=fractions, bandwidth_frac=f
                            idle_outputs=st.floats(0, 3e6), sharpness=st.floats(1, 20))
 moe_constants = st.builds(MoeConstants, flops_frac=fractions, bandwidth_frac=fractions, route_bandwidth_frac=fractions,
                           floor_s=st.floats(0, 1e-4), depth_s=st.floats(0, 1e-8), padding_tokens=st.floats(0, 256),
+                          tile_tokens=st.floats(4, 256), rereads_max=st.floats(0, 4),
                           spread_frac=st.floats(0.1, 1), imbalance_exponent=st.floats(0, 1), sharpness=st.floats(1, 20))
 link_constants = st.builds(CollectiveConstants, small_latency_s=st.floats(0, 1e-4), small_bandwidth_frac=fractions,
                            large_latency_s=st.floats(0, 1e-3), large_bandwidth_frac=fractions)
@@ -95,6 +98,46 @@ def test_the_smooth_maximum_lies_between_the_larger_and_the_sum(a: float, b: flo
 def test_one_token_touches_its_experts_and_many_tokens_all() -> None:
     assert float(touched_experts(1, 8, 256, 1, 0.5)) == pytest.approx(8)
     assert float(touched_experts(100_000, 8, 256, 8, 1.0)) == pytest.approx(32)
+
+
+def test_an_expert_with_more_rows_than_a_tile_is_read_again() -> None:
+    """With tiles of 8 rows, 8 experts and 1 a token, 128 tokens fill 2 tiles of each: e^-0.5 · 2 - of 4 - more reads."""
+    constants = MoeConstants(flops_frac=1.0, bandwidth_frac=1.0, route_bandwidth_frac=1.0, floor_s=0.0, depth_s=0.0,
+                             padding_tokens=0.0, tile_tokens=8.0, rereads_max=0.0, spread_frac=1.0,
+                             imbalance_exponent=0.0, sharpness=20.0)
+    shape: dict[str, Any] = dict(hidden=4096, inter=4096, topk=1, num_experts=8, moe_tp=1, weight_bytes_per_element=2.0)
+
+    def time_s(n: int, most: float, ep: int = 1) -> float:
+        again = replace(constants, rereads_max=most)
+        return float(moe_s(n, moe_ep=ep, constants=again, **shape, **PEAKS))
+    weights_s = 8 * 3 * 4096**2 * 2 / PEAKS["bandwidth_bytes_per_s"]
+    again = 4.0 * -np.expm1(-2.0 * np.exp(-0.5) / 4.0)
+    assert time_s(128, 4.0) - time_s(128, 0.0) == pytest.approx(again * weights_s, rel=1e-3)
+    assert time_s(8, 4.0) == pytest.approx(time_s(8, 0.0), rel=0.01)  # a row or two of each: one tile
+    assert time_s(1024, 1.0) < 2.2 * time_s(1024, 0.0)
+    fewer = [time_s(128, 4.0, ep) / time_s(128, 0.0, ep) for ep in (1, 2, 4)]
+    assert fewer[0] > fewer[1] > fewer[2] > 1
+
+
+@given(traffic=st.floats(0, 1e10), touched=st.floats(1, 1e10), cache=st.floats(0, 3e8), faster=st.floats(0, 2e13))
+def test_a_small_kernel_is_never_slower_for_a_cache_and_never_faster_for_more_bytes(
+        traffic: float, touched: float, cache: float, faster: float) -> None:
+    constants = SmallConstants(cache_bytes=cache, cache_bandwidth_bytes_per_s=faster)
+
+    def time_s(traffic: float, touched: float) -> float:
+        return float(small_kernel_s(traffic, touched, bandwidth_bytes_per_s=1e12, constants=constants))
+    assert EXACT * traffic / max(faster, 1e12) <= time_s(traffic, touched) <= traffic / 1e12 / EXACT
+    assert time_s(1.5 * traffic, touched) >= EXACT * time_s(traffic, touched)
+    assert time_s(traffic, 1.5 * touched) >= EXACT * time_s(traffic, touched)
+
+
+def test_a_small_kernel_finds_in_the_cache_what_has_room_there() -> None:
+    """40 MB of cache at 2 TB/s, memory at 1 TB/s: 20 MB in 10 µs, of 80 MB one half at each rate."""
+    constants = SmallConstants(cache_bytes=40e6, cache_bandwidth_bytes_per_s=2e12)
+    found = small_kernel_s([20e6, 80e6], [20e6, 80e6], bandwidth_bytes_per_s=1e12, constants=constants)
+    assert found * 1e6 == pytest.approx([10.0, 60.0])
+    with pytest.raises(UsageError, match="cache_bytes"):
+        SmallConstants(cache_bytes=-1.0, cache_bandwidth_bytes_per_s=2e12)
 
 
 def test_constants_outside_physics_are_refused() -> None:
@@ -165,3 +208,15 @@ def test_the_rtx_4090_reproduces_its_measured_error(monkeypatch: pytest.MonkeyPa
     predicted = fit_gemm.predict("rtx-4090", "bfloat16", table, {name: row[name] for name in fit_gemm.START})
     ape = np.abs(predicted / (table["latency"].to_numpy() * 1e-3) - 1)
     assert float(np.median(ape)) == pytest.approx(row["median_ape"], rel=0.02)
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="measured tables are not here")
+def test_small_kernels_reproduce_their_measured_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    sys.modules.pop("fitting", None)
+    import fit_small
+
+    for gpu, (folder, models) in fit_small.CARDS.items():
+        row, found = shipped("small", gpu=gpu), fit_small.fit_card(gpu, folder, models)
+        assert found["median_ape"] == pytest.approx(row["median_ape"], rel=0.02)
+        assert found["cache_bytes"] == pytest.approx(row["cache_bytes"], rel=0.02)

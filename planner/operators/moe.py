@@ -21,6 +21,8 @@ class MoeConstants(KernelConstants):
     floor_s : the smallest call, with all its kernels [s].
     depth_s : per element of the inner dimensions hidden + inter, which are summed in sequence [s].
     padding_tokens : rows that a touched expert computes beside its own, tiles being whole [tokens].
+    tile_tokens : rows of an expert that its first tile takes; each further one reads the weights again [tokens].
+    rereads_max : how often that happens at most, since larger batches get larger tiles [1].
     spread_frac : how fast tokens touch new experts; 1 for uniform random routing, less where some are favoured [1].
     imbalance_exponent : the busiest of `moe_ep` GPUs has moe_ep ** this times the mean load; 0 for balanced [1].
     sharpness : exponent p of the smooth maximum of the two roofs [1].
@@ -32,6 +34,8 @@ class MoeConstants(KernelConstants):
     floor_s: float
     depth_s: float
     padding_tokens: float
+    tile_tokens: float
+    rereads_max: float
     spread_frac: float
     imbalance_exponent: float
     sharpness: float
@@ -60,7 +64,9 @@ def moe_s(tokens: ArrayLike, *, hidden: ArrayLike, inter: ArrayLike, topk: Array
     t = floor + (hidden + i)·depth + ‖M, C‖_p + R, with i = inter / moe_tp, T the touched experts of one GPU and
     A = tokens·topk / moe_ep · moe_ep^imbalance_exponent the (token, expert) pairs of the busiest GPU, and
 
-    - M = (T·3·hidden·i·w + 2·A·(2·hidden + 3·i)) / (bandwidth · bandwidth_frac), touched weights and activations;
+    - M = (T·(1 + r)·3·hidden·i·w + 2·A·(2·hidden + 3·i)) / (bandwidth · bandwidth_frac), touched weights, read again
+      r times by further tiles, and activations; r = most · (1 − exp(−x·exp(−1/x) / most)) of x = A / (T·tile_tokens)
+      tiles and most = rereads_max / moe_ep;
     - C = 2·3·hidden·i·(A + T·padding) / (flops · flops_frac), every touched expert computing whole tiles;
     - R = 2·tokens·topk·hidden / (bandwidth · route_bandwidth_frac): each GPU permutes and sums the whole group's pairs.
 
@@ -89,7 +95,8 @@ def moe_s(tokens: ArrayLike, *, hidden: ArrayLike, inter: ArrayLike, topk: Array
     speed. Constants fitted by `benchmarks/kernels/fit_moe.py`.
 
     >>> h100 = MoeConstants(flops_frac=0.6, bandwidth_frac=0.95, route_bandwidth_frac=0.3, floor_s=2e-5, depth_s=6e-9,
-    ...                     padding_tokens=7, spread_frac=1.0, imbalance_exponent=0.4, sharpness=1.5)
+    ...                     padding_tokens=7, tile_tokens=8.0, rereads_max=0.0,
+    ...                     spread_frac=1.0, imbalance_exponent=0.4, sharpness=1.5)
     >>> qwen3_235b = dict(hidden=4096, inter=1536, topk=8, num_experts=128, moe_tp=8, moe_ep=1)
     >>> (moe_s([1, 64, 4096], **qwen3_235b, weight_bytes_per_element=2.0, flops_per_s=989.4e12,
     ...        bandwidth_bytes_per_s=3.35e12, constants=h100) * 1e6).round(0)
@@ -102,10 +109,23 @@ def moe_s(tokens: ArrayLike, *, hidden: ArrayLike, inter: ArrayLike, topk: Array
     local = np.asarray(num_experts, float) / moe_ep
     touched = np.minimum(touched + unevenness * np.sqrt(touched * (1.0 - touched / local)), local)
     pairs = tokens * topk * moe_ep ** (constants.imbalance_exponent - 1.0)
-    traffic = touched * expert * weight_bytes_per_element + 2.0 * pairs * (2.0 * hidden + 3.0 * width)
+    reads = touched * (1.0 + _rereads(pairs / np.maximum(touched, 1e-9), moe_ep, constants))
+    traffic = reads * expert * weight_bytes_per_element + 2.0 * pairs * (2.0 * hidden + 3.0 * width)
     flops = 2.0 * expert * (pairs + touched * constants.padding_tokens)
     roofs = smooth_maximum(traffic / (bandwidth_bytes_per_s * constants.bandwidth_frac),
                            flops / (flops_per_s * constants.flops_frac), constants.sharpness)
     route_s = 2.0 * tokens * topk * hidden / (bandwidth_bytes_per_s * constants.route_bandwidth_frac)
     total: Floats = constants.floor_s + (hidden + width) * constants.depth_s + roofs + route_s
     return total
+
+
+def _rereads(rows_per_expert: Floats, moe_ep: Floats, constants: MoeConstants) -> Floats:
+    """Return how often an expert's weights are read again [1]: by each tile but the first, up to a limit.
+
+    Kernels choose larger tiles for larger batches, by the rows of all GPUs over the experts of their own, so that tiles
+    are the larger the more GPUs share the experts.
+    """
+    filled = np.maximum(rows_per_expert / constants.tile_tokens, 1e-9)
+    most = max(constants.rereads_max, 1e-9) / moe_ep
+    again: Floats = -most * np.expm1(-filled * np.exp(-1.0 / filled) / most)
+    return again
