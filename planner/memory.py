@@ -22,6 +22,8 @@ from planner.precision import WEIGHT_FORMATS, attention_format, weight_format
 
 ACTIVATION_BYTES_PER_ELEMENT = 2  # activations are 16-bit between the kernels, whatever the weights are
 SAMPLER_BYTES_PER_LOGIT = 36  # 16-bit and FP32 logits, and what sorting them for top-p takes (see activation_bytes)
+DECODER_BYTES_PER_LOGIT = 29  # what TensorRT-LLM keeps for a logit: 9 in runtime buffers, 20 in its decoder
+CONTEXT_BYTES = 0.5e9  # what CUDA takes of a GPU before an engine does
 COMMUNICATION_BYTES = 0.375e9  # NCCL and custom all-reduce buffers where TP or PP > 1: 0.3 to 0.4 GiB
 RUNTIME_BYTES = 0.1e9  # kernel workspaces outside PyTorch's pool: 0.07 to 0.16 GiB in vLLM's start-up logs
 
@@ -81,7 +83,7 @@ def plan_memory(arch: Architecture, gpu: Gpu, layout: Layout, *, engine: str, qu
     quantization : a key of WEIGHT_FORMATS, None for the checkpoint's own format.
     kv_bytes_per_element : 2 for a 16-bit KV cache, 1 for fp8 [bytes].
     engine : whose rule for `gpu_memory_utilization` holds: "vllm", all that it uses; "sglang", weights and KV
-        (mem_fraction_static); "trtllm", KV's share of what weights and activations leave free
+        (mem_fraction_static); "trtllm", KV's share of what weights, activations and the CUDA context leave free
         (free_gpu_memory_fraction).
     gpu_memory_utilization : that share [1].
     max_num_batched_tokens, max_num_seqs, block_size : largest step [tokens], [1]; KV block [tokens].
@@ -109,7 +111,7 @@ def plan_memory(arch: Architecture, gpu: Gpu, layout: Layout, *, engine: str, qu
     _check(gpu_memory_utilization, max_num_batched_tokens, max_num_seqs, block_size)
     ranks, stages = layout.tensor_parallel_size, layout.pipeline_parallel_size
     weights = weight_bytes(arch, quantization, layout) + draft_weight_bytes(draft, layout) + adapters_bytes
-    activations = activation_bytes(arch, max_num_batched_tokens, max_num_seqs, ranks)
+    activations = activation_bytes(arch, max_num_batched_tokens, max_num_seqs, ranks, engine)
     communication = COMMUNICATION_BYTES if layout.num_gpus > 1 else 0.0
     per_token = kv_bytes_per_token_per_gpu(arch, kv_bytes_per_element, ranks, stages)
     windowed = per_token * arch.num_sliding_layers / arch.num_attention_layers
@@ -124,7 +126,7 @@ def plan_memory(arch: Architecture, gpu: Gpu, layout: Layout, *, engine: str, qu
         usable += min(beside, gpu.hbm_capacity_bytes - usable)
     elif engine == "trtllm":
         taken = weights + beside
-        usable = taken + gpu_memory_utilization * max(gpu.hbm_capacity_bytes - taken, 0.0)
+        usable = taken + gpu_memory_utilization * max(gpu.hbm_capacity_bytes - CONTEXT_BYTES - taken, 0.0)
     kv = usable - weights - beside - states
     if windowed < per_token and (kv - windows) / (per_token - windowed) > kv / per_token:
         kv, states, per_token = kv - windows, states + windows, per_token - windowed
@@ -210,18 +212,21 @@ def bytes_per_element(arch: Architecture, quantization: str | None) -> tuple[flo
 
 
 def activation_bytes(arch: Architecture, max_num_batched_tokens: int, max_num_seqs: int,
-                     tensor_parallel_size: int) -> float:
-    """Peak of the largest step's activations on one GPU [bytes].
+                     tensor_parallel_size: int, engine: str = "vllm") -> float:
+    """Peak of the largest step's activations on one GPU, with what an engine keeps to sample from them [bytes].
 
     Two 16-bit copies of the residual stream for T tokens, plus the largest of: attention's query, key, value and
     output (and gate); those of linear attention, before and after its convolution; a dense MLP's gate, up and product;
     an MoE layer's k copies of its input and output, and its experts' gate, up and product; and the sampler's work on
-    S·V logits, which every rank has in full. That last is usually the largest, and grows with max_num_seqs.
+    S·V logits, which every rank has in full. That last is usually the largest, and grows with max_num_seqs. In
+    TensorRT-LLM it comes on top, since its decoder holds buffers for max_num_seqs from the start.
 
     Notes
     -----
     Start-up logs of vLLM 0.6 to 0.19 show 35 to 41 bytes a logit (Llama-3.1-8B, Qwen2.5-1.5B, Gemma-3-4B); with a
-    sampler that does not sort (FlashInfer, or vLLM's Triton kernel) this is too high, by up to half.
+    sampler that does not sort (FlashInfer, or vLLM's Triton kernel) this is too high, by up to half. TensorRT-LLM's log
+    of 2,048 sequences of 151,936 logits has 2.66 GiB of runtime buffers and 5.76 GiB of its decoder (its issue 1188):
+    29 bytes a logit.
 
     >>> from planner.catalog import load_model
     >>> round(activation_bytes(load_model("llama-3.1-8b"), 2048, 256, 1) / 1e9, 2)
@@ -236,9 +241,12 @@ def activation_bytes(arch: Architecture, max_num_batched_tokens: int, max_num_se
         3 * arch.intermediate_size / ranks if arch.num_dense_layers else 0.0,
         moe + 3 * arch.shared_intermediate_size / ranks if arch.num_moe_layers else 0.0,
     )
-    logits = min(max_num_seqs, tokens) * arch.vocab_size * SAMPLER_BYTES_PER_LOGIT
+    logits = min(max_num_seqs, tokens) * arch.vocab_size
     layer = tokens * max(per_token) * ACTIVATION_BYTES_PER_ELEMENT
-    return 2 * tokens * hidden * ACTIVATION_BYTES_PER_ELEMENT + max(layer, logits)
+    residual = 2 * tokens * hidden * ACTIVATION_BYTES_PER_ELEMENT
+    if engine == "trtllm":
+        return residual + layer + logits * DECODER_BYTES_PER_LOGIT
+    return residual + max(layer, logits * SAMPLER_BYTES_PER_LOGIT)
 
 
 def attention_parameters_per_gpu(arch: Architecture, tensor_parallel_size: int) -> float:

@@ -1,5 +1,6 @@
 """Loads on one deployment: TensorRT-LLM's maximum throughput and rate sweeps, vLLM's rate stages, low-load runs."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,7 +10,10 @@ import polars as pl
 from benchmarks.accuracy.data import MEASURED, load_of, replay, times
 from benchmarks.accuracy.section import ERROR_COLUMNS, Section, Table, Verdict, error_row, scatter
 from benchmarks.accuracy.static_batch import in_process, predicted_rows
+from planner.architecture import Architecture, num_parameters
+from planner.catalog import Gpu, load_gpu, load_model
 from planner.deployment import deploy
+from planner.precision import KV_BYTES_PER_ELEMENT, WEIGHT_FORMATS
 from planner.scenario import Scenario
 
 MODELS = {"Llama-3.1-8B": "llama-3.1-8b", "Llama-3.1-70B": "llama-3.1-70b", "Llama-3.3-70B": "llama-3.1-70b",
@@ -18,8 +22,9 @@ MODELS = {"Llama-3.1-8B": "llama-3.1-8b", "Llama-3.1-70B": "llama-3.1-70b", "Lla
 GPUS = {"A100 PCIe": "a100-pcie", "A100 SXM4": "a100-sxm", "B200": "b200-sxm", "H100 SXM": "h100-sxm",
         "H200 SXM": "h200-sxm", "L40S": "l40s"}
 FORMATS = {"FP16": (None, "auto"), "BF16": (None, "auto"), "FP8": ("fp8", "fp8"), "FP4": ("nvfp4", "fp8")}
-MOST_REQUESTS = 4000  # more change the throughput by less than 1 %, but for the drain at the end
-MAX_BATCH, MAX_TOKENS = 2048, 8192  # trtllm-bench's defaults
+MOST_REQUESTS, BATCHES = 4000, 5  # more than either change the throughput by 1 %, but for the drain at the end
+MAX_BATCH, MAX_TOKENS = 2048, 8192  # of trtllm-build, and of trtllm-bench before 0.15
+TUNED_SINCE = 0.15  # the version of trtllm-bench that chooses both by the dataset
 KV_SHARE = 0.95  # "in many cases" above the default of 0.9, says the overview that has the tables
 RATIO_TARGET, SIGMA_TARGET = 0.05, 0.20
 
@@ -68,12 +73,16 @@ def _max_throughput() -> pl.DataFrame:
 
 def _predict_most(row: Mapping[str, Any]) -> float:
     weights, kv = FORMATS[row["precision"]]
+    model, gpu = load_model(MODELS[row["model"]]), load_gpu(GPUS[row["gpu"]])
+    seqs, tokens = (MAX_BATCH, MAX_TOKENS) if row["version"] < TUNED_SINCE else tuned(
+        model, gpu, row["tp"], row["isl"], row["osl"], WEIGHT_FORMATS[weights or "bf16"].bytes_per_element,
+        KV_BYTES_PER_ELEMENT[kv])
     scenario = Scenario(model=MODELS[row["model"]], gpu=GPUS[row["gpu"]], engine="trtllm", quantization=weights,
-                        kv_cache_dtype=kv, tensor_parallel_size=row["tp"], max_num_seqs=MAX_BATCH,
-                        max_num_batched_tokens=max(MAX_TOKENS, row["isl"] + MAX_BATCH), gpu_memory_utilization=KV_SHARE,
+                        kv_cache_dtype=kv, tensor_parallel_size=row["tp"], max_num_seqs=seqs,
+                        max_num_batched_tokens=max(tokens, row["isl"] + seqs), gpu_memory_utilization=KV_SHARE,
                         max_model_len=row["isl"] + row["osl"] + 8)
     deployment = deploy(scenario, constants=in_process(scenario))
-    count = min(row["num_requests"] or MOST_REQUESTS, MOST_REQUESTS)
+    count = min(row["num_requests"] or MOST_REQUESTS, max(MOST_REQUESTS, BATCHES * seqs))
     records = replay(deployment, load_of("offline", np.zeros(count), np.full(count, row["isl"]),
                                          np.full(count, row["osl"]))).requests
     done = np.sort(records.finished_s)
@@ -81,6 +90,26 @@ def _predict_most(row: Mapping[str, Any]) -> float:
     if count == (row["num_requests"] or 0):
         return count * row["osl"] / float(done[-1])
     return (last - first) * row["osl"] / float(done[last] - done[first])
+
+
+def tuned(model: Architecture, gpu: Gpu, tp: int, isl: int, osl: int, weight_bytes: float,
+          kv_bytes: float) -> tuple[int, int]:
+    """Return the sequences and tokens of a step that trtllm-bench chooses for a dataset [1], [tokens].
+
+    As many sequences as all GPUs' memory less the weights holds, at most 4,096, and their share of prompts in a step, at
+    most 32,768 tokens; rounded up, to 64 sequences and 2,048 tokens at least. Source: `calc_engine_setting` and
+    `finetune_setting` of TensorRT-LLM 0.15 and later.
+    """
+    free = gpu.hbm_capacity_bytes * tp - num_parameters(model) * weight_bytes
+    per_token = 2 * model.num_layers * max(tp, model.num_kv_heads) * model.head_dim * kv_bytes
+    seqs = min(KV_SHARE * free / per_token / (isl + osl), 4096)
+    tokens = min(seqs * (1 + isl / osl), 32_768)
+    return (_up(max(seqs, 64), 32 if seqs < 256 else 128 if seqs < 1024 else 256),
+            _up(max(tokens, 2048), 256 if tokens < 4096 else 512 if tokens < 8192 else 1024))
+
+
+def _up(value: float, unit: int) -> int:
+    return unit * math.ceil(value / unit)
 
 
 def _sweep() -> pl.DataFrame:
