@@ -22,7 +22,7 @@ from planner.precision import WEIGHT_FORMATS, attention_format, weight_format
 
 ACTIVATION_BYTES_PER_ELEMENT = 2  # activations are 16-bit between the kernels, whatever the weights are
 SAMPLER_BYTES_PER_LOGIT = 36  # 16-bit and FP32 logits, and what sorting them for top-p takes (see activation_bytes)
-DECODER_BYTES_PER_LOGIT = 29  # what TensorRT-LLM keeps for a logit: 9 in runtime buffers, 20 in its decoder
+DECODER_BYTES_PER_LOGIT = 27  # what TensorRT-LLM keeps for a logit: 8.5 in runtime buffers, 18.5 in its decoder
 CONTEXT_BYTES = 0.5e9  # what CUDA takes of a GPU before an engine does
 COMMUNICATION_BYTES = 0.375e9  # NCCL and custom all-reduce buffers where TP or PP > 1: 0.3 to 0.4 GiB
 RUNTIME_BYTES = 0.1e9  # kernel workspaces outside PyTorch's pool: 0.07 to 0.16 GiB in vLLM's start-up logs
@@ -225,8 +225,8 @@ def activation_bytes(arch: Architecture, max_num_batched_tokens: int, max_num_se
     -----
     Start-up logs of vLLM 0.6 to 0.19 show 35 to 41 bytes a logit (Llama-3.1-8B, Qwen2.5-1.5B, Gemma-3-4B); with a
     sampler that does not sort (FlashInfer, or vLLM's Triton kernel) this is too high, by up to half. TensorRT-LLM's log
-    of 2,048 sequences of 151,936 logits has 2.66 GiB of runtime buffers and 5.76 GiB of its decoder (its issue 1188):
-    29 bytes a logit.
+    of 2,048 sequences of 151,936 logits has 2.66 GB of runtime buffers and 5.76 GB of its decoder (its issue 1188): 27
+    bytes a logit.
 
     >>> from planner.catalog import load_model
     >>> round(activation_bytes(load_model("llama-3.1-8b"), 2048, 256, 1) / 1e9, 2)
@@ -241,12 +241,11 @@ def activation_bytes(arch: Architecture, max_num_batched_tokens: int, max_num_se
         3 * arch.intermediate_size / ranks if arch.num_dense_layers else 0.0,
         moe + 3 * arch.shared_intermediate_size / ranks if arch.num_moe_layers else 0.0,
     )
-    logits = min(max_num_seqs, tokens) * arch.vocab_size
     layer = tokens * max(per_token) * ACTIVATION_BYTES_PER_ELEMENT
     residual = 2 * tokens * hidden * ACTIVATION_BYTES_PER_ELEMENT
     if engine == "trtllm":
-        return residual + layer + logits * DECODER_BYTES_PER_LOGIT
-    return residual + max(layer, logits * SAMPLER_BYTES_PER_LOGIT)
+        return residual + layer + max_num_seqs * arch.vocab_size * DECODER_BYTES_PER_LOGIT
+    return residual + max(layer, min(max_num_seqs, tokens) * arch.vocab_size * SAMPLER_BYTES_PER_LOGIT)
 
 
 def attention_parameters_per_gpu(arch: Architecture, tensor_parallel_size: int) -> float:

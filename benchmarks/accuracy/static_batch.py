@@ -69,10 +69,13 @@ def batch(scenario: Scenario, size: int, isl: int, osl: int) -> dict[str, float]
             "tpot_s": float(np.nanmean(found["tpot_s"])) if osl > 1 else float("nan")}
 
 
-def in_process(scenario: Scenario) -> EngineConstants:
-    """Return an engine's constants without what a server adds, and for TensorRT engines without what Python does."""
+def in_process(scenario: Scenario, *, is_compiled: bool = True) -> EngineConstants:
+    """Return an engine's constants without what a server adds, and for TensorRT engines without what Python does.
+
+    is_compiled : whether TensorRT-LLM runs such an engine, as it did until PyTorch became its default.
+    """
     found = scenario_constants(scenario)
-    names = NO_SERVER + (NO_PYTHON if scenario.engine == "trtllm" else ())
+    names = NO_SERVER + (NO_PYTHON if scenario.engine == "trtllm" and is_compiled else ())
     return replace(found, **{name: bounds()[name][0] for name in names if name in bounds()})
 
 

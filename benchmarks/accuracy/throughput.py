@@ -74,14 +74,14 @@ def _max_throughput() -> pl.DataFrame:
 def _predict_most(row: Mapping[str, Any]) -> float:
     weights, kv = FORMATS[row["precision"]]
     model, gpu = load_model(MODELS[row["model"]]), load_gpu(GPUS[row["gpu"]])
-    seqs, tokens = (MAX_BATCH, MAX_TOKENS) if row["version"] < TUNED_SINCE else tuned(
+    seqs, tokens = preset(row) if row["version"] < TUNED_SINCE else tuned(
         model, gpu, row["tp"], row["isl"], row["osl"], WEIGHT_FORMATS[weights or "bf16"].bytes_per_element,
         KV_BYTES_PER_ELEMENT[kv])
     scenario = Scenario(model=MODELS[row["model"]], gpu=GPUS[row["gpu"]], engine="trtllm", quantization=weights,
                         kv_cache_dtype=kv, tensor_parallel_size=row["tp"], max_num_seqs=seqs,
-                        max_num_batched_tokens=max(tokens, row["isl"] + seqs), gpu_memory_utilization=KV_SHARE,
+                        max_num_batched_tokens=tokens, gpu_memory_utilization=KV_SHARE, enable_chunked_prefill=True,
                         max_model_len=row["isl"] + row["osl"] + 8)
-    deployment = deploy(scenario, constants=in_process(scenario))
+    deployment = deploy(scenario, constants=in_process(scenario, is_compiled="PyTorch" not in row["backend"]))
     count = min(row["num_requests"] or MOST_REQUESTS, max(MOST_REQUESTS, BATCHES * seqs))
     records = replay(deployment, load_of("offline", np.zeros(count), np.full(count, row["isl"]),
                                          np.full(count, row["osl"]))).requests
@@ -90,6 +90,19 @@ def _predict_most(row: Mapping[str, Any]) -> float:
     if count == (row["num_requests"] or 0):
         return count * row["osl"] / float(done[-1])
     return (last - first) * row["osl"] / float(done[last] - done[first])
+
+
+PRESETS = {
+    ("llama-3.1-8b", 1): (2048, 8192), ("llama-3.1-70b", 1): (2048, 2048), ("llama-3.1-70b", 2): (256, 1024),
+    ("llama-3.1-70b", 4): (2048, 1024), ("llama-3.1-70b", 8): (8192, 16_384), ("mistral-7b", 1): (4098, 8192),
+    ("mixtral-8x7b", 2): (2048, 3072), ("mixtral-8x7b", 4): (8192, 8192),
+}
+
+
+def preset(row: Mapping[str, Any]) -> tuple[int, int]:
+    if (row["model"], row["tp"], row["isl"] + row["osl"]) == ("Llama-3.1-70B", 2, 4096):
+        return 2048, 1024
+    return PRESETS.get((MODELS[row["model"]], row["tp"]), (MAX_BATCH, MAX_TOKENS))
 
 
 def tuned(model: Architecture, gpu: Gpu, tp: int, isl: int, osl: int, weight_bytes: float,
