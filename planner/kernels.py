@@ -1,6 +1,7 @@
 """The fitted constants of operators' kernels: found by GPU, engine and precision, or taken from the nearest."""
 
 import functools
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -30,7 +31,7 @@ class Fit(Generic[T]):
     row: Mapping[str, Any]
 
 
-def find_fit(cls: type[T], family: str, *, gpu: str, engine: str, **keys: Any) -> Fit[T]:
+def find_fit(cls: type[T], family: str, *, gpu: str, engine: str, prior: str = PRIOR, **keys: Any) -> Fit[T]:
     """Find the constants of an operator's kernel.
 
     The row of this GPU and engine, else of this GPU under another engine, the one that reads memory fastest, else the
@@ -41,6 +42,7 @@ def find_fit(cls: type[T], family: str, *, gpu: str, engine: str, **keys: Any) -
     cls : dataclass of the operator's constants.
     family : name of the file in `hardware_db/kernels`.
     gpu, engine : catalog name; "vllm", "sglang" or "trtllm".
+    prior : the GPU name of the medians over GPUs of its kind, where they stand before those over all.
     keys : what a row must have: dtype, phase and so on; a tuple of values is an order of preference.
 
     Raises
@@ -48,7 +50,7 @@ def find_fit(cls: type[T], family: str, *, gpu: str, engine: str, **keys: Any) -
     CatalogError : no row has these keys, on any GPU.
     """
     kind: Any = cls
-    found: Fit[T] = _find_fit(kind, family, gpu, engine, tuple(keys.items()))
+    found: Fit[T] = _find_fit(kind, family, (gpu, prior, PRIOR), engine, tuple(keys.items()))
     return found
 
 
@@ -79,15 +81,15 @@ def find_fits(cls: type[T], family: str, *, gpu: str, engine: str, is_shared: bo
 
 
 @functools.cache
-def _find_fit(cls: Any, family: str, gpu: str, engine: str, pairs: tuple[tuple[str, Any], ...]) -> Any:
+def _find_fit(cls: Any, family: str, gpus: tuple[str, ...], engine: str, pairs: tuple[tuple[str, Any], ...]) -> Any:
     keys = dict(pairs)
-    for name, own in ((gpu, True), (gpu, False), (PRIOR, True), (PRIOR, False)):
+    for name, own in itertools.product(gpus, (True, False)):
         near = [row for row in _rows(family) if row["gpu"] == name and (row["engine"] == engine) == own]
         near.sort(key=lambda row: -row.get("bandwidth_frac", 0.0))
         for wanted in _preferences(keys):
             for row in near:
                 if row.get("default", True) and all(row.get(key) == value for key, value in wanted.items()):
-                    return Fit(constants=_constants(cls, row), is_measured=name != PRIOR, row=row)
+                    return Fit(constants=_constants(cls, row), is_measured=name == gpus[0], row=row)
     asked = ", ".join(f"{key} {value}" for key, value in keys.items())
     raise CatalogError(f"hardware_db/kernels/{family}.toml: no kernel was measured with {asked}; choose another "
                        f"precision, or add a [[fit]] with gpu = {PRIOR!r}")

@@ -325,10 +325,13 @@ def collectives_s(stack: Stack, message_bytes: Floats, op: str, num_gpus: int) -
 
 
 def collective_fit(stack: Stack, op: str, num_gpus: int) -> Fit[CollectiveConstants]:
-    """Return the constants of a collective; sizes that nobody measured take those of the next larger, 8 at most."""
+    """Return the constants of a collective; sizes that nobody measured take those of the next larger, 8 at most.
+
+    Where a GPU was not measured, medians over others on the same PCIe stand in before those over NVLink.
+    """
     measured = next((size for size in (2, 4, 8) if size >= num_gpus), 8)
     return find_fit(CollectiveConstants, "collectives", gpu=stack.gpu.name, engine=stack.engine, op=op,
-                    num_gpus=measured)
+                    prior=stack.gpu.scale_up_link, num_gpus=measured)
 
 
 def _head(curve: Any, stack: Stack, counts: Floats) -> None:

@@ -10,7 +10,7 @@ from planner.architecture import num_parameters
 from planner.catalog import load_gpu, load_model
 from planner.errors import CapacityError, UnknownNameError, UsageError
 from planner.layout import Layout
-from planner.memory import MemoryPlan, activation_bytes, plan_memory, weight_bytes
+from planner.memory import CONTEXT_BYTES, MemoryPlan, activation_bytes, plan_memory, weight_bytes
 
 
 def plan(model: str = "llama-3.1-8b", gpu: str = "h100-sxm", layout: Layout | None = None,
@@ -76,11 +76,22 @@ def test_sglangs_share_is_of_weights_and_kv() -> None:
 def test_trtllms_share_is_of_what_weights_and_activations_leave() -> None:
     """free_gpu_memory_fraction."""
     trtllm = plan(engine="trtllm", gpu_memory_utilization=0.8)
-    free = trtllm.capacity_bytes - trtllm.weight_bytes - trtllm.activation_bytes - trtllm.runtime_bytes
-    assert trtllm.kv_bytes == pytest.approx(0.8 * free)
+    taken = trtllm.weight_bytes + trtllm.activation_bytes + trtllm.runtime_bytes
+    assert trtllm.kv_bytes == pytest.approx(0.8 * (trtllm.capacity_bytes - CONTEXT_BYTES - taken))
+    assert trtllm.usable_bytes == pytest.approx(taken + trtllm.kv_bytes)
     assert trtllm.kv_bytes > plan(gpu_memory_utilization=0.8).kv_bytes
-    assert plan(engine="trtllm", gpu_memory_utilization=1.0).kv_bytes == pytest.approx(
-        plan(gpu_memory_utilization=1.0).kv_bytes)
+
+
+def test_trtllm_keeps_its_decoders_buffers_beside_the_largest_steps_activations() -> None:
+    """Its log of 2,048 sequences of 151,936 logits: 2.66 GB of runtime buffers and 5.76 GB of the decoder."""
+    arch = load_model("qwen2.5-7b")
+    empty, full = (activation_bytes(arch, 8192, count, 1, "trtllm") for count in (1, 2049))
+    assert full - empty == pytest.approx(2048 * arch.vocab_size * 27)
+    assert 2048 * 151_936 * 27 == pytest.approx(2.66e9 + 5.76e9, rel=0.01)
+    assert activation_bytes(arch, 16, 256, 1, "trtllm") > activation_bytes(arch, 16, 16, 1, "trtllm")  # before any step
+    llama = load_model("llama-3.1-8b")
+    assert activation_bytes(llama, 2048, 256, 1, "trtllm") == (
+        2 * 2048 * 4096 * 2 + 3 * 2048 * 14336 * 2 + 256 * 128256 * 27)
 
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm"])

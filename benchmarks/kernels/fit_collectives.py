@@ -1,6 +1,6 @@
 """Fits `planner.operators.collectives` to measured collectives and writes hardware_db/kernels/collectives.toml."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import polars as pl
@@ -27,13 +27,43 @@ def main() -> None:
                          **constants, **quality, "source": SOURCE})
             report(rows[-1])
     rows = [row for row in rows if not is_without_peers(row, rows)]
-    nvlink = [row for row in rows if row["gpu"] not in ("l40s", "rtx-pro-6000")]
-    rows += priors(nvlink, list(START), ("op", "num_gpus"))
+    rows += all_priors(rows)
     write_fits(ROOT / "hardware_db/kernels/collectives.toml",
                "Constants of planner.operators.collectives; written by benchmarks/kernels/fit_collectives.py.\n"
                "engine: the all-reduce an engine runs in a CUDA graph (its own for small, NCCL for large), or nccl.\n"
-               "Fractions are of the scale-up link of hardware_db/gpus, one way; gpu = \"prior\": NVLink medians.",
+               "Fractions are of the scale-up link of hardware_db/gpus, one way; gpu = \"prior\": NVLink medians,\n"
+               "gpu = \"PCIe 4\", \"PCIe 5\": those of GPUs that it joins.",
                rows)
+
+
+def all_priors(rows: Sequence[Row]) -> list[Row]:
+    """Return the medians over GPUs that NVLink joins, and over those on each generation of PCIe, by its name.
+
+    No 4 or 8 GPUs on PCIe 4 were measured with a way to each other. They take latencies of PCIe 5, whose smallest
+    all-reduces take as long (13 and 25 µs on both), and the ring's bandwidth: a pair's over 2(p − 1)/p.
+    """
+    links = {row["gpu"]: profile(row["gpu"]).scale_up_link for row in rows}
+    kinds = {link if link.startswith("PCIe") else "prior" for link in links.values()}
+    found = [median | {"gpu": kind} for kind in sorted(kinds)
+             for median in priors([row for row in rows if links[row["gpu"]] == kind or
+                                   (kind == "prior" and not links[row["gpu"]].startswith("PCIe"))],
+                                  list(START), ("op", "num_gpus"))]
+    pairs = {(row["engine"], row["op"]): row for row in found if row["gpu"] == "PCIe 4" and row["num_gpus"] == 2}
+    rings = [row | {"gpu": "PCIe 4", "large_bandwidth_frac": ring_frac(row, pairs[row["engine"], row["op"]]),
+                    "source": "latencies of PCIe 5, bandwidth of a ring by that of a pair on PCIe 4"}
+             for row in found if row["gpu"] == "PCIe 5" and row["num_gpus"] > 2]
+    return found + rings
+
+
+def ring_frac(row: Row, pair: Row) -> float:
+    """Return the share of the link that a ring of as many GPUs as a row has reaches, by a pair's [1].
+
+    It sends 2(p − 1)/p of an all-reduce over each link, of which two GPUs send all; other operations count what is
+    sent (`sent_bytes`).
+    """
+    num_gpus = row["num_gpus"]
+    share = num_gpus / (2 * (num_gpus - 1)) if row["op"] == "all_reduce" else 1.0
+    return float(pair["large_bandwidth_frac"]) * share
 
 
 def is_without_peers(row: Row, rows: list[Row]) -> bool:
@@ -44,9 +74,9 @@ def is_without_peers(row: Row, rows: list[Row]) -> bool:
     much.
     """
     num_gpus = row["num_gpus"]
-    pairs = [other["large_bandwidth_frac"] for other in rows if other["num_gpus"] == 2
+    pairs = [other for other in rows if other["num_gpus"] == 2
              and all(other[key] == row[key] for key in ("gpu", "engine", "op"))]
-    ring = max(pairs, default=0.0) * (num_gpus / (2 * (num_gpus - 1)) if row["op"] == "all_reduce" else 1.0)
+    ring = max((ring_frac(row, pair) for pair in pairs), default=0.0)
     if num_gpus == 2 or row["large_bandwidth_frac"] > LEAST_OF_RING * ring:
         return False
     print(f"{row['gpu']} {row['engine']} {row['op']} of {num_gpus}: left out, {row['large_bandwidth_frac']:.3f} of the "
