@@ -122,6 +122,14 @@ def test_preferences_of_two_keys_let_the_last_decide_first() -> None:
         {"kv": kv, "dtype": dtype, "phase": "context"} for dtype in ("bf16", "fp8") for kv in ("fp8", "bf16")]
 
 
+def test_medians_over_gpus_of_a_kind_stand_in_before_those_over_all() -> None:
+    """GPUs on the same link: its medians, where it has them."""
+    fit = find_fit(Floor, "toy", gpu="two", engine="vllm", prior="three", dtype=("fp4", "fp8"))
+    assert (fit.constants.floor_s, fit.is_measured) == (6.0, False)
+    assert find_fit(Floor, "toy", gpu="two", engine="vllm", prior="none", dtype="fp8").constants.floor_s == 4.0
+    assert find_fit(Floor, "toy", gpu="one", engine="vllm", prior="three", dtype="fp8").is_measured
+
+
 def test_what_nobody_measured_is_an_error() -> None:
     with pytest.raises(CatalogError, match=r"kernels/toy.toml: no kernel was measured with dtype fp4; .*gpu = 'prior'"):
         find_fit(Floor, "toy", gpu="one", engine="vllm", dtype="fp4")

@@ -87,7 +87,7 @@ def test_trtllm_keeps_its_decoders_buffers_beside_the_largest_steps_activations(
     arch = load_model("qwen2.5-7b")
     empty, full = (activation_bytes(arch, 8192, count, 1, "trtllm") for count in (1, 2049))
     assert full - empty == pytest.approx(2048 * arch.vocab_size * 27)
-    assert 2048 * 151_936 * 27 == pytest.approx(2.66e9 + 5.76e9, rel=0.01)
+    assert abs((2.66e9 + 5.76e9) / (2048 * 151_936) - 27) < 0.1
     assert activation_bytes(arch, 16, 256, 1, "trtllm") > activation_bytes(arch, 16, 16, 1, "trtllm")  # before any step
     llama = load_model("llama-3.1-8b")
     assert activation_bytes(llama, 2048, 256, 1, "trtllm") == (

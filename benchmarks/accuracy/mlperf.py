@@ -95,9 +95,9 @@ def mlperf() -> Section:
         figures={"mlperf": scatter({name.upper(): (good[f"{name}_p99_ms"], good[name]) for name in sides},
                                    "p99 of Server and Interactive runs", "a point is a run", "ms")},
         tables=[_by_model(good, sides), _runs(good), _counts(table)],
-        notes=["Lengths are log-normal, cut at the published maxima: prompts by the datasets' quantiles, outputs by the "
-               "mean that each run states and the spread of its end-to-end times. Mixtral's, 8B's and DeepSeek's mean "
-               "inputs are estimates.", "Speculative decoding, where it was used, is not stated in the settings.",
+        notes=["Lengths are log-normal, cut at the published maxima: prompts by the datasets' quantiles, outputs by "
+               "the mean that each run states and the spread of its end-to-end times. Mixtral's, 8B's and DeepSeek's "
+               "mean inputs are estimates.", "Speculative decoding, where it was used, is not stated in the settings.",
                "Rows that state fp16 in v4.1 are taken with the precision of their settings, fp8."])
 
 

@@ -54,8 +54,9 @@ def throughput() -> Section:
         figures={"max_throughput": scatter({str(gpu): (part["measured"], part["predicted"])
                                             for (gpu,), part in good.group_by("gpu", maintain_order=True)},
                                            "Maximum output throughput", "TensorRT-LLM 0.14 to 0.20", "tokens/s")},
-        notes=[f"At most {MOST_REQUESTS:,} requests a row are replayed, and tokens between 20 % and 80 % of the output "
-               "counted where that cuts the run; batch and token limits are trtllm-bench's defaults.",
+        notes=[f"At most {MOST_REQUESTS:,} requests a row are replayed, or {BATCHES} batches, and tokens between 20 % "
+               "and 80 % of the output counted where that cuts the run; batch and token limits are those of "
+               "trtllm-bench's table before 0.15, and of its rule for a dataset since.",
                "The rate stages' TPOT column is half the time between tokens: the client counts two chunks each; the "
                "end-to-end time, the tokens it counts and the rate are used.",
                "The stages of eagle (acceptance unknown) and of vLLM's old engine are not covered."])
@@ -74,10 +75,12 @@ def _max_throughput() -> pl.DataFrame:
 def _predict_most(row: Mapping[str, Any]) -> float:
     weights, kv = FORMATS[row["precision"]]
     model, gpu = load_model(MODELS[row["model"]]), load_gpu(GPUS[row["gpu"]])
-    seqs, tokens = preset(row) if row["version"] < TUNED_SINCE else tuned(
-        model, gpu, row["tp"], row["isl"], row["osl"], WEIGHT_FORMATS[weights or "bf16"].bytes_per_element,
-        KV_BYTES_PER_ELEMENT[kv])
-    scenario = Scenario(model=MODELS[row["model"]], gpu=GPUS[row["gpu"]], engine="trtllm", quantization=weights,
+    if row["version"] < TUNED_SINCE:
+        seqs, tokens = preset(model.name, row["tp"], row["isl"] + row["osl"])
+    else:
+        seqs, tokens = tuned(model, gpu, row["tp"], row["isl"], row["osl"],
+                             WEIGHT_FORMATS[weights or "bf16"].bytes_per_element, KV_BYTES_PER_ELEMENT[kv])
+    scenario = Scenario(model=model.name, gpu=gpu.name, engine="trtllm", quantization=weights,
                         kv_cache_dtype=kv, tensor_parallel_size=row["tp"], max_num_seqs=seqs,
                         max_num_batched_tokens=tokens, gpu_memory_utilization=KV_SHARE, enable_chunked_prefill=True,
                         max_model_len=row["isl"] + row["osl"] + 8)
@@ -92,6 +95,8 @@ def _predict_most(row: Mapping[str, Any]) -> float:
     return (last - first) * row["osl"] / float(done[last] - done[first])
 
 
+# Sequences and tokens of a step by model and ranks, in trtllm-bench's own table (tensorrt_llm/bench/build/
+# benchmark_config.yml) before 0.15; Llama 3.1 by the entries of Llama 3.
 PRESETS = {
     ("llama-3.1-8b", 1): (2048, 8192), ("llama-3.1-70b", 1): (2048, 2048), ("llama-3.1-70b", 2): (256, 1024),
     ("llama-3.1-70b", 4): (2048, 1024), ("llama-3.1-70b", 8): (8192, 16_384), ("mistral-7b", 1): (4098, 8192),
@@ -99,19 +104,31 @@ PRESETS = {
 }
 
 
-def preset(row: Mapping[str, Any]) -> tuple[int, int]:
-    if (row["model"], row["tp"], row["isl"] + row["osl"]) == ("Llama-3.1-70B", 2, 4096):
-        return 2048, 1024
-    return PRESETS.get((MODELS[row["model"]], row["tp"]), (MAX_BATCH, MAX_TOKENS))
+PRESETS_BY_LENGTH = {("llama-3.1-70b", 2, 4096): (2048, 1024)}  # of requests of so many tokens
+
+
+def preset(model: str, tp: int, seq_len: int) -> tuple[int, int]:
+    """Return the sequences and tokens of a step that trtllm-bench took before 0.15 [1], [tokens].
+
+    >>> preset("llama-3.1-70b", 2, 2000), preset("llama-3.1-70b", 2, 4096), preset("mixtral-8x22b", 8, 2000)
+    ((256, 1024), (2048, 1024), (2048, 8192))
+    """
+    general = PRESETS.get((model, tp), (MAX_BATCH, MAX_TOKENS))
+    return PRESETS_BY_LENGTH.get((model, tp, seq_len), general)
 
 
 def tuned(model: Architecture, gpu: Gpu, tp: int, isl: int, osl: int, weight_bytes: float,
           kv_bytes: float) -> tuple[int, int]:
     """Return the sequences and tokens of a step that trtllm-bench chooses for a dataset [1], [tokens].
 
-    As many sequences as all GPUs' memory less the weights holds, at most 4,096, and their share of prompts in a step, at
-    most 32,768 tokens; rounded up, to 64 sequences and 2,048 tokens at least. Source: `calc_engine_setting` and
+    As many sequences as all GPUs' memory less the weights holds, at most 4,096, and their share of prompts in a step,
+    at most 32,768 tokens; rounded up, to 64 sequences and 2,048 tokens at least. Source: `calc_engine_setting` and
     `finetune_setting` of TensorRT-LLM 0.15 and later.
+
+    >>> tuned(load_model("llama-3.1-70b"), load_gpu("h100-sxm"), 1, 1000, 1000, 1.0, 1.0)
+    (64, 2048)
+    >>> tuned(load_model("llama-3.1-8b"), load_gpu("h200-sxm"), 1, 128, 128, 1.0, 1.0)
+    (4096, 8192)
     """
     free = gpu.hbm_capacity_bytes * tp - num_parameters(model) * weight_bytes
     per_token = 2 * model.num_layers * max(tp, model.num_kv_heads) * model.head_dim * kv_bytes
