@@ -80,7 +80,7 @@ def _draft(step_time: StepTime, stack: Stack, counts: Floats) -> None:
     if draft.method != "medusa":
         fold_passes(step_time, own, _joining_s(alone, counts, draft.fused_inputs), draft.num_tokens)
         return
-    block_s = _gemms_s(alone, counts, hidden, hidden, HEAD_FORMAT)
+    block_s = gemms_s(alone, counts, hidden, hidden, HEAD_FORMAT)
     block_bytes = WEIGHT_FORMATS[HEAD_FORMAT].bytes_per_element * hidden**2
     fold_heads(step_time, draft.num_tokens * (block_s + own.curve.head_s),
                draft.num_tokens * (block_bytes + float(own.curve.head_bytes[1])))
@@ -89,7 +89,7 @@ def _draft(step_time: StepTime, stack: Stack, counts: Floats) -> None:
 def _joining_s(stack: Stack, counts: Floats, inputs: int) -> Floats:
     """Return what a draft's layer takes to join its inputs, a 16-bit product that no rank shares with another [s]."""
     hidden = stack.arch.hidden_size
-    joining_s = _gemms_s(stack, counts, hidden, inputs * hidden, HEAD_FORMAT) if inputs else np.zeros_like(counts)
+    joining_s = gemms_s(stack, counts, hidden, inputs * hidden, HEAD_FORMAT) if inputs else np.zeros_like(counts)
     joining_s[0] = 0.0
     return joining_s
 
@@ -159,7 +159,7 @@ def projection_format(stack: Stack, quantized: bool) -> str:
     return chosen if quantized or not is_native else "bf16"
 
 
-def _gemms_s(stack: Stack, tokens: Floats, n: int, k: int, format_name: str) -> Floats:
+def gemms_s(stack: Stack, tokens: Floats, n: int, k: int, format_name: str) -> Floats:
     """Return the time of one dense GEMM of the engine [s], shape of `tokens`: of its fastest kernel."""
     dtype, fits = gemm_kernels(stack, format_name)
     kernel, c = KERNELS[dtype], stack.constants
@@ -182,7 +182,7 @@ def _linear(curve: Any, stack: Stack, counts: Floats) -> None:
     """Projections, dense MLPs, routers and shared experts, each GEMM by its shape."""
     for gemm in projections(stack.arch, stack.layout.tensor_parallel_size):
         format_name = projection_format(stack, gemm.quantized)
-        curve.linear_s += gemm.count * _gemms_s(stack, counts, gemm.n, gemm.k, format_name)
+        curve.linear_s += gemm.count * gemms_s(stack, counts, gemm.n, gemm.k, format_name)
         curve.tokens_bytes += gemm.parameters * WEIGHT_FORMATS[format_name].bytes_per_element
 
 
@@ -338,7 +338,7 @@ def _head(curve: Any, stack: Stack, counts: Floats) -> None:
     """LM head on the sampled tokens, 16-bit in every format; their logits gathered, and sampled from."""
     arch, tp = stack.arch, stack.layout.tensor_parallel_size
     width = -(-arch.vocab_size // tp)
-    curve.head_s += _gemms_s(stack, counts, width, arch.hidden_size, HEAD_FORMAT)
+    curve.head_s += gemms_s(stack, counts, width, arch.hidden_size, HEAD_FORMAT)
     if tp > 1:
         curve.head_s += collectives_s(stack, counts * arch.vocab_size * ACTIVATION_BYTES, "all_gather", tp)
     curve.head_s += node_counts() * stack.constants.sampling_s_per_seq
