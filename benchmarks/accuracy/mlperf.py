@@ -154,7 +154,8 @@ def _p99(row: Mapping[str, Any], gpu: str) -> tuple[float, float, float]:
         kv_cache_dtype="fp8", max_num_seqs=int(float(str(row["max_batch_size"]).split(",")[0])),
         max_num_batched_tokens=int(row["max_num_tokens"] or 8192), enable_chunked_prefill=bool(row["chunked_context"]),
         gpu_memory_utilization=float(row["kv_free_mem_frac"] or 0.9),
-        max_model_len=DATASETS[model].max_input + DATASETS[model].max_output + 8)
+        max_model_len=DATASETS[model].max_input + DATASETS[model].max_output + 8,
+        cudagraph_mode="none" if ranks == 1 else None)
     deployment = deploy(scenario, constants=in_process(scenario, is_compiled=ranks == 1))
     if row["base"] == "llama3.1-405b":
         overlap_reduces(deployment)

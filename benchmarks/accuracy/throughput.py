@@ -80,11 +80,12 @@ def _predict_most(row: Mapping[str, Any]) -> float:
     else:
         seqs, tokens = tuned(model, gpu, row["tp"], row["isl"], row["osl"],
                              WEIGHT_FORMATS[weights or "bf16"].bytes_per_element, KV_BYTES_PER_ELEMENT[kv])
+    is_compiled = "PyTorch" not in row["backend"]
     scenario = Scenario(model=model.name, gpu=gpu.name, engine="trtllm", quantization=weights,
                         kv_cache_dtype=kv, tensor_parallel_size=row["tp"], max_num_seqs=seqs,
                         max_num_batched_tokens=tokens, gpu_memory_utilization=KV_SHARE, enable_chunked_prefill=True,
-                        max_model_len=row["isl"] + row["osl"] + 8)
-    deployment = deploy(scenario, constants=in_process(scenario, is_compiled="PyTorch" not in row["backend"]))
+                        max_model_len=row["isl"] + row["osl"] + 8, cudagraph_mode="none" if is_compiled else None)
+    deployment = deploy(scenario, constants=in_process(scenario, is_compiled=is_compiled))
     count = min(row["num_requests"] or MOST_REQUESTS, max(MOST_REQUESTS, BATCHES * seqs))
     records = replay(deployment, load_of("offline", np.zeros(count), np.full(count, row["isl"]),
                                          np.full(count, row["osl"]))).requests
@@ -156,7 +157,7 @@ def _sweep() -> pl.DataFrame:
 def _predict_sweep(row: Mapping[str, Any]) -> float:
     scenario = Scenario(model=MODELS[row["model"]], gpu=GPUS[row["gpu"]], engine="trtllm",
                         tensor_parallel_size=row["tp"], max_num_seqs=2048, max_num_batched_tokens=8192,
-                        gpu_memory_utilization=0.9)
+                        gpu_memory_utilization=0.9, cudagraph_mode="none")
     count = int(row["num_requests"])
     rate = float("inf") if str(row["offered_qps"]).upper() == "INF" else float(row["offered_qps"])
     gaps = np.random.default_rng(0).exponential(1 / rate if np.isfinite(rate) else 0.0, count)

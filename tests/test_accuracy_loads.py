@@ -1,0 +1,56 @@
+"""What the accuracy report takes measured runs of TensorRT-LLM to have been: batch limits, lengths and launches."""
+
+import doctest
+
+import numpy as np
+import pytest
+
+from benchmarks.accuracy import throughput
+from benchmarks.accuracy.mlperf import DATASETS, lengths_of, overlap_reduces
+from benchmarks.accuracy.static_batch import ENGINE_LAUNCH_S, in_process
+from benchmarks.accuracy.throughput import tuned
+from planner.catalog import load_gpu, load_model
+from planner.deployment import deploy
+from planner.scenario import Scenario
+
+
+def test_examples_hold() -> None:
+    failed, attempted = doctest.testmod(throughput)
+    assert (failed, attempted > 0) == (0, True)
+
+
+def test_trtllm_bench_chooses_as_many_sequences_as_memory_holds() -> None:
+    """70B in FP8 on two H100: 170.1e9 - 70.6e9 B, 163,840 B a token, 2,000 tokens: 288, and twice as many tokens."""
+    model, gpu = load_model("llama-3.1-70b"), load_gpu("h100-sxm")
+    assert tuned(model, gpu, 2, 1000, 1000, 1.0, 1.0) == (384, 2048)
+    sequences = [tuned(model, gpu, tp, 1000, 1000, 1.0, 1.0)[0] for tp in (1, 2, 4, 8)]
+    assert sequences == sorted(sequences)
+    tokens = [tuned(model, gpu, 8, isl, 1000, 1.0, 1.0)[1] for isl in (100, 1000)]
+    assert tokens == sorted(tokens)
+
+
+def test_a_runs_outputs_are_as_long_as_it_states() -> None:
+    stated = {"base": "llama2-70b", "tokens_per_s": 99_123.04, "samples_per_s": 361.3}
+    assert lengths_of(stated).mean_output == pytest.approx(274.35, abs=0.01)
+    assert lengths_of(stated | {"tokens_per_s": None}) == DATASETS["llama-2-70b"]
+
+
+def test_a_tensorrt_engine_launches_its_kernels_without_python() -> None:
+    scenario = Scenario(model="llama-3.1-8b", gpu="h100-sxm", engine="trtllm")
+    engine, pytorch = in_process(scenario), in_process(scenario, is_compiled=False)
+    assert engine.launch_s_per_layer == ENGINE_LAUNCH_S < pytorch.launch_s_per_layer
+    assert engine.host_s < pytorch.host_s
+    assert engine.frontend_s == pytorch.frontend_s
+
+
+@pytest.mark.parametrize(("tp", "hides"), [(1, False), (8, True)])
+def test_all_reduces_beside_products_take_the_longer_of_both(tp: int, hides: bool) -> None:
+    deployment = deploy(Scenario(model="llama-3.1-8b", gpu="h200-sxm", engine="trtllm", tensor_parallel_size=tp))
+    curve = deployment.step_time.curve
+    before = curve.copy()
+    overlap_reduces(deployment)
+    hidden_s = before["collectives_s"] - curve["collectives_s"]
+    assert bool((hidden_s[1:] > 0).all()) == hides
+    assert (curve["collectives_s"] >= -1e-12).all()
+    assert (hidden_s <= before["linear_s"] + 1e-12).all()
+    np.testing.assert_allclose(before["tokens_s"] - curve["tokens_s"], hidden_s, atol=1e-12)
