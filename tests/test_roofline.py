@@ -17,7 +17,7 @@ from planner.engines import bounds
 from planner.errors import UsageError
 from planner.layout import Layout
 from planner.precision import WEIGHT_FORMATS, weight_format
-from planner.roofline import padded, priors, roofline
+from planner.roofline import collective_fit, collectives_s, padded, priors, roofline
 from planner.run import replay
 from planner.scenario import Scenario
 from planner.settings import Recording
@@ -124,6 +124,21 @@ def test_tensor_parallelism_divides_the_weights_but_adds_collectives() -> None:
              for ranks in (1, 2, 8)}
     assert found[1]["linear_s"] / 2 < found[2]["linear_s"] < 0.6 * found[1]["linear_s"]
     assert found[1]["collectives_s"] == 0 < found[2]["collectives_s"] < found[8]["collectives_s"]
+
+
+@pytest.mark.parametrize(("gpu", "num_gpus", "kind"), [
+    ("l40s", 2, "l40s"), ("l40s", 8, "PCIe 4"), ("a100-pcie", 4, "PCIe 4"), ("h100-pcie", 2, "PCIe 5"),
+    ("h100-sxm", 8, "h100-sxm")])
+def test_unmeasured_collectives_are_those_of_the_same_link(gpu: str, num_gpus: int, kind: str) -> None:
+    fit = collective_fit(stack_of(gpu=gpu), "all_reduce", num_gpus)
+    assert (fit.row["gpu"], fit.is_measured) == (kind, kind == gpu)
+
+
+def test_a_ring_over_pcie_4_has_the_bandwidth_of_a_pair() -> None:
+    """Over 8 GPUs 14/8 of a message passes each link: 64 MiB take 1.75 times what two GPUs take, but for latency."""
+    message = np.array([2.0**26, 2.0**27])
+    pair, ring = (np.diff(collectives_s(stack_of(gpu="l40s"), message, "all_reduce", n)) for n in (2, 8))
+    assert ring / pair == pytest.approx(1.75, rel=0.01)
 
 
 def test_a_single_decode_is_bound_by_the_weights() -> None:

@@ -101,6 +101,8 @@ def mlperf() -> Section:
         notes=["Lengths are log-normal, cut at the published maxima: prompts by the datasets' quantiles, outputs by "
                "the mean that each run states and the spread of its end-to-end times. Mixtral's, 8B's and DeepSeek's "
                "mean inputs are estimates.", "Speculative decoding, where it was used, is not stated in the settings.",
+               "The 405B runs multiply and add up in one kernel (gemm_allreduce_plugin in NVIDIA's settings). R1's "
+               "batch size is taken as a rank's: more requests run than it allows all ranks together.",
                "Rows that state fp16 in v4.1 are taken with the precision of their settings, fp8."])
 
 

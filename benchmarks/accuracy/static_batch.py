@@ -48,7 +48,8 @@ def static_batch() -> Section:
     return Section(
         title="Static batches and step times",
         lead="All requests of a batch start at once, run to the end. Versions of 2023, 2024 under constants fitted to "
-             "those of 2025 and 2026, without what a server adds; TensorRT engines also without Python's host work.",
+             "those of 2025 and 2026, without what a server adds; TensorRT engines also without Python's host work "
+             "and CUDA graphs.",
         verdicts=[Verdict(name=f"{name}: median APE", limit=TARGET,
                           value=float(np.median(ape(t["predicted"], t["measured"]))) if t.height else None)
                   for name, t in scored.items()],
