@@ -56,12 +56,23 @@ def main() -> None:
 
 
 def usable(runs: Sequence[Measurement]) -> list[Measurement]:
-    """Return the runs as a fit takes them: of the stated protocol, at the load that they state, without speculation.
+    """Return the runs as a fit takes them: of the stated protocol, at the load that they state.
 
-    How many drafted tokens were accepted is not known, and what drafting adds is no constant here.
+    Of those with speculation only where the host does not work beside the GPU. What is accepted is known roughly, and
+    what drafting adds is no constant here, but the host's time for a token is seen nowhere else: the GPU's hides it.
     """
     return [run for run in runs if run.status == "ok" and run.groups["client"] == "inferencex"
-            and not is_mislabelled(run) and not (run.scenario and run.scenario.num_speculative_tokens)]
+            and not is_mislabelled(run) and (not speculates(run) or shows_the_host(run))]
+
+
+def speculates(run: Measurement) -> bool:
+    """Tell whether tokens were drafted in a run."""
+    return bool(run.scenario and run.scenario.num_speculative_tokens)
+
+
+def shows_the_host(run: Measurement) -> bool:
+    """Tell whether steps of a run took the host's time on top of the GPU's."""
+    return bool(run.scenario and run.scenario.async_scheduling is False)
 
 
 def is_mislabelled(run: Measurement) -> bool:

@@ -50,6 +50,8 @@ KERNELS = {
     "bfloat16": Kernel(activation_bytes=2.0, precision="bf16", shared=("gemm",)),
     "fp8": Kernel(activation_bytes=1.0, precision="fp8", shared=("gemm",), grouped_also=("fp8_block",)),  # one scale
     "fp8_block": Kernel(activation_bytes=1.0, precision="fp8", quantizes_apart=True),  # scales of 128 x 128 weights
+    # the same by FlashInfer's TensorRT-LLM kernel, for Blackwell and small batches
+    "fp8_block_trtllm": Kernel(activation_bytes=1.0, precision="fp8", needs="fp4", quantizes_apart=True),
     "nvfp4": Kernel(activation_bytes=(4 + 8 / 16) / 8, precision="fp4", shared=("gemm", "moe"), quantizes_apart=True),
     "int4_wo": Kernel(activation_bytes=2.0, precision="bf16", shared=("moe",)),
     "w4a16_mxfp4": Kernel(activation_bytes=2.0, precision="bf16", shared=("moe",)),

@@ -128,7 +128,10 @@ def priors(stack: Stack) -> tuple[str, ...]:
 
 def gemm_kernels(stack: Stack, format_name: str) -> tuple[str, tuple[Fit[GemmConstants], ...]]:
     """Return what dense weights of a format are multiplied as, and the kernels to choose from."""
-    return _preferred(GemmConstants, "gemm", WEIGHT_FORMATS[format_name].gemm, stack)
+    choices = WEIGHT_FORMATS[format_name].gemm
+    if stack.fp8_gemm_backend == "flashinfer_trtllm" and choices[0] == "fp8_block":
+        choices = ("fp8_block_trtllm", *choices)
+    return _preferred(GemmConstants, "gemm", choices, stack)
 
 
 def moe_kernels(stack: Stack) -> tuple[str, tuple[Fit[MoeConstants], ...]]:

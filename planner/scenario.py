@@ -55,6 +55,10 @@ class Scenario:
     expert_parallel: bool = _option(False, "Deployment", "Spread whole experts over the GPUs, not slices of each.")
     quantization: str | None = _option(None, "Deployment", "Weight format: bf16, fp8, int4, mxfp4 … [checkpoint's own]")
     kv_cache_dtype: str = _option("auto", "Deployment", "KV cache: auto (16 bit), fp8.")
+    fp8_gemm_backend: Literal["auto", "flashinfer_trtllm"] = _option(
+        "auto", "Deployment", "What multiplies block-scaled FP8 in dense layers: the engine's kernel, or on Blackwell "
+        "FlashInfer's for small batches."
+    )
     gpu_memory_utilization: float = _option(0.9, "Deployment", "Share of GPU memory that the engine may use.")
     max_model_len: int | None = _option(None, "Deployment", "Longest context. [the model's]")
     num_gpu_blocks: int | None = _option(None, "Deployment", "KV blocks, in place of the memory model.")

@@ -77,7 +77,7 @@ def _terms(t: Any, curve: Any, steps: Any, swap_s_per_token: float, out: Any) ->
                 _share(curve, total, total - step.num_spared_tokens, out[:, i])
             out[9, i] = between(curve[k].draft_s, curve[k + 1].draft_s, way) + draft_s
             gpu_s = out[:8, i].sum() + swap_s + out[9, i] + out[10, i]
-            hidden_s = timing.hidden_s(t, step.num_prompts + step.num_decodes,
+            hidden_s = timing.hidden_s(t, step.num_prompts, step.num_decodes,
                                        timing.is_graph(t, step.num_prompts, total, step.num_decodes))
             extra_s = timing.overhead_s(t, step.num_prompts, step.num_decodes)
             out[7, i] = extra_s + max(hidden_s - gpu_s, 0.0)

@@ -8,7 +8,7 @@ import pytest
 from helpers import assert_same_requests, batches, play, scenario_of, trace_of
 from hypothesis import given
 from hypothesis import strategies as some
-from steps import stack_of, step, terms_of
+from steps import seconds, stack_of, step, terms_of, with_constants
 
 from planner.acceptance import cumulative_acceptance
 from planner.catalog import load_gpu, load_model
@@ -299,3 +299,18 @@ def test_states_after_each_token_are_kept_by_vllm() -> None:
     assert drafted is not None
     assert drafted.state_bytes == 3 * plain.state_bytes
     assert load_gpu("h200").hbm_capacity_bytes == drafted.capacity_bytes
+
+
+@pytest.mark.parametrize("drafted", [0, 1, 3])
+@pytest.mark.parametrize(("prompt", "decodes"), [(0, 1), (0, 64), (500, 32)])
+def test_the_host_looks_at_every_token_that_was_checked(drafted: int, prompt: int, decodes: int) -> None:
+    """By hand: 1 ms a step, 10 µs of the host and 5 µs beside it for each prompt and each of 1 + k tokens a decode."""
+    scenario = Scenario(model="llama-3.1-8b", gpu="h100-sxm", num_speculative_tokens=drafted,
+                        speculative_method="ngram")
+    stack = replace(with_constants(stack_of(), host_s=1e-3, host_s_per_seq=1e-5, overhead_s=1e-6,
+                                   overhead_s_per_seq=5e-6),
+                    is_overlapped=False, draft=draft_of(scenario, LLAMA), graph_tokens=8192)
+    looked_at = int(prompt > 0) + decodes * (1 + drafted)
+    assert terms_of(stack, step(prompt, decodes, 100))["overhead_s"] == pytest.approx(1.001e-3 + looked_at * 15e-6)
+    bound = with_constants(replace(stack, is_overlapped=True), host_s=2e-2, host_s_per_seq=1e-3)
+    assert seconds(bound, step(prompt, decodes, 100)) == pytest.approx(2e-2 + 1e-6 + looked_at * (1e-3 + 5e-6))

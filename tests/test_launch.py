@@ -54,8 +54,10 @@ from planner.study import read_study
      "--page-size 64 --max-total-tokens 6400 --disable-radix-cache --disable-overlap-schedule",
      {"engine": "sglang", "tensor_parallel_size": 4, "expert_parallel": True, "gpu_memory_utilization": 0.85,
       "block_size": 64, "num_gpu_blocks": 100, "enable_prefix_caching": False, "async_scheduling": False}),
-    ("sglang serve --model Qwen/Qwen3-32B --chunked-prefill-size -1 --ep 1 --schedule-policy fcfs",
-     {"engine": "sglang", "enable_chunked_prefill": False, "expert_parallel": False, "policy": "sglang"}),
+    ("sglang serve --model Qwen/Qwen3-32B --chunked-prefill-size -1 --ep 1 --schedule-policy fcfs "
+     "--fp8-gemm-backend=flashinfer_trtllm",
+     {"engine": "sglang", "enable_chunked_prefill": False, "expert_parallel": False, "policy": "sglang",
+      "fp8_gemm_backend": "flashinfer_trtllm"}),
     ("trtllm-serve serve Qwen/Qwen3-32B --tp_size 8 --max_batch_size 512 --max_num_tokens 4096 --dp-size 1",
      {"engine": "trtllm", "tensor_parallel_size": 8, "max_num_seqs": 512, "max_num_batched_tokens": 4096}),
 ])

@@ -288,6 +288,21 @@ def test_a_step_takes_the_longer_of_gpu_and_host(host_s: float, row: Any) -> Non
     assert seconds(stack, row) == pytest.approx(max(own_s, hidden_s) + visible_s)
 
 
+def test_the_kernel_for_small_batches_is_slow_on_prompts_of_blackwell_alone() -> None:
+    """Published: 1,633 µs for 2,048 tokens by 24,576 x 7,168, six times what DeepGEMM took (sglang#13528)."""
+    def linear_s(gpu: str, model: str, backend: str, tokens: int) -> float:
+        stack = replace(stack_of(model, gpu, "sglang", Layout(tensor_parallel_size=8)), fp8_gemm_backend=backend)
+        return terms_of(stack, step(tokens))["linear_s"]
+
+    for gpu in ("b200-sxm", "b300-sxm"):
+        large, small = (linear_s(gpu, "deepseek-v3", "flashinfer_trtllm", tokens) for tokens in (8192, 1024))
+        assert 3 < large / linear_s(gpu, "deepseek-v3", "auto", 8192) < 8
+        assert small < large
+        assert linear_s(gpu, "deepseek-v3", "flashinfer_trtllm", 8) < linear_s(gpu, "deepseek-v3", "auto", 8)
+    for gpu, model in (("h200-sxm", "deepseek-v3"), ("b200-sxm", "llama-3.1-70b")):
+        assert linear_s(gpu, model, "flashinfer_trtllm", 8192) == linear_s(gpu, model, "auto", 8192)
+
+
 def test_operators_that_nobody_measured_are_named() -> None:
     assert priors(stack_of()) == ()
     assert priors(stack_of(gpu="mi300x")) == ("dense layers", "attention")

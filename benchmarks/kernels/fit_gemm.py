@@ -27,7 +27,7 @@ class Format(NamedTuple):
 FORMATS = {"bfloat16": Format(2.0, 2.0, "bf16"), "fp8": Format(1.0, 1.0, "fp8"), "fp8_block": Format(1.0, 1.0, "fp8"),
            "nvfp4": Format(0.5625, 0.5625, "fp4"), "sq": Format(1.0, 1.0, "int8"), "int8_wo": Format(1.0, 2.0, "bf16"),
            "int4_wo": Format(0.516, 2.0, "bf16"), "w4a16_mxfp4": Format(0.53125, 2.0, "bf16"),
-           "w4a8_mxfp4_mxfp8": Format(0.53125, 1.0, "fp8")}
+           "w4a8_mxfp4_mxfp8": Format(0.53125, 1.0, "fp8"), "fp8_block_trtllm": Format(1.0, 1.0, "fp8")}
 # As many small batches, which stream weights, as large ones, half of them off the tile sizes.
 TOKENS = (1, 2, 4, 8, 13, 16, 17, 32, 33, 48, 64, 65, 96, 128, 129, 192, 193, 256, 257, 512, 513, 768, 769, 1024, 1281,
           1536, 2048, 2305, 3072, 3585, 4096, 4097, 8192, 16384)
@@ -44,6 +44,14 @@ BOUNDS = {"flops_frac": (0.02, 1.0), "bandwidth_frac": (0.02, 1.0), "quantize_ba
 CONSUMER = "rtx-4090"
 CONSUMER_NOTE = ("one model, Llama-3.1-8B, in 16 bit, 1-2048 tokens; floor_s, depth_s, idle_outputs and sharpness are "
                  "of l40s: five shapes cannot tell them apart; weights that L2 could hold left out up to 512 tokens")
+# FlashInfer's product of block-scaled FP8 by TensorRT-LLM's kernel, on a B200: (m, n, µs), k = 7168; without the calls
+# that the table's host bounds.
+SMALL_BATCH = "fp8_block_trtllm"
+SMALL_BATCH_K = 7168
+SMALL_BATCH_TIMES = ((8, 24576, 47.136), (16, 24576, 47.104), (32, 24576, 47.392), (64, 24576, 69.92),
+                     (128, 24576, 125.216), (256, 24576, 223.52), (1024, 24576, 826.192), (2048, 24576, 1632.544),
+                     (1024, 576, 28.704), (2048, 576, 41.216), (4096, 576, 63.488))
+SMALL_BATCH_SOURCE = "github.com/sgl-project/sglang/pull/13528 (Apache-2.0), read 2026-11"
 ORDER = (*SYSTEMS.values(), CONSUMER, "prior")
 HEADING = """Constants of planner.operators.gemm; written by benchmarks/kernels/fit_gemm.py, not by hand.
 Fractions are of the peaks in hardware_db/gpus. gpu = "prior" and engine = "prior": medians."""
@@ -57,6 +65,8 @@ def main() -> None:
     path = ROOT / "hardware_db/kernels/gemm.toml"
     rows = [row for row in tomllib.loads(path.read_text(encoding="utf-8"))["fit"] if row["gpu"] != only] if only else []
     rows += [row for system, gpu in SYSTEMS.items() if only in (None, gpu) for row in fit_system(system)]
+    if only in (None, SYSTEMS["b200_sxm"]):
+        rows.append(fit_small_batch(rows))
     if only is None:
         rows += priors(rows, list(START), ("dtype",))
     if only in (None, CONSUMER):
@@ -76,6 +86,21 @@ def fit_system(system: str) -> list[Row]:
                 rows.append(row)
                 report(row)
     return rows
+
+
+def fit_small_batch(rows: Sequence[Row]) -> Row:
+    """Fit what was published of the kernel for small batches; its floor, and how it sums k, are as with one scale."""
+    like = next(row for row in rows if (row["gpu"], row["engine"], row["dtype"]) == ("b200-sxm", "sglang", "fp8"))
+    table = pl.DataFrame(SMALL_BATCH_TIMES, schema=("m", "n", "us"), orient="row").with_columns(k=SMALL_BATCH_K)
+    free = ("flops_frac", "bandwidth_frac", "idle_outputs", "sharpness")
+    copied = {name: like[name] for name in ("floor_s", "depth_s")}
+    constants, quality = fit(lambda **given: predict("b200_sxm", SMALL_BATCH, table, copied | given),
+                             {name: START[name] for name in free}, BOUNDS, table["us"].to_numpy() * 1e-6)
+    row = {"gpu": "b200-sxm", "engine": "sglang", "version": "0.5.5", "dtype": SMALL_BATCH,
+           "quantize_bandwidth_frac": 1.0, **copied, **constants, **quality, "source": SMALL_BATCH_SOURCE,
+           "note": "floor_s, depth_s are of fp8; m 8 to 4096, n 576 and 24576"}
+    report(row)
+    return row
 
 
 def fit_consumer(rows: Sequence[Row]) -> Row:

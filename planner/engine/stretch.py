@@ -180,7 +180,7 @@ def decode_terms(s: State, run: int, shared: int, as_graph: bool) -> tuple[float
     t, decodes = s.step_time, s.engine.num_decodes
     gpu_s = composition_s(t, s.curve, run, shared, 0, 0, 0, 0, 0, decodes, decodes)
     gpu_s += adapters_s(t, s.engine.num_adapters, decodes)
-    return gpu_s, context_slopes(t, s.curve, decodes), hidden_s(t, decodes, as_graph), overhead_s(t, 0, decodes)
+    return gpu_s, context_slopes(t, s.curve, decodes), hidden_s(t, 0, decodes, as_graph), overhead_s(t, 0, decodes)
 
 
 @jit

@@ -129,9 +129,18 @@ def adapters_s(t: Any, adapters: int, tokens: int) -> float:
 
 
 @jit
-def host_s(t: Any, seqs: int) -> float:
-    """Return the host's work on a step besides launching kernels: scheduling, inputs, outputs [s]."""
-    return float(t.host_s + seqs * t.host_s_per_seq)
+def looked_at(t: Any, prompts: int, decodes: int) -> int:
+    """Return the tokens of a step that the host looks at: one of each prompt, and all that were checked [1].
+
+    SGLang's `EagleVerifyInput.verify` and vLLM's `update_from_output` go through them one by one.
+    """
+    return int(prompts + decodes * t.tokens_per_decode)
+
+
+@jit
+def host_s(t: Any, tokens: int) -> float:
+    """Return the host's work on a step besides launching kernels: scheduling, inputs, outputs of `looked_at` [s]."""
+    return float(t.host_s + tokens * t.host_s_per_seq)
 
 
 @jit
@@ -141,23 +150,21 @@ def is_graph(t: Any, prompts: int, total: int, decodes: int) -> bool:
 
 
 @jit
-def hidden_s(t: Any, seqs: int, as_graph: bool) -> float:
+def hidden_s(t: Any, prompts: int, decodes: int, as_graph: bool) -> float:
     """Return the host's work that the GPU's may hide, so that a step takes no less [s].
 
     Kernels launched one by one, where the step is no CUDA graph, always; the rest with asynchronous scheduling.
     """
     launch_s = 0.0 if as_graph else t.host_launch_s
-    return float(launch_s + (host_s(t, seqs) if t.is_overlapped else 0.0))
+    return float(launch_s + (host_s(t, looked_at(t, prompts, decodes)) if t.is_overlapped else 0.0))
 
 
 @jit
 def overhead_s(t: Any, prompts: int, decodes: int) -> float:
-    """Return what comes on top of the GPU's work: the host's too where it does not work beside it [s].
-
-    A decode under speculation has as many tokens to be looked at as were checked.
-    """
-    host = 0.0 if t.is_overlapped else host_s(t, prompts + decodes)
-    return float(t.overhead_s + (prompts + decodes * t.tokens_per_decode) * t.overhead_s_per_seq + host)
+    """Return what comes on top of the GPU's work: the host's too where it does not work beside it [s]."""
+    tokens = looked_at(t, prompts, decodes)
+    host = 0.0 if t.is_overlapped else host_s(t, tokens)
+    return float(t.overhead_s + tokens * t.overhead_s_per_seq + host)
 
 
 @jit
@@ -192,7 +199,7 @@ def decodes_alone_s(s: State) -> float:
     gpu_s = composition_s(t, s.curve, tokens, tokens, 0, 0, 0, 0, 0, n, n)
     gpu_s += context_s(t, context_slopes(t, s.curve, n), n, e.step_decode_context)
     gpu_s += adapters_s(t, e.num_adapters, tokens)
-    return float(max(gpu_s, hidden_s(t, n, is_graph(t, 0, tokens, n))) + overhead_s(t, 0, n))
+    return float(max(gpu_s, hidden_s(t, 0, n, is_graph(t, 0, tokens, n))) + overhead_s(t, 0, n))
 
 
 @jit
@@ -237,5 +244,5 @@ def step_s(s: State, run: int, shared: int, as_graph: bool) -> float:
         gpu_s += e.step_swapped * s.settings.swap_s_per_token
     if e.step_decodes > 0:
         gpu_s += context_s(t, context_slopes(t, s.curve, e.step_decodes), e.step_decodes, e.step_decode_context)
-    busy_s = max(gpu_s, hidden_s(t, e.step_prompts + e.step_decodes, as_graph))
+    busy_s = max(gpu_s, hidden_s(t, e.step_prompts, e.step_decodes, as_graph))
     return float(busy_s + overhead_s(t, e.step_prompts, e.step_decodes))

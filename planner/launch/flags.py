@@ -102,6 +102,7 @@ QUANTIZATIONS = {"fp8": "fp8", "awq": "awq", "awq-marlin": "awq", "awq_marlin": 
                  "mxfp4": "mxfp4", "w8a8_int8": "int8", "w8a8_fp8": "fp8", "modelopt": "fp8", "modelopt_fp8": "fp8",
                  "compressed-tensors": None}
 KV_DTYPES = {"auto": "auto", "fp8": "fp8", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "bf16": "auto", "bfloat16": "auto"}
+FP8_GEMMS = {name: name for name in ("auto", "flashinfer_trtllm")} | {"deep_gemm": "auto"}
 GRAPH_MODES = {mode.upper(): mode for mode in ("full_and_piecewise", "piecewise", "full_decode_only", "none")} | {
     "FULL": "full_and_piecewise"}
 MTPS = ("ernie_mtp", "exaone_moe_mtp", "glm4_moe_mtp", "longcat_flash_mtp", "mimo_mtp", "pangu_ultra_moe_mtp",
@@ -176,6 +177,7 @@ SGLANG = Dialect(
         Switch(names=("--enable-dp-attention",), option="data_parallel_attention"),
         _choice(("--quantization",), "quantization", QUANTIZATIONS),
         _choice(("--kv-cache-dtype",), "kv_cache_dtype", KV_DTYPES),
+        _choice(("--fp8-gemm-backend", "--fp8-gemm-runner-backend"), "fp8_gemm_backend", FP8_GEMMS),
         Flag(names=("--mem-fraction-static",), option="gpu_memory_utilization", read=number),
         Flag(names=("--context-length",), option=CONTEXT),
         Flag(names=("--page-size",), option="block_size"),
