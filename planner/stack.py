@@ -9,7 +9,6 @@ from planner.engines import EngineConstants
 from planner.layout import Layout
 from planner.operators.network import NodeLink
 
-
 # Beyond this density of arithmetic (16-bit peak over the power limit) large products draw the limit, and clocks fall.
 # H100, H200, B200 and B300 have 1.4 to 2.3e12; A100 SXM has 0.78e12, RTX PRO 6000 0.80e12 and RTX 4090 0.37e12.
 POWER_BOUND_FLOPS_PER_J = 0.9e12

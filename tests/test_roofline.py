@@ -17,7 +17,7 @@ from planner.engines import bounds
 from planner.errors import UsageError
 from planner.layout import Layout
 from planner.precision import WEIGHT_FORMATS, weight_format
-from planner.roofline import padded, priors, roofline
+from planner.roofline import padded, priors, roofline, small_kernels
 from planner.run import replay
 from planner.scenario import Scenario
 from planner.settings import Recording
@@ -292,3 +292,29 @@ def test_a_measured_line() -> None:
 def test_a_malformed_line_says_what_is_expected(text: str) -> None:
     with pytest.raises(UsageError, match="expected linear:BASE_S,PER_TOKEN_S"):
         linear(text)
+
+
+def test_clocks_fall_where_the_power_limit_binds_and_a_higher_limit_is_never_slower() -> None:
+    """H100's 989 TFLOP/s at 700 W draw the limit, and the RTX 4090's 165 at 450 W do not; the ratio grows in between."""
+    for gpu, expected in (("h100-sxm", 1.1), ("rtx-4090", 1.0)):
+        stack = with_constants(stack_of(gpu=gpu), compute_ratio=1.1)
+        assert stack.compute_ratio == expected
+    assert with_constants(stack_of(gpu="rtx-4090"), compute_ratio=0.9).compute_ratio == 0.9
+    stack = with_constants(stack_of(gpu="h100-sxm"), compute_ratio=1.5)
+    powers = (400.0, 700.0, 900.0, 1050.0, 1200.0)
+    ratios = [replace(stack, gpu=replace(stack.gpu, tdp_w=watts)).compute_ratio for watts in powers]
+    assert ratios == [1.5, 1.5, pytest.approx(989.4 / 810), pytest.approx(989.4 / 945), 1.0]
+    faster = [replace(stack.gpu, flops_per_s={**stack.gpu.flops_per_s, "bf16": flops}) for flops in
+              np.linspace(300e12, 1200e12, 19)]
+    sustained = [gpu.flops_per_s["bf16"] / replace(stack, gpu=gpu).compute_ratio for gpu in faster]
+    assert sustained == sorted(sustained)
+
+
+def test_routed_experts_activation_is_in_the_experts_and_norms_are_counted_in_place() -> None:
+    """Mixtral has no shared experts: two norms and a rotary embedding a layer are all that its small kernels touch."""
+    arch = stack_of("mixtral-8x7b").arch
+    norms, rotary, dense, shared = small_kernels(arch, 2)
+    assert norms == (64, 4 * 4096, 2 * 4096)
+    assert rotary == (32, 2 * (32 + 8) * 128 / 2, (32 + 8) * 128 / 2)
+    assert (dense[0], shared) == (0, (32, 0.0, 0.0))
+    assert small_kernels(stack_of("deepseek-v3").arch, 1)[1][1:] == (0.0, 0.0)
