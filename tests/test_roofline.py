@@ -295,7 +295,7 @@ def test_a_malformed_line_says_what_is_expected(text: str) -> None:
 
 
 def test_clocks_fall_where_the_power_limit_binds_and_a_higher_limit_is_never_slower() -> None:
-    """H100's 989 TFLOP/s at 700 W draw the limit, and the RTX 4090's 165 at 450 W do not; the ratio grows in between."""
+    """989 TFLOP/s at 700 W draw the limit, and 165 at 450 W do not; in between the ratio grows."""
     for gpu, expected in (("h100-sxm", 1.1), ("rtx-4090", 1.0)):
         stack = with_constants(stack_of(gpu=gpu), compute_ratio=1.1)
         assert stack.compute_ratio == expected
