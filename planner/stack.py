@@ -9,9 +9,8 @@ from planner.engines import EngineConstants
 from planner.layout import Layout
 from planner.operators.network import NodeLink
 
-
-# Beyond this density of arithmetic (16-bit peak over the power limit) large products draw the limit, and clocks fall.
-# H100, H200, B200 and B300 have 1.4 to 2.3e12; A100 SXM has 0.78e12, RTX PRO 6000 0.80e12 and RTX 4090 0.37e12.
+# Density of arithmetic (16-bit peak over the power limit) up to which large products keep the clocks of the peak. H100
+# and H200 have 1.4e12, B200 and B300 2.1 to 2.3e12; A100 SXM 0.78e12, RTX PRO 6000 0.80e12, RTX 4090 0.37e12.
 POWER_BOUND_FLOPS_PER_J = 0.9e12
 
 
@@ -58,12 +57,15 @@ class Stack:
 
     @property
     def compute_ratio(self) -> float:
-        """How much longer large steps' arithmetic takes than in short benchmarks [1]: not at all where clocks stay.
+        """How much longer large steps' arithmetic takes than in short benchmarks [1].
+
+        Power goes with the cube of the clocks (voltage follows them), so beyond the density that its limit feeds a GPU
+        sustains the cube root of the limit's share.
 
         >>> from planner.catalog import load_gpu
-        >>> [round(load_gpu(gpu).flops_per_s["bf16"] / load_gpu(gpu).tdp_w / POWER_BOUND_FLOPS_PER_J, 2)
-        ...  for gpu in ("h100-sxm", "a100-pcie", "a100-sxm", "rtx-4090")]
-        [1.57, 1.16, 0.87, 0.41]
+        >>> [round(gpu.flops_per_s["bf16"] / gpu.tdp_w / POWER_BOUND_FLOPS_PER_J, 2)
+        ...  for gpu in map(load_gpu, ("b200-sxm", "h100-sxm", "a100-sxm"))]
+        [2.5, 1.57, 0.87]
         """
-        beyond = self.gpu.flops_per_s["bf16"] / (POWER_BOUND_FLOPS_PER_J * self.gpu.tdp_w)
-        return min(self.constants.compute_ratio, max(beyond, 1.0))
+        density = self.gpu.flops_per_s["bf16"] / self.gpu.tdp_w
+        return float(self.constants.compute_ratio * max(density / POWER_BOUND_FLOPS_PER_J, 1.0) ** (1 / 3))

@@ -101,11 +101,12 @@ def test_one_token_touches_its_experts_and_many_tokens_all() -> None:
 
 
 def test_an_expert_with_more_rows_than_a_tile_is_read_again() -> None:
-    """With tiles of 8 rows, 8 experts and 1 a token, 128 tokens fill 2 tiles of each: e^-0.5 · 2 - of 4 - more reads."""
+    """Tiles of 8 rows, 8 experts, 1 a token: 128 tokens fill 2 tiles of each, 2·e^-0.5 more reads where 4 are most."""
     constants = MoeConstants(flops_frac=1.0, bandwidth_frac=1.0, route_bandwidth_frac=1.0, floor_s=0.0, depth_s=0.0,
                              padding_tokens=0.0, tile_tokens=8.0, rereads_max=0.0, spread_frac=1.0,
                              imbalance_exponent=0.0, sharpness=20.0)
-    shape: dict[str, Any] = dict(hidden=4096, inter=4096, topk=1, num_experts=8, moe_tp=1, weight_bytes_per_element=2.0)
+    shape: dict[str, Any] = {"hidden": 4096, "inter": 4096, "topk": 1, "num_experts": 8, "moe_tp": 1,
+                             "weight_bytes_per_element": 2.0}
 
     def time_s(n: int, most: float, ep: int = 1) -> float:
         again = replace(constants, rereads_max=most)

@@ -17,7 +17,7 @@ from planner.engines import bounds
 from planner.errors import UsageError
 from planner.layout import Layout
 from planner.precision import WEIGHT_FORMATS, weight_format
-from planner.roofline import collective_fit, collectives_s, padded, priors, roofline
+from planner.roofline import collective_fit, collectives_s, padded, priors, roofline, small_kernels
 from planner.run import replay
 from planner.scenario import Scenario
 from planner.settings import Recording
@@ -322,3 +322,28 @@ def test_a_measured_line() -> None:
 def test_a_malformed_line_says_what_is_expected(text: str) -> None:
     with pytest.raises(UsageError, match="expected linear:BASE_S,PER_TOKEN_S"):
         linear(text)
+
+
+def test_clocks_fall_where_the_power_limit_binds_and_a_higher_limit_is_never_slower() -> None:
+    """989.4 TFLOP/s at 700 W are 1.570 of the density that is fed, cube root 1.162; 165 at 450 W keep the clocks."""
+    assert with_constants(stack_of(gpu="h100-sxm"), compute_ratio=1.0).compute_ratio == pytest.approx(1.1623, abs=1e-4)
+    assert with_constants(stack_of(gpu="rtx-4090"), compute_ratio=1.2).compute_ratio == 1.2
+    stack = with_constants(stack_of(gpu="h100-sxm"), compute_ratio=1.0)
+    powers = (400.0, 700.0, 1050.0, 1200.0)
+    ratios = [replace(stack, gpu=replace(stack.gpu, tdp_w=watts)).compute_ratio for watts in powers]
+    assert ratios == sorted(ratios, reverse=True)
+    assert ratios[-1] == 1.0
+    faster = [replace(stack.gpu, flops_per_s={**stack.gpu.flops_per_s, "bf16": flops})
+              for flops in np.linspace(300e12, 2400e12, 22)]
+    sustained = [gpu.flops_per_s["bf16"] / replace(stack, gpu=gpu).compute_ratio for gpu in faster]
+    assert sustained == sorted(sustained)
+
+
+def test_routed_experts_activation_is_in_the_experts_and_norms_are_counted_in_place() -> None:
+    """Mixtral has no shared experts: two norms and a rotary embedding a layer are all that its small kernels touch."""
+    arch = stack_of("mixtral-8x7b").arch
+    norms, rotary, dense, shared = small_kernels(arch, 2)
+    assert norms == (64, 4 * 4096, 2 * 4096)
+    assert rotary == (32, 2 * (32 + 8) * 128 / 2, (32 + 8) * 128 / 2)
+    assert (dense[0], shared) == (0, (32, 0.0, 0.0))
+    assert small_kernels(stack_of("deepseek-v3").arch, 1)[1][1:] == (0.0, 0.0)

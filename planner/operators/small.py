@@ -1,4 +1,4 @@
-"""Small kernels between the products of a layer: norms, rotary embedding and activation, in memory or in the L2 cache."""
+"""Small kernels between a layer's products: norms, rotary embedding and activation, in memory or in the L2 cache."""
 
 from dataclasses import dataclass
 
