@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -76,6 +76,39 @@ def residuals_of(log_errors: Mapping[str, Floats], source: str) -> Residuals:
         probabilities=PROBABILITIES, source=source,
         log_errors={metric: tuple(np.quantile(values, PROBABILITIES, method="weibull").tolist())
                     for metric, values in kept.items() if len(values)})
+
+
+def of_a_new_group(log_errors: Floats, groups: Sequence[str]) -> Floats:
+    """Return the errors to expect of a group that is not among those seen: its bias, and each run's own error.
+
+    Errors of one GPU, model or layout share a bias, so that the runs of another one may all lie on one side. Biases are
+    the groups' medians; those of further groups spread by sqrt((k + 1) / (k − 1)) more than k seen ones do (a
+    prediction's variance, of k values whose mean is estimated too). Every bias is put to every run's own error. Of few
+    groups the tails are still too thin: an 80 % interval of five holds 76 % of another one's runs, of ten 78 %.
+
+    Parameters
+    ----------
+    log_errors : log(predicted / measured), shape [num_runs]; NaN where there is none.
+    groups : of each run.
+
+    Returns
+    -------
+    Floats
+        Shape [num_runs with an error · num_groups]; with one group the errors as they are.
+
+    >>> of_a_new_group(np.array([0.1, 0.3, -0.2]), ["a", "a", "b"]).round(2).tolist()
+    [0.25, -0.45, 0.45, -0.25, 0.35, -0.35]
+    """
+    known = np.isfinite(log_errors)
+    errors, names = log_errors[known], np.asarray(groups)[known]
+    biases = {str(name): float(np.median(errors[names == name])) for name in np.unique(names)}
+    if len(biases) < 2:
+        return errors
+    own = errors - np.array([biases[str(name)] for name in names])
+    medians = np.array(list(biases.values()))
+    wider = math.sqrt((len(medians) + 1) / (len(medians) - 1))
+    spread: Floats = own[:, None] + medians.mean() + wider * (medians - medians.mean())
+    return spread.reshape(-1)
 
 
 def with_derived(log_errors: Mapping[str, Floats], measured: Mapping[str, Floats],

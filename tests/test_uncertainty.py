@@ -13,7 +13,14 @@ from planner.errors import CatalogError, UsageError
 from planner.run import replay
 from planner.scenario import Scenario
 from planner.settings import Recording
-from planner.uncertainty import Residuals, read_residuals, residuals_for, residuals_of, with_derived
+from planner.uncertainty import (
+    Residuals,
+    of_a_new_group,
+    read_residuals,
+    residuals_for,
+    residuals_of,
+    with_derived,
+)
 
 H100 = {"model": "llama-3.1-8b", "gpu": "h100-sxm"}
 
@@ -102,3 +109,24 @@ def test_a_summary_has_intervals_around_its_means_and_throughput_in_a_closed_loo
         assert any("throughput has no interval" in note for note in summary["notes"]) != is_closed
         assert summary["deployment"]["calibration"] == str(path)
         assert any(str(path) in note for note in summary["notes"])
+
+
+def test_errors_of_groups_with_their_own_bias_cover_a_group_that_is_not_among_them() -> None:
+    """Five groups of 50 runs, biases twice as wide as runs' own errors: runs of a sixth, 1,000 times."""
+    rng = np.random.default_rng(5)
+    groups = np.repeat([f"g{k}" for k in range(5)], 50).tolist()
+    together, apart = [], []
+    for _ in range(1000):
+        errors = np.repeat(rng.normal(0, 0.2, 5), 50) + rng.normal(0, 0.1, 250)
+        new = rng.normal(0, 0.2) + rng.normal(0, 0.1, 50)
+        for found, expected in ((together, errors), (apart, of_a_new_group(errors, groups))):
+            low, high = np.quantile(expected, (0.1, 0.9))
+            found.append(np.mean((new >= low) & (new <= high)))
+    assert np.mean(together) < 0.71
+    assert 0.74 < np.mean(apart) < 0.82
+
+
+def test_one_group_has_its_errors_and_missing_ones_are_left_out() -> None:
+    errors = np.array([0.1, np.nan, -0.2])
+    assert of_a_new_group(errors, ["a", "b", "a"]).tolist() == [0.1, -0.2]
+    assert len(of_a_new_group(np.array([0.1, 0.3, -0.2]), ["a", "a", "b"])) == 6

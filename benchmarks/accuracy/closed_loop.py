@@ -19,7 +19,7 @@ from benchmarks.accuracy.section import (
 )
 from benchmarks.fit_engines import ENGINES, is_mislabelled
 from planner.measured import GROUPS, METRICS, Measurement, read_measured
-from planner.uncertainty import residuals_of, with_derived
+from planner.uncertainty import of_a_new_group, residuals_of, with_derived
 from planner.validate import Prediction, errors, predict_all
 
 IN_SAMPLE = {"tpot_ms": (0.05, 0.10), "ttft_ms": (0.12, 0.25)}  # targets: median APE, MAPE
@@ -168,7 +168,7 @@ def _evidence(predictions: Sequence[Prediction]) -> list[str]:
 
 
 def residuals(split: pl.DataFrame, measurements: Sequence[Measurement]) -> Mapping[str, Any]:
-    """Return each engine's quantiles of log(predicted / measured) over what its fits had not seen."""
+    """Return each engine's quantiles of log(predicted / measured), to expect of a group that its fits had not seen."""
     by_id = {m.id: m for m in measurements}
     found = {}
     for engine in ENGINES:
@@ -176,26 +176,29 @@ def residuals(split: pl.DataFrame, measurements: Sequence[Measurement]) -> Mappi
         rows = [by_id[name] for name in part["id"]]
         measured = {metric: np.array([m.measured.get(metric, np.nan) for m in rows]) for metric in METRICS}
         tokens = np.array([m.load.requests["output_tokens"].mean() for m in rows if m.load is not None], float)
-        known = residuals_of(with_derived({m: part[m].to_numpy() for m in METRICS}, measured, tokens), "held-out folds")
+        errors = with_derived({m: part[m].to_numpy() for m in METRICS}, measured, tokens)
+        folds = part["fold"].to_list()
+        known = residuals_of({m: of_a_new_group(values, folds) for m, values in errors.items()}, "held-out folds")
         found[engine] = {"probabilities": known.probabilities, "log_errors": dict(known.log_errors)}
     return found
 
 
 def _coverage(split: pl.DataFrame) -> Table:
-    """Return how often the 80 % interval from the other folds' errors holds a fold's runs."""
+    """Return how often the 80 % interval from the errors of other runs, in other folds, holds a fold's runs."""
     rows = []
     for engine in ENGINES:
+        part = split.filter((pl.col("engine") == engine) & (pl.col("split") != "none"))
         for metric in METRICS:
             inside = []
-            part = split.filter((pl.col("engine") == engine) & (pl.col("split") != "none"))
-            for (name, fold), tested in part.group_by("split", "fold"):
-                others = part.filter((pl.col("split") == name) & (pl.col("fold") != fold))[metric].to_numpy()
-                if len(others) < 10:
+            for _, tested in part.group_by("split", "fold"):
+                others = part.filter(~pl.col("id").is_in(tested["id"].to_list()))
+                if others.height < 10:
                     continue
-                low, high = np.quantile(others, ((1 - LEVEL) / 2, (1 + LEVEL) / 2), method="weibull")
+                expected = of_a_new_group(others[metric].to_numpy(), others["fold"].to_list())
+                low, high = np.quantile(expected, ((1 - LEVEL) / 2, (1 + LEVEL) / 2), method="weibull")
                 inside += ((tested[metric] >= low) & (tested[metric] <= high)).to_list()
             rows.append([engine, metric, len(inside), percent(float(np.mean(inside)) if inside else None)])
-    return Table(title="Share of held-out runs within the 80 % interval that the other folds' errors give",
+    return Table(title="Share of held-out runs within the 80 % interval that the errors of all other runs give",
                  columns=("engine", "metric", "n", "covered"), rows=rows)
 
 
