@@ -21,7 +21,8 @@ DEPLOYMENTS = {
     "exp-0": replace(LLAMA_70B, gpu_memory_utilization=0.95),
     "exp-2": replace(LLAMA_70B, gpu_memory_utilization=0.93),
     "exp-4": Scenario(model="llama-4-scout", gpu="h100-sxm", tensor_parallel_size=4, quantization="fp8",
-                      async_scheduling=False, max_num_seqs=1024, max_num_batched_tokens=8192),
+                      async_scheduling=False, max_num_seqs=1024, max_num_batched_tokens=8192,
+                      fuse_allreduce_rms=False),
 }
 RUN = ("exp", "config", "workload", "model", "replicas", "target_qps")
 QUEUEING = 3.0  # times the median TTFT at the lowest rate: from there on requests queue
@@ -59,9 +60,10 @@ def llmd() -> Section:
         notes=[f"Queueing starts at the lowest rate whose median TTFT is {QUEUEING:g} times that of the lowest rate "
                "measured; – where none is.",
                "Engine settings are not published: vLLM's defaults for the GPU, but gpu_memory_utilization 0.95 and "
-               "0.93 on A100, inferred from the tokens that clients had in flight, and no async scheduling, as in the "
-               "versions of 2025. In exp-2 a quarter of the prompts had their first token too early to have been "
-               "computed whole; what they shared, and with whom, is not recorded."])
+               "0.93 on A100, inferred from the tokens that clients had in flight, and neither async "
+               "scheduling nor fused all-reduces, as in the versions of 2025. In exp-2 a quarter of the prompts had "
+               "their first token too early to have been computed whole; what they shared, and with whom, is not "
+               "recorded."])
 
 
 def _run(key: Sequence[Any], runs: pl.DataFrame) -> dict[str, Any]:

@@ -119,7 +119,7 @@ def _scenario(row: Mapping[str, Any], engine: str, tp: int, precision: str) -> S
     return Scenario(model=MODELS[row["model"]], gpu=GPUS[row["gpu"]], engine=engine,  # type: ignore[arg-type]
                     tensor_parallel_size=tp, quantization="fp8" if is_fp8 else None,
                     kv_cache_dtype="fp8" if is_fp8 else "auto", gpu_memory_utilization=0.95,
-                    cudagraph_mode="none" if engine == "trtllm" else None)
+                    cudagraph_mode="none" if engine == "trtllm" else None, fuse_allreduce_rms=False)
 
 
 def _trtllm() -> pl.DataFrame:

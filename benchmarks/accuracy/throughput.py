@@ -84,7 +84,8 @@ def _predict_most(row: Mapping[str, Any]) -> float:
     scenario = Scenario(model=model.name, gpu=gpu.name, engine="trtllm", quantization=weights,
                         kv_cache_dtype=kv, tensor_parallel_size=row["tp"], max_num_seqs=seqs,
                         max_num_batched_tokens=tokens, gpu_memory_utilization=KV_SHARE, enable_chunked_prefill=True,
-                        max_model_len=row["isl"] + row["osl"] + 8, cudagraph_mode="none" if is_compiled else None)
+                        max_model_len=row["isl"] + row["osl"] + 8, cudagraph_mode="none" if is_compiled else None,
+                        fuse_allreduce_rms=False if is_compiled else None)
     deployment = deploy(scenario, constants=in_process(scenario, is_compiled=is_compiled))
     count = min(row["num_requests"] or MOST_REQUESTS, max(MOST_REQUESTS, BATCHES * seqs))
     records = replay(deployment, load_of("offline", np.zeros(count), np.full(count, row["isl"]),
@@ -157,7 +158,7 @@ def _sweep() -> pl.DataFrame:
 def _predict_sweep(row: Mapping[str, Any]) -> float:
     scenario = Scenario(model=MODELS[row["model"]], gpu=GPUS[row["gpu"]], engine="trtllm",
                         tensor_parallel_size=row["tp"], max_num_seqs=2048, max_num_batched_tokens=8192,
-                        gpu_memory_utilization=0.9, cudagraph_mode="none")
+                        gpu_memory_utilization=0.9, cudagraph_mode="none", fuse_allreduce_rms=False)
     count = int(row["num_requests"])
     rate = float("inf") if str(row["offered_qps"]).upper() == "INF" else float(row["offered_qps"])
     gaps = np.random.default_rng(0).exponential(1 / rate if np.isfinite(rate) else 0.0, count)
@@ -211,7 +212,8 @@ def _predict_low(row: Mapping[str, Any]) -> float:
     is_chunked = row["chunked_prefill"].startswith("on")
     scenario = Scenario(model="llama-3.1-70b", gpu="h100-sxm", tensor_parallel_size=row["n_gpus"], max_num_seqs=256,
                         max_num_batched_tokens=512 if is_chunked else 32_768, async_scheduling=False,
-                        gpu_memory_utilization=0.95, max_model_len=None if is_chunked else 32_000)
+                        gpu_memory_utilization=0.95, max_model_len=None if is_chunked else 32_000,
+                        fuse_allreduce_rms=False)
     trace = pl.read_csv(MEASURED / row["workload_csv"])
     load = load_of("apex", trace["arrival_s"], trace["prompt_tokens"], trace["output_tokens"])
     found = times(replay(deploy(scenario), load))
