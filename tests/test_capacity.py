@@ -68,7 +68,7 @@ def test_objectives_that_no_request_can_keep_are_said_to_be_so() -> None:
 @pytest.mark.parametrize(("source", "slo", "limit"), [
     ("chat", "ttft:500 tpot:50", 4000), ("code", "ttft:1500", 3000), ("long-context", "ttft:6000 tpot:100", 300),
     ("azure_llm_2023_conv.csv", "p95_ttft:400", 4000), ("azure_llm_2023_code.csv", "ttft:2000 tpot:40", 3000),
-    ("mooncake_conversation_trace.jsonl.gz", "ttft:15000 tpot:400", 600)])
+    ("mooncake_conversation_trace.jsonl.gz", "ttft:15000 tpot:500", 600)])
 def test_it_is_within_a_per_cent_of_a_fine_grid(source: str, slo: str, limit: int, policy: str) -> None:
     """Six workloads, three of them recorded, and three policies; where attainment is not monotone it is said."""
     scenario = replace(CHAT, policy=policy, limit=limit)

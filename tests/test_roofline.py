@@ -289,10 +289,13 @@ def test_a_step_takes_the_longer_of_gpu_and_host(host_s: float, row: Any) -> Non
 
 
 def test_the_kernel_for_small_batches_is_slow_on_prompts_of_blackwell_alone() -> None:
-    """Published: 1,633 µs for 2,048 tokens by 24,576 x 7,168, six times what DeepGEMM took (sglang#13528)."""
+    """Published: 1,633 µs for 2,048 tokens by 24,576 x 7,168, six times what DeepGEMM took (sglang#13528).
+
+    With the kernels' own floors, as both were measured.
+    """
     def linear_s(gpu: str, model: str, backend: str, tokens: int) -> float:
         stack = replace(stack_of(model, gpu, "sglang", Layout(tensor_parallel_size=8)), fp8_gemm_backend=backend)
-        return terms_of(stack, step(tokens))["linear_s"]
+        return terms_of(with_constants(stack, kernel_floor_s=1e-4), step(tokens))["linear_s"]
 
     for gpu in ("b200-sxm", "b300-sxm"):
         large, small = (linear_s(gpu, "deepseek-v3", "flashinfer_trtllm", tokens) for tokens in (8192, 1024))
