@@ -19,6 +19,7 @@ from fit_attention import (
 )
 from fitting import ROOT, SOURCE, SYSTEMS, fit, gpu_of, tables, write_fits
 
+from planner.attention_time import MLA_HEADS
 from planner.catalog import Gpu
 from planner.operators.attention import PromptAttention, smooth_max
 from planner.operators.mla import MlaBmm, MlaDecode, mla_bmm_s, mla_decode_coefficients, mla_prompt_coefficients
@@ -27,7 +28,7 @@ DECODE_START = {"floor_s": 1e-5, "bandwidth_frac": 0.8, "flops_frac": 0.6, "s_pe
                 "s_per_own_token": 3e-10}
 DECODE_BOUNDS = {"floor_s": (1e-7, 1e-3), "bandwidth_frac": (0.01, 1.0), "flops_frac": (0.01, 1.0),
                  "s_per_seq_head": (1e-13, 1e-7), "s_per_own_token": (1e-13, 1e-8)}
-HEADS = {8: (1, 2, 4, 8), 16: (16,), 32: (32,), 64: (64,), 128: (128,)}  # of decode kernels, which tile them; fits
+HEADS = {MLA_HEADS[0]: (1, 2, 4, 8), **{heads: (heads,) for heads in MLA_HEADS[1:]}}  # of decode kernels; fits
 BMM_START = {"floor_s": 3e-6, "bandwidth_frac": 0.7, "flops_frac": 0.6}
 BMM_BOUNDS = {"floor_s": (1e-7, 1e-3), "bandwidth_frac": (0.01, 1.0), "flops_frac": (0.01, 1.0)}
 GEMM_START = {"gemm_bandwidth_frac": 0.7, "gemm_flops_frac": 0.6}  # of a module's projections; not the kernel's own
