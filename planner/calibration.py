@@ -15,7 +15,7 @@ from planner.errors import UnknownNameError, UsageError
 from planner.files import write_text
 from planner.identify import QUANTILE, Choice, check, choose, sensitivities
 from planner.measured import METRICS
-from planner.observations import Evaluate, Observations, Runs
+from planner.observations import Observations, Runs
 from planner.scenario import Scenario
 from planner.target import read_target
 from planner.uncertainty import Residuals, residuals_of, with_derived
@@ -62,11 +62,11 @@ def calibrate(path: Path, scenario: Scenario, *, names: Sequence[str] | None, fo
         while names is None and (narrowed := _narrowed(chosen, found)) != chosen:
             chosen = narrowed
             found = fit(observed, start, chosen.names, evaluate=evaluate)
-    held_out = _held_out(observed, target.folds, start, found.constants, chosen.names, jobs)
+    held_out, without = _held_out(observed, target.folds, start, chosen.names, jobs)
     return {
         "engine": target.engine,
         "fitted": {name: {"start": start[name], "value": found.constants[name],
-                          **_bounded(name, found.intervals[name])} for name in chosen.names},
+                          **_bounded(name, _interval(name, found, without))} for name in chosen.names},
         "left": dict(chosen.left),
         "constants": dict(found.constants),
         "before": _errors(observed, before),
@@ -151,13 +151,6 @@ def _chosen(jacobian: Floats, candidates: Sequence[str], *, is_explicit: bool) -
     return chosen
 
 
-def _best(observed: Observations, starts: Sequence[Mapping[str, float]], names: Sequence[str],
-          evaluate: Evaluate) -> Calibration:
-    """Fit from several starts, and keep what errs least: a scheduler's TTFT jumps, and a fit may stop at a jump."""
-    fits = [fit(observed, start, names, evaluate=evaluate) for start in starts]
-    return min(fits, key=lambda found: float(np.nanmean(np.abs(found.log_errors))))
-
-
 def _narrowed(chosen: Choice, found: Calibration) -> Choice:
     """Leave out what the fit leaves wider than it was known before, at most half of the constants at a time."""
     widths = {name: np.log(found.intervals[name][1] / found.intervals[name][0]) / 2 / (QUANTILE * LOOSE.sigma(name))
@@ -170,6 +163,22 @@ def _narrowed(chosen: Choice, found: Calibration) -> Choice:
     return Choice(names=tuple(name for name in chosen.names if name not in reasons), left={**chosen.left, **reasons})
 
 
+def _interval(name: str, found: Calibration, without: Sequence[Mapping[str, float]]) -> tuple[float, float]:
+    """Return the wider of two 80 % intervals: by the fit's curvature, and by what the fits without a fold each found.
+
+    A replay jumps where a request falls into another step, so that the curvature at one point can promise too much. The
+    second is the jackknife of whole groups: variance (G - 1) / G · Σ (x_g - mean)² of the constant's logarithm
+    (B. Efron, The Jackknife, the Bootstrap and Other Resampling Plans, 1982).
+    """
+    low, high = found.intervals[name]
+    logs = np.log([constants[name] for constants in without])
+    if len(logs) < 2:
+        return low, high
+    spread = QUANTILE * float(np.sqrt((len(logs) - 1) * logs.var()))
+    value = found.constants[name]
+    return min(low, value * float(np.exp(-spread))), max(high, value * float(np.exp(spread)))
+
+
 def _bounded(name: str, interval: tuple[float, float]) -> dict[str, float]:
     """Return an interval within the constant's physical range."""
     least, most = bounds()[name]
@@ -177,22 +186,24 @@ def _bounded(name: str, interval: tuple[float, float]) -> dict[str, float]:
 
 
 def _held_out(observed: Observations, folds: NDArray[np.int64], start: Mapping[str, float],
-              fitted: Mapping[str, float], names: Sequence[str], jobs: int) -> Floats:
-    """Return log(predicted / measured) of each by constants fitted to the other folds; NaN where those are too few.
+              names: Sequence[str], jobs: int) -> tuple[Floats, list[Mapping[str, float]]]:
+    """Return log(predicted / measured) of each by constants fitted to the other folds, and those constants by fold.
 
-    Each fold's fit sets out from the start and from what all gave; those that are left in decide.
+    The errors are NaN where the others are too few to fit.
     """
     out = np.full_like(observed.log_measured, np.nan)
+    without: list[Mapping[str, float]] = []
     for fold in sorted(set(folds.tolist())):
         inside = folds == fold
         train, test = observed.part(~inside), observed.part(inside)
         if np.isfinite(train.log_measured).sum() <= len(names):
             continue
         with train.evaluator(jobs) as evaluate:
-            found = _best(train, (start, fitted), names, evaluate)
+            found = fit(train, start, names, evaluate=evaluate)
+        without.append(found.constants)
         with test.evaluator(jobs) as evaluate:
             out[inside] = np.log(evaluate([found.constants])[0]) - test.log_measured
-    return out
+    return out, without
 
 
 def _errors(observed: Observations, log_errors: Floats) -> dict[str, Any]:

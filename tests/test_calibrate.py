@@ -10,11 +10,14 @@ import numpy as np
 import pytest
 
 from planner.accuracy import accuracy, predict_file
+from planner.calibrate import fit
 from planner.calibration import calibrate, write_calibration
 from planner.client import client_load
 from planner.engines import bounds, read_constants, read_table
 from planner.errors import TraceError, UnknownNameError, UsageError
 from planner.identify import check, choose
+from planner.measured import read_measured
+from planner.observations import Runs, prepare
 from planner.results import write_table
 from planner.run import replay
 from planner.scenario import Scenario
@@ -51,6 +54,16 @@ def test_known_constants_are_found_again_within_their_intervals(found: Mapping[s
         assert deviation < 0.06
     assert {name: found["constants"][name] for name in START if name not in TRUTH} == {
         name: value for name, value in START.items() if name not in TRUTH}
+
+
+@pytest.mark.parametrize(("compute_ratio", "seed"), [(0.93, 1), (0.96, 2), (1.0, 2)])  # slopes of 4 % alone fail
+def test_a_fit_looks_past_the_jumps_of_a_replay(compute_ratio: float, seed: int, tmp_path: Path) -> None:
+    start = START | {"compute_ratio": compute_ratio}
+    path = write_synthetic(tmp_path / "runs.csv", TRUTH | {"compute_ratio": compute_ratio}, noise=0.02, seed=seed)
+    observed = Runs(prepared=prepare(read_measured(path), start))
+    with observed.evaluator(1) as evaluate:
+        constants = fit(observed, start, tuple(TRUTH), evaluate=evaluate).constants
+    assert {name: constants[name] for name in TRUTH} == pytest.approx(TRUTH, rel=0.02)
 
 
 def test_errors_fall_to_the_noise_in_sample_and_on_runs_left_out(found: Mapping[str, Any]) -> None:
