@@ -10,7 +10,7 @@ demo: $(VENV)/.installed
 	$(BIN)/planner report out/chat --output out/report.html
 
 test: $(VENV)/.installed-dev lint
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
