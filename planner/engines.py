@@ -44,6 +44,7 @@ class EngineConstants:
     host_s_per_seq: float = _constant(1e-8, 1e-3, "s", "more of it for each sequence of the step")
     launch_s_per_layer: float = _constant(1e-6, 5e-3, "s", "launching a layer's kernels where no CUDA graph does")
     launch_s_per_mla_layer: float = _constant(1e-6, 1e-2, "s", "more of it in a layer with multi-head latent attention")
+    launch_s_per_linear_layer: float = _constant(1e-6, 1e-2, "s", "more of it in a layer with linear attention")
     overhead_s: float = _constant(1e-6, 2e-2, "s", "time of a step that neither hides")
     overhead_s_per_seq: float = _constant(1e-8, 1e-3, "s", "more of it for each sequence of the step")
     frontend_s: float = _constant(1e-6, 5e-2, "s", "API server's serial work on a request")

@@ -13,6 +13,7 @@ from planner.draft_time import fold_heads, fold_passes
 from planner.engine.curve import node_counts
 from planner.engine.state import records
 from planner.engine.terms import CURVE, STEP_TIME, StepTime
+from planner.engines import EngineConstants
 from planner.errors import CatalogError
 from planner.fused_norms import KERNELS_OF, largest_fused_bytes
 from planner.kernels import Fit, find_fit, find_fits
@@ -54,8 +55,7 @@ def roofline(stack: Stack) -> StepTime:
     curve = step_time.curve
     curve[0] = np.zeros(1, CURVE)[0]  # no tokens, no kernels
     terms, c = step_time.terms, stack.constants
-    terms.host_launch_s = stack.arch.num_layers * (
-        c.launch_s_per_layer + (c.launch_s_per_mla_layer if stack.arch.attention == "mla" else 0.0))
+    terms.host_launch_s = launch_s(stack.arch, c)
     terms.graph_seqs, terms.graph_tokens = stack.graph_seqs, stack.graph_tokens
     terms.is_overlapped = stack.is_overlapped
     terms.tokens_per_decode = stack.tokens_per_decode
@@ -67,6 +67,19 @@ def roofline(stack: Stack) -> StepTime:
                  "frontend_s_per_token", "latency_s", "latency_s_per_token"):
         setattr(terms, name, getattr(c, name))
     return step_time
+
+
+def launch_s(arch: Architecture, constants: EngineConstants) -> float:
+    """Return what the host takes to launch the kernels of all layers one by one [s].
+
+    MLA and linear attention have several times the small kernels of other attention in a layer's prompts: projections
+    to the latent and from it, or a convolution, gates, norms and the parts of the chunked delta rule. Published:
+    83 ms for one prompt token of DeepSeek-V3, 1.35 a layer (sgl-project/sglang#12160); 21 ms for any prompt up to 1,024
+    tokens of Kimi-Linear, 0.8 a layer (#34299).
+    """
+    c, num_mla = constants, arch.num_attention_layers if arch.attention == "mla" else 0
+    return (arch.num_layers * c.launch_s_per_layer + num_mla * c.launch_s_per_mla_layer
+            + arch.num_linear_layers * c.launch_s_per_linear_layer)
 
 
 def _draft(step_time: StepTime, stack: Stack, counts: Floats) -> None:

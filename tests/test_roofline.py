@@ -17,7 +17,7 @@ from planner.engines import bounds
 from planner.errors import UsageError
 from planner.layout import Layout
 from planner.precision import WEIGHT_FORMATS, weight_format
-from planner.roofline import collective_fit, collectives_s, padded, priors, roofline, small_kernels
+from planner.roofline import collective_fit, collectives_s, launch_s, padded, priors, roofline, small_kernels
 from planner.run import replay
 from planner.scenario import Scenario
 from planner.settings import Recording
@@ -276,6 +276,16 @@ def test_without_a_graph_the_host_launches_every_kernel() -> None:
     decode_only = replace(graphs, graph_tokens=0)
     assert seconds(decode_only, step(0, 8, 100)) == seconds(graphs, step(0, 8, 100))
     assert seconds(decode_only, step(16, 8, 100)) >= launch_s > seconds(graphs, step(16, 8, 100))
+
+
+def test_launches_count_what_kind_of_attention_a_layer_has() -> None:
+    """Worked out: 32 layers; 61 of MLA; 60, of which 45 linear."""
+    launches = {"launch_s_per_layer": 0.3e-3, "launch_s_per_mla_layer": 1e-3, "launch_s_per_linear_layer": 2e-3}
+    for model, expected_s in (("llama-3.1-8b", 32 * 0.3e-3), ("deepseek-r1", 61 * 1.3e-3),
+                              ("qwen3.5-397b-a17b", 60 * 0.3e-3 + 45 * 2e-3)):
+        stack = with_constants(stack_of(model), **launches)
+        assert launch_s(stack.arch, stack.constants) == pytest.approx(expected_s)
+        assert roofline(stack).terms.host_launch_s == pytest.approx(expected_s)
 
 
 @pytest.mark.parametrize("host_s", [1e-5, 1e-3, 2e-2])

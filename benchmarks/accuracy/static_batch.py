@@ -31,7 +31,8 @@ GPUS = {"A100": "a100-sxm", "H100": "h100-sxm", "L40S": "l40s", "H200": "h200-sx
 ENGINES = {"TensorRT-LLM": "trtllm", "vLLM": "vllm"}
 STEP_TOKENS = 2**17  # static engines take a batch's prompts in one step
 NO_SERVER = ("frontend_s", "frontend_s_per_token", "latency_s", "latency_s_per_token")  # requests come in-process
-NO_PYTHON = ("host_s", "host_s_per_seq", "launch_s_per_mla_layer")  # a TensorRT engine, from C++
+# A TensorRT engine, from C++.
+NO_PYTHON = ("host_s", "host_s_per_seq", "launch_s_per_mla_layer", "launch_s_per_linear_layer")
 # Launching a layer's kernels one by one, as TensorRT engines do (their CUDA graphs are off by default): H200's least
 # times between tokens in the online rate sweep are 15 ms over 80 layers and 5 to 6 ms over 32, where kernels take 13
 # and 5.
