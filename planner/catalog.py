@@ -51,7 +51,7 @@ class Gpu:
     scale_up_bandwidth_bytes_per_s : that link, all lanes of one GPU, one direction [B/s].
     scale_up_latency_s : duration of the smallest all-reduce between two GPUs [s].
     host_bandwidth_bytes_per_s : to the host's memory, one direction [B/s].
-    gpus_per_node : GPUs that the scale-up link joins [1].
+    gpus_per_node, launch_speed : joined by that link; of its usual hosts, over those of Hopper and B200 [1].
     tdp_w, idle_w : power limit, and draw without work [W].
     price_usd_per_hour : on-demand list price [USD/h].
     provenance : the source of each number, by field ("flops_per_s.bf16" and so on).
@@ -71,6 +71,7 @@ class Gpu:
     tdp_w: float
     idle_w: float
     price_usd_per_hour: float
+    launch_speed: float = 1.0
     provenance: Mapping[str, Quantity]
 
 
@@ -319,15 +320,16 @@ _GPU_NUMBERS = {  # key in the file -> field and unit
     "scale_up_bandwidth": ("scale_up_bandwidth_bytes_per_s", "B/s"), "scale_up_latency": ("scale_up_latency_s", "s"),
     "host_bandwidth": ("host_bandwidth_bytes_per_s", "B/s"), "gpus_per_node": ("gpus_per_node", "GPUs"),
     "tdp": ("tdp_w", "W"), "idle_power": ("idle_w", "W"), "price": ("price_usd_per_hour", "USD/h"),
+    "launch_speed": ("launch_speed", "1"),
 }
 
 
 def _read_gpu(path: Path) -> Gpu:
     """The GPU in a file, with every number's source checked."""
     entry = _parse(path)
-    numbers = {field: _quantity(entry, key, unit, path) for key, (field, unit) in _GPU_NUMBERS.items()}
-    flops = entry.get("flops")
-    if not isinstance(flops, dict) or not flops:
+    numbers = {field: _quantity(entry, key, unit, path) for key, (field, unit) in _GPU_NUMBERS.items()
+               if key in entry or key != "launch_speed"}
+    if not isinstance(flops := entry.get("flops"), dict) or not flops:
         raise CatalogError(f"{path}: [flops] is missing; it holds the dense FLOP/s by precision")
     peaks = {precision: _quantity(flops, precision, "FLOP/s", path) for precision in flops}
     for precision, peak in peaks.items():

@@ -55,7 +55,7 @@ def roofline(stack: Stack) -> StepTime:
     curve = step_time.curve
     curve[0] = np.zeros(1, CURVE)[0]  # no tokens, no kernels
     terms, c = step_time.terms, stack.constants
-    terms.host_launch_s = launch_s(stack.arch, c)
+    terms.host_launch_s = launch_s(stack.arch, c) / stack.gpu.launch_speed
     terms.graph_seqs, terms.graph_tokens = stack.graph_seqs, stack.graph_tokens
     terms.is_overlapped = stack.is_overlapped
     terms.tokens_per_decode = stack.tokens_per_decode

@@ -45,7 +45,7 @@ def test_every_gpu_number_has_unit_source_date_and_flops_are_dense(path: Path) -
     assert "bf16" in gpu.flops_per_s
     for field in gpu.__slots__:
         if isinstance(getattr(gpu, field), float | int):
-            assert field in gpu.provenance, field
+            assert field in gpu.provenance or (field, gpu.launch_speed) == ("launch_speed", 1.0), field
 
 
 @pytest.mark.parametrize("path", GPUS, ids=lambda path: path.stem)
@@ -165,6 +165,7 @@ def test_added_gpu_goes_before_the_bundled_one(tmp_path: Path, own_catalog: Path
     ("tdp = ", "tdpp = ", "tdp is missing"),
     ("bf16 = ", "bf61 = ", "unknown precision .* 'bf61'; did you mean 'bf16'"),
     ('vendor = ', 'colour = "red"\nvendor = ', "unknown key .* 'colour'"),
+    ('vendor = ', 'launch_speed = {value = 0, unit = "1"}\nvendor = ', r"launch_speed.value = 0; must be a positive"),
     ("[flops]", "[flops", "is not valid TOML"),
 ])
 def test_a_wrong_gpu_file_is_refused_and_not_copied(tmp_path: Path, own_catalog: Path, old: str, new: str,

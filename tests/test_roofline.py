@@ -286,6 +286,9 @@ def test_launches_count_what_kind_of_attention_a_layer_has() -> None:
         stack = with_constants(stack_of(model), **launches)
         assert launch_s(stack.arch, stack.constants) == pytest.approx(expected_s)
         assert roofline(stack).terms.host_launch_s == pytest.approx(expected_s)
+        faster = replace(stack, gpu=replace(stack.gpu, launch_speed=1.5))
+        assert roofline(faster).terms.host_launch_s == pytest.approx(expected_s / 1.5)
+        assert seconds(faster, step(1024)) <= seconds(stack, step(1024))
 
 
 @pytest.mark.parametrize("host_s", [1e-5, 1e-3, 2e-2])
