@@ -320,6 +320,16 @@ def test_llmservingsim_sessions_wait_for_tools(read):
         ("s/0", None, None, 2.0), ("s/1", "s/0", 0.5, 2.0)]
 
 
+def test_llmservingsim_token_ids_become_blocks(read):
+    first = {"arrival_time_ns": 0, "input_toks": 36, "output_toks": 2, "input_tok_ids": [*range(36)]}
+    second = {"arrival_time_ns": 5, "input_toks": 33, "output_toks": 2, "input_tok_ids": [*range(16), *range(17)]}
+    trace = read(lines(first, second))
+    assert trace.prefix is not None
+    assert trace.prefix.block_tokens == 16
+    assert trace.prefix.values.tolist() == [0, 1, 2, 0, 3, 4]
+    assert read(lines({**first, "input_tok_ids": None})).prefix is None
+
+
 def test_small_formats(read):
     assert read(table("arrival_timestamp,prompt_size,token_size", "0.5,3,4")).format == "splitwise-sim"
     assert read(table("num_prefill_tokens,num_decode_tokens,pd_ratio", "3,4,1")).arrivals == "absent"

@@ -10,7 +10,7 @@ import polars as pl
 from planner.deployment import Deployment
 from planner.driver import ReplayRecords, run
 from planner.settings import Recording
-from planner.trace import Trace
+from planner.trace import PrefixIds, Trace
 from planner.trace.table import account_of
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -18,15 +18,16 @@ SHARED = Path(os.environ.get("PLANNER_SHARED") or ROOT.parent / "shared")
 MEASURED = SHARED / "measured"
 
 
-def load_of(source: str, arrival_s: Any, input_tokens: Any, output_tokens: Any) -> Trace:
-    """Return requests as a trace in order of arrival; equal arrivals keep their order."""
+def load_of(source: str, arrival_s: Any, input_tokens: Any, output_tokens: Any,
+            prefix: PrefixIds | None = None) -> Trace:
+    """Return requests as a trace in order of arrival; equal arrivals keep their order. Prefix ids are in that order."""
     table = pl.DataFrame({
         "arrival_s": np.asarray(arrival_s, float), "input_tokens": np.asarray(input_tokens, np.int64),
         "output_tokens": np.asarray(output_tokens, np.int64), "max_output_tokens": np.asarray(output_tokens, np.int64),
     }).with_row_index("request_id").with_columns(pl.col("request_id").cast(pl.String))
     table = table.sort("arrival_s", maintain_order=True)
     account = account_of(table, source=source, format=source, rows_read=table.height, dropped={}, ignored_columns=())
-    return Trace(requests=table, prefix=None, source=source, format=source, sha256="", account=account)
+    return Trace(requests=table, prefix=prefix, source=source, format=source, sha256="", account=account)
 
 
 def replay(deployment: Deployment, load: Trace, *, steps: bool = False) -> ReplayRecords:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from benchmarks.accuracy.data import MEASURED, load_of, replay, times
+from benchmarks.accuracy.data import MEASURED, SHARED, load_of, replay, times
 from benchmarks.accuracy.section import Section, Table, Verdict, percent, scatter
 from benchmarks.fit_engines import PRIORS
 from planner.calibrate import fit
@@ -17,13 +17,16 @@ from planner.deployment import Deployment, deploy, with_constants
 from planner.engines import constants_of, read_constants
 from planner.scenario import Scenario
 from planner.steptime import step_terms
-from planner.trace import Trace
+from planner.trace import PrefixIds, Trace, read_trace
 
 CARDS = {"rtx4090": "rtx-4090", "rtxpro6000": "rtx-pro-6000"}
 # What a run of one dense 16-bit model on one card can tell apart.
 FITTED = ("linear_ratio", "prompt_attention_ratio", "decode_attention_ratio", "activation_bandwidth_frac", "overhead_s",
           "overhead_s_per_seq", "latency_s")
 TARGETS = {"makespan": 0.01, "mean end to end": 0.015, "TPOT MAPE": 0.015, "client TTFT MAPE": 0.08}
+# The workload that a run was sent, by the hash in its settings.
+WORKLOADS = {"05e48b32da530d4a3dd77f3d47c6fe694ac8308d611aa088e38bb10fba2b3b3a":
+             "llmservingsim_sharegpt_llama31_8b_300_sps10.jsonl.gz"}
 NUM_COLD = 12  # requests that a cold engine served
 
 
@@ -78,7 +81,8 @@ def per_request() -> Section:
                 _constants_table({"bundled": bundled, "priors": priors,
                                   **{f"{CARDS[n]}, first half": c for n, c in halves.items()}}),
                 _terms_table(cards, {"bundled": bundled, "priors": priors}), *_kernel_tables(cards, bundled)],
-        notes=["No prefix is known to be shared; caching, on in both, lets preempted requests find their blocks again.",
+        notes=["Prompts share what their published tokens share: 32 are later turns of a dialogue. Caching, on in "
+               "both, also lets preempted requests find their blocks again.",
                "The fits see TPOT and TTFT of the named requests only, start from the priors and move "
                f"{len(FITTED)} constants: {', '.join(FITTED)}."])
 
@@ -102,7 +106,16 @@ def card_of(name: str, *, own_blocks: bool = True) -> Card:
     outputs = table["output_tokens"].to_numpy()
     return Card(name=name, gpu=CARDS[name], deployment=deployment, ttft_s=ttft_s, e2e_s=e2e_s,
                 tpot_s=(e2e_s - ttft_s) / np.where(outputs > 1, outputs - 1, np.nan),
-                load=load_of(name, table["arrival_s"], table["input_tokens"], outputs))
+                load=load_of(name, table["arrival_s"], table["input_tokens"], outputs, prefix_of(meta, table)))
+
+
+def prefix_of(meta: Mapping[str, Any], table: pl.DataFrame) -> PrefixIds:
+    """Return what a run's prompts share: its workload is published with their tokens, several turns of 32 dialogues."""
+    workload = read_trace(str(SHARED / "traces" / WORKLOADS[meta["dataset_sha256"]]))
+    for column in ("input_tokens", "output_tokens"):
+        assert workload.requests[column].to_list() == table[column].to_list(), f"{column} of another workload"
+    assert workload.prefix is not None
+    return workload.prefix
 
 
 def predicted(card: Card, constants: Mapping[str, float]) -> dict[str, Any]:

@@ -1,14 +1,17 @@
 """LLMServingSim's workloads and measured runs: JSONL with arrivals in nanoseconds, and sessions of sub-requests."""
 
-from collections.abc import Iterator, Mapping
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from planner.finite import is_number
 from planner.trace.reader import OBJECTS, Head, Reader, between
 
+BLOCK_TOKENS = 16  # of a prefix id that we make of a prompt's tokens: vLLM's block
+
 _COLUMNS = ("request_id", "arrival_s", "input_tokens", "output_tokens", "session_id", "parent_id", "think_time_s",
-            "ttft_s", "e2e_s")
+            "ttft_s", "e2e_s", "hash_ids")
 
 
 def _matches(head: Head) -> bool:
@@ -23,13 +26,28 @@ def _requests(line: Mapping[str, Any], folder: Path) -> Iterator[dict[str, Any]]
         yield from _session(line)
         return
     arrival_s, queued_s = line.get("arrival_time_ns"), line.get("queued_ts")
+    tokens = line.get("input_tok_ids")
     yield {
         "request_id": line.get("request_id"), "input_tokens": line.get("input_toks"),
         "output_tokens": line.get("output_toks"),
         "arrival_s": line.get("arrival_time") if arrival_s is None else _seconds(arrival_s),
         "ttft_s": between(queued_s, line.get("first_token_ts")),
         "e2e_s": between(queued_s, line.get("last_token_ts")),
+        "hash_ids": prefix_ids(tokens) if isinstance(tokens, list) else None,
     }
+
+
+def prefix_ids(tokens: Sequence[Any]) -> list[str]:
+    """Return an id for each block of BLOCK_TOKENS tokens: of all tokens up to its end; the last one may be part-filled.
+
+    >>> [each == prefix_ids([7] * 16)[0] for each in prefix_ids([7] * 20)]
+    [True, False]
+    """
+    digest, found = hashlib.blake2b(digest_size=8), []
+    for first in range(0, len(tokens), BLOCK_TOKENS):
+        digest.update(repr(tokens[first : first + BLOCK_TOKENS]).encode())
+        found.append(digest.hexdigest())
+    return found
 
 
 def _session(line: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -61,4 +79,6 @@ LLMSERVINGSIM = Reader(
     matches=_matches,
     clock="either",
     rows=_requests,
+    block_tokens=BLOCK_TOKENS,
+    id_blocks="all",
 )
