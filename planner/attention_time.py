@@ -13,6 +13,7 @@ from planner.operators.attention import (
     DecodeAttention,
     PromptAttention,
     decode_attention_coefficients,
+    mixed_decode_s,
     prompt_attention_coefficients,
 )
 from planner.operators.gemm import Floats
@@ -28,6 +29,7 @@ from planner.stack import Stack
 
 # FlashMLA's sparse kernel for prompts, of the 16-bit peak: 640 TFLOP/s on H800, 1,450 on B200 (its README).
 SPARSE_FLOPS_FRAC = 0.645
+FASTEST_GDDR_BYTES_PER_S = 1.8e12
 MLA_HEADS = (8, 16, 32, 64, 128)  # of a GPU, that decode kernels were fitted with
 
 
@@ -52,6 +54,8 @@ def fold_attention(step_time: StepTime, stack: Stack, counts: Floats) -> None:
     curve.decode_s += arch.num_attention_layers * decode_base
     curve.decode_s_per_context_token += full * decode_per_context
     curve.decode_s_per_window_token += windowed * decode_per_context
+    more_s = _mixed_s(stack, per_pair, decode_per_context)
+    terms.mixed_s_per_context_token, terms.mixed_s_per_window_token = full * more_s, windowed * more_s
     kv_bytes = kv_bytes_per_token_per_gpu(arch, stack.kv_bytes_per_element, stack.layout.tensor_parallel_size, 1)
     share = windowed / arch.num_attention_layers
     terms.kv_bytes_per_token = (1 - share) * kv_bytes
@@ -153,6 +157,24 @@ def _decode_coefficients(stack: Stack, counts: Floats) -> tuple[Any, Any]:
     flops = stack.tokens_per_decode * attention_flops_per_pair(arch, is_decode=True)
     multiply_s = flops / ranks / hardware["flops_per_s"]
     return ratio * base, np.maximum(ratio * per_context, max(_least_read_s(stack), multiply_s))
+
+
+def _mixed_s(stack: Stack, pair_s: float, per_context: Any) -> float:
+    """Return what one layer takes longer for a decode's context token in a step with prompts [s]."""
+    read_s = float(np.max(per_context))
+    return mixed_decode_s(read_s, pair_s) - read_s if uses_flash2(stack) else 0.0
+
+
+def uses_flash2(stack: Stack) -> bool:
+    """Tell whether attention runs FlashAttention-2: under vLLM with a 16-bit KV cache, on GPUs without a later kernel.
+
+    FlashAttention-3, which packs the heads of every batch, is Hopper's; FlashInfer with TensorRT-LLM's kernels, which
+    takes prompts and decodes apart, that of Blackwell with HBM. Both have FP8, and memory faster than any GDDR.
+    """
+    gpu = stack.gpu
+    is_later = "fp8" in gpu.flops_per_s and gpu.hbm_bandwidth_bytes_per_s > FASTEST_GDDR_BYTES_PER_S
+    return (stack.engine == "vllm" and gpu.vendor == "NVIDIA" and stack.kv_bytes_per_element == 2.0
+            and stack.arch.attention != "mla" and not is_later)
 
 
 def _least_read_s(stack: Stack) -> float:

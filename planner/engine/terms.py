@@ -16,6 +16,8 @@ STEP_TIME = np.dtype(
         ("prompt_s_per_pair", "f8"),  # one query token attending to one key, full-attention layers
         ("prompt_s_per_window_pair", "f8"),  # the same in sliding-window layers
         ("prompt_s_per_context_token", "f8"),  # read cached KV for a prompt's chunk
+        ("mixed_s_per_context_token", "f8"),  # more for the decodes' context in a step with prompts, full attention
+        ("mixed_s_per_window_token", "f8"),  # the same under a window
         ("kv_bytes_per_token", "f8"),  # full-attention layers
         ("window_kv_bytes_per_token", "f8"),  # sliding-window layers
         ("window_tokens", "i8"),

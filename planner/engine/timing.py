@@ -94,6 +94,14 @@ def context_s(t: Any, slopes: tuple[float, float], decodes: int, context: int) -
 
 
 @jit
+def mixed_context_s(t: Any, prompts: int, decodes: int, context: int) -> float:
+    """Return what the decodes' attention takes longer for their context in a step with prompts [s]."""
+    if prompts == 0 or t.is_linear:
+        return 0.0
+    return context_s(t, (float(t.mixed_s_per_context_token), float(t.mixed_s_per_window_token)), decodes, context)
+
+
+@jit
 def all_tokens_s(curve: Any, run: int, shared: int) -> float:
     """Return the time of what all tokens of a step run through [s]."""
     if shared == run:
@@ -244,5 +252,6 @@ def step_s(s: State, run: int, shared: int, as_graph: bool) -> float:
         gpu_s += e.step_swapped * s.settings.swap_s_per_token
     if e.step_decodes > 0:
         gpu_s += context_s(t, context_slopes(t, s.curve, e.step_decodes), e.step_decodes, e.step_decode_context)
+        gpu_s += mixed_context_s(t, e.step_prompts, e.step_decodes, e.step_decode_context)
     busy_s = max(gpu_s, hidden_s(t, e.step_prompts, e.step_decodes, as_graph))
     return float(busy_s + overhead_s(t, e.step_prompts, e.step_decodes))
