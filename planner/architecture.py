@@ -114,6 +114,14 @@ class Architecture:
         return self.num_layers - self.num_moe_layers
 
     @property
+    def router_in_fp32(self) -> bool:
+        """Whether engines keep the routers in 32 bit, whatever the weights are.
+
+        So do vLLM, SGLang and TensorRT-LLM with MiniMax-M2, vLLM with GLM-4.5 (`gate` of minimax_m2.py, glm4_moe.py).
+        """
+        return self.model_type in ("minimax_m2", "glm4_moe")
+
+    @property
     def num_attention_layers(self) -> int:
         """Layers with attention over a KV cache, sliding ones included; the others are linear."""
         return self.num_layers - self.num_linear_layers

@@ -75,7 +75,7 @@ class Gpu:
     provenance: Mapping[str, Quantity]
 
 
-PRECISIONS = ("bf16", "fp16", "fp8", "fp4", "int8")
+PRECISIONS = ("fp32", "bf16", "fp16", "fp8", "fp4", "int8")
 
 
 def data_dir(name: str) -> Path:

@@ -19,6 +19,7 @@ from planner.fused_norms import KERNELS_OF, largest_fused_bytes
 from planner.kernels import Fit, find_fit, find_fits
 from planner.lora import fold_adapters
 from planner.operators.collectives import CollectiveConstants, collective_s
+from planner.operators.fp32_gemm import FLOOR_S, FP32_GEMMS, fp32_gemm_s
 from planner.operators.gemm import Floats, GemmConstants, gemm_s
 from planner.operators.moe import MoeConstants, moe_s, touched_experts
 from planner.operators.network import network_s
@@ -197,9 +198,30 @@ def gemms_s(stack: Stack, tokens: Floats, n: int, k: int, format_name: str) -> F
 def _linear(curve: Any, stack: Stack, counts: Floats) -> None:
     """Projections, dense MLPs, routers and shared experts, each GEMM by its shape."""
     for gemm in projections(stack.arch, stack.layout.tensor_parallel_size):
+        if gemm.name == "router" and _is_fp32_router(stack):
+            curve.linear_s += gemm.count * _fp32_router_s(stack, counts, gemm.n, gemm.k)
+            curve.tokens_bytes += gemm.parameters * 4.0
+            continue
         format_name = projection_format(stack, gemm.quantized)
         curve.linear_s += gemm.count * gemms_s(stack, counts, gemm.n, gemm.k, format_name)
         curve.tokens_bytes += gemm.parameters * WEIGHT_FORMATS[format_name].bytes_per_element
+
+
+def _is_fp32_router(stack: Stack) -> bool:
+    """Tell whether cuBLAS multiplies the routers in 32 bit, on a GPU like the one where that was measured.
+
+    Profiles of Blackwell alone state a peak without tensor cores. On Hopper nobody measured it, and runs whose routers
+    stay in 32 bit are no slower than the others.
+    """
+    return stack.arch.router_in_fp32 and stack.fp32_matmul in FP32_GEMMS and "fp32" in stack.gpu.flops_per_s
+
+
+def _fp32_router_s(stack: Stack, counts: Floats, n: int, k: int) -> Floats:
+    """Return the time of one 32-bit router [s]; TF32 has half the 16-bit peak."""
+    peaks, name = stack.gpu.flops_per_s, stack.fp32_matmul
+    peak = {"fp32": peaks["fp32"], "tf32": peaks["bf16"] / 2}[name]
+    return fp32_gemm_s(counts, n, k, flops_per_s=peak, bandwidth_bytes_per_s=stack.gpu.hbm_bandwidth_bytes_per_s,
+                       constants=FP32_GEMMS[name], floor_s=min(2 * stack.constants.kernel_floor_s, FLOOR_S))
 
 
 def _experts(curve: Any, stack: Stack, counts: Floats) -> None:

@@ -59,6 +59,10 @@ class Scenario:
         "auto", "Deployment", "What multiplies block-scaled FP8 in dense layers: the engine's kernel, or on Blackwell "
         "FlashInfer's for small batches."
     )
+    fp32_matmul: Literal["auto", "fp32", "tf32"] = _option(
+        "auto", "Deployment", "What multiplies routers that engines keep in 32 bit: a kernel of their own, which takes "
+        "what 16 bit takes, or cuBLAS, by the settings of vLLM's VLLM_FLOAT32_MATMUL_PRECISION."
+    )
     gpu_memory_utilization: float = _option(0.9, "Deployment", "Share of GPU memory that the engine may use.")
     max_model_len: int | None = _option(None, "Deployment", "Longest context. [the model's]")
     num_gpu_blocks: int | None = _option(None, "Deployment", "KV blocks, in place of the memory model.")

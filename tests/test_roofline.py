@@ -319,6 +319,21 @@ def test_the_kernel_for_small_batches_is_slow_on_prompts_of_blackwell_alone() ->
         assert linear_s(gpu, model, "flashinfer_trtllm", 8192) == linear_s(gpu, model, "auto", 8192)
 
 
+def test_cublas_multiplies_32_bit_routers_slowly_on_blackwell_alone() -> None:
+    """At 64 decodes SGLang's FP32 routers took 9.1 % of a step of MiniMax-M2.5, in TF32 3.3 % (sglang#22744)."""
+    def linear_s(gpu: str, model: str, matmul: str, tokens: int = 64) -> float:
+        stack = replace(stack_of(model, gpu, layout=Layout(tensor_parallel_size=8)), fp32_matmul=matmul)
+        return terms_of(stack, step(0, tokens, 1000))["linear_s"]
+
+    for gpu in ("b200-sxm", "b300-sxm", "gb200"):
+        own, tf32, fp32 = (linear_s(gpu, "minimax-m2.5", matmul) for matmul in ("auto", "tf32", "fp32"))
+        assert 62 * 4e-6 < tf32 - own < 62 * 12e-6
+        assert 62 * 20e-6 < fp32 - own < 62 * 35e-6
+        assert linear_s(gpu, "minimax-m2.5", "fp32", 512) > fp32 > linear_s(gpu, "minimax-m2.5", "fp32", 16)
+    for gpu, model in (("h200-sxm", "minimax-m2.5"), ("b200-sxm", "gpt-oss-120b"), ("b200-sxm", "llama-3.1-70b")):
+        assert linear_s(gpu, model, "fp32") == linear_s(gpu, model, "auto")
+
+
 def test_operators_that_nobody_measured_are_named() -> None:
     assert priors(stack_of()) == ()
     assert priors(stack_of(gpu="mi300x")) == ("dense layers", "attention")
