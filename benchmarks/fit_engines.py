@@ -27,14 +27,15 @@ SOURCE = ("InferenceX runs and others in NVIDIA AIConfigurator's published silic
 # Where a fit starts, and what it stays at where runs do not tell. Kernels run as in their benchmarks, but for what
 # launching them one by one takes there: some 3 µs each. A layer's small kernels took 8 to 10 µs on two consumer GPUs
 # (LLMServingSim's tables: norms, rotary, activation), and an MoE layer has a few more; large ones stream at what GEMMs
-# do. Python launches a layer's kernels in some 0.3 ms, those of MLA in 1 ms more (sgl-project/sglang#12160: a token of
-# DeepSeek-V3 takes 83 ms) and of linear attention in 1.5 (vllm-project/vllm#27222: 1,024 decodes of Qwen3-Next, 74 ms);
-# the rest are the orders of magnitude of profiles that the engines' makers have shown.
+# do. Python launches a layer's kernels in some 0.3 ms; those of MLA in 1.3 more (SGLang without a graph: 83 ms for a
+# token of DeepSeek-V3, sgl-project/sglang#12160; 123 for 998 tokens of Kimi-K2.6 on GB300, 51 with one, #32655, #35807),
+# of linear attention in 1.5 (74 ms for 1,024 decodes of Qwen3-Next, vllm-project/vllm#27222). The rest are the orders
+# of magnitude of profiles that the engines' makers have shown.
 PRIORS = {
     "linear_ratio": 1.0, "experts_ratio": 1.0, "compute_ratio": 1.0, "prompt_attention_ratio": 1.1,
     "decode_attention_ratio": 1.0, "collective_wait_s": 6e-6, "kernel_floor_s": 3e-6, "layer_s": 10e-6,
     "moe_layer_s": 5e-6, "activation_bandwidth_frac": 0.8, "sampling_s_per_seq": 1e-6, "host_s": 3e-3,
-    "host_s_per_seq": 15e-6, "launch_s_per_layer": 300e-6, "launch_s_per_mla_layer": 1e-3,
+    "host_s_per_seq": 15e-6, "launch_s_per_layer": 300e-6, "launch_s_per_mla_layer": 1.3e-3,
     "launch_s_per_linear_layer": 1.5e-3, "overhead_s": 0.3e-3, "overhead_s_per_seq": 4e-6, "frontend_s": 1e-3,
     "frontend_s_per_token": 2e-6, "latency_s": 8e-3, "latency_s_per_token": 1e-6, "index_layer_s": 60e-6,
 }

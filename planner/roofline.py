@@ -74,9 +74,9 @@ def launch_s(arch: Architecture, constants: EngineConstants) -> float:
     """Return what the host takes to launch the kernels of all layers one by one [s].
 
     MLA and linear attention have several times the small kernels of other attention in a layer's prompts: projections
-    to the latent and from it, or a convolution, gates, norms and the parts of the chunked delta rule. Published: 83 ms
-    for one prompt token of DeepSeek-V3, 61 layers (sgl-project/sglang#12160); 74 ms for 1,024 decodes of Qwen3-Next
-    without a graph, 48 layers of which 36 are linear (vllm-project/vllm#27222).
+    to the latent and from it, or a convolution, gates, norms and the parts of the chunked delta rule. Published without
+    a graph: 83 ms for a token of DeepSeek-V3, 61 layers (sgl-project/sglang#12160); 74 ms for 1,024 decodes of
+    Qwen3-Next, 48 layers of which 36 are linear (vllm-project/vllm#27222).
     """
     c, num_mla = constants, arch.num_attention_layers if arch.attention == "mla" else 0
     return (arch.num_layers * c.launch_s_per_layer + num_mla * c.launch_s_per_mla_layer
