@@ -221,7 +221,8 @@ def deploy(scenario: Scenario, *, enable_prefix_caching: bool = False, longest_r
             is_overlapped=limits.async_scheduling, draft=draft, node_link=node_link,
             fuses_norms=fuses_norms(scenario.fuse_allreduce_rms, scenario.engine, architecture, gpu, layout),
             lora_rank=scenario.max_lora_rank if scenario.max_loras else 0,
-            fp8_gemm_backend=scenario.fp8_gemm_backend, fp32_matmul=scenario.fp32_matmul, **graph_sizes(scenario))
+            fp8_gemm_backend=scenario.fp8_gemm_backend, moe_backend=scenario.moe_backend,
+            fp32_matmul=scenario.fp32_matmul, **graph_sizes(scenario))
     step_time = (linear(scenario.step_time, 1 + scenario.num_speculative_tokens) if stack is None
                  else roofline(stack))
     max_model_len = scenario.max_model_len

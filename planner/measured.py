@@ -190,7 +190,7 @@ def _options(recipe: Mapping[str, Any], in_flight: int) -> dict[str, Any]:
         options |= {"num_speculative_tokens": int(recipe["speculative_tokens"]),
                     "speculative_method": "mtp", "speculative_acceptance": RANDOM_TOKENS_ACCEPTANCE}
     known = ("async_scheduling", "batch_wait_timeout_iters", "batch_wait_max_tokens_ratio", "scheduler_recv_interval",
-             "max_prefill_tokens", "fuse_allreduce_rms", "fp8_gemm_backend", "fp32_matmul")
+             "max_prefill_tokens", "fuse_allreduce_rms", "fp8_gemm_backend", "moe_backend", "fp32_matmul")
     return options | {name: recipe[name] for name in known if name in recipe}
 
 

@@ -149,8 +149,15 @@ def gemm_kernels(stack: Stack, format_name: str) -> tuple[str, tuple[Fit[GemmCon
 
 
 def moe_kernels(stack: Stack) -> tuple[str, tuple[Fit[MoeConstants], ...]]:
-    """Return what the routed experts are multiplied as, and the kernels to choose from."""
+    """Return what the routed experts are multiplied as, and the kernels to choose from.
+
+    Marlin's is that of int4 for other 4-bit formats too: nobody measured it with them but on B200, where it came with
+    kernels around it that engines do not run.
+    """
     choices = WEIGHT_FORMATS[weight_format(stack.arch, stack.quantization)].moe
+    if stack.moe_backend == "marlin" and not {"int4_wo", "w4a16_mxfp4"}.isdisjoint(choices):
+        name, fits = _preferred(MoeConstants, "moe", ("int4_wo",), stack)
+        return name, tuple(fit for fit in fits if "marlin" in fit.row["kernel"]) or fits
     return _preferred(MoeConstants, "moe", choices, stack)
 
 

@@ -59,6 +59,10 @@ class Scenario:
         "auto", "Deployment", "What multiplies block-scaled FP8 in dense layers: the engine's kernel, or on Blackwell "
         "FlashInfer's for small batches."
     )
+    moe_backend: Literal["auto", "marlin"] = _option(
+        "auto", "Deployment", "What multiplies routed experts of 4 bit: the engine's choice, or Marlin, as by vLLM's "
+        "VLLM_MXFP4_USE_MARLIN."
+    )
     fp32_matmul: Literal["auto", "fp32", "tf32"] = _option(
         "auto", "Deployment", "What multiplies routers that engines keep in 32 bit: a kernel of their own, which takes "
         "what 16 bit takes, or cuBLAS, by the settings of vLLM's VLLM_FLOAT32_MATMUL_PRECISION."

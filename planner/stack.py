@@ -31,6 +31,7 @@ class Stack:
     lora_rank : of LoRA adapters, 0 without them [1].
     fuses_norms : whether all-reduces take the norm after them along (`planner.fused_norms`).
     fp8_gemm_backend : "auto", or "flashinfer_trtllm" where block-scaled FP8 is multiplied by that kernel.
+    moe_backend : "auto", or "marlin" where that kernel multiplies 4-bit experts.
     fp32_matmul : "auto", or "fp32" or "tf32" where cuBLAS multiplies the routers that stay in 32 bit.
     graph_seqs, graph_tokens : steps of so many decodes [1], or with prompts of so many tokens, run as CUDA graphs.
     """
@@ -50,6 +51,7 @@ class Stack:
     lora_rank: int = 0
     fuses_norms: bool = False
     fp8_gemm_backend: str = "auto"
+    moe_backend: str = "auto"
     fp32_matmul: str = "auto"
 
     @property

@@ -17,7 +17,16 @@ from planner.engines import bounds
 from planner.errors import UsageError
 from planner.layout import Layout
 from planner.precision import WEIGHT_FORMATS, weight_format
-from planner.roofline import collective_fit, collectives_s, launch_s, padded, priors, roofline, small_kernels
+from planner.roofline import (
+    collective_fit,
+    collectives_s,
+    launch_s,
+    moe_kernels,
+    padded,
+    priors,
+    roofline,
+    small_kernels,
+)
 from planner.run import replay
 from planner.scenario import Scenario
 from planner.settings import Recording
@@ -332,6 +341,21 @@ def test_cublas_multiplies_32_bit_routers_slowly_on_blackwell_alone() -> None:
         assert linear_s(gpu, "minimax-m2.5", "fp32", 512) > fp32 > linear_s(gpu, "minimax-m2.5", "fp32", 16)
     for gpu, model in (("h200-sxm", "minimax-m2.5"), ("b200-sxm", "gpt-oss-120b"), ("b200-sxm", "llama-3.1-70b")):
         assert linear_s(gpu, model, "fp32") == linear_s(gpu, model, "auto")
+
+
+def test_marlin_is_quick_at_a_few_tokens_and_slow_on_prompts() -> None:
+    """Beside Triton's kernel of MXFP4 on Hopper; where experts are not of 4 bit it changes nothing."""
+    def experts_s(gpu: str, model: str, backend: str, tokens: int) -> float:
+        return terms_of(replace(stack_of(model, gpu), moe_backend=backend), step(tokens))["experts_s"]
+
+    for gpu in ("h100-sxm", "h200-sxm"):
+        for tokens, faster in ((4, "marlin"), (8192, "auto")):
+            times = {backend: experts_s(gpu, "gpt-oss-120b", backend, tokens) for backend in ("auto", "marlin")}
+            assert min(times, key=lambda backend: times[backend]) == faster
+            assert max(times.values()) < 2 * min(times.values())
+    blackwell = replace(stack_of("gpt-oss-120b", "b200-sxm"), moe_backend="marlin")
+    assert all("marlin" in fit.row["kernel"] for fit in moe_kernels(blackwell)[1])
+    assert experts_s("h100-sxm", "minimax-m2.5", "marlin", 64) == experts_s("h100-sxm", "minimax-m2.5", "auto", 64)
 
 
 def test_operators_that_nobody_measured_are_named() -> None:
