@@ -103,6 +103,8 @@ QUANTIZATIONS = {"fp8": "fp8", "awq": "awq", "awq-marlin": "awq", "awq_marlin": 
                  "compressed-tensors": None}
 KV_DTYPES = {"auto": "auto", "fp8": "fp8", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "bf16": "auto", "bfloat16": "auto"}
 FP8_GEMMS = {name: name for name in ("auto", "flashinfer_trtllm")} | {"deep_gemm": "auto"}
+MOES = {name: name for name in ("auto", "marlin")} | dict.fromkeys(
+    ("triton", "deep_gemm", "cutlass", "flashinfer_trtllm", "flashinfer_cutlass", "flashinfer_cutedsl"), "auto")
 GRAPH_MODES = {mode.upper(): mode for mode in ("full_and_piecewise", "piecewise", "full_decode_only", "none")} | {
     "FULL": "full_and_piecewise"}
 MTPS = ("ernie_mtp", "exaone_moe_mtp", "glm4_moe_mtp", "longcat_flash_mtp", "mimo_mtp", "pangu_ultra_moe_mtp",
@@ -136,6 +138,7 @@ VLLM = Dialect(
         Flag(names=("--block-size",), option="block_size"),
         Flag(names=("--swap-space",), option="swap_space", read=number),
         Flag(names=("--kv-offloading-size",), option="kv_offloading_size", read=number),
+        _choice(("--moe-backend", "--kernel-config.moe-backend"), "moe_backend", MOES),
         _choice(("--scheduling-policy",), "policy", {"fcfs": "fcfs", "priority": "priority"}),
         Flag(names=("--max-num-seqs",), option=SEQS),
         Flag(names=("--max-num-batched-tokens",), option=TOKENS),
@@ -159,8 +162,8 @@ VLLM = Dialect(
         _choice(("--compilation-config.pass-config.fuse-allreduce-rms", "-O.pass-config.fuse-allreduce-rms",
                  "--compilation-config.pass-config.enable-fi-allreduce-fusion"), "fuse_allreduce_rms",
                 {"true": True, "false": False}),
-        Tree(names=("--speculative-config", "--compilation-config", "-O", "--compilation-config.pass-config",
-                    "-O.pass-config")),
+        Tree(names=("--speculative-config", "--kernel-config", "--compilation-config", "-O",
+                    "--compilation-config.pass-config", "-O.pass-config")),
     ))
 
 SGLANG = Dialect(
