@@ -41,6 +41,12 @@ from planner.study import read_study
      {"engine": "vllm", "cudagraph_mode": "piecewise", "max_cudagraph_capture_size": 256}),
     ("vllm serve Qwen/Qwen3-32B -O '{\"pass_config\": {\"fuse_allreduce_rms\": false}}'",
      {"engine": "vllm", "fuse_allreduce_rms": False}),
+    ("VLLM_MXFP4_USE_MARLIN=1 VLLM_FLOAT32_MATMUL_PRECISION=high vllm serve Qwen/Qwen3-32B",
+     {"engine": "vllm", "moe_backend": "marlin", "fp32_matmul": "tf32"}),
+    ("VLLM_MXFP4_USE_MARLIN=1 vllm serve Qwen/Qwen3-32B --moe-backend=triton",
+     {"engine": "vllm", "moe_backend": "auto"}),
+    ("export SGLANG_ENABLE_FLASHINFER_GEMM=true; sglang serve --model Qwen/Qwen3-32B",
+     {"engine": "sglang", "fp8_gemm_backend": "flashinfer_trtllm"}),
     ("vllm serve Qwen/Qwen3-32B --moe-backend marlin", {"engine": "vllm", "moe_backend": "marlin"}),
     ("vllm serve Qwen/Qwen3-32B --kernel-config '{\"moe_backend\": \"triton\"}'",
      {"engine": "vllm", "moe_backend": "auto"}),
@@ -73,6 +79,11 @@ def test_what_has_no_part_in_a_prediction_is_listed():
                         .replace(" c ", " "))
     assert found.left_aside == ("--port 8000", "--api-key k", "--lora-modules a=b", "--trust-remote-code",
                                 "--max-loras 4")
+
+
+def test_of_variables_that_are_not_modelled_the_names_are_listed():
+    found = read_launch("docker run -e HF_TOKEN=secret -e VLLM_USE_V1=1 vllm/vllm-openai:v0.18.0 --model m/m")
+    assert found.left_aside == ("HF_TOKEN", "VLLM_USE_V1")
 
 
 def test_files_are_read_and_flags_go_over_them(tmp_path):

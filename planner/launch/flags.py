@@ -4,7 +4,7 @@ Sources: vllm/engine/arg_utils.py, sglang/srt/server_args.py, tensorrt_llm/comma
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from planner.launch.values import Read, number, one_of, text, whole
@@ -63,6 +63,7 @@ class Dialect:
     kv_tokens : flags that say for how many tokens there is KV cache.
     silent : flags without a value that have no part in a prediction.
     refused : flags that change what a prediction is of, and why there is none.
+    variables : those of the environment that set an option, by their names.
     dash : "-" or "_", in what is written.
     """
 
@@ -76,6 +77,7 @@ class Dialect:
     file_entries: tuple[Flag | Switch | Tree, ...] = ()
     experts: tuple[str, ...] = ()
     kv_tokens: tuple[str, ...] = ()
+    variables: Mapping[str, Flag] = field(default_factory=dict)
     dash: str = "-"
 
 
@@ -105,6 +107,9 @@ KV_DTYPES = {"auto": "auto", "fp8": "fp8", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8",
 FP8_GEMMS = {name: name for name in ("auto", "flashinfer_trtllm")} | {"deep_gemm": "auto"}
 MOES = {name: name for name in ("auto", "marlin")} | dict.fromkeys(
     ("triton", "deep_gemm", "cutlass", "flashinfer_trtllm", "flashinfer_cutlass", "flashinfer_cutedsl"), "auto")
+ON = ("1", "true")
+OFF = ("0", "false")
+MATMULS = {"highest": "fp32", "high": "tf32", "medium": "tf32"}
 GRAPH_MODES = {mode.upper(): mode for mode in ("full_and_piecewise", "piecewise", "full_decode_only", "none")} | {
     "FULL": "full_and_piecewise"}
 MTPS = ("ernie_mtp", "exaone_moe_mtp", "glm4_moe_mtp", "longcat_flash_mtp", "mimo_mtp", "pangu_ultra_moe_mtp",
@@ -164,7 +169,11 @@ VLLM = Dialect(
                 {"true": True, "false": False}),
         Tree(names=("--speculative-config", "--kernel-config", "--compilation-config", "-O",
                     "--compilation-config.pass-config", "-O.pass-config")),
-    ))
+    ),
+    variables={
+        "VLLM_MXFP4_USE_MARLIN": _choice((), "moe_backend", dict.fromkeys(ON, "marlin") | dict.fromkeys(OFF, "auto")),
+        "VLLM_FLOAT32_MATMUL_PRECISION": _choice((), "fp32_matmul", MATMULS),
+    })
 
 SGLANG = Dialect(
     engine="sglang", launch=("python", "-m", "sglang.launch_server", "--model-path"),
@@ -202,7 +211,11 @@ SGLANG = Dialect(
         Flag(names=("--cuda-graph-max-bs",), option="max_cudagraph_capture_size"),
         Switch(names=("--enable-flashinfer-allreduce-fusion",), option="fuse_allreduce_rms"),
         Switch(names=("--enforce-disable-flashinfer-allreduce-fusion",), option="fuse_allreduce_rms", value=False),
-    ))
+    ),
+    variables={
+        "SGLANG_ENABLE_FLASHINFER_GEMM": _choice((), "fp8_gemm_backend",
+                                                 dict.fromkeys(ON, "flashinfer_trtllm") | dict.fromkeys(OFF, "auto")),
+    })
 
 TRTLLM = Dialect(
     engine="trtllm", launch=("trtllm-serve",), model=("--model",), files=("--config", "--extra-llm-api-options"),

@@ -16,7 +16,7 @@ from planner.launch.flags import DIALECTS, Dialect, Flag, Switch, Tree
 from planner.launch.ranks import read_ranks
 from planner.launch.values import table, truth, whole
 
-# What a launch begins with, as words of the command line; what stands before (variables, docker run) is left aside.
+# What a launch begins with, as words of the command line; of what stands before (docker run) only variables are read.
 BEGINNINGS = (
     (re.compile(r"(?:\S*/)?vllm serve"), "vllm"),
     (re.compile(r"\S*python\S* -m vllm\.entrypoints\.openai\.api_server"), "vllm"),
@@ -25,6 +25,7 @@ BEGINNINGS = (
     (re.compile(r"(?:\S*/)?sglang serve"), "sglang"),
     (re.compile(r"(?:\S*/)?trtllm-serve(?: serve)?"), "trtllm"),
 )
+VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*=")
 ENDS = (";", "&", "&&", "|", "||", ">", ">>", "2>", "2>&1")
 
 
@@ -35,7 +36,8 @@ class Launch:
     Parameters
     ----------
     options : of `Scenario`, by name: `engine`, `model`, and what the flags set.
-    left_aside : flags that have no part in a prediction, or none that is modelled, as they were written.
+    left_aside : flags that have no part in a prediction, or none that is modelled, as they were written; of variables
+        of the environment their names alone, since values may be secret.
     """
 
     options: Mapping[str, Any]
@@ -59,10 +61,15 @@ def read_launch(command: str) -> Launch:
         words = shlex.split(command.replace("\\\n", " "), comments=True)
     except ValueError as error:
         raise UsageError(f"--from-command: {error}; put quotes around the whole command") from error
-    engine, words = _launched(words)
+    engine, before, words = _launched(words)
     dialect = DIALECTS[engine]
     found: dict[str, Any] = {"engine": engine}
     left: list[str] = []
+    for name, _, value in (word.rstrip(";").partition("=") for word in before if VARIABLE.match(word)):
+        if name in dialect.variables:
+            found[dialect.variables[name].option] = dialect.variables[name].read(name, value)
+        else:
+            left.append(name)
     for flag, value in _settings(dialect, words):
         _apply(dialect, flag, value, found, left)
     if "model" not in found:
@@ -103,8 +110,8 @@ def _vllm_serve_limits(gpus: str) -> dict[str, int]:
     return found[0]
 
 
-def _launched(words: Sequence[str]) -> tuple[str, list[str]]:
-    """Return the engine that a command launches, and the words of its arguments."""
+def _launched(words: Sequence[str]) -> tuple[str, Sequence[str], list[str]]:
+    """Return the engine that a command launches, the words before it, and those of its arguments."""
     for start in range(len(words)):
         for length in (1, 2, 3):
             said = " ".join(words[start:start + length])
@@ -112,7 +119,7 @@ def _launched(words: Sequence[str]) -> tuple[str, list[str]]:
                 if pattern.fullmatch(said) and not _goes_on(words, start, length):
                     rest = words[start + length:]
                     ends = [place for place, word in enumerate(rest) if word in ENDS]
-                    return engine, list(rest[:ends[0]] if ends else rest)
+                    return engine, words[:start], list(rest[:ends[0]] if ends else rest)
     raise UsageError("--from-command: launches no engine that is known; give what begins with vllm serve, python -m "
                      "sglang.launch_server or trtllm-serve")
 
