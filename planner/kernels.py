@@ -1,5 +1,6 @@
 """The fitted constants of operators' kernels: found by GPU, engine and precision, or taken from the nearest."""
 
+import dataclasses
 import functools
 import itertools
 from collections.abc import Mapping
@@ -96,7 +97,9 @@ def _find_fit(cls: Any, family: str, gpus: tuple[str, ...], engine: str, pairs: 
 
 
 def _constants(cls: Any, row: Mapping[str, Any]) -> Any:
-    return cls(**{field: float(row[field]) for field in cls.__slots__})
+    """Return a row's constants; what has a default need not be there."""
+    required = {field.name for field in dataclasses.fields(cls) if field.default is dataclasses.MISSING}
+    return cls(**{name: float(row[name]) for name in cls.__slots__ if name in row or name in required})
 
 
 def _preferences(keys: Mapping[str, Any]) -> list[dict[str, Any]]:

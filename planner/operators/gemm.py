@@ -11,6 +11,7 @@ Floats = NDArray[np.float64]
 
 # Rows of one output tile: a batch below it cannot fill more of an idle wave than its own share.
 TILE_TOKENS = 128
+NARROW_TOKENS = 16  # rows of the narrowest tile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +27,7 @@ class GemmConstants(KernelConstants):
     depth_s : per element of the inner dimension k, which is summed in sequence [s].
     idle_outputs : outputs that the hardware could compute beside the real ones in a last, half-empty wave [1].
     sharpness : exponent p of the smooth maximum of the two roofs; 1 adds them, large p takes the larger [1].
+    narrow_frac : of the traffic's time, what it takes in kernels of one narrow tile, up to 16 tokens [1].
     """
 
     flops_frac: float
@@ -35,6 +37,7 @@ class GemmConstants(KernelConstants):
     depth_s: float
     idle_outputs: float
     sharpness: float
+    narrow_frac: float = 1.0
 
 
 def gemm_s(m: ArrayLike, n: ArrayLike, k: ArrayLike, *, weight_bytes_per_element: float,
@@ -44,7 +47,8 @@ def gemm_s(m: ArrayLike, n: ArrayLike, k: ArrayLike, *, weight_bytes_per_element
 
     t = floor + k·depth + ‖M, C‖_p + Q, with
 
-    - M = (n·k·w + m·k·a + 2·m·n) / (bandwidth · bandwidth_frac), all traffic once;
+    - M = (n·k·w + m·k·a + 2·m·n) / (bandwidth · bandwidth_frac), all traffic once; up to 16 tokens times narrow_frac,
+      no faster than at the peak;
     - C = 2·k·(m·n + idle · min(1, m/128)) / (flops · flops_frac);
     - Q = m·k·(2 + a) / (bandwidth · quantize_bandwidth_frac) where a < 2: x is read in 16 bit and written in a bytes;
       0 where x comes quantized, from the kernel before.
@@ -81,7 +85,9 @@ def gemm_s(m: ArrayLike, n: ArrayLike, k: ArrayLike, *, weight_bytes_per_element
     traffic = n * k * weight_bytes_per_element + m * k * activation_bytes_per_element + 2 * m * n
     flops = 2 * k * (m * n + constants.idle_outputs * np.minimum(1.0, m / TILE_TOKENS))
     quantized = m * k * (2 + activation_bytes_per_element) if quantizes and activation_bytes_per_element < 2 else 0.0
-    roofs = smooth_maximum(traffic / (bandwidth_bytes_per_s * constants.bandwidth_frac),
+    narrow_frac = min(constants.bandwidth_frac / constants.narrow_frac, 1.0)
+    bandwidth_frac = np.where(m <= NARROW_TOKENS, narrow_frac, constants.bandwidth_frac)
+    roofs = smooth_maximum(traffic / (bandwidth_bytes_per_s * bandwidth_frac),
                            flops / (flops_per_s * constants.flops_frac), constants.sharpness)
     quantize_s = quantized / (bandwidth_bytes_per_s * constants.quantize_bandwidth_frac)
     total: Floats = constants.floor_s + k * constants.depth_s + roofs + quantize_s
