@@ -219,7 +219,7 @@ def test_the_rtx_4090_reproduces_its_measured_error(monkeypatch: pytest.MonkeyPa
     import fit_gemm
 
     row = shipped("gemm", gpu="rtx-4090", engine="vllm", dtype="bfloat16")
-    table = fit_gemm.select_cold("rtx-4090", "bfloat16", fit_gemm.consumer_table())
+    table = fit_gemm.select("rtx-4090", "bfloat16", fit_gemm.consumer_table())
     assert set(table["layer"]) == {"qkv_proj", "o_proj", "gate_up_proj", "down_proj", "lm_head"}
     assert table.height == row["num_points"]
     predicted = fit_gemm.predict("rtx-4090", "bfloat16", table, {name: row[name] for name in fit_gemm.BOUNDS})

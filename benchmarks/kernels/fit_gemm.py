@@ -111,7 +111,7 @@ def fit_small_batch(rows: Sequence[Row]) -> Row:
 def fit_consumer(rows: Sequence[Row]) -> Row:
     """Fit the RTX 4090's shares of its peaks; the other constants are the L40S's, of the same architecture."""
     like = next(row for row in rows if (row["gpu"], row["engine"], row["dtype"]) == ("l40s", "vllm", "bfloat16"))
-    table = select_cold(CONSUMER, "bfloat16", consumer_table())
+    table = select(CONSUMER, "bfloat16", consumer_table())
     free = ("flops_frac", "bandwidth_frac")
     copied = {name: like[name] for name in ("floor_s", "depth_s", "idle_outputs", "sharpness", "narrow_frac")}
     constants, quality = fit(lambda **given: predict(CONSUMER, "bfloat16", table, copied | given),
