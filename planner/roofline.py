@@ -26,6 +26,7 @@ from planner.operators.network import network_s
 from planner.operators.small import SmallConstants, small_kernel_s
 from planner.precision import KERNELS, WEIGHT_FORMATS, usable_kernels, weight_format
 from planner.projections import projections
+from planner.small_kernels import NORM_SHARE, layers_of_small_kernels, small_kernels
 from planner.stack import Stack
 
 T = TypeVar("T")
@@ -33,7 +34,6 @@ MOE_KERNELS = 4  # of a layer's routed experts: permutation, two grouped product
 MOE_PRODUCTS = 2
 ACTIVATION_BYTES = 2.0  # between kernels activations are 16-bit, whatever the weights are
 HEAD_FORMAT = "bf16"  # of the LM head, in every format
-NORM_SHARE = 0.24  # of a layer's small kernels, each of two norms: 22 and 24 % on two cards (LLMServingSim's tables)
 QK_NORM_BYTES = 8.0  # of a token: the sums of squares of query and key, 32-bit
 
 
@@ -285,31 +285,13 @@ def _activations(curve: Any, stack: Stack, counts: Floats) -> None:
     bandwidth = stack.gpu.hbm_bandwidth_bytes_per_s * c.activation_bandwidth_frac
     constants = find_fit(SmallConstants, "small", gpu=stack.gpu.name, engine=stack.engine).constants
     saved_s = _num_reduces(stack) * _is_fused(stack, counts) * NORM_SHARE * c.layer_s
-    curve.activations_s += (arch.num_layers * c.layer_s + arch.num_moe_layers * c.moe_layer_s
-                            + arch.num_index_layers * c.index_layer_s - saved_s)
+    curve.activations_s += (layers_of_small_kernels(arch, stack.engine) * c.layer_s
+                            + arch.num_moe_layers * c.moe_layer_s + arch.num_index_layers * c.index_layer_s - saved_s)
     for count, read_or_written, distinct in small_kernels(stack.arch, stack.layout.tensor_parallel_size):
         traffic = ACTIVATION_BYTES * counts * read_or_written
         curve.activations_s += count * small_kernel_s(traffic, ACTIVATION_BYTES * counts * distinct,
                                                       bandwidth_bytes_per_s=bandwidth, constants=constants)
         curve.tokens_bytes += count * traffic
-
-
-def small_kernels(arch: Architecture, ranks: int) -> tuple[tuple[int, float, float], ...]:
-    """Return, for each kind of small kernel: how many, elements of a token that one reads or writes, distinct ones [1].
-
-    A norm adds its input to the residual and writes both back; the rotary embedding turns queries and keys in place;
-    the activation reads gate and up and writes their product.
-
-    >>> from planner.catalog import load_model
-    >>> small_kernels(load_model("llama-3.1-8b"), 1)
-    ((64, 16384, 8192), (32, 10240.0, 5120.0), (32, 43008.0, 43008.0), (0, 0.0, 0.0))
-    """
-    rotated = 0.0 if arch.attention == "mla" else (arch.num_attention_heads + arch.num_kv_heads) * arch.head_dim / ranks
-    dense, shared = (arch.num_mlp_matrices * width / ranks
-                     for width in (arch.intermediate_size, arch.shared_intermediate_size))
-    return ((2 * arch.num_layers, 4 * arch.hidden_size, 2 * arch.hidden_size),
-            (arch.num_attention_layers, 2 * rotated, rotated),
-            (arch.num_dense_layers, dense, dense), (arch.num_moe_layers, shared, shared))
 
 
 def _collectives(curve: Any, stack: Stack, counts: Floats) -> None:

@@ -12,8 +12,9 @@ from planner.engine.curve import node_counts
 from planner.errors import UsageError
 from planner.fused_norms import fuses_norms, generation, largest_fused_bytes
 from planner.layout import Layout
-from planner.roofline import NORM_SHARE, collectives_s, roofline
+from planner.roofline import collectives_s, roofline
 from planner.scenario import Scenario
+from planner.small_kernels import NORM_SHARE
 
 TP8 = Layout(tensor_parallel_size=8)
 DENSE, EXPERTS = load_model("llama-3.1-70b"), load_model("gpt-oss-120b")

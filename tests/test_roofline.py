@@ -17,19 +17,11 @@ from planner.engines import bounds
 from planner.errors import UsageError
 from planner.layout import Layout
 from planner.precision import WEIGHT_FORMATS, weight_format
-from planner.roofline import (
-    collective_fit,
-    collectives_s,
-    launch_s,
-    moe_kernels,
-    padded,
-    priors,
-    roofline,
-    small_kernels,
-)
+from planner.roofline import collective_fit, collectives_s, launch_s, moe_kernels, padded, priors, roofline
 from planner.run import replay
 from planner.scenario import Scenario
 from planner.settings import Recording
+from planner.small_kernels import layers_of_small_kernels, small_kernels
 from planner.stack import Stack
 from planner.steptime import TERMS, linear, step_terms
 
@@ -356,6 +348,21 @@ def test_marlin_is_quick_at_a_few_tokens_and_slow_on_prompts() -> None:
     blackwell = replace(stack_of("gpt-oss-120b", "b200-sxm"), moe_backend="marlin")
     assert all("marlin" in fit.row["kernel"] for fit in moe_kernels(blackwell)[1])
     assert experts_s("h100-sxm", "minimax-m2.5", "marlin", 64) == experts_s("h100-sxm", "minimax-m2.5", "auto", 64)
+
+
+@pytest.mark.parametrize(("model", "engine", "layers"), [
+    ("llama-3.1-70b", "vllm", 80.0),
+    ("llama-3.1-70b", "trtllm", 80 * 0.76),  # rotary embedding in the attention kernel
+    ("gpt-oss-120b", "vllm", 36 * 0.72),  # activation among the experts
+    ("gpt-oss-120b", "trtllm", 36 * 0.48),
+    ("deepseek-v3", "trtllm", 61.0),  # shared experts have an activation, MLA's rotary embedding a kernel
+    ("minimax-m2.5", "vllm", 62 * 1.2),  # a norm of query and key, over all heads
+])
+def test_small_kernels_are_those_that_a_layer_has(model: str, engine: str, layers: float) -> None:
+    stack = stack_of(model, engine=engine)
+    assert layers_of_small_kernels(stack.arch, engine) == pytest.approx(layers)
+    faster, slower = (terms_of(with_constants(stack, layer_s=layer_s), step(0, 4, 1000)) for layer_s in (8e-6, 1e-5))
+    assert slower["activations_s"] - faster["activations_s"] == pytest.approx(layers * 2e-6)
 
 
 def test_operators_that_nobody_measured_are_named() -> None:

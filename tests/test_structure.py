@@ -18,7 +18,7 @@ LAYERS = (
     ("table_file", "scrape", "acceptance"),
     ("files", "policy", "router", "autoscaler", "scenario", "settings", "slo", "architecture", "layout",
      "operators", "rate_series", "format_spec", "scaling"),
-    ("hf_config", "projections", "objectives", "conservation", "engine", "burstiness"),
+    ("hf_config", "projections", "small_kernels", "objectives", "conservation", "engine", "burstiness"),
     ("catalog", "policies", "routers", "autoscalers", "recommendation", "bracket", "explanation", "spans",
      "gaps"),
     ("precision", "kernels", "published", "story", "engines", "recipes", "trace", "loading", "launch",
