@@ -26,7 +26,7 @@ from planner.operators.network import network_s
 from planner.operators.small import SmallConstants, small_kernel_s
 from planner.precision import KERNELS, WEIGHT_FORMATS, usable_kernels, weight_format
 from planner.projections import projections
-from planner.small_kernels import NORM_SHARE, layers_of_small_kernels, small_kernels
+from planner.small_kernels import NORM_SHARE, layers_of_small_kernels, layers_routed_apart, small_kernels
 from planner.stack import Stack
 
 T = TypeVar("T")
@@ -286,7 +286,8 @@ def _activations(curve: Any, stack: Stack, counts: Floats) -> None:
     constants = find_fit(SmallConstants, "small", gpu=stack.gpu.name, engine=stack.engine).constants
     saved_s = _num_reduces(stack) * _is_fused(stack, counts) * NORM_SHARE * c.layer_s
     curve.activations_s += (layers_of_small_kernels(arch, stack.engine) * c.layer_s
-                            + arch.num_moe_layers * c.moe_layer_s + arch.num_index_layers * c.index_layer_s - saved_s)
+                            + layers_routed_apart(arch, stack.engine) * c.moe_layer_s
+                            + arch.num_index_layers * c.index_layer_s - saved_s)
     for count, read_or_written, distinct in small_kernels(stack.arch, stack.layout.tensor_parallel_size):
         traffic = ACTIVATION_BYTES * counts * read_or_written
         curve.activations_s += count * small_kernel_s(traffic, ACTIVATION_BYTES * counts * distinct,

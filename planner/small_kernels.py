@@ -34,6 +34,15 @@ def layers_of_small_kernels(arch: Architecture, engine: str) -> float:
     return layers
 
 
+def layers_routed_apart(arch: Architecture, engine: str) -> int:
+    """Return the MoE layers whose routing is not in the experts' benchmark [1].
+
+    TensorRT-LLM's was measured as a whole module, from the router's logits on (`create_moe` with its routing method in
+    AIConfigurator's collector); what `moe_layer_s` is for is in it.
+    """
+    return 0 if engine == "trtllm" else arch.num_moe_layers
+
+
 def small_kernels(arch: Architecture, ranks: int) -> tuple[tuple[int, float, float], ...]:
     """Return, for each kind of small kernel: how many, elements of a token that one reads or writes, distinct ones [1].
 

@@ -365,6 +365,17 @@ def test_small_kernels_are_those_that_a_layer_has(model: str, engine: str, layer
     assert slower["activations_s"] - faster["activations_s"] == pytest.approx(layers * 2e-6)
 
 
+@pytest.mark.parametrize(("model", "engine", "layers"), [
+    ("llama-3.1-70b", "vllm", 0), ("deepseek-v3", "vllm", 58), ("deepseek-v3", "sglang", 58),
+    ("deepseek-v3", "trtllm", 0),  # its benchmark has the routing
+])
+def test_routing_counts_where_the_benchmark_is_without_it(model: str, engine: str, layers: int) -> None:
+    stack = stack_of(model, engine=engine)
+    faster, slower = (terms_of(with_constants(stack, moe_layer_s=moe_layer_s), step(0, 4, 1000))
+                      for moe_layer_s in (3e-6, 5e-6))
+    assert slower["activations_s"] - faster["activations_s"] == pytest.approx(layers * 2e-6, abs=1e-9)
+
+
 def test_operators_that_nobody_measured_are_named() -> None:
     assert priors(stack_of()) == ()
     assert priors(stack_of(gpu="mi300x")) == ("dense layers", "attention")
