@@ -40,9 +40,9 @@ PRIORS = {
     "frontend_s_per_token": 2e-6, "latency_s": 8e-3, "latency_s_per_token": 1e-6, "index_layer_s": 60e-6,
 }
 # What is fitted. Ratios to the kernels' benchmarks and fractions of a peak stay: with them, runs fit a little better,
-# and a GPU or model that none of them has comes out far worse, since they make up for one another. So does the time
-# that a sequence adds beside both GPU and host: fits without one GPU say 4 to 12 µs and err no less than with its
-# prior, and two single cards, whose kernels are known, leave nothing for more.
+# and a GPU or model that none of them has comes out far worse, since they make up for one another. So do the times that
+# a sequence adds: that beside both GPU and host is 4 to 12 µs by fits without one GPU or another, which err no less
+# with its prior, and two single cards, whose kernels are known, leave nothing for more.
 TIMES = tuple(name for name in bounds() if not name.endswith(("_ratio", "_frac")) and name != "overhead_s_per_seq")
 TIGHT = dataclasses.replace(LOOSE, weight=2.0, time=0.6)  # of many deployments, and for those that none of them is
 
@@ -90,11 +90,12 @@ def is_mislabelled(run: Measurement) -> bool:
             and (run.scenario.max_concurrency or 0) >= 512)
 
 
-def fit_runs(runs: Sequence[Measurement], *, jobs: int, max_steps: int = 16) -> Calibration:
-    """Fit the times to runs of one engine."""
+def fit_runs(runs: Sequence[Measurement], *, jobs: int, max_steps: int = 8) -> Calibration:
+    """Fit the times to runs of one engine; those of a sequence where runs with speculation show them."""
     observed = Runs(prepared=prepare(runs, PRIORS))
+    names = [name for name in TIMES if not name.endswith("_per_seq") or any(map(speculates, runs))]
     with observed.evaluator(jobs) as evaluate:
-        return fit(observed, PRIORS, TIMES, evaluate=evaluate, prior=TIGHT, max_steps=max_steps)
+        return fit(observed, PRIORS, names, evaluate=evaluate, prior=TIGHT, max_steps=max_steps)
 
 
 def toml(engine: str, found: Calibration, num_runs: int) -> str:
