@@ -19,6 +19,7 @@ ERROR_SCALE = 0.12  # log errors beyond it count as outliers, ever less: rows th
 STEP = 0.04  # of a constant's logarithm, in finite differences
 # Of a fit, one after another: a replay jumps where a request falls into another step, wide secants look past jumps.
 STEPS = (0.4, 0.2, 0.1, STEP)
+QUANTILE = 1.2816  # half of an 80 % interval, in standard deviations
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +117,7 @@ def fit(observed: Observations, start: Mapping[str, float], names: Sequence[str]
         x = found.x
         slopes.append(found.jac)
     # The widest: at a jump, a narrow secant is steep, and promises more than the measurements tell.
-    spread = 1.2816 * np.max([_deviations(slope, found.fun, ERROR_SCALE) for slope in slopes], axis=0)
+    spread = QUANTILE * np.max([_deviations(slope, found.fun, ERROR_SCALE) for slope in slopes], axis=0)
     best = values(found.x)
     return Calibration(
         constants=best,

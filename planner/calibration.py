@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.calibrate import LOOSE, Calibration, fit
+from planner.calibrate import LOOSE, QUANTILE, Calibration, fit
 from planner.catalog import data_dir
 from planner.engines import bounds, read_constants
 from planner.errors import UnknownNameError, UsageError
 from planner.files import write_text
-from planner.identify import QUANTILE, Choice, check, choose, sensitivities
+from planner.identify import Choice, check, choose, sensitivities
 from planner.measured import METRICS
 from planner.observations import Observations, Runs
 from planner.scenario import Scenario

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.calibrate import ERROR_SCALE, LOOSE, STEP
+from planner.calibrate import ERROR_SCALE, LOOSE, QUANTILE, STEP
 from planner.errors import UsageError
 from planner.observations import Evaluate, Observations
 
@@ -14,7 +14,6 @@ Floats = NDArray[np.float64]
 
 MAX_CORRELATION = 0.95
 LEAST_EFFECT = 1e-4  # of a constant's logarithm on any logarithm of a time
-QUANTILE = 1.2816  # half of an 80 % interval, in standard deviations
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
