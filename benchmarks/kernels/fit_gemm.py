@@ -173,16 +173,12 @@ def smallest_call_s(table: pl.DataFrame) -> float:
 
 
 def select(system: str, dtype: str, table: pl.DataFrame) -> pl.DataFrame:
-    """Keep the shapes that serving meets, without those that a large L2 cache serves."""
+    """Keep the shapes that serving meets, without weights that a large L2 cache may hold, unless too few to matter."""
     n, k, m = pl.col("n"), pl.col("k"), pl.col("m")
-    return select_cold(system, dtype, table.filter((n >= 512) & (k >= 512) & (k <= 16384) & m.is_in(TOKENS)))
-
-
-def select_cold(system: str, dtype: str, table: pl.DataFrame) -> pl.DataFrame:
-    """Leave out what streams weights that a large L2 cache may hold, unless they are too few to matter."""
-    weights = pl.col("n") * pl.col("k") * FORMATS[dtype].weight
+    weights = n * k * FORMATS[dtype].weight
     smallest = profile(system).hbm_bandwidth_bytes_per_s * 1e-6
-    return table.filter((pl.col("m") > 512) | (weights < smallest) | (weights > L2_BYTES.get(system, 0.0)))
+    is_cold = (m > 512) | (weights < smallest) | (weights > L2_BYTES.get(system, 0.0))
+    return table.filter((n >= 512) & (k >= 512) & (k <= 16384) & m.is_in(TOKENS) & is_cold)
 
 
 def predict(system: str, dtype: str, table: pl.DataFrame, given: Mapping[str, float]) -> Floats:
