@@ -84,7 +84,7 @@ def decode_fit(stack: Stack) -> Fit[Any]:
 
 def linear_fits(stack: Stack) -> tuple[Fit[LinearDecode], Fit[LinearPrompt]]:
     """Return the constants of linear attention's kernels."""
-    where = {"gpu": stack.gpu.name, "engine": stack.engine}
+    where = {"gpu": stack.gpu.kernels_of, "engine": stack.engine}
     return (find_fit(LinearDecode, "linear_attention", phase="generation", **where),
             find_fit(LinearPrompt, "linear_attention", phase="context", **where))
 
@@ -92,7 +92,7 @@ def linear_fits(stack: Stack) -> tuple[Fit[LinearDecode], Fit[LinearPrompt]]:
 def _kernel(stack: Stack) -> tuple[str, dict[str, Any]]:
     """Return the family of attention, and what a row must have: number formats in the order of preference."""
     kv_dtypes = ("fp8", "bfloat16") if stack.kv_bytes_per_element < 2 else ("bfloat16",)
-    wanted = {"gpu": stack.gpu.name, "engine": stack.engine, "kv_cache_dtype": kv_dtypes,
+    wanted = {"gpu": stack.gpu.kernels_of, "engine": stack.engine, "kv_cache_dtype": kv_dtypes,
               "dtype": ("bfloat16", "fp8")}
     return ("mla", {**wanted, "includes": "kernel"}) if stack.arch.attention == "mla" else ("attention", wanted)
 

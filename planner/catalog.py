@@ -1,81 +1,19 @@
 """The catalog of GPUs and models: finds, reads, checks and adds their files."""
 
 import functools
-import math
 import os
 import re
 import tempfile
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from planner.architecture import Architecture
 from planner.errors import CatalogError, OutputError, UnknownNameError
+from planner.gpus import Gpu, read_gpu
 from planner.hf_config import architecture_from_config
 from planner.nested import parse_json, parse_toml
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Quantity:
-    """One number of the catalog and where it comes from.
-
-    Parameters
-    ----------
-    value, unit : the number and its SI unit.
-    source : document, list or measurement.
-    date : of the source, yyyy-mm.
-    dense : for FLOP/s, that the number is without structured sparsity.
-    note : what differs from other sources; "" where nothing does.
-    """
-
-    value: float
-    unit: str
-    source: str
-    date: str
-    dense: bool
-    note: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gpu:
-    """One GPU model; every number is per GPU.
-
-    Parameters
-    ----------
-    name, aliases, vendor : short name, other usual names, maker.
-    hbm_bandwidth_bytes_per_s : device memory, peak [B/s].
-    hbm_capacity_bytes : device memory as the runtime reports it, less than the name says [B].
-    flops_per_s : dense peak by precision: bf16, fp16, fp8, fp4, int8, where the hardware has it [FLOP/s].
-    scale_up_link : what joins the GPUs of a node ("NVLink 4", "xGMI", "PCIe 4").
-    scale_up_bandwidth_bytes_per_s : that link, all lanes of one GPU, one direction [B/s].
-    scale_up_latency_s : duration of the smallest all-reduce between two GPUs [s].
-    host_bandwidth_bytes_per_s : to the host's memory, one direction [B/s].
-    gpus_per_node, launch_speed : joined by that link; of its usual hosts, over those of Hopper and B200 [1].
-    tdp_w, idle_w : power limit, and draw without work [W].
-    price_usd_per_hour : on-demand list price [USD/h].
-    provenance : the source of each number, by field ("flops_per_s.bf16" and so on).
-    """
-
-    name: str
-    aliases: tuple[str, ...]
-    vendor: str
-    scale_up_link: str
-    hbm_bandwidth_bytes_per_s: float
-    hbm_capacity_bytes: float
-    flops_per_s: Mapping[str, float]
-    scale_up_bandwidth_bytes_per_s: float
-    scale_up_latency_s: float
-    host_bandwidth_bytes_per_s: float
-    gpus_per_node: int
-    tdp_w: float
-    idle_w: float
-    price_usd_per_hour: float
-    launch_speed: float = 1.0
-    provenance: Mapping[str, Quantity]
-
-
-PRECISIONS = ("fp32", "bf16", "fp16", "fp8", "fp4", "int8")
+from planner.provenance import date_of, text_of
 
 
 def data_dir(name: str) -> Path:
@@ -299,6 +237,14 @@ def _parse_once(path: Path, modified_ns: int, size: int) -> dict[str, object]:
     return parsed
 
 
+def _read_gpu(path: Path) -> Gpu:
+    """The GPU in a file; one whose kernels it takes must be there."""
+    gpu = read_gpu(_parse(path), path)
+    if gpu.kernels_of != gpu.name and _find("gpus", gpu.kernels_of) is None:
+        raise UnknownNameError(f"kernels_of in {path}", gpu.kernels_of, gpu_names())
+    return gpu
+
+
 def _read_model(path: Path, alias: str) -> Architecture:
     """The architecture in a file, with the keys that the variant called `alias` changes."""
     entry = _parse(path)
@@ -310,81 +256,9 @@ def _read_model(path: Path, alias: str) -> Architecture:
         raise CatalogError(f"{path}: [config] is missing; it holds the keys of the model's config.json")
     changed: dict[str, object] = next((keys for name, keys in variants.items()
                                        if _key(alias) in (_key(name), _key(name.rpartition("/")[2]))), {})
-    _text(entry, "source", path)
-    _date(entry, path)
-    return architecture_from_config({**config, **changed}, name=_text(entry, "name", path), where=str(path))
-
-
-_GPU_NUMBERS = {  # key in the file -> field and unit
-    "hbm_bandwidth": ("hbm_bandwidth_bytes_per_s", "B/s"), "hbm_capacity": ("hbm_capacity_bytes", "B"),
-    "scale_up_bandwidth": ("scale_up_bandwidth_bytes_per_s", "B/s"), "scale_up_latency": ("scale_up_latency_s", "s"),
-    "host_bandwidth": ("host_bandwidth_bytes_per_s", "B/s"), "gpus_per_node": ("gpus_per_node", "GPUs"),
-    "tdp": ("tdp_w", "W"), "idle_power": ("idle_w", "W"), "price": ("price_usd_per_hour", "USD/h"),
-    "launch_speed": ("launch_speed", "1"),
-}
-
-
-def _read_gpu(path: Path) -> Gpu:
-    """The GPU in a file, with every number's source checked."""
-    entry = _parse(path)
-    numbers = {field: _quantity(entry, key, unit, path) for key, (field, unit) in _GPU_NUMBERS.items()
-               if key in entry or key != "launch_speed"}
-    if not isinstance(flops := entry.get("flops"), dict) or not flops:
-        raise CatalogError(f"{path}: [flops] is missing; it holds the dense FLOP/s by precision")
-    peaks = {precision: _quantity(flops, precision, "FLOP/s", path) for precision in flops}
-    for precision, peak in peaks.items():
-        if precision not in PRECISIONS:
-            raise UnknownNameError(f"precision in {path}", precision, PRECISIONS)
-        if not peak.dense:
-            raise CatalogError(f"{path}: flops.{precision} lacks dense = true; halve a number printed with sparsity")
-    known = {"name", "aliases", "vendor", "scale_up_link", "flops", *_GPU_NUMBERS}
-    for key in entry.keys() - known:
-        raise UnknownNameError(f"key in {path}", key, known)
-    aliases = entry.get("aliases", [])
-    values = {field: number.value for field, number in numbers.items() if field != "gpus_per_node"}
-    if not numbers["gpus_per_node"].value.is_integer():
-        raise CatalogError(f"{path}: gpus_per_node.value = {numbers['gpus_per_node'].value}; must be an integer")
-    return Gpu(
-        name=_text(entry, "name", path), aliases=tuple(aliases) if isinstance(aliases, list) else (),
-        vendor=_text(entry, "vendor", path), scale_up_link=_text(entry, "scale_up_link", path),
-        gpus_per_node=int(numbers["gpus_per_node"].value),
-        flops_per_s={precision: peak.value for precision, peak in peaks.items()},
-        provenance=numbers | {f"flops_per_s.{precision}": peak for precision, peak in peaks.items()}, **values,
-    )
-
-
-def _quantity(table: Mapping[str, object], key: str, unit: str, path: Path) -> Quantity:
-    """One number with its unit, source and date."""
-    given = table.get(key)
-    if not isinstance(given, dict):
-        raise CatalogError(f"{path}: {key} is missing; write {key} = {{value = ..., unit = {unit!r}, source = ..., "
-                           "date = ...}")
-    value = given.get("value")
-    free = key in ("price", "idle_power")  # owned machines cost no rent
-    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value) \
-            or value < 0 or (value == 0 and not free):
-        raise CatalogError(f"{path}: {key}.value = {value!r}; must be a positive number")
-    if given.get("unit") != unit:
-        raise CatalogError(f"{path}: {key}.unit = {given.get('unit')!r}; must be {unit!r}")
-    return Quantity(value=float(value), unit=unit, source=_text(given, "source", path, f"{key}."),
-                    date=_date(given, path, f"{key}."), dense=given.get("dense") is True,
-                    note=str(given.get("note", "")))
-
-
-def _text(table: Mapping[str, object], key: str, path: Path, prefix: str = "") -> str:
-    """A text that must be there."""
-    value = table.get(key)
-    if not isinstance(value, str) or not value.strip():
-        raise CatalogError(f"{path}: {prefix}{key} = {value!r}; must be a text that is not empty")
-    return value
-
-
-def _date(table: Mapping[str, object], path: Path, prefix: str = "") -> str:
-    """A month, yyyy-mm."""
-    value = _text(table, "date", path, prefix)
-    if not re.fullmatch(r"20\d\d-(0[1-9]|1[0-2])", value):
-        raise CatalogError(f"{path}: {prefix}date = {value!r}; must be yyyy-mm")
-    return value
+    text_of(entry, "source", path)
+    date_of(entry, path)
+    return architecture_from_config({**config, **changed}, name=text_of(entry, "name", path), where=str(path))
 
 
 def _copy(source: Path, target: Path) -> Path:

@@ -8,7 +8,7 @@ from typing import Any
 
 from planner.architecture import Architecture, kv_bytes_per_token_per_gpu
 from planner.autoscale import Autoscale, read_autoscale
-from planner.catalog import Gpu, data_dir, load_gpu, load_model
+from planner.catalog import data_dir, load_gpu, load_model
 from planner.client import NAME, at_client_rate
 from planner.defaults import EngineDefaults, engine_defaults
 from planner.drafting import Draft, draft_of
@@ -16,6 +16,7 @@ from planner.engine.terms import StepTime
 from planner.engines import EngineConstants, constants_of, load_engine, read_constants, read_table
 from planner.errors import FleetError, PlannerError, UsageError
 from planner.fused_norms import fuses_norms
+from planner.gpus import Gpu
 from planner.layout import Layout
 from planner.loading import load_policy
 from planner.lora import adapter_bytes

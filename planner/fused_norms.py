@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 
 from planner.architecture import Architecture
-from planner.catalog import Gpu
 from planner.errors import UsageError
+from planner.gpus import Gpu
 from planner.layout import Layout
 
 # Largest message of FlashInfer's kernel that vLLM takes, by GPU generation and ranks [MiB]: FI_ALLREDUCE_FUSION_MAX_

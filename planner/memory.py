@@ -14,9 +14,9 @@ from planner.architecture import (
     shared_expert_parameters,
     state_bytes_per_seq,
 )
-from planner.catalog import Gpu
 from planner.drafting import Draft
 from planner.errors import CapacityError, UsageError
+from planner.gpus import Gpu
 from planner.layout import Layout
 from planner.precision import WEIGHT_FORMATS, attention_format, weight_format
 

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from planner.architecture import Architecture
-from planner.catalog import Gpu
 from planner.errors import CatalogError, UnknownNameError
+from planner.gpus import Gpu
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,11 +3,12 @@
 from typing import Any
 
 from planner.architecture import kv_bytes_per_token, num_active_parameters, num_parameters
-from planner.catalog import Gpu, describe_model, gpu_names, load_gpu, load_model, model_names
+from planner.catalog import describe_model, gpu_names, load_gpu, load_model, model_names
 from planner.deployment import Deployment, deploy
 from planner.engine import state as st
 from planner.engine.rows import STEP_ROW
 from planner.errors import UnknownNameError
+from planner.gpus import Gpu
 from planner.scenario import Scenario, with_model
 from planner.steptime import step_terms
 

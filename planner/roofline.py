@@ -168,7 +168,7 @@ def _preferred(cls: type[T], family: str, choices: tuple[str, ...], stack: Stack
         kernel = KERNELS[name]
         also = kernel.grouped_also if family == "moe" else ()
         try:
-            return name, find_fits(cls, family, gpu=stack.gpu.name, engine=stack.engine, dtype=name, also=also,
+            return name, find_fits(cls, family, gpu=stack.gpu.kernels_of, engine=stack.engine, dtype=name, also=also,
                                    is_shared=family in kernel.shared)
         except CatalogError:
             if name == usable[-1]:
@@ -283,7 +283,7 @@ def _activations(curve: Any, stack: Stack, counts: Floats) -> None:
     """
     arch, c = stack.arch, stack.constants
     bandwidth = stack.gpu.hbm_bandwidth_bytes_per_s * c.activation_bandwidth_frac
-    constants = find_fit(SmallConstants, "small", gpu=stack.gpu.name, engine=stack.engine).constants
+    constants = find_fit(SmallConstants, "small", gpu=stack.gpu.kernels_of, engine=stack.engine).constants
     saved_s = _num_reduces(stack) * _is_fused(stack, counts) * NORM_SHARE * c.layer_s
     curve.activations_s += (layers_of_small_kernels(arch, stack.engine) * c.layer_s
                             + layers_routed_apart(arch, stack.engine) * c.moe_layer_s
@@ -358,7 +358,7 @@ def collective_fit(stack: Stack, op: str, num_gpus: int) -> Fit[CollectiveConsta
     Where a GPU was not measured, medians over others on the same PCIe stand in before those over NVLink.
     """
     measured = next((size for size in (2, 4, 8) if size >= num_gpus), 8)
-    return find_fit(CollectiveConstants, "collectives", gpu=stack.gpu.name, engine=stack.engine, op=op,
+    return find_fit(CollectiveConstants, "collectives", gpu=stack.gpu.kernels_of, engine=stack.engine, op=op,
                     prior=stack.gpu.scale_up_link, num_gpus=measured)
 
 

@@ -10,12 +10,13 @@ import joblib
 import numpy as np
 
 from planner.bracket import UnlimitedError, UnreachableError, find_bracket
-from planner.catalog import Gpu, load_gpu, load_model
+from planner.catalog import load_gpu, load_model
 from planner.deployment import Deployment, Pool, pools_of, resolve, shape_load
 from planner.errors import CapacityError, CatalogError, UsageError
 from planner.fewest import Divided, apart, cheapest_split, fewest_replicas, of_two_kinds, together
 from planner.finite import number_in
 from planner.fleet import serve
+from planner.gpus import Gpu
 from planner.launch import describe_launch
 from planner.metrics import summarize
 from planner.objectives import Objectives, Verdict, judge

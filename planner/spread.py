@@ -1,8 +1,8 @@
 """How a scenario spreads its model over GPUs, and what joins those of different nodes and stages."""
 
 from planner.architecture import Architecture
-from planner.catalog import Gpu
 from planner.errors import UsageError
+from planner.gpus import Gpu
 from planner.layout import Layout
 from planner.operators.network import NodeLink
 from planner.scenario import Scenario, attention_ranks

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 
 from planner.architecture import Architecture
-from planner.catalog import Gpu
 from planner.drafting import Draft
 from planner.engines import EngineConstants
+from planner.gpus import Gpu
 from planner.layout import Layout
 from planner.operators.network import NodeLink
 

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 
 from planner.architecture import Architecture, kv_bytes_per_token_per_gpu
-from planner.catalog import Gpu
 from planner.engine import entries
 from planner.engine import state as st
 from planner.errors import UsageError
+from planner.gpus import Gpu
 from planner.scenario import Scenario
 from planner.settings import EngineSettings, Tier
 from planner.trace import Trace

@@ -29,8 +29,8 @@ def test_doctests_hold() -> None:
 
 
 def test_catalog_holds_what_is_promised() -> None:
-    assert {"a100-sxm", "a100-pcie", "h100-sxm", "h100-pcie", "h200-sxm", "b200-sxm", "b300-sxm", "gb200", "l4", "l40s",
-            "a10g", "rtx-4090", "rtx-pro-6000", "mi300x", "mi325x", "mi355x"} <= set(gpu_names())
+    assert {"a100-sxm", "a100-sxm-40gb", "a100-pcie", "h100-sxm", "h100-pcie", "h200-sxm", "b200-sxm", "b300-sxm",
+            "gb200", "l4", "l40s", "a10g", "rtx-4090", "rtx-pro-6000", "mi300x", "mi325x", "mi355x"} <= set(gpu_names())
     assert len(model_names()) >= 16
 
 
@@ -86,6 +86,7 @@ def test_no_two_files_share_a_name() -> None:
 
 @pytest.mark.parametrize(("given", "expected"), [
     ("NVIDIA H100 80GB HBM3", "h100-sxm"), ("h100_sxm", "h100-sxm"), ("H100", "h100-sxm"), ("A100 SXM4", "a100-sxm"),
+    ("NVIDIA A100-SXM4-40GB", "a100-sxm-40gb"),
     ("rtx_pro_6000_server", "rtx-pro-6000"), ("NVIDIA B200-SXM-180GB", "b200-sxm"), ("RTX4090", "rtx-4090"),
 ])
 def test_gpu_lookup_ignores_case_separators_and_maker(given: str, expected: str) -> None:
@@ -166,6 +167,8 @@ def test_added_gpu_goes_before_the_bundled_one(tmp_path: Path, own_catalog: Path
     ("bf16 = ", "bf61 = ", "unknown precision .* 'bf61'; did you mean 'bf16'"),
     ('vendor = ', 'colour = "red"\nvendor = ', "unknown key .* 'colour'"),
     ('vendor = ', 'launch_speed = {value = 0, unit = "1"}\nvendor = ', r"launch_speed.value = 0; must be a positive"),
+    ('vendor = ', 'kernels_of = "l5"\nvendor = ', "unknown kernels_of .* 'l5'; did you mean 'l4'"),
+    ('vendor = ', 'kernels_of = 4\nvendor = ', "kernels_of = 4; must be a text"),
     ("[flops]", "[flops", "is not valid TOML"),
 ])
 def test_a_wrong_gpu_file_is_refused_and_not_copied(tmp_path: Path, own_catalog: Path, old: str, new: str,

@@ -192,6 +192,14 @@ def test_quantized_weights_are_read_faster(gpu: str) -> None:
     assert times == sorted(times, reverse=True)
 
 
+def test_a_gpu_of_another_memory_reads_as_large_a_share_of_its_bandwidth() -> None:
+    slower = 2.039 / 1.555  # TB/s of the A100 with 80 GB and with 40
+    large, small = (gpu_seconds(stack_of("llama-2-7b", gpu), step(0, 1, 1)) for gpu in ("a100-sxm", "a100-sxm-40gb"))
+    assert 1 + 0.8 * (slower - 1) < small / large < slower
+    large, small = (gpu_seconds(stack_of("llama-2-7b", gpu), step(4096)) for gpu in ("a100-sxm", "a100-sxm-40gb"))
+    assert 1 <= small / large < 1.05
+
+
 def test_a_format_without_tensor_cores_for_it_computes_in_16_bit() -> None:
     a100, h100 = (stack_of("llama-3.1-8b", gpu, quantization="fp8") for gpu in ("a100-sxm", "h100-sxm"))
     assert gpu_seconds(a100, step(0, 1, 1)) < gpu_seconds(stack_of("llama-3.1-8b", "a100-sxm"), step(0, 1, 1))

@@ -11,6 +11,7 @@ import polars as pl
 
 from benchmarks.accuracy.data import MEASURED, load_of, replay, times
 from benchmarks.accuracy.section import ERROR_COLUMNS, Section, Table, Verdict, ape, error_row, scatter
+from planner.catalog import load_model
 from planner.deployment import deploy, scenario_constants
 from planner.engines import EngineConstants, bounds
 from planner.errors import PlannerError
@@ -26,10 +27,11 @@ MODELS = {
     "llama2-70b": "llama-2-70b", "huggyllama/llama-7b": "llama-2-7b",
     "Qwen/Qwen2-7B": "qwen2.5-7b", "Qwen/Qwen2-72B": "qwen2.5-72b",  # of the same shapes
 }
-GPUS = {"A100": "a100-sxm", "H100": "h100-sxm", "L40S": "l40s", "H200": "h200-sxm", "Nvidia A100 GPU": "a100-sxm",
+GPUS = {"A100": "a100-sxm", "H100": "h100-sxm", "L40S": "l40s", "H200": "h200-sxm", "Nvidia A100 GPU": "a100-sxm-40gb",
         "Nvidia H100 GPU": "h100-sxm", "A100-80GB-SXM": "a100-sxm", "H100-80GB-SXM": "h100-sxm"}
 ENGINES = {"TensorRT-LLM": "trtllm", "vLLM": "vllm"}
 STEP_TOKENS = 2**17  # static engines take a batch's prompts in one step
+TRTLLM_TOKENS = 8192  # of trtllm-build
 NO_SERVER = ("frontend_s", "frontend_s_per_token", "latency_s", "latency_s_per_token")  # requests come in-process
 # A TensorRT engine, from C++.
 NO_PYTHON = ("host_s", "host_s_per_seq", "launch_s_per_mla_layer", "launch_s_per_linear_layer")
@@ -37,6 +39,9 @@ NO_PYTHON = ("host_s", "host_s_per_seq", "launch_s_per_mla_layer", "launch_s_per
 # times between tokens in the online rate sweep are 15 ms over 80 layers and 5 to 6 ms over 32, where kernels take 13
 # and 5.
 ENGINE_LAUNCH_S = 180e-6
+# The host of vLLM's V0 engine, in series with the GPU: it schedules, prepares and detokenises sequence by sequence in
+# Python. From Argonne's A100 runs alone; their H100 runs have had no part in it.
+V0_HOST = {"host_s": 1.5e-3, "host_s_per_seq": 60e-6}
 
 
 def static_batch() -> Section:
@@ -66,9 +71,8 @@ def static_batch() -> Section:
 @functools.cache
 def batch(scenario: Scenario, size: int, isl: int, osl: int) -> dict[str, float]:
     """Replay one batch and return `ttft_s` of its first request, mean `tpot_s`, and `latency_s` of the whole."""
-    scenario_tokens = scenario.max_num_batched_tokens or STEP_TOKENS
-    deployment = deploy(Scenario(**{**_fields(scenario), "max_num_seqs": size, "max_model_len": isl + osl + 8,
-                                    "max_num_batched_tokens": scenario_tokens}),
+    deployment = deploy(replace(scenario, max_num_seqs=size, max_model_len=isl + osl + 8,
+                                max_num_batched_tokens=scenario.max_num_batched_tokens or STEP_TOKENS),
                         constants=in_process(scenario))
     found = times(replay(deployment, load_of("batch", np.zeros(size), np.full(size, isl), np.full(size, osl))))
     return {"ttft_s": float(found["ttft_s"].max()), "latency_s": float(found["e2e_s"].max()),
@@ -76,11 +80,13 @@ def batch(scenario: Scenario, size: int, isl: int, osl: int) -> dict[str, float]
 
 
 def in_process(scenario: Scenario, *, is_compiled: bool = True) -> EngineConstants:
-    """Return an engine's constants without what a server adds, and for TensorRT engines without what Python does.
+    """Return an engine's constants without what a server adds, of vLLM's V0 or of TensorRT engines where they run.
 
     is_compiled : whether TensorRT-LLM runs such an engine, as it did until PyTorch became its default.
     """
     found = scenario_constants(scenario)
+    if scenario.policy == "vllm-v0":
+        return replace(found, **V0_HOST, **_least(NO_SERVER))
     if scenario.engine != "trtllm" or not is_compiled:
         return replace(found, **_least(NO_SERVER))
     return replace(found, launch_s_per_layer=ENGINE_LAUNCH_S, **_least(NO_SERVER + NO_PYTHON))
@@ -88,10 +94,6 @@ def in_process(scenario: Scenario, *, is_compiled: bool = True) -> EngineConstan
 
 def _least(names: tuple[str, ...]) -> dict[str, float]:
     return {name: bounds()[name][0] for name in names}
-
-
-def _fields(scenario: Scenario) -> dict[str, Any]:
-    return {name: getattr(scenario, name) for name in scenario.__slots__}
 
 
 def predicted_rows(table: pl.DataFrame, predict: Callable[[Mapping[str, Any]], float]) -> pl.DataFrame:
@@ -143,8 +145,14 @@ def _argonne() -> pl.DataFrame:
 
 
 def _predict_argonne(row: Mapping[str, Any]) -> float:
+    """Return a batch's latency under TensorRT-LLM 0.11 or vLLM 0.5, whose V0 engine cuts no prompt."""
     scenario = _scenario(row, ENGINES[row["engine"]], row["n_gpus"], "FP16")
-    return batch(scenario, row["batch_size"], row["isl"], row["osl"])["latency_s"]
+    changes: dict[str, Any] = {"max_num_batched_tokens": TRTLLM_TOKENS, "gpu_memory_utilization": 0.9}
+    if row["engine"] == "vLLM":
+        most = load_model(scenario.model).max_model_len
+        changes = {"max_num_batched_tokens": most, "policy": "vllm-v0", "async_scheduling": False,
+                   "gpu_memory_utilization": 0.9}
+    return batch(replace(scenario, **changes), row["batch_size"], row["isl"], row["osl"])["latency_s"]
 
 
 def _splitwise() -> pl.DataFrame:
@@ -158,8 +166,7 @@ def _splitwise() -> pl.DataFrame:
 def _predict_splitwise(row: Mapping[str, Any]) -> float:
     if row["flags"]:
         raise KeyError(f"flag {row['flags']}")
-    scenario = Scenario(**{**_fields(_scenario(row, "vllm", row["tp"], "FP16")), "cudagraph_mode": "none",
-                           "async_scheduling": False})
+    scenario = replace(_scenario(row, "vllm", row["tp"], "FP16"), cudagraph_mode="none", async_scheduling=False)
     found = batch(scenario, row["batch_size"], row["prompt_tokens"], 128)
     return found["ttft_s"] if row["metric"] == "prefill_ms" else found["tpot_s"]
 

@@ -11,8 +11,9 @@ from benchmarks.accuracy.data import MEASURED, load_of, replay, times
 from benchmarks.accuracy.section import ERROR_COLUMNS, Section, Table, Verdict, error_row, scatter
 from benchmarks.accuracy.static_batch import in_process, predicted_rows
 from planner.architecture import Architecture, num_parameters
-from planner.catalog import Gpu, load_gpu, load_model
+from planner.catalog import load_gpu, load_model
 from planner.deployment import deploy
+from planner.gpus import Gpu
 from planner.precision import KV_BYTES_PER_ELEMENT, WEIGHT_FORMATS
 from planner.scenario import Scenario
 
@@ -212,6 +213,7 @@ def _predict_low(row: Mapping[str, Any]) -> float:
     is_chunked = row["chunked_prefill"].startswith("on")
     scenario = Scenario(model="llama-3.1-70b", gpu="h100-sxm", tensor_parallel_size=row["n_gpus"], max_num_seqs=256,
                         max_num_batched_tokens=512 if is_chunked else 32_768, async_scheduling=False,
+                        policy="chunked" if is_chunked else "vllm-v0",
                         gpu_memory_utilization=0.95, max_model_len=None if is_chunked else 32_000,
                         fuse_allreduce_rms=False)
     trace = pl.read_csv(MEASURED / row["workload_csv"])

@@ -20,7 +20,7 @@ from fit_attention import (
 from fitting import ROOT, SOURCE, SYSTEMS, fit, gpu_of, tables, write_fits
 
 from planner.attention_time import MLA_HEADS
-from planner.catalog import Gpu
+from planner.gpus import Gpu
 from planner.operators.attention import PromptAttention, smooth_max
 from planner.operators.mla import MlaBmm, MlaDecode, mla_bmm_s, mla_decode_coefficients, mla_prompt_coefficients
 
