@@ -3,18 +3,24 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: demo test lint bench accuracy synthesis notebook formats reference fuzz clean
+.PHONY: demo test lint compiled-loop compiled-fleet bench accuracy synthesis notebook formats reference fuzz clean
 
 demo: $(VENV)/.installed
 	$(BIN)/planner replay chat --model llama-3.1-8b --gpu h100-sxm --slo "ttft:500 tpot:50" --save out/chat
 	$(BIN)/planner report out/chat --output out/report.html
 
-test: $(VENV)/.installed-dev lint
+test: $(VENV)/.installed-dev
+	$(MAKE) --jobs 2 compiled-fleet lint compiled-loop
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+# Once, beside the lint; else every process of the tests compiles both for itself.
+compiled-fleet: OPTIONS = --data-parallel-size 2 --router least-outstanding-requests
+compiled-loop compiled-fleet: $(VENV)/.installed-dev
+	$(BIN)/planner replay chat --model llama-3.1-8b --gpu h100-sxm --limit 1 $(OPTIONS) > /dev/null
 
 bench: $(VENV)/.installed-dev
 	$(BIN)/python benchmarks/replay_speed.py
