@@ -6,28 +6,33 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from benchmarks.accuracy.data import MEASURED, load_of, replay, times
+from benchmarks.accuracy.dialogues import block_ids, continued
 from benchmarks.accuracy.section import ERROR_COLUMNS, Section, Table, Verdict, error_row, scatter
 from planner.deployment import Deployment, deploy
 from planner.scenario import Scenario
 from planner.trace import Trace
 from planner.trace.prefix import PrefixIds
 
-# Of 2025, before async scheduling was the default. At 0.9 the weights leave A100 KV blocks for 29,888 tokens, at 0.93
-# for 45,616, at 0.95 for 55,856; clients saw 55,500 at once of one replica in exp-0, and 93,000 of two in exp-2.
+# Of 2025, before async scheduling was the default. KV blocks are those that clients had in flight where requests queue,
+# prompts that running turns of a dialogue share counted once: 43,000 tokens and 38,400.
 LLAMA_70B = Scenario(model="llama-3.1-70b", gpu="a100-sxm", tensor_parallel_size=2, async_scheduling=False)
 DEPLOYMENTS = {
-    "exp-0": replace(LLAMA_70B, gpu_memory_utilization=0.95),
-    "exp-2": replace(LLAMA_70B, gpu_memory_utilization=0.93),
-    "exp-4": Scenario(model="llama-4-scout", gpu="h100-sxm", tensor_parallel_size=4, quantization="fp8",
-                      async_scheduling=False, max_num_seqs=1024, max_num_batched_tokens=8192,
-                      fuse_allreduce_rms=False),
+    "baseline-llm-d-70b": replace(LLAMA_70B, num_gpu_blocks=2690),
+    "vllm-70b": replace(LLAMA_70B, num_gpu_blocks=2400),
+    "vllm-70b-2replicas": replace(LLAMA_70B, num_gpu_blocks=2400),
+    "vllm-llama4-tp4": Scenario(model="RedHatAI/Llama-4-Scout-17B-16E-Instruct-FP8-dynamic", gpu="h100-sxm",
+                                tensor_parallel_size=4, async_scheduling=False, max_num_seqs=1024,
+                                max_num_batched_tokens=8192, fuse_allreduce_rms=False),
 }
 RUN = ("exp", "config", "workload", "model", "replicas", "target_qps")
 QUEUEING = 3.0  # times the median TTFT at the lowest rate: from there on requests queue
 BLOCK = 16
 PAUSE_S = 3600.0  # between a run and the next; nothing happens in it
+WARM_UP_RATE = 2.0  # requests/s of LMBenchmark's warm-up (sharegpt/run.sh)
+SEED = 0  # of who gets a request, where there are two
 
 
 def llmd() -> Section:
@@ -82,28 +87,59 @@ def _run(key: Sequence[Any], runs: pl.DataFrame) -> dict[str, Any]:
 
 def _predicted(row: dict[str, Any], runs: pl.DataFrame, tokens: int) -> dict[str, float]:
     """Return the same statistics of a replay over all replicas."""
-    deployment = deploy(DEPLOYMENTS[row["exp"]], enable_prefix_caching=True)
-    parts = [_replica(deployment, runs[k :: row["replicas"]]) for k in range(row["replicas"])]
-    merged = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    return {"throughput": tokens / float(merged["end_s"].max()), "tpot_ms": 1e3 * float(np.nanmedian(merged["tpot_s"])),
-            "ttft_ms": 1e3 * float(np.nanmedian(merged["ttft_s"]))}
+    deployment = deploy(DEPLOYMENTS[row["config"]], enable_prefix_caching=True)
+    sent, ids = _sent(runs)
+    replica = np.random.default_rng(SEED).integers(row["replicas"], size=sent.height)
+    arrival_s, is_run = sent["arrival_s"].to_numpy(), np.arange(sent.height) >= sent.height - runs.height
+    found = {name: np.full(sent.height, np.nan) for name in ("tpot_s", "ttft_s", "e2e_s")}
+    for k in range(row["replicas"]):
+        chosen = np.flatnonzero(replica == k)
+        part = times(replay(deployment, _trace(sent[chosen], [ids[i] for i in chosen])))
+        for name, values in found.items():
+            values[chosen] = part[name]
+    last_s = (arrival_s + found["e2e_s"])[is_run].max()
+    return {"throughput": tokens / float(last_s - arrival_s[is_run][0]),
+            "tpot_ms": 1e3 * float(np.nanmedian(found["tpot_s"][is_run])),
+            "ttft_ms": 1e3 * float(np.nanmedian(found["ttft_s"][is_run]))}
 
 
-def _replica(deployment: Deployment, runs: pl.DataFrame) -> dict[str, Any]:
-    """Return the times of a replica's requests, after a run of the same ones."""
-    found = times(replay(deployment, _twice(runs)))
-    second = {name: values[runs.height :] for name, values in found.items()}
-    return {**second, "end_s": runs["arrival_s"].to_numpy() + second["e2e_s"]}
+def _sent(runs: pl.DataFrame) -> tuple[pl.DataFrame, list[NDArray[np.int64]]]:
+    """Return what the replicas were sent, a run before this one and the benchmark's warm-up first, and its blocks.
+
+    The warm-up are the dialogues' turns before the run's first ones, which lengths do not tell: the prompt is taken to
+    have been shorter by what a turn adds, and the answer as long as the first one's.
+    """
+    runs = runs.select("arrival_s", "prompt_tokens", "output_tokens")
+    prompts = runs["prompt_tokens"].to_numpy()
+    before = continued(prompts, runs["output_tokens"])
+    ids = block_ids(prompts, before, BLOCK)
+    turns = np.flatnonzero(before >= 0)
+    warm = runs[: len(runs) - len(turns) if len(turns) else 0]
+    added = int(np.median(prompts[turns] - prompts[before[turns]])) if len(turns) else 0
+    warm = warm.with_columns(arrival_s=pl.int_range(pl.len()) / WARM_UP_RATE,
+                             prompt_tokens=(pl.col("prompt_tokens") - added).clip(1))
+    parts = [runs, warm, runs]
+    starts = np.cumsum([0.0] + [_end_s(part) + PAUSE_S for part in parts[:-1]])
+    sent = pl.concat([part.with_columns(pl.col("arrival_s") + start)
+                      for part, start in zip(parts, starts, strict=True)])
+    return sent, [*ids, *_cut(ids, warm["prompt_tokens"].to_list(), int(max(map(max, ids))) + 1), *ids]
 
 
-def _twice(runs: pl.DataFrame) -> Trace:
-    """Return a run's requests and, after a pause, the same ones again; every prompt is its own."""
-    last_s = float(runs["arrival_s"].max())  # type: ignore[arg-type]
-    arrival_s = np.concatenate([runs["arrival_s"], runs["arrival_s"] + last_s + PAUSE_S])
-    load = load_of("llm-d", arrival_s, *(np.tile(runs[name], 2) for name in ("prompt_tokens", "output_tokens")))
-    num_blocks = -(-runs["prompt_tokens"].to_numpy() // BLOCK)
-    values = np.tile(np.arange(num_blocks.sum()), 2)
-    offsets = np.concatenate([[0], np.cumsum(np.tile(num_blocks, 2))]).astype(np.int64)
+def _cut(ids: Sequence[NDArray[np.int64]], tokens: Sequence[int], unused: int) -> list[NDArray[np.int64]]:
+    """Return the blocks of the first so many tokens of prompts; one that is not full is its own."""
+    own = [np.full(min(count % BLOCK, 1), unused + i) for i, count in enumerate(tokens)]
+    return [np.concatenate([ids[i][: count // BLOCK], own[i]]) for i, count in enumerate(tokens)]
+
+
+def _end_s(runs: pl.DataFrame) -> float:
+    return float(runs["arrival_s"].max()) if runs.height else 0.0  # type: ignore[arg-type]
+
+
+def _trace(sent: pl.DataFrame, ids: Sequence[NDArray[np.int64]]) -> Trace:
+    """Return requests as a trace, with the blocks of their prompts."""
+    load = load_of("llm-d", *(sent[name].to_numpy() for name in ("arrival_s", "prompt_tokens", "output_tokens")))
+    offsets = np.concatenate([[0], np.cumsum([len(blocks) for blocks in ids])]).astype(np.int64)
+    values = np.unique(np.concatenate(ids), return_inverse=True)[1]
     return replace(load, prefix=PrefixIds(values=values, offsets=offsets, block_tokens=BLOCK))
 
 
