@@ -30,9 +30,9 @@ DEPLOYMENTS = {
 RUN = ("exp", "config", "workload", "model", "replicas", "target_qps")
 QUEUEING = 3.0  # times the median TTFT at the lowest rate: from there on requests queue
 BLOCK = 16
-PAUSE_S = 3600.0  # between a run and the next; nothing happens in it
+PAUSE_S = 3600.0  # between warm-up and run; nothing happens in it
 WARM_UP_RATE = 2.0  # requests/s of LMBenchmark's warm-up (sharegpt/run.sh)
-SEED = 0  # of who gets a request, where there are two
+SEED, DRAWS = 0, 9  # of who gets a request, where there are two
 
 
 def llmd() -> Section:
@@ -86,25 +86,32 @@ def _run(key: Sequence[Any], runs: pl.DataFrame) -> dict[str, Any]:
 
 
 def _predicted(row: dict[str, Any], runs: pl.DataFrame, tokens: int) -> dict[str, float]:
-    """Return the same statistics of a replay over all replicas."""
-    deployment = deploy(DEPLOYMENTS[row["config"]], enable_prefix_caching=True)
-    sent, ids = _sent(runs)
-    replica = np.random.default_rng(SEED).integers(row["replicas"], size=sent.height)
-    arrival_s, is_run = sent["arrival_s"].to_numpy(), np.arange(sent.height) >= sent.height - runs.height
-    found = {name: np.full(sent.height, np.nan) for name in ("tpot_s", "ttft_s", "e2e_s")}
-    for k in range(row["replicas"]):
+    """Return the same statistics of a replay over all replicas, medians where who gets which request is drawn."""
+    deployment, (sent, ids) = deploy(DEPLOYMENTS[row["config"]], enable_prefix_caching=True), _sent(runs)
+    rng = np.random.default_rng([SEED, int(1e3 * row["target_qps"])])
+    drawn = []
+    for _ in range(DRAWS if row["replicas"] > 1 else 1):
+        replica = rng.integers(row["replicas"], size=sent.height)
+        found = _replayed(deployment, sent, ids, replica)[-runs.height:]
+        end_s = found["e2e_s"].to_numpy() + runs["arrival_s"].to_numpy()
+        drawn.append((tokens / end_s.max(), 1e3 * np.nanmedian(found["tpot_s"]), 1e3 * np.nanmedian(found["ttft_s"])))
+    names = ("throughput", "tpot_ms", "ttft_ms")
+    return {name: float(np.median(values)) for name, values in zip(names, zip(*drawn, strict=True), strict=True)}
+
+
+def _replayed(deployment: Deployment, sent: pl.DataFrame, ids: Sequence[NDArray[np.int64]],
+              replica: NDArray[np.int64]) -> pl.DataFrame:
+    """Return the times of requests that so numbered replicas take [s]."""
+    parts = []
+    for k in np.unique(replica):
         chosen = np.flatnonzero(replica == k)
-        part = times(replay(deployment, _trace(sent[chosen], [ids[i] for i in chosen])))
-        for name, values in found.items():
-            values[chosen] = part[name]
-    last_s = (arrival_s + found["e2e_s"])[is_run].max()
-    return {"throughput": tokens / float(last_s - arrival_s[is_run][0]),
-            "tpot_ms": 1e3 * float(np.nanmedian(found["tpot_s"][is_run])),
-            "ttft_ms": 1e3 * float(np.nanmedian(found["ttft_s"][is_run]))}
+        parts.append(pl.DataFrame(times(replay(deployment, _trace(sent[chosen], [ids[i] for i in chosen])))
+                                  | {"request": chosen}))
+    return pl.concat(parts).sort("request")
 
 
 def _sent(runs: pl.DataFrame) -> tuple[pl.DataFrame, list[NDArray[np.int64]]]:
-    """Return what the replicas were sent, a run before this one and the benchmark's warm-up first, and its blocks.
+    """Return what the replicas were sent, the benchmark's warm-up before the run, and the blocks of its prompts.
 
     The warm-up are the dialogues' turns before the run's first ones, which lengths do not tell: the prompt is taken to
     have been shorter by what a turn adds, and the answer as long as the first one's.
@@ -114,25 +121,21 @@ def _sent(runs: pl.DataFrame) -> tuple[pl.DataFrame, list[NDArray[np.int64]]]:
     before = continued(prompts, runs["output_tokens"])
     ids = block_ids(prompts, before, BLOCK)
     turns = np.flatnonzero(before >= 0)
-    warm = runs[: len(runs) - len(turns) if len(turns) else 0]
-    added = int(np.median(prompts[turns] - prompts[before[turns]])) if len(turns) else 0
-    warm = warm.with_columns(arrival_s=pl.int_range(pl.len()) / WARM_UP_RATE,
-                             prompt_tokens=(pl.col("prompt_tokens") - added).clip(1))
-    parts = [runs, warm, runs]
-    starts = np.cumsum([0.0] + [_end_s(part) + PAUSE_S for part in parts[:-1]])
-    sent = pl.concat([part.with_columns(pl.col("arrival_s") + start)
-                      for part, start in zip(parts, starts, strict=True)])
-    return sent, [*ids, *_cut(ids, warm["prompt_tokens"].to_list(), int(max(map(max, ids))) + 1), *ids]
+    if len(turns):
+        added = int(np.median(prompts[turns] - prompts[before[turns]]))
+        warm = runs[: len(runs) - len(turns)].with_columns(
+            arrival_s=pl.int_range(pl.len()) / WARM_UP_RATE, prompt_tokens=(pl.col("prompt_tokens") - added).clip(1))
+    else:
+        warm = runs
+    start_s = float(warm["arrival_s"].max()) + PAUSE_S  # type: ignore[arg-type]
+    sent = pl.concat([warm, runs.with_columns(pl.col("arrival_s") + start_s)])
+    return sent, [*_cut(ids, warm["prompt_tokens"].to_list(), sum(map(len, ids))), *ids]
 
 
 def _cut(ids: Sequence[NDArray[np.int64]], tokens: Sequence[int], unused: int) -> list[NDArray[np.int64]]:
     """Return the blocks of the first so many tokens of prompts; one that is not full is its own."""
     own = [np.full(min(count % BLOCK, 1), unused + i) for i, count in enumerate(tokens)]
     return [np.concatenate([ids[i][: count // BLOCK], own[i]]) for i, count in enumerate(tokens)]
-
-
-def _end_s(runs: pl.DataFrame) -> float:
-    return float(runs["arrival_s"].max()) if runs.height else 0.0  # type: ignore[arg-type]
 
 
 def _trace(sent: pl.DataFrame, ids: Sequence[NDArray[np.int64]]) -> Trace:
