@@ -17,12 +17,12 @@ from planner.trace import Trace
 from planner.trace.prefix import PrefixIds
 
 # Of 2025, before async scheduling was the default. KV blocks are those that clients had in flight where requests queue,
-# prompts that running turns of a dialogue share counted once: 43,000 tokens and 38,400.
+# prompts that running turns of a dialogue share counted once: 41,600 tokens and 36,800.
 LLAMA_70B = Scenario(model="llama-3.1-70b", gpu="a100-sxm", tensor_parallel_size=2, async_scheduling=False)
 DEPLOYMENTS = {
-    "baseline-llm-d-70b": replace(LLAMA_70B, num_gpu_blocks=2690),
-    "vllm-70b": replace(LLAMA_70B, num_gpu_blocks=2400),
-    "vllm-70b-2replicas": replace(LLAMA_70B, num_gpu_blocks=2400),
+    "baseline-llm-d-70b": replace(LLAMA_70B, num_gpu_blocks=2600),
+    "vllm-70b": replace(LLAMA_70B, num_gpu_blocks=2300),
+    "vllm-70b-2replicas": replace(LLAMA_70B, num_gpu_blocks=2300),
     "vllm-llama4-tp4": Scenario(model="RedHatAI/Llama-4-Scout-17B-16E-Instruct-FP8-dynamic", gpu="h100-sxm",
                                 tensor_parallel_size=4, async_scheduling=False, max_num_seqs=1024,
                                 max_num_batched_tokens=8192, fuse_allreduce_rms=False),
