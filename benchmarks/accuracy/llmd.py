@@ -1,4 +1,4 @@
-"""llm-d runs at rising rates: throughput, TPOT and where queueing starts, with caches as the run before left them."""
+"""llm-d runs at rising rates: throughput, TPOT and where queueing starts, with the dialogues that prompts belong to."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,7 +17,7 @@ from planner.trace import Trace
 from planner.trace.prefix import PrefixIds
 
 # Of 2025, before async scheduling was the default. KV blocks are those that clients had in flight where requests queue,
-# prompts that running turns of a dialogue share counted once: 41,600 tokens and 36,800.
+# what running turns of a dialogue share counted once: 41,600 tokens of llm-d's image and 36,800 of vLLM's.
 LLAMA_70B = Scenario(model="llama-3.1-70b", gpu="a100-sxm", tensor_parallel_size=2, async_scheduling=False)
 DEPLOYMENTS = {
     "baseline-llm-d-70b": replace(LLAMA_70B, num_gpu_blocks=2600),
@@ -50,9 +50,9 @@ def llmd() -> Section:
     throughput = np.abs(found["predicted_throughput"] / found["throughput"] - 1)
     return Section(
         title="llm-d: rising rates on vLLM",
-        lead=f"{table.height:,} requests in {found.height} runs, replayed with their exact arrivals; two replicas take "
-             "requests in turn. Every run of an experiment sends the same prompts in the same order, so each is "
-             "replayed after one of its own: its prefix cache holds what that one left there.",
+        lead=f"{table.height:,} requests in {found.height} runs, replayed with their exact arrivals. Prompts are turns "
+             "of dialogues, found by their lengths, whose prefix may still be cached; before a run LMBenchmark sends "
+             "the turns before its first ones. Who of two replicas gets a request is drawn.",
         verdicts=[Verdict(name="throughput, median APE over runs", value=float(throughput.median()), limit=0.03),
                   Verdict(name="median TPOT, median APE over runs", value=float(tpot.median()), limit=0.05)],
         tables=[Table(title="Errors over the rates of each experiment",
@@ -64,11 +64,10 @@ def llmd() -> Section:
                                        for (e, c, w), g in groups}, "Median TPOT of each run", "", "ms")},
         notes=[f"Queueing starts at the lowest rate whose median TTFT is {QUEUEING:g} times that of the lowest rate "
                "measured; – where none is.",
-               "Engine settings are not published: vLLM's defaults for the GPU, but gpu_memory_utilization 0.95 and "
-               "0.93 on A100, inferred from the tokens that clients had in flight, and neither async "
-               "scheduling nor fused all-reduces, as in the versions of 2025. In exp-2 a quarter of the prompts had "
-               "their first token too early to have been computed whole; what they shared, and with whom, is not "
-               "recorded."])
+               "Engine settings are not published: vLLM's defaults for the GPU, but KV blocks as many as clients had "
+               "in flight on A100, and neither async scheduling nor fused all-reduces, as in the versions of 2025. "
+               "Short inputs are of no dialogues that lengths tell: they are replayed after a run of the same ones.",
+               f"Of two replicas the medians over {DRAWS} draws of who gets which request."])
 
 
 def _run(key: Sequence[Any], runs: pl.DataFrame) -> dict[str, Any]:
@@ -114,7 +113,7 @@ def _sent(runs: pl.DataFrame) -> tuple[pl.DataFrame, list[NDArray[np.int64]]]:
     """Return what the replicas were sent, the benchmark's warm-up before the run, and the blocks of its prompts.
 
     The warm-up are the dialogues' turns before the run's first ones, which lengths do not tell: the prompt is taken to
-    have been shorter by what a turn adds, and the answer as long as the first one's.
+    have been shorter by what a turn adds, and the answer as long as the first one's. Without dialogues it is the run.
     """
     runs = runs.select("arrival_s", "prompt_tokens", "output_tokens")
     prompts = runs["prompt_tokens"].to_numpy()
