@@ -34,8 +34,8 @@ SOURCE = ("InferenceX runs and others in NVIDIA AIConfigurator's published silic
 PRIORS = {
     "linear_ratio": 1.0, "experts_ratio": 1.0, "compute_ratio": 1.0, "prompt_attention_ratio": 1.1,
     "decode_attention_ratio": 1.0, "collective_wait_s": 6e-6, "kernel_floor_s": 3e-6, "layer_s": 10e-6,
-    "moe_layer_s": 5e-6, "activation_bandwidth_frac": 0.8, "sampling_s_per_seq": 1e-6, "host_s": 3e-3,
-    "host_s_per_seq": 15e-6, "launch_s_per_layer": 300e-6, "launch_s_per_mla_layer": 1.3e-3,
+    "moe_layer_s": 5e-6, "activation_bandwidth_frac": 0.8, "sampling_s_per_seq": 1e-6, "host_s": 1e-3,
+    "host_s_per_seq": 15e-6, "workers_s": 2e-3, "launch_s_per_layer": 300e-6, "launch_s_per_mla_layer": 1.3e-3,
     "launch_s_per_linear_layer": 1.5e-3, "overhead_s": 0.3e-3, "overhead_s_per_seq": 4e-6, "frontend_s": 1e-3,
     "frontend_s_per_token": 2e-6, "latency_s": 8e-3, "latency_s_per_token": 1e-6, "index_layer_s": 60e-6,
 }

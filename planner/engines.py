@@ -42,6 +42,7 @@ class EngineConstants:
     sampling_s_per_seq: float = _constant(1e-8, 1e-4, "s", "sampling one sequence's token on the GPU")
     host_s: float = _constant(1e-5, 2e-2, "s", "host's work on a step, beside the GPU's")
     host_s_per_seq: float = _constant(1e-8, 1e-3, "s", "more of it for each sequence of the step")
+    workers_s: float = _constant(1e-6, 2e-2, "s", "more of it where GPUs have a worker process each")
     launch_s_per_layer: float = _constant(1e-6, 5e-3, "s", "launching a layer's kernels where no CUDA graph does")
     launch_s_per_mla_layer: float = _constant(1e-6, 1e-2, "s", "more of it in a layer with multi-head latent attention")
     launch_s_per_linear_layer: float = _constant(1e-6, 1e-2, "s", "more of it in a layer with linear attention")

@@ -64,7 +64,8 @@ def roofline(stack: Stack) -> StepTime:
     if stack.lora_rank:
         fold_adapters(step_time, stack, stack.lora_rank)
     curve.tokens_s = curve.linear_s + curve.experts_s + curve.activations_s + curve.collectives_s + curve.draft_s
-    for name in ("host_s", "host_s_per_seq", "overhead_s", "overhead_s_per_seq", "frontend_s",
+    terms.host_s = c.host_s + (c.workers_s if stack.layout.num_gpus > 1 else 0.0)
+    for name in ("host_s_per_seq", "overhead_s", "overhead_s_per_seq", "frontend_s",
                  "frontend_s_per_token", "latency_s", "latency_s_per_token"):
         setattr(terms, name, getattr(c, name))
     return step_time

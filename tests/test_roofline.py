@@ -300,6 +300,13 @@ def test_launches_count_what_kind_of_attention_a_layer_has() -> None:
         assert seconds(faster, step(1024)) <= seconds(stack, step(1024))
 
 
+@pytest.mark.parametrize(("layout", "expected_s"), [
+    (Layout(), 1e-3), (Layout(tensor_parallel_size=2), 3e-3), (Layout(pipeline_parallel_size=2), 3e-3)])
+def test_a_step_goes_to_worker_processes_where_there_is_more_than_one_gpu(layout: Layout, expected_s: float) -> None:
+    stack = with_constants(stack_of("llama-3.1-70b", layout=layout), host_s=1e-3, workers_s=2e-3)
+    assert roofline(stack).terms.host_s == pytest.approx(expected_s)
+
+
 @pytest.mark.parametrize("host_s", [1e-5, 1e-3, 2e-2])
 @pytest.mark.parametrize("row", [step(0, 1, 1), step(0, 256, 2000), step(4096)])
 def test_a_step_takes_the_longer_of_gpu_and_host(host_s: float, row: Any) -> None:

@@ -34,14 +34,14 @@ STEP_TOKENS = 2**17  # static engines take a batch's prompts in one step
 TRTLLM_TOKENS = 8192  # of trtllm-build
 NO_SERVER = ("frontend_s", "frontend_s_per_token", "latency_s", "latency_s_per_token")  # requests come in-process
 # A TensorRT engine, from C++.
-NO_PYTHON = ("host_s", "host_s_per_seq", "launch_s_per_mla_layer", "launch_s_per_linear_layer")
+NO_PYTHON = ("host_s", "host_s_per_seq", "workers_s", "launch_s_per_mla_layer", "launch_s_per_linear_layer")
 # Launching a layer's kernels one by one, as TensorRT engines do (their CUDA graphs are off by default): H200's least
 # times between tokens in the online rate sweep are 15 ms over 80 layers and 5 to 6 ms over 32, where kernels take 13
 # and 5.
 ENGINE_LAUNCH_S = 180e-6
 # The host of vLLM's V0 engine, in series with the GPU: it schedules, prepares and detokenises sequence by sequence in
 # Python. From Argonne's A100 runs alone; their H100 runs have had no part in it.
-V0_HOST = {"host_s": 1.5e-3, "host_s_per_seq": 60e-6}
+V0_HOST = {"host_s": 1e-3, "workers_s": 0.7e-3, "host_s_per_seq": 60e-6}
 
 
 def static_batch() -> Section:
