@@ -115,7 +115,8 @@ def fit_consumer(rows: Sequence[Row]) -> Row:
     free = ("flops_frac", "bandwidth_frac")
     copied = {name: like[name] for name in ("floor_s", "depth_s", "idle_outputs", "sharpness", "narrow_frac")}
     constants, quality = fit(lambda **given: predict(CONSUMER, "bfloat16", table, copied | given),
-                             {name: START[name] for name in free}, BOUNDS, table["latency"].to_numpy() * 1e-3)
+                             {name: START[name] for name in free}, BOUNDS, table["latency"].to_numpy() * 1e-3,
+                             table["weight"].to_numpy())
     row = {"gpu": CONSUMER, "engine": "vllm", "version": "0.19.0", "dtype": "bfloat16", "quantize_bandwidth_frac": 1.0,
            **constants, **copied, **quality, "source": "LLMServingSim profiles of vLLM (MIT), read 2026-11",
            "note": CONSUMER_NOTE}
@@ -160,7 +161,7 @@ def fit_dtype(system: str, engine: str, version: str, dtype: str, table: pl.Data
     if chosen.height < 100:
         return None
     constants, quality = fit(lambda **given: predict(system, dtype, chosen, given), start, bounds,
-                             chosen["latency"].to_numpy() * 1e-3)
+                             chosen["latency"].to_numpy() * 1e-3, chosen["weight"].to_numpy())
     row = {"gpu": SYSTEMS[system], "engine": engine, "version": version, "dtype": dtype,
            "quantize_bandwidth_frac": 1.0, **constants, **quality, "source": SOURCE}
     return row | {"note": note} if note else row
@@ -173,12 +174,17 @@ def smallest_call_s(table: pl.DataFrame) -> float:
 
 
 def select(system: str, dtype: str, table: pl.DataFrame) -> pl.DataFrame:
-    """Keep the shapes that serving meets, without weights that a large L2 cache may hold, unless too few to matter."""
+    """Keep the shapes that serving meets, without weights that a large L2 cache may hold, unless too few to matter.
+
+    Such weights are left out up to 512 tokens, which keeps a fourth of the shapes there on an RTX PRO 6000. The column
+    `weight` lets each count of tokens weigh the same, so that those above do not decide the fit.
+    """
     n, k, m = pl.col("n"), pl.col("k"), pl.col("m")
     weights = n * k * FORMATS[dtype].weight
     smallest = profile(system).hbm_bandwidth_bytes_per_s * 1e-6
     is_cold = (m > 512) | (weights < smallest) | (weights > L2_BYTES.get(system, 0.0))
-    return table.filter((n >= 512) & (k >= 512) & (k <= 16384) & m.is_in(TOKENS) & is_cold)
+    kept = table.filter((n >= 512) & (k >= 512) & (k <= 16384) & m.is_in(TOKENS) & is_cold)
+    return kept.with_columns(weight=kept.height / (kept["m"].n_unique() * pl.len().over("m")))
 
 
 def predict(system: str, dtype: str, table: pl.DataFrame, given: Mapping[str, float]) -> Floats:

@@ -38,7 +38,8 @@ def gpu_of(system: str) -> Gpu:
 
 
 def fit(model: Model, start: Mapping[str, float], bounds: Mapping[str, tuple[float, float]],
-        measured_s: NDArray[np.float64]) -> tuple[dict[str, float], dict[str, float]]:
+        measured_s: NDArray[np.float64], weights: NDArray[np.float64] | float = 1.0,
+        ) -> tuple[dict[str, float], dict[str, float]]:
     """Fit a model's constants by bounded least squares on log errors, robust to outliers.
 
     Parameters
@@ -46,6 +47,7 @@ def fit(model: Model, start: Mapping[str, float], bounds: Mapping[str, tuple[flo
     model : returns predicted times [s] for constants given by name, shape as `measured_s`.
     start, bounds : where the search begins and what is physical, by constant; positive.
     measured_s : shape [num_points].
+    weights : what each point counts in the fit, but not in its residuals; shape [num_points] [1].
 
     Returns
     -------
@@ -58,12 +60,19 @@ def fit(model: Model, start: Mapping[str, float], bounds: Mapping[str, tuple[flo
         return np.log(model(**dict(zip(names, np.exp(x), strict=True))) / measured_s)
 
     begin = np.clip(np.log([start[name] for name in names]), low + 1e-9, high - 1e-9)
-    found = least_squares(residual, begin, bounds=(low, high), loss="soft_l1", f_scale=0.1, x_scale="jac")
+    found = least_squares(residual, begin, bounds=(low, high), loss=lambda squares: weights * _soft_l1(squares),
+                          f_scale=0.1, x_scale="jac")
     ratio = np.exp(residual(found.x))
     ape = np.abs(ratio - 1)
     quality = {"num_points": len(measured_s), "median_ape": float(np.median(ape)),
                "p90_ape": float(np.percentile(ape, 90)), "bias": float(np.exp(np.mean(np.log(ratio))) - 1)}
     return dict(zip(names, np.exp(found.x).tolist(), strict=True)), quality
+
+
+def _soft_l1(squares: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return scipy's loss of this name and its two derivatives, which it cannot weigh; shape [3, num_points]."""
+    root = np.sqrt(1.0 + squares)
+    return np.stack([2.0 * (root - 1.0), 1.0 / root, -0.5 / root**3])
 
 
 def write_fits(path: Path, heading: str, rows: Sequence[Mapping[str, Any]]) -> None:
