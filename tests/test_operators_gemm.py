@@ -237,3 +237,28 @@ def test_small_kernels_reproduce_their_measured_error(monkeypatch: pytest.Monkey
         row, found = shipped("small", gpu=gpu), fit_small.fit_card(gpu, folder, models)
         assert found["median_ape"] == pytest.approx(row["median_ape"], rel=0.02)
         assert found["cache_bytes"] == pytest.approx(row["cache_bytes"], rel=0.02)
+
+
+def test_a_fit_weighs_points_and_a_selection_each_count_of_tokens_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 1 s and 4 s a constant finds the middle, 2 s, or the one that outweighs the other."""
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    sys.modules.pop("fitting", None)
+    import fit_gemm
+    import fitting
+    import polars as pl
+
+    def found(weights: Any) -> float:
+        constants, quality = fitting.fit(lambda t: np.full(2, t), {"t": 3.0}, {"t": (0.1, 10.0)}, np.array([1.0, 4.0]),
+                                         weights)
+        assert quality["num_points"] == 2
+        return constants["t"]
+    assert found(1.0) == found(np.ones(2)) == pytest.approx(2.0)
+    assert found(np.array([100.0, 1.0])) == pytest.approx(1.0, rel=0.01)
+    assert found(np.array([1.0, 1.5])) > 2.0
+    table = pl.DataFrame({"m": [64] * 3 + [1024] * 3, "n": [4096, 8192, 16384] * 2, "k": [4096, 4096, 8192] * 2})
+    kept = fit_gemm.select("rtx_pro_6000_server", "bfloat16", table)  # 34 and 67 MB may stay in L2 up to 512 tokens
+    assert kept["weight"].to_list() == pytest.approx([2.0, 2 / 3, 2 / 3, 2 / 3])
+    assert set(fit_gemm.select("h100_sxm", "bfloat16", table)["weight"]) == {1.0}
+    assert fit_gemm.select("h100_sxm", "bfloat16", table.clear()).is_empty()
+    with pytest.raises(ValueError, match="broadcast"):
+        found(np.ones(3))
