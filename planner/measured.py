@@ -1,6 +1,7 @@
 """Measured serving results as a table of runs: each row's deployment, its load, and what was measured."""
 
 import functools
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from planner.catalog import load_gpu, load_model
 from planner.client import burst
 from planner.errors import PlannerError, TraceError
 from planner.layout import Layout
-from planner.recipes import Run, find_recipe
+from planner.recipes import Run, find_recipe, tokens_per_counted
 from planner.scenario import Scenario
 from planner.table_file import read_table_file
 from planner.trace import Trace
@@ -126,13 +127,14 @@ def _understand(row: Mapping[str, Any], text: Mapping[str, str], groups: Mapping
                      attention_dp_timeout_iters=int(recipe.get("attention_dp_timeout_iters", 0)))
     in_flight = max(concurrency // layout.data_parallel_size, 1)
     model = _CHECKPOINTS.get((text["model"], groups["precision"]), text["model"])
+    is_burst = groups["client"] == "inferencex"
+    ratio = tokens_per_counted("inferencex", run) if is_burst else 1.0
     scenario = Scenario(
         model=model, gpu=gpu, engine=text["engine"],  # type: ignore[arg-type]
         tensor_parallel_size=layout.tensor_parallel_size, quantization=_quantization(model, groups["precision"]),
-        max_concurrency=in_flight, max_model_len=isl + osl + 200, **_options(recipe, in_flight))
-    is_burst = groups["client"] == "inferencex"
+        max_concurrency=in_flight, max_model_len=math.ceil(ratio * isl) + osl + 200, **_options(recipe, in_flight))
     prompts = int(recipe.get("num_prompts_per_concurrency", 10)) * in_flight
-    return {"scenario": scenario, "layout": layout, "load": _load(isl, osl, prompts, is_burst=is_burst),
+    return {"scenario": scenario, "layout": layout, "load": _load(isl, osl, prompts, ratio, is_burst=is_burst),
             "num_opening": 0 if is_burst else in_flight}
 
 
@@ -195,10 +197,13 @@ def _options(recipe: Mapping[str, Any], in_flight: int) -> dict[str, Any]:
 
 
 @functools.cache
-def _load(isl: int, osl: int, prompts: int, *, is_burst: bool) -> Trace:
-    """Return the client's prompts: InferenceX draws lengths from [0.8 · len, len] with seed 0, inputs first."""
+def _load(isl: int, osl: int, prompts: int, ratio: float, *, is_burst: bool) -> Trace:
+    """Return the client's prompts: InferenceX draws lengths from [0.8 · len, len] with seed 0, inputs first.
+
+    `ratio` is what the engine made of each token of a prompt [1].
+    """
     if not is_burst:
         return burst(np.full(prompts, isl), np.full(prompts, osl), "fixed lengths")
     rng = np.random.RandomState(0)
     inputs, outputs = (rng.randint(int(0.8 * n), n + 1, prompts) for n in (isl, osl))
-    return burst(inputs, outputs, "inferencex")
+    return burst(np.rint(ratio * inputs).astype(int), outputs, "inferencex")

@@ -41,11 +41,22 @@ def find_recipe(name: str, run: Run) -> Mapping[str, Any]:
     ------
     CatalogError : no recipe of this engine is there, not even a fallback.
     """
-    for recipe in _recipes(name):
+    for recipe in _rows(name, "recipe"):
         if _holds(recipe, run):
             return _settings(recipe["set"], run)
     raise CatalogError(f"hardware_db/recipes/{name}.toml: no recipe for engine {run.engine!r}; add one with "
                        f"fallback = true")
+
+
+def tokens_per_counted(name: str, run: Run) -> float:
+    """Return how many tokens the engine made of each that the client had counted in its prompts [1].
+
+    Parameters
+    ----------
+    name : file in `hardware_db/recipes`; its rows `retokenised` are runs whose two ends tokenised differently.
+    """
+    rows = (row for row in _rows(name, "retokenised") if _holds(row, run))
+    return next((float(row["tokens_per_counted"]) for row in rows), 1.0)
 
 
 def _holds(recipe: Mapping[str, Any], run: Run) -> bool:
@@ -80,5 +91,5 @@ def _settings(given: Mapping[str, Any], run: Run) -> dict[str, Any]:
 
 
 @functools.cache
-def _recipes(name: str) -> list[dict[str, Any]]:
-    return read_rows(data_dir("hardware_db") / "recipes" / f"{name}.toml", "recipe")
+def _rows(name: str, key: str) -> list[dict[str, Any]]:
+    return read_rows(data_dir("hardware_db") / "recipes" / f"{name}.toml", key)

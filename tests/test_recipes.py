@@ -8,7 +8,8 @@ import pytest
 
 from planner import recipes
 from planner.errors import CatalogError
-from planner.recipes import Run, find_recipe
+from planner.measured import read_measured
+from planner.recipes import Run, find_recipe, tokens_per_counted
 
 RUN = Run(engine="vllm", model="m", precision="fp8", gpu="h100-sxm", isl=1024, osl=1024, concurrency=64, tp=8, ep=1,
           dp=1, version="0.9.1", date="2026-03-01")
@@ -19,9 +20,9 @@ ENGINES = ("vllm", "sglang", "trtllm")
 def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     (tmp_path / "recipes").mkdir()
     monkeypatch.setattr(recipes, "data_dir", lambda name: tmp_path)
-    recipes._recipes.cache_clear()
+    recipes._rows.cache_clear()
     yield lambda text: (tmp_path / "recipes" / "toy.toml").write_text(text)
-    recipes._recipes.cache_clear()
+    recipes._rows.cache_clear()
 
 
 @pytest.mark.parametrize("condition", [
@@ -72,4 +73,37 @@ def test_an_unreadable_file_is_named(write: Any) -> None:
 def test_the_bundled_recipes_say_what_every_run_needs(engine: str) -> None:
     found = find_recipe("inferencex", replace(RUN, engine=engine, model="unknown"))
     assert {"max_num_seqs", "kv_cache_dtype", "cuda_graph_max_bs"} - set(found) <= {"cuda_graph_max_bs"}
-    assert all(recipe["engine"] in ENGINES and recipe["source"] for recipe in recipes._recipes("inferencex"))
+    assert all(recipe["engine"] in ENGINES and recipe["source"] for recipe in recipes._rows("inferencex", "recipe"))
+
+
+def test_a_row_says_what_an_engine_made_of_a_token_that_the_client_counted(write: Any) -> None:
+    write('[[retokenised]]\nengine = "vllm"\nversion = ["0.9"]\nuntil = "2026-03-02"\ntokens_per_counted = 5\n')
+    assert tokens_per_counted("toy", RUN) == 5.0
+    assert tokens_per_counted("toy", replace(RUN, version="0.8.1")) == 1.0
+    assert tokens_per_counted("toy", replace(RUN, date="2026-03-02")) == 1.0
+
+
+def test_a_file_without_such_rows_is_named(write: Any) -> None:
+    write('[[recipe]]\nengine = "vllm"\n[recipe.set]\n')
+    with pytest.raises(CatalogError, match=r"toy.toml: cannot be read: it has no \[\[retokenised\]\]"):
+        tokens_per_counted("toy", RUN)
+
+
+@pytest.mark.parametrize(("version", "date", "client", "expected"), [
+    ("0.5.10.post1", "2026-04-17", "inferencex", 5.03), ("0.5.9", "2026-04-17", "inferencex", 1.0),
+    ("0.5.10.post1", "2026-05-20", "inferencex", 1.0), ("0.5.10.post1", "2026-04-17", "internal", 1.0)])
+def test_prompts_are_as_long_as_the_engine_saw_them(
+    tmp_path: Path, version: str, date: str, client: str, expected: float
+) -> None:
+    path = tmp_path / "runs.csv"
+    path.write_text("gpu,engine,model,precision,isl,osl,concurrency,tp,backend_version,measured_date,client,"
+                    "measured_ttft_ms,measured_tpot_ms\nb300-sxm,sglang,deepseek-ai/DeepSeek-V3,fp8,1000,100,4,8,"
+                    f"{version},{date},{client},100,10\n")
+    [run] = read_measured(path)
+    assert run.load is not None, run.status
+    assert run.scenario is not None
+    lengths = run.load.requests["input_tokens"]
+    assert lengths.min() >= 0.8 * expected * 1000 - 1
+    assert lengths.max() == pytest.approx(expected * 1000, rel=0.01)
+    assert run.load.requests["output_tokens"].max() <= 100  # answers are counted by the engine
+    assert run.scenario.max_model_len >= lengths.max() + 100
