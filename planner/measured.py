@@ -53,6 +53,7 @@ class Measurement:
     bounds : of those that are known no better than a bucket of a histogram, its edges [ms].
     scenario, layout : what ran; None where the row cannot be understood.
     load : the prompts of one attention rank; all there at 0 s, `max_concurrency` of the scenario in flight.
+    tokens_per_counted : the engine's tokens of a prompt for each that its client counted; the load has the engine's [1].
     num_opening : requests that do not count: an opening burst that the measurement does not show [1].
     status : "ok", or why the row cannot be predicted.
     """
@@ -64,6 +65,7 @@ class Measurement:
     scenario: Scenario | None = None
     layout: Layout | None = None
     load: Trace | None = field(default=None, repr=False)
+    tokens_per_counted: float = 1.0
     num_opening: int = 0
     status: str = "ok"
 
@@ -135,7 +137,7 @@ def _understand(row: Mapping[str, Any], text: Mapping[str, str], groups: Mapping
         max_concurrency=in_flight, max_model_len=math.ceil(ratio * isl) + osl + 200, **_options(recipe, in_flight))
     prompts = int(recipe.get("num_prompts_per_concurrency", 10)) * in_flight
     return {"scenario": scenario, "layout": layout, "load": _load(isl, osl, prompts, ratio, is_burst=is_burst),
-            "num_opening": 0 if is_burst else in_flight}
+            "tokens_per_counted": ratio, "num_opening": 0 if is_burst else in_flight}
 
 
 def _text(row: Mapping[str, Any], *names: str) -> str:

@@ -1,6 +1,7 @@
 """Predictions against measurements: tables, benchmark results, requests and steps, and what is wrong with a file."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,15 @@ import pytest
 
 from planner.accuracy import accuracy, interval_coverage, parse_max_error, predict_file
 from planner.client import client_load
+from planner.engines import constants_of
 from planner.errors import PlannerError, TraceError, UnknownNameError, UsageError
+from planner.measured import read_measured
 from planner.results import write_table
 from planner.run import replay
 from planner.scenario import Scenario
 from planner.settings import Recording
-from planner.validate import Prediction, predictions_table
-from tests.measured_runs import row_of, write_runs, write_start, write_synthetic
+from planner.validate import Prediction, deploy_measured, predictions_table, replay_measured
+from tests.measured_runs import fixed_start, row_of, write_runs, write_start, write_synthetic
 
 LINEAR = {"step_time": "linear:0.01,0.0001", "num_gpu_blocks": 4000, "async_scheduling": False}
 
@@ -61,6 +64,18 @@ def test_a_row_that_cannot_be_predicted_is_kept_with_its_reason(tmp_path: Path) 
     assert [row["id"] for row in result["unpredicted"]] == ["1", "2"]
     by_gpu = {g["value"]: g for g in result["groups"] if g["group"] == "gpu"}
     assert (by_gpu["h999"]["n"], by_gpu["h999"]["coverage"], by_gpu["h999"]["tpot_ms"]) == (1, 0, None)
+
+
+def test_reading_a_prompt_takes_what_its_text_takes_whatever_tokens_it_makes(tmp_path: Path) -> None:
+    [run] = read_measured(write_runs(tmp_path / "runs.csv", row_of(isl=1024, concurrency=1)))
+    constants = constants_of(fixed_start())
+    deployment = deploy_measured(run, constants)
+    usual = replay_measured(run, deployment).predicted
+    text = replay_measured(replace(run, tokens_per_counted=4.0), deployment).predicted
+    saved_ms = 1e3 * 1024 * constants.frontend_s_per_token * (1 - 1 / 4)  # of 1024 tokens 256 were counted
+    assert usual["ttft_ms"] - text["ttft_ms"] == pytest.approx(saved_ms, rel=1e-6)
+    assert text["tpot_ms"] == pytest.approx(usual["tpot_ms"])
+    assert replay_measured(run, deployment).predicted == usual  # the deployment stays as it is
 
 
 def test_a_metric_that_was_not_measured_does_not_count(tmp_path: Path) -> None:
