@@ -53,7 +53,7 @@ class Measurement:
     bounds : of those that are known no better than a bucket of a histogram, its edges [ms].
     scenario, layout : what ran; None where the row cannot be understood.
     load : the prompts of one attention rank; all there at 0 s, `max_concurrency` of the scenario in flight.
-    tokens_per_counted : the engine's tokens of a prompt for each that its client counted; the load has the engine's [1].
+    tokens_per_counted : the engine's tokens of a prompt for each that the client counted; the load has them [1].
     num_opening : requests that do not count: an opening burst that the measurement does not show [1].
     status : "ok", or why the row cannot be predicted.
     """
