@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from planner.calibrate import LOOSE, Calibration, fit
+from planner.catalog import load_model
 from planner.engines import bounds
 from planner.files import write_text
 from planner.measured import Measurement, read_measured
@@ -90,10 +91,22 @@ def is_mislabelled(run: Measurement) -> bool:
             and (run.scenario.max_concurrency or 0) >= 512)
 
 
+def has_plain_layers(run: Measurement) -> bool:
+    """Tell whether a run's model has no experts: elsewhere a layer's small kernels are not told from an MoE layer's."""
+    return run.scenario is not None and load_model(run.scenario.model).num_moe_layers == 0
+
+
+def is_shown(name: str, runs: Sequence[Measurement]) -> bool:
+    """Tell whether runs show a time apart from others: a sequence's by speculation, a layer's by models of plain ones."""
+    if name.endswith("_per_seq"):
+        return any(map(speculates, runs))
+    return name != "layer_s" or any(map(has_plain_layers, runs))
+
+
 def fit_runs(runs: Sequence[Measurement], *, jobs: int, max_steps: int = 8) -> Calibration:
-    """Fit the times to runs of one engine; those of a sequence where runs with speculation show them."""
+    """Fit the times that runs of one engine show."""
     observed = Runs(prepared=prepare(runs, PRIORS))
-    names = [name for name in TIMES if not name.endswith("_per_seq") or any(map(speculates, runs))]
+    names = [name for name in TIMES if is_shown(name, runs)]
     with observed.evaluator(jobs) as evaluate:
         return fit(observed, PRIORS, names, evaluate=evaluate, prior=TIGHT, max_steps=max_steps)
 
