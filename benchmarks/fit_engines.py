@@ -97,7 +97,7 @@ def has_plain_layers(run: Measurement) -> bool:
 
 
 def is_shown(name: str, runs: Sequence[Measurement]) -> bool:
-    """Tell whether runs show a time apart from others: a sequence's by speculation, a layer's by models of plain ones."""
+    """Tell whether runs show a time apart from others: of a sequence by speculation, of a layer by plain models."""
     if name.endswith("_per_seq"):
         return any(map(speculates, runs))
     return name != "layer_s" or any(map(has_plain_layers, runs))
