@@ -1,4 +1,4 @@
-"""What the accuracy report takes measured runs of TensorRT-LLM to have been: batch limits, lengths and launches."""
+"""What the accuracy report and the engines' fits take measured runs to have been: limits, lengths, hosts, prompts."""
 
 import doctest
 
@@ -7,10 +7,12 @@ import pytest
 
 from benchmarks.accuracy import throughput
 from benchmarks.accuracy.mlperf import DATASETS, lengths_of, overlap_reduces
-from benchmarks.accuracy.static_batch import ENGINE_LAUNCH_S, in_process
-from benchmarks.accuracy.throughput import tuned
+from benchmarks.accuracy.static_batch import ENGINE_LAUNCH_S, V0_HOST, in_process
+from benchmarks.accuracy.throughput import BLOCK, shared_prompts, tuned
+from benchmarks.fit_engines import TIMES, is_shown
 from planner.catalog import load_gpu, load_model
 from planner.deployment import deploy
+from planner.measured import Measurement
 from planner.scenario import Scenario
 
 
@@ -41,6 +43,36 @@ def test_a_tensorrt_engine_launches_its_kernels_without_python() -> None:
     assert engine.launch_s_per_layer == ENGINE_LAUNCH_S < pytorch.launch_s_per_layer
     assert engine.host_s < pytorch.host_s
     assert engine.frontend_s == pytorch.frontend_s
+
+
+def test_the_v0_engine_has_its_own_host() -> None:
+    v0, v1 = (in_process(Scenario(model="llama-3.1-8b", gpu="h100-sxm", policy=policy)) for policy in ("vllm-v0", None))
+    assert v0.host_s_per_seq == V0_HOST["host_s_per_seq"] > v1.host_s_per_seq
+    assert v0.launch_s_per_layer == v1.launch_s_per_layer
+
+
+def test_a_hundred_prompts_come_in_turn_and_share_ten_beginnings() -> None:
+    """203 tokens are 13 blocks, of which the first 8 are a system prompt's."""
+    found = shared_prompts(250, 203)
+    rows = found.values.reshape(250, 13)
+    assert found.block_tokens == BLOCK == 16
+    assert found.offsets.tolist() == list(range(0, 13 * 251, 13))
+    assert len(np.unique(rows[:, :8])) == 10 * 8
+    assert len(np.unique(rows[:, 8:])) == 100 * 5
+    np.testing.assert_array_equal(rows[:150], rows[100:])
+
+
+def test_a_layers_time_is_fitted_where_a_model_has_plain_layers() -> None:
+    def run(model: str, drafted: int = 0) -> Measurement:
+        scenario = Scenario(model=model, gpu="b200-sxm", num_speculative_tokens=drafted,
+                            speculative_method="mtp" if drafted else None)
+        return Measurement(id=model, groups={}, measured={}, scenario=scenario)
+
+    experts, dense, drafting = run("gpt-oss-120b"), run("llama-3.1-70b"), run("deepseek-v3", 1)
+    shown = {name: [is_shown(name, runs) for runs in ([experts], [experts, dense], [drafting])] for name in TIMES}
+    assert shown["layer_s"] == [False, True, False]
+    assert shown["host_s_per_seq"] == shown["sampling_s_per_seq"] == [False, False, True]
+    assert all(all(found) for name, found in shown.items() if name != "layer_s" and not name.endswith("_per_seq"))
 
 
 @pytest.mark.parametrize(("tp", "hides"), [(1, False), (8, True)])

@@ -206,13 +206,13 @@ def _predict_stage(row: Mapping[str, Any]) -> float:
                         max_num_batched_tokens=8192, async_scheduling=False)
     count, size = int(row["count"]), round(row["input"])
     load = load_of("stage", np.arange(count) / row["rate"], np.full(count, size),
-                   np.full(count, round(row["output"])), _shared_prompts(count, size) if is_caching else None)
+                   np.full(count, round(row["output"])), shared_prompts(count, size) if is_caching else None)
     found = times(replay(deploy(scenario, enable_prefix_caching=is_caching), load))
     end_s = float((load.requests["arrival_s"].to_numpy() + found["e2e_s"]).max())
     return {"e2e": found["e2e_s"].mean(), "TTFT": found["ttft_s"].mean(), "requests/s": count / end_s}[row["metric"]]
 
 
-def _shared_prompts(count: int, size: int) -> PrefixIds:
+def shared_prompts(count: int, size: int) -> PrefixIds:
     """Return the blocks of prompts of so many tokens, the r-th of which asks question r % 100 after prompt r % 10."""
     blocks = np.arange(-(-size // BLOCK))
     question = np.arange(count)[:, None] % 100
