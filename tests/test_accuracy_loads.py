@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from benchmarks.accuracy import throughput
+from benchmarks.accuracy.data import BLOCK
 from benchmarks.accuracy.mlperf import DATASETS, lengths_of, overlap_reduces
 from benchmarks.accuracy.static_batch import ENGINE_LAUNCH_S, V0_HOST, in_process
-from benchmarks.accuracy.throughput import BLOCK, shared_prompts, tuned
+from benchmarks.accuracy.throughput import shared_prompts, tuned
 from benchmarks.fit_engines import TIMES, is_shown
 from planner.catalog import load_gpu, load_model
 from planner.deployment import deploy

@@ -16,6 +16,7 @@ from planner.trace.table import account_of
 ROOT = Path(__file__).resolve().parent.parent.parent
 SHARED = Path(os.environ.get("PLANNER_SHARED") or ROOT.parent / "shared")
 MEASURED = SHARED / "measured"
+BLOCK = 16  # tokens of a KV block, as in vLLM
 
 
 def load_of(source: str, arrival_s: Any, input_tokens: Any, output_tokens: Any,

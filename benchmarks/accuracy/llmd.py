@@ -8,13 +8,13 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from benchmarks.accuracy.data import MEASURED, load_of, replay, times
+from benchmarks.accuracy.data import BLOCK, MEASURED, load_of, replay, times
 from benchmarks.accuracy.dialogues import block_ids, continued
 from benchmarks.accuracy.section import ERROR_COLUMNS, Section, Table, Verdict, error_row, scatter
 from planner.deployment import Deployment, deploy
 from planner.scenario import Scenario
 from planner.trace import Trace
-from planner.trace.prefix import PrefixIds
+from planner.trace.prefix import intern_ids
 
 # Of 2025, before async scheduling was the default. KV blocks are those that clients had in flight where requests queue,
 # what running turns of a dialogue share counted once: 41,600 tokens of llm-d's image and 36,800 of vLLM's.
@@ -29,7 +29,6 @@ DEPLOYMENTS = {
 }
 RUN = ("exp", "config", "workload", "model", "replicas", "target_qps")
 QUEUEING = 3.0  # times the median TTFT at the lowest rate: from there on requests queue
-BLOCK = 16
 PAUSE_S = 3600.0  # between warm-up and run; nothing happens in it
 WARM_UP_RATE = 2.0  # requests/s of LMBenchmark's warm-up (sharegpt/run.sh)
 SEED, DRAWS = 0, 9  # of who gets a request, where there are two
@@ -140,9 +139,8 @@ def _cut(ids: Sequence[NDArray[np.int64]], tokens: Sequence[int], unused: int) -
 def _trace(sent: pl.DataFrame, ids: Sequence[NDArray[np.int64]]) -> Trace:
     """Return requests as a trace, with the blocks of their prompts."""
     load = load_of("llm-d", *(sent[name].to_numpy() for name in ("arrival_s", "prompt_tokens", "output_tokens")))
-    offsets = np.concatenate([[0], np.cumsum([len(blocks) for blocks in ids])]).astype(np.int64)
-    values = np.unique(np.concatenate(ids), return_inverse=True)[1]
-    return replace(load, prefix=PrefixIds(values=values, offsets=offsets, block_tokens=BLOCK))
+    lengths = np.array([len(blocks) for blocks in ids])
+    return replace(load, prefix=intern_ids([pl.Series(np.concatenate(ids))], lengths, BLOCK))
 
 
 def _queueing(group: pl.DataFrame, prefix: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from benchmarks.accuracy.data import MEASURED, load_of, replay, times
+from benchmarks.accuracy.data import BLOCK, MEASURED, load_of, replay, times
 from benchmarks.accuracy.section import ERROR_COLUMNS, Section, Table, Verdict, error_row, scatter
 from benchmarks.accuracy.static_batch import in_process, predicted_rows
 from planner.architecture import Architecture, num_parameters
@@ -17,6 +17,7 @@ from planner.gpus import Gpu
 from planner.precision import KV_BYTES_PER_ELEMENT, WEIGHT_FORMATS
 from planner.scenario import Scenario
 from planner.trace import PrefixIds
+from planner.trace.prefix import intern_ids
 
 MODELS = {"Llama-3.1-8B": "llama-3.1-8b", "Llama-3.1-70B": "llama-3.1-70b", "Llama-3.3-70B": "llama-3.1-70b",
           "Llama-3.1-405B": "llama-3.1-405b", "Mistral-7B": "mistral-7b", "Mixtral-8x7B": "mixtral-8x7b",
@@ -181,7 +182,6 @@ STAGE = {"rate": "load_summary.achieved_rate", "count": "successes.count", "inpu
 
 # Acceptance is not stated; the old engine; what was quantized: one request takes as long as with 16-bit weights.
 UNKNOWN_STAGES = ("vllm+eagle", "vllm+v0_engine", "vllm+quantization")
-BLOCK = 16  # tokens of a KV block
 
 
 def _stages() -> pl.DataFrame:
@@ -217,8 +217,7 @@ def shared_prompts(count: int, size: int) -> PrefixIds:
     blocks = np.arange(-(-size // BLOCK))
     question = np.arange(count)[:, None] % 100
     content = np.where(blocks < 128 // BLOCK, question % 10, 10 + question) * len(blocks) + blocks
-    return PrefixIds(values=np.unique(content, return_inverse=True)[1].ravel(),
-                     offsets=np.arange(count + 1) * len(blocks), block_tokens=BLOCK)
+    return intern_ids([pl.Series(content.ravel())], np.full(count, len(blocks)), BLOCK)
 
 
 def _low_load() -> pl.DataFrame:
