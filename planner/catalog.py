@@ -5,6 +5,7 @@ import os
 import re
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -238,11 +239,14 @@ def _parse_once(path: Path, modified_ns: int, size: int) -> dict[str, object]:
 
 
 def _read_gpu(path: Path) -> Gpu:
-    """The GPU in a file; one whose kernels it takes must be there."""
+    """The GPU in a file; one whose kernels it takes must be there, by any of its names."""
     gpu = read_gpu(_parse(path), path)
-    if gpu.kernels_of != gpu.name and _find("gpus", gpu.kernels_of) is None:
+    if gpu.kernels_of == gpu.name:
+        return gpu
+    like = _find("gpus", gpu.kernels_of)
+    if like is None:
         raise UnknownNameError(f"kernels_of in {path}", gpu.kernels_of, gpu_names())
-    return gpu
+    return replace(gpu, kernels_of=read_gpu(_parse(like), like).name)
 
 
 def _read_model(path: Path, alias: str) -> Architecture:

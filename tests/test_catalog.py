@@ -156,6 +156,15 @@ def test_added_gpu_goes_before_the_bundled_one(tmp_path: Path, own_catalog: Path
     assert [path.name for path in (own_catalog / "gpus").iterdir()] == ["l4.toml"]
 
 
+@pytest.mark.parametrize(("given", "expected"), [
+    ("", "l4"), ("NVIDIA A100-SXM4-80GB", "a100-sxm"), ("A100", "a100-sxm")])
+def test_kernels_of_another_gpu_are_found_by_any_of_its_names(tmp_path: Path, given: str, expected: str) -> None:
+    content = (data_dir("hardware_db") / "gpus/l4.toml").read_text()
+    line = f'kernels_of = "{given}"\n' if given else ""
+    (tmp_path / "own.toml").write_text(content.replace("vendor = ", f"{line}vendor = "))
+    assert load_gpu(str(tmp_path / "own.toml")).kernels_of == expected
+
+
 @pytest.mark.parametrize(("old", "new", "message"), [
     ("dense = true, ", "", r"flops.bf16 lacks dense = true"),
     ('unit = "B/s"', 'unit = "GB/s"', r"hbm_bandwidth.unit = 'GB/s'; must be 'B/s'"),
