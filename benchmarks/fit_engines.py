@@ -30,8 +30,9 @@ SOURCE = ("InferenceX runs and others in NVIDIA AIConfigurator's published silic
 # (LLMServingSim's tables: norms, rotary, activation), and an MoE layer has a few more; large ones stream at what
 # GEMMs do. Python launches a layer's kernels in some 0.3 ms; those of MLA in 1.3 more (SGLang without a graph: 83 ms
 # for a token of DeepSeek-V3, sgl-project/sglang#12160; 123 for 998 tokens of Kimi-K2.6 on GB300, 51 with one, #32655
-# and #35807), of linear attention in 1.5 (74 ms for 1,024 decodes of Qwen3-Next, vllm-project/vllm#27222). The rest
-# are the orders of magnitude of profiles that the engines' makers have shown.
+# and #35807), of linear attention in 1.5 (74 ms for 1,024 decodes of Qwen3-Next, vllm-project/vllm#27222). A host's
+# millisecond on one GPU is from rising rates on vLLM 0.11 (docs/decisions.md). The rest are the orders of magnitude of
+# profiles that the engines' makers have shown.
 PRIORS = {
     "linear_ratio": 1.0, "experts_ratio": 1.0, "compute_ratio": 1.0, "prompt_attention_ratio": 1.1,
     "decode_attention_ratio": 1.0, "collective_wait_s": 6e-6, "kernel_floor_s": 3e-6, "layer_s": 10e-6,

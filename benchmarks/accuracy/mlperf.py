@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from benchmarks.accuracy.data import MEASURED, load_of, replay, times
-from benchmarks.accuracy.section import ERROR_COLUMNS, Section, Table, Verdict, error_row, percent, scatter
+from benchmarks.accuracy.section import ERROR_COLUMNS, Section, Table, Verdict, error_row, outcomes, percent, scatter
 from benchmarks.accuracy.static_batch import in_process
 from planner.deployment import Deployment, deploy
 from planner.engine.curve import node_counts
@@ -239,6 +239,4 @@ def _runs(good: pl.DataFrame) -> Table:
 
 
 def _counts(table: pl.DataFrame) -> Table:
-    rows = [[count, status] for status, count in
-            table.group_by("status").len().sort("len", descending=True).iter_rows()]
-    return Table(title="All rows", columns=("rows", "what became of them"), rows=rows)
+    return Table(title="All rows", columns=("rows", "what became of them"), rows=outcomes(table))

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from planner.figures.style import LINE_COLORS, finish
@@ -97,6 +98,12 @@ def error_row(predicted: Any, measured: Any) -> list[Any]:
 
 
 ERROR_COLUMNS = ("n", "median APE", "MAPE", "bias")
+
+
+def outcomes(table: pl.DataFrame) -> list[list[Any]]:
+    """Return how many rows came to each `status`, and what it is, the most first, equals by name."""
+    counts = table.group_by("status").len().sort("len", "status", descending=[True, False])
+    return [[count, status] for status, count in counts.iter_rows()]
 
 
 def scatter(series: Mapping[str, tuple[Any, Any]], title: str, note: str, unit: str) -> Any:

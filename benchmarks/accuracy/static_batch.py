@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from benchmarks.accuracy.data import MEASURED, load_of, replay, times
-from benchmarks.accuracy.section import ERROR_COLUMNS, Section, Table, Verdict, ape, error_row, scatter
+from benchmarks.accuracy.section import ERROR_COLUMNS, Section, Table, Verdict, ape, error_row, outcomes, scatter
 from planner.catalog import load_model
 from planner.deployment import deploy, scenario_constants
 from planner.engines import EngineConstants, bounds
@@ -210,6 +210,5 @@ def _errors(scored: Mapping[str, pl.DataFrame]) -> Table:
 
 
 def _uncovered(found: Mapping[str, pl.DataFrame]) -> Table:
-    rows = [[name, count, status] for name, table in found.items()
-            for status, count in table.group_by("status").len().sort("len", descending=True).iter_rows()]
+    rows = [[name, *row] for name, table in found.items() for row in outcomes(table)]
     return Table(title="All rows", columns=("source", "rows", "what became of them"), rows=rows)

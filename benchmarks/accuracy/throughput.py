@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from benchmarks.accuracy.data import BLOCK, MEASURED, load_of, replay, times
-from benchmarks.accuracy.section import ERROR_COLUMNS, Section, Table, Verdict, error_row, scatter
+from benchmarks.accuracy.section import ERROR_COLUMNS, Section, Table, Verdict, error_row, outcomes, scatter
 from benchmarks.accuracy.static_batch import in_process, predicted_rows
 from planner.architecture import Architecture, num_parameters
 from planner.catalog import load_gpu, load_model
@@ -64,7 +64,8 @@ def throughput() -> Section:
                "end-to-end time, the tokens it counts and the rate are used.",
                "The stages of eagle (acceptance unknown), of vLLM's old engine and of quantization (whose single "
                "request takes what 16-bit weights take) are not covered. With prefix caching, 100 prompts come in "
-               "turn, as inference-perf's shared_prefix makes them."])
+               "turn, as inference-perf's shared_prefix makes them. The prior of a host's time on one GPU is from the "
+               "other stages."])
 
 
 def _median(table: pl.DataFrame, metric: str) -> float:
@@ -255,6 +256,5 @@ def _by(table: pl.DataFrame, name: str, keys: tuple[str, ...]) -> Table:
 
 
 def _counts(found: Mapping[str, pl.DataFrame]) -> Table:
-    rows = [[name, count, status] for name, table in found.items()
-            for status, count in table.group_by("status").len().sort("len", descending=True).iter_rows()]
+    rows = [[name, *row] for name, table in found.items() for row in outcomes(table)]
     return Table(title="All rows (a row and metric each)", columns=("source", "rows", "what became of them"), rows=rows)
