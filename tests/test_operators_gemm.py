@@ -30,8 +30,8 @@ gemm_constants = st.builds(GemmConstants, flops_frac=fractions, bandwidth_frac=f
                            quantize_bandwidth_frac=fractions, floor_s=st.floats(0, 1e-4), depth_s=st.floats(0, 1e-8),
                            idle_outputs=st.floats(0, 3e6), sharpness=st.floats(1, 20), narrow_frac=st.floats(0.5, 1))
 moe_constants = st.builds(MoeConstants, flops_frac=fractions, bandwidth_frac=fractions, route_bandwidth_frac=fractions,
-                          floor_s=st.floats(0, 1e-4), depth_s=st.floats(0, 1e-8), padding_tokens=st.floats(0, 256),
-                          tile_tokens=st.floats(4, 256), rereads_max=st.floats(0, 4),
+                          floor_s=st.floats(0, 1e-4), s_per_expert=st.floats(0, 1e-6), depth_s=st.floats(0, 1e-8),
+                          padding_tokens=st.floats(0, 256), tile_tokens=st.floats(4, 256), rereads_max=st.floats(0, 4),
                           spread_frac=st.floats(0.1, 1), imbalance_exponent=st.floats(0, 1), sharpness=st.floats(1, 20))
 link_constants = st.builds(CollectiveConstants, small_latency_s=st.floats(0, 1e-4), small_bandwidth_frac=fractions,
                            large_latency_s=st.floats(0, 1e-3), large_bandwidth_frac=fractions)
@@ -118,9 +118,9 @@ def test_one_token_touches_its_experts_and_many_tokens_all() -> None:
 
 def test_an_expert_with_more_rows_than_a_tile_is_read_again() -> None:
     """Tiles of 8 rows, 8 experts, 1 a token: 128 tokens fill 2 tiles of each, 2·e^-0.5 more reads where 4 are most."""
-    constants = MoeConstants(flops_frac=1.0, bandwidth_frac=1.0, route_bandwidth_frac=1.0, floor_s=0.0, depth_s=0.0,
-                             padding_tokens=0.0, tile_tokens=8.0, rereads_max=0.0, spread_frac=1.0,
-                             imbalance_exponent=0.0, sharpness=20.0)
+    constants = MoeConstants(flops_frac=1.0, bandwidth_frac=1.0, route_bandwidth_frac=1.0, floor_s=0.0,
+                             s_per_expert=0.0, depth_s=0.0, padding_tokens=0.0, tile_tokens=8.0, rereads_max=0.0,
+                             spread_frac=1.0, imbalance_exponent=0.0, sharpness=20.0)
     shape: dict[str, Any] = {"hidden": 4096, "inter": 4096, "topk": 1, "num_experts": 8, "moe_tp": 1,
                              "weight_bytes_per_element": 2.0}
 
@@ -134,6 +134,9 @@ def test_an_expert_with_more_rows_than_a_tile_is_read_again() -> None:
     assert time_s(1024, 1.0) < 2.2 * time_s(1024, 0.0)
     fewer = [time_s(128, 4.0, ep) / time_s(128, 0.0, ep) for ep in (1, 2, 4)]
     assert fewer[0] > fewer[1] > fewer[2] > 1
+    listed = [float(moe_s(4, moe_ep=ep, constants=replace(constants, s_per_expert=1e-6), **shape, **PEAKS)
+                    - moe_s(4, moe_ep=ep, constants=constants, **shape, **PEAKS)) for ep in (1, 4)]
+    assert listed == pytest.approx([8e-6, 2e-6])  # of 8 experts, and of the 2 that one of 4 GPUs holds
 
 
 @given(traffic=st.floats(0, 1e10), touched=st.floats(1, 1e10), cache=st.floats(0, 3e8), faster=st.floats(0, 2e13))

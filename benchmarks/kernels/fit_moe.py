@@ -12,13 +12,13 @@ from planner.operators.moe import MoeConstants, moe_s
 DISTRIBUTION = "power_law_1.01"  # nearer to real routing than balanced
 UNGATED = ((1024, 2688), (2048, 5120), (2688, 1856))  # (hidden, inter) of experts with two matrices
 OTHER_KERNELS = "nongated|situ"  # two matrices, or another activation
-START = {"flops_frac": 0.5, "bandwidth_frac": 0.85, "route_bandwidth_frac": 0.4, "floor_s": 2e-5, "depth_s": 2e-9,
-         "padding_tokens": 8.0, "tile_tokens": 16.0, "rereads_max": 0.3, "spread_frac": 0.8, "imbalance_exponent": 0.2,
-         "sharpness": 2.0}
+START = {"flops_frac": 0.5, "bandwidth_frac": 0.85, "route_bandwidth_frac": 0.4, "floor_s": 2e-5, "s_per_expert": 1e-8,
+         "depth_s": 2e-9, "padding_tokens": 8.0, "tile_tokens": 16.0, "rereads_max": 0.3, "spread_frac": 0.8,
+         "imbalance_exponent": 0.2, "sharpness": 2.0}
 BOUNDS = {"flops_frac": (0.02, 1.0), "bandwidth_frac": (0.02, 1.0), "route_bandwidth_frac": (0.02, 1.0),
-          "floor_s": (1e-6, 1e-3), "depth_s": (1e-13, 1e-7), "padding_tokens": (0.01, 256.0),
-          "tile_tokens": (4.0, 256.0), "rereads_max": (1e-3, 4.0), "spread_frac": (0.1, 1.0),
-          "imbalance_exponent": (1e-4, 1.0), "sharpness": (1.0, 20.0)}
+          "floor_s": (1e-6, 1e-3), "s_per_expert": (1e-12, 1e-5), "depth_s": (1e-13, 1e-7),
+          "padding_tokens": (0.01, 256.0), "tile_tokens": (4.0, 256.0), "rereads_max": (1e-3, 4.0),
+          "spread_frac": (0.1, 1.0), "imbalance_exponent": (1e-4, 1.0), "sharpness": (1.0, 20.0)}
 
 
 def main() -> None:

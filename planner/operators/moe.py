@@ -19,6 +19,8 @@ class MoeConstants(KernelConstants):
     bandwidth_frac : of the device memory's bandwidth, streaming experts [1].
     route_bandwidth_frac : of the same, permuting tokens to experts and summing them up [1].
     floor_s : the smallest call, with all its kernels [s].
+    s_per_expert : of each expert that the GPU holds, touched or not: CUTLASS's and DeepGEMM's grouped kernels go
+        through the list of all of them, Triton's and TensorRT-LLM's own through those with tokens [s].
     depth_s : per element of the inner dimensions hidden + inter, which are summed in sequence [s].
     padding_tokens : rows that a touched expert computes beside its own, tiles being whole [tokens].
     tile_tokens : rows of an expert that its first tile takes; each further one reads the weights again [tokens].
@@ -32,6 +34,7 @@ class MoeConstants(KernelConstants):
     bandwidth_frac: float
     route_bandwidth_frac: float
     floor_s: float
+    s_per_expert: float
     depth_s: float
     padding_tokens: float
     tile_tokens: float
@@ -61,8 +64,8 @@ def moe_s(tokens: ArrayLike, *, hidden: ArrayLike, inter: ArrayLike, topk: Array
           bandwidth_bytes_per_s: float, constants: MoeConstants, unevenness: float = 0.0) -> Floats:
     """Return the time of one layer's routed experts on the busiest GPU: gate, up and down with routing [s].
 
-    t = floor + (hidden + i)·depth + ‖M, C‖_p + R, with i = inter / moe_tp, T the touched experts of one GPU and
-    A = tokens·topk / moe_ep · moe_ep^imbalance_exponent the (token, expert) pairs of the busiest GPU, and
+    t = floor + (E/ep)·per expert + (hidden + i)·depth + ‖M, C‖_p + R, with i = inter / moe_tp, T the touched experts
+    of one GPU and A = tokens·topk / moe_ep · moe_ep^imbalance_exponent the (token, expert) pairs of the busiest, and
 
     - M = (T·(1 + r)·3·hidden·i·w + 2·A·(2·hidden + 3·i)) / (bandwidth · bandwidth_frac), touched weights, read again
       r times by further tiles, and activations; r = most · (1 − exp(−x·exp(−1/x) / most)) of x = A / (T·tile_tokens)
@@ -94,8 +97,8 @@ def moe_s(tokens: ArrayLike, *, hidden: ArrayLike, inter: ArrayLike, topk: Array
     `touched_experts` says, so where the fit ends at a fraction of 1 that is this formula's slack, not the memory's
     speed. Constants fitted by `benchmarks/kernels/fit_moe.py`.
 
-    >>> h100 = MoeConstants(flops_frac=0.6, bandwidth_frac=0.95, route_bandwidth_frac=0.3, floor_s=2e-5, depth_s=6e-9,
-    ...                     padding_tokens=7, tile_tokens=8.0, rereads_max=0.0,
+    >>> h100 = MoeConstants(flops_frac=0.6, bandwidth_frac=0.95, route_bandwidth_frac=0.3, floor_s=2e-5,
+    ...                     s_per_expert=0.0, depth_s=6e-9, padding_tokens=7, tile_tokens=8.0, rereads_max=0.0,
     ...                     spread_frac=1.0, imbalance_exponent=0.4, sharpness=1.5)
     >>> qwen3_235b = dict(hidden=4096, inter=1536, topk=8, num_experts=128, moe_tp=8, moe_ep=1)
     >>> (moe_s([1, 64, 4096], **qwen3_235b, weight_bytes_per_element=2.0, flops_per_s=989.4e12,
@@ -115,7 +118,8 @@ def moe_s(tokens: ArrayLike, *, hidden: ArrayLike, inter: ArrayLike, topk: Array
     roofs = smooth_maximum(traffic / (bandwidth_bytes_per_s * constants.bandwidth_frac),
                            flops / (flops_per_s * constants.flops_frac), constants.sharpness)
     route_s = 2.0 * tokens * topk * hidden / (bandwidth_bytes_per_s * constants.route_bandwidth_frac)
-    total: Floats = constants.floor_s + (hidden + width) * constants.depth_s + roofs + route_s
+    total: Floats = (constants.floor_s + local * constants.s_per_expert + (hidden + width) * constants.depth_s
+                     + roofs + route_s)
     return total
 
 
