@@ -108,7 +108,7 @@ def _prompt_coefficients(stack: Stack) -> tuple[float, float, float, float]:
     arch, ranks, ratio = stack.arch, stack.layout.tensor_parallel_size, stack.constants.prompt_attention_ratio
     fit = prompt_fit(stack)
     hardware = _hardware(stack, str(fit.row["dtype"]))
-    sustained = hardware | {"flops_per_s": hardware["flops_per_s"] / stack.compute_ratio}
+    sustained = hardware | {"flops_per_s": hardware["flops_per_s"] / stack.compute_ratio("bf16")}
     heads = -(-arch.num_attention_heads // ranks)
     if arch.index_topk:
         return _sparse_prompt_coefficients(stack, heads, fit.constants.floor_s)

@@ -262,8 +262,9 @@ def graph_sizes(scenario: Scenario) -> dict[str, int]:
     if size is None:
         size = min(2 * (scenario.max_num_seqs or 256) * (1 + scenario.num_speculative_tokens), 512)
     per_decode = 1 + scenario.num_speculative_tokens if scenario.engine == "vllm" else 1
+    tokens = size if scenario.piecewise_cuda_graph_max_tokens is None else scenario.piecewise_cuda_graph_max_tokens
     return {"graph_seqs": 0 if mode == "none" else size // per_decode,
-            "graph_tokens": size if mode in ("full_and_piecewise", "piecewise") else 0}
+            "graph_tokens": tokens if mode in ("full_and_piecewise", "piecewise") else 0}
 
 
 def scenario_constants(scenario: Scenario) -> EngineConstants:

@@ -188,6 +188,8 @@ def _options(recipe: Mapping[str, Any], in_flight: int) -> dict[str, Any]:
     if "cudagraphs" in recipe:
         options["cudagraph_mode"] = {"full": "full_and_piecewise", "decode": "full_decode_only"}.get(
             recipe["cudagraphs"], recipe["cudagraphs"])
+    if "piecewise_cuda_graph_max_tokens" in recipe:
+        options["piecewise_cuda_graph_max_tokens"] = int(tokens)
     if "cuda_graph_max_bs" in recipe:
         options["max_cudagraph_capture_size"] = int(recipe["cuda_graph_max_bs"])
     if "speculative_tokens" in recipe:

@@ -16,7 +16,7 @@ from planner.engine.terms import CURVE, STEP_TIME, StepTime
 from planner.engines import EngineConstants
 from planner.errors import CatalogError
 from planner.fused_norms import KERNELS_OF, largest_fused_bytes
-from planner.kernels import Fit, find_fit, find_fits
+from planner.kernels import Fit, find_all, find_fit, find_fits
 from planner.lora import fold_adapters
 from planner.operators.collectives import CollectiveConstants, collective_s
 from planner.operators.fp32_gemm import FLOOR_S, FP32_GEMMS, fp32_gemm_s
@@ -34,6 +34,8 @@ MOE_KERNELS = 4  # of a layer's routed experts: permutation, two grouped product
 MOE_PRODUCTS = 2
 ACTIVATION_BYTES = 2.0  # between kernels activations are 16-bit, whatever the weights are
 HEAD_FORMAT = "bf16"  # of the LM head, in every format
+MOE_BACKENDS = {"auto": (), "marlin": ("marlin",), "deep_gemm": ("deepgemm",),
+                "flashinfer_trtllm": ("trtllm", "min_latency")}  # what their kernels' names have, as benchmarked
 QK_NORM_BYTES = 8.0  # of a token: the sums of squares of query and key, 32-bit
 
 
@@ -152,14 +154,19 @@ def gemm_kernels(stack: Stack, format_name: str) -> tuple[str, tuple[Fit[GemmCon
 def moe_kernels(stack: Stack) -> tuple[str, tuple[Fit[MoeConstants], ...]]:
     """Return what the routed experts are multiplied as, and the kernels to choose from.
 
-    Marlin's is that of int4 for other 4-bit formats too: nobody measured it with them but on B200, where it came with
-    kernels around it that engines do not run.
+    Those of the backend that was asked for: the engine's own, else another's, since both call the same library; where
+    nobody measured it on this GPU, the engine's choice. Marlin's is that of int4 for other 4-bit formats too: nobody
+    measured it with them but on B200, where it came with kernels around it that engines do not run.
     """
     choices = WEIGHT_FORMATS[weight_format(stack.arch, stack.quantization)].moe
     if stack.moe_backend == "marlin" and not {"int4_wo", "w4a16_mxfp4"}.isdisjoint(choices):
-        name, fits = _preferred(MoeConstants, "moe", ("int4_wo",), stack)
-        return name, tuple(fit for fit in fits if "marlin" in fit.row["kernel"]) or fits
-    return _preferred(MoeConstants, "moe", choices, stack)
+        choices = ("int4_wo",)
+    name, fits = _preferred(MoeConstants, "moe", choices, stack)
+    words = MOE_BACKENDS[stack.moe_backend]
+    others = find_all(MoeConstants, "moe", gpu=stack.gpu.kernels_of, dtype=name)
+    named = (tuple(fit for fit in found if any(word in fit.row.get("kernel", "") for word in words))
+             for found in (fits, others))
+    return name, next(filter(None, named), fits)
 
 
 def _preferred(cls: type[T], family: str, choices: tuple[str, ...], stack: Stack) -> tuple[str, tuple[Fit[T], ...]]:
@@ -192,7 +199,7 @@ def gemms_s(stack: Stack, tokens: Floats, n: int, k: int, format_name: str) -> F
                 "bandwidth_bytes_per_s": stack.gpu.hbm_bandwidth_bytes_per_s}
     weight_bytes = WEIGHT_FORMATS[format_name].bytes_per_element
     floor_s = (1 + kernel.quantizes_apart) * c.kernel_floor_s
-    sustained = hardware | {"flops_per_s": hardware["flops_per_s"] / stack.compute_ratio}
+    sustained = hardware | {"flops_per_s": hardware["flops_per_s"] / stack.compute_ratio(kernel.precision)}
     benchmark_s: Floats = np.minimum.reduce([
         gemm_s(tokens, n, k, weight_bytes_per_element=weight_bytes,
                activation_bytes_per_element=kernel.activation_bytes, quantizes=kernel.quantizes_apart,
@@ -241,7 +248,8 @@ def _experts(curve: Any, stack: Stack, counts: Floats) -> None:
     tokens = counts * layout.data_parallel_size
     ep, tp = layout.expert_parallel_size, layout.expert_tensor_parallel_size
     element = WEIGHT_FORMATS[weight_format(arch, stack.quantization)].bytes_per_element
-    flops_per_s = stack.gpu.flops_per_s[KERNELS[dtype].precision]
+    precision = KERNELS[dtype].precision
+    flops_per_s = stack.gpu.flops_per_s[precision]
     bandwidth = stack.gpu.hbm_bandwidth_bytes_per_s
     floor_s = (MOE_KERNELS + MOE_PRODUCTS * KERNELS[dtype].quantizes_apart) * c.kernel_floor_s
     expert = 3.0 * arch.hidden_size * arch.moe_intermediate_size / tp
@@ -251,7 +259,7 @@ def _experts(curve: Any, stack: Stack, counts: Floats) -> None:
         constants = replace(fit.constants, floor_s=min(floor_s, fit.constants.floor_s))
         benchmark_s = moe_s(tokens, hidden=arch.hidden_size, inter=arch.moe_intermediate_size,
                             topk=arch.num_experts_per_tok, num_experts=arch.num_experts, moe_tp=tp, moe_ep=ep,
-                            weight_bytes_per_element=element, flops_per_s=flops_per_s / stack.compute_ratio,
+                            weight_bytes_per_element=element, flops_per_s=flops_per_s / stack.compute_ratio(precision),
                             bandwidth_bytes_per_s=bandwidth, constants=constants, unevenness=_unevenness(ep))
         touched = touched_experts(tokens, arch.num_experts_per_tok, arch.num_experts, ep, constants.spread_frac)
         weight_bytes = touched * expert * element

@@ -59,9 +59,9 @@ class Scenario:
         "auto", "Deployment", "What multiplies block-scaled FP8 in dense layers: the engine's kernel, or on Blackwell "
         "FlashInfer's for small batches."
     )
-    moe_backend: Literal["auto", "marlin"] = _option(
-        "auto", "Deployment", "What multiplies routed experts of 4 bit: the engine's choice, or Marlin, as by vLLM's "
-        "VLLM_MXFP4_USE_MARLIN."
+    moe_backend: Literal["auto", "marlin", "deep_gemm", "flashinfer_trtllm"] = _option(
+        "auto", "Deployment", "What multiplies routed experts: the engine's choice, or the library that it is told to "
+        "take, by vLLM's and SGLang's names: Marlin (4 bit), DeepGEMM, TensorRT-LLM's own kernels."
     )
     fp32_matmul: Literal["auto", "fp32", "tf32"] = _option(
         "auto", "Deployment", "What multiplies routers that engines keep in 32 bit: a kernel of their own, which takes "
@@ -218,6 +218,10 @@ class Scenario:
     )
     max_cudagraph_capture_size: int | None = _option(
         None, "Step time", "Largest step that runs as one: sequences, or tokens with prompts. [2 × max-num-seqs, ≤ 512]"
+    )
+    piecewise_cuda_graph_max_tokens: int | None = _option(
+        None, "Step time", "Largest step with prompts that runs as piecewise graphs, in tokens. "
+        "[max-cudagraph-capture-size]"
     )
     fuse_allreduce_rms: bool | None = _option(
         None, "Step time", "All-reduces add the residual and normalise too, in one kernel. [where the engine does]"

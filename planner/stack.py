@@ -12,6 +12,9 @@ from planner.operators.network import NodeLink
 # Density of arithmetic (16-bit peak over the power limit) up to which large products keep the clocks of the peak. H100
 # and H200 have 1.4e12, B200 and B300 2.1 to 2.3e12; A100 SXM 0.78e12, RTX PRO 6000 0.80e12, RTX 4090 0.37e12.
 POWER_BOUND_FLOPS_PER_J = 0.9e12
+# NVFP4 products reach 0.54 of their peak, 8-bit and 16-bit ones 0.72 and 0.77 (medians over GPUs in gemm.toml), so that
+# they draw less; an operation takes power as its width, and each peak is that much higher.
+FP4_UTILIZATION = 0.54 / 0.75
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +34,7 @@ class Stack:
     lora_rank : of LoRA adapters, 0 without them [1].
     fuses_norms : whether all-reduces take the norm after them along (`planner.fused_norms`).
     fp8_gemm_backend : "auto", or "flashinfer_trtllm" where block-scaled FP8 is multiplied by that kernel.
-    moe_backend : "auto", or "marlin" where that kernel multiplies 4-bit experts.
+    moe_backend : "auto", or what multiplies the routed experts: a name of `roofline.MOE_BACKENDS`.
     fp32_matmul : "auto", or "fp32" or "tf32" where cuBLAS multiplies the routers that stay in 32 bit.
     graph_seqs, graph_tokens : steps of so many decodes [1], or with prompts of so many tokens, run as CUDA graphs.
     """
@@ -59,17 +62,20 @@ class Stack:
         """Tokens of a decode that a step checks: its own, and those drafted [1]."""
         return 1 if self.draft is None else 1 + self.draft.num_tokens
 
-    @property
-    def compute_ratio(self) -> float:
-        """How much longer large steps' arithmetic takes than in short benchmarks [1].
+    def compute_ratio(self, precision: str) -> float:
+        """Return how much longer large steps' arithmetic takes than in short benchmarks [1].
 
         Power goes with the cube of the clocks (voltage follows them), so beyond the density that its limit feeds a GPU
         sustains the cube root of the limit's share.
+
+        Parameters
+        ----------
+        precision : that is multiplied at, a key of `gpu.flops_per_s`.
 
         >>> from planner.catalog import load_gpu
         >>> [round(gpu.flops_per_s["bf16"] / gpu.tdp_w / POWER_BOUND_FLOPS_PER_J, 2)
         ...  for gpu in map(load_gpu, ("b200-sxm", "h100-sxm", "a100-sxm"))]
         [2.5, 1.57, 0.87]
         """
-        density = self.gpu.flops_per_s["bf16"] / self.gpu.tdp_w
+        density = self.gpu.flops_per_s["bf16"] / self.gpu.tdp_w * (FP4_UTILIZATION if precision == "fp4" else 1.0)
         return float(self.constants.compute_ratio * max(density / POWER_BOUND_FLOPS_PER_J, 1.0) ** (1 / 3))

@@ -50,6 +50,9 @@ from planner.study import read_study
     ("vllm serve Qwen/Qwen3-32B --moe-backend marlin", {"engine": "vllm", "moe_backend": "marlin"}),
     ("vllm serve Qwen/Qwen3-32B --kernel-config '{\"moe_backend\": \"triton\"}'",
      {"engine": "vllm", "moe_backend": "auto"}),
+    ("vllm serve Qwen/Qwen3-32B --moe-backend deep_gemm", {"engine": "vllm", "moe_backend": "deep_gemm"}),
+    ("sglang serve --model Qwen/Qwen3-32B --moe-runner-backend flashinfer_trtllm",
+     {"engine": "sglang", "moe_backend": "flashinfer_trtllm"}),
     ("vllm serve Qwen/Qwen3-32B --compilation-config.pass_config.enable_fi_allreduce_fusion=true",
      {"engine": "vllm", "fuse_allreduce_rms": True}),
     ("sglang serve --model Qwen/Qwen3-32B --enable-flashinfer-allreduce-fusion",
@@ -91,11 +94,14 @@ def test_files_are_read_and_flags_go_over_them(tmp_path):
     path.write_text("max_batch_size: 64\nenable_attention_dp: false\nkv_cache_config:\n  dtype: fp8\n"
                     "  max_tokens: 3200\n"
                     "  enable_block_reuse: false\nscheduler_config:\n  capacity_scheduler_policy: MAX_UTILIZATION\n"
-                    "cuda_graph_config:\n  max_batch_size: 32\n  enable_padding: true\nprint_iter_log: true\n")
+                    "cuda_graph_config:\n  max_batch_size: 32\n  enable_padding: true\nprint_iter_log: true\n"
+                    "moe_config:\n  backend: DEEPGEMM\ntorch_compile_config:\n  enable_piecewise_cuda_graph: true\n"
+                    "  capture_num_tokens: [1, 256, 8192, 512]\n")
     found = read_launch(f"trtllm-serve m/m --max_batch_size 128 --extra_llm_api_options {path}")
     assert found.options == {
         "engine": "trtllm", "model": "m/m", "max_num_seqs": 128, "kv_cache_dtype": "fp8", "num_gpu_blocks": 200,
-        "enable_prefix_caching": False, "policy": "trtllm-max-utilization", "max_cudagraph_capture_size": 32}
+        "enable_prefix_caching": False, "policy": "trtllm-max-utilization", "max_cudagraph_capture_size": 32,
+        "moe_backend": "deep_gemm", "cudagraph_mode": "full_and_piecewise", "piecewise_cuda_graph_max_tokens": 8192}
     assert found.left_aside == ("--cuda_graph_config.enable_padding True", "--print_iter_log True")
     vllm = tmp_path / "vllm.yml"
     vllm.write_text("model: m/m\ntensor-parallel-size: 2\nenable-prefix-caching: false\n")

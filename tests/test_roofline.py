@@ -12,6 +12,7 @@ from steps import ENGINES, gpu_seconds, seconds, stack_of, step, terms_of, with_
 
 from planner.architecture import attention_flops_per_pair, kv_bytes_per_token, num_active_parameters
 from planner.catalog import gpu_names, model_names
+from planner.deployment import graph_sizes
 from planner.drafting import Draft
 from planner.engines import bounds
 from planner.errors import UsageError
@@ -287,6 +288,16 @@ def test_without_a_graph_the_host_launches_every_kernel() -> None:
     assert seconds(decode_only, step(16, 8, 100)) >= launch_s > seconds(graphs, step(16, 8, 100))
 
 
+def test_a_step_with_prompts_is_a_graph_up_to_the_captured_tokens() -> None:
+    """TensorRT-LLM and SGLang size graphs by sequences; prompts' own sizes are given apart, and only piecewise."""
+    scenario = Scenario(engine="trtllm", max_cudagraph_capture_size=64, piecewise_cuda_graph_max_tokens=8192)
+    sizes = [graph_sizes(replace(scenario, cudagraph_mode=mode))
+             for mode in (None, "full_decode_only", "full_and_piecewise", "piecewise", "none")]
+    assert [size["graph_tokens"] for size in sizes] == [0, 0, 8192, 8192, 0]
+    assert [size["graph_seqs"] for size in sizes] == [64, 64, 64, 64, 0]
+    assert graph_sizes(Scenario(max_cudagraph_capture_size=256))["graph_tokens"] == 256
+
+
 def test_launches_count_what_kind_of_attention_a_layer_has() -> None:
     """Worked out: 32 layers; 61 of MLA; 60, of which 45 linear."""
     launches = {"launch_s_per_layer": 0.3e-3, "launch_s_per_mla_layer": 1e-3, "launch_s_per_linear_layer": 2e-3}
@@ -365,6 +376,19 @@ def test_marlin_is_quick_at_a_few_tokens_and_slow_on_prompts() -> None:
     assert experts_s("h100-sxm", "minimax-m2.5", "marlin", 64) == experts_s("h100-sxm", "minimax-m2.5", "auto", 64)
 
 
+def test_experts_run_the_kernels_of_the_backend_that_is_asked_for() -> None:
+    """TensorRT-LLM's own was measured under others; where nobody measured a backend the engine's choice stays."""
+    def kernels(backend: str, gpu: str = "b200-sxm", engine: str = "trtllm") -> set[str]:
+        stack = replace(stack_of("deepseek-v3", gpu, engine), moe_backend=backend)
+        return {fit.row["kernel"] for fit in moe_kernels(stack)[1]}
+
+    assert kernels("deep_gemm") == {"deepgemm"}
+    assert kernels("flashinfer_trtllm")
+    assert all("trtllm" in name for name in kernels("flashinfer_trtllm"))
+    assert kernels("deep_gemm", "h200-sxm", "vllm") == kernels("auto", "h200-sxm", "vllm")
+    assert kernels("flashinfer_trtllm", engine="vllm") <= kernels("auto", engine="vllm")
+
+
 @pytest.mark.parametrize(("model", "engine", "layers"), [
     ("llama-3.1-70b", "vllm", 80.0),
     ("llama-3.1-70b", "trtllm", 80 * 0.76),  # rotary embedding in the attention kernel
@@ -414,16 +438,18 @@ def test_a_malformed_line_says_what_is_expected(text: str) -> None:
 
 def test_clocks_fall_where_the_power_limit_binds_and_a_higher_limit_is_never_slower() -> None:
     """989.4 TFLOP/s at 700 W are 1.570 of the density that is fed, cube root 1.162; 165 at 450 W keep the clocks."""
-    assert with_constants(stack_of(gpu="h100-sxm"), compute_ratio=1.0).compute_ratio == pytest.approx(1.1623, abs=1e-4)
-    assert with_constants(stack_of(gpu="rtx-4090"), compute_ratio=1.2).compute_ratio == 1.2
+    h100 = with_constants(stack_of(gpu="h100-sxm"), compute_ratio=1.0)
+    assert h100.compute_ratio("fp8") == h100.compute_ratio("bf16") == pytest.approx(1.1623, abs=1e-4)
+    assert with_constants(stack_of(gpu="rtx-4090"), compute_ratio=1.2).compute_ratio("bf16") == 1.2
+    assert 1.0 < stack_of(gpu="b200-sxm").compute_ratio("fp4") < stack_of(gpu="b200-sxm").compute_ratio("fp8")
     stack = with_constants(stack_of(gpu="h100-sxm"), compute_ratio=1.0)
     powers = (400.0, 700.0, 1050.0, 1200.0)
-    ratios = [replace(stack, gpu=replace(stack.gpu, tdp_w=watts)).compute_ratio for watts in powers]
+    ratios = [replace(stack, gpu=replace(stack.gpu, tdp_w=watts)).compute_ratio("bf16") for watts in powers]
     assert ratios == sorted(ratios, reverse=True)
     assert ratios[-1] == 1.0
     faster = [replace(stack.gpu, flops_per_s={**stack.gpu.flops_per_s, "bf16": flops})
               for flops in np.linspace(300e12, 2400e12, 22)]
-    sustained = [gpu.flops_per_s["bf16"] / replace(stack, gpu=gpu).compute_ratio for gpu in faster]
+    sustained = [gpu.flops_per_s["bf16"] / replace(stack, gpu=gpu).compute_ratio("bf16") for gpu in faster]
     assert sustained == sorted(sustained)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from planner.launch.values import Read, number, one_of, text, whole
+from planner.launch.values import Read, largest, number, one_of, text, whole
 
 Write = Callable[[Any], str | None]
 
@@ -99,14 +99,23 @@ def _never_chunked(enable_chunked_prefill: bool) -> str | None:
     return None if enable_chunked_prefill else "-1"
 
 
+def _listed(value: int) -> str:
+    """Return a list of the one value."""
+    return f"[{value}]"
+
+
 QUANTIZATIONS = {"fp8": "fp8", "awq": "awq", "awq-marlin": "awq", "awq_marlin": "awq", "gptq": "gptq",
                  "gptq-marlin": "gptq", "gptq_marlin": "gptq", "modelopt_fp4": "nvfp4", "nvfp4": "nvfp4",
                  "mxfp4": "mxfp4", "w8a8_int8": "int8", "w8a8_fp8": "fp8", "modelopt": "fp8", "modelopt_fp8": "fp8",
                  "compressed-tensors": None}
 KV_DTYPES = {"auto": "auto", "fp8": "fp8", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "bf16": "auto", "bfloat16": "auto"}
 FP8_GEMMS = {name: name for name in ("auto", "flashinfer_trtllm")} | {"deep_gemm": "auto"}
-MOES = {name: name for name in ("auto", "marlin")} | dict.fromkeys(
-    ("triton", "deep_gemm", "cutlass", "flashinfer_trtllm", "flashinfer_cutlass", "flashinfer_cutedsl"), "auto")
+MOES = {name: name for name in ("auto", "marlin", "deep_gemm", "flashinfer_trtllm")}
+VLLM_MOES = MOES | dict.fromkeys(("triton", "cutlass", "flashinfer_cutlass", "flashinfer_cutedsl"), "auto")
+SGLANG_MOES = MOES | dict.fromkeys(("triton", "triton_kernel", "cutlass", "flashinfer_cutlass", "flashinfer_cutedsl",
+                                    "flashinfer_mxfp4"), "auto")
+TRTLLM_MOES = {"AUTO": "auto", "DEEPGEMM": "deep_gemm", "TRTLLM": "flashinfer_trtllm"} | dict.fromkeys(
+    ("CUTLASS", "CUTEDSL", "TRITON", "WIDEEP", "VANILLA"), "auto")
 ON = ("1", "true")
 OFF = ("0", "false")
 MATMULS = {"highest": "fp32", "high": "tf32", "medium": "tf32"}
@@ -143,7 +152,7 @@ VLLM = Dialect(
         Flag(names=("--block-size",), option="block_size"),
         Flag(names=("--swap-space",), option="swap_space", read=number),
         Flag(names=("--kv-offloading-size",), option="kv_offloading_size", read=number),
-        _choice(("--moe-backend", "--kernel-config.moe-backend"), "moe_backend", MOES),
+        _choice(("--moe-backend", "--kernel-config.moe-backend"), "moe_backend", VLLM_MOES),
         _choice(("--scheduling-policy",), "policy", {"fcfs": "fcfs", "priority": "priority"}),
         Flag(names=("--max-num-seqs",), option=SEQS),
         Flag(names=("--max-num-batched-tokens",), option=TOKENS),
@@ -209,6 +218,7 @@ SGLANG = Dialect(
              read=text),
         Switch(names=("--disable-cuda-graph",), option="cudagraph_mode", value="none"),
         Flag(names=("--cuda-graph-max-bs",), option="max_cudagraph_capture_size"),
+        _choice(("--moe-runner-backend",), "moe_backend", SGLANG_MOES),
         Switch(names=("--enable-flashinfer-allreduce-fusion",), option="fuse_allreduce_rms"),
         Switch(names=("--enforce-disable-flashinfer-allreduce-fusion",), option="fuse_allreduce_rms", value=False),
     ),
@@ -249,7 +259,13 @@ TRTLLM = Dialect(
         Flag(names=("--speculative-config.speculative-model-dir", "--speculative-config.speculative-model"),
              option="speculative_model", read=text),
         Flag(names=("--cuda-graph-config.max-batch-size",), option="max_cudagraph_capture_size"),
-        Tree(names=("--kv-cache-config", "--scheduler-config", "--speculative-config", "--cuda-graph-config")),
+        Switch(names=("--torch-compile-config.enable-piecewise-cuda-graph",), option="cudagraph_mode",
+               value="full_and_piecewise", otherwise="full_decode_only"),
+        Flag(names=("--torch-compile-config.capture-num-tokens",), option="piecewise_cuda_graph_max_tokens",
+             read=largest, write=_listed),
+        _choice(("--moe-config.backend",), "moe_backend", TRTLLM_MOES),
+        Tree(names=("--kv-cache-config", "--scheduler-config", "--speculative-config", "--cuda-graph-config",
+                    "--torch-compile-config", "--moe-config")),
     ))
 
 DIALECTS = {dialect.engine: dialect for dialect in (VLLM, SGLANG, TRTLLM)}

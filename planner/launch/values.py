@@ -26,6 +26,17 @@ def whole(flag: str, value: Any) -> int:
     raise _refused(flag, value, "a whole number")
 
 
+def largest(flag: str, value: Any) -> int:
+    """Return the largest of a list of whole numbers, of a file or as JSON."""
+    try:
+        found = parse_json(value) if isinstance(value, str) else value
+    except ValueError as error:
+        raise _refused(flag, value, "a list of whole numbers") from error
+    if not isinstance(found, list) or not found:
+        raise _refused(flag, value, "a list of whole numbers")
+    return max(whole(flag, one) for one in found)
+
+
 def number(flag: str, value: Any) -> float:
     """Return a number."""
     try:
