@@ -16,6 +16,7 @@ from planner.operators.attention import (
     mixed_decode_s,
     prompt_attention_coefficients,
 )
+from planner.operators.flash2 import num_splits, own_s, tiles_at_once
 from planner.operators.gemm import Floats
 from planner.operators.linear_attention import (
     LinearDecode,
@@ -56,6 +57,8 @@ def fold_attention(step_time: StepTime, stack: Stack, counts: Floats) -> None:
     curve.decode_s_per_window_token += windowed * decode_per_context
     more_s = _mixed_s(stack, per_pair, decode_per_context)
     terms.mixed_s_per_context_token, terms.mixed_s_per_window_token = full * more_s, windowed * more_s
+    if uses_flash2(stack) and stack.gpu.multiprocessors and full:
+        _fold_tiles(step_time, stack, counts, per_pair, float(np.min(decode_per_context)))
     kv_bytes = kv_bytes_per_token_per_gpu(arch, stack.kv_bytes_per_element, stack.layout.tensor_parallel_size, 1)
     share = windowed / arch.num_attention_layers
     terms.kv_bytes_per_token = (1 - share) * kv_bytes
@@ -163,6 +166,25 @@ def _mixed_s(stack: Stack, pair_s: float, per_context: Any) -> float:
     """Return what one layer takes longer for a decode's context token in a step with prompts [s]."""
     read_s = float(np.max(per_context))
     return mixed_decode_s(read_s, pair_s) - read_s if uses_flash2(stack) else 0.0
+
+
+def _fold_tiles(step_time: StepTime, stack: Stack, counts: Floats, pair_s: float, read_s: float) -> None:
+    """Set what decodes of uneven contexts wait for, in layers that attend to everything (`timing.uneven_s`).
+
+    Parameters
+    ----------
+    pair_s : one query and one key in one layer, as prompts' tiles multiply them [s].
+    read_s : reading one context token in one layer [s]; the share of a place takes no longer, so that steps of the
+        same decodes never get shorter.
+    """
+    arch, gpu, ranks, terms = stack.arch, stack.gpu, stack.layout.tensor_parallel_size, step_time.terms
+    heads, kv_heads = -(-arch.num_attention_heads // ranks), -(-arch.num_kv_heads // ranks)
+    at_once = tiles_at_once(int(gpu.multiprocessors), gpu.shared_memory_bytes, arch.head_dim)
+    own = own_s(pair_s, heads, at_once)
+    terms.own_s_per_token = (arch.num_attention_layers - arch.num_sliding_layers) * own
+    terms.decode_share, terms.mixed_share = min(kv_heads / at_once, read_s / own), heads / at_once
+    splits = [num_splits(max(int(count), 1) * kv_heads, int(gpu.multiprocessors)) for count in counts]
+    step_time.curve.decode_part = 1.0 / np.array(splits)
 
 
 def uses_flash2(stack: Stack) -> bool:

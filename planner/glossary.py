@@ -168,6 +168,7 @@ STEPS: Mapping[str, Term] = {
     "window_pairs": Term("1", "the same in layers of a sliding window"),
     "num_decodes": Term("1", "requests that decode in it"),
     "decode_context_tokens": Term("tokens", "computed before, of these"),
+    "longest_context_tokens": Term("tokens", "the most of one of these; 0 where no kernel waits for it"),
     "num_sampled": Term("1", "tokens that it emits"),
     "num_adapters": Term("1", "LoRA adapters in use"),
     "adapter_load_s": Term("s", "bringing adapters to the GPU before it; in adapters_s"),

@@ -13,9 +13,10 @@ _GPU_NUMBERS = {  # key in the file -> field and unit
     "scale_up_bandwidth": ("scale_up_bandwidth_bytes_per_s", "B/s"), "scale_up_latency": ("scale_up_latency_s", "s"),
     "host_bandwidth": ("host_bandwidth_bytes_per_s", "B/s"), "gpus_per_node": ("gpus_per_node", "GPUs"),
     "tdp": ("tdp_w", "W"), "idle_power": ("idle_w", "W"), "price": ("price_usd_per_hour", "USD/h"),
-    "launch_speed": ("launch_speed", "1"),
+    "launch_speed": ("launch_speed", "1"), "multiprocessors": ("multiprocessors", "1"),
+    "shared_memory": ("shared_memory_bytes", "B"),
 }
-_OPTIONAL = ("launch_speed",)
+_OPTIONAL = ("launch_speed", "multiprocessors", "shared_memory")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +35,8 @@ class Gpu:
     host_bandwidth_bytes_per_s : to the host's memory, one direction [B/s].
     gpus_per_node : joined by that link [1].
     launch_speed : at which its usual hosts launch kernels, over those of Hopper and B200 [1].
+    multiprocessors : of the GPU, where FlashAttention-2 runs on it; else 0 [1].
+    shared_memory_bytes : that tiles of one multiprocessor share [B].
     tdp_w, idle_w : power limit, and draw without work [W].
     price_usd_per_hour : on-demand list price [USD/h].
     kernels_of : the GPU whose measured kernels are its own: itself, or one of the same chip with other memory.
@@ -55,6 +58,8 @@ class Gpu:
     idle_w: float
     price_usd_per_hour: float
     launch_speed: float = 1.0
+    multiprocessors: float = 0.0
+    shared_memory_bytes: float = 0.0
     kernels_of: str
     provenance: Mapping[str, Quantity]
 

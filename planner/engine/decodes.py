@@ -18,6 +18,7 @@ from planner.engine.blocks import (
     reserves_ahead,
 )
 from planner.engine.jit import jit
+from planner.engine.longest import forget_longest, note_longest
 from planner.engine.queues import heap_pop, heap_push, remove_running
 from planner.engine.state import COMPLETED, DECODE, NONE, State
 from planner.policy import NO_LIMIT
@@ -35,6 +36,7 @@ def enter_decode(s: State, i: int) -> None:
         return
     request.decode_offset = s.engine.decode_step - request.num_output_tokens
     s.engine.decode_context_tokens += request.input_tokens + request.num_output_tokens - 1
+    note_longest(s, request)
     link_ring(s, i)
     if s.engine.num_finish_entries == s.settings.most_finishes:
         rebuild_finishes(s)
@@ -63,6 +65,7 @@ def leave_decode(s: State, i: int) -> None:
         return
     computed = num_computed_tokens(s, request)
     s.engine.decode_context_tokens -= computed
+    forget_longest(s, request)
     unlink_ring(s, i)
     request.last_token_s = last_token_s(s, request)
     if request.is_stalled:
@@ -91,6 +94,7 @@ def postpone(s: State, i: int) -> None:
         request.is_stalled = 1
         s.engine.num_stalled += 1
     unlink_ring(s, i)
+    forget_longest(s, request)
     request.decode_offset += 1
     link_ring(s, i)
 

@@ -5,6 +5,7 @@ from typing import Any
 from planner.engine.adapters import lacks_adapter_slot
 from planner.engine.admission import is_known_blocked, look_up, tokens_within_budget
 from planner.engine.jit import jit
+from planner.engine.longest import longest_context
 from planner.engine.queues import first_waiting
 from planner.engine.rows import ADAPTERS, BLOCKS, NOBODY_WAITS, PLAN, SEATS, TOKENS
 from planner.engine.state import DECODE, NONE, State
@@ -25,6 +26,7 @@ def record_step(s: State, duration_s: float, used_blocks: int) -> None:
     row.window_pairs = e.step_window_pairs
     row.num_decodes = e.step_decodes
     row.decode_context_tokens = e.step_decode_context
+    row.longest_context_tokens = longest_context(s) if e.step_decodes > 0 else 0
     row.num_sampled = e.step_sampled + e.step_decodes + e.step_accepted
     row.num_accepted_tokens = e.step_accepted
     row.num_swapped_tokens = e.step_swapped

@@ -18,6 +18,7 @@ STEP_ROW = np.dtype(
         ("window_pairs", "i8"),
         ("num_decodes", "i8"),
         ("decode_context_tokens", "i8"),
+        ("longest_context_tokens", "i8"),  # 0 where no kernel waits for it
         ("num_sampled", "i8"),  # tokens that it emits
         ("num_accepted_tokens", "i8"),  # of these, drafted
         ("num_swapped_tokens", "i8"),

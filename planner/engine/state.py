@@ -1,7 +1,6 @@
 """The loop's memory: one record for the engine, one per request, and the settings; what is in queues is in `entries`.
 
-Structured NumPy records read like objects (`request.num_computed_tokens`) both compiled and uncompiled, and one request
-is one or two cache lines. Every field is SI seconds, tokens or blocks.
+Structured records read like objects, compiled or not; a request is one or two cache lines. SI seconds, tokens, blocks.
 """
 
 from typing import Any, NamedTuple
@@ -236,6 +235,7 @@ ENGINE = np.dtype(
         # aggregated decodes
         ("decode_step", "i8"),  # decode steps so far
         ("decode_context_tokens", "i8"),  # tokens computed, summed over the decodes
+        ("longest_start", "i8"),  # of the decode with most of them, less `decode_step`
         ("num_finish_entries", "i8"),
         ("num_cancel_entries", "i8"),
         # memory

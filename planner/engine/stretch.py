@@ -1,6 +1,7 @@
 """A stretch of decode steps in which nothing else can happen: a few nanoseconds a step, and nobody is touched."""
 
 import math
+from typing import Any
 
 from planner.engine.admission import is_known_blocked
 from planner.engine.arrivals import next_arrival_s, next_event_s
@@ -8,6 +9,7 @@ from planner.engine.blocks import ceil_div
 from planner.engine.decodes import blocks_needed, next_finish
 from planner.engine.emission import see_decodes
 from planner.engine.jit import jit
+from planner.engine.longest import longest_context
 from planner.engine.queues import first_waiting
 from planner.engine.recording import record_step
 from planner.engine.serving import advance_decode_blocks, enter_decode_content
@@ -16,6 +18,7 @@ from planner.engine.state import WRITE_BACK, State
 from planner.engine.step import enter_decode_contents, finish_due
 from planner.engine.tiers import write_filled
 from planner.engine.timing import (
+    Slopes,
     adapters_s,
     composition_bytes,
     composition_s,
@@ -94,6 +97,7 @@ def run_decodes(s: State) -> bool:
     context, total_context, block_s = engine.decode_context_tokens, 0, 0.0
     duration_s = 0.0
     taken = 0
+    longest = longest_context(s)
     while taken < steps:  # everything in here is local: a step takes a few nanoseconds
         need = s.ring[place].count
         if used + need > most_used:
@@ -101,17 +105,18 @@ def run_decodes(s: State) -> bool:
         if taken > 0 and (arrival_s <= (start_s if is_async else end_s) or stop_s <= end_s):
             break
         used += need
-        duration_s = max(gpu_s + context_s(s.step_time, slopes, decodes, context), least_s) + extra_s
+        duration_s = max(gpu_s + context_s(s.step_time, slopes, decodes, context, longest), least_s) + extra_s
         start_s = end_s
         end_s += duration_s
         block_s += used * duration_s
         total_context += context
         context += decodes
+        longest += 1 if longest > 0 else 0
         taken += 1
         place += 1
         if place == block_size:
             place = 0
-    first_s = max(gpu_s + context_s(s.step_time, slopes, decodes, engine.decode_context_tokens), least_s) + extra_s
+    first_s = own_decode_step_s(s, gpu_s, slopes, least_s, extra_s)
     engine.kv_block_s += block_s
     end_stretch(s, taken, decodes, first_s, duration_s, start_s, end_s, used, total_context)
     return True
@@ -168,19 +173,27 @@ def end_stretch(s: State, taken: int, shared: int, first_s: float, last_s: float
 
 
 @jit
-def own_decode_terms(s: State) -> tuple[float, tuple[float, float], float, float]:
+def own_decode_terms(s: State) -> tuple[float, Slopes, float, float]:
     """Return what a step of all decodes takes by itself [s]: see `decode_terms`."""
     decodes = s.engine.num_decodes
     return decode_terms(s, decodes, int(decodes - s.engine.step_spared), is_graph(s.step_time, 0, decodes, decodes))
 
 
 @jit
-def decode_terms(s: State, run: int, shared: int, as_graph: bool) -> tuple[float, tuple[float, float], float, float]:
+def decode_terms(s: State, run: int, shared: int, as_graph: bool) -> tuple[float, Slopes, float, float]:
     """Return what a step of all decodes takes [s]: besides their context, for it, at least, and in any case."""
     t, decodes = s.step_time, s.engine.num_decodes
     gpu_s = composition_s(t, s.curve, run, shared, 0, 0, 0, 0, 0, decodes, decodes)
     gpu_s += adapters_s(t, s.engine.num_adapters, decodes)
     return gpu_s, context_slopes(t, s.curve, decodes), hidden_s(t, 0, decodes, as_graph), overhead_s(t, 0, decodes)
+
+
+@jit
+def own_decode_step_s(s: State, gpu_s: float, slopes: Slopes, least_s: float, extra_s: float) -> float:
+    """Return how long the coming step of all decodes takes [s], of what `own_decode_terms` returns."""
+    e = s.engine
+    context = context_s(s.step_time, slopes, e.num_decodes, e.decode_context_tokens, longest_context(s))
+    return max(gpu_s + context, least_s) + extra_s
 
 
 @jit
@@ -197,7 +210,7 @@ def quiet_until_s(s: State) -> float:
     if not may_run_decodes(s) or s.remote[0].capacity > 0:  # what a step writes there others may find
         return float(e.now_s)
     gpu_s, slopes, least_s, extra_s = own_decode_terms(s)
-    step_s = max(gpu_s + context_s(s.step_time, slopes, e.num_decodes, e.decode_context_tokens), least_s) + extra_s
+    step_s = own_decode_step_s(s, gpu_s, slopes, least_s, extra_s)
     steps = steps_in_memory(s, next_finish(s) - e.decode_step)
     return float(min(event_s, e.now_s + steps * step_s * ROUNDING))
 
@@ -232,10 +245,11 @@ def steps_to_look(s: State) -> int:
 
 
 @jit
-def steps_to_bend(s: State, gpu_s: float, slopes: tuple[float, float], least_s: float) -> int:
+def steps_to_bend(s: State, gpu_s: float, slopes: Slopes, least_s: float) -> int:
     """Return after how many steps their duration leaves its straight line.
 
-    It bends at the edge of a sliding window, and where the GPU's time comes to exceed the host's.
+    It bends at the edge of a sliding window, where the GPU's time comes to exceed the host's, and where the longest
+    context comes to be less than each place's share of all.
     """
     e, t = s.engine, s.step_time
     decodes, context = e.num_decodes, e.decode_context_tokens
@@ -243,11 +257,29 @@ def steps_to_bend(s: State, gpu_s: float, slopes: tuple[float, float], least_s: 
     room = decodes * t.window_tokens - context
     if room > 0:
         steps = int(ceil_div(room, decodes))
-    shortfall_s = least_s - gpu_s - context_s(t, slopes, decodes, context)
+    longest = longest_context(s)
+    shortfall_s = least_s - gpu_s - context_s(t, slopes, decodes, context, longest)
+    if longest > 0:
+        steps = min(steps, steps_to_share(t, slopes[2], decodes, context, longest))
     if shortfall_s > 0.0:
         growth_s = slopes[0] * decodes + (slopes[1] * decodes if room > 0 else 0.0)
         if shortfall_s < growth_s * NO_LIMIT:
             steps = min(steps, int(shortfall_s / growth_s) + 1)
+    return steps
+
+
+@jit
+def steps_to_share(t: Any, part: float, decodes: int, context: int, longest: int) -> int:
+    """Return after how many steps a decode's tile that had more to do than the share of all has less, or the reverse.
+
+    The longest context's, and the mean's.
+    """
+    steps = NO_LIMIT
+    closing = decodes * t.decode_share - part  # a step
+    for own in (longest * part, context / decodes * part):
+        ahead = own - context * t.decode_share
+        if ahead * closing > 0.0 and ahead < closing * NO_LIMIT:
+            steps = min(steps, int(ahead / closing) + 1)
     return steps
 
 

@@ -18,6 +18,9 @@ STEP_TIME = np.dtype(
         ("prompt_s_per_context_token", "f8"),  # read cached KV for a prompt's chunk
         ("mixed_s_per_context_token", "f8"),  # more for the decodes' context in a step with prompts, full attention
         ("mixed_s_per_window_token", "f8"),  # the same under a window
+        ("own_s_per_token", "f8"),  # FlashAttention-2: a tile of one decode, by the tokens of its context
+        ("decode_share", "f8"),  # tokens that each place for a tile gets, of one token of context: decodes alone,
+        ("mixed_share", "f8"),  # and beside a prompt
         ("kv_bytes_per_token", "f8"),  # full-attention layers
         ("window_kv_bytes_per_token", "f8"),  # sliding-window layers
         ("window_tokens", "i8"),
@@ -59,6 +62,7 @@ CURVE = np.dtype(
         ("draft_decode_s", "f8"),  # what else a draft model does, by the number of decodes; in `decode_s`
         ("decode_s_per_context_token", "f8"),  # full-attention layers
         ("decode_s_per_window_token", "f8"),  # sliding-window and top-k layers
+        ("decode_part", "f8"),  # FlashAttention-2: of its context, what a tile of one decode has; else 0
     ],
     align=True,
 )

@@ -18,7 +18,10 @@ from typing import Any
 
 from planner.engine.curve import between, place, shared_s, tokens_bytes, tokens_s
 from planner.engine.jit import jit
+from planner.engine.longest import longest_context
 from planner.engine.state import State
+
+Slopes = tuple[float, float, float]  # of a context token: attention over everything, under a window; a tile's part
 
 
 @jit
@@ -72,33 +75,56 @@ def draft_decode_s(curve: Any, decodes: int) -> float:
 
 
 @jit
-def context_slopes(t: Any, curve: Any, decodes: int) -> tuple[float, float]:
-    """Return what a context token costs in attention over everything, and in attention under a window [s]."""
+def context_slopes(t: Any, curve: Any, decodes: int) -> Slopes:
+    """Return what a context token costs in attention over everything, and under a window [s]; a tile's part of it."""
     if t.is_linear:
-        return float(t.per_context_token_s), 0.0
+        return float(t.per_context_token_s), 0.0, 0.0
     k, way = place(decodes)
     low, high = curve[k], curve[k + 1]
     return (between(low.decode_s_per_context_token, high.decode_s_per_context_token, way),
-            between(low.decode_s_per_window_token, high.decode_s_per_window_token, way))
+            between(low.decode_s_per_window_token, high.decode_s_per_window_token, way),
+            between(low.decode_part, high.decode_part, way))
 
 
 @jit
-def context_s(t: Any, slopes: tuple[float, float], decodes: int, context: int) -> float:
-    """Return what the decodes' attention takes to read their context [s]; under a window `window` tokens of each.
+def context_s(t: Any, slopes: Slopes, decodes: int, context: int, longest: int) -> float:
+    """Return what the decodes' attention takes for their context [s]; under a window `window` tokens of each.
 
     The windowed sum is bounded from above by min(Σ context, decodes × window): exact when all contexts are on one
-    side of the window, too long in between.
+    side of the window, too long in between. `longest` is the longest context, 0 where all are alike.
     """
     windowed = min(context, decodes * t.window_tokens)
-    return float(slopes[0] * context + slopes[1] * windowed)
+    read_s = float(slopes[0] * context + slopes[1] * windowed)
+    if longest == 0 or slopes[2] == 0.0:
+        return read_s
+    return read_s + uneven_s(t, slopes[2], decodes, context, longest)
 
 
 @jit
-def mixed_context_s(t: Any, prompts: int, decodes: int, context: int) -> float:
-    """Return what the decodes' attention takes longer for their context in a step with prompts [s]."""
+def uneven_s(t: Any, part: float, decodes: int, context: int, longest: int) -> float:
+    """Return what FlashAttention-2 takes longer where contexts differ [s].
+
+    While memory is the limit each of the GPU's places for a tile gets the same share of the work. A tile that has more
+    goes on alone: own · (max(longest · part, share) − max(mean · part, share)), so that even contexts add nothing to
+    their benchmarks, which are even.
+    """
+    share, mean = context * t.decode_share, context / decodes
+    return float(t.own_s_per_token * (max(max(longest, mean) * part, share) - max(mean * part, share)))
+
+
+@jit
+def mixed_context_s(t: Any, prompts: int, decodes: int, context: int, longest: int) -> float:
+    """Return what the decodes' attention takes longer for their context in a step with prompts [s].
+
+    There FlashAttention-2 splits no context: one that is longer than each place's share of all is waited for.
+    """
     if prompts == 0 or t.is_linear:
         return 0.0
-    return context_s(t, (float(t.mixed_s_per_context_token), float(t.mixed_s_per_window_token)), decodes, context)
+    slopes = (float(t.mixed_s_per_context_token), float(t.mixed_s_per_window_token), 0.0)
+    more_s = context_s(t, slopes, decodes, context, 0)
+    if longest == 0:
+        return more_s
+    return float(more_s + t.own_s_per_token * max(longest - context * t.mixed_share, 0.0))
 
 
 @jit
@@ -205,7 +231,7 @@ def decodes_alone_s(s: State) -> float:
         return 0.0
     tokens = n * t.tokens_per_decode
     gpu_s = composition_s(t, s.curve, tokens, tokens, 0, 0, 0, 0, 0, n, n)
-    gpu_s += context_s(t, context_slopes(t, s.curve, n), n, e.step_decode_context)
+    gpu_s += context_s(t, context_slopes(t, s.curve, n), n, e.step_decode_context, longest_context(s))
     gpu_s += adapters_s(t, e.num_adapters, tokens)
     return float(max(gpu_s, hidden_s(t, 0, n, is_graph(t, 0, tokens, n))) + overhead_s(t, 0, n))
 
@@ -251,7 +277,9 @@ def step_s(s: State, run: int, shared: int, as_graph: bool) -> float:
     if e.step_swapped > 0:
         gpu_s += e.step_swapped * s.settings.swap_s_per_token
     if e.step_decodes > 0:
-        gpu_s += context_s(t, context_slopes(t, s.curve, e.step_decodes), e.step_decodes, e.step_decode_context)
-        gpu_s += mixed_context_s(t, e.step_prompts, e.step_decodes, e.step_decode_context)
+        slopes, longest = context_slopes(t, s.curve, e.step_decodes), longest_context(s)
+        alone = 0 if e.step_prompts > 0 else longest
+        gpu_s += context_s(t, slopes, e.step_decodes, e.step_decode_context, alone)
+        gpu_s += mixed_context_s(t, e.step_prompts, e.step_decodes, e.step_decode_context, longest)
     busy_s = max(gpu_s, hidden_s(t, e.step_prompts, e.step_decodes, as_graph))
     return float(busy_s + overhead_s(t, e.step_prompts, e.step_decodes))
