@@ -53,8 +53,7 @@ def _terms(t: Any, curve: Any, steps: Any, swap_s_per_token: float, out: Any) ->
         step = steps[i]
         total = step.num_prompt_tokens + step.num_decodes * t.tokens_per_decode
         slopes = timing.context_slopes(t, curve, step.num_decodes)
-        alone = 0 if step.num_prompts > 0 else step.longest_context_tokens
-        context_s = timing.context_s(t, slopes, step.num_decodes, step.decode_context_tokens, alone)
+        context_s = timing.context_s(t, slopes, step.num_decodes, step.decode_context_tokens)
         swap_s = step.num_swapped_tokens * swap_s_per_token
         out[10, i] = timing.adapters_s(t, step.num_adapters, total) + step.adapter_load_s
         if t.is_linear:
@@ -71,8 +70,8 @@ def _terms(t: Any, curve: Any, steps: Any, swap_s_per_token: float, out: Any) ->
                                                   step.prompt_context_tokens, step.prompt_pairs, step.window_pairs)
             draft_s = timing.draft_decode_s(curve, step.num_decodes)
             out[4, i] = timing.decode_floor_s(curve, step.num_decodes) - draft_s + context_s
-            out[4, i] += timing.mixed_context_s(t, step.num_prompts, step.num_decodes, step.decode_context_tokens,
-                                                step.longest_context_tokens)
+            out[4, i] += timing.waited_s(t, curve, step.num_prompts, step.num_decodes, step.decode_context_tokens,
+                                         step.longest_context_tokens)
             sampled = step.num_sampled - step.num_accepted_tokens
             out[5, i] = timing.head_s(curve, sampled + step.num_decodes * (t.tokens_per_decode - 1))
             out[6, i] = between(curve[k].collectives_s, curve[k + 1].collectives_s, way)

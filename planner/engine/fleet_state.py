@@ -86,8 +86,6 @@ PACE = np.dtype(  # how a rank's decodes run in a stretch of steps that all rank
         ("gpu_s", "f8"),  # the terms of `stretch.decode_terms`, in a step of all ranks
         ("slope_s", "f8"),
         ("window_slope_s", "f8"),
-        ("part", "f8"),  # of a context, what one tile has
-        ("longest", "i8"),  # context
         ("least_s", "f8"),
         ("extra_s", "f8"),
         ("own_gpu_s", "f8"),  # by itself

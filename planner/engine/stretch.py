@@ -18,7 +18,6 @@ from planner.engine.state import WRITE_BACK, State
 from planner.engine.step import enter_decode_contents, finish_due
 from planner.engine.tiers import write_filled
 from planner.engine.timing import (
-    Slopes,
     adapters_s,
     composition_bytes,
     composition_s,
@@ -28,6 +27,9 @@ from planner.engine.timing import (
     hidden_s,
     is_graph,
     overhead_s,
+    tile_part,
+    uneven_growth_s,
+    uneven_s,
 )
 from planner.policy import NO_LIMIT
 
@@ -97,7 +99,6 @@ def run_decodes(s: State) -> bool:
     context, total_context, block_s = engine.decode_context_tokens, 0, 0.0
     duration_s = 0.0
     taken = 0
-    longest = longest_context(s)
     while taken < steps:  # everything in here is local: a step takes a few nanoseconds
         need = s.ring[place].count
         if used + need > most_used:
@@ -105,18 +106,17 @@ def run_decodes(s: State) -> bool:
         if taken > 0 and (arrival_s <= (start_s if is_async else end_s) or stop_s <= end_s):
             break
         used += need
-        duration_s = max(gpu_s + context_s(s.step_time, slopes, decodes, context, longest), least_s) + extra_s
+        duration_s = max(gpu_s + context_s(s.step_time, slopes, decodes, context), least_s) + extra_s
         start_s = end_s
         end_s += duration_s
         block_s += used * duration_s
         total_context += context
         context += decodes
-        longest += 1 if longest > 0 else 0
         taken += 1
         place += 1
         if place == block_size:
             place = 0
-    first_s = own_decode_step_s(s, gpu_s, slopes, least_s, extra_s)
+    first_s = max(gpu_s + context_s(s.step_time, slopes, decodes, engine.decode_context_tokens), least_s) + extra_s
     engine.kv_block_s += block_s
     end_stretch(s, taken, decodes, first_s, duration_s, start_s, end_s, used, total_context)
     return True
@@ -173,27 +173,32 @@ def end_stretch(s: State, taken: int, shared: int, first_s: float, last_s: float
 
 
 @jit
-def own_decode_terms(s: State) -> tuple[float, Slopes, float, float]:
+def own_decode_terms(s: State) -> tuple[float, tuple[float, float], float, float]:
     """Return what a step of all decodes takes by itself [s]: see `decode_terms`."""
     decodes = s.engine.num_decodes
     return decode_terms(s, decodes, int(decodes - s.engine.step_spared), is_graph(s.step_time, 0, decodes, decodes))
 
 
 @jit
-def decode_terms(s: State, run: int, shared: int, as_graph: bool) -> tuple[float, Slopes, float, float]:
+def decode_terms(s: State, run: int, shared: int, as_graph: bool) -> tuple[float, tuple[float, float], float, float]:
     """Return what a step of all decodes takes [s]: besides their context, for it, at least, and in any case."""
     t, decodes = s.step_time, s.engine.num_decodes
     gpu_s = composition_s(t, s.curve, run, shared, 0, 0, 0, 0, 0, decodes, decodes)
     gpu_s += adapters_s(t, s.engine.num_adapters, decodes)
-    return gpu_s, context_slopes(t, s.curve, decodes), hidden_s(t, 0, decodes, as_graph), overhead_s(t, 0, decodes)
+    slopes = context_slopes(t, s.curve, decodes)
+    if t.own_s_per_token > 0.0:
+        gpu_s, slopes = with_longest(s, gpu_s, slopes)
+    return gpu_s, slopes, hidden_s(t, 0, decodes, as_graph), overhead_s(t, 0, decodes)
 
 
 @jit
-def own_decode_step_s(s: State, gpu_s: float, slopes: Slopes, least_s: float, extra_s: float) -> float:
-    """Return how long the coming step of all decodes takes [s], of what `own_decode_terms` returns."""
-    e = s.engine
-    context = context_s(s.step_time, slopes, e.num_decodes, e.decode_context_tokens, longest_context(s))
-    return max(gpu_s + context, least_s) + extra_s
+def with_longest(s: State, gpu_s: float, slopes: tuple[float, float]) -> tuple[float, tuple[float, float]]:
+    """Return the first two of `decode_terms` with `uneven_s`, which is a straight line up to `steps_to_share`."""
+    t, n, context, longest = s.step_time, s.engine.num_decodes, s.engine.decode_context_tokens, longest_context(s)
+    part = tile_part(t, s.curve, n)
+    per_token = uneven_growth_s(t, part, n, context, longest) / n
+    more_s = uneven_s(t, part, n, context, longest) - per_token * context
+    return gpu_s + more_s, (slopes[0] + per_token, slopes[1])
 
 
 @jit
@@ -210,7 +215,7 @@ def quiet_until_s(s: State) -> float:
     if not may_run_decodes(s) or s.remote[0].capacity > 0:  # what a step writes there others may find
         return float(e.now_s)
     gpu_s, slopes, least_s, extra_s = own_decode_terms(s)
-    step_s = own_decode_step_s(s, gpu_s, slopes, least_s, extra_s)
+    step_s = max(gpu_s + context_s(s.step_time, slopes, e.num_decodes, e.decode_context_tokens), least_s) + extra_s
     steps = steps_in_memory(s, next_finish(s) - e.decode_step)
     return float(min(event_s, e.now_s + steps * step_s * ROUNDING))
 
@@ -245,11 +250,11 @@ def steps_to_look(s: State) -> int:
 
 
 @jit
-def steps_to_bend(s: State, gpu_s: float, slopes: Slopes, least_s: float) -> int:
+def steps_to_bend(s: State, gpu_s: float, slopes: tuple[float, float], least_s: float) -> int:
     """Return after how many steps their duration leaves its straight line.
 
-    It bends at the edge of a sliding window, where the GPU's time comes to exceed the host's, and where the longest
-    context comes to be less than each place's share of all.
+    It bends at the edge of a sliding window, where the GPU's time comes to exceed the host's, and where a tile of the
+    longest context comes to have less than each place's share of all.
     """
     e, t = s.engine, s.step_time
     decodes, context = e.num_decodes, e.decode_context_tokens
@@ -257,10 +262,9 @@ def steps_to_bend(s: State, gpu_s: float, slopes: Slopes, least_s: float) -> int
     room = decodes * t.window_tokens - context
     if room > 0:
         steps = int(ceil_div(room, decodes))
-    longest = longest_context(s)
-    shortfall_s = least_s - gpu_s - context_s(t, slopes, decodes, context, longest)
-    if longest > 0:
-        steps = min(steps, steps_to_share(t, slopes[2], decodes, context, longest))
+    if t.own_s_per_token > 0.0:
+        steps = min(steps, steps_to_share(t, tile_part(t, s.curve, decodes), decodes, context, longest_context(s)))
+    shortfall_s = least_s - gpu_s - context_s(t, slopes, decodes, context)
     if shortfall_s > 0.0:
         growth_s = slopes[0] * decodes + (slopes[1] * decodes if room > 0 else 0.0)
         if shortfall_s < growth_s * NO_LIMIT:
@@ -270,9 +274,11 @@ def steps_to_bend(s: State, gpu_s: float, slopes: Slopes, least_s: float) -> int
 
 @jit
 def steps_to_share(t: Any, part: float, decodes: int, context: int, longest: int) -> int:
-    """Return after how many steps a decode's tile that had more to do than the share of all has less, or the reverse.
+    """Return after how many steps a tile of the longest context, or of the mean, changes sides with the share of all.
 
-    The longest context's, and the mean's.
+    >>> from types import SimpleNamespace
+    >>> steps_to_share.py_func(SimpleNamespace(decode_share=0.5), 1.0, 4, 400, 251)  # 251 against 200; 1 less a step
+    52
     """
     steps = NO_LIMIT
     closing = decodes * t.decode_share - part  # a step

@@ -21,8 +21,6 @@ from planner.engine.jit import jit
 from planner.engine.longest import longest_context
 from planner.engine.state import State
 
-Slopes = tuple[float, float, float]  # of a context token: attention over everything, under a window; a tile's part
-
 
 @jit
 def smooth_max(a: float, b: float) -> float:
@@ -75,41 +73,52 @@ def draft_decode_s(curve: Any, decodes: int) -> float:
 
 
 @jit
-def context_slopes(t: Any, curve: Any, decodes: int) -> Slopes:
-    """Return what a context token costs in attention over everything, and under a window [s]; a tile's part of it."""
+def context_slopes(t: Any, curve: Any, decodes: int) -> tuple[float, float]:
+    """Return what a context token costs in attention over everything, and in attention under a window [s]."""
     if t.is_linear:
-        return float(t.per_context_token_s), 0.0, 0.0
+        return float(t.per_context_token_s), 0.0
     k, way = place(decodes)
     low, high = curve[k], curve[k + 1]
     return (between(low.decode_s_per_context_token, high.decode_s_per_context_token, way),
-            between(low.decode_s_per_window_token, high.decode_s_per_window_token, way),
-            between(low.decode_part, high.decode_part, way))
+            between(low.decode_s_per_window_token, high.decode_s_per_window_token, way))
 
 
 @jit
-def context_s(t: Any, slopes: Slopes, decodes: int, context: int, longest: int) -> float:
-    """Return what the decodes' attention takes for their context [s]; under a window `window` tokens of each.
+def context_s(t: Any, slopes: tuple[float, float], decodes: int, context: int) -> float:
+    """Return what the decodes' attention takes to read their context [s]; under a window `window` tokens of each.
 
     The windowed sum is bounded from above by min(Σ context, decodes × window): exact when all contexts are on one
-    side of the window, too long in between. `longest` is the longest context, 0 where all are alike.
+    side of the window, too long in between.
     """
     windowed = min(context, decodes * t.window_tokens)
-    read_s = float(slopes[0] * context + slopes[1] * windowed)
-    if longest == 0 or slopes[2] == 0.0:
-        return read_s
-    return read_s + uneven_s(t, slopes[2], decodes, context, longest)
+    return float(slopes[0] * context + slopes[1] * windowed)
+
+
+@jit
+def tile_part(t: Any, curve: Any, decodes: int) -> float:
+    """Return which part of a decode's context one tile of FlashAttention-2 has, where all queries are one token."""
+    k, way = place(decodes)
+    return between(curve[k].decode_part, curve[k + 1].decode_part, way)
 
 
 @jit
 def uneven_s(t: Any, part: float, decodes: int, context: int, longest: int) -> float:
-    """Return what FlashAttention-2 takes longer where contexts differ [s].
+    """Return what FlashAttention-2 takes longer for decodes alone where their contexts differ [s].
 
     While memory is the limit each of the GPU's places for a tile gets the same share of the work. A tile that has more
-    goes on alone: own · (max(longest · part, share) − max(mean · part, share)), so that even contexts add nothing to
-    their benchmarks, which are even.
+    goes on alone: own · (max(longest · part, share) − max(mean · part, share)), so that even contexts take what the
+    benchmarks say, whose contexts are even. `longest` is 0 where it is not known.
     """
     share, mean = context * t.decode_share, context / decodes
     return float(t.own_s_per_token * (max(max(longest, mean) * part, share) - max(mean * part, share)))
+
+
+@jit
+def uneven_growth_s(t: Any, part: float, decodes: int, context: int, longest: int) -> float:
+    """Return by how much `uneven_s` grows with each step, up to where one of its two maxima changes sides [s]."""
+    share, mean, grows = context * t.decode_share, context / decodes, decodes * t.decode_share
+    first = part if max(longest, mean) * part > share else grows
+    return float(t.own_s_per_token * (first - (part if mean * part > share else grows)))
 
 
 @jit
@@ -120,11 +129,19 @@ def mixed_context_s(t: Any, prompts: int, decodes: int, context: int, longest: i
     """
     if prompts == 0 or t.is_linear:
         return 0.0
-    slopes = (float(t.mixed_s_per_context_token), float(t.mixed_s_per_window_token), 0.0)
-    more_s = context_s(t, slopes, decodes, context, 0)
-    if longest == 0:
-        return more_s
+    slopes = (float(t.mixed_s_per_context_token), float(t.mixed_s_per_window_token))
+    more_s = context_s(t, slopes, decodes, context)
     return float(more_s + t.own_s_per_token * max(longest - context * t.mixed_share, 0.0))
+
+
+@jit
+def waited_s(t: Any, curve: Any, prompts: int, decodes: int, context: int, longest: int) -> float:
+    """Return what the decodes' attention takes longer for their context than reading it takes [s]."""
+    if prompts > 0:
+        return mixed_context_s(t, prompts, decodes, context, longest)
+    if t.own_s_per_token == 0.0 or decodes == 0:
+        return 0.0
+    return uneven_s(t, tile_part(t, curve, decodes), decodes, context, longest)
 
 
 @jit
@@ -231,7 +248,8 @@ def decodes_alone_s(s: State) -> float:
         return 0.0
     tokens = n * t.tokens_per_decode
     gpu_s = composition_s(t, s.curve, tokens, tokens, 0, 0, 0, 0, 0, n, n)
-    gpu_s += context_s(t, context_slopes(t, s.curve, n), n, e.step_decode_context, longest_context(s))
+    gpu_s += context_s(t, context_slopes(t, s.curve, n), n, e.step_decode_context)
+    gpu_s += waited_s(t, s.curve, 0, n, e.step_decode_context, longest_context(s))
     gpu_s += adapters_s(t, e.num_adapters, tokens)
     return float(max(gpu_s, hidden_s(t, 0, n, is_graph(t, 0, tokens, n))) + overhead_s(t, 0, n))
 
@@ -277,9 +295,8 @@ def step_s(s: State, run: int, shared: int, as_graph: bool) -> float:
     if e.step_swapped > 0:
         gpu_s += e.step_swapped * s.settings.swap_s_per_token
     if e.step_decodes > 0:
-        slopes, longest = context_slopes(t, s.curve, e.step_decodes), longest_context(s)
-        alone = 0 if e.step_prompts > 0 else longest
-        gpu_s += context_s(t, slopes, e.step_decodes, e.step_decode_context, alone)
-        gpu_s += mixed_context_s(t, e.step_prompts, e.step_decodes, e.step_decode_context, longest)
+        gpu_s += context_s(t, context_slopes(t, s.curve, e.step_decodes), e.step_decodes, e.step_decode_context)
+        longest = longest_context(s)
+        gpu_s += waited_s(t, s.curve, e.step_prompts, e.step_decodes, e.step_decode_context, longest)
     busy_s = max(gpu_s, hidden_s(t, e.step_prompts, e.step_decodes, as_graph))
     return float(busy_s + overhead_s(t, e.step_prompts, e.step_decodes))

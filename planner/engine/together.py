@@ -12,7 +12,6 @@ from planner.engine.binding import bind_at
 from planner.engine.blocks import ceil_div
 from planner.engine.fleet_state import FleetState
 from planner.engine.jit import jit
-from planner.engine.longest import longest_context
 from planner.engine.state import State
 from planner.engine.stretch import (
     decode_terms,
@@ -26,7 +25,7 @@ from planner.engine.stretch import (
     steps_to_look,
     watched_arrival_s,
 )
-from planner.engine.timing import Slopes, composition_bytes, context_s, is_graph
+from planner.engine.timing import composition_bytes, context_s, is_graph
 
 
 class Joint(NamedTuple):
@@ -130,8 +129,7 @@ def set_paces(f: FleetState, first: int, last: int, joint: Joint) -> int:
         pace.decodes = decodes
         pace.gpu_s, pace.least_s, pace.extra_s = gpu_s, least_s, extra_s
         pace.own_gpu_s, pace.own_least_s = own_gpu_s, own_least_s
-        pace.slope_s, pace.window_slope_s, pace.part = slopes
-        pace.longest = longest_context(s)
+        pace.slope_s, pace.window_slope_s = slopes
         pace.context, pace.total_context = s.engine.decode_context_tokens, 0
         pace.used, pace.most_used = s.settings.num_gpu_blocks - s.engine.num_free_blocks, most_used_blocks(s)
         pace.block_s = pace.wait_s = 0.0
@@ -150,13 +148,7 @@ def pace_s(f: FleetState, k: int) -> float:
 @jit
 def pace_context_s(f: FleetState, k: int) -> float:
     pace, t = f.paces[k], bind_at(f.memories, k).step_time
-    return context_s(t, pace_slopes(f, k), pace.decodes, pace.context, pace.longest)
-
-
-@jit
-def pace_slopes(f: FleetState, k: int) -> Slopes:
-    pace = f.paces[k]
-    return float(pace.slope_s), float(pace.window_slope_s), float(pace.part)
+    return context_s(t, (float(pace.slope_s), float(pace.window_slope_s)), pace.decodes, pace.context)
 
 
 @jit
@@ -172,7 +164,7 @@ def longest_pace_s(f: FleetState, first: int, last: int) -> float:
 def steps_to_leave_line(f: FleetState, leader: int) -> int:
     """Return after how many steps the slowest rank's time leaves its straight line."""
     pace = f.paces[leader]
-    slopes = pace_slopes(f, leader)
+    slopes = (float(pace.slope_s), float(pace.window_slope_s))
     return steps_to_bend(bind_at(f.memories, leader), float(pace.gpu_s), slopes, float(pace.least_s))
 
 
@@ -205,7 +197,6 @@ def go_on(f: FleetState, first: int, last: int, taken: int, duration_s: float) -
         pace.block_s += pace.used * duration_s
         pace.total_context += pace.context
         pace.context += pace.decodes
-        pace.longest += 1 if pace.longest > 0 else 0
 
 
 @jit
