@@ -9,20 +9,18 @@ import numpy as np
 
 from planner.architecture import Architecture
 from planner.attention_time import decode_fit, fold_attention, linear_fits, prompt_fit
+from planner.collective_time import ACTIVATION_BYTES, collective_fit, collectives_s, fold_collectives, fused_reduces
 from planner.draft_time import fold_heads, fold_passes
 from planner.engine.curve import node_counts
 from planner.engine.state import records
 from planner.engine.terms import CURVE, STEP_TIME, StepTime
 from planner.engines import EngineConstants
 from planner.errors import CatalogError
-from planner.fused_norms import KERNELS_OF, largest_fused_bytes
 from planner.kernels import Fit, find_all, find_fit, find_fits
 from planner.lora import fold_adapters
-from planner.operators.collectives import CollectiveConstants, collective_s
 from planner.operators.fp32_gemm import FLOOR_S, FP32_GEMMS, fp32_gemm_s
 from planner.operators.gemm import Floats, GemmConstants, gemm_s
 from planner.operators.moe import MoeConstants, moe_s, touched_experts
-from planner.operators.network import network_s
 from planner.operators.small import SmallConstants, small_kernel_s
 from planner.precision import KERNELS, WEIGHT_FORMATS, usable_kernels, weight_format
 from planner.projections import projections
@@ -32,11 +30,9 @@ from planner.stack import Stack
 T = TypeVar("T")
 MOE_KERNELS = 4  # of a layer's routed experts: permutation, two grouped products with the activation, combination
 MOE_PRODUCTS = 2
-ACTIVATION_BYTES = 2.0  # between kernels activations are 16-bit, whatever the weights are
 HEAD_FORMAT = "bf16"  # of the LM head, in every format
 MOE_BACKENDS = {"auto": (), "marlin": ("marlin",), "deep_gemm": ("deepgemm",),
                 "flashinfer_trtllm": ("trtllm", "min_latency")}  # what their kernels' names have, as benchmarked
-QK_NORM_BYTES = 8.0  # of a token: the sums of squares of query and key, 32-bit
 
 
 def roofline(stack: Stack) -> StepTime:
@@ -51,8 +47,9 @@ def roofline(stack: Stack) -> StepTime:
     counts = padded(node_counts()).astype(np.float64)
     _linear(step_time.curve, stack, counts)
     _experts(step_time.curve, stack, counts)
-    _activations(step_time.curve, stack, counts)
-    _collectives(step_time.curve, stack, counts)
+    fused = fused_reduces(stack, counts)
+    _activations(step_time.curve, stack, counts, fused)
+    fold_collectives(step_time.curve, stack, counts, fused)
     _head(step_time.curve, stack, counts)
     fold_attention(step_time, stack, counts)
     curve = step_time.curve
@@ -285,90 +282,23 @@ def _unevenness(num_gpus: int) -> float:
 _LARGEST_OF = {1: 0.0, 2: 0.5642, 4: 1.0294, 8: 1.4236, 16: 1.7660, 32: 2.0697}
 
 
-def _activations(curve: Any, stack: Stack, counts: Floats) -> None:
+def _activations(curve: Any, stack: Stack, counts: Floats, fused: Floats) -> None:
     """Norms with residuals, rotary embedding and activation: launches, then what they read and write.
 
-    What quantizes is in the products' benchmarks, and routed experts' activation in the experts'.
+    What quantizes is in the products' benchmarks, routed experts' activation in the experts', and a norm in each
+    all-reduce that is `fused`.
     """
     arch, c = stack.arch, stack.constants
     bandwidth = stack.gpu.hbm_bandwidth_bytes_per_s * c.activation_bandwidth_frac
     constants = find_fit(SmallConstants, "small", gpu=stack.gpu.kernels_of, engine=stack.engine).constants
-    saved_s = _num_reduces(stack) * _is_fused(stack, counts) * NORM_SHARE * c.layer_s
     curve.activations_s += (layers_of_small_kernels(arch, stack.engine) * c.layer_s
                             + layers_routed_apart(arch, stack.engine) * c.moe_layer_s
-                            + arch.num_index_layers * c.index_layer_s - saved_s)
+                            + arch.num_index_layers * c.index_layer_s - fused * NORM_SHARE * c.layer_s)
     for count, read_or_written, distinct in small_kernels(stack.arch, stack.layout.tensor_parallel_size):
         traffic = ACTIVATION_BYTES * counts * read_or_written
         curve.activations_s += count * small_kernel_s(traffic, ACTIVATION_BYTES * counts * distinct,
                                                       bandwidth_bytes_per_s=bandwidth, constants=constants)
         curve.tokens_bytes += count * traffic
-
-
-def _collectives(curve: Any, stack: Stack, counts: Floats) -> None:
-    """Two all-reduces of the hidden state a layer; data-parallel attention gathers and scatters it around experts.
-
-    Where query and key are normalised over all heads, ranks first add up two sums of squares a token
-    (MiniMaxText01RMSNormTP in vLLM).
-    """
-    arch, layout = stack.arch, stack.layout
-    hidden = ACTIVATION_BYTES * arch.hidden_size
-    if layout.tensor_parallel_size > 1:
-        apart_s = collectives_s(stack, counts * hidden, "all_reduce", layout.tensor_parallel_size)
-        fused_s = collectives_s(replace(stack, engine=KERNELS_OF), counts * hidden, "all_reduce",
-                                layout.tensor_parallel_size)
-        curve.collectives_s += _num_reduces(stack) * np.where(_is_fused(stack, counts), np.minimum(fused_s, apart_s),
-                                                                 apart_s)
-        if arch.qk_norm_over_heads:
-            curve.collectives_s += arch.num_layers * collectives_s(stack, counts * QK_NORM_BYTES, "all_reduce",
-                                                                   layout.tensor_parallel_size)
-    if layout.data_parallel_size > 1:
-        gathered = counts * layout.data_parallel_size * hidden
-        for op in ("all_gather", "reduce_scatter"):
-            gathering_s = arch.num_moe_layers * collectives_s(stack, gathered, op, layout.num_expert_gpus)
-            curve.collectives_s += gathering_s
-            curve.shared_s += gathering_s
-
-
-def _num_reduces(stack: Stack) -> int:
-    """Return the all-reduces of the hidden state in a step, each before a norm: after attention, and after each MLP."""
-    arch, layout = stack.arch, stack.layout
-    if layout.tensor_parallel_size == 1:
-        return 0
-    return arch.num_layers + (arch.num_layers if layout.data_parallel_size == 1 else arch.num_dense_layers)
-
-
-def _is_fused(stack: Stack, counts: Floats) -> Any:
-    """Return whether the all-reduces of so many tokens take the norm after them along."""
-    largest = largest_fused_bytes(stack.engine, stack.gpu, stack.layout.tensor_parallel_size, stack.arch.hidden_size)
-    return stack.fuses_norms & (ACTIVATION_BYTES * stack.arch.hidden_size * counts <= largest)
-
-
-def collectives_s(stack: Stack, message_bytes: Floats, op: str, num_gpus: int) -> Floats:
-    """Return the time of one collective of the engine [s], shape of `message_bytes`.
-
-    Over several nodes it is that of the GPUs of one, and what the network takes; never less than inside one node.
-    """
-    def inside_s(count: int) -> Floats:
-        return collective_s(message_bytes, op=op, num_gpus=count, constants=collective_fit(stack, op, count).constants,
-                            link_bandwidth_bytes_per_s=stack.gpu.scale_up_bandwidth_bytes_per_s)
-
-    benchmark_s, per_node = inside_s(num_gpus), stack.gpu.gpus_per_node
-    if num_gpus > per_node:
-        assert stack.node_link is not None, "`deploy` asks for it"
-        over_s = network_s(message_bytes, op=op, num_nodes=num_gpus // per_node, gpus_per_node=per_node,
-                           link=stack.node_link)
-        benchmark_s = np.maximum(benchmark_s, (inside_s(per_node) if per_node > 1 else 0.0) + over_s)
-    return stack.constants.collective_wait_s + benchmark_s
-
-
-def collective_fit(stack: Stack, op: str, num_gpus: int) -> Fit[CollectiveConstants]:
-    """Return the constants of a collective; sizes that nobody measured take those of the next larger, 8 at most.
-
-    Where a GPU was not measured, medians over others on the same PCIe stand in before those over NVLink.
-    """
-    measured = next((size for size in (2, 4, 8) if size >= num_gpus), 8)
-    return find_fit(CollectiveConstants, "collectives", gpu=stack.gpu.kernels_of, engine=stack.engine, op=op,
-                    prior=stack.gpu.scale_up_link, num_gpus=measured)
 
 
 def _head(curve: Any, stack: Stack, counts: Floats) -> None:

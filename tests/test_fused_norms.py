@@ -7,12 +7,13 @@ import pytest
 from steps import ENGINES, gpu_seconds, stack_of, step
 
 from planner.catalog import load_gpu, load_model
+from planner.collective_time import collectives_s
 from planner.deployment import deploy
 from planner.engine.curve import node_counts
 from planner.errors import UsageError
 from planner.fused_norms import fuses_norms, generation, largest_fused_bytes
 from planner.layout import Layout
-from planner.roofline import collectives_s, roofline
+from planner.roofline import roofline
 from planner.scenario import Scenario
 from planner.small_kernels import NORM_SHARE
 

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as some
 from steps import stack_of, step, terms_of
 
+from planner.collective_time import collectives_s
 from planner.deployment import deploy, resolve
 from planner.errors import UsageError
 from planner.layout import Layout
 from planner.notes import notes
 from planner.operators.network import NodeLink, network_s
-from planner.roofline import collectives_s
 from planner.scenario import Scenario
 from planner.stack import Stack
 

@@ -12,13 +12,14 @@ from steps import ENGINES, gpu_seconds, seconds, stack_of, step, terms_of, with_
 
 from planner.architecture import attention_flops_per_pair, kv_bytes_per_token, num_active_parameters
 from planner.catalog import gpu_names, model_names
+from planner.collective_time import collective_fit, collectives_s
 from planner.deployment import graph_sizes
 from planner.drafting import Draft
 from planner.engines import bounds
 from planner.errors import UsageError
 from planner.layout import Layout
 from planner.precision import WEIGHT_FORMATS, weight_format
-from planner.roofline import collective_fit, collectives_s, launch_s, moe_kernels, padded, priors, roofline
+from planner.roofline import launch_s, moe_kernels, padded, priors, roofline
 from planner.run import replay
 from planner.scenario import Scenario
 from planner.settings import Recording

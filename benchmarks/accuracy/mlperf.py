@@ -12,11 +12,12 @@ import polars as pl
 from benchmarks.accuracy.data import MEASURED, load_of, replay, times
 from benchmarks.accuracy.section import ERROR_COLUMNS, Section, Table, Verdict, error_row, outcomes, percent, scatter
 from benchmarks.accuracy.static_batch import in_process
+from planner.collective_time import ACTIVATION_BYTES, collectives_s
 from planner.deployment import Deployment, deploy
 from planner.engine.curve import node_counts
 from planner.errors import PlannerError
 from planner.projections import projections
-from planner.roofline import ACTIVATION_BYTES, collectives_s, gemms_s, padded, projection_format
+from planner.roofline import gemms_s, padded, projection_format
 from planner.scenario import Scenario
 
 TARGET = 0.90
