@@ -43,6 +43,7 @@ class Architecture:
     quantization : weight format of the published checkpoint, None where it is 16-bit.
     quantized_attention : whether the published checkpoint's attention, linear attention included, has that format too
         (not in gpt-oss).
+    kv_cache_dtype : of the KV cache that the published checkpoint has scales for, None where it names none.
 
     Raises
     ------
@@ -90,6 +91,7 @@ class Architecture:
     num_moe_layers: int
     quantization: str | None
     quantized_attention: bool
+    kv_cache_dtype: str | None
 
     def __post_init__(self) -> None:
         if self.attention == "gqa" and self.num_attention_heads % self.num_kv_heads:

@@ -23,7 +23,7 @@ from planner.lora import adapter_bytes
 from planner.memory import MemoryPlan, plan_memory
 from planner.policy import Policy
 from planner.pools import Role, read_fleet
-from planner.precision import kv_bytes_per_element
+from planner.precision import kv_bytes_per_element, kv_cache_type
 from planner.roofline import roofline
 from planner.scenario import Scenario, attention_ranks
 from planner.settings import EngineSettings, Tier
@@ -198,7 +198,7 @@ def deploy(scenario: Scenario, *, enable_prefix_caching: bool = False, longest_r
     architecture = load_model(scenario.model) if scenario.model else None
     gpu = load_gpu(scenario.gpu) if scenario.gpu else None
     limits = limits_of(scenario, gpu)
-    scenario = replace(scenario, **asdict(limits))
+    scenario = replace(scenario, **asdict(limits), kv_cache_dtype=kv_cache_type(architecture, scenario.kv_cache_dtype))
     policy = load_policy(limits.policy)
     is_linear = scenario.step_time != "roofline"
     missing = [name for name, value in (("--model", architecture), ("--gpu", gpu)) if value is None]

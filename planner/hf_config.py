@@ -51,7 +51,8 @@ def architecture_from_config(config: Mapping[str, object], *, name: str, where: 
         sliding_window=window, num_sliding_layers=num_sliding_layers,
         intermediate_size=keys.integer(width_key, 0 if experts["num_moe_layers"] == num_layers else None),
         num_mlp_matrices=2 if model_type == "phi" else 3,
-        quantization=quantization, quantized_attention=quantized_attention, **experts,
+        quantization=quantization, quantized_attention=quantized_attention, kv_cache_dtype=_kv_cache_dtype(keys),
+        **experts,
     )
 
 
@@ -241,3 +242,17 @@ def _native_quantization(keys: _Keys) -> tuple[str | None, bool]:
             return "int4-g32" if narrow else names[kind], attention
     raise CatalogError(f"{keys.where}: quantization_config.quant_method = {method!r} is not supported; remove "
                        "quantization_config and give the weight format with --quantization")
+
+
+def _kv_cache_dtype(keys: _Keys) -> str | None:
+    """Return the type of the KV cache that ModelOpt or compressed-tensors calibrated: 8 bit, or none."""
+    given = keys.config.get("quantization_config")
+    if not isinstance(given, Mapping):
+        return None
+    algorithm, scheme = given.get("kv_cache_quant_algo"), given.get("kv_cache_scheme")
+    if isinstance(scheme, Mapping):
+        algorithm = "FP8" if (scheme.get("num_bits"), scheme.get("type")) == (8, "float") else scheme
+    if algorithm in (None, "FP8"):
+        return None if algorithm is None else "fp8"
+    raise CatalogError(f"{keys.where}: quantization_config calibrates a KV cache of {algorithm!r}, and only FP8 is "
+                       "supported; remove it and give the type with --kv-cache-dtype")

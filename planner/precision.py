@@ -130,6 +130,14 @@ def usable_kernels(choices: tuple[str, ...], gpu: Gpu) -> tuple[str, ...]:
     return found
 
 
+def kv_cache_type(arch: Architecture | None, given: str) -> str:
+    """Return the type of the KV cache: for "auto" the one that the checkpoint has scales for, as engines take it.
+
+    vLLM does from 0.13 on (pull request 29980), SGLang and TensorRT-LLM for ModelOpt's checkpoints.
+    """
+    return (arch.kv_cache_dtype if arch is not None and given == "auto" else None) or given
+
+
 def kv_bytes_per_element(name: str) -> float:
     """Return the size of one element of a KV cache [B].
 

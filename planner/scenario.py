@@ -54,7 +54,7 @@ class Scenario:
     inter_node_latency: float = _option(5e-6, "Deployment", "What a message from node to node takes besides [s].")
     expert_parallel: bool = _option(False, "Deployment", "Spread whole experts over the GPUs, not slices of each.")
     quantization: str | None = _option(None, "Deployment", "Weight format: bf16, fp8, int4, mxfp4 … [checkpoint's own]")
-    kv_cache_dtype: str = _option("auto", "Deployment", "KV cache: auto (16 bit), fp8.")
+    kv_cache_dtype: str = _option("auto", "Deployment", "KV cache: fp8, bf16; auto is the checkpoint's, else 16 bit.")
     fp8_gemm_backend: Literal["auto", "flashinfer_trtllm"] = _option(
         "auto", "Deployment", "What multiplies block-scaled FP8 in dense layers: the engine's kernel, or on Blackwell "
         "FlashInfer's for small batches."

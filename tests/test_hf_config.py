@@ -6,6 +6,7 @@ from planner.architecture import Architecture, num_parameters
 from planner.catalog import load_model
 from planner.errors import CatalogError
 from planner.hf_config import architecture_from_config
+from planner.precision import kv_cache_type
 
 LLAMA = {"model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 4,
          "num_attention_heads": 8, "num_key_value_heads": 2, "vocab_size": 100, "max_position_embeddings": 512}
@@ -82,6 +83,18 @@ def test_native_quantization(given: dict[str, object], expected: tuple[str, bool
     assert (arch.quantization, arch.quantized_attention) == expected
 
 
+@pytest.mark.parametrize(("given", "expected"), [
+    ({"quant_method": "modelopt", "quant_algo": "NVFP4", "kv_cache_quant_algo": "FP8"}, "fp8"),
+    ({"quant_method": "modelopt", "quant_algo": "FP8", "kv_cache_scheme": {"num_bits": 8, "type": "float"}}, "fp8"),
+    ({"quant_method": "modelopt", "quant_algo": "NVFP4", "kv_cache_quant_algo": None}, None),
+    ({"quant_method": "fp8"}, None),
+])
+def test_a_checkpoint_may_have_scales_for_its_kv_cache(given: dict[str, object], expected: str | None) -> None:
+    assert read(quantization_config=given).kv_cache_dtype == expected
+    assert kv_cache_type(read(quantization_config=given), "auto") == (expected or "auto")
+    assert kv_cache_type(read(quantization_config=given), "bf16") == "bf16"
+
+
 @pytest.mark.parametrize(("changes", "message"), [
     ({"model_type": "llama5"}, r"config.json: model_type = 'llama5' is not supported \(nearest: 'llama'"),
     ({"model_type": "mamba"}, "supported: .*qwen3_moe"),
@@ -98,6 +111,8 @@ def test_native_quantization(given: dict[str, object], expected: tuple[str, bool
     ({**SPARSE, "q_lora_rank": None}, "index_topk = 8 needs MLA with q_lora_rank"),
     ({**SPARSE, "index_topk": None}, "index_topk is missing"),
     ({"quantization_config": {"quant_method": "rot13"}}, "quant_method = 'rot13' is not supported"),
+    ({"quantization_config": {"quant_method": "modelopt", "quant_algo": "FP8", "kv_cache_quant_algo": "NVFP4"}},
+     "calibrates a KV cache of 'NVFP4'.*--kv-cache-dtype"),
 ])
 def test_errors_name_file_key_and_value(changes: dict[str, object], message: str) -> None:
     with pytest.raises(CatalogError, match=message):

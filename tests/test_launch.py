@@ -50,6 +50,7 @@ from planner.study import read_study
     ("vllm serve Qwen/Qwen3-32B --moe-backend marlin", {"engine": "vllm", "moe_backend": "marlin"}),
     ("vllm serve Qwen/Qwen3-32B --kernel-config '{\"moe_backend\": \"triton\"}'",
      {"engine": "vllm", "moe_backend": "auto"}),
+    ("vllm serve Qwen/Qwen3-32B --kv-cache-dtype bfloat16", {"engine": "vllm", "kv_cache_dtype": "bf16"}),
     ("vllm serve Qwen/Qwen3-32B --moe-backend deep_gemm", {"engine": "vllm", "moe_backend": "deep_gemm"}),
     ("sglang serve --model Qwen/Qwen3-32B --moe-runner-backend flashinfer_trtllm",
      {"engine": "sglang", "moe_backend": "flashinfer_trtllm"}),
