@@ -81,12 +81,6 @@ def find_fits(cls: type[T], family: str, *, gpu: str, engine: str, is_shared: bo
     return nearest, *(Fit(constants=_constants(cls, row), is_measured=nearest.is_measured, row=row) for row in others)
 
 
-def find_all(cls: type[T], family: str, *, gpu: str, dtype: str) -> tuple[Fit[T], ...]:
-    """Return the kernels of an operator that were measured on a GPU under any engine, with enough shapes."""
-    return tuple(Fit(constants=_constants(cls, row), is_measured=True, row=row) for row in _rows(family)
-                 if row["gpu"] == gpu and row["dtype"] == dtype and row["num_points"] >= MIN_POINTS)
-
-
 @functools.cache
 def _find_fit(cls: Any, family: str, gpus: tuple[str, ...], engine: str, pairs: tuple[tuple[str, Any], ...]) -> Any:
     keys = dict(pairs)

@@ -188,15 +188,14 @@ def _options(recipe: Mapping[str, Any], in_flight: int) -> dict[str, Any]:
     if "cudagraphs" in recipe:
         options["cudagraph_mode"] = {"full": "full_and_piecewise", "decode": "full_decode_only"}.get(
             recipe["cudagraphs"], recipe["cudagraphs"])
-    if "piecewise_cuda_graph_max_tokens" in recipe:
-        options["piecewise_cuda_graph_max_tokens"] = int(tokens)
     if "cuda_graph_max_bs" in recipe:
         options["max_cudagraph_capture_size"] = int(recipe["cuda_graph_max_bs"])
     if "speculative_tokens" in recipe:
         options |= {"num_speculative_tokens": int(recipe["speculative_tokens"]),
                     "speculative_method": "mtp", "speculative_acceptance": RANDOM_TOKENS_ACCEPTANCE}
     known = ("async_scheduling", "batch_wait_timeout_iters", "batch_wait_max_tokens_ratio", "scheduler_recv_interval",
-             "max_prefill_tokens", "fuse_allreduce_rms", "fp8_gemm_backend", "moe_backend", "fp32_matmul")
+             "max_prefill_tokens", "fuse_allreduce_rms", "fp8_gemm_backend", "moe_backend", "fp32_matmul",
+             "piecewise_cuda_graph_max_tokens")
     return options | {name: recipe[name] for name in known if name in recipe}
 
 

@@ -78,7 +78,7 @@ def _holds(recipe: Mapping[str, Any], run: Run) -> bool:
 
 
 def _settings(given: Mapping[str, Any], run: Run) -> dict[str, Any]:
-    """Return a recipe's settings with those that depend on the concurrency worked out."""
+    """Return a recipe's settings with those that depend on the concurrency or the step's tokens worked out."""
     found = dict(given)
     for key, value in given.items():
         if isinstance(value, str) and value.startswith("concurrency"):
@@ -87,7 +87,7 @@ def _settings(given: Mapping[str, Any], run: Run) -> dict[str, Any]:
     if more:
         tokens = found["max_num_batched_tokens"] + more * run.concurrency
         found["max_num_batched_tokens"] = math.ceil(tokens / 64) * 64
-    return found
+    return {key: found[value] if value == "max_num_batched_tokens" else value for key, value in found.items()}
 
 
 @functools.cache

@@ -16,7 +16,7 @@ from planner.engine.state import records
 from planner.engine.terms import CURVE, STEP_TIME, StepTime
 from planner.engines import EngineConstants
 from planner.errors import CatalogError
-from planner.kernels import Fit, find_all, find_fit, find_fits
+from planner.kernels import Fit, find_fit, find_fits
 from planner.lora import fold_adapters
 from planner.operators.fp32_gemm import FLOOR_S, FP32_GEMMS, fp32_gemm_s
 from planner.operators.gemm import Floats, GemmConstants, gemm_s
@@ -31,7 +31,7 @@ T = TypeVar("T")
 MOE_KERNELS = 4  # of a layer's routed experts: permutation, two grouped products with the activation, combination
 MOE_PRODUCTS = 2
 HEAD_FORMAT = "bf16"  # of the LM head, in every format
-MOE_BACKENDS = {"auto": (), "marlin": ("marlin",), "deep_gemm": ("deepgemm",),
+MOE_BACKENDS = {"marlin": ("marlin",), "deep_gemm": ("deepgemm",),
                 "flashinfer_trtllm": ("trtllm", "min_latency")}  # what their kernels' names have, as benchmarked
 
 
@@ -159,10 +159,12 @@ def moe_kernels(stack: Stack) -> tuple[str, tuple[Fit[MoeConstants], ...]]:
     if stack.moe_backend == "marlin" and not {"int4_wo", "w4a16_mxfp4"}.isdisjoint(choices):
         choices = ("int4_wo",)
     name, fits = _preferred(MoeConstants, "moe", choices, stack)
-    words = MOE_BACKENDS[stack.moe_backend]
-    others = find_all(MoeConstants, "moe", gpu=stack.gpu.kernels_of, dtype=name)
-    named = (tuple(fit for fit in found if any(word in fit.row.get("kernel", "") for word in words))
-             for found in (fits, others))
+    if stack.moe_backend == "auto":
+        return name, fits
+    anyones = find_fits(MoeConstants, "moe", gpu=stack.gpu.kernels_of, engine=stack.engine, dtype=name, is_shared=True)
+    named = (tuple(fit for fit in found
+                   if any(word in fit.row.get("kernel", "") for word in MOE_BACKENDS[stack.moe_backend]))
+             for found in (fits, anyones))
     return name, next(filter(None, named), fits)
 
 
