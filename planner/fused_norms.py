@@ -16,6 +16,11 @@ SGLANG_LARGEST_TOKENS = 2048  # FUSE_ALLREDUCE_MAX_BATCH_SIZE in sglang/srt/laye
 # normalises.
 TRTLLM_LARGEST_MB = {2: 16}
 TRTLLM_LARGEST_MB_OF_MORE = 8
+# In TensorRT-LLM a model's own code fuses (EagerFusionConfig, PRE_ and POST_MLP_FUSION in tensorrt_llm/_torch/models),
+# or does not; LlamaDecoderLayer only above this hidden size, since small models lost accuracy.
+TRTLLM_FUSES = ("llama", "llama4_text", "qwen3_moe", "gpt_oss", "glm4_moe", "glm_moe_dsa", "kimi_k2", "deepseek_v3",
+                "deepseek_v32")
+TRTLLM_SMALL_LLAMA = 4096
 KERNELS_OF = "trtllm"  # FlashInfer's kernel is TensorRT-LLM's, so its benchmark is of all three engines'
 
 
@@ -51,15 +56,18 @@ def fuses_norms(given: bool | None, engine: str, arch: Architecture, gpu: Gpu, l
 def _fuses_by_itself(engine: str, arch: Architecture, gpu: Gpu, layout: Layout) -> bool:
     """Tell whether an engine fuses all-reduce and norm where its user says nothing of it.
 
-    vLLM from 0.16 on (`enable_allreduce_rms_fusion` of -O2) and TensorRT-LLM's PyTorch backend do for every model,
-    SGLang for models with experts (`_handle_model_specific_adjustments` has a list of them); none beside data-parallel
-    attention, and vLLM not beside pipeline stages.
+    vLLM from 0.16 on (`enable_allreduce_rms_fusion` of -O2) does for every model, SGLang for models with experts
+    (`_handle_model_specific_adjustments` has a list of them), TensorRT-LLM's PyTorch backend for TRTLLM_FUSES; none
+    beside data-parallel attention, and vLLM not beside pipeline stages.
     """
     if generation(gpu) is None or layout.tensor_parallel_size == 1 or layout.data_parallel_size > 1:
         return False
     if engine == "vllm":
         return layout.pipeline_parallel_size == 1
-    return engine == "trtllm" or arch.num_moe_layers > 0
+    if engine == "trtllm":
+        is_small_llama = arch.model_type == "llama" and arch.hidden_size <= TRTLLM_SMALL_LLAMA
+        return arch.model_type in TRTLLM_FUSES and not is_small_llama
+    return arch.num_moe_layers > 0
 
 
 def largest_fused_bytes(engine: str, gpu: Gpu, num_gpus: int, hidden_size: int) -> float:

@@ -123,7 +123,7 @@ def _understand(row: Mapping[str, Any], text: Mapping[str, str], groups: Mapping
     isl, osl, concurrency = (int(float(text[name])) for name in ("isl", "osl", "concurrency"))
     run = Run(engine=text["engine"], model=text["model"], precision=groups["precision"], gpu=gpu, isl=isl, osl=osl,
               concurrency=concurrency, tp=tp, ep=ep, dp=dp, version=_text(row, "backend_version"),
-              date=_text(row, "measured_date")[:10])
+              date=_text(row, "measured_date")[:10], client=groups["client"])
     recipe = find_recipe("inferencex", run)
     layout = replace(_layout(tp, dp, ep, str(recipe.get("layout", ""))),
                      attention_dp_timeout_iters=int(recipe.get("attention_dp_timeout_iters", 0)))

@@ -10,6 +10,7 @@ from planner.catalog import data_dir, read_rows
 from planner.errors import CatalogError
 
 LISTS = ("model", "precision", "gpus", "version")  # conditions that hold where the value is in the list
+EQUAL = ("client", "isl", "osl", "tp", "ep")  # those that hold where the value is the same
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +29,7 @@ class Run:
     dp: int
     version: str
     date: str
+    client: str
 
 
 def find_recipe(name: str, run: Run) -> Mapping[str, Any]:
@@ -67,7 +69,7 @@ def _holds(recipe: Mapping[str, Any], run: Run) -> bool:
         and run.model in recipe.get("model", (run.model,))
         and run.precision in recipe.get("precision", (run.precision,))
         and run.gpu in recipe.get("gpus", (run.gpu,))
-        and all(recipe.get(key, getattr(run, key)) == getattr(run, key) for key in ("isl", "osl", "tp", "ep"))
+        and all(recipe.get(key, getattr(run, key)) == getattr(run, key) for key in EQUAL)
         and run.tp < recipe.get("tp_below", math.inf)
         and recipe.get("min_concurrency", 0) <= run.concurrency <= recipe.get("max_concurrency", math.inf)
         and recipe.get("dp_attention", run.dp > 1) == (run.dp > 1)
@@ -78,7 +80,7 @@ def _holds(recipe: Mapping[str, Any], run: Run) -> bool:
 
 
 def _settings(given: Mapping[str, Any], run: Run) -> dict[str, Any]:
-    """Return a recipe's settings with those that depend on the concurrency or the step's tokens worked out."""
+    """Return a recipe's settings with those that depend on the load or the step's tokens worked out."""
     found = dict(given)
     for key, value in given.items():
         if isinstance(value, str) and value.startswith("concurrency"):
@@ -87,6 +89,8 @@ def _settings(given: Mapping[str, Any], run: Run) -> dict[str, Any]:
     if more:
         tokens = found["max_num_batched_tokens"] + more * run.concurrency
         found["max_num_batched_tokens"] = math.ceil(tokens / 64) * 64
+    if "batched_tokens_over_isl" in found:
+        found["max_num_batched_tokens"] = run.isl + run.concurrency + found.pop("batched_tokens_over_isl")
     return {key: found[value] if value == "max_num_batched_tokens" else value for key, value in found.items()}
 
 

@@ -23,7 +23,7 @@ H100, B200, A100 = load_gpu("h100-sxm"), load_gpu("b200-sxm"), load_gpu("a100-sx
 
 
 def test_a_norm_less_for_each_all_reduce():
-    """Llama-3.1-70B on 8 H100: 160 all-reduces a step, each with a norm after it that is no kernel any more."""
+    """Llama-3.1-70B on 8 H100: 160 all-reduces a step, each with a norm after it that is not launched any more."""
     apart = stack_of("llama-3.1-70b", "h100-sxm", "vllm", TP8)
     fused = replace(apart, fuses_norms=True)
     message = np.array([16.0 * 8192 * 2])
@@ -66,6 +66,7 @@ def test_who_fuses_by_itself():
 
     assert fuses("vllm")
     assert fuses("trtllm")
+    assert fuses("trtllm", EXPERTS)
     assert fuses("sglang", EXPERTS)
     assert not fuses("sglang")
     for engine in ENGINES:
@@ -74,6 +75,13 @@ def test_who_fuses_by_itself():
         assert not fuses(engine, EXPERTS, layout=Layout(tensor_parallel_size=2, data_parallel_size=4))
     assert not fuses("vllm", layout=Layout(tensor_parallel_size=4, pipeline_parallel_size=2))
     assert fuses("trtllm", layout=Layout(tensor_parallel_size=4, pipeline_parallel_size=2))
+
+
+@pytest.mark.parametrize(("model", "is_fused"), [
+    ("llama-3.1-8b", False), ("llama-2-13b", True), ("qwen3-32b", False), ("qwen3-235b-a22b", True),
+    ("mixtral-8x7b", False), ("minimax-m2.5", False), ("kimi-k2.5", True), ("glm-5", True), ("llama-4-scout", True)])
+def test_in_tensorrt_llm_the_models_own_code_decides(model, is_fused):
+    assert fuses_norms(None, "trtllm", load_model(model), H100, TP8) == is_fused
 
 
 def test_the_user_has_the_last_word():

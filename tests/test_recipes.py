@@ -12,7 +12,7 @@ from planner.measured import read_measured
 from planner.recipes import Run, find_recipe, tokens_per_counted
 
 RUN = Run(engine="vllm", model="m", precision="fp8", gpu="h100-sxm", isl=1024, osl=1024, concurrency=64, tp=8, ep=1,
-          dp=1, version="0.9.1", date="2026-03-01")
+          dp=1, version="0.9.1", date="2026-03-01", client="inferencex")
 ENGINES = ("vllm", "sglang", "trtllm")
 
 
@@ -27,7 +27,7 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @pytest.mark.parametrize("condition", [
     'model = ["m", "n"]', 'precision = ["fp8"]', 'gpus = ["h100-sxm"]', "isl = 1024", "tp = 8", "ep = 1",
-    "tp_below = 9",
+    "tp_below = 9", 'client = "inferencex"',
     "min_concurrency = 64", "max_concurrency = 64", "dp_attention = false", 'version = ["0.9"]', 'since = "2026-03-01"',
     'until = "2026-03-02"'])
 def test_a_recipe_holds_where_its_condition_does(write: Any, condition: str) -> None:
@@ -37,6 +37,7 @@ def test_a_recipe_holds_where_its_condition_does(write: Any, condition: str) -> 
 
 @pytest.mark.parametrize("condition", [
     'model = ["n"]', 'precision = ["fp4"]', 'gpus = ["b200-sxm"]', "isl = 8192", "tp = 4", "ep = 8", "tp_below = 8",
+    'client = "internal"',
     "min_concurrency = 65", "max_concurrency = 63", "dp_attention = true", 'version = ["0.8", ""]',
     'since = "2026-03-02"', 'until = "2026-03-01"'])
 def test_and_not_where_it_does_not(write: Any, condition: str) -> None:
@@ -55,6 +56,11 @@ def test_settings_follow_the_concurrency(write: Any) -> None:
           'cuda_graph_max_bs = "concurrency/8"\nmax_num_batched_tokens = 1000\nbatched_tokens_per_concurrency = 2\n')
     assert find_recipe("toy", RUN) == {"max_num_seqs": 64, "cuda_graph_max_bs": 8, "max_num_batched_tokens": 1152}
     assert find_recipe("toy", replace(RUN, concurrency=4))["cuda_graph_max_bs"] == 1
+
+
+def test_a_step_may_hold_a_prompt_all_decodes_and_some_more(write: Any) -> None:
+    write('[[recipe]]\nengine = "vllm"\n[recipe.set]\nbatched_tokens_over_isl = 1500\n')
+    assert find_recipe("toy", RUN) == {"max_num_batched_tokens": 1024 + 64 + 1500}
 
 
 def test_an_engine_without_a_recipe_is_an_error(write: Any) -> None:
