@@ -23,8 +23,8 @@ from planner.operators.gemm import Floats, GemmConstants, gemm_s
 from planner.operators.moe import MoeConstants, moe_s, touched_experts
 from planner.operators.small import SmallConstants, small_kernel_s
 from planner.precision import KERNELS, WEIGHT_FORMATS, usable_kernels, weight_format
-from planner.projections import projections
-from planner.small_kernels import NORM_SHARE, layers_of_small_kernels, layers_routed_apart, small_kernels
+from planner.projections import SHARED, projections
+from planner.small_kernels import NORM_SHARE, layers_routed_apart, small_kernels
 from planner.stack import Stack
 
 T = TypeVar("T")
@@ -190,8 +190,11 @@ def projection_format(stack: Stack, quantized: bool) -> str:
     return chosen if quantized or not is_native else "bf16"
 
 
-def gemms_s(stack: Stack, tokens: Floats, n: int, k: int, format_name: str) -> Floats:
-    """Return the time of one dense GEMM of the engine [s], shape of `tokens`: of its fastest kernel."""
+def gemms_s(stack: Stack, tokens: Floats, n: int, k: int, format_name: str, *, is_apart: bool = True) -> Floats:
+    """Return the time of one dense GEMM of the engine [s], shape of `tokens`: of its fastest kernel.
+
+    is_apart : whether it is a kernel, and not one more product of another, without its own floor, depth and idle tiles.
+    """
     dtype, fits = gemm_kernels(stack, format_name)
     kernel, c = KERNELS[dtype], stack.constants
     hardware = {"flops_per_s": stack.gpu.flops_per_s[kernel.precision],
@@ -202,7 +205,8 @@ def gemms_s(stack: Stack, tokens: Floats, n: int, k: int, format_name: str) -> F
     benchmark_s: Floats = np.minimum.reduce([
         gemm_s(tokens, n, k, weight_bytes_per_element=weight_bytes,
                activation_bytes_per_element=kernel.activation_bytes, quantizes=kernel.quantizes_apart,
-               constants=replace(fit.constants, floor_s=min(floor_s, fit.constants.floor_s)), **sustained)
+               constants=replace(fit.constants, floor_s=min(floor_s, fit.constants.floor_s)) if is_apart else
+               replace(fit.constants, floor_s=0.0, depth_s=0.0, idle_outputs=0.0), **sustained)
         for fit in fits])
     least_s = np.maximum(n * k * weight_bytes / hardware["bandwidth_bytes_per_s"],
                          2.0 * tokens * n * k / hardware["flops_per_s"])
@@ -217,7 +221,8 @@ def _linear(curve: Any, stack: Stack, counts: Floats) -> None:
             curve.tokens_bytes += gemm.parameters * 4.0
             continue
         format_name = projection_format(stack, gemm.quantized)
-        curve.linear_s += gemm.count * gemms_s(stack, counts, gemm.n, gemm.k, format_name)
+        is_apart = not (gemm.name in SHARED and stack.fuses_shared_experts)
+        curve.linear_s += gemm.count * gemms_s(stack, counts, gemm.n, gemm.k, format_name, is_apart=is_apart)
         curve.tokens_bytes += gemm.parameters * WEIGHT_FORMATS[format_name].bytes_per_element
 
 
@@ -287,20 +292,21 @@ _LARGEST_OF = {1: 0.0, 2: 0.5642, 4: 1.0294, 8: 1.4236, 16: 1.7660, 32: 2.0697}
 def _activations(curve: Any, stack: Stack, counts: Floats, fused: Floats) -> None:
     """Norms with residuals, rotary embedding and activation: launches, then what they read and write.
 
-    What quantizes is in the products' benchmarks, routed experts' activation in the experts', and a norm in each
-    all-reduce that is `fused`.
+    What quantizes is in the products' benchmarks, routed experts' activation in the experts', and the launch of a norm
+    in each all-reduce that is `fused`.
     """
     arch, c = stack.arch, stack.constants
     bandwidth = stack.gpu.hbm_bandwidth_bytes_per_s * c.activation_bandwidth_frac
     constants = find_fit(SmallConstants, "small", gpu=stack.gpu.kernels_of, engine=stack.engine).constants
-    curve.activations_s += (layers_of_small_kernels(arch, stack.engine) * c.layer_s
-                            + layers_routed_apart(arch, stack.engine) * c.moe_layer_s
+    curve.activations_s += (layers_routed_apart(arch, stack.engine) * c.moe_layer_s
                             + arch.num_index_layers * c.index_layer_s - fused * NORM_SHARE * c.layer_s)
-    for count, read_or_written, distinct in small_kernels(stack.arch, stack.layout.tensor_parallel_size):
-        traffic = ACTIVATION_BYTES * counts * read_or_written
-        curve.activations_s += count * small_kernel_s(traffic, ACTIVATION_BYTES * counts * distinct,
-                                                      bandwidth_bytes_per_s=bandwidth, constants=constants)
-        curve.tokens_bytes += count * traffic
+    launched = replace(arch, shared_intermediate_size=0) if stack.fuses_shared_experts else arch
+    for kernel in small_kernels(launched, stack.engine, stack.layout.tensor_parallel_size):
+        traffic = ACTIVATION_BYTES * counts * kernel.elements
+        stream_s = small_kernel_s(traffic, ACTIVATION_BYTES * counts * kernel.distinct,
+                                  bandwidth_bytes_per_s=bandwidth, constants=constants)
+        curve.activations_s += kernel.num * (kernel.share * c.layer_s + stream_s)
+        curve.tokens_bytes += kernel.num * traffic
 
 
 def _head(curve: Any, stack: Stack, counts: Floats) -> None:

@@ -15,6 +15,9 @@ POWER_BOUND_FLOPS_PER_J = 0.9e12
 # NVFP4 products reach 0.54 of their peak, 8-bit and 16-bit ones 0.72 and 0.77 (medians over GPUs in gemm.toml), so that
 # they draw less; an operation takes power as its width, and each peak is that much higher.
 FP4_UTILIZATION = 0.54 / 0.75
+# Models whose shared expert SGLang's Triton kernel multiplies with the routed ones:
+# `determine_num_fused_shared_experts` in its deepseek_v2.py and glm4_moe.py.
+WITH_SHARED_EXPERT = ("deepseek_v3", "glm_moe_dsa", "glm4_moe")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +64,17 @@ class Stack:
     def tokens_per_decode(self) -> int:
         """Tokens of a decode that a step checks: its own, and those drafted [1]."""
         return 1 if self.draft is None else 1 + self.draft.num_tokens
+
+    @property
+    def fuses_shared_experts(self) -> bool:
+        """Whether a layer's shared expert is one more of the routed ones, in their kernel.
+
+        SGLang's is where each GPU holds a slice of every expert. On Blackwell it runs FlashInfer's kernels, which
+        switch that off.
+        """
+        is_blackwell = "fp4" in self.gpu.flops_per_s
+        return (self.engine == "sglang" and self.arch.model_type in WITH_SHARED_EXPERT and not is_blackwell
+                and self.layout.expert_parallel_size == 1)
 
     def compute_ratio(self, precision: str) -> float:
         """Return how much longer large steps' arithmetic takes than in short benchmarks [1].

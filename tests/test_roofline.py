@@ -23,7 +23,7 @@ from planner.roofline import launch_s, moe_kernels, padded, priors, roofline
 from planner.run import replay
 from planner.scenario import Scenario
 from planner.settings import Recording
-from planner.small_kernels import layers_of_small_kernels, small_kernels
+from planner.small_kernels import small_kernels
 from planner.stack import Stack
 from planner.steptime import TERMS, linear, step_terms
 
@@ -400,9 +400,9 @@ def test_experts_run_the_kernels_of_the_backend_that_is_asked_for() -> None:
 ])
 def test_small_kernels_are_those_that_a_layer_has(model: str, engine: str, layers: float) -> None:
     stack = stack_of(model, engine=engine)
-    assert layers_of_small_kernels(stack.arch, engine) == pytest.approx(layers)
-    faster, slower = (terms_of(with_constants(stack, layer_s=layer_s), step(0, 4, 1000)) for layer_s in (8e-6, 1e-5))
-    assert slower["activations_s"] - faster["activations_s"] == pytest.approx(layers * 2e-6)
+    assert sum(kernel.num * kernel.share for kernel in small_kernels(stack.arch, engine, 1)) == pytest.approx(layers)
+    faster, slower = (terms_of(with_constants(stack, layer_s=layer_s), step(0, 1, 1000)) for layer_s in (5e-5, 1e-4))
+    assert slower["activations_s"] - faster["activations_s"] == pytest.approx(layers * 5e-5, rel=1e-3)
 
 
 @pytest.mark.parametrize(("model", "engine", "layers"), [
@@ -456,11 +456,34 @@ def test_clocks_fall_where_the_power_limit_binds_and_a_higher_limit_is_never_slo
 def test_routed_experts_activation_is_in_the_experts_and_norms_are_counted_in_place() -> None:
     """Mixtral has no shared experts: two norms and a rotary embedding a layer are all that its small kernels touch."""
     arch = stack_of("mixtral-8x7b").arch
-    norms, rotary, dense, shared = small_kernels(arch, 2)
-    assert norms == (64, 4 * 4096, 2 * 4096)
-    assert rotary == (32, 2 * (32 + 8) * 128 / 2, (32 + 8) * 128 / 2)
-    assert (dense[0], shared) == (0, (32, 0.0, 0.0))
-    assert small_kernels(stack_of("deepseek-v3").arch, 1)[1][1:] == (0.0, 0.0)
+    norms, rotary, *others = small_kernels(arch, "vllm", 2)
+    assert (norms.num, norms.elements, norms.distinct) == (64, 4 * 4096, 2 * 4096)
+    assert (rotary.num, rotary.elements, rotary.distinct) == (32, 2 * (32 + 8) * 128 / 2, (32 + 8) * 128 / 2)
+    assert [kernel.num for kernel in others] == [0, 0, 0, 0]
+    assert small_kernels(stack_of("deepseek-v3").arch, "vllm", 1)[1].elements == 0.0
+
+
+@pytest.mark.parametrize(("engine", "gpu", "model", "layout", "is_fused"), [
+    ("sglang", "h200-sxm", "deepseek-v3", Layout(tensor_parallel_size=8), True),
+    ("sglang", "h200-sxm", "glm-5", Layout(tensor_parallel_size=8), True),
+    ("sglang", "h200-sxm", "deepseek-v3.2", Layout(tensor_parallel_size=8), False),
+    ("sglang", "h200-sxm", "deepseek-v3", Layout(tensor_parallel_size=8, expert_parallel_size=8), False),
+    ("sglang", "b200-sxm", "deepseek-v3", Layout(tensor_parallel_size=8), False),
+    ("vllm", "h200-sxm", "deepseek-v3", Layout(tensor_parallel_size=8), False)])
+def test_sglang_multiplies_a_shared_expert_with_the_routed_ones(engine: str, gpu: str, model: str, layout: Layout,
+                                                                 is_fused: bool) -> None:
+    assert stack_of(model, gpu, engine, layout).fuses_shared_experts == is_fused
+
+
+def test_a_shared_expert_among_the_routed_ones_is_not_launched_but_streams_and_multiplies() -> None:
+    """DeepSeek-V3 on 8 GPUs: 3 x 7,168 x 256 weights of 8 bit a layer, 58 layers, and 8,192 tokens through them."""
+    stack = stack_of("deepseek-v3", "h200-sxm", "sglang", Layout(tensor_parallel_size=8))
+    apart = replace(stack, arch=replace(stack.arch, model_type="deepseek_v32"))
+    without = replace(stack, arch=replace(stack.arch, shared_intermediate_size=0))
+    weights = 58 * 3 * 7168 * 256
+    for tokens, least_s in ((1, weights / 4.8e12), (8192, 2 * weights * 8192 / 1979e12)):
+        times_s = [gpu_seconds(each, step(tokens)) for each in (without, stack, apart)]
+        assert times_s[0] + least_s <= times_s[1] < times_s[2]
 
 
 def test_decodes_beside_a_prompt_take_tiles_of_their_own_under_flash_attention_2() -> None:
