@@ -14,6 +14,7 @@ from benchmarks.accuracy.llmd import llmd
 from benchmarks.accuracy.mlperf import mlperf
 from benchmarks.accuracy.page import to_html, to_markdown
 from benchmarks.accuracy.per_request import per_request
+from benchmarks.accuracy.published import published
 from benchmarks.accuracy.section import Section
 from benchmarks.accuracy.static_batch import static_batch
 from benchmarks.accuracy.throughput import throughput
@@ -26,7 +27,8 @@ def main() -> None:
     """Make the sections asked for and write the report."""
     sections: Mapping[str, Callable[[bool], Section]] = {
         "closed_loop": lambda full: closed_loop(FULL if full else QUICK),
-        "per_request": lambda _: per_request(), "llmd": lambda _: llmd(), "mlperf": lambda _: mlperf(),
+        "published": lambda _: published(), "per_request": lambda _: per_request(), "llmd": lambda _: llmd(),
+        "mlperf": lambda _: mlperf(),
         "static_batch": lambda _: static_batch(), "throughput": lambda _: throughput()}
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--full", action="store_true", help="every row, more optimiser steps in cross-validation")
