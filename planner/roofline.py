@@ -202,11 +202,16 @@ def gemms_s(stack: Stack, tokens: Floats, n: int, k: int, format_name: str, *, i
     weight_bytes = WEIGHT_FORMATS[format_name].bytes_per_element
     floor_s = (1 + kernel.quantizes_apart) * c.kernel_floor_s
     sustained = hardware | {"flops_per_s": hardware["flops_per_s"] / stack.compute_ratio(kernel.precision)}
+
+    def as_run(constants: GemmConstants) -> GemmConstants:
+        if not is_apart:
+            return replace(constants, floor_s=0.0, depth_s=0.0, idle_outputs=0.0)
+        return replace(constants, floor_s=min(floor_s, constants.floor_s))
+
     benchmark_s: Floats = np.minimum.reduce([
         gemm_s(tokens, n, k, weight_bytes_per_element=weight_bytes,
                activation_bytes_per_element=kernel.activation_bytes, quantizes=kernel.quantizes_apart,
-               constants=replace(fit.constants, floor_s=min(floor_s, fit.constants.floor_s)) if is_apart else
-               replace(fit.constants, floor_s=0.0, depth_s=0.0, idle_outputs=0.0), **sustained)
+               constants=as_run(fit.constants), **sustained)
         for fit in fits])
     least_s = np.maximum(n * k * weight_bytes / hardware["bandwidth_bytes_per_s"],
                          2.0 * tokens * n * k / hardware["flops_per_s"])
