@@ -4,8 +4,6 @@ from dataclasses import dataclass
 
 from planner.architecture import Architecture
 
-SHARED = ("shared_gate_up_proj", "shared_down_proj")  # of the experts that every token uses
-
 
 @dataclass(frozen=True, slots=True)
 class Gemm:
@@ -119,5 +117,5 @@ def _mlps(arch: Architecture, ranks: int) -> tuple[Gemm, ...]:
     return (Gemm("gate_up_proj", inputs * dense, hidden, arch.num_dense_layers, True),
             Gemm("down_proj", hidden, dense, arch.num_dense_layers, True),
             Gemm("router", arch.num_experts, hidden, arch.num_moe_layers, False),
-            Gemm(SHARED[0], inputs * shared, hidden, arch.num_moe_layers, True),
-            Gemm(SHARED[1], hidden, shared, arch.num_moe_layers, True))
+            Gemm("shared_gate_up_proj", inputs * shared, hidden, arch.num_moe_layers, True),
+            Gemm("shared_down_proj", hidden, shared, arch.num_moe_layers, True))

@@ -23,7 +23,7 @@ from planner.operators.gemm import Floats, GemmConstants, gemm_s
 from planner.operators.moe import MoeConstants, moe_s, touched_experts
 from planner.operators.small import SmallConstants, small_kernel_s
 from planner.precision import KERNELS, WEIGHT_FORMATS, usable_kernels, weight_format
-from planner.projections import SHARED, projections
+from planner.projections import projections
 from planner.small_kernels import NORM_SHARE, layers_routed_apart, small_kernels
 from planner.stack import Stack
 
@@ -226,7 +226,7 @@ def _linear(curve: Any, stack: Stack, counts: Floats) -> None:
             curve.tokens_bytes += gemm.parameters * 4.0
             continue
         format_name = projection_format(stack, gemm.quantized)
-        is_apart = not (gemm.name in SHARED and stack.fuses_shared_experts)
+        is_apart = not (gemm.name.startswith("shared_") and stack.fuses_shared_experts)
         curve.linear_s += gemm.count * gemms_s(stack, counts, gemm.n, gemm.k, format_name, is_apart=is_apart)
         curve.tokens_bytes += gemm.parameters * WEIGHT_FORMATS[format_name].bytes_per_element
 

@@ -47,9 +47,9 @@ def small_kernels(arch: Architecture, engine: str, ranks: int) -> tuple[Small, .
     -----
     A norm adds its input to the residual and writes both back. The rotary embedding turns queries and keys in place,
     under TensorRT-LLM without a launch, in the attention kernel (`rope_fusion` of its Attention); linear attention is
-    charged a launch instead. The activation reads gate and up and writes their product, but is among
-    routed experts where these are a layer's MLP alone. A norm of query and key over all heads is two kernels, one
-    before the ranks add up and one after (`MiniMaxText01RMSNormTP` in vLLM).
+    charged a launch instead. The activation reads gate and up and writes their product, but is among routed experts
+    where these are a layer's MLP alone. A norm of query and key over all heads is two kernels, one before the ranks add
+    up and one after (`MiniMaxText01RMSNormTP` in vLLM).
 
     >>> from planner.catalog import load_model
     >>> [kernel[:3] for kernel in small_kernels(load_model("llama-3.1-8b"), "vllm", 1) if kernel.num]

@@ -1,6 +1,6 @@
 """Closed-loop means: in sample, with whole GPUs, models and layouts held out, and the rows believed mis-recorded."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,8 +13,10 @@ from benchmarks.accuracy.section import (
     Section,
     Table,
     Verdict,
+    grouped,
+    measured_and_predicted,
     percent,
-    prediction_errors,
+    run_by_run,
     scatter,
 )
 from benchmarks.fit_engines import ENGINES, is_mislabelled
@@ -99,7 +101,7 @@ def _scatter(scored: Sequence[Prediction], metric: str) -> Any:
     series = {}
     for engine in ENGINES:
         part = [p for p in scored if p.measurement.groups["engine"] == engine and p.status == "ok"]
-        series[engine] = ([p.measurement.measured[metric] for p in part], [p.predicted[metric] for p in part])
+        series[engine] = measured_and_predicted(part, metric)
     return scatter(series, f"Mean {metric[:4].upper()}, in sample", "bundled constants; a point is a run", "ms")
 
 
@@ -111,23 +113,17 @@ def _counts(predictions: Sequence[Prediction], reasons: Sequence[str]) -> Table:
 
 
 def _by_group(scored: Sequence[Prediction], group: str) -> Table:
-    return _grouped(f"In sample, by {group}", group, scored, lambda p: str(p.measurement.groups[group]))
-
-
-def _grouped(title: str, column: str, rows: Sequence[Prediction], key_of: Callable[[Prediction], str]) -> Table:
-    values = sorted({key_of(p) for p in rows})
-    return Table(title=title, columns=(column, *PREDICTION_COLUMNS),
-                 rows=[[value, *prediction_errors([p for p in rows if key_of(p) == value])] for value in values])
+    return grouped(f"In sample, by {group}", group, scored, lambda p: str(p.measurement.groups[group]))
 
 
 def _apart(predictions: Sequence[Prediction], reasons: Sequence[str]) -> Table:
     why = {id(p): reason for p, reason in zip(predictions, reasons, strict=True)}
     rows = [p for p in predictions if why[id(p)]]
-    return _grouped("Scored apart", "why", rows, lambda p: f"{why[id(p)]}, {p.measurement.groups['engine']}")
+    return grouped("Scored apart", "why", rows, lambda p: f"{why[id(p)]}, {p.measurement.groups['engine']}")
 
 
 def _without_doubtful(scored: Sequence[Prediction]) -> Table:
-    return _grouped("The same rows, parted by what is believed of them; all count above", "belief", scored,
+    return grouped("The same rows, parted by what is believed of them; all count above", "belief", scored,
                     lambda p: doubtful(p.measurement) or "ran as stated")
 
 
@@ -151,10 +147,8 @@ def _worst(scored: Sequence[Prediction]) -> Table:
         return max((abs(np.log(p.predicted[m] / p.measurement.measured[m])) for m in METRICS if m in p.predicted),
                    default=0.0)
 
-    rows = [[p.measurement.id, *(f"{p.measurement.measured[m]:.4g} → {p.predicted[m]:.4g}" for m in METRICS)]
-            for p in sorted(scored, key=off, reverse=True)[:NUM_WORST] if p.predicted]
-    title = f"The {NUM_WORST} worst rows, measured → predicted [ms]"
-    return Table(title=title, columns=("row", "TTFT", "TPOT"), rows=rows)
+    worst = [p for p in sorted(scored, key=off, reverse=True)[:NUM_WORST] if p.predicted]
+    return run_by_run(f"The {NUM_WORST} worst rows, measured → predicted [ms]", worst)
 
 
 def _evidence(predictions: Sequence[Prediction]) -> list[str]:

@@ -1,6 +1,6 @@
 """What a section of the accuracy report holds: verdicts against targets, tables, figures and notes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,7 +9,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from planner.figures.style import LINE_COLORS, finish
-from planner.validate import errors
+from planner.measured import METRICS
+from planner.validate import Prediction, errors
 
 Floats = NDArray[np.float64]
 
@@ -143,3 +144,22 @@ def prediction_errors(predictions: Sequence[Any]) -> list[Any]:
 
 PREDICTION_COLUMNS = ("rows", "predicted", "TPOT median", "TPOT MAPE", "TPOT bias", "TTFT median", "TTFT MAPE",
                       "TTFT bias")
+
+
+def grouped(title: str, column: str, predictions: Sequence[Prediction], key_of: Callable[[Prediction], str]) -> Table:
+    """Return the errors of each group of predictions, in the order of the groups' names."""
+    values = sorted({key_of(p) for p in predictions})
+    return Table(title=title, columns=(column, *PREDICTION_COLUMNS),
+                 rows=[[value, *prediction_errors([p for p in predictions if key_of(p) == value])] for value in values])
+
+
+def run_by_run(title: str, predictions: Sequence[Prediction]) -> Table:
+    """Return what was measured and what was predicted of each run, TTFT and TPOT [ms]."""
+    rows = [[p.measurement.id, *(f"{p.measurement.measured[m]:.4g} → {p.predicted[m]:.4g}" for m in METRICS)]
+            for p in predictions]
+    return Table(title=title, columns=("row", "TTFT", "TPOT"), rows=rows)
+
+
+def measured_and_predicted(predictions: Sequence[Prediction], metric: str) -> tuple[list[float], list[float]]:
+    """Return both of each run, as `scatter` draws them."""
+    return [p.measurement.measured[metric] for p in predictions], [p.predicted[metric] for p in predictions]
