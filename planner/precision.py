@@ -7,6 +7,12 @@ from planner.architecture import Architecture
 from planner.errors import CatalogError, UnknownNameError
 from planner.gpus import Gpu
 
+# What kernels that widen weights to 16 bit as they multiply them (Marlin, in vLLM and SGLang) reach of the arithmetic
+# of those that need not. 16,000 tokens of Qwen3-14B in AWQ on an A100 take 3.35 s (vllm-project/vllm#20469), and 3.31
+# with it; bursts of 8-bit and 4-bit weights there (GPUStack's performance lab, vLLM 0.11) say 0.6 to 0.75.
+# TensorRT-LLM's own reach 0.97 (`int4_wo` in gemm.toml).
+WIDENING_FRAC = 0.7
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightFormat:

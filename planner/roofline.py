@@ -22,7 +22,7 @@ from planner.operators.fp32_gemm import FLOOR_S, FP32_GEMMS, fp32_gemm_s
 from planner.operators.gemm import Floats, GemmConstants, gemm_s
 from planner.operators.moe import MoeConstants, moe_s, touched_experts
 from planner.operators.small import SmallConstants, small_kernel_s
-from planner.precision import KERNELS, WEIGHT_FORMATS, usable_kernels, weight_format
+from planner.precision import KERNELS, WEIGHT_FORMATS, WIDENING_FRAC, usable_kernels, weight_format
 from planner.projections import projections
 from planner.small_kernels import NORM_SHARE, layers_routed_apart, small_kernels
 from planner.stack import Stack
@@ -31,7 +31,7 @@ T = TypeVar("T")
 MOE_KERNELS = 4  # of a layer's routed experts: permutation, two grouped products with the activation, combination
 MOE_PRODUCTS = 2
 HEAD_FORMAT = "bf16"  # of the LM head, in every format
-MOE_BACKENDS = {"marlin": ("marlin",), "deep_gemm": ("deepgemm",),
+MOE_BACKENDS = {"marlin": ("marlin",), "triton": ("triton", "fused_moe"), "deep_gemm": ("deepgemm",),
                 "flashinfer_trtllm": ("trtllm", "min_latency")}  # what their kernels' names have, as benchmarked
 
 
@@ -201,7 +201,9 @@ def gemms_s(stack: Stack, tokens: Floats, n: int, k: int, format_name: str, *, i
                 "bandwidth_bytes_per_s": stack.gpu.hbm_bandwidth_bytes_per_s}
     weight_bytes = WEIGHT_FORMATS[format_name].bytes_per_element
     floor_s = (1 + kernel.quantizes_apart) * c.kernel_floor_s
-    sustained = hardware | {"flops_per_s": hardware["flops_per_s"] / stack.compute_ratio(kernel.precision)}
+    widens = kernel.activation_bytes > weight_bytes and kernel.activation_bytes == 2.0 and stack.engine != "trtllm"
+    reached = (WIDENING_FRAC if widens else 1.0) / stack.compute_ratio(kernel.precision)
+    sustained = hardware | {"flops_per_s": hardware["flops_per_s"] * reached}
 
     def as_run(constants: GemmConstants) -> GemmConstants:
         if not is_apart:

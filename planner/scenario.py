@@ -59,9 +59,9 @@ class Scenario:
         "auto", "Deployment", "What multiplies block-scaled FP8 in dense layers: the engine's kernel, or on Blackwell "
         "FlashInfer's for small batches."
     )
-    moe_backend: Literal["auto", "marlin", "deep_gemm", "flashinfer_trtllm"] = _option(
+    moe_backend: Literal["auto", "marlin", "triton", "deep_gemm", "flashinfer_trtllm"] = _option(
         "auto", "Deployment", "What multiplies routed experts: the engine's choice, or the library that it is told to "
-        "take, by vLLM's and SGLang's names: Marlin (4 bit), DeepGEMM, TensorRT-LLM's own kernels."
+        "take, by vLLM's and SGLang's names: Marlin (4 bit), Triton, DeepGEMM, TensorRT-LLM's own kernels."
     )
     fp32_matmul: Literal["auto", "fp32", "tf32"] = _option(
         "auto", "Deployment", "What multiplies routers that engines keep in 32 bit: a kernel of their own, which takes "

@@ -390,6 +390,31 @@ def test_experts_run_the_kernels_of_the_backend_that_is_asked_for() -> None:
     assert kernels("flashinfer_trtllm", engine="vllm") <= kernels("auto", engine="vllm")
 
 
+def test_triton_is_slower_on_blackwell_and_what_sglang_runs_before() -> None:
+    for tokens in (1, 64, 4096):
+        base = replace(stack_of("qwen3-235b-a22b", "b200-sxm", "sglang", Layout(tensor_parallel_size=8)))
+        triton = replace(base, moe_backend="triton")
+        assert {fit.row["kernel"] for fit in moe_kernels(triton)[1]} == {"sglang_fused_moe_triton"}
+        times = [terms_of(stack, step(tokens))["experts_s"] for stack in (base, triton)]
+        assert 1.2 * times[0] < times[1] < 4 * times[0]
+    hopper = stack_of("qwen3-235b-a22b", "h100-sxm", "vllm")
+    named = {fit.row["kernel"] for fit in moe_kernels(replace(hopper, moe_backend="triton"))[1]}
+    assert named == {"vllm_unquantizedfusedmoe_triton_tritonexperts"}
+
+
+@pytest.mark.parametrize(("gpu", "quantization"), [("a100-sxm", "fp8"), ("a100-sxm", "awq"), ("h100-sxm", "gptq")])
+def test_weights_that_are_widened_read_less_and_multiply_slower(gpu: str, quantization: str) -> None:
+    """Decodes gain from what is read, prompts lose arithmetic; TensorRT-LLM's own kernels lose little, as measured."""
+    def linear_s(engine: str, quantization: str, tokens: int) -> float:
+        return terms_of(stack_of("llama-3.1-70b", gpu, engine, quantization=quantization), step(tokens))["linear_s"]
+
+    assert linear_s("vllm", quantization, 8) < 0.75 * linear_s("vllm", "bf16", 8)
+    loss = {engine: linear_s(engine, quantization, 8192) / linear_s(engine, "bf16", 8192) for engine in ENGINES}
+    assert loss["vllm"] == pytest.approx(1 / 0.7, rel=0.06)
+    assert loss["sglang"] == pytest.approx(1 / 0.7, rel=0.06)
+    assert 0.95 < loss["trtllm"] < 1.1
+
+
 @pytest.mark.parametrize(("model", "engine", "layers"), [
     ("llama-3.1-70b", "vllm", 80.0),
     ("llama-3.1-70b", "trtllm", 80 * 0.76),  # rotary embedding in the attention kernel

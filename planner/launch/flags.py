@@ -110,9 +110,9 @@ QUANTIZATIONS = {"fp8": "fp8", "awq": "awq", "awq-marlin": "awq", "awq_marlin": 
                  "compressed-tensors": None}
 KV_DTYPES = {"auto": "auto", "fp8": "fp8", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "bf16": "bf16", "bfloat16": "bf16"}
 FP8_GEMMS = {name: name for name in ("auto", "flashinfer_trtllm")} | {"deep_gemm": "auto"}
-MOES = {name: name for name in ("auto", "marlin", "deep_gemm", "flashinfer_trtllm")}
-VLLM_MOES = MOES | dict.fromkeys(("triton", "cutlass", "flashinfer_cutlass", "flashinfer_cutedsl"), "auto")
-SGLANG_MOES = MOES | dict.fromkeys(("triton", "triton_kernel", "cutlass", "flashinfer_cutlass", "flashinfer_cutedsl",
+MOES = {name: name for name in ("auto", "marlin", "triton", "deep_gemm", "flashinfer_trtllm")}
+VLLM_MOES = MOES | dict.fromkeys(("cutlass", "flashinfer_cutlass", "flashinfer_cutedsl"), "auto")
+SGLANG_MOES = MOES | dict.fromkeys(("triton_kernel", "cutlass", "flashinfer_cutlass", "flashinfer_cutedsl",
                                     "flashinfer_mxfp4"), "auto")
 TRTLLM_MOES = {"AUTO": "auto", "DEEPGEMM": "deep_gemm", "TRTLLM": "flashinfer_trtllm"} | dict.fromkeys(
     ("CUTLASS", "CUTEDSL", "TRITON", "WIDEEP", "VANILLA"), "auto")
