@@ -1,9 +1,19 @@
 """Runs published elsewhere: each says where, and is predicted on the GPU and under the version that it names."""
 
+from functools import cache
+
 import polars as pl
+import pytest
 
 from benchmarks.accuracy.published import RUNS, published
+from benchmarks.accuracy.published_benchmarks import BENCHMARKS, read_benchmarks
+from benchmarks.accuracy.section import Section
 from planner.measured import read_measured
+
+
+@cache
+def section() -> Section:
+    return published()
 
 
 def test_every_run_is_named_once_says_where_it_is_from_and_can_be_predicted() -> None:
@@ -18,10 +28,37 @@ def test_every_run_is_named_once_says_where_it_is_from_and_can_be_predicted() ->
 
 
 def test_the_section_has_them_all_and_finds_every_one_within_a_factor_of_two_and_a_half() -> None:
-    section = published()
-    kinds, runs = section.tables
+    kinds, runs, *_ = section().tables
     assert sum(row[1] for row in kinds.rows) == len(runs.rows) == pl.read_csv(RUNS).height
     for row in runs.rows:
         for cell in row[1:]:
             measured, predicted = map(float, cell.split(" → "))
             assert 1 / 2.5 < predicted / measured < 2.5
+
+
+def test_a_benchmark_has_the_load_that_its_client_printed_and_the_settings_of_its_command() -> None:
+    table = pl.read_csv(BENCHMARKS)
+    assert table["id"].n_unique() == table.height
+    assert table["source"].str.contains(r"^[\w.-]+/[\w.-]+(#\d+|:[\w./-]+@[0-9a-f]{7})$").all()
+    for row, run in zip(table.iter_rows(named=True), read_benchmarks(), strict=True):
+        assert run.load is not None
+        assert run.scenario is not None
+        assert run.load.num_requests == row["prompts"]
+        assert run.scenario.max_concurrency == row["concurrency"]
+        for name in ("input_tokens", "output_tokens"):
+            if row[name]:
+                assert run.load.requests[name].sum() == pytest.approx(row[name], rel=5e-3)
+        if row["lengths"] == "fixed":
+            assert run.load.requests["input_tokens"].n_unique() == 1
+        if row["engine"] == "vllm" and not row["options"]:
+            assert run.scenario.max_num_seqs == (1024 if row["gpu"][:2] in ("h1", "h2", "b2") else 256)
+
+
+def test_benchmarks_without_a_prediction_say_why_and_all_others_are_in_the_tables() -> None:
+    *_, groups, runs, refused = section().tables
+    assert len(runs.rows) == pl.read_csv(BENCHMARKS).height
+    assert {row[0] for row in refused.rows} == {row[0] for row in runs.rows if set(row[2:]) == {"–"}}
+    assert all("KV" in why for _, why in refused.rows)
+    tpot = [cell for row in runs.rows if (cell := row[2]) != "–"]
+    by_engine = [row for row in groups.rows if row[1] in ("vllm", "sglang", "trtllm") and row[2] == "TPOT"]
+    assert sum(row[3] for row in by_engine) == len(tpot)
