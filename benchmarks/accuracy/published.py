@@ -7,7 +7,6 @@ import numpy as np
 
 from benchmarks.accuracy.published_benchmarks import read_benchmarks
 from benchmarks.accuracy.section import (
-    ERROR_COLUMNS,
     Section,
     Table,
     Verdict,
@@ -74,10 +73,14 @@ def _benchmark_groups(benchmarks: Sequence[Prediction]) -> Table:
     for by in ("engine", "gpu"):
         for load, value in sorted({_load_and(by, p) for p in benchmarks}):
             part = [p for p in benchmarks if _load_and(by, p) == (load, value)]
-            for name, metric in COMPARED.items():
+            cells = []
+            for metric in COMPARED.values():
                 measured, predicted = measured_and_predicted(having(part, metric), metric)
-                rows.append([load, value, name, *error_row(predicted, measured)])
-    return Table(title="Benchmarks, by load", columns=("load", "of", "metric", *ERROR_COLUMNS), rows=rows)
+                runs, median, _, bias = error_row(predicted, measured)
+                cells += [runs, median, bias]
+            rows.append([load, value, *cells])
+    kinds = [f"{name} {column}" for name in COMPARED for column in ("runs", "median", "bias")]
+    return Table(title="Benchmarks, by load", columns=("load", "of", *kinds), rows=rows)
 
 
 def _load_and(group: str, prediction: Prediction) -> tuple[str, str]:
