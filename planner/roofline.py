@@ -201,7 +201,7 @@ def gemms_s(stack: Stack, tokens: Floats, n: int, k: int, format_name: str, *, i
                 "bandwidth_bytes_per_s": stack.gpu.hbm_bandwidth_bytes_per_s}
     weight_bytes = WEIGHT_FORMATS[format_name].bytes_per_element
     floor_s = (1 + kernel.quantizes_apart) * c.kernel_floor_s
-    widens = kernel.activation_bytes > weight_bytes and kernel.activation_bytes == 2.0 and stack.engine != "trtllm"
+    widens = weight_bytes < kernel.activation_bytes == 2.0 and stack.engine != "trtllm"
     reached = (WIDENING_FRAC if widens else 1.0) / stack.compute_ratio(kernel.precision)
     sustained = hardware | {"flops_per_s": hardware["flops_per_s"] * reached}
 

@@ -392,7 +392,7 @@ def test_experts_run_the_kernels_of_the_backend_that_is_asked_for() -> None:
 
 def test_triton_is_slower_on_blackwell_and_what_sglang_runs_before() -> None:
     for tokens in (1, 64, 4096):
-        base = replace(stack_of("qwen3-235b-a22b", "b200-sxm", "sglang", Layout(tensor_parallel_size=8)))
+        base = stack_of("qwen3-235b-a22b", "b200-sxm", "sglang", Layout(tensor_parallel_size=8))
         triton = replace(base, moe_backend="triton")
         assert {fit.row["kernel"] for fit in moe_kernels(triton)[1]} == {"sglang_fused_moe_triton"}
         times = [terms_of(stack, step(tokens))["experts_s"] for stack in (base, triton)]

@@ -21,7 +21,8 @@ from planner.trace import Trace
 from planner.validate import deploy_measured
 
 # One row a run. `source` is the thread or page that states it; `options` are settings of the scenario, as JSON, that
-# its command or its version make; `input_tokens` and `output_tokens` are the totals that the client printed.
+# its command or its version make; `prompts` are those that were answered; `input_tokens` and `output_tokens` are the
+# totals that the client printed.
 BENCHMARKS = Path(__file__).with_suffix(".csv")
 SHAREGPT_MEANS = (217, 201)  # prompts and answers of the 1,000 that most runs took [tokens]
 NEAR = 0.02  # of the asked length: answers that ended by themselves are further off in the mean
@@ -48,17 +49,16 @@ def _obstacle(run: Measurement) -> str:
 
 
 def _measurement(row: Mapping[str, Any]) -> Measurement:
-    gpu, model, tp = row["gpu"], row["model"], row["tp"]
+    gpu, tp = row["gpu"], row["tp"]
     layout = Layout(tensor_parallel_size=tp, expert_parallel_size=tp if row["expert_parallel"] else 1)
     limits = vllm_serve_limits(gpu, load_gpu(gpu).hbm_capacity_bytes) if row["engine"] == "vllm" else {}
     scenario = Scenario(
-        model=model, gpu=gpu, engine=row["engine"], tensor_parallel_size=tp, expert_parallel=row["expert_parallel"],
-        quantization=row["quantization"] or None, max_concurrency=row["concurrency"],
-        **limits | json.loads(row["options"] or "{}"))
+        model=row["model"], gpu=gpu, engine=row["engine"], tensor_parallel_size=tp,
+        expert_parallel=row["expert_parallel"], quantization=row["quantization"] or None,
+        max_concurrency=row["concurrency"], **limits | json.loads(row["options"] or "{}"))
     measured = {"ttft_ms": row["measured_ttft_ms"], "tpot_ms": row["measured_tpot_ms"], "makespan_s": row["duration_s"]}
     return Measurement(
-        id=row["id"], groups={"gpu": gpu, "engine": row["engine"], "model": model, "load": _load_kind(row),
-                              "precision": row["quantization"] or "checkpoint's", "layout": f"tp{tp}"},
+        id=row["id"], groups={"gpu": gpu, "engine": row["engine"], "load": _load_kind(row)},
         measured={metric: value for metric, value in measured.items() if value is not None},
         scenario=scenario, layout=layout, load=_load(row))
 

@@ -155,11 +155,22 @@ def grouped(title: str, column: str, predictions: Sequence[Prediction], key_of: 
 
 def run_by_run(title: str, predictions: Sequence[Prediction]) -> Table:
     """Return what was measured and what was predicted of each run, TTFT and TPOT [ms]."""
-    rows = [[p.measurement.id, *(f"{p.measurement.measured[m]:.4g} → {p.predicted[m]:.4g}" for m in METRICS)]
-            for p in predictions]
+    rows = [[p.measurement.id, *(beside(p, metric) for metric in METRICS)] for p in predictions]
     return Table(title=title, columns=("row", "TTFT", "TPOT"), rows=rows)
 
 
+def beside(prediction: Prediction, metric: str) -> str:
+    """Return what was measured and what was predicted of a metric as text, a dash where one of them is missing."""
+    if not _has(prediction, metric):
+        return "–"
+    return f"{prediction.measurement.measured[metric]:.4g} → {prediction.predicted[metric]:.4g}"
+
+
 def measured_and_predicted(predictions: Sequence[Prediction], metric: str) -> tuple[list[float], list[float]]:
-    """Return both of each run, as `scatter` draws them."""
-    return [p.measurement.measured[metric] for p in predictions], [p.predicted[metric] for p in predictions]
+    """Return both of each run that has both, as `scatter` draws them."""
+    kept = [p for p in predictions if _has(p, metric)]
+    return [p.measurement.measured[metric] for p in kept], [p.predicted[metric] for p in kept]
+
+
+def _has(prediction: Prediction, metric: str) -> bool:
+    return metric in prediction.measurement.measured and metric in prediction.predicted
