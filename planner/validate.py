@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from planner.client import NAME
 from planner.deployment import Deployment, deploy
 from planner.driver import run
+from planner.engine.state import FAILED, REJECTED
 from planner.engine.terms import StepTime
 from planner.engines import EngineConstants
 from planner.errors import PlannerError
@@ -70,13 +71,18 @@ def deploy_measured(measurement: Measurement, constants: EngineConstants | None 
 def replay_measured(measurement: Measurement, deployment: Deployment) -> Prediction:
     """Replay one measured run on a deployment, and take the statistics that its client reports.
 
-    The opening requests do not count, nor those of a recorded load that have no measured times.
+    The opening requests do not count, nor those of a recorded load that have no measured times. There is no prediction
+    where one that was measured does not fit: the deployment is another than the one that served it.
     """
     assert measurement.load is not None
     step_time = _for_text(deployment.step_time, measurement.tokens_per_counted)
     records = run(measurement.load, deployment.policy, deployment.settings, step_time, NO_ROWS).requests
+    has_times = is_measured(measurement.load)
+    refused = has_times & np.isin(records.state, (REJECTED, FAILED))
+    if refused.any():
+        return Prediction(measurement=measurement, predicted={}, status=_misfit(measurement.load, refused, deployment))
     done = np.isfinite(records.finished_s)
-    counts = done & (np.arange(len(records)) >= measurement.num_opening) & is_measured(measurement.load)
+    counts = done & (np.arange(len(records)) >= measurement.num_opening) & has_times
     if not counts.any():
         return Prediction(measurement=measurement, predicted={}, status="no request of the replay was completed")
     kept = records[counts]
@@ -89,6 +95,16 @@ def replay_measured(measurement: Measurement, deployment: Deployment) -> Predict
     if "itl_ms" in names and (gaps := float((kept.num_output_tokens - 1).sum())) > 0:  # of all gaps, not of requests
         predicted["itl_ms"] = 1e3 * float((kept.finished_s - kept.first_token_s).sum()) / gaps
     return Prediction(measurement=measurement, predicted=predicted, status="ok")
+
+
+def _misfit(load: Trace, refused: NDArray[np.bool_], deployment: Deployment) -> str:
+    """Say which of the measured requests do not fit, and what to look at."""
+    lengths: Any = load.requests["input_tokens"] + load.requests["output_tokens"]
+    longest, settings = int(lengths.filter(refused).max()), deployment.settings
+    return (f"{refused.sum():,} of {load.num_requests:,} requests were served and do not fit, the longest with "
+            f"{longest:,} tokens: max_model_len = {settings.max_model_len:,}, and KV blocks hold "
+            f"{settings.num_gpu_blocks * settings.block_size:,}; give its own num_gpu_blocks, or the limits that it "
+            "ran with")
 
 
 def _for_text(step_time: StepTime, tokens_per_counted: float) -> StepTime:

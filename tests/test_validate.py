@@ -1,6 +1,7 @@
 """Predictions against measurements: tables, benchmark results, requests and steps, and what is wrong with a file."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from planner.results import write_table
 from planner.run import replay
 from planner.scenario import Scenario
 from planner.settings import Recording
-from planner.validate import Prediction, deploy_measured, predictions_table, replay_measured
+from planner.validate import Prediction, deploy_measured, predict, predictions_table, replay_measured
 from tests.measured_runs import fixed_start, row_of, write_runs, write_start, write_synthetic
 
 LINEAR = {"step_time": "linear:0.01,0.0001", "num_gpu_blocks": 4000, "async_scheduling": False}
@@ -76,6 +77,16 @@ def test_reading_a_prompt_takes_what_its_text_takes_whatever_tokens_it_makes(tmp
     assert usual["ttft_ms"] - text["ttft_ms"] == pytest.approx(saved_ms, rel=1e-6)
     assert text["tpot_ms"] == pytest.approx(usual["tpot_ms"])
     assert replay_measured(run, deployment).predicted == usual  # the deployment stays as it is
+
+
+def test_a_run_whose_requests_do_not_fit_has_no_prediction_and_says_why(tmp_path: Path) -> None:
+    [run] = read_measured(write_runs(tmp_path / "runs.csv", row_of(isl=1024, osl=16)))
+    assert run.scenario is not None
+    found = predict(replace(run, scenario=replace(run.scenario, num_gpu_blocks=40)))
+    assert found.predicted == {}
+    assert re.match(r"(\d+) of \1 requests were served and do not fit, the longest with 1,0\d\d tokens: .*hold 640",
+                    found.status)
+    assert predict(replace(run, scenario=replace(run.scenario, num_gpu_blocks=80))).status == "ok"
 
 
 def test_a_metric_that_was_not_measured_does_not_count(tmp_path: Path) -> None:

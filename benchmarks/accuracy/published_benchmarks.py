@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +12,10 @@ from numpy.typing import NDArray
 from planner.catalog import load_gpu
 from planner.client import burst
 from planner.defaults import vllm_serve_limits
-from planner.errors import PlannerError
 from planner.layout import Layout
 from planner.measured import Measurement
 from planner.scenario import Scenario
 from planner.trace import Trace
-from planner.validate import deploy_measured
 
 # One row a run. `source` is the thread or page that states it; `options` are settings of the scenario, as JSON, that
 # its command or its version make; `prompts` are those that were answered; `input_tokens` and `output_tokens` are the
@@ -32,20 +29,7 @@ Ints = NDArray[np.int64]
 
 def read_benchmarks() -> list[Measurement]:
     """Return the runs, each with its mean TTFT and TPOT [ms], and its duration where that was printed [s]."""
-    runs = [_measurement(row) for row in pl.read_csv(BENCHMARKS).iter_rows(named=True)]
-    return [replace(run, status=_obstacle(run)) for run in runs]
-
-
-def _obstacle(run: Measurement) -> str:
-    """Return why a run cannot be replayed whole; "ok" where it can."""
-    assert run.load is not None
-    try:
-        settings = deploy_measured(run).settings
-    except PlannerError as error:
-        return str(error)
-    longest: Any = (run.load.requests["input_tokens"] + run.load.requests["output_tokens"]).max()
-    room = settings.num_gpu_blocks * settings.block_size
-    return "ok" if longest <= room else f"its longest request has {longest:,} tokens, and KV blocks for {room:,} fit"
+    return [_measurement(row) for row in pl.read_csv(BENCHMARKS).iter_rows(named=True)]
 
 
 def _measurement(row: Mapping[str, Any]) -> Measurement:
