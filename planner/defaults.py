@@ -1,5 +1,6 @@
 """What each engine starts with where its user gives nothing: its policy, its limits, its switches."""
 
+import math
 from dataclasses import dataclass, replace
 
 
@@ -7,6 +8,7 @@ from dataclasses import dataclass, replace
 class EngineDefaults:
     """The defaults of one engine, by the names of the scenario's options.
 
+    `gpu_memory_utilization` is SGLang's `mem_fraction_static` and TensorRT-LLM's `free_gpu_memory_fraction`.
     `async_scheduling` is on where a step is composed while the one before it runs: vLLM's async scheduling, SGLang's
     overlap scheduler (`event_loop_overlap`), TensorRT-LLM's (`_executor_loop_overlap`); each is its engine's default.
     """
@@ -17,6 +19,7 @@ class EngineDefaults:
     max_prefill_tokens: int  # 0 is no limit
     enable_chunked_prefill: bool
     async_scheduling: bool
+    gpu_memory_utilization: float
 
 
 # vllm: 128 and 2048 are the planner's contract; vLLM itself asks for more on large GPUs.
@@ -24,36 +27,60 @@ class EngineDefaults:
 # trtllm: max_batch_size, max_num_tokens and enable_chunked_prefill of tensorrt_llm/llmapi/llm_args.py.
 ENGINE_DEFAULTS = {
     "vllm": EngineDefaults(policy="fcfs", max_num_seqs=128, max_num_batched_tokens=2048, max_prefill_tokens=0,
-                           enable_chunked_prefill=True, async_scheduling=True),
+                           enable_chunked_prefill=True, async_scheduling=True, gpu_memory_utilization=0.9),
     "sglang": EngineDefaults(policy="sglang", max_num_seqs=2048, max_num_batched_tokens=8192, max_prefill_tokens=16384,
-                             enable_chunked_prefill=True, async_scheduling=True),
+                             enable_chunked_prefill=True, async_scheduling=True, gpu_memory_utilization=0.88),
     "trtllm": EngineDefaults(policy="trtllm-no-evict", max_num_seqs=2048, max_num_batched_tokens=8192,
-                             max_prefill_tokens=0, enable_chunked_prefill=False, async_scheduling=True),
+                             max_prefill_tokens=0, enable_chunked_prefill=False, async_scheduling=True,
+                             gpu_memory_utilization=0.9),
 }
 
-# SGLang's chunked_prefill_size on GPUs with less memory than so many GiB (sglang/srt/server_args.py).
-CHUNKED_PREFILL_SIZES = ((35, 2048), (60, 4096), (160, 8192))
-LARGEST_CHUNKED_PREFILL_SIZE = 16384
+# SGLang's chunked_prefill_size on GPUs with less memory than so many GiB, and its cuda_graph_max_bs on fewer than four
+# of them and on more (`_handle_gpu_memory_settings` in sglang/srt/server_args.py).
+SGLANG_SIZES = ((20, 2048, (8, 8)), (35, 2048, (24, 80)), (60, 4096, (32, 160)), (160, 8192, (256, 512)),
+                (math.inf, 16384, (512, 512)))
 
 
-def engine_defaults(engine: str, gpu_capacity_bytes: float | None, num_ranks: int = 1) -> EngineDefaults:
+def engine_defaults(engine: str, gpu_capacity_bytes: float | None, *, num_ranks: int = 1, num_gpus: int = 1,
+                    chunk_tokens: int | None = None) -> EngineDefaults:
     """Return an engine's defaults, those that depend on the GPU's memory included.
 
     Parameters
     ----------
     num_ranks : of data-parallel attention, of which each has its part of SGLang's chunk (`_handle_data_parallelism`).
+    num_gpus : of the engine.
+    chunk_tokens : a rank's chunk where it is given [tokens], by which SGLang keeps memory for activations.
 
     >>> engine_defaults("sglang", 24 * 2**30).max_num_batched_tokens
     2048
     """
     defaults = ENGINE_DEFAULTS[engine]
-    if engine != "sglang":
+    if engine != "sglang" or gpu_capacity_bytes is None:
         return defaults
-    tokens = defaults.max_num_batched_tokens
-    if gpu_capacity_bytes is not None:
-        fitting = [size for below_gib, size in CHUNKED_PREFILL_SIZES if gpu_capacity_bytes < below_gib * 2**30]
-        tokens = fitting[0] if fitting else LARGEST_CHUNKED_PREFILL_SIZE
-    return replace(defaults, max_num_batched_tokens=max(tokens // num_ranks, 1))
+    tokens, graph_seqs = next((tokens, seqs[num_gpus >= 4]) for below_gib, tokens, seqs in SGLANG_SIZES
+                              if gpu_capacity_bytes < below_gib * 2**30)
+    share = sglang_memory_share(gpu_capacity_bytes, chunk_tokens * num_ranks if chunk_tokens else tokens, graph_seqs,
+                                num_gpus=num_gpus, num_ranks=num_ranks)
+    return replace(defaults, max_num_batched_tokens=max(tokens // num_ranks, 1), gpu_memory_utilization=share)
+
+
+def sglang_memory_share(gpu_capacity_bytes: float, chunk_tokens: int, graph_seqs: int, *, num_gpus: int = 1,
+                        num_ranks: int = 1) -> float:
+    """Return SGLang's mem_fraction_static: what is left once activations and CUDA graphs have theirs [1].
+
+    1.5 MiB a token of the chunk, 2 MiB a sequence of the largest graph, with attention DP more; 10 GiB at least on
+    GPUs above 60. Source: `_handle_gpu_memory_settings` in sglang/srt/server_args.py, 2025-09 to 2026-08.
+
+    >>> sglang_memory_share(79.65 * 2**30, 8192, 256)  # a log of one H100 has 0.83
+    0.835
+    """
+    capacity = gpu_capacity_bytes / 2**20
+    reserved = 512 + 1.5 * max(chunk_tokens, 2048) + 2 * graph_seqs + 128 * num_gpus
+    if num_ranks > 1:
+        reserved += num_ranks * graph_seqs * (4.5 if graph_seqs > 300 else 3)
+    if capacity > 60 * 1024:
+        reserved = max(reserved, 10 * 1024)
+    return round((capacity - reserved) / capacity, 3)
 
 
 def vllm_serve_limits(gpu: str, gpu_capacity_bytes: float) -> dict[str, int]:

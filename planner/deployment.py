@@ -20,7 +20,7 @@ from planner.gpus import Gpu
 from planner.layout import Layout
 from planner.loading import load_policy
 from planner.lora import adapter_bytes
-from planner.memory import MemoryPlan, plan_memory
+from planner.memory import MemoryPlan, pages, plan_memory
 from planner.policy import Policy
 from planner.pools import Role, read_fleet
 from planner.precision import kv_bytes_per_element, kv_cache_type
@@ -209,9 +209,15 @@ def deploy(scenario: Scenario, *, enable_prefix_caching: bool = False, longest_r
     node_link = node_link_of(scenario, gpu, layout)
     kv_bytes = kv_bytes_per_element(scenario.kv_cache_dtype)
     draft = draft_of(scenario, architecture)
-    memory = None
+    memory, state_blocks = None, 0
+    if architecture is not None:
+        block_size, state_blocks = pages(architecture, scenario.engine, scenario.block_size, kv_bytes,
+                                         layout.tensor_parallel_size, draft)
+        scenario = replace(scenario, block_size=block_size)
     if architecture is not None and gpu is not None and scenario.num_gpu_blocks is None:
         memory = _plan_memory(scenario, limits, architecture, gpu, layout, kv_bytes, draft)
+        limits = replace(limits, max_num_seqs=min(limits.max_num_seqs, memory.max_num_seqs))  # 0 stays: no limit
+        scenario = replace(scenario, max_num_seqs=limits.max_num_seqs)
     stack = None
     if not is_linear:
         assert architecture is not None
@@ -231,7 +237,7 @@ def deploy(scenario: Scenario, *, enable_prefix_caching: bool = False, longest_r
         max_model_len = longest_request if architecture is None else architecture.max_model_len
     settings = _settings(scenario, limits, architecture, gpu, memory, kv_bytes, enable_prefix_caching, max_model_len,
                          draft, stage_transfer_of(architecture, gpu, layout, node_link))
-    settings = replace(settings, attention_dp_size=layout.data_parallel_size,
+    settings = replace(settings, state_blocks=state_blocks, attention_dp_size=layout.data_parallel_size,
                        attention_dp_timeout_iters=layout.attention_dp_timeout_iters)
     return Deployment(scenario=scenario, architecture=architecture, gpu=gpu, layout=layout, memory=memory,
                       stack=stack, step_time=step_time, policy=policy, settings=settings, draft=draft)
@@ -247,7 +253,10 @@ def with_constants(deployment: Deployment, constants: EngineConstants) -> Deploy
 def limits_of(scenario: Scenario, gpu: Gpu | None) -> EngineDefaults:
     """Return the scenario's limits and switches, the engine's where it gives none."""
     hbm_bytes = None if gpu is None else gpu.hbm_capacity_bytes
-    defaults = engine_defaults(scenario.engine, hbm_bytes, attention_ranks(scenario))
+    ranks = attention_ranks(scenario)
+    num_gpus = scenario.tensor_parallel_size * scenario.pipeline_parallel_size * ranks
+    defaults = engine_defaults(scenario.engine, hbm_bytes, num_ranks=ranks, num_gpus=num_gpus,
+                               chunk_tokens=scenario.max_num_batched_tokens)
     given = {f.name: getattr(scenario, f.name) for f in fields(EngineDefaults)}
     return replace(defaults, **{name: value for name, value in given.items() if value is not None})
 
@@ -287,7 +296,7 @@ def _plan_memory(scenario: Scenario, limits: EngineDefaults, architecture: Archi
         engine=scenario.engine,
         quantization=scenario.quantization,
         kv_bytes_per_element=kv_bytes,
-        gpu_memory_utilization=scenario.gpu_memory_utilization,
+        gpu_memory_utilization=limits.gpu_memory_utilization,
         max_num_batched_tokens=limits.max_num_batched_tokens or longest,
         max_num_seqs=limits.max_num_seqs or 256,
         block_size=scenario.block_size,

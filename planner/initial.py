@@ -177,10 +177,10 @@ def _blank(array: Any) -> Any:
 
 
 # Settings and rules that the loop has by the same name.
-_SETTINGS = ("num_gpu_blocks", "num_cpu_blocks", "block_size", "long_prefill_token_threshold", "max_model_len",
-             "swap_s_per_token", "stage_transfer_s_per_token", "stage_transfer_latency_s", "batch_wait_timeout_iters",
-             "attention_dp_timeout_iters", "scheduler_recv_interval", "stream_interval", "max_loras", "max_cpu_loras",
-             "adapter_load_s", "adapter_read_s")
+_SETTINGS = ("num_gpu_blocks", "num_cpu_blocks", "block_size", "state_blocks", "long_prefill_token_threshold",
+             "max_model_len", "swap_s_per_token", "stage_transfer_s_per_token", "stage_transfer_latency_s",
+             "batch_wait_timeout_iters", "attention_dp_timeout_iters", "scheduler_recv_interval", "stream_interval",
+             "max_loras", "max_cpu_loras", "adapter_load_s", "adapter_read_s")
 _RULES = ("cache_latest", "watermark_when_idle", "needs_spare_block", "limits_batch_only")
 
 

@@ -179,11 +179,10 @@ def _quantization(model: str, precision: str) -> str | None:
 
 def _options(recipe: Mapping[str, Any], in_flight: int) -> dict[str, Any]:
     """Return a recipe's settings as scenario options."""
-    memory = next((recipe[name] for name in ("gpu_memory_utilization", "mem_fraction_static",
-                                             "free_gpu_memory_fraction") if name in recipe), 0.9)
-    tokens = recipe.get("max_num_batched_tokens", recipe.get("chunked_prefill_size", 8192))
     options = {"max_num_seqs": min(int(recipe.get("max_num_seqs", in_flight)), 1024),
-               "max_num_batched_tokens": int(tokens), "gpu_memory_utilization": float(memory),
+               "max_num_batched_tokens": _first(recipe, "max_num_batched_tokens", "chunked_prefill_size"),
+               "gpu_memory_utilization": _first(recipe, "gpu_memory_utilization", "mem_fraction_static",
+                                                "free_gpu_memory_fraction"),
                "kv_cache_dtype": recipe.get("kv_cache_dtype", "auto"), "enable_prefix_caching": False}
     if "cudagraphs" in recipe:
         options["cudagraph_mode"] = {"full": "full_and_piecewise", "decode": "full_decode_only"}.get(
@@ -197,6 +196,11 @@ def _options(recipe: Mapping[str, Any], in_flight: int) -> dict[str, Any]:
              "max_prefill_tokens", "fuse_allreduce_rms", "fp8_gemm_backend", "moe_backend", "fp32_matmul",
              "piecewise_cuda_graph_max_tokens")
     return options | {name: recipe[name] for name in known if name in recipe}
+
+
+def _first(recipe: Mapping[str, Any], *names: str) -> Any:
+    """Return a recipe's value by the first of an engine's names for it; None leaves it to the engine."""
+    return next((recipe[name] for name in names if name in recipe), None)
 
 
 @functools.cache

@@ -67,10 +67,12 @@ class Scenario:
         "auto", "Deployment", "What multiplies routers that engines keep in 32 bit: a kernel of their own, which takes "
         "what 16 bit takes, or cuBLAS, by the settings of vLLM's VLLM_FLOAT32_MATMUL_PRECISION."
     )
-    gpu_memory_utilization: float = _option(0.9, "Deployment", "Share of GPU memory that the engine may use.")
+    gpu_memory_utilization: float | None = _option(
+        None, "Deployment", f"Share of GPU memory that the engine may use. {defaults_text('gpu_memory_utilization')}"
+    )
     max_model_len: int | None = _option(None, "Deployment", "Longest context. [the model's]")
     num_gpu_blocks: int | None = _option(None, "Deployment", "KV blocks, in place of the memory model.")
-    block_size: int = _option(16, "Deployment", "Tokens of a KV block.")
+    block_size: int = _option(16, "Deployment", "Tokens of a KV block; vLLM's are larger for linear attention.")
     max_loras: int = _option(0, "Deployment", "LoRA adapters of a step at most; 0: a trace's are left out.")
     max_cpu_loras: int | None = _option(None, "Deployment", "LoRA adapters kept in host memory. [max_loras]")
     max_lora_rank: int = _option(16, "Deployment", "Rank that room is made for, and that adapters are taken to have.")

@@ -32,6 +32,7 @@ class EngineSettings:
     [s]. `remote_tier` is one that all replicas share. Swapped KV is in `cpu_tier`, where there is one.
     [s]. `acceptance` is the chance that so many drafted tokens at least are accepted, one for each that is drafted;
     `num_lookahead_tokens` are KV slots that a decode holds for drafts besides; `seed` is of the draws.
+    `state_blocks` are KV blocks that a request takes for its recurrent states (`memory.pages`).
     `attention_dp_size` attention ranks take prompts together, or after `attention_dp_timeout_iters` steps.
     `adapter_load_s` is what a LoRA adapter takes from host memory to the GPU, `adapter_read_s` into host memory [s].
     """
@@ -69,6 +70,7 @@ class EngineSettings:
     max_concurrency: int | None
     max_queued_requests: int
     priority_ageing_per_s: float
+    state_blocks: int = 0
     attention_dp_size: int = 1
     attention_dp_timeout_iters: int = 0
     acceptance: tuple[float, ...] = ()

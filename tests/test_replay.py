@@ -120,6 +120,26 @@ def test_a_waiting_prompt_may_force_its_way_in():
     assert result.preemptions_table().rows() == [(4, "0")]
 
 
+def test_vllm_takes_the_blocks_of_a_sequences_states_from_its_kv_blocks():
+    """Qwen3.5-35B-A3B: three for states, one for each 1,056 tokens. Of nine blocks two short requests have eight."""
+    hybrid = {"model": "qwen3.5-35b-a3b", "num_gpu_blocks": 9, "step_time": "linear:0.01,0"}
+    result = play([(0.0, 1, 2)] * 3 + [(0.1, 6 * 1056, 1), (0.1, 6 * 1056 + 1, 1)], **hybrid)
+    assert batches(result)[:4] == [{"0": 1, "1": 1}, {"0": 1, "1": 1}, {"2": 1}, {"2": 1}]
+    assert result.requests_table()["status"].to_list() == ["completed"] * 3 + ["completed", "rejected"]
+    assert result.steps_table()["num_used_blocks"].to_list()[:4] == [8, 8, 4, 4]
+    assert list(batches(play([(0.0, 1, 2)] * 3, **hybrid, engine="sglang", policy="fcfs"))[0]) == ["0", "1", "2"]
+
+
+def test_states_are_given_back_by_a_preempted_request_and_taken_again():
+    """Two requests have three blocks for states and one for tokens each; of nine blocks one may have a second."""
+    hybrid = {"model": "qwen3.5-35b-a3b", "num_gpu_blocks": 9, "step_time": "linear:0.01,0"}
+    result = play([(0.0, 1055, 8), (0.0, 1055, 8)], **hybrid)
+    table = result.requests_table()
+    assert table["status"].to_list() == ["completed"] * 2
+    assert table["num_preemptions"].to_list() == [0, 1]
+    assert result.steps_table()["num_used_blocks"].max() == 9
+
+
 def test_a_pipeline_keeps_as_many_batches_in_flight_as_it_has_stages():
     """Two stages of 5 ms, two prompts that a batch cannot hold together: they follow each other through the stages."""
     result = play([(0.0, 4, 4)] * 2, pipeline_parallel_size=2, step_time="linear:0.01,0", max_num_batched_tokens=4)

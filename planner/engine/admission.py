@@ -3,7 +3,7 @@
 from typing import Any
 
 from planner.engine.adapters import claim_adapter, lacks_adapter_slot
-from planner.engine.blocks import ceil_div, claim_hit, enter_blocks, enter_contents, find_hit, take_blocks
+from planner.engine.blocks import ceil_div, claim_hit, enter_blocks, enter_contents, find_hit, take_blocks, take_states
 from planner.engine.decodes import depart
 from planner.engine.jit import jit
 from planner.engine.loading import await_load, begin_pull
@@ -161,7 +161,8 @@ def admissible_tokens(s: State, i: int) -> tuple[int, int, int]:
     else:
         tested = num_reserved(s, request)
     watermark = s.settings.watermark_blocks if s.engine.num_running > 0 or s.settings.watermark_when_idle else 0
-    has_room = tested - hit_blocks + unused_hits + watermark <= s.engine.num_free_blocks
+    needed = tested - hit_blocks + unused_hits + s.settings.state_blocks
+    has_room = needed + watermark <= s.engine.num_free_blocks
     if has_room and keeps_promises(s, request, hit_blocks, unused_hits):
         return n, hit_blocks, computed
     if s.engine.num_running + s.engine.num_loading + s.engine.num_held == 0:  # nothing will ever be freed for it
@@ -234,7 +235,8 @@ def never_fits(s: State, request: Any, computed: int) -> bool:
     is_whole = s.settings.cut == CUT_NONE
     if is_whole and wanted_tokens(s, request, computed) > s.settings.max_num_batched_tokens:
         return True
-    return bool(num_reserved(s, request) > s.settings.num_gpu_blocks or never_keeps_promises(s, request))
+    largest = num_reserved(s, request) + s.settings.state_blocks
+    return bool(largest > s.settings.num_gpu_blocks or never_keeps_promises(s, request))
 
 
 @jit
@@ -252,6 +254,7 @@ def enter_running(s: State, i: int, n: int, hit_blocks: int, computed: int) -> N
     """Admit a request with its first `n` tokens after those that its lookup found computed."""
     request = s.requests[i]
     claim_adapter(s, i)
+    take_states(s)
     if s.settings.pulls_kv and s.pulls[i].tokens > 0 and request.num_cached_tokens < 0:
         begin_pull(s, i)
         return

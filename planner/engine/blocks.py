@@ -76,9 +76,16 @@ def take_blocks(s: State, i: int, held: int, count: int) -> None:
 
 
 @jit
+def take_states(s: State) -> None:
+    """Take the blocks of an admitted request's recurrent states: vLLM has one pool for KV and states."""
+    s.engine.num_free_blocks -= s.settings.state_blocks
+
+
+@jit
 def release_blocks(s: State, i: int) -> None:
     """Take all blocks from a request. Full ones join the end of the free queue, the last one first, still findable."""
     request = s.requests[i]
+    s.engine.num_free_blocks += s.settings.state_blocks
     held = num_held(s, request)
     request.num_blocks = 0
     s.engine.is_full = 0

@@ -131,6 +131,7 @@ SETTINGS = np.dtype(
         ("num_gpu_blocks", "i8"),
         ("num_cpu_blocks", "i8"),
         ("block_size", "i8"),
+        ("state_blocks", "i8"),  # that a request takes for its recurrent states
         ("max_num_seqs", "i8"),
         ("max_num_batched_tokens", "i8"),
         ("long_prefill_token_threshold", "i8"),
@@ -387,8 +388,7 @@ STATE_TYPE = numba.types.NamedTuple(
         *map(numba_records, (PULL, FLOAT_HEAP)),
         *(2 * [numba.int64[::1]]),
         *(2 * [numba.float64[::1]]),
-        numba.int64[::1],
-        numba_records(ADAPTER),
+        *(numba.int64[::1], numba_records(ADAPTER)),
         *(2 * [numba.int64[::1]]),
         *map(numba_records, (RING, BLOCK, ENTRY, SLOT, LINK)),
         *(2 * [numba_records(each) for each in (TIER, TIER_BLOCK, PLACE)]),
