@@ -10,6 +10,7 @@ from typing import Any
 from benchmarks.accuracy.closed_loop import closed_loop
 from benchmarks.accuracy.data import MEASURED, ROOT
 from benchmarks.accuracy.folds import FULL, QUICK
+from benchmarks.accuracy.kv_capacity import kv_capacity
 from benchmarks.accuracy.llmd import llmd
 from benchmarks.accuracy.mlperf import mlperf
 from benchmarks.accuracy.page import to_html, to_markdown
@@ -28,6 +29,7 @@ def main() -> None:
     sections: Mapping[str, Callable[[bool], Section]] = {
         "closed_loop": lambda full: closed_loop(FULL if full else QUICK),
         "published": lambda _: published(), "per_request": lambda _: per_request(), "llmd": lambda _: llmd(),
+        "kv_capacity": lambda _: kv_capacity(),
         "mlperf": lambda _: mlperf(),
         "static_batch": lambda _: static_batch(), "throughput": lambda _: throughput()}
     parser = argparse.ArgumentParser(description=__doc__)

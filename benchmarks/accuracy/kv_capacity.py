@@ -1,0 +1,103 @@
+"""KV capacity: the memory model against what engines say in their start-up logs."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from benchmarks.accuracy.section import ERROR_COLUMNS, Section, Table, Verdict, ape, error_row
+from planner.catalog import load_gpu
+from planner.defaults import vllm_serve_limits
+from planner.deployment import deploy
+from planner.errors import CapacityError
+from planner.scenario import Scenario
+
+# One row a start. `source` has the log; `checkpoint` is what it names, `model` and `quantization` what that is here; a
+# setting that is empty is the engine's own. `weights_gib`, `kv_gib` and `kv_tokens` are what one GPU's log says.
+STARTS = Path(__file__).with_suffix(".csv")
+OPTIONS = ("engine", "gpu", "model", "quantization", "tensor_parallel_size", "pipeline_parallel_size",
+           "expert_parallel", "kv_cache_dtype", "gpu_memory_utilization", "max_num_seqs", "max_num_batched_tokens")
+FITTED_SINCE = (0, 18)  # of vLLM: by then it sampled with Triton, and these logs say what that takes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """One start of an engine.
+
+    Parameters
+    ----------
+    kind : engine and versions.
+    measured, predicted : memory for KV [GiB], or where the log has none KV tokens [1]; predicted NaN where it finds
+        no room.
+    measured_weights_gib, predicted_weights_gib : NaN where not logged.
+    """
+
+    id: str
+    kind: str
+    gpu: str
+    measured: float
+    predicted: float
+    measured_weights_gib: float
+    predicted_weights_gib: float
+
+
+def read_starts() -> list[Start]:
+    """Return the starts, each with what the memory model says of it."""
+    return [_start(row) for row in pl.read_csv(STARTS).iter_rows(named=True)]
+
+
+def kv_capacity() -> Section:
+    """Return the section on them."""
+    starts = read_starts()
+    groups = sorted({(by, value) for start in starts for by, value in (("engine", start.kind), ("GPU", start.gpu))})
+    rows = [[by, value, *_errors([s for s in starts if value == (s.kind if by == "engine" else s.gpu)])]
+            for by, value in groups]
+    newest = [s for s in starts if s.kind == _kind("vllm", "1.0")]
+    off = ape([s.predicted for s in newest], [s.measured for s in newest])
+    return Section(
+        title="KV capacity",
+        lead=f"{len(starts)} start-up logs: the memory that the engine found for KV, and the model's, both of one GPU.",
+        verdicts=[Verdict(name=f"{newest[0].kind}, KV memory median APE", value=float(np.median(off)), limit=None),
+                  Verdict(name=f"{newest[0].kind}, share within 5 %", value=float((off < 0.05).mean()), limit=None)],
+        tables=[Table(title="Errors of KV memory, and of weights", rows=rows,
+                      columns=("by", "value", *ERROR_COLUMNS, *(f"weights {name}" for name in ERROR_COLUMNS))),
+                Table(title="Starts, measured → predicted (GiB, or tokens)", columns=("start", "of", "KV", "weights"),
+                      rows=[[s.id, s.kind, f"{s.measured:.5g} → {s.predicted:.5g}",
+                             f"{s.measured_weights_gib:.4g} → {s.predicted_weights_gib:.4g}"] for s in starts])],
+        notes=["Three numbers of the model are from vLLM's logs of 0.18 and later: what its sampler takes for a logit, "
+               "its workspaces, and its buffers for more than one GPU. All else is shapes, formats and shares.",
+               "Up to 0.16 vLLM sampled with PyTorch, which sorts, and took 38 bytes a logit, or with FlashInfer, 14; "
+               "now it takes 20. With 1,024 sequences that is up to 3 GiB more or less than predicted.",
+               "Checkpoints that read images have weights for it besides, which the catalog leaves out; so do kernels "
+               "that pad (vLLM's experts on MI300X: 79 GiB for 57)."])
+
+
+def _errors(starts: list[Start]) -> list[Any]:
+    return [*error_row([s.predicted for s in starts], [s.measured for s in starts]),
+            *error_row([s.predicted_weights_gib for s in starts], [s.measured_weights_gib for s in starts])]
+
+
+def _start(row: Mapping[str, Any]) -> Start:
+    limits = (vllm_serve_limits(row["gpu"], load_gpu(row["gpu"]).hbm_capacity_bytes) if row["engine"] == "vllm" else {})
+    scenario = Scenario(**limits | {name: row[name] for name in OPTIONS if row[name] not in (None, "")})
+    try:
+        memory = deploy(scenario).memory
+    except CapacityError:
+        memory = None
+    gib, tokens, weights = (float("nan"),) * 3
+    if memory is not None:
+        gib, tokens, weights = memory.kv_bytes / 2**30, float(memory.num_kv_tokens), memory.weight_bytes / 2**30
+    return Start(
+        id=row["id"], kind=_kind(row["engine"], row["version"] or ""), gpu=row["gpu"],
+        measured=row["kv_gib"] or float(row["kv_tokens"]), predicted=tokens if row["kv_gib"] is None else gib,
+        measured_weights_gib=row["weights_gib"] or float("nan"), predicted_weights_gib=weights)
+
+
+def _kind(engine: str, version: str) -> str:
+    if engine != "vllm":
+        return {"sglang": "SGLang", "trtllm": "TensorRT-LLM"}[engine]
+    numbers = tuple(int(part) for part in version.split(".")[:2] if part)  # of a log of 2025-07 it is not known
+    return "vLLM since 0.18" if numbers >= FITTED_SINCE else "vLLM before"
