@@ -14,9 +14,9 @@ _GPU_NUMBERS = {  # key in the file -> field and unit
     "host_bandwidth": ("host_bandwidth_bytes_per_s", "B/s"), "gpus_per_node": ("gpus_per_node", "GPUs"),
     "tdp": ("tdp_w", "W"), "idle_power": ("idle_w", "W"), "price": ("price_usd_per_hour", "USD/h"),
     "launch_speed": ("launch_speed", "1"), "multiprocessors": ("multiprocessors", "1"),
-    "shared_memory": ("shared_memory_bytes", "B"),
+    "shared_memory": ("shared_memory_bytes", "B"), "sustained_clock": ("sustained_clock", "1"),
 }
-_OPTIONAL = ("launch_speed", "multiprocessors", "shared_memory")
+_OPTIONAL = ("launch_speed", "multiprocessors", "shared_memory", "sustained_clock")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +37,7 @@ class Gpu:
     launch_speed : at which its usual hosts launch kernels, over those of Hopper and B200 [1].
     multiprocessors : of the GPU, where FlashAttention-2 runs on it; else 0 [1].
     shared_memory_bytes : that tiles of one multiprocessor share [B].
+    sustained_clock : share of the peak's clocks that large products keep, where it was measured; else 0 [1].
     tdp_w, idle_w : power limit, and draw without work [W].
     price_usd_per_hour : on-demand list price [USD/h].
     kernels_of : the GPU whose measured kernels are its own: itself, or one of the same chip with other memory.
@@ -60,6 +61,7 @@ class Gpu:
     launch_speed: float = 1.0
     multiprocessors: float = 0.0
     shared_memory_bytes: float = 0.0
+    sustained_clock: float = 0.0
     kernels_of: str
     provenance: Mapping[str, Quantity]
 
@@ -92,6 +94,9 @@ def read_gpu(entry: Mapping[str, object], path: Path) -> Gpu:
     values = {field: number.value for field, number in numbers.items() if field != "gpus_per_node"}
     if not numbers["gpus_per_node"].value.is_integer():
         raise CatalogError(f"{path}: gpus_per_node.value = {numbers['gpus_per_node'].value}; must be an integer")
+    if values.get("sustained_clock", 0.0) > 1:
+        raise CatalogError(f"{path}: sustained_clock.value = {values['sustained_clock']}; must be at most 1, the clock "
+                           "of the peak")
     name = text_of(entry, "name", path)
     return Gpu(
         name=name, kernels_of=text_of({"kernels_of": name, **entry}, "kernels_of", path),

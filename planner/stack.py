@@ -80,7 +80,7 @@ class Stack:
         """Return how much longer large steps' arithmetic takes than in short benchmarks [1].
 
         Power goes with the cube of the clocks (voltage follows them), so beyond the density that its limit feeds a GPU
-        sustains the cube root of the limit's share.
+        sustains the cube root of the limit's share, where its clocks under load were not measured.
 
         Parameters
         ----------
@@ -91,5 +91,7 @@ class Stack:
         ...  for gpu in map(load_gpu, ("b200-sxm", "h100-sxm", "a100-sxm"))]
         [2.5, 1.57, 0.87]
         """
+        if self.gpu.sustained_clock:
+            return self.constants.compute_ratio / self.gpu.sustained_clock
         density = self.gpu.flops_per_s["bf16"] / self.gpu.tdp_w * (FP4_UTILIZATION if precision == "fp4" else 1.0)
         return float(self.constants.compute_ratio * max(density / POWER_BOUND_FLOPS_PER_J, 1.0) ** (1 / 3))

@@ -45,7 +45,8 @@ def test_every_gpu_number_has_unit_source_date_and_flops_are_dense(path: Path) -
     assert "bf16" in gpu.flops_per_s
     for field in gpu.__slots__:
         if isinstance(getattr(gpu, field), float | int):
-            defaults = (("launch_speed", 1.0), ("multiprocessors", 0.0), ("shared_memory_bytes", 0.0))
+            defaults = (("launch_speed", 1.0), ("multiprocessors", 0.0), ("shared_memory_bytes", 0.0),
+                        ("sustained_clock", 0.0))
             assert field in gpu.provenance or (field, getattr(gpu, field)) in defaults, field
 
 
@@ -177,6 +178,8 @@ def test_kernels_of_another_gpu_are_found_by_any_of_its_names(tmp_path: Path, gi
     ("bf16 = ", "bf61 = ", "unknown precision .* 'bf61'; did you mean 'bf16'"),
     ('vendor = ', 'colour = "red"\nvendor = ', "unknown key .* 'colour'"),
     ('vendor = ', 'launch_speed = {value = 0, unit = "1"}\nvendor = ', r"launch_speed.value = 0; must be a positive"),
+    ('vendor = ', 'sustained_clock = {value = 1.2, unit = "1", source = "by hand", date = "2026-01"}\nvendor = ',
+     r"sustained_clock.value = 1.2; must be at most 1"),
     ('vendor = ', 'kernels_of = "l5"\nvendor = ', "unknown kernels_of .* 'l5'; did you mean 'l4'"),
     ('vendor = ', 'kernels_of = 4\nvendor = ', "kernels_of = 4; must be a text"),
     ("[flops]", "[flops", "is not valid TOML"),

@@ -468,6 +468,7 @@ def test_clocks_fall_where_the_power_limit_binds_and_a_higher_limit_is_never_slo
     assert stack.compute_ratio("fp8") == stack.compute_ratio("bf16") == pytest.approx(1.1623, abs=1e-4)
     assert with_constants(stack_of(gpu="rtx-4090"), compute_ratio=1.2).compute_ratio("bf16") == 1.2
     assert 1.0 < stack_of(gpu="b200-sxm").compute_ratio("fp4") < stack_of(gpu="b200-sxm").compute_ratio("fp8")
+    assert stack_of(gpu="mi300x").compute_ratio("fp8") == pytest.approx(2100 / 1207, rel=0.01)  # AMD measured it
     powers = (400.0, 700.0, 1050.0, 1200.0)
     ratios = [replace(stack, gpu=replace(stack.gpu, tdp_w=watts)).compute_ratio("bf16") for watts in powers]
     assert ratios == sorted(ratios, reverse=True)

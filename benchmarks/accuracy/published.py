@@ -18,34 +18,40 @@ from benchmarks.accuracy.section import (
     run_by_run,
     scatter,
 )
+from planner.catalog import load_gpu
 from planner.measured import METRICS, read_measured
 from planner.validate import Prediction, predict_all
 
-RUNS = Path(__file__).with_name("published_runs.csv")  # `source` is the ticket that states a run's means
+# `source` is the ticket, or the post, that states what a run's means were; posts' TPOT may be medians.
+RUNS = Path(__file__).with_name("published_runs.csv")
 COMPARED = {"TPOT": "tpot_ms", "TTFT": "ttft_ms", "duration": "makespan_s"}
 
 
 def published() -> Section:
     """Return the section on them."""
     tickets, benchmarks = predict_all(read_measured(RUNS)), predict_all(read_benchmarks())
+    amd = [p for p in tickets if _vendor(p) == "AMD"]
+    parts = {"InferenceX on H200, B200, B300": [p for p in tickets if _vendor(p) == "NVIDIA"],
+             "InferenceX on AMD Instinct": amd, "benchmarks": benchmarks}
     values = {f"{name}, {metric[:4].upper()}": measured_and_predicted(predictions, metric)
-              for name, predictions in (("InferenceX's tickets", tickets), ("benchmarks", benchmarks))
-              for metric in METRICS}
+              for name, predictions in parts.items() for metric in METRICS}
     return Section(
         title="Runs published elsewhere",
-        lead=f"{len(tickets)} runs of DeepSeek-R1 under SGLang, whose means InferenceX's tickets state, and "
-             f"{len(benchmarks)} of vLLM's and SGLang's own benchmark, which threads and pages print with their "
+        lead=f"{len(tickets)} runs whose means InferenceX's tickets and posts state, {len(amd)} of them on AMD's GPUs, "
+             f"and {len(benchmarks)} of vLLM's and SGLang's own benchmark, which threads and pages print with their "
              "commands. No table and no fit here has one of them, nor any closed-loop run on A100 or H200, nor most of "
-             "the models.",
+             "the models, nor a kernel of AMD's.",
         verdicts=[Verdict(name=f"{name} median APE", limit=None, value=float(np.median(ape(predicted, measured))))
                   for name, (measured, predicted) in values.items()],
         figures={"published": scatter(values, "Runs published elsewhere", "a point is a run", "ms")},
-        tables=[grouped("InferenceX's tickets, by GPU and version", "kind", tickets, _kind),
-                run_by_run("InferenceX's tickets, measured → predicted [ms]", tickets),
+        tables=[grouped("InferenceX, by GPU, model and version", "kind", tickets, _kind),
+                run_by_run("InferenceX, measured → predicted [ms]", tickets),
                 _benchmark_groups(benchmarks), _benchmark_runs(benchmarks),
                 Table(title="Benchmarks without a prediction", columns=("row", "why"),
                       rows=[[p.measurement.id, p.status] for p in benchmarks if p.status != "ok"])],
         notes=["The tickets' runs of 0.5.7 open cold: the first tenth of their requests waits some 2 s.",
+               "AMD's runs are those that state GPU, version and layout. Kimi-K2.5 under vLLM 0.16 and Qwen3.5 under "
+               "SGLang 0.5.8 ran what the posts call fallbacks, 7 and 2 times slower than what came after.",
                "Benchmarks' settings are the engines' own for the GPU where a command gives none. Prompts that are all "
                "there at once wait for most of their TTFT: duration and TPOT say more.",
                "Qwen3-14B and 32B in FP8 on one H100 take 1.6 times as long as predicted under each of three engines, "
@@ -59,9 +65,14 @@ def published() -> Section:
                "GLM-4.6 as GLM-4.5, whose layers it has."])
 
 
+def _vendor(prediction: Prediction) -> str:
+    return load_gpu(prediction.measurement.groups["gpu"]).vendor
+
+
 def _kind(prediction: Prediction) -> str:
     gpu, version, *_ = prediction.measurement.id.split("-")
-    return f"{gpu}, SGLang {version}"
+    groups = prediction.measurement.groups
+    return f"{gpu}, {groups['model'].partition('/')[2]}, {groups['engine']} {version}"
 
 
 def _benchmark_groups(benchmarks: Sequence[Prediction]) -> Table:

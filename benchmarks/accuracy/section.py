@@ -136,7 +136,7 @@ def prediction_errors(predictions: Sequence[Any]) -> list[Any]:
     found = errors(predictions)
     cells = [found["n"], percent(found["coverage"])]
     for metric in ("tpot_ms", "ttft_ms"):
-        part = found[metric]
+        part = found.get(metric)  # of a group that has it at all
         cells += ["–"] * 3 if part is None else [percent(part["median_ape"]), percent(part["mape"]),
                                                   percent(part["bias"])]
     return cells
