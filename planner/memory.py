@@ -275,10 +275,10 @@ def activation_bytes(arch: Architecture, max_num_batched_tokens: int, max_num_se
 
     Notes
     -----
-    vLLM's logs of 0.18 and later show 20 bytes a logit, with its Triton kernel. From 0.6 to 0.16 they show 38.5, for
-    PyTorch's sampler sorts the logits; with FlashInfer's, which images of up to 0.11 had, 14. TensorRT-LLM's log of
-    2,048 sequences of 151,936 logits has 2.66 GB of runtime buffers and 5.76 GB of its decoder (its issue 1188): 27
-    bytes a logit.
+    vLLM's logs of 0.18 and later show 20 bytes a logit, with its Triton kernel (vllm-project/vllm#33538). From 0.6 to
+    0.16 they show 38.5, for PyTorch's sampler sorts the logits; 14 in some of up to 0.11, as FlashInfer's would take.
+    TensorRT-LLM's log of 2,048 sequences of 151,936 logits has 2.66 GB of runtime buffers and 5.76 GB of its decoder
+    (its issue 1188): 27 bytes a logit.
 
     >>> from planner.catalog import load_model
     >>> round(activation_bytes(load_model("llama-3.1-8b"), 2048, 256, 1) / 1e9, 2)

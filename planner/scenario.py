@@ -68,7 +68,8 @@ class Scenario:
         "what 16 bit takes, or cuBLAS, by the settings of vLLM's VLLM_FLOAT32_MATMUL_PRECISION."
     )
     gpu_memory_utilization: float | None = _option(
-        None, "Deployment", f"Share of GPU memory that the engine may use. {defaults_text('gpu_memory_utilization')}"
+        None, "Deployment", "Share of GPU memory that the engine may use; SGLang's by default of GPU and chunk. "
+        f"{defaults_text('gpu_memory_utilization')}"
     )
     max_model_len: int | None = _option(None, "Deployment", "Longest context. [the model's]")
     num_gpu_blocks: int | None = _option(None, "Deployment", "KV blocks, in place of the memory model.")

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 from helpers import batches, play, scenario_of, step_tokens, trace_of
 
@@ -138,6 +139,20 @@ def test_states_are_given_back_by_a_preempted_request_and_taken_again():
     assert table["status"].to_list() == ["completed"] * 2
     assert table["num_preemptions"].to_list() == [0, 1]
     assert result.steps_table()["num_used_blocks"].max() == 9
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_states_and_kv_never_exceed_the_pool_and_everybody_is_served(seed):
+    """With prefix caching and without, while blocks run out and requests are preempted or hang up."""
+    rng = np.random.default_rng(seed)
+    rows = sorted((float(rng.uniform(0, 20)), int(rng.integers(1, 4000)), int(rng.integers(1, 300))) for _ in range(60))
+    hash_ids = [rng.integers(0, 6, -(-row[1] // 512)).tolist() for row in rows] if seed % 2 else None
+    patience = {} if seed % 3 else {"cancel_after_s": rng.exponential(20, len(rows)).tolist()}
+    trace = trace_of(rows, hash_ids=hash_ids, hash_block_tokens=512, **patience)
+    result = play(trace, model="qwen3.5-35b-a3b", num_gpu_blocks=10 + 4 * seed, max_num_seqs=20,
+                  max_num_batched_tokens=2048, step_time="linear:0.01,0.00001", enable_prefix_caching=bool(seed % 2))
+    assert 4 <= result.steps_table()["num_used_blocks"].max() <= 10 + 4 * seed
+    assert set(result.requests_table()["status"]) == {"completed"} | ({"cancelled"} if patience else set())
 
 
 def test_a_pipeline_keeps_as_many_batches_in_flight_as_it_has_stages():

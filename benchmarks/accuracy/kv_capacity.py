@@ -69,8 +69,8 @@ def kv_capacity() -> Section:
                              f"{s.measured_weights_gib:.4g} → {s.predicted_weights_gib:.4g}"] for s in starts])],
         notes=["Three numbers of the model are from vLLM's logs of 0.18 and later: what its sampler takes for a logit, "
                "its workspaces, and its buffers for more than one GPU. All else is shapes, formats and shares.",
-               "Up to 0.16 vLLM sampled with PyTorch, which sorts, and took 38 bytes a logit, or with FlashInfer, 14; "
-               "now it takes 20. With 1,024 sequences that is up to 3 GiB more or less than predicted.",
+               "Up to 0.16 vLLM sampled with PyTorch, which sorts, and took 38 bytes a logit, in some logs 14, as "
+               "FlashInfer would; now it takes 20. With 1,024 sequences that is up to 3 GiB more or less.",
                "Checkpoints that read images have weights for it besides, which the catalog leaves out; so do kernels "
                "that pad (vLLM's experts on MI300X: 79 GiB for 57)."])
 
