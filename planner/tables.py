@@ -129,12 +129,12 @@ def _memory_line(summary: Mapping[str, Any]) -> list[str]:
     memory = summary["deployment"]["memory"]
     if memory is None:
         return []
-    gib = {name: memory[f"{name}_bytes"] / 2**30 for name in ("usable", "weight", "activation", "communication",
-                                                              "runtime", "kv")}
-    taken = " − ".join(f"{gib[name]:.2f} {name}" for name in ("weight", "activation", "communication", "runtime")
-                       if gib[name] > 0)
+    taken_by = ("weight", "activation", "communication", "runtime", "state")
+    gib = {name: memory[f"{name}_bytes"] / 2**30 for name in ("usable", *taken_by, "kv")}
+    taken = " − ".join(f"{gib[name]:.2f} {name}" for name in taken_by if gib[name] > 0)
+    states = f", {memory['state_blocks']} for a sequence's states" if memory["state_blocks"] else ""
     return [f"KV cache {gib['kv']:.2f} GiB = {gib['usable']:.2f} usable − {taken}; "
-            f"{memory['num_gpu_blocks']:,} blocks at {memory['kv_bytes_per_token']:,.0f} B a token"]
+            f"{memory['num_gpu_blocks']:,} blocks at {memory['kv_bytes_per_token']:,.0f} B a token{states}"]
 
 
 def _bounds(summary: Mapping[str, Any], key: str) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -58,6 +59,20 @@ def test_a_replay_prints_its_summary_and_writes_every_table(trace: Path, tmp_pat
     steps = pl.read_csv(tables["steps"])
     assert steps["duration_s"].sum() == pytest.approx(0.01 * steps.height + 0.0001 * 2128)
     assert pl.read_csv(tables["preemptions"]).height == 0
+
+
+@pytest.mark.parametrize(("options", "last"), [
+    (("--model", "llama-3.1-70b", "--tensor-parallel-size", "4"), "B a token"),
+    (("--model", "gpt-oss-20b"), "B a token"),  # windows
+    (("--model", "qwen3.5-35b-a3b", "--engine", "sglang", "--gpu-memory-utilization", "0.95"), "B a token"),
+    (("--model", "qwen3.5-27b"), "B a token, 3 for a sequence's states"),
+])
+def test_the_memory_that_is_printed_adds_up(options: tuple[str, ...], last: str, trace: Path) -> None:
+    line = planner("replay", trace, "--gpu", "h100-sxm", *options).stdout.splitlines()[1]
+    assert line.endswith(last)
+    kv, usable, *taken = map(float, re.findall(r"\d+\.\d\d", line))
+    assert kv == pytest.approx(usable - sum(taken), abs=0.05)
+    assert ("state" in line) == ("llama" not in options[1])
 
 
 def test_json_on_stdout_is_all_there_is(trace: Path) -> None:
