@@ -42,7 +42,7 @@ SGLANG_SIZES = ((20, 2048, (8, 8)), (35, 2048, (24, 80)), (60, 4096, (32, 160)),
 
 
 def engine_defaults(engine: str, gpu_capacity_bytes: float | None, *, num_ranks: int = 1, num_gpus: int = 1,
-                    chunk_tokens: int | None = None) -> EngineDefaults:
+                    chunk_tokens: int | None = None, draft_method: str | None = None) -> EngineDefaults:
     """Return an engine's defaults, those that depend on the GPU's memory included.
 
     Parameters
@@ -50,6 +50,7 @@ def engine_defaults(engine: str, gpu_capacity_bytes: float | None, *, num_ranks:
     num_ranks : of data-parallel attention, of which each has its part of SGLang's chunk (`_handle_data_parallelism`).
     num_gpus : of the engine.
     chunk_tokens : a rank's chunk where it is given [tokens], by which SGLang keeps memory for activations.
+    draft_method : what drafts tokens, for which SGLang keeps memory too; None where nothing does.
 
     >>> engine_defaults("sglang", 24 * 2**30).max_num_batched_tokens
     2048
@@ -60,16 +61,17 @@ def engine_defaults(engine: str, gpu_capacity_bytes: float | None, *, num_ranks:
     tokens, graph_seqs = next((tokens, seqs[num_gpus >= 4]) for below_gib, tokens, seqs in SGLANG_SIZES
                               if gpu_capacity_bytes < below_gib * 2**30)
     share = sglang_memory_share(gpu_capacity_bytes, chunk_tokens * num_ranks if chunk_tokens else tokens, graph_seqs,
-                                num_gpus=num_gpus, num_ranks=num_ranks)
+                                num_gpus=num_gpus, num_ranks=num_ranks, draft_method=draft_method)
     return replace(defaults, max_num_batched_tokens=max(tokens // num_ranks, 1), gpu_memory_utilization=share)
 
 
 def sglang_memory_share(gpu_capacity_bytes: float, chunk_tokens: int, graph_seqs: int, *, num_gpus: int = 1,
-                        num_ranks: int = 1) -> float:
+                        num_ranks: int = 1, draft_method: str | None = None) -> float:
     """Return SGLang's mem_fraction_static: what is left once activations and CUDA graphs have theirs [1].
 
     1.5 MiB a token of the chunk, 2 MiB a sequence of the largest graph, with attention DP more; 10 GiB at least on
-    GPUs above 60. Source: `_handle_gpu_memory_settings` in sglang/srt/server_args.py, 2025-09 to 2026-08.
+    GPUs above 60; on top 2 GiB for a draft, 6 where it is a model of its own, none for n-grams. Source:
+    `_handle_gpu_memory_settings` in sglang/srt/server_args.py, 2025-09 to 2026-08.
 
     >>> sglang_memory_share(79.65 * 2**30, 8192, 256)  # a log of one H100 has 0.83
     0.835
@@ -80,6 +82,8 @@ def sglang_memory_share(gpu_capacity_bytes: float, chunk_tokens: int, graph_seqs
         reserved += num_ranks * graph_seqs * (4.5 if graph_seqs > 300 else 3)
     if capacity > 60 * 1024:
         reserved = max(reserved, 10 * 1024)
+    if draft_method not in (None, "ngram"):
+        reserved += (6 if draft_method == "draft_model" else 2) * 1024
     return round((capacity - reserved) / capacity, 3)
 
 

@@ -256,7 +256,8 @@ def limits_of(scenario: Scenario, gpu: Gpu | None) -> EngineDefaults:
     ranks = attention_ranks(scenario)
     num_gpus = scenario.tensor_parallel_size * scenario.pipeline_parallel_size * ranks
     defaults = engine_defaults(scenario.engine, hbm_bytes, num_ranks=ranks, num_gpus=num_gpus,
-                               chunk_tokens=scenario.max_num_batched_tokens)
+                               chunk_tokens=scenario.max_num_batched_tokens,
+                               draft_method=scenario.speculative_method if scenario.num_speculative_tokens else None)
     given = {f.name: getattr(scenario, f.name) for f in fields(EngineDefaults)}
     return replace(defaults, **{name: value for name, value in given.items() if value is not None})
 

@@ -3,15 +3,19 @@
 import dataclasses
 import doctest
 import re
+from dataclasses import replace
 
 import pytest
 
 from planner import memory
 from planner.architecture import num_parameters
 from planner.catalog import load_gpu, load_model
+from planner.defaults import sglang_memory_share
+from planner.deployment import deploy
 from planner.errors import CapacityError, UnknownNameError, UsageError
 from planner.layout import Layout
 from planner.memory import CONTEXT_BYTES, MemoryPlan, activation_bytes, plan_memory, weight_bytes
+from planner.scenario import Scenario
 
 
 def plan(model: str = "llama-3.1-8b", gpu: str = "h100-sxm", layout: Layout | None = None,
@@ -82,6 +86,26 @@ def test_sglangs_share_is_of_weights_and_kv() -> None:
 def test_sglang_has_the_tokens_of_its_logs(share: float, tokens: int) -> None:
     got = plan(engine="sglang", gpu_memory_utilization=share, max_num_seqs=2048, max_num_batched_tokens=8192)
     assert got.num_kv_tokens == pytest.approx(tokens, rel=0.01)
+
+
+def test_sglangs_own_share_follows_from_gpu_chunk_graphs_and_drafts() -> None:
+    """A log of Qwen3-30B-A3B in FP8 on one H100, with SGLang's own settings, has 35.98 GiB for KV."""
+    scenario = Scenario(engine="sglang", model="qwen3-30b-a3b", gpu="h100-sxm", quantization="fp8")
+    own = deploy(scenario).memory
+    assert own is not None
+    assert own.kv_bytes / 2**30 == pytest.approx(35.98, rel=0.02)
+    h100 = load_gpu("h100-sxm").hbm_capacity_bytes
+    usual = sglang_memory_share(h100, 8192, 256)
+    kept_gib = {method: (usual - sglang_memory_share(h100, 8192, 256, draft_method=method)) * h100 / 2**30
+                for method in ("mtp", "draft_model", "ngram")}
+    assert kept_gib == pytest.approx({"mtp": 2, "draft_model": 6, "ngram": 0}, abs=0.1)
+    assert sglang_memory_share(h100, 16384, 256) < usual
+    assert sglang_memory_share(h100, 2048, 8) == round(1 - 10 * 2**30 / h100, 3)  # 10 GiB at least
+    assert sglang_memory_share(h100, 8192, 512, num_gpus=8, num_ranks=8) < sglang_memory_share(
+        h100, 8192, 512, num_gpus=8)
+    given = deploy(replace(scenario, gpu_memory_utilization=0.8)).memory
+    assert given is not None
+    assert given.kv_bytes < own.kv_bytes
 
 
 def test_trtllms_share_is_of_what_weights_and_activations_leave() -> None:
