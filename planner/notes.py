@@ -66,6 +66,11 @@ def _engines(deployment: Deployment, trace: Trace) -> list[str]:
         found.append("prefix hits follow from hash_ids; the trace's cached_tokens are left aside")
     if not settings.enable_prefix_caching and trace.prefix is not None:
         found.append("prefix caching is off, though the trace has hash_ids")
+    memory, is_linear = deployment.memory, architecture is not None and architecture.num_linear_layers > 0
+    if deployment.scenario.engine == "sglang" and is_linear and memory is not None:
+        found.append(f"sglang keeps the recurrent states of {memory.max_num_seqs:,} sequences beside the KV cache, "
+                     f"{memory.state_bytes / 2**30:.1f} GiB, and runs no more; --max-num-seqs changes that, and where "
+                     f"memory ends it, --gpu-memory-utilization or more GPUs")
     is_apart = deployment.scenario.data_parallel_size > 1 and not deployment.scenario.data_parallel_attention
     if is_apart and architecture is not None and architecture.num_experts:
         found.append("data_parallel_size counts replicas of their own; vLLM's ranks of a mixture of experts step "

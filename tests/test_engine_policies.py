@@ -286,3 +286,13 @@ def test_a_note_says_that_vllm_itself_has_more_seats(options, is_said):
     scenario = Scenario(model="llama-3.1-8b", gpu="h100-sxm", **options)
     found = replay(trace_of(rows), scenario, slo=None, recording=Recording()).summary["notes"]
     assert any("`vllm serve` has 1,024 on h100-sxm" in note for note in found) == is_said
+
+
+@pytest.mark.parametrize(("engine", "seats"), [("sglang", 8), ("vllm", None)])
+def test_a_note_says_how_many_sequences_sglang_has_states_for(engine, seats):
+    """Weights of 65 GiB leave half a GiB for the states of 8 of 2,048 sequences."""
+    outcome = replay(trace_of([(0.0, 8, 6)]), Scenario(model="qwen3.5-35b-a3b", gpu="h100-sxm", engine=engine,
+                                                       gpu_memory_utilization=None if seats else 0.95),
+                     slo=None, recording=Recording())
+    assert any(f"recurrent states of {seats} sequences" in note for note in outcome.summary["notes"]) == bool(seats)
+    assert outcome.result.deployment.settings.max_num_seqs == (seats or 128)
