@@ -54,10 +54,14 @@ def engine_defaults(engine: str, gpu_capacity_bytes: float | None, *, num_ranks:
 
     >>> engine_defaults("sglang", 24 * 2**30).max_num_batched_tokens
     2048
+    >>> engine_defaults("sglang", None, num_ranks=4).max_num_batched_tokens
+    2048
     """
     defaults = ENGINE_DEFAULTS[engine]
-    if engine != "sglang" or gpu_capacity_bytes is None:
+    if engine != "sglang":
         return defaults
+    if gpu_capacity_bytes is None:
+        return replace(defaults, max_num_batched_tokens=max(defaults.max_num_batched_tokens // num_ranks, 1))
     tokens, graph_seqs = next((tokens, seqs[num_gpus >= 4]) for below_gib, tokens, seqs in SGLANG_SIZES
                               if gpu_capacity_bytes < below_gib * 2**30)
     share = sglang_memory_share(gpu_capacity_bytes, chunk_tokens * num_ranks if chunk_tokens else tokens, graph_seqs,

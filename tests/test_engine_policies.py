@@ -244,6 +244,8 @@ def test_shares_and_limits_are_not_negative(name):
         ({"engine": "sglang", "gpu": "l40s"}, "sglang", (2048, 4096, 16384, True)),
         ({"engine": "sglang", "gpu": "h200-sxm"}, "sglang", (2048, 8192, 16384, True)),
         ({"engine": "sglang", "gpu": "b200-sxm"}, "sglang", (2048, 16384, 16384, True)),
+        ({"engine": "sglang", "data_parallel_size": 4, "data_parallel_attention": True}, "sglang",
+         (2048, 2048, 16384, True)),  # each rank has its part of the chunk
         ({"engine": "trtllm"}, "trtllm-no-evict", (2048, 8192, 0, False)),
         ({"engine": "trtllm", "policy": "fcfs", "max_num_seqs": 0, "enable_chunked_prefill": True}, "fcfs",
          (0, 8192, 0, True)),
