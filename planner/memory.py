@@ -147,7 +147,7 @@ def plan_memory(arch: Architecture, gpu: Gpu, layout: Layout, *, engine: str, qu
         communication_bytes=communication, runtime_bytes=RUNTIME_BYTES, state_bytes=states,
         state_blocks=state_blocks, max_num_seqs=max_num_seqs, kv_bytes=kv, kv_bytes_per_token=per_token,
         block_size=block_size, num_gpu_blocks=int(kv // (per_token * block_size)))
-    return _checked(plan, arch, gpu, gpu_memory_utilization, max_num_seqs)
+    return _checked(plan, arch, gpu, gpu_memory_utilization)
 
 
 def pages(arch: Architecture, engine: str, block_size: int, kv_bytes_per_element: float, tensor_parallel_size: int,
@@ -338,12 +338,11 @@ def _check(gpu_memory_utilization: float, *sizes: int) -> None:
         raise UsageError(f"gpu_memory_utilization = {gpu_memory_utilization}; must be > 0 and <= 1")
 
 
-def _checked(plan: MemoryPlan, arch: Architecture, gpu: Gpu, gpu_memory_utilization: float,
-             max_num_seqs: int) -> MemoryPlan:
+def _checked(plan: MemoryPlan, arch: Architecture, gpu: Gpu, gpu_memory_utilization: float) -> MemoryPlan:
     """The plan, or an error that says what is needed, what there is, and the remedy."""
-    if plan.state_blocks and 1 <= plan.num_gpu_blocks < max_num_seqs:
+    if plan.state_blocks and 1 <= plan.num_gpu_blocks < plan.max_num_seqs:
         raise CapacityError(
-            f"max_num_seqs = {max_num_seqs:,} exceeds the {plan.num_gpu_blocks:,} KV blocks of {arch.name} on "
+            f"max_num_seqs = {plan.max_num_seqs:,} exceeds the {plan.num_gpu_blocks:,} KV blocks of {arch.name} on "
             f"{gpu.name}, and each sequence needs one for its recurrent states, so vLLM refuses to start; lower "
             f"max_num_seqs to {plan.num_gpu_blocks:,}, or raise gpu_memory_utilization or tensor_parallel_size")
     if plan.num_gpu_blocks >= 1:

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from benchmarks.accuracy.kv_capacity import STARTS, kv_capacity, read_starts
+from benchmarks.accuracy.kv_capacity import FITTED, STARTS, kv_capacity, read_starts
 
 
 def test_every_start_is_named_once_and_says_where_it_is_from() -> None:
@@ -23,7 +23,7 @@ def test_weights_are_those_of_the_logs_but_for_what_kernels_pad_and_images_need(
 
 
 def test_kv_memory_is_near_what_todays_vllm_finds() -> None:
-    newest = [start for start in read_starts() if start.kind == "vLLM since 0.18" and start.gpu != "mi300x"]
+    newest = [start for start in read_starts() if start.kind == FITTED and start.gpu != "mi300x"]
     ratios = np.array([start.predicted / start.measured for start in newest])
     assert len(ratios) > 25
     assert np.median(np.abs(ratios - 1)) < 0.02

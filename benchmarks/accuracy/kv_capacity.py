@@ -21,6 +21,7 @@ STARTS = Path(__file__).with_suffix(".csv")
 OPTIONS = ("engine", "gpu", "model", "quantization", "tensor_parallel_size", "pipeline_parallel_size",
            "expert_parallel", "kv_cache_dtype", "gpu_memory_utilization", "max_num_seqs", "max_num_batched_tokens")
 FITTED_SINCE = (0, 18)  # of vLLM: by then it sampled with Triton, and these logs say what that takes
+FITTED = "vLLM since 0.18"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,13 +56,13 @@ def kv_capacity() -> Section:
     groups = sorted({(by, value) for start in starts for by, value in (("engine", start.kind), ("GPU", start.gpu))})
     rows = [[by, value, *_errors([s for s in starts if value == (s.kind if by == "engine" else s.gpu)])]
             for by, value in groups]
-    newest = [s for s in starts if s.kind == _kind("vllm", "1.0")]
+    newest = [s for s in starts if s.kind == FITTED]
     off = ape([s.predicted for s in newest], [s.measured for s in newest])
     return Section(
         title="KV capacity",
         lead=f"{len(starts)} start-up logs: the memory that the engine found for KV, and the model's, both of one GPU.",
-        verdicts=[Verdict(name=f"{newest[0].kind}, KV memory median APE", value=float(np.median(off)), limit=None),
-                  Verdict(name=f"{newest[0].kind}, share within 5 %", value=float((off < 0.05).mean()), limit=None)],
+        verdicts=[Verdict(name=f"{FITTED}, KV memory median APE", value=float(np.median(off)), limit=None),
+                  Verdict(name=f"{FITTED}, share within 5 %", value=float((off < 0.05).mean()), limit=None)],
         tables=[Table(title="Errors of KV memory, and of weights", rows=rows,
                       columns=("by", "value", *ERROR_COLUMNS, *(f"weights {name}" for name in ERROR_COLUMNS))),
                 Table(title="Starts, measured → predicted (GiB, or tokens)", columns=("start", "of", "KV", "weights"),
@@ -100,4 +101,4 @@ def _kind(engine: str, version: str) -> str:
     if engine != "vllm":
         return {"sglang": "SGLang", "trtllm": "TensorRT-LLM"}[engine]
     numbers = tuple(int(part) for part in version.split(".")[:2] if part)  # of a log of 2025-07 it is not known
-    return "vLLM since 0.18" if numbers >= FITTED_SINCE else "vLLM before"
+    return FITTED if numbers >= FITTED_SINCE else "vLLM before"
