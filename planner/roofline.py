@@ -24,7 +24,7 @@ from planner.operators.moe import MoeConstants, moe_s, touched_experts
 from planner.operators.small import SmallConstants, small_kernel_s
 from planner.precision import KERNELS, WEIGHT_FORMATS, WIDENING_FRAC, usable_kernels, weight_format
 from planner.projections import projections
-from planner.small_kernels import NORM_SHARE, layers_routed_apart, small_kernels
+from planner.small_kernels import NORM_SHARE, Small, layers_routed_apart, small_kernels
 from planner.stack import Stack
 
 T = TypeVar("T")
@@ -190,17 +190,20 @@ def projection_format(stack: Stack, quantized: bool) -> str:
     return chosen if quantized or not is_native else "bf16"
 
 
-def gemms_s(stack: Stack, tokens: Floats, n: int, k: int, format_name: str, *, is_apart: bool = True) -> Floats:
+def gemms_s(stack: Stack, tokens: Floats, n: int, k: int, format_name: str, *, is_apart: bool = True,
+            is_quantized: bool = False) -> Floats:
     """Return the time of one dense GEMM of the engine [s], shape of `tokens`: of its fastest kernel.
 
     is_apart : whether it is a kernel, and not one more product of another, without its own floor, depth and idle tiles.
+    is_quantized : whether its input comes quantized, by the kernel before, in formats that quantize it apart.
     """
     dtype, fits = gemm_kernels(stack, format_name)
     kernel, c = KERNELS[dtype], stack.constants
+    quantizes = kernel.quantizes_apart and not is_quantized
     hardware = {"flops_per_s": stack.gpu.flops_per_s[kernel.precision],
                 "bandwidth_bytes_per_s": stack.gpu.hbm_bandwidth_bytes_per_s}
     weight_bytes = WEIGHT_FORMATS[format_name].bytes_per_element
-    floor_s = (1 + kernel.quantizes_apart) * c.kernel_floor_s
+    floor_s = (1 + quantizes) * c.kernel_floor_s
     widens = weight_bytes < kernel.activation_bytes == 2.0 and stack.engine != "trtllm"
     reached = (WIDENING_FRAC if widens else 1.0) / stack.compute_ratio(kernel.precision)
     sustained = hardware | {"flops_per_s": hardware["flops_per_s"] * reached}
@@ -212,7 +215,7 @@ def gemms_s(stack: Stack, tokens: Floats, n: int, k: int, format_name: str, *, i
 
     benchmark_s: Floats = np.minimum.reduce([
         gemm_s(tokens, n, k, weight_bytes_per_element=weight_bytes,
-               activation_bytes_per_element=kernel.activation_bytes, quantizes=kernel.quantizes_apart,
+               activation_bytes_per_element=kernel.activation_bytes, quantizes=quantizes,
                constants=as_run(fit.constants), **sustained)
         for fit in fits])
     least_s = np.maximum(n * k * weight_bytes / hardware["bandwidth_bytes_per_s"],
@@ -303,17 +306,22 @@ def _activations(curve: Any, stack: Stack, counts: Floats, fused: Floats) -> Non
     in each all-reduce that is `fused`.
     """
     arch, c = stack.arch, stack.constants
-    bandwidth = stack.gpu.hbm_bandwidth_bytes_per_s * c.activation_bandwidth_frac
-    constants = find_fit(SmallConstants, "small", gpu=stack.gpu.kernels_of, engine=stack.engine).constants
     curve.activations_s += (layers_routed_apart(arch, stack.engine) * c.moe_layer_s
                             + arch.num_index_layers * c.index_layer_s - fused * NORM_SHARE * c.layer_s)
     launched = replace(arch, shared_intermediate_size=0) if stack.fuses_shared_experts else arch
     for kernel in small_kernels(launched, stack.engine, stack.layout.tensor_parallel_size):
-        traffic = ACTIVATION_BYTES * counts * kernel.elements
-        stream_s = small_kernel_s(traffic, ACTIVATION_BYTES * counts * kernel.distinct,
-                                  bandwidth_bytes_per_s=bandwidth, constants=constants)
-        curve.activations_s += kernel.num * (kernel.share * c.layer_s + stream_s)
-        curve.tokens_bytes += kernel.num * traffic
+        curve.activations_s += kernel.num * small_s(stack, kernel, counts)
+        curve.tokens_bytes += kernel.num * ACTIVATION_BYTES * counts * kernel.elements
+
+
+def small_s(stack: Stack, kernel: Small, tokens: Floats) -> Floats:
+    """Return the time of one small kernel, its launch included [s], shape of `tokens`."""
+    c = stack.constants
+    return small_kernel_s(
+        ACTIVATION_BYTES * tokens * kernel.elements, ACTIVATION_BYTES * tokens * kernel.distinct,
+        launch_s=kernel.share * c.layer_s,
+        bandwidth_bytes_per_s=stack.gpu.hbm_bandwidth_bytes_per_s * c.activation_bandwidth_frac,
+        constants=find_fit(SmallConstants, "small", gpu=stack.gpu.kernels_of, engine=stack.engine).constants)
 
 
 def _head(curve: Any, stack: Stack, counts: Floats) -> None:

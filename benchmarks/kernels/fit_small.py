@@ -13,15 +13,16 @@ ELEMENT_BYTES = 2.0
 # Of a token: hidden size, query and key heads together times their size, and the MLP's width.
 MODELS = {"meta-llama/Llama-3.1-8B": (4096, 5120, 14336), "Qwen/Qwen3-32B": (5120, 9216, 25600)}
 CARDS = {"rtx-4090": ("RTX4090", ("meta-llama/Llama-3.1-8B",)), "rtx-pro-6000": ("RTXPRO6000", tuple(MODELS))}
-START = {"floor_s": 2e-6, "bandwidth_frac": 0.9, "cache_bytes": 40e6, "cache_bandwidth_bytes_per_s": 3e12}
+START = {"floor_s": 2e-6, "bandwidth_frac": 0.9, "cache_bytes": 40e6, "cache_bandwidth_bytes_per_s": 3e12,
+         "hidden_s": 1e-6}
 BOUNDS = {"floor_s": (1e-7, 1e-5), "bandwidth_frac": (0.5, 1.0), "cache_bytes": (1e6, 2e8),
-          "cache_bandwidth_bytes_per_s": (1e12, 2e13)}
+          "cache_bandwidth_bytes_per_s": (1e12, 2e13), "hidden_s": (1e-8, 1e-5)}
 HEADING = """Constants of planner/operators/small.py; written by benchmarks/kernels/fit_small.py, not by hand.
 bandwidth_frac, of device memory, and floor_s, of one kernel, are in engines' constants (activation_bandwidth_frac,
 layer_s): here they say what the fit found. gpu = "prior": nobody measured another GPU's, so all comes from memory.
 Where memory is HBM the cache is less than twice as fast for kernels that read and write."""
 PRIOR: Mapping[str, Any] = {"gpu": "prior", "engine": "vllm", "cache_bytes": 0.0, "cache_bandwidth_bytes_per_s": 0.0,
-                            "source": "none: all of it comes from device memory"}
+                            "hidden_s": 0.0, "source": "none: all of it comes from device memory"}
 
 
 def main() -> None:
@@ -38,9 +39,8 @@ def fit_card(gpu: str, folder: str, models: tuple[str, ...]) -> Mapping[str, Any
     traffic, touched = (table[name].to_numpy() for name in ("traffic", "touched"))
 
     def model_s(floor_s: float, bandwidth_frac: float, **given: float) -> Floats:
-        found: Floats = floor_s + small_kernel_s(traffic, touched, bandwidth_bytes_per_s=bandwidth_frac * memory,
-                                                 constants=SmallConstants(**given))
-        return found
+        return small_kernel_s(traffic, touched, launch_s=floor_s, bandwidth_bytes_per_s=bandwidth_frac * memory,
+                              constants=SmallConstants(**given))
 
     constants, quality = fit(model_s, START, BOUNDS, table["time_us"].to_numpy() * 1e-6)
     return {"gpu": gpu, "engine": "vllm", "version": "0.19.0", **constants, **quality,
