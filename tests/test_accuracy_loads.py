@@ -1,18 +1,28 @@
 """What the accuracy report and the engines' fits take measured runs to have been: limits, lengths, hosts, prompts."""
 
 import doctest
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 
 from benchmarks.accuracy import throughput
 from benchmarks.accuracy.data import BLOCK
-from benchmarks.accuracy.mlperf import DATASETS, lengths_of, overlap_reduces
+from benchmarks.accuracy.mlperf import DATASETS, lengths_of
+from benchmarks.accuracy.mlperf_builds import (
+    BUILDS_OF_FILES,
+    Build,
+    build_of,
+    fuse_activation,
+    fuse_quantization,
+    overlap_reduces,
+)
 from benchmarks.accuracy.static_batch import ENGINE_LAUNCH_S, V0_HOST, in_process
 from benchmarks.accuracy.throughput import shared_prompts, tuned
 from benchmarks.fit_engines import TIMES, is_shown
 from planner.catalog import load_gpu, load_model
-from planner.deployment import deploy
+from planner.deployment import Deployment, deploy
+from planner.engine.curve import node_counts
 from planner.measured import Measurement
 from planner.scenario import Scenario
 
@@ -87,3 +97,26 @@ def test_all_reduces_beside_products_take_the_longer_of_both(tp: int, hides: boo
     assert (curve["collectives_s"] >= -1e-12).all()
     assert (hidden_s <= before["linear_s"] + 1e-12).all()
     np.testing.assert_allclose(before["tokens_s"] - curve["tokens_s"], hidden_s, atol=1e-12)
+
+
+@pytest.mark.parametrize(("fuse", "column"), [(fuse_activation, "activations_s"), (fuse_quantization, "linear_s")])
+def test_fused_kernels_take_their_time_off_a_step(fuse: Callable[[Deployment], None], column: str) -> None:
+    """2,048 tokens of 70B in NVFP4 on a B200: 80 activations, 2·80 quantizations of 8,192 elements a token."""
+    deployment = deploy(Scenario(model="llama-3.1-70b", gpu="b200-sxm", engine="trtllm", quantization="nvfp4"))
+    curve = deployment.step_time.curve
+    before = curve.copy()
+    fuse(deployment)
+    saved_s = before[column] - curve[column]
+    np.testing.assert_allclose(before["tokens_s"] - curve["tokens_s"], saved_s, atol=1e-12)
+    assert (saved_s[1:] > 0).all()
+    moved_bytes = {"activations_s": 80 * 3 * 28672 * 2, "linear_s": 2 * 80 * 8192 * (2 + 0.5625)}[column]
+    at_peak_s = 2048 * moved_bytes / 8e12
+    assert at_peak_s < float(np.interp(2048, node_counts(), saved_s)) < 2 * at_peak_s + 160 * 5e-6
+
+
+def test_a_run_has_the_build_of_its_group_or_of_its_file() -> None:
+    row = {"round": "v5.1", "base": "llama2-70b", "precision_set": "fp8", "scenario": "Server", "source_file": "a.py"}
+    assert build_of(row).gemm_swiglu
+    assert build_of(row | {"round": "v4.1"}) == build_of(row | {"scenario": "Interactive"}) == Build()
+    name, own = next(iter(BUILDS_OF_FILES.items()))
+    assert build_of(row | {"source_file": name}) == own

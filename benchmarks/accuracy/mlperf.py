@@ -10,14 +10,11 @@ import numpy as np
 import polars as pl
 
 from benchmarks.accuracy.data import MEASURED, load_of, replay, times
+from benchmarks.accuracy.mlperf_builds import DISAGGREGATED, apply_build, build_of
 from benchmarks.accuracy.section import ERROR_COLUMNS, Section, Table, Verdict, error_row, outcomes, percent, scatter
 from benchmarks.accuracy.static_batch import in_process
-from planner.collective_time import ACTIVATION_BYTES, collectives_s
 from planner.deployment import Deployment, deploy
-from planner.engine.curve import node_counts
 from planner.errors import PlannerError
-from planner.projections import projections
-from planner.roofline import gemms_s, padded, projection_format
 from planner.scenario import Scenario
 
 TARGET = 0.90
@@ -102,8 +99,9 @@ def mlperf() -> Section:
         notes=["Lengths are log-normal, cut at the published maxima: prompts by the datasets' quantiles, outputs by "
                "the mean that each run states and the spread of its end-to-end times. Mixtral's, 8B's and DeepSeek's "
                "mean inputs are estimates.", "Speculative decoding, where it was used, is not stated in the settings.",
-               "The 405B runs multiply and add up in one kernel (gemm_allreduce_plugin in NVIDIA's settings). R1's "
-               "batch size is taken as a rank's: more requests run than it allows all ranks together.",
+               "Kernels fused and limits lowered at the start are those of the runs' settings files, as far as they "
+               "could be read (84 of 187 of round 5.1; those of a group agree). R1's batch size is taken as a rank's: "
+               "more requests run than it allows all ranks together.",
                "Rows that state fp16 in v4.1 are taken with the precision of their settings, fp8."])
 
 
@@ -131,6 +129,8 @@ def _predict(row: Mapping[str, Any]) -> tuple[float | None, float | None, float 
         return None, None, None, f"not covered: {row['gpu']}"
     if row["source_file"] is None:
         return None, None, None, "settings not known"
+    if row["source_file"] == DISAGGREGATED:
+        return None, None, None, "not covered: disaggregated, with limits that are not stated"
     try:
         found = _p99(row, gpu)
     except PlannerError as error:
@@ -150,19 +150,21 @@ def _p99(row: Mapping[str, Any], gpu: str) -> tuple[float, float, float]:
     replicas = ranks * max(int(row["n_gpus"]) // (tp * int(row["pp"] or 1)), 1)
     rate = float(row["scheduled_samples_per_s"] or row["target_qps"]) / replicas
     weights = {"fp8": "fp8", "fp4": "nvfp4"}[row["precision_set"]]
+    build = build_of(row)
+    max_num_seqs = build.max_num_seqs or int(float(str(row["max_batch_size"]).split(",")[0]))
+    max_num_tokens = build.max_num_tokens or int(row["max_num_tokens"] or 8192)
     scenario = Scenario(
         model=model, gpu=gpu, engine="trtllm", policy=POLICIES.get(row["scheduler_policy"]),
         tensor_parallel_size=tp // ranks, pipeline_parallel_size=int(row["pp"] or 1), data_parallel_size=ranks,
         data_parallel_attention=ranks > 1, expert_parallel=ranks > 1, quantization=weights,
-        kv_cache_dtype="fp8", max_num_seqs=int(float(str(row["max_batch_size"]).split(",")[0])),
-        max_num_batched_tokens=int(row["max_num_tokens"] or 8192), enable_chunked_prefill=bool(row["chunked_context"]),
+        kv_cache_dtype="fp8", max_num_seqs=max_num_seqs, max_num_batched_tokens=max_num_tokens,
+        enable_chunked_prefill=bool(row["chunked_context"]),
         gpu_memory_utilization=float(row["kv_free_mem_frac"] or 0.9),
         max_model_len=DATASETS[model].max_input + DATASETS[model].max_output + 8,
-        cudagraph_mode="none" if ranks == 1 else None)
-    deployment = deploy(scenario, constants=in_process(scenario, is_compiled=ranks == 1))
-    if row["base"] == "llama3.1-405b":
-        overlap_reduces(deployment)
-    prompt_limit = None if row["chunked_context"] else int(row["max_num_tokens"] or 8192)
+        cudagraph_mode=None if build.uses_graphs else "none")
+    deployment = deploy(scenario, constants=in_process(scenario, is_compiled=not build.uses_graphs))
+    apply_build(deployment, build)
+    prompt_limit = None if row["chunked_context"] else max_num_tokens
     lengths = lengths_of(row)
     found = p99(deployment, lengths, rate, prompt_limit, replicas)
     low, high = 0.0, 2.0
@@ -172,28 +174,6 @@ def _p99(row: Mapping[str, Any], gpu: str) -> tuple[float, float, float]:
         is_within = ttft <= row["ttft_limit_ms"] and tpot <= row["tpot_limit_ms"]
         low, high = (middle, high) if is_within else (low, middle)
     return (*found, low)
-
-
-def overlap_reduces(deployment: Deployment) -> None:
-    """Let all-reduces run beside the products before them, tile by tile, so that a layer takes the longer of each two.
-
-    NVIDIA's settings of the 405B runs have `gemm_allreduce_plugin`, which multiplies and adds up in one kernel; those
-    of the other models, on one GPU each, have nothing to add up.
-    """
-    stack, curve = deployment.stack, deployment.step_time.curve
-    assert stack is not None
-    tp = stack.layout.tensor_parallel_size
-    if tp == 1:
-        return
-    counts = padded(node_counts()).astype(np.float64)
-    reduce_s = collectives_s(stack, counts * ACTIVATION_BYTES * stack.arch.hidden_size, "all_reduce", tp)
-    for gemm in projections(stack.arch, tp):
-        if gemm.name in ("o_proj", "down_proj"):
-            product_s = gemms_s(stack, counts, gemm.n, gemm.k, projection_format(stack, gemm.quantized))
-            hidden_s = gemm.count * np.minimum(reduce_s, product_s)
-            hidden_s[0] = 0.0
-            curve.collectives_s -= hidden_s
-            curve.tokens_s -= hidden_s
 
 
 def lengths_of(row: Mapping[str, Any]) -> Lengths:

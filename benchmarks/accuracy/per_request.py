@@ -83,8 +83,8 @@ def per_request() -> Section:
                 _terms_table(cards, {"bundled": bundled, "priors": priors}), *_kernel_tables(cards, bundled)],
         notes=["Prompts share what their published tokens share: 32 are later turns of a dialogue. Caching, on in "
                "both, also lets preempted requests find their blocks again.",
-               "The fits see TPOT and TTFT of the named requests only, start from the priors and move "
-               f"{len(FITTED)} constants: {', '.join(FITTED)}."])
+               f"The fits see TPOT and TTFT of the named requests only, without the {NUM_COLD} cold ones, start from "
+               f"the priors and move {len(FITTED)} constants: {', '.join(FITTED)}."])
 
 
 def card_of(name: str, *, own_blocks: bool = True) -> Card:
@@ -137,7 +137,7 @@ def scores(card: Card, constants: Mapping[str, float]) -> dict[str, float]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstRequests:
-    """The first requests of a run, as `planner.calibrate` fits to them: TTFT, but for the cold ones, and TPOT."""
+    """The first requests of a run but for the cold ones, as `planner.calibrate` fits to them: TTFT and TPOT."""
 
     card: Card
     until: int
@@ -147,7 +147,7 @@ class FirstRequests:
     def log_measured(self) -> Any:
         """Logarithms of what clients saw, shape [until, 2]."""
         found = np.log(np.stack([self.card.ttft_s, self.card.tpot_s], axis=-1))[: self.until]
-        found[:NUM_COLD, 0] = np.nan
+        found[:NUM_COLD] = np.nan
         return found
 
     def evaluate(self, sets: Sequence[Mapping[str, float]]) -> Any:
