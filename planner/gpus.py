@@ -40,7 +40,7 @@ class Gpu:
     sustained_clock : share of the peak's clocks that large products keep, where it was measured; else 0 [1].
     tdp_w, idle_w : power limit, and draw without work [W].
     price_usd_per_hour : on-demand list price [USD/h].
-    kernels_of : the GPU whose measured kernels are its own: itself, or one of the same chip with other memory.
+    kernels_of : the GPU whose measured kernels are its own: itself, or one of the same chip.
     provenance : the source of each number, by field ("flops_per_s.bf16" and so on).
     """
 

@@ -21,8 +21,9 @@ TARGET = 0.90
 MOST_REQUESTS = 20_000
 DURATION_S = 600.0  # MLPerf's least
 NUM_HALVINGS = 7  # of the search for the largest rate: to 1.6 % of the offered one
-GPUS = {"H200-SXM": "h200-sxm", "B200": "b200-sxm", "GB200": "gb200", "H100-SXM": "h100-sxm", "L40S": "l40s",
-        "H100-PCIe": "h100-pcie", "RTX PRO 6000": "rtx-pro-6000"}
+GPUS = {"GB300": "gb300", "GB200": "gb200", "B200": "b200-sxm", "H200-SXM": "h200-sxm", "H200-NVL": "h200-nvl",
+        "H100-SXM": "h100-sxm", "H100-NVL": "h100-nvl", "H100-PCIe": "h100-pcie", "L40S": "l40s",
+        "RTX PRO 6000": "rtx-pro-6000"}  # the first whose name is in the run's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,8 +125,7 @@ def _predict(row: Mapping[str, Any]) -> tuple[float | None, float | None, float 
     if row["base"] not in MODELS:
         return None, None, None, f"not covered: {row['base']}"
     gpu = next((ours for name, ours in GPUS.items() if name in str(row["gpu"])), None)
-    gpu = "gb200" if "GB200" in str(row["gpu"]) else gpu
-    if gpu is None or "GH200" in str(row["gpu"]) or "GB300" in str(row["gpu"]):
+    if gpu is None:
         return None, None, None, f"not covered: {row['gpu']}"
     if row["source_file"] is None:
         return None, None, None, "settings not known"
