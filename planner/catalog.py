@@ -246,7 +246,9 @@ def _read_gpu(path: Path) -> Gpu:
     like = _find("gpus", gpu.kernels_of)
     if like is None:
         raise UnknownNameError(f"kernels_of in {path}", gpu.kernels_of, gpu_names())
-    return replace(gpu, kernels_of=read_gpu(_parse(like), like).name)
+    other = read_gpu(_parse(like), like)
+    joined = other if other.scale_up_link == gpu.scale_up_link else gpu
+    return replace(gpu, kernels_of=other.name, collectives_of=joined.name)
 
 
 def _read_model(path: Path, alias: str) -> Architecture:

@@ -80,5 +80,5 @@ def collective_fit(stack: Stack, op: str, num_gpus: int) -> Fit[CollectiveConsta
     Where a GPU was not measured, medians over others on the same PCIe stand in before those over NVLink.
     """
     measured = next((size for size in (2, 4, 8) if size >= num_gpus), 8)
-    return find_fit(CollectiveConstants, "collectives", gpu=stack.gpu.kernels_of, engine=stack.engine, op=op,
+    return find_fit(CollectiveConstants, "collectives", gpu=stack.gpu.collectives_of, engine=stack.engine, op=op,
                     prior=stack.gpu.scale_up_link, num_gpus=measured)

@@ -41,6 +41,7 @@ class Gpu:
     tdp_w, idle_w : power limit, and draw without work [W].
     price_usd_per_hour : on-demand list price [USD/h].
     kernels_of : the GPU whose measured kernels are its own: itself, or one of the same chip.
+    collectives_of : the same for collectives: `kernels_of` where the same link joins both, else itself.
     provenance : the source of each number, by field ("flops_per_s.bf16" and so on).
     """
 
@@ -63,6 +64,7 @@ class Gpu:
     shared_memory_bytes: float = 0.0
     sustained_clock: float = 0.0
     kernels_of: str
+    collectives_of: str
     provenance: Mapping[str, Quantity]
 
 
@@ -99,7 +101,7 @@ def read_gpu(entry: Mapping[str, object], path: Path) -> Gpu:
                            "of the peak")
     name = text_of(entry, "name", path)
     return Gpu(
-        name=name, kernels_of=text_of({"kernels_of": name, **entry}, "kernels_of", path),
+        name=name, kernels_of=text_of({"kernels_of": name, **entry}, "kernels_of", path), collectives_of=name,
         aliases=tuple(aliases) if isinstance(aliases, list) else (), vendor=text_of(entry, "vendor", path),
         scale_up_link=text_of(entry, "scale_up_link", path), gpus_per_node=int(numbers["gpus_per_node"].value),
         flops_per_s={precision: peak.value for precision, peak in peaks.items()},

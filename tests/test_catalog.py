@@ -30,7 +30,8 @@ def test_doctests_hold() -> None:
 
 def test_catalog_holds_what_is_promised() -> None:
     assert {"a100-sxm", "a100-sxm-40gb", "a100-pcie", "h100-sxm", "h100-pcie", "h200-sxm", "b200-sxm", "b300-sxm",
-            "gb200", "l4", "l40s", "a10g", "rtx-4090", "rtx-pro-6000", "mi300x", "mi325x", "mi355x"} <= set(gpu_names())
+            "gb200", "gb300", "h200-nvl", "h20", "l4", "l40s", "a10g", "rtx-4090", "rtx-5090", "rtx-pro-6000", "mi300x",
+            "mi325x", "mi355x"} <= set(gpu_names())
     assert len(model_names()) >= 16
 
 
@@ -164,7 +165,13 @@ def test_kernels_of_another_gpu_are_found_by_any_of_its_names(tmp_path: Path, gi
     content = (data_dir("hardware_db") / "gpus/l4.toml").read_text()
     line = f'kernels_of = "{given}"\n' if given else ""
     (tmp_path / "own.toml").write_text(content.replace("vendor = ", f"{line}vendor = "))
-    assert load_gpu(str(tmp_path / "own.toml")).kernels_of == expected
+    gpu = load_gpu(str(tmp_path / "own.toml"))
+    assert (gpu.kernels_of, gpu.collectives_of) == (expected, "l4")  # the A100s are joined by NVLink, these are not
+
+
+def test_collectives_of_another_gpu_are_those_over_the_same_link() -> None:
+    assert {name: load_gpu(name).collectives_of for name in ("a100-sxm-40gb", "a100-pcie", "h200-nvl", "h100-nvl")} == {
+        "a100-sxm-40gb": "a100-sxm", "a100-pcie": "a100-pcie", "h200-nvl": "h200-sxm", "h100-nvl": "h100-nvl"}
 
 
 @pytest.mark.parametrize(("old", "new", "message"), [
