@@ -198,7 +198,8 @@ def deploy(scenario: Scenario, *, enable_prefix_caching: bool = False, longest_r
     architecture = load_model(scenario.model) if scenario.model else None
     gpu = load_gpu(scenario.gpu) if scenario.gpu else None
     limits = limits_of(scenario, gpu)
-    scenario = replace(scenario, **asdict(limits), kv_cache_dtype=kv_cache_type(architecture, scenario.kv_cache_dtype))
+    kv_cache_dtype = kv_cache_type(architecture, scenario.kv_cache_dtype, scenario.engine, gpu)
+    scenario = replace(scenario, **asdict(limits), kv_cache_dtype=kv_cache_dtype)
     policy = load_policy(limits.policy)
     is_linear = scenario.step_time != "roofline"
     missing = [name for name, value in (("--model", architecture), ("--gpu", gpu)) if value is None]

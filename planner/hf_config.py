@@ -29,7 +29,9 @@ def architecture_from_config(config: Mapping[str, object], *, name: str, where: 
     """
     merged = _language_model(config)
     model_type = _model_type(merged, where)
-    keys = _Keys({**_CLASS_DEFAULTS.get(model_type, {}), **merged}, where)
+    usual = _RENAMED.get(model_type, {})
+    given = {usual.get(key, key): value for key, value in merged.items()}
+    keys = _Keys({**_CLASS_DEFAULTS.get(model_type, {}), **given}, where)
     num_layers, hidden_size = keys.integer("num_hidden_layers"), keys.integer("hidden_size")
     num_heads = keys.integer("num_attention_heads")
     max_model_len = _max_model_len(keys, model_type)
@@ -76,20 +78,28 @@ _MOE_KEYS = {  # model_type -> keys of the number of experts and of one expert's
     "glm4_moe": ("n_routed_experts", "moe_intermediate_size"),
     "glm4_moe_lite": ("n_routed_experts", "moe_intermediate_size"),
     "glm_moe_dsa": ("n_routed_experts", "moe_intermediate_size"),
+    "ernie4_5_moe": ("num_experts", "moe_intermediate_size"),
     "qwen3_next": ("num_experts", "moe_intermediate_size"),
     "qwen3_5_moe_text": ("num_experts", "moe_intermediate_size"),
 }
 _SUPPORTED = ("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "phi", "phi3", "qwen3_5_text",
-              *_MOE_KEYS)
+              "granite", "smollm3", "seed_oss", "cohere", "olmo3", "exaone4", *_MOE_KEYS)
 _WRAPPERS = {"gemma3": "gemma3_text", "llama4": "llama4_text", "kimi_k25": "kimi_k2", "mistral3": "mistral",
-             "qwen3_5": "qwen3_5_text", "qwen3_5_moe": "qwen3_5_moe_text"}
+             "ministral3": "mistral", "qwen3_5": "qwen3_5_text", "qwen3_5_moe": "qwen3_5_moe_text",
+             "qwen3_vl_text": "qwen3", "qwen3_vl_moe_text": "qwen3_moe", "glm4v_moe_text": "glm4_moe"}
+_RENAMED = {  # model_type -> its names of what others call so
+    "ernie4_5_moe": {"moe_num_experts": "num_experts", "moe_k": "num_experts_per_tok",
+                     "moe_num_shared_experts": "n_shared_experts", "moe_layer_start_index": "first_k_dense_replace",
+                     "moe_layer_interval": "moe_layer_freq"},
+}
 
 _CLASS_DEFAULTS: dict[str, dict[str, object]] = {  # what Hugging Face's config classes fill in
     "gemma": {"tie_word_embeddings": True},
     "gemma2": {"tie_word_embeddings": True},
     "gemma3_text": {"tie_word_embeddings": True, "vocab_size": 262208, "max_position_embeddings": 131072,
                     "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256, "sliding_window": 4096},
-    "minimax_m2": {"qk_norm_type": "per_layer"},
+    "minimax_m2": {"qk_norm_type": "per_layer"}, "olmo3": {"qk_norm_type": "per_layer"},
+    "cohere": {"tie_word_embeddings": True},
     **{model_type: {"attn_output_gate": True} for model_type in _HYBRID},
 }
 
@@ -223,15 +233,16 @@ def _native_quantization(keys: _Keys) -> tuple[str | None, bool]:
     given = keys.config.get("quantization_config")
     if not isinstance(given, Mapping):
         return None, True
-    method = str(given.get("quant_method", given.get("quant_algo")))
+    method = str(given.get("quant_method", given.get("quant_algo"))).lower()
     kept = [str(part) for key in ("modules_to_not_convert", "ignore") for part in given.get(key) or ()]
     attention = not any("self_attn" in part and not any(other in part for other in _NOT_PROJECTIONS) for part in kept)
     if method == "fp8" and given.get("weight_block_size"):
         return "fp8_block", attention
     if method in ("fp8", "fbgemm_fp8", "mxfp4", "awq", "gptq"):
         return method.removeprefix("fbgemm_"), attention
-    if method == "modelopt":
-        return str(given.get("quant_algo")).lower(), attention
+    algorithm = str(given.get("quant_algo"))
+    if method == "modelopt" and algorithm.lower() in ("fp8", "nvfp4"):
+        return algorithm.lower(), attention
     groups = given.get("config_groups")
     for group in groups.values() if method == "compressed-tensors" and isinstance(groups, Mapping) else ():
         weights = group.get("weights", {})
@@ -240,8 +251,9 @@ def _native_quantization(keys: _Keys) -> tuple[str | None, bool]:
         if kind in names:
             narrow = kind == (4, "int") and (weights.get("group_size") or 128) <= 32
             return "int4-g32" if narrow else names[kind], attention
-    raise CatalogError(f"{keys.where}: quantization_config.quant_method = {method!r} is not supported; remove "
-                       "quantization_config and give the weight format with --quantization")
+    named = f"quant_algo = {algorithm!r}" if method == "modelopt" else f"quant_method = {method!r}"
+    raise CatalogError(f"{keys.where}: quantization_config.{named} is not supported; remove quantization_config and "
+                       "give the weight format with --quantization")
 
 
 def _kv_cache_dtype(keys: _Keys) -> str | None:

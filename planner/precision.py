@@ -136,12 +136,18 @@ def usable_kernels(choices: tuple[str, ...], gpu: Gpu) -> tuple[str, ...]:
     return found
 
 
-def kv_cache_type(arch: Architecture | None, given: str) -> str:
+def kv_cache_type(arch: Architecture | None, given: str, engine: str = "vllm", gpu: Gpu | None = None) -> str:
     """Return the type of the KV cache: for "auto" the one that the checkpoint has scales for, as engines take it.
 
-    vLLM does from 0.13 on (pull request 29980), SGLang and TensorRT-LLM for ModelOpt's checkpoints.
+    vLLM does from 0.13 on (pull request 29980), SGLang and TensorRT-LLM for ModelOpt's checkpoints. With DeepSeek's
+    sparse attention SGLang goes by the GPU: FP8 on Blackwell, 16 bit before (`_set_default_nsa_kv_cache_dtype` of its
+    ServerArgs).
     """
-    return (arch.kv_cache_dtype if arch is not None and given == "auto" else None) or given
+    if given != "auto" or arch is None:
+        return given
+    if engine == "sglang" and arch.index_topk and gpu is not None and gpu.vendor == "NVIDIA":
+        return "fp8" if "fp4" in gpu.flops_per_s else "bf16"
+    return arch.kv_cache_dtype or given
 
 
 def kv_bytes_per_element(name: str) -> float:

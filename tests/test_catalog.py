@@ -8,11 +8,16 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from helpers import trace_of
 
 from planner import catalog
 from planner.architecture import num_parameters
 from planner.catalog import add_gpu, add_model, data_dir, describe_model, gpu_names, load_gpu, load_model, model_names
+from planner.deployment import resolve
 from planner.errors import CatalogError, OutputError, UnknownNameError
+from planner.notes import notes
+from planner.profiles import show_profile
+from planner.scenario import Scenario
 
 GPUS = sorted((data_dir("hardware_db") / "gpus").glob("*.toml"))
 MODELS = sorted((data_dir("hardware_db") / "models").glob("*.toml"))
@@ -167,6 +172,18 @@ def test_kernels_of_another_gpu_are_found_by_any_of_its_names(tmp_path: Path, gi
     (tmp_path / "own.toml").write_text(content.replace("vendor = ", f"{line}vendor = "))
     gpu = load_gpu(str(tmp_path / "own.toml"))
     assert (gpu.kernels_of, gpu.collectives_of) == (expected, "l4")  # the A100s are joined by NVLink, these are not
+
+
+def test_a_result_and_the_catalog_say_whose_kernels_they_are() -> None:
+    trace = trace_of([(0.0, 10, 1)])
+    said = {gpu: [note for note in notes(resolve(Scenario(model="llama-3.1-8b", gpu=gpu), trace), trace)
+                  if "kernels" in note] for gpu in ("h200-sxm", "h200-nvl", "h20")}
+    assert said["h200-sxm"] == []
+    assert ["kernels of h200-sxm, whose chip h200-nvl has" in note for note in said["h200-nvl"]] == [True]
+    assert ["nobody has measured" in note for note in said["h20"]] == [True]
+    values, text = show_profile("h200-nvl", Scenario())
+    assert values["kernels_of"] == "h200-sxm"
+    assert text.splitlines()[0].endswith("; kernels of h200-sxm")
 
 
 def test_collectives_of_another_gpu_are_those_over_the_same_link() -> None:

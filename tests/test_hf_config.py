@@ -3,7 +3,7 @@
 import pytest
 
 from planner.architecture import Architecture, num_parameters
-from planner.catalog import load_model
+from planner.catalog import load_gpu, load_model
 from planner.errors import CatalogError
 from planner.hf_config import architecture_from_config
 from planner.precision import kv_cache_type
@@ -56,6 +56,15 @@ def test_moe_layers_are_counted_as_the_family_places_them() -> None:
     assert (maverick.num_moe_layers, maverick.intermediate_size) == (24, 16384)
 
 
+def test_other_names_of_the_same_keys_are_read() -> None:
+    ernie = read(model_type="ernie4_5_moe", moe_num_experts=8, moe_k=2, moe_intermediate_size=32,
+                 moe_num_shared_experts=2, moe_layer_start_index=1, moe_layer_interval=1)
+    assert (ernie.num_experts, ernie.num_experts_per_tok, ernie.shared_intermediate_size) == (8, 2, 64)
+    assert (ernie.num_moe_layers, ernie.num_dense_layers) == (3, 1)
+    assert read(model_type="qwen3_vl_text").model_type == "qwen3"
+    assert read(quantization_config={"quant_method": "FP8"}).quantization == "fp8"
+
+
 def test_nested_text_config_with_omitted_defaults() -> None:
     config = {"model_type": "gemma3", "text_config": {
         "model_type": "gemma3_text", "hidden_size": 2560, "intermediate_size": 10240, "num_hidden_layers": 34,
@@ -95,6 +104,16 @@ def test_a_checkpoint_may_have_scales_for_its_kv_cache(given: dict[str, object],
     assert kv_cache_type(read(quantization_config=given), "bf16") == "bf16"
 
 
+@pytest.mark.parametrize(("engine", "gpu", "expected"), [
+    ("sglang", "b200-sxm", "fp8"), ("sglang", "h200-sxm", "bf16"), ("sglang", "mi355x", "fp8"),
+    ("vllm", "h200-sxm", "fp8")])
+def test_sglang_chooses_the_cache_of_sparse_attention_by_the_gpu(engine: str, gpu: str, expected: str) -> None:
+    """The checkpoint has FP8 scales, which all others take."""
+    arch = load_model("nvidia/DeepSeek-V3.2-NVFP4")
+    assert kv_cache_type(arch, "auto", engine, load_gpu(gpu)) == expected
+    assert kv_cache_type(load_model("nvidia/DeepSeek-V3.1-NVFP4"), "auto", engine, load_gpu(gpu)) == "fp8"
+
+
 @pytest.mark.parametrize(("changes", "message"), [
     ({"model_type": "llama5"}, r"config.json: model_type = 'llama5' is not supported \(nearest: 'llama'"),
     ({"model_type": "mamba"}, "supported: .*qwen3_moe"),
@@ -111,6 +130,8 @@ def test_a_checkpoint_may_have_scales_for_its_kv_cache(given: dict[str, object],
     ({**SPARSE, "q_lora_rank": None}, "index_topk = 8 needs MLA with q_lora_rank"),
     ({**SPARSE, "index_topk": None}, "index_topk is missing"),
     ({"quantization_config": {"quant_method": "rot13"}}, "quant_method = 'rot13' is not supported"),
+    ({"quantization_config": {"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION"}},
+     "quant_algo = 'MIXED_PRECISION' is not supported; remove .*--quantization"),
     ({"quantization_config": {"quant_method": "modelopt", "quant_algo": "FP8", "kv_cache_quant_algo": "NVFP4"}},
      "calibrates a KV cache of 'NVFP4'.*--kv-cache-dtype"),
 ])
