@@ -78,6 +78,9 @@ def _engines(deployment: Deployment, trace: Trace) -> list[str]:
     if deployment.stack is not None and (unmeasured := priors(deployment.stack)):
         found.append(f"step times rest on priors, medians over other GPUs, for {', '.join(unmeasured)}: nobody has "
                      f"measured their kernels on {deployment.stack.gpu.name}")
+    if deployment.stack is not None and (gpu := deployment.stack.gpu).kernels_of != gpu.name:
+        found.append(f"step times rest on the kernels of {gpu.kernels_of}, whose chip {gpu.name} has: they are taken "
+                     f"to reach the same shares of its peaks")
     if (draft := deployment.draft) is not None:
         found.append(f"speculative decoding: {draft.num_tokens} tokens drafted a step by {draft.method}, of which "
                      f"{draft.mean_acceptance_length - 1:.2f} are accepted on average"

@@ -46,11 +46,13 @@ def show_profile(name: str, scenario: Scenario) -> tuple[dict[str, Any], str]:
 def _show_gpu(gpu: Gpu) -> tuple[dict[str, Any], str]:
     values = {field: {"value": q.value, "unit": q.unit, "source": q.source, "date": q.date, "dense": q.dense,
                       "note": q.note} for field, q in gpu.provenance.items()}
-    lines = [f"{gpu.name} ({gpu.vendor}); also {', '.join(gpu.aliases)}; scale-up link {gpu.scale_up_link}"]
+    borrowed = f"; kernels of {gpu.kernels_of}" if gpu.kernels_of != gpu.name else ""
+    lines = [f"{gpu.name} ({gpu.vendor}); also {', '.join(gpu.aliases)}; scale-up link {gpu.scale_up_link}{borrowed}"]
     for field, q in gpu.provenance.items():
         dense = " dense" if q.dense else ""
         lines.append(f"  {field:<34}{q.value:>14.5g} {q.unit + dense:<14} {q.source}, {q.date}")
-    return {"name": gpu.name, "values": values}, "\n".join(lines)
+    return {"name": gpu.name, "kernels_of": gpu.kernels_of, "collectives_of": gpu.collectives_of,
+            "values": values}, "\n".join(lines)
 
 
 def _show_model(name: str, scenario: Scenario) -> tuple[dict[str, Any], str]:

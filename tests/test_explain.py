@@ -301,7 +301,7 @@ def test_files_are_compared_and_the_difference_adds_up(tmp_path):
     ({"a": SHARED + "slo = 'p99_ttft:500'\n"}, [], 2, "slo has a percentile"),
     ({"a": SHARED}, ["--limit", "5"], 2, "write them into the files"),
     ({"a": SHARED}, ["chat"], 2, "give one trace, or files that end in .toml alone"),
-    ({"a": SHARED.replace("h100-sxm", "l40")}, [], 2, "a: unknown GPU 'l40'"),
+    ({"a": SHARED.replace("h100-sxm", "l41")}, [], 2, "a: unknown GPU 'l41'"),
     ({"a": "trace = \n"}, [], 3, "a.toml"),
 ])
 def test_files_that_are_wrong_are_refused(tmp_path, texts, more, code, said, capsys, monkeypatch):
