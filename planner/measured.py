@@ -118,10 +118,10 @@ def _measurement(row: Mapping[str, Any], k: int) -> Measurement:
 
 def _understand(row: Mapping[str, Any], text: Mapping[str, str], groups: Mapping[str, str]) -> dict[str, Any]:
     """Return the scenario, layout and load of a row."""
-    gpu = load_gpu(text["gpu"]).name
+    gpu = load_gpu(text["gpu"])
     tp, dp, ep = (int(float(_text(row, name) or 1)) or 1 for name in ("tp", "dp", "moe_ep"))
     isl, osl, concurrency = (int(float(text[name])) for name in ("isl", "osl", "concurrency"))
-    run = Run(engine=text["engine"], model=text["model"], precision=groups["precision"], gpu=gpu, isl=isl, osl=osl,
+    run = Run(engine=text["engine"], model=text["model"], precision=groups["precision"], gpu=gpu.name, isl=isl, osl=osl,
               concurrency=concurrency, tp=tp, ep=ep, dp=dp, version=_text(row, "backend_version"),
               date=_text(row, "measured_date")[:10], client=groups["client"])
     recipe = find_recipe("inferencex", run)
@@ -131,10 +131,13 @@ def _understand(row: Mapping[str, Any], text: Mapping[str, str], groups: Mapping
     model = _CHECKPOINTS.get((text["model"], groups["precision"]), text["model"])
     is_burst = groups["client"] == "inferencex"
     ratio = tokens_per_counted("inferencex", run) if is_burst else 1.0
+    options = _options(recipe, in_flight)
+    if gpu.vendor == "AMD" and options["kv_cache_dtype"] == "auto":
+        options["kv_cache_dtype"] = "bf16"  # 4-bit checkpoints are AMD's own there; what their KV is, is not known
     scenario = Scenario(
-        model=model, gpu=gpu, engine=text["engine"],  # type: ignore[arg-type]
+        model=model, gpu=gpu.name, engine=text["engine"],  # type: ignore[arg-type]
         tensor_parallel_size=layout.tensor_parallel_size, quantization=_quantization(model, groups["precision"]),
-        max_concurrency=in_flight, max_model_len=math.ceil(ratio * isl) + osl + 200, **_options(recipe, in_flight))
+        max_concurrency=in_flight, max_model_len=math.ceil(ratio * isl) + osl + 200, **options)
     prompts = int(recipe.get("num_prompts_per_concurrency", 10)) * in_flight
     return {"scenario": scenario, "layout": layout, "load": _load(isl, osl, prompts, ratio, is_burst=is_burst),
             "tokens_per_counted": ratio, "num_opening": 0 if is_burst else in_flight}
