@@ -23,7 +23,8 @@ class Fit(Generic[T]):
     Parameters
     ----------
     constants : of the operator's formula.
-    is_measured : whether they were fitted on this GPU; else they are medians over the GPUs that were measured.
+    is_measured : whether they were fitted on this GPU; else they are medians over the GPUs that were measured, which a
+        row of this GPU may have too, with what is known of it (`medians`).
     row : the whole row of the file: keys, residuals, source.
     """
 
@@ -90,7 +91,8 @@ def _find_fit(cls: Any, family: str, gpus: tuple[str, ...], engine: str, pairs: 
         for wanted in _preferences(keys):
             for row in near:
                 if row.get("default", True) and all(row.get(key) == value for key, value in wanted.items()):
-                    return Fit(constants=_constants(cls, row), is_measured=name == gpus[0], row=row)
+                    is_measured = name == gpus[0] and not row.get("medians", False)
+                    return Fit(constants=_constants(cls, row), is_measured=is_measured, row=row)
     asked = ", ".join(f"{key} {value}" for key, value in keys.items())
     raise CatalogError(f"hardware_db/kernels/{family}.toml: no kernel was measured with {asked}; choose another "
                        f"precision, or add a [[fit]] with gpu = {PRIOR!r}")

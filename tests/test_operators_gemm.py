@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.errors import UsageError
+from planner.kernels import find_fit
 from planner.operators.collectives import CollectiveConstants, collective_s, sent_bytes
 from planner.operators.gemm import GemmConstants, gemm_s, smooth_maximum
 from planner.operators.moe import MoeConstants, moe_s, touched_experts
@@ -114,6 +115,25 @@ def test_the_smooth_maximum_lies_between_the_larger_and_the_sum(a: float, b: flo
 def test_one_token_touches_its_experts_and_many_tokens_all() -> None:
     assert float(touched_experts(1, 8, 256, 1, 0.5)) == pytest.approx(8)
     assert float(touched_experts(100_000, 8, 256, 8, 1.0)) == pytest.approx(32)
+
+
+def test_a_tile_is_multiplied_whole() -> None:
+    """4,096 by 4,096: a token as 64 of them, 2·64·4,096² operations; as many tokens as rows, as without."""
+    slow: dict[str, Any] = {"weight_bytes_per_element": 2.0, "activation_bytes_per_element": 2.0,
+                            "flops_per_s": 1e14, "bandwidth_bytes_per_s": 1e13}
+    plain = GemmConstants(flops_frac=1.0, bandwidth_frac=1.0, quantize_bandwidth_frac=1.0, floor_s=0.0, depth_s=0.0,
+                          idle_outputs=0.0, sharpness=20.0)
+    tiled = replace(plain, tile_tokens=64.0)
+    one, most, none = (float(gemm_s(m, 4096, 4096, constants=tiled, **slow)) for m in (1, 64, 0))
+    assert one == pytest.approx(most, rel=1e-3) == pytest.approx(2 * 64 * 4096**2 / 1e14, rel=1e-3)
+    assert most == pytest.approx(float(gemm_s(64, 4096, 4096, constants=plain, **slow)))
+    assert none == pytest.approx(float(gemm_s(0, 4096, 4096, constants=plain, **slow)))
+
+
+def test_medians_with_what_is_known_of_a_gpu_are_still_medians() -> None:
+    own = find_fit(GemmConstants, "gemm", gpu="h20", engine="vllm", dtype="bfloat16")
+    prior = find_fit(GemmConstants, "gemm", gpu="prior", engine="vllm", dtype="bfloat16")
+    assert (own.is_measured, own.constants) == (False, replace(prior.constants, tile_tokens=64.0))
 
 
 def test_an_expert_with_more_rows_than_a_tile_is_read_again() -> None:

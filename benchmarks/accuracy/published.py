@@ -38,9 +38,9 @@ def published() -> Section:
     return Section(
         title="Runs published elsewhere",
         lead=f"{len(tickets)} runs whose means InferenceX's tickets and posts state, {len(amd)} of them on AMD's GPUs, "
-             f"and {len(benchmarks)} of vLLM's and SGLang's own benchmark, which threads and pages print with their "
-             "commands. No table and no fit here has one of them, nor any closed-loop run on A100 or H200, nor most of "
-             "the models, nor a kernel of AMD's.",
+             f"and {len(benchmarks)} benchmarks of vLLM, SGLang and TensorRT-LLM that threads and pages print with "
+             "their commands. No table and no fit here has one of them, nor any closed-loop run on A100 or H200, nor "
+             "most of the models, nor a kernel of AMD's.",
         verdicts=[Verdict(name=f"{name} median APE", limit=None, value=float(np.median(ape(predicted, measured))))
                   for name, (measured, predicted) in values.items()],
         figures={"published": scatter(values, "Runs published elsewhere", "a point is a run", "ms")},
@@ -57,8 +57,9 @@ def published() -> Section:
                "Qwen3-14B and 32B in FP8 on one H100 take 1.6 times as long as predicted under each of three engines, "
                "and gpt-oss-120b on two with long prompts; 8B there, 235B on eight and gpt-oss-120b on one do not. Why "
                "was not found.",
-               "Ten of the benchmarks are not unseen: nine decided that SGLang's 16-bit experts ran Triton's kernel on "
-               "B200, one what widening weights costs. Triton is taken for the other models of that series as well.",
+               "Sixteen of the benchmarks are not unseen: nine decided that SGLang's 16-bit experts ran Triton's "
+               "kernel on B200, which is taken for the other models of that series as well, one what widening weights "
+               "costs, and six of Qwen3-8B and 32B in 16 bit how many rows a tile has on H20.",
                "tt-inference-server's TTFT is left out: its prompts of 4,096 tokens are read faster than at the GPUs' "
                "peak, as cached ones are.",
                "ShareGPT's lengths are taken as exponential, cut at 1,024 tokens, with the totals that were printed; "

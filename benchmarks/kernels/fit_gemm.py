@@ -57,7 +57,13 @@ SMALL_BATCH_TIMES = ((8, 24576, 47.136), (16, 24576, 47.104), (32, 24576, 47.392
                      (128, 24576, 125.216), (256, 24576, 223.52), (1024, 24576, 826.192), (2048, 24576, 1632.544),
                      (1024, 576, 28.704), (2048, 576, 41.216), (4096, 576, 63.488))
 SMALL_BATCH_SOURCE = "github.com/sgl-project/sglang/pull/13528 (Apache-2.0), read 2026-11"
-ORDER = (*SYSTEMS.values(), CONSUMER, "prior")
+# Products whose weights are read faster than the rows of one tile are multiplied. An H20 has 37 operations for a byte
+# that it reads, an H100 295, and a token of Qwen3-8B and 32B takes three times as long in 16 bit as its weights take to
+# read (Qwen's table of speeds): 64 rows account for it, the least of Hopper's instruction. Marlin's tiles have 16.
+PADDED, PADDED_TOKENS = "h20", {"bfloat16": 64.0, "int4_wo": 16.0}
+PADDED_SOURCE = ("prior medians, and the rows of a tile: qwen.readthedocs.io, speed benchmark of Qwen3 under SGLang "
+                 "0.4.6 on H20, read 2026-11")
+ORDER = (*SYSTEMS.values(), CONSUMER, PADDED, "prior")
 HEADING = """Constants of planner.operators.gemm; written by benchmarks/kernels/fit_gemm.py, not by hand.
 Fractions are of the peaks in hardware_db/gpus. gpu = "prior" and engine = "prior": medians."""
 
@@ -76,6 +82,8 @@ def main() -> None:
         rows += priors(rows, list(START), ("dtype",))
     if only in (None, CONSUMER):
         rows.append(fit_consumer(rows))
+    if only in (None, PADDED):
+        rows += padded(rows)
     write_fits(path, HEADING, sorted(rows, key=lambda row: ORDER.index(row["gpu"])))
 
 
@@ -134,6 +142,12 @@ def consumer_table() -> pl.DataFrame:
     measured = pl.concat([pl.read_csv(folder / "dense.csv").rename({"tokens": "m"}),
                           pl.read_csv(folder / "per_sequence.csv").rename({"sequences": "m"})])
     return measured.join(shapes, on="layer", maintain_order="left").with_columns(latency=pl.col("time_us") * 1e-3)
+
+
+def padded(rows: Sequence[Row]) -> list[Row]:
+    """Return the prior's rows for a GPU on which the rows of a tile show; nothing is fitted."""
+    return [{**row, "gpu": PADDED, "medians": True, "tile_tokens": PADDED_TOKENS[row["dtype"]], "source": PADDED_SOURCE}
+            for row in rows if row["gpu"] == "prior" and row["dtype"] in PADDED_TOKENS]
 
 
 def fit_dtype(system: str, engine: str, version: str, dtype: str, table: pl.DataFrame,

@@ -89,4 +89,4 @@ def _toml(value: Any) -> str:
         return f'"{value}"'
     if isinstance(value, float):
         return f"{value:.4g}"
-    return str(value)
+    return str(value).lower() if isinstance(value, bool) else str(value)
