@@ -35,8 +35,8 @@ class Build:
     max_num_seqs: int | None = None
 
 
-# By model, precision and scenario: closed/*/configs/*/{Server,Interactive}/*.py of the round's results. Of these groups
-# 54 files were read, all that could be; those of a group agree, but for the ones below.
+# By model, precision and scenario: closed/*/configs/*/{Server,Interactive}/*.py of the round's results, of which 84 of
+# 187 were read, all that could be; those of a group agree, but for the ones below.
 BUILDS: Mapping[tuple[str, str, str], Build] = {
     ("llama2-70b", "fp8", "Server"): Build(gemm_swiglu=True),
     ("llama2-70b", "fp4", "Server"): Build(norm_quant=True),
@@ -52,6 +52,7 @@ BUILDS: Mapping[tuple[str, str, str], Build] = {
 BUILDS_OF_FILES: Mapping[str, Build] = {
     "closed/GigaComputing/configs/G894-SD1_B200-SXM-180GBx8/Interactive/llama2-70b.py": Build(max_num_tokens=512),
     "closed/HPE/configs/HPE_Cray_XD670_H200_SXM_141GBx8/Server/llama3_1-8b.py": Build(uses_graphs=True),
+    "closed/NVIDIA/configs/GB200-NVL72_GB200-186GB_aarch64x4/Server/llama3_1-8b.py": Build(),
     "closed/Oracle/configs/B200-SXM-180GBx8/Server/llama3_1-8b.py": Build(uses_graphs=True, max_num_tokens=12_000),
     "closed/Supermicro/configs/SYS-A21GE-NBRT_B200-SXM-180GBx8/Server/llama3_1-8b.py":
         Build(uses_graphs=True, max_num_tokens=12_000),
