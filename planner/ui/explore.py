@@ -61,8 +61,7 @@ def _watch(running: Running) -> None:
     left, right = st.columns([5, 1], vertical_alignment="center")
     left.progress(progress.num_done / progress.total,
                   f"{progress.num_done:,} of {progress.total:,} configurations replayed")
-    if right.button("Stop", width="stretch", disabled=progress.stop.is_set()):
-        progress.stop.set()
+    right.button("Stop", width="stretch", disabled=progress.stop.is_set(), on_click=progress.stop.set)
 
 
 def _plan(study: Study, text: str, front: list[str]) -> Sweep:

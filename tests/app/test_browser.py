@@ -135,16 +135,19 @@ def test_a_click_tells_a_requests_story(browser: Any, address: str) -> None:
 
 def test_a_long_sweep_leaves_the_page_alive_and_can_be_stopped(browser: Any, address: str) -> None:
     page = opened(browser, f"{address}/explore?rate_scale=2.0")
-    page.get_by_role("textbox", name="what varies").fill("max_num_seqs=" + ",".join(map(str, range(1, 601))))
+    page.get_by_role("textbox", name="what varies").fill("max_num_seqs=" + ",".join(map(str, range(1, 2001))))
     page.get_by_role("button", name="Replay the grid").click()
-    page.get_by_text("of 600 configurations replayed").wait_for()
-    page.wait_for_function("() => /[1-9]\\d* of 600/.test(document.body.innerText)")
+    page.get_by_text("of 2,000 configurations replayed").wait_for()
+    page.wait_for_function("() => /[1-9]\\d* of 2,000/.test(document.body.innerText)")
     page.get_by_role("link", name="Catalog").click()  # another page, while it runs
     page.get_by_role("heading", name="Add your own").wait_for()
+    settle(page)
     page.get_by_role("link", name="Explore").click()
+    page.wait_for_url("**/explore*")
     page.get_by_role("button", name="Stop").click()
     page.get_by_text("Stopped:").wait_for()
-    assert re.search(r"Stopped: \d+ of 600 configurations were replayed", page.get_by_test_id("stMain").inner_text())
+    said = page.get_by_test_id("stMain").inner_text()
+    assert re.search(r"Stopped: [\d,]+ of 2,000 configurations were replayed", said)
     page.get_by_text("Pareto front").wait_for()
     shoot(page, "explore-stopped")
 
