@@ -86,9 +86,7 @@ def fuse_activation(deployment: Deployment) -> None:
     counts = _counts()
     for kernel in small_kernels(stack.arch, stack.engine, stack.layout.tensor_parallel_size):
         if kernel.share == ACTIVATION_SHARE:
-            saved_s = kernel.num * small_s(stack, kernel, counts)
-            curve.activations_s -= saved_s
-            curve.tokens_s -= saved_s
+            _save(curve, "activations_s", kernel.num * small_s(stack, kernel, counts))
 
 
 def fuse_quantization(deployment: Deployment) -> None:
@@ -100,8 +98,7 @@ def fuse_quantization(deployment: Deployment) -> None:
         if gemm.name in ("qkv_proj", "gate_up_proj"):
             shape = gemm.n, gemm.k, projection_format(stack, gemm.quantized)
             apart_s, fused_s = (gemms_s(stack, counts, *shape, is_quantized=given) for given in (False, True))
-            curve.linear_s -= gemm.count * (apart_s - fused_s)
-            curve.tokens_s -= gemm.count * (apart_s - fused_s)
+            _save(curve, "linear_s", gemm.count * (apart_s - fused_s))
 
 
 def overlap_reduces(deployment: Deployment) -> None:
@@ -121,8 +118,13 @@ def overlap_reduces(deployment: Deployment) -> None:
             product_s = gemms_s(stack, counts, gemm.n, gemm.k, projection_format(stack, gemm.quantized))
             hidden_s = gemm.count * np.minimum(reduce_s, product_s)
             hidden_s[0] = 0.0
-            curve.collectives_s -= hidden_s
-            curve.tokens_s -= hidden_s
+            _save(curve, "collectives_s", hidden_s)
+
+
+def _save(curve: Any, part: str, saved_s: Any) -> None:
+    """Take seconds off a part of a step's time, and off its sum."""
+    curve[part] -= saved_s
+    curve.tokens_s -= saved_s
 
 
 def _counts() -> Any:
