@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from planner.catalog import load_gpu
+from planner.defaults import vllm_serve_limits
 from planner.deployment import Deployment
 from planner.driver import ReplayRecords, run
 from planner.settings import Recording
@@ -29,6 +31,11 @@ def load_of(source: str, arrival_s: Any, input_tokens: Any, output_tokens: Any,
     table = table.sort("arrival_s", maintain_order=True)
     account = account_of(table, source=source, format=source, rows_read=table.height, dropped={}, ignored_columns=())
     return Trace(requests=table, prefix=prefix, source=source, format=source, sha256="", account=account)
+
+
+def server_limits(engine: str, gpu: str) -> dict[str, int]:
+    """Return what an engine's server starts with where its command gives no limits, and a scenario has others."""
+    return vllm_serve_limits(gpu, load_gpu(gpu).hbm_capacity_bytes) if engine == "vllm" else {}
 
 
 def replay(deployment: Deployment, load: Trace, *, steps: bool = False) -> ReplayRecords:

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from benchmarks.accuracy.data import server_limits
 from benchmarks.accuracy.section import ERROR_COLUMNS, Section, Table, Verdict, ape, error_row
-from planner.catalog import load_gpu
-from planner.defaults import vllm_serve_limits
 from planner.deployment import deploy
 from planner.errors import CapacityError
 from planner.scenario import Scenario
@@ -82,7 +81,7 @@ def _errors(starts: list[Start]) -> list[Any]:
 
 
 def _start(row: Mapping[str, Any]) -> Start:
-    limits = (vllm_serve_limits(row["gpu"], load_gpu(row["gpu"]).hbm_capacity_bytes) if row["engine"] == "vllm" else {})
+    limits = server_limits(row["engine"], row["gpu"])
     scenario = Scenario(**limits | {name: row[name] for name in OPTIONS if row[name] not in (None, "")})
     try:
         memory = deploy(scenario).memory

@@ -9,9 +9,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from planner.catalog import load_gpu
+from benchmarks.accuracy.data import server_limits
 from planner.client import burst
-from planner.defaults import vllm_serve_limits
 from planner.layout import Layout
 from planner.measured import Measurement
 from planner.scenario import Scenario
@@ -35,11 +34,10 @@ def read_benchmarks() -> list[Measurement]:
 def _measurement(row: Mapping[str, Any]) -> Measurement:
     gpu, tp = row["gpu"], row["tp"]
     layout = Layout(tensor_parallel_size=tp, expert_parallel_size=tp if row["expert_parallel"] else 1)
-    limits = vllm_serve_limits(gpu, load_gpu(gpu).hbm_capacity_bytes) if row["engine"] == "vllm" else {}
     scenario = Scenario(
         model=row["model"], gpu=gpu, engine=row["engine"], tensor_parallel_size=tp,
         expert_parallel=row["expert_parallel"], quantization=row["quantization"] or None,
-        max_concurrency=row["concurrency"], **limits | json.loads(row["options"] or "{}"))
+        max_concurrency=row["concurrency"], **server_limits(row["engine"], gpu) | json.loads(row["options"] or "{}"))
     measured = {"ttft_ms": row["measured_ttft_ms"], "tpot_ms": row["measured_tpot_ms"], "makespan_s": row["duration_s"]}
     return Measurement(
         id=row["id"], groups={"gpu": gpu, "engine": row["engine"], "load": _load_kind(row)},
