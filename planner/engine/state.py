@@ -388,7 +388,7 @@ STATE_TYPE = numba.types.NamedTuple(
         *map(numba_records, (PULL, FLOAT_HEAP)),
         *(2 * [numba.int64[::1]]),
         *(2 * [numba.float64[::1]]),
-        *(numba.int64[::1], numba_records(ADAPTER)),
+        numba.int64[::1], numba_records(ADAPTER),
         *(2 * [numba.int64[::1]]),
         *map(numba_records, (RING, BLOCK, ENTRY, SLOT, LINK)),
         *(2 * [numba_records(each) for each in (TIER, TIER_BLOCK, PLACE)]),
