@@ -144,7 +144,7 @@ def test_a_long_sweep_leaves_the_page_alive_and_can_be_stopped(browser: Any, add
     settle(page)
     page.get_by_role("link", name="Explore").click()
     page.wait_for_url("**/explore*")
-    page.get_by_role("button", name="Stop").click()
+    page.get_by_test_id("stMain").get_by_role("button", name="Stop").click()  # Streamlit's header has one of its own
     page.get_by_text("Stopped:").wait_for()
     said = page.get_by_test_id("stMain").inner_text()
     assert re.search(r"Stopped: [\d,]+ of 2,000 configurations were replayed", said)
