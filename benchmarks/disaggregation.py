@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from benchmarks.replay_speed import ROOT
-from planner.client import at_client_rate, random_load
-from planner.deployment import shape_load
+from planner.deployment.deploy import shape_load
 from planner.errors import UsageError
-from planner.objectives import parse_objectives
+from planner.planning.sizing import Choices, size
 from planner.run import replay
-from planner.scenario import Scenario
-from planner.sizing import Choices, size
+from planner.settings.objectives import parse_objectives
+from planner.settings.scenario import Scenario
 from planner.trace import Trace, read_trace
+from planner.traffic.client import at_client_rate, random_load
 
 REPLICAS = 8
 NUM_REQUESTS = 1500

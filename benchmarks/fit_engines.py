@@ -12,12 +12,12 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from planner.calibrate import LOOSE, Calibration, fit
-from planner.catalog import load_model
-from planner.engines import bounds
-from planner.files import write_text
-from planner.measured import Measurement, read_measured
-from planner.observations import Runs, prepare
+from planner.calibration.fit import LOOSE, Calibration, fit
+from planner.calibration.observations import Runs, prepare
+from planner.catalog.entries import load_model
+from planner.files.writing import write_text
+from planner.measured.table import Measurement, read_measured
+from planner.steptime.engines import bounds
 
 ROOT = Path(__file__).resolve().parents[1]
 RUNS = Path(os.environ.get("PLANNER_SHARED", ROOT.parent / "shared")) / "measured" / "closed_loop_means.csv"
@@ -114,7 +114,7 @@ def fit_runs(runs: Sequence[Measurement], *, jobs: int, max_steps: int = 8) -> C
 
 def toml(engine: str, found: Calibration, num_runs: int) -> str:
     """Return the text of an engine's file."""
-    lines = [f"# Constants of {engine}; written by benchmarks/fit_engines.py, not by hand. Names: planner/engines.py.",
+    lines = [f"# Constants of {engine}; written by benchmarks/fit_engines.py, not by hand. Names: planner/steptime/engines.py.",
              f"# Fitted to {num_runs} runs; those without an interval are priors.", "", "[constants]"]
     lines += [f"{name} = {value:.4g}" for name, value in found.constants.items()]
     lines += ["", "[intervals]  # 80 %, by the curvature of the fit at its minimum"]

@@ -12,9 +12,9 @@ import numpy as np
 import polars as pl
 
 from benchmarks.replay_speed import MOONCAKE, ROOT, SHARED
-from planner.routers import ROUTERS
+from planner.choices.routers import ROUTERS
 from planner.run import replay
-from planner.scenario import Scenario
+from planner.settings.scenario import Scenario
 from planner.trace import Trace, read_trace
 from planner.trace.table import account_of
 

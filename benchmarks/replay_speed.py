@@ -18,13 +18,13 @@ import joblib
 import numpy as np
 import polars as pl
 
-from planner.grid import DEFAULT_FRONT, Sweep
-from planner.optimize import optimize
+from planner.planning.grid import DEFAULT_FRONT, Sweep
+from planner.planning.optimize import optimize
+from planner.planning.sweeping import sweep
 from planner.run import replay
-from planner.scenario import Scenario
-from planner.settings import Recording
-from planner.slo import parse_slo
-from planner.sweeping import sweep
+from planner.settings.engine import Recording
+from planner.settings.scenario import Scenario
+from planner.settings.slo import parse_slo
 from planner.trace import Trace, read_trace
 
 ROOT = Path(__file__).resolve().parent.parent

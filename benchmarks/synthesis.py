@@ -15,15 +15,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from planner.closeness import LOADS, compare_predictions, compare_statistics
 from planner.fitting import fit_workload
-from planner.objectives import parse_objectives
-from planner.scenario import Scenario
+from planner.fitting.closeness import LOADS, compare_predictions, compare_statistics
+from planner.report.traffic_tables import closeness_table
+from planner.settings.objectives import parse_objectives
+from planner.settings.scenario import Scenario
 from planner.synthetic import generate
 from planner.trace import Trace, read_trace
 from planner.trace.prefix import take_rows
-from planner.traffic import rate_of
-from planner.traffic_tables import closeness_table
+from planner.traffic.rescaling import rate_of
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = Path(os.environ.get("PLANNER_SHARED") or ROOT.parent / "shared") / "traces"

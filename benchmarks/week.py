@@ -20,7 +20,7 @@ from typing import Any
 
 import polars as pl
 
-from planner.catalog import data_dir
+from planner.catalog.entries import data_dir
 from planner.synthetic import generate, read_workload
 from planner.synthetic.changes import at_rate, lasting
 from planner.synthetic.model import Model
@@ -34,8 +34,8 @@ RATE_SCALE = 0.1  # of the replay: what one H100 serves of it
 TARGET_S, TARGET_GB = 300.0, 8.0
 OTHER = "start, print and the rest"
 STAGES = (  # what it is called, and the function of which module it is
-    ("read", "planner.trace_commands", "_read"), ("describe", "planner.description", "describe"),
-    ("read", "planner.commands", "_read"), ("replay", "planner.run", "serve"),
+    ("read", "planner.commands.trace_actions", "_read"), ("describe", "planner.traffic.description", "describe"),
+    ("read", "planner.commands.actions", "_read"), ("replay", "planner.run", "serve"),
     ("summarize", "planner.run", "summarize"))
 
 

@@ -3,9 +3,9 @@
 import sys
 from pathlib import Path
 
-from planner.format_spec import INSTANTS
 from planner.schema import TRACE_COLUMNS
 from planner.trace import FORMATS
+from planner.trace.format_spec import INSTANTS
 from planner.trace.reader import LAYOUT_NAMES, Reader
 from planner.trace.summaries import KNOWN
 from planner.trace.units import UNITS

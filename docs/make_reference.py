@@ -10,15 +10,15 @@ from typing import Any, get_args, get_type_hints
 import typer
 
 from planner import glossary
-from planner.architecture import num_active_parameters, num_parameters
-from planner.autoscalers import AUTOSCALERS
-from planner.catalog import data_dir, load_gpu, load_model
+from planner.catalog.architecture import num_active_parameters, num_parameters
+from planner.catalog.entries import data_dir, load_gpu, load_model
+from planner.choices.autoscalers import AUTOSCALERS
+from planner.choices.policies import POLICIES
+from planner.choices.routers import ROUTERS
 from planner.cli import app
-from planner.engines import EngineConstants
-from planner.policies import POLICIES
 from planner.policy import Policy
-from planner.routers import ROUTERS
-from planner.scenario import Scenario
+from planner.settings.scenario import Scenario
+from planner.steptime.engines import EngineConstants
 
 FOLDER = Path(__file__).with_name("reference")
 FORMATS = ("bf16", "fp8", "fp4")

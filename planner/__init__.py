@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from planner.notebook import capacity, compare, explain, size, sweep
     from planner.policy import DECODES_FIRST, IN_ORDER, PROMPTS_ALONE, PROMPTS_FIRST, Policy, StepPlan
     from planner.run import replay
-    from planner.scenario import Scenario
+    from planner.settings.scenario import Scenario
     from planner.trace import read_trace
 
 _HOMES = {
@@ -16,7 +16,7 @@ _HOMES = {
     "planner.notebook": ("capacity", "compare", "explain", "size", "sweep"),
     "planner.policy": ("DECODES_FIRST", "IN_ORDER", "PROMPTS_ALONE", "PROMPTS_FIRST", "Policy", "StepPlan"),
     "planner.run": ("replay",),
-    "planner.scenario": ("Scenario",),
+    "planner.settings.scenario": ("Scenario",),
     "planner.trace": ("read_trace",),
 }
 

@@ -7,13 +7,13 @@ from typing import Annotated
 
 import typer
 
-from planner.db_cli import db as db_app
+from planner.commands.db_cli import db as db_app
+from planner.commands.options import takes_scenario
+from planner.commands.trace_cli import BadRowsOption, ColumnOption, FormatOption, JsonOption, WhereOption
+from planner.commands.trace_cli import trace as trace_app
 from planner.errors import OutputError, PlannerError
-from planner.format_spec import spec_of
-from planner.options import takes_scenario
-from planner.scenario import Scenario, names_in
-from planner.trace_cli import BadRowsOption, ColumnOption, FormatOption, JsonOption, WhereOption
-from planner.trace_cli import trace as trace_app
+from planner.settings.scenario import Scenario, names_in
+from planner.trace.format_spec import spec_of
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich",
                   help="Trace-driven capacity planning and what-if analysis for LLM serving.")
@@ -100,11 +100,11 @@ def replay(
 
     Example: planner replay chat --model llama-3.1-8b --gpu h100-sxm --slo "ttft:500 tpot:50"
     """
-    from planner import commands
+    from planner.commands import actions
 
     tables = {"attempts": attempts, "requests": requests, "steps": steps, "schedule": schedule,
               "preemptions": preemptions, "scale_events": scale_events}
-    met = commands.replay(trace, scenario, slo, attainment, spec_of(format, column, where), on_bad_rows, json, tables,
+    met = actions.replay(trace, scenario, slo, attainment, spec_of(format, column, where), on_bad_rows, json, tables,
                           save, explain)
     raise typer.Exit(0 if met else 1)
 
@@ -131,9 +131,9 @@ def compare(
 
     Example: planner compare chat --policy fcfs,decode-first,sjf --model llama-3.1-8b --gpu h100-sxm --rate-scale 6
     """
-    from planner import commands
+    from planner.commands import actions
 
-    commands.compare(sources, scenario, slo, spec_of(format, column, where), on_bad_rows, explain, json, save)
+    actions.compare(sources, scenario, slo, spec_of(format, column, where), on_bad_rows, explain, json, save)
 
 
 @app.command()
@@ -160,10 +160,10 @@ def capacity(
 
     Example: planner capacity chat --model llama-3.1-8b --gpu h100-sxm --slo "ttft:500 tpot:50" --attainment 0.99
     """
-    from planner import commands
+    from planner.commands import actions
 
     options = {"scaling": scaling, "horizon": horizon, "by_tenant": by_tenant, "replicates": replicates, "jobs": jobs}
-    commands.capacity(trace, scenario, slo, attainment, options, spec_of(format, column, where), on_bad_rows, json)
+    actions.capacity(trace, scenario, slo, attainment, options, spec_of(format, column, where), on_bad_rows, json)
 
 
 @app.command()
@@ -203,11 +203,11 @@ def size(
 
     Example: planner size chat --request-rate 60 --model llama-3.1-8b --slo "ttft:500 tpot:50" --gpu h100-sxm,l40s
     """
-    from planner import commands
+    from planner.commands import actions
 
     options = {"num_spare": spare, "period_s": period, "splits": disaggregate, "decode_gpus": decode_gpu,
                "decode_ranks": decode_tensor_parallel_size, "jobs": jobs}
-    commands.size(trace, scenario, slo, attainment, tensor_parallel_size, price, rate_series, options,
+    actions.size(trace, scenario, slo, attainment, tensor_parallel_size, price, rate_series, options,
                   spec_of(format, column, where), on_bad_rows, json)
 
 
@@ -241,11 +241,11 @@ def sweep(
 
     Example: planner sweep chat --model llama-3.1-8b --gpu h100-sxm --axis max_num_seqs=64,128 --slo "ttft:500"
     """
-    from planner import commands
+    from planner.commands import actions
 
     asked = {"axes": axis, "front": pareto, "constraints": constraint, "slo": slo, "attainment": attainment,
              "format": spec_of(format, column, where)}
-    met = commands.sweep(source, scenario, asked, output, optimize, backend, address, jobs, json)
+    met = actions.sweep(source, scenario, asked, output, optimize, backend, address, jobs, json)
     raise typer.Exit(0 if met else 1)
 
 
@@ -262,9 +262,9 @@ def check(
 
     Example: planner check targets.toml --baseline baseline.json --junit planner.xml
     """
-    from planner import commands
+    from planner.commands import actions
 
-    raise typer.Exit(0 if commands.check(targets, baseline, update_baseline, junit, markdown, json) else 1)
+    raise typer.Exit(0 if actions.check(targets, baseline, update_baseline, junit, markdown, json) else 1)
 
 
 @app.command()
@@ -289,9 +289,9 @@ def validate(
 
     Example: planner validate bench.json --model llama-3.1-8b --gpu h100-sxm --max-error "tpot:10 ttft:25"
     """
-    from planner import commands
+    from planner.commands import actions
 
-    met = commands.validate(measured, scenario, max_error, predictions, client, spec_of(format, column, where), jobs,
+    met = actions.validate(measured, scenario, max_error, predictions, client, spec_of(format, column, where), jobs,
                             json)
     raise typer.Exit(0 if met else 1)
 
@@ -317,9 +317,9 @@ def calibrate(
 
     Example: planner calibrate runs.csv --output my.toml && planner validate runs.csv --calibration my.toml
     """
-    from planner import commands
+    from planner.commands import actions
 
-    commands.calibrate(measured, scenario, output, fit, folds, client, spec_of(format, column, where), jobs, json)
+    actions.calibrate(measured, scenario, output, fit, folds, client, spec_of(format, column, where), jobs, json)
 
 
 @app.command()
@@ -335,9 +335,9 @@ def report(
 
     Example: planner replay chat --model llama-3.1-8b --gpu h100-sxm --save out/chat && planner report out/chat
     """
-    from planner import commands
+    from planner.commands import actions
 
-    commands.report(results, output, llmd)
+    actions.report(results, output, llmd)
 
 
 @app.command()
@@ -349,9 +349,9 @@ def ui(
 
     Example: planner ui --port 8600
     """
-    from planner import commands
+    from planner.commands import actions
 
-    commands.ui(port, address)
+    actions.ui(port, address)
 
 
 app.add_typer(trace_app, name="trace")

@@ -6,18 +6,14 @@ from typing import Any
 
 import polars as pl
 
-from planner import highest_rate, sizing, sweeping
 from planner.answers import Answer
-from planner.client import read_load
-from planner.comparison import compare_studies
-from planner.grid import DEFAULT_FRONT, plan_sweep
-from planner.objectives import of_requests, parse_objectives
-from planner.optimize import optimize as optimize_grid
-from planner.phases import PHASES
-from planner.rate_series import read_rate_series
-from planner.scenario import Scenario
-from planner.study import Study
-from planner.tables import (
+from planner.explanation.phases import PHASES
+from planner.planning import highest_rate, sizing, sweeping
+from planner.planning.comparison import compare_studies
+from planner.planning.grid import DEFAULT_FRONT, plan_sweep
+from planner.planning.optimize import optimize as optimize_grid
+from planner.planning.study import Study
+from planner.report.tables import (
     ROWS,
     capacity_table,
     comparison_table,
@@ -25,7 +21,11 @@ from planner.tables import (
     sizing_table,
     sweep_table,
 )
+from planner.settings.objectives import of_requests, parse_objectives
+from planner.settings.scenario import Scenario
 from planner.trace import Trace
+from planner.traffic.client import read_load
+from planner.traffic.rate_series import read_rate_series
 
 AnyTrace = Trace | str | Path
 

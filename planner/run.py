@@ -7,20 +7,20 @@ from typing import Any
 import polars as pl
 
 from planner.answers import to_html
-from planner.deployment import resolve, shape_load
+from planner.deployment.deploy import resolve, shape_load
 from planner.errors import UsageError
-from planner.fleet import NOTHING, serve
-from planner.metrics import HEADLINES, summarize
-from planner.notes import notes
-from planner.pool_rows import describe_pools
-from planner.resolved import describe_deployment, describe_policy, fitted_scenarios
-from planner.results import ReplayResult
-from planner.scenario import Scenario, names_in
-from planner.settings import Recording
-from planner.slo import Slo, parse_slo
+from planner.fleet.replicas import NOTHING, serve
+from planner.metrics.notes import notes
+from planner.metrics.pool_rows import describe_pools
+from planner.metrics.resolved import describe_deployment, describe_policy, fitted_scenarios
+from planner.metrics.summary import HEADLINES, summarize
+from planner.metrics.uncertainty import summary_intervals
+from planner.metrics.utilization import utilization
+from planner.replays.results import ReplayResult
+from planner.settings.engine import Recording
+from planner.settings.scenario import Scenario, names_in
+from planner.settings.slo import Slo, parse_slo
 from planner.trace import Trace
-from planner.uncertainty import summary_intervals
-from planner.utilization import utilization
 from planner.versions import versions
 
 

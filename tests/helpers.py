@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from planner.requests import COLUMNS, Requests
-from planner.results import ReplayResult
+from planner.replays.requests import COLUMNS, Requests
+from planner.replays.results import ReplayResult
 from planner.run import replay
-from planner.scenario import Scenario
-from planner.settings import Recording
+from planner.settings.engine import Recording
+from planner.settings.scenario import Scenario
 from planner.trace import PrefixIds, Trace
 from planner.trace.table import account_of
 

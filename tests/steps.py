@@ -4,15 +4,15 @@ import functools
 from dataclasses import replace
 from typing import Any
 
-from planner.catalog import load_gpu, load_model
+from planner.catalog.entries import load_gpu, load_model
 from planner.engine import state as st
 from planner.engine import timing
 from planner.engine.rows import STEP_ROW
-from planner.engines import EngineConstants, load_engine
-from planner.layout import Layout
-from planner.roofline import roofline
-from planner.stack import Stack
-from planner.steptime import step_terms
+from planner.model.layout import Layout
+from planner.steptime.by_term import step_terms
+from planner.steptime.engines import EngineConstants, load_engine
+from planner.steptime.roofline import roofline
+from planner.steptime.stack import Stack
 
 ENGINES = ("vllm", "sglang", "trtllm")
 

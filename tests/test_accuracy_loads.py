@@ -20,11 +20,11 @@ from benchmarks.accuracy.mlperf_builds import (
 from benchmarks.accuracy.static_batch import ENGINE_LAUNCH_S, V0_HOST, in_process
 from benchmarks.accuracy.throughput import shared_prompts, tuned
 from benchmarks.fit_engines import TIMES, is_shown
-from planner.catalog import load_gpu, load_model
-from planner.deployment import Deployment, deploy
+from planner.catalog.entries import load_gpu, load_model
+from planner.deployment.deploy import Deployment, deploy
 from planner.engine.curve import node_counts
-from planner.measured import Measurement
-from planner.scenario import Scenario
+from planner.measured.table import Measurement
+from planner.settings.scenario import Scenario
 
 
 def test_examples_hold() -> None:

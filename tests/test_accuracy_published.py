@@ -8,7 +8,7 @@ import pytest
 from benchmarks.accuracy.published import RUNS, published
 from benchmarks.accuracy.published_benchmarks import BENCHMARKS, read_benchmarks
 from benchmarks.accuracy.section import Section
-from planner.measured import read_measured
+from planner.measured.table import read_measured
 
 
 @cache

@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 from steps import stack_of, step, terms_of
 
-from planner.catalog import load_gpu, load_model
-from planner.deployment import deploy
+from planner.catalog.entries import load_gpu, load_model
+from planner.deployment.deploy import deploy
 from planner.errors import UsageError
-from planner.lora import adapter_bytes
-from planner.results import ReplayResult
+from planner.replays.results import ReplayResult
 from planner.run import replay
-from planner.scenario import Scenario
+from planner.settings.scenario import Scenario
+from planner.steptime.lora import adapter_bytes
 from planner.trace import read_trace
 
 LLAMA = {"model": "llama-3.1-8b", "gpu": "h100-sxm"}
@@ -73,7 +73,7 @@ def test_loads_take_the_host_link_and_reads_the_disk() -> None:
 
 
 def _steps() -> Any:
-    from planner.settings import Recording
+    from planner.settings.engine import Recording
     return Recording(steps=True)
 
 

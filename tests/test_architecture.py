@@ -5,8 +5,8 @@ import math
 
 import pytest
 
-from planner import architecture
-from planner.architecture import (
+from planner.catalog import architecture
+from planner.catalog.architecture import (
     attention_parameters,
     index_bytes_per_token,
     kv_bytes_per_token,
@@ -15,7 +15,7 @@ from planner.architecture import (
     num_parameters,
     state_bytes_per_seq,
 )
-from planner.catalog import load_model
+from planner.catalog.entries import load_model
 
 
 def test_doctests_hold() -> None:

@@ -6,10 +6,10 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from planner.deployment import deploy
-from planner.driver import run
-from planner.measured import read_measured
-from planner.validate import deploy_measured
+from planner.deployment.deploy import deploy
+from planner.measured.table import read_measured
+from planner.measured.validate import deploy_measured
+from planner.replays.driver import run
 from tests.helpers import EVERYTHING, Rows, scenario_of, trace_of
 
 LONG = (0.0, 16, 60)  # decodes all the time: steps of 10 ms, its prompt in the first

@@ -13,24 +13,24 @@ from helpers import EVERYTHING, play, scenario_of, trace_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
-from planner import commands
-from planner.autoscale import read_autoscale
 from planner.autoscaler import Autoscaler
-from planner.autoscalers import AUTOSCALERS
+from planner.choices.autoscalers import AUTOSCALERS
+from planner.choices.routers import ROUTERS
+from planner.commands import actions
+from planner.deployment.autoscale import read_autoscale
 from planner.engine import state as st
 from planner.errors import AutoscaleError, PolicyError, UsageError
 from planner.figures.bins import bin_steps, time_bins
 from planner.figures.scaling import replicas
-from planner.fingerprint import scenario_sha256
-from planner.highest_rate import Search, capacity
-from planner.objectives import parse_objectives
+from planner.metrics.saved import SavedResult, load_result, save_result, to_json
+from planner.planning.fingerprint import scenario_sha256
+from planner.planning.highest_rate import Search, capacity
+from planner.planning.sizing import Choices, size
+from planner.replays.results import ReplayResult
 from planner.report import to_html, to_markdown
-from planner.results import ReplayResult
-from planner.routers import ROUTERS
 from planner.run import replay
-from planner.saved import SavedResult, load_result, save_result, to_json
-from planner.scenario import Scenario
-from planner.sizing import Choices, size
+from planner.settings.objectives import parse_objectives
+from planner.settings.scenario import Scenario
 
 SECONDS = {"step_time": "linear:1,0"}  # every step takes a second
 PLAIN = """
@@ -450,13 +450,13 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     ask = {"slo": None, "attainment": None, "format": None, "on_bad_rows": "error", "json": None, "save": None,
            "explain": False}
     scenario = scenario_of(**SECONDS, autoscale=path)
-    commands.replay(str(tmp_path / "trace.csv"), scenario, tables={**tables, "scale_events": events}, **ask)
+    actions.replay(str(tmp_path / "trace.csv"), scenario, tables={**tables, "scale_events": events}, **ask)
     assert pl.read_csv(events)["after"].to_list() == [2, 1]
     shown = capsys.readouterr().out
     assert "up to 2 × GPU" in shown
     assert "  num_scale_ups                                      1" in shown
     with pytest.raises(UsageError, match="needs --autoscale"):
-        commands.replay(str(tmp_path / "trace.csv"), scenario_of(**SECONDS), tables={**tables, "scale_events": events},
+        actions.replay(str(tmp_path / "trace.csv"), scenario_of(**SECONDS), tables={**tables, "scale_events": events},
                         **ask)
 
 

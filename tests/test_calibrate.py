@@ -9,20 +9,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from planner.accuracy import accuracy, predict_file
-from planner.calibrate import fit
-from planner.calibration import calibrate, write_calibration
-from planner.client import client_load
-from planner.engines import bounds, read_constants, read_table
+from planner.calibration.calibrate import calibrate, write_calibration
+from planner.calibration.fit import fit
+from planner.calibration.identify import check, choose
+from planner.calibration.observations import Runs, prepare
 from planner.errors import TraceError, UnknownNameError, UsageError
-from planner.identify import check, choose
-from planner.measured import read_measured
-from planner.observations import Runs, prepare
-from planner.results import write_table
+from planner.measured.accuracy import accuracy, predict_file
+from planner.measured.table import read_measured
+from planner.metrics.uncertainty import read_residuals
+from planner.replays.results import write_table
 from planner.run import replay
-from planner.scenario import Scenario
-from planner.settings import Recording
-from planner.uncertainty import read_residuals
+from planner.settings.engine import Recording
+from planner.settings.scenario import Scenario
+from planner.steptime.engines import bounds, read_constants, read_table
+from planner.traffic.client import client_load
 from tests.measured_runs import fixed_start, row_of, write_runs, write_start, write_synthetic
 
 START = fixed_start()

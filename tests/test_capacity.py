@@ -14,14 +14,14 @@ from hypothesis import strategies as some
 from test_cli import H100, fails, planner
 from test_trace_recorded import recorded
 
-from planner.bracket import UnlimitedError, UnreachableError, find_bracket
-from planner.deployment import resolve, shape_load
+from planner.deployment.deploy import resolve, shape_load
 from planner.errors import UnknownNameError, UsageError
-from planner.highest_rate import Load, Search, capacity
-from planner.objectives import Objectives, Verdict, judge, parse_objectives
+from planner.planning.bracket import UnlimitedError, UnreachableError, find_bracket
+from planner.planning.highest_rate import Load, Search, capacity
 from planner.run import replay
-from planner.scenario import Scenario
-from planner.settings import Recording
+from planner.settings.engine import Recording
+from planner.settings.objectives import Objectives, Verdict, judge, parse_objectives
+from planner.settings.scenario import Scenario
 from planner.trace import Trace, read_trace
 
 ONE_SLOT = Scenario(step_time="linear:0.1,1e-9", num_gpu_blocks=4000, max_num_seqs=1, async_scheduling=False)

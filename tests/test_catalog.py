@@ -10,14 +10,24 @@ from pathlib import Path
 import pytest
 from helpers import trace_of
 
-from planner import catalog
-from planner.architecture import num_parameters
-from planner.catalog import add_gpu, add_model, data_dir, describe_model, gpu_names, load_gpu, load_model, model_names
-from planner.deployment import resolve
+import planner
+from planner.catalog import entries
+from planner.catalog.architecture import num_parameters
+from planner.catalog.entries import (
+    add_gpu,
+    add_model,
+    data_dir,
+    describe_model,
+    gpu_names,
+    load_gpu,
+    load_model,
+    model_names,
+)
+from planner.deployment.deploy import resolve
 from planner.errors import CatalogError, OutputError, UnknownNameError
-from planner.notes import notes
-from planner.profiles import show_profile
-from planner.scenario import Scenario
+from planner.metrics.notes import notes
+from planner.report.profiles import show_profile
+from planner.settings.scenario import Scenario
 
 GPUS = sorted((data_dir("hardware_db") / "gpus").glob("*.toml"))
 MODELS = sorted((data_dir("hardware_db") / "models").glob("*.toml"))
@@ -30,7 +40,7 @@ def own_catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_doctests_hold() -> None:
-    assert doctest.testmod(catalog).failed == 0
+    assert doctest.testmod(entries).failed == 0
 
 
 def test_catalog_holds_what_is_promised() -> None:
@@ -88,7 +98,7 @@ def test_every_model_loads_by_each_of_its_names(path: Path) -> None:
 
 def test_no_two_files_share_a_name() -> None:
     for files in (GPUS, MODELS):
-        keys = [key for path in files for key in catalog._keys_of(path)]
+        keys = [key for path in files for key in entries._keys_of(path)]
         assert len(keys) == len(set(keys))
 
 
@@ -234,7 +244,8 @@ def test_unreadable_files_are_one_line_errors(tmp_path: Path, monkeypatch: pytes
 
 
 def test_loading_imports_nothing_slow() -> None:
-    code = ("import sys; from planner import memory; from planner.catalog import load_gpu, load_model; load_gpu('l4'); "
-            "load_model('phi-4'); sys.exit(len({'numpy', 'polars', 'numba'} & sys.modules.keys()))")
-    root = Path(catalog.__file__).parent.parent
+    code = ("import sys; from planner.deployment import memory; from planner.catalog import entries; "
+            "entries.load_gpu('l4'); entries.load_model('phi-4'); "
+            "sys.exit(len({'numpy', 'polars', 'numba'} & sys.modules.keys()))")
+    root = Path(planner.__file__).parent.parent
     assert subprocess.run([sys.executable, "-c", code], cwd=root, check=False).returncode == 0

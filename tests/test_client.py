@@ -3,17 +3,17 @@
 import numpy as np
 import pytest
 
-from planner.client import (
+from planner.errors import UsageError
+from planner.run import replay
+from planner.settings.engine import Recording
+from planner.settings.scenario import Scenario
+from planner.traffic.client import (
     at_client_rate,
     client_load,
     lower_range_load,
     random_load,
     refuse_client_options,
 )
-from planner.errors import UsageError
-from planner.run import replay
-from planner.scenario import Scenario
-from planner.settings import Recording
 from tests.helpers import scenario_of
 
 

@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 from helpers import scenario_of
 
-from planner.closeness import compare_predictions, compare_statistics
 from planner.errors import UsageError
 from planner.fitting import fit_workload
-from planner.objectives import parse_objectives
-from planner.scenario import Scenario
+from planner.fitting.closeness import compare_predictions, compare_statistics
+from planner.report.traffic_tables import closeness_table
+from planner.settings.objectives import parse_objectives
+from planner.settings.scenario import Scenario
 from planner.synthetic import generate
 from planner.trace import read_trace
-from planner.traffic_tables import closeness_table
-from planner.workload import scale_rate
+from planner.traffic.workload import scale_rate
 
 SHARED = Path(os.environ.get("PLANNER_SHARED", Path(__file__).parents[2] / "shared")) / "traces"
 

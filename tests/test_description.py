@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from helpers import trace_of
 
-from planner.anomalies import find_anomalies
-from planner.description import describe
 from planner.errors import UsageError
 from planner.figures.workload import workload_figures
 from planner.report.traffic import write_description
+from planner.report.traffic_tables import description_table
 from planner.trace import Trace, read_trace
-from planner.traffic_tables import description_table
+from planner.traffic.anomalies import find_anomalies
+from planner.traffic.description import describe
 
 SHARED = Path(os.environ.get("PLANNER_SHARED", Path(__file__).parents[2] / "shared")) / "traces"
 

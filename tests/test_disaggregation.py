@@ -9,17 +9,17 @@ from helpers import EVERYTHING, play, scenario_of, trace_of
 from hypothesis import given
 from hypothesis import strategies as some
 
-from planner.deployment import resolve
-from planner.disaggregation import transfer_of
+from planner.choices.routers import ROUTERS
+from planner.deployment.deploy import resolve
 from planner.errors import UsageError
-from planner.fewest import apart, fewest_replicas, together
-from planner.fleet import serve
-from planner.objectives import judge, parse_objectives
-from planner.results import ReplayResult
-from planner.routers import ROUTERS
+from planner.fleet.disaggregation import transfer_of
+from planner.fleet.replicas import serve
+from planner.planning.fewest import apart, fewest_replicas, together
+from planner.replays.results import ReplayResult
 from planner.run import replay
-from planner.scenario import Scenario
-from planner.settings import Recording
+from planner.settings.engine import Recording
+from planner.settings.objectives import judge, parse_objectives
+from planner.settings.scenario import Scenario
 from planner.trace import Trace
 
 SECONDS: dict[str, Any] = {"step_time": "linear:1,0", "data_parallel_size": 2, "prefill_replicas": 1}

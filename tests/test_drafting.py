@@ -10,17 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as some
 from steps import seconds, stack_of, step, terms_of, with_constants
 
-from planner.acceptance import cumulative_acceptance
-from planner.catalog import load_gpu, load_model
-from planner.deployment import deploy
-from planner.drafting import Draft, draft_of
+from planner.catalog.entries import load_gpu, load_model
+from planner.deployment.deploy import deploy
+from planner.deployment.memory import draft_kv_bytes_per_token, draft_weight_bytes, weight_bytes
 from planner.errors import PlannerError, UsageError
-from planner.layout import Layout
-from planner.memory import draft_kv_bytes_per_token, draft_weight_bytes, weight_bytes
-from planner.notes import notes
-from planner.roofline import roofline
+from planner.metrics.notes import notes
+from planner.model.drafting import Draft, draft_of
+from planner.model.layout import Layout
 from planner.run import replay
-from planner.scenario import Scenario, parse_scenario
+from planner.settings.acceptance import cumulative_acceptance
+from planner.settings.scenario import Scenario, parse_scenario
+from planner.steptime.roofline import roofline
 
 LLAMA = load_model("llama-3.1-8b")
 LAYER_PARAMETERS = 41_943_040 + 176_160_768  # of Llama-3.1-8B's attention and MLP

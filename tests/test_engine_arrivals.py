@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from helpers import scenario_of, trace_of
 
-from planner.deployment import resolve
-from planner.driver import ReplayRecords, run
-from planner.settings import Recording
-from planner.steptime import linear
+from planner.deployment.deploy import resolve
+from planner.replays.driver import ReplayRecords, run
+from planner.settings.engine import Recording
+from planner.steptime.by_term import linear
 
 Rows = Sequence[tuple[float, int, int]]
 

@@ -7,12 +7,12 @@ from helpers import EVERYTHING, batches, play, scenario_of, trace_of
 from typer.testing import CliRunner
 
 from planner.cli import app
-from planner.deployment import deploy
+from planner.deployment.deploy import deploy
 from planner.errors import UsageError
-from planner.notes import notes
+from planner.metrics.notes import notes
 from planner.run import replay
-from planner.scenario import Scenario
-from planner.settings import Recording
+from planner.settings.engine import Recording
+from planner.settings.scenario import Scenario
 
 EVEN = "linear:0.01,0"  # step k runs from 0.01 k to 0.01 (k + 1)
 BOTH = pytest.mark.parametrize("recording", [EVERYTHING, Recording()], ids=["recorded", "plain"])

@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as some
 from steps import stack_of, with_constants
 
-from planner.deployment import resolve
-from planner.driver import ReplayRecords, run
+from planner.deployment.deploy import resolve
 from planner.engine.terms import StepTime
-from planner.roofline import roofline
-from planner.scenario import Scenario
-from planner.settings import Recording
+from planner.replays.driver import ReplayRecords, run
+from planner.settings.engine import Recording
+from planner.settings.scenario import Scenario
+from planner.steptime.roofline import roofline
 
 MODELS = ("llama-3.1-8b", "gemma-2-9b", "glm-4.7-flash", "qwen3-next-80b-a3b")
 

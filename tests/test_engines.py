@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from planner.engines import EngineConstants, bounds, constants_of, load_engine, read_constants
 from planner.errors import CatalogError, UnknownNameError
+from planner.steptime.engines import EngineConstants, bounds, constants_of, load_engine, read_constants
 
 MIDDLE = {name: (low * high) ** 0.5 for name, (low, high) in bounds().items()}
 

@@ -14,13 +14,13 @@ from typer.testing import CliRunner
 
 from planner import Scenario, read_trace, replay
 from planner.cli import app
-from planner.comparison import explain_outcome
-from planner.explanation import difference, explain
-from planner.limits import STEP_BOUNDS, step_bounds
-from planner.phases import PHASES, request_phases
-from planner.results import ReplayResult
-from planner.settings import Recording
-from planner.workload import limit
+from planner.explanation.causes import difference, explain
+from planner.explanation.limits import STEP_BOUNDS, step_bounds
+from planner.explanation.phases import PHASES, request_phases
+from planner.planning.comparison import explain_outcome
+from planner.replays.results import ReplayResult
+from planner.settings.engine import Recording
+from planner.traffic.workload import limit
 
 STEPS = Recording(steps=True)
 BUSY = {"model": "llama-3.1-8b", "gpu": "h100-sxm"}

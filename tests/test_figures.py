@@ -14,6 +14,8 @@ from helpers import EVERYTHING, play, scenario_of, trace_of
 
 from planner import figures
 from planner.errors import UnknownNameError
+from planner.explanation.phases import PHASES
+from planner.explanation.spans import spans
 from planner.figures.accuracy import predicted_over_measured, published_errors
 from planner.figures.answers import attainment_over_rate, fleet_costs, target_margins
 from planner.figures.bins import MOST_BINS, bin_steps, num_replicas, time_bins
@@ -22,14 +24,12 @@ from planner.figures.grid import front_scatter, parallel_axes
 from planner.figures.latency import latency_cdf, time_by_phase
 from planner.figures.schedule import KINDS, schedule_timeline
 from planner.figures.traffic import arrivals, lengths
-from planner.phases import PHASES
-from planner.published import Published
+from planner.measured.published import Published
+from planner.metrics.saved import SavedResult, load_result, save_result
 from planner.run import replay
-from planner.saved import SavedResult, load_result, save_result
-from planner.settings import Recording
-from planner.slo import Slo
-from planner.spans import spans
-from planner.steptime import TERMS
+from planner.settings.engine import Recording
+from planner.settings.slo import Slo
+from planner.steptime.by_term import TERMS
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-COMMAND = [sys.executable, "-c", "from planner import commands; from planner.scenario import Scenario; "
+COMMAND = [sys.executable, "-c", "from planner import commands; from planner.settings.scenario import Scenario; "
            "commands._read('chat', Scenario(limit=3), None, 'error')"]
 
 

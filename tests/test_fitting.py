@@ -7,7 +7,6 @@ import polars as pl
 import pytest
 from helpers import trace_of
 
-from planner.burstiness import dispersion
 from planner.errors import UnknownNameError, UsageError
 from planner.fitting import fit_workload
 from planner.fitting.arrivals import fit_arrivals
@@ -16,6 +15,7 @@ from planner.synthetic import generate, load_sample, read_workload
 from planner.synthetic.arrivals import Process, draw_arrivals
 from planner.synthetic.model import to_toml
 from planner.trace import Trace, read_trace
+from planner.traffic.burstiness import dispersion
 
 SPAN_S = 3000.0
 KNOWN = {
@@ -126,7 +126,7 @@ def test_sessions_and_prefixes_are_drawn_as_they_were() -> None:
     assert model.has_sessions
     assert drawn.prefix is not None
     assert trace.prefix is not None
-    from planner.sharing import sharing
+    from planner.traffic.sharing import sharing
 
     rates = [sharing(each.prefix, each.requests["input_tokens"].to_numpy()) for each in (trace, drawn)]
     assert rates[1].infinite_hit_rate == pytest.approx(rates[0].infinite_hit_rate, abs=0.03)

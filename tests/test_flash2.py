@@ -9,7 +9,7 @@ from steps import stack_of, step, terms_of
 from test_engine_stretch import check
 
 from planner.operators.flash2 import num_splits, own_s, tiles_at_once
-from planner.roofline import roofline
+from planner.steptime.roofline import roofline
 
 
 def uneven(decodes: int, mean: int, longest: int, *, prompt: int = 0) -> Any:

@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 from steps import ENGINES, gpu_seconds, stack_of, step
 
-from planner.catalog import load_gpu, load_model
-from planner.collective_time import collectives_s
-from planner.deployment import deploy
+from planner.catalog.entries import load_gpu, load_model
+from planner.deployment.deploy import deploy
 from planner.engine.curve import node_counts
 from planner.errors import UsageError
-from planner.fused_norms import fuses_norms, generation, largest_fused_bytes
-from planner.layout import Layout
-from planner.roofline import roofline
-from planner.scenario import Scenario
-from planner.small_kernels import NORM_SHARE
+from planner.model.layout import Layout
+from planner.model.small_kernels import NORM_SHARE
+from planner.settings.scenario import Scenario
+from planner.steptime.collective_time import collectives_s
+from planner.steptime.fused_norms import fuses_norms, generation, largest_fused_bytes
+from planner.steptime.roofline import roofline
 
 TP8 = Layout(tensor_parallel_size=8)
 DENSE, EXPERTS = load_model("llama-3.1-70b"), load_model("gpt-oss-120b")

@@ -5,7 +5,7 @@ import pytest
 from numpy.typing import NDArray
 
 from planner.engine.rows import GAP_ROW
-from planner.gaps import MANTISSA_BITS, GapTally
+from planner.replays.gaps import MANTISSA_BITS, GapTally
 
 
 def rows_of(*rows: tuple[float, float, int, int]) -> NDArray[np.void]:

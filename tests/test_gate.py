@@ -13,14 +13,14 @@ from helpers import trace_of
 from test_cli import fails, planner
 
 from planner.errors import BaselineError, TargetsError
-from planner.fingerprint import hardware_db_sha256
-from planner.fleet import serve
-from planner.gate import check
-from planner.metrics import summarize
+from planner.fleet.replicas import serve
+from planner.metrics.summary import summarize
+from planner.planning.fingerprint import hardware_db_sha256
+from planner.planning.gate import check
+from planner.planning.targets import read_targets
 from planner.run import replay
-from planner.scenario import Scenario
-from planner.settings import Recording
-from planner.targets import read_targets
+from planner.settings.engine import Recording
+from planner.settings.scenario import Scenario
 
 SERVER = """
 [scenario.one]

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from test_gate import SERVER, TARGETS, junit, slower, targets
 
-from planner.gate import check
+from planner.planning.gate import check
 
 __all__ = ["targets"]  # a fixture
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from planner.architecture import Architecture, num_parameters
-from planner.catalog import load_gpu, load_model
+from planner.catalog.architecture import Architecture, num_parameters
+from planner.catalog.entries import load_gpu, load_model
+from planner.catalog.hf_config import architecture_from_config
 from planner.errors import CatalogError
-from planner.hf_config import architecture_from_config
-from planner.precision import kv_cache_type
+from planner.model.precision import kv_cache_type
 
 LLAMA = {"model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 4,
          "num_attention_heads": 8, "num_key_value_heads": 2, "vocab_size": 100, "max_position_embeddings": 512}

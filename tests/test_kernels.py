@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from planner import kernels
 from planner.errors import CatalogError
-from planner.kernels import find_fit, find_fits
+from planner.steptime import kernels
+from planner.steptime.kernels import find_fit, find_fits
 
 ROWS = """
 [[fit]]

@@ -13,7 +13,7 @@ from planner import Scenario
 from planner.cli import app
 from planner.errors import UsageError
 from planner.launch import launch_command, launch_options, read_launch
-from planner.study import read_study
+from planner.planning.study import read_study
 
 
 @pytest.mark.parametrize(("command", "expected"), [

@@ -3,7 +3,7 @@
 import pytest
 
 from planner.errors import UsageError
-from planner.layout import Layout
+from planner.model.layout import Layout
 
 
 def test_sizes_follow() -> None:

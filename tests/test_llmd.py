@@ -11,10 +11,10 @@ import yaml
 from helpers import scenario_of
 
 from planner.errors import UsageError
+from planner.metrics.saved import SavedResult
 from planner.report.llmd import llmd_report, write_llmd_report
 from planner.run import replay
-from planner.saved import SavedResult
-from planner.settings import Recording
+from planner.settings.engine import Recording
 from planner.trace import read_trace
 
 SAMPLE = Path(os.environ.get("PLANNER_SHARED", Path(__file__).parents[2] / "shared")) / "formats" / (

@@ -13,27 +13,27 @@ from helpers import EVERYTHING, play, scenario_of, trace_of
 from typer.testing import CliRunner
 
 from planner.cli import app
-from planner.deployment import deploy, resolve
-from planner.driver import run
+from planner.deployment.deploy import deploy, resolve
+from planner.deployment.roofs import model_flops
 from planner.engine.curve import node_counts
 from planner.errors import FleetError, PlannerError, UsageError
-from planner.explanation import explain
-from planner.fewest import apart, fewest_replicas
-from planner.fleet import serve
-from planner.highest_rate import Search, capacity
+from planner.explanation.causes import explain
+from planner.fleet.replicas import serve
 from planner.launch import launch_command, launch_options, read_launch
-from planner.notes import notes
-from planner.objectives import judge, parse_objectives
-from planner.precision import peak_flops_per_s
+from planner.metrics.notes import notes
+from planner.model.precision import peak_flops_per_s
+from planner.planning.fewest import apart, fewest_replicas
+from planner.planning.highest_rate import Search, capacity
+from planner.planning.sizing import Choices, size
+from planner.planning.study import parse_study
+from planner.replays.driver import run
+from planner.replays.results import ReplayResult
 from planner.report.llmd import _engine
-from planner.results import ReplayResult
-from planner.roofs import model_flops
+from planner.report.tables import sizing_table, summary_table
 from planner.run import replay
-from planner.scenario import Scenario
-from planner.settings import Recording
-from planner.sizing import Choices, size
-from planner.study import parse_study
-from planner.tables import sizing_table, summary_table
+from planner.settings.engine import Recording
+from planner.settings.objectives import judge, parse_objectives
+from planner.settings.scenario import Scenario
 from planner.trace import Trace
 
 TWO: dict[str, Any] = {"data_parallel_size": 2, "data_parallel_attention": True}

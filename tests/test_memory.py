@@ -6,15 +6,15 @@ import re
 
 import pytest
 
-from planner import memory
-from planner.architecture import num_parameters
-from planner.catalog import load_gpu, load_model
-from planner.defaults import sglang_memory_share
-from planner.deployment import deploy
+from planner.catalog.architecture import num_parameters
+from planner.catalog.entries import load_gpu, load_model
+from planner.deployment import memory
+from planner.deployment.deploy import deploy
+from planner.deployment.memory import CONTEXT_BYTES, MemoryPlan, activation_bytes, plan_memory, weight_bytes
 from planner.errors import CapacityError, UnknownNameError, UsageError
-from planner.layout import Layout
-from planner.memory import CONTEXT_BYTES, MemoryPlan, activation_bytes, plan_memory, weight_bytes
-from planner.scenario import Scenario
+from planner.model.layout import Layout
+from planner.settings.defaults import sglang_memory_share
+from planner.settings.scenario import Scenario
 
 
 def plan(model: str = "llama-3.1-8b", gpu: str = "h100-sxm", layout: Layout | None = None,

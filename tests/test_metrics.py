@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from planner import replay
-from planner.metrics import describe, describe_weighted, summarize
-from planner.settings import Recording
-from planner.slo import Slo
+from planner.metrics.summary import describe, describe_weighted, summarize
+from planner.settings.engine import Recording
+from planner.settings.slo import Slo
 
 KEYS = ("mean", "median", "std", "p90", "p95", "p99")
 seconds = some.floats(0, 1e4)

@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as some
 from steps import stack_of, step, terms_of
 
-from planner.collective_time import collectives_s
-from planner.deployment import deploy, resolve
+from planner.deployment.deploy import deploy, resolve
 from planner.errors import UsageError
-from planner.layout import Layout
-from planner.notes import notes
+from planner.metrics.notes import notes
+from planner.model.layout import Layout
 from planner.operators.network import NodeLink, network_s
-from planner.scenario import Scenario
-from planner.stack import Stack
+from planner.settings.scenario import Scenario
+from planner.steptime.collective_time import collectives_s
+from planner.steptime.stack import Stack
 
 LINK = NodeLink(bandwidth_bytes_per_s=50e9, latency_s=5e-6)
 OPS = ("all_reduce", "all_gather", "reduce_scatter", "alltoall")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.catalog import load_gpu
+from planner.catalog.entries import load_gpu
 from planner.errors import UsageError
 from planner.operators.attention import (
     DecodeAttention,

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.errors import UsageError
-from planner.kernels import find_fit
 from planner.operators.collectives import CollectiveConstants, collective_s, sent_bytes
 from planner.operators.gemm import GemmConstants, gemm_s, smooth_maximum
 from planner.operators.moe import MoeConstants, moe_s, touched_experts
 from planner.operators.small import SmallConstants, small_kernel_s
+from planner.steptime.kernels import find_fit
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPTS = ROOT / "benchmarks" / "kernels"

@@ -8,9 +8,9 @@ import pytest
 from helpers import batches, play, trace_of
 
 from planner import DECODES_FIRST, IN_ORDER, PROMPTS_ALONE, PROMPTS_FIRST
+from planner.choices.loading import load_policy
+from planner.choices.policies import POLICIES, by_deadline, by_predicted_work, by_priority
 from planner.errors import PolicyError, UnknownNameError
-from planner.loading import load_policy
-from planner.policies import POLICIES, by_deadline, by_predicted_work, by_priority
 from planner.policy import NO_LIMIT, StepState
 
 QUIET = StepState(now_s=0.0, num_running=0, num_prefilling=0, num_waiting=1, num_free_blocks=10, num_gpu_blocks=10,
@@ -143,7 +143,7 @@ def test_a_broken_plan_is_an_error_with_its_line(tmp_path, lines, message):
         ("x = 1\ndef plan(s:\n", "mine", r"own.py line 2: SyntaxError"),
         ("x = 1\n\ny = 1 / 0\n", "mine", r"own.py line 3: ZeroDivisionError"),
         ("from planner import Policy\nmine = 3\n", "mine", r"own.py: mine is a int; must be a Policy"),
-        ("from planner.policies import FCFS\n", "mine", r"own.py defines no 'mine'; it has FCFS"),
+        ("from planner.choices.policies import FCFS\n", "mine", r"own.py defines no 'mine'; it has FCFS"),
     ],
     ids=["syntax", "run", "kind", "missing"],
 )

@@ -13,25 +13,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 from typer.testing import CliRunner
 
+from planner.choices.policies import POLICIES
+from planner.choices.routers import ROUTERS
 from planner.cli import app
-from planner.deployment import resolve
-from planner.disaggregation import transfer_of
+from planner.deployment.deploy import resolve
+from planner.deployment.pools import read_fleet, turns
 from planner.errors import FleetError, PolicyError, UsageError
-from planner.fewest import apart, cheapest_split, fewest_replicas, of_two_kinds
-from planner.fingerprint import scenario_sha256
-from planner.fleet import serve
-from planner.highest_rate import Search, capacity
-from planner.notes import notes
-from planner.objectives import judge, parse_objectives
-from planner.policies import POLICIES
-from planner.pools import read_fleet, turns
-from planner.results import ReplayResult
-from planner.routers import ROUTERS
+from planner.fleet.disaggregation import transfer_of
+from planner.fleet.replicas import serve
+from planner.metrics.notes import notes
+from planner.planning.fewest import apart, cheapest_split, fewest_replicas, of_two_kinds
+from planner.planning.fingerprint import scenario_sha256
+from planner.planning.highest_rate import Search, capacity
+from planner.planning.sizing import Choices, size
+from planner.planning.study import parse_study
+from planner.replays.results import ReplayResult
+from planner.report.tables import sizing_table, summary_table
 from planner.run import replay
-from planner.scenario import Scenario
-from planner.sizing import Choices, size
-from planner.study import parse_study
-from planner.tables import sizing_table, summary_table
+from planner.settings.objectives import judge, parse_objectives
+from planner.settings.scenario import Scenario
 from planner.trace import Trace
 
 FAST, SLOW = "linear:1,0", "linear:3,0"  # every step takes a second, or three

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from planner.catalog import gpu_names, load_gpu, load_model
+from planner.catalog.entries import gpu_names, load_gpu, load_model
 from planner.errors import CatalogError, UnknownNameError
-from planner.precision import (
+from planner.model.precision import (
     KERNELS,
     KV_BYTES_PER_ELEMENT,
     WEIGHT_FORMATS,

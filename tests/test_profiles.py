@@ -3,9 +3,9 @@
 import pytest
 from steps import stack_of, step, terms_of
 
-from planner.deployment import deploy
-from planner.profiles import STEP_CLASSES, step_class_terms
-from planner.scenario import Scenario
+from planner.deployment.deploy import deploy
+from planner.report.profiles import STEP_CLASSES, step_class_terms
+from planner.settings.scenario import Scenario
 
 
 @pytest.mark.parametrize(("model", "window"), [("llama-3.1-8b", 0), ("gpt-oss-20b", 128), ("gemma-3-12b", 1024)])

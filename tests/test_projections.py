@@ -4,11 +4,11 @@ import doctest
 
 import pytest
 
-from planner import projections as module
-from planner.architecture import embedding_parameters, expert_parameters, num_parameters
-from planner.catalog import load_model, model_names
-from planner.memory import attention_parameters_per_gpu
-from planner.projections import Gemm, projections
+from planner.catalog.architecture import embedding_parameters, expert_parameters, num_parameters
+from planner.catalog.entries import load_model, model_names
+from planner.deployment.memory import attention_parameters_per_gpu
+from planner.model import projections as module
+from planner.model.projections import Gemm, projections
 
 MLP = ("gate_up_proj", "down_proj", "router", "shared_gate_up_proj", "shared_down_proj")
 

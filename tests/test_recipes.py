@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from planner import recipes
 from planner.errors import CatalogError
-from planner.measured import read_measured
-from planner.recipes import Run, find_recipe, tokens_per_counted
+from planner.measured import recipes
+from planner.measured.recipes import Run, find_recipe, tokens_per_counted
+from planner.measured.table import read_measured
 
 RUN = Run(engine="vllm", model="m", precision="fp8", gpu="h100-sxm", isl=1024, osl=1024, concurrency=64, tp=8, ep=1,
           dp=1, version="0.9.1", date="2026-03-01", client="inferencex")

@@ -8,8 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from planner.autoscaler import FleetLoad
-from planner.autoscalers import AUTOSCALERS
-from planner.recommendation import Direction, Rules, Timed, is_cooling, recommend, stabilized, wanted_by, within_step
+from planner.choices.autoscalers import AUTOSCALERS
+from planner.deployment.recommendation import (
+    Direction,
+    Rules,
+    Timed,
+    is_cooling,
+    recommend,
+    stabilized,
+    wanted_by,
+    within_step,
+)
 
 FREE = Direction(stabilization_window_s=0.0, cooldown_s=0.0, max_step=None, max_step_percent=None, step_period_s=15.0)
 

@@ -7,10 +7,10 @@ import pytest
 from helpers import batches, play, scenario_of, step_tokens, trace_of
 
 from planner import replay
+from planner.choices.policies import POLICIES
 from planner.errors import UsageError
-from planner.policies import POLICIES
-from planner.settings import Recording
-from planner.slo import parse_slo
+from planner.settings.engine import Recording
+from planner.settings.slo import parse_slo
 
 
 def statuses(rows, **options) -> list[str]:

@@ -14,12 +14,12 @@ import pytest
 from helpers import EVERYTHING, scenario_of, trace_of
 
 from planner.errors import OutputError, PlannerError, UsageError
-from planner.explanation import explain
-from planner.metrics import PERCENTILES
+from planner.explanation.causes import explain
+from planner.metrics.saved import SavedResult
+from planner.metrics.summary import PERCENTILES
 from planner.report import content, markdown, to_html, to_markdown, write_report
 from planner.run import replay
-from planner.saved import SavedResult
-from planner.slo import Slo
+from planner.settings.slo import Slo
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'|`x`[l](https://e.v)\n\u202e\udc80<!--"
 

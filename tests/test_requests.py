@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from helpers import assert_same_requests, play, trace_of
 
-from planner import requests as requests_module
 from planner.engine import state as st
-from planner.requests import COLUMNS, RequestMemory, no_requests
-from planner.results import ReplayResult
-from planner.settings import Recording
+from planner.replays import requests as requests_module
+from planner.replays.requests import COLUMNS, RequestMemory, no_requests
+from planner.replays.results import ReplayResult
+from planner.settings.engine import Recording
 from planner.trace import Trace
 
 FEW = 256  # requests of a chunk here: 36 KiB, whole pages of 4 KiB

@@ -10,22 +10,22 @@ from hypothesis import given
 from hypothesis import strategies as some
 from steps import ENGINES, gpu_seconds, seconds, stack_of, step, terms_of, with_constants
 
-from planner.architecture import attention_flops_per_pair, kv_bytes_per_token, num_active_parameters
-from planner.catalog import gpu_names, model_names
-from planner.collective_time import collective_fit, collectives_s
-from planner.deployment import graph_sizes
-from planner.drafting import Draft
-from planner.engines import bounds
+from planner.catalog.architecture import attention_flops_per_pair, kv_bytes_per_token, num_active_parameters
+from planner.catalog.entries import gpu_names, model_names
+from planner.deployment.deploy import graph_sizes
 from planner.errors import UsageError
-from planner.layout import Layout
-from planner.precision import WEIGHT_FORMATS, weight_format
-from planner.roofline import launch_s, moe_kernels, padded, priors, roofline
+from planner.model.drafting import Draft
+from planner.model.layout import Layout
+from planner.model.precision import WEIGHT_FORMATS, weight_format
+from planner.model.small_kernels import small_kernels
 from planner.run import replay
-from planner.scenario import Scenario
-from planner.settings import Recording
-from planner.small_kernels import small_kernels
-from planner.stack import Stack
-from planner.steptime import TERMS, linear, step_terms
+from planner.settings.engine import Recording
+from planner.settings.scenario import Scenario
+from planner.steptime.by_term import TERMS, linear, step_terms
+from planner.steptime.collective_time import collective_fit, collectives_s
+from planner.steptime.engines import bounds
+from planner.steptime.roofline import launch_s, moe_kernels, padded, priors, roofline
+from planner.steptime.stack import Stack
 
 MODELS = ("llama-3.1-8b", "gemma-2-9b", "mixtral-8x7b", "gpt-oss-120b", "deepseek-v3", "glm-5", "qwen3.5-397b-a17b")
 LAYOUTS = (*(Layout(tensor_parallel_size=ranks) for ranks in (1, 2, 4, 8)),

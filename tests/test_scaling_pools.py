@@ -12,14 +12,14 @@ from hypothesis import strategies as some
 from test_autoscale import PLAIN, SECONDS, spans
 from test_pools import fleet_of
 
+from planner.choices.routers import ROUTERS
 from planner.errors import FleetError, UsageError
-from planner.highest_rate import Search, capacity
-from planner.objectives import parse_objectives
-from planner.results import ReplayResult
-from planner.routers import ROUTERS
+from planner.planning.highest_rate import Search, capacity
+from planner.replays.results import ReplayResult
+from planner.replays.scaling import events_table
+from planner.report.tables import summary_table
 from planner.run import replay
-from planner.scaling import events_table
-from planner.tables import summary_table
+from planner.settings.objectives import parse_objectives
 
 LEAST = {"router": "least-outstanding-requests"}
 

@@ -12,16 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_cli import planner
 
-from planner.calibration import calibrate
-from planner.catalog import data_dir
-from planner.client import client_load
-from planner.engines import read_constants
+from planner.calibration.calibrate import calibrate
+from planner.catalog.entries import data_dir
 from planner.errors import TraceError
-from planner.measured import Measurement, counted
+from planner.measured.scrape import is_scrape
+from planner.measured.scraped import Histogram, read_scraped
+from planner.measured.table import Measurement, counted
 from planner.run import replay
-from planner.scenario import Scenario
-from planner.scrape import is_scrape
-from planner.scraped import Histogram, read_scraped
+from planner.settings.scenario import Scenario
+from planner.steptime.engines import read_constants
+from planner.traffic.client import client_load
 
 LINEAR = Scenario(step_time="linear:0.01,0.0001", num_gpu_blocks=10_000)
 H100 = Scenario(model="llama-3.1-8b", gpu="h100-sxm")

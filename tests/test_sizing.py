@@ -10,22 +10,22 @@ import pytest
 from helpers import trace_of
 from test_cli import fails, planner
 
-from planner.deployment import resolve
+from planner.deployment.deploy import resolve
 from planner.errors import TraceError, UsageError
-from planner.fewest import fewest_replicas
-from planner.fleet import serve
-from planner.metrics import summarize
-from planner.objectives import judge, parse_objectives
-from planner.rate_series import read_rate_series
+from planner.fleet.replicas import serve
+from planner.metrics.saved import to_json
+from planner.metrics.summary import summarize
+from planner.planning.fewest import fewest_replicas
+from planner.planning.sizing import RANKS, Choices, _schedule, _settled, parse_prices, parse_ranks, size
+from planner.report.tables import sizing_table
 from planner.run import replay
-from planner.saved import to_json
-from planner.scenario import Scenario
-from planner.settings import Recording
-from planner.sizing import RANKS, Choices, _schedule, _settled, parse_prices, parse_ranks, size
-from planner.tables import sizing_table
+from planner.settings.engine import Recording
+from planner.settings.objectives import judge, parse_objectives
+from planner.settings.scenario import Scenario
 from planner.trace import Trace, read_trace
-from planner.traffic import compressed, lasting
-from planner.workload import limit
+from planner.traffic.rate_series import read_rate_series
+from planner.traffic.rescaling import compressed, lasting
+from planner.traffic.workload import limit
 
 H100 = Scenario(model="llama-3.1-8b", gpu="h100-sxm")
 ONE_SLOT = Scenario(step_time="linear:0.1,1e-9", num_gpu_blocks=4000, max_num_seqs=1, async_scheduling=False)

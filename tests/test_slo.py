@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from planner.errors import UnknownNameError, UsageError
-from planner.slo import Slo, attainment_by_metric, meets, parse_slo
+from planner.settings.slo import Slo, attainment_by_metric, meets, parse_slo
 
 
 @pytest.mark.parametrize(

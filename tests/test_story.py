@@ -4,9 +4,9 @@ import pytest
 from helpers import EVERYTHING, play, trace_of
 
 from planner.errors import UnknownNameError
-from planner.results import ReplayResult
-from planner.spans import spans
-from planner.story import KINDS, tell
+from planner.explanation.spans import spans
+from planner.explanation.story import KINDS, tell
+from planner.replays.results import ReplayResult
 
 ROWS = [(0.0, 300, 300), (0.02, 700, 30), (0.03, 20, 1), (0.05, 300, 300)]
 

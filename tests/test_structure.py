@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -11,78 +12,59 @@ import planner
 ROOT = Path(__file__).resolve().parent.parent
 FILES = sorted((ROOT / "planner").rglob("*.py"))
 
-# A module may import from the layers before its own, and from its own package.
-LAYERS = (
-    ("errors", "finite", "nested", "schema", "defaults", "statistics", "pareto", "phases", "limits", "answers",
-     "versions", "glossary"),
-    ("table_file", "scrape", "acceptance"),
-    ("files", "policy", "router", "autoscaler", "scenario", "settings", "slo", "architecture", "layout",
-     "operators", "rate_series", "format_spec", "scaling", "provenance"),
-    ("hf_config", "gpus", "projections", "small_kernels", "objectives", "conservation", "engine", "burstiness"),
-    ("catalog", "policies", "routers", "autoscalers", "recommendation", "bracket", "explanation", "spans",
-     "gaps"),
-    ("precision", "kernels", "published", "story", "engines", "recipes", "trace", "loading", "launch",
-     "drafting", "draft_time"),
-    ("memory", "stack", "spread", "fused_norms"),
-    ("lora",),
-    ("options", "tiers", "synthetic", "workload", "client", "sharing", "export", "uncertainty"),
-    ("tenants", "prefix", "dependencies", "requests", "attention_time", "collective_time", "steptime", "measured",
-     "traffic", "relative", "fitting", "anomalies"),
-    ("initial", "roofline", "recorded", "study", "description"),
-    ("driver", "benchmarks", "scraped", "targets", "pools", "autoscale"),
-    ("deployment",),
-    ("roofs", "grid", "attempts", "timers", "kv_store"),
-    ("results",),
-    ("shares",),
-    ("tier_totals", "saved", "resolved"),
-    ("metrics",),
-    ("utilization", "notes", "validate"),
-    ("pool_rows",),
-    ("disaggregation", "failures", "recent"),
-    ("overload",),
-    ("interleaved", "scaler"),
-    ("fleet",),
-    ("run", "runs", "steplog", "highest_rate", "fewest"),
-    ("sizing",),
-    ("observations", "accuracy", "fingerprint", "advice", "closeness"),
-    ("calibrate", "target", "baseline", "sweeping", "comparison"),
-    ("identify", "gate", "optimize"),
-    ("calibration",),
-    ("tables", "traffic_tables", "profiles", "figures"),
-    ("report",),
-    ("commands", "notebook", "pytest_plugin", "ui"),
-    ("trace_commands",),
-    ("trace_cli",),
-    ("db_cli",),
-    ("cli",),
+# The planner's rooms, packages and single files, from the ground up: each imports from those before its own only.
+ROOMS = (
+    "errors", "schema", "glossary", "versions", "answers", "files", "operators", "explanation",
+    "policy", "router", "autoscaler", "choices", "engine",
+    "settings", "catalog", "trace", "synthetic", "launch", "export", "traffic",
+    "model", "steptime", "deployment",
+    "replays", "fleet", "metrics", "run",
+    "measured", "calibration", "planning", "fitting",
+    "figures", "report",
+    "notebook", "pytest_plugin", "ui", "commands", "cli",
 )
-PLACE = {name: place for place, layer in enumerate(LAYERS) for name in layer}
 
 # Reading a bundled sample by name generates it, and only then.
-ALLOWED = {("trace", "synthetic"), ("trace", "workload")}
+ALLOWED = {("trace", "synthetic"), ("trace", "traffic")}
+
+
+def room_of(name: str) -> str:
+    return name.split(".")[1]
 
 
 def module_of(path: Path) -> str:
-    return path.relative_to(ROOT / "planner").parts[0].removesuffix(".py")
+    return ".".join(("planner", *path.relative_to(ROOT / "planner").with_suffix("").parts)).removesuffix(".__init__")
+
+
+MODULES = {module_of(path) for path in FILES}
 
 
 def imported(path: Path) -> Iterator[str]:
-    """Yield the top-level modules of ours that a file imports."""
+    """Yield the modules of ours that a file imports, wherever in it."""
     for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("planner."):
-            yield node.module.split(".")[1]
-        elif isinstance(node, ast.ImportFrom) and node.module == "planner":
-            yield from (alias.name for alias in node.names)
+        if isinstance(node, ast.ImportFrom) and node.module and room_or_root(node.module):
+            names = {f"{node.module}.{alias.name}" for alias in node.names}
+            yield from names & MODULES or {node.module}
+
+
+def room_or_root(module: str) -> bool:
+    return module == "planner" or module.startswith("planner.")
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_nothing_imports_backwards(path: Path) -> None:
-    own = module_of(path)
-    if own == "__init__":
+    if path == ROOT / "planner" / "__init__.py":
         return
-    assert own in PLACE, f"{own} has no layer; give it one"
-    backward = {name for name in imported(path) if name != own and PLACE[name] >= PLACE[own]}
-    assert not {(own, name) for name in backward} - ALLOWED
+    own = room_of(module_of(path))
+    assert own in ROOMS, f"{own} is no room; give it its place"
+    others = {room_of(name) for name in imported(path) if name != "planner"} - {own}
+    backward = {(own, other) for other in others if ROOMS.index(other) > ROOMS.index(own)}
+    assert not backward - ALLOWED
+
+
+def test_no_files_import_each_other_in_a_circle() -> None:
+    graph = {module_of(path): set(imported(path)) for path in FILES}
+    list(TopologicalSorter(graph).static_order())  # a circle is a CycleError that names it
 
 
 def test_every_file_is_on_the_map_with_its_own_words() -> None:
@@ -97,7 +79,7 @@ def test_every_file_is_on_the_map_with_its_own_words() -> None:
 
 def test_no_public_name_is_a_modules() -> None:
     """Importing `planner.x` sets the attribute `x` of the package, over a public name."""
-    assert not set(planner.__all__) & {module_of(path) for path in FILES}
+    assert not set(planner.__all__) & {room_of(name) for name in MODULES - {"planner"}}
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))

@@ -13,17 +13,17 @@ import pytest
 from polars.testing import assert_frame_equal
 from test_cli import HEADER, fails, planner
 
-from planner import fingerprint
 from planner.errors import PlannerError, SweepError, UnknownNameError, UsageError
-from planner.grid import read_sweep
-from planner.metrics import numbers
-from planner.optimize import optimize
-from planner.pareto import is_less_better, pareto_front
+from planner.metrics.summary import numbers
+from planner.planning import fingerprint
+from planner.planning.grid import read_sweep
+from planner.planning.optimize import optimize
+from planner.planning.pareto import is_less_better, pareto_front
+from planner.planning.sweeping import shortfall, sweep
 from planner.run import replay
-from planner.scenario import Scenario
-from planner.settings import Recording
-from planner.slo import parse_slo
-from planner.sweeping import shortfall, sweep
+from planner.settings.engine import Recording
+from planner.settings.scenario import Scenario
+from planner.settings.slo import parse_slo
 from planner.trace import read_trace
 
 PLAN = """

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from planner.catalog import data_dir
+from planner.catalog.entries import data_dir
 from planner.errors import CatalogError, UnknownNameError, UsageError
 from planner.schema import TRACE_COLUMNS
 from planner.synthetic import Model, Spec, generate, load_sample, read_spec, read_workload, sample_names

@@ -13,12 +13,12 @@ from hypothesis import strategies as some
 from test_pools import fleet_of
 from test_tiers import BLOCK, GIB_A_BLOCK, MS_A_BLOCK, PLAIN, A, B, chains, column, loads, prompts, served
 
-from planner.deployment import pools_of, resolve
+from planner.deployment.deploy import pools_of, resolve
 from planner.errors import FleetError
-from planner.interleaved import Fleet, _states
+from planner.fleet.interleaved import Fleet, _states
+from planner.report.tables import summary_table
 from planner.run import replay
-from planner.scenario import Scenario
-from planner.tables import summary_table
+from planner.settings.scenario import Scenario
 from planner.trace import Trace
 
 REMOTE: dict[str, Any] = {"kv_remote_size": 1.0, "kv_remote_bandwidth": MS_A_BLOCK}

@@ -10,15 +10,15 @@ from helpers import EVERYTHING, trace_of
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from planner.deployment import pools_of, resolve
+from planner.choices.routers import ROUTERS
+from planner.deployment.deploy import pools_of, resolve
 from planner.errors import UsageError
-from planner.initial import forget_cache
-from planner.interleaved import Fleet, _states, run_interleaved
-from planner.phases import request_phases
-from planner.routers import ROUTERS
+from planner.explanation.phases import request_phases
+from planner.explanation.story import tell
+from planner.fleet.interleaved import Fleet, _states, run_interleaved
+from planner.replays.initial import forget_cache
 from planner.run import Outcome, replay
-from planner.scenario import Scenario
-from planner.story import tell
+from planner.settings.scenario import Scenario
 from planner.trace import Trace
 
 BLOCK = 16  # tokens; 2 MiB of KV with this model
@@ -402,7 +402,7 @@ def test_tiers_end_with_what_they_say(case: tuple[Trace, dict[str, Any]]) -> Non
         return states, requests
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("planner.interleaved._states", keep)
+        patch.setattr("planner.fleet.interleaved._states", keep)
         run_interleaved(trace, fleet, None, EVERYTHING)
     for state in kept:
         assert state.engine.num_free_cpu_blocks == state.settings.num_cpu_blocks

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from planner.accuracy import predict_file
 from planner.cli import app
 from planner.errors import UsageError
-from planner.highest_rate import Search, capacity
-from planner.objectives import parse_objectives
+from planner.measured.accuracy import predict_file
+from planner.planning.highest_rate import Search, capacity
+from planner.planning.study import read_study
 from planner.run import replay
-from planner.scenario import Scenario
-from planner.study import read_study
+from planner.settings.objectives import parse_objectives
+from planner.settings.scenario import Scenario
 from planner.trace import read_trace
 
 SHARED = Path(os.environ.get("PLANNER_SHARED", Path(__file__).parents[2] / "shared"))

@@ -9,7 +9,7 @@ from hypothesis import strategies as some
 
 from planner.errors import UsageError
 from planner.trace import Trace, read_trace
-from planner.traffic import SCALINGS, rate_of, repeated, windows
+from planner.traffic.rescaling import SCALINGS, rate_of, repeated, windows
 
 RNG = np.random.default_rng(5)
 GAPS = np.concatenate((RNG.exponential(0.1, 2000), RNG.exponential(1.0, 1000)))

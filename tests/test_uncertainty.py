@@ -7,13 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from planner.calibration import residuals_dict
-from planner.client import client_load
+from planner.calibration.calibrate import residuals_dict
 from planner.errors import CatalogError, UsageError
-from planner.run import replay
-from planner.scenario import Scenario
-from planner.settings import Recording
-from planner.uncertainty import (
+from planner.metrics.uncertainty import (
     Residuals,
     of_a_new_group,
     read_residuals,
@@ -21,6 +17,10 @@ from planner.uncertainty import (
     residuals_of,
     with_derived,
 )
+from planner.run import replay
+from planner.settings.engine import Recording
+from planner.settings.scenario import Scenario
+from planner.traffic.client import client_load
 
 H100 = {"model": "llama-3.1-8b", "gpu": "h100-sxm"}
 

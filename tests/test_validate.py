@@ -10,16 +10,16 @@ import numpy as np
 import polars as pl
 import pytest
 
-from planner.accuracy import accuracy, interval_coverage, parse_max_error, predict_file
-from planner.client import client_load
-from planner.engines import constants_of
 from planner.errors import PlannerError, TraceError, UnknownNameError, UsageError
-from planner.measured import read_measured
-from planner.results import write_table
+from planner.measured.accuracy import accuracy, interval_coverage, parse_max_error, predict_file
+from planner.measured.table import read_measured
+from planner.measured.validate import Prediction, deploy_measured, predict, predictions_table, replay_measured
+from planner.replays.results import write_table
 from planner.run import replay
-from planner.scenario import Scenario
-from planner.settings import Recording
-from planner.validate import Prediction, deploy_measured, predict, predictions_table, replay_measured
+from planner.settings.engine import Recording
+from planner.settings.scenario import Scenario
+from planner.steptime.engines import constants_of
+from planner.traffic.client import client_load
 from tests.measured_runs import fixed_start, row_of, write_runs, write_start, write_synthetic
 
 LINEAR = {"step_time": "linear:0.01,0.0001", "num_gpu_blocks": 4000, "async_scheduling": False}

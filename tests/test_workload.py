@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner import workload
 from planner.errors import UsageError
 from planner.trace import Trace, read_trace
+from planner.traffic import workload
 
 LINE = (
     '{"arrival_s": %r, "input_tokens": 8, "output_tokens": 1, "cancel_after_s": 3, "deadline_s": 2, '

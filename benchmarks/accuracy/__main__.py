@@ -19,9 +19,9 @@ from benchmarks.accuracy.published import published
 from benchmarks.accuracy.section import Section
 from benchmarks.accuracy.static_batch import static_batch
 from benchmarks.accuracy.throughput import throughput
-from planner.calibration import residuals_text
-from planner.files import write_text
-from planner.uncertainty import Residuals
+from planner.calibration.calibrate import residuals_text
+from planner.files.writing import write_text
+from planner.metrics.uncertainty import Residuals
 
 
 def main() -> None:

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from planner.catalog import load_gpu
-from planner.defaults import vllm_serve_limits
-from planner.deployment import Deployment
-from planner.driver import ReplayRecords, run
-from planner.settings import Recording
+from planner.catalog.entries import load_gpu
+from planner.deployment.deploy import Deployment
+from planner.replays.driver import ReplayRecords, run
+from planner.settings.defaults import vllm_serve_limits
+from planner.settings.engine import Recording
 from planner.trace import PrefixIds, Trace
 from planner.trace.table import account_of
 

@@ -8,9 +8,9 @@ import numpy as np
 import polars as pl
 
 from benchmarks.fit_engines import ENGINES, PRIORS, fit_runs, usable
+from planner.calibration.observations import Runs, prepare
 from planner.errors import UsageError
-from planner.measured import METRICS, Measurement
-from planner.observations import Runs, prepare
+from planner.measured.table import METRICS, Measurement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

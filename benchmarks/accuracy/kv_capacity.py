@@ -10,9 +10,9 @@ import polars as pl
 
 from benchmarks.accuracy.data import server_limits
 from benchmarks.accuracy.section import ERROR_COLUMNS, Section, Table, Verdict, ape, error_row
-from planner.deployment import deploy
+from planner.deployment.deploy import deploy
 from planner.errors import CapacityError
-from planner.scenario import Scenario
+from planner.settings.scenario import Scenario
 
 # One row a start. `source` has the log; `checkpoint` is what it names, `model` and `quantization` what that is here; a
 # setting that is empty is the engine's own. `weights_gib`, `kv_gib` and `kv_tokens` are what one GPU's log says.

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from benchmarks.accuracy.data import BLOCK, MEASURED, load_of, replay, times
 from benchmarks.accuracy.dialogues import block_ids, continued
 from benchmarks.accuracy.section import ERROR_COLUMNS, Section, Table, Verdict, error_row, scatter
-from planner.deployment import Deployment, deploy
-from planner.scenario import Scenario
+from planner.deployment.deploy import Deployment, deploy
+from planner.settings.scenario import Scenario
 from planner.trace import Trace
 from planner.trace.prefix import intern_ids
 

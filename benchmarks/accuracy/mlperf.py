@@ -13,9 +13,9 @@ from benchmarks.accuracy.data import MEASURED, load_of, replay, times
 from benchmarks.accuracy.mlperf_builds import DISAGGREGATED, apply_build, build_of
 from benchmarks.accuracy.section import ERROR_COLUMNS, Section, Table, Verdict, error_row, outcomes, percent, scatter
 from benchmarks.accuracy.static_batch import in_process
-from planner.deployment import Deployment, deploy
+from planner.deployment.deploy import Deployment, deploy
 from planner.errors import PlannerError
-from planner.scenario import Scenario
+from planner.settings.scenario import Scenario
 
 TARGET = 0.90
 MOST_REQUESTS = 20_000

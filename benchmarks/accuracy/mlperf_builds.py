@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from planner.collective_time import ACTIVATION_BYTES, collectives_s
-from planner.deployment import Deployment
+from planner.deployment.deploy import Deployment
 from planner.engine.curve import node_counts
-from planner.projections import projections
-from planner.roofline import gemms_s, padded, projection_format, small_s
-from planner.small_kernels import ACTIVATION_SHARE, small_kernels
+from planner.model.projections import projections
+from planner.model.small_kernels import ACTIVATION_SHARE, small_kernels
+from planner.steptime.collective_time import ACTIVATION_BYTES, collectives_s
+from planner.steptime.roofline import gemms_s, padded, projection_format, small_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,12 +11,12 @@ import polars as pl
 from benchmarks.accuracy.data import MEASURED, SHARED, load_of, replay, times
 from benchmarks.accuracy.section import Section, Table, Verdict, percent, scatter
 from benchmarks.fit_engines import PRIORS
-from planner.calibrate import fit
-from planner.catalog import data_dir
-from planner.deployment import Deployment, deploy, with_constants
-from planner.engines import constants_of, read_constants
-from planner.scenario import Scenario
-from planner.steptime import step_terms
+from planner.calibration.fit import fit
+from planner.catalog.entries import data_dir
+from planner.deployment.deploy import Deployment, deploy, with_constants
+from planner.settings.scenario import Scenario
+from planner.steptime.by_term import step_terms
+from planner.steptime.engines import constants_of, read_constants
 from planner.trace import PrefixIds, Trace, read_trace
 
 CARDS = {"rtx4090": "rtx-4090", "rtxpro6000": "rtx-pro-6000"}
@@ -137,7 +137,7 @@ def scores(card: Card, constants: Mapping[str, float]) -> dict[str, float]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstRequests:
-    """The first requests of a run but for the cold ones, as `planner.calibrate` fits to them: TTFT and TPOT."""
+    """The first requests of a run but for the cold ones, as `planner.calibration.fit` fits to them: TTFT and TPOT."""
 
     card: Card
     until: int

@@ -9,9 +9,9 @@ import polars as pl
 from benchmarks.accuracy.data import SHARED
 from benchmarks.accuracy.section import Table
 from benchmarks.fit_engines import PRIORS
-from planner.deployment import Deployment, with_constants
+from planner.deployment.deploy import Deployment, with_constants
 from planner.engine.curve import node_counts
-from planner.engines import constants_of
+from planner.steptime.engines import constants_of
 
 FOLDERS = {"rtx-4090": "RTX4090", "rtx-pro-6000": "RTXPRO6000"}
 NUM_LAYERS = 32

@@ -18,9 +18,9 @@ from benchmarks.accuracy.section import (
     run_by_run,
     scatter,
 )
-from planner.catalog import load_gpu
-from planner.measured import METRICS, read_measured
-from planner.validate import Prediction, predict_all
+from planner.catalog.entries import load_gpu
+from planner.measured.table import METRICS, read_measured
+from planner.measured.validate import Prediction, predict_all
 
 # `source` is the ticket, or the post, that states what a run's means were; posts' TPOT may be medians.
 RUNS = Path(__file__).with_name("published_runs.csv")

@@ -10,11 +10,11 @@ import polars as pl
 from numpy.typing import NDArray
 
 from benchmarks.accuracy.data import server_limits
-from planner.client import burst
-from planner.layout import Layout
-from planner.measured import Measurement
-from planner.scenario import Scenario
+from planner.measured.table import Measurement
+from planner.model.layout import Layout
+from planner.settings.scenario import Scenario
 from planner.trace import Trace
+from planner.traffic.client import burst
 
 # One row a run. `source` is the thread or page that states it; `options` are settings of the scenario, as JSON, that
 # its command or its version make; `prompts` are those that were answered; `input_tokens` and `output_tokens` are the

@@ -9,8 +9,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from planner.figures.style import LINE_COLORS, finish
-from planner.measured import METRICS
-from planner.validate import Prediction, errors
+from planner.measured.table import METRICS
+from planner.measured.validate import Prediction, errors
 
 Floats = NDArray[np.float64]
 

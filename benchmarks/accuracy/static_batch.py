@@ -11,11 +11,11 @@ import polars as pl
 
 from benchmarks.accuracy.data import MEASURED, load_of, replay, times
 from benchmarks.accuracy.section import ERROR_COLUMNS, Section, Table, Verdict, ape, error_row, outcomes, scatter
-from planner.catalog import load_model
-from planner.deployment import deploy, scenario_constants
-from planner.engines import EngineConstants, bounds
+from planner.catalog.entries import load_model
+from planner.deployment.deploy import deploy, scenario_constants
 from planner.errors import PlannerError
-from planner.scenario import Scenario
+from planner.settings.scenario import Scenario
+from planner.steptime.engines import EngineConstants, bounds
 
 TARGET = 0.10  # median APE
 MODELS = {

@@ -10,8 +10,8 @@ import numpy as np
 import polars as pl
 from fitting import KERNELS, ROOT, SOURCE, SYSTEMS, fit, gpu_of, tables, write_fits
 
-from planner.catalog import load_gpu
-from planner.gpus import Gpu
+from planner.catalog.entries import load_gpu
+from planner.catalog.gpus import Gpu
 from planner.operators.attention import DecodeAttention, PromptAttention, decode_attention_s, prompt_attention_s
 
 L2_BYTES = {"a100-sxm": 40e6, "h100-sxm": 50e6, "h200-sxm": 50e6, "b200-sxm": 126e6, "b300-sxm": 126e6,

@@ -9,9 +9,9 @@ import numpy as np
 import polars as pl
 from fitting import KERNELS, ROOT, SOURCE, SYSTEMS, fit, gpu_of, tables, write_fits
 
-from planner.catalog import load_model
+from planner.catalog.entries import load_model
+from planner.model.projections import projections
 from planner.operators.gemm import Floats, GemmConstants, gemm_s
-from planner.projections import projections
 
 Row = Mapping[str, Any]
 

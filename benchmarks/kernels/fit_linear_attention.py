@@ -8,7 +8,7 @@ import polars as pl
 from fit_attention import Row, columns, is_cold, prior_rows, show
 from fitting import ROOT, SOURCE, SYSTEMS, fit, gpu_of, tables, write_fits
 
-from planner.gpus import Gpu
+from planner.catalog.gpus import Gpu
 from planner.operators.linear_attention import LinearDecode, LinearPrompt, linear_decode_s, linear_prompt_s
 
 START = {"floor_s": 1e-5, "bandwidth_frac": 0.4, "s_per_serial_token": 2e-8}

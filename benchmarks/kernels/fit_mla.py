@@ -19,10 +19,10 @@ from fit_attention import (
 )
 from fitting import ROOT, SOURCE, SYSTEMS, fit, gpu_of, tables, write_fits
 
-from planner.attention_time import MLA_HEADS
-from planner.gpus import Gpu
+from planner.catalog.gpus import Gpu
 from planner.operators.attention import PromptAttention, smooth_max
 from planner.operators.mla import MlaBmm, MlaDecode, mla_bmm_s, mla_decode_coefficients, mla_prompt_coefficients
+from planner.steptime.attention_time import MLA_HEADS
 
 DECODE_START = {"floor_s": 1e-5, "bandwidth_frac": 0.8, "flops_frac": 0.6, "s_per_seq_head": 1e-10,
                 "s_per_own_token": 3e-10}

@@ -10,9 +10,9 @@ import polars as pl
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
-from planner.catalog import load_gpu
-from planner.files import write_text
-from planner.gpus import Gpu
+from planner.catalog.entries import load_gpu
+from planner.catalog.gpus import Gpu
+from planner.files.writing import write_text
 
 ROOT = Path(__file__).resolve().parents[2]
 KERNELS = Path(os.environ.get("PLANNER_SHARED", ROOT.parent / "shared")) / "kernels"

@@ -2,7 +2,7 @@
 
 Without prefix caching only the number of free blocks matters. With it, every block has a place in the free queue, a
 number of users and, once full, a content: an integer that stands for all tokens from the start of the request to the
-end of the block (`planner.prefix` assigns them). `entries[content]` lists the blocks that hold it.
+end of the block (`planner.replays.prefix` assigns them). `entries[content]` lists the blocks that hold it.
 """
 
 from typing import Any

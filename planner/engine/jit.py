@@ -20,7 +20,7 @@ def _cache_dir() -> Path:
     """
     package = Path(__file__).resolve().parent.parent
     digest = hashlib.sha256()
-    named = [package / f"{name}.py" for name in ("policy", "policies", "router", "routers")]
+    named = [package / f"{name}.py" for name in ("policy", "choices/policies", "router", "choices/routers")]
     for path in sorted([*(package / "engine").glob("*.py"), *named]):
         digest.update(path.read_bytes())
     roots = (Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"), Path(tempfile.gettempdir()))

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-# Seconds and bytes that `planner.roofline` makes of the hardware, model and engine; `engine.timing` adds them up.
+# Seconds and bytes that `steptime.roofline` makes of the hardware, model and engine; `engine.timing` adds them up.
 STEP_TIME = np.dtype(
     [
         ("is_linear", "i8"),

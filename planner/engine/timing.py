@@ -1,12 +1,12 @@
 """How long a step takes: the GPU's terms and the host's, added up inside the loop.
 
-`planner.roofline` derives the terms and states their formulas and sources. The GPU's time is split in two: what depends
-on the step's composition, which stays the same while a batch only decodes, and what the decodes read of their context,
-which grows with every step. With asynchronous scheduling the host works beside the GPU, so a step takes the longer of
-the two; without, one after the other.
+`steptime.roofline` derives the terms and states their formulas and sources. The GPU's time is split in two: what
+depends on the step's composition, which stays the same while a batch only decodes, and what the decodes read of their
+context, which grows with every step. With asynchronous scheduling the host works beside the GPU, so a step takes the
+longer of the two; without, one after the other.
 
 Under speculative decoding a decode has `tokens_per_decode` tokens checked in a step, and the step has a draft model's
-passes in it (`planner.drafting`).
+passes in it (`planner.model.drafting`).
 
 Ranks of data-parallel attention take a step together (`engine.lockstep`). What all tokens run through then sees `run`
 tokens, of which the experts and what gathers tokens for them see `shared` of each rank; attention, the LM head and the

@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from planner.errors import PlannerError
-from planner.finite import is_numeral
+from planner.files.finite import is_numeral
 from planner.schema import PARENT_SEPARATOR
 from planner.trace import Trace
 from planner.trace.prefix import intern_ids

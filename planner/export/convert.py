@@ -9,7 +9,7 @@ from planner.errors import UsageError
 from planner.export.anonymous import anonymize, check_anonymous
 from planner.export.target import Target
 from planner.export.targets import find_target
-from planner.files import write_atomically
+from planner.files.writing import write_atomically
 from planner.trace import Trace
 
 VITAL = ("parent_id", "think_time_s")  # without them a closed loop becomes an open one

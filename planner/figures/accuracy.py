@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 import polars as pl
 
 from planner.figures.style import BLUE, GREY, VERMILLION, Theme, figure_of_rows, finish, plot_text, wrapped
-from planner.published import Published
+from planner.measured.published import Published
 
 LABEL_CHARS = 26  # of a line of a bar's name: a phone has room for it
 

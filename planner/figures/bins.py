@@ -8,8 +8,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from planner.saved import SavedResult
-from planner.scaling import counts_over_time
+from planner.metrics.saved import SavedResult
+from planner.replays.scaling import counts_over_time
 
 MOST_BINS = 400
 MOST_BINS_OF_ALL = 2000  # of all results in a figure together

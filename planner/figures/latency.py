@@ -10,6 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from planner.errors import UnknownNameError
+from planner.explanation.phases import PHASES, request_phases
 from planner.figures.bins import numbers
 from planner.figures.style import (
     BLUE,
@@ -33,8 +34,7 @@ from planner.figures.style import (
     line_style,
     plot_text,
 )
-from planner.phases import PHASES, request_phases
-from planner.saved import SavedResult
+from planner.metrics.saved import SavedResult
 
 METRICS = {  # column, title
     "ttft": ("ttft_s", "Time to first token"),

@@ -9,9 +9,9 @@ import polars as pl
 
 from planner.figures.bins import TimeBins, Values, numbers, origin_s, time_bins
 from planner.figures.style import Results, Theme, as_list, figure_of_rows, finish, labels, line_style, plot_text
-from planner.saved import SavedResult
-from planner.scaling import counts_over_time
-from planner.slo import Slo, meets
+from planner.metrics.saved import SavedResult
+from planner.replays.scaling import counts_over_time
+from planner.settings.slo import Slo, meets
 
 HOUR_S = 3600.0
 NO_SCALING = "no fleet was autoscaled"

@@ -5,8 +5,8 @@ from typing import Any
 import plotly.graph_objects as go
 import polars as pl
 
+from planner.explanation.spans import spans
 from planner.figures.style import BLUE, GREEN, GREY, INDIGO, ORANGE, SKY, VERMILLION, Theme, finish, plot_text
-from planner.spans import spans
 
 KINDS = {"waiting": GREY, "loading": INDIGO, "prompt chunk": ORANGE, "decode": BLUE, "decode beside prompts": SKY,
          "recompute": VERMILLION, "left out": GREEN}

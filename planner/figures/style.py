@@ -9,7 +9,7 @@ from typing import Any, Literal
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from planner.saved import SavedResult
+from planner.metrics.saved import SavedResult
 
 Theme = Literal["light", "dark"]
 Results = SavedResult | Sequence[SavedResult]

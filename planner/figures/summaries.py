@@ -5,9 +5,9 @@ from typing import Any
 
 import plotly.graph_objects as go
 
+from planner.explanation.phases import PHASES
 from planner.figures.latency import PHASE_COLORS
 from planner.figures.style import Theme, figure_of_rows, finish, line_style, plot_text
-from planner.phases import PHASES
 
 LEVELS = ("mean", "median", "p90", "p95", "p99")
 METRICS = {"ttft": "TTFT [ms]", "tpot": "TPOT [ms]", "e2el": "end to end [ms]"}

@@ -30,8 +30,8 @@ from planner.figures.style import (
     line_style,
     plot_text,
 )
-from planner.saved import SavedResult
-from planner.steptime import TERMS
+from planner.metrics.saved import SavedResult
+from planner.steptime.by_term import TERMS
 
 TIME_AXIS = "time since the first arrival [s]"
 NO_STEPS = "no steps were recorded"

@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import gamma
 
-from planner.burstiness import dispersion, gap_cv, spread_ticks
 from planner.engine.jit import compile_with_signature, numba
 from planner.errors import UnknownNameError
 from planner.fitting.windows import edges_of, rate_windows
 from planner.synthetic.arrivals import PROCESSES, Process, draw_arrivals
 from planner.synthetic.quantiles import fit_quantiles
+from planner.traffic.burstiness import dispersion, gap_cv, spread_ticks
 
 Floats = NDArray[np.float64]
 

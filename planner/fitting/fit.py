@@ -10,13 +10,13 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from planner.burstiness import tick_of
 from planner.errors import UsageError
 from planner.fitting.arrivals import Candidate, fit_arrivals
 from planner.fitting.kinds import Described, describe_requests, fit_kinds
 from planner.fitting.windows import edges_of, mix_windows
 from planner.synthetic.model import Epoch, Model, Tenant, to_toml
 from planner.trace import Trace
+from planner.traffic.burstiness import tick_of
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

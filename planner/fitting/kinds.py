@@ -8,12 +8,12 @@ import polars as pl
 from numpy.typing import NDArray
 from scipy.stats import norm
 
-from planner.sharing import sharing
 from planner.synthetic.links import ALONE, CONTINUES, POPULAR
 from planner.synthetic.model import KINDS, Kind
 from planner.synthetic.quantiles import fit_quantiles
 from planner.synthetic.tenants import CODES
 from planner.trace import Trace
+from planner.traffic.sharing import sharing
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

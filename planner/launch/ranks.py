@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from planner.catalog import load_model
+from planner.catalog.entries import load_model
 from planner.errors import PlannerError, UsageError
-from planner.scenario import Scenario
+from planner.settings.scenario import Scenario
 
 OF_ALL_RANKS = ("max_num_seqs", "max_num_batched_tokens")  # in SGLang's flags
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import yaml
 
-from planner.catalog import load_gpu
-from planner.defaults import vllm_serve_limits
+from planner.catalog.entries import load_gpu
 from planner.errors import UsageError
 from planner.launch.flags import DIALECTS, Dialect, Flag, Switch, Tree
 from planner.launch.ranks import read_ranks
 from planner.launch.values import table, truth, whole
+from planner.settings.defaults import vllm_serve_limits
 
 # What a launch begins with, as words of the command line; of what stands before (docker run) only variables are read.
 BEGINNINGS = (
@@ -86,7 +86,7 @@ def launch_options(command: str, gpu: str | None) -> tuple[dict[str, Any], list[
 
     Raises
     ------
-    UsageError, UnknownNameError, CatalogError : as `read_launch` and `catalog.load_gpu`.
+    UsageError, UnknownNameError, CatalogError : as `read_launch` and `catalog.entries.load_gpu`.
     """
     launch = read_launch(command)
     notes, own = [], {}

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from planner.errors import UsageError
-from planner.nested import parse_json
+from planner.files.nested import parse_json
 
 Read = Callable[[str, Any], Any]  # of a flag and its value: a text, or what a YAML or JSON file has
 

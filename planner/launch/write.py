@@ -7,11 +7,11 @@ from typing import Any
 
 import yaml
 
-from planner.catalog import describe_model
-from planner.defaults import ENGINE_DEFAULTS
+from planner.catalog.entries import describe_model
 from planner.launch.flags import DIALECTS, Dialect, Flag, Switch, Tree
 from planner.launch.ranks import written_ranks
-from planner.scenario import Scenario, given_options, names_in
+from planner.settings.defaults import ENGINE_DEFAULTS
+from planner.settings.scenario import Scenario, given_options, names_in
 
 FILE = "engine.yaml"
 VLLM_LIMITS = ("max_num_seqs", "max_num_batched_tokens")

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from planner.errors import PlannerError, UsageError
-from planner.files import write_text
+from planner.files.writing import write_text
+from planner.metrics.saved import SavedResult
 from planner.report.markdown import answer_markdown, to_markdown
 from planner.report.page import answer_html, to_html
 from planner.report.source import SavedAnswer, answer_of, load_sources
-from planner.saved import SavedResult
-from planner.steptime import TERMS
+from planner.steptime.by_term import TERMS
 
 __all__ = ["SavedAnswer", "answer_html", "answer_markdown", "answer_of", "load_sources", "to_html", "to_markdown",
            "write_report"]

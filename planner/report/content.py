@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from planner import tables
-from planner.explanation import difference, explain
+from planner.explanation.causes import difference, explain
 from planner.figures.style import clean, labels
-from planner.metrics import HEADLINES
-from planner.saved import SavedResult
+from planner.metrics.saved import SavedResult
+from planner.metrics.summary import HEADLINES
+from planner.report import tables
 
 MISSING = "–"
 

@@ -6,17 +6,16 @@ from typing import Any
 
 import polars as pl
 
-from planner import tables
 from planner.errors import PlannerError
 from planner.figures.answers import attainment_over_rate, fleet_costs, target_margins
 from planner.figures.fleet import fleet_load
 from planner.figures.grid import front_scatter, parallel_axes
 from planner.figures.style import clean, labels
 from planner.figures.summaries import latency_levels, mean_phases
-from planner.report import content
+from planner.metrics.saved import SavedResult
+from planner.report import content, tables
 from planner.report.content import Listing, Row, Table
 from planner.report.source import SavedAnswer
-from planner.saved import SavedResult
 
 MOST_ROWS = 200  # of a list; the answer has the others
 FLEET_COLUMNS = ("gpu", "tensor_parallel_size", "decode_gpu", "decode_tensor_parallel_size", "quantization",

@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 from planner.figures.style import clean
 from planner.report.markdown import escape, table_line
-from planner.tables import gate_headline, gate_row
+from planner.report.tables import gate_headline, gate_row
 
 OUTCOMES = {"missed": "failure", "regressed": "failure", "no baseline": "error", "not compared": "skipped",
             "recorded": "skipped"}

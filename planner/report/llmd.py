@@ -12,8 +12,8 @@ import yaml
 from numpy.typing import NDArray
 
 from planner.errors import UsageError
-from planner.files import write_text
-from planner.saved import SavedResult
+from planner.files.writing import write_text
+from planner.metrics.saved import SavedResult
 
 Floats = NDArray[np.float64]
 

@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 
 from planner.figures.style import clean, labels
+from planner.metrics.saved import SavedResult
 from planner.report.content import (
     Listing,
     Row,
@@ -21,7 +22,6 @@ from planner.report.content import (
 from planner.report.findings import findings
 from planner.report.scaling import scale_listings
 from planner.report.source import SavedAnswer
-from planner.saved import SavedResult
 
 SPECIAL = re.compile(r"([\\`*_{}\[\]#!|~$:])")
 PLAIN_KEY = re.compile(r"[a-z0-9]+(_[a-z0-9]+|\.[a-z0-9]+)*")  # its underscores are no emphasis

@@ -11,9 +11,10 @@ from typing import Any
 
 from plotly.offline import get_plotlyjs
 
-from planner.catalog import data_dir
+from planner.catalog.entries import data_dir
 from planner.figures import all_figures, template
 from planner.figures.style import PAPER, clean, labels
+from planner.metrics.saved import SavedResult
 from planner.report.content import (
     Listing,
     Row,
@@ -31,7 +32,6 @@ from planner.report.content import (
 from planner.report.findings import findings
 from planner.report.scaling import scale_listings
 from planner.report.source import SavedAnswer
-from planner.saved import SavedResult
 
 
 def to_html(results: Sequence[SavedResult]) -> str:

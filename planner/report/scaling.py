@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from planner.figures.scaling import is_autoscaled
 from planner.figures.style import labels
+from planner.metrics.saved import SavedResult
 from planner.report.content import Listing
-from planner.saved import SavedResult
-from planner.tables import SCALE_COLUMNS, scale_cells
+from planner.report.tables import SCALE_COLUMNS, scale_cells
 
 MOST_EVENTS = 200  # of a list; the summary has the others
 

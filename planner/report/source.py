@@ -8,9 +8,9 @@ from typing import Any
 import polars as pl
 
 from planner.errors import PlannerError, UsageError
-from planner.nested import parse_json
-from planner.saved import SavedResult, load_result
-from planner.sweeping import describe_file
+from planner.files.nested import parse_json
+from planner.metrics.saved import SavedResult, load_result
+from planner.planning.sweeping import describe_file
 
 KINDS = {  # kind, and the keys that tell it
     "comparison": ("completed", "deployment", "policy", "workload"),

@@ -8,10 +8,10 @@ from typing import Any
 
 from planner.errors import UsageError
 from planner.figures.workload import workload_figures
-from planner.files import write_text
+from planner.files.writing import write_text
 from planner.report.page import document, place
+from planner.report.traffic_tables import description_table
 from planner.trace import Trace
-from planner.traffic_tables import description_table
 
 
 def write_description(trace: Trace, description: Mapping[str, Any], path: Path) -> None:

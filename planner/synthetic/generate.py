@@ -6,9 +6,9 @@ from typing import Any
 
 from numpy.random import PCG64, Generator
 
-from planner.catalog import data_dir
+from planner.catalog.entries import data_dir
 from planner.errors import CatalogError, UnknownNameError, UsageError
-from planner.nested import parse_toml
+from planner.files.nested import parse_toml
 from planner.synthetic.conversations import draw_spec
 from planner.synthetic.model import Model, model_of
 from planner.synthetic.spec import Spec, spec_of

@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from planner.finite import is_number
+from planner.files.finite import is_number
 from planner.trace.reader import OBJECTS, SENT, Head, Reader, Skip, first_at, value_at
 from planner.trace.turns import with_turns
 from planner.trace.units import PER_SECOND

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from planner.nested import parse_json
+from planner.files.nested import parse_json
 from planner.trace.reader import ENDED, FIRST_TOKEN, OBJECTS, Head, Reader, value_at
 
 _COLUMNS = ("arrival_s", FIRST_TOKEN, ENDED, "input_tokens", "output_tokens")

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from planner.errors import TraceError
-from planner.finite import is_numeral
-from planner.nested import parse_json
+from planner.files.finite import is_numeral
+from planner.files.nested import parse_json
 from planner.trace.reader import Head
 
 HEAD_LINES = 100

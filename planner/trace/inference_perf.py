@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from planner.finite import is_number
+from planner.files.finite import is_number
 from planner.trace.reader import ENDED, FIRST_TOKEN, OBJECTS, SENT, Head, Reader, Skip, first_at, total, value_at
 from planner.trace.turns import with_turns
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from polars.exceptions import PolarsError
 
 from planner.errors import TraceError
-from planner.nested import parse_json
+from planner.files.nested import parse_json
 from planner.trace.reader import Head, Layout, Reader
 
 _QUOTED = re.compile(rb'"[^"]*"')

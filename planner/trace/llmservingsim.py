@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from planner.finite import is_number
+from planner.files.finite import is_number
 from planner.trace.reader import OBJECTS, Head, Reader, between
 
 BLOCK_TOKENS = 16  # of a prefix id that we make of a prompt's tokens: vLLM's block

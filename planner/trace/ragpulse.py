@@ -7,7 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from planner.nested import parse_json
+from planner.files.nested import parse_json
 from planner.trace.reader import OBJECTS, Head, Reader, value_at
 
 BLOCK_TOKENS = 16

@@ -115,8 +115,8 @@ def _sample_names() -> list[str]:
 
 
 def _sample(name: str, limit: int | None) -> Trace:
-    from planner import workload
     from planner.synthetic import load_sample
+    from planner.traffic import workload
 
     trace = load_sample(name)
     return trace if limit is None else workload.limit(trace, limit)

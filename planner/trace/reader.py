@@ -10,10 +10,10 @@ from typing import Any, Literal
 import polars as pl
 
 from planner.errors import TraceError
-from planner.finite import is_number
-from planner.format_spec import INSTANTS
-from planner.nested import parse_json
+from planner.files.finite import is_number
+from planner.files.nested import parse_json
 from planner.schema import REQUIRED_TRACE_COLUMNS
+from planner.trace.format_spec import INSTANTS
 
 Layout = Literal["csv", "jsonl", "document", "table"]
 TEXTS: tuple[Layout, ...] = ("csv", "table")

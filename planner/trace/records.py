@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from planner.errors import TraceError
-from planner.nested import parse_json
+from planner.files.nested import parse_json
 from planner.schema import REQUIRED_TRACE_COLUMNS
 from planner.trace.lines import Fault, Rows, parse_object, split_lines
 from planner.trace.reader import Reader, value_at

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from planner.nested import parse_json
+from planner.files.nested import parse_json
 from planner.trace.reader import OBJECTS, Head, Reader, value_at
 
 

@@ -12,8 +12,8 @@ import numpy as np
 import polars as pl
 
 from planner.errors import TraceError, UsageError
+from planner.files.table_file import DAMAGE
 from planner.schema import TRACE_COLUMNS
-from planner.table_file import DAMAGE
 from planner.trace.lines import Rows, cell_of
 from planner.trace.reader import Head, Reader
 

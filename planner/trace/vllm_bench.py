@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 
 from planner.errors import TraceError
-from planner.finite import is_number
+from planner.files.finite import is_number
 from planner.trace.reader import OBJECTS, SENT, Head, Reader, Skip, between, total
 
 LISTS = ("input_lens", "output_lens", "ttfts", "itls", "latencies", "start_times", "queue_times", "errors",

@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from planner.finite import is_number
+from planner.files.finite import is_number
 from planner.schema import PARENT_SEPARATOR
 from planner.trace.reader import OBJECTS, Head, Reader, Skip, total
 

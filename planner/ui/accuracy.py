@@ -2,18 +2,18 @@
 
 import streamlit as st
 
-from planner.accuracy import accuracy, predict_file
 from planner.figures.accuracy import predicted_over_measured, published_errors
-from planner.published import Published, read_published
-from planner.runs import is_table
-from planner.scenario import Scenario
-from planner.study import Study, without_load
-from planner.table_file import columns_of
+from planner.files.table_file import columns_of
+from planner.measured.accuracy import accuracy, predict_file
+from planner.measured.published import Published, read_published
+from planner.measured.runs import is_table
+from planner.measured.validate import metrics_of, predictions_table
+from planner.planning.study import Study, without_load
+from planner.settings.scenario import Scenario
 from planner.trace import Trace
 from planner.ui.downloads import harmless
 from planner.ui.results import show, theme
 from planner.ui.uploads import as_file
-from planner.validate import metrics_of, predictions_table
 
 MOST_MIB = 50
 

@@ -5,16 +5,16 @@ from typing import Any
 
 import streamlit as st
 
-from planner.deployment import shape_load
+from planner.deployment.deploy import shape_load
 from planner.figures.answers import attainment_over_rate
 from planner.figures.traffic import arrivals
-from planner.highest_rate import Search
-from planner.highest_rate import capacity as find_capacity
-from planner.objectives import parse_objectives
-from planner.study import Study, command_line, without_rate
-from planner.tables import capacity_table
+from planner.planning.highest_rate import Search
+from planner.planning.highest_rate import capacity as find_capacity
+from planner.planning.study import Study, command_line, without_rate
+from planner.report.tables import capacity_table
+from planner.settings.objectives import parse_objectives
 from planner.trace import Trace
-from planner.traffic import SCALINGS
+from planner.traffic.rescaling import SCALINGS
 from planner.ui.downloads import answer_downloads
 from planner.ui.own_profiles import portable
 from planner.ui.results import answered, keep, plain, show, theme

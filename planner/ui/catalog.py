@@ -5,8 +5,8 @@ from typing import Any
 import streamlit as st
 
 from planner.errors import PlannerError
-from planner.profiles import show_profile
-from planner.study import Study
+from planner.planning.study import Study
+from planner.report.profiles import show_profile
 from planner.trace import Trace
 from planner.ui.own_profiles import MOST_BYTES, add, name_of, names, own_names, profile_of
 

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import streamlit as st
 
-from planner.explanation import difference, explain
+from planner.explanation.causes import difference, explain
 from planner.figures import all_figures
+from planner.metrics.saved import SavedResult, to_json
+from planner.planning.study import Study
 from planner.report import to_html
 from planner.report.content import comparison, value_text
-from planner.saved import SavedResult, to_json
-from planner.study import Study
 from planner.trace import Trace
 from planner.ui.results import plain, replayed, show, theme
 

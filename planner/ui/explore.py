@@ -7,12 +7,12 @@ import streamlit as st
 
 from planner.errors import UsageError
 from planner.figures.grid import front_scatter, parallel_axes
-from planner.grid import DEFAULT_FRONT, Sweep, parse_axis, plan_sweep
-from planner.metrics import HEADLINES
-from planner.pareto import is_less_better
-from planner.slo import slo_text
-from planner.study import Study, command_line
-from planner.sweeping import describe
+from planner.metrics.summary import HEADLINES
+from planner.planning.grid import DEFAULT_FRONT, Sweep, parse_axis, plan_sweep
+from planner.planning.pareto import is_less_better
+from planner.planning.study import Study, command_line
+from planner.planning.sweeping import describe
+from planner.settings.slo import slo_text
 from planner.trace import Trace
 from planner.ui.downloads import answer_downloads
 from planner.ui.own_profiles import portable, profile_of

@@ -10,9 +10,9 @@ from typing import Any
 
 import streamlit as st
 
-from planner.catalog import add_gpu, add_model, gpu_names, model_names
+from planner.catalog.entries import add_gpu, add_model, gpu_names, model_names
 from planner.errors import UsageError
-from planner.study import Study
+from planner.planning.study import Study
 from planner.ui.uploads import as_file
 
 FOLDER = "own_profiles"

@@ -4,13 +4,13 @@ from typing import Any
 
 import streamlit as st
 
-from planner.explanation import explain
+from planner.explanation.causes import explain
 from planner.figures import all_figures
-from planner.metrics import HEADLINES
+from planner.metrics.saved import SavedResult, to_json
+from planner.metrics.summary import HEADLINES
+from planner.planning.study import Study, command_line, study_toml
 from planner.report import to_html
 from planner.report.content import describe, value_text
-from planner.saved import SavedResult, to_json
-from planner.study import Study, command_line, study_toml
 from planner.trace import Trace
 from planner.ui.downloads import table_csv
 from planner.ui.own_profiles import portable

@@ -8,15 +8,15 @@ from typing import Any
 import polars as pl
 import streamlit as st
 
-from planner.deployment import shape_load
-from planner.fingerprint import scenario_sha256
-from planner.results import ReplayResult
+from planner.deployment.deploy import shape_load
+from planner.metrics.saved import SavedResult
+from planner.planning.fingerprint import scenario_sha256
+from planner.planning.study import Study, without_load
+from planner.replays.results import ReplayResult
 from planner.run import replay
-from planner.saved import SavedResult
-from planner.settings import Recording
-from planner.study import Study, without_load
+from planner.settings.engine import Recording
 from planner.trace import Trace
-from planner.workload import limit
+from planner.traffic.workload import limit
 
 MARKS = "\\`*_{}[]()#+-.!|<>$:~"
 KEPT = 4  # replays of a session: each holds its steps

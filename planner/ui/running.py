@@ -10,9 +10,9 @@ import joblib
 import polars as pl
 
 from planner.errors import PlannerError, UsageError
-from planner.grid import Sweep
-from planner.study import Study
-from planner.sweeping import Grid
+from planner.planning.grid import Sweep
+from planner.planning.study import Study
+from planner.planning.sweeping import Grid
 from planner.trace import Trace
 
 PART = 4  # configurations for each process, between two looks at whether to stop

@@ -3,9 +3,9 @@
 import polars as pl
 import streamlit as st
 
+from planner.explanation.story import tell
 from planner.figures.schedule import schedule_timeline
-from planner.story import tell
-from planner.study import Study
+from planner.planning.study import Study
 from planner.trace import Trace
 from planner.ui.downloads import harmless
 from planner.ui.results import plain, replayed, scheduled, show, theme

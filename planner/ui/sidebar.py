@@ -9,13 +9,13 @@ from typing import Any
 
 import streamlit as st
 
+from planner.choices.policies import POLICIES
+from planner.choices.routers import ROUTERS
 from planner.errors import UsageError
-from planner.objectives import of_requests
-from planner.policies import POLICIES
-from planner.precision import KV_BYTES_PER_ELEMENT, WEIGHT_FORMATS
-from planner.routers import ROUTERS
-from planner.scenario import OPTION_TYPES, Scenario
-from planner.study import Study
+from planner.model.precision import KV_BYTES_PER_ELEMENT, WEIGHT_FORMATS
+from planner.planning.study import Study
+from planner.settings.objectives import of_requests
+from planner.settings.scenario import OPTION_TYPES, Scenario
 from planner.synthetic import sample_names
 from planner.trace import Trace, read_trace
 from planner.trace.read import BadRows

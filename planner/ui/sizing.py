@@ -7,12 +7,12 @@ import streamlit as st
 
 from planner.figures.answers import fleet_costs
 from planner.figures.fleet import fleet_load
-from planner.objectives import parse_objectives
-from planner.rate_series import RateSeries, read_rate_series
-from planner.sizing import RANKS, Choices, size
-from planner.study import Study, command_line, without_rate
-from planner.tables import sizing_table
+from planner.planning.sizing import RANKS, Choices, size
+from planner.planning.study import Study, command_line, without_rate
+from planner.report.tables import sizing_table
+from planner.settings.objectives import parse_objectives
 from planner.trace import Trace
+from planner.traffic.rate_series import RateSeries, read_rate_series
 from planner.ui.downloads import answer_downloads
 from planner.ui.own_profiles import name_of, names, portable, profile_of
 from planner.ui.results import answered, keep, plain, show, theme

@@ -4,12 +4,12 @@ from typing import Any
 
 import streamlit as st
 
-from planner.deployment import shape_load
-from planner.description import describe
+from planner.deployment.deploy import shape_load
 from planner.figures.workload import workload_figures
-from planner.study import Study
+from planner.planning.study import Study
+from planner.report.traffic_tables import description_table
 from planner.trace import Trace
-from planner.traffic_tables import description_table
+from planner.traffic.description import describe
 from planner.ui.downloads import harmless
 from planner.ui.results import plain, show, study_key, theme
 

@@ -11,13 +11,13 @@ from typer.testing import CliRunner
 
 from planner.cli import app as cli
 from planner.errors import UsageError
-from planner.explanation import explain
-from planner.metrics import HEADLINES
-from planner.objectives import Objectives
+from planner.explanation.causes import explain
+from planner.metrics.summary import HEADLINES
+from planner.planning.study import Study, command_line, read_study, study_toml
 from planner.report.content import value_text
-from planner.scenario import Scenario
-from planner.slo import parse_slo
-from planner.study import Study, command_line, read_study, study_toml
+from planner.settings.objectives import Objectives
+from planner.settings.scenario import Scenario
+from planner.settings.slo import parse_slo
 from planner.ui.explore import _plan
 from planner.ui.sidebar import widget_value
 

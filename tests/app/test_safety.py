@@ -13,7 +13,7 @@ import pytest
 import zstandard
 from pages import opened, press, uploaded
 
-from planner import cli, commands
+from planner import cli
 from planner.errors import PlannerError, TraceError, UsageError
 from planner.report import to_html
 from planner.ui import sidebar as sidebar_module
@@ -149,5 +149,5 @@ def test_sessions_do_not_see_each_others_data() -> None:
 
 def test_it_listens_on_this_machine_alone() -> None:
     assert inspect.signature(cli.ui).parameters["address"].default == "localhost"
-    config = Path(commands.__file__).parents[1] / ".streamlit" / "config.toml"
+    config = Path(cli.__file__).parents[1] / ".streamlit" / "config.toml"
     assert 'address = "localhost"' in config.read_text()

@@ -7,12 +7,12 @@ import json
 import pytest
 from pages import opened, press, until, uploaded
 
-from planner.catalog import data_dir
-from planner.published import read_published
+from planner.catalog.entries import data_dir
+from planner.measured.published import read_published
+from planner.metrics.saved import to_json
+from planner.planning.study import Study, command_line
 from planner.report import answer_of
-from planner.saved import to_json
-from planner.scenario import Scenario
-from planner.study import Study, command_line
+from planner.settings.scenario import Scenario
 from planner.ui import running as running_module
 from planner.ui.app import PAGES
 from planner.ui.own_profiles import portable

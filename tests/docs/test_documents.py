@@ -14,7 +14,7 @@ import pytest
 from measured_runs import write_synthetic
 from test_scraped import vllm
 
-from planner.published import read_published
+from planner.measured.published import read_published
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDES = sorted((ROOT / "docs" / "guides").glob("*.md"))

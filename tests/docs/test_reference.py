@@ -6,9 +6,9 @@ from pathlib import Path
 
 import planner
 from planner import glossary
+from planner.replays.scaling import ScaleEvent, events_table
 from planner.run import replay
-from planner.scaling import ScaleEvent, events_table
-from planner.settings import Recording
+from planner.settings.engine import Recording
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -11,21 +11,21 @@ import polars as pl
 from test_scraped import query, vllm
 from test_trace_formats import SAME_RUN, lines, sglang_bench, table
 
-from planner.baseline import read_baseline
-from planner.catalog import load_model
-from planner.engines import read_constants
-from planner.grid import read_sweep
+from planner.catalog.entries import load_model
+from planner.deployment.pools import read_fleet
 from planner.launch.read import read_launch
-from planner.objectives import parse_objectives
-from planner.pools import read_fleet
-from planner.rate_series import read_rate_series
-from planner.runs import read_runs
-from planner.scenario import Scenario
-from planner.steplog import SHAPE, read_steps
-from planner.study import read_study
+from planner.measured.runs import read_runs
+from planner.measured.steplog import SHAPE, read_steps
+from planner.planning.baseline import read_baseline
+from planner.planning.grid import read_sweep
+from planner.planning.study import read_study
+from planner.planning.targets import read_targets
+from planner.settings.objectives import parse_objectives
+from planner.settings.scenario import Scenario
+from planner.steptime.engines import read_constants
 from planner.synthetic import read_spec
-from planner.targets import read_targets
 from planner.trace import read_trace
+from planner.traffic.rate_series import read_rate_series
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -6,8 +6,8 @@ from typing import Any
 from helpers import play, trace_of
 from hypothesis import strategies as some
 
-from planner.results import ReplayResult
-from planner.settings import Recording
+from planner.replays.results import ReplayResult
+from planner.settings.engine import Recording
 from planner.trace import Trace
 
 MAX_MODEL_LEN = 60

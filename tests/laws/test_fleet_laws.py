@@ -12,16 +12,16 @@ from helpers import EVERYTHING, assert_same_requests, scenario_of
 from hypothesis import given
 from hypothesis import strategies as some
 
-from planner import fleet, interleaved
-from planner.dependencies import dependencies
-from planner.deployment import pools_of, resolve
+from planner.choices.policies import POLICIES
+from planner.choices.routers import ROUTERS
+from planner.deployment.deploy import pools_of, resolve
 from planner.engine import state as st
-from planner.policies import POLICIES
-from planner.results import ReplayResult
-from planner.routers import ROUTERS
+from planner.fleet import interleaved, replicas
+from planner.replays.dependencies import dependencies
+from planner.replays.results import ReplayResult
 from planner.run import replay
-from planner.scenario import Scenario
-from planner.settings import Recording
+from planner.settings.engine import Recording
+from planner.settings.scenario import Scenario
 from planner.trace import Trace
 from planner.trace.prefix import take_rows
 
@@ -81,7 +81,7 @@ def test_dealt_requests_and_routed_ones_are_replayed_alike(case: Case, policy: s
     options = case.options | {"max_concurrency": None}
     trace, scenario = case.trace(), scenario_of(policy=policy, **options, data_parallel_size=count)
     deployment = resolve(scenario, trace)
-    dealt = fleet.serve(trace, deployment, count, recording)
+    dealt = replicas.serve(trace, deployment, count, recording)
     several = interleaved.Fleet(pools=pools_of(deployment, count), router=ROUTERS["round-robin"],
                                 report_interval_s=0.0, seed=0)
     parts, replica, *_ = interleaved.run_interleaved(trace, several, None, recording)

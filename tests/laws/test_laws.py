@@ -13,9 +13,9 @@ from helpers import EVERYTHING, assert_same_requests, batches
 from hypothesis import given
 from hypothesis import strategies as some
 
-from planner.policies import POLICIES
-from planner.results import ReplayResult
-from planner.settings import Recording
+from planner.choices.policies import POLICIES
+from planner.replays.results import ReplayResult
+from planner.settings.engine import Recording
 
 every_policy = pytest.mark.parametrize("policy", POLICIES)
 

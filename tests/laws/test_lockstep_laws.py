@@ -11,15 +11,15 @@ from helpers import EVERYTHING, assert_same_requests, scenario_of, trace_of
 from hypothesis import given
 from hypothesis import strategies as some
 
-from planner import interleaved
+from planner.choices.policies import POLICIES
+from planner.choices.routers import ROUTERS
 from planner.engine import state as st
-from planner.policies import POLICIES
-from planner.results import ReplayResult
-from planner.routers import ROUTERS
+from planner.fleet import interleaved
+from planner.replays.results import ReplayResult
 from planner.run import replay
-from planner.scenario import Scenario
-from planner.settings import Recording
-from planner.steptime import TERMS
+from planner.settings.engine import Recording
+from planner.settings.scenario import Scenario
+from planner.steptime.by_term import TERMS
 
 policies = some.sampled_from(list(POLICIES))
 STEPS = Recording(steps=True)

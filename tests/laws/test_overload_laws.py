@@ -14,14 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 from test_fleet_laws import KEYED, fleets
 
-from planner.attempts import STATUS
+from planner.choices.policies import POLICIES
+from planner.choices.routers import ROUTERS
 from planner.engine import state as st
-from planner.phases import request_phases
-from planner.policies import POLICIES
-from planner.results import ReplayResult
-from planner.routers import ROUTERS
+from planner.explanation.phases import request_phases
+from planner.replays.attempts import STATUS
+from planner.replays.results import ReplayResult
 from planner.run import replay
-from planner.settings import Recording
+from planner.settings.engine import Recording
 from planner.trace.prefix import take_rows
 
 RETRIED = (st.TIMED_OUT, st.OVERLOADED, st.THROTTLED, st.UNAVAILABLE, st.LOST)

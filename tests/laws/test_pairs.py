@@ -9,7 +9,7 @@ from helpers import EVERYTHING, trace_of
 
 from planner.errors import PlannerError
 from planner.run import replay
-from planner.scenario import Scenario
+from planner.settings.scenario import Scenario
 from planner.trace import Trace
 
 SCALE = """minimum = 1

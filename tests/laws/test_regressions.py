@@ -3,7 +3,7 @@
 import pytest
 from helpers import EVERYTHING, batches, play, trace_of
 
-from planner.settings import Recording
+from planner.settings.engine import Recording
 
 
 @pytest.mark.parametrize("cancel_after_s", [None, 0.2])

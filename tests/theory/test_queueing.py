@@ -5,7 +5,7 @@ import pytest
 from helpers import play, scenario_of, trace_of
 
 from planner.run import replay
-from planner.settings import Recording
+from planner.settings.engine import Recording
 from planner.trace import Trace
 
 FAST = Recording()

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from helpers import batches, play, scenario_of, step_tokens, trace_of
 
-from planner.metrics import goodput
+from planner.metrics.summary import goodput
 from planner.run import replay
-from planner.settings import Recording
-from planner.slo import Slo, meets
+from planner.settings.engine import Recording
+from planner.settings.slo import Slo, meets
 
 
 def at_once(*sizes: tuple[int, int]) -> list[tuple[float, int, int]]:

@@ -1,0 +1,280 @@
+"""The catalog of GPUs and models: finds, reads, checks and adds their files."""
+
+import functools
+import os
+import re
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from planner.catalog.architecture import Architecture
+from planner.catalog.gpus import Gpu, read_gpu
+from planner.catalog.hf_config import architecture_from_config
+from planner.catalog.provenance import date_of, text_of
+from planner.errors import CatalogError, OutputError, UnknownNameError
+from planner.files.nested import parse_json, parse_toml
+
+
+def data_dir(name: str) -> Path:
+    """Folder of bundled data: `planner/data/<name>` in an installed package, `<name>` at the root of a checkout.
+
+    Raises
+    ------
+    CatalogError
+        Where neither exists.
+    """
+    package = Path(__file__).resolve().parents[1]
+    candidates = (package / "data" / name, package.parent / name)
+    for path in candidates:
+        if path.is_dir():
+            return path
+    raise CatalogError(f"{candidates[0]}: bundled data {name!r} is missing; reinstall planner")
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Read a TOML file.
+
+    Raises
+    ------
+    CatalogError : the file is missing or no TOML.
+    """
+    try:
+        return parse_toml(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise CatalogError(f"{path}: cannot be read: {error}") from error
+
+
+def read_rows(path: Path, key: str) -> list[dict[str, Any]]:
+    """Read the `[[key]]` rows of a TOML file.
+
+    Raises
+    ------
+    CatalogError : the file is missing, no TOML, or has no such rows.
+    """
+    table = read_toml(path)
+    if key not in table:
+        raise CatalogError(f"{path}: cannot be read: it has no [[{key}]]")
+    return list(table[key])
+
+
+def user_dir() -> Path:
+    """Folder of the user's own `gpus` and `models`: $PLANNER_DB, else `planner` in the user's data folder."""
+    given = os.environ.get("PLANNER_DB")
+    return Path(given) if given else Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share") / "planner"
+
+
+def gpu_names() -> list[str]:
+    """Short names of all GPUs, bundled and the user's."""
+    return sorted({path.stem for path in _files("gpus")})
+
+
+def model_names() -> list[str]:
+    """Short names of all models, bundled and the user's."""
+    return sorted({path.stem for path in _files("models")})
+
+
+def load_gpu(name: str) -> Gpu:
+    """Load a GPU by short name, alias (case, spaces, dots, "-" and "_" do not matter) or path to its TOML.
+
+    Raises
+    ------
+    UnknownNameError
+        Where there is no such GPU; it offers the nearest.
+    CatalogError
+        Where its file is wrong.
+
+    >>> load_gpu("NVIDIA H100 80GB HBM3").flops_per_s["bf16"]
+    989400000000000.0
+    """
+    path = Path(name) if name.endswith(".toml") else _find("gpus", name)
+    if path is None:
+        raise UnknownNameError("GPU", name, gpu_names())
+    return _read_gpu(path)
+
+
+def load_model(name_or_path: str) -> Architecture:
+    """Load a model by short name, Hugging Face name, or path to a config.json, a folder with one, or a catalog TOML.
+
+    Raises
+    ------
+    UnknownNameError
+        Where there is no such model; it offers the nearest.
+    CatalogError
+        Where its file is wrong or its architecture not supported.
+
+    >>> load_model("meta-llama/Llama-3.1-8B-Instruct").num_layers
+    32
+    """
+    given = Path(name_or_path).expanduser()
+    if os.path.isfile(given / "config.json"):
+        return _read_model(given / "config.json", "")
+    if given.suffix in (".json", ".toml"):
+        return _read_model(given, "")
+    path = _find("models", name_or_path)
+    if path is None:
+        raise UnknownNameError("model", name_or_path, model_names())
+    return _read_model(path, name_or_path)
+
+
+def describe_model(name: str) -> dict[str, object]:
+    """What the file of a model, by name or path, says beside its config: name, aliases, source, date and note."""
+    path = Path(name) if name.endswith((".json", ".toml")) else _find("models", name)
+    if path is None:
+        raise UnknownNameError("model", name, model_names())
+    entry = _parse(path)
+    return {key: entry[key] for key in ("name", "aliases", "source", "date", "note") if key in entry}
+
+
+def add_gpu(path: Path, folder: Path | None = None) -> Path:
+    """Check a GPU's TOML and copy it into the user's catalog, where it goes before a bundled one of that name.
+
+    Parameters
+    ----------
+    path : file.
+    folder : of another catalog; None for the user's.
+
+    Returns
+    -------
+    Path
+        The copy.
+
+    Raises
+    ------
+    CatalogError
+        Where the file is wrong; nothing is written then.
+    OutputError
+        Where the copy cannot be written.
+    """
+    gpu = _read_gpu(path)
+    return _copy(path, (folder or user_dir()) / "gpus" / f"{_slug(gpu.name)}.toml")
+
+
+def add_model(path: Path, name: str | None = None, folder: Path | None = None) -> Path:
+    """Check a model's TOML or config.json (or the folder of one) and copy it into the user's catalog.
+
+    Parameters
+    ----------
+    path : file or folder.
+    name : short name; by default the TOML's own, or that of the folder which holds the config.json.
+    folder : of another catalog; None for the user's.
+
+    Returns
+    -------
+    Path
+        The copy.
+
+    Raises
+    ------
+    CatalogError
+        Where the file is wrong; nothing is written then.
+    OutputError
+        Where the copy cannot be written.
+    """
+    source = path / "config.json" if path.is_dir() else path
+    model = _read_model(source, "")
+    return _copy(source, (folder or user_dir()) / "models" / f"{_slug(name or model.name)}{source.suffix}")
+
+
+def _files(kind: str) -> Iterator[Path]:
+    """The files of "gpus" or "models", the user's before the bundled."""
+    for folder in (user_dir() / kind, data_dir("hardware_db") / kind):
+        if folder.is_dir():
+            yield from sorted(path for path in folder.iterdir() if path.suffix in (".toml", ".json"))
+
+
+def _find(kind: str, name: str) -> Path | None:
+    """The file called `name`, or else the one that has it as an alias."""
+    stem = _slug(name)
+    for folder in (user_dir() / kind, data_dir("hardware_db") / kind):
+        for suffix in (".toml", ".json"):
+            if os.path.isfile(path := folder / f"{stem}{suffix}"):  # of any length, which Path refuses
+                return path
+    wanted = _key(name)
+    return next((path for path in _files(kind) if wanted in _keys_of(path)), None)
+
+
+def _slug(name: str) -> str:
+    """A name as a file stem."""
+    return re.sub(r"[\s_/\\]+", "-", name.strip().lower())
+
+
+def _key(name: str) -> str:
+    """A name without what does not matter: case, separators, and the maker in front of a GPU's."""
+    key = re.sub(r"[\s_.-]+", "-", name.strip().lower())
+    return re.sub(r"^(nvidia|amd)-(instinct-)?", "", key)
+
+
+def _keys_of(path: Path) -> set[str]:
+    """All keys by which a file is found: its stem, aliases and variants, with and without their owner."""
+    entry = _parse(path) if path.suffix == ".toml" else {}
+    aliases, variants = entry.get("aliases", ()), entry.get("variants", ())
+    names = [path.stem, *(str(alias) for listed in (aliases, variants) if isinstance(listed, (list, dict))
+                          for alias in listed)]
+    return {_key(form) for name in names for form in (name, name.rpartition("/")[2])}
+
+
+def _parse(path: Path) -> dict[str, object]:
+    """The content of a TOML or JSON file; parsed once as long as the file stays as it is."""
+    try:
+        stamp = path.stat()
+    except OSError as error:
+        raise CatalogError(f"{path}: cannot be read ({error.strerror}); check the path") from error
+    return _parse_once(path, stamp.st_mtime_ns, stamp.st_size)
+
+
+@functools.lru_cache(maxsize=256)
+def _parse_once(path: Path, modified_ns: int, size: int) -> dict[str, object]:
+    try:
+        content = path.read_text(encoding="utf-8")
+        parsed = parse_json(content) if path.suffix == ".json" else parse_toml(content)
+    except OSError as error:
+        raise CatalogError(f"{path}: cannot be read ({error.strerror}); check the path") from error
+    except ValueError as error:
+        raise CatalogError(f"{path}: is not valid {path.suffix[1:].upper()} ({error})") from error
+    if not isinstance(parsed, dict):
+        raise CatalogError(f"{path}: must hold one table of keys")
+    return parsed
+
+
+def _read_gpu(path: Path) -> Gpu:
+    """The GPU in a file; one whose kernels it takes must be there, by any of its names."""
+    gpu = read_gpu(_parse(path), path)
+    if gpu.kernels_of == gpu.name:
+        return gpu
+    like = _find("gpus", gpu.kernels_of)
+    if like is None:
+        raise UnknownNameError(f"kernels_of in {path}", gpu.kernels_of, gpu_names())
+    other = read_gpu(_parse(like), like)
+    joined = other if other.scale_up_link == gpu.scale_up_link else gpu
+    return replace(gpu, kernels_of=other.name, collectives_of=joined.name)
+
+
+def _read_model(path: Path, alias: str) -> Architecture:
+    """The architecture in a file, with the keys that the variant called `alias` changes."""
+    entry = _parse(path)
+    if path.suffix == ".json":
+        name = path.stem if path.stem != "config" else path.resolve().parent.name
+        return architecture_from_config(entry, name=name, where=str(path))
+    config, variants = entry.get("config"), entry.get("variants", {})
+    if not isinstance(config, dict) or not isinstance(variants, dict):
+        raise CatalogError(f"{path}: [config] is missing; it holds the keys of the model's config.json")
+    changed: dict[str, object] = next((keys for name, keys in variants.items()
+                                       if _key(alias) in (_key(name), _key(name.rpartition("/")[2]))), {})
+    text_of(entry, "source", path)
+    date_of(entry, path)
+    return architecture_from_config({**config, **changed}, name=text_of(entry, "name", path), where=str(path))
+
+
+def _copy(source: Path, target: Path) -> Path:
+    """Copy a file so that a reader sees the old one or the new one, never a part."""
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=target.parent, suffix=".part", delete=False) as part:
+            part.write(source.read_bytes())
+        os.replace(part.name, target)
+    except (OSError, ValueError) as error:  # a name with a NUL is no path
+        why = getattr(error, "strerror", None) or error
+        raise OutputError(f"{target}: cannot be written ({why}); set PLANNER_DB to a writable folder") from error
+    return target

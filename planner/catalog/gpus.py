@@ -1,0 +1,109 @@
+"""A GPU's profile and its file in the catalog."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from planner.catalog.provenance import Quantity, quantity_of, text_of
+from planner.errors import CatalogError, UnknownNameError
+
+PRECISIONS = ("fp32", "bf16", "fp16", "fp8", "fp4", "int8")
+_GPU_NUMBERS = {  # key in the file -> field and unit
+    "hbm_bandwidth": ("hbm_bandwidth_bytes_per_s", "B/s"), "hbm_capacity": ("hbm_capacity_bytes", "B"),
+    "scale_up_bandwidth": ("scale_up_bandwidth_bytes_per_s", "B/s"), "scale_up_latency": ("scale_up_latency_s", "s"),
+    "host_bandwidth": ("host_bandwidth_bytes_per_s", "B/s"), "gpus_per_node": ("gpus_per_node", "GPUs"),
+    "tdp": ("tdp_w", "W"), "idle_power": ("idle_w", "W"), "price": ("price_usd_per_hour", "USD/h"),
+    "launch_speed": ("launch_speed", "1"), "multiprocessors": ("multiprocessors", "1"),
+    "shared_memory": ("shared_memory_bytes", "B"), "sustained_clock": ("sustained_clock", "1"),
+}
+_OPTIONAL = ("launch_speed", "multiprocessors", "shared_memory", "sustained_clock")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """One GPU model; every number is per GPU.
+
+    Parameters
+    ----------
+    name, aliases, vendor : short name, other usual names, maker.
+    hbm_bandwidth_bytes_per_s : device memory, peak [B/s].
+    hbm_capacity_bytes : device memory as the runtime reports it, less than the name says [B].
+    flops_per_s : dense peak by precision: bf16, fp16, fp8, fp4, int8, where the hardware has it [FLOP/s].
+    scale_up_link : what joins the GPUs of a node ("NVLink 4", "xGMI", "PCIe 4").
+    scale_up_bandwidth_bytes_per_s : that link, all lanes of one GPU, one direction [B/s].
+    scale_up_latency_s : duration of the smallest all-reduce between two GPUs [s].
+    host_bandwidth_bytes_per_s : to the host's memory, one direction [B/s].
+    gpus_per_node : joined by that link [1].
+    launch_speed : at which its usual hosts launch kernels, over those of Hopper and B200 [1].
+    multiprocessors : of the GPU, where FlashAttention-2 runs on it; else 0 [1].
+    shared_memory_bytes : that tiles of one multiprocessor share [B].
+    sustained_clock : share of the peak's clocks that large products keep, where it was measured; else 0 [1].
+    tdp_w, idle_w : power limit, and draw without work [W].
+    price_usd_per_hour : on-demand list price [USD/h].
+    kernels_of : the GPU whose measured kernels are its own: itself, or one of the same chip.
+    collectives_of : the same for collectives: `kernels_of` where the same link joins both, else itself.
+    provenance : the source of each number, by field ("flops_per_s.bf16" and so on).
+    """
+
+    name: str
+    aliases: tuple[str, ...]
+    vendor: str
+    scale_up_link: str
+    hbm_bandwidth_bytes_per_s: float
+    hbm_capacity_bytes: float
+    flops_per_s: Mapping[str, float]
+    scale_up_bandwidth_bytes_per_s: float
+    scale_up_latency_s: float
+    host_bandwidth_bytes_per_s: float
+    gpus_per_node: int
+    tdp_w: float
+    idle_w: float
+    price_usd_per_hour: float
+    launch_speed: float = 1.0
+    multiprocessors: float = 0.0
+    shared_memory_bytes: float = 0.0
+    sustained_clock: float = 0.0
+    kernels_of: str
+    collectives_of: str
+    provenance: Mapping[str, Quantity]
+
+
+def read_gpu(entry: Mapping[str, object], path: Path) -> Gpu:
+    """Return the GPU that a file's content describes, with every number's source checked.
+
+    Parameters
+    ----------
+    entry, path : what the file holds, and the file, which errors name.
+
+    Raises
+    ------
+    CatalogError, UnknownNameError : a number, its unit or its source is missing or wrong; a key is unknown.
+    """
+    numbers = {field: quantity_of(entry, key, unit, path) for key, (field, unit) in _GPU_NUMBERS.items()
+               if key in entry or key not in _OPTIONAL}
+    if not isinstance(flops := entry.get("flops"), dict) or not flops:
+        raise CatalogError(f"{path}: [flops] is missing; it holds the dense FLOP/s by precision")
+    peaks = {precision: quantity_of(flops, precision, "FLOP/s", path) for precision in flops}
+    for precision, peak in peaks.items():
+        if precision not in PRECISIONS:
+            raise UnknownNameError(f"precision in {path}", precision, PRECISIONS)
+        if not peak.dense:
+            raise CatalogError(f"{path}: flops.{precision} lacks dense = true; halve a number printed with sparsity")
+    known = {"name", "aliases", "vendor", "scale_up_link", "kernels_of", "flops", *_GPU_NUMBERS}
+    for key in entry.keys() - known:
+        raise UnknownNameError(f"key in {path}", key, known)
+    aliases = entry.get("aliases", [])
+    values = {field: number.value for field, number in numbers.items() if field != "gpus_per_node"}
+    if not numbers["gpus_per_node"].value.is_integer():
+        raise CatalogError(f"{path}: gpus_per_node.value = {numbers['gpus_per_node'].value}; must be an integer")
+    if values.get("sustained_clock", 0.0) > 1:
+        raise CatalogError(f"{path}: sustained_clock.value = {values['sustained_clock']}; must be at most 1, the clock "
+                           "of the peak")
+    name = text_of(entry, "name", path)
+    return Gpu(
+        name=name, kernels_of=text_of({"kernels_of": name, **entry}, "kernels_of", path), collectives_of=name,
+        aliases=tuple(aliases) if isinstance(aliases, list) else (), vendor=text_of(entry, "vendor", path),
+        scale_up_link=text_of(entry, "scale_up_link", path), gpus_per_node=int(numbers["gpus_per_node"].value),
+        flops_per_s={precision: peak.value for precision, peak in peaks.items()},
+        provenance=numbers | {f"flops_per_s.{precision}": peak for precision, peak in peaks.items()}, **values,
+    )

@@ -1,0 +1,270 @@
+"""An architecture read from the keys of a Hugging Face `config.json`."""
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from planner.catalog.architecture import Architecture
+from planner.errors import CatalogError
+
+
+def architecture_from_config(config: Mapping[str, object], *, name: str, where: str) -> Architecture:
+    """Read an architecture from the keys of a Hugging Face `config.json`.
+
+    Parameters
+    ----------
+    config : the parsed file; the language model of a multimodal one is looked up in `text_config`.
+    name : name that results will carry.
+    where : file, for error messages.
+
+    Raises
+    ------
+    CatalogError
+        Where the architecture is unknown, or a key is missing or no positive integer.
+
+    Notes
+    -----
+    Keys that Hugging Face's config class fills in (Gemma 3 omits most) take its value. Multi-token-prediction layers
+    and vision towers are left out: the memory that they take is missing.
+    """
+    merged = _language_model(config)
+    model_type = _model_type(merged, where)
+    usual = _RENAMED.get(model_type, {})
+    given = {usual.get(key, key): value for key, value in merged.items()}
+    keys = _Keys({**_CLASS_DEFAULTS.get(model_type, {}), **given}, where)
+    num_layers, hidden_size = keys.integer("num_hidden_layers"), keys.integer("hidden_size")
+    num_heads = keys.integer("num_attention_heads")
+    max_model_len = _max_model_len(keys, model_type)
+    window, num_sliding_layers = _sliding(keys, model_type, num_layers, max_model_len)
+    quantization, quantized_attention = _native_quantization(keys)
+    is_mla = "kv_lora_rank" in keys.config
+    experts = _experts(keys, model_type, num_layers)
+    width_key = "intermediate_size_mlp" if model_type == "llama4_text" else "intermediate_size"
+    return Architecture(
+        name=name, model_type=model_type, num_layers=num_layers, hidden_size=hidden_size,
+        num_attention_heads=num_heads, num_kv_heads=keys.integer("num_key_value_heads", num_heads),
+        head_dim=keys.integer("head_dim", hidden_size // num_heads), vocab_size=keys.integer("vocab_size"),
+        max_model_len=max_model_len, tie_word_embeddings=bool(keys.config.get("tie_word_embeddings", False)),
+        attention="mla" if is_mla else "gqa", qk_norm_over_heads=keys.config.get("qk_norm_type") == "per_layer",
+        attn_output_gate=keys.config.get("attn_output_gate") is True,
+        q_lora_rank=keys.integer("q_lora_rank", 0) if is_mla else 0,
+        **{key: keys.integer(key) if is_mla else 0 for key in _MLA_KEYS},
+        **_indexer(keys, model_type, num_layers), **_linear_attention(keys, model_type, num_layers),
+        sliding_window=window, num_sliding_layers=num_sliding_layers,
+        intermediate_size=keys.integer(width_key, 0 if experts["num_moe_layers"] == num_layers else None),
+        num_mlp_matrices=2 if model_type == "phi" else 3,
+        quantization=quantization, quantized_attention=quantized_attention, kv_cache_dtype=_kv_cache_dtype(keys),
+        **experts,
+    )
+
+
+_MLA_KEYS = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
+
+_LINEAR_KEYS = ("linear_num_key_heads", "linear_num_value_heads", "linear_key_head_dim", "linear_value_head_dim",
+                "linear_conv_kernel_dim")
+_HYBRID = ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text")  # linear attention in most layers
+_NOT_PROJECTIONS = ("indexer", "norm", "mtp")  # 16-bit in checkpoints whose attention is not
+_SPARSE = ("deepseek_v32", "glm_moe_dsa")  # DeepSeek sparse attention
+
+_STEP_KEYS = ("decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_freq")
+_MOE_KEYS = {  # model_type -> keys of the number of experts and of one expert's width
+    "mixtral": ("num_local_experts", "intermediate_size"), "minimax_m2": ("num_local_experts", "intermediate_size"),
+    "gpt_oss": ("num_local_experts", "intermediate_size"), "llama4_text": ("num_local_experts", "intermediate_size"),
+    "qwen2_moe": ("num_experts", "moe_intermediate_size"), "qwen3_moe": ("num_experts", "moe_intermediate_size"),
+    "deepseek_v2": ("n_routed_experts", "moe_intermediate_size"),
+    "deepseek_v3": ("n_routed_experts", "moe_intermediate_size"),
+    "kimi_k2": ("n_routed_experts", "moe_intermediate_size"),
+    "deepseek_v32": ("n_routed_experts", "moe_intermediate_size"),
+    "glm4_moe": ("n_routed_experts", "moe_intermediate_size"),
+    "glm4_moe_lite": ("n_routed_experts", "moe_intermediate_size"),
+    "glm_moe_dsa": ("n_routed_experts", "moe_intermediate_size"),
+    "ernie4_5_moe": ("num_experts", "moe_intermediate_size"),
+    "qwen3_next": ("num_experts", "moe_intermediate_size"),
+    "qwen3_5_moe_text": ("num_experts", "moe_intermediate_size"),
+}
+_SUPPORTED = ("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "phi", "phi3", "qwen3_5_text",
+              "granite", "smollm3", "seed_oss", "cohere", "olmo3", "exaone4", *_MOE_KEYS)
+_WRAPPERS = {"gemma3": "gemma3_text", "llama4": "llama4_text", "kimi_k25": "kimi_k2", "mistral3": "mistral",
+             "ministral3": "mistral", "qwen3_5": "qwen3_5_text", "qwen3_5_moe": "qwen3_5_moe_text",
+             "qwen3_vl_text": "qwen3", "qwen3_vl_moe_text": "qwen3_moe", "glm4v_moe_text": "glm4_moe"}
+_RENAMED = {  # model_type -> its names of what others call so
+    "ernie4_5_moe": {"moe_num_experts": "num_experts", "moe_k": "num_experts_per_tok",
+                     "moe_num_shared_experts": "n_shared_experts", "moe_layer_start_index": "first_k_dense_replace",
+                     "moe_layer_interval": "moe_layer_freq"},
+}
+
+_CLASS_DEFAULTS: dict[str, dict[str, object]] = {  # what Hugging Face's config classes fill in
+    "gemma": {"tie_word_embeddings": True},
+    "gemma2": {"tie_word_embeddings": True},
+    "gemma3_text": {"tie_word_embeddings": True, "vocab_size": 262208, "max_position_embeddings": 131072,
+                    "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256, "sliding_window": 4096},
+    "minimax_m2": {"qk_norm_type": "per_layer"}, "olmo3": {"qk_norm_type": "per_layer"},
+    "cohere": {"tie_word_embeddings": True},
+    **{model_type: {"attn_output_gate": True} for model_type in _HYBRID},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Keys:
+    """A config and the file that it came from."""
+
+    config: Mapping[str, object]
+    where: str
+
+    def integer(self, key: str, default: int | None = None) -> int:
+        """The positive integer at `key`; `default` where it is absent or null."""
+        value = self.config.get(key)
+        if value is None and default is not None:
+            return default
+        if value is None:
+            raise CatalogError(f"{self.where}: {key} is missing; copy it from the model's config.json")
+        if not isinstance(value, int) or isinstance(value, bool) or value < (0 if default == 0 else 1):
+            raise CatalogError(f"{self.where}: {key} = {value!r}; must be a positive integer")
+        return value
+
+
+def _language_model(config: Mapping[str, object]) -> dict[str, object]:
+    """The keys of the language model, those of a multimodal wrapper behind them."""
+    text = config.get("text_config")
+    return {**config, **text} if isinstance(text, Mapping) else dict(config)
+
+
+def _model_type(config: Mapping[str, object], where: str) -> str:
+    """The supported model type of a config."""
+    value = config.get("model_type")
+    if value is None:
+        raise CatalogError(f"{where}: model_type is missing; copy it from the model's config.json")
+    model_type = _WRAPPERS.get(str(value), str(value))
+    if model_type not in _SUPPORTED:
+        close = difflib.get_close_matches(model_type, _SUPPORTED, n=1, cutoff=0.4)
+        hint = f" (nearest: {close[0]!r}, if the layers are the same)" if close else ""
+        raise CatalogError(f"{where}: model_type = {value!r} is not supported{hint}; "
+                           f"supported: {', '.join(sorted(_SUPPORTED))}")
+    return model_type
+
+
+def _max_model_len(keys: _Keys, model_type: str) -> int:
+    """Positions that the model reaches: YaRN counts from its original length, other scalings multiply [tokens]."""
+    positions = keys.integer("max_position_embeddings")
+    scaling = keys.config.get("rope_scaling") or keys.config.get("rope_parameters")
+    if not isinstance(scaling, Mapping) or model_type == "gemma3_text":  # Gemma 3 states the scaled length
+        return positions
+    kind = scaling.get("rope_type", scaling.get("type"))
+    if kind == "yarn":
+        positions = int(scaling.get("original_max_position_embeddings", positions))
+    return int(positions * float(scaling.get("factor", 1))) if kind in ("yarn", "linear", "dynamic") else positions
+
+
+def _sliding(keys: _Keys, model_type: str, num_layers: int, max_model_len: int) -> tuple[int, int]:
+    """Window [tokens] and number of the layers that have it."""
+    window = keys.integer("attention_chunk_size" if model_type == "llama4_text" else "sliding_window", 0)
+    layer_types = keys.config.get("layer_types")
+    if isinstance(layer_types, Sequence):
+        count = sum(kind in ("sliding_attention", "chunked_attention") for kind in layer_types)
+    elif model_type in ("gemma2", "gpt_oss"):
+        count = (num_layers + 1) // 2
+    elif model_type in ("gemma3_text", "llama4_text"):
+        count = num_layers - num_layers // keys.integer("sliding_window_pattern", 6 if model_type[:5] == "gemma" else 4)
+    elif model_type.startswith("qwen"):
+        first = keys.integer("max_window_layers", 0)
+        count = max(0, num_layers - first) if keys.config.get("use_sliding_window") else 0
+    else:
+        count = num_layers
+    return (window, count) if 0 < window < max_model_len and count else (0, 0)
+
+
+def _indexer(keys: _Keys, model_type: str, num_layers: int) -> dict[str, int]:
+    """The fields of a sparse attention's indexer, zeros without one.
+
+    Layers share an indexer's choice where `indexer_types` says "shared", or by `index_topk_freq` (GLM-5.2).
+    """
+    fields = ("index_n_heads", "index_head_dim", "index_topk")
+    if model_type not in _SPARSE:
+        return dict.fromkeys((*fields, "num_index_layers"), 0)
+    types = keys.config.get("indexer_types")
+    if isinstance(types, Sequence):
+        count = sum(kind == "full" for kind in types)
+    else:
+        frequency, offset = keys.integer("index_topk_freq", 1), keys.integer("index_skip_topk_offset", 2)
+        count = sum(max(layer - offset + 1, 0) % frequency == 0 for layer in range(num_layers))
+    return {field: keys.integer(field) for field in fields} | {"num_index_layers": count}
+
+
+def _linear_attention(keys: _Keys, model_type: str, num_layers: int) -> dict[str, int]:
+    """The fields of the layers with linear attention, zeros without them.
+
+    Their state has the type that the config asks for (`mamba_ssm_dtype`: FP32 in Qwen3.5), else the model's 16 bit, as
+    in vLLM; SGLang keeps FP32 there, so for Qwen3-Next its states are twice as large.
+    """
+    fields = ("num_linear_layers", *_LINEAR_KEYS, "linear_state_bytes_per_element")
+    if model_type not in _HYBRID:
+        return dict.fromkeys(fields, 0)
+    layer_types = keys.config.get("layer_types")
+    if isinstance(layer_types, Sequence):
+        count = sum(kind == "linear_attention" for kind in layer_types)
+    else:
+        count = num_layers - num_layers // keys.integer("full_attention_interval", 4)
+    state = 4 if keys.config.get("mamba_ssm_dtype") == "float32" else 2
+    return dict(zip(fields, (count, *(keys.integer(key) for key in _LINEAR_KEYS), state), strict=True))
+
+
+def _experts(keys: _Keys, model_type: str, num_layers: int) -> dict[str, int]:
+    """The MoE fields of an architecture, zeros where it is dense."""
+    fields = ("num_experts", "num_experts_per_tok", "moe_intermediate_size", "shared_intermediate_size",
+              "num_moe_layers")
+    if model_type not in _MOE_KEYS:
+        return dict.fromkeys(fields, 0)
+    count_key, width_key = _MOE_KEYS[model_type]
+    width = keys.integer(width_key)
+    shared = (width if model_type == "llama4_text" else keys.integer("shared_expert_intermediate_size", 0)
+              + keys.integer("n_shared_experts", 0) * width)
+    step = keys.integer(next((key for key in _STEP_KEYS if key in keys.config), "moe_layer_freq"), 1)
+    dense_only = keys.config.get("mlp_only_layers")
+    dense = set(dense_only) if isinstance(dense_only, Sequence) else set()
+    first = keys.integer("first_k_dense_replace", 0)
+    offset = 0 if model_type.startswith(("deepseek", "kimi", "glm")) else 1  # others start at the step's last layer
+    num_moe = sum((layer + offset) % step == 0 for layer in range(first, num_layers) if layer not in dense)
+    return dict(zip(fields, (keys.integer(count_key), keys.integer("num_experts_per_tok"), width, shared, num_moe),
+                    strict=True))
+
+
+def _native_quantization(keys: _Keys) -> tuple[str | None, bool]:
+    """Weight format of the checkpoint, and whether its attention has it too."""
+    given = keys.config.get("quantization_config")
+    if not isinstance(given, Mapping):
+        return None, True
+    method = str(given.get("quant_method", given.get("quant_algo"))).lower()
+    kept = [str(part) for key in ("modules_to_not_convert", "ignore") for part in given.get(key) or ()]
+    attention = not any("self_attn" in part and not any(other in part for other in _NOT_PROJECTIONS) for part in kept)
+    if method == "fp8" and given.get("weight_block_size"):
+        return "fp8_block", attention
+    if method in ("fp8", "fbgemm_fp8", "mxfp4", "awq", "gptq"):
+        return method.removeprefix("fbgemm_"), attention
+    algorithm = str(given.get("quant_algo"))
+    if method == "modelopt" and algorithm.lower() in ("fp8", "nvfp4"):
+        return algorithm.lower(), attention
+    groups = given.get("config_groups")
+    for group in groups.values() if method == "compressed-tensors" and isinstance(groups, Mapping) else ():
+        weights = group.get("weights", {})
+        kind = (weights.get("num_bits"), weights.get("type"))
+        names = {(8, "float"): "fp8", (8, "int"): "int8", (4, "float"): "nvfp4", (4, "int"): "int4"}
+        if kind in names:
+            narrow = kind == (4, "int") and (weights.get("group_size") or 128) <= 32
+            return "int4-g32" if narrow else names[kind], attention
+    named = f"quant_algo = {algorithm!r}" if method == "modelopt" else f"quant_method = {method!r}"
+    raise CatalogError(f"{keys.where}: quantization_config.{named} is not supported; remove quantization_config and "
+                       "give the weight format with --quantization")
+
+
+def _kv_cache_dtype(keys: _Keys) -> str | None:
+    """Return the type of the KV cache that ModelOpt or compressed-tensors calibrated: 8 bit, or none."""
+    given = keys.config.get("quantization_config")
+    if not isinstance(given, Mapping):
+        return None
+    algorithm, scheme = given.get("kv_cache_quant_algo"), given.get("kv_cache_scheme")
+    if isinstance(scheme, Mapping):
+        algorithm = "FP8" if (scheme.get("num_bits"), scheme.get("type")) == (8, "float") else scheme
+    if algorithm in (None, "FP8"):
+        return None if algorithm is None else "fp8"
+    raise CatalogError(f"{keys.where}: quantization_config calibrates a KV cache of {algorithm!r}, and only FP8 is "
+                       "supported; remove it and give the type with --kv-cache-dtype")

@@ -1,0 +1,74 @@
+"""A policy, a router or an autoscaler by name, or from a user's file."""
+
+import importlib.util
+import sys
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import TypeVar
+
+from planner.autoscaler import Autoscaler
+from planner.choices.autoscalers import AUTOSCALERS
+from planner.choices.policies import POLICIES
+from planner.choices.routers import ROUTERS
+from planner.errors import PolicyError, UnknownNameError
+from planner.policy import Policy
+from planner.router import Router
+
+T = TypeVar("T", Policy, Router, Autoscaler)
+
+
+def load_policy(name: str) -> Policy:
+    """Return the policy of that name, or the `Policy` that a `path/to/file.py:name` holds.
+
+    Raises
+    ------
+    UnknownNameError : no policy has that name.
+    PolicyError : the file is missing or broken (its line is named), or `name` in it is no `Policy`.
+    """
+    return _load("policy", name, POLICIES, Policy)
+
+
+def load_router(name: str) -> Router:
+    """Return the router of that name, or the `Router` that a `path/to/file.py:name` holds; raises as `load_policy`."""
+    return _load("router", name, ROUTERS, Router)
+
+
+def load_autoscaler(name: str) -> Autoscaler:
+    """Return the autoscaler of that name, or the `Autoscaler` that a `path/to/file.py:name` holds; raises likewise."""
+    return _load("autoscaler", name, AUTOSCALERS, Autoscaler)
+
+
+def _load(kind: str, name: str, known: Mapping[str, T], wanted: type[T]) -> T:
+    path, separator, attribute = name.rpartition(":")
+    if not separator or not path.endswith(".py"):
+        if name not in known:
+            raise UnknownNameError(kind, name, known)
+        return known[name]
+    module = _import_file(kind, Path(path))
+    found = getattr(module, attribute, None)
+    if found is None:
+        names = [key for key, value in vars(module).items() if isinstance(value, wanted)]
+        raise PolicyError(f"{path} defines no {attribute!r}; it has {', '.join(names) or f'no {wanted.__name__}'}")
+    if not isinstance(found, wanted):
+        raise PolicyError(f"{path}: {attribute} is a {type(found).__name__}; must be a {wanted.__name__}")
+    return found
+
+
+def _import_file(kind: str, path: Path) -> ModuleType:
+    """Run a user's file as a module."""
+    if not path.is_file():
+        raise PolicyError(f"{kind} file {path} does not exist")
+    spec = importlib.util.spec_from_file_location(f"planner_user_{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+        line = error.lineno if isinstance(error, SyntaxError) else (lines or [0])[-1]
+        raise PolicyError(f"{kind} file {path} line {line}: {type(error).__name__}: {error}") from error
+    return module

@@ -1,0 +1,352 @@
+"""What the commands do: read, replay, print and write."""
+
+import importlib.util
+import itertools
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+from planner.errors import UsageError
+from planner.files.writing import append_text, write_text
+from planner.metrics.saved import save_result, to_json
+from planner.planning.comparison import compare_studies, explain_outcome
+from planner.planning.study import Study, read_study
+from planner.replays.results import ReplayResult, check_table_path, write_table
+from planner.replays.scaling import events_table
+from planner.report.tables import (
+    accuracy_table,
+    calibration_table,
+    capacity_table,
+    comparison_table,
+    explanation_table,
+    gate_table,
+    sizing_table,
+    summary_table,
+    sweep_table,
+)
+from planner.run import replay as run_scenario
+from planner.settings.defaults import ENGINE_DEFAULTS
+from planner.settings.engine import Recording
+from planner.settings.objectives import of_requests
+from planner.settings.scenario import Scenario
+from planner.settings.slo import parse_slo
+from planner.trace import Trace
+from planner.traffic.client import NAME, read_load
+
+AXES = ("policy", "gpu", "model", "quantization")  # options of `compare` that take lists
+
+UI_OPTIONS = ("--browser.gatherUsageStats=false", "--server.maxUploadSize=200", "--client.toolbarMode=viewer",
+              "--theme.light.textColor=#0d1117",  # dark enough that its shade for captions can be read
+              "--theme.light.primaryColor=#0072B2", "--theme.dark.primaryColor=#0072B2",
+              "--theme.dark.sidebar.primaryColor=#56B4E9")  # of a slider's number, on dark
+
+OnBadRows = Literal["error", "drop"]
+
+
+def replay(source: str, scenario: Scenario, slo: str | None, attainment: float | None, format: str | None,
+           on_bad_rows: OnBadRows, json: Path | None, tables: Mapping[str, Path | None], save: Path | None,
+           explain: bool) -> bool:
+    """Replay one scenario, print its summary and write what was asked for; False where `attainment` was missed."""
+    objectives = parse_slo(slo) if slo else None
+    if attainment is not None and (objectives is None or not 0 < attainment <= 1):
+        raise UsageError(f"--attainment {attainment}: must be a share in (0, 1], and needs --slo")
+    check_outputs([json, *tables.values()])
+    for path in tables.values():
+        if path is not None:
+            check_table_path(path)
+    if tables["scale_events"] is not None and scenario.autoscale is None and scenario.fleet is None:
+        raise UsageError(f"--scale-events {tables['scale_events']}: needs --autoscale, or pools with autoscale")
+    recording = Recording(
+        steps=tables["steps"] is not None or save is not None or explain,
+        schedule=tables["schedule"] is not None or tables["preemptions"] is not None,
+    )
+    trace = _read(source, scenario, format, on_bad_rows)
+    outcome = run_scenario(trace, scenario, slo=objectives, recording=recording)
+    if explain:
+        outcome.summary["explanation"] = explain_outcome(trace, scenario, outcome, slo=objectives)
+    _print_notes({"": outcome.summary})
+    for name, path in tables.items():
+        if path is not None:
+            write_table(_table(outcome.result, name), path)
+    if save is not None:
+        save_result(outcome.result, outcome.summary, save)
+    text = summary_table(outcome.summary)
+    if explain:
+        text += "\n" + explanation_table({"": outcome.summary["explanation"]})
+    publish(outcome.summary, text, json)
+    return attainment is None or outcome.summary["slo_attainment"] >= attainment
+
+
+def compare(sources: Sequence[str], scenario: Scenario, slo: str | None, format: str | None, on_bad_rows: OnBadRows,
+            explain: bool | None, json: Path | None, save: Path | None) -> None:
+    """Replay what-ifs, those of files or every combination of the listed options, and print them side by side."""
+    check_outputs([json, save])
+    are_files = all(source.endswith(".toml") for source in sources)
+    if are_files:
+        if slo is not None or format is not None or scenario != Scenario():
+            raise UsageError("options beside files: write them into the files, as in max_num_seqs = 256")
+        studies = [read_study(Path(source)) for source in sources]
+    elif len(sources) > 1:
+        raise UsageError(f"{' '.join(sources)}: give one trace, or files that end in .toml alone")
+    else:
+        objectives = of_requests(slo)
+        studies = [Study(name=name, trace=sources[0], format=format, scenario=what_if,
+                         objectives=objectives) for name, what_if in what_ifs(scenario).items()]
+    found = compare_studies(studies, lambda study: _read(study.trace, study.scenario, study.format, on_bad_rows),
+                            explain=are_files if explain is None else explain, save=save)
+    _print_notes(found)
+    text = comparison_table(found)
+    explanations = {name: summary["explanation"] for name, summary in found.items() if "explanation" in summary}
+    if explanations:
+        text += "\n" + explanation_table(explanations)
+    publish([{"name": name, **summary} for name, summary in found.items()], text, json)
+
+
+def capacity(source: str, scenario: Scenario, slo: str, attainment: float, options: Mapping[str, Any],
+             format: str | None, on_bad_rows: OnBadRows, json: Path | None) -> None:
+    """Find the highest rate within the objectives, and print what it is, how sure, and what limits it."""
+    from planner.planning.highest_rate import Search
+    from planner.planning.highest_rate import capacity as find_capacity
+    from planner.settings.objectives import parse_objectives
+
+    check_outputs([json])
+    objectives = parse_objectives(slo, attainment)
+    search = Search(**options, seed=scenario.seed or 0)
+    recorded = scenario if source == NAME else replace(scenario, seed=None)  # the seed is of the search
+    found = find_capacity(_read(source, recorded, format, on_bad_rows), scenario, objectives, search)
+    _print_notes({"": found})
+    publish(found, capacity_table(found), json)
+
+
+def size(source: str, scenario: Scenario, slo: str, attainment: float, tensor_parallel_size: str | None,
+         price: str | None, rate_series: Path | None, options: dict[str, Any], format: str | None,
+         on_bad_rows: OnBadRows, json: Path | None) -> None:
+    """Find the cheapest fleet for a load, and print it beside the others."""
+    from planner.planning.sizing import Choices, parse_prices, parse_ranks
+    from planner.planning.sizing import size as find_fleet
+    from planner.settings.objectives import parse_objectives
+    from planner.traffic.rate_series import read_rate_series
+
+    check_outputs([json])
+    if scenario.gpu is None or scenario.model is None:
+        raise UsageError("--gpu and --model must be given; --gpu takes a list, as in 'h100-sxm,h200-sxm'")
+    if scenario.data_parallel_size > 1 and not scenario.data_parallel_attention:
+        raise UsageError(f"--data-parallel-size {scenario.data_parallel_size}: the number of replicas is looked for; "
+                         f"leave it out (over a launch command's give 1), or give --data-parallel-attention, whose "
+                         f"ranks it is the number of")
+    formats = [None] if scenario.quantization is None else scenario.quantization.split(",")
+    gpus, ranks = options.pop("decode_gpus"), options.pop("decode_ranks")
+    choices = Choices(gpus=scenario.gpu.split(","), quantizations=formats, ranks=parse_ranks(tensor_parallel_size),
+                      decode_gpus=None if gpus is None else gpus.split(","),
+                      decode_ranks=None if ranks is None else parse_ranks(ranks),
+                      prices=parse_prices(price),
+                      series=None if rate_series is None else read_rate_series(rate_series), **options)
+    objectives = parse_objectives(slo, attainment)
+    found = find_fleet(_read(source, scenario, format, on_bad_rows), scenario, objectives, choices)
+    publish(found, sizing_table(found), json)
+
+
+def check(targets: Path, baseline: Path | None, update_baseline: bool, junit: Path | None, markdown: Path | None,
+          json: Path | None) -> bool:
+    """Judge a targets file, print and write the verdicts; False where a target is missed."""
+    from planner.planning.gate import check as judge_targets
+    from planner.report.gate import gate_junit, gate_markdown
+
+    check_outputs([baseline, junit, markdown, json])
+    result = judge_targets(targets, baseline=baseline, update=update_baseline)
+    _print_notes({"": result})
+    for path, make in ((junit, gate_junit), (markdown, gate_markdown)):
+        if path is not None:
+            write_text(path, make(result))
+    if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
+        append_text(Path(summary), gate_markdown(result))
+    publish(result, gate_table(result), json)
+    verdicts = [row["verdict"] for row in result["checks"]]
+    if "no baseline" in verdicts and not {"missed", "regressed"} & set(verdicts):
+        raise UsageError(f"--baseline {baseline}: lacks metrics that have max_regression; record them with "
+                         f"--update-baseline")
+    return bool(result["met"])
+
+
+def sweep(source: str, scenario: Scenario, options: Mapping[str, Any], output: Path, optimize: bool, backend: str,
+          address: str | None, jobs: int, json: Path | None) -> bool:
+    """Replay a grid, or look for its best, show how far it is, print and write the front; False where none is best."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+
+    from planner.planning.optimize import optimize as find_best
+    from planner.planning.sweeping import describe as describe_sweep
+    from planner.planning.sweeping import sweep as replay_grid
+
+    check_outputs([output, json])
+    asked = _sweep_plan(source, scenario, options)
+    columns = ("configurations", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty()) as bar:
+        task = bar.add_task("configurations", total=None)
+        how: dict[str, Any] = {"jobs": jobs, "backend": backend, "address": address,
+                               "progress": lambda done, total: bar.update(task, completed=done, total=total)}
+        table, found = find_best(asked, output, **how) if optimize else (replay_grid(asked, output, **how), {})
+    result = describe_sweep(asked, output, table) | found
+    publish(result, sweep_table(result), json)
+    return found.get("best", True) is not None
+
+
+def _sweep_plan(source: str, scenario: Scenario, options: Mapping[str, Any]) -> Any:
+    """Return the plan of a sweep's file, or of options."""
+    from planner.planning.grid import parse_axis, parse_constraint, plan_sweep, read_sweep
+
+    given = {name: value for name, value in options.items() if value}
+    if source.endswith(".toml"):
+        if given or scenario != Scenario():
+            raise UsageError(f"options beside {source}: write them into the file")
+        return read_sweep(Path(source))
+    axes = [parse_axis(text) for text in given.pop("axes", ())]
+    if len(dict(axes)) < len(axes):
+        raise UsageError("--axis: an option is given twice; give all its values in one")
+    if "front" in given:
+        given["front"] = given["front"].replace(",", " ").split()
+    constraints = [parse_constraint(text) for text in given.pop("constraints", ())]
+    return plan_sweep(source, scenario, dict(axes), constraints=constraints, **given)
+
+
+def what_ifs(scenario: Scenario) -> dict[str, Scenario]:
+    """Return the scenarios that comma-separated options stand for, by a name of what differs."""
+    lists = {axis: str(getattr(scenario, axis)).split(",") for axis in AXES if getattr(scenario, axis) is not None}
+    varied = [axis for axis, values in lists.items() if len(values) > 1]
+    found: dict[str, Scenario] = {}
+    for values in itertools.product(*lists.values()):
+        chosen: dict[str, Any] = dict(zip(lists, values, strict=True))
+        alone = chosen.get("policy", ENGINE_DEFAULTS[scenario.engine].policy)
+        name = " ".join(chosen[axis] for axis in varied) or alone
+        if name in found:
+            raise UsageError(f"{name!r} is listed twice; name each what-if once")
+        found[name] = replace(scenario, **chosen)
+    return found
+
+
+def report(results: Sequence[Path], output: Path, llmd: Path | None) -> None:
+    """Write the report of saved replays, or of an answer, and one of the replays as a Benchmark Report."""
+    from planner.report import SavedAnswer, load_sources, write_report
+    from planner.report.llmd import write_llmd_report
+
+    check_outputs([output, llmd])
+    source = load_sources(results)
+    if llmd is not None and (isinstance(source, SavedAnswer) or len(source) != 1):
+        raise UsageError(f"--llmd {llmd}: a Benchmark Report is of one saved replay; give one")
+    if llmd is not None and not isinstance(source, SavedAnswer):
+        write_llmd_report(source[0], llmd)
+    for path in [*write_report(source, output), *([llmd] if llmd is not None else [])]:
+        print(path)
+
+
+def ui(port: int, address: str) -> None:
+    """Serve the dashboard until it is stopped."""
+    if importlib.util.find_spec("streamlit") is None:
+        raise UsageError("planner ui: needs streamlit; pip install 'planner[ui]'")
+    page = Path(__file__).parents[1] / "ui" / "app.py"
+    os.execv(sys.executable, [sys.executable, "-m", "streamlit", "run", str(page), *UI_OPTIONS,
+                              f"--server.port={port}", f"--server.address={address}"])
+
+
+def validate(measured: Path, scenario: Scenario, max_error: str | None, predictions: Path | None, client: str | None,
+             format: str | None, jobs: int, json: Path | None) -> bool:
+    """Predict what was measured, and print and write how far off that is; False where it is past `max_error`."""
+    from planner.measured.accuracy import accuracy, parse_max_error, predict_file
+    from planner.measured.validate import metrics_of, predictions_table
+
+    check_outputs([json, predictions])
+    if predictions is not None:
+        check_table_path(predictions)
+    found = predict_file(measured, scenario, client=client, jobs=jobs, format=format)
+    for load in (each.measurement.load for each in found):
+        if load is not None and load.format != NAME:  # a recorded one
+            print("\n".join((str(load.account), *(f"note: {note}" for note in load.account.notes))), file=sys.stderr)
+    limits = parse_max_error(max_error, metrics_of(found)) if max_error is not None else {}
+    result = accuracy(found, level=scenario.interval, limits=limits)
+    if predictions is not None:
+        write_table(predictions_table(found), predictions)
+    publish(result, accuracy_table(result), json)
+    return bool(result["met"])
+
+
+def calibrate(measured: Path, scenario: Scenario, output: Path | None, fit: str | None, folds: int, client: str | None,
+              format: str | None, jobs: int, json: Path | None) -> None:
+    """Fit an engine's constants to what was measured, and print and write them."""
+    from planner.calibration.calibrate import calibrate as fit_to
+    from planner.calibration.calibrate import write_calibration
+
+    check_outputs([json, output])
+    names = None if fit is None else fit.replace(",", " ").split()
+    result = fit_to(measured, scenario, names=names, folds=folds, jobs=jobs, client=client, format=format)
+    if output is not None:
+        write_calibration(result, output)
+    publish(result, calibration_table(result), json)
+
+
+def _read(source: str, scenario: Scenario, format: str | None, on_bad_rows: OnBadRows) -> Trace:
+    trace = read_load(source, scenario, format, on_bad_rows)
+    print(trace.account, file=sys.stderr)
+    if sys.stderr.isatty() and not _is_compiled():
+        print("compiling the replay loop, once on this machine: about twenty seconds", file=sys.stderr)
+    return trace
+
+
+def _is_compiled() -> bool:
+    """Tell whether the loop's machine code is there, or not asked for."""
+    from planner.engine.jit import numba
+
+    return bool(numba.config.DISABLE_JIT) or any(Path(numba.config.CACHE_DIR).rglob("*.nbi"))
+
+
+def _print_notes(summaries: Mapping[str, Mapping[str, Any]]) -> None:
+    """Print each note once to stderr."""
+    for note in dict.fromkeys(note for summary in summaries.values() for note in summary["notes"]):
+        print(f"note: {note}", file=sys.stderr)
+
+
+def check_outputs(paths: Sequence[Path | None]) -> None:
+    """Refuse outputs whose folder is missing before anything is computed."""
+    for path in paths:
+        if path is not None and str(path) != "-" and not path.absolute().parent.is_dir():
+            raise UsageError(f"cannot write {path}: the folder {path.parent} does not exist; create it first")
+
+
+def _table(result: ReplayResult, name: str) -> Any:
+    makers: dict[str, Callable[[], Any]] = {
+        "attempts": result.attempts_table,
+        "requests": result.requests_table,
+        "steps": result.steps_table,
+        "schedule": result.schedule_table,
+        "preemptions": result.preemptions_table,
+        "scale_events": lambda: events_table(() if result.scaling is None else result.scaling.events),
+    }
+    return makers[name]()
+
+
+def publish(value: Any, text: str, json: Path | None) -> None:
+    """Print the table, and write the JSON; with `--json -` the JSON alone goes to stdout."""
+    if json is not None and str(json) == "-":
+        sys.stdout.write(to_json(value))
+        return
+    print(text)
+    if json is not None:
+        write_text(json, to_json(value))
+
+
+def db_list(json: Path | None) -> None:
+    """Print the names of all profiles."""
+    from planner.catalog.entries import gpu_names, model_names
+
+    names = {"gpus": gpu_names(), "models": model_names()}
+    publish(names, "\n".join(f"{kind}: {', '.join(values)}" for kind, values in names.items()), json)
+
+
+def db_show(name: str, scenario: Scenario, json: Path | None) -> None:
+    """Print one profile."""
+    from planner.report.profiles import show_profile
+
+    value, text = show_profile(name, scenario)
+    publish(value, text, json)

@@ -1,0 +1,62 @@
+"""The catalog's commands of the command line: list, show, add-gpu, add-model."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from planner.commands.options import takes_scenario
+from planner.commands.trace_cli import JsonOption
+from planner.settings.scenario import Scenario, names_in
+
+db = typer.Typer(no_args_is_help=True, help="Hardware and model profiles.")
+
+
+@db.command("list")
+def db_list(json: JsonOption = None) -> None:
+    """List the GPUs and models that are known.
+
+    Example: planner db list
+    """
+    from planner.commands import actions
+
+    actions.db_list(json)
+
+
+@db.command("show")
+@takes_scenario(without=("fleet", *names_in("Cache tiers")))
+def db_show(
+    name: Annotated[str, typer.Argument(help="A GPU or a model.")], scenario: Scenario, json: JsonOption = None
+) -> None:
+    """Show a profile with its sources; for a model with --gpu also its memory and its step times by term.
+
+    Example: planner db show llama-3.1-8b --gpu h100-sxm
+    """
+    from planner.commands import actions
+
+    actions.db_show(name, scenario, json)
+
+
+@db.command("add-gpu")
+def db_add_gpu(path: Annotated[Path, typer.Argument(help="A GPU profile in TOML.")]) -> None:
+    """Check a GPU profile and add it to your own catalog.
+
+    Example: planner db add-gpu my-gpu.toml
+    """
+    from planner.catalog.entries import add_gpu
+
+    print(add_gpu(path))
+
+
+@db.command("add-model")
+def db_add_model(
+    path: Annotated[Path, typer.Argument(help="A Hugging Face config.json, or a model profile in TOML.")],
+    name: Annotated[str | None, typer.Option(help="Its short name.")] = None,
+) -> None:
+    """Check a model's architecture and add it to your own catalog.
+
+    Example: planner db add-model my-model/config.json --name my-model
+    """
+    from planner.catalog.entries import add_model
+
+    print(add_model(path, name))

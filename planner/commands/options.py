@@ -1,0 +1,64 @@
+"""Command-line options made from the scenario's fields, so that each is declared once."""
+
+import inspect
+import sys
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Annotated, Any
+
+import typer
+
+from planner.settings.scenario import OPTION_TYPES, Scenario, scenario_from
+
+FROM_COMMAND = "from_command"
+_CONTEXT = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+_LAUNCH = inspect.Parameter(
+    FROM_COMMAND, inspect.Parameter.KEYWORD_ONLY, default=None,
+    annotation=Annotated[str | None, typer.Option(
+        help="The line that launches the engine, in quotes: 'vllm serve …', 'python -m sglang.launch_server …', "
+             "'trtllm-serve …'. Options given besides go over it.", rich_help_panel="Deployment")])
+
+
+def takes_scenario(without: tuple[str, ...] = ()) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command every option of `Scenario` except those named; it receives them as its argument `scenario`."""
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        own = [p for p in inspect.signature(command).parameters.values() if p.name != "scenario"]
+        names = [f.name for f in fields(Scenario) if f.name not in without]
+
+        def with_options(context: typer.Context, **values: Any) -> None:
+            options = {name: values.pop(name) for name in names}
+            launch = values.pop(FROM_COMMAND)
+            if launch is not None:
+                options = _over_launch(launch, options, context)
+            command(**values, scenario=scenario_from(options))
+
+        options = [_CONTEXT, _LAUNCH, *(_parameter(f) for f in fields(Scenario) if f.name in names)]
+        with_options.__signature__ = inspect.Signature([*own, *options])  # type: ignore[attr-defined]
+        with_options.__annotations__ = {p.name: p.annotation for p in [*own, *options]}
+        with_options.__name__ = command.__name__
+        with_options.__doc__ = command.__doc__
+        return with_options
+
+    return decorate
+
+
+def _over_launch(launch: str, options: dict[str, Any], context: typer.Context) -> dict[str, Any]:
+    """Return the options of an engine's launch command, those that were given by themselves in their place."""
+    from planner.launch import launch_options
+
+    sources = {name: context.get_parameter_source(name) for name in options}
+    given = {name: value for name, value in options.items() if getattr(sources[name], "name", "") == "COMMANDLINE"}
+    found, notes = launch_options(launch, options.get("gpu"))
+    own = [name for name in found if name not in options]  # as `planner size` tries several tensor-parallel sizes
+    if own:
+        notes.append(f"--from-command: its {', '.join(own)} gives way to this command's own")
+    for note in notes:
+        print(f"note: {note}", file=sys.stderr)
+    return options | {name: value for name, value in found.items() if name in options} | given
+
+
+def _parameter(f: Any) -> inspect.Parameter:
+    option = typer.Option(help=f.metadata["help"].replace("[", r"\["), rich_help_panel=f.metadata["panel"])
+    annotation: Any = Annotated[OPTION_TYPES[f.name], option]
+    return inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=f.default, annotation=annotation)

@@ -1,0 +1,205 @@
+"""What the trace commands do: describe, draw and convert."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from planner.commands.actions import OnBadRows, check_outputs, publish
+from planner.errors import UsageError
+from planner.files.writing import write_text
+from planner.report.traffic_tables import closeness_table, description_table, model_table
+from planner.settings.scenario import Scenario
+from planner.synthetic import Model
+from planner.trace import Trace, read_trace
+
+STDOUT = Path("/dev/stdout")
+
+
+def describe(source: str, cache_tokens: float | None, html: Path | None, format: str | None, on_bad_rows: OnBadRows,
+             json: Path | None) -> None:
+    """Print what a trace is like, and write it as JSON and as a page with figures."""
+    from planner.traffic.description import describe as describe_trace
+
+    check_outputs([html, json])
+    trace = _read(source, format, on_bad_rows)
+    found = describe_trace(trace, cache_tokens=cache_tokens)
+    if html is not None:
+        from planner.report.traffic import write_description
+
+        write_description(trace, found, html)
+    publish(found, description_table(found), json)
+
+
+def convert(source: str, path: Path, to: str | None, anonymize: bool, salt: str | None, lossy: bool,
+            format: str | None, on_bad_rows: OnBadRows, json: Path | None) -> None:
+    """Write a trace in another format, and say what became of it."""
+    from planner.export import convert as convert_trace
+
+    check_outputs([path, json])
+    is_piped = str(path) == "-"
+    target = STDOUT if is_piped else path
+    account = convert_trace(_read(source, format, on_bad_rows), target, to=to, anonymous=anonymize, salt=salt,
+                            lossy=lossy)
+    _print_notes(account.warnings)
+    if is_piped:
+        print(account, file=sys.stderr)
+    else:
+        publish(asdict(account), str(account), json)
+
+
+def synth(source: str, options: Mapping[str, Any], scenario: Scenario, changes: Mapping[str, Any],
+          slo: str | None, attainment: float, format: str | None, on_bad_rows: OnBadRows, json: Path | None) -> None:
+    """Fit a model to a trace or read one, change it, draw a trace from it, and say how close that is."""
+    from planner.fitting import fit_workload
+    from planner.synthetic.generate import generate
+    from planner.synthetic.model import to_toml
+
+    output, save = options["output"], options["save"]
+    check_outputs([output, save, json])
+    trace, fit = None, None
+    if options["fit"]:
+        trace = _read(source, format, on_bad_rows)
+        fit = fit_workload(trace, process=options["arrivals"], seed=options["seed"] or 0)
+        recorded, tried = fit
+    else:
+        recorded, tried = _load_model(source), {}
+    model = _changed(recorded, changes)
+    if save is not None:
+        write_text(save, to_toml(model))
+    result = _describe_model(model, tried)
+    text = model_table(result)
+    if trace is not None and model is recorded:
+        draws = [generate(model, seed=model.seed + k) for k in range(options["draws"])]
+        result["closeness"] = _closeness(trace, draws, scenario, slo, attainment)
+        text += "\n" + closeness_table(result["closeness"])
+    if output is not None:
+        drawn = generate(model, seed=options["seed"])
+        _write(drawn, output, options["to"])
+        result["drawn"] = str(drawn.account)
+    publish(result, text, json)
+
+
+def _read(source: str, format: str | None, on_bad_rows: OnBadRows) -> Trace:
+    trace = read_trace(source, format=format, on_bad_rows=on_bad_rows)
+    print(trace.account, file=sys.stderr)
+    return trace
+
+
+def _load_model(source: str) -> Model:
+    """Read a model from its file or by a sample's name; a hand-written workload is fitted, so that it can change."""
+    from planner.catalog.entries import data_dir
+    from planner.fitting import fit_workload
+    from planner.synthetic.generate import generate, read_workload, sample_names
+
+    known = source in sample_names()
+    if not known and not source.endswith(".toml"):
+        raise UsageError(f"{source}: is no workload; must be a TOML file, or one of {', '.join(sample_names())}; to "
+                         f"fit a model to a trace, give --fit")
+    found = read_workload(data_dir("workloads") / f"{source}.toml" if known else Path(source))
+    if isinstance(found, Model):
+        return found
+    return replace(fit_workload(generate(found, seed=None), seed=found.seed).model, name=found.name,
+                   meaning=found.meaning)
+
+
+def _changed(model: Model, changes: Mapping[str, Any]) -> Model:
+    """Apply what-ifs: the mix and the lengths first, then who comes besides, then rates, length and crowds."""
+    from planner.synthetic import changes as what_if
+
+    if changes["mix"]:
+        model = what_if.mixed(model, _factors("--mix", changes["mix"]))
+    if changes["scale_input"] is not None or changes["scale_output"] is not None:
+        model = what_if.with_lengths(model, input_factor=_or_one(changes["scale_input"]),
+                                     output_factor=_or_one(changes["scale_output"]))
+    for text in changes["add_tenant"] or ():
+        name, _, rest = text.partition("=")
+        other, _, rate = rest.partition("@")
+        if not name or not other:
+            raise UsageError(f"--add-tenant {text}: must be NAME=MODEL or NAME=MODEL@RATE, as in 'search=chat@2.5'")
+        model = what_if.with_tenant(model, name, _load_model(other), _number("--add-tenant", rate) if rate else None)
+    if changes["grow"] is not None:
+        model = what_if.grown(model, changes["grow"])
+    if changes["request_rate"] is not None:
+        model = what_if.at_rate(model, changes["request_rate"])
+    if changes["duration"] is not None:
+        model = what_if.lasting(model, changes["duration"])
+    for text in changes["flash"] or ():
+        found = _factors("--flash", text)
+        if set(found) != {"at", "lasts", "times"}:
+            raise UsageError(f"--flash {text}: must be at=SECONDS,lasts=SECONDS,times=FACTOR")
+        model = what_if.with_flash(model, at_s=found["at"], lasts_s=found["lasts"], times=found["times"])
+    return model
+
+
+def _or_one(value: float | None) -> float:
+    return 1.0 if value is None else value
+
+
+def _factors(option: str, text: str) -> dict[str, float]:
+    """Read 'name=number,name=number'."""
+    found = {}
+    for part in text.split(","):
+        name, separator, number = part.partition("=")
+        if not separator or not name.strip() or name.strip() in found:
+            raise UsageError(f"{option} {text}: must be NAME=NUMBER with commas between, each name once")
+        found[name.strip()] = _number(option, number)
+    return found
+
+
+def _number(option: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise UsageError(f"{option}: {text!r} is no number") from None
+
+
+def _describe_model(model: Model, tried: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
+    tenants = [{
+        "name": tenant.name, "rate_per_s": tenant.arrivals.rate_per_s, "process": tenant.arrivals.process,
+        "num_epochs": len(tenant.epochs),
+        "kinds": {name: share for name, share in _mean_shares(tenant).items() if share},
+        "tried": [{"process": each.process.process, "deviation": each.deviation,
+                   "num_numbers": each.process.num_numbers} for each in tried.get(tenant.name, ())],
+    } for tenant in model.tenants]
+    return {"name": model.name, "meaning": model.meaning, "source": model.source, "duration_s": model.duration_s,
+            "rate_per_s": model.rate_per_s, "num_numbers": model.num_numbers, "tenants": tenants}
+
+
+def _mean_shares(tenant: Any) -> dict[str, float]:
+    """Return the kinds' shares, epochs counted alike."""
+    shares: dict[str, float] = {}
+    for epoch in tenant.epochs:
+        for kind in epoch.kinds:
+            shares[kind.kind] = shares.get(kind.kind, 0.0) + kind.share / len(tenant.epochs)
+    return shares
+
+
+def _closeness(trace: Trace, draws: Sequence[Trace], scenario: Scenario, slo: str | None,
+               attainment: float) -> dict[str, Any]:
+    """Compare statistics, and where a deployment is given predictions."""
+    from planner.fitting.closeness import compare_predictions, compare_statistics
+    from planner.settings.objectives import parse_objectives
+
+    found: dict[str, Any] = {"statistics": compare_statistics(trace, draws)}
+    if scenario != Scenario():
+        objectives = None if slo is None else parse_objectives(slo, attainment)
+        found["predictions"] = compare_predictions(trace, draws, scenario, objectives)
+    elif slo is not None:
+        raise UsageError("--slo: is of predictions, which need a deployment; give --model and --gpu too")
+    return found
+
+
+def _write(drawn: Trace, output: Path, to: str | None) -> None:
+    from planner.export import convert as convert_trace
+
+    account = convert_trace(drawn, output, to=to)
+    print(drawn.account, file=sys.stderr)
+    print(account, file=sys.stderr)
+    _print_notes(account.warnings)
+
+
+def _print_notes(notes: Sequence[str]) -> None:
+    for note in notes:
+        print(f"note: {note}", file=sys.stderr)

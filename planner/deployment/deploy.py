@@ -1,0 +1,387 @@
+"""A scenario made concrete: profiles loaded, memory planned, step time folded, settings filled in."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from planner.catalog.architecture import Architecture, kv_bytes_per_token_per_gpu
+from planner.catalog.entries import data_dir, load_gpu, load_model
+from planner.catalog.gpus import Gpu
+from planner.choices.loading import load_policy
+from planner.deployment.autoscale import Autoscale, read_autoscale
+from planner.deployment.memory import MemoryPlan, pages, plan_memory
+from planner.deployment.pools import Role, read_fleet
+from planner.deployment.tiers import check_tiers, cpu_tier, remote_tier
+from planner.engine.terms import StepTime
+from planner.errors import FleetError, PlannerError, UsageError
+from planner.model.drafting import Draft, draft_of
+from planner.model.layout import Layout
+from planner.model.precision import kv_bytes_per_element, kv_cache_type
+from planner.model.spread import layout_of, node_link_of, stage_transfer_of
+from planner.policy import Policy
+from planner.settings.defaults import EngineDefaults, engine_defaults
+from planner.settings.engine import EngineSettings, Tier
+from planner.settings.scenario import Scenario, attention_ranks
+from planner.steptime.by_term import linear
+from planner.steptime.engines import EngineConstants, constants_of, load_engine, read_constants, read_table
+from planner.steptime.fused_norms import fuses_norms
+from planner.steptime.lora import adapter_bytes
+from planner.steptime.roofline import roofline
+from planner.steptime.stack import Stack
+from planner.trace import Trace
+from planner.traffic.client import NAME, at_client_rate
+from planner.traffic.workload import at_request_rate, limit, scale_rate, slice_time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deployment:
+    """A scenario made concrete for one trace."""
+
+    scenario: Scenario
+    architecture: Architecture | None
+    gpu: Gpu | None
+    layout: Layout
+    memory: MemoryPlan | None
+    settings: EngineSettings
+    stack: Stack | None  # what the step time is made of; None where it is a line
+    step_time: StepTime
+    policy: Policy
+    draft: Draft | None  # how tokens are drafted
+    pools: tuple["Pool", ...] = ()  # of a fleet whose replicas differ; what is not the scenario's is of the first then
+
+    @property
+    def num_gpus(self) -> int:
+        """GPUs of all replicas that the scenario, or its fleet's file, asks for."""
+        if self.pools:
+            return sum(pool.num_gpus for pool in self.pools)
+        return self.layout.gpus_per_rank * self.scenario.data_parallel_size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pool:
+    """Equal replicas of a fleet.
+
+    Parameters
+    ----------
+    name : how tables call it.
+    role : "both", or "prefill" or "decode" alone.
+    weight : the share of the load that the router gives each replica, against the others' [1].
+    num_replicas : at least 1; ranks of data-parallel attention count each.
+    deployment : of each replica.
+    autoscale : by which its replicas come and go, at most `num_replicas` of them; None where they stay.
+    notes : on how it was read.
+    """
+
+    name: str
+    role: Role
+    weight: int
+    num_replicas: int
+    deployment: Deployment
+    autoscale: Autoscale | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def num_gpus(self) -> int:
+        """GPUs of its replicas."""
+        return self.deployment.layout.gpus_per_rank * self.num_replicas
+
+    @property
+    def num_groups(self) -> int:
+        """Replicas that are launched as one: the ranks of data-parallel attention that step together, or a replica."""
+        return self.num_replicas // self.deployment.layout.data_parallel_size
+
+
+def pools_of(deployment: Deployment, num_replicas: int) -> tuple[Pool, ...]:
+    """Return the pools of a fleet, those that prefill before those that decode; equal replicas are one of each role.
+
+    Parameters
+    ----------
+    num_replicas : of a fleet of equal ones, ranks of data-parallel attention each by itself [1].
+    """
+    if deployment.pools:
+        return deployment.pools
+    prefill = deployment.scenario.prefill_replicas
+    counts: dict[Role, int] = {"prefill": prefill, "decode": num_replicas - prefill} if prefill else {
+        "both": num_replicas}
+    return tuple(Pool(name=role, role=role, weight=1, num_replicas=count, deployment=deployment)
+                 for role, count in counts.items())
+
+
+def shape_load(scenario: Scenario, trace: Trace) -> Trace:
+    """Cut and scale a trace: window, number of requests, then rate."""
+    if scenario.start_at > 0 or scenario.duration is not None:
+        kept_s = math.inf if scenario.duration is None else scenario.duration
+        trace = slice_time(trace, scenario.start_at, kept_s)
+    if scenario.limit is not None:
+        trace = limit(trace, scenario.limit)
+    if scenario.rate_scale is not None and scenario.request_rate is not None:
+        raise UsageError("--rate-scale and --request-rate exclude each other; give one of them")
+    if scenario.rate_scale is not None:
+        trace = scale_rate(trace, scenario.rate_scale)
+    if trace.arrivals == "absent" and scenario.request_rate is None and scenario.max_concurrency is None:
+        raise UsageError(f"{trace.source}: does not say when requests were sent; give --request-rate for Poisson "
+                         f"arrivals, or --max-concurrency for a closed loop (capacity: --scaling poisson)")
+    if scenario.request_rate is not None and (trace.format == NAME or trace.arrivals == "absent"):
+        trace = at_client_rate(trace, scenario.request_rate, seed=scenario.seed or 0)
+    elif scenario.request_rate is not None:
+        trace = at_request_rate(trace, scenario.request_rate)
+    return trace
+
+
+def resolve(scenario: Scenario, trace: Trace) -> Deployment:
+    """Make a scenario concrete for a trace, with the pools of its fleet's file.
+
+    Raises
+    ------
+    UsageError : options are missing or contradict each other.
+    FleetError : the fleet's file cannot be read, or something in it is wrong.
+    UnknownNameError, CatalogError, CapacityError, PolicyError : as their makers say.
+    """
+    if scenario.fleet is None:
+        return _resolve(scenario, trace)
+    pools = []
+    for spec in read_fleet(Path(scenario.fleet), scenario):
+        own = spec.scenario
+        try:
+            deployment = _resolve(own, trace)
+            autoscale = None if own.autoscale is None else read_autoscale(Path(own.autoscale))
+        except PlannerError as error:
+            raise FleetError(f"{scenario.fleet}: pool {spec.name!r}: {error}") from error
+        pools.append(Pool(name=spec.name, role=spec.role, weight=spec.weight, deployment=deployment,
+                          num_replicas=spec.num_replicas if autoscale is None else autoscale.rules.maximum,
+                          autoscale=autoscale, notes=spec.notes))
+    _check_pools(scenario.fleet, pools)
+    return replace(pools[0].deployment, scenario=scenario, pools=tuple(pools))
+
+
+def _check_pools(path: str, pools: Sequence[Pool]) -> None:
+    """Raise FleetError where a request that one pool takes could not be taken, or gone on with, by another."""
+    first = pools[0]
+    same: list[tuple[str, Callable[[Deployment], Any], str]] = [
+        ("model", lambda each: each.architecture and each.architecture.name, "one router sends requests for one model"),
+        ("max_model_len", lambda each: each.settings.max_model_len, "give --max-model-len for all"),
+    ]
+    if first.role != "both":
+        same += [("kv_cache_dtype", lambda each: each.scenario.kv_cache_dtype, "KV is passed on as it is"),
+                 ("engine", lambda each: each.scenario.engine, "engines pass KV on to their own kind alone")]
+    for pool in pools[1:]:
+        for name, value_of, why in same:
+            one, other = value_of(first.deployment), value_of(pool.deployment)
+            if one != other:
+                raise FleetError(f"{path}: {name} is {one} in pool {first.name!r} and {other} in pool {pool.name!r}; "
+                                 f"must be the same: {why}")
+
+
+def _resolve(scenario: Scenario, trace: Trace) -> Deployment:
+    caching = scenario.enable_prefix_caching
+    if caching is None:
+        caching = trace.prefix is not None or "cached_tokens" in trace.requests.columns
+    check_tiers(scenario, trace)
+    longest: Any = (trace.requests["input_tokens"] + trace.requests["output_tokens"]).max()
+    return deploy(scenario, enable_prefix_caching=caching, longest_request=int(longest))
+
+
+def deploy(scenario: Scenario, *, enable_prefix_caching: bool = False, longest_request: int = 1,
+           layout: Layout | None = None, constants: EngineConstants | None = None) -> Deployment:
+    """Make a scenario concrete: load its profiles, plan its memory, fold its step time.
+
+    Parameters
+    ----------
+    enable_prefix_caching : whether prefixes are reused.
+    longest_request : prompt and output of the longest request, the context limit where neither option nor model
+        gives one [tokens].
+    layout : in place of the scenario's, where it knows more of it: data-parallel attention.
+    constants : in place of the engine's, or of the scenario's calibration.
+    """
+    architecture = load_model(scenario.model) if scenario.model else None
+    gpu = load_gpu(scenario.gpu) if scenario.gpu else None
+    limits = limits_of(scenario, gpu)
+    kv_cache_dtype = kv_cache_type(architecture, scenario.kv_cache_dtype, scenario.engine, gpu)
+    scenario = replace(scenario, **asdict(limits), kv_cache_dtype=kv_cache_dtype)
+    policy = load_policy(limits.policy)
+    is_linear = scenario.step_time != "roofline"
+    missing = [name for name, value in (("--model", architecture), ("--gpu", gpu)) if value is None]
+    if missing and not (is_linear and scenario.num_gpu_blocks):
+        raise UsageError(f"{' and '.join(missing)} missing; give both, or --step-time linear:… together with "
+                         f"--num-gpu-blocks")
+    layout = layout or layout_of(scenario, architecture)
+    node_link = node_link_of(scenario, gpu, layout)
+    kv_bytes = kv_bytes_per_element(scenario.kv_cache_dtype)
+    draft = draft_of(scenario, architecture)
+    memory, state_blocks = None, 0
+    if architecture is not None:
+        block_size, state_blocks = pages(architecture, scenario.engine, scenario.block_size, kv_bytes,
+                                         layout.tensor_parallel_size, draft)
+        scenario = replace(scenario, block_size=block_size)
+    if architecture is not None and gpu is not None and scenario.num_gpu_blocks is None:
+        memory = _plan_memory(scenario, limits, architecture, gpu, layout, kv_bytes, draft)
+        limits = replace(limits, max_num_seqs=min(limits.max_num_seqs, memory.max_num_seqs))  # 0 stays: no limit
+        scenario = replace(scenario, max_num_seqs=limits.max_num_seqs)
+    stack = None
+    if not is_linear:
+        assert architecture is not None
+        assert gpu is not None
+        stack = Stack(
+            arch=architecture, gpu=gpu, layout=layout, quantization=scenario.quantization,
+            kv_bytes_per_element=kv_bytes, engine=scenario.engine, constants=constants or scenario_constants(scenario),
+            is_overlapped=limits.async_scheduling, draft=draft, node_link=node_link,
+            fuses_norms=fuses_norms(scenario.fuse_allreduce_rms, scenario.engine, architecture, gpu, layout),
+            lora_rank=scenario.max_lora_rank if scenario.max_loras else 0,
+            fp8_gemm_backend=scenario.fp8_gemm_backend, moe_backend=scenario.moe_backend,
+            fp32_matmul=scenario.fp32_matmul, **graph_sizes(scenario))
+    step_time = (linear(scenario.step_time, 1 + scenario.num_speculative_tokens) if stack is None
+                 else roofline(stack))
+    max_model_len = scenario.max_model_len
+    if max_model_len is None:
+        max_model_len = longest_request if architecture is None else architecture.max_model_len
+    settings = _settings(scenario, limits, architecture, gpu, memory, kv_bytes, enable_prefix_caching, max_model_len,
+                         draft, stage_transfer_of(architecture, gpu, layout, node_link))
+    settings = replace(settings, state_blocks=state_blocks, attention_dp_size=layout.data_parallel_size,
+                       attention_dp_timeout_iters=layout.attention_dp_timeout_iters)
+    return Deployment(scenario=scenario, architecture=architecture, gpu=gpu, layout=layout, memory=memory,
+                      stack=stack, step_time=step_time, policy=policy, settings=settings, draft=draft)
+
+
+def with_constants(deployment: Deployment, constants: EngineConstants) -> Deployment:
+    """Return a deployment whose step time has other constants; it must not be a line."""
+    assert deployment.stack is not None
+    stack = replace(deployment.stack, constants=constants)
+    return replace(deployment, stack=stack, step_time=roofline(stack))
+
+
+def limits_of(scenario: Scenario, gpu: Gpu | None) -> EngineDefaults:
+    """Return the scenario's limits and switches, the engine's where it gives none."""
+    hbm_bytes = None if gpu is None else gpu.hbm_capacity_bytes
+    ranks = attention_ranks(scenario)
+    num_gpus = scenario.tensor_parallel_size * scenario.pipeline_parallel_size * ranks
+    defaults = engine_defaults(scenario.engine, hbm_bytes, num_ranks=ranks, num_gpus=num_gpus,
+                               chunk_tokens=scenario.max_num_batched_tokens,
+                               draft_method=scenario.speculative_method if scenario.num_speculative_tokens else None)
+    given = {f.name: getattr(scenario, f.name) for f in fields(EngineDefaults)}
+    return replace(defaults, **{name: value for name, value in given.items() if value is not None})
+
+
+def graph_sizes(scenario: Scenario) -> dict[str, int]:
+    """Return the largest steps that run as CUDA graphs: of decodes alone, and with prompts, in tokens.
+
+    The size is of tokens in vLLM, of which a decode has as many as are checked, and of sequences in the others.
+    """
+    mode = scenario.cudagraph_mode or ("full_and_piecewise" if scenario.engine == "vllm" else "full_decode_only")
+    size = scenario.max_cudagraph_capture_size
+    if size is None:
+        size = min(2 * (scenario.max_num_seqs or 256) * (1 + scenario.num_speculative_tokens), 512)
+    per_decode = 1 + scenario.num_speculative_tokens if scenario.engine == "vllm" else 1
+    tokens = size if scenario.piecewise_cuda_graph_max_tokens is None else scenario.piecewise_cuda_graph_max_tokens
+    return {"graph_seqs": 0 if mode == "none" else size // per_decode,
+            "graph_tokens": tokens if mode in ("full_and_piecewise", "piecewise") else 0}
+
+
+def scenario_constants(scenario: Scenario) -> EngineConstants:
+    """Return the engine's constants, with those of the scenario's calibration in their place."""
+    if scenario.calibration is None:
+        return load_engine(scenario.engine)
+    fitted_to = read_table(Path(scenario.calibration), "source").get("engine", scenario.engine)
+    if fitted_to != scenario.engine:
+        raise UsageError(f"--calibration {scenario.calibration}: fitted to {fitted_to}, and --engine is "
+                         f"{scenario.engine}; calibrate on runs of {scenario.engine}")
+    bundled = read_constants(data_dir("hardware_db") / "engines" / f"{scenario.engine}.toml")
+    return constants_of(bundled | read_constants(Path(scenario.calibration)))
+
+
+def _plan_memory(scenario: Scenario, limits: EngineDefaults, architecture: Architecture, gpu: Gpu, layout: Layout,
+                 kv_bytes: float, draft: Draft | None) -> MemoryPlan:
+    longest = scenario.max_model_len or architecture.max_model_len
+    return plan_memory(
+        architecture, gpu, layout,
+        engine=scenario.engine,
+        quantization=scenario.quantization,
+        kv_bytes_per_element=kv_bytes,
+        gpu_memory_utilization=limits.gpu_memory_utilization,
+        max_num_batched_tokens=limits.max_num_batched_tokens or longest,
+        max_num_seqs=limits.max_num_seqs or 256,
+        block_size=scenario.block_size,
+        draft=draft,
+        adapters_bytes=0.0 if not scenario.max_loras else scenario.max_loras * adapter_bytes(
+            architecture, scenario.max_lora_rank, layout.tensor_parallel_size),
+    )
+
+
+def _settings(scenario: Scenario, limits: EngineDefaults, architecture: Architecture | None, gpu: Gpu | None,
+              memory: MemoryPlan | None, kv_bytes: float, enable_prefix_caching: bool, max_model_len: int,
+              draft: Draft | None, stage_transfer: tuple[float, float]) -> EngineSettings:
+    """Fill in what the scenario leaves to the model, the engine or the trace."""
+    num_gpu_blocks = scenario.num_gpu_blocks
+    if num_gpu_blocks is None:
+        assert memory is not None
+        num_gpu_blocks = memory.num_gpu_blocks
+    tier = cpu_tier(scenario, architecture, gpu, kv_bytes)
+    num_cpu_blocks, swap_s_per_token = _swap(scenario, architecture, gpu, kv_bytes, tier)
+    return EngineSettings(
+        num_gpu_blocks=num_gpu_blocks,
+        block_size=scenario.block_size,
+        max_model_len=max_model_len,
+        max_num_seqs=limits.max_num_seqs,
+        max_num_batched_tokens=limits.max_num_batched_tokens,
+        max_prefill_tokens=limits.max_prefill_tokens,
+        long_prefill_token_threshold=scenario.long_prefill_token_threshold,
+        enable_chunked_prefill=limits.enable_chunked_prefill,
+        enable_prefix_caching=enable_prefix_caching,
+        watermark=scenario.watermark,
+        preemption=scenario.preemption,
+        victim=scenario.victim,
+        admission=scenario.admission,
+        max_decode_only_steps=scenario.max_decode_only_steps,
+        max_wait_s=scenario.max_wait_s,
+        scheduler_reserve_full_isl=scenario.scheduler_reserve_full_isl,
+        schedule_conservativeness=scenario.schedule_conservativeness,
+        batch_wait_timeout_iters=scenario.batch_wait_timeout_iters,
+        batch_wait_max_tokens_ratio=scenario.batch_wait_max_tokens_ratio,
+        scheduler_recv_interval=scenario.scheduler_recv_interval,
+        stream_interval=scenario.stream_interval,
+        async_scheduling=limits.async_scheduling,
+        pipeline_parallel_size=scenario.pipeline_parallel_size,
+        stage_transfer_s_per_token=stage_transfer[0],
+        stage_transfer_latency_s=stage_transfer[1],
+        num_cpu_blocks=num_cpu_blocks,
+        swap_s_per_token=swap_s_per_token,
+        cpu_tier=tier,
+        remote_tier=remote_tier(scenario, architecture, kv_bytes),
+        kv_write_policy=scenario.kv_write_policy,
+        max_concurrency=scenario.max_concurrency,
+        max_queued_requests=scenario.max_queued_requests,
+        priority_ageing_per_s=scenario.priority_ageing,
+        acceptance=() if draft is None else draft.acceptance,
+        num_lookahead_tokens=0 if draft is None else draft.num_lookahead_tokens,
+        seed=scenario.seed or 0,
+        **_adapters(scenario, architecture, gpu),
+    )
+
+
+def _adapters(scenario: Scenario, architecture: Architecture | None, gpu: Gpu | None) -> dict[str, Any]:
+    """Return how many LoRA adapters are kept where, and what it takes to bring one there [s]."""
+    if not scenario.max_loras:
+        return {}
+    size = 0.0 if architecture is None else adapter_bytes(architecture, scenario.max_lora_rank,
+                                                          scenario.tensor_parallel_size)
+    return {"max_loras": scenario.max_loras,
+            "max_cpu_loras": scenario.max_loras if scenario.max_cpu_loras is None else scenario.max_cpu_loras,
+            "adapter_load_s": 0.0 if gpu is None else size / gpu.host_bandwidth_bytes_per_s,
+            "adapter_read_s": size * scenario.tensor_parallel_size / (1e9 * scenario.lora_disk_bandwidth)}
+
+
+def _swap(scenario: Scenario, architecture: Architecture | None, gpu: Gpu | None,
+          kv_bytes: float, tier: Tier | None) -> tuple[int, float]:
+    """Return the host's KV blocks, and what a token's KV takes over the host link [s]."""
+    if tier is not None:
+        return tier.num_blocks, tier.s_per_block / scenario.block_size
+    if scenario.preemption != "swap":
+        return 0, 0.0
+    if architecture is None or gpu is None:
+        return scenario.num_cpu_blocks or 2**40 // scenario.block_size, 0.0
+    per_token = kv_bytes_per_token_per_gpu(
+        architecture, kv_bytes, scenario.tensor_parallel_size, scenario.pipeline_parallel_size
+    )
+    num_blocks = int(scenario.swap_space * 2**30 // (per_token * scenario.block_size))
+    return scenario.num_cpu_blocks or num_blocks, per_token / gpu.host_bandwidth_bytes_per_s

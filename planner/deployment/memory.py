@@ -1,0 +1,360 @@
+"""The memory of one GPU: weights, activations, buffers, recurrent states, and the KV blocks that fit in the rest."""
+
+import math
+from dataclasses import dataclass, replace
+
+from planner.catalog.architecture import (
+    Architecture,
+    attention_parameters,
+    expert_parameters,
+    indexer_parameters,
+    kv_bytes_per_token_per_gpu,
+    linear_attention_parameters,
+    mlp_parameters,
+    router_parameters,
+    shared_expert_parameters,
+    state_bytes_per_seq,
+)
+from planner.catalog.gpus import Gpu
+from planner.errors import CapacityError, UsageError
+from planner.model.drafting import Draft
+from planner.model.layout import Layout
+from planner.model.precision import WEIGHT_FORMATS, attention_format, weight_format
+
+ACTIVATION_BYTES_PER_ELEMENT = 2  # activations are 16-bit between the kernels, whatever the weights are
+SAMPLER_BYTES_PER_LOGIT = 20  # 16-bit and FP32 logits, and what vLLM's Triton sampler takes (see activation_bytes)
+DECODER_BYTES_PER_LOGIT = 27  # what TensorRT-LLM keeps for a logit: 8.5 in runtime buffers, 18.5 in its decoder
+MAMBA_FULL_MEMORY_RATIO = 0.9  # of SGLang: memory for recurrent states over that for KV, at most
+CONTEXT_BYTES = 0.5e9  # what CUDA takes of a GPU before an engine does
+# What weights, KV and the sampler leave unexplained in start-up logs of vLLM 0.18 to 0.20 on H200 and B200
+# (`benchmarks/accuracy/kv_capacity.csv`): on one GPU, and more where TP or PP > 1.
+RUNTIME_BYTES = 0.43e9  # kernel workspaces outside PyTorch's pool
+COMMUNICATION_BYTES = 1.3e9  # buffers of NCCL and of all-reduces; SGLang's log has 1.2e9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryPlan:
+    """The parts of one GPU's memory; the fullest GPU of the deployment.
+
+    usable = weights + activations + communication + runtime + state + kv, all [bytes]; blocks = floor(kv / block).
+
+    Parameters
+    ----------
+    capacity_bytes : what the runtime reports as total.
+    usable_bytes : gpu_memory_utilization times that. What is beyond it holds the CUDA context (about 0.5e9) and,
+        in vLLM before 0.21, the CUDA graphs (0.2e9 to 0.7e9); later versions charge the graphs to the usable part.
+    weight_bytes, activation_bytes, communication_bytes, runtime_bytes : see the functions and constants here.
+    state_bytes : what max_num_seqs sequences keep besides blocks: linear attention's states, sliding layers' windows.
+    state_blocks : KV blocks that a sequence takes for its states, where the engine keeps them there; see `pages`.
+    max_num_seqs : sequences that can run; fewer than asked for where SGLang has no room for the states of more.
+    kv_bytes : what is left for the KV cache.
+    kv_bytes_per_token : on this GPU.
+    block_size : tokens of a block.
+    num_gpu_blocks : KV blocks that fit.
+    """
+
+    capacity_bytes: float
+    usable_bytes: float
+    weight_bytes: float
+    activation_bytes: float
+    communication_bytes: float
+    runtime_bytes: float
+    state_bytes: float
+    state_blocks: int
+    max_num_seqs: int
+    kv_bytes: float
+    kv_bytes_per_token: float
+    block_size: int
+    num_gpu_blocks: int
+
+    @property
+    def num_kv_tokens(self) -> int:
+        """Tokens that the KV blocks hold where no state is in them: N = (M - W) / k, rounded down to whole blocks."""
+        return self.num_gpu_blocks * self.block_size
+
+    def __str__(self) -> str:
+        parts = ("capacity", "usable", "weight", "activation", "communication", "runtime", "state", "kv")
+        lines = [f"{part + ':':<15}{getattr(self, part + '_bytes') / 2**30:10.2f} GiB" for part in parts]
+        return "\n".join([*lines, f"{'blocks:':<15}{self.num_gpu_blocks:10,d} of {self.block_size} tokens, "
+                                  f"{self.kv_bytes_per_token:,.0f} B a token"
+                                  + (f", {self.state_blocks} for a sequence's states" if self.state_blocks else "")])
+
+
+def plan_memory(arch: Architecture, gpu: Gpu, layout: Layout, *, engine: str, quantization: str | None,
+                kv_bytes_per_element: float, gpu_memory_utilization: float, max_num_batched_tokens: int,
+                max_num_seqs: int, block_size: int, draft: Draft | None = None,
+                adapters_bytes: float = 0.0) -> MemoryPlan:
+    """Divide the memory of the fullest GPU as the engine does at start-up.
+
+    Parameters
+    ----------
+    arch, gpu, layout : model; GPU; how the model is spread over GPUs.
+    quantization : a key of WEIGHT_FORMATS, None for the checkpoint's own format.
+    kv_bytes_per_element : 2 for a 16-bit KV cache, 1 for fp8 [bytes].
+    engine : whose rule for `gpu_memory_utilization` holds: "vllm", all that it uses; "sglang", weights and KV, of what
+        is free before it loads them (mem_fraction_static); "trtllm", KV's share of what weights, activations and the
+        CUDA context leave free (free_gpu_memory_fraction).
+    gpu_memory_utilization : that share [1].
+    max_num_batched_tokens, max_num_seqs, block_size : largest step [tokens], [1]; KV block [tokens].
+    adapters_bytes : room for LoRA adapters, counted as weights [bytes].
+    draft : how tokens are drafted: its weights, and the KV of its layers in the same blocks; None where they are not.
+
+    Raises
+    ------
+    CapacityError, UsageError
+        Where no KV block fits, with the parts and the remedy; where an argument is out of range.
+
+    Notes
+    -----
+    Within 3 % of vLLM for Llama-3.1-8B. Sliding layers keep a window for each of max_num_seqs sequences, set aside
+    like states, and blocks hold the other layers' KV: what vLLM's hybrid KV cache manager comes to when all run. Where
+    so many windows leave room for fewer tokens than blocks of all layers would have, sliding layers count in full.
+
+    The states of linear attention (Qwen3.5) are set aside for max_num_seqs sequences, in SGLang for as many as 0.9 of
+    the memory for KV holds, and it runs no more (`handle_max_mamba_cache`). In vLLM they are in the blocks (`pages`),
+    of which it wants max_num_seqs at least. States kept for prefix caching are left out, as is scratch memory of sparse
+    attention (GLM-5), up to 0.5e9 for the indexer's logits.
+    """
+    _check(gpu_memory_utilization, max_num_batched_tokens, max_num_seqs, block_size)
+    ranks, stages = layout.tensor_parallel_size, layout.pipeline_parallel_size
+    weights = weight_bytes(arch, quantization, layout) + draft_weight_bytes(draft, layout) + adapters_bytes
+    activations = activation_bytes(arch, max_num_batched_tokens, max_num_seqs, ranks, engine)
+    communication = COMMUNICATION_BYTES if layout.num_gpus > 1 else 0.0
+    per_token = kv_bytes_per_token_per_gpu(arch, kv_bytes_per_element, ranks, stages)
+    windowed = per_token * arch.num_sliding_layers / arch.num_attention_layers
+    block_size, state_blocks = pages(arch, engine, block_size, kv_bytes_per_element, ranks, draft)
+    per_seq = 0 if state_blocks else state_bytes_per_seq(arch, ranks, stages)
+    windows = max_num_seqs * windowed * arch.sliding_window
+    per_token += draft_kv_bytes_per_token(draft, kv_bytes_per_element, ranks)
+    beside = activations + communication + RUNTIME_BYTES
+    usable = gpu_memory_utilization * gpu.hbm_capacity_bytes
+    if engine == "sglang":  # activations, buffers and graphs live in the rest; what does not fit there fails later
+        usable = gpu_memory_utilization * (gpu.hbm_capacity_bytes - CONTEXT_BYTES - communication)
+        usable += min(beside, gpu.hbm_capacity_bytes - usable)
+    elif engine == "trtllm":
+        taken = weights + beside
+        usable = taken + gpu_memory_utilization * max(gpu.hbm_capacity_bytes - CONTEXT_BYTES - taken, 0.0)
+    kv = usable - weights - beside
+    if engine == "sglang" and per_seq:
+        fitting = int(kv * MAMBA_FULL_MEMORY_RATIO / (1 + MAMBA_FULL_MEMORY_RATIO) // per_seq)
+        max_num_seqs = max(min(max_num_seqs, fitting), 1)
+    states = float(max_num_seqs * per_seq)
+    kv -= states
+    if windowed < per_token and (kv - windows) / (per_token - windowed) > kv / per_token:
+        kv, states, per_token = kv - windows, states + windows, per_token - windowed
+    plan = MemoryPlan(
+        capacity_bytes=gpu.hbm_capacity_bytes, usable_bytes=usable, weight_bytes=weights, activation_bytes=activations,
+        communication_bytes=communication, runtime_bytes=RUNTIME_BYTES, state_bytes=states,
+        state_blocks=state_blocks, max_num_seqs=max_num_seqs, kv_bytes=kv, kv_bytes_per_token=per_token,
+        block_size=block_size, num_gpu_blocks=int(kv // (per_token * block_size)))
+    return _checked(plan, arch, gpu, gpu_memory_utilization)
+
+
+def pages(arch: Architecture, engine: str, block_size: int, kv_bytes_per_element: float, tensor_parallel_size: int,
+          draft: Draft | None = None) -> tuple[int, int]:
+    """Return the tokens of a KV block [tokens], and the blocks that a sequence takes for its recurrent states [1].
+
+    vLLM keeps both in one pool where a model has linear attention: a block grows until a layer's KV of it is as large
+    as a layer's state, in steps of 16 tokens, and holds one of either for as many layers as have a KV cache. A sequence
+    takes its states' blocks when it is admitted, and one more after each drafted token. Other engines have a pool for
+    states, and vLLM for models without.
+
+    Source: `HybridAttentionMambaModelConfig` and vLLM's design notes on the hybrid KV cache manager. Its logs have
+    1,056 tokens for Qwen3.5-35B-A3B, 2,096 with its KV in 8 bit, and 784 for 27B.
+
+    >>> from planner.catalog.entries import load_model
+    >>> pages(load_model("qwen3.5-35b-a3b"), "vllm", 16, 2.0, 1)
+    (1056, 3)
+    """
+    if engine != "vllm" or not arch.num_linear_layers:
+        return block_size, 0
+    state = state_bytes_per_seq(arch, tensor_parallel_size, 1) / arch.num_linear_layers
+    per_token = kv_bytes_per_token_per_gpu(arch, kv_bytes_per_element, tensor_parallel_size, 1)
+    tokens = 16 * math.ceil(state * arch.num_attention_layers / (16 * per_token))
+    groups = -(-arch.num_linear_layers // arch.num_attention_layers)
+    return max(block_size, tokens), groups * (1 if draft is None else 1 + draft.num_tokens)
+
+
+def weight_bytes(arch: Architecture, quantization: str | None, layout: Layout) -> float:
+    """Weights on the GPU that holds most of them [bytes].
+
+    Attention (KV heads replicated where there are more ranks than heads; MLA's down-projections and the indexer
+    always), MLP and LM head are split over tensor-parallel ranks, layers over stages, rounded up and with MoE layers
+    first. Embedding, LM head and router stay 16-bit in every format; so does attention in checkpoints that say so
+    (gpt-oss).
+
+    Parameters
+    ----------
+    quantization : a key of WEIGHT_FORMATS, else UnknownNameError; None for the checkpoint's own format.
+    layout : how the model is spread over GPUs.
+
+    Notes
+    -----
+    Norms, biases and the copies that kernels make (MLA's absorbed matrices) are left out: up to 3 % low.
+
+    >>> from planner.catalog.entries import load_model
+    >>> weight_bytes(load_model("llama-3.1-8b"), "bf16", Layout())
+    16059990016.0
+    """
+    tables = 1 if arch.tie_word_embeddings or layout.pipeline_parallel_size > 1 else 2  # a stage has one of the two
+    return (layers_bytes(arch, quantization, layout)
+            + tables * 2.0 * arch.vocab_size * arch.hidden_size / layout.tensor_parallel_size)
+
+
+def layers_bytes(arch: Architecture, quantization: str | None, layout: Layout) -> float:
+    """Weights of a stage's layers on one GPU, without embedding and LM head [bytes]; see `weight_bytes`."""
+    element, attention_element = bytes_per_element(arch, quantization)
+    tensor_parallel_size, pipeline_parallel_size = layout.tensor_parallel_size, layout.pipeline_parallel_size
+    num_layers = -(-arch.num_layers // pipeline_parallel_size)
+    num_moe = min(num_layers, arch.num_moe_layers)
+    experts = -(-arch.num_experts // layout.expert_parallel_size) / layout.expert_tensor_parallel_size
+    moe_layer = 2.0 * router_parameters(arch) + element * (
+        shared_expert_parameters(arch) / tensor_parallel_size
+        + experts * expert_parameters(arch) * expert_padding(arch, quantization))
+    attention = attention_element * attention_parameters_per_gpu(arch, tensor_parallel_size)
+    return (num_layers * attention + num_moe * moe_layer
+            + (num_layers - num_moe) * element * mlp_parameters(arch) / tensor_parallel_size)
+
+
+def expert_padding(arch: Architecture, quantization: str | None) -> float:
+    """How much larger experts are in memory than in the checkpoint: MXFP4's kernels want rows of 256 values [1].
+
+    Start-up logs of vLLM on H100 have 13.47 GiB for gpt-oss-20b and 64.38 for 120B, 0.63 and 3.7 more than unpadded.
+
+    >>> from planner.catalog.entries import load_model
+    >>> round(weight_bytes(load_model("gpt-oss-120b"), None, Layout()) / 2**30, 2)
+    64.47
+    """
+    if weight_format(arch, quantization) != "mxfp4":
+        return 1.0
+    return 256 * math.ceil(arch.hidden_size / 256) / arch.hidden_size
+
+
+def draft_weight_bytes(draft: Draft | None, layout: Layout) -> float:
+    """Weights of what drafts on one GPU, of a pipeline's last stage; 0 where nothing does [bytes].
+
+    Embedding and LM head count where they are not the target's: a draft model's, EAGLE-3's head, and each of Medusa's
+    heads, which has a block of hidden_size² besides.
+    """
+    if draft is None or draft.arch is None:
+        return 0.0
+    arch, one_stage = draft.arch, replace(layout, pipeline_parallel_size=1)
+    head = 2.0 * arch.vocab_size * arch.hidden_size / layout.tensor_parallel_size
+    if draft.method == "medusa":
+        return draft.num_tokens * (2.0 * arch.hidden_size**2 + head)
+    if draft.method == "draft_model":
+        return weight_bytes(arch, draft.quantization, one_stage)
+    joining = 2.0 * draft.fused_inputs * arch.hidden_size**2
+    return layers_bytes(arch, draft.quantization, one_stage) + joining + (0.0 if draft.shares_head else head)
+
+
+def draft_kv_bytes_per_token(draft: Draft | None, kv_bytes_per_element: float, tensor_parallel_size: int) -> float:
+    """KV of one token in the draft's own layers, which blocks hold beside the target's, on one GPU [bytes]."""
+    if draft is None or draft.arch is None or not draft.num_lookahead_tokens:
+        return 0.0
+    return kv_bytes_per_token_per_gpu(draft.arch, kv_bytes_per_element, tensor_parallel_size, 1)
+
+
+def bytes_per_element(arch: Architecture, quantization: str | None) -> tuple[float, float]:
+    """Bytes of one weight of the MLPs and experts, and of the attention, scales included [B], [B]."""
+    formats = (weight_format(arch, quantization), attention_format(arch, quantization))
+    element, attention = (WEIGHT_FORMATS[name].bytes_per_element for name in formats)
+    return element, attention
+
+
+def activation_bytes(arch: Architecture, max_num_batched_tokens: int, max_num_seqs: int,
+                     tensor_parallel_size: int, engine: str = "vllm") -> float:
+    """Peak of the largest step's activations on one GPU, with what an engine keeps to sample from them [bytes].
+
+    Two 16-bit copies of the residual stream for T tokens, plus the largest of: attention's query, key, value and
+    output (and gate); those of linear attention, before and after its convolution; a dense MLP's gate, up and product;
+    an MoE layer's k copies of its input and output, and its experts' gate, up and product; and in vLLM the sampler's
+    work on S·V logits, which every rank has in full. That last is usually the largest, and grows with max_num_seqs. In
+    TensorRT-LLM it comes on top, since its decoder holds buffers for max_num_seqs from the start. SGLang sets nothing
+    aside for it.
+
+    Notes
+    -----
+    vLLM's logs of 0.18 and later show 20 bytes a logit, with its Triton kernel (vllm-project/vllm#33538). From 0.6 to
+    0.16 they show 38.5, for PyTorch's sampler sorts the logits; 14 in some of up to 0.11, as FlashInfer's would take.
+    TensorRT-LLM's log of 2,048 sequences of 151,936 logits has 2.66 GB of runtime buffers and 5.76 GB of its decoder
+    (its issue 1188): 27 bytes a logit.
+
+    >>> from planner.catalog.entries import load_model
+    >>> round(activation_bytes(load_model("llama-3.1-8b"), 2048, 256, 1) / 1e9, 2)
+    0.69
+    """
+    tokens, hidden, ranks = max_num_batched_tokens, arch.hidden_size, tensor_parallel_size
+    moe = arch.num_experts_per_tok * (2 * hidden + 3 * arch.moe_intermediate_size / ranks)
+    per_token = (
+        ((2 + arch.attn_output_gate) * arch.num_attention_heads + 2 * arch.num_kv_heads)
+        * max(arch.head_dim, arch.v_head_dim) / ranks,
+        (4 * arch.linear_key_width + 4 * arch.linear_value_width) / ranks,
+        3 * arch.intermediate_size / ranks if arch.num_dense_layers else 0.0,
+        moe + 3 * arch.shared_intermediate_size / ranks if arch.num_moe_layers else 0.0,
+    )
+    layer = tokens * max(per_token) * ACTIVATION_BYTES_PER_ELEMENT
+    residual = 2 * tokens * hidden * ACTIVATION_BYTES_PER_ELEMENT
+    if engine == "trtllm":
+        return residual + layer + max_num_seqs * arch.vocab_size * DECODER_BYTES_PER_LOGIT
+    if engine == "sglang":
+        return residual + layer
+    return residual + max(layer, min(max_num_seqs, tokens) * arch.vocab_size * SAMPLER_BYTES_PER_LOGIT)
+
+
+def attention_parameters_per_gpu(arch: Architecture, tensor_parallel_size: int) -> float:
+    """Attention parameters of one layer on one tensor-parallel rank, the mean where layers differ [1].
+
+    Layers differ in models with linear attention (Qwen3.5) or with an indexer in some layers only (GLM-5.2). The
+    indexer is on every rank in full. `projections` has each kind of layer by itself.
+
+    >>> from planner.catalog.entries import load_model
+    >>> attention_parameters_per_gpu(load_model("llama-3.1-8b"), 2)
+    20971520.0
+    """
+    total = (arch.num_attention_layers * _kv_attention_parameters_per_gpu(arch, tensor_parallel_size)
+             + arch.num_linear_layers * linear_attention_parameters(arch) / tensor_parallel_size
+             + arch.num_index_layers * indexer_parameters(arch))
+    return total / arch.num_layers
+
+
+def _kv_attention_parameters_per_gpu(arch: Architecture, tensor_parallel_size: int) -> float:
+    """Those of a layer that has a KV cache, without the indexer [1]."""
+    if arch.attention == "gqa":
+        kv_heads = -(-arch.num_kv_heads // tensor_parallel_size)
+        query_heads = (2 + arch.attn_output_gate) * arch.num_attention_heads / tensor_parallel_size
+        return arch.hidden_size * arch.head_dim * (query_heads + 2 * kv_heads)
+    replicated = arch.hidden_size * (arch.q_lora_rank + arch.kv_lora_rank + arch.qk_rope_head_dim)
+    return replicated + (attention_parameters(arch) - replicated) / tensor_parallel_size
+
+
+def _check(gpu_memory_utilization: float, *sizes: int) -> None:
+    """Refuse sizes below 1 and a share outside (0, 1]."""
+    names = ("max_num_batched_tokens", "max_num_seqs", "block_size")
+    for name, value in zip(names, sizes, strict=True):
+        if value < 1:
+            raise UsageError(f"{name} = {value}; must be >= 1")
+    if not 0 < gpu_memory_utilization <= 1:
+        raise UsageError(f"gpu_memory_utilization = {gpu_memory_utilization}; must be > 0 and <= 1")
+
+
+def _checked(plan: MemoryPlan, arch: Architecture, gpu: Gpu, gpu_memory_utilization: float) -> MemoryPlan:
+    """The plan, or an error that says what is needed, what there is, and the remedy."""
+    if plan.state_blocks and 1 <= plan.num_gpu_blocks < plan.max_num_seqs:
+        raise CapacityError(
+            f"max_num_seqs = {plan.max_num_seqs:,} exceeds the {plan.num_gpu_blocks:,} KV blocks of {arch.name} on "
+            f"{gpu.name}, and each sequence needs one for its recurrent states, so vLLM refuses to start; lower "
+            f"max_num_seqs to {plan.num_gpu_blocks:,}, or raise gpu_memory_utilization or tensor_parallel_size")
+    if plan.num_gpu_blocks >= 1:
+        return plan
+    needed = plan.usable_bytes - plan.kv_bytes + plan.kv_bytes_per_token * plan.block_size
+    remedy = "raise tensor_parallel_size or pipeline_parallel_size, or quantize the weights"
+    if plan.weight_bytes < plan.usable_bytes:
+        remedy = f"lower max_num_seqs or max_num_batched_tokens, raise gpu_memory_utilization, or {remedy}"
+    states = f", recurrent states {plan.state_bytes / 2**30:.1f} GiB" if plan.state_bytes else ""
+    raise CapacityError(
+        f"{arch.name} does not fit one {gpu.name}: weights {plan.weight_bytes / 2**30:.1f} GiB, activations "
+        f"{plan.activation_bytes / 2**30:.1f} GiB, buffers and runtime "
+        f"{(plan.communication_bytes + plan.runtime_bytes) / 2**30:.1f} GiB{states} and one KV block need "
+        f"{needed / 2**30:.1f} GiB, but {gpu_memory_utilization:g} x {plan.capacity_bytes / 2**30:.1f} GiB = "
+        f"{plan.usable_bytes / 2**30:.1f} GiB is usable; {remedy}")

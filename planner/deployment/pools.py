@@ -1,0 +1,152 @@
+"""The fleet's file: pools of replicas that differ, each with its options over those of the command line."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.catalog.entries import read_toml
+from planner.deployment.relative import beside
+from planner.errors import FleetError, PlannerError, UsageError, told_as
+from planner.launch import launch_options
+from planner.settings.scenario import Scenario, given_options, names_in, parse_scenario
+
+Role = Literal["both", "prefill", "decode"]
+ROLES: tuple[Role, ...] = get_args(Role)
+OWN_KEYS = ("name", "role", "weight", "from_command")  # besides options of `Scenario`
+PANELS = ("Deployment", "Cache tiers", "Scheduling", "Step time")  # whose options a pool may have its own of
+RANKS = ("data_parallel_size", "data_parallel_attention")  # and these of the panel "Fleet"
+OF_ALL = ("interval", "kv_remote_size")  # of these, what is of the whole answer, and of a store that all share
+MOST_WEIGHT = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolSpec:
+    """A pool as its file describes it.
+
+    Parameters
+    ----------
+    name : its own, or else its place in the file, "pool 1".
+    role : what its replicas do.
+    weight : the share of the load that the router gives each, against the others' [1].
+    num_replicas : its replicas, ranks of data-parallel attention each by itself, unless it has an autoscaler [1].
+    scenario : of the pool, with its autoscaler's file.
+    notes : on how it was read.
+    """
+
+    name: str
+    role: Role
+    weight: int
+    num_replicas: int
+    scenario: Scenario
+    notes: tuple[str, ...]
+
+
+def read_fleet(path: Path, scenario: Scenario) -> tuple[PoolSpec, ...]:
+    """Read a fleet's file. Files that it names are looked for beside it.
+
+    Parameters
+    ----------
+    scenario : what a pool does not say.
+
+    Returns
+    -------
+    tuple of PoolSpec
+        In the file's order, those that prefill before those that decode.
+
+    Raises
+    ------
+    FleetError : the file cannot be read, or something in it is wrong.
+    """
+    with told_as(FleetError, path):
+        table = read_toml(path)
+    if unknown := set(table) - {"pool"}:
+        raise FleetError(f"{path}: unknown key {min(unknown)!r}; all is in [[pool]], and what is of all pools beside "
+                         f"the fleet's file")
+    tables = table.get("pool")
+    if not isinstance(tables, list) or not tables or not all(isinstance(each, dict) for each in tables):
+        raise FleetError(f"{path}: has no [[pool]] with its replicas, as in replicas = 2")
+    found = []
+    for number, values in enumerate(tables, 1):
+        try:
+            found.append(_pool(f"pool {number}", values, path.parent, replace(scenario, fleet=None)))
+        except PlannerError as error:
+            raise FleetError(f"{path}: pool {number}: {error}") from error
+    if len({pool.name for pool in found}) < len(found):
+        raise FleetError(f"{path}: two pools have the same name; name each once")
+    roles = {pool.role for pool in found}
+    if roles not in ({"both"}, {"prefill", "decode"}):
+        raise FleetError(f"{path}: the roles are {', '.join(sorted(roles))}; must be both in all pools, or prefill in "
+                         f"some and decode in the others")
+    return tuple(sorted(found, key=lambda pool: ROLES.index(pool.role)))
+
+
+def _pool(name: str, values: Mapping[str, Any], folder: Path, scenario: Scenario) -> PoolSpec:
+    """Read one [[pool]]."""
+    name, role, weight = values.get("name", name), values.get("role", "both"), values.get("weight", 1)
+    if not isinstance(name, str) or not name or not name.isprintable():
+        raise UsageError(f"name = {name!r}: must be text that can be printed")
+    if role not in ROLES:
+        raise UsageError(f"role = {role!r}: must be {', '.join(ROLES)}")
+    if type(weight) is not int or not 1 <= weight <= MOST_WEIGHT:
+        raise UsageError(f"weight = {weight!r}: must be a whole number from 1 to {MOST_WEIGHT:,}")
+    if "replicas" in values and type(values["replicas"]) is int and values["replicas"] < 1:
+        raise UsageError(f"replicas = {values['replicas']}: must be at least 1; leave the pool out")
+    counts = {key: value for key, value in values.items() if key == "replicas"}
+    options = {key: beside(folder, key, value) for key, value in values.items() if key not in (*OWN_KEYS, *counts)}
+    notes: list[str] = []
+    if (launch := values.get("from_command")) is not None:
+        if not isinstance(launch, str):
+            raise UsageError(f"from_command = {launch!r}: must be text in quotes")
+        found, notes = launch_options(launch, options.get("gpu", scenario.gpu))
+        options = found | options
+    if "replicas" in values:
+        if "autoscale" in values:
+            raise UsageError(f"replicas = {values['replicas']} besides autoscale = {values['autoscale']!r}: its file "
+                             f"has the number of replicas; leave one of them out")
+        scenario = replace(scenario, autoscale=None)
+    parsed = parse_scenario(given_options(scenario) | options)
+    num_replicas = parse_scenario(counts).data_parallel_size
+    if parsed.data_parallel_attention:
+        num_replicas *= parsed.data_parallel_size
+    elif "data_parallel_size" in values:
+        raise UsageError("data_parallel_size: is called replicas here, but for ranks; these need "
+                         "data_parallel_attention = true")
+    else:
+        num_replicas = num_replicas if counts else parsed.data_parallel_size
+        options, parsed = options | {"data_parallel_size": num_replicas}, replace(
+            parsed, data_parallel_size=num_replicas)
+    allowed = {*RANKS, "autoscale", *(each for panel in PANELS for each in names_in(panel))} - set(OF_ALL)
+    if other := sorted(set(options) - allowed):
+        raise UsageError(f"{other[0]}: is of the whole fleet; give it beside the fleet's file")
+    return PoolSpec(name=name, role=role, weight=weight, notes=tuple(notes), num_replicas=num_replicas,
+                    scenario=replace(scenario, **{each: getattr(parsed, each) for each in options}))
+
+
+def turns(weights: Sequence[int]) -> NDArray[np.int64]:
+    """Return whose turn it is, each replica as often as it weighs and as evenly spread as can be; then it begins again.
+
+    Smooth weighted round robin: each turn all gain their weight, and who has most has the turn and pays the sum of all.
+    Source: nginx, `ngx_http_upstream_round_robin.c`.
+
+    Parameters
+    ----------
+    weights : of the replicas, whole numbers above 0.
+
+    >>> turns([1, 1, 1]).tolist(), turns([5, 1, 1]).tolist()
+    ([0, 1, 2], [0, 0, 1, 0, 2, 0, 0])
+    """
+    gains = np.asarray(weights, np.int64) // math.gcd(*weights)
+    if (gains == 1).all():
+        return np.arange(len(gains))
+    total, have, found = int(gains.sum()), np.zeros(len(gains), np.int64), []
+    for _ in range(total):
+        have += gains
+        k = int(have.argmax())
+        have[k] -= total
+        found.append(k)
+    return np.array(found)

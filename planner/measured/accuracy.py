@@ -1,0 +1,160 @@
+"""How far predictions are from a user's measurements: errors by group, limits on them, and how often intervals hold."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from planner.deployment.deploy import deploy
+from planner.errors import CatalogError, UnknownNameError, UsageError
+from planner.files.table_file import columns_of
+from planner.measured.runs import groups_of, is_table, read_runs
+from planner.measured.steplog import is_step_log, predict_steps
+from planner.measured.validate import Prediction, errors, errors_by_group, metrics_of, predict_all
+from planner.metrics.uncertainty import Residuals, residuals_for
+from planner.settings.scenario import Scenario
+from planner.steptime.engines import read_table
+
+FEW_ROWS = 8  # that the result holds one by one
+
+
+def predict_file(path: Path, scenario: Scenario, *, client: str | None, jobs: int,
+                 format: str | None = None) -> list[Prediction]:
+    """Predict what a file says was measured.
+
+    Parameters
+    ----------
+    path, scenario, client, format : as `runs.read_runs`; a log of steps besides, each step against the step-time
+        model.
+    jobs : processes; -1 for as many as there are cores.
+
+    Raises
+    ------
+    TraceError, UsageError : as `runs.read_runs` and `steplog.predict_steps`.
+    """
+    columns = columns_of(path) if format is None else []
+    if is_step_log(columns):
+        architecture = deploy(scenario).architecture
+        name = "unnamed" if architecture is None else architecture.name
+        return predict_steps(path, scenario, groups_of(scenario, name, "steps"))
+    runs = read_runs(path, scenario, client=client, format=format)
+    if is_table(columns) and scenario.calibration is not None:
+        _check_calibration(scenario, {run.groups["engine"] for run in runs})
+        runs = [run if run.scenario is None or not _is_for(scenario.calibration, run.groups["engine"]) else
+                dataclasses.replace(run, scenario=dataclasses.replace(run.scenario, calibration=scenario.calibration))
+                for run in runs]
+    return predict_all(runs, jobs=jobs)
+
+
+def _is_for(calibration: str, engine: str) -> bool:
+    return bool(read_table(Path(calibration), "source").get("engine", engine) == engine)
+
+
+def _check_calibration(scenario: Scenario, engines: set[str]) -> None:
+    assert scenario.calibration is not None
+    if not any(_is_for(scenario.calibration, engine) for engine in engines):
+        raise UsageError(f"--calibration {scenario.calibration}: fitted to another engine than those of the table: "
+                         f"{', '.join(sorted(engines))}")
+
+
+def accuracy(predictions: Sequence[Prediction], *, level: float | None, limits: Mapping[str, float]) -> dict[str, Any]:
+    """Return how far predictions are off, as plain values.
+
+    Parameters
+    ----------
+    level : share of measurements that an interval should hold; None for no intervals.
+    limits : largest MAPE by metric [1].
+
+    Returns
+    -------
+    dict
+        `coverage` (share of rows predicted), `overall` and `groups` (see `validate.errors`), `rows` (where they are
+        few), `unpredicted` (id and reason), `interval`, `max_error` (limit, MAPE and whether it is kept, by metric)
+        and `met`.
+    """
+    overall = errors(predictions)
+    checks = {}
+    for metric, limit in limits.items():
+        found = overall.get(metric)
+        mape = None if found is None else found["mape"]
+        checks[metric] = {"limit": limit, "mape": mape, "met": mape is not None and mape <= limit}
+    return {
+        "coverage": overall["coverage"],
+        "overall": overall,
+        "groups": errors_by_group(predictions),
+        "rows": [{"id": p.measurement.id, "measured": dict(p.measurement.measured), "predicted": dict(p.predicted)}
+                 for p in predictions] if len(predictions) <= FEW_ROWS else None,
+        "unpredicted": [{"id": p.measurement.id, "status": p.status} for p in predictions if p.status != "ok"],
+        "interval": None if level is None else interval_coverage(predictions, level),
+        "max_error": checks,
+        "met": all(check["met"] for check in checks.values()),
+    }
+
+
+def parse_max_error(text: str, metrics: Sequence[str]) -> dict[str, float]:
+    """Read "tpot:10 ttft:25": the largest MAPE by metric, in per cent.
+
+    A metric by its short name is its mean.
+
+    >>> parse_max_error("tpot:10 ttft:25", ["ttft_ms", "tpot_ms"])
+    {'tpot_ms': 0.1, 'ttft_ms': 0.25}
+
+    Raises
+    ------
+    UsageError : a part is not `metric:percent`, or a metric was not measured.
+    """
+    found: dict[str, float] = {}
+    for part in text.replace(",", " ").split():
+        name, _, value = part.partition(":")
+        names = [known for known in (name, f"{name}_ms", f"mean_{name}_ms", f"{name}_s") if known in metrics]
+        if not names:
+            raise UnknownNameError("--max-error metric", name, metrics)
+        try:
+            percent = float(value)
+        except ValueError:
+            percent = -1.0
+        if not 0 <= percent < float("inf"):
+            raise UsageError(f"--max-error {part!r}: {value!r} is no number of per cent, as in 'tpot:10 ttft:25'")
+        found[names[0]] = percent / 100
+    if not found:
+        raise UsageError(f"--max-error {text!r}: no limit given; expected for example 'tpot:10 ttft:25'")
+    return found
+
+
+def interval_coverage(predictions: Sequence[Prediction], level: float) -> dict[str, Any]:
+    """Return the share of measurements that lie inside their intervals, by metric.
+
+    Raises
+    ------
+    CatalogError : no engine of the rows has held-out errors.
+    """
+    by_scenario: dict[tuple[str, str | None], Residuals | str] = {}
+    inside: dict[str, list[bool]] = {metric: [] for metric in metrics_of(predictions)}
+    for p in predictions:
+        scenario = p.measurement.scenario
+        if scenario is None or p.status != "ok":
+            continue
+        key = (scenario.engine, scenario.calibration)
+        if key not in by_scenario:
+            by_scenario[key] = _residuals(scenario)
+        residuals = by_scenario[key]
+        if isinstance(residuals, str):
+            continue
+        for metric, predicted in p.predicted.items():
+            bounds = residuals.interval(metric.removeprefix("mean_"), predicted, level)
+            if bounds is not None and p.measurement.measured.get(metric, 0) > 0:
+                inside[metric].append(bounds[0] <= p.measurement.measured[metric] <= bounds[1])
+    missing = {f"{engine}": text for (engine, _), text in by_scenario.items() if isinstance(text, str)}
+    if missing and len(missing) == len(by_scenario):
+        raise CatalogError(next(iter(missing.values())))
+    return {"level": level, "without": sorted(missing),
+            "coverage": {metric: sum(held) / len(held) for metric, held in inside.items() if held},
+            "n": {metric: len(held) for metric, held in inside.items() if held}}
+
+
+def _residuals(scenario: Scenario) -> Residuals | str:
+    """Return the errors behind a scenario's intervals, or why there are none."""
+    try:
+        return residuals_for(scenario)
+    except CatalogError as error:
+        return str(error)

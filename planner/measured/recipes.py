@@ -1,0 +1,99 @@
+"""Published benchmark recipes: the engine settings behind measured rows that do not state them."""
+
+import functools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from planner.catalog.entries import data_dir, read_rows
+from planner.errors import CatalogError
+
+LISTS = ("model", "precision", "gpus", "version")  # conditions that hold where the value is in the list
+EQUAL = ("client", "isl", "osl", "tp", "ep")  # those that hold where the value is the same
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """What a measured row says of its deployment and its load, as recipes match it."""
+
+    engine: str
+    model: str
+    precision: str
+    gpu: str
+    isl: int
+    osl: int
+    concurrency: int
+    tp: int
+    ep: int
+    dp: int
+    version: str
+    date: str
+    client: str
+
+
+def find_recipe(name: str, run: Run) -> Mapping[str, Any]:
+    """Return the settings of the first recipe whose conditions all hold for a run.
+
+    Parameters
+    ----------
+    name : file in `hardware_db/recipes`.
+
+    Raises
+    ------
+    CatalogError : no recipe of this engine is there, not even a fallback.
+    """
+    for recipe in _rows(name, "recipe"):
+        if _holds(recipe, run):
+            return _settings(recipe["set"], run)
+    raise CatalogError(f"hardware_db/recipes/{name}.toml: no recipe for engine {run.engine!r}; add one with "
+                       f"fallback = true")
+
+
+def tokens_per_counted(name: str, run: Run) -> float:
+    """Return how many tokens the engine made of each that the client had counted in its prompts [1].
+
+    Parameters
+    ----------
+    name : file in `hardware_db/recipes`; its rows `retokenised` are runs whose two ends tokenised differently.
+    """
+    rows = (row for row in _rows(name, "retokenised") if _holds(row, run))
+    return next((float(row["tokens_per_counted"]) for row in rows), 1.0)
+
+
+def _holds(recipe: Mapping[str, Any], run: Run) -> bool:
+    """Tell whether every condition of a recipe holds."""
+    versions = recipe.get("version")
+    return (
+        recipe["engine"] == run.engine
+        and run.model in recipe.get("model", (run.model,))
+        and run.precision in recipe.get("precision", (run.precision,))
+        and run.gpu in recipe.get("gpus", (run.gpu,))
+        and all(recipe.get(key, getattr(run, key)) == getattr(run, key) for key in EQUAL)
+        and run.tp < recipe.get("tp_below", math.inf)
+        and recipe.get("min_concurrency", 0) <= run.concurrency <= recipe.get("max_concurrency", math.inf)
+        and recipe.get("dp_attention", run.dp > 1) == (run.dp > 1)
+        and (versions is None or any(run.version.startswith(v) if v else not run.version for v in versions))
+        and recipe.get("since", run.date) <= run.date
+        and (run.date < recipe["until"] if "until" in recipe else True)
+    )
+
+
+def _settings(given: Mapping[str, Any], run: Run) -> dict[str, Any]:
+    """Return a recipe's settings with those that depend on the load or the step's tokens worked out."""
+    found = dict(given)
+    for key, value in given.items():
+        if isinstance(value, str) and value.startswith("concurrency"):
+            found[key] = max(run.concurrency // int(value.partition("/")[2] or 1), 1)
+    more = found.pop("batched_tokens_per_concurrency", 0)
+    if more:
+        tokens = found["max_num_batched_tokens"] + more * run.concurrency
+        found["max_num_batched_tokens"] = math.ceil(tokens / 64) * 64
+    if "batched_tokens_over_isl" in found:
+        found["max_num_batched_tokens"] = run.isl + run.concurrency + found.pop("batched_tokens_over_isl")
+    return {key: found[value] if value == "max_num_batched_tokens" else value for key, value in found.items()}
+
+
+@functools.cache
+def _rows(name: str, key: str) -> list[dict[str, Any]]:
+    return read_rows(data_dir("hardware_db") / "recipes" / f"{name}.toml", key)

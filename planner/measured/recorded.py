@@ -1,0 +1,114 @@
+"""A recorded load: requests with the times that were measured of each, from a table of ours or a benchmark's result."""
+
+import dataclasses
+import math
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from planner.errors import TraceError
+from planner.measured.statistics import MAKESPAN, PER_REQUEST, statistics
+from planner.measured.table import METRICS, Measurement
+from planner.settings.scenario import Scenario
+from planner.trace import Trace, read_trace
+from planner.trace.times import TIMES, fill_times
+
+Floats = NDArray[np.float64]
+
+FEWEST = 5  # requests of a time block
+
+
+def read_requests(path: Path, scenario: Scenario, format: str | None = None) -> Measurement:
+    """Read requests with measured times as one run: `planner replay --requests`, or a trace of any format with times.
+
+    Rows of requests that were not completed are left out: they have no latency to compare.
+
+    Parameters
+    ----------
+    format : as `read_trace` takes it.
+
+    Raises
+    ------
+    TraceError : the file cannot be read, a row is bad, or no measured time is there.
+    """
+    trace = read_trace(str(path), format=format)
+    given = [name for name in TIMES if name in trace.requests.columns]
+    if not given:
+        raise TraceError(f"{path}: has requests, but none of the columns {', '.join(TIMES)}; nothing to compare "
+                         f"(replay it as a trace, or name what was measured: --column ttft_s=ttft_ms:ms)")
+    nothing = np.full(trace.num_requests, math.nan)
+    ttft_s, tpot_s, e2e_s = (_floats(trace.requests[name]) if name in given else nothing for name in TIMES)
+    trace = with_times(trace, ttft_s, e2e_s, tpot_s)
+    caching = trace.prefix is not None or "cached_tokens" in trace.requests.columns
+    if scenario.enable_prefix_caching is None:
+        scenario = dataclasses.replace(scenario, enable_prefix_caching=caching)
+    return Measurement(id=path.name.partition(".")[0], groups={"client": "requests"}, scenario=scenario, load=trace,
+                       measured=measured_of(trace, PER_REQUEST))
+
+
+def with_times(trace: Trace, ttft_s: Floats, e2e_s: Floats, tpot_s: Floats | None = None) -> Trace:
+    """Return a trace with the measured times of its requests; each that is missing follows from the other two.
+
+    Parameters
+    ----------
+    ttft_s, e2e_s, tpot_s : shape [num_requests]; NaN where there is none.
+    """
+    own = np.full(len(ttft_s), math.nan) if tpot_s is None else tpot_s
+    table = trace.requests.with_columns(
+        pl.Series(name, values).fill_nan(None) for name, values in zip(TIMES, (ttft_s, own, e2e_s), strict=True))
+    return dataclasses.replace(trace, requests=fill_times(table))
+
+
+def measured_of(load: Trace, names: Iterable[str]) -> dict[str, float]:
+    """Return statistics of a recorded load's measured times; empty where it has none."""
+    table = load.requests
+    if not set(TIMES) <= set(table.columns):
+        return {}
+    times_s = {metric: _floats(table[name]) for metric, name in zip(("ttft", "tpot", "e2el"), TIMES, strict=True)}
+    ends = table["arrival_s"].to_numpy() + times_s["e2el"]
+    ends = ends[np.isfinite(ends)]
+    makespan_s = float(ends.max() - table["arrival_s"].to_numpy()[0]) if len(ends) else math.nan
+    return statistics(names, times_s, makespan_s)
+
+
+def time_blocks(run: Measurement, num_blocks: int) -> list[Measurement]:
+    """Cut a recorded run into blocks of requests in order of arrival, for fitting.
+
+    Each is a run of its own whose load is the whole, with measured times in the block alone: what came before and
+    after still counts for the queue.
+
+    Parameters
+    ----------
+    run : its load has measured times.
+    num_blocks : at most; each holds FEWEST requests or more.
+    """
+    assert run.load is not None
+    n = run.load.num_requests
+    count = max(min(num_blocks, n // FEWEST), 1)
+    found = []
+    for k, rows in enumerate(np.array_split(np.arange(n), count)):
+        inside = pl.Series(np.isin(np.arange(n), rows))
+        table = run.load.requests.with_columns(pl.when(inside).then(pl.col(name)).alias(name) for name in TIMES)
+        load = dataclasses.replace(run.load, requests=table)
+        found.append(dataclasses.replace(run, id=f"{run.id}@{k}", load=load, measured=measured_of(load, METRICS)))
+    return [block for block in found if block.measured]
+
+
+def as_means(run: Measurement) -> Measurement:
+    """Return a run with the means of a benchmark's summary under the names that a fit takes; other runs as they are."""
+    if METRICS[0] in run.measured:
+        return run
+    means = {metric: run.measured.get(metric, run.measured.get(f"mean_{metric}")) for metric in METRICS}
+    return dataclasses.replace(run, measured={name: value for name, value in means.items() if value is not None})
+
+
+def is_recorded(run: Measurement) -> bool:
+    """Tell whether a run's requests have measured times."""
+    return run.load is not None and set(TIMES) <= set(run.load.requests.columns) and MAKESPAN in run.measured
+
+
+def _floats(column: pl.Series) -> Floats:
+    return column.cast(pl.Float64).fill_null(math.nan).to_numpy()

@@ -1,0 +1,134 @@
+"""Measured runs, whatever file they are in: a table of runs, a benchmark's result, a server's metrics, requests."""
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+
+import polars as pl
+
+from planner.catalog.entries import load_gpu
+from planner.errors import TraceError, UnknownNameError, UsageError
+from planner.files.table_file import columns_of, read_table_file
+from planner.measured.benchmarks import is_result, read_objects, read_results
+from planner.measured.recorded import read_requests
+from planner.measured.scrape import is_scrape
+from planner.measured.scraped import read_scraped
+from planner.measured.table import Measurement, read_measured
+from planner.measured.validate import deploy_measured
+from planner.schema import MAX_TOKENS
+from planner.settings.scenario import Scenario
+from planner.traffic.client import lower_range_load
+
+CLIENTS = ("vllm", "sglang", "inferencex", "internal")
+# What a number of a table of runs is at most; it is above 0, but for counts of ranks, where 0 is none.
+MOST = {"measured_ttft_ms": 1e12, "measured_tpot_ms": 1e12, "isl": MAX_TOKENS, "osl": MAX_TOKENS, "concurrency": 1e6,
+        "tp": 1e4, "dp": 1e4, "moe_ep": 1e4, "moe_tp": 1e4}
+RANKS = ("tp", "dp", "moe_ep", "moe_tp")
+_TABLE_COLUMNS = {"isl", "osl", "concurrency", "measured_ttft_ms", "measured_tpot_ms"}
+
+
+def read_runs(path: Path, scenario: Scenario, *, client: str | None, free: Sequence[str] = (),
+              format: str | None = None) -> list[Measurement]:
+    """Read measured runs.
+
+    Parameters
+    ----------
+    path : a table with a run a row (see `measured.read_measured`), whose rows name their own deployments; or of one
+        deployment a result of vLLM's or SGLang's benchmark, scrapes of its metrics, or a table or trace of requests
+        with measured times.
+    scenario : that deployment; for a table its calibration alone.
+    client : who sent the requests; of a table, the rows of other clients are left out.
+    free : options that a table may be given besides.
+    format : of a file of requests, as `read_trace` takes it; None to detect what the file is.
+
+    Raises
+    ------
+    TraceError : the file is none of these, or something in it is wrong.
+    UsageError : an option does not fit the file, or one is missing.
+    """
+    if client is not None and client not in CLIENTS:
+        raise UnknownNameError("client", client, CLIENTS)
+    if not path.is_file():
+        raise TraceError(f"{path}: there is no such file")
+    if format is None and is_scrape(path):
+        return [_deployed(run) for run in read_scraped(path, scenario)]
+    if format is None and is_table(columns_of(path)):
+        return _table(path, scenario, client, free)
+    objects = read_objects(path) if format is None and path.suffix in (".json", ".jsonl") else []
+    if objects and is_result(objects[0]):
+        found = read_results(path, objects, scenario, client)
+    else:
+        found = [read_requests(path, scenario, format)]
+    return [_deployed(run) for run in found]
+
+
+def is_table(columns: Sequence[str]) -> bool:
+    """Tell whether a file with these columns is a table of runs."""
+    return len(_TABLE_COLUMNS & set(columns)) >= 2
+
+
+def groups_of(scenario: Scenario, model: str, client: str) -> dict[str, str]:
+    """Return the groups that one deployment's runs belong to."""
+    ranks = scenario.tensor_parallel_size
+    return {"gpu": scenario.gpu or "unnamed", "engine": scenario.engine, "model": model,
+            "precision": scenario.quantization or "checkpoint", "client": client,
+            "layout": f"tp{ranks}-dp1-ep{ranks if scenario.expert_parallel else 1}"}
+
+
+def _table(path: Path, scenario: Scenario, client: str | None, free: Sequence[str]) -> list[Measurement]:
+    for f in fields(Scenario):
+        if f.name not in ("calibration", "interval", *free) and getattr(scenario, f.name) != f.default:
+            raise UsageError(f"--{f.name.replace('_', '-')} {getattr(scenario, f.name)}: each row of {path} names its "
+                             f"own deployment and load; leave the option out")
+    _check_numbers(path)
+    found = read_measured(path)
+    if not found:
+        raise TraceError(f"{path}: has no rows; must have at least one run")
+    if client is not None:
+        found = [_sent_by(run, client) for run in found if run.groups["client"] in (client, "unknown")]
+        if not found:
+            raise TraceError(f"{path}: no row has the client {client}")
+    return found
+
+
+def _check_numbers(path: Path) -> None:
+    """Raise a TraceError where a number of the table is none, or out of range; an empty cell was not measured."""
+    table = read_table_file(path)
+    for name, most in MOST.items():
+        if name not in table.columns:
+            continue
+        text = table[name].cast(pl.String).str.strip_chars()
+        value = text.cast(pl.Float64, strict=False)
+        above = (value >= 0) if name in RANKS else (value > 0)
+        bad = ~(above & value.is_finite() & (value <= most)).fill_null(False) & (text.fill_null("") != "")
+        if bad.any():
+            row = int(bad.arg_true()[0])
+            least = "of at least 0" if name in RANKS else "above 0"
+            raise TraceError(f"{path} row {row}: {name} = {text[row]}; must be a number {least}, at most {most:g}")
+
+
+def _sent_by(run: Measurement, client: str) -> Measurement:
+    """Return a run whose table does not say who sent it, as one of this client."""
+    if run.groups["client"] == client or run.load is None:
+        return run
+    run = dataclasses.replace(run, groups={**run.groups, "client": client})
+    if client != "inferencex" or run.num_opening == 0:
+        return run
+    assert run.load is not None
+    lengths = run.load.requests
+    load = lower_range_load(num_prompts=lengths.height, input_tokens=int(lengths["input_tokens"][0]), range_ratio=0.8,
+                            output_tokens=int(lengths["output_tokens"][0]), seed=0, source=client)
+    return dataclasses.replace(run, load=load, num_opening=0)
+
+
+def _deployed(run: Measurement) -> Measurement:
+    """Return a run with its deployment's names, which raises what is wrong with the options."""
+    assert run.scenario is not None
+    scenario = run.scenario
+    if scenario.gpu is not None:
+        scenario = dataclasses.replace(scenario, gpu=load_gpu(scenario.gpu).name)
+    run = dataclasses.replace(run, scenario=scenario)
+    architecture = deploy_measured(run).architecture
+    model = "unnamed" if architecture is None else architecture.name
+    return dataclasses.replace(run, groups=groups_of(scenario, model, run.groups["client"]))

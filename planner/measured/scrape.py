@@ -1,0 +1,205 @@
+"""Scrapes of /metrics: Prometheus's text format, one or several after each other, and the JSON of its queries."""
+
+import itertools
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from planner.errors import TraceError
+from planner.files.finite import number_in
+from planner.files.nested import parse_json
+
+Labels = tuple[tuple[str, str], ...]
+Key = tuple[str, Labels]
+
+_SAMPLE = re.compile(r"([a-zA-Z_:][\w:]*)(?:\{(.*)\})?\s+(\S+)(?:\s+(-?\d+))?\s*")
+_LABEL = re.compile(r'\s*([a-zA-Z_]\w*)\s*=\s*"((?:[^"\\]|\\.)*)"\s*(?:,|$)')
+_TIME = re.compile(r"#\s*at\s+(\d+(?:\.\d+)?)\s*")
+_ENGINE = re.compile(r"(?:\w*_)?(vllm|sglang):(\w+)")  # a relabelled one has another prefix: kserve_vllm:…
+_HEAD = 4096  # bytes that a file is known by
+
+
+@dataclass(frozen=True, slots=True)
+class Scrape:
+    """What one look at the metrics showed.
+
+    Parameters
+    ----------
+    at_s : when, on any clock; None where nobody wrote it down [s].
+    values : by name (`vllm:time_to_first_token_seconds_sum`) and labels.
+    """
+
+    at_s: float | None
+    values: Mapping[Key, float]
+
+    def names(self) -> set[str]:
+        """Return the names of its series."""
+        return {name for name, _ in self.values}
+
+
+def is_scrape(path: Path) -> bool:
+    """Tell whether a file is a scrape or the JSON of a Prometheus query, by its head."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(_HEAD).decode("utf-8", errors="replace").lstrip()
+    except OSError:
+        return False
+    if head.startswith("{"):
+        return '"resultType"' in head and '"status"' in head
+    lines = [line for line in head.splitlines() if line.strip()]
+    return bool(lines) and (lines[0].startswith(("# HELP ", "# TYPE ")) or bool(_TIME.fullmatch(lines[0]))
+                            or bool(_ENGINE.match(lines[0])))
+
+
+def read_scrapes(path: Path) -> list[Scrape]:
+    """Read scrapes in the order of time; names of engines' metrics lose what a relabelling put before them.
+
+    Parameters
+    ----------
+    path : text as /metrics gives it, several scrapes one after the other (a line `# at 1790000000` before each says
+        when), or the JSON of /api/v1/query_range or /api/v1/query.
+
+    Raises
+    ------
+    TraceError : the file cannot be read, a line is no sample, or the query's result is none of raw series.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise TraceError(f"{path}: cannot be read: {error}") from error
+    return _of_query(path, text) if text.lstrip().startswith("{") else list(_of_text(path, text))
+
+
+def _of_text(path: Path, text: str) -> Iterator[Scrape]:
+    """Yield the scrapes of a text: a series that is there again, or a line that says when, begins the next."""
+    values: dict[Key, float] = {}
+    at_s: float | None = None
+    for number, line in enumerate(text.splitlines(), 1):
+        if time := _TIME.fullmatch(line.strip()):
+            if values:
+                yield Scrape(at_s, values)
+                values = {}
+            at_s = float(time[1])
+        elif line.strip() and not line.lstrip().startswith("#"):
+            key, value, stamp_s = _sample(f"{path} line {number}", line)
+            if key in values:
+                yield Scrape(at_s, values)
+                values, at_s = {}, None
+            values[key] = value
+            at_s = stamp_s if stamp_s is not None else at_s
+    if values:
+        yield Scrape(at_s, values)
+
+
+def _sample(where: str, line: str) -> tuple[Key, float, float | None]:
+    found = _SAMPLE.fullmatch(line.strip())
+    if found is None:
+        raise TraceError(f"{where}: {line.strip()[:60]!r} is no sample of Prometheus's text format; must be "
+                         f'name{{label="value"}} number')
+    labels = _LABEL.findall(found[2] or "")
+    if _LABEL.sub("", found[2] or "").strip():
+        raise TraceError(f"{where}: the labels {{{found[2][:60]}}} cannot be read; must be name=\"value\", with commas "
+                         f"between")
+    at_s = None if found[4] is None else _number(where, found[4]) / 1e3
+    return (_name(found[1]), tuple(sorted(labels))), _number(where, found[3]), at_s
+
+
+def _of_query(path: Path, text: str) -> list[Scrape]:
+    """Return a scrape for each instant of a query's result; a series that begins later counts from 0."""
+    try:
+        found = parse_json(text)
+    except ValueError as error:
+        raise TraceError(f"{path}: cannot be read as JSON: {error}") from error
+    data = found.get("data")
+    if found.get("status") != "success" or not isinstance(data, dict):
+        raise TraceError(f"{path}: status = {str(found.get('status'))[:60]!r}; must be the result of a query that "
+                         f"succeeded ({str(found.get('error'))[:200]})")
+    if data.get("resultType") not in ("matrix", "vector") or not isinstance(data.get("result"), list):
+        raise TraceError(f"{path}: resultType = {str(data.get('resultType'))[:60]!r}; must be matrix (query_range) or "
+                         f"vector (query)")
+    by_time: dict[float, dict[Key, float]] = {}
+    for place, series in enumerate(data["result"]):
+        where = f"{path} result {place}"
+        key, points = _series(where, series)
+        for at_s, value in points:
+            by_time.setdefault(at_s, {})[key] = value
+    return [Scrape(at_s, by_time[at_s]) for at_s in sorted(by_time)]
+
+
+def _series(where: str, series: Any) -> tuple[Key, list[tuple[float, float]]]:
+    metric = series.get("metric") if isinstance(series, dict) else None
+    points = series.get("values", [series.get("value")]) if isinstance(series, dict) else None
+    if not isinstance(metric, dict) or not isinstance(points, list):
+        raise TraceError(f"{where}: is no series; must have metric, and values or value")
+    if "__name__" not in metric:
+        raise TraceError(f"{where}: has no __name__, so that it is not known what was measured; query raw series, "
+                         f'{{__name__=~"vllm:.+"}}, without rate() or sum()')
+    labels = tuple(sorted((str(k), str(v)) for k, v in metric.items() if k != "__name__"))
+    found = []
+    for point in points:
+        if not isinstance(point, list) or len(point) != 2:
+            raise TraceError(f"{where}: {str(point)[:60]!r} is no point; must be a time and a value")
+        found.append((_number(where, point[0]), _number(where, point[1])))
+    return (_name(str(metric["__name__"])), labels), found
+
+
+def _number(where: str, text: Any) -> float:
+    try:
+        value = float(text)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise TraceError(f"{where}: {str(text)[:60]!r} is no number") from error
+    return math.nan if math.isinf(value) else value
+
+
+def _name(name: str) -> str:
+    found = _ENGINE.fullmatch(name)
+    return name if found is None else f"{found[1]}:{found[2]}"
+
+
+def grown(before: Scrape | None, after: Scrape, name: str, where: str) -> dict[Labels, float]:
+    """Return by how much each series of a counter grew between two scrapes; from 0 without an earlier one.
+
+    Raises
+    ------
+    TraceError : one shrank: the server was started anew in between.
+    """
+    found = {}
+    for (own, labels), value in after.values.items():
+        if own != name:
+            continue
+        earlier = 0.0 if before is None else before.values.get((own, labels), 0.0)
+        if not value >= earlier:
+            raise TraceError(f"{where}: {name} went from {earlier:g} to {value:g}: the server was started anew in "
+                             f"between, or its numbers are missing; take scrapes of one run of it")
+        found[labels] = value - earlier
+    return found
+
+
+def total(counts: Mapping[Labels, float]) -> float:
+    """Return the sum over all labels."""
+    return math.fsum(counts.values())
+
+
+def upper_edges(counts: Mapping[Labels, float], where: str) -> list[tuple[float, float]]:
+    """Return a histogram's upper edges, in order, with how many values are at most each, over all other labels.
+
+    Raises
+    ------
+    TraceError : an edge is no number, or negative, or there are fewer values below an edge than below one before.
+    """
+    by_edge: dict[float, float] = {}
+    for labels, count in counts.items():
+        text = dict(labels).get("le", "")
+        edge = number_in(text)
+        if not edge >= 0:
+            raise TraceError(f"{where}: a bucket's le = {text[:60]!r}; must be a number of at least 0, or +Inf")
+        by_edge[edge] = by_edge.get(edge, 0.0) + count
+    edges: Sequence[tuple[float, float]] = sorted(by_edge.items())
+    for (low, below), (high, upto) in itertools.pairwise(edges):
+        if upto < below:
+            raise TraceError(f"{where}: {below:g} values up to {low:g}, but {upto:g} up to {high:g}; buckets must be "
+                             f"cumulative")
+    return list(edges)

@@ -1,0 +1,236 @@
+"""Measured runs of a server's own metrics: means and quantiles of vLLM's and SGLang's histograms, and their load."""
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.errors import TraceError
+from planner.measured.scrape import Scrape, grown, read_scrapes, total, upper_edges
+from planner.measured.table import Measurement
+from planner.schema import MAX_TOKENS
+from planner.settings.scenario import Scenario
+from planner.trace import Trace
+from planner.traffic.client import at_client_rate, burst
+
+Ints = NDArray[np.int64]
+
+# Histograms by what they hold; the first that is there counts. TPOT is a request's mean (vLLM since 0.10), the latency
+# between tokens pools all gaps, and was called time_per_output_token before. SGLang has lengths with
+# --collect-tokens-histogram only.
+HISTOGRAMS = {
+    "ttft": ("vllm:time_to_first_token_seconds", "sglang:time_to_first_token_seconds"),
+    "tpot": ("vllm:request_time_per_output_token_seconds",),
+    "itl": ("vllm:inter_token_latency_seconds", "vllm:time_per_output_token_seconds",
+            "sglang:inter_token_latency_seconds", "sglang:time_per_output_token_seconds"),
+    "e2el": ("vllm:e2e_request_latency_seconds", "sglang:e2e_request_latency_seconds"),
+    "input": ("vllm:request_prompt_tokens", "sglang:prompt_tokens_histogram"),
+    "output": ("vllm:request_generation_tokens", "sglang:generation_tokens_histogram"),
+}
+TOTALS = {"input": ("vllm:prompt_tokens_total", "sglang:prompt_tokens_total"),
+          "output": ("vllm:generation_tokens_total", "sglang:generation_tokens_total")}
+RUNNING = ("vllm:num_requests_running", "sglang:num_running_reqs")
+CACHE = (("vllm:prefix_cache_hits_total", "vllm:prefix_cache_queries_total"),
+         ("sglang:cached_tokens_total", "sglang:prompt_tokens_total"))
+QUANTILES = (0.5, 0.9, 0.99)
+FEWEST = 20  # requests of a window
+MOST_WINDOWS = 20
+MOST_REQUESTS = 2000  # of a replay; more of the same load say nothing new of its means
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """Values counted in buckets.
+
+    Parameters
+    ----------
+    edges : upper edges and how many values are at most each, in order; the last edge may be inf.
+    count, sum : of all values.
+    """
+
+    edges: Sequence[tuple[float, float]]
+    count: float
+    sum: float
+
+    @property
+    def mean(self) -> float:
+        """Mean of the values."""
+        return self.sum / self.count
+
+    def bucket(self, share: float) -> tuple[float, float]:
+        """Return the edges between which the quantile lies; the upper one may be inf.
+
+        >>> Histogram([(0.1, 5.0), (0.2, 9.0), (math.inf, 10.0)], 10.0, 1.2).bucket(0.6)
+        (0.1, 0.2)
+        """
+        low = 0.0
+        for edge, upto in self.edges:
+            if upto >= share * self.count:
+                return low, edge
+            low = edge
+        return low, math.inf
+
+    def quantile(self, share: float) -> float:
+        """Return a quantile, linear within its bucket, as Prometheus's `histogram_quantile`; in the last, its edge.
+
+        >>> round(Histogram([(0.1, 5.0), (0.2, 9.0), (math.inf, 10.0)], 10.0, 1.2).quantile(0.7), 3)
+        0.15
+        """
+        low, high = self.bucket(share)
+        if math.isinf(high):
+            return low
+        below = max((upto for edge, upto in self.edges if edge <= low), default=0.0)
+        inside = next(upto for edge, upto in self.edges if edge == high) - below
+        return low + (high - low) * (share * self.count - below) / inside if inside > 0 else high
+
+
+def read_scraped(path: Path, scenario: Scenario) -> list[Measurement]:
+    """Read scrapes of a server's metrics as runs: one of one or two scrapes, of more one a window.
+
+    What is measured are mean TTFT, TPOT or latency between tokens, and end-to-end latency, and quantiles, each with
+    the bucket that it lies in. The load is what the metrics say: lengths drawn evenly from their histograms and scaled
+    to their means, prompts and outputs paired at random; sent as a Poisson process at the rate that is counted where
+    the scrapes have times, else as many in flight as the scenario's `max_concurrency`, or as ran in the mean.
+
+    Raises
+    ------
+    TraceError : the file is no scrape, lacks what it must have, or counts too few requests.
+    """
+    scrapes = [each for each in read_scrapes(path) if HISTOGRAMS.keys() & set(_families(each))]
+    if not scrapes:
+        raise TraceError(f"{path}: has none of the histograms {', '.join(HISTOGRAMS['ttft'])}; must be a scrape of "
+                         f"vLLM's or SGLang's /metrics (SGLang needs --enable-metrics)")
+    _check_one_server(path, scrapes[-1])
+    windows = _windows(path, scrapes)
+    names = [path.stem if len(windows) == 1 else f"{path.stem}#{k}" for k in range(len(windows))]
+    return [_measurement(f"{path}" if len(windows) == 1 else f"{path} window {k}", name, window, scenario)
+            for k, (name, window) in enumerate(zip(names, windows, strict=True))]
+
+
+def _families(scrape: Scrape) -> dict[str, str]:
+    """Return the name of each histogram that is there."""
+    counted = scrape.names()
+    found = {what: next((name for name in names if f"{name}_count" in counted), None)
+             for what, names in HISTOGRAMS.items()}
+    return {what: name for what, name in found.items() if name is not None}
+
+
+def _check_one_server(path: Path, scrape: Scrape) -> None:
+    for label, remedy in (("model_name", "scrape a server of one model"),
+                          ("instance", "query one instance"), ("engine", "scrape a server of one engine"),
+                          ("engine_type", "scrape a server that does both prefill and decode")):
+        values = sorted({dict(labels)[label] for (name, labels) in scrape.values
+                         if name.startswith(("vllm:", "sglang:")) and label in dict(labels)})
+        if len(values) > 1:
+            raise TraceError(f"{path}: has several of {label}: {', '.join(values)}; {remedy}, or leave the other "
+                             f"lines out")
+
+
+def _windows(path: Path, scrapes: Sequence[Scrape]) -> list[list[Scrape]]:
+    """Return the scrapes of each window, its first and last included, each with FEWEST requests or more."""
+    if len(scrapes) <= 2:
+        return [list(scrapes)]
+    name = _families(scrapes[-1]).get("ttft", "")
+    counts = [total(grown(None, each, f"{name}_count", str(path))) for each in scrapes]
+    least = max(FEWEST, (counts[-1] - counts[0]) / MOST_WINDOWS)
+    cuts = [0]
+    for place in range(1, len(scrapes)):
+        if counts[place] - counts[cuts[-1]] >= least:
+            cuts.append(place)
+    if len(cuts) < 2:
+        return [list(scrapes)]
+    cuts[-1] = len(scrapes) - 1
+    return [list(scrapes[begin:end + 1]) for begin, end in itertools.pairwise(cuts)]
+
+
+def _measurement(where: str, name: str, window: Sequence[Scrape], scenario: Scenario) -> Measurement:
+    found = {what: _histogram(where, window, family) for what, family in _families(window[-1]).items()}
+    if "ttft" not in found or not {"tpot", "itl"} & found.keys():
+        raise TraceError(f"{where}: has no {'TTFT' if 'ttft' not in found else 'time between tokens'}; must have "
+                         f"{', '.join(HISTOGRAMS['ttft'])}, and one of {', '.join(HISTOGRAMS['tpot'])}, "
+                         f"{', '.join(HISTOGRAMS['itl'])}")
+    if found["ttft"].count < FEWEST:
+        raise TraceError(f"{where}: counts {found['ttft'].count:g} requests; must be at least {FEWEST}, so that means "
+                         f"are of the load and not of chance (scrape later, or further apart)")
+    measured = {f"{what}_ms": 1e3 * found[what].mean for what in ("ttft", "tpot", "itl", "e2el")
+                if what in found and found[what].count > 0 and (what != "itl" or "tpot" not in found)}
+    bounds: dict[str, tuple[float, float]] = {}
+    for what in ("ttft", "tpot", "e2el"):
+        for share in QUANTILES:
+            low, high = found[what].bucket(share) if what in found else (0.0, math.inf)
+            if math.isfinite(high) and found[what].count * (1 - share) >= 1:
+                key = f"p{round(100 * share)}_{what}_ms"
+                measured[key], bounds[key] = 1e3 * found[what].quantile(share), (1e3 * low, 1e3 * high)
+    load, in_flight = _load(where, window, found, scenario)
+    scenario = dataclasses.replace(scenario, max_concurrency=in_flight,
+                                   enable_prefix_caching="cached_tokens" in load.requests.columns)
+    return Measurement(id=name, groups={"client": "metrics"}, measured=measured, bounds=bounds, scenario=scenario,
+                       load=load, num_opening=min(in_flight or 0, load.num_requests // 4))
+
+
+def _histogram(where: str, window: Sequence[Scrape], family: str) -> Histogram:
+    before = window[0] if len(window) > 1 else None
+    counts = {part: grown(before, window[-1], f"{family}_{part}", where) for part in ("bucket", "count", "sum")}
+    found = Histogram(upper_edges(counts["bucket"], f"{where}: {family}"), total(counts["count"]), total(counts["sum"]))
+    if found.count > 0 and (not found.edges or not found.sum >= 0):
+        raise TraceError(f"{where}: {family} has no buckets, or no sum; must have _bucket, _sum and _count")
+    return found
+
+
+def _load(where: str, window: Sequence[Scrape], found: Mapping[str, Histogram],
+          scenario: Scenario) -> tuple[Trace, int | None]:
+    """Return the requests, and how many are in flight in a closed loop."""
+    num_requests = found["ttft"].count
+    count = min(round(num_requests), MOST_REQUESTS)
+    rng = np.random.default_rng(0)
+    lengths = {side: rng.permutation(_lengths(where, window, found.get(side), side, num_requests, count))
+               for side in ("input", "output")}
+    load = _with_cached(window, burst(lengths["input"], lengths["output"], where))
+    times = [each.at_s for each in (window[0], window[-1])]
+    span_s = times[1] - times[0] if None not in times and len(window) > 1 else 0.0  # type: ignore[operator]
+    if scenario.max_concurrency is None and span_s > 0:
+        return at_client_rate(load, num_requests / span_s, seed=scenario.seed or 0), None
+    running = [value for each in window for (name, _), value in each.values.items() if name in RUNNING]
+    mean = float(np.mean(running)) if running else 0.0
+    if scenario.max_concurrency is None and not math.isfinite(mean):
+        raise TraceError(f"{where}: {RUNNING[0]} is {mean:g}; must be a number, or give --max-concurrency")
+    in_flight = scenario.max_concurrency or round(mean)
+    if in_flight < 1:
+        raise TraceError(f"{where}: does not say how requests came: the scrapes have no times (write a line `# at "
+                         f"SECONDS` before each), and {RUNNING[0]} is {'0' if running else 'not there'}; or give "
+                         f"--max-concurrency")
+    return load, in_flight
+
+
+def _lengths(where: str, window: Sequence[Scrape], histogram: Histogram | None, side: str, num_requests: float,
+             count: int) -> Ints:
+    """Return lengths drawn evenly from a histogram and scaled to its mean; without one, all at the total's mean."""
+    if histogram is not None and histogram.count > 0:
+        drawn = np.clip([histogram.quantile((k + 0.5) / count) for k in range(count)], 1.0, MAX_TOKENS)
+        mean = histogram.mean
+    else:
+        before = window[0] if len(window) > 1 else None
+        totals = [total(grown(before, window[-1], name, where)) for name in TOTALS[side]]
+        mean, drawn = max(totals) / num_requests, np.ones(count)
+    if not 1 <= mean <= MAX_TOKENS:
+        raise TraceError(f"{where}: {side} tokens of a request are {mean:g} in the mean; must be 1 to {MAX_TOKENS}, by "
+                         f"{', '.join(HISTOGRAMS[side])} (SGLang: --collect-tokens-histogram) or by "
+                         f"{', '.join(TOTALS[side])}")
+    scaled: Ints = np.clip(np.rint(drawn * mean / drawn.mean()), 1, MAX_TOKENS).astype(np.int64)
+    return scaled
+
+
+def _with_cached(window: Sequence[Scrape], load: Trace) -> Trace:
+    """Return the load with the share of prompts that the server found in its prefix cache."""
+    before = window[0] if len(window) > 1 else None
+    for hits, queries in CACHE:
+        found, asked = (total(grown(before, window[-1], name, "the prefix cache")) for name in (hits, queries))
+        if found > 0 and asked >= found:
+            cached = np.floor(load.requests["input_tokens"].to_numpy() * (found / asked)).astype(np.int64)
+            return dataclasses.replace(load, requests=load.requests.with_columns(cached_tokens=cached))
+    return load

@@ -1,0 +1,207 @@
+"""Predictions against measurements: what a replay of each measured run says, and how far off it is."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import joblib
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from planner.deployment.deploy import Deployment, deploy
+from planner.engine.state import FAILED, REJECTED
+from planner.engine.terms import StepTime
+from planner.errors import PlannerError
+from planner.measured.statistics import statistics
+from planner.measured.table import GROUPS, METRICS, Measurement, counted
+from planner.replays.driver import run
+from planner.settings.engine import Recording
+from planner.steptime.engines import EngineConstants
+from planner.trace import Trace
+from planner.trace.times import TIMES
+from planner.traffic.client import NAME
+
+NO_ROWS = Recording()
+FEW = 64  # runs that are through before processes would have started
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """What a replay of one measured run says.
+
+    Parameters
+    ----------
+    measurement : the run.
+    predicted : by the names of METRICS, and of what else was measured; empty where there is none.
+    status : "ok", or why there is no prediction.
+    """
+
+    measurement: Measurement
+    predicted: Mapping[str, float]
+    status: str
+
+
+def predict(measurement: Measurement, constants: EngineConstants | None = None) -> Prediction:
+    """Replay one measured run.
+
+    Parameters
+    ----------
+    constants : in place of the engine's bundled ones.
+    """
+    if measurement.status != "ok":
+        return Prediction(measurement=measurement, predicted={}, status=measurement.status)
+    try:
+        return replay_measured(measurement, deploy_measured(measurement, constants))
+    except PlannerError as error:
+        return Prediction(measurement=measurement, predicted={}, status=str(error))
+
+
+def deploy_measured(measurement: Measurement, constants: EngineConstants | None = None) -> Deployment:
+    """Make the deployment of a measured run concrete; its `status` must be "ok"."""
+    scenario, load = measurement.scenario, measurement.load
+    assert scenario is not None
+    assert load is not None
+    longest: Any = (load.requests["input_tokens"] + load.requests["output_tokens"]).max()
+    return deploy(scenario, layout=measurement.layout, constants=constants, longest_request=int(longest),
+                  enable_prefix_caching=bool(scenario.enable_prefix_caching))
+
+
+def replay_measured(measurement: Measurement, deployment: Deployment) -> Prediction:
+    """Replay one measured run on a deployment, and take the statistics that its client reports.
+
+    The opening requests do not count, nor those of a recorded load that have no measured times. There is no prediction
+    where one that was measured does not fit: the deployment is another than the one that served it.
+    """
+    assert measurement.load is not None
+    step_time = _for_text(deployment.step_time, measurement.tokens_per_counted)
+    records = run(measurement.load, deployment.policy, deployment.settings, step_time, NO_ROWS).requests
+    has_times = is_measured(measurement.load)
+    refused = has_times & np.isin(records.state, (REJECTED, FAILED))
+    if refused.any():
+        return Prediction(measurement=measurement, predicted={}, status=_misfit(measurement.load, refused, deployment))
+    done = np.isfinite(records.finished_s)
+    counts = done & (np.arange(len(records)) >= measurement.num_opening) & has_times
+    if not counts.any():
+        return Prediction(measurement=measurement, predicted={}, status="no request of the replay was completed")
+    kept = records[counts]
+    times_s = {"ttft": kept.first_token_s - kept.arrival_s, "e2el": kept.finished_s - kept.arrival_s,
+               "tpot": (kept.finished_s - kept.first_token_s)
+               / np.where(kept.num_output_tokens > 1, kept.num_output_tokens - 1.0, math.nan)}
+    begin_s = 0.0 if measurement.load.format == NAME else records.arrival_s.min()  # a client waits before it sends
+    names = METRICS if set(measurement.measured) <= set(METRICS) else tuple(measurement.measured)
+    predicted = statistics(names, times_s, float(records.finished_s[done].max() - begin_s))
+    if "itl_ms" in names and (gaps := float((kept.num_output_tokens - 1).sum())) > 0:  # of all gaps, not of requests
+        predicted["itl_ms"] = 1e3 * float((kept.finished_s - kept.first_token_s).sum()) / gaps
+    return Prediction(measurement=measurement, predicted=predicted, status="ok")
+
+
+def _misfit(load: Trace, refused: NDArray[np.bool_], deployment: Deployment) -> str:
+    """Say which of the measured requests do not fit, and what to look at."""
+    lengths: Any = load.requests["input_tokens"] + load.requests["output_tokens"]
+    longest, settings = int(lengths.filter(refused).max()), deployment.settings
+    return (f"{refused.sum():,} of {load.num_requests:,} requests were served and do not fit, the longest with "
+            f"{longest:,} tokens: max_model_len = {settings.max_model_len:,}, and KV blocks hold "
+            f"{settings.num_gpu_blocks * settings.block_size:,}; give its own num_gpu_blocks, or the limits that it "
+            "ran with")
+
+
+def _for_text(step_time: StepTime, tokens_per_counted: float) -> StepTime:
+    """Return the step time of a run whose text makes more tokens than usual: reading text takes the same whatever.
+
+    DeepSeek's tokeniser takes 13 to 20 µs for each token that the client counted, if it makes one of it or five.
+    """
+    terms = step_time.terms.copy()
+    terms["frontend_s_per_token"] /= tokens_per_counted
+    return step_time._replace(terms=terms)
+
+
+def is_measured(load: Trace) -> NDArray[np.bool_]:
+    """Return which requests of a load count: all, or of a recorded one those with a measured time."""
+    measured = [load.requests[name].is_not_null() for name in TIMES if name in load.requests.columns]
+    if not measured:
+        return np.ones(load.num_requests, bool)
+    found: NDArray[np.bool_] = np.any([column.to_numpy() for column in measured], axis=0)
+    return found
+
+
+def predict_all(measurements: Sequence[Measurement], *, jobs: int = -1) -> list[Prediction]:
+    """Replay measured runs, over processes.
+
+    Parameters
+    ----------
+    jobs : processes; -1 for as many as there are cores.
+    """
+    if len(measurements) < FEW:
+        return _predict_chunk(measurements)
+    chunks = [list(measurements[k::64]) for k in range(min(64, len(measurements)))]
+    found = joblib.Parallel(n_jobs=jobs)(joblib.delayed(_predict_chunk)(chunk) for chunk in chunks)
+    by_id = {id(m): None for m in measurements}
+    order = [m for chunk in chunks for m in chunk]
+    predictions = dict(zip(map(id, order), (p for chunk in found for p in chunk), strict=True))
+    return [predictions[key] for key in by_id]
+
+
+def _predict_chunk(measurements: Sequence[Measurement]) -> list[Prediction]:
+    return [predict(m) for m in measurements]
+
+
+def errors(predictions: Iterable[Prediction]) -> dict[str, Any]:
+    """Return how far predictions are off: `n`, and per metric `mape`, `median_ape` and `bias` [1].
+
+    APE is |predicted − measured| / measured; the bias is the geometric mean of predicted / measured, less 1.
+    """
+    rows = list(predictions)
+    found: dict[str, Any] = {"n": len(rows), "coverage": sum(p.status == "ok" for p in rows) / max(len(rows), 1)}
+    for metric in metrics_of(rows):
+        logs = [log_error(p, metric) for p in rows]
+        found[metric] = summarize_errors(np.array(logs))
+    return found
+
+
+def metrics_of(predictions: Sequence[Prediction]) -> list[str]:
+    """Return the names of what was measured, in the order of the first row that has each."""
+    return list(dict.fromkeys(name for p in predictions for name in p.measurement.measured))
+
+
+def log_error(prediction: Prediction, metric: str) -> float:
+    """Return log(predicted / measured), 0 within a bucket; NaN where one of them is not there or not above 0."""
+    predicted, measured = prediction.predicted.get(metric, 0.0), prediction.measurement.measured.get(metric, 0.0)
+    if not (predicted > 0 and measured > 0):
+        return math.nan
+    return math.log(counted(prediction.measurement, metric, predicted) / measured)
+
+
+def summarize_errors(log_errors: NDArray[np.float64]) -> dict[str, Any] | None:
+    """Return `n`, `mape`, `median_ape` and `bias` of log(predicted / measured); None where all are NaN.
+
+    >>> summarize_errors(np.log([1.1, 0.9]))["mape"]
+    0.1
+    """
+    kept = log_errors[np.isfinite(log_errors)]
+    if not len(kept):
+        return None
+    ape = np.abs(np.expm1(kept))
+    return {"n": len(kept), "mape": round(float(ape.mean()), 6), "median_ape": round(float(np.median(ape)), 6),
+            "bias": round(math.expm1(float(kept.mean())), 6)}
+
+
+def errors_by_group(predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
+    """Return `errors` of each value of each of GROUPS."""
+    found = []
+    for group in GROUPS:
+        values = sorted({p.measurement.groups[group] for p in predictions})
+        found += [{"group": group, "value": value,
+                   **errors(p for p in predictions if p.measurement.groups[group] == value)} for value in values]
+    return found
+
+
+def predictions_table(predictions: Sequence[Prediction]) -> pl.DataFrame:
+    """Return one row a measured run: its id, groups, status, and each metric measured and predicted."""
+    metrics = metrics_of(predictions)
+    return pl.DataFrame([
+        {"id": p.measurement.id, **p.measurement.groups, "status": p.status,
+         **{f"measured_{metric}": p.measurement.measured.get(metric) for metric in metrics},
+         **{f"predicted_{metric}": p.predicted.get(metric) for metric in metrics}}
+        for p in predictions], infer_schema_length=None)

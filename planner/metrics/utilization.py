@@ -1,0 +1,98 @@
+"""How hard the hardware worked and what it cost: MFU, MBU, GPU-hours, money, energy, and which limit binds."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from planner.deployment.roofs import model_flops, peak
+from planner.explanation.limits import LEAST_SHARE
+from planner.fleet.shares import Share, busy_fraction, shares
+from planner.replays.results import ReplayResult
+
+
+def utilization(result: ReplayResult, duration_s: float, output_tokens: int) -> dict[str, Any]:
+    """Return the hardware's part of the summary; `None` where no GPU or model is named.
+
+    Parameters
+    ----------
+    duration_s : from the first arrival to the last departure [s].
+    output_tokens : tokens generated in that time.
+    """
+    parts = shares(result, duration_s)
+    found = hardware(parts, duration_s)
+    cost_usd = found["cost_usd"]
+    per_token = cost_usd / output_tokens if cost_usd is not None and output_tokens else None
+    return {
+        **found,
+        "cost_usd_per_million_output_tokens": None if per_token is None else per_token * 1e6,
+        "bottleneck": bottleneck(result, parts, busy_fraction(parts, duration_s), found["mfu"], found["mbu"]),
+    }
+
+
+def hardware(parts: Sequence[Share], duration_s: float) -> dict[str, Any]:
+    """Return how hard the GPUs of some pools worked, and what they cost; `None` where one of them names none."""
+    powered = [(part, part.pool.deployment.gpu) for part in parts]
+    cost_usd = energy_kwh = 0.0
+    for part, gpu in powered:
+        if gpu is not None:
+            gpu_hours = part.num_gpus * duration_s / 3600
+            cost_usd += gpu_hours * gpu.price_usd_per_hour
+            # Idle draw, and the rest of the power limit while busy: errs upward, decodes draw less than the limit.
+            energy_kwh += gpu_hours * (gpu.idle_w + (gpu.tdp_w - gpu.idle_w) * busy_fraction([part], duration_s)) / 1e3
+    is_known = all(gpu is not None for _, gpu in powered)
+    return {
+        "mfu": _mfu(parts),
+        "mbu": _mbu(parts),
+        "gpu_hours": sum(part.num_gpus for part in parts) * duration_s / 3600,
+        "cost_usd": cost_usd if is_known else None,
+        "energy_kwh": energy_kwh if is_known else None,
+    }
+
+
+def _mbu(parts: Sequence[Share]) -> float | None:
+    """Return HBM traffic over the bandwidth while busy, over all GPUs [1]."""
+    traffic = room = 0.0
+    for part in parts:
+        gpu, ranks = part.pool.deployment.gpu, part.pool.deployment.layout.gpus_per_rank
+        if gpu is None:
+            return None
+        traffic += float(part.engine.total_hbm_bytes) * ranks
+        room += float(part.engine.busy_s) * gpu.hbm_bandwidth_bytes_per_s * ranks
+    return traffic / room if traffic > 0 else None
+
+
+def _mfu(parts: Sequence[Share]) -> float | None:
+    """Return arithmetic over the dense peak while busy; see `roofs.model_flops`."""
+    flops = room = 0.0
+    for part in parts:
+        engine, arch, flops_per_s = part.engine, part.pool.deployment.architecture, peak(part.pool.deployment)
+        if arch is None or flops_per_s is None:
+            return None
+        flops += float(model_flops(
+            arch, prompt_tokens=int(engine.total_prompt_tokens), decodes=int(engine.total_decode_tokens),
+            pairs=int(engine.total_prompt_pairs), window_pairs=int(engine.total_window_pairs),
+            context=int(engine.total_context_tokens), sampled=int(engine.total_sampled)))
+        room += float(engine.busy_s) * flops_per_s
+    return flops / room if room > 0 else None
+
+
+def bottleneck(result: ReplayResult, parts: Sequence[Share], busy: float, mfu: float | None,
+               mbu: float | None) -> str:
+    """Name the limit that binds: max_num_seqs, kv_cache, token_budget, compute, memory_bandwidth, or arrivals for none.
+
+    A limit of the queue binds where requests wait for a fair share of their time. It is told from what was reached at
+    least once in any pool; `planner.explanation.limits` tells it from every step.
+    """
+    requests = result.records.requests
+    waited_s = float(np.nansum(result.queue_s) + requests.preempted_s.sum())
+    if waited_s >= LEAST_SHARE * float(np.nansum(requests.finished_s - requests.arrival_s)):
+        if any(int(part.engine.max_running) >= int(part.settings.max_num_seqs) for part in parts):
+            return "max_num_seqs"
+        if any(int(part.engine.num_preemptions) > 0 or int(part.engine.peak_blocks) > 0.95 * int(
+                part.settings.num_gpu_blocks) for part in parts):
+            return "kv_cache"
+        return "token_budget"
+    if busy < 0.95:
+        return "arrivals"
+    return "compute" if (mfu or 0.0) >= (mbu or 0.0) else "memory_bandwidth"

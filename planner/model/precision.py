@@ -1,0 +1,162 @@
+"""The number formats of weights and KV cache: their size, the kernels that multiply them, and what those compute in."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from planner.catalog.architecture import Architecture
+from planner.catalog.gpus import Gpu
+from planner.errors import CatalogError, UnknownNameError
+
+# What kernels that widen weights to 16 bit as they multiply them (Marlin, in vLLM and SGLang) reach of the arithmetic
+# of those that need not. 16,000 tokens of Qwen3-14B in AWQ on an A100 take 3.35 s (vllm-project/vllm#20469), and 3.31
+# with it; bursts of 8-bit and 4-bit weights there (GPUStack's performance lab, vLLM 0.11) say 0.6 to 0.75.
+# TensorRT-LLM's own reach 0.97 (`int4_wo` in gemm.toml).
+WIDENING_FRAC = 0.7
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightFormat:
+    """How weights are stored and multiplied.
+
+    Parameters
+    ----------
+    bytes_per_element : scales and zeros included [B].
+    gemm, moe : kernels of `KERNELS` for dense and for grouped products, the preferred one first.
+    """
+
+    bytes_per_element: float
+    gemm: tuple[str, ...]
+    moe: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kernel:
+    """What a kernel multiplies, and who writes it.
+
+    Parameters
+    ----------
+    activation_bytes : of an element as it enters the product [B].
+    precision : of the peak that it multiplies at.
+    needs : a precision that the GPU must have besides, for what only its generation can do.
+    shared : the operators, "gemm" and "moe", whose kernels come from libraries that all engines tune over.
+    grouped_also : formats whose grouped kernels multiply this one too.
+    quantizes_apart : whether each product has a kernel before it that finds the scales of its activations; others get
+        them from the norm or activation before, or know them.
+    """
+
+    activation_bytes: float
+    precision: str
+    needs: str = "bf16"
+    shared: tuple[str, ...] = ()
+    grouped_also: tuple[str, ...] = ()
+    quantizes_apart: bool = False
+
+
+KERNELS = {
+    "bfloat16": Kernel(activation_bytes=2.0, precision="bf16", shared=("gemm",)),
+    "fp8": Kernel(activation_bytes=1.0, precision="fp8", shared=("gemm",), grouped_also=("fp8_block",)),  # one scale
+    "fp8_block": Kernel(activation_bytes=1.0, precision="fp8", quantizes_apart=True),  # scales of 128 x 128 weights
+    # the same by FlashInfer's TensorRT-LLM kernel, for Blackwell and small batches
+    "fp8_block_trtllm": Kernel(activation_bytes=1.0, precision="fp8", needs="fp4", quantizes_apart=True),
+    "nvfp4": Kernel(activation_bytes=(4 + 8 / 16) / 8, precision="fp4", shared=("gemm", "moe"), quantizes_apart=True),
+    "int4_wo": Kernel(activation_bytes=2.0, precision="bf16", shared=("moe",)),
+    "w4a16_mxfp4": Kernel(activation_bytes=2.0, precision="bf16", shared=("moe",)),
+    "w4a8_mxfp4_mxfp8": Kernel(activation_bytes=1.0, precision="fp8", needs="fp4", shared=("moe",)),
+}
+
+_16_BIT = WeightFormat(bytes_per_element=2.0, gemm=("bfloat16",), moe=("bfloat16",))
+_FP8 = WeightFormat(bytes_per_element=1.0, gemm=("fp8", "bfloat16"), moe=("fp8", "fp8_block", "bfloat16"))
+_INT4 = WeightFormat(bytes_per_element=(4 + 20 / 128) / 8,  # groups of 128 with a 16-bit scale and a 4-bit zero
+                     gemm=("int4_wo", "bfloat16"), moe=("int4_wo", "bfloat16"))
+_NVFP4 = WeightFormat(bytes_per_element=(4 + 8 / 16) / 8,  # groups of 16 with an 8-bit scale
+                      gemm=("nvfp4", "bfloat16"), moe=("nvfp4", "w4a16_mxfp4", "int4_wo", "bfloat16"))
+
+WEIGHT_FORMATS: Mapping[str, WeightFormat] = {
+    "bf16": _16_BIT,
+    "fp16": _16_BIT,
+    "fp8": _FP8,
+    "fp8_block": WeightFormat(bytes_per_element=1.0, gemm=("fp8_block", "fp8", "bfloat16"),
+                              moe=("fp8_block", "fp8", "bfloat16")),
+    "int8": _FP8,
+    "int4": _INT4,
+    "awq": _INT4,
+    "gptq": _INT4,
+    "int4-g32": WeightFormat(bytes_per_element=(4 + 16 / 32) / 8,  # groups of 32 with a 16-bit scale, no zero
+                             gemm=_INT4.gemm, moe=_INT4.moe),
+    "fp4": _NVFP4,
+    "nvfp4": _NVFP4,
+    "mxfp4": WeightFormat(bytes_per_element=(4 + 8 / 32) / 8,  # groups of 32 with an 8-bit scale
+                          gemm=("bfloat16",), moe=("w4a8_mxfp4_mxfp8", "w4a16_mxfp4", "bfloat16")),
+}
+KV_BYTES_PER_ELEMENT = {"auto": 2.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "fp8_e4m3": 1.0, "fp8_e5m2": 1.0}
+
+
+def weight_format(arch: Architecture, quantization: str | None) -> str:
+    """Return the format of the weights: the one asked for, else the checkpoint's own.
+
+    Raises
+    ------
+    UnknownNameError : there is no such format.
+    """
+    chosen = (arch.quantization or "bf16") if quantization is None else quantization.lower()
+    if chosen not in WEIGHT_FORMATS:
+        raise UnknownNameError("quantization", chosen, WEIGHT_FORMATS)
+    return chosen
+
+
+def attention_format(arch: Architecture, quantization: str | None) -> str:
+    """Return the format of the attention's projections: 16 bit where the checkpoint leaves them out."""
+    chosen = weight_format(arch, quantization)
+    is_native = chosen == (arch.quantization or "bf16")
+    return "bf16" if is_native and not arch.quantized_attention else chosen
+
+
+def peak_flops_per_s(gpu: Gpu, format_name: str) -> float:
+    """Return the dense peak that weights of a format are multiplied at [FLOP/s].
+
+    Raises
+    ------
+    CatalogError : the GPU states no peak for it.
+    """
+    return gpu.flops_per_s[KERNELS[usable_kernels(WEIGHT_FORMATS[format_name].gemm, gpu)[0]].precision]
+
+
+def usable_kernels(choices: tuple[str, ...], gpu: Gpu) -> tuple[str, ...]:
+    """Return those kernels whose precision the GPU multiplies in, in the order of preference.
+
+    Raises
+    ------
+    CatalogError : the GPU states no peak for any of them.
+    """
+    found = tuple(name for name in choices
+                  if KERNELS[name].precision in gpu.flops_per_s and KERNELS[name].needs in gpu.flops_per_s)
+    if not found:
+        wanted = " or ".join(dict.fromkeys(KERNELS[name].precision for name in choices))
+        raise CatalogError(f"GPU {gpu.name} states no FLOP/s for {wanted}; add it")
+    return found
+
+
+def kv_cache_type(arch: Architecture | None, given: str, engine: str = "vllm", gpu: Gpu | None = None) -> str:
+    """Return the type of the KV cache: for "auto" the one that the checkpoint has scales for, as engines take it.
+
+    vLLM does from 0.13 on (pull request 29980), SGLang and TensorRT-LLM for ModelOpt's checkpoints. With DeepSeek's
+    sparse attention SGLang goes by the GPU: FP8 on Blackwell, 16 bit before (`_set_default_nsa_kv_cache_dtype` of its
+    ServerArgs).
+    """
+    if given != "auto" or arch is None:
+        return given
+    if engine == "sglang" and arch.index_topk and gpu is not None and gpu.vendor == "NVIDIA":
+        return "fp8" if "fp4" in gpu.flops_per_s else "bf16"
+    return arch.kv_cache_dtype or given
+
+
+def kv_bytes_per_element(name: str) -> float:
+    """Return the size of one element of a KV cache [B].
+
+    Raises
+    ------
+    UnknownNameError : there is no such type.
+    """
+    if name.lower() not in KV_BYTES_PER_ELEMENT:
+        raise UnknownNameError("KV cache type", name, KV_BYTES_PER_ELEMENT)
+    return KV_BYTES_PER_ELEMENT[name.lower()]

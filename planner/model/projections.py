@@ -1,0 +1,121 @@
+"""The dense matrix products of one forward pass on one GPU: their shapes, as vLLM fuses and shards them."""
+
+from dataclasses import dataclass
+
+from planner.catalog.architecture import Architecture
+
+
+@dataclass(frozen=True, slots=True)
+class Gemm:
+    """One kind of dense matrix product, tokens x k times k x n, and how many layers have it.
+
+    Parameters
+    ----------
+    name : vLLM's name of the module.
+    n, k : output and input features on one GPU [1].
+    count : layers that have it [1].
+    quantized : whether its weight has the checkpoint's own format, where that is below 16 bit.
+    """
+
+    name: str
+    n: int
+    k: int
+    count: int
+    quantized: bool
+
+    @property
+    def parameters(self) -> int:
+        """Weights of all its layers on one GPU [1]."""
+        return self.n * self.k * self.count
+
+
+def projections(arch: Architecture, tensor_parallel_size: int) -> tuple[Gemm, ...]:
+    """Every dense matrix product of one forward pass on one tensor-parallel rank, over all layers.
+
+    Left out are the LM head, the routed experts, attention itself and the convolution of linear layers.
+
+    Parameters
+    ----------
+    arch : the model.
+    tensor_parallel_size : ranks that share a layer [1].
+
+    Returns
+    -------
+    tuple[Gemm, ...]
+        In the order of a layer: attention, indexer, linear attention, dense MLP, router, shared experts. At one rank
+        the sum of n · k · count is all of `num_parameters` but embeddings and routed experts (tested).
+
+    Notes
+    -----
+    Column-parallel (n split): qkv_proj, q_b_proj, kv_b_proj, in_proj_*, gate_up_proj. Row-parallel (k split):
+    o_proj, out_proj, down_proj. On every rank in full: MLA's down-projections, the indexer, the router; a KV head
+    where there are more ranks than heads. Sizes that do not divide are rounded up.
+
+    Decodes, and all tokens of sparse attention, do not run kv_b_proj but multiply its halves, head by head, with the
+    query and with the output (absorbed): as many weights read, products of H matrices.
+
+    Some checkpoints keep more in 16 bit than `quantized` says: Kimi-K2.5's and some NVFP4 ones' shared experts.
+
+    >>> from planner.catalog.entries import load_model
+    >>> projections(load_model("llama-3.1-8b"), 2)[0]
+    Gemm(name='qkv_proj', n=3072, k=4096, count=32, quantized=True)
+    """
+    attention = _latent_attention if arch.attention == "mla" else _grouped_attention
+    gemms = (attention(arch, tensor_parallel_size) + _indexer(arch) + _linear_attention(arch, tensor_parallel_size)
+             + _mlps(arch, tensor_parallel_size))
+    return tuple(gemm for gemm in gemms if gemm.parameters)
+
+
+def _grouped_attention(arch: Architecture, ranks: int) -> tuple[Gemm, ...]:
+    """Query (with its gate), key and value in one; then the output."""
+    heads, kv_heads = -(-arch.num_attention_heads // ranks), -(-arch.num_kv_heads // ranks)
+    width = arch.head_dim * ((1 + arch.attn_output_gate) * heads + 2 * kv_heads)
+    count, quantized = arch.num_attention_layers, arch.quantized_attention
+    return (Gemm("qkv_proj", width, arch.hidden_size, count, quantized),
+            Gemm("o_proj", arch.hidden_size, arch.head_dim * heads, count, quantized))
+
+
+def _latent_attention(arch: Architecture, ranks: int) -> tuple[Gemm, ...]:
+    """Both down-projections in one where the query has one, the up-projections, and the output."""
+    heads = -(-arch.num_attention_heads // ranks)
+    hidden, latent = arch.hidden_size, arch.kv_lora_rank + arch.qk_rope_head_dim
+    query_width = heads * (arch.qk_nope_head_dim + arch.qk_rope_head_dim)
+    count, quantized = arch.num_attention_layers, arch.quantized_attention
+    if arch.q_lora_rank:
+        inputs = (Gemm("fused_qkv_a_proj", arch.q_lora_rank + latent, hidden, count, quantized),
+                  Gemm("q_b_proj", query_width, arch.q_lora_rank, count, quantized))
+    else:
+        inputs = (Gemm("q_proj", query_width, hidden, count, quantized),
+                  Gemm("kv_a_proj_with_mqa", latent, hidden, count, quantized))
+    expanded = heads * (arch.qk_nope_head_dim + arch.v_head_dim)
+    return (*inputs, Gemm("kv_b_proj", expanded, arch.kv_lora_rank, count, quantized),
+            Gemm("o_proj", hidden, heads * arch.v_head_dim, count, quantized))
+
+
+def _indexer(arch: Architecture) -> tuple[Gemm, ...]:
+    """The indexer's queries, its key and the weights of its heads, which stay 16-bit."""
+    width, count, quantized = arch.index_n_heads * arch.index_head_dim, arch.num_index_layers, arch.quantized_attention
+    return (Gemm("indexer.wq_b", width, arch.q_lora_rank, count, quantized),
+            Gemm("indexer.wk", arch.index_head_dim, arch.hidden_size, count, quantized),
+            Gemm("indexer.weights_proj", arch.index_n_heads, arch.hidden_size, count, False))
+
+
+def _linear_attention(arch: Architecture, ranks: int) -> tuple[Gemm, ...]:
+    """Query, key, value and gate in one; two scalars a value head, which stay 16-bit; then the output."""
+    width = -(-2 * (arch.linear_key_width + arch.linear_value_width) // ranks)
+    scalars, value_width = -(-2 * arch.linear_num_value_heads // ranks), -(-arch.linear_value_width // ranks)
+    count, quantized = arch.num_linear_layers, arch.quantized_attention
+    return (Gemm("in_proj_qkvz", width, arch.hidden_size, count, quantized),
+            Gemm("in_proj_ba", scalars, arch.hidden_size, count, False),
+            Gemm("out_proj", arch.hidden_size, value_width, count, quantized))
+
+
+def _mlps(arch: Architecture, ranks: int) -> tuple[Gemm, ...]:
+    """The dense MLPs, the routers, which stay 16-bit, and the shared experts."""
+    hidden, inputs = arch.hidden_size, arch.num_mlp_matrices - 1  # gate and up in one
+    dense, shared = -(-arch.intermediate_size // ranks), -(-arch.shared_intermediate_size // ranks)
+    return (Gemm("gate_up_proj", inputs * dense, hidden, arch.num_dense_layers, True),
+            Gemm("down_proj", hidden, dense, arch.num_dense_layers, True),
+            Gemm("router", arch.num_experts, hidden, arch.num_moe_layers, False),
+            Gemm("shared_gate_up_proj", inputs * shared, hidden, arch.num_moe_layers, True),
+            Gemm("shared_down_proj", hidden, shared, arch.num_moe_layers, True))

@@ -1,0 +1,57 @@
+"""How a scenario spreads its model over GPUs, and what joins those of different nodes and stages."""
+
+from planner.catalog.architecture import Architecture
+from planner.catalog.gpus import Gpu
+from planner.errors import UsageError
+from planner.model.layout import Layout
+from planner.operators.network import NodeLink
+from planner.settings.scenario import Scenario, attention_ranks
+
+
+def layout_of(scenario: Scenario, architecture: Architecture | None) -> Layout:
+    """Return how a scenario spreads its model.
+
+    Raises
+    ------
+    UsageError : ranks of data-parallel attention would share no experts, and so have nothing to wait for.
+    """
+    if scenario.data_parallel_attention and architecture is not None and not architecture.num_moe_layers:
+        raise UsageError(f"data_parallel_attention with {architecture.name}, which has no experts: its ranks would not "
+                         f"step together; leave it out, and --data-parallel-size is of replicas by themselves")
+    size, ranks = scenario.tensor_parallel_size, attention_ranks(scenario)
+    return Layout(tensor_parallel_size=size, pipeline_parallel_size=scenario.pipeline_parallel_size,
+                  data_parallel_size=ranks, expert_parallel_size=size * ranks if scenario.expert_parallel else 1)
+
+
+def node_link_of(scenario: Scenario, gpu: Gpu | None, layout: Layout) -> NodeLink | None:
+    """Return what joins the nodes of a replica; None where it has one.
+
+    Raises
+    ------
+    UsageError : it spans nodes whose network is not given, or that its groups do not fill.
+    """
+    if gpu is None or layout.num_gpus <= gpu.gpus_per_node:
+        return None
+    layout.check_nodes(gpu.gpus_per_node)
+    if scenario.inter_node_bandwidth is None:
+        nodes = -(-layout.num_gpus // gpu.gpus_per_node)
+        raise UsageError(f"a replica of {layout.num_gpus} {gpu.name} spans {nodes} nodes of {gpu.gpus_per_node}: give "
+                         f"--inter-node-bandwidth, a GPU's share of the network in GB/s, as 50 for 400 Gb/s each")
+    return NodeLink(bandwidth_bytes_per_s=scenario.inter_node_bandwidth * 1e9, latency_s=scenario.inter_node_latency)
+
+
+def stage_transfer_of(architecture: Architecture | None, gpu: Gpu | None, layout: Layout,
+                      node_link: NodeLink | None) -> tuple[float, float]:
+    """Return what a hidden state takes from one pipeline stage to the next, the mean of all: by token, and besides [s].
+
+    Between nodes it goes over the network.
+    """
+    if architecture is None or gpu is None or layout.pipeline_parallel_size == 1:
+        return 0.0, 0.0
+    hidden_bytes = 2.0 * architecture.hidden_size
+    inside_s = hidden_bytes / gpu.scale_up_bandwidth_bytes_per_s
+    if node_link is None:
+        return inside_s, 0.0
+    share = layout.num_node_crossings(gpu.gpus_per_node) / (layout.pipeline_parallel_size - 1)
+    over_s = max(hidden_bytes / node_link.bandwidth_bytes_per_s, inside_s)
+    return (1 - share) * inside_s + share * over_s, share * node_link.latency_s

@@ -1,0 +1,131 @@
+"""The first setting to change: settings changed one at a time, each replayed, and ranked by what it gains."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from planner.deployment.deploy import Deployment
+from planner.errors import PlannerError
+from planner.launch import describe_launch
+from planner.run import replay
+from planner.settings.scenario import Scenario
+from planner.settings.slo import Slo
+from planner.trace import Trace
+
+FACTORS = (0.25, 0.5, 2, 4, 8)  # that limits are changed by
+LEAST_GAIN = 0.01  # of the metric: a smaller one is no advice
+LOSSY = ("kv_cache_dtype",)  # settings that change what the model says: advised where no other helps
+
+
+def advise(trace: Trace, scenario: Scenario, deployment: Deployment, summary: Mapping[str, Any], *,
+           slo: Slo | None) -> dict[str, Any]:
+    """Replay a scenario with one setting changed at a time, and rank the changes.
+
+    Parameters
+    ----------
+    trace : as read.
+    scenario, deployment : as given, and made concrete.
+    summary : of its replay.
+    slo : objectives of each request: changes are ranked by the share that meets them, or without any by the mean
+        end-to-end latency.
+
+    Returns
+    -------
+    dict
+        `metric` and its `value`; `changes`, the best first, each with `setting, before, after, num_gpus`, the metric's
+        `value` and `gain` (positive is better, in the metric's unit), or the `reason` why it has none; `first`, the
+        best that takes no more GPUs (and leaves the model's outputs alone, if one does), and `first_with_more_gpus`,
+        each with the `command` that launches it, None where none gains 1 %; and `sentence`. Of a fleet whose replicas
+        differ nothing is tried.
+    """
+    metric = "mean_e2el_ms" if slo is None else "slo_attainment"
+    if deployment.pools:
+        return {"metric": metric, "value": summary[metric], "changes": [], "first": None, "first_with_more_gpus": None,
+                "sentence": "no settings were tried: each pool of the fleet's file has its own"}
+    sign = -1.0 if slo is None else 1.0
+    value, num_gpus = summary[metric], summary["deployment"]["num_gpus"]
+    found = []
+    for setting, before, after in changes(scenario, deployment):
+        row: dict[str, Any] = {"setting": setting, "before": before, "after": after}
+        try:
+            other = replay(trace, _changed(scenario, row), slo=slo).summary
+        except PlannerError as error:
+            found.append(row | {"reason": str(error)})
+            continue
+        known = value is not None and other[metric] is not None
+        found.append(row | {"num_gpus": other["deployment"]["num_gpus"], "value": other[metric],
+                            "gain": sign * (other[metric] - value) if known else None})
+    found.sort(key=lambda row: -(row.get("gain") or 0.0))
+    least = LEAST_GAIN if metric == "slo_attainment" else LEAST_GAIN * (value or 0.0)
+    helpful = [row for row in found if (row.get("gain") or 0.0) > least]
+    same_gpus = sorted((row for row in helpful if row["num_gpus"] <= num_gpus), key=lambda row: row["setting"] in LOSSY)
+    first = next(iter(same_gpus), None)
+    with_gpus = next((row for row in helpful if row["num_gpus"] > num_gpus), None)
+    for chosen in (first, with_gpus):
+        if chosen is not None:
+            chosen.update(describe_launch(_changed(scenario, chosen)))
+    return {"metric": metric, "value": value, "changes": found, "first": first, "first_with_more_gpus": with_gpus,
+            "sentence": _sentence(metric, value, first, with_gpus)}
+
+
+def changes(scenario: Scenario, deployment: Deployment) -> list[tuple[str, Any, Any]]:
+    """Return which settings to try: each with its value and the one to change it to."""
+    settings, gpu = deployment.settings, deployment.gpu
+    seqs, budget = settings.max_num_seqs, settings.max_num_batched_tokens
+    found: list[tuple[str, Any, Any]] = []
+    if seqs:
+        found += [("max_num_seqs", seqs, round(seqs * factor)) for factor in FACTORS if seqs * factor >= 1]
+    if budget:
+        found += [("max_num_batched_tokens", budget, round(budget * factor)) for factor in FACTORS
+                  if budget * factor >= 1]
+        if scenario.long_prefill_token_threshold == 0:
+            found.append(("long_prefill_token_threshold", 0, max(budget // 4, 1)))
+    if scenario.long_prefill_token_threshold:
+        found.append(("long_prefill_token_threshold", scenario.long_prefill_token_threshold, 0))
+    if not settings.enable_chunked_prefill:
+        found.append(("enable_chunked_prefill", False, True))
+    if not settings.enable_prefix_caching:
+        found.append(("enable_prefix_caching", False, True))
+    if not settings.async_scheduling:
+        found.append(("async_scheduling", False, True))
+    share = deployment.scenario.gpu_memory_utilization
+    if deployment.memory is not None and share is not None and share < 0.95:
+        found.append(("gpu_memory_utilization", share, 0.95))
+    if deployment.stack is not None and scenario.kv_cache_dtype == "auto":
+        found.append(("kv_cache_dtype", "auto", "fp8"))
+    size, count = scenario.tensor_parallel_size, scenario.data_parallel_size
+    may_double = gpu is not None and 2 * deployment.layout.num_gpus <= gpu.gpus_per_node
+    if may_double and deployment.stack is not None:
+        found.append(("tensor_parallel_size", size, 2 * size))
+    if scenario.max_concurrency is None and scenario.autoscale is None:
+        if not scenario.data_parallel_attention:
+            found.append(("data_parallel_size", count, count + 1))
+        elif may_double:
+            found.append(("data_parallel_size", count, 2 * count))
+    return found
+
+
+def _changed(scenario: Scenario, row: Mapping[str, Any]) -> Scenario:
+    """Return the scenario with a change made."""
+    return replace(scenario, **{row["setting"]: row["after"]})
+
+
+def _sentence(metric: str, value: float | None, first: Mapping[str, Any] | None,
+              with_gpus: Mapping[str, Any] | None) -> str:
+    if value is None or (first is None and with_gpus is None):
+        return f"no single setting that was tried betters {metric} by {LEAST_GAIN:.0%}"
+    form = ".1%" if metric == "slo_attainment" else ",.1f"
+    parts = []
+    if first is not None:
+        parts.append(f"change {_change(first)} first: {metric} {value:{form}} to {first['value']:{form}}")
+    if with_gpus is not None:
+        before = "" if first is not None else f"{metric} {value:{form}} "
+        lead = "with more GPUs" if first is not None else "no setting on the same GPUs helps by 1 %; with more"
+        parts.append(f"{lead}, {_change(with_gpus)}: {before}to {with_gpus['value']:{form}} "
+                     f"on {with_gpus['num_gpus']:,}")
+    return "; ".join(parts) + " (replayed)"
+
+
+def _change(row: Mapping[str, Any]) -> str:
+    before, after = (f"{value:,}" if type(value) is int else str(value) for value in (row["before"], row["after"]))
+    return f"{row['setting']} from {before} to {after}{', which changes outputs,' if row['setting'] in LOSSY else ''}"

@@ -1,0 +1,89 @@
+"""Studies side by side: each replayed, explained, and set against the first."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from planner.errors import PlannerError, UsageError
+from planner.explanation.causes import difference, explain
+from planner.metrics.saved import save_result
+from planner.planning.advice import advise
+from planner.planning.study import Study
+from planner.run import Outcome, replay
+from planner.settings.engine import Recording
+from planner.settings.scenario import Scenario
+from planner.settings.slo import Slo
+from planner.trace import Trace
+from planner.traffic.client import OPTIONS
+
+
+def compare_studies(studies: Sequence[Study], read: Callable[[Study], Trace], *, explain: bool,
+                    save: Path | None) -> dict[str, dict[str, Any]]:
+    """Replay studies.
+
+    Parameters
+    ----------
+    read : returns a study's trace.
+    explain : whether each summary gets its `explanation`, with its `difference` to the first.
+    save : folder that gets one with each result; None for none.
+
+    Returns
+    -------
+    dict
+        Summaries by name.
+
+    Raises
+    ------
+    UsageError : two studies have the same name, or one has objectives of percentiles.
+    PlannerError : a study cannot be replayed; its message begins with the study's name.
+    OutputError : a result cannot be written.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    traces: dict[Any, Trace] = {}
+    first = None
+    for study in studies:
+        if study.name in found:
+            raise UsageError(f"{study.name!r}: two what-ifs have this name; name each once")
+        if study.objectives is not None and study.objectives.percentiles:
+            raise UsageError(f"{study.name}: slo has a percentile; those are for capacity, size and check")
+        try:
+            trace = _trace(study, read, traces)
+            outcome = replay(trace, study.scenario, slo=study.slo,
+                             recording=Recording(steps=explain or save is not None))
+        except PlannerError as error:
+            error.args = (f"{study.name}: {error}",)
+            raise
+        outcome.summary["notes"] = [*study.notes, *outcome.summary["notes"]]
+        if explain:
+            explanation = explain_outcome(trace, study.scenario, outcome, slo=study.slo)
+            outcome.summary["explanation"] = explanation
+            explanation["difference"] = None if first is None else difference(explanation, first)
+            first = first or explanation
+        if save is not None:
+            save_result(outcome.result, outcome.summary, save / study.name)
+        found[study.name] = outcome.summary
+    return found
+
+
+def explain_outcome(trace: Trace, scenario: Scenario, outcome: Outcome, *, slo: Slo | None) -> dict[str, Any]:
+    """Return a replay's explanation, with the first setting to change as `advice`.
+
+    Parameters
+    ----------
+    trace, scenario : as given to `run.replay`.
+    outcome : of that, with its steps recorded.
+    slo : objectives of each request, or None.
+    """
+    result = outcome.result
+    found = explain(result.requests_table(), result.steps_table(),
+                    outcome.summary.get("replicas_mean", result.num_replicas))
+    advice = advise(trace, scenario, result.deployment, outcome.summary, slo=slo)
+    return found | {"advice": advice}
+
+
+def _trace(study: Study, read: Callable[[Study], Trace], known: dict[Any, Trace]) -> Trace:
+    """Read a study's trace, once for all that have the same; the random load is one by its options."""
+    key = study.trace, study.format, *(getattr(study.scenario, name) for name in OPTIONS)
+    if key not in known:
+        known[key] = read(study)
+    return known[key]

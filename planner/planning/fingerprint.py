@@ -1,0 +1,52 @@
+"""Hashes of what a prediction depends on besides its scenario and trace: our data, our code, a user's files."""
+
+import functools
+import hashlib
+from collections.abc import Iterable
+from dataclasses import fields
+from pathlib import Path
+
+from planner.catalog.entries import data_dir, user_dir
+from planner.deployment.autoscale import named_files
+from planner.deployment.pools import read_fleet
+from planner.deployment.relative import FILES, path_of
+from planner.settings.scenario import Scenario
+from planner.versions import versions
+
+
+@functools.cache
+def hardware_db_sha256() -> str:
+    """Return a hash over the bundled profiles and constants, names and contents."""
+    folder = data_dir("hardware_db")
+    return _of_files(folder, (path for path in folder.rglob("*.*") if path.suffix in (".toml", ".json")))
+
+
+@functools.cache
+def program_sha256() -> str:
+    """Return a hash over everything that is the same for all scenarios: data, a user's own catalog, code, libraries."""
+    package = Path(__file__).resolve().parents[1]
+    parts = [hardware_db_sha256(), _of_files(user_dir(), user_dir().rglob("*.*")),
+             _of_files(package, package.rglob("*.py")), repr(sorted(versions().items()))]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def scenario_sha256(scenario: Scenario, *more: object) -> str:
+    """Return a hash over a scenario, the files that it names, the program, and whatever else is given."""
+    values = [(f.name, getattr(scenario, f.name)) for f in fields(Scenario)]
+    files = [_of_file(path_of(getattr(scenario, name) or "")) for name in FILES]
+    if scenario.fleet is not None and Path(scenario.fleet).is_file():
+        files += [scenario_sha256(pool.scenario) for pool in read_fleet(Path(scenario.fleet), scenario)]
+    if scenario.autoscale is not None:
+        files += [_of_file(str(path)) for path in named_files(Path(scenario.autoscale))]
+    return hashlib.sha256(repr((values, files, program_sha256(), more)).encode()).hexdigest()
+
+
+def _of_file(name: str) -> str:
+    return hashlib.sha256(Path(name).read_bytes()).hexdigest() if Path(name).is_file() else ""
+
+
+def _of_files(folder: Path, paths: Iterable[Path]) -> str:
+    digest = hashlib.sha256()
+    for path in sorted(path for path in paths if path.is_file()):
+        digest.update(f"{path.relative_to(folder).as_posix()}\0{_of_file(str(path))}\0".encode())
+    return digest.hexdigest()

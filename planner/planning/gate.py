@@ -1,0 +1,155 @@
+"""The gate: replay the scenarios of a targets file, and judge each target against its limits and its baseline."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from planner.errors import CapacityError, PlannerError, TargetsError, UnknownNameError, UsageError
+from planner.metrics.summary import numbers
+from planner.planning.baseline import changes, read_baseline, write_baseline
+from planner.planning.bracket import UnreachableError
+from planner.planning.highest_rate import Search
+from planner.planning.highest_rate import capacity as find_capacity
+from planner.planning.study import Study
+from planner.planning.targets import Gated, Target, read_targets
+from planner.run import replay
+from planner.settings.engine import Recording
+from planner.trace import Trace
+from planner.traffic.client import read_load
+
+CAPACITY = ("capacity_rps", "capacity_rps_per_gpu")
+NO_VALUE = "no request has this metric"
+PASSES = ("met", "recorded", "not compared")
+
+
+def check(path: Path, *, baseline: Path | None = None, update: bool = False) -> dict[str, Any]:
+    """Judge a targets file.
+
+    Parameters
+    ----------
+    path : the targets file.
+    baseline : what `max_regression` is against; None for no comparison. A file that is missing has no values.
+    update : write the baseline anew in place of comparing with it.
+
+    Returns
+    -------
+    dict
+        `met`; `checks`, one a limit: `scenario, metric, kind` (min, max, max_regression), `limit, predicted, baseline,
+        margin` (in the metric's unit; of a regression the share still allowed), `verdict` (met, missed, regressed, not
+        compared, no baseline, recorded) and `reason`; `scenarios` with `trace_sha256` and `metrics`; `notes`.
+
+    Raises
+    ------
+    TargetsError : the targets file, or what it names, is wrong.
+    UsageError : `update` without a path.
+    BaselineError : it is not one.
+    """
+    gated = read_targets(path)
+    if update and baseline is None:
+        raise UsageError("--update-baseline: needs --baseline PATH, to write to")
+    recorded = None if update or baseline is None else read_baseline(baseline)
+    scenarios, checks, notes = {}, [], []
+    for each in gated:
+        name = each.study.name
+        try:
+            found = _outcome(each)
+        except PlannerError as error:
+            raise TargetsError(f"{path}: scenario.{name}: {error}") from error
+        notes += [f"{name}: {note}" for note in (*each.study.notes, *found.notes)]
+        scenarios[name] = {"trace_sha256": found.trace_sha256, "metrics": found.metrics}
+        before = {} if recorded is None else recorded["scenarios"].get(name, {}).get("metrics", {})
+        changed = changes(recorded, name, found.trace_sha256) if recorded is not None and before else []
+        for target in each.targets:
+            predicted = found.metrics[target.metric]
+            rows = _limits(target, predicted, found.reason)
+            if target.max_regression is not None:
+                stand_in = _stand_in(target.metric, None if recorded is None else before, changed, update)
+                compared = stand_in or _regression(target, predicted, before[target.metric], found.reason)
+                rows.append({"kind": "max_regression", "limit": target.max_regression, **compared})
+            names = {"scenario": name, "metric": target.metric}
+            values = {"predicted": predicted, "baseline": before.get(target.metric)}
+            checks += [{**names, **values, "margin": None, "reason": None, **row} for row in rows]
+    if update:
+        assert baseline is not None
+        write_baseline(baseline, scenarios)
+    return {"targets": str(path), "met": all(row["verdict"] in PASSES for row in checks), "checks": checks,
+            "scenarios": scenarios, "notes": notes}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Outcome:
+    """What a scenario came to: the metrics of its targets, all None with a reason where its model does not fit."""
+
+    trace_sha256: str
+    metrics: dict[str, float | None]
+    notes: list[str]
+    reason: str | None = None
+
+
+def _outcome(gated: Gated) -> _Outcome:
+    study = gated.study
+    trace = read_load(study.trace, study.scenario, study.format, "error")
+    names = [target.metric for target in gated.targets]
+    try:
+        known, notes = _metrics(trace, study, names)
+    except CapacityError as error:
+        return _Outcome(trace_sha256=trace.sha256, metrics=dict.fromkeys(names), notes=[], reason=str(error))
+    for name in names:
+        if name not in known:
+            raise UnknownNameError("metric", name, known)
+        if known[name] is None and study.objectives is None and name in ("slo_attainment", "request_goodput"):
+            raise UsageError(f"{name} needs slo, as in slo = \"ttft:500 tpot:50\"")
+    return _Outcome(trace_sha256=trace.sha256, metrics={name: known[name] for name in names}, notes=notes)
+
+
+def _metrics(trace: Trace, study: Study, names: list[str]) -> tuple[dict[str, float | None], list[str]]:
+    """Return all numbers of the summary, the capacity where it is asked for, and the notes on them."""
+    summary = replay(trace, study.scenario, slo=study.slo, recording=Recording()).summary
+    for name, share in (summary["slo_attainment_by_metric"] or {}).items():
+        summary[f"slo_attainment_by_metric.{name}"] = share
+    capacity = _capacity(trace, study) if set(names) & set(CAPACITY) else {**dict.fromkeys(CAPACITY), "notes": []}
+    notes = summary["notes"] + capacity.pop("notes")
+    return numbers(summary) | capacity, notes
+
+
+def _capacity(trace: Trace, study: Study) -> dict[str, Any]:
+    if study.objectives is None:
+        raise UsageError("capacity_rps needs slo, as in slo = \"ttft:500 tpot:50\"")
+    search = Search(replicates=0, seed=study.scenario.seed or 0)
+    try:
+        found = find_capacity(trace, study.scenario, study.objectives, search)
+    except UnreachableError:
+        return {**dict.fromkeys(CAPACITY, 0.0), "notes": []}
+    return {name: found[name] for name in (*CAPACITY, "notes")}
+
+
+def _limits(target: Target, predicted: float | None, reason: str | None) -> list[dict[str, Any]]:
+    """Return a row for each limit of a target."""
+    return [{"kind": kind, "limit": limit, "margin": margin,
+             "verdict": "met" if margin is not None and margin >= 0 else "missed",
+             "reason": NO_VALUE if predicted is None and reason is None else reason}
+            for kind, limit, margin in target.margins(predicted)]
+
+
+def _stand_in(metric: str, before: Mapping[str, Any] | None, changed: list[str], update: bool) -> dict[str, Any] | None:
+    """Return what is said in place of a comparison where there is none to make."""
+    if update:
+        return {"verdict": "recorded"}
+    if before is None:
+        return {"verdict": "not compared", "reason": "no --baseline is given"}
+    if metric not in before:
+        return {"verdict": "no baseline", "reason": "the baseline does not have it"}
+    return {"verdict": "not compared", "reason": "; ".join(changed)} if changed else None
+
+
+def _regression(target: Target, predicted: float | None, before: float | None, reason: str | None) -> dict[str, Any]:
+    """Return how a metric compares with its baseline."""
+    assert target.max_regression is not None
+    if predicted is None or before is None:
+        return {"verdict": "met" if predicted == before else "regressed", "reason": reason or NO_VALUE}
+    worse = (predicted - before) * (1 if target.is_less_better else -1)
+    if before == 0:
+        return {"verdict": "regressed", "reason": "the baseline is 0"} if worse > 0 else {"verdict": "met"}
+    margin = target.max_regression - worse / abs(before)
+    return {"margin": margin, "verdict": "met" if margin >= 0 else "regressed"}

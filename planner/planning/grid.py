@@ -1,0 +1,206 @@
+"""A sweep's file: what is fixed, which axes vary, and what its Pareto front is over."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from planner.catalog.entries import read_toml
+from planner.deployment.relative import beside, trace_beside
+from planner.errors import SweepError, UnknownNameError, UsageError, told_as
+from planner.files.nested import parse_toml
+from planner.planning.pareto import is_less_better
+from planner.planning.study import text_of
+from planner.planning.targets import Target, parse_target
+from planner.settings.scenario import Scenario, given_options, parse_scenario
+from planner.settings.slo import Slo, parse_slo
+
+KEYS = ("trace", "format", "slo", "attainment", "pareto", "constraint", "scenario", "axes")
+DEFAULT_FRONT = ("cost_usd_per_million_output_tokens", "p99_ttft_ms", "p99_tpot_ms")
+MOST_METRICS = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """One configuration of a grid: its values by axis, and as a scenario."""
+
+    values: Mapping[str, Any]
+    scenario: Scenario
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sweep:
+    """What a sweep's file says.
+
+    Parameters
+    ----------
+    trace, format : as `planner replay` takes them.
+    slo : objectives of each request; None where none are given.
+    attainment : share of requests that a configuration on the front must serve within them; None for no limit [1].
+    front : two to four metrics of the summary; of the first the best is looked for where not all are replayed.
+    constraints : what a configuration on the front must keep besides.
+    fixed : options that do not vary.
+    axes : values by option.
+    """
+
+    trace: str
+    format: str | None
+    slo: Slo | None
+    attainment: float | None
+    front: tuple[str, ...]
+    fixed: Mapping[str, Any]
+    constraints: tuple[Target, ...] = ()
+    axes: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+
+    @property
+    def limits(self) -> tuple[Target, ...]:
+        """All that a configuration on the front must keep: the constraints, and the attainment."""
+        if self.attainment is None:
+            return self.constraints
+        share = Target(metric="slo_attainment", minimum=self.attainment, maximum=None, max_regression=None)
+        return (*self.constraints, share)
+
+    def points(self) -> list[Point]:
+        """Return the grid, its last axis fastest.
+
+        Raises
+        ------
+        UsageError : a value is not of its option's type.
+        """
+        found = []
+        for values in itertools.product(*self.axes.values()):
+            chosen = dict(zip(self.axes, values, strict=True))
+            options = {**self.fixed, **chosen}
+            found.append(Point(values=chosen, scenario=parse_scenario(options)))
+        return found
+
+
+def plan_sweep(trace: str, scenario: Scenario, axes: Mapping[str, Sequence[Any]], *, slo: str | None = None,
+               attainment: float | None = None, front: Sequence[str] = DEFAULT_FRONT,
+               constraints: Sequence[Mapping[str, Any]] = (), format: str | None = None) -> Sweep:
+    """Plan a sweep without a file.
+
+    Parameters
+    ----------
+    trace, format : as `planner replay` takes them.
+    scenario : what does not vary.
+    axes, slo, attainment, front, constraints : as a sweep's file has them.
+
+    Raises
+    ------
+    UsageError, UnknownNameError : something in it is wrong.
+    """
+    asked = {"trace": trace, "format": format, "slo": slo, "attainment": attainment, "pareto": list(front),
+             "scenario": {name: value for name, value in given_options(scenario).items() if name not in axes},
+             "constraint": [dict(each) for each in constraints], "axes": {name: list(axes[name]) for name in axes}}
+    return parse_sweep({key: value for key, value in asked.items() if value is not None}, Path())
+
+
+def parse_axis(text: str) -> tuple[str, list[Any]]:
+    """Read `"max_num_seqs=64,128"`: an option with its values.
+
+    >>> parse_axis("async-scheduling=true,false")
+    ('async_scheduling', [True, False])
+
+    Raises
+    ------
+    UsageError : it has no name, or no values.
+    """
+    name, _, values = text.partition("=")
+    if not name.strip() or not values.strip():
+        raise UsageError(f"--axis {text!r}: must be an option with values, as in 'max_num_seqs=64,128'")
+    return name.strip().replace("-", "_"), [_value(part.strip()) for part in values.split(",")]
+
+
+def parse_constraint(text: str) -> dict[str, Any]:
+    """Read `"p99_ttft_ms<=500"`: a metric with its limit.
+
+    >>> parse_constraint("output_throughput >= 1000")
+    {'metric': 'output_throughput', 'min': 1000}
+
+    Raises
+    ------
+    UsageError : it has neither sign.
+    """
+    for sign, key in (("<=", "max"), (">=", "min")):
+        if sign in text:
+            metric, _, limit = text.partition(sign)
+            return {"metric": metric.strip(), key: _value(limit.strip())}
+    raise UsageError(f"--constraint {text!r}: must be a metric with a limit, as in 'p99_ttft_ms<=500'")
+
+
+def _value(text: str) -> Any:
+    """Return a value as TOML would have it: a number, a truth value, or else the text."""
+    try:
+        return parse_toml(f"value = {text}")["value"]
+    except ValueError:
+        return text
+
+
+def read_sweep(path: Path) -> Sweep:
+    """Read a sweep's file. Files that it names are looked for beside it.
+
+    Raises
+    ------
+    SweepError : the file cannot be read, or something in it is wrong.
+    """
+    with told_as(SweepError, path):
+        return parse_sweep(read_toml(path), path.parent)
+
+
+def parse_sweep(table: Mapping[str, Any], folder: Path) -> Sweep:
+    """Read a sweep from the keys and values of a table; files that it names are looked for in `folder`.
+
+    Raises
+    ------
+    UsageError, UnknownNameError : something in it is wrong.
+    """
+    for key in table:
+        if key not in KEYS:
+            raise UnknownNameError("key", key, KEYS)
+    trace, format, slo = (text_of(table, key) for key in ("trace", "format", "slo"))
+    attainment = table.get("attainment")
+    if trace is None:
+        raise UsageError("has no trace = \"…\"; give a path, or a bundled sample")
+    if attainment is not None and (slo is None or type(attainment) not in (int, float) or not 0 < attainment <= 1):
+        raise UsageError(f"attainment = {attainment!r}: must be a share in (0, 1], and needs slo")
+    return Sweep(
+        trace=trace_beside(folder, trace), format=format,
+        slo=None if slo is None else parse_slo(slo), attainment=attainment,
+        front=_front(table.get("pareto", list(DEFAULT_FRONT))), constraints=_constraints(table.get("constraint", [])),
+        fixed={key: beside(folder, key, value) for key, value in _table(table, "scenario").items()},
+        axes={key: _axis(folder, key, values) for key, values in _table(table, "axes").items()})
+
+
+def _table(table: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    found = table.get(key, {})
+    if not isinstance(found, dict):
+        raise UsageError(f"{key} = {found!r}: must be a table, [{key}]")
+    return found
+
+
+def _axis(folder: Path, name: str, values: Any) -> list[Any]:
+    if not isinstance(values, list) or not values:
+        raise UsageError(f"axes: {name} = {values!r}: must be a list of values")
+    if any(value in values[:place] for place, value in enumerate(values)):
+        raise UsageError(f"axes: {name} = {values!r}: has a value twice")
+    return [beside(folder, name, value) for value in values]
+
+
+def _constraints(values: Any) -> tuple[Target, ...]:
+    if not isinstance(values, list):
+        raise UsageError(f"constraint = {values!r}: must be [[constraint]]")
+    found = tuple(parse_target(each) for each in values)
+    if any(each.max_regression is not None for each in found):
+        raise UsageError("a constraint has no max_regression; give it min or max")
+    return found
+
+
+def _front(metrics: Any) -> tuple[str, ...]:
+    if not isinstance(metrics, list) or not 2 <= len(metrics) <= MOST_METRICS or len(set(metrics)) < len(metrics):
+        raise UsageError(f"pareto = {metrics!r}: must be two to four metrics, each once")
+    for metric in metrics:
+        if not isinstance(metric, str) or is_less_better(metric) is None:
+            raise UsageError(f"pareto: {metric!r} is no metric of which less or more is better, as p99_ttft_ms is")
+    return tuple(metrics)

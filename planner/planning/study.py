@@ -1,0 +1,161 @@
+"""A study: a trace on a deployment with its objectives, as a TOML file or a part of one describes it."""
+
+import json
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from planner.catalog.entries import read_toml
+from planner.deployment.relative import beside, trace_beside
+from planner.errors import StudyError, UsageError, told_as
+from planner.files.finite import is_number
+from planner.launch import launch_options
+from planner.settings.objectives import Objectives, parse_objectives
+from planner.settings.scenario import Scenario, given_options, parse_scenario
+from planner.settings.slo import Slo, slo_text
+
+OWN_KEYS = ("trace", "format", "slo", "attainment", "from_command")  # besides the options of `Scenario`
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Study:
+    """A trace on a deployment.
+
+    Parameters
+    ----------
+    name : of the file, or of the table that describes it.
+    trace, format : as `planner replay` takes them.
+    scenario : its deployment and load.
+    objectives : for goodput, attainment and capacity; None where none are given.
+    notes : on how it was read.
+    """
+
+    name: str
+    trace: str
+    format: str | None
+    scenario: Scenario
+    objectives: Objectives | None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def slo(self) -> Slo | None:
+        """The objectives of each request; None where there are none."""
+        return self.objectives.slo if self.objectives is not None and self.objectives.slo.limits_s else None
+
+
+def read_study(path: Path) -> Study:
+    """Read a study from a file of its own. Files that it names are looked for beside it.
+
+    Raises
+    ------
+    StudyError : the file cannot be read, or something in it is wrong.
+    """
+    with told_as(StudyError, path):
+        return parse_study(path.stem, read_toml(path), path.parent)
+
+
+def parse_study(name: str, values: Mapping[str, Any], folder: Path) -> Study:
+    """Read a study from the keys and values of a table; files that it names are looked for in `folder`.
+
+    Raises
+    ------
+    UsageError, UnknownNameError : a key or a value is wrong.
+    """
+    if not name.isprintable():
+        raise UsageError("the name has characters that cannot be printed")
+    options = {key: beside(folder, key, value) for key, value in values.items() if key not in OWN_KEYS}
+    trace, launch = text_of(values, "trace"), text_of(values, "from_command")
+    if trace is None:
+        raise UsageError("has no trace; give a path, or a bundled sample")
+    notes: list[str] = []
+    if launch is not None:
+        found, notes = launch_options(launch, text_of(options, "gpu"))
+        options = found | options
+    return Study(name=name, trace=trace_beside(folder, trace), format=text_of(values, "format"),
+                 scenario=parse_scenario(options),
+                 objectives=_objectives(values), notes=tuple(notes))
+
+
+def without_load(scenario: Scenario) -> Scenario:
+    """Return a scenario that takes a trace as it is: neither cut nor at another rate, in an open loop."""
+    return replace(scenario, start_at=0.0, duration=None, limit=None, rate_scale=None, request_rate=None,
+                   max_concurrency=None)
+
+
+def without_rate(scenario: Scenario) -> Scenario:
+    """Return a scenario without a rate or a number in flight, for those that look for one."""
+    return replace(scenario, rate_scale=None, request_rate=None, max_concurrency=None)
+
+
+def study_toml(study: Study) -> str:
+    """Return a study as the text of a file that `read_study` reads."""
+    values: dict[str, Any] = {"trace": study.trace, "format": study.format, "slo": slo_text(study.slo),
+                              **given_options(study.scenario)}
+    return "".join(f"{key} = {_toml(value)}\n" for key, value in values.items() if value is not None)
+
+
+def command_line(study: Study, command: str = "replay", options: Mapping[str, Any] = MappingProxyType({})) -> str:
+    """Return the command that replays a study, or another that is asked of its trace and scenario.
+
+    Parameters
+    ----------
+    command : "replay", "capacity", "size" or "sweep".
+    options : of the command itself, in place of the scenario's of that name; None leaves one out, a list gives it
+        several times.
+    """
+    words = ["planner", command, study.trace]
+    for name, value in ({**given_options(study.scenario), **options}).items():
+        if value is None:
+            continue
+        if isinstance(value, list):
+            words += [word for each in value for word in (f"--{name.replace('_', '-')}", str(each))]
+            continue
+        flag = name.replace("_", "-")
+        words += [f"--{flag}" if value else f"--no-{flag}"] if isinstance(value, bool) else [f"--{flag}", str(value)]
+    slo = None if "slo" in options else slo_text(study.slo)
+    return shlex.join(words + (["--format", study.format] if study.format else []) + (["--slo", slo] if slo else []))
+
+
+def _toml(value: Any) -> str:
+    """Return a value as TOML writes it."""
+    return json.dumps(value) if isinstance(value, str | bool) else repr(value)
+
+
+def _objectives(values: Mapping[str, Any]) -> Objectives | None:
+    slo, attainment = text_of(values, "slo"), number_of(values, "attainment")
+    if slo is None:
+        if attainment is not None:
+            raise UsageError(f"attainment = {attainment}: needs slo")
+        return None
+    return parse_objectives(slo, 0.99 if attainment is None else attainment)
+
+
+def text_of(values: Mapping[str, Any], key: str) -> str | None:
+    """Return the text of a key, None where it is not there.
+
+    Raises
+    ------
+    UsageError : it is something else.
+    """
+    value = values.get(key)
+    if value is not None and not isinstance(value, str):
+        raise UsageError(f"{key} = {value!r}: must be text in quotes")
+    return value
+
+
+def number_of(values: Mapping[str, Any], key: str) -> float | None:
+    """Return the finite number of a key, None where it is not there.
+
+    Raises
+    ------
+    UsageError : it is something else.
+    """
+    value = values.get(key)
+    if value is None:
+        return None
+    if not is_number(value):
+        raise UsageError(f"{key} = {value!r}: must be a number")
+    return float(value)

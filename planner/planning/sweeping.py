@@ -1,0 +1,268 @@
+"""A grid of what-ifs over one trace: replayed in parallel, kept as they come, and their Pareto front."""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import joblib
+import numpy as np
+import polars as pl
+
+from planner.errors import PlannerError, UnknownNameError, UsageError
+from planner.files.nested import parse_json
+from planner.files.table_file import DAMAGE
+from planner.files.writing import append_text, write_atomically
+from planner.metrics.summary import numbers
+from planner.planning.fingerprint import scenario_sha256
+from planner.planning.grid import Point, Sweep
+from planner.planning.pareto import is_less_better, pareto_front
+from planner.run import replay
+from planner.settings.engine import Recording
+from planner.settings.slo import Slo
+from planner.trace import Trace, read_trace
+from planner.traffic.client import NAME, client_load, refuse_client_options
+
+OWN = "summary_"  # before a number of the summary that has an option's name, where that is an axis
+ABOUT = "planner.sweep"  # of the Parquet file's metadata: the axes, and what the front is over
+BACKENDS = ("processes", "dask", "ray")
+Progress = Callable[[int, int], None]  # done, of how many
+ROUND = 32  # configurations for each process, after which results are kept
+
+
+def sweep(plan: Sweep, output: Path, *, jobs: int = -1, backend: str = "processes", address: str | None = None,
+          progress: Progress = lambda done, total: None, trace: Trace | None = None) -> pl.DataFrame:
+    """Replay every configuration of a grid, and write them as a table.
+
+    What an earlier run left in the output, or beside it when it was killed, is taken over where the configuration, the
+    trace and the program are still the same.
+
+    Parameters
+    ----------
+    plan : the grid.
+    output : Parquet file; while the sweep runs, its results are in `OUTPUT.journal` beside it.
+    jobs : processes; -1 for one a core.
+    backend, address : "processes" of this machine, or a cluster: "dask" with its scheduler's address, "ray".
+    progress : is told how many configurations are done, of how many.
+    trace : the plan's, where it has been read already.
+
+    Returns
+    -------
+    polars.DataFrame
+        One row a configuration: `key` (a hash of all that it depends on), its values by axis, `status` ("done", or
+        why there is nothing), `is_pareto`, then the numbers of the summary.
+
+    Raises
+    ------
+    PlannerError : an option is wrong; the trace cannot be read; the output cannot be written.
+    """
+    grid = Grid(plan, output, jobs=jobs, trace=trace)
+    with on_backend(backend, address):
+        grid.replay(range(len(grid.points)), progress)
+    return grid.write()
+
+
+class Grid:
+    """The configurations of a plan, and the results of those that have been replayed."""
+
+    def __init__(self, plan: Sweep, output: Path, *, jobs: int, trace: Trace | None = None) -> None:
+        if output.suffix != ".parquet":
+            raise UsageError(f"cannot write {output}: the ending must be .parquet")
+        self.plan, self.points = plan, plan.points()
+        self._output, self._jobs = output, jobs
+        self._journal = output.with_name(f"{output.name}.journal")
+        self._trace = _recorded(plan, self.points) if trace is None else trace
+        self._kept = _kept(output, self._journal)
+        self._kept_at_start = len(self._kept)
+        self._keys: dict[int, str] = {}  # by place in the grid, of those that were asked for
+
+    def replay(self, places: Iterable[int], progress: Progress = lambda done, total: None) -> list[Mapping[str, Any]]:
+        """Return the results of configurations, by their places in the grid; replay those that have none yet."""
+        asked = list(places)
+        todo = [place for place in dict.fromkeys(asked) if self._key(place) not in self._kept]
+        num_done = len(asked) - len(todo)
+        progress(num_done, len(asked))
+        for part in _rounds(todo, self._jobs):
+            tasks = [joblib.delayed(_row)(self._load(place), self.points[place], self.plan.slo) for place in part]
+            for place, row in zip(part, joblib.Parallel(n_jobs=self._jobs)(tasks), strict=True):
+                self._kept[self._keys[place]] = row
+                append_text(self._journal, json.dumps({"key": self._keys[place], "row": row}) + "\n")
+            num_done += len(part)
+            progress(num_done, len(asked))
+        return [self._kept[self._keys[place]] for place in asked]
+
+    def write(self) -> pl.DataFrame:
+        """Write the results of all configurations that have any, in the grid's order, and return them."""
+        places = sorted(self._keys) if self._kept_at_start == 0 else range(len(self.points))
+        places = [place for place in places if self._key(place) in self._kept]
+        keys = [self._keys[place] for place in places]
+        rows = [self._kept[key] for key in keys]
+        if all(row["status"] != "done" for row in rows):
+            raise UsageError(f"no configuration can be replayed; the first: {rows[0]['status']}")
+        table = _table(self.plan, [self.points[place] for place in places], keys, rows)
+        about = {ABOUT: json.dumps({"axes": dict(self.plan.axes), "pareto": list(self.plan.front)})}
+        write_atomically(self._output, lambda path: table.write_parquet(path, metadata=about))
+        self._journal.unlink(missing_ok=True)
+        return table
+
+    def _key(self, place: int) -> str:
+        if place not in self._keys:
+            self._keys[place] = _key(self._load(place), self.plan, self.points[place])
+        return self._keys[place]
+
+    def _load(self, place: int) -> Trace:
+        """Return what a configuration serves: the recorded trace, or its own random load."""
+        return client_load(self.points[place].scenario) if self._trace is None else self._trace
+
+
+def _recorded(plan: Sweep, points: Sequence[Point]) -> Trace | None:
+    """Read the trace once for all; there is none where each configuration makes its own load."""
+    if plan.trace == NAME:
+        return None
+    for point in points:
+        refuse_client_options(point.scenario, plan.trace)
+    return read_trace(plan.trace, format=plan.format)
+
+
+def _key(trace: Trace, plan: Sweep, point: Point) -> str:
+    limits = None if plan.slo is None else plan.slo.limits_s
+    return scenario_sha256(point.scenario, trace.sha256, trace.format, limits)
+
+
+def _rounds(todo: Sequence[int], jobs: int) -> Iterator[Sequence[int]]:
+    size = ROUND * joblib.effective_n_jobs(jobs)
+    for start in range(0, len(todo), size):
+        yield todo[start : start + size]
+
+
+def _row(trace: Trace, point: Point, slo: Slo | None) -> dict[str, Any]:
+    """Replay one configuration; one that the model, the GPU or the policy does not allow says why."""
+    try:
+        summary = replay(trace, point.scenario, slo=slo, recording=Recording()).summary
+    except UnknownNameError:
+        raise
+    except PlannerError as error:
+        return {"status": str(error)}
+    return {"status": "done", "num_gpus": summary["deployment"]["num_gpus"], "bottleneck": summary["bottleneck"],
+            **numbers(summary)}
+
+
+def _kept(output: Path, journal: Path) -> dict[str, dict[str, Any]]:
+    """Return what earlier runs left, by key; a last line that was cut off is done again."""
+    found: dict[str, dict[str, Any]] = {}
+    if output.exists():
+        try:
+            for row in pl.read_parquet(output).to_dicts():
+                found[row.pop("key")] = _without_axes(row)
+        except (KeyError, ValueError, *DAMAGE) as error:
+            raise PlannerError(f"{output}: is no sweep's table: {error}; move it away") from error
+    if journal.exists():
+        for line in journal.read_text(encoding="utf-8").splitlines():
+            try:
+                entry = parse_json(line)
+            except ValueError:
+                continue
+            found[entry["key"]] = entry["row"]
+    return found
+
+
+def _without_axes(row: Mapping[str, Any]) -> dict[str, Any]:
+    names = list(row)
+    kept = {name.removeprefix(OWN): row[name] for name in names[names.index("status") :] if name != "is_pareto"}
+    return kept if kept["status"] == "done" else {"status": kept["status"]}
+
+
+def _table(plan: Sweep, points: Sequence[Point], keys: Sequence[str],
+           rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    for metric in plan.front:
+        if metric not in names:
+            raise UnknownNameError("metric", metric, names)
+    signs = [1.0 if is_less_better(metric) else -1.0 for metric in plan.front]
+    costs = np.array([[_cost(row.get(metric), sign) for metric, sign in zip(plan.front, signs, strict=True)]
+                      for row in rows])
+    costs[[shortfall(plan, row) > 0 for row in rows]] = np.nan
+    front = pareto_front(costs)
+    columns: dict[str, Any] = {"key": keys}
+    columns |= {axis: [point.values[axis] for point in points] for axis in plan.axes}
+    columns |= {"status": [row["status"] for row in rows], "is_pareto": front}
+    columns |= {f"{OWN}{name}" if name in plan.axes else name: [row.get(name) for row in rows]
+                for name in names if name != "status"}
+    table = pl.DataFrame(columns, strict=False)
+    return table.with_columns(pl.selectors.by_dtype(pl.Null).cast(pl.Float64))
+
+
+def describe(plan: Sweep, output: Path, table: pl.DataFrame) -> dict[str, Any]:
+    """Return what came of a sweep: how many configurations there are by `status`, and the `front`."""
+    return _description(plan.axes, plan.front, output, table)
+
+
+def describe_file(output: Path) -> tuple[dict[str, Any], pl.DataFrame]:
+    """Return what came of a sweep, as `describe`, and its table, from the file that it wrote.
+
+    Raises
+    ------
+    PlannerError : the file cannot be read, or is no sweep's.
+    """
+    try:
+        about = parse_json(pl.read_parquet_metadata(output)[ABOUT])
+        table = pl.read_parquet(output)
+        return _description(about["axes"], about["pareto"], output, table), table
+    except (OSError, ValueError, KeyError, pl.exceptions.PolarsError) as error:
+        raise PlannerError(f"{output}: is no table of planner sweep, or of an older one; run the sweep again, which "
+                           f"takes over what the file has: {error!r}") from error
+
+
+def _description(axes: Mapping[str, Any], metrics: Sequence[str], output: Path, table: pl.DataFrame) -> dict[str, Any]:
+    front = table.filter("is_pareto").sort(metrics[0], maintain_order=True).to_dicts()
+    counts = {str(status): count for status, count in table.group_by("status").len().sort("status").iter_rows()}
+    return {"output": str(output), "num_configurations": table.height, "status": counts, "axes": axes,
+            "pareto": metrics, "front": front}
+
+
+def shortfall(plan: Sweep, row: Mapping[str, Any]) -> float:
+    """Return by how much a configuration misses what it must keep, summed over the limits [1].
+
+    Raises
+    ------
+    UnknownNameError : a limit is of a metric that no summary has.
+    """
+    if row["status"] == "done":
+        for limit in plan.limits:
+            if limit.metric not in row:
+                raise UnknownNameError("metric", limit.metric, row)
+    return sum(limit.shortfall(row.get(limit.metric)) for limit in plan.limits)
+
+
+def _cost(value: float | None, sign: float) -> float:
+    return np.nan if value is None else sign * value
+
+
+@contextmanager
+def on_backend(backend: str, address: str | None) -> Iterator[None]:
+    """Let joblib send its tasks to a backend; a cluster is left as it was found."""
+    if backend not in BACKENDS:
+        raise UnknownNameError("backend", backend, BACKENDS)
+    if backend == "processes":
+        if address is not None:
+            raise UsageError(f"--address {address}: needs --backend dask or ray")
+        yield
+        return
+    try:
+        if backend == "dask":
+            from distributed import Client
+
+            cluster = Client(address)
+        else:
+            import ray
+            from ray.util.joblib import register_ray
+
+            cluster = ray.init(address=address)
+            register_ray()
+    except ImportError as error:
+        raise UsageError(f"--backend {backend}: {error}; pip install {backend}") from error
+    except (OSError, ConnectionError, ValueError) as error:
+        raise UsageError(f"--backend {backend}: no cluster at {address or 'the default address'}: {error}") from error
+    with cluster, joblib.parallel_config(backend=backend, n_jobs=-1):
+        yield

@@ -1,0 +1,128 @@
+"""The targets file of the gate: named scenarios, and what each must reach."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from planner.catalog.entries import read_toml
+from planner.errors import PlannerError, TargetsError, UnknownNameError, UsageError, told_as
+from planner.planning.pareto import is_less_better
+from planner.planning.study import Study, number_of, parse_study, text_of
+
+TARGET_KEYS = ("metric", "min", "max", "max_regression")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """What one metric of a scenario must keep.
+
+    Parameters
+    ----------
+    metric : a key of the summary, or `capacity_rps`, `capacity_rps_per_gpu`.
+    minimum, maximum : limits in the metric's unit; None where there is none.
+    max_regression : share of the baseline by which the metric may become worse; None where it may as it likes [1].
+    """
+
+    metric: str
+    minimum: float | None
+    maximum: float | None
+    max_regression: float | None
+
+    def margins(self, value: float | None) -> list[tuple[str, float, float | None]]:
+        """Return the kind of each limit, the limit, and how far inside it a value is, None without a value."""
+        limits = (("min", self.minimum, 1), ("max", self.maximum, -1))
+        return [(kind, limit, None if value is None else sign * (value - limit))
+                for kind, limit, sign in limits if limit is not None]
+
+    def shortfall(self, value: float | None) -> float:
+        """Return by what share of a limit a value misses it, 0 where it keeps them; infinite without a value [1]."""
+        return max((math.inf if margin is None else max(-margin, 0.0) / (abs(limit) or 1.0)
+                    for _, limit, margin in self.margins(value)), default=0.0)
+
+    @property
+    def is_less_better(self) -> bool:
+        """Which way is better: as the limit says, or else the metric's name.
+
+        Raises
+        ------
+        UsageError : neither says.
+        """
+        if (self.minimum is None) != (self.maximum is None):
+            return self.minimum is None
+        found = is_less_better(self.metric)
+        if found is None:
+            raise UsageError(f"{self.metric}: max_regression needs a min or a max, which says what is worse")
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gated:
+    """A study with its targets, of which there is at least one."""
+
+    study: Study
+    targets: tuple[Target, ...]
+
+
+def read_targets(path: Path) -> list[Gated]:
+    """Read a targets file. Files that it names are looked for beside it.
+
+    Raises
+    ------
+    TargetsError : the file cannot be read, or something in it is wrong.
+    """
+    with told_as(TargetsError, path):
+        table = read_toml(path)
+    scenarios = table.get("scenario")
+    if not isinstance(scenarios, dict) or not scenarios or not all(isinstance(each, dict) for each in
+                                                                   scenarios.values()):
+        raise TargetsError(f"{path}: has no [scenario.NAME] with a trace, and [[scenario.NAME.target]] with a metric")
+    if unknown := set(table) - {"scenario"}:
+        raise TargetsError(f"{path}: unknown key {min(unknown)!r}; all is in [scenario.NAME]")
+    found = []
+    for name, values in scenarios.items():
+        try:
+            found.append(_gated(name, values, path.parent))
+        except PlannerError as error:
+            raise TargetsError(f"{path}: scenario.{name}: {error}") from error
+    return found
+
+
+def _gated(name: str, values: Mapping[str, Any], folder: Path) -> Gated:
+    targets = values.get("target")
+    if not isinstance(targets, list) or not targets:
+        raise UsageError("has no [[scenario.NAME.target]]; give it at least one, with metric and min or max")
+    found = tuple(parse_target(each) for each in targets)
+    if len({each.metric for each in found}) < len(found):
+        raise UsageError("a metric has two targets; give both limits in one")
+    study = parse_study(name, {key: value for key, value in values.items() if key != "target"}, folder)
+    return Gated(study=study, targets=found)
+
+
+def parse_target(values: Any) -> Target:
+    """Read one target: a metric with its limits.
+
+    Raises
+    ------
+    UsageError, UnknownNameError : a key or a value is wrong, or there is no limit.
+    """
+    if not isinstance(values, dict):
+        raise UsageError(f"target = {values!r}: must be a table with a metric and its limits")
+    for key in values:
+        if key not in TARGET_KEYS:
+            raise UnknownNameError("key of a target", key, TARGET_KEYS)
+    metric = text_of(values, "metric")
+    if metric is None:
+        raise UsageError("a target has no metric, as in metric = \"p99_ttft_ms\"")
+    minimum, maximum, regression = (number_of(values, key) for key in TARGET_KEYS[1:])
+    if minimum is None and maximum is None and regression is None:
+        raise UsageError(f"{metric}: has neither min, max nor max_regression")
+    if minimum is not None and maximum is not None and minimum > maximum:
+        raise UsageError(f"{metric}: min = {minimum:g} is above max = {maximum:g}")
+    if regression is not None and regression < 0:
+        raise UsageError(f"{metric}: max_regression = {regression:g}: must be 0 or more; 0.05 allows 5 %")
+    found = Target(metric=metric, minimum=minimum, maximum=maximum, max_regression=regression)
+    if regression is not None:
+        _ = found.is_less_better
+    return found

@@ -1,0 +1,1 @@
+"""One replay: its state laid out, the compiled loop driven, and its records as tables."""

@@ -1,0 +1,179 @@
+"""One replay: a trace through a policy on one engine, by the compiled loop."""
+
+import functools
+import re
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.engine import state as st
+from planner.engine.jit import compile_with_signature, numba
+from planner.engine.loop import advance, step_state
+from planner.engine.plans import PLAN_SIGNATURE, PLAN_TYPE
+from planner.engine.terms import StepTime
+from planner.errors import PolicyError
+from planner.policy import Policy, StepState
+from planner.replays.gaps import Gaps, GapTally
+from planner.replays.initial import initial_state
+from planner.replays.requests import RequestMemory, Requests
+from planner.settings.engine import EngineSettings, Recording
+from planner.trace import Trace
+
+ADVANCE_SIGNATURE = numba.int64(st.STATE_TYPE, PLAN_TYPE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayRecords:
+    """The loop's raw outcome: one record per request and one for the engine, and the rows that were asked for."""
+
+    requests: Requests  # rows aligned with the trace
+    phases: Any  # st.PHASES, the same where steps are recorded
+    engine: Any  # st.ENGINE
+    settings: Any  # st.SETTINGS
+    links: Any  # entries.LINK, to the tiers
+    fetches: Any  # entries.FETCH, rows aligned with the trace where there are tiers
+    gaps: Gaps
+    steps: NDArray[np.void]
+    schedule: NDArray[np.void]
+    preemptions: NDArray[np.void]
+    loop_s: float  # wall time spent in the loop
+
+
+def run(trace: Trace, policy: Policy, settings: EngineSettings, step_time: StepTime,
+        recording: Recording) -> ReplayRecords:
+    """Replay a trace.
+
+    Parameters
+    ----------
+    trace : requests in order of arrival.
+    policy : who runs when.
+    settings : the engine's limits.
+    step_time : terms and curve.
+    recording : which rows to keep.
+
+    Raises
+    ------
+    PolicyError : the policy cannot be compiled, raised an error, or made no progress.
+    UsageError : a setting does not fit the trace.
+    """
+    requests = RequestMemory(trace, settings.max_model_len)
+    state = initial_state(trace, policy, settings, step_time, recording, requests.records)
+    requests.lay_out(state.engine)
+    plan_step = compiled_plan(policy)
+    loop = compiled_loop()
+    taken = Taken(state)
+    loop_s, flushed_at_s = 0.0, -1.0
+    while True:
+        begin = time.perf_counter()
+        try:
+            outcome = loop(state, plan_step)
+        except ArithmeticError as error:
+            raise arithmetic_fault(policy, state, error) from error
+        loop_s += time.perf_counter() - begin
+        if outcome == st.FLUSH and requests.lay_out(state.engine):
+            continue
+        taken.take()
+        if outcome == st.DONE:
+            return taken.records(loop_s, requests.columns())
+        if outcome != st.FLUSH or state.engine.now_s == flushed_at_s:  # tens of thousands of rows, and no time passed
+            raise fault(policy, state, outcome)
+        flushed_at_s = float(state.engine.now_s)
+
+
+class Taken:
+    """The rows that were taken out of a loop's buffers so far."""
+
+    def __init__(self, state: st.State) -> None:
+        self._state = state
+        self._rows: dict[str, list[NDArray[np.void]]] = {"steps": [], "schedule": [], "preemptions": []}
+        self._gaps = GapTally()
+
+    def take(self) -> None:
+        """Copy the filled rows out of the buffers and empty them."""
+        state, engine = self._state, self._state.engine
+        self._gaps.add(np.asarray(state.gaps[: engine.num_gap_rows]))
+        engine.num_gap_rows = 0
+        for name, count in (("steps", "num_step_rows"), ("schedule", "num_schedule_rows"),
+                            ("preemptions", "num_preemption_rows")):
+            filled = int(getattr(engine, count))
+            if filled:
+                self._rows[name].append(np.asarray(getattr(state, name)[:filled]).copy())
+                setattr(engine, count, 0)
+
+    def records(self, loop_s: float, requests: Requests) -> ReplayRecords:
+        """Return the outcome of a loop that is through."""
+        state = self._state
+        rows = {name: np.concatenate(parts) if parts else np.empty(0, getattr(state, name).dtype)
+                for name, parts in self._rows.items()}
+        return ReplayRecords(requests=requests, phases=state.phases, engine=state.engine,
+                             settings=state.settings, links=state.links, fetches=state.fetches, loop_s=loop_s,
+                             gaps=self._gaps.gaps(), **rows)
+
+
+@functools.cache
+def compiled_loop() -> Callable[[st.State, Any], int]:
+    """Return the loop's machine code, compiled once and kept between processes."""
+    return compile_with_signature(advance, ADVANCE_SIGNATURE)
+
+
+@functools.cache
+def compiled_plan(policy: Policy) -> Any:
+    """Return a policy's step plan as a typed function that the loop can call."""
+    try:
+        is_file = Path(policy.plan_step.__code__.co_filename).is_file()  # typed into a notebook or a shell it is none
+        return compile_with_signature(policy.plan_step, PLAN_SIGNATURE, cache=is_file)
+    except Exception as error:
+        raise PolicyError(
+            f"policy {policy.name!r}: {_fault_in(policy, error)}; plan_step may use numbers, comparisons and "
+            f"arithmetic only, and returns a StepPlan of four integers"
+        ) from error
+
+
+def _fault_in(policy: Policy, error: Exception) -> str:
+    """Return the file, the line and the first telling words of what Numba says of a plan that it cannot compile."""
+    path = policy.plan_step.__code__.co_filename
+    found = re.findall(rf'File "[^"]*{re.escape(Path(path).name)}", line (\d+)', str(error))
+    place = f"{path}:{found[-1]}" if found else where(policy.plan_step)
+    lines = [line.strip() for line in str(error).splitlines()]
+    noise = ("Failed in", "During", "File ", ">>>", "-", "^")
+    telling = [line for line in lines if line and not line.startswith(noise)]
+    return f"{place}: cannot be compiled: {telling[0] if telling else type(error).__name__}"
+
+
+def _failing_line(policy: Policy, state: st.State) -> str:
+    """Return the file and line at which a plan fails, by asking it again uncompiled; the state is as it was."""
+    step_state_of = getattr(step_state, "py_func", step_state)
+    try:
+        policy.plan_step(StepState(*(np.asarray(value).item() for value in step_state_of(state))))
+    except Exception as error:
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        return f"{frame.filename}:{frame.lineno}"
+    return where(policy.plan_step)
+
+
+def where(function: Callable[..., Any]) -> str:
+    """Return the file and line of a function that a user may have written."""
+    code = function.__code__
+    return f"{code.co_filename}:{code.co_firstlineno}"
+
+
+def arithmetic_fault(policy: Policy, state: st.State, error: ArithmeticError) -> PolicyError:
+    """Return the error of a plan that cannot be computed."""
+    return PolicyError(f"policy {policy.name!r} failed at {_failing_line(policy, state)}: {error}")
+
+
+def fault(policy: Policy, state: st.State, outcome: int) -> PolicyError:
+    """Return the error of a loop that has stopped because of the policy."""
+    engine = state.engine
+    at = f"policy {policy.name!r} ({where(policy.plan_step)}) at {engine.now_s:.6f} s"
+    if outcome == st.BAD_PLAN:
+        return PolicyError(f"{at}: plan_step returned a negative limit or an unknown order; must be >= 0, and one of "
+                           f"four")
+    return PolicyError(f"{at}: scheduled nothing while {engine.num_running} requests run and {engine.num_waiting} "
+                       f"wait, and no arrival is left that could change that")

@@ -1,0 +1,247 @@
+"""The attention of a step: what its kernels take for the prompts and the decodes of all layers, as terms and curves."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from planner.catalog.architecture import attention_flops_per_pair, index_bytes_per_token, kv_bytes_per_token_per_gpu
+from planner.engine.terms import StepTime
+from planner.operators.attention import (
+    DecodeAttention,
+    PromptAttention,
+    decode_attention_coefficients,
+    mixed_decode_s,
+    prompt_attention_coefficients,
+)
+from planner.operators.flash2 import num_splits, own_s, tiles_at_once
+from planner.operators.gemm import Floats
+from planner.operators.linear_attention import (
+    LinearDecode,
+    LinearPrompt,
+    linear_decode_s,
+    linear_prompt_s,
+    state_traffic_bytes,
+)
+from planner.operators.mla import MlaDecode, mla_decode_coefficients, mla_prompt_coefficients
+from planner.steptime.kernels import Fit, find_fit
+from planner.steptime.stack import Stack
+
+# FlashMLA's sparse kernel for prompts, of the 16-bit peak: 640 TFLOP/s on H800, 1,450 on B200 (its README).
+SPARSE_FLOPS_FRAC = 0.645
+FASTEST_GDDR_BYTES_PER_S = 1.8e12
+MLA_HEADS = (8, 16, 32, 64, 128)  # of a GPU, that decode kernels were fitted with
+
+
+def fold_attention(step_time: StepTime, stack: Stack, counts: Floats) -> None:
+    """Add the attention of all layers to a step's terms and curves.
+
+    Layers with a KV cache read all of their context, or a window of it: sliding layers `sliding_window` tokens, and
+    those of sparse attention the `index_topk` that an indexer picks. Linear layers read a state of fixed size.
+    Whatever the engine's ratios, no context is read and no pair multiplied faster than at the hardware's peaks.
+    """
+    arch, terms, curve = stack.arch, step_time.terms, step_time.curve
+    windowed = arch.num_attention_layers if arch.index_topk else arch.num_sliding_layers
+    full = arch.num_attention_layers - windowed
+    terms.window_tokens = arch.index_topk or (arch.sliding_window if arch.num_sliding_layers else 0)
+    base, per_token, per_context, per_pair = _prompt_coefficients(stack)
+    terms.prompt_s = arch.num_attention_layers * base
+    terms.prompt_s_per_token = arch.num_attention_layers * per_token
+    terms.prompt_s_per_context_token = full * per_context
+    terms.prompt_s_per_pair = full * per_pair
+    terms.prompt_s_per_window_pair = windowed * per_pair
+    decode_base, decode_per_context = _decode_coefficients(stack, counts)
+    curve.decode_s += arch.num_attention_layers * decode_base
+    curve.decode_s_per_context_token += full * decode_per_context
+    curve.decode_s_per_window_token += windowed * decode_per_context
+    more_s = _mixed_s(stack, per_pair, decode_per_context)
+    terms.mixed_s_per_context_token, terms.mixed_s_per_window_token = full * more_s, windowed * more_s
+    if uses_flash2(stack) and stack.gpu.multiprocessors and full:
+        _fold_tiles(step_time, stack, counts, per_pair, float(np.min(decode_per_context)))
+    kv_bytes = kv_bytes_per_token_per_gpu(arch, stack.kv_bytes_per_element, stack.layout.tensor_parallel_size, 1)
+    share = windowed / arch.num_attention_layers
+    terms.kv_bytes_per_token = (1 - share) * kv_bytes
+    terms.window_kv_bytes_per_token = share * kv_bytes
+    if arch.index_topk:
+        _fold_indexer(step_time, stack)
+    if arch.num_linear_layers:
+        _fold_linear(step_time, stack, counts)
+
+
+def prompt_fit(stack: Stack) -> Fit[PromptAttention]:
+    """Return the constants of the prompts' attention kernel."""
+    family, wanted = _kernel(stack)
+    return find_fit(PromptAttention, family, phase="context", **wanted)
+
+
+def decode_fit(stack: Stack) -> Fit[Any]:
+    """Return the constants of the decodes' attention kernel."""
+    family, wanted = _kernel(stack)
+    if family != "mla":
+        return find_fit(DecodeAttention, family, phase="generation", **wanted)
+    heads = stack.arch.num_attention_heads / stack.layout.tensor_parallel_size
+    nearest = tuple(sorted(MLA_HEADS, key=lambda count: abs(math.log(count / heads))))
+    return find_fit(MlaDecode, family, phase="generation", **wanted, num_heads=nearest)
+
+
+def linear_fits(stack: Stack) -> tuple[Fit[LinearDecode], Fit[LinearPrompt]]:
+    """Return the constants of linear attention's kernels."""
+    where = {"gpu": stack.gpu.kernels_of, "engine": stack.engine}
+    return (find_fit(LinearDecode, "linear_attention", phase="generation", **where),
+            find_fit(LinearPrompt, "linear_attention", phase="context", **where))
+
+
+def _kernel(stack: Stack) -> tuple[str, dict[str, Any]]:
+    """Return the family of attention, and what a row must have: number formats in the order of preference."""
+    kv_dtypes = ("fp8", "bfloat16") if stack.kv_bytes_per_element < 2 else ("bfloat16",)
+    wanted = {"gpu": stack.gpu.kernels_of, "engine": stack.engine, "kv_cache_dtype": kv_dtypes,
+              "dtype": ("bfloat16", "fp8")}
+    return ("mla", {**wanted, "includes": "kernel"}) if stack.arch.attention == "mla" else ("attention", wanted)
+
+
+def _hardware(stack: Stack, dtype: str) -> dict[str, float]:
+    peaks = stack.gpu.flops_per_s
+    return {"bandwidth_bytes_per_s": stack.gpu.hbm_bandwidth_bytes_per_s,
+            "flops_per_s": peaks.get("fp8", peaks["bf16"]) if dtype == "fp8" else peaks["bf16"]}
+
+
+def _prompt_coefficients(stack: Stack) -> tuple[float, float, float, float]:
+    """Return one layer's time of prompt attention: base, per token, per context token, per pair [s]."""
+    arch, ranks, ratio = stack.arch, stack.layout.tensor_parallel_size, stack.constants.prompt_attention_ratio
+    fit = prompt_fit(stack)
+    hardware = _hardware(stack, str(fit.row["dtype"]))
+    sustained = hardware | {"flops_per_s": hardware["flops_per_s"] / stack.compute_ratio("bf16")}
+    heads = -(-arch.num_attention_heads // ranks)
+    if arch.index_topk:
+        return _sparse_prompt_coefficients(stack, heads, fit.constants.floor_s)
+    if arch.attention == "mla":
+        found = mla_prompt_coefficients(
+            num_heads=heads, qk_nope_head_dim=arch.qk_nope_head_dim, qk_rope_head_dim=arch.qk_rope_head_dim,
+            v_head_dim=arch.v_head_dim, constants=fit.constants, **sustained)
+    else:
+        found = prompt_attention_coefficients(
+            num_heads=heads, num_kv_heads=-(-arch.num_kv_heads // ranks), head_dim=arch.head_dim,
+            kv_bytes_per_element=stack.kv_bytes_per_element, constants=fit.constants, **sustained)
+    base, per_token, per_context, per_pair = (ratio * value for value in found)
+    least_per_pair = attention_flops_per_pair(arch, is_decode=False) / ranks / hardware["flops_per_s"]
+    return base, per_token, max(per_context, _least_read_s(stack)), max(per_pair, least_per_pair)
+
+
+def _sparse_prompt_coefficients(stack: Stack, num_heads: int, floor_s: float) -> tuple[float, float, float, float]:
+    """Return the same of sparse MLA, which multiplies queries with the latent itself, as decodes do.
+
+    Its kernel runs 64 heads at once on Hopper and 128 on Blackwell, and engines pad a rank's heads to that
+    (`prefill_padding` of FlashMLASparseImpl in vLLM).
+    """
+    arch, gpu = stack.arch, stack.gpu
+    at_once = 128 if "fp4" in gpu.flops_per_s else 64
+    padded = -(-num_heads // at_once) * at_once
+    flops_per_pair = attention_flops_per_pair(arch, is_decode=True) * padded / arch.num_attention_heads
+    wide = 2 * arch.kv_lora_rank + arch.qk_rope_head_dim
+    return (floor_s, 2.0 * padded * wide / gpu.hbm_bandwidth_bytes_per_s, 0.0,
+            flops_per_pair / (gpu.flops_per_s["bf16"] * SPARSE_FLOPS_FRAC))
+
+
+def _decode_coefficients(stack: Stack, counts: Floats) -> tuple[Any, Any]:
+    """Return one layer's time of decode attention: by the number of decodes, and per context token [s]."""
+    arch, ranks, ratio = stack.arch, stack.layout.tensor_parallel_size, stack.constants.decode_attention_ratio
+    fit = decode_fit(stack)
+    hardware = _hardware(stack, str(fit.row["dtype"]))
+    heads = -(-arch.num_attention_heads // ranks)
+    if arch.attention == "mla":
+        base, per_context = mla_decode_coefficients(
+            counts, num_heads=heads, kv_lora_rank=arch.kv_lora_rank, qk_rope_head_dim=arch.qk_rope_head_dim,
+            kv_bytes_per_element=stack.kv_bytes_per_element, constants=fit.constants, **hardware)
+    else:
+        base, per_context = decode_attention_coefficients(
+            counts, num_heads=heads, num_kv_heads=-(-arch.num_kv_heads // ranks), head_dim=arch.head_dim,
+            kv_bytes_per_element=stack.kv_bytes_per_element, constants=fit.constants, **hardware)
+    flops = stack.tokens_per_decode * attention_flops_per_pair(arch, is_decode=True)
+    multiply_s = flops / ranks / hardware["flops_per_s"]
+    return ratio * base, np.maximum(ratio * per_context, max(_least_read_s(stack), multiply_s))
+
+
+def _mixed_s(stack: Stack, pair_s: float, per_context: Any) -> float:
+    """Return what one layer takes longer for a decode's context token in a step with prompts [s]."""
+    read_s = float(np.max(per_context))
+    return mixed_decode_s(read_s, pair_s) - read_s if uses_flash2(stack) else 0.0
+
+
+def _fold_tiles(step_time: StepTime, stack: Stack, counts: Floats, pair_s: float, read_s: float) -> None:
+    """Set what decodes of uneven contexts wait for, in layers that attend to everything (`timing.uneven_s`).
+
+    Parameters
+    ----------
+    pair_s : one query and one key in one layer, as prompts' tiles multiply them [s].
+    read_s : reading one context token in one layer [s]; the share of a place takes no longer, so that steps of the
+        same decodes never get shorter.
+    """
+    arch, gpu, ranks, terms = stack.arch, stack.gpu, stack.layout.tensor_parallel_size, step_time.terms
+    heads, kv_heads = -(-arch.num_attention_heads // ranks), -(-arch.num_kv_heads // ranks)
+    at_once = tiles_at_once(int(gpu.multiprocessors), gpu.shared_memory_bytes, arch.head_dim)
+    own = own_s(pair_s, heads, at_once)
+    terms.own_s_per_token = (arch.num_attention_layers - arch.num_sliding_layers) * own
+    terms.decode_share, terms.mixed_share = min(kv_heads / at_once, read_s / own), heads / at_once
+    splits = [num_splits(max(int(count), 1) * kv_heads, int(gpu.multiprocessors)) for count in counts]
+    step_time.curve.decode_part = 1.0 / np.array(splits)
+
+
+def uses_flash2(stack: Stack) -> bool:
+    """Tell whether attention runs FlashAttention-2: under vLLM with a 16-bit KV cache, on GPUs without a later kernel.
+
+    FlashAttention-3, which packs the heads of every batch, is Hopper's; FlashInfer with TensorRT-LLM's kernels, which
+    takes prompts and decodes apart, that of Blackwell with HBM. Both have FP8, and memory faster than any GDDR.
+    """
+    gpu = stack.gpu
+    is_later = "fp8" in gpu.flops_per_s and gpu.hbm_bandwidth_bytes_per_s > FASTEST_GDDR_BYTES_PER_S
+    return (stack.engine == "vllm" and gpu.vendor == "NVIDIA" and stack.kv_bytes_per_element == 2.0
+            and stack.arch.attention != "mla" and not is_later)
+
+
+def _least_read_s(stack: Stack) -> float:
+    """Return what one layer's KV of a token takes at the peak of the memory's bandwidth [s]."""
+    arch = stack.arch
+    kv_bytes = kv_bytes_per_token_per_gpu(arch, stack.kv_bytes_per_element, stack.layout.tensor_parallel_size, 1)
+    per_layer = (kv_bytes - index_bytes_per_token(arch)) / arch.num_attention_layers
+    return per_layer / stack.gpu.hbm_bandwidth_bytes_per_s
+
+
+def _fold_indexer(step_time: StepTime, stack: Stack) -> None:
+    """Sparse attention's indexer reads one small FP8 key for each context token, and multiplies all heads with it."""
+    arch, terms = stack.arch, step_time.terms
+    read_s = index_bytes_per_token(arch) / arch.num_index_layers / stack.gpu.hbm_bandwidth_bytes_per_s
+    peaks = stack.gpu.flops_per_s
+    multiply_s = 2.0 * arch.index_n_heads * arch.index_head_dim / peaks.get("fp8", peaks["bf16"])
+    layers, c = arch.num_index_layers, stack.constants
+    step_time.curve.decode_s_per_context_token += layers * max(c.decode_attention_ratio, 1.0) * max(read_s, multiply_s)
+    terms.prompt_s_per_pair += layers * max(c.prompt_attention_ratio, 1.0) * multiply_s
+    terms.kv_bytes_per_token += index_bytes_per_token(arch)
+    terms.window_kv_bytes_per_token -= index_bytes_per_token(arch)
+
+
+def _fold_linear(step_time: StepTime, stack: Stack, counts: Floats) -> None:
+    """Linear layers: decodes read and write their states, prompts run through the chunked delta rule.
+
+    Where drafts are checked the state after each token is written, to go on from the last one accepted (vLLM's
+    `fused_recurrent_gated_delta_rule`, SGLang's intermediate states).
+    """
+    arch, ranks, c = stack.arch, stack.layout.tensor_parallel_size, stack.constants
+    shape = {"num_k_heads": -(-arch.linear_num_key_heads // ranks),
+             "num_v_heads": -(-arch.linear_num_value_heads // ranks), "head_k_dim": arch.linear_key_head_dim,
+             "head_v_dim": arch.linear_value_head_dim, "conv_kernel_dim": arch.linear_conv_kernel_dim}
+    bandwidth = stack.gpu.hbm_bandwidth_bytes_per_s
+    decode, prompt = linear_fits(stack)
+    element = float(decode.row["state_bytes_per_element"])
+    layers = arch.num_linear_layers
+    states = counts * (1 + stack.tokens_per_decode) / 2  # one read, and one written for each token
+    decode_s = linear_decode_s(states, state_bytes_per_element=element, bandwidth_bytes_per_s=bandwidth,
+                               constants=decode.constants, **shape)
+    traffic = state_traffic_bytes(state_bytes_per_element=element, **shape)
+    step_time.curve.decode_s += layers * np.maximum(c.decode_attention_ratio * decode_s, states * traffic / bandwidth)
+    step_time.curve.decode_bytes += layers * states * traffic
+    without_floor = replace(prompt.constants, floor_s=0.0)
+    step_time.terms.prompt_s += layers * c.prompt_attention_ratio * prompt.constants.floor_s
+    step_time.terms.prompt_s_per_token += layers * c.prompt_attention_ratio * (float(
+        linear_prompt_s(1.0, 1.0, state_bytes_per_element=element, bandwidth_bytes_per_s=bandwidth,
+                        constants=without_floor, **shape)) - traffic / bandwidth)

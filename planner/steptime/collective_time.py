@@ -1,0 +1,84 @@
+"""The collectives of a step: what all-reduces, and gathering and scattering around experts, take in all layers."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from planner.operators.collectives import CollectiveConstants, collective_s
+from planner.operators.gemm import Floats
+from planner.operators.network import network_s
+from planner.steptime.fused_norms import KERNELS_OF, largest_fused_bytes
+from planner.steptime.kernels import Fit, find_fit
+from planner.steptime.stack import Stack
+
+ACTIVATION_BYTES = 2.0  # between kernels activations are 16-bit, whatever the weights are
+QK_NORM_BYTES = 8.0  # of a token: the sums of squares of query and key, 32-bit
+
+
+def fold_collectives(curve: Any, stack: Stack, counts: Floats, fused: Floats) -> None:
+    """Add the collectives of all layers to a step's curve.
+
+    Two all-reduces of the hidden state a layer, of which the `fused` take the norm after them along; data-parallel
+    attention gathers and scatters it around experts. Where query and key are normalised over all heads, ranks first
+    add up two sums of squares a token (MiniMaxText01RMSNormTP in vLLM).
+    """
+    arch, layout = stack.arch, stack.layout
+    hidden = ACTIVATION_BYTES * arch.hidden_size
+    if layout.tensor_parallel_size > 1:
+        apart_s = collectives_s(stack, counts * hidden, "all_reduce", layout.tensor_parallel_size)
+        fused_s = collectives_s(replace(stack, engine=KERNELS_OF), counts * hidden, "all_reduce",
+                                layout.tensor_parallel_size)
+        curve.collectives_s += (_num_reduces(stack) - fused) * apart_s + fused * np.minimum(fused_s, apart_s)
+        if arch.qk_norm_over_heads:
+            curve.collectives_s += arch.num_layers * collectives_s(stack, counts * QK_NORM_BYTES, "all_reduce",
+                                                                   layout.tensor_parallel_size)
+    if layout.data_parallel_size > 1:
+        gathered = counts * layout.data_parallel_size * hidden
+        for op in ("all_gather", "reduce_scatter"):
+            gathering_s = arch.num_moe_layers * collectives_s(stack, gathered, op, layout.num_expert_gpus)
+            curve.collectives_s += gathering_s
+            curve.shared_s += gathering_s
+
+
+def fused_reduces(stack: Stack, counts: Floats) -> Floats:
+    """Return how many of a step's all-reduces take the norm after them along, by its tokens [1]."""
+    largest = largest_fused_bytes(stack.engine, stack.gpu, stack.layout.tensor_parallel_size, stack.arch.hidden_size)
+    is_fused = stack.fuses_norms & (ACTIVATION_BYTES * stack.arch.hidden_size * counts <= largest)
+    return np.where(is_fused, float(_num_reduces(stack)), 0.0)
+
+
+def _num_reduces(stack: Stack) -> int:
+    """Return the all-reduces of the hidden state in a step, each before a norm: after attention, and after each MLP."""
+    arch, layout = stack.arch, stack.layout
+    if layout.tensor_parallel_size == 1:
+        return 0
+    return arch.num_layers + (arch.num_layers if layout.data_parallel_size == 1 else arch.num_dense_layers)
+
+
+def collectives_s(stack: Stack, message_bytes: Floats, op: str, num_gpus: int) -> Floats:
+    """Return the time of one collective of the engine [s], shape of `message_bytes`.
+
+    Over several nodes it is that of the GPUs of one, and what the network takes; never less than inside one node.
+    """
+    def inside_s(count: int) -> Floats:
+        return collective_s(message_bytes, op=op, num_gpus=count, constants=collective_fit(stack, op, count).constants,
+                            link_bandwidth_bytes_per_s=stack.gpu.scale_up_bandwidth_bytes_per_s)
+
+    benchmark_s, per_node = inside_s(num_gpus), stack.gpu.gpus_per_node
+    if num_gpus > per_node:
+        assert stack.node_link is not None, "`deploy` asks for it"
+        over_s = network_s(message_bytes, op=op, num_nodes=num_gpus // per_node, gpus_per_node=per_node,
+                           link=stack.node_link)
+        benchmark_s = np.maximum(benchmark_s, (inside_s(per_node) if per_node > 1 else 0.0) + over_s)
+    return stack.constants.collective_wait_s + benchmark_s
+
+
+def collective_fit(stack: Stack, op: str, num_gpus: int) -> Fit[CollectiveConstants]:
+    """Return the constants of a collective; sizes that nobody measured take those of the next larger, 8 at most.
+
+    Where a GPU was not measured, medians over others on the same PCIe stand in before those over NVLink.
+    """
+    measured = next((size for size in (2, 4, 8) if size >= num_gpus), 8)
+    return find_fit(CollectiveConstants, "collectives", gpu=stack.gpu.collectives_of, engine=stack.engine, op=op,
+                    prior=stack.gpu.scale_up_link, num_gpus=measured)

@@ -1,0 +1,45 @@
+"""LoRA adapters: their size on a GPU, and what their kernels add to a step."""
+
+from planner.catalog.architecture import Architecture
+from planner.engine.terms import StepTime
+from planner.model.projections import projections
+from planner.steptime.stack import Stack
+
+BYTES_PER_ELEMENT = 2.0  # of adapters' weights, 16-bit under every format of the model's (`lora_dtype`)
+# Modules that a fused product stands for, each with a matrix A of its own.
+SLICES = {"qkv_proj": 3, "gate_up_proj": 2, "shared_gate_up_proj": 2, "fused_qkv_a_proj": 2}
+WITHOUT = ("router", "in_proj_ba", "indexer.wq_b", "indexer.wk", "indexer.weights_proj")  # that adapters leave alone
+KERNELS = 2  # of a product: to the rank, and from it (punica's shrink and expand)
+
+
+def adapter_bytes(arch: Architecture, rank: int, tensor_parallel_size: int) -> float:
+    """Return one adapter's weights on one GPU [bytes].
+
+    r · (slices · k + n) of each product of k inputs and n outputs there, over all layers: vLLM stacks adapters of the
+    largest rank, sharded as the weights beside them. Routed experts have none.
+
+    Source: Hu et al., LoRA, 2021; vllm/lora/layers.
+
+    >>> from planner.catalog.entries import load_model
+    >>> adapter_bytes(load_model("llama-3.1-8b"), 16, 1) / 2**20
+    80.0
+    """
+    return BYTES_PER_ELEMENT * rank * sum(
+        gemm.count * (SLICES.get(gemm.name, 1) * gemm.k + gemm.n) for gemm in projections(arch, tensor_parallel_size)
+        if gemm.name not in WITHOUT)
+
+
+def fold_adapters(step_time: StepTime, stack: Stack, rank: int) -> None:
+    """Add what a step takes that has adapters: kernels' floors, its tokens' activations, each adapter's weights.
+
+    Products to the rank and back are bound by memory: a token's inputs, its r values, and its outputs read and written.
+
+    Source: Chen et al., Punica, 2023, section 4; Sheng et al., S-LoRA, 2023.
+    """
+    terms, bandwidth = step_time.terms, stack.gpu.hbm_bandwidth_bytes_per_s
+    gemms = [gemm for gemm in projections(stack.arch, stack.layout.tensor_parallel_size) if gemm.name not in WITHOUT]
+    floor_s = stack.constants.kernel_floor_s
+    terms.adapters_s = KERNELS * floor_s * sum(gemm.count for gemm in gemms)
+    values = sum(gemm.count * (gemm.k + 2 * SLICES.get(gemm.name, 1) * rank + 2 * gemm.n) for gemm in gemms)
+    terms.adapters_s_per_token = BYTES_PER_ELEMENT * values / bandwidth
+    terms.adapters_s_per_adapter = adapter_bytes(stack.arch, rank, stack.layout.tensor_parallel_size) / bandwidth
