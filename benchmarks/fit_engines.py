@@ -114,7 +114,8 @@ def fit_runs(runs: Sequence[Measurement], *, jobs: int, max_steps: int = 8) -> C
 
 def toml(engine: str, found: Calibration, num_runs: int) -> str:
     """Return the text of an engine's file."""
-    lines = [f"# Constants of {engine}; written by benchmarks/fit_engines.py, not by hand. Names: planner/steptime/engines.py.",
+    lines = [f"# Constants of {engine}; written by benchmarks/fit_engines.py, not by hand. "
+             "Names: planner/steptime/engines.py.",
              f"# Fitted to {num_runs} runs; those without an interval are priors.", "", "[constants]"]
     lines += [f"{name} = {value:.4g}" for name, value in found.constants.items()]
     lines += ["", "[intervals]  # 80 %, by the curvature of the fit at its minimum"]

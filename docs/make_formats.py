@@ -4,8 +4,8 @@ import sys
 from pathlib import Path
 
 from planner.schema import TRACE_COLUMNS
+from planner.settings.format_spec import INSTANTS
 from planner.trace import FORMATS
-from planner.trace.format_spec import INSTANTS
 from planner.trace.reader import LAYOUT_NAMES, Reader
 from planner.trace.summaries import KNOWN
 from planner.trace.units import UNITS

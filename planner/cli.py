@@ -12,8 +12,8 @@ from planner.commands.options import takes_scenario
 from planner.commands.trace_cli import BadRowsOption, ColumnOption, FormatOption, JsonOption, WhereOption
 from planner.commands.trace_cli import trace as trace_app
 from planner.errors import OutputError, PlannerError
+from planner.settings.format_spec import spec_of
 from planner.settings.scenario import Scenario, names_in
-from planner.trace.format_spec import spec_of
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich",
                   help="Trace-driven capacity planning and what-if analysis for LLM serving.")

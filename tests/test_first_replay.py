@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-COMMAND = [sys.executable, "-c", "from planner import commands; from planner.settings.scenario import Scenario; "
-           "commands._read('chat', Scenario(limit=3), None, 'error')"]
+COMMAND = [sys.executable, "-c", "from planner import Scenario; from planner.commands import actions; "
+           "actions._read('chat', Scenario(limit=3), None, 'error')"]
 
 
 def seen(cache: Path, **environment: str) -> str:

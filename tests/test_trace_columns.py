@@ -5,7 +5,7 @@ import json
 import pytest
 
 from planner.errors import TraceError, UnknownNameError, UsageError
-from planner.trace.format_spec import parse_format, spec_of
+from planner.settings.format_spec import parse_format, spec_of
 from planner.trace.units import dates
 
 LOG = "ts,prompt,out,model,first_ms\n1790000000500,10,3,a,120\n1790000000000,20,4,b,80\n1790000001000,30,5,a,\n"

@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 import typer
 
 from planner.commands.options import takes_scenario
+from planner.settings.format_spec import spec_of
 from planner.settings.scenario import Scenario
-from planner.trace.format_spec import spec_of
 
 trace = typer.Typer(no_args_is_help=True, help="Look at, draw and convert traces.")
 

@@ -8,7 +8,7 @@ import polars as pl
 
 from planner.errors import UsageError
 from planner.schema import MAX_TOKENS, TRACE_COLUMNS
-from planner.trace.format_spec import NAME
+from planner.settings.format_spec import NAME
 from planner.trace.reader import ANY, Reader, Skip
 from planner.trace.units import INSTANTS, UNITS
 

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 
 from planner.errors import TraceError, UnknownNameError
+from planner.settings.format_spec import parse_format
 from planner.trace.aiperf import AIPERF
 from planner.trace.aiperf_trace import AIPERF_TRACE
 from planner.trace.apex import APEX
@@ -13,7 +14,6 @@ from planner.trace.burstgpt import BURSTGPT
 from planner.trace.columns import COLUMNS, with_columns
 from planner.trace.dynamo import DYNAMO
 from planner.trace.envoy import ENVOY
-from planner.trace.format_spec import parse_format
 from planner.trace.genai_perf import GENAI_PERF
 from planner.trace.guidellm import GUIDELLM
 from planner.trace.helicone import HELICONE

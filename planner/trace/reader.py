@@ -13,7 +13,7 @@ from planner.errors import TraceError
 from planner.files.finite import is_number
 from planner.files.nested import parse_json
 from planner.schema import REQUIRED_TRACE_COLUMNS
-from planner.trace.format_spec import INSTANTS
+from planner.settings.format_spec import INSTANTS
 
 Layout = Literal["csv", "jsonl", "document", "table"]
 TEXTS: tuple[Layout, ...] = ("csv", "table")
