@@ -14,10 +14,11 @@ from pathlib import Path
 
 from planner.calibration.fit import LOOSE, Calibration, fit
 from planner.calibration.observations import Runs, prepare
-from planner.catalog.entries import load_model
+from planner.catalog.entries import load_gpu, load_model
 from planner.files.writing import write_text
 from planner.measured.table import Measurement, read_measured
 from planner.steptime.engines import bounds
+from planner.steptime.stack import runs_flashinfer as is_flashinfer
 
 ROOT = Path(__file__).resolve().parents[1]
 RUNS = Path(os.environ.get("PLANNER_SHARED", ROOT.parent / "shared")) / "measured" / "closed_loop_means.csv"
@@ -28,24 +29,29 @@ SOURCE = ("InferenceX runs and others in NVIDIA AIConfigurator's published silic
 # Where a fit starts, and what it stays at where runs do not tell. Kernels run as in their benchmarks, but for what
 # launching them one by one takes there: some 3 µs each. A layer's small kernels took 8 to 10 µs on two consumer GPUs
 # (LLMServingSim's tables: norms, rotary, activation), and an MoE layer has a few more; large ones stream at what
-# GEMMs do. Python launches a layer's kernels in some 0.3 ms; those of MLA in 1.3 more (SGLang without a graph: 83 ms
-# for a token of DeepSeek-V3, sgl-project/sglang#12160; 123 for 998 tokens of Kimi-K2.6 on GB300, 51 with one, #32655
-# and #35807), of linear attention in 1.5 (74 ms for 1,024 decodes of Qwen3-Next, vllm-project/vllm#27222). A host's
-# millisecond on one GPU is from rising rates on vLLM 0.11 (docs/decisions.md). The rest are the orders of magnitude of
-# profiles that the engines' makers have shown.
+# GEMMs do. Python launches a layer's kernels in some 0.3 ms, and in half a millisecond more those of routed experts
+# (Qwen3-8B and Qwen3-30B-A3B without graphs, docs/decisions.md), with prompts in another 0.8 those of MLA (SGLang:
+# 83 ms for a token of DeepSeek-V3, sgl-project/sglang#12160; 123 for 998 tokens of Kimi-K2.6 on GB300, 51 with a graph,
+# #32655 and #35807) and in 1.0 those of linear attention (74 ms for 1,024 decodes of Qwen3-Next,
+# vllm-project/vllm#27222). What FlashInfer adds is a guess. A host's millisecond on one GPU is from rising rates on
+# vLLM 0.11 (docs/decisions.md). The rest are the orders of magnitude of profiles that the engines' makers have shown.
 PRIORS = {
     "linear_ratio": 1.0, "experts_ratio": 1.0, "compute_ratio": 1.0, "prompt_attention_ratio": 1.1,
     "decode_attention_ratio": 1.0, "collective_wait_s": 6e-6, "kernel_floor_s": 3e-6, "layer_s": 10e-6,
     "moe_layer_s": 5e-6, "activation_bandwidth_frac": 0.8, "sampling_s_per_seq": 1e-6, "host_s": 1e-3,
-    "host_s_per_seq": 15e-6, "workers_s": 2e-3, "launch_s_per_layer": 300e-6, "launch_s_per_mla_layer": 1.3e-3,
-    "launch_s_per_linear_layer": 1.5e-3, "overhead_s": 0.3e-3, "overhead_s_per_seq": 4e-6, "frontend_s": 1e-3,
-    "frontend_s_per_token": 2e-6, "latency_s": 8e-3, "latency_s_per_token": 1e-6, "index_layer_s": 60e-6,
+    "host_s_per_seq": 15e-6, "workers_s": 2e-3, "launch_s_per_layer": 300e-6, "launch_s_per_moe_layer": 500e-6,
+    "launch_s_per_mla_layer": 0.8e-3, "launch_s_per_linear_layer": 1e-3, "launch_s_per_flashinfer_layer": 200e-6,
+    "decode_launch_s_per_layer": 0.3e-3, "decode_launch_s_per_part": 0.5e-3,
+    "overhead_s": 0.3e-3, "overhead_s_per_seq": 4e-6, "frontend_s": 1e-3, "frontend_s_per_token": 2e-6,
+    "latency_s": 8e-3, "latency_s_per_token": 1e-6, "index_layer_s": 60e-6,
 }
 # What is fitted. Ratios to the kernels' benchmarks and fractions of a peak stay: with them, runs fit a little better,
 # and a GPU or model that none of them has comes out far worse, since they make up for one another. So do the times that
 # a sequence adds: that beside both GPU and host is 4 to 12 µs by fits without one GPU or another, which err no less
-# with its prior, and two single cards, whose kernels are known, leave nothing for more.
-TIMES = tuple(name for name in bounds() if not name.endswith(("_ratio", "_frac")) and name != "overhead_s_per_seq")
+# with its prior, and two single cards, whose kernels are known, leave nothing for more. What launching decodes takes
+# stays as well: nearly all that these runs have are graphs.
+TIMES = tuple(name for name in bounds() if not name.endswith(("_ratio", "_frac")) and name != "overhead_s_per_seq"
+              and not name.startswith("decode_launch"))
 TIGHT = dataclasses.replace(LOOSE, weight=2.0, time=0.6)  # of many deployments, and for those that none of them is
 
 
@@ -97,8 +103,16 @@ def has_plain_layers(run: Measurement) -> bool:
     return run.scenario is not None and load_model(run.scenario.model).num_moe_layers == 0
 
 
+def runs_flashinfer(run: Measurement) -> bool:
+    """Tell whether a run's attention is FlashInfer's under vLLM."""
+    assert run.scenario is not None
+    return is_flashinfer(run.scenario.engine, load_gpu(str(run.scenario.gpu)))
+
+
 def is_shown(name: str, runs: Sequence[Measurement]) -> bool:
     """Tell whether runs show a time apart from others: of a sequence by speculation, of a layer by plain models."""
+    if name == "launch_s_per_flashinfer_layer":
+        return any(map(runs_flashinfer, runs)) and not all(map(runs_flashinfer, runs))
     if name.endswith("_per_seq"):
         return any(map(speculates, runs))
     return name != "layer_s" or any(map(has_plain_layers, runs))

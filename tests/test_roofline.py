@@ -11,7 +11,7 @@ from hypothesis import strategies as some
 from steps import ENGINES, gpu_seconds, seconds, stack_of, step, terms_of, with_constants
 
 from planner.catalog.architecture import attention_flops_per_pair, kv_bytes_per_token, num_active_parameters
-from planner.catalog.entries import gpu_names, model_names
+from planner.catalog.entries import gpu_names, load_gpu, model_names
 from planner.deployment.deploy import graph_sizes
 from planner.errors import UsageError
 from planner.model.drafting import Draft
@@ -24,7 +24,7 @@ from planner.settings.scenario import Scenario
 from planner.steptime.by_term import TERMS, linear, step_terms
 from planner.steptime.collective_time import collective_fit, collectives_s
 from planner.steptime.engines import bounds
-from planner.steptime.roofline import launch_s, moe_kernels, padded, priors, roofline
+from planner.steptime.roofline import decode_launch_s, moe_kernels, padded, priors, prompt_launch_s, roofline
 from planner.steptime.stack import Stack
 
 MODELS = ("llama-3.1-8b", "gemma-2-9b", "mixtral-8x7b", "gpt-oss-120b", "deepseek-v3", "glm-5", "qwen3.5-397b-a17b")
@@ -282,13 +282,14 @@ def test_cuda_graphs_pad_batches() -> None:
 
 
 def test_without_a_graph_the_host_launches_every_kernel() -> None:
-    graphs, launch_s = with_constants(stack_of(), launch_s_per_layer=1e-3), 32e-3
+    graphs = with_constants(stack_of(), launch_s_per_layer=2e-3, decode_launch_s_per_layer=1e-3)
+    prompt_s, decode_s = 64e-3, 32e-3
     eager = replace(graphs, graph_seqs=0, graph_tokens=0)
     assert gpu_seconds(eager, step(0, 8, 100)) == pytest.approx(gpu_seconds(graphs, step(0, 8, 100)))
-    assert seconds(eager, step(0, 8, 100)) >= launch_s > seconds(graphs, step(0, 8, 100))
+    assert prompt_s > seconds(eager, step(0, 8, 100)) >= decode_s > seconds(graphs, step(0, 8, 100))
     decode_only = replace(graphs, graph_tokens=0)
     assert seconds(decode_only, step(0, 8, 100)) == seconds(graphs, step(0, 8, 100))
-    assert seconds(decode_only, step(16, 8, 100)) >= launch_s > seconds(graphs, step(16, 8, 100))
+    assert seconds(decode_only, step(16, 8, 100)) >= prompt_s > seconds(graphs, step(16, 8, 100))
 
 
 def test_a_step_with_prompts_is_a_graph_up_to_the_captured_tokens() -> None:
@@ -301,17 +302,27 @@ def test_a_step_with_prompts_is_a_graph_up_to_the_captured_tokens() -> None:
     assert graph_sizes(Scenario(max_cudagraph_capture_size=256))["graph_tokens"] == 256
 
 
-def test_launches_count_what_kind_of_attention_a_layer_has() -> None:
-    """Worked out: 32 layers; 61 of MLA; 60, of which 45 linear."""
-    launches = {"launch_s_per_layer": 0.3e-3, "launch_s_per_mla_layer": 1e-3, "launch_s_per_linear_layer": 2e-3}
-    for model, expected_s in (("llama-3.1-8b", 32 * 0.3e-3), ("deepseek-r1", 61 * 1.3e-3),
-                              ("qwen3.5-397b-a17b", 60 * 0.3e-3 + 45 * 2e-3)):
+def test_launches_count_what_a_layer_has() -> None:
+    """Worked out: 32 layers; 48 of experts; 61 of MLA, 58 of experts; 60 of experts, 45 of them linear."""
+    launches = {"launch_s_per_layer": 0.3e-3, "launch_s_per_moe_layer": 0.5e-3, "launch_s_per_mla_layer": 1e-3,
+                "launch_s_per_linear_layer": 2e-3, "launch_s_per_flashinfer_layer": 0.1e-3,
+                "decode_launch_s_per_layer": 0.2e-3, "decode_launch_s_per_part": 0.4e-3}
+    for model, prompt_s, decode_s in (
+            ("llama-3.1-8b", 32 * 0.3e-3, 32 * 0.2e-3), ("qwen3-30b-a3b", 48 * 0.8e-3, 48 * 0.6e-3),
+            ("deepseek-r1", 61 * 1.3e-3 + 58 * 0.5e-3, 61 * 0.6e-3 + 58 * 0.4e-3),
+            ("qwen3.5-397b-a17b", 60 * 0.8e-3 + 45 * 2e-3, 60 * 0.6e-3 + 45 * 0.4e-3)):
         stack = with_constants(stack_of(model), **launches)
-        assert launch_s(stack.arch, stack.constants) == pytest.approx(expected_s)
-        assert roofline(stack).terms.host_launch_s == pytest.approx(expected_s)
+        assert prompt_launch_s(stack) == pytest.approx(prompt_s)
+        assert decode_launch_s(stack) == pytest.approx(decode_s)
         faster = replace(stack, gpu=replace(stack.gpu, launch_speed=1.5))
-        assert roofline(faster).terms.host_launch_s == pytest.approx(expected_s / 1.5)
+        terms = roofline(faster).terms
+        assert (terms.prompt_launch_s, terms.decode_launch_s) == pytest.approx((prompt_s / 1.5, decode_s / 1.5))
         assert seconds(faster, step(1024)) <= seconds(stack, step(1024))
+        blackwell = replace(stack, gpu=load_gpu("b200-sxm"))
+        added_s = prompt_launch_s(blackwell) - prompt_s
+        assert added_s == pytest.approx(0.1e-3 * stack.arch.num_attention_layers)  # FlashInfer's
+        assert prompt_launch_s(replace(blackwell, engine="sglang")) == pytest.approx(prompt_s)
+        assert decode_launch_s(blackwell) == pytest.approx(decode_s)
 
 
 @pytest.mark.parametrize(("layout", "expected_s"), [

@@ -46,6 +46,8 @@ def _measurement(row: Mapping[str, Any]) -> Measurement:
 
 
 def _load_kind(row: Mapping[str, Any]) -> str:
+    if '"cudagraph_mode": "none"' in (row["options"] or ""):
+        return "without CUDA graphs"
     if row["concurrency"] is not None:
         return "one at a time" if row["concurrency"] == 1 else "limited in flight"
     return "at once, ShareGPT" if row["lengths"] == "sharegpt" else "at once, one length"

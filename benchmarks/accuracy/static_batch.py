@@ -34,7 +34,8 @@ STEP_TOKENS = 2**17  # static engines take a batch's prompts in one step
 TRTLLM_TOKENS = 8192  # of trtllm-build
 NO_SERVER = ("frontend_s", "frontend_s_per_token", "latency_s", "latency_s_per_token")  # requests come in-process
 # A TensorRT engine, from C++.
-NO_PYTHON = ("host_s", "host_s_per_seq", "workers_s", "launch_s_per_mla_layer", "launch_s_per_linear_layer")
+NO_PYTHON = ("host_s", "host_s_per_seq", "workers_s", "launch_s_per_moe_layer", "launch_s_per_mla_layer",
+             "launch_s_per_linear_layer", "decode_launch_s_per_part")
 # Launching a layer's kernels one by one, as TensorRT engines do (their CUDA graphs are off by default): H200's least
 # times between tokens in the online rate sweep are 15 ms over 80 layers and 5 to 6 ms over 32, where kernels take 13
 # and 5.
@@ -65,7 +66,8 @@ def static_batch() -> Section:
                                          "Batches and steps", "latency [s], throughput [tokens/s], as published", "-")},
         notes=["Argonne's throughput is recomputed from latency: batch · (input + output) / latency counts both; here "
                "latency itself is compared.",
-               "Splitwise rows with a flag (derived, stopped early, batch split) are left out; it ran without graphs.",
+               "Splitwise rows with a flag (derived, stopped early, batch split) are left out; it ran without graphs, "
+               "and on V0, of which Sarathi's is a fork.",
                "Sarathi's Yi-34B ran on two PCIe cards with an NVLink bridge, replayed as two SXM cards.",
                "vLLM's V0 host takes three times from Argonne's own runs; chosen on one GPU's runs, they leave the "
                "other's 6 % off. Without them all of Argonne's are 12 % off."])
@@ -94,7 +96,8 @@ def in_process(scenario: Scenario, *, is_compiled: bool = True) -> EngineConstan
         return replace(found, **V0_HOST, **_least(NO_SERVER))
     if scenario.engine != "trtllm" or not is_compiled:
         return replace(found, **_least(NO_SERVER))
-    return replace(found, launch_s_per_layer=ENGINE_LAUNCH_S, **_least(NO_SERVER + NO_PYTHON))
+    return replace(found, launch_s_per_layer=ENGINE_LAUNCH_S, decode_launch_s_per_layer=ENGINE_LAUNCH_S,
+                   **_least(NO_SERVER + NO_PYTHON))
 
 
 def _least(names: tuple[str, ...]) -> dict[str, float]:
@@ -170,7 +173,8 @@ def _splitwise() -> pl.DataFrame:
 def _predict_splitwise(row: Mapping[str, Any]) -> float:
     if row["flags"]:
         raise KeyError(f"flag {row['flags']}")
-    scenario = replace(_scenario(row, "vllm", row["tp"], "FP16"), cudagraph_mode="none", async_scheduling=False)
+    scenario = replace(_scenario(row, "vllm", row["tp"], "FP16"), cudagraph_mode="none", async_scheduling=False,
+                       policy="vllm-v0")
     found = batch(scenario, row["batch_size"], row["prompt_tokens"], 128)
     return found["ttft_s"] if row["metric"] == "prefill_ms" else found["tpot_s"]
 
@@ -186,9 +190,10 @@ def _predict_sarathi(row: Mapping[str, Any]) -> float:
         raise KeyError(f"note: {row['note']}")
     model = {"Yi-34B": "yi-34b"}[row["model"]]
     decodes, prompt = row["decode_tokens"], row["prefill_tokens"]
-    deployment = deploy(Scenario(model=model, gpu="a100-sxm", tensor_parallel_size=row["tp"], max_num_seqs=decodes + 1,
-                                 max_num_batched_tokens=STEP_TOKENS, max_model_len=20_000, gpu_memory_utilization=0.95,
-                                 cudagraph_mode="none", async_scheduling=False))
+    scenario = Scenario(model=model, gpu="a100-sxm", tensor_parallel_size=row["tp"], max_num_seqs=decodes + 1,
+                        max_num_batched_tokens=STEP_TOKENS, max_model_len=20_000, gpu_memory_utilization=0.95,
+                        cudagraph_mode="none", async_scheduling=False)
+    deployment = deploy(scenario, constants=in_process(replace(scenario, policy="vllm-v0")))
     arrivals = np.concatenate((np.zeros(decodes), [60.0] if prompt else []))
     inputs = np.concatenate((np.full(decodes, row["context_tokens"] or 1), [prompt] if prompt else []))
     most = 20_000 - 8 - (row["context_tokens"] or 1)

@@ -27,7 +27,8 @@ STEP_TIME = np.dtype(
         ("is_overlapped", "i8"),  # whether the host works on the next step while the GPU works on this one
         ("host_s", "f8"),  # the host's work on a step
         ("host_s_per_seq", "f8"),
-        ("host_launch_s", "f8"),  # more of it in a step that is no CUDA graph: kernels launched one by one
+        ("prompt_launch_s", "f8"),  # more of it where a step with prompts is no CUDA graph: kernels launched one by one
+        ("decode_launch_s", "f8"),  # the same of decodes alone
         ("graph_seqs", "i8"),  # steps of so many decodes, or of so many tokens with prompts, are graphs
         ("graph_tokens", "i8"),
         ("overhead_s", "f8"),  # what neither hides

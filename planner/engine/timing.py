@@ -206,7 +206,7 @@ def hidden_s(t: Any, prompts: int, decodes: int, as_graph: bool) -> float:
 
     Kernels launched one by one, where the step is no CUDA graph, always; the rest with asynchronous scheduling.
     """
-    launch_s = 0.0 if as_graph else t.host_launch_s
+    launch_s = 0.0 if as_graph else t.prompt_launch_s if prompts > 0 else t.decode_launch_s
     return float(launch_s + (host_s(t, looked_at(t, prompts, decodes)) if t.is_overlapped else 0.0))
 
 

@@ -28,10 +28,9 @@ from planner.steptime.collective_time import (
     fused_reduces,
 )
 from planner.steptime.draft_time import fold_heads, fold_passes
-from planner.steptime.engines import EngineConstants
 from planner.steptime.kernels import Fit, find_fit, find_fits
 from planner.steptime.lora import fold_adapters
-from planner.steptime.stack import Stack
+from planner.steptime.stack import Stack, runs_flashinfer
 
 T = TypeVar("T")
 MOE_KERNELS = 4  # of a layer's routed experts: permutation, two grouped products with the activation, combination
@@ -61,7 +60,8 @@ def roofline(stack: Stack) -> StepTime:
     curve = step_time.curve
     curve[0] = np.zeros(1, CURVE)[0]  # no tokens, no kernels
     terms, c = step_time.terms, stack.constants
-    terms.host_launch_s = launch_s(stack.arch, c) / stack.gpu.launch_speed
+    terms.prompt_launch_s = prompt_launch_s(stack) / stack.gpu.launch_speed
+    terms.decode_launch_s = decode_launch_s(stack) / stack.gpu.launch_speed
     terms.graph_seqs, terms.graph_tokens = stack.graph_seqs, stack.graph_tokens
     terms.is_overlapped = stack.is_overlapped
     terms.tokens_per_decode = stack.tokens_per_decode
@@ -76,17 +76,35 @@ def roofline(stack: Stack) -> StepTime:
     return step_time
 
 
-def launch_s(arch: Architecture, constants: EngineConstants) -> float:
-    """Return what the host takes to launch the kernels of all layers one by one [s].
+def prompt_launch_s(stack: Stack) -> float:
+    """Return what the host takes to launch the kernels of all layers one by one, where there are prompts [s].
 
-    MLA and linear attention have several times the small kernels of other attention in a layer's prompts: projections
-    to the latent and from it, or a convolution, gates, norms and the parts of the chunked delta rule. Published without
-    a graph: 83 ms for a token of DeepSeek-V3, 61 layers (sgl-project/sglang#12160); 74 ms for 1,024 decodes of
-    Qwen3-Next, 48 layers of which 36 are linear (vllm-project/vllm#27222).
+    Routed experts have a router, top-k, permutations and two grouped products besides. MLA and linear attention have
+    several times the small kernels of other attention: projections to the latent and from it, or a convolution, gates,
+    norms and the parts of the chunked delta rule. Under vLLM FlashInfer takes longer to set up than FlashAttention.
     """
-    c, num_mla = constants, arch.num_attention_layers if arch.attention == "mla" else 0
-    return (arch.num_layers * c.launch_s_per_layer + num_mla * c.launch_s_per_mla_layer
-            + arch.num_linear_layers * c.launch_s_per_linear_layer)
+    arch, c = stack.arch, stack.constants
+    num_flashinfer = arch.num_attention_layers if runs_flashinfer(stack.engine, stack.gpu) else 0
+    return (arch.num_layers * c.launch_s_per_layer + arch.num_moe_layers * c.launch_s_per_moe_layer
+            + _num_mla_layers(arch) * c.launch_s_per_mla_layer + arch.num_linear_layers * c.launch_s_per_linear_layer
+            + num_flashinfer * c.launch_s_per_flashinfer_layer)
+
+
+def decode_launch_s(stack: Stack) -> float:
+    """Return the same of decodes alone [s], whose attention is simpler to set up.
+
+    Published without a graph, for a token or a few: 8.7 ms with Qwen3-0.6B, 11.4 with Qwen3-8B and 36 to 43 with
+    Qwen3-30B-A3B (28, 36 and 48 layers; SGLang on H100, YiconRain/profiling), 48 with the last under vLLM (RTX 5090,
+    pjordanandrsn/experts4bit-qlora), 38 with DeepSeek-V2-Lite (27; vLLM on L40, HC-Skadi/nano-vllm), 83 with
+    DeepSeek-V3 (61; sgl-project/sglang#12160).
+    """
+    arch, c = stack.arch, stack.constants
+    parts = arch.num_moe_layers + _num_mla_layers(arch) + arch.num_linear_layers
+    return arch.num_layers * c.decode_launch_s_per_layer + parts * c.decode_launch_s_per_part
+
+
+def _num_mla_layers(arch: Architecture) -> int:
+    return arch.num_attention_layers if arch.attention == "mla" else 0
 
 
 def _draft(step_time: StepTime, stack: Stack, counts: Floats) -> None:

@@ -95,3 +95,14 @@ class Stack:
             return self.constants.compute_ratio / self.gpu.sustained_clock
         density = self.gpu.flops_per_s["bf16"] / self.gpu.tdp_w * (FP4_UTILIZATION if precision == "fp4" else 1.0)
         return float(self.constants.compute_ratio * max(density / POWER_BOUND_FLOPS_PER_J, 1.0) ** (1 / 3))
+
+
+def runs_flashinfer(engine: str, gpu: Gpu) -> bool:
+    """Tell whether vLLM's attention is FlashInfer's, as on Blackwell with HBM; elsewhere it is FlashAttention's.
+
+    >>> from planner.catalog.entries import load_gpu
+    >>> [runs_flashinfer("vllm", load_gpu(name)) for name in ("b200-sxm", "rtx-pro-6000", "h100-sxm", "mi355x")]
+    [True, False, False, False]
+    """
+    return (engine == "vllm" and gpu.vendor == "NVIDIA" and gpu.scale_up_link.startswith("NVLink")
+            and "fp4" in gpu.flops_per_s)
