@@ -18,7 +18,7 @@ from planner.catalog.entries import load_gpu, load_model
 from planner.files.writing import write_text
 from planner.measured.table import Measurement, read_measured
 from planner.steptime.engines import bounds
-from planner.steptime.stack import runs_flashinfer as is_flashinfer
+from planner.steptime.stack import runs_flashinfer
 
 ROOT = Path(__file__).resolve().parents[1]
 RUNS = Path(os.environ.get("PLANNER_SHARED", ROOT.parent / "shared")) / "measured" / "closed_loop_means.csv"
@@ -103,16 +103,19 @@ def has_plain_layers(run: Measurement) -> bool:
     return run.scenario is not None and load_model(run.scenario.model).num_moe_layers == 0
 
 
-def runs_flashinfer(run: Measurement) -> bool:
+def has_flashinfer(run: Measurement) -> bool:
     """Tell whether a run's attention is FlashInfer's under vLLM."""
     assert run.scenario is not None
-    return is_flashinfer(run.scenario.engine, load_gpu(str(run.scenario.gpu)))
+    return runs_flashinfer(run.scenario.engine, load_gpu(str(run.scenario.gpu)))
 
 
 def is_shown(name: str, runs: Sequence[Measurement]) -> bool:
-    """Tell whether runs show a time apart from others: of a sequence by speculation, of a layer by plain models."""
+    """Tell whether runs show a time apart from others.
+
+    A sequence's by speculation, a layer's by models without experts, FlashInfer's by runs with it and without.
+    """
     if name == "launch_s_per_flashinfer_layer":
-        return any(map(runs_flashinfer, runs)) and not all(map(runs_flashinfer, runs))
+        return len(set(map(has_flashinfer, runs))) == 2
     if name.endswith("_per_seq"):
         return any(map(speculates, runs))
     return name != "layer_s" or any(map(has_plain_layers, runs))
