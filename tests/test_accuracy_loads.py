@@ -73,9 +73,9 @@ def test_a_hundred_prompts_come_in_turn_and_share_ten_beginnings() -> None:
     np.testing.assert_array_equal(rows[:150], rows[100:])
 
 
-def test_a_layers_time_is_fitted_where_a_model_has_plain_layers() -> None:
-    def run(model: str, drafted: int = 0) -> Measurement:
-        scenario = Scenario(model=model, gpu="b200-sxm", num_speculative_tokens=drafted,
+def test_a_time_is_fitted_where_runs_show_it_apart() -> None:
+    def run(model: str, drafted: int = 0, gpu: str = "b200-sxm") -> Measurement:
+        scenario = Scenario(model=model, gpu=gpu, num_speculative_tokens=drafted,
                             speculative_method="mtp" if drafted else None)
         return Measurement(id=model, groups={}, measured={}, scenario=scenario)
 
@@ -83,7 +83,12 @@ def test_a_layers_time_is_fitted_where_a_model_has_plain_layers() -> None:
     shown = {name: [is_shown(name, runs) for runs in ([experts], [experts, dense], [drafting])] for name in TIMES}
     assert shown["layer_s"] == [False, True, False]
     assert shown["host_s_per_seq"] == shown["sampling_s_per_seq"] == [False, False, True]
-    assert all(all(found) for name, found in shown.items() if name != "layer_s" and not name.endswith("_per_seq"))
+    flashinfer = "launch_s_per_flashinfer_layer"
+    assert shown[flashinfer] == [False, False, False]
+    assert is_shown(flashinfer, [experts, run("gpt-oss-120b", gpu="h100-sxm")])
+    assert not is_shown(flashinfer, [run("gpt-oss-120b", gpu="h100-sxm")])
+    assert all(all(found) for name, found in shown.items()
+               if name not in ("layer_s", flashinfer) and not name.endswith("_per_seq"))
 
 
 @pytest.mark.parametrize(("tp", "hides"), [(1, False), (8, True)])

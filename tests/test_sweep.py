@@ -304,7 +304,9 @@ def test_the_optimiser_agrees_with_the_grid(plan: Path, front: str, limits: str)
     assert 0 < kept.height < whole.height == 324
     for seed in (0, 1):
         table, found = optimize(asked, plan.with_name(f"{seed}.parquet"), jobs=1, seed=seed)
-        assert sign * found["best"][asked.front[0]] == (sign * kept[asked.front[0]]).min()
+        best = (sign * kept[asked.front[0]]).min()
+        is_flat = asked.front[0] == "request_goodput"  # all that keep up differ in when their last request ends
+        assert sign * found["best"][asked.front[0]] == (pytest.approx(best, rel=1e-3) if is_flat else best)
         assert found["num_replays"] == table.height < whole.height / 2
         same = whole.filter(pl.col("key").is_in(table["key"].implode()))
         assert_frame_equal(table.drop("is_pareto"), same.drop("is_pareto"), check_exact=True)
