@@ -42,12 +42,12 @@ MODULES = {module_of(path) for path in FILES}
 def imported(path: Path) -> Iterator[str]:
     """Yield the modules of ours that a file imports, wherever in it."""
     for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module and room_or_root(node.module):
+        if isinstance(node, ast.ImportFrom) and node.module and is_ours(node.module):
             names = {f"{node.module}.{alias.name}" for alias in node.names}
             yield from names & MODULES or {node.module}
 
 
-def room_or_root(module: str) -> bool:
+def is_ours(module: str) -> bool:
     return module == "planner" or module.startswith("planner.")
 
 

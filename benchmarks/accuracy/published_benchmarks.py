@@ -40,13 +40,13 @@ def _measurement(row: Mapping[str, Any]) -> Measurement:
         max_concurrency=row["concurrency"], **server_limits(row["engine"], gpu) | json.loads(row["options"] or "{}"))
     measured = {"ttft_ms": row["measured_ttft_ms"], "tpot_ms": row["measured_tpot_ms"], "makespan_s": row["duration_s"]}
     return Measurement(
-        id=row["id"], groups={"gpu": gpu, "engine": row["engine"], "load": _load_kind(row)},
+        id=row["id"], groups={"gpu": gpu, "engine": row["engine"], "load": _load_kind(row, scenario)},
         measured={metric: value for metric, value in measured.items() if value is not None},
         scenario=scenario, layout=layout, load=_load(row))
 
 
-def _load_kind(row: Mapping[str, Any]) -> str:
-    if '"cudagraph_mode": "none"' in (row["options"] or ""):
+def _load_kind(row: Mapping[str, Any], scenario: Scenario) -> str:
+    if scenario.cudagraph_mode == "none":
         return "without CUDA graphs"
     if row["concurrency"] is not None:
         return "one at a time" if row["concurrency"] == 1 else "limited in flight"

@@ -25,7 +25,7 @@ KERNELS_OF = "trtllm"  # FlashInfer's kernel is TensorRT-LLM's, so its benchmark
 
 
 def generation(gpu: Gpu) -> str | None:
-    """Return the GPU's generation where fused kernels run on it, over NVLink; None elsewhere.
+    """Return the generation of a data centre's GPU from Hopper on, with NVLink; None elsewhere.
 
     >>> from planner.catalog.entries import load_gpu
     >>> [generation(load_gpu(name)) for name in ("h100-sxm", "b200-sxm", "a100-sxm", "rtx-pro-6000")]
