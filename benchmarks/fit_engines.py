@@ -43,7 +43,8 @@ PRIORS = {
     "launch_s_per_mla_layer": 0.8e-3, "launch_s_per_linear_layer": 1e-3, "launch_s_per_flashinfer_layer": 200e-6,
     "decode_launch_s_per_layer": 0.3e-3, "decode_launch_s_per_part": 0.5e-3,
     "overhead_s": 0.3e-3, "overhead_s_per_seq": 4e-6, "frontend_s": 1e-3, "frontend_s_per_token": 2e-6,
-    "latency_s": 8e-3, "latency_s_per_token": 1e-6, "index_layer_s": 60e-6,
+    "latency_s": 8e-3, "latency_s_per_token": 1e-6, "latency_s_per_seq": 1e-4,
+    "index_layer_s": 60e-6,
 }
 # What is fitted. Ratios to the kernels' benchmarks and fractions of a peak stay: with them, runs fit a little better,
 # and a GPU or model that none of them has comes out far worse, since they make up for one another. So do the times that
@@ -112,11 +113,12 @@ def has_flashinfer(run: Measurement) -> bool:
 def is_shown(name: str, runs: Sequence[Measurement]) -> bool:
     """Tell whether runs show a time apart from others.
 
-    A sequence's by speculation, a layer's by models without experts, FlashInfer's by runs with it and without.
+    The host's for a sequence by speculation, a layer's by models without experts, FlashInfer's by runs with it and
+    without.
     """
     if name == "launch_s_per_flashinfer_layer":
         return len(set(map(has_flashinfer, runs))) == 2
-    if name.endswith("_per_seq"):
+    if name in ("host_s_per_seq", "sampling_s_per_seq"):
         return any(map(speculates, runs))
     return name != "layer_s" or any(map(has_plain_layers, runs))
 

@@ -40,7 +40,7 @@ FIXED = {"linear_ratio": 0.979, "compute_ratio": 0.946, "prompt_attention_ratio"
          "sampling_s_per_seq": 1.174e-06, "host_s": 0.00287,
          "host_s_per_seq": 7.42e-06, "launch_s_per_layer": 0.000888, "overhead_s": 5.654e-05,
          "overhead_s_per_seq": 8.789e-06, "frontend_s": 0.003982, "frontend_s_per_token": 1.29e-06,
-         "latency_s": 0.0121, "latency_s_per_token": 6.526e-07}
+         "latency_s": 0.0121, "latency_s_per_token": 6.526e-07, "latency_s_per_seq": 1e-06}
 
 
 def fixed_start() -> dict[str, float]:

@@ -41,6 +41,14 @@ def test_long_prompts_take_longer() -> None:
     assert admitted(played([(0.0, 10, 1), (0.0, 20, 1)], delays=delays)) == [0.02 + 0.2, 0.02 + 0.03 + 0.3]
 
 
+def test_who_comes_waits_behind_what_is_streamed() -> None:
+    """0.2 s on its way, and 0.05 s more for each of the two sequences that run by then."""
+    rows = [(0.0, 10, 2000), (0.0, 10, 2000), (1.0, 10, 1)]
+    records = played(rows, delays={"latency_s": 0.2, "latency_s_per_seq": 0.05})
+    assert admitted(records)[:2] == [0.2, 0.2]
+    assert admitted(records)[2] == pytest.approx(1.3, abs=2e-3)
+
+
 def test_an_idle_server_delays_nobody_else() -> None:
     records = played([(0.0, 10, 1), (1.0, 10, 1)], delays={"frontend_s": 0.05, "latency_s": 0.2})
     assert admitted(records) == [0.25, 1.25]

@@ -43,7 +43,7 @@ def sorted_gaps(records: ReplayRecords) -> np.ndarray:
 
 def together(step_time: StepTime) -> StepTime:
     """Let requests reach the engine as they are sent."""
-    for name in ("frontend_s", "frontend_s_per_token", "latency_s", "latency_s_per_token"):
+    for name in ("frontend_s", "frontend_s_per_token", "latency_s", "latency_s_per_token", "latency_s_per_seq"):
         setattr(step_time.terms, name, 0.0)
     return step_time
 

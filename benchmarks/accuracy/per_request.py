@@ -28,6 +28,9 @@ TARGETS = {"makespan": 0.01, "mean end to end": 0.015, "TPOT MAPE": 0.015, "clie
 WORKLOADS = {"05e48b32da530d4a3dd77f3d47c6fe694ac8308d611aa088e38bb10fba2b3b3a":
              "llmservingsim_sharegpt_llama31_8b_300_sps10.jsonl.gz"}
 NUM_COLD = 12  # requests that a cold engine served
+# The client was AsyncLLM's own process and gave it token ids (bench/core/runner.py of LLMServingSim): nothing was
+# tokenised, and nothing streamed over HTTP.
+NO_TEXT = ("frontend_s_per_token", "latency_s_per_token", "latency_s_per_seq")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,8 +123,14 @@ def prefix_of(meta: Mapping[str, Any], table: pl.DataFrame) -> PrefixIds:
 
 def predicted(card: Card, constants: Mapping[str, float]) -> dict[str, Any]:
     """Replay a run with an engine's constants by flat name."""
+    return times(replay(_deployed(card, constants), card.load))
+
+
+def _deployed(card: Card, constants: Mapping[str, float]) -> Deployment:
     deployment = with_constants(card.deployment, constants_of(constants))
-    return times(replay(deployment, card.load))
+    for name in NO_TEXT:
+        setattr(deployment.step_time.terms, name, 0.0)
+    return deployment
 
 
 def scores(card: Card, constants: Mapping[str, float]) -> dict[str, float]:
@@ -179,7 +188,7 @@ def _terms_table(cards: Mapping[str, Card], sets: Mapping[str, Mapping[str, floa
     columns: Sequence[str] = ()
     for card in cards.values():
         for label, constants in sets.items():
-            deployment = with_constants(card.deployment, constants_of(constants))
+            deployment = _deployed(card, constants)
             steps = replay(deployment, card.load, steps=True).steps
             terms = {name: float(values.sum()) for name, values in step_terms(deployment.step_time, steps, 0.0).items()}
             columns = [name for name in terms if name not in ("experts_s", "collectives_s", "swap_s")]

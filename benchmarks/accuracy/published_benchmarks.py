@@ -26,9 +26,9 @@ NEAR = 0.02  # of the asked length: answers that ended by themselves are further
 Ints = NDArray[np.int64]
 
 
-def read_benchmarks() -> list[Measurement]:
-    """Return the runs, each with its mean TTFT and TPOT [ms], and its duration where that was printed [s]."""
-    return [_measurement(row) for row in pl.read_csv(BENCHMARKS).iter_rows(named=True)]
+def read_benchmarks(path: Path = BENCHMARKS) -> list[Measurement]:
+    """Return a file's runs, each with its mean TTFT and TPOT [ms], and its duration where that was printed [s]."""
+    return [_measurement(row) for row in pl.read_csv(path).iter_rows(named=True)]
 
 
 def _measurement(row: Mapping[str, Any]) -> Measurement:

@@ -32,7 +32,8 @@ GPUS = {"A100": "a100-sxm", "H100": "h100-sxm", "L40S": "l40s", "H200": "h200-sx
 ENGINES = {"TensorRT-LLM": "trtllm", "vLLM": "vllm"}
 STEP_TOKENS = 2**17  # static engines take a batch's prompts in one step
 TRTLLM_TOKENS = 8192  # of trtllm-build
-NO_SERVER = ("frontend_s", "frontend_s_per_token", "latency_s", "latency_s_per_token")  # requests come in-process
+# Requests come in-process.
+NO_SERVER = ("frontend_s", "frontend_s_per_token", "latency_s", "latency_s_per_token", "latency_s_per_seq")
 # A TensorRT engine, from C++.
 NO_PYTHON = ("host_s", "host_s_per_seq", "workers_s", "launch_s_per_moe_layer", "launch_s_per_mla_layer",
              "launch_s_per_linear_layer", "decode_launch_s_per_part")

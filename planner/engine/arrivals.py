@@ -65,6 +65,16 @@ def frontend_s(s: State) -> float:
 
 
 @jit
+def latency_s(s: State) -> float:
+    """Return how long the next request and its first token are on their way beside what keeps the API server busy [s].
+
+    The process that tokenises also streams what the running sequences emit, and whoever comes waits for it.
+    """
+    t, tokens = s.step_time, s.requests[s.engine.next_request].input_tokens
+    return float(t.latency_s + tokens * t.latency_s_per_token + s.engine.num_running * t.latency_s_per_seq)
+
+
+@jit
 def has_hung_up(s: State, sent_s: float) -> bool:
     """Tell whether the next request's client is gone when the API server comes to it, which then drops it."""
     if not s.settings.has_timeouts:
@@ -82,8 +92,7 @@ def next_arrival_s(s: State) -> float:
         return sent_s
     if has_hung_up(s, sent_s):
         return float(max(sent_s, s.engine.frontend_free_s))
-    latency_s = s.step_time.latency_s + s.requests[s.engine.next_request].input_tokens * s.step_time.latency_s_per_token
-    return float(max(sent_s, s.engine.frontend_free_s) + frontend_s(s) + latency_s)
+    return float(max(sent_s, s.engine.frontend_free_s) + frontend_s(s) + latency_s(s))
 
 
 @jit

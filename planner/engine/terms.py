@@ -41,6 +41,7 @@ STEP_TIME = np.dtype(
         ("frontend_s_per_token", "f8"),
         ("latency_s", "f8"),  # the rest of a request's way to the engine and of its first token's way back
         ("latency_s_per_token", "f8"),
+        ("latency_s_per_seq", "f8"),  # more of it for each running sequence
     ],
     align=True,
 )

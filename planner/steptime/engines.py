@@ -56,6 +56,7 @@ class EngineConstants:
     frontend_s_per_token: float = _constant(1e-9, 1e-4, "s", "more of it for each prompt token: tokenising")
     latency_s: float = _constant(1e-5, 2e-1, "s", "rest of a request's way in and of its first token's way out")
     latency_s_per_token: float = _constant(1e-9, 1e-4, "s", "more of it for each prompt token")
+    latency_s_per_seq: float = _constant(1e-7, 5e-3, "s", "more of it for each running sequence, streamed beside it")
 
     def __post_init__(self) -> None:
         for name, (low, high) in bounds().items():

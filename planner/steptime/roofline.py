@@ -71,7 +71,7 @@ def roofline(stack: Stack) -> StepTime:
     curve.tokens_s = curve.linear_s + curve.experts_s + curve.activations_s + curve.collectives_s + curve.draft_s
     terms.host_s = c.host_s + (c.workers_s if stack.layout.num_gpus > 1 else 0.0)
     for name in ("host_s_per_seq", "overhead_s", "overhead_s_per_seq", "frontend_s",
-                 "frontend_s_per_token", "latency_s", "latency_s_per_token"):
+                 "frontend_s_per_token", "latency_s", "latency_s_per_token", "latency_s_per_seq"):
         setattr(terms, name, getattr(c, name))
     return step_time
 
