@@ -12,7 +12,7 @@ from benchmarks.accuracy.kv_capacity import FITTED, STARTS, kv_capacity, read_st
 def test_every_start_is_named_once_and_says_where_it_is_from() -> None:
     table = pl.read_csv(STARTS)
     assert table["id"].n_unique() == table.height
-    assert table["source"].str.contains(r"^([\w.-]+/[\w.-]+(#\d+|:[\w./-]+)|https://\S+)$").all()
+    assert table["source"].str.contains(r"^([\w.-]+/[\w.-]+(#\d+|:[\w./-]+)|https://\S+|own)$").all()
     assert (table["kv_gib"].is_not_null() | table["kv_tokens"].is_not_null()).all()
 
 
