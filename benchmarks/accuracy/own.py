@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from benchmarks.accuracy.data import server_limits
 from benchmarks.accuracy.published_benchmarks import read_benchmarks
 from benchmarks.accuracy.section import (
     ERROR_COLUMNS,
@@ -38,7 +39,6 @@ RUNS = Path(__file__).with_name("own_runs.csv")  # as published_benchmarks.csv
 GPU, VERSION = "h100-sxm", "0.20.2"
 HELD = ("num_prompts", "num_prompt_tokens", "prompt_context_tokens", "prompt_pairs", "num_decodes",
         "decode_context_tokens", "num_sampled")
-GRAPH_TOKENS = 512  # steps with prompts up to here are CUDA graphs but for their attention
 
 
 def own() -> Section:
@@ -79,23 +79,24 @@ def own() -> Section:
 def predicted_steps() -> pl.DataFrame:
     """Return the steps, each with what model it is of (`what`), its kind, and `predicted_ms`."""
     parts = []
+    tokens = pl.col("num_prompt_tokens") + pl.col("num_decodes")
     with tempfile.TemporaryDirectory() as folder:
-        for key, part in pl.read_csv(STEPS).group_by("model", "num_layers", "quantization", maintain_order=True):
-            scenario = Scenario(model=_cut(str(key[0]), int(str(key[1])), Path(folder)), gpu=GPU, engine="vllm",
-                                quantization=None if key[2] is None else str(key[2]))
+        for (model, num_layers, quantization), part in pl.read_csv(STEPS).group_by(
+                "model", "num_layers", "quantization", maintain_order=True):
+            deployment = deploy(Scenario(model=_cut(model, num_layers, Path(folder)), gpu=GPU, engine="vllm",
+                                         quantization=quantization, **server_limits("vllm", GPU)))
+            graph_tokens = int(deployment.step_time.terms.graph_tokens)  # up to here all but attention is graphs
             steps = st.records(part.height, STEP_ROW)
             for name in HELD:
                 steps[name] = part[name].to_numpy()
             log = StepLog(steps=steps, measured_ms=part["duration_ms"].to_numpy())
-            parts.append(part.with_columns(predicted_ms=pl.Series(log.predicted_ms(deploy(scenario)))))
-    tokens = pl.col("num_prompt_tokens") + pl.col("num_decodes")
-    return pl.concat(parts).with_columns(
-        what=pl.concat_str("model", pl.lit(", "), "num_layers", pl.lit(" layers"),
-                           pl.when(pl.col("quantization").is_null()).then(pl.lit("")).otherwise(
-                               pl.concat_str(pl.lit(" in "), "quantization"))),
-        kind=pl.when(pl.col("num_prompts") == 0).then(pl.lit("decodes"))
-        .when(tokens <= GRAPH_TOKENS).then(pl.lit(f"with prompts, up to {GRAPH_TOKENS} tokens"))
-        .otherwise(pl.lit("with prompts")))
+            parts.append(part.with_columns(
+                predicted_ms=pl.Series(log.predicted_ms(deployment)),
+                what=pl.lit(f"{model}, {num_layers} layers" + (f" in {quantization}" if quantization else "")),
+                kind=pl.when(pl.col("num_prompts") == 0).then(pl.lit("decodes"))
+                .when(tokens <= graph_tokens).then(pl.lit(f"with prompts, up to {graph_tokens} tokens"))
+                .otherwise(pl.lit("with prompts"))))
+    return pl.concat(parts)
 
 
 def _cut(model: str, num_layers: int, folder: Path) -> str:
