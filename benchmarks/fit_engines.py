@@ -43,8 +43,7 @@ PRIORS = {
     "launch_s_per_mla_layer": 0.8e-3, "launch_s_per_linear_layer": 1e-3, "launch_s_per_flashinfer_layer": 200e-6,
     "decode_launch_s_per_layer": 0.3e-3, "decode_launch_s_per_part": 0.5e-3,
     "overhead_s": 0.3e-3, "overhead_s_per_seq": 4e-6, "frontend_s": 1e-3, "frontend_s_per_token": 2e-6,
-    "latency_s": 8e-3, "latency_s_per_token": 1e-6, "latency_s_per_seq": 1e-4,
-    "index_layer_s": 60e-6,
+    "latency_s": 8e-3, "latency_s_per_token": 1e-6, "latency_s_per_seq": 1e-4, "index_layer_s": 60e-6,
 }
 # What is fitted. Ratios to the kernels' benchmarks and fractions of a peak stay: with them, runs fit a little better,
 # and a GPU or model that none of them has comes out far worse, since they make up for one another. So do the times that

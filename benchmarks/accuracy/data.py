@@ -1,6 +1,7 @@
 """The measured data, and replays of loads that a table describes."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,13 @@ def load_of(source: str, arrival_s: Any, input_tokens: Any, output_tokens: Any,
 def server_limits(engine: str, gpu: str) -> dict[str, int]:
     """Return what an engine's server starts with where its command gives no limits, and a scenario has others."""
     return vllm_serve_limits(gpu, load_gpu(gpu).hbm_capacity_bytes) if engine == "vllm" else {}
+
+
+def without(deployment: Deployment, terms: Sequence[str]) -> Deployment:
+    """Return a deployment after setting terms of its step time to nothing."""
+    for name in terms:
+        setattr(deployment.step_time.terms, name, 0.0)
+    return deployment
 
 
 def replay(deployment: Deployment, load: Trace, *, steps: bool = False) -> ReplayRecords:

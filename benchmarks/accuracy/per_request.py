@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from benchmarks.accuracy.data import MEASURED, SHARED, load_of, replay, times
+from benchmarks.accuracy.data import MEASURED, SHARED, load_of, replay, times, without
 from benchmarks.accuracy.section import Section, Table, Verdict, percent, scatter
 from benchmarks.fit_engines import PRIORS
 from planner.calibration.fit import fit
@@ -127,10 +127,7 @@ def predicted(card: Card, constants: Mapping[str, float]) -> dict[str, Any]:
 
 
 def _deployed(card: Card, constants: Mapping[str, float]) -> Deployment:
-    deployment = with_constants(card.deployment, constants_of(constants))
-    for name in NO_TEXT:
-        setattr(deployment.step_time.terms, name, 0.0)
-    return deployment
+    return without(with_constants(card.deployment, constants_of(constants)), NO_TEXT)
 
 
 def scores(card: Card, constants: Mapping[str, float]) -> dict[str, float]:

@@ -9,7 +9,7 @@ import joblib
 import numpy as np
 import polars as pl
 
-from benchmarks.accuracy.data import MEASURED, load_of, replay, times
+from benchmarks.accuracy.data import MEASURED, load_of, replay, times, without
 from benchmarks.accuracy.section import ERROR_COLUMNS, Section, Table, Verdict, ape, error_row, outcomes, scatter
 from planner.catalog.entries import load_model
 from planner.deployment.deploy import deploy, scenario_constants
@@ -80,8 +80,7 @@ def batch(scenario: Scenario, size: int, isl: int, osl: int) -> dict[str, float]
     deployment = deploy(replace(scenario, max_num_seqs=size, max_model_len=isl + osl + 8,
                                 max_num_batched_tokens=scenario.max_num_batched_tokens or STEP_TOKENS),
                         constants=in_process(scenario))
-    for name in NO_SERVER:  # handed over as one list: all are there before the first step
-        setattr(deployment.step_time.terms, name, 0.0)
+    deployment = without(deployment, NO_SERVER)  # handed over as one list: all are there before the first step
     found = times(replay(deployment, load_of("batch", np.zeros(size), np.full(size, isl), np.full(size, osl))))
     return {"ttft_s": float(found["ttft_s"].max()), "latency_s": float(found["e2e_s"].max()),
             "tpot_s": float(np.nanmean(found["tpot_s"])) if osl > 1 else float("nan")}
