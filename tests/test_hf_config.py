@@ -2,7 +2,7 @@
 
 import pytest
 
-from planner.catalog.architecture import Architecture, num_parameters
+from planner.catalog.architecture import Architecture, num_active_parameters, num_parameters
 from planner.catalog.entries import load_gpu, load_model
 from planner.catalog.hf_config import architecture_from_config
 from planner.errors import CatalogError
@@ -63,6 +63,105 @@ def test_other_names_of_the_same_keys_are_read() -> None:
     assert (ernie.num_moe_layers, ernie.num_dense_layers) == (3, 1)
     assert read(model_type="qwen3_vl_text").model_type == "qwen3"
     assert read(quantization_config={"quant_method": "FP8"}).quantization == "fp8"
+
+
+SPARSE_LESS = {"n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
+# Published sizes of whole and active parameters [10^9], and the keys that a model's config.json has for them.
+PUBLISHED = {
+    "CohereLabs/c4ai-command-a-03-2025": (111, 111, {
+        "model_type": "cohere2", "hidden_size": 12288, "intermediate_size": 36864, "num_hidden_layers": 64,
+        "num_attention_heads": 96, "num_key_value_heads": 8, "vocab_size": 256000, "sliding_window": 4096}),
+    "mistralai/Mistral-Small-4-119B-2603": (119, 6.5, {
+        "model_type": "mistral4", "hidden_size": 4096, "intermediate_size": 12288, "num_hidden_layers": 36,
+        "num_attention_heads": 32, "vocab_size": 131072, "moe_intermediate_size": 2048, "n_routed_experts": 128,
+        "n_shared_experts": 1, "num_experts_per_tok": 4, "q_lora_rank": 1024, "kv_lora_rank": 256,
+        "qk_nope_head_dim": 64, "qk_rope_head_dim": 64, "v_head_dim": 128}),
+    "upstage/Solar-Open-100B": (102.6, 12, {
+        "model_type": "solar_open", "hidden_size": 4096, "num_hidden_layers": 48, "num_attention_heads": 64,
+        "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 196608, "moe_intermediate_size": 1280,
+        "n_routed_experts": 128, "n_shared_experts": 1, "num_experts_per_tok": 8, "intermediate_size": None}),
+    "tencent/Hy3-preview": (295, 21, {
+        "model_type": "hy_v3", "hidden_size": 4096, "intermediate_size": 13312, "num_hidden_layers": 80,
+        "num_attention_heads": 64, "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 120832,
+        "moe_intermediate_size": 1536, "num_experts": 192, "num_shared_experts": 1, "num_experts_per_tok": 8}),
+    "skt/A.X-K1": (519, 33, {
+        "model_type": "axk1", "hidden_size": 7168, "intermediate_size": 18432, "num_hidden_layers": 61,
+        "num_attention_heads": 64, "vocab_size": 163840, "moe_intermediate_size": 2048, "n_routed_experts": 192,
+        "n_shared_experts": 1, "num_experts_per_tok": 8, "q_lora_rank": 1536, "kv_lora_rank": 512,
+        "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128}),
+    "microsoft/Phi-3.5-MoE-instruct": (41.9, 6.6, {
+        "model_type": "phimoe", "hidden_size": 4096, "intermediate_size": 6400, "num_hidden_layers": 32,
+        "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 32064, "num_local_experts": 16,
+        "num_experts_per_tok": 2}),
+    "allenai/OLMoE-1B-7B-0924": (6.9, 1.3, {
+        "model_type": "olmoe", "hidden_size": 2048, "intermediate_size": 1024, "num_hidden_layers": 16,
+        "num_attention_heads": 16, "num_key_value_heads": 16, "vocab_size": 50304}),
+    "inclusionAI/Ling-flash-2.0": (103, 6.1, {
+        "model_type": "bailing_moe_v2", "hidden_size": 4096, "intermediate_size": 9216, "num_hidden_layers": 32,
+        "num_attention_heads": 32, "num_key_value_heads": 4, "head_dim": 128, "vocab_size": 157184,
+        "moe_intermediate_size": 1024, "num_experts": 256, "num_shared_experts": 1, "num_experts_per_tok": 8,
+        "first_k_dense_replace": 1}),
+    "tencent/Hunyuan-A13B-Instruct": (80.4, 13, {
+        "model_type": "hunyuan_v1_moe", "hidden_size": 4096, "intermediate_size": 3072, "num_hidden_layers": 32,
+        "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 128167, "num_experts": 64,
+        "moe_topk": [8] * 32, "num_shared_expert": [1] * 32, "tie_word_embeddings": True}),
+    "rednote-hilab/dots.llm1.inst": (142, 14, {
+        "model_type": "dots1", "hidden_size": 4096, "intermediate_size": 10944, "num_hidden_layers": 62,
+        "num_attention_heads": 32, "num_key_value_heads": 32, "vocab_size": 152064, "moe_intermediate_size": 1408,
+        "n_routed_experts": 128, "n_shared_experts": 2, "num_experts_per_tok": 6, "first_k_dense_replace": 1}),
+    "LGAI-EXAONE/K-EXAONE-236B-A23B": (236, 23, {
+        "model_type": "exaone_moe", "hidden_size": 6144, "intermediate_size": 18432, "num_hidden_layers": 48,
+        "num_attention_heads": 64, "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 153600,
+        "moe_intermediate_size": 2048, "num_experts": 128, "num_shared_experts": 1, "num_experts_per_tok": 8,
+        "sliding_window": 128, "sliding_window_pattern": "LLLG", "is_moe_layer": [False] + [True] * 47}),
+    "ibm-granite/granite-3.1-3b-a800m-instruct": (3.3, 0.8, {
+        "model_type": "granitemoe", "hidden_size": 1536, "intermediate_size": 512, "num_hidden_layers": 32,
+        "num_attention_heads": 24, "num_key_value_heads": 8, "vocab_size": 49155, "num_local_experts": 40,
+        "num_experts_per_tok": 8, "tie_word_embeddings": True}),
+    "nvidia/Nemotron-4-340B-Instruct": (341, 341, {
+        "model_type": "nemotron", "hidden_size": 18432, "intermediate_size": 73728, "num_hidden_layers": 96,
+        "num_attention_heads": 96, "num_key_value_heads": 8, "vocab_size": 256000}),
+    "zai-org/GLM-4-32B-0414": (32.6, 32.6, {
+        "model_type": "glm4", "hidden_size": 6144, "intermediate_size": 23040, "num_hidden_layers": 61,
+        "num_attention_heads": 48, "num_key_value_heads": 2, "head_dim": 128, "vocab_size": 151552}),
+    "LGAI-EXAONE/EXAONE-3.5-32B-Instruct": (32.0, 32.0, {
+        "model_type": "exaone", "hidden_size": 5120, "intermediate_size": 27392, "num_layers": 64,
+        "num_attention_heads": 40, "num_key_value_heads": 8, "vocab_size": 102400}),
+    "swiss-ai/Apertus-8B-Instruct-2509": (8.05, 8.05, {
+        "model_type": "apertus", "hidden_size": 4096, "intermediate_size": 21504, "num_hidden_layers": 32,
+        "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 131072}),
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_a_familys_config_gives_the_published_numbers_of_parameters(name: str) -> None:
+    """Active ones as makers count them: some with the embeddings, some without, most rounded up."""
+    whole, active, config = PUBLISHED[name]
+    arch = architecture_from_config({"max_position_embeddings": 8192, **config}, name=name, where="config.json")
+    assert num_parameters(arch) / 1e9 == pytest.approx(whole, rel=0.01)
+    embedding = arch.vocab_size * arch.hidden_size
+    assert num_active_parameters(arch) / 1e9 < 1.12 * active
+    assert (num_active_parameters(arch) + 2 * embedding) / 1e9 > 0.94 * active
+
+
+def test_a_familys_own_patterns() -> None:
+    cohere = read(model_type="cohere2", sliding_window=16, num_hidden_layers=8)
+    assert (cohere.num_sliding_layers, cohere.tie_word_embeddings) == (6, True)
+    pattern = read(model_type="exaone4", sliding_window=16, num_hidden_layers=8, sliding_window_pattern="LLLG")
+    assert pattern.num_sliding_layers == 6
+    afmoe = read(model_type="afmoe", **MOE, num_dense_layers=2, sliding_window=16, global_attn_every_n_layers=2)
+    assert (afmoe.num_moe_layers, afmoe.num_sliding_layers, afmoe.attn_output_gate) == (2, 2, True)
+    dots = {"model_type": "dots1", **SPARSE_LESS, "sliding_window": 16}
+    assert (read(**dots, max_window_layers=3).num_sliding_layers, read(**dots).num_sliding_layers) == (1, 4)
+    listed = read(model_type="glm4_moe", **SPARSE_LESS, mlp_layer_types=["dense", "sparse", "sparse", "sparse"])
+    assert listed.num_moe_layers == 3
+    assert read(model_type="starcoder2").num_mlp_matrices == 2
+    assert read(model_type="qwen2_5_vl_text").model_type == "qwen2"
+
+
+def test_what_differs_by_layer_is_refused() -> None:
+    with pytest.raises(CatalogError, match=r"config\.json: moe_topk differs from layer to layer"):
+        read(model_type="hunyuan_v1_moe", num_experts=8, moe_topk=[2, 2, 4, 2])
 
 
 def test_nested_text_config_with_omitted_defaults() -> None:

@@ -4,6 +4,7 @@ import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from planner.catalog import families
 from planner.catalog.architecture import Architecture
 from planner.errors import CatalogError
 
@@ -29,9 +30,9 @@ def architecture_from_config(config: Mapping[str, object], *, name: str, where: 
     """
     merged = _language_model(config)
     model_type = _model_type(merged, where)
-    usual = _RENAMED.get(model_type, {})
+    usual = families.RENAMED.get(model_type, {})
     given = {usual.get(key, key): value for key, value in merged.items()}
-    keys = _Keys({**_CLASS_DEFAULTS.get(model_type, {}), **given}, where)
+    keys = _Keys({**families.CLASS_DEFAULTS.get(model_type, {}), **given}, where, usual)
     num_layers, hidden_size = keys.integer("num_hidden_layers"), keys.integer("hidden_size")
     num_heads = keys.integer("num_attention_heads")
     max_model_len = _max_model_len(keys, model_type)
@@ -39,7 +40,7 @@ def architecture_from_config(config: Mapping[str, object], *, name: str, where: 
     quantization, quantized_attention = _native_quantization(keys)
     is_mla = "kv_lora_rank" in keys.config
     experts = _experts(keys, model_type, num_layers)
-    width_key = "intermediate_size_mlp" if model_type == "llama4_text" else "intermediate_size"
+    width_key = families.DENSE_WIDTH.get(model_type, "intermediate_size")
     return Architecture(
         name=name, model_type=model_type, num_layers=num_layers, hidden_size=hidden_size,
         num_attention_heads=num_heads, num_kv_heads=keys.integer("num_key_value_heads", num_heads),
@@ -52,7 +53,7 @@ def architecture_from_config(config: Mapping[str, object], *, name: str, where: 
         **_indexer(keys, model_type, num_layers), **_linear_attention(keys, model_type, num_layers),
         sliding_window=window, num_sliding_layers=num_sliding_layers,
         intermediate_size=keys.integer(width_key, 0 if experts["num_moe_layers"] == num_layers else None),
-        num_mlp_matrices=2 if model_type == "phi" else 3,
+        num_mlp_matrices=2 if model_type in families.UNGATED else 3,
         quantization=quantization, quantized_attention=quantized_attention, kv_cache_dtype=_kv_cache_dtype(keys),
         **experts,
     )
@@ -62,46 +63,8 @@ _MLA_KEYS = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim
 
 _LINEAR_KEYS = ("linear_num_key_heads", "linear_num_value_heads", "linear_key_head_dim", "linear_value_head_dim",
                 "linear_conv_kernel_dim")
-_HYBRID = ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text")  # linear attention in most layers
 _NOT_PROJECTIONS = ("indexer", "norm", "mtp")  # 16-bit in checkpoints whose attention is not
-_SPARSE = ("deepseek_v32", "glm_moe_dsa")  # DeepSeek sparse attention
-
 _STEP_KEYS = ("decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_freq")
-_MOE_KEYS = {  # model_type -> keys of the number of experts and of one expert's width
-    "mixtral": ("num_local_experts", "intermediate_size"), "minimax_m2": ("num_local_experts", "intermediate_size"),
-    "gpt_oss": ("num_local_experts", "intermediate_size"), "llama4_text": ("num_local_experts", "intermediate_size"),
-    "qwen2_moe": ("num_experts", "moe_intermediate_size"), "qwen3_moe": ("num_experts", "moe_intermediate_size"),
-    "deepseek_v2": ("n_routed_experts", "moe_intermediate_size"),
-    "deepseek_v3": ("n_routed_experts", "moe_intermediate_size"),
-    "kimi_k2": ("n_routed_experts", "moe_intermediate_size"),
-    "deepseek_v32": ("n_routed_experts", "moe_intermediate_size"),
-    "glm4_moe": ("n_routed_experts", "moe_intermediate_size"),
-    "glm4_moe_lite": ("n_routed_experts", "moe_intermediate_size"),
-    "glm_moe_dsa": ("n_routed_experts", "moe_intermediate_size"),
-    "ernie4_5_moe": ("num_experts", "moe_intermediate_size"),
-    "qwen3_next": ("num_experts", "moe_intermediate_size"),
-    "qwen3_5_moe_text": ("num_experts", "moe_intermediate_size"),
-}
-_SUPPORTED = ("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "phi", "phi3", "qwen3_5_text",
-              "granite", "smollm3", "seed_oss", "cohere", "olmo3", "exaone4", *_MOE_KEYS)
-_WRAPPERS = {"gemma3": "gemma3_text", "llama4": "llama4_text", "kimi_k25": "kimi_k2", "mistral3": "mistral",
-             "ministral3": "mistral", "qwen3_5": "qwen3_5_text", "qwen3_5_moe": "qwen3_5_moe_text",
-             "qwen3_vl_text": "qwen3", "qwen3_vl_moe_text": "qwen3_moe", "glm4v_moe_text": "glm4_moe"}
-_RENAMED = {  # model_type -> its names of what others call so
-    "ernie4_5_moe": {"moe_num_experts": "num_experts", "moe_k": "num_experts_per_tok",
-                     "moe_num_shared_experts": "n_shared_experts", "moe_layer_start_index": "first_k_dense_replace",
-                     "moe_layer_interval": "moe_layer_freq"},
-}
-
-_CLASS_DEFAULTS: dict[str, dict[str, object]] = {  # what Hugging Face's config classes fill in
-    "gemma": {"tie_word_embeddings": True},
-    "gemma2": {"tie_word_embeddings": True},
-    "gemma3_text": {"tie_word_embeddings": True, "vocab_size": 262208, "max_position_embeddings": 131072,
-                    "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256, "sliding_window": 4096},
-    "minimax_m2": {"qk_norm_type": "per_layer"}, "olmo3": {"qk_norm_type": "per_layer"},
-    "cohere": {"tie_word_embeddings": True},
-    **{model_type: {"attn_output_gate": True} for model_type in _HYBRID},
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,16 +73,22 @@ class _Keys:
 
     config: Mapping[str, object]
     where: str
+    renamed: Mapping[str, str]  # what the file calls a key -> its usual name, under which it is in `config`
 
     def integer(self, key: str, default: int | None = None) -> int:
-        """The positive integer at `key`; `default` where it is absent or null."""
+        """The positive integer at `key`, the same in all layers; `default` where it is absent or null."""
         value = self.config.get(key)
+        named = next((own for own, usual in self.renamed.items() if usual == key), key)
+        if isinstance(value, list) and value:
+            if any(other != value[0] for other in value):
+                raise CatalogError(f"{self.where}: {named} differs from layer to layer, which is not supported")
+            value = value[0]
         if value is None and default is not None:
             return default
         if value is None:
-            raise CatalogError(f"{self.where}: {key} is missing; copy it from the model's config.json")
+            raise CatalogError(f"{self.where}: {named} is missing; copy it from the model's config.json")
         if not isinstance(value, int) or isinstance(value, bool) or value < (0 if default == 0 else 1):
-            raise CatalogError(f"{self.where}: {key} = {value!r}; must be a positive integer")
+            raise CatalogError(f"{self.where}: {named} = {value!r}; must be a positive integer")
         return value
 
 
@@ -134,12 +103,12 @@ def _model_type(config: Mapping[str, object], where: str) -> str:
     value = config.get("model_type")
     if value is None:
         raise CatalogError(f"{where}: model_type is missing; copy it from the model's config.json")
-    model_type = _WRAPPERS.get(str(value), str(value))
-    if model_type not in _SUPPORTED:
-        close = difflib.get_close_matches(model_type, _SUPPORTED, n=1, cutoff=0.4)
+    model_type = families.WRAPPERS.get(str(value), str(value))
+    if model_type not in families.SUPPORTED:
+        close = difflib.get_close_matches(model_type, families.SUPPORTED, n=1, cutoff=0.4)
         hint = f" (nearest: {close[0]!r}, if the layers are the same)" if close else ""
         raise CatalogError(f"{where}: model_type = {value!r} is not supported{hint}; "
-                           f"supported: {', '.join(sorted(_SUPPORTED))}")
+                           f"supported: {', '.join(sorted(families.SUPPORTED))}")
     return model_type
 
 
@@ -163,11 +132,15 @@ def _sliding(keys: _Keys, model_type: str, num_layers: int, max_model_len: int) 
         count = sum(kind in ("sliding_attention", "chunked_attention") for kind in layer_types)
     elif model_type in ("gemma2", "gpt_oss"):
         count = (num_layers + 1) // 2
-    elif model_type in ("gemma3_text", "llama4_text"):
-        count = num_layers - num_layers // keys.integer("sliding_window_pattern", 6 if model_type[:5] == "gemma" else 4)
-    elif model_type.startswith("qwen"):
+    elif isinstance(pattern := keys.config.get("sliding_window_pattern"), str):  # "LLLG": local and global ones
+        count = sum(pattern[layer % len(pattern)] == "L" for layer in range(num_layers))
+    elif model_type in families.SLIDING_PATTERN:
+        period = keys.integer("sliding_window_pattern", families.SLIDING_PATTERN[model_type])
+        count = num_layers - num_layers // period
+    elif model_type.startswith("qwen") or model_type == "dots1":
         first = keys.integer("max_window_layers", 0)
-        count = max(0, num_layers - first) if keys.config.get("use_sliding_window") else 0
+        slides = keys.config.get("use_sliding_window", model_type == "dots1")
+        count = max(0, num_layers - first) if slides else 0
     else:
         count = num_layers
     return (window, count) if 0 < window < max_model_len and count else (0, 0)
@@ -179,7 +152,7 @@ def _indexer(keys: _Keys, model_type: str, num_layers: int) -> dict[str, int]:
     Layers share an indexer's choice where `indexer_types` says "shared", or by `index_topk_freq` (GLM-5.2).
     """
     fields = ("index_n_heads", "index_head_dim", "index_topk")
-    if model_type not in _SPARSE:
+    if model_type not in families.SPARSE:
         return dict.fromkeys((*fields, "num_index_layers"), 0)
     types = keys.config.get("indexer_types")
     if isinstance(types, Sequence):
@@ -197,7 +170,7 @@ def _linear_attention(keys: _Keys, model_type: str, num_layers: int) -> dict[str
     in vLLM; SGLang keeps FP32 there, so for Qwen3-Next its states are twice as large.
     """
     fields = ("num_linear_layers", *_LINEAR_KEYS, "linear_state_bytes_per_element")
-    if model_type not in _HYBRID:
+    if model_type not in families.HYBRID:
         return dict.fromkeys(fields, 0)
     layer_types = keys.config.get("layer_types")
     if isinstance(layer_types, Sequence):
@@ -212,20 +185,27 @@ def _experts(keys: _Keys, model_type: str, num_layers: int) -> dict[str, int]:
     """The MoE fields of an architecture, zeros where it is dense."""
     fields = ("num_experts", "num_experts_per_tok", "moe_intermediate_size", "shared_intermediate_size",
               "num_moe_layers")
-    if model_type not in _MOE_KEYS:
+    if model_type not in families.MOE_KEYS:
         return dict.fromkeys(fields, 0)
-    count_key, width_key = _MOE_KEYS[model_type]
+    count_key, width_key = families.MOE_KEYS[model_type]
     width = keys.integer(width_key)
     shared = (width if model_type == "llama4_text" else keys.integer("shared_expert_intermediate_size", 0)
               + keys.integer("n_shared_experts", 0) * width)
+    return dict(zip(fields, (keys.integer(count_key), keys.integer("num_experts_per_tok"), width, shared,
+                             _num_moe_layers(keys, model_type, num_layers)), strict=True))
+
+
+def _num_moe_layers(keys: _Keys, model_type: str, num_layers: int) -> int:
+    """Layers with routed experts: those listed, else those at a step from the first on."""
+    kinds = keys.config.get("mlp_layer_types") or keys.config.get("is_moe_layer")
+    if isinstance(kinds, Sequence):
+        return sum(kind in ("sparse", True) for kind in kinds)
     step = keys.integer(next((key for key in _STEP_KEYS if key in keys.config), "moe_layer_freq"), 1)
     dense_only = keys.config.get("mlp_only_layers")
     dense = set(dense_only) if isinstance(dense_only, Sequence) else set()
     first = keys.integer("first_k_dense_replace", 0)
     offset = 0 if model_type.startswith(("deepseek", "kimi", "glm")) else 1  # others start at the step's last layer
-    num_moe = sum((layer + offset) % step == 0 for layer in range(first, num_layers) if layer not in dense)
-    return dict(zip(fields, (keys.integer(count_key), keys.integer("num_experts_per_tok"), width, shared, num_moe),
-                    strict=True))
+    return sum((layer + offset) % step == 0 for layer in range(first, num_layers) if layer not in dense)
 
 
 def _native_quantization(keys: _Keys) -> tuple[str | None, bool]:
