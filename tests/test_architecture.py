@@ -5,21 +5,20 @@ import math
 
 import pytest
 
-from planner.catalog import architecture
-from planner.catalog.architecture import (
-    attention_parameters,
+from planner.catalog import architecture, kv_cache
+from planner.catalog.architecture import attention_parameters, by_window, num_active_parameters, num_parameters
+from planner.catalog.entries import load_model
+from planner.catalog.kv_cache import (
     index_bytes_per_token,
     kv_bytes_per_token,
     kv_bytes_per_token_per_gpu,
-    num_active_parameters,
-    num_parameters,
     state_bytes_per_seq,
+    windowed_share,
 )
-from planner.catalog.entries import load_model
 
 
 def test_doctests_hold() -> None:
-    assert doctest.testmod(architecture).failed == 0
+    assert doctest.testmod(architecture).failed == doctest.testmod(kv_cache).failed == 0
 
 
 @pytest.mark.parametrize(("name", "published"), [
@@ -28,7 +27,8 @@ def test_doctests_hold() -> None:
     ("llama-4-maverick", 400.7e9), ("mistral-7b-v0.1", 7.24e9), ("mistral-7b", 7.25e9), ("mixtral-8x7b", 46.7e9),
     ("mixtral-8x22b", 140.6e9), ("qwen2.5-7b", 7.62e9), ("qwen2.5-72b", 72.7e9), ("qwen3-8b", 8.19e9),
     ("qwen3-32b", 32.8e9), ("qwen3-30b-a3b", 30.5e9), ("qwen3-235b-a22b", 235e9), ("gemma-2-9b", 9.24e9),
-    ("gemma-2-27b", 27.2e9), ("gemma-3-27b", 27.0e9), ("phi-3-mini", 3.82e9), ("phi-4", 14.66e9),
+    ("gemma-2-27b", 27.2e9), ("gemma-3-27b", 27.0e9), ("gemma-4-31b", 30.7e9),
+    ("gemma-4-26b-a4b", 25.2e9), ("mimo-v2-flash", 309e9), ("phi-3-mini", 3.82e9), ("phi-4", 14.66e9),
     ("deepseek-v2-lite", 15.7e9), ("deepseek-v3", 671e9), ("kimi-k2", 1.026e12), ("gpt-oss-20b", 20.9e9),
     ("gpt-oss-120b", 116.8e9), ("minimax-m2.5", 228.7e9),
     ("qwen3.5-397b-a17b", 397e9), ("qwen3.5-122b-a10b", 122e9), ("qwen3.5-27b", 27e9), ("qwen3.5-35b-a3b", 35e9),
@@ -65,6 +65,18 @@ def test_kv_bytes_per_token(name: str, expected: int) -> None:
 ])
 def test_kv_bytes_per_gpu(name: str, tp: int, pp: int, expected: float) -> None:
     assert kv_bytes_per_token_per_gpu(load_model(name), 2, tp, pp) == expected
+
+
+def test_sliding_layers_with_other_heads_have_their_own_cache() -> None:
+    """Gemma 4 31B: 10 layers of 4 heads, 512 wide, that see all tokens, 50 of 16, 256 wide, with a window of 1,024."""
+    arch = load_model("gemma-4-31b")
+    full, local = 10 * 2 * 4 * 512 * 2, 50 * 2 * 16 * 256 * 2
+    assert kv_bytes_per_token(arch, 2) == full + local == kv_bytes_per_token_per_gpu(arch, 2, 1, 1)
+    assert windowed_share(arch, 1) == local / (full + local)
+    assert kv_bytes_per_token_per_gpu(arch, 2, 8, 1) == 10 * 2 * 1 * 512 * 2 + local / 8  # two ranks hold a head
+    assert [count * attention_parameters(kind) for count, kind in arch.attention_kinds] == [
+        10 * 5376 * 512 * (2 * 32 + 4), 50 * 5376 * 256 * (2 * 32 + 2 * 16)]  # keys are values where all is seen
+    assert by_window(arch) == [(10, 0, arch.attention_kinds[0][1]), (0, 50, arch.attention_kinds[1][1])]
 
 
 @pytest.mark.parametrize(("name", "window", "layers"), [

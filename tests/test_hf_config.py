@@ -127,6 +127,30 @@ PUBLISHED = {
     "LGAI-EXAONE/EXAONE-3.5-32B-Instruct": (32.0, 32.0, {
         "model_type": "exaone", "hidden_size": 5120, "intermediate_size": 27392, "num_layers": 64,
         "num_attention_heads": 40, "num_key_value_heads": 8, "vocab_size": 102400}),
+    "google/gemma-4-31B-it": (30.7, 30.7, {
+        "model_type": "gemma4", "text_config": {
+            "model_type": "gemma4_text", "hidden_size": 5376, "intermediate_size": 21504, "num_hidden_layers": 60,
+            "num_attention_heads": 32, "num_key_value_heads": 16, "num_global_key_value_heads": 4, "head_dim": 256,
+            "global_head_dim": 512, "attention_k_eq_v": True, "sliding_window": 1024, "vocab_size": 262144}}),
+    "google/gemma-4-26B-A4B-it": (25.2, 3.8, {
+        "model_type": "gemma4", "text_config": {
+            "model_type": "gemma4_text", "hidden_size": 2816, "intermediate_size": 2112, "num_hidden_layers": 30,
+            "num_attention_heads": 16, "num_key_value_heads": 8, "num_global_key_value_heads": 2, "head_dim": 256,
+            "global_head_dim": 512, "attention_k_eq_v": True, "sliding_window": 1024, "vocab_size": 262144,
+            "enable_moe_block": True, "num_experts": 128, "top_k_experts": 8, "moe_intermediate_size": 704}}),
+    "XiaomiMiMo/MiMo-V2-Flash": (309, 15, {
+        "model_type": "mimo_v2_flash", "hidden_size": 4096, "intermediate_size": 16384, "num_hidden_layers": 48,
+        "num_attention_heads": 64, "num_key_value_heads": 4, "head_dim": 192, "v_head_dim": 128, "vocab_size": 152576,
+        "swa_num_attention_heads": 64, "swa_num_key_value_heads": 8, "sliding_window": 128,
+        "hybrid_layer_pattern": [0, 1, 1, 1, 1, 0, *[1, 1, 1, 1, 1, 0] * 7], "moe_layer_freq": [0] + [1] * 47,
+        "moe_intermediate_size": 2048, "n_routed_experts": 256, "num_experts_per_tok": 8}),
+    "stepfun-ai/Step-3.5-Flash": (196, 11, {
+        "model_type": "step3p5", "hidden_size": 4096, "intermediate_size": 11264, "num_hidden_layers": 45,
+        "num_attention_heads": 64, "num_attention_groups": 8, "head_dim": 128, "vocab_size": 128896,
+        "attention_other_setting": {"num_attention_heads": 96, "num_attention_groups": 8, "head_dim": 128},
+        "layer_types": ["full_attention", *["sliding_attention"] * 3] * 12, "sliding_window": 512,
+        "moe_num_experts": 288, "moe_top_k": 8, "moe_intermediate_size": 1280, "share_expert_dim": 1280,
+        "moe_layers_enum": ",".join(map(str, range(3, 45)))}),
     "swiss-ai/Apertus-8B-Instruct-2509": (8.05, 8.05, {
         "model_type": "apertus", "hidden_size": 4096, "intermediate_size": 21504, "num_hidden_layers": 32,
         "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 131072}),
@@ -157,6 +181,30 @@ def test_a_familys_own_patterns() -> None:
     assert listed.num_moe_layers == 3
     assert read(model_type="starcoder2").num_mlp_matrices == 2
     assert read(model_type="qwen2_5_vl_text").model_type == "qwen2"
+
+
+def test_sliding_layers_may_have_other_heads() -> None:
+    """How many layers of each kind, with how many heads for queries and keys, how wide."""
+    def kinds(name: str) -> list[tuple[int, int, int, int]]:
+        arch = architecture_from_config({"max_position_embeddings": 8192, **PUBLISHED[name][2]}, name=name, where=name)
+        return [(count, kind.num_attention_heads, kind.num_kv_heads, kind.head_dim)
+                for count, kind in arch.attention_kinds]
+
+    assert kinds("google/gemma-4-31B-it") == [(10, 32, 4, 512), (50, 32, 16, 256)]
+    assert kinds("XiaomiMiMo/MiMo-V2-Flash") == [(9, 64, 4, 160), (39, 64, 8, 160)]
+    assert kinds("stepfun-ai/Step-3.5-Flash") == [(12, 64, 8, 128), (33, 96, 8, 128)]
+    assert kinds("LGAI-EXAONE/K-EXAONE-236B-A23B") == [(48, 64, 8, 128)]
+    gemma = {"model_type": "gemma4_text", "head_dim": 8, "global_head_dim": 16, "sliding_window": 16,
+             "num_global_key_value_heads": 1}
+    both, keys_alone = read(**gemma), read(**gemma, attention_k_eq_v=True)
+    assert [(count, kind.num_kv_heads) for count, kind in both.attention_kinds] == [(1, 2), (3, 2)]  # the last is full
+    assert (both.head_dim, both.key_is_value, keys_alone.num_kv_heads, keys_alone.key_is_value) == (16, False, 1, True)
+
+
+def test_gemma_4_that_shares_caches_between_layers_is_refused() -> None:
+    gemma = {"model_type": "gemma4_text", "num_kv_shared_layers": 18}
+    with pytest.raises(CatalogError, match=r"config\.json: num_kv_shared_layers = 18 is not supported"):
+        read(**gemma)
 
 
 def test_what_differs_by_layer_is_refused() -> None:

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as some
 from steps import ENGINES, gpu_seconds, seconds, stack_of, step, terms_of, with_constants
 
-from planner.catalog.architecture import attention_flops_per_pair, kv_bytes_per_token, num_active_parameters
+from planner.catalog.architecture import attention_flops_per_pair, num_active_parameters
 from planner.catalog.entries import gpu_names, load_gpu, model_names
+from planner.catalog.kv_cache import kv_bytes_per_token
 from planner.deployment.deploy import graph_sizes
 from planner.errors import UsageError
 from planner.model.drafting import Draft
@@ -413,6 +414,19 @@ def test_triton_is_slower_on_blackwell_and_what_sglang_runs_before() -> None:
     hopper = stack_of("qwen3-235b-a22b", "h100-sxm", "vllm")
     named = {fit.row["kernel"] for fit in moe_kernels(replace(hopper, moe_backend="triton"))[1]}
     assert named == {"vllm_unquantizedfusedmoe_triton_tritonexperts"}
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm"])
+def test_layers_with_other_heads_take_what_models_of_such_layers_take(engine: str) -> None:
+    """Attention of Gemma 4: of as many layers as see all tokens, and of those with a window, each by themselves."""
+    whole = stack_of("gemma-4-26b-a4b", "h100-sxm", engine, Layout(tensor_parallel_size=2))
+    (full, of_full), (local, of_local) = whole.arch.attention_kinds
+    alone = [replace(whole, arch=replace(kind, num_layers=count, num_moe_layers=count, num_sliding_layers=sliding))
+             for count, kind, sliding in ((full, of_full, 0), (local, of_local, local))]
+    for what in (step(decodes=64, context=3000), step(4096, window=1024)):
+        terms, parts = terms_of(whole, what), [terms_of(stack, what) for stack in alone]
+        for name in ("attention_prompt_s", "attention_decode_s", "linear_s"):
+            assert terms[name] == pytest.approx(sum(part[name] for part in parts), rel=1e-6), name
 
 
 @pytest.mark.parametrize(("gpu", "quantization"), [("a100-sxm", "fp8"), ("a100-sxm", "awq"), ("h100-sxm", "gptq")])

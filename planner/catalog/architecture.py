@@ -1,11 +1,8 @@
-"""The architecture of a language model: its shapes, and the parameters, KV cache and states that follow from them."""
+"""The architecture of a language model: its shapes, and the parameters that follow from them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from planner.errors import CatalogError
-
-INDEX_BLOCK = 128  # values of an indexer's key, and of a sparse FP8 latent, that share one FP32 scale
-CONV_STATE_BYTES_PER_ELEMENT = 2  # engines keep the convolution's last inputs in 16 bit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +32,8 @@ class Architecture:
     linear_state_bytes_per_element : of their recurrent state, 4 where the config asks for FP32 [B].
     sliding_window : window of the local layers, 0 where every layer sees all tokens [tokens].
     num_sliding_layers : layers with that window; Llama 4's chunked layers count as such [1].
+    sliding_num_heads, sliding_num_kv_heads, sliding_head_dim : of the local layers where they differ, else 0 [1].
+    key_is_value : whether layers that see all tokens take their keys, projected once, as values too (Gemma 4).
     intermediate_size : width of a dense MLP, 0 where every layer is an MoE and the config names none [1].
     num_mlp_matrices : 3 in a gated MLP (gate, up, down), 2 otherwise [1].
     num_experts, num_experts_per_tok : routed experts of an MoE layer, and how many a token visits; 0 if dense [1].
@@ -82,6 +81,10 @@ class Architecture:
     linear_state_bytes_per_element: int
     sliding_window: int
     num_sliding_layers: int
+    sliding_num_heads: int
+    sliding_num_kv_heads: int
+    sliding_head_dim: int
+    key_is_value: bool
     intermediate_size: int
     num_mlp_matrices: int
     num_experts: int
@@ -129,6 +132,16 @@ class Architecture:
         return self.num_layers - self.num_linear_layers
 
     @property
+    def attention_kinds(self) -> tuple[tuple[int, "Architecture"], ...]:
+        """Layers that have a KV cache, by their heads: how many, and the architecture as if all layers had these."""
+        full = replace(self, sliding_num_heads=0, sliding_num_kv_heads=0, sliding_head_dim=0)
+        if not self.sliding_head_dim:
+            return ((self.num_attention_layers, full),)
+        local = replace(full, num_attention_heads=self.sliding_num_heads, num_kv_heads=self.sliding_num_kv_heads,
+                        head_dim=self.sliding_head_dim, key_is_value=False)
+        return (self.num_attention_layers - self.num_sliding_layers, full), (self.num_sliding_layers, local)
+
+    @property
     def linear_key_width(self) -> int:
         """Width of a linear layer's query, and of its key [1]."""
         return self.linear_num_key_heads * self.linear_key_head_dim
@@ -142,6 +155,8 @@ class Architecture:
 def attention_parameters(arch: Architecture) -> int:
     """Parameters of one layer's attention projections, of a layer that has a KV cache; without the indexer's.
 
+    Of a layer that sees all tokens, where sliding ones differ.
+
     GQA: h·d·(2·H + 2·K), and h·d·H more for an output gate. MLA: the query (h·r_q + r_q·H·(d_nope + d_rope), or
     h·H·(d_nope + d_rope) uncompressed), h·(r_kv + d_rope), r_kv·H·(d_nope + d_v) and H·d_v·h. Biases and norms are
     left out: too low by < 0.1 %.
@@ -154,7 +169,7 @@ def attention_parameters(arch: Architecture) -> int:
     """
     if arch.attention == "gqa":
         query_heads = (2 + arch.attn_output_gate) * arch.num_attention_heads
-        return arch.hidden_size * arch.head_dim * (query_heads + 2 * arch.num_kv_heads)
+        return arch.hidden_size * arch.head_dim * (query_heads + (2 - arch.key_is_value) * arch.num_kv_heads)
     query_width = arch.num_attention_heads * (arch.qk_nope_head_dim + arch.qk_rope_head_dim)
     query = (arch.q_lora_rank * (arch.hidden_size + query_width) if arch.q_lora_rank
              else arch.hidden_size * query_width)
@@ -266,6 +281,22 @@ def num_active_parameters(arch: Architecture) -> int:
     return arch.vocab_size * arch.hidden_size + _layer_parameters(arch, arch.num_experts_per_tok)
 
 
+def by_window(arch: Architecture) -> list[tuple[int, int, Architecture]]:
+    """Return the kinds of layers with a KV cache: those that see all tokens, those with a window, and their heads.
+
+    Layers with sparse attention have one, of the tokens that their indexer leaves.
+
+    >>> from planner.catalog.entries import load_model
+    >>> [(full, windowed, kind.name) for full, windowed, kind in by_window(load_model("gpt-oss-120b"))]
+    [(18, 18, 'gpt-oss-120b')]
+    """
+    windowed = arch.num_attention_layers if arch.index_topk else arch.num_sliding_layers
+    if not arch.sliding_head_dim:
+        return [(arch.num_attention_layers - windowed, windowed, arch)]
+    (full, of_full), (windowed, of_windowed) = arch.attention_kinds
+    return [(full, 0, of_full), (0, windowed, of_windowed)]
+
+
 def attention_flops_per_pair(arch: Architecture, *, is_decode: bool) -> float:
     """Return the arithmetic of one query token attending to one key in one layer, all heads [FLOP].
 
@@ -283,93 +314,10 @@ def attention_flops_per_pair(arch: Architecture, *, is_decode: bool) -> float:
     return 2.0 * arch.num_attention_heads * (arch.qk_nope_head_dim + arch.qk_rope_head_dim + arch.v_head_dim)
 
 
-def kv_bytes_per_token(arch: Architecture, kv_bytes_per_element: float) -> float:
-    """KV cache of one token over all layers and GPUs, each value stored once, the indexer's keys included [bytes].
-
-    GQA: 2 · layers · kv_heads · head_dim · bytes. MLA: layers · (kv_lora_rank + qk_rope_head_dim) · bytes. Linear
-    layers have none. Sliding layers count in full, so for a context beyond the window it is too high.
-
-    With sparse attention an FP8 latent also has a scale for every 128 values, and keeps its rotary part in 16 bit
-    (vLLM's `fp8_ds_mla`, 656 B a layer), and the indexer's keys add `index_bytes_per_token`.
-
-    Source: Kwon et al., PagedAttention, 2023; DeepSeek-V2, 2024, table 1; vLLM's `MLAAttentionSpec`.
-
-    >>> from planner.catalog.entries import load_model
-    >>> kv_bytes_per_token(load_model("llama-3.1-8b"), 2)
-    131072
-    """
-    return arch.num_attention_layers * _kv_bytes(arch, kv_bytes_per_element, 1) + index_bytes_per_token(arch)
-
-
-def kv_bytes_per_token_per_gpu(arch: Architecture, kv_bytes_per_element: float, tensor_parallel_size: int,
-                               pipeline_parallel_size: int) -> float:
-    """KV cache of one token on the GPU that holds most of it, the indexer's keys included [bytes].
-
-    Layers are split over pipeline stages and KV heads over tensor-parallel ranks, both rounded up. A KV head is
-    replicated where there are more ranks than heads, and so are MLA's latent and the indexer's keys on every rank.
-
-    >>> from planner.catalog.entries import load_model
-    >>> kv_bytes_per_token_per_gpu(load_model("llama-3.1-8b"), 2, 16, 1)  # 8 KV heads: two ranks hold each
-    16384
-    """
-    num_layers = -(-arch.num_attention_layers // pipeline_parallel_size)
-    num_index_layers = -(-arch.num_index_layers // pipeline_parallel_size)
-    return (num_layers * _kv_bytes(arch, kv_bytes_per_element, tensor_parallel_size)
-            + num_index_layers * _index_bytes(arch))
-
-
-def index_bytes_per_token(arch: Architecture) -> int:
-    """What the indexers read of one token of context, over all layers; every rank holds and reads all of it [bytes].
-
-    layers · (index_head_dim + 4 · index_head_dim / 128): an FP8 key and its FP32 scale, whatever the KV cache's type.
-
-    Source: vLLM's `DeepseekV32IndexerCache`, DeepGEMM's `fp8_paged_mqa_logits`.
-
-    >>> from planner.catalog.entries import load_model
-    >>> index_bytes_per_token(load_model("deepseek-v3.2")) / 61
-    132.0
-    """
-    return arch.num_index_layers * _index_bytes(arch)
-
-
-def state_bytes_per_seq(arch: Architecture, tensor_parallel_size: int, pipeline_parallel_size: int) -> int:
-    """Recurrent states of one sequence on the GPU that holds most of them, however long the sequence is [bytes].
-
-    A linear layer: V·d_v·d_k elements of state, and (kernel - 1)·(2·K·d_k + V·d_v) inputs of the convolution, which
-    are 16-bit. Heads are split over tensor-parallel ranks, layers over stages. Speculative decoding and prefix
-    caching keep further copies, which are left out.
-
-    Source: vLLM's `MambaStateShapeCalculator.gated_delta_net_state_shape`.
-
-    >>> from planner.catalog.entries import load_model
-    >>> state_bytes_per_seq(load_model("qwen3.5-397b-a17b"), 1, 1) // 45  # FP32: 64 heads of 128 x 128
-    4268032
-    """
-    if not arch.num_linear_layers:
-        return 0
-    num_layers = -(-arch.num_linear_layers // pipeline_parallel_size)
-    state = arch.linear_value_width * arch.linear_key_head_dim * arch.linear_state_bytes_per_element
-    inputs = (arch.linear_conv_kernel_dim - 1) * (2 * arch.linear_key_width + arch.linear_value_width)
-    return num_layers * -(-(state + inputs * CONV_STATE_BYTES_PER_ELEMENT) // tensor_parallel_size)
-
-
-def _kv_bytes(arch: Architecture, kv_bytes_per_element: float, tensor_parallel_size: int) -> float:
-    """KV cache of one token, layer and tensor-parallel rank, without the indexer's keys [bytes]."""
-    if arch.attention != "mla":
-        return 2 * -(-arch.num_kv_heads // tensor_parallel_size) * arch.head_dim * kv_bytes_per_element
-    if arch.index_topk and kv_bytes_per_element == 1:
-        return arch.kv_lora_rank + 4 * arch.kv_lora_rank // INDEX_BLOCK + 2 * arch.qk_rope_head_dim
-    return (arch.kv_lora_rank + arch.qk_rope_head_dim) * kv_bytes_per_element
-
-
-def _index_bytes(arch: Architecture) -> int:
-    """The indexer's key of one token and layer [bytes]."""
-    return arch.index_head_dim + 4 * arch.index_head_dim // INDEX_BLOCK
-
-
 def _layer_parameters(arch: Architecture, num_experts: int) -> int:
     """Parameters of all layers, with `num_experts` routed experts counted in each MoE layer."""
     moe_layer = num_experts * expert_parameters(arch) + shared_expert_parameters(arch) + router_parameters(arch)
-    return (arch.num_attention_layers * attention_parameters(arch) + arch.num_index_layers * indexer_parameters(arch)
+    return (sum(count * attention_parameters(kind) for count, kind in arch.attention_kinds)
+            + arch.num_index_layers * indexer_parameters(arch)
             + arch.num_linear_layers * linear_attention_parameters(arch)
             + arch.num_dense_layers * mlp_parameters(arch) + arch.num_moe_layers * moe_layer)

@@ -6,10 +6,10 @@ _EXPERTS = {  # keys of the number of experts and of one expert's width -> model
     ("num_experts", "intermediate_size"): ("olmoe", "cohere2_moe", "hunyuan_v1_moe"),
     ("num_experts", "moe_intermediate_size"): (
         "qwen2_moe", "qwen3_moe", "qwen3_next", "qwen3_5_moe_text", "ernie4_5_moe", "bailing_moe", "bailing_moe_v2",
-        "hy_v3", "exaone_moe", "afmoe"),
+        "hy_v3", "exaone_moe", "afmoe", "gemma4_text"),
     ("n_routed_experts", "moe_intermediate_size"): (
         "deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "glm4_moe", "glm4_moe_lite", "glm_moe_dsa", "dots1",
-        "solar_open", "mistral4", "axk1"),
+        "solar_open", "mistral4", "axk1", "mimo_v2_flash", "step3p5"),
 }
 MOE_KEYS = {model_type: keys for keys, model_types in _EXPERTS.items() for model_type in model_types}
 HYBRID = ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text")  # linear attention in most layers
@@ -19,7 +19,9 @@ SUPPORTED = ("llama", "mistral", "ministral", "qwen2", "qwen3", "gemma", "gemma2
              "qwen3_5_text", "granite", "smollm3", "seed_oss", "cohere", "cohere2", "olmo", "olmo2", "olmo3", "exaone",
              "exaone4", "glm", "glm4", "ernie4_5", "hunyuan_v1_dense", "internlm3", "stablelm", *UNGATED, *MOE_KEYS)
 
-WRAPPERS = {"gemma3": "gemma3_text", "llama4": "llama4_text", "kimi_k25": "kimi_k2", "mistral3": "mistral",
+WRAPPERS = {"gemma3": "gemma3_text", "gemma4": "gemma4_text", "gemma4_unified": "gemma4_text",
+            "gemma4_unified_text": "gemma4_text", "step3p7": "step3p5",
+            "llama4": "llama4_text", "kimi_k25": "kimi_k2", "mistral3": "mistral",
             "ministral3": "mistral", "qwen3_5": "qwen3_5_text", "qwen3_5_moe": "qwen3_5_moe_text",
             "qwen2_vl": "qwen2", "qwen2_vl_text": "qwen2", "qwen2_5_vl": "qwen2", "qwen2_5_vl_text": "qwen2",
             "qwen3_vl_text": "qwen3", "qwen3_vl_moe_text": "qwen3_moe", "glm4v_text": "glm4",
@@ -32,23 +34,32 @@ RENAMED = {  # model_type -> its names of what others call so
                      "moe_layer_interval": "moe_layer_freq"},
     "exaone": {"num_layers": "num_hidden_layers"},
     "hunyuan_v1_moe": {"moe_topk": "num_experts_per_tok", "num_shared_expert": "n_shared_experts"},
+    "gemma4_text": {"top_k_experts": "num_experts_per_tok"},
+    "mimo_v2_flash": {"sliding_window_size": "sliding_window"},
+    "step3p5": {"num_attention_groups": "num_key_value_heads", "moe_num_experts": "n_routed_experts",
+                "moe_top_k": "num_experts_per_tok", "share_expert_dim": "shared_expert_intermediate_size",
+                "share_expert_dims": "shared_expert_intermediate_size"},
     "granitemoeshared": {"shared_intermediate_size": "shared_expert_intermediate_size"},
     "afmoe": {**_ONE_SHARED, "num_dense_layers": "first_k_dense_replace",
               "global_attn_every_n_layers": "sliding_window_pattern"},
     **dict.fromkeys(("bailing_moe", "bailing_moe_v2", "hy_v3", "exaone_moe", "cohere2_moe"), _ONE_SHARED),
 }
+BESIDE_MLP = ("llama4_text", "gemma4_text")  # experts beside an MLP that all tokens go through, of intermediate_size
 DENSE_WIDTH = {"llama4_text": "intermediate_size_mlp", "cohere2_moe": "prefix_dense_intermediate_size"}
 # Of so many layers the last sees all tokens, where the config does not list its layers.
-SLIDING_PATTERN = {"gemma3_text": 6, "llama4_text": 4, "cohere2": 4, "cohere2_moe": 4, "exaone_moe": 4, "afmoe": 4}
+SLIDING_PATTERN = {"gemma3_text": 6, "gemma4_text": 6, "llama4_text": 4, "cohere2": 4, "cohere2_moe": 4,
+                   "exaone_moe": 4, "afmoe": 4}
 
 _FILLED: tuple[tuple[dict[str, object], tuple[str, ...]], ...] = (  # what Hugging Face's config classes fill in
-    ({"tie_word_embeddings": True}, ("gemma", "gemma2", "gemma3_text", "cohere", "cohere2", "cohere2_moe", "starcoder2",
-                                     "ernie4_5")),
+    ({"tie_word_embeddings": True}, ("gemma", "gemma2", "gemma3_text", "gemma4_text", "cohere", "cohere2",
+                                     "cohere2_moe", "starcoder2", "ernie4_5")),
     ({"vocab_size": 262208, "max_position_embeddings": 131072, "num_attention_heads": 8, "num_key_value_heads": 4,
       "head_dim": 256, "sliding_window": 4096}, ("gemma3_text",)),
     ({"qk_norm_type": "per_layer"}, ("minimax_m2", "olmo2", "olmo3", "olmoe")),
     ({"num_experts_per_tok": 8, "num_experts": 64}, ("olmoe",)),
-    ({"first_k_dense_replace": 1}, ("hy_v3", "axk1", "exaone_moe", "afmoe")),
+    ({"first_k_dense_replace": 1}, ("hy_v3", "axk1", "exaone_moe", "afmoe", "mimo_v2_flash")),
+    ({"first_k_dense_replace": 3}, ("step3p5",)),
+    ({"enable_moe_block": False}, ("gemma4_text",)),
     ({"n_shared_experts": 1}, ("hunyuan_v1_moe",)),
     ({"attn_output_gate": True}, ("afmoe", *HYBRID)),
 )

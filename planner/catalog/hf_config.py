@@ -43,15 +43,15 @@ def architecture_from_config(config: Mapping[str, object], *, name: str, where: 
     width_key = families.DENSE_WIDTH.get(model_type, "intermediate_size")
     return Architecture(
         name=name, model_type=model_type, num_layers=num_layers, hidden_size=hidden_size,
-        num_attention_heads=num_heads, num_kv_heads=keys.integer("num_key_value_heads", num_heads),
-        head_dim=keys.integer("head_dim", hidden_size // num_heads), vocab_size=keys.integer("vocab_size"),
+        num_attention_heads=num_heads, vocab_size=keys.integer("vocab_size"),
         max_model_len=max_model_len, tie_word_embeddings=bool(keys.config.get("tie_word_embeddings", False)),
         attention="mla" if is_mla else "gqa", qk_norm_over_heads=keys.config.get("qk_norm_type") == "per_layer",
         attn_output_gate=keys.config.get("attn_output_gate") is True,
         q_lora_rank=keys.integer("q_lora_rank", 0) if is_mla else 0,
         **{key: keys.integer(key) if is_mla else 0 for key in _MLA_KEYS},
         **_indexer(keys, model_type, num_layers), **_linear_attention(keys, model_type, num_layers),
-        sliding_window=window, num_sliding_layers=num_sliding_layers,
+        sliding_window=window, num_sliding_layers=num_sliding_layers, **_heads(keys, model_type, window),
+        key_is_value=_key_is_value(keys, model_type),
         intermediate_size=keys.integer(width_key, 0 if experts["num_moe_layers"] == num_layers else None),
         num_mlp_matrices=2 if model_type in families.UNGATED else 3,
         quantization=quantization, quantized_attention=quantized_attention, kv_cache_dtype=_kv_cache_dtype(keys),
@@ -64,6 +64,7 @@ _MLA_KEYS = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim
 _LINEAR_KEYS = ("linear_num_key_heads", "linear_num_value_heads", "linear_key_head_dim", "linear_value_head_dim",
                 "linear_conv_kernel_dim")
 _NOT_PROJECTIONS = ("indexer", "norm", "mtp")  # 16-bit in checkpoints whose attention is not
+_LISTS = ("mlp_layer_types", "is_moe_layer", "moe_layer_freq")  # of every layer, whether it has experts
 _STEP_KEYS = ("decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_freq")
 
 
@@ -127,16 +128,17 @@ def _max_model_len(keys: _Keys, model_type: str) -> int:
 def _sliding(keys: _Keys, model_type: str, num_layers: int, max_model_len: int) -> tuple[int, int]:
     """Window [tokens] and number of the layers that have it."""
     window = keys.integer("attention_chunk_size" if model_type == "llama4_text" else "sliding_window", 0)
-    layer_types = keys.config.get("layer_types")
+    layer_types = keys.config.get("layer_types") or keys.config.get("hybrid_layer_pattern")
     if isinstance(layer_types, Sequence):
-        count = sum(kind in ("sliding_attention", "chunked_attention") for kind in layer_types)
+        count = sum(kind in ("sliding_attention", "chunked_attention", 1) for kind in layer_types[:num_layers])
     elif model_type in ("gemma2", "gpt_oss"):
         count = (num_layers + 1) // 2
-    elif isinstance(pattern := keys.config.get("sliding_window_pattern"), str):  # "LLLG": local and global ones
+    elif isinstance(pattern := keys.config.get("sliding_window_pattern"), str) and pattern:  # "LLLG": local and global
         count = sum(pattern[layer % len(pattern)] == "L" for layer in range(num_layers))
     elif model_type in families.SLIDING_PATTERN:
         period = keys.integer("sliding_window_pattern", families.SLIDING_PATTERN[model_type])
-        count = num_layers - num_layers // period
+        last = model_type == "gemma4_text" and num_layers % period > 0  # sees all tokens wherever it falls
+        count = num_layers - num_layers // period - last
     elif model_type.startswith("qwen") or model_type == "dots1":
         first = keys.integer("max_window_layers", 0)
         slides = keys.config.get("use_sliding_window", model_type == "dots1")
@@ -144,6 +146,43 @@ def _sliding(keys: _Keys, model_type: str, num_layers: int, max_model_len: int) 
     else:
         count = num_layers
     return (window, count) if 0 < window < max_model_len and count else (0, 0)
+
+
+def _heads(keys: _Keys, model_type: str, window: int) -> dict[str, int]:
+    """The heads of the layers that see all tokens, and of the sliding ones where they differ.
+
+    MiMo-V2's keys are wider than its values: a head has the mean of both, which is as much in the cache, in products
+    and in projections.
+    """
+    num_heads = keys.integer("num_attention_heads")
+    full = local = (num_heads, keys.integer("num_key_value_heads", num_heads),
+                    keys.integer("head_dim", keys.integer("hidden_size") // num_heads))
+    if model_type == "gemma4_text":
+        for key in ("num_kv_shared_layers", "hidden_size_per_layer_input"):
+            if keys.integer(key, 0):
+                raise CatalogError(f"{keys.where}: {key} = {keys.integer(key)} is not supported: layers that share a "
+                                   "cache, and inputs of each layer (Gemma 4's E2B and E4B)")
+        num_kv = keys.integer("num_global_key_value_heads", full[1]) if _key_is_value(keys, model_type) else full[1]
+        full = num_heads, num_kv, keys.integer("global_head_dim", 512)
+    elif model_type == "mimo_v2_flash":
+        width = (full[2] + keys.integer("v_head_dim", full[2])) // 2
+        full = *full[:2], width
+        local = (keys.integer("swa_num_attention_heads", num_heads),
+                 keys.integer("swa_num_key_value_heads", 2 * full[1]), width)
+    elif model_type == "step3p5":
+        other = keys.config.get("attention_other_setting")
+        local = (keys.integer("num_sliding_attention_heads", num_heads), *full[1:])
+        if isinstance(other, Mapping):
+            others = _Keys(other, f"{keys.where}: attention_other_setting", {})
+            local = (others.integer("num_attention_heads", local[0]), others.integer("num_attention_groups", local[1]),
+                     others.integer("head_dim", local[2]))
+    return dict(zip(("num_kv_heads", "head_dim", "sliding_num_heads", "sliding_num_kv_heads", "sliding_head_dim"),
+                    (*full[1:], *(local if window and local != full else (0, 0, 0))), strict=True))
+
+
+def _key_is_value(keys: _Keys, model_type: str) -> bool:
+    """Whether layers that see all tokens project no values (`attention_k_eq_v`)."""
+    return model_type == "gemma4_text" and keys.config.get("attention_k_eq_v") is True
 
 
 def _indexer(keys: _Keys, model_type: str, num_layers: int) -> dict[str, int]:
@@ -185,21 +224,24 @@ def _experts(keys: _Keys, model_type: str, num_layers: int) -> dict[str, int]:
     """The MoE fields of an architecture, zeros where it is dense."""
     fields = ("num_experts", "num_experts_per_tok", "moe_intermediate_size", "shared_intermediate_size",
               "num_moe_layers")
-    if model_type not in families.MOE_KEYS:
+    if model_type not in families.MOE_KEYS or keys.config.get("enable_moe_block", True) is not True:
         return dict.fromkeys(fields, 0)
     count_key, width_key = families.MOE_KEYS[model_type]
     width = keys.integer(width_key)
-    shared = (width if model_type == "llama4_text" else keys.integer("shared_expert_intermediate_size", 0)
-              + keys.integer("n_shared_experts", 0) * width)
+    shared = (keys.integer("intermediate_size") if model_type in families.BESIDE_MLP
+              else keys.integer("shared_expert_intermediate_size", 0) + keys.integer("n_shared_experts", 0) * width)
     return dict(zip(fields, (keys.integer(count_key), keys.integer("num_experts_per_tok"), width, shared,
                              _num_moe_layers(keys, model_type, num_layers)), strict=True))
 
 
 def _num_moe_layers(keys: _Keys, model_type: str, num_layers: int) -> int:
     """Layers with routed experts: those listed, else those at a step from the first on."""
-    kinds = keys.config.get("mlp_layer_types") or keys.config.get("is_moe_layer")
-    if isinstance(kinds, Sequence):
-        return sum(kind in ("sparse", True) for kind in kinds)
+    kinds = next((keys.config[key] for key in _LISTS if isinstance(keys.config.get(key), list)), None)
+    if isinstance(kinds, list):
+        return sum(kind in ("sparse", 1) for kind in kinds[:num_layers])
+    numbers = keys.config.get("moe_layers_enum")
+    if isinstance(numbers, str):
+        return sum(number.strip().isdigit() and int(number) < num_layers for number in numbers.split(","))
     step = keys.integer(next((key for key in _STEP_KEYS if key in keys.config), "moe_layer_freq"), 1)
     dense_only = keys.config.get("mlp_only_layers")
     dense = set(dense_only) if isinstance(dense_only, Sequence) else set()

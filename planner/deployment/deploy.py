@@ -6,9 +6,10 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from planner.catalog.architecture import Architecture, kv_bytes_per_token_per_gpu
+from planner.catalog.architecture import Architecture
 from planner.catalog.entries import data_dir, load_gpu, load_model
 from planner.catalog.gpus import Gpu
+from planner.catalog.kv_cache import kv_bytes_per_token_per_gpu
 from planner.choices.loading import load_policy
 from planner.deployment.autoscale import Autoscale, read_autoscale
 from planner.deployment.memory import MemoryPlan, pages, plan_memory

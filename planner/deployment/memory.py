@@ -8,14 +8,13 @@ from planner.catalog.architecture import (
     attention_parameters,
     expert_parameters,
     indexer_parameters,
-    kv_bytes_per_token_per_gpu,
     linear_attention_parameters,
     mlp_parameters,
     router_parameters,
     shared_expert_parameters,
-    state_bytes_per_seq,
 )
 from planner.catalog.gpus import Gpu
+from planner.catalog.kv_cache import kv_bytes_per_token_per_gpu, state_bytes_per_seq, windowed_share
 from planner.errors import CapacityError, UsageError
 from planner.model.drafting import Draft
 from planner.model.layout import Layout
@@ -121,7 +120,7 @@ def plan_memory(arch: Architecture, gpu: Gpu, layout: Layout, *, engine: str, qu
     activations = activation_bytes(arch, max_num_batched_tokens, max_num_seqs, ranks, engine)
     communication = COMMUNICATION_BYTES if layout.num_gpus > 1 else 0.0
     per_token = kv_bytes_per_token_per_gpu(arch, kv_bytes_per_element, ranks, stages)
-    windowed = per_token * arch.num_sliding_layers / arch.num_attention_layers
+    windowed = per_token * windowed_share(arch, ranks)
     block_size, state_blocks = pages(arch, engine, block_size, kv_bytes_per_element, ranks, draft)
     per_seq = 0 if state_blocks else state_bytes_per_seq(arch, ranks, stages)
     windows = max_num_seqs * windowed * arch.sliding_window
@@ -287,8 +286,8 @@ def activation_bytes(arch: Architecture, max_num_batched_tokens: int, max_num_se
     tokens, hidden, ranks = max_num_batched_tokens, arch.hidden_size, tensor_parallel_size
     moe = arch.num_experts_per_tok * (2 * hidden + 3 * arch.moe_intermediate_size / ranks)
     per_token = (
-        ((2 + arch.attn_output_gate) * arch.num_attention_heads + 2 * arch.num_kv_heads)
-        * max(arch.head_dim, arch.v_head_dim) / ranks,
+        max(((2 + arch.attn_output_gate) * kind.num_attention_heads + 2 * kind.num_kv_heads)
+            * max(kind.head_dim, arch.v_head_dim) / ranks for _, kind in arch.attention_kinds),
         (4 * arch.linear_key_width + 4 * arch.linear_value_width) / ranks,
         3 * arch.intermediate_size / ranks if arch.num_dense_layers else 0.0,
         moe + 3 * arch.shared_intermediate_size / ranks if arch.num_moe_layers else 0.0,
@@ -312,7 +311,8 @@ def attention_parameters_per_gpu(arch: Architecture, tensor_parallel_size: int) 
     >>> attention_parameters_per_gpu(load_model("llama-3.1-8b"), 2)
     20971520.0
     """
-    total = (arch.num_attention_layers * _kv_attention_parameters_per_gpu(arch, tensor_parallel_size)
+    total = (sum(count * _kv_attention_parameters_per_gpu(kind, tensor_parallel_size)
+                 for count, kind in arch.attention_kinds)
              + arch.num_linear_layers * linear_attention_parameters(arch) / tensor_parallel_size
              + arch.num_index_layers * indexer_parameters(arch))
     return total / arch.num_layers
@@ -323,7 +323,7 @@ def _kv_attention_parameters_per_gpu(arch: Architecture, tensor_parallel_size: i
     if arch.attention == "gqa":
         kv_heads = -(-arch.num_kv_heads // tensor_parallel_size)
         query_heads = (2 + arch.attn_output_gate) * arch.num_attention_heads / tensor_parallel_size
-        return arch.hidden_size * arch.head_dim * (query_heads + 2 * kv_heads)
+        return arch.hidden_size * arch.head_dim * (query_heads + (2 - arch.key_is_value) * kv_heads)
     replicated = arch.hidden_size * (arch.q_lora_rank + arch.kv_lora_rank + arch.qk_rope_head_dim)
     return replicated + (attention_parameters(arch) - replicated) / tensor_parallel_size
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.catalog.architecture import Architecture, attention_flops_per_pair, num_active_parameters
+from planner.catalog.architecture import Architecture, attention_flops_per_pair, by_window, num_active_parameters
 from planner.deployment.deploy import Deployment
 from planner.engine import state as st
 from planner.engine.jit import compile_with_signature, numba
@@ -31,11 +31,11 @@ def model_flops(arch: Architecture, *, prompt_tokens: Any, decodes: Any, pairs: 
     pairs, window_pairs : of a prompt's token and one that it attends to, without and within the window.
     context : tokens computed before, of the decodes.
     """
-    windowed = arch.num_attention_layers if arch.index_topk else arch.num_sliding_layers
-    full, window = arch.num_attention_layers - windowed, arch.index_topk or arch.sliding_window
-    attention = attention_flops_per_pair(arch, is_decode=False) * (full * pairs + windowed * window_pairs)
-    attention = attention + attention_flops_per_pair(arch, is_decode=True) * (
-        full * context + windowed * np.minimum(context, decodes * window))
+    window = arch.index_topk or arch.sliding_window
+    seen = np.minimum(context, decodes * window)
+    attention = sum(attention_flops_per_pair(kind, is_decode=False) * (full * pairs + windowed * window_pairs)
+                    + attention_flops_per_pair(kind, is_decode=True) * (full * context + windowed * seen)
+                    for full, windowed, kind in by_window(arch))
     head = arch.vocab_size * arch.hidden_size
     layers = (num_active_parameters(arch) - head) * (prompt_tokens + decodes)
     return 2.0 * (layers + head * sampled) + attention

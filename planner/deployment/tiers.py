@@ -5,8 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from planner.catalog.architecture import Architecture, kv_bytes_per_token_per_gpu
+from planner.catalog.architecture import Architecture
 from planner.catalog.gpus import Gpu
+from planner.catalog.kv_cache import kv_bytes_per_token_per_gpu
 from planner.engine import entries
 from planner.engine import state as st
 from planner.errors import UsageError

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from planner.catalog.architecture import kv_bytes_per_token_per_gpu
+from planner.catalog.kv_cache import kv_bytes_per_token_per_gpu
 from planner.deployment.deploy import Deployment
 from planner.engine import entries
 from planner.engine import state as st

@@ -67,12 +67,14 @@ def projections(arch: Architecture, tensor_parallel_size: int) -> tuple[Gemm, ..
 
 
 def _grouped_attention(arch: Architecture, ranks: int) -> tuple[Gemm, ...]:
-    """Query (with its gate), key and value in one; then the output."""
-    heads, kv_heads = -(-arch.num_attention_heads // ranks), -(-arch.num_kv_heads // ranks)
-    width = arch.head_dim * ((1 + arch.attn_output_gate) * heads + 2 * kv_heads)
-    count, quantized = arch.num_attention_layers, arch.quantized_attention
-    return (Gemm("qkv_proj", width, arch.hidden_size, count, quantized),
-            Gemm("o_proj", arch.hidden_size, arch.head_dim * heads, count, quantized))
+    """Query (with its gate), key and value in one; then the output; of each kind of layers."""
+    gemms: list[Gemm] = []
+    for count, kind in arch.attention_kinds:
+        heads, kv_heads = -(-kind.num_attention_heads // ranks), -(-kind.num_kv_heads // ranks)
+        width = kind.head_dim * ((1 + arch.attn_output_gate) * heads + (2 - kind.key_is_value) * kv_heads)
+        gemms += [Gemm("qkv_proj", width, arch.hidden_size, count, arch.quantized_attention),
+                  Gemm("o_proj", arch.hidden_size, kind.head_dim * heads, count, arch.quantized_attention)]
+    return tuple(gemms)
 
 
 def _latent_attention(arch: Architecture, ranks: int) -> tuple[Gemm, ...]:

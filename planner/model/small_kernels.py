@@ -55,12 +55,14 @@ def small_kernels(arch: Architecture, engine: str, ranks: int) -> tuple[Small, .
     >>> [kernel[:3] for kernel in small_kernels(load_model("llama-3.1-8b"), "vllm", 1) if kernel.num]
     [(64, 0.24, 16384), (32, 0.24, 10240.0), (32, 0.28, 43008.0)]
     """
-    rotated = 0.0 if arch.attention == "mla" else (arch.num_attention_heads + arch.num_kv_heads) * arch.head_dim / ranks
+    in_attention = engine == "trtllm" and arch.attention == "gqa"
+    turned = [(count, 0.0 if arch.attention == "mla"
+               else (kind.num_attention_heads + kind.num_kv_heads) * kind.head_dim / ranks)
+              for count, kind in arch.attention_kinds]
     dense, shared = (arch.num_mlp_matrices * width / ranks
                      for width in (arch.intermediate_size, arch.shared_intermediate_size))
-    in_attention = engine == "trtllm" and arch.attention == "gqa"
     return (Small(2 * arch.num_layers, NORM_SHARE, 4 * arch.hidden_size, 2 * arch.hidden_size),
-            Small(arch.num_attention_layers, 0.0 if in_attention else ROTARY_SHARE, 2 * rotated, rotated),
+            *(Small(count, 0.0 if in_attention else ROTARY_SHARE, 2 * width, width) for count, width in turned),
             Small(arch.num_linear_layers, ROTARY_SHARE, 0.0, 0.0),
             Small(arch.num_dense_layers, ACTIVATION_SHARE, dense, dense),
             Small(arch.num_moe_layers if shared else 0, ACTIVATION_SHARE, shared, shared),

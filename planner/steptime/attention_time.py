@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from planner.catalog.architecture import attention_flops_per_pair, index_bytes_per_token, kv_bytes_per_token_per_gpu
+from planner.catalog.architecture import attention_flops_per_pair, by_window
+from planner.catalog.kv_cache import index_bytes_per_token, layer_kv_bytes
 from planner.engine.terms import StepTime
 from planner.operators.attention import (
     DecodeAttention,
@@ -42,27 +43,27 @@ def fold_attention(step_time: StepTime, stack: Stack, counts: Floats) -> None:
     Whatever the engine's ratios, no context is read and no pair multiplied faster than at the hardware's peaks.
     """
     arch, terms, curve = stack.arch, step_time.terms, step_time.curve
-    windowed = arch.num_attention_layers if arch.index_topk else arch.num_sliding_layers
-    full = arch.num_attention_layers - windowed
     terms.window_tokens = arch.index_topk or (arch.sliding_window if arch.num_sliding_layers else 0)
-    base, per_token, per_context, per_pair = _prompt_coefficients(stack)
-    terms.prompt_s = arch.num_attention_layers * base
-    terms.prompt_s_per_token = arch.num_attention_layers * per_token
-    terms.prompt_s_per_context_token = full * per_context
-    terms.prompt_s_per_pair = full * per_pair
-    terms.prompt_s_per_window_pair = windowed * per_pair
-    decode_base, decode_per_context = _decode_coefficients(stack, counts)
-    curve.decode_s += arch.num_attention_layers * decode_base
-    curve.decode_s_per_context_token += full * decode_per_context
-    curve.decode_s_per_window_token += windowed * decode_per_context
-    more_s = _mixed_s(stack, per_pair, decode_per_context)
-    terms.mixed_s_per_context_token, terms.mixed_s_per_window_token = full * more_s, windowed * more_s
-    if uses_flash2(stack) and stack.gpu.multiprocessors and full:
-        _fold_tiles(step_time, stack, counts, per_pair, float(np.min(decode_per_context)))
-    kv_bytes = kv_bytes_per_token_per_gpu(arch, stack.kv_bytes_per_element, stack.layout.tensor_parallel_size, 1)
-    share = windowed / arch.num_attention_layers
-    terms.kv_bytes_per_token = (1 - share) * kv_bytes
-    terms.window_kv_bytes_per_token = share * kv_bytes
+    for full, windowed, kind in by_window(arch):
+        own = replace(stack, arch=kind)
+        base, per_token, per_context, per_pair = _prompt_coefficients(own)
+        terms.prompt_s += (full + windowed) * base
+        terms.prompt_s_per_token += (full + windowed) * per_token
+        terms.prompt_s_per_context_token += full * per_context
+        terms.prompt_s_per_pair += full * per_pair
+        terms.prompt_s_per_window_pair += windowed * per_pair
+        decode_base, decode_per_context = _decode_coefficients(own, counts)
+        curve.decode_s += (full + windowed) * decode_base
+        curve.decode_s_per_context_token += full * decode_per_context
+        curve.decode_s_per_window_token += windowed * decode_per_context
+        more_s = _mixed_s(stack, per_pair, decode_per_context)
+        terms.mixed_s_per_context_token += full * more_s
+        terms.mixed_s_per_window_token += windowed * more_s
+        kv_bytes = layer_kv_bytes(kind, stack.kv_bytes_per_element, stack.layout.tensor_parallel_size)
+        terms.kv_bytes_per_token += full * kv_bytes
+        terms.window_kv_bytes_per_token += windowed * kv_bytes
+        if uses_flash2(stack) and stack.gpu.multiprocessors and full:
+            _fold_tiles(step_time, own, counts, per_pair, float(np.min(decode_per_context)), full)
     if arch.index_topk:
         _fold_indexer(step_time, stack)
     if arch.num_linear_layers:
@@ -168,7 +169,8 @@ def _mixed_s(stack: Stack, pair_s: float, per_context: Any) -> float:
     return mixed_decode_s(read_s, pair_s) - read_s if uses_flash2(stack) else 0.0
 
 
-def _fold_tiles(step_time: StepTime, stack: Stack, counts: Floats, pair_s: float, read_s: float) -> None:
+def _fold_tiles(step_time: StepTime, stack: Stack, counts: Floats, pair_s: float, read_s: float,
+                num_layers: int) -> None:
     """Set what decodes of uneven contexts wait for, in layers that attend to everything (`timing.uneven_s`).
 
     Parameters
@@ -176,12 +178,13 @@ def _fold_tiles(step_time: StepTime, stack: Stack, counts: Floats, pair_s: float
     pair_s : one query and one key in one layer, as prompts' tiles multiply them [s].
     read_s : reading one context token in one layer [s]; the share of a place takes no longer, so that steps of the
         same decodes never get shorter.
+    num_layers : that attend to everything [1].
     """
     arch, gpu, ranks, terms = stack.arch, stack.gpu, stack.layout.tensor_parallel_size, step_time.terms
     heads, kv_heads = -(-arch.num_attention_heads // ranks), -(-arch.num_kv_heads // ranks)
     at_once = tiles_at_once(int(gpu.multiprocessors), gpu.shared_memory_bytes, arch.head_dim)
     own = own_s(pair_s, heads, at_once)
-    terms.own_s_per_token = (arch.num_attention_layers - arch.num_sliding_layers) * own
+    terms.own_s_per_token = num_layers * own
     terms.decode_share, terms.mixed_share = min(kv_heads / at_once, read_s / own), heads / at_once
     splits = [num_splits(max(int(count), 1) * kv_heads, int(gpu.multiprocessors)) for count in counts]
     step_time.curve.decode_part = 1.0 / np.array(splits)
@@ -201,10 +204,8 @@ def uses_flash2(stack: Stack) -> bool:
 
 def _least_read_s(stack: Stack) -> float:
     """Return what one layer's KV of a token takes at the peak of the memory's bandwidth [s]."""
-    arch = stack.arch
-    kv_bytes = kv_bytes_per_token_per_gpu(arch, stack.kv_bytes_per_element, stack.layout.tensor_parallel_size, 1)
-    per_layer = (kv_bytes - index_bytes_per_token(arch)) / arch.num_attention_layers
-    return per_layer / stack.gpu.hbm_bandwidth_bytes_per_s
+    kv_bytes = layer_kv_bytes(stack.arch, stack.kv_bytes_per_element, stack.layout.tensor_parallel_size)
+    return kv_bytes / stack.gpu.hbm_bandwidth_bytes_per_s
 
 
 def _fold_indexer(step_time: StepTime, stack: Stack) -> None:
@@ -217,7 +218,6 @@ def _fold_indexer(step_time: StepTime, stack: Stack) -> None:
     step_time.curve.decode_s_per_context_token += layers * max(c.decode_attention_ratio, 1.0) * max(read_s, multiply_s)
     terms.prompt_s_per_pair += layers * max(c.prompt_attention_ratio, 1.0) * multiply_s
     terms.kv_bytes_per_token += index_bytes_per_token(arch)
-    terms.window_kv_bytes_per_token -= index_bytes_per_token(arch)
 
 
 def _fold_linear(step_time: StepTime, stack: Stack, counts: Floats) -> None:
