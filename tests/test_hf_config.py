@@ -151,6 +151,24 @@ PUBLISHED = {
         "layer_types": ["full_attention", *["sliding_attention"] * 3] * 12, "sliding_window": 512,
         "moe_num_experts": 288, "moe_top_k": 8, "moe_intermediate_size": 1280, "share_expert_dim": 1280,
         "moe_layers_enum": ",".join(map(str, range(3, 45)))}),
+    "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16": (31.6, 3.6, {
+        "model_type": "nemotron_h", "hidden_size": 2688, "intermediate_size": 1856, "num_hidden_layers": 52,
+        "hybrid_override_pattern": "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME", "num_attention_heads": 32,
+        "num_key_value_heads": 2, "head_dim": 128, "mamba_num_heads": 64, "mamba_head_dim": 64, "n_groups": 8,
+        "ssm_state_size": 128, "conv_kernel": 4, "n_routed_experts": 128, "num_experts_per_tok": 6,
+        "n_shared_experts": 1, "moe_intermediate_size": 1856, "moe_shared_expert_intermediate_size": 3712,
+        "vocab_size": 131072}),
+    "nvidia/Nemotron-H-8B-Base-8K": (8.1, 8.1, {
+        "model_type": "nemotron_h", "hidden_size": 4096, "intermediate_size": 21504, "num_hidden_layers": 52,
+        "hybrid_override_pattern": "M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M-", "num_attention_heads": 32,
+        "num_key_value_heads": 8, "head_dim": 128, "mamba_num_heads": 128, "mamba_head_dim": 64, "n_groups": 8,
+        "ssm_state_size": 128, "conv_kernel": 4, "vocab_size": 131072}),
+    "ibm-granite/granite-4.0-h-small": (32.2, 9, {
+        "model_type": "granitemoehybrid", "hidden_size": 4096, "intermediate_size": 768, "num_hidden_layers": 40,
+        "shared_intermediate_size": 1536, "layer_types": [*["mamba"] * 5, "attention", *["mamba"] * 4] * 4,
+        "num_attention_heads": 32, "num_key_value_heads": 8, "num_local_experts": 72, "num_experts_per_tok": 10,
+        "mamba_n_heads": 128, "mamba_d_head": 64, "mamba_d_state": 128, "mamba_n_groups": 1, "mamba_d_conv": 4,
+        "vocab_size": 100352, "tie_word_embeddings": True}),
     "swiss-ai/Apertus-8B-Instruct-2509": (8.05, 8.05, {
         "model_type": "apertus", "hidden_size": 4096, "intermediate_size": 21504, "num_hidden_layers": 32,
         "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 131072}),
@@ -199,6 +217,30 @@ def test_sliding_layers_may_have_other_heads() -> None:
     both, keys_alone = read(**gemma), read(**gemma, attention_k_eq_v=True)
     assert [(count, kind.num_kv_heads) for count, kind in both.attention_kinds] == [(1, 2), (3, 2)]  # the last is full
     assert (both.head_dim, both.key_is_value, keys_alone.num_kv_heads, keys_alone.key_is_value) == (16, False, 1, True)
+
+
+def test_blocks_of_nemotron_h_are_attention_mamba_or_mlps() -> None:
+    nano, dense = (architecture_from_config({"max_position_embeddings": 8192, **PUBLISHED[name][2]}, name=name,
+                                            where=name)
+                   for name in ("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", "nvidia/Nemotron-H-8B-Base-8K"))
+    assert (nano.num_layers, nano.num_bare_layers, nano.num_linear_layers, nano.num_moe_layers) == (29, 6, 23, 23)
+    assert (nano.num_attention_layers, nano.num_dense_layers, nano.num_mlp_matrices) == (6, 0, 2)
+    assert (dense.num_layers, dense.num_bare_layers, dense.num_dense_layers, dense.runs_mamba) == (28, 4, 24, True)
+    listed = {**PUBLISHED["nvidia/Nemotron-H-8B-Base-8K"][2], "hybrid_override_pattern": None,
+              "layers_block_type": ["mamba", "mlp", "attention", "mlp"], "max_position_embeddings": 8192}
+    arch = architecture_from_config(listed, name="small", where="config.json")
+    assert (arch.num_layers, arch.num_bare_layers, arch.num_linear_layers) == (2, 0, 1)
+    for blocks, message in ((["mamba", "ssm"], r"layers_block_type = \['mamba', 'ssm'\]; must be a list of"),
+                            (["mamba", "attention", "mlp", "mlp", "mlp"], "3 MLPs behind 2 layers")):
+        with pytest.raises(CatalogError, match=message):
+            architecture_from_config({**listed, "layers_block_type": blocks}, name="wrong", where="config.json")
+
+
+def test_experts_may_work_on_a_latent() -> None:
+    """Two matrices of 32 by 16 for each of 8 experts, and 64 by 32 to the latent and from it in each of 4 layers."""
+    moe = {"model_type": "glm4_moe", "n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
+    whole, latent = read(**moe), read(**moe, moe_latent_size=32)
+    assert num_parameters(whole) - num_parameters(latent) == 4 * (8 * 3 * 32 * 16 - 2 * 64 * 32)
 
 
 def test_gemma_4_that_shares_caches_between_layers_is_refused() -> None:

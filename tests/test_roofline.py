@@ -416,6 +416,25 @@ def test_triton_is_slower_on_blackwell_and_what_sglang_runs_before() -> None:
     assert named == {"vllm_unquantizedfusedmoe_triton_tritonexperts"}
 
 
+def test_mamba_is_told_from_another_scan_and_says_so() -> None:
+    """What is read and written is the states', 23 layers of 64 heads of 64 by 128 in FP32 and the convolution's."""
+    stack = stack_of("nemotron-3-nano-30b-a3b", "h100-sxm")
+    assert priors(stack) == ("linear attention",)
+    assert "linear attention" not in priors(stack_of("qwen3-next-80b-a3b", "h100-sxm"))
+    few, many = (terms_of(stack, step(decodes=count, context=1))["attention_decode_s"] for count in (256, 512))
+    states = 256 * 23 * 2 * 4 * 64 * 64 * 128
+    assert states < (many - few) * stack.gpu.hbm_bandwidth_bytes_per_s < 2 * states
+
+
+def test_layers_without_an_mlp_add_up_once() -> None:
+    """Nemotron 3 Nano has 29 layers of attention or Mamba-2 and 23 of experts: 52 all-reduces, each before a norm."""
+    stack = stack_of("nemotron-3-nano-30b-a3b", "h100-sxm", layout=Layout(tensor_parallel_size=2))
+    alike = replace(stack, arch=replace(stack.arch, num_bare_layers=0, num_moe_layers=29))
+    taken, of_58 = (terms_of(each, step(decodes=8, context=1))["collectives_s"] for each in (stack, alike))
+    assert taken / 52 == pytest.approx(of_58 / 58)
+    assert small_kernels(stack.arch, "vllm", 1)[0].num == 52
+
+
 @pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm"])
 def test_layers_with_other_heads_take_what_models_of_such_layers_take(engine: str) -> None:
     """Attention of Gemma 4: of as many layers as see all tokens, and of those with a window, each by themselves."""

@@ -26,9 +26,12 @@ class Architecture:
     index_n_heads, index_head_dim : shapes of the indexer of DeepSeek sparse attention (DSA), 0 without one [1].
     index_topk : tokens that the indexer leaves to a query of the main attention, 0 without one [tokens].
     num_index_layers : layers that run an indexer; the others of a DSA model reuse its choice [1].
-    num_linear_layers : layers with linear attention (gated delta net) instead: a state of fixed size, no KV cache [1].
+    num_bare_layers : layers with attention of either kind and no MLP behind it (Nemotron-H) [1].
+    num_linear_layers : layers with linear attention instead, a state of fixed size and no KV cache: gated delta net, or
+        Mamba-2, whose groups are keys and whose state size is their width [1].
     linear_num_key_heads, linear_num_value_heads, linear_key_head_dim, linear_value_head_dim, linear_conv_kernel_dim :
         their shapes, 0 without them [1].
+    linear_scalars_per_head : that are projected for each value head: decay and rate, in Mamba-2 the step alone [1].
     linear_state_bytes_per_element : of their recurrent state, 4 where the config asks for FP32 [B].
     sliding_window : window of the local layers, 0 where every layer sees all tokens [tokens].
     num_sliding_layers : layers with that window; Llama 4's chunked layers count as such [1].
@@ -38,6 +41,7 @@ class Architecture:
     num_mlp_matrices : 3 in a gated MLP (gate, up, down), 2 otherwise [1].
     num_experts, num_experts_per_tok : routed experts of an MoE layer, and how many a token visits; 0 if dense [1].
     moe_intermediate_size, shared_intermediate_size : width of one routed expert; of all shared ones together [1].
+    moe_latent_size : width of the latent that routed experts work on, projected to and back, 0 without one [1].
     num_moe_layers : layers with routed experts [1].
     quantization : weight format of the published checkpoint, None where it is 16-bit.
     quantized_attention : whether the published checkpoint's attention, linear attention included, has that format too
@@ -53,6 +57,7 @@ class Architecture:
     name: str
     model_type: str
     num_layers: int
+    num_bare_layers: int
     hidden_size: int
     num_attention_heads: int
     num_kv_heads: int
@@ -78,6 +83,7 @@ class Architecture:
     linear_key_head_dim: int
     linear_value_head_dim: int
     linear_conv_kernel_dim: int
+    linear_scalars_per_head: int
     linear_state_bytes_per_element: int
     sliding_window: int
     num_sliding_layers: int
@@ -91,6 +97,7 @@ class Architecture:
     num_experts_per_tok: int
     moe_intermediate_size: int
     shared_intermediate_size: int
+    moe_latent_size: int
     num_moe_layers: int
     quantization: str | None
     quantized_attention: bool
@@ -114,9 +121,19 @@ class Architecture:
                                "indexer's queries come from; check the config")
 
     @property
+    def num_mlp_layers(self) -> int:
+        """Layers with a dense MLP or routed experts: all, in most models."""
+        return self.num_layers - self.num_bare_layers
+
+    @property
     def num_dense_layers(self) -> int:
         """Layers with a dense MLP instead of routed experts."""
-        return self.num_layers - self.num_moe_layers
+        return self.num_mlp_layers - self.num_moe_layers
+
+    @property
+    def moe_hidden_size(self) -> int:
+        """Width of what routed experts multiply: the hidden state, or a latent [1]."""
+        return self.moe_latent_size or self.hidden_size
 
     @property
     def router_in_fp32(self) -> bool:
@@ -140,6 +157,11 @@ class Architecture:
         local = replace(full, num_attention_heads=self.sliding_num_heads, num_kv_heads=self.sliding_num_kv_heads,
                         head_dim=self.sliding_head_dim, key_is_value=False)
         return (self.num_attention_layers - self.num_sliding_layers, full), (self.num_sliding_layers, local)
+
+    @property
+    def runs_mamba(self) -> bool:
+        """Whether linear layers are Mamba-2 and not a gated delta net."""
+        return self.linear_scalars_per_head == 1
 
     @property
     def linear_key_width(self) -> int:
@@ -194,8 +216,8 @@ def indexer_parameters(arch: Architecture) -> int:
 def linear_attention_parameters(arch: Architecture) -> int:
     """Parameters of one linear layer's projections; 0 where there are none.
 
-    Query, key, value and gate h·(2·K·d_k + 2·V·d_v), two scalars a value head 2·h·V, output V·d_v·h. The convolution,
-    the decays and the norms are left out: too low by < 0.1 %.
+    Query, key, value and gate h·(2·K·d_k + 2·V·d_v), scalars s·h·V, output V·d_v·h. The convolution, the decays and the
+    norms are left out: too low by < 0.1 %.
 
     Source: Yang et al., Gated Delta Networks, 2024; transformers' `modeling_qwen3_next.py`.
 
@@ -203,8 +225,8 @@ def linear_attention_parameters(arch: Architecture) -> int:
     >>> linear_attention_parameters(load_model("qwen3-next-80b-a3b"))
     33685504
     """
-    inputs = 2 * arch.linear_key_width + 2 * arch.linear_value_width + 2 * arch.linear_num_value_heads
-    return arch.hidden_size * (inputs + arch.linear_value_width)
+    scalars = arch.linear_scalars_per_head * arch.linear_num_value_heads
+    return arch.hidden_size * (2 * arch.linear_key_width + 3 * arch.linear_value_width + scalars)
 
 
 def mlp_parameters(arch: Architecture) -> int:
@@ -218,25 +240,25 @@ def mlp_parameters(arch: Architecture) -> int:
 
 
 def expert_parameters(arch: Architecture) -> int:
-    """Parameters of one routed expert: matrices · hidden_size · moe_intermediate_size; 0 in a dense model.
+    """Parameters of one routed expert: matrices · hidden_size (or latent) · moe_intermediate_size; 0 in a dense model.
 
     >>> from planner.catalog.entries import load_model
     >>> expert_parameters(load_model("mixtral-8x7b"))
     176160768
     """
-    return arch.num_mlp_matrices * arch.hidden_size * arch.moe_intermediate_size
+    return arch.num_mlp_matrices * arch.moe_hidden_size * arch.moe_intermediate_size
 
 
 def shared_expert_parameters(arch: Architecture) -> int:
-    """Parameters of one MoE layer that every token uses: its shared experts; 0 where there are none.
+    """Parameters of one MoE layer that every token uses: its shared experts, and projections to a latent and back.
 
-    The gate of Qwen's shared expert, hidden_size parameters, is left out.
+    0 where there are none. The gate of Qwen's shared expert, hidden_size parameters, is left out.
 
     >>> from planner.catalog.entries import load_model
     >>> shared_expert_parameters(load_model("deepseek-v3"))
     44040192
     """
-    return arch.num_mlp_matrices * arch.hidden_size * arch.shared_intermediate_size
+    return arch.hidden_size * (arch.num_mlp_matrices * arch.shared_intermediate_size + 2 * arch.moe_latent_size)
 
 
 def router_parameters(arch: Architecture) -> int:

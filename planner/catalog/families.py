@@ -2,19 +2,21 @@
 
 _EXPERTS = {  # keys of the number of experts and of one expert's width -> model types
     ("num_local_experts", "intermediate_size"): (
-        "mixtral", "minimax_m2", "gpt_oss", "llama4_text", "phimoe", "granitemoe", "granitemoeshared"),
+        "mixtral", "minimax_m2", "gpt_oss", "llama4_text", "phimoe", "granitemoe", "granitemoeshared",
+        "granitemoehybrid"),
     ("num_experts", "intermediate_size"): ("olmoe", "cohere2_moe", "hunyuan_v1_moe"),
     ("num_experts", "moe_intermediate_size"): (
         "qwen2_moe", "qwen3_moe", "qwen3_next", "qwen3_5_moe_text", "ernie4_5_moe", "bailing_moe", "bailing_moe_v2",
         "hy_v3", "exaone_moe", "afmoe", "gemma4_text"),
     ("n_routed_experts", "moe_intermediate_size"): (
         "deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "glm4_moe", "glm4_moe_lite", "glm_moe_dsa", "dots1",
-        "solar_open", "mistral4", "axk1", "mimo_v2_flash", "step3p5"),
+        "solar_open", "mistral4", "axk1", "mimo_v2_flash", "step3p5", "nemotron_h"),
 }
 MOE_KEYS = {model_type: keys for keys, model_types in _EXPERTS.items() for model_type in model_types}
-HYBRID = ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text")  # linear attention in most layers
+DELTA_NET = ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text")  # gated delta net in most layers
+MAMBA = ("nemotron_h", "granitemoehybrid")  # Mamba-2 in most layers
 SPARSE = ("deepseek_v32", "glm_moe_dsa")  # DeepSeek sparse attention
-UNGATED = ("phi", "arcee", "nemotron", "starcoder2", "apertus")  # MLPs of two matrices
+UNGATED = ("nemotron_h", "phi", "arcee", "nemotron", "starcoder2", "apertus")  # MLPs of two matrices
 SUPPORTED = ("llama", "mistral", "ministral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "phi3",
              "qwen3_5_text", "granite", "smollm3", "seed_oss", "cohere", "cohere2", "olmo", "olmo2", "olmo3", "exaone",
              "exaone4", "glm", "glm4", "ernie4_5", "hunyuan_v1_dense", "internlm3", "stablelm", *UNGATED, *MOE_KEYS)
@@ -27,6 +29,12 @@ WRAPPERS = {"gemma3": "gemma3_text", "gemma4": "gemma4_text", "gemma4_unified": 
             "qwen3_vl_text": "qwen3", "qwen3_vl_moe_text": "qwen3_moe", "glm4v_text": "glm4",
             "glm4v_moe_text": "glm4_moe"}
 
+_MAMBA = {"n_groups": "linear_num_key_heads", "mamba_n_groups": "linear_num_key_heads",
+          "ssm_state_size": "linear_key_head_dim", "mamba_d_state": "linear_key_head_dim",
+          "mamba_num_heads": "linear_num_value_heads", "mamba_n_heads": "linear_num_value_heads",
+          "mamba_head_dim": "linear_value_head_dim", "mamba_d_head": "linear_value_head_dim",
+          "conv_kernel": "linear_conv_kernel_dim", "mamba_d_conv": "linear_conv_kernel_dim",
+          "mamba_ssm_cache_dtype": "mamba_ssm_dtype"}
 _ONE_SHARED = {"num_shared_experts": "n_shared_experts"}
 RENAMED = {  # model_type -> its names of what others call so
     "ernie4_5_moe": {"moe_num_experts": "num_experts", "moe_k": "num_experts_per_tok",
@@ -39,13 +47,16 @@ RENAMED = {  # model_type -> its names of what others call so
     "step3p5": {"num_attention_groups": "num_key_value_heads", "moe_num_experts": "n_routed_experts",
                 "moe_top_k": "num_experts_per_tok", "share_expert_dim": "shared_expert_intermediate_size",
                 "share_expert_dims": "shared_expert_intermediate_size"},
+    "nemotron_h": {**_MAMBA, "moe_shared_expert_intermediate_size": "shared_expert_intermediate_size"},
+    "granitemoehybrid": {**_MAMBA, "shared_intermediate_size": "shared_expert_intermediate_size"},
     "granitemoeshared": {"shared_intermediate_size": "shared_expert_intermediate_size"},
     "afmoe": {**_ONE_SHARED, "num_dense_layers": "first_k_dense_replace",
               "global_attn_every_n_layers": "sliding_window_pattern"},
     **dict.fromkeys(("bailing_moe", "bailing_moe_v2", "hy_v3", "exaone_moe", "cohere2_moe"), _ONE_SHARED),
 }
 BESIDE_MLP = ("llama4_text", "gemma4_text")  # experts beside an MLP that all tokens go through, of intermediate_size
-DENSE_WIDTH = {"llama4_text": "intermediate_size_mlp", "cohere2_moe": "prefix_dense_intermediate_size"}
+DENSE_WIDTH = {"llama4_text": "intermediate_size_mlp", "granitemoehybrid": "shared_expert_intermediate_size",
+               "cohere2_moe": "prefix_dense_intermediate_size"}
 # Of so many layers the last sees all tokens, where the config does not list its layers.
 SLIDING_PATTERN = {"gemma3_text": 6, "gemma4_text": 6, "llama4_text": 4, "cohere2": 4, "cohere2_moe": 4,
                    "exaone_moe": 4, "afmoe": 4}
@@ -61,7 +72,7 @@ _FILLED: tuple[tuple[dict[str, object], tuple[str, ...]], ...] = (  # what Huggi
     ({"first_k_dense_replace": 3}, ("step3p5",)),
     ({"enable_moe_block": False}, ("gemma4_text",)),
     ({"n_shared_experts": 1}, ("hunyuan_v1_moe",)),
-    ({"attn_output_gate": True}, ("afmoe", *HYBRID)),
+    ({"attn_output_gate": True}, ("afmoe", *DELTA_NET)),
 )
 CLASS_DEFAULTS = {model_type: {key: value for keys, model_types in _FILLED if model_type in model_types
                                for key, value in keys.items()}

@@ -33,7 +33,8 @@ def architecture_from_config(config: Mapping[str, object], *, name: str, where: 
     usual = families.RENAMED.get(model_type, {})
     given = {usual.get(key, key): value for key, value in merged.items()}
     keys = _Keys({**families.CLASS_DEFAULTS.get(model_type, {}), **given}, where, usual)
-    num_layers, hidden_size = keys.integer("num_hidden_layers"), keys.integer("hidden_size")
+    num_layers, num_bare_layers = _layers(keys, model_type)
+    hidden_size = keys.integer("hidden_size")
     num_heads = keys.integer("num_attention_heads")
     max_model_len = _max_model_len(keys, model_type)
     window, num_sliding_layers = _sliding(keys, model_type, num_layers, max_model_len)
@@ -42,7 +43,8 @@ def architecture_from_config(config: Mapping[str, object], *, name: str, where: 
     experts = _experts(keys, model_type, num_layers)
     width_key = families.DENSE_WIDTH.get(model_type, "intermediate_size")
     return Architecture(
-        name=name, model_type=model_type, num_layers=num_layers, hidden_size=hidden_size,
+        name=name, model_type=model_type, num_layers=num_layers, num_bare_layers=num_bare_layers,
+        hidden_size=hidden_size,
         num_attention_heads=num_heads, vocab_size=keys.integer("vocab_size"),
         max_model_len=max_model_len, tie_word_embeddings=bool(keys.config.get("tie_word_embeddings", False)),
         attention="mla" if is_mla else "gqa", qk_norm_over_heads=keys.config.get("qk_norm_type") == "per_layer",
@@ -52,7 +54,8 @@ def architecture_from_config(config: Mapping[str, object], *, name: str, where: 
         **_indexer(keys, model_type, num_layers), **_linear_attention(keys, model_type, num_layers),
         sliding_window=window, num_sliding_layers=num_sliding_layers, **_heads(keys, model_type, window),
         key_is_value=_key_is_value(keys, model_type),
-        intermediate_size=keys.integer(width_key, 0 if experts["num_moe_layers"] == num_layers else None),
+        intermediate_size=keys.integer(
+            width_key, 0 if experts["num_moe_layers"] == num_layers - num_bare_layers else None),
         num_mlp_matrices=2 if model_type in families.UNGATED else 3,
         quantization=quantization, quantized_attention=quantized_attention, kv_cache_dtype=_kv_cache_dtype(keys),
         **experts,
@@ -64,6 +67,7 @@ _MLA_KEYS = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim
 _LINEAR_KEYS = ("linear_num_key_heads", "linear_num_value_heads", "linear_key_head_dim", "linear_value_head_dim",
                 "linear_conv_kernel_dim")
 _NOT_PROJECTIONS = ("indexer", "norm", "mtp")  # 16-bit in checkpoints whose attention is not
+_BLOCKS = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
 _LISTS = ("mlp_layer_types", "is_moe_layer", "moe_layer_freq")  # of every layer, whether it has experts
 _STEP_KEYS = ("decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_freq")
 
@@ -111,6 +115,32 @@ def _model_type(config: Mapping[str, object], where: str) -> str:
         raise CatalogError(f"{where}: model_type = {value!r} is not supported{hint}; "
                            f"supported: {', '.join(sorted(families.SUPPORTED))}")
     return model_type
+
+
+def _layers(keys: _Keys, model_type: str) -> tuple[int, int]:
+    """Layers with attention of any kind, and those of them that have no MLP behind them.
+
+    Nemotron-H counts every block as a layer: Mamba-2, attention, an MLP or experts (M, *, - and E in its pattern).
+    """
+    if model_type != "nemotron_h":
+        return keys.integer("num_hidden_layers"), 0
+    blocks = _blocks(keys)
+    num_layers, num_mlps = blocks["mamba"] + blocks["attention"], blocks["mlp"] + blocks["moe"]
+    if num_mlps > num_layers:
+        raise CatalogError(f"{keys.where}: {num_mlps} MLPs behind {num_layers} layers of attention and Mamba-2; must "
+                           "be no more; check layers_block_type")
+    return num_layers, num_layers - num_mlps
+
+
+def _blocks(keys: _Keys) -> dict[str, int]:
+    """How many blocks of each kind a Nemotron-H has."""
+    pattern = keys.config.get("hybrid_override_pattern")
+    kinds = ([_BLOCKS.get(letter) for letter in pattern] if isinstance(pattern, str)
+             else keys.config.get("layers_block_type"))
+    if not isinstance(kinds, list) or not set(map(str, kinds)) <= set(_BLOCKS.values()):
+        raise CatalogError(f"{keys.where}: layers_block_type = {kinds!r}; must be a list of "
+                           f"{', '.join(sorted(_BLOCKS.values()))}, or hybrid_override_pattern a text of M, *, - and E")
+    return {kind: kinds.count(kind) for kind in _BLOCKS.values()}
 
 
 def _max_model_len(keys: _Keys, model_type: str) -> int:
@@ -208,34 +238,45 @@ def _linear_attention(keys: _Keys, model_type: str, num_layers: int) -> dict[str
     Their state has the type that the config asks for (`mamba_ssm_dtype`: FP32 in Qwen3.5), else the model's 16 bit, as
     in vLLM; SGLang keeps FP32 there, so for Qwen3-Next its states are twice as large.
     """
-    fields = ("num_linear_layers", *_LINEAR_KEYS, "linear_state_bytes_per_element")
-    if model_type not in families.HYBRID:
+    fields = ("num_linear_layers", *_LINEAR_KEYS, "linear_scalars_per_head", "linear_state_bytes_per_element")
+    if model_type not in (*families.DELTA_NET, *families.MAMBA):
         return dict.fromkeys(fields, 0)
     layer_types = keys.config.get("layer_types")
-    if isinstance(layer_types, Sequence):
-        count = sum(kind == "linear_attention" for kind in layer_types)
+    if model_type == "nemotron_h":
+        count = _blocks(keys)["mamba"]
+    elif isinstance(layer_types, Sequence):
+        count = sum(kind in ("linear_attention", "mamba") for kind in layer_types)
     else:
         count = num_layers - num_layers // keys.integer("full_attention_interval", 4)
     state = 4 if keys.config.get("mamba_ssm_dtype") == "float32" else 2
-    return dict(zip(fields, (count, *(keys.integer(key) for key in _LINEAR_KEYS), state), strict=True))
+    scalars = 1 if model_type in families.MAMBA else 2
+    return dict(zip(fields, (count, *(keys.integer(key) for key in _LINEAR_KEYS), scalars, state), strict=True))
 
 
 def _experts(keys: _Keys, model_type: str, num_layers: int) -> dict[str, int]:
     """The MoE fields of an architecture, zeros where it is dense."""
     fields = ("num_experts", "num_experts_per_tok", "moe_intermediate_size", "shared_intermediate_size",
-              "num_moe_layers")
-    if model_type not in families.MOE_KEYS or keys.config.get("enable_moe_block", True) is not True:
+              "moe_latent_size", "num_moe_layers")
+    num_moe = _num_moe_layers(keys, model_type, num_layers)
+    if not num_moe:
         return dict.fromkeys(fields, 0)
     count_key, width_key = families.MOE_KEYS[model_type]
     width = keys.integer(width_key)
+    own = keys.integer("shared_expert_intermediate_size", 0)
     shared = (keys.integer("intermediate_size") if model_type in families.BESIDE_MLP
-              else keys.integer("shared_expert_intermediate_size", 0) + keys.integer("n_shared_experts", 0) * width)
+              else keys.integer("n_shared_experts", 1 if own else 0) * (own or width))
     return dict(zip(fields, (keys.integer(count_key), keys.integer("num_experts_per_tok"), width, shared,
-                             _num_moe_layers(keys, model_type, num_layers)), strict=True))
+                             keys.integer("moe_latent_size", 0), num_moe), strict=True))
 
 
 def _num_moe_layers(keys: _Keys, model_type: str, num_layers: int) -> int:
-    """Layers with routed experts: those listed, else those at a step from the first on."""
+    """Layers with routed experts: those listed, else those at a step from the first on; 0 without experts."""
+    if model_type not in families.MOE_KEYS or keys.config.get("enable_moe_block", True) is not True:
+        return 0
+    if keys.config.get(families.MOE_KEYS[model_type][0]) == 0:  # Granite 4's small ones
+        return 0
+    if model_type == "nemotron_h":
+        return _blocks(keys)["moe"]
     kinds = next((keys.config[key] for key in _LISTS if isinstance(keys.config.get(key), list)), None)
     if isinstance(kinds, list):
         return sum(kind in ("sparse", 1) for kind in kinds[:num_layers])

@@ -212,7 +212,7 @@ def layers_bytes(arch: Architecture, quantization: str | None, layout: Layout) -
         + experts * expert_parameters(arch) * expert_padding(arch, quantization))
     attention = attention_element * attention_parameters_per_gpu(arch, tensor_parallel_size)
     return (num_layers * attention + num_moe * moe_layer
-            + (num_layers - num_moe) * element * mlp_parameters(arch) / tensor_parallel_size)
+            + min(num_layers - num_moe, arch.num_dense_layers) * element * mlp_parameters(arch) / tensor_parallel_size)
 
 
 def expert_padding(arch: Architecture, quantization: str | None) -> float:

@@ -103,9 +103,10 @@ def _indexer(arch: Architecture) -> tuple[Gemm, ...]:
 
 
 def _linear_attention(arch: Architecture, ranks: int) -> tuple[Gemm, ...]:
-    """Query, key, value and gate in one; two scalars a value head, which stay 16-bit; then the output."""
+    """Query, key, value and gate in one; scalars of a value head, which stay 16-bit; then the output."""
     width = -(-2 * (arch.linear_key_width + arch.linear_value_width) // ranks)
-    scalars, value_width = -(-2 * arch.linear_num_value_heads // ranks), -(-arch.linear_value_width // ranks)
+    scalars = -(-arch.linear_scalars_per_head * arch.linear_num_value_heads // ranks)
+    value_width = -(-arch.linear_value_width // ranks)
     count, quantized = arch.num_linear_layers, arch.quantized_attention
     return (Gemm("in_proj_qkvz", width, arch.hidden_size, count, quantized),
             Gemm("in_proj_ba", scalars, arch.hidden_size, count, False),
@@ -113,11 +114,13 @@ def _linear_attention(arch: Architecture, ranks: int) -> tuple[Gemm, ...]:
 
 
 def _mlps(arch: Architecture, ranks: int) -> tuple[Gemm, ...]:
-    """The dense MLPs, the routers, which stay 16-bit, and the shared experts."""
+    """The dense MLPs, the routers, which stay 16-bit, projections to a latent and back, and the shared experts."""
     hidden, inputs = arch.hidden_size, arch.num_mlp_matrices - 1  # gate and up in one
     dense, shared = -(-arch.intermediate_size // ranks), -(-arch.shared_intermediate_size // ranks)
     return (Gemm("gate_up_proj", inputs * dense, hidden, arch.num_dense_layers, True),
             Gemm("down_proj", hidden, dense, arch.num_dense_layers, True),
             Gemm("router", arch.num_experts, hidden, arch.num_moe_layers, False),
+            Gemm("latent_down_proj", arch.moe_latent_size, hidden, arch.num_moe_layers, True),
+            Gemm("latent_up_proj", hidden, arch.moe_latent_size, arch.num_moe_layers, True),
             Gemm("shared_gate_up_proj", inputs * shared, hidden, arch.num_moe_layers, True),
             Gemm("shared_down_proj", hidden, shared, arch.num_moe_layers, True))

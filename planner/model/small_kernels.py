@@ -61,7 +61,7 @@ def small_kernels(arch: Architecture, engine: str, ranks: int) -> tuple[Small, .
               for count, kind in arch.attention_kinds]
     dense, shared = (arch.num_mlp_matrices * width / ranks
                      for width in (arch.intermediate_size, arch.shared_intermediate_size))
-    return (Small(2 * arch.num_layers, NORM_SHARE, 4 * arch.hidden_size, 2 * arch.hidden_size),
+    return (Small(arch.num_layers + arch.num_mlp_layers, NORM_SHARE, 4 * arch.hidden_size, 2 * arch.hidden_size),
             *(Small(count, 0.0 if in_attention else ROTARY_SHARE, 2 * width, width) for count, width in turned),
             Small(arch.num_linear_layers, ROTARY_SHARE, 0.0, 0.0),
             Small(arch.num_dense_layers, ACTIVATION_SHARE, dense, dense),

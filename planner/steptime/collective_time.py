@@ -53,7 +53,7 @@ def _num_reduces(stack: Stack) -> int:
     arch, layout = stack.arch, stack.layout
     if layout.tensor_parallel_size == 1:
         return 0
-    return arch.num_layers + (arch.num_layers if layout.data_parallel_size == 1 else arch.num_dense_layers)
+    return arch.num_layers + (arch.num_mlp_layers if layout.data_parallel_size == 1 else arch.num_dense_layers)
 
 
 def collectives_s(stack: Stack, message_bytes: Floats, op: str, num_gpus: int) -> Floats:

@@ -85,7 +85,7 @@ def prompt_launch_s(stack: Stack) -> float:
     """
     arch, c = stack.arch, stack.constants
     num_flashinfer = arch.num_attention_layers if runs_flashinfer(stack.engine, stack.gpu) else 0
-    return (arch.num_layers * c.launch_s_per_layer + arch.num_moe_layers * c.launch_s_per_moe_layer
+    return (_num_halves(arch) / 2 * c.launch_s_per_layer + arch.num_moe_layers * c.launch_s_per_moe_layer
             + _num_mla_layers(arch) * c.launch_s_per_mla_layer + arch.num_linear_layers * c.launch_s_per_linear_layer
             + num_flashinfer * c.launch_s_per_flashinfer_layer)
 
@@ -100,7 +100,12 @@ def decode_launch_s(stack: Stack) -> float:
     """
     arch, c = stack.arch, stack.constants
     parts = arch.num_moe_layers + _num_mla_layers(arch) + arch.num_linear_layers
-    return arch.num_layers * c.decode_launch_s_per_layer + parts * c.decode_launch_s_per_part
+    return _num_halves(arch) / 2 * c.decode_launch_s_per_layer + parts * c.decode_launch_s_per_part
+
+
+def _num_halves(arch: Architecture) -> int:
+    """Return attention and MLPs, two a layer in most models."""
+    return arch.num_layers + arch.num_mlp_layers
 
 
 def _num_mla_layers(arch: Architecture) -> int:
@@ -145,7 +150,10 @@ def padded(counts: Any) -> Any:
 
 
 def priors(stack: Stack) -> tuple[str, ...]:
-    """Return the operators that have a kernel which nobody measured on this GPU: medians over others stand in."""
+    """Return the operators that have a kernel which nobody measured on this GPU: others stand in.
+
+    Medians over other GPUs; and for Mamba-2, whose scan nobody measured anywhere, the gated delta net.
+    """
     layout = stack.layout
     formats = {projection_format(stack, gemm.quantized)
                for gemm in projections(stack.arch, layout.tensor_parallel_size)}
@@ -159,7 +167,9 @@ def priors(stack: Stack) -> tuple[str, ...]:
         "linear attention": linear_fits(stack) if stack.arch.num_linear_layers else [],
         "collectives": [collective_fit(stack, op, num_gpus) for op, num_gpus in sizes if num_gpus > 1],
     }
-    unmeasured = tuple(name for name, found in fits.items() if not all(fit.is_measured for fit in found))
+    guessed = {"linear attention"} if stack.arch.runs_mamba else set()
+    unmeasured = tuple(name for name, found in fits.items()
+                       if name in guessed or not all(fit.is_measured for fit in found))
     over_nodes = any(num_gpus > stack.gpu.gpus_per_node for _, num_gpus in sizes)
     return (*unmeasured, "collectives between nodes") if over_nodes else unmeasured
 
@@ -290,12 +300,14 @@ def _experts(curve: Any, stack: Stack, counts: Floats) -> None:
     flops_per_s = stack.gpu.flops_per_s[precision]
     bandwidth = stack.gpu.hbm_bandwidth_bytes_per_s
     floor_s = (MOE_KERNELS + MOE_PRODUCTS * KERNELS[dtype].quantizes_apart) * c.kernel_floor_s
-    expert = 3.0 * arch.hidden_size * arch.moe_intermediate_size / tp
+    # an expert of two matrices is one of three that are two thirds as wide: as many bytes, products and activations
+    width = arch.moe_intermediate_size * arch.num_mlp_matrices / 3.0
+    expert = 3.0 * arch.moe_hidden_size * width / tp
     multiply_s = 2.0 * expert * tokens * arch.num_experts_per_tok / ep / flops_per_s
     layer_s, read = np.full_like(tokens, np.inf), np.zeros_like(tokens)
     for fit in fits:
         constants = replace(fit.constants, floor_s=min(floor_s, fit.constants.floor_s))
-        benchmark_s = moe_s(tokens, hidden=arch.hidden_size, inter=arch.moe_intermediate_size,
+        benchmark_s = moe_s(tokens, hidden=arch.moe_hidden_size, inter=width,
                             topk=arch.num_experts_per_tok, num_experts=arch.num_experts, moe_tp=tp, moe_ep=ep,
                             weight_bytes_per_element=element, flops_per_s=flops_per_s / stack.compute_ratio(precision),
                             bandwidth_bytes_per_s=bandwidth, constants=constants, unevenness=_unevenness(ep))
