@@ -29,12 +29,6 @@ WRAPPERS = {"gemma3": "gemma3_text", "gemma4": "gemma4_text", "gemma4_unified": 
             "qwen3_vl_text": "qwen3", "qwen3_vl_moe_text": "qwen3_moe", "glm4v_text": "glm4",
             "glm4v_moe_text": "glm4_moe"}
 
-_MAMBA = {"n_groups": "linear_num_key_heads", "mamba_n_groups": "linear_num_key_heads",
-          "ssm_state_size": "linear_key_head_dim", "mamba_d_state": "linear_key_head_dim",
-          "mamba_num_heads": "linear_num_value_heads", "mamba_n_heads": "linear_num_value_heads",
-          "mamba_head_dim": "linear_value_head_dim", "mamba_d_head": "linear_value_head_dim",
-          "conv_kernel": "linear_conv_kernel_dim", "mamba_d_conv": "linear_conv_kernel_dim",
-          "mamba_ssm_cache_dtype": "mamba_ssm_dtype"}
 _ONE_SHARED = {"num_shared_experts": "n_shared_experts"}
 RENAMED = {  # model_type -> its names of what others call so
     "ernie4_5_moe": {"moe_num_experts": "num_experts", "moe_k": "num_experts_per_tok",
@@ -45,10 +39,15 @@ RENAMED = {  # model_type -> its names of what others call so
     "gemma4_text": {"top_k_experts": "num_experts_per_tok"},
     "mimo_v2_flash": {"sliding_window_size": "sliding_window"},
     "step3p5": {"num_attention_groups": "num_key_value_heads", "moe_num_experts": "n_routed_experts",
-                "moe_top_k": "num_experts_per_tok", "share_expert_dim": "shared_expert_intermediate_size",
-                "share_expert_dims": "shared_expert_intermediate_size"},
-    "nemotron_h": {**_MAMBA, "moe_shared_expert_intermediate_size": "shared_expert_intermediate_size"},
-    "granitemoehybrid": {**_MAMBA, "shared_intermediate_size": "shared_expert_intermediate_size"},
+                "moe_top_k": "num_experts_per_tok", "share_expert_dim": "shared_expert_intermediate_size"},
+    "nemotron_h": {"n_groups": "linear_num_key_heads", "ssm_state_size": "linear_key_head_dim",
+                   "mamba_num_heads": "linear_num_value_heads", "mamba_head_dim": "linear_value_head_dim",
+                   "conv_kernel": "linear_conv_kernel_dim", "mamba_ssm_cache_dtype": "mamba_ssm_dtype",
+                   "moe_shared_expert_intermediate_size": "shared_expert_intermediate_size"},
+    "granitemoehybrid": {"mamba_n_groups": "linear_num_key_heads", "mamba_d_state": "linear_key_head_dim",
+                         "mamba_n_heads": "linear_num_value_heads", "mamba_d_head": "linear_value_head_dim",
+                         "mamba_d_conv": "linear_conv_kernel_dim",
+                         "shared_intermediate_size": "shared_expert_intermediate_size"},
     "granitemoeshared": {"shared_intermediate_size": "shared_expert_intermediate_size"},
     "afmoe": {**_ONE_SHARED, "num_dense_layers": "first_k_dense_replace",
               "global_attn_every_n_layers": "sliding_window_pattern"},

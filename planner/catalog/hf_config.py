@@ -34,8 +34,6 @@ def architecture_from_config(config: Mapping[str, object], *, name: str, where: 
     given = {usual.get(key, key): value for key, value in merged.items()}
     keys = _Keys({**families.CLASS_DEFAULTS.get(model_type, {}), **given}, where, usual)
     num_layers, num_bare_layers = _layers(keys, model_type)
-    hidden_size = keys.integer("hidden_size")
-    num_heads = keys.integer("num_attention_heads")
     max_model_len = _max_model_len(keys, model_type)
     window, num_sliding_layers = _sliding(keys, model_type, num_layers, max_model_len)
     quantization, quantized_attention = _native_quantization(keys)
@@ -44,9 +42,9 @@ def architecture_from_config(config: Mapping[str, object], *, name: str, where: 
     width_key = families.DENSE_WIDTH.get(model_type, "intermediate_size")
     return Architecture(
         name=name, model_type=model_type, num_layers=num_layers, num_bare_layers=num_bare_layers,
-        hidden_size=hidden_size,
-        num_attention_heads=num_heads, vocab_size=keys.integer("vocab_size"),
-        max_model_len=max_model_len, tie_word_embeddings=bool(keys.config.get("tie_word_embeddings", False)),
+        hidden_size=keys.integer("hidden_size"), num_attention_heads=keys.integer("num_attention_heads"),
+        vocab_size=keys.integer("vocab_size"), max_model_len=max_model_len,
+        tie_word_embeddings=bool(keys.config.get("tie_word_embeddings", False)),
         attention="mla" if is_mla else "gqa", qk_norm_over_heads=keys.config.get("qk_norm_type") == "per_layer",
         attn_output_gate=keys.config.get("attn_output_gate") is True,
         q_lora_rank=keys.integer("q_lora_rank", 0) if is_mla else 0,
