@@ -419,8 +419,8 @@ def test_triton_is_slower_on_blackwell_and_what_sglang_runs_before() -> None:
 def test_mamba_is_told_from_another_scan_and_says_so() -> None:
     """What is read and written is the states', 23 layers of 64 heads of 64 by 128 in FP32 and the convolution's."""
     stack = stack_of("nemotron-3-nano-30b-a3b", "h100-sxm")
-    assert priors(stack) == ("linear attention",)
-    assert "linear attention" not in priors(stack_of("qwen3-next-80b-a3b", "h100-sxm"))
+    assert priors(stack) == ("Mamba-2 (as a gated delta net)",)
+    assert not priors(stack_of("qwen3-next-80b-a3b", "h100-sxm"))
     few, many = (terms_of(stack, step(decodes=count, context=1))["attention_decode_s"] for count in (256, 512))
     states = 256 * 23 * 2 * 4 * 64 * 64 * 128
     assert states < (many - few) * stack.gpu.hbm_bandwidth_bytes_per_s < 2 * states

@@ -36,6 +36,7 @@ T = TypeVar("T")
 MOE_KERNELS = 4  # of a layer's routed experts: permutation, two grouped products with the activation, combination
 MOE_PRODUCTS = 2
 HEAD_FORMAT = "bf16"  # of the LM head, in every format
+AS_DELTA_NET = "Mamba-2 (as a gated delta net)"  # whose scan nobody measured
 MOE_BACKENDS = {"marlin": ("marlin",), "triton": ("triton", "fused_moe"), "deep_gemm": ("deepgemm",),
                 "flashinfer_trtllm": ("trtllm", "min_latency")}  # what their kernels' names have, as benchmarked
 
@@ -164,12 +165,12 @@ def priors(stack: Stack) -> tuple[str, ...]:
         "dense layers": [gemm_kernels(stack, name)[1][0] for name in sorted(formats | {HEAD_FORMAT})],
         "experts": [moe_kernels(stack)[1][0]] if stack.arch.num_moe_layers else [],
         "attention": [prompt_fit(stack), decode_fit(stack)],
-        "linear attention": linear_fits(stack) if stack.arch.num_linear_layers else [],
+        AS_DELTA_NET if stack.arch.runs_mamba else "linear attention":
+            linear_fits(stack) if stack.arch.num_linear_layers else [],
         "collectives": [collective_fit(stack, op, num_gpus) for op, num_gpus in sizes if num_gpus > 1],
     }
-    guessed = {"linear attention"} if stack.arch.runs_mamba else set()
     unmeasured = tuple(name for name, found in fits.items()
-                       if name in guessed or not all(fit.is_measured for fit in found))
+                       if name == AS_DELTA_NET or not all(fit.is_measured for fit in found))
     over_nodes = any(num_gpus > stack.gpu.gpus_per_node for _, num_gpus in sizes)
     return (*unmeasured, "collectives between nodes") if over_nodes else unmeasured
 
