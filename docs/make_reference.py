@@ -12,6 +12,7 @@ import typer
 from planner import glossary
 from planner.catalog.architecture import num_active_parameters, num_parameters
 from planner.catalog.entries import data_dir, load_gpu, load_model
+from planner.catalog.families import SUPPORTED
 from planner.choices.autoscalers import AUTOSCALERS
 from planner.choices.policies import POLICIES
 from planner.choices.routers import ROUTERS
@@ -117,6 +118,9 @@ def catalog_page() -> str:
     listed = ((f"`{m.name}`", f"{num_parameters(m) / 1e9:,.1f}", f"{num_active_parameters(m) / 1e9:,.1f}",
                m.quantization or "16 bit", f"{m.max_model_len:,}") for m in models)
     parts.append(_table(("model", "parameters [10⁹]", "active [10⁹]", "weights", "longest context [tokens]"), listed))
+    parts += ["## Model types", "`--model` and `planner db add-model` take the `config.json` of any model of these "
+              "types; of a multimodal one, its language model.",
+              ", ".join(f"`{name}`" for name in sorted(SUPPORTED)) + "."]
     constants = ((f"`{f.name}`", f.metadata["unit"], f"{f.metadata['low']:g} to {f.metadata['high']:g}",
                   _escaped(f.metadata["help"])) for f in fields(EngineConstants))
     parts += ["## Constants of engines", "What `planner calibrate` fits, within these ranges.",

@@ -17,9 +17,10 @@ DELTA_NET = ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text")  # gated delta ne
 MAMBA = ("nemotron_h", "granitemoehybrid")  # Mamba-2 in most layers
 SPARSE = ("deepseek_v32", "glm_moe_dsa")  # DeepSeek sparse attention
 UNGATED = ("nemotron_h", "phi", "arcee", "nemotron", "starcoder2", "apertus")  # MLPs of two matrices
-SUPPORTED = ("llama", "mistral", "ministral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "phi3",
-             "qwen3_5_text", "granite", "smollm3", "seed_oss", "cohere", "cohere2", "olmo", "olmo2", "olmo3", "exaone",
-             "exaone4", "glm", "glm4", "ernie4_5", "hunyuan_v1_dense", "internlm3", "stablelm", *UNGATED, *MOE_KEYS)
+SUPPORTED = tuple(dict.fromkeys((  # each once
+    "llama", "mistral", "ministral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "phi3", "qwen3_5_text",
+    "granite", "smollm3", "seed_oss", "cohere", "cohere2", "olmo", "olmo2", "olmo3", "exaone", "exaone4", "glm", "glm4",
+    "ernie4_5", "hunyuan_v1_dense", "internlm3", "stablelm", *UNGATED, *MOE_KEYS)))
 
 WRAPPERS = {"gemma3": "gemma3_text", "gemma4": "gemma4_text", "gemma4_unified": "gemma4_text",
             "gemma4_unified_text": "gemma4_text", "step3p7": "step3p5",
