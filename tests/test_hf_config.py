@@ -5,7 +5,9 @@ import pytest
 from planner.catalog.architecture import Architecture, num_active_parameters, num_parameters
 from planner.catalog.entries import load_gpu, load_model
 from planner.catalog.hf_config import architecture_from_config
+from planner.deployment.memory import layers_bytes
 from planner.errors import CatalogError
+from planner.model.layout import Layout
 from planner.model.precision import kv_cache_type
 
 LLAMA = {"model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 4,
@@ -241,6 +243,8 @@ def test_experts_may_work_on_a_latent() -> None:
     moe = {"model_type": "glm4_moe", "n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
     whole, latent = read(**moe), read(**moe, moe_latent_size=32)
     assert num_parameters(whole) - num_parameters(latent) == 4 * (8 * 3 * 32 * 16 - 2 * 64 * 32)
+    halves = [layers_bytes(arch, "bf16", Layout(tensor_parallel_size=2)) for arch in (whole, latent)]
+    assert halves[0] - halves[1] == 2.0 * 4 * (8 * 3 * 32 * 16 / 2 - 2 * 64 * 32)  # each rank has the projections whole
 
 
 def test_gemma_4_that_shares_caches_between_layers_is_refused() -> None:

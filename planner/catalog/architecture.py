@@ -250,15 +250,25 @@ def expert_parameters(arch: Architecture) -> int:
 
 
 def shared_expert_parameters(arch: Architecture) -> int:
-    """Parameters of one MoE layer that every token uses: its shared experts, and projections to a latent and back.
+    """Parameters of one MoE layer that every token uses: its shared experts; 0 where there are none.
 
-    0 where there are none. The gate of Qwen's shared expert, hidden_size parameters, is left out.
+    The gate of Qwen's shared expert, hidden_size parameters, is left out.
 
     >>> from planner.catalog.entries import load_model
     >>> shared_expert_parameters(load_model("deepseek-v3"))
     44040192
     """
-    return arch.hidden_size * (arch.num_mlp_matrices * arch.shared_intermediate_size + 2 * arch.moe_latent_size)
+    return arch.num_mlp_matrices * arch.hidden_size * arch.shared_intermediate_size
+
+
+def latent_parameters(arch: Architecture) -> int:
+    """Parameters of one MoE layer's projections to a latent and back, which every rank has; 0 without one.
+
+    >>> from planner.catalog.entries import load_model
+    >>> latent_parameters(load_model("nemotron-3-nano-30b-a3b"))
+    0
+    """
+    return 2 * arch.hidden_size * arch.moe_latent_size
 
 
 def router_parameters(arch: Architecture) -> int:
@@ -338,7 +348,8 @@ def attention_flops_per_pair(arch: Architecture, *, is_decode: bool) -> float:
 
 def _layer_parameters(arch: Architecture, num_experts: int) -> int:
     """Parameters of all layers, with `num_experts` routed experts counted in each MoE layer."""
-    moe_layer = num_experts * expert_parameters(arch) + shared_expert_parameters(arch) + router_parameters(arch)
+    moe_layer = (num_experts * expert_parameters(arch) + shared_expert_parameters(arch) + latent_parameters(arch)
+                 + router_parameters(arch))
     return (sum(count * attention_parameters(kind) for count, kind in arch.attention_kinds)
             + arch.num_index_layers * indexer_parameters(arch)
             + arch.num_linear_layers * linear_attention_parameters(arch)

@@ -8,6 +8,7 @@ from planner.catalog.architecture import (
     attention_parameters,
     expert_parameters,
     indexer_parameters,
+    latent_parameters,
     linear_attention_parameters,
     mlp_parameters,
     router_parameters,
@@ -208,7 +209,7 @@ def layers_bytes(arch: Architecture, quantization: str | None, layout: Layout) -
     num_moe = min(num_layers, arch.num_moe_layers)
     experts = -(-arch.num_experts // layout.expert_parallel_size) / layout.expert_tensor_parallel_size
     moe_layer = 2.0 * router_parameters(arch) + element * (
-        shared_expert_parameters(arch) / tensor_parallel_size
+        shared_expert_parameters(arch) / tensor_parallel_size + latent_parameters(arch)
         + experts * expert_parameters(arch) * expert_padding(arch, quantization))
     attention = attention_element * attention_parameters_per_gpu(arch, tensor_parallel_size)
     return (num_layers * attention + num_moe * moe_layer
