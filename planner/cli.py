@@ -19,7 +19,9 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_
                   help="Trace-driven capacity planning and what-if analysis for LLM serving.")
 
 RECORDED_LOAD = ("start_at", "duration", "limit", "rate_scale", "request_rate", "num_prompts", "num_warmups")
-FLEET = (*names_in("Fleet"), *names_in("Overload"), *names_in("Cache tiers"), "wait_for_parents")
+RANKS = ("data_parallel_size", "data_parallel_attention")  # which a server's log may be of
+UNMEASURED = (*RECORDED_LOAD, *(name for name in names_in("Fleet") if name not in RANKS), *names_in("Overload"),
+              *names_in("Cache tiers"), "wait_for_parents")
 
 TraceArgument = Annotated[str, typer.Argument(metavar="TRACE", help="Trace file, - for stdin, or a bundled sample: "
                                               "chat, code, long-context, fitted-chat …; or random: what a benchmark "
@@ -30,7 +32,7 @@ CapacitySloOption = Annotated[str, typer.Option("--slo", help="Objectives in ms:
 AttainmentOption = Annotated[float, typer.Option(help="Share of requests that must meet their own objectives.")]
 MeasuredArgument = Annotated[Path, typer.Argument(metavar="MEASURED", help="Table of measured runs, a result of vllm "
                                                   "bench serve or of SGLang's bench_serving, scrapes of /metrics, "
-                                                  "requests in any trace format, or steps.")]
+                                                  "requests in any trace format, steps, or the server's own log.")]
 ClientOption = Annotated[str | None, typer.Option(help="Who sent the requests: vllm, sglang, inferencex, internal. "
                                                   "Of a table, rows of others are left out.")]
 JobsOption = Annotated[int, typer.Option(help="Processes; -1 for one a core.")]
@@ -268,7 +270,7 @@ def check(
 
 
 @app.command()
-@takes_scenario(without=(*RECORDED_LOAD, *FLEET))
+@takes_scenario(without=UNMEASURED)
 def validate(
     measured: MeasuredArgument,
     scenario: Scenario,
@@ -297,7 +299,7 @@ def validate(
 
 
 @app.command()
-@takes_scenario(without=(*RECORDED_LOAD, *FLEET, "interval"))
+@takes_scenario(without=(*UNMEASURED, "interval"))
 def calibrate(
     measured: MeasuredArgument,
     scenario: Scenario,

@@ -110,6 +110,56 @@ def test_files_are_read_and_flags_go_over_them(tmp_path):
         "engine": "vllm", "model": "m/m", "tensor_parallel_size": 2, "enable_prefix_caching": False}
 
 
+def test_a_script_has_its_command_in_one_of_its_lines(tmp_path):
+    path = tmp_path / "serve.sh"
+    path.write_text("#!/bin/bash\nexport HF_TOKEN='it''s \"\n# vllm serve x/y\nvllm serve m/m \\\n  -tp 2 \\\n  "
+                    "--port 8000 > log\necho done\n")
+    found = read_launch(str(path))
+    assert found.options == {"engine": "vllm", "model": "m/m", "tensor_parallel_size": 2}
+    assert found.left_aside == ("--port 8000",)
+
+
+def test_vllm_says_in_its_log_what_it_was_launched_with(tmp_path):
+    path = tmp_path / "server.log"
+    path.write_text(
+        "INFO 11-20 10:00:00 [__init__.py:216] Automatically detected platform cuda.\n"
+        "(APIServer pid=7) INFO 11-20 10:00:03 [utils.py:233] non-default args: {'model_tag': 'm/m', 'api_key': "
+        "['secret'], 'model': 'm/m', 'enable_prefix_caching': False, 'enable_expert_parallel': True, "
+        "'tensor_parallel_size': 4, 'speculative_config': {'method': 'mtp', 'num_speculative_tokens': 3}, "
+        "'compilation_config': {'cudagraph_mode': 'FULL', 'custom_ops': ['a, b', \"c}'\"]}, 'dtype': None, "
+        "'logits_processors': <Some: object>}\nINFO more\n")
+    found = read_launch(str(path))
+    assert found.options == {
+        "engine": "vllm", "model": "m/m", "enable_prefix_caching": False, "expert_parallel": True,
+        "tensor_parallel_size": 4, "speculative_method": "mtp", "num_speculative_tokens": 3,
+        "cudagraph_mode": "full_and_piecewise"}
+    assert "--api-key" in found.left_aside
+    assert "--logits-processors" in found.left_aside
+    assert not any("secret" in each for each in found.left_aside)
+
+
+def test_sglang_says_in_its_log_all_of_its_arguments(tmp_path):
+    path = tmp_path / "server.log"
+    path.write_text(
+        "[2026-04-05 20:00:00] server_args=ServerArgs(model_path='m/m', tokenizer_path='m/m', tp_size=8, dp_size=1, "
+        "ep_size=8, mem_fraction_static=0.85, max_running_requests=None, chunked_prefill_size=8192, quantization='fp8',"
+        " disable_radix_cache=True, disable_cuda_graph=False, cuda_graph_bs=[1, 2], disaggregation_mode='null', "
+        "api_key='secret')\n")
+    found = read_launch(str(path))
+    assert found.options == {
+        "engine": "sglang", "model": "m/m", "tensor_parallel_size": 8, "data_parallel_size": 1, "expert_parallel": True,
+        "gpu_memory_utilization": 0.85, "max_num_batched_tokens": 8192,
+        "quantization": "fp8", "enable_prefix_caching": False}
+    assert found.left_aside == ("3 more of SGLang's arguments",)
+
+
+def test_a_file_that_launches_nothing_is_refused(tmp_path):
+    path = tmp_path / "notes.txt"
+    path.write_text("vllm is an engine\n'\n")
+    with pytest.raises(UsageError, match=r"notes\.txt: launches no engine that is known; give a script with"):
+        read_launch(str(path))
+
+
 @pytest.mark.parametrize(("command", "said"), [
     ("nginx -c a.conf", "launches no engine that is known"),
     ("vllm serve", "names no model"),

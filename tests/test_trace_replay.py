@@ -92,7 +92,7 @@ def test_replayed_requests_in_parquet_are_measured_runs(tmp_path):
     path = tmp_path / "r.parquet"
     done = CliRunner().invoke(app, ["replay", str(trace), *DEPLOYMENT, "--requests", str(path)])
     assert done.exit_code == 0, done.output
-    found = predict_file(path, Scenario(**SCENARIO), client=None, jobs=1)[0]
+    found = predict_file(path, Scenario(**SCENARIO), client=None, jobs=1).predictions[0]
     assert found.measurement.load is not None
     assert found.measurement.load.num_requests == 30
 
@@ -109,7 +109,8 @@ def test_measured_files_come_through_the_same_readers(name, spec, num):
     path = SHARED / "measured" / name
     if not path.exists():
         pytest.skip(f"{name} is not at hand; PLANNER_SHARED names the folder above measured/")
-    found = predict_file(path, Scenario(**SCENARIO | {"num_gpu_blocks": 20_000}), client=None, jobs=1, format=spec)[0]
+    scenario = Scenario(**SCENARIO | {"num_gpu_blocks": 20_000})
+    found = predict_file(path, scenario, client=None, jobs=1, format=spec).predictions[0]
     assert found.measurement.load is not None
     assert found.measurement.load.num_requests == num
     table = pl.read_csv(path)
@@ -126,6 +127,6 @@ def test_a_benchmark_in_another_tools_format_is_validated(tmp_path):
              "number_output_tokens": 1 + k % 9} for k in range(1, 30)]
     path = tmp_path / "individual_responses.json"
     path.write_text(json.dumps(rows))
-    found = predict_file(path, Scenario(**SCENARIO, max_concurrency=2), client=None, jobs=1)[0]
+    found = predict_file(path, Scenario(**SCENARIO, max_concurrency=2), client=None, jobs=1).predictions[0]
     assert found.status == "ok"
     assert found.measurement.measured["mean_ttft_ms"] == pytest.approx(50)

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from planner.errors import PlannerError, TraceError, UnknownNameError, UsageError
-from planner.measured.accuracy import accuracy, interval_coverage, parse_max_error, predict_file
+from planner.measured.accuracy import Predicted, accuracy, interval_coverage, parse_max_error, predict_file
 from planner.measured.table import read_measured
 from planner.measured.validate import Prediction, deploy_measured, predict, predictions_table, replay_measured
 from planner.replays.results import write_table
@@ -26,11 +26,11 @@ LINEAR = {"step_time": "linear:0.01,0.0001", "num_gpu_blocks": 4000, "async_sche
 
 
 def predicted(path: Path, scenario: Scenario | None = None, client: str | None = None) -> list[Prediction]:
-    return predict_file(path, scenario or Scenario(), client=client, jobs=1)
+    return list(predict_file(path, scenario or Scenario(), client=client, jobs=1).predictions)
 
 
 def result_of(path: Path, scenario: Scenario | None = None) -> dict[str, Any]:
-    return accuracy(predicted(path, scenario), level=None, limits={})
+    return accuracy(predict_file(path, scenario or Scenario(), client=None, jobs=1), level=None, limits={})
 
 
 def test_what_the_model_itself_measured_is_predicted_without_error(tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ def test_a_row_that_cannot_be_predicted_is_kept_with_its_reason(tmp_path: Path) 
     assert "h999" in table["status"][1]
     assert table["predicted_tpot_ms"].null_count() == 2
     assert table["measured_tpot_ms"].to_list() == [9.0, 9.0, 9.0]
-    result = accuracy(found, level=None, limits={})
+    result = accuracy(Predicted(predictions=found), level=None, limits={})
     assert result["coverage"] == pytest.approx(1 / 3)
     assert [row["id"] for row in result["unpredicted"]] == ["1", "2"]
     by_gpu = {g["value"]: g for g in result["groups"] if g["group"] == "gpu"}
@@ -270,7 +270,8 @@ def test_limits_take_short_names_and_full_ones() -> None:
 
 
 def test_a_limit_without_a_prediction_is_missed(tmp_path: Path) -> None:
-    found = accuracy(predicted(write_runs(tmp_path / "r.csv", row_of(gpu="h999"))), level=None, limits={"tpot_ms": 1.0})
+    found = accuracy(predict_file(write_runs(tmp_path / "r.csv", row_of(gpu="h999")), Scenario(), client=None, jobs=1),
+                     level=None, limits={"tpot_ms": 1.0})
     assert found["max_error"]["tpot_ms"] == {"limit": 1.0, "mape": None, "met": False}
     assert not found["met"]
 

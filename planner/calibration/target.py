@@ -61,9 +61,9 @@ def read_target(path: Path, scenario: Scenario, *, folds: int, client: str | Non
     UsageError : nothing in the file can be predicted.
     PlannerError : as `runs.read_runs` and `steplog.read_steps`.
     """
-    columns = columns_of(path) if format is None else []
-    if is_step_log(columns):
+    if format is None and is_step_log(path):
         return _steps(path, scenario, folds)
+    columns = columns_of(path) if format is None else []
     found = read_runs(path, scenario, client=client, free=("engine",), format=format)
     engines = sorted({run.groups["engine"] for run in found if run.status == "ok"})
     engine = engines[0] if len(engines) == 1 else scenario.engine
@@ -86,13 +86,14 @@ def read_target(path: Path, scenario: Scenario, *, folds: int, client: str | Non
 
 
 def _steps(path: Path, scenario: Scenario, folds: int) -> Target:
-    log = read_steps(path)
+    log = read_steps(path, scenario)
     deployment = deploy(scenario)
     model = "unnamed" if deployment.architecture is None else deployment.architecture.name
     blocks = np.arange(len(log.measured_ms)) * (BLOCKS_PER_FOLD * folds) // len(log.measured_ms)
     return Target(observed=Steps(log=log, deployment=deployment), folds=blocks % folds, engine=scenario.engine,
                   source=_source(path, scenario.engine, "steps",
-                                 [groups_of(scenario, model, "steps")] * len(log.measured_ms), num_left_out=0))
+                                 [groups_of(scenario, model, "steps")] * len(log.measured_ms),
+                                 num_left_out=sum(log.left_out.values())))
 
 
 def _predictable(path: Path, runs: Sequence[Measurement], engine: str, jobs: int) -> list[Measurement]:

@@ -16,7 +16,8 @@ _LAUNCH = inspect.Parameter(
     FROM_COMMAND, inspect.Parameter.KEYWORD_ONLY, default=None,
     annotation=Annotated[str | None, typer.Option(
         help="The line that launches the engine, in quotes: 'vllm serve …', 'python -m sglang.launch_server …', "
-             "'trtllm-serve …'. Options given besides go over it.", rich_help_panel="Deployment")])
+             "'trtllm-serve …'; or a script that has it, or the server's log. Options given besides go over it.",
+        rich_help_panel="Deployment")])
 
 
 def takes_scenario(without: tuple[str, ...] = ()) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -50,9 +51,13 @@ def _over_launch(launch: str, options: dict[str, Any], context: typer.Context) -
     sources = {name: context.get_parameter_source(name) for name in options}
     given = {name: value for name, value in options.items() if getattr(sources[name], "name", "") == "COMMANDLINE"}
     found, notes = launch_options(launch, options.get("gpu"))
-    own = [name for name in found if name not in options]  # as `planner size` tries several tensor-parallel sizes
-    if own:
-        notes.append(f"--from-command: its {', '.join(own)} gives way to this command's own")
+    defaults = {f.name: f.default for f in fields(Scenario)}
+    others = [name for name, value in found.items() if name not in options and value != defaults[name]]
+    own = {parameter.name for parameter in context.command.params}  # as `planner size` tries several numbers of ranks
+    for is_own, what in ((True, "gives way to this command's own"), (False, "left aside: this command has no option")):
+        names = [name for name in others if (name in own) == is_own]
+        if names:
+            notes.append(f"--from-command: its {', '.join(names)} {what}")
     for note in notes:
         print(f"note: {note}", file=sys.stderr)
     return options | {name: value for name, value in found.items() if name in options} | given

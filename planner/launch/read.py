@@ -12,6 +12,7 @@ import yaml
 from planner.catalog.entries import load_gpu
 from planner.errors import UsageError
 from planner.launch.flags import DIALECTS, Dialect, Flag, Switch, Tree
+from planner.launch.logged import Logged, file_of, read_file
 from planner.launch.ranks import read_ranks
 from planner.launch.values import table, truth, whole
 from planner.settings.defaults import vllm_serve_limits
@@ -47,6 +48,8 @@ class Launch:
 def read_launch(command: str) -> Launch:
     """Read what launches an engine: `vllm serve …`, `python -m sglang.launch_server …`, `trtllm-serve …`.
 
+    Or the path of a file with it: a script, or the log of a server of vLLM's or SGLang's from its beginning.
+
     >>> launch = read_launch("vllm serve Qwen/Qwen3-32B -tp 2 --max-num-seqs 256 --port 8000")
     >>> launch.options
     {'engine': 'vllm', 'model': 'Qwen/Qwen3-32B', 'tensor_parallel_size': 2, 'max_num_seqs': 256}
@@ -57,21 +60,12 @@ def read_launch(command: str) -> Launch:
     ------
     UsageError : it launches none of these engines, names no model, or has a value that is wrong or not modelled.
     """
-    try:
-        words = shlex.split(command.replace("\\\n", " "), comments=True)
-    except ValueError as error:
-        raise UsageError(f"--from-command: {error}; put quotes around the whole command") from error
-    engine, before, words = _launched(words)
-    dialect = DIALECTS[engine]
-    found: dict[str, Any] = {"engine": engine}
+    path = file_of(command)
+    launched = command if path is None else read_file(path, _begins)
+    found: dict[str, Any] = {}
     left: list[str] = []
-    for name, _, value in (word.rstrip(";").partition("=") for word in before if VARIABLE.match(word)):
-        if name in dialect.variables:
-            found[dialect.variables[name].option] = dialect.variables[name].read(name, value)
-        else:
-            left.append(name)
-    for flag, value in _settings(dialect, words):
-        _apply(dialect, flag, value, found, left)
+    dialect = (_of_log(launched, found, left) if isinstance(launched, Logged)
+               else _of_command(launched, found, left))
     if "model" not in found:
         raise UsageError(f"--from-command: names no model, as {' '.join(dialect.launch)} MODEL does")
     _settle_draft(found, left)
@@ -108,6 +102,52 @@ def _vllm_serve_limits(gpus: str) -> dict[str, int]:
         raise UsageError(f"--from-command: vllm serve has other limits of its own on some of {gpus}; give "
                          f"--max-num-seqs and --max-num-batched-tokens in the command")
     return found[0]
+
+
+def _of_command(command: str, found: dict[str, Any], left: list[str]) -> Dialect:
+    """Take over what a command line sets."""
+    try:
+        words = shlex.split(command.replace("\\\n", " "), comments=True)
+    except ValueError as error:
+        raise UsageError(f"--from-command: {error}; put quotes around the whole command") from error
+    engine, before, words = _launched(words)
+    dialect = DIALECTS[engine]
+    found["engine"] = engine
+    for name, _, value in (word.rstrip(";").partition("=") for word in before if VARIABLE.match(word)):
+        if name in dialect.variables:
+            found[dialect.variables[name].option] = dialect.variables[name].read(name, value)
+        else:
+            left.append(name)
+    for flag, value in _settings(dialect, words):
+        _apply(dialect, flag, value, found, left)
+    return dialect
+
+
+def _of_log(logged: Logged, found: dict[str, Any], left: list[str]) -> Dialect:
+    """Take over what a server's log sets; values of what is left aside may be secret, and SGLang's are mostly defaults.
+    """
+    dialect = DIALECTS[logged.engine]
+    found["engine"] = logged.engine
+    others = []
+    for name, value in logged.arguments.items():
+        flag = f"--{_normal(name)}"
+        if flag in {*dialect.refused, *dialect.model, *dialect.experts, *dialect.kv_tokens} or _entry(dialect, flag):
+            _apply(dialect, flag, value, found, left)
+        elif name == "model_tag":  # the first word of `vllm serve`
+            found.setdefault("model", str(value))
+        else:
+            others.append(f"--{name.replace('_', dialect.dash)}")
+    left += others if logged.engine == "vllm" else [f"{len(others)} more of SGLang's arguments"] * bool(others)
+    return dialect
+
+
+def _begins(line: str) -> bool:
+    """Tell whether a line of a script launches an engine."""
+    try:
+        _launched(shlex.split(line, comments=True))
+    except (ValueError, UsageError):
+        return False
+    return True
 
 
 def _launched(words: Sequence[str]) -> tuple[str, Sequence[str], list[str]]:

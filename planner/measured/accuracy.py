@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,17 +10,32 @@ from planner.deployment.deploy import deploy
 from planner.errors import CatalogError, UnknownNameError, UsageError
 from planner.files.table_file import columns_of
 from planner.measured.runs import groups_of, is_table, read_runs
-from planner.measured.steplog import is_step_log, predict_steps
+from planner.measured.steplog import is_step_log, predict_steps, read_steps
 from planner.measured.validate import Prediction, errors, errors_by_group, metrics_of, predict_all
 from planner.metrics.uncertainty import Residuals, residuals_for
 from planner.settings.scenario import Scenario
 from planner.steptime.engines import read_table
+from planner.traffic.client import NAME
 
 FEW_ROWS = 8  # that the result holds one by one
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Predicted:
+    """What a file says was measured, and what is predicted of it.
+
+    Parameters
+    ----------
+    predictions : one for each run or step.
+    notes : how much of the file they are of.
+    """
+
+    predictions: Sequence[Prediction]
+    notes: tuple[str, ...] = ()
+
+
 def predict_file(path: Path, scenario: Scenario, *, client: str | None, jobs: int,
-                 format: str | None = None) -> list[Prediction]:
+                 format: str | None = None) -> Predicted:
     """Predict what a file says was measured.
 
     Parameters
@@ -32,18 +48,23 @@ def predict_file(path: Path, scenario: Scenario, *, client: str | None, jobs: in
     ------
     TraceError, UsageError : as `runs.read_runs` and `steplog.predict_steps`.
     """
-    columns = columns_of(path) if format is None else []
-    if is_step_log(columns):
+    if format is None and is_step_log(path):
         architecture = deploy(scenario).architecture
         name = "unnamed" if architecture is None else architecture.name
-        return predict_steps(path, scenario, groups_of(scenario, name, "steps"))
+        log = read_steps(path, scenario)
+        return Predicted(predictions=predict_steps(log, scenario, groups_of(scenario, name, "steps")),
+                         notes=(f"{path}: {log.account}",))
+    columns = columns_of(path) if format is None else []
     runs = read_runs(path, scenario, client=client, format=format)
     if is_table(columns) and scenario.calibration is not None:
         _check_calibration(scenario, {run.groups["engine"] for run in runs})
         runs = [run if run.scenario is None or not _is_for(scenario.calibration, run.groups["engine"]) else
                 dataclasses.replace(run, scenario=dataclasses.replace(run.scenario, calibration=scenario.calibration))
                 for run in runs]
-    return predict_all(runs, jobs=jobs)
+    recorded = [run.load for run in runs if run.load is not None and run.load.format != NAME]
+    return Predicted(predictions=predict_all(runs, jobs=jobs),
+                     notes=tuple(note for load in recorded
+                                 for note in (str(load.account), *(f"note: {note}" for note in load.account.notes))))
 
 
 def _is_for(calibration: str, engine: str) -> bool:
@@ -57,7 +78,7 @@ def _check_calibration(scenario: Scenario, engines: set[str]) -> None:
                          f"{', '.join(sorted(engines))}")
 
 
-def accuracy(predictions: Sequence[Prediction], *, level: float | None, limits: Mapping[str, float]) -> dict[str, Any]:
+def accuracy(predicted: Predicted, *, level: float | None, limits: Mapping[str, float]) -> dict[str, Any]:
     """Return how far predictions are off, as plain values.
 
     Parameters
@@ -69,9 +90,10 @@ def accuracy(predictions: Sequence[Prediction], *, level: float | None, limits: 
     -------
     dict
         `coverage` (share of rows predicted), `overall` and `groups` (see `validate.errors`), `rows` (where they are
-        few), `unpredicted` (id and reason), `interval`, `max_error` (limit, MAPE and whether it is kept, by metric)
-        and `met`.
+        few), `unpredicted` (id and reason), `interval`, `max_error` (limit, MAPE and whether it is kept, by metric),
+        `met` and `notes`.
     """
+    predictions = predicted.predictions
     overall = errors(predictions)
     checks = {}
     for metric, limit in limits.items():
@@ -88,6 +110,7 @@ def accuracy(predictions: Sequence[Prediction], *, level: float | None, limits: 
         "interval": None if level is None else interval_coverage(predictions, level),
         "max_error": checks,
         "met": all(check["met"] for check in checks.values()),
+        "notes": list(predicted.notes),
     }
 
 

@@ -17,7 +17,7 @@ from planner.measured.scraped import read_scraped
 from planner.measured.table import Measurement, read_measured
 from planner.measured.validate import deploy_measured
 from planner.schema import MAX_TOKENS
-from planner.settings.scenario import Scenario
+from planner.settings.scenario import Scenario, attention_ranks
 from planner.traffic.client import lower_range_load
 
 CLIENTS = ("vllm", "sglang", "inferencex", "internal")
@@ -51,10 +51,16 @@ def read_runs(path: Path, scenario: Scenario, *, client: str | None, free: Seque
         raise UnknownNameError("client", client, CLIENTS)
     if not path.is_file():
         raise TraceError(f"{path}: there is no such file")
+    if is_table(columns_of(path)):
+        if format is not None:
+            raise UsageError(f"{path}: is a table of measured runs, and --format, --column and --where are of a file "
+                             f"of requests; leave them out, and keep the rows that count in a file of their own")
+        return _table(path, scenario, client, free)
+    if scenario.data_parallel_size > 1:
+        raise UsageError(f"--data-parallel-size {scenario.data_parallel_size}: of a run over several ranks {path} does "
+                         f"not say which served what; give a table of runs, whose rows have a dp, or the server's log")
     if format is None and is_scrape(path):
         return [_deployed(run) for run in read_scraped(path, scenario)]
-    if format is None and is_table(columns_of(path)):
-        return _table(path, scenario, client, free)
     objects = read_objects(path) if format is None and path.suffix in (".json", ".jsonl") else []
     if objects and is_result(objects[0]):
         found = read_results(path, objects, scenario, client)
@@ -70,10 +76,10 @@ def is_table(columns: Sequence[str]) -> bool:
 
 def groups_of(scenario: Scenario, model: str, client: str) -> dict[str, str]:
     """Return the groups that one deployment's runs belong to."""
-    ranks = scenario.tensor_parallel_size
+    tp, dp = scenario.tensor_parallel_size, attention_ranks(scenario)
     return {"gpu": scenario.gpu or "unnamed", "engine": scenario.engine, "model": model,
             "precision": scenario.quantization or "checkpoint", "client": client,
-            "layout": f"tp{ranks}-dp1-ep{ranks if scenario.expert_parallel else 1}"}
+            "layout": f"tp{tp}-dp{dp}-ep{tp * dp if scenario.expert_parallel else 1}"}
 
 
 def _table(path: Path, scenario: Scenario, client: str | None, free: Sequence[str]) -> list[Measurement]:

@@ -1,6 +1,7 @@
-"""A log of single steps: measured durations against those of the step-time model, by what the steps held."""
+"""A log of steps: measured durations against those of the step-time model, by what the steps held."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,9 @@ from numpy.typing import NDArray
 from planner.deployment.deploy import Deployment, deploy
 from planner.engine import state as st
 from planner.engine.rows import STEP_ROW
-from planner.errors import TraceError
-from planner.files.table_file import read_table_file
+from planner.errors import TraceError, UsageError
+from planner.files.table_file import columns_of, read_table_file
+from planner.measured.serverlog import ServerLog, engine_of_log, read_server_log
 from planner.measured.table import Measurement
 from planner.measured.validate import Prediction
 from planner.settings.scenario import MOST, Scenario
@@ -27,11 +29,6 @@ OPTIONAL = ("num_accepted_tokens", "num_adapters", "adapter_load_s", "longest_co
 METRIC = "duration_ms"
 
 
-def is_step_log(columns: Any) -> bool:
-    """Tell whether a table with these columns is a log of steps."""
-    return "duration_s" in columns and "num_decodes" in columns
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepLog:
     """What each step held, and how long it took.
@@ -40,10 +37,20 @@ class StepLog:
     ----------
     steps : records of `engine.rows.STEP_ROW`, shape [num_steps].
     measured_ms : durations, shape [num_steps].
+    names : of the steps, shape [num_steps]; none where their places are enough.
+    left_out : how many steps, or means over steps, the log tells of besides, by what is against them.
     """
 
     steps: Any
     measured_ms: Floats
+    names: Sequence[str] = ()
+    left_out: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def account(self) -> str:
+        """What was read, and what was left out."""
+        read = f"read {len(self.measured_ms):,} steps"
+        return f"{read}; left out {_counted(self.left_out)}" if self.left_out else read
 
     def part(self, inside: NDArray[np.bool_]) -> "StepLog":
         """Return some of the steps."""
@@ -56,13 +63,28 @@ class StepLog:
         return total
 
 
-def read_steps(path: Path) -> StepLog:
+def is_step_log(path: Path) -> bool:
+    """Tell whether a file is a log of steps: a table with a row for each, or an engine's own log."""
+    columns = columns_of(path)
+    return ("duration_s" in columns and "num_decodes" in columns) or engine_of_log(path) is not None
+
+
+def read_steps(path: Path, scenario: Scenario) -> StepLog:
     """Read a log of steps.
+
+    Parameters
+    ----------
+    path : a table as `planner replay --steps` writes it, or a log that `serverlog.read_server_log` reads, whose means
+        over decodes count as steps.
+    scenario : the deployment that it is of.
 
     Raises
     ------
-    TraceError : the file cannot be read, lacks a column, or a value is impossible.
+    TraceError : the file cannot be read, lacks a column, a value is impossible, or no decodes can be told apart.
+    UsageError : the log is of another engine than the scenario's, or of drafts that it does not have.
     """
+    if engine_of_log(path) is not None:
+        return _of_server(path, read_server_log(path), scenario)
     table = _read(path)
     steps = st.records(table.height, STEP_ROW)
     for name in (*SHAPE, *(name for name in OPTIONAL if name in table.columns)):
@@ -70,27 +92,74 @@ def read_steps(path: Path) -> StepLog:
     return StepLog(steps=steps, measured_ms=1e3 * table["duration_s"].to_numpy())
 
 
-def predict_steps(path: Path, scenario: Scenario, groups: dict[str, str]) -> list[Prediction]:
+def predict_steps(log: StepLog, scenario: Scenario, groups: dict[str, str]) -> list[Prediction]:
     """Return what the step-time model says of each step of a log.
 
     Parameters
     ----------
     groups : the deployment's value of each group; the kind of step stands in for the client.
-
-    Raises
-    ------
-    TraceError : as `read_steps`.
     """
-    log = read_steps(path)
     predicted_ms = log.predicted_ms(deploy(scenario))
     kinds = np.where(log.steps["num_prompts"] == 0, "decodes",
                      np.where(log.steps["num_decodes"] == 0, "prompts", "mixed"))
+    names = log.names or list(map(str, range(len(predicted_ms))))
     return [
         Prediction(
-            measurement=Measurement(id=str(k), groups={**groups, "client": str(kinds[k])}, scenario=scenario,
+            measurement=Measurement(id=names[k], groups={**groups, "client": str(kinds[k])}, scenario=scenario,
                                     measured={METRIC: float(log.measured_ms[k])}),
             predicted={METRIC: float(predicted_ms[k])}, status="ok")
         for k in range(len(predicted_ms))]
+
+
+def _of_server(path: Path, log: ServerLog, scenario: Scenario) -> StepLog:
+    """Return the decodes that a server's log tells of."""
+    if log.engine != scenario.engine:
+        raise UsageError(f"{path}: is a log of {log.engine}, not of {scenario.engine}; give --engine {log.engine}, and "
+                         f"the options that it ran with")
+    if not log.windows:
+        raise TraceError(f"{path}: tells of no decodes alone: {_counted(log.left_out) or 'one line of statistics'}; "
+                         f"must have two lines of statistics with nothing but decodes between them")
+    _check_drafts(path, log, scenario)
+    count = len(log.windows)
+    steps = st.records(count, STEP_ROW)
+    running = np.array([window.num_decodes for window in log.windows])
+    emitted = running * [window.tokens_per_decode or 1.0 for window in log.windows]
+    steps["num_decodes"] = np.rint(running)
+    steps["num_sampled"] = np.rint(emitted)
+    steps["num_accepted_tokens"] = np.rint(emitted - running)
+    steps["decode_context_tokens"] = np.rint(_contexts(path, log, scenario))
+    return StepLog(steps=steps, measured_ms=np.array([1e3 * window.step_s for window in log.windows]),
+                   names=[f"line {window.line}" for window in log.windows], left_out=log.left_out)
+
+
+def _check_drafts(path: Path, log: ServerLog, scenario: Scenario) -> None:
+    """Raise a UsageError where the log has drafts and the scenario none, or the other way round."""
+    accepted = [each for window in log.windows if (each := window.tokens_per_decode) is not None]
+    if accepted and not scenario.num_speculative_tokens:
+        raise UsageError(f"{path}: its decodes emit up to {max(accepted):g} tokens a step, drafts among them; give "
+                         f"--num-speculative-tokens and --speculative-method")
+    if not accepted and scenario.num_speculative_tokens and log.engine != "trtllm":
+        raise UsageError(f"{path}: says of no drafts; leave out --num-speculative-tokens "
+                         f"{scenario.num_speculative_tokens}")
+
+
+def _contexts(path: Path, log: ServerLog, scenario: Scenario) -> Floats:
+    """Return the context of each window's decodes, which vLLM tells by the share of the KV cache alone [tokens]."""
+    if all(window.context_tokens is not None for window in log.windows):
+        return np.array([window.context_tokens for window in log.windows], float)
+    deployment = deploy(scenario)
+    arch = deployment.architecture
+    if arch is not None and (arch.num_sliding_layers or arch.num_linear_layers):
+        raise UsageError(f"{path}: tells contexts by the share of the KV cache that they hold, which says nothing of "
+                         f"them in {arch.name}, whose layers are of several kinds; give a benchmark's result, or "
+                         f"requests with their times")
+    capacity = log.kv_tokens or deployment.settings.num_gpu_blocks * deployment.settings.block_size
+    return np.array([capacity * (window.kv_share or 0.0) if window.context_tokens is None else window.context_tokens
+                     for window in log.windows])
+
+
+def _counted(left_out: Mapping[str, int]) -> str:
+    return ", ".join(f"{count:,} {reason}" for reason, count in left_out.items())
 
 
 def _read(path: Path) -> pl.DataFrame:

@@ -150,3 +150,22 @@ def _cut(text: bytes, quoted: bool) -> int:
         whole = text.rfind(b"\n", 0, opened_at) + 1
         return whole or end
     return end
+
+
+def text_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield the numbers and texts of the lines of a file that is no trace: plain, .gz or .zst.
+
+    Raises
+    ------
+    TraceError : it cannot be read.
+    """
+    number = 0
+    try:
+        with path.open("rb") as file:
+            chunks = decompressed(str(path), iter(lambda: file.read(RAW_BYTES), b""))
+            for block in line_blocks(chunks, RAW_BYTES):
+                for line in block.decode("utf-8", errors="replace").removesuffix("\n").split("\n"):
+                    number += 1
+                    yield number, line
+    except OSError as error:
+        raise TraceError(f"{path}: cannot be read: {error.strerror}") from error

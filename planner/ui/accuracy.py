@@ -22,10 +22,10 @@ def page(trace: Trace, study: Study) -> None:
     """Draw the page."""
     st.title("Accuracy")
     st.subheader("Your own measurements")
-    st.caption("A table of measured runs names each row's deployment; a result of vllm bench serve, requests or steps "
-               "were measured on the one in the sidebar.")
+    st.caption("A table of measured runs names each row's deployment; a result of vllm bench serve, requests, steps or "
+               "a server's log were measured on the one in the sidebar.")
     file = st.file_uploader("measurements", key="measured", max_upload_size=MOST_MIB,
-                            help=f"At most {MOST_MIB} MiB; CSV, JSON or JSONL, plain, .gz or .zst.")
+                            help=f"At most {MOST_MIB} MiB; CSV, JSON, JSONL or a log, plain, .gz or .zst.")
     if file is None:
         st.info("Upload what you have measured, and see how far predictions are from it.")
     else:
@@ -42,8 +42,10 @@ def _measured(study: Study, name: str, content: bytes) -> None:
     with as_file(name, content) as path, st.spinner("Replaying each run …"):
         scenario = Scenario() if is_table(columns_of(path)) else without_load(study.scenario)
         found = predict_file(path, scenario, client=None, jobs=-1)
-    result, table = accuracy(found, level=None, limits={}), predictions_table(found)
-    metrics = metrics_of(found)
+    result, table = accuracy(found, level=None, limits={}), predictions_table(found.predictions)
+    metrics = metrics_of(found.predictions)
+    for note in found.notes:
+        st.caption(note)
     with st.container(horizontal=True):
         for metric in metrics:
             errors = result["overall"].get(metric)

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from measured_runs import write_synthetic
 from test_scraped import vllm
+from test_serverlog import sglang
 
 from planner.measured.published import read_published
 
@@ -47,6 +48,9 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "log.jsonl").write_text('{"arrival_s": 0, "input_tokens": 900, "output_tokens": 30}\n')
     write_synthetic(tmp_path / "runs.csv", {}, noise=0.02)
     (tmp_path / "metrics.prom").write_text(f"# at 1000\n{vllm(20)}# at 1050\n{vllm(120)}")
+    lines = ["[2026-04-05 20:00:00] server_args=ServerArgs(model_path='meta-llama/Llama-3.1-8B-Instruct', tp_size=1)"]
+    lines += [sglang(n, (1000 + 40 * k) * n, n / (7e-3 + 2e-5 * n)) for n in (64, 32, 16, 8, 4, 2, 1) for k in range(8)]
+    (tmp_path / "server.log").write_text("\n".join(lines))
     return tmp_path
 
 
@@ -61,8 +65,7 @@ def prepare(name: str, folder: Path) -> None:
         run("planner check targets.toml --baseline baseline.json --update-baseline", folder)
     if name == "synthesise-traffic.md":
         for command in ("planner trace synth fitted-chat --output trace.csv",
-                        "planner trace synth trace.csv --fit --save model.toml",
-                        "planner trace synth model.toml --add-tenant agents=long-context@0.2 --save besides.toml"):
+                        "planner trace synth trace.csv --fit --save model.toml"):
             run(command, folder)
 
 

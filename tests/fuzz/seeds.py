@@ -9,6 +9,7 @@ from typing import Any
 
 import polars as pl
 from test_scraped import query, vllm
+from test_serverlog import sglang
 from test_trace_formats import SAME_RUN, lines, sglang_bench, table
 
 from planner.catalog.entries import load_model
@@ -57,6 +58,11 @@ def _runs(path: Path) -> None:
     """Read measured runs, of a deployment in few words where their rows do not name their own."""
     few = {} if path.suffix == ".csv" else {"step_time": "linear:0.01,0.0001", "num_gpu_blocks": 100}
     read_runs(path, Scenario(**few), client=None)
+
+
+def _steps(path: Path) -> None:
+    """Read steps of a table, or those that a server's log tells of."""
+    read_steps(path, Scenario(step_time="linear:0.01,0.0001", num_gpu_blocks=100, engine="sglang"))
 
 
 def _weka() -> str:
@@ -120,6 +126,8 @@ _SPEC = (ROOT / "workloads" / "chat.toml").read_text()
 _CONFIG = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 32,
            "num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 14336, "vocab_size": 128256,
            "torch_dtype": "bfloat16", "max_position_embeddings": 8192, "head_dim": 128}
+_SERVER = ("[2026-04-05 20:00:00] server_args=ServerArgs(model_path='m/m', tp_size=8, cuda_graph_bs=[1, 2], "
+           "quantization='fp8', chat_template=None)")
 _LAUNCH = ("vllm serve meta-llama/Llama-3.1-8B --tensor-parallel-size 2 --max-num-seqs 64 --kv-cache-dtype fp8 "
            "--gpu-memory-utilization 0.9 --no-enable-prefix-caching")
 _FLEET = """[[pool]]
@@ -153,7 +161,9 @@ TARGETS: Mapping[str, Target] = {
     "runs query": Target(seed=query({1000.0: vllm(20), 1050.0: vllm(120)}).encode(), suffix=".json", read=_runs),
     "runs requests": Target(seed=SAME_RUN["guidellm"]().encode(), suffix=".json", read=_runs),
     "step log": Target(seed=table(",".join(("duration_s", *SHAPE)), ",".join(["0.0125"] + ["3"] * len(SHAPE)),
-                                  ",".join(["0.0095"] + ["0"] * len(SHAPE))).encode(), suffix=".csv", read=read_steps),
+                                  ",".join(["0.0095"] + ["0"] * len(SHAPE))).encode(), suffix=".csv", read=_steps),
+    "server log": Target(seed="\n".join([_SERVER, sglang(8, 900, 500.0), sglang(8, 1200, 510.0)]).encode(),
+                         suffix=".log", read=_steps),
     "rate series": Target(seed=table("window_start_s,total_rate_req_s", "0,14.8", "600,18.4").encode(), suffix=".csv",
                           read=read_rate_series),
     "study": Target(seed=b'trace = "chat"\nslo = "ttft:500 tpot:50"\nreplicas = 2\nmodel = "llama-3.1-8b"\n'
@@ -168,6 +178,7 @@ TARGETS: Mapping[str, Target] = {
     "baseline": Target(seed=(ROOT / "tests" / "gate" / "baseline.json").read_bytes(), suffix=".json",
                        read=read_baseline),
     "config.json": Target(seed=json.dumps(_CONFIG).encode(), suffix=".json", read=lambda path: load_model(str(path))),
+    "launch log": Target(seed=_SERVER.encode(), suffix=".log", read=lambda path: read_launch(str(path))),
     "launch": Target(seed=_LAUNCH.encode(), suffix=".txt",
                      read=lambda path: read_launch(path.read_text(encoding="utf-8", errors="replace"))),
     "slo": Target(seed=b"ttft:500 tpot:50 p99_e2el:5000", suffix=".txt",
