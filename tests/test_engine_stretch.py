@@ -83,6 +83,6 @@ def test_a_host_bound_stretch_bends_where_the_gpu_takes_over() -> None:
 def test_a_step_with_too_many_sequences_for_a_graph_waits_for_its_launches() -> None:
     few, many = ([(0.0, 10, 50)] * n for n in (4, 64))
     eager = stack_of()
-    launched = together(roofline(with_constants(eager, decode_launch_s_per_layer=1e-3)))
+    launched = together(roofline(with_constants(eager, launch_s_per_layer=1e-3, decode_launch_s_per_layer=1e-3)))
     launched.terms.graph_seqs = 8
     assert durations(check(launched, many)).min() > 32e-3 > durations(check(launched, few)).max()

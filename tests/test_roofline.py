@@ -25,7 +25,8 @@ from planner.settings.scenario import Scenario
 from planner.steptime.by_term import TERMS, linear, step_terms
 from planner.steptime.collective_time import collective_fit, collectives_s
 from planner.steptime.engines import bounds
-from planner.steptime.roofline import decode_launch_s, moe_kernels, padded, priors, prompt_launch_s, roofline
+from planner.steptime.launches import decode_launch_s, launches_s, prompt_launch_s
+from planner.steptime.roofline import expansion_s, moe_kernels, padded, priors, roofline
 from planner.steptime.stack import Stack
 
 MODELS = ("llama-3.1-8b", "gemma-2-9b", "mixtral-8x7b", "gpt-oss-120b", "deepseek-v3", "glm-5", "qwen3.5-397b-a17b")
@@ -296,11 +297,25 @@ def test_without_a_graph_the_host_launches_every_kernel() -> None:
 def test_a_step_with_prompts_is_a_graph_up_to_the_captured_tokens() -> None:
     """TensorRT-LLM and SGLang size graphs by sequences; prompts' own sizes are given apart, and only piecewise."""
     scenario = Scenario(engine="trtllm", max_cudagraph_capture_size=64, piecewise_cuda_graph_max_tokens=8192)
-    sizes = [graph_sizes(replace(scenario, cudagraph_mode=mode))
+    sizes = [graph_sizes(replace(scenario, cudagraph_mode=mode), None)
              for mode in (None, "full_decode_only", "full_and_piecewise", "piecewise", "none")]
     assert [size["graph_tokens"] for size in sizes] == [0, 0, 8192, 8192, 0]
     assert [size["graph_seqs"] for size in sizes] == [64, 64, 64, 64, 0]
-    assert graph_sizes(Scenario(max_cudagraph_capture_size=256))["graph_tokens"] == 256
+    assert graph_sizes(Scenario(max_cudagraph_capture_size=256), None)["graph_tokens"] == 256
+
+
+@pytest.mark.parametrize(("options", "capacity_gib", "graph_seqs"), [
+    ({"engine": "trtllm"}, 180, 128), ({"engine": "trtllm", "max_num_seqs": 64}, 180, 64),
+    ({"engine": "sglang"}, 24, 24), ({"engine": "sglang"}, 80, 256), ({"engine": "sglang"}, 180, 512),
+    ({"engine": "sglang", "tensor_parallel_size": 4}, 24, 80), ({"engine": "sglang", "max_num_seqs": 16}, 80, 16),
+    ({"engine": "sglang", "pipeline_parallel_size": 4}, 80, 256),
+    ({"engine": "sglang", "data_parallel_size": 4, "data_parallel_attention": True}, 80, 512),
+    ({"max_num_seqs": 128}, 80, 256), ({"max_num_seqs": 1024}, 80, 512),
+    ({"max_num_seqs": 64, "num_speculative_tokens": 3}, 80, 128),
+])
+def test_each_engine_captures_graphs_up_to_a_size_of_its_own(options: dict[str, Any], capacity_gib: int,
+                                                             graph_seqs: int) -> None:
+    assert graph_sizes(Scenario(**options), capacity_gib * 2.0**30)["graph_seqs"] == graph_seqs
 
 
 def test_launches_count_what_a_layer_has() -> None:
@@ -315,6 +330,7 @@ def test_launches_count_what_a_layer_has() -> None:
         stack = with_constants(stack_of(model), **launches)
         assert prompt_launch_s(stack) == pytest.approx(prompt_s)
         assert decode_launch_s(stack) == pytest.approx(decode_s)
+        assert launches_s(stack) == pytest.approx((prompt_s, decode_s))
         faster = replace(stack, gpu=replace(stack.gpu, launch_speed=1.5))
         terms = roofline(faster).terms
         assert (terms.prompt_launch_s, terms.decode_launch_s) == pytest.approx((prompt_s / 1.5, decode_s / 1.5))
@@ -324,6 +340,41 @@ def test_launches_count_what_a_layer_has() -> None:
         assert added_s == pytest.approx(0.1e-3 * stack.arch.num_attention_layers)  # FlashInfer's
         assert prompt_launch_s(replace(blackwell, engine="sglang")) == pytest.approx(prompt_s)
         assert decode_launch_s(blackwell) == pytest.approx(decode_s)
+
+
+def test_a_prompt_beside_decodes_takes_no_launches_away() -> None:
+    """Worked out, 48 layers of experts: beyond graphs decodes take no more than prompts, without any no less."""
+    launches = {"launch_s_per_layer": 0.3e-3, "launch_s_per_moe_layer": 0.1e-3, "decode_launch_s_per_layer": 0.2e-3,
+                "decode_launch_s_per_part": 0.4e-3}
+    stack = with_constants(stack_of("qwen3-30b-a3b"), **launches)
+    assert launches_s(stack) == pytest.approx((48 * 0.4e-3, 48 * 0.4e-3))
+    assert launches_s(replace(stack, graph_seqs=0, graph_tokens=0)) == pytest.approx((48 * 0.6e-3, 48 * 0.6e-3))
+
+
+def test_a_cached_latent_is_expanded_again() -> None:
+    """By kv_b_proj's 2 · rank · heads · (nope + v) operations a token and layer at least; sparse attention does not."""
+    stack = stack_of("deepseek-v3")
+    least_s = 61 * 2 * 512 * 128 * 256 / stack.gpu.flops_per_s["fp8"]
+    alone, cached = (gpu_seconds(stack, step(256, cached=context)) for context in (0, 30_000))
+    assert least_s < expansion_s(stack) < 4 * least_s
+    assert cached - alone > 30_000 * expansion_s(stack)
+    assert expansion_s(stack_of("deepseek-v3.2")) == expansion_s(stack_of()) == 0.0
+
+
+@pytest.mark.parametrize("num_short", [1, 3, 7, 15])
+def test_short_contexts_do_not_hide_a_long_one_of_mla(num_short: int) -> None:
+    stack = stack_of("deepseek-v3", "b200-sxm", "sglang", Layout(tensor_parallel_size=8))
+    row = step(0, 1 + num_short, 0)
+    row.decode_context_tokens, row.longest_context_tokens = 128_000 + 100 * num_short, 128_000
+    assert gpu_seconds(stack, row) >= gpu_seconds(stack, step(0, 1, 128_000))
+
+
+@pytest.mark.parametrize("model", ["deepseek-v3", "glm-4.7-flash"])
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm"])
+def test_one_more_decode_of_a_long_context_is_not_faster(model: str, engine: str) -> None:
+    found = [gpu_seconds(replace(stack_of(model), engine=engine), step(0, decodes, 128_000))
+             for decodes in range(1, 40)]
+    assert (np.diff(found) >= 0).all()
 
 
 @pytest.mark.parametrize(("layout", "expected_s"), [

@@ -16,9 +16,10 @@ STEP_TIME = np.dtype(
         ("prompt_s_per_pair", "f8"),  # one query token attending to one key, full-attention layers
         ("prompt_s_per_window_pair", "f8"),  # the same in sliding-window layers
         ("prompt_s_per_context_token", "f8"),  # read cached KV for a prompt's chunk
+        ("prompt_s_per_expanded_token", "f8"),  # MLA: keys and values made of the cached latent for a prompt's chunk
         ("mixed_s_per_context_token", "f8"),  # more for the decodes' context in a step with prompts, full attention
         ("mixed_s_per_window_token", "f8"),  # the same under a window
-        ("own_s_per_token", "f8"),  # FlashAttention-2: a tile of one decode, by the tokens of its context
+        ("own_s_per_token", "f8"),  # a decode's own context, which others wait for: FlashAttention-2's tile, MLA's
         ("decode_share", "f8"),  # tokens that each place for a tile gets, of one token of context: decodes alone,
         ("mixed_share", "f8"),  # and beside a prompt
         ("kv_bytes_per_token", "f8"),  # full-attention layers

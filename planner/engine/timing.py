@@ -50,12 +50,13 @@ def head_s(curve: Any, sampled: int) -> float:
 
 @jit
 def prompt_attention_s(t: Any, prompts: int, tokens: int, context: int, pairs: int, windowed: int) -> float:
-    """Return the time of the prompts' attention [s]: floors, then arithmetic against reading the cached KV."""
+    """Return the time of the prompts' attention [s]: floors, arithmetic against reading cached KV, and expanding it."""
     if prompts == 0:
         return 0.0
     compute = pairs * t.prompt_s_per_pair + windowed * t.prompt_s_per_window_pair
     read = (context + tokens) * t.prompt_s_per_context_token
-    return float(t.prompt_s + tokens * t.prompt_s_per_token + smooth_max(compute, read))
+    expanded = context * t.prompt_s_per_expanded_token
+    return float(t.prompt_s + tokens * t.prompt_s_per_token + smooth_max(compute, read) + expanded)
 
 
 @jit
@@ -103,11 +104,11 @@ def tile_part(t: Any, curve: Any, decodes: int) -> float:
 
 @jit
 def uneven_s(t: Any, part: float, decodes: int, context: int, longest: int) -> float:
-    """Return what FlashAttention-2 takes longer for decodes alone where their contexts differ [s].
+    """Return what FlashAttention-2 and MLA's kernels take longer for decodes alone where their contexts differ [s].
 
     While memory is the limit each of the GPU's places for a tile gets the same share of the work. A tile that has more
     goes on alone: own · (max(longest · part, share) − max(mean · part, share)), so that even contexts take what the
-    benchmarks say, whose contexts are even. `longest` is 0 where it is not known.
+    benchmarks say, whose contexts are even. `longest` is 0 where it is not known. MLA's are tiles of a sequence each.
     """
     share, mean = context * t.decode_share, context / decodes
     return float(t.own_s_per_token * (max(max(longest, mean) * part, share) - max(mean * part, share)))
@@ -137,11 +138,10 @@ def mixed_context_s(t: Any, prompts: int, decodes: int, context: int, longest: i
 @jit
 def waited_s(t: Any, curve: Any, prompts: int, decodes: int, context: int, longest: int) -> float:
     """Return what the decodes' attention takes longer for their context than reading it takes [s]."""
-    if prompts > 0:
-        return mixed_context_s(t, prompts, decodes, context, longest)
+    beside_s = mixed_context_s(t, prompts, decodes, context, longest)
     if t.own_s_per_token == 0.0 or decodes == 0:
-        return 0.0
-    return uneven_s(t, tile_part(t, curve, decodes), decodes, context, longest)
+        return beside_s
+    return max(beside_s, uneven_s(t, tile_part(t, curve, decodes), decodes, context, longest))
 
 
 @jit

@@ -87,11 +87,11 @@ def mla_prompt_coefficients(
 
 def mla_decode_coefficients(
     num_decodes: Any, *, num_heads: int, kv_lora_rank: int, qk_rope_head_dim: int, kv_bytes_per_element: float,
-    bandwidth_bytes_per_s: float, flops_per_s: float, constants: MlaDecode,
+    bandwidth_bytes_per_s: float, flops_per_s: float, constants: MlaDecode, num_padded: Any = 0,
 ) -> tuple[Any, Any]:
     """Return (A [s], B [s per context token]): the step's decodes take A + B · Σ context tokens in one layer.
 
-        A = floor + decodes · heads · (16-bit Q and O / bandwidth + s_per_seq_head)
+        A = floor + (decodes + padded) · heads · (16-bit Q and O / bandwidth + s_per_seq_head)
         B = smooth max of (rank + rope) · element / (bandwidth_frac · bandwidth),
             2 · heads · (2 · rank + rope) / (flops_frac · peak) and s_per_own_token / decodes
 
@@ -102,6 +102,7 @@ def mla_decode_coefficients(
     Parameters
     ----------
     num_decodes : sequences of the step; a number or array [1].
+    num_padded : rows that a CUDA graph has besides, whose context is empty [1].
     num_heads : on this GPU; with data-parallel attention all of the model's [1].
     kv_lora_rank, qk_rope_head_dim : 512 and 64 in DeepSeek-V3 [1].
     kv_bytes_per_element : of the latent cache, 2 or 1 [B].
@@ -115,7 +116,8 @@ def mla_decode_coefficients(
     273
     """
     wide = 2.0 * kv_lora_rank + qk_rope_head_dim
-    base = constants.floor_s + num_decodes * num_heads * (2.0 * wide / bandwidth_bytes_per_s + constants.s_per_seq_head)
+    row_s = num_heads * (2.0 * wide / bandwidth_bytes_per_s + constants.s_per_seq_head)
+    base = constants.floor_s + (num_decodes + num_padded) * row_s
     latent = (kv_lora_rank + qk_rope_head_dim) * kv_bytes_per_element
     read = latent / (bandwidth_bytes_per_s * constants.bandwidth_frac)
     multiply = 2.0 * num_heads * wide / (flops_per_s * constants.flops_frac)

@@ -8,6 +8,7 @@ import numpy as np
 
 from planner.catalog.architecture import attention_flops_per_pair, by_window
 from planner.catalog.kv_cache import index_bytes_per_token, layer_kv_bytes
+from planner.engine.curve import node_counts
 from planner.engine.terms import StepTime
 from planner.operators.attention import (
     DecodeAttention,
@@ -64,6 +65,8 @@ def fold_attention(step_time: StepTime, stack: Stack, counts: Floats) -> None:
         terms.window_kv_bytes_per_token += windowed * kv_bytes
         if uses_flash2(stack) and stack.gpu.multiprocessors and full:
             _fold_tiles(step_time, own, counts, per_pair, float(np.min(decode_per_context)), full)
+        if kind.attention == "mla" and full:
+            _fold_longest(step_time, own, float(np.min(decode_per_context)), full)
     if arch.index_topk:
         _fold_indexer(step_time, stack)
     if arch.num_linear_layers:
@@ -151,9 +154,11 @@ def _decode_coefficients(stack: Stack, counts: Floats) -> tuple[Any, Any]:
     hardware = _hardware(stack, str(fit.row["dtype"]))
     heads = -(-arch.num_attention_heads // ranks)
     if arch.attention == "mla":
+        running = node_counts()
         base, per_context = mla_decode_coefficients(
-            counts, num_heads=heads, kv_lora_rank=arch.kv_lora_rank, qk_rope_head_dim=arch.qk_rope_head_dim,
-            kv_bytes_per_element=stack.kv_bytes_per_element, constants=fit.constants, **hardware)
+            running, num_padded=counts - running, num_heads=heads, kv_lora_rank=arch.kv_lora_rank,
+            qk_rope_head_dim=arch.qk_rope_head_dim, kv_bytes_per_element=stack.kv_bytes_per_element,
+            constants=fit.constants, **hardware)
     else:
         base, per_context = decode_attention_coefficients(
             counts, num_heads=heads, num_kv_heads=-(-arch.num_kv_heads // ranks), head_dim=arch.head_dim,
@@ -188,6 +193,21 @@ def _fold_tiles(step_time: StepTime, stack: Stack, counts: Floats, pair_s: float
     terms.decode_share, terms.mixed_share = min(kv_heads / at_once, read_s / own), heads / at_once
     splits = [num_splits(max(int(count), 1) * kv_heads, int(gpu.multiprocessors)) for count in counts]
     step_time.curve.decode_part = 1.0 / np.array(splits)
+
+
+def _fold_longest(step_time: StepTime, stack: Stack, read_s: float, num_layers: int) -> None:
+    """Set what MLA's decodes wait for where one context is longer than the mean (`timing.uneven_s`): no part is split.
+
+    Parameters
+    ----------
+    read_s : one context token in one layer where no decode is waited for [s].
+    num_layers : that attend to everything [1].
+    """
+    own_s = stack.constants.decode_attention_ratio * decode_fit(stack).constants.s_per_own_token
+    if own_s > 0.0:
+        terms = step_time.terms
+        terms.own_s_per_token, terms.decode_share, terms.mixed_share = num_layers * own_s, read_s / own_s, 1.0
+        step_time.curve.decode_part = 1.0
 
 
 def uses_flash2(stack: Stack) -> bool:

@@ -6,7 +6,7 @@ from planner.engine.terms import StepTime
 from planner.operators.gemm import Floats
 
 PROMPT_TERMS = ("prompt_s", "prompt_s_per_token", "prompt_s_per_pair", "prompt_s_per_context_token",
-                "kv_bytes_per_token", "prompt_launch_s", "decode_launch_s")
+                "prompt_s_per_expanded_token", "kv_bytes_per_token", "prompt_launch_s", "decode_launch_s")
 
 
 def fold_passes(step_time: StepTime, draft: StepTime, joining_s: Floats, passes: int) -> None:

@@ -7,7 +7,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from planner.catalog.architecture import Architecture
 from planner.engine.curve import node_counts
 from planner.engine.state import records
 from planner.engine.terms import CURVE, STEP_TIME, StepTime
@@ -29,8 +28,9 @@ from planner.steptime.collective_time import (
 )
 from planner.steptime.draft_time import fold_heads, fold_passes
 from planner.steptime.kernels import Fit, find_fit, find_fits
+from planner.steptime.launches import launches_s
 from planner.steptime.lora import fold_adapters
-from planner.steptime.stack import Stack, runs_flashinfer
+from planner.steptime.stack import Stack
 
 T = TypeVar("T")
 MOE_KERNELS = 4  # of a layer's routed experts: permutation, two grouped products with the activation, combination
@@ -58,11 +58,12 @@ def roofline(stack: Stack) -> StepTime:
     fold_collectives(step_time.curve, stack, counts, fused)
     _head(step_time.curve, stack, counts)
     fold_attention(step_time, stack, counts)
+    step_time.terms.prompt_s_per_expanded_token = expansion_s(stack)
     curve = step_time.curve
     curve[0] = np.zeros(1, CURVE)[0]  # no tokens, no kernels
     terms, c = step_time.terms, stack.constants
-    terms.prompt_launch_s = prompt_launch_s(stack) / stack.gpu.launch_speed
-    terms.decode_launch_s = decode_launch_s(stack) / stack.gpu.launch_speed
+    prompt_s, decode_s = launches_s(stack)
+    terms.prompt_launch_s, terms.decode_launch_s = prompt_s / stack.gpu.launch_speed, decode_s / stack.gpu.launch_speed
     terms.graph_seqs, terms.graph_tokens = stack.graph_seqs, stack.graph_tokens
     terms.is_overlapped = stack.is_overlapped
     terms.tokens_per_decode = stack.tokens_per_decode
@@ -77,40 +78,20 @@ def roofline(stack: Stack) -> StepTime:
     return step_time
 
 
-def prompt_launch_s(stack: Stack) -> float:
-    """Return what the host takes to launch the kernels of all layers one by one, where there are prompts [s].
+def expansion_s(stack: Stack) -> float:
+    """Return what a token of a prompt's cached context takes in MLA to become keys and values again, all layers [s].
 
-    Routed experts have a router, top-k, permutations and two grouped products besides. MLA and linear attention have
-    several times the small kernels of other attention: projections to the latent and from it, or a convolution, gates,
-    norms and the parts of the chunked delta rule. Under vLLM FlashInfer takes longer to set up than FlashAttention.
+    Its latent goes through kv_b_proj in each step that a chunk of the prompt is in; sparse attention multiplies the
+    latent itself. It is a token's part of a large product.
+
+    Source: vLLM's `MLACommonImpl._compute_prefill_context`; SGLang and TensorRT-LLM do the same.
     """
-    arch, c = stack.arch, stack.constants
-    num_flashinfer = arch.num_attention_layers if runs_flashinfer(stack.engine, stack.gpu) else 0
-    return (_num_halves(arch) / 2 * c.launch_s_per_layer + arch.num_moe_layers * c.launch_s_per_moe_layer
-            + _num_mla_layers(arch) * c.launch_s_per_mla_layer + arch.num_linear_layers * c.launch_s_per_linear_layer
-            + num_flashinfer * c.launch_s_per_flashinfer_layer)
-
-
-def decode_launch_s(stack: Stack) -> float:
-    """Return the same of decodes alone [s], whose attention is simpler to set up.
-
-    Published without a graph, for a token or a few: 8.7 ms with Qwen3-0.6B, 11.4 with Qwen3-8B and 36 to 43 with
-    Qwen3-30B-A3B (28, 36 and 48 layers; SGLang on H100, YiconRain/profiling), 48 with the last under vLLM (RTX 5090,
-    pjordanandrsn/experts4bit-qlora), 38 with DeepSeek-V2-Lite (27; vLLM on L40, HC-Skadi/nano-vllm), 83 with
-    DeepSeek-V3 (61; sgl-project/sglang#12160).
-    """
-    arch, c = stack.arch, stack.constants
-    parts = arch.num_moe_layers + _num_mla_layers(arch) + arch.num_linear_layers
-    return _num_halves(arch) / 2 * c.decode_launch_s_per_layer + parts * c.decode_launch_s_per_part
-
-
-def _num_halves(arch: Architecture) -> int:
-    """Return attention and MLPs, two a layer in most models."""
-    return arch.num_layers + arch.num_mlp_layers
-
-
-def _num_mla_layers(arch: Architecture) -> int:
-    return arch.num_attention_layers if arch.attention == "mla" else 0
+    if stack.arch.attention != "mla" or stack.arch.index_topk:
+        return 0.0
+    many = np.array([4096.0, 8192.0])
+    gemm = next(gemm for gemm in projections(stack.arch, stack.layout.tensor_parallel_size) if gemm.name == "kv_b_proj")
+    low, high = gemms_s(stack, many, gemm.n, gemm.k, projection_format(stack, gemm.quantized))
+    return gemm.count * float((high - low) / (many[1] - many[0]))
 
 
 def _draft(step_time: StepTime, stack: Stack, counts: Floats) -> None:

@@ -1,0 +1,52 @@
+"""What the host takes to launch a step's kernels one by one, where no CUDA graph does."""
+
+from planner.catalog.architecture import Architecture
+from planner.steptime.stack import Stack, runs_flashinfer
+
+
+def launches_s(stack: Stack) -> tuple[float, float]:
+    """Return what the host takes to launch a step's kernels where it is no graph: with prompts, and of decodes [s].
+
+    A prompt beside decodes takes nothing off them. Without any graph all runs as it is written, which is what decodes
+    without one were measured with; where there are graphs, steps beyond them are as prompts were, compiled in vLLM.
+    """
+    prompt_s, decode_s = prompt_launch_s(stack), decode_launch_s(stack)
+    if not stack.graph_seqs and not stack.graph_tokens:
+        return max(prompt_s, decode_s), decode_s
+    return prompt_s, min(prompt_s, decode_s)
+
+
+def prompt_launch_s(stack: Stack) -> float:
+    """Return what the host takes to launch the kernels of all layers one by one, where there are prompts [s].
+
+    Routed experts have a router, top-k, permutations and two grouped products besides. MLA and linear attention have
+    several times the small kernels of other attention: projections to the latent and from it, or a convolution, gates,
+    norms and the parts of the chunked delta rule. Under vLLM FlashInfer takes longer to set up than FlashAttention.
+    """
+    arch, c = stack.arch, stack.constants
+    num_flashinfer = arch.num_attention_layers if runs_flashinfer(stack.engine, stack.gpu) else 0
+    return (_num_halves(arch) / 2 * c.launch_s_per_layer + arch.num_moe_layers * c.launch_s_per_moe_layer
+            + _num_mla_layers(arch) * c.launch_s_per_mla_layer + arch.num_linear_layers * c.launch_s_per_linear_layer
+            + num_flashinfer * c.launch_s_per_flashinfer_layer)
+
+
+def decode_launch_s(stack: Stack) -> float:
+    """Return the same of decodes alone [s], whose attention is simpler to set up.
+
+    Published without a graph, for a token or a few: 8.7 ms with Qwen3-0.6B, 11.4 with Qwen3-8B and 36 to 43 with
+    Qwen3-30B-A3B (28, 36 and 48 layers; SGLang on H100, YiconRain/profiling), 48 with the last under vLLM (RTX 5090,
+    pjordanandrsn/experts4bit-qlora), 38 with DeepSeek-V2-Lite (27; vLLM on L40, HC-Skadi/nano-vllm), 83 with
+    DeepSeek-V3 (61; sgl-project/sglang#12160).
+    """
+    arch, c = stack.arch, stack.constants
+    parts = arch.num_moe_layers + _num_mla_layers(arch) + arch.num_linear_layers
+    return _num_halves(arch) / 2 * c.decode_launch_s_per_layer + parts * c.decode_launch_s_per_part
+
+
+def _num_halves(arch: Architecture) -> int:
+    """Return attention and MLPs, two a layer in most models."""
+    return arch.num_layers + arch.num_mlp_layers
+
+
+def _num_mla_layers(arch: Architecture) -> int:
+    return arch.num_attention_layers if arch.attention == "mla" else 0
