@@ -270,10 +270,16 @@ def test_nested_text_config_with_omitted_defaults() -> None:
 @pytest.mark.parametrize(("given", "expected"), [
     ({"quant_method": "fp8"}, ("fp8", True)),
     ({"quant_method": "awq", "bits": 4}, ("awq", True)),
+    ({"quant_method": "gptq", "bits": 8}, ("w8a16", True)),
     ({"quant_method": "modelopt", "quant_algo": "NVFP4", "ignore": ["lm_head"]}, ("nvfp4", True)),
     ({"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn"]}, ("mxfp4", False)),
     ({"quant_method": "compressed-tensors",
       "config_groups": {"group_0": {"weights": {"num_bits": 8, "type": "float"}}}}, ("fp8", True)),
+    ({"quant_method": "compressed-tensors", "config_groups": {"group_0": {
+        "weights": {"num_bits": 8, "type": "int"}, "input_activations": {"num_bits": 8, "type": "int"}}}},
+     ("int8", True)),
+    ({"quant_method": "compressed-tensors", "config_groups": {"group_0": {
+        "weights": {"num_bits": 8, "type": "int"}, "input_activations": None}}}, ("w8a16", True)),
     ({"quant_method": "compressed-tensors",
       "config_groups": {"group_0": {"weights": {"num_bits": 4, "type": "int", "group_size": 32}}}},
      ("int4-g32", True)),

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from planner.catalog.entries import gpu_names, load_gpu, load_model
@@ -16,6 +17,8 @@ from planner.model.precision import (
     usable_kernels,
     weight_format,
 )
+from planner.steptime.roofline import gemms_s
+from tests.steps import stack_of
 
 A100, H100, B200 = load_gpu("a100-sxm"), load_gpu("h100-sxm"), load_gpu("b200-sxm")
 
@@ -27,7 +30,8 @@ def test_every_format_runs_on_every_gpu(name: str) -> None:
     assert 0.5 < chosen.bytes_per_element <= 2
     assert set(chosen.gemm) | set(chosen.moe) <= set(KERNELS)
     for gpu in map(load_gpu, gpu_names()):
-        assert peak_flops_per_s(gpu, name) >= gpu.flops_per_s["bf16"]
+        peak = peak_flops_per_s(gpu, name)
+        assert peak >= gpu.flops_per_s["bf16"] or (name == "int8" and gpu.name in ("b300-sxm", "gb300"))  # few units
         assert usable_kernels(chosen.moe, gpu)
 
 
@@ -61,3 +65,14 @@ def test_kv_cache_types() -> None:
     assert set(KV_BYTES_PER_ELEMENT.values()) == {1.0, 2.0}
     with pytest.raises(UnknownNameError, match="unknown KV cache type 'fp5'"):
         kv_bytes_per_element("fp5")
+
+
+def test_eight_bit_integers_on_both_sides_are_twice_as_fast_as_sixteen_bit_where_fp8_is_not() -> None:
+    """An A100's own measured kernels; weights alone in 8 bit are read faster and multiplied in 16."""
+    counts = np.array([1.0, 4096.0])
+    plain, both, weights = (gemms_s(stack_of(gpu="a100-sxm"), counts, 28672, 4096, name)
+                            for name in ("bf16", "int8", "w8a16"))
+    assert both[1] == pytest.approx(plain[1] / 2, rel=0.15)
+    assert weights[1] >= plain[1]
+    assert both[0] < 0.8 * plain[0]
+    assert weights[0] < 0.8 * plain[0]

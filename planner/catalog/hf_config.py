@@ -299,7 +299,9 @@ def _native_quantization(keys: _Keys) -> tuple[str | None, bool]:
     attention = not any("self_attn" in part and not any(other in part for other in _NOT_PROJECTIONS) for part in kept)
     if method == "fp8" and given.get("weight_block_size"):
         return "fp8_block", attention
-    if method in ("fp8", "fbgemm_fp8", "mxfp4", "awq", "gptq"):
+    if (method, given.get("bits")) == ("gptq", 8):
+        return "w8a16", attention
+    if method in ("fp8", "fbgemm_fp8", "mxfp4") or (method in ("awq", "gptq") and given.get("bits", 4) == 4):
         return method.removeprefix("fbgemm_"), attention
     algorithm = str(given.get("quant_algo"))
     if method == "modelopt" and algorithm.lower() in ("fp8", "nvfp4"):
@@ -308,11 +310,13 @@ def _native_quantization(keys: _Keys) -> tuple[str | None, bool]:
     for group in groups.values() if method == "compressed-tensors" and isinstance(groups, Mapping) else ():
         weights = group.get("weights", {})
         kind = (weights.get("num_bits"), weights.get("type"))
-        names = {(8, "float"): "fp8", (8, "int"): "int8", (4, "float"): "nvfp4", (4, "int"): "int4"}
+        names = {(8, "float"): "fp8", (8, "int"): "int8" if group.get("input_activations") else "w8a16",
+                 (4, "float"): "nvfp4", (4, "int"): "int4"}
         if kind in names:
             narrow = kind == (4, "int") and (weights.get("group_size") or 128) <= 32
             return "int4-g32" if narrow else names[kind], attention
     named = f"quant_algo = {algorithm!r}" if method == "modelopt" else f"quant_method = {method!r}"
+    named += f" with bits = {given['bits']!r}" if "bits" in given else ""
     raise CatalogError(f"{keys.where}: quantization_config.{named} is not supported; remove quantization_config and "
                        "give the weight format with --quantization")
 

@@ -59,6 +59,8 @@ KERNELS = {
     # the same by FlashInfer's TensorRT-LLM kernel, for Blackwell and small batches
     "fp8_block_trtllm": Kernel(activation_bytes=1.0, precision="fp8", needs="fp4", quantizes_apart=True),
     "nvfp4": Kernel(activation_bytes=(4 + 8 / 16) / 8, precision="fp4", shared=("gemm", "moe"), quantizes_apart=True),
+    "sq": Kernel(activation_bytes=1.0, precision="int8", quantizes_apart=True),  # both sides in 8-bit integers
+    "int8_wo": Kernel(activation_bytes=2.0, precision="bf16"),
     "int4_wo": Kernel(activation_bytes=2.0, precision="bf16", shared=("moe",)),
     "w4a16_mxfp4": Kernel(activation_bytes=2.0, precision="bf16", shared=("moe",)),
     "w4a8_mxfp4_mxfp8": Kernel(activation_bytes=1.0, precision="fp8", needs="fp4", shared=("moe",)),
@@ -77,7 +79,8 @@ WEIGHT_FORMATS: Mapping[str, WeightFormat] = {
     "fp8": _FP8,
     "fp8_block": WeightFormat(bytes_per_element=1.0, gemm=("fp8_block", "fp8", "bfloat16"),
                               moe=("fp8_block", "fp8", "bfloat16")),
-    "int8": _FP8,
+    "int8": WeightFormat(bytes_per_element=1.0, gemm=("sq", "bfloat16"), moe=_FP8.moe),
+    "w8a16": WeightFormat(bytes_per_element=1.0, gemm=("int8_wo", "bfloat16"), moe=("bfloat16",)),
     "int4": _INT4,
     "awq": _INT4,
     "gptq": _INT4,
@@ -111,14 +114,16 @@ def attention_format(arch: Architecture, quantization: str | None) -> str:
     return "bf16" if is_native and not arch.quantized_attention else chosen
 
 
-def peak_flops_per_s(gpu: Gpu, format_name: str) -> float:
-    """Return the dense peak that weights of a format are multiplied at [FLOP/s].
+def peak_flops_per_s(gpu: Gpu, format_name: str, *, has_experts: bool = False) -> float:
+    """Return the dense peak that weights of a format are multiplied at, the higher one of experts and others [FLOP/s].
 
     Raises
     ------
     CatalogError : the GPU states no peak for it.
     """
-    return gpu.flops_per_s[KERNELS[usable_kernels(WEIGHT_FORMATS[format_name].gemm, gpu)[0]].precision]
+    weights = WEIGHT_FORMATS[format_name]
+    return max(gpu.flops_per_s[KERNELS[usable_kernels(choices, gpu)[0]].precision]
+               for choices in ((weights.gemm, weights.moe) if has_experts else (weights.gemm,)))
 
 
 def usable_kernels(choices: tuple[str, ...], gpu: Gpu) -> tuple[str, ...]:
