@@ -2,8 +2,10 @@
 
 import pytest
 
-from planner.errors import UsageError
+from planner.catalog.entries import load_model
+from planner.errors import CatalogError, UsageError
 from planner.model.layout import Layout
+from planner.model.spread import check_heads
 
 
 def test_sizes_follow() -> None:
@@ -27,3 +29,11 @@ def test_a_wait_is_not_negative() -> None:
 def test_experts_are_spread_evenly_over_the_gpus_there_are(size: int) -> None:
     with pytest.raises(UsageError, match=f"expert_parallel_size = {size}; must divide the 8 GPUs"):
         Layout(tensor_parallel_size=4, data_parallel_size=2, expert_parallel_size=size)
+
+
+@pytest.mark.parametrize(("model", "ranks"), [("qwen2.5-0.5b", 4), ("llama-3.1-8b", 3), ("llama-3.1-8b", 64),
+                                              ("phi-4", 4), ("qwen3.5-27b", 16)])
+def test_heads_that_ranks_do_not_divide_are_refused(model: str, ranks: int) -> None:
+    with pytest.raises(CatalogError, match=f"tensor_parallel_size = {ranks}: {model} has .* give a divisor of"):
+        check_heads(load_model(model), Layout(tensor_parallel_size=ranks))
+    check_heads(load_model(model), Layout(tensor_parallel_size=2))

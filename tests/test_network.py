@@ -99,24 +99,31 @@ def test_data_parallel_ranks_gather_over_nodes() -> None:
 
 
 def test_stages_hand_on_over_the_network() -> None:
-    """Hidden states of 16,384 in 16 bit over 50 GB/s, and a message: of four stages of four GPUs one step of three."""
+    """Two states of 16,384 in 16 bit, a part of each GPU's over 50 GB/s and gathered at 450, and a message.
+
+    Of four stages of four GPUs one step of three crosses nodes.
+    """
+    state = 2 * 2 * 16384
     trace = trace_of([(0.0, 10, 1)])
     two = resolve(Scenario(**TWO_NODES, tensor_parallel_size=8, pipeline_parallel_size=2), trace).settings
-    assert two.stage_transfer_s_per_token == 2 * 16384 / 50e9
+    assert two.stage_transfer_s_per_token == pytest.approx(state / 8 * (1 / 50e9 + 7 / 450e9), rel=1e-12)
     assert two.stage_transfer_latency_s == 5e-6
     four = resolve(Scenario(**TWO_NODES, tensor_parallel_size=4, pipeline_parallel_size=4), trace).settings
-    assert four.stage_transfer_s_per_token == pytest.approx(2 * 16384 * (2 / 450e9 + 1 / 50e9) / 3, rel=1e-12)
+    assert four.stage_transfer_s_per_token == pytest.approx(
+        state / 4 * (3 / 450e9 + (2 / 450e9 + 1 / 50e9) / 3), rel=1e-12)
     assert four.stage_transfer_latency_s == pytest.approx(5e-6 / 3, rel=1e-12)
     inside = resolve(Scenario(**TWO_NODES, tensor_parallel_size=4, pipeline_parallel_size=2), trace).settings
-    assert (inside.stage_transfer_s_per_token, inside.stage_transfer_latency_s) == (2 * 16384 / 450e9, 0.0)
+    assert inside.stage_transfer_s_per_token == pytest.approx(state / 450e9, rel=1e-12)
+    assert inside.stage_transfer_latency_s == 0.0
 
 
 def test_a_request_waits_for_the_network() -> None:
-    """A step of a second in two halves, and between them ten tokens' hidden states and a message of a second."""
+    """A step of a second in two halves, and between them ten tokens' states and a message of a second."""
     options = TWO_NODES | {"tensor_parallel_size": 8, "pipeline_parallel_size": 2, "inter_node_latency": 1.0,
                            "step_time": "linear:1,0"}
     result = play([(0.0, 10, 1)], **options)
-    assert float(result.records.requests.finished_s[0]) == pytest.approx(2.0 + 10 * 2 * 16384 / 50e9, rel=1e-12)
+    assert float(result.records.requests.finished_s[0]) == pytest.approx(
+        2.0 + 10 * 2 * 2 * 16384 / 8 * (1 / 50e9 + 7 / 450e9), rel=1e-12)
 
 
 @pytest.mark.parametrize(("layout", "crossings"), [

@@ -91,6 +91,7 @@ def _predict_most(row: Mapping[str, Any]) -> float:
                         kv_cache_dtype=kv, tensor_parallel_size=row["tp"], max_num_seqs=seqs,
                         max_num_batched_tokens=tokens, gpu_memory_utilization=KV_SHARE, enable_chunked_prefill=True,
                         max_model_len=row["isl"] + row["osl"] + 8, cudagraph_mode="none" if is_compiled else None,
+                        max_cudagraph_capture_size=seqs,  # as trtllm-bench asks for
                         fuse_allreduce_rms=False if is_compiled else None)
     deployment = deploy(scenario, constants=in_process(scenario, is_compiled=is_compiled))
     count = min(row["num_requests"] or MOST_REQUESTS, max(MOST_REQUESTS, BATCHES * seqs))

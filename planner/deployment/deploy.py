@@ -17,12 +17,12 @@ from planner.deployment.pools import Role, read_fleet
 from planner.deployment.tiers import check_tiers, cpu_tier, remote_tier
 from planner.engine.terms import StepTime
 from planner.errors import FleetError, PlannerError, UsageError
-from planner.model.drafting import Draft, draft_of
+from planner.model.drafting import Draft, draft_method, draft_of
 from planner.model.layout import Layout
 from planner.model.precision import kv_bytes_per_element, kv_cache_type
-from planner.model.spread import layout_of, node_link_of, stage_transfer_of
+from planner.model.spread import check_heads, layout_of, node_link_of, stage_transfer_of
 from planner.policy import Policy
-from planner.settings.defaults import EngineDefaults, engine_defaults
+from planner.settings.defaults import EngineDefaults, engine_defaults, graph_capture_size
 from planner.settings.engine import EngineSettings, Tier
 from planner.settings.scenario import Scenario, attention_ranks
 from planner.steptime.by_term import linear
@@ -209,6 +209,8 @@ def deploy(scenario: Scenario, *, enable_prefix_caching: bool = False, longest_r
                          f"--num-gpu-blocks")
     layout = layout or layout_of(scenario, architecture)
     node_link = node_link_of(scenario, gpu, layout)
+    if architecture is not None:
+        check_heads(architecture, layout)
     kv_bytes = kv_bytes_per_element(scenario.kv_cache_dtype)
     draft = draft_of(scenario, architecture)
     memory, state_blocks = None, 0
@@ -231,7 +233,7 @@ def deploy(scenario: Scenario, *, enable_prefix_caching: bool = False, longest_r
             fuses_norms=fuses_norms(scenario.fuse_allreduce_rms, scenario.engine, architecture, gpu, layout),
             lora_rank=scenario.max_lora_rank if scenario.max_loras else 0,
             fp8_gemm_backend=scenario.fp8_gemm_backend, moe_backend=scenario.moe_backend,
-            fp32_matmul=scenario.fp32_matmul, **graph_sizes(scenario))
+            fp32_matmul=scenario.fp32_matmul, **graph_sizes(scenario, gpu.hbm_capacity_bytes))
     step_time = (linear(scenario.step_time, 1 + scenario.num_speculative_tokens) if stack is None
                  else roofline(stack))
     max_model_len = scenario.max_model_len
@@ -258,22 +260,25 @@ def limits_of(scenario: Scenario, gpu: Gpu | None) -> EngineDefaults:
     ranks = attention_ranks(scenario)
     num_gpus = scenario.tensor_parallel_size * scenario.pipeline_parallel_size * ranks
     defaults = engine_defaults(scenario.engine, hbm_bytes, num_ranks=ranks, num_gpus=num_gpus,
-                               chunk_tokens=scenario.max_num_batched_tokens,
-                               draft_method=scenario.speculative_method if scenario.num_speculative_tokens else None)
+                               num_stages=scenario.pipeline_parallel_size, chunk_tokens=scenario.max_num_batched_tokens,
+                               draft_method=draft_method(scenario) if scenario.num_speculative_tokens else None)
     given = {f.name: getattr(scenario, f.name) for f in fields(EngineDefaults)}
     return replace(defaults, **{name: value for name, value in given.items() if value is not None})
 
 
-def graph_sizes(scenario: Scenario) -> dict[str, int]:
+def graph_sizes(scenario: Scenario, gpu_capacity_bytes: float | None) -> dict[str, int]:
     """Return the largest steps that run as CUDA graphs: of decodes alone, and with prompts, in tokens.
 
     The size is of tokens in vLLM, of which a decode has as many as are checked, and of sequences in the others.
     """
+    tokens_per_decode = 1 + scenario.num_speculative_tokens
     mode = scenario.cudagraph_mode or ("full_and_piecewise" if scenario.engine == "vllm" else "full_decode_only")
     size = scenario.max_cudagraph_capture_size
     if size is None:
-        size = min(2 * (scenario.max_num_seqs or 256) * (1 + scenario.num_speculative_tokens), 512)
-    per_decode = 1 + scenario.num_speculative_tokens if scenario.engine == "vllm" else 1
+        size = graph_capture_size(scenario.engine, gpu_capacity_bytes, max_num_seqs=scenario.max_num_seqs or 0,
+                                  num_ranks=scenario.tensor_parallel_size * attention_ranks(scenario),
+                                  tokens_per_decode=tokens_per_decode)
+    per_decode = tokens_per_decode if scenario.engine == "vllm" else 1
     tokens = size if scenario.piecewise_cuda_graph_max_tokens is None else scenario.piecewise_cuda_graph_max_tokens
     return {"graph_seqs": 0 if mode == "none" else size // per_decode,
             "graph_tokens": tokens if mode in ("full_and_piecewise", "piecewise") else 0}

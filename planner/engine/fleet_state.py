@@ -40,6 +40,7 @@ FLEET = np.dtype(
         ("num_requests", "i8"),  # of the trace; the decode of request i is request num_requests + i
         ("num_releases", "i8"),
         ("pull_s_per_token", "f8"),  # of KV on a replica's link
+        ("pull_s_per_request", "f8"),  # the same of recurrent states
         ("pull_latency_s", "f8"),
         ("layer_share", "f8"),  # of a transfer, that is left when the prompt is through, at least
         ("local_prefill_below", "i8"),  # shorter prompts are prefilled where they decode

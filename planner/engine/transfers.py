@@ -34,7 +34,7 @@ def put_on_link(f: FleetState, k: int, i: int) -> None:
     Layer by layer it has been on it since the prompt began, and what is left is a layer at least.
     """
     fleet, request, pull, replica = f.fleet, f.requests[i], f.pulls[f.fleet.num_requests + i], f.replicas[k]
-    whole_s = pull.tokens * fleet.pull_s_per_token
+    whole_s = fleet.pull_s_per_request + pull.tokens * fleet.pull_s_per_token
     left_s = max(whole_s - (fleet.now_s - request.first_scheduled_s), whole_s * fleet.layer_share)
     pull.transfer_s = min(left_s, whole_s)
     pull.latency_s = fleet.pull_latency_s

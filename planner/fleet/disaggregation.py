@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from planner.catalog.kv_cache import kv_bytes_per_token_per_gpu
+from planner.catalog.kv_cache import kv_bytes_per_token_per_gpu, state_bytes_per_seq
 from planner.deployment.deploy import Deployment
 from planner.engine import entries
 from planner.engine import state as st
@@ -27,12 +27,14 @@ class Transfer:
     Parameters
     ----------
     s_per_token : on a replica's link [s].
+    s_per_request : the same of what a request has whatever its length [s].
     latency_s : besides [s].
     layer_share : of a transfer, what is left at least when the prompt is through: 1 where it begins then [1].
     local_prefill_below : prompts of fewer tokens are prefilled where they decode [tokens].
     """
 
     s_per_token: float
+    s_per_request: float
     latency_s: float
     layer_share: float
     local_prefill_below: int
@@ -42,14 +44,17 @@ def transfer_of(deployment: Deployment) -> Transfer:
     """Return how a deployment's replicas pass KV on.
 
     A token's KV is that of all layers and heads: 4,096 tokens of an 80-layer, 8-KV-head, 128-dim model in 16 bit are
-    1.25 GiB, 25 ms over 50 GiB/s. A step time that is a line knows no model, and so only the latency.
+    1.25 GiB, 25 ms over 50 GiB/s. States of linear layers go along. A step time that is a line knows no model, and so
+    only the latency.
     """
     scenario, arch = deployment.scenario, deployment.architecture
-    num_bytes, layers = 0.0, 1
+    token_bytes, state_bytes, layers = 0.0, 0, 1
     if arch is not None:
-        num_bytes = kv_bytes_per_token_per_gpu(arch, kv_bytes_per_element(scenario.kv_cache_dtype), 1, 1)
+        token_bytes = kv_bytes_per_token_per_gpu(arch, kv_bytes_per_element(scenario.kv_cache_dtype), 1, 1)
+        state_bytes = state_bytes_per_seq(arch, 1, 1)
         layers = arch.num_attention_layers
-    return Transfer(s_per_token=num_bytes / (scenario.kv_transfer_bandwidth * 1e9),
+    link_bytes_per_s = scenario.kv_transfer_bandwidth * 1e9
+    return Transfer(s_per_token=token_bytes / link_bytes_per_s, s_per_request=state_bytes / link_bytes_per_s,
                     latency_s=scenario.kv_transfer_latency,
                     layer_share=1 / layers if scenario.kv_transfer == "layerwise" else 1.0,
                     local_prefill_below=scenario.local_prefill_below)

@@ -286,6 +286,7 @@ def _fleet_record(fleet: Fleet, num_requests: int, num_legs: int, num_planned: i
     if fleet.transfer is not None:
         record.num_prefill = fleet.num_prefill
         record.pull_s_per_token = fleet.transfer.s_per_token
+        record.pull_s_per_request = fleet.transfer.s_per_request
         record.pull_latency_s = fleet.transfer.latency_s
         record.layer_share = fleet.transfer.layer_share
         record.local_prefill_below = fleet.transfer.local_prefill_below

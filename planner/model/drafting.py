@@ -72,8 +72,7 @@ def draft_of(scenario: Scenario, target: Architecture | None) -> Draft | None:
     acceptance = cumulative_acceptance(scenario.speculative_acceptance, scenario.num_speculative_tokens)
     if not acceptance:
         return None
-    given = scenario.speculative_method or ("draft_model" if scenario.speculative_model else "mtp")
-    method = ALIASES.get(given, given)
+    method = draft_method(scenario)
     own = _own_model(scenario.speculative_model, method)
     if target is None:
         arch = None
@@ -96,6 +95,12 @@ def draft_of(scenario: Scenario, target: Architecture | None) -> Draft | None:
                  quantization=scenario.quantization if method == "mtp" else None if method == "draft_model" else "bf16",
                  fused_inputs={"mtp": 2, "eagle": 2, "eagle3": 3}.get(method, 0),
                  shares_head=method in ("mtp", "eagle"))
+
+
+def draft_method(scenario: Scenario) -> str:
+    """Return what drafts tokens where something does: as asked for, else the draft model that is named, else MTP."""
+    given = scenario.speculative_method or ("draft_model" if scenario.speculative_model else "mtp")
+    return ALIASES.get(given, given)
 
 
 def _own_model(name: str | None, method: str) -> Architecture | None:

@@ -2,7 +2,7 @@
 
 from planner.catalog.architecture import Architecture
 from planner.catalog.gpus import Gpu
-from planner.errors import UsageError
+from planner.errors import CatalogError, UsageError
 from planner.model.layout import Layout
 from planner.operators.network import NodeLink
 from planner.settings.scenario import Scenario, attention_ranks
@@ -21,6 +21,26 @@ def layout_of(scenario: Scenario, architecture: Architecture | None) -> Layout:
     size, ranks = scenario.tensor_parallel_size, attention_ranks(scenario)
     return Layout(tensor_parallel_size=size, pipeline_parallel_size=scenario.pipeline_parallel_size,
                   data_parallel_size=ranks, expert_parallel_size=size * ranks if scenario.expert_parallel else 1)
+
+
+def check_heads(architecture: Architecture, layout: Layout) -> None:
+    """Refuse what engines do not start with: ranks of tensor parallelism that heads cannot be divided over.
+
+    A KV head may be on several ranks.
+
+    Raises
+    ------
+    CatalogError : the number of ranks does not divide that of heads, or neither it that of KV heads nor they it.
+    """
+    ranks = layout.tensor_parallel_size
+    kinds = [("attention", kind.num_attention_heads, kind.num_kv_heads) for _, kind in architecture.attention_kinds]
+    if architecture.num_linear_layers:
+        kinds.append(("linear attention", architecture.linear_num_value_heads, architecture.linear_num_key_heads))
+    for name, heads, shared in kinds:
+        if heads % ranks or (shared % ranks and ranks % shared):
+            raise CatalogError(f"tensor_parallel_size = {ranks}: {architecture.name} has {heads} heads of {name} on "
+                               f"{shared} KV heads or keys, which no engine divides over {ranks} ranks; give a divisor "
+                               f"of {heads}")
 
 
 def node_link_of(scenario: Scenario, gpu: Gpu | None, layout: Layout) -> NodeLink | None:
@@ -42,16 +62,20 @@ def node_link_of(scenario: Scenario, gpu: Gpu | None, layout: Layout) -> NodeLin
 
 def stage_transfer_of(architecture: Architecture | None, gpu: Gpu | None, layout: Layout,
                       node_link: NodeLink | None) -> tuple[float, float]:
-    """Return what a hidden state takes from one pipeline stage to the next, the mean of all: by token, and besides [s].
+    """Return what a token takes from one pipeline stage to the next, the mean of all, and what a step does besides [s].
 
-    Between nodes it goes over the network.
+    Its hidden state and its residual, both in 16 bit: each GPU of a stage sends a part of them to its like, between
+    nodes over the network, and those of the next stage gather the parts.
+
+    Source: vLLM's `send_tensor_dict` with an `all_gather_group`, and `IntermediateTensors` of its models.
     """
     if architecture is None or gpu is None or layout.pipeline_parallel_size == 1:
         return 0.0, 0.0
-    hidden_bytes = 2.0 * architecture.hidden_size
-    inside_s = hidden_bytes / gpu.scale_up_bandwidth_bytes_per_s
+    token_bytes, ranks = 2 * 2.0 * architecture.hidden_size, layout.tensor_parallel_size
+    sent_s = token_bytes / ranks / gpu.scale_up_bandwidth_bytes_per_s
+    gathered_s = (ranks - 1) * sent_s
     if node_link is None:
-        return inside_s, 0.0
+        return sent_s + gathered_s, 0.0
     share = layout.num_node_crossings(gpu.gpus_per_node) / (layout.pipeline_parallel_size - 1)
-    over_s = max(hidden_bytes / node_link.bandwidth_bytes_per_s, inside_s)
-    return (1 - share) * inside_s + share * over_s, share * node_link.latency_s
+    over_s = max(token_bytes / ranks / node_link.bandwidth_bytes_per_s, sent_s)
+    return gathered_s + (1 - share) * sent_s + share * over_s, share * node_link.latency_s

@@ -35,20 +35,22 @@ ENGINE_DEFAULTS = {
                              gpu_memory_utilization=0.9),
 }
 
-# SGLang's chunked_prefill_size on GPUs with less memory than so many GiB, and its cuda_graph_max_bs on fewer than four
-# of them and on more (`_handle_gpu_memory_settings` in sglang/srt/server_args.py).
+# SGLang's chunked_prefill_size on GPUs with less memory than so many GiB, and its cuda_graph_max_bs at a tp_size below
+# four and from there on (`_handle_gpu_memory_settings` in sglang/srt/server_args.py).
 SGLANG_SIZES = ((20, 2048, (8, 8)), (35, 2048, (24, 80)), (60, 4096, (32, 160)), (160, 8192, (256, 512)),
                 (math.inf, 16384, (512, 512)))
 
 
 def engine_defaults(engine: str, gpu_capacity_bytes: float | None, *, num_ranks: int = 1, num_gpus: int = 1,
-                    chunk_tokens: int | None = None, draft_method: str | None = None) -> EngineDefaults:
+                    num_stages: int = 1, chunk_tokens: int | None = None,
+                    draft_method: str | None = None) -> EngineDefaults:
     """Return an engine's defaults, those that depend on the GPU's memory included.
 
     Parameters
     ----------
     num_ranks : of data-parallel attention, of which each has its part of SGLang's chunk (`_handle_data_parallelism`).
     num_gpus : of the engine.
+    num_stages : of its pipeline, whose GPUs SGLang's tp_size leaves out.
     chunk_tokens : a rank's chunk where it is given [tokens], by which SGLang keeps memory for activations.
     draft_method : what drafts tokens, for which SGLang keeps memory too; None where nothing does.
 
@@ -62,11 +64,39 @@ def engine_defaults(engine: str, gpu_capacity_bytes: float | None, *, num_ranks:
         return defaults
     if gpu_capacity_bytes is None:
         return replace(defaults, max_num_batched_tokens=max(defaults.max_num_batched_tokens // num_ranks, 1))
-    tokens, graph_seqs = next((tokens, seqs[num_gpus >= 4]) for below_gib, tokens, seqs in SGLANG_SIZES
-                              if gpu_capacity_bytes < below_gib * 2**30)
+    tokens, graph_seqs = _sglang_sizes(gpu_capacity_bytes, num_gpus // num_stages)
     share = sglang_memory_share(gpu_capacity_bytes, chunk_tokens * num_ranks if chunk_tokens else tokens, graph_seqs,
                                 num_gpus=num_gpus, num_ranks=num_ranks, draft_method=draft_method)
     return replace(defaults, max_num_batched_tokens=max(tokens // num_ranks, 1), gpu_memory_utilization=share)
+
+
+def graph_capture_size(engine: str, gpu_capacity_bytes: float | None, *, num_ranks: int, max_num_seqs: int,
+                       tokens_per_decode: int) -> int:
+    """Return the size up to which an engine captures CUDA graphs by itself: of tokens in vLLM, else of sequences [1].
+
+    Source: `_set_cudagraph_sizes` in vllm/config/vllm.py; cuda_graph_max_bs of SGLang, which its batches limit;
+    `CudaGraphConfig` in tensorrt_llm/llmapi/llm_args.py.
+
+    Parameters
+    ----------
+    num_ranks : GPUs of a pipeline stage, which SGLang's tp_size is the number of.
+    max_num_seqs : of a rank; 0 for no limit.
+    tokens_per_decode : that are checked in a step.
+
+    >>> [graph_capture_size(engine, 80 * 2**30, num_ranks=1, max_num_seqs=2048, tokens_per_decode=1)
+    ...  for engine in ("vllm", "sglang", "trtllm")]
+    [512, 256, 128]
+    """
+    if engine == "vllm":
+        return min(2 * (max_num_seqs or 256) * tokens_per_decode, 512)
+    size = 128 if engine == "trtllm" else _sglang_sizes(gpu_capacity_bytes or math.inf, num_ranks)[1]
+    return min(size, max_num_seqs or size)
+
+
+def _sglang_sizes(gpu_capacity_bytes: float, num_ranks: int) -> tuple[int, int]:
+    """Return SGLang's chunk [tokens] and its largest graph [sequences]."""
+    return next((tokens, seqs[num_ranks >= 4]) for below_gib, tokens, seqs in SGLANG_SIZES
+                if gpu_capacity_bytes < below_gib * 2**30 or math.isinf(below_gib))
 
 
 def sglang_memory_share(gpu_capacity_bytes: float, chunk_tokens: int, graph_seqs: int, *, num_gpus: int = 1,

@@ -29,9 +29,9 @@ class EngineSettings:
     """The limits and switches of one engine, by the names of the engine that has them; 0 means no limit, or off.
 
     `victim` None leaves the choice to the policy. `swap_s_per_token` is what one token's KV takes over the host link
-    [s]. `remote_tier` is one that all replicas share. Swapped KV is in `cpu_tier`, where there is one.
-    [s]. `acceptance` is the chance that so many drafted tokens at least are accepted, one for each that is drafted;
-    `num_lookahead_tokens` are KV slots that a decode holds for drafts besides; `seed` is of the draws.
+    [s]. `remote_tier` is one that all replicas share. Swapped KV is in `cpu_tier`, where there is one. `acceptance` is
+    the chance that so many drafted tokens at least are accepted, one for each that is drafted; `num_lookahead_tokens`
+    are KV slots that a decode holds for drafts besides; `seed` is of the draws.
     `state_blocks` are KV blocks that a request takes for its recurrent states (`deployment.memory.pages`).
     `attention_dp_size` attention ranks take prompts together, or after `attention_dp_timeout_iters` steps.
     `adapter_load_s` is what a LoRA adapter takes from host memory to the GPU, `adapter_read_s` into host memory [s].

@@ -220,7 +220,8 @@ class Scenario:
         None, "Step time", "Which steps run as CUDA graphs. [vllm: full_and_piecewise; else full_decode_only]"
     )
     max_cudagraph_capture_size: int | None = _option(
-        None, "Step time", "Largest step that runs as one: sequences, or tokens with prompts. [2 × max-num-seqs, ≤ 512]"
+        None, "Step time", "Largest step that runs as one: sequences, or tokens with prompts. [vllm: 2 × "
+        "max-num-seqs, ≤ 512; sglang: by the GPU's memory; trtllm: 128]"
     )
     piecewise_cuda_graph_max_tokens: int | None = _option(
         None, "Step time", "Largest step with prompts that runs as piecewise graphs, in tokens. "
@@ -259,7 +260,7 @@ class Scenario:
             raise UsageError(f"data_parallel_size = {self.data_parallel_size}: must be at least 1")
         if self.data_parallel_attention:
             _check_ranks(self)
-        if not 0 <= self.prefill_replicas < max(self.data_parallel_size, 2):
+        if not 0 <= self.prefill_replicas < max(self.data_parallel_size, 1):
             raise UsageError(f"prefill_replicas = {self.prefill_replicas} of data_parallel_size = "
                              f"{self.data_parallel_size}: must leave one at least that decodes, and not be negative")
         if self.autoscale is not None and (self.data_parallel_size > 1 or self.prefill_replicas):
