@@ -246,6 +246,13 @@ def test_roofs_of_steps_add_up_to_mfu_and_mbu():
         assert steps["memory_s"].sum() / busy_s == pytest.approx(outcome.summary["mbu"])
         assert (steps.select(pl.max_horizontal("compute_s", "memory_s") - pl.col("duration_s")).to_series() <= 0).all()
         assert step_bounds(steps).null_count() == 0
+    one, staged = (replay(trace, Scenario(**BUSY, pipeline_parallel_size=stages), slo=None, recording=STEPS)
+                   for stages in (1, 4))
+    steps = staged.result.steps_table()
+    assert steps["compute_s"][0] == pytest.approx(one.result.steps_table()["compute_s"][0])
+    assert steps["memory_s"].sum() / steps["compute_s"].sum() == pytest.approx(
+        staged.summary["mbu"] / staged.summary["mfu"])
+    assert staged.summary["mbu"] < 1
     line = play([(0.0, 10, 5)]).steps_table()
     assert line["compute_s"].null_count() == step_bounds(line).null_count() == line.height
 

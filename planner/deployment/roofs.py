@@ -46,14 +46,16 @@ def peak(deployment: Deployment) -> float | None:
     arch, gpu = deployment.architecture, deployment.gpu
     if arch is None or gpu is None:
         return None
-    flops_per_s = peak_flops_per_s(gpu, weight_format(arch, deployment.scenario.quantization))
+    flops_per_s = peak_flops_per_s(gpu, weight_format(arch, deployment.scenario.quantization),
+                                   has_experts=arch.num_moe_layers > 0)
     return flops_per_s * deployment.layout.gpus_per_rank
 
 
 def step_roofs(deployment: Deployment, steps: Any) -> dict[str, NDArray[np.float64]]:
     """Return the least time that each step's arithmetic and its HBM traffic take at the hardware's peaks [s].
 
-    NaN where no model or GPU is named, or the step time is a line.
+    A step passes the stages of a pipeline one after the other, so that one stage's GPUs work on it at a time. NaN where
+    no model or GPU is named, or the step time is a line.
 
     Parameters
     ----------
@@ -73,7 +75,8 @@ def step_roofs(deployment: Deployment, steps: Any) -> dict[str, NDArray[np.float
                         context=steps["decode_context_tokens"], sampled=steps["num_sampled"])
     traffic = np.zeros(len(steps))
     _compiled_bytes()(deployment.step_time.terms, deployment.step_time.curve, steps, traffic)
-    return {"compute_s": flops / flops_per_s, "memory_s": traffic / gpu.hbm_bandwidth_bytes_per_s}
+    compute_s = flops * deployment.layout.pipeline_parallel_size / flops_per_s
+    return {"compute_s": compute_s, "memory_s": traffic / gpu.hbm_bandwidth_bytes_per_s}
 
 
 def _bytes(t: Any, curve: Any, steps: Any, out: Any) -> None:

@@ -54,11 +54,11 @@ def _mbu(parts: Sequence[Share]) -> float | None:
     """Return HBM traffic over the bandwidth while busy, over all GPUs [1]."""
     traffic = room = 0.0
     for part in parts:
-        gpu, ranks = part.pool.deployment.gpu, part.pool.deployment.layout.gpus_per_rank
+        gpu, layout = part.pool.deployment.gpu, part.pool.deployment.layout
         if gpu is None:
             return None
-        traffic += float(part.engine.total_hbm_bytes) * ranks
-        room += float(part.engine.busy_s) * gpu.hbm_bandwidth_bytes_per_s * ranks
+        traffic += float(part.engine.total_hbm_bytes) * layout.tensor_parallel_size  # of all stages, on one GPU of each
+        room += float(part.engine.busy_s) * gpu.hbm_bandwidth_bytes_per_s * layout.gpus_per_rank
     return traffic / room if traffic > 0 else None
 
 
