@@ -10,6 +10,7 @@ from helpers import batches, play, trace_of
 from planner import DECODES_FIRST, IN_ORDER, PROMPTS_ALONE, PROMPTS_FIRST
 from planner.choices.loading import load_policy
 from planner.choices.policies import POLICIES, by_deadline, by_predicted_work, by_priority
+from planner.engine.state import COMPLETED, REJECTED
 from planner.errors import PolicyError, UnknownNameError
 from planner.policy import NO_LIMIT, StepState
 
@@ -156,3 +157,13 @@ def test_a_broken_file_is_an_error_with_its_line(tmp_path, text, name, message):
 def test_a_missing_file_is_an_error(tmp_path):
     with pytest.raises(PolicyError, match=r"policy file .*own.py does not exist"):
         load_policy(f"{tmp_path}/own.py:mine")
+
+
+@pytest.mark.parametrize("policy", ["static", "orca"])
+def test_a_prompt_beyond_the_limit_has_its_slots_where_the_limit_is_reserved(policy: str) -> None:
+    """Its contents are numbered before it is rejected; the table held fewer of its blocks than it has."""
+    rows = [(0.1 * k, 3000 if k % 3 else 100, 20) for k in range(60)]
+    found = play(rows, policy=policy, max_model_len=1024, num_gpu_blocks=4000, enable_prefix_caching=True)
+    states = found.records.requests.state
+    assert (states == REJECTED).sum() == 40
+    assert (states == COMPLETED).sum() == 20

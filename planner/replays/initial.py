@@ -343,7 +343,7 @@ def _block_table(trace: Trace, record: Any, adapters: Any,
     tokens = inputs + (limits if record.reserve == st.RESERVE_OUTPUT else ahead)
     num_blocks = -(-tokens // size)
     if record.reserve == st.RESERVE_MODEL_LEN:
-        num_blocks = np.full(n, -(-int(record.max_model_len) // size))
+        num_blocks = np.maximum(num_blocks, -(-int(record.max_model_len) // size))  # longer prompts have more
     start = np.concatenate(([0], np.cumsum(num_blocks)))
     slots = st.records(int(start[-1]), SLOT)
     ids, offsets, id_tokens = np.empty(0, np.int64), np.zeros(n + 1, np.int64), size
