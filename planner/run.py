@@ -1,5 +1,6 @@
 """From a scenario and a trace to a result and its summary: what every command and the library call."""
 
+import math
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -118,4 +119,5 @@ def describe_workload(scenario: Scenario, trace: Trace) -> dict[str, Any]:
         "rows_kept": account.rows_kept,
         "dropped": dict(account.dropped),
         **{name: getattr(scenario, name) for name in names_in("Load")},
+        "request_rate": "inf" if scenario.request_rate == math.inf else scenario.request_rate,  # which JSON has not
     }

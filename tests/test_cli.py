@@ -75,6 +75,31 @@ def test_the_memory_that_is_printed_adds_up(options: tuple[str, ...], last: str,
     assert ("state" in line) == ("llama" not in options[1])
 
 
+def test_an_endless_rate_is_written_as_vllm_writes_it(trace: Path) -> None:
+    run = planner("replay", trace, *LINEAR, "--request-rate", "inf", "--json", "-")
+    assert run.returncode == 0, run.stderr
+    assert json.loads(run.stdout)["workload"]["request_rate"] == "inf"
+
+
+def test_what_completed_nothing_is_explained_too(trace: Path) -> None:
+    run = planner("replay", trace, *LINEAR, "--max-model-len", "10", "--explain")
+    assert run.returncode == 0, run.stderr
+    assert "no request was completed" in run.stdout
+
+
+@pytest.mark.parametrize("options", [("capacity", "--replicates", "0"), ("size", "--tensor-parallel-size", "1")])
+def test_a_capacity_and_a_size_say_what_a_replay_says(options: tuple[str, ...]) -> None:
+    command, *more = options
+    run = planner(command, "chat", "--limit", "100", *H100, "--engine", "trtllm", "--slo", "ttft:3000 tpot:80", *more)
+    assert run.returncode == 0, run.stderr
+    assert "so each may fill the context of 131,072 tokens" in run.stderr
+
+
+def test_what_is_read_is_not_written(trace: Path) -> None:
+    fails(planner("replay", trace, *LINEAR, "--requests", trace), 2, "it is what is read; give another name")
+    assert trace.read_text().startswith(HEADER)
+
+
 def test_json_on_stdout_is_all_there_is(trace: Path) -> None:
     run = planner("replay", trace, *LINEAR, "--json", "-")
     assert json.loads(run.stdout)["completed"] == 3

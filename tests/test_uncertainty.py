@@ -53,10 +53,13 @@ def test_an_interval_holds_its_share_of_outcomes_that_err_alike(known: Residuals
     assert np.mean((low <= measured) & (measured <= high)) == pytest.approx(level, abs=0.03)
 
 
-def test_few_errors_give_wide_intervals() -> None:
-    errors = np.array([-0.1, 0.0, 0.1])
-    low, high = residuals_of({"tpot_ms": errors}, "test").interval("tpot_ms", 1.0, 0.9) or (0, 0)
+def test_few_errors_reach_to_their_own_ends_and_no_further() -> None:
+    """Of three the first is at a quarter and the last at three: half of all lies between them."""
+    few = residuals_of({"tpot_ms": np.array([-0.1, 0.0, 0.1])}, "test")
+    low, high = few.interval("tpot_ms", 1.0, 0.5) or (0, 0)
     assert (math.log(low), math.log(high)) == pytest.approx((-0.1, 0.1))
+    with pytest.raises(UsageError, match=r"--interval 0\.8; .* at most 0\.50, which the errors in test reach"):
+        few.interval("tpot_ms", 1.0, 0.8)
 
 
 @pytest.mark.parametrize("level", [0.0, 1.0, 0.999, -0.5])
@@ -82,12 +85,18 @@ def test_a_file_gives_back_what_was_written(known: Residuals, tmp_path: Path) ->
 
 @pytest.mark.parametrize("text", ["", "[held_out]\n", "held_out = 3\n", "[held_out]\nprobabilities = [0.1, 0.9]\n",
                                   "[held_out]\nprobabilities = [0.9, 0.1]\nlog_errors = {tpot_ms = [1.0, 2.0]}\n",
-                                  "[held_out]\nprobabilities = [0.1, 0.9]\nlog_errors = {tpot_ms = [1.0]}\n",
-                                  "[held_out]\nprobabilities = [0.1, 0.9]\nlog_errors = {}\n"])
+                                  "[held_out]\nprobabilities = [0.1, 0.9]\nlog_errors = {tpot_ms = [1.0]}\n"])
 def test_a_file_without_errors_says_so(text: str, tmp_path: Path) -> None:
     path = tmp_path / "c.toml"
     path.write_text(text)
     with pytest.raises(CatalogError, match=r"c\.toml.*held_out"):
+        read_residuals(path, "held_out")
+
+
+def test_a_file_of_too_few_runs_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "c.toml"
+    path.write_text("[held_out]\nprobabilities = [0.1, 0.9]\nlog_errors = {}\n")
+    with pytest.raises(CatalogError, match=r"c\.toml: has no held-out errors, since its runs were too few"):
         read_residuals(path, "held_out")
 
 

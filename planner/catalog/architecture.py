@@ -151,9 +151,9 @@ class Architecture:
     @property
     def attention_kinds(self) -> tuple[tuple[int, "Architecture"], ...]:
         """Layers that have a KV cache, by their heads: how many, and the architecture as if all layers had these."""
-        full = replace(self, sliding_num_heads=0, sliding_num_kv_heads=0, sliding_head_dim=0)
         if not self.sliding_head_dim:
-            return ((self.num_attention_layers, full),)
+            return ((self.num_attention_layers, self),)
+        full = replace(self, sliding_num_heads=0, sliding_num_kv_heads=0, sliding_head_dim=0)
         local = replace(full, num_attention_heads=self.sliding_num_heads, num_kv_heads=self.sliding_num_kv_heads,
                         head_dim=self.sliding_head_dim, key_is_value=False)
         return (self.num_attention_layers - self.num_sliding_layers, full), (self.num_sliding_layers, local)

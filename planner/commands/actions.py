@@ -53,7 +53,7 @@ def replay(source: str, scenario: Scenario, slo: str | None, attainment: float |
     objectives = parse_slo(slo) if slo else None
     if attainment is not None and (objectives is None or not 0 < attainment <= 1):
         raise UsageError(f"--attainment {attainment}: must be a share in (0, 1], and needs --slo")
-    check_outputs([json, *tables.values()])
+    check_outputs([json, *tables.values()], Path(source))
     for path in tables.values():
         if path is not None:
             check_table_path(path)
@@ -146,6 +146,7 @@ def size(source: str, scenario: Scenario, slo: str, attainment: float, tensor_pa
                       series=None if rate_series is None else read_rate_series(rate_series), **options)
     objectives = parse_objectives(slo, attainment)
     found = find_fleet(_read(source, scenario, format, on_bad_rows), scenario, objectives, choices)
+    _print_notes({"": found})
     publish(found, sizing_table(found), json)
 
 
@@ -257,17 +258,16 @@ def validate(measured: Path, scenario: Scenario, max_error: str | None, predicti
     from planner.measured.accuracy import accuracy, parse_max_error, predict_file
     from planner.measured.validate import metrics_of, predictions_table
 
-    check_outputs([json, predictions])
+    check_outputs([json, predictions], measured)
     if predictions is not None:
         check_table_path(predictions)
     found = predict_file(measured, scenario, client=client, jobs=jobs, format=format)
-    for load in (each.measurement.load for each in found):
-        if load is not None and load.format != NAME:  # a recorded one
-            print("\n".join((str(load.account), *(f"note: {note}" for note in load.account.notes))), file=sys.stderr)
-    limits = parse_max_error(max_error, metrics_of(found)) if max_error is not None else {}
+    for note in found.notes:
+        print(note, file=sys.stderr)
+    limits = parse_max_error(max_error, metrics_of(found.predictions)) if max_error is not None else {}
     result = accuracy(found, level=scenario.interval, limits=limits)
     if predictions is not None:
-        write_table(predictions_table(found), predictions)
+        write_table(predictions_table(found.predictions), predictions)
     publish(result, accuracy_table(result), json)
     return bool(result["met"])
 
@@ -278,7 +278,7 @@ def calibrate(measured: Path, scenario: Scenario, output: Path | None, fit: str 
     from planner.calibration.calibrate import calibrate as fit_to
     from planner.calibration.calibrate import write_calibration
 
-    check_outputs([json, output])
+    check_outputs([json, output], measured)
     names = None if fit is None else fit.replace(",", " ").split()
     result = fit_to(measured, scenario, names=names, folds=folds, jobs=jobs, client=client, format=format)
     if output is not None:
@@ -307,11 +307,15 @@ def _print_notes(summaries: Mapping[str, Mapping[str, Any]]) -> None:
         print(f"note: {note}", file=sys.stderr)
 
 
-def check_outputs(paths: Sequence[Path | None]) -> None:
-    """Refuse outputs whose folder is missing before anything is computed."""
+def check_outputs(paths: Sequence[Path | None], source: Path | None = None) -> None:
+    """Refuse outputs whose folder is missing, or that would replace what is read, before anything is computed."""
     for path in paths:
-        if path is not None and str(path) != "-" and not path.absolute().parent.is_dir():
+        if path is None or str(path) == "-":
+            continue
+        if not path.absolute().parent.is_dir():
             raise UsageError(f"cannot write {path}: the folder {path.parent} does not exist; create it first")
+        if source is not None and path.exists() and source.exists() and path.samefile(source):
+            raise UsageError(f"cannot write {path}: it is what is read; give another name")
 
 
 def _table(result: ReplayResult, name: str) -> Any:

@@ -87,7 +87,21 @@ def _engines(deployment: Deployment, trace: Trace) -> list[str]:
                      + ("" if deployment.stack else "; a step time that is a line has no draft in it"))
     if "adapter" in columns and not settings.max_loras:
         found.append("the adapters that requests name are left out; --max-loras replays them")
-    return found + _calibration(deployment)
+    return found + _context(deployment) + _calibration(deployment)
+
+
+def _context(deployment: Deployment) -> list[str]:
+    """Say where vLLM would not start: a request of the longest context must have room in its KV cache.
+
+    Layers with a window or a state need less for it; of models that have some nothing is said.
+    """
+    arch, settings = deployment.architecture, deployment.settings
+    room = settings.num_gpu_blocks * settings.block_size
+    is_even = arch is not None and not arch.num_sliding_layers and not arch.num_linear_layers
+    if deployment.scenario.engine != "vllm" or not is_even or room >= settings.max_model_len:
+        return []
+    return [f"vLLM would not start: its KV cache holds {room:,} tokens, and a context may have "
+            f"{settings.max_model_len:,}; --max-model-len lowers that"]
 
 
 def _calibration(deployment: Deployment) -> list[str]:
@@ -97,6 +111,10 @@ def _calibration(deployment: Deployment) -> list[str]:
         return []
     source = read_table(Path(path), "source")
     fitted = f", fitted to {fitted_to(source)}" if "measured" in source else ""
+    own = {"gpu": deployment.stack.gpu.name, "model": deployment.stack.arch.name}
+    others = [name for kind, name in own.items() if kind in source and name not in source[kind]]
+    if others:
+        fitted += f", none of them on {' or with '.join(others)}: what it changes may be another's"
     return [f"step times use the calibration {path}{fitted}"]
 
 

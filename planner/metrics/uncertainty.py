@@ -65,16 +65,21 @@ class Residuals:
 
 
 def residuals_of(log_errors: Mapping[str, Floats], source: str) -> Residuals:
-    """Return the quantiles of errors; of n they are at the ranks (n + 1) · p, so that few errors give wide intervals.
+    """Return the quantiles of errors; of n they are at the ranks (n + 1) · p, the first and the last at their ends.
+
+    Beyond 1 / (n + 1) nothing is known, so that few errors give no wide intervals: six reach to 71 %.
 
     Parameters
     ----------
     log_errors : log(predicted / measured) by metric; NaN where there is none. A metric without any is left out.
     """
     kept = {metric: values[np.isfinite(values)] for metric, values in log_errors.items()}
+    least = 1 / (1 + min((len(values) for values in kept.values() if len(values)), default=1))
+    inside = [p for p in PROBABILITIES if least < p < 1 - least]
+    probabilities = PROBABILITIES if len(inside) == len(PROBABILITIES) else (least, *inside, 1 - least)
     return Residuals(
-        probabilities=PROBABILITIES, source=source,
-        log_errors={metric: tuple(np.quantile(values, PROBABILITIES, method="weibull").tolist())
+        probabilities=probabilities, source=source,
+        log_errors={metric: tuple(np.quantile(values, probabilities, method="weibull").tolist())
                     for metric, values in kept.items() if len(values)})
 
 
@@ -143,6 +148,9 @@ def read_residuals(path: Path, table: str) -> Residuals:
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CatalogError(f"{path}: has no held-out errors in [{table}], which intervals come from; `planner "
                            f"calibrate --output` writes a file that has them, for --calibration") from error
+    if not any(log_errors.values()):
+        raise CatalogError(f"{path}: has no held-out errors, since its runs were too few to leave any out; leave "
+                           f"--interval out, or calibrate on more of them")
     rising = all(a < b for a, b in itertools.pairwise(probabilities))
     is_whole = bool(log_errors) and all(len(q) == len(probabilities) for q in log_errors.values())
     if len(probabilities) < 2 or not rising or not is_whole:

@@ -109,8 +109,7 @@ def _metrics(trace: Trace, study: Study, names: list[str]) -> tuple[dict[str, fl
     for name, share in (summary["slo_attainment_by_metric"] or {}).items():
         summary[f"slo_attainment_by_metric.{name}"] = share
     capacity = _capacity(trace, study) if set(names) & set(CAPACITY) else {**dict.fromkeys(CAPACITY), "notes": []}
-    notes = summary["notes"] + capacity.pop("notes")
-    return numbers(summary) | capacity, notes
+    return numbers(summary) | capacity, list(dict.fromkeys(summary["notes"] + capacity.pop("notes")))
 
 
 def _capacity(trace: Trace, study: Study) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from planner.deployment.deploy import Deployment, resolve, shape_load
 from planner.deployment.pools import read_fleet
 from planner.errors import UsageError
 from planner.fleet.replicas import serve
+from planner.metrics.notes import notes
 from planner.metrics.resolved import describe_deployment, fitted_scenarios
 from planner.metrics.uncertainty import Residuals, residuals_for
 from planner.planning.bracket import Bracket, UnreachableError, find_bracket
@@ -112,7 +113,7 @@ def capacity(trace: Trace, scenario: Scenario, objectives: Objectives, search: S
         "stationary": stationary,
         "horizon": [{"num_requests": times * shaped.num_requests, "capacity_rps": rate} for times, rate in horizons],
         "confidence": _confidence(replace(load, trace=shaped), found) if search.replicates else None,
-        "notes": _notes(found, stationary, horizons, shaped),
+        "notes": [*notes(load.deployment, shaped), *_notes(found, stationary, horizons, shaped)],
         "workload": {"source": trace.source, "num_requests": shaped.num_requests, "recorded_rps": recorded,
                      "scaling": search.scaling, "seed": search.seed},
         "deployment": describe_deployment(load.deployment, load.deployment.scenario.data_parallel_size),

@@ -17,6 +17,7 @@ from planner.files.finite import number_in
 from planner.fleet.replicas import serve
 from planner.fleet.shares import Share, busy_fraction, shares
 from planner.launch import describe_launch
+from planner.metrics.notes import notes
 from planner.metrics.summary import summarize
 from planner.planning.bracket import UnlimitedError, UnreachableError, find_bracket
 from planner.planning.fewest import Divided, apart, cheapest_split, fewest_replicas, of_two_kinds, together
@@ -88,10 +89,9 @@ def size(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Choi
         `num_replicas`, `prefill_replicas` (of them, those that prefill only; 0 where all do both), `num_gpus`,
         `cost_usd_per_hour`, `cost_usd_per_million_output_tokens`, `power_kw`, `attainment`, `limiting_metric` with one
         replica less, `headroom` (growth of the rate that the replicas which are not spare bear; None without an end),
-        `priors` (operators whose kernels nobody measured on the GPU), the `command` that launches a replica and what
-        it lacks, `schedule`;
-        `stationary` (whether a longer trace needs as many; None where no rate is asked for); then `fewest_gpus` and
-        all `alternatives`, cheapest first, those that cannot do it with their `reason`.
+        `priors` (operators whose kernels nobody measured on the GPU), `notes`, the `command` that launches a replica
+        and what it lacks, `schedule`; `stationary` (whether a longer trace needs as many; None where no rate is asked
+        for); then `fewest_gpus` and all `alternatives`, cheapest first, those that cannot do it with their `reason`.
 
     Raises
     ------
@@ -196,6 +196,7 @@ def _fleet(trace: Trace, scenario: Scenario, decode: Scenario | None, objectives
         "busy_fraction": summary["gpu_busy_fraction"] or 0.0,
         "priors": list(dict.fromkeys(name for part in parts if part.pool.deployment.stack is not None
                                      for name in priors(part.pool.deployment.stack))),
+        "notes": notes(deployment, trace),
         "headroom": _headroom(trace, deployment, objectives, count), "stationary": stationary,
         "schedule": _schedule(trace, deployment, objectives, choices, num_gpus, divided),
     }

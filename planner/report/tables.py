@@ -87,7 +87,7 @@ def comparison_table(summaries: Mapping[str, Mapping[str, Any]]) -> str:
 def _columns(names: Sequence[str], tables: Mapping[str, Mapping[str, Sequence[str]]]) -> list[str]:
     """Return the lines of tables with a column for each name, by title and label; a table without rows is left out."""
     cells = [cell for rows in tables.values() for row in rows.values() for cell in row]
-    width = 2 + max(18, *map(len, [*names, *cells]))
+    width = 2 + max(map(len, [" " * 18, *names, *cells]))
     lines = [" " * 38 + "".join(f"{name:>{width}}" for name in names)] if any(names) else []
     for title, rows in tables.items():
         lines += [title] if rows else []
@@ -234,7 +234,7 @@ def calibration_table(result: Mapping[str, Any]) -> str:
               for name, each in result["fitted"].items()]
     if result["left"]:
         lines.append("left at their start:")
-        lines += [f"  {name:<28}{reason}" for name, reason in result["left"].items()]
+        lines += [f"  {name:<31}{reason}" for name, reason in result["left"].items()]
     lines.append(f"{'error':<30}{'n':>7}{'mape':>9}{'median':>9}{'bias':>9}")
     for stage, title in (("before", "before"), ("after", "after, in sample"),
                          ("held_out", f"after, {result['folds']} folds left out")):

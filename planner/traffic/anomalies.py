@@ -62,7 +62,7 @@ def _loop(table: pl.DataFrame, arrival_s: Floats) -> list[dict[str, Any]]:
     span_s = float(arrival_s[-1] - arrival_s[0])
     if len(arrival_s) > 1 and span_s == 0:
         return [_odd("no arrivals", f"all {len(arrival_s):,} requests arrive at once: arrivals are missing, or a "
-                     f"benchmark sent them; replay with --request-rate or --max-concurrency")]
+                     f"benchmark sent them; replay with --max-concurrency, or give them times")]
     variation = gap_cv(arrival_s)
     found = []
     if variation is not None and len(arrival_s) >= 30 and variation < REGULAR_BELOW:
