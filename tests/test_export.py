@@ -3,7 +3,6 @@
 import dataclasses
 import io
 import json
-import re
 from pathlib import Path
 
 import numpy as np
@@ -197,7 +196,9 @@ def test_what_would_say_something_else_is_refused_and_nothing_is_written(tmp_pat
     assert not list(tmp_path.iterdir())
 
 
-NAMES = some.text(some.characters(codec="utf-8", exclude_categories=["Cs", "Cc"]), min_size=6, max_size=20)
+# Begun as no number, and no word of a format, is.
+ANY = some.characters(codec="utf-8", exclude_categories=["Cs", "Cc"])
+NAMES = some.text(ANY, min_size=4, max_size=18).map("Q~".__add__)
 
 
 @pytest.mark.parametrize("to", TARGETS)
@@ -212,7 +213,7 @@ def test_no_name_survives_in_any_format(folder: Path, to: str, names: list[str],
     assert account.names_checked is not None
     for path in account.paths:
         content = path.read_bytes()
-        assert not any(name.encode() in content for name in names if not re.fullmatch(r"[0-9a-f.,]*", name))
+        assert not any(name.encode() in content for name in names)
 
 
 def test_an_anonymous_trace_keeps_timing_lengths_and_sharing_and_replays_the_same(tmp_path: Path) -> None:
