@@ -53,7 +53,7 @@ def replay(source: str, scenario: Scenario, slo: str | None, attainment: float |
     objectives = parse_slo(slo) if slo else None
     if attainment is not None and (objectives is None or not 0 < attainment <= 1):
         raise UsageError(f"--attainment {attainment}: must be a share in (0, 1], and needs --slo")
-    check_outputs([json, *tables.values()], Path(source))
+    check_outputs([json, *tables.values()], source)
     for path in tables.values():
         if path is not None:
             check_table_path(path)
@@ -307,15 +307,23 @@ def _print_notes(summaries: Mapping[str, Mapping[str, Any]]) -> None:
         print(f"note: {note}", file=sys.stderr)
 
 
-def check_outputs(paths: Sequence[Path | None], source: Path | None = None) -> None:
+def check_outputs(paths: Sequence[Path | None], source: str | Path | None = None) -> None:
     """Refuse outputs whose folder is missing, or that would replace what is read, before anything is computed."""
     for path in paths:
         if path is None or str(path) == "-":
             continue
         if not path.absolute().parent.is_dir():
             raise UsageError(f"cannot write {path}: the folder {path.parent} does not exist; create it first")
-        if source is not None and path.exists() and source.exists() and path.samefile(source):
+        if source is not None and _is_same(path, source):
             raise UsageError(f"cannot write {path}: it is what is read; give another name")
+
+
+def _is_same(path: Path, source: str | Path) -> bool:
+    """Tell whether two paths are of one file; a source may be none, and too long for one."""
+    try:
+        return path.samefile(source)
+    except (OSError, ValueError):
+        return False
 
 
 def _table(result: ReplayResult, name: str) -> Any:
