@@ -169,6 +169,13 @@ def test_what_a_log_cannot_tell_is_said(lines: list[str], options: dict[str, Any
         predict_file(path, scenario, client=None, jobs=1)
 
 
+def test_an_impossible_number_is_an_error_with_its_line(tmp_path: Path) -> None:
+    path = write(tmp_path / "server.log", [sglang(8, 9, 9.0), sglang(8, 10**30, 9.0)])
+    with pytest.raises(TraceError, match=r"server\.log line 3: tells of 8 tokens a step with a context of 5e\+29"):
+        predict_file(path, Scenario(model="llama-3.1-8b", gpu="h100-sxm", engine="sglang"), client=None, jobs=1)
+    assert engine_of_log(write(tmp_path / "b.log", [vllm(0, 9, 8, 9).replace("9 tokens", "9.1.2 tokens")])) is None
+
+
 def test_without_the_size_of_the_cache_the_predicted_one_counts(tmp_path: Path) -> None:
     lines = [vllm(0, 100, 8, 50), vllm(0, 100, 8, 50)]
     stated = write(tmp_path / "a.log", ["GPU KV cache size: 1,600 tokens", *lines])

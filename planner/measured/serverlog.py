@@ -13,21 +13,21 @@ from planner.trace.source import text_lines
 TABLES = (".csv", ".json", ".jsonl", ".parquet", ".prom")  # of files that hold no log
 FEWER = 0.05  # of the requests, that may have left between two lines
 
-VLLM = re.compile(r"(?:(Engine \d+): )?Avg prompt throughput: ([\d.]+) tokens/s, Avg generation throughput: ([\d.]+) "
-                  r"tokens/s, Running: (\d+) reqs,.* GPU KV cache usage: ([\d.]+)%")
-VLLM_ACCEPTED = re.compile(r"Mean acceptance length: ([\d.]+)")
+VLLM = re.compile(r"(?:(Engine \d+): )?Avg prompt throughput: (\d+(?:\.\d+)?) tokens/s, Avg generation throughput: "
+                  r"(\d+(?:\.\d+)?) tokens/s, Running: (\d+) reqs,.* GPU KV cache usage: (\d+(?:\.\d+)?)%")
+VLLM_ACCEPTED = re.compile(r"Mean acceptance length: (\d+(?:\.\d+)?)")
 SGLANG = re.compile(r"\[[-\d: .,]*([A-Z][A-Z\d ]*)?\] (Decode|Prefill) batch\b")
 SGLANG_RUNNING = re.compile(r"#running-req: (\d+)")
 SGLANG_CONTEXT = re.compile(r"#(?:full )?token: (\d+)")
-SGLANG_ACCEPTED = re.compile(r"accept len: ([\d.]+)")
-SGLANG_SPEED = re.compile(r"gen throughput \(token/s\): ([\d.]+)")
+SGLANG_ACCEPTED = re.compile(r"accept len: (\d+(?:\.\d+)?)")
+SGLANG_SPEED = re.compile(r"gen throughput \(token/s\): (\d+(?:\.\d+)?)")
 TRTLLM = re.compile(r"\biter = (\d+), .*host_step_time = ")
 TRTLLM_RANK = re.compile(r"\bglobal_rank = (\d+)")
 TRTLLM_SCHEDULED = re.compile(r"num_scheduled_requests\s*[:=] (\d+)")
-TRTLLM_STEP = re.compile(r"prev_device_step_time = ([\d.]+)ms")
+TRTLLM_STEP = re.compile(r"prev_device_step_time = (\d+(?:\.\d+)?)ms")
 TRTLLM_PROMPTS = re.compile(r"'num_ctx_tokens': (\d+)")
 TRTLLM_CACHED = re.compile(r"'?cached_kv_(?:tokens|len)'?\s*[:=] (\d+)")
-TRTLLM_SHARE = re.compile(r"kv_cache_util = ([\d.]+)")
+TRTLLM_SHARE = re.compile(r"kv_cache_util = (\d+(?:\.\d+)?)")
 KV_TOKENS = (re.compile(r"GPU KV cache size: ([\d,]+) tokens"),
              re.compile(r"max tokens in paged KV cache \(([\d,]+)\)"))
 

@@ -124,11 +124,16 @@ def _of_server(path: Path, log: ServerLog, scenario: Scenario) -> StepLog:
     steps = st.records(count, STEP_ROW)
     running = np.array([window.num_decodes for window in log.windows])
     emitted = running * [window.tokens_per_decode or 1.0 for window in log.windows]
+    contexts, measured_ms = _contexts(path, log, scenario), np.array([1e3 * window.step_s for window in log.windows])
+    for window, *values in zip(log.windows, emitted, contexts, measured_ms, strict=True):
+        if not max(values) < MOST:
+            raise TraceError(f"{path} line {window.line}: tells of {values[0]:g} tokens a step with a context of "
+                             f"{values[1]:g}, in {values[2]:g} ms; must be numbers below 2^62")
     steps["num_decodes"] = np.rint(running)
     steps["num_sampled"] = np.rint(emitted)
     steps["num_accepted_tokens"] = np.rint(emitted - running)
-    steps["decode_context_tokens"] = np.rint(_contexts(path, log, scenario))
-    return StepLog(steps=steps, measured_ms=np.array([1e3 * window.step_s for window in log.windows]),
+    steps["decode_context_tokens"] = np.rint(contexts)
+    return StepLog(steps=steps, measured_ms=measured_ms,
                    names=[f"line {window.line}" for window in log.windows], left_out=log.left_out)
 
 
