@@ -60,7 +60,7 @@ def test_unlimited_resources_have_no_capacity_to_find() -> None:
 
 
 def test_objectives_that_no_request_can_keep_are_said_to_be_so() -> None:
-    with pytest.raises(UnreachableError, match=r"missed at every rate .* 0.00% of them meet their limits, ttft worst"):
+    with pytest.raises(UnreachableError, match=r"at every rate .* 0.00% of the requests meet their limits, ttft worst"):
         capacity(one_token_requests(50), ONE_SLOT, parse_objectives("ttft:50", 0.99), POISSON)
 
 
@@ -180,7 +180,9 @@ def test_percentiles_count_requests_without_an_answer_as_slow() -> None:
     assert judge(objectives, times).is_met  # one-token outputs have no TPOT to miss
     lost = {**times, "e2el": np.array([1.0, nan, 1.0])}
     assert judge(objectives, lost) == Verdict(is_met=False, attainment=1.0, limiting_metric="p100_tpot",
-                                              strain=math.inf)
+                                              strain=math.inf, unanswered=pytest.approx(1 / 3))
+    assert "33.33% are never answered" in judge(objectives, lost).shortfall
+    assert "never" not in judge(objectives, times).shortfall
 
 
 @pytest.mark.parametrize(("text", "attainment", "error", "words"), [

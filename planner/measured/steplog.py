@@ -100,15 +100,23 @@ def predict_steps(log: StepLog, scenario: Scenario, groups: dict[str, str]) -> l
     groups : the deployment's value of each group; the kind of step stands in for the client.
     """
     predicted_ms = log.predicted_ms(deploy(scenario))
-    kinds = np.where(log.steps["num_prompts"] == 0, "decodes",
-                     np.where(log.steps["num_decodes"] == 0, "prompts", "mixed"))
+    kinds = _kinds(log.steps)
     names = log.names or list(map(str, range(len(predicted_ms))))
     return [
         Prediction(
-            measurement=Measurement(id=names[k], groups={**groups, "client": str(kinds[k])}, scenario=scenario,
+            measurement=Measurement(id=names[k], groups={**groups, "client": kinds[k]}, scenario=scenario,
                                     measured={METRIC: float(log.measured_ms[k])}),
             predicted={METRIC: float(predicted_ms[k])}, status="ok")
         for k in range(len(predicted_ms))]
+
+
+def _kinds(steps: Any) -> list[str]:
+    """Return what each step held: prompts, decodes, by their number where there are no prompts in the log, or both."""
+    if not steps["num_prompts"].any():
+        low = 2 ** np.floor(np.log2(np.maximum(steps["num_decodes"], 1))).astype(int)
+        return [f"decodes of {few}" if few == 1 else f"decodes of {few} to {2 * few - 1}" for few in low]
+    kinds = np.where(steps["num_prompts"] == 0, "decodes", np.where(steps["num_decodes"] == 0, "prompts", "mixed"))
+    return [str(kind) for kind in kinds]
 
 
 def _of_server(path: Path, log: ServerLog, scenario: Scenario) -> StepLog:

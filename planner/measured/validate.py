@@ -1,6 +1,7 @@
 """Predictions against measurements: what a replay of each measured run says, and how far off it is."""
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -191,10 +192,15 @@ def errors_by_group(predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
     """Return `errors` of each value of each of GROUPS."""
     found = []
     for group in GROUPS:
-        values = sorted({p.measurement.groups[group] for p in predictions})
+        values = sorted({p.measurement.groups[group] for p in predictions}, key=_by_number)
         found += [{"group": group, "value": value,
                    **errors(p for p in predictions if p.measurement.groups[group] == value)} for value in values]
     return found
+
+
+def _by_number(text: str) -> list[tuple[int, str]]:
+    """Sort "of 8 to 15" before "of 16 to 31"."""
+    return [(int(part) if part.isdecimal() else 0, part) for part in re.split(r"(\d+)", text)]
 
 
 def predictions_table(predictions: Sequence[Prediction]) -> pl.DataFrame:

@@ -123,9 +123,8 @@ def _falling(is_met: Callable[[float], bool], known: dict[float, Verdict], rate:
             return rate
     worst = known[rate]
     raise UnreachableError(f"the objectives are missed at every rate down to {rate:.3g} requests/s, where a request "
-                           f"meets only those that come with it: {worst.attainment:.2%} of them meet their limits, "
-                           f"{worst.limiting_metric} worst; give limits that a request alone can keep, or a faster "
-                           f"deployment")
+                           f"meets only those that come with it: {worst.shortfall}; give limits that a request alone "
+                           f"can keep, or a faster deployment")
 
 
 def _bisected(is_met: Callable[[float], bool], low: float, high: float, tolerance: float) -> tuple[float, float]:

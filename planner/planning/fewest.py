@@ -142,5 +142,4 @@ def _apart_in_time(trace: Trace) -> Trace:
 
 
 def _unreachable(who: str, worst: Verdict) -> UnreachableError:
-    return UnreachableError(f"{who} still miss the objectives: {worst.attainment:.2%} of the requests meet their "
-                            f"limits, {worst.limiting_metric} worst")
+    return UnreachableError(f"{who} still miss the objectives: {worst.shortfall}")

@@ -50,12 +50,21 @@ class Verdict:
     attainment : share of requests that meet their own limits, in the worst group; 1 where there are none [1].
     limiting_metric : the objective that is kept worst, "ttft" or "p99_ttft".
     strain : what is used of what is allowed, of the misses or of the worst percentile's limit; 1 is the edge [1].
+    unanswered : share of requests that were rejected, or not through when the replay ended [1].
     """
 
     is_met: bool
     attainment: float
     limiting_metric: str
     strain: float = math.nan
+    unanswered: float = 0.0
+
+    @property
+    def shortfall(self) -> str:
+        """What is missed, in words."""
+        missed = f"{self.attainment:.2%} of the requests meet their limits, {self.limiting_metric} worst"
+        return missed if self.unanswered == 0 else (
+            f"{missed}; {self.unanswered:.2%} are never answered, as those longer than --max-model-len or the KV cache")
 
 
 def of_requests(text: str | None) -> Objectives | None:
@@ -127,4 +136,4 @@ def _judge_group(objectives: Objectives, met: Mapping[str, NDArray[np.bool_]],
     if met:
         strains.append((1.0 - share) / allowed if allowed > 0 else 2.0 - share)
     return Verdict(is_met=bool(is_met), attainment=share, limiting_metric=min(slack, key=lambda name: slack[name]),
-                   strain=float(max(strains)))
+                   strain=float(max(strains)), unanswered=float(1.0 - answered.mean()))
