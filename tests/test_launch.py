@@ -135,6 +135,7 @@ def test_vllm_says_in_its_log_what_it_was_launched_with(tmp_path):
         "cudagraph_mode": "full_and_piecewise"}
     assert "--api-key" in found.left_aside
     assert "--logits-processors" in found.left_aside
+    assert "--compilation-config.custom_ops" in found.left_aside
     assert not any("secret" in each for each in found.left_aside)
 
 

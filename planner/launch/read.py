@@ -128,16 +128,14 @@ def _of_log(logged: Logged, found: dict[str, Any], left: list[str]) -> Dialect:
     """
     dialect = DIALECTS[logged.engine]
     found["engine"] = logged.engine
-    others = []
+    others: list[str] = []
     for name, value in logged.arguments.items():
-        flag = f"--{_normal(name)}"
-        if flag in {*dialect.refused, *dialect.model, *dialect.experts, *dialect.kv_tokens} or _entry(dialect, flag):
-            _apply(dialect, flag, value, found, left)
-        elif name == "model_tag":  # the first word of `vllm serve`
+        if name == "model_tag":  # the first word of `vllm serve`
             found.setdefault("model", str(value))
         else:
-            others.append(f"--{name.replace('_', dialect.dash)}")
-    left += others if logged.engine == "vllm" else [f"{len(others)} more of SGLang's arguments"] * bool(others)
+            _apply(dialect, f"--{_normal(name)}", value, found, others)
+    names = [each.partition(" ")[0] for each in others]
+    left += names if logged.engine == "vllm" else [f"{len(names)} more of SGLang's arguments"] * bool(names)
     return dialect
 
 

@@ -121,11 +121,18 @@ def read_server_log(path: Path) -> ServerLog:
     if engine is None:
         raise TraceError(f"{path}: has no line of an engine's statistics; must be the log of vLLM, of SGLang or, with "
                          f"print_iter_log, of TensorRT-LLM")
-    found = list(READERS[engine](text_lines(path)))
-    stated = [match[1] for _, line in text_lines(path) for pattern in KV_TOKENS if (match := pattern.search(line))]
+    stated: list[str] = []
+    found = list(READERS[engine](_noting(text_lines(path), stated)))
     return ServerLog(engine=engine, windows=tuple(each for each in found if isinstance(each, Window)),
                      left_out=Counter(each for each in found if isinstance(each, str)),
                      kv_tokens=int(stated[-1].replace(",", "")) if stated else None)
+
+
+def _noting(lines: Lines, stated: list[str]) -> Lines:
+    """Yield lines, and note what they state of the KV cache."""
+    for number, line in lines:
+        stated += [match[1] for pattern in KV_TOKENS if (match := pattern.search(line))]
+        yield number, line
 
 
 def _engine(line: str) -> str | None:
