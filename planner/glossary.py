@@ -90,8 +90,8 @@ SUMMARY: Mapping[str, Term] = {
     "cost_usd": Term("USD", "gpu_hours at the catalog's price"),
     "cost_usd_per_million_output_tokens": Term("USD", "cost_usd over output tokens, times a million"),
     "energy_kwh": Term("kWh", "gpu_hours at a power between the GPU's idle power and its TDP, by the busy share"),
-    "bottleneck": Term("1", "which limit binds: max_num_seqs, token_budget, kv_cache, compute, memory_bandwidth, or "
-                            "arrivals for none"),
+    "bottleneck": Term("1", "which limit binds: max_num_seqs, token_budget, kv_cache, max_loras or policy, whichever "
+                            "most waiting requests waited for, else compute, memory_bandwidth, or arrivals for none"),
     **{f"{name}_interval": Term(unit, f"interval of {name} by --interval, from held-out errors: lower and upper")
        for name, unit in (("mean_ttft_ms", "ms"), ("mean_tpot_ms", "ms"), ("mean_e2el_ms", "ms"),
                           ("request_throughput", "requests/s"), ("output_throughput", "tokens/s"))},

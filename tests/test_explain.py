@@ -18,7 +18,7 @@ from planner.explanation.causes import difference, explain
 from planner.explanation.limits import STEP_BOUNDS, step_bounds
 from planner.explanation.phases import PHASES, request_phases
 from planner.planning.comparison import explain_outcome
-from planner.replays.results import ReplayResult
+from planner.replays.results import STOPPED_BY, ReplayResult
 from planner.settings.engine import Recording
 from planner.traffic.workload import limit
 
@@ -68,6 +68,24 @@ def test_the_queue_names_what_stops_it(options, expected):
     found = explained(result)["limits"]
     assert found["binding"] == expected
     assert found["queue"][expected]["share"] > 0.3
+
+
+@pytest.mark.parametrize("options", [
+    {"max_num_seqs": 8},
+    {"max_num_batched_tokens": 256},
+    {"num_gpu_blocks": 1500},
+    {"engine": "sglang", "num_gpu_blocks": 1500},
+    {"engine": "trtllm", "num_gpu_blocks": 1500},  # promises all of a request's blocks: few are in use when it is full
+], ids=str)
+def test_the_summary_names_the_limit_that_the_steps_say(options):
+    """Whether steps are recorded or not: the loop adds up what each of them says."""
+    trace, scenario = limit(read_trace("chat"), 800), Scenario(**BUSY, rate_scale=8.0, **options)
+    outcome, recorded = (replay(trace, scenario, recording=kept) for kept in (Recording(), STEPS))
+    found = explained(recorded.result)["limits"]
+    assert outcome.summary["bottleneck"] == recorded.summary["bottleneck"] == found["binding"]
+    waited_s = dict(zip(STOPPED_BY.values(), recorded.result.replicas[0].engine.total_stopped_s, strict=True))
+    for name, each in found["queue"].items():
+        assert waited_s[name] == pytest.approx(each["request_s"])
 
 
 def test_a_policy_that_leaves_the_queue_alone_is_named(tmp_path):

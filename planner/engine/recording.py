@@ -89,6 +89,13 @@ def stopped_by(s: State) -> int:
 
 
 @jit
+def tally_queue(s: State, duration_s: float) -> None:
+    """Add what those who wait wait for during a step, or during steps of the same decodes, to the totals."""
+    if s.engine.num_waiting > 0:
+        s.engine.total_stopped_s[stopped_by(s)] += s.engine.num_waiting * duration_s
+
+
+@jit
 def share_time(s: State, row: Any) -> None:
     """Divide what the decodes of the step take from it: their own work, the host link, and the rest for prompts."""
     e = s.engine

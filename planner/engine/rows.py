@@ -4,6 +4,7 @@ import numpy as np
 
 # Why the head of the queue is not in a step: nobody waits, or what there is none left of.
 NOBODY_WAITS, SEATS, TOKENS, BLOCKS, PLAN, ADAPTERS = range(6)
+NUM_STOPS = 6
 
 # In each of `steps` steps in a row `count` tokens came after a gap, which grew from step to step.
 GAP_ROW = np.dtype([("gap_s", "f8"), ("growth_s", "f8"), ("steps", "i8"), ("count", "i8")], align=True)

@@ -25,7 +25,7 @@ from planner.engine.entries import (
     TIER_BLOCK,
 )
 from planner.engine.jit import numba
-from planner.engine.rows import GAP_ROW, PREEMPTION_ROW, SCHEDULE_ROW, STEP_ROW
+from planner.engine.rows import GAP_ROW, NUM_STOPS, PREEMPTION_ROW, SCHEDULE_ROW, STEP_ROW
 from planner.engine.terms import CURVE, STEP_TIME
 
 # A request is in exactly one of these states, and in the queue that belongs to it.
@@ -74,8 +74,7 @@ REQUEST = np.dtype(
         ("num_output_tokens", "i4"),  # emitted so far; of an aggregated decode see `decode_offset`
         ("num_computed_tokens", "i4"),
         ("num_scheduled_tokens", "i4"),  # in the step being composed, or in flight
-        ("num_offered_tokens", "i4"),  # a prompt's share of the step, before it is known that everyone fits;
-        # of a decode that is served by itself the tokens that it emits in the step
+        ("num_offered_tokens", "i4"),  # a prompt's, until all are known to fit; what a decode served by itself emits
         ("num_blocks", "i4"),  # held; of an aggregated decode see `blocks.num_held`
         ("num_cached_tokens", "i4"),  # prefix hit at the first admission; -1 before
         ("num_lost_tokens", "i4"),  # computed before the last preemption
@@ -296,6 +295,7 @@ ENGINE = np.dtype(
         ("total_sampled", "i8"),
         ("total_hbm_bytes", "f8"),
         ("total_wait_s", "f8"),  # of `busy_s`, waiting for other ranks of data-parallel attention
+        ("total_stopped_s", "f8", (NUM_STOPS,)),  # request-seconds that the queue stood, by what stopped it
         ("num_preemptions", "i8"),
         ("num_recomputed_tokens", "i8"),
         ("num_swapped_tokens", "i8"),

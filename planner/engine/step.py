@@ -15,7 +15,7 @@ from planner.engine.jit import jit
 from planner.engine.pipeline import launch
 from planner.engine.promises import age_promises
 from planner.engine.queues import heap_pop
-from planner.engine.recording import record_schedule, record_step
+from planner.engine.recording import record_schedule, record_step, tally_queue
 from planner.engine.serving import enter_decode_content
 from planner.engine.shape import pending_tokens
 from planner.engine.state import COMPLETED, DECODE, NONE, State
@@ -51,6 +51,7 @@ def run_step(s: State, duration_s: float, shared: int) -> None:
         record_step(s, duration_s, s.settings.num_gpu_blocks - s.engine.num_free_blocks)
     if s.settings.records_schedule:
         record_schedule(s)
+    tally_queue(s, duration_s)
     tally_step(s, shared)
     if s.settings.pipeline_depth > 1:
         launch(s, duration_s)

@@ -11,7 +11,7 @@ from planner.engine.emission import see_decodes
 from planner.engine.jit import jit
 from planner.engine.longest import longest_context
 from planner.engine.queues import first_waiting
-from planner.engine.recording import record_step
+from planner.engine.recording import record_step, tally_queue
 from planner.engine.serving import advance_decode_blocks, enter_decode_content
 from planner.engine.shape import begin_step
 from planner.engine.state import WRITE_BACK, State
@@ -151,6 +151,9 @@ def end_stretch(s: State, taken: int, shared: int, first_s: float, last_s: float
     total_context : of all steps [tokens].
     """
     engine, settings, decodes = s.engine, s.settings, s.engine.num_decodes
+    if settings.records_steps or engine.num_waiting > 0:
+        begin_step(s)
+        tally_queue(s, end_s - engine.now_s)
     if settings.records_steps:
         record_decode_step(s, last_s, used)
     growth_s = (last_s - first_s) / (taken - 1) if taken > 1 else 0.0
@@ -330,7 +333,6 @@ def tally_stretch(s: State, taken: int, shared: int, total_context: int) -> None
 @jit
 def record_decode_step(s: State, duration_s: float, used_blocks: int) -> None:
     """Write the row of a stretch of one step."""
-    begin_step(s)
     s.engine.step_decodes = s.engine.num_decodes
     s.engine.step_decode_context = s.engine.decode_context_tokens
     record_step(s, duration_s, used_blocks)

@@ -8,6 +8,7 @@ import polars as pl
 QUEUE_LIMITS = ("max_num_seqs", "token_budget", "kv_cache", "max_loras", "policy")
 STEP_BOUNDS = ("compute", "memory_bandwidth", "communication", "host", "other_ranks")
 LEAST_SHARE = 0.05  # of requests' time: a limit of the queue that costs less does not bind
+LEAST_BUSY = 0.5  # of the makespan: engines that rest for longer are bound by arrivals alone
 BURSTY = 1.5  # times the mean rate: requests that come so much faster while others wait are a burst
 
 
@@ -102,6 +103,6 @@ def _binding(found: dict[str, Any]) -> str:
         is_burst = found["waiting_share"] < 0.5 and (found["burst"] or 0.0) >= BURSTY
         return "arrival_bursts" if is_burst else worst
     bounds = {name: each["share"] for name, each in found["steps"].items()}
-    if found["busy_share"] < 0.5 or not any(bounds.values()):
+    if found["busy_share"] < LEAST_BUSY or not any(bounds.values()):
         return "arrivals"
     return str(max(bounds, key=lambda name: bounds[name]))

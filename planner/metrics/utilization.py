@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from planner.deployment.roofs import model_flops, peak
-from planner.explanation.limits import LEAST_SHARE
+from planner.explanation.limits import LEAST_BUSY, LEAST_SHARE
 from planner.fleet.shares import Share, busy_fraction, shares
-from planner.replays.results import ReplayResult
+from planner.replays.results import STOPPED_BY, ReplayResult
 
 
 def utilization(result: ReplayResult, duration_s: float, output_tokens: int) -> dict[str, Any]:
@@ -79,20 +80,16 @@ def _mfu(parts: Sequence[Share]) -> float | None:
 
 def bottleneck(result: ReplayResult, parts: Sequence[Share], busy: float, mfu: float | None,
                mbu: float | None) -> str:
-    """Name the limit that binds: max_num_seqs, kv_cache, token_budget, compute, memory_bandwidth, or arrivals for none.
+    """Name the limit that binds: one of the queue's (`explanation.limits`), compute, memory_bandwidth, or arrivals.
 
-    A limit of the queue binds where requests wait for a fair share of their time. It is told from what was reached at
-    least once in any pool; `planner.explanation.limits` tells it from every step.
+    A limit of the queue binds where requests wait for a fair share of their time: the one that most of them waited for,
+    step by step. Of the rest only totals are known; where steps are recorded, `explanation.limits` also tells those
+    that wait for the host, for links and for other ranks.
     """
     requests = result.records.requests
-    waited_s = float(np.nansum(result.queue_s) + requests.preempted_s.sum())
-    if waited_s >= LEAST_SHARE * float(np.nansum(requests.finished_s - requests.arrival_s)):
-        if any(int(part.engine.max_running) >= int(part.settings.max_num_seqs) for part in parts):
-            return "max_num_seqs"
-        if any(int(part.engine.num_preemptions) > 0 or int(part.engine.peak_blocks) > 0.95 * int(
-                part.settings.num_gpu_blocks) for part in parts):
-            return "kv_cache"
-        return "token_budget"
-    if busy < 0.95:
+    stopped_s: NDArray[np.float64] = np.sum([part.engine.total_stopped_s for part in parts], axis=0)
+    if stopped_s.any() and stopped_s.max() >= LEAST_SHARE * np.nansum(requests.finished_s - requests.arrival_s):
+        return str(STOPPED_BY[int(stopped_s.argmax())])
+    if busy < LEAST_BUSY:
         return "arrivals"
     return "compute" if (mfu or 0.0) >= (mbu or 0.0) else "memory_bandwidth"
