@@ -275,8 +275,9 @@ def test_limits_are_a_ranks() -> None:
 
 @pytest.mark.parametrize(("command", "expected"), [
     ("vllm serve deepseek-ai/DeepSeek-V3 -dp 8 --enable-expert-parallel --max-num-seqs 64",
-     {"data_parallel_size": 8, "data_parallel_attention": True, "expert_parallel": True, "max_num_seqs": 64}),
-    ("vllm serve meta-llama/Llama-3.1-8B -dp 2", {"data_parallel_size": 2}),
+     {"data_parallel_size": 8, "data_parallel_attention": True, "router": "vllm-dp", "expert_parallel": True,
+      "max_num_seqs": 64}),
+    ("vllm serve meta-llama/Llama-3.1-8B -dp 2", {"data_parallel_size": 2, "router": "vllm-dp"}),
     ("vllm serve deepseek-ai/DeepSeek-V3 -tp 8", {"tensor_parallel_size": 8}),
     ("sglang serve --model deepseek-ai/DeepSeek-V3 --tp 16 --dp 4 --enable-dp-attention --ep 16 "
      "--chunked-prefill-size 32768 --max-running-requests 1024",
@@ -300,9 +301,10 @@ def test_trtllms_ranks_are_its_gpus(tmp_path: Path) -> None:
         "data_parallel_attention": True, "expert_parallel": True, "max_num_batched_tokens": 4096}
 
 
-@pytest.mark.parametrize(("engine", "size"), [("vllm", 2), ("sglang", 2), ("trtllm", 1)])
-def test_commands_with_ranks_are_read_back(engine: Any, size: int, tmp_path: Path) -> None:
-    scenario = Scenario(model="deepseek-ai/DeepSeek-V3", engine=engine, tensor_parallel_size=size,
+@pytest.mark.parametrize(("engine", "size", "router"), [
+    ("vllm", 2, "vllm-dp"), ("sglang", 2, "round-robin"), ("trtllm", 1, "round-robin")])
+def test_commands_with_ranks_are_read_back(engine: Any, size: int, router: str, tmp_path: Path) -> None:
+    scenario = Scenario(model="deepseek-ai/DeepSeek-V3", engine=engine, tensor_parallel_size=size, router=router,
                         data_parallel_size=4, data_parallel_attention=True, expert_parallel=True, max_num_seqs=100,
                         max_num_batched_tokens=1000)
     command, lacking = launch_command(scenario)
@@ -314,7 +316,8 @@ def test_commands_with_ranks_are_read_back(engine: Any, size: int, tmp_path: Pat
 
 
 def test_commands_say_what_they_lack() -> None:
-    """vLLM's ranks of a mixture of experts step together, and TensorRT-LLM's have a GPU each."""
+    """VLLM deals requests by a score of its own, its ranks of experts step together, TensorRT-LLM's have a GPU each."""
+    assert launch_command(Scenario(model="llama-3.1-8b", data_parallel_size=2))[1] == ("router = round-robin",)
     replicas = Scenario(model="deepseek-v3", data_parallel_size=2)
     assert launch_command(replicas)[1] == ("data_parallel_size = 2",)
     assert "--data-parallel-size" not in launch_command(replicas)[0]

@@ -31,7 +31,7 @@ def file_of(command: str) -> Path | None:
     """Return the path that stands in place of a launch command; None where it is none of a file."""
     try:
         path = Path(command)
-        return path if path.is_file() else None
+        return path if path.is_file() or path.is_fifo() else None
     except (OSError, ValueError):  # too long for a path, or no path at all
         return None
 

@@ -1,11 +1,12 @@
 """Ranks of data-parallel attention in launch commands: each engine has its own flags for them, and its own counts.
 
-- vLLM: `--data-parallel-size N` of a mixture of experts, without a flag for it; limits are of a rank.
+- vLLM: `--data-parallel-size N` of a mixture of experts, without a flag for it; limits are of a rank. Its API server
+  deals requests to ranks, or to replicas of a dense model, by a score of its own.
 - SGLang: `--enable-dp-attention --dp-size N`, where `--tp-size` counts all GPUs and limits are of all ranks together.
 - TensorRT-LLM: `enable_attention_dp`, whose ranks are the GPUs of `--tp_size`; limits are of a rank.
 
-Sources: vllm/v1/engine/core.py (`DPEngineCoreProc`), sglang/srt/server_args.py (`_handle_data_parallelism`) and
-managers/scheduler.py, tensorrt_llm/mapping.py.
+Sources: vllm/v1/engine/core.py (`DPEngineCoreProc`) and core_client.py (`DPLBAsyncMPClient`), sglang/srt/server_args.py
+(`_handle_data_parallelism`) and managers/scheduler.py, tensorrt_llm/mapping.py.
 """
 
 from collections.abc import Mapping
@@ -16,6 +17,7 @@ from planner.catalog.entries import load_model
 from planner.errors import PlannerError, UsageError
 from planner.settings.scenario import Scenario
 
+VLLM_ROUTER = "vllm-dp"
 OF_ALL_RANKS = ("max_num_seqs", "max_num_batched_tokens")  # in SGLang's flags
 
 
@@ -28,7 +30,10 @@ def read_ranks(found: Mapping[str, Any]) -> dict[str, Any]:
     """
     size, ranks = found.get("tensor_parallel_size", 1), found.get("data_parallel_size", 1)
     if found["engine"] == "vllm":
-        return dict(found) | ({"data_parallel_attention": True} if ranks > 1 and has_experts(found["model"]) else {})
+        if ranks == 1:
+            return dict(found)
+        return dict(found) | {"router": VLLM_ROUTER} | (
+            {"data_parallel_attention": True} if has_experts(found["model"]) else {})
     options = {name: value for name, value in found.items() if name != "data_parallel_attention"}
     if found["engine"] == "trtllm":
         ranks = size
@@ -48,16 +53,26 @@ def written_ranks(scenario: Scenario) -> tuple[Scenario, dict[str, str]]:
     An option that lacks nothing has an empty text.
     """
     size, ranks, engine = scenario.tensor_parallel_size, scenario.data_parallel_size, scenario.engine
-    if not scenario.data_parallel_attention:
-        steps_together = engine == "vllm" and ranks > 1 and scenario.model is not None and has_experts(scenario.model)
-        return scenario, {"data_parallel_size": f"data_parallel_size = {ranks}"} if steps_together else {}
     if engine == "vllm":
-        return scenario, {"data_parallel_attention": ""}
+        return scenario, _without_a_flag_of_vllm(scenario)
+    if not scenario.data_parallel_attention:
+        return scenario, {}
     if engine == "trtllm":
         return replace(scenario, tensor_parallel_size=size * ranks), {
             "data_parallel_size": "" if size == 1 else f"tensor_parallel_size = {size} of a rank"}
     limits: dict[str, Any] = {name: getattr(scenario, name) * ranks for name in OF_ALL_RANKS if getattr(scenario, name)}
     return replace(scenario, tensor_parallel_size=size * ranks, **limits), {}
+
+
+def _without_a_flag_of_vllm(scenario: Scenario) -> dict[str, str]:
+    """Return the options about its ranks that vLLM has no flag for, as `written_ranks`."""
+    ranks = scenario.data_parallel_size
+    if ranks == 1:
+        return {}
+    if not scenario.data_parallel_attention and scenario.model is not None and has_experts(scenario.model):
+        return {"data_parallel_size": f"data_parallel_size = {ranks}"}
+    return {"data_parallel_attention": "", "router": "" if scenario.router == VLLM_ROUTER else
+            f"router = {scenario.router}"}
 
 
 def has_experts(model: str) -> bool:
