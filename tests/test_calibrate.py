@@ -18,6 +18,7 @@ from planner.measured.accuracy import accuracy, predict_file
 from planner.measured.table import read_measured
 from planner.metrics.uncertainty import read_residuals
 from planner.replays.results import write_table
+from planner.report.tables import calibration_table
 from planner.run import replay
 from planner.settings.engine import Recording
 from planner.settings.scenario import Scenario
@@ -178,6 +179,9 @@ def test_of_a_table_with_several_engines_one_is_fitted(tmp_path: Path) -> None:
     path = write_runs(tmp_path / "r.csv", *rows, row_of(engine="sglang"), row_of(gpu="h999"))
     found = calibrate(path, Scenario(), names=("linear_ratio",), folds=2, jobs=1)
     assert (found["engine"], found["source"]["num_runs"], found["source"]["num_left_out"]) == ("vllm", 4, 2)
+    unknown = next(reason for reason in found["left_out"] if "h999" in reason)
+    assert found["left_out"] == {"of the engine sglang": 1, unknown: 1}
+    assert calibration_table(found).splitlines()[1:3] == ["  1 of the engine sglang", f"  1 {unknown}"]
     with pytest.raises(UsageError, match=r"tell 3 constants apart|cannot be told apart|within a factor"):
         calibrate(path, Scenario(engine="sglang"), names=("linear_ratio", "latency_s", "layer_s"), folds=2, jobs=1)
 

@@ -9,10 +9,10 @@ from typer.testing import CliRunner
 from planner.cli import app
 from planner.deployment.deploy import deploy
 from planner.errors import UsageError
-from planner.metrics.notes import notes
+from planner.metrics.notes import SWITCHES, notes
 from planner.run import replay
 from planner.settings.engine import Recording
-from planner.settings.scenario import Scenario
+from planner.settings.scenario import OPTION_DEFAULTS, Scenario
 
 EVEN = "linear:0.01,0"  # step k runs from 0.01 k to 0.01 (k + 1)
 BOTH = pytest.mark.parametrize("recording", [EVERYTHING, Recording()], ids=["recorded", "plain"])
@@ -280,6 +280,19 @@ def test_a_note_says_what_stands_for_a_limit_that_the_trace_lacks():
     outcome = replay(trace, scenario, slo=None, recording=Recording())
     found = notes(outcome.result.deployment, trace)
     assert any("no max_output_tokens" in note and "64 tokens" in note for note in found)
+
+
+@pytest.mark.parametrize(("options", "said"), [
+    ({"kv_transfer_latency": 0.1}, ["kv_transfer_latency = 0.1: nothing without --prefill-replicas"]),
+    ({"kv_transfer_latency": 0.1, "prefill_replicas": 1, "data_parallel_size": 2}, []),
+    ({"batch_wait_timeout_iters": 4, "max_lora_rank": 8, "max_cpu_loras": 2},
+     ["max_cpu_loras = 2, max_lora_rank = 8: nothing without --max-loras",
+      "batch_wait_timeout_iters = 4: nothing without --batch-wait-max-tokens-ratio"]),
+])
+def test_a_note_says_which_options_wait_for_another(options, said):
+    assert set(SWITCHES) | {name for names in SWITCHES.values() for name in names} <= set(OPTION_DEFAULTS)
+    found = replay(trace_of([(0.0, 8, 6)]), scenario_of(**options), slo=None, recording=Recording()).summary["notes"]
+    assert [note for note in found if "nothing without" in note] == said
 
 
 @pytest.mark.parametrize(("options", "is_said"), [({}, True), ({"max_num_seqs": 128}, False), ({"limit": 50}, False)])

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 from test_report import HOSTILE, Page
 from typer.testing import CliRunner
@@ -160,6 +161,9 @@ def test_what_cannot_be_read_is_said(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(PlannerError, match=r"cannot read .*missing\.json"):
         load_sources([tmp_path / "missing.json"])
     (tmp_path / "no.parquet").write_bytes(b"PAR1")
+    with pytest.raises(PlannerError, match=r"cannot be read.*move it away and run the sweep again"):
+        load_sources([tmp_path / "no.parquet"])
+    pl.DataFrame({"a": [1]}).write_parquet(tmp_path / "no.parquet")
     with pytest.raises(PlannerError, match="is no table of planner sweep"):
         load_sources([tmp_path / "no.parquet"])
     with pytest.raises(OutputError, match="cannot write"):

@@ -19,7 +19,7 @@ from planner.planning import fingerprint
 from planner.planning.grid import read_sweep
 from planner.planning.optimize import optimize
 from planner.planning.pareto import is_less_better, pareto_front
-from planner.planning.sweeping import shortfall, sweep
+from planner.planning.sweeping import describe, shortfall, sweep
 from planner.run import replay
 from planner.settings.engine import Recording
 from planner.settings.scenario import Scenario
@@ -187,6 +187,16 @@ def test_a_configuration_that_does_not_fit_says_why(plan: Path) -> None:
     plan.write_text(plan.read_text().replace('"llama-3.1-8b", ', ""))
     with pytest.raises(UsageError, match=r"no configuration can be replayed; the first: .*does not fit"):
         run(plan)
+
+
+def test_what_is_noted_of_some_configurations_is_said_once(plan: Path) -> None:
+    plan.write_text(plan.read_text().replace("[axes]", 'speculative_method = "ngram"\n[axes]\n'
+                                             "num_speculative_tokens = [0, 2]"))
+    for _ in range(2):  # the second takes over what the first left
+        table = run(plan)
+        found = describe(read_sweep(plan), plan.with_name("out.parquet"), table)["notes"]
+        assert "speculative_method = ngram: nothing without --num-speculative-tokens (8 of 16 configurations)" in found
+        assert any(note.startswith("speculative decoding: 2 tokens") for note in found)
 
 
 def test_an_axis_with_the_name_of_a_number(plan: Path) -> None:

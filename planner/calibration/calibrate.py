@@ -39,7 +39,7 @@ def calibrate(path: Path, scenario: Scenario, *, names: Sequence[str] | None, fo
     -------
     dict
         `constants`, `fitted`, `left` (reason by name), `intervals`, `before`, `after`, `held_out` (errors by metric),
-        `residuals` (quantiles of the held-out errors) and `source`.
+        `residuals` (quantiles of the held-out errors), `left_out` (rows that were not fitted to, by why) and `source`.
 
     Raises
     ------
@@ -74,6 +74,7 @@ def calibrate(path: Path, scenario: Scenario, *, names: Sequence[str] | None, fo
         "held_out": _errors(observed, held_out),
         "folds": len(set(target.folds.tolist())),
         "residuals": residuals_dict(residuals(observed, held_out, str(path))),
+        "left_out": dict(target.left_out),
         "source": dict(target.source),
     }
 

@@ -1,6 +1,7 @@
 """What a calibration is fitted to: the observations in a file, the fold of each, and where they came from."""
 
 import hashlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,12 +34,14 @@ class Target:
     observed : of one engine.
     folds : the fold of each, shape [num].
     engine : its name.
+    left_out : how many rows, or steps of a log, were left out, by why.
     source : what a calibration's file says of them.
     """
 
     observed: Observations
     folds: NDArray[np.int64]
     engine: str
+    left_out: Mapping[str, int]
     source: Mapping[str, Any]
 
 
@@ -68,21 +71,20 @@ def read_target(path: Path, scenario: Scenario, *, folds: int, client: str | Non
     engines = sorted({run.groups["engine"] for run in found if run.status == "ok"})
     engine = engines[0] if len(engines) == 1 else scenario.engine
     if is_table(columns):
-        runs = _predictable(path, [run for run in found if run.groups["engine"] == engine], engine, jobs)
+        runs, left_out = _predictable(path, found, engine, jobs)
         keys = [_key(run) for run in runs]
-        left_out = len(found) - len(runs)
     else:
         blocks = [time_blocks(run, BLOCKS_PER_FOLD * folds) if is_recorded(run) else [as_means(run)] for run in found]
         runs = [block for each in blocks for block in each]
         keys = [str(k * folds // len(runs)) for k in range(len(runs))] if len(found) < folds else [
             str(k) for k, each in enumerate(blocks) for _ in each]
-        left_out = 0
+        left_out = {}
     order = {key: place for place, key in enumerate(dict.fromkeys(sorted(keys) if is_table(columns) else keys))}
     prepared = prepare(runs)
     metrics = (*METRICS, *dict.fromkeys(name for m, _ in prepared for name in m.measured if name not in METRICS))
     return Target(observed=Runs(prepared=prepared, metrics=metrics),
-                  folds=np.array([order[key] % folds for key in keys]), engine=engine,
-                  source=_source(path, engine, "runs", [m.groups for m, _ in prepared], num_left_out=left_out))
+                  folds=np.array([order[key] % folds for key in keys]), engine=engine, left_out=left_out,
+                  source=_source(path, engine, "runs", [m.groups for m, _ in prepared], left_out))
 
 
 def _steps(path: Path, scenario: Scenario, folds: int) -> Target:
@@ -91,18 +93,23 @@ def _steps(path: Path, scenario: Scenario, folds: int) -> Target:
     model = "unnamed" if deployment.architecture is None else deployment.architecture.name
     blocks = np.arange(len(log.measured_ms)) * (BLOCKS_PER_FOLD * folds) // len(log.measured_ms)
     return Target(observed=Steps(log=log, deployment=deployment), folds=blocks % folds, engine=scenario.engine,
+                  left_out=log.left_out,
                   source=_source(path, scenario.engine, "steps",
-                                 [groups_of(scenario, model, "steps")] * len(log.measured_ms),
-                                 num_left_out=sum(log.left_out.values())))
+                                 [groups_of(scenario, model, "steps")] * len(log.measured_ms), log.left_out))
 
 
-def _predictable(path: Path, runs: Sequence[Measurement], engine: str, jobs: int) -> list[Measurement]:
-    predictions = predict_all(runs, jobs=jobs)
+def _predictable(path: Path, found: Sequence[Measurement], engine: str,
+                 jobs: int) -> tuple[list[Measurement], dict[str, int]]:
+    """Return the rows of an engine that can be predicted, and how many others there are, by why they cannot."""
+    predictions = predict_all([run for run in found if run.groups["engine"] == engine], jobs=jobs)
     kept = [p.measurement for p in predictions if p.status == "ok" and p.measurement.measured]
     if not kept:
-        reason = predictions[0].status if runs else f"no row has the engine {engine}"
+        reason = predictions[0].status if predictions else f"no row has the engine {engine}"
         raise UsageError(f"{path}: none of its rows can be predicted ({reason}); nothing to fit")
-    return kept
+    others = Counter(f"of the engine {name}" for run in found if (name := run.groups["engine"]) != engine)
+    return kept, dict(others + Counter(
+        "without a measured latency" if p.status == "ok" else p.status for p in predictions
+        if p.status != "ok" or not p.measurement.measured))
 
 
 def _key(run: Measurement) -> str:
@@ -114,12 +121,12 @@ def _key(run: Measurement) -> str:
                               run.scenario.max_concurrency)))
 
 
-def _source(path: Path, engine: str, kind: str, groups: Sequence[Mapping[str, str]], *,
-            num_left_out: int) -> dict[str, Any]:
+def _source(path: Path, engine: str, kind: str, groups: Sequence[Mapping[str, str]],
+            left_out: Mapping[str, int]) -> dict[str, Any]:
     try:
         sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError as error:
         raise PlannerError(f"{path}: cannot be read: {error}") from error
     named = {name: sorted({each[name] for each in groups}) for name in ("gpu", "model", "layout")}
     return {"engine": engine, "measured": path.name, "sha256": sha256, f"num_{kind}": len(groups),
-            "num_left_out": num_left_out, **named, "planner": versions()["planner"]}
+            "num_left_out": sum(left_out.values()), **named, "planner": versions()["planner"]}

@@ -191,6 +191,7 @@ def sweep(source: str, scenario: Scenario, options: Mapping[str, Any], output: P
                                "progress": lambda done, total: bar.update(task, completed=done, total=total)}
         table, found = find_best(asked, output, **how) if optimize else (replay_grid(asked, output, **how), {})
     result = describe_sweep(asked, output, table) | found
+    _print_notes({"": result})
     publish(result, sweep_table(result), json)
     return found.get("best", True) is not None
 

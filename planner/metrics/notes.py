@@ -6,9 +6,19 @@ from typing import Any
 
 from planner.deployment.deploy import Deployment, pools_of
 from planner.settings.defaults import vllm_serve_limits
+from planner.settings.scenario import Scenario, given_options
 from planner.steptime.engines import read_table
 from planner.steptime.roofline import priors
 from planner.trace import Trace
+
+SWITCHES = {  # options that do nothing while this one is off
+    "num_speculative_tokens": ("speculative_method", "speculative_model", "speculative_acceptance"),
+    "max_loras": ("max_cpu_loras", "max_lora_rank", "lora_disk_bandwidth"),
+    "kv_remote_size": ("kv_remote_bandwidth", "kv_remote_latency"),
+    "prefill_replicas": ("kv_transfer_bandwidth", "kv_transfer_latency", "kv_transfer", "local_prefill_below"),
+    "batch_wait_timeout_iters": ("batch_wait_max_tokens_ratio",),
+    "batch_wait_max_tokens_ratio": ("batch_wait_timeout_iters",),
+}
 
 
 def notes(deployment: Deployment, trace: Trace, num_followers: int = 0, is_full: bool = False) -> list[str]:
@@ -120,12 +130,27 @@ def _calibration(deployment: Deployment) -> list[str]:
 
 def _load(deployment: Deployment, trace: Trace) -> list[str]:
     """Say what the trace's reader noticed, and what the load's options left aside."""
-    found, scenario = list(trace.account.notes), deployment.scenario
+    scenario = deployment.scenario
+    found = [*trace.account.notes, *([] if deployment.pools else idle_options(scenario))]
     if scenario.num_warmups:
         found.append(f"the {scenario.num_warmups:,} warm-up requests end before the others begin, and leave nothing "
                      f"behind that a replay knows: they are not replayed")
     if scenario.interval is not None and scenario.max_concurrency is None:
         found.append("throughput has no interval: in an open loop it follows the arrivals, not the step times")
+    return found
+
+
+def idle_options(scenario: Scenario) -> list[str]:
+    """Say which options do nothing, since another is off.
+
+    >>> idle_options(Scenario(speculative_method="mtp", speculative_acceptance="0.8"))
+    ['speculative_method = mtp, speculative_acceptance = 0.8: nothing without --num-speculative-tokens']
+    """
+    given, found = given_options(scenario), []
+    for switch, names in SWITCHES.items():
+        idle = [f"{name} = {given[name]}" for name in names if name in given]
+        if idle and switch not in given:
+            found.append(f"{', '.join(idle)}: nothing without --{switch.replace('_', '-')}")
     return found
 
 

@@ -1,6 +1,7 @@
 """A grid of what-ifs over one trace: replayed in parallel, kept as they come, and their Pareto front."""
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,6 +29,7 @@ OWN = "summary_"  # before a number of the summary that has an option's name, wh
 ABOUT = "planner.sweep"  # of the Parquet file's metadata: the axes, and what the front is over
 BACKENDS = ("processes", "dask", "ray")
 Progress = Callable[[int, int], None]  # done, of how many
+NOTES = 8  # that are told of a whole sweep
 ROUND = 32  # configurations for each process, after which results are kept
 
 
@@ -51,7 +53,7 @@ def sweep(plan: Sweep, output: Path, *, jobs: int = -1, backend: str = "processe
     -------
     polars.DataFrame
         One row a configuration: `key` (a hash of all that it depends on), its values by axis, `status` ("done", or
-        why there is nothing), `is_pareto`, then the numbers of the summary.
+        why there is nothing), `is_pareto`, `notes`, then the numbers of the summary.
 
     Raises
     ------
@@ -145,7 +147,7 @@ def _row(trace: Trace, point: Point, slo: Slo | None) -> dict[str, Any]:
     except PlannerError as error:
         return {"status": str(error)}
     return {"status": "done", "num_gpus": summary["deployment"]["num_gpus"], "bottleneck": summary["bottleneck"],
-            **numbers(summary)}
+            "notes": summary["notes"], **numbers(summary)}
 
 
 def _kept(output: Path, journal: Path) -> dict[str, dict[str, Any]]:
@@ -189,12 +191,12 @@ def _table(plan: Sweep, points: Sequence[Point], keys: Sequence[str],
     columns |= {"status": [row["status"] for row in rows], "is_pareto": front}
     columns |= {f"{OWN}{name}" if name in plan.axes else name: [row.get(name) for row in rows]
                 for name in names if name != "status"}
-    table = pl.DataFrame(columns, strict=False)
+    table = pl.DataFrame(columns, strict=False, schema_overrides={"notes": pl.List(pl.String)})
     return table.with_columns(pl.selectors.by_dtype(pl.Null).cast(pl.Float64))
 
 
 def describe(plan: Sweep, output: Path, table: pl.DataFrame) -> dict[str, Any]:
-    """Return what came of a sweep: how many configurations there are by `status`, and the `front`."""
+    """Return what came of a sweep: how many configurations there are by `status`, the `front` and the `notes`."""
     return _description(plan.axes, plan.front, output, table)
 
 
@@ -209,16 +211,30 @@ def describe_file(output: Path) -> tuple[dict[str, Any], pl.DataFrame]:
         about = parse_json(pl.read_parquet_metadata(output)[ABOUT])
         table = pl.read_parquet(output)
         return _description(about["axes"], about["pareto"], output, table), table
-    except (OSError, ValueError, KeyError, pl.exceptions.PolarsError) as error:
+    except DAMAGE as error:
+        raise PlannerError(f"{output}: cannot be read: {error}; move it away and run the sweep again") from error
+    except (ValueError, KeyError) as error:
         raise PlannerError(f"{output}: is no table of planner sweep, or of an older one; run the sweep again, which "
                            f"takes over what the file has: {error!r}") from error
 
 
 def _description(axes: Mapping[str, Any], metrics: Sequence[str], output: Path, table: pl.DataFrame) -> dict[str, Any]:
-    front = table.filter("is_pareto").sort(metrics[0], maintain_order=True).to_dicts()
+    front = table.filter("is_pareto").drop("notes", strict=False).sort(metrics[0], maintain_order=True).to_dicts()
     counts = {str(status): count for status, count in table.group_by("status").len().sort("status").iter_rows()}
     return {"output": str(output), "num_configurations": table.height, "status": counts, "axes": axes,
-            "pareto": metrics, "front": front}
+            "pareto": metrics, "front": front, "notes": _notes(table)}
+
+
+def _notes(table: pl.DataFrame) -> list[str]:
+    """Return what is noted of most configurations, and of how many; an older sweep's file has no notes."""
+    done = table.filter(status="done")
+    if "notes" not in table.columns:
+        return []
+    counts = Counter(done["notes"].explode().drop_nulls().to_list())
+    found = [note if count == done.height else f"{note} ({count:,} of {done.height:,} configurations)"
+             for note, count in counts.most_common(NOTES)]
+    others = len(counts) - NOTES
+    return [*found, *([f"{others:,} notes more in the output's column notes"] if others > 0 else [])]
 
 
 def shortfall(plan: Sweep, row: Mapping[str, Any]) -> float:

@@ -229,7 +229,8 @@ def _error_lines(name: str, row: Mapping[str, Any], metrics: Sequence[str]) -> l
 def calibration_table(result: Mapping[str, Any]) -> str:
     """Return fitted constants with their intervals, why others were left, and the errors before and after."""
     source = result["source"]
-    lines = [f"{result['engine']}: {fitted_to(source)}, {source['num_left_out']} rows left out",
+    lines = [f"{result['engine']}: {fitted_to(source)}, {source['num_left_out']:,} left out",
+             *(f"  {count:,} {reason}" for reason, count in result["left_out"].items()),
              f"{'constant':<30}{'start':>12}{'fitted':>12}    80 % interval"]
     lines += [f"{name:<30}{each['start']:>12.4g}{each['value']:>12.4g}    {each['low']:.4g} to {each['high']:.4g}"
               for name, each in result["fitted"].items()]
