@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from helpers import trace_of
+from typer.testing import CliRunner
 
 import planner
 from planner.catalog import entries
@@ -23,6 +24,7 @@ from planner.catalog.entries import (
     load_model,
     model_names,
 )
+from planner.cli import app
 from planner.deployment.deploy import resolve
 from planner.errors import CatalogError, OutputError, UnknownNameError
 from planner.metrics.notes import notes
@@ -208,12 +210,14 @@ def test_collectives_of_another_gpu_are_those_over_the_same_link() -> None:
     ('source = "NVIDIA L4 datasheet"', 'source = ""', "source = ''; must be a text"),
     ("value = 300e9", "value = -1", r"hbm_bandwidth.value = -1; must be a positive number"),
     ("value = 300e9", "value = inf", r"hbm_bandwidth.value = inf"),
+    ("value = 300e9", "value = 300", r"hbm_bandwidth.value = 300; must be from 1e\+10 to 1e\+15 B/s"),
+    ("value = 121e12", "value = 121", r"flops.bf16.value = 121; must be from 1e\+11 to 1e\+18 FLOP/s"),
     ("tdp = ", "tdpp = ", "tdp is missing"),
     ("bf16 = ", "bf61 = ", "unknown precision .* 'bf61'; did you mean 'bf16'"),
     ('vendor = ', 'colour = "red"\nvendor = ', "unknown key .* 'colour'"),
     ('vendor = ', 'launch_speed = {value = 0, unit = "1"}\nvendor = ', r"launch_speed.value = 0; must be a positive"),
     ('vendor = ', 'sustained_clock = {value = 1.2, unit = "1", source = "by hand", date = "2026-01"}\nvendor = ',
-     r"sustained_clock.value = 1.2; must be at most 1"),
+     r"sustained_clock.value = 1.2; must be from 0.1 to 1$"),
     ('vendor = ', 'kernels_of = "l5"\nvendor = ', "unknown kernels_of .* 'l5'; did you mean 'l4'"),
     ('vendor = ', 'kernels_of = 4\nvendor = ', "kernels_of = 4; must be a text"),
     ("[flops]", "[flops", "is not valid TOML"),
@@ -226,6 +230,17 @@ def test_a_wrong_gpu_file_is_refused_and_not_copied(tmp_path: Path, own_catalog:
     with pytest.raises((CatalogError, UnknownNameError), match=message):
         add_gpu(tmp_path / "bad.toml")
     assert not own_catalog.exists()
+
+
+@pytest.mark.parametrize(("name", "like"), [("l4", "l4"), ("H100", "h100-sxm"), ("my-own", None)])
+def test_a_profile_that_goes_before_a_bundled_one_is_told_of(tmp_path: Path, own_catalog: Path, name: str,
+                                                             like: str | None) -> None:
+    content = (data_dir("hardware_db") / "gpus/l4.toml").read_text()
+    (tmp_path / "own.toml").write_text(content.replace('name = "l4"', f'name = "{name}"', 1))
+    done = CliRunner().invoke(app, ["db", "add-gpu", str(tmp_path / "own.toml")])
+    assert done.exit_code == 0
+    assert (own_catalog / "gpus" / f"{name.lower()}.toml").is_file()
+    assert (f"not the bundled {like};" in done.stderr) == (like is not None)
 
 
 def test_unreadable_files_are_one_line_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,7 @@ from planner.operators.linear_attention import (
     linear_prompt_s,
     state_traffic_bytes,
 )
-from planner.operators.mla import MlaBmm, MlaDecode, mla_bmm_s, mla_decode_coefficients, mla_prompt_coefficients
+from planner.operators.mla import MlaDecode, mla_decode_coefficients, mla_prompt_coefficients
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks/kernels"))
@@ -115,17 +115,6 @@ def test_mla_prompt_coefficients_are_above_the_roofs(heads, bandwidth, flops, co
     assert base >= 0
     assert pair >= SLACK * 640 * heads / flops
     assert token >= context >= SLACK * 640 * heads / bandwidth
-
-
-@given(COUNT, BANDWIDTH, FLOPS, FRACTION, FRACTION)
-def test_mla_bmm_laws(tokens, bandwidth, flops, bandwidth_frac, flops_frac):
-    keywords = {"num_heads": 128, "kv_lora_rank": 512, "head_dim": 128, "bytes_per_element": 2,
-                "constants": MlaBmm(floor_s=2e-6, bandwidth_frac=bandwidth_frac, flops_frac=flops_frac)}
-    time = mla_bmm_s(tokens, bandwidth_bytes_per_s=bandwidth, flops_per_s=flops, **keywords)
-    weights = 128 * 128 * 512
-    assert time >= SLACK * max(2 * weights / bandwidth, 2 * tokens * weights / flops)
-    assert mla_bmm_s(tokens + 1, bandwidth_bytes_per_s=bandwidth, flops_per_s=flops, **keywords) >= time
-    assert mla_bmm_s(tokens, bandwidth_bytes_per_s=2 * bandwidth, flops_per_s=flops, **keywords) <= time
 
 
 @given(COUNT, BANDWIDTH, SECONDS, FRACTION)

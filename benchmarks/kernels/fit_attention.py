@@ -182,7 +182,7 @@ def prior_rows(rows: Sequence[Row], keys: Sequence[str], constants: Sequence[str
 def show(rows: Sequence[Mapping[str, Any]], constants: Sequence[str]) -> None:
     """Print one line a fit."""
     for row in rows:
-        keys = ("gpu", "engine", "phase", "includes", "dtype", "kv_cache_dtype")
+        keys = ("gpu", "engine", "phase", "dtype", "kv_cache_dtype")
         names = [str(row[key]) for key in keys if key in row]
         found = ", ".join(f"{name} {row[name]:.3g}" for name in constants if name in row)
         print(f"{' '.join(names):62} n {row['num_points']:5} median {row['median_ape']:.1%} p90 {row['p90_ape']:.0%} "

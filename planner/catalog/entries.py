@@ -177,6 +177,13 @@ def add_model(path: Path, name: str | None = None, folder: Path | None = None) -
     return _copy(source, (folder or user_dir()) / "models" / f"{_slug(name or model.name)}{source.suffix}")
 
 
+def bundled_like(copy: Path) -> str | None:
+    """Return the bundled GPU or model that is called as a file of the user's catalog, which goes before it."""
+    bundled = data_dir("hardware_db") / copy.parent.name
+    name = _key(copy.stem)
+    return next((path.stem for path in sorted(bundled.glob("*.toml")) if name in _keys_of(path)), None)
+
+
 def _files(kind: str) -> Iterator[Path]:
     """The files of "gpus" or "models", the user's before the bundled."""
     for folder in (user_dir() / kind, data_dir("hardware_db") / kind):

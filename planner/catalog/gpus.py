@@ -8,14 +8,19 @@ from planner.catalog.provenance import Quantity, quantity_of, text_of
 from planner.errors import CatalogError, UnknownNameError
 
 PRECISIONS = ("fp32", "bf16", "fp16", "fp8", "fp4", "int8")
-_GPU_NUMBERS = {  # key in the file -> field and unit
-    "hbm_bandwidth": ("hbm_bandwidth_bytes_per_s", "B/s"), "hbm_capacity": ("hbm_capacity_bytes", "B"),
-    "scale_up_bandwidth": ("scale_up_bandwidth_bytes_per_s", "B/s"), "scale_up_latency": ("scale_up_latency_s", "s"),
-    "host_bandwidth": ("host_bandwidth_bytes_per_s", "B/s"), "gpus_per_node": ("gpus_per_node", "GPUs"),
-    "tdp": ("tdp_w", "W"), "idle_power": ("idle_w", "W"), "price": ("price_usd_per_hour", "USD/h"),
-    "launch_speed": ("launch_speed", "1"), "multiprocessors": ("multiprocessors", "1"),
-    "shared_memory": ("shared_memory_bytes", "B"), "sustained_clock": ("sustained_clock", "1"),
+_GPU_NUMBERS = {  # key in the file -> field, unit, and the range in which any accelerator's is
+    "hbm_bandwidth": ("hbm_bandwidth_bytes_per_s", "B/s", 1e10, 1e15),
+    "hbm_capacity": ("hbm_capacity_bytes", "B", 1e9, 1e13),
+    "scale_up_bandwidth": ("scale_up_bandwidth_bytes_per_s", "B/s", 1e8, 1e14),
+    "scale_up_latency": ("scale_up_latency_s", "s", 1e-8, 1e-2),
+    "host_bandwidth": ("host_bandwidth_bytes_per_s", "B/s", 1e8, 1e14),
+    "gpus_per_node": ("gpus_per_node", "GPUs", 1, 1024),
+    "tdp": ("tdp_w", "W", 1, 1e5), "idle_power": ("idle_w", "W", 0, 1e4),
+    "price": ("price_usd_per_hour", "USD/h", 0, 1e4), "launch_speed": ("launch_speed", "1", 1e-2, 1e2),
+    "multiprocessors": ("multiprocessors", "1", 1, 1e4), "shared_memory": ("shared_memory_bytes", "B", 1e3, 1e9),
+    "sustained_clock": ("sustained_clock", "1", 0.1, 1),
 }
+_FLOPS = (1e11, 1e18)  # dense, any precision
 _OPTIONAL = ("launch_speed", "multiprocessors", "shared_memory", "sustained_clock")
 
 
@@ -79,11 +84,12 @@ def read_gpu(entry: Mapping[str, object], path: Path) -> Gpu:
     ------
     CatalogError, UnknownNameError : a number, its unit or its source is missing or wrong; a key is unknown.
     """
-    numbers = {field: quantity_of(entry, key, unit, path) for key, (field, unit) in _GPU_NUMBERS.items()
-               if key in entry or key not in _OPTIONAL}
+    numbers = {field: _within(quantity_of(entry, key, unit, path), (least, most), key, path)
+               for key, (field, unit, least, most) in _GPU_NUMBERS.items() if key in entry or key not in _OPTIONAL}
     if not isinstance(flops := entry.get("flops"), dict) or not flops:
         raise CatalogError(f"{path}: [flops] is missing; it holds the dense FLOP/s by precision")
-    peaks = {precision: quantity_of(flops, precision, "FLOP/s", path) for precision in flops}
+    peaks = {precision: _within(quantity_of(flops, precision, "FLOP/s", path), _FLOPS, f"flops.{precision}", path)
+             for precision in flops}
     for precision, peak in peaks.items():
         if precision not in PRECISIONS:
             raise UnknownNameError(f"precision in {path}", precision, PRECISIONS)
@@ -96,9 +102,6 @@ def read_gpu(entry: Mapping[str, object], path: Path) -> Gpu:
     values = {field: number.value for field, number in numbers.items() if field != "gpus_per_node"}
     if not numbers["gpus_per_node"].value.is_integer():
         raise CatalogError(f"{path}: gpus_per_node.value = {numbers['gpus_per_node'].value}; must be an integer")
-    if values.get("sustained_clock", 0.0) > 1:
-        raise CatalogError(f"{path}: sustained_clock.value = {values['sustained_clock']}; must be at most 1, the clock "
-                           "of the peak")
     name = text_of(entry, "name", path)
     return Gpu(
         name=name, kernels_of=text_of({"kernels_of": name, **entry}, "kernels_of", path), collectives_of=name,
@@ -107,3 +110,12 @@ def read_gpu(entry: Mapping[str, object], path: Path) -> Gpu:
         flops_per_s={precision: peak.value for precision, peak in peaks.items()},
         provenance=numbers | {f"flops_per_s.{precision}": peak for precision, peak in peaks.items()}, **values,
     )
+
+
+def _within(number: Quantity, limits: tuple[float, float], key: str, path: Path) -> Quantity:
+    """Return a number of a range; outside it, it is in a multiple of its unit, or a slip."""
+    least, most = limits
+    if not least <= number.value <= most:
+        unit = "" if number.unit == "1" else f" {number.unit}"
+        raise CatalogError(f"{path}: {key}.value = {number.value:g}; must be from {least:g} to {most:g}{unit}")
+    return number

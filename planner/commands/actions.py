@@ -357,6 +357,16 @@ def db_list(json: Path | None) -> None:
     publish(names, "\n".join(f"{kind}: {', '.join(values)}" for kind, values in names.items()), json)
 
 
+def db_added(copy: Path) -> None:
+    """Print where a profile was copied to, and whose name it has taken."""
+    from planner.catalog.entries import bundled_like
+
+    print(copy)
+    if (name := bundled_like(copy)) is not None:
+        print(f"note: from now on {copy.stem} is yours, not the bundled {name}; delete {copy} to have that again",
+              file=sys.stderr)
+
+
 def db_show(name: str, scenario: Scenario, json: Path | None) -> None:
     """Print one profile."""
     from planner.report.profiles import show_profile

@@ -44,8 +44,9 @@ def db_add_gpu(path: Annotated[Path, typer.Argument(help="A GPU profile in TOML.
     Example: planner db add-gpu my-gpu.toml
     """
     from planner.catalog.entries import add_gpu
+    from planner.commands import actions
 
-    print(add_gpu(path))
+    actions.db_added(add_gpu(path))
 
 
 @db.command("add-model")
@@ -58,5 +59,6 @@ def db_add_model(
     Example: planner db add-model my-model/config.json --name my-model
     """
     from planner.catalog.entries import add_model
+    from planner.commands import actions
 
-    print(add_model(path, name))
+    actions.db_added(add_model(path, name))

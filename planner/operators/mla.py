@@ -1,4 +1,4 @@
-"""Multi-head latent attention (DeepSeek, Kimi): prompts, decodes and the absorbed projections, one layer, one GPU."""
+"""Multi-head latent attention (DeepSeek, Kimi): prompts and decodes, one layer, one GPU."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +15,7 @@ class MlaDecode(KernelConstants):
 
     Parameters
     ----------
-    floor_s : launch, split and merge; in rows with includes = "module" all launches of the attention module [s].
+    floor_s : launch, split and merge [s].
     bandwidth_frac : share of the HBM bandwidth for reading the latent cache [1].
     flops_frac : share of the dense peak in multiplying all heads with the latents [1].
     s_per_seq_head : what one sequence costs one head whatever its context [s].
@@ -28,22 +28,6 @@ class MlaDecode(KernelConstants):
     flops_frac: float
     s_per_seq_head: float
     s_per_own_token: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MlaBmm(KernelConstants):
-    """What the batched GEMM of an absorbed projection reaches; fitted in `mla.toml`, phase "bmm".
-
-    Parameters
-    ----------
-    floor_s : launch [s].
-    bandwidth_frac : share of the HBM bandwidth for weights, inputs and outputs [1].
-    flops_frac : share of the dense peak [1].
-    """
-
-    floor_s: float
-    bandwidth_frac: float
-    flops_frac: float
 
 
 def mla_prompt_coefficients(
@@ -66,8 +50,7 @@ def mla_prompt_coefficients(
 
     Notes
     -----
-    Fitted to fresh prompts of 128 to 16,384 tokens, 1 to 16 at once. Kernels with includes = "module" were measured
-    with all projections; their fit takes these out, and the floor covers all launches of the module.
+    Fitted to fresh prompts of 128 to 16,384 tokens, 1 to 16 at once.
 
     >>> constants = PromptAttention(floor_s=1.5e-5, flops_frac=0.6, softmax_flops_per_pair=50.0, bandwidth_frac=0.5,
     ...                             s_per_token_head=0.0)
@@ -97,7 +80,7 @@ def mla_decode_coefficients(
 
     The step is over when its longest sequence is; the mean context stands for that one's. The latent is read once for
     all heads, so that with 64 or 128 heads arithmetic counts as much as the reading.
-    Only the attention proper: add `mla_bmm_s` for the two absorbed projections, and the other GEMMs.
+    Only the attention proper: the projections are products of their own (`model.projections`).
 
     Parameters
     ----------
@@ -123,29 +106,3 @@ def mla_decode_coefficients(
     multiply = 2.0 * num_heads * wide / (flops_per_s * constants.flops_frac)
     own = constants.s_per_own_token / np.maximum(num_decodes, 1)
     return base, smooth_max(smooth_max(read, multiply), own)
-
-
-def mla_bmm_s(
-    num_tokens: Any, *, num_heads: int, kv_lora_rank: int, head_dim: int, bytes_per_element: float,
-    bandwidth_bytes_per_s: float, flops_per_s: float, constants: MlaBmm,
-) -> Any:
-    """Return the time of one absorbed projection, heads × [tokens, dim] · [dim, rank] or back [s]; a decode has two.
-
-        floor + smooth max of (weights + activations) / (bandwidth_frac · bandwidth)
-                and 2 · tokens · heads · dim · rank / (flops_frac · peak)
-
-    Parameters
-    ----------
-    num_tokens : decodes of the step; a number or array [1].
-    head_dim : qk_nope_head_dim before attention, v_head_dim after it [1].
-    bytes_per_element : of the weights; activations are 16-bit [B].
-
-    >>> float(mla_bmm_s(64, num_heads=128, kv_lora_rank=512, head_dim=128, bytes_per_element=2,
-    ...     bandwidth_bytes_per_s=3.35e12, flops_per_s=989e12,
-    ...     constants=MlaBmm(floor_s=2e-6, bandwidth_frac=0.8, flops_frac=0.7))) < 2e-5
-    True
-    """
-    weights = num_heads * head_dim * kv_lora_rank
-    traffic = weights * bytes_per_element + 2.0 * num_tokens * num_heads * (head_dim + kv_lora_rank)
-    stream = traffic / (bandwidth_bytes_per_s * constants.bandwidth_frac)
-    return constants.floor_s + smooth_max(stream, 2.0 * num_tokens * weights / (flops_per_s * constants.flops_frac))

@@ -99,9 +99,8 @@ def linear_fits(stack: Stack) -> tuple[Fit[LinearDecode], Fit[LinearPrompt]]:
 def _kernel(stack: Stack) -> tuple[str, dict[str, Any]]:
     """Return the family of attention, and what a row must have: number formats in the order of preference."""
     kv_dtypes = ("fp8", "bfloat16") if stack.kv_bytes_per_element < 2 else ("bfloat16",)
-    wanted = {"gpu": stack.gpu.kernels_of, "engine": stack.engine, "kv_cache_dtype": kv_dtypes,
-              "dtype": ("bfloat16", "fp8")}
-    return ("mla", {**wanted, "includes": "kernel"}) if stack.arch.attention == "mla" else ("attention", wanted)
+    return "mla" if stack.arch.attention == "mla" else "attention", {
+        "gpu": stack.gpu.kernels_of, "engine": stack.engine, "kv_cache_dtype": kv_dtypes, "dtype": ("bfloat16", "fp8")}
 
 
 def _hardware(stack: Stack, dtype: str) -> dict[str, float]:
