@@ -64,9 +64,10 @@ from planner.planning.study import read_study
      "--scheduling-policy priority --max-model-len -1 > log 2>&1",
      {"engine": "vllm", "quantization": "awq", "kv_cache_dtype": "fp8", "expert_parallel": True, "policy": "priority"}),
     ("python3 -m sglang.launch_server --model-path Qwen/Qwen3-32B --tp 4 --ep-size 4 --mem-fraction-static 0.85 "
-     "--page-size 64 --max-total-tokens 6400 --disable-radix-cache --disable-overlap-schedule",
+     "--page-size 64 --max-total-tokens 6400 --disable-radix-cache --disable-overlap-schedule --max-queued-requests 40",
      {"engine": "sglang", "tensor_parallel_size": 4, "expert_parallel": True, "gpu_memory_utilization": 0.85,
-      "block_size": 64, "num_gpu_blocks": 100, "enable_prefix_caching": False, "async_scheduling": False}),
+      "block_size": 64, "num_gpu_blocks": 100, "enable_prefix_caching": False, "async_scheduling": False,
+      "max_queued_requests": 40}),
     ("sglang serve --model Qwen/Qwen3-32B --chunked-prefill-size -1 --ep 1 --schedule-policy fcfs "
      "--fp8-gemm-backend=flashinfer_trtllm",
      {"engine": "sglang", "enable_chunked_prefill": False, "expert_parallel": False, "policy": "sglang",
@@ -195,7 +196,7 @@ COMMON = {
 OWN = {
     "vllm": {"quantization": some.sampled_from(("fp8", "awq", "nvfp4")), "expert_parallel": some.just(True),
              "num_gpu_blocks": some.integers(10, 99), "swap_space": some.just(8.0), "policy": some.just("priority"),
-             "max_loras": some.integers(1, 4), "speculative_method": some.sampled_from(("eagle", "ngram", "mtp")),
+             "max_loras": some.integers(1, 4), "speculative_method": some.sampled_from(("ngram", "mtp")),
              "long_prefill_token_threshold": some.just(512), "enable_chunked_prefill": some.booleans(),
              "scheduler_reserve_full_isl": some.just(False),
              "cudagraph_mode": some.sampled_from(("none", "piecewise", "full_and_piecewise")),
@@ -245,6 +246,27 @@ def test_options_without_a_flag_are_said_and_models_get_their_full_names(tmp_pat
     assert lacking == ("policy = decode-first", "watermark = 0.1")
     assert launch_command(Scenario(model=str(tmp_path / "own" / "config.json")))[0].split()[2] == str(tmp_path / "own")
     assert launch_command(Scenario(engine="sglang"))[0].endswith("--model-path MODEL")
+
+
+@pytest.mark.parametrize(("options", "lacks"), [
+    ({"max_num_seqs": 0}, "max_num_seqs = 0"),
+    ({"engine": "sglang", "max_num_batched_tokens": 0}, "max_num_batched_tokens = 0"),
+    ({"num_speculative_tokens": 2, "speculative_method": "eagle3"},
+     "speculative_model, the checkpoint that eagle3 drafts with"),
+])
+def test_what_an_engine_has_no_word_for_is_said(options, lacks):
+    command, lacking = launch_command(Scenario(model="m/m", **options))
+    assert (lacks,) == lacking
+    assert not command.endswith(" 0")
+    assert " 0 " not in command
+
+
+def test_a_drafts_checkpoint_is_written():
+    scenario = Scenario(model="m/m", num_speculative_tokens=2, speculative_method="eagle", speculative_model="m/draft")
+    command, lacking = launch_command(scenario)
+    assert lacking == ()
+    assert "--speculative-config.model m/draft" in command
+    assert read_launch(command).options["speculative_method"] == "eagle"
 
 
 def test_vllms_limits_follow_the_gpu():

@@ -84,9 +84,11 @@ def test_a_request_that_outgrows_the_memory_fails():
 
 def test_output_ends_at_the_models_context_and_at_the_clients_limit():
     trace = trace_of([(0.0, 60, 10), (0.0, 10, 10)], max_output_tokens=[50, 3])
-    result = play(trace, max_model_len=64)
-    assert result.requests_table()["output_tokens"].to_list() == [4, 3]
-    assert result.requests_table()["status"].to_list() == ["completed"] * 2
+    outcome = replay(trace, scenario_of(max_model_len=64), slo=None, recording=Recording())
+    assert outcome.requests["output_tokens"].to_list() == [4, 3]
+    assert outcome.requests["status"].to_list() == ["completed"] * 2
+    assert outcome.summary["num_truncated"] == 2
+    assert "2 outputs were cut at max_model_len, or at their max_output_tokens" in outcome.summary["notes"]
 
 
 def test_arrivals_are_seen_at_once_or_a_step_late():

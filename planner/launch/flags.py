@@ -99,6 +99,11 @@ def _never_chunked(enable_chunked_prefill: bool) -> str | None:
     return None if enable_chunked_prefill else "-1"
 
 
+def _limit(value: int) -> str | None:
+    """Return a limit as it is written; engines have no word for none."""
+    return str(value) if value else None
+
+
 def _listed(value: int) -> str:
     """Return a list of the one value."""
     return f"[{value}]"
@@ -154,8 +159,8 @@ VLLM = Dialect(
         Flag(names=("--kv-offloading-size",), option="kv_offloading_size", read=number),
         _choice(("--moe-backend", "--kernel-config.moe-backend"), "moe_backend", VLLM_MOES),
         _choice(("--scheduling-policy",), "policy", {"fcfs": "fcfs", "priority": "priority"}),
-        Flag(names=("--max-num-seqs",), option=SEQS),
-        Flag(names=("--max-num-batched-tokens",), option=TOKENS),
+        Flag(names=("--max-num-seqs",), option=SEQS, write=_limit),
+        Flag(names=("--max-num-batched-tokens",), option=TOKENS, write=_limit),
         Flag(names=("--long-prefill-token-threshold",), option="long_prefill_token_threshold"),
         Switch(names=("--enable-chunked-prefill",), option="enable_chunked_prefill", otherwise=False),
         Switch(names=("--enable-prefix-caching",), option="enable_prefix_caching", otherwise=False),
@@ -206,10 +211,11 @@ SGLANG = Dialect(
         Flag(names=("--context-length",), option=CONTEXT),
         Flag(names=("--page-size",), option="block_size"),
         _choice(("--schedule-policy",), "policy", {"fcfs": "sglang"}),
-        Flag(names=("--max-running-requests",), option=SEQS),
-        Flag(names=("--chunked-prefill-size",), option=TOKENS),
+        Flag(names=("--max-running-requests",), option=SEQS, write=_limit),
+        Flag(names=("--chunked-prefill-size",), option=TOKENS, write=_limit),
         Flag(names=("--chunked-prefill-size",), option="enable_chunked_prefill", write=_never_chunked),
         Flag(names=("--max-prefill-tokens",), option="max_prefill_tokens"),
+        Flag(names=("--max-queued-requests",), option="max_queued_requests", write=_limit),
         Switch(names=("--disable-radix-cache",), option="enable_prefix_caching", value=False),
         Switch(names=("--disable-overlap-schedule",), option="async_scheduling", value=False),
         Flag(names=("--schedule-conservativeness",), option="schedule_conservativeness", read=number),
@@ -238,8 +244,8 @@ TRTLLM = Dialect(
     entries=(
         Flag(names=("--tp-size", "--tensor-parallel-size"), option=TENSOR),
         Flag(names=("--pp-size", "--pipeline-parallel-size"), option=PIPELINE),
-        Flag(names=("--max-batch-size",), option=SEQS),
-        Flag(names=("--max-num-tokens",), option=TOKENS),
+        Flag(names=("--max-batch-size",), option=SEQS, write=_limit),
+        Flag(names=("--max-num-tokens",), option=TOKENS, write=_limit),
         Flag(names=("--max-seq-len",), option=CONTEXT),
         Flag(names=("--kv-cache-free-gpu-memory-fraction", "--free-gpu-memory-fraction",
                     "--kv-cache-config.free-gpu-memory-fraction"), option="gpu_memory_utilization", read=number),

@@ -14,6 +14,7 @@ from planner.settings.defaults import ENGINE_DEFAULTS
 from planner.settings.scenario import Scenario, given_options, names_in
 
 FILE = "engine.yaml"
+OWN_DRAFTS = ("eagle", "eagle3", "medusa")  # heads that were trained for a model, in a checkpoint of their own
 VLLM_LIMITS = ("max_num_seqs", "max_num_batched_tokens")
 NOT_THE_SERVERS = {"model", "gpu", "inter_node_bandwidth", "inter_node_latency", "engine", "step_time", "calibration",
                    "interval", "speculative_acceptance"}
@@ -44,6 +45,8 @@ def launch_command(scenario: Scenario) -> tuple[str, tuple[str, ...]]:
             in_file[entry[0]] = entry[1] if len(entry) > 1 else True
         else:
             lacking.append(f"{name} = {value}")
+    if scenario.num_speculative_tokens and scenario.speculative_method in OWN_DRAFTS and not scenario.speculative_model:
+        lacking.append(f"speculative_model, the checkpoint that {scenario.speculative_method} drafts with")
     if scenario.engine == "vllm" and scenario.max_loras:
         words.append("--enable-lora")
     command = shlex.join(words)

@@ -21,13 +21,15 @@ SWITCHES = {  # options that do nothing while this one is off
 }
 
 
-def notes(deployment: Deployment, trace: Trace, num_followers: int = 0, is_full: bool = False) -> list[str]:
+def notes(deployment: Deployment, trace: Trace, *, num_followers: int = 0, is_full: bool = False,
+          num_truncated: int = 0) -> list[str]:
     """Return one sentence for each thing that was filled in or left aside.
 
     Parameters
     ----------
     num_followers : requests that were sent when those before them had left [1].
     is_full : whether an engine had as many requests at once as the planner's default of `max_num_seqs` lets in.
+    num_truncated : requests whose output was cut at the longest context or at their own limit [1].
     """
     found = []
     for pool in pools_of(deployment, 1):
@@ -36,6 +38,8 @@ def notes(deployment: Deployment, trace: Trace, num_followers: int = 0, is_full:
     if num_followers:
         found.append(f"{num_followers:,} requests are sent when those before them have finished; "
                      f"--no-wait-for-parents sends all as recorded")
+    if num_truncated:
+        found.append(f"{num_truncated:,} outputs were cut at max_model_len, or at their max_output_tokens")
     return [*dict.fromkeys(found), *_load(deployment, trace), *(_seats(deployment) if is_full else ())]
 
 
