@@ -24,6 +24,8 @@ from planner.settings.slo import Slo, parse_slo
 from planner.trace import Trace
 from planner.versions import versions
 
+OPEN_LOOP = "throughput has no interval: in an open loop it follows the arrivals, not the step times"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Outcome:
@@ -90,12 +92,13 @@ def replay(trace: Trace, scenario: Scenario, *, slo: Slo | str | None = None,
             raise UsageError(f"--interval {scenario.interval}: step times of {scenario.fleet} are of several "
                              f"engines or calibrations, whose errors are not the same; leave it out")
         summary |= summary_intervals(summary, fitted[0], scenario.interval)
+    open_loop = scenario.interval is not None and scenario.max_concurrency is None
     is_full = scenario.max_num_seqs is None and result.records.engine.max_running >= deployment.settings.max_num_seqs
     summary |= {
         "simulated_requests_per_s": shaped.requests.height / result.records.loop_s,
         "wall_s": time.perf_counter() - begin,
-        "notes": notes(deployment, shaped, num_followers=result.num_followers, is_full=is_full,
-                       num_truncated=summary["num_truncated"]),
+        "notes": [*notes(deployment, shaped, num_followers=result.num_followers, is_full=is_full,
+                         num_truncated=summary["num_truncated"]), *([OPEN_LOOP] if open_loop else [])],
         "deployment": describe_deployment(deployment, result.num_replicas),
         "workload": describe_workload(scenario, shaped),
         "slo": None if slo is None else slo.limits_s,

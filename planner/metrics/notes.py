@@ -139,8 +139,6 @@ def _load(deployment: Deployment, trace: Trace) -> list[str]:
     if scenario.num_warmups:
         found.append(f"the {scenario.num_warmups:,} warm-up requests end before the others begin, and leave nothing "
                      f"behind that a replay knows: they are not replayed")
-    if scenario.interval is not None and scenario.max_concurrency is None:
-        found.append("throughput has no interval: in an open loop it follows the arrivals, not the step times")
     return found
 
 

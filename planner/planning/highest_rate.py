@@ -28,6 +28,7 @@ Floats = NDArray[np.float64]
 SETTLED = 0.02  # change of the capacity from one horizon to twice it that counts as none
 NUM_WINDOWS = 32  # of a trace, for its bootstrap
 NEAR = 0.02  # tolerance of a replicate's bracket
+NO_INTERVAL = "--interval does nothing here: the confidence is drawn from the held-out errors without it"
 QUANTILES = {"p10": 0.1, "p50": 0.5, "p90": 0.9}
 
 
@@ -113,7 +114,8 @@ def capacity(trace: Trace, scenario: Scenario, objectives: Objectives, search: S
         "stationary": stationary,
         "horizon": [{"num_requests": times * shaped.num_requests, "capacity_rps": rate} for times, rate in horizons],
         "confidence": _confidence(replace(load, trace=shaped), found) if search.replicates else None,
-        "notes": [*notes(load.deployment, shaped), *_notes(found, stationary, horizons, shaped)],
+        "notes": [*notes(load.deployment, shaped), *_notes(found, stationary, horizons, shaped),
+                  *([NO_INTERVAL] if scenario.interval is not None else [])],
         "workload": {"source": trace.source, "num_requests": shaped.num_requests, "recorded_rps": recorded,
                      "scaling": search.scaling, "seed": search.seed},
         "deployment": describe_deployment(load.deployment, load.deployment.scenario.data_parallel_size),

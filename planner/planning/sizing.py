@@ -33,6 +33,7 @@ from planner.traffic.workload import slice_time
 LONGER = 8  # times a trace that shows whether a queue grows: replicas are whole, so twice may show nothing
 LEVELS = 20  # of a series' rates that are told apart
 RANKS = (1, 2, 4, 8)  # tensor-parallel sizes that are tried where none are given
+NO_INTERVAL = "--interval does nothing here: planner capacity says how sure a rate is"
 HEADROOM_TOLERANCE = 0.02
 
 
@@ -196,7 +197,7 @@ def _fleet(trace: Trace, scenario: Scenario, decode: Scenario | None, objectives
         "busy_fraction": summary["gpu_busy_fraction"] or 0.0,
         "priors": list(dict.fromkeys(name for part in parts if part.pool.deployment.stack is not None
                                      for name in priors(part.pool.deployment.stack))),
-        "notes": notes(deployment, trace),
+        "notes": [*notes(deployment, trace), *([NO_INTERVAL] if scenario.interval is not None else [])],
         "headroom": _headroom(trace, deployment, objectives, count), "stationary": stationary,
         "schedule": _schedule(trace, deployment, objectives, choices, num_gpus, divided),
     }
