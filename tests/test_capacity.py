@@ -53,6 +53,14 @@ def test_deterministic_service_and_one_slot_have_the_capacity_of_m_d_1() -> None
     assert found["bracket"]["upper_rps"] / found["bracket"]["lower_rps"] < 1.0051
 
 
+def test_an_interval_is_said_to_do_nothing() -> None:
+    search = Search(replicates=0, horizon="trace")
+    found = capacity(read_trace("chat"), replace(CHAT, interval=0.8, limit=200), parse_objectives("ttft:500", 0.9),
+                     search)
+    assert [note for note in found["notes"] if "interval" in note] == [
+        "--interval does nothing here: the confidence is drawn from the held-out errors without it"]
+
+
 def test_unlimited_resources_have_no_capacity_to_find() -> None:
     scenario = Scenario(step_time="linear:1e-3,1e-12", num_gpu_blocks=10**7, max_num_seqs=0, max_num_batched_tokens=0)
     with pytest.raises(UnlimitedError, match="the capacity is unlimited; give limits that a load can miss"):
