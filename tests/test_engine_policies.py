@@ -303,11 +303,14 @@ def test_a_note_says_that_vllm_itself_has_more_seats(options, is_said):
     assert any("`vllm serve` has 1,024 on h100-sxm" in note for note in found) == is_said
 
 
-@pytest.mark.parametrize(("engine", "seats"), [("sglang", 8), ("vllm", None)])
-def test_a_note_says_how_many_sequences_sglang_has_states_for(engine, seats):
-    """Weights of 65 GiB leave half a GiB for the states of 8 of 2,048 sequences."""
+@pytest.mark.parametrize(("engine", "caching", "seats"), [("sglang", False, 8), ("sglang", None, 1),
+                                                          ("vllm", None, None)])
+def test_a_note_says_how_many_sequences_sglang_has_states_for(engine, caching, seats):
+    """Weights of 65 GiB leave half a GiB for the states of 8 of 2,048 sequences, of one with those of prefixes."""
     outcome = replay(trace_of([(0.0, 8, 6)]), Scenario(model="qwen3.5-35b-a3b", gpu="h100-sxm", engine=engine,
+                                                       enable_prefix_caching=caching,
                                                        gpu_memory_utilization=None if seats else 0.95),
                      slo=None, recording=Recording())
     assert any(f"recurrent states of {seats} sequences" in note for note in outcome.summary["notes"]) == bool(seats)
+    assert any("room for 5 each" in note for note in outcome.summary["notes"]) == (seats == 1)
     assert outcome.result.deployment.settings.max_num_seqs == (seats or 128)

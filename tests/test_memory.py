@@ -3,6 +3,7 @@
 import dataclasses
 import doctest
 import re
+from typing import Any
 
 import pytest
 
@@ -174,6 +175,26 @@ def test_sglang_runs_as_many_as_it_has_room_for_states() -> None:
     assert got.state_bytes == pytest.approx(0.9 * got.kv_bytes, rel=0.01)
     assert got.state_bytes == got.max_num_seqs * 45 * 4_268_032 / 4
     assert 300 < got.max_num_seqs < 2048
+
+
+def test_sglangs_radix_cache_keeps_states_of_prefixes_in_the_same_pool() -> None:
+    """The pool is what 0.9 says, whatever is asked for, and a fifth as many sequences run; without overlap a third."""
+    options = {"model": "Qwen/Qwen3.5-122B-A10B-FP8", "gpu": "b200-sxm", "engine": "sglang"}
+
+    def divided(**changes: Any) -> MemoryPlan:
+        found = deploy(Scenario(**options | changes)).memory
+        assert found is not None
+        return found
+
+    alone, kept, waits = (divided(**changes) for changes in (
+        {"enable_prefix_caching": False}, {}, {"enable_prefix_caching": True, "async_scheduling": False}))
+    assert kept.max_num_seqs == alone.max_num_seqs // 5
+    assert waits.max_num_seqs == alone.max_num_seqs // 3
+    assert kept.state_bytes == alone.state_bytes == waits.state_bytes
+    assert divided(max_num_seqs=4).max_num_seqs == 4
+    assert divided(max_num_seqs=4).kv_bytes == kept.kv_bytes
+    assert divided(enable_prefix_caching=False, max_num_seqs=4).kv_bytes > kept.kv_bytes
+    assert divided(model="qwen3-32b").state_bytes == 0
 
 
 @pytest.mark.parametrize(("model", "ranks", "tokens"), [

@@ -12,7 +12,7 @@ from planner.catalog.gpus import Gpu
 from planner.catalog.kv_cache import kv_bytes_per_token_per_gpu
 from planner.choices.loading import load_policy
 from planner.deployment.autoscale import Autoscale, read_autoscale
-from planner.deployment.memory import MemoryPlan, pages, plan_memory
+from planner.deployment.memory import MemoryPlan, pages, plan_memory, states_per_sequence
 from planner.deployment.pools import Role, read_fleet
 from planner.deployment.tiers import check_tiers, cpu_tier, remote_tier
 from planner.engine.terms import StepTime
@@ -311,6 +311,7 @@ def _plan_memory(scenario: Scenario, limits: EngineDefaults, architecture: Archi
         draft=draft,
         adapters_bytes=0.0 if not scenario.max_loras else scenario.max_loras * adapter_bytes(
             architecture, scenario.max_lora_rank, layout.tensor_parallel_size),
+        states_per_seq=states_per_sequence(scenario.engine, scenario.enable_prefix_caching, limits.async_scheduling),
     )
 
 

@@ -25,6 +25,9 @@ ACTIVATION_BYTES_PER_ELEMENT = 2  # activations are 16-bit between the kernels, 
 SAMPLER_BYTES_PER_LOGIT = 20  # 16-bit and FP32 logits, and what vLLM's Triton sampler takes (see activation_bytes)
 DECODER_BYTES_PER_LOGIT = 27  # what TensorRT-LLM keeps for a logit: 8.5 in runtime buffers, 18.5 in its decoder
 MAMBA_FULL_MEMORY_RATIO = 0.9  # of SGLang: memory for recurrent states over that for KV, at most
+# SGLang's with a radix cache: a sequence's own state, that of the prefix that it found and one that it hands on; and
+# two that take turns where a step is composed while one runs.
+STATES_WITH_PREFIXES, STATES_OF_OVERLAP = 3, 2
 CONTEXT_BYTES = 0.5e9  # what CUDA takes of a GPU before an engine does
 # What weights, KV and the sampler leave unexplained in start-up logs of vLLM 0.18 to 0.20 on H200 and B200
 # (`benchmarks/accuracy/kv_capacity.csv`): on one GPU, and more where TP or PP > 1.
@@ -44,7 +47,7 @@ class MemoryPlan:
     usable_bytes : gpu_memory_utilization times that. What is beyond it holds the CUDA context (about 0.5e9) and,
         in vLLM before 0.21, the CUDA graphs (0.2e9 to 0.7e9); later versions charge the graphs to the usable part.
     weight_bytes, activation_bytes, communication_bytes, runtime_bytes : see the functions and constants here.
-    state_bytes : what max_num_seqs sequences keep besides blocks: linear attention's states, sliding layers' windows.
+    state_bytes : what sequences keep besides blocks: linear attention's states, sliding layers' windows.
     state_blocks : KV blocks that a sequence takes for its states, where the engine keeps them there; see `pages`.
     max_num_seqs : sequences that can run; fewer than asked for where SGLang has no room for the states of more.
     kv_bytes : what is left for the KV cache.
@@ -83,7 +86,7 @@ class MemoryPlan:
 def plan_memory(arch: Architecture, gpu: Gpu, layout: Layout, *, engine: str, quantization: str | None,
                 kv_bytes_per_element: float, gpu_memory_utilization: float, max_num_batched_tokens: int,
                 max_num_seqs: int, block_size: int, draft: Draft | None = None,
-                adapters_bytes: float = 0.0) -> MemoryPlan:
+                adapters_bytes: float = 0.0, states_per_seq: int = 1) -> MemoryPlan:
     """Divide the memory of the fullest GPU as the engine does at start-up.
 
     Parameters
@@ -98,6 +101,7 @@ def plan_memory(arch: Architecture, gpu: Gpu, layout: Layout, *, engine: str, qu
     max_num_batched_tokens, max_num_seqs, block_size : largest step [tokens], [1]; KV block [tokens].
     adapters_bytes : room for LoRA adapters, counted as weights [bytes].
     draft : how tokens are drafted: its weights, and the KV of its layers in the same blocks; None where they are not.
+    states_per_seq : of SGLang and linear attention, see `states_per_sequence` [1].
 
     Raises
     ------
@@ -111,9 +115,9 @@ def plan_memory(arch: Architecture, gpu: Gpu, layout: Layout, *, engine: str, qu
     so many windows leave room for fewer tokens than blocks of all layers would have, sliding layers count in full.
 
     The states of linear attention (Qwen3.5) are set aside for max_num_seqs sequences, in SGLang for as many as 0.9 of
-    the memory for KV holds, and it runs no more (`handle_max_mamba_cache`). In vLLM they are in the blocks (`pages`),
-    of which it wants max_num_seqs at least. States kept for prefix caching are left out, as is scratch memory of sparse
-    attention (GLM-5), up to 0.5e9 for the indexer's logits.
+    the memory for KV holds, and it runs no more (`handle_max_mamba_cache`); with its radix cache that memory is all
+    theirs, and `states_per_seq` are one sequence's. In vLLM they are in the blocks (`pages`), of which it wants
+    max_num_seqs at least. Left out is scratch memory of sparse attention (GLM-5), up to 0.5e9 for the indexer's logits.
     """
     _check(gpu_memory_utilization, max_num_batched_tokens, max_num_seqs, block_size)
     ranks, stages = layout.tensor_parallel_size, layout.pipeline_parallel_size
@@ -135,10 +139,12 @@ def plan_memory(arch: Architecture, gpu: Gpu, layout: Layout, *, engine: str, qu
         taken = weights + beside
         usable = taken + gpu_memory_utilization * max(gpu.hbm_capacity_bytes - CONTEXT_BYTES - taken, 0.0)
     kv = usable - weights - beside
+    num_states = max_num_seqs
     if engine == "sglang" and per_seq:
         fitting = int(kv * MAMBA_FULL_MEMORY_RATIO / (1 + MAMBA_FULL_MEMORY_RATIO) // per_seq)
-        max_num_seqs = max(min(max_num_seqs, fitting), 1)
-    states = float(max_num_seqs * per_seq)
+        max_num_seqs = max(min(max_num_seqs, fitting // states_per_seq), 1)
+        num_states = max_num_seqs if states_per_seq == 1 else max(fitting, 1)
+    states = float(num_states * per_seq)
     kv -= states
     if windowed < per_token and (kv - windows) / (per_token - windowed) > kv / per_token:
         kv, states, per_token = kv - windows, states + windows, per_token - windowed
@@ -148,6 +154,19 @@ def plan_memory(arch: Architecture, gpu: Gpu, layout: Layout, *, engine: str, qu
         state_blocks=state_blocks, max_num_seqs=max_num_seqs, kv_bytes=kv, kv_bytes_per_token=per_token,
         block_size=block_size, num_gpu_blocks=int(kv // (per_token * block_size)))
     return _checked(plan, arch, gpu, gpu_memory_utilization)
+
+
+def states_per_sequence(engine: str, enable_prefix_caching: bool | None, async_scheduling: bool) -> int:
+    """Return for how many recurrent states an engine has room for each sequence that it runs [1].
+
+    One, but where SGLang's radix cache, on unless it is switched off, keeps those of prefixes in the same pool.
+
+    Source: SGLang, `_calculate_mamba_ratio` and `_mamba_radix_cache_resolution` (kv_cache_configurator.py), with
+    mamba_radix_cache_strategy = auto.
+    """
+    if engine != "sglang" or enable_prefix_caching is False:
+        return 1
+    return STATES_WITH_PREFIXES + (STATES_OF_OVERLAP if async_scheduling else 0)
 
 
 def pages(arch: Architecture, engine: str, block_size: int, kv_bytes_per_element: float, tensor_parallel_size: int,

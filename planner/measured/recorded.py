@@ -43,8 +43,8 @@ def read_requests(path: Path, scenario: Scenario, format: str | None = None) -> 
     ttft_s, tpot_s, e2e_s = (_floats(trace.requests[name]) if name in given else nothing for name in TIMES)
     trace = with_times(trace, ttft_s, e2e_s, tpot_s)
     caching = trace.prefix is not None or "cached_tokens" in trace.requests.columns
-    if scenario.enable_prefix_caching is None:
-        scenario = dataclasses.replace(scenario, enable_prefix_caching=caching)
+    if scenario.enable_prefix_caching is None and caching:
+        scenario = dataclasses.replace(scenario, enable_prefix_caching=True)
     return Measurement(id=path.name.partition(".")[0], groups={"client": "requests"}, scenario=scenario, load=trace,
                        measured=measured_of(trace, PER_REQUEST))
 

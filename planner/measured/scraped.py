@@ -167,8 +167,9 @@ def _measurement(where: str, name: str, window: Sequence[Scrape], scenario: Scen
                 key = f"p{round(100 * share)}_{what}_ms"
                 measured[key], bounds[key] = 1e3 * found[what].quantile(share), (1e3 * low, 1e3 * high)
     load, in_flight = _load(where, window, found, scenario)
-    scenario = dataclasses.replace(scenario, max_concurrency=in_flight,
-                                   enable_prefix_caching="cached_tokens" in load.requests.columns)
+    scenario = dataclasses.replace(scenario, max_concurrency=in_flight)
+    if scenario.enable_prefix_caching is None and "cached_tokens" in load.requests.columns:
+        scenario = dataclasses.replace(scenario, enable_prefix_caching=True)
     return Measurement(id=name, groups={"client": "metrics"}, measured=measured, bounds=bounds, scenario=scenario,
                        load=load, num_opening=min(in_flight or 0, load.num_requests // 4))
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.deployment.deploy import Deployment, pools_of
+from planner.deployment.memory import states_per_sequence
 from planner.settings.defaults import vllm_serve_limits
 from planner.settings.scenario import Scenario, given_options
 from planner.steptime.engines import read_table
@@ -82,9 +83,12 @@ def _engines(deployment: Deployment, trace: Trace) -> list[str]:
         found.append("prefix caching is off, though the trace has hash_ids")
     memory, is_linear = deployment.memory, architecture is not None and architecture.num_linear_layers > 0
     if deployment.scenario.engine == "sglang" and is_linear and memory is not None:
+        per_seq = states_per_sequence("sglang", deployment.scenario.enable_prefix_caching, settings.async_scheduling)
         found.append(f"sglang keeps the recurrent states of {memory.max_num_seqs:,} sequences beside the KV cache, "
-                     f"{memory.state_bytes / 2**30:.1f} GiB, and runs no more; --max-num-seqs changes that, and where "
-                     f"memory ends it, --gpu-memory-utilization or more GPUs")
+                     + (f"with room for {per_seq} each since its radix cache keeps those of prefixes, " if per_seq > 1
+                        else "") + f"{memory.state_bytes / 2**30:.1f} GiB, and runs no more; --max-num-seqs changes "
+                     f"that, and where memory ends it, --gpu-memory-utilization or more GPUs"
+                     + (", or --no-enable-prefix-caching" if per_seq > 1 else ""))
     is_apart = deployment.scenario.data_parallel_size > 1 and not deployment.scenario.data_parallel_attention
     if is_apart and architecture is not None and architecture.num_experts:
         found.append("data_parallel_size counts replicas of their own; vLLM's ranks of a mixture of experts step "
