@@ -48,7 +48,7 @@ def test_amds_gpus_are_told_from_their_data_sheets_to_a_third_in_the_median() ->
 def test_a_benchmark_has_the_load_that_its_client_printed_and_the_settings_of_its_command() -> None:
     table = pl.read_csv(BENCHMARKS)
     assert table["id"].n_unique() == table.height
-    assert table["source"].str.contains(r"^([\w.-]+/[\w.-]+(#\d+|:[\w./-]+@[0-9a-f]{7})|https://[\w./-]+)$").all()
+    assert table["source"].str.contains(r"^([\w.-]+/[\w.-]+(#\d+|:[\w./-]+@([0-9a-f]{7}|20\d\d-\d\d))|https://[\w./-]+)$").all()
     for row, run in zip(table.iter_rows(named=True), read_benchmarks(), strict=True):
         assert run.load is not None
         assert run.scenario is not None

@@ -16,7 +16,7 @@ from planner.settings.scenario import Scenario
 from planner.trace import Trace
 from planner.traffic.client import burst
 
-# One row a run. `source` is the thread or page that states it; `options` are settings of the scenario, as JSON, that
+# One row a run. `source` is the thread or page that states it, by its commit, or when it was read; `options` are settings of the scenario, as JSON, that
 # its command or its version make; `prompts` are those that were answered; `input_tokens` and `output_tokens` are the
 # totals that the client printed. Seven runs on RTX 5090 state medians, which stand for means.
 BENCHMARKS = Path(__file__).with_suffix(".csv")
