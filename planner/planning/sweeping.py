@@ -53,7 +53,7 @@ def sweep(plan: Sweep, output: Path, *, jobs: int = -1, backend: str = "processe
     -------
     polars.DataFrame
         One row a configuration: `key` (a hash of all that it depends on), its values by axis, `status` ("done", or
-        why there is nothing), `is_pareto`, `notes`, then the numbers of the summary.
+        why there is nothing), `is_pareto`, `notes` (a line each), then the numbers of the summary.
 
     Raises
     ------
@@ -147,7 +147,7 @@ def _row(trace: Trace, point: Point, slo: Slo | None) -> dict[str, Any]:
     except PlannerError as error:
         return {"status": str(error)}
     return {"status": "done", "num_gpus": summary["deployment"]["num_gpus"], "bottleneck": summary["bottleneck"],
-            "notes": summary["notes"], **numbers(summary)}
+            "notes": "\n".join(summary["notes"]), **numbers(summary)}
 
 
 def _kept(output: Path, journal: Path) -> dict[str, dict[str, Any]]:
@@ -191,7 +191,7 @@ def _table(plan: Sweep, points: Sequence[Point], keys: Sequence[str],
     columns |= {"status": [row["status"] for row in rows], "is_pareto": front}
     columns |= {f"{OWN}{name}" if name in plan.axes else name: [row.get(name) for row in rows]
                 for name in names if name != "status"}
-    table = pl.DataFrame(columns, strict=False, schema_overrides={"notes": pl.List(pl.String)})
+    table = pl.DataFrame(columns, strict=False)
     return table.with_columns(pl.selectors.by_dtype(pl.Null).cast(pl.Float64))
 
 
@@ -230,7 +230,7 @@ def _notes(table: pl.DataFrame) -> list[str]:
     done = table.filter(status="done")
     if "notes" not in table.columns:
         return []
-    counts = Counter(done["notes"].explode().drop_nulls().to_list())
+    counts = Counter(note for notes in done["notes"].drop_nulls() for note in notes.split("\n") if note)
     found = [note if count == done.height else f"{note} ({count:,} of {done.height:,} configurations)"
              for note, count in counts.most_common(NOTES)]
     others = len(counts) - NOTES
