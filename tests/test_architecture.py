@@ -5,8 +5,8 @@ import math
 
 import pytest
 
-from planner.catalog import architecture, kv_cache
-from planner.catalog.architecture import attention_parameters, by_window, num_active_parameters, num_parameters
+from planner.catalog import attention, kv_cache, parameters
+from planner.catalog.attention import readings
 from planner.catalog.entries import load_model
 from planner.catalog.kv_cache import (
     index_bytes_per_token,
@@ -15,10 +15,18 @@ from planner.catalog.kv_cache import (
     state_bytes_per_seq,
     windowed_share,
 )
+from planner.catalog.parameters import (
+    attention_parameters,
+    compressor_parameters,
+    indexer_parameters,
+    mixing_parameters,
+    num_active_parameters,
+    num_parameters,
+)
 
 
 def test_doctests_hold() -> None:
-    assert doctest.testmod(architecture).failed == doctest.testmod(kv_cache).failed == 0
+    assert [doctest.testmod(module).failed for module in (attention, kv_cache, parameters)] == [0, 0, 0]
 
 
 @pytest.mark.parametrize(("name", "published"), [
@@ -35,6 +43,7 @@ def test_doctests_hold() -> None:
     ("qwen3.5-397b-a17b", 397e9), ("qwen3.5-122b-a10b", 122e9), ("qwen3.5-27b", 27e9), ("qwen3.5-35b-a3b", 35e9),
     ("qwen3-next-80b-a3b", 80e9), ("glm-5", 744e9), ("deepseek-v3.2", 671.9e9), ("glm-4.5", 355e9),
     ("glm-4.5-air", 106e9), ("glm-4.7-flash", 30e9), ("qwen3-coder-480b-a35b", 480e9),
+    ("deepseek-v4-flash", 284e9), ("deepseek-v4-pro", 1.573e12),
 ])
 def test_parameter_count_is_the_published_one(name: str, published: float) -> None:
     assert num_parameters(load_model(name)) == pytest.approx(published, rel=0.01)
@@ -44,6 +53,7 @@ def test_parameter_count_is_the_published_one(name: str, published: float) -> No
     ("deepseek-v3", 37e9, True), ("mixtral-8x7b", 12.9e9, True), ("qwen3-235b-a22b", 22e9, True),
     ("qwen3-30b-a3b", 3.3e9, True), ("gpt-oss-120b", 5.13e9, False), ("gpt-oss-20b", 3.61e9, False),
     ("qwen3-coder-480b-a35b", 35e9, True), ("deepseek-v3.2", 37e9, False),
+    ("deepseek-v4-pro", 49e9, False),
 ])
 def test_active_parameters_are_the_published_ones(name: str, published: float, counts_embedding: bool) -> None:
     arch = load_model(name)
@@ -77,7 +87,7 @@ def test_sliding_layers_with_other_heads_have_their_own_cache() -> None:
     assert kv_bytes_per_token_per_gpu(arch, 2, 8, 1) == 10 * 2 * 1 * 512 * 2 + local / 8  # two ranks hold a head
     assert [count * attention_parameters(kind) for count, kind in arch.attention_kinds] == [
         10 * 5376 * 512 * (2 * 32 + 4), 50 * 5376 * 256 * (2 * 32 + 2 * 16)]  # keys are values where all is seen
-    assert by_window(arch) == [(10, 0, arch.attention_kinds[0][1]), (0, 50, arch.attention_kinds[1][1])]
+    assert readings(arch) == [(10, 10, 0, 0, arch.attention_kinds[0][1]), (50, 0, 50, 0, arch.attention_kinds[1][1])]
 
 
 @pytest.mark.parametrize(("name", "window", "layers"), [
@@ -112,10 +122,10 @@ def test_hybrid_layers_by_hand() -> None:
     assert kv_bytes_per_token(arch, 2) == 15 * 2 * 2 * 256 * 2
     assert kv_bytes_per_token_per_gpu(arch, 2, 8, 1) == 15 * 2 * 256 * 2  # 2 KV heads: four ranks hold the same one
     state, inputs = 64 * 128 * 128 * 4, 3 * (2 * 16 * 128 + 64 * 128) * 2
-    assert state_bytes_per_seq(arch, 1, 1) == 45 * (state + inputs)
-    assert state_bytes_per_seq(arch, 8, 1) * 8 == state_bytes_per_seq(arch, 1, 1)
-    assert state_bytes_per_seq(arch, 1, 2) == 23 * (state + inputs)
-    assert state_bytes_per_seq(load_model("llama-3.1-8b"), 1, 1) == 0
+    assert state_bytes_per_seq(arch, 2, 1, 1) == 45 * (state + inputs)
+    assert state_bytes_per_seq(arch, 2, 8, 1) * 8 == state_bytes_per_seq(arch, 2, 1, 1)
+    assert state_bytes_per_seq(arch, 2, 1, 2) == 23 * (state + inputs)
+    assert state_bytes_per_seq(load_model("llama-3.1-8b"), 2, 1, 1) == 0
 
 
 @pytest.mark.parametrize(("pool_gib", "blocks", "tokens"), [
@@ -130,7 +140,7 @@ def test_state_and_kv_give_the_pool_of_vllms_start_up_logs(pool_gib: float, bloc
     arch = load_model("qwen3.5-27b")
     state_groups = arch.num_linear_layers // arch.num_attention_layers
     kv = kv_bytes_per_token(arch, 2)
-    block_size = 16 * math.ceil(state_bytes_per_seq(arch, 1, 1) / state_groups / kv / 16)
+    block_size = 16 * math.ceil(state_bytes_per_seq(arch, 2, 1, 1) / state_groups / kv / 16)
     assert int(pool_gib * 2**30 / (block_size * kv)) == blocks
     longest = math.ceil(131_072 / block_size) + state_groups
     assert longest * block_size * kv / 2**30 == pytest.approx(8.18, abs=0.005)  # "8.18 GiB KV cache is needed"
@@ -147,3 +157,21 @@ def test_sparse_attention_keeps_a_key_for_the_indexer() -> None:
     assert index_bytes_per_token(arch) == 78 * 132
     assert index_bytes_per_token(load_model("zai-org/GLM-5.2")) == 21 * 132  # shared by four layers
     assert index_bytes_per_token(load_model("deepseek-v3")) == 0
+
+
+def test_compressed_attention_by_hand() -> None:
+    """DeepSeek-V4-Flash: 21 layers with entries of 4 tokens, 20 of 128, 2 with their window of 128 tokens alone."""
+    arch = load_model("deepseek-ai/DeepSeek-V4-Flash")
+    assert (arch.attention, arch.num_index_layers, arch.index_rate) == ("csa", 21, 4)
+    assert (arch.num_hca_layers, arch.hca_rate, arch.num_residual_streams) == (20, 128, 4)
+    assert attention_parameters(arch) == 4096 * (1024 + 512) + 1024 * 64 * 512 + 64 * 512 * 1024 + 8 * 1024 * 4096
+    assert indexer_parameters(arch) == 1024 * 64 * 128 + 4096 * 64
+    assert compressor_parameters(arch) == 4096 * (21 * 4 * (512 + 128) + 20 * 2 * 512)
+    assert mixing_parameters(arch) == 2 * 43 * 4 * 4096 * (4 + 4 + 16)
+    entry, key = 448 + 2 * 64 + 8, 128 + 4
+    assert kv_bytes_per_token(arch, 1) == 21 * (entry + key) / 4 + 20 * entry / 128
+    assert kv_bytes_per_token_per_gpu(arch, 1, 8, 1) == kv_bytes_per_token(arch, 1)  # on every rank in full
+    assert index_bytes_per_token(arch) == 21 * key / 4
+    rows = 4 * (21 * 8 * 4 * (512 + 128) + 20 * 128 * 2 * 512)
+    assert state_bytes_per_seq(arch, 1, 8, 1) == 43 * 128 * entry + rows
+    assert readings(arch) == [(43, 20 / 128, 21 / 4, 43 * 128, arch)]

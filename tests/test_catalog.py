@@ -13,7 +13,6 @@ from typer.testing import CliRunner
 
 import planner
 from planner.catalog import entries
-from planner.catalog.architecture import num_parameters
 from planner.catalog.entries import (
     add_gpu,
     add_model,
@@ -24,6 +23,7 @@ from planner.catalog.entries import (
     load_model,
     model_names,
 )
+from planner.catalog.parameters import num_parameters
 from planner.cli import app
 from planner.deployment.deploy import resolve
 from planner.errors import CatalogError, OutputError, UnknownNameError

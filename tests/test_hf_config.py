@@ -2,13 +2,14 @@
 
 import pytest
 
-from planner.catalog.architecture import Architecture, num_active_parameters, num_parameters
+from planner.catalog.architecture import Architecture
 from planner.catalog.entries import load_gpu, load_model
 from planner.catalog.hf_config import architecture_from_config
+from planner.catalog.parameters import num_active_parameters, num_parameters
 from planner.deployment.memory import layers_bytes
 from planner.errors import CatalogError
 from planner.model.layout import Layout
-from planner.model.precision import kv_cache_type
+from planner.model.precision import expert_format, kv_cache_type, weight_format
 
 LLAMA = {"model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 4,
          "num_attention_heads": 8, "num_key_value_heads": 2, "vocab_size": 100, "max_position_embeddings": 512}
@@ -19,6 +20,11 @@ HYBRID = {"model_type": "qwen3_next", **MOE, "linear_num_key_heads": 2, "linear_
 SPARSE = {"model_type": "glm_moe_dsa", "n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 32,
           "q_lora_rank": 16, "kv_lora_rank": 16, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 8,
           "index_n_heads": 2, "index_head_dim": 128, "index_topk": 8}
+
+COMPRESSED = {"model_type": "deepseek_v4", "num_hidden_layers": 4, "n_routed_experts": 8, "num_experts_per_tok": 2,
+              "moe_intermediate_size": 32, "n_shared_experts": 1, "q_lora_rank": 16, "qk_rope_head_dim": 4,
+              "o_groups": 2, "o_lora_rank": 8, "index_n_heads": 2, "index_head_dim": 128, "index_topk": 8,
+              "sliding_window": 16, "hc_mult": 4, "compress_ratios": [0, 4, 128, 4, 0]}
 
 
 def read(**changes: object) -> Architecture:
@@ -326,7 +332,7 @@ def test_sglang_chooses_the_cache_of_sparse_attention_by_the_gpu(engine: str, gp
     ({**HYBRID, "layer_types": ["linear_attention"] * 4}, "4 of 4 layers are linear"),
     ({**HYBRID, "linear_num_value_heads": 3}, "linear_num_key_heads = 2 must divide linear_num_value_heads = 3"),
     ({"model_type": "qwen3_next", **MOE}, "linear_num_key_heads is missing"),
-    ({**SPARSE, "q_lora_rank": None}, "index_topk = 8 needs MLA with q_lora_rank"),
+    ({**SPARSE, "q_lora_rank": None}, "index_topk = 8 needs q_lora_rank"),
     ({**SPARSE, "index_topk": None}, "index_topk is missing"),
     ({"quantization_config": {"quant_method": "rot13"}}, "quant_method = 'rot13' is not supported"),
     ({"quantization_config": {"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION"}},
@@ -376,3 +382,35 @@ def test_layers_that_share_an_indexer() -> None:
     frequent = read(**SPARSE, index_topk_freq=4, index_skip_topk_offset=3, num_hidden_layers=11)
     assert frequent.num_index_layers == 5  # layers 0, 1, 2, 6 and 10
     assert read(**SPARSE, first_k_dense_replace=1).num_moe_layers == 3
+
+
+def test_compressed_attention_has_layers_by_their_ratios() -> None:
+    arch = read(**COMPRESSED)
+    assert (arch.attention, arch.num_index_layers, arch.index_rate, arch.num_hca_layers, arch.hca_rate) == (
+        "csa", 2, 4, 1, 128)  # the ratio of a layer that drafts comes last
+    assert (arch.sliding_window, arch.num_sliding_layers, arch.num_moe_layers, arch.kv_cache_dtype) == (16, 0, 4, "fp8")
+    named = {name: value for name, value in COMPRESSED.items() if name != "compress_ratios"} | {
+        "layer_types": ["sliding_attention", "compressed_sparse_attention", "heavily_compressed_attention",
+                        "compressed_sparse_attention"], "mlp_layer_types": ["hash_moe", "moe", "moe", "moe"]}
+    assert read(**named) == arch
+
+
+@pytest.mark.parametrize(("given", "expected"), [("fp4", "mxfp4"), ("fp8", None), (None, None), ("nvfp4", "nvfp4")])
+def test_experts_may_have_a_format_of_their_own(given: str | None, expected: str | None) -> None:
+    arch = read(**COMPRESSED, expert_dtype=given,
+                quantization_config={"quant_method": "fp8", "weight_block_size": [128, 128]})
+    assert (arch.quantization, arch.expert_quantization) == ("fp8_block", expected)
+    assert (weight_format(arch, None), expert_format(arch, None)) == ("fp8_block", expected or "fp8_block")
+    assert expert_format(arch, "nvfp4") == "nvfp4"
+
+
+@pytest.mark.parametrize(("changes", "message"), [
+    ({"compress_ratios": [0, 4]}, r"compress_ratios = \[0, 4\]; must be a list with a number of tokens for each of 4"),
+    ({"compress_ratios": [0, 4, 4, 4]}, r"compress_ratios has the ratios \[4\]; must be two"),
+    ({"o_groups": 3}, "o_groups = 3 must divide num_attention_heads"),
+    ({"expert_dtype": "fp3"}, "expert_dtype = 'fp3' is not supported; must be one of fp8, fp4, nvfp4"),
+    ({"o_lora_rank": None}, "o_lora_rank is missing"),
+])
+def test_errors_of_compressed_attention_name_the_key(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(CatalogError, match=message):
+        read(**{**COMPRESSED, **changes})

@@ -32,7 +32,7 @@ def test_experts_are_spread_evenly_over_the_gpus_there_are(size: int) -> None:
 
 
 @pytest.mark.parametrize(("model", "ranks"), [("qwen2.5-0.5b", 4), ("llama-3.1-8b", 3), ("llama-3.1-8b", 64),
-                                              ("phi-4", 4), ("qwen3.5-27b", 16)])
+                                              ("phi-4", 4), ("qwen3.5-27b", 16), ("deepseek-v4-flash", 16)])
 def test_heads_that_ranks_do_not_divide_are_refused(model: str, ranks: int) -> None:
     with pytest.raises(CatalogError, match=f"tensor_parallel_size = {ranks}: {model} has .* give a divisor of"):
         check_heads(load_model(model), Layout(tensor_parallel_size=ranks))

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from planner.catalog.architecture import num_parameters
 from planner.catalog.entries import load_gpu, load_model
-from planner.deployment import memory
+from planner.catalog.kv_cache import state_bytes_per_seq
+from planner.catalog.parameters import num_parameters
+from planner.deployment import compressed_kv, memory
 from planner.deployment.deploy import deploy
 from planner.deployment.memory import CONTEXT_BYTES, MemoryPlan, activation_bytes, plan_memory, weight_bytes
 from planner.errors import CapacityError, UnknownNameError, UsageError
@@ -36,7 +37,7 @@ def experts_over(size: int, gpus: int = 8) -> Layout:
 
 
 def test_doctests_hold() -> None:
-    assert doctest.testmod(memory).failed == 0
+    assert doctest.testmod(memory).failed == doctest.testmod(compressed_kv).failed == 0
 
 
 @pytest.mark.parametrize(("gpu", "utilization", "measured"), [
@@ -288,3 +289,39 @@ def test_wrong_arguments_are_refused() -> None:
         plan(max_num_seqs=0)
     with pytest.raises(UnknownNameError, match="unknown quantization 'fp9'; did you mean 'fp"):
         plan(quantization="fp9")
+
+
+@pytest.mark.parametrize(("model", "engine", "pool_bytes", "tokens"), [
+    ("deepseek-v4-flash", "sglang", 7705.45, None),  # of SGLang's own sizing: FP32 rows, a tenth for windows
+    ("deepseek-v4-pro", "vllm", 5511.4375, 256),
+])
+def test_compressed_entries_take_what_engines_state(model: str, engine: str, pool_bytes: float,
+                                                    tokens: int | None) -> None:
+    got = plan(model, "b300-sxm", tensor_parallel(8), engine=engine, kv_bytes_per_element=1.0)
+    assert got.kv_bytes_per_token == pytest.approx(pool_bytes, abs=0.005)
+    assert got.state_bytes == 0  # windows are in vLLM's blocks and SGLang's pools
+    if tokens is not None:
+        assert (got.block_size, got.state_blocks) == (tokens, 26)
+
+
+def test_compressed_windows_are_set_aside_where_no_pool_holds_them() -> None:
+    got = plan("deepseek-v4-flash", "b300-sxm", tensor_parallel(8), engine="trtllm", kv_bytes_per_element=1.0)
+    assert got.state_bytes == 256 * state_bytes_per_seq(load_model("deepseek-v4-flash"), 1.0, 8, 1) > 3e9
+    assert (got.block_size, got.state_blocks) == (16, 0)
+
+
+@pytest.mark.parametrize(("model", "published"), [
+    ("deepseek-v4-flash", 159.6e9), ("deepseek-v4-pro", 864.7e9), ("nvidia/DeepSeek-V4-Flash-NVFP4", 168.3e9),
+])
+def test_weights_of_mixed_formats_are_those_of_the_checkpoint(model: str, published: float) -> None:
+    """The files' 148.6, 805.3 and 156.7 GiB have a multi-token-prediction layer besides, a layer's worth of weights."""
+    arch = load_model(model)
+    own = weight_bytes(arch, None, Layout())
+    assert own * (1 + 1 / arch.num_layers) == pytest.approx(published, rel=0.01)
+
+
+def test_sglang_runs_256_sequences_of_compressed_attention_on_all_ranks_together() -> None:
+    scenario = Scenario(model="deepseek-v4-flash", gpu="b200-sxm", engine="sglang", data_parallel_size=4,
+                        data_parallel_attention=True, expert_parallel=True)
+    assert deploy(scenario).settings.max_num_seqs == 64
+    assert deploy(dataclasses.replace(scenario, max_num_seqs=100)).settings.max_num_seqs == 100

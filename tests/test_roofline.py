@@ -10,14 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as some
 from steps import ENGINES, gpu_seconds, seconds, stack_of, step, terms_of, with_constants
 
-from planner.catalog.architecture import attention_flops_per_pair, num_active_parameters
+from planner.catalog.attention import attention_flops_per_pair, readings, window_tokens
 from planner.catalog.entries import gpu_names, load_gpu, model_names
-from planner.catalog.kv_cache import kv_bytes_per_token
+from planner.catalog.kv_cache import layer_kv_bytes
+from planner.catalog.parameters import expert_parameters, num_active_parameters
 from planner.deployment.deploy import graph_sizes
 from planner.errors import UsageError
 from planner.model.drafting import Draft
 from planner.model.layout import Layout
-from planner.model.precision import WEIGHT_FORMATS, weight_format
+from planner.model.precision import WEIGHT_FORMATS, expert_format, weight_format
 from planner.model.small_kernels import small_kernels
 from planner.run import replay
 from planner.settings.engine import Recording
@@ -29,7 +30,8 @@ from planner.steptime.launches import decode_launch_s, launches_s, prompt_launch
 from planner.steptime.roofline import expansion_s, moe_kernels, padded, priors, roofline
 from planner.steptime.stack import Stack
 
-MODELS = ("llama-3.1-8b", "gemma-2-9b", "mixtral-8x7b", "gpt-oss-120b", "deepseek-v3", "glm-5", "qwen3.5-397b-a17b")
+MODELS = ("llama-3.1-8b", "gemma-2-9b", "mixtral-8x7b", "gpt-oss-120b", "deepseek-v3", "glm-5", "qwen3.5-397b-a17b",
+          "deepseek-v4-flash")
 LAYOUTS = (*(Layout(tensor_parallel_size=ranks) for ranks in (1, 2, 4, 8)),
            Layout(tensor_parallel_size=8, expert_parallel_size=8), Layout(data_parallel_size=8, expert_parallel_size=8))
 LOADS = ((0, 1, 1000), (0, 64, 1000), (0, 64, 100_000), (512, 0, 0), (8192, 0, 0), (1024, 128, 1000))
@@ -37,30 +39,31 @@ LOWEST = {name: low for name, (low, _) in bounds().items()}
 STACKS = {"dense": stack_of(), "sliding": stack_of("gpt-oss-120b"),
           "linear": stack_of("qwen3.5-35b-a3b", "b200-sxm", "sglang"),
           "latent": stack_of("deepseek-v3", "h200-sxm", "trtllm", Layout(tensor_parallel_size=8)),
+          "compressed": stack_of("deepseek-v4-flash", "b200-sxm", "sglang", Layout(tensor_parallel_size=4),
+                                 kv_bytes_per_element=1.0),
           "sparse": stack_of("glm-5", "b300-sxm", "sglang", Layout(data_parallel_size=8, expert_parallel_size=8))}
 LESS = 1 - 1e-12  # sums are rounded
-
-
-def window_of(stack: Stack) -> int:
-    return stack.arch.index_topk or (stack.arch.sliding_window if stack.arch.num_sliding_layers else 0)
 
 
 def floor_s(stack: Stack, prompt: int, decodes: int, context: int) -> float:
     """Return what one GPU needs at least: its share of the arithmetic at the highest peak, or of what must be read."""
     arch, gpu, layout = stack.arch, stack.gpu, stack.layout
-    row = step(prompt, decodes, context, window=window_of(stack))
-    windowed = arch.num_attention_layers if arch.index_topk else arch.num_sliding_layers
-    full, seen = arch.num_attention_layers - windowed, min(context, window_of(stack))
-    per_layer = kv_bytes_per_token(arch, stack.kv_bytes_per_element) / arch.num_attention_layers
-    per_layer *= not arch.index_topk  # the indexer's keys are a part of it: left out
-    element = WEIGHT_FORMATS[weight_format(arch, stack.quantization)].bytes_per_element
+    row, seen = step(prompt, decodes, context, window=window_tokens(arch)), min(context, window_tokens(arch))
+    element, of_experts = (WEIGHT_FORMATS[format_of(arch, stack.quantization)].bytes_per_element
+                           for format_of in (weight_format, expert_format))
     head = arch.vocab_size * arch.hidden_size
     layers = num_active_parameters(arch) - head
-    read = element * layers + 2 * head + per_layer * decodes * (full * context + windowed * seen)
-    prompt_pairs = full * int(row.prompt_pairs[0]) + windowed * int(row.window_pairs[0])
-    flops = (2.0 * layers * (prompt + decodes) + 2.0 * head * (decodes + (prompt > 0))
-             + attention_flops_per_pair(arch, is_decode=False) * prompt_pairs
-             + attention_flops_per_pair(arch, is_decode=True) * decodes * (full * context + windowed * seen))
+    experts = arch.num_moe_layers * arch.num_experts_per_tok * expert_parameters(arch)
+    read = element * (layers - experts) + of_experts * experts + 2 * head
+    flops = 2.0 * layers * (prompt + decodes) + 2.0 * head * (decodes + (prompt > 0))
+    for kind in readings(arch):
+        entries = decodes * (kind.context * context + kind.window * seen + kind.recent)
+        if arch.attention == "csa" or not arch.index_topk:  # of DSA the planner reads less than its cache has
+            read += layer_kv_bytes(kind.kind, stack.kv_bytes_per_element, 1) * entries
+        prompt_entries = (kind.context * int(row.prompt_pairs[0]) + kind.window * int(row.window_pairs[0])
+                          + kind.recent * prompt)
+        flops += (attention_flops_per_pair(kind.kind, is_decode=False) * prompt_entries
+                  + attention_flops_per_pair(kind.kind, is_decode=True) * entries)
     ranks, experts = layout.tensor_parallel_size, layout.num_expert_gpus  # data-parallel ranks have loads of their own
     return max(flops / ranks / max(gpu.flops_per_s.values()), read / experts / gpu.hbm_bandwidth_bytes_per_s)
 
@@ -77,7 +80,7 @@ def test_no_step_beats_the_floor(gpu: str, model: str) -> None:
             for hopeful in (stack, with_constants(stack, **LOWEST)):
                 step_time = roofline(hopeful)
                 for prompt, decodes, context in LOADS:
-                    row = step(prompt, decodes, context, window=window_of(stack))
+                    row = step(prompt, decodes, context, window=window_tokens(stack.arch))
                     taken = sum(float(values[0]) for values in step_terms(step_time, row, 0.0).values())
                     assert taken >= floor_s(stack, prompt, decodes, context), (engine, layout, prompt, decodes, context)
 
@@ -579,11 +582,11 @@ def test_clocks_fall_where_the_power_limit_binds_and_a_higher_limit_is_never_slo
 def test_routed_experts_activation_is_in_the_experts_and_norms_are_counted_in_place() -> None:
     """Mixtral has no shared experts: two norms and a rotary embedding a layer are all that its small kernels touch."""
     arch = stack_of("mixtral-8x7b").arch
-    norms, rotary, *others = small_kernels(arch, "vllm", 2)
+    norms, rotary, *others = (kernel for kernel in small_kernels(arch, "vllm", 2) if kernel.num)
     assert (norms.num, norms.elements, norms.distinct) == (64, 4 * 4096, 2 * 4096)
     assert (rotary.num, rotary.elements, rotary.distinct) == (32, 2 * (32 + 8) * 128 / 2, (32 + 8) * 128 / 2)
-    assert [kernel.num for kernel in others] == [0, 0, 0, 0]
-    mla_rotary = small_kernels(stack_of("deepseek-v3").arch, "vllm", 1)[1]
+    assert not others
+    mla_rotary = [kernel for kernel in small_kernels(stack_of("deepseek-v3").arch, "vllm", 1) if kernel.num][1]
     assert (mla_rotary.elements, mla_rotary.distinct) == (0.0, 0.0)
 
 

@@ -10,9 +10,10 @@ import polars as pl
 from benchmarks.accuracy.data import BLOCK, MEASURED, load_of, replay, times
 from benchmarks.accuracy.section import ERROR_COLUMNS, Section, Table, Verdict, error_row, outcomes, scatter
 from benchmarks.accuracy.static_batch import in_process, predicted_rows
-from planner.catalog.architecture import Architecture, num_parameters
+from planner.catalog.architecture import Architecture
 from planner.catalog.entries import load_gpu, load_model
 from planner.catalog.gpus import Gpu
+from planner.catalog.parameters import num_parameters
 from planner.deployment.deploy import deploy
 from planner.model.precision import KV_BYTES_PER_ELEMENT, WEIGHT_FORMATS
 from planner.settings.scenario import Scenario

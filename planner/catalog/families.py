@@ -10,12 +10,13 @@ _EXPERTS = {  # keys of the number of experts and of one expert's width -> model
         "hy_v3", "exaone_moe", "afmoe", "gemma4_text"),
     ("n_routed_experts", "moe_intermediate_size"): (
         "deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "glm4_moe", "glm4_moe_lite", "glm_moe_dsa", "dots1",
-        "solar_open", "mistral4", "axk1", "mimo_v2_flash", "step3p5", "nemotron_h"),
+        "solar_open", "mistral4", "axk1", "mimo_v2_flash", "step3p5", "nemotron_h", "deepseek_v4"),
 }
 MOE_KEYS = {model_type: keys for keys, model_types in _EXPERTS.items() for model_type in model_types}
 DELTA_NET = ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text")  # gated delta net in most layers
 MAMBA = ("nemotron_h", "granitemoehybrid")  # Mamba-2 in most layers
 SPARSE = ("deepseek_v32", "glm_moe_dsa")  # DeepSeek sparse attention
+COMPRESSED = ("deepseek_v4",)  # compressed sparse attention
 UNGATED = ("nemotron_h", "phi", "arcee", "nemotron", "starcoder2", "apertus")  # MLPs of two matrices
 SUPPORTED = tuple(dict.fromkeys((  # each once
     "llama", "mistral", "ministral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "phi3", "qwen3_5_text",

@@ -37,7 +37,6 @@ def architecture_from_config(config: Mapping[str, object], *, name: str, where: 
     max_model_len = _max_model_len(keys, model_type)
     window, num_sliding_layers = _sliding(keys, model_type, num_layers, max_model_len)
     quantization, quantized_attention = _native_quantization(keys)
-    is_mla = "kv_lora_rank" in keys.config
     experts = _experts(keys, model_type, num_layers)
     width_key = families.DENSE_WIDTH.get(model_type, "intermediate_size")
     return Architecture(
@@ -45,25 +44,28 @@ def architecture_from_config(config: Mapping[str, object], *, name: str, where: 
         hidden_size=keys.integer("hidden_size"), num_attention_heads=keys.integer("num_attention_heads"),
         vocab_size=keys.integer("vocab_size"), max_model_len=max_model_len,
         tie_word_embeddings=bool(keys.config.get("tie_word_embeddings", False)),
-        attention="mla" if is_mla else "gqa", qk_norm_over_heads=keys.config.get("qk_norm_type") == "per_layer",
-        attn_output_gate=keys.config.get("attn_output_gate") is True,
-        q_lora_rank=keys.integer("q_lora_rank", 0) if is_mla else 0,
-        **{key: keys.integer(key) if is_mla else 0 for key in _MLA_KEYS},
-        **_indexer(keys, model_type, num_layers), **_linear_attention(keys, model_type, num_layers),
+        attention=_attention(keys, model_type), qk_norm_over_heads=keys.config.get("qk_norm_type") == "per_layer",
+        attn_output_gate=keys.config.get("attn_output_gate") is True, **_projections(keys, model_type),
+        **_indexer(keys, model_type, num_layers), **_compressed(keys, model_type, num_layers),
+        num_residual_streams=keys.integer("hc_mult", 1), **_linear_attention(keys, model_type, num_layers),
         sliding_window=window, num_sliding_layers=num_sliding_layers, **_heads(keys, model_type, window),
         key_is_value=_key_is_value(keys, model_type),
         intermediate_size=keys.integer(
             width_key, 0 if experts["num_moe_layers"] == num_layers - num_bare_layers else None),
         num_mlp_matrices=2 if model_type in families.UNGATED else 3,
-        quantization=quantization, quantized_attention=quantized_attention, kv_cache_dtype=_kv_cache_dtype(keys),
+        quantization=quantization, expert_quantization=_expert_quantization(keys),
+        quantized_attention=quantized_attention, kv_cache_dtype=_kv_cache_dtype(keys, model_type),
         **experts,
     )
 
 
 _MLA_KEYS = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
+_CSA_KEYS = ("qk_rope_head_dim", "o_groups", "o_lora_rank")
+_COMPRESS_RATES = {"compressed_sparse_attention": 4, "heavily_compressed_attention": 128}
 
 _LINEAR_KEYS = ("linear_num_key_heads", "linear_num_value_heads", "linear_key_head_dim", "linear_value_head_dim",
                 "linear_conv_kernel_dim")
+_EXPERT_FORMATS = {None: None, "fp8": None, "fp4": "mxfp4", "nvfp4": "nvfp4"}
 _NOT_PROJECTIONS = ("indexer", "norm", "mtp")  # 16-bit in checkpoints whose attention is not
 _BLOCKS = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
 _LISTS = ("mlp_layer_types", "is_moe_layer", "moe_layer_freq")  # of every layer, whether it has experts
@@ -156,6 +158,8 @@ def _max_model_len(keys: _Keys, model_type: str) -> int:
 def _sliding(keys: _Keys, model_type: str, num_layers: int, max_model_len: int) -> tuple[int, int]:
     """Window [tokens] and number of the layers that have it."""
     window = keys.integer("attention_chunk_size" if model_type == "llama4_text" else "sliding_window", 0)
+    if model_type in families.COMPRESSED:  # of every layer, beside its entries
+        return window, 0
     layer_types = keys.config.get("layer_types") or keys.config.get("hybrid_layer_pattern")
     if isinstance(layer_types, Sequence):
         count = sum(kind in ("sliding_attention", "chunked_attention", 1) for kind in layer_types[:num_layers])
@@ -213,12 +217,26 @@ def _key_is_value(keys: _Keys, model_type: str) -> bool:
     return model_type == "gemma4_text" and keys.config.get("attention_k_eq_v") is True
 
 
+def _attention(keys: _Keys, model_type: str) -> str:
+    """The kind of attention of the layers that have a KV cache."""
+    return "csa" if model_type in families.COMPRESSED else "mla" if "kv_lora_rank" in keys.config else "gqa"
+
+
+def _projections(keys: _Keys, model_type: str) -> dict[str, int]:
+    """The shapes that one kind of attention has and others lack, zeros there."""
+    own = {"mla": _MLA_KEYS, "csa": _CSA_KEYS, "gqa": ()}[_attention(keys, model_type)]
+    shapes = {key: keys.integer(key) if key in own else 0 for key in dict.fromkeys((*_MLA_KEYS, *_CSA_KEYS))}
+    return {"q_lora_rank": keys.integer("q_lora_rank", 0) if own else 0, **shapes}
+
+
 def _indexer(keys: _Keys, model_type: str, num_layers: int) -> dict[str, int]:
     """The fields of a sparse attention's indexer, zeros without one.
 
     Layers share an indexer's choice where `indexer_types` says "shared", or by `index_topk_freq` (GLM-5.2).
     """
     fields = ("index_n_heads", "index_head_dim", "index_topk")
+    if model_type in families.COMPRESSED:
+        return {field: keys.integer(field) for field in fields}
     if model_type not in families.SPARSE:
         return dict.fromkeys((*fields, "num_index_layers"), 0)
     types = keys.config.get("indexer_types")
@@ -228,6 +246,31 @@ def _indexer(keys: _Keys, model_type: str, num_layers: int) -> dict[str, int]:
         frequency, offset = keys.integer("index_topk_freq", 1), keys.integer("index_skip_topk_offset", 2)
         count = sum(max(layer - offset + 1, 0) % frequency == 0 for layer in range(num_layers))
     return {field: keys.integer(field) for field in fields} | {"num_index_layers": count}
+
+
+def _compressed(keys: _Keys, model_type: str, num_layers: int) -> dict[str, int]:
+    """The fields of the layers with compressed sparse attention: those with an indexer, and those without.
+
+    `compress_ratios` has tokens an entry for each layer, 0 or 1 where it keeps its window alone, and goes on for the
+    layers that draft; transformers' `layer_types` names the kinds, with their `compress_rates`.
+    """
+    if model_type not in families.COMPRESSED:
+        return {"index_rate": 1, "num_hca_layers": 0, "hca_rate": 0}
+    ratios, kinds = keys.config.get("compress_ratios"), keys.config.get("layer_types")
+    if not isinstance(ratios, list) and isinstance(kinds, list):
+        given = keys.config.get("compress_rates")
+        rate_of = {**_COMPRESS_RATES, **(given if isinstance(given, Mapping) else {})}
+        ratios = [rate_of.get(kind, 0) for kind in kinds]
+    if not isinstance(ratios, list) or len(ratios) < num_layers or not all(isinstance(each, int) for each in ratios):
+        raise CatalogError(f"{keys.where}: compress_ratios = {ratios!r}; must be a list with a number of tokens for "
+                           f"each of {num_layers} layers")
+    own = ratios[:num_layers]
+    rates = sorted({each for each in own if each > 1})
+    if len(rates) != 2:
+        raise CatalogError(f"{keys.where}: compress_ratios has the ratios {rates}; must be two, that of layers with an "
+                           "indexer and a larger one")
+    return {"num_index_layers": own.count(rates[0]), "index_rate": rates[0],
+            "num_hca_layers": own.count(rates[1]), "hca_rate": rates[1]}
 
 
 def _linear_attention(keys: _Keys, model_type: str, num_layers: int) -> dict[str, int]:
@@ -277,7 +320,7 @@ def _num_moe_layers(keys: _Keys, model_type: str, num_layers: int) -> int:
         return _blocks(keys)["moe"]
     kinds = next((keys.config[key] for key in _LISTS if isinstance(keys.config.get(key), list)), None)
     if isinstance(kinds, list):
-        return sum(kind in ("sparse", 1) for kind in kinds[:num_layers])
+        return sum(kind in ("sparse", "moe", "hash_moe", 1) for kind in kinds[:num_layers])
     numbers = keys.config.get("moe_layers_enum")
     if isinstance(numbers, str):
         return sum(number.strip().isdigit() and int(number) < num_layers for number in numbers.split(","))
@@ -321,8 +364,23 @@ def _native_quantization(keys: _Keys) -> tuple[str | None, bool]:
                        "give the weight format with --quantization")
 
 
-def _kv_cache_dtype(keys: _Keys) -> str | None:
-    """Return the type of the KV cache that ModelOpt or compressed-tensors calibrated: 8 bit, or none."""
+def _expert_quantization(keys: _Keys) -> str | None:
+    """Weight format of the routed experts where the config names one of their own (`expert_dtype`)."""
+    given = keys.config.get("expert_dtype")
+    if given not in _EXPERT_FORMATS:
+        raise CatalogError(f"{keys.where}: expert_dtype = {given!r} is not supported; must be one of "
+                           f"{', '.join(name for name in _EXPERT_FORMATS if name)}; remove it, and give the format of "
+                           "all weights with --quantization")
+    return _EXPERT_FORMATS[given]
+
+
+def _kv_cache_dtype(keys: _Keys, model_type: str) -> str | None:
+    """Return the type of the KV cache that ModelOpt or compressed-tensors calibrated: 8 bit, or none.
+
+    Engines keep the entries of compressed sparse attention in 8 bit (`fp8_ds_mla`).
+    """
+    if model_type in families.COMPRESSED:
+        return "fp8"
     given = keys.config.get("quantization_config")
     if not isinstance(given, Mapping):
         return None

@@ -12,6 +12,7 @@ from planner.catalog.gpus import Gpu
 from planner.catalog.kv_cache import kv_bytes_per_token_per_gpu
 from planner.choices.loading import load_policy
 from planner.deployment.autoscale import Autoscale, read_autoscale
+from planner.deployment.compressed_kv import SGLANG_MAX_NUM_SEQS
 from planner.deployment.memory import MemoryPlan, pages, plan_memory, states_per_sequence
 from planner.deployment.pools import Role, read_fleet
 from planner.deployment.tiers import check_tiers, cpu_tier, remote_tier
@@ -198,7 +199,7 @@ def deploy(scenario: Scenario, *, enable_prefix_caching: bool = False, longest_r
     """
     architecture = load_model(scenario.model) if scenario.model else None
     gpu = load_gpu(scenario.gpu) if scenario.gpu else None
-    limits = limits_of(scenario, gpu)
+    limits = limits_of(scenario, gpu, architecture)
     kv_cache_dtype = kv_cache_type(architecture, scenario.kv_cache_dtype, scenario.engine, gpu)
     scenario = replace(scenario, **asdict(limits), kv_cache_dtype=kv_cache_dtype)
     policy = load_policy(limits.policy)
@@ -254,7 +255,7 @@ def with_constants(deployment: Deployment, constants: EngineConstants) -> Deploy
     return replace(deployment, stack=stack, step_time=roofline(stack))
 
 
-def limits_of(scenario: Scenario, gpu: Gpu | None) -> EngineDefaults:
+def limits_of(scenario: Scenario, gpu: Gpu | None, architecture: Architecture | None) -> EngineDefaults:
     """Return the scenario's limits and switches, the engine's where it gives none."""
     hbm_bytes = None if gpu is None else gpu.hbm_capacity_bytes
     ranks = attention_ranks(scenario)
@@ -262,6 +263,8 @@ def limits_of(scenario: Scenario, gpu: Gpu | None) -> EngineDefaults:
     defaults = engine_defaults(scenario.engine, hbm_bytes, num_ranks=ranks, num_gpus=num_gpus,
                                num_stages=scenario.pipeline_parallel_size, chunk_tokens=scenario.max_num_batched_tokens,
                                draft_method=draft_method(scenario) if scenario.num_speculative_tokens else None)
+    if scenario.engine == "sglang" and architecture is not None and architecture.attention == "csa":
+        defaults = replace(defaults, max_num_seqs=max(SGLANG_MAX_NUM_SEQS // ranks, 1))
     given = {f.name: getattr(scenario, f.name) for f in fields(EngineDefaults)}
     return replace(defaults, **{name: value for name, value in given.items() if value is not None})
 

@@ -3,23 +3,26 @@
 import math
 from dataclasses import dataclass, replace
 
-from planner.catalog.architecture import (
-    Architecture,
+from planner.catalog.architecture import Architecture
+from planner.catalog.gpus import Gpu
+from planner.catalog.kv_cache import kv_bytes_per_token_per_gpu, state_bytes_per_seq, windowed_share
+from planner.catalog.parameters import (
     attention_parameters,
+    compressor_parameters,
     expert_parameters,
     indexer_parameters,
     latent_parameters,
     linear_attention_parameters,
+    mixing_parameters,
     mlp_parameters,
     router_parameters,
     shared_expert_parameters,
 )
-from planner.catalog.gpus import Gpu
-from planner.catalog.kv_cache import kv_bytes_per_token_per_gpu, state_bytes_per_seq, windowed_share
+from planner.deployment.compressed_kv import compressed_pages, pool_bytes_per_token
 from planner.errors import CapacityError, UsageError
 from planner.model.drafting import Draft
 from planner.model.layout import Layout
-from planner.model.precision import WEIGHT_FORMATS, attention_format, weight_format
+from planner.model.precision import WEIGHT_FORMATS, attention_format, expert_format, weight_format
 
 ACTIVATION_BYTES_PER_ELEMENT = 2  # activations are 16-bit between the kernels, whatever the weights are
 SAMPLER_BYTES_PER_LOGIT = 20  # 16-bit and FP32 logits, and what vLLM's Triton sampler takes (see activation_bytes)
@@ -117,7 +120,8 @@ def plan_memory(arch: Architecture, gpu: Gpu, layout: Layout, *, engine: str, qu
     The states of linear attention (Qwen3.5) are set aside for max_num_seqs sequences, in SGLang for as many as 0.9 of
     the memory for KV holds, and it runs no more (`handle_max_mamba_cache`); with its radix cache that memory is all
     theirs, and `states_per_seq` are one sequence's. In vLLM they are in the blocks (`pages`), of which it wants
-    max_num_seqs at least. Left out is scratch memory of sparse attention (GLM-5), up to 0.5e9 for the indexer's logits.
+    max_num_seqs at least. Windows of compressed sparse attention are where an engine keeps them (`compressed_kv`).
+    Left out is scratch memory of sparse attention (GLM-5), up to 0.5e9 for the indexer's logits.
     """
     _check(gpu_memory_utilization, max_num_batched_tokens, max_num_seqs, block_size)
     ranks, stages = layout.tensor_parallel_size, layout.pipeline_parallel_size
@@ -127,7 +131,9 @@ def plan_memory(arch: Architecture, gpu: Gpu, layout: Layout, *, engine: str, qu
     per_token = kv_bytes_per_token_per_gpu(arch, kv_bytes_per_element, ranks, stages)
     windowed = per_token * windowed_share(arch, ranks)
     block_size, state_blocks = pages(arch, engine, block_size, kv_bytes_per_element, ranks, draft)
-    per_seq = 0 if state_blocks else state_bytes_per_seq(arch, ranks, stages)
+    per_seq = 0 if state_blocks else state_bytes_per_seq(arch, kv_bytes_per_element, ranks, stages)
+    if arch.attention == "csa" and engine == "sglang":
+        per_token, per_seq = pool_bytes_per_token(arch, kv_bytes_per_element, stages), 0
     windows = max_num_seqs * windowed * arch.sliding_window
     per_token += draft_kv_bytes_per_token(draft, kv_bytes_per_element, ranks)
     beside = activations + communication + RUNTIME_BYTES
@@ -140,7 +146,7 @@ def plan_memory(arch: Architecture, gpu: Gpu, layout: Layout, *, engine: str, qu
         usable = taken + gpu_memory_utilization * max(gpu.hbm_capacity_bytes - CONTEXT_BYTES - taken, 0.0)
     kv = usable - weights - beside
     num_states = max_num_seqs
-    if engine == "sglang" and per_seq:
+    if engine == "sglang" and arch.num_linear_layers:
         fitting = int(kv * MAMBA_FULL_MEMORY_RATIO / (1 + MAMBA_FULL_MEMORY_RATIO) // per_seq)
         max_num_seqs = max(min(max_num_seqs, fitting // states_per_seq), 1)
         num_states = max_num_seqs if states_per_seq == 1 else max(fitting, 1)
@@ -175,8 +181,8 @@ def pages(arch: Architecture, engine: str, block_size: int, kv_bytes_per_element
 
     vLLM keeps both in one pool where a model has linear attention: a block grows until a layer's KV of it is as large
     as a layer's state, in steps of 16 tokens, and holds one of either for as many layers as have a KV cache. A sequence
-    takes its states' blocks when it is admitted, and one more after each drafted token. Other engines have a pool for
-    states, and vLLM for models without.
+    takes its states' blocks when it is admitted, and one more after each drafted token. So it does with the windows of
+    compressed sparse attention (`compressed_pages`). Other engines have a pool for states, and vLLM for models without.
 
     Source: `HybridAttentionMambaModelConfig` and vLLM's design notes on the hybrid KV cache manager. Its logs have
     1,056 tokens for Qwen3.5-35B-A3B, 2,096 with its KV in 8 bit, and 784 for 27B.
@@ -185,9 +191,11 @@ def pages(arch: Architecture, engine: str, block_size: int, kv_bytes_per_element
     >>> pages(load_model("qwen3.5-35b-a3b"), "vllm", 16, 2.0, 1)
     (1056, 3)
     """
+    if arch.attention == "csa":
+        return compressed_pages(arch, engine, block_size)
     if engine != "vllm" or not arch.num_linear_layers:
         return block_size, 0
-    state = state_bytes_per_seq(arch, tensor_parallel_size, 1) / arch.num_linear_layers
+    state = state_bytes_per_seq(arch, kv_bytes_per_element, tensor_parallel_size, 1) / arch.num_linear_layers
     per_token = kv_bytes_per_token_per_gpu(arch, kv_bytes_per_element, tensor_parallel_size, 1)
     tokens = 16 * math.ceil(state * arch.num_attention_layers / (16 * per_token))
     groups = -(-arch.num_linear_layers // arch.num_attention_layers)
@@ -198,9 +206,9 @@ def weight_bytes(arch: Architecture, quantization: str | None, layout: Layout) -
     """Weights on the GPU that holds most of them [bytes].
 
     Attention (KV heads replicated where there are more ranks than heads; MLA's down-projections and the indexer
-    always), MLP and LM head are split over tensor-parallel ranks, layers over stages, rounded up and with MoE layers
-    first. Embedding, LM head and router stay 16-bit in every format; so does attention in checkpoints that say so
-    (gpt-oss).
+    and CSA's always), MLP and LM head are split over tensor-parallel ranks, layers over stages, rounded up and with MoE
+    layers first. Embedding, LM head, router and compressors stay 16-bit in every format; so does attention in
+    checkpoints that say so (gpt-oss).
 
     Parameters
     ----------
@@ -227,10 +235,12 @@ def layers_bytes(arch: Architecture, quantization: str | None, layout: Layout) -
     num_layers = -(-arch.num_layers // pipeline_parallel_size)
     num_moe = min(num_layers, arch.num_moe_layers)
     experts = -(-arch.num_experts // layout.expert_parallel_size) / layout.expert_tensor_parallel_size
-    moe_layer = 2.0 * router_parameters(arch) + element * (
-        shared_expert_parameters(arch) / tensor_parallel_size + latent_parameters(arch)
-        + experts * expert_parameters(arch) * expert_padding(arch, quantization))
-    attention = attention_element * attention_parameters_per_gpu(arch, tensor_parallel_size)
+    expert_element = WEIGHT_FORMATS[expert_format(arch, quantization)].bytes_per_element
+    moe_layer = (2.0 * router_parameters(arch)
+                 + element * (shared_expert_parameters(arch) / tensor_parallel_size + latent_parameters(arch))
+                 + expert_element * experts * expert_parameters(arch) * expert_padding(arch, quantization))
+    attention = (attention_element * attention_parameters_per_gpu(arch, tensor_parallel_size)
+                 + 2.0 * (compressor_parameters(arch) + mixing_parameters(arch)) / arch.num_layers)
     return (num_layers * attention + num_moe * moe_layer
             + min(num_layers - num_moe, arch.num_dense_layers) * element * mlp_parameters(arch) / tensor_parallel_size)
 
@@ -244,7 +254,7 @@ def expert_padding(arch: Architecture, quantization: str | None) -> float:
     >>> round(weight_bytes(load_model("gpt-oss-120b"), None, Layout()) / 2**30, 2)
     64.47
     """
-    if weight_format(arch, quantization) != "mxfp4":
+    if expert_format(arch, quantization) != "mxfp4":
         return 1.0
     return 256 * math.ceil(arch.hidden_size / 256) / arch.hidden_size
 
@@ -344,7 +354,8 @@ def _kv_attention_parameters_per_gpu(arch: Architecture, tensor_parallel_size: i
         kv_heads = -(-arch.num_kv_heads // tensor_parallel_size)
         query_heads = (2 + arch.attn_output_gate) * arch.num_attention_heads / tensor_parallel_size
         return arch.hidden_size * arch.head_dim * (query_heads + (2 - arch.key_is_value) * kv_heads)
-    replicated = arch.hidden_size * (arch.q_lora_rank + arch.kv_lora_rank + arch.qk_rope_head_dim)
+    latent = arch.head_dim if arch.attention == "csa" else arch.kv_lora_rank + arch.qk_rope_head_dim
+    replicated = arch.hidden_size * (arch.q_lora_rank + latent)
     return replicated + (attention_parameters(arch) - replicated) / tensor_parallel_size
 
 
@@ -360,7 +371,7 @@ def _check(gpu_memory_utilization: float, *sizes: int) -> None:
 
 def _checked(plan: MemoryPlan, arch: Architecture, gpu: Gpu, gpu_memory_utilization: float) -> MemoryPlan:
     """The plan, or an error that says what is needed, what there is, and the remedy."""
-    if plan.state_blocks and 1 <= plan.num_gpu_blocks < plan.max_num_seqs:
+    if arch.num_linear_layers and plan.state_blocks and 1 <= plan.num_gpu_blocks < plan.max_num_seqs:
         raise CapacityError(
             f"max_num_seqs = {plan.max_num_seqs:,} exceeds the {plan.num_gpu_blocks:,} KV blocks of {arch.name} on "
             f"{gpu.name}, and each sequence needs one for its recurrent states, so vLLM refuses to start; lower "

@@ -8,14 +8,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.catalog.architecture import Architecture, attention_flops_per_pair, by_window, num_active_parameters
+from planner.catalog.architecture import Architecture
+from planner.catalog.attention import attention_flops_per_pair, readings, window_tokens
+from planner.catalog.parameters import num_active_parameters
 from planner.deployment.deploy import Deployment
 from planner.engine import state as st
 from planner.engine.jit import compile_with_signature, numba
 from planner.engine.rows import STEP_ROW
 from planner.engine.terms import CURVE, STEP_TIME
 from planner.engine.timing import composition_bytes, decode_attention_bytes
-from planner.model.precision import peak_flops_per_s, weight_format
+from planner.model.precision import expert_format, peak_flops_per_s, weight_format
 
 
 def model_flops(arch: Architecture, *, prompt_tokens: Any, decodes: Any, pairs: Any, window_pairs: Any, context: Any,
@@ -31,11 +33,13 @@ def model_flops(arch: Architecture, *, prompt_tokens: Any, decodes: Any, pairs: 
     pairs, window_pairs : of a prompt's token and one that it attends to, without and within the window.
     context : tokens computed before, of the decodes.
     """
-    window = arch.index_topk or arch.sliding_window
-    seen = np.minimum(context, decodes * window)
-    attention = sum(attention_flops_per_pair(kind, is_decode=False) * (full * pairs + windowed * window_pairs)
-                    + attention_flops_per_pair(kind, is_decode=True) * (full * context + windowed * seen)
-                    for full, windowed, kind in by_window(arch))
+    seen = np.minimum(context, decodes * window_tokens(arch))
+    attention = sum(
+        attention_flops_per_pair(each.kind, is_decode=False)
+        * (each.context * pairs + each.window * window_pairs + each.recent * prompt_tokens)
+        + attention_flops_per_pair(each.kind, is_decode=True)
+        * (each.context * context + each.window * seen + each.recent * decodes)
+        for each in readings(arch))
     head = arch.vocab_size * arch.hidden_size
     layers = (num_active_parameters(arch) - head) * (prompt_tokens + decodes)
     return 2.0 * (layers + head * sampled) + attention
@@ -46,8 +50,9 @@ def peak(deployment: Deployment) -> float | None:
     arch, gpu = deployment.architecture, deployment.gpu
     if arch is None or gpu is None:
         return None
-    flops_per_s = peak_flops_per_s(gpu, weight_format(arch, deployment.scenario.quantization),
-                                   has_experts=arch.num_moe_layers > 0)
+    quantization = deployment.scenario.quantization
+    flops_per_s = peak_flops_per_s(gpu, weight_format(arch, quantization),
+                                   expert_format(arch, quantization) if arch.num_moe_layers else None)
     return flops_per_s * deployment.layout.gpus_per_rank
 
 

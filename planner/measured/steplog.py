@@ -162,7 +162,7 @@ def _contexts(path: Path, log: ServerLog, scenario: Scenario) -> Floats:
         return np.array([window.context_tokens for window in log.windows], float)
     deployment = deploy(scenario)
     arch = deployment.architecture
-    if arch is not None and (arch.num_sliding_layers or arch.num_linear_layers):
+    if arch is not None and not arch.has_even_layers:
         raise UsageError(f"{path}: tells contexts by the share of the KV cache that they hold, which says nothing of "
                          f"them in {arch.name}, whose layers are of several kinds; give a benchmark's result, or "
                          f"requests with their times")

@@ -115,7 +115,7 @@ def _context(deployment: Deployment) -> list[str]:
     """
     arch, settings = deployment.architecture, deployment.settings
     room = settings.num_gpu_blocks * settings.block_size
-    is_even = arch is not None and not arch.num_sliding_layers and not arch.num_linear_layers
+    is_even = arch is not None and arch.has_even_layers
     if deployment.scenario.engine != "vllm" or not is_even or room >= settings.max_model_len:
         return []
     return [f"vLLM would not start: its KV cache holds {room:,} tokens, and a context may have "

@@ -114,16 +114,22 @@ def attention_format(arch: Architecture, quantization: str | None) -> str:
     return "bf16" if is_native and not arch.quantized_attention else chosen
 
 
-def peak_flops_per_s(gpu: Gpu, format_name: str, *, has_experts: bool = False) -> float:
-    """Return the dense peak that weights of a format are multiplied at, the higher one of experts and others [FLOP/s].
+def expert_format(arch: Architecture, quantization: str | None) -> str:
+    """Return the format of the routed experts: the weights', but where the checkpoint has another for them."""
+    if quantization is None and arch.expert_quantization is not None:
+        return arch.expert_quantization
+    return weight_format(arch, quantization)
+
+
+def peak_flops_per_s(gpu: Gpu, format_name: str, of_experts: str | None = None) -> float:
+    """Return the dense peak that weights of a format are multiplied at, or experts of theirs if higher [FLOP/s].
 
     Raises
     ------
     CatalogError : the GPU states no peak for it.
     """
-    weights = WEIGHT_FORMATS[format_name]
-    return max(gpu.flops_per_s[KERNELS[usable_kernels(choices, gpu)[0]].precision]
-               for choices in ((weights.gemm, weights.moe) if has_experts else (weights.gemm,)))
+    choices = [WEIGHT_FORMATS[format_name].gemm] + ([WEIGHT_FORMATS[of_experts].moe] if of_experts else [])
+    return max(gpu.flops_per_s[KERNELS[usable_kernels(names, gpu)[0]].precision] for names in choices)
 
 
 def usable_kernels(choices: tuple[str, ...], gpu: Gpu) -> tuple[str, ...]:
@@ -150,7 +156,8 @@ def kv_cache_type(arch: Architecture | None, given: str, engine: str = "vllm", g
     """
     if given != "auto" or arch is None:
         return given
-    if engine == "sglang" and arch.index_topk and gpu is not None and gpu.vendor == "NVIDIA":
+    is_dsa = arch.attention == "mla" and arch.index_topk > 0
+    if engine == "sglang" and is_dsa and gpu is not None and gpu.vendor == "NVIDIA":
         return "fp8" if "fp4" in gpu.flops_per_s else "bf16"
     return arch.kv_cache_dtype or given
 

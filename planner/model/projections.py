@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from planner.catalog.architecture import Architecture
+from planner.catalog.parameters import compressor_widths, mixing_width
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +43,16 @@ def projections(arch: Architecture, tensor_parallel_size: int) -> tuple[Gemm, ..
     Returns
     -------
     tuple[Gemm, ...]
-        In the order of a layer: attention, indexer, linear attention, dense MLP, router, shared experts. At one rank
+        In the order of a layer: attention, indexer, compressors, linear attention, dense MLP, router, shared experts,
+        and what mixes residual streams. At one rank
         the sum of n · k · count is all of `num_parameters` but embeddings and routed experts (tested).
 
     Notes
     -----
     Column-parallel (n split): qkv_proj, q_b_proj, kv_b_proj, in_proj_*, gate_up_proj. Row-parallel (k split):
-    o_proj, out_proj, down_proj. On every rank in full: MLA's down-projections, the indexer, the router; a KV head
-    where there are more ranks than heads. Sizes that do not divide are rounded up.
+    o_proj, out_proj, down_proj. On every rank in full: the down-projections of MLA and CSA, the indexer, compressors,
+    the router, what mixes residual streams; a KV head where there are more ranks than heads. Sizes that do not divide
+    are rounded up.
 
     Decodes, and all tokens of sparse attention, do not run kv_b_proj but multiply its halves, head by head, with the
     query and with the output (absorbed): as many weights read, products of H matrices.
@@ -60,9 +63,9 @@ def projections(arch: Architecture, tensor_parallel_size: int) -> tuple[Gemm, ..
     >>> projections(load_model("llama-3.1-8b"), 2)[0]
     Gemm(name='qkv_proj', n=3072, k=4096, count=32, quantized=True)
     """
-    attention = _latent_attention if arch.attention == "mla" else _grouped_attention
-    gemms = (attention(arch, tensor_parallel_size) + _indexer(arch) + _linear_attention(arch, tensor_parallel_size)
-             + _mlps(arch, tensor_parallel_size))
+    attention = {"gqa": _grouped_attention, "mla": _latent_attention, "csa": _compressed_attention}[arch.attention]
+    gemms = (attention(arch, tensor_parallel_size) + _indexer(arch) + _compressors(arch)
+             + _linear_attention(arch, tensor_parallel_size) + _mlps(arch, tensor_parallel_size) + _mixing(arch))
     return tuple(gemm for gemm in gemms if gemm.parameters)
 
 
@@ -94,11 +97,34 @@ def _latent_attention(arch: Architecture, ranks: int) -> tuple[Gemm, ...]:
             Gemm("o_proj", hidden, heads * arch.v_head_dim, count, quantized))
 
 
+def _compressed_attention(arch: Architecture, ranks: int) -> tuple[Gemm, ...]:
+    """The query's down-projection and the entry in one, the queries, and the output, a group of heads at a time."""
+    heads, groups = -(-arch.num_attention_heads // ranks), -(-arch.o_groups // ranks)
+    count, quantized = arch.num_attention_layers, arch.quantized_attention
+    return (Gemm("fused_wqa_wkv", arch.q_lora_rank + arch.head_dim, arch.hidden_size, count, quantized),
+            Gemm("wq_b", heads * arch.head_dim, arch.q_lora_rank, count, quantized),
+            Gemm("wo_a", groups * arch.o_lora_rank, heads * arch.head_dim // groups, count, quantized),
+            Gemm("wo_b", arch.hidden_size, groups * arch.o_lora_rank, count, quantized))
+
+
+def _compressors(arch: Architecture) -> tuple[Gemm, ...]:
+    """What compressors make entries of, values and gates in one; 16-bit."""
+    return tuple(Gemm("fused_wkv_wgate", width, arch.hidden_size, count, False)
+                 for count, width in compressor_widths(arch))
+
+
+def _mixing(arch: Architecture) -> tuple[Gemm, ...]:
+    """The weights of residual streams before each half of a layer, of all streams together."""
+    width = arch.num_residual_streams * arch.hidden_size
+    return (Gemm("hc_fn", mixing_width(arch), width, arch.num_halves, False),)
+
+
 def _indexer(arch: Architecture) -> tuple[Gemm, ...]:
     """The indexer's queries, its key and the weights of its heads, which stay 16-bit."""
     width, count, quantized = arch.index_n_heads * arch.index_head_dim, arch.num_index_layers, arch.quantized_attention
+    key = 0 if arch.attention == "csa" else arch.index_head_dim  # CSA's has a compressor
     return (Gemm("indexer.wq_b", width, arch.q_lora_rank, count, quantized),
-            Gemm("indexer.wk", arch.index_head_dim, arch.hidden_size, count, quantized),
+            Gemm("indexer.wk", key, arch.hidden_size, count, quantized),
             Gemm("indexer.weights_proj", arch.index_n_heads, arch.hidden_size, count, False))
 
 

@@ -3,10 +3,14 @@
 from typing import NamedTuple
 
 from planner.catalog.architecture import Architecture
+from planner.catalog.parameters import compressor_widths
 
 # What each takes of a dense layer's small kernels, two norms, the rotary embedding and the activation: on two cards 22
 # and 24 %, 25 %, 27 to 31 % (LLMServingSim's tables).
 NORM_SHARE, ROTARY_SHARE, ACTIVATION_SHARE = 0.24, 0.24, 0.28
+# And what takes residual streams together and apart. Of one token AIConfigurator's tables (`mhc_module_perf`, SGLang
+# 0.5.14, vLLM 0.24 and TensorRT-LLM 1.3.0rc20 on H200 and B200) have 14 to 21 µs, the product included, and 6 to 9.
+MIX_SHARE, SPREAD_SHARE = 1.0, 0.7
 
 
 def layers_routed_apart(arch: Architecture, engine: str) -> int:
@@ -49,19 +53,26 @@ def small_kernels(arch: Architecture, engine: str, ranks: int) -> tuple[Small, .
     under TensorRT-LLM without a launch, in the attention kernel (`rope_fusion` of its Attention); linear attention is
     charged a launch instead. The activation reads gate and up and writes their product, but is among routed experts
     where these are a layer's MLP alone. A norm of query and key over all heads is two kernels, one before the ranks add
-    up and one after (`MiniMaxText01RMSNormTP` in vLLM).
+    up and one after (`MiniMaxText01RMSNormTP` in vLLM). Residual streams are FP32: they are read to make a
+    half's normalised input of them, and, as far as a product in 16 bit leaves it out, to weigh them (`mhc_pre`); and
+    read and written with its output (`mhc_post`). A compressor keeps its rows and makes entries of them.
 
     >>> from planner.catalog.entries import load_model
     >>> [kernel[:3] for kernel in small_kernels(load_model("llama-3.1-8b"), "vllm", 1) if kernel.num]
     [(64, 0.24, 16384), (32, 0.24, 10240.0), (32, 0.28, 43008.0)]
     """
+    hidden, streams = arch.hidden_size, arch.num_residual_streams
     in_attention = engine == "trtllm" and arch.attention == "gqa"
-    turned = [(count, 0.0 if arch.attention == "mla"
+    turned = [(count, 0.0 if arch.attention != "gqa"
                else (kind.num_attention_heads + kind.num_kv_heads) * kind.head_dim / ranks)
               for count, kind in arch.attention_kinds]
     dense, shared = (arch.num_mlp_matrices * width / ranks
                      for width in (arch.intermediate_size, arch.shared_intermediate_size))
-    return (Small(arch.num_layers + arch.num_mlp_layers, NORM_SHARE, 4 * arch.hidden_size, 2 * arch.hidden_size),
+    halves = ([Small(arch.num_halves, NORM_SHARE, 4 * hidden, 2 * hidden)] if streams == 1 else
+              [Small(arch.num_halves, MIX_SHARE, (3 * streams + 1) * hidden, (2 * streams + 1) * hidden),
+               Small(arch.num_halves, SPREAD_SHARE, (4 * streams + 1) * hidden, (2 * streams + 1) * hidden)])
+    return (*halves,
+            Small(sum(count for count, _ in compressor_widths(arch)), NORM_SHARE, 0.0, 0.0),
             *(Small(count, 0.0 if in_attention else ROTARY_SHARE, 2 * width, width) for count, width in turned),
             Small(arch.num_linear_layers, ROTARY_SHARE, 0.0, 0.0),
             Small(arch.num_dense_layers, ACTIVATION_SHARE, dense, dense),

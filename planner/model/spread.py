@@ -30,12 +30,17 @@ def check_heads(architecture: Architecture, layout: Layout) -> None:
 
     Raises
     ------
-    CatalogError : the number of ranks does not divide that of heads, or neither it that of KV heads nor they it.
+    CatalogError : the number of ranks does not divide that of heads, or of their groups, or neither it that of KV heads
+        nor they it.
     """
     ranks = layout.tensor_parallel_size
     kinds = [("attention", kind.num_attention_heads, kind.num_kv_heads) for _, kind in architecture.attention_kinds]
     if architecture.num_linear_layers:
         kinds.append(("linear attention", architecture.linear_num_value_heads, architecture.linear_num_key_heads))
+    if architecture.o_groups % ranks:
+        raise CatalogError(f"tensor_parallel_size = {ranks}: {architecture.name} has {architecture.o_groups} "
+                           f"groups of heads (o_groups), which no engine divides over {ranks} ranks; give a divisor of "
+                           f"{architecture.o_groups}")
     for name, heads, shared in kinds:
         if heads % ranks or (shared % ranks and ranks % shared):
             raise CatalogError(f"tensor_parallel_size = {ranks}: {architecture.name} has {heads} heads of {name} on "

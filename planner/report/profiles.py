@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from planner.catalog.architecture import num_active_parameters, num_parameters
 from planner.catalog.entries import describe_model, gpu_names, load_gpu, load_model, model_names
 from planner.catalog.gpus import Gpu
 from planner.catalog.kv_cache import kv_bytes_per_token
+from planner.catalog.parameters import num_active_parameters, num_parameters
 from planner.deployment.deploy import Deployment, deploy
 from planner.engine import state as st
 from planner.engine.rows import STEP_ROW

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from planner.catalog.architecture import attention_flops_per_pair, by_window
+from planner.catalog.attention import attention_flops_per_pair, readings, window_tokens
 from planner.catalog.kv_cache import index_bytes_per_token, layer_kv_bytes
 from planner.engine.curve import node_counts
 from planner.engine.terms import StepTime
@@ -27,6 +27,14 @@ from planner.operators.linear_attention import (
     state_traffic_bytes,
 )
 from planner.operators.mla import MlaDecode, mla_decode_coefficients, mla_prompt_coefficients
+from planner.steptime.compressed_attention import (
+    csa_decode_coefficients,
+    csa_heads,
+    csa_kernels_of,
+    csa_prompt_coefficients,
+    index_flops_frac,
+    padded_heads,
+)
 from planner.steptime.kernels import Fit, find_fit
 from planner.steptime.stack import Stack
 
@@ -40,21 +48,22 @@ def fold_attention(step_time: StepTime, stack: Stack, counts: Floats) -> None:
     """Add the attention of all layers to a step's terms and curves.
 
     Layers with a KV cache read all of their context, or a window of it: sliding layers `sliding_window` tokens, and
-    those of sparse attention the `index_topk` that an indexer picks. Linear layers read a state of fixed size.
+    those of sparse attention the `index_topk` that an indexer picks; CSA's read entries of several tokens, and the last
+    tokens besides. Linear layers read a state of fixed size.
     Whatever the engine's ratios, no context is read and no pair multiplied faster than at the hardware's peaks.
     """
     arch, terms, curve = stack.arch, step_time.terms, step_time.curve
-    terms.window_tokens = arch.index_topk or (arch.sliding_window if arch.num_sliding_layers else 0)
-    for full, windowed, kind in by_window(arch):
+    terms.window_tokens = window_tokens(arch)
+    for layers, full, windowed, recent, kind in readings(arch):
         own = replace(stack, arch=kind)
         base, per_token, per_context, per_pair = _prompt_coefficients(own)
-        terms.prompt_s += (full + windowed) * base
-        terms.prompt_s_per_token += (full + windowed) * per_token
+        terms.prompt_s += layers * base
+        terms.prompt_s_per_token += layers * per_token + recent * per_pair
         terms.prompt_s_per_context_token += full * per_context
         terms.prompt_s_per_pair += full * per_pair
         terms.prompt_s_per_window_pair += windowed * per_pair
         decode_base, decode_per_context = _decode_coefficients(own, counts)
-        curve.decode_s += (full + windowed) * decode_base
+        curve.decode_s += layers * decode_base + node_counts() * recent * decode_per_context
         curve.decode_s_per_context_token += full * decode_per_context
         curve.decode_s_per_window_token += windowed * decode_per_context
         more_s = _mixed_s(stack, per_pair, decode_per_context)
@@ -63,11 +72,12 @@ def fold_attention(step_time: StepTime, stack: Stack, counts: Floats) -> None:
         kv_bytes = layer_kv_bytes(kind, stack.kv_bytes_per_element, stack.layout.tensor_parallel_size)
         terms.kv_bytes_per_token += full * kv_bytes
         terms.window_kv_bytes_per_token += windowed * kv_bytes
+        curve.decode_bytes += node_counts() * recent * kv_bytes
         if uses_flash2(stack) and stack.gpu.multiprocessors and full:
             _fold_tiles(step_time, own, counts, per_pair, float(np.min(decode_per_context)), full)
         if kind.attention == "mla" and full:
             _fold_longest(step_time, own, float(np.min(decode_per_context)), full)
-    if arch.index_topk:
+    if arch.num_index_layers:
         _fold_indexer(step_time, stack)
     if arch.num_linear_layers:
         _fold_linear(step_time, stack, counts)
@@ -85,6 +95,8 @@ def decode_fit(stack: Stack) -> Fit[Any]:
     if family != "mla":
         return find_fit(DecodeAttention, family, phase="generation", **wanted)
     heads = stack.arch.num_attention_heads / stack.layout.tensor_parallel_size
+    if stack.arch.attention == "csa":
+        heads, wanted = csa_heads(stack), wanted | {"engine": csa_kernels_of(stack.engine)}
     nearest = tuple(sorted(MLA_HEADS, key=lambda count: abs(math.log(count / heads))))
     return find_fit(MlaDecode, family, phase="generation", **wanted, num_heads=nearest)
 
@@ -99,7 +111,7 @@ def linear_fits(stack: Stack) -> tuple[Fit[LinearDecode], Fit[LinearPrompt]]:
 def _kernel(stack: Stack) -> tuple[str, dict[str, Any]]:
     """Return the family of attention, and what a row must have: number formats in the order of preference."""
     kv_dtypes = ("fp8", "bfloat16") if stack.kv_bytes_per_element < 2 else ("bfloat16",)
-    return "mla" if stack.arch.attention == "mla" else "attention", {
+    return "attention" if stack.arch.attention == "gqa" else "mla", {
         "gpu": stack.gpu.kernels_of, "engine": stack.engine, "kv_cache_dtype": kv_dtypes, "dtype": ("bfloat16", "fp8")}
 
 
@@ -116,8 +128,10 @@ def _prompt_coefficients(stack: Stack) -> tuple[float, float, float, float]:
     hardware = _hardware(stack, str(fit.row["dtype"]))
     sustained = hardware | {"flops_per_s": hardware["flops_per_s"] / stack.compute_ratio("bf16")}
     heads = -(-arch.num_attention_heads // ranks)
+    if arch.attention == "csa":
+        return csa_prompt_coefficients(stack, padded_heads(stack.gpu, heads), fit.constants.floor_s)
     if arch.index_topk:
-        return _sparse_prompt_coefficients(stack, heads, fit.constants.floor_s)
+        return _sparse_prompt_coefficients(stack, padded_heads(stack.gpu, heads), fit.constants.floor_s)
     if arch.attention == "mla":
         found = mla_prompt_coefficients(
             num_heads=heads, qk_nope_head_dim=arch.qk_nope_head_dim, qk_rope_head_dim=arch.qk_rope_head_dim,
@@ -132,17 +146,11 @@ def _prompt_coefficients(stack: Stack) -> tuple[float, float, float, float]:
 
 
 def _sparse_prompt_coefficients(stack: Stack, num_heads: int, floor_s: float) -> tuple[float, float, float, float]:
-    """Return the same of sparse MLA, which multiplies queries with the latent itself, as decodes do.
-
-    Its kernel runs 64 heads at once on Hopper and 128 on Blackwell, and engines pad a rank's heads to that
-    (`prefill_padding` of FlashMLASparseImpl in vLLM).
-    """
+    """Return the same of sparse MLA, which multiplies queries with the latent itself, as decodes do."""
     arch, gpu = stack.arch, stack.gpu
-    at_once = 128 if "fp4" in gpu.flops_per_s else 64
-    padded = -(-num_heads // at_once) * at_once
-    flops_per_pair = attention_flops_per_pair(arch, is_decode=True) * padded / arch.num_attention_heads
+    flops_per_pair = attention_flops_per_pair(arch, is_decode=True) * num_heads / arch.num_attention_heads
     wide = 2 * arch.kv_lora_rank + arch.qk_rope_head_dim
-    return (floor_s, 2.0 * padded * wide / gpu.hbm_bandwidth_bytes_per_s, 0.0,
+    return (floor_s, 2.0 * num_heads * wide / gpu.hbm_bandwidth_bytes_per_s, 0.0,
             flops_per_pair / (gpu.flops_per_s["bf16"] * SPARSE_FLOPS_FRAC))
 
 
@@ -152,7 +160,9 @@ def _decode_coefficients(stack: Stack, counts: Floats) -> tuple[Any, Any]:
     fit = decode_fit(stack)
     hardware = _hardware(stack, str(fit.row["dtype"]))
     heads = -(-arch.num_attention_heads // ranks)
-    if arch.attention == "mla":
+    if arch.attention == "csa":
+        base, per_context = csa_decode_coefficients(stack, counts, fit.constants, **hardware)
+    elif arch.attention == "mla":
         running = node_counts()
         base, per_context = mla_decode_coefficients(
             running, num_padded=counts - running, num_heads=heads, kv_lora_rank=arch.kv_lora_rank,
@@ -174,7 +184,7 @@ def _mixed_s(stack: Stack, pair_s: float, per_context: Any) -> float:
 
 
 def _fold_tiles(step_time: StepTime, stack: Stack, counts: Floats, pair_s: float, read_s: float,
-                num_layers: int) -> None:
+                num_layers: float) -> None:
     """Set what decodes of uneven contexts wait for, in layers that attend to everything (`timing.uneven_s`).
 
     Parameters
@@ -194,7 +204,7 @@ def _fold_tiles(step_time: StepTime, stack: Stack, counts: Floats, pair_s: float
     step_time.curve.decode_part = 1.0 / np.array(splits)
 
 
-def _fold_longest(step_time: StepTime, stack: Stack, read_s: float, num_layers: int) -> None:
+def _fold_longest(step_time: StepTime, stack: Stack, read_s: float, num_layers: float) -> None:
     """Set what MLA's decodes wait for where one context is longer than the mean (`timing.uneven_s`): no part is split.
 
     Parameters
@@ -218,7 +228,7 @@ def uses_flash2(stack: Stack) -> bool:
     gpu = stack.gpu
     is_later = "fp8" in gpu.flops_per_s and gpu.hbm_bandwidth_bytes_per_s > FASTEST_GDDR_BYTES_PER_S
     return (stack.engine == "vllm" and gpu.vendor == "NVIDIA" and stack.kv_bytes_per_element == 2.0
-            and stack.arch.attention != "mla" and not is_later)
+            and stack.arch.attention == "gqa" and not is_later)
 
 
 def _least_read_s(stack: Stack) -> float:
@@ -228,11 +238,12 @@ def _least_read_s(stack: Stack) -> float:
 
 
 def _fold_indexer(step_time: StepTime, stack: Stack) -> None:
-    """Sparse attention's indexer reads one small FP8 key for each context token, and multiplies all heads with it."""
+    """Sparse attention's indexer reads one small FP8 key for each entry, and multiplies all heads with it."""
     arch, terms = stack.arch, step_time.terms
     read_s = index_bytes_per_token(arch) / arch.num_index_layers / stack.gpu.hbm_bandwidth_bytes_per_s
     peaks = stack.gpu.flops_per_s
-    multiply_s = 2.0 * arch.index_n_heads * arch.index_head_dim / peaks.get("fp8", peaks["bf16"])
+    multiply_s = (2.0 * arch.index_n_heads * arch.index_head_dim / arch.index_rate / peaks.get("fp8", peaks["bf16"])
+                  / index_flops_frac(stack))
     layers, c = arch.num_index_layers, stack.constants
     step_time.curve.decode_s_per_context_token += layers * max(c.decode_attention_ratio, 1.0) * max(read_s, multiply_s)
     terms.prompt_s_per_pair += layers * max(c.prompt_attention_ratio, 1.0) * multiply_s

@@ -58,8 +58,11 @@ def _fuses_by_itself(engine: str, arch: Architecture, gpu: Gpu, layout: Layout) 
 
     vLLM from 0.16 on (`enable_allreduce_rms_fusion` of -O2) does for every model, SGLang for models with experts
     (`_handle_model_specific_adjustments` has a list of them), TensorRT-LLM's PyTorch backend for TRTLLM_FUSES; none
-    beside data-parallel attention, and vLLM not beside pipeline stages.
+    beside data-parallel attention, and vLLM not beside pipeline stages. Where there are several residual streams, they
+    are mixed between the two.
     """
+    if arch.num_residual_streams > 1:
+        return False
     if generation(gpu) is None or layout.tensor_parallel_size == 1 or layout.data_parallel_size > 1:
         return False
     if engine == "vllm":

@@ -25,7 +25,7 @@ def prompt_launch_s(stack: Stack) -> float:
     """
     arch, c = stack.arch, stack.constants
     num_flashinfer = arch.num_attention_layers if runs_flashinfer(stack.engine, stack.gpu) else 0
-    return (_num_halves(arch) / 2 * c.launch_s_per_layer + arch.num_moe_layers * c.launch_s_per_moe_layer
+    return (arch.num_halves / 2 * c.launch_s_per_layer + arch.num_moe_layers * c.launch_s_per_moe_layer
             + _num_mla_layers(arch) * c.launch_s_per_mla_layer + arch.num_linear_layers * c.launch_s_per_linear_layer
             + num_flashinfer * c.launch_s_per_flashinfer_layer)
 
@@ -40,13 +40,8 @@ def decode_launch_s(stack: Stack) -> float:
     """
     arch, c = stack.arch, stack.constants
     parts = arch.num_moe_layers + _num_mla_layers(arch) + arch.num_linear_layers
-    return _num_halves(arch) / 2 * c.decode_launch_s_per_layer + parts * c.decode_launch_s_per_part
-
-
-def _num_halves(arch: Architecture) -> int:
-    """Return attention and MLPs, two a layer in most models."""
-    return arch.num_layers + arch.num_mlp_layers
+    return arch.num_halves / 2 * c.decode_launch_s_per_layer + parts * c.decode_launch_s_per_part
 
 
 def _num_mla_layers(arch: Architecture) -> int:
-    return arch.num_attention_layers if arch.attention == "mla" else 0
+    return 0 if arch.attention == "gqa" else arch.num_attention_layers

@@ -11,7 +11,14 @@ from planner.engine.curve import node_counts
 from planner.engine.state import records
 from planner.engine.terms import CURVE, STEP_TIME, StepTime
 from planner.errors import CatalogError
-from planner.model.precision import KERNELS, WEIGHT_FORMATS, WIDENING_FRAC, usable_kernels, weight_format
+from planner.model.precision import (
+    KERNELS,
+    WEIGHT_FORMATS,
+    WIDENING_FRAC,
+    expert_format,
+    usable_kernels,
+    weight_format,
+)
 from planner.model.projections import projections
 from planner.model.small_kernels import NORM_SHARE, Small, layers_routed_apart, small_kernels
 from planner.operators.fp32_gemm import FLOOR_S, FP32_GEMMS, fp32_gemm_s
@@ -26,6 +33,7 @@ from planner.steptime.collective_time import (
     fold_collectives,
     fused_reduces,
 )
+from planner.steptime.compressed_attention import index_share
 from planner.steptime.draft_time import fold_heads, fold_passes
 from planner.steptime.kernels import Fit, find_fit, find_fits
 from planner.steptime.launches import launches_s
@@ -171,7 +179,7 @@ def moe_kernels(stack: Stack) -> tuple[str, tuple[Fit[MoeConstants], ...]]:
     nobody measured it on this GPU, the engine's choice. Marlin's is that of int4 for other 4-bit formats too: nobody
     measured it with them but on B200, where it came with kernels around it that engines do not run.
     """
-    choices = WEIGHT_FORMATS[weight_format(stack.arch, stack.quantization)].moe
+    choices = WEIGHT_FORMATS[expert_format(stack.arch, stack.quantization)].moe
     if stack.moe_backend == "marlin" and not {"int4_wo", "w4a16_mxfp4"}.isdisjoint(choices):
         choices = ("int4_wo",)
     name, fits = _preferred(MoeConstants, "moe", choices, stack)
@@ -277,7 +285,7 @@ def _experts(curve: Any, stack: Stack, counts: Floats) -> None:
     dtype, fits = moe_kernels(stack)
     tokens = counts * layout.data_parallel_size
     ep, tp = layout.expert_parallel_size, layout.expert_tensor_parallel_size
-    element = WEIGHT_FORMATS[weight_format(arch, stack.quantization)].bytes_per_element
+    element = WEIGHT_FORMATS[expert_format(arch, stack.quantization)].bytes_per_element
     precision = KERNELS[dtype].precision
     flops_per_s = stack.gpu.flops_per_s[precision]
     bandwidth = stack.gpu.hbm_bandwidth_bytes_per_s
@@ -324,8 +332,8 @@ def _activations(curve: Any, stack: Stack, counts: Floats, fused: Floats) -> Non
     in each all-reduce that is `fused`.
     """
     arch, c = stack.arch, stack.constants
-    curve.activations_s += (layers_routed_apart(arch, stack.engine) * c.moe_layer_s
-                            + arch.num_index_layers * c.index_layer_s - fused * NORM_SHARE * c.layer_s)
+    curve.activations_s += (layers_routed_apart(arch, stack.engine) * c.moe_layer_s - fused * NORM_SHARE * c.layer_s
+                            + arch.num_index_layers * index_share(stack) * c.index_layer_s)
     launched = replace(arch, shared_intermediate_size=0) if stack.fuses_shared_experts else arch
     for kernel in small_kernels(launched, stack.engine, stack.layout.tensor_parallel_size):
         curve.activations_s += kernel.num * small_s(stack, kernel, counts)

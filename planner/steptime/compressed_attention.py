@@ -1,0 +1,89 @@
+"""Compressed sparse attention (DeepSeek-V4): what its prompts, its decodes and its indexer take."""
+
+import math
+from typing import Any
+
+from planner.catalog.attention import attention_flops_per_pair
+from planner.catalog.gpus import Gpu
+from planner.catalog.kv_cache import layer_kv_bytes
+from planner.engine.curve import node_counts
+from planner.operators.gemm import Floats
+from planner.operators.mla import MlaDecode, mla_decode_coefficients
+from planner.steptime.stack import Stack
+
+# What prompts reach of the 16-bit peak, heads padded, and the indexer with its choice of entries of the FP8 peak; and
+# what of `index_layer_s` a layer takes whose indexer runs beside other kernels. From AIConfigurator's tables of whole
+# attention modules (`dsv4_csa_*` and `dsv4_hca_*`; SGLang 0.5.14, vLLM 0.24.0, TensorRT-LLM 1.3.0rc23), whose time
+# grows by 24 ps an entry and query on H100 and H200, by 15 to 17 on B200, B300 and GB200, whichever the engine.
+FLOPS_FRAC = {"hopper": 0.35, "blackwell": 0.6}
+INDEX_FLOPS_FRAC = {"hopper": 0.34, "blackwell": 0.23}
+INDEX_SHARE = {"vllm": 0.1, "sglang": 1.0, "trtllm": 0.5}
+SPARSE_HEADS = 64  # that FlashMLA's sparse kernel for decodes has room for, at least (`get_padded_num_q_heads` in vLLM)
+
+
+def csa_prompt_coefficients(stack: Stack, num_heads: int, floor_s: float) -> tuple[float, float, float, float]:
+    """Return one layer's time of prompt attention: base, per token, per context token, per pair of query and entry [s].
+
+    Queries are multiplied with entries as they are, which are keys and values at once.
+
+    Parameters
+    ----------
+    num_heads : on this GPU, padded [1].
+    floor_s : launch [s].
+    """
+    arch, gpu = stack.arch, stack.gpu
+    flops_per_pair = attention_flops_per_pair(arch, is_decode=False) * num_heads / arch.num_attention_heads
+    return (floor_s, 4.0 * num_heads * arch.head_dim / gpu.hbm_bandwidth_bytes_per_s, 0.0,
+            flops_per_pair / (gpu.flops_per_s["bf16"] * FLOPS_FRAC[_generation(gpu)]))
+
+
+def csa_decode_coefficients(stack: Stack, counts: Floats, constants: MlaDecode, *, bandwidth_bytes_per_s: float,
+                            flops_per_s: float) -> tuple[Any, Any]:
+    """Return one layer's time of decode attention: by the number of decodes, and per entry [s].
+
+    It is MLA's kernel, whose latent is an entry without a rotary part of its own.
+
+    Parameters
+    ----------
+    counts : decodes as a CUDA graph pads them [1].
+    """
+    arch, running = stack.arch, node_counts()
+    entry_bytes = layer_kv_bytes(arch, stack.kv_bytes_per_element, stack.layout.tensor_parallel_size)
+    return mla_decode_coefficients(
+        running, num_padded=counts - running, num_heads=csa_heads(stack), kv_lora_rank=arch.head_dim,
+        qk_rope_head_dim=0, kv_bytes_per_element=entry_bytes / arch.head_dim,
+        bandwidth_bytes_per_s=bandwidth_bytes_per_s, flops_per_s=flops_per_s, constants=constants)
+
+
+def csa_heads(stack: Stack) -> int:
+    """Return the heads that a GPU's kernel multiplies for decodes, padding included [1]."""
+    return max(math.ceil(stack.arch.num_attention_heads / stack.layout.tensor_parallel_size), SPARSE_HEADS)
+
+
+def csa_kernels_of(engine: str) -> str:
+    """Return the engine whose benchmark has the kernel for decodes: SGLang's is FlashMLA, as vLLM's."""
+    return "vllm" if engine == "sglang" else engine
+
+
+def padded_heads(gpu: Gpu, num_heads: int) -> int:
+    """Return the heads that FlashMLA's sparse kernel for prompts multiplies for those of a rank [1].
+
+    It runs 64 at once on Hopper and 128 on Blackwell (`prefill_padding` of FlashMLASparseImpl in vLLM).
+    """
+    at_once = 128 if _generation(gpu) == "blackwell" else 64
+    return -(-num_heads // at_once) * at_once
+
+
+def index_flops_frac(stack: Stack) -> float:
+    """Return what an indexer reaches of the FP8 peak with a prompt's queries [1]; DSA's was not measured."""
+    return INDEX_FLOPS_FRAC[_generation(stack.gpu)] if stack.arch.attention == "csa" else 1.0
+
+
+def index_share(stack: Stack) -> float:
+    """Return what of `index_layer_s` a layer with an indexer takes [1]."""
+    return INDEX_SHARE[stack.engine] if stack.arch.attention == "csa" else 1.0
+
+
+def _generation(gpu: Gpu) -> str:
+    """Return whose kernels a GPU runs: Blackwell's where it multiplies FP4."""
+    return "blackwell" if "fp4" in gpu.flops_per_s else "hopper"
