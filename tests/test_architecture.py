@@ -43,7 +43,11 @@ def test_doctests_hold() -> None:
     ("qwen3.5-397b-a17b", 397e9), ("qwen3.5-122b-a10b", 122e9), ("qwen3.5-27b", 27e9), ("qwen3.5-35b-a3b", 35e9),
     ("qwen3-next-80b-a3b", 80e9), ("glm-5", 744e9), ("deepseek-v3.2", 671.9e9), ("glm-4.5", 355e9),
     ("glm-4.5-air", 106e9), ("glm-4.7-flash", 30e9), ("qwen3-coder-480b-a35b", 480e9),
-    ("deepseek-v4-flash", 284e9), ("deepseek-v4-pro", 1.573e12),
+    ("deepseek-v4-flash", 284e9), ("deepseek-v4-pro", 1.573e12), ("hy3", 295e9), ("mistral-small-4", 119e9),
+    ("mistral-large-3", 675e9), ("nemotron-3-super-120b-a12b", 120.7e9), ("nemotron-3-ultra-550b-a55b", 550e9),
+    ("step-3.5-flash", 196e9), ("command-a-plus", 218e9), ("granite-4.1-30b", 28.9e9), ("granite-4.2-8b", 8.79e9),
+    ("granite-4.2-30b", 29.28e9), ("solar-open-100b", 102.6e9), ("mimo-v2.5-pro", 1.023e12),
+    ("k2-horizon-375b-a23b", 379.2e9), ("laguna-s-2.1", 117.6e9), ("laguna-xs.2", 33.4e9),
 ])
 def test_parameter_count_is_the_published_one(name: str, published: float) -> None:
     assert num_parameters(load_model(name)) == pytest.approx(published, rel=0.01)

@@ -414,3 +414,28 @@ def test_experts_may_have_a_format_of_their_own(given: str | None, expected: str
 def test_errors_of_compressed_attention_name_the_key(changes: dict[str, object], message: str) -> None:
     with pytest.raises(CatalogError, match=message):
         read(**{**COMPRESSED, **changes})
+
+
+@pytest.mark.parametrize(("given", "weights", "experts", "attention"), [
+    ({"quant_method": "fp8", "weight_block_size": [128, 128], "store_dtype": "mxfp4"}, "fp8_block", "mxfp4", True),
+    ({"quant_method": "fp8", "weight_block_size": [128, 128], "ignored_layers": ["model.layers.0.self_attn.o_proj"]},
+     "fp8_block", None, True),  # the output alone
+    ({"quant_method": "fp8", "ignored_layers": ["model.layers.0.self_attn.q_proj"]}, "fp8", None, False),
+    ({"quant_method": "compressed-tensors", "config_groups": {"group_0": {
+        "weights": {"num_bits": 8, "type": "float", "strategy": "block"}}}}, "fp8_block", None, True),
+])
+def test_formats_of_checkpoints_as_they_state_them(given: dict[str, object], weights: str, experts: str | None,
+                                                   attention: bool) -> None:
+    arch = read(quantization_config=given)
+    assert (arch.quantization, arch.expert_quantization, arch.quantized_attention) == (weights, experts, attention)
+
+
+def test_a_null_key_takes_what_the_class_fills_in() -> None:
+    assert read(model_type="gemma", tie_word_embeddings=None).tie_word_embeddings
+    assert not read(tie_word_embeddings=None).tie_word_embeddings
+
+
+def test_sliding_layers_of_laguna_have_more_heads() -> None:
+    arch = load_model("poolside/Laguna-XS.2")
+    assert (arch.num_attention_heads, arch.sliding_num_heads, arch.sliding_num_kv_heads, arch.num_sliding_layers) == (
+        48, 64, 8, 30)

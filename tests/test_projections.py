@@ -10,7 +10,8 @@ from planner.deployment.memory import attention_parameters_per_gpu
 from planner.model import projections as module
 from planner.model.projections import Gemm, projections
 
-MLP = ("gate_up_proj", "down_proj", "router", "shared_gate_up_proj", "shared_down_proj")
+MLP = ("gate_up_proj", "down_proj", "router", "shared_gate_up_proj", "shared_down_proj",
+       "latent_down_proj", "latent_up_proj")
 KEPT_APART = ("fused_wkv_wgate", "hc_fn")  # that stay 16-bit
 
 
@@ -34,7 +35,7 @@ def test_they_and_experts_and_tables_are_all_parameters(name: str) -> None:
 @pytest.mark.parametrize("tp", [1, 2, 4, 8, 16])
 def test_memory_and_step_time_shard_attention_alike(name: str, tp: int) -> None:
     arch = load_model(name)
-    if arch.num_attention_heads % tp or arch.o_groups % tp:
+    if any(kind.num_attention_heads % tp for _, kind in arch.attention_kinds) or arch.o_groups % tp:
         pytest.skip("engines refuse heads, or groups of them, that the ranks do not divide")
     attention = sum(gemm.parameters for gemm in projections(arch, tp) if gemm.name not in (*MLP, *KEPT_APART))
     assert attention == pytest.approx(arch.num_layers * attention_parameters_per_gpu(arch, tp), rel=1e-12)

@@ -7,7 +7,7 @@ _EXPERTS = {  # keys of the number of experts and of one expert's width -> model
     ("num_experts", "intermediate_size"): ("olmoe", "cohere2_moe", "hunyuan_v1_moe"),
     ("num_experts", "moe_intermediate_size"): (
         "qwen2_moe", "qwen3_moe", "qwen3_next", "qwen3_5_moe_text", "ernie4_5_moe", "bailing_moe", "bailing_moe_v2",
-        "hy_v3", "exaone_moe", "afmoe", "gemma4_text"),
+        "hy_v3", "exaone_moe", "afmoe", "gemma4_text", "k2_horizon", "laguna"),
     ("n_routed_experts", "moe_intermediate_size"): (
         "deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "glm4_moe", "glm4_moe_lite", "glm_moe_dsa", "dots1",
         "solar_open", "mistral4", "axk1", "mimo_v2_flash", "step3p5", "nemotron_h", "deepseek_v4"),
@@ -24,7 +24,8 @@ SUPPORTED = tuple(dict.fromkeys((  # each once
     "ernie4_5", "hunyuan_v1_dense", "internlm3", "stablelm", *UNGATED, *MOE_KEYS)))
 
 WRAPPERS = {"gemma3": "gemma3_text", "gemma4": "gemma4_text", "gemma4_unified": "gemma4_text",
-            "gemma4_unified_text": "gemma4_text", "step3p7": "step3p5",
+            "gemma4_unified_text": "gemma4_text", "step3p7": "step3p5", "mimo_v2": "mimo_v2_flash",
+            "exaone4_5_text": "exaone4",
             "llama4": "llama4_text", "kimi_k25": "kimi_k2", "mistral3": "mistral",
             "ministral3": "mistral", "qwen3_5": "qwen3_5_text", "qwen3_5_moe": "qwen3_5_moe_text",
             "qwen2_vl": "qwen2", "qwen2_vl_text": "qwen2", "qwen2_5_vl": "qwen2", "qwen2_5_vl_text": "qwen2",
@@ -53,7 +54,7 @@ RENAMED = {  # model_type -> its names of what others call so
     "granitemoeshared": {"shared_intermediate_size": "shared_expert_intermediate_size"},
     "afmoe": {**_ONE_SHARED, "num_dense_layers": "first_k_dense_replace",
               "global_attn_every_n_layers": "sliding_window_pattern"},
-    **dict.fromkeys(("bailing_moe", "bailing_moe_v2", "hy_v3", "exaone_moe", "cohere2_moe"), _ONE_SHARED),
+    **dict.fromkeys(("bailing_moe", "bailing_moe_v2", "hy_v3", "exaone_moe", "cohere2_moe", "k2_horizon"), _ONE_SHARED),
 }
 BESIDE_MLP = ("llama4_text", "gemma4_text")  # experts beside an MLP that all tokens go through, of intermediate_size
 DENSE_WIDTH = {"llama4_text": "intermediate_size_mlp", "granitemoehybrid": "shared_expert_intermediate_size",

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from planner.catalog import families
 from planner.catalog.architecture import Architecture
+from planner.catalog.hf_quantization import expert_quantization, kv_cache_dtype, native_quantization
 from planner.errors import CatalogError
 
 
@@ -31,12 +32,13 @@ def architecture_from_config(config: Mapping[str, object], *, name: str, where: 
     merged = _language_model(config)
     model_type = _model_type(merged, where)
     usual = families.RENAMED.get(model_type, {})
-    given = {usual.get(key, key): value for key, value in merged.items()}
-    keys = _Keys({**families.CLASS_DEFAULTS.get(model_type, {}), **given}, where, usual)
+    filled = families.CLASS_DEFAULTS.get(model_type, {})
+    given = {usual.get(key, key): value for key, value in merged.items() if value is not None or key not in filled}
+    keys = _Keys({**filled, **given}, where, usual)
     num_layers, num_bare_layers = _layers(keys, model_type)
     max_model_len = _max_model_len(keys, model_type)
     window, num_sliding_layers = _sliding(keys, model_type, num_layers, max_model_len)
-    quantization, quantized_attention = _native_quantization(keys)
+    quantization, quantized_attention = native_quantization(keys.config, where)
     experts = _experts(keys, model_type, num_layers)
     width_key = families.DENSE_WIDTH.get(model_type, "intermediate_size")
     return Architecture(
@@ -53,8 +55,8 @@ def architecture_from_config(config: Mapping[str, object], *, name: str, where: 
         intermediate_size=keys.integer(
             width_key, 0 if experts["num_moe_layers"] == num_layers - num_bare_layers else None),
         num_mlp_matrices=2 if model_type in families.UNGATED else 3,
-        quantization=quantization, expert_quantization=_expert_quantization(keys),
-        quantized_attention=quantized_attention, kv_cache_dtype=_kv_cache_dtype(keys, model_type),
+        quantization=quantization, expert_quantization=expert_quantization(keys.config, where),
+        quantized_attention=quantized_attention, kv_cache_dtype=kv_cache_dtype(keys.config, model_type, where),
         **experts,
     )
 
@@ -65,8 +67,6 @@ _COMPRESS_RATES = {"compressed_sparse_attention": 4, "heavily_compressed_attenti
 
 _LINEAR_KEYS = ("linear_num_key_heads", "linear_num_value_heads", "linear_key_head_dim", "linear_value_head_dim",
                 "linear_conv_kernel_dim")
-_EXPERT_FORMATS = {None: None, "fp8": None, "fp4": "mxfp4", "nvfp4": "nvfp4"}
-_NOT_PROJECTIONS = ("indexer", "norm", "mtp")  # 16-bit in checkpoints whose attention is not
 _BLOCKS = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
 _LISTS = ("mlp_layer_types", "is_moe_layer", "moe_layer_freq")  # of every layer, whether it has experts
 _STEP_KEYS = ("decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_freq")
@@ -201,6 +201,10 @@ def _heads(keys: _Keys, model_type: str, window: int) -> dict[str, int]:
         full = *full[:2], width
         local = (keys.integer("swa_num_attention_heads", num_heads),
                  keys.integer("swa_num_key_value_heads", 2 * full[1]), width)
+    elif model_type == "laguna":
+        counts = keys.config.get("num_attention_heads_per_layer")
+        if isinstance(counts, list) and counts and len({*counts} - {num_heads}) <= 1:
+            local = (max({*counts} - {num_heads}, default=num_heads), *full[1:])
     elif model_type == "step3p5":
         other = keys.config.get("attention_other_setting")
         local = (keys.integer("num_sliding_attention_heads", num_heads), *full[1:])
@@ -330,64 +334,3 @@ def _num_moe_layers(keys: _Keys, model_type: str, num_layers: int) -> int:
     first = keys.integer("first_k_dense_replace", 0)
     offset = 0 if model_type.startswith(("deepseek", "kimi", "glm")) else 1  # others start at the step's last layer
     return sum((layer + offset) % step == 0 for layer in range(first, num_layers) if layer not in dense)
-
-
-def _native_quantization(keys: _Keys) -> tuple[str | None, bool]:
-    """Weight format of the checkpoint, and whether its attention has it too."""
-    given = keys.config.get("quantization_config")
-    if not isinstance(given, Mapping):
-        return None, True
-    method = str(given.get("quant_method", given.get("quant_algo"))).lower()
-    kept = [str(part) for key in ("modules_to_not_convert", "ignore") for part in given.get(key) or ()]
-    attention = not any("self_attn" in part and not any(other in part for other in _NOT_PROJECTIONS) for part in kept)
-    if method == "fp8" and given.get("weight_block_size"):
-        return "fp8_block", attention
-    if (method, given.get("bits")) == ("gptq", 8):
-        return "w8a16", attention
-    if method in ("fp8", "fbgemm_fp8", "mxfp4") or (method in ("awq", "gptq") and given.get("bits", 4) == 4):
-        return method.removeprefix("fbgemm_"), attention
-    algorithm = str(given.get("quant_algo"))
-    if method == "modelopt" and algorithm.lower() in ("fp8", "nvfp4"):
-        return algorithm.lower(), attention
-    groups = given.get("config_groups")
-    for group in groups.values() if method == "compressed-tensors" and isinstance(groups, Mapping) else ():
-        weights = group.get("weights", {})
-        kind = (weights.get("num_bits"), weights.get("type"))
-        names = {(8, "float"): "fp8", (8, "int"): "int8" if group.get("input_activations") else "w8a16",
-                 (4, "float"): "nvfp4", (4, "int"): "int4"}
-        if kind in names:
-            narrow = kind == (4, "int") and (weights.get("group_size") or 128) <= 32
-            return "int4-g32" if narrow else names[kind], attention
-    named = f"quant_algo = {algorithm!r}" if method == "modelopt" else f"quant_method = {method!r}"
-    named += f" with bits = {given['bits']!r}" if "bits" in given else ""
-    raise CatalogError(f"{keys.where}: quantization_config.{named} is not supported; remove quantization_config and "
-                       "give the weight format with --quantization")
-
-
-def _expert_quantization(keys: _Keys) -> str | None:
-    """Weight format of the routed experts where the config names one of their own (`expert_dtype`)."""
-    given = keys.config.get("expert_dtype")
-    if given not in _EXPERT_FORMATS:
-        raise CatalogError(f"{keys.where}: expert_dtype = {given!r} is not supported; must be one of "
-                           f"{', '.join(name for name in _EXPERT_FORMATS if name)}; remove it, and give the format of "
-                           "all weights with --quantization")
-    return _EXPERT_FORMATS[given]
-
-
-def _kv_cache_dtype(keys: _Keys, model_type: str) -> str | None:
-    """Return the type of the KV cache that ModelOpt or compressed-tensors calibrated: 8 bit, or none.
-
-    Engines keep the entries of compressed sparse attention in 8 bit (`fp8_ds_mla`).
-    """
-    if model_type in families.COMPRESSED:
-        return "fp8"
-    given = keys.config.get("quantization_config")
-    if not isinstance(given, Mapping):
-        return None
-    algorithm, scheme = given.get("kv_cache_quant_algo"), given.get("kv_cache_scheme")
-    if isinstance(scheme, Mapping):
-        algorithm = "FP8" if (scheme.get("num_bits"), scheme.get("type")) == (8, "float") else scheme
-    if algorithm in (None, "FP8"):
-        return None if algorithm is None else "fp8"
-    raise CatalogError(f"{keys.where}: quantization_config calibrates a KV cache of {algorithm!r}, and only FP8 is "
-                       "supported; remove it and give the type with --kv-cache-dtype")
