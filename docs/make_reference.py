@@ -10,9 +10,9 @@ from typing import Any, get_args, get_type_hints
 import typer
 
 from planner import glossary
-from planner.catalog.architecture import num_active_parameters, num_parameters
 from planner.catalog.entries import data_dir, load_gpu, load_model
 from planner.catalog.families import SUPPORTED
+from planner.catalog.parameters import num_active_parameters, num_parameters
 from planner.choices.autoscalers import AUTOSCALERS
 from planner.choices.policies import POLICIES
 from planner.choices.routers import ROUTERS

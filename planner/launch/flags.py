@@ -113,14 +113,17 @@ QUANTIZATIONS = {"fp8": "fp8", "awq": "awq", "awq-marlin": "awq", "awq_marlin": 
                  "gptq-marlin": "gptq", "gptq_marlin": "gptq", "modelopt_fp4": "nvfp4", "nvfp4": "nvfp4",
                  "mxfp4": "mxfp4", "w8a8_int8": "int8", "w8a8_fp8": "fp8", "modelopt": "fp8", "modelopt_fp8": "fp8",
                  "compressed-tensors": None}
-KV_DTYPES = {"auto": "auto", "fp8": "fp8", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "bf16": "bf16", "bfloat16": "bf16"}
+KV_DTYPES = {"auto": "auto", "fp8": "fp8", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "fp8_ds_mla": "fp8", "bf16": "bf16",
+             "bfloat16": "bf16"}
 FP8_GEMMS = {name: name for name in ("auto", "flashinfer_trtllm")} | {"deep_gemm": "auto"}
 MOES = {name: name for name in ("auto", "marlin", "triton", "deep_gemm", "flashinfer_trtllm")}
-VLLM_MOES = MOES | dict.fromkeys(("cutlass", "flashinfer_cutlass", "flashinfer_cutedsl"), "auto")
+VLLM_MOES = MOES | dict.fromkeys(("cutlass", "flashinfer_cutlass", "flashinfer_cutedsl", "deep_gemm_mega_moe"), "auto")
 SGLANG_MOES = MOES | dict.fromkeys(("triton_kernel", "cutlass", "flashinfer_cutlass", "flashinfer_cutedsl",
                                     "flashinfer_mxfp4"), "auto")
 TRTLLM_MOES = {"AUTO": "auto", "DEEPGEMM": "deep_gemm", "TRTLLM": "flashinfer_trtllm"} | dict.fromkeys(
     ("CUTLASS", "CUTEDSL", "TRITON", "WIDEEP", "VANILLA"), "auto")
+# SGLang spreads whole experts over all GPUs where tokens go to those that have them (`_handle_a2a_moe`).
+A2A_BACKENDS = {"none": False} | dict.fromkeys(("deepep", "mooncake", "megamoe", "nixl", "mori", "flashinfer"), True)
 ON = ("1", "true")
 OFF = ("0", "false")
 MATMULS = {"highest": "fp32", "high": "tf32", "medium": "tf32"}
@@ -228,6 +231,7 @@ SGLANG = Dialect(
         Switch(names=("--disable-cuda-graph",), option="cudagraph_mode", value="none"),
         Flag(names=("--cuda-graph-max-bs",), option="max_cudagraph_capture_size"),
         _choice(("--moe-runner-backend",), "moe_backend", SGLANG_MOES),
+        _choice(("--moe-a2a-backend",), "expert_parallel", A2A_BACKENDS),
         Switch(names=("--enable-flashinfer-allreduce-fusion",), option="fuse_allreduce_rms"),
         Switch(names=("--enforce-disable-flashinfer-allreduce-fusion",), option="fuse_allreduce_rms", value=False),
     ),
