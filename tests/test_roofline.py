@@ -20,11 +20,12 @@ from planner.model.drafting import Draft
 from planner.model.layout import Layout
 from planner.model.precision import WEIGHT_FORMATS, expert_format, weight_format
 from planner.model.small_kernels import small_kernels
+from planner.operators.network import NodeLink
 from planner.run import replay
 from planner.settings.engine import Recording
 from planner.settings.scenario import Scenario
 from planner.steptime.by_term import TERMS, linear, step_terms
-from planner.steptime.collective_time import collective_fit, collectives_s
+from planner.steptime.collective_time import collective_fit, collectives_s, exchange_s
 from planner.steptime.engines import bounds
 from planner.steptime.launches import decode_launch_s, launches_s, prompt_launch_s
 from planner.steptime.roofline import expansion_s, moe_kernels, padded, priors, roofline
@@ -33,7 +34,8 @@ from planner.steptime.stack import Stack
 MODELS = ("llama-3.1-8b", "gemma-2-9b", "mixtral-8x7b", "gpt-oss-120b", "deepseek-v3", "glm-5", "qwen3.5-397b-a17b",
           "deepseek-v4-flash")
 LAYOUTS = (*(Layout(tensor_parallel_size=ranks) for ranks in (1, 2, 4, 8)),
-           Layout(tensor_parallel_size=8, expert_parallel_size=8), Layout(data_parallel_size=8, expert_parallel_size=8))
+           Layout(tensor_parallel_size=8, expert_parallel_size=8), Layout(data_parallel_size=8, expert_parallel_size=8),
+           Layout(data_parallel_size=8, expert_parallel_size=8, dispatches=True))
 LOADS = ((0, 1, 1000), (0, 64, 1000), (0, 64, 100_000), (512, 0, 0), (8192, 0, 0), (1024, 128, 1000))
 LOWEST = {name: low for name, (low, _) in bounds().items()}
 STACKS = {"dense": stack_of(), "sliding": stack_of("gpt-oss-120b"),
@@ -43,6 +45,7 @@ STACKS = {"dense": stack_of(), "sliding": stack_of("gpt-oss-120b"),
                                  kv_bytes_per_element=1.0),
           "sparse": stack_of("glm-5", "b300-sxm", "sglang", Layout(data_parallel_size=8, expert_parallel_size=8))}
 LESS = 1 - 1e-12  # sums are rounded
+LINK = NodeLink(bandwidth_bytes_per_s=50e9, latency_s=5e-6)
 
 
 def floor_s(stack: Stack, prompt: int, decodes: int, context: int) -> float:
@@ -185,6 +188,21 @@ def test_sparse_prompts_pay_for_the_heads_that_they_are_padded_to() -> None:
     pairs = 2048 * 2049 / 2 + (8192 - 2048) * 2048
     padded_s = 78 * pairs * 2 * 128 * (2 * 512 + 64) / (0.645 * 2250e12)
     assert padded_s < found["b200-sxm", 8] < 1.3 * padded_s
+
+
+@pytest.mark.parametrize(("ranks", "size", "touched"), [(8, 1, 5.302), (32, 1, 7.267), (4, 2, 5.302)])
+def test_a_token_is_sent_to_the_gpus_that_have_its_experts(ranks: int, size: int, touched: float) -> None:
+    """DeepSeek-V3 in FP8, 8 of 256 experts: one byte a value on the way there, two back, of 100 tokens a rank."""
+    layout = Layout(tensor_parallel_size=size, data_parallel_size=ranks, expert_parallel_size=ranks * size,
+                    dispatches=True)
+    stack = replace(stack_of("deepseek-v3", "h200-sxm", layout=layout), node_link=LINK)
+    copies = 100 / size * touched * 7168
+    found = exchange_s(stack, np.array([100.0]))
+    there, back = (collectives_s(stack, np.array([width * copies]), "alltoall", ranks * size) for width in (1, 2))
+    assert found == pytest.approx(there + back, rel=1e-3)
+    gathered = exchange_s(replace(stack, layout=replace(layout, dispatches=False)), np.array([8192.0]))
+    assert exchange_s(stack, np.array([8192.0])) < gathered
+    assert "collectives" not in priors(stack) or ranks * size > 8
 
 
 def test_a_norm_over_all_heads_adds_a_collective() -> None:

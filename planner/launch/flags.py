@@ -122,8 +122,11 @@ SGLANG_MOES = MOES | dict.fromkeys(("triton_kernel", "cutlass", "flashinfer_cutl
                                     "flashinfer_mxfp4"), "auto")
 TRTLLM_MOES = {"AUTO": "auto", "DEEPGEMM": "deep_gemm", "TRTLLM": "flashinfer_trtllm"} | dict.fromkeys(
     ("CUTLASS", "CUTEDSL", "TRITON", "WIDEEP", "VANILLA"), "auto")
-# SGLang spreads whole experts over all GPUs where tokens go to those that have them (`_handle_a2a_moe`).
-A2A_BACKENDS = {"none": False} | dict.fromkeys(("deepep", "mooncake", "megamoe", "nixl", "mori", "flashinfer"), True)
+VLLM_ALL2ALLS = dict.fromkeys(("allgather_reducescatter", "naive"), "allgather_reducescatter") | dict.fromkeys(
+    ("deepep_high_throughput", "deepep_low_latency", "pplx", "nixl_ep", "mori", "flashinfer_all2allv",
+     "flashinfer_nvlink_one_sided", "flashinfer_nvlink_two_sided"), "deepep")
+SGLANG_ALL2ALLS = {"none": "allgather_reducescatter"} | dict.fromkeys(
+    ("deepep", "mooncake", "megamoe", "nixl", "mori", "flashinfer"), "deepep")
 ON = ("1", "true")
 OFF = ("0", "false")
 MATMULS = {"highest": "fp32", "high": "tf32", "medium": "tf32"}
@@ -161,6 +164,7 @@ VLLM = Dialect(
         Flag(names=("--swap-space",), option="swap_space", read=number),
         Flag(names=("--kv-offloading-size",), option="kv_offloading_size", read=number),
         _choice(("--moe-backend", "--kernel-config.moe-backend"), "moe_backend", VLLM_MOES),
+        _choice(("--all2all-backend",), "all2all_backend", VLLM_ALL2ALLS),
         _choice(("--scheduling-policy",), "policy", {"fcfs": "fcfs", "priority": "priority"}),
         Flag(names=("--max-num-seqs",), option=SEQS, write=_limit),
         Flag(names=("--max-num-batched-tokens",), option=TOKENS, write=_limit),
@@ -231,7 +235,7 @@ SGLANG = Dialect(
         Switch(names=("--disable-cuda-graph",), option="cudagraph_mode", value="none"),
         Flag(names=("--cuda-graph-max-bs",), option="max_cudagraph_capture_size"),
         _choice(("--moe-runner-backend",), "moe_backend", SGLANG_MOES),
-        _choice(("--moe-a2a-backend",), "expert_parallel", A2A_BACKENDS),
+        _choice(("--moe-a2a-backend",), "all2all_backend", SGLANG_ALL2ALLS),
         Switch(names=("--enable-flashinfer-allreduce-fusion",), option="fuse_allreduce_rms"),
         Switch(names=("--enforce-disable-flashinfer-allreduce-fusion",), option="fuse_allreduce_rms", value=False),
     ),

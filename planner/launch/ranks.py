@@ -28,6 +28,7 @@ def read_ranks(found: Mapping[str, Any]) -> dict[str, Any]:
     ------
     UsageError : SGLang's ranks do not divide its GPUs.
     """
+    found = _with_experts(found)
     size, ranks = found.get("tensor_parallel_size", 1), found.get("data_parallel_size", 1)
     if found["engine"] == "vllm":
         if ranks == 1:
@@ -45,6 +46,19 @@ def read_ranks(found: Mapping[str, Any]) -> dict[str, Any]:
         options |= {name: max(options[name] // ranks, 1) for name in OF_ALL_RANKS if options.get(name, 0) > 0}
     return options | {"tensor_parallel_size": size // ranks, "data_parallel_size": ranks,
                       "data_parallel_attention": True}
+
+
+def _with_experts(found: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return options with whole experts where SGLang's tokens are sent to theirs (`_handle_a2a_moe`).
+
+    Where ranks have no tokens of their own, all GPUs have all tokens, and none are sent.
+    """
+    if found.get("all2all_backend") != "deepep":
+        return found
+    whole = found["engine"] == "sglang" or bool(found.get("expert_parallel"))
+    own = found.get("data_parallel_size", 1) > 1 and (found["engine"] == "vllm" or "data_parallel_attention" in found)
+    kept = {name: value for name, value in found.items() if name != "all2all_backend" or (own and whole)}
+    return kept | ({"expert_parallel": True} if whole else {})
 
 
 def written_ranks(scenario: Scenario) -> tuple[Scenario, dict[str, str]]:

@@ -17,18 +17,21 @@ class Layout:
         each has its own sequences and KV cache [1].
     expert_parallel_size : GPUs that the routed experts of a layer are spread over, whole; 1 where every GPU holds a
         slice of each [1].
+    dispatches : whether a token of data-parallel attention is sent to the GPUs that have its experts, and not to all.
     attention_dp_timeout_iters : with data-parallel attention, steps that prompts of one rank wait at most for those of
         all others (TensorRT-LLM's attention_dp_config with enable_balance); 0 where they do not wait [1].
 
     Raises
     ------
-    UsageError : a size below 1, a negative wait, or experts spread over more GPUs than there are.
+    UsageError : a size below 1, a negative wait, experts spread over more GPUs than there are, or tokens sent to whole
+        experts where none are whole or no rank has tokens of its own.
     """
 
     tensor_parallel_size: int = 1
     pipeline_parallel_size: int = 1
     data_parallel_size: int = 1
     expert_parallel_size: int = 1
+    dispatches: bool = False
     attention_dp_timeout_iters: int = 0
 
     def __post_init__(self) -> None:
@@ -39,6 +42,11 @@ class Layout:
         if self.num_expert_gpus % self.expert_parallel_size:
             raise UsageError(f"expert_parallel_size = {self.expert_parallel_size}; must divide the "
                              f"{self.num_expert_gpus} GPUs of tensor and data parallelism")
+
+        if self.dispatches and (self.data_parallel_size == 1 or self.expert_parallel_size != self.num_expert_gpus):
+            raise UsageError("--all2all-backend deepep: sends tokens of data-parallel attention to the GPUs that have "
+                             "their experts; give --data-parallel-size, --data-parallel-attention and "
+                             "--expert-parallel")
 
     @property
     def num_expert_gpus(self) -> int:

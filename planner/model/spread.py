@@ -20,7 +20,8 @@ def layout_of(scenario: Scenario, architecture: Architecture | None) -> Layout:
                          f"step together; leave it out, and --data-parallel-size is of replicas by themselves")
     size, ranks = scenario.tensor_parallel_size, attention_ranks(scenario)
     return Layout(tensor_parallel_size=size, pipeline_parallel_size=scenario.pipeline_parallel_size,
-                  data_parallel_size=ranks, expert_parallel_size=size * ranks if scenario.expert_parallel else 1)
+                  data_parallel_size=ranks, expert_parallel_size=size * ranks if scenario.expert_parallel else 1,
+                  dispatches=scenario.all2all_backend == "deepep")
 
 
 def check_heads(architecture: Architecture, layout: Layout) -> None:

@@ -59,6 +59,20 @@ def touched_experts(tokens: ArrayLike, topk: ArrayLike, num_experts: ArrayLike, 
     return touched
 
 
+def touched_gpus(topk: int, num_experts: int, num_gpus: int) -> float:
+    """Return how many of the GPUs that experts are spread over have any of a token's, on the average [1].
+
+    N · (1 − Π (E − E/N − i) / (E − i)) over the token's k experts, drawn evenly and each once.
+
+    >>> [round(touched_gpus(8, 256, count), 2) for count in (1, 8, 64)]
+    [1.0, 5.3, 7.57]
+    """
+    elsewhere = 1.0
+    for drawn in range(topk):
+        elsewhere *= max(num_experts - num_experts / num_gpus - drawn, 0.0) / (num_experts - drawn)
+    return num_gpus * (1.0 - elsewhere)
+
+
 def moe_s(tokens: ArrayLike, *, hidden: ArrayLike, inter: ArrayLike, topk: ArrayLike, num_experts: ArrayLike,
           moe_tp: ArrayLike, moe_ep: ArrayLike, weight_bytes_per_element: float, flops_per_s: float,
           bandwidth_bytes_per_s: float, constants: MoeConstants, unevenness: float = 0.0) -> Floats:

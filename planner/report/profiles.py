@@ -10,6 +10,7 @@ from planner.deployment.deploy import Deployment, deploy
 from planner.engine import state as st
 from planner.engine.rows import STEP_ROW
 from planner.errors import UnknownNameError
+from planner.model.precision import kv_bytes_per_element
 from planner.settings.scenario import Scenario, with_model
 from planner.steptime.by_term import step_terms
 
@@ -66,10 +67,12 @@ def _show_model(name: str, scenario: Scenario) -> tuple[dict[str, Any], str]:
         "kv_bytes_per_token_bf16": kv_bytes_per_token(arch, 2.0),
         "architecture": {field: getattr(arch, field) for field in arch.__slots__},
     }
+    own = arch.kv_cache_dtype
+    in_own = f", {kv_bytes_per_token(arch, kv_bytes_per_element(own)):,.0f} in {own}" if own else ""
     lines = [f"{arch.name}: {value['num_parameters'] / 1e9:.2f}e9 parameters, "
              f"{value['num_active_parameters'] / 1e9:.2f}e9 active, {value['kv_bytes_per_token_bf16']:,.0f} B of KV a "
-             f"token in bf16"]
-    lines += [f"  {field:<24}{setting}" for field, setting in value["architecture"].items() if setting]
+             f"token in bf16{in_own}"]
+    lines += [f"  {field:<32}{setting}" for field, setting in value["architecture"].items() if setting]
     if scenario.gpu:
         deployment = deploy(with_model(scenario, name))
         terms, memory = step_class_terms(deployment), deployment.memory

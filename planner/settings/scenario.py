@@ -63,6 +63,10 @@ class Scenario:
         "auto", "Deployment", "What multiplies routed experts: the engine's choice, or the library that it is told to "
         "take, by vLLM's and SGLang's names: Marlin (4 bit), Triton, DeepGEMM, TensorRT-LLM's own kernels."
     )
+    all2all_backend: Literal["allgather_reducescatter", "deepep"] = _option(
+        "allgather_reducescatter", "Deployment", "How tokens of data-parallel attention come to whole experts: all to "
+        "all GPUs, or by DeepEP and its like each to those that have its experts."
+    )
     fp32_matmul: Literal["auto", "fp32", "tf32"] = _option(
         "auto", "Deployment", "What multiplies routers that engines keep in 32 bit: a kernel of their own, which takes "
         "what 16 bit takes, or cuBLAS, by the settings of vLLM's VLLM_FLOAT32_MATMUL_PRECISION."

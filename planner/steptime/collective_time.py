@@ -5,8 +5,10 @@ from typing import Any
 
 import numpy as np
 
+from planner.model.precision import KERNELS, WEIGHT_FORMATS, expert_format, usable_kernels
 from planner.operators.collectives import CollectiveConstants, collective_s
 from planner.operators.gemm import Floats
+from planner.operators.moe import touched_gpus
 from planner.operators.network import network_s
 from planner.steptime.fused_norms import KERNELS_OF, largest_fused_bytes
 from planner.steptime.kernels import Fit, find_fit
@@ -20,8 +22,8 @@ def fold_collectives(curve: Any, stack: Stack, counts: Floats, fused: Floats) ->
     """Add the collectives of all layers to a step's curve.
 
     Two all-reduces of the hidden state a layer, of which the `fused` take the norm after them along; data-parallel
-    attention gathers and scatters it around experts. Where query and key are normalised over all heads, ranks first
-    add up two sums of squares a token (MiniMaxText01RMSNormTP in vLLM).
+    attention brings it to experts and back (`exchange_s`). Where query and key are normalised over all heads, ranks
+    first add up two sums of squares a token (MiniMaxText01RMSNormTP in vLLM).
     """
     arch, layout = stack.arch, stack.layout
     hidden = ACTIVATION_BYTES * arch.hidden_size
@@ -34,11 +36,36 @@ def fold_collectives(curve: Any, stack: Stack, counts: Floats, fused: Floats) ->
             curve.collectives_s += arch.num_layers * collectives_s(stack, counts * QK_NORM_BYTES, "all_reduce",
                                                                    layout.tensor_parallel_size)
     if layout.data_parallel_size > 1:
-        gathered = counts * layout.data_parallel_size * hidden
-        for op in ("all_gather", "reduce_scatter"):
-            gathering_s = arch.num_moe_layers * collectives_s(stack, gathered, op, layout.num_expert_gpus)
-            curve.collectives_s += gathering_s
-            curve.shared_s += gathering_s
+        exchanged_s = arch.num_moe_layers * exchange_s(stack, counts)
+        curve.collectives_s += exchanged_s
+        curve.shared_s += exchanged_s
+
+
+def exchange_ops(stack: Stack) -> tuple[str, str]:
+    """Return the collectives that bring tokens of data-parallel attention to experts, and their results back."""
+    return ("alltoall", "alltoall") if stack.layout.dispatches else ("all_gather", "reduce_scatter")
+
+
+def exchange_s(stack: Stack, counts: Floats) -> Floats:
+    """Return what one layer of data-parallel attention takes to bring a rank's tokens to experts and back [s].
+
+    All tokens go to all GPUs, and sums come back; or each goes to those GPUs alone that have its experts, in the format
+    that these multiply, and as many results come back in 16 bit. The GPUs of a rank share its tokens then.
+
+    Source: vLLM's `AgRsAll2AllManager`; Zhao et al., DeepEP, 2025.
+    """
+    arch, layout = stack.arch, stack.layout
+    there, back = exchange_ops(stack)
+    tokens = counts * layout.data_parallel_size
+    there_bytes = back_bytes = tokens * ACTIVATION_BYTES * arch.hidden_size
+    if layout.dispatches:
+        copies = tokens / layout.num_expert_gpus * touched_gpus(arch.num_experts_per_tok, arch.num_experts,
+                                                                layout.num_expert_gpus) * arch.hidden_size
+        choices = WEIGHT_FORMATS[expert_format(arch, stack.quantization)].moe
+        there_bytes = copies * KERNELS[usable_kernels(choices, stack.gpu)[0]].activation_bytes
+        back_bytes = copies * ACTIVATION_BYTES
+    return (collectives_s(stack, there_bytes, there, layout.num_expert_gpus)
+            + collectives_s(stack, back_bytes, back, layout.num_expert_gpus))
 
 
 def fused_reduces(stack: Stack, counts: Floats) -> Floats:

@@ -30,6 +30,7 @@ from planner.steptime.collective_time import (
     ACTIVATION_BYTES,
     collective_fit,
     collectives_s,
+    exchange_ops,
     fold_collectives,
     fused_reduces,
 )
@@ -149,7 +150,7 @@ def priors(stack: Stack) -> tuple[str, ...]:
                for gemm in projections(stack.arch, layout.tensor_parallel_size)}
     sizes = [("all_reduce", layout.tensor_parallel_size), ("all_gather", layout.tensor_parallel_size)]
     if layout.data_parallel_size > 1:
-        sizes += [("all_gather", layout.num_expert_gpus), ("reduce_scatter", layout.num_expert_gpus)]
+        sizes += [(op, layout.num_expert_gpus) for op in exchange_ops(stack)]
     fits: dict[str, Sequence[Fit[Any]]] = {
         "dense layers": [gemm_kernels(stack, name)[1][0] for name in sorted(formats | {HEAD_FORMAT})],
         "experts": [moe_kernels(stack)[1][0]] if stack.arch.num_moe_layers else [],
