@@ -190,7 +190,7 @@ def test_sparse_prompts_pay_for_the_heads_that_they_are_padded_to() -> None:
     assert padded_s < found["b200-sxm", 8] < 1.3 * padded_s
 
 
-@pytest.mark.parametrize(("ranks", "size", "touched"), [(8, 1, 5.302), (32, 1, 7.267), (4, 2, 5.302)])
+@pytest.mark.parametrize(("ranks", "size", "touched"), [(8, 1, 5.295), (32, 1, 7.267), (4, 2, 5.295)])
 def test_a_token_is_sent_to_the_gpus_that_have_its_experts(ranks: int, size: int, touched: float) -> None:
     """DeepSeek-V3 in FP8, 8 of 256 experts: one byte a value on the way there, two back, of 100 tokens a rank."""
     layout = Layout(tensor_parallel_size=size, data_parallel_size=ranks, expert_parallel_size=ranks * size,
