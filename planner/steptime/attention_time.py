@@ -243,7 +243,7 @@ def _fold_indexer(step_time: StepTime, stack: Stack) -> None:
     read_s = index_bytes_per_token(arch) / arch.num_index_layers / stack.gpu.hbm_bandwidth_bytes_per_s
     peaks = stack.gpu.flops_per_s
     multiply_s = (2.0 * arch.index_n_heads * arch.index_head_dim / arch.index_rate / peaks.get("fp8", peaks["bf16"])
-                  / index_flops_frac(stack))
+                  / index_flops_frac(stack.gpu))
     layers, c = arch.num_index_layers, stack.constants
     step_time.curve.decode_s_per_context_token += layers * max(c.decode_attention_ratio, 1.0) * max(read_s, multiply_s)
     terms.prompt_s_per_pair += layers * max(c.prompt_attention_ratio, 1.0) * multiply_s

@@ -74,9 +74,9 @@ def padded_heads(gpu: Gpu, num_heads: int) -> int:
     return -(-num_heads // at_once) * at_once
 
 
-def index_flops_frac(stack: Stack) -> float:
-    """Return what an indexer reaches of the FP8 peak with a prompt's queries [1]; DSA's was not measured."""
-    return INDEX_FLOPS_FRAC[_generation(stack.gpu)] if stack.arch.attention == "csa" else 1.0
+def index_flops_frac(gpu: Gpu) -> float:
+    """Return what an indexer reaches of the FP8 peak, its choice included [1], CSA's and DSA's alike."""
+    return INDEX_FLOPS_FRAC[_generation(gpu)]
 
 
 def index_share(stack: Stack) -> float:
