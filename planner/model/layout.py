@@ -42,7 +42,6 @@ class Layout:
         if self.num_expert_gpus % self.expert_parallel_size:
             raise UsageError(f"expert_parallel_size = {self.expert_parallel_size}; must divide the "
                              f"{self.num_expert_gpus} GPUs of tensor and data parallelism")
-
         if self.dispatches and (self.data_parallel_size == 1 or self.expert_parallel_size != self.num_expert_gpus):
             raise UsageError("--all2all-backend deepep: sends tokens of data-parallel attention to the GPUs that have "
                              "their experts; give --data-parallel-size, --data-parallel-attention and "

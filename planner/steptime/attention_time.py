@@ -29,9 +29,9 @@ from planner.operators.linear_attention import (
 from planner.operators.mla import MlaDecode, mla_decode_coefficients, mla_prompt_coefficients
 from planner.steptime.compressed_attention import (
     csa_decode_coefficients,
+    csa_flops_frac,
     csa_heads,
     csa_kernels_of,
-    csa_prompt_coefficients,
     index_flops_frac,
     padded_heads,
 )
@@ -128,8 +128,6 @@ def _prompt_coefficients(stack: Stack) -> tuple[float, float, float, float]:
     hardware = _hardware(stack, str(fit.row["dtype"]))
     sustained = hardware | {"flops_per_s": hardware["flops_per_s"] / stack.compute_ratio("bf16")}
     heads = -(-arch.num_attention_heads // ranks)
-    if arch.attention == "csa":
-        return csa_prompt_coefficients(stack, padded_heads(stack.gpu, heads), fit.constants.floor_s)
     if arch.index_topk:
         return _sparse_prompt_coefficients(stack, padded_heads(stack.gpu, heads), fit.constants.floor_s)
     if arch.attention == "mla":
@@ -146,12 +144,14 @@ def _prompt_coefficients(stack: Stack) -> tuple[float, float, float, float]:
 
 
 def _sparse_prompt_coefficients(stack: Stack, num_heads: int, floor_s: float) -> tuple[float, float, float, float]:
-    """Return the same of sparse MLA, which multiplies queries with the latent itself, as decodes do."""
+    """Return the same of sparse MLA and of CSA, which multiply queries with what the cache holds, as decodes do.
+
+    A query and its output have as many elements, of 2 B, as a pair has multiplications, of 2 FLOP.
+    """
     arch, gpu = stack.arch, stack.gpu
-    flops_per_pair = attention_flops_per_pair(arch, is_decode=True) * num_heads / arch.num_attention_heads
-    wide = 2 * arch.kv_lora_rank + arch.qk_rope_head_dim
-    return (floor_s, 2.0 * num_heads * wide / gpu.hbm_bandwidth_bytes_per_s, 0.0,
-            flops_per_pair / (gpu.flops_per_s["bf16"] * SPARSE_FLOPS_FRAC))
+    products = attention_flops_per_pair(arch, is_decode=True) / 2 * num_heads / arch.num_attention_heads
+    frac = csa_flops_frac(gpu) if arch.attention == "csa" else SPARSE_FLOPS_FRAC
+    return floor_s, 2 * products / gpu.hbm_bandwidth_bytes_per_s, 0.0, 2 * products / (gpu.flops_per_s["bf16"] * frac)
 
 
 def _decode_coefficients(stack: Stack, counts: Floats) -> tuple[Any, Any]:

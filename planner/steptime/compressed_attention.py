@@ -1,9 +1,8 @@
-"""Compressed sparse attention (DeepSeek-V4): what its prompts, its decodes and its indexer take."""
+"""Compressed sparse attention (DeepSeek-V4): what its decodes take, and what its prompts and its indexer reach."""
 
 import math
 from typing import Any
 
-from planner.catalog.attention import attention_flops_per_pair
 from planner.catalog.gpus import Gpu
 from planner.catalog.kv_cache import layer_kv_bytes
 from planner.engine.curve import node_counts
@@ -19,22 +18,6 @@ FLOPS_FRAC = {"hopper": 0.35, "blackwell": 0.6}
 INDEX_FLOPS_FRAC = {"hopper": 0.34, "blackwell": 0.23}
 INDEX_SHARE = {"vllm": 0.1, "sglang": 1.0, "trtllm": 0.5}
 SPARSE_HEADS = 64  # that FlashMLA's sparse kernel for decodes has room for, at least (`get_padded_num_q_heads` in vLLM)
-
-
-def csa_prompt_coefficients(stack: Stack, num_heads: int, floor_s: float) -> tuple[float, float, float, float]:
-    """Return one layer's time of prompt attention: base, per token, per context token, per pair of query and entry [s].
-
-    Queries are multiplied with entries as they are, which are keys and values at once.
-
-    Parameters
-    ----------
-    num_heads : on this GPU, padded [1].
-    floor_s : launch [s].
-    """
-    arch, gpu = stack.arch, stack.gpu
-    flops_per_pair = attention_flops_per_pair(arch, is_decode=False) * num_heads / arch.num_attention_heads
-    return (floor_s, 4.0 * num_heads * arch.head_dim / gpu.hbm_bandwidth_bytes_per_s, 0.0,
-            flops_per_pair / (gpu.flops_per_s["bf16"] * FLOPS_FRAC[_generation(gpu)]))
 
 
 def csa_decode_coefficients(stack: Stack, counts: Floats, constants: MlaDecode, *, bandwidth_bytes_per_s: float,
@@ -72,6 +55,11 @@ def padded_heads(gpu: Gpu, num_heads: int) -> int:
     """
     at_once = 128 if _generation(gpu) == "blackwell" else 64
     return -(-num_heads // at_once) * at_once
+
+
+def csa_flops_frac(gpu: Gpu) -> float:
+    """Return what prompts reach of the 16-bit peak, heads padded [1]."""
+    return FLOPS_FRAC[_generation(gpu)]
 
 
 def index_flops_frac(gpu: Gpu) -> float:
