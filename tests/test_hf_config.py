@@ -9,7 +9,7 @@ from planner.catalog.parameters import num_active_parameters, num_parameters
 from planner.deployment.memory import layers_bytes
 from planner.errors import CatalogError
 from planner.model.layout import Layout
-from planner.model.precision import expert_format, kv_cache_type, weight_format
+from planner.model.precision import attention_format, expert_format, kv_cache_type, weight_format
 
 LLAMA = {"model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 4,
          "num_attention_heads": 8, "num_key_value_heads": 2, "vocab_size": 100, "max_position_embeddings": 512}
@@ -274,27 +274,27 @@ def test_nested_text_config_with_omitted_defaults() -> None:
 
 
 @pytest.mark.parametrize(("given", "expected"), [
-    ({"quant_method": "fp8"}, ("fp8", True)),
-    ({"quant_method": "awq", "bits": 4}, ("awq", True)),
-    ({"quant_method": "gptq", "bits": 8}, ("w8a16", True)),
-    ({"quant_method": "modelopt", "quant_algo": "NVFP4", "ignore": ["lm_head"]}, ("nvfp4", True)),
-    ({"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn"]}, ("mxfp4", False)),
+    ({"quant_method": "fp8"}, ("fp8", None)),
+    ({"quant_method": "awq", "bits": 4}, ("awq", None)),
+    ({"quant_method": "gptq", "bits": 8}, ("w8a16", None)),
+    ({"quant_method": "modelopt", "quant_algo": "NVFP4", "ignore": ["lm_head"]}, ("nvfp4", None)),
+    ({"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn"]}, ("mxfp4", "bf16")),
     ({"quant_method": "compressed-tensors",
-      "config_groups": {"group_0": {"weights": {"num_bits": 8, "type": "float"}}}}, ("fp8", True)),
+      "config_groups": {"group_0": {"weights": {"num_bits": 8, "type": "float"}}}}, ("fp8", None)),
     ({"quant_method": "compressed-tensors", "config_groups": {"group_0": {
         "weights": {"num_bits": 8, "type": "int"}, "input_activations": {"num_bits": 8, "type": "int"}}}},
-     ("int8", True)),
+     ("int8", None)),
     ({"quant_method": "compressed-tensors", "config_groups": {"group_0": {
-        "weights": {"num_bits": 8, "type": "int"}, "input_activations": None}}}, ("w8a16", True)),
+        "weights": {"num_bits": 8, "type": "int"}, "input_activations": None}}}, ("w8a16", None)),
     ({"quant_method": "compressed-tensors",
       "config_groups": {"group_0": {"weights": {"num_bits": 4, "type": "int", "group_size": 32}}}},
-     ("int4-g32", True)),
+     ("int4-g32", None)),
     ({"quant_method": "fp8", "modules_to_not_convert": ["model.layers.0.self_attn.indexer.weights_proj"]},
-     ("fp8", True)),
+     ("fp8", None)),
 ])
-def test_native_quantization(given: dict[str, object], expected: tuple[str, bool]) -> None:
+def test_native_quantization(given: dict[str, object], expected: tuple[str, str | None]) -> None:
     arch = read(quantization_config=given)
-    assert (arch.quantization, arch.quantized_attention) == expected
+    assert (arch.quantization, arch.attention_quantization) == expected
 
 
 @pytest.mark.parametrize(("given", "expected"), [
@@ -336,7 +336,11 @@ def test_sglang_chooses_the_cache_of_sparse_attention_by_the_gpu(engine: str, gp
     ({**SPARSE, "index_topk": None}, "index_topk is missing"),
     ({"quantization_config": {"quant_method": "rot13"}}, "quant_method = 'rot13' is not supported"),
     ({"quantization_config": {"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION"}},
-     "quant_algo = 'MIXED_PRECISION' is not supported; remove .*--quantization"),
+     "quant_algo = 'MIXED_PRECISION' without quantized_layers.*hf_quant_config.json, or remove .*--quantization"),
+    ({"quantization_config": {"quant_algo": "MIXED_PRECISION",
+                              "quantized_layers": {"layers.0.mlp.up_proj": {"quant_algo": "W4A8_MXFP4"}}}},
+     "quantized_layers: layers.0.mlp.up_proj has quant_algo = 'W4A8_MXFP4'; must be one of FP8"),
+    ({"quantization_config": {"quant_method": "modelopt", "quant_algo": "W4A8"}}, "quant_algo = 'W4A8' is not supp"),
     ({"quantization_config": {"quant_method": "modelopt", "quant_algo": "FP8", "kv_cache_quant_algo": "NVFP4"}},
      "calibrates a KV cache of 'NVFP4'.*--kv-cache-dtype"),
 ])
@@ -417,17 +421,36 @@ def test_errors_of_compressed_attention_name_the_key(changes: dict[str, object],
 
 
 @pytest.mark.parametrize(("given", "weights", "experts", "attention"), [
-    ({"quant_method": "fp8", "weight_block_size": [128, 128], "store_dtype": "mxfp4"}, "fp8_block", "mxfp4", True),
+    ({"quant_method": "fp8", "weight_block_size": [128, 128], "store_dtype": "mxfp4"}, "fp8_block", "mxfp4", None),
     ({"quant_method": "fp8", "weight_block_size": [128, 128], "ignored_layers": ["model.layers.0.self_attn.o_proj"]},
-     "fp8_block", None, True),  # the output alone
-    ({"quant_method": "fp8", "ignored_layers": ["model.layers.0.self_attn.q_proj"]}, "fp8", None, False),
+     "fp8_block", None, None),  # the output alone
+    ({"quant_method": "fp8", "ignored_layers": ["model.layers.0.self_attn.q_proj"]}, "fp8", None, "bf16"),
     ({"quant_method": "compressed-tensors", "config_groups": {"group_0": {
-        "weights": {"num_bits": 8, "type": "float", "strategy": "block"}}}}, "fp8_block", None, True),
+        "weights": {"num_bits": 8, "type": "float", "strategy": "block"}}}}, "fp8_block", None, None),
 ])
 def test_formats_of_checkpoints_as_they_state_them(given: dict[str, object], weights: str, experts: str | None,
-                                                   attention: bool) -> None:
+                                                   attention: str | None) -> None:
     arch = read(quantization_config=given)
-    assert (arch.quantization, arch.expert_quantization, arch.quantized_attention) == (weights, experts, attention)
+    assert (arch.quantization, arch.expert_quantization, arch.attention_quantization) == (weights, experts, attention)
+
+
+@pytest.mark.parametrize(("modules", "expected"), [
+    ({"layers.0.self_attn.q_proj": "FP8", "layers.0.mlp.up_proj": "NVFP4", "lm_head": "W4A16_NVFP4",
+      "mtp.layers.0.mlp.up_proj": "FP8"}, ("nvfp4", "fp8", "bf16")),
+    ({"layers.0.linear_attn.out_proj": "FP8", "layers.0.mlp.experts": "W4A16_NVFP4",
+      "layers.0.mlp.shared_expert.up_proj": "W4A16_NVFP4"}, ("w4a16_nvfp4", "fp8", None)),
+    ({"backbone.layers.0.mixer.in_proj": "FP8", "backbone.layers.1.mixer.experts.0.up_proj": "NVFP4",
+      "backbone.layers.1.mixer.experts.1.up_proj": "NVFP4", "backbone.layers.1.mixer.shared_experts.up_proj": "FP8"},
+     ("fp8", None, "nvfp4")),
+    ({"layers.0.mlp.experts": "FP8_BLOCK_SCALES"}, ("fp8_block", "bf16", None)),
+])
+def test_mixed_precision_has_a_format_for_each_part(modules: dict[str, str], expected: tuple[str | None, ...]) -> None:
+    """As in PRs 35047 and 47318 of vLLM, and nvidia/Qwen3.6-35B-A3B-NVFP4."""
+    arch = read(quantization_config={"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION", "quantized_layers": {
+        name: {"quant_algo": algorithm} for name, algorithm in modules.items()}})
+    assert (arch.quantization, arch.attention_quantization, arch.expert_quantization) == expected
+    assert attention_format(arch, None) == (expected[1] or expected[0])
+    assert attention_format(arch, "bf16") == "bf16"
 
 
 def test_a_null_key_takes_what_the_class_fills_in() -> None:

@@ -8,6 +8,7 @@ from planner.catalog.entries import load_model, model_names
 from planner.catalog.parameters import embedding_parameters, expert_parameters, num_parameters
 from planner.deployment.memory import attention_parameters_per_gpu
 from planner.model import projections as module
+from planner.model.precision import attention_format
 from planner.model.projections import Gemm, projections
 
 MLP = ("gate_up_proj", "down_proj", "router", "shared_gate_up_proj", "shared_down_proj",
@@ -43,42 +44,43 @@ def test_memory_and_step_time_shard_attention_alike(name: str, tp: int) -> None:
 
 def test_grouped_attention_and_mlp_on_eight_ranks() -> None:
     assert projections(load_model("llama-3.1-70b"), 8) == (
-        Gemm("qkv_proj", 1280, 8192, 80, True), Gemm("o_proj", 8192, 1024, 80, True),
-        Gemm("gate_up_proj", 7168, 8192, 80, True), Gemm("down_proj", 8192, 3584, 80, True))
+        Gemm("qkv_proj", 1280, 8192, 80, "attention"), Gemm("o_proj", 8192, 1024, 80, "attention"),
+        Gemm("gate_up_proj", 7168, 8192, 80, "mlp"), Gemm("down_proj", 8192, 3584, 80, "mlp"))
     assert by_name("llama-3.1-70b", 16)["qkv_proj"].n == (4 + 2) * 128  # a KV head on two ranks
 
 
 def test_latent_attention_and_moe_on_eight_ranks() -> None:
     assert projections(load_model("deepseek-r1"), 8) == (
-        Gemm("fused_qkv_a_proj", 1536 + 576, 7168, 61, True), Gemm("q_b_proj", 16 * 192, 1536, 61, True),
-        Gemm("kv_b_proj", 16 * 256, 512, 61, True), Gemm("o_proj", 7168, 16 * 128, 61, True),
-        Gemm("gate_up_proj", 4608, 7168, 3, True), Gemm("down_proj", 7168, 2304, 3, True),
-        Gemm("router", 256, 7168, 58, False),
-        Gemm("shared_gate_up_proj", 512, 7168, 58, True), Gemm("shared_down_proj", 7168, 256, 58, True))
-    assert by_name("deepseek-v2-lite", 1)["q_proj"] == Gemm("q_proj", 16 * 192, 2048, 27, True)
+        Gemm("fused_qkv_a_proj", 1536 + 576, 7168, 61, "attention"), Gemm("q_b_proj", 16 * 192, 1536, 61, "attention"),
+        Gemm("kv_b_proj", 16 * 256, 512, 61, "attention"), Gemm("o_proj", 7168, 16 * 128, 61, "attention"),
+        Gemm("gate_up_proj", 4608, 7168, 3, "mlp"), Gemm("down_proj", 7168, 2304, 3, "mlp"),
+        Gemm("router", 256, 7168, 58, "kept"),
+        Gemm("shared_gate_up_proj", 512, 7168, 58, "mlp"), Gemm("shared_down_proj", 7168, 256, 58, "mlp"))
+    assert by_name("deepseek-v2-lite", 1)["q_proj"] == Gemm("q_proj", 16 * 192, 2048, 27, "attention")
 
 
 def test_hybrid_layers_on_four_ranks() -> None:
     gemms = by_name("Qwen/Qwen3.5-397B-A17B-FP8", 4)
-    assert gemms["qkv_proj"] == Gemm("qkv_proj", (2 * 8 + 2 * 1) * 256, 4096, 15, True)
-    assert gemms["o_proj"] == Gemm("o_proj", 4096, 8 * 256, 15, True)
-    assert gemms["in_proj_qkvz"] == Gemm("in_proj_qkvz", 2 * (2048 + 8192) // 4, 4096, 45, True)
-    assert gemms["in_proj_ba"] == Gemm("in_proj_ba", 32, 4096, 45, False)
-    assert gemms["out_proj"] == Gemm("out_proj", 4096, 2048, 45, True)
-    assert gemms["router"] == Gemm("router", 512, 4096, 60, False)
+    assert gemms["qkv_proj"] == Gemm("qkv_proj", (2 * 8 + 2 * 1) * 256, 4096, 15, "attention")
+    assert gemms["o_proj"] == Gemm("o_proj", 4096, 8 * 256, 15, "attention")
+    assert gemms["in_proj_qkvz"] == Gemm("in_proj_qkvz", 2 * (2048 + 8192) // 4, 4096, 45, "attention")
+    assert gemms["in_proj_ba"] == Gemm("in_proj_ba", 32, 4096, 45, "kept")
+    assert gemms["out_proj"] == Gemm("out_proj", 4096, 2048, 45, "attention")
+    assert gemms["router"] == Gemm("router", 512, 4096, 60, "kept")
     assert "gate_up_proj" not in gemms
 
 
 def test_the_indexer_is_on_every_rank() -> None:
     for tp in (1, 8):
         gemms = by_name("zai-org/GLM-5-FP8", tp)
-        assert gemms["indexer.wq_b"] == Gemm("indexer.wq_b", 32 * 128, 2048, 78, True)
-        assert gemms["indexer.wk"] == Gemm("indexer.wk", 128, 6144, 78, True)
-        assert gemms["indexer.weights_proj"] == Gemm("indexer.weights_proj", 32, 6144, 78, False)
+        assert gemms["indexer.wq_b"] == Gemm("indexer.wq_b", 32 * 128, 2048, 78, "attention")
+        assert gemms["indexer.wk"] == Gemm("indexer.wk", 128, 6144, 78, "attention")
+        assert gemms["indexer.weights_proj"] == Gemm("indexer.weights_proj", 32, 6144, 78, "kept")
     assert by_name("glm-5.2", 1)["indexer.wk"].count == 21
 
 
 def test_attention_that_the_checkpoint_keeps_in_16_bit_is_marked() -> None:
     for name in ("gpt-oss-120b", "nvidia/Qwen3.5-397B-A17B-NVFP4", "nvidia/GLM-5-NVFP4"):
         gemms = projections(load_model(name), 1)
-        assert not any(gemm.quantized for gemm in gemms if gemm.name not in MLP)
+        assert {gemm.part for gemm in gemms if gemm.name not in MLP} <= {"attention", "kept"}
+        assert attention_format(load_model(name), None) == "bf16"

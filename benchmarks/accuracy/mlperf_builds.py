@@ -96,7 +96,7 @@ def fuse_quantization(deployment: Deployment) -> None:
     counts = _counts()
     for gemm in projections(stack.arch, stack.layout.tensor_parallel_size):
         if gemm.name in ("qkv_proj", "gate_up_proj"):
-            shape = gemm.n, gemm.k, projection_format(stack, gemm.quantized)
+            shape = gemm.n, gemm.k, projection_format(stack, gemm)
             apart_s, fused_s = (gemms_s(stack, counts, *shape, is_quantized=given) for given in (False, True))
             _save(curve, "linear_s", gemm.count * (apart_s - fused_s))
 
@@ -115,7 +115,7 @@ def overlap_reduces(deployment: Deployment) -> None:
     reduce_s = collectives_s(stack, counts * ACTIVATION_BYTES * stack.arch.hidden_size, "all_reduce", tp)
     for gemm in projections(stack.arch, tp):
         if gemm.name in ("o_proj", "down_proj"):
-            product_s = gemms_s(stack, counts, gemm.n, gemm.k, projection_format(stack, gemm.quantized))
+            product_s = gemms_s(stack, counts, gemm.n, gemm.k, projection_format(stack, gemm))
             hidden_s = gemm.count * np.minimum(reduce_s, product_s)
             hidden_s[0] = 0.0
             _save(curve, "collectives_s", hidden_s)

@@ -51,8 +51,7 @@ class Architecture:
     num_moe_layers : layers with routed experts [1].
     quantization : weight format of the published checkpoint, None where it is 16-bit.
     expert_quantization : of its routed experts, None where it is the same.
-    quantized_attention : whether the published checkpoint's attention, linear attention included, has that format too
-        (not in gpt-oss).
+    attention_quantization : of its attention, linear attention included, None where it is the same; "bf16" in gpt-oss.
     kv_cache_dtype : of the KV cache that the published checkpoint has scales for, None where it names none.
 
     Raises
@@ -114,7 +113,7 @@ class Architecture:
     num_moe_layers: int
     quantization: str | None
     expert_quantization: str | None
-    quantized_attention: bool
+    attention_quantization: str | None
     kv_cache_dtype: str | None
 
     def __post_init__(self) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from planner.catalog import families
 from planner.catalog.architecture import Architecture
-from planner.catalog.hf_quantization import expert_quantization, kv_cache_dtype, native_quantization
+from planner.catalog.hf_quantization import formats, kv_cache_dtype
 from planner.errors import CatalogError
 
 
@@ -38,8 +38,7 @@ def architecture_from_config(config: Mapping[str, object], *, name: str, where: 
     num_layers, num_bare_layers = _layers(keys, model_type)
     max_model_len = _max_model_len(keys, model_type)
     window, num_sliding_layers = _sliding(keys, model_type, num_layers, max_model_len)
-    quantization, quantized_attention = native_quantization(keys.config, where)
-    experts = _experts(keys, model_type, num_layers)
+    stored, experts = formats(keys.config, where), _experts(keys, model_type, num_layers)
     width_key = families.DENSE_WIDTH.get(model_type, "intermediate_size")
     return Architecture(
         name=name, model_type=model_type, num_layers=num_layers, num_bare_layers=num_bare_layers,
@@ -55,8 +54,8 @@ def architecture_from_config(config: Mapping[str, object], *, name: str, where: 
         intermediate_size=keys.integer(
             width_key, 0 if experts["num_moe_layers"] == num_layers - num_bare_layers else None),
         num_mlp_matrices=2 if model_type in families.UNGATED else 3,
-        quantization=quantization, expert_quantization=expert_quantization(keys.config, where),
-        quantized_attention=quantized_attention, kv_cache_dtype=kv_cache_dtype(keys.config, model_type, where),
+        quantization=stored.quantization, attention_quantization=stored.attention_quantization,
+        expert_quantization=stored.expert_quantization, kv_cache_dtype=kv_cache_dtype(keys.config, model_type, where),
         **experts,
     )
 

@@ -80,8 +80,8 @@ def draft_of(scenario: Scenario, target: Architecture | None) -> Draft | None:
         num_indexers = 0 if target.attention == "csa" else min(target.num_index_layers, 1)
         arch = replace(_one_layer(target), num_moe_layers=min(target.num_moe_layers, 1), num_index_layers=num_indexers)
     elif method in ("eagle", "eagle3"):
-        arch = own or replace(_one_layer(target), quantization=None, index_topk=0, intermediate_size=(
-            target.intermediate_size or MLP_RATIO * target.hidden_size))
+        arch = own or replace(_one_layer(target), quantization=None, attention_quantization=None, index_topk=0,
+                              intermediate_size=target.intermediate_size or MLP_RATIO * target.hidden_size)
         if method == "eagle3":
             arch = replace(arch, vocab_size=min(arch.vocab_size, EAGLE3_VOCAB))
     elif method == "draft_model" and own is not None:

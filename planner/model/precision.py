@@ -88,6 +88,8 @@ WEIGHT_FORMATS: Mapping[str, WeightFormat] = {
                              gemm=_INT4.gemm, moe=_INT4.moe),
     "fp4": _NVFP4,
     "nvfp4": _NVFP4,
+    "w4a16_nvfp4": WeightFormat(bytes_per_element=_NVFP4.bytes_per_element,  # ModelOpt's, with 16-bit activations
+                                gemm=_INT4.gemm, moe=("w4a16_mxfp4", *_INT4.moe)),
     "mxfp4": WeightFormat(bytes_per_element=(4 + 8 / 32) / 8,  # groups of 32 with an 8-bit scale
                           gemm=("bfloat16",), moe=("w4a8_mxfp4_mxfp8", "w4a16_mxfp4", "bfloat16")),
 }
@@ -108,10 +110,14 @@ def weight_format(arch: Architecture, quantization: str | None) -> str:
 
 
 def attention_format(arch: Architecture, quantization: str | None) -> str:
-    """Return the format of the attention's projections: 16 bit where the checkpoint leaves them out."""
+    """Return the format of the attention's projections: the weights', but where the checkpoint has another for them."""
     chosen = weight_format(arch, quantization)
-    is_native = chosen == (arch.quantization or "bf16")
-    return "bf16" if is_native and not arch.quantized_attention else chosen
+    return arch.attention_quantization or chosen if is_native(arch, chosen) else chosen
+
+
+def is_native(arch: Architecture, format_name: str) -> bool:
+    """Tell whether a weight format is the published checkpoint's."""
+    return format_name == (arch.quantization or "bf16")
 
 
 def expert_format(arch: Architecture, quantization: str | None) -> str:

@@ -15,14 +15,15 @@ class Gemm:
     name : vLLM's name of the module.
     n, k : output and input features on one GPU [1].
     count : layers that have it [1].
-    quantized : whether its weight has the checkpoint's own format, where that is below 16 bit.
+    part : "attention" (linear attention included) or "mlp", of which a checkpoint may have each in a format of its
+        own, or "kept": what it keeps in 16 bit.
     """
 
     name: str
     n: int
     k: int
     count: int
-    quantized: bool
+    part: str
 
     @property
     def parameters(self) -> int:
@@ -57,11 +58,11 @@ def projections(arch: Architecture, tensor_parallel_size: int) -> tuple[Gemm, ..
     Decodes, and all tokens of sparse attention, do not run kv_b_proj but multiply its halves, head by head, with the
     query and with the output (absorbed): as many weights read, products of H matrices.
 
-    Some checkpoints keep more in 16 bit than `quantized` says: Kimi-K2.5's and some NVFP4 ones' shared experts.
+    Some checkpoints keep more in 16 bit than `part` says: Kimi-K2.5's and some NVFP4 ones' shared experts.
 
     >>> from planner.catalog.entries import load_model
     >>> projections(load_model("llama-3.1-8b"), 2)[0]
-    Gemm(name='qkv_proj', n=3072, k=4096, count=32, quantized=True)
+    Gemm(name='qkv_proj', n=3072, k=4096, count=32, part='attention')
     """
     attention = {"gqa": _grouped_attention, "mla": _latent_attention, "csa": _compressed_attention}[arch.attention]
     gemms = (attention(arch, tensor_parallel_size) + _indexer(arch) + _compressors(arch)
@@ -75,8 +76,8 @@ def _grouped_attention(arch: Architecture, ranks: int) -> tuple[Gemm, ...]:
     for count, kind in arch.attention_kinds:
         heads, kv_heads = -(-kind.num_attention_heads // ranks), -(-kind.num_kv_heads // ranks)
         width = kind.head_dim * ((1 + arch.attn_output_gate) * heads + (2 - kind.key_is_value) * kv_heads)
-        gemms += [Gemm("qkv_proj", width, arch.hidden_size, count, arch.quantized_attention),
-                  Gemm("o_proj", arch.hidden_size, kind.head_dim * heads, count, arch.quantized_attention)]
+        gemms += [Gemm("qkv_proj", width, arch.hidden_size, count, "attention"),
+                  Gemm("o_proj", arch.hidden_size, kind.head_dim * heads, count, "attention")]
     return tuple(gemms)
 
 
@@ -85,47 +86,47 @@ def _latent_attention(arch: Architecture, ranks: int) -> tuple[Gemm, ...]:
     heads = -(-arch.num_attention_heads // ranks)
     hidden, latent = arch.hidden_size, arch.kv_lora_rank + arch.qk_rope_head_dim
     query_width = heads * (arch.qk_nope_head_dim + arch.qk_rope_head_dim)
-    count, quantized = arch.num_attention_layers, arch.quantized_attention
+    count = arch.num_attention_layers
     if arch.q_lora_rank:
-        inputs = (Gemm("fused_qkv_a_proj", arch.q_lora_rank + latent, hidden, count, quantized),
-                  Gemm("q_b_proj", query_width, arch.q_lora_rank, count, quantized))
+        inputs = (Gemm("fused_qkv_a_proj", arch.q_lora_rank + latent, hidden, count, "attention"),
+                  Gemm("q_b_proj", query_width, arch.q_lora_rank, count, "attention"))
     else:
-        inputs = (Gemm("q_proj", query_width, hidden, count, quantized),
-                  Gemm("kv_a_proj_with_mqa", latent, hidden, count, quantized))
+        inputs = (Gemm("q_proj", query_width, hidden, count, "attention"),
+                  Gemm("kv_a_proj_with_mqa", latent, hidden, count, "attention"))
     expanded = heads * (arch.qk_nope_head_dim + arch.v_head_dim)
-    return (*inputs, Gemm("kv_b_proj", expanded, arch.kv_lora_rank, count, quantized),
-            Gemm("o_proj", hidden, heads * arch.v_head_dim, count, quantized))
+    return (*inputs, Gemm("kv_b_proj", expanded, arch.kv_lora_rank, count, "attention"),
+            Gemm("o_proj", hidden, heads * arch.v_head_dim, count, "attention"))
 
 
 def _compressed_attention(arch: Architecture, ranks: int) -> tuple[Gemm, ...]:
     """The query's down-projection and the entry in one, the queries, and the output, a group of heads at a time."""
     heads, groups = -(-arch.num_attention_heads // ranks), -(-arch.o_groups // ranks)
-    count, quantized = arch.num_attention_layers, arch.quantized_attention
-    return (Gemm("fused_wqa_wkv", arch.q_lora_rank + arch.head_dim, arch.hidden_size, count, quantized),
-            Gemm("wq_b", heads * arch.head_dim, arch.q_lora_rank, count, quantized),
-            Gemm("wo_a", groups * arch.o_lora_rank, heads * arch.head_dim // groups, count, quantized),
-            Gemm("wo_b", arch.hidden_size, groups * arch.o_lora_rank, count, quantized))
+    count = arch.num_attention_layers
+    return (Gemm("fused_wqa_wkv", arch.q_lora_rank + arch.head_dim, arch.hidden_size, count, "attention"),
+            Gemm("wq_b", heads * arch.head_dim, arch.q_lora_rank, count, "attention"),
+            Gemm("wo_a", groups * arch.o_lora_rank, heads * arch.head_dim // groups, count, "attention"),
+            Gemm("wo_b", arch.hidden_size, groups * arch.o_lora_rank, count, "attention"))
 
 
 def _compressors(arch: Architecture) -> tuple[Gemm, ...]:
     """What compressors make entries of, values and gates in one; 16-bit."""
-    return tuple(Gemm("fused_wkv_wgate", width, arch.hidden_size, count, False)
+    return tuple(Gemm("fused_wkv_wgate", width, arch.hidden_size, count, "kept")
                  for count, width in compressor_widths(arch))
 
 
 def _mixing(arch: Architecture) -> tuple[Gemm, ...]:
     """The weights of residual streams before each half of a layer, of all streams together."""
     width = arch.num_residual_streams * arch.hidden_size
-    return (Gemm("hc_fn", mixing_width(arch), width, arch.num_halves, False),)
+    return (Gemm("hc_fn", mixing_width(arch), width, arch.num_halves, "kept"),)
 
 
 def _indexer(arch: Architecture) -> tuple[Gemm, ...]:
     """The indexer's queries, its key and the weights of its heads, which stay 16-bit."""
-    width, count, quantized = arch.index_n_heads * arch.index_head_dim, arch.num_index_layers, arch.quantized_attention
+    width, count = arch.index_n_heads * arch.index_head_dim, arch.num_index_layers
     key = 0 if arch.attention == "csa" else arch.index_head_dim  # CSA's has a compressor
-    return (Gemm("indexer.wq_b", width, arch.q_lora_rank, count, quantized),
-            Gemm("indexer.wk", key, arch.hidden_size, count, quantized),
-            Gemm("indexer.weights_proj", arch.index_n_heads, arch.hidden_size, count, False))
+    return (Gemm("indexer.wq_b", width, arch.q_lora_rank, count, "attention"),
+            Gemm("indexer.wk", key, arch.hidden_size, count, "attention"),
+            Gemm("indexer.weights_proj", arch.index_n_heads, arch.hidden_size, count, "kept"))
 
 
 def _linear_attention(arch: Architecture, ranks: int) -> tuple[Gemm, ...]:
@@ -133,20 +134,20 @@ def _linear_attention(arch: Architecture, ranks: int) -> tuple[Gemm, ...]:
     width = -(-2 * (arch.linear_key_width + arch.linear_value_width) // ranks)
     scalars = -(-arch.linear_scalars_per_head * arch.linear_num_value_heads // ranks)
     value_width = -(-arch.linear_value_width // ranks)
-    count, quantized = arch.num_linear_layers, arch.quantized_attention
-    return (Gemm("in_proj_qkvz", width, arch.hidden_size, count, quantized),
-            Gemm("in_proj_ba", scalars, arch.hidden_size, count, False),
-            Gemm("out_proj", arch.hidden_size, value_width, count, quantized))
+    count = arch.num_linear_layers
+    return (Gemm("in_proj_qkvz", width, arch.hidden_size, count, "attention"),
+            Gemm("in_proj_ba", scalars, arch.hidden_size, count, "kept"),
+            Gemm("out_proj", arch.hidden_size, value_width, count, "attention"))
 
 
 def _mlps(arch: Architecture, ranks: int) -> tuple[Gemm, ...]:
     """The dense MLPs, the routers, which stay 16-bit, projections to a latent and back, and the shared experts."""
     hidden, inputs = arch.hidden_size, arch.num_mlp_matrices - 1  # gate and up in one
     dense, shared = -(-arch.intermediate_size // ranks), -(-arch.shared_intermediate_size // ranks)
-    return (Gemm("gate_up_proj", inputs * dense, hidden, arch.num_dense_layers, True),
-            Gemm("down_proj", hidden, dense, arch.num_dense_layers, True),
-            Gemm("router", arch.num_experts, hidden, arch.num_moe_layers, False),
-            Gemm("latent_down_proj", arch.moe_latent_size, hidden, arch.num_moe_layers, True),
-            Gemm("latent_up_proj", hidden, arch.moe_latent_size, arch.num_moe_layers, True),
-            Gemm("shared_gate_up_proj", inputs * shared, hidden, arch.num_moe_layers, True),
-            Gemm("shared_down_proj", hidden, shared, arch.num_moe_layers, True))
+    return (Gemm("gate_up_proj", inputs * dense, hidden, arch.num_dense_layers, "mlp"),
+            Gemm("down_proj", hidden, dense, arch.num_dense_layers, "mlp"),
+            Gemm("router", arch.num_experts, hidden, arch.num_moe_layers, "kept"),
+            Gemm("latent_down_proj", arch.moe_latent_size, hidden, arch.num_moe_layers, "mlp"),
+            Gemm("latent_up_proj", hidden, arch.moe_latent_size, arch.num_moe_layers, "mlp"),
+            Gemm("shared_gate_up_proj", inputs * shared, hidden, arch.num_moe_layers, "mlp"),
+            Gemm("shared_down_proj", hidden, shared, arch.num_moe_layers, "mlp"))

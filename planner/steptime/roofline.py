@@ -15,11 +15,13 @@ from planner.model.precision import (
     KERNELS,
     WEIGHT_FORMATS,
     WIDENING_FRAC,
+    attention_format,
     expert_format,
+    is_native,
     usable_kernels,
     weight_format,
 )
-from planner.model.projections import projections
+from planner.model.projections import Gemm, projections
 from planner.model.small_kernels import NORM_SHARE, Small, layers_routed_apart, small_kernels
 from planner.operators.fp32_gemm import FLOOR_S, FP32_GEMMS, fp32_gemm_s
 from planner.operators.gemm import Floats, GemmConstants, gemm_s
@@ -99,7 +101,7 @@ def expansion_s(stack: Stack) -> float:
         return 0.0
     many = np.array([4096.0, 8192.0])
     gemm = next(gemm for gemm in projections(stack.arch, stack.layout.tensor_parallel_size) if gemm.name == "kv_b_proj")
-    low, high = gemms_s(stack, many, gemm.n, gemm.k, projection_format(stack, gemm.quantized))
+    low, high = gemms_s(stack, many, gemm.n, gemm.k, projection_format(stack, gemm))
     return gemm.count * float((high - low) / (many[1] - many[0]))
 
 
@@ -146,7 +148,7 @@ def priors(stack: Stack) -> tuple[str, ...]:
     Medians over other GPUs; and for Mamba-2, whose scan nobody measured anywhere, the gated delta net.
     """
     layout = stack.layout
-    formats = {projection_format(stack, gemm.quantized)
+    formats = {projection_format(stack, gemm)
                for gemm in projections(stack.arch, layout.tensor_parallel_size)}
     sizes = [("all_reduce", layout.tensor_parallel_size), ("all_gather", layout.tensor_parallel_size)]
     if layout.data_parallel_size > 1:
@@ -208,11 +210,12 @@ def _preferred(cls: type[T], family: str, choices: tuple[str, ...], stack: Stack
     raise AssertionError("usable_kernels returns at least one")
 
 
-def projection_format(stack: Stack, quantized: bool) -> str:
-    """Return the format of a projection: the weights', or 16 bit where the checkpoint leaves it out."""
+def projection_format(stack: Stack, gemm: Gemm) -> str:
+    """Return the format of a projection: its part's, or 16 bit where the checkpoint leaves it out."""
+    if gemm.part == "attention":
+        return attention_format(stack.arch, stack.quantization)
     chosen = weight_format(stack.arch, stack.quantization)
-    is_native = chosen == (stack.arch.quantization or "bf16")
-    return chosen if quantized or not is_native else "bf16"
+    return "bf16" if gemm.part == "kept" and is_native(stack.arch, chosen) else chosen
 
 
 def gemms_s(stack: Stack, tokens: Floats, n: int, k: int, format_name: str, *, is_apart: bool = True,
@@ -255,7 +258,7 @@ def _linear(curve: Any, stack: Stack, counts: Floats) -> None:
             curve.linear_s += gemm.count * _fp32_router_s(stack, counts, gemm.n, gemm.k)
             curve.tokens_bytes += gemm.parameters * 4.0
             continue
-        format_name = projection_format(stack, gemm.quantized)
+        format_name = projection_format(stack, gemm)
         is_apart = not (gemm.name.startswith("shared_") and stack.fuses_shared_experts)
         curve.linear_s += gemm.count * gemms_s(stack, counts, gemm.n, gemm.k, format_name, is_apart=is_apart)
         curve.tokens_bytes += gemm.parameters * WEIGHT_FORMATS[format_name].bytes_per_element
