@@ -18,11 +18,16 @@ from planner.catalog.kv_cache import (
 from planner.catalog.parameters import (
     attention_parameters,
     compressor_parameters,
+    embedding_parameters,
     indexer_parameters,
     mixing_parameters,
     num_active_parameters,
     num_parameters,
+    per_layer_embeddings,
 )
+from planner.deployment.memory import weight_bytes
+from planner.model.layout import Layout
+from planner.model.projections import projections
 
 
 def test_doctests_hold() -> None:
@@ -57,7 +62,7 @@ def test_parameter_count_is_the_published_one(name: str, published: float) -> No
     ("deepseek-v3", 37e9, True), ("mixtral-8x7b", 12.9e9, True), ("qwen3-235b-a22b", 22e9, True),
     ("qwen3-30b-a3b", 3.3e9, True), ("gpt-oss-120b", 5.13e9, False), ("gpt-oss-20b", 3.61e9, False),
     ("qwen3-coder-480b-a35b", 35e9, True), ("deepseek-v3.2", 37e9, False),
-    ("deepseek-v4-pro", 49e9, False),
+    ("deepseek-v4-pro", 49e9, False), ("gemma-4-e2b", 2.3e9, False),
 ])
 def test_active_parameters_are_the_published_ones(name: str, published: float, counts_embedding: bool) -> None:
     arch = load_model(name)
@@ -91,7 +96,24 @@ def test_sliding_layers_with_other_heads_have_their_own_cache() -> None:
     assert kv_bytes_per_token_per_gpu(arch, 2, 8, 1) == 10 * 2 * 1 * 512 * 2 + local / 8  # two ranks hold a head
     assert [count * attention_parameters(kind) for count, kind in arch.attention_kinds] == [
         10 * 5376 * 512 * (2 * 32 + 4), 50 * 5376 * 256 * (2 * 32 + 2 * 16)]  # keys are values where all is seen
-    assert readings(arch) == [(10, 10, 0, 0, arch.attention_kinds[0][1]), (50, 0, 50, 0, arch.attention_kinds[1][1])]
+    assert readings(arch) == [(10, 10, 0, 0, 0, arch.attention_kinds[0][1]),
+                              (50, 0, 50, 0, 0, arch.attention_kinds[1][1])]
+
+
+def test_layers_that_share_a_cache_read_it_and_keep_none() -> None:
+    """Gemma 4 E2B: of 7 layers that see all tokens and 28 with a window, 3 and 12 have a cache, and 20 a wide MLP."""
+    arch = load_model("google/gemma-4-E2B-it")
+    assert [reading[:5] for reading in readings(arch)] == [(7, 7, 0, 0, 4), (28, 0, 28, 0, 16)]
+    full, local = 3 * 2 * 512 * 2, 12 * 2 * 256 * 2
+    assert kv_bytes_per_token(arch, 2) == full + local == kv_bytes_per_token_per_gpu(arch, 2, 1, 1)
+    assert windowed_share(arch, 1) == local / (full + local)
+    assert num_active_parameters(arch) == num_parameters(arch) - per_layer_embeddings(arch)
+    attention = 7 * 1536 * 512 * (2 * 8 + 2) + 28 * 1536 * 256 * (2 * 8 + 2)
+    inputs = 35 * 2 * 1536 * 256 + 1536 * 35 * 256
+    assert num_active_parameters(arch) == 262144 * 1536 + attention + 3 * 1536 * 6144 * (15 + 2 * 20) + inputs
+    assert weight_bytes(arch, None, Layout()) == 2 * num_parameters(arch)
+    halves = sum(gemm.parameters for gemm in projections(arch, 2)) + embedding_parameters(arch) / 2
+    assert weight_bytes(arch, None, Layout(tensor_parallel_size=2)) == pytest.approx(2 * halves, rel=1e-12)
 
 
 @pytest.mark.parametrize(("name", "window", "layers"), [
@@ -178,4 +200,4 @@ def test_compressed_attention_by_hand() -> None:
     assert index_bytes_per_token(arch) == 21 * key / 4
     rows = 4 * (21 * 8 * 4 * (512 + 128) + 20 * 128 * 2 * 512)
     assert state_bytes_per_seq(arch, 1, 8, 1) == 43 * 128 * entry + rows
-    assert readings(arch) == [(43, 20 / 128, 21 / 4, 43 * 128, arch)]
+    assert readings(arch) == [(43, 20 / 128, 21 / 4, 43 * 128, 0, arch)]

@@ -253,10 +253,18 @@ def test_experts_may_work_on_a_latent() -> None:
     assert halves[0] - halves[1] == 2.0 * 4 * (8 * 3 * 32 * 16 / 2 - 2 * 64 * 32)  # each rank has the projections whole
 
 
-def test_gemma_4_that_shares_caches_between_layers_is_refused() -> None:
-    gemma = {"model_type": "gemma4_text", "num_kv_shared_layers": 18}
-    with pytest.raises(CatalogError, match=r"config\.json: num_kv_shared_layers = 18 is not supported"):
-        read(**gemma)
+def test_small_gemma_4_share_caches_between_layers() -> None:
+    kinds = ["sliding_attention", "full_attention", "sliding_attention", "full_attention"]
+    gemma = {"model_type": "gemma4_text", "sliding_window": 16, "num_kv_shared_layers": 1, "layer_types": kinds}
+    arch = read(**gemma, hidden_size_per_layer_input=8)
+    assert (arch.num_kv_shared_layers, arch.num_kv_shared_sliding_layers, arch.num_wide_layers) == (1, 0, 0)
+    wide = read(**{**gemma, "num_kv_shared_layers": 3, "use_double_wide_mlp": True})
+    assert (wide.num_kv_shared_layers, wide.num_kv_shared_sliding_layers, wide.num_wide_layers) == (2, 1, 3)
+    assert (arch.per_layer_input_size, wide.per_layer_input_size) == (8, 0)
+    with pytest.raises(CatalogError, match="num_kv_shared_layers = 4; must be below num_hidden_layers = 4"):
+        read(**{**gemma, "num_kv_shared_layers": 4})
+    with pytest.raises(CatalogError, match="layer_types is missing"):
+        read(**{**gemma, "layer_types": None})
 
 
 def test_what_differs_by_layer_is_refused() -> None:

@@ -12,7 +12,8 @@ from planner.model.precision import attention_format
 from planner.model.projections import Gemm, projections
 
 MLP = ("gate_up_proj", "down_proj", "router", "shared_gate_up_proj", "shared_down_proj",
-       "latent_down_proj", "latent_up_proj")
+       "latent_down_proj", "latent_up_proj", "per_layer_model_projection", "per_layer_input_gate",
+       "per_layer_projection")
 KEPT_APART = ("fused_wkv_wgate", "hc_fn")  # that stay 16-bit
 
 

@@ -42,8 +42,12 @@ class Architecture:
     sliding_window : window of the local layers, 0 where every layer sees all tokens [tokens].
     num_sliding_layers : layers with that window; Llama 4's chunked layers count as such [1].
     sliding_num_heads, sliding_num_kv_heads, sliding_head_dim : of the local layers where they differ, else 0 [1].
+    num_kv_shared_layers, num_kv_shared_sliding_layers : layers that read the KV cache of an earlier layer of their kind
+        and keep none, those with a window apart (Gemma 4's E2B and E4B) [1].
     key_is_value : whether layers that see all tokens take their keys, projected once, as values too (Gemma 4).
     intermediate_size : width of a dense MLP, 0 where every layer is an MoE and the config names none [1].
+    num_wide_layers : layers whose dense MLP is twice as wide [1].
+    per_layer_input_size : width of what each layer has of a token in an embedding of its own, 0 without one [1].
     num_mlp_matrices : 3 in a gated MLP (gate, up, down), 2 otherwise [1].
     num_experts, num_experts_per_tok : routed experts of an MoE layer, and how many a token visits; 0 if dense [1].
     moe_intermediate_size, shared_intermediate_size : width of one routed expert; of all shared ones together [1].
@@ -102,8 +106,12 @@ class Architecture:
     sliding_num_heads: int
     sliding_num_kv_heads: int
     sliding_head_dim: int
+    num_kv_shared_layers: int
+    num_kv_shared_sliding_layers: int
     key_is_value: bool
     intermediate_size: int
+    num_wide_layers: int
+    per_layer_input_size: int
     num_mlp_matrices: int
     num_experts: int
     num_experts_per_tok: int

@@ -14,6 +14,7 @@ class Reading(NamedTuple):
     context : entries read of each context token, over all of these layers [1].
     window : the same of the last `window_tokens`, or of as many that an indexer chooses [1].
     recent : entries read besides, whatever the context [1].
+    shared : of these, layers that read what an earlier layer keeps [1].
     kind : the model as if all layers had these heads.
     """
 
@@ -21,6 +22,7 @@ class Reading(NamedTuple):
     context: float
     window: float
     recent: int
+    shared: int
     kind: Architecture
 
 
@@ -39,12 +41,13 @@ def readings(arch: Architecture) -> list[Reading]:
     layers = arch.num_attention_layers
     if arch.attention == "csa":
         return [Reading(layers, arch.num_hca_layers / arch.hca_rate, arch.num_index_layers / arch.index_rate,
-                        layers * arch.sliding_window, arch)]
+                        layers * arch.sliding_window, 0, arch)]
     windowed = layers if arch.index_topk else arch.num_sliding_layers
     if not arch.sliding_head_dim:
-        return [Reading(layers, layers - windowed, windowed, 0, arch)]
+        return [Reading(layers, layers - windowed, windowed, 0, 0, arch)]
     (full, of_full), (windowed, of_windowed) = arch.attention_kinds
-    return [Reading(full, full, 0, 0, of_full), Reading(windowed, 0, windowed, 0, of_windowed)]
+    return [Reading(full, full, 0, 0, arch.num_kv_shared_layers, of_full),
+            Reading(windowed, 0, windowed, 0, arch.num_kv_shared_sliding_layers, of_windowed)]
 
 
 def window_tokens(arch: Architecture) -> int:

@@ -50,7 +50,7 @@ def architecture_from_config(config: Mapping[str, object], *, name: str, where: 
         **_indexer(keys, model_type, num_layers), **_compressed(keys, model_type, num_layers),
         num_residual_streams=keys.integer("hc_mult", 1), **_linear_attention(keys, model_type, num_layers),
         sliding_window=window, num_sliding_layers=num_sliding_layers, **_heads(keys, model_type, window),
-        key_is_value=_key_is_value(keys, model_type),
+        key_is_value=_key_is_value(keys, model_type), **_later_layers(keys, model_type, num_layers, num_sliding_layers),
         intermediate_size=keys.integer(
             width_key, 0 if experts["num_moe_layers"] == num_layers - num_bare_layers else None),
         num_mlp_matrices=2 if model_type in families.UNGATED else 3,
@@ -189,10 +189,6 @@ def _heads(keys: _Keys, model_type: str, window: int) -> dict[str, int]:
     full = local = (num_heads, keys.integer("num_key_value_heads", num_heads),
                     keys.integer("head_dim", keys.integer("hidden_size") // num_heads))
     if model_type == "gemma4_text":
-        for key in ("num_kv_shared_layers", "hidden_size_per_layer_input"):
-            if keys.integer(key, 0):
-                raise CatalogError(f"{keys.where}: {key} = {keys.integer(key)} is not supported: layers that share a "
-                                   "cache, and inputs of each layer (Gemma 4's E2B and E4B)")
         num_kv = keys.integer("num_global_key_value_heads", full[1]) if _key_is_value(keys, model_type) else full[1]
         full = num_heads, num_kv, keys.integer("global_head_dim", 512)
     elif model_type == "mimo_v2_flash":
@@ -218,6 +214,24 @@ def _heads(keys: _Keys, model_type: str, window: int) -> dict[str, int]:
 def _key_is_value(keys: _Keys, model_type: str) -> bool:
     """Whether layers that see all tokens project no values (`attention_k_eq_v`)."""
     return model_type == "gemma4_text" and keys.config.get("attention_k_eq_v") is True
+
+
+def _later_layers(keys: _Keys, model_type: str, num_layers: int, num_sliding_layers: int) -> dict[str, int]:
+    """The fields of Gemma 4's small models: last layers that share a KV cache, their MLPs, and inputs of each layer."""
+    fields = ("num_kv_shared_layers", "num_kv_shared_sliding_layers", "num_wide_layers", "per_layer_input_size")
+    if model_type != "gemma4_text":
+        return dict.fromkeys(fields, 0)
+    shared, kinds = keys.integer("num_kv_shared_layers", 0), keys.config.get("layer_types")
+    if shared >= num_layers:
+        raise CatalogError(f"{keys.where}: num_kv_shared_layers = {shared}; must be below num_hidden_layers = "
+                           f"{num_layers}")
+    if shared and not isinstance(kinds, Sequence):
+        raise CatalogError(f"{keys.where}: layer_types is missing; copy it from the model's config.json")
+    last = list(kinds)[num_layers - shared:num_layers] if isinstance(kinds, Sequence) else []
+    sliding = min(last.count("sliding_attention"), num_sliding_layers)
+    wide = shared if keys.config.get("use_double_wide_mlp") is True else 0
+    return dict(zip(fields, (shared - sliding, sliding, wide, keys.integer("hidden_size_per_layer_input", 0)),
+                    strict=True))
 
 
 def _attention(keys: _Keys, model_type: str) -> str:

@@ -1,7 +1,7 @@
 """What the KV cache of a token, and the recurrent states of a sequence, take in memory."""
 
 from planner.catalog.architecture import Architecture
-from planner.catalog.attention import readings
+from planner.catalog.attention import Reading, readings
 
 INDEX_BLOCK = 128  # values of an indexer's key, and of a sparse FP8 latent, that share one FP32 scale
 ENTRY_BLOCK = 64  # values of an FP8 entry of CSA that share an 8-bit scale
@@ -13,8 +13,8 @@ def kv_bytes_per_token(arch: Architecture, kv_bytes_per_element: float) -> float
     """KV cache of one token over all layers and GPUs, each value stored once, the indexer's keys included [bytes].
 
     GQA: 2 · layers · kv_heads · head_dim · bytes. MLA: layers · (kv_lora_rank + qk_rope_head_dim) · bytes. CSA: an
-    entry of head_dim for every 4 or 128 tokens. Linear layers have none. Sliding layers count in full, so for a
-    context beyond the window it is too high.
+    entry of head_dim for every 4 or 128 tokens. Linear layers have none, nor those that read an earlier layer's.
+    Sliding layers count in full, so for a context beyond the window it is too high.
 
     With sparse attention an FP8 latent also has a scale for every 128 values, and keeps its rotary part in 16 bit
     (vLLM's `fp8_ds_mla`, 656 B a layer; of CSA 584, with an 8-bit scale for every 64), and the indexer's keys add
@@ -26,7 +26,7 @@ def kv_bytes_per_token(arch: Architecture, kv_bytes_per_element: float) -> float
     >>> kv_bytes_per_token(load_model("llama-3.1-8b"), 2)
     131072.0
     """
-    return (sum((each.context + each.window) * layer_kv_bytes(each.kind, kv_bytes_per_element, 1)
+    return (sum(each.layers * _entries_kept(each) * layer_kv_bytes(each.kind, kv_bytes_per_element, 1)
                 for each in readings(arch)) + index_bytes_per_token(arch))
 
 
@@ -43,7 +43,7 @@ def kv_bytes_per_token_per_gpu(arch: Architecture, kv_bytes_per_element: float, 
     """
     num_index_layers = -(-arch.num_index_layers // pipeline_parallel_size)
     return num_index_layers * _index_bytes(arch) / arch.index_rate + sum(
-        -(-each.layers // pipeline_parallel_size) * ((each.context + each.window) / max(each.layers, 1))
+        -(-each.layers // pipeline_parallel_size) * _entries_kept(each)
         * layer_kv_bytes(each.kind, kv_bytes_per_element, tensor_parallel_size) for each in readings(arch))
 
 
@@ -56,7 +56,8 @@ def windowed_share(arch: Architecture, tensor_parallel_size: int) -> float:
     """
     if not arch.sliding_head_dim:
         return arch.num_sliding_layers / arch.num_attention_layers
-    full, local = (count * layer_kv_bytes(kind, 1.0, tensor_parallel_size) for count, kind in arch.attention_kinds)
+    full, local = (each.layers * _entries_kept(each) * layer_kv_bytes(each.kind, 1.0, tensor_parallel_size)
+                   for each in readings(arch))
     return local / (full + local)
 
 
@@ -119,6 +120,13 @@ def _recent_bytes(arch: Architecture, kv_bytes_per_element: float, pipeline_para
     overlapping = arch.num_index_layers * 2 * arch.index_rate * 4 * (arch.head_dim + arch.index_head_dim)
     rows = overlapping + arch.num_hca_layers * arch.hca_rate * 2 * arch.head_dim
     return -int(-(window + COMPRESSOR_BYTES_PER_ELEMENT * rows) // pipeline_parallel_size)
+
+
+def _entries_kept(reading: Reading) -> float:
+    """Entries that a layer of a kind keeps of a token in the mean: none where it reads an earlier layer's [1]."""
+    if not reading.layers:
+        return 0.0
+    return (reading.context + reading.window) / reading.layers * (1 - reading.shared / reading.layers)
 
 
 def _index_bytes(arch: Architecture) -> int:

@@ -101,7 +101,7 @@ def linear_attention_parameters(arch: Architecture) -> int:
 
 
 def mlp_parameters(arch: Architecture) -> int:
-    """Parameters of one dense MLP: matrices · hidden_size · intermediate_size.
+    """Parameters of one dense MLP, not of a wide one: matrices · hidden_size · intermediate_size.
 
     >>> from planner.catalog.entries import load_model
     >>> mlp_parameters(load_model("llama-3.1-8b"))
@@ -153,13 +153,35 @@ def router_parameters(arch: Architecture) -> int:
 
 
 def embedding_parameters(arch: Architecture) -> int:
-    """Parameters of the input embedding and the LM head, counted once where they are tied.
+    """Parameters of the input embeddings and the LM head, counted once where they are tied.
 
     >>> from planner.catalog.entries import load_model
     >>> embedding_parameters(load_model("llama-3.1-8b"))
     1050673152
     """
-    return arch.vocab_size * arch.hidden_size * (1 if arch.tie_word_embeddings else 2)
+    return arch.vocab_size * arch.hidden_size * (1 if arch.tie_word_embeddings else 2) + per_layer_embeddings(arch)
+
+
+def per_layer_embeddings(arch: Architecture) -> int:
+    """Parameters of the embeddings that each layer has of its own: layers · vocabulary · width; 0 without them.
+
+    The vocabulary is that of the input embedding.
+
+    >>> from planner.catalog.entries import load_model
+    >>> per_layer_embeddings(load_model("gemma-4-e2b"))
+    2348810240
+    """
+    return arch.num_layers * arch.vocab_size * arch.per_layer_input_size
+
+
+def per_layer_parameters(arch: Architecture) -> int:
+    """Parameters of what makes layers' own inputs and adds them: 3 · layers · hidden_size · width; 0 without them.
+
+    A gate and a projection back in each layer, and one projection to the inputs of all.
+
+    Source: transformers' `modeling_gemma4.py`; vLLM's `gemma4.py`.
+    """
+    return 3 * arch.num_layers * arch.hidden_size * arch.per_layer_input_size
 
 
 def num_parameters(arch: Architecture) -> int:
@@ -191,4 +213,5 @@ def _layer_parameters(arch: Architecture, num_experts: int) -> int:
     return (sum(count * attention_parameters(kind) for count, kind in arch.attention_kinds)
             + arch.num_index_layers * indexer_parameters(arch) + compressor_parameters(arch) + mixing_parameters(arch)
             + arch.num_linear_layers * linear_attention_parameters(arch)
-            + arch.num_dense_layers * mlp_parameters(arch) + arch.num_moe_layers * moe_layer)
+            + (arch.num_dense_layers + arch.num_wide_layers) * mlp_parameters(arch) + per_layer_parameters(arch)
+            + arch.num_moe_layers * moe_layer)

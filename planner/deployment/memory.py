@@ -15,6 +15,8 @@ from planner.catalog.parameters import (
     linear_attention_parameters,
     mixing_parameters,
     mlp_parameters,
+    per_layer_embeddings,
+    per_layer_parameters,
     router_parameters,
     shared_expert_parameters,
 )
@@ -225,7 +227,8 @@ def weight_bytes(arch: Architecture, quantization: str | None, layout: Layout) -
     """
     tables = 1 if arch.tie_word_embeddings or layout.pipeline_parallel_size > 1 else 2  # a stage has one of the two
     return (layers_bytes(arch, quantization, layout)
-            + tables * 2.0 * arch.vocab_size * arch.hidden_size / layout.tensor_parallel_size)
+            + 2.0 * (tables * arch.vocab_size * arch.hidden_size + per_layer_embeddings(arch))
+            / layout.tensor_parallel_size)
 
 
 def layers_bytes(arch: Architecture, quantization: str | None, layout: Layout) -> float:
@@ -241,8 +244,10 @@ def layers_bytes(arch: Architecture, quantization: str | None, layout: Layout) -
                  + expert_element * experts * expert_parameters(arch) * expert_padding(arch, quantization))
     attention = (attention_element * attention_parameters_per_gpu(arch, tensor_parallel_size)
                  + 2.0 * (compressor_parameters(arch) + mixing_parameters(arch)) / arch.num_layers)
-    return (num_layers * attention + num_moe * moe_layer
-            + min(num_layers - num_moe, arch.num_dense_layers) * element * mlp_parameters(arch) / tensor_parallel_size)
+    own_inputs = element * per_layer_parameters(arch) / arch.num_layers * (2 + 1 / tensor_parallel_size) / 3
+    wide = 1 + arch.num_wide_layers / max(arch.num_dense_layers, 1)
+    dense = min(num_layers - num_moe, arch.num_dense_layers) * wide * element * mlp_parameters(arch)
+    return num_layers * (attention + own_inputs) + num_moe * moe_layer + dense / tensor_parallel_size
 
 
 def expert_padding(arch: Architecture, quantization: str | None) -> float:
@@ -319,7 +324,7 @@ def activation_bytes(arch: Architecture, max_num_batched_tokens: int, max_num_se
         max(((2 + arch.attn_output_gate) * kind.num_attention_heads + 2 * kind.num_kv_heads)
             * max(kind.head_dim, arch.v_head_dim) / ranks for _, kind in arch.attention_kinds),
         (4 * arch.linear_key_width + 4 * arch.linear_value_width) / ranks,
-        3 * arch.intermediate_size / ranks if arch.num_dense_layers else 0.0,
+        (6 if arch.num_wide_layers else 3) * arch.intermediate_size / ranks if arch.num_dense_layers else 0.0,
         moe + 3 * arch.shared_intermediate_size / ranks if arch.num_moe_layers else 0.0,
     )
     layer = tokens * max(per_token) * ACTIVATION_BYTES_PER_ELEMENT

@@ -45,8 +45,8 @@ def projections(arch: Architecture, tensor_parallel_size: int) -> tuple[Gemm, ..
     -------
     tuple[Gemm, ...]
         In the order of a layer: attention, indexer, compressors, linear attention, dense MLP, router, shared experts,
-        and what mixes residual streams. At one rank
-        the sum of n · k · count is all of `num_parameters` but embeddings and routed experts (tested).
+        what mixes residual streams, and what adds layers' own inputs. At one rank the sum of n · k · count is all of
+        `num_parameters` but embeddings and routed experts (tested).
 
     Notes
     -----
@@ -66,7 +66,8 @@ def projections(arch: Architecture, tensor_parallel_size: int) -> tuple[Gemm, ..
     """
     attention = {"gqa": _grouped_attention, "mla": _latent_attention, "csa": _compressed_attention}[arch.attention]
     gemms = (attention(arch, tensor_parallel_size) + _indexer(arch) + _compressors(arch)
-             + _linear_attention(arch, tensor_parallel_size) + _mlps(arch, tensor_parallel_size) + _mixing(arch))
+             + _linear_attention(arch, tensor_parallel_size) + _mlps(arch, tensor_parallel_size) + _mixing(arch)
+             + _layer_inputs(arch, tensor_parallel_size))
     return tuple(gemm for gemm in gemms if gemm.parameters)
 
 
@@ -144,10 +145,21 @@ def _mlps(arch: Architecture, ranks: int) -> tuple[Gemm, ...]:
     """The dense MLPs, the routers, which stay 16-bit, projections to a latent and back, and the shared experts."""
     hidden, inputs = arch.hidden_size, arch.num_mlp_matrices - 1  # gate and up in one
     dense, shared = -(-arch.intermediate_size // ranks), -(-arch.shared_intermediate_size // ranks)
-    return (Gemm("gate_up_proj", inputs * dense, hidden, arch.num_dense_layers, "mlp"),
-            Gemm("down_proj", hidden, dense, arch.num_dense_layers, "mlp"),
+    wide, usual = arch.num_wide_layers, arch.num_dense_layers - arch.num_wide_layers
+    return (Gemm("gate_up_proj", inputs * dense, hidden, usual, "mlp"),
+            Gemm("down_proj", hidden, dense, usual, "mlp"),
+            Gemm("gate_up_proj", 2 * inputs * dense, hidden, wide, "mlp"),
+            Gemm("down_proj", hidden, 2 * dense, wide, "mlp"),
             Gemm("router", arch.num_experts, hidden, arch.num_moe_layers, "kept"),
             Gemm("latent_down_proj", arch.moe_latent_size, hidden, arch.num_moe_layers, "mlp"),
             Gemm("latent_up_proj", hidden, arch.moe_latent_size, arch.num_moe_layers, "mlp"),
             Gemm("shared_gate_up_proj", inputs * shared, hidden, arch.num_moe_layers, "mlp"),
             Gemm("shared_down_proj", hidden, shared, arch.num_moe_layers, "mlp"))
+
+
+def _layer_inputs(arch: Architecture, ranks: int) -> tuple[Gemm, ...]:
+    """Layers' own inputs, of all layers in one product; in each layer their gate and what adds them."""
+    hidden, width, count = arch.hidden_size, arch.per_layer_input_size, arch.num_layers
+    return (Gemm("per_layer_model_projection", -(-count * width // ranks), hidden, 1, "mlp"),
+            Gemm("per_layer_input_gate", width, hidden, count, "mlp"),
+            Gemm("per_layer_projection", hidden, width, count, "mlp"))

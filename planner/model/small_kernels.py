@@ -71,10 +71,14 @@ def small_kernels(arch: Architecture, engine: str, ranks: int) -> tuple[Small, .
     halves = ([Small(arch.num_halves, NORM_SHARE, 4 * hidden, 2 * hidden)] if streams == 1 else
               [Small(arch.num_halves, MIX_SHARE, (3 * streams + 1) * hidden, (2 * streams + 1) * hidden),
                Small(arch.num_halves, SPREAD_SHARE, (4 * streams + 1) * hidden, (2 * streams + 1) * hidden)])
+    own = (Small(arch.num_layers, ACTIVATION_SHARE, 3 * arch.per_layer_input_size, 3 * arch.per_layer_input_size),
+           Small(arch.num_layers, NORM_SHARE, 4 * hidden, 2 * hidden))  # of layers' own inputs
     return (*halves,
             Small(sum(count for count, _ in compressor_widths(arch)), NORM_SHARE, 0.0, 0.0),
             *(Small(count, 0.0 if in_attention else ROTARY_SHARE, 2 * width, width) for count, width in turned),
             Small(arch.num_linear_layers, ROTARY_SHARE, 0.0, 0.0),
-            Small(arch.num_dense_layers, ACTIVATION_SHARE, dense, dense),
+            Small(arch.num_dense_layers - arch.num_wide_layers, ACTIVATION_SHARE, dense, dense),
+            Small(arch.num_wide_layers, ACTIVATION_SHARE, 2 * dense, 2 * dense),
             Small(arch.num_moe_layers if shared else 0, ACTIVATION_SHARE, shared, shared),
+            *(own if arch.per_layer_input_size else ()),
             Small(2 * arch.num_attention_layers if arch.qk_norm_over_heads else 0, NORM_SHARE, 0.0, 0.0))

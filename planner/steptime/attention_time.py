@@ -54,7 +54,7 @@ def fold_attention(step_time: StepTime, stack: Stack, counts: Floats) -> None:
     """
     arch, terms, curve = stack.arch, step_time.terms, step_time.curve
     terms.window_tokens = window_tokens(arch)
-    for layers, full, windowed, recent, kind in readings(arch):
+    for layers, full, windowed, recent, _, kind in readings(arch):
         own = replace(stack, arch=kind)
         base, per_token, per_context, per_pair = _prompt_coefficients(own)
         terms.prompt_s += layers * base
