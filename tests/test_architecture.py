@@ -52,7 +52,8 @@ def test_doctests_hold() -> None:
     ("mistral-large-3", 675e9), ("nemotron-3-super-120b-a12b", 120.7e9), ("nemotron-3-ultra-550b-a55b", 550e9),
     ("step-3.5-flash", 196e9), ("command-a-plus", 218e9), ("granite-4.1-30b", 28.9e9), ("granite-4.2-8b", 8.79e9),
     ("granite-4.2-30b", 29.28e9), ("solar-open-100b", 102.6e9), ("mimo-v2.5-pro", 1.023e12),
-    ("k2-horizon-375b-a23b", 379.2e9), ("laguna-s-2.1", 117.6e9), ("laguna-xs.2", 33.4e9),
+    ("kimi-k3", 2779.48e9), ("kimi-linear-48b-a3b", 49.12e9), ("k2-horizon-375b-a23b", 379.2e9),
+    ("laguna-s-2.1", 117.6e9), ("laguna-xs.2", 33.4e9),
 ])
 def test_parameter_count_is_the_published_one(name: str, published: float) -> None:
     assert num_parameters(load_model(name)) == pytest.approx(published, rel=0.01)
@@ -62,7 +63,7 @@ def test_parameter_count_is_the_published_one(name: str, published: float) -> No
     ("deepseek-v3", 37e9, True), ("mixtral-8x7b", 12.9e9, True), ("qwen3-235b-a22b", 22e9, True),
     ("qwen3-30b-a3b", 3.3e9, True), ("gpt-oss-120b", 5.13e9, False), ("gpt-oss-20b", 3.61e9, False),
     ("qwen3-coder-480b-a35b", 35e9, True), ("deepseek-v3.2", 37e9, False),
-    ("deepseek-v4-pro", 49e9, False), ("gemma-4-e2b", 2.3e9, False),
+    ("deepseek-v4-pro", 49e9, False), ("gemma-4-e2b", 2.3e9, False), ("kimi-k3", 104e9, False),
 ])
 def test_active_parameters_are_the_published_ones(name: str, published: float, counts_embedding: bool) -> None:
     arch = load_model(name)
@@ -114,6 +115,14 @@ def test_layers_that_share_a_cache_read_it_and_keep_none() -> None:
     assert weight_bytes(arch, None, Layout()) == 2 * num_parameters(arch)
     halves = sum(gemm.parameters for gemm in projections(arch, 2)) + embedding_parameters(arch) / 2
     assert weight_bytes(arch, None, Layout(tensor_parallel_size=2)) == pytest.approx(2 * halves, rel=1e-12)
+
+
+def test_states_of_kimi_delta_attention() -> None:
+    """As in SGLang's cookbook: 69 layers of 96 heads of 128 x 128 in FP32, and 9 inputs a head in 16 bit."""
+    arch = load_model("moonshotai/Kimi-K3")
+    assert state_bytes_per_seq(arch, 2, 8, 1) == 69 * (12 * 128 * 128 * 4 + 9 * 12 * 128 * 2)
+    assert kv_bytes_per_token(arch, 2) == 24 * 576 * 2
+    assert weight_bytes(arch, None, Layout(tensor_parallel_size=8)) / 2**30 == pytest.approx(190.97, rel=1e-3)
 
 
 @pytest.mark.parametrize(("name", "window", "layers"), [

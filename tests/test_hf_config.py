@@ -233,7 +233,8 @@ def test_blocks_of_nemotron_h_are_attention_mamba_or_mlps() -> None:
                    for name in ("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", "nvidia/Nemotron-H-8B-Base-8K"))
     assert (nano.num_layers, nano.num_bare_layers, nano.num_linear_layers, nano.num_moe_layers) == (29, 6, 23, 23)
     assert (nano.num_attention_layers, nano.num_dense_layers, nano.num_mlp_matrices) == (6, 0, 2)
-    assert (dense.num_layers, dense.num_bare_layers, dense.num_dense_layers, dense.runs_mamba) == (28, 4, 24, True)
+    assert (dense.num_layers, dense.num_bare_layers, dense.num_dense_layers, dense.linear_attention) == (
+        28, 4, 24, "mamba")
     listed = {**PUBLISHED["nvidia/Nemotron-H-8B-Base-8K"][2], "hybrid_override_pattern": None,
               "layers_block_type": ["mamba", "mlp", "attention", "mlp"], "max_position_embeddings": 8192}
     arch = architecture_from_config(listed, name="small", where="config.json")
@@ -363,6 +364,39 @@ def test_linear_layers_are_listed_or_come_at_an_interval() -> None:
     assert read(**HYBRID, full_attention_interval=2).num_linear_layers == 2
     assert read(**HYBRID, layer_types=kinds).num_linear_layers == 2
     assert read(layer_types=["full_attention"] * 4).num_linear_layers == 0
+
+
+KIMI = {"model_type": "kimi_linear", "kv_lora_rank": 32, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8,
+        "v_head_dim": 16, "linear_attn_config": {"kda_layers": [1, 2, 3], "full_attn_layers": [4], "num_heads": 4,
+                                                 "head_dim": 16, "short_conv_kernel_size": 4}, "num_experts": 8,
+        "num_experts_per_token": 2, "num_shared_experts": 2, "moe_intermediate_size": 16, "first_k_dense_replace": 1,
+        "moe_layer_freq": 1}
+
+
+def test_kimi_delta_attention_beside_latent_attention() -> None:
+    arch = read(**KIMI)
+    assert (arch.attention, arch.linear_attention, arch.num_linear_layers, arch.num_moe_layers) == ("mla", "kda", 3, 3)
+    assert (arch.linear_num_key_heads, arch.linear_value_width, arch.linear_decay_rank, arch.linear_gate_rank) == (
+        4, 64, 16, 16)
+    assert (arch.num_experts_per_tok, arch.shared_intermediate_size, arch.linear_state_bytes_per_element) == (2, 32, 4)
+    full = read(**{**KIMI, "linear_attn_config": {**KIMI["linear_attn_config"], "use_full_rank_gate": True}},
+                mla_use_output_gate=True, routed_expert_hidden_size=32, attn_res_block_size=2)
+    assert (full.linear_gate_rank, full.attn_output_gate, full.moe_latent_size, full.attn_res_block_size) == (
+        0, True, 32, 2)
+    with pytest.raises(CatalogError, match=r"linear_attn_config = None; must have kda_layers"):
+        read(**{**KIMI, "linear_attn_config": None})
+    with pytest.raises(CatalogError, match=r"config.json: linear_attn_config: num_heads is missing"):
+        read(**{**KIMI, "linear_attn_config": {"kda_layers": [1], "head_dim": 16, "short_conv_kernel_size": 4}})
+
+
+def test_a_checkpoint_may_quantize_its_routed_experts_alone() -> None:
+    """As Kimi-K2.5 in int4 and Kimi-K3 in MXFP4, by what their patterns leave out."""
+    ignored = ["re:.*self_attn.*", "re:.*shared_experts.*", "re:.*mlp\\.(gate|up|gate_up|down)_proj.*"]
+    for kind, form, expected in (("int", "pack-quantized", "int4-g32"), ("float", "mxfp4-pack-quantized", "mxfp4")):
+        arch = read(**KIMI, quantization_config={
+            "quant_method": "compressed-tensors", "format": form, "ignore": ignored,
+            "config_groups": {"group_0": {"weights": {"num_bits": 4, "type": kind, "group_size": 32}}}})
+        assert (arch.quantization, arch.attention_quantization, arch.expert_quantization) == (None, None, expected)
 
 
 def test_state_has_the_type_that_the_config_asks_for_and_the_class_adds_the_gate() -> None:

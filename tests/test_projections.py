@@ -6,10 +6,9 @@ import pytest
 
 from planner.catalog.entries import load_model, model_names
 from planner.catalog.parameters import embedding_parameters, expert_parameters, num_parameters
-from planner.deployment.memory import attention_parameters_per_gpu
 from planner.model import projections as module
 from planner.model.precision import attention_format
-from planner.model.projections import Gemm, projections
+from planner.model.projections import Gemm, attention_projections, projections
 
 MLP = ("gate_up_proj", "down_proj", "router", "shared_gate_up_proj", "shared_down_proj",
        "latent_down_proj", "latent_up_proj", "per_layer_model_projection", "per_layer_input_gate",
@@ -34,13 +33,10 @@ def test_they_and_experts_and_tables_are_all_parameters(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", model_names())
-@pytest.mark.parametrize("tp", [1, 2, 4, 8, 16])
-def test_memory_and_step_time_shard_attention_alike(name: str, tp: int) -> None:
+def test_ranks_share_attention_but_for_what_each_has_in_full(name: str) -> None:
     arch = load_model(name)
-    if any(kind.num_attention_heads % tp for _, kind in arch.attention_kinds) or arch.o_groups % tp:
-        pytest.skip("engines refuse heads, or groups of them, that the ranks do not divide")
-    attention = sum(gemm.parameters for gemm in projections(arch, tp) if gemm.name not in (*MLP, *KEPT_APART))
-    assert attention == pytest.approx(arch.num_layers * attention_parameters_per_gpu(arch, tp), rel=1e-12)
+    whole, eighth = (sum(gemm.parameters for gemm in attention_projections(arch, tp)) for tp in (1, 8))
+    assert whole / 8 * (1 - 1e-12) <= eighth < whole
 
 
 def test_grouped_attention_and_mlp_on_eight_ranks() -> None:

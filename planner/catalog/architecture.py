@@ -21,7 +21,8 @@ class Architecture:
         latent attention) or "csa" (compressed sparse attention: one entry for several tokens is key and value of all
         heads, beside a window of the last tokens).
     qk_norm_over_heads : whether query and key are normalised over all heads together, not head by head.
-    attn_output_gate : whether the query projection also gives a gate for attention's output, so is twice as wide.
+    attn_output_gate : whether attention's output has a gate: in GQA the query projection is twice as wide for it, MLA
+        has a projection more.
     q_lora_rank : rank of the query projection of MLA and CSA, 0 where the query is not compressed [1].
     o_groups, o_lora_rank : groups of heads whose outputs CSA projects by themselves, and to what rank; 0 without [1].
     kv_lora_rank, qk_nope_head_dim, qk_rope_head_dim, v_head_dim : MLA's shapes, 0 without MLA [1]; of CSA the third.
@@ -32,12 +33,16 @@ class Architecture:
     num_hca_layers, hca_rate : CSA layers that attend to all entries, of so many tokens each ("heavily compressed"); the
         rest have the window alone; 0 without CSA [1], [tokens].
     num_residual_streams : hidden states side by side from layer to layer: 4 in DeepSeek-V4 (mHC), else 1 [1].
+    attn_res_block_size : layers after which the hidden state is kept, for attention over these states in place of a
+        residual (Kimi-K3), 0 without [1].
     num_bare_layers : layers with attention of either kind and no MLP behind it (Nemotron-H) [1].
-    num_linear_layers : layers with linear attention instead, a state of fixed size and no KV cache: gated delta net, or
-        Mamba-2, whose groups are keys and whose state size is their width [1].
+    num_linear_layers : layers with linear attention instead, a state of fixed size and no KV cache [1].
+    linear_attention : its kind: "gdn" (gated delta net), "kda" (Kimi delta attention, whose decay differs by channel),
+        or "mamba" (Mamba-2, whose groups are keys and whose state size is their width); "" without any.
     linear_num_key_heads, linear_num_value_heads, linear_key_head_dim, linear_value_head_dim, linear_conv_kernel_dim :
         their shapes, 0 without them [1].
-    linear_scalars_per_head : that are projected for each value head: decay and rate, in Mamba-2 the step alone [1].
+    linear_decay_rank, linear_gate_rank : ranks of the projections to KDA's decays and output gates, 0 where a gate's is
+        full [1].
     linear_state_bytes_per_element : of their recurrent state, 4 where the config asks for FP32 [B].
     sliding_window : window of the local layers, 0 where every layer sees all tokens [tokens].
     num_sliding_layers : layers with that window; Llama 4's chunked layers count as such [1].
@@ -93,13 +98,16 @@ class Architecture:
     num_hca_layers: int
     hca_rate: int
     num_residual_streams: int
+    attn_res_block_size: int
     num_linear_layers: int
+    linear_attention: str
     linear_num_key_heads: int
     linear_num_value_heads: int
     linear_key_head_dim: int
     linear_value_head_dim: int
     linear_conv_kernel_dim: int
-    linear_scalars_per_head: int
+    linear_decay_rank: int
+    linear_gate_rank: int
     linear_state_bytes_per_element: int
     sliding_window: int
     num_sliding_layers: int
@@ -193,9 +201,9 @@ class Architecture:
         return not self.num_sliding_layers and not self.num_linear_layers and self.attention != "csa"
 
     @property
-    def runs_mamba(self) -> bool:
-        """Whether linear layers are Mamba-2 and not a gated delta net."""
-        return self.linear_scalars_per_head == 1
+    def linear_scalars_per_head(self) -> int:
+        """What is projected for each value head: decay and rate, in KDA the rate and in Mamba-2 the step alone [1]."""
+        return {"": 0, "gdn": 2}.get(self.linear_attention, 1)
 
     @property
     def linear_key_width(self) -> int:

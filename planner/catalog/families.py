@@ -7,13 +7,14 @@ _EXPERTS = {  # keys of the number of experts and of one expert's width -> model
     ("num_experts", "intermediate_size"): ("olmoe", "cohere2_moe", "hunyuan_v1_moe"),
     ("num_experts", "moe_intermediate_size"): (
         "qwen2_moe", "qwen3_moe", "qwen3_next", "qwen3_5_moe_text", "ernie4_5_moe", "bailing_moe", "bailing_moe_v2",
-        "hy_v3", "exaone_moe", "afmoe", "gemma4_text", "k2_horizon", "laguna"),
+        "hy_v3", "exaone_moe", "afmoe", "gemma4_text", "k2_horizon", "laguna", "kimi_linear"),
     ("n_routed_experts", "moe_intermediate_size"): (
         "deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "glm4_moe", "glm4_moe_lite", "glm_moe_dsa", "dots1",
         "solar_open", "mistral4", "axk1", "mimo_v2_flash", "step3p5", "nemotron_h", "deepseek_v4"),
 }
 MOE_KEYS = {model_type: keys for keys, model_types in _EXPERTS.items() for model_type in model_types}
 DELTA_NET = ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text")  # gated delta net in most layers
+KDA = ("kimi_linear",)  # Kimi delta attention in most layers
 MAMBA = ("nemotron_h", "granitemoehybrid")  # Mamba-2 in most layers
 SPARSE = ("deepseek_v32", "glm_moe_dsa")  # DeepSeek sparse attention
 COMPRESSED = ("deepseek_v4",)  # compressed sparse attention
@@ -26,7 +27,7 @@ SUPPORTED = tuple(dict.fromkeys((  # each once
 WRAPPERS = {"gemma3": "gemma3_text", "gemma4": "gemma4_text", "gemma4_unified": "gemma4_text",
             "gemma4_unified_text": "gemma4_text", "step3p7": "step3p5", "mimo_v2": "mimo_v2_flash",
             "exaone4_5_text": "exaone4",
-            "llama4": "llama4_text", "kimi_k25": "kimi_k2", "mistral3": "mistral",
+            "llama4": "llama4_text", "kimi_k25": "kimi_k2", "kimi_k3": "kimi_linear", "mistral3": "mistral",
             "ministral3": "mistral", "qwen3_5": "qwen3_5_text", "qwen3_5_moe": "qwen3_5_moe_text",
             "qwen2_vl": "qwen2", "qwen2_vl_text": "qwen2", "qwen2_5_vl": "qwen2", "qwen2_5_vl_text": "qwen2",
             "qwen3_vl_text": "qwen3", "qwen3_vl_moe_text": "qwen3_moe", "glm4v_text": "glm4",
@@ -43,6 +44,9 @@ RENAMED = {  # model_type -> its names of what others call so
     "mimo_v2_flash": {"sliding_window_size": "sliding_window"},
     "step3p5": {"num_attention_groups": "num_key_value_heads", "moe_num_experts": "n_routed_experts",
                 "moe_top_k": "num_experts_per_tok", "share_expert_dim": "shared_expert_intermediate_size"},
+    "kimi_linear": {**_ONE_SHARED, "num_experts_per_token": "num_experts_per_tok",
+                    "routed_expert_hidden_size": "moe_latent_size", "mla_use_output_gate": "attn_output_gate",
+                    "model_max_length": "max_position_embeddings"},
     "nemotron_h": {"n_groups": "linear_num_key_heads", "ssm_state_size": "linear_key_head_dim",
                    "mamba_num_heads": "linear_num_value_heads", "mamba_head_dim": "linear_value_head_dim",
                    "conv_kernel": "linear_conv_kernel_dim", "mamba_ssm_cache_dtype": "mamba_ssm_dtype",
@@ -79,3 +83,9 @@ _FILLED: tuple[tuple[dict[str, object], tuple[str, ...]], ...] = (  # what Huggi
 CLASS_DEFAULTS = {model_type: {key: value for keys, model_types in _FILLED if model_type in model_types
                                for key, value in keys.items()}
                   for model_type in SUPPORTED}
+
+
+def linear_kind(model_type: str) -> str:
+    """Return the kind of linear attention that a model type has layers of, "" where it has none."""
+    kinds = {"gdn": DELTA_NET, "kda": KDA, "mamba": MAMBA}
+    return next((kind for kind, model_types in kinds.items() if model_type in model_types), "")

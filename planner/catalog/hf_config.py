@@ -48,7 +48,9 @@ def architecture_from_config(config: Mapping[str, object], *, name: str, where: 
         attention=_attention(keys, model_type), qk_norm_over_heads=keys.config.get("qk_norm_type") == "per_layer",
         attn_output_gate=keys.config.get("attn_output_gate") is True, **_projections(keys, model_type),
         **_indexer(keys, model_type, num_layers), **_compressed(keys, model_type, num_layers),
-        num_residual_streams=keys.integer("hc_mult", 1), **_linear_attention(keys, model_type, num_layers),
+        num_residual_streams=keys.integer("hc_mult", 1),
+        attn_res_block_size=keys.integer("attn_res_block_size", 0), linear_attention=families.linear_kind(model_type),
+        **_linear_attention(keys, model_type, num_layers),
         sliding_window=window, num_sliding_layers=num_sliding_layers, **_heads(keys, model_type, window),
         key_is_value=_key_is_value(keys, model_type), **_later_layers(keys, model_type, num_layers, num_sliding_layers),
         intermediate_size=keys.integer(
@@ -296,7 +298,10 @@ def _linear_attention(keys: _Keys, model_type: str, num_layers: int) -> dict[str
     Their state has the type that the config asks for (`mamba_ssm_dtype`: FP32 in Qwen3.5), else the model's 16 bit, as
     in vLLM; SGLang keeps FP32 there, so for Qwen3-Next its states are twice as large.
     """
-    fields = ("num_linear_layers", *_LINEAR_KEYS, "linear_scalars_per_head", "linear_state_bytes_per_element")
+    fields = ("num_linear_layers", *_LINEAR_KEYS, "linear_decay_rank", "linear_gate_rank",
+              "linear_state_bytes_per_element")
+    if model_type in families.KDA:
+        return dict(zip(fields, _kimi_delta_attention(keys), strict=True))
     if model_type not in (*families.DELTA_NET, *families.MAMBA):
         return dict.fromkeys(fields, 0)
     layer_types = keys.config.get("layer_types")
@@ -307,8 +312,23 @@ def _linear_attention(keys: _Keys, model_type: str, num_layers: int) -> dict[str
     else:
         count = num_layers - num_layers // keys.integer("full_attention_interval", 4)
     state = 4 if keys.config.get("mamba_ssm_dtype") == "float32" else 2
-    scalars = 1 if model_type in families.MAMBA else 2
-    return dict(zip(fields, (count, *(keys.integer(key) for key in _LINEAR_KEYS), scalars, state), strict=True))
+    return dict(zip(fields, (count, *(keys.integer(key) for key in _LINEAR_KEYS), 0, 0, state), strict=True))
+
+
+def _kimi_delta_attention(keys: _Keys) -> tuple[int, ...]:
+    """The fields of Kimi delta attention: layers, heads, their widths, convolution, ranks, and a state in FP32.
+
+    What projects decays has a head's width as its rank, and so has what projects gates unless that is full (Kimi-K3).
+    """
+    given = keys.config.get("linear_attn_config")
+    layers = given.get("kda_layers") if isinstance(given, Mapping) else None
+    if not isinstance(given, Mapping) or not isinstance(layers, list):
+        raise CatalogError(f"{keys.where}: linear_attn_config = {given!r}; must have kda_layers, num_heads, head_dim "
+                           "and short_conv_kernel_size; copy it from the model's config.json")
+    own = _Keys(given, f"{keys.where}: linear_attn_config", {})
+    heads, width = own.integer("num_heads"), own.integer("head_dim")
+    gate_rank = 0 if given.get("use_full_rank_gate") is True else width
+    return len(layers), heads, heads, width, width, own.integer("short_conv_kernel_size"), width, gate_rank, 4
 
 
 def _experts(keys: _Keys, model_type: str, num_layers: int) -> dict[str, int]:

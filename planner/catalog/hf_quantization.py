@@ -8,6 +8,7 @@ from planner.catalog import families
 from planner.errors import CatalogError
 
 _NOT_PROJECTIONS = ("indexer", "norm", "mtp", "o_proj")  # 16-bit in checkpoints whose attention otherwise is not
+_MLPS = ("shared_experts", "mlp\\.(gate|up|gate_up|down)_proj")  # as patterns of Kimi's checkpoints name them
 _KEPT_KEYS = ("modules_to_not_convert", "ignore", "ignored_layers")  # of quantization_config: what stays 16-bit
 _ALGORITHMS = {  # ModelOpt's names
     "FP8": "fp8", "FP8_PER_CHANNEL_PER_TOKEN": "fp8", "FP8_PB_WO": "fp8_block", "FP8_BLOCK_SCALES": "fp8_block",
@@ -43,9 +44,12 @@ def formats(config: Mapping[str, object], where: str) -> Formats:
     if str(given.get("quant_algo")).upper() == "MIXED_PRECISION":
         return _mixed(given, where)
     kept = [str(part) for key in _KEPT_KEYS for part in given.get(key) or ()]
+    found = _uniform(given, where)
+    if all(any(mlp in part for part in kept) for mlp in _MLPS):  # the routed experts alone are left
+        return Formats(None, None, found)
     is_kept = any("self_attn" in part and not any(other in part for other in _NOT_PROJECTIONS) for part in kept)
     experts = "mxfp4" if given.get("store_dtype") == "mxfp4" else _expert_dtype(config, where)
-    return Formats(_uniform(given, where), "bf16" if is_kept else None, experts)
+    return Formats(found, "bf16" if is_kept else None, experts)
 
 
 def _uniform(given: Mapping[str, object], where: str) -> str:
@@ -62,7 +66,7 @@ def _uniform(given: Mapping[str, object], where: str) -> str:
         return _ALGORITHMS[algorithm]
     groups = given.get("config_groups")
     for group in groups.values() if method == "compressed-tensors" and isinstance(groups, Mapping) else ():
-        found = _of_group(group)
+        found = _of_group(group, str(given.get("format")))
         if found:
             return found
     named = f"quant_algo = {algorithm!r}" if method == "modelopt" else f"quant_method = {method!r}"
@@ -70,16 +74,18 @@ def _uniform(given: Mapping[str, object], where: str) -> str:
     raise CatalogError(f"{where}: quantization_config.{named} is not supported; {_REMEDY}")
 
 
-def _of_group(group: Mapping[str, Any]) -> str | None:
+def _of_group(group: Mapping[str, Any], named: str) -> str | None:
     """The format of one of compressed-tensors' groups; none that is known."""
     weights = group.get("weights", {})
     kind = (weights.get("num_bits"), weights.get("type"))
     quantizes = bool(group.get("input_activations"))
     if kind == (4, "int"):
         return "int4-g32" if (weights.get("group_size") or 128) <= 32 else "int4"
+    if kind == (4, "float"):
+        return "mxfp4" if named.startswith("mxfp4") else "nvfp4"
     if kind == (8, "float"):
         return "fp8_block" if weights.get("strategy") == "block" else "fp8"
-    return {(8, "int"): "int8" if quantizes else "w8a16", (4, "float"): "nvfp4"}.get(kind)
+    return {(8, "int"): "int8" if quantizes else "w8a16"}.get(kind)
 
 
 def _mixed(given: Mapping[str, object], where: str) -> Formats:

@@ -9,9 +9,9 @@ def attention_parameters(arch: Architecture) -> int:
     Of a layer that sees all tokens, where sliding ones differ.
 
     GQA: h·d·(2·H + 2·K), and h·d·H more for an output gate. MLA: the query (h·r_q + r_q·H·(d_nope + d_rope), or
-    h·H·(d_nope + d_rope) uncompressed), h·(r_kv + d_rope), r_kv·H·(d_nope + d_v) and H·d_v·h. CSA: h·(r_q + d),
-    r_q·H·d, H·d·r_o and g·r_o·h, with g groups of heads, each of rank r_o; its compressors are apart. Biases and norms
-    are left out: too low by < 0.1 %.
+    h·H·(d_nope + d_rope) uncompressed), h·(r_kv + d_rope), r_kv·H·(d_nope + d_v), H·d_v·h and that again for a gate.
+    CSA: h·(r_q + d), r_q·H·d, H·d·r_o and g·r_o·h, with g groups of heads, each of rank r_o; its compressors are apart.
+    Biases and norms are left out: too low by < 0.1 %.
 
     Source: Ainslie et al., GQA, 2023; DeepSeek-V2, 2024, section 2.1; DeepSeek-V4, 2026, section 2.3.
 
@@ -31,7 +31,8 @@ def attention_parameters(arch: Architecture) -> int:
              else arch.hidden_size * query_width)
     latent = arch.hidden_size * (arch.kv_lora_rank + arch.qk_rope_head_dim)
     expansion = arch.kv_lora_rank * arch.num_attention_heads * (arch.qk_nope_head_dim + arch.v_head_dim)
-    return query + latent + expansion + arch.num_attention_heads * arch.v_head_dim * arch.hidden_size
+    output = (1 + arch.attn_output_gate) * arch.num_attention_heads * arch.v_head_dim * arch.hidden_size
+    return query + latent + expansion + output
 
 
 def indexer_parameters(arch: Architecture) -> int:
@@ -87,17 +88,20 @@ def mixing_parameters(arch: Architecture) -> int:
 def linear_attention_parameters(arch: Architecture) -> int:
     """Parameters of one linear layer's projections; 0 where there are none.
 
-    Query, key, value and gate h·(2·K·d_k + 2·V·d_v), scalars s·h·V, output V·d_v·h. The convolution, the decays and the
-    norms are left out: too low by < 0.1 %.
+    Query, key, value and gate h·(2·K·d_k + 2·V·d_v), scalars s·h·V, output V·d_v·h. KDA's decays r·(h + K·d_k) more,
+    and its gate r·(h + V·d_v) where it is not full. The convolution and the norms are left out: too low by < 0.1 %.
 
-    Source: Yang et al., Gated Delta Networks, 2024; transformers' `modeling_qwen3_next.py`.
+    Source: Yang et al., Gated Delta Networks, 2024; Kimi Linear, 2025; transformers' `modeling_qwen3_next.py`.
 
     >>> from planner.catalog.entries import load_model
     >>> linear_attention_parameters(load_model("qwen3-next-80b-a3b"))
     33685504
     """
     scalars = arch.linear_scalars_per_head * arch.linear_num_value_heads
-    return arch.hidden_size * (2 * arch.linear_key_width + 3 * arch.linear_value_width + scalars)
+    values = (2 if arch.linear_gate_rank else 3) * arch.linear_value_width
+    return (arch.hidden_size * (2 * arch.linear_key_width + values + scalars)
+            + arch.linear_decay_rank * (arch.hidden_size + arch.linear_key_width)
+            + arch.linear_gate_rank * (arch.hidden_size + arch.linear_value_width))
 
 
 def mlp_parameters(arch: Architecture) -> int:

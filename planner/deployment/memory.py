@@ -7,12 +7,9 @@ from planner.catalog.architecture import Architecture
 from planner.catalog.gpus import Gpu
 from planner.catalog.kv_cache import kv_bytes_per_token_per_gpu, state_bytes_per_seq, windowed_share
 from planner.catalog.parameters import (
-    attention_parameters,
     compressor_parameters,
     expert_parameters,
-    indexer_parameters,
     latent_parameters,
-    linear_attention_parameters,
     mixing_parameters,
     mlp_parameters,
     per_layer_embeddings,
@@ -25,6 +22,7 @@ from planner.errors import CapacityError, UsageError
 from planner.model.drafting import Draft
 from planner.model.layout import Layout
 from planner.model.precision import WEIGHT_FORMATS, attention_format, expert_format, weight_format
+from planner.model.projections import attention_projections
 
 ACTIVATION_BYTES_PER_ELEMENT = 2  # activations are 16-bit between the kernels, whatever the weights are
 SAMPLER_BYTES_PER_LOGIT = 20  # 16-bit and FP32 logits, and what vLLM's Triton sampler takes (see activation_bytes)
@@ -242,8 +240,9 @@ def layers_bytes(arch: Architecture, quantization: str | None, layout: Layout) -
     moe_layer = (2.0 * router_parameters(arch)
                  + element * (shared_expert_parameters(arch) / tensor_parallel_size + latent_parameters(arch))
                  + expert_element * experts * expert_parameters(arch) * expert_padding(arch, quantization))
-    attention = (attention_element * attention_parameters_per_gpu(arch, tensor_parallel_size)
-                 + 2.0 * (compressor_parameters(arch) + mixing_parameters(arch)) / arch.num_layers)
+    projected = sum(gemm.parameters for gemm in attention_projections(arch, tensor_parallel_size))
+    attention = (attention_element * projected + 2.0 * (compressor_parameters(arch) + mixing_parameters(arch))
+                 ) / arch.num_layers  # the mean, where layers differ
     own_inputs = element * per_layer_parameters(arch) / arch.num_layers * (2 + 1 / tensor_parallel_size) / 3
     wide = 1 + arch.num_wide_layers / max(arch.num_dense_layers, 1)
     dense = min(num_layers - num_moe, arch.num_dense_layers) * wide * element * mlp_parameters(arch)
@@ -334,34 +333,6 @@ def activation_bytes(arch: Architecture, max_num_batched_tokens: int, max_num_se
     if engine == "sglang":
         return residual + layer
     return residual + max(layer, min(max_num_seqs, tokens) * arch.vocab_size * SAMPLER_BYTES_PER_LOGIT)
-
-
-def attention_parameters_per_gpu(arch: Architecture, tensor_parallel_size: int) -> float:
-    """Attention parameters of one layer on one tensor-parallel rank, the mean where layers differ [1].
-
-    Layers differ in models with linear attention (Qwen3.5) or with an indexer in some layers only (GLM-5.2). The
-    indexer is on every rank in full. `projections` has each kind of layer by itself.
-
-    >>> from planner.catalog.entries import load_model
-    >>> attention_parameters_per_gpu(load_model("llama-3.1-8b"), 2)
-    20971520.0
-    """
-    total = (sum(count * _kv_attention_parameters_per_gpu(kind, tensor_parallel_size)
-                 for count, kind in arch.attention_kinds)
-             + arch.num_linear_layers * linear_attention_parameters(arch) / tensor_parallel_size
-             + arch.num_index_layers * indexer_parameters(arch))
-    return total / arch.num_layers
-
-
-def _kv_attention_parameters_per_gpu(arch: Architecture, tensor_parallel_size: int) -> float:
-    """Those of a layer that has a KV cache, without the indexer [1]."""
-    if arch.attention == "gqa":
-        kv_heads = -(-arch.num_kv_heads // tensor_parallel_size)
-        query_heads = (2 + arch.attn_output_gate) * arch.num_attention_heads / tensor_parallel_size
-        return arch.hidden_size * arch.head_dim * (query_heads + (2 - arch.key_is_value) * kv_heads)
-    latent = arch.head_dim if arch.attention == "csa" else arch.kv_lora_rank + arch.qk_rope_head_dim
-    replicated = arch.hidden_size * (arch.q_lora_rank + latent)
-    return replicated + (attention_parameters(arch) - replicated) / tensor_parallel_size
 
 
 def _check(gpu_memory_utilization: float, *sizes: int) -> None:

@@ -44,7 +44,7 @@ def projections(arch: Architecture, tensor_parallel_size: int) -> tuple[Gemm, ..
     Returns
     -------
     tuple[Gemm, ...]
-        In the order of a layer: attention, indexer, compressors, linear attention, dense MLP, router, shared experts,
+        In the order of a layer: attention, indexer, linear attention, compressors, dense MLP, router, shared experts,
         what mixes residual streams, and what adds layers' own inputs. At one rank the sum of n · k · count is all of
         `num_parameters` but embeddings and routed experts (tested).
 
@@ -64,11 +64,20 @@ def projections(arch: Architecture, tensor_parallel_size: int) -> tuple[Gemm, ..
     >>> projections(load_model("llama-3.1-8b"), 2)[0]
     Gemm(name='qkv_proj', n=3072, k=4096, count=32, part='attention')
     """
-    attention = {"gqa": _grouped_attention, "mla": _latent_attention, "csa": _compressed_attention}[arch.attention]
-    gemms = (attention(arch, tensor_parallel_size) + _indexer(arch) + _compressors(arch)
-             + _linear_attention(arch, tensor_parallel_size) + _mlps(arch, tensor_parallel_size) + _mixing(arch)
-             + _layer_inputs(arch, tensor_parallel_size))
+    gemms = (*attention_projections(arch, tensor_parallel_size), *_compressors(arch),
+             *_mlps(arch, tensor_parallel_size), *_mixing(arch), *_layer_inputs(arch, tensor_parallel_size))
     return tuple(gemm for gemm in gemms if gemm.parameters)
+
+
+def attention_projections(arch: Architecture, tensor_parallel_size: int) -> tuple[Gemm, ...]:
+    """Those of `projections` that attention has, with an indexer's and linear attention's; without compressors.
+
+    >>> from planner.catalog.entries import load_model
+    >>> sum(gemm.parameters for gemm in attention_projections(load_model("llama-3.1-8b"), 2)) / 32
+    20971520.0
+    """
+    attention = {"gqa": _grouped_attention, "mla": _latent_attention, "csa": _compressed_attention}[arch.attention]
+    return attention(arch, tensor_parallel_size) + _indexer(arch) + _linear_attention(arch, tensor_parallel_size)
 
 
 def _grouped_attention(arch: Architecture, ranks: int) -> tuple[Gemm, ...]:
@@ -83,7 +92,7 @@ def _grouped_attention(arch: Architecture, ranks: int) -> tuple[Gemm, ...]:
 
 
 def _latent_attention(arch: Architecture, ranks: int) -> tuple[Gemm, ...]:
-    """Both down-projections in one where the query has one, the up-projections, and the output."""
+    """Both down-projections in one where the query has one, the up-projections, a gate, and the output."""
     heads = -(-arch.num_attention_heads // ranks)
     hidden, latent = arch.hidden_size, arch.kv_lora_rank + arch.qk_rope_head_dim
     query_width = heads * (arch.qk_nope_head_dim + arch.qk_rope_head_dim)
@@ -96,6 +105,7 @@ def _latent_attention(arch: Architecture, ranks: int) -> tuple[Gemm, ...]:
                   Gemm("kv_a_proj_with_mqa", latent, hidden, count, "attention"))
     expanded = heads * (arch.qk_nope_head_dim + arch.v_head_dim)
     return (*inputs, Gemm("kv_b_proj", expanded, arch.kv_lora_rank, count, "attention"),
+            Gemm("g_proj", heads * arch.v_head_dim if arch.attn_output_gate else 0, hidden, count, "attention"),
             Gemm("o_proj", hidden, heads * arch.v_head_dim, count, "attention"))
 
 
@@ -131,13 +141,19 @@ def _indexer(arch: Architecture) -> tuple[Gemm, ...]:
 
 
 def _linear_attention(arch: Architecture, ranks: int) -> tuple[Gemm, ...]:
-    """Query, key, value and gate in one; scalars of a value head, which stay 16-bit; then the output."""
-    width = -(-2 * (arch.linear_key_width + arch.linear_value_width) // ranks)
+    """Query, key, value and gate in one; scalars of a value head and what has a low rank, in 16 bit; then the output.
+
+    What goes to a low rank is on every rank in full.
+    """
+    decay, gate = arch.linear_decay_rank, arch.linear_gate_rank
+    width = -(-(2 * arch.linear_key_width + (1 if gate else 2) * arch.linear_value_width) // ranks)
     scalars = -(-arch.linear_scalars_per_head * arch.linear_num_value_heads // ranks)
     value_width = -(-arch.linear_value_width // ranks)
     count = arch.num_linear_layers
     return (Gemm("in_proj_qkvz", width, arch.hidden_size, count, "attention"),
-            Gemm("in_proj_ba", scalars, arch.hidden_size, count, "kept"),
+            Gemm("in_proj_ba", scalars + decay + gate, arch.hidden_size, count, "kept"),
+            Gemm("f_b_proj", -(-arch.linear_key_width // ranks), decay, count, "kept"),
+            Gemm("g_b_proj", value_width, gate, count, "kept"),
             Gemm("out_proj", arch.hidden_size, value_width, count, "attention"))
 
 

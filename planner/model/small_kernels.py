@@ -53,9 +53,10 @@ def small_kernels(arch: Architecture, engine: str, ranks: int) -> tuple[Small, .
     under TensorRT-LLM without a launch, in the attention kernel (`rope_fusion` of its Attention); linear attention is
     charged a launch instead. The activation reads gate and up and writes their product, but is among routed experts
     where these are a layer's MLP alone. A norm of query and key over all heads is two kernels, one before the ranks add
-    up and one after (`MiniMaxText01RMSNormTP` in vLLM). Residual streams are FP32: they are read to make a
-    half's normalised input of them, and, as far as a product in 16 bit leaves it out, to weigh them (`mhc_pre`); and
-    read and written with its output (`mhc_post`). A compressor keeps its rows and makes entries of them.
+    up and one after (`MiniMaxText01RMSNormTP` in vLLM). Residual streams are FP32: they are read to make a half's
+    normalised input of them, and, as far as a product in 16 bit leaves it out, to weigh them (`mhc_pre`); and read and
+    written with its output (`mhc_post`). A compressor keeps its rows and makes entries of them. Where attention over
+    earlier hidden states stands for the residual, each half reads those kept so far and its own (AttnRes).
 
     >>> from planner.catalog.entries import load_model
     >>> [kernel[:3] for kernel in small_kernels(load_model("llama-3.1-8b"), "vllm", 1) if kernel.num]
@@ -68,12 +69,15 @@ def small_kernels(arch: Architecture, engine: str, ranks: int) -> tuple[Small, .
               for count, kind in arch.attention_kinds]
     dense, shared = (arch.num_mlp_matrices * width / ranks
                      for width in (arch.intermediate_size, arch.shared_intermediate_size))
+    kept = arch.attn_res_block_size
     halves = ([Small(arch.num_halves, NORM_SHARE, 4 * hidden, 2 * hidden)] if streams == 1 else
               [Small(arch.num_halves, MIX_SHARE, (3 * streams + 1) * hidden, (2 * streams + 1) * hidden),
                Small(arch.num_halves, SPREAD_SHARE, (4 * streams + 1) * hidden, (2 * streams + 1) * hidden)])
     own = (Small(arch.num_layers, ACTIVATION_SHARE, 3 * arch.per_layer_input_size, 3 * arch.per_layer_input_size),
            Small(arch.num_layers, NORM_SHARE, 4 * hidden, 2 * hidden))  # of layers' own inputs
+    read = sum(layer // kept + 1 for layer in range(arch.num_layers)) / arch.num_layers if kept else 0.0
     return (*halves,
+            Small(arch.num_halves if kept else 0, NORM_SHARE, (read + 1) * hidden, (read + 1) * hidden),
             Small(sum(count for count, _ in compressor_widths(arch)), NORM_SHARE, 0.0, 0.0),
             *(Small(count, 0.0 if in_attention else ROTARY_SHARE, 2 * width, width) for count, width in turned),
             Small(arch.num_linear_layers, ROTARY_SHARE, 0.0, 0.0),

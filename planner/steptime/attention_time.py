@@ -104,8 +104,9 @@ def decode_fit(stack: Stack) -> Fit[Any]:
 def linear_fits(stack: Stack) -> tuple[Fit[LinearDecode], Fit[LinearPrompt]]:
     """Return the constants of linear attention's kernels."""
     where = {"gpu": stack.gpu.kernels_of, "engine": stack.engine}
-    return (find_fit(LinearDecode, "linear_attention", phase="generation", **where),
-            find_fit(LinearPrompt, "linear_attention", phase="context", **where))
+    family = "kda" if stack.arch.linear_attention == "kda" else "linear_attention"
+    return (find_fit(LinearDecode, family, phase="generation", **where),
+            find_fit(LinearPrompt, family, phase="context", **where))
 
 
 def _kernel(stack: Stack) -> tuple[str, dict[str, Any]]:

@@ -157,7 +157,7 @@ def priors(stack: Stack) -> tuple[str, ...]:
         "dense layers": [gemm_kernels(stack, name)[1][0] for name in sorted(formats | {HEAD_FORMAT})],
         "experts": [moe_kernels(stack)[1][0]] if stack.arch.num_moe_layers else [],
         "attention": [prompt_fit(stack), decode_fit(stack)],
-        AS_DELTA_NET if stack.arch.runs_mamba else "linear attention":
+        AS_DELTA_NET if stack.arch.linear_attention == "mamba" else "linear attention":
             linear_fits(stack) if stack.arch.num_linear_layers else [],
         "collectives": [collective_fit(stack, op, num_gpus) for op, num_gpus in sizes if num_gpus > 1],
     }
