@@ -389,6 +389,28 @@ def test_kimi_delta_attention_beside_latent_attention() -> None:
         read(**{**KIMI, "linear_attn_config": {"kda_layers": [1], "head_dim": 16, "short_conv_kernel_size": 4}})
 
 
+BLOCKS = {"model_type": "minimax_m3", "num_local_experts": 8, "num_experts_per_tok": 2, "n_shared_experts": 1,
+          "dense_intermediate_size": 256, "moe_layer_freq": [0, 1, 1, 1],
+          "sparse_attention_config": {"sparse_attention_freq": [0, 1, 1, 1], "sparse_block_size": 16,
+                                      "sparse_topk_blocks": 4, "sparse_num_index_heads": 2, "sparse_index_dim": 16}}
+
+
+def test_an_indexer_may_choose_blocks_of_keys() -> None:
+    arch = read(**BLOCKS)
+    assert (arch.attention, arch.is_block_sparse, arch.num_sparse_layers, arch.num_index_layers) == ("gqa", True, 3, 3)
+    assert (arch.index_topk, arch.index_n_heads, arch.index_head_dim, arch.index_rate) == (64, 2, 16, 1)
+    assert (arch.intermediate_size, arch.moe_intermediate_size, arch.num_moe_layers) == (
+        256, LLAMA["intermediate_size"], 3)
+    assert not read().is_block_sparse
+    assert not read(**SPARSE).is_block_sparse
+    assert read(**SPARSE).num_sparse_layers == 4
+    with pytest.raises(CatalogError, match=r"sparse_attention_config = None; must have sparse_attention_freq"):
+        read(**{**BLOCKS, "sparse_attention_config": None})
+    with pytest.raises(CatalogError, match=r"sparse_attention_config: sparse_topk_blocks is missing"):
+        read(**{**BLOCKS, "sparse_attention_config": {"sparse_attention_freq": [1] * 4, "sparse_num_index_heads": 1,
+                                                      "sparse_index_dim": 8}})
+
+
 def test_a_checkpoint_may_quantize_its_routed_experts_alone() -> None:
     """As Kimi-K2.5 in int4 and Kimi-K3 in MXFP4, by what their patterns leave out."""
     ignored = ["re:.*self_attn.*", "re:.*shared_experts.*", "re:.*mlp\\.(gate|up|gate_up|down)_proj.*"]

@@ -26,7 +26,9 @@ class Architecture:
     q_lora_rank : rank of the query projection of MLA and CSA, 0 where the query is not compressed [1].
     o_groups, o_lora_rank : groups of heads whose outputs CSA projects by themselves, and to what rank; 0 without [1].
     kv_lora_rank, qk_nope_head_dim, qk_rope_head_dim, v_head_dim : MLA's shapes, 0 without MLA [1]; of CSA the third.
-    index_n_heads, index_head_dim : shapes of the indexer of DeepSeek sparse attention (DSA), 0 without one [1].
+    num_sparse_layers : layers that attend to what an indexer chose: all with DeepSeek sparse attention (DSA), most with
+        MiniMax's, which chooses blocks of keys for GQA; 0 without an indexer, and in CSA [1].
+    index_n_heads, index_head_dim : shapes of the indexer, 0 without one [1].
     index_topk : tokens that the indexer leaves to a query of the main attention, 0 without one [tokens].
     num_index_layers : layers that run an indexer; the others of a DSA model reuse its choice [1].
     index_rate : tokens that one entry stands for where an indexer chooses among entries: 4 in CSA, else 1 [tokens].
@@ -90,6 +92,7 @@ class Architecture:
     qk_nope_head_dim: int
     qk_rope_head_dim: int
     v_head_dim: int
+    num_sparse_layers: int
     index_n_heads: int
     index_head_dim: int
     index_topk: int
@@ -148,7 +151,7 @@ class Architecture:
         if self.o_groups and self.num_attention_heads % self.o_groups:
             raise CatalogError(f"{self.name}: o_groups = {self.o_groups} must divide num_attention_heads = "
                                f"{self.num_attention_heads}; check the config")
-        if self.index_topk and not self.q_lora_rank:
+        if self.index_topk and self.attention != "gqa" and not self.q_lora_rank:
             raise CatalogError(f"{self.name}: index_topk = {self.index_topk} needs q_lora_rank, which the indexer's "
                                "queries come from; check the config")
 
@@ -194,6 +197,11 @@ class Architecture:
     def num_halves(self) -> int:
         """Attention and MLPs, two a layer in most models; a norm precedes each."""
         return self.num_layers + self.num_mlp_layers
+
+    @property
+    def is_block_sparse(self) -> bool:
+        """Whether an indexer chooses blocks of keys for GQA (MiniMax sparse attention)."""
+        return self.attention == "gqa" and self.index_topk > 0
 
     @property
     def has_even_layers(self) -> bool:

@@ -42,7 +42,7 @@ def readings(arch: Architecture) -> list[Reading]:
     if arch.attention == "csa":
         return [Reading(layers, arch.num_hca_layers / arch.hca_rate, arch.num_index_layers / arch.index_rate,
                         layers * arch.sliding_window, 0, arch)]
-    windowed = layers if arch.index_topk else arch.num_sliding_layers
+    windowed = arch.num_sparse_layers or arch.num_sliding_layers
     if not arch.sliding_head_dim:
         return [Reading(layers, layers - windowed, windowed, 0, 0, arch)]
     (full, of_full), (windowed, of_windowed) = arch.attention_kinds

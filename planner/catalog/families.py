@@ -2,7 +2,7 @@
 
 _EXPERTS = {  # keys of the number of experts and of one expert's width -> model types
     ("num_local_experts", "intermediate_size"): (
-        "mixtral", "minimax_m2", "gpt_oss", "llama4_text", "phimoe", "granitemoe", "granitemoeshared",
+        "mixtral", "minimax_m2", "minimax_m3", "gpt_oss", "llama4_text", "phimoe", "granitemoe", "granitemoeshared",
         "granitemoehybrid"),
     ("num_experts", "intermediate_size"): ("olmoe", "cohere2_moe", "hunyuan_v1_moe"),
     ("num_experts", "moe_intermediate_size"): (
@@ -16,6 +16,7 @@ MOE_KEYS = {model_type: keys for keys, model_types in _EXPERTS.items() for model
 DELTA_NET = ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text")  # gated delta net in most layers
 KDA = ("kimi_linear",)  # Kimi delta attention in most layers
 MAMBA = ("nemotron_h", "granitemoehybrid")  # Mamba-2 in most layers
+BLOCK_SPARSE = ("minimax_m3",)  # MiniMax sparse attention
 SPARSE = ("deepseek_v32", "glm_moe_dsa")  # DeepSeek sparse attention
 COMPRESSED = ("deepseek_v4",)  # compressed sparse attention
 UNGATED = ("nemotron_h", "phi", "arcee", "nemotron", "starcoder2", "apertus")  # MLPs of two matrices
@@ -26,7 +27,7 @@ SUPPORTED = tuple(dict.fromkeys((  # each once
 
 WRAPPERS = {"gemma3": "gemma3_text", "gemma4": "gemma4_text", "gemma4_unified": "gemma4_text",
             "gemma4_unified_text": "gemma4_text", "step3p7": "step3p5", "mimo_v2": "mimo_v2_flash",
-            "exaone4_5_text": "exaone4",
+            "exaone4_5_text": "exaone4", "minimax_m3_vl": "minimax_m3",
             "llama4": "llama4_text", "kimi_k25": "kimi_k2", "kimi_k3": "kimi_linear", "mistral3": "mistral",
             "ministral3": "mistral", "qwen3_5": "qwen3_5_text", "qwen3_5_moe": "qwen3_5_moe_text",
             "qwen2_vl": "qwen2", "qwen2_vl_text": "qwen2", "qwen2_5_vl": "qwen2", "qwen2_5_vl_text": "qwen2",
@@ -62,7 +63,7 @@ RENAMED = {  # model_type -> its names of what others call so
 }
 BESIDE_MLP = ("llama4_text", "gemma4_text")  # experts beside an MLP that all tokens go through, of intermediate_size
 DENSE_WIDTH = {"llama4_text": "intermediate_size_mlp", "granitemoehybrid": "shared_expert_intermediate_size",
-               "cohere2_moe": "prefix_dense_intermediate_size"}
+               "cohere2_moe": "prefix_dense_intermediate_size", "minimax_m3": "dense_intermediate_size"}
 # Of so many layers the last sees all tokens, where the config does not list its layers.
 SLIDING_PATTERN = {"gemma3_text": 6, "gemma4_text": 6, "llama4_text": 4, "cohere2": 4, "cohere2_moe": 4,
                    "exaone_moe": 4, "afmoe": 4}

@@ -255,16 +255,33 @@ def _indexer(keys: _Keys, model_type: str, num_layers: int) -> dict[str, int]:
     """
     fields = ("index_n_heads", "index_head_dim", "index_topk")
     if model_type in families.COMPRESSED:
-        return {field: keys.integer(field) for field in fields}
+        return {field: keys.integer(field) for field in fields} | {"num_sparse_layers": 0}
+    if model_type in families.BLOCK_SPARSE:
+        return _block_indexer(keys, num_layers)
     if model_type not in families.SPARSE:
-        return dict.fromkeys((*fields, "num_index_layers"), 0)
+        return dict.fromkeys((*fields, "num_index_layers", "num_sparse_layers"), 0)
     types = keys.config.get("indexer_types")
     if isinstance(types, Sequence):
         count = sum(kind == "full" for kind in types)
     else:
         frequency, offset = keys.integer("index_topk_freq", 1), keys.integer("index_skip_topk_offset", 2)
         count = sum(max(layer - offset + 1, 0) % frequency == 0 for layer in range(num_layers))
-    return {field: keys.integer(field) for field in fields} | {"num_index_layers": count}
+    return {field: keys.integer(field) for field in fields} | {
+        "num_index_layers": count, "num_sparse_layers": num_layers}
+
+
+def _block_indexer(keys: _Keys, num_layers: int) -> dict[str, int]:
+    """The fields of the indexer that chooses blocks of keys, by the layers that are listed as sparse."""
+    given = keys.config.get("sparse_attention_config")
+    listed = given.get("sparse_attention_freq") if isinstance(given, Mapping) else None
+    if not isinstance(given, Mapping) or not isinstance(listed, list) or len(listed) < num_layers:
+        raise CatalogError(f"{keys.where}: sparse_attention_config = {given!r}; must have sparse_attention_freq, a "
+                           f"list of 0 and 1 for each of {num_layers} layers; copy it from the model's config.json")
+    own = _Keys(given, f"{keys.where}: sparse_attention_config", {})
+    count = sum(kind == 1 for kind in listed[:num_layers])
+    return {"index_n_heads": own.integer("sparse_num_index_heads"), "index_head_dim": own.integer("sparse_index_dim"),
+            "index_topk": own.integer("sparse_topk_blocks") * own.integer("sparse_block_size"),
+            "num_index_layers": count, "num_sparse_layers": count}
 
 
 def _compressed(keys: _Keys, model_type: str, num_layers: int) -> dict[str, int]:

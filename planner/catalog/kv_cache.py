@@ -65,7 +65,7 @@ def index_bytes_per_token(arch: Architecture) -> float:
     """What the indexers read of one token of context, over all layers; every rank holds and reads all of it [bytes].
 
     layers · (index_head_dim + 4 · index_head_dim / 128): an FP8 key and its FP32 scale, whatever the KV cache's type;
-    of CSA, one for every 4 tokens.
+    of CSA, one for every 4 tokens; of GQA, a key in 16 bit.
 
     Source: vLLM's `DeepseekV32IndexerCache`, DeepGEMM's `fp8_paged_mqa_logits`.
 
@@ -131,4 +131,6 @@ def _entries_kept(reading: Reading) -> float:
 
 def _index_bytes(arch: Architecture) -> int:
     """The indexer's key of one token and layer [bytes]."""
+    if arch.is_block_sparse:
+        return 2 * arch.index_head_dim
     return arch.index_head_dim + 4 * arch.index_head_dim // INDEX_BLOCK

@@ -38,7 +38,7 @@ def attention_parameters(arch: Architecture) -> int:
 def indexer_parameters(arch: Architecture) -> int:
     """Parameters of one layer's indexer: r_q·H_i·d_i + h·d_i + h·H_i; 0 without sparse attention.
 
-    CSA's has a compressor of its own in place of h·d_i.
+    CSA's has a compressor of its own in place of h·d_i; that of GQA takes the hidden state, h·H_i·d_i + h·d_i.
 
     Source: DeepSeek-V3.2-Exp, 2025, section 2.1, and its inference code.
 
@@ -47,6 +47,8 @@ def indexer_parameters(arch: Architecture) -> int:
     9371648
     """
     width = arch.index_n_heads * arch.index_head_dim
+    if arch.is_block_sparse:
+        return arch.hidden_size * (width + arch.index_head_dim)
     key = 0 if arch.attention == "csa" else arch.index_head_dim
     return arch.q_lora_rank * width + arch.hidden_size * (key + arch.index_n_heads)
 

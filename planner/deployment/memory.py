@@ -31,6 +31,7 @@ MAMBA_FULL_MEMORY_RATIO = 0.9  # of SGLang: memory for recurrent states over tha
 # SGLang's with a radix cache: a sequence's own state, that of the prefix that it found and one that it hands on; and
 # two that take turns where a step is composed while one runs.
 STATES_WITH_PREFIXES, STATES_OF_OVERLAP = 3, 2
+INDEX_CHOICE = 128  # tokens that an indexer chooses together in GQA; a KV block has as many, or more
 CONTEXT_BYTES = 0.5e9  # what CUDA takes of a GPU before an engine does
 # What weights, KV and the sampler leave unexplained in start-up logs of vLLM 0.18 to 0.20 on H200 and B200
 # (`benchmarks/accuracy/kv_capacity.csv`): on one GPU, and more where TP or PP > 1.
@@ -193,6 +194,8 @@ def pages(arch: Architecture, engine: str, block_size: int, kv_bytes_per_element
     """
     if arch.attention == "csa":
         return compressed_pages(arch, engine, block_size)
+    if arch.is_block_sparse:
+        return max(block_size, INDEX_CHOICE), 0
     if engine != "vllm" or not arch.num_linear_layers:
         return block_size, 0
     state = state_bytes_per_seq(arch, kv_bytes_per_element, tensor_parallel_size, 1) / arch.num_linear_layers

@@ -78,7 +78,8 @@ def draft_of(scenario: Scenario, target: Architecture | None) -> Draft | None:
         arch = None
     elif method == "mtp":
         num_indexers = 0 if target.attention == "csa" else min(target.num_index_layers, 1)
-        arch = replace(_one_layer(target), num_moe_layers=min(target.num_moe_layers, 1), num_index_layers=num_indexers)
+        arch = replace(_one_layer(target), num_moe_layers=min(target.num_moe_layers, 1), num_index_layers=num_indexers,
+                       num_sparse_layers=min(target.num_sparse_layers, 1))
     elif method in ("eagle", "eagle3"):
         arch = own or replace(_one_layer(target), quantization=None, attention_quantization=None, index_topk=0,
                               intermediate_size=target.intermediate_size or MLP_RATIO * target.hidden_size)
@@ -118,5 +119,5 @@ def _own_model(name: str | None, method: str) -> Architecture | None:
 def _one_layer(target: Architecture) -> Architecture:
     """Return one dense layer of the target with attention over all of its context; of CSA over its window."""
     return replace(target, name=f"a layer of {target.name}", num_layers=1, num_bare_layers=0, num_linear_layers=0,
-                   num_sliding_layers=0, sliding_head_dim=0, num_moe_layers=0, num_index_layers=0,
+                   num_sliding_layers=0, sliding_head_dim=0, num_moe_layers=0, num_index_layers=0, num_sparse_layers=0,
                    num_hca_layers=0, num_wide_layers=0, per_layer_input_size=0)

@@ -40,6 +40,7 @@ class Kernel:
     needs : a precision that the GPU must have besides, for what only its generation can do.
     shared : the operators, "gemm" and "moe", whose kernels come from libraries that all engines tune over.
     grouped_also : formats whose grouped kernels multiply this one too.
+    like : the kernel whose measurements stand for it, where nobody measured this one.
     quantizes_apart : whether each product has a kernel before it that finds the scales of its activations; others get
         them from the norm or activation before, or know them.
     """
@@ -50,6 +51,7 @@ class Kernel:
     shared: tuple[str, ...] = ()
     grouped_also: tuple[str, ...] = ()
     quantizes_apart: bool = False
+    like: str | None = None
 
 
 KERNELS = {
@@ -58,6 +60,8 @@ KERNELS = {
     "fp8_block": Kernel(activation_bytes=1.0, precision="fp8", quantizes_apart=True),  # scales of 128 x 128 weights
     # the same by FlashInfer's TensorRT-LLM kernel, for Blackwell and small batches
     "fp8_block_trtllm": Kernel(activation_bytes=1.0, precision="fp8", needs="fp4", quantizes_apart=True),
+    # of MiniMax-M3 alone; before Blackwell weights are widened to 16 bit (Marlin in vLLM)
+    "mxfp8": Kernel(activation_bytes=1.0, precision="fp8", needs="fp4", quantizes_apart=True, like="fp8_block"),
     "nvfp4": Kernel(activation_bytes=(4 + 8 / 16) / 8, precision="fp4", shared=("gemm", "moe"), quantizes_apart=True),
     "sq": Kernel(activation_bytes=1.0, precision="int8", quantizes_apart=True),  # both sides in 8-bit integers
     "int8_wo": Kernel(activation_bytes=2.0, precision="bf16"),
@@ -79,6 +83,8 @@ WEIGHT_FORMATS: Mapping[str, WeightFormat] = {
     "fp8": _FP8,
     "fp8_block": WeightFormat(bytes_per_element=1.0, gemm=("fp8_block", "fp8", "bfloat16"),
                               moe=("fp8_block", "fp8", "bfloat16")),
+    "mxfp8": WeightFormat(bytes_per_element=1.0 + 1 / 32,  # blocks of 32 with an 8-bit scale
+                          gemm=("mxfp8", "int8_wo", "bfloat16"), moe=("mxfp8", "int4_wo", "bfloat16")),
     "int8": WeightFormat(bytes_per_element=1.0, gemm=("sq", "bfloat16"), moe=_FP8.moe),
     "w8a16": WeightFormat(bytes_per_element=1.0, gemm=("int8_wo", "bfloat16"), moe=("bfloat16",)),
     "int4": _INT4,

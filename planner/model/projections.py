@@ -77,16 +77,20 @@ def attention_projections(arch: Architecture, tensor_parallel_size: int) -> tupl
     20971520.0
     """
     attention = {"gqa": _grouped_attention, "mla": _latent_attention, "csa": _compressed_attention}[arch.attention]
-    return attention(arch, tensor_parallel_size) + _indexer(arch) + _linear_attention(arch, tensor_parallel_size)
+    return (attention(arch, tensor_parallel_size) + _indexer(arch)
+            + _linear_attention(arch, tensor_parallel_size))
 
 
 def _grouped_attention(arch: Architecture, ranks: int) -> tuple[Gemm, ...]:
-    """Query (with its gate), key and value in one; then the output; of each kind of layers."""
+    """Query (with its gate), key and value in one, and an indexer's query and key; then the output; of each kind."""
     gemms: list[Gemm] = []
+    indexed = arch.num_index_layers if arch.is_block_sparse else 0
+    index_width = (-(-arch.index_n_heads // ranks) + 1) * arch.index_head_dim
     for count, kind in arch.attention_kinds:
         heads, kv_heads = -(-kind.num_attention_heads // ranks), -(-kind.num_kv_heads // ranks)
         width = kind.head_dim * ((1 + arch.attn_output_gate) * heads + (2 - kind.key_is_value) * kv_heads)
-        gemms += [Gemm("qkv_proj", width, arch.hidden_size, count, "attention"),
+        gemms += [Gemm("qkv_proj", width, arch.hidden_size, count - indexed, "attention"),
+                  Gemm("qkv_proj", width + index_width, arch.hidden_size, indexed, "attention"),
                   Gemm("o_proj", arch.hidden_size, kind.head_dim * heads, count, "attention")]
     return tuple(gemms)
 
@@ -132,8 +136,10 @@ def _mixing(arch: Architecture) -> tuple[Gemm, ...]:
 
 
 def _indexer(arch: Architecture) -> tuple[Gemm, ...]:
-    """The indexer's queries, its key and the weights of its heads, which stay 16-bit."""
+    """The indexer's queries, its key and the weights of its heads, which stay 16-bit; GQA's are in its own product."""
     width, count = arch.index_n_heads * arch.index_head_dim, arch.num_index_layers
+    if arch.is_block_sparse:
+        return ()
     key = 0 if arch.attention == "csa" else arch.index_head_dim  # CSA's has a compressor
     return (Gemm("indexer.wq_b", width, arch.q_lora_rank, count, "attention"),
             Gemm("indexer.wk", key, arch.hidden_size, count, "attention"),

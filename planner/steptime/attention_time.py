@@ -27,12 +27,13 @@ from planner.operators.linear_attention import (
     state_traffic_bytes,
 )
 from planner.operators.mla import MlaDecode, mla_decode_coefficients, mla_prompt_coefficients
+from planner.steptime.block_sparse import index_pair_s, sparse_pair_s
 from planner.steptime.compressed_attention import (
     csa_decode_coefficients,
     csa_flops_frac,
     csa_heads,
     csa_kernels_of,
-    index_flops_frac,
+    entry_pair_s,
     padded_heads,
 )
 from planner.steptime.kernels import Fit, find_fit
@@ -48,9 +49,9 @@ def fold_attention(step_time: StepTime, stack: Stack, counts: Floats) -> None:
     """Add the attention of all layers to a step's terms and curves.
 
     Layers with a KV cache read all of their context, or a window of it: sliding layers `sliding_window` tokens, and
-    those of sparse attention the `index_topk` that an indexer picks; CSA's read entries of several tokens, and the last
-    tokens besides. Linear layers read a state of fixed size.
-    Whatever the engine's ratios, no context is read and no pair multiplied faster than at the hardware's peaks.
+    those of sparse attention the `index_topk` that an indexer picks, by kernels of their own in GQA; CSA's read entries
+    of several tokens, and the last tokens besides. Linear layers read a state of fixed size. Whatever the engine's
+    ratios, no context is read and no pair multiplied faster than at the hardware's peaks.
     """
     arch, terms, curve = stack.arch, step_time.terms, step_time.curve
     terms.window_tokens = window_tokens(arch)
@@ -61,7 +62,7 @@ def fold_attention(step_time: StepTime, stack: Stack, counts: Floats) -> None:
         terms.prompt_s_per_token += layers * per_token + recent * per_pair
         terms.prompt_s_per_context_token += full * per_context
         terms.prompt_s_per_pair += full * per_pair
-        terms.prompt_s_per_window_pair += windowed * per_pair
+        terms.prompt_s_per_window_pair += windowed * (sparse_pair_s(stack) if arch.is_block_sparse else per_pair)
         decode_base, decode_per_context = _decode_coefficients(own, counts)
         curve.decode_s += layers * decode_base + node_counts() * recent * decode_per_context
         curve.decode_s_per_context_token += full * decode_per_context
@@ -129,7 +130,7 @@ def _prompt_coefficients(stack: Stack) -> tuple[float, float, float, float]:
     hardware = _hardware(stack, str(fit.row["dtype"]))
     sustained = hardware | {"flops_per_s": hardware["flops_per_s"] / stack.compute_ratio("bf16")}
     heads = -(-arch.num_attention_heads // ranks)
-    if arch.index_topk:
+    if arch.index_topk and not arch.is_block_sparse:
         return _sparse_prompt_coefficients(stack, padded_heads(stack.gpu, heads), fit.constants.floor_s)
     if arch.attention == "mla":
         found = mla_prompt_coefficients(
@@ -239,12 +240,10 @@ def _least_read_s(stack: Stack) -> float:
 
 
 def _fold_indexer(step_time: StepTime, stack: Stack) -> None:
-    """Sparse attention's indexer reads one small FP8 key for each entry, and multiplies all heads with it."""
+    """Sparse attention's indexer reads one small key for each entry, and multiplies its heads with it."""
     arch, terms = stack.arch, step_time.terms
     read_s = index_bytes_per_token(arch) / arch.num_index_layers / stack.gpu.hbm_bandwidth_bytes_per_s
-    peaks = stack.gpu.flops_per_s
-    multiply_s = (2.0 * arch.index_n_heads * arch.index_head_dim / arch.index_rate / peaks.get("fp8", peaks["bf16"])
-                  / index_flops_frac(stack.gpu))
+    multiply_s = index_pair_s(stack) if arch.is_block_sparse else entry_pair_s(stack)
     layers, c = arch.num_index_layers, stack.constants
     step_time.curve.decode_s_per_context_token += layers * max(c.decode_attention_ratio, 1.0) * max(read_s, multiply_s)
     terms.prompt_s_per_pair += layers * max(c.prompt_attention_ratio, 1.0) * multiply_s

@@ -62,14 +62,16 @@ def csa_flops_frac(gpu: Gpu) -> float:
     return FLOPS_FRAC[_generation(gpu)]
 
 
-def index_flops_frac(gpu: Gpu) -> float:
-    """Return what an indexer reaches of the FP8 peak, its choice included [1], CSA's and DSA's alike."""
-    return INDEX_FLOPS_FRAC[_generation(gpu)]
+def entry_pair_s(stack: Stack) -> float:
+    """Return what an indexer takes for one query and one token, its choice included [s], CSA's and DSA's alike."""
+    arch, peaks = stack.arch, stack.gpu.flops_per_s
+    products = 2.0 * arch.index_n_heads * arch.index_head_dim / arch.index_rate
+    return products / peaks.get("fp8", peaks["bf16"]) / INDEX_FLOPS_FRAC[_generation(stack.gpu)]
 
 
 def index_share(stack: Stack) -> float:
-    """Return what of `index_layer_s` a layer with an indexer takes [1]."""
-    return INDEX_SHARE[stack.engine] if stack.arch.attention == "csa" else 1.0
+    """Return what of `index_layer_s` a layer with an indexer takes [1]: nothing in GQA, whose tables show none."""
+    return {"csa": INDEX_SHARE[stack.engine], "mla": 1.0, "gqa": 0.0}[stack.arch.attention]
 
 
 def _generation(gpu: Gpu) -> str:

@@ -188,7 +188,8 @@ def moe_kernels(stack: Stack) -> tuple[str, tuple[Fit[MoeConstants], ...]]:
     name, fits = _preferred(MoeConstants, "moe", choices, stack)
     if stack.moe_backend == "auto":
         return name, fits
-    anyones = find_fits(MoeConstants, "moe", gpu=stack.gpu.kernels_of, engine=stack.engine, dtype=name, is_shared=True)
+    anyones = find_fits(MoeConstants, "moe", gpu=stack.gpu.kernels_of, engine=stack.engine,
+                        dtype=KERNELS[name].like or name, is_shared=True)
     named = (tuple(fit for fit in found
                    if any(word in fit.row.get("kernel", "") for word in MOE_BACKENDS[stack.moe_backend]))
              for found in (fits, anyones))
@@ -202,8 +203,8 @@ def _preferred(cls: type[T], family: str, choices: tuple[str, ...], stack: Stack
         kernel = KERNELS[name]
         also = kernel.grouped_also if family == "moe" else ()
         try:
-            return name, find_fits(cls, family, gpu=stack.gpu.kernels_of, engine=stack.engine, dtype=name, also=also,
-                                   is_shared=family in kernel.shared)
+            return name, find_fits(cls, family, gpu=stack.gpu.kernels_of, engine=stack.engine,
+                                   dtype=kernel.like or name, also=also, is_shared=family in kernel.shared)
         except CatalogError:
             if name == usable[-1]:
                 raise
