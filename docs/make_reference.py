@@ -10,6 +10,7 @@ from typing import Any, get_args, get_type_hints
 import typer
 
 from planner import glossary
+from planner.catalog.architecture import Architecture
 from planner.catalog.entries import data_dir, load_gpu, load_model
 from planner.catalog.families import SUPPORTED
 from planner.catalog.parameters import num_active_parameters, num_parameters
@@ -104,6 +105,13 @@ def policies_page() -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def _weights(arch: Architecture) -> str:
+    """Return the formats of a checkpoint's weights, of its attention and of its experts where they differ."""
+    usual = arch.quantization or "16 bit"
+    parts = (("experts", arch.expert_quantization), ("attention", arch.attention_quantization))
+    return ", ".join([usual, *(f"{name} {'16 bit' if each == 'bf16' else each}" for name, each in parts if each)])
+
+
 def catalog_page() -> str:
     """Return the page of GPUs, models and the constants of engines."""
     gpus = map(load_gpu, _names("gpus"))
@@ -116,7 +124,7 @@ def catalog_page() -> str:
                      "price [USD/h]"), rows), "## Models"]
     models = map(load_model, _names("models"))
     listed = ((f"`{m.name}`", f"{num_parameters(m) / 1e9:,.1f}", f"{num_active_parameters(m) / 1e9:,.1f}",
-               m.quantization or "16 bit", f"{m.max_model_len:,}") for m in models)
+               _weights(m), f"{m.max_model_len:,}") for m in models)
     parts.append(_table(("model", "parameters [10⁹]", "active [10⁹]", "weights", "longest context [tokens]"), listed))
     parts += ["## Model types", "`--model` and `planner db add-model` take the `config.json` of any model of these "
               "types; of a multimodal one, its language model.",

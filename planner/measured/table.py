@@ -172,7 +172,8 @@ def _layout(tp: int, dp: int, ep: int, corrected: str) -> Layout:
 
 def _quantization(model: str, precision: str) -> str | None:
     """Return the weight format where the checkpoint does not say it itself."""
-    own = load_model(model).quantization
+    arch = load_model(model)
+    own = arch.quantization or arch.expert_quantization  # Kimi's have their experts alone in 4 bit
     same = {"fp8": ("fp8", "fp8_block"), "fp4": ("nvfp4", "mxfp4", "fp4"), "int4": ("int4", "int4-g32", "awq", "gptq"),
             "bf16": (None,)}
     if own in same.get(precision, ()):
