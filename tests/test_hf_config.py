@@ -401,6 +401,10 @@ def test_an_indexer_may_choose_blocks_of_keys() -> None:
     assert (arch.index_topk, arch.index_n_heads, arch.index_head_dim, arch.index_rate) == (64, 2, 16, 1)
     assert (arch.intermediate_size, arch.moe_intermediate_size, arch.num_moe_layers) == (
         256, LLAMA["intermediate_size"], 3)
+    named = {name: value for name, value in BLOCKS.items() if name != "sparse_attention_config"} | {
+        "layer_types": ["full_attention", *["minimax_m3_sparse"] * 3], "index_n_heads": 2, "index_head_dim": 16,
+        "index_block_size": 16, "index_topk_blocks": 4}
+    assert read(**named) == arch
     assert not read().is_block_sparse
     assert not read(**SPARSE).is_block_sparse
     assert read(**SPARSE).num_sparse_layers == 4

@@ -64,6 +64,8 @@ def architecture_from_config(config: Mapping[str, object], *, name: str, where: 
 
 _MLA_KEYS = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
 _CSA_KEYS = ("qk_rope_head_dim", "o_groups", "o_lora_rank")
+_BLOCK_KEYS = {"sparse_num_index_heads": "index_n_heads", "sparse_index_dim": "index_head_dim",
+               "sparse_topk_blocks": "index_topk_blocks", "sparse_block_size": "index_block_size"}
 _COMPRESS_RATES = {"compressed_sparse_attention": 4, "heavily_compressed_attention": 128}
 
 _LINEAR_KEYS = ("linear_num_key_heads", "linear_num_value_heads", "linear_key_head_dim", "linear_value_head_dim",
@@ -271,8 +273,14 @@ def _indexer(keys: _Keys, model_type: str, num_layers: int) -> dict[str, int]:
 
 
 def _block_indexer(keys: _Keys, num_layers: int) -> dict[str, int]:
-    """The fields of the indexer that chooses blocks of keys, by the layers that are listed as sparse."""
-    given = keys.config.get("sparse_attention_config")
+    """The fields of the indexer that chooses blocks of keys, by the layers that are listed as sparse.
+
+    Transformers 5 lists them as `layer_types`, with keys of its own for the rest.
+    """
+    given, kinds = keys.config.get("sparse_attention_config"), keys.config.get("layer_types")
+    if not isinstance(given, Mapping) and isinstance(kinds, list):
+        given = {"sparse_attention_freq": [int(kind == "minimax_m3_sparse") for kind in kinds],
+                 **{own: keys.config.get(name) for own, name in _BLOCK_KEYS.items()}}
     listed = given.get("sparse_attention_freq") if isinstance(given, Mapping) else None
     if not isinstance(given, Mapping) or not isinstance(listed, list) or len(listed) < num_layers:
         raise CatalogError(f"{keys.where}: sparse_attention_config = {given!r}; must have sparse_attention_freq, a "
