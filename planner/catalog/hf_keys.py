@@ -1,0 +1,44 @@
+"""A Hugging Face config as the readers of its parts ask it: integers, and blocks of hybrid models."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from planner.errors import CatalogError
+
+_BLOCKS = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """A config and the file that it came from."""
+
+    config: Mapping[str, object]
+    where: str
+    renamed: Mapping[str, str]  # what the file calls a key -> its usual name, under which it is in `config`
+
+    def integer(self, key: str, default: int | None = None) -> int:
+        """Return the positive integer at `key`, the same in all layers; `default` where it is absent or null."""
+        value = self.config.get(key)
+        named = next((own for own, usual in self.renamed.items() if usual == key), key)
+        if isinstance(value, list) and value:
+            if any(other != value[0] for other in value):
+                raise CatalogError(f"{self.where}: {named} differs from layer to layer, which is not supported")
+            value = value[0]
+        if value is None and default is not None:
+            return default
+        if value is None:
+            raise CatalogError(f"{self.where}: {named} is missing; copy it from the model's config.json")
+        if not isinstance(value, int) or isinstance(value, bool) or value < (0 if default == 0 else 1):
+            raise CatalogError(f"{self.where}: {named} = {value!r}; must be a positive integer")
+        return value
+
+
+def block_counts(keys: Keys) -> dict[str, int]:
+    """Return how many blocks of each kind a Nemotron-H has."""
+    pattern = keys.config.get("hybrid_override_pattern")
+    kinds = ([_BLOCKS.get(letter) for letter in pattern] if isinstance(pattern, str)
+             else keys.config.get("layers_block_type"))
+    if not isinstance(kinds, list) or not set(map(str, kinds)) <= set(_BLOCKS.values()):
+        raise CatalogError(f"{keys.where}: layers_block_type = {kinds!r}; must be a list of "
+                           f"{', '.join(sorted(_BLOCKS.values()))}, or hybrid_override_pattern a text of M, *, - and E")
+    return {kind: kinds.count(kind) for kind in _BLOCKS.values()}
