@@ -168,6 +168,25 @@ def test_config_json_file_and_folder(tmp_path: Path) -> None:
     assert load_model("llama-3.1-8b").num_layers == 16
 
 
+def test_formats_may_be_in_a_file_beside_the_config(tmp_path: Path) -> None:
+    """ModelOpt's `hf_quant_config.json`, which a copy in the user's catalog has in itself."""
+    config = tomllib.loads((data_dir("hardware_db") / "models/llama-3.1-8b.toml").read_text())["config"]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    beside = tmp_path / "hf_quant_config.json"
+    beside.write_text(json.dumps({"quantization": {"quant_algo": "NVFP4", "kv_cache_quant_algo": "FP8",
+                                                   "exclude_modules": ["model.layers.0.self_attn.q_proj"]}}))
+    arch = load_model(str(tmp_path))
+    assert (arch.quantization, arch.attention_quantization, arch.kv_cache_dtype) == ("nvfp4", "bf16", "fp8")
+    add_model(tmp_path, name="narrow")
+    assert load_model("narrow").quantization == "nvfp4"
+    (tmp_path / "config.json").write_text(json.dumps(config | {"quantization_config": {"quant_method": "fp8"}}))
+    assert load_model(str(tmp_path)).quantization == "fp8"  # the config's own goes first
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    beside.write_text(json.dumps({"producer": {"name": "modelopt"}}))
+    with pytest.raises(CatalogError, match=r"hf_quant_config\.json: quantization is missing"):
+        load_model(str(tmp_path))
+
+
 def test_added_gpu_goes_before_the_bundled_one(tmp_path: Path, own_catalog: Path) -> None:
     content = (data_dir("hardware_db") / "gpus/l4.toml").read_text()
     (tmp_path / "cheap.toml").write_text(content.replace("value = 0.80", "value = 0"))

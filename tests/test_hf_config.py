@@ -395,6 +395,27 @@ BLOCKS = {"model_type": "minimax_m3", "num_local_experts": 8, "num_experts_per_t
                                       "sparse_topk_blocks": 4, "sparse_num_index_heads": 2, "sparse_index_dim": 16}}
 
 
+@pytest.mark.parametrize(("ignored", "expected"), [
+    (["model.layers.3.mlp.shared_experts*", "model.layers.3.self_attn*"], (None, None, "nvfp4")),  # GLM-5.2, Kimi-K2.6
+    (["*.mlp.shared_expert.*"], (None, "nvfp4", "nvfp4")),
+    (["model.layers.0.mlp*"], (None, "nvfp4", "nvfp4")),  # Gemma 4's MLP beside its experts
+    (["model.layers.0.mlp.shared_expert_gate", "model.layers.0.mlp.gate"], ("nvfp4", None, None)),
+])
+def test_a_checkpoint_may_keep_what_is_beside_its_experts(ignored: list[str], expected: tuple[str | None, ...]) -> None:
+    arch = read(model_type="qwen2_moe", **MOE, quantization_config={
+        "quant_method": "modelopt", "quant_algo": "NVFP4", "ignore": ignored})
+    assert (arch.quantization, arch.attention_quantization, arch.expert_quantization) == expected
+    assert (weight_format(arch, None), expert_format(arch, None)) == (expected[0] or "bf16", "nvfp4")
+
+
+def test_mixed_precision_may_start_from_block_scaled_fp8() -> None:
+    """As nvidia/DeepSeek-V4-Flash-NVFP4 states it."""
+    arch = read(**COMPRESSED, quantization_config={
+        "quant_method": "fp8", "weight_block_size": [128, 128], "quant_algo": "MIXED_PRECISION",
+        "quantized_layers": {"layers.0.ffn.experts": {"quant_algo": "NVFP4", "group_size": 16}}})
+    assert (arch.quantization, arch.attention_quantization, arch.expert_quantization) == ("fp8_block", None, "nvfp4")
+
+
 def test_an_indexer_may_choose_blocks_of_keys() -> None:
     arch = read(**BLOCKS)
     assert (arch.attention, arch.is_block_sparse, arch.num_sparse_layers, arch.num_index_layers) == ("gqa", True, 3, 3)
@@ -510,14 +531,14 @@ def test_formats_of_checkpoints_as_they_state_them(given: dict[str, object], wei
     ({"backbone.layers.0.mixer.in_proj": "FP8", "backbone.layers.1.mixer.experts.0.up_proj": "NVFP4",
       "backbone.layers.1.mixer.experts.1.up_proj": "NVFP4", "backbone.layers.1.mixer.shared_experts.up_proj": "FP8"},
      ("fp8", None, "nvfp4")),
-    ({"layers.0.mlp.experts": "FP8_BLOCK_SCALES"}, ("fp8_block", "bf16", None)),
+    ({"layers.0.mlp.experts": "FP8_BLOCK_SCALES"}, (None, None, "fp8_block")),
 ])
 def test_mixed_precision_has_a_format_for_each_part(modules: dict[str, str], expected: tuple[str | None, ...]) -> None:
     """As in PRs 35047 and 47318 of vLLM, and nvidia/Qwen3.6-35B-A3B-NVFP4."""
     arch = read(quantization_config={"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION", "quantized_layers": {
         name: {"quant_algo": algorithm} for name, algorithm in modules.items()}})
     assert (arch.quantization, arch.attention_quantization, arch.expert_quantization) == expected
-    assert attention_format(arch, None) == (expected[1] or expected[0])
+    assert attention_format(arch, None) == (expected[1] or expected[0] or "bf16")
     assert attention_format(arch, "bf16") == "bf16"
 
 

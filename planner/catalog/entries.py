@@ -1,6 +1,7 @@
 """The catalog of GPUs and models: finds, reads, checks and adds their files."""
 
 import functools
+import json
 import os
 import re
 import tempfile
@@ -148,7 +149,7 @@ def add_gpu(path: Path, folder: Path | None = None) -> Path:
         Where the copy cannot be written.
     """
     gpu = _read_gpu(path)
-    return _copy(path, (folder or user_dir()) / "gpus" / f"{_slug(gpu.name)}.toml")
+    return _copy(path.read_bytes(), (folder or user_dir()) / "gpus" / f"{_slug(gpu.name)}.toml")
 
 
 def add_model(path: Path, name: str | None = None, folder: Path | None = None) -> Path:
@@ -174,7 +175,9 @@ def add_model(path: Path, name: str | None = None, folder: Path | None = None) -
     """
     source = path / "config.json" if path.is_dir() else path
     model = _read_model(source, "")
-    return _copy(source, (folder or user_dir()) / "models" / f"{_slug(name or model.name)}{source.suffix}")
+    copied = _config_of(source) if source.suffix == ".json" else None
+    content = source.read_bytes() if copied is None or copied == _parse(source) else json.dumps(copied).encode()
+    return _copy(content, (folder or user_dir()) / "models" / f"{_slug(name or model.name)}{source.suffix}")
 
 
 def bundled_like(copy: Path) -> str | None:
@@ -260,10 +263,10 @@ def _read_gpu(path: Path) -> Gpu:
 
 def _read_model(path: Path, alias: str) -> Architecture:
     """The architecture in a file, with the keys that the variant called `alias` changes."""
-    entry = _parse(path)
     if path.suffix == ".json":
         name = path.stem if path.stem != "config" else path.resolve().parent.name
-        return architecture_from_config(entry, name=name, where=str(path))
+        return architecture_from_config(_config_of(path), name=name, where=str(path))
+    entry = _parse(path)
     config, variants = entry.get("config"), entry.get("variants", {})
     if not isinstance(config, dict) or not isinstance(variants, dict):
         raise CatalogError(f"{path}: [config] is missing; it holds the keys of the model's config.json")
@@ -274,12 +277,24 @@ def _read_model(path: Path, alias: str) -> Architecture:
     return architecture_from_config({**config, **changed}, name=text_of(entry, "name", path), where=str(path))
 
 
-def _copy(source: Path, target: Path) -> Path:
-    """Copy a file so that a reader sees the old one or the new one, never a part."""
+def _config_of(path: Path) -> dict[str, object]:
+    """A config.json, with the formats that ModelOpt states in a file of its own beside it."""
+    entry, beside = _parse(path), path.with_name("hf_quant_config.json")
+    text = entry.get("text_config")
+    if any(isinstance(part, dict) and "quantization_config" in part for part in (entry, text)) or not beside.is_file():
+        return entry
+    stated = _parse(beside).get("quantization")
+    if not isinstance(stated, dict):
+        raise CatalogError(f"{beside}: quantization is missing; it says what ModelOpt made of the weights")
+    return {**entry, "quantization_config": {"quant_method": "modelopt", **stated}}
+
+
+def _copy(content: bytes, target: Path) -> Path:
+    """Write a copy so that a reader sees the old one or the new one, never a part."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=target.parent, suffix=".part", delete=False) as part:
-            part.write(source.read_bytes())
+            part.write(content)
         os.replace(part.name, target)
     except (OSError, ValueError) as error:  # a name with a NUL is no path
         why = getattr(error, "strerror", None) or error

@@ -23,11 +23,11 @@ UNGATED = ("nemotron_h", "phi", "arcee", "nemotron", "starcoder2", "apertus")  #
 SUPPORTED = tuple(dict.fromkeys((  # each once
     "llama", "mistral", "ministral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "phi3", "qwen3_5_text",
     "granite", "smollm3", "seed_oss", "cohere", "cohere2", "olmo", "olmo2", "olmo3", "exaone", "exaone4", "glm", "glm4",
-    "ernie4_5", "hunyuan_v1_dense", "internlm3", "stablelm", *UNGATED, *MOE_KEYS)))
+    "ernie4_5", "hunyuan_v1_dense", "internlm3", "stablelm", "mimo", *UNGATED, *MOE_KEYS)))
 
 WRAPPERS = {"gemma3": "gemma3_text", "gemma4": "gemma4_text", "gemma4_unified": "gemma4_text",
             "gemma4_unified_text": "gemma4_text", "step3p7": "step3p5", "mimo_v2": "mimo_v2_flash",
-            "exaone4_5_text": "exaone4", "minimax_m3_vl": "minimax_m3",
+            "exaone4_5_text": "exaone4", "minimax_m3_vl": "minimax_m3", "deepseek_ref": "deepseek_v4",
             "llama4": "llama4_text", "kimi_k25": "kimi_k2", "kimi_k3": "kimi_linear", "mistral3": "mistral",
             "ministral3": "mistral", "qwen3_5": "qwen3_5_text", "qwen3_5_moe": "qwen3_5_moe_text",
             "qwen2_vl": "qwen2", "qwen2_vl_text": "qwen2", "qwen2_5_vl": "qwen2", "qwen2_5_vl_text": "qwen2",

@@ -78,7 +78,7 @@ def key_is_value(keys: Keys, model_type: str) -> bool:
 
 
 def later_layers(keys: Keys, model_type: str, num_layers: int, num_sliding_layers: int) -> dict[str, int]:
-    """Return the fields of Gemma 4's small models: last layers that share a KV cache, their MLPs, and inputs of each layer."""
+    """Return the fields of Gemma 4's small models: layers that share a cache, wide MLPs, inputs of each layer."""
     fields = ("num_kv_shared_layers", "num_kv_shared_sliding_layers", "num_wide_layers", "per_layer_input_size")
     if model_type != "gemma4_text":
         return dict.fromkeys(fields, 0)

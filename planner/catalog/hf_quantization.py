@@ -1,5 +1,6 @@
 """The number formats that a Hugging Face `config.json` states: of weights, of routed experts, of the KV cache."""
 
+import re
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -8,8 +9,9 @@ from planner.catalog import families
 from planner.errors import CatalogError
 
 _NOT_PROJECTIONS = ("indexer", "norm", "mtp", "o_proj")  # 16-bit in checkpoints whose attention otherwise is not
-_MLPS = ("shared_experts", "mlp\\.(gate|up|gate_up|down)_proj")  # as patterns of Kimi's checkpoints name them
-_KEPT_KEYS = ("modules_to_not_convert", "ignore", "ignored_layers")  # of quantization_config: what stays 16-bit
+_MLP = re.compile(r"shared_experts?(?!_gate)|mlp\*$")  # what is beside routed experts, in names and patterns of modules
+# of quantization_config: what stays 16-bit
+_KEPT_KEYS = ("modules_to_not_convert", "ignore", "ignored_layers", "exclude_modules")
 _ALGORITHMS = {  # ModelOpt's names
     "FP8": "fp8", "FP8_PER_CHANNEL_PER_TOKEN": "fp8", "FP8_PB_WO": "fp8_block", "FP8_BLOCK_SCALES": "fp8_block",
     "MXFP8": "mxfp8",
@@ -46,9 +48,9 @@ def formats(config: Mapping[str, object], where: str) -> Formats:
         return _mixed(given, where)
     kept = [str(part) for key in _KEPT_KEYS for part in given.get(key) or ()]
     found = _uniform(given, where)
-    if all(any(mlp in part for part in kept) for mlp in _MLPS):  # the routed experts alone are left
-        return Formats(None, None, found)
     is_kept = any("self_attn" in part and not any(other in part for other in _NOT_PROJECTIONS) for part in kept)
+    if any(_MLP.search(part) for part in kept):  # then the few dense layers that some have are taken as kept, too
+        return Formats(None, None if is_kept else found, found)
     experts = "mxfp4" if given.get("store_dtype") == "mxfp4" else _expert_dtype(config, where)
     return Formats(found, "bf16" if is_kept else None, experts)
 
@@ -92,8 +94,9 @@ def _of_group(group: Mapping[str, Any], named: str) -> str | None:
 def _mixed(given: Mapping[str, object], where: str) -> Formats:
     """The formats of ModelOpt's mixed precision: of attention, experts and the rest, what most of its modules have.
 
-    A part that is not listed stays 16-bit.
+    A part that is not listed stays as the checkpoint was: 16-bit, or FP8 in DeepSeek-V4's.
     """
+    before = "fp8_block" if given.get("weight_block_size") else "bf16"
     listed = given.get("quantized_layers")
     if not isinstance(listed, Mapping) or not listed:
         raise CatalogError(f"{where}: quantization_config.quant_algo = 'MIXED_PRECISION' without quantized_layers, "
@@ -107,9 +110,9 @@ def _mixed(given: Mapping[str, object], where: str) -> Formats:
         part = _part(name)
         if part is not None:
             counts[part][_ALGORITHMS[algorithm]] += 1
-    attention, experts, mlp = (counts[part].most_common(1)[0][0] if counts[part] else "bf16" for part in counts)
-    usual = mlp if counts["mlp"] else experts
-    return Formats(usual, None if attention == usual else attention, None if experts == usual else experts)
+    attention, experts, mlp = (counts[part].most_common(1)[0][0] if counts[part] else before for part in counts)
+    return Formats(None if mlp == "bf16" else mlp, None if attention == mlp else attention,
+                   None if experts == mlp else experts)
 
 
 def _part(module: str) -> str | None:
