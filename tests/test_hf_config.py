@@ -405,7 +405,9 @@ def test_a_checkpoint_may_keep_what_is_beside_its_experts(ignored: list[str], ex
     arch = read(model_type="qwen2_moe", **MOE, quantization_config={
         "quant_method": "modelopt", "quant_algo": "NVFP4", "ignore": ignored})
     assert (arch.quantization, arch.attention_quantization, arch.expert_quantization) == expected
-    assert (weight_format(arch, None), expert_format(arch, None)) == (expected[0] or "bf16", "nvfp4")
+    for asked in (None, "nvfp4"):  # a command names the checkpoint's method, whatever that leaves out
+        assert (weight_format(arch, asked), expert_format(arch, asked)) == (expected[0] or "bf16", "nvfp4")
+    assert {form(arch, "fp8") for form in (weight_format, attention_format, expert_format)} == {"fp8"}
 
 
 def test_mixed_precision_may_start_from_block_scaled_fp8() -> None:
@@ -525,7 +527,7 @@ def test_formats_of_checkpoints_as_they_state_them(given: dict[str, object], wei
 
 @pytest.mark.parametrize(("modules", "expected"), [
     ({"layers.0.self_attn.q_proj": "FP8", "layers.0.mlp.up_proj": "NVFP4", "lm_head": "W4A16_NVFP4",
-      "mtp.layers.0.mlp.up_proj": "FP8"}, ("nvfp4", "fp8", "bf16")),
+      "mtp.layers.0.mlp.up_proj": "FP8"}, ("nvfp4", "fp8", None)),
     ({"layers.0.linear_attn.out_proj": "FP8", "layers.0.mlp.experts": "W4A16_NVFP4",
       "layers.0.mlp.shared_expert.up_proj": "W4A16_NVFP4"}, ("w4a16_nvfp4", "fp8", None)),
     ({"backbone.layers.0.mixer.in_proj": "FP8", "backbone.layers.1.mixer.experts.0.up_proj": "NVFP4",

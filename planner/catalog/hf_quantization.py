@@ -94,7 +94,8 @@ def _of_group(group: Mapping[str, Any], named: str) -> str | None:
 def _mixed(given: Mapping[str, object], where: str) -> Formats:
     """The formats of ModelOpt's mixed precision: of attention, experts and the rest, what most of its modules have.
 
-    A part that is not listed stays as the checkpoint was: 16-bit, or FP8 in DeepSeek-V4's.
+    A part that is not listed stays as the checkpoint was, 16-bit, or FP8 in DeepSeek-V4's; a list without experts is
+    that of a dense model.
     """
     before = "fp8_block" if given.get("weight_block_size") else "bf16"
     listed = given.get("quantized_layers")
@@ -112,7 +113,7 @@ def _mixed(given: Mapping[str, object], where: str) -> Formats:
             counts[part][_ALGORITHMS[algorithm]] += 1
     attention, experts, mlp = (counts[part].most_common(1)[0][0] if counts[part] else before for part in counts)
     return Formats(None if mlp == "bf16" else mlp, None if attention == mlp else attention,
-                   None if experts == mlp else experts)
+                   experts if counts["experts"] and experts != mlp else None)
 
 
 def _part(module: str) -> str | None:

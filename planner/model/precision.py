@@ -105,11 +105,13 @@ KV_BYTES_PER_ELEMENT = {"auto": 2.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "fp8_
 def weight_format(arch: Architecture, quantization: str | None) -> str:
     """Return the format of the weights: the one asked for, else the checkpoint's own.
 
+    The format of its routed experts, where that is another, names the checkpoint as it is, as in engines' commands.
+
     Raises
     ------
     UnknownNameError : there is no such format.
     """
-    chosen = (arch.quantization or "bf16") if quantization is None else quantization.lower()
+    chosen = (arch.quantization or "bf16") if _is_own(arch, quantization) else str(quantization).lower()
     if chosen not in WEIGHT_FORMATS:
         raise UnknownNameError("quantization", chosen, WEIGHT_FORMATS)
     return chosen
@@ -121,6 +123,10 @@ def attention_format(arch: Architecture, quantization: str | None) -> str:
     return arch.attention_quantization or chosen if is_native(arch, chosen) else chosen
 
 
+def _is_own(arch: Architecture, quantization: str | None) -> bool:
+    return quantization is None or quantization.lower() == arch.expert_quantization
+
+
 def is_native(arch: Architecture, format_name: str) -> bool:
     """Tell whether a weight format is the published checkpoint's."""
     return format_name == (arch.quantization or "bf16")
@@ -128,7 +134,7 @@ def is_native(arch: Architecture, format_name: str) -> bool:
 
 def expert_format(arch: Architecture, quantization: str | None) -> str:
     """Return the format of the routed experts: the weights', but where the checkpoint has another for them."""
-    if quantization is None and arch.expert_quantization is not None:
+    if _is_own(arch, quantization) and arch.expert_quantization is not None:
         return arch.expert_quantization
     return weight_format(arch, quantization)
 
