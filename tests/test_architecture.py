@@ -53,7 +53,7 @@ def test_doctests_hold() -> None:
     ("step-3.5-flash", 196e9), ("command-a-plus", 218e9), ("granite-4.1-30b", 28.9e9), ("granite-4.2-8b", 8.79e9),
     ("granite-4.2-30b", 29.28e9), ("solar-open-100b", 102.6e9), ("mimo-v2.5-pro", 1.023e12),
     ("kimi-k3", 2779.48e9), ("kimi-linear-48b-a3b", 49.12e9), ("k2-horizon-375b-a23b", 379.2e9),
-    ("laguna-s-2.1", 117.6e9), ("laguna-xs.2", 33.4e9),
+    ("laguna-s-2.1", 117.6e9), ("laguna-xs.2", 33.4e9), ("llama-3.3-nemotron-super-49b", 49.87e9),
 ])
 def test_parameter_count_is_the_published_one(name: str, published: float) -> None:
     assert num_parameters(load_model(name)) == pytest.approx(published, rel=0.01)

@@ -82,8 +82,8 @@ def test_decodes_read_the_indexer_s_keys_of_the_whole_context() -> None:
     """56 ps a token on H200 under vLLM, 36 on B200, by the tables' slopes from 8,192 to 65,536 tokens."""
     for gpu, measured_ps in (("h200-sxm", 56.0), ("b200-sxm", 36.0)):
         stack = stack_of("minimax-m3", gpu, "vllm", Layout(tensor_parallel_size=8))
-        dense = replace(stack, arch=replace(stack.arch, num_layers=3, num_index_layers=0, num_sparse_layers=0,
-                                            index_topk=0, num_moe_layers=0))
+        dense = replace(stack, arch=replace(stack.arch, num_layers=3, num_mlp_layers=3, num_index_layers=0,
+                                            num_sparse_layers=0, index_topk=0, num_moe_layers=0))
         curve, without = roofline(stack).curve, roofline(dense).curve
         slope = (curve.decode_s_per_context_token[-1] - without.decode_s_per_context_token[-1]) / 57
         assert 1e12 * slope == pytest.approx(measured_ps, rel=0.15)

@@ -231,14 +231,14 @@ def test_blocks_of_nemotron_h_are_attention_mamba_or_mlps() -> None:
     nano, dense = (architecture_from_config({"max_position_embeddings": 8192, **PUBLISHED[name][2]}, name=name,
                                             where=name)
                    for name in ("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", "nvidia/Nemotron-H-8B-Base-8K"))
-    assert (nano.num_layers, nano.num_bare_layers, nano.num_linear_layers, nano.num_moe_layers) == (29, 6, 23, 23)
+    assert (nano.num_layers, nano.num_mlp_layers, nano.num_linear_layers, nano.num_moe_layers) == (29, 23, 23, 23)
     assert (nano.num_attention_layers, nano.num_dense_layers, nano.num_mlp_matrices) == (6, 0, 2)
-    assert (dense.num_layers, dense.num_bare_layers, dense.num_dense_layers, dense.linear_attention) == (
-        28, 4, 24, "mamba")
+    assert (dense.num_layers, dense.num_mlp_layers, dense.num_dense_layers, dense.linear_attention) == (
+        28, 24, 24, "mamba")
     listed = {**PUBLISHED["nvidia/Nemotron-H-8B-Base-8K"][2], "hybrid_override_pattern": None,
               "layers_block_type": ["mamba", "mlp", "attention", "mlp"], "max_position_embeddings": 8192}
     arch = architecture_from_config(listed, name="small", where="config.json")
-    assert (arch.num_layers, arch.num_bare_layers, arch.num_linear_layers) == (2, 0, 1)
+    assert (arch.num_layers, arch.num_mlp_layers, arch.num_linear_layers) == (2, 2, 1)
     for blocks, message in ((["mamba", "ssm"], r"layers_block_type = \['mamba', 'ssm'\]; must be a list of"),
                             (["mamba", "attention", "mlp", "mlp", "mlp"], "3 MLPs behind 2 layers")):
         with pytest.raises(CatalogError, match=message):
@@ -416,6 +416,25 @@ def test_mixed_precision_may_start_from_block_scaled_fp8() -> None:
         "quant_method": "fp8", "weight_block_size": [128, 128], "quant_algo": "MIXED_PRECISION",
         "quantized_layers": {"layers.0.ffn.experts": {"quant_algo": "NVFP4", "group_size": 16}}})
     assert (arch.quantization, arch.attention_quantization, arch.expert_quantization) == ("fp8_block", None, "nvfp4")
+
+
+def test_blocks_of_nemotron_nas_have_lost_attention_or_width() -> None:
+    def block(no_op: bool, ffn_mult: float, **more: object) -> dict[str, dict[str, object]]:
+        return {"attention": {"no_op": no_op, "n_heads_in_group": None if no_op else 4, **more},
+                "ffn": {"no_op": False, "ffn_mult": ffn_mult}}
+
+    nas = {"model_type": "nemotron-nas", "hidden_size": 512, "num_attention_heads": 8, "num_key_value_heads": None,
+           "intermediate_size": None}
+    arch = read(**nas, block_configs=[block(False, 5.25), block(True, 1.5), block(False, 0.5)])
+    assert (arch.num_layers, arch.num_mlp_layers, arch.num_dense_layers, arch.num_kv_heads) == (2, 3, 3, 2)
+    assert arch.intermediate_size == round((1792 + 512 + 256) / 3)
+    assert arch.num_halves == 5
+    with pytest.raises(CatalogError, match=r"block_configs has n_heads_in_group of \[2, 4\], and only one"):
+        read(**nas, block_configs=[block(False, 1.0), block(False, 1.0, n_heads_in_group=2)])
+    with pytest.raises(CatalogError, match="or with windows, which are not supported"):
+        read(**nas, block_configs=[block(False, 1.0, window_length=64)])
+    with pytest.raises(CatalogError, match="block_configs, hidden_size or num_attention_heads is missing"):
+        read(**nas)
 
 
 def test_an_indexer_may_choose_blocks_of_keys() -> None:

@@ -501,7 +501,7 @@ def test_mamba_is_told_from_another_scan_and_says_so() -> None:
 def test_layers_without_an_mlp_add_up_once() -> None:
     """Nemotron 3 Nano has 29 layers of attention or Mamba-2 and 23 of experts: 52 all-reduces, each before a norm."""
     stack = stack_of("nemotron-3-nano-30b-a3b", "h100-sxm", layout=Layout(tensor_parallel_size=2))
-    alike = replace(stack, arch=replace(stack.arch, num_bare_layers=0, num_moe_layers=29))
+    alike = replace(stack, arch=replace(stack.arch, num_mlp_layers=29, num_moe_layers=29))
     taken, of_58 = (terms_of(each, step(decodes=8, context=1))["collectives_s"] for each in (stack, alike))
     assert taken / 52 == pytest.approx(of_58 / 58)
     assert small_kernels(stack.arch, "vllm", 1)[0].num == 52
@@ -512,7 +512,8 @@ def test_layers_with_other_heads_take_what_models_of_such_layers_take(engine: st
     """Attention of Gemma 4: of as many layers as see all tokens, and of those with a window, each by themselves."""
     whole = stack_of("gemma-4-26b-a4b", "h100-sxm", engine, Layout(tensor_parallel_size=2))
     (full, of_full), (local, of_local) = whole.arch.attention_kinds
-    alone = [replace(whole, arch=replace(kind, num_layers=count, num_moe_layers=count, num_sliding_layers=sliding))
+    alone = [replace(whole, arch=replace(
+        kind, num_layers=count, num_mlp_layers=count, num_moe_layers=count, num_sliding_layers=sliding))
              for count, kind, sliding in ((full, of_full, 0), (local, of_local, local))]
     for what in (step(decodes=64, context=3000), step(4096, window=1024)):
         terms, parts = terms_of(whole, what), [terms_of(stack, what) for stack in alone]

@@ -37,7 +37,8 @@ class Architecture:
     num_residual_streams : hidden states side by side from layer to layer: 4 in DeepSeek-V4 (mHC), else 1 [1].
     attn_res_block_size : layers after which the hidden state is kept, for attention over these states in place of a
         residual (Kimi-K3), 0 without [1].
-    num_bare_layers : layers with attention of either kind and no MLP behind it (Nemotron-H) [1].
+    num_mlp_layers : layers with a dense MLP or routed experts: all in most models; fewer in Nemotron-H, more where
+        layers have lost their attention (Nemotron-NAS) [1].
     num_linear_layers : layers with linear attention instead, a state of fixed size and no KV cache [1].
     linear_attention : its kind: "gdn" (gated delta net), "kda" (Kimi delta attention, whose decay differs by channel),
         or "mamba" (Mamba-2, whose groups are keys and whose state size is their width); "" without any.
@@ -52,7 +53,8 @@ class Architecture:
     num_kv_shared_layers, num_kv_shared_sliding_layers : layers that read the KV cache of an earlier layer of their kind
         and keep none, those with a window apart (Gemma 4's E2B and E4B) [1].
     key_is_value : whether layers that see all tokens take their keys, projected once, as values too (Gemma 4).
-    intermediate_size : width of a dense MLP, 0 where every layer is an MoE and the config names none [1].
+    intermediate_size : width of a dense MLP, the mean where layers differ, 0 where all are MoE layers and the
+        config names none [1].
     num_wide_layers : layers whose dense MLP is twice as wide [1].
     per_layer_input_size : width of what each layer has of a token in an embedding of its own, 0 without one [1].
     num_mlp_matrices : 3 in a gated MLP (gate, up, down), 2 otherwise [1].
@@ -74,7 +76,7 @@ class Architecture:
     name: str
     model_type: str
     num_layers: int
-    num_bare_layers: int
+    num_mlp_layers: int
     hidden_size: int
     num_attention_heads: int
     num_kv_heads: int
@@ -154,11 +156,6 @@ class Architecture:
         if self.index_topk and self.attention != "gqa" and not self.q_lora_rank:
             raise CatalogError(f"{self.name}: index_topk = {self.index_topk} needs q_lora_rank, which the indexer's "
                                "queries come from; check the config")
-
-    @property
-    def num_mlp_layers(self) -> int:
-        """Layers with a dense MLP or routed experts: all, in most models."""
-        return self.num_layers - self.num_bare_layers
 
     @property
     def num_dense_layers(self) -> int:

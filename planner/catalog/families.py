@@ -23,7 +23,7 @@ UNGATED = ("nemotron_h", "phi", "arcee", "nemotron", "starcoder2", "apertus")  #
 SUPPORTED = tuple(dict.fromkeys((  # each once
     "llama", "mistral", "ministral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "phi3", "qwen3_5_text",
     "granite", "smollm3", "seed_oss", "cohere", "cohere2", "olmo", "olmo2", "olmo3", "exaone", "exaone4", "glm", "glm4",
-    "ernie4_5", "hunyuan_v1_dense", "internlm3", "stablelm", "mimo", *UNGATED, *MOE_KEYS)))
+    "ernie4_5", "hunyuan_v1_dense", "internlm3", "stablelm", "mimo", "nemotron-nas", *UNGATED, *MOE_KEYS)))
 
 WRAPPERS = {"gemma3": "gemma3_text", "gemma4": "gemma4_text", "gemma4_unified": "gemma4_text",
             "gemma4_unified_text": "gemma4_text", "step3p7": "step3p5", "mimo_v2": "mimo_v2_flash",

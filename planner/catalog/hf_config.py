@@ -1,6 +1,7 @@
 """An architecture read from the keys of a Hugging Face `config.json`."""
 
 import difflib
+import math
 from collections.abc import Mapping, Sequence
 
 from planner.catalog import families
@@ -42,17 +43,19 @@ def architecture_from_config(config: Mapping[str, object], *, name: str, where: 
     """
     merged = _language_model(config)
     model_type = _model_type(merged, where)
+    if model_type == "nemotron-nas":
+        merged |= _searched(merged, where)
     usual = families.RENAMED.get(model_type, {})
     filled = families.CLASS_DEFAULTS.get(model_type, {})
     given = {usual.get(key, key): value for key, value in merged.items() if value is not None or key not in filled}
     keys = Keys({**filled, **given}, where, usual)
-    num_layers, num_bare_layers = _layers(keys, model_type)
+    num_layers, num_mlp_layers = _layers(keys, model_type)
     max_model_len = _max_model_len(keys, model_type)
     window, num_sliding_layers = sliding_layers(keys, model_type, num_layers, max_model_len)
     stored, experts = formats(keys.config, where), _experts(keys, model_type, num_layers)
     width_key = families.DENSE_WIDTH.get(model_type, "intermediate_size")
     return Architecture(
-        name=name, model_type=model_type, num_layers=num_layers, num_bare_layers=num_bare_layers,
+        name=name, model_type=model_type, num_layers=num_layers, num_mlp_layers=num_mlp_layers,
         hidden_size=keys.integer("hidden_size"), num_attention_heads=keys.integer("num_attention_heads"),
         vocab_size=keys.integer("vocab_size"), max_model_len=max_model_len,
         tie_word_embeddings=bool(keys.config.get("tie_word_embeddings", False)),
@@ -65,7 +68,7 @@ def architecture_from_config(config: Mapping[str, object], *, name: str, where: 
         sliding_window=window, num_sliding_layers=num_sliding_layers, **head_shapes(keys, model_type, window),
         key_is_value=key_is_value(keys, model_type), **later_layers(keys, model_type, num_layers, num_sliding_layers),
         intermediate_size=keys.integer(
-            width_key, 0 if experts["num_moe_layers"] == num_layers - num_bare_layers else None),
+            width_key, 0 if experts["num_moe_layers"] == num_mlp_layers else None),
         num_mlp_matrices=2 if model_type in families.UNGATED else 3,
         quantization=stored.quantization, attention_quantization=stored.attention_quantization,
         expert_quantization=stored.expert_quantization, kv_cache_dtype=kv_cache_dtype(keys.config, model_type, where),
@@ -73,6 +76,7 @@ def architecture_from_config(config: Mapping[str, object], *, name: str, where: 
     )
 
 
+_MULTIPLE = 256  # of which a Nemotron-NAS's MLPs are as wide
 _LISTS = ("mlp_layer_types", "is_moe_layer", "moe_layer_freq")  # of every layer, whether it has experts
 _STEP_KEYS = ("decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_freq")
 
@@ -98,18 +102,43 @@ def _model_type(config: Mapping[str, object], where: str) -> str:
 
 
 def _layers(keys: Keys, model_type: str) -> tuple[int, int]:
-    """Layers with attention of any kind, and those of them that have no MLP behind them.
+    """Layers with attention of any kind, and those with an MLP.
 
     Nemotron-H counts every block as a layer: Mamba-2, attention, an MLP or experts (M, *, - and E in its pattern).
     """
     if model_type != "nemotron_h":
-        return keys.integer("num_hidden_layers"), 0
+        num_layers = keys.integer("num_hidden_layers")
+        return num_layers, keys.integer("num_mlp_layers", num_layers)
     blocks = block_counts(keys)
     num_layers, num_mlps = blocks["mamba"] + blocks["attention"], blocks["mlp"] + blocks["moe"]
     if num_mlps > num_layers:
         raise CatalogError(f"{keys.where}: {num_mlps} MLPs behind {num_layers} layers of attention and Mamba-2; must "
                            "be no more; check layers_block_type")
-    return num_layers, num_layers - num_mlps
+    return num_layers, num_mlps
+
+
+def _searched(config: Mapping[str, object], where: str) -> dict[str, object]:
+    """The keys that Nemotron-NAS has for each block, as of layers that are alike.
+
+    A block may have lost its attention, or its MLP, whose width is a multiple of the hidden size that differs from
+    block to block; the mean width has all of their parameters.
+    """
+    blocks, hidden, heads = (config.get(key) for key in ("block_configs", "hidden_size", "num_attention_heads"))
+    if not isinstance(blocks, list) or not blocks or not isinstance(hidden, int) or not isinstance(heads, int):
+        raise CatalogError(f"{where}: block_configs, hidden_size or num_attention_heads is missing; copy it from the "
+                           "model's config.json")
+    kept = [block["attention"] for block in blocks if not block["attention"].get("no_op")]
+    mlps = [block["ffn"] for block in blocks if not block["ffn"].get("no_op")]
+    if any(part.get("replace_with_linear") or part.get("window_length") for part in (*kept, *mlps)):
+        raise CatalogError(f"{where}: block_configs has blocks of one product alone, or with windows, which are not "
+                           "supported")
+    groups = {part["n_heads_in_group"] for part in kept}
+    if len(groups) != 1:
+        raise CatalogError(f"{where}: block_configs has n_heads_in_group of {sorted(groups)}, and only one "
+                           "is supported")
+    widths = [_MULTIPLE * math.ceil(int(2 * part["ffn_mult"] * hidden / 3) / _MULTIPLE) for part in mlps]
+    return {"num_hidden_layers": len(kept), "num_mlp_layers": len(mlps), "num_key_value_heads": heads // groups.pop(),
+            "intermediate_size": round(sum(widths) / len(widths))}
 
 
 def _max_model_len(keys: Keys, model_type: str) -> int:

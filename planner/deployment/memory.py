@@ -236,8 +236,8 @@ def layers_bytes(arch: Architecture, quantization: str | None, layout: Layout) -
     """Weights of a stage's layers on one GPU, without embedding and LM head [bytes]; see `weight_bytes`."""
     element, attention_element = bytes_per_element(arch, quantization)
     tensor_parallel_size, pipeline_parallel_size = layout.tensor_parallel_size, layout.pipeline_parallel_size
-    num_layers = -(-arch.num_layers // pipeline_parallel_size)
-    num_moe = min(num_layers, arch.num_moe_layers)
+    num_layers, num_mlps = (-(-count // pipeline_parallel_size) for count in (arch.num_layers, arch.num_mlp_layers))
+    num_moe = min(num_mlps, arch.num_moe_layers)
     experts = -(-arch.num_experts // layout.expert_parallel_size) / layout.expert_tensor_parallel_size
     expert_element = WEIGHT_FORMATS[expert_format(arch, quantization)].bytes_per_element
     moe_layer = (2.0 * router_parameters(arch)
@@ -248,7 +248,7 @@ def layers_bytes(arch: Architecture, quantization: str | None, layout: Layout) -
                  ) / arch.num_layers  # the mean, where layers differ
     own_inputs = element * per_layer_parameters(arch) / arch.num_layers * (2 + 1 / tensor_parallel_size) / 3
     wide = 1 + arch.num_wide_layers / max(arch.num_dense_layers, 1)
-    dense = min(num_layers - num_moe, arch.num_dense_layers) * wide * element * mlp_parameters(arch)
+    dense = min(num_mlps - num_moe, arch.num_dense_layers) * wide * element * mlp_parameters(arch)
     return num_layers * (attention + own_inputs) + num_moe * moe_layer + dense / tensor_parallel_size
 
 

@@ -118,6 +118,6 @@ def _own_model(name: str | None, method: str) -> Architecture | None:
 
 def _one_layer(target: Architecture) -> Architecture:
     """Return one dense layer of the target with attention over all of its context; of CSA over its window."""
-    return replace(target, name=f"a layer of {target.name}", num_layers=1, num_bare_layers=0, num_linear_layers=0,
+    return replace(target, name=f"a layer of {target.name}", num_layers=1, num_mlp_layers=1, num_linear_layers=0,
                    num_sliding_layers=0, sliding_head_dim=0, num_moe_layers=0, num_index_layers=0, num_sparse_layers=0,
                    num_hca_layers=0, num_wide_layers=0, per_layer_input_size=0)
