@@ -15,7 +15,7 @@ from planner.model.layout import Layout
 from planner.model.precision import attention_format, expert_format, weight_format
 from planner.model.projections import attention_projections, projections
 from planner.steptime.block_sparse import index_pair_s, sparse_pair_s
-from planner.steptime.roofline import gemm_kernels, gemms_s, moe_kernels, roofline
+from planner.steptime.roofline import gemm_kernels, gemms_s, moe_kernels, priors, roofline
 from tests.steps import stack_of
 
 
@@ -100,5 +100,7 @@ def test_mxfp8_is_widened_before_blackwell() -> None:
         stack = replace(stack_of("minimax-m3", gpu, "vllm", Layout(tensor_parallel_size=8)), quantization="mxfp8")
         assert (gemm_kernels(stack, "mxfp8")[0], moe_kernels(stack)[0]) == expected
         assert load_gpu(gpu).name == stack.gpu.name
+    assert {"dense layers", "experts"} <= set(priors(stack))  # block-scaled FP8 stands in
+    assert not {"dense layers", "experts"} & set(priors(replace(stack, quantization="fp8_block")))
     marlin = replace(stack, moe_backend="flashinfer_trtllm")
     assert moe_kernels(marlin)[0] == "mxfp8"

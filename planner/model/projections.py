@@ -58,8 +58,6 @@ def projections(arch: Architecture, tensor_parallel_size: int) -> tuple[Gemm, ..
     Decodes, and all tokens of sparse attention, do not run kv_b_proj but multiply its halves, head by head, with the
     query and with the output (absorbed): as many weights read, products of H matrices.
 
-    Some checkpoints keep more in 16 bit than `part` says: Kimi-K2.5's and some NVFP4 ones' shared experts.
-
     >>> from planner.catalog.entries import load_model
     >>> projections(load_model("llama-3.1-8b"), 2)[0]
     Gemm(name='qkv_proj', n=3072, k=4096, count=32, part='attention')

@@ -203,8 +203,9 @@ def _preferred(cls: type[T], family: str, choices: tuple[str, ...], stack: Stack
         kernel = KERNELS[name]
         also = kernel.grouped_also if family == "moe" else ()
         try:
-            return name, find_fits(cls, family, gpu=stack.gpu.kernels_of, engine=stack.engine,
-                                   dtype=kernel.like or name, also=also, is_shared=family in kernel.shared)
+            fits = find_fits(cls, family, gpu=stack.gpu.kernels_of, engine=stack.engine, dtype=kernel.like or name,
+                             also=also, is_shared=family in kernel.shared)
+            return name, tuple(replace(fit, is_measured=False) for fit in fits) if kernel.like else fits
         except CatalogError:
             if name == usable[-1]:
                 raise
