@@ -33,7 +33,7 @@ def test_the_section_has_them_all_and_finds_every_one_within_a_factor_of_two_and
     for row in runs.rows:
         if row[0].startswith("mi"):  # of AMD's kernels none was measured
             continue
-        for cell in row[1:]:
+        for cell in filter("–".__ne__, row[1:]):  # some state TPOT alone
             measured, predicted = map(float, cell.split(" → "))
             assert 1 / 2.5 < predicted / measured < 2.5
 
