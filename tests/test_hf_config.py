@@ -287,6 +287,7 @@ def test_nested_text_config_with_omitted_defaults() -> None:
     ({"quant_method": "awq", "bits": 4}, ("awq", None)),
     ({"quant_method": "gptq", "bits": 8}, ("w8a16", None)),
     ({"quant_method": "modelopt", "quant_algo": "NVFP4", "ignore": ["lm_head"]}, ("nvfp4", None)),
+    ({"quant_method": "modelopt", "quant_algo": "nvfp4"}, ("nvfp4", None)),
     ({"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn"]}, ("mxfp4", "bf16")),
     ({"quant_method": "compressed-tensors",
       "config_groups": {"group_0": {"weights": {"num_bits": 8, "type": "float"}}}}, ("fp8", None)),

@@ -14,8 +14,7 @@ _MLP = re.compile(r"shared_experts?(?!_gate)|mlp\*$")  # what is beside routed e
 _KEPT_KEYS = ("modules_to_not_convert", "ignore", "ignored_layers", "exclude_modules")
 _ALGORITHMS = {  # ModelOpt's names
     "FP8": "fp8", "FP8_PER_CHANNEL_PER_TOKEN": "fp8", "FP8_PB_WO": "fp8_block", "FP8_BLOCK_SCALES": "fp8_block",
-    "MXFP8": "mxfp8",
-       "NVFP4": "nvfp4", "W4A16_NVFP4": "w4a16_nvfp4", "W4A16_AWQ": "awq"}
+    "MXFP8": "mxfp8", "NVFP4": "nvfp4", "W4A16_NVFP4": "w4a16_nvfp4", "W4A16_AWQ": "awq"}
 _OUTSIDE = ("lm_head", "embed", "mtp", "eh_proj", "visual", "vision")  # of the layers
 _ATTENTION = ("attn", "attention", *(f"mixer.{name}_proj" for name in ("in", "out", "q", "k", "v", "qkv", "o")))
 _REMEDY = "remove quantization_config and give the weight format with --quantization"
@@ -65,8 +64,8 @@ def _uniform(given: Mapping[str, object], where: str) -> str:
     if method in ("fp8", "fbgemm_fp8", "mxfp4", "mxfp8") or (method in ("awq", "gptq") and given.get("bits", 4) == 4):
         return method.removeprefix("fbgemm_")
     algorithm = str(given.get("quant_algo"))
-    if method == "modelopt" and algorithm in _ALGORITHMS:
-        return _ALGORITHMS[algorithm]
+    if method == "modelopt" and algorithm.upper() in _ALGORITHMS:
+        return _ALGORITHMS[algorithm.upper()]
     groups = given.get("config_groups")
     for group in groups.values() if method == "compressed-tensors" and isinstance(groups, Mapping) else ():
         found = _of_group(group, str(given.get("format")))

@@ -75,8 +75,7 @@ def attention_projections(arch: Architecture, tensor_parallel_size: int) -> tupl
     20971520.0
     """
     attention = {"gqa": _grouped_attention, "mla": _latent_attention, "csa": _compressed_attention}[arch.attention]
-    return (attention(arch, tensor_parallel_size) + _indexer(arch)
-            + _linear_attention(arch, tensor_parallel_size))
+    return attention(arch, tensor_parallel_size) + _indexer(arch) + _linear_attention(arch, tensor_parallel_size)
 
 
 def _grouped_attention(arch: Architecture, ranks: int) -> tuple[Gemm, ...]:
@@ -135,9 +134,9 @@ def _mixing(arch: Architecture) -> tuple[Gemm, ...]:
 
 def _indexer(arch: Architecture) -> tuple[Gemm, ...]:
     """The indexer's queries, its key and the weights of its heads, which stay 16-bit; GQA's are in its own product."""
-    width, count = arch.index_n_heads * arch.index_head_dim, arch.num_index_layers
     if arch.is_block_sparse:
         return ()
+    width, count = arch.index_n_heads * arch.index_head_dim, arch.num_index_layers
     key = 0 if arch.attention == "csa" else arch.index_head_dim  # CSA's has a compressor
     return (Gemm("indexer.wq_b", width, arch.q_lora_rank, count, "attention"),
             Gemm("indexer.wk", key, arch.hidden_size, count, "attention"),
