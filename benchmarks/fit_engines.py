@@ -17,14 +17,18 @@ from planner.calibration.observations import Runs, prepare
 from planner.catalog.entries import load_gpu, load_model
 from planner.files.writing import write_text
 from planner.measured.table import Measurement, read_measured
+from planner.model.small_kernels import layers_once_slower
+from planner.settings.releases import is_older
 from planner.steptime.engines import bounds
 from planner.steptime.stack import runs_flashinfer
 
 ROOT = Path(__file__).resolve().parents[1]
 RUNS = Path(os.environ.get("PLANNER_SHARED", ROOT.parent / "shared")) / "measured" / "closed_loop_means.csv"
+NEWEST_RUNS = ROOT / "benchmarks" / "accuracy" / "published_runs.csv"
 ENGINES = ("vllm", "sglang", "trtllm")
 SOURCE = ("InferenceX runs and others in NVIDIA AIConfigurator's published silicon sample (Apache-2.0), 2025-10 to "
           "2026-04")
+NEWEST_SOURCE = "22 of SGLang 0.5.12 that InferenceX's tickets state (benchmarks/accuracy/published_runs.csv)"
 
 # Where a fit starts, and what it stays at where runs do not tell. Kernels run as in their benchmarks, but for what
 # launching them one by one takes there: some 3 µs each. A layer's small kernels took 8 to 10 µs on two consumer GPUs
@@ -38,12 +42,13 @@ SOURCE = ("InferenceX runs and others in NVIDIA AIConfigurator's published silic
 PRIORS = {
     "linear_ratio": 1.0, "experts_ratio": 1.0, "compute_ratio": 1.0, "prompt_attention_ratio": 1.1,
     "decode_attention_ratio": 1.0, "collective_wait_s": 6e-6, "kernel_floor_s": 3e-6, "layer_s": 10e-6,
-    "moe_layer_s": 5e-6, "activation_bandwidth_frac": 0.8, "sampling_s_per_seq": 1e-6, "host_s": 1e-3,
+    "moe_layer_s": 5e-6, "activation_bandwidth_frac": 0.8, "sampling_s_per_seq": 2e-7, "host_s": 1e-3,
     "host_s_per_seq": 15e-6, "workers_s": 2e-3, "launch_s_per_layer": 300e-6, "launch_s_per_moe_layer": 500e-6,
     "launch_s_per_mla_layer": 0.8e-3, "launch_s_per_linear_layer": 1e-3, "launch_s_per_flashinfer_layer": 200e-6,
     "decode_launch_s_per_layer": 0.3e-3, "decode_launch_s_per_part": 0.5e-3,
     "overhead_s": 0.3e-3, "overhead_s_per_seq": 4e-6, "frontend_s": 1e-3, "frontend_s_per_token": 2e-6,
     "latency_s": 8e-3, "latency_s_per_token": 1e-6, "latency_s_per_seq": 1e-4, "index_layer_s": 60e-6,
+    "older_layer_s": 10e-6,
 }
 # What is fitted. Ratios to the kernels' benchmarks and fractions of a peak stay: with them, runs fit a little better,
 # and a GPU or model that none of them has comes out far worse, since they make up for one another. So do the times that
@@ -60,11 +65,17 @@ def main() -> None:
     parser.add_argument("engines", nargs="*", choices=[*ENGINES, []], help="all of them unless some are named")
     parser.add_argument("--jobs", type=int, default=-1, help="processes; as many as there are cores")
     options = parser.parse_args()
-    runs = read_measured(RUNS)
+    runs = [*read_measured(RUNS), *newest_runs()]
     for engine in options.engines or ENGINES:
         found = fit_runs(usable([run for run in runs if run.groups["engine"] == engine]), jobs=options.jobs)
         write_text(ROOT / "hardware_db" / "engines" / f"{engine}.toml", toml(engine, found, len(found.log_errors)))
         print(f"{engine}: {len(found.log_errors)} runs")
+
+
+def newest_runs() -> list[Measurement]:
+    """Return the runs that show the newest releases, of which the published sample has none: SGLang's on Blackwell."""
+    return [run for run in read_measured(NEWEST_RUNS)
+            if run.groups["engine"] == "sglang" and run.groups["gpu"] in ("b200-sxm", "b300-sxm")]
 
 
 def usable(runs: Sequence[Measurement]) -> list[Measurement]:
@@ -109,12 +120,20 @@ def has_flashinfer(run: Measurement) -> bool:
     return runs_flashinfer(run.scenario.engine, load_gpu(str(run.scenario.gpu)))
 
 
+def releases_shown(runs: Sequence[Measurement]) -> set[bool]:
+    """Return whether releases before an engine's newest line and of it ran models whose layers differ between them."""
+    return {is_older(each.engine, each.engine_version) for each in (run.scenario for run in runs)
+            if each is not None and layers_once_slower(load_model(each.model), each.engine)}
+
+
 def is_shown(name: str, runs: Sequence[Measurement]) -> bool:
     """Tell whether runs show a time apart from others.
 
     The host's for a sequence by speculation, a layer's by models without experts, FlashInfer's by runs with it and
-    without.
+    without, an older release's layers by runs of both kinds.
     """
+    if name == "older_layer_s":
+        return len(releases_shown(runs)) == 2
     if name == "launch_s_per_flashinfer_layer":
         return len(set(map(has_flashinfer, runs))) == 2
     if name in ("host_s_per_seq", "sampling_s_per_seq"):
@@ -138,7 +157,8 @@ def toml(engine: str, found: Calibration, num_runs: int) -> str:
     lines += [f"{name} = {value:.4g}" for name, value in found.constants.items()]
     lines += ["", "[intervals]  # 80 %, by the curvature of the fit at its minimum"]
     lines += [f"{name} = [{low:.4g}, {high:.4g}]" for name, (low, high) in found.intervals.items()]
-    lines += ["", "[source]", f'engine = "{engine}"', f'runs = "{SOURCE}"', f"num_runs = {num_runs}"]
+    runs = SOURCE + (f"; {NEWEST_SOURCE}" if engine == "sglang" else "")
+    lines += ["", "[source]", f'engine = "{engine}"', f'runs = "{runs}"', f"num_runs = {num_runs}"]
     return "\n".join(lines) + "\n"
 
 

@@ -2,6 +2,7 @@
 
 import doctest
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -74,9 +75,9 @@ def test_a_hundred_prompts_come_in_turn_and_share_ten_beginnings() -> None:
 
 
 def test_a_time_is_fitted_where_runs_show_it_apart() -> None:
-    def run(model: str, drafted: int = 0, gpu: str = "b200-sxm") -> Measurement:
+    def run(model: str, drafted: int = 0, gpu: str = "b200-sxm", **engine: Any) -> Measurement:
         scenario = Scenario(model=model, gpu=gpu, num_speculative_tokens=drafted,
-                            speculative_method="mtp" if drafted else None)
+                            speculative_method="mtp" if drafted else None, **engine)
         return Measurement(id=model, groups={}, measured={}, scenario=scenario)
 
     experts, dense, drafting = run("gpt-oss-120b"), run("llama-3.1-70b"), run("deepseek-v3", 1)
@@ -87,8 +88,11 @@ def test_a_time_is_fitted_where_runs_show_it_apart() -> None:
     assert shown[flashinfer] == [False, False, False]
     assert is_shown(flashinfer, [experts, run("gpt-oss-120b", gpu="h100-sxm")])
     assert not is_shown(flashinfer, [run("gpt-oss-120b", gpu="h100-sxm")])
+    older, newer = (run("deepseek-v3", engine="trtllm", engine_version=version) for version in ("1.1.0", "1.2.0"))
+    assert is_shown("older_layer_s", [older, newer])
+    assert not is_shown("older_layer_s", [newer, run("gpt-oss-120b", engine="trtllm", engine_version="1.1.0")])
     assert all(all(found) for name, found in shown.items()
-               if name not in ("layer_s", flashinfer, "host_s_per_seq", "sampling_s_per_seq"))
+               if name not in ("layer_s", flashinfer, "host_s_per_seq", "sampling_s_per_seq", "older_layer_s"))
 
 
 @pytest.mark.parametrize(("tp", "hides"), [(1, False), (8, True)])

@@ -20,7 +20,7 @@ from planner.model.layout import Layout
 from planner.run import replay
 from planner.settings.acceptance import cumulative_acceptance
 from planner.settings.scenario import Scenario, parse_scenario
-from planner.steptime.roofline import roofline
+from planner.steptime.roofline import roofline, sampling_s
 
 LLAMA = load_model("llama-3.1-8b")
 LAYER_PARAMETERS = 41_943_040 + 176_160_768  # of Llama-3.1-8B's attention and MLP
@@ -172,7 +172,7 @@ def test_a_layer_of_the_target_drafts() -> None:
     drafted = terms_of(replace(plain, draft=drafting("mtp", 1)), step(0, 8, 1000))
     checked = terms_of(plain, step(0, 16, 0))
     rest_s = drafted["draft_s"] - (checked["linear_s"] + checked["activations_s"]) / 32
-    one_head_s = terms_of(plain, step(0, 8, 0))["lm_head_s"] - 8 * plain.constants.sampling_s_per_seq
+    one_head_s = terms_of(plain, step(0, 8, 0))["lm_head_s"] - sampling_s(plain)[8]
     joining_s = rest_s - one_head_s - attention_floor_s() / 32
     read_s = 2 * 2 * 4096 * 4096 / plain.gpu.hbm_bandwidth_bytes_per_s
     assert read_s < joining_s < 4 * read_s
@@ -207,7 +207,7 @@ def test_a_draft_model_is_decoded_k_times() -> None:
     first, later, floor = (terms_of(model, step(0, decodes, 0)) for decodes in (32, 8, 8))
     layers = ("linear_s", "activations_s")
     expected = sum(first[name] + 2 * later[name] for name in layers) + 3 * (
-        floor["attention_decode_s"] + later["lm_head_s"] - 8 * model.constants.sampling_s_per_seq)
+        floor["attention_decode_s"] + later["lm_head_s"] - sampling_s(model)[8])
     assert drafted == pytest.approx(expected)
 
 

@@ -160,24 +160,25 @@ def test_an_expert_with_more_rows_than_a_tile_is_read_again() -> None:
 
 
 @given(traffic=st.floats(0, 1e10), touched=st.floats(1, 1e10), cache=st.floats(0, 3e8), faster=st.floats(0, 2e13),
-       launch_s=st.floats(0, 1e-5), hidden_s=st.floats(0, 1e-5))
+       floor_s=st.floats(0, 1e-5), hidden_s=st.floats(0, 1e-5))
 def test_a_small_kernel_is_never_slower_for_a_cache_and_never_faster_for_more_bytes(
-        traffic: float, touched: float, cache: float, faster: float, launch_s: float, hidden_s: float) -> None:
-    constants = SmallConstants(cache_bytes=cache, cache_bandwidth_bytes_per_s=faster, hidden_s=hidden_s)
+        traffic: float, touched: float, cache: float, faster: float, floor_s: float, hidden_s: float) -> None:
+    constants = SmallConstants(floor_s=floor_s, bandwidth_frac=1.0, cache_bytes=cache,
+                               cache_bandwidth_bytes_per_s=faster, hidden_s=hidden_s)
 
     def time_s(traffic: float, touched: float) -> float:
-        return float(small_kernel_s(traffic, touched, launch_s=launch_s, bandwidth_bytes_per_s=1e12,
-                                    constants=constants))
-    least_s = max(launch_s, traffic / max(faster, 1e12))
-    assert EXACT * least_s <= time_s(traffic, touched) <= (launch_s + traffic / 1e12) / EXACT
+        return float(small_kernel_s(traffic, touched, bandwidth_bytes_per_s=1e12, constants=constants))
+    least_s = max(floor_s, traffic / max(faster, 1e12))
+    assert EXACT * least_s <= time_s(traffic, touched) <= (floor_s + traffic / 1e12) / EXACT
     assert time_s(1.5 * traffic, touched) >= EXACT * time_s(traffic, touched)
     assert time_s(traffic, 1.5 * touched) >= EXACT * time_s(traffic, touched)
 
 
 def test_a_small_kernel_finds_in_the_cache_what_has_room_there() -> None:
     """40 MB of cache at 2 TB/s, memory at 1 TB/s: 20 MB in 10 µs, of 80 MB one half at each rate; 2 µs to launch."""
-    constants = SmallConstants(cache_bytes=40e6, cache_bandwidth_bytes_per_s=2e12, hidden_s=0.0)
-    given: dict[str, Any] = {"launch_s": 2e-6, "bandwidth_bytes_per_s": 1e12}
+    constants = SmallConstants(floor_s=1e-6, bandwidth_frac=0.5, cache_bytes=40e6, cache_bandwidth_bytes_per_s=2e12,
+                               hidden_s=0.0)
+    given: dict[str, Any] = {"bandwidth_bytes_per_s": 2e12, "num_floors": 2.0}
     found = small_kernel_s([20e6, 80e6], [20e6, 80e6], constants=constants, **given)
     assert found * 1e6 == pytest.approx([12.0, 62.0])
     hides = replace(constants, hidden_s=1.5e-6)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from benchmarks.fit_engines import ENGINES, PRIORS, fit_runs, usable
+from benchmarks.fit_engines import ENGINES, PRIORS, fit_runs, newest_runs, usable
 from planner.calibration.observations import Runs, prepare
 from planner.errors import UsageError
 from planner.measured.table import METRICS, Measurement
@@ -40,8 +40,14 @@ def checkpoint(m: Measurement) -> str:
     return "DeepSeek-V3 and R1" if "DeepSeek" in m.groups["model"] else str(m.groups["model"])
 
 
+def gpu(m: Measurement) -> str:
+    """Return the catalog's name of a run's GPU."""
+    assert m.scenario is not None
+    return str(m.scenario.gpu)
+
+
 SPLITS: Mapping[str, Callable[[Measurement], str]] = {
-    "GPU": lambda m: str(m.groups["gpu"]), "model": checkpoint, "layout": layout_kind}
+    "GPU": gpu, "model": checkpoint, "layout": layout_kind}
 
 
 def held_out(measurements: Sequence[Measurement], effort: Effort) -> pl.DataFrame:
@@ -52,10 +58,11 @@ def held_out(measurements: Sequence[Measurement], effort: Effort) -> pl.DataFram
     """
     rows: list[dict[str, Any]] = []
     for engine in ENGINES:
+        newest = [m for m in newest_runs() if m.groups["engine"] == engine]
         runs = [m for m in measurements if m.groups["engine"] == engine and m.status == "ok"]
         rows += _tested([m for m in runs if _is_scored(m)], PRIORS, engine, "none", "", True)
         for split, key_of, fold in _folds(runs):
-            train = usable([m for m in runs if key_of(m) != fold])
+            train = usable([m for m in (*runs, *newest) if key_of(m) != fold])
             train = train[:: effort.thinning if len(train) > FEW else 1]
             try:
                 constants: Mapping[str, float] = fit_runs(train, jobs=-1, max_steps=effort.max_steps).constants

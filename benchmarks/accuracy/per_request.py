@@ -21,8 +21,8 @@ from planner.trace import PrefixIds, Trace, read_trace
 
 CARDS = {"rtx4090": "rtx-4090", "rtxpro6000": "rtx-pro-6000"}
 # What a run of one dense 16-bit model on one card can tell apart.
-FITTED = ("linear_ratio", "prompt_attention_ratio", "decode_attention_ratio", "activation_bandwidth_frac", "overhead_s",
-          "overhead_s_per_seq", "latency_s")
+FITTED = ("linear_ratio", "prompt_attention_ratio", "decode_attention_ratio", "overhead_s", "overhead_s_per_seq",
+          "latency_s")
 TARGETS = {"makespan": 0.01, "mean end to end": 0.015, "TPOT MAPE": 0.015, "client TTFT MAPE": 0.08}
 # The workload that a run was sent, by the hash in its settings.
 WORKLOADS = {"05e48b32da530d4a3dd77f3d47c6fe694ac8308d611aa088e38bb10fba2b3b3a":

@@ -46,9 +46,9 @@ NARROW_START = {"l40s": 0.95}
 
 
 CONSUMER = "rtx-4090"
-CONSUMER_NOTE = ("one model, Llama-3.1-8B, in 16 bit, 1-2048 tokens; floor_s, depth_s, idle_outputs, sharpness and "
-                 "narrow_frac are of l40s: five shapes cannot tell them apart; weights that L2 could hold left out up "
-                 "to 512 tokens")
+CONSUMER_NOTE = ("one model, Llama-3.1-8B, in 16 bit, 1-2048 tokens; depth_s, idle_outputs, sharpness and narrow_frac "
+                 "are of l40s: five shapes cannot tell them apart; weights that L2 could hold left out up to 512 "
+                 "tokens")
 # FlashInfer's product of block-scaled FP8 by TensorRT-LLM's kernel, on a B200: (m, n, µs), k = 7168; without the calls
 # that the table's host bounds.
 SMALL_BATCH = "fp8_block_trtllm"
@@ -117,11 +117,14 @@ def fit_small_batch(rows: Sequence[Row]) -> Row:
 
 
 def fit_consumer(rows: Sequence[Row]) -> Row:
-    """Fit the RTX 4090's shares of its peaks; the other constants are the L40S's, of the same architecture."""
+    """Fit the RTX 4090's shares of its peaks and its smallest call; the rest is the L40S's, of the same architecture.
+
+    The LM head, four times as large as the next product, tells the smallest call from the bandwidth.
+    """
     like = next(row for row in rows if (row["gpu"], row["engine"], row["dtype"]) == ("l40s", "vllm", "bfloat16"))
     table = select(CONSUMER, "bfloat16", consumer_table())
-    free = ("flops_frac", "bandwidth_frac")
-    copied = {name: like[name] for name in ("floor_s", "depth_s", "idle_outputs", "sharpness", "narrow_frac")}
+    free = ("flops_frac", "bandwidth_frac", "floor_s")
+    copied = {name: like[name] for name in ("depth_s", "idle_outputs", "sharpness", "narrow_frac")}
     constants, quality = fit(lambda **given: predict(CONSUMER, "bfloat16", table, copied | given),
                              {name: START[name] for name in free}, BOUNDS, table["latency"].to_numpy() * 1e-3,
                              table["weight"].to_numpy())

@@ -18,11 +18,12 @@ START = {"floor_s": 2e-6, "bandwidth_frac": 0.9, "cache_bytes": 40e6, "cache_ban
 BOUNDS = {"floor_s": (1e-7, 1e-5), "bandwidth_frac": (0.5, 1.0), "cache_bytes": (1e6, 2e8),
           "cache_bandwidth_bytes_per_s": (1e12, 2e13), "hidden_s": (1e-8, 1e-5)}
 HEADING = """Constants of planner/operators/small.py; written by benchmarks/kernels/fit_small.py, not by hand.
-bandwidth_frac, of device memory, and floor_s, of one kernel, are in engines' constants (activation_bandwidth_frac,
-layer_s): here they say what the fit found. gpu = "prior": nobody measured another GPU's, so all comes from memory.
+gpu = "prior": nobody measured another GPU's; all comes from memory, and floor_s, of one kernel, and bandwidth_frac, of
+device memory, are an engine's constants (layer_s, activation_bandwidth_frac).
 Where memory is HBM the cache is less than twice as fast for kernels that read and write."""
-PRIOR: Mapping[str, Any] = {"gpu": "prior", "engine": "vllm", "cache_bytes": 0.0, "cache_bandwidth_bytes_per_s": 0.0,
-                            "hidden_s": 0.0, "source": "none: all of it comes from device memory"}
+PRIOR: Mapping[str, Any] = {"gpu": "prior", "engine": "vllm", "floor_s": 0.0, "bandwidth_frac": 1.0, "cache_bytes": 0.0,
+                            "cache_bandwidth_bytes_per_s": 0.0, "hidden_s": 0.0,
+                            "source": "none: all of it comes from device memory"}
 
 
 def main() -> None:
@@ -38,9 +39,8 @@ def fit_card(gpu: str, folder: str, models: tuple[str, ...]) -> Mapping[str, Any
     memory = gpu_of(gpu).hbm_bandwidth_bytes_per_s
     traffic, touched = (table[name].to_numpy() for name in ("traffic", "touched"))
 
-    def model_s(floor_s: float, bandwidth_frac: float, **given: float) -> Floats:
-        return small_kernel_s(traffic, touched, launch_s=floor_s, bandwidth_bytes_per_s=bandwidth_frac * memory,
-                              constants=SmallConstants(**given))
+    def model_s(**given: float) -> Floats:
+        return small_kernel_s(traffic, touched, bandwidth_bytes_per_s=memory, constants=SmallConstants(**given))
 
     constants, quality = fit(model_s, START, BOUNDS, table["time_us"].to_numpy() * 1e-6)
     return {"gpu": gpu, "engine": "vllm", "version": "0.19.0", **constants, **quality,

@@ -20,6 +20,7 @@ from planner.steptime.engines import constants_of
 Floats = NDArray[np.float64]
 Evaluate = Callable[[Sequence[Mapping[str, float]]], Floats]
 WEIGHTS = {"ttft_ms": 0.6, "tpot_ms": 1.0, "itl_ms": 1.0, "e2el_ms": 0.3}  # TTFT's repeats differ five times as much
+CHUNKS_PER_PROCESS = 4  # of the runs: some replay far longer than others
 QUANTILES_WEIGHT = 0.3  # of a histogram: there are several, and they share their errors with its mean
 Prepared = Sequence[tuple[Measurement, Deployment]]
 
@@ -82,7 +83,7 @@ class Runs:
     def evaluator(self, jobs: int) -> Iterator[Evaluate]:
         """Yield a function that replays the runs, over processes; see `Observations`."""
         with joblib.Parallel(n_jobs=jobs) as parallel:
-            count = max(joblib.effective_n_jobs(jobs), 1)
+            count = CHUNKS_PER_PROCESS * max(joblib.effective_n_jobs(jobs), 1)
             chunks = [list(self.prepared[k::count]) for k in range(count)]
 
             def evaluate(sets: Sequence[Mapping[str, float]]) -> Floats:

@@ -25,6 +25,7 @@ from planner.model.spread import check_heads, layout_of, node_link_of, stage_tra
 from planner.policy import Policy
 from planner.settings.defaults import EngineDefaults, engine_defaults, graph_capture_size
 from planner.settings.engine import EngineSettings, Tier
+from planner.settings.releases import is_older
 from planner.settings.scenario import Scenario, attention_ranks
 from planner.steptime.by_term import linear
 from planner.steptime.engines import EngineConstants, constants_of, load_engine, read_constants, read_table
@@ -234,7 +235,8 @@ def deploy(scenario: Scenario, *, enable_prefix_caching: bool = False, longest_r
             fuses_norms=fuses_norms(scenario.fuse_allreduce_rms, scenario.engine, architecture, gpu, layout),
             lora_rank=scenario.max_lora_rank if scenario.max_loras else 0,
             fp8_gemm_backend=scenario.fp8_gemm_backend, moe_backend=scenario.moe_backend,
-            fp32_matmul=scenario.fp32_matmul, **graph_sizes(scenario, gpu.hbm_capacity_bytes))
+            fp32_matmul=scenario.fp32_matmul, is_older=is_older(scenario.engine, scenario.engine_version),
+            **graph_sizes(scenario, gpu.hbm_capacity_bytes))
     step_time = (linear(scenario.step_time, 1 + scenario.num_speculative_tokens) if stack is None
                  else roofline(stack))
     max_model_len = scenario.max_model_len

@@ -16,8 +16,8 @@ from planner.settings.scenario import Scenario, given_options, names_in
 FILE = "engine.yaml"
 OWN_DRAFTS = ("eagle", "eagle3", "medusa")  # heads that were trained for a model, in a checkpoint of their own
 VLLM_LIMITS = ("max_num_seqs", "max_num_batched_tokens")
-NOT_THE_SERVERS = {"model", "gpu", "inter_node_bandwidth", "inter_node_latency", "engine", "step_time", "calibration",
-                   "interval", "speculative_acceptance"}
+NOT_THE_SERVERS = {"model", "gpu", "inter_node_bandwidth", "inter_node_latency", "engine", "engine_version",
+                   "step_time", "calibration", "interval", "speculative_acceptance"}
 
 
 def launch_command(scenario: Scenario) -> tuple[str, tuple[str, ...]]:

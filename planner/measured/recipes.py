@@ -8,6 +8,7 @@ from typing import Any
 
 from planner.catalog.entries import data_dir, read_rows
 from planner.errors import CatalogError
+from planner.settings.releases import is_release
 
 LISTS = ("model", "precision", "gpus", "version")  # conditions that hold where the value is in the list
 EQUAL = ("client", "isl", "osl", "tp", "ep")  # those that hold where the value is the same
@@ -59,6 +60,18 @@ def tokens_per_counted(name: str, run: Run) -> float:
     """
     rows = (row for row in _rows(name, "retokenised") if _holds(row, run))
     return next((float(row["tokens_per_counted"]) for row in rows), 1.0)
+
+
+def release_of(name: str, run: Run) -> str | None:
+    """Return the engine's release: the one that was recorded, or what its date says; None where nobody knows.
+
+    Parameters
+    ----------
+    name : file in `hardware_db/recipes`; its rows `release` are for runs whose version is none, or that of no release.
+    """
+    if is_release(run.version):
+        return run.version
+    return next((str(row["engine_version"]) for row in _rows(name, "release") if _holds(row, run)), None)
 
 
 def _holds(recipe: Mapping[str, Any], run: Run) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 from planner.catalog.entries import load_gpu, load_model
 from planner.errors import PlannerError, TraceError
 from planner.files.table_file import read_table_file
-from planner.measured.recipes import Run, find_recipe, tokens_per_counted
+from planner.measured.recipes import Run, find_recipe, release_of, tokens_per_counted
 from planner.model.layout import Layout
 from planner.settings.scenario import Scenario
 from planner.trace import Trace
@@ -131,7 +131,7 @@ def _understand(row: Mapping[str, Any], text: Mapping[str, str], groups: Mapping
     model = _CHECKPOINTS.get((text["model"], groups["precision"]), text["model"])
     is_burst = groups["client"] == "inferencex"
     ratio = tokens_per_counted("inferencex", run) if is_burst else 1.0
-    options = _options(recipe, in_flight)
+    options = _options(recipe, in_flight) | {"engine_version": release_of("inferencex", run)}
     if gpu.vendor == "AMD" and options["kv_cache_dtype"] == "auto":
         options["kv_cache_dtype"] = "bf16"  # 4-bit checkpoints are AMD's own there; what their KV is, is not known
     scenario = Scenario(

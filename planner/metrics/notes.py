@@ -6,7 +6,9 @@ from typing import Any
 
 from planner.deployment.deploy import Deployment, pools_of
 from planner.deployment.memory import states_per_sequence
+from planner.model.small_kernels import layers_once_slower
 from planner.settings.defaults import vllm_serve_limits
+from planner.settings.releases import NEWEST_SINCE
 from planner.settings.scenario import Scenario, given_options
 from planner.steptime.engines import read_table
 from planner.steptime.roofline import priors
@@ -105,7 +107,7 @@ def _engines(deployment: Deployment, trace: Trace) -> list[str]:
                      + ("" if deployment.stack else "; a step time that is a line has no draft in it"))
     if "adapter" in columns and not settings.max_loras:
         found.append("the adapters that requests name are left out; --max-loras replays them")
-    return found + _context(deployment) + _calibration(deployment)
+    return found + _context(deployment) + _release(deployment) + _calibration(deployment)
 
 
 def _context(deployment: Deployment) -> list[str]:
@@ -120,6 +122,20 @@ def _context(deployment: Deployment) -> list[str]:
         return []
     return [f"vLLM would not start: its KV cache holds {room:,} tokens, and a context may have "
             f"{settings.max_model_len:,}; --max-model-len lowers that"]
+
+
+def _release(deployment: Deployment) -> list[str]:
+    """Say what an engine's release changes of its steps."""
+    stack, engine, version = deployment.stack, deployment.scenario.engine, deployment.scenario.engine_version
+    if version is None:
+        return []
+    layers = layers_once_slower(stack.arch, engine) if stack is not None and stack.is_older else 0
+    if not layers or stack is None:
+        return [f"engine_version = {version} changes nothing: releases differ under SGLang before "
+                f"{NEWEST_SINCE['sglang']}, and with multi-head latent attention under TensorRT-LLM before "
+                f"{NEWEST_SINCE['trtllm']}"]
+    return [f"{engine} {version}: steps take {1e3 * layers * stack.constants.older_layer_s:.1f} ms longer than since "
+            f"{NEWEST_SINCE[engine]}, in {layers} layers"]
 
 
 def _calibration(deployment: Deployment) -> list[str]:

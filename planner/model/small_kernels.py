@@ -5,8 +5,8 @@ from typing import NamedTuple
 from planner.catalog.architecture import Architecture
 from planner.catalog.parameters import compressor_widths
 
-# What each takes of a dense layer's small kernels, two norms, the rotary embedding and the activation: on two cards 22
-# and 24 %, 25 %, 27 to 31 % (LLMServingSim's tables).
+LAYER_KERNELS = 4  # small ones of a dense layer: two norms, the rotary embedding and the activation
+# What each takes of them: on two cards 22 and 24 %, 25 %, 27 to 31 % (LLMServingSim's tables).
 NORM_SHARE, ROTARY_SHARE, ACTIVATION_SHARE = 0.24, 0.24, 0.28
 # And what takes residual streams together and apart. Of one token AIConfigurator's tables (`mhc_module_perf`, SGLang
 # 0.5.14, vLLM 0.24 and TensorRT-LLM 1.3.0rc20 on H200 and B200) have 14 to 21 µs, the product included, and 6 to 9.
@@ -22,13 +22,24 @@ def layers_routed_apart(arch: Architecture, engine: str) -> int:
     return 0 if engine == "trtllm" else arch.num_moe_layers
 
 
+def layers_once_slower(arch: Architecture, engine: str) -> int:
+    """Return the layers that releases before an engine's newest line (`settings.releases`) run with more kernels [1].
+
+    As runs of both show: TensorRT-LLM's of multi-head latent attention (gpt-oss takes no longer under 1.1 than under
+    1.2, DeepSeek 40 µs a layer), all of SGLang's.
+    """
+    if engine == "trtllm":
+        return arch.num_attention_layers if arch.attention == "mla" else 0
+    return arch.num_layers if engine == "sglang" else 0
+
+
 class Small(NamedTuple):
     """Small kernels of one kind.
 
     Parameters
     ----------
     num : of them in a forward pass [1].
-    share : of `layer_s`, that one's launch takes [1].
+    share : of the floors of a dense layer's, that one's takes [1].
     elements : of a token, that one reads or writes [1].
     distinct : of these, those that are not the same ones again [1].
     """
@@ -86,3 +97,16 @@ def small_kernels(arch: Architecture, engine: str, ranks: int) -> tuple[Small, .
             Small(arch.num_moe_layers if shared else 0, ACTIVATION_SHARE, shared, shared),
             *(own if arch.per_layer_input_size else ()),
             Small(2 * arch.num_attention_layers if arch.qk_norm_over_heads else 0, NORM_SHARE, 0.0, 0.0))
+
+
+def sampler(arch: Architecture) -> Small:
+    """Return what samples a token: 16-bit logits are widened to 32 bit, and the likeliest is looked for in these.
+
+    Its launches come beside the step's, by the host. Source: `Sampler.forward` of vLLM's v1/sample/sampler.py; SGLang's
+    LogitsProcessor and TensorRT-LLM's TorchSampler widen them as well.
+
+    >>> from planner.catalog.entries import load_model
+    >>> sampler(load_model("llama-3.1-8b"))[2:]
+    (641280, 384768)
+    """
+    return Small(1, 0.0, 5 * arch.vocab_size, 3 * arch.vocab_size)

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from planner.errors import UnknownNameError, UsageError
 from planner.settings.acceptance import cumulative_acceptance
 from planner.settings.defaults import defaults_text
+from planner.settings.releases import check_release
 
 ALIASES = {"replicas": "data_parallel_size"}  # that files may call an option by
 Engine = Literal["vllm", "sglang", "trtllm"]
@@ -45,6 +46,7 @@ class Scenario:
     model: str | None = _option(None, "Deployment", "Model: a name (llama-3.1-8b, Qwen/Qwen3-32B) or a config.json.")
     gpu: str | None = _option(None, "Deployment", "GPU: h100-sxm, a100-sxm, mi300x … (planner db list).")
     engine: Engine = _option("vllm", "Deployment", "Serving engine whose defaults apply.")
+    engine_version: str | None = _option(None, "Deployment", "Its release, as 0.5.9; older can be slower. [newest]")
     tensor_parallel_size: int = _option(1, "Deployment", "GPUs that share each layer.")
     pipeline_parallel_size: int = _option(1, "Deployment", "Pipeline stages.")
     inter_node_bandwidth: float | None = _option(
@@ -202,9 +204,7 @@ class Scenario:
     router_queue_size: int | None = _option(
         None, "Overload", "Requests in it at most; those that come then are rejected. [no limit]"
     )
-    router_queue_timeout: float | None = _option(
-        None, "Overload", "Requests that were in it for so long are rejected [s]."
-    )
+    router_queue_timeout: float | None = _option(None, "Overload", "Requests that were in it so long are rejected [s].")
     tenants: str | None = _option(None, "Overload", "TOML with quotas of tenants and their weights in fair shares.")
 
     step_time: str = _option("roofline", "Step time", "roofline, or linear:BASE_S,PER_TOKEN_S[,PER_CONTEXT_TOKEN_S].")
@@ -264,6 +264,7 @@ class Scenario:
             raise UsageError(f"data_parallel_size = {self.data_parallel_size}: must be at least 1")
         if self.data_parallel_attention:
             _check_ranks(self)
+        check_release(self.engine_version)
         if not 0 <= self.prefill_replicas < max(self.data_parallel_size, 1):
             raise UsageError(f"prefill_replicas = {self.prefill_replicas} of data_parallel_size = "
                              f"{self.data_parallel_size}: must leave one at least that decodes, and not be negative")

@@ -22,7 +22,15 @@ from planner.model.precision import (
     weight_format,
 )
 from planner.model.projections import Gemm, projections
-from planner.model.small_kernels import NORM_SHARE, Small, layers_routed_apart, small_kernels
+from planner.model.small_kernels import (
+    LAYER_KERNELS,
+    NORM_SHARE,
+    Small,
+    layers_once_slower,
+    layers_routed_apart,
+    sampler,
+    small_kernels,
+)
 from planner.operators.fp32_gemm import FLOOR_S, FP32_GEMMS, fp32_gemm_s
 from planner.operators.gemm import Floats, GemmConstants, gemm_s
 from planner.operators.moe import MoeConstants, moe_s, touched_experts
@@ -112,7 +120,7 @@ def _draft(step_time: StepTime, stack: Stack, counts: Floats) -> None:
         return
     alone = replace(stack, arch=draft.arch, quantization=draft.quantization, draft=None, lora_rank=0)
     own, hidden = roofline(alone), draft.arch.hidden_size
-    own.curve.head_s -= node_counts() * stack.constants.sampling_s_per_seq
+    own.curve.head_s -= sampling_s(alone)
     if draft.method != "medusa":
         fold_passes(step_time, own, _joining_s(alone, counts, draft.fused_inputs), draft.num_tokens)
         return
@@ -338,7 +346,9 @@ def _activations(curve: Any, stack: Stack, counts: Floats, fused: Floats) -> Non
     in each all-reduce that is `fused`.
     """
     arch, c = stack.arch, stack.constants
-    curve.activations_s += (layers_routed_apart(arch, stack.engine) * c.moe_layer_s - fused * NORM_SHARE * c.layer_s
+    norm_s = NORM_SHARE * LAYER_KERNELS * _small_constants(stack).floor_s
+    curve.activations_s += (layers_routed_apart(arch, stack.engine) * c.moe_layer_s - fused * norm_s
+                            + stack.is_older * layers_once_slower(arch, stack.engine) * c.older_layer_s
                             + arch.num_index_layers * index_share(stack) * c.index_layer_s)
     launched = replace(arch, shared_intermediate_size=0) if stack.fuses_shared_experts else arch
     for kernel in small_kernels(launched, stack.engine, stack.layout.tensor_parallel_size):
@@ -348,20 +358,30 @@ def _activations(curve: Any, stack: Stack, counts: Floats, fused: Floats) -> Non
 
 def small_s(stack: Stack, kernel: Small, tokens: Floats) -> Floats:
     """Return the time of one small kernel, its launch included [s], shape of `tokens`."""
-    c = stack.constants
-    return small_kernel_s(
-        ACTIVATION_BYTES * tokens * kernel.elements, ACTIVATION_BYTES * tokens * kernel.distinct,
-        launch_s=kernel.share * c.layer_s,
-        bandwidth_bytes_per_s=stack.gpu.hbm_bandwidth_bytes_per_s * c.activation_bandwidth_frac,
-        constants=find_fit(SmallConstants, "small", gpu=stack.gpu.kernels_of, engine=stack.engine).constants)
+    return small_kernel_s(ACTIVATION_BYTES * tokens * kernel.elements, ACTIVATION_BYTES * tokens * kernel.distinct,
+                          bandwidth_bytes_per_s=stack.gpu.hbm_bandwidth_bytes_per_s, constants=_small_constants(stack),
+                          num_floors=LAYER_KERNELS * kernel.share)
+
+
+def _small_constants(stack: Stack) -> SmallConstants:
+    """Return what small kernels take: as they were measured on this GPU, else as runs of the engine show."""
+    c, fit = stack.constants, find_fit(SmallConstants, "small", gpu=stack.gpu.kernels_of, engine=stack.engine)
+    return fit.constants if fit.is_measured else replace(
+        fit.constants, floor_s=c.layer_s / LAYER_KERNELS, bandwidth_frac=c.activation_bandwidth_frac)
 
 
 def _head(curve: Any, stack: Stack, counts: Floats) -> None:
-    """LM head on the sampled tokens, 16-bit in every format; their logits gathered, and sampled from."""
+    """LM head on the sampled tokens, 16-bit in every format; their logits gathered, and sampled from on every GPU."""
     arch, tp = stack.arch, stack.layout.tensor_parallel_size
     width = -(-arch.vocab_size // tp)
     curve.head_s += gemms_s(stack, counts, width, arch.hidden_size, HEAD_FORMAT)
     if tp > 1:
         curve.head_s += collectives_s(stack, counts * arch.vocab_size * ACTIVATION_BYTES, "all_gather", tp)
-    curve.head_s += node_counts() * stack.constants.sampling_s_per_seq
+    curve.head_s += sampling_s(stack)
     curve.head_bytes += ACTIVATION_BYTES * width * arch.hidden_size
+
+
+def sampling_s(stack: Stack) -> Floats:
+    """Return what sampling takes by the number of sequences, at the counts of `engine.curve` [s]."""
+    sampled = node_counts().astype(np.float64)
+    return small_s(stack, sampler(stack.arch), sampled) + sampled * stack.constants.sampling_s_per_seq

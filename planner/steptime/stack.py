@@ -39,6 +39,7 @@ class Stack:
     fuses_norms : whether all-reduces take the norm after them along (`planner.steptime.fused_norms`).
     fp8_gemm_backend : "auto", or "flashinfer_trtllm" where block-scaled FP8 is multiplied by that kernel.
     moe_backend : "auto", or what multiplies the routed experts: a name of `roofline.MOE_BACKENDS`.
+    is_older : whether the engine is of a release before its newest line (`settings.releases`).
     fp32_matmul : "auto", or "fp32" or "tf32" where cuBLAS multiplies the routers that stay in 32 bit.
     graph_seqs, graph_tokens : steps of so many decodes [1], or with prompts of so many tokens, run as CUDA graphs.
     """
@@ -60,6 +61,7 @@ class Stack:
     fp8_gemm_backend: str = "auto"
     moe_backend: str = "auto"
     fp32_matmul: str = "auto"
+    is_older: bool = False
 
     @property
     def tokens_per_decode(self) -> int:

@@ -1,0 +1,72 @@
+"""Releases of engines: which are older, what their steps take longer, and how a run's release is known."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import polars as pl
+import pytest
+from steps import stack_of, step, terms_of
+
+from planner.deployment.deploy import deploy
+from planner.errors import UsageError
+from planner.measured.table import read_measured
+from planner.metrics.notes import notes
+from planner.settings.releases import is_older
+from planner.settings.scenario import Scenario
+from planner.traffic.client import client_load
+from tests.measured_runs import row_of
+
+
+@pytest.mark.parametrize(("engine", "version", "older"), [
+    ("trtllm", "1.1.0", True), ("trtllm", "1.1.0rc2.post2", True), ("trtllm", "0.21", True),
+    ("trtllm", "1.2.0rc2", False), ("trtllm", "1.10", False), ("trtllm", None, False),
+    ("sglang", "0.5.10.post1", True), ("sglang", "0.5.11", False), ("sglang", "0.6", False),
+    ("vllm", "0.6.0", False)])
+def test_candidates_and_posts_are_of_their_release(engine: str, version: str | None, older: bool) -> None:
+    assert is_older(engine, version) == older
+
+
+@pytest.mark.parametrize(("model", "engine", "layers"), [
+    ("deepseek-v3", "trtllm", 61), ("deepseek-v3", "sglang", 61), ("llama-3.1-70b", "sglang", 80),
+    ("gpt-oss-120b", "trtllm", 0), ("deepseek-v3", "vllm", 0)])
+def test_an_older_release_takes_longer_in_each_layer_of_its_kind(model: str, engine: str, layers: int) -> None:
+    newest = stack_of(model, "b200-sxm", engine)
+    more_s = [terms_of(replace(newest, is_older=True), row)["activations_s"] - terms_of(newest, row)["activations_s"]
+              for row in (step(0, 4, 1000), step(4096))]
+    assert more_s == pytest.approx([layers * newest.constants.older_layer_s] * 2)
+
+
+def test_a_version_that_is_none_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"engine_version = 'nightly': must be a release's"):
+        Scenario(engine_version="nightly")
+
+
+def test_a_note_says_what_a_release_changes() -> None:
+    def said(engine: str, version: str) -> str:
+        scenario = Scenario(model="deepseek-v3", gpu="b200-sxm", engine=engine,  # type: ignore[arg-type]
+                            engine_version=version, tensor_parallel_size=8)
+        found = [note for note in notes(deploy(scenario), client_load(scenario)) if version in note]
+        assert len(found) == 1
+        return found[0]
+
+    longer_ms = 61e3 * deploy(Scenario(model="deepseek-v3", gpu="b200-sxm", engine="trtllm",
+                                       tensor_parallel_size=8)).stack.constants.older_layer_s  # type: ignore[union-attr]
+    assert said("trtllm", "1.1.0").startswith(f"trtllm 1.1.0: steps take {longer_ms:.1f} ms longer than since 1.2")
+    assert "changes nothing" in said("trtllm", "1.2.0")
+    assert "changes nothing" in said("vllm", "0.19.0")
+
+
+@pytest.mark.parametrize(("columns", "version"), [
+    ({"backend_version": "1.1.0rc2.post2"}, "1.1.0rc2.post2"),
+    ({"backend_version": "1.2.0rc6.post3", "measured_date": "2025-11-02"}, "1.2.0rc6.post3"),
+    ({"measured_date": "2025-11-02T00:00:00Z"}, "1.1.0rc2.post2"),
+    ({"backend_version": "nightly-dev", "measured_date": "2026-02-02"}, None),
+    ({}, None)])
+def test_a_runs_release_is_the_recorded_one_or_that_of_its_date(columns: dict[str, str], version: str | None,
+                                                                 tmp_path: Path) -> None:
+    row = row_of(engine="trtllm", model="openai/gpt-oss-120b", precision="fp4", gpu="b200_sxm", client="inferencex")
+    path = tmp_path / "runs.csv"
+    pl.DataFrame([row | columns]).write_csv(path)
+    run, = read_measured(path)
+    assert run.scenario is not None, run.status
+    assert run.scenario.engine_version == version
