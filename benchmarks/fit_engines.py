@@ -24,7 +24,8 @@ from planner.steptime.stack import runs_flashinfer
 
 ROOT = Path(__file__).resolve().parents[1]
 RUNS = Path(os.environ.get("PLANNER_SHARED", ROOT.parent / "shared")) / "measured" / "closed_loop_means.csv"
-NEWEST_RUNS = ROOT / "benchmarks" / "accuracy" / "published_runs.csv"
+# Its `source` is the ticket, or the post, that states what a run's means were; posts' TPOT may be medians.
+PUBLISHED_RUNS = ROOT / "benchmarks" / "accuracy" / "published_runs.csv"
 ENGINES = ("vllm", "sglang", "trtllm")
 SOURCE = ("InferenceX runs and others in NVIDIA AIConfigurator's published silicon sample (Apache-2.0), 2025-10 to "
           "2026-04")
@@ -38,7 +39,9 @@ NEWEST_SOURCE = "22 of SGLang 0.5.12 that InferenceX's tickets state (benchmarks
 # 83 ms for a token of DeepSeek-V3, sgl-project/sglang#12160; 123 for 998 tokens of Kimi-K2.6 on GB300, 51 with a graph,
 # #32655 and #35807) and in 1.0 those of linear attention (74 ms for 1,024 decodes of Qwen3-Next,
 # vllm-project/vllm#27222). What FlashInfer adds is a guess. A host's millisecond on one GPU is from rising rates on
-# vLLM 0.11 (docs/decisions.md). The rest are the orders of magnitude of profiles that the engines' makers have shown.
+# vLLM 0.11 (docs/decisions.md). What sampling takes besides reading is what two single cards leave of it (there too);
+# what a layer of an older release adds is a guess, three kernels. The rest are the orders of magnitude of profiles that
+# the engines' makers have shown.
 PRIORS = {
     "linear_ratio": 1.0, "experts_ratio": 1.0, "compute_ratio": 1.0, "prompt_attention_ratio": 1.1,
     "decode_attention_ratio": 1.0, "collective_wait_s": 6e-6, "kernel_floor_s": 3e-6, "layer_s": 10e-6,
@@ -74,8 +77,12 @@ def main() -> None:
 
 def newest_runs() -> list[Measurement]:
     """Return the runs that show the newest releases, of which the published sample has none: SGLang's on Blackwell."""
-    return [run for run in read_measured(NEWEST_RUNS)
-            if run.groups["engine"] == "sglang" and run.groups["gpu"] in ("b200-sxm", "b300-sxm")]
+    return list(filter(is_newest, read_measured(PUBLISHED_RUNS)))
+
+
+def is_newest(run: Measurement) -> bool:
+    """Tell whether a published run is one of those."""
+    return run.groups["engine"] == "sglang" and run.groups["gpu"] in ("b200-sxm", "b300-sxm")
 
 
 def usable(runs: Sequence[Measurement]) -> list[Measurement]:

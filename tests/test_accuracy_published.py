@@ -5,9 +5,10 @@ from functools import cache
 import polars as pl
 import pytest
 
-from benchmarks.accuracy.published import RUNS, published
+from benchmarks.accuracy.published import published
 from benchmarks.accuracy.published_benchmarks import BENCHMARKS, read_benchmarks
 from benchmarks.accuracy.section import Section
+from benchmarks.fit_engines import PUBLISHED_RUNS
 from planner.measured.table import read_measured
 
 
@@ -17,10 +18,10 @@ def section() -> Section:
 
 
 def test_every_run_is_named_once_says_where_it_is_from_and_can_be_predicted() -> None:
-    table = pl.read_csv(RUNS)
+    table = pl.read_csv(PUBLISHED_RUNS)
     assert table["id"].n_unique() == table.height
     assert table["source"].str.contains(r"^SemiAnalysisAI/InferenceX(#\d+|-app:[\w./-]+\.mdx)$").all()
-    for row, run in zip(table.iter_rows(named=True), read_measured(RUNS), strict=True):
+    for row, run in zip(table.iter_rows(named=True), read_measured(PUBLISHED_RUNS), strict=True):
         assert run.status == "ok"
         assert run.scenario is not None
         assert run.id.startswith(f"{run.scenario.gpu.removesuffix('-sxm')}-{row['backend_version']}-")
@@ -29,7 +30,7 @@ def test_every_run_is_named_once_says_where_it_is_from_and_can_be_predicted() ->
 
 def test_the_section_has_them_all_and_finds_every_one_within_a_factor_of_two_and_a_half() -> None:
     kinds, runs, *_ = section().tables
-    assert sum(row[1] for row in kinds.rows) == len(runs.rows) == pl.read_csv(RUNS).height
+    assert sum(row[1] for row in kinds.rows) == len(runs.rows) == pl.read_csv(PUBLISHED_RUNS).height
     for row in runs.rows:
         if row[0].startswith("mi"):  # of AMD's kernels none was measured
             continue

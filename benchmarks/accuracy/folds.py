@@ -57,12 +57,13 @@ def held_out(measurements: Sequence[Measurement], effort: Effort) -> pl.DataFram
     priors, and says so in `is_fitted`.
     """
     rows: list[dict[str, Any]] = []
+    newest = newest_runs()
     for engine in ENGINES:
-        newest = [m for m in newest_runs() if m.groups["engine"] == engine]
         runs = [m for m in measurements if m.groups["engine"] == engine and m.status == "ok"]
+        shown = [*runs, *(m for m in newest if m.groups["engine"] == engine)]
         rows += _tested([m for m in runs if _is_scored(m)], PRIORS, engine, "none", "", True)
         for split, key_of, fold in _folds(runs):
-            train = usable([m for m in (*runs, *newest) if key_of(m) != fold])
+            train = usable([m for m in shown if key_of(m) != fold])
             train = train[:: effort.thinning if len(train) > FEW else 1]
             try:
                 constants: Mapping[str, float] = fit_runs(train, jobs=-1, max_steps=effort.max_steps).constants

@@ -1,7 +1,6 @@
 """Runs that others publish one by one, and that no table or fit here has."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 
@@ -18,23 +17,22 @@ from benchmarks.accuracy.section import (
     run_by_run,
     scatter,
 )
-from benchmarks.fit_engines import newest_runs
+from benchmarks.fit_engines import PUBLISHED_RUNS, is_newest
 from planner.catalog.entries import load_gpu
 from planner.measured.table import METRICS, read_measured
 from planner.measured.validate import Prediction, predict_all
 
-# `source` is the ticket, or the post, that states what a run's means were; posts' TPOT may be medians.
-RUNS = Path(__file__).with_name("published_runs.csv")
 COMPARED = {"TPOT": "tpot_ms", "TTFT": "ttft_ms", "duration": "makespan_s"}
 
 
 def published() -> Section:
     """Return the section on them."""
-    tickets, benchmarks = predict_all(read_measured(RUNS)), predict_all(read_benchmarks())
-    amd, fitted = [p for p in tickets if _vendor(p) == "AMD"], {run.id for run in newest_runs()}
+    tickets, benchmarks = predict_all(read_measured(PUBLISHED_RUNS)), predict_all(read_benchmarks())
+    amd = [p for p in tickets if _vendor(p) == "AMD"]
     nvidia = [p for p in tickets if _vendor(p) == "NVIDIA"]
-    parts = {"InferenceX on H200": [p for p in nvidia if p.measurement.id not in fitted],
-             "InferenceX on B200 and B300, in a fit": [p for p in nvidia if p.measurement.id in fitted],
+    fitted = [p for p in nvidia if is_newest(p.measurement)]
+    parts = {"InferenceX on H200": [p for p in nvidia if not is_newest(p.measurement)],
+             "InferenceX on B200 and B300, in a fit": fitted,
              "InferenceX on AMD Instinct": amd, "benchmarks": benchmarks}
     values = {f"{name}, {metric[:4].upper()}": measured_and_predicted(predictions, metric)
               for name, predictions in parts.items() for metric in METRICS}

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from benchmarks.accuracy.data import server_limits
 from planner.measured.table import Measurement
 from planner.model.layout import Layout
-from planner.settings.releases import is_release
+from planner.settings.releases import stated_release
 from planner.settings.scenario import Scenario
 from planner.trace import Trace
 from planner.traffic.client import burst
@@ -38,7 +38,7 @@ def _measurement(row: Mapping[str, Any]) -> Measurement:
     layout = Layout(tensor_parallel_size=tp, expert_parallel_size=tp if row["expert_parallel"] else 1)
     scenario = Scenario(
         model=row["model"], gpu=gpu, engine=row["engine"], tensor_parallel_size=tp,
-        engine_version=row["backend_version"] if is_release(row["backend_version"] or "") else None,
+        engine_version=stated_release(row["backend_version"]),
         expert_parallel=row["expert_parallel"], quantization=row["quantization"] or None,
         max_concurrency=row["concurrency"], **server_limits(row["engine"], gpu) | json.loads(row["options"] or "{}"))
     measured = {"ttft_ms": row["measured_ttft_ms"], "tpot_ms": row["measured_tpot_ms"], "makespan_s": row["duration_s"]}

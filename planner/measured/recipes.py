@@ -8,7 +8,7 @@ from typing import Any
 
 from planner.catalog.entries import data_dir, read_rows
 from planner.errors import CatalogError
-from planner.settings.releases import is_release
+from planner.settings.releases import stated_release
 
 LISTS = ("model", "precision", "gpus", "version")  # conditions that hold where the value is in the list
 EQUAL = ("client", "isl", "osl", "tp", "ep")  # those that hold where the value is the same
@@ -69,9 +69,8 @@ def release_of(name: str, run: Run) -> str | None:
     ----------
     name : file in `hardware_db/recipes`; its rows `release` are for runs whose version is none, or that of no release.
     """
-    if is_release(run.version):
-        return run.version
-    return next((str(row["engine_version"]) for row in _rows(name, "release") if _holds(row, run)), None)
+    dated = (str(row["engine_version"]) for row in _rows(name, "release") if _holds(row, run))
+    return stated_release(run.version) or next(dated, None)
 
 
 def _holds(recipe: Mapping[str, Any], run: Run) -> bool:

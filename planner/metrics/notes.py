@@ -6,7 +6,6 @@ from typing import Any
 
 from planner.deployment.deploy import Deployment, pools_of
 from planner.deployment.memory import states_per_sequence
-from planner.model.small_kernels import layers_once_slower
 from planner.settings.defaults import vllm_serve_limits
 from planner.settings.releases import NEWEST_SINCE
 from planner.settings.scenario import Scenario, given_options
@@ -129,11 +128,11 @@ def _release(deployment: Deployment) -> list[str]:
     stack, engine, version = deployment.stack, deployment.scenario.engine, deployment.scenario.engine_version
     if version is None:
         return []
-    layers = layers_once_slower(stack.arch, engine) if stack is not None and stack.is_older else 0
-    if not layers or stack is None:
+    if stack is None or not stack.num_older_layers:
         return [f"engine_version = {version} changes nothing: releases differ under SGLang before "
                 f"{NEWEST_SINCE['sglang']}, and with multi-head latent attention under TensorRT-LLM before "
                 f"{NEWEST_SINCE['trtllm']}"]
+    layers = stack.num_older_layers
     return [f"{engine} {version}: steps take {1e3 * layers * stack.constants.older_layer_s:.1f} ms longer than since "
             f"{NEWEST_SINCE[engine]}, in {layers} layers"]
 

@@ -21,6 +21,15 @@ def is_release(version: str) -> bool:
     return True
 
 
+def stated_release(version: str | None) -> str | None:
+    """Return what a record gives as its version where that is a release's, else None.
+
+    >>> stated_release("1.1.0rc2.post2"), stated_release("nightly-dev-20260216"), stated_release(None)
+    ('1.1.0rc2.post2', None, None)
+    """
+    return version if version is not None and is_release(version) else None
+
+
 def check_release(version: str | None) -> None:
     """Raise UsageError where `engine_version` is not the version of a release."""
     if version is not None and not is_release(version):

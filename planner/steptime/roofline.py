@@ -26,7 +26,6 @@ from planner.model.small_kernels import (
     LAYER_KERNELS,
     NORM_SHARE,
     Small,
-    layers_once_slower,
     layers_routed_apart,
     sampler,
     small_kernels,
@@ -348,7 +347,7 @@ def _activations(curve: Any, stack: Stack, counts: Floats, fused: Floats) -> Non
     arch, c = stack.arch, stack.constants
     norm_s = NORM_SHARE * LAYER_KERNELS * _small_constants(stack).floor_s
     curve.activations_s += (layers_routed_apart(arch, stack.engine) * c.moe_layer_s - fused * norm_s
-                            + stack.is_older * layers_once_slower(arch, stack.engine) * c.older_layer_s
+                            + stack.num_older_layers * c.older_layer_s
                             + arch.num_index_layers * index_share(stack) * c.index_layer_s)
     launched = replace(arch, shared_intermediate_size=0) if stack.fuses_shared_experts else arch
     for kernel in small_kernels(launched, stack.engine, stack.layout.tensor_parallel_size):

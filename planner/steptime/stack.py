@@ -6,6 +6,7 @@ from planner.catalog.architecture import Architecture
 from planner.catalog.gpus import Gpu
 from planner.model.drafting import Draft
 from planner.model.layout import Layout
+from planner.model.small_kernels import layers_once_slower
 from planner.operators.network import NodeLink
 from planner.steptime.engines import EngineConstants
 from planner.steptime.fused_norms import generation
@@ -78,6 +79,11 @@ class Stack:
         is_blackwell = "fp4" in self.gpu.flops_per_s
         return (self.engine == "sglang" and self.arch.model_type in WITH_SHARED_EXPERT and not is_blackwell
                 and self.layout.expert_parallel_size == 1)
+
+    @property
+    def num_older_layers(self) -> int:
+        """Layers that take `older_layer_s` longer under this release than under the engine's newest [1]."""
+        return layers_once_slower(self.arch, self.engine) if self.is_older else 0
 
     def compute_ratio(self, precision: str) -> float:
         """Return how much longer large steps' arithmetic takes than in short benchmarks [1].
