@@ -12,11 +12,15 @@ from benchmarks.accuracy.data import MEASURED, SHARED, load_of, replay, times, w
 from benchmarks.accuracy.section import Section, Table, Verdict, percent, scatter
 from benchmarks.fit_engines import PRIORS
 from planner.calibration.fit import fit
+from planner.calibration.observations import Runs
+from planner.calibration.target import BLOCKS_PER_FOLD
 from planner.catalog.entries import data_dir
 from planner.deployment.deploy import Deployment, deploy, with_constants
+from planner.measured.recorded import measured_of, time_blocks, with_times
+from planner.measured.table import METRICS, Measurement
 from planner.settings.scenario import Scenario
 from planner.steptime.by_term import step_terms
-from planner.steptime.engines import constants_of, read_constants
+from planner.steptime.engines import bounds, constants_of, read_constants
 from planner.trace import PrefixIds, Trace, read_trace
 
 CARDS = {"rtx4090": "rtx-4090", "rtxpro6000": "rtx-pro-6000"}
@@ -27,6 +31,7 @@ TARGETS = {"makespan": 0.01, "mean end to end": 0.015, "TPOT MAPE": 0.015, "clie
 # The workload that a run was sent, by the hash in its settings.
 WORKLOADS = {"05e48b32da530d4a3dd77f3d47c6fe694ac8308d611aa088e38bb10fba2b3b3a":
              "llmservingsim_sharegpt_llama31_8b_300_sps10.jsonl.gz"}
+FOLDS = 5  # those of `planner calibrate`: a run is cut into blocks of requests, whose means are fitted to
 NUM_COLD = 12  # requests that a cold engine served
 # The client was AsyncLLM's own process and gave it token ids (bench/core/runner.py of LLMServingSim): nothing was
 # tokenised, and nothing streamed over HTTP.
@@ -86,8 +91,8 @@ def per_request() -> Section:
                 _terms_table(cards, {"bundled": bundled, "priors": priors}), *_kernel_tables(cards, bundled)],
         notes=["Prompts share what their published tokens share: 32 are later turns of a dialogue. Caching, on in "
                "both, also lets preempted requests find their blocks again.",
-               f"The fits see TPOT and TTFT of the named requests only, without the {NUM_COLD} cold ones, start from "
-               f"the priors and move {len(FITTED)} constants: {', '.join(FITTED)}."])
+               f"The fits are `planner calibrate`'s: to mean TPOT and TTFT of blocks of the named requests, without "
+               f"the {NUM_COLD} cold ones, from the priors on, of {len(FITTED)} constants: {', '.join(FITTED)}."])
 
 
 def card_of(name: str, *, own_blocks: bool = True) -> Card:
@@ -141,31 +146,15 @@ def scores(card: Card, constants: Mapping[str, float]) -> dict[str, float]:
             "client TTFT MAPE": float(ttft.mean()), "warm": float(ttft[NUM_COLD:].mean())}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FirstRequests:
-    """The first requests of a run but for the cold ones, as `planner.calibration.fit` fits to them: TTFT and TPOT."""
-
-    card: Card
-    until: int
-    weights: tuple[float, float] = (0.33, 1.0)
-
-    @property
-    def log_measured(self) -> Any:
-        """Logarithms of what clients saw, shape [until, 2]."""
-        found = np.log(np.stack([self.card.ttft_s, self.card.tpot_s], axis=-1))[: self.until]
-        found[:NUM_COLD] = np.nan
-        return found
-
-    def evaluate(self, sets: Sequence[Mapping[str, float]]) -> Any:
-        """Return what each set of constants predicts, shape [num_sets, until, 2]."""
-        found = [predicted(self.card, constants) for constants in sets]
-        return np.stack([np.stack([each["ttft_s"], each["tpot_s"]], axis=-1)[: self.until] for each in found])
-
-
 def fitted(card: Card, start: Mapping[str, float], *, until: int) -> Mapping[str, float]:
-    """Fit FITTED to the first requests of a run, as `planner calibrate` does."""
-    observed: Any = FirstRequests(card=card, until=until)
-    return fit(observed, start, FITTED, evaluate=observed.evaluate).constants
+    """Fit FITTED to the first requests of a run but for the cold ones, as `planner calibrate --fit` does."""
+    is_seen = (np.arange(card.load.num_requests) >= NUM_COLD) & (np.arange(card.load.num_requests) < until)
+    load = with_times(card.load, *(np.where(is_seen, each, np.nan) for each in (card.ttft_s, card.e2e_s, card.tpot_s)))
+    run = Measurement(id=card.name, groups={}, measured=measured_of(load, METRICS), load=load)
+    observed = Runs(prepared=[(block, card.deployment) for block in time_blocks(run, BLOCKS_PER_FOLD * FOLDS)])
+    silent = dict(start) | {name: bounds()[name][0] for name in NO_TEXT}
+    with observed.evaluator(1) as evaluate:
+        return fit(observed, silent, FITTED, evaluate=evaluate).constants
 
 
 def _verdicts(headline: Mapping[Any, Mapping[str, float]]) -> list[Verdict]:

@@ -1,7 +1,8 @@
 """Fitting operators' constants to measured kernel times: reading the tables, the fit, and the TOML that it ends in."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+import tomllib
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 KERNELS = Path(os.environ.get("PLANNER_SHARED", ROOT.parent / "shared")) / "kernels"
 SYSTEMS = {"h100_sxm": "h100-sxm", "h200_sxm": "h200-sxm", "b200_sxm": "b200-sxm", "b300_sxm": "b300-sxm",
            "gb200": "gb200", "a100_sxm": "a100-sxm", "l40s": "l40s", "rtx_pro_6000_server": "rtx-pro-6000"}
+AMD = ("mi300x", "mi355x", "xGMI")  # what `fit_amd.py` fits
 SOURCE = "NVIDIA AIConfigurator operator measurements (Apache-2.0), published systems data, read 2026-11"
 
 Model = Callable[..., NDArray[np.float64]]
@@ -29,6 +31,12 @@ def tables(system: str, family: str, stem: str) -> dict[tuple[str, str], pl.Data
     for path in sorted((KERNELS / system / family).glob(f"*/{stem}.parquet")):
         engine, _, version = path.parent.name.partition("-")
         found[engine, version] = pl.read_parquet(path).filter(pl.col("latency") > 0)
+    return found
+
+
+def read_fits(path: Path) -> list[dict[str, Any]]:
+    """Return the rows that a file has; none where there is no such file yet."""
+    found: list[dict[str, Any]] = tomllib.loads(path.read_text(encoding="utf-8"))["fit"] if path.is_file() else []
     return found
 
 
@@ -75,8 +83,13 @@ def _soft_l1(squares: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.stack([2.0 * (root - 1.0), 1.0 / root, -0.5 / root**3])
 
 
-def write_fits(path: Path, heading: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write fitted rows as `[[fit]]` tables, one key a line, under a comment that says where they come from."""
+def write_fits(path: Path, heading: str, rows: Sequence[Mapping[str, Any]], *,
+               fitted_apart: Collection[str] = AMD) -> None:
+    """Write fitted rows as `[[fit]]` tables, one key a line, under a comment that says where they come from.
+
+    Rows that the file has of GPUs in `fitted_apart` stay, at the end.
+    """
+    rows = [*rows, *(row for row in read_fits(path) if row["gpu"] in fitted_apart)]
     lines = [f"# {line}" for line in heading.splitlines()]
     for row in rows:
         lines += ["", "[[fit]]"]

@@ -86,24 +86,30 @@ class Stack:
         return layers_once_slower(self.arch, self.engine) if self.is_older else 0
 
     def compute_ratio(self, precision: str) -> float:
-        """Return how much longer large steps' arithmetic takes than in short benchmarks [1].
-
-        Power goes with the cube of the clocks (voltage follows them), so beyond the density that its limit feeds a GPU
-        sustains the cube root of the limit's share, where its clocks under load were not measured.
+        """Return how much longer large steps' arithmetic takes than in short benchmarks [1]: clocks under load.
 
         Parameters
         ----------
         precision : that is multiplied at, a key of `gpu.flops_per_s`.
-
-        >>> from planner.catalog.entries import load_gpu
-        >>> [round(gpu.flops_per_s["bf16"] / gpu.tdp_w / POWER_BOUND_FLOPS_PER_J, 2)
-        ...  for gpu in map(load_gpu, ("b200-sxm", "h100-sxm", "a100-sxm"))]
-        [2.5, 1.57, 0.87]
         """
-        if self.gpu.sustained_clock:
-            return self.constants.compute_ratio / self.gpu.sustained_clock
-        density = self.gpu.flops_per_s["bf16"] / self.gpu.tdp_w * (FP4_UTILIZATION if precision == "fp4" else 1.0)
-        return float(self.constants.compute_ratio * max(density / POWER_BOUND_FLOPS_PER_J, 1.0) ** (1 / 3))
+        return self.constants.compute_ratio * power_ratio(self.gpu, precision)
+
+
+def power_ratio(gpu: Gpu, precision: str) -> float:
+    """Return the peak's clocks over those that large products keep [1].
+
+    Power goes with the cube of the clocks (voltage follows them), so beyond the density that its limit feeds a GPU
+    sustains the cube root of the limit's share, where its clocks under load were not measured.
+
+    >>> from planner.catalog.entries import load_gpu
+    >>> [round(gpu.flops_per_s["bf16"] / gpu.tdp_w / POWER_BOUND_FLOPS_PER_J, 2)
+    ...  for gpu in map(load_gpu, ("b200-sxm", "h100-sxm", "a100-sxm"))]
+    [2.5, 1.57, 0.87]
+    """
+    if gpu.sustained_clock:
+        return 1.0 / gpu.sustained_clock
+    density = gpu.flops_per_s["bf16"] / gpu.tdp_w * (FP4_UTILIZATION if precision == "fp4" else 1.0)
+    return float(max(density / POWER_BOUND_FLOPS_PER_J, 1.0) ** (1 / 3))
 
 
 def runs_flashinfer(engine: str, gpu: Gpu) -> bool:
