@@ -55,8 +55,8 @@ def published() -> Section:
         notes=["The tickets' runs of 0.5.7 open cold: the first tenth of their requests waits some 2 s.",
                "AMD's runs are those that state GPU, version and layout; kernels are AITER's, tuned shape by shape. "
                "Kimi-K2.5 under vLLM 0.16 and Qwen3.5 under SGLang 0.5.8 ran what the posts call fallbacks, 7 and 2 "
-               "times slower than what came after. SGLang's image for AMD sends large all-reduces in 8 bit, which is "
-               "left out: long prompts on two MI355X, half of whose time is their one link's, come out too slow.",
+               "times slower than what came after. SGLang's image for AMD sends large all-reduces in 8 bit, which was "
+               "measured on two GPUs and is left out on more.",
                "Benchmarks' settings are the engines' own for the GPU where a command gives none. Prompts that are all "
                "there at once wait for most of their TTFT: duration and TPOT say more.",
                "Qwen3-14B and 32B in FP8 on one H100 take 1.6 times as long as predicted under each of three engines, "

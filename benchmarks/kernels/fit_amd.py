@@ -140,7 +140,6 @@ def copied(row: Row, gpu: str) -> Row:
     return {**row, "gpu": gpu, "medians": True, "note": f"constants and errors are of {row['gpu']}"}
 
 
-
 def moe_rows(configs: Path) -> list[Row]:
     """Fit routed experts; MI300X was measured with blocks of FP8 alone, but for one batch from 1,024 tokens on."""
     blocks = pl.concat([tuned_moes(configs, "fp8_block"), published("mi355x", "moe", "fp8_block")], how="diagonal")
@@ -201,12 +200,13 @@ def collective_rows() -> list[Row]:
     """Fit all-reduces over xGMI; what was not measured moves at the links' rate.
 
     A GPU and each of its peers have one link, so p GPUs use p - 1 of them. An all-reduce scatters sums and gathers
-    them, each time a p-th of the message over every link; the other operations do one of the two.
+    them, each time a p-th of the message over every link; the other operations do one of the two. SGLang's image sends
+    8 bits an element from 2 MB on (`ROCM_QUICK_REDUCE_QUANTIZATION`), which was measured of two GPUs.
     """
     four = collective_row("mi300x", "vllm", 4)
-    rows = [four, *(collective_row("mi355x", engine, 8, links_frac("all_reduce", 8)) for engine in ("vllm", "sglang"))]
-    unmeasured = [("all_reduce", 2), *((op, count) for op in ("all_gather", "reduce_scatter", "alltoall")
-                                       for count in (2, 4, 8))]
+    rows = [*(collective_row("mi300x", engine, 2) for engine in ("vllm", "sglang")), four,
+            *(collective_row("mi355x", engine, 8, links_frac("all_reduce", 8)) for engine in ("vllm", "sglang"))]
+    unmeasured = [(op, count) for op in ("all_gather", "reduce_scatter", "alltoall") for count in (2, 4, 8)]
     note = "latencies and errors are of four mi300x's all-reduce; the rate is links_frac of fit_amd.py"
     return rows + [{**four, "engine": "prior", "op": op, "num_gpus": count, "note": note,
                     "large_bandwidth_frac": links_frac(op, count)} for op, count in unmeasured]
