@@ -148,7 +148,8 @@ def scores(card: Card, constants: Mapping[str, float]) -> dict[str, float]:
 
 def fitted(card: Card, start: Mapping[str, float], *, until: int) -> Mapping[str, float]:
     """Fit FITTED to the first requests of a run but for the cold ones, as `planner calibrate --fit` does."""
-    is_seen = (np.arange(card.load.num_requests) >= NUM_COLD) & (np.arange(card.load.num_requests) < until)
+    is_seen = np.zeros(card.load.num_requests, bool)
+    is_seen[NUM_COLD:until] = True
     load = with_times(card.load, *(np.where(is_seen, each, np.nan) for each in (card.ttft_s, card.e2e_s, card.tpot_s)))
     run = Measurement(id=card.name, groups={}, measured=measured_of(load, METRICS), load=load)
     observed = Runs(prepared=[(block, card.deployment) for block in time_blocks(run, BLOCKS_PER_FOLD * FOLDS)])

@@ -19,7 +19,7 @@ import numpy as np
 import polars as pl
 from fit_attention import columns, show
 from fit_gemm import FORMATS, Row
-from fitting import AMD, ROOT, fit, gpu_of, read_fits, write_fits
+from fitting import ROOT, fit, gpu_of, read_fits, replace_amds
 
 from planner.catalog.gpus import Gpu
 from planner.errors import UsageError
@@ -39,7 +39,7 @@ GEMMS = {"fp8_block": ("a8w8_blockscale_tuned_gemm", "a8w8_blockscale_bpreshuffl
                        "model_configs/a8w8_blockscale_bpreshuffle_tuned_gemm_dsv3",
                        "model_configs/a8w8_blockscale_tuned_gemm_ds_v3"),
          "fp8": ("a8w8_bpreshuffle_tuned_gemm",), "nvfp4": ("a4w4_blockscale_tuned_gemm",)}
-MOES = {"QuantType.No": "bfloat16", "QuantType.per_1x128": "fp8_block", "QuantType.per_Token": "fp8"}
+MOES = {"bfloat16": "QuantType.No", "fp8_block": "QuantType.per_1x128", "fp8": "QuantType.per_Token"}
 QUALITY = ("median_ape", "p90_ape", "bias")
 # Seven links join a GPU with each of its peers; of 64 GB/s 48 are left beside the protocol (ROCm blogs, Understanding
 # RCCL Bandwidth and xGMI Performance on MI300X, 2025-03).
@@ -54,17 +54,9 @@ def main() -> None:
         raise UsageError(f"{configs}: has no tuned_fmoe.csv; give the folder aiter/configs of the unpacked wheel")
     for family, rows in {"gemm": gemm_rows(configs), "moe": moe_rows(configs), "collectives": collective_rows(),
                          "attention": attention_rows(), "mla": mla_rows()}.items():
-        path = KERNELS / f"{family}.toml"
-        others = [row for row in read_fits(path) if row["gpu"] not in AMD]
-        write_fits(path, heading(path), [*others, *rows], fitted_apart=())
+        replace_amds(KERNELS / f"{family}.toml", rows)
         constants = dict.fromkeys(name for row in rows for name, value in row.items() if isinstance(value, float))
         show([row for row in rows if "bias" in row], [name for name in constants if name not in QUALITY])
-
-
-def heading(path: Path) -> str:
-    """Return the comment that a file begins with."""
-    lines = path.read_text(encoding="utf-8").split("\n\n", 1)[0].splitlines()
-    return "\n".join(line.removeprefix("# ") for line in lines)
 
 
 def published(gpu: str, op: str, dtype: str) -> pl.DataFrame:
@@ -112,7 +104,7 @@ def gemm_row(gpu_name: str, dtype: str, table: pl.DataFrame) -> Row:
     Activations come quantized in AITER's tables; what quantizes them before takes the medians' time.
     """
     gpu, form = gpu_of(gpu_name), FORMATS[dtype]
-    quantize = {"quantize_bandwidth_frac": prior("gemm", dtype)["quantize_bandwidth_frac"]}
+    quantize = {"quantize_bandwidth_frac": prior("gemm", dtype=dtype)["quantize_bandwidth_frac"]}
     table = table.filter(pl.col("n") >= 512, pl.col("k") >= 512)
     m, n, k, us = columns(table, "m", "n", "k", "us")
 
@@ -129,10 +121,10 @@ def gemm_row(gpu_name: str, dtype: str, table: pl.DataFrame) -> Row:
             "source": source(table)}
 
 
-def prior(family: str, dtype: str) -> Row:
-    """Return the medians over all engines' kernels of a format."""
-    return next(row for row in read_fits(KERNELS / f"{family}.toml")
-                if (row["gpu"], row["engine"], row["dtype"]) == ("prior", "prior", dtype))
+def prior(family: str, *, engine: str = "prior", **keys: Any) -> Row:
+    """Return the medians over GPUs of an engine's kernels, or of all engines'."""
+    keys |= {"gpu": "prior", "engine": engine}
+    return next(row for row in read_fits(KERNELS / f"{family}.toml") if keys.items() <= row.items())
 
 
 def copied(row: Row, gpu: str) -> Row:
@@ -157,9 +149,8 @@ def moe_rows(configs: Path) -> list[Row]:
 def tuned_moes(configs: Path, dtype: str) -> pl.DataFrame:
     """Return AITER's times of a format's routed experts on MI355X, of the fastest kernel for each shape."""
     shape = {"tokens": "token", "hidden": "model_dim", "inter": "inter_dim", "experts": "expert", "topk": "topk"}
-    names = {dtype: name for name, dtype in MOES.items()}
     table = pl.read_csv(configs / "tuned_fmoe.csv", infer_schema_length=None)
-    return (table.filter(pl.col("cu_num") == COMPUTE_UNITS["mi355x"], pl.col("q_type") == names[dtype])
+    return (table.filter(pl.col("cu_num") == COMPUTE_UNITS["mi355x"], pl.col("q_type") == MOES[dtype])
             .select(**{name: pl.col(column).cast(pl.Float64) for name, column in shape.items()}, us=pl.col("us"))
             .group_by(*shape, maintain_order=True).agg(pl.col("us").min()))
 
@@ -178,7 +169,7 @@ def moe_row(gpu_name: str, dtype: str, table: pl.DataFrame, known: Mapping[str, 
     AITER routes at random: tokens touch new experts as fast as can be, and no GPU has more to do than others. So what
     real routing does of both is the medians of kernels that were measured with it.
     """
-    gpu, form, skewed = gpu_of(gpu_name), FORMATS[dtype], prior("moe", dtype)
+    gpu, form, skewed = gpu_of(gpu_name), FORMATS[dtype], prior("moe", dtype=dtype)
     routed = {name: skewed[name] for name in ("spread_frac", "imbalance_exponent")}
     even, known = {"spread_frac": 1.0, "imbalance_exponent": 0.0}, known or {}
     tokens, hidden, inter, experts, topk, us = columns(table, "tokens", "hidden", "inter", "experts", "topk", "us")
@@ -258,9 +249,7 @@ def prompt_row(gpu_name: str) -> Row:
     """Fit the attention of prompts on one GPU; one head_dim cannot tell softmax's cost from the share of the peak."""
     gpu, table = gpu_of(gpu_name), published(gpu_name, "prompt_attention", "bfloat16")
     batch, heads, kv_heads, tokens, us = columns(table, "batch", "heads", "kv_heads", "tokens", "us")
-    like = next(row for row in read_fits(KERNELS / "attention.toml")
-                if (row["gpu"], row["engine"], row["phase"], row["kv_cache_dtype"])
-                == ("prior", "sglang", "context", "bfloat16"))
+    like = prior("attention", engine="sglang", phase="context", kv_cache_dtype="bfloat16")
     known = {name: like[name] for name in ("softmax_flops_per_pair", "bandwidth_frac")}
 
     def model(**given: float) -> Any:
@@ -302,9 +291,7 @@ def mla_row(kv_dtype: str) -> Row:
     """Fit the decodes of 32 heads with one type of cache; the medians' fields stand where 4,096 tokens do not tell."""
     gpu, table = gpu_of("mi355x"), published("mi355x", "mla_decode", kv_dtype)
     batch, context, us = columns(table, "batch", "context", "us")
-    like = next(row for row in read_fits(KERNELS / "mla.toml")
-                if (row["gpu"], row["engine"], row["phase"], row["kv_cache_dtype"], row["num_heads"])
-                == ("prior", "sglang", "generation", kv_dtype, 32))
+    like = prior("mla", engine="sglang", phase="generation", kv_cache_dtype=kv_dtype, num_heads=32)
     known = {name: like[name] for name in ("flops_frac", "s_per_seq_head", "s_per_own_token")}
 
     def model(**given: float) -> Any:

@@ -2,7 +2,7 @@
 
 import os
 import tomllib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -83,14 +83,21 @@ def _soft_l1(squares: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.stack([2.0 * (root - 1.0), 1.0 / root, -0.5 / root**3])
 
 
-def write_fits(path: Path, heading: str, rows: Sequence[Mapping[str, Any]], *,
-               fitted_apart: Collection[str] = AMD) -> None:
-    """Write fitted rows as `[[fit]]` tables, one key a line, under a comment that says where they come from.
+def write_fits(path: Path, heading: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write fitted rows under a comment that says where they come from; those that the file has of AMD's GPUs stay."""
+    amds = [row for row in read_fits(path) if row["gpu"] in AMD]
+    _write(path, [f"# {line}" for line in heading.splitlines()], [*rows, *amds])
 
-    Rows that the file has of GPUs in `fitted_apart` stay, at the end.
-    """
-    rows = [*rows, *(row for row in read_fits(path) if row["gpu"] in fitted_apart)]
-    lines = [f"# {line}" for line in heading.splitlines()]
+
+def replace_amds(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write fitted rows of AMD's GPUs in place of those that a file has; its comment and other rows stay."""
+    heading = path.read_text(encoding="utf-8").split("\n\n", 1)[0].splitlines()
+    _write(path, heading, [*(row for row in read_fits(path) if row["gpu"] not in AMD), *rows])
+
+
+def _write(path: Path, heading: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write rows as `[[fit]]` tables, one key a line."""
+    lines = list(heading)
     for row in rows:
         lines += ["", "[[fit]]"]
         lines += [f"{key} = {_toml(value)}" for key, value in row.items()]

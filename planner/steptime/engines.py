@@ -37,7 +37,7 @@ class EngineConstants:
     kernel_floor_s: float = _constant(2e-7, 3e-5, "s", "least time of a kernel in a graph, below a benchmark's")
     layer_s: float = _constant(1e-7, 1e-4, "s", "a layer's norms and other small kernels, unless measured on the GPU")
     moe_layer_s: float = _constant(1e-7, 2e-4, "s", "more of them in an MoE layer: routing, permutation, combination")
-    older_layer_s: float = _constant(1e-8, 5e-4, "s", "more of them in a layer that older releases run so")
+    older_layer_s: float = _constant(1e-8, 5e-4, "s", "what a layer takes longer in releases before the newest line")
     index_layer_s: float = _constant(1e-7, 5e-4, "s", "more of them in a layer with an indexer: logits, top-k")
     activation_bandwidth_frac: float = _constant(0.02, 1.0, "1", "share of HBM bandwidth that they reach there")
     sampling_s_per_seq: float = _constant(1e-8, 1e-4, "s", "sampling a token on the GPU, besides reading its logits")
