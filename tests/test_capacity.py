@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from command_line import H100, fails, planner
 from helpers import trace_of
 from hypothesis import given
 from hypothesis import strategies as some
-from test_cli import H100, fails, planner
 from test_trace_recorded import recorded
 
 from planner.deployment.deploy import resolve, shape_load

@@ -1,7 +1,6 @@
 """The command line as its user meets it: exit codes, one clear line on stderr, and nothing half-written."""
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -9,31 +8,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-
-H100 = ("--model", "llama-3.1-8b", "--gpu", "h100-sxm")
-LINEAR = ("--step-time", "linear:0.01,0.0001", "--num-gpu-blocks", "1000")
-HEADER = "arrival_s,input_tokens,output_tokens\n"
-
-
-Run = subprocess.CompletedProcess[str]
-
-
-def planner(*arguments: object, stdin: str | None = None, limit_blocks: int | None = None) -> Run:
-    """Run the command line in its own process; `limit_blocks` caps every file that it writes, as a full disk does."""
-    command = [sys.executable, "-m", "planner.cli", *map(str, arguments)]
-    if limit_blocks is not None:
-        command = ["sh", "-c", f'ulimit -f {limit_blocks}; exec "$@"', "sh", *command]
-    environment = os.environ | {"COLUMNS": "200", "NO_COLOR": "1"}
-    return subprocess.run(command, input=stdin, capture_output=True, text=True, env=environment, check=False)
-
-
-def fails(run: Run, code: int, *words: str) -> None:
-    """Assert that a run failed with `code` and said `words` in its last line, without a traceback."""
-    assert run.returncode == code, run.stderr
-    assert "Traceback" not in run.stderr
-    last = run.stderr.strip().splitlines()[-1]
-    assert all(word in last for word in words), last
-    assert run.stdout == ""
+from command_line import H100, HEADER, LINEAR, fails, planner, planner_alone
 
 
 @pytest.fixture
@@ -192,7 +167,7 @@ def test_wrong_usage_is_one_line_and_exit_code_2(options: tuple[str, ...], words
 
 @pytest.mark.parametrize(("slo", "code"), [("ttft:500", 0), ("ttft:1", 1)])
 def test_a_missed_attainment_is_exit_code_1(slo: str, code: int, trace: Path) -> None:
-    run = planner("replay", trace, *LINEAR, "--slo", slo, "--attainment", "0.99")
+    run = planner_alone("replay", trace, *LINEAR, "--slo", slo, "--attainment", "0.99")
     assert run.returncode == code
     assert "slo_attainment" in run.stdout
     fails(planner("replay", trace, *LINEAR, "--attainment", "0.99"), 2, "--attainment 0.99", "--slo")
@@ -210,7 +185,7 @@ def test_a_model_that_does_not_fit_says_so(trace: Path) -> None:
 
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
 def test_a_full_disk_leaves_nothing_behind(ending: str, tmp_path: Path) -> None:
-    run = planner("replay", "chat", *H100, "--requests", tmp_path / f"r.{ending}", limit_blocks=64)
+    run = planner_alone("replay", "chat", *H100, "--requests", tmp_path / f"r.{ending}", num_blocks=64)
     fails(run, 3, "cannot write", f"r.{ending}")
     assert list(tmp_path.iterdir()) == []
 

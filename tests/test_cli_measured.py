@@ -5,9 +5,8 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-
-from tests.measured_runs import row_of, write_runs, write_start, write_synthetic
-from tests.test_cli import H100, LINEAR, fails, planner
+from command_line import H100, LINEAR, fails, planner
+from measured_runs import row_of, write_runs, write_start, write_synthetic
 
 
 @pytest.fixture(scope="module")

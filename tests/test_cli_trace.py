@@ -1,11 +1,12 @@
 """The trace commands as their user meets them: output, exit codes, one clear line on stderr."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-
-from tests.test_cli import LINEAR, fails, planner
+from command_line import LINEAR, fails, planner
 
 HEADER = "arrival_s,input_tokens,output_tokens,tenant\n"
 
@@ -51,13 +52,33 @@ def test_convert_writes_and_says_what_is_lost(trace: Path, tmp_path: Path) -> No
     run = planner("trace", "convert", trace, tmp_path / "out.csv", "--to", "vidur")
     assert run.returncode == 0, run.stderr
     assert "note: left out, since vidur cannot hold it: tenant of 300 requests" in run.stderr
-    piped = planner("trace", "convert", trace, "-", "--to", "vidur")
-    assert piped.stdout == (tmp_path / "out.csv").read_text()
+    assert planner("trace", "convert", trace, "-", "--to", "vidur").stdout == (tmp_path / "out.csv").read_text()
     run = planner("trace", "convert", trace, tmp_path / "a.csv", "--anonymize", "--salt", "s")
     assert "checked: no text, and none of 2 names is in it" in run.stdout
     run = planner("trace", "convert", trace, tmp_path / "b.csv", "--to", "vidur", "--json", "-")
     assert json.loads(run.stdout)["lost"] == {"tenant": 300}
     assert (tmp_path / "a.csv").read_text().splitlines()[1].count(",") == 4
+
+
+def test_stdout_is_written_to_whatever_it_leads_to(trace: Path, tmp_path: Path) -> None:
+    """Piped or into a file, which is added to and not replaced; and a format of two files is refused."""
+    command = f"{sys.executable} -m planner.cli trace convert {trace} - --to vidur"
+    done = subprocess.run(["bash", "-c", f"echo first > out.csv; {command} >> out.csv; {command} | cat > piped.csv"],
+                          cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "wrote 300 requests as vidur: /dev/stdout" in done.stderr
+    piped = (tmp_path / "piped.csv").read_text()
+    assert piped.startswith("arrived_at,")
+    assert (tmp_path / "out.csv").read_text() == f"first\n{piped}"
+    fails(planner("trace", "convert", trace, "-", "--to", "blis"), 2, "--to blis writes 2 files", "give a name for -")
+
+
+def test_a_link_stays_and_what_it_leads_to_is_replaced(trace: Path, tmp_path: Path) -> None:
+    real, link = tmp_path / "real.csv", tmp_path / "link.csv"
+    real.write_text("old")
+    link.symlink_to(real)
+    assert planner("trace", "convert", trace, link, "--to", "vidur").returncode == 0
+    assert link.is_symlink()
+    assert real.read_text().startswith("arrived_at,")
 
 
 def test_a_report_as_a_benchmark_report(trace: Path, tmp_path: Path) -> None:

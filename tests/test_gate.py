@@ -9,8 +9,8 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from command_line import fails, planner
 from helpers import trace_of
-from test_cli import fails, planner
 
 from planner.errors import BaselineError, TargetsError
 from planner.fleet.replicas import serve

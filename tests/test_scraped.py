@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from command_line import planner
 from hypothesis import given
 from hypothesis import strategies as st
-from test_cli import planner
 
 from planner.calibration.calibrate import calibrate
 from planner.catalog.entries import data_dir

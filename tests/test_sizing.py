@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from command_line import fails, planner
 from helpers import trace_of
-from test_cli import fails, planner
 
 from planner.deployment.deploy import resolve
 from planner.errors import TraceError, UsageError

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from command_line import HEADER, fails, planner
 from polars.testing import assert_frame_equal
-from test_cli import HEADER, fails, planner
 
 from planner.errors import PlannerError, SweepError, UnknownNameError, UsageError
 from planner.metrics.summary import numbers

@@ -8,13 +8,11 @@ from typing import Any
 
 from planner.commands.actions import OnBadRows, check_outputs, publish
 from planner.errors import UsageError
-from planner.files.writing import write_text
+from planner.files.writing import STDOUT, write_text
 from planner.report.traffic_tables import closeness_table, description_table, model_table
 from planner.settings.scenario import Scenario
 from planner.synthetic import Model
 from planner.trace import Trace, read_trace
-
-STDOUT = Path("/dev/stdout")
 
 
 def describe(source: str, cache_tokens: float | None, html: Path | None, format: str | None, on_bad_rows: OnBadRows,

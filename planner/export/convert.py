@@ -9,7 +9,7 @@ from planner.errors import UsageError
 from planner.export.anonymous import anonymize, check_anonymous
 from planner.export.target import Target
 from planner.export.targets import find_target
-from planner.files.writing import write_atomically
+from planner.files.writing import STDOUT, write_atomically
 from planner.trace import Trace
 
 VITAL = ("parent_id", "think_time_s")  # without them a closed loop becomes an open one
@@ -79,6 +79,8 @@ def convert(trace: Trace, path: Path, *, to: str | None = None, anonymous: bool 
                          f"differently without; write --to jsonl, or give --lossy to lose them")
     written = anonymize(trace, secrets.token_hex() if salt is None else salt) if anonymous else trace
     files = target.write(written)
+    if path == STDOUT and len(files) > 1:
+        raise UsageError(f"--to {target.name} writes {len(files)} files, and stdout is one; give a name for -")
     checked = check_anonymous(files, written, trace) if anonymous else None
     paths = {path.with_name(path.name + ending): content for ending, content in files.items()}
     for each, content in paths.items():

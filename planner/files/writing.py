@@ -1,6 +1,7 @@
 """Writing a file whole or not at all."""
 
 import os
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -8,21 +9,27 @@ from typing import Any
 
 from planner.errors import OutputError
 
+STDOUT = Path("/dev/stdout")
 
 def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
     """Let `write` fill a temporary file beside `path`, and move it there once it is complete.
 
-    A pipe or device, which cannot be replaced, is written to directly.
+    Where `path` is a link, what it leads to is replaced. A pipe or device, which cannot be replaced, is written to
+    directly, and so is STDOUT, whatever it leads to.
 
     Raises
     ------
     OutputError : the folder is missing or read-only, or the disk is full; nothing is left behind.
     """
+    if path == STDOUT:
+        _print(write)
+        return
     if path.exists() and not path.is_file():
         _attempt(path, write, path)
         return
+    place = path.resolve() if path.is_symlink() else path
     try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+        handle, name = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name}.", suffix=".tmp")
     except OSError as error:
         raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
     os.close(handle)
@@ -30,11 +37,20 @@ def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
     try:
         _attempt(path, write, temporary)
         temporary.chmod(0o666 & ~_umask())
-        temporary.replace(path)
+        temporary.replace(place)
     except OSError as error:
         raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _print(write: Callable[[Path], Any]) -> None:
+    """Print what `write` fills a file with."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / STDOUT.name
+        _attempt(STDOUT, write, file)
+        sys.stdout.flush()
+        sys.stdout.buffer.write(file.read_bytes())
 
 
 def _attempt(path: Path, write: Callable[[Path], Any], target: Path) -> None:

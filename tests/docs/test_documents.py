@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from command_line import run_here
 from measured_runs import write_synthetic
 from test_scraped import vllm
 from test_serverlog import sglang
@@ -21,16 +22,20 @@ ROOT = Path(__file__).resolve().parents[2]
 GUIDES = sorted((ROOT / "docs" / "guides").glob("*.md"))
 DOCUMENTS = [ROOT / "README.md", ROOT / "docs" / "tutorial.md", *GUIDES]
 PAGES = [*DOCUMENTS, *(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "reference").glob("*.md"), ROOT / "CHANGELOG.md"]
+SHELLS = re.compile(r"[|&<>$*#]|^(?!planner )")  # what a shell must read
 BLOCK = re.compile(r"```(\w*)\n(.*?)```", flags=re.DOTALL)
 GATE = (ROOT / "docs" / "guides" / "gate-in-ci.md").read_text(encoding="utf-8")
 GRID = (ROOT / "docs" / "guides" / "sweep-a-grid.md").read_text(encoding="utf-8")
 
 
-def run(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run a line with this Python's planner."""
-    own = f"{shlex.quote(sys.executable)} -m planner.cli"
-    line = re.sub(r"(^|&& |\| )planner ", rf"\1{own} ", command)
-    done = subprocess.run(["bash", "-c", line], cwd=folder, capture_output=True, text=True, check=False)
+def run(command: str, folder: Path, *, here: bool = True) -> subprocess.CompletedProcess[str]:
+    """Run a line with this Python's planner; `here`, in this process, unless it takes a shell to read it."""
+    if here and not SHELLS.search(command):
+        done = run_here(shlex.split(command)[1:], folder)
+    else:
+        own = f"{shlex.quote(sys.executable)} -m planner.cli"
+        line = re.sub(r"(^|&& |\| )planner ", rf"\1{own} ", command)
+        done = subprocess.run(["bash", "-c", line], cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{command}\n{done.stderr}"
     return done
 
@@ -71,20 +76,22 @@ def prepare(name: str, folder: Path) -> None:
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
 def test_a_document_is_what_one_gets(path: Path, folder: Path) -> None:
+    """Every command of the README in a process of its own, as its reader has it."""
     prepare(path.name, folder)
+    here = path.name != "README.md"
     for language, block in BLOCK.findall(path.read_text(encoding="utf-8")):
         name = named_file(block)
         if name is not None:
             (folder / name).write_text(block.split("\n", 1)[1] if language == "csv" else block)
         elif block.startswith("$ "):
             command, *shown = block.strip().splitlines()
-            assert_shown(run(command.removeprefix("$ "), folder).stdout, shown, command)
+            assert_shown(run(command.removeprefix("$ "), folder, here=here).stdout, shown, command)
         elif language == "python":
             subprocess.run([sys.executable, "-W", "error", "-c", block], cwd=folder, check=True, capture_output=True)
         elif not language:
             for line in block.splitlines():
                 if line.startswith("planner ") or "| planner " in line:
-                    run(line, folder)
+                    run(line, folder, here=here)
 
 
 def assert_shown(printed: str, shown: list[str], command: str) -> None:
