@@ -72,6 +72,16 @@ def test_stdout_is_written_to_whatever_it_leads_to(trace: Path, tmp_path: Path) 
     fails(planner("trace", "convert", trace, "-", "--to", "blis"), 2, "--to blis writes 2 files", "give a name for -")
 
 
+def test_a_drawn_trace_goes_on_through_a_pipe(tmp_path: Path) -> None:
+    run = planner("trace", "synth", "fitted-chat", "--output", "-", "--to", "csv", "--json", tmp_path / "s.json")
+    assert run.returncode == 0, run.stderr
+    assert "rate" in run.stderr
+    assert json.loads((tmp_path / "s.json").read_text())["drawn"] in run.stderr
+    replayed = planner("replay", "-", *LINEAR, "--limit", 50, "--json", "-", stdin=run.stdout)
+    assert json.loads(replayed.stdout)["completed"] == 50
+    fails(planner("trace", "synth", "fitted-chat", "--output", "-", "--to", "csv", "--json", "-"), 2, "takes one of")
+
+
 def test_a_link_stays_and_what_it_leads_to_is_replaced(trace: Path, tmp_path: Path) -> None:
     real, link = tmp_path / "real.csv", tmp_path / "link.csv"
     real.write_text("old")

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -36,12 +37,11 @@ def convert(source: str, path: Path, to: str | None, anonymize: bool, salt: str 
     from planner.export import convert as convert_trace
 
     check_outputs([path, json])
-    is_piped = str(path) == "-"
-    target = STDOUT if is_piped else path
-    account = convert_trace(_read(source, format, on_bad_rows), target, to=to, anonymous=anonymize, salt=salt,
+    place = _place(path)
+    account = convert_trace(_read(source, format, on_bad_rows), place, to=to, anonymous=anonymize, salt=salt,
                             lossy=lossy)
     _print_notes(account.warnings)
-    if is_piped:
+    if place == STDOUT:
         print(account, file=sys.stderr)
     else:
         publish(asdict(account), str(account), json)
@@ -56,6 +56,9 @@ def synth(source: str, options: Mapping[str, Any], scenario: Scenario, changes: 
 
     output, save = options["output"], options["save"]
     check_outputs([output, save, json])
+    is_piped = str(output) == "-"
+    if is_piped and str(json) == "-":
+        raise UsageError("--output - and --json -: stdout takes one of them; give a name for the other")
     trace, fit = None, None
     if options["fit"]:
         trace = _read(source, format, on_bad_rows)
@@ -74,9 +77,14 @@ def synth(source: str, options: Mapping[str, Any], scenario: Scenario, changes: 
         text += "\n" + closeness_table(result["closeness"])
     if output is not None:
         drawn = generate(model, seed=options["seed"])
-        _write(drawn, output, options["to"])
+        _write(drawn, _place(output), options["to"])
         result["drawn"] = str(drawn.account)
-    publish(result, text, json)
+    with redirect_stdout(sys.stderr if is_piped else sys.stdout):
+        publish(result, text, json)
+
+
+def _place(path: Path) -> Path:
+    return STDOUT if str(path) == "-" else path
 
 
 def _read(source: str, format: str | None, on_bad_rows: OnBadRows) -> Trace:

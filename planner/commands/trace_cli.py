@@ -58,7 +58,8 @@ def synth(
     arrivals: Annotated[str, typer.Option(help="With --fit: poisson, gamma, weibull, mmpp, series, or auto: the one of "
                                           "fewest numbers that is as bursty.")] = "auto",
     save: Annotated[Path | None, typer.Option(help="Write the model, changed as asked, as TOML.")] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Draw a trace and write it.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o",
+                                                help="Draw a trace and write it; - for stdout.")] = None,
     to: ToOption = None,
     seed: Annotated[int | None, typer.Option(help="Of the draw; the same seed gives the same trace. [model's]")] = None,
     draws: Annotated[int, typer.Option(min=1, help="With --fit: traces that closeness is the median of.")] = 3,
