@@ -21,7 +21,13 @@ from planner.planning.study import read_study
     ("VLLM_USE_V1=1 CUDA_VISIBLE_DEVICES=0,1 /opt/venv/bin/vllm serve Qwen/Qwen3-32B -tp 2 -pp 2",
      {"engine": "vllm", "tensor_parallel_size": 2, "pipeline_parallel_size": 2}),
     ("docker run --gpus all -p 8000:8000 vllm/vllm-openai:v0.11.0 --model Qwen/Qwen3-32B --max_model_len=32K",
-     {"engine": "vllm", "max_model_len": 32768}),
+     {"engine": "vllm", "engine_version": "0.11.0", "max_model_len": 32768}),
+    ("docker run --rm lmsysorg/sglang:v0.5.9-cu129-amd64 python3 -m sglang.launch_server --model Qwen/Qwen3-32B",
+     {"engine": "sglang", "engine_version": "0.5.9"}),
+    ("docker run nvcr.io/nvidia/tensorrt-llm/release:1.2.0rc2 trtllm-serve Qwen/Qwen3-32B",
+     {"engine": "trtllm", "engine_version": "1.2.0rc2"}),
+    ("docker run registry:5000/vllm/vllm-openai:latest --model Qwen/Qwen3-32B", {"engine": "vllm"}),
+    ("docker run lmsysorg/sglang:nightly-dev-20260216 sglang serve --model Qwen/Qwen3-32B", {"engine": "sglang"}),
     ("python -m vllm.entrypoints.openai.api_server --model Qwen/Qwen3-32B --max-num-batched-tokens 25.6k",
      {"engine": "vllm", "max_num_batched_tokens": 25600}),
     ("vllm serve Qwen/Qwen3-32B --enable-lora", {"engine": "vllm", "max_loras": 1}),
@@ -138,6 +144,7 @@ def test_vllm_says_in_its_log_what_it_was_launched_with(tmp_path):
     path = tmp_path / "server.log"
     path.write_text(
         "INFO 11-20 10:00:00 [__init__.py:216] Automatically detected platform cuda.\n"
+        "(APIServer pid=7) INFO 11-20 10:00:02 [api_server.py:1977] vLLM API server version 0.11.2\n"
         "(APIServer pid=7) INFO 11-20 10:00:03 [utils.py:233] non-default args: {'model_tag': 'm/m', 'api_key': "
         "['secret'], 'model': 'm/m', 'enable_prefix_caching': False, 'enable_expert_parallel': True, "
         "'tensor_parallel_size': 4, 'speculative_config': {'method': 'mtp', 'num_speculative_tokens': 3}, "
@@ -145,8 +152,8 @@ def test_vllm_says_in_its_log_what_it_was_launched_with(tmp_path):
         "'logits_processors': <Some: object>}\nINFO more\n")
     found = read_launch(str(path))
     assert found.options == {
-        "engine": "vllm", "model": "m/m", "enable_prefix_caching": False, "expert_parallel": True,
-        "tensor_parallel_size": 4, "speculative_method": "mtp", "num_speculative_tokens": 3,
+        "engine": "vllm", "engine_version": "0.11.2", "model": "m/m", "enable_prefix_caching": False,
+        "expert_parallel": True, "tensor_parallel_size": 4, "speculative_method": "mtp", "num_speculative_tokens": 3,
         "cudagraph_mode": "full_and_piecewise"}
     assert "--api-key" in found.left_aside
     assert "--logits-processors" in found.left_aside

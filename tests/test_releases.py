@@ -53,7 +53,28 @@ def test_a_note_says_what_a_release_changes() -> None:
                                        tensor_parallel_size=8)).stack.constants.older_layer_s  # type: ignore[union-attr]
     assert said("trtllm", "1.1.0").startswith(f"trtllm 1.1.0: steps take {longer_ms:.1f} ms longer than since 1.2")
     assert "changes nothing" in said("trtllm", "1.2.0")
-    assert "changes nothing" in said("vllm", "0.19.0")
+    assert "changes nothing" in said("vllm", "0.20.2")
+    assert said("vllm", "0.15.1").endswith("where nothing is said of it, fuse_allreduce_rms is off before 0.16, "
+                                           "fp32_matmul is fp32 before 0.20")
+
+
+@pytest.mark.parametrize(("version", "expected"), [
+    ("0.13.0", (False, False, "fp32")), ("0.14.0rc1", (True, False, "fp32")), ("0.16", (True, True, "fp32")),
+    ("0.20.0", (True, True, "auto")), (None, (True, True, "auto"))])
+def test_vllm_leaves_off_what_came_later_unless_it_is_asked_for(version: str | None,
+                                                               expected: tuple[bool, bool, str]) -> None:
+    plain = Scenario(model="minimax-m2.5", gpu="h200-sxm", engine_version=version, tensor_parallel_size=4)
+
+    def resolved(scenario: Scenario) -> tuple[bool, bool, str]:
+        deployed = deploy(scenario)
+        assert deployed.stack is not None
+        assert deployed.settings.async_scheduling == deployed.stack.is_overlapped
+        return deployed.settings.async_scheduling, deployed.stack.fuses_norms, deployed.stack.fp32_matmul
+
+    assert resolved(plain) == expected
+    asked = replace(plain, async_scheduling=True, fuse_allreduce_rms=True, fp32_matmul="tf32")
+    assert resolved(asked) == (True, True, "tf32")
+    assert resolved(replace(plain, engine="sglang")) == resolved(replace(plain, engine="sglang", engine_version=None))
 
 
 @pytest.mark.parametrize(("columns", "version"), [

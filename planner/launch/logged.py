@@ -1,6 +1,7 @@
 """A launch that stands in a file: the command in a script, or the arguments that a server wrote into its log."""
 
 import ast
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 from planner.errors import UsageError
 from planner.trace.source import text_lines
 
+VERSION = re.compile(r"vLLM API server version (\S+)")
 OPENINGS = {"non-default args: {": ("vllm", ":"), "server_args=ServerArgs(": ("sglang", "=")}
 QUOTES, OPEN, CLOSED = "'\"", "([{<", ")]}>"
 
@@ -21,10 +23,12 @@ class Logged:
     ----------
     engine : whose log it is.
     arguments : by name, with underscores; without those that are None.
+    version : the server's, where the log has it before them.
     """
 
     engine: str
     arguments: Mapping[str, Any]
+    version: str | None
 
 
 def file_of(command: str) -> Path | None:
@@ -49,12 +53,14 @@ def read_file(path: Path, begins: Callable[[str], bool]) -> Logged | str:
     ------
     UsageError : it has neither.
     """
-    whole = ""
+    whole, version = "", None
     for _, line in text_lines(path):
+        said = VERSION.search(line)
+        version = said[1] if said else version
         for opening, (engine, sign) in OPENINGS.items():
             _, found, rest = line.partition(opening)
             if found:
-                return Logged(engine, dict(_arguments(rest, sign)))
+                return Logged(engine, dict(_arguments(rest, sign)), version)
         whole += line.removesuffix("\\")
         if line.endswith("\\"):
             continue

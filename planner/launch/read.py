@@ -16,8 +16,10 @@ from planner.launch.logged import Logged, file_of, read_file
 from planner.launch.ranks import read_ranks
 from planner.launch.values import table, truth, whole
 from planner.settings.defaults import vllm_serve_limits
+from planner.settings.releases import stated_release
 
-# What a launch begins with, as words of the command line; of what stands before (docker run) only variables are read.
+# What a launch begins with, as words of the command line; of what stands before (docker run) only variables and the
+# image's tag are read.
 BEGINNINGS = (
     (re.compile(r"(?:\S*/)?vllm serve"), "vllm"),
     (re.compile(r"\S*python\S* -m vllm\.entrypoints\.openai\.api_server"), "vllm"),
@@ -26,6 +28,7 @@ BEGINNINGS = (
     (re.compile(r"(?:\S*/)?sglang serve"), "sglang"),
     (re.compile(r"(?:\S*/)?trtllm-serve(?: serve)?"), "trtllm"),
 )
+IMAGE = re.compile(r"(?:\S*/)?(?:vllm-openai|sglang|tensorrt-llm/release):v?([^-@\s]+)\S*")  # its tag, up to a dash
 VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*=")
 ENDS = (";", "&", "&&", "|", "||", ">", ">>", "2>", "2>&1")
 
@@ -113,6 +116,7 @@ def _of_command(command: str, found: dict[str, Any], left: list[str]) -> Dialect
     engine, before, words = _launched(words)
     dialect = DIALECTS[engine]
     found["engine"] = engine
+    _take_version(next((image[1] for image in map(IMAGE.fullmatch, before) if image), None), found)
     for name, _, value in (word.rstrip(";").partition("=") for word in before if VARIABLE.match(word)):
         if name in dialect.variables:
             found[dialect.variables[name].option] = dialect.variables[name].read(name, value)
@@ -128,6 +132,7 @@ def _of_log(logged: Logged, found: dict[str, Any], left: list[str]) -> Dialect:
     """
     dialect = DIALECTS[logged.engine]
     found["engine"] = logged.engine
+    _take_version(logged.version, found)
     others: list[str] = []
     for name, value in logged.arguments.items():
         if name == "model_tag":  # the first word of `vllm serve`
@@ -137,6 +142,13 @@ def _of_log(logged: Logged, found: dict[str, Any], left: list[str]) -> Dialect:
     names = [each.partition(" ")[0] for each in others]
     left += names if logged.engine == "vllm" else [f"{len(names)} more of SGLang's arguments"] * bool(names)
     return dialect
+
+
+def _take_version(version: str | None, found: dict[str, Any]) -> None:
+    """Take over a version that is a release's; "latest" and nightly builds are as the newest."""
+    release = stated_release(version)
+    if release is not None:
+        found["engine_version"] = release
 
 
 def _begins(line: str) -> bool:
@@ -149,7 +161,7 @@ def _begins(line: str) -> bool:
 
 
 def _launched(words: Sequence[str]) -> tuple[str, Sequence[str], list[str]]:
-    """Return the engine that a command launches, the words before it, and those of its arguments."""
+    """Return the engine that a command launches, its words up to the arguments, and the arguments."""
     for start in range(len(words)):
         for length in (1, 2, 3):
             said = " ".join(words[start:start + length])
@@ -157,7 +169,7 @@ def _launched(words: Sequence[str]) -> tuple[str, Sequence[str], list[str]]:
                 if pattern.fullmatch(said) and not _goes_on(words, start, length):
                     rest = words[start + length:]
                     ends = [place for place, word in enumerate(rest) if word in ENDS]
-                    return engine, words[:start], list(rest[:ends[0]] if ends else rest)
+                    return engine, words[:start + length], list(rest[:ends[0]] if ends else rest)
     raise UsageError("--from-command: launches no engine that is known; give what begins with vllm serve, python -m "
                      "sglang.launch_server or trtllm-serve")
 

@@ -7,7 +7,7 @@ from typing import Any
 from planner.deployment.deploy import Deployment, pools_of
 from planner.deployment.memory import states_per_sequence
 from planner.settings.defaults import vllm_serve_limits
-from planner.settings.releases import NEWEST_SINCE
+from planner.settings.releases import DEFAULTS_SINCE, NEWEST_SINCE, defaults_before
 from planner.settings.scenario import Scenario, given_options
 from planner.steptime.engines import read_table
 from planner.steptime.roofline import priors
@@ -128,10 +128,14 @@ def _release(deployment: Deployment) -> list[str]:
     stack, engine, version = deployment.stack, deployment.scenario.engine, deployment.scenario.engine_version
     if version is None:
         return []
+    found = [f"{default.option} is {default.before or 'off'} before {default.since}"
+             for default in defaults_before(engine, version)]
+    if found:
+        return [f"{engine} {version}: where nothing is said of it, {', '.join(found)}"]
     if stack is None or not stack.num_older_layers:
-        return [f"engine_version = {version} changes nothing: releases differ under SGLang before "
-                f"{NEWEST_SINCE['sglang']}, and with multi-head latent attention under TensorRT-LLM before "
-                f"{NEWEST_SINCE['trtllm']}"]
+        return [f"engine_version = {version} changes nothing: releases differ under vLLM before "
+                f"{DEFAULTS_SINCE['vllm'][-1].since}, SGLang before {NEWEST_SINCE['sglang']}, and with multi-head "
+                f"latent attention under TensorRT-LLM before {NEWEST_SINCE['trtllm']}"]
     layers = stack.num_older_layers
     return [f"{engine} {version}: steps take {1e3 * layers * stack.constants.older_layer_s:.1f} ms longer than since "
             f"{NEWEST_SINCE[engine]}, in {layers} layers"]

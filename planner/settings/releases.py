@@ -1,4 +1,8 @@
-"""Releases of engines: what a version is, and which are before an engine's newest line."""
+"""Releases of engines: what a version is, which are before an engine's newest line, and what older ones left off."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
 
 from packaging.version import InvalidVersion, Version
 
@@ -6,6 +10,28 @@ from planner.errors import UsageError
 
 # The first release of an engine's newest line: older ones launch more kernels (`layers_once_slower`).
 NEWEST_SINCE = {"sglang": "0.5.11", "trtllm": "1.2"}
+
+
+@dataclass(frozen=True, slots=True)
+class Default:
+    """A default that an engine has since a release.
+
+    Parameters
+    ----------
+    option : of `Scenario`.
+    since : the first release that has it.
+    before : what older ones do where they are told nothing.
+    """
+
+    option: str
+    since: str
+    before: Any
+
+
+# vLLM's: pull requests 27614 (release notes of 0.14.0) and 34299; routers in 32 bit had cuBLAS for a kernel until 0.20.
+DEFAULTS_SINCE = {"vllm": (Default("async_scheduling", "0.14", before=False),
+                           Default("fuse_allreduce_rms", "0.16", before=False),
+                           Default("fp32_matmul", "0.20", before="fp32"))}
 
 
 def is_release(version: str) -> bool:
@@ -47,6 +73,18 @@ def is_older(engine: str, version: str | None) -> bool:
     >>> is_older("trtllm", "1.1.0rc2.post2"), is_older("trtllm", "1.2.0rc2"), is_older("sglang", None)
     (True, False, False)
     """
-    if version is None or engine not in NEWEST_SINCE:
-        return False
-    return Version(version).release < Version(NEWEST_SINCE[engine]).release
+    return version is not None and engine in NEWEST_SINCE and _is_before(version, NEWEST_SINCE[engine])
+
+
+def defaults_before(engine: str, version: str | None) -> Iterator[Default]:
+    """Yield the defaults that a release does not have yet.
+
+    >>> [default.option for default in defaults_before("vllm", "0.15.1")]
+    ['fuse_allreduce_rms', 'fp32_matmul']
+    """
+    if version is not None:
+        yield from (default for default in DEFAULTS_SINCE.get(engine, ()) if _is_before(version, default.since))
+
+
+def _is_before(version: str, release: str) -> bool:
+    return Version(version).release < Version(release).release

@@ -46,7 +46,7 @@ class Scenario:
     model: str | None = _option(None, "Deployment", "Model: a name (llama-3.1-8b, Qwen/Qwen3-32B) or a config.json.")
     gpu: str | None = _option(None, "Deployment", "GPU: h100-sxm, a100-sxm, mi300x … (planner db list).")
     engine: Engine = _option("vllm", "Deployment", "Serving engine whose defaults apply.")
-    engine_version: str | None = _option(None, "Deployment", "Its release, as 0.5.9; older can be slower. [newest]")
+    engine_version: str | None = _option(None, "Deployment", "Its release, as 0.5.9; older ones do less. [newest]")
     tensor_parallel_size: int = _option(1, "Deployment", "GPUs that share each layer.")
     pipeline_parallel_size: int = _option(1, "Deployment", "Pipeline stages.")
     inter_node_bandwidth: float | None = _option(
