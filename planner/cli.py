@@ -1,5 +1,6 @@
 """The command line: parse, one library call, print."""
 
+import io
 import os
 import sys
 from pathlib import Path
@@ -40,6 +41,9 @@ JobsOption = Annotated[int, typer.Option(help="Processes; -1 for one a core.")]
 
 def main() -> None:
     """Run the command line; one of our errors becomes one line on stderr and its exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without × and ≤ shows ? for them
     try:
         _run()
     except PlannerError as error:

@@ -1,6 +1,7 @@
 """The command line as its user meets it: exit codes, one clear line on stderr, and nothing half-written."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -208,6 +209,14 @@ def test_a_stdout_that_is_full_or_closed() -> None:
     closed = subprocess.run(["bash", "-o", "pipefail", "-c", f"{command} | true"], capture_output=True, text=True,
                             check=False)
     assert closed.stderr == ""
+
+
+def test_a_terminal_that_lacks_signs_shows_the_rest(trace: Path) -> None:
+    command = [sys.executable, "-m", "planner.cli", "replay", trace, *H100]
+    run = subprocess.run(command, env=os.environ | {"PYTHONIOENCODING": "ascii"}, capture_output=True, text=True,
+                         check=False)
+    assert run.returncode == 0, run.stderr
+    assert "llama-3.1-8b, on 1 ? h100-sxm, policy fcfs" in run.stdout
 
 
 def test_help_answers_without_loading_the_engine() -> None:
