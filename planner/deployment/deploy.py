@@ -25,7 +25,7 @@ from planner.model.spread import check_heads, layout_of, node_link_of, stage_tra
 from planner.policy import Policy
 from planner.settings.defaults import EngineDefaults, engine_defaults, graph_capture_size
 from planner.settings.engine import EngineSettings, Tier
-from planner.settings.releases import defaults_before, is_older
+from planner.settings.releases import is_older, left_off
 from planner.settings.scenario import Scenario, attention_ranks
 from planner.steptime.by_term import linear
 from planner.steptime.engines import EngineConstants, constants_of, load_engine, read_constants, read_table
@@ -200,7 +200,7 @@ def deploy(scenario: Scenario, *, enable_prefix_caching: bool = False, longest_r
     """
     architecture = load_model(scenario.model) if scenario.model else None
     gpu = load_gpu(scenario.gpu) if scenario.gpu else None
-    scenario = _as_released(scenario)
+    scenario = replace(scenario, **left_off(scenario.engine, scenario.engine_version, asdict(scenario)))
     limits = limits_of(scenario, gpu, architecture)
     kv_cache_dtype = kv_cache_type(architecture, scenario.kv_cache_dtype, scenario.engine, gpu)
     scenario = replace(scenario, **asdict(limits), kv_cache_dtype=kv_cache_dtype)
@@ -256,13 +256,6 @@ def with_constants(deployment: Deployment, constants: EngineConstants) -> Deploy
     assert deployment.stack is not None
     stack = replace(deployment.stack, constants=constants)
     return replace(deployment, stack=stack, step_time=roofline(stack))
-
-
-def _as_released(scenario: Scenario) -> Scenario:
-    """Return a scenario with what its engine's release does where nothing is said."""
-    return replace(scenario, **{default.option: default.before
-                                for default in defaults_before(scenario.engine, scenario.engine_version)
-                                if getattr(scenario, default.option) in (None, "auto")})
 
 
 def limits_of(scenario: Scenario, gpu: Gpu | None, architecture: Architecture | None) -> EngineDefaults:

@@ -1,6 +1,6 @@
 """Releases of engines: what a version is, which are before an engine's newest line, and what older ones left off."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -84,6 +84,16 @@ def defaults_before(engine: str, version: str | None) -> Iterator[Default]:
     """
     if version is not None:
         yield from (default for default in DEFAULTS_SINCE.get(engine, ()) if _is_before(version, default.since))
+
+
+def left_off(engine: str, version: str | None, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a release makes of options that are left to the engine, None or "auto", where the newest differs.
+
+    >>> left_off("vllm", "0.13.0", {"async_scheduling": None, "fuse_allreduce_rms": True, "fp32_matmul": "auto"})
+    {'async_scheduling': False, 'fp32_matmul': 'fp32'}
+    """
+    return {default.option: default.before for default in defaults_before(engine, version)
+            if options[default.option] in (None, "auto")}
 
 
 def _is_before(version: str, release: str) -> bool:
