@@ -1,7 +1,6 @@
 """The command line as its user meets it: exit codes, one clear line on stderr, and nothing half-written."""
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -211,10 +210,9 @@ def test_a_stdout_that_is_full_or_closed() -> None:
     assert closed.stderr == ""
 
 
-def test_a_terminal_that_lacks_signs_shows_the_rest(trace: Path) -> None:
-    command = [sys.executable, "-m", "planner.cli", "replay", trace, *H100]
-    run = subprocess.run(command, env=os.environ | {"PYTHONIOENCODING": "ascii"}, capture_output=True, text=True,
-                         check=False)
+def test_a_terminal_that_lacks_signs_shows_the_rest(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    run = planner_alone("replay", trace, *H100)
     assert run.returncode == 0, run.stderr
     assert "llama-3.1-8b, on 1 ? h100-sxm, policy fcfs" in run.stdout
 

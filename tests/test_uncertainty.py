@@ -121,8 +121,10 @@ def test_a_summary_has_intervals_around_its_means_and_throughput_in_a_closed_loo
         assert any(str(path) in note for note in summary["notes"])
 
 
-@pytest.mark.parametrize("num_groups", [2, 3, 5, 10])
-def test_errors_of_groups_with_their_own_bias_cover_a_group_that_is_not_among_them(num_groups: int) -> None:
+@pytest.mark.parametrize(("num_groups", "together_below", "apart_below"),
+                         [(2, 0.56, 0.85), (3, 0.66, 0.85), (5, 0.71, 0.82), (10, 0.76, 0.82)])
+def test_errors_of_groups_with_their_own_bias_cover_a_group_that_is_not_among_them(
+        num_groups: int, together_below: float, apart_below: float) -> None:
     """Groups of 50 runs, biases twice as wide as runs' own errors: runs of one more, 1,000 times."""
     rng = np.random.default_rng(5)
     groups = np.repeat([f"g{k}" for k in range(num_groups)], 50).tolist()
@@ -133,8 +135,8 @@ def test_errors_of_groups_with_their_own_bias_cover_a_group_that_is_not_among_th
         for found, expected in ((together, errors), (apart, of_a_new_group(errors, groups))):
             low, high = np.quantile(expected, (0.1, 0.9))
             found.append(np.mean((new >= low) & (new <= high)))
-    assert np.mean(together) < np.mean(apart) - 0.01
-    assert 0.78 < np.mean(apart) < 0.85
+    assert np.mean(together) < together_below
+    assert 0.79 < np.mean(apart) < apart_below
 
 
 def test_one_group_has_its_errors_and_missing_ones_are_left_out() -> None:

@@ -18,9 +18,9 @@ from planner.trace import Trace
 from planner.traffic.client import burst
 
 # One row a run. `source` is the thread or page that states it, with its commit or the month when it was read; `options`
-# are settings of the scenario, as JSON, that its command or its version make; `prompts` are those that were answered;
-# `input_tokens` and `output_tokens` are the totals that the client printed. Eleven runs (RTX 5090; MiniMax-M3 on H100)
-# state medians, which stand for means.
+# are settings of the scenario, as JSON, that its command makes, or its version beyond what `engine_version` does;
+# `prompts` are those that were answered; `input_tokens` and `output_tokens` are the totals that the client printed.
+# Eleven runs (RTX 5090; MiniMax-M3 on H100) state medians, which stand for means.
 BENCHMARKS = Path(__file__).with_suffix(".csv")
 SHAREGPT_MEANS = (217, 201)  # prompts and answers of the 1,000 that most runs took [tokens]
 NEAR = 0.02  # of the asked length: answers that ended by themselves are further off in the mean

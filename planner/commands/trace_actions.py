@@ -36,15 +36,11 @@ def convert(source: str, path: Path, to: str | None, anonymize: bool, salt: str 
     """Write a trace in another format, and say what became of it."""
     from planner.export import convert as convert_trace
 
-    check_outputs([path, json])
-    place = _place(path)
-    account = convert_trace(_read(source, format, on_bad_rows), place, to=to, anonymous=anonymize, salt=salt,
+    _check_outputs(path, json)
+    account = convert_trace(_read(source, format, on_bad_rows), _place(path), to=to, anonymous=anonymize, salt=salt,
                             lossy=lossy)
     _print_notes(account.warnings)
-    if place == STDOUT:
-        print(account, file=sys.stderr)
-    else:
-        publish(asdict(account), str(account), json)
+    _publish_beside(path, asdict(account), str(account), json)
 
 
 def synth(source: str, options: Mapping[str, Any], scenario: Scenario, changes: Mapping[str, Any],
@@ -55,10 +51,7 @@ def synth(source: str, options: Mapping[str, Any], scenario: Scenario, changes: 
     from planner.synthetic.model import to_toml
 
     output, save = options["output"], options["save"]
-    check_outputs([output, save, json])
-    is_piped = str(output) == "-"
-    if is_piped and str(json) == "-":
-        raise UsageError("--output - and --json -: stdout takes one of them; give a name for the other")
+    _check_outputs(output, json, save)
     trace, fit = None, None
     if options["fit"]:
         trace = _read(source, format, on_bad_rows)
@@ -79,12 +72,24 @@ def synth(source: str, options: Mapping[str, Any], scenario: Scenario, changes: 
         drawn = generate(model, seed=options["seed"])
         _write(drawn, _place(output), options["to"])
         result["drawn"] = str(drawn.account)
-    with redirect_stdout(sys.stderr if is_piped else sys.stdout):
-        publish(result, text, json)
+    _publish_beside(output, result, text, json)
+
+
+def _check_outputs(output: Path | None, json: Path | None, *others: Path | None) -> None:
+    """Refuse what `check_outputs` does, and a trace and its JSON both on stdout."""
+    check_outputs([output, json, *others])
+    if str(output) == str(json) == "-":
+        raise UsageError("the trace and --json both to -: stdout takes one of them; give a name for the other")
 
 
 def _place(path: Path) -> Path:
     return STDOUT if str(path) == "-" else path
+
+
+def _publish_beside(output: Path | None, value: Any, text: str, json: Path | None) -> None:
+    """Print the table, to stderr where the trace is on stdout, and write the JSON."""
+    with redirect_stdout(sys.stderr if str(output) == "-" else sys.stdout):
+        publish(value, text, json)
 
 
 def _read(source: str, format: str | None, on_bad_rows: OnBadRows) -> Trace:

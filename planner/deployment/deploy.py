@@ -200,7 +200,7 @@ def deploy(scenario: Scenario, *, enable_prefix_caching: bool = False, longest_r
     """
     architecture = load_model(scenario.model) if scenario.model else None
     gpu = load_gpu(scenario.gpu) if scenario.gpu else None
-    scenario = replace(scenario, **left_off(scenario.engine, scenario.engine_version, asdict(scenario)))
+    scenario = replace(scenario, **left_off(scenario.engine, scenario.engine_version, scenario))
     limits = limits_of(scenario, gpu, architecture)
     kv_cache_dtype = kv_cache_type(architecture, scenario.kv_cache_dtype, scenario.engine, gpu)
     scenario = replace(scenario, **asdict(limits), kv_cache_dtype=kv_cache_dtype)

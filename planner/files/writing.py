@@ -11,6 +11,7 @@ from planner.errors import OutputError
 
 STDOUT = Path("/dev/stdout")
 
+
 def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
     """Let `write` fill a temporary file beside `path`, and move it there once it is complete.
 
@@ -27,7 +28,7 @@ def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
     if path.exists() and not path.is_file():
         _attempt(path, write, path)
         return
-    place = path.resolve() if path.is_symlink() else path
+    place = Path(os.path.realpath(path))
     try:
         handle, name = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name}.", suffix=".tmp")
     except OSError as error:

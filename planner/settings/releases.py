@@ -1,6 +1,6 @@
 """Releases of engines: what a version is, which are before an engine's newest line, and what older ones left off."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,14 +86,16 @@ def defaults_before(engine: str, version: str | None) -> Iterator[Default]:
         yield from (default for default in DEFAULTS_SINCE.get(engine, ()) if _is_before(version, default.since))
 
 
-def left_off(engine: str, version: str | None, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a release makes of options that are left to the engine, None or "auto", where the newest differs.
+def left_off(engine: str, version: str | None, scenario: Any) -> dict[str, Any]:
+    """Return what a release makes of a scenario's options that are left to the engine, None or "auto".
 
-    >>> left_off("vllm", "0.13.0", {"async_scheduling": None, "fuse_allreduce_rms": True, "fp32_matmul": "auto"})
+    >>> from types import SimpleNamespace
+    >>> given = SimpleNamespace(async_scheduling=None, fuse_allreduce_rms=True, fp32_matmul="auto")
+    >>> left_off("vllm", "0.13.0", given)
     {'async_scheduling': False, 'fp32_matmul': 'fp32'}
     """
     return {default.option: default.before for default in defaults_before(engine, version)
-            if options[default.option] in (None, "auto")}
+            if getattr(scenario, default.option) in (None, "auto")}
 
 
 def _is_before(version: str, release: str) -> bool:
