@@ -246,15 +246,16 @@ def test_what_is_written_is_read_back(engine, tmp_path_factory):
             path.write_text(body)
             assert "engine.yaml" in head
             command = rest.replace("engine.yaml", str(path))
-        assert Scenario(**read_launch(command).options) == with_limits(scenario)
+        assert Scenario(**read_launch(command).options) == written_out(scenario)
 
     check()
 
 
-def with_limits(scenario: Scenario) -> Scenario:
-    """Return the scenario with vLLM's limits filled in, as they are written."""
+def written_out(scenario: Scenario) -> Scenario:
+    """Return the scenario with what vLLM's server has otherwise filled in, as it is written."""
     options = {name: getattr(scenario, name) for name in Scenario.__slots__}
     if scenario.engine == "vllm":
+        options["gpu_memory_utilization"] = scenario.gpu_memory_utilization or 0.9
         options["max_num_seqs"] = scenario.max_num_seqs or 128
         options["max_num_batched_tokens"] = scenario.max_num_batched_tokens or 2048
     return Scenario(**options)
@@ -300,6 +301,23 @@ def test_vllms_limits_follow_the_gpu():
         launch_options("vllm serve m/m", "h100-sxm,l40s")
 
 
+@pytest.mark.parametrize(("command", "beside", "otherwise", "share"), [
+    ("vllm serve m/m", None, None, 0.92),
+    ("vllm serve m/m", None, "0.19.1", 0.9),
+    ("vllm serve m/m", "0.19.1", "0.21.0", 0.9),
+    ("docker run vllm/vllm-openai:v0.19.1 --model m/m", None, "0.21.0", 0.9),
+    ("docker run vllm/vllm-openai:v0.19.1 --model m/m", "0.20.0", None, 0.92),
+    ("vllm serve m/m --gpu-memory-utilization 0.8", None, None, 0.8),
+])
+def test_vllms_share_of_the_memory_follows_its_release(command, beside, otherwise, share):
+    assert launch_options(command, "h100-sxm", beside, otherwise)[0]["gpu_memory_utilization"] == share
+
+
+def test_a_version_beside_a_command_must_be_a_releases():
+    with pytest.raises(UsageError, match="engine_version = 'newest'"):
+        launch_options("vllm serve m/m", "h100-sxm", "newest")
+
+
 def invoke(*words: str) -> Any:
     return CliRunner().invoke(app, list(words))
 
@@ -321,8 +339,8 @@ def test_a_size_prints_the_command_of_its_fleet(tmp_path: Path) -> None:
                   "ttft:1000", "--json", str(path),
                   "--from-command", "vllm serve meta-llama/Llama-3.1-8B-Instruct -tp 4 --max-num-seqs 256")
     assert done.exit_code == 0, done.output
-    expected = ("vllm serve meta-llama/Llama-3.1-8B-Instruct --tensor-parallel-size 2 --max-num-seqs 256 "
-                "--max-num-batched-tokens 8192")
+    expected = ("vllm serve meta-llama/Llama-3.1-8B-Instruct --tensor-parallel-size 2 "
+                "--gpu-memory-utilization 0.92 --max-num-seqs 256 --max-num-batched-tokens 8192")
     assert json.loads(path.read_text())["command"] == expected
     assert f"launch: {expected}" in done.output
     assert "its tensor_parallel_size gives way" in done.stderr

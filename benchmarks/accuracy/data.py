@@ -11,7 +11,7 @@ import polars as pl
 from planner.catalog.entries import load_gpu
 from planner.deployment.deploy import Deployment
 from planner.replays.driver import ReplayRecords, run
-from planner.settings.defaults import vllm_serve_limits
+from planner.settings.defaults import vllm_serve_defaults
 from planner.settings.engine import Recording
 from planner.trace import PrefixIds, Trace
 from planner.trace.table import account_of
@@ -34,9 +34,9 @@ def load_of(source: str, arrival_s: Any, input_tokens: Any, output_tokens: Any,
     return Trace(requests=table, prefix=prefix, source=source, format=source, sha256="", account=account)
 
 
-def server_limits(engine: str, gpu: str) -> dict[str, int]:
-    """Return what an engine's server starts with where its command gives no limits, and a scenario has others."""
-    return vllm_serve_limits(gpu, load_gpu(gpu).hbm_capacity_bytes) if engine == "vllm" else {}
+def server_defaults(engine: str, gpu: str, version: str | None) -> dict[str, Any]:
+    """Return what an engine's server starts with where its command gives nothing, and a scenario has others."""
+    return vllm_serve_defaults(gpu, load_gpu(gpu).hbm_capacity_bytes, version) if engine == "vllm" else {}
 
 
 def without(deployment: Deployment, terms: Sequence[str]) -> Deployment:

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from benchmarks.accuracy.data import server_limits
+from benchmarks.accuracy.data import server_defaults
 from benchmarks.accuracy.section import ERROR_COLUMNS, Section, Table, Verdict, ape, error_row
 from planner.deployment.deploy import deploy
 from planner.errors import CapacityError
+from planner.settings.releases import stated_release
 from planner.settings.scenario import Scenario
 
 # One row a start. `source` has the log; `checkpoint` is what it names, `model` and `quantization` what that is here; a
@@ -81,8 +82,8 @@ def _errors(starts: list[Start]) -> list[Any]:
 
 
 def _start(row: Mapping[str, Any]) -> Start:
-    limits = server_limits(row["engine"], row["gpu"])
-    scenario = Scenario(**limits | {name: row[name] for name in OPTIONS if row[name] not in (None, "")})
+    own = server_defaults(row["engine"], row["gpu"], stated_release(row["version"]))
+    scenario = Scenario(**own | {name: row[name] for name in OPTIONS if row[name] not in (None, "")})
     try:
         memory = deploy(scenario).memory
     except CapacityError:

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from benchmarks.accuracy.data import server_limits
+from benchmarks.accuracy.data import server_defaults
 from planner.measured.table import Measurement
 from planner.model.layout import Layout
 from planner.settings.releases import stated_release
@@ -36,11 +36,12 @@ def read_benchmarks(path: Path = BENCHMARKS) -> list[Measurement]:
 def _measurement(row: Mapping[str, Any]) -> Measurement:
     gpu, tp = row["gpu"], row["tp"]
     layout = Layout(tensor_parallel_size=tp, expert_parallel_size=tp if row["expert_parallel"] else 1)
+    version = stated_release(row["backend_version"])
     scenario = Scenario(
-        model=row["model"], gpu=gpu, engine=row["engine"], tensor_parallel_size=tp,
-        engine_version=stated_release(row["backend_version"]),
+        model=row["model"], gpu=gpu, engine=row["engine"], tensor_parallel_size=tp, engine_version=version,
         expert_parallel=row["expert_parallel"], quantization=row["quantization"] or None,
-        max_concurrency=row["concurrency"], **server_limits(row["engine"], gpu) | json.loads(row["options"] or "{}"))
+        max_concurrency=row["concurrency"],
+        **server_defaults(row["engine"], gpu, version) | json.loads(row["options"] or "{}"))
     measured = {"ttft_ms": row["measured_ttft_ms"], "tpot_ms": row["measured_tpot_ms"], "makespan_s": row["duration_s"]}
     return Measurement(
         id=row["id"], groups={"gpu": gpu, "engine": row["engine"], "load": _load_kind(row, scenario)},

@@ -15,8 +15,8 @@ from planner.launch.flags import DIALECTS, Dialect, Flag, Switch, Tree
 from planner.launch.logged import Logged, file_of, read_file
 from planner.launch.ranks import read_ranks
 from planner.launch.values import table, truth, whole
-from planner.settings.defaults import vllm_serve_limits
-from planner.settings.releases import stated_release
+from planner.settings.defaults import vllm_serve_defaults
+from planner.settings.releases import check_release, stated_release
 
 # What a launch begins with, as words of the command line; of what stands before (docker run) only variables and the
 # image's tag are read.
@@ -76,10 +76,17 @@ def read_launch(command: str) -> Launch:
     return Launch(options=_settled(read_ranks(found)), left_aside=tuple(left))
 
 
-def launch_options(command: str, gpu: str | None) -> tuple[dict[str, Any], list[str]]:
+def launch_options(command: str, gpu: str | None, version: str | None = None,
+                   otherwise: str | None = None) -> tuple[dict[str, Any], list[str]]:
     """Return the options that a launch command sets on a GPU, and what a user should know of them.
 
-    What the server fills in by the GPU is filled in: vLLM's limits of sequences and tokens.
+    What the server fills in by the GPU and its release is filled in: vLLM's limits of sequences and tokens, and its
+    share of the memory.
+
+    Parameters
+    ----------
+    version : of the engine, where it is given beside the command, whose own gives way to it.
+    otherwise : the engine's version where neither says it.
 
     Raises
     ------
@@ -90,17 +97,19 @@ def launch_options(command: str, gpu: str | None) -> tuple[dict[str, Any], list[
     if launch.left_aside:
         notes.append(f"--from-command: left aside, as without effect or not modelled: {', '.join(launch.left_aside)}")
     if launch.options["engine"] == "vllm" and gpu is not None:
-        own = {name: value for name, value in _vllm_serve_limits(gpu).items() if name not in launch.options}
+        check_release(version)
+        defaults = _vllm_serve_defaults(gpu, version or launch.options.get("engine_version") or otherwise)
+        own = {name: value for name, value in defaults.items() if name not in launch.options}
         if own:
             notes.append(f"--from-command: vllm serve's own on {gpu}: "
                          f"{', '.join(f'{name} = {value:,}' for name, value in own.items())}")
     return dict(launch.options) | own, notes
 
 
-def _vllm_serve_limits(gpus: str) -> dict[str, int]:
-    """Return the limits that vLLM's server has by itself on a GPU, or on all of several with commas between."""
+def _vllm_serve_defaults(gpus: str, version: str | None) -> dict[str, Any]:
+    """Return what vLLM's server has by itself on a GPU, or on all of several with commas between."""
     profiles = [load_gpu(name) for name in gpus.split(",")]
-    found = [vllm_serve_limits(profile.name, profile.hbm_capacity_bytes) for profile in profiles]
+    found = [vllm_serve_defaults(profile.name, profile.hbm_capacity_bytes, version) for profile in profiles]
     if any(each != found[0] for each in found):
         raise UsageError(f"--from-command: vllm serve has other limits of its own on some of {gpus}; give "
                          f"--max-num-seqs and --max-num-batched-tokens in the command")

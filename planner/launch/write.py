@@ -15,7 +15,7 @@ from planner.settings.scenario import Scenario, given_options, names_in
 
 FILE = "engine.yaml"
 OWN_DRAFTS = ("eagle", "eagle3", "medusa")  # heads that were trained for a model, in a checkpoint of their own
-VLLM_LIMITS = ("max_num_seqs", "max_num_batched_tokens")
+VLLM_SERVES_OTHERS = ("gpu_memory_utilization", "max_num_seqs", "max_num_batched_tokens")  # as vllm_serve_defaults
 NOT_THE_SERVERS = {"model", "gpu", "inter_node_bandwidth", "inter_node_latency", "engine", "engine_version",
                    "step_time", "calibration", "interval", "speculative_acceptance"}
 
@@ -23,16 +23,16 @@ NOT_THE_SERVERS = {"model", "gpu", "inter_node_bandwidth", "inter_node_latency",
 def launch_command(scenario: Scenario) -> tuple[str, tuple[str, ...]]:
     """Return the command that launches a scenario's engine, and the options that it has no flag for.
 
-    Options at the engine's defaults are left out; `vllm serve` has its own limits by GPU, so its limits are always
+    Options at the engine's defaults are left out; `vllm serve` has others by GPU and release, which are always
     written. Where some options stand in a file alone, the command writes it first.
 
-    >>> launch_command(Scenario(model="qwen3-32b", tensor_parallel_size=2, max_num_seqs=256))
-    ('vllm serve Qwen/Qwen3-32B --tensor-parallel-size 2 --max-num-seqs 256 --max-num-batched-tokens 2048', ())
+    >>> print(launch_command(Scenario(model="qwen3-32b", max_num_seqs=256))[0])
+    vllm serve Qwen/Qwen3-32B --gpu-memory-utilization 0.9 --max-num-seqs 256 --max-num-batched-tokens 2048
     """
     dialect = DIALECTS[scenario.engine]
     if scenario.engine == "vllm":
         own = ENGINE_DEFAULTS["vllm"]
-        scenario = replace(scenario, **{name: getattr(own, name) for name in VLLM_LIMITS
+        scenario = replace(scenario, **{name: getattr(own, name) for name in VLLM_SERVES_OTHERS
                                         if getattr(scenario, name) is None})
     scenario, without = written_ranks(scenario)
     words, in_file, lacking = [*dialect.launch, _served(scenario.model)], {}, [*filter(None, without.values())]

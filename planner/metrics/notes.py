@@ -6,7 +6,7 @@ from typing import Any
 
 from planner.deployment.deploy import Deployment, pools_of
 from planner.deployment.memory import states_per_sequence
-from planner.settings.defaults import vllm_serve_limits
+from planner.settings.defaults import vllm_serve_defaults
 from planner.settings.releases import DEFAULTS_SINCE, NEWEST_SINCE, defaults_before
 from planner.settings.scenario import Scenario, given_options
 from planner.steptime.engines import read_table
@@ -50,7 +50,7 @@ def _seats(deployment: Deployment) -> list[str]:
     scenario, gpu, seats = deployment.scenario, deployment.gpu, deployment.settings.max_num_seqs
     if scenario.engine != "vllm" or deployment.pools or gpu is None:
         return []
-    own = vllm_serve_limits(gpu.name, gpu.hbm_capacity_bytes)["max_num_seqs"]
+    own = vllm_serve_defaults(gpu.name, gpu.hbm_capacity_bytes, scenario.engine_version)["max_num_seqs"]
     return [f"every seat was taken at some time: max_num_seqs = {seats:,} is the planner's default, and `vllm serve` "
             f"has {own:,} on {gpu.name}; --max-num-seqs sets what your engine has, or --from-command"]
 

@@ -2,6 +2,9 @@
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any
+
+from planner.settings.releases import is_before
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,16 +124,22 @@ def sglang_memory_share(gpu_capacity_bytes: float, chunk_tokens: int, graph_seqs
     return round((capacity - reserved) / capacity, 3)
 
 
-def vllm_serve_limits(gpu: str, gpu_capacity_bytes: float) -> dict[str, int]:
-    """Return the limits of `vllm serve` where its command gives none: more where there is memory, but not on an A100.
+def vllm_serve_defaults(gpu: str, gpu_capacity_bytes: float, version: str | None) -> dict[str, Any]:
+    """Return what `vllm serve` takes of the options where it has defaults of its own, other than the planner's.
 
-    Source: `get_batch_defaults` in vllm/engine/arg_utils.py, of the OpenAI server.
+    Larger batches where there is memory, but not on an A100 (`get_batch_defaults` in vllm/engine/arg_utils.py, of the
+    OpenAI server), and more of the memory since 0.20 (`CacheConfig` in vllm/config/cache.py).
 
-    >>> vllm_serve_limits("h100-sxm", 79.1 * 2**30)
-    {'max_num_seqs': 1024, 'max_num_batched_tokens': 8192}
+    Parameters
+    ----------
+    version : of the release; None for the newest.
+
+    >>> vllm_serve_defaults("h100-sxm", 79.1 * 2**30, "0.19.1")
+    {'max_num_seqs': 1024, 'max_num_batched_tokens': 8192, 'gpu_memory_utilization': 0.9}
     """
     is_large = gpu_capacity_bytes >= 70 * 2**30 and "a100" not in gpu
-    return {"max_num_seqs": 1024 if is_large else 256, "max_num_batched_tokens": 8192 if is_large else 2048}
+    return {"max_num_seqs": 1024 if is_large else 256, "max_num_batched_tokens": 8192 if is_large else 2048,
+            "gpu_memory_utilization": 0.9 if is_before(version, "0.20") else 0.92}
 
 
 def defaults_text(name: str) -> str:

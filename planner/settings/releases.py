@@ -73,7 +73,7 @@ def is_older(engine: str, version: str | None) -> bool:
     >>> is_older("trtllm", "1.1.0rc2.post2"), is_older("trtllm", "1.2.0rc2"), is_older("sglang", None)
     (True, False, False)
     """
-    return version is not None and engine in NEWEST_SINCE and _is_before(version, NEWEST_SINCE[engine])
+    return engine in NEWEST_SINCE and is_before(version, NEWEST_SINCE[engine])
 
 
 def defaults_before(engine: str, version: str | None) -> Iterator[Default]:
@@ -82,8 +82,7 @@ def defaults_before(engine: str, version: str | None) -> Iterator[Default]:
     >>> [default.option for default in defaults_before("vllm", "0.15.1")]
     ['fuse_allreduce_rms', 'fp32_matmul']
     """
-    if version is not None:
-        yield from (default for default in DEFAULTS_SINCE.get(engine, ()) if _is_before(version, default.since))
+    yield from (default for default in DEFAULTS_SINCE.get(engine, ()) if is_before(version, default.since))
 
 
 def left_off(engine: str, version: str | None, scenario: Any) -> dict[str, Any]:
@@ -98,5 +97,10 @@ def left_off(engine: str, version: str | None, scenario: Any) -> dict[str, Any]:
             if getattr(scenario, default.option) in (None, "auto")}
 
 
-def _is_before(version: str, release: str) -> bool:
-    return Version(version).release < Version(release).release
+def is_before(version: str | None, release: str) -> bool:
+    """Tell whether a version is of an earlier release; None, the newest, is not.
+
+    >>> is_before("0.19.1", "0.20"), is_before("0.20.0rc1", "0.20"), is_before(None, "0.20")
+    (True, False, False)
+    """
+    return version is not None and Version(version).release < Version(release).release
