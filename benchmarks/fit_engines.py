@@ -39,27 +39,29 @@ NEWEST_SOURCE = "22 of SGLang 0.5.12 that InferenceX's tickets state (benchmarks
 # 83 ms for a token of DeepSeek-V3, sgl-project/sglang#12160; 123 for 998 tokens of Kimi-K2.6 on GB300, 51 with a graph,
 # #32655 and #35807) and in 1.0 those of linear attention (74 ms for 1,024 decodes of Qwen3-Next,
 # vllm-project/vllm#27222). What FlashInfer adds is a guess. A host's millisecond on one GPU is from rising rates on
-# vLLM 0.11 (docs/decisions.md). What sampling takes besides reading is what two single cards leave of it (there too);
-# what a layer of an older release adds is a guess, three kernels. The rest are the orders of magnitude of profiles that
-# the engines' makers have shown.
+# vLLM 0.11, what the GPU waits for its worker processes without asynchronous scheduling from runs of 0.8 and 0.12
+# (docs/decisions.md both). What sampling takes besides reading is what two single cards leave of it (there too); what a
+# layer of an older release adds is a guess, three kernels. The rest are the orders of magnitude of profiles that the
+# engines' makers have shown.
 PRIORS = {
     "linear_ratio": 1.0, "experts_ratio": 1.0, "compute_ratio": 1.0, "prompt_attention_ratio": 1.1,
     "decode_attention_ratio": 1.0, "collective_wait_s": 6e-6, "kernel_floor_s": 3e-6, "layer_s": 10e-6,
     "moe_layer_s": 5e-6, "activation_bandwidth_frac": 0.8, "sampling_s_per_seq": 2e-7, "host_s": 1e-3,
-    "host_s_per_seq": 15e-6, "workers_s": 2e-3, "launch_s_per_layer": 300e-6, "launch_s_per_moe_layer": 500e-6,
-    "launch_s_per_mla_layer": 0.8e-3, "launch_s_per_linear_layer": 1e-3, "launch_s_per_flashinfer_layer": 200e-6,
-    "decode_launch_s_per_layer": 0.3e-3, "decode_launch_s_per_part": 0.5e-3,
-    "overhead_s": 0.3e-3, "overhead_s_per_seq": 4e-6, "frontend_s": 1e-3, "frontend_s_per_token": 2e-6,
-    "latency_s": 8e-3, "latency_s_per_token": 1e-6, "latency_s_per_seq": 1e-4, "index_layer_s": 60e-6,
-    "older_layer_s": 10e-6,
+    "host_s_per_seq": 15e-6, "workers_s": 2e-3, "serial_workers_s": 0.5e-3, "serial_workers_s_per_seq": 15e-6,
+    "launch_s_per_layer": 300e-6, "launch_s_per_moe_layer": 500e-6, "launch_s_per_mla_layer": 0.8e-3,
+    "launch_s_per_linear_layer": 1e-3, "launch_s_per_flashinfer_layer": 200e-6, "decode_launch_s_per_layer": 0.3e-3,
+    "decode_launch_s_per_part": 0.5e-3, "overhead_s": 0.3e-3, "overhead_s_per_seq": 4e-6, "frontend_s": 1e-3,
+    "frontend_s_per_token": 2e-6, "latency_s": 8e-3, "latency_s_per_token": 1e-6, "latency_s_per_seq": 1e-4,
+    "index_layer_s": 60e-6, "older_layer_s": 10e-6,
 }
 # What is fitted. Ratios to the kernels' benchmarks and fractions of a peak stay: with them, runs fit a little better,
 # and a GPU or model that none of them has comes out far worse, since they make up for one another. So do the times that
 # a sequence adds: that beside both GPU and host is 4 to 12 µs by fits without one GPU or another, which err no less
 # with its prior, and two single cards, whose kernels are known, leave nothing for more. What launching decodes takes
-# stays as well: nearly all that these runs have are graphs.
+# stays as well, since nearly all that these runs have are graphs; and so does what is in series without asynchronous
+# scheduling, since all of them have it.
 TIMES = tuple(name for name in bounds() if not name.endswith(("_ratio", "_frac")) and name != "overhead_s_per_seq"
-              and not name.startswith("decode_launch"))
+              and not name.startswith(("decode_launch", "serial_workers")))
 TIGHT = dataclasses.replace(LOOSE, weight=2.0, time=0.6)  # of many deployments, and for those that none of them is
 
 

@@ -27,7 +27,7 @@ from planner.settings.scenario import Scenario
 from planner.steptime.by_term import TERMS, linear, step_terms
 from planner.steptime.collective_time import collective_fit, collectives_s, exchange_s
 from planner.steptime.engines import bounds
-from planner.steptime.launches import decode_launch_s, launches_s, prompt_launch_s
+from planner.steptime.host_time import decode_launch_s, host_times, launches_s, prompt_launch_s
 from planner.steptime.roofline import expansion_s, moe_kernels, padded, priors, roofline
 from planner.steptime.stack import Stack
 
@@ -398,11 +398,21 @@ def test_one_more_decode_of_a_long_context_is_not_faster(model: str, engine: str
     assert (np.diff(found) >= 0).all()
 
 
-@pytest.mark.parametrize(("layout", "expected_s"), [
-    (Layout(), 1e-3), (Layout(tensor_parallel_size=2), 3e-3), (Layout(pipeline_parallel_size=2), 3e-3)])
-def test_a_step_goes_to_worker_processes_where_there_is_more_than_one_gpu(layout: Layout, expected_s: float) -> None:
-    stack = with_constants(stack_of("llama-3.1-70b", layout=layout), host_s=1e-3, workers_s=2e-3)
-    assert roofline(stack).terms.host_s == pytest.approx(expected_s)
+@pytest.mark.parametrize(("layout", "is_overlapped", "expected_s", "expected_s_per_seq"), [
+    (Layout(), True, 1e-3, 1e-5), (Layout(), False, 1e-3, 1e-5),
+    (Layout(tensor_parallel_size=2), True, 3e-3, 1e-5), (Layout(pipeline_parallel_size=2), True, 3e-3, 1e-5),
+    (Layout(tensor_parallel_size=2), False, 1.4e-3, 3e-5), (Layout(pipeline_parallel_size=2), False, 1.4e-3, 3e-5)])
+def test_a_step_goes_to_worker_processes_where_there_is_more_than_one_gpu(
+        layout: Layout, is_overlapped: bool, expected_s: float, expected_s_per_seq: float) -> None:
+    stack = with_constants(stack_of("llama-3.1-70b", layout=layout), host_s=1e-3, host_s_per_seq=1e-5, workers_s=2e-3,
+                           serial_workers_s=0.4e-3, serial_workers_s_per_seq=2e-5)
+    assert host_times(replace(stack, is_overlapped=is_overlapped)) == pytest.approx((expected_s, expected_s_per_seq))
+
+
+@pytest.mark.parametrize("engine", ["sglang", "trtllm"])
+def test_ranks_that_schedule_for_themselves_take_as_long_without_overlap(engine: str) -> None:
+    stack = replace(stack_of("llama-3.1-70b", engine=engine, layout=Layout(tensor_parallel_size=2)), is_overlapped=True)
+    assert host_times(replace(stack, is_overlapped=False)) == host_times(stack)
 
 
 @pytest.mark.parametrize("host_s", [1e-5, 1e-3, 2e-2])

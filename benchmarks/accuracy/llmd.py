@@ -61,7 +61,9 @@ def llmd() -> Section:
                 Table(title="Runs", columns=found.columns, rows=[_shown(row) for row in found.iter_rows()])],
         figures={"llmd_tpot": scatter({f"{e}, {c}, {w}": (g["tpot_ms"], g["predicted_tpot_ms"])
                                        for (e, c, w), g in groups}, "Median TPOT of each run", "", "ms")},
-        notes=[f"Queueing starts at the lowest rate whose median TTFT is {QUEUEING:g} times that of the lowest rate "
+        notes=["What several GPUs wait for their worker processes without asynchronous scheduling was chosen with "
+               "these runs and those of vLLM 0.12 above in view.",
+               f"Queueing starts at the lowest rate whose median TTFT is {QUEUEING:g} times that of the lowest rate "
                "measured; – where none is.",
                "Engine settings are not published: vLLM's defaults for the GPU, but KV blocks as many as clients had "
                "in flight on A100, and neither async scheduling nor fused all-reduces, as in the versions of 2025. "

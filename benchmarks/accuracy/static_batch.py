@@ -35,8 +35,9 @@ TRTLLM_TOKENS = 8192  # of trtllm-build
 # Requests come in-process.
 NO_SERVER = ("frontend_s", "frontend_s_per_token", "latency_s", "latency_s_per_token", "latency_s_per_seq")
 # A TensorRT engine, from C++.
-NO_PYTHON = ("host_s", "host_s_per_seq", "workers_s", "launch_s_per_moe_layer", "launch_s_per_mla_layer",
-             "launch_s_per_linear_layer", "decode_launch_s_per_part")
+NO_PYTHON = ("host_s", "host_s_per_seq", "workers_s", "serial_workers_s", "serial_workers_s_per_seq",
+             "launch_s_per_moe_layer", "launch_s_per_mla_layer", "launch_s_per_linear_layer",
+             "decode_launch_s_per_part")
 # Launching a layer's kernels one by one, as TensorRT engines do (their CUDA graphs are off by default): H200's least
 # times between tokens in the online rate sweep are 15 ms over 80 layers and 5 to 6 ms over 32, where kernels take 13
 # and 5.
@@ -44,7 +45,7 @@ ENGINE_LAUNCH_S = 180e-6
 # The host of vLLM's V0 engine, in series with the GPU: it schedules, prepares and detokenises sequence by sequence in
 # Python. Taken from Argonne's own runs, of a few round values; those that fit one GPU best leave the other's runs 5.8
 # and 6.1 % off in the median, these 4.9 (H100) and 6.0 %.
-V0_HOST = {"host_s": 1e-3, "workers_s": 0.7e-3, "host_s_per_seq": 60e-6}
+V0_HOST = {"host_s": 1e-3, "host_s_per_seq": 60e-6, "serial_workers_s": 0.7e-3, "serial_workers_s_per_seq": 1e-8}
 
 
 def static_batch() -> Section:

@@ -44,6 +44,8 @@ class EngineConstants:
     host_s: float = _constant(1e-5, 2e-2, "s", "host's work on a step, beside the GPU's")
     host_s_per_seq: float = _constant(1e-8, 1e-3, "s", "more of it for each sequence of the step")
     workers_s: float = _constant(1e-6, 2e-2, "s", "more of it where GPUs have a worker process each")
+    serial_workers_s: float = _constant(1e-6, 2e-2, "s", "the same in vLLM without asynchronous scheduling")
+    serial_workers_s_per_seq: float = _constant(1e-8, 1e-3, "s", "more of it for each sequence of the step")
     launch_s_per_layer: float = _constant(1e-6, 5e-3, "s", "launching a layer's kernels, with prompts, one by one")
     launch_s_per_moe_layer: float = _constant(1e-6, 1e-2, "s", "more of it in a layer with routed experts")
     launch_s_per_mla_layer: float = _constant(1e-6, 1e-2, "s", "more of it in a layer with multi-head latent attention")

@@ -45,8 +45,8 @@ from planner.steptime.collective_time import (
 )
 from planner.steptime.compressed_attention import index_share
 from planner.steptime.draft_time import fold_heads, fold_passes
+from planner.steptime.host_time import fold_host
 from planner.steptime.kernels import Fit, find_fit, find_fits
-from planner.steptime.launches import launches_s
 from planner.steptime.lora import fold_adapters
 from planner.steptime.stack import Stack
 
@@ -79,20 +79,12 @@ def roofline(stack: Stack) -> StepTime:
     step_time.terms.prompt_s_per_expanded_token = expansion_s(stack)
     curve = step_time.curve
     curve[0] = np.zeros(1, CURVE)[0]  # no tokens, no kernels
-    terms, c = step_time.terms, stack.constants
-    prompt_s, decode_s = launches_s(stack)
-    terms.prompt_launch_s, terms.decode_launch_s = prompt_s / stack.gpu.launch_speed, decode_s / stack.gpu.launch_speed
-    terms.graph_seqs, terms.graph_tokens = stack.graph_seqs, stack.graph_tokens
-    terms.is_overlapped = stack.is_overlapped
-    terms.tokens_per_decode = stack.tokens_per_decode
+    fold_host(step_time.terms, stack)
+    step_time.terms.tokens_per_decode = stack.tokens_per_decode
     _draft(step_time, stack, counts)
     if stack.lora_rank:
         fold_adapters(step_time, stack, stack.lora_rank)
     curve.tokens_s = curve.linear_s + curve.experts_s + curve.activations_s + curve.collectives_s + curve.draft_s
-    terms.host_s = c.host_s + (c.workers_s if stack.layout.num_gpus > 1 else 0.0)
-    for name in ("host_s_per_seq", "overhead_s", "overhead_s_per_seq", "frontend_s",
-                 "frontend_s_per_token", "latency_s", "latency_s_per_token", "latency_s_per_seq"):
-        setattr(terms, name, getattr(c, name))
     return step_time
 
 

@@ -1,7 +1,38 @@
-"""What the host takes to launch a step's kernels one by one, where no CUDA graph does."""
+"""The host's time of a step: its work on it, and launching kernels one by one where no CUDA graph does, as terms."""
+
+from typing import Any
 
 from planner.catalog.architecture import Architecture
 from planner.steptime.stack import Stack, runs_flashinfer
+
+ON_TOP = ("overhead_s", "overhead_s_per_seq", "frontend_s", "frontend_s_per_token", "latency_s", "latency_s_per_token",
+          "latency_s_per_seq")
+
+
+def fold_host(terms: Any, stack: Stack) -> None:
+    """Set the terms of the host's work, beside the GPU's and on top of it."""
+    prompt_s, decode_s = launches_s(stack)
+    terms.prompt_launch_s, terms.decode_launch_s = prompt_s / stack.gpu.launch_speed, decode_s / stack.gpu.launch_speed
+    terms.graph_seqs, terms.graph_tokens = stack.graph_seqs, stack.graph_tokens
+    terms.is_overlapped = stack.is_overlapped
+    terms.host_s, terms.host_s_per_seq = host_times(stack)
+    for name in ON_TOP:
+        setattr(terms, name, getattr(stack.constants, name))
+
+
+def host_times(stack: Stack) -> tuple[float, float]:
+    """Return the host's work on a step besides launches, and how much more of it each sequence is [s].
+
+    vLLM's engine sends a step to the worker process of each GPU (`MultiprocExecutor`), which works beside the GPU but
+    for what comes before the step's first kernel and after its last: this alone without asynchronous scheduling. Ranks
+    of SGLang and TensorRT-LLM schedule for themselves, and take as long either way.
+    """
+    c = stack.constants
+    if stack.layout.num_gpus == 1:
+        return c.host_s, c.host_s_per_seq
+    if stack.engine == "vllm" and not stack.is_overlapped:
+        return c.host_s + c.serial_workers_s, c.host_s_per_seq + c.serial_workers_s_per_seq
+    return c.host_s + c.workers_s, c.host_s_per_seq
 
 
 def launches_s(stack: Stack) -> tuple[float, float]:
