@@ -171,7 +171,8 @@ def _predict_sweep(row: Mapping[str, Any]) -> float:
                         gpu_memory_utilization=0.9, cudagraph_mode="none", fuse_allreduce_rms=False)
     count = int(row["num_requests"])
     rate = float("inf") if str(row["offered_qps"]).upper() == "INF" else float(row["offered_qps"])
-    gaps = np.random.default_rng(0).exponential(1 / rate if np.isfinite(rate) else 0.0, count)
+    gaps = np.random.default_rng(0).exponential(size=count)
+    gaps *= count / gaps.sum() / rate  # a draw of 500 is up to a tenth lighter or heavier than what was offered
     load = load_of("sweep", np.cumsum(gaps), np.full(count, row["input_len"]), np.full(count, row["output_len"]))
     found = times(replay(deploy(scenario, constants=in_process(scenario)), load))
     end_s = float((load.requests["arrival_s"].to_numpy() + found["e2e_s"]).max())
