@@ -341,6 +341,8 @@ BAD = [
     ("[[pool]]\nname = ''", "name = '': must be text"),
     ("[[pool]]\nname = 'a'\n[[pool]]\nname = 'a'", "two pools have the same name"),
     ("[[pool]]\nfrom_command = 3", "from_command = 3: must be text"),
+    ('[[pool]]\ngpu = 3\nfrom_command = "vllm serve m/m"', "gpu = 3: must be str"),
+    ('[[pool]]\nengine_version = 0.2\nfrom_command = "vllm serve m/m"', "engine_version = 0.2: must be"),
     ("[[pool]]\n[[pool]]\nmodel = 'llama-3.1-8b'", "model is None in pool 'pool 1' and llama-3.1-8b in pool 'pool 2'"),
     ("[[pool]]\nmax_model_len = 100\n[[pool]]\nmax_model_len = 200", "max_model_len is 100 in pool 'pool 1' and 200"),
     ("[[pool]]\nrole = 'prefill'\n[[pool]]\nrole = 'decode'\nkv_cache_dtype = 'fp8'", "kv_cache_dtype is auto in"),

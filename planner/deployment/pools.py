@@ -102,8 +102,8 @@ def _pool(name: str, values: Mapping[str, Any], folder: Path, scenario: Scenario
     if (launch := values.get("from_command")) is not None:
         if not isinstance(launch, str):
             raise UsageError(f"from_command = {launch!r}: must be text in quotes")
-        found, notes = launch_options(launch, options.get("gpu", scenario.gpu), options.get("engine_version"),
-                                      scenario.engine_version)
+        own = parse_scenario(options)
+        found, notes = launch_options(launch, own.gpu or scenario.gpu, own.engine_version, scenario.engine_version)
         options = found | options
     if "replicas" in values:
         if "autoscale" in values:
