@@ -292,3 +292,13 @@ def test_a_fit_weighs_points_and_a_selection_each_count_of_tokens_the_same(monke
     assert fit_gemm.select("h100_sxm", "bfloat16", table.clear()).is_empty()
     with pytest.raises(ValueError, match="broadcast"):
         found(np.ones(3))
+
+
+def test_a_constant_that_no_point_depends_on_stays_where_a_fit_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    sys.modules.pop("fitting", None)
+    import fitting
+
+    start, bounds = {"told": 3.0, "untold": 0.2}, {"told": (0.1, 10.0), "untold": (1e-4, 1.0)}
+    constants, _ = fitting.fit(lambda told, untold: np.full(2, told), start, bounds, np.array([1.0, 4.0]))
+    assert constants == pytest.approx({"told": 2.0, "untold": 0.2})

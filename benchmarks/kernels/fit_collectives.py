@@ -103,8 +103,8 @@ def fit_table(system: str, op: str, num_gpus: int, table: pl.DataFrame) -> tuple
     large = min(1.0, table["message_size"][-1] * 2.0 / link / largest_s)
     floor_s = table["latency"].head(5).median() * 1e-3
     found = []
-    for share in (0.02, 0.1, 0.3):
-        for multiple in (1.5, 4.0):
+    for share in (0.02, 0.1, 0.3, 0.6):
+        for multiple in (1.1, 1.5, 2.5, 4.0):
             start = {"small_latency_s": floor_s, "small_bandwidth_frac": share * large,
                      "large_latency_s": multiple * floor_s, "large_bandwidth_frac": large}
             found.append(fit(lambda **given: predict(system, op, num_gpus, table, given), start, BOUNDS,

@@ -22,6 +22,8 @@ SYSTEMS = {"h100_sxm": "h100-sxm", "h200_sxm": "h200-sxm", "b200_sxm": "b200-sxm
 AMD = ("mi300x", "mi355x", "xGMI")  # what `fit_amd.py` fits
 SOURCE = "NVIDIA AIConfigurator operator measurements (Apache-2.0), published systems data, read 2026-11"
 
+LEAST_SLOPE = 1e-12  # of a log time by the log of a constant: below it no point depends on the constant
+
 Model = Callable[..., NDArray[np.float64]]
 
 
@@ -50,6 +52,8 @@ def fit(model: Model, start: Mapping[str, float], bounds: Mapping[str, tuple[flo
         ) -> tuple[dict[str, float], dict[str, float]]:
     """Fit a model's constants by bounded least squares on log errors, robust to outliers.
 
+    A constant that no point depends on, which the search moves anywhere, stays where it starts.
+
     Parameters
     ----------
     model : returns predicted times [s] for constants given by name, shape as `measured_s`.
@@ -70,11 +74,13 @@ def fit(model: Model, start: Mapping[str, float], bounds: Mapping[str, tuple[flo
     begin = np.clip(np.log([start[name] for name in names]), low + 1e-9, high - 1e-9)
     found = least_squares(residual, begin, bounds=(low, high), loss=lambda squares: weights * _soft_l1(squares),
                           f_scale=0.1, x_scale="jac")
-    ratio = np.exp(residual(found.x))
+    is_told = np.abs(found.jac).max(axis=0) > LEAST_SLOPE
+    best = np.where(is_told, found.x, begin)
+    ratio = np.exp(residual(best))
     ape = np.abs(ratio - 1)
     quality = {"num_points": len(measured_s), "median_ape": float(np.median(ape)),
                "p90_ape": float(np.percentile(ape, 90)), "bias": float(np.exp(np.mean(np.log(ratio))) - 1)}
-    return dict(zip(names, np.exp(found.x).tolist(), strict=True)), quality
+    return dict(zip(names, np.exp(best).tolist(), strict=True)), quality
 
 
 def _soft_l1(squares: NDArray[np.float64]) -> NDArray[np.float64]:
