@@ -168,7 +168,7 @@ def test_clients_hang_up_while_nobody_serves(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("pool", "words"), [
     ({"autoscale": "own.toml", "replicas": 1}, "leave one of them out"),
     ({"autoscale": "none.toml"}, "pool 1.*none.toml: cannot be read"),
-    ({"autoscale": 3}, "autoscale = 3: must be str"),
+    ({"autoscale": 3}, "autoscale = 3: must be text"),
 ])
 def test_bad_files(tmp_path: Path, pool: dict[str, Any], words: str) -> None:
     scaler(tmp_path, "own")

@@ -233,7 +233,7 @@ def test_options_plan_what_a_file_does(plan: Path) -> None:
     (["chat", "--axis", "max_num_seqs"], "--axis 'max_num_seqs': must be an option with values"),
     (["chat", "--axis", "max_num_seqs=1", "--axis", "max-num-seqs=2"], "an option is given twice"),
     (["chat", "--axis", "seqs=1"], "unknown option 'seqs'"),
-    (["chat", "--axis", "max_num_seqs=many"], "max_num_seqs = 'many': must be int"),
+    (["chat", "--axis", "max_num_seqs=many"], "max_num_seqs = 'many': must be a whole number"),
     (["chat", "--constraint", "p99_ttft_ms=3"], "--constraint 'p99_ttft_ms=3': must be a metric with a limit"),
     (["chat", "--pareto", "p99_ttft_ms"], "must be two to four metrics"),
     (["plan.toml", "--max-num-seqs", "4"], "options beside plan.toml: write them into the file"),
@@ -367,7 +367,7 @@ def test_a_bad_plan(plan: Path, old: str, new: str, words: str) -> None:
 
 @pytest.mark.parametrize(("old", "new", "words"), [
     ("max_num_seqs", "max_num_seq", "unknown option 'max_num_seq'; did you mean 'max_num_seqs'?"),
-    ("[8, 64]", '[8, "64"]', "max_num_seqs = '64': must be int"),
+    ("[8, 64]", '[8, "64"]', "max_num_seqs = '64': must be a whole number"),
     ("[1, 2]", "[0]", "data_parallel_size = 0: must be at least 1"),
     ("[8, 64]", '[8]\npolicy = ["fifo"]', "unknown policy 'fifo'"),
     ("[8, 64]", "[8]\nnum_prompts = [1]", "--num-prompts 1: describes the TRACE `random`"),

@@ -1,5 +1,6 @@
 """A GPU's or a model's profile as `planner db show` prints it, with memory and step times by term."""
 
+from dataclasses import replace
 from typing import Any
 
 from planner.catalog.entries import describe_model, gpu_names, load_gpu, load_model, model_names
@@ -11,7 +12,7 @@ from planner.engine import state as st
 from planner.engine.rows import STEP_ROW
 from planner.errors import UnknownNameError
 from planner.model.precision import kv_bytes_per_element
-from planner.settings.scenario import Scenario, with_model
+from planner.settings.scenario import Scenario
 from planner.steptime.by_term import step_terms
 
 # Steps that make the terms comparable: (name, prompt tokens, decodes, context tokens of each decode).
@@ -74,7 +75,7 @@ def _show_model(name: str, scenario: Scenario) -> tuple[dict[str, Any], str]:
              f"token in bf16{in_own}"]
     lines += [f"  {field:<32}{setting}" for field, setting in value["architecture"].items() if setting]
     if scenario.gpu:
-        deployment = deploy(with_model(scenario, name))
+        deployment = deploy(replace(scenario, model=name))
         terms, memory = step_class_terms(deployment), deployment.memory
         value["memory"] = None if memory is None else {field: getattr(memory, field) for field in memory.__slots__}
         value["step_terms_s"] = terms

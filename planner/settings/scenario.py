@@ -4,7 +4,7 @@ import math
 import types
 import typing
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from planner.errors import UnknownNameError, UsageError
@@ -327,6 +327,7 @@ def _check_ranks(scenario: Scenario) -> None:
 
 OPTION_DEFAULTS = {f.name: f.default for f in fields(Scenario)}
 OPTION_TYPES = typing.get_type_hints(Scenario)  # by name; finding them out takes a while
+KINDS = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}  # in the words of an error
 
 
 def scenario_from(options: dict[str, Any]) -> Scenario:
@@ -390,10 +391,5 @@ def _of_kind(name: str, value: Any, kinds: list[Any]) -> Any:
             return value
         if kind is float and type(value) is int:
             return float(value)
-    wanted = " or ".join(", ".join(map(str, typing.get_args(kind))) or kind.__name__ for kind in kinds)
+    wanted = " or ".join(", ".join(map(str, typing.get_args(kind))) or KINDS[kind] for kind in kinds)
     raise UsageError(f"{name} = {value!r}: must be {wanted}")
-
-
-def with_model(scenario: Scenario, model: str) -> Scenario:
-    """Return the scenario with another model."""
-    return replace(scenario, model=model)
