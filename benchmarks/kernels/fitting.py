@@ -22,7 +22,7 @@ SYSTEMS = {"h100_sxm": "h100-sxm", "h200_sxm": "h200-sxm", "b200_sxm": "b200-sxm
 AMD = ("mi300x", "mi355x", "xGMI")  # what `fit_amd.py` fits
 SOURCE = "NVIDIA AIConfigurator operator measurements (Apache-2.0), published systems data, read 2026-11"
 
-LEAST_SLOPE = 1e-12  # of a log time by the log of a constant: below it no point depends on the constant
+SAME = 1e-9  # of log times: what differs less is the same
 
 Model = Callable[..., NDArray[np.float64]]
 
@@ -74,9 +74,11 @@ def fit(model: Model, start: Mapping[str, float], bounds: Mapping[str, tuple[flo
     begin = np.clip(np.log([start[name] for name in names]), low + 1e-9, high - 1e-9)
     found = least_squares(residual, begin, bounds=(low, high), loss=lambda squares: weights * _soft_l1(squares),
                           f_scale=0.1, x_scale="jac")
-    is_told = np.abs(found.jac).max(axis=0) > LEAST_SLOPE
-    best = np.where(is_told, found.x, begin)
-    ratio = np.exp(residual(best))
+    errors = residual(found.x)
+    is_untold = [np.allclose(residual(np.where(own, begin, found.x)), errors, rtol=0.0, atol=SAME)
+                 for own in np.eye(len(names), dtype=bool)]
+    best = np.where(is_untold, begin, found.x)
+    ratio = np.exp(errors)
     ape = np.abs(ratio - 1)
     quality = {"num_points": len(measured_s), "median_ape": float(np.median(ape)),
                "p90_ape": float(np.percentile(ape, 90)), "bias": float(np.exp(np.mean(np.log(ratio))) - 1)}
