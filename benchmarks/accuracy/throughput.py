@@ -10,7 +10,7 @@ import polars as pl
 
 from benchmarks.accuracy.data import BLOCK, MEASURED, load_of, replay, times
 from benchmarks.accuracy.section import ERROR_COLUMNS, Section, Table, Verdict, error_row, outcomes, scatter
-from benchmarks.accuracy.static_batch import in_process, predicted_rows
+from benchmarks.accuracy.static_batch import V1_ALONE, in_process, least, predicted_rows
 from planner.catalog.architecture import Architecture
 from planner.catalog.entries import load_gpu, load_model
 from planner.catalog.gpus import Gpu
@@ -18,7 +18,6 @@ from planner.catalog.parameters import num_parameters
 from planner.deployment.deploy import deploy, scenario_constants
 from planner.model.precision import KV_BYTES_PER_ELEMENT, WEIGHT_FORMATS
 from planner.settings.scenario import Scenario
-from planner.steptime.engines import bounds
 from planner.trace import PrefixIds
 from planner.trace.prefix import intern_ids
 
@@ -189,7 +188,7 @@ STAGE = {"rate": "load_summary.achieved_rate", "count": "successes.count", "inpu
 # Acceptance is not stated; the old engine; what was quantized: one request takes as long as with 16-bit weights.
 UNKNOWN_STAGES = ("vllm+eagle", "vllm+v0_engine", "vllm+quantization")
 # How long the GPU waits for the worker processes of V0 in vLLM 0.6: a round value from the runs at low load themselves.
-V0_WORKERS = {"serial_workers_s": 2e-3, "serial_workers_s_per_seq": bounds()["serial_workers_s_per_seq"][0]}
+V0_WORKERS_S = 2e-3
 
 
 def _stages() -> pl.DataFrame:
@@ -245,7 +244,7 @@ def _predict_low(row: Mapping[str, Any]) -> float:
                         fuse_allreduce_rms=False)
     trace = pl.read_csv(MEASURED / row["workload_csv"])
     load = load_of("apex", trace["arrival_s"], trace["prompt_tokens"], trace["output_tokens"])
-    constants = replace(scenario_constants(scenario), **V0_WORKERS)
+    constants = replace(scenario_constants(scenario), serial_workers_s=V0_WORKERS_S, **least(V1_ALONE))
     found = times(replay(deploy(scenario, constants=constants), load))
     means = {"TTFT": found["ttft_s"].mean(), "TPOT": np.nanmean(found["tpot_s"]), "e2e": found["e2e_s"].mean()}
     return float(means[row["metric"]])

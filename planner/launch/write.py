@@ -10,12 +10,12 @@ import yaml
 from planner.catalog.entries import describe_model
 from planner.launch.flags import DIALECTS, Dialect, Flag, Switch, Tree
 from planner.launch.ranks import written_ranks
-from planner.settings.defaults import ENGINE_DEFAULTS
+from planner.settings.defaults import ENGINE_DEFAULTS, vllm_serve_defaults
 from planner.settings.scenario import Scenario, given_options, names_in
 
 FILE = "engine.yaml"
 OWN_DRAFTS = ("eagle", "eagle3", "medusa")  # heads that were trained for a model, in a checkpoint of their own
-VLLM_SERVES_OTHERS = ("gpu_memory_utilization", "max_num_seqs", "max_num_batched_tokens")  # as vllm_serve_defaults
+VLLM_SERVES_OTHERS = tuple(vllm_serve_defaults("", 0.0, None))  # the options, which are the same on every GPU
 NOT_THE_SERVERS = {"model", "gpu", "inter_node_bandwidth", "inter_node_latency", "engine", "engine_version",
                    "step_time", "calibration", "interval", "speculative_acceptance"}
 
