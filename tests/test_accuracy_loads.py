@@ -1,4 +1,4 @@
-"""What the accuracy report and the engines' fits take measured runs to have been: limits, lengths, hosts, prompts."""
+"""What the accuracy report and the engines' fits take measured runs to have been: limits, lengths, builds, prompts."""
 
 import doctest
 from collections.abc import Callable
@@ -18,7 +18,6 @@ from benchmarks.accuracy.mlperf_builds import (
     fuse_quantization,
     overlap_reduces,
 )
-from benchmarks.accuracy.static_batch import ENGINE_LAUNCH_S, V0_HOST, in_process
 from benchmarks.accuracy.throughput import shared_prompts, tuned
 from benchmarks.fit_engines import TIMES, is_shown
 from planner.catalog.entries import load_gpu, load_model
@@ -47,20 +46,6 @@ def test_a_runs_outputs_are_as_long_as_it_states() -> None:
     stated = {"base": "llama2-70b", "tokens_per_s": 99_123.04, "samples_per_s": 361.3}
     assert lengths_of(stated).mean_output == pytest.approx(274.35, abs=0.01)
     assert lengths_of(stated | {"tokens_per_s": None}) == DATASETS["llama-2-70b"]
-
-
-def test_a_tensorrt_engine_launches_its_kernels_without_python() -> None:
-    scenario = Scenario(model="llama-3.1-8b", gpu="h100-sxm", engine="trtllm")
-    engine, pytorch = in_process(scenario), in_process(scenario, is_compiled=False)
-    assert engine.launch_s_per_layer == ENGINE_LAUNCH_S < pytorch.launch_s_per_layer
-    assert engine.host_s < pytorch.host_s
-    assert engine.frontend_s == pytorch.frontend_s
-
-
-def test_the_v0_engine_has_its_own_host() -> None:
-    v0, v1 = (in_process(Scenario(model="llama-3.1-8b", gpu="h100-sxm", policy=policy)) for policy in ("vllm-v0", None))
-    assert v0.host_s_per_seq == V0_HOST["host_s_per_seq"] > v1.host_s_per_seq
-    assert v0.launch_s_per_layer == v1.launch_s_per_layer
 
 
 def test_a_hundred_prompts_come_in_turn_and_share_ten_beginnings() -> None:

@@ -34,6 +34,16 @@ def test_a_norm_less_for_each_all_reduce():
     assert gpu_seconds(apart, decodes) - gpu_seconds(fused, decodes) == pytest.approx(saved_s, rel=1e-6)
 
 
+@pytest.mark.parametrize(("model", "reduces"), [("falcon-180b", 80), ("bloom-176b", 140)])
+def test_falcon_adds_attention_and_mlp_up_together(model, reduces):
+    """One all-reduce a layer in place of two, apart from the embedding's and the head's."""
+    stack, message = stack_of(model, "h100-sxm", "vllm", TP8), 64 * load_model(model).hidden_size * 2.0
+    curve = roofline(stack).curve
+    one_s = float(collectives_s(stack, np.array([message]), "all_reduce", 8)[0])
+    found_s = float(np.interp(64, node_counts(), curve["collectives_s"]))
+    assert found_s == pytest.approx(reduces * one_s, rel=0.02)
+
+
 @pytest.mark.parametrize(("engine", "gpu", "num_gpus", "tokens"), [
     ("vllm", H100, 8, 32), ("vllm", H100, 4, 128), ("vllm", B200, 8, 64), ("vllm", B200, 2, 4096),
     ("vllm", B200, 3, 0), ("sglang", H100, 8, 2048), ("trtllm", B200, 2, 976), ("trtllm", B200, 8, 488),

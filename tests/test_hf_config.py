@@ -180,6 +180,21 @@ PUBLISHED = {
     "swiss-ai/Apertus-8B-Instruct-2509": (8.05, 8.05, {
         "model_type": "apertus", "hidden_size": 4096, "intermediate_size": 21504, "num_hidden_layers": 32,
         "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 131072}),
+    "tiiuae/falcon-7b": (6.92, 6.92, {
+        "model_type": "falcon", "hidden_size": 4544, "num_hidden_layers": 32, "num_attention_heads": 71,
+        "num_kv_heads": 71, "multi_query": True, "new_decoder_architecture": False, "vocab_size": 65024}),
+    "tiiuae/falcon-40b": (41.3, 41.3, {
+        "model_type": "RefinedWeb", "hidden_size": 8192, "n_layer": 60, "n_head": 128, "n_head_kv": 8,
+        "new_decoder_architecture": True, "vocab_size": 65024}),
+    "bigscience/bloom-7b1": (7.07, 7.07, {
+        "model_type": "bloom", "hidden_size": 4096, "n_layer": 30, "num_attention_heads": 32, "n_inner": None,
+        "seq_length": 2048, "vocab_size": 250880}),
+    "bigcode/starcoder": (15.5, 15.5, {
+        "model_type": "gpt_bigcode", "n_embd": 6144, "n_layer": 40, "n_head": 48, "multi_query": True,
+        "n_inner": 24576, "n_positions": 8192, "vocab_size": 49152}),
+    "EleutherAI/gpt-neox-20b": (20.6, 20.6, {
+        "model_type": "gpt_neox", "hidden_size": 6144, "intermediate_size": 24576, "num_hidden_layers": 44,
+        "num_attention_heads": 64, "vocab_size": 50432, "tie_word_embeddings": False}),
 }
 
 
@@ -207,6 +222,20 @@ def test_a_familys_own_patterns() -> None:
     assert listed.num_moe_layers == 3
     assert read(model_type="starcoder2").num_mlp_matrices == 2
     assert read(model_type="qwen2_5_vl_text").model_type == "qwen2"
+
+
+def test_what_falcon_and_its_time_leave_out_of_their_configs() -> None:
+    """One head for keys in the smaller ones, MLPs four times as wide, positions that no key states."""
+    small, large, bloom, starcoder = (
+        architecture_from_config(PUBLISHED[name][2], name=name, where=name)
+        for name in ("tiiuae/falcon-7b", "tiiuae/falcon-40b", "bigscience/bloom-7b1", "bigcode/starcoder"))
+    assert [arch.num_kv_heads for arch in (small, large, bloom, starcoder)] == [1, 8, 32, 1]
+    assert [arch.max_model_len for arch in (small, large, bloom, starcoder)] == [2048, 2048, 2048, 8192]
+    assert [arch.intermediate_size // arch.hidden_size for arch in (small, large, bloom, starcoder)] == [4] * 4
+    assert [arch.adds_up_once for arch in (small, large, bloom, starcoder)] == [True, True, False, False]
+    assert all(arch.tie_word_embeddings for arch in (small, large, bloom, starcoder))
+    several = architecture_from_config({**PUBLISHED["bigcode/starcoder"][2], "multi_query": False}, name="", where="")
+    assert several.num_kv_heads == 48
 
 
 def test_sliding_layers_may_have_other_heads() -> None:

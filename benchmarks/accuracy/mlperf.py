@@ -11,8 +11,8 @@ import polars as pl
 
 from benchmarks.accuracy.data import MEASURED, load_of, replay, times
 from benchmarks.accuracy.mlperf_builds import DISAGGREGATED, apply_build, build_of
+from benchmarks.accuracy.older_engines import in_process
 from benchmarks.accuracy.section import ERROR_COLUMNS, Section, Table, Verdict, error_row, outcomes, percent, scatter
-from benchmarks.accuracy.static_batch import in_process
 from planner.deployment.deploy import Deployment, deploy
 from planner.errors import PlannerError
 from planner.settings.scenario import Scenario

@@ -10,12 +10,12 @@ import numpy as np
 import polars as pl
 
 from benchmarks.accuracy.data import MEASURED, load_of, replay, times, without
+from benchmarks.accuracy.older_engines import NO_SERVER, in_process, read_by_each_head
 from benchmarks.accuracy.section import ERROR_COLUMNS, Section, Table, Verdict, ape, error_row, outcomes, scatter
 from planner.catalog.entries import load_model
-from planner.deployment.deploy import deploy, scenario_constants
+from planner.deployment.deploy import deploy
 from planner.errors import PlannerError
 from planner.settings.scenario import Scenario
-from planner.steptime.engines import EngineConstants, bounds
 
 TARGET = 0.10  # median APE
 MODELS = {
@@ -24,30 +24,15 @@ MODELS = {
     "meta-llama/Llama-2-7b-hf": "llama-2-7b", "meta-llama/Llama-2-70b-hf": "llama-2-70b",
     "meta-llama/Meta-Llama-3-8B": "llama-3-8b", "meta-llama/Meta-Llama-3-70B": "llama-3-70b",
     "mistralai/Mistral-7B-v0.1": "mistral-7b-v0.1", "mistralai/Mixtral-8x7B-v0.1": "mixtral-8x7b",
-    "llama2-70b": "llama-2-70b", "huggyllama/llama-7b": "llama-2-7b",
+    "GPT-J 6B": "gpt-j-6b", "Falcon 180B": "falcon-180b", "EleutherAI/gpt-j-6b": "gpt-j-6b",
+    "bloom-176b": "bloom-176b", "llama2-70b": "llama-2-70b", "huggyllama/llama-7b": "llama-2-7b",
     "Qwen/Qwen2-7B": "qwen2.5-7b", "Qwen/Qwen2-72B": "qwen2.5-72b",  # of the same shapes
 }
 GPUS = {"A100": "a100-sxm", "H100": "h100-sxm", "L40S": "l40s", "H200": "h200-sxm", "Nvidia A100 GPU": "a100-sxm-40gb",
         "Nvidia H100 GPU": "h100-sxm", "A100-80GB-SXM": "a100-sxm", "H100-80GB-SXM": "h100-sxm"}
 ENGINES = {"TensorRT-LLM": "trtllm", "vLLM": "vllm"}
-STEP_TOKENS = 2**17  # static engines take a batch's prompts in one step
+LEAST_TOKENS = 2048  # of a step; static engines are built for a batch's prompts in one
 TRTLLM_TOKENS = 8192  # of trtllm-build
-# Requests come in-process.
-NO_SERVER = ("frontend_s", "frontend_s_per_token", "latency_s", "latency_s_per_token", "latency_s_per_seq")
-# A TensorRT engine, from C++.
-NO_PYTHON = ("host_s", "host_s_per_seq", "workers_s", "serial_workers_s", "serial_workers_s_per_seq",
-             "launch_s_per_moe_layer", "launch_s_per_mla_layer", "launch_s_per_linear_layer",
-             "decode_launch_s_per_part")
-# Launching a layer's kernels one by one, as TensorRT engines do (their CUDA graphs are off by default): H200's least
-# times between tokens in the online rate sweep are 15 ms over 80 layers and 5 to 6 ms over 32, where kernels take 13
-# and 5.
-ENGINE_LAUNCH_S = 180e-6
-# The host of vLLM's V0 engine, in series with the GPU: it schedules, prepares and detokenises sequence by sequence in
-# Python. Taken from Argonne's own runs, of a few round values; those that fit one GPU best leave the other's runs 5.8
-# and 6.1 % off in the median, these 4.9 (H100) and 6.0 %.
-V0_HOST = {"host_s": 1e-3, "host_s_per_seq": 60e-6, "serial_workers_s": 0.7e-3}
-V1_ALONE = ("serial_workers_s_per_seq",)  # what V0 has none of
-
 
 def static_batch() -> Section:
     """Return the section on batches of a stated size."""
@@ -77,34 +62,17 @@ def static_batch() -> Section:
 
 
 @functools.cache
-def batch(scenario: Scenario, size: int, isl: int, osl: int) -> dict[str, float]:
+def batch(scenario: Scenario, size: int, isl: int, osl: int, *, uses_ray: bool = False) -> dict[str, float]:
     """Replay one batch and return `ttft_s` of its last request, mean `tpot_s`, and `latency_s` of the whole."""
     deployment = deploy(replace(scenario, max_num_seqs=size, max_model_len=isl + osl + 8,
-                                max_num_batched_tokens=scenario.max_num_batched_tokens or STEP_TOKENS),
-                        constants=in_process(scenario))
+                                max_num_batched_tokens=(scenario.max_num_batched_tokens
+                                                        or max(size * isl, LEAST_TOKENS))),
+                        constants=in_process(scenario, uses_ray=uses_ray))
+    read_by_each_head(deployment)
     deployment = without(deployment, NO_SERVER)  # handed over as one list: all are there before the first step
     found = times(replay(deployment, load_of("batch", np.zeros(size), np.full(size, isl), np.full(size, osl))))
     return {"ttft_s": float(found["ttft_s"].max()), "latency_s": float(found["e2e_s"].max()),
             "tpot_s": float(np.nanmean(found["tpot_s"])) if osl > 1 else float("nan")}
-
-
-def in_process(scenario: Scenario, *, is_compiled: bool = True) -> EngineConstants:
-    """Return an engine's constants without what a server adds; vLLM's V0 and TensorRT engines have hosts of their own.
-
-    is_compiled : whether TensorRT-LLM runs such an engine, as it did until PyTorch became its default.
-    """
-    found = scenario_constants(scenario)
-    if scenario.policy == "vllm-v0":
-        return replace(found, **V0_HOST, **least(V1_ALONE + NO_SERVER))
-    if scenario.engine != "trtllm" or not is_compiled:
-        return replace(found, **least(NO_SERVER))
-    return replace(found, launch_s_per_layer=ENGINE_LAUNCH_S, decode_launch_s_per_layer=ENGINE_LAUNCH_S,
-                   **least(NO_SERVER + NO_PYTHON))
-
-
-def least(names: tuple[str, ...]) -> dict[str, float]:
-    """Return the least that constants can be, in place of none of them."""
-    return {name: bounds()[name][0] for name in names}
 
 
 def predicted_rows(table: pl.DataFrame, predict: Callable[[Mapping[str, Any]], float]) -> pl.DataFrame:
@@ -178,7 +146,7 @@ def _predict_splitwise(row: Mapping[str, Any]) -> float:
         raise KeyError(f"flag {row['flags']}")
     scenario = replace(_scenario(row, "vllm", row["tp"], "FP16"), cudagraph_mode="none", async_scheduling=False,
                        policy="vllm-v0")
-    found = batch(scenario, row["batch_size"], row["prompt_tokens"], 128)
+    found = batch(scenario, row["batch_size"], row["prompt_tokens"], 128, uses_ray=True)
     return found["ttft_s"] if row["metric"] == "prefill_ms" else found["tpot_s"]
 
 
@@ -192,14 +160,14 @@ def _predict_sarathi(row: Mapping[str, Any]) -> float:
     if "OUTLIER" in (row["note"] or "").upper():
         raise KeyError(f"note: {row['note']}")
     model = {"Yi-34B": "yi-34b"}[row["model"]]
-    decodes, prompt = row["decode_tokens"], row["prefill_tokens"]
+    decodes, prompt, context = row["decode_tokens"], row["prefill_tokens"], row["context_tokens"] or 1
     scenario = Scenario(model=model, gpu="a100-sxm", tensor_parallel_size=row["tp"], max_num_seqs=decodes + 1,
-                        max_num_batched_tokens=STEP_TOKENS, max_model_len=20_000, gpu_memory_utilization=0.95,
-                        cudagraph_mode="none", async_scheduling=False)
-    deployment = deploy(scenario, constants=in_process(replace(scenario, policy="vllm-v0")))
+                        max_num_batched_tokens=max(decodes * context + prompt, LEAST_TOKENS), max_model_len=20_000,
+                        gpu_memory_utilization=0.95, cudagraph_mode="none", async_scheduling=False)
+    deployment = deploy(scenario, constants=in_process(replace(scenario, policy="vllm-v0"), uses_ray=True))
     arrivals = np.concatenate((np.zeros(decodes), [60.0] if prompt else []))
-    inputs = np.concatenate((np.full(decodes, row["context_tokens"] or 1), [prompt] if prompt else []))
-    most = 20_000 - 8 - (row["context_tokens"] or 1)
+    inputs = np.concatenate((np.full(decodes, context), [prompt] if prompt else []))
+    most = 20_000 - 8 - context
     outputs = np.concatenate((np.full(decodes, most if prompt else 12), [1] if prompt else []))
     steps = replay(deployment, load_of("step", arrivals, inputs, outputs), steps=True).steps
     kept = steps[(steps["num_prompt_tokens"] == prompt) & (steps["num_decodes"] == decodes)]

@@ -9,8 +9,9 @@ import numpy as np
 import polars as pl
 
 from benchmarks.accuracy.data import BLOCK, MEASURED, load_of, replay, times
+from benchmarks.accuracy.older_engines import V1_ALONE, in_process, least
 from benchmarks.accuracy.section import ERROR_COLUMNS, Section, Table, Verdict, error_row, outcomes, scatter
-from benchmarks.accuracy.static_batch import V1_ALONE, in_process, least, predicted_rows
+from benchmarks.accuracy.static_batch import predicted_rows
 from planner.catalog.architecture import Architecture
 from planner.catalog.entries import load_gpu, load_model
 from planner.catalog.gpus import Gpu
@@ -25,7 +26,7 @@ MODELS = {"Llama-3.1-8B": "llama-3.1-8b", "Llama-3.1-70B": "llama-3.1-70b", "Lla
           "Llama-3.1-405B": "llama-3.1-405b", "Mistral-7B": "mistral-7b", "Mixtral-8x7B": "mixtral-8x7b",
           "Mixtral-8x22B": "mixtral-8x22b", "Llama-4-Maverick": "llama-4-maverick"}
 GPUS = {"A100 PCIe": "a100-pcie", "A100 SXM4": "a100-sxm", "B200": "b200-sxm", "H100 SXM": "h100-sxm",
-        "H200 SXM": "h200-sxm", "L40S": "l40s"}
+        "H200 SXM": "h200-sxm", "L40S": "l40s", "GH200": "gh200-96gb"}
 FORMATS = {"FP16": (None, "auto"), "BF16": (None, "auto"), "FP8": ("fp8", "fp8"), "FP4": ("nvfp4", "fp8")}
 MOST_REQUESTS, BATCHES = 4000, 5  # more than either change the throughput by 1 %, but for the drain at the end
 MAX_BATCH, MAX_TOKENS = 2048, 8192  # of trtllm-build, and of trtllm-bench before 0.15

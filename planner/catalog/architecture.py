@@ -176,6 +176,15 @@ class Architecture:
         return self.model_type in ("minimax_m2", "glm4_moe")
 
     @property
+    def adds_up_once(self) -> bool:
+        """Whether tensor-parallel ranks add up attention and MLP of a layer together, which read one hidden state.
+
+        So do vLLM and TensorRT-LLM with Falcon, and with no other whose halves are parallel (`falcon.py` of vLLM,
+        models/falcon/model.py of TensorRT-LLM).
+        """
+        return self.model_type == "falcon"
+
+    @property
     def num_attention_layers(self) -> int:
         """Layers with attention over a KV cache, sliding ones included; the others are linear."""
         return self.num_layers - self.num_linear_layers

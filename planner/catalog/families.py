@@ -19,7 +19,9 @@ MAMBA = ("nemotron_h", "granitemoehybrid")  # Mamba-2 in most layers
 BLOCK_SPARSE = ("minimax_m3",)  # MiniMax sparse attention
 SPARSE = ("deepseek_v32", "glm_moe_dsa")  # DeepSeek sparse attention
 COMPRESSED = ("deepseek_v4",)  # compressed sparse attention
-UNGATED = ("nemotron_h", "phi", "arcee", "nemotron", "starcoder2", "apertus")  # MLPs of two matrices
+FOUR_FOLD = ("bloom", "falcon", "gptj", "gpt_bigcode")  # MLPs four times as wide as the hidden state, if none is given
+MULTI_QUERY = ("falcon", "gpt_bigcode")  # one head for keys, unless the config says otherwise
+UNGATED = (*FOUR_FOLD, "gpt_neox", "nemotron_h", "phi", "arcee", "nemotron", "starcoder2", "apertus")  # two matrices
 SUPPORTED = tuple(dict.fromkeys((  # each once
     "llama", "mistral", "ministral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "phi3", "qwen3_5_text",
     "granite", "smollm3", "seed_oss", "cohere", "cohere2", "olmo", "olmo2", "olmo3", "exaone", "exaone4", "glm", "glm4",
@@ -32,10 +34,16 @@ WRAPPERS = {"gemma3": "gemma3_text", "gemma4": "gemma4_text", "gemma4_unified": 
             "ministral3": "mistral", "qwen3_5": "qwen3_5_text", "qwen3_5_moe": "qwen3_5_moe_text",
             "qwen2_vl": "qwen2", "qwen2_vl_text": "qwen2", "qwen2_5_vl": "qwen2", "qwen2_5_vl_text": "qwen2",
             "qwen3_vl_text": "qwen3", "qwen3_vl_moe_text": "qwen3_moe", "glm4v_text": "glm4",
-            "glm4v_moe_text": "glm4_moe"}
+            "glm4v_moe_text": "glm4_moe", "RefinedWeb": "falcon", "RefinedWebModel": "falcon"}
 
 _ONE_SHARED = {"num_shared_experts": "n_shared_experts"}
+_GPT = {"n_embd": "hidden_size", "n_embed": "hidden_size", "n_layer": "num_hidden_layers",
+        "n_head": "num_attention_heads", "n_positions": "max_position_embeddings", "n_inner": "intermediate_size"}
 RENAMED = {  # model_type -> its names of what others call so
+    **dict.fromkeys(("gptj", "gpt_bigcode"), _GPT),
+    "bloom": {**_GPT, "seq_length": "max_position_embeddings"},
+    "falcon": {**_GPT, "n_head_kv": "num_key_value_heads", "num_kv_heads": "num_key_value_heads",
+               "ffn_hidden_size": "intermediate_size"},
     "ernie4_5_moe": {"moe_num_experts": "num_experts", "moe_k": "num_experts_per_tok",
                      "moe_num_shared_experts": "n_shared_experts", "moe_layer_start_index": "first_k_dense_replace",
                      "moe_layer_interval": "moe_layer_freq"},
@@ -70,7 +78,8 @@ SLIDING_PATTERN = {"gemma3_text": 6, "gemma4_text": 6, "llama4_text": 4, "cohere
 
 _FILLED: tuple[tuple[dict[str, object], tuple[str, ...]], ...] = (  # what Hugging Face's config classes fill in
     ({"tie_word_embeddings": True}, ("gemma", "gemma2", "gemma3_text", "gemma4_text", "cohere", "cohere2",
-                                     "cohere2_moe", "starcoder2", "ernie4_5")),
+                                     "cohere2_moe", "starcoder2", "ernie4_5", "bloom", "falcon", "gpt_bigcode")),
+    ({"max_position_embeddings": 2048}, ("bloom", "falcon")),
     ({"vocab_size": 262208, "max_position_embeddings": 131072, "num_attention_heads": 8, "num_key_value_heads": 4,
       "head_dim": 256, "sliding_window": 4096}, ("gemma3_text",)),
     ({"qk_norm_type": "per_layer"}, ("minimax_m2", "olmo2", "olmo3", "olmoe")),

@@ -47,8 +47,8 @@ def head_shapes(keys: Keys, model_type: str, window: int) -> dict[str, int]:
     and in projections.
     """
     num_heads = keys.integer("num_attention_heads")
-    full = local = (num_heads, keys.integer("num_key_value_heads", num_heads),
-                    keys.integer("head_dim", keys.integer("hidden_size") // num_heads))
+    num_kv_heads = 1 if _is_multi_query(keys, model_type) else keys.integer("num_key_value_heads", num_heads)
+    full = local = num_heads, num_kv_heads, keys.integer("head_dim", keys.integer("hidden_size") // num_heads)
     if model_type == "gemma4_text":
         num_kv = keys.integer("num_global_key_value_heads", full[1]) if key_is_value(keys, model_type) else full[1]
         full = num_heads, num_kv, keys.integer("global_head_dim", 512)
@@ -70,6 +70,12 @@ def head_shapes(keys: Keys, model_type: str, window: int) -> dict[str, int]:
                      others.integer("head_dim", local[2]))
     return dict(zip(("num_kv_heads", "head_dim", "sliding_num_heads", "sliding_num_kv_heads", "sliding_head_dim"),
                     (*full[1:], *(local if window and local != full else (0, 0, 0))), strict=True))
+
+
+def _is_multi_query(keys: Keys, model_type: str) -> bool:
+    """Whether one head has the keys of all: so in Falcon-7B, whose larger sisters have `new_decoder_architecture`."""
+    return (model_type in families.MULTI_QUERY and keys.config.get("multi_query", True) is True
+            and keys.config.get("new_decoder_architecture") is not True)
 
 
 def key_is_value(keys: Keys, model_type: str) -> bool:

@@ -68,7 +68,8 @@ def architecture_from_config(config: Mapping[str, object], *, name: str, where: 
         sliding_window=window, num_sliding_layers=num_sliding_layers, **head_shapes(keys, model_type, window),
         key_is_value=key_is_value(keys, model_type), **later_layers(keys, model_type, num_layers, num_sliding_layers),
         intermediate_size=keys.integer(
-            width_key, 0 if experts["num_moe_layers"] == num_mlp_layers else None),
+            width_key, 4 * keys.integer("hidden_size") if model_type in families.FOUR_FOLD
+            else 0 if experts["num_moe_layers"] == num_mlp_layers else None),
         num_mlp_matrices=2 if model_type in families.UNGATED else 3,
         quantization=stored.quantization, attention_quantization=stored.attention_quantization,
         expert_quantization=stored.expert_quantization, kv_cache_dtype=kv_cache_dtype(keys.config, model_type, where),

@@ -21,9 +21,9 @@ QK_NORM_BYTES = 8.0  # of a token: the sums of squares of query and key, 32-bit
 def fold_collectives(curve: Any, stack: Stack, counts: Floats, fused: Floats) -> None:
     """Add the collectives of all layers to a step's curve.
 
-    Two all-reduces of the hidden state a layer, of which the `fused` take the norm after them along; data-parallel
-    attention brings it to experts and back (`exchange_s`). Where query and key are normalised over all heads, ranks
-    first add up two sums of squares a token (MiniMaxText01RMSNormTP in vLLM).
+    One or two all-reduces of the hidden state a layer, of which the `fused` take the norm after them along;
+    data-parallel attention brings it to experts and back (`exchange_s`). Where query and key are normalised over all
+    heads, ranks first add up two sums of squares a token (MiniMaxText01RMSNormTP in vLLM).
     """
     arch, layout = stack.arch, stack.layout
     hidden = ACTIVATION_BYTES * arch.hidden_size
@@ -76,11 +76,15 @@ def fused_reduces(stack: Stack, counts: Floats) -> Floats:
 
 
 def _num_reduces(stack: Stack) -> int:
-    """Return the all-reduces of the hidden state in a step, each before a norm: after attention, and after each MLP."""
+    """Return the all-reduces of the hidden state in a step, each before a norm: after attention, and after each MLP.
+
+    One for both where they run on the same hidden state and are added up together (`adds_up_once`).
+    """
     arch, layout = stack.arch, stack.layout
     if layout.tensor_parallel_size == 1:
         return 0
-    return arch.num_layers + (arch.num_mlp_layers if layout.data_parallel_size == 1 else arch.num_dense_layers)
+    after_attention = 0 if arch.adds_up_once else arch.num_layers
+    return after_attention + (arch.num_mlp_layers if layout.data_parallel_size == 1 else arch.num_dense_layers)
 
 
 def collectives_s(stack: Stack, message_bytes: Floats, op: str, num_gpus: int) -> Floats:

@@ -1,0 +1,76 @@
+"""What engines of 2023 and 2024 had that those of today, whose constants are fitted, have not: hosts and kernels."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from planner.deployment.deploy import Deployment, scenario_constants
+from planner.model.precision import KV_BYTES_PER_ELEMENT
+from planner.settings.scenario import Scenario
+from planner.steptime.engines import EngineConstants, bounds
+
+# Requests come in-process.
+NO_SERVER = ("frontend_s", "frontend_s_per_token", "latency_s", "latency_s_per_token", "latency_s_per_seq")
+# A TensorRT engine, from C++.
+NO_PYTHON = ("host_s", "host_s_per_seq", "workers_s", "serial_workers_s", "serial_workers_s_per_seq",
+             "launch_s_per_moe_layer", "launch_s_per_mla_layer", "launch_s_per_linear_layer",
+             "decode_launch_s_per_part")
+# Launching a layer's kernels one by one, as TensorRT engines do (their CUDA graphs are off by default): H200's least
+# times between tokens in the online rate sweep are 15 ms over 80 layers and 5 to 6 ms over 32, where kernels take 13
+# and 5.
+ENGINE_LAUNCH_S = 180e-6
+# The host of vLLM's V0 engine, in series with the GPU: it schedules, prepares and detokenises sequence by sequence in
+# Python. Taken from Argonne's own runs, of a few round values; those that fit one GPU best leave the other's runs 5.8
+# and 6.1 % off in the median, these 4.9 (H100) and 6.0 %.
+V0_HOST = {"host_s": 1e-3, "host_s_per_seq": 60e-6, "serial_workers_s": 0.7e-3}
+V1_ALONE = ("serial_workers_s_per_seq",)  # what V0 has none of
+# More of it in vLLM 0.2, which ships each step's sequences to Ray workers: waiting, by sequence, and launching a layer,
+# on a host with H100s. By the GPU whose steps are predicted: of a few round values, those that leave the least mean
+# error in the other GPU's decodes of Llama-2-70B, so that no row has a part in what it is judged by.
+RAY_HOSTS = {"a100-sxm": (8e-3, 0.3e-3, 0.25e-3), "h100-sxm": (8e-3, 0.4e-3, 0.25e-3)}
+# Query heads to one of keys for which TensorRT-LLM, to 0.11, has kernels that read these once (`nbQHeadsPerKV` of
+# decoderXQARunner.h). With others each query head reads keys and values by itself, all but once from the L2 cache, at a
+# round value that fits Mistral-7B's tables best. Of the rest, which it is not from, Falcon-180B's tables are 10 % off
+# (24 read once) and Argonne's Llama-3-8B and Qwen2-7B 5.8 and 10 % (6.6 and 11); 3 to 6 TB/s leave all tables 7.6 to
+# 9.2 % off.
+GROUPED_HEADS = (1, 8, 16)
+L2_BYTES_PER_S = 4e12
+
+
+def in_process(scenario: Scenario, *, is_compiled: bool = True, uses_ray: bool = False) -> EngineConstants:
+    """Return an engine's constants without what a server adds; vLLM's V0 and TensorRT engines have hosts of their own.
+
+    is_compiled : whether TensorRT-LLM runs such an engine, as it did until PyTorch became its default.
+    uses_ray : whether vLLM's V0 runs Ray workers, as in 2023.
+    """
+    found = scenario_constants(scenario)
+    if scenario.policy == "vllm-v0":
+        found = replace(found, **V0_HOST, **least(V1_ALONE + NO_SERVER))
+        if not uses_ray:
+            return found
+        wait_s, per_seq_s, launch_s = RAY_HOSTS[scenario.gpu]
+        return replace(found, serial_workers_s=wait_s, host_s_per_seq=per_seq_s, launch_s_per_layer=launch_s,
+                       decode_launch_s_per_layer=launch_s)
+    if scenario.engine != "trtllm" or not is_compiled:
+        return replace(found, **least(NO_SERVER))
+    return replace(found, launch_s_per_layer=ENGINE_LAUNCH_S, decode_launch_s_per_layer=ENGINE_LAUNCH_S,
+                   **least(NO_SERVER + NO_PYTHON))
+
+
+def least(names: tuple[str, ...]) -> dict[str, float]:
+    """Return the least that constants can be, in place of none of them."""
+    return {name: bounds()[name][0] for name in names}
+
+
+def read_by_each_head(deployment: Deployment) -> None:
+    """Let each query head of a TensorRT engine read keys and values by itself, where no kernel has such groups."""
+    stack, curve = deployment.stack, deployment.step_time.curve
+    assert stack is not None
+    arch = stack.arch
+    if stack.engine != "trtllm" or arch.num_attention_heads // arch.num_kv_heads in GROUPED_HEADS:
+        return
+    head_bytes = 2 * arch.head_dim * KV_BYTES_PER_ELEMENT[deployment.scenario.kv_cache_dtype]
+    layer_s = head_bytes * arch.num_attention_heads / stack.layout.tensor_parallel_size / L2_BYTES_PER_S
+    for name, num_layers in (("decode_s_per_context_token", arch.num_attention_layers - arch.num_sliding_layers),
+                             ("decode_s_per_window_token", arch.num_sliding_layers)):
+        setattr(curve, name, np.maximum(getattr(curve, name), num_layers * layer_s))

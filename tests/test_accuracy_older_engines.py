@@ -1,0 +1,59 @@
+"""What the accuracy report takes engines of 2023 and 2024 to have been: their hosts, and decode attention by heads."""
+
+import numpy as np
+import pytest
+
+from benchmarks.accuracy.older_engines import (
+    ENGINE_LAUNCH_S,
+    L2_BYTES_PER_S,
+    RAY_HOSTS,
+    V0_HOST,
+    in_process,
+    read_by_each_head,
+)
+from planner.deployment.deploy import deploy
+from planner.settings.scenario import Scenario
+
+
+def test_a_tensorrt_engine_launches_its_kernels_without_python() -> None:
+    scenario = Scenario(model="llama-3.1-8b", gpu="h100-sxm", engine="trtllm")
+    engine, pytorch = in_process(scenario), in_process(scenario, is_compiled=False)
+    assert engine.launch_s_per_layer == ENGINE_LAUNCH_S < pytorch.launch_s_per_layer
+    assert engine.host_s < pytorch.host_s
+    assert engine.frontend_s == pytorch.frontend_s
+
+
+def test_the_v0_engine_has_its_own_host() -> None:
+    v0, v1 = (in_process(Scenario(model="llama-3.1-8b", gpu="h100-sxm", policy=policy)) for policy in ("vllm-v0", None))
+    assert v0.host_s_per_seq == V0_HOST["host_s_per_seq"] > v1.host_s_per_seq
+    assert v0.launch_s_per_layer == v1.launch_s_per_layer
+
+
+def test_ray_workers_are_waited_for_as_on_the_other_gpu() -> None:
+    """No GPU's rows are predicted with what was chosen on them, and all else is V0's."""
+    scenario = Scenario(model="llama-2-70b", gpu="a100-sxm", policy="vllm-v0")
+    v0, ray = in_process(scenario), in_process(scenario, uses_ray=True)
+    assert (ray.serial_workers_s, ray.host_s_per_seq, ray.launch_s_per_layer) == RAY_HOSTS["a100-sxm"]
+    assert ray.serial_workers_s > v0.serial_workers_s and ray.host_s_per_seq > v0.host_s_per_seq
+    assert ray.decode_launch_s_per_layer == ray.launch_s_per_layer
+    assert (ray.host_s, ray.frontend_s) == (v0.host_s, v0.frontend_s)
+
+
+@pytest.mark.parametrize(("model", "engine", "heads", "layers", "term"), [
+    ("llama-3-8b", "trtllm", 32, 32, "decode_s_per_context_token"),
+    ("mistral-7b-v0.1", "trtllm", 32, 32, "decode_s_per_window_token"),
+    ("falcon-180b", "trtllm", 232, 80, "decode_s_per_context_token"),
+    ("llama-3-8b", "vllm", 0, 0, ""), ("llama-2-7b", "trtllm", 0, 0, ""), ("llama-2-70b", "trtllm", 0, 0, "")])
+def test_each_head_reads_keys_by_itself_where_no_kernel_has_its_group(
+        model: str, engine: str, heads: int, layers: int, term: str) -> None:
+    """Groups of 4 and 29; not of 1 and 8, nor under vLLM. Mistral's first version has windows in all layers."""
+    deployment = deploy(Scenario(model=model, gpu="h100-sxm", engine=engine, tensor_parallel_size=8))
+    curve = deployment.step_time.curve
+    before = curve.copy()
+    read_by_each_head(deployment)
+    changed = [name for name in curve.dtype.names if not np.array_equal(curve[name], before[name])]
+    assert changed == ([term] if term else [])
+    if term:
+        head_dim = 64 if model == "falcon-180b" else 128
+        np.testing.assert_allclose(curve[term], layers * 2 * heads / 8 * head_dim * 2 / L2_BYTES_PER_S)
+        assert (curve[term] > before[term]).all()
