@@ -1,5 +1,6 @@
 """Write the pages of docs/reference, or into the folder given, from what the code declares: `make reference`."""
 
+import ast
 import inspect
 import sys
 from collections.abc import Iterator, Mapping
@@ -9,6 +10,7 @@ from typing import Any, get_args, get_type_hints
 
 import typer
 
+import planner
 from planner import glossary
 from planner.catalog.architecture import Architecture
 from planner.catalog.entries import data_dir, load_gpu, load_model
@@ -136,8 +138,24 @@ def catalog_page() -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def files_page() -> str:
+    """Return the page of the package's files: the first line of each one's docstring, by room."""
+    package = Path(planner.__file__).parent
+    alone = "Files that stand alone"
+    rows: dict[str, list[tuple[str, str]]] = {alone: []}
+    for path in sorted(package.rglob("*.py"), key=lambda path: path.relative_to(package).parts):
+        name, text = path.relative_to(package), ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+        room = f"`{name.parts[0]}/`" if len(name.parts) > 1 else alone
+        rows.setdefault(room, []).append((f"`{name.as_posix()}`", _escaped((text or "").split("\n")[0])))
+    parts = ["# Files", MARK, "What each file of `planner/` is for, in its own words; how they work together is in "
+             "[architecture](../architecture.md)."]
+    for room, files in rows.items():
+        parts += [f"## {room}", _table(("file", "what"), files)]
+    return "\n\n".join(parts) + "\n"
+
+
 PAGES = {"cli": cli_page, "scenario": scenario_page, "summary": summary_page, "policies": policies_page,
-         "catalog": catalog_page}
+         "catalog": catalog_page, "files": files_page}
 
 
 def _commands(group: Any, prefix: str = "planner") -> Iterator[tuple[str, Any]]:

@@ -8,10 +8,12 @@ from benchmarks.accuracy.older_engines import (
     L2_BYTES_PER_S,
     RAY_HOSTS,
     V0_HOST,
+    choose_alike,
     in_process,
     read_by_each_head,
 )
 from planner.deployment.deploy import deploy
+from planner.engine.curve import node_counts
 from planner.settings.scenario import Scenario
 
 
@@ -34,7 +36,8 @@ def test_ray_workers_are_waited_for_as_on_the_other_gpu() -> None:
     scenario = Scenario(model="llama-2-70b", gpu="a100-sxm", policy="vllm-v0")
     v0, ray = in_process(scenario), in_process(scenario, uses_ray=True)
     assert (ray.serial_workers_s, ray.host_s_per_seq, ray.launch_s_per_layer) == RAY_HOSTS["a100-sxm"]
-    assert ray.serial_workers_s > v0.serial_workers_s and ray.host_s_per_seq > v0.host_s_per_seq
+    assert ray.serial_workers_s > v0.serial_workers_s
+    assert ray.host_s_per_seq > v0.host_s_per_seq
     assert ray.decode_launch_s_per_layer == ray.launch_s_per_layer
     assert (ray.host_s, ray.frontend_s) == (v0.host_s, v0.frontend_s)
 
@@ -57,3 +60,24 @@ def test_each_head_reads_keys_by_itself_where_no_kernel_has_its_group(
         head_dim = 64 if model == "falcon-180b" else 128
         np.testing.assert_allclose(curve[term], layers * 2 * heads / 8 * head_dim * 2 / L2_BYTES_PER_S)
         assert (curve[term] > before[term]).all()
+
+
+def test_copies_of_a_prompt_read_the_same_experts() -> None:
+    """16 tokens of Mixtral read two experts a layer, not all eight; one token reads two in any case."""
+    drawn, copied = (deploy(Scenario(model="mixtral-8x7b", gpu="a100-sxm", engine="trtllm", tensor_parallel_size=4))
+                     for _ in range(2))
+    choose_alike(copied)
+    before, after = drawn.step_time.curve, copied.step_time.curve
+    np.testing.assert_allclose(after["tokens_s"] - before["tokens_s"], after["experts_s"] - before["experts_s"])
+    counts = node_counts()
+    expert_bytes = 32 * 3 * 4096 * 14336 * 2 / 4
+    saved_bytes = np.interp([1, 16], counts, before["tokens_bytes"] - after["tokens_bytes"])
+    np.testing.assert_allclose(saved_bytes / expert_bytes, [0, 6], atol=0.2)
+    assert np.interp(16, counts, after["experts_s"]) < 0.5 * np.interp(16, counts, before["experts_s"])
+
+
+def test_a_dense_model_chooses_nothing() -> None:
+    deployment = deploy(Scenario(model="llama-2-7b", gpu="a100-sxm", engine="trtllm"))
+    before = deployment.step_time.curve.copy()
+    choose_alike(deployment)
+    np.testing.assert_array_equal(deployment.step_time.curve, before)

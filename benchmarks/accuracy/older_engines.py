@@ -1,4 +1,5 @@
-"""What engines of 2023 and 2024 had that those of today, whose constants are fitted, have not: hosts and kernels."""
+"""What runs of 2023 and 2024 had that those of today, which constants are fitted to, have not: hosts, kernels, prompts.
+"""
 
 from dataclasses import replace
 
@@ -8,6 +9,7 @@ from planner.deployment.deploy import Deployment, scenario_constants
 from planner.model.precision import KV_BYTES_PER_ELEMENT
 from planner.settings.scenario import Scenario
 from planner.steptime.engines import EngineConstants, bounds
+from planner.steptime.roofline import roofline
 
 # Requests come in-process.
 NO_SERVER = ("frontend_s", "frontend_s_per_token", "latency_s", "latency_s_per_token", "latency_s_per_seq")
@@ -74,3 +76,16 @@ def read_by_each_head(deployment: Deployment) -> None:
     for name, num_layers in (("decode_s_per_context_token", arch.num_attention_layers - arch.num_sliding_layers),
                              ("decode_s_per_window_token", arch.num_sliding_layers)):
         setattr(curve, name, np.maximum(getattr(curve, name), num_layers * layer_s))
+
+
+def choose_alike(deployment: Deployment) -> None:
+    """Let all tokens of a step choose the same experts, as those of one prompt's copies do."""
+    stack, curve = deployment.stack, deployment.step_time.curve
+    assert stack is not None
+    if not stack.arch.num_moe_layers:
+        return
+    chosen = replace(stack, arch=replace(stack.arch, num_experts=stack.arch.num_experts_per_tok))
+    alike = roofline(chosen).curve
+    curve.tokens_s += alike.experts_s - curve.experts_s
+    for part in ("experts_s", "shared_s", "tokens_bytes"):
+        curve[part] = alike[part]

@@ -133,6 +133,15 @@ def test_the_index_has_every_page() -> None:
     assert not pages - linked
 
 
+def test_the_index_of_decisions_has_each_once_in_order() -> None:
+    docs = ROOT / "docs"
+    index = (docs / "decisions.md").read_text(encoding="utf-8")
+    listed = re.findall(r"(?m)^- \[(.*)\]\((decisions/[\w-]+\.md)#", index)
+    for page in sorted((docs / "decisions").iterdir()):
+        heads = re.findall(r"(?m)^## (.*)$", page.read_text(encoding="utf-8"))
+        assert heads == [title for title, of in listed if of == f"decisions/{page.name}"], page.name
+
+
 def test_the_accuracy_table_is_the_published_one() -> None:
     """Median and mean errors of the README's table, and of the background's sentence, are those of the report."""
     figures = {each.name: each.value for each in read_published()["Closed-loop runs, mean TTFT and TPOT"]}
