@@ -40,8 +40,8 @@ NEWEST_SOURCE = "22 of SGLang 0.5.12 that InferenceX's tickets state (benchmarks
 # #32655 and #35807) and in 1.0 those of linear attention (74 ms for 1,024 decodes of Qwen3-Next,
 # vllm-project/vllm#27222). What FlashInfer adds is a guess. A host's millisecond on one GPU is from rising rates on
 # vLLM 0.11, what the GPU waits for its worker processes without asynchronous scheduling from runs of 0.8 and 0.12
-# (decisions/hosts.md both). What sampling takes besides reading is what two single cards leave of it (there too); what a
-# layer of an older release adds is a guess, three kernels. The rest are the orders of magnitude of profiles that the
+# (decisions/hosts.md both). What sampling takes besides reading is what two single cards leave of it (there too); what
+# a layer of an older release adds is a guess, three kernels. The rest are the orders of magnitude of profiles that the
 # engines' makers have shown.
 PRIORS = {
     "linear_ratio": 1.0, "experts_ratio": 1.0, "compute_ratio": 1.0, "prompt_attention_ratio": 1.1,
