@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from benchmarks.accuracy.data import BLOCK, MEASURED, load_of, replay, times
-from benchmarks.accuracy.older_engines import V1_ALONE, in_process, least
+from benchmarks.accuracy.older_engines import V0_HOST, V1_ALONE, in_process, least
 from benchmarks.accuracy.section import ERROR_COLUMNS, Section, Table, Verdict, error_row, outcomes, scatter
 from benchmarks.accuracy.static_batch import predicted_rows
 from planner.catalog.architecture import Architecture
@@ -65,8 +65,9 @@ def throughput() -> Section:
                "trtllm-bench's table before 0.15, and of its rule for a dataset since.",
                "The rate stages' TPOT column is half the time between tokens: the client counts two chunks each; the "
                "end-to-end time, the tokens it counts and the rate are used.",
-               "The stages of eagle (acceptance unknown), of vLLM's old engine and of quantization (whose single "
-               "request takes what 16-bit weights take) are not covered. With prefix caching, 100 prompts come in "
+               "The stages of eagle (acceptance unknown) and of quantization (whose single request takes what 16-bit "
+               "weights take) are not covered; those of vLLM's old engine have the host of Argonne's runs, in which "
+               "they had no part. With prefix caching, 100 prompts come in "
                "turn, as inference-perf's shared_prefix makes them. The prior of a host's time on one GPU is from the "
                "other stages, and what vLLM 0.6's V0 engine waits for its worker processes from the runs at low load."])
 
@@ -186,8 +187,9 @@ STAGE = {"rate": "load_summary.achieved_rate", "count": "successes.count", "inpu
          "asked": "load_summary.requested_rate"}
 
 
-# Acceptance is not stated; the old engine; what was quantized: one request takes as long as with 16-bit weights.
-UNKNOWN_STAGES = ("vllm+eagle", "vllm+v0_engine", "vllm+quantization")
+# Acceptance is not stated; what was quantized: one request takes as long as with 16-bit weights.
+UNKNOWN_STAGES = ("vllm+eagle", "vllm+quantization")
+STAGE_SEQS = {"vllm+chunking_and_prefix_caching": 128, "vllm+v0_engine": 256}  # the latter is V0's default
 # How long the GPU waits for the worker processes of V0 in vLLM 0.6: a round value from the runs at low load themselves.
 V0_WORKERS_S = 2e-3
 
@@ -201,21 +203,23 @@ def _stages() -> pl.DataFrame:
 
 
 def _predict_stage(row: Mapping[str, Any]) -> float:
-    """Replay a stage on one H100: vLLM 0.11, without asynchronous scheduling; steady arrivals of 100 prompts in turn.
+    """Replay a stage on one H100: vLLM 0.11, without asynchronous scheduling, or V0; steady arrivals.
 
-    The prompts are those of inference-perf's `shared_prefix`: 10 system prompts of 128 tokens, 10 questions to each.
+    Its 100 prompts in turn are those of inference-perf's `shared_prefix`: 10 system prompts of 128 tokens, 10 questions
+    to each. V0's host is that of Argonne's runs, of vLLM 0.5.
     """
     if row["config"] in UNKNOWN_STAGES:
         raise KeyError(row["config"])
     if row["metric"] != "requests/s" and row["rate"] < 0.97 * row["asked"]:
         raise KeyError("latency of a stage beyond capacity: the client's limit decides it")
-    is_caching = row["config"] == "vllm+chunking_and_prefix_caching"
-    scenario = Scenario(model="llama-3.1-8b", gpu="h100-sxm", max_num_seqs=128 if is_caching else 1024,
-                        max_num_batched_tokens=8192, async_scheduling=False)
+    is_caching, is_v0 = row["config"] == "vllm+chunking_and_prefix_caching", row["config"] == "vllm+v0_engine"
+    scenario = Scenario(model="llama-3.1-8b", gpu="h100-sxm", max_num_seqs=STAGE_SEQS.get(row["config"], 1024),
+                        max_num_batched_tokens=8192, async_scheduling=False, policy="vllm-v0" if is_v0 else None)
     count, size = int(row["count"]), round(row["input"])
     load = load_of("stage", np.arange(count) / row["rate"], np.full(count, size),
                    np.full(count, round(row["output"])), shared_prompts(count, size) if is_caching else None)
-    found = times(replay(deploy(scenario, enable_prefix_caching=is_caching), load))
+    constants = replace(scenario_constants(scenario), **V0_HOST, **least(V1_ALONE)) if is_v0 else None
+    found = times(replay(deploy(scenario, enable_prefix_caching=is_caching, constants=constants), load))
     end_s = float((load.requests["arrival_s"].to_numpy() + found["e2e_s"]).max())
     return {"e2e": found["e2e_s"].mean(), "TTFT": found["ttft_s"].mean(), "requests/s": count / end_s}[row["metric"]]
 
