@@ -29,7 +29,8 @@ V1_ALONE = ("serial_workers_s_per_seq",)  # what V0 has none of
 # More of it in vLLM 0.2, which ships each step's sequences to Ray workers: waiting, by sequence, and launching a layer,
 # on a host with H100s. By the GPU whose steps are predicted: of a few round values, those that leave the least mean
 # error in the other GPU's decodes of Llama-2-70B, so that no row has a part in what it is judged by.
-RAY_HOSTS = {"a100-sxm": (8e-3, 0.3e-3, 0.25e-3), "h100-sxm": (8e-3, 0.4e-3, 0.25e-3)}
+RAY_HOSTS = {"a100-sxm": (8e-3, 0.3e-3, 0.25e-3), "a100-pcie-nvlink": (8e-3, 0.3e-3, 0.25e-3),
+             "h100-sxm": (8e-3, 0.4e-3, 0.25e-3)}
 # Query heads to one of keys for which TensorRT-LLM, to 0.11, has kernels that read these once (`nbQHeadsPerKV` of
 # decoderXQARunner.h). With others each query head reads keys and values by itself, all but once from the L2 cache, at a
 # round value that fits Mistral-7B's tables best. Of the rest, which it is not from, Falcon-180B's tables are 10 % off

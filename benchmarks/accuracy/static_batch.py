@@ -59,7 +59,6 @@ def static_batch() -> Section:
                "decodes of Llama-2-70B: each GPU's rows those that fit the other's best; BLOOM and Sarathi none.",
                "TensorRT-LLM to 0.11 reads keys once for 1, 8 or 16 query heads, else once for each, at a bandwidth "
                "that Mistral-7B's tables ask for.",
-               "Sarathi's Yi-34B ran on two PCIe cards with an NVLink bridge, replayed as two SXM cards.",
                "vLLM's V0 host takes three times from Argonne's own runs; chosen on one GPU's runs, they leave the "
                "other's 6 % off. Without them all of Argonne's are 12 % off."])
 
@@ -178,7 +177,7 @@ def _predict_sarathi(row: Mapping[str, Any]) -> float:
         raise KeyError(f"note: {row['note']}")
     model = {"Yi-34B": "yi-34b"}[row["model"]]
     decodes, prompt, context = row["decode_tokens"], row["prefill_tokens"], row["context_tokens"] or 1
-    scenario = Scenario(model=model, gpu="a100-sxm", tensor_parallel_size=row["tp"], max_num_seqs=decodes + 1,
+    scenario = Scenario(model=model, gpu="a100-pcie-nvlink", tensor_parallel_size=row["tp"], max_num_seqs=decodes + 1,
                         max_num_batched_tokens=max(decodes * context + prompt, LEAST_TOKENS), max_model_len=20_000,
                         gpu_memory_utilization=0.95, cudagraph_mode="none", async_scheduling=False)
     deployment = deploy(scenario, constants=in_process(replace(scenario, policy="vllm-v0"), uses_ray=True))
