@@ -2,6 +2,7 @@
 
 import base64
 import doctest
+import gzip
 import hashlib
 import json
 import re
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 from helpers import EVERYTHING, scenario_of, trace_of
+from plotly.offline import get_plotlyjs
 
 from planner.errors import OutputError, PlannerError, UsageError
 from planner.explanation.causes import explain
@@ -106,13 +108,15 @@ def test_nothing_is_loaded(result: SavedResult) -> None:
     assert {"src", "href", "srcset", "action", "background"}.isdisjoint(
         name for tag, attrs in page.tags for name in attrs)
     assert not re.search(r"url\(|@import", "".join(page.texts["style"]))
-    assert len(html.encode()) < 6_000_000
-    _, *scripts = page.texts["script"]
+    assert len(html.encode()) < 2_500_000
+    _, packed, drawing = page.texts["script"]
+    scripts = [gzip.decompress(base64.b64decode(packed)).decode(), drawing]
     policy = next(attrs["content"] for tag, attrs in page.tags if "http-equiv" in attrs) or ""
     assert "default-src 'none'" in policy
     digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
     assert re.findall(r"'sha256-([^']+)'", policy) == digests
-    assert "showSendToCloud: false" in scripts[1]
+    assert scripts[0] == get_plotlyjs()
+    assert "showSendToCloud: false" in drawing
 
 
 def test_every_figure_has_its_place(result: SavedResult) -> None:
