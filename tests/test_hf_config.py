@@ -184,8 +184,8 @@ PUBLISHED = {
         "model_type": "falcon", "hidden_size": 4544, "num_hidden_layers": 32, "num_attention_heads": 71,
         "num_kv_heads": 71, "multi_query": True, "new_decoder_architecture": False, "vocab_size": 65024}),
     "tiiuae/falcon-40b": (41.3, 41.3, {
-        "model_type": "RefinedWeb", "hidden_size": 8192, "n_layer": 60, "n_head": 128, "n_head_kv": 8,
-        "new_decoder_architecture": True, "vocab_size": 65024}),
+        "model_type": "falcon", "hidden_size": 8192, "num_hidden_layers": 60, "num_attention_heads": 128,
+        "num_kv_heads": 8, "multi_query": True, "new_decoder_architecture": True, "vocab_size": 65024}),
     "bigscience/bloom-7b1": (7.07, 7.07, {
         "model_type": "bloom", "hidden_size": 4096, "n_layer": 30, "num_attention_heads": 32, "n_inner": None,
         "seq_length": 2048, "vocab_size": 250880}),
@@ -236,6 +236,8 @@ def test_what_falcon_and_its_time_leave_out_of_their_configs() -> None:
     assert all(arch.tie_word_embeddings for arch in (small, large, bloom, starcoder))
     several = architecture_from_config({**PUBLISHED["bigcode/starcoder"][2], "multi_query": False}, name="", where="")
     assert several.num_kv_heads == 48
+    serial = architecture_from_config({**PUBLISHED["tiiuae/falcon-7b"][2], "parallel_attn": False}, name="", where="")
+    assert not serial.adds_up_once
 
 
 def test_sliding_layers_may_have_other_heads() -> None:

@@ -68,6 +68,7 @@ def batch(scenario: Scenario, size: int, isl: int, osl: int, *, uses_ray: bool =
           is_copied: bool = False) -> dict[str, float]:
     """Replay one batch and return `ttft_s` of its last request, mean `tpot_s`, and `latency_s` of the whole.
 
+    uses_ray : whether vLLM runs Ray workers, as in 2023.
     is_copied : whether all prompts are one and the same.
     """
     deployment = deploy(replace(scenario, max_num_seqs=size, max_model_len=isl + osl + 8,

@@ -67,9 +67,9 @@ def throughput() -> Section:
                "end-to-end time, the tokens it counts and the rate are used.",
                "The stages of eagle (acceptance unknown) and of quantization (whose single request takes what 16-bit "
                "weights take) are not covered; those of vLLM's old engine have the host of Argonne's runs, in which "
-               "they had no part. With prefix caching, 100 prompts come in "
-               "turn, as inference-perf's shared_prefix makes them. The prior of a host's time on one GPU is from the "
-               "other stages, and what vLLM 0.6's V0 engine waits for its worker processes from the runs at low load."])
+               "they had no part. With prefix caching, 100 prompts come in turn, as inference-perf's shared_prefix "
+               "makes them. The prior of a host's time on one GPU is from the other stages, and what vLLM 0.6's V0 "
+               "engine waits for its worker processes from the runs at low load."])
 
 
 def _median(table: pl.DataFrame, metric: str) -> float:

@@ -55,6 +55,9 @@ class Architecture:
     key_is_value : whether layers that see all tokens take their keys, projected once, as values too (Gemma 4).
     intermediate_size : width of a dense MLP, the mean where layers differ, 0 where all are MoE layers and the
         config names none [1].
+    adds_up_once : whether tensor-parallel ranks add up attention and MLP of a layer together, which read one hidden
+        state: so do vLLM and TensorRT-LLM with Falcon, and with no other whose halves are parallel (`falcon.py` of
+        vLLM, models/falcon/model.py of TensorRT-LLM).
     num_wide_layers : layers whose dense MLP is twice as wide [1].
     per_layer_input_size : width of what each layer has of a token in an embedding of its own, 0 without one [1].
     num_mlp_matrices : 3 in a gated MLP (gate, up, down), 2 otherwise [1].
@@ -123,6 +126,7 @@ class Architecture:
     num_kv_shared_sliding_layers: int
     key_is_value: bool
     intermediate_size: int
+    adds_up_once: bool
     num_wide_layers: int
     per_layer_input_size: int
     num_mlp_matrices: int
@@ -174,15 +178,6 @@ class Architecture:
         So do vLLM, SGLang and TensorRT-LLM with MiniMax-M2, vLLM with GLM-4.5 (`gate` of minimax_m2.py, glm4_moe.py).
         """
         return self.model_type in ("minimax_m2", "glm4_moe")
-
-    @property
-    def adds_up_once(self) -> bool:
-        """Whether tensor-parallel ranks add up attention and MLP of a layer together, which read one hidden state.
-
-        So do vLLM and TensorRT-LLM with Falcon, and with no other whose halves are parallel (`falcon.py` of vLLM,
-        models/falcon/model.py of TensorRT-LLM).
-        """
-        return self.model_type == "falcon"
 
     @property
     def num_attention_layers(self) -> int:

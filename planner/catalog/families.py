@@ -34,7 +34,7 @@ WRAPPERS = {"gemma3": "gemma3_text", "gemma4": "gemma4_text", "gemma4_unified": 
             "ministral3": "mistral", "qwen3_5": "qwen3_5_text", "qwen3_5_moe": "qwen3_5_moe_text",
             "qwen2_vl": "qwen2", "qwen2_vl_text": "qwen2", "qwen2_5_vl": "qwen2", "qwen2_5_vl_text": "qwen2",
             "qwen3_vl_text": "qwen3", "qwen3_vl_moe_text": "qwen3_moe", "glm4v_text": "glm4",
-            "glm4v_moe_text": "glm4_moe", "RefinedWeb": "falcon", "RefinedWebModel": "falcon"}
+            "glm4v_moe_text": "glm4_moe"}
 
 _ONE_SHARED = {"num_shared_experts": "n_shared_experts"}
 _GPT = {"n_embd": "hidden_size", "n_embed": "hidden_size", "n_layer": "num_hidden_layers",
@@ -42,8 +42,7 @@ _GPT = {"n_embd": "hidden_size", "n_embed": "hidden_size", "n_layer": "num_hidde
 RENAMED = {  # model_type -> its names of what others call so
     **dict.fromkeys(("gptj", "gpt_bigcode"), _GPT),
     "bloom": {**_GPT, "seq_length": "max_position_embeddings"},
-    "falcon": {**_GPT, "n_head_kv": "num_key_value_heads", "num_kv_heads": "num_key_value_heads",
-               "ffn_hidden_size": "intermediate_size"},
+    "falcon": {"num_kv_heads": "num_key_value_heads", "ffn_hidden_size": "intermediate_size"},
     "ernie4_5_moe": {"moe_num_experts": "num_experts", "moe_k": "num_experts_per_tok",
                      "moe_num_shared_experts": "n_shared_experts", "moe_layer_start_index": "first_k_dense_replace",
                      "moe_layer_interval": "moe_layer_freq"},

@@ -70,6 +70,9 @@ def architecture_from_config(config: Mapping[str, object], *, name: str, where: 
         intermediate_size=keys.integer(
             width_key, 4 * keys.integer("hidden_size") if model_type in families.FOUR_FOLD
             else 0 if experts["num_moe_layers"] == num_mlp_layers else None),
+        adds_up_once=model_type == "falcon" and any(
+            keys.config.get(key, usual) is True
+            for key, usual in (("parallel_attn", True), ("new_decoder_architecture", False))),
         num_mlp_matrices=2 if model_type in families.UNGATED else 3,
         quantization=stored.quantization, attention_quantization=stored.attention_quantization,
         expert_quantization=stored.expert_quantization, kv_cache_dtype=kv_cache_dtype(keys.config, model_type, where),
