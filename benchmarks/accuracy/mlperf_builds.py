@@ -86,7 +86,7 @@ def fuse_activation(deployment: Deployment) -> None:
     counts = _counts()
     for kernel in small_kernels(stack.arch, stack.engine, stack.layout.tensor_parallel_size):
         if kernel.share == ACTIVATION_SHARE:
-            _save(curve, "activations_s", kernel.num * small_s(stack, kernel, counts))
+            save(curve, "activations_s", kernel.num * small_s(stack, kernel, counts))
 
 
 def fuse_quantization(deployment: Deployment) -> None:
@@ -98,7 +98,7 @@ def fuse_quantization(deployment: Deployment) -> None:
         if gemm.name in ("qkv_proj", "gate_up_proj"):
             shape = gemm.n, gemm.k, projection_format(stack, gemm)
             apart_s, fused_s = (gemms_s(stack, counts, *shape, is_quantized=given) for given in (False, True))
-            _save(curve, "linear_s", gemm.count * (apart_s - fused_s))
+            save(curve, "linear_s", gemm.count * (apart_s - fused_s))
 
 
 def overlap_reduces(deployment: Deployment) -> None:
@@ -118,11 +118,11 @@ def overlap_reduces(deployment: Deployment) -> None:
             product_s = gemms_s(stack, counts, gemm.n, gemm.k, projection_format(stack, gemm))
             hidden_s = gemm.count * np.minimum(reduce_s, product_s)
             hidden_s[0] = 0.0
-            _save(curve, "collectives_s", hidden_s)
+            save(curve, "collectives_s", hidden_s)
 
 
-def _save(curve: Any, part: str, saved_s: Any) -> None:
-    """Take seconds off a part of a step's time, and off its sum."""
+def save(curve: Any, part: str, saved_s: Any) -> None:
+    """Take seconds off a part of a step's time, and off its sum; shape of the curve."""
     curve[part] -= saved_s
     curve.tokens_s -= saved_s
 

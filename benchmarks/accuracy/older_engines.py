@@ -5,6 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from benchmarks.accuracy.mlperf_builds import save
+from planner.catalog.entries import load_gpu
 from planner.deployment.deploy import Deployment, scenario_constants
 from planner.model.precision import KV_BYTES_PER_ELEMENT
 from planner.settings.scenario import Scenario
@@ -27,10 +29,9 @@ ENGINE_LAUNCH_S = 180e-6
 V0_HOST = {"host_s": 1e-3, "host_s_per_seq": 60e-6, "serial_workers_s": 0.7e-3}
 V1_ALONE = ("serial_workers_s_per_seq",)  # what V0 has none of
 # More of it in vLLM 0.2, which ships each step's sequences to Ray workers: waiting, by sequence, and launching a layer,
-# on a host with H100s. By the GPU whose steps are predicted: of a few round values, those that leave the least mean
+# on a host with H100s. By the chip whose steps are predicted: of a few round values, those that leave the least mean
 # error in the other GPU's decodes of Llama-2-70B, so that no row has a part in what it is judged by.
-RAY_HOSTS = {"a100-sxm": (8e-3, 0.3e-3, 0.25e-3), "a100-pcie-nvlink": (8e-3, 0.3e-3, 0.25e-3),
-             "h100-sxm": (8e-3, 0.4e-3, 0.25e-3)}
+RAY_HOSTS = {"a100-sxm": (8e-3, 0.3e-3, 0.25e-3), "h100-sxm": (8e-3, 0.4e-3, 0.25e-3)}
 # Query heads to one of keys for which TensorRT-LLM, to 0.11, has kernels that read these once (`nbQHeadsPerKV` of
 # decoderXQARunner.h). With others each query head reads keys and values by itself, all but once from the L2 cache, at a
 # round value that fits Mistral-7B's tables best. Of the rest, which it is not from, Falcon-180B's tables are 10 % off
@@ -48,16 +49,21 @@ def in_process(scenario: Scenario, *, is_compiled: bool = True, uses_ray: bool =
     """
     found = scenario_constants(scenario)
     if scenario.policy == "vllm-v0":
-        found = replace(found, **V0_HOST, **least(V1_ALONE + NO_SERVER))
+        found = replace(with_v0_host(found), **least(NO_SERVER))
         if not uses_ray:
             return found
-        wait_s, per_seq_s, launch_s = RAY_HOSTS[scenario.gpu]
+        wait_s, per_seq_s, launch_s = RAY_HOSTS[load_gpu(scenario.gpu).kernels_of]
         return replace(found, serial_workers_s=wait_s, host_s_per_seq=per_seq_s, launch_s_per_layer=launch_s,
                        decode_launch_s_per_layer=launch_s)
     if scenario.engine != "trtllm" or not is_compiled:
         return replace(found, **least(NO_SERVER))
     return replace(found, launch_s_per_layer=ENGINE_LAUNCH_S, decode_launch_s_per_layer=ENGINE_LAUNCH_S,
                    **least(NO_SERVER + NO_PYTHON))
+
+
+def with_v0_host(constants: EngineConstants) -> EngineConstants:
+    """Return an engine's constants with the host of vLLM's V0 in place of its own."""
+    return replace(constants, **V0_HOST, **least(V1_ALONE))
 
 
 def least(names: tuple[str, ...]) -> dict[str, float]:
@@ -87,6 +93,5 @@ def choose_alike(deployment: Deployment) -> None:
         return
     chosen = replace(stack, arch=replace(stack.arch, num_experts=stack.arch.num_experts_per_tok))
     alike = roofline(chosen).curve
-    curve.tokens_s += alike.experts_s - curve.experts_s
-    for part in ("experts_s", "shared_s", "tokens_bytes"):
-        curve[part] = alike[part]
+    save(curve, "experts_s", curve.experts_s - alike.experts_s)
+    curve.shared_s, curve.tokens_bytes = alike.shared_s, alike.tokens_bytes

@@ -34,6 +34,7 @@ ENGINES = {"TensorRT-LLM": "trtllm", "vLLM": "vllm"}
 LEAST_TOKENS = 2048  # of a step; static engines are built for a batch's prompts in one
 TRTLLM_TOKENS = 8192  # of trtllm-build
 
+
 def static_batch() -> Section:
     """Return the section on batches of a stated size."""
     sources: Mapping[str, Callable[[], pl.DataFrame]] = {

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from benchmarks.accuracy.data import BLOCK, MEASURED, load_of, replay, times
-from benchmarks.accuracy.older_engines import V0_HOST, V1_ALONE, in_process, least
+from benchmarks.accuracy.older_engines import V1_ALONE, in_process, least, with_v0_host
 from benchmarks.accuracy.section import ERROR_COLUMNS, Section, Table, Verdict, error_row, outcomes, scatter
 from benchmarks.accuracy.static_batch import predicted_rows
 from planner.catalog.architecture import Architecture
@@ -218,7 +218,7 @@ def _predict_stage(row: Mapping[str, Any]) -> float:
     count, size = int(row["count"]), round(row["input"])
     load = load_of("stage", np.arange(count) / row["rate"], np.full(count, size),
                    np.full(count, round(row["output"])), shared_prompts(count, size) if is_caching else None)
-    constants = replace(scenario_constants(scenario), **V0_HOST, **least(V1_ALONE)) if is_v0 else None
+    constants = with_v0_host(scenario_constants(scenario)) if is_v0 else None
     found = times(replay(deploy(scenario, enable_prefix_caching=is_caching, constants=constants), load))
     end_s = float((load.requests["arrival_s"].to_numpy() + found["e2e_s"]).max())
     return {"e2e": found["e2e_s"].mean(), "TTFT": found["ttft_s"].mean(), "requests/s": count / end_s}[row["metric"]]

@@ -53,7 +53,6 @@ def architecture_from_config(config: Mapping[str, object], *, name: str, where: 
     max_model_len = _max_model_len(keys, model_type)
     window, num_sliding_layers = sliding_layers(keys, model_type, num_layers, max_model_len)
     stored, experts = formats(keys.config, where), _experts(keys, model_type, num_layers)
-    width_key = families.DENSE_WIDTH.get(model_type, "intermediate_size")
     return Architecture(
         name=name, model_type=model_type, num_layers=num_layers, num_mlp_layers=num_mlp_layers,
         hidden_size=keys.integer("hidden_size"), num_attention_heads=keys.integer("num_attention_heads"),
@@ -67,12 +66,8 @@ def architecture_from_config(config: Mapping[str, object], *, name: str, where: 
         **linear_attention(keys, model_type, num_layers),
         sliding_window=window, num_sliding_layers=num_sliding_layers, **head_shapes(keys, model_type, window),
         key_is_value=key_is_value(keys, model_type), **later_layers(keys, model_type, num_layers, num_sliding_layers),
-        intermediate_size=keys.integer(
-            width_key, 4 * keys.integer("hidden_size") if model_type in families.FOUR_FOLD
-            else 0 if experts["num_moe_layers"] == num_mlp_layers else None),
-        adds_up_once=model_type == "falcon" and any(
-            keys.config.get(key, usual) is True
-            for key, usual in (("parallel_attn", True), ("new_decoder_architecture", False))),
+        intermediate_size=_dense_width(keys, model_type, is_needed=experts["num_moe_layers"] != num_mlp_layers),
+        adds_up_once=_adds_up_once(keys, model_type),
         num_mlp_matrices=2 if model_type in families.UNGATED else 3,
         quantization=stored.quantization, attention_quantization=stored.attention_quantization,
         expert_quantization=stored.expert_quantization, kv_cache_dtype=kv_cache_dtype(keys.config, model_type, where),
@@ -143,6 +138,20 @@ def _searched(config: Mapping[str, object], where: str) -> dict[str, object]:
     widths = [_MULTIPLE * math.ceil(int(2 * part["ffn_mult"] * hidden / 3) / _MULTIPLE) for part in mlps]
     return {"num_hidden_layers": len(kept), "num_mlp_layers": len(mlps), "num_key_value_heads": heads // groups.pop(),
             "intermediate_size": round(sum(widths) / len(widths))}
+
+
+def _dense_width(keys: Keys, model_type: str, *, is_needed: bool) -> int:
+    """Width of a dense MLP; 0 where the config names none and no layer needs it."""
+    key = families.DENSE_WIDTH.get(model_type, "intermediate_size")
+    if model_type in families.FOUR_FOLD:
+        return keys.integer(key, 4 * keys.integer("hidden_size"))
+    return keys.integer(key, None if is_needed else 0)
+
+
+def _adds_up_once(keys: Keys, model_type: str) -> bool:
+    """Whether attention and MLP are added up together, as in all of Falcon but RefinedWeb-1B and 7B."""
+    is_parallel = (keys.config.get("parallel_attn", True), keys.config.get("new_decoder_architecture", False))
+    return model_type == "falcon" and True in is_parallel
 
 
 def _max_model_len(keys: Keys, model_type: str) -> int:

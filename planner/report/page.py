@@ -82,25 +82,26 @@ def document(title: str, *, lead: str, body: str, figures: Mapping[str, Any]) ->
     title, lead, body : HTML, escaped by the caller; the body has the `place` of each figure.
     figures : plotly's JSON by name, after `place` took the titles out.
     """
-    drawing = _template("page.js")
+    (plotly, plotly_hash), drawing = _plotly(), _template("page.js")
     colors = {f"{theme}_{part}": color for theme, values in PAPER.items()
               for part, color in zip(("paper", "ink", "line"), values, strict=True)}
     return Template(_template("page.html")).substitute(
-        hashes=" ".join(f"'sha256-{_hash(script)}'" for script in (get_plotlyjs(), drawing)),
+        hashes=f"'sha256-{plotly_hash}' 'sha256-{_hash(drawing)}'",
         title=title,
         style=Template(_template("page.css")).substitute(colors),
         lead=lead,
         body=body,
         figures=_data(figures),
-        plotly=_packed_plotly(),
+        plotly=plotly,
         drawing=drawing,
     )
 
 
 @functools.cache
-def _packed_plotly() -> str:
-    """Return plotly's script as base 64 of gzip: 2.0 MB for 4.8; page.js unpacks it."""
-    return base64.b64encode(gzip.compress(get_plotlyjs().encode(), mtime=0)).decode()
+def _plotly() -> tuple[str, str]:
+    """Return plotly's script as base 64 of gzip, 2.0 MB for 4.8, which page.js unpacks; and the script's hash."""
+    script = get_plotlyjs()
+    return base64.b64encode(gzip.compress(script.encode(), mtime=0)).decode(), _hash(script)
 
 
 def _template(name: str) -> str:
