@@ -1,7 +1,6 @@
 """What the accuracy report and the engines' fits take measured runs to have been: limits, lengths, builds, prompts."""
 
 import doctest
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,18 +9,11 @@ import pytest
 from benchmarks.accuracy import throughput
 from benchmarks.accuracy.data import BLOCK
 from benchmarks.accuracy.mlperf import DATASETS, lengths_of
-from benchmarks.accuracy.mlperf_builds import (
-    BUILDS_OF_FILES,
-    Build,
-    build_of,
-    fuse_activation,
-    fuse_quantization,
-    overlap_reduces,
-)
+from benchmarks.accuracy.mlperf_builds import BUILDS_OF_FILES, Build, apply_build, build_of, overlap_reduces
 from benchmarks.accuracy.throughput import shared_prompts, tuned
 from benchmarks.fit_engines import TIMES, is_shown
 from planner.catalog.entries import load_gpu, load_model
-from planner.deployment.deploy import Deployment, deploy
+from planner.deployment.deploy import deploy
 from planner.engine.curve import node_counts
 from planner.measured.table import Measurement
 from planner.settings.scenario import Scenario
@@ -93,17 +85,21 @@ def test_all_reduces_beside_products_take_the_longer_of_both(tp: int, hides: boo
     np.testing.assert_allclose(before["tokens_s"] - curve["tokens_s"], hidden_s, atol=1e-12)
 
 
-@pytest.mark.parametrize(("fuse", "column"), [(fuse_activation, "activations_s"), (fuse_quantization, "linear_s")])
-def test_fused_kernels_take_their_time_off_a_step(fuse: Callable[[Deployment], None], column: str) -> None:
-    """2,048 tokens of 70B in NVFP4 on a B200: 80 activations, 2·80 quantizations of 8,192 elements a token."""
+@pytest.mark.parametrize(("build", "column", "layer_bytes"), [
+    (Build(gemm_swiglu=True), "activations_s", 3 * 28672 * 2),
+    (Build(norm_quant=True), "linear_s", 2 * 8192 * (2 + 0.5625)),
+    (Build(is_native=True), "linear_s", 28672 * (2 + 0.5625)),
+])
+def test_fused_kernels_take_their_time_off_a_step(build: Build, column: str, layer_bytes: float) -> None:
+    """2,048 tokens of 70B in NVFP4 on a B200: 80 layers' activations, or what quantizes after norms or activations."""
     deployment = deploy(Scenario(model="llama-3.1-70b", gpu="b200-sxm", engine="trtllm", quantization="nvfp4"))
     curve = deployment.step_time.curve
     before = curve.copy()
-    fuse(deployment)
+    apply_build(deployment, build)
     saved_s = before[column] - curve[column]
     np.testing.assert_allclose(before["tokens_s"] - curve["tokens_s"], saved_s, atol=1e-12)
     assert (saved_s[1:] > 0).all()
-    moved_bytes = {"activations_s": 80 * 3 * 28672 * 2, "linear_s": 2 * 80 * 8192 * (2 + 0.5625)}[column]
+    moved_bytes = 80 * layer_bytes
     at_peak_s = 2048 * moved_bytes / 8e12
     assert at_peak_s < float(np.interp(2048, node_counts(), saved_s)) < 2 * at_peak_s + 160 * 5e-6
 

@@ -22,6 +22,8 @@ class Build:
     ----------
     gemm_swiglu : the product of gate and up applies the activation (`gemm_swiglu_plugin`).
     norm_quant : norms write what the product after them multiplies (`norm_quant_fusion`).
+    is_native : products are TensorRT's own, without `gemm_plugin`: what quantizes their input is a layer of the graph
+        (`FP4Linear` of TensorRT-LLM's quantization/layers.py), which TensorRT joins with the activation before.
     gemm_allreduce : products add up over the GPUs themselves (`gemm_allreduce_plugin`).
     uses_graphs : it runs CUDA graphs, as the PyTorch backend does; built engines launch their kernels one by one.
     max_num_tokens, max_num_seqs : that it was started with, where that is not what it was built with [1].
@@ -29,6 +31,7 @@ class Build:
 
     gemm_swiglu: bool = False
     norm_quant: bool = False
+    is_native: bool = False
     gemm_allreduce: bool = False
     uses_graphs: bool = False
     max_num_tokens: int | None = None
@@ -39,7 +42,7 @@ class Build:
 # 187 were read, all that could be; those of a group agree, but for the ones below.
 BUILDS: Mapping[tuple[str, str, str], Build] = {
     ("llama2-70b", "fp8", "Server"): Build(gemm_swiglu=True),
-    ("llama2-70b", "fp4", "Server"): Build(norm_quant=True),
+    ("llama2-70b", "fp4", "Server"): Build(norm_quant=True, is_native=True),
     ("llama3.1-405b", "fp8", "Server"): Build(gemm_allreduce=True, max_num_tokens=2560, max_num_seqs=64),
     ("llama3.1-405b", "fp8", "Interactive"): Build(gemm_allreduce=True, max_num_tokens=2560, max_num_seqs=64),
     ("llama3.1-405b", "fp4", "Server"): Build(gemm_allreduce=True, norm_quant=True),
@@ -74,7 +77,9 @@ def apply_build(deployment: Deployment, build: Build) -> None:
     if build.gemm_swiglu:
         fuse_activation(deployment)
     if build.norm_quant:
-        fuse_quantization(deployment)
+        fuse_quantization(deployment, "qkv_proj", "gate_up_proj")
+    if build.is_native:
+        fuse_quantization(deployment, "down_proj")
     if build.gemm_allreduce:
         overlap_reduces(deployment)
 
@@ -89,13 +94,13 @@ def fuse_activation(deployment: Deployment) -> None:
             save(curve, "activations_s", kernel.num * small_s(stack, kernel, counts))
 
 
-def fuse_quantization(deployment: Deployment) -> None:
-    """Leave out the kernels that quantize what norms have written."""
+def fuse_quantization(deployment: Deployment, *products: str) -> None:
+    """Leave out the kernels that quantize what the norms and activations before some products have written."""
     stack, curve = deployment.stack, deployment.step_time.curve
     assert stack is not None
     counts = _counts()
     for gemm in projections(stack.arch, stack.layout.tensor_parallel_size):
-        if gemm.name in ("qkv_proj", "gate_up_proj"):
+        if gemm.name in products:
             shape = gemm.n, gemm.k, projection_format(stack, gemm)
             apart_s, fused_s = (gemms_s(stack, counts, *shape, is_quantized=given) for given in (False, True))
             save(curve, "linear_s", gemm.count * (apart_s - fused_s))

@@ -44,6 +44,8 @@ QUALITY = ("median_ape", "p90_ape", "bias")
 # Seven links join a GPU with each of its peers; of 64 GB/s 48 are left beside the protocol (ROCm blogs, Understanding
 # RCCL Bandwidth and xGMI Performance on MI300X, 2025-03).
 NUM_LINKS, LINK_FRAC = 7, 0.75
+# Of AITER's Triton kernel for blocks of FP8, on MI300X [s]: tiles of 128 x 128 that take all of k by themselves.
+TRITON_DEPTH = {"depth_s": (1e-9, 1e-7)}
 
 
 def main() -> None:
@@ -85,8 +87,9 @@ def gemm_rows(configs: Path) -> list[Row]:
     rows.append(gemm_row("mi355x", "bfloat16", published("mi355x", "gemm", "bfloat16")))
     blocks = pl.concat([tuned_gemms(configs, "mi300x", "fp8_block"), published("mi300x", "gemm", "fp8_block")],
                        how="diagonal")
-    rows.append(gemm_row("mi300x", "fp8_block", blocks))
-    return rows + [copied(row, "mi300x") for row in rows if row["dtype"] in ("fp8", "bfloat16")]
+    tuned = gemm_row("mi300x", "fp8_block", blocks)
+    return [*rows, tuned, triton_gemm_row(tuned),
+            *(copied(row, "mi300x") for row in rows if row["dtype"] in ("fp8", "bfloat16"))]
 
 
 def tuned_gemms(configs: Path, gpu: str, dtype: str) -> pl.DataFrame:
@@ -119,6 +122,28 @@ def gemm_row(gpu_name: str, dtype: str, table: pl.DataFrame) -> Row:
     constants, quality = fit(model, start, fit_gemm.BOUNDS, us * 1e-6, weights / weights.mean())
     return {"gpu": gpu_name, "engine": "aiter", "version": "", "dtype": dtype, **quantize, **constants, **quality,
             "source": source(table)}
+
+
+def triton_gemm_row(tuned: Row) -> Row:
+    """Fit AITER's Triton kernel for blocks of FP8, which SGLang runs on MI300X in place of the tuned ones.
+
+    It has one shape of tile there, whose sum over k it does not split (MI300X-GEMM-A8W8_BLOCKSCALE.json of the wheel),
+    so the smallest product takes as long as one tile. What large ones reach is taken from the tuned kernels.
+    """
+    gpu = gpu_of("mi300x")
+    table = published("mi300x", "gemm", "fp8_block_triton")
+    m, n, k, us = columns(table, "m", "n", "k", "us")
+    known = {name: tuned[name] for name in fit_gemm.START if name != "depth_s"}
+
+    def model(**given: float) -> Any:
+        return gemm_s(m, n, k, weight_bytes_per_element=1.0, activation_bytes_per_element=1.0, quantizes=False,
+                      flops_per_s=kept_flops_per_s(gpu, "fp8"), constants=GemmConstants(**known, **given),
+                      bandwidth_bytes_per_s=gpu.hbm_bandwidth_bytes_per_s)
+
+    constants, quality = fit(model, {"depth_s": 1e-8}, TRITON_DEPTH, us * 1e-6)
+    ordered = {name: {**known, **constants}[name] for name in fit_gemm.START}
+    return {"gpu": "mi300x", "engine": "sglang", "version": "0.5.9", "dtype": "fp8_block", **ordered, **quality,
+            "source": source(table), "note": "64 tokens on MI325X; the rest is of AITER's tuned kernels"}
 
 
 def prior(family: str, *, engine: str = "prior", **keys: Any) -> Row:
