@@ -44,8 +44,7 @@ QUALITY = ("median_ape", "p90_ape", "bias")
 # Seven links join a GPU with each of its peers; of 64 GB/s 48 are left beside the protocol (ROCm blogs, Understanding
 # RCCL Bandwidth and xGMI Performance on MI300X, 2025-03).
 NUM_LINKS, LINK_FRAC = 7, 0.75
-# Of AITER's Triton kernel for blocks of FP8, on MI300X [s]: tiles of 128 x 128 that take all of k by themselves.
-TRITON_DEPTH = {"depth_s": (1e-9, 1e-7)}
+BOUNDS = fit_gemm.BOUNDS | {"depth_s": (1e-13, 1e-7)}  # kernels that do not split k take ten times as long for it
 
 
 def main() -> None:
@@ -101,13 +100,13 @@ def tuned_gemms(configs: Path, gpu: str, dtype: str) -> pl.DataFrame:
     return pl.concat(found).group_by("m", "n", "k", maintain_order=True).agg(pl.col("us").min())
 
 
-def gemm_row(gpu_name: str, dtype: str, table: pl.DataFrame) -> Row:
+def gemm_row(gpu_name: str, dtype: str, table: pl.DataFrame, known: Mapping[str, float] | None = None) -> Row:
     """Fit one format's products on one GPU, each count of tokens weighing the same.
 
     Activations come quantized in AITER's tables; what quantizes them before takes the medians' time.
     """
     gpu, form = gpu_of(gpu_name), FORMATS[dtype]
-    quantize = {"quantize_bandwidth_frac": prior("gemm", dtype=dtype)["quantize_bandwidth_frac"]}
+    known = known or {"quantize_bandwidth_frac": prior("gemm", dtype=dtype)["quantize_bandwidth_frac"]}
     table = table.filter(pl.col("n") >= 512, pl.col("k") >= 512)
     m, n, k, us = columns(table, "m", "n", "k", "us")
 
@@ -115,12 +114,12 @@ def gemm_row(gpu_name: str, dtype: str, table: pl.DataFrame) -> Row:
         return gemm_s(m, n, k, weight_bytes_per_element=form.weight, activation_bytes_per_element=form.activation,
                       flops_per_s=kept_flops_per_s(gpu, form.precision), quantizes=False,
                       bandwidth_bytes_per_s=gpu.hbm_bandwidth_bytes_per_s,
-                      constants=GemmConstants(**quantize, **given))
+                      constants=GemmConstants(**known, **given))
 
-    start = {name: value for name, value in fit_gemm.START.items() if name not in quantize}
+    start = {name: value for name, value in fit_gemm.START.items() if name not in known}
     weights = 1.0 / np.array([(m == count).sum() for count in m])
-    constants, quality = fit(model, start, fit_gemm.BOUNDS, us * 1e-6, weights / weights.mean())
-    return {"gpu": gpu_name, "engine": "aiter", "version": "", "dtype": dtype, **quantize, **constants, **quality,
+    constants, quality = fit(model, start, BOUNDS, us * 1e-6, weights / weights.mean())
+    return {"gpu": gpu_name, "engine": "aiter", "version": "", "dtype": dtype, **known, **constants, **quality,
             "source": source(table)}
 
 
@@ -130,20 +129,10 @@ def triton_gemm_row(tuned: Row) -> Row:
     It has one shape of tile there, whose sum over k it does not split (MI300X-GEMM-A8W8_BLOCKSCALE.json of the wheel),
     so the smallest product takes as long as one tile. What large ones reach is taken from the tuned kernels.
     """
-    gpu = gpu_of("mi300x")
-    table = published("mi300x", "gemm", "fp8_block_triton")
-    m, n, k, us = columns(table, "m", "n", "k", "us")
     known = {name: tuned[name] for name in fit_gemm.START if name != "depth_s"}
-
-    def model(**given: float) -> Any:
-        return gemm_s(m, n, k, weight_bytes_per_element=1.0, activation_bytes_per_element=1.0, quantizes=False,
-                      flops_per_s=kept_flops_per_s(gpu, "fp8"), constants=GemmConstants(**known, **given),
-                      bandwidth_bytes_per_s=gpu.hbm_bandwidth_bytes_per_s)
-
-    constants, quality = fit(model, {"depth_s": 1e-8}, TRITON_DEPTH, us * 1e-6)
-    ordered = {name: {**known, **constants}[name] for name in fit_gemm.START}
-    return {"gpu": "mi300x", "engine": "sglang", "version": "0.5.9", "dtype": "fp8_block", **ordered, **quality,
-            "source": source(table), "note": "64 tokens on MI325X; the rest is of AITER's tuned kernels"}
+    row = gemm_row("mi300x", "fp8_block", published("mi300x", "gemm", "fp8_block_triton"), known)
+    return row | {"engine": "sglang", "version": "0.5.9",
+                  "note": "64 tokens on MI325X; the rest is of AITER's tuned kernels"}
 
 
 def prior(family: str, *, engine: str = "prior", **keys: Any) -> Row:
