@@ -53,10 +53,12 @@ def published() -> Section:
                 Table(title="Benchmarks without a prediction", columns=("row", "why"),
                       rows=[[p.measurement.id, p.status] for p in benchmarks if p.status != "ok"])],
         notes=["The tickets' runs of 0.5.7 open cold: the first tenth of their requests waits some 2 s.",
-               "AMD's runs are those that state GPU, version and layout; kernels are AITER's, tuned shape by shape. "
-               "Kimi-K2.5 under vLLM 0.16 and Qwen3.5 under SGLang 0.5.8 ran what the posts call fallbacks, 7 and 2 "
-               "times slower than what came after. SGLang's image for AMD sends large all-reduces in 8 bit, which was "
-               "measured on two GPUs and is left out on more.",
+               "AMD's runs are those that state GPU, version and layout; kernels are AITER's, tuned shape by shape, "
+               "but SGLang's of FP8 in blocks on MI300X and MI325X is its Triton kernel, of which a profile of "
+               "DeepSeek-R1 with 64 in flight under 0.5.9 has five times. Kimi-K2.5 under vLLM 0.16 and Qwen3.5 under "
+               "SGLang 0.5.8 ran what the posts call fallbacks, 7 and 2 times slower than what came after. SGLang's "
+               "image for AMD sends large all-reduces in 8 bit, which was measured on two GPUs and is left out on "
+               "more.",
                "Benchmarks' settings are the engines' own for the GPU where a command gives none. Prompts that are all "
                "there at once wait for most of their TTFT: duration and TPOT say more.",
                "Qwen3-14B and 32B in FP8 on one H100 take 1.6 times as long as predicted under each of three engines, "
