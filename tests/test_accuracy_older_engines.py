@@ -6,10 +6,12 @@ import pytest
 from benchmarks.accuracy.older_engines import (
     ENGINE_LAUNCH_S,
     L2_BYTES_PER_S,
+    PRODUCTS_OF_2023,
     RAY_HOSTS,
     V0_HOST,
     choose_alike,
     in_process,
+    multiply_as_in_2023,
     read_by_each_head,
 )
 from planner.deployment.deploy import deploy
@@ -35,11 +37,25 @@ def test_ray_workers_are_waited_for_as_on_the_other_gpu() -> None:
     """No GPU's rows are predicted with what was chosen on them, and all else is V0's."""
     scenario = Scenario(model="llama-2-70b", gpu="a100-sxm", policy="vllm-v0")
     v0, ray = in_process(scenario), in_process(scenario, uses_ray=True)
-    assert (ray.serial_workers_s, ray.host_s_per_seq, ray.launch_s_per_layer) == RAY_HOSTS["a100-sxm"]
+    assert (ray.serial_workers_s, ray.host_s_per_seq, ray.decode_launch_s_per_layer,
+            ray.launch_s_per_layer) == RAY_HOSTS["a100-sxm"]
     assert ray.serial_workers_s > v0.serial_workers_s
     assert ray.host_s_per_seq > v0.host_s_per_seq
-    assert ray.decode_launch_s_per_layer == ray.launch_s_per_layer
+    assert ray.decode_launch_s_per_layer < ray.launch_s_per_layer
     assert (ray.host_s, ray.frontend_s) == (v0.host_s, v0.frontend_s)
+
+
+def test_products_of_2023_take_longer_where_they_do_not_wait_for_weights() -> None:
+    deployment = deploy(Scenario(model="llama-2-70b", gpu="h100-sxm", tensor_parallel_size=8))
+    curve = deployment.step_time.curve
+    before = curve.copy()
+    multiply_as_in_2023(deployment)
+    changed = [name for name in curve.dtype.names if not np.array_equal(curve[name], before[name])]
+    assert changed == ["tokens_s", "linear_s"]
+    few, many = node_counts() < 100, node_counts() > 128
+    np.testing.assert_array_equal(curve["linear_s"][few], before["linear_s"][few])
+    np.testing.assert_allclose(curve["linear_s"][many], PRODUCTS_OF_2023 * before["linear_s"][many])
+    np.testing.assert_allclose(curve["tokens_s"] - before["tokens_s"], curve["linear_s"] - before["linear_s"])
 
 
 @pytest.mark.parametrize(("model", "engine", "heads", "layers", "term"), [

@@ -88,7 +88,7 @@ def fuse_activation(deployment: Deployment) -> None:
     """Leave out the kernels between the product of gate and up and the next."""
     stack, curve = deployment.stack, deployment.step_time.curve
     assert stack is not None
-    counts = _counts()
+    counts = token_counts()
     for kernel in small_kernels(stack.arch, stack.engine, stack.layout.tensor_parallel_size):
         if kernel.share == ACTIVATION_SHARE:
             save(curve, "activations_s", kernel.num * small_s(stack, kernel, counts))
@@ -98,7 +98,7 @@ def fuse_quantization(deployment: Deployment, *products: str) -> None:
     """Leave out the kernels that quantize what the norms and activations before some products have written."""
     stack, curve = deployment.stack, deployment.step_time.curve
     assert stack is not None
-    counts = _counts()
+    counts = token_counts()
     for gemm in projections(stack.arch, stack.layout.tensor_parallel_size):
         if gemm.name in products:
             shape = gemm.n, gemm.k, projection_format(stack, gemm)
@@ -116,7 +116,7 @@ def overlap_reduces(deployment: Deployment) -> None:
     tp = stack.layout.tensor_parallel_size
     if tp == 1:
         return
-    counts = _counts()
+    counts = token_counts()
     reduce_s = collectives_s(stack, counts * ACTIVATION_BYTES * stack.arch.hidden_size, "all_reduce", tp)
     for gemm in projections(stack.arch, tp):
         if gemm.name in ("o_proj", "down_proj"):
@@ -132,6 +132,6 @@ def save(curve: Any, part: str, saved_s: Any) -> None:
     curve.tokens_s -= saved_s
 
 
-def _counts() -> Any:
+def token_counts() -> Any:
     """Return the tokens of a step's curve as its kernels get them."""
     return padded(node_counts()).astype(np.float64)
