@@ -32,9 +32,14 @@ V1_ALONE = ("serial_workers_s_per_seq",)  # what V0 has none of
 # decodes and one with prompts, on a host with H100s. By the chip whose steps are predicted: of a few round values,
 # those that leave the least mean error in the other GPU's steps of Llama-2-70B (decodes; prompts to 2,048 tokens), so
 # that no row has a part in what it is judged by.
-RAY_HOSTS = {"a100-sxm": (8e-3, 0.3e-3, 0.25e-3, 0.55e-3), "h100-sxm": (8e-3, 0.4e-3, 0.25e-3, 0.4e-3)}
-# Dense products of 2023 take so much longer than today's, where tokens are too many to wait for weights alone. Chosen
-# with the launches, by each GPU's prompts for the other's: both choose this round value.
+RAY_HOSTS = {
+    "a100-sxm": {"serial_workers_s": 8e-3, "host_s_per_seq": 0.3e-3, "decode_launch_s_per_layer": 0.25e-3,
+                 "launch_s_per_layer": 0.55e-3},
+    "h100-sxm": {"serial_workers_s": 8e-3, "host_s_per_seq": 0.4e-3, "decode_launch_s_per_layer": 0.25e-3,
+                 "launch_s_per_layer": 0.4e-3},
+}
+# Dense products of 2023 take so much longer than today's, from some tokens on (64 to 512 are alike). Chosen with the
+# launches, by each GPU's prompts for the other's: both choose this round value.
 PRODUCTS_OF_2023 = 1.25
 LEAST_PRODUCT_TOKENS = 128
 # Query heads to one of keys for which TensorRT-LLM, to 0.11, has kernels that read these once (`nbQHeadsPerKV` of
@@ -55,11 +60,7 @@ def in_process(scenario: Scenario, *, is_compiled: bool = True, uses_ray: bool =
     found = scenario_constants(scenario)
     if scenario.policy == "vllm-v0":
         found = replace(with_v0_host(found), **least(NO_SERVER))
-        if not uses_ray:
-            return found
-        wait_s, per_seq_s, launch_s, prompt_launch_s = RAY_HOSTS[load_gpu(scenario.gpu).kernels_of]
-        return replace(found, serial_workers_s=wait_s, host_s_per_seq=per_seq_s, launch_s_per_layer=prompt_launch_s,
-                       decode_launch_s_per_layer=launch_s)
+        return replace(found, **RAY_HOSTS[load_gpu(scenario.gpu).kernels_of]) if uses_ray else found
     if scenario.engine != "trtllm" or not is_compiled:
         return replace(found, **least(NO_SERVER))
     return replace(found, launch_s_per_layer=ENGINE_LAUNCH_S, decode_launch_s_per_layer=ENGINE_LAUNCH_S,

@@ -64,8 +64,8 @@ def static_batch() -> Section:
                "Splitwise rows with a flag (derived, stopped early, batch split) are left out; it ran without graphs, "
                "and on V0 with Ray workers, of which Sarathi's is a fork. Their host takes four times, "
                "and dense products a factor, from its own steps of Llama-2-70B to 2,048 tokens: each GPU's rows "
-               "those that fit the other's best; BLOOM and Sarathi none. Longer prompts over four and eight GPUs wait "
-               "for all-reduces of over 64 MB, which no other source shows and the model has not.",
+               "those that fit the other's best; BLOOM and Sarathi none. Longer prompts over four and eight GPUs seem "
+               "to wait for all-reduces of over 64 MB, which no other source shows and the model has not.",
                "TensorRT-LLM to 0.11 reads keys once for 1, 8 or 16 query heads, else once for each, at a bandwidth "
                "that Mistral-7B's tables ask for.",
                "vLLM's V0 host takes three times from Argonne's own runs; chosen on one GPU's runs, they leave the "
