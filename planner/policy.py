@@ -69,7 +69,9 @@ class Policy:
     budget : what `max_num_batched_tokens` limits: all tokens of a "step", its "prompts" only, or "nothing".
     watermark_when_idle : the watermark holds also when nothing runs.
     needs_spare_block : a decode runs only while a block is free, whether it needs one or not.
-    limits_batch_only : `max_num_seqs` limits the sequences of a batch, not the running set.
+    seats : what `max_num_seqs` limits: the sequences that are "running"; these, of which each of a pipeline's batches
+        has an equal "share"; those of "each" of its batches, so that as many times more run as it has stages; those of
+        a "batch", whatever runs.
     cache_latest : prefix cache as in nano-vllm: blocks are findable at the end of the step, the latest duplicate wins.
     """
 
@@ -86,5 +88,5 @@ class Policy:
     budget: Literal["step", "prompts", "nothing"] = "step"
     watermark_when_idle: bool = False
     needs_spare_block: bool = False
-    limits_batch_only: bool = False
+    seats: Literal["running", "share", "each", "batch"] = "running"
     cache_latest: bool = False

@@ -8,8 +8,18 @@ import pytest
 
 from benchmarks.accuracy import throughput
 from benchmarks.accuracy.data import BLOCK
-from benchmarks.accuracy.mlperf import DATASETS, lengths_of
-from benchmarks.accuracy.mlperf_builds import BUILDS_OF_FILES, Build, apply_build, build_of, overlap_reduces
+from benchmarks.accuracy.mlperf_builds import (
+    BUILDS_OF_FILES,
+    LEAST_NATIVE_TOKENS,
+    NATIVE_SHARE,
+    Build,
+    apply_build,
+    build_of,
+    compile_products,
+    overlap_reduces,
+    token_counts,
+)
+from benchmarks.accuracy.mlperf_runs import DATASETS, lengths_of
 from benchmarks.accuracy.throughput import shared_prompts, tuned
 from benchmarks.fit_engines import TIMES, is_shown
 from planner.catalog.entries import load_gpu, load_model
@@ -88,7 +98,6 @@ def test_all_reduces_beside_products_take_the_longer_of_both(tp: int, hides: boo
 @pytest.mark.parametrize(("build", "column", "layer_bytes"), [
     (Build(gemm_swiglu=True), "activations_s", 3 * 28672 * 2),
     (Build(norm_quant=True), "linear_s", 2 * 8192 * (2 + 0.5625)),
-    (Build(is_native=True), "linear_s", 28672 * (2 + 0.5625)),
 ])
 def test_fused_kernels_take_their_time_off_a_step(build: Build, column: str, layer_bytes: float) -> None:
     """2,048 tokens of 70B in NVFP4 on a B200: 80 layers' activations, or what quantizes after norms or activations."""
@@ -102,6 +111,26 @@ def test_fused_kernels_take_their_time_off_a_step(build: Build, column: str, lay
     moved_bytes = 80 * layer_bytes
     at_peak_s = 2048 * moved_bytes / 8e12
     assert at_peak_s < float(np.interp(2048, node_counts(), saved_s)) < 2 * at_peak_s + 160 * 5e-6
+
+
+def test_products_that_tensorrt_compiled_take_their_share_in_large_steps() -> None:
+    """All four products of a layer, or the two that are not `gemm_allreduce_plugin`'s."""
+    scenario = Scenario(model="llama-3.1-405b", gpu="b200-sxm", engine="trtllm", quantization="nvfp4",
+                        tensor_parallel_size=4)
+    saved = []
+    for products in (("qkv_proj", "gate_up_proj"), ("qkv_proj", "gate_up_proj", "o_proj", "down_proj")):
+        deployment = deploy(scenario)
+        curve = deployment.step_time.curve
+        before = curve.copy()
+        compile_products(deployment, *products)
+        saved.append(1.0 - curve["linear_s"][1:] / before["linear_s"][1:])
+        np.testing.assert_allclose(before["tokens_s"] - curve["tokens_s"], before["linear_s"] - curve["linear_s"],
+                                   atol=1e-12)
+    is_large = token_counts()[1:] >= LEAST_NATIVE_TOKENS
+    for shares in saved:
+        assert (shares[~is_large] == 0.0).all()
+    assert ((saved[1][is_large] > 0.8 * (1 - NATIVE_SHARE)) & (saved[1][is_large] < 1 - NATIVE_SHARE)).all()
+    assert (saved[0][is_large] < saved[1][is_large]).all()
 
 
 def test_a_run_has_the_build_of_its_group_or_of_its_file() -> None:

@@ -150,6 +150,15 @@ def test_trtllm_serves_generation_first_and_cuts_context_after_whole_blocks():
     assert result.steps_table()["num_used_blocks"][1] == 3 + 10  # all of the prompt's with its first chunk
 
 
+@pytest.mark.parametrize(("policy", "widest", "most_running"),
+                         [("trtllm-no-evict", 2, 4), ("fcfs", 2, 2), ("sglang", 1, 2)])
+def test_a_pipelines_batches_have_the_limit_each_or_together(policy, widest, most_running):
+    """Five prompts over two stages: TensorRT-LLM's limit of two is each batch's, SGLang's is halved, vLLM's of both."""
+    result = play([(0.0, 16, 4)] * 5, policy=policy, step_time=EVEN, max_num_seqs=2, pipeline_parallel_size=2)
+    assert max(map(len, batches(result))) == widest
+    assert result.records.engine.max_running == most_running
+
+
 def test_trtllm_without_chunks_rejects_prompts_above_max_num_tokens():
     result = play([(0.0, 20, 1), (0.0, 12, 1), (0.0, 12, 1)], policy="trtllm-no-evict", enable_chunked_prefill=False,
                   max_num_batched_tokens=16, max_model_len=32)

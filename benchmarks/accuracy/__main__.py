@@ -13,6 +13,7 @@ from benchmarks.accuracy.folds import FULL, QUICK
 from benchmarks.accuracy.kv_capacity import kv_capacity
 from benchmarks.accuracy.llmd import llmd
 from benchmarks.accuracy.mlperf import mlperf
+from benchmarks.accuracy.mlperf_offline import mlperf_offline
 from benchmarks.accuracy.own import own
 from benchmarks.accuracy.page import to_html, to_markdown
 from benchmarks.accuracy.per_request import per_request
@@ -31,6 +32,7 @@ def main() -> None:
         "closed_loop": lambda full: closed_loop(FULL if full else QUICK),
         "published": lambda _: published(), "own": lambda _: own(), "per_request": lambda _: per_request(),
         "llmd": lambda _: llmd(), "kv_capacity": lambda _: kv_capacity(), "mlperf": lambda _: mlperf(),
+        "mlperf_offline": lambda _: mlperf_offline(),
         "static_batch": lambda _: static_batch(), "throughput": lambda _: throughput()}
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--full", action="store_true", help="every row, more optimiser steps in cross-validation")

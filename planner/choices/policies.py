@@ -72,7 +72,8 @@ def plan_sglang(s: StepState) -> StepPlan:
     `max_output_tokens`, else the room up to `max_model_len`, as where a client sets none. A retracted request waits
     behind all others. Order: first come, first served, SGLang's default. Sources: sglang/srt/managers/scheduler.py
     (`get_next_batch_to_run`, `get_new_batch_prefill`, `update_running_batch`), schedule_policy.py (`PrefillAdder`),
-    schedule_batch.py (`retract_decode`).
+    schedule_batch.py (`retract_decode`). Each of a pipeline's batches has its share of `max_num_seqs`
+    (`pp_max_micro_batch_size`).
 
     Approximate: a page is a KV block of `block_size`, but the budget of a step is charged by tokens, not whole pages;
     a request that outgrows all memory alone fails, where SGLang would have lowered its limit when it came.
@@ -83,7 +84,8 @@ def plan_sglang(s: StepState) -> StepPlan:
 def plan_trtllm(s: StepState) -> StepPlan:
     """TensorRT-LLM: generation requests, then context chunks in order of arrival, each cut after a whole block.
 
-    `max_num_seqs` is its `max_batch_size`, `max_num_batched_tokens` its `max_num_tokens`. A request takes the blocks of
+    `max_num_seqs` is its `max_batch_size`, which each of a pipeline's batches may have (the capacity scheduler takes
+    `max_batch_size * pp_size` requests), `max_num_batched_tokens` its `max_num_tokens`. A request takes the blocks of
     its whole prompt with its first chunk. Whether what runs may be paused for memory is the policies' difference:
     trtllm-no-evict (GUARANTEED_NO_EVICT) admits while all could reach their limits of output (`engine.promises`), which
     is `max_output_tokens`, else the room up to `max_model_len`; trtllm-max-utilization (MAX_UTILIZATION) admits what
@@ -162,7 +164,7 @@ POLICIES = {
             plan_step=plan_prefill_only,
             reserve="prompt",
             cut="first",
-            limits_batch_only=True,
+            seats="batch",
             cache_latest=True,
         ),
         Policy(
@@ -173,10 +175,18 @@ POLICIES = {
             requeue="back",
             chunk_unit="block",
             budget="prompts",
+            seats="share",
         ),
         Policy(
-            name="trtllm-no-evict", plan_step=plan_trtllm, reserve="prompt", promises="all", chunk_unit="block"
+            name="trtllm-no-evict",
+            plan_step=plan_trtllm,
+            reserve="prompt",
+            promises="all",
+            chunk_unit="block",
+            seats="each",
         ),
-        Policy(name="trtllm-max-utilization", plan_step=plan_trtllm, reserve="prompt", chunk_unit="block"),
+        Policy(
+            name="trtllm-max-utilization", plan_step=plan_trtllm, reserve="prompt", chunk_unit="block", seats="each"
+        ),
     )
 }

@@ -21,7 +21,7 @@ from planner.engine.queues import (
     remove_listed,
 )
 from planner.engine.serving import grant_prompt
-from planner.engine.shape import chunk_tokens
+from planner.engine.shape import chunk_tokens, has_place
 from planner.engine.state import (
     CPU,
     CUT_FIRST,
@@ -125,7 +125,7 @@ def is_passed_over(s: State, i: int) -> bool:
 def has_seat(s: State) -> bool:
     """Tell whether one more request may enter this step's batch."""
     seated = s.engine.num_prompts if s.settings.limits_batch_only else s.engine.num_running + s.engine.num_loading
-    return bool(seated < s.settings.max_num_seqs and min(s.engine.budget, s.engine.prompt_budget) > 0)
+    return bool(seated < s.settings.max_num_seqs and s.engine.prompt_budget > 0 and has_place(s))
 
 
 @jit

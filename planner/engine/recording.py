@@ -74,8 +74,8 @@ def stopped_by(s: State) -> int:
     if e.step_preempted > 0:
         return BLOCKS
     seated = e.num_prompts if s.settings.limits_batch_only else e.num_running
-    if seated >= s.settings.max_num_seqs:
-        return SEATS if s.settings.max_num_seqs < s.settings.max_num_batched_tokens else TOKENS
+    if seated >= s.settings.max_num_seqs or e.step_prompts + e.step_decodes >= s.settings.max_batch_seqs:
+        return SEATS if s.settings.max_batch_seqs < s.settings.max_num_batched_tokens else TOKENS
     if lacks_adapter_slot(s, i):
         return ADAPTERS
     if is_known_blocked(s, i):

@@ -5,7 +5,7 @@ from planner.engine.decodes import blocks_needed, gather_ring
 from planner.engine.drafts import draw_emitted, slots_needed, tokens_of_decode
 from planner.engine.jit import jit
 from planner.engine.preemption import choose_victim, preempt
-from planner.engine.shape import chunk_tokens, count_decode, count_prompt, pending_tokens
+from planner.engine.shape import chunk_tokens, count_decode, count_prompt, has_place, pending_tokens
 from planner.engine.state import DECODE, NONE, PROMPT, State
 
 DECODES, PROMPTS = 1, 2  # what `serve` is asked for, as bits
@@ -26,7 +26,7 @@ def everyone_fits(s: State, kinds: int) -> bool:
     need = 0
     left = s.engine.budget
     if kinds & DECODES:
-        if s.engine.num_decodes > min(left, s.settings.max_decode_seqs):
+        if s.engine.num_decodes > min(left, s.settings.max_batch_seqs):
             return False
         left -= s.engine.num_decodes
         need = blocks_needed(s)
@@ -114,9 +114,8 @@ def serve_in_order(s: State, kinds: int) -> None:
     """Serve running requests one by one; those at the end may go short, or yield."""
     if kinds & DECODES:
         mark_decodes(s)
-    num_decodes = 0
     i = s.engine.running_head
-    while i != NONE and s.engine.budget > 0:
+    while i != NONE and has_place(s):
         request = s.requests[i]
         following = request.next
         n = 0
@@ -125,7 +124,7 @@ def serve_in_order(s: State, kinds: int) -> None:
                 wanted = min(pending_tokens(request), s.engine.max_tokens_per_prompt)
                 is_alone = s.engine.step_prompts + s.engine.step_decodes == 0
                 n = chunk_tokens(s, wanted, min(s.engine.prompt_budget, s.engine.budget), is_alone)
-            elif request.state == DECODE and kinds & DECODES and num_decodes < s.settings.max_decode_seqs:
+            elif request.state == DECODE and kinds & DECODES:
                 n = tokens_of_decode(s)
         if n > 0:
             is_decode = request.state == DECODE
@@ -135,7 +134,6 @@ def serve_in_order(s: State, kinds: int) -> None:
                 following = request.next  # those behind may have yielded
                 if is_decode:
                     grant_decode(s, i, n)
-                    num_decodes += 1
                 else:
                     grant_prompt(s, i, n)
         i = following

@@ -37,6 +37,13 @@ def pending_tokens(request: Any) -> int:
 
 
 @jit
+def has_place(s: State) -> bool:
+    """Tell whether the step that is composed may take one more sequence."""
+    e = s.engine
+    return bool(e.budget > 0 and e.step_prompts + e.step_decodes < s.settings.max_batch_seqs)
+
+
+@jit
 def chunk_tokens(s: State, wanted: int, left: int, is_alone: bool) -> int:
     """Return how many of the `wanted` prompt tokens a step takes that has room for `left`.
 

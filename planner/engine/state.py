@@ -131,11 +131,11 @@ SETTINGS = np.dtype(
         ("num_cpu_blocks", "i8"),
         ("block_size", "i8"),
         ("state_blocks", "i8"),  # that a request takes for its recurrent states
-        ("max_num_seqs", "i8"),
+        ("max_num_seqs", "i8"),  # that run at once
         ("max_num_batched_tokens", "i8"),
         ("long_prefill_token_threshold", "i8"),
         ("max_model_len", "i8"),
-        ("max_decode_seqs", "i8"),  # decodes in one step
+        ("max_batch_seqs", "i8"),  # that are in one step
         ("max_concurrency", "i8"),  # requests in flight that the client allows
         ("max_queued_requests", "i8"),  # requests that wait here; who comes then is turned away
         ("max_decode_only_steps", "i8"),

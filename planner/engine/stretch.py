@@ -46,7 +46,7 @@ def may_run_decodes(s: State) -> bool:
         return False
     if e.step_adapter_s > 0.0:
         return False
-    if e.num_decodes > min(s.settings.max_decode_seqs, s.settings.max_num_batched_tokens):
+    if e.num_decodes > min(s.settings.max_batch_seqs, s.settings.max_num_batched_tokens):
         return False
     if s.settings.has_tiers and s.settings.write_policy == WRITE_BACK:  # an eviction makes a step longer
         return False

@@ -45,7 +45,7 @@ def initial_state(trace: Trace, policy: Policy, settings: EngineSettings, step_t
     """
     n = trace.requests.height
     record = _settings_record(policy, settings, recording)
-    seats = n if policy.limits_batch_only else int(record.max_num_seqs)
+    seats = n if record.limits_batch_only else int(record.max_num_seqs)
     most = min(n, settings.num_gpu_blocks, seats)  # each that runs holds a block of its own
     adapters = _adapters(trace) if settings.max_loras else np.empty(0, np.int64)
     prefixes, blocks, entries, slots = _block_table(trace, record, adapters, numbered_blocks)
@@ -181,7 +181,7 @@ _SETTINGS = ("num_gpu_blocks", "num_cpu_blocks", "block_size", "state_blocks", "
              "max_model_len", "swap_s_per_token", "stage_transfer_s_per_token", "stage_transfer_latency_s",
              "batch_wait_timeout_iters", "attention_dp_timeout_iters", "scheduler_recv_interval", "stream_interval",
              "max_loras", "max_cpu_loras", "adapter_load_s", "adapter_read_s")
-_RULES = ("cache_latest", "watermark_when_idle", "needs_spare_block", "limits_batch_only")
+_RULES = ("cache_latest", "watermark_when_idle", "needs_spare_block")
 
 
 def _settings_record(policy: Policy, settings: EngineSettings, recording: Recording) -> Any:
@@ -198,8 +198,11 @@ def _settings_record(policy: Policy, settings: EngineSettings, recording: Record
     record.watermark_blocks = int(settings.watermark * (usable if policy.watermark_when_idle else usable + 1))
     record.max_num_batched_tokens = budget
     # vLLM refuses a budget below max_num_seqs: every running request must be able to decode.
-    record.max_num_seqs = seqs if policy.limits_batch_only else min(seqs, budget)
-    record.max_decode_seqs = min(seqs, budget)
+    stages = settings.pipeline_parallel_size
+    record.max_batch_seqs = max(min(seqs, budget) // (stages if policy.seats == "share" else 1), 1)
+    record.limits_batch_only = policy.seats == "batch"
+    running = min(seqs, budget) * (stages if policy.seats == "each" else 1)
+    record.max_num_seqs = seqs if record.limits_batch_only else min(running, NO_LIMIT)
     record.max_concurrency = settings.max_concurrency or NO_LIMIT
     record.max_queued_requests = settings.max_queued_requests or NO_LIMIT
     record.max_decode_only_steps = settings.max_decode_only_steps or NO_LIMIT

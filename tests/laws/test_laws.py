@@ -84,8 +84,9 @@ def check_limits(case: Case, policy: str, result: ReplayResult) -> None:
     prefill = case.options["max_prefill_tokens"]
     if prefill:
         assert ((steps["num_prompt_tokens"] <= prefill) | (steps["num_prompts"] == 1)).all()
-    if seqs and not POLICIES[policy].limits_batch_only:
-        assert (steps["num_running"] <= seqs).all()
+    if seqs and POLICIES[policy].seats != "batch":
+        batches_at_once = case.options["pipeline_parallel_size"] if POLICIES[policy].seats == "each" else 1
+        assert (steps["num_running"] <= batches_at_once * seqs).all()
     if seqs:
         assert all(len(batch) <= seqs for batch in batches(result))
 
@@ -185,7 +186,7 @@ def check_stops(case: Case, policy: str, steps: pl.DataFrame) -> None:
     """A step says what keeps the queue out exactly where somebody waits, and what it says is so."""
     assert (steps["stopped_by"].is_null() == (steps["num_waiting"] == 0)).all()
     full = steps.filter(stopped_by="max_num_seqs")
-    if not POLICIES[policy].limits_batch_only:
+    if POLICIES[policy].seats == "running":
         assert (full["num_running"] == case.options["max_num_seqs"]).all()
     spent = steps.filter(stopped_by="token_budget")
     assert (spent["num_prompts"] + spent["num_decodes"] > 0).all()
