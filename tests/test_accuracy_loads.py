@@ -10,6 +10,7 @@ from benchmarks.accuracy import throughput
 from benchmarks.accuracy.data import BLOCK
 from benchmarks.accuracy.mlperf_builds import (
     BUILDS_OF_FILES,
+    DISAGGREGATED,
     LEAST_NATIVE_TOKENS,
     NATIVE_SHARE,
     Build,
@@ -19,7 +20,7 @@ from benchmarks.accuracy.mlperf_builds import (
     overlap_reduces,
     token_counts,
 )
-from benchmarks.accuracy.mlperf_runs import DATASETS, lengths_of
+from benchmarks.accuracy.mlperf_runs import DATASETS, engine_of, lengths_of, why_not
 from benchmarks.accuracy.throughput import shared_prompts, tuned
 from benchmarks.fit_engines import TIMES, is_shown
 from planner.catalog.entries import load_gpu, load_model
@@ -131,6 +132,31 @@ def test_products_that_tensorrt_compiled_take_their_share_in_large_steps() -> No
         assert (shares[~is_large] == 0.0).all()
     assert ((saved[1][is_large] > 0.8 * (1 - NATIVE_SHARE)) & (saved[1][is_large] < 1 - NATIVE_SHARE)).all()
     assert (saved[0][is_large] < saved[1][is_large]).all()
+
+
+RUN = {"round": "v5.1", "base": "llama3.1-405b", "precision_set": "fp4", "scenario": "Offline", "n_gpus": 8,
+       "gpu": "NVIDIA B200-SXM-180GB", "tp": 2, "pp": 2, "moe_ep": None, "scheduler_policy": "max_util",
+       "max_batch_size": "128", "max_num_tokens": 5120, "chunked_context": True, "kv_free_mem_frac": 0.95,
+       "source_file": "closed/x/Offline/llama3_1-405b.py"}
+
+
+def test_a_run_is_replayed_with_what_it_was_started_with() -> None:
+    """Two replicas of two by two GPUs, 1,536 tokens a step and not the 5,120 that the engine was built with."""
+    engine = engine_of(RUN)
+    settings = engine.deployment.settings
+    assert (engine.replicas, engine.prompt_limit) == (2, None)
+    assert (settings.max_num_batched_tokens, settings.max_num_seqs, settings.pipeline_parallel_size) == (1536, 128, 2)
+
+
+@pytest.mark.parametrize(("changes", "reason"), [
+    ({}, None),
+    ({"base": "gptj"}, "not covered: gptj"),
+    ({"gpu": "AMD Instinct MI325X"}, "not covered: AMD Instinct MI325X"),
+    ({"source_file": None}, "settings not known"),
+    ({"source_file": DISAGGREGATED}, "not covered: disaggregated, with limits that are not stated"),
+])
+def test_a_run_that_cannot_be_replayed_says_why(changes: dict[str, Any], reason: str | None) -> None:
+    assert why_not(RUN | changes) == reason
 
 
 def test_a_run_has_the_build_of_its_group_or_of_its_file() -> None:

@@ -34,7 +34,8 @@ def mlperf_offline() -> Section:
         verdicts=[Verdict(name=f"samples a second, {name}: median APE", limit=None, value=_median(part))
                   for name, part in parts.items()],
         figures={"mlperf_offline": scatter(
-            {group: (part["samples_per_s"], part["predicted"]) for group, part in groups.items()},
+            {base: (part["samples_per_s"], part["predicted"]) for (base,), part in good.sort("base").group_by(
+                "base", maintain_order=True)},
             "Offline runs", "a point is a run", "samples/s")},
         tables=[Table(title="By model, precision and GPU", columns=("runs of", *ERROR_COLUMNS), rows=[
                     [name, *error_row(part["predicted"], part["samples_per_s"])]
