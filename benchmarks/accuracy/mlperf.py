@@ -41,8 +41,8 @@ def mlperf() -> Section:
                                    "p99 of Server and Interactive runs", "a point is a run", "ms")},
         tables=[_by_model(good, sides), _runs(good), _counts(table)],
         notes=["Lengths are log-normal, cut at the published maxima: prompts by the datasets' quantiles, outputs by "
-               "the mean that each run states and the spread of its end-to-end times. Mixtral's, 8B's and DeepSeek's "
-               "mean inputs are estimates.", "Speculative decoding, where it was used, is not stated in the settings.",
+               "the mean that each run states and the spread of its end-to-end times. 8B's and DeepSeek's mean inputs "
+               "are estimates.", "Speculative decoding, where it was used, is not stated in the settings.",
                "Kernels fused and limits lowered at the start are those of the runs' settings files, as far as they "
                "could be read (84 of 187 of round 5.1; those of a group agree). R1's batch size is taken as a rank's: "
                "more requests run than it allows all ranks together.",

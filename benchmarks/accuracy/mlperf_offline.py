@@ -42,8 +42,8 @@ def mlperf_offline() -> Section:
                     for name, part in (parts | groups).items()]),
                 _runs(good),
                 Table(title="All rows", columns=("rows", "what became of them"), rows=outcomes(table))],
-        notes=["Builds and limits are those of the settings files that could be read, as for the Server runs; "
-               "Mixtral's, 8B's and DeepSeek's mean inputs are estimates."])
+        notes=["Builds and limits are those of the settings files that could be read, as for the Server runs; 8B's and "
+               "DeepSeek's mean inputs are estimates."])
 
 
 def _runs(good: pl.DataFrame) -> Table:

@@ -49,12 +49,14 @@ class Lengths:
 
 
 # Maxima as MLCommons publishes them. Prompts: quantiles of its preprocessed datasets (OpenORCA's 24,576 have a mean of
-# 224 tokens and a median of 157; 405B's 9,400 and 9,300). Outputs: mean where a run does not state its own, and the
-# spread that the runs' published end-to-end percentiles have over their TPOT.
+# 224 tokens and a median of 157; 405B's 9,400 and 9,300). Mixtral's 15,000 are a third each of GSM8K's with five
+# examples (666 tokens), OpenORCA's (380) and MBXP's (187): means of samples of the lengths that
+# openshift-psap/performance-dashboard lists. 8B's and DeepSeek's are estimates. Outputs: mean where a run does not
+# state its own, and the spread that the runs' published end-to-end percentiles have over their TPOT.
 DATASETS = {
     "llama-2-70b": Lengths(mean_input=224, max_input=1024, mean_output=294.45, max_output=1024, spread=0.7,
                            output_spread=0.55),
-    "mixtral-8x7b": Lengths(mean_input=180, max_input=2048, mean_output=144.84, max_output=1024, spread=0.5,
+    "mixtral-8x7b": Lengths(mean_input=410, max_input=2048, mean_output=144.84, max_output=1024, spread=0.75,
                             output_spread=0.7),
     "llama-3.1-405b": Lengths(mean_input=9400, max_input=20_000, mean_output=684.68, max_output=2000, spread=0.45,
                               output_spread=0.38),
