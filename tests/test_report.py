@@ -19,7 +19,7 @@ from planner.errors import OutputError, PlannerError, UsageError
 from planner.explanation.causes import explain
 from planner.metrics.saved import SavedResult
 from planner.metrics.summary import PERCENTILES
-from planner.report import content, markdown, to_html, to_markdown, write_report
+from planner.report import content, markdown, page, to_html, to_markdown, write_report
 from planner.run import replay
 from planner.settings.slo import Slo
 
@@ -125,6 +125,18 @@ def test_every_figure_has_its_place(result: SavedResult) -> None:
     assert set(figures) == {attrs["id"] for tag, attrs in page.tags if tag == "div" and "id" in attrs}
     assert len(figures) == 9
     assert page.figures()["templates"].keys() == {"light", "dark"}
+
+
+def test_a_listing_has_words_on_the_left_and_numbers_on_the_right() -> None:
+    listing = content.Listing(title="", columns=("who", "error", "why"),
+                              rows=[("h100", "4.0 %", None), ("1.7b", "–", "x" * 31 + "<b>")])
+    assert markdown.rows_under_names(listing) == [
+        "| who | error | why |", "| --- | ---: | --- |", "| h100 | 4.0 % | – |",
+        f"| 1.7b | – | {'x' * 31}&lt;b&gt; |"]
+    html = page.rows_under_names(listing)
+    assert '<th scope="col" class="words">who</th><th scope="col">error</th>' in html
+    assert '<td class="words">1.7b</td><td>–</td><td class="long words">' in html
+    assert "<b>" not in html
 
 
 def test_names_do_no_harm_in_html(result: SavedResult, hostile: SavedResult) -> None:

@@ -1,10 +1,10 @@
-"""Writes reports/accuracy.html, .md and .json: `python -m benchmarks.accuracy [--full] [--only NAME …]`."""
+"""Writes reports/accuracy.html, .md and .json: `python -m benchmarks.accuracy [--full]`; `--only` shows sections."""
 
 import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from benchmarks.accuracy.closed_loop import closed_loop
@@ -27,7 +27,7 @@ from planner.metrics.uncertainty import Residuals
 
 
 def main() -> None:
-    """Make the sections asked for and write the report."""
+    """Make the report, or show the sections asked for."""
     sections: Mapping[str, Callable[[bool], Section]] = {
         "closed_loop": lambda full: closed_loop(FULL if full else QUICK),
         "published": lambda _: published(), "own": lambda _: own(), "per_request": lambda _: per_request(),
@@ -36,20 +36,27 @@ def main() -> None:
         "static_batch": lambda _: static_batch(), "throughput": lambda _: throughput()}
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--full", action="store_true", help="every row, more optimiser steps in cross-validation")
-    parser.add_argument("--only", nargs="+", choices=sections, help="these sections only")
+    parser.add_argument("--only", nargs="+", choices=sections, help="show these sections as Markdown, write nothing")
     arguments = parser.parse_args()
     if not MEASURED.is_dir():
         sys.exit(f"{MEASURED} is missing; set PLANNER_SHARED to the folder that has `measured`")
     made = [_timed(name, sections[name], arguments.full) for name in arguments.only or sections]
+    if arguments.only:
+        print(to_markdown(made))
+    else:
+        _write(made)
+
+
+def _write(made: Sequence[Section]) -> None:
     folder = ROOT / "reports"
     folder.mkdir(exist_ok=True)
-    (folder / "accuracy.html").write_text(to_html(made), encoding="utf-8")
-    (folder / "accuracy.md").write_text(to_markdown(made), encoding="utf-8")
+    write_text(folder / "accuracy.html", to_html(made))
+    write_text(folder / "accuracy.md", to_markdown(made))
     data = {key: value for section in made for key, value in section.data.items()}
     data["verdicts"] = [{"section": section.title, "name": v.name, "value": v.value, "limit": v.limit,
                          "at_least": v.at_least, "peers": v.peers} for section in made for v in section.verdicts]
-    (folder / "accuracy.json").write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
-    for engine, found in data.get("residuals", {}).items():
+    write_text(folder / "accuracy.json", json.dumps(data, indent=1) + "\n")
+    for engine, found in data["residuals"].items():
         store_residuals(engine, found)
 
 
@@ -64,7 +71,7 @@ def store_residuals(engine: str, found: Mapping[str, Any]) -> None:
 def _timed(name: str, make: Callable[[bool], Section], full: bool) -> Section:
     begin = time.perf_counter()
     section = make(full)
-    print(f"{name}: {time.perf_counter() - begin:.0f} s", flush=True)
+    print(f"{name}: {time.perf_counter() - begin:.0f} s", file=sys.stderr, flush=True)
     return section
 
 

@@ -11,7 +11,6 @@ from benchmarks.accuracy.folds import Effort, held_out
 from benchmarks.accuracy.section import (
     PREDICTION_COLUMNS,
     Section,
-    Table,
     Verdict,
     grouped,
     measured_and_predicted,
@@ -23,6 +22,7 @@ from benchmarks.fit_engines import ENGINES, is_mislabelled
 from planner.measured.table import GROUPS, METRICS, Measurement, read_measured
 from planner.measured.validate import Prediction, errors, predict_all
 from planner.metrics.uncertainty import of_a_new_group, residuals_of, with_derived
+from planner.report.content import Listing
 
 IN_SAMPLE = {"tpot_ms": (0.05, 0.10), "ttft_ms": (0.12, 0.25)}  # targets: median APE, MAPE
 HELD_OUT = {"tpot_ms": (0.08, 0.15), "ttft_ms": (0.18, 0.35)}
@@ -47,8 +47,8 @@ def closed_loop(effort: Effort) -> Section:
         title="Closed-loop runs, mean TTFT and TPOT",
         lead=f"{len(predictions):,} runs, {len(scored)} of the stated protocol and scored, the others counted below. "
              "In sample: the bundled constants, fitted to such runs. Held out: constants fitted from the priors "
-             f"to the runs without one GPU, model or kind of layout, {effort.max_steps} optimiser steps to every "
-             f"{effort.thinning}. row, tested on what was left out.",
+             f"to the runs without one GPU, model or kind of layout, {effort.max_steps} optimiser steps on one "
+             f"row in {effort.thinning}, tested on what was left out.",
         verdicts=[*_in_sample(scored), *_held_out(split)],
         figures={metric: _scatter(scored, metric) for metric in METRICS},
         tables=[_counts(predictions, reasons), *(_by_group(scored, group) for group in GROUPS if group != "client"),
@@ -105,29 +105,29 @@ def _scatter(scored: Sequence[Prediction], metric: str) -> Any:
     return scatter(series, f"Mean {metric[:4].upper()}, in sample", "bundled constants; a point is a run", "ms")
 
 
-def _counts(predictions: Sequence[Prediction], reasons: Sequence[str]) -> Table:
+def _counts(predictions: Sequence[Prediction], reasons: Sequence[str]) -> Listing:
     keys = [reason or (p.status if p.status != "ok" else "scored")
             for p, reason in zip(predictions, reasons, strict=True)]
     rows = sorted(((keys.count(key), key) for key in set(keys)), reverse=True)
-    return Table(title="All rows", columns=("rows", "what became of them"), rows=rows)
+    return Listing(title="All rows", columns=("rows", "what became of them"), rows=rows)
 
 
-def _by_group(scored: Sequence[Prediction], group: str) -> Table:
+def _by_group(scored: Sequence[Prediction], group: str) -> Listing:
     return grouped(f"In sample, by {group}", group, scored, lambda p: str(p.measurement.groups[group]))
 
 
-def _apart(predictions: Sequence[Prediction], reasons: Sequence[str]) -> Table:
+def _apart(predictions: Sequence[Prediction], reasons: Sequence[str]) -> Listing:
     why = {id(p): reason for p, reason in zip(predictions, reasons, strict=True)}
     rows = [p for p in predictions if why[id(p)]]
     return grouped("Scored apart", "why", rows, lambda p: f"{why[id(p)]}, {p.measurement.groups['engine']}")
 
 
-def _without_doubtful(scored: Sequence[Prediction]) -> Table:
+def _without_doubtful(scored: Sequence[Prediction]) -> Listing:
     return grouped("The same rows, parted by what is believed of them; all count above", "belief", scored,
                     lambda p: doubtful(p.measurement) or "ran as stated")
 
 
-def _folds(split: pl.DataFrame) -> list[Table]:
+def _folds(split: pl.DataFrame) -> list[Listing]:
     rows = []
     for (name, engine, fold), part in split.group_by("split", "engine", "fold", maintain_order=True):
         cells = []
@@ -139,10 +139,10 @@ def _folds(split: pl.DataFrame) -> list[Table]:
         rows.append([name, engine, fold or "all", "" if part["is_fitted"][0] else "too few left, priors", part.height,
                      *cells])
     columns = ("held out", "engine", "fold", "fit", "rows", *PREDICTION_COLUMNS[2:])
-    return [Table(title="Held out, by fold", columns=columns, rows=rows)]
+    return [Listing(title="Held out, by fold", columns=columns, rows=rows)]
 
 
-def _worst(scored: Sequence[Prediction]) -> Table:
+def _worst(scored: Sequence[Prediction]) -> Listing:
     def off(p: Prediction) -> float:
         return max((abs(np.log(p.predicted[m] / p.measurement.measured[m])) for m in METRICS if m in p.predicted),
                    default=0.0)
@@ -177,7 +177,7 @@ def residuals(split: pl.DataFrame, measurements: Sequence[Measurement]) -> Mappi
     return found
 
 
-def _coverage(split: pl.DataFrame) -> Table:
+def _coverage(split: pl.DataFrame) -> Listing:
     """Return how often the 80 % interval from the errors of other runs, in other folds, holds a fold's runs."""
     rows = []
     for engine in ENGINES:
@@ -192,7 +192,7 @@ def _coverage(split: pl.DataFrame) -> Table:
                 low, high = np.quantile(expected, ((1 - LEVEL) / 2, (1 + LEVEL) / 2), method="weibull")
                 inside += ((tested[metric] >= low) & (tested[metric] <= high)).to_list()
             rows.append([engine, metric, len(inside), percent(float(np.mean(inside)) if inside else None)])
-    return Table(title="Share of held-out runs within the 80 % interval that the errors of all other runs give",
-                 columns=("engine", "metric", "n", "covered"), rows=rows)
+    return Listing(title="Share of held-out runs within the 80 % interval that the errors of all other runs give",
+                   columns=("engine", "metric", "n", "covered"), rows=rows)
 
 

@@ -9,9 +9,10 @@ import numpy as np
 import polars as pl
 
 from benchmarks.accuracy.data import server_defaults
-from benchmarks.accuracy.section import ERROR_COLUMNS, Section, Table, Verdict, ape, error_row
+from benchmarks.accuracy.section import ERROR_COLUMNS, Section, Verdict, ape, error_row
 from planner.deployment.deploy import deploy
 from planner.errors import CapacityError
+from planner.report.content import Listing
 from planner.settings.releases import stated_release
 from planner.settings.scenario import Scenario
 
@@ -63,11 +64,11 @@ def kv_capacity() -> Section:
         lead=f"{len(starts)} start-up logs: the memory that the engine found for KV, and the model's, both of one GPU.",
         verdicts=[Verdict(name=f"{FITTED}, KV memory median APE", value=float(np.median(off)), limit=None),
                   Verdict(name=f"{FITTED}, share within 5 %", value=float((off < 0.05).mean()), limit=None)],
-        tables=[Table(title="Errors of KV memory, and of weights", rows=rows,
-                      columns=("by", "value", *ERROR_COLUMNS, *(f"weights {name}" for name in ERROR_COLUMNS))),
-                Table(title="Starts, measured → predicted (GiB, or tokens)", columns=("start", "of", "KV", "weights"),
-                      rows=[[s.id, s.kind, f"{s.measured:.5g} → {s.predicted:.5g}",
-                             f"{s.measured_weights_gib:.4g} → {s.predicted_weights_gib:.4g}"] for s in starts])],
+        tables=[Listing(title="Errors of KV memory, and of weights", rows=rows,
+                        columns=("by", "value", *ERROR_COLUMNS, *(f"weights {name}" for name in ERROR_COLUMNS))),
+                Listing(title="Starts, measured → predicted (GiB, or tokens)", columns=("start", "of", "KV", "weights"),
+                        rows=[[s.id, s.kind, f"{s.measured:.5g} → {s.predicted:.5g}",
+                               f"{s.measured_weights_gib:.4g} → {s.predicted_weights_gib:.4g}"] for s in starts])],
         notes=["Three numbers of the model are from vLLM's logs of 0.18 and later: what its sampler takes for a logit, "
                "its workspaces, and its buffers for more than one GPU. All else is shapes, formats and shares.",
                "Up to 0.16 vLLM sampled with PyTorch, which sorts, and took 38 bytes a logit, in some logs 14, as "

@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from benchmarks.accuracy.data import BLOCK, MEASURED, load_of, replay, times
 from benchmarks.accuracy.dialogues import block_ids, continued
-from benchmarks.accuracy.section import ERROR_COLUMNS, Section, Table, Verdict, error_row, scatter
+from benchmarks.accuracy.section import ERROR_COLUMNS, Section, Verdict, error_row, scatter
 from planner.deployment.deploy import Deployment, deploy
+from planner.report.content import Listing
 from planner.settings.scenario import Scenario
 from planner.trace import Trace
 from planner.trace.prefix import intern_ids
@@ -54,11 +55,11 @@ def llmd() -> Section:
              "the turns before its first ones. Who of two replicas gets a request is drawn.",
         verdicts=[Verdict(name="throughput, median APE over runs", value=float(throughput.median()), limit=0.03),
                   Verdict(name="median TPOT, median APE over runs", value=float(tpot.median()), limit=0.05)],
-        tables=[Table(title="Errors over the rates of each experiment",
-                      columns=("experiment", "deployment", "workload", "metric", *ERROR_COLUMNS), rows=rows),
-                Table(title="Rate at which queueing starts [requests/s]",
-                      columns=("experiment", "deployment", "workload", "measured", "predicted"), rows=starts),
-                Table(title="Runs", columns=found.columns, rows=[_shown(row) for row in found.iter_rows()])],
+        tables=[Listing(title="Errors over the rates of each experiment",
+                        columns=("experiment", "deployment", "workload", "metric", *ERROR_COLUMNS), rows=rows),
+                Listing(title="Rate at which queueing starts [requests/s]",
+                        columns=("experiment", "deployment", "workload", "measured", "predicted"), rows=starts),
+                Listing(title="Runs", columns=found.columns, rows=[_shown(row) for row in found.iter_rows()])],
         figures={"llmd_tpot": scatter({f"{e}, {c}, {w}": (g["tpot_ms"], g["predicted_tpot_ms"])
                                        for (e, c, w), g in groups}, "Median TPOT of each run", "", "ms")},
         notes=["What several GPUs wait for their worker processes without asynchronous scheduling was chosen with "

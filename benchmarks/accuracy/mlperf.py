@@ -9,8 +9,9 @@ import polars as pl
 
 from benchmarks.accuracy.data import load_of, replay, times
 from benchmarks.accuracy.mlperf_runs import Engine, Lengths, engine_of, lengths_of, runs_of, why_not
-from benchmarks.accuracy.section import ERROR_COLUMNS, Section, Table, Verdict, error_row, outcomes, percent, scatter
+from benchmarks.accuracy.section import ERROR_COLUMNS, Section, Verdict, error_row, outcomes, percent, scatter
 from planner.errors import PlannerError
+from planner.report.content import Listing
 
 TARGET = 0.90
 MOST_REQUESTS = 20_000
@@ -86,24 +87,24 @@ def p99(engine: Engine, lengths: Lengths, rate: float) -> tuple[float, float]:
     return (1e3 * float(np.nanpercentile(found["ttft_s"], 99)), 1e3 * float(np.nanpercentile(found["tpot_s"], 99)))
 
 
-def _by_model(good: pl.DataFrame, sides: Mapping[str, Any]) -> Table:
+def _by_model(good: pl.DataFrame, sides: Mapping[str, Any]) -> Listing:
     rows = []
     for (model, scenario), part in good.with_row_index("at").group_by("base", "scenario", maintain_order=True):
         at = part["at"].to_numpy()
         for name, side in sides.items():
             rows.append([model, scenario, name.upper(), percent(float(side[at].mean())),
                          *error_row(part[name], part[f"{name}_p99_ms"])])
-    return Table(title="By model", columns=("model", "scenario", "p99", "right side", *ERROR_COLUMNS), rows=rows)
+    return Listing(title="By model", columns=("model", "scenario", "p99", "right side", *ERROR_COLUMNS), rows=rows)
 
 
-def _runs(good: pl.DataFrame) -> Table:
+def _runs(good: pl.DataFrame) -> Listing:
     columns = ("round", "submitter", "system", "model", "scenario", "ttft_limit_ms", "ttft_p99_ms", "ttft",
                "tpot_limit_ms", "tpot_p99_ms", "tpot", "capacity")
     rows = [[f"{value:.4g}" if isinstance(value, float) else value for value in row]
             for row in good.select(columns).iter_rows()]
     title = "Runs: limit, measured p99 and predicted p99 [ms], largest rate over offered"
-    return Table(title=title, columns=columns, rows=rows)
+    return Listing(title=title, columns=columns, rows=rows)
 
 
-def _counts(table: pl.DataFrame) -> Table:
-    return Table(title="All rows", columns=("rows", "what became of them"), rows=outcomes(table))
+def _counts(table: pl.DataFrame) -> Listing:
+    return Listing(title="All rows", columns=("rows", "what became of them"), rows=outcomes(table))

@@ -9,8 +9,9 @@ import polars as pl
 
 from benchmarks.accuracy.data import load_of, replay, times
 from benchmarks.accuracy.mlperf_runs import engine_of, gpu_of, lengths_of, runs_of, why_not
-from benchmarks.accuracy.section import ERROR_COLUMNS, Section, Table, Verdict, ape, error_row, outcomes, scatter
+from benchmarks.accuracy.section import ERROR_COLUMNS, Section, Verdict, ape, error_row, outcomes, scatter
 from planner.errors import PlannerError
+from planner.report.content import Listing
 
 CHOSE = "llama2-70b, fp4"  # whose runs chose what a product takes (`mlperf_builds.NATIVE_SHARE`)
 
@@ -37,20 +38,20 @@ def mlperf_offline() -> Section:
             {base: (part["samples_per_s"], part["predicted"]) for (base,), part in good.sort("base").group_by(
                 "base", maintain_order=True)},
             "Offline runs", "a point is a run", "samples/s")},
-        tables=[Table(title="By model, precision and GPU", columns=("runs of", *ERROR_COLUMNS), rows=[
+        tables=[Listing(title="By model, precision and GPU", columns=("runs of", *ERROR_COLUMNS), rows=[
                     [name, *error_row(part["predicted"], part["samples_per_s"])]
                     for name, part in (parts | groups).items()]),
                 _runs(good),
-                Table(title="All rows", columns=("rows", "what became of them"), rows=outcomes(table))],
+                Listing(title="All rows", columns=("rows", "what became of them"), rows=outcomes(table))],
         notes=["Builds and limits are those of the settings files that could be read, as for the Server runs; 8B's and "
                "DeepSeek's mean inputs are estimates."])
 
 
-def _runs(good: pl.DataFrame) -> Table:
+def _runs(good: pl.DataFrame) -> Listing:
     rows = [[f"{value:.4g}" if isinstance(value, float) else value for value in row]
             for row in good.select("round", "submitter", "system", "model", "samples_per_s", "predicted").iter_rows()]
-    return Table(title="Runs: samples a second, measured and predicted",
-                 columns=("round", "submitter", "system", "model", "measured", "predicted"), rows=rows)
+    return Listing(title="Runs: samples a second, measured and predicted",
+                   columns=("round", "submitter", "system", "model", "measured", "predicted"), rows=rows)
 
 
 def _median(part: pl.DataFrame) -> float | None:

@@ -15,7 +15,6 @@ from benchmarks.accuracy.published_benchmarks import read_benchmarks
 from benchmarks.accuracy.section import (
     ERROR_COLUMNS,
     Section,
-    Table,
     Verdict,
     ape,
     error_row,
@@ -30,6 +29,7 @@ from planner.engine.rows import STEP_ROW
 from planner.measured.steplog import StepLog
 from planner.measured.table import METRICS
 from planner.measured.validate import predict_all
+from planner.report.content import Listing
 from planner.settings.scenario import Scenario
 
 # One row a kind of step of a run: the median one of `num_steps`, with what it held, from the end of the step before it
@@ -59,12 +59,12 @@ def own() -> Section:
         figures={"own": scatter({str(what): (part["duration_ms"], part["predicted_ms"])
                                  for (what,), part in steps.group_by("what", maintain_order=True)},
                                 "Steps, one by one", "a point is the median step of a kind", "ms")},
-        tables=[Table(title="Steps, by model and kind", columns=("model", "kind", *ERROR_COLUMNS),
-                      rows=[[what, kind, *error_row(part["predicted_ms"], part["duration_ms"])]
-                            for (what, kind), part in groups]),
-                Table(title="Steps, measured → predicted [ms]",
-                      columns=("model", "prompts", "prompt tokens", "decodes", "their context", "of", "ms"),
-                      rows=[_shown(row) for row in steps.iter_rows(named=True)]),
+        tables=[Listing(title="Steps, by model and kind", columns=("model", "kind", *ERROR_COLUMNS),
+                        rows=[[what, kind, *error_row(part["predicted_ms"], part["duration_ms"])]
+                              for (what, kind), part in groups]),
+                Listing(title="Steps, measured → predicted [ms]",
+                        columns=("model", "prompts", "prompt tokens", "decodes", "their context", "of", "ms"),
+                        rows=[_shown(row) for row in steps.iter_rows(named=True)]),
                 run_by_run("Runs, measured → predicted [ms]", runs)],
         notes=["The host was a virtual machine that launches kernels and handles requests at some 0.6 of the speed of "
                "the hosts that the fit has seen, and is taken as one of those: Qwen3's steps of 500 to 4,000 tokens, "

@@ -3,22 +3,22 @@
 import json
 from collections.abc import Sequence
 from html import escape
-from typing import Any
 
-from benchmarks.accuracy.section import Section, Table, Verdict, percent
-from planner.report import page
-from planner.report.markdown import escape as plain
+from benchmarks.accuracy.section import Section, Verdict, percent
+from planner.report import markdown, page
+from planner.report.content import Listing
 
 TITLE = "Accuracy: predictions against measurements"
+COLUMNS = ("figure", "value", "target", "verdict", "others")
 MARKS = {True: "met", False: "missed", None: ""}
-LONG = 12  # rows from which a table is folded
-COLUMNS = ("figure", "value", "target", "", "others")
+LONG = 12  # rows from which the page folds a table
+LONGEST = 48  # rows to which a table is in the Markdown too
 
 
 def to_html(sections: Sequence[Section]) -> str:
     """Return the report as one page that holds all it needs."""
     figures = {name: json.loads(figure.to_json()) for s in sections for name, figure in s.figures.items()}
-    parts = [f'<h2>{escape(s.title)}</h2><p>{escape(s.lead)}</p>{_verdicts(s)}'
+    parts = [f'<h2>{escape(s.title)}</h2><p>{escape(s.lead)}</p>{page.rows_under_names(_verdicts(s))}'
              f'<div class="figures">{"".join(page.place(name, figures[name]) for name in s.figures)}</div>'
              f'{"".join(map(_table, s.tables))}<ul>{"".join(f"<li>{escape(note)}</li>" for note in s.notes)}</ul>'
              for s in sections]
@@ -26,15 +26,14 @@ def to_html(sections: Sequence[Section]) -> str:
 
 
 def to_markdown(sections: Sequence[Section]) -> str:
-    """Return verdicts, notes and short tables; long ones are in the page only."""
+    """Return verdicts, notes and all but the longest tables, which the page has."""
     lines = [f"# {TITLE}", "", summary(sections)]
     for section in sections:
-        lines += ["", f"## {section.title}", "", section.lead, ""]
-        lines += _markdown_rows(COLUMNS, map(_cells, section.verdicts))
+        lines += ["", f"## {section.title}", "", section.lead, "", *markdown.rows_under_names(_verdicts(section))]
         for table in section.tables:
-            if len(table.rows) <= 4 * LONG:
-                lines += ["", f"**{plain(table.title)}**", "", *_markdown_rows(table.columns, table.rows)]
-        lines += ["", *(f"- {plain(note)}" for note in section.notes)]
+            if len(table.rows) <= LONGEST:
+                lines += ["", f"**{markdown.escape(table.title)}**", "", *markdown.rows_under_names(table)]
+        lines += ["", *(f"- {markdown.escape(note)}" for note in section.notes)]
     return "\n".join(lines) + "\n"
 
 
@@ -44,34 +43,22 @@ def summary(sections: Sequence[Section]) -> str:
     return f"{sum(judged)} of {len(judged)} targets are met."
 
 
+def _verdicts(section: Section) -> Listing:
+    """Return the verdicts without the columns that none of them fills."""
+    rows = [_cells(v) for v in section.verdicts]
+    kept = [place for place in range(len(COLUMNS)) if any(row[place] for row in rows)]
+    return Listing(title="", columns=[COLUMNS[place] for place in kept],
+                   rows=[[row[place] for place in kept] for row in rows])
+
+
 def _cells(verdict: Verdict) -> list[str]:
     sign = "≥" if verdict.at_least else "≤"
     target = "" if verdict.limit is None else f"{sign} {percent(verdict.limit)}"
     return [verdict.name, percent(verdict.value), target, MARKS[verdict.is_met], verdict.peers]
 
 
-def _verdicts(section: Section) -> str:
-    return _rows(COLUMNS, [_cells(v) for v in section.verdicts])
-
-
-def _table(table: Table) -> str:
-    rows = _rows(table.columns, table.rows)
-    title = f"{escape(table.title)} ({len(table.rows)} rows)"
+def _table(table: Listing) -> str:
+    rows = page.rows_under_names(table)
     if len(table.rows) > LONG:
-        return f"<details><summary>{title}</summary>{rows}</details>"
+        return f"<details><summary>{escape(table.title)} ({len(table.rows)} rows)</summary>{rows}</details>"
     return f"<h3>{escape(table.title)}</h3>{rows}"
-
-
-def _rows(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    head = "".join(f'<th scope="col">{escape(str(name))}</th>' for name in columns)
-    body = "".join("<tr>" + "".join(f"<td>{escape(_text(cell))}</td>" for cell in row) + "</tr>" for row in rows)
-    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
-
-
-def _markdown_rows(columns: Sequence[str], rows: Any) -> list[str]:
-    body = [f"| {' | '.join(plain(_text(cell)) for cell in row)} |" for row in rows]
-    return [f"| {' | '.join(map(str, columns))} |", f"|{'---|' * len(columns)}", *body]
-
-
-def _text(value: Any) -> str:
-    return "–" if value is None else str(value)

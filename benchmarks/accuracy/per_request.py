@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from benchmarks.accuracy.data import MEASURED, SHARED, load_of, replay, times, without
-from benchmarks.accuracy.section import Section, Table, Verdict, percent, scatter
+from benchmarks.accuracy.section import Section, Verdict, percent, scatter
 from benchmarks.fit_engines import PRIORS
 from planner.calibration.fit import fit
 from planner.calibration.observations import Runs
@@ -18,6 +18,7 @@ from planner.catalog.entries import data_dir
 from planner.deployment.deploy import Deployment, deploy, with_constants
 from planner.measured.recorded import measured_of, time_blocks, with_times
 from planner.measured.table import METRICS, Measurement
+from planner.report.content import Listing
 from planner.settings.scenario import Scenario
 from planner.steptime.by_term import step_terms
 from planner.steptime.engines import bounds, constants_of, read_constants
@@ -84,8 +85,8 @@ def per_request() -> Section:
              "total; MAPE is over requests; the last column leaves out the first dozen requests, served cold.",
         verdicts=_verdicts(headline), figures={"per_request_tpot": scatter(
             series, "TPOT of each request", "fitted on the first half of the run, all requests shown", "ms")},
-        tables=[Table(title="Errors", rows=rows,
-                      columns=("GPU", "KV blocks", "constants", *TARGETS, "TTFT MAPE, warm")),
+        tables=[Listing(title="Errors", rows=rows,
+                        columns=("GPU", "KV blocks", "constants", *TARGETS, "TTFT MAPE, warm")),
                 _constants_table({"bundled": bundled, "priors": priors,
                                   **{f"{CARDS[n]}, first half": c for n, c in halves.items()}}),
                 _terms_table(cards, {"bundled": bundled, "priors": priors}), *_kernel_tables(cards, bundled)],
@@ -164,12 +165,12 @@ def _verdicts(headline: Mapping[Any, Mapping[str, float]]) -> list[Verdict]:
             for metric, limit in TARGETS.items()]
 
 
-def _constants_table(sets: Mapping[str, Mapping[str, float]]) -> Table:
+def _constants_table(sets: Mapping[str, Mapping[str, float]]) -> Listing:
     rows = [[name, *(f"{values[name]:.3g}" for values in sets.values())] for name in FITTED]
-    return Table(title="Constants", columns=("constant", *sets), rows=rows)
+    return Listing(title="Constants", columns=("constant", *sets), rows=rows)
 
 
-def _terms_table(cards: Mapping[str, Card], sets: Mapping[str, Mapping[str, float]]) -> Table:
+def _terms_table(cards: Mapping[str, Card], sets: Mapping[str, Mapping[str, float]]) -> Listing:
     """Return how the time of all steps divides."""
     rows: list[list[Any]] = []
     columns: Sequence[str] = ()
@@ -180,10 +181,10 @@ def _terms_table(cards: Mapping[str, Card], sets: Mapping[str, Mapping[str, floa
             terms = {name: float(values.sum()) for name, values in step_terms(deployment.step_time, steps, 0.0).items()}
             columns = [name for name in terms if name not in ("experts_s", "collectives_s", "swap_s")]
             rows.append([card.gpu, label, len(steps), *(f"{terms[name]:.2f}" for name in columns)])
-    return Table(title="Where the steps' time goes [s]", columns=("GPU", "constants", "steps", *columns), rows=rows)
+    return Listing(title="Where the steps' time goes [s]", columns=("GPU", "constants", "steps", *columns), rows=rows)
 
 
-def _kernel_tables(cards: Mapping[str, Card], bundled: Mapping[str, float]) -> list[Table]:
+def _kernel_tables(cards: Mapping[str, Card], bundled: Mapping[str, float]) -> list[Listing]:
     """Return the step-time model's terms beside the profiles of the same cards."""
     from benchmarks.accuracy.profiles import kernel_tables
 

@@ -7,7 +7,6 @@ import numpy as np
 from benchmarks.accuracy.published_benchmarks import read_benchmarks
 from benchmarks.accuracy.section import (
     Section,
-    Table,
     Verdict,
     ape,
     beside,
@@ -21,6 +20,7 @@ from benchmarks.fit_engines import PUBLISHED_RUNS, is_newest
 from planner.catalog.entries import load_gpu
 from planner.measured.table import METRICS, read_measured
 from planner.measured.validate import Prediction, predict_all
+from planner.report.content import Listing
 
 COMPARED = {"TPOT": "tpot_ms", "TTFT": "ttft_ms", "duration": "makespan_s"}
 
@@ -50,8 +50,8 @@ def published() -> Section:
         tables=[grouped("InferenceX, by GPU, model and version", "kind", tickets, _kind),
                 run_by_run("InferenceX, measured → predicted [ms]", tickets),
                 _benchmark_groups(benchmarks), _benchmark_runs(benchmarks),
-                Table(title="Benchmarks without a prediction", columns=("row", "why"),
-                      rows=[[p.measurement.id, p.status] for p in benchmarks if p.status != "ok"])],
+                Listing(title="Benchmarks without a prediction", columns=("row", "why"),
+                        rows=[[p.measurement.id, p.status] for p in benchmarks if p.status != "ok"])],
         notes=["The tickets' runs of 0.5.7 open cold: the first tenth of their requests waits some 2 s.",
                "AMD's runs are those that state GPU, version and layout; kernels are AITER's, tuned shape by shape, "
                "but SGLang's of FP8 in blocks on MI300X and MI325X is its Triton kernel, of which a profile of "
@@ -92,7 +92,7 @@ def _kind(prediction: Prediction) -> str:
     return f"{gpu}, {groups['model'].partition('/')[2]}, {groups['engine']} {version}"
 
 
-def _benchmark_groups(benchmarks: Sequence[Prediction]) -> Table:
+def _benchmark_groups(benchmarks: Sequence[Prediction]) -> Listing:
     """Return the errors in TPOT, TTFT and duration, by load and engine, and by load and GPU."""
     rows = []
     for by in ("engine", "gpu"):
@@ -105,15 +105,15 @@ def _benchmark_groups(benchmarks: Sequence[Prediction]) -> Table:
                 cells += [runs, median, bias]
             rows.append([load, value, *cells])
     kinds = [f"{name} {column}" for name in COMPARED for column in ("runs", "median", "bias")]
-    return Table(title="Benchmarks, by load", columns=("load", "of", *kinds), rows=rows)
+    return Listing(title="Benchmarks, by load", columns=("load", "of", *kinds), rows=rows)
 
 
 def _load_and(group: str, prediction: Prediction) -> tuple[str, str]:
     return prediction.measurement.groups["load"], prediction.measurement.groups[group]
 
 
-def _benchmark_runs(benchmarks: Sequence[Prediction]) -> Table:
+def _benchmark_runs(benchmarks: Sequence[Prediction]) -> Listing:
     rows = [[p.measurement.id, p.measurement.groups["load"], *(beside(p, metric) for metric in COMPARED.values())]
             for p in benchmarks]
-    return Table(title="Benchmarks, measured → predicted [ms, duration in s]",
-                 columns=("row", "load", *COMPARED), rows=rows)
+    return Listing(title="Benchmarks, measured → predicted [ms, duration in s]",
+                   columns=("row", "load", *COMPARED), rows=rows)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from planner.figures.style import LINE_COLORS, finish
 from planner.measured.table import METRICS
 from planner.measured.validate import Prediction, errors
+from planner.report.content import Listing
 
 Floats = NDArray[np.float64]
 
@@ -44,15 +45,6 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
-    """Rows of values under column names."""
-
-    title: str
-    columns: Sequence[str]
-    rows: Sequence[Sequence[Any]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
     """One part of the report.
 
@@ -67,7 +59,7 @@ class Section:
     title: str
     lead: str
     verdicts: Sequence[Verdict] = ()
-    tables: Sequence[Table] = ()
+    tables: Sequence[Listing] = ()
     figures: Mapping[str, Any] = field(default_factory=dict)
     notes: Sequence[str] = ()
     data: Mapping[str, Any] = field(default_factory=dict)
@@ -146,17 +138,17 @@ PREDICTION_COLUMNS = ("rows", "predicted", "TPOT median", "TPOT MAPE", "TPOT bia
                       "TTFT bias")
 
 
-def grouped(title: str, column: str, predictions: Sequence[Prediction], key_of: Callable[[Prediction], str]) -> Table:
+def grouped(title: str, column: str, predictions: Sequence[Prediction], key_of: Callable[[Prediction], str]) -> Listing:
     """Return the errors of each group of predictions, in the order of the groups' names."""
-    values = sorted({key_of(p) for p in predictions})
-    return Table(title=title, columns=(column, *PREDICTION_COLUMNS),
-                 rows=[[value, *prediction_errors([p for p in predictions if key_of(p) == value])] for value in values])
+    rows = [[value, *prediction_errors([p for p in predictions if key_of(p) == value])]
+            for value in sorted({key_of(p) for p in predictions})]
+    return Listing(title=title, columns=(column, *PREDICTION_COLUMNS), rows=rows)
 
 
-def run_by_run(title: str, predictions: Sequence[Prediction]) -> Table:
+def run_by_run(title: str, predictions: Sequence[Prediction]) -> Listing:
     """Return what was measured and what was predicted of each run, TTFT and TPOT [ms]."""
     rows = [[p.measurement.id, *(beside(p, metric) for metric in METRICS)] for p in predictions]
-    return Table(title=title, columns=("row", "TTFT", "TPOT"), rows=rows)
+    return Listing(title=title, columns=("row", "TTFT", "TPOT"), rows=rows)
 
 
 def beside(prediction: Prediction, metric: str) -> str:

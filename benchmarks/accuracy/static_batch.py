@@ -17,10 +17,11 @@ from benchmarks.accuracy.older_engines import (
     multiply_as_in_2023,
     read_by_each_head,
 )
-from benchmarks.accuracy.section import ERROR_COLUMNS, Section, Table, Verdict, ape, error_row, outcomes, scatter
+from benchmarks.accuracy.section import ERROR_COLUMNS, Section, Verdict, ape, error_row, outcomes, scatter
 from planner.catalog.entries import load_model
 from planner.deployment.deploy import deploy
 from planner.errors import PlannerError
+from planner.report.content import Listing
 from planner.settings.scenario import Scenario
 
 TARGET = 0.10  # median APE
@@ -208,7 +209,7 @@ def _predict_sarathi(row: Mapping[str, Any]) -> float:
     return float(kept["duration_s"][-1])
 
 
-def _errors(scored: Mapping[str, pl.DataFrame]) -> Table:
+def _errors(scored: Mapping[str, pl.DataFrame]) -> Listing:
     rows = []
     for name, table in scored.items():
         keys = [key for key in ("metric", "part", "gpu", "engine", "phase", "model") if key in table.columns]
@@ -216,9 +217,9 @@ def _errors(scored: Mapping[str, pl.DataFrame]) -> Table:
         for key in keys:
             rows += [[name, f"{key} = {value}", *error_row(part["predicted"], part["measured"])]
                      for (value,), part in table.group_by(key, maintain_order=True)]
-    return Table(title="Errors", columns=("source", "rows", *ERROR_COLUMNS), rows=rows)
+    return Listing(title="Errors", columns=("source", "rows", *ERROR_COLUMNS), rows=rows)
 
 
-def _uncovered(found: Mapping[str, pl.DataFrame]) -> Table:
+def _uncovered(found: Mapping[str, pl.DataFrame]) -> Listing:
     rows = [[name, *row] for name, table in found.items() for row in outcomes(table)]
-    return Table(title="All rows", columns=("source", "rows", "what became of them"), rows=rows)
+    return Listing(title="All rows", columns=("source", "rows", "what became of them"), rows=rows)

@@ -10,7 +10,7 @@ import polars as pl
 
 from benchmarks.accuracy.data import BLOCK, MEASURED, load_of, replay, times
 from benchmarks.accuracy.older_engines import V1_ALONE, in_process, least, with_v0_host
-from benchmarks.accuracy.section import ERROR_COLUMNS, Section, Table, Verdict, error_row, outcomes, scatter
+from benchmarks.accuracy.section import ERROR_COLUMNS, Section, Verdict, error_row, outcomes, scatter
 from benchmarks.accuracy.static_batch import predicted_rows
 from planner.catalog.architecture import Architecture
 from planner.catalog.entries import load_gpu, load_model
@@ -18,6 +18,7 @@ from planner.catalog.gpus import Gpu
 from planner.catalog.parameters import num_parameters
 from planner.deployment.deploy import deploy, scenario_constants
 from planner.model.precision import KV_BYTES_PER_ELEMENT, WEIGHT_FORMATS
+from planner.report.content import Listing
 from planner.settings.scenario import Scenario
 from planner.trace import PrefixIds
 from planner.trace.prefix import intern_ids
@@ -255,7 +256,7 @@ def _predict_low(row: Mapping[str, Any]) -> float:
     return float(means[row["metric"]])
 
 
-def _by(table: pl.DataFrame, name: str, keys: tuple[str, ...]) -> Table:
+def _by(table: pl.DataFrame, name: str, keys: tuple[str, ...]) -> Listing:
     good = table.filter((pl.col("status") == "ok") & pl.col("measured").is_not_null())
     rows = [["all", "", *error_row(good["predicted"], good["measured"])]]
     first = keys[0]
@@ -264,9 +265,10 @@ def _by(table: pl.DataFrame, name: str, keys: tuple[str, ...]) -> Table:
         for values, part in good.group_by(groups, maintain_order=True):
             rows.append([", ".join(groups), ", ".join(map(str, values)),
                          *error_row(part["predicted"], part["measured"])])
-    return Table(title=f"Errors: {name}", columns=("by", "value", *ERROR_COLUMNS), rows=rows)
+    return Listing(title=f"Errors: {name}", columns=("by", "value", *ERROR_COLUMNS), rows=rows)
 
 
-def _counts(found: Mapping[str, pl.DataFrame]) -> Table:
+def _counts(found: Mapping[str, pl.DataFrame]) -> Listing:
     rows = [[name, *row] for name, table in found.items() for row in outcomes(table)]
-    return Table(title="All rows (a row and metric each)", columns=("source", "rows", "what became of them"), rows=rows)
+    return Listing(title="All rows (a row and metric each)", columns=("source", "rows", "what became of them"),
+                   rows=rows)

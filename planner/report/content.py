@@ -64,6 +64,10 @@ class Listing:
     columns: Sequence[str]
     rows: Sequence[Sequence[Any]]
 
+    def is_words(self, place: int) -> bool:
+        """Tell whether a column is read from the left: one of its values begins with a letter."""
+        return any(isinstance(row[place], str) and row[place][:1].isalpha() for row in self.rows)
+
 
 def report_title(results: Sequence[SavedResult]) -> str:
     """Return what the report is about, not escaped."""

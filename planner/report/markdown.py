@@ -70,10 +70,15 @@ def _table(table: Table, names: Sequence[str]) -> list[str]:
     return lines + [table_line([_label(row, table), *_cells(row, table)]) for row in table.rows]
 
 
-def _listing(listing: Listing) -> list[str]:
+def rows_under_names(listing: Listing) -> list[str]:
+    """Return the lines of a listing without its title: words to the left of their columns, numbers to the right."""
+    rules = ["---" if listing.is_words(place) else "---:" for place in range(len(listing.columns))]
     rows = [table_line([escape(value_text(value)) for value in row]) for row in listing.rows]
-    return ["", f"## {escape(listing.title)}", "", table_line([escape(name) for name in listing.columns]),
-            table_line(["---"] * len(listing.columns)), *rows]
+    return [table_line([escape(name) for name in listing.columns]), table_line(rules), *rows]
+
+
+def _listing(listing: Listing) -> list[str]:
+    return ["", f"## {escape(listing.title)}", "", *rows_under_names(listing)]
 
 
 def _label(row: Row, table: Table) -> str:

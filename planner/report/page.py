@@ -46,7 +46,7 @@ def to_html(results: Sequence[SavedResult]) -> str:
         f"<h2>Why</h2>{''.join(f'<p>{escape(text)}</p>' for text in reasons(results))}",
         _section("Compared with the first", comparison(results), names),
         f'<h2>Figures</h2><div class="figures">{"".join(place(*item) for item in figures.items())}</div>',
-        *(f"<h2>{escape(listing.title)}</h2>{_listing(listing)}" for listing in scale_listings(results)),
+        *(f"<h2>{escape(listing.title)}</h2>{rows_under_names(listing)}" for listing in scale_listings(results)),
         _section("What was replayed", settings(results), names),
         f"<details><summary>Full summary</summary>{_table([untitled], names)}</details>",
     ]
@@ -67,7 +67,7 @@ def answer_html(answer: SavedAnswer) -> str:
         _numbers_first(found.headline, found.names),
         f"<h2>Why</h2>{''.join(f'<p>{escape(clean(text))}</p>' for text in found.words)}" if found.words else "",
         f'<h2>Figures</h2><div class="figures">{"".join(place(*item) for item in figures.items())}</div>',
-        *(f"<h2>{escape(listing.title)}</h2>{_listing(listing)}" for listing in found.listings),
+        *(f"<h2>{escape(listing.title)}</h2>{rows_under_names(listing)}" for listing in found.listings),
         *(_section(title, group, found.names) for title, group in found.tables.items()),
     ]
     return document(escape(clean(found.title)), lead=f"<p>{escape(clean(found.lead))}</p>",
@@ -150,28 +150,34 @@ def _group(table: Table, num_columns: int) -> str:
     return f"<tbody>{title}{''.join(_row(row, table) for row in table.rows)}</tbody>"
 
 
-def _listing(listing: Listing) -> str:
-    """Return rows under the names of their columns."""
-    head = "".join(f'<th scope="col">{escape(clean(name))}</th>' for name in listing.columns)
-    rows = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in listing.rows)
+def rows_under_names(listing: Listing) -> str:
+    """Return a listing without its title: words to the left of their columns, numbers to the right."""
+    words = [" words" if listing.is_words(place) else "" for place in range(len(listing.columns))]
+    head = "".join(f'<th scope="col"{_classes(kind)}>{escape(clean(name))}</th>'
+                   for name, kind in zip(listing.columns, words, strict=True))
+    rows = "".join(f"<tr>{''.join(map(_cell, row, words))}</tr>" for row in listing.rows)
     table = f'<table class="listing"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
     return f'<div class="scroll">{table}</div>'
 
 
 def _row(row: Row, table: Table) -> str:
     is_marked = table.marks and row.differs
-    cells = [f"<td{_width(value)}>{_value(value, row.unit)}{_difference(row, place, table)}</td>"
+    cells = [f"<td{_classes(_width(value))}>{_value(value, row.unit)}{_difference(row, place, table)}</td>"
              for place, value in enumerate(row.values)]
     label = f"{'≠ ' if is_marked else ''}{escape(row.label)}"
     return f'<tr{" class=differs" if is_marked else ""}><th scope="row">{label}</th>{"".join(cells)}</tr>'
 
 
-def _cell(value: Any) -> str:
-    return f"<td{_width(value)}>{_value(value, '')}</td>"
+def _cell(value: Any, kind: str) -> str:
+    return f"<td{_classes(_width(value) + kind)}>{_value(value, '')}</td>"
+
+
+def _classes(names: str) -> str:
+    return f' class="{names.strip()}"' if names else ""
 
 
 def _width(value: Any) -> str:
-    return ' class="long"' if isinstance(value, str) and len(value) > 30 else ""
+    return "long" if isinstance(value, str) and len(value) > 30 else ""
 
 
 def _difference(row: Row, place: int, table: Table) -> str:

@@ -32,7 +32,7 @@ def page(trace: Trace, study: Study) -> None:
         _measured(study, file.name, file.getvalue())
     st.subheader("Published runs")
     st.caption("How far predictions were from measurements that others published, with the bundled constants and "
-               "with what they were tested on left out; reports/accuracy.md has every table.")
+               "with what they were tested on left out; reports/accuracy.html has every table.")
     sections = read_published()
     _published(sections[st.selectbox("measurements of", list(sections), key="published")])
 
