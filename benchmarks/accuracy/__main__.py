@@ -49,7 +49,6 @@ def main() -> None:
 
 def _write(made: Sequence[Section]) -> None:
     folder = ROOT / "reports"
-    folder.mkdir(exist_ok=True)
     write_text(folder / "accuracy.html", to_html(made))
     write_text(folder / "accuracy.md", to_markdown(made))
     data = {key: value for section in made for key, value in section.data.items()}

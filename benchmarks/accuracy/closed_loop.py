@@ -52,7 +52,7 @@ def closed_loop(effort: Effort) -> Section:
         verdicts=[*_in_sample(scored), *_held_out(split)],
         figures={metric: _scatter(scored, metric) for metric in METRICS},
         tables=[_counts(predictions, reasons), *(_by_group(scored, group) for group in GROUPS if group != "client"),
-                _apart(predictions, reasons), _without_doubtful(scored), *_folds(split), _worst(scored),
+                _apart(predictions, reasons), _without_doubtful(scored), _folds(split), _worst(scored),
                 _coverage(split)],
         notes=["Repeats of one configuration differ by 2.7 % (median), 10.6 % (mean) in TTFT, 0.5 %, 3.7 % in TPOT.",
                *_evidence(predictions)],
@@ -127,7 +127,7 @@ def _without_doubtful(scored: Sequence[Prediction]) -> Listing:
                     lambda p: doubtful(p.measurement) or "ran as stated")
 
 
-def _folds(split: pl.DataFrame) -> list[Listing]:
+def _folds(split: pl.DataFrame) -> Listing:
     rows = []
     for (name, engine, fold), part in split.group_by("split", "engine", "fold", maintain_order=True):
         cells = []
@@ -139,7 +139,7 @@ def _folds(split: pl.DataFrame) -> list[Listing]:
         rows.append([name, engine, fold or "all", "" if part["is_fitted"][0] else "too few left, priors", part.height,
                      *cells])
     columns = ("held out", "engine", "fold", "fit", "rows", *PREDICTION_COLUMNS[2:])
-    return [Listing(title="Held out, by fold", columns=columns, rows=rows)]
+    return Listing(title="Held out, by fold", columns=columns, rows=rows)
 
 
 def _worst(scored: Sequence[Prediction]) -> Listing:

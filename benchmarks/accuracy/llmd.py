@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from benchmarks.accuracy.data import BLOCK, MEASURED, load_of, replay, times
 from benchmarks.accuracy.dialogues import block_ids, continued
-from benchmarks.accuracy.section import ERROR_COLUMNS, Section, Verdict, error_row, scatter
+from benchmarks.accuracy.section import ERROR_COLUMNS, Section, Verdict, error_row, four_digits, scatter
 from planner.deployment.deploy import Deployment, deploy
 from planner.report.content import Listing
 from planner.settings.scenario import Scenario
@@ -30,7 +30,7 @@ DEPLOYMENTS = {
 }
 RUN = ("exp", "config", "workload", "model", "replicas", "target_qps")
 QUEUEING = 3.0  # times the median TTFT at the lowest rate: from there on requests queue
-NEAR = 0.1
+NEAR = 0.1  # of the measured rate: the target
 PAUSE_S = 3600.0  # between warm-up and run; nothing happens in it
 WARM_UP_RATE = 2.0  # requests/s of LMBenchmark's warm-up (sharegpt/run.sh)
 SEED, DRAWS = 0, 9  # of who gets a request, where there are two
@@ -62,18 +62,18 @@ def llmd() -> Section:
                         columns=("experiment", "deployment", "workload", "metric", *ERROR_COLUMNS), rows=rows),
                 Listing(title="Rate at which queueing starts [requests/s]",
                         columns=("experiment", "deployment", "workload", "measured", "predicted"),
-                        rows=[_shown(row) for row in starts]),
-                Listing(title="Runs", columns=found.columns, rows=[_shown(row) for row in found.iter_rows()])],
+                        rows=four_digits(starts)),
+                Listing(title="Runs", columns=found.columns, rows=four_digits(found.iter_rows()))],
         figures={"llmd_tpot": scatter({f"{e}, {c}, {w}": (g["tpot_ms"], g["predicted_tpot_ms"])
                                        for (e, c, w), g in groups}, "Median TPOT of each run", "", "ms")},
         notes=["What several GPUs wait for their worker processes without asynchronous scheduling was chosen with "
                "these runs and those of vLLM 0.12 above in view.",
                f"Queueing starts at the lowest rate whose median TTFT is {QUEUEING:g} times that of the lowest rate "
-               "measured; – where none is. That of exp-4 is not of the engine: once some 5,000 tokens a second stream, "
-               "which is from 28 requests/s on, first tokens come 0.3 to 1.3 s late in the order of their requests, by "
-               "a lag that stays for seconds, while others end as before, more run at once with every rate, to 240, "
-               "and TPOT holds. So waits a client's event loop, each round of which serves all streams and takes a new "
-               "request one turn further.",
+               "measured; – where none is. That of exp-4 seems not the engine's: once some 5,000 tokens a second "
+               "stream, which is from 28 requests/s on, first tokens come 0.3 to 1.3 s late in the order of their "
+               "requests, by a lag that stays for seconds, while others end as before, more run at once with every "
+               "rate, to 240, and TPOT holds. A client's event loop would wait so, each round of which serves all "
+               "streams and takes a new request one turn further; nobody looked into it.",
                "Engine settings are not published: vLLM's defaults for the GPU, but KV blocks as many as clients had "
                "in flight on A100, and neither async scheduling nor fused all-reduces, as in the versions of 2025. "
                "Short inputs are of no dialogues that lengths tell: they are replayed after a run of the same ones.",
@@ -165,7 +165,3 @@ def _share_near(starts: Sequence[Sequence[Any]]) -> float:
     """Return the share of what queued, measured or predicted, that did both at rates NEAR each other."""
     queued = [(measured, predicted) for *_, measured, predicted in starts if measured or predicted]
     return sum(bool(m and p and abs(p / m - 1) <= NEAR) for m, p in queued) / len(queued)
-
-
-def _shown(row: Sequence[Any]) -> list[Any]:
-    return [f"{value:.4g}" if isinstance(value, float) else value for value in row]

@@ -9,7 +9,16 @@ import polars as pl
 
 from benchmarks.accuracy.data import load_of, replay, times
 from benchmarks.accuracy.mlperf_runs import Engine, Lengths, engine_of, lengths_of, runs_of, why_not
-from benchmarks.accuracy.section import ERROR_COLUMNS, Section, Verdict, error_row, outcomes, percent, scatter
+from benchmarks.accuracy.section import (
+    ERROR_COLUMNS,
+    Section,
+    Verdict,
+    error_row,
+    four_digits,
+    outcomes,
+    percent,
+    scatter,
+)
 from planner.errors import PlannerError
 from planner.report.content import Listing
 
@@ -100,10 +109,8 @@ def _by_model(good: pl.DataFrame, sides: Mapping[str, Any]) -> Listing:
 def _runs(good: pl.DataFrame) -> Listing:
     columns = ("round", "submitter", "system", "model", "scenario", "ttft_limit_ms", "ttft_p99_ms", "ttft",
                "tpot_limit_ms", "tpot_p99_ms", "tpot", "capacity")
-    rows = [[f"{value:.4g}" if isinstance(value, float) else value for value in row]
-            for row in good.select(columns).iter_rows()]
-    title = "Runs: limit, measured p99 and predicted p99 [ms], largest rate over offered"
-    return Listing(title=title, columns=columns, rows=rows)
+    return Listing(title="Runs: limit, measured p99 and predicted p99 [ms], largest rate over offered",
+                   columns=columns, rows=four_digits(good.select(columns).iter_rows()))
 
 
 def _counts(table: pl.DataFrame) -> Listing:

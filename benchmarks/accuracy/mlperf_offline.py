@@ -9,7 +9,16 @@ import polars as pl
 
 from benchmarks.accuracy.data import load_of, replay, times
 from benchmarks.accuracy.mlperf_runs import engine_of, gpu_of, lengths_of, runs_of, why_not
-from benchmarks.accuracy.section import ERROR_COLUMNS, Section, Verdict, ape, error_row, outcomes, scatter
+from benchmarks.accuracy.section import (
+    ERROR_COLUMNS,
+    Section,
+    Verdict,
+    ape,
+    error_row,
+    four_digits,
+    outcomes,
+    scatter,
+)
 from planner.errors import PlannerError
 from planner.report.content import Listing
 
@@ -48,10 +57,10 @@ def mlperf_offline() -> Section:
 
 
 def _runs(good: pl.DataFrame) -> Listing:
-    rows = [[f"{value:.4g}" if isinstance(value, float) else value for value in row]
-            for row in good.select("round", "submitter", "system", "model", "samples_per_s", "predicted").iter_rows()]
+    rows = good.select("round", "submitter", "system", "model", "samples_per_s", "predicted").iter_rows()
     return Listing(title="Runs: samples a second, measured and predicted",
-                   columns=("round", "submitter", "system", "model", "measured", "predicted"), rows=rows)
+                   columns=("round", "submitter", "system", "model", "measured", "predicted"),
+                   rows=four_digits(rows))
 
 
 def _median(part: pl.DataFrame) -> float | None:

@@ -1,6 +1,6 @@
 """What a section of the accuracy report holds: verdicts against targets, tables, figures and notes."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -88,6 +88,11 @@ def error_row(predicted: Any, measured: Any) -> list[Any]:
     off = np.abs(ratio - 1)
     return [int(good.sum()), percent(float(np.median(off))), percent(float(off.mean())),
             percent(float(np.expm1(np.log(ratio).mean())))]
+
+
+def four_digits(rows: Iterable[Sequence[Any]]) -> list[list[Any]]:
+    """Return rows with their fractional numbers as text of four digits."""
+    return [[f"{value:.4g}" if isinstance(value, float) else value for value in row] for row in rows]
 
 
 ERROR_COLUMNS = ("n", "median APE", "MAPE", "bias")

@@ -152,10 +152,10 @@ def _group(table: Table, num_columns: int) -> str:
 
 def rows_under_names(listing: Listing) -> str:
     """Return a listing without its title: words to the left of their columns, numbers to the right."""
-    words = [" words" if listing.is_words(place) else "" for place in range(len(listing.columns))]
+    kinds = ["words" if listing.is_words(place) else "" for place in range(len(listing.columns))]
     head = "".join(f'<th scope="col"{_classes(kind)}>{escape(clean(name))}</th>'
-                   for name, kind in zip(listing.columns, words, strict=True))
-    rows = "".join(f"<tr>{''.join(map(_cell, row, words))}</tr>" for row in listing.rows)
+                   for name, kind in zip(listing.columns, kinds, strict=True))
+    rows = "".join(f"<tr>{''.join(map(_cell, row, kinds))}</tr>" for row in listing.rows)
     table = f'<table class="listing"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
     return f'<div class="scroll">{table}</div>'
 
@@ -165,15 +165,16 @@ def _row(row: Row, table: Table) -> str:
     cells = [f"<td{_classes(_width(value))}>{_value(value, row.unit)}{_difference(row, place, table)}</td>"
              for place, value in enumerate(row.values)]
     label = f"{'≠ ' if is_marked else ''}{escape(row.label)}"
-    return f'<tr{" class=differs" if is_marked else ""}><th scope="row">{label}</th>{"".join(cells)}</tr>'
+    return f'<tr{_classes("differs" if is_marked else "")}><th scope="row">{label}</th>{"".join(cells)}</tr>'
 
 
 def _cell(value: Any, kind: str) -> str:
-    return f"<td{_classes(_width(value) + kind)}>{_value(value, '')}</td>"
+    return f"<td{_classes(_width(value), kind)}>{_value(value, '')}</td>"
 
 
-def _classes(names: str) -> str:
-    return f' class="{names.strip()}"' if names else ""
+def _classes(*names: str) -> str:
+    found = " ".join(filter(None, names))
+    return f' class="{found}"' if found else ""
 
 
 def _width(value: Any) -> str:
