@@ -13,9 +13,11 @@ from planner.calibration.calibrate import calibrate, write_calibration
 from planner.calibration.fit import fit
 from planner.calibration.identify import check, choose
 from planner.calibration.observations import Runs, prepare
+from planner.deployment.deploy import deploy
 from planner.errors import TraceError, UnknownNameError, UsageError
 from planner.measured.accuracy import accuracy, predict_file
 from planner.measured.table import read_measured
+from planner.metrics.notes import notes
 from planner.metrics.uncertainty import read_residuals
 from planner.replays.results import write_table
 from planner.report.tables import calibration_table
@@ -184,6 +186,17 @@ def test_of_a_table_with_several_engines_one_is_fitted(tmp_path: Path) -> None:
     assert calibration_table(found).splitlines()[1:3] == ["  1 of the engine sglang", f"  1 {unknown}"]
     with pytest.raises(UsageError, match=r"tell 3 constants apart|cannot be told apart|within a factor"):
         calibrate(path, Scenario(engine="sglang"), names=("linear_ratio", "latency_s", "layer_s"), folds=2, jobs=1)
+
+
+def test_a_calibration_knows_the_gpu_and_model_of_its_table_by_any_name(tmp_path: Path) -> None:
+    rows = [row_of(isl=n, concurrency=c) for n in (128, 2048) for c in (1, 16)]
+    found = calibrate(write_runs(tmp_path / "r.csv", *rows), Scenario(), names=("linear_ratio",), folds=2, jobs=1)
+    assert (found["source"]["gpu"], found["source"]["model"]) == (["h100-sxm"], ["llama-3.1-8b"])
+    write_calibration(found, tmp_path / "my.toml")
+    scenario = Scenario(model="llama-3.1-8b", gpu="h100-sxm", calibration=str(tmp_path / "my.toml"), num_prompts=4)
+    note = next(note for note in notes(deploy(scenario), client_load(scenario)) if "calibration" in note)
+    assert "fitted to 4 runs" in note
+    assert "none of them" not in note
 
 
 @pytest.mark.parametrize(("options", "error", "words"), [

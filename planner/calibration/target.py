@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.calibration.observations import Observations, Runs, Steps, prepare
-from planner.deployment.deploy import deploy
+from planner.deployment.deploy import Deployment, deploy
 from planner.errors import PlannerError, UsageError
 from planner.files.table_file import columns_of
 from planner.measured.recorded import as_means, is_recorded, time_blocks
-from planner.measured.runs import groups_of, is_table, read_runs
+from planner.measured.runs import groups_of, is_table, model_of, read_runs
 from planner.measured.steplog import is_step_log, read_steps
 from planner.measured.table import METRICS, Measurement
 from planner.measured.validate import predict_all
@@ -84,18 +84,17 @@ def read_target(path: Path, scenario: Scenario, *, folds: int, client: str | Non
     metrics = (*METRICS, *dict.fromkeys(name for m, _ in prepared for name in m.measured if name not in METRICS))
     return Target(observed=Runs(prepared=prepared, metrics=metrics),
                   folds=np.array([order[key] % folds for key in keys]), engine=engine, left_out=left_out,
-                  source=_source(path, engine, "runs", [m.groups for m, _ in prepared], left_out))
+                  source=_source(path, engine, "runs", [_named(m, deployment) for m, deployment in prepared], left_out))
 
 
 def _steps(path: Path, scenario: Scenario, folds: int) -> Target:
     log = read_steps(path, scenario)
     deployment = deploy(scenario)
-    model = "unnamed" if deployment.architecture is None else deployment.architecture.name
+    groups = groups_of(scenario, model_of(deployment), "steps")
     blocks = np.arange(len(log.measured_ms)) * (BLOCKS_PER_FOLD * folds) // len(log.measured_ms)
     return Target(observed=Steps(log=log, deployment=deployment), folds=blocks % folds, engine=scenario.engine,
                   left_out=log.left_out,
-                  source=_source(path, scenario.engine, "steps",
-                                 [groups_of(scenario, model, "steps")] * len(log.measured_ms), log.left_out))
+                  source=_source(path, scenario.engine, "steps", [groups] * len(log.measured_ms), log.left_out))
 
 
 def _predictable(path: Path, found: Sequence[Measurement], engine: str,
@@ -119,6 +118,11 @@ def _key(run: Measurement) -> str:
     table = run.load.requests
     return "|".join(map(str, (*run.groups.values(), table["input_tokens"][0], table["output_tokens"][0],
                               run.scenario.max_concurrency)))
+
+
+def _named(run: Measurement, deployment: Deployment) -> dict[str, str]:
+    """Return a run's groups with the catalog's names, by which a replay is known, in place of its table's."""
+    return {**run.groups, "gpu": deployment.scenario.gpu or "unnamed", "model": model_of(deployment)}
 
 
 def _source(path: Path, engine: str, kind: str, groups: Sequence[Mapping[str, str]],

@@ -9,7 +9,7 @@ from typing import Any
 from planner.deployment.deploy import deploy
 from planner.errors import CatalogError, UnknownNameError, UsageError
 from planner.files.table_file import columns_of
-from planner.measured.runs import groups_of, is_table, read_runs
+from planner.measured.runs import groups_of, is_table, model_of, read_runs
 from planner.measured.steplog import is_step_log, predict_steps, read_steps
 from planner.measured.validate import Prediction, errors, errors_by_group, metrics_of, predict_all
 from planner.metrics.uncertainty import Residuals, residuals_for
@@ -49,10 +49,9 @@ def predict_file(path: Path, scenario: Scenario, *, client: str | None, jobs: in
     TraceError, UsageError : as `runs.read_runs` and `steplog.predict_steps`.
     """
     if format is None and is_step_log(path):
-        architecture = deploy(scenario).architecture
-        name = "unnamed" if architecture is None else architecture.name
+        groups = groups_of(scenario, model_of(deploy(scenario)), "steps")
         log = read_steps(path, scenario)
-        return Predicted(predictions=predict_steps(log, scenario, groups_of(scenario, name, "steps")),
+        return Predicted(predictions=predict_steps(log, scenario, groups),
                          notes=(f"{path}: {log.account}",))
     columns = columns_of(path) if format is None else []
     runs = read_runs(path, scenario, client=client, format=format)

@@ -8,6 +8,7 @@ from pathlib import Path
 import polars as pl
 
 from planner.catalog.entries import load_gpu
+from planner.deployment.deploy import Deployment
 from planner.errors import TraceError, UnknownNameError, UsageError
 from planner.files.table_file import columns_of, read_table_file
 from planner.measured.benchmarks import is_result, read_objects, read_results
@@ -82,6 +83,11 @@ def groups_of(scenario: Scenario, model: str, client: str) -> dict[str, str]:
             "layout": f"tp{tp}-dp{dp}-ep{tp * dp if scenario.expert_parallel else 1}"}
 
 
+def model_of(deployment: Deployment) -> str:
+    """Return the catalog's name of a deployment's model."""
+    return "unnamed" if deployment.architecture is None else deployment.architecture.name
+
+
 def _table(path: Path, scenario: Scenario, client: str | None, free: Sequence[str]) -> list[Measurement]:
     for f in fields(Scenario):
         if f.name not in ("calibration", "interval", *free) and getattr(scenario, f.name) != f.default:
@@ -135,6 +141,4 @@ def _deployed(run: Measurement) -> Measurement:
     if scenario.gpu is not None:
         scenario = dataclasses.replace(scenario, gpu=load_gpu(scenario.gpu).name)
     run = dataclasses.replace(run, scenario=scenario)
-    architecture = deploy_measured(run).architecture
-    model = "unnamed" if architecture is None else architecture.name
-    return dataclasses.replace(run, groups=groups_of(scenario, model, run.groups["client"]))
+    return dataclasses.replace(run, groups=groups_of(scenario, model_of(deploy_measured(run)), run.groups["client"]))
