@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from planner.commands.db_cli import db as db_app
-from planner.commands.options import takes_scenario
+from planner.commands.options import shows_progress, takes_scenario
 from planner.commands.trace_cli import BadRowsOption, ColumnOption, FormatOption, JsonOption, WhereOption
 from planner.commands.trace_cli import trace as trace_app
 from planner.errors import OutputError, PlannerError
@@ -79,6 +79,7 @@ def every_command(version: Annotated[bool, typer.Option("--version", callback=_p
 
 
 @app.command()
+@shows_progress
 @takes_scenario()
 def replay(
     trace: TraceArgument,
@@ -116,6 +117,7 @@ def replay(
 
 
 @app.command()
+@shows_progress
 @takes_scenario()
 def compare(
     sources: Annotated[list[str], typer.Argument(metavar="TRACE | FILE.toml …", help="A trace, or a TOML for each "
@@ -143,6 +145,7 @@ def compare(
 
 
 @app.command()
+@shows_progress
 @takes_scenario(without=("autoscale", "rate_scale", "request_rate", "max_concurrency", "num_prompts", "num_warmups"))
 def capacity(
     trace: TraceArgument,
@@ -173,6 +176,7 @@ def capacity(
 
 
 @app.command()
+@shows_progress
 @takes_scenario(without=("tensor_parallel_size", "fleet", "autoscale", "prefill_replicas", "max_concurrency",
                          "num_prompts", "num_warmups"))
 def size(
@@ -218,6 +222,7 @@ def size(
 
 
 @app.command()
+@shows_progress
 @takes_scenario()
 def sweep(
     source: Annotated[str, typer.Argument(metavar="SWEEP.toml | TRACE", help="TOML with a trace, fixed options, and "
@@ -256,6 +261,7 @@ def sweep(
 
 
 @app.command()
+@shows_progress
 def check(
     targets: Annotated[Path, typer.Argument(metavar="TARGETS", help="TOML with scenarios, and targets for each.")],
     baseline: Annotated[Path | None, typer.Option(help="JSON that max_regression is against.")] = None,
@@ -274,6 +280,7 @@ def check(
 
 
 @app.command()
+@shows_progress
 @takes_scenario(without=UNMEASURED)
 def validate(
     measured: MeasuredArgument,
@@ -303,6 +310,7 @@ def validate(
 
 
 @app.command()
+@shows_progress
 @takes_scenario(without=(*UNMEASURED, "interval"))
 def calibrate(
     measured: MeasuredArgument,
@@ -329,6 +337,7 @@ def calibrate(
 
 
 @app.command()
+@shows_progress
 def report(
     results: Annotated[list[Path], typer.Argument(
         help="Folders of replay or compare --save; or one --json of compare, capacity, size, sweep or check, or a "

@@ -1,21 +1,46 @@
-"""The first replay on a machine says that it compiles; only to somebody who watches, and only then."""
+"""The first replay on a machine shows that it compiles; code of another Python, Numba or CPU does not count."""
 
 import os
 import pty
 import subprocess
 import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-COMMAND = [sys.executable, "-c", "from planner import Scenario; from planner.commands import actions; "
-           "actions._read('chat', Scenario(limit=3), None, 'error')"]
+from planner.engine import jit
+from planner.progress import Stage, shown_by
+
+COMPILE = """
+import sys, time
+from pathlib import Path
+from planner.commands import display
+from planner.engine.jit import compile_with_signature, numba
+from tests.compiled import outer
+
+display.DELAY_S = 0.0
+display.PERIOD_S = 0.02
+display.REFRESH_S = 0.02
+with display.progress_shown(quiet="--quiet" in sys.argv):
+    assert compile_with_signature(outer, numba.float64(numba.float64), what="example")(2.0) == 3.0
+"""
 
 
-def seen(cache: Path, **environment: str) -> str:
-    """Return what a terminal shows of a command that reads a trace, with this folder as Numba's cache."""
+def run(cache: Path, *arguments: str, stderr: int = subprocess.PIPE, **environment: str) -> str:
+    """Compile a small function in a process of its own, with this folder as Numba's cache; return what stderr has."""
+    cache.mkdir(exist_ok=True)
+    done = subprocess.run([sys.executable, "-c", COMPILE, *arguments], stderr=stderr, check=True, text=True,
+                          cwd=Path(__file__).parents[1],
+                          env=os.environ | {"NUMBA_CACHE_DIR": str(cache)} | environment)
+    return done.stderr or ""
+
+
+def seen_on_a_terminal(cache: Path, *arguments: str) -> str:
+    """Return what a terminal shows of it."""
     screen, terminal = pty.openpty()
-    subprocess.run(COMMAND, env=os.environ | {"NUMBA_CACHE_DIR": str(cache)} | environment, stderr=terminal, check=True)
+    run(cache, *arguments, stderr=terminal)
     os.close(terminal)
     shown = b""
     try:
@@ -27,18 +52,50 @@ def seen(cache: Path, **environment: str) -> str:
     return shown.decode()
 
 
-@pytest.mark.parametrize(("has_code", "environment", "says"), [
-    (False, {}, True), (True, {}, False), (False, {"NUMBA_DISABLE_JIT": "1"}, False)])
-def test_a_terminal_is_told_once(tmp_path: Path, has_code: bool, environment: dict[str, str], says: bool) -> None:
-    if has_code:
-        (tmp_path / "fleet.nbi").touch()
-    shown = seen(tmp_path, **environment)
-    assert "trace chat" in shown
-    assert ("compiling the replay loop" in shown) == says
+@pytest.mark.parametrize("seen", [run, seen_on_a_terminal], ids=["log", "terminal"])
+def test_compiling_is_shown_once(tmp_path: Path, seen: Callable[..., str]) -> None:
+    assert "compiling the example, once on this machine" in seen(tmp_path / "own")
+    assert "compiling" not in seen(tmp_path / "own")
 
 
-def test_a_log_is_not(tmp_path: Path) -> None:
-    done = subprocess.run(COMMAND, env=os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}, capture_output=True, text=True,
-                          check=True)
-    assert "trace chat" in done.stderr
-    assert "compiling" not in done.stderr
+def test_quiet_shows_nothing(tmp_path: Path) -> None:
+    assert seen_on_a_terminal(tmp_path / "own", "--quiet") == ""
+    assert run(tmp_path / "other", "--quiet") == ""
+
+
+def test_one_of_two_processes_compiles(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(2) as both:
+        first, second = both.map(lambda _: run(tmp_path / "own"), range(2))
+    assert sorted("compiling" in text for text in (first, second)) == [False, True]
+
+
+def test_the_cache_is_of_this_python_numba_and_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = jit._cache_dir()
+    assert own == jit._cache_dir()
+    for name, other in (("version", lambda package: "0.0"), ("get_host_cpu_name", lambda: "another")):
+        with monkeypatch.context() as patched:
+            patched.setattr(jit, name, other)
+            assert jit._cache_dir() != own
+
+
+def test_the_stage_ends_at_all_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stages = Recorded()
+    monkeypatch.setattr(jit.numba.config, "CACHE_DIR", str(tmp_path))
+    from tests.compiled import other
+
+    with shown_by(stages):
+        jit.compile_with_signature(other, jit.numba.float64(jit.numba.float64))
+    assert [stage.done for stage in stages.ended] == [100]
+
+
+class Recorded:
+    """A display that keeps the stages that ended."""
+
+    def __init__(self) -> None:
+        self.ended: list[Stage] = []
+
+    def begin(self, stage: Stage) -> None:
+        assert stage.done == 0
+
+    def end(self, stage: Stage) -> None:
+        self.ended.append(stage)

@@ -14,6 +14,7 @@ from planner.files.writing import append_text, write_text
 from planner.metrics.saved import save_result, to_json
 from planner.planning.comparison import compare_studies, explain_outcome
 from planner.planning.study import Study, read_study
+from planner.progress import stage
 from planner.replays.results import ReplayResult, check_table_path, write_table
 from planner.replays.scaling import events_table
 from planner.report.tables import (
@@ -288,18 +289,10 @@ def calibrate(measured: Path, scenario: Scenario, output: Path | None, fit: str 
 
 
 def _read(source: str, scenario: Scenario, format: str | None, on_bad_rows: OnBadRows) -> Trace:
-    trace = read_load(source, scenario, format, on_bad_rows)
+    with stage(f"reading {source}"):
+        trace = read_load(source, scenario, format, on_bad_rows)
     print(trace.account, file=sys.stderr)
-    if sys.stderr.isatty() and not _is_compiled():
-        print("compiling the replay loop, once on this machine: about twenty seconds", file=sys.stderr)
     return trace
-
-
-def _is_compiled() -> bool:
-    """Tell whether the loop's machine code is there, or not asked for."""
-    from planner.engine.jit import numba
-
-    return bool(numba.config.DISABLE_JIT) or any(Path(numba.config.CACHE_DIR).rglob("*.nbi"))
 
 
 def _print_notes(summaries: Mapping[str, Mapping[str, Any]]) -> None:

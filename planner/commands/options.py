@@ -1,5 +1,6 @@
 """Command-line options made from the scenario's fields, so that each is declared once."""
 
+import functools
 import inspect
 import sys
 from collections.abc import Callable
@@ -8,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from planner.commands.display import progress_shown
 from planner.settings.scenario import OPTION_TYPES, Scenario, scenario_from
 
 FROM_COMMAND = "from_command"
@@ -19,6 +21,29 @@ _LAUNCH = inspect.Parameter(
              "'trtllm-serve …'; or a script that has it, or the server's log. Options given besides go over it.",
         rich_help_panel="Deployment")])
 
+_QUIET = inspect.Parameter(
+    "quiet", inspect.Parameter.KEYWORD_ONLY, default=False,
+    annotation=Annotated[bool, typer.Option("--quiet", help="Show no progress; notes and errors stay.")])
+
+
+def shows_progress(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the option --quiet, without which it shows the progress of all work over two seconds."""
+
+    @functools.wraps(command)
+    def shown(*, quiet: bool, **values: Any) -> None:
+        with progress_shown(quiet=quiet):
+            command(**values)
+
+    parameters = inspect.signature(command).parameters.values()
+    return _with_parameters(shown, [*parameters, _QUIET])
+
+
+def _with_parameters(command: Callable[..., None], parameters: list[inspect.Parameter]) -> Callable[..., None]:
+    """Give a function the parameters that Typer reads, in place of its own."""
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {p.name: p.annotation for p in parameters}
+    return command
+
 
 def takes_scenario(without: tuple[str, ...] = ()) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command every option of `Scenario` except those named; it receives them as its argument `scenario`."""
@@ -27,6 +52,7 @@ def takes_scenario(without: tuple[str, ...] = ()) -> Callable[[Callable[..., Non
         own = [p for p in inspect.signature(command).parameters.values() if p.name != "scenario"]
         names = [f.name for f in fields(Scenario) if f.name not in without]
 
+        @functools.wraps(command)
         def with_options(context: typer.Context, **values: Any) -> None:
             options = {name: values.pop(name) for name in names}
             launch = values.pop(FROM_COMMAND)
@@ -35,11 +61,7 @@ def takes_scenario(without: tuple[str, ...] = ()) -> Callable[[Callable[..., Non
             command(**values, scenario=scenario_from(options))
 
         options = [_CONTEXT, _LAUNCH, *(_parameter(f) for f in fields(Scenario) if f.name in names)]
-        with_options.__signature__ = inspect.Signature([*own, *options])  # type: ignore[attr-defined]
-        with_options.__annotations__ = {p.name: p.annotation for p in [*own, *options]}
-        with_options.__name__ = command.__name__
-        with_options.__doc__ = command.__doc__
-        return with_options
+        return _with_parameters(with_options, [*own, *options])
 
     return decorate
 

@@ -10,6 +10,7 @@ from typing import Any
 from planner.commands.actions import OnBadRows, check_outputs, publish
 from planner.errors import UsageError
 from planner.files.writing import STDOUT, write_text
+from planner.progress import stage
 from planner.report.traffic_tables import closeness_table, description_table, model_table
 from planner.settings.scenario import Scenario
 from planner.synthetic import Model
@@ -93,7 +94,8 @@ def _publish_beside(output: Path | None, value: Any, text: str, json: Path | Non
 
 
 def _read(source: str, format: str | None, on_bad_rows: OnBadRows) -> Trace:
-    trace = read_trace(source, format=format, on_bad_rows=on_bad_rows)
+    with stage(f"reading {source}"):
+        trace = read_trace(source, format=format, on_bad_rows=on_bad_rows)
     print(trace.account, file=sys.stderr)
     return trace
 

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from planner.commands.options import takes_scenario
+from planner.commands.options import shows_progress, takes_scenario
 from planner.settings.format_spec import spec_of
 from planner.settings.scenario import Scenario
 
@@ -28,6 +28,7 @@ ToOption = Annotated[str | None, typer.Option(help="Format to write: csv, jsonl,
 
 
 @trace.command()
+@shows_progress
 def describe(
     source: SourceArgument,
     cache_tokens: Annotated[float | None, typer.Option(help="Hit rate of a prefix cache of so many tokens.")] = None,
@@ -48,6 +49,7 @@ def describe(
 
 
 @trace.command()
+@shows_progress
 @takes_scenario(without=LOAD)
 def synth(
     source: Annotated[str, typer.Argument(metavar="MODEL | TRACE", help="A workload's TOML or a bundled sample to draw "
@@ -96,6 +98,7 @@ def synth(
 
 
 @trace.command()
+@shows_progress
 def convert(
     source: SourceArgument,
     output: Annotated[Path, typer.Argument(metavar="OUT", help="File to write; - for stdout.")],

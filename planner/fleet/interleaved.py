@@ -28,9 +28,10 @@ from planner.fleet.kv_store import numbered_blocks, sharing_store
 from planner.fleet.overload import Overload, gateway_memory, with_patience
 from planner.fleet.timers import RunningFleet, Timer, Timers
 from planner.policy import NO_LIMIT
+from planner.progress import stage
 from planner.replays.attempts import Attempts, attempts_of, empty_rows
 from planner.replays.dependencies import Dependencies
-from planner.replays.driver import ReplayRecords, Taken, arithmetic_fault, compiled_plan, fault, where
+from planner.replays.driver import ReplayRecords, Taken, arithmetic_fault, compiled_plan, fault, num_arrived, where
 from planner.replays.initial import holding, initial_state, pulling, routed, sharing_requests
 from planner.replays.requests import RequestMemory
 from planner.router import ReplicaLoad, Router
@@ -125,31 +126,33 @@ def run_interleaved(trace: Trace, fleet: Fleet, waits: Dependencies | None, reco
     taken, attempts = [Taken(state) for state in states], [empty_rows()]
     running, pending = RunningFleet(memory=memory, states=states), Timers([*failures, *timers])
     loop_s, flushed = 0.0, (-1, math.nan)
-    while True:
-        memory.fleet.until_s = pending.next_s
-        begin = time.perf_counter()
-        try:
-            outcome = loop(memory, score)
-        except ArithmeticError as error:
-            k = int(memory.fleet.running)
-            raise arithmetic_fault(policies[k], states[k], error) from error
-        loop_s += time.perf_counter() - begin
-        if outcome == st.DONE:
-            break
-        if outcome == st.PAUSED:
-            pending.act(running)
-            continue
-        if outcome == st.BAD_SCORE:
-            raise PolicyError(f"router {fleet.router.name!r} ({where(fleet.router.score)}): a score is not a number")
-        k = int(memory.fleet.faulty)
-        if k == st.NONE:
-            attempts.append(_take_attempts(memory))
-            continue
-        taken[k].take()
-        here = (k, float(states[k].engine.now_s))
-        if outcome != st.FLUSH or here == flushed:  # tens of thousands of rows, and no time passed
-            raise fault(policies[k], states[k], outcome)
-        flushed = here
+    with stage("replaying requests", trace.num_requests, num_arrived(trace, memory.fleet)):
+        while True:
+            memory.fleet.until_s = pending.next_s
+            begin = time.perf_counter()
+            try:
+                outcome = loop(memory, score)
+            except ArithmeticError as error:
+                k = int(memory.fleet.running)
+                raise arithmetic_fault(policies[k], states[k], error) from error
+            loop_s += time.perf_counter() - begin
+            if outcome == st.DONE:
+                break
+            if outcome == st.PAUSED:
+                pending.act(running)
+                continue
+            if outcome == st.BAD_SCORE:
+                place = where(fleet.router.score)
+                raise PolicyError(f"router {fleet.router.name!r} ({place}): a score is not a number")
+            k = int(memory.fleet.faulty)
+            if k == st.NONE:
+                attempts.append(_take_attempts(memory))
+                continue
+            taken[k].take()
+            here = (k, float(states[k].engine.now_s))
+            if outcome != st.FLUSH or here == flushed:  # tens of thousands of rows, and no time passed
+                raise fault(policies[k], states[k], outcome)
+            flushed = here
     for each in taken:
         each.take()
     found = None
@@ -202,7 +205,7 @@ def _laid_out(trace: Trace, pool: Pool, recording: Recording, requests: RequestM
 @functools.cache
 def compiled_fleet_loop() -> Callable[[fs.FleetState, Any], int]:
     """Return the fleet loop's machine code, compiled once and kept between processes."""
-    return compile_with_signature(advance_fleet, FLEET_SIGNATURE)
+    return compile_with_signature(advance_fleet, FLEET_SIGNATURE, what="fleet's replay loop")
 
 
 @functools.cache

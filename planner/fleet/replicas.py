@@ -21,6 +21,7 @@ from planner.fleet.overload import holding_requests, overload_of
 from planner.fleet.scaler import Scaler
 from planner.fleet.shares import total_of
 from planner.fleet.timers import Timer
+from planner.progress import stage
 from planner.replays.dependencies import Dependencies, dependencies
 from planner.replays.driver import ReplayRecords, Taken, run
 from planner.replays.gaps import Gaps
@@ -195,20 +196,22 @@ def _dealt(trace: Trace, deployment: Deployment, fleet: Fleet, recording: Record
     phases: Any = st.records(trace.num_requests if recording.steps else 1, st.PHASES)
     has_tiers = [own.settings.cpu_tier is not None for own in owners]
     fetches: Any = st.records(trace.num_requests if any(has_tiers) else 1, FETCH)
-    for k, own in enumerate(owners):
-        rows = np.flatnonzero(replica == k)
-        if len(rows) == 0:
-            parts.append(_unused(trace, own, recording))
-            continue
-        part = _run(_rows(trace, rows), own, recording)
-        requests.put(rows, part.requests)
-        if recording.steps:
-            phases[rows] = part.phases
-        if has_tiers[k]:
-            fetches[rows] = part.fetches
-        for listed in (part.schedule, part.preemptions):
-            listed["request"] = rows[listed["request"]]
-        parts.append(part)
+    with stage("replaying replicas", len(owners)) as replaying:
+        for k, own in enumerate(owners):
+            replaying.move(k)
+            rows = np.flatnonzero(replica == k)
+            if len(rows) == 0:
+                parts.append(_unused(trace, own, recording))
+                continue
+            part = _run(_rows(trace, rows), own, recording)
+            requests.put(rows, part.requests)
+            if recording.steps:
+                phases[rows] = part.phases
+            if has_tiers[k]:
+                fetches[rows] = part.fetches
+            for listed in (part.schedule, part.preemptions):
+                listed["request"] = rows[listed["request"]]
+            parts.append(part)
     records = dataclasses.replace(_pooled(parts), requests=requests, phases=phases, fetches=fetches)
     return ReplayResult(trace=trace, deployment=deployment, records=records, replicas=_replicas(parts),
                         num_replicas=fleet.num_replicas, replica=replica if fleet.num_replicas > 1 else None)

@@ -19,6 +19,7 @@ from planner.engine.plans import PLAN_SIGNATURE, PLAN_TYPE
 from planner.engine.terms import StepTime
 from planner.errors import PolicyError
 from planner.policy import Policy, StepState
+from planner.progress import stage
 from planner.replays.gaps import Gaps, GapTally
 from planner.replays.initial import initial_state
 from planner.replays.requests import RequestMemory, Requests
@@ -69,21 +70,28 @@ def run(trace: Trace, policy: Policy, settings: EngineSettings, step_time: StepT
     loop = compiled_loop()
     taken = Taken(state)
     loop_s, flushed_at_s = 0.0, -1.0
-    while True:
-        begin = time.perf_counter()
-        try:
-            outcome = loop(state, plan_step)
-        except ArithmeticError as error:
-            raise arithmetic_fault(policy, state, error) from error
-        loop_s += time.perf_counter() - begin
-        if outcome == st.FLUSH and requests.lay_out(state.engine):
-            continue
-        taken.take()
-        if outcome == st.DONE:
-            return taken.records(loop_s, requests.columns())
-        if outcome != st.FLUSH or state.engine.now_s == flushed_at_s:  # tens of thousands of rows, and no time passed
-            raise fault(policy, state, outcome)
-        flushed_at_s = float(state.engine.now_s)
+    with stage("replaying requests", trace.num_requests, num_arrived(trace, state.engine)):
+        while True:
+            begin = time.perf_counter()
+            try:
+                outcome = loop(state, plan_step)
+            except ArithmeticError as error:
+                raise arithmetic_fault(policy, state, error) from error
+            loop_s += time.perf_counter() - begin
+            if outcome == st.FLUSH and requests.lay_out(state.engine):
+                continue
+            taken.take()
+            if outcome == st.DONE:
+                return taken.records(loop_s, requests.columns())
+            if outcome != st.FLUSH or state.engine.now_s == flushed_at_s:  # tens of thousands of rows, no time passed
+                raise fault(policy, state, outcome)
+            flushed_at_s = float(state.engine.now_s)
+
+
+def num_arrived(trace: Trace, clock: Any) -> Callable[[], float]:
+    """Return a function that counts the requests which arrived by a record's `now_s`, beside the loop that moves it."""
+    arrival_s = trace.requests["arrival_s"].to_numpy()
+    return lambda: float(np.searchsorted(arrival_s, float(clock.now_s), side="right"))
 
 
 class Taken:
@@ -119,7 +127,7 @@ class Taken:
 @functools.cache
 def compiled_loop() -> Callable[[st.State, Any], int]:
     """Return the loop's machine code, compiled once and kept between processes."""
-    return compile_with_signature(advance, ADVANCE_SIGNATURE)
+    return compile_with_signature(advance, ADVANCE_SIGNATURE, what="replay loop")
 
 
 @functools.cache

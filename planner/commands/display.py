@@ -1,0 +1,147 @@
+"""How a command shows progress: bars on a terminal, a line every ten seconds in a log, nothing with --quiet."""
+
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Protocol, TextIO
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
+
+from planner.progress import Stage, shown_by
+
+DELAY_S = 2.0  # before a terminal shows anything; most work is done by then
+REFRESH_S = 0.2  # of a terminal
+PERIOD_S = 10.0  # from line to line of a log
+
+
+@contextmanager
+def progress_shown(*, quiet: bool, stream: TextIO | None = None) -> Iterator[None]:
+    """Show the progress of the block on a stream, stderr where none is given; with `quiet` show nothing."""
+    if quiet:
+        yield
+        return
+    stream = sys.stderr if stream is None else stream
+    watch = Watch(Bars(stream), DELAY_S, REFRESH_S) if stream.isatty() else Watch(Lines(stream), PERIOD_S, PERIOD_S)
+    with shown_by(watch):
+        yield
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Shown:
+    """A stage and when it began, on the clock of `time.monotonic` [s]."""
+
+    stage: Stage
+    begun_at_s: float
+
+    @property
+    def done(self) -> float:
+        """Units of work that are through."""
+        done = self.stage.done
+        return done() if callable(done) else done
+
+    @property
+    def times(self) -> str:
+        """Time so far, and about how long the rest takes at that pace, in words."""
+        elapsed_s, done, total = time.monotonic() - self.begun_at_s, self.done, self.stage.total
+        left = f", about {elapsed_s * (total / done - 1):.0f} s left" if total and 0 < done <= total else ""
+        return f"{elapsed_s:.0f} s so far{left}"
+
+
+class Painter(Protocol):
+    """Puts stages on a screen or into a log."""
+
+    def paint(self, stages: Sequence[Shown]) -> None:
+        """Show how far each is."""
+
+    def clear(self) -> None:
+        """Leave the screen as it was."""
+
+
+class Watch:
+    """A display that paints every so often while a stage is under way, from a thread of its own.
+
+    Parameters
+    ----------
+    delay_s, period_s : until the first painting, and from one to the next [s].
+    """
+
+    def __init__(self, painter: Painter, delay_s: float, period_s: float) -> None:
+        self._painter, self._delay_s, self._period_s = painter, delay_s, period_s
+        self._stages: list[Shown] = []
+        self._over = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def begin(self, stage: Stage) -> None:
+        """Watch a stage; the first starts the clock."""
+        self._stages.append(Shown(stage=stage, begun_at_s=time.monotonic()))
+        if self._thread is None:
+            self._over.clear()
+            self._thread = threading.Thread(target=self._paint, daemon=True)
+            self._thread.start()
+
+    def end(self, stage: Stage) -> None:
+        """Watch a stage no more; with the last one all is cleared, so that a result stands alone."""
+        self._stages = [shown for shown in self._stages if shown.stage is not stage]
+        if not self._stages and self._thread is not None:
+            self._over.set()
+            self._thread.join()
+            self._thread = None
+
+    def _paint(self) -> None:
+        wait_s = self._delay_s
+        while not self._over.wait(wait_s):
+            self._painter.paint(self._stages)
+            wait_s = self._period_s
+        self._painter.clear()
+
+
+class Bars:
+    """Progress bars, one a stage, that leave the terminal with the last of them."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._progress = Progress(
+            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[times]}"),
+            console=Console(file=stream), auto_refresh=False, transient=True, redirect_stdout=False,
+            redirect_stderr=False)
+        self._tasks: dict[Shown, TaskID] = {}
+
+    def paint(self, stages: Sequence[Shown]) -> None:
+        """Draw a bar for each stage."""
+        for gone in [shown for shown in self._tasks if shown not in stages]:
+            self._progress.remove_task(self._tasks.pop(gone))
+        for shown in stages:
+            if shown not in self._tasks:
+                self._tasks[shown] = self._progress.add_task(shown.stage.what, total=shown.stage.total, times="")
+            self._progress.update(self._tasks[shown], total=shown.stage.total, completed=shown.done, times=shown.times)
+        self._progress.start()
+        self._progress.refresh()
+
+    def clear(self) -> None:
+        """Remove the bars."""
+        for shown in list(self._tasks):
+            self._progress.remove_task(self._tasks.pop(shown))
+        self._progress.stop()
+
+
+class Lines:
+    """A line of a log that has all stages, the outermost first."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def paint(self, stages: Sequence[Shown]) -> None:
+        """Write the line."""
+        print("; ".join(f"{shown.stage.what}: {_counted(shown)}{shown.times}" for shown in stages), file=self._stream,
+              flush=True)
+
+    def clear(self) -> None:
+        """Leave what is written."""
+
+
+def _counted(shown: Shown) -> str:
+    done, total = shown.done, shown.stage.total
+    return f"{done:,.0f} of {total:,.0f}, " if total else f"{done:,.0f}, " if done else ""

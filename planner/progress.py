@@ -1,0 +1,76 @@
+"""Progress of a long computation: the library announces stages, and a display that the caller chose shows them."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Stage:
+    """A part of a computation that is under way.
+
+    Parameters
+    ----------
+    what : the stage in words, such as "trying rates".
+    total : units of work; None where nobody knows.
+    done : units that are through; a function where the compiled loop counts them in memory that others may read.
+    """
+
+    what: str
+    total: float | None
+    done: float | Callable[[], float] = 0.0
+
+    def move(self, done: float, total: float | None = None) -> None:
+        """Say how much is through, and how much there is now known to be."""
+        self.done = done
+        self.total = self.total if total is None else total
+
+
+class Display(Protocol):
+    """Shows the stages that are under way; the innermost began last."""
+
+    def begin(self, stage: Stage) -> None:
+        """Show a stage from now on."""
+
+    def end(self, stage: Stage) -> None:
+        """Take a stage away."""
+
+
+_DISPLAY: ContextVar[Display | None] = ContextVar("display", default=None)
+
+
+@contextmanager
+def shown_by(display: Display) -> Iterator[None]:
+    """Show stages on a display while the block runs, in this thread."""
+    token = _DISPLAY.set(display)
+    try:
+        yield
+    finally:
+        _DISPLAY.reset(token)
+
+
+@contextmanager
+def stage(what: str, total: float | None = None, done: float | Callable[[], float] = 0.0) -> Iterator[Stage]:
+    """Announce a stage for as long as the block runs; without `shown_by` around it nobody hears.
+
+    Parameters
+    ----------
+    what, total, done : as of `Stage`.
+
+    Examples
+    --------
+    >>> with stage("adding", 3) as adding:
+    ...     for k in range(3):
+    ...         adding.move(k + 1)
+    """
+    display, begun = _DISPLAY.get(), Stage(what=what, total=total, done=done)
+    if display is None:
+        yield begun
+        return
+    display.begin(begun)
+    try:
+        yield begun
+    finally:
+        display.end(begun)

@@ -1,0 +1,66 @@
+"""Progress: what stages say, and how a terminal and a log show them."""
+
+import io
+import time
+
+import pytest
+from command_line import planner
+
+from planner.commands.display import Bars, Lines, Shown, Watch, progress_shown
+from planner.progress import Stage, shown_by, stage
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_log_has_how_far_each_stage_is_and_how_long_it_takes() -> None:
+    log = io.StringIO()
+    outer, inner = Stage(what="trying rates", total=12, done=3), Stage(what="replaying", total=None, done=lambda: 7.0)
+    begun_at_s = time.monotonic() - 30
+    Lines(log).paint([Shown(stage=outer, begun_at_s=begun_at_s), Shown(stage=inner, begun_at_s=begun_at_s)])
+    assert log.getvalue() == ("trying rates: 3 of 12, 30 s so far, about 90 s left; replaying: 7, 30 s so far\n")
+
+
+@pytest.mark.parametrize("stream", [io.StringIO(), Terminal()])
+def test_short_work_shows_nothing(stream: io.StringIO) -> None:
+    with progress_shown(quiet=False, stream=stream), stage("adding", 3) as adding:
+        adding.move(3)
+    assert stream.getvalue() == ""
+
+
+def test_a_terminal_is_left_as_it_was() -> None:
+    screen = Terminal()
+    with shown_by(Watch(Bars(screen), 0.0, 0.01)), stage("adding", 3):
+        deadline_s = time.monotonic() + 60
+        while "adding" not in screen.getvalue() and time.monotonic() < deadline_s:
+            time.sleep(0.01)
+    shown = screen.getvalue()
+    assert "0/3" in shown
+    assert "\x1b[2K" in shown.rsplit("0/3", 1)[1]  # the line of the bar is cleared after its last drawing
+
+
+def test_a_stage_that_fails_is_taken_away() -> None:
+    log = io.StringIO()
+    watch = Watch(Lines(log), 0.0, 0.01)
+    with shown_by(watch):
+        with pytest.raises(ZeroDivisionError), stage("dividing"):
+            raise ZeroDivisionError
+        with stage("adding"):
+            time.sleep(0.05)
+    assert "dividing" not in log.getvalue().splitlines()[-1]
+
+
+def test_nobody_has_to_listen() -> None:
+    with stage("adding", 3) as adding:
+        adding.move(1)
+    assert (adding.done, adding.total) == (1, 3)
+
+
+@pytest.mark.parametrize("command", ["replay", "compare", "capacity", "size", "sweep", "check", "validate", "calibrate",
+                                     "report", "trace describe", "trace convert", "trace synth"])
+def test_every_command_can_be_quiet(command: str) -> None:
+    assert "--quiet" in planner(*command.split(), "--help").stdout
