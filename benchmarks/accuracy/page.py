@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from html import escape
 
 from benchmarks.accuracy.section import Section, Verdict, percent
-from planner.report import markdown, page
+from planner.report import escaping, markdown, page
 from planner.report.content import Listing
 
 TITLE = "Accuracy: predictions against measurements"
@@ -32,8 +32,8 @@ def to_markdown(sections: Sequence[Section]) -> str:
         lines += ["", f"## {section.title}", "", section.lead, "", *markdown.rows_under_names(_verdicts(section))]
         for table in section.tables:
             if len(table.rows) <= LONGEST:
-                lines += ["", f"**{markdown.escape(table.title)}**", "", *markdown.rows_under_names(table)]
-        lines += ["", *(f"- {markdown.escape(note)}" for note in section.notes)]
+                lines += ["", f"**{escaping.escape(table.title)}**", "", *markdown.rows_under_names(table)]
+        lines += ["", *(f"- {escaping.escape(note)}" for note in section.notes)]
     return "\n".join(lines) + "\n"
 
 

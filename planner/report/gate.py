@@ -5,7 +5,8 @@ from typing import Any
 from xml.etree import ElementTree
 
 from planner.figures.style import clean
-from planner.report.markdown import escape, table_line
+from planner.report.escaping import escape, escape_cell
+from planner.report.markdown import table_line
 from planner.report.tables import gate_headline, gate_row
 
 OUTCOMES = {"missed": "failure", "regressed": "failure", "no baseline": "error", "not compared": "skipped",
@@ -16,7 +17,7 @@ HEADER = ("scenario", "metric", "target", "predicted", "margin", "verdict")
 def gate_markdown(result: Mapping[str, Any]) -> str:
     """Return a heading, how many targets are met, and a row for each."""
     title = f"Capacity targets: {'met' if result['met'] else 'missed'}"
-    rows = [table_line([escape(cell) for cell in gate_row(row)]) for row in result["checks"]]
+    rows = [table_line([escape_cell(cell) for cell in gate_row(row)]) for row in result["checks"]]
     lines = [f"## {title}", "", f"{escape(result['targets'])}, {escape(gate_headline(result))}", "",
              table_line(HEADER), table_line(["---"] * len(HEADER)), *rows]
     return "\n".join(lines) + "\n"

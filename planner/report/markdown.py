@@ -1,9 +1,8 @@
 """The report's tables as Markdown, for a pull request or a job summary."""
 
-import re
 from collections.abc import Sequence
 
-from planner.figures.style import clean, labels
+from planner.figures.style import labels
 from planner.metrics.saved import SavedResult
 from planner.report.content import (
     Listing,
@@ -19,12 +18,10 @@ from planner.report.content import (
     settings,
     value_text,
 )
+from planner.report.escaping import escape, escape_cell
 from planner.report.findings import findings
 from planner.report.scaling import scale_listings
 from planner.report.source import SavedAnswer
-
-SPECIAL = re.compile(r"([\\`*_{}\[\]#!|~$:])")
-PLAIN_KEY = re.compile(r"[a-z0-9]+(_[a-z0-9]+|\.[a-z0-9]+)*")  # its underscores are no emphasis
 
 
 def to_markdown(results: Sequence[SavedResult]) -> str:
@@ -54,18 +51,8 @@ def answer_markdown(answer: SavedAnswer) -> str:
     return "\n".join(lines) + "\n"
 
 
-def escape(text: object) -> str:
-    """Return text that Markdown shows as it is: no markup, links, HTML or table cells come of it.
-
-    >>> escape("a|b `c` <img src=x> https://d.e")
-    'a\\\\|b \\\\`c\\\\` &lt;img src=x&gt; https\\\\://d.e'
-    """
-    entities = clean(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return SPECIAL.sub(r"\\\1", entities)
-
-
 def _table(table: Table, names: Sequence[str]) -> list[str]:
-    header = ["", *map(escape, names)]
+    header = ["", *map(escape_cell, names)]
     lines = ["", f"## {table.title}", "", table_line(header), table_line(["---", *["---:"] * len(names)])]
     return lines + [table_line([_label(row, table), *_cells(row, table)]) for row in table.rows]
 
@@ -73,8 +60,8 @@ def _table(table: Table, names: Sequence[str]) -> list[str]:
 def rows_under_names(listing: Listing) -> list[str]:
     """Return the lines of a listing without its title: words to the left of their columns, numbers to the right."""
     rules = ["---" if listing.is_words(place) else "---:" for place in range(len(listing.columns))]
-    rows = [table_line([escape(value_text(value)) for value in row]) for row in listing.rows]
-    return [table_line([escape(name) for name in listing.columns]), table_line(rules), *rows]
+    rows = [table_line([escape_cell(value_text(value)) for value in row]) for row in listing.rows]
+    return [table_line([escape_cell(name) for name in listing.columns]), table_line(rules), *rows]
 
 
 def _listing(listing: Listing) -> list[str]:
@@ -82,7 +69,7 @@ def _listing(listing: Listing) -> list[str]:
 
 
 def _label(row: Row, table: Table) -> str:
-    label = row.label if PLAIN_KEY.fullmatch(row.label) else escape(row.label)
+    label = escape_cell(row.label)
     return f"**{label}** (differs)" if table.marks and row.differs else label
 
 
@@ -90,7 +77,7 @@ def _cells(row: Row, table: Table) -> list[str]:
     cells = []
     for place, value in enumerate(row.values):
         difference = difference_text(value, row.values[0]) if table.compares and place > 0 else ""
-        cells.append(escape(value_text(value, row.unit)) + (f" ({difference})" if difference else ""))
+        cells.append(escape_cell(value_text(value, row.unit)) + (f" ({difference})" if difference else ""))
     return cells
 
 
