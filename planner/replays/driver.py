@@ -1,12 +1,9 @@
 """One replay: a trace through a policy on one engine, by the compiled loop."""
 
 import functools
-import re
 import time
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +15,9 @@ from planner.engine.loop import advance, step_state
 from planner.engine.plans import PLAN_SIGNATURE, PLAN_TYPE
 from planner.engine.terms import StepTime
 from planner.errors import PolicyError
+from planner.functions import failing_place, said, where
 from planner.policy import Policy, StepState
+from planner.replays.compiling import compiled_function
 from planner.replays.gaps import Gaps, GapTally
 from planner.replays.initial import initial_state
 from planner.replays.requests import RequestMemory, Requests
@@ -73,8 +72,11 @@ def run(trace: Trace, policy: Policy, settings: EngineSettings, step_time: StepT
         begin = time.perf_counter()
         try:
             outcome = loop(state, plan_step)
-        except ArithmeticError as error:
-            raise arithmetic_fault(policy, state, error) from error
+        except Exception as error:  # a policy may raise any
+            told = failed_plan(policy, state)
+            if told is None:
+                raise
+            raise told from error
         loop_s += time.perf_counter() - begin
         if outcome == st.FLUSH and requests.lay_out(state.engine):
             continue
@@ -125,47 +127,22 @@ def compiled_loop() -> Callable[[st.State, Any], int]:
 @functools.cache
 def compiled_plan(policy: Policy) -> Any:
     """Return a policy's step plan as a typed function that the loop can call."""
-    try:
-        is_file = Path(policy.plan_step.__code__.co_filename).is_file()  # typed into a notebook or a shell it is none
-        return compile_with_signature(policy.plan_step, PLAN_SIGNATURE, cache=is_file)
-    except Exception as error:
-        raise PolicyError(
-            f"policy {policy.name!r}: {_fault_in(policy, error)}; plan_step may use numbers, comparisons and "
-            f"arithmetic only, and returns a StepPlan of four integers"
-        ) from error
+    return compiled_function(f"policy {policy.name!r}", "plan_step", policy.plan_step, PLAN_SIGNATURE,
+                             "a StepPlan of four integers")
 
 
-def _fault_in(policy: Policy, error: Exception) -> str:
-    """Return the file, the line and the first telling words of what Numba says of a plan that it cannot compile."""
-    path = policy.plan_step.__code__.co_filename
-    found = re.findall(rf'File "[^"]*{re.escape(Path(path).name)}", line (\d+)', str(error))
-    place = f"{path}:{found[-1]}" if found else where(policy.plan_step)
-    lines = [line.strip() for line in str(error).splitlines()]
-    noise = ("Failed in", "During", "File ", ">>>", "-", "^")
-    telling = [line for line in lines if line and not line.startswith(noise)]
-    return f"{place}: cannot be compiled: {telling[0] if telling else type(error).__name__}"
+def failed_plan(policy: Policy, state: st.State) -> PolicyError | None:
+    """Return the error of a plan that failed, by asking it again uncompiled: the state is as it was.
 
-
-def _failing_line(policy: Policy, state: st.State) -> str:
-    """Return the file and line at which a plan fails, by asking it again uncompiled; the state is as it was."""
+    None where the plan does not fail then: the loop is at fault.
+    """
     step_state_of = getattr(step_state, "py_func", step_state)
     try:
         policy.plan_step(StepState(*(np.asarray(value).item() for value in step_state_of(state))))
     except Exception as error:
-        frame = traceback.extract_tb(error.__traceback__)[-1]
-        return f"{frame.filename}:{frame.lineno}"
-    return where(policy.plan_step)
-
-
-def where(function: Callable[..., Any]) -> str:
-    """Return the file and line of a function that a user may have written."""
-    code = function.__code__
-    return f"{code.co_filename}:{code.co_firstlineno}"
-
-
-def arithmetic_fault(policy: Policy, state: st.State, error: ArithmeticError) -> PolicyError:
-    """Return the error of a plan that cannot be computed."""
-    return PolicyError(f"policy {policy.name!r} failed at {_failing_line(policy, state)}: {error}")
+        return PolicyError(f"policy {policy.name!r}: {failing_place(policy.plan_step, error)}: plan_step failed at "
+                           f"{state.engine.now_s:.6f} s: {said(error)}; it must return a StepPlan in every state")
+    return None
 
 
 def fault(policy: Policy, state: st.State, outcome: int) -> PolicyError:

@@ -37,7 +37,10 @@ def cases(draw: Any) -> Case:
     rows = [
         (tick * tick_s, draw(some.integers(1, 40)), draw(some.integers(1, 20))) for tick in arrivals
     ]
-    return Case(rows=rows, columns=draw(columns(n)), options=draw(options()))
+    found, chosen = draw(columns(n)), draw(options())
+    if "hash_ids" in found and chosen["enable_prefix_caching"]:
+        chosen |= draw(tiers(chosen["block_size"]))
+    return Case(rows=rows, columns=found, options=chosen)
 
 
 @some.composite
@@ -66,6 +69,20 @@ def columns(draw: Any, n: int) -> dict[str, Any]:
 PATH_A = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9)
 PATH_B = (0, 1, 2, 13, 14, 15, 16, 17, 18, 19)
 PATH_C = (0, 21, 22, 23, 24, 25, 26, 27, 28, 29)
+
+
+@some.composite
+def tiers(draw: Any, block_size: int) -> dict[str, Any]:
+    """Draw a tier on the host, from which KV comes back within some steps, or none."""
+    if draw(some.booleans()):
+        return {}
+    block_gib = 131072 * block_size / 2**30  # of this model
+    return {
+        "model": "llama-3.1-8b", "gpu": "h100-sxm",
+        "kv_offloading_size": block_gib * draw(some.sampled_from((4, 100))),
+        "kv_offloading_bandwidth": block_gib * 2**30 / 1e9 / draw(some.sampled_from((0.001, 0.03, 0.2))),
+        "kv_write_policy": draw(some.sampled_from(("write_through", "write_through_selective", "write_back"))),
+    }
 
 
 @some.composite

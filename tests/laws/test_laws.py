@@ -13,7 +13,7 @@ from helpers import EVERYTHING, assert_same_requests, batches
 from hypothesis import given
 from hypothesis import strategies as some
 
-from planner.choices.policies import POLICIES
+from planner.choices.policies import POLICIES, plan_in_order
 from planner.replays.results import ReplayResult
 from planner.settings.engine import Recording
 
@@ -186,8 +186,12 @@ def check_stops(case: Case, policy: str, steps: pl.DataFrame) -> None:
     """A step says what keeps the queue out exactly where somebody waits, and what it says is so."""
     assert (steps["stopped_by"].is_null() == (steps["num_waiting"] == 0)).all()
     full = steps.filter(stopped_by="max_num_seqs")
-    if POLICIES[policy].seats == "running":
+    if POLICIES[policy].seats == "running" and "kv_offloading_size" in case.options:  # who loads has a seat too
+        assert (full["num_running"] <= case.options["max_num_seqs"]).all()
+    elif POLICIES[policy].seats == "running":
         assert (full["num_running"] == case.options["max_num_seqs"]).all()
+    if POLICIES[policy].plan_step is plan_in_order and not case.options["batch_wait_timeout_iters"]:
+        assert "policy" not in steps["stopped_by"]  # such a plan keeps nobody out
     spent = steps.filter(stopped_by="token_budget")
     assert (spent["num_prompts"] + spent["num_decodes"] > 0).all()
 
