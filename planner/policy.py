@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.functions import check_choice, check_function
+from planner.glossary import Term
 
 IN_ORDER, DECODES_FIRST, PROMPTS_FIRST, PROMPTS_ALONE = range(4)
 
@@ -46,16 +47,16 @@ class StepPlan(NamedTuple):
 Columns = Mapping[str, NDArray[np.float64]]
 Key = Callable[[Columns], NDArray[np.float64]]
 
-# What sort keys may read of each request: unit and meaning.
+# The requests' columns, which sort keys read.
 KEY_COLUMNS = {
-    "arrival_s": ("s", "Arrival at the client."),
-    "input_tokens": ("tokens", "Length of the prompt."),
-    "output_tokens": ("tokens", "True length of the output, which no real scheduler knows: for bounds."),
-    "max_output_tokens": ("tokens", "The client's limit on the output; `max_model_len` without one."),
-    "predicted_output_tokens": ("tokens", "Predicted length of the output; `max_output_tokens` without one."),
-    "priority": ("", "Priority, smaller is more urgent; 0 without one."),
-    "deadline_s": ("s", "Objective of TTFT; infinite without one."),
-    "priority_ageing_per_s": ("1/s", "`--priority-ageing`, the same for all requests."),
+    "arrival_s": Term("s", "Arrival at the client."),
+    "input_tokens": Term("tokens", "Length of the prompt."),
+    "output_tokens": Term("tokens", "True length of the output, which no real scheduler knows: for bounds."),
+    "max_output_tokens": Term("tokens", "The client's limit on the output; `max_model_len` without one."),
+    "predicted_output_tokens": Term("tokens", "Predicted length of the output; `max_output_tokens` without one."),
+    "priority": Term("1", "Priority, the smallest is the most urgent; 0 without one."),
+    "deadline_s": Term("s", "Objective of TTFT; infinite without one."),
+    "priority_ageing_per_s": Term("1/s", "`--priority-ageing`, the same for all requests."),
 }
 
 
