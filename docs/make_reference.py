@@ -20,7 +20,8 @@ from planner.choices.autoscalers import AUTOSCALERS
 from planner.choices.policies import POLICIES
 from planner.choices.routers import ROUTERS
 from planner.cli import app
-from planner.policy import Policy
+from planner.policy import KEY_COLUMNS, Policy
+from planner.router import ReplicaLoad
 from planner.settings.scenario import Scenario
 from planner.steptime.engines import EngineConstants
 
@@ -93,7 +94,9 @@ def policies_page() -> str:
     rows = ((f"`{name}`", _first_line(policy.plan_step), _order(policy), _rules(policy))
             for name, policy in POLICIES.items())
     parts += [_table(("policy", "a step", "order of admission", "rules"), rows), "### What the rules mean",
-              _parameters_of(Policy, {f.name for f in RULES}),
+              _parameters_of(Policy, {f.name for f in RULES}), "### Columns of sort keys",
+              "`admit_key` and `victim_key` of [a policy of your own](../guides/write-a-policy.md) read these arrays "
+              "of floats, shape [num_requests].", _terms("column", KEY_COLUMNS),
               "## Routers", "`--router`; one of your own: [a guide](../guides/choose-a-router.md). The replica with "
               "the least score gets the request; of equals, the one that was sent a request the longest ago."]
     routers = ((f"`{name}`", _how(router), _first_line(router.score) if _is_scored(router) else "")
@@ -101,9 +104,12 @@ def policies_page() -> str:
     scalers = ((f"`{name}`", _first_line(each.metric), "replicas · metric / target" if each.desired is None
                 else _first_line(each.desired), ", ".join(f"`{key}`" for key in (*each.needs, *each.uses)))
                for name, each in AUTOSCALERS.items())
-    parts += [_table(("router", "chooses", "score"), routers), "## Autoscalers", "`name` of a `[[metric]]` in the file "
-              "of `--autoscale`; one of your own: [a guide](../guides/autoscale-a-fleet.md). A fraction counts as a "
-              "whole replica.", _table(("autoscaler", "metric", "asks for", "keys"), scalers)]
+    parts += [_table(("router", "chooses", "score"), routers), "### What a router reads",
+              "Fields of the `ReplicaLoad` that [a score of your own](../guides/choose-a-router.md) gets.",
+              _parameters_of(ReplicaLoad, set(ReplicaLoad._fields)),
+              "## Autoscalers", "`name` of a `[[metric]]` in the file of `--autoscale`; one of your own: [a guide]"
+              "(../guides/autoscale-a-fleet.md). A fraction counts as a whole replica.",
+              _table(("autoscaler", "metric", "asks for", "keys"), scalers)]
     return "\n\n".join(parts) + "\n"
 
 

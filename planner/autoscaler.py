@@ -4,6 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from planner.errors import PolicyError
+from planner.functions import check_function
+
 
 class FleetLoad(NamedTuple):
     """What an autoscaler may look at when it is asked: scalars, of the replicas that serve or start."""
@@ -13,7 +16,7 @@ class FleetLoad(NamedTuple):
     num_ready: int  # those that serve
     num_running: int  # requests, as engines count them
     num_waiting: int  # requests that were sent to them and do not run
-    kv_cache_usage: float  # mean share of KV blocks in use of those that serve; 0 where nobody reads the engines
+    kv_cache_usage: float  # mean share of KV blocks in use of those that serve
     request_rate: float  # requests sent in the window, to whichever replica [1/s]
     attainment: float  # share of the requests that left in the window within the objectives; NaN where none did
     slo_use: float  # the window's percentile over its limit, the largest of the objectives; NaN where there is none
@@ -33,7 +36,10 @@ class Autoscaler:
         replicas, those that start counting as 0 [1].
     needs : keys that its table must have.
     uses : keys that its table may have besides.
-    reads_engines : whether it looks at `kv_cache_usage`, for which all engines are brought up to the instant.
+
+    Raises
+    ------
+    PolicyError : a field has a value that it cannot have.
     """
 
     name: str
@@ -41,4 +47,16 @@ class Autoscaler:
     desired: Callable[[FleetLoad, float], float] | None = None
     needs: tuple[str, ...] = ("target",)
     uses: tuple[str, ...] = ()
-    reads_engines: bool = False
+
+    def __post_init__(self) -> None:
+        owner = f"autoscaler {self.name!r}"
+        check_function(owner, "metric", self.metric, ("load",))
+        if self.desired is not None:
+            check_function(owner, "desired", self.desired, ("load", "target"))
+        for field in ("needs", "uses"):
+            keys = getattr(self, field)
+            if not isinstance(keys, tuple) or not all(isinstance(key, str) for key in keys):
+                raise PolicyError(f"{owner}: {field} = {keys!r}; must be a tuple of keys, as in ('target',)")
+        if self.desired is None and "target" not in self.needs:
+            raise PolicyError(f"{owner}: needs = {self.needs!r}; must have 'target', unless `desired` says how many "
+                              f"replicas the metric asks for")

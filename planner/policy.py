@@ -2,10 +2,13 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
+
+from planner.functions import check_choice, check_function
+from planner.glossary import Term
 
 IN_ORDER, DECODES_FIRST, PROMPTS_FIRST, PROMPTS_ALONE = range(4)
 
@@ -44,6 +47,18 @@ class StepPlan(NamedTuple):
 Columns = Mapping[str, NDArray[np.float64]]
 Key = Callable[[Columns], NDArray[np.float64]]
 
+# The requests' columns, which sort keys read.
+KEY_COLUMNS = {
+    "arrival_s": Term("s", "Arrival at the client."),
+    "input_tokens": Term("tokens", "Length of the prompt."),
+    "output_tokens": Term("tokens", "True length of the output, which no real scheduler knows: for bounds."),
+    "max_output_tokens": Term("tokens", "The client's limit on the output; `max_model_len` without one."),
+    "predicted_output_tokens": Term("tokens", "Predicted length of the output; `max_output_tokens` without one."),
+    "priority": Term("1", "Priority, the smallest is the most urgent; 0 without one."),
+    "deadline_s": Term("s", "Objective of TTFT; infinite without one."),
+    "priority_ageing_per_s": Term("1/s", "`--priority-ageing`, the same for all requests."),
+}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
@@ -54,9 +69,10 @@ class Policy:
     name : how reports call it.
     plan_step : pure function from `StepState` to `StepPlan`; it is compiled, so it uses numbers, comparisons and
         arithmetic only.
-    admit_key : column of sort keys, shape [num_requests], from the trace's columns; the smallest is admitted first,
-        equal keys by arrival. None: the order of arrival, preempted requests first.
-    victim_key : column of sort keys; the largest yields first. None: as `victim` says.
+    admit_key : function from the requests' columns (`KEY_COLUMNS`), shape [num_requests] each, to an array of sort keys
+        of that shape; the smallest is admitted first, equal keys by arrival. None: the order of arrival, preempted
+        requests first.
+    victim_key : the same for preemption: the largest key yields first. None: as `victim` says.
     victim : who yields: the "newest" admitted, or, as in SGLang, the one with the "least-output", of those the longest
         prompt, of those the newest.
     requeue : where a preempted request waits, if no key says so: at the "front", or at the "back" as in SGLang.
@@ -73,6 +89,10 @@ class Policy:
         has an equal "share"; those of "each" of its batches, so that as many times more run as it has stages; those of
         a "batch", whatever runs.
     cache_latest : prefix cache as in nano-vllm: blocks are findable at the end of the step, the latest duplicate wins.
+
+    Raises
+    ------
+    PolicyError : a field has a value that it cannot have.
     """
 
     name: str
@@ -90,3 +110,15 @@ class Policy:
     needs_spare_block: bool = False
     seats: Literal["running", "share", "each", "batch"] = "running"
     cache_latest: bool = False
+
+    def __post_init__(self) -> None:
+        owner = f"policy {self.name!r}"
+        check_function(owner, "plan_step", self.plan_step, ("s",))
+        for field in ("admit_key", "victim_key"):
+            if getattr(self, field) is not None:
+                check_function(owner, field, getattr(self, field), ("requests",))
+        for field, hint in get_type_hints(type(self)).items():
+            if get_origin(hint) is Literal:
+                check_choice(owner, field, getattr(self, field), get_args(hint))
+            if hint is bool:
+                check_choice(owner, field, getattr(self, field), (False, True))

@@ -69,11 +69,9 @@ def test_what_a_score_is_told(tmp_path: Path) -> None:
     step and at a replica that prefills."""
     path = tmp_path / "mine.py"
     path.write_text("from planner.router import Router\n"
-                    "together = Router(name='together', score=lambda load: -float(load.adapter_requests), "
-                    "reads_adapters=True)\n"
-                    "unloaded = Router(name='unloaded', score=lambda load: float(load.has_adapter), "
-                    "reads_adapters=True)\n"
-                    "room = Router(name='room', score=lambda load: -float(load.free_adapters), reads_adapters=True)\n")
+                    "together = Router(name='together', score=lambda load: -float(load.adapter_requests))\n"
+                    "unloaded = Router(name='unloaded', score=lambda load: float(load.has_adapter))\n"
+                    "room = Router(name='room', score=lambda load: -float(load.free_adapters))\n")
     rows, adapters = [(0.0, 10, 3)] * 4, ["a", "b", "a", "b"]
     for options in ({"data_parallel_size": 2}, {"data_parallel_size": 3, "prefill_replicas": 2}):
         result = sent(rows, adapters, router=f"{path}:together", **options)

@@ -15,7 +15,7 @@ FILES = sorted((ROOT / "planner").rglob("*.py"))
 # The planner's rooms, packages and single files, from the ground up: each imports from those before its own only.
 ROOMS = (
     "errors", "schema", "glossary", "versions", "answers", "progress", "files", "operators", "explanation",
-    "policy", "router", "autoscaler", "choices", "engine",
+    "functions", "policy", "router", "autoscaler", "choices", "engine",
     "settings", "catalog", "trace", "synthetic", "launch", "export", "traffic",
     "model", "steptime", "deployment",
     "replays", "fleet", "metrics", "run",

@@ -60,7 +60,7 @@ AUTOSCALERS = {
     for autoscaler in (
         Autoscaler(name="queue", metric=waiting),
         Autoscaler(name="concurrency", metric=outstanding),
-        Autoscaler(name="kv-cache", metric=kv_cache, reads_engines=True),
+        Autoscaler(name="kv-cache", metric=kv_cache),
         Autoscaler(name="request-rate", metric=rate, uses=("window_s",)),
         Autoscaler(name="slo-percentile", metric=percentile, needs=("target", "slo", "percentile"), uses=("window_s",)),
         Autoscaler(name="slo-attainment", metric=attainment, desired=towards_attainment, needs=("target", "slo"),

@@ -12,7 +12,8 @@ from planner.autoscaler import Autoscaler
 from planner.choices.autoscalers import AUTOSCALERS
 from planner.choices.policies import POLICIES
 from planner.choices.routers import ROUTERS
-from planner.errors import PolicyError, UnknownNameError
+from planner.errors import PolicyError, UnknownNameError, UsageError
+from planner.functions import said, users_code
 from planner.policy import Policy
 from planner.router import Router
 
@@ -25,6 +26,7 @@ def load_policy(name: str) -> Policy:
     Raises
     ------
     UnknownNameError : no policy has that name.
+    UsageError : a file is given without the name in it, or under a name that does not end in .py.
     PolicyError : the file is missing or broken (its line is named), or `name` in it is no `Policy`.
     """
     return _load("policy", name, POLICIES, Policy)
@@ -41,18 +43,27 @@ def load_autoscaler(name: str) -> Autoscaler:
 
 
 def _load(kind: str, name: str, known: Mapping[str, T], wanted: type[T]) -> T:
-    path, separator, attribute = name.rpartition(":")
-    if not separator or not path.endswith(".py"):
+    path, _, attribute = name.rpartition(":")
+    if name.endswith(".py"):
+        path, attribute = name, ""
+    if not path.endswith(".py"):
+        if path:
+            raise UsageError(f"{kind} {name!r}: {path} is no Python file; must be FILE.py:NAME, or one of "
+                             f"{', '.join(known)}")
         if name not in known:
             raise UnknownNameError(kind, name, known)
         return known[name]
     module = _import_file(kind, Path(path))
+    names = [key for key, value in vars(module).items() if isinstance(value, wanted)]
+    listed = f"it has {', '.join(names)}" if names else f"it has no {wanted.__name__}"
+    if not attribute:
+        raise UsageError(f"{kind} {name!r} lacks the name in the file; must be {path}:NAME, and {listed}")
     found = getattr(module, attribute, None)
     if found is None:
-        names = [key for key, value in vars(module).items() if isinstance(value, wanted)]
-        raise PolicyError(f"{path} defines no {attribute!r}; it has {', '.join(names) or f'no {wanted.__name__}'}")
+        raise PolicyError(f"{kind} file {path} defines no {attribute!r}; {listed}")
     if not isinstance(found, wanted):
-        raise PolicyError(f"{path}: {attribute} is a {type(found).__name__}; must be a {wanted.__name__}")
+        raise PolicyError(f"{kind} file {path}: {attribute} is a {type(found).__name__}; must be a {wanted.__name__}, "
+                          f"and {listed}")
     return found
 
 
@@ -66,9 +77,17 @@ def _import_file(kind: str, path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
-        line = error.lineno if isinstance(error, SyntaxError) else (lines or [0])[-1]
-        raise PolicyError(f"{kind} file {path} line {line}: {type(error).__name__}: {error}") from error
+        with users_code():
+            spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:  # whatever a user's file does
+        line = _failing_line(error, path)
+        raise PolicyError(f"{kind} file {path}{'' if line is None else f' line {line}'}: {said(error)}") from error
     return module
+
+
+def _failing_line(error: BaseException, path: Path) -> int | None:
+    """Return the line of a file at which running it failed, None where the error does not tell."""
+    if isinstance(error, SyntaxError) and error.filename == str(path):
+        return error.lineno
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+    return lines[-1] if lines else None

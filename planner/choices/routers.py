@@ -60,10 +60,10 @@ ROUTERS = {
         Router(name="least-outstanding-requests", score=requests),
         Router(name="least-outstanding-tokens", score=tokens),
         Router(name="power-of-two", score=requests, num_choices=2),
-        Router(name="least-kv", score=kv_cache, reads_engines=True),
+        Router(name="least-kv", score=kv_cache),
         Router(name="session-affinity", score=requests, is_sticky=True),
-        Router(name="prefix-aware", score=prefill_and_load, reads_caches=True),
-        Router(name="lora-affinity", score=adapter_and_load, reads_adapters=True),
-        Router(name="vllm-dp", score=vllm_score, reads_engines=True),
+        Router(name="prefix-aware", score=prefill_and_load),
+        Router(name="lora-affinity", score=adapter_and_load),
+        Router(name="vllm-dp", score=vllm_score),
     )
 }

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from planner.autoscaler import Autoscaler
+from planner.autoscaler import Autoscaler, FleetLoad
 from planner.catalog.entries import read_toml
 from planner.choices.loading import load_autoscaler
 from planner.deployment.recommendation import Direction, Rules
 from planner.deployment.relative import path_of
+from planner.engine.reading import fields_read
 from planner.errors import AutoscaleError, CatalogError, UsageError, told_as
 from planner.files.nested import parse_json
 from planner.settings.slo import Slo, parse_slo
@@ -267,9 +268,30 @@ def _metric(table: Any, place: int, path: Path) -> Metric:
         takes = ", ".join([*autoscaler.needs, *autoscaler.uses])
         raise UsageError(f"{where}: {autoscaler.name} {wrong}; it takes {takes}")
     try:
-        return _checked(keys, autoscaler, path.parent)
+        metric = _checked(keys, autoscaler, path.parent)
     except UsageError as error:
         raise UsageError(f"{where}: {error}") from error
+    _check_fields(where, metric)
+    return metric
+
+
+def fields_read_by(autoscaler: Autoscaler) -> frozenset[str]:
+    """Return the fields of `FleetLoad` that an autoscaler may read, by its own code: all of them where it is beyond us.
+    """
+    functions = (autoscaler.metric, *(() if autoscaler.desired is None else (autoscaler.desired,)))
+    return frozenset().union(*(fields_read(function, FleetLoad._fields) for function in functions))
+
+
+def _check_fields(where: str, metric: Metric) -> None:
+    """Raise an error where an autoscaler reads a field that its table has no key for: it would be NaN for ever."""
+    read = fields_read_by(metric.autoscaler)
+    if read == frozenset(FleetLoad._fields):  # or it cannot be told
+        return
+    for field, key, value in (("attainment", "slo", metric.slo), ("slo_use", "slo", metric.slo),
+                              ("slo_use", "percentile", metric.percentile), ("scheduled", "schedule", metric.schedule)):
+        if field in read and value is None:
+            raise UsageError(f"{where}: {metric.autoscaler.name} reads load.{field}, and the table lacks {key}; add it "
+                             f"here, and to `needs` of the Autoscaler")
 
 
 def _checked(keys: _Metric, autoscaler: Autoscaler, folder: Path) -> Metric:

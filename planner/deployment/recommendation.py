@@ -4,11 +4,15 @@ The rules are those of Kubernetes' HorizontalPodAutoscaler (autoscaling/v2, `beh
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from planner.autoscaler import Autoscaler, FleetLoad
+from planner.errors import PolicyError
+from planner.functions import where
 
 ROUNDING = 1e-9  # of a number of replicas
 
@@ -124,14 +128,24 @@ def wanted_by(autoscaler: Autoscaler, load: FleetLoad, target: float, tolerance:
     """
     if load.num_replicas == 0 and autoscaler.desired is None:
         return math.nan, None
-    metric = float(autoscaler.metric(load))
+    metric = _number("metric", autoscaler.metric, autoscaler.metric(load))
     if math.isnan(metric):
         return metric, None
     if autoscaler.desired is not None:
-        return metric, math.ceil(autoscaler.desired(load, target) - ROUNDING)
+        desired = _number("desired", autoscaler.desired, autoscaler.desired(load, target))
+        if math.isnan(desired):
+            raise PolicyError(f"{where(autoscaler.desired)}: desired returned NaN; must return a number of replicas")
+        return metric, math.ceil(desired - ROUNDING)
     if abs(metric / target - 1.0) <= tolerance:
         return metric, load.num_replicas
     return metric, math.ceil(load.num_replicas * metric / target - ROUNDING)
+
+
+def _number(field: str, function: Callable[..., float], value: Any) -> float:
+    """Return the value of a user's function, unless it is no number or infinite."""
+    if not isinstance(value, int | float | np.number) or math.isinf(value):
+        raise PolicyError(f"{where(function)}: {field} returned {value!r}; must return a finite number")
+    return float(value)
 
 
 def stabilized(wanted: int, count: int, now_s: float, asked: Sequence[Timed], up: Direction, down: Direction) -> int:

@@ -21,7 +21,7 @@ from planner.engine.queues import (
     remove_listed,
 )
 from planner.engine.serving import grant_prompt
-from planner.engine.shape import chunk_tokens, has_place
+from planner.engine.shape import chunk_tokens, free_seats, has_place
 from planner.engine.state import (
     CPU,
     CUT_FIRST,
@@ -124,17 +124,24 @@ def is_passed_over(s: State, i: int) -> bool:
 @jit
 def has_seat(s: State) -> bool:
     """Tell whether one more request may enter this step's batch."""
-    seated = s.engine.num_prompts if s.settings.limits_batch_only else s.engine.num_running + s.engine.num_loading
-    return bool(seated < s.settings.max_num_seqs and s.engine.prompt_budget > 0 and has_place(s))
+    return bool(free_seats(s) > 0 and s.engine.prompt_budget > 0 and has_place(s))
 
 
 @jit
 def is_known_blocked(s: State, i: int) -> bool:
-    """Tell at once that the head still cannot fit: nothing was freed, and what it lacked in the cache is not there."""
+    """Tell, without a look at the head, that it still cannot fit.
+
+    It cannot before as many blocks have come back as it lacked, whatever has been taken since, unless the first content
+    that it missed in the cache is there. A block that is taken never helps it: where an idle block of its own prefix
+    comes into use it needs one block fewer, and one fewer is free. So blocks are counted as they come back; the number
+    of free blocks does not tell, since another request may take them in the same step, idle blocks of that prefix too.
+    """
     e = s.engine
     if s.settings.promise == PROMISE_SHARE:
         return is_shut(s)
-    may_fit = e.is_full == 0 if s.settings.promise == PROMISE_ALL else e.num_free_blocks > e.blocked_free
+    if tests_chunk_only(s):  # whose size is another in every step
+        return False
+    may_fit = e.is_full == 0 if s.settings.promise == PROMISE_ALL else e.blocked_lack <= 0
     if e.blocked_request != i or may_fit:
         return False
     return bool(e.blocked_content == NONE or s.entries[e.blocked_content].first == NONE)
@@ -156,22 +163,37 @@ def admissible_tokens(s: State, i: int) -> tuple[int, int, int]:
     n = tokens_within_budget(s, request, computed)
     if n == 0:
         return 0, 0, 0
-    if s.settings.reserve == RESERVE_CHUNK and not s.settings.reserves_full_isl:
-        tested = ceil_div(computed + n, s.settings.block_size)
-    else:
-        tested = num_reserved(s, request)
-    watermark = s.settings.watermark_blocks if s.engine.num_running > 0 or s.settings.watermark_when_idle else 0
-    needed = tested - hit_blocks + unused_hits + s.settings.state_blocks
-    has_room = needed + watermark <= s.engine.num_free_blocks
-    if has_room and keeps_promises(s, request, hit_blocks, unused_hits):
+    if has_room(s, request, n, hit_blocks, unused_hits, computed):
         return n, hit_blocks, computed
     if s.engine.num_running + s.engine.num_loading + s.engine.num_held == 0:  # nothing will ever be freed for it
         refuse(s, i)
     s.engine.blocked_request = i
-    s.engine.blocked_free = s.engine.num_free_blocks
+    lack = lacking_blocks(s, request, n, hit_blocks, unused_hits, computed)
+    s.engine.blocked_lack = max(lack, 1)  # without the watermark, which no longer holds once nothing runs
     s.engine.blocked_content = missing
     s.engine.is_full = 1
     return 0, 0, 0
+
+
+@jit
+def tests_chunk_only(s: State) -> bool:
+    """Tell whether room for a request's first chunk is enough to admit it."""
+    return bool(s.settings.reserve == RESERVE_CHUNK and not s.settings.reserves_full_isl)
+
+
+@jit
+def lacking_blocks(s: State, request: Any, n: int, hit_blocks: int, unused_hits: int, computed: int) -> int:
+    """Return the blocks that a waiting request needs for its `n` tokens to come, less those that are free."""
+    tested = ceil_div(computed + n, s.settings.block_size) if tests_chunk_only(s) else num_reserved(s, request)
+    return int(tested - hit_blocks + unused_hits + s.settings.state_blocks - s.engine.num_free_blocks)
+
+
+@jit
+def has_room(s: State, request: Any, n: int, hit_blocks: int, unused_hits: int, computed: int) -> bool:
+    """Tell whether the memory has room for a waiting request, beside the watermark and all that was promised."""
+    watermark = s.settings.watermark_blocks if s.engine.num_running > 0 or s.settings.watermark_when_idle else 0
+    fits = lacking_blocks(s, request, n, hit_blocks, unused_hits, computed) + watermark <= 0
+    return bool(fits and keeps_promises(s, request, hit_blocks, unused_hits))
 
 
 @jit

@@ -82,17 +82,24 @@ def take_states(s: State) -> None:
 
 
 @jit
+def return_blocks(s: State, count: int) -> None:
+    """Make `count` blocks free; a blocked head lacks as many fewer."""
+    s.engine.num_free_blocks += count
+    s.engine.blocked_lack -= count
+
+
+@jit
 def release_blocks(s: State, i: int) -> None:
     """Take all blocks from a request. Full ones join the end of the free queue, the last one first, still findable."""
     request = s.requests[i]
-    s.engine.num_free_blocks += s.settings.state_blocks
     held = num_held(s, request)
     request.num_blocks = 0
     s.engine.is_full = 0
+    return_blocks(s, int(s.settings.state_blocks))
     if s.settings.promise == PROMISE_ALL:
         s.engine.promised_blocks -= most_blocks(s, request)
     if not s.settings.is_caching:
-        s.engine.num_free_blocks += held
+        return_blocks(s, held)
         return
     if s.settings.has_tiers:
         use_all(s, i, held)
@@ -100,7 +107,7 @@ def release_blocks(s: State, i: int) -> None:
         b = s.slots[s.prefixes[i].slot_start + k].block
         s.blocks[b].users -= 1
         if s.blocks[b].users == 0:
-            s.engine.num_free_blocks += 1
+            return_blocks(s, 1)
             if s.blocks[b].content == NONE and not s.settings.cache_latest:
                 link_free_front(s, b)
             else:

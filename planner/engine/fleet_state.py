@@ -46,6 +46,8 @@ FLEET = np.dtype(
         ("local_prefill_below", "i8"),  # shorter prompts are prefilled where they decode
         ("running", "i8"),  # the replica that ran last
         ("faulty", "i8"),  # the replica at which the loop stopped
+        ("scored_replica", "i8"),  # of the score that is being computed, NONE where none is
+        ("scored_request", "i8"),
         ("has_bad_score", "i1"),  # the router's score is not a number
         ("is_rearranged", "i1"),  # replicas were opened or closed since the loop ran last
         ("is_watched", "i1"),  # engines are looked at from outside when the loop pauses
@@ -55,6 +57,7 @@ FLEET = np.dtype(
         ("reads_engines", "i1"),
         ("reads_caches", "i1"),
         ("reads_adapters", "i1"),
+        ("reads_requests", "i1"),
     ],
     align=True,
 )

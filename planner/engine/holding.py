@@ -4,7 +4,7 @@ from planner.engine.admission import is_known_blocked, look_up, num_reserved, wa
 from planner.engine.blocks import most_blocks
 from planner.engine.jit import jit
 from planner.engine.queues import first_waiting
-from planner.engine.shape import chunk_tokens, pending_tokens
+from planner.engine.shape import chunk_tokens, free_seats, pending_tokens
 from planner.engine.state import CUT_NONE, NONE, PROMISE_ALL, State
 
 
@@ -66,7 +66,7 @@ def offered_tokens(s: State, max_new_seqs: int) -> int:
             offered += chunk_tokens(s, wanted, left - offered, False)
     promises_all = s.settings.promise == PROMISE_ALL
     room = s.settings.num_gpu_blocks - e.promised_blocks + e.shared_blocks if promises_all else e.num_free_blocks
-    seats = min(s.settings.max_num_seqs - e.num_running, max_new_seqs)
+    seats = min(free_seats(s), max_new_seqs)
     i = first_waiting(s) if seats > 0 else NONE
     if i != NONE and is_known_blocked(s, i):
         i = NONE

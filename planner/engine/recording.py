@@ -3,11 +3,12 @@
 from typing import Any
 
 from planner.engine.adapters import lacks_adapter_slot
-from planner.engine.admission import is_known_blocked, look_up, tokens_within_budget
+from planner.engine.admission import has_room, is_known_blocked, look_up, tokens_within_budget
 from planner.engine.jit import jit
 from planner.engine.longest import longest_context
 from planner.engine.queues import first_waiting
 from planner.engine.rows import ADAPTERS, BLOCKS, NOBODY_WAITS, PLAN, SEATS, TOKENS
+from planner.engine.shape import free_seats
 from planner.engine.state import DECODE, NONE, State
 from planner.engine.timing import decodes_alone_s
 
@@ -73,8 +74,7 @@ def stopped_by(s: State) -> int:
         return NOBODY_WAITS
     if e.step_preempted > 0:
         return BLOCKS
-    seated = e.num_prompts if s.settings.limits_batch_only else e.num_running
-    if seated >= s.settings.max_num_seqs or e.step_prompts + e.step_decodes >= s.settings.max_batch_seqs:
+    if free_seats(s) <= 0 or e.step_prompts + e.step_decodes >= s.settings.max_batch_seqs:
         return SEATS if s.settings.max_batch_seqs < s.settings.max_num_batched_tokens else TOKENS
     if lacks_adapter_slot(s, i):
         return ADAPTERS
@@ -84,8 +84,11 @@ def stopped_by(s: State) -> int:
         return TOKENS
     if e.prompt_budget <= 0:
         return PLAN
-    _, _, _, computed = look_up(s, i)
-    return TOKENS if tokens_within_budget(s, s.requests[i], computed) == 0 else PLAN
+    hit_blocks, unused_hits, _, computed = look_up(s, i)
+    n = tokens_within_budget(s, s.requests[i], computed)
+    if n == 0:
+        return TOKENS
+    return PLAN if has_room(s, s.requests[i], n, hit_blocks, unused_hits, computed) else BLOCKS
 
 
 @jit

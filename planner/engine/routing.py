@@ -44,7 +44,8 @@ def choose(f: FleetState, i: int, score: Any) -> int:
 @jit
 def asks_each(f: FleetState) -> bool:
     """Tell whether a score is of what replicas say at the instant, or of the request."""
-    return bool(f.fleet.reads_engines or f.fleet.reads_caches or f.fleet.reads_adapters)
+    fleet = f.fleet
+    return bool(fleet.reads_engines or fleet.reads_caches or fleet.reads_adapters or fleet.reads_requests)
 
 
 @jit
@@ -79,22 +80,39 @@ def draw(f: FleetState, count: int) -> int:
 @jit
 def better(f: FleetState, i: int, a: int, b: int, score: Any) -> int:
     """Return which of two replicas is to have request `i`: the least score by weight, then who waited longest."""
-    first = score(load_of(f, a, i)) / f.replicas[a].weight
-    second = score(load_of(f, b, i)) / f.replicas[b].weight
-    if math.isnan(first) or math.isnan(second):
-        f.fleet.has_bad_score = 1
+    first, second = weighed(f, a, i, score), weighed(f, b, i, score)
     if first != second:
         return a if first < second else b
     return a if f.load[a].tie <= f.load[b].tie else b
 
 
 @jit
-def load_of(f: FleetState, k: int, i: int) -> ReplicaLoad:
-    """Return what the router knows of replica `k` when it places request `i`; of none where that is NONE."""
-    replica = f.replicas[k]
+def weighed(f: FleetState, k: int, i: int, score: Any) -> float:
+    """Return the score of replica `k` for request `i`, over its weight; whose it is, is noted in case it fails."""
+    f.fleet.scored_replica = k
+    f.fleet.scored_request = i
     s = bind_at(f.memories, k)
-    size = s.settings.block_size
-    input_tokens = cached_tokens = has_adapter = adapter_requests = free_adapters = 0
+    value = score(load_of(f, s, k, i, num_cached_tokens(f, s, i))) / f.replicas[k].weight
+    f.fleet.scored_replica = NONE
+    if math.isnan(value):
+        f.fleet.has_bad_score = 1
+    return float(value)
+
+
+@jit
+def num_cached_tokens(f: FleetState, s: Any, i: int) -> int:
+    """Return the tokens of a request's prompt that a replica's prefix cache has, 0 where the router does not look."""
+    if i == NONE or not f.fleet.reads_caches or not s.settings.is_caching:
+        return 0
+    hits, _, _ = find_hit(s, i, (f.requests[i].input_tokens - 1) // s.settings.block_size)
+    return int(hits * s.settings.block_size)
+
+
+@jit
+def load_of(f: FleetState, s: Any, k: int, i: int, cached_tokens: int) -> ReplicaLoad:
+    """Return what the router knows of replica `k`, whose memory is `s`, as it places a request; NONE for none."""
+    replica = f.replicas[k]
+    input_tokens = has_adapter = adapter_requests = free_adapters = 0
     if i != NONE and f.fleet.reads_adapters and s.settings.max_loras > 0:
         a = s.adapters[i]
         free_adapters = s.settings.max_loras - s.engine.num_adapters
@@ -103,9 +121,6 @@ def load_of(f: FleetState, k: int, i: int) -> ReplicaLoad:
             adapter_requests = f.adapter_requests[k * f.fleet.num_adapters + a]
     if i != NONE:
         input_tokens = f.requests[i].input_tokens
-        if f.fleet.reads_caches and s.settings.is_caching:
-            hits, _, _ = find_hit(s, i, (input_tokens - 1) // size)
-            cached_tokens = hits * size
     return ReplicaLoad(
         int(replica.known_requests),
         int(replica.known_tokens),
@@ -115,7 +130,7 @@ def load_of(f: FleetState, k: int, i: int) -> ReplicaLoad:
         int(replica.num_unreported),
         int(cached_tokens),
         int(input_tokens),
-        int(size),
+        int(s.settings.block_size),
         int(has_adapter),
         int(adapter_requests),
         int(free_adapters),
@@ -134,9 +149,7 @@ def rate(f: FleetState, k: int, score: Any) -> None:
         return
     if fleet.takes_turns or fleet.num_choices > 0 or asks_each(f):
         return
-    key = score(load_of(f, k, NONE)) / f.replicas[k].weight
-    if math.isnan(key):
-        fleet.has_bad_score = 1
+    key = weighed(f, k, NONE, score)
     enter(f.load, f.load_tree, fleet.tree_size, k, key, f.load[k].tie)
 
 

@@ -37,6 +37,14 @@ def pending_tokens(request: Any) -> int:
 
 
 @jit
+def free_seats(s: State) -> int:
+    """Return how many more requests `max_num_seqs` lets in: a request has a seat while it runs, or its KV is loaded."""
+    e = s.engine
+    seated = e.num_prompts if s.settings.limits_batch_only else e.num_running + e.num_loading
+    return int(s.settings.max_num_seqs - seated)
+
+
+@jit
 def has_place(s: State) -> bool:
     """Tell whether the step that is composed may take one more sequence."""
     e = s.engine

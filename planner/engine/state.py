@@ -243,9 +243,9 @@ ENGINE = np.dtype(
         ("num_free_cpu_blocks", "i8"),
         ("free_head", "i8"),
         ("free_tail", "i8"),
-        ("blocked_request", "i8"),  # the head that did not fit when last tried,
-        ("blocked_free", "i8"),  # with this many blocks free,
-        ("blocked_content", "i8"),  # and this content missing in the prefix cache
+        ("blocked_request", "i8"),  # the head that did not fit when it was last looked at
+        ("blocked_lack", "i8"),  # blocks that must come back before it is looked at again
+        ("blocked_content", "i8"),  # the first content that it missed in the prefix cache
         ("is_full", "i8"),  # somebody did not fit, and nobody has left since
         ("promised_blocks", "i8"),  # those that running requests hold at their largest outputs
         ("shared_blocks", "i8"),  # users of blocks, less blocks in use

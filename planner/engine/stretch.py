@@ -13,7 +13,7 @@ from planner.engine.longest import longest_context
 from planner.engine.queues import first_waiting
 from planner.engine.recording import record_step, tally_queue
 from planner.engine.serving import advance_decode_blocks, enter_decode_content
-from planner.engine.shape import begin_step
+from planner.engine.shape import begin_step, free_seats
 from planner.engine.state import WRITE_BACK, State
 from planner.engine.step import enter_decode_contents, finish_due
 from planner.engine.tiers import write_filled
@@ -54,7 +54,7 @@ def may_run_decodes(s: State) -> bool:
         return True
     if is_guarded(s) or s.settings.is_first_fit or s.settings.limits_batch_only:
         return False
-    return bool(e.num_running + e.num_loading >= s.settings.max_num_seqs or is_known_blocked(s, first_waiting(s)))
+    return bool(free_seats(s) <= 0 or is_known_blocked(s, first_waiting(s)))
 
 
 @jit
@@ -69,8 +69,7 @@ def watched_arrival_s(s: State) -> float:
     e = s.engine
     if s.settings.scheduler_recv_interval > 1:  # `steps_to_look` ends the stretch where the engine polls
         return math.inf
-    has_seat = e.num_running < s.settings.max_num_seqs or s.settings.limits_batch_only
-    could_enter = has_seat and (e.num_waiting == 0 or s.settings.is_keyed)
+    could_enter = free_seats(s) > 0 and (e.num_waiting == 0 or s.settings.is_keyed)
     limit = min(s.settings.max_concurrency, s.settings.max_queued_requests)
     is_counted = s.settings.records_steps or s.settings.may_cancel or limit < NO_LIMIT
     if could_enter or is_counted or is_guarded(s):
@@ -129,7 +128,7 @@ def has_blocks(s: State) -> bool:
         return False
     if not s.settings.is_caching or s.engine.num_waiting == 0:
         return True
-    return bool(s.engine.num_running >= s.settings.max_num_seqs or is_known_blocked(s, first_waiting(s)))
+    return bool(free_seats(s) <= 0 or is_known_blocked(s, first_waiting(s)))
 
 
 @jit

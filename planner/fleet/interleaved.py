@@ -3,7 +3,7 @@
 import functools
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,10 +16,13 @@ from planner.engine import entries
 from planner.engine import fleet_state as fs
 from planner.engine import state as st
 from planner.engine.binding import pointers
+from planner.engine.blocks import find_hit
 from planner.engine.fleet import advance_fleet
 from planner.engine.generator import seeded
 from planner.engine.jit import compile_with_signature, numba
 from planner.engine.plans import plans_in_a_row
+from planner.engine.reading import fields_read
+from planner.engine.routing import load_of
 from planner.engine.tournament import CONTENDER, empty_tree
 from planner.errors import PolicyError
 from planner.fleet.disaggregation import Transfer, halved
@@ -27,14 +30,16 @@ from planner.fleet.failures import failure_timers
 from planner.fleet.kv_store import numbered_blocks, sharing_store
 from planner.fleet.overload import Overload, gateway_memory, with_patience
 from planner.fleet.timers import RunningFleet, Timer, Timers
-from planner.policy import NO_LIMIT
+from planner.functions import failing_place, said, where
+from planner.policy import NO_LIMIT, Policy
 from planner.progress import stage
 from planner.replays.attempts import Attempts, attempts_of, empty_rows
+from planner.replays.compiling import compiled_function
 from planner.replays.dependencies import Dependencies
-from planner.replays.driver import ReplayRecords, Taken, arithmetic_fault, compiled_plan, fault, num_arrived, where
+from planner.replays.driver import ReplayRecords, Taken, compiled_plan, failed_plan, fault, num_arrived
 from planner.replays.initial import holding, initial_state, pulling, routed, sharing_requests
 from planner.replays.requests import RequestMemory
-from planner.router import ReplicaLoad, Router
+from planner.router import OF_ADAPTERS, OF_CACHES, OF_ENGINES, OF_REQUESTS, ReplicaLoad, Router
 from planner.settings.engine import Recording
 from planner.trace import Trace
 
@@ -92,6 +97,11 @@ class Fleet:
         return any(count > 0 for _, count in self.ranks)
 
     @property
+    def policies(self) -> list[Policy]:
+        """The policy of each replica."""
+        return [pool.deployment.policy for pool in self.pools for _ in range(pool.num_replicas)]
+
+    @property
     def weights(self) -> list[int]:
         """The weight of each replica."""
         return [pool.weight for pool in self.pools for _ in range(pool.num_replicas)]
@@ -118,41 +128,14 @@ def run_interleaved(trace: Trace, fleet: Fleet, waits: Dependencies | None, reco
     ------
     PolicyError : a policy or the router cannot be compiled, raised an error, or made no progress.
     """
-    policies = [pool.deployment.policy for pool in fleet.pools for _ in range(pool.num_replicas)]
     states, requests = _states(trace, fleet, recording)
-    memory = _fleet_state(trace, states, [compiled_plan(policy) for policy in policies], fleet, waits)
+    memory = _fleet_state(trace, states, [compiled_plan(policy) for policy in fleet.policies], fleet, waits)
     failures = () if fleet.overload is None else failure_timers(fleet.overload.failures, fleet.num_replicas)
     score, loop = compiled_score(fleet.router), compiled_fleet_loop()
     taken, attempts = [Taken(state) for state in states], [empty_rows()]
-    running, pending = RunningFleet(memory=memory, states=states), Timers([*failures, *timers])
-    loop_s, flushed = 0.0, (-1, math.nan)
+    pending = Timers([*failures, *timers])
     with stage("replaying requests", trace.num_requests, num_arrived(trace, memory.fleet)):
-        while True:
-            memory.fleet.until_s = pending.next_s
-            begin = time.perf_counter()
-            try:
-                outcome = loop(memory, score)
-            except ArithmeticError as error:
-                k = int(memory.fleet.running)
-                raise arithmetic_fault(policies[k], states[k], error) from error
-            loop_s += time.perf_counter() - begin
-            if outcome == st.DONE:
-                break
-            if outcome == st.PAUSED:
-                pending.act(running)
-                continue
-            if outcome == st.BAD_SCORE:
-                place = where(fleet.router.score)
-                raise PolicyError(f"router {fleet.router.name!r} ({place}): a score is not a number")
-            k = int(memory.fleet.faulty)
-            if k == st.NONE:
-                attempts.append(_take_attempts(memory))
-                continue
-            taken[k].take()
-            here = (k, float(states[k].engine.now_s))
-            if outcome != st.FLUSH or here == flushed:  # tens of thousands of rows, and no time passed
-                raise fault(policies[k], states[k], outcome)
-            flushed = here
+        loop_s = _run_through(loop, score, fleet, memory, taken, attempts, pending)
     for each in taken:
         each.take()
     found = None
@@ -163,6 +146,44 @@ def run_interleaved(trace: Trace, fleet: Fleet, waits: Dependencies | None, reco
     columns = requests.columns()
     records = [each.records(loop_s / len(taken), columns) for each in taken]
     return records, memory.replica_of.astype(np.int32), states[0].pulls, found
+
+
+def _run_through(loop: Callable[[fs.FleetState, Any], int], score: Any, fleet: Fleet, memory: fs.FleetState,
+                 taken: Sequence[Taken], attempts: list[NDArray[np.void]], pending: Timers) -> float:
+    """Drive the loop until nothing is left, keep the rows that it writes, and return the wall time spent in it [s]."""
+    states = [each.state for each in taken]
+    running = RunningFleet(memory=memory, states=states)
+    loop_s, flushed = 0.0, (-1, math.nan)
+    while True:
+        memory.fleet.until_s = pending.next_s
+        begin = time.perf_counter()
+        try:
+            outcome = loop(memory, score)
+        except Exception as error:  # a policy or a router may raise any
+            k = int(memory.fleet.running)
+            scoring = memory.fleet.scored_replica != st.NONE
+            told = failed_score(fleet.router, memory, states) if scoring else failed_plan(fleet.policies[k], states[k])
+            if told is None:
+                raise
+            raise told from error
+        loop_s += time.perf_counter() - begin
+        if outcome == st.DONE:
+            return loop_s
+        if outcome == st.PAUSED:
+            pending.act(running)
+            continue
+        if outcome == st.BAD_SCORE:
+            raise PolicyError(f"router {fleet.router.name!r} ({where(fleet.router.score)}): its score "
+                              f"{_instant(memory)} is NaN; it must return a number for every replica")
+        k = int(memory.fleet.faulty)
+        if k == st.NONE:
+            attempts.append(_take_attempts(memory))
+            continue
+        taken[k].take()
+        here = (k, float(states[k].engine.now_s))
+        if outcome != st.FLUSH or here == flushed:  # tens of thousands of rows, and no time passed
+            raise fault(fleet.policies[k], states[k], outcome)
+        flushed = here
 
 
 def _take_attempts(memory: fs.FleetState) -> NDArray[np.void]:
@@ -211,11 +232,29 @@ def compiled_fleet_loop() -> Callable[[fs.FleetState, Any], int]:
 @functools.cache
 def compiled_score(router: Router) -> Any:
     """Return a router's score as a typed function that the loop can call."""
+    return compiled_function(f"router {router.name!r}", "score", router.score, SCORE_SIGNATURE, "a number")
+
+
+def failed_score(router: Router, memory: fs.FleetState, states: list[st.State]) -> PolicyError | None:
+    """Return the error of a score that failed, by asking for it again uncompiled; None where it does not fail then."""
+    k, i = int(memory.fleet.scored_replica), int(memory.fleet.scored_request)
+    load_of_uncompiled: Any = getattr(load_of, "py_func", load_of)
+    find_hit_uncompiled: Any = getattr(find_hit, "py_func", find_hit)
+    cached_tokens, size = 0, int(states[k].settings.block_size)
+    if i != st.NONE and memory.fleet.reads_caches and states[k].settings.is_caching:
+        cached_tokens = size * find_hit_uncompiled(states[k], i, (int(memory.requests[i].input_tokens) - 1) // size)[0]
+    load = load_of_uncompiled(memory, states[k], k, i, cached_tokens)
     try:
-        return compile_with_signature(router.score, SCORE_SIGNATURE)
+        router.score(ReplicaLoad(*(np.asarray(value).item() for value in load)))
     except Exception as error:
-        raise PolicyError(f"router {router.name!r} ({where(router.score)}): cannot be compiled: {error}; score may use "
-                          f"numbers, comparisons and arithmetic only, and returns a number") from error
+        return PolicyError(f"router {router.name!r}: {failing_place(router.score, error)}: score failed "
+                           f"{_instant(memory)}: {said(error)}; it must return a number for every replica")
+    return None
+
+
+def _instant(memory: fs.FleetState) -> str:
+    now_s = float(memory.fleet.now_s)
+    return f"at {now_s:.6f} s" if math.isfinite(now_s) else "before the first request"
 
 
 def _fleet_state(trace: Trace, states: list[st.State], plans: list[Any], fleet: Fleet,
@@ -228,7 +267,7 @@ def _fleet_state(trace: Trace, states: list[st.State], plans: list[Any], fleet: 
     tree = empty_tree(count)
     nobody, none_s = np.empty(0, np.int64), np.empty(0)
     planned = np.arange(n) if waits is None else np.flatnonzero(waits.num_parents == 0)
-    asks = fleet.router.reads_adapters
+    asks = fields_read(fleet.router.score, ReplicaLoad._fields) & OF_ADAPTERS
     num_adapters = 1 + max(int(state.adapters.max(initial=-1)) for state in states) if asks else 0
     session = _sessions(trace) if fleet.router.is_sticky else nobody
     memory = fs.FleetState(
@@ -297,8 +336,13 @@ def _fleet_record(fleet: Fleet, num_requests: int, num_legs: int, num_planned: i
     record.max_concurrency = fleet.pools[0].deployment.settings.max_concurrency or NO_LIMIT  # the client's: of all
     record.random = seeded(fleet.seed)
     record.tree_size = tree_size
-    for name in ("num_choices", "takes_turns", "is_sticky", "reads_engines", "reads_caches", "reads_adapters"):
+    record.scored_replica = st.NONE
+    for name in ("num_choices", "takes_turns", "is_sticky"):
         setattr(record, name, getattr(router, name))
+    read = fields_read(router.score, ReplicaLoad._fields)
+    for name, fields in (("reads_engines", OF_ENGINES), ("reads_caches", OF_CACHES), ("reads_adapters", OF_ADAPTERS),
+                         ("reads_requests", OF_REQUESTS)):
+        setattr(record, name, bool(read & fields))
     return record
 
 

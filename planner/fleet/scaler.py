@@ -8,13 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.autoscaler import FleetLoad
-from planner.deployment.autoscale import Autoscale, Metric
+from planner.deployment.autoscale import Autoscale, Metric, fields_read_by
 from planner.deployment.recommendation import Recommendation, Rules, Timed, recommend, wanted_by
 from planner.engine import state as st
 from planner.errors import PolicyError
 from planner.fleet.recent import Recent
 from planner.fleet.timers import RunningFleet, Timer, close_replica, open_replica
-from planner.replays.driver import where
+from planner.functions import failing_place, said, users_code
 from planner.replays.initial import forget_cache
 from planner.replays.scaling import ReplicaSpan, ScaleEvent, Scaling
 
@@ -63,7 +63,7 @@ class Scaler:
         metrics = self._autoscale.metrics
         for k in self._replicas[self._autoscale.initial:]:
             close_replica(running.memory, k)
-        running.memory.fleet.is_watched |= any(metric.autoscaler.reads_engines for metric in metrics)
+        running.memory.fleet.is_watched |= any("kv_cache_usage" in fields_read_by(each.autoscaler) for each in metrics)
         self._recent = Recent(running.memory, self._replicas, max(metric.window_s for metric in metrics),
                               any(metric.slo is not None for metric in metrics))
         return [self._next_evaluation()]
@@ -191,10 +191,12 @@ class Scaler:
     def _wanted(self, metric: Metric, load: FleetLoad) -> tuple[float, int | None]:
         autoscaler = metric.autoscaler
         try:
-            return wanted_by(autoscaler, load, metric.target, self._autoscale.rules.tolerance)
+            with users_code():
+                return wanted_by(autoscaler, load, metric.target, self._autoscale.rules.tolerance)
         except Exception as error:  # a user may have written it
-            raise PolicyError(f"autoscaler {autoscaler.name!r} ({where(autoscaler.metric)}) at {load.now_s:.6f} s: "
-                              f"{type(error).__name__}: {error}") from error
+            place = "" if isinstance(error, PolicyError) else f"{failing_place(autoscaler.metric, error)}: "
+            raise PolicyError(f"autoscaler {autoscaler.name!r} at {load.now_s:.6f} s: {place}{said(error)}; it must "
+                              f"return a number in every state") from error
 
 
 def _since(timed: Sequence[Timed], instant_s: float) -> list[Timed]:

@@ -1,12 +1,9 @@
 """One replay: a trace through a policy on one engine, by the compiled loop."""
 
 import functools
-import re
 import time
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,8 +15,10 @@ from planner.engine.loop import advance, step_state
 from planner.engine.plans import PLAN_SIGNATURE, PLAN_TYPE
 from planner.engine.terms import StepTime
 from planner.errors import PolicyError
+from planner.functions import failing_place, said, where
 from planner.policy import Policy, StepState
 from planner.progress import stage
+from planner.replays.compiling import compiled_function
 from planner.replays.gaps import Gaps, GapTally
 from planner.replays.initial import initial_state
 from planner.replays.requests import RequestMemory, Requests
@@ -66,26 +65,34 @@ def run(trace: Trace, policy: Policy, settings: EngineSettings, step_time: StepT
     requests = RequestMemory(trace, settings.max_model_len)
     state = initial_state(trace, policy, settings, step_time, recording, requests.records)
     requests.lay_out(state.engine)
-    plan_step = compiled_plan(policy)
-    loop = compiled_loop()
+    plan_step, loop = compiled_plan(policy), compiled_loop()
+    with stage("replaying requests", trace.num_requests, num_arrived(trace, state.engine)):
+        return _run_through(loop, plan_step, policy, state, requests)
+
+
+def _run_through(loop: Callable[[st.State, Any], int], plan_step: Any, policy: Policy, state: st.State,
+                 requests: RequestMemory) -> ReplayRecords:
+    """Drive the loop until nothing is left, and return its records."""
     taken = Taken(state)
     loop_s, flushed_at_s = 0.0, -1.0
-    with stage("replaying requests", trace.num_requests, num_arrived(trace, state.engine)):
-        while True:
-            begin = time.perf_counter()
-            try:
-                outcome = loop(state, plan_step)
-            except ArithmeticError as error:
-                raise arithmetic_fault(policy, state, error) from error
-            loop_s += time.perf_counter() - begin
-            if outcome == st.FLUSH and requests.lay_out(state.engine):
-                continue
-            taken.take()
-            if outcome == st.DONE:
-                return taken.records(loop_s, requests.columns())
-            if outcome != st.FLUSH or state.engine.now_s == flushed_at_s:  # tens of thousands of rows, no time passed
-                raise fault(policy, state, outcome)
-            flushed_at_s = float(state.engine.now_s)
+    while True:
+        begin = time.perf_counter()
+        try:
+            outcome = loop(state, plan_step)
+        except Exception as error:  # a policy may raise any
+            told = failed_plan(policy, state)
+            if told is None:
+                raise
+            raise told from error
+        loop_s += time.perf_counter() - begin
+        if outcome == st.FLUSH and requests.lay_out(state.engine):
+            continue
+        taken.take()
+        if outcome == st.DONE:
+            return taken.records(loop_s, requests.columns())
+        if outcome != st.FLUSH or state.engine.now_s == flushed_at_s:  # tens of thousands of rows, and no time passed
+            raise fault(policy, state, outcome)
+        flushed_at_s = float(state.engine.now_s)
 
 
 def num_arrived(trace: Trace, clock: Any) -> Callable[[], float]:
@@ -98,13 +105,13 @@ class Taken:
     """The rows that were taken out of a loop's buffers so far."""
 
     def __init__(self, state: st.State) -> None:
-        self._state = state
+        self.state = state
         self._rows: dict[str, list[NDArray[np.void]]] = {"steps": [], "schedule": [], "preemptions": []}
         self._gaps = GapTally()
 
     def take(self) -> None:
         """Copy the filled rows out of the buffers and empty them."""
-        state, engine = self._state, self._state.engine
+        state, engine = self.state, self.state.engine
         self._gaps.add(np.asarray(state.gaps[: engine.num_gap_rows]))
         engine.num_gap_rows = 0
         for name, count in (("steps", "num_step_rows"), ("schedule", "num_schedule_rows"),
@@ -116,7 +123,7 @@ class Taken:
 
     def records(self, loop_s: float, requests: Requests) -> ReplayRecords:
         """Return the outcome of a loop that is through."""
-        state = self._state
+        state = self.state
         rows = {name: np.concatenate(parts) if parts else np.empty(0, getattr(state, name).dtype)
                 for name, parts in self._rows.items()}
         return ReplayRecords(requests=requests, phases=state.phases, engine=state.engine,
@@ -133,47 +140,22 @@ def compiled_loop() -> Callable[[st.State, Any], int]:
 @functools.cache
 def compiled_plan(policy: Policy) -> Any:
     """Return a policy's step plan as a typed function that the loop can call."""
-    try:
-        is_file = Path(policy.plan_step.__code__.co_filename).is_file()  # typed into a notebook or a shell it is none
-        return compile_with_signature(policy.plan_step, PLAN_SIGNATURE, cache=is_file)
-    except Exception as error:
-        raise PolicyError(
-            f"policy {policy.name!r}: {_fault_in(policy, error)}; plan_step may use numbers, comparisons and "
-            f"arithmetic only, and returns a StepPlan of four integers"
-        ) from error
+    return compiled_function(f"policy {policy.name!r}", "plan_step", policy.plan_step, PLAN_SIGNATURE,
+                             "a StepPlan of four integers")
 
 
-def _fault_in(policy: Policy, error: Exception) -> str:
-    """Return the file, the line and the first telling words of what Numba says of a plan that it cannot compile."""
-    path = policy.plan_step.__code__.co_filename
-    found = re.findall(rf'File "[^"]*{re.escape(Path(path).name)}", line (\d+)', str(error))
-    place = f"{path}:{found[-1]}" if found else where(policy.plan_step)
-    lines = [line.strip() for line in str(error).splitlines()]
-    noise = ("Failed in", "During", "File ", ">>>", "-", "^")
-    telling = [line for line in lines if line and not line.startswith(noise)]
-    return f"{place}: cannot be compiled: {telling[0] if telling else type(error).__name__}"
+def failed_plan(policy: Policy, state: st.State) -> PolicyError | None:
+    """Return the error of a plan that failed, by asking it again uncompiled: the state is as it was.
 
-
-def _failing_line(policy: Policy, state: st.State) -> str:
-    """Return the file and line at which a plan fails, by asking it again uncompiled; the state is as it was."""
+    None where the plan does not fail then: the loop is at fault.
+    """
     step_state_of = getattr(step_state, "py_func", step_state)
     try:
         policy.plan_step(StepState(*(np.asarray(value).item() for value in step_state_of(state))))
     except Exception as error:
-        frame = traceback.extract_tb(error.__traceback__)[-1]
-        return f"{frame.filename}:{frame.lineno}"
-    return where(policy.plan_step)
-
-
-def where(function: Callable[..., Any]) -> str:
-    """Return the file and line of a function that a user may have written."""
-    code = function.__code__
-    return f"{code.co_filename}:{code.co_firstlineno}"
-
-
-def arithmetic_fault(policy: Policy, state: st.State, error: ArithmeticError) -> PolicyError:
-    """Return the error of a plan that cannot be computed."""
-    return PolicyError(f"policy {policy.name!r} failed at {_failing_line(policy, state)}: {error}")
+        return PolicyError(f"policy {policy.name!r}: {failing_place(policy.plan_step, error)}: plan_step failed at "
+                           f"{state.engine.now_s:.6f} s: {said(error)}; it must return a StepPlan in every state")
+    return None
 
 
 def fault(policy: Policy, state: st.State, outcome: int) -> PolicyError:

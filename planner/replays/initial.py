@@ -13,8 +13,9 @@ from planner.engine.entries import ADAPTER, BLOCK, ENTRY, FLIGHT, FLOAT_HEAP, IN
 from planner.engine.generator import MODULUS
 from planner.engine.rows import GAP_ROW, PREEMPTION_ROW, SCHEDULE_ROW, STEP_ROW
 from planner.engine.terms import StepTime
-from planner.policy import NO_LIMIT, Columns, Policy
+from planner.policy import NO_LIMIT, Policy
 from planner.replays.prefix import assign_contents
+from planner.replays.ranks import rank_records
 from planner.replays.requests import optional, token_limits
 from planner.settings.engine import EngineSettings, Recording
 from planner.trace import Trace
@@ -67,7 +68,7 @@ def initial_state(trace: Trace, policy: Policy, settings: EngineSettings, step_t
         requests=requests,
         prefixes=prefixes,
         phases=st.records(n if recording.steps else 1, st.PHASES),
-        ranks=_rank_records(trace, policy, settings),
+        ranks=rank_records(trace, policy, settings),
         prompts=np.empty(most + 1, np.int64),
         waiting_heap=st.records(n + 1 if record.is_keyed else 1, INT_HEAP),
         finishes=st.records(int(record.most_finishes), INT_HEAP),
@@ -272,59 +273,6 @@ def _ring(block_size: int) -> Any:
     ring = st.records(block_size, RING)
     ring.head = st.NONE
     return ring
-
-
-def _rank_records(trace: Trace, policy: Policy, settings: EngineSettings) -> Any:
-    """Return the places that sort keys give each request, or one record where no key is asked for."""
-    is_guarded = settings.max_wait_s is not None or settings.max_decode_only_steps is not None
-    names_victim = policy.victim_key is not None or settings.victim in ("lowest-priority", "fewest-generated")
-    if policy.admit_key is None and not names_victim and not is_guarded:
-        return st.records(1, st.RANKS)
-    columns = policy_columns(trace, settings)
-    ranks = st.records(trace.requests.height, st.RANKS)
-    if policy.admit_key is not None:
-        ids = trace.requests["request_id"].to_numpy()
-        ranks.admit = _ranks(policy.admit_key(columns), columns["arrival_s"], ids)
-    victim_key = policy.victim_key or _victim_by_priority
-    ranks.victim = _dense_ranks(victim_key(columns), columns["arrival_s"], settings.victim)
-    return ranks
-
-
-def _victim_by_priority(requests: Columns) -> NDArray[np.float64]:
-    return requests["priority"]
-
-
-def policy_columns(trace: Trace, settings: EngineSettings) -> Columns:
-    """Return the columns that sort keys may use, shape [num_requests] each, with what a trace leaves out filled in."""
-    longest = float(settings.max_model_len)
-    largest = optional(trace.requests, "max_output_tokens", longest)
-    return {
-        "arrival_s": trace.requests["arrival_s"].to_numpy(),
-        "input_tokens": trace.requests["input_tokens"].to_numpy().astype(np.float64),
-        "output_tokens": trace.requests["output_tokens"].to_numpy().astype(np.float64),
-        "max_output_tokens": largest,
-        "predicted_output_tokens": np.where(
-            np.isnan(predicted := optional(trace.requests, "predicted_output_tokens", math.nan)), largest, predicted
-        ),
-        "priority": optional(trace.requests, "priority", 0.0),
-        "deadline_s": optional(trace.requests, "deadline_s", math.inf),
-        "priority_ageing_per_s": np.full(trace.requests.height, settings.priority_ageing_per_s),
-    }
-
-
-def _ranks(key: NDArray[np.float64], arrival_s: NDArray[np.float64], ids: NDArray[Any]) -> NDArray[np.int64]:
-    """Return each request's place by key, then arrival, then its id compared as text, as vLLM breaks ties."""
-    order = np.lexsort((ids.astype(str), arrival_s, key))
-    ranks = np.empty(len(key), np.int64)
-    ranks[order] = np.arange(len(key))
-    return ranks
-
-
-def _dense_ranks(key: NDArray[np.float64], arrival_s: NDArray[np.float64], victim: str | None) -> NDArray[np.int64]:
-    """Return each request's place by key, then arrival; equals share one. Fewest-generated compares the key alone."""
-    if victim == "fewest-generated":
-        return np.unique(key, return_inverse=True)[1].astype(np.int64)
-    return np.unique(np.stack((key, arrival_s)), axis=1, return_inverse=True)[1].reshape(-1).astype(np.int64)
 
 
 def _adapters(trace: Trace) -> NDArray[np.int64]:

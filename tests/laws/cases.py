@@ -29,15 +29,19 @@ class Case:
 
 
 @some.composite
-def cases(draw: Any) -> Case:
-    """Draw a case. Prompts may be too long for the model, and too large for the memory."""
+def cases(draw: Any, *, with_tiers: bool = False) -> Case:
+    """Draw a case, some with a tier on the host if asked. Prompts may be too long for the model, and for the memory."""
     n = draw(some.integers(1, 10))
     tick_s = draw(some.sampled_from((0.01, 0.1)))
     arrivals = sorted(draw(some.lists(some.integers(0, 12), min_size=n, max_size=n)))
     rows = [
         (tick * tick_s, draw(some.integers(1, 40)), draw(some.integers(1, 20))) for tick in arrivals
     ]
-    return Case(rows=rows, columns=draw(columns(n)), options=draw(options()))
+    found, chosen = draw(columns(n)), draw(options())
+    if with_tiers and draw(some.booleans()):
+        found = {name: each for name, each in found.items() if name != "cached_tokens"} | draw(shared_prompts(n))
+        chosen |= draw(tiers(chosen["block_size"]))
+    return Case(rows=rows, columns=found, options=chosen)
 
 
 @some.composite
@@ -55,17 +59,36 @@ def columns(draw: Any, n: int) -> dict[str, Any]:
     }
     sharing = draw(some.sampled_from(("none", "hash_ids", "cached_tokens")))
     if sharing == "hash_ids":
-        found["hash_block_tokens"] = draw(some.sampled_from((4, 8, 16)))
-        found["hash_ids"] = [draw(some.sampled_from((PATH_A, PATH_B, PATH_C))) for _ in range(n)]
+        found |= draw(shared_prompts(n))
     elif sharing == "cached_tokens":
         found["cached_tokens"] = draw(column(some.integers(0, 40)))
     return {name: values for name, values in found.items() if values is not None}
+
+
+@some.composite
+def shared_prompts(draw: Any, n: int) -> dict[str, Any]:
+    """Draw the columns of prompts that share their beginnings."""
+    return {"hash_block_tokens": draw(some.sampled_from((4, 8, 16))),
+            "hash_ids": [draw(some.sampled_from((PATH_A, PATH_B, PATH_C))) for _ in range(n)]}
 
 
 # Three prompts' ids: two share their first block, two more.
 PATH_A = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9)
 PATH_B = (0, 1, 2, 13, 14, 15, 16, 17, 18, 19)
 PATH_C = (0, 21, 22, 23, 24, 25, 26, 27, 28, 29)
+
+
+@some.composite
+def tiers(draw: Any, block_size: int) -> dict[str, Any]:
+    """Draw a tier on the host, from which KV comes back within some steps."""
+    block_gib = 131072 * block_size / 2**30  # of this model
+    return {
+        "model": "llama-3.1-8b", "gpu": "h100-sxm", "num_cpu_blocks": None,  # swapped KV is in the tier
+        "enable_prefix_caching": True,
+        "kv_offloading_size": block_gib * draw(some.sampled_from((4, 100))),
+        "kv_offloading_bandwidth": block_gib * 2**30 / 1e9 / draw(some.sampled_from((0.001, 0.03, 0.2))),
+        "kv_write_policy": draw(some.sampled_from(("write_through", "write_through_selective", "write_back"))),
+    }
 
 
 @some.composite

@@ -13,7 +13,7 @@ from helpers import EVERYTHING, assert_same_requests, batches
 from hypothesis import given
 from hypothesis import strategies as some
 
-from planner.choices.policies import POLICIES
+from planner.choices.policies import POLICIES, plan_in_order
 from planner.replays.results import ReplayResult
 from planner.settings.engine import Recording
 
@@ -21,7 +21,7 @@ every_policy = pytest.mark.parametrize("policy", POLICIES)
 
 
 @every_policy
-@given(case=cases())
+@given(case=cases(with_tiers=True))
 def test_conservation(policy, case):
     """Requests, tokens and memory are conserved, limits are kept, and time goes forward."""
     result = case.play(policy, EVERYTHING)
@@ -168,7 +168,8 @@ def check_gaps(case: Case, result: ReplayResult) -> None:
 def check_phases(case: Case, result: ReplayResult) -> None:
     """A request's phases are its time; what its decode waited for is what the steps of its decode say."""
     done = result.requests_table().filter(status="completed")
-    phases = ("frontend_s", "queue_s", "prefill_s", "decode_s", "preempted_s", "recompute_s")
+    phases = ["frontend_s", "queue_s", "prefill_s", "decode_s", "preempted_s", "recompute_s"]
+    phases += ["load_s"] if "kv_offloading_size" in case.options else []
     for row in done.iter_rows(named=True):
         assert sum(row[name] for name in phases) == pytest.approx(row["e2e_s"])
         assert all(row[name] >= -1e-9 for name in phases)
@@ -176,7 +177,8 @@ def check_phases(case: Case, result: ReplayResult) -> None:
         assert done["interference_s"].null_count() == done.height
         return
     steps = result.steps_table()
-    waited_s = steps["duration_s"] - steps["decodes_alone_s"]  # where the step time is a line the host link is free
+    transfer_s = steps["num_swapped_tokens"] * float(result.records.settings.swap_s_per_token)
+    waited_s = steps["duration_s"] - steps["decodes_alone_s"] - transfer_s
     for row in done.filter(num_preemptions=0).iter_rows(named=True):
         during = (steps["start_s"] >= row["first_token_at_s"]) & (steps["start_s"] < row["finished_at_s"])
         assert row["interference_s"] == pytest.approx(waited_s.filter(during).sum(), abs=1e-9)
@@ -186,8 +188,12 @@ def check_stops(case: Case, policy: str, steps: pl.DataFrame) -> None:
     """A step says what keeps the queue out exactly where somebody waits, and what it says is so."""
     assert (steps["stopped_by"].is_null() == (steps["num_waiting"] == 0)).all()
     full = steps.filter(stopped_by="max_num_seqs")
-    if POLICIES[policy].seats == "running":
+    if POLICIES[policy].seats == "running" and "kv_offloading_size" in case.options:  # who loads has a seat too
+        assert (full["num_running"] <= case.options["max_num_seqs"]).all()
+    elif POLICIES[policy].seats == "running":
         assert (full["num_running"] == case.options["max_num_seqs"]).all()
+    if POLICIES[policy].plan_step is plan_in_order and not case.options["batch_wait_timeout_iters"]:
+        assert "policy" not in steps["stopped_by"]  # such a plan keeps nobody out
     spent = steps.filter(stopped_by="token_budget")
     assert (spent["num_prompts"] + spent["num_decodes"] > 0).all()
 
@@ -227,7 +233,7 @@ def undivided(result: ReplayResult) -> pl.DataFrame:
 
 
 @every_policy
-@given(case=cases())
+@given(case=cases(with_tiers=True))
 def test_recording_changes_nothing(policy, case):
     """Stretches of decodes taken at once give what single steps give, bit for bit, and so does a second run."""
     whole, steps, plain, again = (
@@ -256,7 +262,7 @@ def gaps_s(result: ReplayResult) -> np.ndarray:
 
 
 @pytest.mark.parametrize("policy", [name for name in POLICIES if name != "sjf-oracle"])
-@given(case=cases(), data=some.data())
+@given(case=cases(with_tiers=True), data=some.data())
 def test_no_policy_knows_how_long_an_output_will_be(policy, case, data):
     """A request that would have gone on for longer changes nothing before the instant at which it stopped."""
     i = data.draw(some.integers(0, len(case.rows) - 1))
@@ -307,7 +313,7 @@ def test_a_users_policy_keeps_the_laws(name, tmp_path_factory):
     path.write_text(OWN_POLICIES)
     policy = f"{path}:{name}"
 
-    @given(case=cases())
+    @given(case=cases(with_tiers=True))
     def check(case: Case) -> None:
         result = case.play(policy, EVERYTHING)
         check_requests(result)

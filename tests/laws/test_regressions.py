@@ -1,5 +1,6 @@
 """Faults that the laws have found, each with its smallest reproduction."""
 
+import polars as pl
 import pytest
 from helpers import EVERYTHING, batches, play, trace_of
 
@@ -97,3 +98,21 @@ def test_kv_that_leaves_in_an_empty_step_crosses_the_link_too():
     out = sum(range(17, 33))  # it can have 32 tokens in two blocks, and fails as it wants one more
     assert result.records.engine.num_swapped_tokens == out + (out - 32)
     assert result.steps_table()["num_swapped_tokens"].to_list() == [0, 0, *(2 * k for k in range(17, 32))]
+
+
+def test_a_request_that_loads_from_a_tier_has_a_seat():
+    """Two seats, one of a decode and one of a request whose KV comes from the host: the queue waits for a seat."""
+    ids = [[0, 1, 2, 3], [10, 11, 12, 13], [20, 21, 22, 23], [30], [0, 1, 2, 3], [40]]
+    rows = [(0.0, 64, 1), (1.0, 64, 1), (2.0, 64, 1), (30.0, 16, 40), (30.15, 64, 1), (30.25, 16, 1)]
+    trace = trace_of(rows, hash_ids=ids, hash_block_tokens=16)
+    result = play(trace, model="llama-3.1-8b", gpu="h100-sxm", step_time="linear:0.1,0", num_gpu_blocks=10,
+                  max_num_seqs=2, kv_offloading_size=1.0, kv_offloading_bandwidth=131072 * 16 / 1e9)
+    steps = result.steps_table()
+    assert result.records.fetches.waited_s[4] > 1.0
+    assert set(steps.filter(pl.col("num_running") == 1)["stopped_by"].drop_nulls()) == {"max_num_seqs"}
+
+
+def test_who_is_passed_over_for_memory_is_not_kept_out_by_the_policy():
+    """Two that do not fit are looked at in each step; the queue's head is the first of them."""
+    result = play([(0.0, 40, 30), (0.0, 40, 5), (0.0, 50, 5)], block_size=1, num_gpu_blocks=75, admission="first-fit")
+    assert set(result.steps_table()["stopped_by"].drop_nulls()) == {"kv_cache"}

@@ -52,6 +52,7 @@ class Scheduler:
     chunked: bool
     caching: bool
     by_priority: bool
+    reserves_full_isl: bool
 
     def __post_init__(self) -> None:
         self.waiting: list[Request] = []
@@ -108,7 +109,8 @@ class Scheduler:
         n = min(n, self.left)
         reserve = int(self.watermark * (self.num_blocks + 1)) if self.running else 0
         unused = sum(self.users[b] == 0 for b in hits)
-        if -(-request.known // self.block_size) - len(hits) + unused + reserve > len(self.free):
+        tested = request.known if self.reserves_full_isl else len(hits) * self.block_size + n
+        if -(-tested // self.block_size) - len(hits) + unused + reserve > len(self.free):
             return False
         for b in hits:
             if self.users[b] == 0:

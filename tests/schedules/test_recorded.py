@@ -10,16 +10,19 @@ from typer.testing import CliRunner
 
 from planner.cli import app
 
-SCHEDULES = Path(os.environ.get("PLANNER_SHARED", Path(__file__).parents[3] / "shared")) / "schedules"
-CASES = sorted(path.parent.name for path in SCHEDULES.glob("*/settings.json"))
+SHARED = Path(os.environ.get("PLANNER_SHARED", Path(__file__).parents[3] / "shared"))
+SCHEDULES = SHARED / "schedules"
+BLOCKED_HEADS = ("vs_blocked_head", "vs_blocked_head_twice", "vs_blocked_head_twin", "vs_edge_prefix")  # vLLM V1's
+CASES = sorted([*(path.parent for path in SCHEDULES.glob("*/settings.json")),
+                *(path.parent for name in BLOCKED_HEADS for path in SHARED.glob(f"schedules_engines/{name}/*.json"))])
 IDS = {"request_id": pl.String}
 
 
-@pytest.fixture(params=CASES or ["none"])
+@pytest.fixture(params=CASES or [SCHEDULES], ids=lambda path: path.name)
 def case(request) -> Path:
     if not CASES:
         pytest.skip(f"no recordings in {SCHEDULES}; PLANNER_SHARED names the folder above schedules/")
-    return SCHEDULES / request.param
+    return request.param
 
 
 def replay_case(case: Path, *outputs: str) -> None:
