@@ -6,12 +6,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from planner.deployment.deploy import deploy
 from planner.errors import CatalogError, UnknownNameError, UsageError
 from planner.files.table_file import columns_of
+from planner.measured.doubts import doubts
 from planner.measured.runs import groups_of, is_table, model_of, read_runs
 from planner.measured.steplog import is_step_log, predict_steps, read_steps
-from planner.measured.validate import Prediction, errors, errors_by_group, metrics_of, predict_all
+from planner.measured.table import unread_note
+from planner.measured.validate import Prediction, errors, errors_by_group, log_error, metrics_of, predict_all
 from planner.metrics.uncertainty import Residuals, residuals_for
 from planner.settings.scenario import Scenario
 from planner.steptime.engines import read_table
@@ -55,15 +59,15 @@ def predict_file(path: Path, scenario: Scenario, *, client: str | None, jobs: in
                          notes=(f"{path}: {log.account}",))
     columns = columns_of(path) if format is None else []
     runs = read_runs(path, scenario, client=client, format=format)
+    unread = unread_note(path, columns) if is_table(columns) else None
     if is_table(columns) and scenario.calibration is not None:
         _check_calibration(scenario, {run.groups["engine"] for run in runs})
         runs = [run if run.scenario is None or not _is_for(scenario.calibration, run.groups["engine"]) else
                 dataclasses.replace(run, scenario=dataclasses.replace(run.scenario, calibration=scenario.calibration))
                 for run in runs]
     recorded = [run.load for run in runs if run.load is not None and run.load.format != NAME]
-    return Predicted(predictions=predict_all(runs, jobs=jobs),
-                     notes=tuple(note for load in recorded
-                                 for note in (str(load.account), *(f"note: {note}" for note in load.account.notes))))
+    about = [note for load in recorded for note in (str(load.account), *load.account.notes)]
+    return Predicted(predictions=predict_all(runs, jobs=jobs), notes=(*about, *([unread] if unread else [])))
 
 
 def _is_for(calibration: str, engine: str) -> bool:
@@ -109,7 +113,7 @@ def accuracy(predicted: Predicted, *, level: float | None, limits: Mapping[str, 
         "interval": None if level is None else interval_coverage(predictions, level),
         "max_error": checks,
         "met": all(check["met"] for check in checks.values()),
-        "notes": list(predicted.notes),
+        "notes": [*predicted.notes, *_doubts(predictions)],
     }
 
 
@@ -172,6 +176,11 @@ def interval_coverage(predictions: Sequence[Prediction], level: float) -> dict[s
     return {"level": level, "without": sorted(missing),
             "coverage": {metric: sum(held) / len(held) for metric, held in inside.items() if held},
             "n": {metric: len(held) for metric, held in inside.items() if held}}
+
+
+def _doubts(predictions: Sequence[Prediction]) -> list[str]:
+    log_errors = {metric: np.array([log_error(p, metric) for p in predictions]) for metric in metrics_of(predictions)}
+    return doubts(log_errors, [p.measurement.groups for p in predictions])
 
 
 def _residuals(scenario: Scenario) -> Residuals | str:

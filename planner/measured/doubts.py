@@ -1,0 +1,58 @@
+"""Errors too large for a deployment that was read right: which runs have them, and the likely causes."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+# Median error, as a factor, from which a table is questioned. Of the published runs no engine, GPU, model or layout has
+# it, except those whose labels or kernels are known to be others than stated (reports/accuracy.md).
+QUESTIONED = 2.0
+FEWEST = 3  # runs of a group that is questioned apart from the others
+CAUSES = ("check the unit (ms), the GPU, the model, the weights' format (precision or quantization), kv_cache_dtype, "
+          "tp, concurrency and client; a setting that is not given is the checkpoint's, or the server's default")
+
+
+def doubts(log_errors: Mapping[str, Floats], groups: Sequence[Mapping[str, str]] = ()) -> list[str]:
+    """Return a sentence for each metric whose median error is a factor of QUESTIONED or more.
+
+    Parameters
+    ----------
+    log_errors : log(predicted / measured) by metric, shape [num_runs]; NaN where there is none.
+    groups : of each run; where all together are not questioned, each value of a group with FEWEST runs is.
+
+    >>> doubts({"tpot_ms": np.log([0.3, 0.3, 0.4])})[0].partition(":")[0]
+    'tpot_ms of 3 runs: predicted 0.3 times the measured in the median'
+    """
+    found = []
+    for metric, errors in log_errors.items():
+        whole = _doubt(metric, errors, "")
+        found += [whole] if whole else _by_group(metric, errors, groups)
+    return [f"{sentence}. Runs that are read right come out nearer: {CAUSES}" for sentence in found]
+
+
+def _by_group(metric: str, errors: Floats, groups: Sequence[Mapping[str, str]]) -> list[str]:
+    """Return the group of the largest median error, where that is questioned."""
+    kinds = dict.fromkeys((name, value) for each in groups for name, value in each.items())
+    parts = [(f" with {name} {value}", errors[[each.get(name) == value for each in groups]]) for name, value in kinds]
+    large = [(part, name) for name, part in parts if np.isfinite(part).sum() >= FEWEST]
+    worst = max(large, key=lambda each: _median_size(each[0]), default=None)
+    sentence = _doubt(metric, *worst) if worst else None
+    return [sentence] if sentence else []
+
+
+def _doubt(metric: str, errors: Floats, of: str) -> str | None:
+    kept = errors[np.isfinite(errors)]
+    if not len(kept) or _median_size(kept) < math.log(QUESTIONED):
+        return None
+    unit = " (a factor of 1,000: seconds, or microseconds?)" if abs(_median_size(kept) - math.log(1e3)) < 1 else ""
+    runs = f"{len(kept):,} run{'s' * (len(kept) > 1)}{of}"
+    return f"{metric} of {runs}: predicted {math.exp(np.median(kept)):.3g} times the measured in the median{unit}"
+
+
+def _median_size(errors: Floats) -> float:
+    kept = errors[np.isfinite(errors)]
+    return float(np.median(np.abs(kept))) if len(kept) else 0.0
