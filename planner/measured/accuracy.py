@@ -14,11 +14,20 @@ from planner.files.table_file import columns_of
 from planner.measured.doubts import doubts
 from planner.measured.runs import groups_of, is_table, model_of, read_runs
 from planner.measured.steplog import is_step_log, predict_steps, read_steps
-from planner.measured.table import unread_note
-from planner.measured.validate import Prediction, errors, errors_by_group, log_error, metrics_of, predict_all
+from planner.measured.table import Measurement, unread_note
+from planner.measured.validate import (
+    Prediction,
+    deploy_measured,
+    errors,
+    errors_by_group,
+    log_error,
+    metrics_of,
+    predict_all,
+)
 from planner.metrics.uncertainty import Residuals, residuals_for
 from planner.settings.scenario import Scenario
 from planner.steptime.engines import read_table
+from planner.steptime.roofline import priors
 from planner.traffic.client import NAME
 
 FEW_ROWS = 8  # that the result holds one by one
@@ -98,6 +107,7 @@ def accuracy(predicted: Predicted, *, level: float | None, limits: Mapping[str, 
     """
     predictions = predicted.predictions
     overall = errors(predictions)
+    interval = None if level is None else interval_coverage(predictions, level)
     checks = {}
     for metric, limit in limits.items():
         found = overall.get(metric)
@@ -110,10 +120,10 @@ def accuracy(predicted: Predicted, *, level: float | None, limits: Mapping[str, 
         "rows": [{"id": p.measurement.id, "measured": dict(p.measurement.measured), "predicted": dict(p.predicted)}
                  for p in predictions] if len(predictions) <= FEW_ROWS else None,
         "unpredicted": [{"id": p.measurement.id, "status": p.status} for p in predictions if p.status != "ok"],
-        "interval": None if level is None else interval_coverage(predictions, level),
+        "interval": interval,
         "max_error": checks,
         "met": all(check["met"] for check in checks.values()),
-        "notes": [*predicted.notes, *_doubts(predictions)],
+        "notes": [*predicted.notes, *_doubts(predictions), *(interval["notes"] if interval else ())],
     }
 
 
@@ -154,28 +164,30 @@ def interval_coverage(predictions: Sequence[Prediction], level: float) -> dict[s
     ------
     CatalogError : no engine of the rows has held-out errors.
     """
-    by_scenario: dict[tuple[str, str | None], Residuals | str] = {}
+    by_deployment: dict[tuple[str | None, ...], Residuals | str] = {}
     inside: dict[str, list[bool]] = {metric: [] for metric in metrics_of(predictions)}
     for p in predictions:
-        scenario = p.measurement.scenario
+        scenario, groups = p.measurement.scenario, p.measurement.groups
         if scenario is None or p.status != "ok":
             continue
-        key = (scenario.engine, scenario.calibration)
-        if key not in by_scenario:
-            by_scenario[key] = _residuals(scenario)
-        residuals = by_scenario[key]
+        key = (scenario.calibration, *(groups[name] for name in ("engine", "gpu", "model", "precision", "layout")))
+        if key not in by_deployment:
+            by_deployment[key] = _residuals(p.measurement)
+        residuals = by_deployment[key]
         if isinstance(residuals, str):
             continue
         for metric, predicted in p.predicted.items():
             bounds = residuals.interval(metric.removeprefix("mean_"), predicted, level)
             if bounds is not None and p.measurement.measured.get(metric, 0) > 0:
                 inside[metric].append(bounds[0] <= p.measurement.measured[metric] <= bounds[1])
-    missing = {f"{engine}": text for (engine, _), text in by_scenario.items() if isinstance(text, str)}
-    if missing and len(missing) == len(by_scenario):
+    missing = {str(key[1]): text for key, text in by_deployment.items() if isinstance(text, str)}
+    known = [each for each in by_deployment.values() if isinstance(each, Residuals)]
+    if missing and not known:
         raise CatalogError(next(iter(missing.values())))
     return {"level": level, "without": sorted(missing),
             "coverage": {metric: sum(held) / len(held) for metric, held in inside.items() if held},
-            "n": {metric: len(held) for metric, held in inside.items() if held}}
+            "n": {metric: len(held) for metric, held in inside.items() if held},
+            "notes": list(dict.fromkeys(each.basis for each in known if each.basis))}
 
 
 def _doubts(predictions: Sequence[Prediction]) -> list[str]:
@@ -183,9 +195,11 @@ def _doubts(predictions: Sequence[Prediction]) -> list[str]:
     return doubts(log_errors, [p.measurement.groups for p in predictions])
 
 
-def _residuals(scenario: Scenario) -> Residuals | str:
-    """Return the errors behind a scenario's intervals, or why there are none."""
+def _residuals(run: Measurement) -> Residuals | str:
+    """Return the errors behind the intervals of a run's deployment, or why there are none."""
+    assert run.scenario is not None
+    stack = deploy_measured(run).stack
     try:
-        return residuals_for(scenario)
+        return residuals_for(run.scenario, () if stack is None else priors(stack))
     except CatalogError as error:
         return str(error)
