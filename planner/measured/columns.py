@@ -95,15 +95,19 @@ def text_of(row: Mapping[str, Any], *names: str) -> str:
     return texts.get(first, "")
 
 
-def options_of(row: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+def options_of(row: Mapping[str, Any], names: Sequence[str], **sizes: int) -> dict[str, Any]:
     """Return a row's values of these options, without those of empty cells.
+
+    Parameters
+    ----------
+    sizes : parallel sizes of the row by the scenario's names, which some options depend on.
 
     Raises
     ------
-    UsageError : a cell is not of its option's type, or none of its choices.
+    UsageError : a cell is not of its option's type, none of its choices, or does not fit another.
     """
     given = {name: _value(name, text) for name in names if (text := text_of(row, name))}
-    scenario = parse_scenario(given)
+    scenario = parse_scenario(given | sizes)
     return {name: getattr(scenario, name) for name in given}
 
 

@@ -75,7 +75,7 @@ def read_row(cells: Mapping[str, Any], client: str | None) -> Row:
     num_gpus = text_of(cells, "n_gpus")
     if num_gpus and float(num_gpus) != tp * pp * dp:
         raise UsageError(f"n_gpus = {num_gpus} beside tp · pp · dp = {tp * pp * dp}; must be equal")
-    options = options_of(cells, (*OPTIONS, *LOAD, *LAYOUT))
+    options = options_of(cells, (*OPTIONS, *LOAD, *LAYOUT), data_parallel_size=dp, pipeline_parallel_size=pp)
     needed = ("isl", "osl") if "request_rate" in options else ("isl", "osl", "concurrency")
     for name in needed:
         if not text[name]:
@@ -131,8 +131,6 @@ def own_run(row: Row) -> dict[str, Any]:
 def _layout(row: Row) -> Layout:
     """Return what ran: ranks of one engine that shares its experts, or replicas, of which one is replayed."""
     ranks = row.dp if row.options.get("data_parallel_attention", True) else 1
-    if row.options.get("data_parallel_attention") and ranks == 1:
-        raise UsageError("data_parallel_attention = True with dp = 1: one rank steps with no other; give dp, the ranks")
     whole = row.options.get("expert_parallel")
     size = min(row.ep, row.tp * ranks) if whole is None else row.tp * ranks if whole else 1
     return Layout(tensor_parallel_size=row.tp, pipeline_parallel_size=row.pp, data_parallel_size=ranks,
