@@ -206,3 +206,13 @@ def test_one_group_among_others_is_questioned_by_its_name(tmp_path: Path) -> Non
     found = doubts_of(write(tmp_path / "r.csv", *good, *bad))
     assert found
     assert all("of 3 runs with layout tp2-dp1-ep1" in doubt for doubt in found)
+
+
+def test_single_runs_that_are_far_off_are_named_though_the_median_is_near(tmp_path: Path) -> None:
+    truth = measured_as(read(tmp_path / "one.csv"))
+    rows = [NINE | truth | {"id": f"run{k}"} for k in range(5)]
+    rows[3] |= {"measured_ttft_ms": truth["measured_ttft_ms"] / 20}
+    result = accuracy(predict_file(write(tmp_path / "r.csv", *rows), Scenario(), client=None, jobs=1), level=None,
+                      limits={})
+    assert [note.partition(":")[0] for note in result["notes"]] == [
+        "ttft_ms of 1 of 5 runs is off by a factor of 10 or more (run3)"]

@@ -11,7 +11,7 @@ import numpy as np
 from planner.deployment.deploy import deploy
 from planner.errors import CatalogError, UnknownNameError, UsageError
 from planner.files.table_file import columns_of
-from planner.measured.doubts import doubts
+from planner.measured.doubts import doubts, far_off
 from planner.measured.runs import groups_of, is_table, model_of, read_runs
 from planner.measured.steplog import is_step_log, predict_steps, read_steps
 from planner.measured.table import Measurement, unread_note
@@ -40,7 +40,7 @@ class Predicted:
     Parameters
     ----------
     predictions : one for each run or step.
-    notes : how much of the file they are of.
+    notes : how much of the file they are of, columns that nothing depends on, and errors that are questioned.
     """
 
     predictions: Sequence[Prediction]
@@ -64,8 +64,7 @@ def predict_file(path: Path, scenario: Scenario, *, client: str | None, jobs: in
     if format is None and is_step_log(path):
         groups = groups_of(scenario, model_of(deploy(scenario)), "steps")
         log = read_steps(path, scenario)
-        return Predicted(predictions=predict_steps(log, scenario, groups),
-                         notes=(f"{path}: {log.account}",))
+        return _questioned(predict_steps(log, scenario, groups), [f"{path}: {log.account}"])
     columns = columns_of(path) if format is None else []
     runs = read_runs(path, scenario, client=client, format=format)
     unread = unread_note(path, columns) if is_table(columns) else None
@@ -76,7 +75,15 @@ def predict_file(path: Path, scenario: Scenario, *, client: str | None, jobs: in
                 for run in runs]
     recorded = [run.load for run in runs if run.load is not None and run.load.format != NAME]
     about = [note for load in recorded for note in (str(load.account), *load.account.notes)]
-    return Predicted(predictions=predict_all(runs, jobs=jobs), notes=(*about, *([unread] if unread else [])))
+    return _questioned(predict_all(runs, jobs=jobs), [*about, *([unread] if unread else [])])
+
+
+def _questioned(predictions: Sequence[Prediction], notes: Sequence[str]) -> Predicted:
+    """Return predictions with notes, and a further note for errors that are too large."""
+    log_errors = {metric: np.array([log_error(p, metric) for p in predictions]) for metric in metrics_of(predictions)}
+    return Predicted(predictions=predictions, notes=(
+        *notes, *doubts(log_errors, [p.measurement.groups for p in predictions]),
+        *far_off(log_errors, [p.measurement.id for p in predictions])))
 
 
 def _is_for(calibration: str, engine: str) -> bool:
@@ -123,7 +130,7 @@ def accuracy(predicted: Predicted, *, level: float | None, limits: Mapping[str, 
         "interval": interval,
         "max_error": checks,
         "met": all(check["met"] for check in checks.values()),
-        "notes": [*predicted.notes, *_doubts(predictions), *(interval["notes"] if interval else ())],
+        "notes": [*predicted.notes, *(interval["notes"] if interval else ())],
     }
 
 
@@ -188,11 +195,6 @@ def interval_coverage(predictions: Sequence[Prediction], level: float) -> dict[s
             "coverage": {metric: sum(held) / len(held) for metric, held in inside.items() if held},
             "n": {metric: len(held) for metric, held in inside.items() if held},
             "notes": list(dict.fromkeys(each.basis for each in known if each.basis))}
-
-
-def _doubts(predictions: Sequence[Prediction]) -> list[str]:
-    log_errors = {metric: np.array([log_error(p, metric) for p in predictions]) for metric in metrics_of(predictions)}
-    return doubts(log_errors, [p.measurement.groups for p in predictions])
 
 
 def _residuals(run: Measurement) -> Residuals | str:

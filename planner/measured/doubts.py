@@ -12,6 +12,7 @@ Floats = NDArray[np.float64]
 # 62 in TTFT, which varies more; the largest ran fallback kernels (reports/accuracy.md). FP8 that is taken for 16 bit is
 # off by 1.6 in TPOT.
 QUESTIONED, QUESTIONED_TTFT = 1.5, 2.0
+FAR = 10.0  # error of one run, as a factor, from which it is named
 FEWEST = 3  # runs of a group that is questioned apart from the others
 CAUSES = ("check the unit (ms), the GPU, the model, the weights' format (precision or quantization), kv_cache_dtype, "
           "tp, concurrency and client; a setting that is not given is the checkpoint's, or the server's default")
@@ -33,6 +34,24 @@ def doubts(log_errors: Mapping[str, Floats], groups: Sequence[Mapping[str, str]]
         whole = _doubt(metric, errors, "")
         found += [whole] if whole else _by_group(metric, errors, groups)
     return [f"{sentence}. Few runs that are read right are so far off: {CAUSES}" for sentence in found]
+
+
+def far_off(log_errors: Mapping[str, Floats], ids: Sequence[str]) -> list[str]:
+    """Return a sentence for each metric with runs that are off by a factor of FAR or more, which a median hides.
+
+    Parameters
+    ----------
+    log_errors : as `doubts`.
+    ids : of each run.
+    """
+    found = []
+    for metric, errors in log_errors.items():
+        rows = np.flatnonzero(np.abs(np.nan_to_num(errors)) >= math.log(FAR))
+        if len(rows):
+            named = ", ".join(ids[k] for k in rows[:3]) + (", …" if len(rows) > 3 else "")
+            found.append(f"{metric} of {len(rows):,} of {len(errors):,} runs is off by a factor of {FAR:g} or more "
+                         f"({named}): check their load, and what limits sequences, tokens of a step and KV blocks")
+    return found
 
 
 def _by_group(metric: str, errors: Floats, groups: Sequence[Mapping[str, str]]) -> list[str]:
