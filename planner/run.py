@@ -86,19 +86,22 @@ def replay(trace: Trace, scenario: Scenario, *, slo: Slo | str | None = None,
     summary |= utilization(result, summary["duration"], summary["total_output_tokens"])
     if deployment.pools:
         summary["pools"] = describe_pools(result, summary["duration"])
+    about_intervals: list[str] = []
     if scenario.interval is not None:
         fitted = fitted_scenarios(deployment)
         if len(fitted) > 1:
             raise UsageError(f"--interval {scenario.interval}: step times of {scenario.fleet} are of several "
-                             f"engines or calibrations, whose errors are not the same; leave it out")
-        summary |= summary_intervals(summary, fitted[0], scenario.interval)
-    open_loop = scenario.interval is not None and scenario.max_concurrency is None
+                             f"engines, calibrations, or GPUs of which some were not measured, and their errors "
+                             f"differ; leave it out")
+        found, about_intervals = summary_intervals(summary, fitted[0], scenario.interval)
+        summary |= found
+        about_intervals += [OPEN_LOOP] if scenario.max_concurrency is None else []
     is_full = scenario.max_num_seqs is None and result.records.engine.max_running >= deployment.settings.max_num_seqs
     summary |= {
         "simulated_requests_per_s": shaped.requests.height / result.records.loop_s,
         "wall_s": time.perf_counter() - begin,
         "notes": [*notes(deployment, shaped, num_followers=result.num_followers, is_full=is_full,
-                         num_truncated=summary["num_truncated"]), *([OPEN_LOOP] if open_loop else [])],
+                         num_truncated=summary["num_truncated"]), *about_intervals],
         "deployment": describe_deployment(deployment, result.num_replicas),
         "workload": describe_workload(scenario, shaped),
         "slo": None if slo is None else slo.limits_s,

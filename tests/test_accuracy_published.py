@@ -10,7 +10,10 @@ from benchmarks.accuracy.published import published
 from benchmarks.accuracy.published_benchmarks import BENCHMARKS, read_benchmarks
 from benchmarks.accuracy.section import Section
 from benchmarks.fit_engines import PUBLISHED_RUNS
+from planner.catalog.entries import data_dir
 from planner.measured.table import read_measured
+from planner.metrics.uncertainty import read_residuals
+from planner.steptime.engines import read_table
 
 
 @cache
@@ -76,3 +79,21 @@ def test_benchmarks_without_a_prediction_say_why_and_all_others_are_in_the_table
     assert all("KV" in why for _, why in refused.rows)
     tpot = [cell for row in runs.rows if (cell := row[2]) != "–"]
     assert sum(row[2] for row in groups.rows if row[1] in ("vllm", "sglang", "trtllm")) == len(tpot)
+
+
+def test_intervals_of_unmeasured_kernels_hold_gpus_that_are_not_among_them_and_the_engines_do_not() -> None:
+    coverage = section().tables[2]
+    for metric, gpus, runs, of_engine, of_others in coverage.rows:
+        assert gpus >= 5
+        assert runs >= 25
+        assert float(of_engine.split()[0]) < 65
+        assert float(of_others.split()[0]) > 80, metric
+
+
+def test_the_bundled_errors_of_unmeasured_kernels_are_those_of_the_section() -> None:
+    data = section().data["unmeasured"]
+    path = data_dir("hardware_db") / "residuals" / "unmeasured_kernels.toml"
+    bundled = read_residuals(path, "residuals")
+    assert read_table(path, "source")["gpus"] == data["gpus"]
+    for metric, errors in data["log_errors"].items():
+        assert bundled.log_errors[metric] == pytest.approx(errors, abs=0.02)

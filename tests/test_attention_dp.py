@@ -47,7 +47,8 @@ def test_prompts_wait_for_the_other_ranks(ranks: int, iters: int, num_more: int,
 
 def test_the_recipe_of_a_measured_run_says_how_long(tmp_path: Path) -> None:
     row = {"gpu": "b200_sxm", "engine": "trtllm", "model": "openai/gpt-oss-120b", "precision": "fp4", "isl": 1024,
-           "osl": 1024, "concurrency": 32, "tp": 1, "dp": 4, "measured_ttft_ms": 100, "measured_tpot_ms": 4}
+           "osl": 1024, "concurrency": 32, "tp": 1, "dp": 4, "client": "inferencex", "measured_ttft_ms": 100,
+           "measured_tpot_ms": 4}
     pl.DataFrame([row, row | {"dp": 1}]).write_csv(tmp_path / "runs.csv")
     settings = [deploy_measured(run).settings for run in read_measured(tmp_path / "runs.csv")]
     assert [(each.attention_dp_size, each.attention_dp_timeout_iters) for each in settings] == [(4, 50), (1, 0)]

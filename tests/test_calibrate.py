@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 
 from planner.calibration.calibrate import calibrate, write_calibration
@@ -197,6 +198,36 @@ def test_a_calibration_knows_the_gpu_and_model_of_its_table_by_any_name(tmp_path
     note = next(note for note in notes(deploy(scenario), client_load(scenario)) if "calibration" in note)
     assert "fitted to 4 runs" in note
     assert "none of them" not in note
+
+
+def slowed(path: Path, factor: float) -> Path:
+    """Write the runs of the model itself as if each time were so much longer."""
+    rows = pl.read_csv(path).with_columns(pl.col("measured_ttft_ms", "measured_tpot_ms") * factor)
+    rows.write_csv(path)
+    return path
+
+
+def test_constants_of_runs_that_the_deployment_does_not_explain_say_so_wherever_they_go(
+        start: Scenario, tmp_path: Path) -> None:
+    path = slowed(write_synthetic(tmp_path / "runs.csv", {}, noise=0.01), 2.5)
+    found = calibrate(path, start, names=("linear_ratio", "layer_s", "latency_s"), folds=3, jobs=1)
+    assert any(note.startswith("before the fit, tpot_ms of 15 runs: predicted 0.4 times") for note in found["notes"])
+    write_calibration(found, tmp_path / "my.toml")
+    scenario = Scenario(model="llama-3.1-8b", gpu="h100-sxm", calibration=str(tmp_path / "my.toml"), num_prompts=4)
+    assert any("my.toml: before the fit, tpot_ms" in note for note in notes(deploy(scenario), client_load(scenario)))
+
+
+def test_runs_that_no_constants_explain_are_refused(start: Scenario, tmp_path: Path) -> None:
+    path = slowed(write_synthetic(tmp_path / "runs.csv", {}, noise=0.01), 1000.0)
+    with pytest.raises(TraceError, match=r"runs\.csv: no constants explain it\. After the fit, ttft_ms of 15 runs: .* "
+                                         r"check the unit") as error:
+        calibrate(path, start, names=("linear_ratio", "latency_s"), folds=3, jobs=1)
+    assert error.value.exit_code == 3
+
+
+def test_runs_that_are_explained_are_not_questioned(found: Mapping[str, Any]) -> None:
+    assert found["notes"] == []
+    assert "doubts" not in found["source"]
 
 
 @pytest.mark.parametrize(("options", "error", "words"), [

@@ -8,7 +8,9 @@ import pytest
 
 from planner.errors import CatalogError
 from planner.measured import recipes
+from planner.measured.inferencex import RECORDED_ONLY, published_run
 from planner.measured.recipes import Run, find_recipe, tokens_per_counted
+from planner.measured.row import Row
 from planner.measured.table import read_measured
 
 RUN = Run(engine="vllm", model="m", precision="fp8", gpu="h100-sxm", isl=1024, osl=1024, concurrency=64, tp=8, ep=1,
@@ -73,6 +75,42 @@ def test_an_unreadable_file_is_named(write: Any) -> None:
     write("[[recipe")
     with pytest.raises(CatalogError, match=r"toy.toml: cannot be read"):
         find_recipe("toy", RUN)
+
+
+ROW = Row(gpu="h100-sxm", engine="vllm", model="llama-3.1-8b", version="0.9.1", date="2026-03-01", precision="fp8",
+          client="inferencex", isl=1024, osl=1024, concurrency=64, tp=1, pp=1, dp=1, ep=1, options={})
+OTHERS = '[[retokenised]]\nengine = "none"\n[[release]]\nengine = "none"\nengine_version = "1"\n'
+
+
+def test_a_setting_of_a_recipe_that_nothing_reads_is_an_error(write: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("planner.measured.inferencex.RECIPES", "toy")
+    recipe = '[[recipe]]\nengine = "vllm"\n[recipe.set]\nmax_num_seqs = 7\nblock_size = 32\n'
+    write(OTHERS + recipe)
+    found = published_run(ROW)["scenario"]
+    assert (found.max_num_seqs, found.block_size) == (7, 32)
+    recipes._rows.cache_clear()
+    write(OTHERS + recipe + "stream_interval = 20\nmax_num_seq = 9\n")
+    with pytest.raises(CatalogError, match=r"toy\.toml: a recipe sets max_num_seq, which nothing reads"):
+        published_run(ROW)
+
+
+def test_a_condition_of_a_recipe_that_nothing_reads_is_an_error(write: Any) -> None:
+    write('[[recipe]]\nengine = "vllm"\n[recipe.set]\n[[recipe]]\nengine = "vllm"\nmin_isl = 5\n[recipe.set]\n')
+    with pytest.raises(CatalogError, match=r"toy\.toml: \[\[recipe\]\] number 2 has min_isl, which nothing reads"):
+        find_recipe("toy", RUN)
+
+
+def test_of_the_bundled_recipes_every_setting_is_read_or_recorded_with_a_reason() -> None:
+    """Each recipe is taken by itself, as if its conditions held for the row."""
+    kinds = recipes._rows("inferencex", "recipe")
+    assert {name for row in kinds for name in row["set"]} >= set(RECORDED_ONLY)
+    for row in kinds:
+        gpu, model = row.get("gpus", ["h100-sxm"])[0], row.get("model", ["llama-3.1-8b"])[0]
+        own = replace(ROW, engine=row["engine"], gpu=gpu, model=model, precision=row.get("precision", ["fp8"])[0],
+                      version=row.get("version", [""])[0], date=row.get("since", "2026-03-01"), tp=row.get("tp", 4),
+                      ep=row.get("ep", 1), dp=2 if row.get("dp_attention") else 1, isl=row.get("isl", 1024),
+                      osl=row.get("osl", 1024), concurrency=row.get("min_concurrency", 64))
+        assert published_run(own)["scenario"].gpu == gpu
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -3,11 +3,13 @@
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from planner.calibration.calibrate import residuals_dict
+from planner.catalog.entries import data_dir
 from planner.errors import CatalogError, UsageError
 from planner.metrics.uncertainty import (
     STUDENT,
@@ -119,6 +121,74 @@ def test_a_summary_has_intervals_around_its_means_and_throughput_in_a_closed_loo
         assert any("throughput has no interval" in note for note in summary["notes"]) != is_closed
         assert summary["deployment"]["calibration"] == str(path)
         assert any(str(path) in note for note in summary["notes"])
+
+
+def interval_of(scenario: Scenario) -> tuple[float, float, list[str]]:
+    """Return mean TPOT's interval as factors of the prediction, and the notes."""
+    summary = replay(client_load(scenario), scenario, slo=None, recording=Recording()).summary
+    low, high = summary["mean_tpot_ms_interval"]
+    return low / summary["mean_tpot_ms"], high / summary["mean_tpot_ms"], summary["notes"]
+
+
+def closed(**options: Any) -> Scenario:
+    return Scenario(**{"model": "llama-3.1-8b", "max_concurrency": 4, "num_prompts": 20, "interval": 0.8} | options)
+
+
+def own_profile(path: Path, kernels_of: str | None = None) -> str:
+    """Write an H100's profile under another name; its kernels are unmeasured unless they are said to be another's."""
+    text = (data_dir("hardware_db") / "gpus" / "h100-sxm.toml").read_text()
+    _, _, rest = text.partition('vendor = "NVIDIA"')
+    kernels = f'\nkernels_of = "{kernels_of}"' if kernels_of else ""
+    path.write_text(f'name = "my-gpu"\nvendor = "NVIDIA"{kernels}{rest}')
+    return str(path)
+
+
+def test_intervals_of_gpus_that_nobody_measured_are_wider_and_say_on_what_they_rest(tmp_path: Path) -> None:
+    low, high, said = interval_of(closed(gpu="h100-sxm"))
+    assert 0.9 < low < 1 < high < 1.15
+    assert not any("intervals rest" in note for note in said)
+    for gpu in ("mi300x", "a40", "h20", own_profile(tmp_path / "my-gpu.toml")):
+        low, high, said = interval_of(closed(gpu=gpu))
+        assert low < 0.87 < 1.6 < high
+        assert any(note.startswith("intervals rest on the errors of 128 runs on 9 GPUs that no fit saw")
+                   and "dense layers, attention" in note for note in said)
+    borrowed = interval_of(closed(gpu=own_profile(tmp_path / "my-h100.toml", kernels_of="h100-sxm")))
+    assert borrowed[1] < 1.15
+
+
+def test_one_operator_that_nobody_measured_widens_them_too() -> None:
+    _, high, said = interval_of(closed(gpu="a100-sxm", model="gpt-oss-20b"))
+    assert high > 1.6
+    assert any("kernels of experts on a100-sxm" in note for note in said)
+
+
+def test_a_calibration_has_its_own_errors_on_its_own_gpu_alone(known: Residuals, tmp_path: Path) -> None:
+    source = '[source]\nengine = "vllm"\ngpu = ["h20"]\n[constants]\nlinear_ratio = 1.0\n'
+    path = str(write_residuals(tmp_path / "c.toml", known, source))
+    assert residuals_for(closed(gpu="h20", calibration=path)).source == path
+    assert residuals_for(closed(gpu="h100-sxm", calibration=path)).source == path
+    other = residuals_for(closed(gpu="mi300x", calibration=path))
+    assert other.source.endswith("unmeasured_kernels.toml")
+    assert "mi300x" in other.basis
+
+
+def test_a_fleet_of_measured_gpus_and_others_has_no_one_interval(tmp_path: Path) -> None:
+    pools = "".join(f'[[pool]]\nname = "{gpu}"\ngpu = "{gpu}"\nreplicas = 1\n' for gpu in ("h100-sxm", "mi300x"))
+    (tmp_path / "fleet.toml").write_text(pools)
+    scenario = closed(gpu="h100-sxm", fleet=str(tmp_path / "fleet.toml"), max_concurrency=None, request_rate=2.0)
+    with pytest.raises(UsageError, match="GPUs of which some were not measured"):
+        replay(client_load(scenario), scenario, slo=None, recording=Recording())
+
+
+def test_a_value_outside_its_interval_is_explained(tmp_path: Path) -> None:
+    """Held-out runs that all came out shorter than predicted put the interval below the value."""
+    low = residuals_of(dict.fromkeys(("ttft_ms", "tpot_ms"), np.linspace(0.3, 0.6, 50)), "test")
+    path = write_residuals(tmp_path / "c.toml", low, "[constants]\nlinear_ratio = 1.0\n")
+    below, above, said = interval_of(closed(gpu="h100-sxm", calibration=str(path)))
+    assert below < above < 1
+    explained = [note for note in said if "outside its 80% interval" in note]
+    assert [note.partition(" = ")[0] for note in explained] == ["mean_ttft_ms", "mean_tpot_ms"]
+    assert all("predicted 1.57 times the measured in the median" in note for note in explained)
 
 
 @pytest.mark.parametrize(("num_groups", "together_below", "apart_below"),

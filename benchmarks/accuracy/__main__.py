@@ -57,6 +57,7 @@ def _write(made: Sequence[Section]) -> None:
     write_text(folder / "accuracy.json", json.dumps(data, indent=1) + "\n")
     for engine, found in data["residuals"].items():
         store_residuals(engine, found)
+    store_unmeasured(data["unmeasured"])
 
 
 def store_residuals(engine: str, found: Mapping[str, Any]) -> None:
@@ -65,6 +66,17 @@ def store_residuals(engine: str, found: Mapping[str, Any]) -> None:
     constants, _, _ = path.read_text(encoding="utf-8").partition("\n[residuals]")
     known = Residuals(probabilities=tuple(found["probabilities"]), log_errors=found["log_errors"], source="")
     write_text(path, f"{constants.rstrip()}\n\n{residuals_text(known, 'residuals').rstrip()}\n")
+
+
+def store_unmeasured(found: Mapping[str, Any]) -> None:
+    """Write the errors behind the intervals of GPUs that nobody measured, where `--interval` looks for them."""
+    known = Residuals(probabilities=tuple(found["probabilities"]), log_errors=found["log_errors"], source="")
+    about = ("# Errors to expect on a GPU whose kernels nobody measured; written by benchmarks/accuracy, not by hand.\n"
+             "# log(predicted / measured) of runs with a prior among their kernels, on GPUs that no fit saw.\n\n"
+             f"[source]\ngpus = {json.dumps(found['gpus'])}\nnum_runs = {found['num_runs']}\n"
+             'runs = "benchmarks/accuracy/published_runs.csv and published_benchmarks.csv, with their sources"\n\n')
+    write_text(ROOT / "hardware_db" / "residuals" / "unmeasured_kernels.toml",
+               about + residuals_text(known, "residuals").rstrip() + "\n")
 
 
 def _timed(name: str, make: Callable[[bool], Section], full: bool) -> Section:

@@ -16,6 +16,7 @@ from benchmarks.accuracy.section import (
     run_by_run,
     scatter,
 )
+from benchmarks.accuracy.unmeasured import unmeasured_coverage, unmeasured_residuals, unmeasured_runs
 from benchmarks.fit_engines import PUBLISHED_RUNS, is_newest
 from planner.catalog.entries import load_gpu
 from planner.measured.table import METRICS, read_measured
@@ -36,6 +37,7 @@ def published() -> Section:
              "InferenceX on AMD Instinct": amd, "benchmarks": benchmarks}
     values = {f"{name}, {metric[:4].upper()}": measured_and_predicted(predictions, metric)
               for name, predictions in parts.items() for metric in METRICS}
+    unmeasured = unmeasured_runs([*tickets, *benchmarks])
     durations = {"benchmarks, duration": measured_and_predicted(benchmarks, "makespan_s")}
     return Section(
         title="Runs published elsewhere",
@@ -48,7 +50,7 @@ def published() -> Section:
                   for name, (measured, predicted) in (values | durations).items()],
         figures={"published": scatter(values, "Runs published elsewhere", "a point is a run", "ms")},
         tables=[grouped("InferenceX, by GPU, model and version", "kind", tickets, _kind),
-                run_by_run("InferenceX, measured → predicted [ms]", tickets),
+                run_by_run("InferenceX, measured → predicted [ms]", tickets), unmeasured_coverage(unmeasured),
                 _benchmark_groups(benchmarks), _benchmark_runs(benchmarks),
                 Listing(title="Benchmarks without a prediction", columns=("row", "why"),
                         rows=[[p.measurement.id, p.status] for p in benchmarks if p.status != "ok"])],
@@ -79,7 +81,11 @@ def published() -> Section:
                "peak, as cached ones are.",
                "ShareGPT's lengths are taken as exponential, cut at 1,024 tokens, with the totals that were printed; "
                "GLM-4.6 as GLM-4.5, whose layers it has. That MXFP8 is widened to 16 bit before Blackwell was decided "
-               "with MiniMax-M3's ten runs on H200 in view."])
+               "with MiniMax-M3's ten runs on H200 in view.",
+               "Intervals of a deployment with a prior among its kernels rest on such runs "
+               "(hardware_db/residuals/unmeasured_kernels.toml): each GPU's median error is one draw of what one more "
+               "GPU's may be, by Student's t, and each run's own error comes on top."],
+        data={"unmeasured": unmeasured_residuals(unmeasured)})
 
 
 def _vendor(prediction: Prediction) -> str:

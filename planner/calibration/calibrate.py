@@ -13,8 +13,9 @@ from planner.calibration.identify import Choice, check, choose, sensitivities
 from planner.calibration.observations import Observations, Runs
 from planner.calibration.target import read_target
 from planner.catalog.entries import data_dir
-from planner.errors import UnknownNameError, UsageError
+from planner.errors import TraceError, UnknownNameError, UsageError
 from planner.files.writing import write_text
+from planner.measured.doubts import doubts
 from planner.measured.table import METRICS
 from planner.measured.validate import summarize_errors
 from planner.metrics.uncertainty import Residuals, residuals_of, with_derived
@@ -39,11 +40,13 @@ def calibrate(path: Path, scenario: Scenario, *, names: Sequence[str] | None, fo
     -------
     dict
         `constants`, `fitted`, `left` (reason by name), `intervals`, `before`, `after`, `held_out` (errors by metric),
-        `residuals` (quantiles of the held-out errors), `left_out` (rows that were not fitted to, by why) and `source`.
+        `residuals` (quantiles of the held-out errors), `left_out` (rows that were not fitted to, by why), `source` and
+        `notes` (metrics whose error before the fit was too large for a deployment that was read right).
 
     Raises
     ------
     UsageError : `names` cannot be told apart, or the measurements are too few.
+    TraceError : no constants explain the measurements.
     PlannerError : as `target.read_target`.
     """
     if folds < 2:
@@ -62,6 +65,8 @@ def calibrate(path: Path, scenario: Scenario, *, names: Sequence[str] | None, fo
         while names is None and (narrowed := _narrowed(chosen, found)) != chosen:
             chosen = narrowed
             found = fit(observed, start, chosen.names, evaluate=evaluate)
+    _check_explained(path, observed, found.log_errors)
+    doubted = _doubts(observed, before)
     held_out, without = _held_out(observed, target.folds, start, chosen.names, jobs)
     return {
         "engine": target.engine,
@@ -75,8 +80,22 @@ def calibrate(path: Path, scenario: Scenario, *, names: Sequence[str] | None, fo
         "folds": len(set(target.folds.tolist())),
         "residuals": residuals_dict(residuals(observed, held_out, str(path))),
         "left_out": dict(target.left_out),
-        "source": dict(target.source),
+        "source": {**target.source, **({"doubts": doubted} if doubted else {})},
+        "notes": [f"before the fit, {doubt}. Constants that make up for a wrong deployment hold for no other"
+                  for doubt in doubted],
     }
+
+
+def _doubts(observed: Observations, log_errors: Floats) -> list[str]:
+    return doubts({metric: log_errors[:, k] for k, metric in enumerate(observed.metrics)})
+
+
+def _check_explained(path: Path, observed: Observations, log_errors: Floats) -> None:
+    """Raise a TraceError where fitted constants leave a metric beyond what a deployment that was read right has."""
+    left = _doubts(observed, log_errors)
+    if left:
+        raise TraceError(f"{path}: no constants explain it. After the fit, {left[0]}; or leave the metric's cells "
+                         f"empty, and the fit is to the others")
 
 
 def residuals(observed: Observations, log_errors: Floats, source: str) -> Residuals:

@@ -121,8 +121,7 @@ def fit(observed: Observations, start: Mapping[str, float], names: Sequence[str]
     best = values(found.x)
     return Calibration(
         constants=best,
-        intervals={name: (float(np.exp(x - s)), float(np.exp(x + s)))
-                   for name, x, s in zip(names, found.x, spread, strict=True)},
+        intervals={name: _around(x, s) for name, x, s in zip(names, found.x, spread, strict=True)},
         log_errors=np.log(evaluate([best])[0]) - measured)
 
 
@@ -132,3 +131,9 @@ def _deviations(jacobian: Floats, residuals: Floats, scale: float) -> Floats:
     information = jacobian.T @ (weights[:, None] * jacobian)
     variance = float((weights * residuals**2).sum() / max(len(residuals) - jacobian.shape[1], 1))
     return np.sqrt(np.maximum(np.diag(np.linalg.pinv(information)) * variance, 0.0))
+
+
+def _around(x: float, spread: float) -> tuple[float, float]:
+    """Return exp(x ± spread); infinite where runs say nothing of a constant."""
+    with np.errstate(over="ignore"):
+        return float(np.exp(x - spread)), float(np.exp(x + spread))

@@ -264,10 +264,9 @@ def validate(measured: Path, scenario: Scenario, max_error: str | None, predicti
     if predictions is not None:
         check_table_path(predictions)
     found = predict_file(measured, scenario, client=client, jobs=jobs, format=format)
-    for note in found.notes:
-        print(note, file=sys.stderr)
     limits = parse_max_error(max_error, metrics_of(found.predictions)) if max_error is not None else {}
     result = accuracy(found, level=scenario.interval, limits=limits)
+    _print_notes({"": result})
     if predictions is not None:
         write_table(predictions_table(found.predictions), predictions)
     publish(result, accuracy_table(result), json)
@@ -283,6 +282,7 @@ def calibrate(measured: Path, scenario: Scenario, output: Path | None, fit: str 
     check_outputs([json, output], measured)
     names = None if fit is None else fit.replace(",", " ").split()
     result = fit_to(measured, scenario, names=names, folds=folds, jobs=jobs, client=client, format=format)
+    _print_notes({"": result})
     if output is not None:
         write_calibration(result, output)
     publish(result, calibration_table(result), json)

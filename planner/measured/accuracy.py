@@ -6,15 +6,28 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from planner.deployment.deploy import deploy
 from planner.errors import CatalogError, UnknownNameError, UsageError
 from planner.files.table_file import columns_of
+from planner.measured.doubts import doubts, far_off
 from planner.measured.runs import groups_of, is_table, model_of, read_runs
 from planner.measured.steplog import is_step_log, predict_steps, read_steps
-from planner.measured.validate import Prediction, errors, errors_by_group, metrics_of, predict_all
+from planner.measured.table import Measurement, unread_note
+from planner.measured.validate import (
+    Prediction,
+    deploy_measured,
+    errors,
+    errors_by_group,
+    log_error,
+    metrics_of,
+    predict_all,
+)
 from planner.metrics.uncertainty import Residuals, residuals_for
 from planner.settings.scenario import Scenario
 from planner.steptime.engines import read_table
+from planner.steptime.roofline import priors
 from planner.traffic.client import NAME
 
 FEW_ROWS = 8  # that the result holds one by one
@@ -27,7 +40,7 @@ class Predicted:
     Parameters
     ----------
     predictions : one for each run or step.
-    notes : how much of the file they are of.
+    notes : how much of the file they are of, columns that nothing depends on, and errors that are questioned.
     """
 
     predictions: Sequence[Prediction]
@@ -51,19 +64,26 @@ def predict_file(path: Path, scenario: Scenario, *, client: str | None, jobs: in
     if format is None and is_step_log(path):
         groups = groups_of(scenario, model_of(deploy(scenario)), "steps")
         log = read_steps(path, scenario)
-        return Predicted(predictions=predict_steps(log, scenario, groups),
-                         notes=(f"{path}: {log.account}",))
+        return _questioned(predict_steps(log, scenario, groups), [f"{path}: {log.account}"])
     columns = columns_of(path) if format is None else []
     runs = read_runs(path, scenario, client=client, format=format)
+    unread = unread_note(path, columns) if is_table(columns) else None
     if is_table(columns) and scenario.calibration is not None:
         _check_calibration(scenario, {run.groups["engine"] for run in runs})
         runs = [run if run.scenario is None or not _is_for(scenario.calibration, run.groups["engine"]) else
                 dataclasses.replace(run, scenario=dataclasses.replace(run.scenario, calibration=scenario.calibration))
                 for run in runs]
     recorded = [run.load for run in runs if run.load is not None and run.load.format != NAME]
-    return Predicted(predictions=predict_all(runs, jobs=jobs),
-                     notes=tuple(note for load in recorded
-                                 for note in (str(load.account), *(f"note: {note}" for note in load.account.notes))))
+    about = [note for load in recorded for note in (str(load.account), *load.account.notes)]
+    return _questioned(predict_all(runs, jobs=jobs), [*about, *([unread] if unread else [])])
+
+
+def _questioned(predictions: Sequence[Prediction], notes: Sequence[str]) -> Predicted:
+    """Return predictions with notes, and a further note for errors that are too large."""
+    log_errors = {metric: np.array([log_error(p, metric) for p in predictions]) for metric in metrics_of(predictions)}
+    return Predicted(predictions=predictions, notes=(
+        *notes, *doubts(log_errors, [p.measurement.groups for p in predictions]),
+        *far_off(log_errors, [p.measurement.id for p in predictions])))
 
 
 def _is_for(calibration: str, engine: str) -> bool:
@@ -94,6 +114,7 @@ def accuracy(predicted: Predicted, *, level: float | None, limits: Mapping[str, 
     """
     predictions = predicted.predictions
     overall = errors(predictions)
+    interval = None if level is None else interval_coverage(predictions, level)
     checks = {}
     for metric, limit in limits.items():
         found = overall.get(metric)
@@ -106,10 +127,10 @@ def accuracy(predicted: Predicted, *, level: float | None, limits: Mapping[str, 
         "rows": [{"id": p.measurement.id, "measured": dict(p.measurement.measured), "predicted": dict(p.predicted)}
                  for p in predictions] if len(predictions) <= FEW_ROWS else None,
         "unpredicted": [{"id": p.measurement.id, "status": p.status} for p in predictions if p.status != "ok"],
-        "interval": None if level is None else interval_coverage(predictions, level),
+        "interval": interval,
         "max_error": checks,
         "met": all(check["met"] for check in checks.values()),
-        "notes": list(predicted.notes),
+        "notes": [*predicted.notes, *(interval["notes"] if interval else ())],
     }
 
 
@@ -150,33 +171,37 @@ def interval_coverage(predictions: Sequence[Prediction], level: float) -> dict[s
     ------
     CatalogError : no engine of the rows has held-out errors.
     """
-    by_scenario: dict[tuple[str, str | None], Residuals | str] = {}
+    by_deployment: dict[tuple[str | None, ...], Residuals | str] = {}
     inside: dict[str, list[bool]] = {metric: [] for metric in metrics_of(predictions)}
     for p in predictions:
-        scenario = p.measurement.scenario
+        scenario, groups = p.measurement.scenario, p.measurement.groups
         if scenario is None or p.status != "ok":
             continue
-        key = (scenario.engine, scenario.calibration)
-        if key not in by_scenario:
-            by_scenario[key] = _residuals(scenario)
-        residuals = by_scenario[key]
+        key = (scenario.calibration, *(groups[name] for name in ("engine", "gpu", "model", "precision", "layout")))
+        if key not in by_deployment:
+            by_deployment[key] = _residuals(p.measurement)
+        residuals = by_deployment[key]
         if isinstance(residuals, str):
             continue
         for metric, predicted in p.predicted.items():
             bounds = residuals.interval(metric.removeprefix("mean_"), predicted, level)
             if bounds is not None and p.measurement.measured.get(metric, 0) > 0:
                 inside[metric].append(bounds[0] <= p.measurement.measured[metric] <= bounds[1])
-    missing = {f"{engine}": text for (engine, _), text in by_scenario.items() if isinstance(text, str)}
-    if missing and len(missing) == len(by_scenario):
+    missing = {str(key[1]): text for key, text in by_deployment.items() if isinstance(text, str)}
+    known = [each for each in by_deployment.values() if isinstance(each, Residuals)]
+    if missing and not known:
         raise CatalogError(next(iter(missing.values())))
     return {"level": level, "without": sorted(missing),
             "coverage": {metric: sum(held) / len(held) for metric, held in inside.items() if held},
-            "n": {metric: len(held) for metric, held in inside.items() if held}}
+            "n": {metric: len(held) for metric, held in inside.items() if held},
+            "notes": list(dict.fromkeys(each.basis for each in known if each.basis))}
 
 
-def _residuals(scenario: Scenario) -> Residuals | str:
-    """Return the errors behind a scenario's intervals, or why there are none."""
+def _residuals(run: Measurement) -> Residuals | str:
+    """Return the errors behind the intervals of a run's deployment, or why there are none."""
+    assert run.scenario is not None
+    stack = deploy_measured(run).stack
     try:
-        return residuals_for(scenario)
+        return residuals_for(run.scenario, () if stack is None else priors(stack))
     except CatalogError as error:
         return str(error)

@@ -10,8 +10,11 @@ from planner.catalog.entries import data_dir, read_rows
 from planner.errors import CatalogError
 from planner.settings.releases import stated_release
 
-LISTS = ("model", "precision", "gpus", "version")  # conditions that hold where the value is in the list
 EQUAL = ("client", "isl", "osl", "tp", "ep")  # those that hold where the value is the same
+CONDITIONS = {"engine", "model", "precision", "gpus", "version", *EQUAL, "tp_below", "min_concurrency",
+              "max_concurrency", "dp_attention", "since", "until"}
+ABOUT = {"source", "unsure", "fallback"}  # keys of a row that say where it is from
+GIVEN = {"recipe": "set", "retokenised": "tokens_per_counted", "release": "engine_version"}  # by the kind of row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,4 +111,11 @@ def _settings(given: Mapping[str, Any], run: Run) -> dict[str, Any]:
 
 @functools.cache
 def _rows(name: str, key: str) -> list[dict[str, Any]]:
-    return read_rows(data_dir("hardware_db") / "recipes" / f"{name}.toml", key)
+    path = data_dir("hardware_db") / "recipes" / f"{name}.toml"
+    rows = read_rows(path, key)
+    for number, row in enumerate(rows, start=1):
+        unread = sorted(row.keys() - CONDITIONS - ABOUT - {GIVEN[key]})
+        if unread:
+            raise CatalogError(f"{path}: [[{key}]] number {number} has {', '.join(unread)}, which nothing reads; "
+                               f"conditions are {', '.join(sorted(CONDITIONS))}")
+    return rows

@@ -5,27 +5,19 @@ from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 
-import polars as pl
-
 from planner.catalog.entries import load_gpu
 from planner.deployment.deploy import Deployment
 from planner.errors import TraceError, UnknownNameError, UsageError
-from planner.files.table_file import columns_of, read_table_file
+from planner.files.table_file import columns_of
 from planner.measured.benchmarks import is_result, read_objects, read_results
 from planner.measured.recorded import read_requests
+from planner.measured.row import CLIENTS
 from planner.measured.scrape import is_scrape
 from planner.measured.scraped import read_scraped
 from planner.measured.table import Measurement, read_measured
 from planner.measured.validate import deploy_measured
-from planner.schema import MAX_TOKENS
 from planner.settings.scenario import Scenario, attention_ranks
-from planner.traffic.client import lower_range_load
 
-CLIENTS = ("vllm", "sglang", "inferencex", "internal")
-# What a number of a table of runs is at most; it is above 0, but for counts of ranks, where 0 is none.
-MOST = {"measured_ttft_ms": 1e12, "measured_tpot_ms": 1e12, "isl": MAX_TOKENS, "osl": MAX_TOKENS, "concurrency": 1e6,
-        "tp": 1e4, "dp": 1e4, "moe_ep": 1e4, "moe_tp": 1e4}
-RANKS = ("tp", "dp", "moe_ep", "moe_tp")
 _TABLE_COLUMNS = {"isl", "osl", "concurrency", "measured_ttft_ms", "measured_tpot_ms"}
 
 
@@ -93,45 +85,14 @@ def _table(path: Path, scenario: Scenario, client: str | None, free: Sequence[st
         if f.name not in ("calibration", "interval", *free) and getattr(scenario, f.name) != f.default:
             raise UsageError(f"--{f.name.replace('_', '-')} {getattr(scenario, f.name)}: each row of {path} names its "
                              f"own deployment and load; leave the option out")
-    _check_numbers(path)
-    found = read_measured(path)
+    found = read_measured(path, client=client)
     if not found:
         raise TraceError(f"{path}: has no rows; must have at least one run")
     if client is not None:
-        found = [_sent_by(run, client) for run in found if run.groups["client"] in (client, "unknown")]
+        found = [run for run in found if run.groups["client"] == client]
         if not found:
             raise TraceError(f"{path}: no row has the client {client}")
     return found
-
-
-def _check_numbers(path: Path) -> None:
-    """Raise a TraceError where a number of the table is none, or out of range; an empty cell was not measured."""
-    table = read_table_file(path)
-    for name, most in MOST.items():
-        if name not in table.columns:
-            continue
-        text = table[name].cast(pl.String).str.strip_chars()
-        value = text.cast(pl.Float64, strict=False)
-        above = (value >= 0) if name in RANKS else (value > 0)
-        bad = ~(above & value.is_finite() & (value <= most)).fill_null(False) & (text.fill_null("") != "")
-        if bad.any():
-            row = int(bad.arg_true()[0])
-            least = "of at least 0" if name in RANKS else "above 0"
-            raise TraceError(f"{path} row {row}: {name} = {text[row]}; must be a number {least}, at most {most:g}")
-
-
-def _sent_by(run: Measurement, client: str) -> Measurement:
-    """Return a run whose table does not say who sent it, as one of this client."""
-    if run.groups["client"] == client or run.load is None:
-        return run
-    run = dataclasses.replace(run, groups={**run.groups, "client": client})
-    if client != "inferencex" or run.num_opening == 0:
-        return run
-    assert run.load is not None
-    lengths = run.load.requests
-    load = lower_range_load(num_prompts=lengths.height, input_tokens=int(lengths["input_tokens"][0]), range_ratio=0.8,
-                            output_tokens=int(lengths["output_tokens"][0]), seed=0, source=client)
-    return dataclasses.replace(run, load=load, num_opening=0)
 
 
 def _deployed(run: Measurement) -> Measurement:

@@ -152,7 +152,8 @@ def _calibration(deployment: Deployment) -> list[str]:
     others = [name for kind, name in own.items() if kind in source and name not in source[kind]]
     if others:
         fitted += f", none of them on {' or with '.join(others)}: what it changes may be another's"
-    return [f"step times use the calibration {path}{fitted}"]
+    doubted = [f"{path}: before the fit, {doubt}" for doubt in source.get("doubts", ())]
+    return [f"step times use the calibration {path}{fitted}", *doubted]
 
 
 def _load(deployment: Deployment, trace: Trace) -> list[str]:

@@ -6,6 +6,7 @@ from typing import Any
 from planner.deployment.deploy import Deployment, pools_of
 from planner.fleet.shares import same
 from planner.settings.scenario import Scenario, names_in
+from planner.steptime.roofline import priors
 
 PANELS = ("Deployment", "Cache tiers", "Fleet", "Overload", "Step time")  # of options that a summary repeats
 
@@ -35,9 +36,15 @@ def describe_deployment(deployment: Deployment, num_replicas: int) -> dict[str, 
 
 
 def fitted_scenarios(deployment: Deployment) -> list[Scenario]:
-    """Return a scenario for each set of constants that the step times of a deployment's pools use."""
-    found = {(own.step_time, own.engine, own.calibration): own
-             for own in (pool.deployment.scenario for pool in pools_of(deployment, 1))}
+    """Return a scenario for each set of constants that the step times of a deployment's pools use.
+
+    Where kernels were not measured, they are a set of their own: their errors are larger.
+    """
+    found = {}
+    for own in (pool.deployment for pool in pools_of(deployment, 1)):
+        unmeasured = own.stack is not None and bool(priors(own.stack))
+        scenario = own.scenario
+        found[scenario.step_time, scenario.engine, scenario.calibration, unmeasured] = scenario
     return list(found.values())
 
 

@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-from planner.catalog.entries import data_dir
+from planner.catalog.entries import data_dir, load_gpu
+from planner.deployment.deploy import deploy
 from planner.errors import CatalogError, UsageError
 from planner.settings.scenario import Scenario
 from planner.steptime.engines import read_table
+from planner.steptime.roofline import priors
 
 Floats = NDArray[np.float64]
 
@@ -35,11 +37,13 @@ class Residuals:
     probabilities : of the quantiles, rising.
     log_errors : the quantiles by metric, as many as `probabilities`.
     source : the file they were read from, or what they stand for.
+    basis : whose errors they are where the deployment's own kernels were not measured, as a sentence; else empty.
     """
 
     probabilities: tuple[float, ...]
     log_errors: Mapping[str, tuple[float, ...]]
     source: str
+    basis: str = ""
 
     def interval(self, metric: str, predicted: float, level: float) -> tuple[float, float] | None:
         """Return the bounds between which a share `level` of outcomes lies; None for a metric without errors.
@@ -162,8 +166,15 @@ def read_residuals(path: Path, table: str) -> Residuals:
     return Residuals(probabilities=probabilities, log_errors=log_errors, source=str(path))
 
 
-def residuals_for(scenario: Scenario) -> Residuals:
-    """Return the errors of the constants that a scenario's step times use.
+def residuals_for(scenario: Scenario, unmeasured: Sequence[str] | None = None) -> Residuals:
+    """Return the errors to expect of the step times that a scenario uses.
+
+    Those of its calibration, if that has runs on this GPU; else those of the engine's constants on runs left out of
+    their fit. A deployment with a prior among its kernels has the errors of such deployments on GPUs that no fit saw.
+
+    Parameters
+    ----------
+    unmeasured : operators of the deployment whose kernels are priors; None to deploy the scenario and see.
 
     Raises
     ------
@@ -172,15 +183,46 @@ def residuals_for(scenario: Scenario) -> Residuals:
     """
     if scenario.step_time != "roofline":
         raise UsageError(f"--interval: --step-time {scenario.step_time} has no held-out errors")
-    if scenario.calibration is not None:
+    names = unmeasured_operators(scenario) if unmeasured is None else unmeasured
+    if scenario.calibration is not None and (not names or _has_runs_on(scenario.calibration, scenario.gpu)):
         return read_residuals(Path(scenario.calibration), "held_out")
+    if names:
+        return _of_unmeasured(scenario.gpu, names)
     return read_residuals(data_dir("hardware_db") / "engines" / f"{scenario.engine}.toml", "residuals")
 
 
-def summary_intervals(summary: Mapping[str, Any], scenario: Scenario, level: float) -> dict[str, list[float] | None]:
-    """Return `<key>_interval` for each of SUMMARY_KEYS; None where the summary, or the errors, have no value.
+def unmeasured_operators(scenario: Scenario) -> tuple[str, ...]:
+    """Return the operators of a deployment whose kernels nobody measured on its GPU; none where step times are a line.
 
-    Throughput has one in a closed loop only: elsewhere it follows the arrivals.
+    Raises
+    ------
+    PlannerError : the deployment is impossible.
+    """
+    stack = deploy(scenario).stack
+    return () if stack is None else priors(stack)
+
+
+def _has_runs_on(calibration: str, gpu: str | None) -> bool:
+    """Tell whether a calibration has runs on a GPU; True where it does not say which GPUs it has."""
+    measured_on = read_table(Path(calibration), "source").get("gpu")
+    return measured_on is None or gpu is None or load_gpu(gpu).name in measured_on
+
+
+def _of_unmeasured(gpu: str | None, names: Sequence[str]) -> Residuals:
+    path = data_dir("hardware_db") / "residuals" / "unmeasured_kernels.toml"
+    source = read_table(path, "source")
+    gpus = source["gpus"]
+    return replace(read_residuals(path, "residuals"), basis=(
+        f"intervals rest on the errors of {source['num_runs']} runs on {len(gpus)} GPUs that no fit saw "
+        f"({', '.join(gpus)}), since nobody has measured the kernels of {', '.join(names)} on {gpu}"))
+
+
+def summary_intervals(summary: Mapping[str, Any], scenario: Scenario,
+                      level: float) -> tuple[dict[str, list[float] | None], list[str]]:
+    """Return `<key>_interval` for each of SUMMARY_KEYS, and what to know of them, a sentence each.
+
+    An interval is None where the summary, or the errors, have no value. Throughput has one in a closed loop only:
+    elsewhere it follows the arrivals.
     """
     residuals = residuals_for(scenario)
     residuals.check_level(level)
@@ -188,8 +230,19 @@ def summary_intervals(summary: Mapping[str, Any], scenario: Scenario, level: flo
         raise UsageError(f"--interval: {residuals.source} has errors in {', '.join(residuals.log_errors)} alone; "
                          f"calibrate on runs or requests for intervals of latencies")
     found: dict[str, list[float] | None] = {}
+    notes = [residuals.basis] if residuals.basis else []
     for key, metric in SUMMARY_KEYS.items():
         hidden = metric == THROUGHPUT and scenario.max_concurrency is None
         bounds = None if hidden or summary[key] is None else residuals.interval(metric, summary[key], level)
         found[f"{key}_interval"] = None if bounds is None else list(bounds)
-    return found
+        if bounds is not None and not bounds[0] <= summary[key] <= bounds[1]:
+            notes.append(_outside(key, summary[key], bounds, residuals, level))
+    return found, notes
+
+
+def _outside(key: str, value: float, bounds: tuple[float, float], residuals: Residuals, level: float) -> str:
+    """Say why a prediction is not within its own interval: the errors have a bias that is wider than the interval."""
+    median = float(np.interp(0.5, residuals.probabilities, residuals.log_errors[SUMMARY_KEYS[key]]))
+    return (f"{key} = {value:.4g} is outside its {level:.0%} interval, {bounds[0]:.4g} to {bounds[1]:.4g}: runs that "
+            f"the constants were not fitted to were predicted {math.exp(median):.3g} times the measured in the median "
+            f"({residuals.source}). Take the interval, not the value, or calibrate on runs of this deployment")

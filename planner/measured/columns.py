@@ -1,0 +1,126 @@
+"""The columns of a table of runs: their names, the scenario's options among them, and bad cells."""
+
+import difflib
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from planner.errors import TraceError, UsageError
+from planner.schema import MAX_TOKENS
+from planner.settings.scenario import OPTION_TYPES, names_in, parse_scenario
+
+NOTE = "note_"  # a column whose name begins so is kept by the table and read by nothing
+MEASURED = ("measured_ttft_ms", "measured_tpot_ms")  # means over requests
+
+# The names of a column, ours first; the scenario's are among them.
+NAMES: Mapping[str, tuple[str, ...]] = {
+    "gpu": ("gpu", "system"), "engine": ("engine", "backend"), "model": ("model",),
+    "isl": ("isl", "random_input_len"), "osl": ("osl", "random_output_len"),
+    "concurrency": ("concurrency", "max_concurrency"), "tp": ("tp", "tensor_parallel_size"),
+    "pp": ("pp", "pipeline_parallel_size"), "dp": ("dp", "data_parallel_size"), "ep": ("moe_ep", "ep"),
+    "version": ("engine_version", "backend_version"),
+}
+REQUIRED = ("gpu", "engine", "model", "isl", "osl", "concurrency", "tp")
+ALSO_READ = ("id", "client", "precision", "gemm_quant_mode", "measured_date", "n_gpus")
+RECORDED_ONLY = ("source", "moe_quant_mode", "moe_tp", "num_warmups")  # columns that no prediction depends on
+LOAD = ("num_prompts", "random_range_ratio", "request_rate", "seed")  # options that say what a client sent
+LAYOUT = ("data_parallel_attention", "expert_parallel")  # options that say how the row's GPUs are shared
+# Options that a run of one engine under a benchmark's load cannot have, as `planner validate` has none of them.
+REFUSED = ("interval", "start_at", "duration", "limit", "rate_scale", "wait_for_parents", *names_in("Overload"),
+           *names_in("Cache tiers"),
+           *(name for name in names_in("Fleet") if name not in ("data_parallel_size", "data_parallel_attention")))
+# Options that go to the scenario as they are.
+OPTIONS = tuple(name for name in OPTION_TYPES
+                if name not in {*RECORDED_ONLY, *LOAD, *LAYOUT, *REFUSED, *sum(NAMES.values(), ())})
+KNOWN = (*sum(NAMES.values(), ()), *ALSO_READ, *RECORDED_ONLY, *LOAD, *LAYOUT, *OPTIONS, *MEASURED)
+
+# The largest value of each number. All are above 0, except the counts of ranks, where 0 is none.
+MOST = {**dict.fromkeys(MEASURED, 1e12), "isl": MAX_TOKENS, "osl": MAX_TOKENS, "concurrency": 1e6, "tp": 1e4,
+        "pp": 1e4, "dp": 1e4, "ep": 1e4, "moe_tp": 1e4, "n_gpus": 1e6}
+RANKS = ("tp", "pp", "dp", "ep", "moe_tp")
+
+
+def check_columns(path: Path, columns: Sequence[str]) -> None:
+    """Raise a TraceError where a table lacks a column, or has one that nothing reads."""
+    needed = [name for name in REQUIRED if name != "concurrency" or "request_rate" not in columns]
+    missing = [name for name in needed if not set(NAMES[name]) & set(columns)]
+    missing += [name for name in MEASURED if name not in columns]
+    if missing:
+        raise TraceError(f"{path}: lacks the column{'s' * (len(missing) > 1)} {', '.join(missing)}; a table of "
+                         f"measured runs has {', '.join(REQUIRED)}, {' and '.join(MEASURED)}")
+    for name in columns:
+        if name in REFUSED:
+            raise TraceError(f"{path}: column {name}: a row is a run of one engine under a benchmark's load, and this "
+                             f"option does nothing there; leave the column out, or call it {NOTE}{name}")
+        if name not in KNOWN and not name.startswith(NOTE):
+            close = difflib.get_close_matches(name.lower(), KNOWN, n=1)
+            hint = f"did you mean {close[0]}? To keep it unread, " if close else "to keep it unread, "
+            raise TraceError(f"{path}: column {name}: is no column of a table of runs and no option of a scenario; "
+                             f"{hint}call it {NOTE}{name}")
+
+
+def check_numbers(path: Path, table: pl.DataFrame) -> None:
+    """Raise a TraceError where a number of the table is none, or out of range; an empty cell was not measured."""
+    for column in table.columns:
+        name = next((name for name, names in NAMES.items() if column in names), column)
+        if name not in MOST:
+            continue
+        text = table[column].cast(pl.String).str.strip_chars()
+        value = text.cast(pl.Float64, strict=False)
+        above = (value >= 0) if name in RANKS else (value > 0)
+        bad = ~(above & value.is_finite() & (value <= MOST[name])).fill_null(False) & (text.fill_null("") != "")
+        if bad.any():
+            row = int(bad.arg_true()[0])
+            least = "of at least 0" if name in RANKS else "above 0"
+            raise TraceError(f"{path} row {row}: {column} = {text[row]}; must be a number {least}, at most "
+                             f"{MOST[name]:g}")
+
+
+def text_of(row: Mapping[str, Any], *names: str) -> str:
+    """Return the value that a row has in one of these columns, as text; empty where all are.
+
+    Raises
+    ------
+    UsageError : two of the columns have different values.
+    """
+    texts = {name: text for name in names if row.get(name) is not None and (text := str(row[name]).strip())}
+    first = next(iter(texts), "")
+    for name, text in texts.items():
+        if text != texts[first]:
+            raise UsageError(f"{name} = {text} beside {first} = {texts[first]}: two names of one column; leave one out")
+    return texts.get(first, "")
+
+
+def options_of(row: Mapping[str, Any], names: Sequence[str], **sizes: int) -> dict[str, Any]:
+    """Return a row's values of these options, without those of empty cells.
+
+    Parameters
+    ----------
+    sizes : parallel sizes of the row by the scenario's names, which some options depend on.
+
+    Raises
+    ------
+    UsageError : a cell is not of its option's type, none of its choices, or does not fit another.
+    """
+    given = {name: _value(name, text) for name in names if (text := text_of(row, name))}
+    scenario = parse_scenario(given | sizes)
+    return {name: getattr(scenario, name) for name in given}
+
+
+def _value(name: str, text: str) -> Any:
+    """Return a cell as a number or a truth value where its option can be one and the text is one; else as text."""
+    hint = OPTION_TYPES[name]
+    kinds = typing.get_args(hint) if typing.get_origin(hint) in (types.UnionType, typing.Union) else (hint,)
+    if bool in kinds:
+        return {"true": True, "false": False}.get(text.lower(), text)
+    if not {int, float} & set(kinds):
+        return text
+    try:
+        value = float(text)
+    except ValueError:
+        return text
+    return int(value) if int in kinds and value.is_integer() else value

@@ -1,0 +1,141 @@
+"""Rows of published benchmarks: the settings that their recipes state, and the load that their clients send."""
+
+import functools
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from planner.catalog.entries import load_gpu
+from planner.errors import CatalogError, UsageError
+from planner.measured.columns import LAYOUT, LOAD
+from planner.measured.recipes import Run, find_recipe, release_of, tokens_per_counted
+from planner.measured.row import PROMPTS_PER_CONCURRENCY, Row, quantization_of
+from planner.model.layout import Layout
+from planner.settings.scenario import Scenario
+from planner.trace import Trace
+from planner.traffic.client import burst
+
+# The clients of the runs that the recipes were read for: InferenceX's, and AIConfigurator's own.
+BENCHMARKS = ("inferencex", "internal")
+RECIPES = "inferencex"  # the file in hardware_db/recipes
+# Chance that a drafted token is accepted where prompts are random tokens in a chat template: what InferenceX's runs
+# with one drafted token gain over those without, the draft's own time counted. Of three: 2.53 tokens a step; 2.50
+# were logged of DeepSeek-R1, as for real prompts, and 3.55 without the template (SemiAnalysisAI/InferenceX#649).
+RANDOM_TOKENS_ACCEPTANCE = "0.7"
+# What a quantised run of a model loads, where that is another checkpoint than the model's name says.
+_CHECKPOINTS = {
+    ("deepseek-ai/DeepSeek-R1", "fp4"): "nvidia/DeepSeek-R1-0528-FP4",
+    ("deepseek-ai/DeepSeek-V3", "fp4"): "nvidia/DeepSeek-R1-0528-FP4",
+    ("moonshotai/Kimi-K2.5", "fp4"): "nvidia/Kimi-K2.5-NVFP4",
+    ("Qwen/Qwen3.5-397B-A17B", "fp8"): "Qwen/Qwen3.5-397B-A17B-FP8",
+    ("Qwen/Qwen3.5-397B-A17B", "fp4"): "nvidia/Qwen3.5-397B-A17B-NVFP4",
+    ("zhipuai/GLM-5", "fp8"): "zai-org/GLM-5-FP8",
+    ("zhipuai/GLM-5", "fp4"): "nvidia/GLM-5-NVFP4",
+    ("MiniMaxAI/MiniMax-M2.5", "fp4"): "nvidia/MiniMax-M2.5-NVFP4",
+}
+# A recipe's names of the scenario's options, where they are not its own.
+_OPTION_NAMES = {
+    "chunked_prefill_size": "max_num_batched_tokens", "mem_fraction_static": "gpu_memory_utilization",
+    "free_gpu_memory_fraction": "gpu_memory_utilization", "cuda_graph_max_bs": "max_cudagraph_capture_size",
+    "speculative_tokens": "num_speculative_tokens"}
+_OPTIONS = ("max_num_batched_tokens", "gpu_memory_utilization", "kv_cache_dtype", "async_scheduling",
+            "batch_wait_timeout_iters", "batch_wait_max_tokens_ratio", "scheduler_recv_interval", "max_prefill_tokens",
+            "fuse_allreduce_rms", "block_size", "fp8_gemm_backend", "moe_backend", "fp32_matmul",
+            "piecewise_cuda_graph_max_tokens", *_OPTION_NAMES)
+_GRAPHS = {"full": "full_and_piecewise", "decode": "full_decode_only"}  # vLLM's names of a recipe's `cudagraphs`
+# Settings that a recipe records and nothing here reads, and why.
+RECORDED_ONLY = {
+    "enable_prefix_caching": "prompts are random tokens, and share no prefix",
+    "stream_interval": "the means of TTFT and TPOT are of first and last tokens, which are sent at once",
+    "attention_dp_balance": "attention_dp_timeout_iters says how long a rank waits",
+    "attention_dp_batching_wait_iters": "not modelled; 0 in all recipes but one",
+    "moe_activations": "kernels that multiply MXFP4 by MXFP8 were not measured",
+}
+
+
+def published_run(row: Row) -> dict[str, Any]:
+    """Return the scenario, layout and load of a published benchmark's row, by the names of `Measurement`.
+
+    Raises
+    ------
+    PlannerError : the deployment is impossible, or no recipe is for its engine.
+    """
+    fixed = next((name for name in (*LOAD, *LAYOUT) if name in row.options), None)
+    if fixed is not None:
+        raise UsageError(f"{fixed} = {row.options[fixed]}: client = {row.client} has its own load and layout; leave "
+                         f"out the column, or the client")
+    if row.concurrency is None:
+        raise UsageError(f"concurrency is empty: client = {row.client} limits what is in flight; give it")
+    precision = row.precision or "bf16"
+    gpu = load_gpu(row.gpu)
+    run = Run(engine=row.engine, model=row.model, precision=precision, gpu=gpu.name, isl=row.isl, osl=row.osl,
+              concurrency=row.concurrency, tp=row.tp, ep=row.ep, dp=row.dp, version=row.version, date=row.date,
+              client=row.client)
+    recipe = dict(find_recipe(RECIPES, run))
+    layout = replace(_layout(row, str(recipe.pop("layout", ""))),
+                     attention_dp_timeout_iters=int(recipe.pop("attention_dp_timeout_iters", 0)))
+    in_flight = max(row.concurrency // layout.data_parallel_size, 1)
+    prompts = int(recipe.pop("num_prompts_per_concurrency", PROMPTS_PER_CONCURRENCY)) * in_flight
+    model = _CHECKPOINTS.get((row.model, precision), row.model)
+    is_burst = row.client == "inferencex"
+    ratio = tokens_per_counted(RECIPES, run) if is_burst else 1.0
+    options = _options(recipe, in_flight) | {"engine_version": release_of(RECIPES, run)}
+    if gpu.vendor == "AMD" and options["kv_cache_dtype"] == "auto":
+        options["kv_cache_dtype"] = "bf16"  # 4-bit checkpoints are AMD's own there; what their KV is, is not known
+    scenario = Scenario(**{
+        "model": model, "gpu": gpu.name, "engine": row.engine, "tensor_parallel_size": layout.tensor_parallel_size,
+        "quantization": quantization_of(model, precision), "max_concurrency": in_flight,
+        "max_model_len": math.ceil(ratio * row.isl) + row.osl + 200, **options, **row.settings})
+    return {"scenario": scenario, "layout": layout, "load": _load(row.isl, row.osl, prompts, ratio, is_burst=is_burst),
+            "tokens_per_counted": ratio, "num_opening": 0 if is_burst else in_flight}
+
+
+def _layout(row: Row, corrected: str) -> Layout:
+    """Return what ran: the row's labels, or what the recipe says where these are wrong."""
+    gpus = row.tp * row.dp
+    if corrected == "tp":
+        return Layout(tensor_parallel_size=gpus)
+    if corrected == "tp+ep":
+        return Layout(tensor_parallel_size=gpus, expert_parallel_size=gpus)
+    if corrected == "dp+ep":
+        return Layout(data_parallel_size=gpus, expert_parallel_size=gpus)
+    return Layout(tensor_parallel_size=row.tp, data_parallel_size=row.dp, expert_parallel_size=min(row.ep, gpus))
+
+
+def _options(recipe: Mapping[str, Any], in_flight: int) -> dict[str, Any]:
+    """Return a recipe's settings as scenario options.
+
+    Raises
+    ------
+    CatalogError : the recipe has a setting that nothing reads.
+    """
+    left = dict(recipe)
+    options: dict[str, Any] = {"max_num_seqs": min(int(left.pop("max_num_seqs", in_flight)), 1024),
+                               "kv_cache_dtype": "auto", "enable_prefix_caching": False}
+    if "cudagraphs" in left:
+        named = left.pop("cudagraphs")
+        options["cudagraph_mode"] = _GRAPHS.get(named, named)
+    if "speculative_tokens" in left:
+        options |= {"speculative_method": "mtp", "speculative_acceptance": RANDOM_TOKENS_ACCEPTANCE}
+    options |= {_OPTION_NAMES.get(name, name): left.pop(name) for name in _OPTIONS if name in left}
+    unread = sorted(left.keys() - RECORDED_ONLY)
+    if unread:
+        raise CatalogError(f"hardware_db/recipes/{RECIPES}.toml: a recipe sets {', '.join(unread)}, which nothing "
+                           f"reads; mend the name, or add it to RECORDED_ONLY in planner/measured/inferencex.py")
+    return options
+
+
+@functools.cache
+def _load(isl: int, osl: int, prompts: int, ratio: float, *, is_burst: bool) -> Trace:
+    """Return the client's prompts: InferenceX draws lengths from [0.8 · len, len] with seed 0, inputs first.
+
+    `ratio` is what the engine made of each token of a prompt [1].
+    """
+    if not is_burst:
+        return burst(np.full(prompts, isl), np.full(prompts, osl), "fixed lengths")
+    rng = np.random.RandomState(0)
+    inputs, outputs = (rng.randint(int(0.8 * n), n + 1, prompts) for n in (isl, osl))
+    return burst(np.rint(ratio * inputs).astype(int), outputs, "inferencex")
