@@ -224,11 +224,12 @@ def compiled_score(router: Router) -> Any:
 def failed_score(router: Router, memory: fs.FleetState, states: list[st.State]) -> PolicyError | None:
     """Return the error of a score that failed, by asking for it again uncompiled; None where it does not fail then."""
     k, i = int(memory.fleet.scored_replica), int(memory.fleet.scored_request)
-    uncompiled = [getattr(function, "py_func", function) for function in (load_of, find_hit)]
+    look_up: Any = getattr(find_hit, "py_func", find_hit)  # uncompiled
+    load_uncompiled: Any = getattr(load_of, "py_func", load_of)
     cached_tokens, size = 0, int(states[k].settings.block_size)
     if i != st.NONE and memory.fleet.reads_caches and states[k].settings.is_caching:
-        cached_tokens = size * uncompiled[1](states[k], i, (int(memory.requests[i].input_tokens) - 1) // size)[0]
-    load = uncompiled[0](memory, states[k], k, i, cached_tokens)
+        cached_tokens = size * look_up(states[k], i, (int(memory.requests[i].input_tokens) - 1) // size)[0]
+    load = load_uncompiled(memory, states[k], k, i, cached_tokens)
     try:
         router.score(ReplicaLoad(*(np.asarray(value).item() for value in load)))
     except Exception as error:
