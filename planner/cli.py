@@ -4,7 +4,7 @@ import io
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -116,11 +116,13 @@ def replay(
 
 
 @app.command()
-@takes_scenario()
+@takes_scenario(lists=True)
 def compare(
     sources: Annotated[list[str], typer.Argument(metavar="TRACE | FILE.toml …", help="A trace, or a TOML for each "
                                                  "what-if: trace, slo, replicas, and options by name.")],
-    scenario: Scenario,
+    choices: dict[str, list[Any]],
+    axis: Annotated[list[str] | None, typer.Option(help="An option that varies, as in 'async_scheduling=true,false'; "
+                                                   "several.")] = None,
     slo: SloOption = None,
     format: FormatOption = None,
     column: ColumnOption = None,
@@ -133,13 +135,13 @@ def compare(
 ) -> None:
     """Replay several what-ifs, side by side, with the difference to the first, and why.
 
-    Of one trace, --policy, --gpu, --model and --quantization take lists: --policy fcfs,sjf --gpu h100-sxm,h200-sxm.
+    With one trace, options take lists, and every combination is a what-if: --policy fcfs,sjf --max-num-seqs 64,128.
 
     Example: planner compare chat --policy fcfs,decode-first,sjf --model llama-3.1-8b --gpu h100-sxm --rate-scale 6
     """
     from planner.commands import actions
 
-    actions.compare(sources, scenario, slo, spec_of(format, column, where), on_bad_rows, explain, json, save)
+    actions.compare(sources, choices, axis or [], slo, spec_of(format, column, where), on_bad_rows, explain, json, save)
 
 
 @app.command()

@@ -14,6 +14,7 @@ from planner.planning.pareto import is_less_better
 from planner.planning.study import number_of, text_of
 from planner.planning.targets import Target, parse_target
 from planner.settings.objectives import Objectives, given_objectives
+from planner.settings.option_text import option_values
 from planner.settings.scenario import Scenario, given_options, parse_scenario
 from planner.settings.statistic import Statistic, metric_key
 
@@ -118,12 +119,13 @@ def parse_axis(text: str) -> tuple[str, list[Any]]:
 
     Raises
     ------
-    UsageError : it has no name, or no values.
+    UsageError, UnknownNameError : it has no name, no values, or one that is not of the option's type.
     """
     name, _, values = text.partition("=")
     if not name.strip() or not values.strip():
         raise UsageError(f"--axis {text!r}: must be an option with values, as in 'max_num_seqs=64,128'")
-    return name.strip().replace("-", "_"), [_value(part.strip()) for part in values.split(",")]
+    option = name.strip().replace("-", "_")
+    return option, option_values(option, values, f"--axis {name}:")
 
 
 def parse_constraint(text: str) -> dict[str, Any]:

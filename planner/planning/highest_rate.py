@@ -22,6 +22,7 @@ from planner.settings.scenario import Scenario
 from planner.trace import Trace
 from planner.traffic.client import at_client_rate
 from planner.traffic.rescaling import MOST_REQUESTS, SCALINGS, rate_of, repeated, windows
+from planner.traffic.tenants import refuse_tenant_thresholds
 
 Floats = NDArray[np.float64]
 
@@ -124,6 +125,7 @@ def capacity(trace: Trace, scenario: Scenario, objectives: Objectives, search: S
 
 
 def _check(scenario: Scenario, search: Search) -> None:
+    refuse_tenant_thresholds(scenario)
     if search.scaling not in SCALINGS:
         raise UsageError(f"--scaling {search.scaling}: must be one of {', '.join(SCALINGS)}")
     if search.horizon not in ("double", "trace"):

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from planner.settings.slo import DEADLINE
 from planner.settings.statistic import LABELS, parse_statistic
 
 ATTAINMENT = "attainment"  # name of the verdict on the share of requests within all of their own limits
@@ -17,15 +18,16 @@ class Judged:
 
     Parameters
     ----------
-    name : in the grammar, "ttft" or "p99_ttft"; "attainment" for the share of requests within all their own limits.
-    limit : [ms]; of "attainment" the share that is asked for [1].
+    name : in the grammar, "ttft" or "p99_ttft"; "deadline" for the trace's; "attainment" for the share of requests
+        within all of their limits.
+    limit : [ms]; of "attainment" the share that is asked for [1]; None where requests have limits of their own.
     value : of a statistic [ms], None where it has none; of the others the share of requests within the limit [1].
     unit : of the value, "ms" or "1".
     is_met : None where no share of requests is asked for.
     """
 
     name: str
-    limit: float
+    limit: float | None
     value: float | None
     unit: str
     is_met: bool | None
@@ -44,8 +46,8 @@ def sentences(judged: Sequence[Judged]) -> list[tuple[str, bool | None]]:
 
 
 def judged_of(summary: Mapping[str, Any]) -> list[Judged]:
-    """Return the verdicts in a summary."""
-    return [Judged(**each) for each in summary["objectives"]]
+    """Return the verdicts in a summary, or in the figures of a tenant; one without objectives of its own has none."""
+    return [Judged(**each) for each in summary.get("objectives", ())]
 
 
 def missed_sentence(judged: Sequence[Judged], unanswered: float) -> str:
@@ -63,16 +65,25 @@ def missed_sentence(judged: Sequence[Judged], unanswered: float) -> str:
 
 
 def _share_sentence(own: Sequence[Judged], asked: Judged) -> str:
-    value = asked.value or 0.0
-    limits = " ".join(f"{each.name}:{each.limit:.12g}" for each in own)
-    text = f"{_percent(value, asked.limit)} of the requests meet {limits}, {_percent(asked.limit, value)} required"
+    value, required = asked.value or 0.0, asked.limit or 1.0
+    text = f"{_percent(value, required)} of the requests meet {_limits(own)}, {_percent(required, value)} required"
     worst = min(own, key=lambda each: each.value or 0.0)
     return text if len(own) == 1 or value == 1 else f"{text}; {LABELS[worst.name]} is missed most"
+
+
+def _limits(own: Sequence[Judged]) -> str:
+    """Return the limits of requests in words: those that all share, then those of each request."""
+    shared = " ".join(f"{each.name}:{each.limit:.12g}" for each in own if each.limit is not None)
+    varied = [each.name for each in own if each.limit is None and each.name != DEADLINE]
+    parts = [shared, f"their tenant's {' and '.join(varied)}" if varied else "",
+             "their deadline" if any(each.name == DEADLINE for each in own) else ""]
+    return " and ".join(part for part in parts if part)
 
 
 def _statistic_sentence(judged: Judged) -> str:
     statistic = parse_statistic(judged.name)
     assert statistic is not None, judged
+    assert judged.limit is not None, judged
     allowed = f"{_number(judged.limit, judged.value)} ms allowed"
     if judged.value is not None:
         return f"{statistic.label} {_number(judged.value, judged.limit)} ms of {allowed}"

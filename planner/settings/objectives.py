@@ -16,6 +16,7 @@ from planner.settings.statistic import Statistic, parse_statistic
 Floats = NDArray[np.float64]
 
 DEFAULT_ATTAINMENT = 0.99  # share of requests that a search for a capacity asks for where none is given [1]
+LIMIT = "_limit"  # after a metric's name among the times of requests: the limits of single requests
 _KNOWN = (*METRICS, *(f"{kind}_{metric}" for kind in ("mean", "p50", "p90", "p95", "p99") for metric in METRICS))
 _EXAMPLE = "'ttft:500 tpot:50' for each request, 'p99_ttft:1000' for a statistic over all"
 
@@ -29,11 +30,13 @@ class Objectives:
     slo : limits of each request; none where only statistics are limited.
     attainment : share of requests that must meet their own limits; None where no share is asked for [1].
     statistics : limits of statistics over all requests [s]. Requests without an answer count as slower than any limit.
+    own_factor : by which limits of single requests are multiplied, deadlines and their tenants' [1].
     """
 
     slo: Slo = field(default_factory=Slo)
     attainment: float | None = None
     statistics: Mapping[Statistic, float] = field(default_factory=dict)
+    own_factor: float = 1.0
 
     @property
     def limits_s(self) -> dict[str, float]:
@@ -43,7 +46,8 @@ class Objectives:
     def scaled(self, factor: float) -> "Objectives":
         """Return them with every limit multiplied by `factor`."""
         return replace(self, slo=Slo(**{f"{name}_s": limit * factor for name, limit in self.slo.limits_s.items()}),
-                       statistics={statistic: limit * factor for statistic, limit in self.statistics.items()})
+                       statistics={statistic: limit * factor for statistic, limit in self.statistics.items()},
+                       own_factor=self.own_factor * factor)
 
 
 def parse_objectives(text: str, attainment: float | None = None) -> Objectives:
@@ -65,8 +69,7 @@ def parse_objectives(text: str, attainment: float | None = None) -> Objectives:
     UsageError : a part is not `name:milliseconds`, is repeated or is not above 0; `attainment` is not in (0, 1].
     UnknownNameError : a name is neither a metric nor a statistic of one.
     """
-    if attainment is not None and not 0 < attainment <= 1:
-        raise UsageError(f"--attainment {attainment}: must be a share in (0, 1]")
+    _check_share(attainment)
     limits: dict[str, float] = {}
     statistics: dict[Statistic, float] = {}
     for part in text.replace(",", " ").split():
@@ -88,19 +91,37 @@ def parse_objectives(text: str, attainment: float | None = None) -> Objectives:
     return Objectives(slo=Slo(**limits), attainment=attainment, statistics=statistics)
 
 
-def given_objectives(text: str | None, attainment: float | None = None) -> Objectives | None:
+def given_objectives(text: str | None, attainment: float | None = None, *,
+                     may_be_own: bool = False) -> Objectives | None:
     """Read objectives that may be left out; None where the text is missing or blank.
+
+    Parameters
+    ----------
+    may_be_own : whether a share may be asked for though no limit is given here: single requests may have their own.
 
     Raises
     ------
     UsageError : a share of requests is asked for, and no objective is of each request.
     UsageError, UnknownNameError : as `parse_objectives`.
     """
+    _check_share(attainment)
     found = None if text is None or not text.strip() else parse_objectives(text, attainment)
-    if attainment is not None and (found is None or not found.slo.limits_s):
-        raise UsageError(f"--attainment {attainment}: needs slo with an objective of each request, as in "
-                         f"--slo 'ttft:500 tpot:50'")
-    return found
+    if attainment is None or (found is not None and found.slo.limits_s):
+        return found
+    if may_be_own:
+        return found or Objectives(attainment=attainment)
+    raise share_of_nothing(attainment)
+
+
+def share_of_nothing(attainment: float) -> UsageError:
+    """Return the error that a share of requests is asked for, and requests have no limits."""
+    return UsageError(f"--attainment {attainment}: needs slo with an objective of each request, as in "
+                      f"--slo 'ttft:500 tpot:50'")
+
+
+def _check_share(attainment: float | None) -> None:
+    if attainment is not None and not 0 < attainment <= 1:
+        raise UsageError(f"--attainment {attainment}: must be a share in (0, 1]")
 
 
 def request_limits(text: str, where: str) -> Slo:
@@ -161,22 +182,31 @@ def judge(objectives: Objectives, times_s: Mapping[str, Floats], groups: NDArray
 
     Parameters
     ----------
-    times_s : by metric, "ttft", "tpot", "e2el", shape [num_requests]; NaN where a request has none.
+    times_s : by metric, "ttft", "tpot", "e2el", shape [num_requests]; NaN where a request has none. Where single
+        requests have limits of their own, these too, as "ttft_limit" or "deadline_limit"; NaN where one has none.
     groups : tenant or class of each request, of which every one must keep them; None for one group.
     """
-    met = attainment_by_metric(objectives.slo, *(times_s[metric] for metric in METRICS))
+    own_s = own_limits(objectives, times_s)
+    met = attainment_by_metric(objectives.slo, *(times_s[metric] for metric in METRICS), own_s=own_s)
+    shared = {name: limit_s for name, limit_s in objectives.slo.limits_s.items() if name not in own_s}
     kinds = [slice(None)] if groups is None else [groups == group for group in np.unique(groups)]
-    verdicts = [_judge_group(objectives, {name: values[kind] for name, values in met.items()},
+    verdicts = [_judge_group(objectives, shared, {name: values[kind] for name, values in met.items()},
                              {name: values[kind] for name, values in times_s.items()}) for kind in kinds]
     return min(verdicts, key=lambda verdict: (verdict.is_met, verdict.attainment))
 
 
-def _judge_group(objectives: Objectives, met: Mapping[str, NDArray[np.bool_]],
+def own_limits(objectives: Objectives, times_s: Mapping[str, Floats]) -> dict[str, Floats]:
+    """Return the limits of single requests among times as `judge` takes them, by metric, shape [num_requests] [s]."""
+    return {name.removesuffix(LIMIT): objectives.own_factor * values for name, values in times_s.items()
+            if name.endswith(LIMIT)}
+
+
+def _judge_group(objectives: Objectives, shared_s: Mapping[str, float], met: Mapping[str, NDArray[np.bool_]],
                  times_s: Mapping[str, Floats]) -> Verdict:
     asked = objectives.attainment
     share = float(np.all(list(met.values()), axis=0).mean()) if met else 1.0
     shares = {name: float(values.mean()) for name, values in met.items()}
-    judged = [Judged(name=name, limit=1e3 * objectives.slo.limits_s[name], value=value, unit="1",
+    judged = [Judged(name=name, limit=1e3 * shared_s[name] if name in shared_s else None, value=value, unit="1",
                      is_met=None if asked is None else value >= asked) for name, value in shares.items()]
     slack = {name: value / (asked or 1.0) for name, value in shares.items()}
     strains = []

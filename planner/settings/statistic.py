@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from planner.errors import UsageError
 from planner.settings.slo import METRICS
 
-LABELS = {"ttft": "TTFT", "tpot": "TPOT", "e2el": "end-to-end latency"}
+LABELS = {"ttft": "TTFT", "tpot": "TPOT", "e2el": "end-to-end latency", "deadline": "the deadline"}
 _STATISTIC = re.compile(r"(?:mean|median|p(\d+(?:\.\d+)?))_(\w+)")
 
 
