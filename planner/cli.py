@@ -236,14 +236,14 @@ def sweep(
     where: WhereOption = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="Parquet file; what it has is not replayed "
                                                                 "again.")] = Path("sweep.parquet"),
-    optimize: Annotated[bool, typer.Option("--optimize", help="Look for the best in the first metric of pareto by far "
-                                           "fewer replays; exit code 1 if none keeps the limits.")] = False,
+    optimize: Annotated[bool, typer.Option("--optimize", help="Look for the front, and the best in its first metric, "
+                                           "by far fewer replays; exit code 1 if none keeps the limits.")] = False,
     backend: Annotated[str, typer.Option(help="processes, or an existing cluster: dask, ray.")] = "processes",
     address: Annotated[str | None, typer.Option(help="Of the cluster's scheduler.")] = None,
     jobs: JobsOption = -1,
     json: JsonOption = None,
 ) -> None:
-    """Replay a grid of what-ifs, and show those that no other beats.
+    """Replay a grid of what-ifs, and mark those that no other beats.
 
     A sweep that was stopped goes on where it was.
 

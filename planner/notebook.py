@@ -13,13 +13,13 @@ from planner.planning.comparison import compare_studies
 from planner.planning.grid import DEFAULT_FRONT, plan_sweep
 from planner.planning.optimize import optimize as optimize_grid
 from planner.planning.study import Study
+from planner.report.sweeps import sweep_table
 from planner.report.tables import (
     ROWS,
     capacity_table,
     comparison_table,
     explanation_table,
     sizing_table,
-    sweep_table,
 )
 from planner.settings.objectives import given_objectives, parse_objectives
 from planner.settings.scenario import Scenario
@@ -125,7 +125,7 @@ def sweep(trace: str | Path, scenario: Scenario, axes: Mapping[str, Sequence[Any
           attainment: float | None = None, pareto: Sequence[str] = DEFAULT_FRONT,
           constraints: Sequence[Mapping[str, Any]] = (), optimize: bool = False,
           output: str | Path = "sweep.parquet", jobs: int = -1) -> Answer:
-    """Replay a grid of what-ifs, or look for its best, and keep the configurations that no other beats.
+    """Replay a grid of what-ifs, or look for its front, and mark the configurations that no other beats.
 
     Parameters
     ----------

@@ -15,6 +15,7 @@ from planner.planning.comparison import compare_studies, explain_outcome
 from planner.planning.study import Study, read_study
 from planner.replays.results import ReplayResult, check_table_path, write_table
 from planner.replays.scaling import events_table
+from planner.report.sweeps import sweep_table
 from planner.report.tables import (
     accuracy_table,
     calibration_table,
@@ -24,7 +25,6 @@ from planner.report.tables import (
     gate_table,
     sizing_table,
     summary_table,
-    sweep_table,
 )
 from planner.report.verdicts import missed_in, missed_lines
 from planner.run import replay as run_scenario
@@ -181,7 +181,7 @@ def check(targets: Path, baseline: Path | None, update_baseline: bool, junit: Pa
 
 def sweep(source: str, scenario: Scenario, options: Mapping[str, Any], output: Path, optimize: bool, backend: str,
           address: str | None, jobs: int, json: Path | None) -> bool:
-    """Replay a grid, or look for its best, show how far it is, print and write the front; False where none is best."""
+    """Replay a grid, or look for its front, and print and write its rows; False where none keeps the limits."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 

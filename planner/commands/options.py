@@ -71,7 +71,7 @@ def _over_launch(launch: str, options: dict[str, Any], context: typer.Context) -
 
 def _choices(options: dict[str, Any]) -> dict[str, list[Any]]:
     """Return the values of each option that is not left at its default; a text may list several."""
-    found = {name: option_values(name, value, f"--{name.replace('_', '-')}")
+    found = {name: option_values(name, value, f"--{name.replace('_', '-')} {value}")
              if isinstance(value, str) and takes_list(name) else [value] for name, value in options.items()}
     return {name: values for name, values in found.items() if values not in ([None], [OPTION_DEFAULTS[name]])}
 

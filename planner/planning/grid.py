@@ -21,6 +21,7 @@ from planner.settings.statistic import Statistic, metric_key
 KEYS = ("trace", "format", "slo", "attainment", "pareto", "constraint", "scenario", "axes")
 DEFAULT_FRONT = ("cost_usd_per_million_output_tokens", "p99_ttft_ms", "p99_tpot_ms")
 MOST_METRICS = 4
+OBJECTIVE = "objective_"  # before the summary's name of a statistic, in columns of a sweep's table
 
 
 def objective_column(statistic: Statistic) -> str:
@@ -29,7 +30,7 @@ def objective_column(statistic: Statistic) -> str:
     Unlike the summary's statistic of that name, it counts requests without an answer, and is empty where they leave it
     without an end.
     """
-    return f"objective_{statistic.key}"
+    return f"{OBJECTIVE}{statistic.key}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +126,7 @@ def parse_axis(text: str) -> tuple[str, list[Any]]:
     if not name.strip() or not values.strip():
         raise UsageError(f"--axis {text!r}: must be an option with values, as in 'max_num_seqs=64,128'")
     option = name.strip().replace("-", "_")
-    return option, option_values(option, values, f"--axis {name}:")
+    return option, option_values(option, values, f"--axis {text}")
 
 
 def parse_constraint(text: str) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from planner.report.cells import cell_text
 from planner.report.verdicts import NO_TENANT
 
 SHOWN_TENANTS = 12  # those with the most requests; the JSON has all
@@ -18,15 +19,9 @@ def tenant_lines(tenants: Mapping[str, Mapping[str, Any]]) -> list[str]:
     keys = [key for key in COLUMNS if any(figures[key] is not None for figures in tenants.values())]
     shown = list(tenants.items())[:SHOWN_TENANTS]
     rows = [["", *(COLUMNS[key] for key in keys)],
-            *([name or NO_TENANT, *(_cell(figures[key]) for key in keys)] for name, figures in shown)]
+            *([name or NO_TENANT, *(cell_text(figures[key]) for key in keys)] for name, figures in shown)]
     widths = [max(len(row[place]) for row in rows) for place in range(len(keys) + 1)]
     lines = ["  " + "  ".join([f"{row[0]:<{widths[0]}}", *(f"{cell:>{width}}" for cell, width in
                                                          zip(row[1:], widths[1:], strict=True))]) for row in rows]
     others = len(tenants) - len(shown)
     return ["Tenants [ms]", *lines, *([f"  … {others:,} more tenants; --json has all"] if others else [])]
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return "–"
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.3f}" if value < 100 else f"{value:,.1f}"

@@ -21,12 +21,12 @@ def takes_list(name: str) -> bool:
 def option_values(name: str, text: str, where: str) -> list[Any]:
     """Read values of an option, with commas between.
 
-    >>> option_values("max_num_seqs", "64, 128", "--max-num-seqs")
+    >>> option_values("max_num_seqs", "64, 128", "--max-num-seqs '64, 128'")
     [64, 128]
 
     Parameters
     ----------
-    where : the text's place, for errors: the flag or the axis.
+    where : the flag or the axis with its text, for errors.
 
     Raises
     ------
@@ -36,9 +36,9 @@ def option_values(name: str, text: str, where: str) -> list[Any]:
     option = ALIASES.get(name, name)
     if option not in OPTION_TYPES:
         raise UnknownNameError("option", name, (*OPTION_TYPES, *ALIASES))
-    found = [_value(option, part.strip(), f"{where} {text}") for part in text.split(",")]
+    found = [_value(option, part.strip(), where) for part in text.split(",")]
     if any(value in found[:place] for place, value in enumerate(found)):
-        raise UsageError(f"{where} {text}: has a value twice")
+        raise UsageError(f"{where}: has a value twice")
     return found
 
 
@@ -54,7 +54,7 @@ def _value(option: str, text: str, where: str) -> Any:
         if kind is float and not math.isnan(number := number_in(text)):
             return number
     wanted = " or ".join(", ".join(typing.get_args(kind)) or KINDS[kind] for kind in _kinds(option))
-    raise UsageError(f"{where}: {text!r} is not a value of {option}, which must be {wanted}")
+    raise UsageError(f"{where}: {option} = {text!r}: must be {wanted}")
 
 
 def _kinds(option: str) -> list[Any]:
