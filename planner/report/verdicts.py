@@ -3,14 +3,16 @@
 from collections.abc import Mapping
 from typing import Any
 
-from planner.settings.judged import judged_of, missed_sentence, sentences
+from planner.settings.judged import judged_of, missed_sentence, sentences, shares
 
 NO_TENANT = "(none)"  # in place of the name where requests have no tenant
 
 
 def objective_lines(summary: Mapping[str, Any]) -> list[str]:
-    """Return a line for each objective that is met or missed; nothing where none can be."""
-    lines = [f"  {'met' if is_met else 'missed'}: {text}" for text, is_met in sentences(judged_of(summary))]
+    """Return a line for each objective, and whether it is met where that is asked; nothing without objectives."""
+    judged = judged_of(summary)
+    lines = [f"  {text}" for text in shares(judged)]
+    lines += [f"  {'met' if is_met else 'missed'}: {text}" for text, is_met in sentences(judged)]
     for tenant, found in (summary.get("tenants") or {}).items():
         lines += [f"  {'met' if is_met else 'missed'}, tenant {tenant or NO_TENANT}: {text}"
                   for text, is_met in sentences(judged_of(found))]

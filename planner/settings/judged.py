@@ -34,15 +34,30 @@ class Judged:
 
 
 def sentences(judged: Sequence[Judged]) -> list[tuple[str, bool | None]]:
-    """Return each verdict in words, with whether it is met: one for each statistic, one for the requests' own limits.
+    """Return each verdict in words, with whether it is met.
+
+    There is one for each statistic and, where a share of requests is asked for, one for their limits together.
 
     >>> sentences([Judged(name="p99_ttft", limit=1000.0, value=1240.0, unit="ms", is_met=False)])
     [('p99 TTFT 1,240 ms of 1,000 ms allowed', False)]
     """
-    own = [each for each in judged if each.unit == "1" and each.name != ATTAINMENT]
     asked = next((each for each in judged if each.name == ATTAINMENT), None)
-    found = [(_share_sentence(own, asked), asked.is_met)] if asked is not None else []
+    found = [(_share_sentence(_of_requests(judged), asked), asked.is_met)] if asked is not None else []
     return [*found, *((_statistic_sentence(each), each.is_met) for each in judged if each.unit == "ms")]
+
+
+def shares(judged: Sequence[Judged]) -> list[str]:
+    """Return in words the share of requests within each of their own limits.
+
+    >>> shares([Judged(name="ttft", limit=500.0, value=0.998, unit="1", is_met=None)])
+    ['99.8 % of the requests meet ttft:500']
+    """
+    return [f"{_percent(each.value or 0.0, 1.0)} of the requests meet {_limits([each])}"
+            for each in _of_requests(judged)]
+
+
+def _of_requests(judged: Sequence[Judged]) -> list[Judged]:
+    return [each for each in judged if each.unit == "1" and each.name != ATTAINMENT]
 
 
 def judged_of(summary: Mapping[str, Any]) -> list[Judged]:
