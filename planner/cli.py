@@ -4,7 +4,7 @@ import io
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -27,9 +27,9 @@ UNMEASURED = (*RECORDED_LOAD, *(name for name in names_in("Fleet") if name not i
 TraceArgument = Annotated[str, typer.Argument(metavar="TRACE", help="Trace file, - for stdin, or a bundled sample: "
                                               "chat, code, long-context, fitted-chat …; or random: what a benchmark "
                                               "client sends.")]
-SloOption = Annotated[str | None, typer.Option(help="Objectives in ms, as in 'ttft:500 tpot:50 e2el:5000'.")]
-CapacitySloOption = Annotated[str, typer.Option("--slo", help="Objectives in ms: of each request, 'ttft:500 tpot:50', "
-                                                "or of percentiles, 'p99_ttft:500'.")]
+SLO_HELP = "Objectives in ms: of each request, 'ttft:500 tpot:50', or of a statistic over all, 'p99_ttft:1000'."
+SloOption = Annotated[str | None, typer.Option(help=SLO_HELP)]
+CapacitySloOption = Annotated[str, typer.Option("--slo", help=SLO_HELP)]
 AttainmentOption = Annotated[float, typer.Option(help="Share of requests that must meet their own objectives.")]
 MeasuredArgument = Annotated[Path, typer.Argument(metavar="MEASURED", help="Table of measured runs, a result of vllm "
                                                   "bench serve or of SGLang's bench_serving, scrapes of /metrics, "
@@ -118,11 +118,13 @@ def replay(
 
 @app.command()
 @shows_progress
-@takes_scenario()
+@takes_scenario(lists=True)
 def compare(
     sources: Annotated[list[str], typer.Argument(metavar="TRACE | FILE.toml …", help="A trace, or a TOML for each "
                                                  "what-if: trace, slo, replicas, and options by name.")],
-    scenario: Scenario,
+    choices: dict[str, list[Any]],
+    axis: Annotated[list[str] | None, typer.Option(help="An option that varies, as in 'async_scheduling=true,false'; "
+                                                   "several.")] = None,
     slo: SloOption = None,
     format: FormatOption = None,
     column: ColumnOption = None,
@@ -135,13 +137,13 @@ def compare(
 ) -> None:
     """Replay several what-ifs, side by side, with the difference to the first, and why.
 
-    Of one trace, --policy, --gpu, --model and --quantization take lists: --policy fcfs,sjf --gpu h100-sxm,h200-sxm.
+    With one trace, options take lists, and every combination is a what-if: --policy fcfs,sjf --max-num-seqs 64,128.
 
     Example: planner compare chat --policy fcfs,decode-first,sjf --model llama-3.1-8b --gpu h100-sxm --rate-scale 6
     """
     from planner.commands import actions
 
-    actions.compare(sources, scenario, slo, spec_of(format, column, where), on_bad_rows, explain, json, save)
+    actions.compare(sources, choices, axis or [], slo, spec_of(format, column, where), on_bad_rows, explain, json, save)
 
 
 @app.command()
@@ -239,14 +241,14 @@ def sweep(
     where: WhereOption = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="Parquet file; what it has is not replayed "
                                                                 "again.")] = Path("sweep.parquet"),
-    optimize: Annotated[bool, typer.Option("--optimize", help="Look for the best in the first metric of pareto by far "
-                                           "fewer replays; exit code 1 if none keeps the limits.")] = False,
+    optimize: Annotated[bool, typer.Option("--optimize", help="Look for the front, and the best in its first metric, "
+                                           "by far fewer replays; exit code 1 if none keeps the limits.")] = False,
     backend: Annotated[str, typer.Option(help="processes, or an existing cluster: dask, ray.")] = "processes",
     address: Annotated[str | None, typer.Option(help="Of the cluster's scheduler.")] = None,
     jobs: JobsOption = -1,
     json: JsonOption = None,
 ) -> None:
-    """Replay a grid of what-ifs, and show those that no other beats.
+    """Replay a grid of what-ifs, and mark those that no other beats.
 
     A sweep that was stopped goes on where it was.
 

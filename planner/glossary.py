@@ -40,10 +40,22 @@ SUMMARY: Mapping[str, Term] = {
     "request_throughput": Term("requests/s", "completed over duration"),
     "output_throughput": Term("tokens/s", "total_output_tokens over duration"),
     "total_token_throughput": Term("tokens/s", "input and output tokens over duration"),
-    "request_goodput": Term("requests/s", "requests that meet every objective, over duration"),
-    "slo_attainment": Term("1", "share of requests that meet every objective; failed and rejected ones miss, and a "
-                                "one-token output passes tpot"),
-    "slo_attainment_by_metric": Term("1", "the same, by objective"),
+    "request_goodput": Term("requests/s", "requests that meet every objective of a request, over duration: those of "
+                                          "--slo or of their tenant, and their deadline_s, by which they must have "
+                                          "ended; null where requests have none"),
+    "slo_attainment": Term("1", "share of requests that meet every objective of a request, deadlines included; failed "
+                                "and rejected ones miss, and a one-token output passes tpot"),
+    "slo_attainment_by_metric": Term("1", "the same, by objective: ttft, tpot, e2el, and deadline where the trace has "
+                                          "deadline_s"),
+    "objectives": Term("1", "each objective with name, limit [ms], value, unit of the value, and is_met. A statistic "
+                            "such as p99_ttft has its value over all requests [ms], null where too many have no "
+                            "answer; ttft, tpot and e2el have the share of requests within their limit; attainment "
+                            "has the share within all of them, its limit is --attainment. A limit is null where "
+                            "requests have their own"),
+    "tenants": Term("1", "where the trace has tenants, by name, those with the most requests first: num_requests, "
+                         "completed, failed, rejected, unfinished, throughputs, goodput, slo_attainment, and mean, "
+                         "median and p99 of TTFT, TPOT and end-to-end latency, each as in the summary; slo and "
+                         "objectives where --tenants gives the tenant its own"),
     **{f"{key}_{name}_ms": Term("ms", f"{statistic} of the {meaning}")
        for name, meaning in LATENCIES.items() for key, statistic in STATISTICS.items()},
     "num_attempts": Term("1", "of all requests, where clients or the router have rules for overload; so are the next"),
@@ -156,6 +168,7 @@ REQUESTS: Mapping[str, Term] = {
     "decode_pool": Term("1", "likewise: of its decode_replica"),
     "tenant": Term("1", "the trace's, where it has them"),
     "session_id": Term("1", "likewise"),
+    "deadline_s": Term("s", "likewise: from arrival, until which the request must have ended"),
     "priority": Term("1", "likewise; smaller is more urgent"),
 }
 STEPS: Mapping[str, Term] = {

@@ -223,3 +223,52 @@ def test_help_answers_without_loading_the_engine() -> None:
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "[]"
     assert "Example:" in planner("replay", "--help").stdout
+
+
+@pytest.mark.parametrize(("slo", "more", "words"), [
+    ("p99_ttft:1", (), "p99 TTFT 206 ms of 1 ms allowed"),
+    ("p99_ttft_ms:1 tpot:500", ("--attainment", "0.99"), "p99 TTFT 206 ms of 1 ms allowed"),
+    ("ttft:20", ("--attainment", "0.99"), "of the requests meet ttft:20, 99 % required"),
+    ("mean_e2el:9999 ttft:20", (), None),
+])
+def test_a_missed_objective_is_one_line_and_exit_code_1(slo: str, more: tuple[str, ...], words: str | None,
+                                                        trace: Path, tmp_path: Path) -> None:
+    run = planner("replay", trace, *LINEAR, "--slo", slo, *more, "--json", tmp_path / "out.json")
+    objectives = json.loads((tmp_path / "out.json").read_text())["objectives"]
+    missed = [line for line in run.stderr.splitlines() if line.startswith("missed: ")]
+    assert all({"name", "limit", "value", "is_met"} <= each.keys() for each in objectives)
+    if words is None:
+        assert (run.returncode, missed) == (0, [])
+        assert [each["is_met"] for each in objectives] == [None, True]
+    else:
+        assert run.returncode == 1
+        assert len(missed) == 1
+        assert words in missed[0]
+        assert words in run.stdout
+
+
+def test_a_comparison_takes_lists_of_every_option(trace: Path, tmp_path: Path) -> None:
+    run = planner("compare", trace, "--max-num-seqs", "2,64", "--rate-scale", "1,2.5", "--axis",
+                  "async_scheduling=true,false", *LINEAR, "--slo", "p99_ttft:1", "--json", tmp_path / "c.json")
+    assert run.returncode == 0, run.stderr
+    rows = json.loads((tmp_path / "c.json").read_text())
+    assert [row["name"] for row in rows][:3] == [
+        "max_num_seqs=2 rate_scale=1 async_scheduling=true", "max_num_seqs=2 rate_scale=1 async_scheduling=false",
+        "max_num_seqs=2 rate_scale=2.5 async_scheduling=true"]
+    assert len(rows) == 8
+    assert [(row["policy"]["max_num_seqs"], row["workload"]["rate_scale"]) for row in rows][::2] == [
+        (2, 1.0), (2, 2.5), (64, 1.0), (64, 2.5)]
+    assert run.stdout.count(" misses: p99 TTFT ") == 8
+
+
+@pytest.mark.parametrize(("options", "words"), [
+    (("--max-num-seqs", "64,many"), ("--max-num-seqs 64,many", "'many'", "a whole number")),
+    (("--rate-scale", "1,"), ("--rate-scale 1,", "''", "a number")),
+    (("--engine", "vllm,tgi"), ("--engine vllm,tgi", "'tgi'", "vllm, sglang, trtllm")),
+    (("--policy", "fcfs,fcfs"), ("--policy fcfs,fcfs", "a value twice")),
+    (("--max-num-seqs", "64", "--axis", "max_num_seqs=8,16"), ("--axis max_num_seqs", "has values already")),
+    (("--axis", "async_scheduling=true,maybe"), ("async_scheduling", "'maybe'", "true or false")),
+])
+def test_a_value_that_does_not_parse_is_named_with_its_option(options: tuple[str, ...], words: tuple[str, ...],
+                                                              trace: Path) -> None:
+    fails(planner("compare", trace, *LINEAR, *options), 2, *words)

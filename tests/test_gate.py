@@ -286,3 +286,34 @@ def test_files_are_looked_for_beside_the_targets(tmp_path: Path) -> None:
     assert gated.study.scenario.policy == f"{tmp_path / 'mine.py'}:own"
     assert gated.study.scenario.gpu == str(tmp_path / "mine.toml")
     assert gated.study.scenario.model == "llama-3.1-8b"
+
+
+def test_a_statistic_in_slo_is_judged_and_speaks_the_names_of_targets(targets: Path) -> None:
+    text = targets.read_text().replace('slo = "ttft:150"', 'slo = "ttft:150 p99_ttft:50 p50_ttft_ms:200"')
+    targets.write_text(text + '[[scenario.one.target]]\nmetric = "p99.9_ttft"\nmax = 120\n'
+                              '[[scenario.one.target]]\nmetric = "median_ttft"\nmax = 90\n')
+    result = check(targets)
+    rows = {(row["metric"], row["limit"]): (row["verdict"], row["predicted"]) for row in result["checks"]}
+    assert rows["p99_ttft_ms", 50.0] == ("missed", pytest.approx(100.0))
+    assert rows["median_ttft_ms", 200.0] == ("met", pytest.approx(100.0))
+    assert rows["p99.9_ttft_ms", 120.0] == ("met", pytest.approx(100.0))
+    assert rows["median_ttft_ms", 90.0] == ("missed", pytest.approx(100.0))
+    assert not result["met"]
+
+
+def test_statistics_in_slo_are_those_of_the_search_where_all_targets_are_of_the_capacity(targets: Path) -> None:
+    targets.write_text(SERVER.format(step_s=0.1).replace('"ttft:150"', '"p99_ttft:150"')
+                       + '[[scenario.one.target]]\nmetric = "capacity_rps"\nmin = 0.1\n')
+    assert [row["metric"] for row in check(targets)["checks"]] == ["capacity_rps"]
+
+
+def test_a_latency_of_completed_requests_alone_says_how_many_have_none(targets: Path) -> None:
+    trace = targets.with_name("trace.csv")
+    trace.write_text(trace.read_text() + "20,100000000,1\n")  # longer than the cache: rejected
+    text = targets.read_text().replace('slo = "ttft:150"', 'slo = "ttft:150 p99_ttft:150"')
+    targets.write_text(text)
+    result = check(targets)
+    rows = [row for row in result["checks"] if row["metric"] == "p99_ttft_ms" and row["kind"] == "max"]
+    assert [(row["verdict"], row["reason"]) for row in rows] == [
+        ("met", None), ("missed", "too many requests are never answered")]
+    assert any("of completed requests; 1 of 21 were not completed" in note for note in result["notes"])

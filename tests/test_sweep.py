@@ -16,14 +16,13 @@ from polars.testing import assert_frame_equal
 from planner.errors import PlannerError, SweepError, UnknownNameError, UsageError
 from planner.metrics.summary import numbers
 from planner.planning import fingerprint
-from planner.planning.grid import read_sweep
+from planner.planning.grid import Sweep, read_sweep
 from planner.planning.optimize import optimize
 from planner.planning.pareto import is_less_better, pareto_front
 from planner.planning.sweeping import describe, shortfall, sweep
 from planner.run import replay
 from planner.settings.engine import Recording
 from planner.settings.scenario import Scenario
-from planner.settings.slo import parse_slo
 from planner.trace import read_trace
 
 PLAN = """
@@ -60,7 +59,7 @@ def test_every_row_is_the_replay_of_its_configuration(plan: Path) -> None:
     table = run(plan)
     assert table.height == 8
     assert pl.read_parquet(plan.with_name("out.parquet")).equals(table)
-    trace, slo = read_trace(str(plan.with_name("trace.csv"))), parse_slo("ttft:500 tpot:50")
+    trace, slo = read_trace(str(plan.with_name("trace.csv"))), "ttft:500 tpot:50"
     for row in table.to_dicts():
         scenario = Scenario(model="llama-3.1-8b", gpu=row["gpu"], max_num_seqs=row["max_num_seqs"],
                             data_parallel_size=row["replicas"])
@@ -278,6 +277,12 @@ def test_the_command_line(plan: Path) -> None:
     assert result["status"] == {"done": 8}
     assert {row["key"] for row in result["front"]} == set(table.filter("is_pareto")["key"])
     assert f"of 8 configurations on the front; all in {output}" in found.stdout
+    assert [row["is_pareto"] for row in result["rows"]] == sorted((row["is_pareto"] for row in result["rows"]),
+                                                                  reverse=True)
+    printed = [line.split() for line in found.stdout.splitlines()[1:9]]
+    assert [line[-1] for line in printed] == ["yes" if row["is_pareto"] else "no" for row in result["rows"]]
+    assert {(line[0], line[1], line[2]) for line in printed} == {
+        (row["gpu"], str(row["replicas"]), str(row["max_num_seqs"])) for row in table.to_dicts()}
     fails(planner("sweep", plan, "--output", plan.with_name("out.csv")), 2, "must be .parquet")
     fails(planner("sweep", plan, "--backend", "spark"), 2, "unknown backend 'spark'")
     fails(planner("sweep", plan, "--address", "tcp://x"), 2, "--address tcp://x: needs --backend")
@@ -320,6 +325,32 @@ def test_the_optimiser_agrees_with_the_grid(plan: Path, front: str, limits: str)
         assert found["num_replays"] == table.height < whole.height / 2
         same = whole.filter(pl.col("key").is_in(table["key"].implode()))
         assert_frame_equal(table.drop("is_pareto"), same.drop("is_pareto"), check_exact=True)
+        assert covered(asked, table, whole) > 0.95
+
+
+def covered(asked: Sweep, table: pl.DataFrame, whole: pl.DataFrame) -> float:
+    """Return the share of the area below the grid's front that the rows of a table dominate, by sampling."""
+    signs = np.array([1 if is_less_better(metric) else -1 for metric in asked.front])
+    front, found = (each.filter("is_pareto").select(asked.front).to_numpy() * signs for each in (whole, table))
+    low, high = front.min(axis=0), front.max(axis=0)
+    points = low + (high - low) * np.random.default_rng(0).random((4000, len(signs)))
+
+    def dominated(rows: np.ndarray) -> int:
+        return int(np.any([(row <= points).all(axis=1) for row in rows], axis=0).sum())
+
+    return dominated(found) / dominated(front) if dominated(front) else float(len(found) > 0)
+
+
+@pytest.mark.parametrize("front", [
+    '"cost_usd_per_million_output_tokens", "p99_ttft_ms", "p99_tpot_ms"',
+    '"output_throughput", "num_gpus", "p99_tpot_ms", "p99_ttft_ms"'])
+def test_the_optimiser_finds_the_front_of_several_metrics_by_few_replays(plan: Path, front: str) -> None:
+    plan.write_text(f'trace = "trace.csv"\npareto = [{front}]\n[scenario]\nmodel = "llama-3.1-8b"\n[axes]{LARGE}')
+    asked = read_sweep(plan)
+    whole = sweep(asked, plan.with_name("whole.parquet"), jobs=1)
+    table, found = optimize(asked, plan.with_name("found.parquet"), jobs=1)
+    assert found["num_replays"] == table.height < whole.height / 2
+    assert covered(asked, table, whole) > 0.98
 
 
 def test_an_optimiser_keeps_what_a_sweep_has(plan: Path) -> None:
@@ -353,7 +384,7 @@ def test_the_optimiser_says_that_none_keeps_the_limits(plan: Path) -> None:
     ('"num_gpus"]', '"num_steps"]', "'num_steps' is no metric of which less or more is better"),
     ("pareto =", "front =", "unknown key 'front'"),
     ('slo = "ttft:500 tpot:50"', "slo = 500", "slo = 500: must be text"),
-    ('slo = "ttft:500 tpot:50"', "attainment = 0.9", "attainment = 0.9: must be a share in (0, 1], and needs slo"),
+    ('slo = "ttft:500 tpot:50"', "attainment = 0.9", "--attainment 0.9: needs slo"),
     ("[axes]", "[axes", "cannot be read"),
 ])
 def test_a_bad_plan(plan: Path, old: str, new: str, words: str) -> None:
@@ -382,6 +413,41 @@ def test_a_bad_grid(plan: Path, old: str, new: str, words: str) -> None:
         run(plan)
     assert words in str(caught.value)
     assert not plan.with_name("out.parquet").exists()
+
+
+def test_a_statistic_objective_is_a_limit_of_the_front(plan: Path) -> None:
+    plan.write_text(PLAN.replace("ttft:500 tpot:50", "ttft:500 p90_ttft:250"))
+    table = run(plan)
+    asked = read_sweep(plan)
+    assert table["objective_p90_ttft_ms"].to_list() == table["p90_ttft_ms"].to_list()
+    late = table["p90_ttft_ms"] > 250
+    assert 0 < late.sum() < table.height
+    assert not table.filter(late)["is_pareto"].any()
+    assert set(table.filter(late)["misses"]) == {"objective_p90_ttft_ms"}
+    assert set(table.filter(~late)["misses"]) == {""}
+    _, found = optimize(asked, plan.with_name("best.parquet"), jobs=1)
+    assert found["best"]["p90_ttft_ms"] <= 250
+    run(plan)  # the cache has its own columns
+    assert pl.read_parquet(plan.with_name("out.parquet")).equals(table)
+
+
+def test_names_of_statistics_are_the_same_everywhere(plan: Path) -> None:
+    plan.write_text(PLAN.replace('"p99_ttft_ms", "p99_tpot_ms"', '"p99_ttft", "p50_tpot_ms"')
+                    + '[[constraint]]\nmetric = "median_ttft"\nmax = 1e6\n')
+    asked = read_sweep(plan)
+    assert asked.front == ("p99_ttft_ms", "median_tpot_ms", "num_gpus")
+    assert asked.constraints[0].metric == "median_ttft_ms"
+
+
+def test_a_large_grid_is_not_printed_whole(plan: Path) -> None:
+    axis = f"[{', '.join(str(count) for count in range(1, 71))}]"
+    plan.write_text(PLAN.replace("[8, 64]", axis).replace('gpu = ["h100-sxm", "l40s"]', 'gpu = ["h100-sxm"]')
+                    .replace("replicas = [1, 2]", "replicas = [1]"))
+    output = plan.with_name("out.parquet")
+    found = planner("sweep", plan, "--output", output, "--jobs", 1, "--json", plan.with_name("out.json"))
+    assert f"… 10 more configurations; all are in {output}, and in --json" in found.stdout
+    assert len(found.stdout.splitlines()) == 63
+    assert len(json.loads(plan.with_name("out.json").read_text())["rows"]) == 70
 
 
 def test_a_wrong_name_comes_back_from_another_process(plan: Path) -> None:

@@ -119,7 +119,7 @@ def by_true_work(requests: Columns) -> NDArray[np.float64]:
 
 
 def by_deadline(requests: Columns) -> NDArray[np.float64]:
-    """Earliest TTFT deadline first."""
+    """Earliest deadline first."""
     return requests["arrival_s"] + requests["deadline_s"]
 
 

@@ -1,7 +1,6 @@
 """What the commands do: read, replay, print and write."""
 
 import importlib.util
-import itertools
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +16,7 @@ from planner.planning.study import Study, read_study
 from planner.progress import stage
 from planner.replays.results import ReplayResult, check_table_path, write_table
 from planner.replays.scaling import events_table
+from planner.report.sweeps import sweep_table
 from planner.report.tables import (
     accuracy_table,
     calibration_table,
@@ -26,18 +26,14 @@ from planner.report.tables import (
     gate_table,
     sizing_table,
     summary_table,
-    sweep_table,
 )
+from planner.report.verdicts import missed_in, missed_lines
 from planner.run import replay as run_scenario
-from planner.settings.defaults import ENGINE_DEFAULTS
 from planner.settings.engine import Recording
-from planner.settings.objectives import of_requests
+from planner.settings.objectives import given_objectives, share_of_nothing
 from planner.settings.scenario import Scenario
-from planner.settings.slo import parse_slo
 from planner.trace import Trace
 from planner.traffic.client import NAME, read_load
-
-AXES = ("policy", "gpu", "model", "quantization")  # options of `compare` that take lists
 
 UI_OPTIONS = ("--browser.gatherUsageStats=false", "--server.maxUploadSize=200", "--client.toolbarMode=viewer",
               "--theme.light.textColor=#0d1117",  # dark enough that its shade for captions can be read
@@ -50,10 +46,8 @@ OnBadRows = Literal["error", "drop"]
 def replay(source: str, scenario: Scenario, slo: str | None, attainment: float | None, format: str | None,
            on_bad_rows: OnBadRows, json: Path | None, tables: Mapping[str, Path | None], save: Path | None,
            explain: bool) -> bool:
-    """Replay one scenario, print its summary and write what was asked for; False where `attainment` was missed."""
-    objectives = parse_slo(slo) if slo else None
-    if attainment is not None and (objectives is None or not 0 < attainment <= 1):
-        raise UsageError(f"--attainment {attainment}: must be a share in (0, 1], and needs --slo")
+    """Replay one scenario, print its summary and write its tables; False where an objective was missed."""
+    objectives = given_objectives(slo, attainment, may_be_own=True)
     check_outputs([json, *tables.values()], source)
     for path in tables.values():
         if path is not None:
@@ -66,8 +60,10 @@ def replay(source: str, scenario: Scenario, slo: str | None, attainment: float |
     )
     trace = _read(source, scenario, format, on_bad_rows)
     outcome = run_scenario(trace, scenario, slo=objectives, recording=recording)
+    if attainment is not None and outcome.summary["slo_attainment"] is None:
+        raise share_of_nothing(attainment)
     if explain:
-        outcome.summary["explanation"] = explain_outcome(trace, scenario, outcome, slo=objectives)
+        outcome.summary["explanation"] = explain_outcome(trace, scenario, outcome, objectives=objectives)
     _print_notes({"": outcome.summary})
     for name, path in tables.items():
         if path is not None:
@@ -78,28 +74,39 @@ def replay(source: str, scenario: Scenario, slo: str | None, attainment: float |
     if explain:
         text += "\n" + explanation_table({"": outcome.summary["explanation"]})
     publish(outcome.summary, text, json)
-    return attainment is None or outcome.summary["slo_attainment"] >= attainment
+    return _keeps_objectives(outcome.summary)
 
 
-def compare(sources: Sequence[str], scenario: Scenario, slo: str | None, format: str | None, on_bad_rows: OnBadRows,
-            explain: bool | None, json: Path | None, save: Path | None) -> None:
+def _keeps_objectives(summary: Mapping[str, Any]) -> bool:
+    """Tell whether no objective is missed; say on stderr which are, and by how much."""
+    missed = missed_in(summary)
+    if missed:
+        print(f"missed: {missed}", file=sys.stderr)
+    return not missed
+
+
+def compare(sources: Sequence[str], choices: Mapping[str, Sequence[Any]], axes: Sequence[str], slo: str | None,
+            format: str | None, on_bad_rows: OnBadRows, explain: bool | None, json: Path | None,
+            save: Path | None) -> None:
     """Replay what-ifs, those of files or every combination of the listed options, and print them side by side."""
+    from planner.commands.grids import what_ifs
+
     check_outputs([json, save])
     are_files = all(source.endswith(".toml") for source in sources)
     if are_files:
-        if slo is not None or format is not None or scenario != Scenario():
+        if slo is not None or format is not None or choices or axes:
             raise UsageError("options beside files: write them into the files, as in max_num_seqs = 256")
         studies = [read_study(Path(source)) for source in sources]
     elif len(sources) > 1:
         raise UsageError(f"{' '.join(sources)}: give one trace, or files that end in .toml alone")
     else:
-        objectives = of_requests(slo)
+        objectives = given_objectives(slo)
         studies = [Study(name=name, trace=sources[0], format=format, scenario=what_if,
-                         objectives=objectives) for name, what_if in what_ifs(scenario).items()]
+                         objectives=objectives) for name, what_if in what_ifs(choices, axes).items()]
     found = compare_studies(studies, lambda study: _read(study.trace, study.scenario, study.format, on_bad_rows),
                             explain=are_files if explain is None else explain, save=save)
     _print_notes(found)
-    text = comparison_table(found)
+    text = "\n".join([comparison_table(found), *missed_lines(found)])
     explanations = {name: summary["explanation"] for name, summary in found.items() if "explanation" in summary}
     if explanations:
         text += "\n" + explanation_table(explanations)
@@ -175,16 +182,17 @@ def check(targets: Path, baseline: Path | None, update_baseline: bool, junit: Pa
 
 def sweep(source: str, scenario: Scenario, options: Mapping[str, Any], output: Path, optimize: bool, backend: str,
           address: str | None, jobs: int, json: Path | None) -> bool:
-    """Replay a grid, or look for its best, show how far it is, print and write the front; False where none is best."""
+    """Replay a grid, or look for its front, and print and write its rows; False where none keeps the limits."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
+    from planner.commands.grids import sweep_plan
     from planner.planning.optimize import optimize as find_best
     from planner.planning.sweeping import describe as describe_sweep
     from planner.planning.sweeping import sweep as replay_grid
 
     check_outputs([output, json])
-    asked = _sweep_plan(source, scenario, options)
+    asked = sweep_plan(source, scenario, options)
     columns = ("configurations", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty()) as bar:
         task = bar.add_task("configurations", total=None)
@@ -195,39 +203,6 @@ def sweep(source: str, scenario: Scenario, options: Mapping[str, Any], output: P
     _print_notes({"": result})
     publish(result, sweep_table(result), json)
     return found.get("best", True) is not None
-
-
-def _sweep_plan(source: str, scenario: Scenario, options: Mapping[str, Any]) -> Any:
-    """Return the plan of a sweep's file, or of options."""
-    from planner.planning.grid import parse_axis, parse_constraint, plan_sweep, read_sweep
-
-    given = {name: value for name, value in options.items() if value}
-    if source.endswith(".toml"):
-        if given or scenario != Scenario():
-            raise UsageError(f"options beside {source}: write them into the file")
-        return read_sweep(Path(source))
-    axes = [parse_axis(text) for text in given.pop("axes", ())]
-    if len(dict(axes)) < len(axes):
-        raise UsageError("--axis: an option is given twice; give all its values in one")
-    if "front" in given:
-        given["front"] = given["front"].replace(",", " ").split()
-    constraints = [parse_constraint(text) for text in given.pop("constraints", ())]
-    return plan_sweep(source, scenario, dict(axes), constraints=constraints, **given)
-
-
-def what_ifs(scenario: Scenario) -> dict[str, Scenario]:
-    """Return the scenarios that comma-separated options stand for, by a name of what differs."""
-    lists = {axis: str(getattr(scenario, axis)).split(",") for axis in AXES if getattr(scenario, axis) is not None}
-    varied = [axis for axis, values in lists.items() if len(values) > 1]
-    found: dict[str, Scenario] = {}
-    for values in itertools.product(*lists.values()):
-        chosen: dict[str, Any] = dict(zip(lists, values, strict=True))
-        alone = chosen.get("policy", ENGINE_DEFAULTS[scenario.engine].policy)
-        name = " ".join(chosen[axis] for axis in varied) or alone
-        if name in found:
-            raise UsageError(f"{name!r} is listed twice; name each what-if once")
-        found[name] = replace(scenario, **chosen)
-    return found
 
 
 def report(results: Sequence[Path], output: Path, llmd: Path | None) -> None:

@@ -10,7 +10,8 @@ from typing import Annotated, Any
 import typer
 
 from planner.commands.display import progress_shown
-from planner.settings.scenario import OPTION_TYPES, Scenario, scenario_from
+from planner.settings.option_text import option_values, takes_list
+from planner.settings.scenario import OPTION_DEFAULTS, OPTION_TYPES, Scenario, scenario_from
 
 FROM_COMMAND = "from_command"
 _CONTEXT = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
@@ -45,11 +46,16 @@ def _with_parameters(command: Callable[..., None], parameters: list[inspect.Para
     return command
 
 
-def takes_scenario(without: tuple[str, ...] = ()) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command every option of `Scenario` except those named; it receives them as its argument `scenario`."""
+def takes_scenario(without: tuple[str, ...] = (),
+                   lists: bool = False) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command every option of `Scenario` except those named; it receives them as its argument `scenario`.
+
+    With `lists`, options take several values with commas between, and the command receives `choices`: the values of
+    each option that was given.
+    """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        own = [p for p in inspect.signature(command).parameters.values() if p.name != "scenario"]
+        own = [p for p in inspect.signature(command).parameters.values() if p.name not in ("scenario", "choices")]
         names = [f.name for f in fields(Scenario) if f.name not in without]
 
         @functools.wraps(command)
@@ -58,9 +64,9 @@ def takes_scenario(without: tuple[str, ...] = ()) -> Callable[[Callable[..., Non
             launch = values.pop(FROM_COMMAND)
             if launch is not None:
                 options = _over_launch(launch, options, context)
-            command(**values, scenario=scenario_from(options))
+            command(**values, **({"choices": _choices(options)} if lists else {"scenario": scenario_from(options)}))
 
-        options = [_CONTEXT, _LAUNCH, *(_parameter(f) for f in fields(Scenario) if f.name in names)]
+        options = [_CONTEXT, _LAUNCH, *(_parameter(f, lists) for f in fields(Scenario) if f.name in names)]
         return _with_parameters(with_options, [*own, *options])
 
     return decorate
@@ -85,7 +91,17 @@ def _over_launch(launch: str, options: dict[str, Any], context: typer.Context) -
     return options | {name: value for name, value in found.items() if name in options} | given
 
 
-def _parameter(f: Any) -> inspect.Parameter:
-    option = typer.Option(help=f.metadata["help"].replace("[", r"\["), rich_help_panel=f.metadata["panel"])
-    annotation: Any = Annotated[OPTION_TYPES[f.name], option]
-    return inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=f.default, annotation=annotation)
+def _choices(options: dict[str, Any]) -> dict[str, list[Any]]:
+    """Return the values of each option that is not left at its default; a text may list several."""
+    found = {name: option_values(name, value, f"--{name.replace('_', '-')} {value}")
+             if isinstance(value, str) and takes_list(name) else [value] for name, value in options.items()}
+    return {name: values for name, values in found.items() if values not in ([None], [OPTION_DEFAULTS[name]])}
+
+
+def _parameter(f: Any, lists: bool) -> inspect.Parameter:
+    is_list = lists and takes_list(f.name)
+    option = typer.Option(help=f.metadata["help"].replace("[", r"\["), rich_help_panel=f.metadata["panel"],
+                          metavar="VALUE,…" if is_list else None)
+    annotation: Any = Annotated[str | None if is_list else OPTION_TYPES[f.name], option]
+    default = str(f.default) if is_list and f.default is not None else f.default
+    return inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)

@@ -88,7 +88,8 @@ def serve(trace: Trace, deployment: Deployment, num_replicas: int | None = None,
     else:
         timers = [timer for scaler in scalers.values() for timer in scaler.timers()]
         found = (_disaggregated if is_split else _routed)(trace, deployment, fleet, waits, recording, timers)
-    return dataclasses.replace(found, num_followers=followers, scaling=_scaling(found, pools, scalers))
+    return dataclasses.replace(found, num_followers=followers, scaling=_scaling(found, pools, scalers),
+                               tenants=None if overload is None else overload.tenants)
 
 
 def _pools(deployment: Deployment, num_replicas: int) -> tuple[Pool, ...]:

@@ -26,6 +26,7 @@ from planner.measured.validate import (
 )
 from planner.metrics.uncertainty import Residuals, residuals_for
 from planner.settings.scenario import Scenario
+from planner.settings.statistic import metric_key
 from planner.steptime.engines import read_table
 from planner.steptime.roofline import priors
 from planner.traffic.client import NAME
@@ -149,7 +150,8 @@ def parse_max_error(text: str, metrics: Sequence[str]) -> dict[str, float]:
     found: dict[str, float] = {}
     for part in text.replace(",", " ").split():
         name, _, value = part.partition(":")
-        names = [known for known in (name, f"{name}_ms", f"mean_{name}_ms", f"{name}_s") if known in metrics]
+        spellings = (name, metric_key(name), f"{name}_ms", f"mean_{name}_ms", f"{name}_s")
+        names = [known for known in spellings if known in metrics]
         if not names:
             raise UnknownNameError("--max-error metric", name, metrics)
         try:

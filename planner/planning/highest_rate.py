@@ -22,6 +22,7 @@ from planner.settings.scenario import Scenario
 from planner.trace import Trace
 from planner.traffic.client import at_client_rate
 from planner.traffic.rescaling import MOST_REQUESTS, SCALINGS, rate_of, repeated, windows
+from planner.traffic.tenants import refuse_tenant_thresholds
 
 Floats = NDArray[np.float64]
 
@@ -124,6 +125,7 @@ def capacity(trace: Trace, scenario: Scenario, objectives: Objectives, search: S
 
 
 def _check(scenario: Scenario, search: Search) -> None:
+    refuse_tenant_thresholds(scenario)
     if search.scaling not in SCALINGS:
         raise UsageError(f"--scaling {search.scaling}: must be one of {', '.join(SCALINGS)}")
     if search.horizon not in ("double", "trace"):
@@ -147,7 +149,7 @@ def _result(load: Load, found: Bracket, recorded: float, objectives: Objectives)
         "rate_scale": found.lower / recorded,
         "num_gpus": num_gpus,
         "slo": {"limits_s": objectives.slo.limits_s,
-                "percentiles_s": {f"p{p:g}_{metric}": limit for (metric, p), limit in objectives.percentiles.items()}},
+                "percentiles_s": {statistic.name: limit for statistic, limit in objectives.statistics.items()}},
         "attainment": objectives.attainment,
         "attainment_at_capacity": probes[found.lower].attainment,
         "limiting_metric": probes[found.upper].limiting_metric,

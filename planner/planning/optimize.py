@@ -1,29 +1,41 @@
-"""The best configuration of a grid by few replays: descent along one axis after the other, from several starts."""
+"""The front of a grid by few replays: descents along one axis after the other, for many weights of the metrics."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from planner.launch import describe_launch
 from planner.planning.grid import Sweep
-from planner.planning.pareto import is_less_better
+from planner.planning.pareto import is_less_better, pareto_front
 from planner.planning.sweeping import Grid, Progress, on_backend, shortfall
 
-STARTS = 4  # descents in a row that find nothing better, after which the best is taken
+Floats = NDArray[np.float64]
+Score = tuple[float, float]  # smaller is better: by how much limits are missed, then the cost
+Scores = Callable[[Sequence[int]], list[Score]]
+
+STARTS = 4  # descents in a row that find nothing better in the first metric, after which the best is taken
 NOTHING = (np.inf, np.inf)
+DIVISIONS = {2: 8, 3: 4, 4: 3}  # of the lattice of weights, by the number of metrics: 9, 15 and 20 of them
+AUGMENTATION = 0.05  # weight of the sum of all costs beside the largest, as in ParEGO
+LEAST_WEIGHT = 1e-3  # so that no metric is left out altogether
 
 
 def optimize(plan: Sweep, output: Path, *, jobs: int = -1, backend: str = "processes", address: str | None = None,
              seed: int = 0, progress: Progress = lambda done, total: None) -> tuple[pl.DataFrame, dict[str, Any]]:
-    """Find the configuration that is best in the plan's first metric among those that keep its limits.
+    """Find the front of a plan's metrics among configurations that keep its limits, and the best in the first metric.
 
-    Each descent takes the axes in a drawn order and moves to the best value of one while the others stay, until no axis
-    has a better one; a point that misses limits moves towards missing them by less. Descents start in the middle, then
-    at random, until STARTS in a row lead nowhere better. That is no proof: a best that only differs in two axes at once
-    from everything good nearby may be missed.
+    A descent takes the axes in a drawn order and moves to the best value of one while the others stay, until no axis
+    has a better one; a point that misses limits moves towards missing them by less. First descents look for the best in
+    the first metric: from the middle, then from random points, until STARTS in a row lead nowhere better. Then one
+    descent for each vector of weights on a lattice (Das and Dennis, 1998) begins at the point known to be best by the
+    augmented Tchebycheff function of the metrics under these weights, and goes down by it (Knowles, ParEGO, 2006).
+    Metrics count as shares of their range over the front known so far. All descents share their replays. That is no
+    proof: points that differ in two axes at once from everything good nearby may be missed.
 
     Parameters
     ----------
@@ -34,51 +46,118 @@ def optimize(plan: Sweep, output: Path, *, jobs: int = -1, backend: str = "proce
     Returns
     -------
     polars.DataFrame, dict
-        The configurations that were replayed, as a sweep's; and `best`, its row, or None where none keeps the limits,
-        with `num_replays` and `num_descents`.
+        The configurations that were replayed, as a sweep's, which mark the front among them; and `best`, the row that
+        is best in the first metric, or None where none keeps the limits, with `num_replays` and `num_descents`.
 
     Raises
     ------
     PlannerError : as `sweeping.sweep`.
     """
-    grid = Grid(plan, output, jobs=jobs)
-    shape = [len(values) for values in plan.axes.values()]
-    rng = np.random.default_rng(seed)
-    best, num_descents, in_vain = None, 0, 0
-    asked: set[int] = set()
-
-    def costs(places: Sequence[int]) -> list[tuple[float, float]]:
-        asked.update(places)
-        found = [_cost(plan, row) for row in grid.replay(places)]
-        progress(len(asked), len(grid.points))
-        return found
-
+    search = _Search(plan, output, jobs, seed, progress)
     with on_backend(backend, address):
-        for start in _starts(shape, rng):
-            place, cost = start, costs([start])[0]
-            is_moving = True
-            while is_moving:
-                is_moving = False
-                for axis in rng.permutation(len(shape)):
-                    line = _line(place, int(axis), shape)
-                    found = costs(line)
-                    k = min(range(len(line)), key=lambda k: found[k])
-                    if found[k] < cost:
-                        place, cost, is_moving = line[k], found[k], True
-            num_descents += 1
-            if best is None or cost < best[0]:
-                best, in_vain = (cost, place), 0
-            else:
-                in_vain += 1
+        best = search.find_best()
+        search.find_front()
+    table = search.grid.write()
+    row = search.rows[best]
+    is_found = search.by_first_metric([best])[0][0] == 0
+    point = search.grid.points[best]
+    return table, {"best": {**point.values, **row, **describe_launch(point.scenario)} if is_found else None,
+                   "num_replays": len(search.rows), "num_descents": search.num_descents}
+
+
+class _Search:
+    """A search through a grid, with the rows of all points that it asked for."""
+
+    def __init__(self, plan: Sweep, output: Path, jobs: int, seed: int, progress: Progress) -> None:
+        self.grid = Grid(plan, output, jobs=jobs)
+        self.rows: dict[int, Mapping[str, Any]] = {}  # by place in the grid
+        self.num_descents = 0
+        self._plan, self._progress = plan, progress
+        self._shape = [len(values) for values in plan.axes.values()]
+        self._rng = np.random.default_rng(seed)
+        self._signs = np.array([1.0 if is_less_better(metric) else -1.0 for metric in plan.front])
+
+    def find_best(self) -> int:
+        """Return the place of the best point in the first metric."""
+        best: tuple[Score, int] | None = None
+        in_vain = 0
+        for start in _starts(self._shape, self._rng):
+            place = self._descend(start, self.by_first_metric)
+            score = self.by_first_metric([place])[0]
+            best, in_vain = ((score, place), 0) if best is None or score < best[0] else (best, in_vain + 1)
             if in_vain == STARTS:
                 break
-    table = grid.write()
-    assert best is not None
-    row = grid.replay([best[1]])[0]
-    is_found = best[0][0] == 0
-    point = grid.points[best[1]]
-    return table, {"best": {**point.values, **row, **describe_launch(point.scenario)} if is_found else None,
-                   "num_replays": len(asked), "num_descents": num_descents}
+        assert best is not None
+        return best[1]
+
+    def find_front(self) -> None:
+        """Ask for points of the front of all metrics, from those that are known."""
+        for weights in self._rng.permutation(_lattice(len(self._plan.front))):
+            def scores(places: Sequence[int], weights: Floats = weights) -> list[Score]:
+                return self._by_weights(places, weights)
+
+            known = list(self.rows)
+            values = scores(known)
+            self._descend(known[min(range(len(known)), key=lambda k: values[k])], scores)
+
+    def _descend(self, start: int, scores: Scores) -> int:
+        """Return where a descent from a place ends."""
+        place, self.num_descents = start, self.num_descents + 1
+        self._ask([start])
+        is_moving = True
+        while is_moving:
+            is_moving = False
+            for axis in self._rng.permutation(len(self._shape)):
+                line = _line(place, int(axis), self._shape)
+                self._ask(line)
+                found, here = scores(line), scores([place])[0]
+                k = min(range(len(line)), key=lambda k: found[k])
+                if found[k] < here:
+                    place, is_moving = line[k], True
+        return place
+
+    def _ask(self, places: Sequence[int]) -> None:
+        """Replay points that have not been asked for."""
+        new = [place for place in places if place not in self.rows]
+        if new:
+            self.rows.update(zip(new, self.grid.replay(new), strict=True))
+            self._progress(len(self.rows), len(self.grid.points))
+
+    def by_first_metric(self, places: Sequence[int]) -> list[Score]:
+        """Return the scores of points by the first metric alone."""
+        return [NOTHING if np.isnan(cost) else (shortfall(self._plan, self.rows[place]), float(cost))
+                for place, cost in zip(places, self._costs(places)[:, 0], strict=True)]
+
+    def _by_weights(self, places: Sequence[int], weights: Floats) -> list[Score]:
+        """Return scores by the augmented Tchebycheff function, on the scale of the front that is known."""
+        known = self._costs(list(self.rows))
+        kept = known[[shortfall(self._plan, row) == 0 for row in self.rows.values()]]
+        front = kept[pareto_front(kept)] if len(kept) else kept
+        scale = front if len(front) else known[~np.isnan(known).any(axis=1)]
+        if not len(scale):
+            return [NOTHING] * len(places)
+        low, high = scale.min(axis=0), scale.max(axis=0)
+        shares = weights * (self._costs(places) - low) / np.where(high > low, high - low, 1.0)
+        values = shares.max(axis=1) + AUGMENTATION * shares.sum(axis=1)
+        return [NOTHING if np.isnan(value) else (shortfall(self._plan, self.rows[place]), float(value))
+                for place, value in zip(places, values, strict=True)]
+
+    def _costs(self, places: Sequence[int]) -> Floats:
+        """Return the metrics of points, smaller is better, shape [num_places, num_metrics]; NaN where there is none."""
+        values = [[self.rows[place].get(metric) for metric in self._plan.front] for place in places]
+        found = np.array([[np.nan if value is None else value for value in row] for row in values], np.float64)
+        return self._signs * found.reshape(len(places), len(self._plan.front))
+
+
+def _lattice(count: int) -> Floats:
+    """Return weight vectors that add up to 1 and are spread evenly, shape [num_vectors, count].
+
+    >>> len(_lattice(2)), len(_lattice(3)), len(_lattice(4))
+    (9, 15, 20)
+    """
+    divisions = DIVISIONS[count]
+    parts = [part for part in itertools.product(range(divisions + 1), repeat=count) if sum(part) == divisions]
+    return np.maximum(np.array(parts) / divisions, LEAST_WEIGHT)
 
 
 def _starts(shape: Sequence[int], rng: np.random.Generator) -> Iterator[int]:
@@ -95,12 +174,3 @@ def _line(place: int, axis: int, shape: Sequence[int]) -> list[int]:
     where = [int(k) for k in np.unravel_index(place, shape)]
     lines = ([*where[:axis], value, *where[axis + 1 :]] for value in range(shape[axis]))
     return [int(np.ravel_multi_index(each, shape)) for each in lines]
-
-
-def _cost(plan: Sweep, row: Mapping[str, Any]) -> tuple[float, float]:
-    """Return what is less for a better configuration: how much it misses the limits by, then its first metric."""
-    metric = plan.front[0]
-    value = row.get(metric)
-    if row["status"] != "done" or value is None:
-        return NOTHING
-    return shortfall(plan, row), value if is_less_better(metric) else -value

@@ -28,6 +28,7 @@ from planner.steptime.roofline import priors
 from planner.trace import Trace
 from planner.traffic.rate_series import RateSeries
 from planner.traffic.rescaling import MOST_REQUESTS, compressed, lasting, rate_of, repeated
+from planner.traffic.tenants import refuse_tenant_thresholds
 from planner.traffic.workload import slice_time
 
 LONGER = 8  # times a trace that shows whether a queue grows: replicas are whole, so twice may show nothing
@@ -101,6 +102,7 @@ def size(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Choi
     """
     if scenario.autoscale is not None:
         raise UsageError(f"--autoscale {scenario.autoscale}: a fleet is sized as one that stays as it is; leave it out")
+    refuse_tenant_thresholds(scenario)
     if choices.num_spare < 0:
         raise UsageError(f"--spare {choices.num_spare}: must be 0 or more")
     if scenario.fleet is not None:

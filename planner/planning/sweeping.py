@@ -17,15 +17,17 @@ from planner.files.table_file import DAMAGE
 from planner.files.writing import append_text, write_atomically
 from planner.metrics.summary import numbers
 from planner.planning.fingerprint import scenario_sha256
-from planner.planning.grid import Point, Sweep
+from planner.planning.grid import OBJECTIVE, Point, Sweep, objective_column
 from planner.planning.pareto import is_less_better, pareto_front
 from planner.run import replay
 from planner.settings.engine import Recording
-from planner.settings.slo import Slo
+from planner.settings.objectives import Objectives
+from planner.settings.statistic import parse_statistic
 from planner.trace import Trace, read_trace
 from planner.traffic.client import NAME, client_load, refuse_client_options
 
 OWN = "summary_"  # before a number of the summary that has an option's name, where that is an axis
+OF_THE_PLAN = ("is_pareto", "misses")  # columns that depend on the other rows or on the limits
 ABOUT = "planner.sweep"  # of the Parquet file's metadata: the axes, and what the front is over
 BACKENDS = ("processes", "dask", "ray")
 Progress = Callable[[int, int], None]  # done, of how many
@@ -53,7 +55,8 @@ def sweep(plan: Sweep, output: Path, *, jobs: int = -1, backend: str = "processe
     -------
     polars.DataFrame
         One row a configuration: `key` (a hash of all that it depends on), its values by axis, `status` ("done", or
-        why there is nothing), `is_pareto`, `notes` (a line each), then the numbers of the summary.
+        why there is nothing), `is_pareto`, `misses` (the limits that it misses, with commas between), `notes` (a line
+        each), then the numbers of the summary.
 
     Raises
     ------
@@ -86,7 +89,8 @@ class Grid:
         num_done = len(asked) - len(todo)
         progress(num_done, len(asked))
         for part in _rounds(todo, self._jobs):
-            tasks = [joblib.delayed(_row)(self._load(place), self.points[place], self.plan.slo) for place in part]
+            tasks = [joblib.delayed(_row)(self._load(place), self.points[place], self.plan.objectives)
+                     for place in part]
             for place, row in zip(part, joblib.Parallel(n_jobs=self._jobs)(tasks), strict=True):
                 self._kept[self._keys[place]] = row
                 append_text(self._journal, json.dumps({"key": self._keys[place], "row": row}) + "\n")
@@ -128,7 +132,7 @@ def _recorded(plan: Sweep, points: Sequence[Point]) -> Trace | None:
 
 
 def _key(trace: Trace, plan: Sweep, point: Point) -> str:
-    limits = None if plan.slo is None else plan.slo.limits_s
+    limits = None if plan.objectives is None else plan.objectives.limits_s
     return scenario_sha256(point.scenario, trace.sha256, trace.format, limits)
 
 
@@ -138,16 +142,23 @@ def _rounds(todo: Sequence[int], jobs: int) -> Iterator[Sequence[int]]:
         yield todo[start : start + size]
 
 
-def _row(trace: Trace, point: Point, slo: Slo | None) -> dict[str, Any]:
+def _row(trace: Trace, point: Point, objectives: Objectives | None) -> dict[str, Any]:
     """Replay one configuration; one that the model, the GPU or the policy does not allow says why."""
     try:
-        summary = replay(trace, point.scenario, slo=slo, recording=Recording()).summary
+        summary = replay(trace, point.scenario, slo=objectives, recording=Recording()).summary
     except UnknownNameError:
         raise
     except PlannerError as error:
         return {"status": str(error)}
     return {"status": "done", "num_gpus": summary["deployment"]["num_gpus"], "bottleneck": summary["bottleneck"],
-            "notes": "\n".join(summary["notes"]), **numbers(summary)}
+            "notes": "\n".join(summary["notes"]), **_objective_values(summary), **numbers(summary)}
+
+
+def _objective_values(summary: Mapping[str, Any]) -> dict[str, float | None]:
+    """Return the values of statistic objectives by their columns [ms]."""
+    statistics = {each["name"]: parse_statistic(each["name"]) for each in summary["objectives"]}
+    return {objective_column(statistic): each["value"] for each in summary["objectives"]
+            if (statistic := statistics[each["name"]]) is not None}
 
 
 def _kept(output: Path, journal: Path) -> dict[str, dict[str, Any]]:
@@ -171,7 +182,7 @@ def _kept(output: Path, journal: Path) -> dict[str, dict[str, Any]]:
 
 def _without_axes(row: Mapping[str, Any]) -> dict[str, Any]:
     names = list(row)
-    kept = {name.removeprefix(OWN): row[name] for name in names[names.index("status") :] if name != "is_pareto"}
+    kept = {name.removeprefix(OWN): row[name] for name in names[names.index("status") :] if name not in OF_THE_PLAN}
     return kept if kept["status"] == "done" else {"status": kept["status"]}
 
 
@@ -188,15 +199,30 @@ def _table(plan: Sweep, points: Sequence[Point], keys: Sequence[str],
     front = pareto_front(costs)
     columns: dict[str, Any] = {"key": keys}
     columns |= {axis: [point.values[axis] for point in points] for axis in plan.axes}
-    columns |= {"status": [row["status"] for row in rows], "is_pareto": front}
+    columns |= {"status": [row["status"] for row in rows], "is_pareto": front,
+                "misses": [_misses(plan, row) for row in rows]}
     columns |= {f"{OWN}{name}" if name in plan.axes else name: [row.get(name) for row in rows]
                 for name in names if name != "status"}
     table = pl.DataFrame(columns, strict=False)
     return table.with_columns(pl.selectors.by_dtype(pl.Null).cast(pl.Float64))
 
 
+def _misses(plan: Sweep, row: Mapping[str, Any]) -> str:
+    """Return the metrics whose limits a configuration misses; empty where it has no result."""
+    if row["status"] != "done":
+        return ""
+    return ", ".join(limit.metric for limit in plan.limits if limit.shortfall(row.get(limit.metric)) > 0)
+
+
 def describe(plan: Sweep, output: Path, table: pl.DataFrame) -> dict[str, Any]:
-    """Return what came of a sweep: how many configurations there are by `status`, the `front` and the `notes`."""
+    """Return what came of a sweep.
+
+    Returns
+    -------
+    dict
+        How many configurations there are by `status`; the `front`, each with all its numbers; all `rows`, the front
+        first, each with its axes, the front's metrics, `bottleneck`, `status`, `is_pareto` and `misses`; and `notes`.
+    """
     return _description(plan.axes, plan.front, output, table)
 
 
@@ -222,7 +248,17 @@ def _description(axes: Mapping[str, Any], metrics: Sequence[str], output: Path, 
     front = table.filter("is_pareto").drop("notes", strict=False).sort(metrics[0], maintain_order=True).to_dicts()
     counts = {str(status): count for status, count in table.group_by("status").len().sort("status").iter_rows()}
     return {"output": str(output), "num_configurations": table.height, "status": counts, "axes": axes,
-            "pareto": metrics, "front": front, "notes": _notes(table)}
+            "pareto": metrics, "front": front, "rows": _rows(axes, metrics, table), "notes": _notes(table)}
+
+
+def _rows(axes: Mapping[str, Any], metrics: Sequence[str], table: pl.DataFrame) -> list[dict[str, Any]]:
+    """Return all configurations with the columns that tell them apart: the front first, then by the first metric."""
+    if "misses" not in table.columns:  # of an older sweep
+        table = table.with_columns(pl.lit("").alias("misses"))
+    ordered = table.sort(pl.col("is_pareto").not_(), pl.col("misses") != "", pl.col(metrics[0]) * (
+        1.0 if is_less_better(metrics[0]) else -1.0), nulls_last=True, maintain_order=True)
+    objectives = [name for name in table.columns if name.startswith(OBJECTIVE) and name not in metrics]
+    return ordered.select(*axes, *metrics, *objectives, "bottleneck", "status", "is_pareto", "misses").to_dicts()
 
 
 def _notes(table: pl.DataFrame) -> list[str]:

@@ -19,8 +19,10 @@ from planner.files.writing import write_atomically
 from planner.replays.attempts import REASON, STATUS, Attempts
 from planner.replays.driver import ReplayRecords
 from planner.replays.scaling import Scaling
+from planner.settings.objectives import LIMIT
 from planner.steptime.by_term import step_terms
 from planner.trace import Trace
+from planner.traffic.tenants import Tenants, own_limits_s
 
 STOPPED_BY = {  # why the head of the queue is not in a step: there are no more of these, or the policy leaves it out
     NOBODY_WAITS: None, SEATS: "max_num_seqs", TOKENS: "token_budget", BLOCKS: "kv_cache", PLAN: "policy",
@@ -53,6 +55,7 @@ class ReplayResult:
     handover : where some prefill and others decode, columns of the table of requests: `decode_replica`, and
         `handover_s`, from the first token until the KV is where the request is decoded; None elsewhere.
     attempts : of the requests, where clients or the router's gateway have rules for overload; None elsewhere.
+    tenants : their quotas and objectives, where a file gives them.
     """
 
     trace: Trace
@@ -65,6 +68,7 @@ class ReplayResult:
     handover: Mapping[str, NDArray[Any]] | None = None
     scaling: Scaling | None = None
     attempts: Attempts | None = None
+    tenants: Tenants | None = None
 
     def mean_replicas(self, duration_s: float) -> float:
         """Return the replicas that are paid for, in the mean over the replay's duration [1]."""
@@ -77,8 +81,13 @@ class ReplayResult:
 
     @property
     def times_s(self) -> dict[str, NDArray[np.float64]]:
-        """TTFT, TPOT and end-to-end latency by the names of objectives [s]."""
-        return {"ttft": self.ttft_s, "tpot": self.tpot_s, "e2el": self.e2e_s}
+        """TTFT, TPOT and end-to-end latency by the names of objectives, shape [num_requests] each [s].
+
+        Requests' own limits are there too, as `objectives.judge` takes them.
+        """
+        own_s = own_limits_s(self.trace, self.tenants)
+        return {"ttft": self.ttft_s, "tpot": self.tpot_s, "e2el": self.e2e_s,
+                **{f"{metric}{LIMIT}": limits_s for metric, limits_s in own_s.items()}}
 
     @property
     def ttft_s(self) -> NDArray[np.float64]:
@@ -144,8 +153,9 @@ class ReplayResult:
             }
         )
         table = self._with_pools(self._with_pools(table), "decode_replica", "decode_pool")
-        kept = [name for name in ("tenant", "session_id", "priority") if name in self.trace.requests.columns]
-        table = table.with_columns(self.trace.requests[name] for name in kept)
+        given = self.trace.requests
+        kept = [name for name in ("tenant", "session_id", "priority", "deadline_s") if name in given.columns]
+        table = table.with_columns(given[name] for name in kept)
         return table.with_columns(pl.selectors.float().fill_nan(None))
 
     @property

@@ -9,12 +9,18 @@ from planner.figures.style import clean, labels
 from planner.metrics.saved import SavedResult
 from planner.metrics.summary import HEADLINES
 from planner.report import tables
+from planner.report.tenants import SHOWN_TENANTS
+from planner.report.verdicts import NO_TENANT, missed_in
+from planner.settings.judged import ATTAINMENT, judged_of
 
 MISSING = "–"
 
-METRICS = {"ttft": "time to first token", "tpot": "time per output token", "e2el": "end to end"}
+METRICS = {"ttft": "time to first token", "tpot": "time per output token", "e2el": "end to end",
+           "deadline": "the trace's deadlines"}
+TENANT_ROWS = (("num_requests", "requests", ""), ("slo_attainment", "requests within all objectives", "%"),
+               ("p99_ttft_ms", "TTFT, p99", "ms"), ("p99_tpot_ms", "TPOT, p99", "ms"))
 SEPARATE = ("deployment", "policy", "workload", "versions", "slo", "trace_sha256", "slo_attainment_by_metric",
-            "explanation", "autoscale", "pools")
+            "objectives", "tenants", "explanation", "autoscale", "pools")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +106,8 @@ def reasons(results: Sequence[SavedResult]) -> list[str]:
     for name, result in zip(labels(results), results, strict=True):
         lead = f"{name}: " if len(results) > 1 else ""
         why = explain(result.requests, result.steps, _num_replicas(result))
+        missed = missed_in(result.summary)
+        found += [f"{lead}objectives missed: {missed}"] if missed else []
         found.append(lead + why["sentence"])
         advice = _part(result, "explanation").get("advice")
         found += [lead + advice["sentence"]] if advice and why["phases"] else []
@@ -138,7 +146,7 @@ def settings(results: Sequence[SavedResult]) -> list[Table]:
         "Versions and trace": origins,
     }
     listed = [Table(title=title, rows=_rows(parts), marks=len(results) > 1) for title, parts in found.items()]
-    return [table for table in [_objectives(results), *listed] if table.rows]
+    return [table for table in [_objectives(results), _tenants(results), *listed] if table.rows]
 
 
 def full_summary(results: Sequence[SavedResult]) -> Table:
@@ -238,8 +246,36 @@ def _objectives(results: Sequence[SavedResult]) -> Table:
         limits_ms = tuple(None if limit is None else 1e3 * limit for limit in limits)
         rows += [Row(label=f"{name}, at most", values=limits_ms, unit="ms"),
                  Row(label=f"{name}, requests within", values=tuple(shares), unit="%")]
-    return Table(title="Objectives", rows=_existing([*rows, Row(label="all objectives, requests within", unit="%",
-                                                                values=_values(results, "slo_attainment"))]))
+    rows.append(Row(label="all objectives, requests within", unit="%", values=_values(results, "slo_attainment")))
+    return Table(title="Objectives", rows=_existing([*rows, *_verdicts(results)]))
+
+
+def _verdicts(results: Sequence[SavedResult]) -> list[Row]:
+    """Return the share of requests that was asked for, and each statistic with its limit, in the results' order."""
+    judged = [{each.name: each for each in judged_of(result.summary)} for result in results]
+    names = dict.fromkeys(name for found in judged for name, each in found.items()
+                          if each.unit == "ms" or name == ATTAINMENT)
+    rows = []
+    for name in names:
+        found = [each.get(name) for each in judged]
+        label = name if name == ATTAINMENT else name.replace("_", " ")
+        unit = "%" if name == ATTAINMENT else "ms"
+        rows += [Row(label=f"{label}, {'at least' if name == ATTAINMENT else 'at most'}", unit=unit,
+                     values=tuple(None if each is None else each.limit for each in found)),
+                 Row(label=label, unit=unit, values=tuple(None if each is None else each.value for each in found)),
+                 Row(label=f"{label}, met", values=tuple(None if each is None else "yes" if each.is_met else "no"
+                                                         for each in found))]
+    return rows
+
+
+def _tenants(results: Sequence[SavedResult]) -> Table:
+    """Return the figures of the tenants with the most requests."""
+    tenants = [_part(result, "tenants") for result in results]
+    names = list(dict.fromkeys(name for found in tenants for name in found))[:SHOWN_TENANTS]
+    rows = [Row(label=clean(f"{name or NO_TENANT}: {label}"), unit=unit,
+                values=tuple((found.get(name) or {}).get(key) for found in tenants))
+            for name in names for key, label, unit in TENANT_ROWS]
+    return Table(title="Tenants", rows=_existing(rows))
 
 
 def _values(results: Sequence[SavedResult], key: str) -> tuple[Any, ...]:

@@ -16,6 +16,7 @@ from planner.metrics.saved import SavedResult
 from planner.report import content, tables
 from planner.report.content import Listing, Row, Table
 from planner.report.source import SavedAnswer
+from planner.report.sweeps import sweep_headline
 
 MOST_ROWS = 200  # of a list; the answer has the others
 FLEET_COLUMNS = ("gpu", "tensor_parallel_size", "decode_gpu", "decode_tensor_parallel_size", "quantization",
@@ -152,7 +153,7 @@ def _sweep(answer: SavedAnswer) -> Findings:
             *((f"not replayed: {status}", count, "") for status, count in found["status"].items() if status != "done")]
     return Findings(
         title="A grid of what-ifs", lead=f"{', '.join(axes)} varied; the front is over {', '.join(metrics)}",
-        names=("",), headline=_numbers("Sweep", rows), words=[tables.sweep_table(found).splitlines()[-1], *note],
+        names=("",), headline=_numbers("Sweep", rows), words=[sweep_headline(found), *note],
         figures={"front": front_scatter(table, axes, metrics), "parallel": parallel_axes(table, axes, metrics)},
         listings=[_listing("The front", [*axes, *metrics, "bottleneck"], found["front"])],
         tables={"Axes": [Table(title="Values", rows=tuple(Row(label=axis, values=(", ".join(map(str, values)),))

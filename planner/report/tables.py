@@ -1,6 +1,5 @@
 """Summaries as text tables for the terminal."""
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -8,6 +7,10 @@ from planner.explanation.limits import QUEUE_LIMITS, STEP_BOUNDS
 from planner.explanation.phases import PHASES
 from planner.metrics.notes import fitted_to
 from planner.replays.attempts import COUNTED
+from planner.report.cells import launch_line as _launch_line
+from planner.report.cells import number_text as _text
+from planner.report.tenants import tenant_lines
+from planner.report.verdicts import objective_lines
 
 ROWS = (
     ("Requests", ("completed", "failed", "rejected", "unfinished", "duration")),
@@ -33,7 +36,6 @@ POOL_ROWS = ("role", "policy", "num_replicas", "replicas_mean", "tensor_parallel
              "mean_ttft_ms", "mean_tpot_ms", "cpu_hit_rate", "remote_hit_rate", "kv_cache_usage_peak",
              "gpu_busy_fraction", "gpu_hours", "cost_usd")
 SHOWN_SHARE = 0.0005  # of time; what is less is not shown
-SHOWN = 5  # reasons why configurations have no result
 SHOWN_EVENTS = 12  # of an autoscaler; the JSON has all
 SCALE_COLUMNS = ("at [s]", "before", "after", "metric", "value", "target", "wanted", "limited by")
 SHOWN_GROUPS = ("gpu", "engine", "model", "client")  # of errors; the JSON has all
@@ -56,6 +58,8 @@ def summary_table(summary: Mapping[str, Any]) -> str:
                                for key, value in shown)]
     lines += _pool_lines(summary.get("pools", ()))
     lines += _scale_lines(summary)
+    lines += tenant_lines(summary.get("tenants", {}))
+    lines += objective_lines(summary)
     speed = summary["simulated_requests_per_s"]
     lines.append(f"replayed {summary['workload']['num_requests']:,} requests at {speed:,.0f} requests/s of loop time, "
                  f"{summary['wall_s']:.2f} s in all")
@@ -150,12 +154,6 @@ def _cell(value: Any, first: Any) -> str:
     if isinstance(value, str) or value is None or not isinstance(first, int | float) or not first:
         return text
     return f"{text} ({100 * (value / first - 1):+.0f} %)"
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:,.3f}" if abs(value) < 100 else f"{value:,.1f}"
-    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def explanation_table(explanations: Mapping[str, Mapping[str, Any]]) -> str:
@@ -298,42 +296,6 @@ def gate_row(row: Mapping[str, Any]) -> tuple[str, str, str, str, str, str]:
     verdict = row["verdict"] + (f": {row['reason']}" if row["reason"] else "")
     predicted = "–" if row["predicted"] is None else _text(row["predicted"])
     return row["scenario"], row["metric"], target, predicted, room, verdict
-
-
-def sweep_table(result: Mapping[str, Any]) -> str:
-    """Return the Pareto front, a configuration a line, and what became of those that could not be replayed."""
-    names = [*result["axes"], *result["pareto"], "bottleneck"]
-    alike: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
-    for row in result["front"]:
-        alike.setdefault(tuple(row[metric] for metric in result["pareto"]), []).append(row)
-    rows = [[*names, "alike"],
-            *([*(_text(same[0][name]) for name in names), f"{len(same) - 1:,}"] for same in alike.values())]
-    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
-    lines = ["  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)) for row in rows]
-    failed = {status: count for status, count in result["status"].items() if status != "done"}
-    lines += [f"{count:,} of {result['num_configurations']:,}: {status}" for status, count in failed.items()][:SHOWN]
-    lines += [f"… and {len(failed) - SHOWN:,} other reasons; the output has all"] if len(failed) > SHOWN else []
-    if "best" in result:
-        lines.append(_best_line(result))
-    lines.append(f"{len(result['front']):,} of {result['num_configurations']:,} configurations on the front; all in "
-                 f"{result['output']}")
-    return "\n".join(lines)
-
-
-def _best_line(result: Mapping[str, Any]) -> str:
-    """Return what an optimiser found, and what it took."""
-    best, metric = result["best"], result["pareto"][0]
-    effort = f"by {result['num_replays']:,} replays of a grid of {math.prod(map(len, result['axes'].values())):,}"
-    if best is None:
-        return f"none keeps the limits, {effort}"
-    values = ", ".join(f"{axis} {_text(best[axis])}" for axis in result["axes"])
-    return f"best: {values}: {metric} {_text(best[metric])}, {effort}\n{_launch_line(best)}"
-
-
-def _launch_line(result: Mapping[str, Any]) -> str:
-    """Return how to launch what was found."""
-    lacking = f"  (no flag for {', '.join(result['command_lacks'])})" if result["command_lacks"] else ""
-    return f"launch: {result['command']}{lacking}"
 
 
 def _replicas(fleet: Mapping[str, Any]) -> str:

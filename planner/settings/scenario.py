@@ -205,7 +205,7 @@ class Scenario:
         None, "Overload", "Requests in it at most; those that come then are rejected. [no limit]"
     )
     router_queue_timeout: float | None = _option(None, "Overload", "Requests that were in it so long are rejected [s].")
-    tenants: str | None = _option(None, "Overload", "TOML with quotas of tenants and their weights in fair shares.")
+    tenants: str | None = _option(None, "Overload", "TOML with tenants' quotas, weights in fair shares, and slo.")
 
     step_time: str = _option("roofline", "Step time", "roofline, or linear:BASE_S,PER_TOKEN_S[,PER_CONTEXT_TOKEN_S].")
 

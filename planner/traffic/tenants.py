@@ -1,4 +1,4 @@
-"""Quotas of tenants and their weights in fair shares: a TOML file, and one record for each tenant of a trace."""
+"""Quotas, fair shares and objectives of tenants: a TOML file, and one record for each tenant of a trace."""
 
 import math
 from collections.abc import Mapping
@@ -14,6 +14,9 @@ from planner.catalog.entries import read_toml
 from planner.engine import state as st
 from planner.engine.client_state import TENANT
 from planner.errors import UnknownNameError, UsageError
+from planner.settings.objectives import Objectives, given_objectives
+from planner.settings.scenario import Scenario
+from planner.settings.slo import DEADLINE, METRICS
 from planner.trace import Trace
 
 Excess = Literal["reject", "delay"]
@@ -21,7 +24,7 @@ Excess = Literal["reject", "delay"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quota:
-    """What one tenant may send.
+    """Requests that one tenant may send, and the objectives that they are held to.
 
     Parameters
     ----------
@@ -31,10 +34,13 @@ class Quota:
     tokens_per_minute : at which its bucket of tokens fills, prompt and output [1/min]; infinite for no limit.
     burst_tokens : what the bucket holds; None for a minute's worth.
     excess : a request over the quota is turned away ("reject"), or waits at the gateway ("delay").
+    slo : the tenant's own objectives, in place of those of all requests, as `parse_objectives` reads them.
+    attainment : share of its requests that must meet them; None where no share is asked for [1].
 
     Raises
     ------
-    UsageError : a number is not above 0, a bucket holds less than one request, or `excess` is neither.
+    UsageError : a number is not above 0, a bucket holds less than one request, `excess` is neither, or the objectives
+        cannot be read.
     """
 
     weight: float = 1.0
@@ -43,19 +49,30 @@ class Quota:
     tokens_per_minute: float = math.inf
     burst_tokens: float | None = None
     excess: Excess = "reject"
+    slo: str | None = None
+    attainment: float | None = None
 
     def __post_init__(self) -> None:
+        if self.excess not in get_args(Excess):
+            raise UsageError(f"excess = {self.excess!r}; must be 'reject' or 'delay'")
+        if self.slo is not None and not isinstance(self.slo, str):
+            raise UsageError(f"slo = {self.slo!r}; must be text in quotes, as in 'ttft:500 tpot:50'")
         for f in fields(self):
             value = getattr(self, f.name)
-            if f.name == "excess":
-                if value not in get_args(Excess):
-                    raise UsageError(f"excess = {value!r}; must be 'reject' or 'delay'")
-            elif value is not None and not (type(value) in (int, float) and value > 0):
+            if f.name in ("excess", "slo"):
+                continue
+            if value is not None and not (type(value) in (int, float) and value > 0):
                 raise UsageError(f"{f.name} = {value!r}; must be a number above 0")
         if not math.isfinite(self.weight):
             raise UsageError(f"weight = {self.weight}; must be finite")
         if self.burst_requests is not None and self.burst_requests < 1:
             raise UsageError(f"burst_requests = {self.burst_requests}; must be at least 1, or no request ever passes")
+        _ = self.objectives
+
+    @property
+    def objectives(self) -> Objectives | None:
+        """The tenant's own objectives; None where those of all requests hold."""
+        return given_objectives(self.slo, self.attainment)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +87,10 @@ class Tenants:
 
     named: Mapping[str, Quota]
     default: Quota
+
+    def of(self, name: str) -> Quota:
+        """Return the quota of a tenant, "" for requests without one."""
+        return self.named.get(name, self.default)
 
 
 def read_tenants(path: Path) -> Tenants:
@@ -118,10 +139,52 @@ def tenant_records(trace: Trace, tenants: Tenants | None) -> tuple[Any, NDArray[
                              f"{', '.join(map(repr, tenants.named))}; name the column (--column tenant=…), or leave "
                              f"[default] alone in the file")
         return _records([tenants.default]), np.zeros(trace.num_requests, np.int64)
-    names = trace.requests["tenant"].cast(pl.String).fill_null("")
+    names = tenant_names(trace)
     known = names.unique(maintain_order=True)
     numbers = names.replace_strict(known, pl.int_range(len(known), eager=True), return_dtype=pl.Int64)
-    return _records([tenants.named.get(name, tenants.default) for name in known]), numbers.to_numpy()
+    return _records([tenants.of(name) for name in known]), numbers.to_numpy()
+
+
+def tenant_names(trace: Trace) -> pl.Series:
+    """Return the tenant of each request, "" where it has none, shape [num_requests]."""
+    return trace.requests["tenant"].cast(pl.String).fill_null("")
+
+
+def own_limits_s(trace: Trace, tenants: Tenants | None) -> dict[str, NDArray[np.float64]]:
+    """Return the limits that single requests have of their own, by metric, shape [num_requests] each [s].
+
+    A request's deadline limits its end-to-end latency, its tenant's objectives stand in place of those of all requests:
+    infinite for a metric that they do not limit, NaN where a request's tenant has none.
+    """
+    found = {}
+    if "deadline_s" in trace.requests.columns:
+        found[DEADLINE] = trace.requests["deadline_s"].cast(pl.Float64).fill_null(math.inf).to_numpy()
+    if tenants is None:
+        return found
+    names = (tenant_names(trace) if "tenant" in trace.requests.columns
+             else pl.repeat("", trace.num_requests, dtype=pl.String, eager=True))
+    objectives = {name: tenants.of(name).objectives for name in names.unique()}
+    limits = {name: each.slo.limits_s for name, each in objectives.items() if each is not None}
+    for metric in METRICS if limits else ():
+        by_name = {name: own.get(metric, math.inf) for name, own in limits.items()}
+        found[metric] = names.replace_strict(by_name, default=math.nan, return_dtype=pl.Float64).to_numpy()
+    return found
+
+
+def refuse_tenant_thresholds(scenario: Scenario) -> None:
+    """Refuse verdicts on single tenants, for commands that judge all requests together.
+
+    Raises
+    ------
+    UsageError : a tenant has a share of requests, or a statistic, to keep.
+    """
+    tenants = None if scenario.tenants is None else read_tenants(Path(scenario.tenants))
+    for name, quota in {} if tenants is None else {**tenants.named, "default": tenants.default}.items():
+        objectives = quota.objectives
+        if objectives is not None and (objectives.statistics or objectives.attainment is not None):
+            raise UsageError(f"{scenario.tenants} {name}: slo = {quota.slo!r}, attainment = {quota.attainment}: this "
+                             f"command judges all requests together; give limits of each request alone, and no "
+                             f"attainment")
 
 
 def _records(quotas: list[Quota]) -> Any:

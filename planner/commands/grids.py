@@ -1,0 +1,72 @@
+"""What-ifs and grids from the options of a command: every combination of values, and the plan of a sweep."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from planner.errors import UsageError
+from planner.planning.grid import Sweep, parse_axis, parse_constraint, plan_sweep, read_sweep
+from planner.settings.defaults import ENGINE_DEFAULTS
+from planner.settings.scenario import Scenario, parse_scenario
+
+SPEAKING = ("policy", "gpu", "model", "quantization")  # options whose values name a what-if without the option's name
+
+
+def what_ifs(choices: Mapping[str, Sequence[Any]], axes: Sequence[str]) -> dict[str, Scenario]:
+    """Return every combination of values as a scenario, by a name of what differs.
+
+    Parameters
+    ----------
+    choices : values by option.
+    axes : more of them, as `--axis` has them.
+
+    Raises
+    ------
+    UsageError, UnknownNameError : an axis cannot be read, or its option has values already.
+    """
+    found = dict(choices)
+    for name, values in map(parse_axis, axes):
+        if name in found:
+            raise UsageError(f"--axis {name}: has values already; give all of them in one")
+        found[name] = values
+    order = [name for name in SPEAKING if name in found] + [name for name in found if name not in SPEAKING]
+    varied = [name for name in order if len(found[name]) > 1]
+    combined = [dict(zip(order, values, strict=True)) for values in itertools.product(*(found[name] for name in order))]
+    scenarios = [parse_scenario(chosen) for chosen in combined]
+    return {" ".join(_word(axis, chosen[axis]) for axis in varied) or _policy(scenario): scenario
+            for chosen, scenario in zip(combined, scenarios, strict=True)}
+
+
+def _word(option: str, value: Any) -> str:
+    """Return a value as part of a what-if's name."""
+    if option in SPEAKING:
+        return str(value)
+    text = f"{value:g}" if isinstance(value, float) else str(value).lower() if isinstance(value, bool) else str(value)
+    return f"{option}={text}"
+
+
+def _policy(scenario: Scenario) -> str:
+    return scenario.policy or ENGINE_DEFAULTS[scenario.engine].policy
+
+
+def sweep_plan(source: str, scenario: Scenario, options: Mapping[str, Any]) -> Sweep:
+    """Return the plan of a sweep's file, or of options.
+
+    Raises
+    ------
+    UsageError : options are given beside a file, an option is an axis twice.
+    PlannerError : as `read_sweep` and `plan_sweep`.
+    """
+    given = {name: value for name, value in options.items() if value}
+    if source.endswith(".toml"):
+        if given or scenario != Scenario():
+            raise UsageError(f"options beside {source}: write them into the file")
+        return read_sweep(Path(source))
+    axes = [parse_axis(text) for text in given.pop("axes", ())]
+    if len(dict(axes)) < len(axes):
+        raise UsageError("--axis: an option is given twice; give all its values in one")
+    if "front" in given:
+        given["front"] = given["front"].replace(",", " ").split()
+    constraints = [parse_constraint(text) for text in given.pop("constraints", ())]
+    return plan_sweep(source, scenario, dict(axes), constraints=constraints, **given)

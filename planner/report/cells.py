@@ -1,0 +1,26 @@
+"""Numbers and commands as tables of text have them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def number_text(value: Any) -> str:
+    """Return a value as a cell.
+
+    >>> number_text(1234), number_text(1.5), number_text("fcfs")
+    ('1,234', '1.500', 'fcfs')
+    """
+    if isinstance(value, float):
+        return f"{value:,.3f}" if abs(value) < 100 else f"{value:,.1f}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def cell_text(value: Any) -> str:
+    """Return the same, a dash where there is no value."""
+    return "–" if value is None else number_text(value)
+
+
+def launch_line(result: Mapping[str, Any]) -> str:
+    """Return the command that launches what was found."""
+    lacking = f"  (no flag for {', '.join(result['command_lacks'])})" if result["command_lacks"] else ""
+    return f"launch: {result['command']}{lacking}"

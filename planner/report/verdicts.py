@@ -1,0 +1,39 @@
+"""Verdicts on objectives of replays as lines of text."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from planner.settings.judged import judged_of, missed_sentence, sentences, shares
+
+NO_TENANT = "(none)"  # in place of the name where requests have no tenant
+
+
+def objective_lines(summary: Mapping[str, Any]) -> list[str]:
+    """Return a line for each objective, and whether it is met where that is asked; nothing without objectives."""
+    judged = judged_of(summary)
+    lines = [f"  {text}" for text in shares(judged)]
+    lines += [f"  {'met' if is_met else 'missed'}: {text}" for text, is_met in sentences(judged)]
+    for tenant, found in (summary.get("tenants") or {}).items():
+        lines += [f"  {'met' if is_met else 'missed'}, tenant {tenant or NO_TENANT}: {text}"
+                  for text, is_met in sentences(judged_of(found))]
+    return ["Objectives", *lines] if lines else []
+
+
+def missed_in(summary: Mapping[str, Any]) -> str:
+    """Return in one sentence which objectives a replay misses, and by how much; empty where none."""
+    found = [_missed(summary, summary.get("workload", {}))]
+    for tenant, figures in (summary.get("tenants") or {}).items():
+        missed = _missed(figures, figures)
+        found += [f"tenant {tenant or NO_TENANT}: {missed}"] if missed else []
+    return "; ".join(text for text in found if text)
+
+
+def missed_lines(summaries: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return a line for each of several replays that misses an objective."""
+    return [f"{name} misses: {missed}" for name, summary in summaries.items() if (missed := missed_in(summary))]
+
+
+def _missed(figures: Mapping[str, Any], load: Mapping[str, Any]) -> str:
+    """Return the same of the figures of all requests or of a tenant's; `load` has their number."""
+    judged = judged_of(figures)
+    return missed_sentence(judged, 1.0 - figures["completed"] / load["num_requests"]) if judged else ""
