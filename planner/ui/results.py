@@ -35,7 +35,7 @@ def replayed(trace: Trace, study: Study) -> SavedResult:
     kept: dict[str, SavedResult] = st.session_state.setdefault("replays", {})
     if key not in kept:
         with st.spinner("Replaying …"):
-            plain_run, outcome = (replay(trace, study.scenario, slo=study.slo, recording=Recording(steps=steps))
+            plain_run, outcome = (replay(trace, study.scenario, slo=study.objectives, recording=Recording(steps=steps))
                                   for steps in (False, True))
         while len(kept) >= KEPT:
             kept.pop(next(iter(kept)))
@@ -71,7 +71,7 @@ def keep(name: str, trace: Trace, study: Study, answer: Any) -> None:
 
 def study_key(trace: Trace, study: Study) -> str:
     """Return a hash of all that a study's result depends on."""
-    limits = None if study.slo is None else study.slo.limits_s
+    limits = None if study.objectives is None else study.objectives.limits_s
     return scenario_sha256(study.scenario, trace.sha256, trace.source, limits)
 
 

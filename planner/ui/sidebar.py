@@ -14,7 +14,7 @@ from planner.choices.routers import ROUTERS
 from planner.errors import UsageError
 from planner.model.precision import KV_BYTES_PER_ELEMENT, WEIGHT_FORMATS
 from planner.planning.study import Study
-from planner.settings.objectives import of_requests
+from planner.settings.objectives import given_objectives
 from planner.settings.scenario import OPTION_TYPES, Scenario
 from planner.synthetic import sample_names
 from planner.trace import Trace, read_trace
@@ -43,7 +43,8 @@ def sidebar() -> tuple[Trace, Study] | None:
         trace = _trace()
         options = {f.name: _widget(f) for f in fields(Scenario) if f.name in MAIN}
         slo = st.text_input("slo", value="ttft:500 tpot:50", key="slo", bind="query-params",
-                            help="Objectives of each request in ms, as in 'ttft:500 tpot:50 e2el:5000'.")
+                            help="Objectives in ms: of each request, 'ttft:500 tpot:50', or of a statistic over all, "
+                                 "'p99_ttft:1000'.")
         for panel in dict.fromkeys(f.metadata["panel"] for f in fields(Scenario)):
             others = [f for f in fields(Scenario) if f.metadata["panel"] == panel and f.name not in (*MAIN, *LEFT_OUT)]
             with st.expander(f"More: {panel.lower()}"):
@@ -54,7 +55,7 @@ def sidebar() -> tuple[Trace, Study] | None:
         options["rate_scale"] = None
     options |= {kind: profile_of(kind, options[kind]) for kind in ("gpu", "model")}
     return trace, Study(name="replay", trace=trace.source, format=None, scenario=Scenario(**options),
-                        objectives=of_requests(slo))
+                        objectives=given_objectives(slo))
 
 
 def widget_value(option: str, value: Any) -> Any:
