@@ -15,22 +15,29 @@ from planner.errors import TraceError, UsageError
 from planner.fleet.replicas import serve
 from planner.metrics.saved import to_json
 from planner.metrics.summary import summarize
-from planner.planning.fewest import fewest_replicas
-from planner.planning.sizing import RANKS, Choices, _schedule, _settled, parse_prices, parse_ranks, size
-from planner.report.tables import sizing_table
+from planner.planning.fewest import fewest_replicas, together
+from planner.planning.fleets import RANKS, Choices, Kind, parse_prices, parse_ranks
+from planner.planning.loads import traffic_of
+from planner.planning.schedule import schedule_of
+from planner.planning.sizing import _settled, size
+from planner.report.plans import sizing_table
 from planner.run import replay
 from planner.settings.engine import Recording
 from planner.settings.objectives import judge, parse_objectives
 from planner.settings.scenario import Scenario
 from planner.trace import Trace, read_trace
 from planner.traffic.rate_series import read_rate_series
-from planner.traffic.rescaling import compressed, lasting
+from planner.traffic.rescaling import at_rate, compressed, lasting, rate_of
 from planner.traffic.workload import limit
 
-H100 = Scenario(model="llama-3.1-8b", gpu="h100-sxm")
+H100 = Scenario(model="llama-3.1-8b", gpu="h100-sxm", router="round-robin")
 ONE_SLOT = Scenario(step_time="linear:0.1,1e-9", num_gpu_blocks=4000, max_num_seqs=1, async_scheduling=False)
 OBJECTIVES = parse_objectives("ttft:400 tpot:40", 0.95)
-PLAIN = Choices(gpus=("h100-sxm",), quantizations=(None,), ranks=(1,), prices={}, jobs=1)
+PLAIN = Choices(gpus=("h100-sxm",), quantizations=(None,), ranks=(1,), prices={}, compares=False, jobs=1)
+
+
+def kind_of(scenario: Scenario) -> Kind:
+    return Kind(scenario=scenario, decode=None, divided=together)
 
 
 @pytest.fixture(scope="module")
@@ -93,14 +100,14 @@ def test_headroom_is_growth_that_the_fleet_bears(chat: Trace) -> None:
     found = size(chat, H100, OBJECTIVES, PLAIN)
     deployment = resolve(H100, chat)
     for growth, is_met in ((found["headroom"] * 0.98, True), (found["headroom"] + 0.05, False)):
-        faster = compressed(chat, 40.0 * (1 + growth), 0)
+        faster = at_rate(chat, rate_of(chat) * (1 + growth), "thin", 0)
         assert judge(OBJECTIVES, serve(faster, deployment, found["num_replicas"]).times_s).is_met == is_met
 
 
 def test_a_headroom_without_an_end_is_none() -> None:
     """Two requests that one replica serves even when both come at once: no rate is too high."""
     trace = trace_of([(0.0, 100, 2), (1.0, 100, 2)])
-    found = size(trace, H100, parse_objectives("ttft:60000", 0.99), PLAIN)
+    found = size(trace, H100, parse_objectives("ttft:60000", 0.99), replace(PLAIN, scaling="compress"))
     assert found["headroom"] is None
     assert json.loads(to_json(found))["headroom"] is None
     assert "no end" in sizing_table(found)
@@ -117,8 +124,9 @@ def test_a_schedule_follows_the_load() -> None:
     """45 requests a second for 20 s, 5 a second for 20 s, and a pause: 5, 1 and 0 servers of ten a second."""
     rows = [(k / 45, 1, 1) for k in range(900)] + [(20 + k / 5, 1, 1) for k in range(100)] + [(61.0, 1, 1)]
     trace = trace_of(rows)
-    found = _schedule(trace, resolve(H100, trace), parse_objectives("ttft:1000", 0.99),
-                      replace(PLAIN, period_s=20.0), 7)
+    found = schedule_of(traffic_of(trace, H100, "thin", None), trace, resolve(H100, trace),
+                        parse_objectives("ttft:1000", 0.99), replace(PLAIN, period_s=20.0), 7, together)
+    assert found is not None
     assert [part["num_requests"] for part in found["parts"]] == [900, 100, 0, 1]
     assert [part["num_replicas"] for part in found["parts"]][2] == 0
     assert found["gpu_hours"] <= found["static_gpu_hours"] == pytest.approx(7 * 4 * 20 / 3600)
@@ -134,8 +142,10 @@ def test_a_rate_series_is_served_window_by_window(tmp_path: Path) -> None:
     series = read_rate_series(path)
     assert (series.peak_rps, series.mean_rps) == (45.0, 18.0)
     trace = trace_of([(k / 10, 1, 1) for k in range(100)])
-    found = _schedule(trace, resolve(ONE_SLOT, trace), parse_objectives("ttft:101", 1.0),
-                      replace(PLAIN, series=series, num_spare=1), 6)
+    traffic = traffic_of(trace, ONE_SLOT, "compress", series)
+    found = schedule_of(traffic, traffic.load(), resolve(ONE_SLOT, trace), parse_objectives("ttft:101", 1.0),
+                        replace(PLAIN, series=series, num_spare=1), 6, together)
+    assert found is not None
     assert [part["num_replicas"] for part in found["parts"]] == [2, 3, 6, 4, 1]
     assert [part["served_rps"] for part in found["parts"]] == [6.75, 18.0, 45.0, 27.0, 0.0]  # of twentieths replayed
     assert {part["duration_s"] for part in found["parts"]} == {60.0}
@@ -147,7 +157,7 @@ def test_a_rate_series_is_served_window_by_window(tmp_path: Path) -> None:
 def test_a_fleet_for_a_series_serves_its_highest_window(tmp_path: Path) -> None:
     path = tmp_path / "series.csv"
     path.write_text("start_s,rate_rps\n0,4\n30,40\n60,8\n")
-    trace, choices = limit(read_trace("chat"), 300), replace(PLAIN, series=read_rate_series(path))
+    trace, choices = limit(read_trace("chat"), 300), replace(PLAIN, series=read_rate_series(path), scaling="compress")
     found = size(trace, H100, OBJECTIVES, choices)
     load = lasting(trace, 40.0, 30.0)
     assert load.num_requests == 1200
@@ -168,8 +178,9 @@ def test_a_rate_is_asked_of_a_trace_that_goes_on() -> None:
     assert fewest_replicas(trace, deployment, objectives)[0] == 1
     asked = replace(ONE_SLOT, request_rate=10.4)
     for scenario, count, stationary in ((ONE_SLOT, 1, None), (asked, 2, True)):
-        found = _settled(trace, deployment, objectives, scenario)
-        assert (found[0], found[3]) == (count, stationary)
+        traffic = traffic_of(trace, scenario, "compress", None)
+        found = _settled(traffic, traffic.load(), deployment, objectives, kind_of(scenario))
+        assert (found.count, found.stationary) == (count, stationary)
 
 
 @pytest.mark.parametrize(("text", "words"), [
@@ -195,9 +206,9 @@ def test_what_cannot_serve_is_kept_with_its_reason(chat: Trace) -> None:
     (unable,) = [fleet for fleet in found["alternatives"] if "reason" in fleet]
     assert unable["tensor_parallel_size"] == 1
     assert "KV" in unable["reason"]
-    missed = r"no fleet keeps the objectives: 1 × h100-sxm bf16: .* 0 % of the requests meet ttft:1, 90 %"
-    with pytest.raises(UsageError, match=missed):
-        size(limit(chat, 50), H100, parse_objectives("ttft:1", 0.9), PLAIN)
+    assert found["feasible"]
+    with pytest.raises(UsageError, match=r"no fleet can be deployed: 1 × h100-sxm bf16: .* KV"):
+        size(limit(chat, 50), scenario, parse_objectives("ttft:5000", 0.9), PLAIN)
 
 
 @pytest.mark.parametrize(("call", "words"), [

@@ -14,10 +14,10 @@ from planner.files.finite import number_in
 from planner.fleet.shares import Share, busy_fraction
 from planner.planning.fewest import Divided, apart, of_two_kinds, together
 from planner.replays.results import ReplayResult
+from planner.settings.scaling import RECOMMENDED
 from planner.settings.scenario import Scenario, attention_ranks
 from planner.trace import Trace
 from planner.traffic.rate_series import RateSeries
-from planner.traffic.rescaling import RECOMMENDED
 
 RANKS = (1, 2, 4, 8)  # tensor-parallel sizes that are tried where none are given
 

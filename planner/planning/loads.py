@@ -8,7 +8,7 @@ from planner.settings.scenario import Scenario
 from planner.trace import Trace
 from planner.traffic.client import NAME
 from planner.traffic.rate_series import RateSeries
-from planner.traffic.rescaling import MOST_REQUESTS, at_rate, lasting, num_requests_at, rate_of, repeated
+from planner.traffic.rescaling import MOST_REQUESTS, at_rate, lasting, num_requests_at, rate_of, rates_of, repeated
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -63,7 +63,16 @@ class Traffic:
 
     def at(self, rate_rps: float) -> Trace:
         """Return the traffic at another rate; arrivals that were drawn stay a Poisson process when compressed."""
-        return at_rate(self.trace, rate_rps, "compress" if self.is_drawn else self.scaling, self.seed)
+        return at_rate(self.trace, rate_rps, self._growing, self.seed)
+
+    @property
+    def limits_rps(self) -> tuple[float, float]:
+        """The lowest and the highest rate that the traffic can be had at [1/s]."""
+        return rates_of(self.trace, self._growing)
+
+    @property
+    def _growing(self) -> str:
+        return "compress" if self.is_drawn else self.scaling
 
     def lasting(self, rate_rps: float, duration_s: float) -> Trace:
         """Return the traffic at a rate, for so long at least."""

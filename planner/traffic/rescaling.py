@@ -20,6 +20,7 @@ Floats = NDArray[np.float64]
 Rows = NDArray[np.int64]
 
 MOST_REQUESTS = 400_000  # of a trace that goes on with itself, or has copies on top
+MOST_COPIES = 10_000  # of a trace, on top of each other
 MOST_SHIFT_S = 3600.0  # of a copy against the trace [s]
 
 
@@ -59,18 +60,21 @@ def thinned(trace: Trace, rate_per_s: float, seed: int) -> Trace:
     Where that makes more than `MOST_REQUESTS`, and more than the trace has, the traffic ends sooner.
     """
     growth = rate_per_s / rate_of(trace)
+    if growth > MOST_COPIES:
+        raise UsageError(f"{trace.source}: {rate_per_s:.4g} requests/s are {growth:,.4g} times its rate; copies of its "
+                         f"users make {MOST_COPIES:,} times at most (--scaling compress or poisson make any rate)")
     offsets, period = _since_first(trace), _period_s(trace)
     until_s = period * min(max(MOST_REQUESTS, trace.num_requests) / (growth * trace.num_requests), 1.0)
-    users = _users(trace)
     parts = []
-    for copy in range(int(np.ceil(growth))):
+    for copy in range(math.ceil(growth)):
         rng = np.random.default_rng((seed, copy))
-        rows = _drawn(users, min(growth - copy, 1.0), rng)
-        shifted = offsets[rows] + (0.0 if copy == 0 else rng.uniform(0.0, min(period, MOST_SHIFT_S)))
-        is_wrapped = shifted >= period  # the rest of a session, which there begins anew
-        times = np.where(is_wrapped, shifted - period, shifted)
-        kept = times < until_s
-        parts.append((rows[kept], times[kept], np.maximum(2 * copy - 1 + is_wrapped[kept], 0)))
+        shift_s = rng.uniform(0.0, min(period, MOST_SHIFT_S)) if copy else 0.0
+        drawn = None if growth - copy >= 1 else _drawn(_users(trace), growth - copy, rng)
+        # Past the end of the trace the rest of a session begins anew at its start.
+        for part, late_s in enumerate((shift_s, shift_s - period)):
+            first, end = np.searchsorted(offsets, (-late_s, until_s - late_s))
+            rows = np.arange(first, end) if drawn is None else drawn[(first <= drawn) & (drawn < end)]
+            parts.append((rows, offsets[rows] + late_s, np.full(len(rows), max(2 * copy - 1, 0) + part)))
     return _arranged(trace, *(np.concatenate(each) for each in zip(*parts, strict=True)))
 
 
@@ -92,7 +96,6 @@ def poisson(trace: Trace, rate_per_s: float, seed: int) -> Trace:
 
 SCALINGS: Mapping[str, Callable[[Trace, float, int], Trace]] = {
     "thin": thinned, "compress": compressed, "resample": resampled, "poisson": poisson}
-RECOMMENDED = "thin"  # what `capacity` and `size` do where nothing else is asked for: more users, not hastier ones
 
 
 def repeated(trace: Trace, times: int) -> Trace:
@@ -109,6 +112,13 @@ def num_requests_at(trace: Trace, rate_per_s: float, scaling: str) -> int:
     if scaling != "thin":
         return trace.num_requests
     return math.ceil(rate_per_s * _period_s(trace))
+
+
+def rates_of(trace: Trace, scaling: str) -> tuple[float, float]:
+    """Return the lowest and the highest rate that a way of scaling makes [1/s]: thinning must leave two requests."""
+    if scaling != "thin":
+        return 0.0, math.inf
+    return 2.5 * rate_of(trace) / trace.num_requests, MOST_COPIES * rate_of(trace)
 
 
 def at_rate(trace: Trace, rate_per_s: float, scaling: str, seed: int) -> Trace:
