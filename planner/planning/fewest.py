@@ -147,7 +147,10 @@ def fewest_replicas(trace: Trace, deployment: Deployment, objectives: Objectives
         missed = [count for count in above if not is_met(count)]
         if not missed:
             break
-        low, high = _bracketed(is_met, missed[-1], missed[-1], most, raise_where_none)
+        try:
+            low, high = _bracketed(is_met, missed[-1], missed[-1], most, raise_where_none)
+        except UnreachableError:  # none above is better
+            break
         low, high = _bisected(is_met, low, high, precision)
     return high, known[high][0], known[low][1].limiting_metric if low >= least else "none"
 
