@@ -30,7 +30,8 @@ from planner.planning.study import parse_study
 from planner.replays.driver import run
 from planner.replays.results import ReplayResult
 from planner.report.llmd import _engine
-from planner.report.tables import sizing_table, summary_table
+from planner.report.plans import sizing_table
+from planner.report.tables import summary_table
 from planner.run import replay
 from planner.settings.engine import Recording
 from planner.settings.objectives import judge, parse_objectives

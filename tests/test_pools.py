@@ -29,7 +29,8 @@ from planner.planning.highest_rate import Search, capacity
 from planner.planning.sizing import size
 from planner.planning.study import parse_study
 from planner.replays.results import ReplayResult
-from planner.report.tables import sizing_table, summary_table
+from planner.report.plans import sizing_table
+from planner.report.tables import summary_table
 from planner.run import replay
 from planner.settings.objectives import judge, parse_objectives
 from planner.settings.scenario import Scenario

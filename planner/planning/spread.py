@@ -22,6 +22,7 @@ COMPARED = (SERVICE_ROUTER, ROUTER, "least-outstanding-requests")  # routers: of
 MOST_TIMES = 4  # of the known number of replicas: more are not tried
 ROUGHLY = 0.02  # precision of the number by another way of scaling [1]
 MATTERS = 0.1  # share of the GPUs by which another router or way of scaling is said to matter
+Task = tuple[str, str, Kind, Callable[[], Trace], float]  # of what another, its name, fleet, load and precision
 BEHIND = {SERVICE_ROUTER: "random, as a Kubernetes Service does", ROUTER: "round-robin in one global order"}
 
 
@@ -100,7 +101,7 @@ def spread(traffic: Traffic, kind: Kind, objectives: Objectives, choices: Choice
     known = {"num_replicas": count + spares, "num_gpus": num_gpus, "more_than_replicas": None}
     others = [name for name in COMPARED if name != router] if count > 1 else []
     ways = [name for name in SCALINGS if name != traffic.scaling] if traffic.is_rescaled else []
-    tasks = [("router", name, kind.behind(name), lambda: load, 0.0) for name in others]
+    tasks: list[Task] = [("router", name, kind.behind(name), lambda: load, 0.0) for name in others]
     tasks += [("scaling", name, kind, _alike(traffic, name, load.num_requests), ROUGHLY) for name in ways]
     jobs = (joblib.delayed(_row)(made(), each, objectives, choices, count, precision)
             for _, _, each, made, precision in tasks)

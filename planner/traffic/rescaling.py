@@ -161,8 +161,8 @@ def windows(trace: Trace, count: int, seed: int) -> Trace:
 
 def _since_first(trace: Trace) -> Floats:
     """Return when each request comes, counted from the first [s]."""
-    arrivals: Floats = trace.requests["arrival_s"].to_numpy()
-    return arrivals - arrivals[0]
+    arrivals = trace.requests["arrival_s"].to_numpy()
+    return np.asarray(arrivals - arrivals[0], np.float64)
 
 
 def _users(trace: Trace) -> Rows:
