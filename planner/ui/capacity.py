@@ -11,7 +11,7 @@ from planner.figures.traffic import arrivals
 from planner.planning.highest_rate import Search
 from planner.planning.highest_rate import capacity as find_capacity
 from planner.planning.study import Study, command_line, without_rate
-from planner.report.tables import capacity_table
+from planner.report.plans import capacity_words
 from planner.settings.objectives import parse_objectives
 from planner.trace import Trace
 from planner.traffic.rescaling import SCALINGS
@@ -39,9 +39,10 @@ def page(trace: Trace, study: Study) -> None:
     found, command = kept
     st.metric("capacity", f"{found['capacity_rps']:.4g} requests/s",
               f"{found['rate_scale']:.3g} times the trace's rate", delta_color="off", delta_arrow="off")
-    for note in (*capacity_table(found).splitlines()[:2], *found["notes"]):
+    for note in (*capacity_words(found), *found["notes"]):
         st.caption(plain(note))
-    show(attainment_over_rate(found, theme=theme()), key="attainment")
+    if found["probes"]:
+        show(attainment_over_rate(found, theme=theme()), key="attainment")
     show(arrivals(shape_load(without_rate(study.scenario), trace), capacity_rps=found["capacity_rps"], theme=theme()),
          key="capacity-load")
     st.caption("The capacity is a mean rate of this traffic: the deployment bears the bursts that come with it.")

@@ -7,9 +7,10 @@ import streamlit as st
 
 from planner.figures.answers import fleet_costs
 from planner.figures.fleet import fleet_load
-from planner.planning.sizing import RANKS, Choices, size
+from planner.planning.fleets import RANKS, Choices
+from planner.planning.sizing import size
 from planner.planning.study import Study, command_line, without_rate
-from planner.report.tables import sizing_table
+from planner.report.plans import sizing_words
 from planner.settings.objectives import parse_objectives
 from planner.trace import Trace
 from planner.traffic.rate_series import RateSeries, read_rate_series
@@ -36,12 +37,17 @@ def page(trace: Trace, study: Study) -> None:
         st.info("Find the fewest replicas of each kind of GPU that serve this traffic at the sidebar's rate.")
         return
     found, command = kept
-    st.success(plain(sizing_table(found).splitlines()[0]))
-    st.code(found["command"], language=None, wrap_lines=True)
-    show(fleet_costs(found, theme=theme()), key="fleets")
+    words = sizing_words(found)
+    (st.success if found["feasible"] else st.error)(plain(words[0]))
+    for line in (*words[1:], *found["notes"]):
+        if not line.startswith(("launch: ", "on a schedule", "peak ")):
+            st.caption(plain(line))
+    if found["feasible"]:
+        st.code(found["command"], language=None, wrap_lines=True)
+        show(fleet_costs(found, theme=theme()), key="fleets")
     if found["schedule"] is not None:
         show(fleet_load(found, theme=theme()), key="fleet-load")
-        for line in sizing_table(found).splitlines():
+        for line in words:
             if line.startswith(("on a schedule", "peak ")):
                 st.caption(plain(line))
     st.dataframe([{key: fleet.get(key) for key in SHOWN} for fleet in found["alternatives"]], hide_index=True,
