@@ -9,7 +9,9 @@ from numpy.typing import NDArray
 
 from planner.engine import state as st
 from planner.fleet.shares import Share, busy_fraction, same, shares
+from planner.metrics.rejections import rejected_by_reason
 from planner.metrics.tier_totals import tier_totals
+from planner.replays.reasons import REJECTED
 from planner.replays.results import ReplayResult
 from planner.replays.scaling import describe_scaling
 from planner.settings.slo import Slo, attainment_by_metric, meets
@@ -31,7 +33,6 @@ HEADLINES = (  # key, what it is called, unit; fractions are shown in per cent
     ("bottleneck", "bottleneck", ""),
 )
 FAILED = (st.FAILED, st.CANCELLED, st.TIMED_OUT, st.LOST)
-REJECTED = (st.REJECTED, st.OVERLOADED, st.THROTTLED, st.UNAVAILABLE)
 NOT_PREDICTED = ("wall_s", "simulated_requests_per_s", "slo", "slo_attainment_by_metric")
 
 
@@ -107,6 +108,7 @@ def summarize(result: ReplayResult, slo: Slo | None) -> dict[str, Any]:
         "completed": int(done.sum()),
         "failed": int(np.isin(state, FAILED).sum()),
         "rejected": int(np.isin(state, REJECTED).sum()),
+        "rejected_by_reason": rejected_by_reason(result),
         "unfinished": int((state < st.COMPLETED).sum()),
         "num_cancelled": int((state == st.CANCELLED).sum()),
         "num_truncated": int((done & (r.num_output_tokens < result.trace.requests["output_tokens"].to_numpy())).sum()),

@@ -15,9 +15,10 @@ from planner.deployment.deploy import Deployment, Pool, pools_of, resolve, shape
 from planner.errors import CapacityError, CatalogError, UsageError
 from planner.files.finite import number_in
 from planner.fleet.replicas import serve
-from planner.fleet.shares import Share, busy_fraction, shares
+from planner.fleet.shares import Share, shares
 from planner.launch import describe_launch
 from planner.metrics.notes import notes
+from planner.metrics.power import mean_power_w
 from planner.metrics.summary import summarize
 from planner.planning.bracket import UnlimitedError, UnreachableError, find_bracket
 from planner.planning.fewest import Divided, apart, cheapest_split, fewest_replicas, of_two_kinds, together
@@ -214,9 +215,8 @@ def _power_kw(part: Share, duration_s: float, choices: Choices) -> float:
     """Return the mean draw of a pool, its spare replicas idle [kW]."""
     pool, gpu = part.pool, part.pool.deployment.gpu
     assert gpu is not None
-    total = pool.num_groups + choices.num_spare
-    busy = busy_fraction([part], duration_s) * pool.num_groups / total
-    return total * pool.deployment.layout.num_gpus * (gpu.idle_w + (gpu.tdp_w - gpu.idle_w) * busy) / 1e3
+    total_w = pool.num_groups * mean_power_w(part, duration_s) + choices.num_spare * gpu.idle_w
+    return total_w * pool.deployment.layout.num_gpus / 1e3
 
 
 def count_gpus(served: ReplayResult) -> int:
