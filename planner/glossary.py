@@ -29,6 +29,9 @@ SUMMARY: Mapping[str, Term] = {
                         "were lost with a replica"),
     "rejected": Term("1", "requests that can never run, a prompt beyond max_model_len or the KV cache, or that were "
                           "turned away: by a full queue, a quota, or for want of a replica"),
+    "rejected_by_reason": Term("1", "rejected, by reason: too_long (a prompt that fills max_model_len), token_budget "
+                                    "(one that must run whole and exceeds max_num_batched_tokens), kv_cache (more KV "
+                                    "blocks than a replica has), queue_full, quota, no_replica; those that occur"),
     "unfinished": Term("1", "requests that were still there at the end"),
     "num_cancelled": Term("1", "requests whose client hung up; they count as failed"),
     "num_truncated": Term("1",
@@ -102,7 +105,9 @@ SUMMARY: Mapping[str, Term] = {
     "gpu_hours": Term("GPU h", "GPUs times duration; with an autoscaler, while their replicas were paid for"),
     "cost_usd": Term("USD", "gpu_hours at the catalog's price"),
     "cost_usd_per_million_output_tokens": Term("USD", "cost_usd over output tokens, times a million"),
-    "energy_kwh": Term("kWh", "gpu_hours at a power between the GPU's idle power and its TDP, by the busy share"),
+    "energy_kwh": Term("kWh", "of the GPU boards: idle power while nothing runs; while steps run, what their "
+                              "arithmetic and HBM traffic draw besides, up to the power limit. Hosts, network, "
+                              "cooling and power supplies are not in it"),
     "bottleneck": Term("1", "which limit binds: max_num_seqs, token_budget, kv_cache, max_loras or policy, whichever "
                             "most waiting requests waited for, else compute, memory_bandwidth, or arrivals for none"),
     **{f"{name}_interval": Term(unit, f"interval of {name} by --interval, from held-out errors: lower and upper")
@@ -159,8 +164,9 @@ REQUESTS: Mapping[str, Term] = {
     "replica": Term("1", "that it was sent to, from 0"),
     "decode_replica": Term("1", "where some replicas prefill and others decode: the one that decodes it"),
     "handover_s": Term("s", "likewise: from the first token until its KV is where it is decoded"),
-    "reason": Term("1", "why it is not completed: too_long, kv_cache, client, timeout, queue_full, quota, no_replica "
-                        "or replica_failed; where clients or the router have rules for overload, as the next three"),
+    "reason": Term("1", "why it is not completed: too_long, token_budget, kv_cache, client, timeout, queue_full, "
+                        "quota, no_replica or replica_failed; where clients or the router have rules for overload, as "
+                        "the next three"),
     "num_attempts": Term("1", "of it; its times count from the first, other numbers are of the last"),
     "retry_s": Term("s", "of e2e_s, earlier attempts and the pauses between them"),
     "gateway_s": Term("s", "of e2e_s, delayed by a quota or in the router's queue, in the last attempt"),

@@ -11,8 +11,10 @@ from planner.answers import to_html
 from planner.deployment.deploy import resolve, shape_load
 from planner.errors import UsageError
 from planner.fleet.replicas import NOTHING, serve
+from planner.metrics.graph_notes import graph_notes
 from planner.metrics.notes import notes
 from planner.metrics.pool_rows import describe_pools
+from planner.metrics.rejections import rejection_notes
 from planner.metrics.resolved import describe_deployment, describe_policy, fitted_scenarios
 from planner.metrics.summary import HEADLINES, summarize
 from planner.metrics.uncertainty import summary_intervals
@@ -101,7 +103,8 @@ def replay(trace: Trace, scenario: Scenario, *, slo: Objectives | str | None = N
         "simulated_requests_per_s": shaped.requests.height / result.records.loop_s,
         "wall_s": time.perf_counter() - begin,
         "notes": [*notes(deployment, shaped, num_followers=result.num_followers, is_full=is_full,
-                         num_truncated=summary["num_truncated"]), *about_intervals],
+                         num_truncated=summary["num_truncated"]),
+                  *rejection_notes(deployment, summary["rejected_by_reason"]), *graph_notes(result), *about_intervals],
         "deployment": describe_deployment(deployment, result.num_replicas),
         "workload": describe_workload(scenario, shaped),
         "slo": None if objectives is None else objectives.slo.limits_s or None,

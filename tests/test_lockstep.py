@@ -19,8 +19,10 @@ from planner.engine.curve import node_counts
 from planner.errors import FleetError, PlannerError, UsageError
 from planner.explanation.causes import explain
 from planner.fleet.replicas import serve
+from planner.fleet.shares import shares
 from planner.launch import launch_command, launch_options, read_launch
 from planner.metrics.notes import notes
+from planner.metrics.power import mean_power_w
 from planner.model.precision import peak_flops_per_s
 from planner.planning.fewest import apart, fewest_replicas
 from planner.planning.fleets import Choices
@@ -150,10 +152,9 @@ def test_each_gpu_counts_once() -> None:
     assert (summary["deployment"]["num_gpus"], summary["deployment"]["num_replicas"], deployment.num_gpus) == (8, 4, 8)
     assert summary["gpu_hours"] == pytest.approx(hours)
     assert summary["cost_usd"] == pytest.approx(hours * deployment.gpu.price_usd_per_hour)
-    busy = summary["gpu_busy_fraction"]
-    assert summary["energy_kwh"] == pytest.approx(
-        hours * (deployment.gpu.idle_w + (deployment.gpu.tdp_w - deployment.gpu.idle_w) * busy) / 1e3)
     one = result.replicas[0].engine
+    rank = replace(shares(result, summary["duration"])[0], engine=one, mean_replicas=1)
+    assert summary["energy_kwh"] == pytest.approx(hours * mean_power_w(rank, summary["duration"]) / 1e3)
     flops = model_flops(deployment.architecture, prompt_tokens=one.total_prompt_tokens, decodes=one.total_decode_tokens,
                         pairs=one.total_prompt_pairs, window_pairs=one.total_window_pairs,
                         context=one.total_context_tokens, sampled=one.total_sampled)

@@ -19,9 +19,11 @@ _GPU_NUMBERS = {  # key in the file -> field, unit, and the range in which any a
     "price": ("price_usd_per_hour", "USD/h", 0, 1e4), "launch_speed": ("launch_speed", "1", 1e-2, 1e2),
     "multiprocessors": ("multiprocessors", "1", 1, 1e4), "shared_memory": ("shared_memory_bytes", "B", 1e3, 1e9),
     "sustained_clock": ("sustained_clock", "1", 0.1, 1),
+    "hbm_energy": ("hbm_energy_j_per_byte", "J/B", 1e-12, 1e-9),
+    "flop_energy": ("flop_energy_j", "J/FLOP", 1e-14, 1e-10),
 }
 _FLOPS = (1e11, 1e18)  # dense, any precision
-_OPTIONAL = ("launch_speed", "multiprocessors", "shared_memory", "sustained_clock")
+_OPTIONAL = ("launch_speed", "multiprocessors", "shared_memory", "sustained_clock", "hbm_energy", "flop_energy")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +46,8 @@ class Gpu:
     shared_memory_bytes : that tiles of one multiprocessor share [B].
     sustained_clock : share of the peak's clocks that large products keep, where it was measured; else 0 [1].
     tdp_w, idle_w : power limit, and draw without work [W].
+    hbm_energy_j_per_byte : of a byte from device memory through the chip, where it was measured; else 0 [J/B].
+    flop_energy_j : of an operation in 16 bit, where it was measured; else 0 [J/FLOP].
     price_usd_per_hour : on-demand list price [USD/h].
     kernels_of : the GPU whose measured kernels are its own: itself, or one of the same chip.
     collectives_of : the same for collectives: `kernels_of` where the same link joins both, else itself.
@@ -68,6 +72,8 @@ class Gpu:
     multiprocessors: float = 0.0
     shared_memory_bytes: float = 0.0
     sustained_clock: float = 0.0
+    hbm_energy_j_per_byte: float = 0.0
+    flop_energy_j: float = 0.0
     kernels_of: str
     collectives_of: str
     provenance: Mapping[str, Quantity]

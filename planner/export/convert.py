@@ -5,11 +5,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import polars as pl
+
 from planner.errors import UsageError
 from planner.export.anonymous import anonymize, check_anonymous
 from planner.export.target import Target
 from planner.export.targets import find_target
 from planner.files.writing import STDOUT, write_atomically
+from planner.schema import PARENT_SEPARATOR
 from planner.trace import Trace
 
 VITAL = ("parent_id", "think_time_s")  # without them a closed loop becomes an open one
@@ -71,6 +74,7 @@ def convert(trace: Trace, path: Path, *, to: str | None = None, anonymous: bool 
     if salt is not None and not anonymous:
         raise UsageError("--salt: is of --anonymize; give both, or neither")
     trace = replace(trace, requests=trace.requests.with_columns(trace.request_id))
+    trace, orphans = _with_known_parents(trace)
     target.check(trace)
     lost = _lost(trace, target)
     vital = [name for name in lost if name in (*VITAL, IDS)]
@@ -86,11 +90,40 @@ def convert(trace: Trace, path: Path, *, to: str | None = None, anonymous: bool 
     for each, content in paths.items():
         _write(each, content)
     return Account(paths=tuple(paths), format=target.name, num_requests=trace.num_requests, lost=lost,
-                   names_checked=checked, notes=tuple(target.notes(trace)))
+                   names_checked=checked, notes=(*orphans, *target.notes(trace)))
 
 
 def _write(path: Path, content: bytes) -> None:
     write_atomically(path, lambda temporary: temporary.write_bytes(content))
+
+
+def _with_known_parents(trace: Trace) -> tuple[Trace, list[str]]:
+    """Return a trace whose parents are all in it, and a note where some were not.
+
+    A reader may drop a request that others wait for. A replay does not wait for it, and lets a request that waited for
+    such alone arrive as recorded; a file that named it would be refused.
+    """
+    table = trace.requests
+    was_cut = trace.num_requests < trace.account.rows_read  # else an unknown parent is an error, which stays one
+    if "parent_id" not in table.columns or not was_cut:
+        return trace, []
+    rows = table.select("parent_id").with_row_index("row").filter(pl.col("parent_id").is_not_null())
+    named = rows.with_columns(pl.col("parent_id").str.split(PARENT_SEPARATOR)).explode("parent_id").with_columns(
+        pl.col("parent_id").str.strip_chars())
+    known = named.filter(pl.col("parent_id").is_in(table["request_id"].cast(pl.String).implode()))
+    if known.height == named.height:
+        return trace, []
+    kept = known.group_by("row").agg(pl.col("parent_id").str.join(PARENT_SEPARATOR))
+    joined = rows.select("row").join(kept, on="row", how="left", maintain_order="left")
+    orphans = joined.filter(pl.col("parent_id").is_null())["row"]
+    parents = table.select("parent_id").with_row_index("row").update(joined, on="row", include_nulls=True)["parent_id"]
+    changed = [parents]
+    if "think_time_s" in table.columns:  # with it, a request without parents would wait for its session's last
+        changed.append(table["think_time_s"].scatter(orphans, None))
+    note = (f"{named.height - known.height:,} parents are not in the trace, since its reader dropped them; "
+            f"{len(orphans):,} requests that waited for these alone are written without parent_id: they arrive as "
+            f"recorded")
+    return replace(trace, requests=table.with_columns(changed)), [note]
 
 
 def _lost(trace: Trace, target: Target) -> dict[str, int]:

@@ -6,6 +6,7 @@ from typing import Any
 
 from planner.deployment.deploy import Deployment, pools_of
 from planner.deployment.memory import states_per_sequence
+from planner.metrics.session_notes import session_notes
 from planner.settings.defaults import vllm_serve_defaults
 from planner.settings.releases import DEFAULTS_SINCE, NEWEST_SINCE, defaults_before
 from planner.settings.scenario import Scenario, given_options
@@ -159,7 +160,8 @@ def _calibration(deployment: Deployment) -> list[str]:
 def _load(deployment: Deployment, trace: Trace) -> list[str]:
     """Say what the trace's reader noticed, and what the load's options left aside."""
     scenario = deployment.scenario
-    found = [*trace.account.notes, *([] if deployment.pools else idle_options(scenario))]
+    found = [*trace.account.notes, *session_notes(scenario, trace)]
+    found += [] if deployment.pools else idle_options(scenario)
     if scenario.num_warmups:
         found.append(f"the {scenario.num_warmups:,} warm-up requests end before the others begin, and leave nothing "
                      f"behind that a replay knows: they are not replayed")

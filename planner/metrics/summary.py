@@ -10,8 +10,10 @@ from numpy.typing import NDArray
 
 from planner.engine import state as st
 from planner.fleet.shares import Share, busy_fraction, same, shares
-from planner.metrics.tenants import FAILED, REJECTED, describe_tenants
+from planner.metrics.rejections import rejected_by_reason
+from planner.metrics.tenants import describe_tenants
 from planner.metrics.tier_totals import tier_totals
+from planner.replays.reasons import FAILED, REJECTED
 from planner.replays.results import ReplayResult
 from planner.replays.scaling import describe_scaling
 from planner.settings.judged import ATTAINMENT
@@ -109,6 +111,7 @@ def summarize(result: ReplayResult, objectives: Objectives | None) -> dict[str, 
         "completed": int(done.sum()),
         "failed": int(np.isin(state, FAILED).sum()),
         "rejected": int(np.isin(state, REJECTED).sum()),
+        "rejected_by_reason": rejected_by_reason(result),
         "unfinished": int((state < st.COMPLETED).sum()),
         "num_cancelled": int((state == st.CANCELLED).sum()),
         "num_truncated": int((done & (r.num_output_tokens < result.trace.requests["output_tokens"].to_numpy())).sum()),

@@ -9,13 +9,12 @@ import polars as pl
 from numpy.typing import NDArray
 
 from planner.engine import state as st
+from planner.replays.reasons import FAILED, REJECTED
 from planner.replays.results import ReplayResult
 from planner.settings.objectives import LIMIT, judge, objectives_text
 from planner.settings.slo import DEADLINE, METRICS
 from planner.traffic.tenants import tenant_names
 
-FAILED = (st.FAILED, st.CANCELLED, st.TIMED_OUT, st.LOST)
-REJECTED = (st.REJECTED, st.OVERLOADED, st.THROTTLED, st.UNAVAILABLE)
 LATENCIES = {"ttft": "ttft_s", "tpot": "tpot_s", "e2el": "e2e_s"}
 
 

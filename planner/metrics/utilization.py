@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from planner.deployment.roofs import model_flops, peak
 from planner.explanation.limits import LEAST_BUSY, LEAST_SHARE
 from planner.fleet.shares import Share, busy_fraction, shares
+from planner.metrics.power import mean_power_w
 from planner.replays.results import STOPPED_BY, ReplayResult
 
 
@@ -39,8 +40,7 @@ def hardware(parts: Sequence[Share], duration_s: float) -> dict[str, Any]:
         if gpu is not None:
             gpu_hours = part.num_gpus * duration_s / 3600
             cost_usd += gpu_hours * gpu.price_usd_per_hour
-            # Idle draw, and the rest of the power limit while busy: errs upward, decodes draw less than the limit.
-            energy_kwh += gpu_hours * (gpu.idle_w + (gpu.tdp_w - gpu.idle_w) * busy_fraction([part], duration_s)) / 1e3
+            energy_kwh += gpu_hours * mean_power_w(part, duration_s) / 1e3
     is_known = all(gpu is not None for _, gpu in powered)
     return {
         "mfu": _mfu(parts),

@@ -11,7 +11,8 @@ from planner.catalog.gpus import Gpu
 from planner.deployment.deploy import Deployment, Pool, pools_of, resolve
 from planner.errors import UsageError
 from planner.files.finite import number_in
-from planner.fleet.shares import Share, busy_fraction
+from planner.fleet.shares import Share
+from planner.metrics.power import mean_power_w
 from planner.planning.fewest import Divided, apart, of_two_kinds, together
 from planner.replays.results import ReplayResult
 from planner.settings.scaling import RECOMMENDED
@@ -142,9 +143,8 @@ def power_kw(part: Share, duration_s: float, choices: Choices) -> float:
     """Return the mean draw of a pool, its spare replicas idle [kW]."""
     pool, gpu = part.pool, part.pool.deployment.gpu
     assert gpu is not None
-    total = pool.num_groups + choices.num_spare
-    busy = busy_fraction([part], duration_s) * pool.num_groups / total
-    return total * pool.deployment.layout.num_gpus * (gpu.idle_w + (gpu.tdp_w - gpu.idle_w) * busy) / 1e3
+    total_w = pool.num_groups * mean_power_w(part, duration_s) + choices.num_spare * gpu.idle_w
+    return total_w * pool.deployment.layout.num_gpus / 1e3
 
 
 def count_gpus(served: ReplayResult) -> int:

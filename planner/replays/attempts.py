@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from planner.engine import client_state as cs
 from planner.engine import state as st
+from planner.replays.reasons import reasons
 
 STATUS = {
     st.COMPLETED: "completed",
@@ -21,18 +22,6 @@ STATUS = {
     st.UNAVAILABLE: "rejected",
     st.LOST: "failed",
 }
-REASON = {
-    st.COMPLETED: None,
-    st.REJECTED: "too_long",  # for the model, or for the KV cache
-    st.FAILED: "kv_cache",  # outgrew it while it ran
-    st.CANCELLED: "client",  # its user hung up
-    st.TIMED_OUT: "timeout",
-    st.OVERLOADED: "queue_full",
-    st.THROTTLED: "quota",
-    st.UNAVAILABLE: "no_replica",
-    st.LOST: "replica_failed",
-}
-
 COUNTED = {  # attempts, by how they ended; of some a client tries again
     st.TIMED_OUT: "num_attempts_timed_out",
     st.OVERLOADED: "num_attempts_queue_full",
@@ -83,11 +72,12 @@ class Attempts:
             "router_max_queued": self.peak_queued,
         }
 
-    def table(self, request_id: pl.Series, *, is_split: bool = False) -> pl.DataFrame:
+    def table(self, request_id: pl.Series, never: pl.Series, *, is_split: bool = False) -> pl.DataFrame:
         """Return one row an attempt, in order of their ends; instants and replica are null where there was none.
 
         Parameters
         ----------
+        never : why each request could never run, if it could not; see `reasons.why_never`.
         is_split : some replicas prefill and others decode, so that each attempt has two.
         """
         rows = {name: np.ascontiguousarray(self.rows[name]) for name in self.rows.dtype.names or ()}
@@ -101,7 +91,7 @@ class Attempts:
             "first_token_at_s": rows["first_token_s"],
             "ended_at_s": rows["ended_s"],
             "status": pl.Series(rows["outcome"]).replace_strict(STATUS, return_dtype=pl.String),
-            "reason": pl.Series(rows["outcome"]).replace_strict(REASON, return_dtype=pl.String),
+            "reason": reasons(rows["outcome"], never.gather(rows["request"])),
             "output_tokens": rows["num_output_tokens"],
             "num_computed_tokens": rows["num_computed_tokens"],
         })

@@ -16,8 +16,9 @@ from planner.engine import state as st
 from planner.engine.rows import ADAPTERS, BLOCKS, NOBODY_WAITS, PLAN, SEATS, TOKENS
 from planner.errors import UsageError
 from planner.files.writing import write_atomically
-from planner.replays.attempts import REASON, STATUS, Attempts
+from planner.replays.attempts import STATUS, Attempts
 from planner.replays.driver import ReplayRecords
+from planner.replays.reasons import reasons, why_never
 from planner.replays.scaling import Scaling
 from planner.settings.objectives import LIMIT
 from planner.steptime.by_term import step_terms
@@ -167,8 +168,18 @@ class ReplayResult:
         """Return the columns of requests that clients may send again, and why each is not completed."""
         if self.attempts is None:
             return {}
-        reason = pl.Series(np.asarray(self.records.requests.state)).replace_strict(REASON, return_dtype=pl.String)
-        return {"reason": reason, **self.attempts.columns}
+        return {"reason": self.reasons, **self.attempts.columns}
+
+    @property
+    def reasons(self) -> pl.Series:
+        """Why each request has no answer; null where it has one, or is still there."""
+        return reasons(self.records.requests.state, self._never)
+
+    @property
+    def _never(self) -> pl.Series:
+        """Why each request could never run, if it could not."""
+        return why_never(self.records.requests, [each.settings for each in self.replicas], self.replica,
+                         int(self.records.settings.max_model_len))
 
     def _tiers(self) -> dict[str, NDArray[Any]]:
         """Return what requests had from KV tiers: hits in each when first admitted, and how long they waited for loads.
@@ -283,7 +294,7 @@ class ReplayResult:
         if self.attempts is None:
             raise UsageError("there are no attempts to tell apart: give a time-out, --max-retries, --fail-replica, "
                              "--router-max-concurrent-requests or --tenants")
-        return self.attempts.table(self.trace.request_id, is_split=self.handover is not None)
+        return self.attempts.table(self.trace.request_id, self._never, is_split=self.handover is not None)
 
     def _replicas(self, rows: NDArray[np.void]) -> dict[str, Any]:
         """Return the column that says whose steps are counted, where there are several replicas."""

@@ -53,6 +53,8 @@ def summary_table(summary: Mapping[str, Any]) -> str:
     lines = [_headline(summary), *_memory_line(summary)]
     for title, keys in ROWS:
         shown = [(key, summary[key]) for key in keys if summary.get(key) is not None]
+        if title == "Requests":
+            shown[3:3] = [(f"  {name}", count) for name, count in summary.get("rejected_by_reason", {}).items()]
         if shown:
             lines += [title, *(f"  {key:<36}{_text(value):>16} {UNITS.get(key, '')}{_bounds(summary, key)}".rstrip()
                                for key, value in shown)]

@@ -1,0 +1,153 @@
+"""Notes say what limits cost: steps outside CUDA graphs, rejected requests, and conversations that start at once."""
+
+import re
+from typing import Any
+
+import polars as pl
+import pytest
+from helpers import EVERYTHING, play, scenario_of, trace_of
+from typer.testing import CliRunner
+
+from planner import Scenario, replay
+from planner.cli import app
+from planner.run import Outcome
+from planner.trace import Trace
+
+OUTSIDE = re.compile(r"outside CUDA graphs")
+
+
+def graph_note(outcome: Outcome) -> str:
+    found = [note for note in outcome.summary["notes"] if OUTSIDE.search(note)]
+    assert len(found) == 1
+    return str(found[0])
+
+
+def no_graph_note(outcome: Outcome) -> bool:
+    return not any(OUTSIDE.search(note) for note in outcome.summary["notes"])
+
+
+def lost_ms(note: str) -> float:
+    found = re.search(r"takes ([\d.]+) ms longer", note)
+    assert found
+    return float(found[1])
+
+
+def alone(tokens: int) -> Trace:
+    return trace_of([(10.0 * k, tokens, 20) for k in range(20)])
+
+
+def test_a_prompt_beyond_the_largest_graph_says_what_it_costs_and_what_lifts_it() -> None:
+    """128 seats leave a B200 with graphs of 256 tokens: 512 tokens alone take longer there than on an H100."""
+    small, large = (replay(alone(512), Scenario(model="llama-3.1-8b", gpu="b200-sxm", max_num_seqs=seats))
+                    for seats in (128, 256))
+    note = graph_note(small)
+    assert note.startswith("20 of 20 prompts are in steps of more than 256 tokens")
+    assert "--max-cudagraph-capture-size 512 lifts that (vLLM captures up to 2 × max_num_seqs tokens" in note
+    assert lost_ms(note) == pytest.approx(small.summary["mean_ttft_ms"] - large.summary["mean_ttft_ms"], rel=0.01)
+    assert lost_ms(note) > 10
+    assert no_graph_note(large)
+    lifted = replay(alone(512), Scenario(model="llama-3.1-8b", gpu="b200-sxm", max_num_seqs=128,
+                                         max_cudagraph_capture_size=512))
+    assert lifted.summary["mean_ttft_ms"] == pytest.approx(large.summary["mean_ttft_ms"], rel=1e-6)
+    assert no_graph_note(lifted)
+
+
+def test_prompts_whose_kernels_take_longer_than_launching_them_lose_nothing() -> None:
+    assert no_graph_note(replay(alone(8000), Scenario(model="llama-3.1-8b", gpu="h100-sxm")))
+    eager = Scenario(model="llama-3.1-8b", gpu="b200-sxm", cudagraph_mode="none")  # which is no limit
+    assert no_graph_note(replay(alone(512), eager))
+
+
+@pytest.mark.parametrize("records", [False, True])
+def test_decodes_beyond_the_largest_graph_say_what_a_step_costs(records: bool) -> None:
+    trace = trace_of([(0.0, 500, 200)] * 512)
+    options: dict[str, Any] = {"model": "gpt-oss-120b", "gpu": "h100-sxm", "engine": "trtllm", "max_concurrency": 256,
+                               "tensor_parallel_size": 2, "max_model_len": 4096}
+    recording = {"recording": EVERYTHING} if records else {}
+    note = graph_note(replay(trace, Scenario(**options), **recording))
+    steps = [replay(trace, Scenario(**options, max_cudagraph_capture_size=size), recording=EVERYTHING).steps
+             for size in (128, 256)]
+    slow, fast = (found.filter((pl.col("num_decodes") > 128) & (pl.col("num_prompt_tokens") == 0))["duration_s"].mean()
+                  for found in steps)
+    assert lost_ms(note) == pytest.approx(1e3 * (slow - fast), rel=0.05)
+    assert "of more than 128 decodes run outside CUDA graphs" in note
+    assert "--max-cudagraph-capture-size 256 lifts that (TensorRT-LLM captures 128 sequences by default)" in note
+    assert no_graph_note(replay(trace, Scenario(**options, max_cudagraph_capture_size=256)))
+
+
+REJECTIONS = [
+    ({"max_model_len": 300}, {"too_long": 2}, "prompts of max_model_len = 300 tokens or more; --max-model-len"),
+    ({"num_gpu_blocks": 20}, {"kv_cache": 2}, "need more than the 20 KV blocks of a replica"),
+    ({"enable_chunked_prefill": False, "max_num_batched_tokens": 350, "max_model_len": 400},
+     {"too_long": 1, "token_budget": 1}, "prompts above max_num_batched_tokens = 350, and prompts run whole"),
+    ({"max_queued_requests": 1, "max_num_seqs": 1}, {"queue_full": 3}, "found a full queue; --max-queued-requests"),
+]
+
+
+@pytest.mark.parametrize(("options", "counts", "words"), REJECTIONS)
+def test_rejected_requests_are_counted_by_reason(options: dict[str, Any], counts: dict[str, int], words: str) -> None:
+    trace = trace_of([(0.0, 100, 5), (0.0, 200, 5), (0.0, 380, 5), (0.0, 500, 5)])
+    outcome = replay(trace, scenario_of(**options))
+    assert outcome.summary["rejected_by_reason"] == counts
+    assert outcome.summary["rejected"] == sum(counts.values())
+    found = [note for note in outcome.summary["notes"] if "requests are rejected: " in note]
+    assert len(found) == len(counts)
+    assert any(words in note for note in found)
+
+
+def test_nothing_is_said_where_nothing_is_rejected() -> None:
+    outcome = replay(trace_of([(0.0, 100, 5)]), scenario_of())
+    assert outcome.summary["rejected_by_reason"] == {}
+    assert not any("rejected" in note for note in outcome.summary["notes"])
+
+
+def test_reasons_of_the_table_tell_too_long_from_no_room() -> None:
+    """With rules for overload the tables of requests and attempts name a reason; both were `too_long`."""
+    found = play(trace_of([(0.0, 100, 5), (0.0, 380, 5), (0.0, 500, 5)]), num_gpu_blocks=20, max_model_len=400,
+                 max_retries=1)
+    assert found.requests_table()["reason"].to_list() == [None, "kv_cache", "too_long"]
+    by_request = dict(found.attempts_table().select("request_id", "reason").iter_rows())
+    assert (by_request["1"], by_request["2"]) == ("kv_cache", "too_long")
+
+
+def test_the_terminal_lists_reasons_below_the_number_of_rejected(tmp_path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("arrival_s,input_tokens,output_tokens\n0,100,5\n0,500,5\n")
+    text = CliRunner().invoke(app, ["replay", str(path), "--model", "llama-3.1-8b", "--gpu", "h100-sxm",
+                                    "--max-model-len", "300"]).output
+    assert re.search(r"rejected +1\n +too_long +1\n", text)
+    assert "1 requests are rejected: they have prompts of max_model_len = 300 tokens or more" in text
+
+
+def conversations(num: int, apart_s: float) -> Trace:
+    rows = sorted((apart_s * k + 5.0 * turn, k, turn) for k in range(num) for turn in range(3))
+    return trace_of([(at_s, 100, 5) for at_s, _, _ in rows], session_id=[f"s{k}" for _, k, _ in rows],
+                    think_time_s=[None if turn == 0 else 1.0 for _, _, turn in rows])
+
+
+def said(trace: Trace, words: str, **options: Any) -> list[str]:
+    return [note for note in replay(trace, scenario_of(**options)).summary["notes"] if words in note]
+
+
+def test_conversations_that_all_start_at_once_are_told() -> None:
+    assert said(conversations(40, 0.0), "sessions start within") == [
+        "40 of 40 sessions start within 1 s, so that all these conversations are open at once: queues are longer and "
+        "prefix hits rarer than when sessions start over time; spread the sessions' arrival_s in the trace to replay "
+        "that"]
+    assert not said(conversations(40, 20.0), "sessions start within")
+    assert not said(trace_of([(0.0, 100, 5)] * 40, session_id=[f"s{k}" for k in range(40)]), "sessions start within")
+
+
+def test_most_of_the_sessions_are_enough() -> None:
+    late, early = conversations(10, 300.0), conversations(15, 0.0)
+    late = late.requests.with_columns(session_id=pl.col("session_id") + "x", request_id=pl.col("request_id") + "x")
+    table = pl.concat([early.requests, late]).sort("arrival_s")
+    trace = trace_of(table.select("arrival_s", "input_tokens", "output_tokens").rows(),
+                     session_id=table["session_id"].to_list(), think_time_s=table["think_time_s"].to_list())
+    assert said(trace, "16 of 25 sessions start within 1 s")
+
+
+def test_a_limit_in_flight_says_that_it_counts_requests() -> None:
+    assert said(conversations(4, 20.0), "counts requests in flight, not conversations", max_concurrency=2)
+    assert not said(conversations(4, 20.0), "counts requests in flight")
+    assert not said(trace_of([(0.0, 100, 5)] * 4), "counts requests in flight", max_concurrency=2)
