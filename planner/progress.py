@@ -1,10 +1,12 @@
 """Progress of a long computation: the library announces stages, and a display that the caller chose shows them."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
+
+Item = TypeVar("Item")
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -74,3 +76,34 @@ def stage(what: str, total: float | None = None, done: float | Callable[[], floa
         yield begun
     finally:
         display.end(begun)
+
+
+def counted(what: str, items: Sequence[Item]) -> Iterator[Item]:
+    """Yield items, and count those that are through in a stage.
+
+    >>> [item * 2 for item in counted("doubling", [1, 2])]
+    [2, 4]
+    """
+    with stage(what, len(items)) as counting:
+        for number, item in enumerate(items, 1):
+            yield item
+            counting.move(number)
+
+
+def in_parallel(what: str, calls: Iterable[Any], num_calls: int, jobs: int) -> list[Any]:
+    """Return the results of joblib's delayed calls, made by several processes, in order; a stage counts them.
+
+    Parameters
+    ----------
+    what : as of `Stage`.
+    num_calls : how many there are; a generator of them is read as they are made [1].
+    jobs : processes; -1 for one a core.
+    """
+    import joblib
+
+    results = []
+    with stage(what, num_calls) as calling:
+        for result in joblib.Parallel(n_jobs=jobs, return_as="generator")(calls):
+            results.append(result)
+            calling.move(len(results))
+    return results

@@ -1,17 +1,22 @@
 """The first replay on a machine shows that it compiles; code of another Python, Numba or CPU does not count."""
 
+import io
 import os
 import pty
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import filelock
 import pytest
+from watching import Recorded
 
+from planner.commands.display import Lines, Watch
 from planner.engine import jit
-from planner.progress import Stage, shown_by
+from planner.progress import shown_by, stage
 
 COMPILE = """
 import sys, time
@@ -79,23 +84,25 @@ def test_the_cache_is_of_this_python_numba_and_cpu(monkeypatch: pytest.MonkeyPat
 
 
 def test_the_stage_ends_at_all_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stages = Recorded()
+    watch = Recorded()
     monkeypatch.setattr(jit.numba.config, "CACHE_DIR", str(tmp_path))
     from tests.compiled import other
 
-    with shown_by(stages):
+    with shown_by(watch):
         jit.compile_with_signature(other, jit.numba.float64(jit.numba.float64))
-    assert [stage.done for stage in stages.ended] == [100]
+    assert watch.first("compiling the other, once on this machine [%]") == 0
+    assert [stage.done for stage in watch.ended] == [100]
 
 
-class Recorded:
-    """A display that keeps the stages that ended."""
-
-    def __init__(self) -> None:
-        self.ended: list[Stage] = []
-
-    def begin(self, stage: Stage) -> None:
-        assert stage.done == 0
-
-    def end(self, stage: Stage) -> None:
-        self.ended.append(stage)
+def test_the_process_that_waits_says_that_another_compiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jit.numba.config, "CACHE_DIR", str(tmp_path))
+    assert jit.compiled_elsewhere() == []
+    with filelock.FileLock(tmp_path / "replay loop (planner.advance).lock"):
+        assert jit.compiled_elsewhere() == ["replay loop"]
+        log = io.StringIO()
+        with shown_by(Watch(Lines(log), 0.0, 0.01)), stage("sizing fleets", 3):
+            deadline_s = time.monotonic() + 60
+            while not log.getvalue() and time.monotonic() < deadline_s:
+                time.sleep(0.01)
+    assert "sizing fleets: 0 of 3, 0 s so far; compiling the replay loop in another process: 0 s so far" in log.getvalue()
+    assert jit.compiled_elsewhere() == []

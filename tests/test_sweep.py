@@ -12,6 +12,7 @@ import polars as pl
 import pytest
 from command_line import HEADER, fails, planner
 from polars.testing import assert_frame_equal
+from watching import Recorded
 
 from planner.errors import PlannerError, SweepError, UnknownNameError, UsageError
 from planner.metrics.summary import numbers
@@ -20,6 +21,7 @@ from planner.planning.grid import Sweep, read_sweep
 from planner.planning.optimize import optimize
 from planner.planning.pareto import is_less_better, pareto_front
 from planner.planning.sweeping import describe, shortfall, sweep
+from planner.progress import shown_by
 from planner.run import replay
 from planner.settings.engine import Recording
 from planner.settings.scenario import Scenario
@@ -113,18 +115,20 @@ def test_a_killed_sweep_goes_on_where_it_was(plan: Path, num_lines: int) -> None
     assert not output.exists()
     with journal.open("a") as file:
         file.write('{"key": "cut o')  # as a line that was being written
-    reported: list[int] = []
-    run(plan, "killed.parquet", progress=lambda done, total: reported.append(done))
-    assert num_lines <= reported[0] < reported[-1] == 192
+    watch = Recorded()
+    with shown_by(watch):
+        run(plan, "killed.parquet")
+    assert num_lines <= watch.first("replaying configurations") < 192
     assert output.read_bytes() == plan.with_name("whole.parquet").read_bytes()
     assert not journal.exists()
 
 
 def done_before(plan: Path) -> int:
     """Return how many configurations another run takes over."""
-    reported: list[int] = []
-    run(plan, progress=lambda done, total: reported.append(done))
-    return reported[0]
+    watch = Recorded()
+    with shown_by(watch):
+        run(plan)
+    return int(watch.first("replaying configurations"))
 
 
 def test_a_finished_sweep_is_extended(plan: Path) -> None:

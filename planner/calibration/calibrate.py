@@ -19,6 +19,7 @@ from planner.measured.doubts import doubts
 from planner.measured.table import METRICS
 from planner.measured.validate import summarize_errors
 from planner.metrics.uncertainty import Residuals, residuals_of, with_derived
+from planner.progress import counted
 from planner.settings.scenario import Scenario
 from planner.steptime.engines import bounds, read_constants
 
@@ -213,7 +214,7 @@ def _held_out(observed: Observations, folds: NDArray[np.int64], start: Mapping[s
     """
     out = np.full_like(observed.log_measured, np.nan)
     without: list[Mapping[str, float]] = []
-    for fold in sorted(set(folds.tolist())):
+    for fold in counted("fitting without each part", sorted(set(folds.tolist()))):
         inside = folds == fold
         train, test = observed.part(~inside), observed.part(inside)
         if np.isfinite(train.log_measured).sum() <= len(names):

@@ -11,6 +11,7 @@ from scipy.optimize import least_squares
 
 from planner.calibration.observations import Evaluate, Observations
 from planner.errors import UsageError
+from planner.progress import counted
 from planner.steptime.engines import bounds
 
 Floats = NDArray[np.float64]
@@ -111,7 +112,7 @@ def fit(observed: Observations, start: Mapping[str, float], names: Sequence[str]
         return np.stack([(residuals(found[k + 1], moved[k]) - base) / (moved[k][k] - x[k]) for k in range(len(x))], -1)
 
     x, slopes = np.clip(x0, low + 1e-6, high - 1e-6), []
-    for step in STEPS:
+    for step in counted(f"fitting {len(names)} constants, coarsely and finely", STEPS):
         found = least_squares(function, x, jac=partial(jacobian, step=step), bounds=(low, high), loss="cauchy",
                               f_scale=ERROR_SCALE, x_scale=sigmas, max_nfev=max_steps, xtol=1e-3, ftol=2e-4)
         x = found.x

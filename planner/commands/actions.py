@@ -184,9 +184,6 @@ def check(targets: Path, baseline: Path | None, update_baseline: bool, junit: Pa
 def sweep(source: str, scenario: Scenario, options: Mapping[str, Any], output: Path, optimize: bool, backend: str,
           address: str | None, jobs: int, json: Path | None) -> bool:
     """Replay a grid, or look for its front, and print and write its rows; False where none keeps the limits."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
-
     from planner.commands.grids import sweep_plan
     from planner.planning.optimize import optimize as find_best
     from planner.planning.sweeping import describe as describe_sweep
@@ -194,12 +191,8 @@ def sweep(source: str, scenario: Scenario, options: Mapping[str, Any], output: P
 
     check_outputs([output, json])
     asked = sweep_plan(source, scenario, options)
-    columns = ("configurations", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty()) as bar:
-        task = bar.add_task("configurations", total=None)
-        how: dict[str, Any] = {"jobs": jobs, "backend": backend, "address": address,
-                               "progress": lambda done, total: bar.update(task, completed=done, total=total)}
-        table, found = find_best(asked, output, **how) if optimize else (replay_grid(asked, output, **how), {})
+    how: dict[str, Any] = {"jobs": jobs, "backend": backend, "address": address}
+    table, found = find_best(asked, output, **how) if optimize else (replay_grid(asked, output, **how), {})
     result = describe_sweep(asked, output, table) | found
     _print_notes({"": result})
     publish(result, sweep_table(result), json)

@@ -26,8 +26,11 @@ def progress_shown(*, quiet: bool, stream: TextIO | None = None) -> Iterator[Non
         return
     stream = sys.stderr if stream is None else stream
     watch = Watch(Bars(stream), DELAY_S, REFRESH_S) if stream.isatty() else Watch(Lines(stream), PERIOD_S, PERIOD_S)
-    with shown_by(watch):
-        yield
+    try:
+        with shown_by(watch):
+            yield
+    finally:
+        watch.close()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -51,6 +54,10 @@ class Shown:
         return f"{elapsed_s:.0f} s so far{left}"
 
 
+def _begun(stage: Stage) -> Shown:
+    return Shown(stage=stage, begun_at_s=time.monotonic())
+
+
 class Painter(Protocol):
     """Puts stages on a screen or into a log."""
 
@@ -72,12 +79,13 @@ class Watch:
     def __init__(self, painter: Painter, delay_s: float, period_s: float) -> None:
         self._painter, self._delay_s, self._period_s = painter, delay_s, period_s
         self._stages: list[Shown] = []
+        self._others: dict[str, Shown] = {}
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
 
     def begin(self, stage: Stage) -> None:
         """Watch a stage; the first starts the clock."""
-        self._stages.append(Shown(stage=stage, begun_at_s=time.monotonic()))
+        self._stages.append(_begun(stage))
         if self._thread is None:
             self._over.clear()
             self._thread = threading.Thread(target=self._paint, daemon=True)
@@ -91,12 +99,28 @@ class Watch:
             self._thread.join()
             self._thread = None
 
+    def close(self) -> None:
+        """Watch nothing more: an error may have left stages that nobody ended."""
+        for shown in list(self._stages):
+            self.end(shown.stage)
+
     def _paint(self) -> None:
         wait_s = self._delay_s
         while not self._over.wait(wait_s):
-            self._painter.paint(self._stages)
+            self._painter.paint([*self._stages, *self._elsewhere()])
             wait_s = self._period_s
         self._painter.clear()
+
+    def _elsewhere(self) -> list[Shown]:
+        """Return a stage for each function that a process of ours, or of another command, compiles now."""
+        jit = sys.modules.get("planner.engine.jit")  # where it is not loaded, no process of ours compiles
+        names = [] if jit is None or self._compiles() else jit.compiled_elsewhere()
+        self._others = {name: self._others.get(name) or _begun(Stage(what=f"compiling the {name} in another process",
+                                                                     total=None)) for name in names}
+        return list(self._others.values())
+
+    def _compiles(self) -> bool:
+        return any(shown.stage.what.startswith("compiling") for shown in self._stages)
 
 
 class Bars:

@@ -85,10 +85,11 @@ def compile_with_signature(function: F, signature: Any, *, what: str | None = No
     what : the function in a user's words, for the display of progress; its name where none are given.
     cache : whether the code is kept; a function that stands in no file has nowhere to be found again.
     """
+    words = what or function.__name__
     was_collecting = gc.isenabled()
     gc.disable()  # a third of the compile time would go into looking for garbage
     try:
-        with _alone(function) if cache else ExitStack(), _announced(function, what or function.__name__):
+        with _alone(function, words) if cache else ExitStack(), _announced(function, words):
             compiled: F = numba.njit(signature, cache=cache, nogil=True)(function)
     finally:
         if was_collecting:
@@ -96,12 +97,24 @@ def compile_with_signature(function: F, signature: Any, *, what: str | None = No
     return compiled
 
 
-def _alone(function: Callable[..., Any]) -> Any:
+def _alone(function: Callable[..., Any], what: str) -> Any:
     """Return a lock that one process holds while it compiles a function; none where the cache is read-only."""
     folder = Path(numba.config.CACHE_DIR)
     if numba.config.DISABLE_JIT or not os.access(folder, os.W_OK):
         return ExitStack()
-    return filelock.FileLock(folder / f"{_name(function)}.lock")
+    return filelock.FileLock(folder / f"{what} ({_name(function)}).lock")
+
+
+def compiled_elsewhere() -> list[str]:
+    """Return what other processes are compiling for this cache, in a user's words."""
+    found = []
+    for path in Path(numba.config.CACHE_DIR).glob("*.lock"):
+        try:
+            with filelock.FileLock(path, timeout=0):
+                pass
+        except filelock.Timeout:
+            found.append(path.name.partition(" (")[0])
+    return found
 
 
 @contextmanager

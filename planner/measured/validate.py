@@ -17,6 +17,7 @@ from planner.engine.terms import StepTime
 from planner.errors import PlannerError
 from planner.measured.statistics import statistics
 from planner.measured.table import GROUPS, METRICS, Measurement, counted
+from planner.progress import in_parallel
 from planner.replays.driver import run
 from planner.settings.engine import Recording
 from planner.steptime.engines import EngineConstants
@@ -137,7 +138,8 @@ def predict_all(measurements: Sequence[Measurement], *, jobs: int = -1) -> list[
     if len(measurements) < FEW:
         return _predict_chunk(measurements)
     chunks = [list(measurements[k::64]) for k in range(min(64, len(measurements)))]
-    found = joblib.Parallel(n_jobs=jobs)(joblib.delayed(_predict_chunk)(chunk) for chunk in chunks)
+    calls = [joblib.delayed(_predict_chunk)(chunk) for chunk in chunks]
+    found = in_parallel(f"replaying {len(measurements):,} measured runs, in parts", calls, len(calls), jobs)
     by_id = {id(m): None for m in measurements}
     order = [m for chunk in chunks for m in chunk]
     predictions = dict(zip(map(id, order), (p for chunk in found for p in chunk), strict=True))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from planner.errors import UsageError
 from planner.planning.missed import UnreachableError
+from planner.progress import stage
 from planner.settings.objectives import Verdict
 
 TOLERANCE = 0.005  # upper / lower - 1 of the bracket
@@ -71,13 +72,27 @@ def find_bracket(evaluate: Callable[[float], Verdict], start: float, *, toleranc
     UnlimitedError, UnreachableRateError : every rate keeps the objectives, or none does.
     """
     known: dict[float, Verdict] = {}
+    with stage("trying rates") as trying:
+        def is_met(rate: float) -> bool:
+            if rate not in known:
+                known[rate] = evaluate(rate)
+                trying.move(len(known))
+            return known[rate].is_met
 
-    def is_met(rate: float) -> bool:
-        if rate not in known:
-            known[rate] = evaluate(rate)
-        return known[rate].is_met
+        low, high = _first_bracket(is_met, known, start, limits)
+        trying.total = len(known) + _num_rates(low, high, tolerance, checks)
+        return _refined(is_met, known, low, high, tolerance, checks, limits)
 
-    low, high = _first_bracket(is_met, known, start, limits)
+
+def _num_rates(low: float, high: float, tolerance: float, checks: tuple[float, ...]) -> int:
+    """Return about how many rates are tried after the first bracket: those of the bisection, and checks around it."""
+    halvings = math.log2(math.log(high / low) / math.log1p(tolerance))
+    return math.ceil(max(halvings, 0.0)) + 2 * len(checks)
+
+
+def _refined(is_met: Callable[[float], bool], known: dict[float, Verdict], low: float, high: float, tolerance: float,
+             checks: tuple[float, ...], limits: tuple[float, float]) -> Bracket:
+    """Return the bracket within a first one, and what rates around it do."""
     for _ in range(MOST_REPAIRS):
         low, high = _bisected(is_met, low, high, tolerance)
         checked = [low / (1 + share) for share in (0.0, *checks) if low / (1 + share) >= limits[0]]

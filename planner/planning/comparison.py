@@ -9,6 +9,7 @@ from planner.explanation.causes import difference, explain
 from planner.metrics.saved import save_result
 from planner.planning.advice import advise
 from planner.planning.study import Study
+from planner.progress import counted
 from planner.run import Outcome, replay
 from planner.settings.engine import Recording
 from planner.settings.objectives import Objectives
@@ -41,7 +42,7 @@ def compare_studies(studies: Sequence[Study], read: Callable[[Study], Trace], *,
     found: dict[str, dict[str, Any]] = {}
     traces: dict[Any, Trace] = {}
     first = None
-    for study in studies:
+    for study in counted("replaying what-ifs", studies):
         if study.name in found:
             raise UsageError(f"{study.name!r}: two what-ifs have this name; name each once")
         try:

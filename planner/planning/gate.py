@@ -15,6 +15,7 @@ from planner.planning.highest_rate import Search
 from planner.planning.highest_rate import capacity as find_capacity
 from planner.planning.study import Study
 from planner.planning.targets import Gated, Target, read_targets
+from planner.progress import counted
 from planner.replays.results import ReplayResult
 from planner.run import replay
 from planner.settings.engine import Recording
@@ -57,7 +58,7 @@ def check(path: Path, *, baseline: Path | None = None, update: bool = False) -> 
         raise UsageError("--update-baseline: needs --baseline PATH, to write to")
     recorded = None if update or baseline is None else read_baseline(baseline)
     scenarios, checks, notes = {}, [], []
-    for each in gated:
+    for each in counted("judging scenarios", gated):
         name = each.study.name
         try:
             found = _outcome(each)

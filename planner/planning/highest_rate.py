@@ -20,6 +20,7 @@ from planner.planning.bracket import Bracket, UnlimitedError, UnreachableRateErr
 from planner.planning.fewest import apart_in_time
 from planner.planning.missed import Missed, UnreachableError, describe_missed, missed_objectives
 from planner.planning.spread import COMPARED, MATTERS
+from planner.progress import in_parallel
 from planner.settings.objectives import Objectives, Verdict, judge, objectives_text
 from planner.settings.scaling import MEANINGS, RECOMMENDED
 from planner.settings.scenario import Scenario
@@ -270,8 +271,8 @@ def _compared(load: Load, rate_rps: float, is_drawn: bool) -> dict[str, Any]:
     others = [name for name in COMPARED if search.compares and is_routed and name != router]
     tasks = [*(("scaling", name, load.alike(name, rate_rps)) for name in ways),
              *(("router", name, load.behind(name)) for name in others)]
-    jobs = [joblib.delayed(_capacity_from)(each, rate_rps) for _, _, each in tasks]
-    rates = joblib.Parallel(n_jobs=search.jobs)(jobs)
+    calls = [joblib.delayed(_capacity_from)(each, rate_rps) for _, _, each in tasks]
+    rates = in_parallel("other scalings and routers", calls, len(calls), search.jobs)
     rows = [{what: name, "capacity_rps": rate} for (what, name, _), rate in zip(tasks, rates, strict=True)]
     scalings = [{"scaling": search.scaling, "capacity_rps": rate_rps}, *(row for row in rows if "scaling" in row)]
     routers = [{"router": router, "capacity_rps": rate_rps}, *(row for row in rows if "router" in row)]
@@ -309,9 +310,10 @@ def _confidence(load: Load, found: Bracket) -> dict[str, float]:
     search = load.search
     spreads = [_factors(each, search) for each in fitted_scenarios(load.deployment)]
     factors = max(spreads, key=lambda spread: float(np.ptp(spread)))  # of pools, the one that is known the least
-    jobs = [joblib.delayed(_replicate)(load, found.lower, factor, search.seed + 1 + k)
-            for k, factor in enumerate(factors)]
-    rates = np.array(joblib.Parallel(n_jobs=search.jobs)(jobs)) * found.lower / _replicate(load, found.lower, 1.0, None)
+    calls = [joblib.delayed(_replicate)(load, found.lower, factor, search.seed + 1 + k)
+             for k, factor in enumerate(factors)]
+    rates = np.array(in_parallel("drawing windows and errors for the confidence", calls, len(calls), search.jobs))
+    rates *= found.lower / _replicate(load, found.lower, 1.0, None)
     return {name: float(np.quantile(rates, q)) for name, q in QUANTILES.items()}
 
 

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from planner.launch import describe_launch
 from planner.planning.grid import Sweep
 from planner.planning.pareto import is_less_better, pareto_front
-from planner.planning.sweeping import Grid, Progress, on_backend, shortfall
+from planner.planning.sweeping import Grid, on_backend, shortfall
+from planner.progress import stage
 
 Floats = NDArray[np.float64]
 Score = tuple[float, float]  # smaller is better: by how much limits are missed, then the cost
@@ -26,7 +27,7 @@ LEAST_WEIGHT = 1e-3  # so that no metric is left out altogether
 
 
 def optimize(plan: Sweep, output: Path, *, jobs: int = -1, backend: str = "processes", address: str | None = None,
-             seed: int = 0, progress: Progress = lambda done, total: None) -> tuple[pl.DataFrame, dict[str, Any]]:
+             seed: int = 0) -> tuple[pl.DataFrame, dict[str, Any]]:
     """Find the front of a plan's metrics among configurations that keep its limits, and the best in the first metric.
 
     A descent takes the axes in a drawn order and moves to the best value of one while the others stay, until no axis
@@ -41,7 +42,6 @@ def optimize(plan: Sweep, output: Path, *, jobs: int = -1, backend: str = "proce
     ----------
     plan, output, jobs, backend, address : as for `sweeping.sweep`.
     seed : of the starts and the orders.
-    progress : is told how many configurations are done, of those that the grid has.
 
     Returns
     -------
@@ -53,8 +53,8 @@ def optimize(plan: Sweep, output: Path, *, jobs: int = -1, backend: str = "proce
     ------
     PlannerError : as `sweeping.sweep`.
     """
-    search = _Search(plan, output, jobs, seed, progress)
-    with on_backend(backend, address):
+    search = _Search(plan, output, jobs, seed)
+    with on_backend(backend, address), stage("looking for the best and the front"):
         best = search.find_best()
         search.find_front()
     table = search.grid.write()
@@ -68,11 +68,11 @@ def optimize(plan: Sweep, output: Path, *, jobs: int = -1, backend: str = "proce
 class _Search:
     """A search through a grid, with the rows of all points that it asked for."""
 
-    def __init__(self, plan: Sweep, output: Path, jobs: int, seed: int, progress: Progress) -> None:
+    def __init__(self, plan: Sweep, output: Path, jobs: int, seed: int) -> None:
         self.grid = Grid(plan, output, jobs=jobs)
         self.rows: dict[int, Mapping[str, Any]] = {}  # by place in the grid
         self.num_descents = 0
-        self._plan, self._progress = plan, progress
+        self._plan = plan
         self._shape = [len(values) for values in plan.axes.values()]
         self._rng = np.random.default_rng(seed)
         self._signs = np.array([1.0 if is_less_better(metric) else -1.0 for metric in plan.front])
@@ -121,7 +121,6 @@ class _Search:
         new = [place for place in places if place not in self.rows]
         if new:
             self.rows.update(zip(new, self.grid.replay(new), strict=True))
-            self._progress(len(self.rows), len(self.grid.points))
 
     def by_first_metric(self, places: Sequence[int]) -> list[Score]:
         """Return the scores of points by the first metric alone."""

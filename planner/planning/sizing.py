@@ -21,6 +21,7 @@ from planner.planning.loads import Traffic, traffic_of
 from planner.planning.missed import UnreachableError, describe_missed
 from planner.planning.schedule import check_schedule, schedule_of
 from planner.planning.spread import Sized, spread, traded
+from planner.progress import in_parallel
 from planner.settings.objectives import Objectives, Verdict, judge, objectives_text
 from planner.settings.routing import SERVICE_ROUTER, sized_router_of
 from planner.settings.scaling import MEANINGS
@@ -85,8 +86,8 @@ def size(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Choi
         scenario = replace(scenario, data_parallel_size=1, prefill_replicas=0)
     traffic = traffic_of(trace, scenario, choices.scaling, choices.series)
     kinds = kinds_of(scenario, choices)
-    jobs = [joblib.delayed(_fleet)(traffic, kind, objectives, choices) for kind in kinds]
-    found = list(zip(kinds, joblib.Parallel(n_jobs=choices.jobs)(jobs), strict=True))
+    calls = [joblib.delayed(_fleet)(traffic, kind, objectives, choices) for kind in kinds]
+    found = list(zip(kinds, in_parallel("sizing fleets", calls, len(calls), choices.jobs), strict=True))
     able = sorted(((kind, fleet) for kind, fleet in found if "reason" not in fleet), key=lambda each: _cost(each[1]))
     unable = [fleet for _, fleet in found if "reason" in fleet]
     rests_on = _question(trace, traffic, scenario, objectives, choices)

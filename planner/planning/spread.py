@@ -11,6 +11,7 @@ from planner.planning.fewest import cheapest_split, fewest_replicas
 from planner.planning.fleets import Choices, Kind, count_gpus, replica_price, spare_gpus, spare_replicas
 from planner.planning.loads import Traffic
 from planner.planning.missed import UnreachableError
+from planner.progress import in_parallel
 from planner.replays.results import ReplayResult
 from planner.settings.objectives import Objectives
 from planner.settings.routing import ROUTER, SERVICE_ROUTER
@@ -78,7 +79,7 @@ def traded(kind: Kind, sized: Sized, objectives: Objectives, choices: Choices) -
 
 
 def spread(traffic: Traffic, kind: Kind, objectives: Objectives, choices: Choices, count: int, times: int,
-           num_gpus: int, progress: Callable[[int, int], None] = lambda done, total: None) -> dict[str, Any]:
+           num_gpus: int) -> dict[str, Any]:
     """Size a kind of fleet behind other routers, and by other ways of scaling, from the known number of replicas.
 
     Every search is on one load with about as many requests as the known one, and ends at `MOST_TIMES` the known number
@@ -87,7 +88,6 @@ def spread(traffic: Traffic, kind: Kind, objectives: Objectives, choices: Choice
     Parameters
     ----------
     count, times, num_gpus : of the known fleet; GPUs with those of spares [1].
-    progress : called with the searches that are done, and all.
 
     Returns
     -------
@@ -103,12 +103,9 @@ def spread(traffic: Traffic, kind: Kind, objectives: Objectives, choices: Choice
     ways = [name for name in SCALINGS if name != traffic.scaling] if traffic.is_rescaled else []
     tasks: list[Task] = [("router", name, kind.behind(name), lambda: load, 0.0) for name in others]
     tasks += [("scaling", name, kind, _alike(traffic, name, load.num_requests), ROUGHLY) for name in ways]
-    jobs = (joblib.delayed(_row)(made(), each, objectives, choices, count, precision)
-            for _, _, each, made, precision in tasks)
-    rows = []
-    for row in joblib.Parallel(n_jobs=choices.jobs, return_as="generator")(jobs):
-        rows.append(row)
-        progress(len(rows), len(tasks))
+    calls = (joblib.delayed(_row)(made(), each, objectives, choices, count, precision)
+             for _, _, each, made, precision in tasks)
+    rows = in_parallel("sizing behind other routers and by other scalings", calls, len(tasks), choices.jobs)
     named = [{what: name, **row} for (what, name, *_), row in zip(tasks, rows, strict=True)]
     routers = [{"router": router, **known}, *(row for row in named if "router" in row)]
     scalings = [{"scaling": traffic.named_scaling, **known}, *(row for row in named if "scaling" in row)]

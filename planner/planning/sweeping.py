@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from planner.metrics.summary import numbers
 from planner.planning.fingerprint import scenario_sha256
 from planner.planning.grid import OBJECTIVE, Point, Sweep, objective_column
 from planner.planning.pareto import is_less_better, pareto_front
+from planner.progress import stage
 from planner.run import replay
 from planner.settings.engine import Recording
 from planner.settings.objectives import Objectives
@@ -30,13 +31,12 @@ OWN = "summary_"  # before a number of the summary that has an option's name, wh
 OF_THE_PLAN = ("is_pareto", "misses")  # columns that depend on the other rows or on the limits
 ABOUT = "planner.sweep"  # of the Parquet file's metadata: the axes, and what the front is over
 BACKENDS = ("processes", "dask", "ray")
-Progress = Callable[[int, int], None]  # done, of how many
 NOTES = 8  # that are told of a whole sweep
 ROUND = 32  # configurations for each process, after which results are kept
 
 
 def sweep(plan: Sweep, output: Path, *, jobs: int = -1, backend: str = "processes", address: str | None = None,
-          progress: Progress = lambda done, total: None, trace: Trace | None = None) -> pl.DataFrame:
+          trace: Trace | None = None) -> pl.DataFrame:
     """Replay every configuration of a grid, and write them as a table.
 
     What an earlier run left in the output, or beside it when it was killed, is taken over where the configuration, the
@@ -48,7 +48,6 @@ def sweep(plan: Sweep, output: Path, *, jobs: int = -1, backend: str = "processe
     output : Parquet file; while the sweep runs, its results are in `OUTPUT.journal` beside it.
     jobs : processes; -1 for one a core.
     backend, address : "processes" of this machine, or a cluster: "dask" with its scheduler's address, "ray".
-    progress : is told how many configurations are done, of how many.
     trace : the plan's, where it has been read already.
 
     Returns
@@ -64,7 +63,7 @@ def sweep(plan: Sweep, output: Path, *, jobs: int = -1, backend: str = "processe
     """
     grid = Grid(plan, output, jobs=jobs, trace=trace)
     with on_backend(backend, address):
-        grid.replay(range(len(grid.points)), progress)
+        grid.replay(range(len(grid.points)))
     return grid.write()
 
 
@@ -82,20 +81,20 @@ class Grid:
         self._kept_at_start = len(self._kept)
         self._keys: dict[int, str] = {}  # by place in the grid, of those that were asked for
 
-    def replay(self, places: Iterable[int], progress: Progress = lambda done, total: None) -> list[Mapping[str, Any]]:
+    def replay(self, places: Iterable[int]) -> list[Mapping[str, Any]]:
         """Return the results of configurations, by their places in the grid; replay those that have none yet."""
         asked = list(places)
         todo = [place for place in dict.fromkeys(asked) if self._key(place) not in self._kept]
         num_done = len(asked) - len(todo)
-        progress(num_done, len(asked))
-        for part in _rounds(todo, self._jobs):
-            tasks = [joblib.delayed(_row)(self._load(place), self.points[place], self.plan.objectives)
-                     for place in part]
-            for place, row in zip(part, joblib.Parallel(n_jobs=self._jobs)(tasks), strict=True):
-                self._kept[self._keys[place]] = row
-                append_text(self._journal, json.dumps({"key": self._keys[place], "row": row}) + "\n")
-            num_done += len(part)
-            progress(num_done, len(asked))
+        with stage("replaying configurations", len(asked), num_done) as replaying:
+            for part in _rounds(todo, self._jobs):
+                tasks = [joblib.delayed(_row)(self._load(place), self.points[place], self.plan.objectives)
+                         for place in part]
+                for place, row in zip(part, joblib.Parallel(n_jobs=self._jobs)(tasks), strict=True):
+                    self._kept[self._keys[place]] = row
+                    append_text(self._journal, json.dumps({"key": self._keys[place], "row": row}) + "\n")
+                num_done += len(part)
+                replaying.move(num_done)
         return [self._kept[self._keys[place]] for place in asked]
 
     def write(self) -> pl.DataFrame:
