@@ -231,7 +231,7 @@ def test_bad_objectives(text: str, attainment: float, error: type[Exception], wo
 def test_scaled_objectives_scale_every_limit() -> None:
     found = parse_objectives("ttft:500 p99_tpot:40", 0.9).scaled(2.0)
     assert found == Objectives(slo=parse_objectives("ttft:1000", 0.9).slo, attainment=0.9,
-                               statistics={Statistic(metric="tpot", percentile=99.0): 0.08})
+                               statistics={Statistic(metric="tpot", percentile=99.0): 0.08}, own_factor=2.0)
 
 
 @pytest.mark.parametrize(("scenario", "search", "words"), [

@@ -20,6 +20,7 @@ from planner.explanation.phases import PHASES, request_phases
 from planner.planning.comparison import explain_outcome
 from planner.replays.results import STOPPED_BY, ReplayResult
 from planner.settings.engine import Recording
+from planner.settings.objectives import parse_objectives
 from planner.traffic.workload import limit
 
 STEPS = Recording(steps=True)
@@ -323,7 +324,7 @@ def test_files_are_compared_and_the_difference_adds_up(tmp_path):
 @pytest.mark.parametrize(("texts", "more", "code", "said"), [
     ({"a": SHARED + "max_num_seq = 4\n"}, [], 3, "did you mean 'max_num_seqs'"),
     ({"a": "model = 'llama-3.1-8b'\n"}, [], 3, "has no trace"),
-    ({"a": SHARED + "slo = 'p99_ttft:500'\n"}, [], 2, "slo has a percentile"),
+    ({"a": SHARED + "slo = 'p99_itl:500'\n"}, [], 3, "unknown SLO metric 'p99_itl'"),
     ({"a": SHARED}, ["--limit", "5"], 2, "write them into the files"),
     ({"a": SHARED}, ["chat"], 2, "give one trace, or files that end in .toml alone"),
     ({"a": SHARED.replace("h100-sxm", "l41")}, [], 2, "a: unknown GPU 'l41'"),
@@ -349,3 +350,13 @@ def test_two_files_of_one_name_are_refused(tmp_path, capsys, monkeypatch):
         cli.main()
     assert stop.value.code == 2
     assert "two what-ifs have this name" in capsys.readouterr().err
+
+
+def test_advice_betters_the_statistic_that_is_missed():
+    trace = limit(read_trace("chat"), 300)
+    scenario = Scenario(**BUSY, max_num_seqs=4)
+    for slo, metric in (("p99_ttft:1 ttft:500", "p99_ttft_ms"), ("p99_ttft:1e9 ttft:500", "slo_attainment"),
+                        ("p99_ttft:1e9 p90_tpot:1e9", "p99_ttft_ms"), (None, "mean_e2el_ms")):
+        objectives = None if slo is None else parse_objectives(slo)
+        outcome = replay(trace, scenario, slo=objectives, recording=STEPS)
+        assert explain_outcome(trace, scenario, outcome, slo=objectives)["advice"]["metric"] == metric

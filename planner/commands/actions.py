@@ -61,7 +61,7 @@ def replay(source: str, scenario: Scenario, slo: str | None, attainment: float |
     if attainment is not None and outcome.summary["slo_attainment"] is None:
         raise share_of_nothing(attainment)
     if explain:
-        outcome.summary["explanation"] = explain_outcome(trace, scenario, outcome, objectives=objectives)
+        outcome.summary["explanation"] = explain_outcome(trace, scenario, outcome, slo=objectives)
     _print_notes({"": outcome.summary})
     for name, path in tables.items():
         if path is not None:

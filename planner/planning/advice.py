@@ -19,7 +19,7 @@ LOSSY = ("kv_cache_dtype",)  # settings that change what the model says: advised
 
 
 def advise(trace: Trace, scenario: Scenario, deployment: Deployment, summary: Mapping[str, Any], *,
-           objectives: Objectives | None) -> dict[str, Any]:
+           slo: Objectives | None) -> dict[str, Any]:
     """Replay a scenario with one setting changed at a time, and rank the changes.
 
     Parameters
@@ -27,7 +27,7 @@ def advise(trace: Trace, scenario: Scenario, deployment: Deployment, summary: Ma
     trace : as read.
     scenario, deployment : as given, and made concrete.
     summary : of its replay.
-    objectives : changes are ranked by the statistic that misses its limit by most, by the share of requests within
+    slo : objectives; changes are ranked by the statistic that misses its limit by most, by the share of requests within
         their own limits where none is missed, and by the mean end-to-end latency without objectives.
 
     Returns
@@ -49,7 +49,7 @@ def advise(trace: Trace, scenario: Scenario, deployment: Deployment, summary: Ma
     for setting, before, after in changes(scenario, deployment):
         row: dict[str, Any] = {"setting": setting, "before": before, "after": after}
         try:
-            other = replay(trace, _changed(scenario, row), slo=objectives).summary
+            other = replay(trace, _changed(scenario, row), slo=slo).summary
         except PlannerError as error:
             found.append(row | {"reason": str(error)})
             continue

@@ -54,7 +54,7 @@ def compare_studies(studies: Sequence[Study], read: Callable[[Study], Trace], *,
             raise
         outcome.summary["notes"] = [*study.notes, *outcome.summary["notes"]]
         if explain:
-            explanation = explain_outcome(trace, study.scenario, outcome, objectives=study.objectives)
+            explanation = explain_outcome(trace, study.scenario, outcome, slo=study.objectives)
             outcome.summary["explanation"] = explanation
             explanation["difference"] = None if first is None else difference(explanation, first)
             first = first or explanation
@@ -65,19 +65,19 @@ def compare_studies(studies: Sequence[Study], read: Callable[[Study], Trace], *,
 
 
 def explain_outcome(trace: Trace, scenario: Scenario, outcome: Outcome, *,
-                    objectives: Objectives | None) -> dict[str, Any]:
+                    slo: Objectives | None) -> dict[str, Any]:
     """Return a replay's explanation, with the first setting to change as `advice`.
 
     Parameters
     ----------
     trace, scenario : as given to `run.replay`.
     outcome : of that, with its steps recorded.
-    objectives : as given to `run.replay`.
+    slo : objectives as given to `run.replay`, or None.
     """
     result = outcome.result
     found = explain(result.requests_table(), result.steps_table(),
                     outcome.summary.get("replicas_mean", result.num_replicas))
-    advice = advise(trace, scenario, result.deployment, outcome.summary, objectives=objectives)
+    advice = advise(trace, scenario, result.deployment, outcome.summary, slo=slo)
     return found | {"advice": advice}
 
 

@@ -25,7 +25,7 @@ def test_the_pages_are_what_the_code_declares(tmp_path: Path) -> None:
 def test_the_glossary_has_every_name_that_a_replay_writes(tmp_path: Path) -> None:
     """Of one replica, of fleets that hand requests over, of pools and of autoscaled ones, and with KV tiers.
 
-    The explanation comes from another command's option.
+    The explanation comes from another command's option, and figures of tenants from traces that have them.
     """
     path = tmp_path / "scale.toml"
     path.write_text('minimum = 1\nmaximum = 2\nstartup = { warmup_s = 9 }\n'
@@ -43,11 +43,11 @@ def test_the_glossary_has_every_name_that_a_replay_writes(tmp_path: Path) -> Non
                              kv_offloading_size=8.0, kv_remote_size=8.0)
     outcomes = [replay(trace, scenario, slo="ttft:500 tpot:50", recording=recording)
                 for scenario in (one, split, pools, scaled, tiers, again)]
-    assert set().union(*(outcome.summary for outcome in outcomes)) | {"explanation"} == set(glossary.SUMMARY)
+    assert set().union(*(outcome.summary for outcome in outcomes)) | {"explanation", "tenants"} == set(glossary.SUMMARY)
     event = ScaleEvent(0.0, 1, 2, "queue", 2.0, 1.0, 2, "", "the pool's name")
     assert events_table([event]).columns == list(glossary.SCALE_EVENTS)
     assert events_table([event._replace(pool=None)]).columns == list(glossary.SCALE_EVENTS)[:-1]
-    of_trace = {"tenant", "session_id", "priority"}  # which this trace has not
+    of_trace = {"tenant", "session_id", "priority", "deadline_s"}  # which this trace has not
     for name, table in (("requests", glossary.REQUESTS), ("steps", glossary.STEPS), ("schedule", glossary.SCHEDULE),
                         ("preemptions", glossary.PREEMPTIONS)):
         written = set().union(*(getattr(outcome.result, f"{name}_table")().columns for outcome in outcomes))
