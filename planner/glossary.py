@@ -94,7 +94,8 @@ SUMMARY: Mapping[str, Term] = {
     "num_gpu_blocks": Term("1", "KV blocks of a replica; null where pools differ in them"),
     "max_running": Term("1", "most requests that ran at once in a replica"),
     "max_waiting": Term("1", "most requests that waited at once in a replica"),
-    "gpu_busy_fraction": Term("1", "share of duration in which a step ran, mean over GPUs"),
+    "gpu_busy_fraction": Term("1", "share of duration in which a step ran, mean over GPUs; no measure of load, since "
+                                   "one decode keeps a GPU busy"),
     "pools": Term("1", "of --fleet, a row for each pool: what its replicas are, its requests, their mean TTFT and "
                        "TPOT, how hard its GPUs worked, and what they cost; gpu_hours, cost_usd and energy_kwh add up"),
     "replica_imbalance": Term("1", "tokens of the replica that had most, over the mean of all"),

@@ -118,12 +118,12 @@ def test_gpus_that_nobody_measured_take_the_priors() -> None:
     assert gpu.hbm_energy_j_per_byte == gpu.flop_energy_j == 0.0
     power, span_w = power_of(gpu), gpu.tdp_w - gpu.idle_w
     assert power.running_w == pytest.approx(priors()["running_share"] * span_w)
-    assert power.memory_w == pytest.approx(priors()["hbm_energy"] * gpu.hbm_bandwidth_bytes_per_s)
+    assert power.memory_w == pytest.approx(priors()["memory_share"] * span_w)
     assert power.compute_w == pytest.approx(priors()["compute_share"] * span_w)
-    measured = [load_gpu(name) for name in ("h100-sxm", "b200-sxm")]
-    assert priors()["hbm_energy"] == pytest.approx(np.median([each.hbm_energy_j_per_byte for each in measured]))
-    shares_of_span = [each.flop_energy_j * each.flops_per_s["bf16"] / (each.tdp_w - each.idle_w) for each in measured]
-    assert priors()["compute_share"] == pytest.approx(np.median(shares_of_span), rel=0.02)
+    measured = [power_of(load_gpu(name)) for name in ("h100-sxm", "b200-sxm")]
+    for part in ("memory", "compute"):
+        found = [getattr(each, f"{part}_w") / (each.limit_w - each.idle_w) for each in measured]
+        assert priors()[f"{part}_share"] == pytest.approx(np.median(found), rel=0.02)
 
 
 def test_a_second_replica_draws_its_idle_power() -> None:

@@ -7,7 +7,7 @@ from planner.catalog.entries import data_dir, read_toml
 from planner.catalog.gpus import Gpu
 from planner.catalog.provenance import quantity_of
 
-PRIORS = {"running_share": "1", "hbm_energy": "J/B", "compute_share": "1"}
+PRIORS = ("running_share", "memory_share", "compute_share")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,10 +51,10 @@ def power_of(gpu: Gpu) -> Power:
     CatalogError : the priors' file is missing or wrong.
     """
     span_w = gpu.tdp_w - gpu.idle_w
-    hbm_j = gpu.hbm_energy_j_per_byte or priors()["hbm_energy"]
+    memory_w = gpu.hbm_energy_j_per_byte * gpu.hbm_bandwidth_bytes_per_s or priors()["memory_share"] * span_w
     compute_w = gpu.flop_energy_j * gpu.flops_per_s["bf16"] or priors()["compute_share"] * span_w
     return Power(idle_w=gpu.idle_w, limit_w=gpu.tdp_w, running_w=priors()["running_share"] * span_w,
-                 memory_w=hbm_j * gpu.hbm_bandwidth_bytes_per_s, compute_w=compute_w)
+                 memory_w=memory_w, compute_w=compute_w)
 
 
 @functools.cache
@@ -67,4 +67,4 @@ def priors() -> dict[str, float]:
     """
     path = data_dir("hardware_db") / "power.toml"
     table = read_toml(path)
-    return {name: quantity_of(table, name, unit, path).value for name, unit in PRIORS.items()}
+    return {name: quantity_of(table, name, "1", path).value for name in PRIORS}

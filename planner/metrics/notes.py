@@ -98,6 +98,9 @@ def _engines(deployment: Deployment, trace: Trace) -> list[str]:
     if deployment.stack is not None and (unmeasured := priors(deployment.stack)):
         found.append(f"step times rest on priors, medians over other GPUs, for {', '.join(unmeasured)}: nobody has "
                      f"measured their kernels on {deployment.stack.gpu.name}")
+    if deployment.stack is not None and not deployment.stack.gpu.hbm_energy_j_per_byte:
+        found.append(f"energy_kwh rests on priors, medians over H100 and B200: nobody has published what "
+                     f"{deployment.stack.gpu.name} draws while it serves")
     if deployment.stack is not None and (gpu := deployment.stack.gpu).kernels_of != gpu.name:
         found.append(f"step times rest on the kernels of {gpu.kernels_of}, whose chip {gpu.name} has: they are taken "
                      f"to reach the same shares of its peaks")
