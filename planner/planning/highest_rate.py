@@ -163,12 +163,12 @@ def capacity(trace: Trace, scenario: Scenario, objectives: Objectives, search: S
     result = _result(load, found, recorded)
     stationary = is_settled if search.horizon == "double" and len(horizons) > 1 else None
     compared = _compared(load, found.lower, is_drawn)
+    horizon = [{"num_requests": times * num_requests_at(shaped, rate, search.scaling), "capacity_rps": rate}
+               for times, rate in horizons]
     return result | rests_on | compared | {
-        "stationary": stationary,
-        "horizon": [{"num_requests": num_requests_at(shaped, rate, search.scaling) * times, "capacity_rps": rate}
-                    for times, rate in horizons],
+        "stationary": stationary, "horizon": horizon,
         "confidence": _confidence(replace(load, trace=shaped), found) if search.replicates else None,
-        "notes": [*rests_on["notes"], *_notes(found, stationary, horizons, shaped), *compared["notes"]],
+        "notes": [*rests_on["notes"], *_notes(found, stationary, horizon), *compared["notes"]],
     }
 
 
@@ -350,7 +350,7 @@ def _tenants(trace: Trace) -> NDArray[np.int64]:
     return found
 
 
-def _notes(found: Bracket, stationary: bool | None, horizons: Sequence[tuple[int, float]], trace: Trace) -> list[str]:
+def _notes(found: Bracket, stationary: bool | None, horizon: Sequence[Mapping[str, Any]]) -> list[str]:
     notes = []
     if found.kept_above:
         notes.append(f"attainment does not only fall with the rate: {_rates(found.kept_above)} keep the objectives, "
@@ -358,9 +358,10 @@ def _notes(found: Bracket, stationary: bool | None, horizons: Sequence[tuple[int
     if found.missed_below:
         notes.append(f"{_rates(found.missed_below)} miss the objectives, below the capacity")
     if stationary is False:
-        (_, before), (times, last) = (horizons[0], *horizons)[-2:]
-        notes.append(f"the capacity is not settled: {last:.4g} requests/s at {times * trace.num_requests:,} requests, "
-                     f"{before:.4g} at half as many; the trace is too short, or too bursty for one draw")
+        before, last = horizon[-2:]
+        notes.append(f"the capacity is not settled: {last['capacity_rps']:.4g} requests/s at {last['num_requests']:,} "
+                     f"requests, {before['capacity_rps']:.4g} at {before['num_requests']:,}; the trace is too short, "
+                     f"or too bursty for one draw")
     return notes
 
 

@@ -21,6 +21,7 @@ from planner.traffic.rescaling import SCALINGS
 
 COMPARED = (SERVICE_ROUTER, ROUTER, "least-outstanding-requests")  # routers: of a plain deployment, and better ones
 MOST_TIMES = 4  # of the known number of replicas: more are not tried
+ENOUGH = 100_000  # requests of a load by another way of scaling
 ROUGHLY = 0.02  # precision of the number by another way of scaling [1]
 MATTERS = 0.1  # share of the GPUs by which another router or way of scaling is said to matter
 Task = tuple[str, str, Kind, Callable[[], Trace], float]  # of what another, its name, fleet, load and precision
@@ -82,8 +83,8 @@ def spread(traffic: Traffic, kind: Kind, objectives: Objectives, choices: Choice
            num_gpus: int) -> dict[str, Any]:
     """Size a kind of fleet behind other routers, and by other ways of scaling, from the known number of replicas.
 
-    Every search is on one load with about as many requests as the known one, and ends at `MOST_TIMES` the known number
-    of replicas. Numbers by another way of scaling may be 2 % too high.
+    Every search ends at `MOST_TIMES` the known number of replicas. Those behind other routers are on the same load.
+    Those by other ways of scaling are on one load with about as many requests, up to 100,000, and may be 2 % too high.
 
     Parameters
     ----------
@@ -102,7 +103,7 @@ def spread(traffic: Traffic, kind: Kind, objectives: Objectives, choices: Choice
     others = [name for name in COMPARED if name != router] if count > 1 else []
     ways = [name for name in SCALINGS if name != traffic.scaling] if traffic.is_rescaled else []
     tasks: list[Task] = [("router", name, kind.behind(name), lambda: load, 0.0) for name in others]
-    tasks += [("scaling", name, kind, _alike(traffic, name, load.num_requests), ROUGHLY) for name in ways]
+    tasks += [("scaling", name, kind, _alike(traffic, name, min(load.num_requests, ENOUGH)), ROUGHLY) for name in ways]
     calls = (joblib.delayed(_row)(made(), each, objectives, choices, count, precision)
              for _, _, each, made, precision in tasks)
     rows = in_parallel("sizing behind other routers and by other scalings", calls, len(tasks), choices.jobs)
