@@ -1,12 +1,18 @@
-"""The dashboard's entry: the sidebar that all pages share, and the pages."""
+"""The dashboard's entry: the sidebar that all pages share, drawn before the page so that it stays, and the pages."""
 
+import logging
+from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 import streamlit as st
 
 from planner.errors import PlannerError
-from planner.ui import accuracy, capacity, catalog, compare, explore, replay, schedule, sizing, workload
-from planner.ui.sidebar import sidebar
+from planner.planning.study import Study
+from planner.trace import Trace
+from planner.ui import accuracy, capacity, catalog, compare, explore, link, replay, schedule, sidebar, sizing, workload
+from planner.ui.words import plain, without_paths
+from planner.ui.work import workers
 
 PAGES = (  # title, page, address, icon
     ("Workload", workload.page, "workload", ":material/timeline:"),
@@ -19,25 +25,61 @@ PAGES = (  # title, page, address, icon
     ("Accuracy", accuracy.page, "accuracy", ":material/target:"),
     ("Catalog", catalog.page, "catalog", ":material/library_books:"),
 )
+KEYS = (*sidebar.KEYS, *schedule.KEYS, *capacity.KEYS, *sizing.KEYS, *explore.KEYS)  # in the address
+ICON = Path(__file__).with_name("icon.png")
+BROKEN = "This page ended with an error that is not the input's; the server's log says more."
+
+Page = Callable[[Trace, Study], None]
 
 
 def main() -> None:
-    """Draw the page that was asked for; one of our errors is shown in its place."""
-    st.set_page_config(page_title="planner", page_icon=":material/monitoring:", layout="wide")
-    pages = [st.Page(partial(_show, page), title=title, url_path=address, icon=icon, default=address == "replay")
-             for title, page, address, icon in PAGES]
+    """Draw the sidebar, and the page that was asked for; an error is one sentence in its place."""
+    st.set_page_config(page_title="planner", page_icon=ICON, layout="wide")
+    workers().warm()
+    asked = ask()
+    pages = [st.Page(partial(draw, page, title, asked), title=title, url_path=address, icon=icon,
+                     default=address == "replay") for title, page, address, icon in PAGES]
     st.navigation(pages).run()
 
 
-def _show(page: object) -> None:
+def ask() -> sidebar.Asked | str:
+    """Draw the sidebar; return what it asks for, or what is wrong with it."""
+    link.begin_run()
     try:
-        study = sidebar()
-        if study is None:
-            st.info("Upload a trace in the sidebar: requests with arrival times and token counts, as CSV or JSONL.")
-            return
-        page(*study)  # type: ignore[operator]
+        return sidebar.sidebar()
     except PlannerError as error:
-        st.error(str(error), icon=":material/error:")
+        return without_paths(str(error))
+
+
+def draw(page: Page, title: str, asked: sidebar.Asked | str) -> None:
+    """Draw a page, or in its place why it cannot be drawn."""
+    if isinstance(asked, str):
+        st.title(title)
+        st.error(asked, icon=":material/error:")
+        return
+    if wrong := link.unknown(KEYS):
+        _unknown(wrong)
+        if page is not catalog.page:
+            return
+    if asked.trace is None and page is not catalog.page:
+        st.title(title)
+        st.info("Upload a trace in the sidebar: requests with arrival times and token counts, as CSV or JSONL.")
+        return
+    try:
+        page(asked.trace, asked.study)  # type: ignore[arg-type]
+    except PlannerError as error:
+        st.error(without_paths(str(error)), icon=":material/error:")
+    except Exception:  # no page shows a traceback, which names the server's files
+        logging.getLogger(__name__).exception("a page broke off")
+        st.error(BROKEN, icon=":material/error:")
+
+
+def _unknown(wrong: dict[str, str]) -> None:
+    """Say what is wrong in the address, and offer to go on without it."""
+    st.error("This link cannot be shown as it was sent:\n\n" + "\n".join(f"- {plain(each)}"
+                                                                         for each in wrong.values()),
+             icon=":material/link_off:")
+    st.button("Go on with the sidebar's values", on_click=link.accept_all, args=(tuple(wrong),))
 
 
 if __name__ == "__main__":
