@@ -23,8 +23,8 @@ from planner.planning.optimize import optimize
 from planner.planning.sweeping import sweep
 from planner.run import replay
 from planner.settings.engine import Recording
+from planner.settings.objectives import parse_objectives
 from planner.settings.scenario import Scenario
-from planner.settings.slo import parse_slo
 from planner.trace import Trace, read_trace
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -85,7 +85,7 @@ def thousand_configurations() -> str:
         "gpu": ["h100-sxm", "h200-sxm", "l40s", "a100-sxm"], "replicas": [1, 2],
         "policy": ["fcfs", "decode-first", "chunked", "prefill-first", "sjf"],
         "max_num_seqs": [32, 64, 128, 256, 512], "max_num_batched_tokens": [1024, 2048, 4096, 8192, 16384]}
-    plan = Sweep(trace=str(CONVERSATION), format=None, slo=parse_slo("ttft:500 tpot:50"), attainment=0.99,
+    plan = Sweep(trace=str(CONVERSATION), format=None, objectives=parse_objectives("ttft:500 tpot:50", 0.99),
                  front=DEFAULT_FRONT, fixed={"model": "llama-3.1-8b"}, axes=axes)
     with tempfile.TemporaryDirectory() as folder:
         begin = time.perf_counter()

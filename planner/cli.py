@@ -27,9 +27,9 @@ UNMEASURED = (*RECORDED_LOAD, *(name for name in names_in("Fleet") if name not i
 TraceArgument = Annotated[str, typer.Argument(metavar="TRACE", help="Trace file, - for stdin, or a bundled sample: "
                                               "chat, code, long-context, fitted-chat …; or random: what a benchmark "
                                               "client sends.")]
-SloOption = Annotated[str | None, typer.Option(help="Objectives in ms, as in 'ttft:500 tpot:50 e2el:5000'.")]
-CapacitySloOption = Annotated[str, typer.Option("--slo", help="Objectives in ms: of each request, 'ttft:500 tpot:50', "
-                                                "or of percentiles, 'p99_ttft:500'.")]
+SLO_HELP = "Objectives in ms: of each request, 'ttft:500 tpot:50', or of a statistic over all, 'p99_ttft:1000'."
+SloOption = Annotated[str | None, typer.Option(help=SLO_HELP)]
+CapacitySloOption = Annotated[str, typer.Option("--slo", help=SLO_HELP)]
 AttainmentOption = Annotated[float, typer.Option(help="Share of requests that must meet their own objectives.")]
 MeasuredArgument = Annotated[Path, typer.Argument(metavar="MEASURED", help="Table of measured runs, a result of vllm "
                                                   "bench serve or of SGLang's bench_serving, scrapes of /metrics, "

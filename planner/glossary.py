@@ -44,6 +44,10 @@ SUMMARY: Mapping[str, Term] = {
     "slo_attainment": Term("1", "share of requests that meet every objective; failed and rejected ones miss, and a "
                                 "one-token output passes tpot"),
     "slo_attainment_by_metric": Term("1", "the same, by objective"),
+    "objectives": Term("1", "each objective with name, limit [ms], value, unit of the value, and is_met. A statistic "
+                            "such as p99_ttft has its value over all requests [ms], null where too many have no "
+                            "answer; ttft, tpot and e2el have the share of requests within their limit; attainment "
+                            "has the share within all of them, its limit is --attainment"),
     **{f"{key}_{name}_ms": Term("ms", f"{statistic} of the {meaning}")
        for name, meaning in LATENCIES.items() for key, statistic in STATISTICS.items()},
     "num_attempts": Term("1", "of all requests, where clients or the router have rules for overload; so are the next"),

@@ -21,7 +21,7 @@ from planner.report.tables import (
     sizing_table,
     sweep_table,
 )
-from planner.settings.objectives import of_requests, parse_objectives
+from planner.settings.objectives import given_objectives, parse_objectives
 from planner.settings.scenario import Scenario
 from planner.trace import Trace
 from planner.traffic.client import read_load
@@ -36,7 +36,7 @@ def explain(trace: AnyTrace, scenario: Scenario, *, slo: str | None = None) -> A
     Parameters
     ----------
     trace : as read, or a path or sample to read.
-    slo : objectives of each request in ms, "ttft:500 tpot:50".
+    slo : objectives in ms, "ttft:500 tpot:50 p99_ttft:1000".
 
     Returns
     -------
@@ -59,7 +59,7 @@ def compare(trace: AnyTrace, scenarios: Mapping[str, Scenario], *, slo: str | No
     ----------
     trace : as read, or a path or sample to read.
     scenarios : by a name of yours.
-    slo : objectives of each request in ms.
+    slo : as of `explain`.
 
     Returns
     -------
@@ -153,7 +153,7 @@ def sweep(trace: str | Path, scenario: Scenario, axes: Mapping[str, Sequence[Any
 
 def _compared(trace: AnyTrace, scenarios: Mapping[str, Scenario], slo: str | None) -> dict[str, dict[str, Any]]:
     """Return the summaries of scenarios, explained."""
-    objectives = of_requests(slo)
+    objectives = given_objectives(slo)
     studies = [Study(name=name, trace="given", format=None, scenario=scenario, objectives=objectives)
                for name, scenario in scenarios.items()]
     return compare_studies(studies, lambda study: _read(trace, study.scenario), explain=True, save=None)

@@ -19,8 +19,8 @@ from planner.metrics.uncertainty import summary_intervals
 from planner.metrics.utilization import utilization
 from planner.replays.results import ReplayResult
 from planner.settings.engine import Recording
+from planner.settings.objectives import Objectives, parse_objectives
 from planner.settings.scenario import Scenario, names_in
-from planner.settings.slo import Slo, parse_slo
 from planner.trace import Trace
 from planner.versions import versions
 
@@ -62,7 +62,7 @@ class Outcome:
                 f"{deployment['gpu'] or 'GPU'}, policy {policy['name']}")
 
 
-def replay(trace: Trace, scenario: Scenario, *, slo: Slo | str | None = None,
+def replay(trace: Trace, scenario: Scenario, *, slo: Objectives | str | None = None,
            recording: Recording = NOTHING) -> Outcome:
     """Replay a trace through a scenario.
 
@@ -70,7 +70,7 @@ def replay(trace: Trace, scenario: Scenario, *, slo: Slo | str | None = None,
     ----------
     trace : as read; the scenario's load options are applied to it here.
     scenario : deployment, scheduling and load.
-    slo : objectives for goodput and attainment, or None; as text in ms, "ttft:500 tpot:50".
+    slo : objectives, of each request and of statistics, or None; as text in ms, "ttft:500 tpot:50 p99_ttft:1000".
     recording : whether to keep a row per step, and per request and step.
 
     Raises
@@ -78,11 +78,11 @@ def replay(trace: Trace, scenario: Scenario, *, slo: Slo | str | None = None,
     PlannerError : any of its kinds; see the modules called here.
     """
     begin = time.perf_counter()
-    slo = parse_slo(slo) if isinstance(slo, str) else slo
+    objectives = parse_objectives(slo) if isinstance(slo, str) else slo
     shaped = shape_load(scenario, trace)
     deployment = resolve(scenario, shaped)
     result = serve(shaped, deployment, recording=recording)
-    summary = summarize(result, slo)
+    summary = summarize(result, objectives)
     summary |= utilization(result, summary["duration"], summary["total_output_tokens"])
     if deployment.pools:
         summary["pools"] = describe_pools(result, summary["duration"])
@@ -101,7 +101,7 @@ def replay(trace: Trace, scenario: Scenario, *, slo: Slo | str | None = None,
                          num_truncated=summary["num_truncated"]), *([OPEN_LOOP] if open_loop else [])],
         "deployment": describe_deployment(deployment, result.num_replicas),
         "workload": describe_workload(scenario, shaped),
-        "slo": None if slo is None else slo.limits_s,
+        "slo": None if objectives is None else objectives.slo.limits_s or None,
         "policy": describe_policy(deployment),
         "versions": versions(),
         "trace_sha256": shaped.sha256,

@@ -28,7 +28,6 @@ from planner.measured.published import Published
 from planner.metrics.saved import SavedResult, load_result, save_result
 from planner.run import replay
 from planner.settings.engine import Recording
-from planner.settings.slo import Slo
 from planner.steptime.by_term import TERMS
 
 
@@ -39,7 +38,7 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> SavedResult:
     arrivals = np.cumsum(draws.exponential(0.02, 80))
     rows = [(float(a), int(draws.integers(1, 120)), int(draws.integers(1, 60))) for a in arrivals]
     scenario = scenario_of(num_gpu_blocks=60, max_num_batched_tokens=64, policy="prefill-first")
-    outcome = replay(trace_of(rows), scenario, slo=Slo(ttft_s=0.5, tpot_s=0.03), recording=EVERYTHING)
+    outcome = replay(trace_of(rows), scenario, slo="ttft:500 tpot:30", recording=EVERYTHING)
     folder: Path = tmp_path_factory.mktemp("saved") / "small"
     save_result(outcome.result, outcome.summary, folder)
     saved = load_result(folder)
@@ -280,7 +279,7 @@ def large_rows(count: int) -> list[tuple[float, int, int]]:
 
 
 def large_result(count: int) -> SavedResult:
-    outcome = replay(trace_of(large_rows(count)), scenario_of(step_time="linear:0.001,0.000001"), slo=Slo(ttft_s=0.1),
+    outcome = replay(trace_of(large_rows(count)), scenario_of(step_time="linear:0.001,0.000001"), slo="ttft:100",
                      recording=Recording(steps=True))
     return SavedResult(name="large", summary=outcome.summary, requests=outcome.requests, steps=outcome.steps)
 

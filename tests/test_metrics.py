@@ -11,7 +11,6 @@ from hypothesis import strategies as some
 from planner import replay
 from planner.metrics.summary import describe, describe_weighted, summarize
 from planner.settings.engine import Recording
-from planner.settings.slo import Slo
 
 KEYS = ("mean", "median", "std", "p90", "p95", "p99")
 seconds = some.floats(0, 1e4)
@@ -42,7 +41,7 @@ def test_no_values_have_no_statistics():
 
 def test_one_request_by_hand():
     """Arrives at 1 s; a step of 10 ms + 10 × 1 ms, then two of 11 ms: TTFT 20, TPOT 11, E2E 42 ms."""
-    summary = replay(trace_of([(1.0, 10, 3)]), scenario_of(step_time="linear:0.01,0.001"), slo=Slo(ttft_s=0.02),
+    summary = replay(trace_of([(1.0, 10, 3)]), scenario_of(step_time="linear:0.01,0.001"), slo="ttft:20",
                      recording=Recording()).summary
     for name, value in (("ttft", 20), ("tpot", 11), ("itl", 11), ("e2el", 42), ("queue", 0)):
         assert summary[f"p99_{name}_ms"] == pytest.approx(value, abs=1e-9)

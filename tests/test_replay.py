@@ -10,7 +10,6 @@ from planner import replay
 from planner.choices.policies import POLICIES
 from planner.errors import UsageError
 from planner.settings.engine import Recording
-from planner.settings.slo import parse_slo
 
 
 def statuses(rows, **options) -> list[str]:
@@ -188,7 +187,7 @@ def test_the_terms_of_a_step_add_up_to_its_time():
 
 def test_the_summary_counts_every_request_and_never_says_zero_for_unknown():
     trace = trace_of([(0.0, 10, 1), (0.0, 90, 1), (0.0, 10, 1)], cancel_after_s=[None, None, 0.0])
-    summary = replay(trace, scenario_of(max_model_len=64), slo=parse_slo("ttft:500"), recording=Recording()).summary
+    summary = replay(trace, scenario_of(max_model_len=64), slo="ttft:500", recording=Recording()).summary
     counts = {name: summary[name] for name in ("completed", "failed", "rejected", "unfinished", "num_cancelled")}
     assert counts == {"completed": 1, "failed": 1, "rejected": 1, "unfinished": 0, "num_cancelled": 1}
     assert summary["mean_tpot_ms"] is None

@@ -21,7 +21,6 @@ from planner.metrics.saved import SavedResult
 from planner.metrics.summary import PERCENTILES
 from planner.report import content, markdown, page, to_html, to_markdown, write_report
 from planner.run import replay
-from planner.settings.slo import Slo
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'|`x`[l](https://e.v)\n\u202e\udc80<!--"
 
@@ -29,7 +28,7 @@ HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'|`x`[l](https
 @pytest.fixture(scope="module")
 def result() -> SavedResult:
     rows = [(0.1 * k, 40 + k, 1 + k % 9) for k in range(30)]
-    outcome = replay(trace_of(rows), scenario_of(), slo=Slo(ttft_s=0.05), recording=EVERYTHING)
+    outcome = replay(trace_of(rows), scenario_of(), slo="ttft:50", recording=EVERYTHING)
     return SavedResult(name="first", summary=json.loads(json.dumps(outcome.summary)),
                        requests=outcome.result.requests_table(), steps=outcome.result.steps_table())
 

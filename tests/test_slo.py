@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from planner.errors import UnknownNameError, UsageError
-from planner.settings.slo import Slo, attainment_by_metric, meets, parse_slo
+from planner.settings.objectives import given_objectives, judge, objectives_text, parse_objectives, request_limits
+from planner.settings.slo import Slo, attainment_by_metric, meets
 
 
 @pytest.mark.parametrize(
@@ -18,24 +19,24 @@ from planner.settings.slo import Slo, attainment_by_metric, meets, parse_slo
     ],
 )
 def test_grammar(text, limits_s):
-    assert parse_slo(text).limits_s == pytest.approx(limits_s)
+    assert parse_objectives(text).limits_s == pytest.approx(limits_s)
 
 
 @pytest.mark.parametrize("part", ["ttft", "ttft:", "ttft:fast", "ttft:0", "ttft:-1", "ttft:inf", "ttft:nan"])
 def test_a_limit_is_a_number_above_zero(part):
     with pytest.raises(UsageError, match=f"--slo '{part}': .* is not a number of milliseconds above 0"):
-        parse_slo(part)
+        parse_objectives(part)
 
 
 @pytest.mark.parametrize(("text", "message"), [("", "no objective given"), ("ttft:1 ttft:2", "ttft is given twice")])
 def test_objectives_are_given_once(text, message):
     with pytest.raises(UsageError, match=message):
-        parse_slo(text)
+        parse_objectives(text)
 
 
 def test_unknown_metric_names_the_nearest():
     with pytest.raises(UnknownNameError, match=r"unknown SLO metric 'tfft'; did you mean 'ttft'\?"):
-        parse_slo("tfft:500")
+        parse_objectives("tfft:500")
 
 
 NAN = math.nan
@@ -57,3 +58,66 @@ def test_a_limit_is_met_at_its_value_and_a_single_token_passes_tpot():
 def test_without_a_token_or_an_end_a_request_misses_everything():
     assert not meets(Slo(e2el_s=1e6), np.array([0.1]), np.array([0.1]), np.array([NAN])).any()
     assert not meets(Slo(), np.array([NAN]), np.array([NAN]), np.array([NAN])).any()
+
+
+@pytest.mark.parametrize(("text", "written"), [
+    ("p99_ttft:1000", "p99_ttft:1000"),
+    ("p99_ttft_ms:1000 ttft_ms:500", "ttft:500 p99_ttft:1000"),
+    ("median_tpot:50,mean_e2el:9000", "p50_tpot:50 mean_e2el:9000"),
+    ("p99.90_ttft_ms:12.5", "p99.9_ttft:12.5"),
+    ("ttft:1234567.25", "ttft:1234567.25"),
+])
+def test_a_statistic_has_one_name_with_and_without_its_unit_and_is_written_as_it_is_read(text, written):
+    assert objectives_text(parse_objectives(text)) == written
+    assert parse_objectives(written) == parse_objectives(text)
+
+
+@pytest.mark.parametrize(("text", "message"), [
+    ("p50_ttft:1 median_ttft_ms:2", "p50_ttft is given twice"),
+    ("p0_ttft:1", "p0_ttft: 0 is no percentile"),
+    ("p99_itl:1", "unknown SLO metric 'p99_itl'; did you mean 'p99_ttft'"),
+    ("max_ttft:1", "unknown SLO metric 'max_ttft'"),
+])
+def test_statistics_that_there_are_not(text, message):
+    with pytest.raises(UsageError, match=message):
+        parse_objectives(text)
+
+
+def test_a_share_of_requests_needs_objectives_of_each_request():
+    assert given_objectives(" ") is None
+    for text in (None, "p99_ttft:1000"):
+        with pytest.raises(UsageError, match=r"--attainment 0.9: needs slo with an objective of each request"):
+            given_objectives(text, 0.9)
+    with pytest.raises(UsageError, match="slo: p99_ttft is a statistic over all requests"):
+        request_limits("ttft:500 p99_ttft:1000", "slo")
+
+
+def times_of(ttft_s: list[float]) -> dict[str, np.ndarray]:
+    count = len(ttft_s)
+    return {"ttft": np.array(ttft_s), "tpot": np.full(count, 0.01), "e2el": np.array(ttft_s) + 1.0}
+
+
+def test_a_verdict_says_which_objective_is_missed_and_by_how_much():
+    times = times_of([0.1] * 93 + [1.24] * 7)
+    objectives = parse_objectives("ttft:500 tpot:50 p99_ttft:1000 p50_ttft:100", 0.99)
+    verdict = judge(objectives, times)
+    assert verdict.shortfall == ("93 % of the requests meet ttft:500 tpot:50, 99 % required; TTFT is missed most; "
+                                 "p99 TTFT 1,240 ms of 1,000 ms allowed")
+    assert [(each.name, each.is_met) for each in verdict.judged] == [
+        ("ttft", False), ("tpot", True), ("attainment", False), ("p99_ttft", False), ("p50_ttft", True)]
+    assert judge(parse_objectives("ttft:500 tpot:50"), times).shortfall == ""  # no share of requests is asked for
+
+
+def test_numbers_of_a_verdict_never_read_alike():
+    times = times_of([0.1] * 98_999 + [9.0] * 1_001)
+    assert judge(parse_objectives("ttft:500", 0.99), times).shortfall.startswith("98.999 % of the requests meet")
+    assert judge(parse_objectives("mean_ttft:189"), times).shortfall == "mean TTFT 189.1 ms of 189 ms allowed"
+
+
+def test_a_statistic_counts_requests_without_an_answer_though_they_had_a_first_token():
+    times = times_of([0.1] * 100)
+    times["e2el"][:2] = NAN
+    assert judge(parse_objectives("p97_ttft:200"), times).is_met
+    verdict = judge(parse_objectives("p99_ttft:200"), times)
+    assert (verdict.is_met, verdict.judged[0].value) == (False, None)
+    assert verdict.shortfall.startswith("p99 TTFT has no end, 200 ms allowed; 2 % of the requests are never answered")

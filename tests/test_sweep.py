@@ -23,7 +23,6 @@ from planner.planning.sweeping import describe, shortfall, sweep
 from planner.run import replay
 from planner.settings.engine import Recording
 from planner.settings.scenario import Scenario
-from planner.settings.slo import parse_slo
 from planner.trace import read_trace
 
 PLAN = """
@@ -60,7 +59,7 @@ def test_every_row_is_the_replay_of_its_configuration(plan: Path) -> None:
     table = run(plan)
     assert table.height == 8
     assert pl.read_parquet(plan.with_name("out.parquet")).equals(table)
-    trace, slo = read_trace(str(plan.with_name("trace.csv"))), parse_slo("ttft:500 tpot:50")
+    trace, slo = read_trace(str(plan.with_name("trace.csv"))), "ttft:500 tpot:50"
     for row in table.to_dicts():
         scenario = Scenario(model="llama-3.1-8b", gpu=row["gpu"], max_num_seqs=row["max_num_seqs"],
                             data_parallel_size=row["replicas"])

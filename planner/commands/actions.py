@@ -30,9 +30,9 @@ from planner.report.tables import (
 from planner.run import replay as run_scenario
 from planner.settings.defaults import ENGINE_DEFAULTS
 from planner.settings.engine import Recording
-from planner.settings.objectives import of_requests
+from planner.settings.judged import judged_of, missed_sentence
+from planner.settings.objectives import given_objectives
 from planner.settings.scenario import Scenario
-from planner.settings.slo import parse_slo
 from planner.trace import Trace
 from planner.traffic.client import NAME, read_load
 
@@ -49,10 +49,8 @@ OnBadRows = Literal["error", "drop"]
 def replay(source: str, scenario: Scenario, slo: str | None, attainment: float | None, format: str | None,
            on_bad_rows: OnBadRows, json: Path | None, tables: Mapping[str, Path | None], save: Path | None,
            explain: bool) -> bool:
-    """Replay one scenario, print its summary and write what was asked for; False where `attainment` was missed."""
-    objectives = parse_slo(slo) if slo else None
-    if attainment is not None and (objectives is None or not 0 < attainment <= 1):
-        raise UsageError(f"--attainment {attainment}: must be a share in (0, 1], and needs --slo")
+    """Replay one scenario, print its summary and write its tables; False where an objective was missed."""
+    objectives = given_objectives(slo, attainment)
     check_outputs([json, *tables.values()], source)
     for path in tables.values():
         if path is not None:
@@ -66,7 +64,7 @@ def replay(source: str, scenario: Scenario, slo: str | None, attainment: float |
     trace = _read(source, scenario, format, on_bad_rows)
     outcome = run_scenario(trace, scenario, slo=objectives, recording=recording)
     if explain:
-        outcome.summary["explanation"] = explain_outcome(trace, scenario, outcome, slo=objectives)
+        outcome.summary["explanation"] = explain_outcome(trace, scenario, outcome, objectives=objectives)
     _print_notes({"": outcome.summary})
     for name, path in tables.items():
         if path is not None:
@@ -77,7 +75,16 @@ def replay(source: str, scenario: Scenario, slo: str | None, attainment: float |
     if explain:
         text += "\n" + explanation_table({"": outcome.summary["explanation"]})
     publish(outcome.summary, text, json)
-    return attainment is None or outcome.summary["slo_attainment"] >= attainment
+    return _keeps_objectives(outcome.summary)
+
+
+def _keeps_objectives(summary: Mapping[str, Any]) -> bool:
+    """Tell whether no objective is missed; say on stderr which are, and by how much."""
+    unanswered = 1.0 - summary["completed"] / summary["workload"]["num_requests"]
+    missed = missed_sentence(judged_of(summary), unanswered)
+    if missed:
+        print(f"missed: {missed}", file=sys.stderr)
+    return not missed
 
 
 def compare(sources: Sequence[str], scenario: Scenario, slo: str | None, format: str | None, on_bad_rows: OnBadRows,
@@ -92,7 +99,7 @@ def compare(sources: Sequence[str], scenario: Scenario, slo: str | None, format:
     elif len(sources) > 1:
         raise UsageError(f"{' '.join(sources)}: give one trace, or files that end in .toml alone")
     else:
-        objectives = of_requests(slo)
+        objectives = given_objectives(slo)
         studies = [Study(name=name, trace=sources[0], format=format, scenario=what_if,
                          objectives=objectives) for name, what_if in what_ifs(scenario).items()]
     found = compare_studies(studies, lambda study: _read(study.trace, study.scenario, study.format, on_bad_rows),

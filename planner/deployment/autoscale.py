@@ -16,7 +16,8 @@ from planner.deployment.recommendation import Direction, Rules
 from planner.deployment.relative import path_of
 from planner.errors import AutoscaleError, CatalogError, UsageError, told_as
 from planner.files.nested import parse_json
-from planner.settings.slo import Slo, parse_slo
+from planner.settings.objectives import request_limits
+from planner.settings.slo import Slo
 from planner.synthetic.fields import fill, not_negative, positive, whole
 
 DAY_S = 86400.0
@@ -292,7 +293,8 @@ def _checked(keys: _Metric, autoscaler: Autoscaler, folder: Path) -> Metric:
     if keys.slo is not None and not isinstance(keys.slo, str):
         raise UsageError(f"slo = {keys.slo!r}: must be text in quotes, as in 'ttft:500 tpot:50'")
     return Metric(autoscaler=autoscaler, target=math.nan if keys.target is None else float(keys.target),
-                  window_s=float(keys.window_s or WINDOW_S), slo=None if keys.slo is None else parse_slo(keys.slo),
+                  window_s=float(keys.window_s or WINDOW_S),
+                  slo=None if keys.slo is None else request_limits(keys.slo, "slo"),
                   percentile=percentile, schedule=_schedule(keys, folder))
 
 

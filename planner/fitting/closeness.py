@@ -13,7 +13,6 @@ from planner.planning.highest_rate import Search, capacity
 from planner.run import replay
 from planner.settings.objectives import Objectives
 from planner.settings.scenario import Scenario
-from planner.settings.slo import Slo
 from planner.trace import Trace
 from planner.traffic.burstiness import dispersions, gap_cv
 from planner.traffic.rescaling import rate_of
@@ -121,9 +120,8 @@ def compare_predictions(trace: Trace, drawn: Sequence[Trace], scenario: Scenario
         own, *others = (_capacity(each, scenario, objectives) for each in (trace, *drawn))
         found["capacity_rps"] = _difference(own, others)
         unit = own
-    slo = None if objectives is None else objectives.slo
     for load in loads:
-        rows = [_predicted(each, scenario, slo, load * unit) for each in (trace, *drawn)]
+        rows = [_predicted(each, scenario, objectives, load * unit) for each in (trace, *drawn)]
         metrics = {name: _difference(rows[0][name], [row[name] for row in rows[1:]])
                    for name in rows[0] if rows[0][name] is not None}
         found["loads"].append({"load": load, "request_rate": load * unit, **metrics})
@@ -135,9 +133,10 @@ def _capacity(trace: Trace, scenario: Scenario, objectives: Objectives) -> float
     return float(found["capacity_rps"])
 
 
-def _predicted(trace: Trace, scenario: Scenario, slo: Slo | None, rate_per_s: float) -> dict[str, float | None]:
-    summary = replay(trace, replace(scenario, request_rate=rate_per_s), slo=slo).summary
-    return {name: summary[name] for name in (*METRICS, *((GOODPUT,) if slo is not None else ()))}
+def _predicted(trace: Trace, scenario: Scenario, objectives: Objectives | None,
+               rate_per_s: float) -> dict[str, float | None]:
+    summary = replay(trace, replace(scenario, request_rate=rate_per_s), slo=objectives).summary
+    return {name: summary[name] for name in (*METRICS, *((GOODPUT,) if objectives is not None else ()))}
 
 
 def _difference(recorded: float | None, drawn: Sequence[float | None]) -> dict[str, float | None]:

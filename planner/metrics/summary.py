@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,8 @@ from planner.fleet.shares import Share, busy_fraction, same, shares
 from planner.metrics.tier_totals import tier_totals
 from planner.replays.results import ReplayResult
 from planner.replays.scaling import describe_scaling
-from planner.settings.slo import Slo, attainment_by_metric, meets
+from planner.settings.objectives import Objectives, judge
+from planner.settings.slo import Slo, meets
 
 PERCENTILES = (90, 95, 99)
 HEADLINES = (  # key, what it is called, unit; fractions are shown in per cent
@@ -90,7 +92,7 @@ def goodput(slo: Slo, ttft_s: NDArray[np.float64], tpot_s: NDArray[np.float64], 
     return float(meets(slo, ttft_s, tpot_s, e2e_s).sum() / duration_s)
 
 
-def summarize(result: ReplayResult, slo: Slo | None) -> dict[str, Any]:
+def summarize(result: ReplayResult, objectives: Objectives | None) -> dict[str, Any]:
     """Return the numbers of one replay by the names of the summary.
 
     Rates are over the time from the first arrival to the last departure, warm-up and drain included. Requests that were
@@ -117,7 +119,7 @@ def summarize(result: ReplayResult, slo: Slo | None) -> dict[str, Any]:
         "request_throughput": _rate(int(done.sum()), duration_s),
         "output_throughput": _rate(outputs, duration_s),
         "total_token_throughput": _rate(inputs + outputs, duration_s),
-        **_objectives(result, slo, duration_s),
+        **_objectives(result, objectives, duration_s),
         **describe(np.where(done, result.ttft_s, math.nan), "ttft"),
         **describe(result.tpot_s, "tpot"),
         **describe_weighted(gaps.values_s, gaps.counts, "itl"),
@@ -154,18 +156,18 @@ def _rate(count: int, duration_s: float) -> float | None:
     return count / duration_s if duration_s > 0 else None
 
 
-def _objectives(result: ReplayResult, slo: Slo | None, duration_s: float) -> dict[str, Any]:
-    if slo is None:
-        return {"request_goodput": None, "slo_attainment": None, "slo_attainment_by_metric": None}
-    tpot_s, e2e_s = result.tpot_s, result.e2e_s
-    ttft_s = np.where(np.isnan(e2e_s), math.nan, result.ttft_s)
-    good = meets(slo, ttft_s, tpot_s, e2e_s)
-    by_metric = attainment_by_metric(slo, ttft_s, tpot_s, e2e_s)
-    return {
-        "request_goodput": _rate(int(good.sum()), duration_s),
-        "slo_attainment": float(good.mean()),
-        "slo_attainment_by_metric": {name: float(met.mean()) for name, met in by_metric.items()},
-    }
+def _objectives(result: ReplayResult, objectives: Objectives | None, duration_s: float) -> dict[str, Any]:
+    """Return what came of the objectives; goodput and attainment are of requests' own limits, None without any."""
+    found: dict[str, Any] = {"request_goodput": None, "slo_attainment": None, "slo_attainment_by_metric": None}
+    if objectives is None:
+        return {**found, "objectives": []}
+    verdict = judge(objectives, result.times_s)
+    shares = {each.name: each.value for each in verdict.judged if each.name in objectives.slo.limits_s}
+    if shares:
+        num_good = int(meets(objectives.slo, result.ttft_s, result.tpot_s, result.e2e_s).sum())
+        found = {"request_goodput": _rate(num_good, duration_s), "slo_attainment": verdict.attainment,
+                 "slo_attainment_by_metric": shares}
+    return {**found, "objectives": [asdict(each) for each in verdict.judged]}
 
 
 def _engine_totals(result: ReplayResult, duration_s: float) -> dict[str, Any]:

@@ -8,8 +8,9 @@ from planner.deployment.deploy import Deployment
 from planner.errors import PlannerError
 from planner.launch import describe_launch
 from planner.run import replay
+from planner.settings.objectives import Objectives
 from planner.settings.scenario import Scenario
-from planner.settings.slo import Slo
+from planner.settings.statistic import metric_key
 from planner.trace import Trace
 
 FACTORS = (0.25, 0.5, 2, 4, 8)  # that limits are changed by
@@ -18,7 +19,7 @@ LOSSY = ("kv_cache_dtype",)  # settings that change what the model says: advised
 
 
 def advise(trace: Trace, scenario: Scenario, deployment: Deployment, summary: Mapping[str, Any], *,
-           slo: Slo | None) -> dict[str, Any]:
+           objectives: Objectives | None) -> dict[str, Any]:
     """Replay a scenario with one setting changed at a time, and rank the changes.
 
     Parameters
@@ -26,8 +27,8 @@ def advise(trace: Trace, scenario: Scenario, deployment: Deployment, summary: Ma
     trace : as read.
     scenario, deployment : as given, and made concrete.
     summary : of its replay.
-    slo : objectives of each request: changes are ranked by the share that meets them, or without any by the mean
-        end-to-end latency.
+    objectives : changes are ranked by the statistic that misses its limit by most, by the share of requests within
+        their own limits where none is missed, and by the mean end-to-end latency without objectives.
 
     Returns
     -------
@@ -38,17 +39,17 @@ def advise(trace: Trace, scenario: Scenario, deployment: Deployment, summary: Ma
         each with the `command` that launches it, None where none gains 1 %; and `sentence`. Of a fleet whose replicas
         differ nothing is tried.
     """
-    metric = "mean_e2el_ms" if slo is None else "slo_attainment"
+    metric = _metric(summary)
     if deployment.pools:
         return {"metric": metric, "value": summary[metric], "changes": [], "first": None, "first_with_more_gpus": None,
                 "sentence": "no settings were tried: each pool of the fleet's file has its own"}
-    sign = -1.0 if slo is None else 1.0
+    sign = 1.0 if metric == "slo_attainment" else -1.0
     value, num_gpus = summary[metric], summary["deployment"]["num_gpus"]
     found = []
     for setting, before, after in changes(scenario, deployment):
         row: dict[str, Any] = {"setting": setting, "before": before, "after": after}
         try:
-            other = replay(trace, _changed(scenario, row), slo=slo).summary
+            other = replay(trace, _changed(scenario, row), slo=objectives).summary
         except PlannerError as error:
             found.append(row | {"reason": str(error)})
             continue
@@ -66,6 +67,16 @@ def advise(trace: Trace, scenario: Scenario, deployment: Deployment, summary: Ma
             chosen.update(describe_launch(_changed(scenario, chosen)))
     return {"metric": metric, "value": value, "changes": found, "first": first, "first_with_more_gpus": with_gpus,
             "sentence": _sentence(metric, value, first, with_gpus)}
+
+
+def _metric(summary: Mapping[str, Any]) -> str:
+    """Return the key of the summary that a change should better."""
+    uses = {metric_key(each["name"]): each["value"] / each["limit"] for each in summary["objectives"]
+            if each["unit"] == "ms" and each["value"] is not None}
+    worst = max((key for key in uses if key in summary), key=lambda key: uses[key], default="mean_e2el_ms")
+    if summary["slo_attainment"] is None or uses.get(worst, 0.0) > 1:
+        return worst
+    return "slo_attainment"
 
 
 def changes(scenario: Scenario, deployment: Deployment) -> list[tuple[str, Any, Any]]:

@@ -11,8 +11,8 @@ from planner.planning.advice import advise
 from planner.planning.study import Study
 from planner.run import Outcome, replay
 from planner.settings.engine import Recording
+from planner.settings.objectives import Objectives
 from planner.settings.scenario import Scenario
-from planner.settings.slo import Slo
 from planner.trace import Trace
 from planner.traffic.client import OPTIONS
 
@@ -34,7 +34,7 @@ def compare_studies(studies: Sequence[Study], read: Callable[[Study], Trace], *,
 
     Raises
     ------
-    UsageError : two studies have the same name, or one has objectives of percentiles.
+    UsageError : two studies have the same name.
     PlannerError : a study cannot be replayed; its message begins with the study's name.
     OutputError : a result cannot be written.
     """
@@ -44,18 +44,16 @@ def compare_studies(studies: Sequence[Study], read: Callable[[Study], Trace], *,
     for study in studies:
         if study.name in found:
             raise UsageError(f"{study.name!r}: two what-ifs have this name; name each once")
-        if study.objectives is not None and study.objectives.percentiles:
-            raise UsageError(f"{study.name}: slo has a percentile; those are for capacity, size and check")
         try:
             trace = _trace(study, read, traces)
-            outcome = replay(trace, study.scenario, slo=study.slo,
+            outcome = replay(trace, study.scenario, slo=study.objectives,
                              recording=Recording(steps=explain or save is not None))
         except PlannerError as error:
             error.args = (f"{study.name}: {error}",)
             raise
         outcome.summary["notes"] = [*study.notes, *outcome.summary["notes"]]
         if explain:
-            explanation = explain_outcome(trace, study.scenario, outcome, slo=study.slo)
+            explanation = explain_outcome(trace, study.scenario, outcome, objectives=study.objectives)
             outcome.summary["explanation"] = explanation
             explanation["difference"] = None if first is None else difference(explanation, first)
             first = first or explanation
@@ -65,19 +63,20 @@ def compare_studies(studies: Sequence[Study], read: Callable[[Study], Trace], *,
     return found
 
 
-def explain_outcome(trace: Trace, scenario: Scenario, outcome: Outcome, *, slo: Slo | None) -> dict[str, Any]:
+def explain_outcome(trace: Trace, scenario: Scenario, outcome: Outcome, *,
+                    objectives: Objectives | None) -> dict[str, Any]:
     """Return a replay's explanation, with the first setting to change as `advice`.
 
     Parameters
     ----------
     trace, scenario : as given to `run.replay`.
     outcome : of that, with its steps recorded.
-    slo : objectives of each request, or None.
+    objectives : as given to `run.replay`.
     """
     result = outcome.result
     found = explain(result.requests_table(), result.steps_table(),
                     outcome.summary.get("replicas_mean", result.num_replicas))
-    advice = advise(trace, scenario, result.deployment, outcome.summary, slo=slo)
+    advice = advise(trace, scenario, result.deployment, outcome.summary, objectives=objectives)
     return found | {"advice": advice}
 
 

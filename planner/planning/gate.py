@@ -1,9 +1,12 @@
 """The gate: replay the scenarios of a targets file, and judge each target against its limits and its baseline."""
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from planner.errors import CapacityError, PlannerError, TargetsError, UnknownNameError, UsageError
 from planner.metrics.summary import numbers
@@ -13,13 +16,17 @@ from planner.planning.highest_rate import Search
 from planner.planning.highest_rate import capacity as find_capacity
 from planner.planning.study import Study
 from planner.planning.targets import Gated, Target, read_targets
+from planner.replays.results import ReplayResult
 from planner.run import replay
 from planner.settings.engine import Recording
+from planner.settings.objectives import DEFAULT_ATTAINMENT
+from planner.settings.statistic import Statistic, parse_statistic
 from planner.trace import Trace
 from planner.traffic.client import read_load
 
 CAPACITY = ("capacity_rps", "capacity_rps_per_gpu")
 NO_VALUE = "no request has this metric"
+UNANSWERED = "too many requests are never answered"
 PASSES = ("met", "recorded", "not compared")
 
 
@@ -28,7 +35,8 @@ def check(path: Path, *, baseline: Path | None = None, update: bool = False) -> 
 
     Parameters
     ----------
-    path : the targets file.
+    path : the targets file. A statistic in a scenario's `slo` is judged as a target of that name, unless all of the
+        scenario's targets are of the capacity, which is searched within it.
     baseline : what `max_regression` is against; None for no comparison. A file that is missing has no values.
     update : write the baseline anew in place of comparing with it.
 
@@ -70,6 +78,7 @@ def check(path: Path, *, baseline: Path | None = None, update: bool = False) -> 
             names = {"scenario": name, "metric": target.metric}
             values = {"predicted": predicted, "baseline": before.get(target.metric)}
             checks += [{**names, **values, "margin": None, "reason": None, **row} for row in rows]
+        checks += _objective_rows(each, found)
     if update:
         assert baseline is not None
         write_baseline(baseline, scenarios)
@@ -79,12 +88,18 @@ def check(path: Path, *, baseline: Path | None = None, update: bool = False) -> 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Outcome:
-    """What a scenario came to: the metrics of its targets, all None with a reason where its model does not fit."""
+    """What a scenario came to: the metrics of its targets, all None with a reason where its model does not fit.
+
+    Parameters
+    ----------
+    objectives : what came of each objective in its `slo`, by name, as the summary has it.
+    """
 
     trace_sha256: str
     metrics: dict[str, float | None]
     notes: list[str]
     reason: str | None = None
+    objectives: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 def _outcome(gated: Gated) -> _Outcome:
@@ -92,35 +107,82 @@ def _outcome(gated: Gated) -> _Outcome:
     trace = read_load(study.trace, study.scenario, study.format, "error")
     names = [target.metric for target in gated.targets]
     try:
-        known, notes = _metrics(trace, study, names)
+        known, notes, objectives = _metrics(trace, study, names)
     except CapacityError as error:
         return _Outcome(trace_sha256=trace.sha256, metrics=dict.fromkeys(names), notes=[], reason=str(error))
     for name in names:
         if name not in known:
             raise UnknownNameError("metric", name, known)
-        if known[name] is None and study.objectives is None and name in ("slo_attainment", "request_goodput"):
+        if known[name] is None and name in ("slo_attainment", "request_goodput") and not _has_request_limits(study):
             raise UsageError(f"{name} needs slo, as in slo = \"ttft:500 tpot:50\"")
-    return _Outcome(trace_sha256=trace.sha256, metrics={name: known[name] for name in names}, notes=notes)
+    return _Outcome(trace_sha256=trace.sha256, metrics={name: known[name] for name in names}, notes=notes,
+                    objectives=objectives)
 
 
-def _metrics(trace: Trace, study: Study, names: list[str]) -> tuple[dict[str, float | None], list[str]]:
-    """Return all numbers of the summary, the capacity where it is asked for, and the notes on them."""
-    summary = replay(trace, study.scenario, slo=study.slo, recording=Recording()).summary
+def _has_request_limits(study: Study) -> bool:
+    return study.objectives is not None and len(study.objectives.slo.limits_s) > 0
+
+
+def _metrics(trace: Trace, study: Study,
+             names: list[str]) -> tuple[dict[str, float | None], list[str], dict[str, Any]]:
+    """Return the numbers of the summary and other metrics that are asked for, notes on them, and the objectives."""
+    outcome = replay(trace, study.scenario, slo=study.objectives, recording=Recording())
+    summary = outcome.summary
+    statistics = {name: statistic for name in names if (statistic := parse_statistic(name)) is not None}
+    summary |= {name: _statistic(outcome.result, statistic) for name, statistic in statistics.items()
+                if name not in summary}
     for name, share in (summary["slo_attainment_by_metric"] or {}).items():
         summary[f"slo_attainment_by_metric.{name}"] = share
     capacity = _capacity(trace, study) if set(names) & set(CAPACITY) else {**dict.fromkeys(CAPACITY), "notes": []}
-    return numbers(summary) | capacity, list(dict.fromkeys(summary["notes"] + capacity.pop("notes")))
+    notes = [*summary["notes"], *capacity.pop("notes"), *_unanswered(summary, statistics)]
+    return (numbers(summary) | capacity, list(dict.fromkeys(notes)),
+            {each["name"]: each for each in summary["objectives"]})
+
+
+def _statistic(result: ReplayResult, statistic: Statistic) -> float | None:
+    """Return a statistic of completed requests that the summary does not have [ms]."""
+    values = result.times_s[statistic.metric]
+    value = statistic.of(values[~np.isnan(values) & ~np.isnan(result.e2e_s)])
+    return None if math.isnan(value) else 1e3 * value
+
+
+def _unanswered(summary: Mapping[str, Any], statistics: Mapping[str, Statistic]) -> list[str]:
+    """Return a note where latencies are judged and some requests have none."""
+    lost = summary["workload"]["num_requests"] - summary["completed"]
+    if lost == 0 or not statistics:
+        return []
+    return [f"{', '.join(statistics)}: of completed requests; {lost:,} of {summary['workload']['num_requests']:,} were "
+            f"not completed, which a target on slo_attainment, or the statistic in slo, counts"]
 
 
 def _capacity(trace: Trace, study: Study) -> dict[str, Any]:
     if study.objectives is None:
         raise UsageError("capacity_rps needs slo, as in slo = \"ttft:500 tpot:50\"")
+    objectives = replace(study.objectives, attainment=study.objectives.attainment or DEFAULT_ATTAINMENT)
     search = Search(replicates=0, seed=study.scenario.seed or 0)
     try:
-        found = find_capacity(trace, study.scenario, study.objectives, search)
+        found = find_capacity(trace, study.scenario, objectives, search)
     except UnreachableError:
         return {**dict.fromkeys(CAPACITY, 0.0), "notes": []}
     return {name: found[name] for name in (*CAPACITY, "notes")}
+
+
+def _objective_rows(gated: Gated, found: _Outcome) -> list[dict[str, Any]]:
+    """Return a row for each statistic in a scenario's `slo`; none where all targets are of the capacity."""
+    if gated.study.objectives is None or all(target.metric in CAPACITY for target in gated.targets):
+        return []
+    return [_objective_row(gated.study.name, statistic, 1e3 * limit_s, found)
+            for statistic, limit_s in gated.study.objectives.statistics.items()]
+
+
+def _objective_row(scenario: str, statistic: Statistic, limit: float, found: _Outcome) -> dict[str, Any]:
+    judged = found.objectives.get(statistic.name)
+    value = None if judged is None else judged["value"]
+    is_met = judged is not None and judged["is_met"]
+    reason = found.reason if judged is None else NO_VALUE if is_met else UNANSWERED
+    return {"scenario": scenario, "metric": statistic.key, "kind": "max", "limit": limit, "predicted": value,
+            "baseline": None, "margin": None if value is None else limit - value,
+            "verdict": "met" if is_met else "missed", "reason": reason if value is None else None}
 
 
 def _limits(target: Target, predicted: float | None, reason: str | None) -> list[dict[str, Any]]:

@@ -11,14 +11,24 @@ from planner.deployment.relative import beside, trace_beside
 from planner.errors import SweepError, UnknownNameError, UsageError, told_as
 from planner.files.nested import parse_toml
 from planner.planning.pareto import is_less_better
-from planner.planning.study import text_of
+from planner.planning.study import number_of, text_of
 from planner.planning.targets import Target, parse_target
+from planner.settings.objectives import Objectives, given_objectives
 from planner.settings.scenario import Scenario, given_options, parse_scenario
-from planner.settings.slo import Slo, parse_slo
+from planner.settings.statistic import Statistic, metric_key
 
 KEYS = ("trace", "format", "slo", "attainment", "pareto", "constraint", "scenario", "axes")
 DEFAULT_FRONT = ("cost_usd_per_million_output_tokens", "p99_ttft_ms", "p99_tpot_ms")
 MOST_METRICS = 4
+
+
+def objective_column(statistic: Statistic) -> str:
+    """Return the name of a statistic objective's value in a sweep's table.
+
+    Unlike the summary's statistic of that name, it counts requests without an answer, and is empty where they leave it
+    without an end.
+    """
+    return f"objective_{statistic.key}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,8 +46,8 @@ class Sweep:
     Parameters
     ----------
     trace, format : as `planner replay` takes them.
-    slo : objectives of each request; None where none are given.
-    attainment : share of requests that a configuration on the front must serve within them; None for no limit [1].
+    objectives : of each request, with the share of requests that a configuration on the front must serve within them,
+        and of statistics, which it must keep; None where none are given.
     front : two to four metrics of the summary; of the first the best is looked for where not all are replayed.
     constraints : what a configuration on the front must keep besides.
     fixed : options that do not vary.
@@ -46,8 +56,7 @@ class Sweep:
 
     trace: str
     format: str | None
-    slo: Slo | None
-    attainment: float | None
+    objectives: Objectives | None
     front: tuple[str, ...]
     fixed: Mapping[str, Any]
     constraints: tuple[Target, ...] = ()
@@ -55,11 +64,15 @@ class Sweep:
 
     @property
     def limits(self) -> tuple[Target, ...]:
-        """All that a configuration on the front must keep: the constraints, and the attainment."""
-        if self.attainment is None:
-            return self.constraints
-        share = Target(metric="slo_attainment", minimum=self.attainment, maximum=None, max_regression=None)
-        return (*self.constraints, share)
+        """All that a configuration on the front must keep: constraints, statistic objectives and the attainment."""
+        objectives = self.objectives or Objectives()
+        found = [*self.constraints,
+                 *(Target(metric=objective_column(statistic), minimum=None, maximum=1e3 * limit_s, max_regression=None)
+                   for statistic, limit_s in objectives.statistics.items())]
+        if objectives.attainment is not None:
+            found.append(Target(metric="slo_attainment", minimum=objectives.attainment, maximum=None,
+                                max_regression=None))
+        return tuple(found)
 
     def points(self) -> list[Point]:
         """Return the grid, its last axis fastest.
@@ -160,14 +173,11 @@ def parse_sweep(table: Mapping[str, Any], folder: Path) -> Sweep:
         if key not in KEYS:
             raise UnknownNameError("key", key, KEYS)
     trace, format, slo = (text_of(table, key) for key in ("trace", "format", "slo"))
-    attainment = table.get("attainment")
     if trace is None:
         raise UsageError("has no trace = \"…\"; give a path, or a bundled sample")
-    if attainment is not None and (slo is None or type(attainment) not in (int, float) or not 0 < attainment <= 1):
-        raise UsageError(f"attainment = {attainment!r}: must be a share in (0, 1], and needs slo")
     return Sweep(
         trace=trace_beside(folder, trace), format=format,
-        slo=None if slo is None else parse_slo(slo), attainment=attainment,
+        objectives=given_objectives(slo, number_of(table, "attainment")),
         front=_front(table.get("pareto", list(DEFAULT_FRONT))), constraints=_constraints(table.get("constraint", [])),
         fixed={key: beside(folder, key, value) for key, value in _table(table, "scenario").items()},
         axes={key: _axis(folder, key, values) for key, values in _table(table, "axes").items()})
@@ -200,7 +210,8 @@ def _constraints(values: Any) -> tuple[Target, ...]:
 def _front(metrics: Any) -> tuple[str, ...]:
     if not isinstance(metrics, list) or not 2 <= len(metrics) <= MOST_METRICS or len(set(metrics)) < len(metrics):
         raise UsageError(f"pareto = {metrics!r}: must be two to four metrics, each once")
-    for metric in metrics:
-        if not isinstance(metric, str) or is_less_better(metric) is None:
+    keys = tuple(metric_key(metric) if isinstance(metric, str) else "" for metric in metrics)
+    for metric, key in zip(metrics, keys, strict=True):
+        if is_less_better(key) is None:
             raise UsageError(f"pareto: {metric!r} is no metric of which less or more is better, as p99_ttft_ms is")
-    return tuple(metrics)
+    return keys

@@ -147,7 +147,7 @@ def _result(load: Load, found: Bracket, recorded: float, objectives: Objectives)
         "rate_scale": found.lower / recorded,
         "num_gpus": num_gpus,
         "slo": {"limits_s": objectives.slo.limits_s,
-                "percentiles_s": {f"p{p:g}_{metric}": limit for (metric, p), limit in objectives.percentiles.items()}},
+                "percentiles_s": {statistic.name: limit for statistic, limit in objectives.statistics.items()}},
         "attainment": objectives.attainment,
         "attainment_at_capacity": probes[found.lower].attainment,
         "limiting_metric": probes[found.upper].limiting_metric,

@@ -13,9 +13,8 @@ from planner.deployment.relative import beside, trace_beside
 from planner.errors import StudyError, UsageError, told_as
 from planner.files.finite import is_number
 from planner.launch import launch_options
-from planner.settings.objectives import Objectives, parse_objectives
+from planner.settings.objectives import Objectives, given_objectives, objectives_text
 from planner.settings.scenario import Scenario, given_options, parse_scenario
-from planner.settings.slo import Slo, slo_text
 
 OWN_KEYS = ("trace", "format", "slo", "attainment", "from_command")  # besides the options of `Scenario`
 
@@ -29,7 +28,7 @@ class Study:
     name : of the file, or of the table that describes it.
     trace, format : as `planner replay` takes them.
     scenario : its deployment and load.
-    objectives : for goodput, attainment and capacity; None where none are given.
+    objectives : for verdicts, goodput, attainment and capacity; None where none are given.
     notes : on how it was read.
     """
 
@@ -39,11 +38,6 @@ class Study:
     scenario: Scenario
     objectives: Objectives | None
     notes: tuple[str, ...] = ()
-
-    @property
-    def slo(self) -> Slo | None:
-        """The objectives of each request; None where there are none."""
-        return self.objectives.slo if self.objectives is not None and self.objectives.slo.limits_s else None
 
 
 def read_study(path: Path) -> Study:
@@ -76,7 +70,8 @@ def parse_study(name: str, values: Mapping[str, Any], folder: Path) -> Study:
         options = found | options
     return Study(name=name, trace=trace_beside(folder, trace), format=text_of(values, "format"),
                  scenario=parse_scenario(options),
-                 objectives=_objectives(values), notes=tuple(notes))
+                 objectives=given_objectives(text_of(values, "slo"), number_of(values, "attainment")),
+                 notes=tuple(notes))
 
 
 def without_load(scenario: Scenario) -> Scenario:
@@ -92,8 +87,9 @@ def without_rate(scenario: Scenario) -> Scenario:
 
 def study_toml(study: Study) -> str:
     """Return a study as the text of a file that `read_study` reads."""
-    values: dict[str, Any] = {"trace": study.trace, "format": study.format, "slo": slo_text(study.slo),
-                              **given_options(study.scenario)}
+    attainment = None if study.objectives is None else study.objectives.attainment
+    values: dict[str, Any] = {"trace": study.trace, "format": study.format, "slo": objectives_text(study.objectives),
+                              "attainment": attainment, **given_options(study.scenario)}
     return "".join(f"{key} = {_toml(value)}\n" for key, value in values.items() if value is not None)
 
 
@@ -115,22 +111,22 @@ def command_line(study: Study, command: str = "replay", options: Mapping[str, An
             continue
         flag = name.replace("_", "-")
         words += [f"--{flag}" if value else f"--no-{flag}"] if isinstance(value, bool) else [f"--{flag}", str(value)]
-    slo = None if "slo" in options else slo_text(study.slo)
-    return shlex.join(words + (["--format", study.format] if study.format else []) + (["--slo", slo] if slo else []))
+    words += ["--format", study.format] if study.format else []
+    return shlex.join(words if "slo" in options else words + _objective_words(study.objectives))
+
+
+def _objective_words(objectives: Objectives | None) -> list[str]:
+    """Return the options that give objectives."""
+    slo = objectives_text(objectives)
+    words = [] if slo is None else ["--slo", slo]
+    if objectives is None or objectives.attainment is None:
+        return words
+    return [*words, "--attainment", f"{objectives.attainment:g}"]
 
 
 def _toml(value: Any) -> str:
     """Return a value as TOML writes it."""
     return json.dumps(value) if isinstance(value, str | bool) else repr(value)
-
-
-def _objectives(values: Mapping[str, Any]) -> Objectives | None:
-    slo, attainment = text_of(values, "slo"), number_of(values, "attainment")
-    if slo is None:
-        if attainment is not None:
-            raise UsageError(f"attainment = {attainment}: needs slo")
-        return None
-    return parse_objectives(slo, 0.99 if attainment is None else attainment)
 
 
 def text_of(values: Mapping[str, Any], key: str) -> str | None:

@@ -17,11 +17,12 @@ from planner.files.table_file import DAMAGE
 from planner.files.writing import append_text, write_atomically
 from planner.metrics.summary import numbers
 from planner.planning.fingerprint import scenario_sha256
-from planner.planning.grid import Point, Sweep
+from planner.planning.grid import Point, Sweep, objective_column
 from planner.planning.pareto import is_less_better, pareto_front
 from planner.run import replay
 from planner.settings.engine import Recording
-from planner.settings.slo import Slo
+from planner.settings.objectives import Objectives
+from planner.settings.statistic import parse_statistic
 from planner.trace import Trace, read_trace
 from planner.traffic.client import NAME, client_load, refuse_client_options
 
@@ -86,7 +87,8 @@ class Grid:
         num_done = len(asked) - len(todo)
         progress(num_done, len(asked))
         for part in _rounds(todo, self._jobs):
-            tasks = [joblib.delayed(_row)(self._load(place), self.points[place], self.plan.slo) for place in part]
+            tasks = [joblib.delayed(_row)(self._load(place), self.points[place], self.plan.objectives)
+                     for place in part]
             for place, row in zip(part, joblib.Parallel(n_jobs=self._jobs)(tasks), strict=True):
                 self._kept[self._keys[place]] = row
                 append_text(self._journal, json.dumps({"key": self._keys[place], "row": row}) + "\n")
@@ -128,7 +130,7 @@ def _recorded(plan: Sweep, points: Sequence[Point]) -> Trace | None:
 
 
 def _key(trace: Trace, plan: Sweep, point: Point) -> str:
-    limits = None if plan.slo is None else plan.slo.limits_s
+    limits = None if plan.objectives is None else plan.objectives.limits_s
     return scenario_sha256(point.scenario, trace.sha256, trace.format, limits)
 
 
@@ -138,16 +140,23 @@ def _rounds(todo: Sequence[int], jobs: int) -> Iterator[Sequence[int]]:
         yield todo[start : start + size]
 
 
-def _row(trace: Trace, point: Point, slo: Slo | None) -> dict[str, Any]:
+def _row(trace: Trace, point: Point, objectives: Objectives | None) -> dict[str, Any]:
     """Replay one configuration; one that the model, the GPU or the policy does not allow says why."""
     try:
-        summary = replay(trace, point.scenario, slo=slo, recording=Recording()).summary
+        summary = replay(trace, point.scenario, slo=objectives, recording=Recording()).summary
     except UnknownNameError:
         raise
     except PlannerError as error:
         return {"status": str(error)}
     return {"status": "done", "num_gpus": summary["deployment"]["num_gpus"], "bottleneck": summary["bottleneck"],
-            "notes": "\n".join(summary["notes"]), **numbers(summary)}
+            "notes": "\n".join(summary["notes"]), **_objective_values(summary), **numbers(summary)}
+
+
+def _objective_values(summary: Mapping[str, Any]) -> dict[str, float | None]:
+    """Return the values of statistic objectives by their columns [ms]."""
+    statistics = {each["name"]: parse_statistic(each["name"]) for each in summary["objectives"]}
+    return {objective_column(statistic): each["value"] for each in summary["objectives"]
+            if (statistic := statistics[each["name"]]) is not None}
 
 
 def _kept(output: Path, journal: Path) -> dict[str, dict[str, Any]]:

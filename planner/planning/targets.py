@@ -10,6 +10,7 @@ from planner.catalog.entries import read_toml
 from planner.errors import PlannerError, TargetsError, UnknownNameError, UsageError, told_as
 from planner.planning.pareto import is_less_better
 from planner.planning.study import Study, number_of, parse_study, text_of
+from planner.settings.statistic import metric_key
 
 TARGET_KEYS = ("metric", "min", "max", "max_regression")
 
@@ -20,7 +21,8 @@ class Target:
 
     Parameters
     ----------
-    metric : a key of the summary, or `capacity_rps`, `capacity_rps_per_gpu`.
+    metric : a key of the summary, a statistic's key such as `p99.9_ttft_ms`, or `capacity_rps`,
+        `capacity_rps_per_gpu`.
     minimum, maximum : limits in the metric's unit; None where there is none.
     max_regression : share of the baseline by which the metric may become worse; None where it may as it likes [1].
     """
@@ -122,7 +124,7 @@ def parse_target(values: Any) -> Target:
         raise UsageError(f"{metric}: min = {minimum:g} is above max = {maximum:g}")
     if regression is not None and regression < 0:
         raise UsageError(f"{metric}: max_regression = {regression:g}: must be 0 or more; 0.05 allows 5 %")
-    found = Target(metric=metric, minimum=minimum, maximum=maximum, max_regression=regression)
+    found = Target(metric=metric_key(metric), minimum=minimum, maximum=maximum, max_regression=regression)
     if regression is not None:
         _ = found.is_less_better
     return found

@@ -8,6 +8,7 @@ from planner.explanation.limits import QUEUE_LIMITS, STEP_BOUNDS
 from planner.explanation.phases import PHASES
 from planner.metrics.notes import fitted_to
 from planner.replays.attempts import COUNTED
+from planner.report.verdicts import objective_lines
 
 ROWS = (
     ("Requests", ("completed", "failed", "rejected", "unfinished", "duration")),
@@ -56,6 +57,7 @@ def summary_table(summary: Mapping[str, Any]) -> str:
                                for key, value in shown)]
     lines += _pool_lines(summary.get("pools", ()))
     lines += _scale_lines(summary)
+    lines += objective_lines(summary)
     speed = summary["simulated_requests_per_s"]
     lines.append(f"replayed {summary['workload']['num_requests']:,} requests at {speed:,.0f} requests/s of loop time, "
                  f"{summary['wall_s']:.2f} s in all")

@@ -1,19 +1,23 @@
-"""What a load must keep: objectives of each request and the share that must meet them, or percentiles over all."""
+"""Objectives: their one grammar, read and written here, and the verdict on a load that should keep them."""
 
 import math
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.errors import UsageError
-from planner.settings.slo import METRICS, Slo, attainment_by_metric, parse_slo
+from planner.errors import UnknownNameError, UsageError
+from planner.files.finite import number_in
+from planner.settings.judged import ATTAINMENT, Judged, missed_sentence
+from planner.settings.slo import METRICS, Slo, attainment_by_metric
+from planner.settings.statistic import Statistic, parse_statistic
 
 Floats = NDArray[np.float64]
 
-_PERCENTILE = re.compile(r"p(\d+(?:\.\d+)?)_(\w+):(\S+)")
+DEFAULT_ATTAINMENT = 0.99  # share of requests that a search for a capacity asks for where none is given [1]
+_KNOWN = (*METRICS, *(f"{kind}_{metric}" for kind in ("mean", "p50", "p90", "p95", "p99") for metric in METRICS))
+_EXAMPLE = "'ttft:500 tpot:50' for each request, 'p99_ttft:1000' for a statistic over all"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,22 +26,107 @@ class Objectives:
 
     Parameters
     ----------
-    slo : limits of each request; one without limits where only percentiles are asked for.
-    attainment : share of requests that must meet them [1].
-    percentiles : limits on percentiles over all requests, by (metric, percentile) [s]. Requests that got no answer
-        count as slower than any limit.
+    slo : limits of each request; none where only statistics are limited.
+    attainment : share of requests that must meet their own limits; None where no share is asked for [1].
+    statistics : limits of statistics over all requests [s]. Requests without an answer count as slower than any limit.
     """
 
-    slo: Slo
-    attainment: float
-    percentiles: Mapping[tuple[str, float], float]
+    slo: Slo = field(default_factory=Slo)
+    attainment: float | None = None
+    statistics: Mapping[Statistic, float] = field(default_factory=dict)
+
+    @property
+    def limits_s(self) -> dict[str, float]:
+        """All limits by their names in the grammar [s]."""
+        return self.slo.limits_s | {statistic.name: limit for statistic, limit in self.statistics.items()}
 
     def scaled(self, factor: float) -> "Objectives":
         """Return them with every limit multiplied by `factor`."""
-        return Objectives(
-            slo=Slo(**{f"{name}_s": limit * factor for name, limit in self.slo.limits_s.items()}),
-            attainment=self.attainment,
-            percentiles={key: limit * factor for key, limit in self.percentiles.items()})
+        return replace(self, slo=Slo(**{f"{name}_s": limit * factor for name, limit in self.slo.limits_s.items()}),
+                       statistics={statistic: limit * factor for statistic, limit in self.statistics.items()})
+
+
+def parse_objectives(text: str, attainment: float | None = None) -> Objectives:
+    """Read `"ttft:1000 tpot:60 p99_e2el:20000"`, in milliseconds.
+
+    A metric by itself limits each request. With `mean_`, `median_` or `pNN_` before it, it limits that statistic over
+    all requests. Every name may end in its unit, `_ms`.
+
+    >>> found = parse_objectives("ttft:1000 p99_tpot_ms:60", 0.99)
+    >>> found.limits_s
+    {'ttft': 1.0, 'p99_tpot': 0.06}
+
+    Parameters
+    ----------
+    attainment : share of requests that must meet their own limits; None where no share is asked for [1].
+
+    Raises
+    ------
+    UsageError : a part is not `name:milliseconds`, is repeated or is not above 0; `attainment` is not in (0, 1].
+    UnknownNameError : a name is neither a metric nor a statistic of one.
+    """
+    if attainment is not None and not 0 < attainment <= 1:
+        raise UsageError(f"--attainment {attainment}: must be a share in (0, 1]")
+    limits: dict[str, float] = {}
+    statistics: dict[Statistic, float] = {}
+    for part in text.replace(",", " ").split():
+        name, _, value = part.partition(":")
+        statistic, metric = parse_statistic(name), name.removesuffix("_ms")
+        if statistic is None and metric not in METRICS:
+            raise UnknownNameError("SLO metric", name, _KNOWN)
+        limit_ms = number_in(value)
+        if not 0 < limit_ms < math.inf:
+            raise UsageError(f"--slo {part!r}: {value!r} is not a number of milliseconds above 0, as in 'ttft:500'")
+        if statistic in statistics or f"{metric}_s" in limits:
+            raise UsageError(f"--slo {text!r}: {metric if statistic is None else statistic.name} is given twice")
+        if statistic is None:
+            limits[f"{metric}_s"] = limit_ms / 1e3
+        else:
+            statistics[statistic] = limit_ms / 1e3
+    if not limits and not statistics:
+        raise UsageError(f"--slo {text!r}: no objective given; expected {_EXAMPLE}")
+    return Objectives(slo=Slo(**limits), attainment=attainment, statistics=statistics)
+
+
+def given_objectives(text: str | None, attainment: float | None = None) -> Objectives | None:
+    """Read objectives that may be left out; None where the text is missing or blank.
+
+    Raises
+    ------
+    UsageError : a share of requests is asked for, and no objective is of each request.
+    UsageError, UnknownNameError : as `parse_objectives`.
+    """
+    found = None if text is None or not text.strip() else parse_objectives(text, attainment)
+    if attainment is not None and (found is None or not found.slo.limits_s):
+        raise UsageError(f"--attainment {attainment}: needs slo with an objective of each request, as in "
+                         f"--slo 'ttft:500 tpot:50'")
+    return found
+
+
+def request_limits(text: str, where: str) -> Slo:
+    """Read objectives of each request alone.
+
+    Raises
+    ------
+    UsageError : one of them is a statistic, which `where` does not take.
+    UsageError, UnknownNameError : as `parse_objectives`.
+    """
+    found = parse_objectives(text)
+    if found.statistics:
+        name = next(iter(found.statistics)).name
+        raise UsageError(f"{where}: {name} is a statistic over all requests; must be of each request, as in "
+                         f"'ttft:500 tpot:50'")
+    return found.slo
+
+
+def objectives_text(objectives: Objectives | None) -> str | None:
+    """Return objectives as `parse_objectives` reads them, None where there are none.
+
+    >>> objectives_text(parse_objectives("ttft:500 median_tpot_ms:50"))
+    'ttft:500 p50_tpot:50'
+    """
+    limits_s = {} if objectives is None else objectives.limits_s
+    return " ".join(f"{name}:{1e3 * limit_s:.12g}" for name, limit_s in limits_s.items()) or None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,8 +138,9 @@ class Verdict:
     is_met : all of them, in every group.
     attainment : share of requests that meet their own limits, in the worst group; 1 where there are none [1].
     limiting_metric : the objective that is kept worst, "ttft" or "p99_ttft".
-    strain : what is used of what is allowed, of the misses or of the worst percentile's limit; 1 is the edge [1].
+    strain : what is used of what is allowed, of the misses or of the worst statistic's limit; 1 is the edge [1].
     unanswered : share of requests that were rejected, or not through when the replay ended [1].
+    judged : each objective with its value, in the worst group.
     """
 
     is_met: bool
@@ -58,50 +148,12 @@ class Verdict:
     limiting_metric: str
     strain: float = math.nan
     unanswered: float = 0.0
+    judged: tuple[Judged, ...] = ()
 
     @property
     def shortfall(self) -> str:
-        """What is missed, in words."""
-        missed = f"{self.attainment:.2%} of the requests meet their limits, {self.limiting_metric} worst"
-        return missed if self.unanswered == 0 else (
-            f"{missed}; {self.unanswered:.2%} are never answered, as those longer than --max-model-len or the KV cache")
-
-
-def of_requests(text: str | None) -> Objectives | None:
-    """Return objectives of each request alone, read as by `slo.parse_slo`; None where there are none."""
-    if text is None or not text.strip():
-        return None
-    return Objectives(slo=parse_slo(text), attainment=1.0, percentiles={})
-
-
-def parse_objectives(text: str, attainment: float) -> Objectives:
-    """Read `"ttft:1000 tpot:60 p99_e2el:20000"`, in milliseconds: limits of each request, and of percentiles.
-
-    >>> found = parse_objectives("ttft:1000 p99_tpot:60", 0.99)
-    >>> found.slo.limits_s, dict(found.percentiles)
-    ({'ttft': 1.0}, {('tpot', 99.0): 0.06})
-
-    Raises
-    ------
-    UsageError, UnknownNameError : as `slo.parse_slo`; `attainment` is no share in (0, 1].
-    """
-    if not 0 < attainment <= 1:
-        raise UsageError(f"--attainment {attainment}: must be a share in (0, 1]")
-    plain, percentiles = [], {}
-    for part in text.replace(",", " ").split():
-        match = _PERCENTILE.fullmatch(part)
-        if match is None:
-            plain.append(part)
-            continue
-        limit = parse_slo(f"{match[2]}:{match[3]}").limits_s
-        percentile = float(match[1])
-        if not 0 < percentile <= 100:
-            raise UsageError(f"--slo {part!r}: {match[1]} is no percentile above 0 and up to 100")
-        if (match[2], percentile) in percentiles:
-            raise UsageError(f"--slo {text!r}: p{percentile:g}_{match[2]} is given twice")
-        percentiles[match[2], percentile] = limit[match[2]]
-    slo = Slo() if percentiles and not plain else parse_slo(" ".join(plain))
-    return Objectives(slo=slo, attainment=attainment, percentiles=percentiles)
+        """Which objectives are missed and by how much, in words."""
+        return missed_sentence(self.judged, self.unanswered)
 
 
 def judge(objectives: Objectives, times_s: Mapping[str, Floats], groups: NDArray[np.int64] | None = None) -> Verdict:
@@ -121,19 +173,30 @@ def judge(objectives: Objectives, times_s: Mapping[str, Floats], groups: NDArray
 
 def _judge_group(objectives: Objectives, met: Mapping[str, NDArray[np.bool_]],
                  times_s: Mapping[str, Floats]) -> Verdict:
+    asked = objectives.attainment
     share = float(np.all(list(met.values()), axis=0).mean()) if met else 1.0
-    slack = {name: float(values.mean()) / objectives.attainment for name, values in met.items()}
-    is_met = share >= objectives.attainment
+    shares = {name: float(values.mean()) for name, values in met.items()}
+    judged = [Judged(name=name, limit=1e3 * objectives.slo.limits_s[name], value=value, unit="1",
+                     is_met=None if asked is None else value >= asked) for name, value in shares.items()]
+    slack = {name: value / (asked or 1.0) for name, value in shares.items()}
+    strains = []
+    if met and asked is not None:
+        judged.append(Judged(name=ATTAINMENT, limit=asked, value=share, unit="1", is_met=share >= asked))
+        strains.append((1.0 - share) / (1.0 - asked) if asked < 1 else 2.0 - share)
     answered = ~np.isnan(times_s["e2el"])
-    for (metric, percentile), limit in objectives.percentiles.items():
-        one_token = 0.0 if metric == "tpot" else np.inf
-        values = np.where(np.isnan(times_s[metric]), np.where(answered, one_token, np.inf), times_s[metric])
-        found = float(np.percentile(values, percentile, method="linear" if np.isfinite(values).all() else "higher"))
-        slack[f"p{percentile:g}_{metric}"] = limit / found if found > 0 else np.inf
-        is_met &= found <= limit
-    allowed = 1.0 - objectives.attainment
-    strains = [1 / value if value > 0 else np.inf for name, value in slack.items() if name not in met]
-    if met:
-        strains.append((1.0 - share) / allowed if allowed > 0 else 2.0 - share)
-    return Verdict(is_met=bool(is_met), attainment=share, limiting_metric=min(slack, key=lambda name: slack[name]),
-                   strain=float(max(strains)), unanswered=float(1.0 - answered.mean()))
+    for statistic, limit in objectives.statistics.items():
+        found = _statistic(statistic, times_s[statistic.metric], answered)
+        is_met = math.isnan(found) or found <= limit
+        judged.append(Judged(name=statistic.name, limit=1e3 * limit, unit="ms", is_met=is_met,
+                             value=1e3 * found if math.isfinite(found) else None))
+        slack[statistic.name] = limit / found if found > 0 else math.inf
+        strains.append(found / limit if found > 0 else 0.0)
+    return Verdict(is_met=all(each.is_met is not False for each in judged), attainment=share,
+                   limiting_metric=min(slack, key=lambda name: slack[name], default="none"),
+                   strain=max(strains, default=math.nan), unanswered=float(1.0 - answered.mean()),
+                   judged=tuple(judged))
+
+
+def _statistic(statistic: Statistic, values: Floats, answered: NDArray[np.bool_]) -> float:
+    """Return a statistic over requests: without an answer they count as infinite, one-token outputs have no TPOT."""
+    return statistic.of(np.where(answered, values, math.inf)[~(answered & np.isnan(values))])

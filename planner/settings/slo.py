@@ -1,13 +1,10 @@
-"""Service-level objectives: the grammar of `vllm bench serve --goodput`, and which requests meet them."""
+"""Limits of each request, by the metrics of `vllm bench serve --goodput`, and which requests meet them."""
 
 import math
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-
-from planner.errors import UnknownNameError, UsageError
-from planner.files.finite import number_in
 
 METRICS = ("ttft", "tpot", "e2el")
 
@@ -32,43 +29,6 @@ class Slo:
         """The objectives that were set, by metric [s]."""
         limits = {"ttft": self.ttft_s, "tpot": self.tpot_s, "e2el": self.e2el_s}
         return {name: limit for name, limit in limits.items() if limit < math.inf}
-
-
-def slo_text(slo: Slo | None) -> str | None:
-    """Return objectives as `parse_slo` reads them, None where there are none.
-
-    >>> slo_text(Slo(ttft_s=0.5, tpot_s=0.05))
-    'ttft:500 tpot:50'
-    """
-    limits = {} if slo is None else slo.limits_s
-    return " ".join(f"{name}:{1e3 * limit:g}" for name, limit in limits.items()) or None
-
-
-def parse_slo(text: str) -> Slo:
-    """Read `"ttft:500 tpot:50 e2el:5000"`, in milliseconds.
-
-    >>> parse_slo("ttft:500 tpot:50").limits_s
-    {'ttft': 0.5, 'tpot': 0.05}
-
-    Raises
-    ------
-    UsageError : a part is not `metric:milliseconds`, is repeated, or is not positive.
-    UnknownNameError : a metric is none of ttft, tpot, e2el.
-    """
-    limits: dict[str, float] = {}
-    for part in text.replace(",", " ").split():
-        name, _, value = part.partition(":")
-        if name not in METRICS:
-            raise UnknownNameError("SLO metric", name, METRICS)
-        limit_ms = number_in(value)
-        if not 0 < limit_ms < math.inf:
-            raise UsageError(f"--slo {part!r}: {value!r} is not a number of milliseconds above 0, as in 'ttft:500'")
-        if f"{name}_s" in limits:
-            raise UsageError(f"--slo {text!r}: {name} is given twice")
-        limits[f"{name}_s"] = limit_ms / 1e3
-    if not limits:
-        raise UsageError(f"--slo {text!r}: no objective given; expected for example 'ttft:500 tpot:50'")
-    return Slo(**limits)
 
 
 def attainment_by_metric(slo: Slo, ttft_s: NDArray[np.float64], tpot_s: NDArray[np.float64],

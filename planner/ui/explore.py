@@ -12,7 +12,7 @@ from planner.planning.grid import DEFAULT_FRONT, Sweep, parse_axis, plan_sweep
 from planner.planning.pareto import is_less_better
 from planner.planning.study import Study, command_line
 from planner.planning.sweeping import describe
-from planner.settings.slo import slo_text
+from planner.settings.objectives import objectives_text
 from planner.trace import Trace
 from planner.ui.downloads import answer_downloads
 from planner.ui.own_profiles import portable, profile_of
@@ -67,7 +67,7 @@ def _watch(running: Running) -> None:
 def _plan(study: Study, text: str, front: list[str]) -> Sweep:
     axes = dict(parse_axis(line) for line in text.splitlines() if line.strip())
     axes |= {kind: [profile_of(kind, str(name)) for name in axes[kind]] for kind in ("gpu", "model") if kind in axes}
-    plan = plan_sweep(study.trace, study.scenario, axes, slo=slo_text(study.slo), front=front)
+    plan = plan_sweep(study.trace, study.scenario, axes, slo=objectives_text(study.objectives), front=front)
     count = len(plan.points())
     if count > MOST:
         raise UsageError(f"{count:,} configurations: a page takes {MOST:,} at most; use planner sweep")

@@ -15,9 +15,8 @@ from planner.explanation.causes import explain
 from planner.metrics.summary import HEADLINES
 from planner.planning.study import Study, command_line, read_study, study_toml
 from planner.report.content import value_text
-from planner.settings.objectives import Objectives
+from planner.settings.objectives import parse_objectives
 from planner.settings.scenario import Scenario
-from planner.settings.slo import parse_slo
 from planner.ui.explore import _plan
 from planner.ui.sidebar import widget_value
 
@@ -109,10 +108,11 @@ OPTIONS = {"gpu": some.just("h200-sxm"), "tensor_parallel_size": some.just(2), "
            "gpu_memory_utilization": some.just(0.85), "step_time": some.just("linear:0.01,0.0001")}
 
 
-@given(options=some.fixed_dictionaries({}, optional=OPTIONS), slo=some.sampled_from((None, "ttft:500 tpot:50")))
+@given(options=some.fixed_dictionaries({}, optional=OPTIONS),
+       slo=some.sampled_from((None, "ttft:500 tpot:50", "ttft:500 p99_tpot:50")))
 def test_the_file_and_the_command_are_the_scenario(tmp_path_factory, options, slo):
     """What the page offers to take away: the TOML reads back as the study, the command parses as its scenario."""
-    objectives = None if slo is None else Objectives(slo=parse_slo(slo), attainment=0.99, percentiles={})
+    objectives = None if slo is None else parse_objectives(slo, 0.99)
     study = Study(name="scenario", trace="chat", format=None, scenario=Scenario(model="llama-3.1-8b", **options),
                   objectives=objectives)
     path = tmp_path_factory.mktemp("study") / "scenario.toml"

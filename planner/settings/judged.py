@@ -1,0 +1,110 @@
+"""Verdicts in words: each objective with the value that was reached, and the sentence that says so."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from planner.settings.statistic import LABELS, parse_statistic
+
+ATTAINMENT = "attainment"  # name of the verdict on the share of requests within all of their own limits
+_MOST_DIGITS = 6  # after the point, of two numbers that would read alike
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """One objective, with the value that was reached.
+
+    Parameters
+    ----------
+    name : in the grammar, "ttft" or "p99_ttft"; "attainment" for the share of requests within all their own limits.
+    limit : [ms]; of "attainment" the share that is asked for [1].
+    value : of a statistic [ms], None where it has none; of the others the share of requests within the limit [1].
+    unit : of the value, "ms" or "1".
+    is_met : None where no share of requests is asked for.
+    """
+
+    name: str
+    limit: float
+    value: float | None
+    unit: str
+    is_met: bool | None
+
+
+def sentences(judged: Sequence[Judged]) -> list[tuple[str, bool | None]]:
+    """Return each verdict in words, with whether it is met: one for each statistic, one for the requests' own limits.
+
+    >>> sentences([Judged(name="p99_ttft", limit=1000.0, value=1240.0, unit="ms", is_met=False)])
+    [('p99 TTFT 1,240 ms of 1,000 ms allowed', False)]
+    """
+    own = [each for each in judged if each.unit == "1" and each.name != ATTAINMENT]
+    asked = next((each for each in judged if each.name == ATTAINMENT), None)
+    found = [(_share_sentence(own, asked), asked.is_met)] if asked is not None else []
+    return [*found, *((_statistic_sentence(each), each.is_met) for each in judged if each.unit == "ms")]
+
+
+def judged_of(summary: Mapping[str, Any]) -> list[Judged]:
+    """Return the verdicts in a summary."""
+    return [Judged(**each) for each in summary["objectives"]]
+
+
+def missed_sentence(judged: Sequence[Judged], unanswered: float) -> str:
+    """Return in words which objectives are missed, and by how much; empty where none is.
+
+    Parameters
+    ----------
+    unanswered : share of requests that were never answered [1].
+    """
+    missed = "; ".join(text for text, is_met in sentences(judged) if is_met is False)
+    if not missed or unanswered == 0:
+        return missed
+    return (f"{missed}; {_percent(unanswered, 0.0)} of the requests are never answered: too long for --max-model-len "
+            f"or the KV cache, turned away, cancelled or unfinished")
+
+
+def _share_sentence(own: Sequence[Judged], asked: Judged) -> str:
+    value = asked.value or 0.0
+    limits = " ".join(f"{each.name}:{each.limit:.12g}" for each in own)
+    text = f"{_percent(value, asked.limit)} of the requests meet {limits}, {_percent(asked.limit, value)} required"
+    worst = min(own, key=lambda each: each.value or 0.0)
+    return text if len(own) == 1 or value == 1 else f"{text}; {LABELS[worst.name]} is missed most"
+
+
+def _statistic_sentence(judged: Judged) -> str:
+    statistic = parse_statistic(judged.name)
+    assert statistic is not None, judged
+    allowed = f"{_number(judged.limit, judged.value)} ms allowed"
+    if judged.value is not None:
+        return f"{statistic.label} {_number(judged.value, judged.limit)} ms of {allowed}"
+    return f"{statistic.label} {'has no end' if judged.is_met is False else 'of no request'}, {allowed}"
+
+
+def _number(value: float, other: float | None) -> str:
+    """Write a number of milliseconds with as many digits as set it apart from another.
+
+    >>> _number(1240.0, 1000.0), _number(1000.04, 1000.0)
+    ('1,240', '1,000.04')
+    """
+    if value == round(value):
+        return f"{value:,.0f}"
+    return f"{value:,.{_digits_apart(value, other, 0 if value >= 100 else 1)}f}"
+
+
+def _percent(share: float, other: float) -> str:
+    """Write a share in per cent with as many digits as set it apart from another.
+
+    >>> _percent(0.931, 0.99), _percent(0.98999, 0.99), _percent(0.99, 0.931)
+    ('93.1 %', '98.999 %', '99 %')
+    """
+    value = 100.0 * share
+    if math.isclose(value, round(value), rel_tol=1e-12):
+        return f"{value:.0f} %"
+    return f"{value:.{_digits_apart(value, 100.0 * other, 1)}f} %"
+
+
+def _digits_apart(value: float, other: float | None, least: int) -> int:
+    """Return how many digits after the point two numbers need so that they do not read alike."""
+    if other is None or value == other:
+        return least
+    return next((digits for digits in range(least, _MOST_DIGITS) if round(value, digits) != round(other, digits)),
+                _MOST_DIGITS)

@@ -1,0 +1,85 @@
+"""A statistic of a metric over all requests, by the name that objectives, targets and the summary have for it."""
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.errors import UsageError
+from planner.settings.slo import METRICS
+
+LABELS = {"ttft": "TTFT", "tpot": "TPOT", "e2el": "end-to-end latency"}
+_STATISTIC = re.compile(r"(?:mean|median|p(\d+(?:\.\d+)?))_(\w+)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statistic:
+    """A statistic of a metric over all requests.
+
+    Parameters
+    ----------
+    metric : a name of `slo.METRICS`.
+    percentile : in (0, 100]; None for the mean.
+    """
+
+    metric: str
+    percentile: float | None
+
+    @property
+    def name(self) -> str:
+        """The name in the grammar: "mean_ttft", "p99_ttft"."""
+        return f"mean_{self.metric}" if self.percentile is None else f"p{self.percentile:g}_{self.metric}"
+
+    @property
+    def key(self) -> str:
+        """The name with its unit, as keys of the summary are: "p99_ttft_ms", and "median_ttft_ms" for p50."""
+        return f"median_{self.metric}_ms" if self.percentile == 50 else f"{self.name}_ms"
+
+    @property
+    def label(self) -> str:
+        """The name in a sentence: "p99 TTFT"."""
+        return f"{self.name.partition('_')[0]} {LABELS[self.metric]}"
+
+    def of(self, values: NDArray[np.float64]) -> float:
+        """Return the statistic of values without NaN; infinite where infinite ones reach it, NaN without any.
+
+        Percentiles are linear between order statistics, as the summary's.
+        """
+        if len(values) == 0:
+            return math.nan
+        if self.percentile is None:
+            return float(values.mean())
+        method: Literal["linear", "higher"] = "linear" if np.isfinite(values).all() else "higher"
+        return float(np.percentile(values, self.percentile, method=method))
+
+
+def parse_statistic(name: str) -> Statistic | None:
+    """Read `"p99_ttft"`, also with its unit, `"p99_ttft_ms"`; None where a name is no statistic of a metric.
+
+    >>> parse_statistic("median_tpot_ms").name
+    'p50_tpot'
+
+    Raises
+    ------
+    UsageError : the percentile is not in (0, 100].
+    """
+    match = _STATISTIC.fullmatch(name.removesuffix("_ms"))
+    if match is None or match[2] not in METRICS:
+        return None
+    percentile = None if name.startswith("mean") else 50.0 if match[1] is None else float(match[1])
+    if percentile is not None and not 0 < percentile <= 100:
+        raise UsageError(f"{name}: {match[1]} is no percentile above 0 and up to 100")
+    return Statistic(metric=match[2], percentile=percentile)
+
+
+def metric_key(name: str) -> str:
+    """Return the summary's key for a metric: a statistic by any of its names becomes that key, another stays.
+
+    >>> metric_key("p99_ttft"), metric_key("p50_ttft_ms"), metric_key("request_goodput")
+    ('p99_ttft_ms', 'median_ttft_ms', 'request_goodput')
+    """
+    statistic = parse_statistic(name)
+    return name if statistic is None else statistic.key
