@@ -78,14 +78,14 @@ def question_of(trace: Trace, study: Study, form: Mapping[str, Any]) -> Question
     return Question(words={name: _text(value) for name, value in words.items() if value is not None}, key=key)
 
 
-def search(name: str, question: Question, about: Any, task: Task, *args: Any) -> None:
-    """Start to look for an answer, in place of an earlier search of that name."""
+def search(name: str, question: Question, about: Any, task: Task, *args: Any, total: int = 0) -> None:
+    """Start to look for an answer, in place of an earlier search of that name; `total` as for `work.start`."""
     earlier: Search | None = st.session_state.get(_running(name))
     if earlier is not None:
         earlier.job.state.stop.set()
     st.session_state.pop(_failed(name), None)
-    st.session_state[_running(name)] = Search(job=start(task, *args), question=question, about=about,
-                                              began_s=time.monotonic())
+    st.session_state[_running(name)] = Search(job=start(task, *args, total=total), question=question,
+                                              about=about, began_s=time.monotonic())
 
 
 def answer(name: str, question: Question, said: str) -> Answer | None:

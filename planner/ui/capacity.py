@@ -13,7 +13,7 @@ from planner.planning.highest_rate import Search
 from planner.planning.highest_rate import capacity as find_capacity
 from planner.planning.study import Study, command_line, without_rate
 from planner.report.tables import capacity_table
-from planner.settings.slo import slo_text
+from planner.settings.objectives import objectives_text
 from planner.trace import Trace
 from planner.traffic.rescaling import SCALINGS
 from planner.ui.answers import Answer, answer, is_asked, question_of, search
@@ -57,7 +57,7 @@ def page(trace: Trace, study: Study) -> None:
 def objectives_of(study: Study) -> dict[str, Any]:
     """Return the objectives of a study, as the command line takes them."""
     assert study.objectives is not None
-    return {"slo": slo_text(study.objectives), "attainment": study.objectives.attainment}
+    return {"slo": objectives_text(study.objectives), "attainment": study.objectives.attainment}
 
 
 def _draw(trace: Trace, study: Study, answer: Answer) -> None:
@@ -66,12 +66,12 @@ def _draw(trace: Trace, study: Study, answer: Answer) -> None:
               f"{found['rate_scale']:.3g} times the trace's rate", delta_color="off", delta_arrow="off")
     for note in (*capacity_table(found).splitlines()[:2], *found["notes"]):
         st.caption(plain(note))
-    show(attainment_over_rate(found, theme=theme()), key="attainment")
+    show(attainment_over_rate(found, theme=theme()), key="capacity-attainment")
     show(arrivals(shape_load(study.scenario, trace), capacity_rps=found["capacity_rps"], theme=theme()),
          key="capacity-load")
     st.caption("The capacity is a mean rate of this traffic: the deployment bears the bursts that come with it.")
     st.dataframe(found["probes"], hide_index=True, alt="rates that were tried")
-    answer_downloads("capacity", found, answer.about)
+    answer_downloads("capacity", found, answer.about, answer.question)
 
 
 def _command(study: Study, form: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""A launch command, pasted: its options go into the sidebar's widgets, and its notes stand below it; no file is read."""
+"""A launch command, pasted: its options go into the sidebar's widgets, and its notes stand below; no file is read."""
 
 from collections.abc import Callable
 from typing import Any

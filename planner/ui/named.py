@@ -61,5 +61,6 @@ def _named(option: str, value: str) -> str:
     if option == "fail_replica":
         if FAILURES.fullmatch(value):
             return value
-        raise UsageError(f"fail_replica = {value!r}: must be REPLICA@AT or REPLICA@AT+FOR in seconds, as in '2@600+120'")
+        raise UsageError(f"fail_replica = {value!r}: must be REPLICA@AT or REPLICA@AT+FOR in seconds, as in "
+                         f"'2@600+120'")
     raise UsageError(f"{option} = {value!r}: names a file, and the dashboard opens none; use the command line")

@@ -1,4 +1,4 @@
-"""Results for pages: kept by all that they depend on, within a bound of bytes, and their figures in the page's theme."""
+"""Results for pages: kept by all that they depend on, within a bound of bytes, with figures in the page's theme."""
 
 import pickle
 from collections.abc import Callable, Sequence

@@ -17,7 +17,7 @@ from planner.choices.routers import ROUTERS
 from planner.errors import UsageError
 from planner.model.precision import KV_BYTES_PER_ELEMENT, WEIGHT_FORMATS
 from planner.planning.study import Study
-from planner.settings.objectives import parse_objectives
+from planner.settings.objectives import Objectives, given_objectives
 from planner.settings.scenario import OPTION_TYPES, Scenario
 from planner.synthetic import sample_names
 from planner.trace import Trace, read_trace
@@ -86,9 +86,14 @@ def _study(source: str, options: dict[str, Any], slo: str, attainment: float) ->
     if options["rate_scale"] == 1.0 or options["request_rate"] is not None:
         options["rate_scale"] = None
     options |= {option: profile_of(kind, options[option]) for option, kind in PROFILES.items()}
-    objectives = parse_objectives(slo, attainment) if slo.strip() else None
     return Study(name="replay", trace=source, format=None, scenario=Scenario(**options, tenants=tenants),
-                 objectives=objectives)
+                 objectives=_read_objectives(slo, attainment))
+
+
+def _read_objectives(slo: str, attainment: float) -> Objectives | None:
+    """Return the objectives; the attainment is of those that have objectives of each request."""
+    found = given_objectives(slo)
+    return found if found is None or not found.slo.limits_s else replace(found, attainment=attainment)
 
 
 def widget_value(option: str, value: Any) -> Any:
@@ -148,7 +153,7 @@ def _source() -> tuple[str, Any]:
         return chosen, None
     file = st.file_uploader("trace file", key="file", help=f"At most {MOST_ROWS:,} requests; CSV or JSONL, "
                             "plain, .gz or .zst.")
-    drops = st.checkbox("leave out bad rows", **in_link("drop", False, is_switch),  # noqa: FBT003
+    drops = st.checkbox("leave out bad rows", **in_link("drop", False, is_switch),
                         help="They are counted on the page of the workload; else the first of them is shown.")
     return chosen, None if file is None else (file, drops)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import joblib
+import numpy as np
 import polars as pl
 
 from planner.deployment.deploy import shape_load
@@ -24,6 +25,7 @@ from planner.metrics.saved import SavedResult
 from planner.planning.grid import Sweep
 from planner.planning.study import Study, without_load
 from planner.planning.sweeping import Grid
+from planner.replays.attempts import REASON, STATUS
 from planner.report import to_html
 from planner.report.content import Table, comparison, describe
 from planner.run import Outcome, replay
@@ -58,7 +60,7 @@ class Shown:
     name : of the study.
     caption : what was replayed on what.
     summary : as the command line's.
-    unserved : requests that were not completed, by status and reason.
+    unserved : requests that were not completed, by status and reason, with their number.
     reason : why it came out so, a sentence.
     difference : from the first replay, a sentence; None of the first itself.
     part : what figures over time and the reason leave out, a sentence; None where they have all.
@@ -107,55 +109,75 @@ def replays(asked: Sequence[Asked], theme: Any) -> Replays:
     PlannerError : as `run.replay`.
     """
     recorded = [_recorded(each, MOST_STEPS // len(asked)) for each in asked]
-    whys = [explain(result.requests, result.steps, _replicas(result)) for result, _ in recorded]
-    shown = [_shown(result, part, why, whys[0] if place else None)
-             for place, ((result, part), why) in enumerate(zip(recorded, whys, strict=True))]
-    results = [result for result, _ in recorded]
+    results = [each.result for each in recorded]
+    whys = [explain(result.requests, result.steps, _replicas(result)) for result in results]
+    shown = [_shown(each, why, whys[0] if place else None)
+             for place, (each, why) in enumerate(zip(recorded, whys, strict=True))]
     return Replays(shown=tuple(shown), figures=all_figures(results, theme=theme), tables=tuple(comparison(results)))
 
 
 def report(asked: Sequence[Asked]) -> str:
-    """Return the report of replays as HTML."""
-    return to_html([_recorded(each, MOST_STEPS // len(asked))[0] for each in asked])
+    """Return the report of replays as HTML; a part of their figures is told among their notes."""
+    recorded = [_recorded(each, MOST_STEPS // len(asked)) for each in asked]
+    notes = [[*each.result.summary["notes"], *([] if each.part is None else [each.part])] for each in recorded]
+    return to_html([replace(each.result, summary=each.result.summary | {"notes": told})
+                    for each, told in zip(recorded, notes, strict=True)])
 
 
 def requests(asked: Asked) -> pl.DataFrame:
     """Return the table of a replay's requests."""
-    return _recorded(asked, MOST_STEPS)[0].requests
+    return _recorded(asked, MOST_STEPS).result.requests
 
 
-def _shown(result: SavedResult, part: str | None, why: dict[str, Any], first: dict[str, Any] | None) -> Shown:
-    change = None if first is None else difference(why, first)
-    return Shown(name=result.name, caption=describe(result), summary=result.summary, unserved=_unserved(result),
-                 reason=why["sentence"], difference=None if change is None else change["sentence"], part=part)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Recorded:
+    """A replay with its steps, what its steps leave out, and its requests that were not completed; as in `Shown`."""
+
+    result: SavedResult
+    part: str | None
+    unserved: tuple[tuple[str, str | None, int], ...]
+
+
+def _recorded(asked: Asked, most_steps: int) -> _Recorded:
+    """Return a replay with its steps, or with those of its first requests where it has too many.
+
+    The summary is a plain replay's, as the command line's: sums over recorded steps differ in their last digits.
+    """
+    trace, study = asked.trace, asked.study
+    check_load(trace, study.scenario)
+    whole = replay(trace, study.scenario, slo=study.objectives)
+    num_steps = int(whole.summary["num_steps"])
+    if num_steps <= most_steps:
+        served = stepped = replay(trace, study.scenario, recording=Recording(steps=True))
+        part = None
+    else:
+        shaped = shape_load(study.scenario, trace)
+        count = max(1, shaped.num_requests * most_steps // num_steps)
+        served = whole
+        stepped = replay(limit(shaped, count), _as_shaped(study.scenario), recording=Recording(steps=True))
+        part = (f"The figures over time and the reason are of the first {count:,} of {shaped.num_requests:,} requests: "
+                f"{num_steps:,} steps are more than the {most_steps:,} that are recorded here. The numbers are of all "
+                f"requests.")
+    result = SavedResult(name=study.name, summary=whole.summary, requests=served.requests, steps=stepped.steps)
+    return _Recorded(result=result, part=part, unserved=_unserved(whole))
+
+
+def _shown(recorded: _Recorded, why: dict[str, Any], first: dict[str, Any] | None) -> Shown:
+    result, change = recorded.result, None if first is None else difference(why, first)
+    return Shown(name=result.name, caption=describe(result), summary=result.summary, unserved=recorded.unserved,
+                 reason=why["sentence"], difference=None if change is None else change["sentence"], part=recorded.part)
 
 
 def _replicas(result: SavedResult) -> float:
     return float(result.summary["deployment"]["num_replicas"])
 
 
-def _recorded(asked: Asked, most_steps: int) -> tuple[SavedResult, str | None]:
-    """Return a replay with its steps, or with those of its first requests where it has too many; and what is left out.
-
-    The summary is a plain replay's, as the command line's: sums over recorded steps differ in their last digits.
-    """
-    trace, study = asked.trace, asked.study
-    check_load(trace, study.scenario)
-    whole = replay(trace, study.scenario, slo=study.slo)
-    num_steps = int(whole.summary["num_steps"])
-    if num_steps <= most_steps:
-        outcome = replay(trace, study.scenario, slo=study.slo, recording=Recording(steps=True))
-        return _saved(study, whole, outcome, outcome), None
-    shaped = shape_load(study.scenario, trace)
-    count = max(1, shaped.num_requests * most_steps // num_steps)
-    part = replay(limit(shaped, count), served_as_it_is(study.scenario), recording=Recording(steps=True))
-    return _saved(study, whole, whole, part), (
-        f"The figures over time and the reason are of the first {count:,} of {shaped.num_requests:,} requests: "
-        f"{num_steps:,} steps are more than the {most_steps:,} that are recorded here. The numbers are of all requests.")
-
-
-def _saved(study: Study, whole: Outcome, served: Outcome, stepped: Outcome) -> SavedResult:
-    return SavedResult(name=study.name, summary=whole.summary, requests=served.requests, steps=stepped.steps)
+def _unserved(outcome: Outcome) -> tuple[tuple[str, str | None, int], ...]:
+    """Return how many requests were not completed, by status and reason, the most first."""
+    states, counts = np.unique(outcome.result.records.requests.state, return_counts=True)
+    found = [(STATUS.get(int(state), "unfinished"), REASON.get(int(state)), int(count))
+             for state, count in zip(states, counts, strict=True) if STATUS.get(int(state)) != "completed"]
+    return tuple(sorted(found, key=lambda each: -each[2]))
 
 
 def check_load(trace: Trace, scenario: Scenario) -> None:
@@ -167,17 +189,9 @@ def check_load(trace: Trace, scenario: Scenario) -> None:
                          f"or use the command line")
 
 
-def served_as_it_is(scenario: Scenario) -> Scenario:
+def _as_shaped(scenario: Scenario) -> Scenario:
     """Return a scenario for a load that is shaped already; a client's limit stays."""
     return replace(without_load(scenario), max_concurrency=scenario.max_concurrency)
-
-
-def _unserved(result: SavedResult) -> tuple[tuple[str, str | None, int], ...]:
-    """Return how many requests were not completed, by status and reason, the most first."""
-    others = result.requests.filter(pl.col("status") != "completed")
-    keys = [name for name in ("status", "reason") if name in others.columns]
-    counts = others.group_by(keys, maintain_order=True).len().sort("len", descending=True)
-    return tuple((row["status"], row.get("reason"), row["len"]) for row in counts.to_dicts())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,9 +227,9 @@ def window(asked: Asked, first: int, count: int, theme: Any) -> Window:
     num_before = shaped.num_requests if until_s is None else int((shaped.requests["arrival_s"] <= until_s).sum())
     num_steps = int(whole.summary["num_steps"]) * num_before // shaped.num_requests
     if num_steps > MOST_STEPS:
-        raise UsageError(f"from request {first:,}: about {num_steps:,} steps come before the end of these requests, and "
+        raise UsageError(f"from request {first:,}: about {num_steps:,} steps come before these requests end, and "
                          f"{MOST_STEPS:,} are recorded here; set start_at (Load) to begin nearer to them")
-    result = replay(limit(shaped, num_before), served_as_it_is(study.scenario), slo=None,
+    result = replay(limit(shaped, num_before), _as_shaped(study.scenario), slo=None,
                     recording=Recording(steps=True, schedule=True)).result
     schedule = result.schedule_table().join(chosen.select("request_id"), on="request_id", how="semi")
     of_step = [name for name in ("step", "replica") if name in schedule.columns]
@@ -289,7 +303,6 @@ def sweep(plan: Sweep, trace: Trace, part: int) -> Generator[tuple[int, int, pl.
     with tempfile.TemporaryDirectory() as folder:
         grid = Grid(plan, Path(folder) / "sweep.parquet", jobs=-1, trace=trace)
         total, size = len(grid.points), part * joblib.effective_n_jobs(-1)
-        yield 0, total, None
         for first in range(0, total, size):
             grid.replay(range(first, min(first + size, total)))
             yield min(first + size, total), total, _so_far(grid)

@@ -203,7 +203,7 @@ def workers() -> Workers:
     return Workers()
 
 
-def start(task: Task, *args: Any) -> Job:
+def start(task: Task, *args: Any, total: int = 0) -> Job:
     """Start a job.
 
     Parameters
@@ -211,8 +211,9 @@ def start(task: Task, *args: Any) -> Job:
     task : a function of a module, which is called in another process. One that yields tells how many parts are done, of
         how many, and the result so far.
     args : what it is called with; pickled.
+    total : parts that it has; 0 where it has none.
     """
-    state = State()
+    state = State(total=total)
     job = Job(state=state)
     weakref.finalize(job, state.stop.set)
     content = pickle.dumps((task, args), protocol=pickle.HIGHEST_PROTOCOL)
