@@ -19,7 +19,6 @@ MOST_MIB = 50
 
 def page(trace: Trace, study: Study) -> None:
     """Draw the page."""
-    st.title("Accuracy")
     st.subheader("Your own measurements")
     st.caption("A table of measured runs names each row's deployment; a result of vllm bench serve, requests, steps or "
                "a server's log were measured on the one in the sidebar.")

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any, TypeVar
 
 import streamlit as st
 
@@ -30,6 +31,7 @@ ICON = Path(__file__).with_name("icon.png")
 BROKEN = "This page ended with an error that is not the input's; the server's log says more."
 
 Page = Callable[[Trace, Study], None]
+T = TypeVar("T")
 
 
 def main() -> None:
@@ -44,42 +46,42 @@ def main() -> None:
 
 def ask() -> sidebar.Asked | str:
     """Draw the sidebar; return what it asks for, or what is wrong with it."""
-    link.begin_run()
+    link.begin_run(KEYS)
+    return _told(sidebar.sidebar)
+
+
+def _told(drawn: Callable[..., T], *args: Any) -> T | str:
+    """Draw a part of the page; return what it returns, or its error as a sentence without the server's paths."""
     try:
-        return sidebar.sidebar()
+        return drawn(*args)
     except PlannerError as error:
         return without_paths(str(error))
+    except Exception:  # no page shows a traceback, which names the server's files
+        logging.getLogger(__name__).exception("a page broke off")
+        return BROKEN
 
 
 def draw(page: Page, title: str, asked: sidebar.Asked | str) -> None:
     """Draw a page, or in its place why it cannot be drawn."""
+    st.title(title)
+    wrong = link.wrong()
+    if wrong:
+        _wrong(wrong)
     if isinstance(asked, str):
-        st.title(title)
         st.error(asked, icon=":material/error:")
+    elif wrong and page is not catalog.page:
         return
-    if wrong := link.unknown(KEYS):
-        _unknown(wrong)
-        if page is not catalog.page:
-            return
-    if asked.trace is None and page is not catalog.page:
-        st.title(title)
+    elif asked.trace is None and page is not catalog.page:
         st.info("Upload a trace in the sidebar: requests with arrival times and token counts, as CSV or JSONL.")
-        return
-    try:
-        page(asked.trace, asked.study)  # type: ignore[arg-type]
-    except PlannerError as error:
-        st.error(without_paths(str(error)), icon=":material/error:")
-    except Exception:  # no page shows a traceback, which names the server's files
-        logging.getLogger(__name__).exception("a page broke off")
-        st.error(BROKEN, icon=":material/error:")
+    elif error := _told(page, asked.trace, asked.study):
+        st.error(error, icon=":material/error:")
 
 
-def _unknown(wrong: dict[str, str]) -> None:
+def _wrong(said: list[str]) -> None:
     """Say what is wrong in the address, and offer to go on without it."""
-    st.error("This link cannot be shown as it was sent:\n\n" + "\n".join(f"- {plain(each)}"
-                                                                         for each in wrong.values()),
+    st.error("This link cannot be shown as it was sent:\n\n" + "\n".join(f"- {plain(each)}" for each in said),
              icon=":material/link_off:")
-    st.button("Go on with the sidebar's values", on_click=link.accept_all, args=(tuple(wrong),))
+    st.button("Go on with the sidebar's values", on_click=link.accept_all)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from planner.trace import Trace
 from planner.traffic.rescaling import SCALINGS
 from planner.ui.answers import Answer, answer, is_asked, question_of, search
 from planner.ui.downloads import answer_downloads
-from planner.ui.link import in_link, is_choice, is_number
+from planner.ui.link import in_link, number, one_of
 from planner.ui.own_profiles import portable
 from planner.ui.results import show, theme
 from planner.ui.tasks import check_load
@@ -31,16 +31,15 @@ MOST_REPLICATES = 100
 
 def page(trace: Trace, study: Study) -> None:
     """Draw the page."""
-    st.title("Capacity")
     if study.objectives is None:
         raise UsageError("slo: a capacity needs objectives; give them in the sidebar, as in 'ttft:500 tpot:50'")
     study = replace(study, scenario=without_rate(study.scenario))
     columns = st.columns(2)
     scaling = columns[0].selectbox("scaling", list(SCALINGS),
-                                   **in_link("scaling", next(iter(SCALINGS)), is_choice(SCALINGS), SCALINGS))
-    accepts = is_number(0, MOST_REPLICATES, is_whole=True, may_be_empty=False)
+                                   **in_link("scaling", next(iter(SCALINGS)), one_of(SCALINGS)))
+    counts = number(0, MOST_REPLICATES, is_whole=True, may_be_empty=False)
     replicates = columns[1].number_input("bootstrap replicates", 0, MOST_REPLICATES, 20,
-                                         **in_link("replicates", 20, accepts))
+                                         **in_link("replicates", 20, counts))
     form = {**objectives_of(study), "scaling": scaling, "replicates": replicates}
     question = question_of(trace, study, form)
     if st.button("Find the capacity", type="primary", key="capacity_find"):
@@ -64,7 +63,8 @@ def _draw(trace: Trace, study: Study, answer: Answer) -> None:
     found = answer.value
     st.metric("capacity", f"{found['capacity_rps']:.4g} requests/s",
               f"{found['rate_scale']:.3g} times the trace's rate", delta_color="off", delta_arrow="off")
-    for note in (*capacity_table(found).splitlines()[:2], *found["notes"]):
+    lines = [line for line in capacity_table(found).splitlines() if line.startswith(("capacity ", "confidence: "))]
+    for note in (*lines, *found["notes"]):
         st.caption(plain(note))
     show(attainment_over_rate(found, theme=theme()), key="capacity-attainment")
     show(arrivals(shape_load(study.scenario, trace), capacity_rps=found["capacity_rps"], theme=theme()),

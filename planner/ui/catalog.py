@@ -17,7 +17,6 @@ ASKED = {"gpu": ("a GPU's TOML", "toml", "Each number with its unit, source and 
 
 def page(trace: Trace | None, study: Study) -> None:
     """Draw the page."""
-    st.title("Catalog")
     for kind, label in LABELS.items():
         st.subheader(f"{label.capitalize() if label == 'model' else label}s")
         known, chosen = names(kind), name_of(str(getattr(study.scenario, kind)))

@@ -22,7 +22,6 @@ KEPT = "compared"
 
 def page(trace: Trace, study: Study) -> None:
     """Draw the page."""
-    st.title("Compare")
     kept: dict[str, Asked] = st.session_state.setdefault(KEPT, {})
     left, middle, right = st.columns([3, 1, 1], vertical_alignment="bottom")
     place = len(kept) + 1

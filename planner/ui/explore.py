@@ -16,7 +16,7 @@ from planner.settings.objectives import objectives_text
 from planner.trace import Trace
 from planner.ui.answers import Answer, answer, is_asked, question_of, search
 from planner.ui.downloads import answer_downloads
-from planner.ui.link import in_link, is_any, is_choice
+from planner.ui.link import ANY, in_link, one_of
 from planner.ui.named import PROFILES, named
 from planner.ui.own_profiles import portable, profile_of
 from planner.ui.results import show, theme
@@ -34,12 +34,11 @@ FRONT = [each for each in DEFAULT_FRONT if each in METRICS][:2]
 
 def page(trace: Trace, study: Study) -> None:
     """Draw the page."""
-    st.title("Explore")
     left, right = st.columns(2)
     text = left.text_area("what varies: an option with its values on each line", EXAMPLE, height=120,
-                          **in_link("axes", EXAMPLE, is_any))
+                          **in_link("axes", EXAMPLE, ANY))
     front = right.multiselect("the front is over", METRICS, FRONT, max_selections=4,
-                              **in_link("pareto", FRONT, is_choice(METRICS), METRICS))
+                              **in_link("pareto", FRONT, one_of(METRICS)))
     form = {"slo": objectives_text(study.objectives), "what varies": " ".join(text.split()), "front": front}
     question = question_of(trace, study, form)
     if st.button("Replay the grid", type="primary", key="sweep_find"):

@@ -15,7 +15,7 @@ from planner.ui.own_profiles import portable
 from planner.ui.results import replayed, show
 from planner.ui.tasks import MOST_CSV_ROWS, Asked, Shown, report, requests
 from planner.ui.waiting import waited_for
-from planner.ui.words import plain
+from planner.ui.words import plain, without_paths
 
 PINNED = "pinned"
 REASONS = {  # why a request was not completed, by the table of requests
@@ -27,7 +27,6 @@ REASONS = {  # why a request was not completed, by the table of requests
 
 def page(trace: Trace, study: Study) -> None:
     """Draw the page."""
-    st.title("Replay")
     own = Asked(trace=trace, study=study)
     pinned: Asked | None = st.session_state.get(PINNED)
     found = replayed([own] if pinned is None else [own, pinned])
@@ -43,7 +42,7 @@ def page(trace: Trace, study: Study) -> None:
     headlines(shown.summary, None if before is None else before.summary)
     st.info(plain(shown.reason), icon=":material/lightbulb:")
     for note in (*([] if shown.part is None else [shown.part]), *shown.summary["notes"]):
-        st.caption(plain(note))
+        st.caption(without_paths(note))
     columns = st.columns(2)
     for place, (name, figure) in enumerate(found.figures.items()):
         with columns[place % 2]:
@@ -61,8 +60,8 @@ def verdicts(shown: Shown) -> None:
         st.warning(f"{count:,} of {total:,} requests ({count / total:.1%}) were not completed: {parts}. Latencies and "
                    f"the reason below are of the others alone.", icon=":material/block:")
     for sentence, is_met in sentences(judged_of(shown.summary)):
-        (st.success if is_met else st.error)(plain(f"{'met' if is_met else 'missed'}: {sentence}"),
-                                             icon=":material/check:" if is_met else ":material/close:")
+        (st.success if is_met else st.warning)(plain(f"{'met' if is_met else 'missed'}: {sentence}"),
+                                               icon=":material/check:" if is_met else ":material/close:")
 
 
 def _because(reason: str | None) -> str:

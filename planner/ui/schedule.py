@@ -7,7 +7,7 @@ from planner.explanation.story import tell
 from planner.planning.study import Study
 from planner.trace import Trace
 from planner.ui.downloads import harmless
-from planner.ui.link import in_link, is_number
+from planner.ui.link import in_link, number
 from planner.ui.results import kept, show, study_key, theme
 from planner.ui.tasks import Asked, Window, window
 from planner.ui.words import plain
@@ -19,13 +19,12 @@ KEYS = ("first", "count")  # in the address
 
 def page(trace: Trace, study: Study) -> None:
     """Draw the page."""
-    st.title("Schedule")
     columns = st.columns(2)
     last = trace.num_requests - 1
     first = int(columns[0].number_input("from request", 0, last, 0, 10, **in_link(
-        "first", 0, is_number(0, last, is_whole=True, may_be_empty=False))))
+        "first", 0, number(0, last, is_whole=True, may_be_empty=False))))
     count = int(columns[1].number_input("requests", 1, MOST, 40, 10, **in_link(
-        "count", 40, is_number(1, MOST, is_whole=True, may_be_empty=False))))
+        "count", 40, number(1, MOST, is_whole=True, may_be_empty=False))))
     shown: Window = kept(window, Asked(trace=trace, study=study), first, count, theme(),
                          key=f"{study_key(trace, study)} {first} {count}", said="Replaying …")
     show(shown.figure, key="timeline", on_select=_clicked)

@@ -22,7 +22,7 @@ from planner.settings.scenario import OPTION_TYPES, Scenario
 from planner.synthetic import sample_names
 from planner.trace import Trace, read_trace
 from planner.ui.launch import launch_field
-from planner.ui.link import in_link, is_any, is_choice, is_number, is_switch
+from planner.ui.link import ANY, SWITCH, in_link, number, one_of
 from planner.ui.named import PROFILES, named
 from planner.ui.own_profiles import kept_file, name_of, names, profile_of
 from planner.ui.tasks import read_upload
@@ -38,7 +38,7 @@ UPLOADED = ("tenants",)
 ENGINES_PANELS = ("Deployment", "Cache tiers", "Scheduling", "Step time")  # whose options a launch command sets
 FIRST = {"model": "llama-3.1-8b", "gpu": "h100-sxm", "rate_scale": 1.0}  # what a new page shows
 OBJECTIVES, ATTAINMENT = "ttft:500 tpot:50", 0.99
-MOST_ROWS = 1_000_000
+MOST_ROWS = 2_000_000
 MOST = {"data_parallel_size": 1_024, "prefill_replicas": 1_023}
 RATES = (0.1, 20.0)
 KEYS = ("trace", "drop", "slo", "attainment",
@@ -135,25 +135,25 @@ def _check_widget(option: str, value: Any) -> None:
 
 def _objectives() -> tuple[str, float]:
     """Ask for the objectives of all pages."""
-    slo = st.text_input("slo", value=OBJECTIVES, **in_link("slo", OBJECTIVES, is_any),
+    slo = st.text_input("slo", value=OBJECTIVES, **in_link("slo", OBJECTIVES, ANY),
                         help="Objectives in ms: of each request, 'ttft:500 tpot:50 e2el:5000', or of a percentile of "
                              "all requests, 'p99_ttft:1000'.")
-    accepts = is_number(0.01, 1.0, is_whole=False, may_be_empty=False)
+    shares = number(0.01, 1.0, is_whole=False, may_be_empty=False)
     return slo, st.number_input("attainment", 0.01, 1.0, ATTAINMENT, 0.01,
-                                **in_link("attainment", ATTAINMENT, accepts),
+                                **in_link("attainment", ATTAINMENT, shares),
                                 help="Share of requests that must meet the objectives of each request.")
 
 
 def _source() -> tuple[str, Any]:
     """Ask for a trace: a sample, or a file with how to read it."""
     samples = [*sample_names(), UPLOAD]
-    chosen = st.selectbox("trace", samples, **in_link("trace", samples[0], is_choice(samples), samples),
+    chosen = st.selectbox("trace", samples, **in_link("trace", samples[0], one_of(samples)),
                           help="A bundled sample, or a file of yours: CSV or JSONL, plain, .gz or .zst.")
     if chosen != UPLOAD:
         return chosen, None
     file = st.file_uploader("trace file", key="file", help=f"At most {MOST_ROWS:,} requests; CSV or JSONL, "
                             "plain, .gz or .zst.")
-    drops = st.checkbox("leave out bad rows", **in_link("drop", False, is_switch),
+    drops = st.checkbox("leave out bad rows", **in_link("drop", False, SWITCH),
                         help="They are counted on the page of the workload; else the first of them is shown.")
     return chosen, None if file is None else (file, drops)
 
@@ -190,33 +190,34 @@ def _widget(f: Field[Any]) -> Any:
     if (known := _names(f.name)) is not None:
         return _choice(f, known)
     if f.name == "rate_scale":
-        accepts = is_number(*RATES, is_whole=False, may_be_empty=False)
-        return st.slider("load, times the trace's", *RATES, 1.0, 0.1, help=help_text, **in_link(f.name, 1.0, accepts))
+        rates = number(*RATES, is_whole=False, may_be_empty=False)
+        return st.slider("load, times the trace's", *RATES, 1.0, 0.1, help=help_text, **in_link(f.name, 1.0, rates))
     if choices := [word for kind in kinds for word in typing.get_args(kind)]:
         return _choice(f, choices)
     if kinds == [bool]:
         if f.default is None:
             picked = _choice(f, ["on", "off"])
             return None if picked is None else picked == "on"
-        return st.checkbox(f.name, value=f.default, help=help_text, **in_link(f.name, f.default, is_switch))
+        return st.checkbox(f.name, value=f.default, help=help_text, **in_link(f.name, f.default, SWITCH))
     if kinds in ([int], [float]):
         return _number(f, is_whole=kinds == [int])
-    return st.text_input(f.name, value=f.default, help=help_text, **in_link(f.name, f.default, is_any))
+    return st.text_input(f.name, value=f.default, help=help_text, **in_link(f.name, f.default, ANY))
 
 
 def kinds_of(option: str) -> list[Any]:
     """Return the types of an option's values, without None."""
     kind = OPTION_TYPES[option]
-    return [each for each in typing.get_args(kind) if each is not types.NoneType] if isinstance(
-        kind, types.UnionType) else [kind]
+    if typing.get_origin(kind) not in (types.UnionType, typing.Union):
+        return [kind]
+    return [each for each in typing.get_args(kind) if each is not types.NoneType]
 
 
 def _number(f: Field[Any], *, is_whole: bool) -> Any:
     """Draw a number within the limits of an option."""
     step, least = (1, 1 if f.default == 1 else 0) if is_whole else (None, 0.0)
-    accepts = is_number(least, MOST.get(f.name), is_whole=is_whole, may_be_empty=f.default is None)
+    values = number(least, MOST.get(f.name), is_whole=is_whole, may_be_empty=f.default is None)
     return st.number_input(f.name, value=f.default, step=step, min_value=least, max_value=MOST.get(f.name),
-                           placeholder=OWN, help=f.metadata["help"], **in_link(f.name, f.default, accepts))
+                           placeholder=OWN, help=f.metadata["help"], **in_link(f.name, f.default, values))
 
 
 def _choice(f: Field[Any], known: Sequence[str]) -> Any:
@@ -225,7 +226,7 @@ def _choice(f: Field[Any], known: Sequence[str]) -> Any:
     options = list(known) if first is not None else [OWN, *known]
     place = options.index(first) if first in options else 0
     picked = st.selectbox(f.name, options, index=place, help=f.metadata["help"],
-                          **in_link(f.name, options[place], is_choice(options), options))
+                          **in_link(f.name, options[place], one_of(options)))
     return None if picked == OWN else picked
 
 

@@ -16,7 +16,7 @@ from planner.traffic.rate_series import RateSeries, read_rate_series
 from planner.ui.answers import Answer, answer, is_asked, question_of, search
 from planner.ui.capacity import objectives_of
 from planner.ui.downloads import answer_downloads
-from planner.ui.link import in_link, is_choice, is_number
+from planner.ui.link import in_link, number, one_of
 from planner.ui.own_profiles import name_of, names, portable, profile_of
 from planner.ui.results import show, theme
 from planner.ui.uploads import as_file
@@ -32,7 +32,6 @@ MOST_SPARE = 100
 
 def page(trace: Trace, study: Study) -> None:
     """Draw the page."""
-    st.title("Sizing")
     if study.objectives is None:
         raise UsageError("slo: a fleet needs objectives; give them in the sidebar, as in 'ttft:500 tpot:50'")
     form, series = _asked(study)
@@ -50,18 +49,18 @@ def page(trace: Trace, study: Study) -> None:
 def _asked(study: Study) -> tuple[dict[str, Any], RateSeries | None]:
     """Ask what fleets are made of and for which load."""
     kind = st.radio("a schedule of replicas over time, by", SCHEDULES, horizontal=True,
-                    **in_link("schedule", NO_SCHEDULE, is_choice(SCHEDULES), SCHEDULES),
+                    **in_link("schedule", NO_SCHEDULE, one_of(SCHEDULES)),
                     help="The trace's own load, part by part; or rates of a day or a week, which its traffic takes on.")
     left, middle, right = st.columns([2, 1, 1])
     known, own = names("gpu"), [name_of(str(study.scenario.gpu))]
-    gpus = left.multiselect("GPUs", known, own, **in_link("gpus", own, is_choice(known), known))
+    gpus = left.multiselect("GPUs", known, own, **in_link("gpus", own, one_of(known)))
     sizes = list(map(str, RANKS))
     ranks = middle.multiselect("tensor-parallel sizes", RANKS, RANKS,
-                               **in_link("ranks", list(RANKS), is_choice(sizes), sizes))
+                               **in_link("ranks", list(RANKS), one_of(sizes)))
     spare = right.number_input("spare replicas", 0, MOST_SPARE, 0, help="Replicas that may fail.", **in_link(
-        "spare", 0, is_number(0, MOST_SPARE, is_whole=True, may_be_empty=False)))
+        "spare", 0, number(0, MOST_SPARE, is_whole=True, may_be_empty=False)))
     period = st.number_input("length of a part [s]", 1.0, None, 600.0, 60.0, **in_link(
-        "period", 600.0, is_number(1, None, is_whole=False, may_be_empty=False))) if kind == BY_PERIOD else None
+        "period", 600.0, number(1, None, is_whole=False, may_be_empty=False))) if kind == BY_PERIOD else None
     file = st.file_uploader("rates over time", type=["csv", "gz", "zst"], key="rate_series",
                             help="CSV with start_s and rate_rps: when each window begins, and its requests a "
                                  "second.") if kind == BY_SERIES else None

@@ -186,7 +186,7 @@ def _done(worker: Worker, state: State, content: bytes) -> bool:
             return True
         else:
             state.error = said or BROKE_OFF
-            return kind == "failed"
+            return bool(kind == "failed")
     return False
 
 
@@ -197,7 +197,7 @@ def _resident(process: psutil.Process) -> int:
         return 0
 
 
-@st.cache_resource(show_spinner=False)
+@st.cache_resource(show_spinner=False)  # type: ignore[untyped-decorator]
 def workers() -> Workers:
     """Return the server's processes."""
     return Workers()

@@ -14,7 +14,6 @@ from planner.ui.words import plain
 
 def page(trace: Trace, study: Study) -> None:
     """Draw the page."""
-    st.title("Workload")
     st.caption(plain(str(trace.account)))
     for note in trace.account.notes:
         st.caption(plain(note))
