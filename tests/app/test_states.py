@@ -1,12 +1,15 @@
 """Each page while it has nothing, while it works, when something is wrong, and once it has an answer."""
 
 import gc
+import base64
 import gzip
 import json
 import pickle
+from typing import Any
 
+import numpy as np
 import pytest
-from pages import opened, press, said, until, uploaded
+from pages import linked, opened, press, said, until, uploaded
 
 from planner.catalog.entries import data_dir
 from planner.measured.published import read_published
@@ -203,6 +206,25 @@ def test_a_request_tells_its_story() -> None:
     assert not page.exception
     assert "its prompt took" in page.info[0].value
     assert page.dataframe[0].value["what"][0] == "waits in the queue"
+
+
+def test_a_span_says_how_long_it_lasts() -> None:
+    """In the hover, where Plotly's %{x} would be its end."""
+    page = linked("schedule", limit="300", count="20")
+    shown = json.loads(page.get("plotly_chart")[0].proto.spec)
+    bars = [bar for bar in shown["data"] if bar["type"] == "bar"]
+    assert {"waiting", "prompt chunk", "decode"} <= {bar["name"] for bar in bars}
+    for bar in bars:
+        assert "%{x" not in bar["hovertemplate"]
+        assert "%{customdata[2]:,.2f} ms" in bar["hovertemplate"]
+        for custom, length in zip(bar["customdata"], values_of(bar["x"]), strict=True):
+            assert custom[2] == pytest.approx(1e3 * length)
+
+
+def values_of(column: Any) -> list[float]:
+    """Return the numbers of a figure's column, as a list or as Plotly packs them."""
+    return column if isinstance(column, list) else np.frombuffer(
+        base64.b64decode(column["bdata"]), column["dtype"]).tolist()
 
 
 def test_a_compressed_trace_is_read() -> None:
