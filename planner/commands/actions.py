@@ -34,6 +34,7 @@ from planner.trace import Trace
 from planner.traffic.client import NAME, read_load
 
 UI_OPTIONS = ("--browser.gatherUsageStats=false", "--server.maxUploadSize=200", "--client.toolbarMode=viewer",
+              "--client.showErrorDetails=none", "--server.fileWatcherType=none",
               "--theme.light.textColor=#0d1117",  # dark enough that its shade for captions can be read
               "--theme.light.primaryColor=#0072B2", "--theme.dark.primaryColor=#0072B2",
               "--theme.dark.sidebar.primaryColor=#56B4E9")  # of a slider's number, on dark

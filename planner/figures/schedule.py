@@ -31,9 +31,11 @@ def schedule_timeline(requests: pl.DataFrame, steps: pl.DataFrame, schedule: pl.
             figure.add_bar(
                 y=[plot_text(name) for name in rows["request_id"]], x=(rows["end_s"] - rows["start_s"]).to_list(),
                 base=(rows["start_s"] - origin).to_list(), orientation="h", name=kind,
-                customdata=list(zip(rows["num_tokens"].to_list(), rows["request_id"].to_list(), strict=True)),
+                customdata=list(zip(rows["num_tokens"].to_list(), rows["request_id"].to_list(),
+                                    (1e3 * (rows["end_s"] - rows["start_s"])).to_list(), strict=True)),
                 marker={"color": color, "line": {"width": 0.5 if kind == "prompt chunk" else 0, "color": "white"}},
-                hovertemplate=f"%{{y}}: {kind}, %{{x:.4f}} s from %{{base:.4f}} s, %{{customdata[0]:,}} "
+                # not %{x}, which is where a bar with a base ends
+                hovertemplate=f"%{{y}}: {kind}, %{{customdata[2]:,.2f}} ms from %{{base:.4f}} s, %{{customdata[0]:,}} "
                               f"tokens<extra></extra>")
     figure.update_layout(barmode="overlay", bargap=0.25, height=190 + ROW_PX * max(6, requests.height))
     figure.update_xaxes(title_text="time since the first of them came [s]")

@@ -48,10 +48,14 @@ class Launch:
     left_aside: tuple[str, ...]
 
 
-def read_launch(command: str) -> Launch:
+def read_launch(command: str, *, reads_files: bool = True) -> Launch:
     """Read what launches an engine: `vllm serve …`, `python -m sglang.launch_server …`, `trtllm-serve …`.
 
     Or the path of a file with it: a script, or the log of a server of vLLM's or SGLang's from its beginning.
+
+    Parameters
+    ----------
+    reads_files : False refuses every file that the command names or is, as for text from a browser.
 
     >>> launch = read_launch("vllm serve Qwen/Qwen3-32B -tp 2 --max-num-seqs 256 --port 8000")
     >>> launch.options
@@ -63,12 +67,12 @@ def read_launch(command: str) -> Launch:
     ------
     UsageError : it launches none of these engines, names no model, or has a value that is wrong or not modelled.
     """
-    path = file_of(command)
+    path = file_of(command) if reads_files else None
     launched = command if path is None else read_file(path, _begins)
     found: dict[str, Any] = {}
     left: list[str] = []
     dialect = (_of_log(launched, found, left) if isinstance(launched, Logged)
-               else _of_command(launched, found, left))
+               else _of_command(launched, found, left, reads_files))
     if "model" not in found:
         raise UsageError(f"--from-command: names no model, as {' '.join(dialect.launch)} MODEL does")
     _settle_draft(found, left)
@@ -77,7 +81,7 @@ def read_launch(command: str) -> Launch:
 
 
 def launch_options(command: str, gpu: str | None, version: str | None = None,
-                   otherwise: str | None = None) -> tuple[dict[str, Any], list[str]]:
+                   otherwise: str | None = None, *, reads_files: bool = True) -> tuple[dict[str, Any], list[str]]:
     """Return the options that a launch command sets on a GPU, and what a user should know of them.
 
     What the server fills in by the GPU and its release is filled in: vLLM's limits of sequences and tokens, and its
@@ -87,12 +91,13 @@ def launch_options(command: str, gpu: str | None, version: str | None = None,
     ----------
     version : of the engine, where it is given beside the command, whose own gives way to it.
     otherwise : the engine's version where neither says it.
+    reads_files : as for `read_launch`.
 
     Raises
     ------
     UsageError, UnknownNameError, CatalogError : as `read_launch` and `catalog.entries.load_gpu`.
     """
-    launch = read_launch(command)
+    launch = read_launch(command, reads_files=reads_files)
     notes, own = [], {}
     if launch.left_aside:
         notes.append(f"--from-command: left aside, as without effect or not modelled: {', '.join(launch.left_aside)}")
@@ -116,7 +121,7 @@ def _vllm_serve_defaults(gpus: str, version: str | None) -> dict[str, Any]:
     return found[0]
 
 
-def _of_command(command: str, found: dict[str, Any], left: list[str]) -> Dialect:
+def _of_command(command: str, found: dict[str, Any], left: list[str], reads_files: bool) -> Dialect:
     """Take over what a command line sets."""
     try:
         words = shlex.split(command.replace("\\\n", " "), comments=True)
@@ -131,7 +136,7 @@ def _of_command(command: str, found: dict[str, Any], left: list[str]) -> Dialect
             found[dialect.variables[name].option] = dialect.variables[name].read(name, value)
         else:
             left.append(name)
-    for flag, value in _settings(dialect, words):
+    for flag, value in _settings(dialect, words, reads_files):
         _apply(dialect, flag, value, found, left)
     return dialect
 
@@ -189,11 +194,13 @@ def _goes_on(words: Sequence[str], start: int, length: int) -> bool:
     return len(words) > start + length and any(pattern.fullmatch(said) for pattern, _ in BEGINNINGS)
 
 
-def _settings(dialect: Dialect, words: Sequence[str]) -> Iterator[tuple[str, Any]]:
+def _settings(dialect: Dialect, words: Sequence[str], reads_files: bool) -> Iterator[tuple[str, Any]]:
     """Yield flags with their values, None for a switch; files first, since the command line goes over them."""
     given = list(_flags(dialect, words))
     for flag, value in given:
         if _normal(flag) in dialect.files:
+            if not reads_files:
+                raise UsageError(f"--from-command: {flag} {value}: no file is read here; give its settings as flags")
             yield from _from_file(Path(str(value)), flag)
     yield from ((flag, value) for flag, value in given if _normal(flag) not in dialect.files)
 

@@ -1,26 +1,24 @@
 """The page of accuracy: the project's own published errors, and predictions against measurements that are uploaded."""
 
+import hashlib
+
 import streamlit as st
 
-from planner.figures.accuracy import predicted_over_measured, published_errors
-from planner.files.table_file import columns_of
-from planner.measured.accuracy import accuracy, predict_file
+from planner.figures.accuracy import published_errors
 from planner.measured.published import Published, read_published
-from planner.measured.runs import is_table
-from planner.measured.validate import metrics_of, predictions_table
-from planner.planning.study import Study, without_load
-from planner.settings.scenario import Scenario
+from planner.planning.fingerprint import scenario_sha256
+from planner.planning.study import Study
 from planner.trace import Trace
 from planner.ui.downloads import harmless
-from planner.ui.results import show, theme
-from planner.ui.uploads import as_file
+from planner.ui.results import kept, show, theme
+from planner.ui.tasks import Measured, measured
+from planner.ui.words import plain, without_paths
 
 MOST_MIB = 50
 
 
 def page(trace: Trace, study: Study) -> None:
     """Draw the page."""
-    st.title("Accuracy")
     st.subheader("Your own measurements")
     st.caption("A table of measured runs names each row's deployment; a result of vllm bench serve, requests, steps or "
                "a server's log were measured on the one in the sidebar.")
@@ -39,22 +37,18 @@ def page(trace: Trace, study: Study) -> None:
 
 def _measured(study: Study, name: str, content: bytes) -> None:
     """Draw how far predictions are from uploaded measurements."""
-    with as_file(name, content) as path, st.spinner("Replaying each run …"):
-        scenario = Scenario() if is_table(columns_of(path)) else without_load(study.scenario)
-        found = predict_file(path, scenario, client=None, jobs=-1)
-    result, table = accuracy(found, level=None, limits={}), predictions_table(found.predictions)
-    metrics = metrics_of(found.predictions)
+    key = f"{scenario_sha256(study.scenario)} {name} {hashlib.sha256(content).hexdigest()}"
+    found: Measured = kept(measured, name, content, study.scenario, theme(), key=key, said="Replaying each run …")
     for note in found.notes:
-        st.caption(note)
+        st.caption(plain(without_paths(note)))
     with st.container(horizontal=True):
-        for metric in metrics:
-            errors = result["overall"].get(metric)
+        for metric, errors in found.overall.items():
             if errors is not None:
                 st.metric(f"{metric}, mean error", f"{errors['mape']:.1%}", f"median {errors['median_ape']:.1%}",
                           delta_color="off", delta_arrow="off", width="content")
-    for metric in metrics:
-        show(predicted_over_measured(table, metric, theme=theme()), key=f"accuracy-{metric}")
-    st.dataframe(harmless(table), hide_index=True, alt="predictions and measurements")
+    for metric, figure in found.figures.items():
+        show(figure, key=f"accuracy-{metric}")
+    st.dataframe(harmless(found.table), hide_index=True, alt="predictions and measurements")
 
 
 def _published(rows: list[Published]) -> None:

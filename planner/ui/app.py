@@ -1,12 +1,19 @@
-"""The dashboard's entry: the sidebar that all pages share, and the pages."""
+"""The dashboard's entry: the sidebar that all pages share, drawn before the page so that it stays, and the pages."""
 
+import logging
+from collections.abc import Callable
 from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
 
 import streamlit as st
 
 from planner.errors import PlannerError
-from planner.ui import accuracy, capacity, catalog, compare, explore, replay, schedule, sizing, workload
-from planner.ui.sidebar import sidebar
+from planner.planning.study import Study
+from planner.trace import Trace
+from planner.ui import accuracy, capacity, catalog, compare, explore, link, replay, schedule, sidebar, sizing, workload
+from planner.ui.words import plain, without_paths
+from planner.ui.work import workers
 
 PAGES = (  # title, page, address, icon
     ("Workload", workload.page, "workload", ":material/timeline:"),
@@ -19,25 +26,62 @@ PAGES = (  # title, page, address, icon
     ("Accuracy", accuracy.page, "accuracy", ":material/target:"),
     ("Catalog", catalog.page, "catalog", ":material/library_books:"),
 )
+KEYS = (*sidebar.KEYS, *schedule.KEYS, *capacity.KEYS, *sizing.KEYS, *explore.KEYS)  # in the address
+ICON = Path(__file__).with_name("icon.png")
+BROKEN = "This page ended with an error that is not the input's; the server's log says more."
+
+Page = Callable[[Trace, Study], None]
+T = TypeVar("T")
 
 
 def main() -> None:
-    """Draw the page that was asked for; one of our errors is shown in its place."""
-    st.set_page_config(page_title="planner", page_icon=":material/monitoring:", layout="wide")
-    pages = [st.Page(partial(_show, page), title=title, url_path=address, icon=icon, default=address == "replay")
-             for title, page, address, icon in PAGES]
+    """Draw the sidebar, and the page that was asked for; an error is one sentence in its place."""
+    st.set_page_config(page_title="planner", page_icon=ICON, layout="wide")
+    workers().warm()
+    asked = ask()
+    pages = [st.Page(partial(draw, page, title, asked), title=title, url_path=address, icon=icon,
+                     default=address == "replay") for title, page, address, icon in PAGES]
     st.navigation(pages).run()
 
 
-def _show(page: object) -> None:
+def ask() -> sidebar.Asked | str:
+    """Draw the sidebar; return what it asks for, or what is wrong with it."""
+    link.begin_run(KEYS)
+    return _told(sidebar.sidebar)
+
+
+def _told(drawn: Callable[..., T], *args: Any) -> T | str:
+    """Draw a part of the page; return what it returns, or its error as a sentence without the server's paths."""
     try:
-        study = sidebar()
-        if study is None:
-            st.info("Upload a trace in the sidebar: requests with arrival times and token counts, as CSV or JSONL.")
-            return
-        page(*study)  # type: ignore[operator]
+        return drawn(*args)
     except PlannerError as error:
-        st.error(str(error), icon=":material/error:")
+        return without_paths(str(error))
+    except Exception:  # no page shows a traceback, which names the server's files
+        logging.getLogger(__name__).exception("a page broke off")
+        return BROKEN
+
+
+def draw(page: Page, title: str, asked: sidebar.Asked | str) -> None:
+    """Draw a page, or in its place why it cannot be drawn."""
+    st.title(title)
+    wrong = link.wrong()
+    if wrong:
+        _wrong(wrong)
+    if isinstance(asked, str):
+        st.error(asked, icon=":material/error:")
+    elif wrong and page is not catalog.page:
+        return
+    elif asked.trace is None and page is not catalog.page:
+        st.info("Upload a trace in the sidebar: requests with arrival times and token counts, as CSV or JSONL.")
+    elif error := _told(page, asked.trace, asked.study):
+        st.error(error, icon=":material/error:")
+
+
+def _wrong(said: list[str]) -> None:
+    """Say what is wrong in the address, and offer to go on without it."""
+    st.error("This link cannot be shown as it was sent:\n\n" + "\n".join(f"- {plain(each)}" for each in said),
+             icon=":material/link_off:")
+    st.button("Go on with the sidebar's values", on_click=link.accept_all)
 
 
 if __name__ == "__main__":

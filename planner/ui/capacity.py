@@ -6,65 +6,74 @@ from typing import Any
 import streamlit as st
 
 from planner.deployment.deploy import shape_load
+from planner.errors import UsageError
 from planner.figures.answers import attainment_over_rate
 from planner.figures.traffic import arrivals
 from planner.planning.highest_rate import Search
 from planner.planning.highest_rate import capacity as find_capacity
 from planner.planning.study import Study, command_line, without_rate
 from planner.report.plans import capacity_words
-from planner.settings.objectives import parse_objectives
+from planner.settings.objectives import objectives_text
 from planner.trace import Trace
 from planner.traffic.rescaling import SCALINGS
+from planner.ui.answers import Answer, answer, is_asked, question_of, search
 from planner.ui.downloads import answer_downloads
+from planner.ui.link import in_link, number, one_of
 from planner.ui.own_profiles import portable
-from planner.ui.results import answered, keep, plain, show, theme
+from planner.ui.results import show, theme
+from planner.ui.tasks import check_load
+from planner.ui.words import plain
 
-FOUND = "found_capacity"
+NAME = "capacity"
+KEYS = ("scaling", "replicates")  # in the address
+MOST_REPLICATES = 100
 
 
 def page(trace: Trace, study: Study) -> None:
     """Draw the page."""
-    st.title("Capacity")
-    asked = _asked()
-    if asked is not None:
-        with st.spinner("Looking for the highest rate that holds …"):
-            search = Search(scaling=asked["scaling"], replicates=asked["replicates"])
-            found = find_capacity(trace, without_rate(study.scenario),
-                                  parse_objectives(asked["slo"], asked["attainment"]), search)
-        keep(FOUND, trace, study, (found, _command(study, asked)))
-    kept = answered(FOUND, trace, study)
-    if kept is None:
+    if study.objectives is None:
+        raise UsageError("slo: a capacity needs objectives; give them in the sidebar, as in 'ttft:500 tpot:50'")
+    study = replace(study, scenario=without_rate(study.scenario))
+    columns = st.columns(2)
+    scaling = columns[0].selectbox("scaling", list(SCALINGS),
+                                   **in_link("scaling", next(iter(SCALINGS)), one_of(SCALINGS)))
+    counts = number(0, MOST_REPLICATES, is_whole=True, may_be_empty=False)
+    replicates = columns[1].number_input("bootstrap replicates", 0, MOST_REPLICATES, 20,
+                                         **in_link("replicates", 20, counts))
+    form = {**objectives_of(study), "scaling": scaling, "replicates": replicates}
+    question = question_of(trace, study, form)
+    if st.button("Find the capacity", type="primary", key="capacity_find"):
+        check_load(trace, study.scenario)
+        search(NAME, question, _command(study, form), find_capacity, trace, study.scenario, study.objectives,
+               Search(scaling=scaling, replicates=int(replicates)))
+    found = answer(NAME, question, "Looking for the highest rate that holds")
+    if found is not None:
+        _draw(trace, study, found)
+    elif not is_asked(NAME):
         st.info("Find the highest rate of this traffic that the sidebar's deployment serves within the objectives.")
-        return
-    found, command = kept
+
+
+def objectives_of(study: Study) -> dict[str, Any]:
+    """Return the objectives of a study, as the command line takes them."""
+    assert study.objectives is not None
+    return {"slo": objectives_text(study.objectives), "attainment": study.objectives.attainment}
+
+
+def _draw(trace: Trace, study: Study, answer: Answer) -> None:
+    found = answer.value
     st.metric("capacity", f"{found['capacity_rps']:.4g} requests/s",
               f"{found['rate_scale']:.3g} times the trace's rate", delta_color="off", delta_arrow="off")
     for note in (*capacity_words(found), *found["notes"]):
         st.caption(plain(note))
     if found["probes"]:
-        show(attainment_over_rate(found, theme=theme()), key="attainment")
-    show(arrivals(shape_load(without_rate(study.scenario), trace), capacity_rps=found["capacity_rps"], theme=theme()),
+        show(attainment_over_rate(found, theme=theme()), key="capacity-attainment")
+    show(arrivals(shape_load(study.scenario, trace), capacity_rps=found["capacity_rps"], theme=theme()),
          key="capacity-load")
     st.caption("The capacity is a mean rate of this traffic: the deployment bears the bursts that come with it.")
     st.dataframe(found["probes"], hide_index=True, alt="rates that were tried")
-    answer_downloads("capacity", found, command)
+    answer_downloads("capacity", found, answer.about, answer.question)
 
 
-def _asked() -> dict[str, Any] | None:
-    """Ask how to look; None until that is sent."""
-    with st.form("capacity"):
-        columns = st.columns(4)
-        slo = columns[0].text_input("objectives", value=st.session_state.get("slo", "ttft:500 tpot:50"),
-                                    help="Of each request, 'ttft:500 tpot:50', or of percentiles, 'p99_ttft:500'.")
-        attainment = columns[1].number_input("attainment", 0.01, 1.0, 0.99, 0.01)
-        scaling = columns[2].selectbox("scaling", list(SCALINGS))
-        replicates = columns[3].number_input("bootstrap replicates", 0, 100, 10)
-        if st.form_submit_button("Find the capacity", type="primary"):
-            return {"slo": slo, "attainment": attainment, "scaling": scaling, "replicates": int(replicates)}
-    return None
-
-
-def _command(study: Study, asked: dict[str, Any]) -> str:
+def _command(study: Study, form: dict[str, Any]) -> str:
     """Return the command that finds the same."""
-    own = portable(study)
-    return command_line(replace(own, scenario=without_rate(own.scenario)), "capacity", asked)
+    return command_line(portable(study), "capacity", form)

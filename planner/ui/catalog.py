@@ -15,9 +15,8 @@ ASKED = {"gpu": ("a GPU's TOML", "toml", "Each number with its unit, source and 
          "model": ("a model's config.json", "json", "As it comes with the weights on Hugging Face.")}
 
 
-def page(trace: Trace, study: Study) -> None:
+def page(trace: Trace | None, study: Study) -> None:
     """Draw the page."""
-    st.title("Catalog")
     for kind, label in LABELS.items():
         st.subheader(f"{label.capitalize() if label == 'model' else label}s")
         known, chosen = names(kind), name_of(str(getattr(study.scenario, kind)))

@@ -4,28 +4,33 @@ from dataclasses import replace
 
 import streamlit as st
 
-from planner.explanation.causes import difference, explain
-from planner.figures import all_figures
-from planner.metrics.saved import SavedResult, to_json
+from planner.errors import UsageError
+from planner.metrics.saved import to_json
 from planner.planning.study import Study
-from planner.report import to_html
-from planner.report.content import comparison, value_text
+from planner.report.content import value_text
 from planner.trace import Trace
-from planner.ui.results import plain, replayed, show, theme
+from planner.ui.replay import verdicts
+from planner.ui.results import replayed, show
+from planner.ui.tasks import Asked, Replays, report
+from planner.ui.waiting import waited_for
+from planner.ui.words import plain
 
 MOST = 4
+MOST_BYTES = 256 * 2**20  # of the traces that are kept to compare
 KEPT = "compared"
 
 
 def page(trace: Trace, study: Study) -> None:
     """Draw the page."""
-    st.title("Compare")
-    kept: dict[str, SavedResult] = st.session_state.setdefault(KEPT, {})
+    kept: dict[str, Asked] = st.session_state.setdefault(KEPT, {})
     left, middle, right = st.columns([3, 1, 1], vertical_alignment="bottom")
     place = len(kept) + 1
     name = left.text_input("name of the sidebar's scenario", value=f"scenario {place}", key=f"compare_name_{place}")
     if middle.button("Add it", disabled=len(kept) >= MOST, width="stretch", key="compare_add"):
-        kept[name] = replace(replayed(trace, study), name=name)
+        added = Asked(trace=trace, study=replace(study, name=name))
+        replayed([added])  # a scenario that cannot be replayed says why, and is not added
+        _check_bytes([*kept.values(), added])
+        kept[name] = added
         st.rerun()
     if right.button("Clear", disabled=not kept, width="stretch", key="compare_clear"):
         kept.clear()
@@ -33,36 +38,48 @@ def page(trace: Trace, study: Study) -> None:
     if not kept:
         st.info("Set a scenario in the sidebar and add it; change a setting and add that: up to four side by side.")
         return
-    results = list(kept.values())
-    _reasons(results)
+    found = replayed(list(kept.values()))
+    _reasons(found)
     columns = st.columns(2)
-    for place, (key, figure) in enumerate(all_figures(results, theme=theme()).items()):
+    for place, (key, figure) in enumerate(found.figures.items()):
         with columns[place % 2]:
             show(figure, key=f"compare-{key}")
-    for table in comparison(results):
+    for table in found.tables:
         st.subheader(table.title)
-        st.dataframe([{"": row.label, **{result.name: value_text(value, row.unit) for result, value in
-                                         zip(results, row.values, strict=True)}} for row in table.rows],
+        st.dataframe([{"": row.label, **{shown.name: value_text(value, row.unit) for shown, value in
+                                         zip(found.shown, row.values, strict=True)}} for row in table.rows],
                      hide_index=True, alt=table.title)
-    _downloads(results)
+    _downloads(found, list(kept.values()))
 
 
-def _downloads(results: list[SavedResult]) -> None:
+def _check_bytes(asked: list[Asked]) -> None:
+    """Raise UsageError where the traces of scenarios take too much memory to be kept."""
+    sizes = {id(each.trace): each.trace.requests.estimated_size() for each in asked}
+    if sum(sizes.values()) > MOST_BYTES:
+        raise UsageError(f"the traces of these scenarios take more than {MOST_BYTES // 2**20} MiB; clear some, or use "
+                         f"planner compare")
+
+
+def _downloads(found: Replays, asked: list[Asked]) -> None:
     """Offer the summaries, as compare writes them, and the report of all."""
     st.subheader("Take it with you")
-    summaries = to_json([{"name": result.name, **result.summary} for result in results])
+    summaries = to_json([{"name": shown.name, **shown.summary} for shown in found.shown])
     left, right = st.columns(2)
     left.download_button("Summaries, JSON", summaries, "comparison.json", "application/json", width="stretch",
                          on_click="ignore")
-    right.download_button("Report, HTML", lambda: to_html(results), "comparison.html", "text/html", width="stretch",
-                          on_click="ignore")
+    right.download_button("Report, HTML", lambda: waited_for(report, asked), "comparison.html", "text/html",
+                          width="stretch", on_click="ignore")
 
 
-def _reasons(results: list[SavedResult]) -> None:
-    """Say where each one's time goes, and how it differs from the first."""
-    explanations = [explain(each.requests, each.steps, each.summary["deployment"]["num_replicas"]) for each in results]
-    for result, found in zip(results, explanations, strict=True):
-        change = None if found is explanations[0] else difference(found, explanations[0])
-        st.markdown(f"**{plain(result.name)}**: {plain(found['sentence'])}")
-        if change is not None:
-            st.markdown(f"against {plain(results[0].name)}: {plain(change['sentence'])}")
+def _reasons(found: Replays) -> None:
+    """Write what came of each scenario, why, and how it differs from the first."""
+    for shown in found.shown:
+        st.markdown(f"**{plain(shown.name)}**: {plain(shown.reason)}")
+        for note in (shown.caption, shown.part):
+            if note is not None:
+                st.caption(plain(note))
+        verdicts(shown)
+    first = found.shown[0]
+    for shown in found.shown[1:]:
+        if shown.difference is not None:
+            st.markdown(f"**{plain(shown.name)} against {plain(first.name)}**: {plain(shown.difference)}")

@@ -8,6 +8,7 @@ import streamlit as st
 
 from planner.metrics.saved import to_json
 from planner.report import SavedAnswer, answer_html, answer_of
+from planner.ui.answers import Question
 
 FORMULA = r"^[=+\-@\t\r]"  # how text begins that a spreadsheet would compute
 
@@ -23,7 +24,7 @@ def table_csv(table: pl.DataFrame) -> str:
     return harmless(table).write_csv()
 
 
-def answer_downloads(name: str, values: Mapping[str, Any], command: str | None,
+def answer_downloads(name: str, values: Mapping[str, Any], command: str, question: Question,
                      table: pl.DataFrame | None = None) -> None:
     """Offer an answer as JSON and as a report, and the command that finds the same.
 
@@ -31,13 +32,14 @@ def answer_downloads(name: str, values: Mapping[str, Any], command: str | None,
     ----------
     name : of the files, without an ending.
     values : as the command's `--json` has them.
-    command : None where there is none.
+    command : that finds the same.
+    question : that it answers; it goes with the answer.
     table : of a sweep's configurations.
     """
     st.subheader("Take it with you")
-    if command is not None:
-        st.code(command, language=None, wrap_lines=True)
-    text = to_json(dict(values))
+    st.code(command, language=None, wrap_lines=True)
+    values = {**values, "question": dict(question.words)}
+    text = to_json(values)
     left, right = st.columns(2)
     left.download_button("Answer, JSON", text, f"{name}.json", "application/json", width="stretch", on_click="ignore")
     right.download_button("Report, HTML", lambda: answer_html(_saved(name, values, table)), f"{name}.html", "text/html",

@@ -14,59 +14,53 @@ from planner.planning.study import Study, command_line
 from planner.planning.sweeping import describe
 from planner.settings.objectives import objectives_text
 from planner.trace import Trace
+from planner.ui.answers import Answer, answer, is_asked, question_of, search
 from planner.ui.downloads import answer_downloads
+from planner.ui.link import ANY, in_link, one_of
+from planner.ui.named import PROFILES, named
 from planner.ui.own_profiles import portable, profile_of
-from planner.ui.results import answered, keep, show, theme
-from planner.ui.running import Running, finished, start
+from planner.ui.results import show, theme
+from planner.ui.sidebar import MOST as MOST_OF
 from planner.ui.sidebar import widget_value
+from planner.ui.tasks import PART, check_load, sweep
 
-FOUND, RUNNING = "found_sweep", "running_sweep"
+NAME = "sweep"
 MOST = 2_000  # configurations of a page; more are for planner sweep
 EXAMPLE = "max_num_seqs=32,64,128,256\nmax_num_batched_tokens=1024,2048,8192\ndata_parallel_size=1,2"
+KEYS = ("axes", "pareto")  # in the address
+METRICS = [key for key, _, _ in HEADLINES if is_less_better(key) is not None]
+FRONT = [each for each in DEFAULT_FRONT if each in METRICS][:2]
 
 
 def page(trace: Trace, study: Study) -> None:
     """Draw the page."""
-    st.title("Explore")
-    metrics = [key for key, _, _ in HEADLINES if is_less_better(key) is not None]
-    with st.form("sweep"):
-        left, right = st.columns(2)
-        text = left.text_area("what varies: an option with its values on each line", EXAMPLE, height=120)
-        front = right.multiselect("the front is over", metrics, [each for each in DEFAULT_FRONT if each in metrics][:2],
-                                  max_selections=4)
-        asked = st.form_submit_button("Replay the grid", type="primary")
-    running: Running | None = st.session_state.get(RUNNING)
-    if asked:
-        if running is not None:
-            running.progress.stop.set()
-        running = st.session_state[RUNNING] = start(_plan(study, text, front), trace, study)
-    if running is not None and running.progress.is_over:
-        del st.session_state[RUNNING]
-        keep(FOUND, running.trace, running.study, (running, finished(running)))
-    elif running is not None:
-        st.fragment(run_every=0.5)(_watch)(running)
-    found = answered(FOUND, trace, study)
-    if found is None:
-        if running is None:
-            st.info("Say which options vary, and see which configurations no other beats.")
-        return
-    _draw(*found)
-
-
-def _watch(running: Running) -> None:
-    """Draw how far a sweep is, and offer to stop it; the rest of the page stays as it is meanwhile."""
-    progress = running.progress
-    if progress.is_over:
-        st.rerun()
-    left, right = st.columns([5, 1], vertical_alignment="center")
-    left.progress(progress.num_done / progress.total,
-                  f"{progress.num_done:,} of {progress.total:,} configurations replayed")
-    right.button("Stop", width="stretch", disabled=progress.stop.is_set(), on_click=progress.stop.set)
+    left, right = st.columns(2)
+    text = left.text_area("what varies: an option with its values on each line", EXAMPLE, height=120,
+                          **in_link("axes", EXAMPLE, ANY))
+    front = right.multiselect("the front is over", METRICS, FRONT, max_selections=4,
+                              **in_link("pareto", FRONT, one_of(METRICS)))
+    form = {"slo": objectives_text(study.objectives), "what varies": " ".join(text.split()), "front": front}
+    question = question_of(trace, study, form)
+    if st.button("Replay the grid", type="primary", key="sweep_find"):
+        plan = _plan(study, text, front)
+        points = plan.points()
+        for point in points:
+            check_load(trace, point.scenario)
+        search(NAME, question, (plan, _command(study, plan)), sweep, plan, trace, PART, total=len(points))
+    found = answer(NAME, question, "configurations replayed")
+    if found is not None:
+        _draw(found)
+    elif not is_asked(NAME):
+        st.info("Say which options vary, and see which configurations no other beats.")
 
 
 def _plan(study: Study, text: str, front: list[str]) -> Sweep:
     axes = dict(parse_axis(line) for line in text.splitlines() if line.strip())
-    axes |= {kind: [profile_of(kind, str(name)) for name in axes[kind]] for kind in ("gpu", "model") if kind in axes}
+    for name, values in axes.items():
+        checked = [named({name: value})[name] for value in values]
+        axes[name] = [profile_of(PROFILES[name], value) for value in checked] if name in PROFILES else checked
+        if name in MOST_OF and any(isinstance(value, int) and value > MOST_OF[name] for value in values):
+            raise UsageError(f"{name}: the dashboard takes up to {MOST_OF[name]:,}")
     plan = plan_sweep(study.trace, study.scenario, axes, slo=objectives_text(study.objectives), front=front)
     count = len(plan.points())
     if count > MOST:
@@ -74,11 +68,11 @@ def _plan(study: Study, text: str, front: list[str]) -> Sweep:
     return plan
 
 
-def _draw(running: Running, table: pl.DataFrame) -> None:
-    plan, axes = running.plan, list(running.plan.axes)
-    if table.height < running.progress.total:
-        st.warning(f"Stopped: {table.height:,} of {running.progress.total:,} configurations were replayed; the front "
-                   f"is that of these.")
+def _draw(found: Answer) -> None:
+    (plan, command), table = found.about, found.value
+    axes = list(plan.axes)
+    if found.cut is not None:
+        st.warning(f"{found.cut} The front is of the {table.height:,} configurations that were replayed.")
     show(front_scatter(table, axes, plan.front, theme=theme()), key="front")
     show(parallel_axes(table, axes, plan.front, theme=theme()), key="parallel")
     rows = table.sort("is_pareto", descending=True, maintain_order=True).select(*axes, "status", "is_pareto",
@@ -86,16 +80,15 @@ def _draw(running: Running, table: pl.DataFrame) -> None:
     st.caption("Choose a row to have it in the sidebar.")
     st.dataframe(rows, hide_index=True, key="chosen", on_select=lambda: _load(rows, axes), selection_mode="single-row",
                  alt="configurations")
-    answer_downloads("sweep", describe(plan, Path("sweep.parquet"), table), _command(running), table)
+    answer_downloads("sweep", describe(plan, Path("sweep.parquet"), table), command, found.question, table)
 
 
-def _command(running: Running) -> str:
+def _command(study: Study, plan: Sweep) -> str:
     """Return the command that replays the same grid."""
-    plan = running.plan
     axes = [f"{axis}={','.join(str(widget_value(axis, value)) for value in values)}"
             for axis, values in plan.axes.items()]
-    return command_line(portable(running.study), "sweep", {**dict.fromkeys(plan.axes), "axis": axes,
-                                                           "pareto": ",".join(plan.front)})
+    return command_line(portable(study), "sweep", {**dict.fromkeys(plan.axes), "axis": axes,
+                                                   "pareto": ",".join(plan.front)})
 
 
 def _load(rows: pl.DataFrame, axes: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""A session's own GPUs and models: checked by the catalog, and kept in a folder that goes with the session."""
+"""A session's own files: GPUs and models that the catalog has checked, and tenants, in a folder that goes with it."""
 
 import shutil
 import tempfile
@@ -68,10 +68,19 @@ def name_of(value: str) -> str:
     return Path(value).stem if value.endswith((".toml", ".json")) else value
 
 
+def kept_file(name: str, content: bytes) -> str:
+    """Keep an uploaded file for the session, in place of an earlier one of that name; return its path."""
+    if len(content) > MOST_BYTES:
+        raise UsageError(f"{name}: has more than {MOST_BYTES // 2**20} MiB")
+    path = _folder() / name
+    path.write_bytes(content)
+    return str(path)
+
+
 def portable(study: Study) -> Study:
-    """Return a study whose own profiles are files beside it, as they are downloaded."""
-    changed: dict[str, Any] = {kind: Path(value).name for kind in FOLDERS
-               if (value := getattr(study.scenario, kind)) is not None and value.endswith((".toml", ".json"))}
+    """Return a study whose own files are beside it, as they are downloaded."""
+    changed: dict[str, Any] = {option: Path(value).name for option in (*FOLDERS, "speculative_model", "tenants")
+               if (value := getattr(study.scenario, option)) is not None and value.endswith((".toml", ".json"))}
     return replace(study, scenario=replace(study.scenario, **changed))
 
 

@@ -1,78 +1,59 @@
-"""Results for pages: replays kept by all that they depend on, and their figures in the page's theme."""
+"""Results for pages: kept by all that they depend on, within a bound of bytes, with figures in the page's theme."""
 
-import html
-from collections.abc import Callable
-from dataclasses import replace
+import pickle
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import polars as pl
 import streamlit as st
 
-from planner.deployment.deploy import shape_load
-from planner.metrics.saved import SavedResult
 from planner.planning.fingerprint import scenario_sha256
-from planner.planning.study import Study, without_load
-from planner.replays.results import ReplayResult
-from planner.run import replay
-from planner.settings.engine import Recording
+from planner.planning.study import Study
 from planner.trace import Trace
-from planner.traffic.workload import limit
+from planner.ui.tasks import Asked, Replays, replays
+from planner.ui.waiting import content_of
+from planner.ui.words import plain
+from planner.ui.work import Task
 
-MARKS = "\\`*_{}[]()#+-.!|<>$:~"
-KEPT = 4  # replays of a session: each holds its steps
+KEPT, KEPT_BYTES = "kept", 32 * 2**20  # results of a session, pickled: summaries and figures, no tables of steps
 
 
-def replayed(trace: Trace, study: Study) -> SavedResult:
-    """Return a study's result with its steps, replayed or as it was kept.
-
-    The summary is a plain replay's, as the command line's: sums over recorded steps differ in their last digits.
+def replayed(asked: Sequence[Asked]) -> Replays:
+    """Return replays with their figures, made in another process or as they were kept.
 
     Raises
     ------
     PlannerError : as `run.replay`.
     """
-    key = study_key(trace, study)
-    kept: dict[str, SavedResult] = st.session_state.setdefault("replays", {})
-    if key not in kept:
-        with st.spinner("Replaying …"):
-            plain_run, outcome = (replay(trace, study.scenario, slo=study.objectives, recording=Recording(steps=steps))
-                                  for steps in (False, True))
-        while len(kept) >= KEPT:
-            kept.pop(next(iter(kept)))
-        kept[key] = SavedResult(name=study.name, summary=plain_run.summary, requests=outcome.requests,
-                                steps=outcome.steps)
-    return kept[key]
+    found: Replays = kept(replays, tuple(asked), theme(), key="".join(study_key(each.trace, each.study)
+                                                                      for each in asked), said="Replaying …")
+    return found
 
 
-def scheduled(trace: Trace, study: Study, requests: pl.DataFrame) -> ReplayResult:
-    """Return a replay with its schedule, up to the end of some requests: what comes later cannot change them."""
-    until_s: Any = requests["finished_at_s"].max()
-    shaped = shape_load(study.scenario, trace)
-    count = int((shaped.requests["arrival_s"] <= until_s).sum())
-    plain_load = without_load(study.scenario)
-    return replay(limit(shaped, count), replace(plain_load, max_concurrency=study.scenario.max_concurrency),
-                  slo=None, recording=Recording(steps=True, schedule=True)).result
+def kept(task: Task, *args: Any, key: str, said: str) -> Any:
+    """Return the result of a job, done in another process or as it was kept; the oldest make room for it.
 
+    Parameters
+    ----------
+    key : of all that the result depends on besides the task and the theme.
+    said : while it is done.
 
-def answered(name: str, trace: Trace, study: Study) -> Any:
-    """Return the answer that was kept under a name, None where there is none; say so where it is another scenario's."""
-    kept = st.session_state.get(name)
-    if kept is None:
-        return None
-    if kept[0] != study_key(trace, study):
-        st.warning("The sidebar has changed since: this answer is for the scenario that it had then.")
-    return kept[1]
-
-
-def keep(name: str, trace: Trace, study: Study, answer: Any) -> None:
-    """Keep an answer in the session."""
-    st.session_state[name] = study_key(trace, study), answer
+    Raises
+    ------
+    PlannerError : the job's own.
+    """
+    results: dict[str, bytes] = st.session_state.setdefault(KEPT, {})
+    name = f"{task.__name__} {theme()} {key}"
+    if name not in results:
+        content = content_of(task, *args, said=said)
+        while results and sum(map(len, results.values())) + len(content) > KEPT_BYTES:
+            results.pop(next(iter(results)))
+        results[name] = content
+    return pickle.loads(results[name])
 
 
 def study_key(trace: Trace, study: Study) -> str:
     """Return a hash of all that a study's result depends on."""
-    limits = None if study.objectives is None else study.objectives.limits_s
-    return scenario_sha256(study.scenario, trace.sha256, trace.source, limits)
+    return scenario_sha256(study.scenario, trace.sha256, trace.source, repr(study.objectives))
 
 
 def theme() -> Any:
@@ -94,8 +75,3 @@ def show(figure: Any, key: str, on_select: Callable[[], None] | None = None) -> 
     figure.update_layout(title=None, margin={"t": 10}, height=figure.layout.height - 70)
     st.plotly_chart(figure, theme=None, key=key, on_select=on_select or "ignore", selection_mode="points",
                     config={"displaylogo": False, "showSendToCloud": False}, alt=title.text)
-
-
-def plain(text: str) -> str:
-    """Return text that Markdown shows as it is: the entities that Plotly reads undone, marks escaped."""
-    return "".join(f"\\{char}" if char in MARKS else char for char in html.unescape(text))

@@ -5,38 +5,92 @@ from typing import Any
 
 import streamlit as st
 
+from planner.errors import UsageError
 from planner.figures.answers import fleet_costs
 from planner.figures.fleet import fleet_load
 from planner.planning.fleets import RANKS, Choices
 from planner.planning.sizing import size
 from planner.planning.study import Study, command_line, without_rate
 from planner.report.plans import sizing_words
-from planner.settings.objectives import parse_objectives
 from planner.trace import Trace
 from planner.traffic.rate_series import RateSeries, read_rate_series
+from planner.ui.answers import Answer, answer, is_asked, question_of, search
+from planner.ui.capacity import objectives_of
 from planner.ui.downloads import answer_downloads
+from planner.ui.link import in_link, number, one_of
 from planner.ui.own_profiles import name_of, names, portable, profile_of
-from planner.ui.results import answered, keep, plain, show, theme
+from planner.ui.results import show, theme
 from planner.ui.uploads import as_file
+from planner.ui.words import plain
 
-FOUND = "found_sizing"
+NAME = "sizing"
 SHOWN = ("gpu", "tensor_parallel_size", "quantization", "num_replicas", "num_gpus", "cost_usd_per_hour",
          "cost_usd_per_million_output_tokens", "power_kw", "attainment", "headroom", "limiting_metric", "reason")
-NO_SCHEDULE, BY_PERIOD, BY_SERIES = "none", "parts of the trace", "a file of rates"
+NO_SCHEDULE, BY_PERIOD, BY_SERIES = SCHEDULES = "none", "parts of the trace", "a file of rates"
+KEYS = ("schedule", "spare", "gpus", "ranks", "period")  # in the address
+MOST_SPARE = 100
 
 
 def page(trace: Trace, study: Study) -> None:
     """Draw the page."""
-    st.title("Sizing")
-    asked = _asked(study)
-    if asked is not None:
-        with st.spinner("Replaying fleets …"):
-            keep(FOUND, trace, study, _found(trace, study, asked))
-    kept = answered(FOUND, trace, study)
-    if kept is None:
+    if study.objectives is None:
+        raise UsageError("slo: a fleet needs objectives; give them in the sidebar, as in 'ttft:500 tpot:50'")
+    form, series = _asked(study)
+    question = question_of(trace, study, {**objectives_of(study), **form,
+                                          "rates": None if series is None else series.source.rpartition("/")[2]})
+    if st.button("Find the fleet", type="primary", key="sizing_find") and _is_whole(form, series):
+        _search(trace, study, form, series, question)
+    found = answer(NAME, question, "Replaying fleets")
+    if found is not None:
+        _draw(found)
+    elif not is_asked(NAME):
         st.info("Find the fewest replicas of each kind of GPU that serve this traffic at the sidebar's rate.")
-        return
-    found, command = kept
+
+
+def _asked(study: Study) -> tuple[dict[str, Any], RateSeries | None]:
+    """Ask what fleets are made of and for which load."""
+    kind = st.radio("a schedule of replicas over time, by", SCHEDULES, horizontal=True,
+                    **in_link("schedule", NO_SCHEDULE, one_of(SCHEDULES)),
+                    help="The trace's own load, part by part; or rates of a day or a week, which its traffic takes on.")
+    left, middle, right = st.columns([2, 1, 1])
+    known, own = names("gpu"), [name_of(str(study.scenario.gpu))]
+    gpus = left.multiselect("GPUs", known, own, **in_link("gpus", own, one_of(known)))
+    sizes = list(map(str, RANKS))
+    ranks = middle.multiselect("tensor-parallel sizes", RANKS, RANKS,
+                               **in_link("ranks", list(RANKS), one_of(sizes)))
+    spare = right.number_input("spare replicas", 0, MOST_SPARE, 0, help="Replicas that may fail.", **in_link(
+        "spare", 0, number(0, MOST_SPARE, is_whole=True, may_be_empty=False)))
+    period = st.number_input("length of a part [s]", 1.0, None, 600.0, 60.0, **in_link(
+        "period", 600.0, number(1, None, is_whole=False, may_be_empty=False))) if kind == BY_PERIOD else None
+    file = st.file_uploader("rates over time", type=["csv", "gz", "zst"], key="rate_series",
+                            help="CSV with start_s and rate_rps: when each window begins, and its requests a "
+                                 "second.") if kind == BY_SERIES else None
+    form = {"GPUs": gpus, "tensor-parallel sizes": ranks, "spare": int(spare), "period": period, "schedule": kind}
+    return form, None if file is None else _series(file.name, file.getvalue())
+
+
+def _is_whole(form: dict[str, Any], series: RateSeries | None) -> bool:
+    """Tell whether the form has all that is needed; say what it lacks."""
+    if form["schedule"] == BY_SERIES and series is None:
+        st.warning("Upload the rates over time: a CSV with start_s and rate_rps.")
+        return False
+    if not form["GPUs"] or not form["tensor-parallel sizes"]:
+        st.warning("Choose at least one GPU and one tensor-parallel size.")
+        return False
+    return True
+
+
+def _search(trace: Trace, study: Study, form: dict[str, Any], series: RateSeries | None, question: Any) -> None:
+    if series is not None:  # the file has the rates
+        study = replace(study, scenario=without_rate(study.scenario))
+    choices = Choices(gpus=[str(profile_of("gpu", gpu)) for gpu in form["GPUs"]], ranks=form["tensor-parallel sizes"],
+                      quantizations=[study.scenario.quantization], prices={}, num_spare=form["spare"],
+                      period_s=form["period"], series=series)
+    search(NAME, question, _command(study, form, series), size, trace, study.scenario, study.objectives, choices)
+
+
+def _draw(answer: Answer) -> None:
+    found = answer.value
     words = sizing_words(found)
     (st.success if found["feasible"] else st.error)(plain(words[0]))
     for line in (*words[1:], *found["notes"]):
@@ -52,44 +106,7 @@ def page(trace: Trace, study: Study) -> None:
                 st.caption(plain(line))
     st.dataframe([{key: fleet.get(key) for key in SHOWN} for fleet in found["alternatives"]], hide_index=True,
                  alt="fleets")
-    answer_downloads("fleet", found, command)
-
-
-def _found(trace: Trace, study: Study, asked: dict[str, Any]) -> tuple[dict[str, Any], str]:
-    """Return the fleets, and the command that finds the same."""
-    if asked["series"] is not None:  # the file has the rates
-        study = replace(study, scenario=without_rate(study.scenario))
-    choices = Choices(gpus=[str(profile_of("gpu", gpu)) for gpu in asked["gpus"]], ranks=asked["ranks"],
-                      quantizations=[study.scenario.quantization], prices={}, num_spare=asked["spare"],
-                      period_s=asked["period"], series=asked["series"])
-    found = size(trace, study.scenario, parse_objectives(asked["slo"], asked["attainment"]), choices)
-    return found, _command(study, asked)
-
-
-def _asked(study: Study) -> dict[str, Any] | None:
-    """Ask what fleets are made of and for which load; None until that is sent."""
-    kind = st.radio("a schedule of replicas over time, by", [NO_SCHEDULE, BY_PERIOD, BY_SERIES], horizontal=True,
-                    help="The trace's own load, part by part; or rates of a day or a week, which its traffic takes on.")
-    with st.form("sizing"):
-        columns = st.columns(3)
-        slo = columns[0].text_input("objectives", value=st.session_state.get("slo", "ttft:500 tpot:50"))
-        attainment = columns[1].number_input("attainment", 0.01, 1.0, 0.99, 0.01)
-        spare = columns[2].number_input("spare replicas", 0, 100, 0, help="Replicas that may fail.")
-        left, right = st.columns([2, 1])
-        gpus = left.multiselect("GPUs", names("gpu"), [name_of(str(study.scenario.gpu))])
-        ranks = right.multiselect("tensor_parallel_size", RANKS, RANKS)
-        period = st.number_input("length of a part [s]", 1.0, None, 600.0, 60.0) if kind == BY_PERIOD else None
-        file = st.file_uploader("rates over time", type=["csv", "gz", "zst"], key="rate_series",
-                                help="CSV with start_s and rate_rps: when each window begins, and its requests a "
-                                     "second.") if kind == BY_SERIES else None
-        if not st.form_submit_button("Find the fleet", type="primary"):
-            return None
-    if kind == BY_SERIES and file is None:
-        st.warning("Upload the rates over time: a CSV with start_s and rate_rps.")
-        return None
-    series = None if file is None else _series(file.name, file.getvalue())
-    return {"slo": slo, "attainment": attainment, "spare": int(spare), "ranks": ranks, "gpus": gpus, "period": period,
-            "series": series}
+    answer_downloads("fleet", found, answer.about, answer.question)
 
 
 def _series(name: str, content: bytes) -> RateSeries:
@@ -97,12 +114,11 @@ def _series(name: str, content: bytes) -> RateSeries:
         return read_rate_series(path)
 
 
-def _command(study: Study, asked: dict[str, Any]) -> str:
+def _command(study: Study, form: dict[str, Any], series: RateSeries | None) -> str:
     """Return the command that finds the same."""
-    series: RateSeries | None = asked["series"]
     return command_line(portable(study), "size", {
         **({} if study.scenario.data_parallel_attention else {"data_parallel_size": None}),
-        "prefill_replicas": None, "gpu": ",".join(asked["gpus"]),
-        "tensor_parallel_size": ",".join(map(str, asked["ranks"])), "slo": asked["slo"],
-        "attainment": asked["attainment"], "spare": asked["spare"] or None, "period": asked["period"],
+        "prefill_replicas": None, "gpu": ",".join(form["GPUs"]),
+        "tensor_parallel_size": ",".join(map(str, form["tensor-parallel sizes"])), **objectives_of(study),
+        "spare": form["spare"] or None, "period": form["period"],
         "rate_series": None if series is None else series.source.rpartition("/")[2]})

@@ -8,11 +8,19 @@ import pytest
 testing = pytest.importorskip("streamlit.testing.v1")
 
 SCRIPT = """
-from planner.ui.app import PAGES, _show
+from planner.ui.app import PAGES, ask, draw
 
-_show(next(page for _, page, address, _ in PAGES if address == {place!r}))
+title, page = next((title, page) for title, page, address, _ in PAGES if address == {place!r})
+draw(page, title, ask())
 """
 KINDS = ("selectbox", "number_input", "slider", "text_input", "text_area", "checkbox", "radio", "multiselect")
+
+
+def linked(place: str, **params: str) -> Any:
+    """Return a page as a link opens it."""
+    page = testing.AppTest.from_string(SCRIPT.format(place=place), default_timeout=120)
+    page.query_params.update(params)
+    return page.run()
 
 
 def opened(place: str, **values: Any) -> Any:
@@ -36,6 +44,12 @@ def press(page: Any, label: str) -> Any:
     """Press a button and run the page."""
     next(button for button in page.button if button.label == label).click()
     return page.run()
+
+
+def said(page: Any) -> str:
+    """Return all that a page says in words."""
+    return "\n".join(str(each.value) for kind in ("error", "warning", "info", "success", "caption", "markdown", "code",
+                                                  "title") for each in page.get(kind))
 
 
 def until(page: Any, is_done: Any) -> Any:

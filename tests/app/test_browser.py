@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from browsing import CHROMIUM, REASON, metric, opened, settle, shoot
 from measured_runs import write_synthetic
@@ -18,6 +19,18 @@ SHARED = Path(os.environ.get("PLANNER_SHARED", Path(__file__).resolve().parents[
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason=REASON)
 
 
+def upload(page: Any, path: Path) -> None:
+    """Give the sidebar a trace."""
+    page.locator(".st-key-file input[type=file]").set_input_files(path)
+
+
+def go(page: Any, name: str) -> None:
+    """Open another page as a user does."""
+    page.get_by_test_id("stSidebarNav").get_by_role("link", name=name).click()
+    page.get_by_role("heading", name=name, exact=True).first.wait_for()
+    settle(page)
+
+
 def test_an_upload_is_replayed_and_a_slider_changes_the_numbers(browser: Any, address: str, tmp_path: Path) -> None:
     trace = SHARED / "traces" / "azure_llm_2023_conv.csv"
     if not trace.exists():
@@ -26,7 +39,7 @@ def test_an_upload_is_replayed_and_a_slider_changes_the_numbers(browser: Any, ad
                                                                            for k in range(19366)))
     page = opened(browser, f"{address}/?trace=your+file&rate_scale=1.5")
     page.get_by_text("Upload a trace in the sidebar").wait_for()
-    page.locator("input[type=file]").set_input_files(trace)
+    upload(page, trace)
     page.get_by_text("requests completed").wait_for()
     assert metric(page, "requests completed") == "19,366"
     before = metric(page, "TTFT, p99")
@@ -47,7 +60,7 @@ def test_a_broken_upload_shows_the_readers_error(browser: Any, address: str, tmp
     broken = tmp_path / "broken.csv"
     broken.write_text("arrival_s,input_tokens,output_tokens\n0,10,5\n1,<b>x</b>,5\n")
     page = opened(browser, f"{address}/workload?trace=your+file")
-    page.locator("input[type=file]").set_input_files(broken)
+    upload(page, broken)
     alert = page.get_by_role("alert").filter(has_text="input_tokens")
     alert.wait_for()
     assert "broken.csv line 3" in alert.inner_text()
@@ -66,6 +79,80 @@ def test_a_link_reproduces_the_view(browser: Any, address: str) -> None:
     command = second.locator("[data-testid=stCode]").inner_text()
     for words in ("--gpu l40s", "--max-num-seqs 16", "--rate-scale 3.0", "--limit 2000", "ttft:800"):
         assert words in command
+
+
+def test_a_links_scenario_and_an_upload_stay_on_every_page(browser: Any, address: str, tmp_path: Path) -> None:
+    trace = tmp_path / "own.csv"
+    trace.write_text("arrival_s,input_tokens,output_tokens\n" + "".join(f"{k / 5},500,20\n" for k in range(50)))
+    page = opened(browser, f"{address}/?gpu=l40s&rate_scale=3.0&max_num_seqs=16&trace=your+file")
+    upload(page, trace)
+    page.get_by_text("requests completed").wait_for()
+    for name in ("Capacity", "Sizing", "Explore", "Catalog", "Replay"):
+        go(page, name)
+        for words in ("gpu=l40s", "rate_scale=3.0", "max_num_seqs=16", "trace=your+file"):
+            assert words in page.url, name
+        assert page.get_by_text("own.csv").count() > 0
+        assert page.get_by_text("Upload a trace in the sidebar").count() == 0
+    assert metric(page, "requests completed") == "50"
+    go(page, "Capacity")
+    page.get_by_label("bootstrap replicates").fill("0")
+    page.keyboard.press("Enter")
+    page.wait_for_url(re.compile("replicates=0"))
+    go(page, "Replay")
+    go(page, "Capacity")
+    assert page.get_by_label("bootstrap replicates").input_value() == "0"
+    assert "replicates=0" in page.url
+
+
+def test_a_link_that_is_not_known_says_so_on_every_page_and_after_a_reload(browser: Any, address: str) -> None:
+    page = opened(browser, f"{address}/?gpu=my-gpu&limit=300")
+    for name in ("Replay", "Sizing", "Catalog", "Replay"):
+        go(page, name)
+        page.get_by_text("this session has no such gpu").wait_for()
+        assert "gpu=my-gpu" in page.url
+    page.reload()
+    page.get_by_text("this session has no such gpu").wait_for()
+    page.get_by_role("button", name="Go on with").click()
+    page.get_by_text("requests completed").wait_for()
+    assert "my-gpu" not in page.url
+
+
+def test_nothing_is_fetched_from_elsewhere(browser: Any, address: str) -> None:
+    """Not even the icon of the tab: the page works offline."""
+    page = browser.new_context().new_page()
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    for place in ("", "catalog", "explore"):
+        page.goto(f"{address}/{place}?limit=300")
+        page.get_by_label("trace", exact=True).first.wait_for()
+        settle(page)
+    icon = page.locator("link[rel*=icon]").first.get_attribute("href")
+    assert icon is not None
+    assert not icon.startswith("http") or icon.startswith(address)
+    assert not [url for url in asked if not url.startswith((address, address.replace("http", "ws"), "data:", "blob:"))]
+
+
+def test_work_ends_when_its_tab_is_closed(browser: Any, address: str) -> None:
+    """A replay that takes minutes: its process is gone soon after the tab."""
+    server = next(process for process in psutil.process_iter(["cmdline"]) if f"--port={address.rpartition(':')[2]}" in
+                  " ".join(process.info["cmdline"] or []).replace("--server.port", "--port"))
+    page = opened(browser, f"{address}/?data_parallel_size=1024&router=least-kv&rate_scale=20.0")
+    page.get_by_text("Replaying").wait_for()
+
+    def busy() -> list[psutil.Process]:
+        return [child for child in server.children() if child.cpu_percent(0.5) > 20]
+
+    assert wait_until(busy)
+    (working,) = busy()
+    page.context.close()
+    assert wait_until(lambda: not working.is_running() or working.cpu_percent(0.5) < 20)
+
+
+def wait_until(is_so: Any) -> bool:
+    end_s = time.monotonic() + 40
+    while time.monotonic() < end_s and not is_so():
+        time.sleep(0.5)
+    return bool(is_so())
 
 
 def test_two_scenarios_are_compared(browser: Any, address: str) -> None:
@@ -102,7 +189,7 @@ def test_a_grid_has_a_front(browser: Any, address: str) -> None:
 def test_measurements_are_compared_with_predictions(browser: Any, address: str, tmp_path: Path) -> None:
     write_synthetic(tmp_path / "runs.csv", {}, noise=0.02)
     page = opened(browser, f"{address}/accuracy")
-    page.locator("input[type=file]").set_input_files(tmp_path / "runs.csv")
+    page.locator(".st-key-measured input[type=file]").set_input_files(tmp_path / "runs.csv")
     page.get_by_text("predicted over measured").first.wait_for()
     assert re.fullmatch(r"[\d.]+%", metric(page, "tpot_ms, mean error"))
     shoot(page, "accuracy")
@@ -147,7 +234,7 @@ def test_a_long_sweep_leaves_the_page_alive_and_can_be_stopped(browser: Any, add
     page.get_by_test_id("stMain").get_by_role("button", name="Stop").click()  # Streamlit's header has one of its own
     page.get_by_text("Stopped:").wait_for()
     said = page.get_by_test_id("stMain").inner_text()
-    assert re.search(r"Stopped: [\d,]+ of 2,000 configurations were replayed", said)
+    assert re.search(r"Stopped: [\d,]+ of 2,000 were done", said)
     page.get_by_text("Pareto front").wait_for()
     shoot(page, "explore-stopped")
 
@@ -157,7 +244,7 @@ def test_two_sessions_do_not_see_each_others_uploads(browser: Any, address: str,
     trace.write_text("arrival_s,input_tokens,output_tokens\n0,777,3\n1,778,3\n")
     link = f"{address}/workload?trace=your+file"
     one, two = opened(browser, link), opened(browser, link)
-    one.locator("input[type=file]").set_input_files(trace)
+    upload(one, trace)
     one.get_by_text("trace secret.csv").wait_for()
     two.get_by_text("Upload a trace in the sidebar").wait_for()
     two.reload()

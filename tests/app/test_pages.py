@@ -1,6 +1,7 @@
 """The dashboard's pages, run without a browser: their numbers, their states, and what they say of mistakes."""
 
 import json
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,14 @@ from planner.explanation.causes import explain
 from planner.metrics.summary import HEADLINES
 from planner.planning.study import Study, command_line, read_study, study_toml
 from planner.report.content import value_text
+from planner.run import replay
+from planner.settings.engine import Recording
 from planner.settings.objectives import parse_objectives
 from planner.settings.scenario import Scenario
+from planner.trace import read_trace
 from planner.ui.explore import _plan
 from planner.ui.sidebar import widget_value
+from planner.ui.words import plain
 
 testing = pytest.importorskip("streamlit.testing.v1")
 
@@ -46,23 +51,27 @@ def test_the_numbers_are_the_command_lines() -> None:
     assert not page.exception
     done = CliRunner().invoke(cli, ["replay", "chat", "--model", "llama-3.1-8b", "--gpu", "h100-sxm", "--limit", "1000",
                                     "--rate-scale", "3", "--max-num-seqs", "32", "--policy", "decode-first", "--slo",
-                                    "ttft:500 tpot:50", "--json", "-"])
+                                    "ttft:500 tpot:50", "--attainment", "0.99", "--json", "-"])
     summary = json.loads(done.stdout)
-    (kept,) = [each for each in page.session_state["replays"].values() if each.summary["policy"]["max_num_seqs"] == 32]
-    own = json.loads(json.dumps(kept.summary))
+    found = [pickle.loads(each).shown[0] for each in page.session_state["kept"].values()]
+    (shown,) = [each for each in found if each.summary["policy"]["max_num_seqs"] == 32]
+    own = json.loads(json.dumps(shown.summary))
     for name in ("wall_s", "simulated_requests_per_s"):
         own.pop(name), summary.pop(name)
     assert own == summary
-    shown = metrics(page)
+    labelled = metrics(page)
     for key, label, unit in HEADLINES:
-        assert summary[key] is None or shown[label] == value_text(summary[key], unit)
-    assert page.info[0].value == explain(kept.requests, kept.steps)["sentence"]
+        assert summary[key] is None or labelled[label] == value_text(summary[key], unit)
+    outcome = replay(read_trace("chat"), Scenario(model="llama-3.1-8b", gpu="h100-sxm", limit=1000, rate_scale=3.0,
+                                                  max_num_seqs=32, policy="decode-first"),
+                     recording=Recording(steps=True))
+    assert page.info[0].value == plain(explain(outcome.requests, outcome.steps)["sentence"])
 
 
 def test_a_slider_changes_the_numbers_and_a_pinned_result_stays() -> None:
     page = opened()
     before = metrics(page)["TTFT, p99"]
-    page.button[0].click().run()
+    next(button for button in page.button if button.label == "Pin as baseline").click().run()
     page.slider(key="rate_scale").set_value(6.0).run()
     after = {metric.label: metric for metric in page.metric}["TTFT, p99"]
     assert after.value != before

@@ -15,10 +15,12 @@ from pages import opened, press, uploaded
 
 from planner import cli
 from planner.errors import PlannerError, TraceError, UsageError
-from planner.report import to_html
+from planner.planning.study import Study
+from planner.settings.scenario import Scenario
 from planner.ui import sidebar as sidebar_module
 from planner.ui import uploads
 from planner.ui.downloads import harmless, table_csv
+from planner.ui.tasks import Asked, report, requests
 from planner.ui.uploads import as_file, check_size
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
@@ -43,9 +45,13 @@ def test_a_bomb_stops_at_the_limit(monkeypatch: pytest.MonkeyPatch, pack: Any) -
     assert len(bomb) < 2**16
     with pytest.raises(UsageError, match=r"bomb.csv: has more than 1 MiB once it is decompressed"):
         check_size("bomb.csv", bomb)
+
+
+def test_a_bomb_is_refused_by_the_page() -> None:
+    bomb = gzip.compress(b"\0" * 2**24) * (1 + uploads.MOST_BYTES // 2**24)
     page = uploaded("workload", "bomb.csv.gz", bomb)
     assert not page.exception
-    assert "has more than 1 MiB once it is decompressed" in page.error[0].value
+    assert "bomb.csv.gz: has more than 512 MiB once it is decompressed" in page.error[0].value
 
 
 def test_a_bomb_is_never_held_whole(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,12 +128,16 @@ def _names(values: Any) -> list[str]:
 
 def test_downloads_hold_no_formulas_and_reports_no_markup() -> None:
     page = uploaded("replay", "t.csv", hostile_trace())
-    result = list(page.session_state["replays"].values())[-1]
-    assert set(HOSTILE[:4]) <= set(result.requests["request_id"])
-    rows = list(csv.DictReader(io.StringIO(table_csv(result.requests))))
+    trace = page.session_state["upload"]
+    study = Study(name="t", trace=trace.source, format=None, scenario=Scenario(model="llama-3.1-8b", gpu="h100-sxm"),
+                  objectives=None)
+    asked = Asked(trace=trace, study=study)
+    table = requests(asked)
+    assert set(HOSTILE[:4]) <= set(table["request_id"])
+    rows = list(csv.DictReader(io.StringIO(table_csv(table))))
     assert [row["request_id"] for row in rows][:4] == [f"'{name}" for name in HOSTILE[:4]]
     assert not any(value.startswith(("=", "+", "@", "\t")) for row in rows for value in row.values())
-    assert "<img src=x" not in to_html([result])
+    assert "<img src=x" not in report([asked])
 
 
 def test_only_text_is_quoted() -> None:

@@ -1,0 +1,66 @@
+"""Options that the command line takes as a file: from a browser they are names that this server knows, or text."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from planner.catalog.entries import describe_model, load_gpu
+from planner.choices.policies import POLICIES
+from planner.choices.routers import ROUTERS
+from planner.deployment.relative import FILES
+from planner.errors import PlannerError, UsageError
+from planner.ui.own_profiles import names
+
+PROFILES = {"gpu": "gpu", "model": "model", "speculative_model": "model"}  # options that name a profile, and its kind
+ENDINGS = (".toml", ".json")
+FAILURES = re.compile(r"[\d@+., e-]+")  # as in '2@600+120, 0@900'
+
+
+def known_name(kind: str, name: str) -> str | None:
+    """Return the catalog's name of a GPU or model that is called by an alias; None where there is none.
+
+    No file is opened but the catalog's own.
+
+    Parameters
+    ----------
+    kind : "gpu" or "model".
+    """
+    known = names(kind)
+    if name in known or name.endswith(ENDINGS):
+        return name if name in known else None
+    try:
+        found = load_gpu(name).name if kind == "gpu" else str(describe_model(name).get("name"))
+    except PlannerError:
+        return None
+    return found if found in known else None
+
+
+def named(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options from a browser with the catalog's names, once no value of them can be a path.
+
+    Raises
+    ------
+    UsageError : one is neither a known name nor text of the option's own form.
+    """
+    return {option: value if value is None or option not in FILES else _named(option, str(value))
+            for option, value in options.items()}
+
+
+def _named(option: str, value: str) -> str:
+    if option in PROFILES:
+        found = known_name(PROFILES[option], value)
+        if found is None:
+            raise UsageError(f"{option} = {value!r}: is not in the catalog; add it on the page Catalog")
+        return found
+    if option in ("policy", "router"):
+        known = POLICIES if option == "policy" else ROUTERS
+        if value in known:
+            return value
+        raise UsageError(f"{option} = {value!r}: must be one of {', '.join(known)}; files of your own are for the "
+                         f"command line")
+    if option == "fail_replica":
+        if FAILURES.fullmatch(value):
+            return value
+        raise UsageError(f"fail_replica = {value!r}: must be REPLICA@AT or REPLICA@AT+FOR in seconds, as in "
+                         f"'2@600+120'")
+    raise UsageError(f"{option} = {value!r}: names a file, and the dashboard opens none; use the command line")

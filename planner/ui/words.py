@@ -1,0 +1,27 @@
+"""Words of the library as a page shows them: plain to Markdown, and without paths of the server."""
+
+import html
+import os
+import re
+import sys
+import tempfile
+from pathlib import Path
+
+MARKS = "\\`*_{}[]()#+-.!|<>$:~"
+
+
+def plain(text: str) -> str:
+    """Return text that Markdown shows as it is: the entities that Plotly reads undone, marks escaped."""
+    return "".join(f"\\{char}" if char in MARKS else char for char in html.unescape(text))
+
+
+def without_paths(text: str) -> str:
+    """Return text in which files of the server, of its programs and of its temporary folder, have their names alone.
+
+    >>> without_paths(f"{tempfile.gettempdir()}/tmpx1/runs.csv: row 3 is wrong")
+    'runs.csv: row 3 is wrong'
+    """
+    roots = {tempfile.gettempdir(), str(Path(__file__).resolve().parents[2]), sys.prefix, str(Path.home()), os.getcwd()}
+    for root in sorted(roots - {os.sep}, key=len, reverse=True):
+        text = re.sub(rf"{re.escape(root)}[/\\](?:[^\s:;,'\"()]*[/\\])?([^\s/\\:;,'\"()]*)", r"\1", text)
+    return text

@@ -1,0 +1,221 @@
+"""Work beside the server: each job runs in a process of its own, within a bound of memory, until it is told to stop.
+
+A process that has finished a job takes the next one, since loading the compiled loop takes a second or more. It is
+ended where a job is stopped, takes too much memory or leaves much behind.
+"""
+
+import atexit
+import os
+import pickle
+import queue
+import subprocess
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+import streamlit as st
+
+MOST_BYTES = 4 * 2**30  # of a job's processes together
+KEPT_BYTES = 2**30  # of a process that waits for the next job
+MOST_JOBS = max(2, os.cpu_count() or 1)  # at once; others wait
+LOOK_S = 0.1  # between two looks at a job
+GRACE_S = 1.0  # for a job that is stopped: most end by themselves, and their process stays warm
+BROKE_OFF = "The calculation ended without a result; the server's log says more."
+
+Task = Callable[..., Any]
+
+
+@dataclass(slots=True, kw_only=True)
+class State:
+    """How far a job is; its thread writes it and the page reads it.
+
+    Parameters
+    ----------
+    num_done, total : parts that are done, of how many; 0 where it has no parts.
+    content : the result, pickled, or as much of it as there is; None while there is none.
+    error : why there is none, a sentence.
+    is_over, stop : set at the end, and to end it.
+    """
+
+    num_done: int = 0
+    total: int = 0
+    content: bytes | None = None
+    error: str | None = None
+    is_over: threading.Event = field(default_factory=threading.Event)
+    stop: threading.Event = field(default_factory=threading.Event)
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True, kw_only=True, eq=False)
+class Job:
+    """A job under way; it stops when nobody holds it any more, as when its session ends."""
+
+    state: State
+
+
+class Worker:
+    """A process that does one job after the other: `planner.ui.worker`."""
+
+    def __init__(self) -> None:
+        root = str(Path(__file__).resolve().parents[2])
+        path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "planner.ui.worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            env=os.environ | {"PYTHONPATH": path})
+        self._answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def send(self, content: bytes) -> None:
+        """Give it a job, pickled."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(content)
+        self._process.stdin.flush()
+
+    def answer(self, timeout_s: float) -> Any:
+        """Return what it says next; raises `queue.Empty` where it says nothing for so long [s]."""
+        return self._answers.get(timeout=timeout_s)
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory of the process and of those that it has started [B]."""
+        return sum(map(_resident, self._family()))
+
+    def end(self) -> None:
+        """End the process and those that it has started."""
+        family = self._family()
+        for process in family:
+            try:
+                process.terminate()  # cleaners of shared memory ignore it, and end when the others have
+            except psutil.NoSuchProcess:
+                continue
+        for process in psutil.wait_procs(family[:1], timeout=2)[1]:
+            process.kill()
+        self._process.wait()
+
+    def _family(self) -> list[psutil.Process]:
+        try:
+            own = psutil.Process(self._process.pid)
+            return [own, *own.children(recursive=True)]
+        except psutil.NoSuchProcess:
+            return []
+
+    def _listen(self) -> None:
+        """Take down what the process says, and at last that it has ended."""
+        assert self._process.stdout is not None
+        while True:
+            try:
+                self._answers.put(pickle.load(self._process.stdout))
+            except (EOFError, OSError, pickle.UnpicklingError, ValueError):
+                self._answers.put(("ended", None))
+                return
+
+
+class Workers:
+    """The server's processes: those that wait for a job, and how many jobs run."""
+
+    def __init__(self) -> None:
+        self._idle: list[Worker] = []
+        self._lock = threading.Lock()
+        self._places = threading.BoundedSemaphore(MOST_JOBS)
+        atexit.register(self.end)
+
+    def warm(self) -> None:
+        """Start a process before the first job."""
+        with self._lock:
+            if not self._idle:
+                self._idle.append(Worker())
+
+    def end(self) -> None:
+        """End the processes that wait."""
+        while self._idle:
+            self._idle.pop().end()
+
+    def attend(self, state: State, content: bytes) -> None:
+        """Have a job done."""
+        try:
+            while not self._places.acquire(timeout=LOOK_S):
+                if state.stop.is_set():
+                    return
+            try:
+                self._attend(state, content)
+            finally:
+                self._places.release()
+        finally:
+            state.is_over.set()
+
+    def _attend(self, state: State, content: bytes) -> None:
+        with self._lock:
+            worker = self._idle.pop() if self._idle else Worker()
+        is_well = False
+        try:
+            is_well = _done(worker, state, content) and worker.num_bytes <= KEPT_BYTES
+        except OSError:  # it ended while it was given the job
+            state.error = BROKE_OFF
+        finally:
+            if is_well:
+                with self._lock:
+                    self._idle.append(worker)
+            else:
+                worker.end()
+                self.warm()
+
+
+def _done(worker: Worker, state: State, content: bytes) -> bool:
+    """See a job through; return whether its process can take another."""
+    worker.send(content)
+    looks_left = round(GRACE_S / LOOK_S)
+    while looks_left > 0:
+        looks_left -= state.stop.is_set()
+        try:
+            kind, said = worker.answer(LOOK_S)
+        except queue.Empty:
+            if worker.num_bytes > MOST_BYTES:
+                state.error = (f"This takes more than {MOST_BYTES // 2**30} GiB of memory; take fewer requests (limit, "
+                               f"duration) or replicas, or use the command line.")
+                return False
+            continue
+        if kind == "progress":
+            state.num_done, state.total, so_far = said
+            state.content = so_far or state.content
+        elif kind == "done":
+            state.content = said
+            return True
+        else:
+            state.error = said or BROKE_OFF
+            return bool(kind == "failed")
+    return False
+
+
+def _resident(process: psutil.Process) -> int:
+    try:
+        return int(process.memory_info().rss)
+    except psutil.NoSuchProcess:
+        return 0
+
+
+@st.cache_resource(show_spinner=False)  # type: ignore[untyped-decorator]
+def workers() -> Workers:
+    """Return the server's processes."""
+    return Workers()
+
+
+def start(task: Task, *args: Any, total: int = 0) -> Job:
+    """Start a job.
+
+    Parameters
+    ----------
+    task : a function of a module, which is called in another process. One that yields tells how many parts are done, of
+        how many, and the result so far.
+    args : what it is called with; pickled.
+    total : parts that it has; 0 where it has none.
+    """
+    state = State(total=total)
+    job = Job(state=state)
+    weakref.finalize(job, state.stop.set)
+    content = pickle.dumps((task, args), protocol=pickle.HIGHEST_PROTOCOL)
+    threading.Thread(target=workers().attend, args=(state, content), daemon=True).start()
+    return job

@@ -1,0 +1,191 @@
+"""Work beside the server: bounded in memory, ended with whoever asked for it, and one sentence where it goes wrong."""
+
+import gc
+import os
+import pickle
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import psutil
+import pytest
+from pages import linked, opened, press, said, until
+
+from planner.errors import PlannerError, UsageError
+from planner.planning.study import Study
+from planner.settings.objectives import parse_objectives
+from planner.settings.scenario import Scenario
+from planner.trace import read_trace
+from planner.ui import results, tasks, work
+from planner.ui.tasks import Asked, check_load, replays, window
+from planner.ui.waiting import waited_for
+from planner.ui.words import without_paths
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
+
+HOARD = "[b'x' * 10**7 for _ in range(10**5)] and None"
+FLEET = Scenario(model="llama-3.1-8b", gpu="h100-sxm", limit=300, data_parallel_size=2)
+
+
+def asked(**options: Any) -> Asked:
+    return Asked(trace=read_trace("chat"), study=Study(name="a", trace="chat", format=None, objectives=None,
+                                                       scenario=replace(FLEET, data_parallel_size=1, **options)))
+
+
+def workers() -> set[int]:
+    return {child.pid for child in psutil.Process(os.getpid()).children() if "planner.ui.worker" in child.cmdline()}
+
+
+def holds(is_so: Callable[[], bool]) -> bool:
+    end_s = time.monotonic() + 30
+    while time.monotonic() < end_s and not is_so():
+        time.sleep(0.05)
+    return is_so()
+
+
+def test_a_job_that_takes_too_much_memory_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(work, "MOST_BYTES", 2**30)
+    with pytest.raises(PlannerError, match="This takes more than 1 GiB of memory; take fewer requests"):
+        waited_for(eval, HOARD)
+    assert waited_for(eval, "6 * 7") == 42  # another process does the next one
+
+
+def test_a_job_ends_when_nobody_holds_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(work, "GRACE_S", 0.2)
+    assert waited_for(eval, "1") == 1
+    before = workers()
+    job = work.start(time.sleep, 600)
+    state = job.state
+    assert holds(lambda: bool(workers()))
+    del job
+    gc.collect()
+    assert state.stop.is_set()
+    assert state.is_over.wait(30)
+    assert holds(lambda: not workers() & before)  # its process is gone; a new one waits for the next job
+
+
+@pytest.mark.parametrize("wrong", ["1 / 0", "open('/nonexistent/secret.csv')", "__import__('os')._exit(9)"])
+def test_any_error_is_one_sentence_without_a_path(wrong: str) -> None:
+    with pytest.raises(PlannerError) as told:
+        waited_for(eval, wrong)
+    assert str(told.value) == work.BROKE_OFF
+
+
+def test_no_page_shows_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> None:
+        raise ValueError("/srv/planner/secret.py")
+
+    monkeypatch.setattr("planner.ui.replay.headlines", fail)
+    page = opened("replay")
+    assert not page.exception
+    assert page.error[-1].value.startswith("This page ended with an error")
+    assert "secret" not in said(page)
+
+
+def test_paths_of_the_server_become_names() -> None:
+    path = os.path.join(os.path.dirname(tasks.__file__), "data", "x.toml")
+    assert without_paths(f"cannot read {path}: is no file ({path!r})") == "cannot read x.toml: is no file ('x.toml')"
+    assert without_paths("5 requests/s, ttft/tpot") == "5 requests/s, ttft/tpot"
+
+
+def test_too_many_replicas_for_so_many_requests_are_refused() -> None:
+    check_load(read_trace("chat"), replace(FLEET, limit=None, data_parallel_size=1024))
+    with pytest.raises(UsageError, match=r"19,977 requests on 10,000 replicas: a page takes 5,000 requests"):
+        check_load(read_trace("chat"), replace(FLEET, limit=None, data_parallel_size=10_000))
+    page = linked("explore", limit="300", axes="data_parallel_size=1,100000")
+    assert "data_parallel_size: the dashboard takes up to 1,024" in press(page, "Replay the grid").error[0].value
+
+
+def test_a_long_replay_has_the_steps_of_its_first_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The numbers are of all requests; figures over time are of a part, which is said."""
+    whole = replays([asked()], "light")
+    assert whole.shown[0].part is None
+    num_steps = whole.shown[0].summary["num_steps"]
+    monkeypatch.setattr(tasks, "MOST_STEPS", num_steps // 4)
+    part = replays([asked()], "light")
+    assert part.shown[0].summary["completed"] == 300
+    assert f"of the first 74 of 300 requests: {num_steps:,} steps" in str(part.shown[0].part)
+    ends = [found.figures["queue"].data[0].dx * len(found.figures["queue"].data[0].y) for found in (whole, part)]
+    assert ends[1] < ends[0]
+    assert "300" in part.figures["ttft_cdf"].layout.title.subtitle.text
+    with pytest.raises(UsageError, match="steps come before these requests end"):
+        window(asked(), 200, 40, "light")
+
+
+def test_what_a_session_keeps_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    page = linked("replay", limit="300")
+    (one,) = page.session_state["kept"].values()
+    monkeypatch.setattr(results, "KEPT_BYTES", 2 * len(one) + 1000)
+    for rate in (2.0, 3.0, 4.0, 5.0):
+        page.slider(key="rate_scale").set_value(rate).run()
+        assert sum(map(len, page.session_state["kept"].values())) <= 2 * len(one) + 1000
+    assert "steps" not in {name for name in vars(type(pickle.loads(one).shown[0])) if not name.startswith("_")}
+
+
+def test_requests_that_are_not_served_are_said() -> None:
+    page = linked("replay", limit="3000", rate_scale="20.0", max_queued_requests="10")
+    assert "2,588 of 3,000 requests (86.3%) were not completed: 2,588 rejected (the queue was full)" in said(page)
+    page = linked("replay", limit="300", max_model_len="500")
+    assert "rejected (longer than the context (max_model_len) or the KV cache)" in said(page)
+    assert "not completed" not in said(linked("replay", limit="300"))
+
+
+@pytest.mark.parametrize("place", ["replay", "schedule", "compare", "capacity", "sizing", "explore", "catalog"])
+def test_objectives_of_percentiles_are_taken_by_every_page(place: str) -> None:
+    page = linked(place, limit="300", slo="p99_ttft:1000")
+    assert not page.exception
+    assert not page.error
+    if place == "replay":
+        assert "p99 TTFT" in said(page)
+
+
+def test_a_fleet_states_its_objectives() -> None:
+    page = linked("sizing", limit="300", slo="p99_ttft:1000 p99_tpot:50", ranks="1", spare="1")
+    page = until(press(page, "Find the fleet"), lambda page: page.success)
+    assert "slo p99_ttft:1000 p99_tpot:50" in said(page).replace("\\", "")
+    assert "p99_ttft:1000 p99_tpot:50" in page.code[-1].value
+    answer = page.session_state["found_sizing"]
+    assert answer.question.words["slo"] == "p99_ttft:1000 p99_tpot:50"
+    page.multiselect(key="ranks").set_value([1, 2]).run()
+    assert "tensor-parallel sizes 1 (now 1, 2)" in page.warning[0].value.replace("\\", "")
+
+
+LAUNCH = "VLLM_X=1 vllm serve meta-llama/Llama-3.1-8B-Instruct --max-num-seqs 64 --port 8000 --quantization fp8"
+
+
+def test_a_launch_command_sets_the_sidebar() -> None:
+    page = opened("replay", tensor_parallel_size=2, watermark=0.1)
+    page.text_area(key="launch").set_value(LAUNCH)
+    page = press(page, "Take its options")
+    assert not page.exception
+    assert not page.error
+    assert page.number_input(key="max_num_seqs").value == 64
+    assert page.number_input(key="tensor_parallel_size").value == 1  # vllm's own, as the command leaves it out
+    assert page.number_input(key="watermark").value == 0.0
+    assert page.selectbox(key="quantization").value == "fp8"
+    assert page.number_input(key="limit").value == 300
+    assert "--port 8000" in said(page)
+    assert "--max-num-seqs 64" in page.code[-1].value
+
+
+@pytest.mark.parametrize(("command", "words"), [
+    ("sglang serve", "names no model"), ("ls -l", "launches no engine"),
+    ("vllm serve /etc --max-num-seqs 4", "is not in the catalog"),
+    ("vllm serve llama-3.1-8b --config {path}", "no file is read here"), ("{path}", "launches no engine"),
+    ("vllm serve llama-3.1-8b -tp 2 -dp 4096", "the dashboard takes up to 1,024")])
+def test_a_launch_command_opens_no_file(command: str, words: str, tmp_path: Any) -> None:
+    path = tmp_path / "launch.sh"
+    path.write_text("vllm serve llama-3.1-8b --max-num-seqs 77\n")
+    page = opened("replay")
+    page.text_area(key="launch").set_value(command.format(path=path))
+    page = press(page, "Take its options")
+    assert words in page.error[0].value
+    assert page.number_input(key="max_num_seqs").value is None
+
+
+def test_objectives_stand_in_the_question() -> None:
+    objectives = parse_objectives("ttft:500 p99_tpot:50", 0.9)
+    study = replace(asked().study, objectives=objectives)
+    assert results.study_key(read_trace("chat"), study) != results.study_key(
+        read_trace("chat"), replace(study, objectives=replace(objectives, attainment=0.99)))
