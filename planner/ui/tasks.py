@@ -25,7 +25,8 @@ from planner.metrics.saved import SavedResult
 from planner.planning.grid import Sweep
 from planner.planning.study import Study, without_load
 from planner.planning.sweeping import Grid
-from planner.replays.reasons import REASON, STATUS
+from planner.replays.attempts import STATUS
+from planner.replays.reasons import REASON
 from planner.report import to_html
 from planner.report.content import Table, comparison, describe
 from planner.run import Outcome, replay
