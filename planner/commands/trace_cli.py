@@ -65,7 +65,8 @@ def synth(
     to: ToOption = None,
     seed: Annotated[int | None, typer.Option(help="Of the draw; the same seed gives the same trace. [model's]")] = None,
     draws: Annotated[int, typer.Option(min=1, help="With --fit: traces that closeness is the median of.")] = 3,
-    grow: Annotated[float | None, typer.Option(help="So many times as many users.")] = None,
+    grow: Annotated[float | None, typer.Option(help="So many times as many users, on the same clock, as capacity and "
+                                               "size --scaling thin; replay --rate-scale compresses time.")] = None,
     request_rate: Annotated[float | None, typer.Option(help="As many users as make this mean rate [1/s].")] = None,
     duration: Annotated[float | None, typer.Option(help="Length of what is drawn [s]; it begins again where the "
                                                    "record ends.")] = None,

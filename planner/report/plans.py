@@ -18,8 +18,8 @@ def capacity_words(result: Mapping[str, Any]) -> list[str]:
     per_gpu = f", {result['capacity_rps_per_gpu']:.4g} per GPU" if result["num_gpus"] > 1 else ""
     lines = [f"capacity {result['capacity_rps']:.4g} requests/s{per_gpu}, {result['rate_scale']:.3g} times the trace's "
              f"rate; missed at {result['bracket']['upper_rps']:.4g}, where {result['limiting_metric']} gives way",
-             f"required: {_required(result['slo'])}; at capacity {result['attainment_at_capacity']:.2%} keep their "
-             f"own limits"]
+             f"required: {_required(result['slo'])}; at capacity {100 * result['attainment_at_capacity']:.2f} % keep "
+             f"their own limits"]
     if result["confidence"] is not None:
         lines.append(f"confidence: 90 % {result['confidence']['p10']:.4g}, 50 % {result['confidence']['p50']:.4g}, "
                      f"10 % {result['confidence']['p90']:.4g} requests/s")
@@ -66,8 +66,8 @@ def _fleet_words(result: Mapping[str, Any]) -> list[str]:
                  f"({result['quantization']}), {result['num_gpus']} GPUs, {result['cost_usd_per_hour']:.2f} USD/h, "
                  f"{result['cost_usd_per_month']:,.0f} USD/month; fewest GPUs: "
                  f"{fewest['num_gpus']} × {_kind(fewest)[0]} ({fewest['quantization']})",
-                 f"required: {_required(result['slo'])}; predicted: {result['attainment']:.2%} of the requests, "
-                 f"p99 TTFT {_ms(result['p99_ttft_ms'])}, p99 TPOT {_ms(result['p99_tpot_ms'])}"]
+                 f"required: {_required(result['slo'])}; predicted: {100 * result['attainment']:.2f} % of the "
+                 f"requests, p99 TTFT {_ms(result['p99_ttft_ms'])}, p99 TPOT {_ms(result['p99_tpot_ms'])}"]
     lines.append(f"assumed: {'; '.join(result['assumptions'])}")
     for key, what in (("routers", "router"), ("scalings", "scaling")):
         if len(result[key]) > 1:

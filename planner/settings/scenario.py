@@ -109,10 +109,7 @@ class Scenario:
         "together."
     )
     fleet: str | None = _option(None, "Fleet", "TOML of [[pool]] tables, for replicas that differ: fleet.toml.")
-    router: str | None = _option(
-        None, "Fleet", "Router by name, or my_router.py:name. [round-robin; planner size: random, a Kubernetes "
-        "Service's]"
-    )
+    router: str | None = _option(None, "Fleet", "Router by name, or my_router.py:name. [round-robin; size: random]")
     autoscale: str | None = _option(
         None, "Fleet", "Replicas come and go: TOML of an autoscaler, in place of --data-parallel-size; of --fleet, the "
         "pools that give neither replicas nor their own."
@@ -245,7 +242,7 @@ class Scenario:
     start_at: float = _option(0.0, "Load", "Skip what arrives before [s].")
     duration: float | None = _option(None, "Load", "Keep what arrives within [s].")
     limit: int | None = _option(None, "Load", "Keep the first so many requests.")
-    rate_scale: float | None = _option(None, "Load", "Compress time by this factor.")
+    rate_scale: float | None = _option(None, "Load", "Compress time by this factor. More users: trace synth --grow.")
     request_rate: float | None = _option(None, "Load", "Compress time to this mean rate [1/s]; inf: all at once.")
     wait_for_parents: bool = _option(
         True, "Load", "Turns with a think time and requests with parents are sent after these; else as recorded."
