@@ -1,7 +1,7 @@
 """Each page while it has nothing, while it works, when something is wrong, and once it has an answer."""
 
-import gc
 import base64
+import gc
 import gzip
 import json
 import pickle
