@@ -10,7 +10,8 @@ from typing import Any
 from benchmarks.replay_speed import ROOT
 from planner.deployment.deploy import shape_load
 from planner.errors import UsageError
-from planner.planning.sizing import Choices, size
+from planner.planning.fleets import Choices
+from planner.planning.sizing import size
 from planner.run import replay
 from planner.settings.objectives import parse_objectives
 from planner.settings.scenario import Scenario

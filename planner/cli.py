@@ -14,6 +14,7 @@ from planner.commands.trace_cli import BadRowsOption, ColumnOption, FormatOption
 from planner.commands.trace_cli import trace as trace_app
 from planner.errors import OutputError, PlannerError
 from planner.settings.format_spec import spec_of
+from planner.settings.scaling import RECOMMENDED
 from planner.settings.scenario import Scenario, names_in
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich",
@@ -36,6 +37,13 @@ MeasuredArgument = Annotated[Path, typer.Argument(metavar="MEASURED", help="Tabl
                                                   "requests in any trace format, steps, or the server's own log.")]
 ClientOption = Annotated[str | None, typer.Option(help="Who sent the requests: vllm, sglang, inferencex, internal. "
                                                   "Of a table, rows of others are left out.")]
+ScalingOption = Annotated[str, typer.Option(help="How the traffic gets another rate: thin leaves users out or adds "
+                                            "copies (fewer or more users of the same kind, as planner trace synth "
+                                            "--grow draws them), compress shortens the time between requests (the same "
+                                            "users in a hurry, as planner replay --rate-scale does), resample draws "
+                                            "requests and gaps anew, poisson draws arrivals.")]
+CompareOption = Annotated[bool, typer.Option(help="Give the answer by other ways of scaling and with other routers "
+                                             "too, without a bootstrap.")]
 JobsOption = Annotated[int, typer.Option(help="Processes; -1 for one a core.")]
 
 
@@ -149,12 +157,12 @@ def capacity(
     scenario: Scenario,
     slo: CapacitySloOption,
     attainment: AttainmentOption = 0.99,
-    scaling: Annotated[str, typer.Option(help="How the rate changes: compress recorded time, thin or overlay, "
-                                         "resample, or poisson.")] = "compress",
+    scaling: ScalingOption = RECOMMENDED,
     horizon: Annotated[str, typer.Option(help="double the trace's length as long as that changes the answer, or keep "
                                          "to the trace.")] = "double",
     by_tenant: Annotated[bool, typer.Option(help="Hold every tenant to the objectives by itself.")] = False,
     replicates: Annotated[int, typer.Option(help="Of the bootstrap that the confidence comes from; 0 for none.")] = 20,
+    compare_assumptions: CompareOption = True,
     format: FormatOption = None,
     column: ColumnOption = None,
     where: WhereOption = None,
@@ -162,14 +170,16 @@ def capacity(
     jobs: JobsOption = -1,
     json: JsonOption = None,
 ) -> None:
-    """Find the highest request rate that one deployment serves within its objectives.
+    """Find the highest request rate that one deployment serves within its objectives; exit code 1 if none does.
 
     Example: planner capacity chat --model llama-3.1-8b --gpu h100-sxm --slo "ttft:500 tpot:50" --attainment 0.99
     """
     from planner.commands import actions
 
-    options = {"scaling": scaling, "horizon": horizon, "by_tenant": by_tenant, "replicates": replicates, "jobs": jobs}
-    actions.capacity(trace, scenario, slo, attainment, options, spec_of(format, column, where), on_bad_rows, json)
+    options = {"scaling": scaling, "horizon": horizon, "by_tenant": by_tenant, "replicates": replicates,
+               "compares": compare_assumptions, "jobs": jobs}
+    met = actions.capacity(trace, scenario, slo, attainment, options, spec_of(format, column, where), on_bad_rows, json)
+    raise typer.Exit(0 if met else 1)
 
 
 @app.command()
@@ -196,6 +206,8 @@ def size(
     rate_series: Annotated[
         Path | None, typer.Option(help="CSV of rates over time (start_s, rate_rps) that the trace's traffic takes on.")
     ] = None,
+    scaling: ScalingOption = RECOMMENDED,
+    compare_assumptions: CompareOption = True,
     format: FormatOption = None,
     column: ColumnOption = None,
     where: WhereOption = None,
@@ -205,16 +217,20 @@ def size(
 ) -> None:
     """Find the cheapest fleet, and the one of fewest GPUs, that serves a trace within its objectives.
 
-    --gpu and --quantization take lists. Requests go to the replicas by --router.
+    --gpu and --quantization take lists. Requests go to the replicas by --router, at random where none is given, as
+    through a Kubernetes Service. --request-rate, --rate-scale and --rate-series change the rate by --scaling. Exit code
+    1 if no fleet keeps the objectives.
 
     Example: planner size chat --request-rate 60 --model llama-3.1-8b --slo "ttft:500 tpot:50" --gpu h100-sxm,l40s
     """
     from planner.commands import actions
 
     options = {"num_spare": spare, "period_s": period, "splits": disaggregate, "decode_gpus": decode_gpu,
-               "decode_ranks": decode_tensor_parallel_size, "jobs": jobs}
-    actions.size(trace, scenario, slo, attainment, tensor_parallel_size, price, rate_series, options,
-                  spec_of(format, column, where), on_bad_rows, json)
+               "decode_ranks": decode_tensor_parallel_size, "scaling": scaling, "compares": compare_assumptions,
+               "jobs": jobs}
+    met = actions.size(trace, scenario, slo, attainment, tensor_parallel_size, price, rate_series, options,
+                       spec_of(format, column, where), on_bad_rows, json)
+    raise typer.Exit(0 if met else 1)
 
 
 @app.command()

@@ -10,18 +10,19 @@ from planner.answers import Answer
 from planner.explanation.phases import PHASES
 from planner.planning import highest_rate, sizing, sweeping
 from planner.planning.comparison import compare_studies
+from planner.planning.fleets import RANKS, Choices
 from planner.planning.grid import DEFAULT_FRONT, plan_sweep
 from planner.planning.optimize import optimize as optimize_grid
 from planner.planning.study import Study
+from planner.report.plans import capacity_table, capacity_words, sizing_table, sizing_words
 from planner.report.tables import (
     ROWS,
-    capacity_table,
     comparison_table,
     explanation_table,
-    sizing_table,
     sweep_table,
 )
 from planner.settings.objectives import given_objectives, parse_objectives
+from planner.settings.scaling import RECOMMENDED
 from planner.settings.scenario import Scenario
 from planner.trace import Trace
 from planner.traffic.client import read_load
@@ -76,8 +77,8 @@ def compare(trace: AnyTrace, scenarios: Mapping[str, Scenario], *, slo: str | No
 
 
 def capacity(trace: AnyTrace, scenario: Scenario, slo: str, *, attainment: float = 0.99,
-             scaling: str = "compress", horizon: str = "double", by_tenant: bool = False, replicates: int = 20,
-             seed: int = 0, jobs: int = -1) -> Answer:
+             scaling: str = RECOMMENDED, horizon: str = "double", by_tenant: bool = False, replicates: int = 20,
+             seed: int = 0, compare_assumptions: bool = True, jobs: int = -1) -> Answer:
     """Find the highest request rate that keeps the objectives; see `highest_rate.capacity`.
 
     Parameters
@@ -86,19 +87,21 @@ def capacity(trace: AnyTrace, scenario: Scenario, slo: str, *, attainment: float
     slo : objectives in ms, of each request ("ttft:500") or of percentiles ("p99_ttft:500").
     attainment : share of requests that must meet their own [1].
     scaling, horizon, by_tenant, replicates, seed, jobs : as of `highest_rate.Search`.
+    compare_assumptions : whether the answer by other ways of scaling and behind other routers is given too.
     """
     search = highest_rate.Search(scaling=scaling, horizon=horizon, by_tenant=by_tenant, replicates=replicates,
-                                 seed=seed, jobs=jobs)
+                                 seed=seed, compares=compare_assumptions, jobs=jobs)
     found = highest_rate.capacity(_read(trace, scenario), scenario, parse_objectives(slo, attainment), search)
-    text = capacity_table(found)
-    lines = [text.splitlines()[0], *found["notes"]]
-    return Answer(values_by_key=found, text=text, headline="\n".join(lines), table=pl.DataFrame(found["probes"]))
+    lines = [*capacity_words(found), *found["notes"]]
+    return Answer(values_by_key=found, text=capacity_table(found), headline="\n".join(lines),
+                  table=pl.DataFrame(found["probes"]))
 
 
 def size(trace: AnyTrace, scenario: Scenario, slo: str, *, attainment: float = 0.99, gpus: Sequence[str] = (),
-         quantizations: Sequence[str | None] = (None,), tensor_parallel_sizes: Sequence[int] = sizing.RANKS,
+         quantizations: Sequence[str | None] = (None,), tensor_parallel_sizes: Sequence[int] = RANKS,
          prices: Mapping[str, float] | None = None, spare: int = 0, period_s: float | None = None,
-         rate_series: str | Path | None = None, jobs: int = -1) -> Answer:
+         rate_series: str | Path | None = None, scaling: str = RECOMMENDED, compare_assumptions: bool = True,
+         jobs: int = -1) -> Answer:
     """Find the cheapest fleet, and the one of fewest GPUs, that serves a trace; see `sizing.size`.
 
     Parameters
@@ -106,19 +109,21 @@ def size(trace: AnyTrace, scenario: Scenario, slo: str, *, attainment: float = 0
     trace : as read, or a path or sample to read.
     slo, attainment : as of `capacity`.
     gpus : to choose from; the scenario's where none are given.
-    quantizations, tensor_parallel_sizes, prices, spare, period_s, jobs : as of `sizing.Choices`.
+    quantizations, tensor_parallel_sizes, prices, spare, period_s, scaling, jobs : as of `fleets.Choices`.
     rate_series : CSV of rates over time that the trace's traffic takes on; see `rate_series.read_rate_series`.
+    compare_assumptions : as of `capacity`.
     """
-    choices = sizing.Choices(gpus=gpus or [str(scenario.gpu)], quantizations=quantizations, ranks=tensor_parallel_sizes,
-                             prices=prices or {}, num_spare=spare, period_s=period_s, jobs=jobs,
-                             series=None if rate_series is None else read_rate_series(Path(rate_series)))
+    choices = Choices(gpus=gpus or [str(scenario.gpu)], quantizations=quantizations, ranks=tensor_parallel_sizes,
+                      prices=prices or {}, num_spare=spare, period_s=period_s, jobs=jobs, scaling=scaling,
+                      compares=compare_assumptions,
+                      series=None if rate_series is None else read_rate_series(Path(rate_series)))
     found = sizing.size(_read(trace, scenario), scenario, parse_objectives(slo, attainment), choices)
     shown = ("gpu", "tensor_parallel_size", "quantization", "num_replicas", "num_gpus", "cost_usd_per_hour",
-             "cost_usd_per_million_output_tokens", "attainment", "headroom", "limiting_metric", "reason")
+             "cost_usd_per_million_output_tokens", "attainment", "p99_ttft_ms", "p99_tpot_ms", "headroom",
+             "limiting_metric", "reason")
     table = pl.DataFrame([{key: fleet.get(key) for key in shown} for fleet in found["alternatives"]], strict=False)
-    text = sizing_table(found)
-    return Answer(values_by_key=found, text=text, table=table,
-                  headline=f"{text.splitlines()[0]}\nlaunch: {found['command']}")
+    lines = [*sizing_words(found), *found["notes"]]
+    return Answer(values_by_key=found, text=sizing_table(found), table=table, headline="\n".join(lines))
 
 
 def sweep(trace: str | Path, scenario: Scenario, axes: Mapping[str, Sequence[Any]], *, slo: str | None = None,

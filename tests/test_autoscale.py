@@ -24,8 +24,9 @@ from planner.figures.bins import bin_steps, time_bins
 from planner.figures.scaling import replicas
 from planner.metrics.saved import SavedResult, load_result, save_result, to_json
 from planner.planning.fingerprint import scenario_sha256
+from planner.planning.fleets import Choices
 from planner.planning.highest_rate import Search, capacity
-from planner.planning.sizing import Choices, size
+from planner.planning.sizing import size
 from planner.replays.results import ReplayResult
 from planner.report import to_html, to_markdown
 from planner.run import replay

@@ -16,8 +16,9 @@ from test_trace_recorded import recorded
 
 from planner.deployment.deploy import resolve, shape_load
 from planner.errors import UnknownNameError, UsageError
-from planner.planning.bracket import UnlimitedError, UnreachableError, find_bracket
+from planner.planning.bracket import UnlimitedError, find_bracket
 from planner.planning.highest_rate import Load, Search, capacity
+from planner.report.plans import capacity_table
 from planner.run import replay
 from planner.settings.engine import Recording
 from planner.settings.objectives import Objectives, Verdict, judge, parse_objectives
@@ -26,7 +27,8 @@ from planner.settings.statistic import Statistic
 from planner.trace import Trace, read_trace
 
 ONE_SLOT = Scenario(step_time="linear:0.1,1e-9", num_gpu_blocks=4000, max_num_seqs=1, async_scheduling=False)
-POISSON = Search(scaling="poisson", replicates=0, horizon="trace")
+POISSON = Search(scaling="poisson", replicates=0, horizon="trace", compares=False)
+COMPRESS = replace(POISSON, scaling="compress")
 CHAT = Scenario(model="llama-3.1-8b", gpu="h100-sxm")
 
 
@@ -55,7 +57,7 @@ def test_deterministic_service_and_one_slot_have_the_capacity_of_m_d_1() -> None
 
 
 def test_an_interval_is_said_to_do_nothing() -> None:
-    search = Search(replicates=0, horizon="trace")
+    search = COMPRESS
     found = capacity(read_trace("chat"), replace(CHAT, interval=0.8, limit=200), parse_objectives("ttft:500", 0.9),
                      search)
     assert [note for note in found["notes"] if "interval" in note] == [
@@ -68,9 +70,28 @@ def test_unlimited_resources_have_no_capacity_to_find() -> None:
         capacity(one_token_requests(200), scenario, parse_objectives("ttft:1000", 0.99), POISSON)
 
 
-def test_objectives_that_no_request_can_keep_are_said_to_be_so() -> None:
-    with pytest.raises(UnreachableError, match=r"at every rate .* 0 % of the requests meet ttft:50, 99 % required"):
-        capacity(one_token_requests(50), ONE_SLOT, parse_objectives("ttft:50", 0.99), POISSON)
+@pytest.mark.parametrize("scaling", ["thin", "compress", "poisson"])
+def test_objectives_that_no_request_can_keep_are_a_result(scaling: str) -> None:
+    """A server takes 100 ms for each request, whatever the rate: that is the best TTFT, 100 % above a limit of 50."""
+    found = capacity(one_token_requests(50), ONE_SLOT, parse_objectives("ttft:50 p99_e2el:80", 0.9),
+                     replace(POISSON, scaling=scaling))
+    assert (found["feasible"], found["capacity_rps"], found["probes"]) == (False, 0.0, [])
+    assert [each["objective"] for each in found["missed"]] == ["ttft", "p99_e2el"]
+    for each, limit_ms in zip(found["missed"], (50, 80), strict=True):
+        assert each["best_ms"] == pytest.approx(100, rel=1e-3)
+        assert each["missed_by"] == pytest.approx(100 / limit_ms - 1, rel=1e-2)
+    assert "TTFT of 90 % of the requests is 100 ms at best" in capacity_table(found)
+
+
+def test_requests_that_come_together_can_keep_no_objective_together() -> None:
+    """Ten requests at each second's start, a tenth of a second each: the last waits 0.9 s at every compressed rate."""
+    trace = trace_of([(float(k // 10), 1, 1) for k in range(200)])
+    found = capacity(trace, ONE_SLOT, parse_objectives("ttft:550", 1.0), COMPRESS)
+    assert not found["feasible"]
+    assert found["missed"][0]["best_ms"] == pytest.approx(1000, rel=0.01)
+    assert found["bracket"]["upper_rps"] < 0.01
+    thinned = capacity(trace, ONE_SLOT, parse_objectives("ttft:550", 0.9), replace(COMPRESS, scaling="thin"))
+    assert thinned["capacity_rps"] > 1  # fewer users come together less
 
 
 @pytest.mark.parametrize("policy", ["fcfs", "prefill-first", "decode-first"])
@@ -81,7 +102,7 @@ def test_objectives_that_no_request_can_keep_are_said_to_be_so() -> None:
 def test_it_is_within_a_per_cent_of_a_fine_grid(source: str, slo: str, limit: int, policy: str) -> None:
     """Six workloads, three of them recorded, and three policies; where attainment is not monotone it is said."""
     scenario = replace(CHAT, policy=policy, limit=limit)
-    trace, search = recorded(source) if "." in source else read_trace(source), Search(replicates=0, horizon="trace")
+    trace, search = recorded(source) if "." in source else read_trace(source), COMPRESS
     found = capacity(trace, scenario, parse_objectives(slo, 0.95), search)
     shaped = shape_load(scenario, trace)
     load = Load(deployment=resolve(scenario, shaped), trace=shaped, objectives=parse_objectives(slo, 0.95),
@@ -125,8 +146,8 @@ def test_a_short_run_makes_an_overload_look_good_and_a_longer_one_does_not() -> 
     """At 12 requests/s a server of 10/s fails, though of 60 requests the last waits a second only."""
     trace = trace_of([(k / 12, 1, 1) for k in range(60)])
     objectives = parse_objectives("ttft:1200", 0.99)
-    short = capacity(trace, ONE_SLOT, objectives, Search(replicates=0, horizon="trace"))
-    found = capacity(trace, ONE_SLOT, objectives, Search(replicates=0))
+    short = capacity(trace, ONE_SLOT, objectives, COMPRESS)
+    found = capacity(trace, ONE_SLOT, objectives, replace(COMPRESS, horizon="double"))
     assert short["capacity_rps"] > 11.9
     assert short["stationary"] is None
     assert found["capacity_rps"] == pytest.approx(10.0, rel=0.03)
@@ -145,7 +166,7 @@ def test_two_hundred_a_second_on_eight_instances_have_one_verdict() -> None:
         lengths = rng.lognormal(np.log(450), 0.6, (2, count)).clip(10, 4000).astype(int)
         trace = trace_of(list(zip(arrivals.tolist(), *lengths.tolist(), strict=True)))
         p99_ms.append(replay(trace, eight, slo=None, recording=Recording()).summary["p99_ttft_ms"])
-        found = capacity(trace, eight, objectives, Search(replicates=0))
+        found = capacity(trace, eight, objectives, replace(COMPRESS, horizon="double"))
         assert found["stationary"]
         assert found["num_gpus"] == 8
         rates.append(found["capacity_rps"])
@@ -157,11 +178,11 @@ def test_two_hundred_a_second_on_eight_instances_have_one_verdict() -> None:
 def test_confidence_comes_from_windows_and_from_the_step_times_errors() -> None:
     objectives = parse_objectives("ttft:500 tpot:50", 0.95)
     scenario = Scenario(model="llama-3.1-8b", gpu="h100-sxm", limit=3000)
-    found = capacity(read_trace("chat"), scenario, objectives, Search(replicates=12, jobs=1, horizon="trace"))
+    found = capacity(read_trace("chat"), scenario, objectives, replace(COMPRESS, replicates=12, jobs=1))
     confidence = found["confidence"]
     assert confidence["p10"] < confidence["p50"] < confidence["p90"]
     assert 0.6 < confidence["p10"] / found["capacity_rps"] < 1
-    again = capacity(read_trace("chat"), scenario, objectives, Search(replicates=12, jobs=2, horizon="trace"))
+    again = capacity(read_trace("chat"), scenario, objectives, replace(COMPRESS, replicates=12, jobs=2))
     assert again["confidence"] == confidence  # the same in however many processes
 
 
@@ -216,7 +237,7 @@ def test_scaled_objectives_scale_every_limit() -> None:
 @pytest.mark.parametrize(("scenario", "search", "words"), [
     ({"request_rate": 4.0}, {}, "--request-rate 4.0: the rate is what is looked for"),
     ({"max_concurrency": 4}, {}, "--max-concurrency 4"),
-    ({}, {"scaling": "squeeze"}, "--scaling squeeze: must be one of compress"),
+    ({}, {"scaling": "squeeze"}, "--scaling squeeze: must be one of thin, compress"),
     ({}, {"horizon": "long"}, "--horizon long"),
     ({}, {"by_tenant": True}, "--by-tenant: .* has no column tenant"),
 ])
@@ -251,5 +272,45 @@ def test_the_command_prints_and_writes_the_capacity(tmp_path: Path) -> None:
             "limiting_metric", "bracket", "confidence", "stationary", "probes"} <= result.keys()
     assert {"p10", "p50", "p90"} == result["confidence"].keys()
     assert {"rate_rps", "attainment", "is_met", "limiting_metric"} == result["probes"][0].keys()
-    fails(planner("capacity", "chat", *H100, "--slo", "ttft:1"), 2, "missed at every rate", "give limits")
+    assert {row["scaling"] for row in result["scalings"]} == {"thin", "compress", "resample", "poisson"}
+    assert (result["scaling"], result["router"], result["routers"]) == ("thin", None, [])
+    assert "requests/s by scaling: thin" in run.stdout
+    assert result["slo"] == {"text": "ttft:500 tpot:50", "limits_s": {"ttft": 0.5, "tpot": 0.05}, "attainment": 0.99}
+    run = planner("capacity", "chat", *H100, "--slo", "ttft:1 p99_tpot:2000", "--json", path)
+    assert run.returncode == 1
+    assert "capacity 0 requests/s: no rate keeps ttft:1 for 99 % of the requests, p99_tpot:2000" in run.stdout
+    result = json.loads(path.read_text())
+    assert (result["feasible"], result["capacity_rps"]) == (False, 0)
+    (missed,) = result["missed"]
+    assert (missed["objective"], missed["limit_ms"]) == ("ttft", 1)
+    assert missed["best_ms"] == pytest.approx(1 + missed["missed_by"])
     fails(planner("capacity", "chat", *H100, "--slo", "ttft:500", "--attainment", 2), 2, "--attainment 2.0")
+
+
+def test_the_capacity_behind_other_routers_is_given_with_it() -> None:
+    """Eight replicas that take a tenth of a second a request: by turns they bear more than at random."""
+    search = replace(POISSON, compares=True, jobs=1)
+    found = capacity(one_token_requests(4000), replace(ONE_SLOT, data_parallel_size=8),
+                     parse_objectives("ttft:300", 0.99), search)
+    rates = {row["router"]: row["capacity_rps"] for row in found["routers"]}
+    assert list(rates) == ["round-robin", "random", "least-outstanding-requests"]
+    assert found["router"] == "round-robin"
+    assert rates["round-robin"] == found["capacity_rps"] > 1.1 * rates["random"]
+    assert any(f"{rates['random']:.4g} requests/s with random" in note for note in found["notes"])
+    random = capacity(one_token_requests(4000), replace(ONE_SLOT, data_parallel_size=8, router="random"),
+                      parse_objectives("ttft:300", 0.99), POISSON)
+    assert random["capacity_rps"] == pytest.approx(rates["random"], rel=0.03)
+
+
+def test_the_spread_over_ways_of_scaling_is_stated_with_the_answer() -> None:
+    """A batch of 20 at once every minute: thinned batches are smaller, compressed ones as large, Poisson ones gone."""
+    trace = trace_of([(60.0 * (k // 20), 1, 1) for k in range(2000)])
+    found = capacity(trace, ONE_SLOT, parse_objectives("ttft:1500", 0.99),
+                     replace(POISSON, scaling="thin", compares=True, jobs=1))
+    rates = {row["scaling"]: row["capacity_rps"] for row in found["scalings"]}
+    assert rates["poisson"] > 5 * rates["thin"]
+    assert rates["compress"] is None  # twenty at once take two seconds at any rate
+    assert any("depends on how the rate is scaled" in note for note in found["notes"])
+    text = capacity_table(found)
+    assert f"poisson {rates['poisson']:.4g}" in text
+    assert "compress –" in text

@@ -24,11 +24,13 @@ from planner.fleet.replicas import serve
 from planner.metrics.notes import notes
 from planner.planning.fewest import apart, cheapest_split, fewest_replicas, of_two_kinds
 from planner.planning.fingerprint import scenario_sha256
+from planner.planning.fleets import Choices
 from planner.planning.highest_rate import Search, capacity
-from planner.planning.sizing import Choices, size
+from planner.planning.sizing import size
 from planner.planning.study import parse_study
 from planner.replays.results import ReplayResult
-from planner.report.tables import sizing_table, summary_table
+from planner.report.plans import sizing_table
+from planner.report.tables import summary_table
 from planner.run import replay
 from planner.settings.objectives import judge, parse_objectives
 from planner.settings.scenario import Scenario

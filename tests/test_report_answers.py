@@ -176,3 +176,25 @@ def test_the_command_writes_them(folder: Path, monkeypatch: pytest.MonkeyPatch, 
     assert done.exit_code == 0, done.output
     assert done.stdout.split() == ["report.html", "report.md"]
     assert isinstance(CliRunner().invoke(cli, ["report", str(folder / "trace.csv")]).exception, PlannerError)
+
+
+def test_a_report_states_the_objectives_and_what_the_answer_rests_on(folder: Path) -> None:
+    for kind, words in (("capacity", ("scaling of the rate", "thin", "By scaling")),
+                        ("fleet", ("router", "random", "p99 TTFT", "USD", "By scaling"))):
+        text = answer_markdown(load_sources([folder / f"{kind}.json"])).replace("\\", "")
+        for word in ("ttft:100 tpot:20", *words):
+            assert word in text, (kind, word)
+
+
+@pytest.mark.parametrize("command", ["capacity", "size"])
+def test_objectives_that_nothing_keeps_have_a_report(folder: Path, tmp_path: Path, command: str) -> None:
+    path = tmp_path / "missed.json"
+    words = [command, str(folder / "trace.csv"), *SLO[:-1], "ttft:1 p99_tpot:50", "--json", str(path)]
+    done = CliRunner().invoke(cli, [*words, *(["--tensor-parallel-size", "1"] if command == "size" else [])])
+    assert done.exit_code == 1, done.output
+    text = answer_markdown(load_sources([path])).replace("\\", "")
+    assert "Objectives that are missed" in text
+    assert "TTFT of 99 % of the requests is" in text
+    assert "p99_tpot:50" in text
+    (page,) = write_report(load_sources([path]), tmp_path / "out.html")[:1]
+    assert "ms at best" in page.read_text(encoding="utf-8")

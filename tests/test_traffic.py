@@ -1,5 +1,7 @@
 """Traffic at another rate: what each way of scaling keeps, and what longer and resampled traces are made of."""
 
+from dataclasses import replace
+
 import numpy as np
 import polars as pl
 import pytest
@@ -9,7 +11,7 @@ from hypothesis import strategies as some
 
 from planner.errors import UsageError
 from planner.trace import Trace, read_trace
-from planner.traffic.rescaling import SCALINGS, rate_of, repeated, windows
+from planner.traffic.rescaling import MOST_REQUESTS, SCALINGS, lasting, rate_of, repeated, windows
 
 RNG = np.random.default_rng(5)
 GAPS = np.concatenate((RNG.exponential(0.1, 2000), RNG.exponential(1.0, 1000)))
@@ -99,3 +101,69 @@ def test_lengths_stay_with_their_requests() -> None:
     table = SCALINGS["poisson"](TRACE, 3.0, 0).requests
     assert table.select(pl.col("input_tokens", "output_tokens")).equals(
         TRACE.requests.select("input_tokens", "output_tokens"))
+
+
+def sessions_trace() -> Trace:
+    """Two hundred sessions of three turns a second apart, each turn after the one before it."""
+    rows = sorted((10.0 * k + turn, k, turn) for k in range(200) for turn in range(3))
+    trace = trace_of([(at, 10 + k, 5) for at, k, _ in rows])
+    return replace(trace, requests=trace.requests.with_columns(
+        pl.Series("session_id", [f"s{k}" for _, k, _ in rows]), pl.lit(1.0).alias("think_time_s")))
+
+
+@given(seed=some.integers(0, 5), factors=some.tuples(some.floats(0.05, 3.5), some.floats(0.05, 3.5)))
+def test_thinned_requests_are_among_those_of_every_higher_rate(seed: int, factors: tuple[float, float]) -> None:
+    low, high = (SCALINGS["thin"](TRACE, factor * rate_of(TRACE), seed).requests for factor in sorted(factors))
+    assert set(low["request_id"]) <= set(high["request_id"])
+    there = high.filter(pl.col("request_id").is_in(low["request_id"].implode()))
+    shift = np.diff(low["arrival_s"].to_numpy()) - np.diff(there["arrival_s"].to_numpy())
+    assert np.abs(shift).max() < 1e-6  # at the same times, counted from the first
+    for factor, table in zip(sorted(factors), (low, high), strict=True):
+        assert abs(table.height - factor * TRACE.num_requests) <= np.ceil(factor)
+
+
+@pytest.mark.parametrize("factor", [0.3, 2.5])
+def test_thinning_keeps_or_leaves_out_whole_sessions(factor: float) -> None:
+    trace = sessions_trace()
+    found = SCALINGS["thin"](trace, factor * rate_of(trace), 1).requests
+    turns = found.group_by("session_id").agg(pl.len(), pl.col("arrival_s").sort().diff().max().alias("gap"))
+    whole = turns.filter(pl.col("len") == 3)
+    assert whole.height >= turns.height - 2 * np.ceil(factor)  # a copy's end cuts one in two
+    assert whole["gap"].to_numpy() == pytest.approx(1.0)  # turns of one copy, never of two
+    assert found.height == pytest.approx(factor * trace.num_requests, abs=3 * np.ceil(factor))
+
+
+def test_thinning_keeps_requests_with_their_parents() -> None:
+    rows = [(float(k), 10, 5) for k in range(300)]
+    trace = trace_of(rows)
+    parents = [None if k % 3 == 0 else str(k - 1) for k in range(300)]
+    trace = replace(trace, requests=trace.requests.with_columns(pl.Series("parent_id", parents, dtype=pl.String)))
+    for factor in (0.4, 1.6):
+        found = SCALINGS["thin"](trace, factor * rate_of(trace), 0).requests
+        ids = set(found["request_id"])
+        named = found.filter(pl.col("parent_id").is_not_null() & (pl.col("parent_id") != ""))
+        assert set(named["parent_id"]) <= ids
+        assert named.height >= 2 * found.height / 3 - 2 * np.ceil(factor)
+
+
+def test_copies_on_top_keep_the_hours_of_a_day() -> None:
+    """A day with one busy hour keeps it: copies that were moved about the day would spread it over all hours."""
+    rng = np.random.default_rng(0)
+    busy, quiet = rng.uniform(12 * 3600, 13 * 3600, 4000), rng.uniform(0, 86400, 2000)
+    trace = trace_of([(float(at), 10, 5) for at in np.sort(np.concatenate((busy, quiet)))])
+    found = arrivals(SCALINGS["thin"](trace, 4 * rate_of(trace), 0))
+    hours = np.histogram(found, bins=24, range=(0, 86400))[0]
+    assert hours[12:14].sum() > 0.65 * found.size
+
+
+def test_more_copies_than_can_be_replayed_end_sooner() -> None:
+    found = SCALINGS["thin"](TRACE, 500 * rate_of(TRACE), 0)
+    assert found.num_requests == pytest.approx(MOST_REQUESTS, rel=0.05)
+    assert rate_of(found) == pytest.approx(500 * rate_of(TRACE), rel=0.05)
+
+
+@pytest.mark.parametrize("scaling", SCALINGS)
+def test_traffic_lasts_as_long_as_is_asked_for(scaling: str) -> None:
+    rate = 3 * rate_of(TRACE)
+    span = arrivals(TRACE)[-1]
+    assert arrivals(lasting(TRACE, rate, 2 * span, scaling))[-1] >= 1.9 * span

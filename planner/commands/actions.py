@@ -19,11 +19,9 @@ from planner.replays.scaling import events_table
 from planner.report.tables import (
     accuracy_table,
     calibration_table,
-    capacity_table,
     comparison_table,
     explanation_table,
     gate_table,
-    sizing_table,
     summary_table,
     sweep_table,
 )
@@ -114,27 +112,29 @@ def compare(sources: Sequence[str], scenario: Scenario, slo: str | None, format:
 
 
 def capacity(source: str, scenario: Scenario, slo: str, attainment: float, options: Mapping[str, Any],
-             format: str | None, on_bad_rows: OnBadRows, json: Path | None) -> None:
-    """Find the highest rate within the objectives, and print what it is, how sure, and what limits it."""
+             format: str | None, on_bad_rows: OnBadRows, json: Path | None) -> bool:
+    """Find the highest rate within the objectives, print and write it; False where there is none."""
     from planner.planning.highest_rate import Search
     from planner.planning.highest_rate import capacity as find_capacity
+    from planner.report.plans import capacity_table
     from planner.settings.objectives import parse_objectives
 
     check_outputs([json])
     objectives = parse_objectives(slo, attainment)
     search = Search(**options, seed=scenario.seed or 0)
-    recorded = scenario if source == NAME else replace(scenario, seed=None)  # the seed is of the search
-    found = find_capacity(_read(source, recorded, format, on_bad_rows), scenario, objectives, search)
+    found = find_capacity(_read_searched(source, scenario, format, on_bad_rows), scenario, objectives, search)
     _print_notes({"": found})
     publish(found, capacity_table(found), json)
+    return bool(found["feasible"])
 
 
 def size(source: str, scenario: Scenario, slo: str, attainment: float, tensor_parallel_size: str | None,
          price: str | None, rate_series: Path | None, options: dict[str, Any], format: str | None,
-         on_bad_rows: OnBadRows, json: Path | None) -> None:
-    """Find the cheapest fleet for a load, and print it beside the others."""
-    from planner.planning.sizing import Choices, parse_prices, parse_ranks
+         on_bad_rows: OnBadRows, json: Path | None) -> bool:
+    """Find the cheapest fleet for a load, print it beside the others and write it; False where there is none."""
+    from planner.planning.fleets import Choices, parse_prices, parse_ranks
     from planner.planning.sizing import size as find_fleet
+    from planner.report.plans import sizing_table
     from planner.settings.objectives import parse_objectives
     from planner.traffic.rate_series import read_rate_series
 
@@ -153,9 +153,10 @@ def size(source: str, scenario: Scenario, slo: str, attainment: float, tensor_pa
                       prices=parse_prices(price),
                       series=None if rate_series is None else read_rate_series(rate_series), **options)
     objectives = parse_objectives(slo, attainment)
-    found = find_fleet(_read(source, scenario, format, on_bad_rows), scenario, objectives, choices)
+    found = find_fleet(_read_searched(source, scenario, format, on_bad_rows), scenario, objectives, choices)
     _print_notes({"": found})
     publish(found, sizing_table(found), json)
+    return bool(found["feasible"])
 
 
 def check(targets: Path, baseline: Path | None, update_baseline: bool, junit: Path | None, markdown: Path | None,
@@ -301,6 +302,11 @@ def _read(source: str, scenario: Scenario, format: str | None, on_bad_rows: OnBa
     if sys.stderr.isatty() and not _is_compiled():
         print("compiling the replay loop, once on this machine: about twenty seconds", file=sys.stderr)
     return trace
+
+
+def _read_searched(source: str, scenario: Scenario, format: str | None, on_bad_rows: OnBadRows) -> Trace:
+    """Read the trace of a search, whose draws of traffic have the seed, whatever the trace."""
+    return _read(source, scenario if source == NAME else replace(scenario, seed=None), format, on_bad_rows)
 
 
 def _is_compiled() -> bool:

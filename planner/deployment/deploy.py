@@ -26,6 +26,7 @@ from planner.policy import Policy
 from planner.settings.defaults import EngineDefaults, engine_defaults, graph_capture_size
 from planner.settings.engine import EngineSettings, Tier
 from planner.settings.releases import is_older, left_off
+from planner.settings.routing import routed
 from planner.settings.scenario import Scenario, attention_ranks
 from planner.steptime.by_term import linear
 from planner.steptime.engines import EngineConstants, constants_of, load_engine, read_constants, read_table
@@ -142,6 +143,7 @@ def resolve(scenario: Scenario, trace: Trace) -> Deployment:
     FleetError : the fleet's file cannot be read, or something in it is wrong.
     UnknownNameError, CatalogError, CapacityError, PolicyError : as their makers say.
     """
+    scenario = routed(scenario)
     if scenario.fleet is None:
         return _resolve(scenario, trace)
     pools = []
@@ -208,8 +210,7 @@ def deploy(scenario: Scenario, *, enable_prefix_caching: bool = False, longest_r
     is_linear = scenario.step_time != "roofline"
     missing = [name for name, value in (("--model", architecture), ("--gpu", gpu)) if value is None]
     if missing and not (is_linear and scenario.num_gpu_blocks):
-        raise UsageError(f"{' and '.join(missing)} missing; give both, or --step-time linear:… together with "
-                         f"--num-gpu-blocks")
+        raise UsageError(f"{' and '.join(missing)} missing; give both, or --step-time linear:… with --num-gpu-blocks")
     layout = layout or layout_of(scenario, architecture)
     node_link = node_link_of(scenario, gpu, layout)
     if architecture is not None:
@@ -393,8 +394,7 @@ def _swap(scenario: Scenario, architecture: Architecture | None, gpu: Gpu | None
         return 0, 0.0
     if architecture is None or gpu is None:
         return scenario.num_cpu_blocks or 2**40 // scenario.block_size, 0.0
-    per_token = kv_bytes_per_token_per_gpu(
-        architecture, kv_bytes, scenario.tensor_parallel_size, scenario.pipeline_parallel_size
-    )
+    per_token = kv_bytes_per_token_per_gpu(architecture, kv_bytes, scenario.tensor_parallel_size,
+                                           scenario.pipeline_parallel_size)
     num_blocks = int(scenario.swap_space * 2**30 // (per_token * scenario.block_size))
     return scenario.num_cpu_blocks or num_blocks, per_token / gpu.host_bandwidth_bytes_per_s

@@ -3,6 +3,11 @@
 Source: Park and Miller, Random Number Generators: Good Ones Are Hard to Find, 1988, with the factor of 1993.
 """
 
+import itertools
+
+import numpy as np
+from numpy.typing import NDArray
+
 from planner.engine.jit import jit
 
 FACTOR, MODULUS = 48271, 2147483647
@@ -17,3 +22,9 @@ def seeded(seed: int) -> int:
 def following(x: int) -> int:
     """Return the number after `x`, from 1 to MODULUS − 1."""
     return x * FACTOR % MODULUS
+
+
+def drawn(seed: int, count: int) -> NDArray[np.int64]:
+    """Return so many numbers in a row, as the loop draws them from a seed."""
+    numbers = itertools.accumulate(range(count), lambda x, _: x * FACTOR % MODULUS, initial=seeded(seed))
+    return np.fromiter(numbers, np.int64, count + 1)[1:]

@@ -129,7 +129,10 @@ def compare_predictions(trace: Trace, drawn: Sequence[Trace], scenario: Scenario
 
 
 def _capacity(trace: Trace, scenario: Scenario, objectives: Objectives) -> float:
-    found = capacity(trace, scenario, objectives, Search(replicates=0, horizon="trace", jobs=1))
+    search = Search(scaling="compress", replicates=0, horizon="trace", compares=False, jobs=1)  # as replays are scaled
+    found = capacity(trace, scenario, objectives, search)
+    if not found["feasible"]:
+        raise UsageError(f"--slo: the capacity is 0 requests/s: {found['sentence']}")
     return float(found["capacity_rps"])
 
 

@@ -14,6 +14,7 @@ from planner.deployment.deploy import Deployment, Pool, pools_of
 from planner.deployment.pools import turns
 from planner.engine import state as st
 from planner.engine.entries import FETCH
+from planner.engine.generator import drawn
 from planner.errors import UsageError
 from planner.fleet.disaggregation import handover_gaps, joined, transfer_of
 from planner.fleet.interleaved import Fleet, run_interleaved
@@ -28,7 +29,9 @@ from planner.replays.initial import initial_state
 from planner.replays.requests import RequestMemory, no_requests
 from planner.replays.results import ReplayResult, Replica
 from planner.replays.scaling import Scaling, staying, together
+from planner.router import Router
 from planner.settings.engine import Recording
+from planner.settings.routing import router_of
 from planner.trace import Trace
 from planner.trace.prefix import take_rows
 
@@ -41,8 +44,8 @@ def serve(trace: Trace, deployment: Deployment, num_replicas: int | None = None,
           recording: Recording = NOTHING) -> ReplayResult:
     """Replay a trace on a deployment's replicas, each with its own queue and cache.
 
-    Where requests are dealt in turn and wait for nobody, each replica is replayed by itself; else all are on one clock,
-    ranks of data-parallel attention too, each of which is a replica in what is returned.
+    Where requests are dealt in turn or at random and wait for nobody, each replica is replayed by itself; else all are
+    on one clock, ranks of data-parallel attention too, each of which is a replica in what is returned.
 
     Parameters
     ----------
@@ -67,7 +70,7 @@ def serve(trace: Trace, deployment: Deployment, num_replicas: int | None = None,
     scenario = deployment.scenario
     ranks = deployment.layout.data_parallel_size
     pools = _pools(deployment, scenario.data_parallel_size if num_replicas is None else num_replicas * ranks)
-    count, router = sum(pool.num_replicas for pool in pools), load_router(scenario.router)
+    count, router = sum(pool.num_replicas for pool in pools), load_router(router_of(scenario))
     waits = dependencies(trace) if scenario.wait_for_parents else None
     followers = 0 if waits is None else int((waits.num_parents > 0).sum())
     may_be_none = any(pool.autoscale is not None and pool.autoscale.rules.minimum == 0 for pool in pools)
@@ -81,13 +84,17 @@ def serve(trace: Trace, deployment: Deployment, num_replicas: int | None = None,
                   seed=scenario.seed or 0, transfer=transfer_of(pools[0].deployment) if is_split else None)
     shares_nothing = (waits is None and scenario.max_concurrency is None and deployment.settings.remote_tier is None
                       and not fleet.steps_together)
-    takes_turns = router.takes_turns and not router.is_sticky
-    if takes_turns and shares_nothing and overload is None and not scalers and not is_split:
+    if is_blind(router) and shares_nothing and overload is None and not scalers and not is_split:
         found = _dealt(trace, deployment, fleet, recording)
     else:
         timers = [timer for scaler in scalers.values() for timer in scaler.timers()]
         found = (_disaggregated if is_split else _routed)(trace, deployment, fleet, waits, recording, timers)
     return dataclasses.replace(found, num_followers=followers, scaling=_scaling(found, pools, scalers))
+
+
+def is_blind(router: Router) -> bool:
+    """Tell whether a router looks at neither the replicas nor the request: by turns, or at random."""
+    return (router.takes_turns or router.num_choices == 1) and not router.is_sticky
 
 
 def _pools(deployment: Deployment, num_replicas: int) -> tuple[Pool, ...]:
@@ -186,9 +193,10 @@ def _disaggregated(trace: Trace, deployment: Deployment, fleet: Fleet, waits: De
 
 
 def _dealt(trace: Trace, deployment: Deployment, fleet: Fleet, recording: Recording) -> ReplayResult:
-    """Replay each replica's requests by themselves, where they are dealt by turns and wait for nobody."""
+    """Replay each replica's requests by themselves, where the router is blind and they wait for nobody."""
     turn = turns(fleet.weights)
-    replica = turn[np.arange(trace.num_requests) % len(turn)].astype(np.int32)
+    places = np.arange(trace.num_requests) if fleet.router.takes_turns else drawn(fleet.seed, trace.num_requests)
+    replica = turn[places % len(turn)].astype(np.int32)
     owners = [pool.deployment for pool in fleet.pools for _ in range(pool.num_replicas)]
     parts = []
     requests = no_requests(trace.num_requests)

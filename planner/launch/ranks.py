@@ -15,6 +15,7 @@ from typing import Any
 
 from planner.catalog.entries import load_model
 from planner.errors import PlannerError, UsageError
+from planner.settings.routing import router_of
 from planner.settings.scenario import Scenario
 
 VLLM_ROUTER = "vllm-dp"
@@ -85,8 +86,8 @@ def _without_a_flag_of_vllm(scenario: Scenario) -> dict[str, str]:
         return {}
     if not scenario.data_parallel_attention and scenario.model is not None and has_experts(scenario.model):
         return {"data_parallel_size": f"data_parallel_size = {ranks}"}
-    return {"data_parallel_attention": "", "router": "" if scenario.router == VLLM_ROUTER else
-            f"router = {scenario.router}"}
+    return {"data_parallel_attention": "", "router": "" if router_of(scenario) == VLLM_ROUTER else
+            f"router = {router_of(scenario)}"}
 
 
 def has_experts(model: str) -> bool:

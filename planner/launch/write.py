@@ -11,6 +11,7 @@ from planner.catalog.entries import describe_model
 from planner.launch.flags import DIALECTS, Dialect, Flag, Switch, Tree
 from planner.launch.ranks import written_ranks
 from planner.settings.defaults import ENGINE_DEFAULTS, vllm_serve_defaults
+from planner.settings.routing import ROUTER
 from planner.settings.scenario import Scenario, given_options, names_in
 
 FILE = "engine.yaml"
@@ -76,8 +77,9 @@ def _served(model: str | None) -> str:
 
 def _given(scenario: Scenario) -> list[tuple[str, Any]]:
     """Return the options of the deployment and its scheduling that are not at their defaults."""
-    load = set(names_in("Load"))
-    return [(name, value) for name, value in given_options(scenario).items() if name not in load | NOT_THE_SERVERS]
+    load, default = set(names_in("Load")), ("router", ROUTER)
+    return [option for option in given_options(scenario).items()
+            if option[0] not in load | NOT_THE_SERVERS and option != default]
 
 
 def _flag(dialect: Dialect, entries: tuple[Flag | Switch | Tree, ...], option: str, value: Any,

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from planner.errors import UsageError
+from planner.planning.missed import UnreachableError
 from planner.settings.objectives import Verdict
 
 TOLERANCE = 0.005  # upper / lower - 1 of the bracket
@@ -14,6 +15,7 @@ NEAR = 0.25  # strain's distance from the edge, next to which rates are tried th
 FINE = 0.01  # so far apart
 STEP = 2.0  # of the search for a first bracket
 MOST_RISES, MOST_FALLS = 40, 16  # of them, each way; a 65,536th of a rate has requests run one at a time
+ANY = (0.0, math.inf)  # rates [1/s]
 MOST_REPAIRS = 5  # brackets that a missed rate below sends back to the search
 
 
@@ -21,8 +23,10 @@ class UnlimitedError(UsageError):
     """Every rate keeps the objectives."""
 
 
-class UnreachableError(UsageError):
-    """No rate keeps the objectives."""
+class UnreachableRateError(UnreachableError):
+    """No rate keeps the objectives; `rate_rps` is the lowest that was tried [1/s]."""
+
+    rate_rps: float = math.nan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +51,7 @@ class Bracket:
 
 
 def find_bracket(evaluate: Callable[[float], Verdict], start: float, *, tolerance: float = TOLERANCE,
-                 checks: tuple[float, ...] = CHECKED) -> Bracket:
+                 checks: tuple[float, ...] = CHECKED, limits: tuple[float, float] = ANY) -> Bracket:
     """Find the highest rate that keeps the objectives.
 
     Doubles or halves from `start` to a first bracket, bisects it in the logarithm, and then tries rates on either side,
@@ -60,10 +64,11 @@ def find_bracket(evaluate: Callable[[float], Verdict], start: float, *, toleranc
     start : where to begin [1/s].
     tolerance : of upper / lower - 1.
     checks : distances at which rates on either side are tried, as shares of the bracket; none to check nothing.
+    limits : rates below the one and above the other are not tried [1/s].
 
     Raises
     ------
-    UnlimitedError, UnreachableError : every rate keeps the objectives, or none does.
+    UnlimitedError, UnreachableRateError : every rate keeps the objectives, or none does.
     """
     known: dict[float, Verdict] = {}
 
@@ -72,17 +77,17 @@ def find_bracket(evaluate: Callable[[float], Verdict], start: float, *, toleranc
             known[rate] = evaluate(rate)
         return known[rate].is_met
 
-    low, high = _first_bracket(is_met, known, start)
+    low, high = _first_bracket(is_met, known, start, limits)
     for _ in range(MOST_REPAIRS):
         low, high = _bisected(is_met, low, high, tolerance)
-        missed = [rate for rate in _checked([low / (1 + share) for share in (0.0, *checks)], known, is_met)
-                  if not is_met(rate)]
+        checked = [low / (1 + share) for share in (0.0, *checks) if low / (1 + share) >= limits[0]]
+        missed = [rate for rate in _checked(checked, known, is_met) if not is_met(rate)]
         if not missed:
             break
         high = min(missed)
         below = [rate for rate in known if rate < high and known[rate].is_met]
-        low = max(below) if below else _falling(is_met, known, high)
-    above = _checked([high * (1 + share) for share in (0.0, *checks)], known, is_met)
+        low = max(below) if below else _falling(is_met, known, high, limits[0])
+    above = _checked([high * (1 + share) for share in (0.0, *checks) if high * (1 + share) <= limits[1]], known, is_met)
     kept = tuple(rate for rate in above if is_met(rate))
     missed_below = tuple(sorted(rate for rate, verdict in known.items() if rate < low and not verdict.is_met))
     kept_above = tuple(sorted({*kept, *(rate for rate, verdict in known.items() if rate > high and verdict.is_met)}))
@@ -102,12 +107,15 @@ def _checked(rates: list[float], known: dict[float, Verdict], is_met: Callable[[
     return sorted(found)
 
 
-def _first_bracket(is_met: Callable[[float], bool], known: dict[float, Verdict], start: float) -> tuple[float, float]:
+def _first_bracket(is_met: Callable[[float], bool], known: dict[float, Verdict], start: float,
+                   limits: tuple[float, float]) -> tuple[float, float]:
     if not is_met(start):
-        low = _falling(is_met, known, start)
+        low = _falling(is_met, known, start, limits[0])
         return low, low * STEP
     rate = start
     for _ in range(MOST_RISES):
+        if rate * STEP > limits[1]:
+            break
         if not is_met(rate * STEP):
             return rate, rate * STEP
         rate *= STEP
@@ -115,16 +123,19 @@ def _first_bracket(is_met: Callable[[float], bool], known: dict[float, Verdict],
                          f"unlimited; give limits that a load can miss")
 
 
-def _falling(is_met: Callable[[float], bool], known: dict[float, Verdict], rate: float) -> float:
+def _falling(is_met: Callable[[float], bool], known: dict[float, Verdict], rate: float, least: float) -> float:
     """Return a rate below that keeps the objectives."""
     for _ in range(MOST_FALLS):
+        if rate / STEP < least:
+            break
         rate /= STEP
         if is_met(rate):
             return rate
-    worst = known[rate]
-    raise UnreachableError(f"the objectives are missed at every rate down to {rate:.3g} requests/s, where a request "
-                           f"meets only those that come with it: {worst.shortfall}; give limits that a request alone "
-                           f"can keep, or a faster deployment")
+    error = UnreachableRateError(f"the objectives are missed at every rate down to {rate:.3g} requests/s: "
+                                 f"{known[rate].shortfall}; give limits that requests which come together can keep, or "
+                                 f"a faster deployment")
+    error.rate_rps = rate
+    raise error
 
 
 def _bisected(is_met: Callable[[float], bool], low: float, high: float, tolerance: float) -> tuple[float, float]:

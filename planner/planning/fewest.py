@@ -10,12 +10,17 @@ import polars as pl
 from planner.deployment.deploy import Deployment, Pool
 from planner.deployment.pools import Role
 from planner.fleet.replicas import serve
-from planner.planning.bracket import UnreachableError
+from planner.planning.missed import UnreachableError, missed_objectives, unreachable
 from planner.replays.results import ReplayResult
 from planner.settings.objectives import Objectives, Verdict, judge
 from planner.trace import Trace
+from planner.traffic.workload import limit
 
 MOST_GPUS = 100_000
+LONG, PARTS = 20_000, 8  # requests of a load from which on a part of it is searched first, and which part
+ROUGHLY = 0.05  # precision of that [1]
+CHECKED = (0.0, 0.02, 0.05, 0.1)  # above the answer, as shares of it
+MOST_REPAIRS = 5  # answers that a number above them which misses sends back to the search
 MANY = 8  # replicas that miss the objectives: before more are tried, requests are tried alone
 
 Divided = Callable[[Trace, Deployment, Objectives, int], tuple[ReplayResult, Verdict]]
@@ -96,19 +101,25 @@ def cheapest_split(served: ReplayResult, objectives: Objectives, prices: tuple[f
 
 
 def fewest_replicas(trace: Trace, deployment: Deployment, objectives: Objectives, guess: int = 1,
-                    divided: Divided = together) -> tuple[int, ReplayResult, str]:
+                    divided: Divided = together, bound: int | None = None, *, is_near: bool = False,
+                    precision: float = 0.0) -> tuple[int, ReplayResult, str]:
     """Return the fewest replicas that keep the objectives, how they serve, and what one less misses.
 
-    One less than the answer misses them, and so does every smaller number that was tried.
+    One less than the answer misses them, and every larger number that was tried keeps them: chance may let a number
+    keep them that has numbers which miss above it. A long load is searched from the answer for its first eighth, which
+    takes far fewer replays of all of it.
 
     Parameters
     ----------
     guess : that the search begins with [1].
     divided : how so many replicas share the work: `together` or `apart`.
+    bound : replicas at most; None for one for each request, once requests are known to keep the objectives alone [1].
+    is_near : whether the guess is the answer for a part of the load.
+    precision : share of the answer by which it may be too high; above 0, numbers above it are not tried [1].
 
     Raises
     ------
-    UnreachableError : not even a replica for each request does.
+    UnreachableError : no number up to the bound does.
     """
     known: dict[int, tuple[ReplayResult, Verdict]] = {}
 
@@ -117,29 +128,74 @@ def fewest_replicas(trace: Trace, deployment: Deployment, objectives: Objectives
             known[count] = divided(trace, deployment, objectives, count)
         return known[count][1].is_met
 
-    least = 1 if divided is together else 2
-    most = max(min(trace.num_requests, MOST_GPUS // deployment.layout.num_gpus), least)
-    high = min(max(guess, least), most)
-    while not is_met(high):
+    def raise_where_none(high: int) -> None:
         if high >= most:
-            raise _unreachable(f"{high:,} replicas", known[high][1])
-        if high > MANY and not (alone := divided(_apart_in_time(trace), deployment, objectives, least)[1]).is_met:
-            raise _unreachable("requests, each alone on its replica,", alone)
-        high = min(2 * high, most)
-    low = max((count for count in known if not known[count][1].is_met), default=least - 1)
-    if low == least - 1 and high > least and not is_met(high - 1):  # the guess was right
-        low = high - 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if is_met(middle) else (middle, high)
+            raise _missed(f"{high:,} replicas", objectives, *known[high])
+        if high > MANY and bound is None and 0 not in known:  # 0 stands for requests alone
+            known[0] = divided(apart_in_time(trace), deployment, objectives, least)
+            if not known[0][1].is_met:
+                raise _missed("requests, each alone on its replica,", objectives, *known[0])
+
+    least = 1 if divided is together else 2
+    most = max(min(trace.num_requests, MOST_GPUS // deployment.layout.num_gpus), least) if bound is None else bound
+    if not is_near and trace.num_requests >= LONG:
+        guess = _guessed(limit(trace, trace.num_requests // PARTS), deployment, objectives, guess, divided, bound)
+    low, high = _bracketed(is_met, min(max(guess, least), most), least, most, raise_where_none)
+    low, high = _bisected(is_met, low, high, precision)
+    for _ in range(MOST_REPAIRS if precision == 0 else 0):
+        above = sorted({min(high + 1 + int(share * high), most) for share in CHECKED} - {high})
+        missed = [count for count in above if not is_met(count)]
+        if not missed:
+            break
+        try:
+            low, high = _bracketed(is_met, missed[-1], missed[-1], most, raise_where_none)
+        except UnreachableError:  # none above is better
+            break
+        low, high = _bisected(is_met, low, high, precision)
     return high, known[high][0], known[low][1].limiting_metric if low >= least else "none"
 
 
-def _apart_in_time(trace: Trace) -> Trace:
+def _bracketed(is_met: Callable[[int], bool], guess: int, least: int, most: int,
+               raise_where_none: Callable[[int], None]) -> tuple[int, int]:
+    """Return a number that misses the objectives, `least` - 1 where there is none, and a larger one that keeps them.
+
+    From the guess one step of an eighth, then by twos.
+    """
+    low, high = least - 1, guess
+    while not is_met(high):
+        raise_where_none(high)
+        low, high = high, min(max(high + high // 8 if low < guess else 2 * high, high + 1), most)
+    tried = high - 1
+    while low == least - 1 and tried >= least:
+        if not is_met(tried):
+            low = tried
+        else:
+            high, tried = tried, min(max(tried - tried // 8 if high == guess else tried // 2, least), tried - 1)
+    return low, high
+
+
+def _bisected(is_met: Callable[[int], bool], low: int, high: int, precision: float) -> tuple[int, int]:
+    while high - low > max(1, int(precision * high)):
+        middle = (low + high) // 2
+        low, high = (low, middle) if is_met(middle) else (middle, high)
+    return low, high
+
+
+def _guessed(part: Trace, deployment: Deployment, objectives: Objectives, guess: int, divided: Divided,
+             bound: int | None) -> int:
+    """Return about the answer for a part of a load; where it has none, the bound or the guess."""
+    try:
+        return fewest_replicas(part, deployment, objectives, guess, divided, bound, is_near=True, precision=ROUGHLY)[0]
+    except UnreachableError:
+        return guess if bound is None else bound
+
+
+def apart_in_time(trace: Trace) -> Trace:
     """Return the trace's requests, each an hour after the one before it: nobody waits for another."""
     hours = 3600.0 * np.arange(trace.num_requests)
     return replace(trace, requests=trace.requests.with_columns(pl.Series("arrival_s", hours)))
 
 
-def _unreachable(who: str, worst: Verdict) -> UnreachableError:
-    return UnreachableError(f"{who} still miss the objectives: {worst.shortfall}")
+def _missed(who: str, objectives: Objectives, served: ReplayResult, verdict: Verdict) -> UnreachableError:
+    return unreachable(f"{who} still miss the objectives: {verdict.shortfall}",
+                       missed_objectives(objectives, served.times_s))

@@ -11,7 +11,6 @@ import numpy as np
 from planner.errors import CapacityError, PlannerError, TargetsError, UnknownNameError, UsageError
 from planner.metrics.summary import numbers
 from planner.planning.baseline import changes, read_baseline, write_baseline
-from planner.planning.bracket import UnreachableError
 from planner.planning.highest_rate import Search
 from planner.planning.highest_rate import capacity as find_capacity
 from planner.planning.study import Study
@@ -159,11 +158,8 @@ def _capacity(trace: Trace, study: Study) -> dict[str, Any]:
     if study.objectives is None:
         raise UsageError("capacity_rps needs slo, as in slo = \"ttft:500 tpot:50\"")
     objectives = replace(study.objectives, attainment=study.objectives.attainment or DEFAULT_ATTAINMENT)
-    search = Search(replicates=0, seed=study.scenario.seed or 0)
-    try:
-        found = find_capacity(trace, study.scenario, objectives, search)
-    except UnreachableError:
-        return {**dict.fromkeys(CAPACITY, 0.0), "notes": []}
+    search = Search(replicates=0, compares=False, seed=study.scenario.seed or 0)
+    found = find_capacity(trace, study.scenario, objectives, search)
     return {name: found[name] for name in (*CAPACITY, "notes")}
 
 

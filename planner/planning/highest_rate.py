@@ -1,6 +1,6 @@
 """The highest request rate that a deployment serves within its objectives, how sure that is, and what limits it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -9,19 +9,32 @@ import joblib
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.deployment.deploy import Deployment, resolve, shape_load
+from planner.deployment.deploy import Deployment, pools_of, resolve, shape_load
 from planner.deployment.pools import read_fleet
 from planner.errors import UsageError
 from planner.fleet.replicas import serve
 from planner.metrics.notes import notes
 from planner.metrics.resolved import describe_deployment, fitted_scenarios
 from planner.metrics.uncertainty import Residuals, residuals_for
-from planner.planning.bracket import Bracket, UnreachableError, find_bracket
-from planner.settings.objectives import Objectives, Verdict, judge
+from planner.planning.bracket import Bracket, UnlimitedError, UnreachableRateError, find_bracket
+from planner.planning.fewest import apart_in_time
+from planner.planning.missed import Missed, UnreachableError, describe_missed, missed_objectives
+from planner.planning.spread import COMPARED, MATTERS
+from planner.settings.objectives import Objectives, Verdict, judge, objectives_text
+from planner.settings.scaling import MEANINGS, RECOMMENDED
 from planner.settings.scenario import Scenario
 from planner.trace import Trace
 from planner.traffic.client import at_client_rate
-from planner.traffic.rescaling import MOST_REQUESTS, SCALINGS, rate_of, repeated, windows
+from planner.traffic.rescaling import (
+    MOST_REQUESTS,
+    SCALINGS,
+    at_rate,
+    num_requests_at,
+    rate_of,
+    rates_of,
+    repeated,
+    windows,
+)
 
 Floats = NDArray[np.float64]
 
@@ -43,14 +56,16 @@ class Search:
     seed : of every draw.
     by_tenant : whether every tenant must keep the objectives by itself.
     horizon : "double", as long as that changes the answer, or "trace", as it is.
-    jobs : processes for the replicates; -1 for one a core.
+    compares : whether the capacity by other ways of scaling and behind other routers is looked for too.
+    jobs : processes for the replicates and for these; -1 for one a core.
     """
 
-    scaling: str = "compress"
+    scaling: str = RECOMMENDED
     replicates: int = 20
     seed: int = 0
     by_tenant: bool = False
     horizon: str = "double"
+    compares: bool = True
     jobs: int = -1
 
 
@@ -65,9 +80,31 @@ class Load:
 
     def verdict(self, rate_per_s: float) -> Verdict:
         """Replay the traffic at a rate and judge it."""
-        trace = SCALINGS[self.search.scaling](self.trace, rate_per_s, self.search.seed)
-        result = serve(trace, self.deployment)
-        return judge(self.objectives, result.times_s, _tenants(trace) if self.search.by_tenant else None)
+        return self.judged(at_rate(self.trace, rate_per_s, self.search.scaling, self.search.seed))[0]
+
+    def judged(self, trace: Trace) -> tuple[Verdict, list[Missed]]:
+        """Replay a trace and judge it; return the objectives that it misses, too."""
+        times_s = serve(trace, self.deployment).times_s
+        verdict = judge(self.objectives, times_s, _tenants(trace) if self.search.by_tenant else None)
+        return verdict, [] if verdict.is_met else missed_objectives(self.objectives, times_s)
+
+    @property
+    def limits_rps(self) -> tuple[float, float]:
+        """The lowest and the highest rate that can be tried [1/s]."""
+        return rates_of(self.trace, self.search.scaling)
+
+    def behind(self, router: str) -> "Load":
+        """Return the load on the same replicas behind another router."""
+        scenario = replace(self.deployment.scenario, router=router)
+        return replace(self, deployment=replace(self.deployment, scenario=scenario))
+
+    def alike(self, scaling: str, rate_rps: float) -> "Load":
+        """Return the load by another way of scaling, with about as many requests at a rate."""
+        count = num_requests_at(self.trace, rate_rps, self.search.scaling)
+        times = round(count / num_requests_at(self.trace, rate_rps, scaling))
+        most = max(MOST_REQUESTS // self.trace.num_requests, 1)
+        return replace(self, trace=repeated(self.trace, min(max(times, 1), most)),
+                       search=replace(self.search, scaling=scaling))
 
 
 def capacity(trace: Trace, scenario: Scenario, objectives: Objectives, search: Search) -> dict[str, Any]:
@@ -85,42 +122,57 @@ def capacity(trace: Trace, scenario: Scenario, objectives: Objectives, search: S
     dict
         As the contract has it: `capacity_rps` and per GPU, `rate_scale` against the trace, `attainment` asked for and
         at capacity, `limiting_metric` just above it, `bracket`, `confidence`, `stationary`, `probes`; besides these
-        `is_monotone`, `kept_above_rps`, `missed_below_rps`, `horizon` (by length), `notes`.
+        `feasible`, `is_monotone`, `kept_above_rps`, `missed_below_rps`, `horizon` (by length), `notes`. What it rests
+        on: `slo` (`text`, `limits_s`, `attainment`), `scaling`, `router` (None for one replica), `assumptions` in
+        words, `scalings` and `routers`: the capacity by other ways of scaling and, of several replicas, behind other
+        routers. Where no rate keeps the objectives, `feasible` is False, the capacity 0, and `missed` has the
+        objectives with the best value of each.
 
     Raises
     ------
-    UsageError : an option does not fit; UnreachableError, UnlimitedError: the capacity is nothing, or has no end.
+    UsageError : an option does not fit; UnlimitedError: the capacity has no end.
     PlannerError : as a replay.
     """
     _check(scenario, search)
-    if trace.arrivals == "absent" and search.scaling == "poisson":  # at any rate: the search finds its own
+    is_drawn = trace.arrivals == "absent" and search.scaling == "poisson"
+    if is_drawn:  # at any rate: the search finds its own
         trace = replace(at_client_rate(trace, 1.0, seed=search.seed), arrivals="recorded")
     shaped = shape_load(scenario, trace)
     recorded = rate_of(shaped)
     load = Load(deployment=resolve(scenario, shaped), trace=shaped, objectives=objectives, search=search)
-    found = find_bracket(load.verdict, recorded)
+    rests_on = _question(load, trace, shaped, recorded)
+    verdict, missed = load.judged(apart_in_time(shaped))
+    if not verdict.is_met:  # alone they miss the objectives, so they do at any rate
+        return _infeasible(load, verdict, missed, "requests, each alone,", None) | rests_on
+    try:
+        found = find_bracket(load.verdict, recorded, limits=load.limits_rps)
+    except UnreachableRateError as error:
+        verdict, missed = load.judged(at_rate(shaped, error.rate_rps, search.scaling, search.seed))
+        return _infeasible(load, verdict, missed, str(error).partition(":")[0], error.rate_rps) | rests_on
     horizons = [(1, found.lower)]
     is_settled = search.horizon == "trace"
-    while not is_settled and 2 * horizons[-1][0] * shaped.num_requests <= MOST_REQUESTS:
+    while not is_settled and _can_last(shaped, search, 2 * horizons[-1][0], found.lower):
         times = 2 * horizons[-1][0]
         longer = replace(load, trace=repeated(shaped, times))
-        found = find_bracket(longer.verdict, found.lower)
+        found = find_bracket(longer.verdict, found.lower, limits=longer.limits_rps)
         is_settled = abs(found.lower / horizons[-1][1] - 1) <= SETTLED
         horizons.append((times, found.lower))
         load = longer
-    result = _result(load, found, recorded, objectives)
-    stationary = is_settled if search.horizon == "double" else None
-    return result | {
-        "stationary": stationary,
-        "horizon": [{"num_requests": times * shaped.num_requests, "capacity_rps": rate} for times, rate in horizons],
+    result = _result(load, found, recorded)
+    stationary = is_settled if search.horizon == "double" and len(horizons) > 1 else None
+    compared = _compared(load, found.lower, is_drawn)
+    horizon = [{"num_requests": times * num_requests_at(shaped, rate, search.scaling), "capacity_rps": rate}
+               for times, rate in horizons]
+    return result | rests_on | compared | {
+        "stationary": stationary, "horizon": horizon,
         "confidence": _confidence(replace(load, trace=shaped), found) if search.replicates else None,
-        "notes": [*notes(load.deployment, shaped), *_notes(found, stationary, horizons, shaped),
-                  *([NO_INTERVAL] if scenario.interval is not None else [])],
-        "workload": {"source": trace.source, "num_requests": shaped.num_requests, "recorded_rps": recorded,
-                     "scaling": search.scaling, "seed": search.seed},
-        "deployment": describe_deployment(load.deployment, load.deployment.scenario.data_parallel_size),
-        "trace_sha256": trace.sha256,
+        "notes": [*rests_on["notes"], *_notes(found, stationary, horizon), *compared["notes"]],
     }
+
+
+def _can_last(trace: Trace, search: Search, times: int, rate_rps: float) -> bool:
+    """Tell whether a trace that follows itself so many times is not too long to be replayed."""
+    return times * max(trace.num_requests, num_requests_at(trace, rate_rps, search.scaling)) <= MOST_REQUESTS
 
 
 def _check(scenario: Scenario, search: Search) -> None:
@@ -138,17 +190,59 @@ def _check(scenario: Scenario, search: Search) -> None:
                              f"leave it out")
 
 
-def _result(load: Load, found: Bracket, recorded: float, objectives: Objectives) -> dict[str, Any]:
-    probes = dict(found.probes)
-    num_gpus = load.deployment.num_gpus
+def _question(load: Load, trace: Trace, shaped: Trace, recorded: float) -> dict[str, Any]:
+    """Return what was asked, what was assumed, and of what."""
+    objectives, search, scenario = load.objectives, load.search, load.deployment.scenario
+    is_routed = _is_routed(load.deployment)
+    assumptions = [f"the rate changes by {search.scaling}: {MEANINGS[search.scaling]}"]
+    if is_routed:
+        assumptions.append(f"the router is {scenario.router}")
     return {
+        "slo": {"text": objectives_text(objectives), "limits_s": objectives.limits_s,
+                "attainment": objectives.attainment},
+        "attainment": objectives.attainment, "scaling": search.scaling,
+        "router": scenario.router if is_routed else None, "assumptions": assumptions,
+        "num_gpus": load.deployment.num_gpus,
+        "notes": [*notes(load.deployment, shaped), *([NO_INTERVAL] if scenario.interval is not None else [])],
+        "workload": {"source": trace.source, "num_requests": shaped.num_requests, "recorded_rps": recorded,
+                     "scaling": search.scaling, "seed": search.seed},
+        "deployment": describe_deployment(load.deployment, scenario.data_parallel_size),
+        "trace_sha256": trace.sha256,
+    }
+
+
+def _is_routed(deployment: Deployment) -> bool:
+    """Tell whether a router has replicas to choose from."""
+    return sum(pool.num_replicas for pool in pools_of(deployment, deployment.scenario.data_parallel_size)) > 1
+
+
+def _infeasible(load: Load, verdict: Verdict, missed: Sequence[Missed], who: str,
+                rate_rps: float | None) -> dict[str, Any]:
+    """Return that no rate keeps the objectives, with the best values that there are.
+
+    Parameters
+    ----------
+    verdict, missed : at the lightest load.
+    who : is judged there, in words.
+    rate_rps : the lowest that was tried; None where requests were alone [1/s].
+    """
+    return {
+        "feasible": False, "missed": describe_missed(missed), "capacity_rps": 0.0, "capacity_rps_per_gpu": 0.0,
+        "rate_scale": 0.0, "attainment_at_capacity": None, "limiting_metric": verdict.limiting_metric,
+        "bracket": {"lower_rps": 0.0, "upper_rps": rate_rps}, "is_monotone": True, "kept_above_rps": [],
+        "missed_below_rps": [], "probes": [], "stationary": None, "horizon": [], "confidence": None, "scalings": [],
+        "routers": [], "sentence": f"{who}: {verdict.shortfall}",
+    }
+
+
+def _result(load: Load, found: Bracket, recorded: float) -> dict[str, Any]:
+    probes = dict(found.probes)
+    return {
+        "feasible": True,
+        "missed": [],
         "capacity_rps": found.lower,
-        "capacity_rps_per_gpu": found.lower / num_gpus,
+        "capacity_rps_per_gpu": found.lower / load.deployment.num_gpus,
         "rate_scale": found.lower / recorded,
-        "num_gpus": num_gpus,
-        "slo": {"limits_s": objectives.slo.limits_s,
-                "percentiles_s": {statistic.name: limit for statistic, limit in objectives.statistics.items()}},
-        "attainment": objectives.attainment,
         "attainment_at_capacity": probes[found.lower].attainment,
         "limiting_metric": probes[found.upper].limiting_metric,
         "bracket": {"lower_rps": found.lower, "upper_rps": found.upper},
@@ -158,6 +252,49 @@ def _result(load: Load, found: Bracket, recorded: float, objectives: Objectives)
         "probes": [{"rate_rps": rate, "is_met": verdict.is_met, "attainment": verdict.attainment,
                     "limiting_metric": verdict.limiting_metric} for rate, verdict in found.probes],
     }
+
+
+def _compared(load: Load, rate_rps: float, is_drawn: bool) -> dict[str, Any]:
+    """Return the capacity by other ways of scaling and behind other routers, from the known one; no bootstrap of them.
+
+    Returns
+    -------
+    dict
+        `scalings` and `routers`: a row for each with its `capacity_rps`, None where it has none; the known one first,
+        and of one replica no routers. `notes` where one is more than a tenth off.
+    """
+    search, router, is_routed = load.search, load.deployment.scenario.router, _is_routed(load.deployment)
+    ways = [name for name in SCALINGS if search.compares and not is_drawn and name != search.scaling]
+    others = [name for name in COMPARED if search.compares and is_routed and name != router]
+    tasks = [*(("scaling", name, load.alike(name, rate_rps)) for name in ways),
+             *(("router", name, load.behind(name)) for name in others)]
+    jobs = [joblib.delayed(_capacity_from)(each, rate_rps) for _, _, each in tasks]
+    rates = joblib.Parallel(n_jobs=search.jobs)(jobs)
+    rows = [{what: name, "capacity_rps": rate} for (what, name, _), rate in zip(tasks, rates, strict=True)]
+    scalings = [{"scaling": search.scaling, "capacity_rps": rate_rps}, *(row for row in rows if "scaling" in row)]
+    routers = [{"router": router, "capacity_rps": rate_rps}, *(row for row in rows if "router" in row)]
+    routers = routers if is_routed else []
+    return {"scalings": scalings, "routers": routers,
+            "notes": [*_rests_on(scalings, "scaling", "how the rate is scaled"),
+                      *_rests_on(routers, "router", "the router")]}
+
+
+def _capacity_from(load: Load, start: float) -> float | None:
+    """Return a capacity from one that is near it, without checks of the rates around it; None where there is none."""
+    try:
+        return find_bracket(load.verdict, start, tolerance=NEAR, checks=(), limits=load.limits_rps).lower
+    except (UnreachableError, UnlimitedError):
+        return None
+
+
+def _rests_on(rows: Sequence[Mapping[str, Any]], key: str, what: str) -> list[str]:
+    """Return a note where one of several capacities is more than a tenth off the first."""
+    if not any(row["capacity_rps"] is None or abs(row["capacity_rps"] / rows[0]["capacity_rps"] - 1) > MATTERS
+               for row in rows[1:]):
+        return []
+    rates = ", ".join(f"{'no' if row['capacity_rps'] is None else format(row['capacity_rps'], '.4g')} requests/s with "
+                      f"{row[key]}{f' ({MEANINGS[row[key]]})' if key == 'scaling' else ''}" for row in rows)
+    return [f"the capacity depends on {what}: {rates}; --{key} chooses"]
 
 
 def _confidence(load: Load, found: Bracket) -> dict[str, float]:
@@ -197,7 +334,7 @@ def _replicate(load: Load, start: float, factor: float, seed: int | None) -> flo
     search = load.search if seed is None else replace(load.search, seed=seed)
     drawn = replace(load, trace=trace, objectives=load.objectives.scaled(1 / factor), search=search)
     try:
-        return find_bracket(drawn.verdict, start, tolerance=NEAR, checks=()).lower / factor
+        return find_bracket(drawn.verdict, start, tolerance=NEAR, checks=(), limits=drawn.limits_rps).lower / factor
     except UnreachableError:
         return 0.0
 
@@ -209,7 +346,7 @@ def _tenants(trace: Trace) -> NDArray[np.int64]:
     return found
 
 
-def _notes(found: Bracket, stationary: bool | None, horizons: Sequence[tuple[int, float]], trace: Trace) -> list[str]:
+def _notes(found: Bracket, stationary: bool | None, horizon: Sequence[Mapping[str, Any]]) -> list[str]:
     notes = []
     if found.kept_above:
         notes.append(f"attainment does not only fall with the rate: {_rates(found.kept_above)} keep the objectives, "
@@ -217,9 +354,10 @@ def _notes(found: Bracket, stationary: bool | None, horizons: Sequence[tuple[int
     if found.missed_below:
         notes.append(f"{_rates(found.missed_below)} miss the objectives, below the capacity")
     if stationary is False:
-        (_, before), (times, last) = (horizons[0], *horizons)[-2:]
-        notes.append(f"the capacity is not settled: {last:.4g} requests/s at {times * trace.num_requests:,} requests, "
-                     f"{before:.4g} at half as many; the trace is too short, or too bursty for one draw")
+        before, last = horizon[-2:]
+        notes.append(f"the capacity is not settled: {last['capacity_rps']:.4g} requests/s at {last['num_requests']:,} "
+                     f"requests, {before['capacity_rps']:.4g} at {before['num_requests']:,}; the trace is too short, "
+                     f"or too bursty for one draw")
     return notes
 
 

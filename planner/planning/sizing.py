@@ -1,78 +1,53 @@
 """The fewest GPUs, and the cheapest fleet, that serve a trace within its objectives."""
 
-import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import joblib
-import numpy as np
 
-from planner.catalog.entries import load_gpu, load_model
-from planner.catalog.gpus import Gpu
-from planner.deployment.deploy import Deployment, Pool, pools_of, resolve, shape_load
+from planner.deployment.deploy import Deployment
 from planner.errors import CapacityError, CatalogError, UsageError
-from planner.files.finite import number_in
 from planner.fleet.replicas import serve
-from planner.fleet.shares import Share, busy_fraction, shares
+from planner.fleet.shares import shares
 from planner.launch import describe_launch
 from planner.metrics.notes import notes
 from planner.metrics.summary import summarize
-from planner.planning.bracket import UnlimitedError, UnreachableError, find_bracket
-from planner.planning.fewest import Divided, apart, cheapest_split, fewest_replicas, of_two_kinds, together
-from planner.replays.results import ReplayResult
-from planner.settings.objectives import Objectives, Verdict, judge
-from planner.settings.scenario import Scenario, attention_ranks
+from planner.planning.bracket import UnlimitedError, find_bracket
+from planner.planning.fewest import fewest_replicas
+from planner.planning.fleets import Choices, Kind, kinds_of, power_kw, replica_price, spare_replicas
+from planner.planning.loads import Traffic, traffic_of
+from planner.planning.missed import UnreachableError, describe_missed
+from planner.planning.schedule import check_schedule, schedule_of
+from planner.planning.spread import Sized, spread, traded
+from planner.settings.objectives import Objectives, Verdict, judge, objectives_text
+from planner.settings.routing import SERVICE_ROUTER, sized_router_of
+from planner.settings.scaling import MEANINGS
+from planner.settings.scenario import Scenario
 from planner.steptime.roofline import priors
 from planner.trace import Trace
-from planner.traffic.rate_series import RateSeries
-from planner.traffic.rescaling import MOST_REQUESTS, compressed, lasting, rate_of, repeated
-from planner.traffic.workload import slice_time
+from planner.traffic.rescaling import MOST_REQUESTS, rate_of
 
 LONGER = 8  # times a trace that shows whether a queue grows: replicas are whole, so twice may show nothing
-LEVELS = 20  # of a series' rates that are told apart
-RANKS = (1, 2, 4, 8)  # tensor-parallel sizes that are tried where none are given
+HOURS_PER_MONTH = 730.0  # a twelfth of a year, as cloud vendors' price calculators have it
 NO_INTERVAL = "--interval does nothing here: planner capacity says how sure a rate is"
 HEADROOM_TOLERANCE = 0.02
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Choices:
-    """What fleets are made of.
-
-    Parameters
-    ----------
-    gpus, quantizations : catalog names, and weight formats; None is the checkpoint's own.
-    ranks : tensor-parallel sizes; of the defaults, those that a node has GPUs for.
-    prices : USD per GPU-hour, by catalog name, in place of the catalog's.
-    num_spare : replicas that may fail: as many are added to those that serve the trace [1].
-    period_s : length of the parts that a schedule has its own number of replicas for; None for no schedule [s].
-    splits : whether fleets in which some replicas prefill and the others decode are tried besides.
-    decode_gpus, decode_ranks : what those that decode are made of; None for the same as those that prefill.
-    series : rates by window, which the trace's traffic takes on in turn; None for the trace as it is.
-    jobs : processes; -1 for one a core.
-    """
-
-    gpus: Sequence[str]
-    quantizations: Sequence[str | None]
-    ranks: Sequence[int]
-    prices: Mapping[str, float]
-    num_spare: int = 0
-    period_s: float | None = None
-    splits: bool = False
-    decode_gpus: Sequence[str] | None = None
-    decode_ranks: Sequence[int] | None = None
-    series: RateSeries | None = None
-    jobs: int = -1
+NO_FLEET = ("gpu", "tensor_parallel_size", "data_parallel_size", "quantization", "decode_gpu",
+            "decode_tensor_parallel_size", "command", "command_lacks", "decode_command", "num_replicas",
+            "prefill_replicas", "num_gpus", "cost_usd_per_hour", "cost_usd_per_month", "price_usd_per_gpu_hour",
+            "cost_usd_per_million_output_tokens", "power_kw", "attainment", "p99_ttft_ms", "p99_tpot_ms",
+            "limiting_metric", "busy_fraction", "headroom", "stationary", "schedule", "schedule_reason", "fewest_gpus",
+            "better_router")  # keys that are None where no fleet keeps the objectives
 
 
 def size(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Choices) -> dict[str, Any]:
     """Find the fewest replicas of each kind that serve a trace within its objectives.
 
-    Requests go to the replicas by the scenario's router. Where a rate is asked for, the trace's traffic goes on at it
-    until one of eight times the length needs no other number. With a rate series the fleet serves its highest window,
-    as long as that lasts.
+    Requests go to the replicas by the scenario's router; where it names none, at random, as a Kubernetes Service sends
+    them. Where a rate is asked for, the trace's traffic gets it by `choices.scaling`, and goes on until one of eight
+    times the length needs no other number. With a rate series the fleet serves its highest window, as long as that
+    lasts. The cheapest fleet's kind is sized behind other routers and by other ways of scaling too.
 
     Parameters
     ----------
@@ -85,259 +60,199 @@ def size(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Choi
     Returns
     -------
     dict
-        The cheapest fleet: `gpu`, `tensor_parallel_size`, `data_parallel_size` (attention ranks of a replica),
-        `quantization`, `decode_gpu`, `decode_tensor_parallel_size` (None where those that decode are of the same kind),
-        `num_replicas`, `prefill_replicas` (of them, those that prefill only; 0 where all do both), `num_gpus`,
-        `cost_usd_per_hour`, `cost_usd_per_million_output_tokens`, `power_kw`, `attainment`, `limiting_metric` with one
-        replica less, `headroom` (growth of the rate that the replicas which are not spare bear; None without an end),
-        `priors` (operators whose kernels nobody measured on the GPU), `notes`, the `command` that launches a replica
-        and what it lacks, `schedule`; `stationary` (whether a longer trace needs as many; None where no rate is asked
-        for); then `fewest_gpus` and all `alternatives`, cheapest first, those that cannot do it with their `reason`.
+        `feasible`; the cheapest fleet: `gpu`, `tensor_parallel_size`, `data_parallel_size` (attention ranks of a
+        replica), `quantization`, `decode_gpu`, `decode_tensor_parallel_size` (None where those that decode are of the
+        same kind), `num_replicas`, `prefill_replicas` (of them, those that prefill only; 0 where all do both),
+        `num_gpus`, `cost_usd_per_hour`, `cost_usd_per_month`, `cost_usd_per_million_output_tokens`, `power_kw`,
+        `attainment`, `p99_ttft_ms`, `p99_tpot_ms`, `limiting_metric` with one replica less, `headroom` (growth of the
+        rate that the replicas which are not spare bear; None without an end), `priors` (operators whose kernels nobody
+        measured on the GPU), `notes`, the `command` that launches a replica and what it lacks, `schedule`, or the
+        `schedule_reason` why there is none; `stationary` (whether a longer trace needs as many; None where no longer
+        one was tried); then `fewest_gpus` and all `alternatives`, cheapest first, those that cannot do it with their
+        `reason` and what is `missed`. What the answer rests on: `slo` (`text`, `limits_s`, `attainment`),
+        `request_rate`, `scaling`, `router`, `assumptions` in words, and the keys of `spread.spread`. Where no fleet
+        keeps the objectives, the fleet's keys are None and `missed` has the best values, of the kind that is closest.
 
     Raises
     ------
-    UsageError : no fleet can; an option does not fit.
+    UsageError : an option does not fit; no kind of replica can be deployed.
     PlannerError : as a replay.
     """
+    _check(scenario, choices)
+    scenario = replace(scenario, router=sized_router_of(scenario))
+    if not scenario.data_parallel_attention:
+        scenario = replace(scenario, data_parallel_size=1, prefill_replicas=0)
+    traffic = traffic_of(trace, scenario, choices.scaling, choices.series)
+    kinds = kinds_of(scenario, choices)
+    jobs = [joblib.delayed(_fleet)(traffic, kind, objectives, choices) for kind in kinds]
+    found = list(zip(kinds, joblib.Parallel(n_jobs=choices.jobs)(jobs), strict=True))
+    able = sorted(((kind, fleet) for kind, fleet in found if "reason" not in fleet), key=lambda each: _cost(each[1]))
+    unable = [fleet for _, fleet in found if "reason" in fleet]
+    rests_on = _question(trace, traffic, scenario, objectives, choices)
+    if not able:
+        return _infeasible(unable) | rests_on
+    (kind, best), fleets = able[0], [fleet for _, fleet in able]
+    fewest = min(fleets, key=lambda fleet: (fleet["num_gpus"], _cost(fleet)))
+    compared = _compared(traffic, kind, objectives, choices, best)
+    return {**best, "feasible": True, "missed": [], "fewest_gpus": fewest, "alternatives": [*fleets, *unable],
+            **compared, "notes": [*best["notes"], *compared["notes"]], **rests_on}
+
+
+def _check(scenario: Scenario, choices: Choices) -> None:
     if scenario.autoscale is not None:
         raise UsageError(f"--autoscale {scenario.autoscale}: a fleet is sized as one that stays as it is; leave it out")
     if choices.num_spare < 0:
         raise UsageError(f"--spare {choices.num_spare}: must be 0 or more")
     if scenario.fleet is not None:
         raise UsageError(f"fleet = {scenario.fleet}: fleets of equal replicas are looked for; leave it out")
-    if not scenario.data_parallel_attention:
-        scenario = replace(scenario, data_parallel_size=1, prefill_replicas=0)
-    shaped = _load(trace, scenario, choices)
-    made = _kinds(scenario, choices.gpus, choices.ranks, choices.quantizations)
-    jobs = [joblib.delayed(_fleet)(shaped, prefill, decode, objectives, choices, divided)
-            for prefill, decode, divided in _fleets(scenario, made, choices)]
-    found = joblib.Parallel(n_jobs=choices.jobs)(jobs)
-    able = sorted((fleet for fleet in found if "reason" not in fleet), key=_cost)
-    unable = [fleet for fleet in found if "reason" in fleet]
-    if not able:
-        raise UsageError("no fleet keeps the objectives: " + "; ".join(f"{_name(f)}: {f['reason']}" for f in unable))
-    fewest = min(able, key=lambda fleet: (fleet["num_gpus"], _cost(fleet)))
-    return {**able[0], "fewest_gpus": fewest, "alternatives": [*able, *unable],
-            "slo": {"limits_s": objectives.slo.limits_s, "attainment": objectives.attainment},
-            "workload": {"source": trace.source, "num_requests": shaped.num_requests, "rate_rps": rate_of(shaped)},
+    check_schedule(choices)
+
+
+def _question(trace: Trace, traffic: Traffic, scenario: Scenario, objectives: Objectives,
+              choices: Choices) -> dict[str, Any]:
+    """Return what was asked, and what was assumed."""
+    own = rate_of(traffic.trace)
+    return {"slo": {"text": objectives_text(objectives), "limits_s": objectives.limits_s,
+                    "attainment": objectives.attainment},
+            "request_rate": traffic.mean_rps, "scaling": traffic.named_scaling, "router": scenario.router,
+            "num_spare": choices.num_spare, "assumptions": _assumptions(traffic, own, scenario),
+            "workload": {"source": trace.source, "num_requests": traffic.num_requests, "rate_rps": traffic.mean_rps,
+                         "recorded_rps": None if traffic.is_drawn else own, "seed": traffic.seed},
             "trace_sha256": trace.sha256}
 
 
-def _kinds(scenario: Scenario, gpus: Sequence[str], ranks: Sequence[int],
-           quantizations: Sequence[str | None]) -> list[Scenario]:
-    """Return a scenario for each kind of replica that fits a node."""
-    found = [replace(scenario, gpu=gpu if gpu.endswith(".toml") else load_gpu(gpu).name, tensor_parallel_size=size,
-                     quantization=quantization)
-             for gpu, size, quantization in itertools.product(gpus, ranks, quantizations)
-             if _fits(scenario, size, load_gpu(gpu))]
-    if not found:
-        raise UsageError(f"no node of {', '.join(gpus)} has {min(ranks) * attention_ranks(scenario)} GPUs; give other "
-                         f"--tensor-parallel-size{', or fewer ranks' * scenario.data_parallel_attention}")
-    return found
+def _assumptions(traffic: Traffic, own_rps: float, scenario: Scenario) -> list[str]:
+    service = ", as a Kubernetes Service sends them" if scenario.router == SERVICE_ROUTER else ""
+    rate = f"requests come at {traffic.mean_rps:,.4g}/s, as recorded"
+    if traffic.is_drawn:
+        rate = f"requests come at {traffic.mean_rps:,.4g}/s, a Poisson process: the trace does not say when"
+    elif traffic.is_rescaled:
+        rate = (f"requests come at {traffic.mean_rps:,.4g}/s, {traffic.mean_rps / own_rps:.3g} times the trace's rate, "
+                f"by {traffic.scaling}: {MEANINGS[traffic.scaling]}")
+    return [rate, f"the router is {scenario.router}{service}",
+            "all replicas are equal and stay, each with its own queue and cache"]
 
 
-def _fits(scenario: Scenario, size: int, gpu: Gpu) -> bool:
-    """Tell whether ranks of such a tensor-parallel size are in one node, or the network between nodes is given."""
-    is_spread = scenario.data_parallel_attention and scenario.inter_node_bandwidth is not None
-    return size * (1 if is_spread else attention_ranks(scenario)) <= gpu.gpus_per_node
+def _compared(traffic: Traffic, kind: Kind, objectives: Objectives, choices: Choices,
+              best: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keys of `spread.spread`, empty where nothing else is to be tried."""
+    if not choices.compares:
+        return {"routers": [], "routers_not_tried": [], "better_router": None, "scalings": [], "notes": []}
+    count = best["num_replicas"] - spare_replicas(choices, kind.divided)
+    return spread(traffic, kind, objectives, choices, count, best["trace_copies"], best["num_gpus"])
 
 
-def _fleets(scenario: Scenario, made: Sequence[Scenario],
-            choices: Choices) -> list[tuple[Scenario, Scenario | None, Divided]]:
-    """Return the fleets to try: a kind for all, or for those that prefill and for those that decode, None the same."""
-    found: list[tuple[Scenario, Scenario | None, Divided]] = [(kind, None, together) for kind in made]
-    if choices.decode_gpus is None and choices.decode_ranks is None:
-        return found + [(kind, None, apart) for kind in made if choices.splits]
-    if not choices.splits:
-        raise UsageError("--decode-gpu, --decode-tensor-parallel-size: need --disaggregate")
-    others = _kinds(scenario, choices.decode_gpus or choices.gpus, choices.decode_ranks or choices.ranks,
-                    choices.quantizations)
-    return found + [(one, None if other == one else other, apart) for one in made for other in others
-                    if other.quantization == one.quantization]
+def _infeasible(unable: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return that no fleet keeps the objectives, with what the closest kind misses.
+
+    Raises
+    ------
+    UsageError : no kind can be deployed at all.
+    """
+    missing = [fleet for fleet in unable if fleet["missed"]]
+    if not missing:
+        raise UsageError("no fleet can be deployed: " + "; ".join(f"{_name(f)}: {f['reason']}" for f in unable))
+    closest = min(missing, key=_distance)
+    names = {key: closest[key] for key in ("gpu", "tensor_parallel_size", "quantization", "decode_gpu",
+                                           "decode_tensor_parallel_size")}
+    return {**dict.fromkeys(NO_FLEET), "feasible": False, "missed": closest["missed"], "closest": names,
+            "priors": [], "routers": [], "routers_not_tried": [], "scalings": [], "alternatives": list(unable),
+            "notes": []}
 
 
-def _fleet(trace: Trace, scenario: Scenario, decode: Scenario | None, objectives: Objectives, choices: Choices,
-           divided: Divided) -> dict[str, Any]:
+def _distance(fleet: Mapping[str, Any]) -> float:
+    """Return by what share a fleet's worst objective is missed."""
+    return max(math.inf if each["missed_by"] is None else each["missed_by"] for each in fleet["missed"])
+
+
+def _fleet(traffic: Traffic, kind: Kind, objectives: Objectives, choices: Choices) -> dict[str, Any]:
     """Return the fewest replicas of one kind, or of one that prefills and another that decodes; or why there are none.
 
     Of two kinds the cheapest that `cheapest_split` finds.
     """
-    plain = {"gpu": load_gpu(str(scenario.gpu)).name, "tensor_parallel_size": scenario.tensor_parallel_size,
-             "data_parallel_size": attention_ranks(scenario),
-             "quantization": scenario.quantization or load_model(str(scenario.model)).quantization or "bf16",
-             "decode_gpu": None if decode is None else load_gpu(str(decode.gpu)).name,
-             "decode_tensor_parallel_size": None if decode is None else decode.tensor_parallel_size}
+    load = traffic.load()
     try:
-        deployment = resolve(scenario, trace)
-        if decode is not None:
-            deployment = of_two_kinds(deployment, resolve(decode, trace))
-        count, served, limiting, stationary = _settled(trace, deployment, objectives, scenario, divided)
+        deployment = kind.deployed(load)
+        sized = _settled(traffic, load, deployment, objectives, kind)
     except (CapacityError, CatalogError, UnreachableError) as error:
-        return {**plain, "reason": str(error)}
-    if decode is not None:
-        one, other = (_replica_price(pool, choices) for pool in served.deployment.pools)
-        served = cheapest_split(served, objectives, (one, other))
-        count = sum(pool.num_groups for pool in served.deployment.pools)
+        missed = describe_missed(error.missed) if isinstance(error, UnreachableError) else []
+        return {**kind.names, "reason": str(error), "missed": missed}
+    sized = traded(kind, sized, objectives, choices)
+    served = sized.served
     deployment, summary = served.deployment, summarize(served, None)
     parts = shares(served, summary["duration"])
-    num_gpus = count_gpus(served) + _spare_gpus(deployment, choices, divided)
-    cost = sum((part.pool.num_groups + choices.num_spare) * _replica_price(part.pool, choices) for part in parts)
-    per_request: Any = trace.requests["output_tokens"].mean()
-    mean_rps = rate_of(trace) if choices.series is None else choices.series.mean_rps
+    num_gpus = sized.gpus(kind, choices)
+    cost = sum((part.pool.num_groups + choices.num_spare) * replica_price(part.pool, choices) for part in parts)
+    per_request: Any = load.requests["output_tokens"].mean()
+    mean_rps = traffic.mean_rps if choices.series is None else choices.series.mean_rps
     return {
-        **plain, **describe_launch(scenario),
-        "decode_command": None if decode is None else describe_launch(decode)["command"],
-        "num_replicas": count + _num_spare(choices, divided),
+        **kind.names, **describe_launch(replace(kind.scenario, router=None)),
+        "decode_command": None if kind.decode is None else describe_launch(replace(kind.decode, router=None))[
+            "command"],
+        "num_replicas": sized.count + spare_replicas(choices, kind.divided),
         "prefill_replicas": sum(part.pool.num_groups for part in parts if part.pool.role == "prefill"),
         "num_spare": choices.num_spare, "num_gpus": num_gpus,
-        "cost_usd_per_hour": cost, "price_usd_per_gpu_hour": cost / num_gpus,
+        "cost_usd_per_hour": cost, "cost_usd_per_month": HOURS_PER_MONTH * cost,
+        "price_usd_per_gpu_hour": cost / num_gpus,
         "cost_usd_per_million_output_tokens": cost / (3600 * mean_rps * float(per_request)) * 1e6,
-        "power_kw": sum(_power_kw(part, summary["duration"], choices) for part in parts),
-        "attainment": judge(objectives, served.times_s).attainment, "limiting_metric": limiting,
+        "power_kw": sum(power_kw(part, summary["duration"], choices) for part in parts),
+        "attainment": judge(objectives, served.times_s).attainment, "limiting_metric": sized.limiting_metric,
+        "p99_ttft_ms": summary["p99_ttft_ms"], "p99_tpot_ms": summary["p99_tpot_ms"],
         "busy_fraction": summary["gpu_busy_fraction"] or 0.0,
         "priors": list(dict.fromkeys(name for part in parts if part.pool.deployment.stack is not None
                                      for name in priors(part.pool.deployment.stack))),
-        "notes": [*notes(deployment, trace), *([NO_INTERVAL] if scenario.interval is not None else [])],
-        "headroom": _headroom(trace, deployment, objectives, count), "stationary": stationary,
-        "schedule": _schedule(trace, deployment, objectives, choices, num_gpus, divided),
+        "notes": [*notes(deployment, load), *([NO_INTERVAL] if kind.scenario.interval is not None else [])],
+        "headroom": _headroom(traffic, deployment, objectives, sized.count), "stationary": sized.stationary,
+        "trace_copies": sized.times,
+        **_schedule(traffic, load, deployment, objectives, choices, num_gpus, kind),
     }
 
 
-def _replica_price(pool: Pool, choices: Choices) -> float:
-    """Return what a replica of a pool costs [USD/h]."""
-    gpu = pool.deployment.gpu
-    assert gpu is not None
-    return pool.deployment.layout.num_gpus * choices.prices.get(gpu.name, gpu.price_usd_per_hour)
+def _settled(traffic: Traffic, load: Trace, deployment: Deployment, objectives: Objectives, kind: Kind) -> Sized:
+    """Return the fewest replicas, how they serve, what one less misses, and whether a longer load needs as many.
+
+    Longer ones are tried where a rate is asked for, up to `MOST_REQUESTS`.
+    """
+    def fewest(longer: Trace, times: int, guess: int) -> Sized:
+        count, served, limiting = fewest_replicas(longer, deployment, objectives, guess, kind.divided,
+                                                  is_near=times > 1)
+        return Sized(count=count, served=served, limiting_metric=limiting, stationary=None, times=times)
+
+    found = fewest(load, 1, 1)
+    if traffic.rate_rps is None or traffic.duration_s is not None:
+        return found
+    most = MOST_REQUESTS // load.num_requests
+    while found.times < most:
+        times = min(found.times * LONGER, most)
+        before, found = found, fewest(traffic.load(times), times, found.count)
+        found = replace(found, stationary=found.count == before.count)
+        if found.stationary:
+            break
+    return found
 
 
-def _power_kw(part: Share, duration_s: float, choices: Choices) -> float:
-    """Return the mean draw of a pool, its spare replicas idle [kW]."""
-    pool, gpu = part.pool, part.pool.deployment.gpu
-    assert gpu is not None
-    total = pool.num_groups + choices.num_spare
-    busy = busy_fraction([part], duration_s) * pool.num_groups / total
-    return total * pool.deployment.layout.num_gpus * (gpu.idle_w + (gpu.tdp_w - gpu.idle_w) * busy) / 1e3
-
-
-def count_gpus(served: ReplayResult) -> int:
-    """Return the GPUs of all replicas of a replay."""
-    return sum(pool.num_gpus for pool in pools_of(served.deployment, served.num_replicas))
-
-
-def _spare_gpus(deployment: Deployment, choices: Choices, divided: Divided) -> int:
-    """Return the GPUs of the spare replicas."""
-    if deployment.pools:
-        return choices.num_spare * sum(pool.deployment.layout.num_gpus for pool in deployment.pools)
-    return _num_spare(choices, divided) * deployment.layout.num_gpus
-
-
-def _num_spare(choices: Choices, divided: Divided) -> int:
-    """Return the replicas that are added because some may fail: where some prefill and others decode, of each kind."""
-    return choices.num_spare * (1 if divided is together else 2)
-
-
-def _load(trace: Trace, scenario: Scenario, choices: Choices) -> Trace:
-    """Return what the fleet must serve: the trace at the rate asked for, or the highest window of the series."""
-    if choices.series is None:
-        return shape_load(scenario, trace)
-    for name in ("rate_scale", "request_rate"):
-        if getattr(scenario, name) is not None:
-            raise UsageError(f"--{name.replace('_', '-')} {getattr(scenario, name)}: the rate series has the rates; "
-                             f"leave it out")
-    if choices.period_s is not None:
-        raise UsageError(f"--period {choices.period_s}: the rate series has its own windows; leave it out")
-    peak = int(choices.series.rate_rps.argmax())
-    return lasting(shape_load(scenario, trace), choices.series.peak_rps, float(choices.series.duration_s[peak]))
-
-
-def _settled(trace: Trace, deployment: Deployment, objectives: Objectives,
-             scenario: Scenario, divided: Divided = together) -> tuple[int, ReplayResult, str, bool | None]:
-    """Return the fewest replicas, how they serve, what one less misses, and whether a longer trace needs as many."""
-    count, served, limiting = fewest_replicas(trace, deployment, objectives, divided=divided)
-    if scenario.rate_scale is None and scenario.request_rate is None:
-        return count, served, limiting, None
-    times, most = 1, MOST_REQUESTS // trace.num_requests
-    while times < most:
-        times, before = min(times * LONGER, most), count
-        count, served, limiting = fewest_replicas(repeated(trace, times), deployment, objectives, before, divided)
-        if count == before:
-            return count, served, limiting, True
-    return count, served, limiting, False
-
-
-def _headroom(trace: Trace, deployment: Deployment, objectives: Objectives, count: int) -> float | None:
+def _headroom(traffic: Traffic, deployment: Deployment, objectives: Objectives, count: int) -> float | None:
     """Return by what share the rate may grow before the replicas miss the objectives [1]; None without an end."""
-    own = rate_of(trace)
+    own = traffic.mean_rps
 
     def evaluate(rate: float) -> Verdict:
-        return judge(objectives, serve(compressed(trace, rate, 0), deployment, count).times_s)
+        return judge(objectives, serve(traffic.at(rate), deployment, count).times_s)
 
     try:
-        return max(find_bracket(evaluate, own, tolerance=HEADROOM_TOLERANCE, checks=()).lower / own - 1.0, 0.0)
+        found = find_bracket(evaluate, own, tolerance=HEADROOM_TOLERANCE, checks=(), limits=traffic.limits_rps)
+        return max(found.lower / own - 1.0, 0.0)
     except UnlimitedError:
         return None
 
 
-def _schedule(trace: Trace, deployment: Deployment, objectives: Objectives, choices: Choices,
-              static_gpus: int, divided: Divided = together) -> dict[str, Any] | None:
-    """Return how many replicas each part of the time needs by itself, against so many GPUs all the time."""
-    if choices.series is not None:
-        return _schedule_of_series(trace, deployment, objectives, choices, choices.series, static_gpus, divided)
-    if choices.period_s is None:
-        return None
-    if not choices.period_s > 0:
-        raise UsageError(f"--period {choices.period_s}: must be above 0 s")
-    arrivals = trace.requests["arrival_s"]
-    first, last, spare = float(arrivals[0]), float(arrivals[-1]), _num_spare(choices, divided)
-    parts, num_gpus = [], 0
-    for k in range(int((last - first) // choices.period_s) + 1):
-        start = first + k * choices.period_s
-        inside = int(((arrivals >= start) & (arrivals < start + choices.period_s)).sum())
-        count = 0
-        num_gpus += _spare_gpus(deployment, choices, divided)
-        if inside:
-            part = slice_time(trace, start, choices.period_s)
-            count, served, _ = fewest_replicas(part, deployment, objectives, divided=divided)
-            num_gpus += count_gpus(served)
-        parts.append({"start_s": start - first, "duration_s": choices.period_s, "num_requests": inside,
-                      "rate_rps": inside / choices.period_s, "num_replicas": count + spare})
-    hours = choices.period_s / 3600
-    return {"parts": parts, "gpu_hours": num_gpus * hours, "static_gpu_hours": static_gpus * len(parts) * hours}
-
-
-def _schedule_of_series(trace: Trace, deployment: Deployment, objectives: Objectives, choices: Choices,
-                        series: RateSeries, static_gpus: int, divided: Divided = together) -> dict[str, Any]:
-    """Return how many replicas each window of a series needs, its rate rounded up to a twentieth of the peak's.
-
-    A level is judged over a window's length. More traffic is taken to need no fewer replicas.
-    """
-    levels = [_level(rate / series.peak_rps) for rate in series.rate_rps.tolist()]
-    mean_level = _level(series.mean_rps / series.peak_rps)
-    needed, gpus, guess, last_gpus = {0: 0}, {0: 0}, 1, 0
-    for level in sorted({*levels, mean_level} - {0}):
-        load = lasting(trace, series.peak_rps * level / LEVELS, float(series.duration_s.max()))
-        count, served, _ = fewest_replicas(load, deployment, objectives, guess, divided)
-        if count >= guess:
-            guess, last_gpus = count, count_gpus(served)
-        needed[level], gpus[level] = guess, last_gpus
-    spare = _num_spare(choices, divided)
-    counts = np.array([needed[level] + spare for level in levels])
-    highest = {needed[level]: level for level in sorted(needed)}  # that a number of replicas was replayed to serve
-    served_rps = [series.peak_rps * highest[needed[level]] / LEVELS for level in levels]
-    columns = {"start_s": series.start_s.tolist(), "duration_s": series.duration_s.tolist(),
-               "rate_rps": series.rate_rps.tolist(), "num_replicas": counts.tolist(), "served_rps": served_rps}
-    parts = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
-    hours, spare_gpus = series.duration_s / 3600, _spare_gpus(deployment, choices, divided)
-    num_gpus = np.array([gpus[level] + spare_gpus for level in levels])
-    return {"parts": parts, "peak_rps": series.peak_rps, "mean_rps": series.mean_rps,
-            "num_replicas_at_mean": needed[mean_level] + spare,
-            "gpu_hours": float((num_gpus * hours).sum()),
-            "static_gpu_hours": static_gpus * float(hours.sum())}
-
-
-def _level(share: float) -> int:
-    """Return the level that a share of the peak is rounded up to."""
-    return int(np.ceil(share * LEVELS - 1e-9))
+def _schedule(traffic: Traffic, load: Trace, deployment: Deployment, objectives: Objectives, choices: Choices,
+              static_gpus: int, kind: Kind) -> dict[str, Any]:
+    """Return the schedule that is asked for, or which part of it no number of replicas serves."""
+    try:
+        found = schedule_of(traffic, load, deployment, objectives, choices, static_gpus, kind.divided)
+    except UnreachableError as error:
+        return {"schedule": None, "schedule_reason": str(error)}
+    return {"schedule": found, "schedule_reason": None}
 
 
 def _cost(fleet: Mapping[str, Any]) -> tuple[float, int]:
@@ -347,38 +262,3 @@ def _cost(fleet: Mapping[str, Any]) -> tuple[float, int]:
 def _name(fleet: Mapping[str, Any]) -> str:
     decode = f" + {fleet['decode_tensor_parallel_size']} × {fleet['decode_gpu']}" if fleet["decode_gpu"] else ""
     return f"{fleet['tensor_parallel_size']} × {fleet['gpu']}{decode} {fleet['quantization']}"
-
-
-def parse_prices(text: str | None) -> dict[str, float]:
-    """Read `"h100-sxm=2.5,h200-sxm=3"`, in USD per GPU-hour.
-
-    >>> parse_prices("h100-sxm=2.5")
-    {'h100-sxm': 2.5}
-
-    Raises
-    ------
-    UsageError, UnknownNameError : a part is no name and price; there is no such GPU.
-    """
-    found = {}
-    for part in (text or "").replace(",", " ").split():
-        name, _, value = part.partition("=")
-        price = number_in(value)
-        if not 0 <= price < math.inf:
-            raise UsageError(f"--price {part!r}: {value!r} is no price of 0 or more, as in 'h100-sxm=2.5'")
-        found[load_gpu(name).name] = price
-    return found
-
-
-def parse_ranks(text: str | None) -> tuple[int, ...]:
-    """Read `"1,2,4"`; the sizes of RANKS where there is nothing.
-
-    Raises
-    ------
-    UsageError : a part is no whole number above 0, or is given twice.
-    """
-    if text is None:
-        return RANKS
-    parts = text.replace(",", " ").split()
-    if not parts or not all(part.isdecimal() and int(part) > 0 for part in parts) or len(set(parts)) < len(parts):
-        raise UsageError(f"--tensor-parallel-size {text!r}: must be whole numbers above 0, each once, as in '1,2,4'")
-    return tuple(int(part) for part in parts)

@@ -13,15 +13,15 @@ from planner.figures.grid import front_scatter, parallel_axes
 from planner.figures.style import clean, labels
 from planner.figures.summaries import latency_levels, mean_phases
 from planner.metrics.saved import SavedResult
-from planner.report import content, tables
+from planner.report import content, plans, tables
 from planner.report.content import Listing, Row, Table
 from planner.report.source import SavedAnswer
 
 MOST_ROWS = 200  # of a list; the answer has the others
 FLEET_COLUMNS = ("gpu", "tensor_parallel_size", "decode_gpu", "decode_tensor_parallel_size", "quantization",
                  "num_replicas", "num_gpus", "cost_usd_per_hour",
-                 "cost_usd_per_million_output_tokens", "power_kw", "attainment", "headroom", "limiting_metric",
-                 "reason")
+                 "cost_usd_per_million_output_tokens", "power_kw", "attainment", "p99_ttft_ms", "p99_tpot_ms",
+                 "headroom", "limiting_metric", "schedule_reason", "reason")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,8 +102,10 @@ def _capacity(answer: SavedAnswer) -> Findings:
             ("times the trace's rate", found["rate_scale"], ""),
             ("missed at", found["bracket"]["upper_rps"], "requests/s"),
             ("gives way first", found["limiting_metric"], ""),
+            ("objectives", found["slo"]["text"], ""),
             ("attainment asked for", found["attainment"], "%"),
             ("attainment there", found["attainment_at_capacity"], "%"),
+            ("scaling of the rate", found["scaling"], ""), ("router", found["router"], ""),
             *((f"{share} % confident", confidence.get(key), "requests/s")
               for key, share in (("p10", 90), ("p50", 50), ("p90", 10)))]
     deployment = found["deployment"]
@@ -111,35 +113,49 @@ def _capacity(answer: SavedAnswer) -> Findings:
         title=f"Capacity of {deployment.get('num_gpus')} × {deployment.get('gpu') or 'GPU'}",
         lead=f"{found['workload']['num_requests']:,} requests of {found['workload']['source']} on "
              f"{deployment.get('model') or 'a model that is not named'}, at rates by {found['workload']['scaling']}",
-        names=("",), headline=_numbers("Capacity", rows), figures={"attainment": attainment_over_rate(found)},
-        words=[*tables.capacity_table(found).splitlines()[:1 + bool(confidence)], *found["notes"]],
-        listings=[_listing("Rates that were tried", ("rate_rps", "attainment", "limiting_metric", "is_met"),
+        names=("",), headline=_numbers("Capacity", rows),
+        figures={"attainment": attainment_over_rate(found)} if found["probes"] else {},
+        words=[*plans.capacity_words(found), *found["notes"]],
+        listings=[*_rests_on(found, "capacity_rps"),
+                  _listing("Rates that were tried", ("rate_rps", "attainment", "limiting_metric", "is_met"),
                            found["probes"])],
         tables={"What was replayed": _settings(found, "slo", "workload", "deployment")})
 
 
 def _fleet(answer: SavedAnswer) -> Findings:
     found = answer.values
+    kind = f"{found['tensor_parallel_size']} × {found['gpu']}" if found["feasible"] else None
     rows = [("replicas", found["num_replicas"], ""), ("GPUs", found["num_gpus"], ""),
-            ("of each replica", f"{found['tensor_parallel_size']} × {found['gpu']}", ""),
-            ("an hour", found["cost_usd_per_hour"], "USD"),
+            ("of each replica", kind, ""),
+            ("an hour", found["cost_usd_per_hour"], "USD"), ("a month", found["cost_usd_per_month"], "USD"),
             ("per million output tokens", found["cost_usd_per_million_output_tokens"], "USD"),
-            ("attainment", found["attainment"], "%"), ("headroom of the rate", found["headroom"], "%"),
-            ("spare replicas", found["num_spare"], "")]
+            ("objectives", found["slo"]["text"], ""), ("attainment asked for", found["slo"]["attainment"], "%"),
+            ("attainment", found["attainment"], "%"), ("p99 TTFT", found["p99_ttft_ms"], "ms"),
+            ("p99 TPOT", found["p99_tpot_ms"], "ms"), ("rate", found["request_rate"], "requests/s"),
+            ("scaling of the rate", found["scaling"], ""), ("router", found["router"], ""),
+            ("headroom of the rate", found["headroom"], "%"), ("spare replicas", found["num_spare"], "")]
     scheduled = found["schedule"] is not None
     columns = [name for name in FLEET_COLUMNS if not name.startswith("decode_")
                or any(fleet.get(name) is not None for fleet in found["alternatives"])]
-    words = tables.sizing_table(found).splitlines()
-    said = [words[0], *words[2 + len(found["alternatives"]):]]  # without the rows of the fleets
+    figures = {"fleets": fleet_costs(found)} if found["feasible"] else {}
     return Findings(
-        title="The cheapest fleet", names=("",), headline=_numbers("Fleet", rows), words=said,
+        title="The cheapest fleet" if found["feasible"] else "No fleet keeps the objectives", names=("",),
+        headline=_numbers("Fleet", rows), words=[*plans.sizing_words(found), *found["notes"]],
         lead=f"{found['workload']['num_requests']:,} requests of {found['workload']['source']} at "
              f"{found['workload']['rate_rps']:,.4g} requests/s",
-        figures={"fleets": fleet_costs(found), **({"load": fleet_load(found)} if scheduled else {})},
-        listings=[_listing("Fleets", columns, found["alternatives"]),
+        figures=figures | ({"load": fleet_load(found)} if scheduled else {}),
+        listings=[*_rests_on(found, "num_gpus"), _listing("Fleets", columns, found["alternatives"]),
                   *([_listing("Schedule", list(found["schedule"]["parts"][0]), found["schedule"]["parts"])]
                     if scheduled else [])],
         tables={"What was replayed": _settings(found, "slo", "workload")})
+
+
+def _rests_on(found: Mapping[str, Any], key: str) -> list[Listing]:
+    """Return what is missed where nothing keeps the objectives, and the answer by other routers and ways of scaling."""
+    missed = [_listing("Objectives that are missed", ("objective", "limit_ms", "best_ms", "missed_by", "required"),
+                       found["missed"])] if found["missed"] else []
+    return [*missed, *(_listing(f"By {what}", (what, key, "more_than_replicas"), found[f"{what}s"])
+                       for what in ("router", "scaling") if len(found[f"{what}s"]) > 1)]
 
 
 def _sweep(answer: SavedAnswer) -> Findings:

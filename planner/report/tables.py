@@ -168,7 +168,7 @@ def explanation_table(explanations: Mapping[str, Mapping[str, Any]]) -> str:
         prefix = f"{name}: " if name else ""
         lines += [prefix + found["sentence"], *([prefix + found["advice"]["sentence"]] if found["phases"] else [])]
         if (found["advice"]["first"] or {}).get("command"):
-            lines.append(prefix + _launch_line(found["advice"]["first"]))
+            lines.append(prefix + launch_line(found["advice"]["first"]))
         if found.get("difference"):
             lines.append(f"{name} against {next(iter(explanations))}: {found['difference']['sentence']}")
     return "\n".join(lines)
@@ -251,22 +251,6 @@ def calibration_table(result: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def capacity_table(result: Mapping[str, Any]) -> str:
-    """Return a capacity with its bracket, its confidence, and the rates that were tried, as aligned text."""
-    bracket, asked = result["bracket"], result["attainment"]
-    per_gpu = f", {result['capacity_rps_per_gpu']:.4g} per GPU" if result["num_gpus"] > 1 else ""
-    lines = [f"capacity {result['capacity_rps']:.4g} requests/s{per_gpu}, {result['rate_scale']:.3g} times the trace's "
-             f"rate; missed at {bracket['upper_rps']:.4g}, where {result['limiting_metric']} gives way"]
-    if result["confidence"] is not None:
-        lines.append(f"confidence: 90 % {result['confidence']['p10']:.4g}, 50 % {result['confidence']['p50']:.4g}, "
-                     f"10 % {result['confidence']['p90']:.4g} requests/s")
-    lines.append(f"{'requests/s':>12}{'attainment':>12}  limited by, kept")
-    lines += [f"{probe['rate_rps']:>12.4g}{probe['attainment']:>12.4f}  {probe['limiting_metric']}, "
-              f"{'yes' if probe['is_met'] else f'no: below {asked:g}' if probe['attainment'] < asked else 'no'}"
-              for probe in result["probes"]]
-    return "\n".join(lines)
-
-
 def gate_table(result: Mapping[str, Any]) -> str:
     """Return the gate's verdicts, one a line, then how many there are of each."""
     rows = [("scenario", "metric", "target", "predicted", "margin", "verdict"), *map(gate_row, result["checks"])]
@@ -329,62 +313,10 @@ def _best_line(result: Mapping[str, Any]) -> str:
     if best is None:
         return f"none keeps the limits, {effort}"
     values = ", ".join(f"{axis} {_text(best[axis])}" for axis in result["axes"])
-    return f"best: {values}: {metric} {_text(best[metric])}, {effort}\n{_launch_line(best)}"
+    return f"best: {values}: {metric} {_text(best[metric])}, {effort}\n{launch_line(best)}"
 
 
-def _launch_line(result: Mapping[str, Any]) -> str:
+def launch_line(result: Mapping[str, Any]) -> str:
     """Return how to launch what was found."""
     lacking = f"  (no flag for {', '.join(result['command_lacks'])})" if result["command_lacks"] else ""
     return f"launch: {result['command']}{lacking}"
-
-
-def _replicas(fleet: Mapping[str, Any]) -> str:
-    """Return how many replicas a fleet has, those that prefill only and the others apart."""
-    prefill = fleet["prefill_replicas"]
-    return f"{prefill} + {fleet['num_replicas'] - prefill}" if prefill else f"{fleet['num_replicas']:,}"
-
-
-def _kind(fleet: Mapping[str, Any]) -> tuple[str, str]:
-    """Return a fleet's GPUs and tensor-parallel sizes, those of replicas that decode after a plus where they differ."""
-    gpu, ranks = str(fleet["gpu"]), str(fleet["tensor_parallel_size"])
-    if fleet.get("decode_gpu") is None:
-        return gpu, ranks
-    return f"{gpu} + {fleet['decode_gpu']}", f"{ranks} + {fleet['decode_tensor_parallel_size']}"
-
-
-def _growth(share: float | None) -> str:
-    return "no end" if share is None else f"{share:.1%}"
-
-
-def sizing_table(result: Mapping[str, Any]) -> str:
-    """Return the cheapest fleet in one sentence, the others as rows, and the schedule's gain."""
-    best, fewest = result, result["fewest_gpus"]
-    kinds = [_kind(fleet) for fleet in result["alternatives"]]
-    wide, size = max(14, *(len(gpu) + 1 for gpu, _ in kinds)), max(3, *(len(ranks) + 1 for _, ranks in kinds))
-    lines = [f"cheapest: {_replicas(best)} × {_kind(best)[1]} {_kind(best)[0]} "
-             f"({best['quantization']}), {best['num_gpus']} GPUs, {best['cost_usd_per_hour']:.2f} USD/h; fewest GPUs: "
-             f"{fewest['num_gpus']} × {_kind(fewest)[0]} ({fewest['quantization']})",
-             f"{'gpu':<{wide}}{'tp':>{size}} {'weights':<10}{'replicas':>9}{'GPUs':>6}{'USD/h':>10}{'USD/Mtok':>10}"
-             f"{'kW':>8}{'headroom':>10}  one less misses"]
-    for fleet, (gpu, ranks) in zip(result["alternatives"], kinds, strict=True):
-        name = f"{gpu:<{wide}}{ranks:>{size}} {fleet['quantization']:<10}"
-        if "reason" in fleet:
-            lines.append(f"{name}{'–':>9}  {fleet['reason']}")
-        else:
-            lines.append(f"{name}{_replicas(fleet):>9}{fleet['num_gpus']:>6,}{fleet['cost_usd_per_hour']:>10.2f}"
-                         f"{fleet['cost_usd_per_million_output_tokens']:>10.3f}{fleet['power_kw']:>8.2f}"
-                         f"{_growth(fleet['headroom']):>10}  {fleet['limiting_metric']}"
-                         f"{'; times by priors' if fleet['priors'] else ''}")
-    lines.append(_launch_line(best))
-    if best.get("decode_command") is not None:
-        lines.append(f"launch those that decode: {best['decode_command']}")
-    if best["schedule"] is not None:
-        found = best["schedule"]
-        planned, static = found["gpu_hours"], found["static_gpu_hours"]
-        lines.append(f"on a schedule {planned:,.1f} GPU-hours in place of {static:,.1f} ({planned / static - 1:+.0%})")
-        if "peak_rps" in found:
-            lines.append(f"peak {found['peak_rps']:,.4g} requests/s; at the mean of {found['mean_rps']:,.4g}, "
-                         f"{found['num_replicas_at_mean']:,} replicas would do")
-    if best["stationary"] is False:
-        lines.append("the trace, gone on with itself, still needs more replicas the longer it is: take this as too few")
-    return "\n".join(lines)

@@ -109,7 +109,10 @@ class Scenario:
         "together."
     )
     fleet: str | None = _option(None, "Fleet", "TOML of [[pool]] tables, for replicas that differ: fleet.toml.")
-    router: str = _option("round-robin", "Fleet", "Router by name, or my_router.py:name.")
+    router: str | None = _option(
+        None, "Fleet", "Router by name, or my_router.py:name. [round-robin; planner size: random, a Kubernetes "
+        "Service's]"
+    )
     autoscale: str | None = _option(
         None, "Fleet", "Replicas come and go: TOML of an autoscaler, in place of --data-parallel-size; of --fleet, the "
         "pools that give neither replicas nor their own."

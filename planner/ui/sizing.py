@@ -8,7 +8,8 @@ import streamlit as st
 from planner.errors import UsageError
 from planner.figures.answers import fleet_costs
 from planner.figures.fleet import fleet_load
-from planner.planning.sizing import RANKS, Choices, size
+from planner.planning.fleets import RANKS, Choices
+from planner.planning.sizing import size
 from planner.planning.study import Study, command_line, without_rate
 from planner.report.tables import sizing_table
 from planner.trace import Trace
@@ -95,7 +96,7 @@ def _draw(answer: Answer) -> None:
     show(fleet_costs(found, theme=theme()), key="fleets")
     if found["schedule"] is not None:
         show(fleet_load(found, theme=theme()), key="fleet-load")
-        for line in sizing_table(found).splitlines():
+        for line in words:
             if line.startswith(("on a schedule", "peak ")):
                 st.caption(plain(line))
     st.dataframe([{key: fleet.get(key) for key in SHOWN} for fleet in found["alternatives"]], hide_index=True,

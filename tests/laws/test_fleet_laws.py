@@ -16,6 +16,7 @@ from planner.choices.policies import POLICIES
 from planner.choices.routers import ROUTERS
 from planner.deployment.deploy import pools_of, resolve
 from planner.engine import state as st
+from planner.engine.generator import drawn
 from planner.fleet import interleaved, replicas
 from planner.replays.dependencies import dependencies
 from planner.replays.results import ReplayResult
@@ -75,17 +76,19 @@ def test_requests_wait_for_their_parents(case: Case, options: dict[str, Any], po
         check_alone(trace, scenario, result, k, EVERYTHING)
 
 
-@given(case=cases(), policy=some.sampled_from(list(POLICIES)), count=some.integers(1, 4), recording=recordings)
-def test_dealt_requests_and_routed_ones_are_replayed_alike(case: Case, policy: str, count: int,
-                                                           recording: Recording) -> None:
-    options = case.options | {"max_concurrency": None}
+@given(case=cases(), policy=some.sampled_from(list(POLICIES)), count=some.integers(1, 4), recording=recordings,
+       router=some.sampled_from(("round-robin", "random")), seed=some.integers(0, 3))
+def test_dealt_requests_and_routed_ones_are_replayed_alike(case: Case, policy: str, count: int, recording: Recording,
+                                                           router: str, seed: int) -> None:
+    options = case.options | {"max_concurrency": None, "router": router, "seed": seed}
     trace, scenario = case.trace(), scenario_of(policy=policy, **options, data_parallel_size=count)
     deployment = resolve(scenario, trace)
     dealt = replicas.serve(trace, deployment, count, recording)
-    several = interleaved.Fleet(pools=pools_of(deployment, count), router=ROUTERS["round-robin"],
-                                report_interval_s=0.0, seed=0)
+    several = interleaved.Fleet(pools=pools_of(deployment, count), router=ROUTERS[router], report_interval_s=0.0,
+                                seed=seed)
     parts, replica, *_ = interleaved.run_interleaved(trace, several, None, recording)
-    assert replica.tolist() == [k % count for k in range(trace.num_requests)]
+    turns = drawn(seed, trace.num_requests) if router == "random" else np.arange(trace.num_requests)
+    assert replica.tolist() == (turns % count).tolist()
     assert_same_requests(dealt.records.requests, parts[0].requests)
     listed = [np.concatenate([getattr(part, name) for part in parts]) for name in ("steps", "schedule", "preemptions")]
     for name, rows in zip(("steps", "schedule", "preemptions"), listed, strict=True):

@@ -1,0 +1,108 @@
+"""The load that a fleet is sized for: a trace's traffic, at the rate that is asked for, by a way of scaling."""
+
+from dataclasses import dataclass, replace
+
+from planner.deployment.deploy import shape_load
+from planner.errors import UsageError
+from planner.settings.scenario import Scenario
+from planner.trace import Trace
+from planner.traffic.client import NAME
+from planner.traffic.rate_series import RateSeries
+from planner.traffic.rescaling import MOST_REQUESTS, at_rate, lasting, num_requests_at, rate_of, rates_of, repeated
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Traffic:
+    """A trace's traffic, which can be had at any rate.
+
+    Parameters
+    ----------
+    trace : as it was cut, at its own rate. Where it does not say when requests were sent, they are drawn at the rate
+        asked for.
+    rate_rps : the rate asked for; None for the trace's own [1/s].
+    duration_s : how long the load must last; None for as long as the trace gives [s].
+    scaling : a name of `rescaling.SCALINGS`.
+    seed : of the draws of a way of scaling.
+    is_drawn : whether the arrivals were drawn, as a Poisson process.
+    """
+
+    trace: Trace
+    rate_rps: float | None
+    duration_s: float | None
+    scaling: str
+    seed: int
+    is_drawn: bool
+
+    @property
+    def mean_rps(self) -> float:
+        """The rate of the load [1/s]."""
+        return rate_of(self.trace) if self.rate_rps is None else self.rate_rps
+
+    @property
+    def named_scaling(self) -> str:
+        """The way of scaling, by its name for users: arrivals that were drawn are a Poisson process at any rate."""
+        return "poisson" if self.is_drawn else self.scaling
+
+    @property
+    def is_rescaled(self) -> bool:
+        """Whether the load rests on the way of scaling."""
+        return self.rate_rps is not None and not self.is_drawn
+
+    @property
+    def num_requests(self) -> int:
+        """About how many requests the load has."""
+        return num_requests_at(self.trace, self.mean_rps, self.scaling) if self.is_rescaled else self.trace.num_requests
+
+    def load(self, times: int = 1) -> Trace:
+        """Return the load, of a trace that goes on with itself so many times."""
+        if not self.is_rescaled:
+            return repeated(self.trace, times)
+        if self.duration_s is not None:
+            return self.lasting(self.mean_rps, self.duration_s)
+        return at_rate(repeated(self.trace, times), self.mean_rps, self.scaling, self.seed)
+
+    def at(self, rate_rps: float) -> Trace:
+        """Return the traffic at another rate; arrivals that were drawn stay a Poisson process when compressed."""
+        return at_rate(self.trace, rate_rps, self._growing, self.seed)
+
+    @property
+    def limits_rps(self) -> tuple[float, float]:
+        """The lowest and the highest rate that the traffic can be had at [1/s]."""
+        return rates_of(self.trace, self._growing)
+
+    @property
+    def _growing(self) -> str:
+        return "compress" if self.is_drawn else self.scaling
+
+    def lasting(self, rate_rps: float, duration_s: float) -> Trace:
+        """Return the traffic at a rate, for so long at least."""
+        return lasting(self.trace, rate_rps, duration_s, self.scaling, self.seed)
+
+    def alike(self, scaling: str, num_requests: int) -> Trace:
+        """Return the load by another way of scaling, with about as many requests."""
+        other = replace(self, scaling=scaling)
+        return other.load(max(round(min(num_requests, MOST_REQUESTS) / other.num_requests), 1))
+
+
+def traffic_of(trace: Trace, scenario: Scenario, scaling: str, series: RateSeries | None) -> Traffic:
+    """Return the traffic that a scenario, or a series of rates, asks for.
+
+    Raises
+    ------
+    UsageError : options contradict each other; the trace has no rate to change.
+    """
+    rates = {name: getattr(scenario, name) for name in ("rate_scale", "request_rate")}
+    given = {name: rate for name, rate in rates.items() if rate is not None}
+    if len(given) > 1:
+        raise UsageError("--rate-scale and --request-rate exclude each other; give one of them")
+    for name, rate in given.items() if series is not None else ():
+        raise UsageError(f"--{name.replace('_', '-')} {rate}: the rate series has the rates; leave it out")
+    is_drawn = scenario.request_rate is not None and (trace.format == NAME or trace.arrivals == "absent")
+    cut = shape_load(scenario if is_drawn else replace(scenario, rate_scale=None, request_rate=None), trace)
+    rate, duration_s = scenario.request_rate, None
+    if scenario.rate_scale is not None:
+        rate = rate_of(cut) * scenario.rate_scale
+    if series is not None:
+        rate, duration_s = series.peak_rps, float(series.duration_s[int(series.rate_rps.argmax())])
+    return Traffic(trace=cut, rate_rps=rate, duration_s=duration_s, scaling=scaling, seed=scenario.seed or 0,
+                   is_drawn=is_drawn)
