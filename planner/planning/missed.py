@@ -44,7 +44,7 @@ class Missed:
         who = _label(self.objective) if self.required is None else (
             f"{_label(self.objective)} of {100 * self.required:.12g} % of the requests")
         best = "has no end" if self.best_ms is None else f"is {self.best_ms:,.4g} ms at best"
-        more = f", {self.missed_by:.1%} above the limit" if self.missed_by else ""
+        more = f", {100 * self.missed_by:.1f} % above the limit" if self.missed_by else ""
         return f"{who} {best}{more} of {self.limit_ms:,.6g} ms"
 
 

@@ -20,7 +20,7 @@ from planner.trace import Trace
 from planner.traffic.rescaling import SCALINGS
 
 COMPARED = (SERVICE_ROUTER, ROUTER, "least-outstanding-requests")  # routers: of a plain deployment, and better ones
-MOST_TIMES = 4  # of the known number of replicas: more are not tried
+MOST_TIMES = 8  # of the known number of replicas: more are not tried
 ENOUGH = 100_000  # requests of a load by another way of scaling
 ROUGHLY = 0.02  # precision of the number by another way of scaling [1]
 MATTERS = 0.1  # share of the GPUs by which another router or way of scaling is said to matter
