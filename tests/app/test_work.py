@@ -140,6 +140,19 @@ def test_objectives_of_percentiles_are_taken_by_every_page(place: str) -> None:
         assert "p99 TTFT" in said(page)
 
 
+def test_objectives_that_nothing_keeps_are_no_error() -> None:
+    """Neither page has a number to show, and both say which objective is missed."""
+    for place, button in (("capacity", "Find the capacity"), ("sizing", "Find the fleet")):
+        page = linked(place, limit="100", slo="p99_ttft:0.001", ranks="1") if place == "sizing" else linked(
+            place, limit="100", slo="p99_ttft:0.001", replicates="0")
+        page = until(press(page, button), lambda page: page.warning)
+        assert not page.exception
+        assert not page.error
+        assert not page.metric
+        assert "p99_ttft:0.001" in page.warning[0].value.replace("\\", "")
+        assert "missed: p99 TTFT" in said(page).replace("\\", "")
+
+
 def test_a_fleet_states_its_objectives() -> None:
     page = linked("sizing", limit="300", slo="p99_ttft:1000 p99_tpot:50", ranks="1", spare="1")
     page = until(press(page, "Find the fleet"), lambda page: page.success)
