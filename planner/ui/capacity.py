@@ -90,7 +90,7 @@ def _draw(answer: Answer) -> None:
     if found["probes"]:
         show(attainment_over_rate(found, theme=theme()), key="capacity-attainment")
         st.dataframe(found["probes"], hide_index=True, alt="rates that were tried")
-    answer_downloads("capacity", found, answer.about, answer.question)
+    answer_downloads("capacity", found, answer.about)
 
 
 def _command(study: Study, form: dict[str, Any]) -> str:

@@ -110,7 +110,7 @@ def _draw(answer: Answer) -> None:
         show(fleet_load(found, theme=theme()), key="fleet-load")
     st.dataframe([{key: fleet.get(key) for key in SHOWN} for fleet in found["alternatives"]], hide_index=True,
                  alt="fleets")
-    answer_downloads("fleet", found, answer.about, answer.question)
+    answer_downloads("fleet", found, answer.about)
 
 
 def _series(name: str, content: bytes) -> RateSeries:

@@ -113,6 +113,7 @@ def test_a_sweep_runs_beside_its_page() -> None:
     assert len(page.dataframe[0].value) == 4
     assert not page.warning
     assert "planner sweep chat" in page.code[-1].value
+    assert "--attainment" not in page.code[-1].value
 
 
 def test_a_sweep_that_is_stopped_keeps_what_is_done(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,9 @@ import pytest
 from pages import linked, opened, press, said, until
 
 from planner.errors import PlannerError, UsageError
+from planner.metrics.saved import to_json
 from planner.planning.study import Study
+from planner.report import answer_html, answer_of
 from planner.settings.objectives import parse_objectives
 from planner.settings.scenario import Scenario
 from planner.trace import read_trace
@@ -158,8 +160,9 @@ def test_a_fleet_states_its_objectives() -> None:
     page = until(press(page, "Find the fleet"), lambda page: page.success)
     assert "slo p99_ttft:1000 p99_tpot:50" in said(page).replace("\\", "")
     assert "p99_ttft:1000 p99_tpot:50" in page.code[-1].value
-    answer = page.session_state["found_sizing"]
-    assert answer.question.words["slo"] == "p99_ttft:1000 p99_tpot:50"
+    found = page.session_state["found_sizing"].value
+    assert "p99_ttft:1000" in to_json(found)
+    assert "p99_ttft:1000" in answer_html(answer_of(found, "fleet"))
     page.multiselect(key="ranks").set_value([1, 2]).run()
     assert "tensor-parallel sizes 1 (now 1, 2)" in page.warning[0].value.replace("\\", "")
 
