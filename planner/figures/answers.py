@@ -27,7 +27,8 @@ def attainment_over_rate(found: Mapping[str, Any], *, theme: Theme = "light") ->
                            text=[plot_text(str(probe["limiting_metric"])) for probe in chosen],
                            marker={"color": color, "size": 8, "symbol": "circle" if is_met else "x"},
                            hovertemplate="%{x:,.4g}/s: %{y:.2f} %, %{text} worst<extra></extra>")
-    figure.add_hline(y=100 * found["attainment"], line={"color": GREY, "dash": "dot", "width": 1})
+    if found["attainment"] is not None:  # objectives of statistics alone ask for no share of requests
+        figure.add_hline(y=100 * found["attainment"], line={"color": GREY, "dash": "dot", "width": 1})
     figure.add_vline(x=found["capacity_rps"], line={"color": GREEN, "width": 2},
                      annotation_text=f"capacity {found['capacity_rps']:.4g}/s",
                      annotation_position="bottom right")

@@ -8,7 +8,6 @@ import streamlit as st
 
 from planner.metrics.saved import to_json
 from planner.report import SavedAnswer, answer_html, answer_of
-from planner.ui.answers import Question
 
 FORMULA = r"^[=+\-@\t\r]"  # how text begins that a spreadsheet would compute
 
@@ -24,8 +23,7 @@ def table_csv(table: pl.DataFrame) -> str:
     return harmless(table).write_csv()
 
 
-def answer_downloads(name: str, values: Mapping[str, Any], command: str, question: Question,
-                     table: pl.DataFrame | None = None) -> None:
+def answer_downloads(name: str, values: Mapping[str, Any], command: str, table: pl.DataFrame | None = None) -> None:
     """Offer an answer as JSON and as a report, and the command that finds the same.
 
     Parameters
@@ -33,15 +31,13 @@ def answer_downloads(name: str, values: Mapping[str, Any], command: str, questio
     name : of the files, without an ending.
     values : as the command's `--json` has them.
     command : that finds the same.
-    question : that it answers; it goes with the answer.
     table : of a sweep's configurations.
     """
     st.subheader("Take it with you")
     st.code(command, language=None, wrap_lines=True)
-    values = {**values, "question": dict(question.words)}
-    text = to_json(values)
     left, right = st.columns(2)
-    left.download_button("Answer, JSON", text, f"{name}.json", "application/json", width="stretch", on_click="ignore")
+    left.download_button("Answer, JSON", to_json(dict(values)), f"{name}.json", "application/json", width="stretch",
+                         on_click="ignore")
     right.download_button("Report, HTML", lambda: answer_html(_saved(name, values, table)), f"{name}.html", "text/html",
                           width="stretch", on_click="ignore")
 

@@ -1,5 +1,6 @@
 """The page of sweeps: a grid of what-ifs, its Pareto front, and any configuration back in the sidebar."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -80,11 +81,13 @@ def _draw(found: Answer) -> None:
     st.caption("Choose a row to have it in the sidebar.")
     st.dataframe(rows, hide_index=True, key="chosen", on_select=lambda: _load(rows, axes), selection_mode="single-row",
                  alt="configurations")
-    answer_downloads("sweep", describe(plan, Path("sweep.parquet"), table), command, found.question, table)
+    answer_downloads("sweep", describe(plan, Path("sweep.parquet"), table), command, table)
 
 
 def _command(study: Study, plan: Sweep) -> str:
-    """Return the command that replays the same grid."""
+    """Return the command that replays the same grid; as here, no share of requests limits its front."""
+    if study.objectives is not None:
+        study = replace(study, objectives=replace(study.objectives, attainment=None))
     axes = [f"{axis}={','.join(str(widget_value(axis, value)) for value in values)}"
             for axis, values in plan.axes.items()]
     return command_line(portable(study), "sweep", {**dict.fromkeys(plan.axes), "axis": axes,

@@ -15,17 +15,18 @@ from planner.report.plans import sizing_words
 from planner.trace import Trace
 from planner.traffic.rate_series import RateSeries, read_rate_series
 from planner.ui.answers import Answer, answer, is_asked, question_of, search
-from planner.ui.capacity import objectives_of
+from planner.ui.capacity import objectives_of, scaling_of
 from planner.ui.downloads import answer_downloads
 from planner.ui.link import in_link, number, one_of
 from planner.ui.own_profiles import name_of, names, portable, profile_of
 from planner.ui.results import show, theme
 from planner.ui.uploads import as_file
-from planner.ui.words import plain
+from planner.ui.words import plain, without_paths
 
 NAME = "sizing"
 SHOWN = ("gpu", "tensor_parallel_size", "quantization", "num_replicas", "num_gpus", "cost_usd_per_hour",
-         "cost_usd_per_million_output_tokens", "power_kw", "attainment", "headroom", "limiting_metric", "reason")
+         "cost_usd_per_month", "cost_usd_per_million_output_tokens", "power_kw", "attainment", "headroom",
+         "limiting_metric", "reason")
 NO_SCHEDULE, BY_PERIOD, BY_SERIES = SCHEDULES = "none", "parts of the trace", "a file of rates"
 KEYS = ("schedule", "spare", "gpus", "ranks", "period")  # in the address
 MOST_SPARE = 100
@@ -52,7 +53,7 @@ def _asked(study: Study) -> tuple[dict[str, Any], RateSeries | None]:
     kind = st.radio("a schedule of replicas over time, by", SCHEDULES, horizontal=True,
                     **in_link("schedule", NO_SCHEDULE, one_of(SCHEDULES)),
                     help="The trace's own load, part by part; or rates of a day or a week, which its traffic takes on.")
-    left, middle, right = st.columns([2, 1, 1])
+    left, middle, right, last = st.columns([2, 1, 1, 1])
     known, own = names("gpu"), [name_of(str(study.scenario.gpu))]
     gpus = left.multiselect("GPUs", known, own, **in_link("gpus", own, one_of(known)))
     sizes = list(map(str, RANKS))
@@ -65,7 +66,8 @@ def _asked(study: Study) -> tuple[dict[str, Any], RateSeries | None]:
     file = st.file_uploader("rates over time", type=["csv", "gz", "zst"], key="rate_series",
                             help="CSV with start_s and rate_rps: when each window begins, and its requests a "
                                  "second.") if kind == BY_SERIES else None
-    form = {"GPUs": gpus, "tensor-parallel sizes": ranks, "spare": int(spare), "period": period, "schedule": kind}
+    form = {"GPUs": gpus, "tensor-parallel sizes": ranks, "spare": int(spare), "scaling": scaling_of(last),
+            "period": period, "schedule": kind}
     return form, None if file is None else _series(file.name, file.getvalue())
 
 
@@ -85,28 +87,30 @@ def _search(trace: Trace, study: Study, form: dict[str, Any], series: RateSeries
         study = replace(study, scenario=without_rate(study.scenario))
     choices = Choices(gpus=[str(profile_of("gpu", gpu)) for gpu in form["GPUs"]], ranks=form["tensor-parallel sizes"],
                       quantizations=[study.scenario.quantization], prices={}, num_spare=form["spare"],
-                      period_s=form["period"], series=series)
+                      period_s=form["period"], series=series, scaling=form["scaling"])
     search(NAME, question, _command(study, form, series), size, trace, study.scenario, study.objectives, choices)
 
 
 def _draw(answer: Answer) -> None:
     found = answer.value
-    words = sizing_words(found)
-    (st.success if found["feasible"] else st.error)(plain(words[0]))
-    for line in (*words[1:], *found["notes"]):
-        if not line.startswith(("launch: ", "on a schedule", "peak ")):
-            st.caption(plain(line))
+    first, *words = sizing_words(found)
     if found["feasible"]:
+        st.success(plain(first))
         st.code(found["command"], language=None, wrap_lines=True)
+    else:
+        st.warning(plain(first), icon=":material/block:")
+    for line in words:
+        if not line.startswith("launch: "):
+            st.caption(plain(line))
+    for note in found["notes"]:
+        st.caption(without_paths(note))
+    if found["feasible"]:
         show(fleet_costs(found, theme=theme()), key="fleets")
     if found["schedule"] is not None:
         show(fleet_load(found, theme=theme()), key="fleet-load")
-        for line in words:
-            if line.startswith(("on a schedule", "peak ")):
-                st.caption(plain(line))
     st.dataframe([{key: fleet.get(key) for key in SHOWN} for fleet in found["alternatives"]], hide_index=True,
                  alt="fleets")
-    answer_downloads("fleet", found, answer.about, answer.question)
+    answer_downloads("fleet", found, answer.about)
 
 
 def _series(name: str, content: bytes) -> RateSeries:
@@ -120,5 +124,5 @@ def _command(study: Study, form: dict[str, Any], series: RateSeries | None) -> s
         **({} if study.scenario.data_parallel_attention else {"data_parallel_size": None}),
         "prefill_replicas": None, "gpu": ",".join(form["GPUs"]),
         "tensor_parallel_size": ",".join(map(str, form["tensor-parallel sizes"])), **objectives_of(study),
-        "spare": form["spare"] or None, "period": form["period"],
+        "spare": form["spare"] or None, "scaling": form["scaling"], "period": form["period"],
         "rate_series": None if series is None else series.source.rpartition("/")[2]})

@@ -115,10 +115,11 @@ class Worker:
 
 
 class Workers:
-    """The server's processes: those that wait for a job, and how many jobs run."""
+    """The server's processes: those that wait for a job, and those that have one."""
 
     def __init__(self) -> None:
         self._idle: list[Worker] = []
+        self._busy: set[Worker] = set()
         self._lock = threading.Lock()
         self._places = threading.BoundedSemaphore(MOST_JOBS)
         atexit.register(self.end)
@@ -130,9 +131,9 @@ class Workers:
                 self._idle.append(Worker())
 
     def end(self) -> None:
-        """End the processes that wait."""
-        while self._idle:
-            self._idle.pop().end()
+        """End all processes."""
+        for worker in (*self._idle, *self._busy):
+            worker.end()
 
     def attend(self, state: State, content: bytes) -> None:
         """Have a job done."""
@@ -150,16 +151,18 @@ class Workers:
     def _attend(self, state: State, content: bytes) -> None:
         with self._lock:
             worker = self._idle.pop() if self._idle else Worker()
+            self._busy.add(worker)
         is_well = False
         try:
             is_well = _done(worker, state, content) and worker.num_bytes <= KEPT_BYTES
         except OSError:  # it ended while it was given the job
             state.error = BROKE_OFF
         finally:
-            if is_well:
-                with self._lock:
+            with self._lock:
+                self._busy.discard(worker)
+                if is_well:
                     self._idle.append(worker)
-            else:
+            if not is_well:
                 worker.end()
                 self.warm()
 

@@ -36,8 +36,13 @@ def opened(place: str, **values: Any) -> Any:
 def uploaded(place: str, name: str, content: bytes, **values: Any) -> Any:
     """Return a page with a trace of its own."""
     page = opened(place, trace="your file", **values)
-    page.get("file_uploader")[0].upload(name, content)
+    uploader(page, "trace file").upload(name, content)
     return page.run()
+
+
+def uploader(page: Any, label: str) -> Any:
+    """Return a field for files by its label."""
+    return next(each for each in page.get("file_uploader") if each.label == label)
 
 
 def press(page: Any, label: str) -> Any:

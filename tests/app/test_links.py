@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pages import linked, opened, press, said, until
+from pages import linked, opened, press, said, until, uploader
 
 from planner.errors import UsageError
 from planner.planning.study import Study
@@ -169,8 +169,7 @@ def test_every_bound_option_is_in_the_list_of_links() -> None:
 
 def test_a_file_of_tenants_is_uploaded() -> None:
     page = opened("replay")
-    uploader = next(each for each in page.get("file_uploader") if each.label == "tenants")
-    uploader.upload("quota.toml", b"[tenants.a]\nnonsense = 1\n")
+    uploader(page, "tenants").upload("quota.toml", b"[tenants.a]\nnonsense = 1\n")
     page.run()
     assert not page.exception
     assert "tenants.toml" in page.error[0].value

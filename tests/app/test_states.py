@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pages import linked, opened, press, said, until, uploaded
+from pages import linked, opened, press, said, until, uploaded, uploader
 
 from planner.catalog.entries import data_dir
 from planner.measured.published import read_published
@@ -79,9 +79,9 @@ def test_a_comparison_can_be_taken_away() -> None:
 
 def test_a_days_load_stands_against_its_fleet() -> None:
     page = opened("sizing")
-    page.radio[0].set_value("a file of rates").run()
+    page.radio(key="schedule").set_value("a file of rates").run()
     assert "Upload the rates over time" in press(page, "Find the fleet").warning[0].value
-    page.get("file_uploader")[0].upload("day.csv", b"start_s,rate_rps\n0,5\n60,20\n120,0\n")
+    uploader(page, "rates over time").upload("day.csv", b"start_s,rate_rps\n0,5\n60,20\n120,0\n")
     page.multiselect(key="ranks").set_value([1])
     page = until(press(page, "Find the fleet"), lambda page: page.get("plotly_chart"))
     assert not page.exception
@@ -93,8 +93,8 @@ def test_a_days_load_stands_against_its_fleet() -> None:
 
 def test_a_file_of_rates_that_is_wrong_is_said() -> None:
     page = opened("sizing")
-    page.radio[0].set_value("a file of rates").run()
-    page.get("file_uploader")[0].upload("day.csv", b"start_s,rate_rps\n0,5\n60,x\n")
+    page.radio(key="schedule").set_value("a file of rates").run()
+    uploader(page, "rates over time").upload("day.csv", b"start_s,rate_rps\n0,5\n60,x\n")
     page = press(page, "Find the fleet")
     assert not page.exception
     assert "day.csv: row 3: rate_rps = 'x'" in page.error[0].value
@@ -113,6 +113,7 @@ def test_a_sweep_runs_beside_its_page() -> None:
     assert len(page.dataframe[0].value) == 4
     assert not page.warning
     assert "planner sweep chat" in page.code[-1].value
+    assert "--attainment" not in page.code[-1].value
 
 
 def test_a_sweep_that_is_stopped_keeps_what_is_done(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,9 @@ import pytest
 from pages import linked, opened, press, said, until
 
 from planner.errors import PlannerError, UsageError
+from planner.metrics.saved import to_json
 from planner.planning.study import Study
+from planner.report import answer_html, answer_of
 from planner.settings.objectives import parse_objectives
 from planner.settings.scenario import Scenario
 from planner.trace import read_trace
@@ -140,13 +142,27 @@ def test_objectives_of_percentiles_are_taken_by_every_page(place: str) -> None:
         assert "p99 TTFT" in said(page)
 
 
+def test_objectives_that_nothing_keeps_are_no_error() -> None:
+    """Neither page has a number to show, and both say which objective is missed."""
+    for place, button in (("capacity", "Find the capacity"), ("sizing", "Find the fleet")):
+        page = linked(place, limit="100", slo="p99_ttft:0.001", ranks="1") if place == "sizing" else linked(
+            place, limit="100", slo="p99_ttft:0.001", replicates="0")
+        page = until(press(page, button), lambda page: page.warning)
+        assert not page.exception
+        assert not page.error
+        assert not page.metric
+        assert "p99_ttft:0.001" in page.warning[0].value.replace("\\", "")
+        assert "missed: p99 TTFT" in said(page).replace("\\", "")
+
+
 def test_a_fleet_states_its_objectives() -> None:
     page = linked("sizing", limit="300", slo="p99_ttft:1000 p99_tpot:50", ranks="1", spare="1")
     page = until(press(page, "Find the fleet"), lambda page: page.success)
     assert "slo p99_ttft:1000 p99_tpot:50" in said(page).replace("\\", "")
     assert "p99_ttft:1000 p99_tpot:50" in page.code[-1].value
-    answer = page.session_state["found_sizing"]
-    assert answer.question.words["slo"] == "p99_ttft:1000 p99_tpot:50"
+    found = page.session_state["found_sizing"].value
+    assert "p99_ttft:1000" in to_json(found)
+    assert "p99_ttft:1000" in answer_html(answer_of(found, "fleet"))
     page.multiselect(key="ranks").set_value([1, 2]).run()
     assert "tensor-parallel sizes 1 (now 1, 2)" in page.warning[0].value.replace("\\", "")
 
