@@ -5,19 +5,23 @@ numbers) is timed in the same run. Needs the recorded traces in $PLANNER_SHARED 
 """
 
 import os
+import platform
 import resource
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import joblib
 import numpy as np
 import polars as pl
+from llvmlite.binding import get_host_cpu_name
 
+from planner.engine.jit import source_sha256
 from planner.planning.grid import DEFAULT_FRONT, Sweep
 from planner.planning.optimize import optimize
 from planner.planning.sweeping import sweep
@@ -26,6 +30,7 @@ from planner.settings.engine import Recording
 from planner.settings.objectives import parse_objectives
 from planner.settings.scenario import Scenario
 from planner.trace import Trace, read_trace
+from planner.versions import own_version
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = Path(os.environ.get("PLANNER_SHARED") or ROOT.parent / "shared")
@@ -110,6 +115,10 @@ def main() -> None:
     yardstick_s = seconds(lambda: np.sort(np.random.default_rng(0).random(10_000_000)))
     lines = [
         "# Speed",
+        "",
+        f"Made by `make bench` with planner {own_version()}, loop source {source_sha256()[:12]}, "
+        f"Python {platform.python_version()}, Numba {version('numba')}, "
+        f"on {joblib.cpu_count()} cores of {get_host_cpu_name()}.",
         "",
         "| replay | requests/s of loop time | target | ratio | steps | preemptions |",
         "|---|---|---|---|---|---|",

@@ -17,6 +17,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from planner.engine.jit import source_sha256
+
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 VERSION = PROJECT["version"]
@@ -134,4 +136,6 @@ def test_one_version_everywhere() -> None:
     released = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), flags=re.MULTILINE)
     assert released
     assert released[1] in (f"[{VERSION}]", VERSION, "Unreleased")
+    if released[1] != "Unreleased":  # a release's figures of speed are of its own loop
+        assert f"loop source {source_sha256()[:12]}" in (ROOT / "reports" / "speed.md").read_text()
     assert str(yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"]) == VERSION

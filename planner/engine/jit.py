@@ -22,18 +22,25 @@ LINKING = 0.1  # time that a helper costs each function above it, which links it
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+def source_sha256() -> str:
+    """Return a hash over the source of every file whose functions are compiled into the loop."""
+    package = Path(__file__).resolve().parent.parent
+    named = [package / f"{name}.py" for name in ("policy", "choices/policies", "router", "choices/routers")]
+    digest = hashlib.sha256()
+    for path in sorted([*(package / "engine").glob("*.py"), *named]):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
 def _cache_dir() -> Path:
     """Return the folder of compiled code for this source, Python, Numba and CPU.
 
     Numba looks at the file of the outermost function only, so a change in a helper's file would go unseen. The folder
     is therefore named by a hash over every file whose functions are compiled.
     """
-    package = Path(__file__).resolve().parent.parent
-    made_for = (sys.implementation.cache_tag, version("numba"), version("llvmlite"), get_host_cpu_name())
+    made_for = (source_sha256(), sys.implementation.cache_tag, version("numba"), version("llvmlite"),
+                get_host_cpu_name())
     digest = hashlib.sha256(repr(made_for).encode())
-    named = [package / f"{name}.py" for name in ("policy", "choices/policies", "router", "choices/routers")]
-    for path in sorted([*(package / "engine").glob("*.py"), *named]):
-        digest.update(path.read_bytes())
     roots = (Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"), Path(tempfile.gettempdir()))
     for root in roots:  # the home of a service or a container may be read-only
         folder = root / "planner" / digest.hexdigest()[:16]

@@ -142,6 +142,15 @@ def test_the_index_of_decisions_has_each_once_in_order() -> None:
         assert heads == [title for title, of in listed if of == f"decisions/{page.name}"], page.name
 
 
+def test_the_readmes_speed_is_the_measured_one() -> None:
+    readme, report = ((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "reports/speed.md"))
+    shown = re.search(r"([\d.]+) million requests a second", readme)
+    measured = re.search(r"\| Azure conversation hour, recorded rate \| ([\d,]+) ", report)
+    assert shown
+    assert measured
+    assert float(shown[1]) == pytest.approx(int(measured[1].replace(",", "")) / 1e6, rel=0.05)
+
+
 def test_the_accuracy_table_is_the_published_one() -> None:
     """Median and mean errors of the README's table, and of the background's sentence, are those of the report."""
     figures = {each.name: each.value for each in read_published()["Closed-loop runs, mean TTFT and TPOT"]}
