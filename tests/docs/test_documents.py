@@ -1,7 +1,8 @@
 """Documents are what one gets: read from top to bottom, their commands run, their output is real, their code works.
 
-A block whose first line is `# name.ext` is a file. In blocks without a language, lines that begin with `planner` run,
-and what follows `$ planner …` is its output: all of it, or pieces, a line of three dots standing for what is between.
+The folder is empty at the start. A block whose first line is `# name.ext` is a file. In blocks without a language,
+lines that begin with `planner` run. The lines below `$ planner …` are its output: all of it, or pieces with a line of
+three dots between them.
 """
 
 import re
@@ -12,9 +13,6 @@ from pathlib import Path
 
 import pytest
 from command_line import run_here
-from measured_runs import write_synthetic
-from test_scraped import vllm
-from test_serverlog import sglang
 
 from planner.measured.published import read_published
 
@@ -23,9 +21,8 @@ GUIDES = sorted((ROOT / "docs" / "guides").glob("*.md"))
 DOCUMENTS = [ROOT / "README.md", ROOT / "docs" / "tutorial.md", *GUIDES]
 PAGES = [*DOCUMENTS, *(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "reference").glob("*.md"), ROOT / "CHANGELOG.md"]
 SHELLS = re.compile(r"[|&<>$*#]|^(?!planner )")  # what a shell must read
+DATA = ("csv", "json", "text")  # these files have no comments: the line with the name is no part of them
 BLOCK = re.compile(r"```(\w*)\n(.*?)```", flags=re.DOTALL)
-GATE = (ROOT / "docs" / "guides" / "gate-in-ci.md").read_text(encoding="utf-8")
-GRID = (ROOT / "docs" / "guides" / "sweep-a-grid.md").read_text(encoding="utf-8")
 
 
 def run(command: str, folder: Path, *, here: bool = True) -> subprocess.CompletedProcess[str]:
@@ -45,53 +42,23 @@ def named_file(block: str) -> str | None:
     return found and found[1]
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A folder with what documents take for granted: a trace, runs, and for the report's guide the gate's files."""
-    rows = "".join(f"{k / 10},{100 + k},{1 + k % 30}\n" for k in range(200))
-    (tmp_path / "trace.csv").write_text("arrival_s,input_tokens,output_tokens\n" + rows)
-    (tmp_path / "log.jsonl").write_text('{"arrival_s": 0, "input_tokens": 900, "output_tokens": 30}\n')
-    write_synthetic(tmp_path / "runs.csv", {}, noise=0.02)
-    (tmp_path / "metrics.prom").write_text(f"# at 1000\n{vllm(20)}# at 1050\n{vllm(120)}")
-    lines = ["[2026-04-05 20:00:00] server_args=ServerArgs(model_path='meta-llama/Llama-3.1-8B-Instruct', tp_size=1)"]
-    lines += [sglang(n, (1000 + 40 * k) * n, n / (7e-3 + 2e-5 * n)) for n in (64, 32, 16, 8, 4, 2, 1) for k in range(8)]
-    (tmp_path / "server.log").write_text("\n".join(lines))
-    return tmp_path
-
-
-def prepare(name: str, folder: Path) -> None:
-    """Put what one guide names and another makes into its folder."""
-    if name == "make-reports.md":
-        for _, block in BLOCK.findall(GATE) + BLOCK.findall(GRID):
-            if named_file(block):
-                (folder / str(named_file(block))).write_text(block)
-    if name in ("make-reports.md", "gate-in-ci.md"):
-        (folder / "targets.toml").write_text(next(b for _, b in BLOCK.findall(GATE) if named_file(b)))
-        run("planner check targets.toml --baseline baseline.json --update-baseline", folder)
-    if name == "synthesise-traffic.md":
-        for command in ("planner trace synth fitted-chat --output trace.csv",
-                        "planner trace synth trace.csv --fit --save model.toml"):
-            run(command, folder)
-
-
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
-def test_a_document_is_what_one_gets(path: Path, folder: Path) -> None:
+def test_a_document_is_what_one_gets(path: Path, tmp_path: Path) -> None:
     """Every command of the README in a process of its own, as its reader has it."""
-    prepare(path.name, folder)
     here = path.name != "README.md"
     for language, block in BLOCK.findall(path.read_text(encoding="utf-8")):
         name = named_file(block)
         if name is not None:
-            (folder / name).write_text(block.split("\n", 1)[1] if language == "csv" else block)
+            (tmp_path / name).write_text(block.split("\n", 1)[1] if language in DATA else block)
         elif block.startswith("$ "):
             command, *shown = block.strip().splitlines()
-            assert_shown(run(command.removeprefix("$ "), folder, here=here).stdout, shown, command)
+            assert_shown(run(command.removeprefix("$ "), tmp_path, here=here).stdout, shown, command)
         elif language == "python":
-            subprocess.run([sys.executable, "-W", "error", "-c", block], cwd=folder, check=True, capture_output=True)
+            subprocess.run([sys.executable, "-W", "error", "-c", block], cwd=tmp_path, check=True, capture_output=True)
         elif not language:
             for line in block.splitlines():
                 if line.startswith("planner ") or "| planner " in line:
-                    run(line, folder, here=here)
+                    run(line, tmp_path, here=here)
 
 
 def assert_shown(printed: str, shown: list[str], command: str) -> None:
