@@ -374,7 +374,7 @@ def test_options_that_do_not_go_with_a_fleet(folder: Path) -> None:
         size(trace, real(folder, {"gpu": "h100-sxm"}), parse_objectives("ttft:500", 0.9),
              Choices(gpus=["h100-sxm"], quantizations=[None], ranks=(1,), prices={}))
     mixed = real(folder, {"gpu": "h100-sxm"}, {"gpu": "h100-sxm", "engine": "sglang"}, interval=0.8)
-    with pytest.raises(UsageError, match="errors are not the same"):
+    with pytest.raises(UsageError, match="their errors differ"):
         replay(trace, mixed)
 
 
