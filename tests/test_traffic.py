@@ -10,8 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from planner.errors import UsageError
+from planner.schema import MAX_SECONDS
 from planner.trace import Trace, read_trace
-from planner.traffic.rescaling import MOST_REQUESTS, SCALINGS, lasting, rate_of, repeated, windows
+from planner.traffic.rescaling import (
+    MOST_REQUESTS,
+    SCALINGS,
+    at_rate,
+    lasting,
+    rate_of,
+    rates_of,
+    repeated,
+    windows,
+)
 
 RNG = np.random.default_rng(5)
 GAPS = np.concatenate((RNG.exponential(0.1, 2000), RNG.exponential(1.0, 1000)))
@@ -31,6 +41,14 @@ def test_every_scaling_has_about_the_rate_and_the_lengths(scaling: str, factor: 
     assert (np.diff(arrivals(found)) >= 0).all()
     assert found.requests["input_tokens"].mean() == pytest.approx(TRACE.requests["input_tokens"].mean(), rel=0.05)
     assert found.requests["request_id"].n_unique() == found.num_requests
+
+
+@pytest.mark.parametrize("scaling", SCALINGS)
+def test_the_lowest_rate_makes_a_trace_that_can_be_replayed(scaling: str) -> None:
+    lowest, _ = rates_of(TRACE, scaling)
+    found = at_rate(TRACE, lowest, scaling, 3)
+    assert found.num_requests >= 2
+    assert arrivals(found)[-1] < MAX_SECONDS
 
 
 @pytest.mark.parametrize("scaling", SCALINGS)

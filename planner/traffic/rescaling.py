@@ -11,7 +11,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from planner.errors import UsageError
-from planner.schema import PARENT_SEPARATOR
+from planner.schema import MAX_SECONDS, PARENT_SEPARATOR
 from planner.trace import Trace
 from planner.trace.prefix import PrefixIds, intern_ids, take_rows
 from planner.traffic.workload import at_request_rate
@@ -115,9 +115,12 @@ def num_requests_at(trace: Trace, rate_per_s: float, scaling: str) -> int:
 
 
 def rates_of(trace: Trace, scaling: str) -> tuple[float, float]:
-    """Return the lowest and the highest rate that a way of scaling makes [1/s]: thinning must leave two requests."""
+    """Return the lowest and the highest rate that a way of scaling makes [1/s].
+
+    Thinning must leave two requests. The other ways draw the trace out, to half of `MAX_SECONDS` at most.
+    """
     if scaling != "thin":
-        return 0.0, math.inf
+        return 2.0 * trace.num_requests / MAX_SECONDS, math.inf
     return 2.5 * rate_of(trace) / trace.num_requests, MOST_COPIES * rate_of(trace)
 
 
