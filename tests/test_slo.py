@@ -121,3 +121,12 @@ def test_a_statistic_counts_requests_without_an_answer_though_they_had_a_first_t
     verdict = judge(parse_objectives("p99_ttft:200"), times)
     assert (verdict.is_met, verdict.judged[0].value) == (False, None)
     assert verdict.shortfall.startswith("p99 TTFT has no end, 200 ms allowed; 2 % of the requests are never answered")
+
+
+def test_a_limit_by_numpy_is_missed_too() -> None:
+    """The confidence of a capacity scales limits by drawn errors, which are NumPy's numbers."""
+    objectives = parse_objectives("p99_ttft:1000").scaled(np.float64(0.5))
+    times_s = {"ttft": np.array([0.9]), "tpot": np.array([0.01]), "e2el": np.array([1.0])}
+    verdict = judge(objectives, times_s)
+    assert not verdict.is_met
+    assert "p99 TTFT" in verdict.shortfall

@@ -311,7 +311,7 @@ def _confidence(load: Load, found: Bracket) -> dict[str, float]:
     spreads = [_factors(each, search) for each in fitted_scenarios(load.deployment)]
     factors = max(spreads, key=lambda spread: float(np.ptp(spread)))  # of pools, the one that is known the least
     calls = [joblib.delayed(_replicate)(load, found.lower, factor, search.seed + 1 + k)
-             for k, factor in enumerate(factors)]
+             for k, factor in enumerate(factors.tolist())]
     rates = np.array(in_parallel("drawing windows and errors for the confidence", calls, len(calls), search.jobs))
     rates *= found.lower / _replicate(load, found.lower, 1.0, None)
     return {name: float(np.quantile(rates, q)) for name, q in QUANTILES.items()}

@@ -216,7 +216,7 @@ def _judge_group(objectives: Objectives, shared_s: Mapping[str, float], met: Map
     answered = ~np.isnan(times_s["e2el"])
     for statistic, limit in objectives.statistics.items():
         found = _statistic(statistic, times_s[statistic.metric], answered)
-        is_met = math.isnan(found) or found <= limit
+        is_met = bool(math.isnan(found) or found <= limit)
         judged.append(Judged(name=statistic.name, limit=1e3 * limit, unit="ms", is_met=is_met,
                              value=1e3 * found if math.isfinite(found) else None))
         slack[statistic.name] = limit / found if found > 0 else math.inf

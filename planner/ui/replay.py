@@ -19,7 +19,8 @@ from planner.ui.words import plain, without_paths
 
 PINNED = "pinned"
 REASONS = {  # why a request was not completed, by the table of requests
-    "too_long": "longer than the context (max_model_len) or the KV cache", "kv_cache": "outgrew the KV cache",
+    "too_long": "longer than the context (max_model_len)", "kv_cache": "more than the KV cache holds",
+    "token_budget": "longer than a step's tokens (max_num_batched_tokens), whole",
     "client": "its user hung up", "timeout": "the client's time-out ended it", "queue_full": "the queue was full",
     "quota": "over the tenant's quota", "no_replica": "no replica was up", "replica_failed": "its replica failed",
 }

@@ -176,8 +176,11 @@ def _replicas(result: SavedResult) -> float:
 def _unserved(outcome: Outcome) -> tuple[tuple[str, str | None, int], ...]:
     """Return how many requests were not completed, by status and reason, the most first."""
     states, counts = np.unique(outcome.result.records.requests.state, return_counts=True)
+    rejected = outcome.summary["rejected_by_reason"]  # among them those whose state does not tell why
     found = [(STATUS.get(int(state), "unfinished"), REASON.get(int(state)), int(count))
-             for state, count in zip(states, counts, strict=True) if STATUS.get(int(state)) != "completed"]
+             for state, count in zip(states, counts, strict=True)
+             if STATUS.get(int(state)) not in ("completed", "rejected")]
+    found += [("rejected", reason, count) for reason, count in rejected.items()]
     return tuple(sorted(found, key=lambda each: -each[2]))
 
 

@@ -129,7 +129,7 @@ def test_requests_that_are_not_served_are_said() -> None:
     page = linked("replay", limit="3000", rate_scale="20.0", max_queued_requests="10")
     assert "2,588 of 3,000 requests (86.3%) were not completed: 2,588 rejected (the queue was full)" in said(page)
     page = linked("replay", limit="300", max_model_len="500")
-    assert "rejected (longer than the context (max_model_len) or the KV cache)" in said(page)
+    assert "262 rejected (longer than the context (max_model_len))" in said(page)
     assert "not completed" not in said(linked("replay", limit="300"))
 
 
