@@ -242,8 +242,8 @@ class Scenario:
     start_at: float = _option(0.0, "Load", "Skip what arrives before [s].")
     duration: float | None = _option(None, "Load", "Keep what arrives within [s].")
     limit: int | None = _option(None, "Load", "Keep the first so many requests.")
-    rate_scale: float | None = _option(None, "Load", "Compress time by this factor. More users: trace synth --grow.")
-    request_rate: float | None = _option(None, "Load", "Compress time to this mean rate [1/s]; inf: all at once.")
+    rate_scale: float | None = _option(None, "Load", "Rate over the trace's. Time is compressed; size: by --scaling.")
+    request_rate: float | None = _option(None, "Load", "Mean rate [1/s], likewise; inf: all requests at once.")
     wait_for_parents: bool = _option(
         True, "Load", "Turns with a think time and requests with parents are sent after these; else as recorded."
     )
