@@ -1,4 +1,4 @@
-"""What a notebook shows: an answer's numbers as a mapping, its words, and a table."""
+"""Answers for a notebook: an answer's numbers as a mapping, its text, and a table."""
 
 import html
 from collections.abc import Iterator, KeysView, Mapping

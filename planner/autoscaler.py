@@ -1,4 +1,4 @@
-"""What an autoscaler is, as a frozen value: a metric of a fleet's load, and how many replicas follow from it."""
+"""An autoscaler as a frozen value: a metric of a fleet's load, and the number of replicas that follows."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Functions that users write: whether they can be called as they will be, where they are, and where they failed."""
+"""Checks of functions that users write, and the file and line where one failed."""
 
 import contextlib
 import inspect

@@ -1,4 +1,4 @@
-"""What notebooks call: each command's question as a function of a trace and a scenario, its answer to look at."""
+"""Functions for notebooks: each command's question about a trace and a scenario, with an answer to display."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

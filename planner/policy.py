@@ -1,4 +1,4 @@
-"""What a scheduling policy is, as a frozen value: how much this step, who is next, who yields, how KV is reserved."""
+"""A scheduling policy as a frozen value: the step's plan, the order of admission, the victim, and KV reservation."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What a router is, as a frozen value: a score of each replica's load, and among which replicas it chooses."""
+"""A router as a frozen value: the score of a replica's load, and the replicas that it chooses among."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What a section of the accuracy report holds: verdicts against targets, tables, figures and notes."""
+"""A section of the accuracy report: verdicts against targets, tables, figures and notes."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""What constants are fitted to: measured runs or a log's steps, and what a set of constants predicts of them."""
+"""Observations that constants are fitted to: measured runs or a log's steps, and their predictions."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence

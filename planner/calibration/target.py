@@ -1,4 +1,4 @@
-"""What a calibration is fitted to: the observations in a file, the fold of each, and where they came from."""
+"""The target of a calibration: the observations in a file, the fold of each, and their source."""
 
 import hashlib
 from collections import Counter

@@ -1,4 +1,4 @@
-"""What the attention of a model's layers reads and multiplies for a query."""
+"""Bytes and operations of attention for one query, by kind of layer."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""What Hugging Face's model types call the same things, what their classes fill in, and which layers they have."""
+"""Model types of Hugging Face: their names for the same fields, their classes' defaults, and their layers."""
 
 _EXPERTS = {  # keys of the number of experts and of one expert's width -> model types
     ("num_local_experts", "intermediate_size"): (

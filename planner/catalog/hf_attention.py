@@ -1,4 +1,4 @@
-"""What a Hugging Face config says of attention: kinds of layers, heads, windows, indexers, linear attention."""
+"""Attention in a Hugging Face config: kinds of layers, heads, windows, indexers, linear attention."""
 
 from collections.abc import Mapping, Sequence
 

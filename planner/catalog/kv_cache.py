@@ -1,4 +1,4 @@
-"""What the KV cache of a token, and the recurrent states of a sequence, take in memory."""
+"""Memory of the KV cache of a token, and of the recurrent states of a sequence."""
 
 from planner.catalog.architecture import Architecture
 from planner.catalog.attention import Reading, readings

@@ -1,4 +1,4 @@
-"""What a GPU draws while steps run: shares of its power limit, and energy per byte and per operation."""
+"""Power of a GPU while steps run: shares of its power limit, and energy per byte and per operation."""
 
 import functools
 from dataclasses import dataclass

@@ -1,1 +1,1 @@
-"""What can be chosen by name: policies, routers and autoscalers, ours or from a user's file."""
+"""Choices by name: policies, routers and autoscalers, built in or from a user's file."""

@@ -1,4 +1,4 @@
-"""What the commands do: read, replay, print and write."""
+"""The actions of the commands: read, replay, print and write."""
 
 import importlib.util
 import os

@@ -1,4 +1,4 @@
-"""What the trace commands do: describe, draw and convert."""
+"""The actions of the trace commands: describe, draw and convert."""
 
 import sys
 from collections.abc import Mapping, Sequence

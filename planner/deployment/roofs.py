@@ -1,4 +1,4 @@
-"""What the hardware's peaks allow: the arithmetic and the HBM traffic of steps, as the least time that each takes."""
+"""The hardware's least time for steps: their arithmetic and their HBM traffic at peak rates."""
 
 import functools
 import math

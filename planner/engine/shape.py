@@ -1,4 +1,4 @@
-"""What a step is made of: the totals that its time depends on."""
+"""The totals of a step that its time depends on."""
 
 from typing import Any
 

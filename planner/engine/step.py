@@ -1,4 +1,4 @@
-"""What a composed step does: it takes time, its requests emit tokens, and those that are through leave."""
+"""The effects of a composed step: it takes time, its requests emit tokens, and finished requests leave."""
 
 from planner.engine.blocks import enter_contents
 from planner.engine.decodes import (

@@ -1,4 +1,4 @@
-"""What a step's time is added up from: a record of terms, and curves over counts."""
+"""The parts of a step's time: a record of terms, and curves over counts."""
 
 from typing import Any, NamedTuple
 

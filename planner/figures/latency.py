@@ -1,4 +1,4 @@
-"""What users waited for: distributions of latency, and how a request's time divides into phases."""
+"""Figures of latency: its distributions, and a request's time divided into phases."""
 
 import math
 from collections.abc import Sequence

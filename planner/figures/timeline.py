@@ -1,4 +1,4 @@
-"""What the engine did over time: throughput, queues, KV cache, and what steps held and spent their time on."""
+"""Figures of the engine over time: throughput, queues, KV cache, and the content and time of steps."""
 
 from collections.abc import Sequence
 from dataclasses import replace

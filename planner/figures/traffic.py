@@ -1,4 +1,4 @@
-"""What the traffic is like: how fast requests come, and how long their prompts and outputs are."""
+"""Figures of the traffic: the rate of requests, and the lengths of their prompts and outputs."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What kind each request is, and what describes it: what it shares, what is new in it, and how long it lagged."""
+"""The kind of each request and its features: shared tokens, new tokens, and its lag."""
 
 from collections.abc import Mapping
 from typing import NamedTuple

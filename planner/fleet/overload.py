@@ -1,4 +1,4 @@
-"""What becomes of requests where there is too much: time-outs, attempts after the first, the router's queue, quotas."""
+"""Requests under overload: time-outs, attempts after the first, the router's queue, quotas."""
 
 import math
 from dataclasses import dataclass, replace

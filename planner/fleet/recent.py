@@ -1,4 +1,4 @@
-"""What clients saw of a pool of late: requests sent, first tokens, and who left, in a window up to an instant."""
+"""A pool's recent clients: requests sent, first tokens, and departures, in a window up to an instant."""
 
 import math
 from collections.abc import Mapping

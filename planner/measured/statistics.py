@@ -1,4 +1,4 @@
-"""What a benchmark reports of its requests: means, medians and percentiles of their times, and the makespan."""
+"""Statistics that a benchmark reports of its requests: means, medians and percentiles of times, and the makespan."""
 
 import re
 from collections.abc import Iterable, Mapping

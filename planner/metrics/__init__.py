@@ -1,1 +1,1 @@
-"""What a replay came to: its summary, how hard the hardware worked, its cost, and how sure that is."""
+"""Results of a replay: its summary, the load of the hardware, its cost, and their uncertainty."""

@@ -1,4 +1,4 @@
-"""What a reader of a result should know: where the trace or the options left something to a rule."""
+"""Notes with a result: where a rule stood in for something that the trace or the options left open."""
 
 from collections.abc import Mapping
 from pathlib import Path

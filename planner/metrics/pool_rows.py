@@ -1,4 +1,4 @@
-"""What each pool of a fleet did: its requests, how hard its GPUs worked, and what they cost."""
+"""Results of each pool of a fleet: its requests, the load of its GPUs, and their cost."""
 
 from typing import Any
 

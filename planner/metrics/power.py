@@ -1,4 +1,4 @@
-"""What GPUs draw in a replay: idle power, and while steps run what their arithmetic and HBM traffic come to."""
+"""Power of GPUs in a replay: idle power, and the power of arithmetic and HBM traffic while steps run."""
 
 from typing import Any
 

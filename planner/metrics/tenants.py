@@ -1,4 +1,4 @@
-"""What became of each tenant's requests: counts, latencies, throughput, and its objectives."""
+"""Results of each tenant: counts, latencies, throughput, and its objectives."""
 
 import math
 from dataclasses import asdict

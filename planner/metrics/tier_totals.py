@@ -1,4 +1,4 @@
-"""What KV tiers did in a replay: the hits of each, which add up to the prefix hits, and what went over their links."""
+"""Totals of KV tiers in a replay: the hits of each, whose sum is the prefix hits, and bytes over their links."""
 
 from collections.abc import Sequence
 from typing import Any

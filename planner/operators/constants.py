@@ -1,4 +1,4 @@
-"""What all operators' fitted constants have in common: the ranges that their names imply."""
+"""The ranges that all operators' fitted constants share, by their names."""
 
 from planner.errors import UsageError
 

@@ -1,4 +1,4 @@
-"""What fleets are made of: the kinds of replicas to try, their prices, their spares and their power."""
+"""Kinds of replicas that a fleet may have: their prices, their spares and their power."""
 
 import itertools
 import math

@@ -1,4 +1,4 @@
-"""What the number of GPUs rests on: the same search behind other routers, and by other ways of scaling the traffic."""
+"""The number of GPUs under other assumptions: other routers, and other ways of scaling the traffic."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

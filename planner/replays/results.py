@@ -1,4 +1,4 @@
-"""What a replay says of each request, each step and the schedule, as tables."""
+"""Tables of a replay: its requests, its steps and its schedule."""
 
 import math
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What a report says, before it is HTML or Markdown: its title and its tables, in the order of reading."""
+"""The content of a report, before it is HTML or Markdown: its title and its tables, in reading order."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What a report says of an answer: of a comparison, a capacity, a fleet, a sweep, or a check of targets."""
+"""The report of an answer: of a comparison, a capacity, a fleet, a sweep, or a check of targets."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""What a report says of autoscaled fleets: every change of the number of replicas, and why."""
+"""The report of autoscaled fleets: every change of the number of replicas, and its reason."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""What a report is of: saved replays, or the answer of another command, known by what the file holds."""
+"""The source of a report: saved replays, or the answer of another command, told apart by the file's keys."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

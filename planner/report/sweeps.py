@@ -1,4 +1,4 @@
-"""What came of a sweep, as text: its configurations, those on the front first, and the best."""
+"""The result of a sweep, as text: its configurations, those on the front first, and the best."""
 
 import math
 from collections.abc import Mapping, Sequence

@@ -1,1 +1,1 @@
-"""What a user sets: every option in one declaration, engines' defaults and limits, and objectives."""
+"""A user's settings: every option in one declaration, engines' defaults and limits, and objectives."""

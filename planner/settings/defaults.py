@@ -1,4 +1,4 @@
-"""What each engine starts with where its user gives nothing: its policy, its limits, its switches."""
+"""Each engine's defaults: its policy, its limits, its switches."""
 
 import math
 from dataclasses import dataclass, replace

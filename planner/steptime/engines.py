@@ -1,4 +1,4 @@
-"""What an engine adds to its kernels: how they compare with operator benchmarks, and its host and front-end times."""
+"""An engine's times besides its kernels: factors on operator benchmarks, and its host and front-end times."""
 
 import functools
 import os

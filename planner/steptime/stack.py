@@ -1,4 +1,4 @@
-"""What a step's time depends on besides the step: model, hardware, spread, formats, engine."""
+"""The inputs of a step's time besides the step: model, hardware, spread, formats, engine."""
 
 from dataclasses import dataclass
 

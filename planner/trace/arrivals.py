@@ -1,4 +1,4 @@
-"""What recorded arrivals are worth: absent, late against their schedule, or shaped by the system that was measured."""
+"""Faults of recorded arrivals: absent, late against their schedule, or shaped by the measured system."""
 
 from collections.abc import Iterator
 

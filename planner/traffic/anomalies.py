@@ -1,4 +1,4 @@
-"""What is odd about a trace: coarse clocks, capped lengths, repeated rows, and arrivals that a closed loop shaped."""
+"""Oddities of a trace: coarse clocks, capped lengths, repeated rows, and arrivals that a closed loop shaped."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What a trace is like: rates, burstiness, lengths, shape over time, prefix sharing, sessions, tenants, oddities."""
+"""The description of a trace: rates, burstiness, lengths, shape over time, prefixes, sessions, tenants, oddities."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What can be taken away from a page: tables that a spreadsheet takes as text, an answer's files, its command."""
+"""Downloads of a page: tables that a spreadsheet reads as text, an answer's files, its command."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""What pages have done in another process: functions of what they are given, with the figures that they show."""
+"""Jobs that pages run in another process: plain functions, with the figures that they return."""
 
 import tempfile
 from collections.abc import Generator, Sequence
