@@ -134,7 +134,7 @@ def fewest_replicas(trace: Trace, deployment: Deployment, objectives: Objectives
         if high > MANY and bound is None and 0 not in known:  # 0 stands for requests alone
             known[0] = divided(apart_in_time(trace), deployment, objectives, least)
             if not known[0][1].is_met:
-                raise _missed("requests, each alone on its replica,", objectives, *known[0])
+                raise _missed("requests that each run alone on a replica", objectives, *known[0])
 
     least = 1 if divided is together else 2
     most = max(min(trace.num_requests, MOST_GPUS // deployment.layout.num_gpus), least) if bound is None else bound

@@ -18,10 +18,10 @@ from planner.metrics.resolved import describe_deployment, fitted_scenarios
 from planner.metrics.uncertainty import Residuals, residuals_for
 from planner.planning.bracket import Bracket, UnlimitedError, UnreachableRateError, find_bracket
 from planner.planning.fewest import apart_in_time
-from planner.planning.missed import Missed, UnreachableError, describe_missed, missed_objectives
-from planner.planning.spread import COMPARED, MATTERS
+from planner.planning.missed import UnreachableError, describe_missed, missed_objectives
+from planner.planning.spread import COMPARED, matters
 from planner.progress import in_parallel
-from planner.settings.objectives import Objectives, Verdict, judge, objectives_text
+from planner.settings.objectives import Objectives, Verdict, describe_objectives, judge
 from planner.settings.scaling import MEANINGS, RECOMMENDED
 from planner.settings.scenario import Scenario
 from planner.trace import Trace
@@ -84,11 +84,10 @@ class Load:
         """Replay the traffic at a rate and judge it."""
         return self.judged(at_rate(self.trace, rate_per_s, self.search.scaling, self.search.seed))[0]
 
-    def judged(self, trace: Trace) -> tuple[Verdict, list[Missed]]:
-        """Replay a trace and judge it; return the objectives that it misses, too."""
+    def judged(self, trace: Trace) -> tuple[Verdict, Mapping[str, Floats]]:
+        """Replay a trace and judge it; return the times that it was judged by, too."""
         times_s = serve(trace, self.deployment).times_s
-        verdict = judge(self.objectives, times_s, _tenants(trace) if self.search.by_tenant else None)
-        return verdict, [] if verdict.is_met else missed_objectives(self.objectives, times_s)
+        return judge(self.objectives, times_s, _tenants(trace) if self.search.by_tenant else None), times_s
 
     @property
     def limits_rps(self) -> tuple[float, float]:
@@ -143,14 +142,14 @@ def capacity(trace: Trace, scenario: Scenario, objectives: Objectives, search: S
     recorded = rate_of(shaped)
     load = Load(deployment=resolve(scenario, shaped), trace=shaped, objectives=objectives, search=search)
     rests_on = _question(load, trace, shaped, recorded)
-    verdict, missed = load.judged(apart_in_time(shaped))
+    verdict, times_s = load.judged(apart_in_time(shaped))
     if not verdict.is_met:  # alone they miss the objectives, so they do at any rate
-        return _infeasible(load, verdict, missed, "requests, each alone,", None) | rests_on
+        return _infeasible(load, verdict, times_s, "requests that each run alone", None) | rests_on
     try:
         found = find_bracket(load.verdict, recorded, limits=load.limits_rps)
     except UnreachableRateError as error:
-        verdict, missed = load.judged(at_rate(shaped, error.rate_rps, search.scaling, search.seed))
-        return _infeasible(load, verdict, missed, str(error).partition(":")[0], error.rate_rps) | rests_on
+        verdict, times_s = load.judged(at_rate(shaped, error.rate_rps, search.scaling, search.seed))
+        return _infeasible(load, verdict, times_s, str(error).partition(":")[0], error.rate_rps) | rests_on
     horizons = [(1, found.lower)]
     is_settled = search.horizon == "trace"
     while not is_settled and _can_last(shaped, search, 2 * horizons[-1][0], found.lower):
@@ -201,9 +200,7 @@ def _question(load: Load, trace: Trace, shaped: Trace, recorded: float) -> dict[
     if is_routed:
         assumptions.append(f"the router is {scenario.router}")
     return {
-        "slo": {"text": objectives_text(objectives), "limits_s": objectives.limits_s,
-                "attainment": objectives.attainment},
-        "attainment": objectives.attainment, "scaling": search.scaling,
+        "slo": describe_objectives(objectives), "attainment": objectives.attainment, "scaling": search.scaling,
         "router": scenario.router if is_routed else None, "assumptions": assumptions,
         "num_gpus": load.deployment.num_gpus,
         "notes": [*notes(load.deployment, shaped), *([NO_INTERVAL] if scenario.interval is not None else [])],
@@ -219,18 +216,19 @@ def _is_routed(deployment: Deployment) -> bool:
     return sum(pool.num_replicas for pool in pools_of(deployment, deployment.scenario.data_parallel_size)) > 1
 
 
-def _infeasible(load: Load, verdict: Verdict, missed: Sequence[Missed], who: str,
+def _infeasible(load: Load, verdict: Verdict, times_s: Mapping[str, Floats], who: str,
                 rate_rps: float | None) -> dict[str, Any]:
     """Return that no rate keeps the objectives, with the best values that there are.
 
     Parameters
     ----------
-    verdict, missed : at the lightest load.
+    verdict, times_s : at the lightest load [s].
     who : is judged there, in words.
     rate_rps : the lowest that was tried; None where requests were alone [1/s].
     """
     return {
-        "feasible": False, "missed": describe_missed(missed), "capacity_rps": 0.0, "capacity_rps_per_gpu": 0.0,
+        "feasible": False, "missed": describe_missed(missed_objectives(load.objectives, times_s)),
+        "capacity_rps": 0.0, "capacity_rps_per_gpu": 0.0,
         "rate_scale": 0.0, "attainment_at_capacity": None, "limiting_metric": verdict.limiting_metric,
         "bracket": {"lower_rps": 0.0, "upper_rps": rate_rps}, "is_monotone": True, "kept_above_rps": [],
         "missed_below_rps": [], "probes": [], "stationary": None, "horizon": [], "confidence": None, "scalings": [],
@@ -292,8 +290,7 @@ def _capacity_from(load: Load, start: float) -> float | None:
 
 def _rests_on(rows: Sequence[Mapping[str, Any]], key: str, what: str) -> list[str]:
     """Return a note where one of several capacities is more than a tenth off the first."""
-    if not any(row["capacity_rps"] is None or abs(row["capacity_rps"] / rows[0]["capacity_rps"] - 1) > MATTERS
-               for row in rows[1:]):
+    if not rows or not matters(rows[0]["capacity_rps"], (row["capacity_rps"] for row in rows[1:])):
         return []
     rates = ", ".join(f"{'no' if row['capacity_rps'] is None else format(row['capacity_rps'], '.4g')} requests/s with "
                       f"{row[key]}{f' ({MEANINGS[row[key]]})' if key == 'scaling' else ''}" for row in rows)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from planner.errors import UsageError
 from planner.settings.objectives import Objectives
-from planner.settings.statistic import LABELS, Statistic
+from planner.settings.statistic import LABELS, parse_statistic
 
 Floats = NDArray[np.float64]
 
@@ -41,8 +41,10 @@ class Missed:
     @property
     def sentence(self) -> str:
         """The best value against the limit, in words."""
-        who = _label(self.objective) if self.required is None else (
-            f"{_label(self.objective)} of {100 * self.required:.12g} % of the requests")
+        statistic = parse_statistic(self.objective)
+        who = statistic.label if statistic is not None else LABELS[self.objective]
+        if self.required is not None:
+            who = f"{who} of {100 * self.required:.12g} % of the requests"
         best = "has no end" if self.best_ms is None else f"is {self.best_ms:,.4g} ms at best"
         more = f", {100 * self.missed_by:.1f} % above the limit" if self.missed_by else ""
         return f"{who} {best}{more} of {self.limit_ms:,.6g} ms"
@@ -73,7 +75,7 @@ def missed_objectives(objectives: Objectives, times_s: Mapping[str, Floats]) -> 
                     best_ms=_share_ms(times_s[name], answered, objectives.attainment or 1.0))
              for name, limit_s in objectives.slo.limits_s.items()]
     found += [Missed(objective=statistic.name, limit_ms=1e3 * limit_s, required=None,
-                     best_ms=_statistic_ms(statistic, times_s[statistic.metric], answered))
+                     best_ms=_ms(statistic.over(times_s)))
               for statistic, limit_s in objectives.statistics.items()]
     missed = [each for each in found if each.best_ms is None or each.best_ms > each.limit_ms]
     return sorted(missed or found, key=lambda each: -math.inf if each.missed_by is None else -each.missed_by)
@@ -89,16 +91,8 @@ def _share_ms(values_s: Floats, answered: NDArray[np.bool_], share: float) -> fl
     """Return the least limit that so large a share of the requests meets [ms]; one-token outputs have a TPOT of 0."""
     values = np.where(answered, np.nan_to_num(values_s), math.inf)
     place = max(math.ceil(share * len(values) - 1e-9), 1) - 1
-    best = float(np.sort(values)[place])
-    return 1e3 * best if math.isfinite(best) else None
+    return _ms(float(np.sort(values)[place]))
 
 
-def _statistic_ms(statistic: Statistic, values_s: Floats, answered: NDArray[np.bool_]) -> float | None:
-    found = statistic.of(np.where(answered, values_s, math.inf)[~(answered & np.isnan(values_s))])
-    return 1e3 * found if math.isfinite(found) else None
-
-
-def _label(objective: str) -> str:
-    """Return an objective's name in a sentence: "TTFT", "p99 TTFT"."""
-    statistic, _, metric = objective.rpartition("_")
-    return f"{statistic} {LABELS[metric]}".strip()
+def _ms(time_s: float) -> float | None:
+    return 1e3 * time_s if math.isfinite(time_s) else None

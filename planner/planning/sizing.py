@@ -22,7 +22,7 @@ from planner.planning.missed import UnreachableError, describe_missed
 from planner.planning.schedule import check_schedule, schedule_of
 from planner.planning.spread import Sized, spread, traded
 from planner.progress import in_parallel
-from planner.settings.objectives import Objectives, Verdict, judge, objectives_text
+from planner.settings.objectives import Objectives, Verdict, describe_objectives, judge
 from planner.settings.routing import SERVICE_ROUTER, sized_router_of
 from planner.settings.scaling import MEANINGS
 from planner.settings.scenario import Scenario
@@ -115,8 +115,7 @@ def _question(trace: Trace, traffic: Traffic, scenario: Scenario, objectives: Ob
               choices: Choices) -> dict[str, Any]:
     """Return what was asked, and what was assumed."""
     own = rate_of(traffic.trace)
-    return {"slo": {"text": objectives_text(objectives), "limits_s": objectives.limits_s,
-                    "attainment": objectives.attainment},
+    return {"slo": describe_objectives(objectives),
             "request_rate": traffic.mean_rps, "scaling": traffic.named_scaling, "router": scenario.router,
             "num_spare": choices.num_spare, "assumptions": _assumptions(traffic, own, scenario),
             "workload": {"source": trace.source, "num_requests": traffic.num_requests, "rate_rps": traffic.mean_rps,

@@ -1,6 +1,6 @@
 """The number of GPUs under other assumptions: other routers, and other ways of scaling the traffic."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -135,9 +135,9 @@ def _row(load: Trace, kind: Kind, objectives: Objectives, choices: Choices, coun
 
 def _router_note(routers: Sequence[dict[str, Any]], not_tried: Sequence[str]) -> list[str]:
     """Return a note where the number of GPUs rests on the router."""
-    if not _matters(routers):
-        return []
     own, *others = routers
+    if not matters(own["num_gpus"], (row["num_gpus"] for row in others)):
+        return []
     numbers = ", ".join(f"{_number(row)} with {BEHIND.get(row['router'], row['router'])}" for row in others)
     counted = [row for row in routers if row["num_gpus"] is not None]
     best = min(counted, key=lambda row: row["num_gpus"])["router"]
@@ -148,16 +148,15 @@ def _router_note(routers: Sequence[dict[str, Any]], not_tried: Sequence[str]) ->
 
 def _scaling_note(scalings: Sequence[dict[str, Any]]) -> list[str]:
     """Return a note where the number of GPUs rests on the way of scaling."""
-    if not _matters(scalings):
+    if not matters(scalings[0]["num_gpus"], (row["num_gpus"] for row in scalings[1:])):
         return []
     numbers = ", ".join(f"{_number(row)} with {row['scaling']} ({MEANINGS[row['scaling']]})" for row in scalings)
     return [f"the number of GPUs depends on how the rate is scaled: {numbers}; --scaling chooses"]
 
 
-def _matters(rows: Sequence[dict[str, Any]]) -> bool:
-    """Tell whether a row's GPUs are more than a tenth off the first's."""
-    own = rows[0]["num_gpus"]
-    return any(row["num_gpus"] is None or abs(row["num_gpus"] / own - 1) > MATTERS for row in rows[1:])
+def matters(own: float, others: Iterable[float | None]) -> bool:
+    """Tell whether one of the others is more than a tenth off one's own value, or missing."""
+    return any(value is None or abs(value / own - 1) > MATTERS for value in others)
 
 
 def _number(row: dict[str, Any]) -> str:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -140,6 +141,11 @@ def request_limits(text: str, where: str) -> Slo:
     return found.slo
 
 
+def describe_objectives(objectives: Objectives) -> dict[str, Any]:
+    """Return objectives as answers state them: their `text`, `limits_s` by name [s] and `attainment`."""
+    return {"text": objectives_text(objectives), "limits_s": objectives.limits_s, "attainment": objectives.attainment}
+
+
 def objectives_text(objectives: Objectives | None) -> str | None:
     """Return objectives as `parse_objectives` reads them, None where there are none.
 
@@ -213,9 +219,8 @@ def _judge_group(objectives: Objectives, shared_s: Mapping[str, float], met: Map
     if met and asked is not None:
         judged.append(Judged(name=ATTAINMENT, limit=asked, value=share, unit="1", is_met=share >= asked))
         strains.append((1.0 - share) / (1.0 - asked) if asked < 1 else 2.0 - share)
-    answered = ~np.isnan(times_s["e2el"])
     for statistic, limit in objectives.statistics.items():
-        found = _statistic(statistic, times_s[statistic.metric], answered)
+        found = statistic.over(times_s)
         is_met = bool(math.isnan(found) or found <= limit)
         judged.append(Judged(name=statistic.name, limit=1e3 * limit, unit="ms", is_met=is_met,
                              value=1e3 * found if math.isfinite(found) else None))
@@ -223,10 +228,5 @@ def _judge_group(objectives: Objectives, shared_s: Mapping[str, float], met: Map
         strains.append(found / limit if found > 0 else 0.0)
     return Verdict(is_met=all(each.is_met is not False for each in judged), attainment=share,
                    limiting_metric=min(slack, key=lambda name: slack[name], default="none"),
-                   strain=max(strains, default=math.nan), unanswered=float(1.0 - answered.mean()),
+                   strain=max(strains, default=math.nan), unanswered=float(np.isnan(times_s["e2el"]).mean()),
                    judged=tuple(judged))
-
-
-def _statistic(statistic: Statistic, values: Floats, answered: NDArray[np.bool_]) -> float:
-    """Return a statistic over requests: without an answer they count as infinite, one-token outputs have no TPOT."""
-    return statistic.of(np.where(answered, values, math.inf)[~(answered & np.isnan(values))])

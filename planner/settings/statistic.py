@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -54,6 +55,16 @@ class Statistic:
             return float(values.mean())
         method: Literal["linear", "higher"] = "linear" if np.isfinite(values).all() else "higher"
         return float(np.percentile(values, self.percentile, method=method))
+
+    def over(self, times: Mapping[str, NDArray[np.float64]]) -> float:
+        """Return the statistic over requests, infinite for those without an answer; one-token outputs have no TPOT.
+
+        Parameters
+        ----------
+        times : by metric, "ttft", "tpot", "e2el", shape [num_requests]; NaN where a request has none.
+        """
+        values, answered = times[self.metric], ~np.isnan(times["e2el"])
+        return self.of(np.where(answered, values, math.inf)[~(answered & np.isnan(values))])
 
 
 def parse_statistic(name: str) -> Statistic | None:
