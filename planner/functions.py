@@ -51,8 +51,21 @@ def where(function: Callable[..., Any]) -> str:
 def failing_place(function: Callable[..., Any], error: BaseException) -> str:
     """Return the file and line at which a function failed, or those of the function where the error does not tell."""
     path = function.__code__.co_filename
+    line = failing_line(path, error)
+    return where(function) if line is None else f"{path}:{line}"
+
+
+def failing_line(path: str, error: BaseException) -> int | None:
+    """Return the line of a file at which its code failed, None where the error does not tell.
+
+    Parameters
+    ----------
+    path : as Python has it: absolute for an imported file.
+    """
+    if isinstance(error, SyntaxError) and error.filename == path:
+        return error.lineno
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
-    return f"{path}:{lines[-1]}" if lines else where(function)
+    return lines[-1] if lines else None
 
 
 def said(error: BaseException) -> str:

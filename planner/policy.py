@@ -55,7 +55,7 @@ KEY_COLUMNS = {
     "max_output_tokens": Term("tokens", "The client's limit on the output; `max_model_len` without one."),
     "predicted_output_tokens": Term("tokens", "Predicted length of the output; `max_output_tokens` without one."),
     "priority": Term("1", "Priority, the smallest is the most urgent; 0 without one."),
-    "deadline_s": Term("s", "Objective of TTFT; infinite without one."),
+    "deadline_s": Term("s", "Deadline of the last token, counted from arrival; infinite without one."),
     "priority_ageing_per_s": Term("1/s", "`--priority-ageing`, the same for all requests."),
 }
 

@@ -51,7 +51,7 @@ def run(tmp_path: Path, kind: str, text: str | bytes | None, name: str = ":mine"
             "minimum = 1\nmaximum = 2\ninterval_s = 0.2\nstartup = { warmup_s = 1 }\n"
             f'[[metric]]\nname = "own.py{name}"\ntarget = 1.0\n')
         options = ["--autoscale", tmp_path / "scale.toml"]
-    return planner("replay", tmp_path / "trace.csv", *LINEAR, "--max-num-seqs", 1, *options)
+    return planner("replay", tmp_path / "trace.csv", *LINEAR, "--max-num-seqs", 1, "--quiet", *options)
 
 
 ANYWHERE = [  # a file of any kind
@@ -172,6 +172,16 @@ def test_a_file_without_a_name_lists_its_names(tmp_path: Path) -> None:
         load_router("mine.txt:a")
     with pytest.raises(PolicyError, match=r"policy file srpf.py does not exist"):
         load_policy("srpf.py")
+
+
+def test_a_file_with_a_relative_path_has_its_line_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own.py").write_text("x = 1\ndef plan(s:\n")
+    with pytest.raises(PolicyError, match=r"^policy file own.py line 2: SyntaxError: '\(' was never closed"):
+        load_policy("own.py:mine")
+    (tmp_path / "own.py").write_text("x = 1\n\ny = 1 / 0\n")
+    with pytest.raises(PolicyError, match=r"^router file own.py line 3: ZeroDivisionError"):
+        load_router("own.py:mine")
 
 
 def test_what_a_users_file_prints_is_no_result(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 import importlib.util
 import sys
-import traceback
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
@@ -13,7 +12,7 @@ from planner.choices.autoscalers import AUTOSCALERS
 from planner.choices.policies import POLICIES
 from planner.choices.routers import ROUTERS
 from planner.errors import PolicyError, UnknownNameError, UsageError
-from planner.functions import said, users_code
+from planner.functions import failing_line, said, users_code
 from planner.policy import Policy
 from planner.router import Router
 
@@ -80,14 +79,6 @@ def _import_file(kind: str, path: Path) -> ModuleType:
         with users_code():
             spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:  # whatever a user's file does
-        line = _failing_line(error, path)
+        line = failing_line(str(spec.origin), error)
         raise PolicyError(f"{kind} file {path}{'' if line is None else f' line {line}'}: {said(error)}") from error
     return module
-
-
-def _failing_line(error: BaseException, path: Path) -> int | None:
-    """Return the line of a file at which running it failed, None where the error does not tell."""
-    if isinstance(error, SyntaxError) and error.filename == str(path):
-        return error.lineno
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
-    return lines[-1] if lines else None

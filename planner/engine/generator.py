@@ -8,7 +8,7 @@ import itertools
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.engine.jit import jit
+from planner.engine.jit import jit, uncompiled
 
 FACTOR, MODULUS = 48271, 2147483647
 
@@ -26,5 +26,6 @@ def following(x: int) -> int:
 
 def drawn(seed: int, count: int) -> NDArray[np.int64]:
     """Return so many numbers in a row, as the loop draws them from a seed."""
-    numbers = itertools.accumulate(range(count), lambda x, _: x * FACTOR % MODULUS, initial=seeded(seed))
+    after = uncompiled(following)
+    numbers = itertools.accumulate(range(count), lambda x, _: after(x), initial=seeded(seed))
     return np.fromiter(numbers, np.int64, count + 1)[1:]

@@ -73,6 +73,12 @@ def jit(function: F) -> F:
     return compiled
 
 
+def uncompiled(function: F) -> F:
+    """Return the Python function that was compiled; any other function as it is."""
+    plain: F = getattr(function, "py_func", function)
+    return plain
+
+
 def _widen(argument: Any) -> Any:
     """Return the 64-bit type of an integer argument, and any other type as it is."""
     if isinstance(argument, numba.types.IntegerLiteral):

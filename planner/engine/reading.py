@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from types import FunctionType
 from typing import Any
 
-from planner.engine.jit import numba
+from planner.engine.jit import numba, uncompiled
 
 ir: Any = importlib.import_module("numba.core.ir")
 compiler: Any = importlib.import_module("numba.core.compiler")
@@ -42,7 +42,7 @@ def calls(function: Callable[..., Any], named: Any) -> int | None:
 
 def _names_read(function: Any, place: int, every: frozenset[str], above: frozenset[Any]) -> frozenset[str]:
     """Return the attributes that a function reads of its argument, `every` where that cannot be told."""
-    function = getattr(function, "py_func", function)
+    function = uncompiled(function)
     if (function, place) in above:  # it calls itself
         return frozenset()
     statements = _statements(function)
@@ -69,7 +69,7 @@ def _handed_on(call: Any, own: set[str], statements: list[Any], every: frozenset
     """Return the attributes that a called function reads of the argument."""
     called = [each.value for each in statements if isinstance(each, ir.Assign) and each.target.name == call.func.name]
     is_known = len(called) == 1 and isinstance(called[0], ir.Global | ir.FreeVar)
-    plain = getattr(called[0].value, "py_func", called[0].value) if is_known else None
+    plain = uncompiled(called[0].value) if is_known else None
     named = [variable for _, variable in call.kws] + [call.vararg, call.varkwarg]
     if not isinstance(plain, FunctionType) or any(each is not None and each.name in own for each in named):
         return every
@@ -108,7 +108,7 @@ def _statements(function: Any) -> list[Any] | None:
 
 def _globals_of(function: Any, seen: set[Any]) -> Iterator[tuple[Any, Any]]:
     """Yield the globals that a function uses, and those that functions among them use, with their places."""
-    function = getattr(function, "py_func", function)
+    function = uncompiled(function)
     if not isinstance(function, FunctionType) or function in seen:
         return
     seen.add(function)

@@ -19,7 +19,7 @@ from planner.engine.binding import pointers
 from planner.engine.blocks import find_hit
 from planner.engine.fleet import advance_fleet
 from planner.engine.generator import seeded
-from planner.engine.jit import compile_with_signature, numba
+from planner.engine.jit import compile_with_signature, numba, uncompiled
 from planner.engine.plans import plans_in_a_row
 from planner.engine.reading import fields_read
 from planner.engine.routing import load_of
@@ -238,12 +238,11 @@ def compiled_score(router: Router) -> Any:
 def failed_score(router: Router, memory: fs.FleetState, states: list[st.State]) -> PolicyError | None:
     """Return the error of a score that failed, by asking for it again uncompiled; None where it does not fail then."""
     k, i = int(memory.fleet.scored_replica), int(memory.fleet.scored_request)
-    load_of_uncompiled: Any = getattr(load_of, "py_func", load_of)
-    find_hit_uncompiled: Any = getattr(find_hit, "py_func", find_hit)
     cached_tokens, size = 0, int(states[k].settings.block_size)
     if i != st.NONE and memory.fleet.reads_caches and states[k].settings.is_caching:
-        cached_tokens = size * find_hit_uncompiled(states[k], i, (int(memory.requests[i].input_tokens) - 1) // size)[0]
-    load = load_of_uncompiled(memory, states[k], k, i, cached_tokens)
+        num_blocks = (int(memory.requests[i].input_tokens) - 1) // size
+        cached_tokens = size * uncompiled(find_hit)(states[k], i, num_blocks)[0]
+    load = uncompiled(load_of)(memory, states[k], k, i, cached_tokens)
     try:
         router.score(ReplicaLoad(*(np.asarray(value).item() for value in load)))
     except Exception as error:

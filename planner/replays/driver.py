@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.engine import state as st
-from planner.engine.jit import compile_with_signature, numba
+from planner.engine.jit import compile_with_signature, numba, uncompiled
 from planner.engine.loop import advance, step_state
 from planner.engine.plans import PLAN_SIGNATURE, PLAN_TYPE
 from planner.engine.terms import StepTime
@@ -149,9 +149,8 @@ def failed_plan(policy: Policy, state: st.State) -> PolicyError | None:
 
     None where the plan does not fail then: the loop is at fault.
     """
-    step_state_of = getattr(step_state, "py_func", step_state)
     try:
-        policy.plan_step(StepState(*(np.asarray(value).item() for value in step_state_of(state))))
+        policy.plan_step(StepState(*(np.asarray(value).item() for value in uncompiled(step_state)(state))))
     except Exception as error:
         return PolicyError(f"policy {policy.name!r}: {failing_place(policy.plan_step, error)}: plan_step failed at "
                            f"{state.engine.now_s:.6f} s: {said(error)}; it must return a StepPlan in every state")
