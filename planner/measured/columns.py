@@ -1,8 +1,6 @@
 """The columns of a table of runs: their names, the scenario's options among them, and bad cells."""
 
 import difflib
-import types
-import typing
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +9,7 @@ import polars as pl
 
 from planner.errors import TraceError, UsageError
 from planner.schema import MAX_TOKENS
-from planner.settings.scenario import OPTION_TYPES, names_in, parse_scenario
+from planner.settings.scenario import KINDS, names_in, parse_scenario
 
 NOTE = "note_"  # a column whose name begins so is kept by the table and read by nothing
 MEASURED = ("measured_ttft_ms", "measured_tpot_ms")  # means over requests
@@ -34,7 +32,7 @@ REFUSED = ("interval", "start_at", "duration", "limit", "rate_scale", "wait_for_
            *names_in("Cache tiers"),
            *(name for name in names_in("Fleet") if name not in ("data_parallel_size", "data_parallel_attention")))
 # Options that go to the scenario as they are.
-OPTIONS = tuple(name for name in OPTION_TYPES
+OPTIONS = tuple(name for name in KINDS
                 if name not in {*RECORDED_ONLY, *LOAD, *LAYOUT, *REFUSED, *sum(NAMES.values(), ())})
 KNOWN = (*sum(NAMES.values(), ()), *ALSO_READ, *RECORDED_ONLY, *LOAD, *LAYOUT, *OPTIONS, *MEASURED)
 
@@ -113,8 +111,7 @@ def options_of(row: Mapping[str, Any], names: Sequence[str], **sizes: int) -> di
 
 def _value(name: str, text: str) -> Any:
     """Return a cell as a number or a truth value where its option can be one and the text is one; else as text."""
-    hint = OPTION_TYPES[name]
-    kinds = typing.get_args(hint) if typing.get_origin(hint) in (types.UnionType, typing.Union) else (hint,)
+    kinds = KINDS[name]
     if bool in kinds:
         return {"true": True, "false": False}.get(text.lower(), text)
     if not {int, float} & set(kinds):

@@ -1,13 +1,13 @@
 """Values of options written as text: one, or a list with commas between."""
 
 import math
-import types
 import typing
 from typing import Any
 
 from planner.errors import UnknownNameError, UsageError
 from planner.files.finite import number_in
-from planner.settings.scenario import ALIASES, KINDS, OPTION_TYPES
+from planner.settings.option_types import of_no_type
+from planner.settings.scenario import ALIASES, KINDS
 
 ONE_VALUE = ("step_time", "speculative_acceptance", "fail_replica")  # options of which one value has commas in it
 _TRUTHS = {"true": True, "false": False}
@@ -15,7 +15,7 @@ _TRUTHS = {"true": True, "false": False}
 
 def takes_list(name: str) -> bool:
     """Tell whether commas separate values of an option: its value has none, and it is no flag."""
-    return name not in ONE_VALUE and bool not in _kinds(name)
+    return name not in ONE_VALUE and bool not in KINDS[name]
 
 
 def option_values(name: str, text: str, where: str) -> list[Any]:
@@ -34,8 +34,8 @@ def option_values(name: str, text: str, where: str) -> list[Any]:
     UsageError : a value is missing, given twice, or not of the option's type.
     """
     option = ALIASES.get(name, name)
-    if option not in OPTION_TYPES:
-        raise UnknownNameError("option", name, (*OPTION_TYPES, *ALIASES))
+    if option not in KINDS:
+        raise UnknownNameError("option", name, (*KINDS, *ALIASES))
     found = [_value(option, part.strip(), where) for part in text.split(",")]
     if any(value in found[:place] for place, value in enumerate(found)):
         raise UsageError(f"{where}: has a value twice")
@@ -43,7 +43,7 @@ def option_values(name: str, text: str, where: str) -> list[Any]:
 
 
 def _value(option: str, text: str, where: str) -> Any:
-    for kind in _kinds(option):
+    for kind in KINDS[option]:
         choices = typing.get_args(kind)
         if text in choices or (kind is str and text):
             return text
@@ -53,11 +53,4 @@ def _value(option: str, text: str, where: str) -> Any:
             return int(text)
         if kind is float and not math.isnan(number := number_in(text)):
             return number
-    wanted = " or ".join(", ".join(typing.get_args(kind)) or KINDS[kind] for kind in _kinds(option))
-    raise UsageError(f"{where}: {option} = {text!r}: must be {wanted}")
-
-
-def _kinds(option: str) -> list[Any]:
-    hint = OPTION_TYPES[option]
-    kinds = typing.get_args(hint) if typing.get_origin(hint) in (types.UnionType, typing.Union) else (hint,)
-    return [kind for kind in kinds if kind is not types.NoneType]
+    raise UsageError(f"{where}: {of_no_type(option, text, KINDS[option])}")

@@ -1,7 +1,6 @@
 """A scenario: one deployment, its scheduling and its load, every option in one declaration."""
 
 import math
-import types
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -10,6 +9,7 @@ from typing import Any, Literal
 from planner.errors import UnknownNameError, UsageError
 from planner.settings.acceptance import cumulative_acceptance
 from planner.settings.defaults import defaults_text
+from planner.settings.option_types import of_no_type, types_in
 from planner.settings.releases import check_release
 
 ALIASES = {"replicas": "data_parallel_size"}  # that files may call an option by
@@ -327,7 +327,7 @@ def _check_ranks(scenario: Scenario) -> None:
 
 OPTION_DEFAULTS = {f.name: f.default for f in fields(Scenario)}
 OPTION_TYPES = typing.get_type_hints(Scenario)  # by name; finding them out takes a while
-KINDS = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}  # in the words of an error
+KINDS = {name: types_in(hint) for name, hint in OPTION_TYPES.items()}  # types of an option's values, without None
 
 
 def scenario_from(options: dict[str, Any]) -> Scenario:
@@ -354,9 +354,7 @@ def parse_scenario(options: Mapping[str, Any]) -> Scenario:
             raise UsageError(f"{key} = {value!r}: is {name}, which is there already; leave one of them out")
         if name not in OPTION_TYPES:
             raise UnknownNameError("option", name, OPTION_TYPES)
-        hint = OPTION_TYPES[name]
-        kinds = typing.get_args(hint) if typing.get_origin(hint) in (types.UnionType, typing.Union) else (hint,)
-        found[name] = _of_kind(name, value, [kind for kind in kinds if kind is not types.NoneType])
+        found[name] = _of_kind(name, value)
     return Scenario(**found)
 
 
@@ -379,17 +377,16 @@ def given_options(scenario: Scenario) -> dict[str, Any]:
     return {f.name: getattr(scenario, f.name) for f in fields(Scenario) if getattr(scenario, f.name) != f.default}
 
 
-def _of_kind(name: str, value: Any, kinds: list[Any]) -> Any:
-    """Return a value as the first of the kinds that it fits; a whole number fits a float."""
+def _of_kind(name: str, value: Any) -> Any:
+    """Return a value as the first of its option's types that it fits; a whole number fits a float."""
     if type(value) is int and abs(value) >= MOST:
         raise UsageError(f"{name} = {value}: must be below {MOST}")
     if name == "speculative_acceptance" and isinstance(value, int | float | list):
         return ",".join(map(str, value)) if isinstance(value, list) else str(value)
-    for kind in kinds:
+    for kind in KINDS[name]:
         choices = typing.get_args(kind)
         if value in choices or (not choices and type(value) is kind):
             return value
         if kind is float and type(value) is int:
             return float(value)
-    wanted = " or ".join(", ".join(map(str, typing.get_args(kind))) or KINDS[kind] for kind in kinds)
-    raise UsageError(f"{name} = {value!r}: must be {wanted}")
+    raise of_no_type(name, value, KINDS[name])

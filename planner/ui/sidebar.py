@@ -4,7 +4,6 @@ It is drawn by the entry file, so its widgets and uploads stay when the page cha
 """
 
 import functools
-import types
 import typing
 from collections.abc import Sequence
 from dataclasses import Field, dataclass, fields, replace
@@ -18,7 +17,7 @@ from planner.errors import UsageError
 from planner.model.precision import KV_BYTES_PER_ELEMENT, WEIGHT_FORMATS
 from planner.planning.study import Study
 from planner.settings.objectives import Objectives, given_objectives
-from planner.settings.scenario import OPTION_TYPES, Scenario
+from planner.settings.scenario import KINDS, OPTION_TYPES, Scenario
 from planner.synthetic import sample_names
 from planner.trace import Trace, read_trace
 from planner.ui.launch import launch_field
@@ -126,7 +125,7 @@ def _take(options: dict[str, Any]) -> None:
 
 def _check_widget(option: str, value: Any) -> None:
     """Raise UsageError where the widget of an option cannot hold a value."""
-    known = _names(option) or [word for kind in kinds_of(option) for word in typing.get_args(kind)]
+    known = _names(option) or [word for kind in KINDS[option] for word in typing.get_args(kind)]
     if option not in KEYS or (known and value is not None and value not in known):
         raise UsageError(f"{option} = {value!r}: the dashboard has no such value")
     if option in MOST and value > MOST[option]:
@@ -186,7 +185,7 @@ def _tenants() -> str | None:
 
 def _widget(f: Field[Any]) -> Any:
     """Draw the widget of an option and return its value."""
-    kinds, help_text = kinds_of(f.name), f.metadata["help"]
+    kinds, help_text = KINDS[f.name], f.metadata["help"]
     if (known := _names(f.name)) is not None:
         return _choice(f, known)
     if f.name == "rate_scale":
@@ -202,14 +201,6 @@ def _widget(f: Field[Any]) -> Any:
     if kinds in ([int], [float]):
         return _number(f, is_whole=kinds == [int])
     return st.text_input(f.name, value=f.default, help=help_text, **in_link(f.name, f.default, ANY))
-
-
-def kinds_of(option: str) -> list[Any]:
-    """Return the types of an option's values, without None."""
-    kind = OPTION_TYPES[option]
-    if typing.get_origin(kind) not in (types.UnionType, typing.Union):
-        return [kind]
-    return [each for each in typing.get_args(kind) if each is not types.NoneType]
 
 
 def _number(f: Field[Any], *, is_whole: bool) -> Any:

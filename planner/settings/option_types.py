@@ -1,0 +1,26 @@
+"""Types of an option's values, from its annotation, and the error of a value that is of none of them."""
+
+import types
+import typing
+from collections.abc import Sequence
+from typing import Any
+
+from planner.errors import UsageError
+
+_WORDS = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
+
+
+def types_in(hint: Any) -> list[Any]:
+    """Return the types of an annotation's values, without None.
+
+    >>> types_in(int | float | None)
+    [<class 'int'>, <class 'float'>]
+    """
+    found = typing.get_args(hint) if typing.get_origin(hint) in (types.UnionType, typing.Union) else (hint,)
+    return [kind for kind in found if kind is not types.NoneType]
+
+
+def of_no_type(option: str, value: Any, kinds: Sequence[Any]) -> UsageError:
+    """Return the error that a value is of none of its option's types, and none of its choices."""
+    wanted = " or ".join(", ".join(map(str, typing.get_args(kind))) or _WORDS[kind] for kind in kinds)
+    return UsageError(f"{option} = {value!r}: must be {wanted}")
