@@ -15,7 +15,7 @@ from planner.metrics.graph_notes import graph_notes
 from planner.metrics.notes import notes
 from planner.metrics.pool_rows import describe_pools
 from planner.metrics.rejections import rejection_notes
-from planner.metrics.resolved import describe_deployment, describe_policy, fitted_scenarios
+from planner.metrics.resolved import describe_deployment, describe_policy, fitted_deployments
 from planner.metrics.summary import HEADLINES, summarize
 from planner.metrics.uncertainty import summary_intervals
 from planner.metrics.utilization import utilization
@@ -90,7 +90,7 @@ def replay(trace: Trace, scenario: Scenario, *, slo: Objectives | str | None = N
         summary["pools"] = describe_pools(result, summary["duration"])
     about_intervals: list[str] = []
     if scenario.interval is not None:
-        fitted = fitted_scenarios(deployment)
+        fitted = fitted_deployments(deployment)
         if len(fitted) > 1:
             raise UsageError(f"--interval {scenario.interval}: step times of {scenario.fleet} are of several "
                              f"engines, calibrations, or GPUs of which some were not measured, and their errors "

@@ -10,6 +10,7 @@ import pytest
 
 from planner.calibration.calibrate import residuals_dict
 from planner.catalog.entries import data_dir
+from planner.deployment.deploy import deploy
 from planner.errors import CatalogError, UsageError
 from planner.metrics.uncertainty import (
     STUDENT,
@@ -105,7 +106,7 @@ def test_a_file_of_too_few_runs_says_so(tmp_path: Path) -> None:
 
 def test_a_line_has_no_errors() -> None:
     with pytest.raises(UsageError, match="linear:1,1"):
-        residuals_for(Scenario(step_time="linear:1,1"))
+        residuals_for(deploy(Scenario(step_time="linear:1,1", max_model_len=1024, num_gpu_blocks=64)))
 
 
 def test_a_summary_has_intervals_around_its_means_and_throughput_in_a_closed_loop_alone(
@@ -165,9 +166,9 @@ def test_one_operator_that_nobody_measured_widens_them_too() -> None:
 def test_a_calibration_has_its_own_errors_on_its_own_gpu_alone(known: Residuals, tmp_path: Path) -> None:
     source = '[source]\nengine = "vllm"\ngpu = ["h20"]\n[constants]\nlinear_ratio = 1.0\n'
     path = str(write_residuals(tmp_path / "c.toml", known, source))
-    assert residuals_for(closed(gpu="h20", calibration=path)).source == path
-    assert residuals_for(closed(gpu="h100-sxm", calibration=path)).source == path
-    other = residuals_for(closed(gpu="mi300x", calibration=path))
+    assert residuals_for(deploy(closed(gpu="h20", calibration=path))).source == path
+    assert residuals_for(deploy(closed(gpu="h100-sxm", calibration=path))).source == path
+    other = residuals_for(deploy(closed(gpu="mi300x", calibration=path)))
     assert other.source.endswith("unmeasured_kernels.toml")
     assert "mi300x" in other.basis
 

@@ -28,7 +28,6 @@ from planner.metrics.uncertainty import Residuals, residuals_for
 from planner.settings.scenario import Scenario
 from planner.settings.statistic import metric_key
 from planner.steptime.engines import read_table
-from planner.steptime.roofline import priors
 from planner.traffic.client import NAME
 
 FEW_ROWS = 8  # that the result holds one by one
@@ -202,8 +201,7 @@ def interval_coverage(predictions: Sequence[Prediction], level: float) -> dict[s
 def _residuals(run: Measurement) -> Residuals | str:
     """Return the errors behind the intervals of a run's deployment, or why there are none."""
     assert run.scenario is not None
-    stack = deploy_measured(run).stack
     try:
-        return residuals_for(run.scenario, () if stack is None else priors(stack))
+        return residuals_for(deploy_measured(run))
     except CatalogError as error:
         return str(error)

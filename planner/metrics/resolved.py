@@ -5,8 +5,8 @@ from typing import Any
 
 from planner.deployment.deploy import Deployment, pools_of
 from planner.fleet.shares import same
+from planner.metrics.uncertainty import unmeasured_operators
 from planner.settings.scenario import Scenario, names_in
-from planner.steptime.roofline import priors
 
 PANELS = ("Deployment", "Cache tiers", "Fleet", "Overload", "Step time")  # of options that a summary repeats
 
@@ -35,16 +35,15 @@ def describe_deployment(deployment: Deployment, num_replicas: int) -> dict[str, 
     }
 
 
-def fitted_scenarios(deployment: Deployment) -> list[Scenario]:
-    """Return a scenario for each set of constants that the step times of a deployment's pools use.
+def fitted_deployments(deployment: Deployment) -> list[Deployment]:
+    """Return a pool's deployment for each set of constants that the step times of a deployment's pools use.
 
     Where kernels were not measured, they are a set of their own: their errors are larger.
     """
     found = {}
     for own in (pool.deployment for pool in pools_of(deployment, 1)):
-        unmeasured = own.stack is not None and bool(priors(own.stack))
         scenario = own.scenario
-        found[scenario.step_time, scenario.engine, scenario.calibration, unmeasured] = scenario
+        found[scenario.step_time, scenario.engine, scenario.calibration, bool(unmeasured_operators(own))] = own
     return list(found.values())
 
 

@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 from planner.catalog.entries import data_dir, load_gpu
-from planner.deployment.deploy import deploy
+from planner.deployment.deploy import Deployment
 from planner.errors import CatalogError, UsageError
-from planner.settings.scenario import Scenario
 from planner.steptime.engines import read_table
 from planner.steptime.roofline import priors
 
@@ -166,24 +165,20 @@ def read_residuals(path: Path, table: str) -> Residuals:
     return Residuals(probabilities=probabilities, log_errors=log_errors, source=str(path))
 
 
-def residuals_for(scenario: Scenario, unmeasured: Sequence[str] | None = None) -> Residuals:
-    """Return the errors to expect of the step times that a scenario uses.
+def residuals_for(deployment: Deployment) -> Residuals:
+    """Return the errors to expect of a deployment's step times.
 
     Those of its calibration, if that has runs on this GPU; else those of the engine's constants on runs left out of
     their fit. A deployment with a prior among its kernels has the errors of such deployments on GPUs that no fit saw.
-
-    Parameters
-    ----------
-    unmeasured : operators of the deployment whose kernels are priors; None to deploy the scenario and see.
 
     Raises
     ------
     UsageError : its step times are a line.
     CatalogError : as `read_residuals`.
     """
-    if scenario.step_time != "roofline":
+    scenario, names = deployment.scenario, unmeasured_operators(deployment)
+    if deployment.stack is None:
         raise UsageError(f"--interval: --step-time {scenario.step_time} has no held-out errors")
-    names = unmeasured_operators(scenario) if unmeasured is None else unmeasured
     if scenario.calibration is not None and (not names or _has_runs_on(scenario.calibration, scenario.gpu)):
         return read_residuals(Path(scenario.calibration), "held_out")
     if names:
@@ -191,15 +186,10 @@ def residuals_for(scenario: Scenario, unmeasured: Sequence[str] | None = None) -
     return read_residuals(data_dir("hardware_db") / "engines" / f"{scenario.engine}.toml", "residuals")
 
 
-def unmeasured_operators(scenario: Scenario) -> tuple[str, ...]:
+def unmeasured_operators(deployment: Deployment) -> tuple[str, ...]:
     """Return the operators of a deployment whose kernels nobody measured on its GPU; none where step times are a line.
-
-    Raises
-    ------
-    PlannerError : the deployment is impossible.
     """
-    stack = deploy(scenario).stack
-    return () if stack is None else priors(stack)
+    return () if deployment.stack is None else priors(deployment.stack)
 
 
 def _has_runs_on(calibration: str, gpu: str | None) -> bool:
@@ -217,14 +207,14 @@ def _of_unmeasured(gpu: str | None, names: Sequence[str]) -> Residuals:
         f"({', '.join(gpus)}), since nobody has measured the kernels of {', '.join(names)} on {gpu}"))
 
 
-def summary_intervals(summary: Mapping[str, Any], scenario: Scenario,
+def summary_intervals(summary: Mapping[str, Any], deployment: Deployment,
                       level: float) -> tuple[dict[str, list[float] | None], list[str]]:
     """Return `<key>_interval` for each of SUMMARY_KEYS, and what to know of them, a sentence each.
 
     An interval is None where the summary, or the errors, have no value. Throughput has one in a closed loop only:
     elsewhere it follows the arrivals.
     """
-    residuals = residuals_for(scenario)
+    residuals = residuals_for(deployment)
     residuals.check_level(level)
     if not set(residuals.log_errors) & set(SUMMARY_KEYS.values()):
         raise UsageError(f"--interval: {residuals.source} has errors in {', '.join(residuals.log_errors)} alone; "
@@ -232,7 +222,7 @@ def summary_intervals(summary: Mapping[str, Any], scenario: Scenario,
     found: dict[str, list[float] | None] = {}
     notes = [residuals.basis] if residuals.basis else []
     for key, metric in SUMMARY_KEYS.items():
-        hidden = metric == THROUGHPUT and scenario.max_concurrency is None
+        hidden = metric == THROUGHPUT and deployment.scenario.max_concurrency is None
         bounds = None if hidden or summary[key] is None else residuals.interval(metric, summary[key], level)
         found[f"{key}_interval"] = None if bounds is None else list(bounds)
         if bounds is not None and not bounds[0] <= summary[key] <= bounds[1]:

@@ -14,7 +14,7 @@ from planner.deployment.pools import read_fleet
 from planner.errors import UsageError
 from planner.fleet.replicas import serve
 from planner.metrics.notes import notes
-from planner.metrics.resolved import describe_deployment, fitted_scenarios
+from planner.metrics.resolved import describe_deployment, fitted_deployments
 from planner.metrics.uncertainty import Residuals, residuals_for
 from planner.planning.bracket import Bracket, UnlimitedError, UnreachableRateError, find_bracket
 from planner.planning.fewest import apart_in_time
@@ -305,7 +305,7 @@ def _confidence(load: Load, found: Bracket) -> dict[str, float]:
     constants in use. At a rate that 90 % of the draws serve, `p10`, one may be 90 % confident.
     """
     search = load.search
-    spreads = [_factors(each, search) for each in fitted_scenarios(load.deployment)]
+    spreads = [_factors(each, search) for each in fitted_deployments(load.deployment)]
     factors = max(spreads, key=lambda spread: float(np.ptp(spread)))  # of pools, the one that is known the least
     calls = [joblib.delayed(_replicate)(load, found.lower, factor, search.seed + 1 + k)
              for k, factor in enumerate(factors.tolist())]
@@ -314,11 +314,11 @@ def _confidence(load: Load, found: Bracket) -> dict[str, float]:
     return {name: float(np.quantile(rates, q)) for name, q in QUANTILES.items()}
 
 
-def _factors(scenario: Scenario, search: Search) -> Floats:
+def _factors(deployment: Deployment, search: Search) -> Floats:
     """Return how much longer steps may take than predicted, a draw for each replicate [1]."""
-    if scenario.step_time != "roofline":
+    if deployment.stack is None:
         return np.ones(search.replicates)
-    residuals = residuals_for(scenario)
+    residuals = residuals_for(deployment)
     if "tpot_ms" not in residuals.log_errors:
         return np.ones(search.replicates)
     return _spread(residuals, search)
