@@ -211,7 +211,9 @@ def report(results: Sequence[Path], output: Path, llmd: Path | None) -> None:
         raise UsageError(f"--llmd {llmd}: a Benchmark Report is of one saved replay; give one")
     if llmd is not None and not isinstance(source, SavedAnswer):
         write_llmd_report(source[0], llmd)
-    for path in [*write_report(source, output), *([llmd] if llmd is not None else [])]:
+    with stage(f"drawing {output}"):
+        written = write_report(source, output)
+    for path in [*written, *([llmd] if llmd is not None else [])]:
         print(path)
 
 

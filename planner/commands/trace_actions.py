@@ -10,7 +10,7 @@ from typing import Any
 from planner.commands.actions import OnBadRows, check_outputs, publish
 from planner.errors import UsageError
 from planner.files.writing import STDOUT, write_text
-from planner.progress import stage
+from planner.progress import counted, stage
 from planner.report.traffic_tables import closeness_table, description_table, model_table
 from planner.settings.scenario import Scenario
 from planner.synthetic import Model
@@ -24,11 +24,13 @@ def describe(source: str, cache_tokens: float | None, html: Path | None, format:
 
     check_outputs([html, json])
     trace = _read(source, format, on_bad_rows)
-    found = describe_trace(trace, cache_tokens=cache_tokens)
+    with stage(f"describing {source}"):
+        found = describe_trace(trace, cache_tokens=cache_tokens)
     if html is not None:
         from planner.report.traffic import write_description
 
-        write_description(trace, found, html)
+        with stage(f"drawing {html}"):
+            write_description(trace, found, html)
     publish(found, description_table(found), json)
 
 
@@ -38,8 +40,9 @@ def convert(source: str, path: Path, to: str | None, anonymize: bool, salt: str 
     from planner.export import convert as convert_trace
 
     _check_outputs(path, json)
-    account = convert_trace(_read(source, format, on_bad_rows), _place(path), to=to, anonymous=anonymize, salt=salt,
-                            lossy=lossy)
+    trace = _read(source, format, on_bad_rows)
+    with stage(f"writing {path}"):
+        account = convert_trace(trace, _place(path), to=to, anonymous=anonymize, salt=salt, lossy=lossy)
     _print_notes(account.warnings)
     _publish_beside(path, asdict(account), str(account), json)
 
@@ -47,6 +50,7 @@ def convert(source: str, path: Path, to: str | None, anonymize: bool, salt: str 
 def synth(source: str, options: Mapping[str, Any], scenario: Scenario, changes: Mapping[str, Any],
           slo: str | None, attainment: float, format: str | None, on_bad_rows: OnBadRows, json: Path | None) -> None:
     """Fit a model to a trace or read one, change it, draw a trace from it, and say how close that is."""
+    from planner.export import convert as convert_trace
     from planner.fitting import fit_workload
     from planner.synthetic.generate import generate
     from planner.synthetic.model import to_toml
@@ -56,7 +60,8 @@ def synth(source: str, options: Mapping[str, Any], scenario: Scenario, changes: 
     trace, fit = None, None
     if options["fit"]:
         trace = _read(source, format, on_bad_rows)
-        fit = fit_workload(trace, process=options["arrivals"], seed=options["seed"] or 0)
+        with stage(f"fitting a model to {source}"):
+            fit = fit_workload(trace, process=options["arrivals"], seed=options["seed"] or 0)
         recorded, tried = fit
     else:
         recorded, tried = _load_model(source), {}
@@ -66,12 +71,15 @@ def synth(source: str, options: Mapping[str, Any], scenario: Scenario, changes: 
     result = _describe_model(model, tried)
     text = model_table(result)
     if trace is not None and model is recorded:
-        draws = [generate(model, seed=model.seed + k) for k in range(options["draws"])]
+        draws = [generate(model, seed=model.seed + k) for k in counted("drawing traces", range(options["draws"]))]
         result["closeness"] = _closeness(trace, draws, scenario, slo, attainment)
         text += "\n" + closeness_table(result["closeness"])
     if output is not None:
-        drawn = generate(model, seed=options["seed"])
-        _write(drawn, _place(output), options["to"])
+        with stage(f"drawing {output}"):
+            drawn = generate(model, seed=options["seed"])
+            account = convert_trace(drawn, _place(output), to=options["to"])
+        print(drawn.account, account, sep="\n", file=sys.stderr)
+        _print_notes(account.warnings)
         result["drawn"] = str(drawn.account)
     _publish_beside(output, result, text, json)
 
@@ -202,15 +210,6 @@ def _closeness(trace: Trace, draws: Sequence[Trace], scenario: Scenario, slo: st
     elif slo is not None:
         raise UsageError("--slo: is of predictions, which need a deployment; give --model and --gpu too")
     return found
-
-
-def _write(drawn: Trace, output: Path, to: str | None) -> None:
-    from planner.export import convert as convert_trace
-
-    account = convert_trace(drawn, output, to=to)
-    print(drawn.account, file=sys.stderr)
-    print(account, file=sys.stderr)
-    _print_notes(account.warnings)
 
 
 def _print_notes(notes: Sequence[str]) -> None:

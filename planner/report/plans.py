@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from planner.report.cells import launch_line
+from planner.settings.judged import digits_apart
 
 
 def capacity_table(result: Mapping[str, Any]) -> str:
@@ -32,11 +33,12 @@ def capacity_words(result: Mapping[str, Any]) -> list[str]:
 
 
 def _probe_rows(result: Mapping[str, Any]) -> list[str]:
-    asked = result["attainment"]
+    asked = result["attainment"] or 0.0  # None where only statistics are limited
     if not result["probes"]:
         return []
     return [f"{'requests/s':>12}{'attainment':>12}  limited by, kept",
-            *(f"{probe['rate_rps']:>12.4g}{probe['attainment']:>12.4f}  {probe['limiting_metric']}, "
+            *(f"{probe['rate_rps']:>12.4g}{probe['attainment']:>12.{digits_apart(probe['attainment'], asked, 4)}f}  "
+              f"{probe['limiting_metric']}, "
               f"{'yes' if probe['is_met'] else f'no: below {asked:g}' if probe['attainment'] < asked else 'no'}"
               for probe in result["probes"])]
 

@@ -7,8 +7,7 @@ from planner.explanation.limits import QUEUE_LIMITS, STEP_BOUNDS
 from planner.explanation.phases import PHASES
 from planner.metrics.notes import fitted_to
 from planner.replays.attempts import COUNTED
-from planner.report.cells import launch_line
-from planner.report.cells import number_text as _text
+from planner.report.cells import cell_text, launch_line, number_text
 from planner.report.tenants import tenant_lines
 from planner.report.verdicts import objective_lines
 
@@ -56,8 +55,9 @@ def summary_table(summary: Mapping[str, Any]) -> str:
         if title == "Requests":
             shown[3:3] = [(f"  {name}", count) for name, count in summary.get("rejected_by_reason", {}).items()]
         if shown:
-            lines += [title, *(f"  {key:<36}{_text(value):>16} {UNITS.get(key, '')}{_bounds(summary, key)}".rstrip()
-                               for key, value in shown)]
+            rows = (f"  {key:<36}{number_text(value):>16} {UNITS.get(key, '')}{_bounds(summary, key)}".rstrip()
+                    for key, value in shown)
+            lines += [title, *rows]
     lines += _pool_lines(summary.get("pools", ()))
     lines += _scale_lines(summary)
     lines += tenant_lines(summary.get("tenants", {}))
@@ -148,11 +148,11 @@ def _bounds(summary: Mapping[str, Any], key: str) -> str:
     bounds = summary.get(f"{key}_interval")
     if bounds is None:
         return ""
-    return f"  ({summary['deployment']['interval']:.0%}: {_text(bounds[0])} to {_text(bounds[1])})"
+    return f"  ({summary['deployment']['interval']:.0%}: {number_text(bounds[0])} to {number_text(bounds[1])})"
 
 
 def _cell(value: Any, first: Any) -> str:
-    text = "–" if value is None else _text(value)
+    text = cell_text(value)
     if isinstance(value, str) or value is None or not isinstance(first, int | float) or not first:
         return text
     return f"{text} ({100 * (value / first - 1):+.0f} %)"
@@ -196,7 +196,7 @@ def accuracy_table(result: Mapping[str, Any]) -> str:
             lines += _error_lines(f"{name}{row['value']}".strip(), row, metrics)
     for row in result["rows"] or ():
         lines += [f"{row['id']:<44}{'metric':<16}{'measured':>14}{'predicted':>14}"]
-        lines += [f"{'':<44}{name:<16}{_text(value):>14}{_text(row['predicted'].get(name, '–')):>14}"
+        lines += [f"{'':<44}{name:<16}{number_text(value):>14}{number_text(row['predicted'].get(name, '–')):>14}"
                   for name, value in row["measured"].items()]
     without = result["unpredicted"]
     if without:
@@ -273,14 +273,14 @@ def gate_row(row: Mapping[str, Any]) -> tuple[str, str, str, str, str, str]:
     """Return a verdict's scenario, metric, target, prediction, margin and verdict with its reason, as text."""
     limit, margin, before = row["limit"], row["margin"], row["baseline"]
     if row["kind"] == "max_regression":
-        target = f"≤ {limit:.1%} worse than {'the baseline' if before is None else _text(before)}"
+        target = f"≤ {limit:.1%} worse than {'the baseline' if before is None else number_text(before)}"
         room = "–" if margin is None else f"{margin:+.1%}"
     else:
         target = f"{'≥' if row['kind'] == 'min' else '≤'} {limit:,g}"
         share = f" ({margin / abs(limit):+.1%})" if limit and margin is not None else ""
-        room = "–" if margin is None else f"{_text(float(margin))}{share}"
+        room = "–" if margin is None else f"{number_text(float(margin))}{share}"
     verdict = row["verdict"] + (f": {row['reason']}" if row["reason"] else "")
-    predicted = "–" if row["predicted"] is None else _text(row["predicted"])
+    predicted = cell_text(row["predicted"])
     return row["scenario"], row["metric"], target, predicted, room, verdict
 
 

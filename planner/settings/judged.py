@@ -113,7 +113,7 @@ def _number(value: float, other: float | None) -> str:
     """
     if value == round(value):
         return f"{value:,.0f}"
-    return f"{value:,.{_digits_apart(value, other, 0 if value >= 100 else 1)}f}"
+    return f"{value:,.{digits_apart(value, other, 0 if value >= 100 else 1)}f}"
 
 
 def _percent(share: float, other: float) -> str:
@@ -125,10 +125,10 @@ def _percent(share: float, other: float) -> str:
     value = 100.0 * share
     if math.isclose(value, round(value), rel_tol=1e-12):
         return f"{value:.0f} %"
-    return f"{value:.{_digits_apart(value, 100.0 * other, 1)}f} %"
+    return f"{value:.{digits_apart(value, 100.0 * other, 1)}f} %"
 
 
-def _digits_apart(value: float, other: float | None, least: int) -> int:
+def digits_apart(value: float, other: float | None, least: int) -> int:
     """Return how many digits after the point two numbers need so that they do not read alike."""
     if other is None or value == other:
         return least
