@@ -12,8 +12,8 @@ from planner.export.anonymous import anonymize, check_anonymous
 from planner.export.target import Target
 from planner.export.targets import find_target
 from planner.files.writing import STDOUT, write_atomically
-from planner.schema import PARENT_SEPARATOR
 from planner.trace import Trace
+from planner.trace.parents import joined_parents, named_parents
 
 VITAL = ("parent_id", "think_time_s")  # without them a closed loop becomes an open one
 IDS = "prefix ids"
@@ -107,17 +107,12 @@ def _with_known_parents(trace: Trace) -> tuple[Trace, list[str]]:
     was_cut = trace.num_requests < trace.account.rows_read  # else an unknown parent is an error, which stays one
     if "parent_id" not in table.columns or not was_cut:
         return trace, []
-    rows = table.select("parent_id").with_row_index("row").filter(pl.col("parent_id").is_not_null())
-    named = rows.with_columns(pl.col("parent_id").str.split(PARENT_SEPARATOR)).explode("parent_id").with_columns(
-        pl.col("parent_id").str.strip_chars())
-    known = named.filter(pl.col("parent_id").is_in(table["request_id"].cast(pl.String).implode()))
+    named = named_parents(table)
+    known = named.filter(pl.col("parent").is_in(table["request_id"].cast(pl.String).implode()))
     if known.height == named.height:
         return trace, []
-    kept = known.group_by("row").agg(pl.col("parent_id").str.join(PARENT_SEPARATOR))
-    joined = rows.select("row").join(kept, on="row", how="left", maintain_order="left")
-    orphans = joined.filter(pl.col("parent_id").is_null())["row"]
-    parents = table.select("parent_id").with_row_index("row").update(joined, on="row", include_nulls=True)["parent_id"]
-    changed = [parents]
+    orphans = named.filter(~pl.col("row").is_in(known["row"].implode()))["row"].unique()
+    changed = [joined_parents(known, table.height)]
     if "think_time_s" in table.columns:  # with it, a request without parents would wait for its session's last
         changed.append(table["think_time_s"].scatter(orphans, None))
     note = (f"{named.height - known.height:,} parents are not in the trace, since its reader dropped them; "

@@ -36,7 +36,7 @@ from planner.traffic.rescaling import (
     repeated,
     windows,
 )
-from planner.traffic.tenants import refuse_tenant_thresholds
+from planner.traffic.tenants import refuse_tenant_thresholds, tenant_names
 
 Floats = NDArray[np.float64]
 
@@ -343,8 +343,7 @@ def _replicate(load: Load, start: float, factor: float, seed: int | None) -> flo
 def _tenants(trace: Trace) -> NDArray[np.int64]:
     if "tenant" not in trace.requests.columns:
         raise UsageError(f"--by-tenant: {trace.source} has no column tenant")
-    found: NDArray[np.int64] = trace.requests["tenant"].fill_null("").rank("dense").to_numpy().astype(np.int64)
-    return found
+    return tenant_names(trace).rank("dense").to_numpy().astype(np.int64)
 
 
 def _notes(found: Bracket, stationary: bool | None, horizon: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -8,8 +8,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from planner.errors import TraceError
-from planner.schema import PARENT_SEPARATOR
 from planner.trace import Trace
+from planner.trace.parents import named_parents
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -63,22 +63,20 @@ Pairs = tuple[NDArray[np.int64], NDArray[np.int64]]  # rows of parents, rows of 
 
 def _by_parent(trace: Trace) -> list[Pairs]:
     """Return the pairs that `parent_id` names."""
-    requests = trace.requests.select(pl.col("request_id").cast(pl.String), "parent_id").with_row_index("child")
-    named = requests.filter(pl.col("parent_id").is_not_null() & (pl.col("parent_id") != ""))
+    named = named_parents(trace.requests)
     if named.is_empty():
         return []
-    asked = named.with_columns(pl.col("parent_id").str.split(PARENT_SEPARATOR)).explode("parent_id")
-    asked = asked.with_columns(pl.col("parent_id").str.strip_chars())
-    ids = requests.select(pl.col("request_id").alias("parent_id"), pl.col("child").alias("parent"))
-    found = asked.join(ids, on="parent_id", how="left", maintain_order="left").unique(["child", "parent_id"],
-                                                                                     maintain_order=True)
-    unknown = found.filter(pl.col("parent").is_null())
+    names = trace.requests["request_id"].cast(pl.String)
+    ids = pl.DataFrame({"parent": names, "parent_row": np.arange(len(names))})
+    found = named.join(ids, on="parent", how="left", maintain_order="left").unique(["row", "parent"],
+                                                                                  maintain_order=True)
+    unknown = found.filter(pl.col("parent_row").is_null())
     if not unknown.is_empty() and trace.num_requests == trace.account.rows_read:
-        row = unknown.row(0, named=True)
-        raise TraceError(f"{trace.source} request {row['request_id']}: parent_id = {row['parent_id']!r} is no "
-                         f"request_id of the trace; name one that is, or leave the cell empty")
-    found = found.filter(pl.col("parent").is_not_null())
-    return [(found["parent"].to_numpy().astype(np.int64), found["child"].to_numpy().astype(np.int64))]
+        row, parent, _ = unknown.row(0)
+        raise TraceError(f"{trace.source} request {names[row]}: parent_id = {parent!r} is no request_id of the trace; "
+                         f"name one that is, or leave the cell empty")
+    found = found.filter(pl.col("parent_row").is_not_null())
+    return [(found["parent_row"].to_numpy(), found["row"].to_numpy())]
 
 
 def _by_session(trace: Trace) -> list[Pairs]:

@@ -11,8 +11,9 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from planner.errors import UsageError
-from planner.schema import MAX_SECONDS, PARENT_SEPARATOR
+from planner.schema import MAX_SECONDS
 from planner.trace import Trace
+from planner.trace.parents import joined_parents, named_parents
 from planner.trace.prefix import PrefixIds, intern_ids, take_rows
 from planner.traffic.workload import at_request_rate
 
@@ -178,9 +179,7 @@ def _users(trace: Trace) -> Rows:
         pairs.append(table.filter(pl.col("session_id").is_not_null()).select("row", before).drop_nulls())
     if "parent_id" in columns:
         ids = table.select(pl.col("request_id").cast(pl.String).alias("parent"), pl.col("row").alias("other"))
-        parents = table.select("row", pl.col("parent_id").str.split(PARENT_SEPARATOR).alias("parent")).explode("parent")
-        parents = parents.with_columns(pl.col("parent").str.strip_chars())
-        pairs.append(parents.join(ids, on="parent").select("row", "other"))
+        pairs.append(named_parents(table).join(ids, on="parent").select("row", "other"))
     one, other = pl.concat(pairs).to_numpy().T
     links = coo_array((np.ones(len(one), np.int8), (one, other)), shape=(n, n))
     return np.asarray(connected_components(links, directed=False)[1], np.int64)
@@ -236,14 +235,10 @@ def _own_sessions(table: pl.DataFrame, suffix: pl.Series) -> pl.DataFrame:
         table = table.with_columns(pl.col("session_id") + suffix)
     if "parent_id" not in table.columns:
         return table
-    parents = pl.col("parent_id").str.split(PARENT_SEPARATOR).alias("parent")
-    own = table.select(parents, suffix.alias("suffix")).with_row_index()
-    own = own.explode("parent").with_columns(pl.col("parent").str.strip_chars() + pl.col("suffix"))
+    named = named_parents(table)
+    own = named.with_columns(pl.col("parent") + suffix.gather(named["row"]))
     own = own.filter(pl.col("parent").is_in(table["request_id"].implode()))
-    together = pl.col("parent").str.join(PARENT_SEPARATOR).alias("parent_id")
-    named = own.group_by("index", maintain_order=True).agg(together)
-    return (table.drop("parent_id").with_row_index().join(named, on="index", how="left", maintain_order="left")
-            .drop("index").select(table.columns))
+    return table.with_columns(joined_parents(own, table.height))
 
 
 def _copy_numbers(rows: Rows) -> Rows:
