@@ -304,7 +304,8 @@ def validate(
     measured: MeasuredArgument,
     scenario: Scenario,
     max_error: Annotated[
-        str | None, typer.Option(help="Largest MAPE in per cent, as in 'tpot:10 ttft:25'; exit code 1 past it.")
+        str | None, typer.Option(help="Largest MAPE in per cent, as in 'tpot:10 ttft:25'; exit code 1 past it, "
+                                      "or if a row has no prediction.")
     ] = None,
     predictions: Annotated[Path | None, typer.Option(help="Write one row a measured row (.parquet or .csv).")] = None,
     client: ClientOption = None,

@@ -31,6 +31,15 @@ def test_validate_prints_writes_and_checks(runs: Path, tmp_path: Path) -> None:
     assert planner("validate", runs, "--max-error", "tpot:0.01").returncode == 1
 
 
+def test_an_error_limit_holds_for_rows_without_a_prediction_too(tmp_path: Path) -> None:
+    path = write_runs(tmp_path / "runs.csv", row_of(), row_of(gpu="h999"))
+    assert planner("validate", path).returncode == 0
+    run = planner("validate", path, "--max-error", "tpot:1000 ttft:1000")
+    assert run.returncode == 1
+    assert "1 rows could not be predicted" in run.stdout
+    assert "--max-error holds for all rows" in run.stdout
+
+
 def test_calibrate_writes_what_replay_and_validate_take(runs: Path, tmp_path: Path) -> None:
     mine = tmp_path / "my.toml"
     run = planner("calibrate", runs, "--fit", "linear_ratio,latency_s", "--folds", 3, "--jobs", 1, "-o", mine)

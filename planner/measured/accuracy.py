@@ -110,7 +110,7 @@ def accuracy(predicted: Predicted, *, level: float | None, limits: Mapping[str, 
     dict
         `coverage` (share of rows predicted), `overall` and `groups` (see `validate.errors`), `rows` (where they are
         few), `unpredicted` (id and reason), `interval`, `max_error` (limit, MAPE and whether it is kept, by metric),
-        `met` and `notes`.
+        `met` (all limits are kept, and no row is without a prediction where there are limits) and `notes`.
     """
     predictions = predicted.predictions
     overall = errors(predictions)
@@ -129,7 +129,7 @@ def accuracy(predicted: Predicted, *, level: float | None, limits: Mapping[str, 
         "unpredicted": [{"id": p.measurement.id, "status": p.status} for p in predictions if p.status != "ok"],
         "interval": interval,
         "max_error": checks,
-        "met": all(check["met"] for check in checks.values()),
+        "met": all(check["met"] for check in checks.values()) and (not checks or overall["coverage"] == 1),
         "notes": [*predicted.notes, *(interval["notes"] if interval else ())],
     }
 

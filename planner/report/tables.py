@@ -210,6 +210,8 @@ def accuracy_table(result: Mapping[str, Any]) -> str:
     for metric, check in result["max_error"].items():
         found = "none" if check["mape"] is None else f"{check['mape']:.1%}"
         lines.append(f"{metric}: mape {found}, at most {check['limit']:.1%}: {'met' if check['met'] else 'missed'}")
+    if without and result["max_error"]:
+        lines.append("--max-error holds for all rows, so rows without a prediction miss it: correct or remove them")
     return "\n".join(lines)
 
 
@@ -220,9 +222,8 @@ def _error_lines(name: str, row: Mapping[str, Any], metrics: Sequence[str]) -> l
         if found is None:
             continue
         label = name if not lines else ""
-        share = f"{row['coverage']:>10.1%}" if not lines else ""
-        lines.append(f"{label:<44}{metric:<16}{found['n']:>7,}{found['mape']:>9.1%}{found['median_ape']:>9.1%}"
-                     f"{found['bias']:>+9.1%}{share}")
+        lines.append(f"{label:<44}{metric:<16}{found['n']:>7,} {found['mape']:>8.1%} {found['median_ape']:>8.1%} "
+                     f"{found['bias']:>+8.1%}{row['coverage']:>10.1%}")
     return lines or [f"{name:<44}{'none':<16}{0:>7}{'':>27}{row['coverage']:>10.1%}"]
 
 
