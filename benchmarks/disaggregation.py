@@ -14,8 +14,8 @@ from planner.planning.sizing import size
 from planner.run import replay
 from planner.settings.objectives import parse_objectives
 from planner.settings.scenario import Scenario
-from planner.trace import Trace, read_trace
-from planner.traffic.client import at_client_rate, random_load
+from planner.traces import Trace, read_trace
+from planner.traces.shaping.client_load import at_client_rate, random_load
 
 REPLICAS = 8
 NUM_REQUESTS = 1500

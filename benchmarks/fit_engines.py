@@ -12,15 +12,15 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from planner.calibration.fit import LOOSE, Calibration, fit
-from planner.calibration.observations import Runs, prepare
-from planner.catalog.entries import load_gpu, load_model
+from planner.catalog.catalog_files import load_gpu, load_model
 from planner.files.writing import write_text
-from planner.measured.table import Measurement, read_measured
+from planner.measured.calibration.constant_fit import LOOSE, Calibration, fit
+from planner.measured.calibration.observations import Runs, prepare
+from planner.measured.run_table import Measurement, read_measured
 from planner.model.small_kernels import layers_once_slower
 from planner.settings.releases import is_older
-from planner.steptime.engines import bounds
-from planner.steptime.stack import runs_flashinfer
+from planner.steptime.engine_constants import bounds
+from planner.steptime.step_context import runs_flashinfer
 
 ROOT = Path(__file__).resolve().parents[1]
 RUNS = Path(os.environ.get("PLANNER_SHARED", ROOT.parent / "shared")) / "measured" / "closed_loop_means.csv"
@@ -161,7 +161,7 @@ def fit_runs(runs: Sequence[Measurement], *, jobs: int, max_steps: int = 8) -> C
 def toml(engine: str, found: Calibration, num_runs: int) -> str:
     """Return the text of an engine's file."""
     lines = [f"# Constants of {engine}; written by benchmarks/fit_engines.py, not by hand. "
-             "Names: planner/steptime/engines.py.",
+             "Names: planner/steptime/engine_constants.py.",
              f"# Fitted to {num_runs} runs; those without an interval are priors.", "", "[constants]"]
     lines += [f"{name} = {value:.4g}" for name, value in found.constants.items()]
     lines += ["", "[intervals]  # 80 %, by the curvature of the fit at its minimum"]

@@ -12,11 +12,11 @@ import numpy as np
 import polars as pl
 
 from benchmarks.replay_speed import MOONCAKE, ROOT, SHARED
-from planner.choices.routers import ROUTERS
+from planner.policies.builtin_routers import ROUTERS
 from planner.run import replay
 from planner.settings.scenario import Scenario
-from planner.trace import Trace, read_trace
-from planner.trace.table import account_of
+from planner.traces import Trace, read_trace
+from planner.traces.table import account_of
 
 TOOLAGENT = SHARED / "traces" / "mooncake_arxiv_toolagent_slice_1000.jsonl"
 ONE = Scenario(model="llama-3.1-8b", gpu="h100-sxm", router="least-outstanding-requests")

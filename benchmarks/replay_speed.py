@@ -21,15 +21,15 @@ import numpy as np
 import polars as pl
 from llvmlite.binding import get_host_cpu_name
 
-from planner.engine.jit import source_sha256
+from planner.loop.compiled.jit import source_sha256
 from planner.planning.grid import DEFAULT_FRONT, Sweep
 from planner.planning.optimize import optimize
 from planner.planning.sweeping import sweep
 from planner.run import replay
-from planner.settings.engine import Recording
+from planner.settings.engine_settings import Recording
 from planner.settings.objectives import parse_objectives
 from planner.settings.scenario import Scenario
-from planner.trace import Trace, read_trace
+from planner.traces import Trace, read_trace
 from planner.versions import own_version
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -63,7 +63,7 @@ def seconds(function: Callable[[], object], repeats: int = 3) -> float:
 def command(trace: Path = CONVERSATION) -> None:
     """Replay a trace by the command line, in a process of its own."""
     arguments = ["replay", str(trace), "--model", "llama-3.1-8b", "--gpu", "h100-sxm"]
-    subprocess.run([sys.executable, "-m", "planner.cli", *arguments], check=True, capture_output=True)
+    subprocess.run([sys.executable, "-m", "planner.commands.cli", *arguments], check=True, capture_output=True)
 
 
 def ten_million() -> str:

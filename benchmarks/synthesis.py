@@ -15,15 +15,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from planner.fitting import fit_workload
-from planner.fitting.closeness import LOADS, compare_predictions, compare_statistics
-from planner.report.traffic_tables import closeness_table
+from planner.planning.closeness import LOADS, compare_predictions, compare_statistics
+from planner.report.trace_tables import closeness_table
 from planner.settings.objectives import parse_objectives
 from planner.settings.scenario import Scenario
-from planner.synthetic import generate
-from planner.trace import Trace, read_trace
-from planner.trace.prefix import take_rows
-from planner.traffic.rescaling import rate_of
+from planner.traces import Trace, read_trace
+from planner.traces.fitting import fit_workload
+from planner.traces.prefix_ids import take_rows
+from planner.traces.shaping.rescaling import rate_of
+from planner.traces.synthesis import generate
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = Path(os.environ.get("PLANNER_SHARED") or ROOT.parent / "shared") / "traces"

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from planner.trace import read_trace
+from planner.traces import read_trace
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = Path(os.environ.get("PLANNER_SHARED") or ROOT.parent / "shared")

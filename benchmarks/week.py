@@ -20,10 +20,10 @@ from typing import Any
 
 import polars as pl
 
-from planner.catalog.entries import data_dir
-from planner.synthetic import generate, read_workload
-from planner.synthetic.changes import at_rate, lasting
-from planner.synthetic.model import Model
+from planner.catalog.catalog_files import data_dir
+from planner.traces.synthesis import generate, read_workload
+from planner.traces.synthesis.changes import at_rate, lasting
+from planner.traces.synthesis.traffic_model import Model
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -34,7 +34,7 @@ RATE_SCALE = 0.1  # of the replay: what one H100 serves of it
 TARGET_S, TARGET_GB = 300.0, 8.0
 OTHER = "start, print and the rest"
 STAGES = (  # what it is called, and the function of which module it is
-    ("read", "planner.commands.trace_actions", "_read"), ("describe", "planner.traffic.description", "describe"),
+    ("read", "planner.commands.trace_actions", "_read"), ("describe", "planner.traces.shaping.description", "describe"),
     ("read", "planner.commands.actions", "_read"), ("replay", "planner.run", "serve"),
     ("summarize", "planner.run", "summarize"))
 
@@ -69,7 +69,7 @@ class Stages:
 
 def run_command(arguments: list[str]) -> None:
     """Run a command of the command line here, and print its stages as JSON."""
-    from planner.cli import app
+    from planner.commands.cli import app
 
     stages = Stages()
     for name, module_name, function in STAGES:

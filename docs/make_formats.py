@@ -5,10 +5,10 @@ from pathlib import Path
 
 from planner.schema import TRACE_COLUMNS
 from planner.settings.format_spec import INSTANTS
-from planner.trace import FORMATS
-from planner.trace.reader import LAYOUT_NAMES, Reader
-from planner.trace.summaries import KNOWN
-from planner.trace.units import UNITS
+from planner.traces import FORMATS
+from planner.traces.reader import LAYOUT_NAMES, Reader
+from planner.traces.summary_files import KNOWN
+from planner.traces.units import UNITS
 
 PATH = Path(__file__).with_name("formats.md")
 HEAD = """# Trace formats

@@ -11,19 +11,19 @@ from typing import Any, get_args, get_type_hints
 import typer
 
 import planner
-from planner import glossary
 from planner.catalog.architecture import Architecture
-from planner.catalog.entries import data_dir, load_gpu, load_model
+from planner.catalog.catalog_files import data_dir, load_gpu, load_model
 from planner.catalog.families import SUPPORTED
 from planner.catalog.parameters import num_active_parameters, num_parameters
-from planner.choices.autoscalers import AUTOSCALERS
-from planner.choices.policies import POLICIES
-from planner.choices.routers import ROUTERS
-from planner.cli import app
-from planner.policy import KEY_COLUMNS, Policy
-from planner.router import ReplicaLoad
+from planner.commands.cli import app
+from planner.policies.builtin_autoscalers import AUTOSCALERS
+from planner.policies.builtin_policies import POLICIES
+from planner.policies.builtin_routers import ROUTERS
+from planner.policies.policy import KEY_COLUMNS, Policy
+from planner.policies.router import ReplicaLoad
+from planner.results import glossary
 from planner.settings.scenario import Scenario
-from planner.steptime.engines import EngineConstants
+from planner.steptime.engine_constants import EngineConstants
 
 FOLDER = Path(__file__).with_name("reference")
 FORMATS = ("bf16", "fp8", "fp4")

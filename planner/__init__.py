@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from planner.errors import PlannerError
     from planner.notebook import capacity, compare, explain, size, sweep
-    from planner.policy import DECODES_FIRST, IN_ORDER, PROMPTS_ALONE, PROMPTS_FIRST, Policy, StepPlan
+    from planner.policies.policy import DECODES_FIRST, IN_ORDER, PROMPTS_ALONE, PROMPTS_FIRST, Policy, StepPlan
     from planner.run import replay
     from planner.settings.scenario import Scenario
-    from planner.trace import read_trace
+    from planner.traces import read_trace
 
 _HOMES = {
     "planner.errors": ("PlannerError",),
     "planner.notebook": ("capacity", "compare", "explain", "size", "sweep"),
-    "planner.policy": ("DECODES_FIRST", "IN_ORDER", "PROMPTS_ALONE", "PROMPTS_FIRST", "Policy", "StepPlan"),
+    "planner.policies.policy": ("DECODES_FIRST", "IN_ORDER", "PROMPTS_ALONE", "PROMPTS_FIRST", "Policy", "StepPlan"),
     "planner.run": ("replay",),
     "planner.settings.scenario": ("Scenario",),
-    "planner.trace": ("read_trace",),
+    "planner.traces": ("read_trace",),
 }
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""The errors that users see: each says what, where, the value, the limit and what to do."""
+"""Errors for users: each names the place, the value, the limit and the remedy."""
 
 import difflib
 from collections.abc import Iterable, Iterator

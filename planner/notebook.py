@@ -1,4 +1,4 @@
-"""Functions for notebooks: each command's question about a trace and a scenario, with an answer to display."""
+"""Planning questions as functions, for notebooks: `capacity`, `size`, `compare`, `sweep`, `explain`."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -6,27 +6,23 @@ from typing import Any
 
 import polars as pl
 
-from planner.answers import Answer
-from planner.explanation.phases import PHASES
 from planner.planning import highest_rate, sizing, sweeping
 from planner.planning.comparison import compare_studies
 from planner.planning.fleets import RANKS, Choices
 from planner.planning.grid import DEFAULT_FRONT, plan_sweep
 from planner.planning.optimize import optimize as optimize_grid
 from planner.planning.study import Study
-from planner.report.plans import capacity_table, capacity_words, sizing_table, sizing_words
-from planner.report.sweeps import sweep_table
-from planner.report.tables import (
-    ROWS,
-    comparison_table,
-    explanation_table,
-)
+from planner.report.plan_tables import capacity_table, capacity_words, sizing_table, sizing_words
+from planner.report.summary_tables import ROWS, comparison_table, explanation_table
+from planner.report.sweep_tables import sweep_table
+from planner.results.answers import Answer
+from planner.results.phases import PHASES
 from planner.settings.objectives import given_objectives, parse_objectives
-from planner.settings.scaling import RECOMMENDED
+from planner.settings.rate_scaling import RECOMMENDED
 from planner.settings.scenario import Scenario
-from planner.trace import Trace
-from planner.traffic.client import read_load
-from planner.traffic.rate_series import read_rate_series
+from planner.traces import Trace
+from planner.traces.shaping.client_load import read_load
+from planner.traces.shaping.rate_series import read_rate_series
 
 AnyTrace = Trace | str | Path
 

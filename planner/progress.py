@@ -1,4 +1,4 @@
-"""Progress of a long computation: the library announces stages, and a display that the caller chose shows them."""
+"""Progress of long computations: the library announces stages, and the caller's display shows them."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager

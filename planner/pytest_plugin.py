@@ -1,4 +1,4 @@
-"""A pytest fixture, `planner_target`, with which capacity targets stand in a test suite."""
+"""A pytest fixture, `planner_target`, that holds capacity targets in a test suite."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +18,7 @@ def planner_target(request: pytest.FixtureRequest) -> Callable[..., dict[str, An
 
     def judge(targets: str | Path, *, baseline: str | Path | None = None) -> dict[str, Any]:
         from planner.planning.gate import check  # not at start: every test run of an environment loads this file
-        from planner.report.tables import gate_table
+        from planner.report.summary_tables import gate_table
 
         result = check(folder / targets, baseline=None if baseline is None else folder / baseline)
         if not result["met"]:

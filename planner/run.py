@@ -1,4 +1,4 @@
-"""From a scenario and a trace to a result and its summary: what every command and the library call."""
+"""From a scenario and a trace to a result and its summary: every command and the library call this."""
 
 import math
 import time
@@ -7,23 +7,23 @@ from typing import Any
 
 import polars as pl
 
-from planner.answers import to_html
 from planner.deployment.deploy import resolve, shape_load
 from planner.errors import UsageError
-from planner.fleet.replicas import NOTHING, serve
-from planner.metrics.graph_notes import graph_notes
-from planner.metrics.notes import notes
-from planner.metrics.pool_rows import describe_pools
-from planner.metrics.rejections import rejection_notes
-from planner.metrics.resolved import describe_deployment, describe_policy, fitted_deployments
-from planner.metrics.summary import HEADLINES, summarize
-from planner.metrics.uncertainty import summary_intervals
-from planner.metrics.utilization import utilization
-from planner.replays.results import ReplayResult
-from planner.settings.engine import Recording
+from planner.replays.fleet.replicas import NOTHING, serve
+from planner.replays.result_tables import ReplayResult
+from planner.results.answers import to_html
+from planner.results.graph_notes import graph_notes
+from planner.results.notes import notes
+from planner.results.pool_rows import describe_pools
+from planner.results.rejections import rejection_notes
+from planner.results.resolved import describe_deployment, describe_policy, fitted_deployments
+from planner.results.summary import HEADLINES, summarize
+from planner.results.uncertainty import summary_intervals
+from planner.results.utilization import utilization
+from planner.settings.engine_settings import Recording
 from planner.settings.objectives import Objectives, parse_objectives
 from planner.settings.scenario import Scenario, names_in
-from planner.trace import Trace
+from planner.traces import Trace
 from planner.versions import versions
 
 OPEN_LOOP = "throughput has no interval: in an open loop it follows the arrivals, not the step times"

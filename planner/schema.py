@@ -1,6 +1,7 @@
-"""Every table's columns, declared once: name, type, unit, meaning and bounds."""
+"""Columns of all tables, declared once: name, type, unit, meaning and bounds."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +23,13 @@ class Column:
     meaning: str
     minimum: float | None = None
     maximum: float | None = None
+
+
+class Term(NamedTuple):
+    """What a name stands for: its unit ("1" for counts, shares and names), and one line about it."""
+
+    unit: str
+    meaning: str
 
 
 MAX_TOKENS = 2**30  # far above any context window, and far below what 32-bit counters hold

@@ -1,4 +1,4 @@
-"""Versions that a result depends on: the planner's, Python's, and those of the libraries that compute."""
+"""Versions that a result depends on: planner, Python and the computing libraries."""
 
 import functools
 import platform

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from planner.cli import main
+from planner.commands.cli import main
 
 H100 = ("--model", "llama-3.1-8b", "--gpu", "h100-sxm")
 LINEAR = ("--step-time", "linear:0.01,0.0001", "--num-gpu-blocks", "1000")
@@ -43,7 +43,7 @@ def run_here(arguments: list[str], folder: Path, stdin: str = "") -> Run:
 def planner_alone(*arguments: object, num_blocks: int | None = None) -> Run:
     """Run the command line in a process of its own; `num_blocks` caps every file that it writes, as a full disk does.
     """
-    command = [sys.executable, "-m", "planner.cli", *map(str, arguments)]
+    command = [sys.executable, "-m", "planner.commands.cli", *map(str, arguments)]
     if num_blocks is not None:
         command = ["sh", "-c", f'ulimit -f {num_blocks}; exec "$@"', "sh", *command]
     return subprocess.run(command, capture_output=True, text=True, env=os.environ | WIDE, check=False)

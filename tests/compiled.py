@@ -1,6 +1,6 @@
 """Functions that tests compile."""
 
-from planner.engine.jit import jit
+from planner.loop.compiled.jit import jit
 
 
 @jit

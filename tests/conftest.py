@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from planner.trace import Trace, read_trace
+from planner.traces import Trace, read_trace
 
 settings.register_profile("fixed", max_examples=40, deadline=None, derandomize=True, database=None)
 settings.register_profile("explore", deadline=None, database=None, max_examples=2000, print_blob=True,
@@ -53,7 +53,7 @@ def address() -> Iterator[str]:
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
-    server = subprocess.Popen([sys.executable, "-m", "planner.cli", "ui", "--port", str(port)],
+    server = subprocess.Popen([sys.executable, "-m", "planner.commands.cli", "ui", "--port", str(port)],
                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     url = f"http://localhost:{port}"
     for _ in range(120):

@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from planner.replays.requests import COLUMNS, Requests
-from planner.replays.results import ReplayResult
+from planner.replays.request_columns import COLUMNS, Requests
+from planner.replays.result_tables import ReplayResult
 from planner.run import replay
-from planner.settings.engine import Recording
+from planner.settings.engine_settings import Recording
 from planner.settings.scenario import Scenario
-from planner.trace import PrefixIds, Trace
-from planner.trace.table import account_of
+from planner.traces import PrefixIds, Trace
+from planner.traces.table import account_of
 
 EVERYTHING = Recording(steps=True, schedule=True)
 

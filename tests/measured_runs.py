@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from planner.catalog.entries import data_dir
-from planner.measured.table import read_measured
+from planner.catalog.catalog_files import data_dir
+from planner.measured.run_table import read_measured
 from planner.measured.validate import predict
-from planner.steptime.engines import constants_of, read_constants
+from planner.steptime.engine_constants import constants_of, read_constants
 
 COLUMNS = ("id", "gpu", "engine", "model", "precision", "isl", "osl", "concurrency", "tp", "client",
            "measured_ttft_ms", "measured_tpot_ms")

@@ -4,15 +4,15 @@ import functools
 from dataclasses import replace
 from typing import Any
 
-from planner.catalog.entries import load_gpu, load_model
-from planner.engine import state as st
-from planner.engine import timing
-from planner.engine.rows import STEP_ROW
+from planner.catalog.catalog_files import load_gpu, load_model
+from planner.loop import timing
+from planner.loop.rows import STEP_ROW
+from planner.loop.state import engine_state as st
 from planner.model.layout import Layout
 from planner.steptime.by_term import step_terms
-from planner.steptime.engines import EngineConstants, load_engine
+from planner.steptime.engine_constants import EngineConstants, load_engine
 from planner.steptime.roofline import roofline
-from planner.steptime.stack import Stack
+from planner.steptime.step_context import Stack
 
 ENGINES = ("vllm", "sglang", "trtllm")
 

@@ -23,10 +23,10 @@ from benchmarks.accuracy.mlperf_builds import (
 from benchmarks.accuracy.mlperf_runs import DATASETS, engine_of, lengths_of, why_not
 from benchmarks.accuracy.throughput import shared_prompts, tuned
 from benchmarks.fit_engines import TIMES, is_shown
-from planner.catalog.entries import load_gpu, load_model
+from planner.catalog.catalog_files import load_gpu, load_model
 from planner.deployment.deploy import deploy
-from planner.engine.curve import node_counts
-from planner.measured.table import Measurement
+from planner.loop.state.count_table import node_counts
+from planner.measured.run_table import Measurement
 from planner.settings.scenario import Scenario
 
 

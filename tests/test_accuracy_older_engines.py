@@ -15,7 +15,7 @@ from benchmarks.accuracy.older_engines import (
     read_by_each_head,
 )
 from planner.deployment.deploy import deploy
-from planner.engine.curve import node_counts
+from planner.loop.state.count_table import node_counts
 from planner.settings.scenario import Scenario
 
 

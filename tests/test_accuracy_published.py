@@ -10,10 +10,10 @@ from benchmarks.accuracy.published import published
 from benchmarks.accuracy.published_benchmarks import BENCHMARKS, read_benchmarks
 from benchmarks.accuracy.section import Section
 from benchmarks.fit_engines import PUBLISHED_RUNS
-from planner.catalog.entries import data_dir
-from planner.measured.table import read_measured
-from planner.metrics.uncertainty import read_residuals
-from planner.steptime.engines import read_table
+from planner.catalog.catalog_files import data_dir
+from planner.measured.run_table import read_measured
+from planner.results.uncertainty import read_residuals
+from planner.steptime.engine_constants import read_table
 
 
 @cache

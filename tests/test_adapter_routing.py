@@ -9,9 +9,9 @@ from helpers import play, trace_of
 from hypothesis import given
 from hypothesis import strategies as some
 
-from planner.choices.routers import LORA_WEIGHT, ROUTERS, adapter_and_load
-from planner.replays.results import ReplayResult
-from planner.router import ReplicaLoad
+from planner.policies.builtin_routers import LORA_WEIGHT, ROUTERS, adapter_and_load
+from planner.policies.router import ReplicaLoad
+from planner.replays.result_tables import ReplayResult
 
 SECONDS: dict[str, Any] = {"step_time": "linear:1,0", "max_loras": 1, "max_cpu_loras": 4}
 

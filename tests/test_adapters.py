@@ -9,14 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 from steps import stack_of, step, terms_of
 
-from planner.catalog.entries import load_gpu, load_model
+from planner.catalog.catalog_files import load_gpu, load_model
 from planner.deployment.deploy import deploy
 from planner.errors import UsageError
-from planner.replays.results import ReplayResult
+from planner.replays.result_tables import ReplayResult
 from planner.run import replay
 from planner.settings.scenario import Scenario
 from planner.steptime.lora import adapter_bytes
-from planner.trace import read_trace
+from planner.traces import read_trace
 
 LLAMA = {"model": "llama-3.1-8b", "gpu": "h100-sxm"}
 LAYER_VALUES = 4096 * 3 + 6144 + 4096 * 2 + 4096 * 2 + 28672 + 14336 + 4096  # (slices · k + n) of its four products
@@ -73,7 +73,7 @@ def test_loads_take_the_host_link_and_reads_the_disk() -> None:
 
 
 def _steps() -> Any:
-    from planner.settings.engine import Recording
+    from planner.settings.engine_settings import Recording
     return Recording(steps=True)
 
 

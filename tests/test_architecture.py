@@ -5,9 +5,10 @@ import math
 
 import pytest
 
-from planner.catalog import attention, kv_cache, parameters
-from planner.catalog.attention import readings
-from planner.catalog.entries import load_model
+from planner.catalog import attention_reads as attention
+from planner.catalog import kv_cache, parameters
+from planner.catalog.attention_reads import readings
+from planner.catalog.catalog_files import load_model
 from planner.catalog.kv_cache import (
     index_bytes_per_token,
     kv_bytes_per_token,

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from planner.deployment.deploy import deploy
-from planner.measured.table import read_measured
+from planner.measured.run_table import read_measured
 from planner.measured.validate import deploy_measured
 from planner.replays.driver import run
 from tests.helpers import EVERYTHING, Rows, scenario_of, trace_of

@@ -13,22 +13,22 @@ from helpers import EVERYTHING, play, scenario_of, trace_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
-from planner.autoscaler import Autoscaler
-from planner.choices.autoscalers import AUTOSCALERS
-from planner.choices.routers import ROUTERS
 from planner.commands import actions
 from planner.deployment.autoscale import read_autoscale
-from planner.engine import state as st
 from planner.errors import AutoscaleError, PolicyError, UsageError
-from planner.figures.bins import bin_steps, time_bins
-from planner.figures.scaling import replicas
-from planner.metrics.saved import SavedResult, load_result, save_result, to_json
+from planner.loop.state import engine_state as st
 from planner.planning.fingerprint import scenario_sha256
 from planner.planning.fleets import Choices
 from planner.planning.highest_rate import Search, capacity
 from planner.planning.sizing import size
-from planner.replays.results import ReplayResult
+from planner.policies.autoscaler import Autoscaler
+from planner.policies.builtin_autoscalers import AUTOSCALERS
+from planner.policies.builtin_routers import ROUTERS
+from planner.replays.result_tables import ReplayResult
 from planner.report import to_html, to_markdown
+from planner.report.figures.bins import bin_steps, time_bins
+from planner.report.figures.scaling_figures import replicas
+from planner.results.saved import SavedResult, load_result, save_result, to_json
 from planner.run import replay
 from planner.settings.objectives import parse_objectives
 from planner.settings.scenario import Scenario
@@ -186,7 +186,7 @@ def test_an_autoscaler_of_ones_own(tmp_path: Path) -> None:
 def test_a_policy_that_makes_no_progress_is_an_error_all_the_same(tmp_path: Path) -> None:
     """However many replicas start, nothing will ever happen."""
     (tmp_path / "own.py").write_text(
-        "from planner.policy import IN_ORDER, Policy, StepPlan\n"
+        "from planner import IN_ORDER, Policy, StepPlan\n"
         "def plan(s):\n    return StepPlan(0, 0, 1, IN_ORDER)\n"
         "mine = Policy(name='mine', plan_step=plan)\n")
     with pytest.raises(PolicyError, match="scheduled nothing while 0 requests run and 2 wait"):

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from planner.catalog.attention import readings, window_tokens
-from planner.catalog.entries import load_gpu, load_model
+from planner.catalog.attention_reads import readings, window_tokens
+from planner.catalog.catalog_files import load_gpu, load_model
 from planner.catalog.kv_cache import kv_bytes_per_token_per_gpu
 from planner.catalog.parameters import indexer_parameters, num_parameters
 from planner.deployment.memory import pages, weight_bytes

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from planner.traffic.burstiness import dispersion, dispersions, gap_cv, peaks, spread_ticks, tick_of
+from planner.traces.shaping.burstiness import dispersion, dispersions, gap_cv, peaks, spread_ticks, tick_of
 
 RNG = np.random.default_rng(3)
 POISSON = np.cumsum(RNG.exponential(0.5, 40_000))

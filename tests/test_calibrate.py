@@ -10,23 +10,23 @@ import numpy as np
 import polars as pl
 import pytest
 
-from planner.calibration.calibrate import calibrate, write_calibration
-from planner.calibration.fit import fit
-from planner.calibration.identify import check, choose
-from planner.calibration.observations import Runs, prepare
 from planner.deployment.deploy import deploy
 from planner.errors import TraceError, UnknownNameError, UsageError
 from planner.measured.accuracy import accuracy, predict_file
-from planner.measured.table import read_measured
-from planner.metrics.notes import notes
-from planner.metrics.uncertainty import read_residuals
-from planner.replays.results import write_table
-from planner.report.tables import calibration_table
+from planner.measured.calibration.calibrate import calibrate, write_calibration
+from planner.measured.calibration.constant_fit import fit
+from planner.measured.calibration.identify import check, choose
+from planner.measured.calibration.observations import Runs, prepare
+from planner.measured.run_table import read_measured
+from planner.replays.result_tables import write_table
+from planner.report.summary_tables import calibration_table
+from planner.results.notes import notes
+from planner.results.uncertainty import read_residuals
 from planner.run import replay
-from planner.settings.engine import Recording
+from planner.settings.engine_settings import Recording
 from planner.settings.scenario import Scenario
-from planner.steptime.engines import bounds, read_constants, read_table
-from planner.traffic.client import client_load
+from planner.steptime.engine_constants import bounds, read_constants, read_table
+from planner.traces.shaping.client_load import client_load
 from tests.measured_runs import fixed_start, row_of, write_runs, write_start, write_synthetic
 
 START = fixed_start()

@@ -18,13 +18,13 @@ from planner.deployment.deploy import resolve, shape_load
 from planner.errors import UnknownNameError, UsageError
 from planner.planning.bracket import UnlimitedError, find_bracket
 from planner.planning.highest_rate import Load, Search, capacity
-from planner.report.plans import capacity_table
+from planner.report.plan_tables import capacity_table
 from planner.run import replay
-from planner.settings.engine import Recording
+from planner.settings.engine_settings import Recording
 from planner.settings.objectives import Objectives, Verdict, judge, parse_objectives
 from planner.settings.scenario import Scenario
 from planner.settings.statistic import Statistic
-from planner.trace import Trace, read_trace
+from planner.traces import Trace, read_trace
 
 ONE_SLOT = Scenario(step_time="linear:0.1,1e-9", num_gpu_blocks=4000, max_num_seqs=1, async_scheduling=False)
 POISSON = Search(scaling="poisson", replicates=0, horizon="trace", compares=False)

@@ -12,8 +12,8 @@ from helpers import trace_of
 from typer.testing import CliRunner
 
 import planner
-from planner.catalog import entries
-from planner.catalog.entries import (
+from planner.catalog import catalog_files as entries
+from planner.catalog.catalog_files import (
     add_gpu,
     add_model,
     data_dir,
@@ -24,11 +24,11 @@ from planner.catalog.entries import (
     model_names,
 )
 from planner.catalog.parameters import num_parameters
-from planner.cli import app
+from planner.commands.cli import app
 from planner.deployment.deploy import resolve
 from planner.errors import CatalogError, OutputError, UnknownNameError
-from planner.metrics.notes import notes
-from planner.report.profiles import show_profile
+from planner.report.profile_tables import show_profile
+from planner.results.notes import notes
 from planner.settings.scenario import Scenario
 
 GPUS = sorted((data_dir("hardware_db") / "gpus").glob("*.toml"))

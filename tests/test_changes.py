@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from planner.errors import UnknownNameError, UsageError
-from planner.synthetic import Model, generate
-from planner.synthetic.arrivals import Process
-from planner.synthetic.changes import at_rate, grown, lasting, mixed, with_flash, with_lengths, with_tenant
-from planner.synthetic.model import Epoch, Kind, Tenant
-from planner.synthetic.quantiles import Quantiles
+from planner.traces.synthesis import Model, generate
+from planner.traces.synthesis.arrival_processes import Process
+from planner.traces.synthesis.changes import at_rate, grown, lasting, mixed, with_flash, with_lengths, with_tenant
+from planner.traces.synthesis.quantiles import Quantiles
+from planner.traces.synthesis.traffic_model import Epoch, Kind, Tenant
 
 
 def model_of(*rates: float, duration_s: float = 1000.0, block_tokens: int = 0) -> Model:

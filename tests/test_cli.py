@@ -202,7 +202,7 @@ def test_what_can_never_run_is_a_status_and_no_hang(tmp_path: Path) -> None:
 
 
 def test_a_stdout_that_is_full_or_closed() -> None:
-    command = f"{sys.executable} -m planner.cli db show h100-sxm --json -"
+    command = f"{sys.executable} -m planner.commands.cli db show h100-sxm --json -"
     full = subprocess.run(["sh", "-c", f"{command} > /dev/full"], capture_output=True, text=True, check=False)
     assert (full.returncode, full.stderr) == (3, "OutputError: cannot write to stdout: No space left on device\n")
     closed = subprocess.run(["bash", "-o", "pipefail", "-c", f"{command} | true"], capture_output=True, text=True,
@@ -219,7 +219,7 @@ def test_a_terminal_that_lacks_signs_shows_the_rest(trace: Path, monkeypatch: py
 
 def test_help_answers_without_loading_the_engine() -> None:
     heavy = ("numba", "numpy", "polars", "plotly")
-    code = f"import sys; from planner.cli import app; print([m for m in {heavy} if m in sys.modules])"
+    code = f"import sys; from planner.commands.cli import app; print([m for m in {heavy} if m in sys.modules])"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "[]"
     assert "Example:" in planner("replay", "--help").stdout

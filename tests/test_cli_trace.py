@@ -62,7 +62,7 @@ def test_convert_writes_and_says_what_is_lost(trace: Path, tmp_path: Path) -> No
 
 def test_stdout_is_written_to_whatever_it_leads_to(trace: Path, tmp_path: Path) -> None:
     """Piped or into a file, which is added to and not replaced; and a format of two files is refused."""
-    command = f"{sys.executable} -m planner.cli trace convert {trace} - --to vidur"
+    command = f"{sys.executable} -m planner.commands.cli trace convert {trace} - --to vidur"
     done = subprocess.run(["bash", "-c", f"echo first > out.csv; {command} >> out.csv; {command} | cat > piped.csv"],
                           cwd=tmp_path, capture_output=True, text=True, check=False)
     assert "wrote 300 requests as vidur: /dev/stdout" in done.stderr

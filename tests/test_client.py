@@ -5,9 +5,9 @@ import pytest
 
 from planner.errors import UsageError
 from planner.run import replay
-from planner.settings.engine import Recording
+from planner.settings.engine_settings import Recording
 from planner.settings.scenario import Scenario
-from planner.traffic.client import (
+from planner.traces.shaping.client_load import (
     at_client_rate,
     client_load,
     lower_range_load,

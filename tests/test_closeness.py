@@ -7,14 +7,14 @@ import pytest
 from helpers import scenario_of
 
 from planner.errors import UsageError
-from planner.fitting import fit_workload
-from planner.fitting.closeness import compare_predictions, compare_statistics
-from planner.report.traffic_tables import closeness_table
+from planner.planning.closeness import compare_predictions, compare_statistics
+from planner.report.trace_tables import closeness_table
 from planner.settings.objectives import parse_objectives
 from planner.settings.scenario import Scenario
-from planner.synthetic import generate
-from planner.trace import read_trace
-from planner.traffic.workload import scale_rate
+from planner.traces import read_trace
+from planner.traces.fitting import fit_workload
+from planner.traces.shaping.window_and_rate import scale_rate
+from planner.traces.synthesis import generate
 
 SHARED = Path(os.environ.get("PLANNER_SHARED", Path(__file__).parents[2] / "shared")) / "traces"
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 from steps import stack_of, step, terms_of
 
-from planner.catalog.attention import window_tokens
+from planner.catalog.attention_reads import window_tokens
 from planner.model.layout import Layout
-from planner.steptime.stack import Stack
+from planner.steptime.step_context import Stack
 
 TERMS = ("linear_s", "activations_s", "attention_prompt_s", "attention_decode_s")
 

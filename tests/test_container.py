@@ -111,5 +111,5 @@ def test_what_is_copied_is_enough_to_build_the_wheel(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     with zipfile.ZipFile(next(tmp_path.glob("*.whl"))) as wheel:
         names = set(wheel.namelist())
-    assert {"planner/cli.py", "planner/ui/app.py", "planner/data/workloads/chat.toml",
+    assert {"planner/commands/cli.py", "planner/ui/app.py", "planner/data/workloads/chat.toml",
             "planner/data/reports/template/page.html", "planner/data/reports/accuracy.json"} <= names

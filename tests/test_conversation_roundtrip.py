@@ -10,9 +10,9 @@ import pytest
 from helpers import scenario_of
 
 from planner import replay
-from planner.export import convert
 from planner.replays.dependencies import dependencies
-from planner.trace import Trace, read_trace
+from planner.traces import Trace, read_trace
+from planner.traces.export import convert
 
 
 def turn(t: float, **more: Any) -> dict[str, Any]:

@@ -9,12 +9,12 @@ import pytest
 from helpers import trace_of
 
 from planner.errors import UsageError
-from planner.figures.workload import workload_figures
-from planner.report.traffic import write_description
-from planner.report.traffic_tables import description_table
-from planner.trace import Trace, read_trace
-from planner.traffic.anomalies import find_anomalies
-from planner.traffic.description import describe
+from planner.report.figures.trace_figures import workload_figures
+from planner.report.trace_report import write_description
+from planner.report.trace_tables import description_table
+from planner.traces import Trace, read_trace
+from planner.traces.shaping.anomalies import find_anomalies
+from planner.traces.shaping.description import describe
 
 SHARED = Path(os.environ.get("PLANNER_SHARED", Path(__file__).parents[2] / "shared")) / "traces"
 

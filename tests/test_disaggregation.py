@@ -9,18 +9,18 @@ from helpers import EVERYTHING, play, scenario_of, trace_of
 from hypothesis import given
 from hypothesis import strategies as some
 
-from planner.choices.routers import ROUTERS
 from planner.deployment.deploy import resolve
 from planner.errors import UsageError
-from planner.fleet.disaggregation import transfer_of
-from planner.fleet.replicas import serve
 from planner.planning.fewest import apart, fewest_replicas, together
-from planner.replays.results import ReplayResult
+from planner.policies.builtin_routers import ROUTERS
+from planner.replays.fleet.disaggregation import transfer_of
+from planner.replays.fleet.replicas import serve
+from planner.replays.result_tables import ReplayResult
 from planner.run import replay
-from planner.settings.engine import Recording
+from planner.settings.engine_settings import Recording
 from planner.settings.objectives import judge, parse_objectives
 from planner.settings.scenario import Scenario
-from planner.trace import Trace
+from planner.traces import Trace
 
 SECONDS: dict[str, Any] = {"step_time": "linear:1,0", "data_parallel_size": 2, "prefill_replicas": 1}
 PHASES = ("frontend_s", "queue_s", "prefill_s", "handover_s", "decode_s", "preempted_s", "recompute_s")

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as some
 from steps import seconds, stack_of, step, terms_of, with_constants
 
-from planner.catalog.entries import load_gpu, load_model
+from planner.catalog.catalog_files import load_gpu, load_model
 from planner.deployment.deploy import deploy
 from planner.deployment.memory import draft_kv_bytes_per_token, draft_weight_bytes, weight_bytes
 from planner.errors import PlannerError, UsageError
-from planner.metrics.notes import notes
 from planner.model.drafting import Draft, draft_of
 from planner.model.layout import Layout
+from planner.results.notes import notes
 from planner.run import replay
 from planner.settings.acceptance import cumulative_acceptance
 from planner.settings.scenario import Scenario, parse_scenario

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from planner.engine.curve import EXACT, NUM_NODES, between, node_counts, place
+from planner.loop.state.count_table import EXACT, NUM_NODES, between, node_counts, place
 
 NODES = node_counts()
 LAST = int(NODES[-1])

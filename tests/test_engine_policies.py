@@ -6,12 +6,12 @@ import pytest
 from helpers import EVERYTHING, batches, play, scenario_of, trace_of
 from typer.testing import CliRunner
 
-from planner.cli import app
+from planner.commands.cli import app
 from planner.deployment.deploy import deploy
 from planner.errors import UsageError
-from planner.metrics.notes import SWITCHES, notes
+from planner.results.notes import SWITCHES, notes
 from planner.run import replay
-from planner.settings.engine import Recording
+from planner.settings.engine_settings import Recording
 from planner.settings.scenario import OPTION_DEFAULTS, Scenario
 
 EVEN = "linear:0.01,0"  # step k runs from 0.01 k to 0.01 (k + 1)

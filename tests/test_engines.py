@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from planner.errors import CatalogError, UnknownNameError
-from planner.steptime.engines import EngineConstants, bounds, constants_of, load_engine, read_constants
+from planner.steptime.engine_constants import EngineConstants, bounds, constants_of, load_engine, read_constants
 
 MIDDLE = {name: (low * high) ** 0.5 for name, (low, high) in bounds().items()}
 

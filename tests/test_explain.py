@@ -13,15 +13,15 @@ from helpers import EVERYTHING, play, scenario_of, trace_of
 from typer.testing import CliRunner
 
 from planner import Scenario, read_trace, replay
-from planner.cli import app
-from planner.explanation.causes import difference, explain
-from planner.explanation.limits import STEP_BOUNDS, step_bounds
-from planner.explanation.phases import PHASES, request_phases
+from planner.commands.cli import app
 from planner.planning.comparison import explain_outcome
-from planner.replays.results import STOPPED_BY, ReplayResult
-from planner.settings.engine import Recording
+from planner.replays.result_tables import STOPPED_BY, ReplayResult
+from planner.results.causes import difference, explain
+from planner.results.limits import STEP_BOUNDS, step_bounds
+from planner.results.phases import PHASES, request_phases
+from planner.settings.engine_settings import Recording
 from planner.settings.objectives import parse_objectives
-from planner.traffic.workload import limit
+from planner.traces.shaping.window_and_rate import limit
 
 STEPS = Recording(steps=True)
 BUSY = {"model": "llama-3.1-8b", "gpu": "h100-sxm"}
@@ -331,7 +331,7 @@ def test_files_are_compared_and_the_difference_adds_up(tmp_path):
     ({"a": "trace = \n"}, [], 3, "a.toml"),
 ])
 def test_files_that_are_wrong_are_refused(tmp_path, texts, more, code, said, capsys, monkeypatch):
-    from planner import cli
+    from planner.commands import cli
 
     monkeypatch.setattr("sys.argv", ["planner", "compare", *write_studies(tmp_path, **texts), *more])
     with pytest.raises(SystemExit) as stop:
@@ -341,7 +341,7 @@ def test_files_that_are_wrong_are_refused(tmp_path, texts, more, code, said, cap
 
 
 def test_two_files_of_one_name_are_refused(tmp_path, capsys, monkeypatch):
-    from planner import cli
+    from planner.commands import cli
 
     (tmp_path / "other").mkdir()
     files = write_studies(tmp_path, a=SHARED) + write_studies(tmp_path / "other", a=SHARED)

@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from planner.errors import PlannerError, UnknownNameError, UsageError
-from planner.export import TARGETS, convert
-from planner.export.anonymous import anonymize, check_anonymous
 from planner.schema import REQUIRED_TRACE_COLUMNS, TRACE_COLUMNS, Column
-from planner.trace import Trace, read_trace
-from planner.trace.prefix import intern_ids
-from planner.trace.table import account_of
+from planner.traces import Trace, read_trace
+from planner.traces.export import TARGETS, convert
+from planner.traces.export.anonymous import anonymize, check_anonymous
+from planner.traces.prefix_ids import intern_ids
+from planner.traces.table import account_of
 
 TYPES = {"float": pl.Float64, "int": pl.Int64, "str": pl.String}
 BLOCK = 512

@@ -12,22 +12,22 @@ import polars as pl
 import pytest
 from helpers import EVERYTHING, play, scenario_of, trace_of
 
-from planner import figures
 from planner.errors import UnknownNameError
-from planner.explanation.phases import PHASES
-from planner.explanation.spans import spans
-from planner.figures.accuracy import predicted_over_measured, published_errors
-from planner.figures.answers import attainment_over_rate, fleet_costs, target_margins
-from planner.figures.bins import MOST_BINS, bin_steps, num_replicas, time_bins
-from planner.figures.fleet import fleet_load
-from planner.figures.grid import front_scatter, parallel_axes
-from planner.figures.latency import latency_cdf, time_by_phase
-from planner.figures.schedule import KINDS, schedule_timeline
-from planner.figures.traffic import arrivals, lengths
 from planner.measured.published import Published
-from planner.metrics.saved import SavedResult, load_result, save_result
+from planner.report import figures
+from planner.report.figures.accuracy_figures import predicted_over_measured, published_errors
+from planner.report.figures.answer_figures import attainment_over_rate, fleet_costs, target_margins
+from planner.report.figures.bins import MOST_BINS, bin_steps, num_replicas, time_bins
+from planner.report.figures.fleet_figures import fleet_load
+from planner.report.figures.latency_figures import latency_cdf, time_by_phase
+from planner.report.figures.rate_figures import arrivals, lengths
+from planner.report.figures.schedule_figures import KINDS, schedule_timeline
+from planner.report.figures.sweep_figures import front_scatter, parallel_axes
+from planner.results.phases import PHASES
+from planner.results.saved import SavedResult, load_result, save_result
+from planner.results.spans import spans
 from planner.run import replay
-from planner.settings.engine import Recording
+from planner.settings.engine_settings import Recording
 from planner.steptime.by_term import TERMS
 
 

@@ -15,14 +15,14 @@ import pytest
 from watching import Recorded
 
 from planner.commands.display import Lines, Watch
-from planner.engine import jit
+from planner.loop.compiled import jit
 from planner.progress import shown_by, stage
 
 COMPILE = """
 import sys, time
 from pathlib import Path
 from planner.commands import display
-from planner.engine.jit import compile_with_signature, numba
+from planner.loop.compiled.jit import compile_with_signature, numba
 from tests.compiled import outer
 
 display.DELAY_S = 0.0

@@ -8,14 +8,14 @@ import pytest
 from helpers import trace_of
 
 from planner.errors import UnknownNameError, UsageError
-from planner.fitting import fit_workload
-from planner.fitting.arrivals import fit_arrivals
-from planner.fitting.windows import mix_windows, rate_windows
-from planner.synthetic import generate, load_sample, read_workload
-from planner.synthetic.arrivals import Process, draw_arrivals
-from planner.synthetic.model import to_toml
-from planner.trace import Trace, read_trace
-from planner.traffic.burstiness import dispersion
+from planner.traces import Trace, read_trace
+from planner.traces.fitting import fit_workload
+from planner.traces.fitting.arrival_fit import fit_arrivals
+from planner.traces.fitting.windows import mix_windows, rate_windows
+from planner.traces.shaping.burstiness import dispersion
+from planner.traces.synthesis import generate, load_sample, read_workload
+from planner.traces.synthesis.arrival_processes import Process, draw_arrivals
+from planner.traces.synthesis.traffic_model import to_toml
 
 SPAN_S = 3000.0
 KNOWN = {
@@ -126,7 +126,7 @@ def test_sessions_and_prefixes_are_drawn_as_they_were() -> None:
     assert model.has_sessions
     assert drawn.prefix is not None
     assert trace.prefix is not None
-    from planner.traffic.sharing import sharing
+    from planner.traces.shaping.sharing import sharing
 
     rates = [sharing(each.prefix, each.requests["input_tokens"].to_numpy()) for each in (trace, drawn)]
     assert rates[1].infinite_hit_rate == pytest.approx(rates[0].infinite_hit_rate, abs=0.03)

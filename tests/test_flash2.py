@@ -8,7 +8,7 @@ from hypothesis import strategies as some
 from steps import stack_of, step, terms_of
 from test_engine_stretch import check
 
-from planner.operators.flash2 import num_splits, own_s, tiles_at_once
+from planner.steptime.operators.flash2 import num_splits, own_s, tiles_at_once
 from planner.steptime.roofline import roofline
 
 

@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 from helpers import play, scenario_of, trace_of
 
-from planner.choices.routers import ROUTERS
-from planner.engine import state as st
 from planner.errors import PolicyError, TraceError, UnknownNameError, UsageError
+from planner.loop.state import engine_state as st
+from planner.policies.builtin_routers import ROUTERS
 from planner.replays.dependencies import dependencies
-from planner.replays.results import ReplayResult
+from planner.replays.result_tables import ReplayResult
 from planner.run import replay
 from planner.settings.scenario import Scenario, parse_scenario
-from planner.trace import read_trace
-from planner.traffic.rescaling import repeated
-from planner.traffic.workload import limit
+from planner.traces import read_trace
+from planner.traces.shaping.rescaling import repeated
+from planner.traces.shaping.window_and_rate import limit
 
 SHARED = Path(os.environ.get("PLANNER_SHARED", Path(__file__).parents[2] / "shared"))
 SECONDS = {"step_time": "linear:1,0"}  # every step takes a second

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from steps import ENGINES, gpu_seconds, stack_of, step
 
-from planner.catalog.entries import load_gpu, load_model
+from planner.catalog.catalog_files import load_gpu, load_model
 from planner.deployment.deploy import deploy
-from planner.engine.curve import node_counts
 from planner.errors import UsageError
+from planner.loop.state.count_table import node_counts
 from planner.model.layout import Layout
 from planner.model.small_kernels import NORM_SHARE
 from planner.settings.scenario import Scenario

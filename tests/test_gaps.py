@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from planner.engine.rows import GAP_ROW
+from planner.loop.rows import GAP_ROW
 from planner.replays.gaps import MANTISSA_BITS, GapTally
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from planner.catalog.architecture import Architecture
-from planner.catalog.entries import load_gpu, load_model
+from planner.catalog.catalog_files import load_gpu, load_model
 from planner.catalog.hf_config import architecture_from_config
 from planner.catalog.parameters import num_active_parameters, num_parameters
 from planner.deployment.memory import layers_bytes

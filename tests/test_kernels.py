@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from planner.errors import CatalogError
-from planner.steptime import kernels
-from planner.steptime.kernels import find_fit, find_fits
+from planner.steptime import kernel_constants as kernels
+from planner.steptime.kernel_constants import find_fit, find_fits
 
 ROWS = """
 [[fit]]

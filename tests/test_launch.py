@@ -10,7 +10,7 @@ from hypothesis import strategies as some
 from typer.testing import CliRunner
 
 from planner import Scenario
-from planner.cli import app
+from planner.commands.cli import app
 from planner.errors import UsageError
 from planner.launch import launch_command, launch_options, read_launch
 from planner.planning.study import read_study

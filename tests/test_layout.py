@@ -2,7 +2,7 @@
 
 import pytest
 
-from planner.catalog.entries import load_model
+from planner.catalog.catalog_files import load_model
 from planner.errors import CatalogError, UsageError
 from planner.model.layout import Layout
 from planner.model.spread import check_heads

@@ -9,9 +9,9 @@ from helpers import EVERYTHING, play, scenario_of, trace_of
 from typer.testing import CliRunner
 
 from planner import Scenario, replay
-from planner.cli import app
+from planner.commands.cli import app
 from planner.run import Outcome
-from planner.trace import Trace
+from planner.traces import Trace
 
 OUTSIDE = re.compile(r"outside CUDA graphs")
 

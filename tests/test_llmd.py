@@ -11,11 +11,11 @@ import yaml
 from helpers import scenario_of
 
 from planner.errors import UsageError
-from planner.metrics.saved import SavedResult
 from planner.report.llmd import llmd_report, write_llmd_report
+from planner.results.saved import SavedResult
 from planner.run import replay
-from planner.settings.engine import Recording
-from planner.trace import read_trace
+from planner.settings.engine_settings import Recording
+from planner.traces import read_trace
 
 SAMPLE = Path(os.environ.get("PLANNER_SHARED", Path(__file__).parents[2] / "shared")) / "formats" / (
     "llmd_benchmark_report_v0_2.yaml")

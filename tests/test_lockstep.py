@@ -12,17 +12,12 @@ import pytest
 from helpers import EVERYTHING, play, scenario_of, trace_of
 from typer.testing import CliRunner
 
-from planner.cli import app
+from planner.commands.cli import app
 from planner.deployment.deploy import deploy, resolve
 from planner.deployment.roofs import model_flops
-from planner.engine.curve import node_counts
 from planner.errors import FleetError, PlannerError, UsageError
-from planner.explanation.causes import explain
-from planner.fleet.replicas import serve
-from planner.fleet.shares import shares
 from planner.launch import launch_command, launch_options, read_launch
-from planner.metrics.notes import notes
-from planner.metrics.power import mean_power_w
+from planner.loop.state.count_table import node_counts
 from planner.model.precision import peak_flops_per_s
 from planner.planning.fewest import apart, fewest_replicas
 from planner.planning.fleets import Choices
@@ -30,15 +25,20 @@ from planner.planning.highest_rate import Search, capacity
 from planner.planning.sizing import size
 from planner.planning.study import parse_study
 from planner.replays.driver import run
-from planner.replays.results import ReplayResult
+from planner.replays.fleet.replicas import serve
+from planner.replays.fleet.shares import shares
+from planner.replays.result_tables import ReplayResult
 from planner.report.llmd import _engine
-from planner.report.plans import sizing_table
-from planner.report.tables import summary_table
+from planner.report.plan_tables import sizing_table
+from planner.report.summary_tables import summary_table
+from planner.results.causes import explain
+from planner.results.energy import mean_power_w
+from planner.results.notes import notes
 from planner.run import replay
-from planner.settings.engine import Recording
+from planner.settings.engine_settings import Recording
 from planner.settings.objectives import judge, parse_objectives
 from planner.settings.scenario import Scenario
-from planner.trace import Trace
+from planner.traces import Trace
 
 TWO: dict[str, Any] = {"data_parallel_size": 2, "data_parallel_attention": True}
 MOE = Scenario(model="qwen3-30b-a3b", gpu="h100-sxm", expert_parallel=True, **TWO)

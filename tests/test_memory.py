@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from planner.catalog.entries import load_gpu, load_model
+from planner.catalog.catalog_files import load_gpu, load_model
 from planner.catalog.kv_cache import state_bytes_per_seq
 from planner.catalog.parameters import num_parameters
 from planner.deployment import compressed_kv, memory

@@ -12,12 +12,12 @@ from steps import stack_of, step, terms_of
 
 from planner.deployment.deploy import deploy, resolve
 from planner.errors import UsageError
-from planner.metrics.notes import notes
 from planner.model.layout import Layout
-from planner.operators.network import NodeLink, network_s
+from planner.results.notes import notes
 from planner.settings.scenario import Scenario
 from planner.steptime.collective_time import collectives_s
-from planner.steptime.stack import Stack
+from planner.steptime.operators.network import NodeLink, network_s
+from planner.steptime.step_context import Stack
 
 LINK = NodeLink(bandwidth_bytes_per_s=50e9, latency_s=5e-6)
 OPS = ("all_reduce", "all_gather", "reduce_scatter", "alltoall")

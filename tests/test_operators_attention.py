@@ -9,23 +9,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.catalog.entries import load_gpu
+from planner.catalog.catalog_files import load_gpu
 from planner.errors import UsageError
-from planner.operators.attention import (
+from planner.steptime.operators.attention import (
     DecodeAttention,
     PromptAttention,
     decode_attention_s,
     prompt_attention_s,
     smooth_max,
 )
-from planner.operators.linear_attention import (
+from planner.steptime.operators.linear_attention import (
     LinearDecode,
     LinearPrompt,
     linear_decode_s,
     linear_prompt_s,
     state_traffic_bytes,
 )
-from planner.operators.mla import MlaDecode, mla_decode_coefficients, mla_prompt_coefficients
+from planner.steptime.operators.mla import MlaDecode, mla_decode_coefficients, mla_prompt_coefficients
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks/kernels"))

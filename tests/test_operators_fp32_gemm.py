@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from planner.errors import PlannerError
-from planner.operators.fp32_gemm import FP32_GEMMS, Fp32Gemm, fp32_gemm_s
+from planner.steptime.operators.fp32_gemm import FP32_GEMMS, Fp32Gemm, fp32_gemm_s
 
 TOKENS = np.array([4, 8, 16, 32, 48, 64, 96, 128, 256, 512, 1024])
 # 256 x 6,144 on a GB200 [µs], vllm-project/vllm#47973

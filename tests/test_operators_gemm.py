@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.errors import UsageError
-from planner.operators.collectives import CollectiveConstants, collective_s, sent_bytes
-from planner.operators.gemm import GemmConstants, gemm_s, smooth_maximum
-from planner.operators.moe import MoeConstants, moe_s, touched_experts
-from planner.operators.small import SmallConstants, small_kernel_s
-from planner.steptime.kernels import find_fit
+from planner.steptime.kernel_constants import find_fit
+from planner.steptime.operators.collectives import CollectiveConstants, collective_s, sent_bytes
+from planner.steptime.operators.gemm import GemmConstants, gemm_s, smooth_maximum
+from planner.steptime.operators.moe import MoeConstants, moe_s, touched_experts
+from planner.steptime.operators.small import SmallConstants, small_kernel_s
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPTS = ROOT / "benchmarks" / "kernels"

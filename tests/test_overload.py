@@ -13,14 +13,14 @@ import pytest
 from helpers import EVERYTHING, play, scenario_of, trace_of
 
 from planner.errors import PlannerError, TraceError, UnknownNameError, UsageError
-from planner.explanation.phases import request_phases
-from planner.fleet.failures import Failure, read_failures
-from planner.fleet.overload import overload_of
-from planner.replays.results import ReplayResult
+from planner.replays.fleet.failures import Failure, read_failures
+from planner.replays.fleet.overload import overload_of
+from planner.replays.result_tables import ReplayResult
+from planner.results.phases import request_phases
 from planner.run import replay
 from planner.settings.scenario import Scenario
-from planner.trace import Trace
-from planner.traffic.tenants import read_tenants
+from planner.traces import Trace
+from planner.traces.shaping.tenants import read_tenants
 
 FOUR = [(0.0, 10, 5), (0.001, 10, 5), (0.002, 10, 5), (0.003, 10, 5)]
 LONG_S = 0.0514

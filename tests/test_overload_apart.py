@@ -6,7 +6,7 @@ import pytest
 from helpers import EVERYTHING, play, trace_of
 from test_disaggregation import SECONDS, column, model
 
-from planner.replays.results import ReplayResult
+from planner.replays.result_tables import ReplayResult
 from planner.run import replay
 
 ONCE: dict[str, Any] = {"max_retries": 1, "retry_initial_backoff": 0.5}

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from planner.engine.jit import source_sha256
+from planner.loop.compiled.jit import source_sha256
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -82,7 +82,7 @@ def test_the_wheel_has_the_package_and_its_data_and_nothing_else(built: tuple[Pa
     assert names == tracked("planner") | data | {"planner/data/reports/accuracy.json"}
     assert {"planner/ui/app.py", "planner/py.typed", "planner/data/workloads/chat.toml",
             "planner/data/reports/template/page.html", "planner/data/hardware_db/gpus/h100-sxm.toml"} <= names
-    assert "planner = planner.cli:main" in entries
+    assert "planner = planner.commands.cli:main" in entries
     assert "planner = planner.pytest_plugin" in entries
     licences = [row[0] for row in csv.reader(io.StringIO(record)) if row[0].endswith("licenses/LICENSE")]
     assert licences == [f"planner-{VERSION}.dist-info/licenses/LICENSE"]

@@ -8,11 +8,11 @@ import pytest
 from helpers import batches, play, trace_of
 
 from planner import DECODES_FIRST, IN_ORDER, PROMPTS_ALONE, PROMPTS_FIRST
-from planner.choices.loading import load_policy
-from planner.choices.policies import POLICIES, by_deadline, by_predicted_work, by_priority
-from planner.engine.state import COMPLETED, REJECTED
 from planner.errors import PolicyError, UnknownNameError
-from planner.policy import NO_LIMIT, StepState
+from planner.loop.state.engine_state import COMPLETED, REJECTED
+from planner.policies.builtin_policies import POLICIES, by_deadline, by_predicted_work, by_priority
+from planner.policies.by_name import load_policy
+from planner.policies.policy import NO_LIMIT, StepState
 
 QUIET = StepState(now_s=0.0, num_running=0, num_prefilling=0, num_waiting=1, num_free_blocks=10, num_gpu_blocks=10,
                   max_num_seqs=8, max_num_batched_tokens=512, long_prefill_token_threshold=0, last_step_had_prompts=0,
@@ -144,7 +144,7 @@ def test_a_broken_plan_is_an_error_with_its_line(tmp_path, lines, message):
         ("x = 1\ndef plan(s:\n", "mine", r"own.py line 2: SyntaxError"),
         ("x = 1\n\ny = 1 / 0\n", "mine", r"own.py line 3: ZeroDivisionError"),
         ("from planner import Policy\nmine = 3\n", "mine", r"own.py: mine is a int; must be a Policy"),
-        ("from planner.choices.policies import FCFS\n", "mine", r"own.py defines no 'mine'; it has FCFS"),
+        ("from planner.policies.builtin_policies import FCFS\n", "mine", r"own.py defines no 'mine'; it has FCFS"),
     ],
     ids=["syntax", "run", "kind", "missing"],
 )

@@ -13,28 +13,28 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 from typer.testing import CliRunner
 
-from planner.choices.policies import POLICIES
-from planner.choices.routers import ROUTERS
-from planner.cli import app
+from planner.commands.cli import app
 from planner.deployment.deploy import resolve
 from planner.deployment.pools import read_fleet, turns
 from planner.errors import FleetError, PolicyError, UsageError
-from planner.fleet.disaggregation import transfer_of
-from planner.fleet.replicas import serve
-from planner.metrics.notes import notes
 from planner.planning.fewest import apart, cheapest_split, fewest_replicas, of_two_kinds
 from planner.planning.fingerprint import scenario_sha256
 from planner.planning.fleets import Choices
 from planner.planning.highest_rate import Search, capacity
 from planner.planning.sizing import size
 from planner.planning.study import parse_study
-from planner.replays.results import ReplayResult
-from planner.report.plans import sizing_table
-from planner.report.tables import summary_table
+from planner.policies.builtin_policies import POLICIES
+from planner.policies.builtin_routers import ROUTERS
+from planner.replays.fleet.disaggregation import transfer_of
+from planner.replays.fleet.replicas import serve
+from planner.replays.result_tables import ReplayResult
+from planner.report.plan_tables import sizing_table
+from planner.report.summary_tables import summary_table
+from planner.results.notes import notes
 from planner.run import replay
 from planner.settings.objectives import judge, parse_objectives
 from planner.settings.scenario import Scenario
-from planner.trace import Trace
+from planner.traces import Trace
 
 FAST, SLOW = "linear:1,0", "linear:3,0"  # every step takes a second, or three
 
@@ -295,7 +295,7 @@ def test_a_launch_command_describes_a_pool(folder: Path) -> None:
 def test_files_beside_the_fleet(tmp_path: Path) -> None:
     """A study names the fleet beside it, the fleet a policy beside itself; and a change of it is another scenario."""
     (tmp_path / "own.py").write_text(
-        "from planner.policy import IN_ORDER, Policy, StepPlan\n"
+        "from planner import IN_ORDER, Policy, StepPlan\n"
         "mine = Policy(name='mine', plan_step=lambda s: StepPlan(1, 1 << 40, 1 << 40, IN_ORDER))\n")
     (tmp_path / "fleet.toml").write_text('[[pool]]\npolicy = "own.py:mine"\n')
     study = parse_study("s", {"trace": "t.csv", "fleet": "fleet.toml"}, tmp_path)
@@ -311,7 +311,7 @@ def test_files_beside_the_fleet(tmp_path: Path) -> None:
 def test_the_policy_at_fault_is_named(tmp_path: Path) -> None:
     """Of two, the one that divides by nothing."""
     (tmp_path / "own.py").write_text(
-        "from planner.policy import IN_ORDER, Policy, StepPlan\n"
+        "from planner import IN_ORDER, Policy, StepPlan\n"
         "bad = Policy(name='bad', plan_step=lambda s: StepPlan(8 // s.num_running, 1 << 40, 1 << 40, IN_ORDER))\n"
         "still = Policy(name='still', plan_step=lambda s: StepPlan(0, 0, 0, IN_ORDER))\n")
     for name, said in (("bad", "'bad': .*own.py:2: plan_step failed at"), ("still", "'still'.*scheduled nothing")):

@@ -7,10 +7,10 @@ import pytest
 from helpers import EVERYTHING, scenario_of, trace_of
 
 from planner import Scenario, read_trace, replay
-from planner.catalog.entries import gpu_names, load_gpu
-from planner.catalog.power import power_of, priors
-from planner.fleet.shares import shares
-from planner.metrics.power import busy_power_w, mean_power_w
+from planner.catalog.catalog_files import gpu_names, load_gpu
+from planner.catalog.gpu_power import power_of, priors
+from planner.replays.fleet.shares import shares
+from planner.results.energy import busy_power_w, mean_power_w
 from planner.run import Outcome
 
 CHAT = {"model": "llama-3.1-8b", "gpu": "h100-sxm"}

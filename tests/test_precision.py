@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from planner.catalog.entries import gpu_names, load_gpu, load_model
+from planner.catalog.catalog_files import gpu_names, load_gpu, load_model
 from planner.errors import CatalogError, UnknownNameError
 from planner.model.precision import (
     KERNELS,

@@ -4,7 +4,7 @@ import pytest
 from steps import stack_of, step, terms_of
 
 from planner.deployment.deploy import deploy
-from planner.report.profiles import STEP_CLASSES, step_class_terms
+from planner.report.profile_tables import STEP_CLASSES, step_class_terms
 from planner.settings.scenario import Scenario
 
 

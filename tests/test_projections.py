@@ -4,7 +4,7 @@ import doctest
 
 import pytest
 
-from planner.catalog.entries import load_model, model_names
+from planner.catalog.catalog_files import load_model, model_names
 from planner.catalog.parameters import embedding_parameters, expert_parameters, num_parameters
 from planner.model import projections as module
 from planner.model.precision import attention_format

@@ -7,8 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from planner.autoscaler import FleetLoad
-from planner.choices.autoscalers import AUTOSCALERS
 from planner.deployment.recommendation import (
     Direction,
     Rules,
@@ -19,6 +17,8 @@ from planner.deployment.recommendation import (
     wanted_by,
     within_step,
 )
+from planner.policies.autoscaler import FleetLoad
+from planner.policies.builtin_autoscalers import AUTOSCALERS
 
 FREE = Direction(stabilization_window_s=0.0, cooldown_s=0.0, max_step=None, max_step_percent=None, step_period_s=15.0)
 

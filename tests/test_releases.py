@@ -9,11 +9,11 @@ from steps import stack_of, step, terms_of
 
 from planner.deployment.deploy import deploy
 from planner.errors import UsageError
-from planner.measured.table import read_measured
-from planner.metrics.notes import notes
+from planner.measured.run_table import read_measured
+from planner.results.notes import notes
 from planner.settings.releases import is_older
 from planner.settings.scenario import Scenario
-from planner.traffic.client import client_load
+from planner.traces.shaping.client_load import client_load
 from tests.measured_runs import row_of
 
 

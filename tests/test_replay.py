@@ -7,9 +7,9 @@ import pytest
 from helpers import batches, play, scenario_of, step_tokens, trace_of
 
 from planner import replay
-from planner.choices.policies import POLICIES
 from planner.errors import UsageError
-from planner.settings.engine import Recording
+from planner.policies.builtin_policies import POLICIES
+from planner.settings.engine_settings import Recording
 
 
 def statuses(rows, **options) -> list[str]:

@@ -15,10 +15,10 @@ from helpers import EVERYTHING, scenario_of, trace_of
 from plotly.offline import get_plotlyjs
 
 from planner.errors import OutputError, PlannerError, UsageError
-from planner.explanation.causes import explain
-from planner.metrics.saved import SavedResult
-from planner.metrics.summary import PERCENTILES
 from planner.report import content, markdown, page, to_html, to_markdown, write_report
+from planner.results.causes import explain
+from planner.results.saved import SavedResult
+from planner.results.summary import PERCENTILES
 from planner.run import replay
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'|`x`[l](https://e.v)\n\u202e\udc80<!--"

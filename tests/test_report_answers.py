@@ -11,10 +11,10 @@ import pytest
 from test_report import HOSTILE, Page
 from typer.testing import CliRunner
 
-from planner.cli import app as cli
+from planner.commands.cli import app as cli
 from planner.errors import OutputError, PlannerError, UsageError
-from planner.metrics.saved import SavedResult
 from planner.report import SavedAnswer, answer_html, answer_markdown, answer_of, load_sources, write_report
+from planner.results.saved import SavedResult
 
 ROWS = "".join(f"{k / 10},{100 + k},{1 + k % 30}\n" for k in range(100))
 SLO = ["--model", "llama-3.1-8b", "--gpu", "h100-sxm", "--slo", "ttft:100 tpot:20"]

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from helpers import assert_same_requests, play, trace_of
 
-from planner.engine import state as st
-from planner.replays import requests as requests_module
-from planner.replays.requests import COLUMNS, RequestMemory, no_requests
-from planner.replays.results import ReplayResult
-from planner.settings.engine import Recording
-from planner.trace import Trace
+from planner.loop.state import engine_state as st
+from planner.replays import request_columns as requests_module
+from planner.replays.request_columns import COLUMNS, RequestMemory, no_requests
+from planner.replays.result_tables import ReplayResult
+from planner.settings.engine_settings import Recording
+from planner.traces import Trace
 
 FEW = 256  # requests of a chunk here: 36 KiB, whole pages of 4 KiB
 PAGES_FIT = FEW * st.REQUEST.itemsize % mmap.PAGESIZE == 0

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as some
 from steps import ENGINES, gpu_seconds, seconds, stack_of, step, terms_of, with_constants
 
-from planner.catalog.attention import attention_flops_per_pair, readings, window_tokens
-from planner.catalog.entries import gpu_names, load_gpu, model_names
+from planner.catalog.attention_reads import attention_flops_per_pair, readings, window_tokens
+from planner.catalog.catalog_files import gpu_names, load_gpu, model_names
 from planner.catalog.kv_cache import layer_kv_bytes
 from planner.catalog.parameters import expert_parameters, num_active_parameters
 from planner.deployment.deploy import graph_sizes
@@ -20,16 +20,16 @@ from planner.model.drafting import Draft
 from planner.model.layout import Layout
 from planner.model.precision import WEIGHT_FORMATS, expert_format, weight_format
 from planner.model.small_kernels import small_kernels
-from planner.operators.network import NodeLink
 from planner.run import replay
-from planner.settings.engine import Recording
+from planner.settings.engine_settings import Recording
 from planner.settings.scenario import Scenario
 from planner.steptime.by_term import TERMS, linear, step_terms
 from planner.steptime.collective_time import collective_fit, collectives_s, exchange_s
-from planner.steptime.engines import bounds
+from planner.steptime.engine_constants import bounds
 from planner.steptime.host_time import decode_launch_s, host_times, launches_s, prompt_launch_s
+from planner.steptime.operators.network import NodeLink
 from planner.steptime.roofline import expansion_s, gemms_s, moe_kernels, padded, priors, roofline
-from planner.steptime.stack import Stack
+from planner.steptime.step_context import Stack
 
 MODELS = ("llama-3.1-8b", "gemma-2-9b", "mixtral-8x7b", "gpt-oss-120b", "deepseek-v3", "glm-5", "qwen3.5-397b-a17b",
           "deepseek-v4-flash")

@@ -12,12 +12,12 @@ from hypothesis import strategies as some
 from test_autoscale import PLAIN, SECONDS, spans
 from test_pools import fleet_of
 
-from planner.choices.routers import ROUTERS
 from planner.errors import FleetError, UsageError
 from planner.planning.highest_rate import Search, capacity
-from planner.replays.results import ReplayResult
-from planner.replays.scaling import events_table
-from planner.report.tables import summary_table
+from planner.policies.builtin_routers import ROUTERS
+from planner.replays.result_tables import ReplayResult
+from planner.replays.scaling_record import events_table
+from planner.report.summary_tables import summary_table
 from planner.run import replay
 from planner.settings.objectives import parse_objectives
 

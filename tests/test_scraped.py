@@ -12,16 +12,16 @@ from command_line import planner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.calibration.calibrate import calibrate
-from planner.catalog.entries import data_dir
+from planner.catalog.catalog_files import data_dir
 from planner.errors import TraceError
+from planner.measured.calibration.calibrate import calibrate
+from planner.measured.run_table import Measurement, counted
 from planner.measured.scrape import is_scrape
 from planner.measured.scraped import Histogram, read_scraped
-from planner.measured.table import Measurement, counted
 from planner.run import replay
 from planner.settings.scenario import Scenario
-from planner.steptime.engines import read_constants
-from planner.traffic.client import client_load
+from planner.steptime.engine_constants import read_constants
+from planner.traces.shaping.client_load import client_load
 
 LINEAR = Scenario(step_time="linear:0.01,0.0001", num_gpu_blocks=10_000)
 H100 = Scenario(model="llama-3.1-8b", gpu="h100-sxm")

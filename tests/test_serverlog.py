@@ -8,14 +8,14 @@ from typing import Any
 import polars as pl
 import pytest
 
-from planner.calibration.calibrate import calibrate
 from planner.errors import TraceError, UsageError
 from planner.measured.accuracy import accuracy, predict_file
+from planner.measured.calibration.calibrate import calibrate
 from planner.measured.serverlog import engine_of_log, read_server_log
 from planner.run import replay
-from planner.settings.engine import Recording
+from planner.settings.engine_settings import Recording
 from planner.settings.scenario import Scenario
-from planner.traffic.client import client_load
+from planner.traces.shaping.client_load import client_load
 
 KV_TOKENS = 400_000
 STATS_S = 0.05  # between two lines of vLLM's, ten seconds by itself

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from planner.trace import PrefixIds, read_trace
-from planner.traffic.sharing import chains, sharing
+from planner.traces import PrefixIds, read_trace
+from planner.traces.shaping.sharing import chains, sharing
 
 SHARED = Path(os.environ.get("PLANNER_SHARED", Path(__file__).parents[2] / "shared")) / "traces"
 HIT_RATES = {"mooncake_conversation_trace.jsonl.gz": 0.3736, "mooncake_synthetic_trace.jsonl.gz": 0.6512,

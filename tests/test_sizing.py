@@ -12,24 +12,24 @@ from helpers import trace_of
 
 from planner.deployment.deploy import resolve
 from planner.errors import TraceError, UsageError
-from planner.fleet.replicas import serve
-from planner.metrics.saved import to_json
-from planner.metrics.summary import summarize
+from planner.planning.alternatives import MOST_TIMES
 from planner.planning.fewest import fewest_replicas, together
+from planner.planning.fleet_schedule import schedule_of
 from planner.planning.fleets import RANKS, Choices, Kind, parse_prices, parse_ranks
 from planner.planning.loads import traffic_of
-from planner.planning.schedule import schedule_of
 from planner.planning.sizing import _settled, size
-from planner.planning.spread import MOST_TIMES
-from planner.report.plans import sizing_table
+from planner.replays.fleet.replicas import serve
+from planner.report.plan_tables import sizing_table
+from planner.results.saved import to_json
+from planner.results.summary import summarize
 from planner.run import replay
-from planner.settings.engine import Recording
+from planner.settings.engine_settings import Recording
 from planner.settings.objectives import Verdict, judge, parse_objectives
 from planner.settings.scenario import Scenario
-from planner.trace import Trace, read_trace
-from planner.traffic.rate_series import read_rate_series
-from planner.traffic.rescaling import SCALINGS, at_rate, compressed, lasting, rate_of
-from planner.traffic.workload import limit
+from planner.traces import Trace, read_trace
+from planner.traces.shaping.rate_series import read_rate_series
+from planner.traces.shaping.rescaling import SCALINGS, at_rate, compressed, lasting, rate_of
+from planner.traces.shaping.window_and_rate import limit
 
 H100 = Scenario(model="llama-3.1-8b", gpu="h100-sxm", router="round-robin")
 ONE_SLOT = Scenario(step_time="linear:0.1,1e-9", num_gpu_blocks=4000, max_num_seqs=1, async_scheduling=False)

@@ -4,9 +4,9 @@ import pytest
 from helpers import EVERYTHING, play, trace_of
 
 from planner.errors import UnknownNameError
-from planner.explanation.spans import spans
-from planner.explanation.story import KINDS, tell
-from planner.replays.results import ReplayResult
+from planner.replays.result_tables import ReplayResult
+from planner.results.spans import spans
+from planner.results.story import KINDS, tell
 
 ROWS = [(0.0, 300, 300), (0.02, 700, 30), (0.03, 20, 1), (0.05, 300, 300)]
 

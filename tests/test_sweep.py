@@ -15,17 +15,17 @@ from polars.testing import assert_frame_equal
 from watching import Recorded
 
 from planner.errors import PlannerError, SweepError, UnknownNameError, UsageError
-from planner.metrics.summary import numbers
 from planner.planning import fingerprint
 from planner.planning.grid import Sweep, read_sweep
 from planner.planning.optimize import optimize
 from planner.planning.pareto import is_less_better, pareto_front
 from planner.planning.sweeping import describe, shortfall, sweep
 from planner.progress import shown_by
+from planner.results.summary import numbers
 from planner.run import replay
-from planner.settings.engine import Recording
+from planner.settings.engine_settings import Recording
 from planner.settings.scenario import Scenario
-from planner.trace import read_trace
+from planner.traces import read_trace
 
 PLAN = """
 trace = "trace.csv"
@@ -105,7 +105,7 @@ def test_a_killed_sweep_goes_on_where_it_was(plan: Path, num_lines: int) -> None
     plan.write_text(PLAN.replace("[8, 64]", str(list(range(8, 56)))))
     run(plan, "whole.parquet")
     output, journal = plan.with_name("killed.parquet"), plan.with_name("killed.parquet.journal")
-    command = [sys.executable, "-m", "planner.cli", "sweep", plan, "--output", output, "--jobs", "1"]
+    command = [sys.executable, "-m", "planner.commands.cli", "sweep", plan, "--output", output, "--jobs", "1"]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     while not journal.exists() or journal.read_bytes().count(b"\n") < num_lines:
         assert process.poll() is None, "the sweep was through before it could be killed"

@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from planner.catalog.entries import data_dir
+from planner.catalog.catalog_files import data_dir
 from planner.errors import CatalogError, UnknownNameError, UsageError
 from planner.schema import TRACE_COLUMNS
-from planner.synthetic import Model, Spec, generate, load_sample, read_spec, read_workload, sample_names
-from planner.trace import read_trace
+from planner.traces import read_trace
+from planner.traces.synthesis import Model, Spec, generate, load_sample, read_spec, read_workload, sample_names
 
 # name: requests/s, input p50/p95/p99, output p50/p95/p99 and variance over mean of counts in 1 s of what is imitated
 IMITATED = {

@@ -10,8 +10,8 @@ import pytest
 
 from planner.errors import TraceError
 from planner.measured.accuracy import accuracy, predict_file
-from planner.measured.columns import KNOWN, REFUSED
-from planner.measured.table import Measurement, read_measured
+from planner.measured.run_columns import KNOWN, REFUSED
+from planner.measured.run_table import Measurement, read_measured
 from planner.measured.validate import deploy_measured, predict
 from planner.settings.scenario import Scenario
 

@@ -12,11 +12,11 @@ from command_line import HEADER, LINEAR, planner
 from helpers import scenario_of, trace_of
 
 from planner.errors import UsageError
-from planner.fleet.replicas import serve
 from planner.planning.highest_rate import Search, capacity
+from planner.replays.fleet.replicas import serve
 from planner.run import replay
 from planner.settings.objectives import judge, parse_objectives
-from planner.traffic.tenants import read_tenants
+from planner.traces.shaping.tenants import read_tenants
 
 ROWS = [(float(k), 10, 1 if k % 4 else 21) for k in range(12)]  # a step is 0.1 s: 0.1 s, and 2.1 s of each fourth
 SLOW = {"step_time": "linear:0.1,1e-9", "max_num_seqs": 1, "num_gpu_blocks": 1000, "async_scheduling": False}

@@ -15,11 +15,11 @@ from test_tiers import BLOCK, GIB_A_BLOCK, MS_A_BLOCK, PLAIN, A, B, chains, colu
 
 from planner.deployment.deploy import pools_of, resolve
 from planner.errors import FleetError
-from planner.fleet.interleaved import Fleet, _states
-from planner.report.tables import summary_table
+from planner.replays.fleet.interleaved import Fleet, _states
+from planner.report.summary_tables import summary_table
 from planner.run import replay
 from planner.settings.scenario import Scenario
-from planner.trace import Trace
+from planner.traces import Trace
 
 REMOTE: dict[str, Any] = {"kv_remote_size": 1.0, "kv_remote_bandwidth": MS_A_BLOCK}
 SHORT = [99]  # of which 15 tokens are asked for: no full block

@@ -10,16 +10,16 @@ from helpers import EVERYTHING, trace_of
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from planner.choices.routers import ROUTERS
 from planner.deployment.deploy import pools_of, resolve
 from planner.errors import UsageError
-from planner.explanation.phases import request_phases
-from planner.explanation.story import tell
-from planner.fleet.interleaved import Fleet, _states, run_interleaved
+from planner.policies.builtin_routers import ROUTERS
+from planner.replays.fleet.interleaved import Fleet, _states, run_interleaved
 from planner.replays.initial import forget_cache
+from planner.results.phases import request_phases
+from planner.results.story import tell
 from planner.run import Outcome, replay
 from planner.settings.scenario import Scenario
-from planner.trace import Trace
+from planner.traces import Trace
 
 BLOCK = 16  # tokens; 2 MiB of KV with this model
 MS_A_BLOCK = 131072 * BLOCK / 1e6  # GB/s of a link that takes 1 ms for each
@@ -402,7 +402,7 @@ def test_tiers_end_with_what_they_say(case: tuple[Trace, dict[str, Any]]) -> Non
         return states, requests
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("planner.fleet.interleaved._states", keep)
+        patch.setattr("planner.replays.fleet.interleaved._states", keep)
         run_interleaved(trace, fleet, None, EVERYTHING)
     for state in kept:
         assert state.engine.num_free_cpu_blocks == state.settings.num_cpu_blocks

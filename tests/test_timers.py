@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from helpers import EVERYTHING, scenario_of, trace_of
 
-from planner.choices.routers import ROUTERS
 from planner.deployment.deploy import pools_of, resolve
-from planner.fleet.interleaved import Fleet, run_interleaved
-from planner.fleet.timers import RunningFleet, Timer, Timers, close_replica, open_replica
+from planner.policies.builtin_routers import ROUTERS
+from planner.replays.fleet.interleaved import Fleet, run_interleaved
+from planner.replays.fleet.timers import RunningFleet, Timer, Timers, close_replica, open_replica
 
 
 def close(k: int, at_s: float) -> Timer:

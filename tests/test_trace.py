@@ -11,8 +11,8 @@ import pytest
 import zstandard
 
 from planner.errors import PlannerError, TraceError
-from planner.trace import FORMATS, Trace, read_trace
-from planner.trace.source import line_blocks
+from planner.traces import FORMATS, Trace, read_trace
+from planner.traces.source import line_blocks
 
 HEADER = b"arrival_s,input_tokens,output_tokens"
 ROWS = HEADER + b"\n2.5,10,20\n0.5,30,40\n0.5,50,60\n"
@@ -152,8 +152,8 @@ def test_small_blocks_give_the_same_trace(read, monkeypatch):
     line = b'{"arrival_s": %d, "input_tokens": 900, "output_tokens": 1, "hash_ids": [%s], "hash_block_tokens": 4}\n'
     data = b"".join(line % (99 - i, b'"s%d", 1' % i if i % 3 else b"%d" % i) for i in range(99))
     whole = read(data)
-    monkeypatch.setattr("planner.trace.read.BLOCK_BYTES", 500)
-    monkeypatch.setattr("planner.trace.source.RAW_BYTES", 100)
+    monkeypatch.setattr("planner.traces.reading.BLOCK_BYTES", 500)
+    monkeypatch.setattr("planner.traces.source.RAW_BYTES", 100)
     pieces = read(data)
     assert pieces.requests.equals(whole.requests)
     assert pieces.sha256 == whole.sha256
@@ -167,6 +167,6 @@ def test_small_blocks_give_the_same_trace(read, monkeypatch):
 
 def test_import_needs_only_numpy_and_polars():
     heavy = "numba", "plotly", "typer", "zstandard", "scipy", "pandas", "pyarrow"
-    code = f"import sys, planner.trace; print([m for m in {heavy!r} if m in sys.modules])"
+    code = f"import sys, planner.traces; print([m for m in {heavy!r} if m in sys.modules])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.errors import PlannerError, TraceError, UnknownNameError, UsageError
-from planner.trace import Trace, read_trace
+from planner.traces import Trace, read_trace
 
 HEADER = b"arrival_s,input_tokens,output_tokens"
 ROWS = HEADER + b"\n2.5,10,20\n0.5,30,40\n0.5,50,60\n"

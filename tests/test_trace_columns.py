@@ -6,7 +6,7 @@ import pytest
 
 from planner.errors import TraceError, UnknownNameError, UsageError
 from planner.settings.format_spec import parse_format, spec_of
-from planner.trace.units import dates
+from planner.traces.units import dates
 
 LOG = "ts,prompt,out,model,first_ms\n1790000000500,10,3,a,120\n1790000000000,20,4,b,80\n1790000001000,30,5,a,\n"
 SPEC = "columns,arrival_s=ts:ms,input_tokens=prompt,output_tokens=out"

@@ -13,8 +13,8 @@ import polars as pl
 import pytest
 
 from planner.errors import TraceError, UsageError
-from planner.trace import read_trace
-from planner.trace.tabular import open_table
+from planner.traces import read_trace
+from planner.traces.tabular import open_table
 
 # The columns of LiteLLM's own table that a log has, of the types that its Prisma schema makes in PostgreSQL.
 SPEND_LOGS = """

@@ -9,8 +9,8 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from planner.errors import TraceError
-from planner.trace import FORMATS
-from planner.trace.records import document_rows
+from planner.traces import FORMATS
+from planner.traces.records import document_rows
 
 ZERO = 1_780_000_000  # an instant of 2026, in seconds since 1970, divisible by 60
 DAY = "2026-05-28"  # and its date; it is 20:26:40 UTC

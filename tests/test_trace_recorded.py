@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from planner.errors import TraceError
-from planner.trace import Trace, read_trace
-from planner.traffic.rate_series import read_rate_series
+from planner.traces import Trace, read_trace
+from planner.traces.shaping.rate_series import read_rate_series
 
 SHARED = Path(os.environ.get("PLANNER_SHARED", Path(__file__).parents[2] / "shared"))
 

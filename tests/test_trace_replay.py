@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from planner.cli import app
+from planner.commands.cli import app
 from planner.errors import UsageError
 from planner.measured.accuracy import predict_file
 from planner.planning.highest_rate import Search, capacity
@@ -15,7 +15,7 @@ from planner.planning.study import read_study
 from planner.run import replay
 from planner.settings.objectives import parse_objectives
 from planner.settings.scenario import Scenario
-from planner.trace import read_trace
+from planner.traces import read_trace
 
 SHARED = Path(os.environ.get("PLANNER_SHARED", Path(__file__).parents[2] / "shared"))
 DEPLOYMENT = ("--step-time", "linear:0.01,0.0001", "--num-gpu-blocks", "1000")

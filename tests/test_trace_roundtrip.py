@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.schema import REQUIRED_TRACE_COLUMNS, TRACE_COLUMNS, Column
-from planner.trace import read_trace
+from planner.traces import read_trace
 
 BLOCK_TOKENS = 16
 

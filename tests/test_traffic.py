@@ -11,8 +11,8 @@ from hypothesis import strategies as some
 
 from planner.errors import UsageError
 from planner.schema import MAX_SECONDS
-from planner.trace import Trace, read_trace
-from planner.traffic.rescaling import (
+from planner.traces import Trace, read_trace
+from planner.traces.shaping.rescaling import (
     MOST_REQUESTS,
     SCALINGS,
     at_rate,

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from planner.calibration.calibrate import residuals_dict
-from planner.catalog.entries import data_dir
+from planner.catalog.catalog_files import data_dir
 from planner.deployment.deploy import deploy
 from planner.errors import CatalogError, UsageError
-from planner.metrics.uncertainty import (
+from planner.measured.calibration.calibrate import residuals_dict
+from planner.results.uncertainty import (
     STUDENT,
     Residuals,
     of_a_new_group,
@@ -22,9 +22,9 @@ from planner.metrics.uncertainty import (
     with_derived,
 )
 from planner.run import replay
-from planner.settings.engine import Recording
+from planner.settings.engine_settings import Recording
 from planner.settings.scenario import Scenario
-from planner.traffic.client import client_load
+from planner.traces.shaping.client_load import client_load
 
 H100 = {"model": "llama-3.1-8b", "gpu": "h100-sxm"}
 

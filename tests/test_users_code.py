@@ -9,12 +9,12 @@ import pytest
 from command_line import HEADER, LINEAR, Run, planner
 from helpers import play, trace_of
 
-from planner.choices.loading import load_autoscaler, load_policy, load_router
-from planner.engine.reading import fields_read
 from planner.errors import PolicyError, UsageError
-from planner.policy import KEY_COLUMNS
-from planner.replays.ranks import policy_columns
-from planner.router import ReplicaLoad
+from planner.loop.compiled.fields_read import fields_read
+from planner.policies.by_name import load_autoscaler, load_policy, load_router
+from planner.policies.policy import KEY_COLUMNS
+from planner.policies.router import ReplicaLoad
+from planner.replays.queue_places import policy_columns
 
 POLICY = "import numpy as np\nfrom planner import IN_ORDER, Policy, StepPlan\n"
 PLAN = POLICY + "def plan(s):\n    return StepPlan(9, 99, 99, IN_ORDER)\n"

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.errors import UsageError
-from planner.trace import Trace, read_trace
-from planner.traffic import workload
+from planner.traces import Trace, read_trace
+from planner.traces.shaping import window_and_rate as workload
 
 LINE = (
     '{"arrival_s": %r, "input_tokens": 8, "output_tokens": 1, "cancel_after_s": 3, "deadline_s": 2, '

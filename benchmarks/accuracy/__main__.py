@@ -21,9 +21,9 @@ from benchmarks.accuracy.published import published
 from benchmarks.accuracy.section import Section
 from benchmarks.accuracy.static_batch import static_batch
 from benchmarks.accuracy.throughput import throughput
-from planner.calibration.calibrate import residuals_text
 from planner.files.writing import write_text
-from planner.metrics.uncertainty import Residuals
+from planner.measured.calibration.calibrate import residuals_text
+from planner.results.uncertainty import Residuals
 
 
 def main() -> None:

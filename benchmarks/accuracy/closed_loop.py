@@ -19,10 +19,10 @@ from benchmarks.accuracy.section import (
     scatter,
 )
 from benchmarks.fit_engines import ENGINES, is_mislabelled
-from planner.measured.table import GROUPS, METRICS, Measurement, read_measured
+from planner.measured.run_table import GROUPS, METRICS, Measurement, read_measured
 from planner.measured.validate import Prediction, errors, predict_all
-from planner.metrics.uncertainty import of_a_new_group, residuals_of, with_derived
 from planner.report.content import Listing
+from planner.results.uncertainty import of_a_new_group, residuals_of, with_derived
 
 IN_SAMPLE = {"tpot_ms": (0.05, 0.10), "ttft_ms": (0.12, 0.25)}  # targets: median APE, MAPE
 HELD_OUT = {"tpot_ms": (0.08, 0.15), "ttft_ms": (0.18, 0.35)}

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from planner.catalog.entries import load_gpu
+from planner.catalog.catalog_files import load_gpu
 from planner.deployment.deploy import Deployment
 from planner.replays.driver import ReplayRecords, run
 from planner.settings.defaults import vllm_serve_defaults
-from planner.settings.engine import Recording
-from planner.trace import PrefixIds, Trace
-from planner.trace.table import account_of
+from planner.settings.engine_settings import Recording
+from planner.traces import PrefixIds, Trace
+from planner.traces.table import account_of
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SHARED = Path(os.environ.get("PLANNER_SHARED") or ROOT.parent / "shared")

@@ -8,9 +8,9 @@ import numpy as np
 import polars as pl
 
 from benchmarks.fit_engines import ENGINES, PRIORS, fit_runs, newest_runs, usable
-from planner.calibration.observations import Runs, prepare
 from planner.errors import UsageError
-from planner.measured.table import METRICS, Measurement
+from planner.measured.calibration.observations import Runs, prepare
+from planner.measured.run_table import METRICS, Measurement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,8 +14,8 @@ from benchmarks.accuracy.section import ERROR_COLUMNS, Section, Verdict, error_r
 from planner.deployment.deploy import Deployment, deploy
 from planner.report.content import Listing
 from planner.settings.scenario import Scenario
-from planner.trace import Trace
-from planner.trace.prefix import intern_ids
+from planner.traces import Trace
+from planner.traces.prefix_ids import intern_ids
 
 # Of 2025, before async scheduling was the default. KV blocks are those that clients had in flight where requests queue,
 # what running turns of a dialogue share counted once: 41,600 tokens of llm-d's image and 36,800 of vLLM's.

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from planner.deployment.deploy import Deployment
-from planner.engine.curve import node_counts
+from planner.loop.state.count_table import node_counts
 from planner.model.projections import projections
 from planner.model.small_kernels import ACTIVATION_SHARE, small_kernels
 from planner.steptime.collective_time import ACTIVATION_BYTES, collectives_s

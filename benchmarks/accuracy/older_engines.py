@@ -6,11 +6,11 @@ from dataclasses import replace
 import numpy as np
 
 from benchmarks.accuracy.mlperf_builds import save, token_counts
-from planner.catalog.entries import load_gpu
+from planner.catalog.catalog_files import load_gpu
 from planner.deployment.deploy import Deployment, scenario_constants
 from planner.model.precision import KV_BYTES_PER_ELEMENT
 from planner.settings.scenario import Scenario
-from planner.steptime.engines import EngineConstants, bounds
+from planner.steptime.engine_constants import EngineConstants, bounds
 from planner.steptime.roofline import roofline
 
 # Requests come in-process.

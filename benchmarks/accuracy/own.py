@@ -22,12 +22,12 @@ from benchmarks.accuracy.section import (
     run_by_run,
     scatter,
 )
-from planner.catalog.entries import data_dir
+from planner.catalog.catalog_files import data_dir
 from planner.deployment.deploy import deploy
-from planner.engine import state as st
-from planner.engine.rows import STEP_ROW
+from planner.loop.rows import STEP_ROW
+from planner.loop.state import engine_state as st
+from planner.measured.run_table import METRICS
 from planner.measured.steplog import StepLog
-from planner.measured.table import METRICS
 from planner.measured.validate import predict_all
 from planner.report.content import Listing
 from planner.settings.scenario import Scenario

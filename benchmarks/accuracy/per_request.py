@@ -11,18 +11,18 @@ import polars as pl
 from benchmarks.accuracy.data import MEASURED, SHARED, load_of, replay, times, without
 from benchmarks.accuracy.section import Section, Verdict, percent, scatter
 from benchmarks.fit_engines import PRIORS
-from planner.calibration.fit import fit
-from planner.calibration.observations import Runs
-from planner.calibration.target import BLOCKS_PER_FOLD
-from planner.catalog.entries import data_dir
+from planner.catalog.catalog_files import data_dir
 from planner.deployment.deploy import Deployment, deploy, with_constants
+from planner.measured.calibration.constant_fit import fit
+from planner.measured.calibration.fit_target import BLOCKS_PER_FOLD
+from planner.measured.calibration.observations import Runs
 from planner.measured.recorded import measured_of, time_blocks, with_times
-from planner.measured.table import METRICS, Measurement
+from planner.measured.run_table import METRICS, Measurement
 from planner.report.content import Listing
 from planner.settings.scenario import Scenario
 from planner.steptime.by_term import step_terms
-from planner.steptime.engines import bounds, constants_of, read_constants
-from planner.trace import PrefixIds, Trace, read_trace
+from planner.steptime.engine_constants import bounds, constants_of, read_constants
+from planner.traces import PrefixIds, Trace, read_trace
 
 CARDS = {"rtx4090": "rtx-4090", "rtxpro6000": "rtx-pro-6000"}
 # What a run of one dense 16-bit model on one card can tell apart.

@@ -9,9 +9,9 @@ import polars as pl
 from benchmarks.accuracy.data import SHARED
 from benchmarks.fit_engines import PRIORS
 from planner.deployment.deploy import Deployment, with_constants
-from planner.engine.curve import node_counts
+from planner.loop.state.count_table import node_counts
 from planner.report.content import Listing
-from planner.steptime.engines import constants_of
+from planner.steptime.engine_constants import constants_of
 
 FOLDERS = {"rtx-4090": "RTX4090", "rtx-pro-6000": "RTXPRO6000"}
 NUM_LAYERS = 32

@@ -18,8 +18,8 @@ from benchmarks.accuracy.section import (
 )
 from benchmarks.accuracy.unmeasured import unmeasured_coverage, unmeasured_residuals, unmeasured_runs
 from benchmarks.fit_engines import PUBLISHED_RUNS, is_newest
-from planner.catalog.entries import load_gpu
-from planner.measured.table import METRICS, read_measured
+from planner.catalog.catalog_files import load_gpu
+from planner.measured.run_table import METRICS, read_measured
 from planner.measured.validate import Prediction, predict_all
 from planner.report.content import Listing
 

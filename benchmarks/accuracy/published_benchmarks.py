@@ -10,12 +10,12 @@ import polars as pl
 from numpy.typing import NDArray
 
 from benchmarks.accuracy.data import server_defaults
-from planner.measured.table import Measurement
+from planner.measured.run_table import Measurement
 from planner.model.layout import Layout
 from planner.settings.releases import stated_release
 from planner.settings.scenario import Scenario
-from planner.trace import Trace
-from planner.traffic.client import burst
+from planner.traces import Trace
+from planner.traces.shaping.client_load import burst
 
 # One row a run. `source` is the thread or page that states it, with its commit or the month when it was read; `options`
 # are settings of the scenario, as JSON, that its command makes, or its version beyond what `engine_version` does;

@@ -8,10 +8,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from planner.figures.style import LINE_COLORS, finish
-from planner.measured.table import METRICS
+from planner.measured.run_table import METRICS
 from planner.measured.validate import Prediction, errors
 from planner.report.content import Listing
+from planner.report.figures.style import LINE_COLORS, finish
 
 Floats = NDArray[np.float64]
 

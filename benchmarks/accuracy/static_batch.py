@@ -18,7 +18,7 @@ from benchmarks.accuracy.older_engines import (
     read_by_each_head,
 )
 from benchmarks.accuracy.section import ERROR_COLUMNS, Section, Verdict, ape, error_row, outcomes, scatter
-from planner.catalog.entries import load_model
+from planner.catalog.catalog_files import load_model
 from planner.deployment.deploy import deploy
 from planner.errors import PlannerError
 from planner.report.content import Listing

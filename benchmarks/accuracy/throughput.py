@@ -13,15 +13,15 @@ from benchmarks.accuracy.older_engines import V1_ALONE, in_process, least, with_
 from benchmarks.accuracy.section import ERROR_COLUMNS, Section, Verdict, error_row, outcomes, scatter
 from benchmarks.accuracy.static_batch import predicted_rows
 from planner.catalog.architecture import Architecture
-from planner.catalog.entries import load_gpu, load_model
+from planner.catalog.catalog_files import load_gpu, load_model
 from planner.catalog.gpus import Gpu
 from planner.catalog.parameters import num_parameters
 from planner.deployment.deploy import deploy, scenario_constants
 from planner.model.precision import KV_BYTES_PER_ELEMENT, WEIGHT_FORMATS
 from planner.report.content import Listing
 from planner.settings.scenario import Scenario
-from planner.trace import PrefixIds
-from planner.trace.prefix import intern_ids
+from planner.traces import PrefixIds
+from planner.traces.prefix_ids import intern_ids
 
 MODELS = {"Llama-3.1-8B": "llama-3.1-8b", "Llama-3.1-70B": "llama-3.1-70b", "Llama-3.3-70B": "llama-3.1-70b",
           "Llama-3.1-405B": "llama-3.1-405b", "Mistral-7B": "mistral-7b", "Mixtral-8x7B": "mixtral-8x7b",

@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 
 from benchmarks.accuracy.section import percent
 from benchmarks.fit_engines import RUNS
-from planner.catalog.entries import data_dir, load_gpu
-from planner.measured.table import METRICS, read_measured
+from planner.catalog.catalog_files import data_dir, load_gpu
+from planner.measured.run_table import METRICS, read_measured
 from planner.measured.validate import Prediction, deploy_measured, log_error
-from planner.metrics.uncertainty import THROUGHPUT, of_a_new_group, read_residuals, residuals_of, with_derived
 from planner.report.content import Listing
+from planner.results.uncertainty import THROUGHPUT, of_a_new_group, read_residuals, residuals_of, with_derived
 from planner.steptime.roofline import priors
 
 LEVEL = 0.8

@@ -23,12 +23,17 @@ from fitting import ROOT, fit, gpu_of, read_fits, replace_amds
 
 from planner.catalog.gpus import Gpu
 from planner.errors import UsageError
-from planner.operators.attention import DecodeAttention, PromptAttention, decode_attention_s, prompt_attention_s
-from planner.operators.collectives import CollectiveConstants, collective_s
-from planner.operators.gemm import GemmConstants, gemm_s
-from planner.operators.mla import MlaDecode, mla_decode_coefficients
-from planner.operators.moe import MoeConstants, moe_s
-from planner.steptime.stack import power_ratio
+from planner.steptime.operators.attention import (
+    DecodeAttention,
+    PromptAttention,
+    decode_attention_s,
+    prompt_attention_s,
+)
+from planner.steptime.operators.collectives import CollectiveConstants, collective_s
+from planner.steptime.operators.gemm import GemmConstants, gemm_s
+from planner.steptime.operators.mla import MlaDecode, mla_decode_coefficients
+from planner.steptime.operators.moe import MoeConstants, moe_s
+from planner.steptime.step_context import power_ratio
 
 KERNELS = ROOT / "hardware_db/kernels"
 TIMES = Path(__file__).with_name("amd_times.csv")

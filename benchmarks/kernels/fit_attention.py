@@ -10,9 +10,14 @@ import numpy as np
 import polars as pl
 from fitting import KERNELS, ROOT, SOURCE, SYSTEMS, fit, gpu_of, tables, write_fits
 
-from planner.catalog.entries import load_gpu
+from planner.catalog.catalog_files import load_gpu
 from planner.catalog.gpus import Gpu
-from planner.operators.attention import DecodeAttention, PromptAttention, decode_attention_s, prompt_attention_s
+from planner.steptime.operators.attention import (
+    DecodeAttention,
+    PromptAttention,
+    decode_attention_s,
+    prompt_attention_s,
+)
 
 L2_BYTES = {"a100-sxm": 40e6, "h100-sxm": 50e6, "h200-sxm": 50e6, "b200-sxm": 126e6, "b300-sxm": 126e6,
             "gb200": 126e6, "l40s": 96e6, "rtx-pro-6000": 128e6, "rtx-4090": 72e6}  # vendor's architecture papers
@@ -25,7 +30,7 @@ DECODE_START = {"floor_s": 1e-5, "bandwidth_frac": 0.8, "s_per_seq_head": 1e-9}
 DECODE_BOUNDS = {"floor_s": (1e-7, 1e-3), "bandwidth_frac": (0.01, 1.0), "s_per_seq_head": (1e-13, 1e-6)}
 PERFECT = {"floor_s": 0.0, "bandwidth_frac": 1.0, "s_per_seq_head": 0.0}  # a decode at the peak
 CONSTANTS = tuple(dict.fromkeys((*PROMPT_START, *DECODE_START)))
-HEADING = """Constants of planner/operators/attention.py, by GPU, engine, phase and dtypes.
+HEADING = """Constants of steptime/operators/attention.py, by GPU, engine, phase and dtypes.
 Written by benchmarks/kernels/fit_attention.py from operator times measured with the engines' kernels; head_dim 64,
 128 and 256, at least 8 query heads, 4 to 16 for each key-value head, with and without windows. context: 1-16 prompts
 of 128-16384 tokens. generation: 1-256 sequences of 128-32768 tokens; left out where the KV lies in the L2 cache

@@ -1,4 +1,4 @@
-"""Fits `planner.operators.collectives` to measured collectives and writes hardware_db/kernels/collectives.toml."""
+"""Fits `steptime.operators.collectives` to measured collectives and writes hardware_db/kernels/collectives.toml."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -7,8 +7,8 @@ import polars as pl
 from fit_gemm import Row, priors, profile, report
 from fitting import ROOT, SOURCE, SYSTEMS, fit, tables, write_fits
 
-from planner.operators.collectives import CollectiveConstants, collective_s
-from planner.operators.gemm import Floats
+from planner.steptime.operators.collectives import CollectiveConstants, collective_s
+from planner.steptime.operators.gemm import Floats
 
 BYTES_PER_ELEMENT = {"bfloat16": 2.0, "half": 2.0}  # int8, up to 27 % slower by bytes, is left out
 LEAST_OF_RING = 1 / 3
@@ -29,7 +29,7 @@ def main() -> None:
     rows = [row for row in rows if not is_without_peers(row, rows)]
     rows += all_priors(rows)
     write_fits(ROOT / "hardware_db/kernels/collectives.toml",
-               "Constants of planner.operators.collectives; written by benchmarks/kernels/fit_collectives.py.\n"
+               "Constants of steptime/operators/collectives.py; written by benchmarks/kernels/fit_collectives.py.\n"
                "engine: the all-reduce an engine runs in a CUDA graph (its own for small, NCCL for large), or nccl.\n"
                "Fractions are of the scale-up link of hardware_db/gpus, one way; gpu = \"prior\": NVLink medians,\n"
                "gpu = \"PCIe 4\", \"PCIe 5\": those of GPUs that it joins.",

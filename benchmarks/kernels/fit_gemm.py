@@ -1,4 +1,4 @@
-"""Fits `planner.operators.gemm` to measured dense GEMMs and writes hardware_db/kernels/gemm.toml."""
+"""Fits `planner.steptime.operators.gemm` to measured dense GEMMs and writes hardware_db/kernels/gemm.toml."""
 
 import argparse
 import tomllib
@@ -9,9 +9,9 @@ import numpy as np
 import polars as pl
 from fitting import KERNELS, ROOT, SOURCE, SYSTEMS, fit, gpu_of, tables, write_fits
 
-from planner.catalog.entries import load_model
+from planner.catalog.catalog_files import load_model
 from planner.model.projections import projections
-from planner.operators.gemm import Floats, GemmConstants, gemm_s
+from planner.steptime.operators.gemm import Floats, GemmConstants, gemm_s
 
 Row = Mapping[str, Any]
 
@@ -64,7 +64,7 @@ PADDED, PADDED_TOKENS = "h20", {"bfloat16": 64.0, "int4_wo": 16.0}
 PADDED_SOURCE = ("prior medians, and the rows of a tile: qwen.readthedocs.io, speed benchmark of Qwen3 under SGLang "
                  "0.4.6 on H20, read 2026-11")
 ORDER = (*SYSTEMS.values(), CONSUMER, PADDED, "prior")
-HEADING = """Constants of planner.operators.gemm; written by benchmarks/kernels/fit_gemm.py, not by hand.
+HEADING = """Constants of steptime/operators/gemm.py; written by benchmarks/kernels/fit_gemm.py, not by hand.
 Fractions are of the peaks in hardware_db/gpus. gpu = "prior" and engine = "prior": medians."""
 
 

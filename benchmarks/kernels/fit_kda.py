@@ -19,7 +19,7 @@ KERNELS = {"context": ("flashkda_fwd", "chunk_kda", "chunk_kda_with_fused_gate")
 WHOLE = ("fused_kda_decode", "kda_fused_decode")  # with the convolution in it
 CONVOLUTIONS = {"context": "causal_conv1d_fn_qkv3", "generation": "causal_conv1d_update"}
 FP32 = 4.0
-HEADING = """Constants of planner/operators/linear_attention.py for Kimi delta attention, by GPU, engine and phase.
+HEADING = """Constants of steptime/operators/linear_attention.py for Kimi delta attention, by GPU, engine and phase.
 Written by benchmarks/kernels/fit_kda.py: convolution plus delta rule, without projections and norms; 12 to 96 heads of
 128. context: 1-16 prompts of 128-16384 tokens; the convolution before vLLM's kernel is SGLang's, since 0.4 to 1.4 ms of
 host work were in its own (as the tables' notes say). generation: 1-256 sequences, as in linear_attention.toml.

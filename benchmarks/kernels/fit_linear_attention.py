@@ -9,12 +9,12 @@ from fit_attention import Row, columns, is_cold, prior_rows, show
 from fitting import ROOT, SOURCE, SYSTEMS, fit, gpu_of, tables, write_fits
 
 from planner.catalog.gpus import Gpu
-from planner.operators.linear_attention import LinearDecode, LinearPrompt, linear_decode_s, linear_prompt_s
+from planner.steptime.operators.linear_attention import LinearDecode, LinearPrompt, linear_decode_s, linear_prompt_s
 
 START = {"floor_s": 1e-5, "bandwidth_frac": 0.4, "s_per_serial_token": 2e-8}
 BOUNDS = {"floor_s": (1e-7, 1e-3), "bandwidth_frac": (0.01, 1.0), "s_per_serial_token": (1e-12, 1e-6)}
 KEYS = ("engine", "phase", "dtype", "kv_cache_dtype", "state_bytes_per_element")
-HEADING = """Constants of planner/operators/linear_attention.py, by GPU, engine and phase; Qwen3.5's dimensions.
+HEADING = """Constants of steptime/operators/linear_attention.py, by GPU, engine and phase; Qwen3.5's dimensions.
 Written by benchmarks/kernels/fit_linear_attention.py: causal convolution plus delta rule, without projections and
 norms. context: 1-16 prompts of 128-16384 tokens. generation: 1-256 sequences; left out where the states lie in the L2
 cache between the runs (rule as in attention.toml), as they do not in serving. state_bytes_per_element: mean of reading

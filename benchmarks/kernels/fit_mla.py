@@ -20,9 +20,9 @@ from fit_attention import (
 from fitting import ROOT, SOURCE, SYSTEMS, fit, gpu_of, tables, write_fits
 
 from planner.catalog.gpus import Gpu
-from planner.operators.attention import PromptAttention
-from planner.operators.mla import MlaDecode, mla_decode_coefficients, mla_prompt_coefficients
 from planner.steptime.attention_time import MLA_HEADS
+from planner.steptime.operators.attention import PromptAttention
+from planner.steptime.operators.mla import MlaDecode, mla_decode_coefficients, mla_prompt_coefficients
 
 DECODE_START = {"floor_s": 1e-5, "bandwidth_frac": 0.8, "flops_frac": 0.6, "s_per_seq_head": 1e-10,
                 "s_per_own_token": 3e-10}
@@ -32,7 +32,7 @@ HEADS = {MLA_HEADS[0]: (1, 2, 4, 8), **{heads: (heads,) for heads in MLA_HEADS[1
 CONSTANTS = tuple(dict.fromkeys((*PROMPT_START, *DECODE_START)))
 KEYS = ("engine", "phase", "dtype", "kv_cache_dtype", "num_heads")
 FEWEST_POINTS = 30  # of a fit
-HEADING = """Constants of planner/operators/mla.py, by GPU, engine, phase and dtypes; DeepSeek-V3's dimensions.
+HEADING = """Constants of steptime/operators/mla.py, by GPU, engine, phase and dtypes; DeepSeek-V3's dimensions.
 Written by benchmarks/kernels/fit_mla.py from times of attention alone, measured with the engines' kernels, 1 to 128
 heads a GPU. num_heads: decode kernels tile a GPU's heads, and 32 or 64 cost more than 16 or 128 on some, so each has a
 fit; 8 is of 1 to 8. Shapes and L2 rule as in attention.toml.

@@ -1,4 +1,4 @@
-"""Fits `planner.operators.moe` to measured routed experts and writes hardware_db/kernels/moe.toml."""
+"""Fits `planner.steptime.operators.moe` to measured routed experts and writes hardware_db/kernels/moe.toml."""
 
 from collections.abc import Mapping
 
@@ -6,8 +6,8 @@ import polars as pl
 from fit_gemm import FORMATS, L2_BYTES, Row, priors, profile, report
 from fitting import ROOT, SOURCE, SYSTEMS, fit, tables, write_fits
 
-from planner.operators.gemm import Floats
-from planner.operators.moe import MoeConstants, moe_s
+from planner.steptime.operators.gemm import Floats
+from planner.steptime.operators.moe import MoeConstants, moe_s
 
 DISTRIBUTION = "power_law_1.01"  # nearer to real routing than balanced
 UNGATED = ((1024, 2688), (2048, 5120), (2688, 1856))  # (hidden, inter) of experts with two matrices
@@ -28,7 +28,7 @@ def main() -> None:
             rows += fit_kernels(system, engine, version, dtype, table)
     rows += priors([row for row in rows if row["default"] == "true"], list(START), ("dtype",))
     write_fits(ROOT / "hardware_db/kernels/moe.toml",
-               "Constants of planner.operators.moe; written by benchmarks/kernels/fit_moe.py, not by hand.\n"
+               "Constants of steptime/operators/moe.py; written by benchmarks/kernels/fit_moe.py, not by hand.\n"
                "Fractions are of the peaks in hardware_db/gpus. default: of several kernels, the one with most rows.\n"
                "gpu = \"prior\" and engine = \"prior\": medians over default kernels.",
                [{key: Plain(value) if key == "default" else value for key, value in row.items()} for row in rows])

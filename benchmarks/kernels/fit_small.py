@@ -1,4 +1,4 @@
-"""Fits `planner.operators.small` to measured norms, rotary embeddings and activations, and writes small.toml."""
+"""Fits `steptime.operators.small` to measured norms, rotary embeddings and activations, and writes small.toml."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,8 +6,8 @@ from typing import Any
 import polars as pl
 from fitting import KERNELS, ROOT, fit, gpu_of, write_fits
 
-from planner.operators.gemm import Floats
-from planner.operators.small import SmallConstants, small_kernel_s
+from planner.steptime.operators.gemm import Floats
+from planner.steptime.operators.small import SmallConstants, small_kernel_s
 
 ELEMENT_BYTES = 2.0
 # Of a token: hidden size, query and key heads together times their size, and the MLP's width.
@@ -17,7 +17,7 @@ START = {"floor_s": 2e-6, "bandwidth_frac": 0.9, "cache_bytes": 40e6, "cache_ban
          "hidden_s": 1e-6}
 BOUNDS = {"floor_s": (1e-7, 1e-5), "bandwidth_frac": (0.5, 1.0), "cache_bytes": (1e6, 2e8),
           "cache_bandwidth_bytes_per_s": (1e12, 2e13), "hidden_s": (1e-8, 1e-5)}
-HEADING = """Constants of planner/operators/small.py; written by benchmarks/kernels/fit_small.py, not by hand.
+HEADING = """Constants of steptime/operators/small.py; written by benchmarks/kernels/fit_small.py, not by hand.
 gpu = "prior": nobody measured another GPU's; all comes from memory, and floor_s, of one kernel, and bandwidth_frac, of
 device memory, are an engine's constants (layer_s, activation_bandwidth_frac).
 Where memory is HBM the cache is less than twice as fast for kernels that read and write."""

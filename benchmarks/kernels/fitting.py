@@ -11,7 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
-from planner.catalog.entries import load_gpu
+from planner.catalog.catalog_files import load_gpu
 from planner.catalog.gpus import Gpu
 from planner.files.writing import write_text
 

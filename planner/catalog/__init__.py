@@ -1,1 +1,1 @@
-"""The catalog of GPUs and models: profiles, architectures, and where each number comes from."""
+"""GPU profiles and model architectures, each number with its source."""

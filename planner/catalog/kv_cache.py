@@ -1,7 +1,7 @@
 """Memory of the KV cache of a token, and of the recurrent states of a sequence."""
 
 from planner.catalog.architecture import Architecture
-from planner.catalog.attention import Reading, readings
+from planner.catalog.attention_reads import Reading, readings
 
 INDEX_BLOCK = 128  # values of an indexer's key, and of a sparse FP8 latent, that share one FP32 scale
 ENTRY_BLOCK = 64  # values of an FP8 entry of CSA that share an 8-bit scale
@@ -22,7 +22,7 @@ def kv_bytes_per_token(arch: Architecture, kv_bytes_per_element: float) -> float
 
     Source: Kwon et al., PagedAttention, 2023; DeepSeek-V2, 2024, table 1; vLLM's `MLAAttentionSpec`.
 
-    >>> from planner.catalog.entries import load_model
+    >>> from planner.catalog.catalog_files import load_model
     >>> kv_bytes_per_token(load_model("llama-3.1-8b"), 2)
     131072.0
     """
@@ -37,7 +37,7 @@ def kv_bytes_per_token_per_gpu(arch: Architecture, kv_bytes_per_element: float, 
     Layers are split over pipeline stages and KV heads over tensor-parallel ranks, both rounded up. A KV head is
     replicated where there are more ranks than heads, and so are MLA's latent and the indexer's keys on every rank.
 
-    >>> from planner.catalog.entries import load_model
+    >>> from planner.catalog.catalog_files import load_model
     >>> kv_bytes_per_token_per_gpu(load_model("llama-3.1-8b"), 2, 16, 1)  # 8 KV heads: two ranks hold each
     16384.0
     """
@@ -50,7 +50,7 @@ def kv_bytes_per_token_per_gpu(arch: Architecture, kv_bytes_per_element: float, 
 def windowed_share(arch: Architecture, tensor_parallel_size: int) -> float:
     """Return what of a token's KV cache on a GPU sliding layers hold, without the indexer's keys [1].
 
-    >>> from planner.catalog.entries import load_model
+    >>> from planner.catalog.catalog_files import load_model
     >>> windowed_share(load_model("gpt-oss-120b"), 1)
     0.5
     """
@@ -69,7 +69,7 @@ def index_bytes_per_token(arch: Architecture) -> float:
 
     Source: vLLM's `DeepseekV32IndexerCache`, DeepGEMM's `fp8_paged_mqa_logits`.
 
-    >>> from planner.catalog.entries import load_model
+    >>> from planner.catalog.catalog_files import load_model
     >>> index_bytes_per_token(load_model("deepseek-v3.2")) / 61
     132.0
     """
@@ -87,7 +87,7 @@ def state_bytes_per_seq(arch: Architecture, kv_bytes_per_element: float, tensor_
 
     Source: vLLM's `MambaStateShapeCalculator.gated_delta_net_state_shape`.
 
-    >>> from planner.catalog.entries import load_model
+    >>> from planner.catalog.catalog_files import load_model
     >>> state_bytes_per_seq(load_model("qwen3.5-397b-a17b"), 2, 1, 1) // 45  # FP32: 64 heads of 128 x 128
     4268032
     """

@@ -15,7 +15,7 @@ def attention_parameters(arch: Architecture) -> int:
 
     Source: Ainslie et al., GQA, 2023; DeepSeek-V2, 2024, section 2.1; DeepSeek-V4, 2026, section 2.3.
 
-    >>> from planner.catalog.entries import load_model
+    >>> from planner.catalog.catalog_files import load_model
     >>> attention_parameters(load_model("llama-3.1-8b"))
     41943040
     """
@@ -42,7 +42,7 @@ def indexer_parameters(arch: Architecture) -> int:
 
     Source: DeepSeek-V3.2-Exp, 2025, section 2.1, and its inference code.
 
-    >>> from planner.catalog.entries import load_model
+    >>> from planner.catalog.catalog_files import load_model
     >>> indexer_parameters(load_model("glm-5"))
     9371648
     """
@@ -95,7 +95,7 @@ def linear_attention_parameters(arch: Architecture) -> int:
 
     Source: Yang et al., Gated Delta Networks, 2024; Kimi Linear, 2025; transformers' `modeling_qwen3_next.py`.
 
-    >>> from planner.catalog.entries import load_model
+    >>> from planner.catalog.catalog_files import load_model
     >>> linear_attention_parameters(load_model("qwen3-next-80b-a3b"))
     33685504
     """
@@ -109,7 +109,7 @@ def linear_attention_parameters(arch: Architecture) -> int:
 def mlp_parameters(arch: Architecture) -> int:
     """Parameters of one dense MLP, not of a wide one: matrices · hidden_size · intermediate_size.
 
-    >>> from planner.catalog.entries import load_model
+    >>> from planner.catalog.catalog_files import load_model
     >>> mlp_parameters(load_model("llama-3.1-8b"))
     176160768
     """
@@ -119,7 +119,7 @@ def mlp_parameters(arch: Architecture) -> int:
 def expert_parameters(arch: Architecture) -> int:
     """Parameters of one routed expert: matrices · hidden_size (or latent) · moe_intermediate_size; 0 in a dense model.
 
-    >>> from planner.catalog.entries import load_model
+    >>> from planner.catalog.catalog_files import load_model
     >>> expert_parameters(load_model("mixtral-8x7b"))
     176160768
     """
@@ -131,7 +131,7 @@ def shared_expert_parameters(arch: Architecture) -> int:
 
     The gate of Qwen's shared expert, hidden_size parameters, is left out.
 
-    >>> from planner.catalog.entries import load_model
+    >>> from planner.catalog.catalog_files import load_model
     >>> shared_expert_parameters(load_model("deepseek-v3"))
     44040192
     """
@@ -141,7 +141,7 @@ def shared_expert_parameters(arch: Architecture) -> int:
 def latent_parameters(arch: Architecture) -> int:
     """Parameters of one MoE layer's projections to a latent and back, which every rank has; 0 without one.
 
-    >>> from planner.catalog.entries import load_model
+    >>> from planner.catalog.catalog_files import load_model
     >>> latent_parameters(load_model("nemotron-3-nano-30b-a3b"))
     0
     """
@@ -151,7 +151,7 @@ def latent_parameters(arch: Architecture) -> int:
 def router_parameters(arch: Architecture) -> int:
     """Parameters of one MoE layer's router: hidden_size · num_experts.
 
-    >>> from planner.catalog.entries import load_model
+    >>> from planner.catalog.catalog_files import load_model
     >>> router_parameters(load_model("mixtral-8x7b"))
     32768
     """
@@ -161,7 +161,7 @@ def router_parameters(arch: Architecture) -> int:
 def embedding_parameters(arch: Architecture) -> int:
     """Parameters of the input embeddings and the LM head, counted once where they are tied.
 
-    >>> from planner.catalog.entries import load_model
+    >>> from planner.catalog.catalog_files import load_model
     >>> embedding_parameters(load_model("llama-3.1-8b"))
     1050673152
     """
@@ -173,7 +173,7 @@ def per_layer_embeddings(arch: Architecture) -> int:
 
     The vocabulary is that of the input embedding.
 
-    >>> from planner.catalog.entries import load_model
+    >>> from planner.catalog.catalog_files import load_model
     >>> per_layer_embeddings(load_model("gemma-4-e2b"))
     2348810240
     """
@@ -193,7 +193,7 @@ def per_layer_parameters(arch: Architecture) -> int:
 def num_parameters(arch: Architecture) -> int:
     """All parameters of the model, without norms and biases.
 
-    >>> from planner.catalog.entries import load_model
+    >>> from planner.catalog.catalog_files import load_model
     >>> round(num_parameters(load_model("llama-3.1-8b")) / 1e9, 2)
     8.03
     """
@@ -205,7 +205,7 @@ def num_active_parameters(arch: Architecture) -> int:
 
     Publishers who count the embedding table too (Qwen) state vocab_size · hidden_size more.
 
-    >>> from planner.catalog.entries import load_model
+    >>> from planner.catalog.catalog_files import load_model
     >>> round(num_active_parameters(load_model("gpt-oss-120b")) / 1e9, 1)
     5.1
     """

@@ -1,1 +1,1 @@
-"""The commands: their options, and what each does."""
+"""The command line: commands, their options, and progress."""

@@ -10,14 +10,12 @@ from typing import Any, Literal
 
 from planner.errors import UsageError
 from planner.files.writing import append_text, write_text
-from planner.metrics.saved import save_result, to_json
 from planner.planning.comparison import compare_studies, explain_outcome
 from planner.planning.study import Study, read_study
 from planner.progress import stage
-from planner.replays.results import ReplayResult, check_table_path, write_table
-from planner.replays.scaling import events_table
-from planner.report.sweeps import sweep_table
-from planner.report.tables import (
+from planner.replays.result_tables import ReplayResult, check_table_path, write_table
+from planner.replays.scaling_record import events_table
+from planner.report.summary_tables import (
     accuracy_table,
     calibration_table,
     comparison_table,
@@ -25,13 +23,15 @@ from planner.report.tables import (
     gate_table,
     summary_table,
 )
+from planner.report.sweep_tables import sweep_table
 from planner.report.verdicts import missed_in, missed_lines
+from planner.results.saved import save_result, to_json
 from planner.run import replay as run_scenario
-from planner.settings.engine import Recording
+from planner.settings.engine_settings import Recording
 from planner.settings.objectives import given_objectives, share_of_nothing
 from planner.settings.scenario import Scenario
-from planner.trace import Trace
-from planner.traffic.client import NAME, read_load
+from planner.traces import Trace
+from planner.traces.shaping.client_load import NAME, read_load
 
 UI_OPTIONS = ("--browser.gatherUsageStats=false", "--server.maxUploadSize=200", "--client.toolbarMode=viewer",
               "--client.showErrorDetails=none", "--server.fileWatcherType=none",
@@ -117,7 +117,7 @@ def capacity(source: str, scenario: Scenario, slo: str, attainment: float, optio
     """Find the highest rate within the objectives, print and write it; False where there is none."""
     from planner.planning.highest_rate import Search
     from planner.planning.highest_rate import capacity as find_capacity
-    from planner.report.plans import capacity_table
+    from planner.report.plan_tables import capacity_table
     from planner.settings.objectives import parse_objectives
 
     check_outputs([json])
@@ -135,9 +135,9 @@ def size(source: str, scenario: Scenario, slo: str, attainment: float, tensor_pa
     """Find the cheapest fleet for a load, print it beside the others and write it; False where there is none."""
     from planner.planning.fleets import Choices, parse_prices, parse_ranks
     from planner.planning.sizing import size as find_fleet
-    from planner.report.plans import sizing_table
+    from planner.report.plan_tables import sizing_table
     from planner.settings.objectives import parse_objectives
-    from planner.traffic.rate_series import read_rate_series
+    from planner.traces.shaping.rate_series import read_rate_series
 
     check_outputs([json])
     if scenario.gpu is None or scenario.model is None:
@@ -164,7 +164,7 @@ def check(targets: Path, baseline: Path | None, update_baseline: bool, junit: Pa
           json: Path | None) -> bool:
     """Judge a targets file, print and write the verdicts; False where a target is missed."""
     from planner.planning.gate import check as judge_targets
-    from planner.report.gate import gate_junit, gate_markdown
+    from planner.report.gate_report import gate_junit, gate_markdown
 
     check_outputs([baseline, junit, markdown, json])
     result = judge_targets(targets, baseline=baseline, update=update_baseline)
@@ -248,8 +248,8 @@ def validate(measured: Path, scenario: Scenario, max_error: str | None, predicti
 def calibrate(measured: Path, scenario: Scenario, output: Path | None, fit: str | None, folds: int, client: str | None,
               format: str | None, jobs: int, json: Path | None) -> None:
     """Fit an engine's constants to what was measured, and print and write them."""
-    from planner.calibration.calibrate import calibrate as fit_to
-    from planner.calibration.calibrate import write_calibration
+    from planner.measured.calibration.calibrate import calibrate as fit_to
+    from planner.measured.calibration.calibrate import write_calibration
 
     check_outputs([json, output], measured)
     names = None if fit is None else fit.replace(",", " ").split()
@@ -321,7 +321,7 @@ def publish(value: Any, text: str, json: Path | None) -> None:
 
 def db_list(json: Path | None) -> None:
     """Print the names of all profiles."""
-    from planner.catalog.entries import gpu_names, model_names
+    from planner.catalog.catalog_files import gpu_names, model_names
 
     names = {"gpus": gpu_names(), "models": model_names()}
     publish(names, "\n".join(f"{kind}: {', '.join(values)}" for kind, values in names.items()), json)
@@ -329,7 +329,7 @@ def db_list(json: Path | None) -> None:
 
 def db_added(copy: Path) -> None:
     """Print where a profile was copied to, and whose name it has taken."""
-    from planner.catalog.entries import bundled_like
+    from planner.catalog.catalog_files import bundled_like
 
     print(copy)
     if (name := bundled_like(copy)) is not None:
@@ -339,7 +339,7 @@ def db_added(copy: Path) -> None:
 
 def db_show(name: str, scenario: Scenario, json: Path | None) -> None:
     """Print one profile."""
-    from planner.report.profiles import show_profile
+    from planner.report.profile_tables import show_profile
 
     value, text = show_profile(name, scenario)
     publish(value, text, json)

@@ -43,7 +43,7 @@ def db_add_gpu(path: Annotated[Path, typer.Argument(help="A GPU profile in TOML.
 
     Example: planner db add-gpu my-gpu.toml
     """
-    from planner.catalog.entries import add_gpu
+    from planner.catalog.catalog_files import add_gpu
     from planner.commands import actions
 
     actions.db_added(add_gpu(path))
@@ -58,7 +58,7 @@ def db_add_model(
 
     Example: planner db add-model my-model/config.json --name my-model
     """
-    from planner.catalog.entries import add_model
+    from planner.catalog.catalog_files import add_model
     from planner.commands import actions
 
     actions.db_added(add_model(path, name))

@@ -113,7 +113,7 @@ class Watch:
 
     def _elsewhere(self) -> list[Shown]:
         """Return a stage for each function that a process of ours, or of another command, compiles now."""
-        jit = sys.modules.get("planner.engine.jit")  # where it is not loaded, no process of ours compiles
+        jit = sys.modules.get("planner.loop.compiled.jit")  # where it is not loaded, no process of ours compiles
         names = [] if jit is None or self._compiles() else jit.compiled_elsewhere()
         self._others = {name: self._others.get(name) or _begun(Stage(what=f"compiling the {name} in another process",
                                                                      total=None)) for name in names}

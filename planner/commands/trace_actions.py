@@ -11,23 +11,23 @@ from planner.commands.actions import OnBadRows, check_outputs, publish
 from planner.errors import UsageError
 from planner.files.writing import STDOUT, write_text
 from planner.progress import counted, stage
-from planner.report.traffic_tables import closeness_table, description_table, model_table
+from planner.report.trace_tables import closeness_table, description_table, model_table
 from planner.settings.scenario import Scenario
-from planner.synthetic import Model
-from planner.trace import Trace, read_trace
+from planner.traces import Trace, read_trace
+from planner.traces.synthesis import Model
 
 
 def describe(source: str, cache_tokens: float | None, html: Path | None, format: str | None, on_bad_rows: OnBadRows,
              json: Path | None) -> None:
     """Print what a trace is like, and write it as JSON and as a page with figures."""
-    from planner.traffic.description import describe as describe_trace
+    from planner.traces.shaping.description import describe as describe_trace
 
     check_outputs([html, json])
     trace = _read(source, format, on_bad_rows)
     with stage(f"describing {source}"):
         found = describe_trace(trace, cache_tokens=cache_tokens)
     if html is not None:
-        from planner.report.traffic import write_description
+        from planner.report.trace_report import write_description
 
         with stage(f"drawing {html}"):
             write_description(trace, found, html)
@@ -37,7 +37,7 @@ def describe(source: str, cache_tokens: float | None, html: Path | None, format:
 def convert(source: str, path: Path, to: str | None, anonymize: bool, salt: str | None, lossy: bool,
             format: str | None, on_bad_rows: OnBadRows, json: Path | None) -> None:
     """Write a trace in another format, and say what became of it."""
-    from planner.export import convert as convert_trace
+    from planner.traces.export import convert as convert_trace
 
     _check_outputs(path, json)
     trace = _read(source, format, on_bad_rows)
@@ -50,10 +50,10 @@ def convert(source: str, path: Path, to: str | None, anonymize: bool, salt: str 
 def synth(source: str, options: Mapping[str, Any], scenario: Scenario, changes: Mapping[str, Any],
           slo: str | None, attainment: float, format: str | None, on_bad_rows: OnBadRows, json: Path | None) -> None:
     """Fit a model to a trace or read one, change it, draw a trace from it, and say how close that is."""
-    from planner.export import convert as convert_trace
-    from planner.fitting import fit_workload
-    from planner.synthetic.generate import generate
-    from planner.synthetic.model import to_toml
+    from planner.traces.export import convert as convert_trace
+    from planner.traces.fitting import fit_workload
+    from planner.traces.synthesis.generate import generate
+    from planner.traces.synthesis.traffic_model import to_toml
 
     output, save = options["output"], options["save"]
     _check_outputs(output, json, save)
@@ -110,9 +110,9 @@ def _read(source: str, format: str | None, on_bad_rows: OnBadRows) -> Trace:
 
 def _load_model(source: str) -> Model:
     """Read a model from its file or by a sample's name; a hand-written workload is fitted, so that it can change."""
-    from planner.catalog.entries import data_dir
-    from planner.fitting import fit_workload
-    from planner.synthetic.generate import generate, read_workload, sample_names
+    from planner.catalog.catalog_files import data_dir
+    from planner.traces.fitting import fit_workload
+    from planner.traces.synthesis.generate import generate, read_workload, sample_names
 
     known = source in sample_names()
     if not known and not source.endswith(".toml"):
@@ -127,7 +127,7 @@ def _load_model(source: str) -> Model:
 
 def _changed(model: Model, changes: Mapping[str, Any]) -> Model:
     """Apply what-ifs: the mix and the lengths first, then who comes besides, then rates, length and crowds."""
-    from planner.synthetic import changes as what_if
+    from planner.traces.synthesis import changes as what_if
 
     if changes["mix"]:
         model = what_if.mixed(model, _factors("--mix", changes["mix"]))
@@ -200,7 +200,7 @@ def _mean_shares(tenant: Any) -> dict[str, float]:
 def _closeness(trace: Trace, draws: Sequence[Trace], scenario: Scenario, slo: str | None,
                attainment: float) -> dict[str, Any]:
     """Compare statistics, and where a deployment is given predictions."""
-    from planner.fitting.closeness import compare_predictions, compare_statistics
+    from planner.planning.closeness import compare_predictions, compare_statistics
     from planner.settings.objectives import parse_objectives
 
     found: dict[str, Any] = {"statistics": compare_statistics(trace, draws)}

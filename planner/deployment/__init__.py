@@ -1,1 +1,1 @@
-"""A scenario made concrete: memory and its tiers, the files of fleets and autoscalers, limits."""
+"""A scenario made concrete: memory plan, KV tiers, pools of a fleet, autoscalers, limits."""

@@ -9,17 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from planner.autoscaler import Autoscaler, FleetLoad
-from planner.catalog.entries import read_toml
-from planner.choices.loading import load_autoscaler
+from planner.catalog.catalog_files import read_toml
+from planner.deployment.named_files import path_of
 from planner.deployment.recommendation import Direction, Rules
-from planner.deployment.relative import path_of
-from planner.engine.reading import fields_read
 from planner.errors import AutoscaleError, CatalogError, UsageError, told_as
 from planner.files.nested import parse_json
+from planner.loop.compiled.fields_read import fields_read
+from planner.policies.autoscaler import Autoscaler, FleetLoad
+from planner.policies.by_name import load_autoscaler
 from planner.settings.objectives import request_limits
 from planner.settings.slo import Slo
-from planner.synthetic.fields import fill, not_negative, positive, whole
+from planner.traces.synthesis.fields import fill, not_negative, positive, whole
 
 DAY_S = 86400.0
 WINDOW_S = 60.0  # that a metric over time looks back, where its table does not say

@@ -26,7 +26,7 @@ def compressed_pages(arch: Architecture, engine: str, block_size: int) -> tuple[
 
     Source: vLLM's `DeepseekV4SWACache` and `CompressorStateCache`; issues 42948 and 51041 have the groups.
 
-    >>> from planner.catalog.entries import load_model
+    >>> from planner.catalog.catalog_files import load_model
     >>> compressed_pages(load_model("deepseek-v4-pro"), "vllm", 16)
     (256, 26)
     """
@@ -45,7 +45,7 @@ def pool_bytes_per_token(arch: Architecture, kv_bytes_per_element: float, pipeli
 
     Source: SGLang's `DeepSeekV4TokenToKVPool`; its 7,705 B a token of DeepSeek-V4-Flash.
 
-    >>> from planner.catalog.entries import load_model
+    >>> from planner.catalog.catalog_files import load_model
     >>> round(pool_bytes_per_token(load_model("deepseek-v4-flash"), 1, 1), 2)
     7705.45
     """

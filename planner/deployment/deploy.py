@@ -7,36 +7,36 @@ from pathlib import Path
 from typing import Any
 
 from planner.catalog.architecture import Architecture
-from planner.catalog.entries import data_dir, load_gpu, load_model
+from planner.catalog.catalog_files import data_dir, load_gpu, load_model
 from planner.catalog.gpus import Gpu
 from planner.catalog.kv_cache import kv_bytes_per_token_per_gpu
-from planner.choices.loading import load_policy
 from planner.deployment.autoscale import Autoscale, read_autoscale
 from planner.deployment.compressed_kv import SGLANG_MAX_NUM_SEQS
+from planner.deployment.kv_tiers import check_tiers, cpu_tier, remote_tier
 from planner.deployment.memory import MemoryPlan, pages, plan_memory, states_per_sequence
 from planner.deployment.pools import Role, read_fleet
-from planner.deployment.tiers import check_tiers, cpu_tier, remote_tier
-from planner.engine.terms import StepTime
 from planner.errors import FleetError, PlannerError, UsageError
+from planner.loop.state.terms import StepTime
 from planner.model.drafting import Draft, draft_method, draft_of
 from planner.model.layout import Layout
 from planner.model.precision import kv_bytes_per_element, kv_cache_type
 from planner.model.spread import check_heads, layout_of, node_link_of, stage_transfer_of
-from planner.policy import Policy
+from planner.policies.by_name import load_policy
+from planner.policies.policy import Policy
+from planner.settings.default_router import routed
 from planner.settings.defaults import EngineDefaults, engine_defaults, graph_capture_size
-from planner.settings.engine import EngineSettings, Tier
+from planner.settings.engine_settings import EngineSettings, Tier
 from planner.settings.releases import is_older, left_off
-from planner.settings.routing import routed
 from planner.settings.scenario import Scenario, attention_ranks
 from planner.steptime.by_term import linear
-from planner.steptime.engines import EngineConstants, constants_of, load_engine, read_constants, read_table
+from planner.steptime.engine_constants import EngineConstants, constants_of, load_engine, read_constants, read_table
 from planner.steptime.fused_norms import fuses_norms
 from planner.steptime.lora import adapter_bytes
 from planner.steptime.roofline import roofline
-from planner.steptime.stack import Stack
-from planner.trace import Trace
-from planner.traffic.client import NAME, at_client_rate
-from planner.traffic.workload import at_request_rate, limit, scale_rate, slice_time
+from planner.steptime.step_context import Stack
+from planner.traces import Trace
+from planner.traces.shaping.client_load import NAME, at_client_rate
+from planner.traces.shaping.window_and_rate import at_request_rate, limit, scale_rate, slice_time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -188,7 +188,7 @@ def pages(arch: Architecture, engine: str, block_size: int, kv_bytes_per_element
     Source: `HybridAttentionMambaModelConfig` and vLLM's design notes on the hybrid KV cache manager. Its logs have
     1,056 tokens for Qwen3.5-35B-A3B, 2,096 with its KV in 8 bit, and 784 for 27B.
 
-    >>> from planner.catalog.entries import load_model
+    >>> from planner.catalog.catalog_files import load_model
     >>> pages(load_model("qwen3.5-35b-a3b"), "vllm", 16, 2.0, 1)
     (1056, 3)
     """
@@ -222,7 +222,7 @@ def weight_bytes(arch: Architecture, quantization: str | None, layout: Layout) -
     -----
     Norms, biases and the copies that kernels make (MLA's absorbed matrices) are left out: up to 3 % low.
 
-    >>> from planner.catalog.entries import load_model
+    >>> from planner.catalog.catalog_files import load_model
     >>> weight_bytes(load_model("llama-3.1-8b"), "bf16", Layout())
     16059990016.0
     """
@@ -257,7 +257,7 @@ def expert_padding(arch: Architecture, quantization: str | None) -> float:
 
     Start-up logs of vLLM on H100 have 13.47 GiB for gpt-oss-20b and 64.38 for 120B, 0.63 and 3.7 more than unpadded.
 
-    >>> from planner.catalog.entries import load_model
+    >>> from planner.catalog.catalog_files import load_model
     >>> round(weight_bytes(load_model("gpt-oss-120b"), None, Layout()) / 2**30, 2)
     64.47
     """
@@ -316,7 +316,7 @@ def activation_bytes(arch: Architecture, max_num_batched_tokens: int, max_num_se
     TensorRT-LLM's log of 2,048 sequences of 151,936 logits has 2.66 GB of runtime buffers and 5.76 GB of its decoder
     (its issue 1188): 27 bytes a logit.
 
-    >>> from planner.catalog.entries import load_model
+    >>> from planner.catalog.catalog_files import load_model
     >>> round(activation_bytes(load_model("llama-3.1-8b"), 2048, 256, 1) / 1e9, 2)
     0.69
     """

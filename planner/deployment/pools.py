@@ -9,8 +9,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.catalog.entries import read_toml
-from planner.deployment.relative import beside
+from planner.catalog.catalog_files import read_toml
+from planner.deployment.named_files import beside
 from planner.errors import FleetError, PlannerError, UsageError, told_as
 from planner.launch import launch_options
 from planner.settings.scenario import Scenario, given_options, names_in, parse_scenario

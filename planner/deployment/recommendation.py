@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from planner.autoscaler import Autoscaler, FleetLoad
 from planner.errors import PolicyError
-from planner.functions import where
+from planner.policies.autoscaler import Autoscaler, FleetLoad
+from planner.policies.functions import where
 
 ROUNDING = 1e-9  # of a number of replicas
 
@@ -121,7 +121,7 @@ def wanted_by(autoscaler: Autoscaler, load: FleetLoad, target: float, tolerance:
 
     A fleet of none has no mean: it is asked only by what says a number itself.
 
-    >>> from planner.choices.autoscalers import AUTOSCALERS
+    >>> from planner.policies.builtin_autoscalers import AUTOSCALERS
     >>> load = FleetLoad(0.0, 2, 2, 30, 2, 0.0, 0.0, math.nan, math.nan, math.nan)
     >>> wanted_by(AUTOSCALERS["concurrency"], load, 10.0, 0.1)
     (16.0, 4)

@@ -9,14 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.catalog.architecture import Architecture
-from planner.catalog.attention import attention_flops_per_pair, readings, window_tokens
+from planner.catalog.attention_reads import attention_flops_per_pair, readings, window_tokens
 from planner.catalog.parameters import num_active_parameters
 from planner.deployment.deploy import Deployment
-from planner.engine import state as st
-from planner.engine.jit import compile_with_signature, numba
-from planner.engine.rows import STEP_ROW
-from planner.engine.terms import CURVE, STEP_TIME
-from planner.engine.timing import composition_bytes, decode_attention_bytes
+from planner.loop.compiled.jit import compile_with_signature, numba
+from planner.loop.rows import STEP_ROW
+from planner.loop.state import engine_state as st
+from planner.loop.state.terms import CURVE, STEP_TIME
+from planner.loop.timing import composition_bytes, decode_attention_bytes
 from planner.model.precision import expert_format, peak_flops_per_s, weight_format
 
 

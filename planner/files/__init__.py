@@ -1,1 +1,1 @@
-"""Reading and writing files: whole or not at all, tables, numbers and nesting that can be trusted."""
+"""Files: written whole or not at all; tables and numbers checked when read."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.errors import UsageError
-from planner.trace.source import text_lines
+from planner.traces.source import text_lines
 
 VERSION = re.compile(r"vLLM API server version (\S+)")
 OPENINGS = {"non-default args: {": ("vllm", ":"), "server_args=ServerArgs(": ("sglang", "=")}

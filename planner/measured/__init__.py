@@ -1,1 +1,1 @@
-"""Measurements: a user's and published ones, read as runs, and how far predictions are from them."""
+"""Measurements: runs, logs and metrics read from files, and the errors of predictions."""

@@ -12,9 +12,9 @@ from planner.deployment.deploy import deploy
 from planner.errors import CatalogError, UnknownNameError, UsageError
 from planner.files.table_file import columns_of
 from planner.measured.doubts import doubts, far_off
+from planner.measured.run_table import Measurement, unread_note
 from planner.measured.runs import groups_of, is_table, model_of, read_runs
 from planner.measured.steplog import is_step_log, predict_steps, read_steps
-from planner.measured.table import Measurement, unread_note
 from planner.measured.validate import (
     Prediction,
     deploy_measured,
@@ -24,11 +24,11 @@ from planner.measured.validate import (
     metrics_of,
     predict_all,
 )
-from planner.metrics.uncertainty import Residuals, residuals_for
+from planner.results.uncertainty import Residuals, residuals_for
 from planner.settings.scenario import Scenario
 from planner.settings.statistic import metric_key
-from planner.steptime.engines import read_table
-from planner.traffic.client import NAME
+from planner.steptime.engine_constants import read_table
+from planner.traces.shaping.client_load import NAME
 
 FEW_ROWS = 8  # that the result holds one by one
 

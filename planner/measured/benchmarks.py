@@ -12,14 +12,14 @@ from planner.errors import TraceError, UsageError
 from planner.files.finite import is_number
 from planner.files.nested import parse_json
 from planner.measured.recorded import measured_of
+from planner.measured.run_table import Measurement
 from planner.measured.statistics import MAKESPAN, PER_REQUEST
-from planner.measured.table import Measurement
 from planner.schema import MAX_TOKENS
 from planner.settings.scenario import Scenario
-from planner.trace import Trace
-from planner.trace.read import trace_of
-from planner.trace.times import fill_times
-from planner.traffic.client import NAME, at_client_rate, lower_range_load, random_load
+from planner.traces import Trace
+from planner.traces.reading import trace_of
+from planner.traces.shaping.client_load import NAME, at_client_rate, lower_range_load, random_load
+from planner.traces.times import fill_times
 
 # What a result is known by.
 REQUIRED = ("completed", "duration", "total_input_tokens", "total_output_tokens")

@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from planner.catalog.entries import load_gpu
+from planner.catalog.catalog_files import load_gpu
 from planner.errors import CatalogError, UsageError
-from planner.measured.columns import LAYOUT, LOAD
 from planner.measured.recipes import Run, find_recipe, release_of, tokens_per_counted
-from planner.measured.row import PROMPTS_PER_CONCURRENCY, Row, quantization_of
+from planner.measured.run_columns import LAYOUT, LOAD
+from planner.measured.run_row import PROMPTS_PER_CONCURRENCY, Row, quantization_of
 from planner.model.layout import Layout
 from planner.settings.scenario import Scenario
-from planner.trace import Trace
-from planner.traffic.client import burst
+from planner.traces import Trace
+from planner.traces.shaping.client_load import burst
 
 # The clients of the runs that the recipes were read for: InferenceX's, and AIConfigurator's own.
 BENCHMARKS = ("inferencex", "internal")

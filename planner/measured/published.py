@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from planner.catalog.entries import data_dir
+from planner.catalog.catalog_files import data_dir
 from planner.errors import CatalogError
 from planner.files.nested import parse_json
 

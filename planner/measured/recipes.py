@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from planner.catalog.entries import data_dir, read_rows
+from planner.catalog.catalog_files import data_dir, read_rows
 from planner.errors import CatalogError
 from planner.settings.releases import stated_release
 

@@ -10,11 +10,11 @@ import polars as pl
 from numpy.typing import NDArray
 
 from planner.errors import TraceError
+from planner.measured.run_table import METRICS, Measurement
 from planner.measured.statistics import MAKESPAN, PER_REQUEST, statistics
-from planner.measured.table import METRICS, Measurement
 from planner.settings.scenario import Scenario
-from planner.trace import Trace, read_trace
-from planner.trace.times import TIMES, fill_times
+from planner.traces import Trace, read_trace
+from planner.traces.times import TIMES, fill_times
 
 Floats = NDArray[np.float64]
 

@@ -5,16 +5,16 @@ from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 
-from planner.catalog.entries import load_gpu
+from planner.catalog.catalog_files import load_gpu
 from planner.deployment.deploy import Deployment
 from planner.errors import TraceError, UnknownNameError, UsageError
 from planner.files.table_file import columns_of
 from planner.measured.benchmarks import is_result, read_objects, read_results
 from planner.measured.recorded import read_requests
-from planner.measured.row import CLIENTS
+from planner.measured.run_row import CLIENTS
+from planner.measured.run_table import Measurement, read_measured
 from planner.measured.scrape import is_scrape
 from planner.measured.scraped import read_scraped
-from planner.measured.table import Measurement, read_measured
 from planner.measured.validate import deploy_measured
 from planner.settings.scenario import Scenario, attention_ranks
 

@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.errors import TraceError
+from planner.measured.run_table import Measurement
 from planner.measured.scrape import Scrape, grown, read_scrapes, total, upper_edges
-from planner.measured.table import Measurement
 from planner.schema import MAX_TOKENS
 from planner.settings.scenario import Scenario
-from planner.trace import Trace
-from planner.traffic.client import at_client_rate, burst
+from planner.traces import Trace
+from planner.traces.shaping.client_load import at_client_rate, burst
 
 Ints = NDArray[np.int64]
 

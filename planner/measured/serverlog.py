@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from planner.errors import TraceError
-from planner.trace.source import text_lines
+from planner.traces.source import text_lines
 
 TABLES = (".csv", ".json", ".jsonl", ".parquet", ".prom")  # of files that hold no log
 FEWER = 0.05  # of the requests, that may have left between two lines

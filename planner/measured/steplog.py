@@ -10,12 +10,12 @@ import polars as pl
 from numpy.typing import NDArray
 
 from planner.deployment.deploy import Deployment, deploy
-from planner.engine import state as st
-from planner.engine.rows import STEP_ROW
 from planner.errors import TraceError, UsageError
 from planner.files.table_file import columns_of, read_table_file
+from planner.loop.rows import STEP_ROW
+from planner.loop.state import engine_state as st
+from planner.measured.run_table import Measurement
 from planner.measured.serverlog import ServerLog, engine_of_log, read_server_log
-from planner.measured.table import Measurement
 from planner.measured.validate import Prediction
 from planner.settings.scenario import MOST, Scenario
 from planner.steptime.by_term import step_terms

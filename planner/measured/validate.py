@@ -12,18 +12,18 @@ import polars as pl
 from numpy.typing import NDArray
 
 from planner.deployment.deploy import Deployment, deploy
-from planner.engine.state import FAILED, REJECTED
-from planner.engine.terms import StepTime
 from planner.errors import PlannerError
+from planner.loop.state.engine_state import FAILED, REJECTED
+from planner.loop.state.terms import StepTime
+from planner.measured.run_table import GROUPS, METRICS, Measurement, counted
 from planner.measured.statistics import statistics
-from planner.measured.table import GROUPS, METRICS, Measurement, counted
 from planner.progress import in_parallel
 from planner.replays.driver import run
-from planner.settings.engine import Recording
-from planner.steptime.engines import EngineConstants
-from planner.trace import Trace
-from planner.trace.times import TIMES
-from planner.traffic.client import NAME
+from planner.settings.engine_settings import Recording
+from planner.steptime.engine_constants import EngineConstants
+from planner.traces import Trace
+from planner.traces.shaping.client_load import NAME
+from planner.traces.times import TIMES
 
 NO_ROWS = Recording()
 FEW = 64  # runs that are through before processes would have started

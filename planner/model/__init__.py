@@ -1,1 +1,1 @@
-"""The model as it runs: its number formats, how it is spread over GPUs, its drafts and its matrix products."""
+"""The model as deployed: number formats, sharding over GPUs, matrix products, draft models."""

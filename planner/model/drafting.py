@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, replace
 
 from planner.catalog.architecture import Architecture
-from planner.catalog.entries import load_model
+from planner.catalog.catalog_files import load_model
 from planner.errors import UsageError
 from planner.settings.acceptance import cumulative_acceptance
 from planner.settings.scenario import Scenario

@@ -58,7 +58,7 @@ def projections(arch: Architecture, tensor_parallel_size: int) -> tuple[Gemm, ..
     Decodes, and all tokens of sparse attention, do not run kv_b_proj but multiply its halves, head by head, with the
     query and with the output (absorbed): as many weights read, products of H matrices.
 
-    >>> from planner.catalog.entries import load_model
+    >>> from planner.catalog.catalog_files import load_model
     >>> projections(load_model("llama-3.1-8b"), 2)[0]
     Gemm(name='qkv_proj', n=3072, k=4096, count=32, part='attention')
     """
@@ -70,7 +70,7 @@ def projections(arch: Architecture, tensor_parallel_size: int) -> tuple[Gemm, ..
 def attention_projections(arch: Architecture, tensor_parallel_size: int) -> tuple[Gemm, ...]:
     """Those of `projections` that attention has, with an indexer's and linear attention's; without compressors.
 
-    >>> from planner.catalog.entries import load_model
+    >>> from planner.catalog.catalog_files import load_model
     >>> sum(gemm.parameters for gemm in attention_projections(load_model("llama-3.1-8b"), 2)) / 32
     20971520.0
     """

@@ -69,7 +69,7 @@ def small_kernels(arch: Architecture, engine: str, ranks: int) -> tuple[Small, .
     written with its output (`mhc_post`). A compressor keeps its rows and makes entries of them. Where attention over
     earlier hidden states stands for the residual, each half reads those kept so far and its own (AttnRes).
 
-    >>> from planner.catalog.entries import load_model
+    >>> from planner.catalog.catalog_files import load_model
     >>> [kernel[:3] for kernel in small_kernels(load_model("llama-3.1-8b"), "vllm", 1) if kernel.num]
     [(64, 0.24, 16384), (32, 0.24, 10240.0), (32, 0.28, 43008.0)]
     """
@@ -105,7 +105,7 @@ def sampler(arch: Architecture) -> Small:
     Its launches come beside the step's, by the host. Source: `Sampler.forward` of vLLM's v1/sample/sampler.py; SGLang's
     LogitsProcessor and TensorRT-LLM's TorchSampler widen them as well.
 
-    >>> from planner.catalog.entries import load_model
+    >>> from planner.catalog.catalog_files import load_model
     >>> sampler(load_model("llama-3.1-8b"))[2:]
     (641280, 384768)
     """

@@ -4,7 +4,7 @@ from planner.catalog.architecture import Architecture
 from planner.catalog.gpus import Gpu
 from planner.errors import CatalogError, UsageError
 from planner.model.layout import Layout
-from planner.operators.network import NodeLink
+from planner.model.node_link import NodeLink
 from planner.settings.scenario import Scenario, attention_ranks
 
 

@@ -1,1 +1,1 @@
-"""Answers: the highest rate, the fewest GPUs, the best settings, and the gate that holds them."""
+"""Planning questions: capacity, sizing, sweeps, comparisons, and the CI gate."""

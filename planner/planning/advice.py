@@ -11,7 +11,7 @@ from planner.run import replay
 from planner.settings.objectives import Objectives
 from planner.settings.scenario import Scenario
 from planner.settings.statistic import metric_key
-from planner.trace import Trace
+from planner.traces import Trace
 
 FACTORS = (0.25, 0.5, 2, 4, 8)  # that limits are changed by
 LEAST_GAIN = 0.01  # of the metric: a smaller one is no advice

@@ -8,8 +8,8 @@ from planner.errors import BaselineError
 from planner.files.finite import is_number
 from planner.files.nested import parse_json
 from planner.files.writing import write_text
-from planner.metrics.saved import to_json
 from planner.planning.fingerprint import hardware_db_sha256
+from planner.results.saved import to_json
 from planner.versions import versions
 
 KEYS = {"versions", "hardware_db", "scenarios"}

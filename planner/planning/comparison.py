@@ -5,17 +5,17 @@ from pathlib import Path
 from typing import Any
 
 from planner.errors import PlannerError, UsageError
-from planner.explanation.causes import difference, explain
-from planner.metrics.saved import save_result
 from planner.planning.advice import advise
 from planner.planning.study import Study
 from planner.progress import counted
+from planner.results.causes import difference, explain
+from planner.results.saved import save_result
 from planner.run import Outcome, replay
-from planner.settings.engine import Recording
+from planner.settings.engine_settings import Recording
 from planner.settings.objectives import Objectives
 from planner.settings.scenario import Scenario
-from planner.trace import Trace
-from planner.traffic.client import OPTIONS
+from planner.traces import Trace
+from planner.traces.shaping.client_load import OPTIONS
 
 
 def compare_studies(studies: Sequence[Study], read: Callable[[Study], Trace], *, explain: bool,

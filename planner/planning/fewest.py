@@ -9,12 +9,12 @@ import polars as pl
 
 from planner.deployment.deploy import Deployment, Pool
 from planner.deployment.pools import Role
-from planner.fleet.replicas import serve
 from planner.planning.missed import UnreachableError, missed_objectives, unreachable
-from planner.replays.results import ReplayResult
+from planner.replays.fleet.replicas import serve
+from planner.replays.result_tables import ReplayResult
 from planner.settings.objectives import Objectives, Verdict, judge
-from planner.trace import Trace
-from planner.traffic.workload import limit
+from planner.traces import Trace
+from planner.traces.shaping.window_and_rate import limit
 
 MOST_GPUS = 100_000
 LONG, PARTS = 20_000, 8  # requests of a load from which on a part of it is searched first, and which part

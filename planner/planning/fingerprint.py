@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from dataclasses import fields
 from pathlib import Path
 
-from planner.catalog.entries import data_dir, user_dir
+from planner.catalog.catalog_files import data_dir, user_dir
 from planner.deployment.autoscale import named_files
+from planner.deployment.named_files import FILES, path_of
 from planner.deployment.pools import read_fleet
-from planner.deployment.relative import FILES, path_of
 from planner.settings.scenario import Scenario
 from planner.versions import versions
 

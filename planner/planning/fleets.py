@@ -6,19 +6,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from planner.catalog.entries import load_gpu, load_model
+from planner.catalog.catalog_files import load_gpu, load_model
 from planner.catalog.gpus import Gpu
 from planner.deployment.deploy import Deployment, Pool, pools_of, resolve
 from planner.errors import UsageError
 from planner.files.finite import number_in
-from planner.fleet.shares import Share
-from planner.metrics.power import mean_power_w
 from planner.planning.fewest import Divided, apart, of_two_kinds, together
-from planner.replays.results import ReplayResult
-from planner.settings.scaling import RECOMMENDED
+from planner.replays.fleet.shares import Share
+from planner.replays.result_tables import ReplayResult
+from planner.results.energy import mean_power_w
+from planner.settings.rate_scaling import RECOMMENDED
 from planner.settings.scenario import Scenario, attention_ranks
-from planner.trace import Trace
-from planner.traffic.rate_series import RateSeries
+from planner.traces import Trace
+from planner.traces.shaping.rate_series import RateSeries
 
 RANKS = (1, 2, 4, 8)  # tensor-parallel sizes that are tried where none are given
 

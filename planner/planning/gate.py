@@ -9,20 +9,20 @@ from typing import Any
 import numpy as np
 
 from planner.errors import CapacityError, PlannerError, TargetsError, UnknownNameError, UsageError
-from planner.metrics.summary import numbers
 from planner.planning.baseline import changes, read_baseline, write_baseline
 from planner.planning.highest_rate import Search
 from planner.planning.highest_rate import capacity as find_capacity
 from planner.planning.study import Study
 from planner.planning.targets import Gated, Target, read_targets
 from planner.progress import counted
-from planner.replays.results import ReplayResult
+from planner.replays.result_tables import ReplayResult
+from planner.results.summary import numbers
 from planner.run import replay
-from planner.settings.engine import Recording
+from planner.settings.engine_settings import Recording
 from planner.settings.objectives import DEFAULT_ATTAINMENT
 from planner.settings.statistic import Statistic, parse_statistic
-from planner.trace import Trace
-from planner.traffic.client import read_load
+from planner.traces import Trace
+from planner.traces.shaping.client_load import read_load
 
 CAPACITY = ("capacity_rps", "capacity_rps_per_gpu")
 NO_VALUE = "no request has this metric"

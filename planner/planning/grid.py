@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from planner.catalog.entries import read_toml
-from planner.deployment.relative import beside, trace_beside
+from planner.catalog.catalog_files import read_toml
+from planner.deployment.named_files import beside, trace_beside
 from planner.errors import SweepError, UnknownNameError, UsageError, told_as
 from planner.files.nested import parse_toml
 from planner.planning.pareto import is_less_better

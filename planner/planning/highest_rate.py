@@ -12,21 +12,21 @@ from numpy.typing import NDArray
 from planner.deployment.deploy import Deployment, pools_of, resolve, shape_load
 from planner.deployment.pools import read_fleet
 from planner.errors import UsageError
-from planner.fleet.replicas import serve
-from planner.metrics.notes import notes
-from planner.metrics.resolved import describe_deployment, fitted_deployments
-from planner.metrics.uncertainty import Residuals, residuals_for
+from planner.planning.alternatives import COMPARED, matters
 from planner.planning.bracket import Bracket, UnlimitedError, UnreachableRateError, find_bracket
 from planner.planning.fewest import apart_in_time
 from planner.planning.missed import UnreachableError, describe_missed, missed_objectives
-from planner.planning.spread import COMPARED, matters
 from planner.progress import in_parallel
+from planner.replays.fleet.replicas import serve
+from planner.results.notes import notes
+from planner.results.resolved import describe_deployment, fitted_deployments
+from planner.results.uncertainty import Residuals, residuals_for
 from planner.settings.objectives import Objectives, Verdict, describe_objectives, judge
-from planner.settings.scaling import MEANINGS, RECOMMENDED
+from planner.settings.rate_scaling import MEANINGS, RECOMMENDED
 from planner.settings.scenario import Scenario
-from planner.trace import Trace
-from planner.traffic.client import at_client_rate
-from planner.traffic.rescaling import (
+from planner.traces import Trace
+from planner.traces.shaping.client_load import at_client_rate
+from planner.traces.shaping.rescaling import (
     MOST_REQUESTS,
     SCALINGS,
     at_rate,
@@ -36,7 +36,7 @@ from planner.traffic.rescaling import (
     repeated,
     windows,
 )
-from planner.traffic.tenants import refuse_tenant_thresholds, tenant_names
+from planner.traces.shaping.tenants import refuse_tenant_thresholds, tenant_names
 
 Floats = NDArray[np.float64]
 

@@ -5,10 +5,18 @@ from dataclasses import dataclass, replace
 from planner.deployment.deploy import shape_load
 from planner.errors import UsageError
 from planner.settings.scenario import Scenario
-from planner.trace import Trace
-from planner.traffic.client import NAME
-from planner.traffic.rate_series import RateSeries
-from planner.traffic.rescaling import MOST_REQUESTS, at_rate, lasting, num_requests_at, rate_of, rates_of, repeated
+from planner.traces import Trace
+from planner.traces.shaping.client_load import NAME
+from planner.traces.shaping.rate_series import RateSeries
+from planner.traces.shaping.rescaling import (
+    MOST_REQUESTS,
+    at_rate,
+    lasting,
+    num_requests_at,
+    rate_of,
+    rates_of,
+    repeated,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -9,27 +9,27 @@ import joblib
 
 from planner.deployment.deploy import Deployment
 from planner.errors import CapacityError, CatalogError, UsageError
-from planner.fleet.replicas import serve
-from planner.fleet.shares import shares
 from planner.launch import describe_launch
-from planner.metrics.notes import notes
-from planner.metrics.summary import summarize
+from planner.planning.alternatives import Sized, spread, traded
 from planner.planning.bracket import UnlimitedError, find_bracket
 from planner.planning.fewest import fewest_replicas
+from planner.planning.fleet_schedule import check_schedule, schedule_of
 from planner.planning.fleets import Choices, Kind, kinds_of, power_kw, replica_price, spare_replicas
 from planner.planning.loads import Traffic, traffic_of
 from planner.planning.missed import UnreachableError, describe_missed
-from planner.planning.schedule import check_schedule, schedule_of
-from planner.planning.spread import Sized, spread, traded
 from planner.progress import in_parallel
+from planner.replays.fleet.replicas import serve
+from planner.replays.fleet.shares import shares
+from planner.results.notes import notes
+from planner.results.summary import summarize
+from planner.settings.default_router import SERVICE_ROUTER, sized_router_of
 from planner.settings.objectives import Objectives, Verdict, describe_objectives, judge
-from planner.settings.routing import SERVICE_ROUTER, sized_router_of
-from planner.settings.scaling import MEANINGS
+from planner.settings.rate_scaling import MEANINGS
 from planner.settings.scenario import Scenario
 from planner.steptime.roofline import priors
-from planner.trace import Trace
-from planner.traffic.rescaling import MOST_REQUESTS, rate_of
-from planner.traffic.tenants import refuse_tenant_thresholds
+from planner.traces import Trace
+from planner.traces.shaping.rescaling import MOST_REQUESTS, rate_of
+from planner.traces.shaping.tenants import refuse_tenant_thresholds
 
 LONGER = 8  # times a trace that shows whether a queue grows: replicas are whole, so twice may show nothing
 HOURS_PER_MONTH = 730.0  # a twelfth of a year, as cloud vendors' price calculators have it

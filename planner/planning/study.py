@@ -8,8 +8,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from planner.catalog.entries import read_toml
-from planner.deployment.relative import beside, trace_beside
+from planner.catalog.catalog_files import read_toml
+from planner.deployment.named_files import beside, trace_beside
 from planner.errors import StudyError, UsageError, told_as
 from planner.files.finite import is_number
 from planner.launch import launch_options

@@ -15,17 +15,17 @@ from planner.errors import PlannerError, UnknownNameError, UsageError
 from planner.files.nested import parse_json
 from planner.files.table_file import DAMAGE
 from planner.files.writing import append_text, write_atomically
-from planner.metrics.summary import numbers
 from planner.planning.fingerprint import scenario_sha256
 from planner.planning.grid import OBJECTIVE, Point, Sweep, objective_column
 from planner.planning.pareto import is_less_better, pareto_front
 from planner.progress import stage
+from planner.results.summary import numbers
 from planner.run import replay
-from planner.settings.engine import Recording
+from planner.settings.engine_settings import Recording
 from planner.settings.objectives import Objectives
 from planner.settings.statistic import parse_statistic
-from planner.trace import Trace, read_trace
-from planner.traffic.client import NAME, client_load, refuse_client_options
+from planner.traces import Trace, read_trace
+from planner.traces.shaping.client_load import NAME, client_load, refuse_client_options
 
 OWN = "summary_"  # before a number of the summary that has an option's name, where that is an axis
 OF_THE_PLAN = ("is_pareto", "misses")  # columns that depend on the other rows or on the limits

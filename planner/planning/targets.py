@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from planner.catalog.entries import read_toml
+from planner.catalog.catalog_files import read_toml
 from planner.errors import PlannerError, TargetsError, UnknownNameError, UsageError, told_as
 from planner.planning.pareto import is_less_better
 from planner.planning.study import Study, number_of, parse_study, text_of

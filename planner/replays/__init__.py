@@ -1,1 +1,1 @@
-"""One replay: its state laid out, the compiled loop driven, and its records as tables."""
+"""A replay: the state is laid out, the compiled loop runs, and its records become tables."""

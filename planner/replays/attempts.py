@@ -7,8 +7,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from planner.engine import client_state as cs
-from planner.engine import state as st
+from planner.loop.state import client_state as cs
+from planner.loop.state import engine_state as st
 from planner.replays.reasons import reasons
 
 STATUS = {

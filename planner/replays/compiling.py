@@ -6,12 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from planner.engine.jit import compile_with_signature
-from planner.engine.reading import calls
 from planner.errors import PolicyError
-from planner.functions import said, where
-from planner.policy import StepState
-from planner.router import ReplicaLoad
+from planner.loop.compiled.fields_read import calls
+from planner.loop.compiled.jit import compile_with_signature
+from planner.policies.functions import said, where
+from planner.policies.policy import StepState
+from planner.policies.router import ReplicaLoad
 
 NOISE = ("Failed in", "During", "File ", "Raised from", "There are", "- ", "-", "^")  # lines of Numba's errors
 

@@ -8,8 +8,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from planner.errors import TraceError
-from planner.trace import Trace
-from planner.trace.parents import named_parents
+from planner.traces import Trace
+from planner.traces.parents import named_parents
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

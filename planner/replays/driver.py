@@ -9,21 +9,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.engine import state as st
-from planner.engine.jit import compile_with_signature, numba, uncompiled
-from planner.engine.loop import advance, step_state
-from planner.engine.plans import PLAN_SIGNATURE, PLAN_TYPE
-from planner.engine.terms import StepTime
 from planner.errors import PolicyError
-from planner.functions import failing_place, said, where
-from planner.policy import Policy, StepState
+from planner.loop.compiled.jit import compile_with_signature, numba, uncompiled
+from planner.loop.compiled.step_plans import PLAN_SIGNATURE, PLAN_TYPE
+from planner.loop.loop import advance, step_state
+from planner.loop.state import engine_state as st
+from planner.loop.state.terms import StepTime
+from planner.policies.functions import failing_place, said, where
+from planner.policies.policy import Policy, StepState
 from planner.progress import stage
 from planner.replays.compiling import compiled_function
 from planner.replays.gaps import Gaps, GapTally
 from planner.replays.initial import initial_state
-from planner.replays.requests import RequestMemory, Requests
-from planner.settings.engine import EngineSettings, Recording
-from planner.trace import Trace
+from planner.replays.request_columns import RequestMemory, Requests
+from planner.settings.engine_settings import EngineSettings, Recording
+from planner.traces import Trace
 
 ADVANCE_SIGNATURE = numba.int64(st.STATE_TYPE, PLAN_TYPE)
 

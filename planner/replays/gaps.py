@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.engine.jit import compile_with_signature, numba
-from planner.engine.rows import GAP_ROW
+from planner.loop.compiled.jit import compile_with_signature, numba
+from planner.loop.rows import GAP_ROW
 
 EXACT_STEPS = 1 << 23  # steps whose gaps are kept one by one
 MANTISSA_BITS = 16  # of a bin's key: neighbours differ by 2⁻¹⁶ at most

@@ -7,18 +7,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.deployment.tiers import WRITE_POLICY, forget_cpu_tier, tier_memory
-from planner.engine import state as st
-from planner.engine.entries import ADAPTER, BLOCK, ENTRY, FLIGHT, FLOAT_HEAP, INT_HEAP, PULL, RING, SLOT
-from planner.engine.generator import MODULUS
-from planner.engine.rows import GAP_ROW, PREEMPTION_ROW, SCHEDULE_ROW, STEP_ROW
-from planner.engine.terms import StepTime
-from planner.policy import NO_LIMIT, Policy
-from planner.replays.prefix import assign_contents
-from planner.replays.ranks import rank_records
-from planner.replays.requests import optional, token_limits
-from planner.settings.engine import EngineSettings, Recording
-from planner.trace import Trace
+from planner.deployment.kv_tiers import WRITE_POLICY, forget_cpu_tier, tier_memory
+from planner.loop.compiled.generator import MODULUS
+from planner.loop.rows import GAP_ROW, PREEMPTION_ROW, SCHEDULE_ROW, STEP_ROW
+from planner.loop.state import engine_state as st
+from planner.loop.state.entries import ADAPTER, BLOCK, ENTRY, FLIGHT, FLOAT_HEAP, INT_HEAP, PULL, RING, SLOT
+from planner.loop.state.terms import StepTime
+from planner.policies.policy import NO_LIMIT, Policy
+from planner.replays.block_ids import assign_contents
+from planner.replays.queue_places import rank_records
+from planner.replays.request_columns import optional, token_limits
+from planner.settings.engine_settings import EngineSettings, Recording
+from planner.traces import Trace
 
 _RESERVE = {"chunk": st.RESERVE_CHUNK, "prompt": st.RESERVE_PROMPT, "output": st.RESERVE_OUTPUT,
             "model-len": st.RESERVE_MODEL_LEN}

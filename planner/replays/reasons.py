@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from planner.engine import state as st
+from planner.loop.state import engine_state as st
 
 REASON = {
     st.COMPLETED: None,

@@ -1,14 +1,14 @@
-"""A report of saved replays or of an answer: one HTML file that works offline, and its tables as Markdown beside it."""
+"""Reports: offline HTML, Markdown, and the text that commands print."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
 from planner.errors import PlannerError, UsageError
 from planner.files.writing import write_text
-from planner.metrics.saved import SavedResult
 from planner.report.markdown import answer_markdown, to_markdown
 from planner.report.page import answer_html, to_html
-from planner.report.source import SavedAnswer, answer_of, load_sources
+from planner.report.report_source import SavedAnswer, answer_of, load_sources
+from planner.results.saved import SavedResult
 from planner.steptime.by_term import TERMS
 
 __all__ = ["SavedAnswer", "answer_html", "answer_markdown", "answer_of", "load_sources", "to_html", "to_markdown",

@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from planner.explanation.causes import difference, explain
-from planner.figures.style import clean, labels
-from planner.metrics.saved import SavedResult
-from planner.metrics.summary import HEADLINES
-from planner.report import tables
-from planner.report.tenants import SHOWN_TENANTS
+from planner.report import summary_tables as tables
+from planner.report.figures.style import clean, labels
+from planner.report.tenant_tables import SHOWN_TENANTS
 from planner.report.verdicts import NO_TENANT, missed_in
+from planner.results.causes import difference, explain
+from planner.results.saved import SavedResult
+from planner.results.summary import HEADLINES
 from planner.settings.judged import ATTAINMENT, judged_of
 
 MISSING = "–"

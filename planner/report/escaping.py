@@ -2,7 +2,7 @@
 
 import re
 
-from planner.figures.style import clean
+from planner.report.figures.style import clean
 
 # Each mark is escaped where it could end or be markup. A mark that can only begin some is left: alone it means nothing.
 # The rules are CommonMark 0.31 (https://spec.commonmark.org/0.31.2/) and GitHub Flavored Markdown.

@@ -7,16 +7,18 @@ from typing import Any
 import polars as pl
 
 from planner.errors import PlannerError
-from planner.figures.answers import attainment_over_rate, fleet_costs, target_margins
-from planner.figures.fleet import fleet_load
-from planner.figures.grid import front_scatter, parallel_axes
-from planner.figures.style import clean, labels
-from planner.figures.summaries import latency_levels, mean_phases
-from planner.metrics.saved import SavedResult
-from planner.report import content, plans, tables
+from planner.report import content
+from planner.report import plan_tables as plans
+from planner.report import summary_tables as tables
 from planner.report.content import Listing, Row, Table
-from planner.report.source import SavedAnswer
-from planner.report.sweeps import sweep_headline
+from planner.report.figures.answer_figures import attainment_over_rate, fleet_costs, target_margins
+from planner.report.figures.fleet_figures import fleet_load
+from planner.report.figures.style import clean, labels
+from planner.report.figures.summary_figures import latency_levels, mean_phases
+from planner.report.figures.sweep_figures import front_scatter, parallel_axes
+from planner.report.report_source import SavedAnswer
+from planner.report.sweep_tables import sweep_headline
+from planner.results.saved import SavedResult
 
 MOST_ROWS = 200  # of a list; the answer has the others
 FLEET_COLUMNS = ("gpu", "tensor_parallel_size", "decode_gpu", "decode_tensor_parallel_size", "quantization",

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from planner.errors import UsageError
 from planner.files.writing import write_text
-from planner.metrics.saved import SavedResult
+from planner.results.saved import SavedResult
 
 Floats = NDArray[np.float64]
 

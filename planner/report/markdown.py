@@ -2,8 +2,6 @@
 
 from collections.abc import Sequence
 
-from planner.figures.style import labels
-from planner.metrics.saved import SavedResult
 from planner.report.content import (
     Listing,
     Row,
@@ -19,9 +17,11 @@ from planner.report.content import (
     value_text,
 )
 from planner.report.escaping import escape, escape_cell
+from planner.report.figures.style import labels
 from planner.report.findings import findings
-from planner.report.scaling import scale_listings
-from planner.report.source import SavedAnswer
+from planner.report.report_source import SavedAnswer
+from planner.report.scaling_tables import scale_listings
+from planner.results.saved import SavedResult
 
 
 def to_markdown(results: Sequence[SavedResult]) -> str:

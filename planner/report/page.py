@@ -13,10 +13,7 @@ from typing import Any
 
 from plotly.offline import get_plotlyjs
 
-from planner.catalog.entries import data_dir
-from planner.figures import all_figures, template
-from planner.figures.style import PAPER, clean, labels
-from planner.metrics.saved import SavedResult
+from planner.catalog.catalog_files import data_dir
 from planner.report.content import (
     Listing,
     Row,
@@ -31,9 +28,12 @@ from planner.report.content import (
     settings,
     value_text,
 )
+from planner.report.figures import all_figures, template
+from planner.report.figures.style import PAPER, clean, labels
 from planner.report.findings import findings
-from planner.report.scaling import scale_listings
-from planner.report.source import SavedAnswer
+from planner.report.report_source import SavedAnswer
+from planner.report.scaling_tables import scale_listings
+from planner.results.saved import SavedResult
 
 
 def to_html(results: Sequence[SavedResult]) -> str:

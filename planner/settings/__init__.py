@@ -1,1 +1,1 @@
-"""A user's settings: every option in one declaration, engines' defaults and limits, and objectives."""
+"""User settings: every option declared once, engine defaults, and objectives."""

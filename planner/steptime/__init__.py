@@ -1,1 +1,1 @@
-"""The time of a step: the operators of a forward pass under an engine, folded for the loop."""
+"""Step times: a model's operators on a GPU under an engine, as terms and tables for the loop."""

@@ -6,27 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from planner.catalog.attention import attention_flops_per_pair, readings, window_tokens
+from planner.catalog.attention_reads import attention_flops_per_pair, readings, window_tokens
 from planner.catalog.kv_cache import index_bytes_per_token, layer_kv_bytes
-from planner.engine.curve import node_counts
-from planner.engine.terms import StepTime
-from planner.operators.attention import (
-    DecodeAttention,
-    PromptAttention,
-    decode_attention_coefficients,
-    mixed_decode_s,
-    prompt_attention_coefficients,
-)
-from planner.operators.flash2 import num_splits, own_s, tiles_at_once
-from planner.operators.gemm import Floats
-from planner.operators.linear_attention import (
-    LinearDecode,
-    LinearPrompt,
-    linear_decode_s,
-    linear_prompt_s,
-    state_traffic_bytes,
-)
-from planner.operators.mla import MlaDecode, mla_decode_coefficients, mla_prompt_coefficients
+from planner.loop.state.count_table import node_counts
+from planner.loop.state.terms import StepTime
 from planner.steptime.block_sparse import index_pair_s, sparse_pair_s
 from planner.steptime.compressed_attention import (
     csa_decode_coefficients,
@@ -36,8 +19,25 @@ from planner.steptime.compressed_attention import (
     entry_pair_s,
     padded_heads,
 )
-from planner.steptime.kernels import Fit, find_fit
-from planner.steptime.stack import Stack
+from planner.steptime.kernel_constants import Fit, find_fit
+from planner.steptime.operators.attention import (
+    DecodeAttention,
+    PromptAttention,
+    decode_attention_coefficients,
+    mixed_decode_s,
+    prompt_attention_coefficients,
+)
+from planner.steptime.operators.flash2 import num_splits, own_s, tiles_at_once
+from planner.steptime.operators.gemm import Floats
+from planner.steptime.operators.linear_attention import (
+    LinearDecode,
+    LinearPrompt,
+    linear_decode_s,
+    linear_prompt_s,
+    state_traffic_bytes,
+)
+from planner.steptime.operators.mla import MlaDecode, mla_decode_coefficients, mla_prompt_coefficients
+from planner.steptime.step_context import Stack
 
 # FlashMLA's sparse kernel for prompts, of the 16-bit peak: 640 TFLOP/s on H800, 1,450 on B200 (its README).
 SPARSE_FLOPS_FRAC = 0.645

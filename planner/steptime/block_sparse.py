@@ -2,7 +2,7 @@
 
 from planner.errors import UsageError
 from planner.steptime.fused_norms import generation
-from planner.steptime.stack import Stack
+from planner.steptime.step_context import Stack
 
 # What a prompt's tiles, the queries of one token and one key-value head over one key, reach of the 16-bit peak. From
 # AIConfigurator's tables of whole attention modules (`msa_context_module_perf`, aiconfigurator-core 0.12.0; vLLM 0.24,
@@ -23,7 +23,7 @@ def sparse_pair_s(stack: Stack) -> float:
     ------
     UsageError : under TensorRT-LLM, whose kernels (1.3.0rc23) take up to hundreds of times as long.
 
-    >>> from planner.catalog.entries import load_model
+    >>> from planner.catalog.catalog_files import load_model
     >>> load_model("minimax-m3").is_block_sparse
     True
     """

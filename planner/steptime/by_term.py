@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.engine import state as st
-from planner.engine import timing
-from planner.engine.curve import between, place, shared_s
-from planner.engine.jit import compile_with_signature, jit, numba
-from planner.engine.rows import STEP_ROW
-from planner.engine.terms import CURVE, STEP_TIME, StepTime
 from planner.errors import UsageError
+from planner.loop import timing
+from planner.loop.compiled.jit import compile_with_signature, jit, numba
+from planner.loop.rows import STEP_ROW
+from planner.loop.state import engine_state as st
+from planner.loop.state.count_table import between, place, shared_s
+from planner.loop.state.terms import CURVE, STEP_TIME, StepTime
 
 TERMS = ("linear_s", "experts_s", "activations_s", "attention_prompt_s", "attention_decode_s", "lm_head_s",
          "collectives_s", "overhead_s", "swap_s", "draft_s", "adapters_s", "rank_wait_s")

@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 
 from planner.model.precision import KERNELS, WEIGHT_FORMATS, expert_format, usable_kernels
-from planner.operators.collectives import CollectiveConstants, collective_s
-from planner.operators.gemm import Floats
-from planner.operators.moe import touched_gpus
-from planner.operators.network import network_s
 from planner.steptime.fused_norms import KERNELS_OF, largest_fused_bytes
-from planner.steptime.kernels import Fit, find_fit
-from planner.steptime.stack import Stack
+from planner.steptime.kernel_constants import Fit, find_fit
+from planner.steptime.operators.collectives import CollectiveConstants, collective_s
+from planner.steptime.operators.gemm import Floats
+from planner.steptime.operators.moe import touched_gpus
+from planner.steptime.operators.network import network_s
+from planner.steptime.step_context import Stack
 
 ACTIVATION_BYTES = 2.0  # between kernels activations are 16-bit, whatever the weights are
 QK_NORM_BYTES = 8.0  # of a token: the sums of squares of query and key, 32-bit

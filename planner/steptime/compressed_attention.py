@@ -5,10 +5,10 @@ from typing import Any
 
 from planner.catalog.gpus import Gpu
 from planner.catalog.kv_cache import layer_kv_bytes
-from planner.engine.curve import node_counts
-from planner.operators.gemm import Floats
-from planner.operators.mla import MlaDecode, mla_decode_coefficients
-from planner.steptime.stack import Stack
+from planner.loop.state.count_table import node_counts
+from planner.steptime.operators.gemm import Floats
+from planner.steptime.operators.mla import MlaDecode, mla_decode_coefficients
+from planner.steptime.step_context import Stack
 
 # What prompts reach of the 16-bit peak, heads padded, and the indexer with its choice of entries of the FP8 peak; and
 # what of `index_layer_s` a layer takes whose indexer runs beside other kernels. From AIConfigurator's tables of whole

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from planner.engine.terms import StepTime
-from planner.operators.gemm import Floats
+from planner.loop.state.terms import StepTime
+from planner.steptime.operators.gemm import Floats
 
 PROMPT_TERMS = ("prompt_s", "prompt_s_per_token", "prompt_s_per_pair", "prompt_s_per_context_token",
                 "prompt_s_per_expanded_token", "kv_bytes_per_token", "prompt_launch_s", "decode_launch_s")

@@ -27,7 +27,7 @@ KERNELS_OF = "trtllm"  # FlashInfer's kernel is TensorRT-LLM's, so its benchmark
 def generation(gpu: Gpu) -> str | None:
     """Return the generation of a data centre's GPU from Hopper on, with NVLink; None elsewhere.
 
-    >>> from planner.catalog.entries import load_gpu
+    >>> from planner.catalog.catalog_files import load_gpu
     >>> [generation(load_gpu(name)) for name in ("h100-sxm", "b200-sxm", "a100-sxm", "rtx-pro-6000")]
     ['hopper', 'blackwell', None, None]
     """
@@ -81,7 +81,7 @@ def largest_fused_bytes(engine: str, gpu: Gpu, num_gpus: int, hidden_size: int) 
     num_gpus : that add up [1].
     hidden_size : of a token, whose message is 16-bit [1].
 
-    >>> from planner.catalog.entries import load_gpu
+    >>> from planner.catalog.catalog_files import load_gpu
     >>> largest_fused_bytes("vllm", load_gpu("h100-sxm"), 8, 8192) // (8192 * 2)
     32.0
     """

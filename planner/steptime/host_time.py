@@ -3,7 +3,7 @@
 from typing import Any
 
 from planner.catalog.architecture import Architecture
-from planner.steptime.stack import Stack, runs_flashinfer
+from planner.steptime.step_context import Stack, runs_flashinfer
 
 ON_TOP = ("overhead_s", "overhead_s_per_seq", "frontend_s", "frontend_s_per_token", "latency_s", "latency_s_per_token",
           "latency_s_per_seq")

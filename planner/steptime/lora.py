@@ -1,9 +1,9 @@
 """LoRA adapters: their size on a GPU, and what their kernels add to a step."""
 
 from planner.catalog.architecture import Architecture
-from planner.engine.terms import StepTime
+from planner.loop.state.terms import StepTime
 from planner.model.projections import projections
-from planner.steptime.stack import Stack
+from planner.steptime.step_context import Stack
 
 BYTES_PER_ELEMENT = 2.0  # of adapters' weights, 16-bit under every format of the model's (`lora_dtype`)
 # Modules that a fused product stands for, each with a matrix A of its own.
@@ -20,7 +20,7 @@ def adapter_bytes(arch: Architecture, rank: int, tensor_parallel_size: int) -> f
 
     Source: Hu et al., LoRA, 2021; vllm/lora/layers.
 
-    >>> from planner.catalog.entries import load_model
+    >>> from planner.catalog.catalog_files import load_model
     >>> adapter_bytes(load_model("llama-3.1-8b"), 16, 1) / 2**20
     80.0
     """

@@ -7,10 +7,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from planner.engine.curve import node_counts
-from planner.engine.state import records
-from planner.engine.terms import CURVE, STEP_TIME, StepTime
 from planner.errors import CatalogError
+from planner.loop.state.count_table import node_counts
+from planner.loop.state.engine_state import records
+from planner.loop.state.terms import CURVE, STEP_TIME, StepTime
 from planner.model.precision import (
     KERNELS,
     WEIGHT_FORMATS,
@@ -22,18 +22,7 @@ from planner.model.precision import (
     weight_format,
 )
 from planner.model.projections import Gemm, projections
-from planner.model.small_kernels import (
-    LAYER_KERNELS,
-    NORM_SHARE,
-    Small,
-    layers_routed_apart,
-    sampler,
-    small_kernels,
-)
-from planner.operators.fp32_gemm import FLOOR_S, FP32_GEMMS, fp32_gemm_s
-from planner.operators.gemm import Floats, GemmConstants, gemm_s
-from planner.operators.moe import MoeConstants, moe_s, touched_experts
-from planner.operators.small import SmallConstants, small_kernel_s
+from planner.model.small_kernels import LAYER_KERNELS, NORM_SHARE, Small, layers_routed_apart, sampler, small_kernels
 from planner.steptime.attention_time import decode_fit, fold_attention, linear_fits, prompt_fit
 from planner.steptime.collective_time import (
     ACTIVATION_BYTES,
@@ -46,9 +35,13 @@ from planner.steptime.collective_time import (
 from planner.steptime.compressed_attention import index_share
 from planner.steptime.draft_time import fold_heads, fold_passes
 from planner.steptime.host_time import fold_host
-from planner.steptime.kernels import Fit, find_fit, find_fits
+from planner.steptime.kernel_constants import Fit, find_fit, find_fits
 from planner.steptime.lora import fold_adapters
-from planner.steptime.stack import Stack
+from planner.steptime.operators.fp32_gemm import FLOOR_S, FP32_GEMMS, fp32_gemm_s
+from planner.steptime.operators.gemm import Floats, GemmConstants, gemm_s
+from planner.steptime.operators.moe import MoeConstants, moe_s, touched_experts
+from planner.steptime.operators.small import SmallConstants, small_kernel_s
+from planner.steptime.step_context import Stack
 
 T = TypeVar("T")
 MOE_KERNELS = 4  # of a layer's routed experts: permutation, two grouped products with the activation, combination
@@ -62,10 +55,10 @@ MOE_BACKENDS = {"marlin": ("marlin",), "triton": ("triton", "fused_moe"), "deep_
 def roofline(stack: Stack) -> StepTime:
     """Return how long steps take.
 
-    Each operator's time comes from its formula in `planner.operators` with constants fitted to its kernel's measured
-    times on this GPU, or, where nobody measured it, to the medians over the GPUs that somebody did; the engine's
-    constants say how its kernels compare with the benchmark's and what its host adds. A batch passes all pipeline
-    stages one after the other, so times are those of all layers. Nothing is below the hardware's own floor.
+    Each operator's time comes from its formula in `steptime/operators`. The formula's constants are fitted to measured
+    kernels on this GPU. An operator that nobody measured on it takes the medians over other GPUs. The engine's
+    constants scale the kernels and add the host's time. A batch passes all pipeline stages one after the other, so
+    times are those of all layers. No time is below the hardware's floor.
     """
     step_time = StepTime(terms=records(1, STEP_TIME)[0], curve=records(len(node_counts()), CURVE))
     counts = padded(node_counts()).astype(np.float64)

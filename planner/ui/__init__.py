@@ -1,1 +1,1 @@
-"""The dashboard: pages that read widgets, call the library and show what it says; no arithmetic of their own."""
+"""The dashboard: pages read widgets, call the library and show the results."""

@@ -10,8 +10,17 @@ import streamlit as st
 
 from planner.errors import PlannerError
 from planner.planning.study import Study
-from planner.trace import Trace
-from planner.ui import accuracy, capacity, catalog, compare, explore, link, replay, schedule, sidebar, sizing, workload
+from planner.traces import Trace
+from planner.ui import accuracy_page as accuracy
+from planner.ui import capacity_page as capacity
+from planner.ui import catalog_page as catalog
+from planner.ui import compare_page as compare
+from planner.ui import explore_page as explore
+from planner.ui import link, sidebar
+from planner.ui import replay_page as replay
+from planner.ui import schedule_page as schedule
+from planner.ui import sizing_page as sizing
+from planner.ui import workload_page as workload
 from planner.ui.words import plain, without_paths
 from planner.ui.work import workers
 

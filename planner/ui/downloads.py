@@ -6,8 +6,8 @@ from typing import Any
 import polars as pl
 import streamlit as st
 
-from planner.metrics.saved import to_json
 from planner.report import SavedAnswer, answer_html, answer_of
+from planner.results.saved import to_json
 
 FORMULA = r"^[=+\-@\t\r]"  # how text begins that a spreadsheet would compute
 

@@ -4,11 +4,11 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from planner.catalog.entries import describe_model, load_gpu
-from planner.choices.policies import POLICIES
-from planner.choices.routers import ROUTERS
-from planner.deployment.relative import FILES
+from planner.catalog.catalog_files import describe_model, load_gpu
+from planner.deployment.named_files import FILES
 from planner.errors import PlannerError, UsageError
+from planner.policies.builtin_policies import POLICIES
+from planner.policies.builtin_routers import ROUTERS
 from planner.ui.own_profiles import names
 
 PROFILES = {"gpu": "gpu", "model": "model", "speculative_model": "model"}  # options that name a profile, and its kind

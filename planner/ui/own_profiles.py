@@ -10,7 +10,7 @@ from typing import Any
 
 import streamlit as st
 
-from planner.catalog.entries import add_gpu, add_model, gpu_names, model_names
+from planner.catalog.catalog_files import add_gpu, add_model, gpu_names, model_names
 from planner.errors import UsageError
 from planner.planning.study import Study
 from planner.ui.uploads import as_file

@@ -11,19 +11,19 @@ from typing import Any
 
 import streamlit as st
 
-from planner.choices.policies import POLICIES
-from planner.choices.routers import ROUTERS
 from planner.errors import UsageError
 from planner.model.precision import KV_BYTES_PER_ELEMENT, WEIGHT_FORMATS
 from planner.planning.study import Study
+from planner.policies.builtin_policies import POLICIES
+from planner.policies.builtin_routers import ROUTERS
 from planner.settings.objectives import Objectives, given_objectives
 from planner.settings.scenario import KINDS, OPTION_TYPES, Scenario
-from planner.synthetic import sample_names
-from planner.trace import Trace, read_trace
-from planner.ui.launch import launch_field
+from planner.traces import Trace, read_trace
+from planner.traces.synthesis import sample_names
 from planner.ui.link import ANY, SWITCH, in_link, number, one_of
 from planner.ui.named import PROFILES, named
 from planner.ui.own_profiles import kept_file, name_of, names, profile_of
+from planner.ui.pasted_command import launch_field
 from planner.ui.tasks import read_upload
 from planner.ui.waiting import result_of
 

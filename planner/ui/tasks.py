@@ -12,16 +12,10 @@ import polars as pl
 
 from planner.deployment.deploy import shape_load
 from planner.errors import UsageError
-from planner.explanation.causes import difference, explain
-from planner.figures import all_figures
-from planner.figures.accuracy import predicted_over_measured
-from planner.figures.schedule import schedule_timeline
-from planner.figures.workload import workload_figures
 from planner.files.table_file import columns_of
 from planner.measured.accuracy import accuracy, predict_file
 from planner.measured.runs import is_table
 from planner.measured.validate import metrics_of, predictions_table
-from planner.metrics.saved import SavedResult
 from planner.planning.grid import Sweep
 from planner.planning.study import Study, without_load
 from planner.planning.sweeping import Grid
@@ -29,13 +23,19 @@ from planner.replays.attempts import STATUS
 from planner.replays.reasons import REASON
 from planner.report import to_html
 from planner.report.content import Table, comparison, describe
+from planner.report.figures import all_figures
+from planner.report.figures.accuracy_figures import predicted_over_measured
+from planner.report.figures.schedule_figures import schedule_timeline
+from planner.report.figures.trace_figures import workload_figures
+from planner.results.causes import difference, explain
+from planner.results.saved import SavedResult
 from planner.run import Outcome, replay
-from planner.settings.engine import Recording
+from planner.settings.engine_settings import Recording
 from planner.settings.scenario import Scenario
-from planner.trace import Trace, read_trace
-from planner.trace.read import BadRows
-from planner.traffic.description import describe as describe_traffic
-from planner.traffic.workload import limit
+from planner.traces import Trace, read_trace
+from planner.traces.reading import BadRows
+from planner.traces.shaping.description import describe as describe_traffic
+from planner.traces.shaping.window_and_rate import limit
 from planner.ui.uploads import as_file
 
 MOST_STEPS = 2_000_000  # that are recorded for the figures of a job, of all its replays together

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from planner.errors import PlannerError, UsageError
-from planner.trace.source import GZIP, ZSTD, decompressed
+from planner.traces.source import GZIP, ZSTD, decompressed
 
 MOST_BYTES = 512 * 2**20  # of an upload, once it is decompressed
 PIECE_BYTES = 2**10  # decompressed at once: a compressed byte may stand for thirty thousand

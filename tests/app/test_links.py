@@ -16,7 +16,7 @@ from planner.planning.study import Study
 from planner.settings.scenario import Scenario
 from planner.ui import waiting
 from planner.ui.app import KEYS, PAGES
-from planner.ui.explore import _plan
+from planner.ui.explore_page import _plan
 from planner.ui.named import known_name, named
 from planner.ui.sidebar import LEFT_OUT
 
@@ -90,7 +90,7 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Do the pages' work here, so that the audit hook sees what it opens."""
     with monkeypatch.context() as patch:
         patch.setattr(waiting, "result_of", lambda task, *args, said: task(*args))
-        patch.setattr("planner.ui.results.content_of", lambda task, *args, said: _pickled(task(*args)))
+        patch.setattr("planner.ui.kept_replays.content_of", lambda task, *args, said: _pickled(task(*args)))
         yield
 
 

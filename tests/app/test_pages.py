@@ -10,18 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as some
 from typer.testing import CliRunner
 
-from planner.cli import app as cli
+from planner.commands.cli import app as cli
 from planner.errors import UsageError
-from planner.explanation.causes import explain
-from planner.metrics.summary import HEADLINES
 from planner.planning.study import Study, command_line, read_study, study_toml
 from planner.report.content import value_text
+from planner.results.causes import explain
+from planner.results.summary import HEADLINES
 from planner.run import replay
-from planner.settings.engine import Recording
+from planner.settings.engine_settings import Recording
 from planner.settings.objectives import parse_objectives
 from planner.settings.scenario import Scenario
-from planner.trace import read_trace
-from planner.ui.explore import _plan
+from planner.traces import read_trace
+from planner.ui.explore_page import _plan
 from planner.ui.sidebar import widget_value
 from planner.ui.words import plain
 

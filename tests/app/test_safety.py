@@ -13,7 +13,7 @@ import pytest
 import zstandard
 from pages import opened, press, uploaded
 
-from planner import cli
+from planner.commands import cli
 from planner.errors import PlannerError, TraceError, UsageError
 from planner.planning.study import Study
 from planner.settings.scenario import Scenario

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from pages import linked, opened, press, said, until, uploaded, uploader
 
-from planner.catalog.entries import data_dir
+from planner.catalog.catalog_files import data_dir
 from planner.measured.published import read_published
-from planner.metrics.saved import to_json
 from planner.planning.study import Study, command_line
 from planner.report import answer_of
+from planner.results.saved import to_json
 from planner.settings.scenario import Scenario
-from planner.ui import explore as explore_module
+from planner.ui import explore_page as explore_module
 from planner.ui.app import PAGES
 from planner.ui.own_profiles import portable
 

@@ -13,13 +13,14 @@ import pytest
 from pages import linked, opened, press, said, until
 
 from planner.errors import PlannerError, UsageError
-from planner.metrics.saved import to_json
 from planner.planning.study import Study
 from planner.report import answer_html, answer_of
+from planner.results.saved import to_json
 from planner.settings.objectives import parse_objectives
 from planner.settings.scenario import Scenario
-from planner.trace import read_trace
-from planner.ui import results, tasks, work
+from planner.traces import read_trace
+from planner.ui import kept_replays as results
+from planner.ui import tasks, work
 from planner.ui.tasks import Asked, check_load, replays, window
 from planner.ui.waiting import waited_for
 from planner.ui.words import without_paths
@@ -78,7 +79,7 @@ def test_no_page_shows_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any) -> None:
         raise ValueError("/srv/planner/secret.py")
 
-    monkeypatch.setattr("planner.ui.replay.headlines", fail)
+    monkeypatch.setattr("planner.ui.replay_page.headlines", fail)
     page = opened("replay")
     assert not page.exception
     assert page.error[-1].value.startswith("This page ended with an error")

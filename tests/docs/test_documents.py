@@ -30,7 +30,7 @@ def run(command: str, folder: Path, *, here: bool = True) -> subprocess.Complete
     if here and not SHELLS.search(command):
         done = run_here(shlex.split(command)[1:], folder)
     else:
-        own = f"{shlex.quote(sys.executable)} -m planner.cli"
+        own = f"{shlex.quote(sys.executable)} -m planner.commands.cli"
         line = re.sub(r"(^|&& |\| )planner ", rf"\1{own} ", command)
         done = subprocess.run(["bash", "-c", line], cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{command}\n{done.stderr}"
@@ -135,3 +135,10 @@ def test_the_accuracy_table_is_the_published_one() -> None:
         tpot, ttft = (100 * float(figures[f"{name}, {metric} median APE"] or 0) for metric in ("TPOT", "TTFT"))
         assert f"{tpot:.1f} %" in background
         assert f"{ttft:.1f} %" in background
+
+
+@pytest.mark.parametrize("name", ["docs/architecture.md", "docs/inside.md"])
+def test_files_that_a_page_names_are_there(name: str) -> None:
+    text = (ROOT / name).read_text(encoding="utf-8")
+    for path in re.findall(r"`([\w./]+(?:/|\.py))`", text):
+        assert (ROOT / "planner" / path).exists() or (ROOT / path).exists(), f"{name}: {path} is no file"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from planner.trace import FORMATS
+from planner.traces import FORMATS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "formats.md").read_text(encoding="utf-8")
@@ -27,7 +27,7 @@ FILES = {
 def run(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
     for name, text in FILES.items():
         (folder / name).write_text(text)
-    line = command.replace("planner ", f"{shlex.quote(sys.executable)} -m planner.cli ", 1)
+    line = command.replace("planner ", f"{shlex.quote(sys.executable)} -m planner.commands.cli ", 1)
     return subprocess.run(["bash", "-c", line], cwd=folder, capture_output=True, text=True, check=False)
 
 

@@ -93,7 +93,7 @@ def problem(target: Target, data: bytes, folder: Path, limit_s: int, *, through_
 
 def _replay(path: Path) -> None:
     """Replay a file by the command line, and see that a failure leaves no output behind."""
-    from planner.cli import app
+    from planner.commands.cli import app
 
     out = path.parent / "out"
     out.mkdir(exist_ok=True)
@@ -136,10 +136,10 @@ def guided(options: argparse.Namespace) -> int:
     """Let atheris choose the changes by the planner's coverage; it ends the process at the first failure."""
     import atheris
 
-    with atheris.instrument_imports(include=["planner.trace"]):
-        for name in [name for name in sys.modules if name.startswith("planner.trace")]:
+    with atheris.instrument_imports(include=["planner.traces"]):
+        for name in [name for name in sys.modules if name.startswith("planner.traces")]:
             del sys.modules[name]
-        from planner.trace import read_trace
+        from planner.traces import read_trace
 
     names = [name for name, target in TARGETS.items() if name.startswith("trace ") and not target.is_cut]
     names = names if options.target is None else [options.target]

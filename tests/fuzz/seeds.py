@@ -12,9 +12,9 @@ from test_scraped import query, vllm
 from test_serverlog import sglang
 from test_trace_formats import SAME_RUN, lines, sglang_bench, table
 
-from planner.catalog.entries import load_model
+from planner.catalog.catalog_files import load_model
 from planner.deployment.pools import read_fleet
-from planner.launch.read import read_launch
+from planner.launch.read_command import read_launch
 from planner.measured.runs import read_runs
 from planner.measured.steplog import SHAPE, read_steps
 from planner.planning.baseline import read_baseline
@@ -23,10 +23,10 @@ from planner.planning.study import read_study
 from planner.planning.targets import read_targets
 from planner.settings.objectives import parse_objectives
 from planner.settings.scenario import Scenario
-from planner.steptime.engines import read_constants
-from planner.synthetic import read_spec
-from planner.trace import read_trace
-from planner.traffic.rate_series import read_rate_series
+from planner.steptime.engine_constants import read_constants
+from planner.traces import read_trace
+from planner.traces.shaping.rate_series import read_rate_series
+from planner.traces.synthesis import read_spec
 
 ROOT = Path(__file__).resolve().parents[2]
 

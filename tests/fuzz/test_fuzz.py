@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from seeds import TARGETS
 
-from planner.trace import FORMATS
+from planner.traces import FORMATS
 
 PATIENCE_S = 300  # with a loop that is compiled on a busy machine
 CORPUS = Path(__file__).with_name("corpus")

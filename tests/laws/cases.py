@@ -6,9 +6,9 @@ from typing import Any
 from helpers import play, trace_of
 from hypothesis import strategies as some
 
-from planner.replays.results import ReplayResult
-from planner.settings.engine import Recording
-from planner.trace import Trace
+from planner.replays.result_tables import ReplayResult
+from planner.settings.engine_settings import Recording
+from planner.traces import Trace
 
 MAX_MODEL_LEN = 60
 

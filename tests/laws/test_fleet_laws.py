@@ -12,19 +12,19 @@ from helpers import EVERYTHING, assert_same_requests, scenario_of
 from hypothesis import given
 from hypothesis import strategies as some
 
-from planner.choices.policies import POLICIES
-from planner.choices.routers import ROUTERS
 from planner.deployment.deploy import pools_of, resolve
-from planner.engine import state as st
-from planner.engine.generator import drawn
-from planner.fleet import interleaved, replicas
+from planner.loop.compiled.generator import drawn
+from planner.loop.state import engine_state as st
+from planner.policies.builtin_policies import POLICIES
+from planner.policies.builtin_routers import ROUTERS
 from planner.replays.dependencies import dependencies
-from planner.replays.results import ReplayResult
+from planner.replays.fleet import interleaved, replicas
+from planner.replays.result_tables import ReplayResult
 from planner.run import replay
-from planner.settings.engine import Recording
+from planner.settings.engine_settings import Recording
 from planner.settings.scenario import Scenario
-from planner.trace import Trace
-from planner.trace.prefix import take_rows
+from planner.traces import Trace
+from planner.traces.prefix_ids import take_rows
 
 KEYED = [name for name, policy in POLICIES.items() if policy.admit_key is not None]
 recordings = some.sampled_from((EVERYTHING, Recording(), Recording(steps=True)))

@@ -11,13 +11,13 @@ from helpers import EVERYTHING, assert_same_requests, scenario_of, trace_of
 from hypothesis import given
 from hypothesis import strategies as some
 
-from planner.choices.policies import POLICIES
-from planner.choices.routers import ROUTERS
-from planner.engine import state as st
-from planner.fleet import interleaved
-from planner.replays.results import ReplayResult
+from planner.loop.state import engine_state as st
+from planner.policies.builtin_policies import POLICIES
+from planner.policies.builtin_routers import ROUTERS
+from planner.replays.fleet import interleaved
+from planner.replays.result_tables import ReplayResult
 from planner.run import replay
-from planner.settings.engine import Recording
+from planner.settings.engine_settings import Recording
 from planner.settings.scenario import Scenario
 from planner.steptime.by_term import TERMS
 

@@ -15,15 +15,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 from test_fleet_laws import KEYED, fleets
 
-from planner.choices.policies import POLICIES
-from planner.choices.routers import ROUTERS
-from planner.engine import state as st
-from planner.explanation.phases import request_phases
+from planner.loop.state import engine_state as st
+from planner.policies.builtin_policies import POLICIES
+from planner.policies.builtin_routers import ROUTERS
 from planner.replays.attempts import STATUS
-from planner.replays.results import ReplayResult
+from planner.replays.result_tables import ReplayResult
+from planner.results.phases import request_phases
 from planner.run import replay
-from planner.settings.engine import Recording
-from planner.trace.prefix import take_rows
+from planner.settings.engine_settings import Recording
+from planner.traces.prefix_ids import take_rows
 
 RETRIED = (st.TIMED_OUT, st.OVERLOADED, st.THROTTLED, st.UNAVAILABLE, st.LOST)
 recordings = some.sampled_from((EVERYTHING, Recording(), Recording(steps=True)))

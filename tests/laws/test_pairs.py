@@ -10,7 +10,7 @@ from helpers import EVERYTHING, trace_of
 from planner.errors import PlannerError
 from planner.run import replay
 from planner.settings.scenario import Scenario
-from planner.trace import Trace
+from planner.traces import Trace
 
 SCALE = """minimum = 1
 maximum = 3

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-from planner.cli import app
+from planner.commands.cli import app
 
 SHARED = Path(os.environ.get("PLANNER_SHARED", Path(__file__).parents[3] / "shared"))
 SCHEDULES = SHARED / "schedules"

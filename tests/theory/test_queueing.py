@@ -5,8 +5,8 @@ import pytest
 from helpers import play, scenario_of, trace_of
 
 from planner.run import replay
-from planner.settings.engine import Recording
-from planner.trace import Trace
+from planner.settings.engine_settings import Recording
+from planner.traces import Trace
 
 FAST = Recording()
 

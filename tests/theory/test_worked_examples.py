@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from helpers import batches, play, scenario_of, step_tokens, trace_of
 
-from planner.metrics.summary import goodput
+from planner.results.summary import goodput
 from planner.run import replay
-from planner.settings.engine import Recording
+from planner.settings.engine_settings import Recording
 from planner.settings.slo import Slo, meets
 
 

@@ -1,1 +1,0 @@
-"""Calibration: an engine's constants fitted to measurements, with their error on what was left out."""

@@ -1,0 +1,28 @@
+"""The files that a user's TOML names, looked for beside it."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from planner.traces.shaping.client_load import NAME
+from planner.traces.synthesis import sample_names
+
+FILES = ("model", "speculative_model", "gpu", "policy", "router", "autoscale", "fail_replica", "tenants", "calibration",
+         "fleet")  # options that are a name or a file
+
+
+def trace_beside(folder: Path, trace: str) -> str:
+    """Return a trace's path as from `folder`; a bundled sample, the random load and a database keep their names."""
+    return trace if "://" in trace or trace in (*sample_names(), NAME) else str(folder / trace)
+
+
+def beside(folder: Path, option: str, value: Any) -> Any:
+    """Return an option's value, the path as from `folder` where it is a file there: `config.json`, `mine.py:policy`."""
+    if option not in FILES or not isinstance(value, str):
+        return value
+    return str(folder / value) if os.path.exists(folder / path_of(value)) else value  # of any name
+
+
+def path_of(value: str) -> str:
+    """Return the path in the value of such an option, without the name in the file that may follow it."""
+    return value.rpartition(":")[0] if ".py:" in value else value

@@ -1,0 +1,124 @@
+"""A launch command written: the flags that set an engine to a scenario's options."""
+
+import shlex
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from planner.catalog.catalog_files import describe_model
+from planner.launch.flags import DIALECTS, Dialect, Flag, Switch, Tree
+from planner.launch.rank_flags import written_ranks
+from planner.settings.default_router import ROUTER
+from planner.settings.defaults import ENGINE_DEFAULTS, vllm_serve_defaults
+from planner.settings.scenario import Scenario, given_options, names_in
+
+FILE = "engine.yaml"
+OWN_DRAFTS = ("eagle", "eagle3", "medusa")  # heads that were trained for a model, in a checkpoint of their own
+VLLM_SERVES_OTHERS = tuple(vllm_serve_defaults("", 0.0, None))  # the options, which are the same on every GPU
+NOT_THE_SERVERS = {"model", "gpu", "inter_node_bandwidth", "inter_node_latency", "engine", "engine_version",
+                   "step_time", "calibration", "interval", "speculative_acceptance"}
+
+
+def launch_command(scenario: Scenario) -> tuple[str, tuple[str, ...]]:
+    """Return the command that launches a scenario's engine, and the options that it has no flag for.
+
+    Options at the engine's defaults are left out; `vllm serve` has others by GPU and release, which are always
+    written. Where some options stand in a file alone, the command writes it first.
+
+    >>> print(launch_command(Scenario(model="qwen3-32b", max_num_seqs=256))[0])
+    vllm serve Qwen/Qwen3-32B --gpu-memory-utilization 0.9 --max-num-seqs 256 --max-num-batched-tokens 2048
+    """
+    dialect = DIALECTS[scenario.engine]
+    if scenario.engine == "vllm":
+        own = ENGINE_DEFAULTS["vllm"]
+        scenario = replace(scenario, **{name: getattr(own, name) for name in VLLM_SERVES_OTHERS
+                                        if getattr(scenario, name) is None})
+    scenario, without = written_ranks(scenario)
+    words, in_file, lacking = [*dialect.launch, _served(scenario.model)], {}, [*filter(None, without.values())]
+    for name, value in _given(scenario):
+        if name in without:
+            continue
+        if (flag := _flag(dialect, dialect.entries, name, value, scenario)) is not None:
+            words += flag
+        elif (entry := _flag(dialect, dialect.file_entries, name, value, scenario)) is not None:
+            in_file[entry[0]] = entry[1] if len(entry) > 1 else True
+        else:
+            lacking.append(f"{name} = {value}")
+    if scenario.num_speculative_tokens and scenario.speculative_method in OWN_DRAFTS and not scenario.speculative_model:
+        lacking.append(f"speculative_model, the checkpoint that {scenario.speculative_method} drafts with")
+    if scenario.engine == "vllm" and scenario.max_loras:
+        words.append("--enable-lora")
+    command = shlex.join(words)
+    if in_file:
+        command = (f"cat > {FILE} <<'EOF'\n{yaml.safe_dump(_nested(in_file), sort_keys=False)}EOF\n"
+                   f"{command} {_spelled(dialect, dialect.files[0])} {FILE}")
+    return command, tuple(lacking)
+
+
+def describe_launch(scenario: Scenario) -> dict[str, Any]:
+    """Return the command as `command`, and what it has no flag for as `command_lacks`, for results."""
+    command, lacking = launch_command(scenario)
+    return {"command": command, "command_lacks": list(lacking)}
+
+
+def _served(model: str | None) -> str:
+    """Return a model's name as a server loads it: the Hugging Face name of a short one, the folder of a config.json."""
+    if model is None:
+        return "MODEL"
+    if model.endswith("config.json"):
+        return str(Path(model).parent)
+    if "/" in model:
+        return model
+    aliases: Any = describe_model(model).get("aliases", ())
+    return next((alias for alias in aliases if "/" in alias), model)
+
+
+def _given(scenario: Scenario) -> list[tuple[str, Any]]:
+    """Return the options of the deployment and its scheduling that are not at their defaults."""
+    load, default = set(names_in("Load")), ("router", ROUTER)
+    return [option for option in given_options(scenario).items()
+            if option[0] not in load | NOT_THE_SERVERS and option != default]
+
+
+def _flag(dialect: Dialect, entries: tuple[Flag | Switch | Tree, ...], option: str, value: Any,
+          scenario: Scenario) -> list[str] | None:
+    """Return the words that set an option, None where there are none among the entries."""
+    if option == "expert_parallel" and dialect.experts and entries is dialect.entries:
+        return [_spelled(dialect, dialect.experts[0]), str(scenario.tensor_parallel_size)]
+    if option == "num_gpu_blocks" and dialect.kv_tokens and ("." in dialect.kv_tokens[0]) != (
+            entries is dialect.entries):
+        return [_spelled(dialect, dialect.kv_tokens[0]), str(value * scenario.block_size)]
+    for entry in entries:
+        if isinstance(entry, Tree) or entry.option != option:
+            continue
+        name = _spelled(dialect, entry.names[0])
+        if isinstance(entry, Switch):
+            if value == entry.value:
+                return [name]
+            if value == entry.otherwise and entries is dialect.entries:
+                return [f"--no-{name.removeprefix('--')}"]
+            if value == entry.otherwise:
+                return [name, "false"]
+        elif (text := entry.write(value)) is not None:
+            return [name, text]
+    return None
+
+
+def _spelled(dialect: Dialect, name: str) -> str:
+    """Return a flag as the engine's documents write it: the keys of tables with underscores."""
+    flag, dot, key = name.removeprefix("--").partition(".")
+    return f"--{flag.replace('-', dialect.dash)}{dot}{key.replace('-', '_')}"
+
+
+def _nested(flags: dict[str, Any]) -> dict[str, Any]:
+    """Return flags as the keys of a YAML file, those with a path in tables."""
+    found: dict[str, Any] = {}
+    for flag, value in flags.items():
+        *path, key = flag.removeprefix("--").split(".")
+        place = found
+        for part in path:
+            place = place.setdefault(part, {})
+        place[key] = yaml.safe_load(value) if isinstance(value, str) else value
+    return found

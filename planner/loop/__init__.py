@@ -1,0 +1,1 @@
+"""The compiled replay loop: clock, queues, admission, KV blocks, preemption, fleets."""

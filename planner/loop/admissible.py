@@ -1,0 +1,185 @@
+"""How much of a waiting request may be admitted in a step: seats, budget, cached prefix and memory."""
+
+from typing import Any
+
+from planner.loop.compiled.jit import jit
+from planner.loop.decodes import depart
+from planner.loop.memory.adapters import lacks_adapter_slot
+from planner.loop.memory.blocks import (
+    ceil_div,
+    find_hit,
+)
+from planner.loop.memory.tiers import find_below
+from planner.loop.preemption import leave_cpu
+from planner.loop.reservation import keeps_promises, never_keeps_promises
+from planner.loop.state.engine_state import (
+    CUT_FIRST,
+    CUT_NONE,
+    FAILED,
+    NONE,
+    PROMISE_ALL,
+    PROMISE_SHARE,
+    REJECTED,
+    RESERVE_CHUNK,
+    RESERVE_MODEL_LEN,
+    RESERVE_OUTPUT,
+    State,
+)
+from planner.loop.step_shape import chunk_tokens, free_seats, has_place
+
+
+@jit
+def is_shut(s: State) -> bool:
+    """Tell whether SGLang leaves its queue alone: nobody has left since one did not fit, and no prompt goes on."""
+    e = s.engine
+    return bool(s.settings.promise == PROMISE_SHARE and e.is_full and e.num_running > 0 and e.step_prompts == 0)
+
+
+@jit
+def has_seat(s: State) -> bool:
+    """Tell whether one more request may enter this step's batch."""
+    return bool(free_seats(s) > 0 and s.engine.prompt_budget > 0 and has_place(s))
+
+
+@jit
+def is_known_blocked(s: State, i: int) -> bool:
+    """Tell, without a look at the head, that it still cannot fit.
+
+    It cannot before as many blocks have come back as it lacked, whatever has been taken since, unless the first content
+    that it missed in the cache is there. A block that is taken never helps it: where an idle block of its own prefix
+    comes into use it needs one block fewer, and one fewer is free. So blocks are counted as they come back; the number
+    of free blocks does not tell, since another request may take them in the same step, idle blocks of that prefix too.
+    """
+    e = s.engine
+    if s.settings.promise == PROMISE_SHARE:
+        return is_shut(s)
+    if tests_chunk_only(s):  # whose size is another in every step
+        return False
+    may_fit = e.is_full == 0 if s.settings.promise == PROMISE_ALL else e.blocked_lack <= 0
+    if e.blocked_request != i or may_fit:
+        return False
+    return bool(e.blocked_content == NONE or s.entries[e.blocked_content].first == NONE)
+
+
+@jit
+def admissible_tokens(s: State, i: int) -> tuple[int, int, int]:
+    """Return how many tokens of a waiting request fit this step, 0 for none; mark it where it can never run.
+
+    Besides, the hit blocks and computed tokens that it would start from.
+    """
+    request = s.requests[i]
+    if lacks_adapter_slot(s, i):
+        return 0, 0, 0
+    hit_blocks, unused_hits, missing, computed = look_up(s, i)
+    if never_fits(s, request, computed):
+        refuse(s, i)
+        return 0, 0, 0
+    n = tokens_within_budget(s, request, computed)
+    if n == 0:
+        return 0, 0, 0
+    if has_room(s, request, n, hit_blocks, unused_hits, computed):
+        return n, hit_blocks, computed
+    if s.engine.num_running + s.engine.num_loading + s.engine.num_held == 0:  # nothing will ever be freed for it
+        refuse(s, i)
+    s.engine.blocked_request = i
+    lack = lacking_blocks(s, request, n, hit_blocks, unused_hits, computed)
+    s.engine.blocked_lack = max(lack, 1)  # without the watermark, which no longer holds once nothing runs
+    s.engine.blocked_content = missing
+    s.engine.is_full = 1
+    return 0, 0, 0
+
+
+@jit
+def tests_chunk_only(s: State) -> bool:
+    """Tell whether room for a request's first chunk is enough to admit it."""
+    return bool(s.settings.reserve == RESERVE_CHUNK and not s.settings.reserves_full_isl)
+
+
+@jit
+def lacking_blocks(s: State, request: Any, n: int, hit_blocks: int, unused_hits: int, computed: int) -> int:
+    """Return the blocks that a waiting request needs for its `n` tokens to come, less those that are free."""
+    tested = ceil_div(computed + n, s.settings.block_size) if tests_chunk_only(s) else num_reserved(s, request)
+    return int(tested - hit_blocks + unused_hits + s.settings.state_blocks - s.engine.num_free_blocks)
+
+
+@jit
+def has_room(s: State, request: Any, n: int, hit_blocks: int, unused_hits: int, computed: int) -> bool:
+    """Tell whether the memory has room for a waiting request, beside the watermark and all that was promised."""
+    watermark = s.settings.watermark_blocks if s.engine.num_running > 0 or s.settings.watermark_when_idle else 0
+    fits = lacking_blocks(s, request, n, hit_blocks, unused_hits, computed) + watermark <= 0
+    return bool(fits and keeps_promises(s, request, hit_blocks, unused_hits))
+
+
+@jit
+def tokens_within_budget(s: State, request: Any, computed: int) -> int:
+    """Return how many of a waiting request's tokens the step's budget has room for, by the rule for cutting prompts."""
+    left = min(s.engine.budget, s.engine.prompt_budget)
+    n = wanted_tokens(s, request, computed)
+    if n <= left:
+        return n
+    if s.settings.cut == CUT_NONE:  # SGLang: a prompt above max_prefill_tokens that must run whole runs alone
+        runs_alone = s.engine.step_prompts == 0 and left == s.settings.max_prefill_tokens and n <= s.engine.budget
+        return n if runs_alone else 0
+    if s.settings.cut == CUT_FIRST and s.engine.step_prompts > 0:  # nano-vllm cuts the first of a batch only
+        return 0
+    return int(chunk_tokens(s, n, left, s.engine.step_prompts + s.engine.step_decodes == 0))
+
+
+@jit
+def look_up(s: State, i: int) -> tuple[int, int, int, int]:
+    """Return a waiting request's hit blocks, those nobody uses, the first missing content, and its computed tokens.
+
+    With tiers below the GPU the computed tokens are those that they have besides.
+    """
+    request = s.requests[i]
+    s.engine.found_cpu = s.engine.found_remote = 0
+    if request.is_swapped:
+        return 0, 0, NONE, int(request.num_computed_tokens)
+    if s.settings.pulls_kv and s.pulls[i].tokens > 0 and request.num_cached_tokens < 0:
+        return 0, 0, NONE, int(s.pulls[i].tokens)
+    if not s.settings.is_caching:
+        return 0, 0, NONE, 0
+    if s.prefixes[i].cached_tokens > 0 and request.num_cached_tokens < 0:
+        return 0, 0, NONE, int(min(s.prefixes[i].cached_tokens, request.input_tokens - 1))
+    # The last known token is always computed again, and with it its whole block.
+    limit = (request.input_tokens + request.num_output_tokens - 1) // s.settings.block_size
+    hits, unused, missing = find_hit(s, i, limit)
+    found = find_below(s, i, hits, limit) if s.settings.has_tiers else 0
+    return hits, unused, missing, int((hits + found) * s.settings.block_size)
+
+
+@jit
+def num_reserved(s: State, request: Any) -> int:
+    """Return the blocks that must be there before a request is admitted."""
+    if s.settings.reserve == RESERVE_MODEL_LEN:
+        return ceil_div(s.settings.max_model_len, s.settings.block_size)
+    if s.settings.reserve == RESERVE_OUTPUT:
+        return ceil_div(request.input_tokens + request.max_output_tokens, s.settings.block_size)
+    return ceil_div(request.input_tokens + request.num_output_tokens, s.settings.block_size)
+
+
+@jit
+def wanted_tokens(s: State, request: Any, computed: int) -> int:
+    """Return how many tokens a waiting request would take in one step, if there were room."""
+    known = request.input_tokens + request.num_output_tokens
+    return int(min(known - computed, s.engine.max_tokens_per_prompt))
+
+
+@jit
+def never_fits(s: State, request: Any, computed: int) -> bool:
+    """Tell whether a request needs more blocks, or as a whole more tokens in a step, than there are."""
+    is_whole = s.settings.cut == CUT_NONE
+    if is_whole and wanted_tokens(s, request, computed) > s.settings.max_num_batched_tokens:
+        return True
+    largest = num_reserved(s, request) + s.settings.state_blocks
+    return bool(largest > s.settings.num_gpu_blocks or never_keeps_promises(s, request))
+
+
+@jit
+def refuse(s: State, i: int) -> None:
+    """Mark a request that can never run; the caller takes it out of its queue."""
+    request = s.requests[i]
+    request.state = FAILED if request.num_output_tokens > 0 else REJECTED
+    request.finished_s = s.engine.now_s
+    leave_cpu(s, request)
+    depart(s, i)

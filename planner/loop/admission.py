@@ -1,0 +1,229 @@
+"""Waiting requests are admitted while there is a seat, a budget and memory."""
+
+
+from planner.loop.admissible import (
+    admissible_tokens,
+    has_seat,
+    is_known_blocked,
+    is_shut,
+    look_up,
+    never_fits,
+    num_reserved,
+    refuse,
+)
+from planner.loop.compiled.jit import jit
+from planner.loop.compiled.queues import (
+    append_prompt,
+    append_running,
+    append_waiting,
+    first_waiting,
+    heap_pop,
+    heap_push,
+    prepend_waiting,
+    remove_first_waiting,
+    remove_listed,
+)
+from planner.loop.memory.adapters import claim_adapter, lacks_adapter_slot
+from planner.loop.memory.blocks import ceil_div, claim_hit, enter_blocks, enter_contents, take_blocks, take_states
+from planner.loop.memory.kv_loading import await_load, begin_pull
+from planner.loop.memory.tiers import begin_load, use_prefix
+from planner.loop.preemption import cross_host_link, least_urgent_decode, leave_cpu, preempt
+from planner.loop.reservation import promise_to, sum_promises
+from planner.loop.serving import grant_prompt
+from planner.loop.state.engine_state import CPU, NONE, REMOTE, RESERVE_CHUNK, WAITING, State
+
+
+@jit
+def admit(s: State, max_new_seqs: int) -> None:
+    """Admit waiting requests; nobody enters in a step in which someone had to yield."""
+    if s.engine.step_preempted > 0 or s.engine.num_waiting == 0 or is_shut(s):
+        return
+    sum_promises(s)
+    if s.settings.is_first_fit or s.settings.max_loras > 0:
+        admit_first_fit(s, max_new_seqs)
+    else:
+        admit_head_of_line(s, max_new_seqs)
+
+
+@jit
+def admit_head_of_line(s: State, max_new_seqs: int) -> None:
+    """Admit in order; the first that does not fit blocks all behind it."""
+    admitted = 0
+    while admitted < max_new_seqs and has_seat(s):
+        i = first_waiting(s)
+        if i == NONE or is_known_blocked(s, i):
+            return
+        n, hit_blocks, computed = admissible_tokens(s, i)
+        if n == 0 and s.requests[i].state == WAITING:
+            return
+        remove_first_waiting(s, i)
+        if n > 0:
+            enter_running(s, i, n, hit_blocks, computed)
+            admitted += 1
+
+
+@jit
+def admit_first_fit(s: State, max_new_seqs: int) -> None:
+    """Admit in order, passing over those that do not fit; where the head blocks, those whose adapter has no room."""
+    admitted = 0
+    i = s.engine.waiting_head
+    while i != NONE and admitted < max_new_seqs and has_seat(s):
+        following = s.requests[i].next
+        n, hit_blocks, computed = admissible_tokens(s, i)
+        if n == 0 and s.requests[i].state == WAITING and not is_passed_over(s, i):
+            return
+        if n > 0 or s.requests[i].state != WAITING:
+            remove_listed(s, i)
+        if n > 0:
+            enter_running(s, i, n, hit_blocks, computed)
+            admitted += 1
+        i = following
+    passed = 0
+    while s.engine.num_heaped > 0 and admitted < max_new_seqs and has_seat(s):
+        i = s.waiting_heap[0].request
+        s.engine.num_heaped = heap_pop(s.waiting_heap, s.engine.num_heaped)
+        if s.requests[i].state != WAITING:  # cancelled
+            continue
+        n, hit_blocks, computed = admissible_tokens(s, i)
+        if n == 0 and s.requests[i].state == WAITING:
+            s.scratch[passed] = i
+            passed += 1
+            if not is_passed_over(s, i):
+                break
+            continue
+        s.engine.num_waiting -= 1
+        if n > 0:
+            enter_running(s, i, n, hit_blocks, computed)
+            admitted += 1
+    for k in range(passed):
+        rank = s.ranks[s.scratch[k]].admit
+        s.engine.num_heaped = heap_push(s.waiting_heap, s.engine.num_heaped, rank, s.scratch[k])
+
+
+@jit
+def is_passed_over(s: State, i: int) -> bool:
+    """Tell whether a waiting request that does not fit lets those behind it in."""
+    return bool(s.settings.is_first_fit or lacks_adapter_slot(s, i))
+
+
+@jit
+def enter_running(s: State, i: int, n: int, hit_blocks: int, computed: int) -> None:
+    """Admit a request with its first `n` tokens after those that its lookup found computed."""
+    request = s.requests[i]
+    claim_adapter(s, i)
+    take_states(s)
+    if s.settings.pulls_kv and s.pulls[i].tokens > 0 and request.num_cached_tokens < 0:
+        begin_pull(s, i)
+        return
+    claim_hit(s, i, hit_blocks)
+    loaded_s = begin_load(s, i, hit_blocks) if s.settings.has_tiers else 0.0
+    if loaded_s > s.engine.now_s:
+        n = 0
+    if s.settings.reserve == RESERVE_CHUNK:
+        total = ceil_div(computed + n, s.settings.block_size)
+    else:
+        total = num_reserved(s, request)
+    take_blocks(s, i, hit_blocks, total - hit_blocks)
+    request.num_computed_tokens = computed
+    if request.num_cached_tokens < 0:
+        request.num_cached_tokens = computed
+        request.first_scheduled_s = s.engine.now_s
+        s.engine.num_queried_tokens += request.input_tokens
+        s.engine.num_hit_tokens += computed
+        if s.settings.has_tiers:
+            count_hits(s, i)
+    else:
+        resume(s, i)
+    if s.settings.has_tiers:
+        take_loaded(s, i, hit_blocks, loaded_s)
+    if n > 0:
+        append_running(s, i)
+        append_prompt(s, i)
+        grant_prompt(s, i, n)
+    else:
+        await_load(s, i, loaded_s)
+    promise_to(s, request)
+
+
+@jit
+def count_hits(s: State, i: int) -> None:
+    """Add what a prompt has from the tiers to the totals."""
+    fetch, size = s.fetches[i], s.settings.block_size
+    fetch.cpu_tokens = s.engine.found_cpu * size
+    fetch.remote_tokens = s.engine.found_remote * size
+    s.links[CPU].num_hit_tokens += fetch.cpu_tokens
+    s.links[REMOTE].num_hit_tokens += fetch.remote_tokens
+
+
+@jit
+def take_loaded(s: State, i: int, hits: int, loaded_s: float) -> None:
+    """Make the blocks findable that a request loads after its `hits`; who finds one before it is there waits for it."""
+    request = s.requests[i]
+    found = int(s.engine.found_cpu + s.engine.found_remote)
+    limit = (request.input_tokens + request.num_output_tokens) // s.settings.block_size
+    s.fetches[i].begun_s = s.engine.now_s
+    enter_blocks(s, i, hits, hits + found)
+    use_prefix(s, i, hits, found, int(limit), loaded_s)
+
+
+@jit
+def resume(s: State, i: int) -> None:
+    """Account for the return of a preempted request; a swapped one brings its KV back over the host link."""
+    request = s.requests[i]
+    computed = int(request.num_computed_tokens)
+    request.preempted_s += s.engine.now_s - request.waiting_since_s
+    if request.is_swapped:
+        leave_cpu(s, request)
+        cross_host_link(s, computed)
+        if s.settings.is_caching:
+            enter_contents(s, i, 0, computed)
+        return
+    recomputed = max(0, request.num_lost_tokens - computed)
+    request.num_recomputed_tokens += recomputed
+    s.engine.num_recomputed_tokens += recomputed
+    request.num_lost_tokens = 0
+
+
+@jit
+def must_force_admission(s: State) -> bool:
+    """Tell whether the head has waited for longer than the guards of TTFT allow.
+
+    Each request is forced in once at most: what yields again and again for the same head would never get on.
+    """
+    if s.engine.num_waiting == 0 or s.engine.prompt_budget == 0:
+        return False
+    i = first_waiting(s)
+    if i == NONE or s.requests[i].num_cached_tokens >= 0:
+        return False
+    waited_s = s.engine.now_s - s.requests[i].waiting_since_s
+    return bool(s.engine.num_decode_only_steps >= s.settings.max_decode_only_steps or waited_s > s.settings.max_wait_s)
+
+
+@jit
+def force_admission(s: State) -> None:
+    """Admit the head; decodes yield until it has a seat and its blocks, the least urgent and newest first."""
+    i = first_waiting(s)
+    request = s.requests[i]
+    is_listed = s.engine.waiting_head == i
+    remove_first_waiting(s, i)
+    _, _, _, computed = look_up(s, i)
+    if never_fits(s, request, computed):
+        refuse(s, i)
+        return
+    n = hit_blocks = 0
+    while True:
+        sum_promises(s)
+        if has_seat(s):
+            n, hit_blocks, computed = admissible_tokens(s, i)
+        if n > 0 or request.state != WAITING:
+            break
+        victim = least_urgent_decode(s)
+        if victim == NONE:
+            break
+        preempt(s, victim)
+    if n > 0:
+        enter_running(s, i, n, hit_blocks, computed)
+    elif request.state == WAITING and is_listed:
+        prepend_waiting(s, i)
+    elif request.state == WAITING:
+        append_waiting(s, i)

@@ -1,0 +1,1 @@
+"""Foundations of compiled code: Numba and its cache, queues, heaps, random numbers."""

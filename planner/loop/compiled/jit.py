@@ -1,0 +1,187 @@
+"""How the loop is compiled: Numba, with a cache that a change of source, Python, Numba or CPU empties."""
+
+import gc
+import hashlib
+import importlib
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, TypeVar
+
+import filelock
+from llvmlite.binding import get_host_cpu_name
+
+from planner.progress import Stage, stage
+
+LINKING = 0.1  # time that a helper costs each function above it, which links it in, in its own compile times
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def source_sha256() -> str:
+    """Return a hash over the source of every file whose functions are compiled into the loop."""
+    package = Path(__file__).resolve().parents[2]
+    named = [package / "policies" / f"{name}.py"
+             for name in ("policy", "router", "builtin_policies", "builtin_routers")]
+    digest = hashlib.sha256()
+    for path in sorted([*(package / "loop").rglob("*.py"), *named]):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _cache_dir() -> Path:
+    """Return the folder of compiled code for this source, Python, Numba and CPU.
+
+    Numba looks at the file of the outermost function only, so a change in a helper's file would go unseen. The folder
+    is therefore named by a hash over every file whose functions are compiled.
+    """
+    made_for = (source_sha256(), sys.implementation.cache_tag, version("numba"), version("llvmlite"),
+                get_host_cpu_name())
+    digest = hashlib.sha256(repr(made_for).encode())
+    roots = (Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"), Path(tempfile.gettempdir()))
+    for root in roots:  # the home of a service or a container may be read-only
+        folder = root / "planner" / digest.hexdigest()[:16]
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError:
+            continue
+        return folder
+    return roots[-1]
+
+
+os.environ.setdefault("NUMBA_CACHE_DIR", str(_cache_dir()))
+
+numba: Any = importlib.import_module("numba")  # not before: it reads NUMBA_CACHE_DIR when imported
+events: Any = importlib.import_module("numba.core.event")
+
+
+def jit(function: F) -> F:
+    """Compile a helper of the loop when the loop is compiled; with NUMBA_DISABLE_JIT=1 leave it as it is.
+
+    Numba compiles a helper once for every combination of integer widths that it is called with. Here each is compiled
+    for 64-bit arguments only, which cuts the compile time to a third, and without the wrappers that only Python
+    needs.
+    """
+    helper = numba.njit(function, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+    if not numba.config.DISABLE_JIT:
+        resolve = helper.get_call_template
+        helper.get_call_template = lambda args, kws: resolve(tuple(_widen(a) for a in args), kws)
+    compiled: F = helper
+    return compiled
+
+
+def uncompiled(function: F) -> F:
+    """Return the Python function that was compiled; any other function as it is."""
+    plain: F = getattr(function, "py_func", function)
+    return plain
+
+
+def _widen(argument: Any) -> Any:
+    """Return the 64-bit type of an integer argument, and any other type as it is."""
+    if isinstance(argument, numba.types.IntegerLiteral):
+        return numba.int64
+    is_narrow = isinstance(argument, numba.types.Integer) and argument.signed
+    return numba.int64 if is_narrow else argument
+
+
+def compile_with_signature(function: F, signature: Any, *, what: str | None = None, cache: bool = True) -> F:
+    """Compile a function once for one signature, and keep the machine code between processes.
+
+    The machine code runs without Python's global lock, so that a display and other threads go on beside it. A second
+    process that needs the same function waits for the first one's code.
+
+    Parameters
+    ----------
+    what : the function in a user's words, for the display of progress; its name where none are given.
+    cache : whether the code is kept; a function that stands in no file has nowhere to be found again.
+    """
+    words = what or function.__name__
+    was_collecting = gc.isenabled()
+    gc.disable()  # a third of the compile time would go into looking for garbage
+    try:
+        with _alone(function, words) if cache else ExitStack(), _announced(function, words):
+            compiled: F = numba.njit(signature, cache=cache, nogil=True)(function)
+    finally:
+        if was_collecting:
+            gc.enable()
+    return compiled
+
+
+def _alone(function: Callable[..., Any], what: str) -> Any:
+    """Return a lock that one process holds while it compiles a function; none where the cache is read-only."""
+    folder = Path(numba.config.CACHE_DIR)
+    if numba.config.DISABLE_JIT or not os.access(folder, os.W_OK):
+        return ExitStack()
+    return filelock.FileLock(folder / f"{what} ({_name(function)}).lock")
+
+
+def compiled_elsewhere() -> list[str]:
+    """Return what other processes are compiling for this cache, in a user's words."""
+    found = []
+    for path in Path(numba.config.CACHE_DIR).glob("*.lock"):
+        try:
+            with filelock.FileLock(path, timeout=0):
+                pass
+        except filelock.Timeout:
+            found.append(path.name.partition(" (")[0])
+    return found
+
+
+@contextmanager
+def _announced(function: Callable[..., Any], what: str) -> Iterator[None]:
+    """Announce a stage once Numba compiles the function; loading it announces nothing."""
+    if numba.config.DISABLE_JIT:
+        yield
+        return
+    with ExitStack() as until_compiled, events.install_listener("numba:compile", Watch(function, what, until_compiled)):
+        yield
+
+
+class Watch(events.Listener):  # type: ignore[misc]
+    """Hears what Numba compiles: the first function begins a stage, and each that is through moves it."""
+
+    def __init__(self, function: Callable[..., Any], what: str, until_compiled: ExitStack) -> None:
+        self._function, self._what, self._until_compiled = function, what, until_compiled
+        self._stage: Stage | None = None
+        self._weights: dict[str, float] = {}
+        self._done = 0.0
+
+    def on_start(self, event: Any) -> None:
+        """Begin the stage."""
+        if self._stage is None:
+            below: dict[str, set[str]] = {}
+            _helpers(self._function, below)
+            self._weights = {name: 1 + LINKING * len(helpers) for name, helpers in below.items()}
+            words = f"compiling the {self._what}, once on this machine [%]"
+            self._stage = self._until_compiled.enter_context(stage(words, 100))
+
+    def on_end(self, event: Any) -> None:
+        """Move the stage by a function of ours; Numba's own have no weight."""
+        self._done += self._weights.get(_name(event.data["dispatcher"].py_func), 0.0)
+        if self._stage is not None:
+            self._stage.move(100 * min(self._done / sum(self._weights.values()), 1.0))
+
+
+def _helpers(function: Callable[..., Any], below: dict[str, set[str]]) -> set[str]:
+    """Return the names of the helpers that a function calls, itself or through others, and that are still to compile.
+
+    Parameters
+    ----------
+    below : the same for every function met so far; those that are met here are added.
+    """
+    name = _name(function)
+    if name not in below:
+        found = below[name] = set()
+        for called in function.__code__.co_names:
+            helper: Any = function.__globals__.get(called)
+            if hasattr(helper, "py_func") and not helper.signatures:
+                found |= {_name(helper.py_func)} | _helpers(helper.py_func, below)
+    return below[name]
+
+
+def _name(function: Callable[..., Any]) -> str:
+    return f"{function.__module__}.{function.__qualname__}"

@@ -1,0 +1,187 @@
+"""The queues of the loop: linked lists of running and waiting requests, and binary heaps."""
+
+from typing import Any
+
+from planner.loop.compiled.jit import jit
+from planner.loop.state.engine_state import NONE, PROMPT, WAITING, State
+
+
+@jit
+def append_running(s: State, i: int) -> None:
+    request = s.requests[i]
+    request.previous = s.engine.running_tail
+    request.next = NONE
+    if s.engine.running_tail == NONE:
+        s.engine.running_head = i
+    else:
+        s.requests[s.engine.running_tail].next = i
+    s.engine.running_tail = i
+    s.engine.num_running += 1
+    request.admission_order = s.engine.num_admissions
+    s.engine.num_admissions += 1
+
+
+@jit
+def remove_running(s: State, i: int) -> None:
+    request = s.requests[i]
+    if request.previous == NONE:
+        s.engine.running_head = request.next
+    else:
+        s.requests[request.previous].next = request.next
+    if request.next == NONE:
+        s.engine.running_tail = request.previous
+    else:
+        s.requests[request.next].previous = request.previous
+    s.engine.num_running -= 1
+
+
+@jit
+def append_waiting(s: State, i: int) -> None:
+    """Queue an arrival, or a preempted request of a keyed policy."""
+    request = s.requests[i]
+    request.state = WAITING
+    s.engine.num_waiting += 1
+    if s.settings.is_keyed:
+        s.engine.num_heaped = heap_push(s.waiting_heap, s.engine.num_heaped, s.ranks[i].admit, i)
+        return
+    request.previous = s.engine.waiting_tail
+    request.next = NONE
+    if s.engine.waiting_tail == NONE:
+        s.engine.waiting_head = i
+    else:
+        s.requests[s.engine.waiting_tail].next = i
+    s.engine.waiting_tail = i
+
+
+@jit
+def prepend_waiting(s: State, i: int) -> None:
+    """Put a preempted request before all that wait."""
+    request = s.requests[i]
+    request.state = WAITING
+    s.engine.num_waiting += 1
+    request.next = s.engine.waiting_head
+    request.previous = NONE
+    if s.engine.waiting_head == NONE:
+        s.engine.waiting_tail = i
+    else:
+        s.requests[s.engine.waiting_head].previous = i
+    s.engine.waiting_head = i
+
+
+@jit
+def remove_listed(s: State, i: int) -> None:
+    """Take a request out of the waiting list (not out of the heap)."""
+    request = s.requests[i]
+    if request.previous == NONE:
+        s.engine.waiting_head = request.next
+    else:
+        s.requests[request.previous].next = request.next
+    if request.next == NONE:
+        s.engine.waiting_tail = request.previous
+    else:
+        s.requests[request.next].previous = request.previous
+    s.engine.num_waiting -= 1
+
+
+@jit
+def first_waiting(s: State) -> int:
+    """Return the request that is next to be admitted, or NONE. Cancelled ones are swept off the heap here."""
+    if s.engine.waiting_head != NONE:
+        return int(s.engine.waiting_head)
+    while s.engine.num_heaped > 0:
+        i = s.waiting_heap[0].request
+        if s.requests[i].state == WAITING:
+            return int(i)
+        s.engine.num_heaped = heap_pop(s.waiting_heap, s.engine.num_heaped)
+    return NONE
+
+
+@jit
+def remove_first_waiting(s: State, i: int) -> None:
+    """Take out the request that `first_waiting` returned."""
+    if s.engine.waiting_head == i:
+        remove_listed(s, i)
+    else:
+        s.engine.num_heaped = heap_pop(s.waiting_heap, s.engine.num_heaped)
+        s.engine.num_waiting -= 1
+
+
+@jit
+def remove_heaped(s: State, i: int) -> None:
+    """Take a request out of the waiting heap."""
+    s.engine.num_heaped = heap_without(s.waiting_heap, s.engine.num_heaped, i)
+    s.engine.num_waiting -= 1
+
+
+@jit
+def append_prompt(s: State, i: int) -> None:
+    """List a request that has just been admitted among those whose prompt is in progress."""
+    s.requests[i].state = PROMPT
+    s.prompts[s.engine.num_prompts] = i
+    s.engine.num_prompts += 1
+
+
+@jit
+def remove_prompt(s: State, i: int) -> None:
+    """Take a request off the list of prompts in progress."""
+    k = 0
+    while s.prompts[k] != i:
+        k += 1
+    s.engine.num_prompts -= 1
+    for j in range(k, s.engine.num_prompts):
+        s.prompts[j] = s.prompts[j + 1]
+
+
+@jit
+def is_sooner(heap: Any, k: int, key: Any, request: int) -> bool:
+    """Tell whether an entry comes before another: by its key, then as in the trace."""
+    entry = heap[k]
+    return bool(entry.key < key or (entry.key == key and entry.request < request))
+
+
+@jit
+def heap_push(heap: Any, size: int, key: Any, request: int) -> int:
+    k = size
+    while k > 0:
+        parent = (k - 1) // 2
+        if is_sooner(heap, parent, key, request + 1):
+            break
+        heap[k].key = heap[parent].key
+        heap[k].request = heap[parent].request
+        k = parent
+    heap[k].key = key
+    heap[k].request = request
+    return size + 1
+
+
+@jit
+def heap_without(heap: Any, size: int, request: int) -> int:
+    """Take all entries of a request out of a heap, and return how many are left."""
+    left = 0
+    for k in range(size):
+        key, other = heap[k].key, heap[k].request
+        if other != request:
+            left = heap_push(heap, left, key, other)
+    return left
+
+
+@jit
+def heap_pop(heap: Any, size: int) -> int:
+    last = size - 1
+    key = heap[last].key
+    request = heap[last].request
+    k = 0
+    while True:
+        child = 2 * k + 1
+        if child >= last:
+            break
+        if child + 1 < last and is_sooner(heap, child + 1, heap[child].key, heap[child].request):
+            child += 1
+        if not is_sooner(heap, child, key, request):
+            break
+        heap[k].key = heap[child].key
+        heap[k].request = heap[child].request
+        k = child
+    heap[k].key = key
+    heap[k].request = request
+    return last

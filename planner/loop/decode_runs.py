@@ -1,0 +1,337 @@
+"""A stretch of decode steps in which nothing else can happen: a few nanoseconds a step, and nobody is touched."""
+
+import math
+from typing import Any
+
+from planner.loop.admissible import is_known_blocked
+from planner.loop.api_server import next_arrival_s, next_event_s
+from planner.loop.compiled.jit import jit
+from planner.loop.compiled.queues import first_waiting
+from planner.loop.decodes import blocks_needed, next_finish
+from planner.loop.emission import see_decodes
+from planner.loop.longest import longest_context
+from planner.loop.memory.blocks import ceil_div
+from planner.loop.memory.tiers import write_filled
+from planner.loop.recording import record_step, tally_queue
+from planner.loop.serving import advance_decode_blocks, enter_decode_content
+from planner.loop.state.engine_state import WRITE_BACK, State
+from planner.loop.step import enter_decode_contents, finish_due
+from planner.loop.step_shape import begin_step, free_seats
+from planner.loop.timing import (
+    adapters_s,
+    composition_bytes,
+    composition_s,
+    context_s,
+    context_slopes,
+    decode_attention_bytes,
+    hidden_s,
+    is_graph,
+    overhead_s,
+    tile_part,
+    uneven_growth_s,
+    uneven_s,
+)
+from planner.policies.policy import NO_LIMIT
+
+ROUNDING = 1.0 - 1e-9  # of sums of step times
+
+
+@jit
+def may_run_decodes(s: State) -> bool:
+    """Tell whether the coming steps can only be decodes, whatever the policy plans."""
+    e = s.engine
+    if e.num_decodes == 0 or e.num_decodes != e.num_running or e.num_stalled > 0 or e.is_paused:
+        return False
+    if not s.settings.aggregates_decodes or s.settings.records_schedule or e.step_swapped > 0:
+        return False
+    if e.step_adapter_s > 0.0:
+        return False
+    if e.num_decodes > min(s.settings.max_batch_seqs, s.settings.max_num_batched_tokens):
+        return False
+    if s.settings.has_tiers and s.settings.write_policy == WRITE_BACK:  # an eviction makes a step longer
+        return False
+    if e.num_waiting == 0:
+        return True
+    if is_guarded(s) or s.settings.is_first_fit or s.settings.limits_batch_only:
+        return False
+    return bool(free_seats(s) <= 0 or is_known_blocked(s, first_waiting(s)))
+
+
+@jit
+def is_guarded(s: State) -> bool:
+    """Tell whether waiting alone may force an admission."""
+    return bool(s.settings.max_wait_s < math.inf or s.settings.max_decode_only_steps < NO_LIMIT)
+
+
+@jit
+def watched_arrival_s(s: State) -> float:
+    """Return the next arrival that could change what runs: one that cannot be admitted is no event."""
+    e = s.engine
+    if s.settings.scheduler_recv_interval > 1:  # `steps_to_look` ends the stretch where the engine polls
+        return math.inf
+    could_enter = free_seats(s) > 0 and (e.num_waiting == 0 or s.settings.is_keyed)
+    limit = min(s.settings.max_concurrency, s.settings.max_queued_requests)
+    is_counted = s.settings.records_steps or s.settings.may_cancel or limit < NO_LIMIT
+    if could_enter or is_counted or is_guarded(s):
+        return next_arrival_s(s)
+    return math.inf
+
+
+@jit
+def run_decodes(s: State) -> bool:
+    """Take decode steps until something else may happen; False if not even one could be taken."""
+    engine, settings = s.engine, s.settings
+    decodes = engine.num_decodes
+    gpu_s, slopes, least_s, extra_s = own_decode_terms(s)
+    steps = min(steps_to_look(s), steps_to_bend(s, gpu_s, slopes, least_s))
+    if not has_blocks(s):
+        return False
+    used, most_used = settings.num_gpu_blocks - engine.num_free_blocks, most_used_blocks(s)
+    if settings.is_caching:
+        move_decode_blocks(s)
+    arrival_s = watched_arrival_s(s)
+    stop_s = min(engine.until_s, s.cancels[0].key if engine.num_cancel_entries > 0 else math.inf)
+    stop_s = min(stop_s, s.loads[0].key if engine.num_loads > 0 else math.inf)
+    place, block_size = engine.decode_step % settings.block_size, settings.block_size
+    is_async = settings.is_async
+    start_s, end_s = engine.last_start_s, engine.now_s
+    context, total_context, block_s = engine.decode_context_tokens, 0, 0.0
+    duration_s = 0.0
+    taken = 0
+    while taken < steps:  # everything in here is local: a step takes a few nanoseconds
+        need = s.ring[place].count
+        if used + need > most_used:
+            break
+        if taken > 0 and (arrival_s <= (start_s if is_async else end_s) or stop_s <= end_s):
+            break
+        used += need
+        duration_s = max(gpu_s + context_s(s.step_time, slopes, decodes, context), least_s) + extra_s
+        start_s = end_s
+        end_s += duration_s
+        block_s += used * duration_s
+        total_context += context
+        context += decodes
+        taken += 1
+        place += 1
+        if place == block_size:
+            place = 0
+    first_s = max(gpu_s + context_s(s.step_time, slopes, decodes, engine.decode_context_tokens), least_s) + extra_s
+    engine.kv_block_s += block_s
+    end_stretch(s, taken, decodes, first_s, duration_s, start_s, end_s, used, total_context)
+    return True
+
+
+@jit
+def has_blocks(s: State) -> bool:
+    """Tell whether all decodes may take a step: there are blocks, and the waiting head cannot have found its prefix."""
+    if s.settings.num_gpu_blocks - s.engine.num_free_blocks + blocks_needed(s) > most_used_blocks(s):
+        return False
+    if not s.settings.is_caching or s.engine.num_waiting == 0:
+        return True
+    return bool(free_seats(s) <= 0 or is_known_blocked(s, first_waiting(s)))
+
+
+@jit
+def most_used_blocks(s: State) -> int:
+    return int(s.settings.num_gpu_blocks - (1 if s.settings.needs_spare_block else 0))
+
+
+@jit
+def end_stretch(s: State, taken: int, shared: int, first_s: float, last_s: float, start_s: float, end_s: float,
+                used: int, total_context: int) -> None:
+    """Account for a stretch of decode steps; see `timing` for the tokens that are shared.
+
+    Parameters
+    ----------
+    taken : steps [1].
+    first_s, last_s : what the first and the last of them took [s].
+    start_s, end_s : of the last [s].
+    used : blocks in use then [1].
+    total_context : of all steps [tokens].
+    """
+    engine, settings, decodes = s.engine, s.settings, s.engine.num_decodes
+    if settings.records_steps or engine.num_waiting > 0:
+        begin_step(s)
+        tally_queue(s, end_s - engine.now_s)
+    if settings.records_steps:
+        record_decode_step(s, last_s, used)
+    growth_s = (last_s - first_s) / (taken - 1) if taken > 1 else 0.0
+    add_gaps(s, first_s, growth_s, decodes, taken)
+    engine.busy_s += end_s - engine.now_s
+    engine.last_start_s = start_s
+    engine.now_s = end_s
+    engine.last_decode_s = end_s
+    engine.step_marks_decodes = 0
+    if settings.is_caching and settings.cache_latest:
+        enter_decode_contents(s)
+    if settings.has_tiers:
+        write_filled(s, end_s)
+    engine.decode_step += taken
+    engine.decode_context_tokens += taken * decodes
+    engine.num_free_blocks = settings.num_gpu_blocks - used
+    tally_stretch(s, taken, shared, total_context)
+    see_decodes(s)
+    finish_due(s, 0)
+
+
+@jit
+def own_decode_terms(s: State) -> tuple[float, tuple[float, float], float, float]:
+    """Return what a step of all decodes takes by itself [s]: see `decode_terms`."""
+    decodes = s.engine.num_decodes
+    return decode_terms(s, decodes, int(decodes - s.engine.step_spared), is_graph(s.step_time, 0, decodes, decodes))
+
+
+@jit
+def decode_terms(s: State, run: int, shared: int, as_graph: bool) -> tuple[float, tuple[float, float], float, float]:
+    """Return what a step of all decodes takes [s]: besides their context, for it, at least, and in any case."""
+    t, decodes = s.step_time, s.engine.num_decodes
+    gpu_s = composition_s(t, s.curve, run, shared, 0, 0, 0, 0, 0, decodes, decodes)
+    gpu_s += adapters_s(t, s.engine.num_adapters, decodes)
+    slopes = context_slopes(t, s.curve, decodes)
+    if t.own_s_per_token > 0.0:
+        gpu_s, slopes = with_longest(s, gpu_s, slopes)
+    return gpu_s, slopes, hidden_s(t, 0, decodes, as_graph), overhead_s(t, 0, decodes)
+
+
+@jit
+def with_longest(s: State, gpu_s: float, slopes: tuple[float, float]) -> tuple[float, tuple[float, float]]:
+    """Return the first two of `decode_terms` with `uneven_s`, which is a straight line up to `steps_to_share`."""
+    t, n, context, longest = s.step_time, s.engine.num_decodes, s.engine.decode_context_tokens, longest_context(s)
+    part = tile_part(t, s.curve, n)
+    per_token = uneven_growth_s(t, part, n, context, longest) / n
+    more_s = uneven_s(t, part, n, context, longest) - per_token * context
+    return gpu_s + more_s, (slopes[0] + per_token, slopes[1])
+
+
+@jit
+def quiet_until_s(s: State) -> float:
+    """Return an instant before which nobody can leave, whatever arrives after the requests that are known now.
+
+    Exact enough to be asked again seldom: steps of the same decodes never get shorter, so the next to finish does not
+    do so before the steps to it, each as long as the coming one, have passed; as long as memory lasts.
+    """
+    e = s.engine
+    event_s = max(next_event_s(s), e.now_s)
+    if e.num_running == 0 and e.num_waiting == 0 and e.num_loads == 0:
+        return float(max(next_arrival_s(s), e.now_s))
+    if not may_run_decodes(s) or s.remote[0].capacity > 0:  # what a step writes there others may find
+        return float(e.now_s)
+    gpu_s, slopes, least_s, extra_s = own_decode_terms(s)
+    step_s = max(gpu_s + context_s(s.step_time, slopes, e.num_decodes, e.decode_context_tokens), least_s) + extra_s
+    steps = steps_in_memory(s, next_finish(s) - e.decode_step)
+    return float(min(event_s, e.now_s + steps * step_s * ROUNDING))
+
+
+@jit
+def steps_in_memory(s: State, most: int) -> int:
+    """Return how many decode steps, up to `most`, the free blocks last; each needs those of one place of the ring."""
+    free = max(s.engine.num_free_blocks - (1 if s.settings.needs_spare_block else 0), 0)
+    size = s.settings.block_size
+    rounds = free // max(s.engine.num_decodes, 1)  # in each of which a decode takes one block at most
+    if rounds * size >= most:
+        return most
+    steps = rounds * size
+    free -= rounds * s.engine.num_decodes
+    while steps < most:
+        free -= s.ring[(s.engine.decode_step + steps) % size].count
+        if free < 0:
+            break
+        steps += 1
+    return int(steps)
+
+
+@jit
+def steps_to_look(s: State) -> int:
+    """Return after how many steps something besides memory has to be looked at: a finish, the queue, each decode."""
+    if s.settings.is_caching or s.settings.records_steps or s.settings.stream_interval > 1:
+        return 1
+    steps = next_finish(s) - s.engine.decode_step
+    if s.settings.scheduler_recv_interval > 1:
+        steps = min(steps, max(s.engine.steps_to_poll, 1))
+    return int(steps)
+
+
+@jit
+def steps_to_bend(s: State, gpu_s: float, slopes: tuple[float, float], least_s: float) -> int:
+    """Return after how many steps their duration leaves its straight line.
+
+    It bends at the edge of a sliding window, where the GPU's time comes to exceed the host's, and where a tile of the
+    longest context comes to have less than each place's share of all.
+    """
+    e, t = s.engine, s.step_time
+    decodes, context = e.num_decodes, e.decode_context_tokens
+    steps = NO_LIMIT
+    room = decodes * t.window_tokens - context
+    if room > 0:
+        steps = int(ceil_div(room, decodes))
+    if t.own_s_per_token > 0.0:
+        steps = min(steps, steps_to_share(t, tile_part(t, s.curve, decodes), decodes, context, longest_context(s)))
+    shortfall_s = least_s - gpu_s - context_s(t, slopes, decodes, context)
+    if shortfall_s > 0.0:
+        growth_s = slopes[0] * decodes + (slopes[1] * decodes if room > 0 else 0.0)
+        if shortfall_s < growth_s * NO_LIMIT:
+            steps = min(steps, int(shortfall_s / growth_s) + 1)
+    return steps
+
+
+@jit
+def steps_to_share(t: Any, part: float, decodes: int, context: int, longest: int) -> int:
+    """Return after how many steps a tile of the longest context, or of the mean, changes sides with the share of all.
+
+    >>> from types import SimpleNamespace
+    >>> steps_to_share.py_func(SimpleNamespace(decode_share=0.5), 1.0, 4, 400, 251)  # 251 against 200; 1 less a step
+    52
+    """
+    steps = NO_LIMIT
+    closing = decodes * t.decode_share - part  # a step
+    for own in (longest * part, context / decodes * part):
+        ahead = own - context * t.decode_share
+        if ahead * closing > 0.0 and ahead < closing * NO_LIMIT:
+            steps = min(steps, int(ahead / closing) + 1)
+    return steps
+
+
+@jit
+def add_gaps(s: State, first_s: float, growth_s: float, decodes: int, steps: int) -> None:
+    """Record the gaps between the tokens of a stretch: one row, since they grow by the same amount every step."""
+    if s.settings.stream_interval > 1:  # `see_decodes` does
+        return
+    row = s.gaps[s.engine.num_gap_rows]
+    row.gap_s = first_s
+    row.growth_s = growth_s
+    row.steps = steps
+    row.count = decodes
+    s.engine.num_gap_rows += 1
+
+
+@jit
+def move_decode_blocks(s: State) -> None:
+    """Move the decodes' blocks one step on, block by block."""
+    num_filling = advance_decode_blocks(s)
+    for k in range(num_filling):
+        enter_decode_content(s, s.scratch[k])
+
+
+@jit
+def tally_stretch(s: State, taken: int, shared: int, total_context: int) -> None:
+    """Add a stretch to the totals."""
+    e, decodes = s.engine, s.engine.num_decodes
+    e.num_steps += taken
+    e.num_decode_only_steps += taken
+    e.steps_to_poll -= taken
+    e.ratio_steps += taken
+    e.last_step_had_prompts = 0
+    e.total_decode_tokens += taken * decodes
+    e.total_context_tokens += total_context
+    e.total_sampled += taken * decodes
+    e.total_hbm_bytes += taken * composition_bytes(s.step_time, s.curve, shared, 0, 0, decodes, decodes)
+    e.total_hbm_bytes += decode_attention_bytes(s.step_time, taken * decodes, total_context)
+    e.peak_blocks = max(e.peak_blocks, s.settings.num_gpu_blocks - e.num_free_blocks)
+
+
+@jit
+def record_decode_step(s: State, duration_s: float, used_blocks: int) -> None:
+    """Write the row of a stretch of one step."""
+    s.engine.step_decodes = s.engine.num_decodes
+    s.engine.step_decode_context = s.engine.decode_context_tokens
+    record_step(s, duration_s, used_blocks)

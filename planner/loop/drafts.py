@@ -1,0 +1,49 @@
+"""Speculative decoding: a decode has drafted tokens checked with its own, and emits those that are accepted.
+
+As in vLLM's scheduler (`num_spec_tokens`, `num_lookahead_tokens`), a decode takes 1 + k tokens of the step's budget,
+and KV slots for them and for the drafts that follow. How many are accepted is drawn for each decode and step: at least
+j with the chance `acceptance[j - 1]`. Each request has a generator of its own, so that what it draws depends on nothing
+else that runs.
+"""
+
+from typing import Any
+
+from planner.loop.compiled.generator import MODULUS, following
+from planner.loop.compiled.jit import jit
+from planner.loop.memory.blocks import num_computed_tokens
+from planner.loop.state.engine_state import DECODE, State
+
+
+@jit
+def tokens_of_decode(s: State) -> int:
+    """Return how many tokens of a decode a step has: its own, and the drafted ones that the budget leaves room for."""
+    return int(min(1 + s.settings.num_speculative_tokens, s.engine.budget))
+
+
+@jit
+def slots_needed(s: State, request: Any, n: int) -> int:
+    """Return for how many tokens a request must have KV slots to get `n` in the step, those for later drafts included.
+
+    For drafts it takes no more than it may ever have, and no more than there are; vLLM goes up to max_model_len.
+    """
+    computed = num_computed_tokens(s, request)
+    if request.state != DECODE:
+        return int(computed + n)
+    most = min(request.input_tokens + request.max_output_tokens, s.settings.num_gpu_blocks * s.settings.block_size)
+    return int(max(computed + 1, min(computed + n + s.settings.lookahead_tokens, most)))
+
+
+@jit
+def draw_emitted(s: State, i: int, drafted: int) -> int:
+    """Return how many tokens a decode emits: its own and those accepted of the `drafted`, up to the end of its output.
+
+    A draw that is withdrawn, since the decode yields, is not drawn again.
+    """
+    if s.settings.num_speculative_tokens == 0:
+        return 1
+    s.draws[i] = following(s.draws[i])
+    chance = s.draws[i] / MODULUS
+    accepted = 0
+    while accepted < drafted and chance < s.acceptance[accepted]:
+        accepted += 1
+    return int(min(1 + accepted, s.requests[i].output_tokens - s.requests[i].num_output_tokens))

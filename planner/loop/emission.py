@@ -1,0 +1,79 @@
+"""Tokens are emitted: the first one ends the TTFT, later ones a gap; the client sees those of one step at once."""
+
+from planner.loop.compiled.jit import jit
+from planner.loop.memory.blocks import num_output_tokens
+from planner.loop.state.engine_state import DECODE, NONE, State
+
+
+@jit
+def add_gap(s: State, gap_s: float, count: int) -> None:
+    """Record that `count` tokens came `gap_s` after the token before them, where the client sees each by itself."""
+    if s.settings.stream_interval == 1:
+        add_gap_row(s, gap_s, count)
+
+
+@jit
+def add_gap_row(s: State, gap_s: float, count: int) -> None:
+    row = s.gaps[s.engine.num_gap_rows]
+    row.gap_s = gap_s
+    row.growth_s = 0.0
+    row.steps = 1
+    row.count = count
+    s.engine.num_gap_rows += 1
+
+
+@jit
+def emit_tokens(s: State, i: int, n: int) -> bool:
+    """Let a request emit `n` tokens, of a prompt or a recomputation one; tell whether the last was among them."""
+    request = s.requests[i]
+    if request.num_output_tokens == 0:
+        request.first_token_s = s.engine.now_s
+        if s.settings.records_steps:
+            s.phases[i].prefill_s = s.engine.now_s - request.first_scheduled_s - request.preempted_s
+            if s.settings.has_tiers:
+                s.phases[i].prefill_s -= s.fetches[i].waited_s
+    elif s.settings.num_speculative_tokens == 0:
+        add_gap(s, s.engine.now_s - request.last_token_s, 1)
+    elif s.settings.stream_interval == 1:
+        add_group(s, s.engine.now_s - request.last_token_s)
+    request.num_output_tokens += n
+    request.last_token_s = s.engine.now_s
+    see_tokens(s, i, int(request.num_output_tokens), n)
+    return bool(request.num_output_tokens == request.output_tokens)
+
+
+@jit
+def see_decodes(s: State) -> None:
+    """Let clients see the tokens that the decodes of the step have just emitted, where they come in groups."""
+    if s.settings.stream_interval == 1:
+        return
+    i = s.engine.running_head
+    while i != NONE:
+        request = s.requests[i]
+        if request.state == DECODE and (request.num_scheduled_tokens > 0 or not s.engine.step_marks_decodes):
+            see_tokens(s, i, num_output_tokens(s, request), 1)
+        i = request.next
+
+
+@jit
+def see_tokens(s: State, i: int, count: int, n: int) -> None:
+    """Send the last `n` of `count` tokens, or keep them until `stream_interval` wait; first and last go at once."""
+    interval = s.settings.stream_interval
+    if interval == 1:
+        return
+    if count > 1:
+        fills_group = (count - 1) // interval > (count - 1 - n) // interval
+        if not fills_group and count < s.requests[i].output_tokens:
+            return
+        add_group(s, s.engine.now_s - s.seen_s[i])
+    s.seen_s[i] = s.engine.now_s
+
+
+@jit
+def add_group(s: State, gap_s: float) -> None:
+    """Record the gap before a group of tokens, in one row with the last where they are alike."""
+    k = s.engine.num_gap_rows - 1
+    if k >= 0 and s.gaps[k].gap_s == gap_s:
+        s.gaps[k].count += 1
+    else:
+        add_gap_row(s, gap_s, 1)

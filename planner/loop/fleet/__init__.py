@@ -1,0 +1,1 @@
+"""Fleets on one clock: routing, clients and retries, failures, ranks in lockstep."""

@@ -1,0 +1,176 @@
+"""Which replica a request goes to: by turn, by chance, by session, or by the router's score of the replicas' loads."""
+
+import math
+from typing import Any
+
+from planner.loop.compiled.generator import following
+from planner.loop.compiled.jit import jit
+from planner.loop.compiled.tournament import enter, leave
+from planner.loop.memory.blocks import find_hit
+from planner.loop.state.binding import bind_at
+from planner.loop.state.engine_state import NONE
+from planner.loop.state.fleet_state import FleetState
+from planner.policies.router import ReplicaLoad
+
+
+@jit
+def choose(f: FleetState, i: int, score: Any) -> int:
+    """Return the replica that request `i` goes to; those that decode only are taken by their requests."""
+    fleet = f.fleet
+    if fleet.num_prefill > 0 and (i >= fleet.num_requests or f.requests[i].input_tokens < fleet.local_prefill_below):
+        return int(f.decode_tree[1])
+    if fleet.is_sticky:
+        home = f.home[f.session[i]]
+        if home != NONE and f.replicas[home].is_open:
+            return int(home)
+    if fleet.takes_turns:
+        return next_in_turn(f)
+    if fleet.num_choices == 1:
+        return int(f.turns[draw(f, fleet.num_turns)])
+    if fleet.num_choices == 2 and fleet.num_open > 1:
+        first = draw(f, fleet.num_open)
+        second = (first + 1 + draw(f, fleet.num_open - 1)) % fleet.num_open
+        return better(f, i, f.open[min(first, second)], f.open[max(first, second)], score)
+    if fleet.num_open == 1:
+        return int(f.open[0])
+    if not asks_each(f):
+        return int(f.load_tree[1])
+    best = int(f.open[0])
+    for k in range(1, fleet.num_open):
+        best = better(f, i, best, f.open[k], score)
+    return best
+
+
+@jit
+def asks_each(f: FleetState) -> bool:
+    """Tell whether a score is of what replicas say at the instant, or of the request."""
+    fleet = f.fleet
+    return bool(fleet.reads_engines or fleet.reads_caches or fleet.reads_adapters or fleet.reads_requests)
+
+
+@jit
+def count_adapter(f: FleetState, k: int, i: int, change: int) -> None:
+    """Count a request that goes to replica `k`, or leaves it, among those of its adapter there."""
+    s = bind_at(f.memories, k)
+    if s.settings.max_loras > 0 and s.adapters[i] != NONE:
+        f.adapter_requests[k * f.fleet.num_adapters + s.adapters[i]] += change
+
+
+@jit
+def decodes_only(f: FleetState, k: int) -> bool:
+    """Tell whether replica `k` has prompts only where their KV comes from another."""
+    return bool(0 < f.fleet.num_prefill <= k)
+
+
+@jit
+def next_in_turn(f: FleetState) -> int:
+    """Return the replica whose turn it is."""
+    k = f.turns[f.fleet.turn % f.fleet.num_turns]
+    f.fleet.turn += 1
+    return int(k)
+
+
+@jit
+def draw(f: FleetState, count: int) -> int:
+    """Return a number below `count`."""
+    f.fleet.random = following(f.fleet.random)
+    return int(f.fleet.random % count)
+
+
+@jit
+def better(f: FleetState, i: int, a: int, b: int, score: Any) -> int:
+    """Return which of two replicas is to have request `i`: the least score by weight, then who waited longest."""
+    first, second = weighed(f, a, i, score), weighed(f, b, i, score)
+    if first != second:
+        return a if first < second else b
+    return a if f.load[a].tie <= f.load[b].tie else b
+
+
+@jit
+def weighed(f: FleetState, k: int, i: int, score: Any) -> float:
+    """Return the score of replica `k` for request `i`, over its weight; whose it is, is noted in case it fails."""
+    f.fleet.scored_replica = k
+    f.fleet.scored_request = i
+    s = bind_at(f.memories, k)
+    value = score(load_of(f, s, k, i, num_cached_tokens(f, s, i))) / f.replicas[k].weight
+    f.fleet.scored_replica = NONE
+    if math.isnan(value):
+        f.fleet.has_bad_score = 1
+    return float(value)
+
+
+@jit
+def num_cached_tokens(f: FleetState, s: Any, i: int) -> int:
+    """Return the tokens of a request's prompt that a replica's prefix cache has, 0 where the router does not look."""
+    if i == NONE or not f.fleet.reads_caches or not s.settings.is_caching:
+        return 0
+    hits, _, _ = find_hit(s, i, (f.requests[i].input_tokens - 1) // s.settings.block_size)
+    return int(hits * s.settings.block_size)
+
+
+@jit
+def load_of(f: FleetState, s: Any, k: int, i: int, cached_tokens: int) -> ReplicaLoad:
+    """Return what the router knows of replica `k`, whose memory is `s`, as it places a request; NONE for none."""
+    replica = f.replicas[k]
+    input_tokens = has_adapter = adapter_requests = free_adapters = 0
+    if i != NONE and f.fleet.reads_adapters and s.settings.max_loras > 0:
+        a = s.adapters[i]
+        free_adapters = s.settings.max_loras - s.engine.num_adapters
+        has_adapter = 1 if a == NONE else int(s.adapter_states[a].is_on_gpu)
+        if a != NONE:
+            adapter_requests = f.adapter_requests[k * f.fleet.num_adapters + a]
+    if i != NONE:
+        input_tokens = f.requests[i].input_tokens
+    return ReplicaLoad(
+        int(replica.known_requests),
+        int(replica.known_tokens),
+        int(replica.known_running),
+        int(replica.known_waiting),
+        replica.known_blocks / s.settings.num_gpu_blocks,
+        int(replica.num_unreported),
+        int(cached_tokens),
+        int(input_tokens),
+        int(s.settings.block_size),
+        int(has_adapter),
+        int(adapter_requests),
+        int(free_adapters),
+    )
+
+
+@jit
+def rate(f: FleetState, k: int, score: Any) -> None:
+    """Give replica `k` the score of its load by weight in the tournament of all, where no request changes it."""
+    fleet = f.fleet
+    if not f.replicas[k].is_open:
+        return
+    if decodes_only(f, k):
+        requests = f.replicas[k].num_requests / f.replicas[k].weight
+        enter(f.load, f.decode_tree, fleet.tree_size, k, requests, f.load[k].tie)
+        return
+    if fleet.takes_turns or fleet.num_choices > 0 or asks_each(f):
+        return
+    key = weighed(f, k, NONE, score)
+    enter(f.load, f.load_tree, fleet.tree_size, k, key, f.load[k].tie)
+
+
+@jit
+def arrange(f: FleetState, score: Any) -> None:
+    """Let the router choose among the replicas that are open now."""
+    fleet = f.fleet
+    fleet.is_rearranged = 0
+    fleet.num_open = 0
+    fleet.num_turns = 0
+    for k in range(fleet.num_replicas):
+        replica = f.replicas[k]
+        replica.is_open = replica.num_closures == 0
+        if not replica.is_open:
+            leave(f.load, f.decode_tree if decodes_only(f, k) else f.load_tree, fleet.tree_size, k)
+            continue
+        if not decodes_only(f, k):
+            f.open[fleet.num_open] = k
+            fleet.num_open += 1
+        rate(f, k, score)
+    for place in range(fleet.num_cycle):
+        if f.replicas[f.cycle[place]].is_open:
+            f.turns[fleet.num_turns] = f.cycle[place]
+            fleet.num_turns += 1

@@ -1,0 +1,122 @@
+"""The replay loop: arrivals, a step's composition, its time, and what it emits, until nothing is left.
+
+Between two events (an arrival that can be admitted, a finish, a block shortage, a prompt) a batch of decodes only
+grows: `run_decodes` takes such stretches in a few nanoseconds a step. Every other step is composed. The loop stops
+when a buffer of rows is full or more requests are to be laid out, and goes on from the same state when called again.
+"""
+
+from typing import Any
+
+from planner.loop.admission import admit, force_admission, must_force_admission
+from planner.loop.api_server import cancel_due, hand_over_arrivals, skip_idle, wait_for_arrival
+from planner.loop.batch_wait import holds_prompts_back
+from planner.loop.compiled.jit import jit
+from planner.loop.decode_runs import may_run_decodes, run_decodes
+from planner.loop.memory.kv_loading import land_loads
+from planner.loop.pipeline import land_flight
+from planner.loop.serving import DECODES, PROMPTS, serve
+from planner.loop.state.binding import bind
+from planner.loop.state.engine_state import BAD_PLAN, DONE, FLUSH, NONE, PAUSED, STUCK, State
+from planner.loop.step import rows_left, take_step
+from planner.loop.step_shape import begin_step
+from planner.policies.policy import DECODES_FIRST, IN_ORDER, PROMPTS_ALONE, PROMPTS_FIRST, StepState
+
+
+def advance(state: State, plan_step: Any) -> int:
+    """Replay until all have left (DONE), or the policy is at fault (STUCK, BAD_PLAN).
+
+    FLUSH: a row buffer is full, or the next requests are to be laid out.
+    """
+    return run_until(bind(state), plan_step)
+
+
+@jit
+def run_until(s: State, plan_step: Any) -> int:
+    """Replay the steps that start before `Engine.until_s`; of a routed engine, up to the next departure (PAUSED)."""
+    engine = s.engine
+    num_done = engine.num_done
+    while True:
+        if not rows_left(s) or engine.now_s >= engine.laid_out_until_s:
+            return FLUSH
+        if engine.now_s >= engine.until_s:
+            return PAUSED
+        hand_over_arrivals(s)
+        cancel_due(s)
+        land_loads(s)
+        if s.settings.is_routed and engine.num_done > num_done:
+            return PAUSED
+        if engine.num_running == 0 and engine.num_waiting == 0 and engine.num_loads == 0:
+            if engine.next_request == NONE:
+                return DONE
+            wait_for_arrival(s)
+        elif may_run_decodes(s) and run_decodes(s):
+            continue
+        elif s.settings.pipeline_depth > 1 and engine.num_flights == s.settings.pipeline_depth:
+            land_flight(s)
+        else:
+            if not compose_step(s, plan_step):
+                return BAD_PLAN
+            if engine.step_prompts + engine.step_decodes > 0:
+                engine.num_empty_turns = 0
+                take_step(s)
+            elif engine.num_flights > 0:
+                land_flight(s)
+            elif engine.step_preempted > 0 and engine.num_empty_turns <= s.settings.most_running:
+                engine.num_empty_turns += 1  # a step in which all yielded takes no time
+            elif not skip_idle(s):
+                return STUCK
+
+
+@jit
+def compose_step(s: State, plan_step: Any) -> bool:
+    """Compose the next step as the policy plans it; False where what it returns is no plan."""
+    engine = s.engine
+    begin_step(s)
+    plan = plan_step(step_state(s))
+    if plan.max_new_seqs < 0 or plan.max_prefill_tokens < 0 or not IN_ORDER <= plan.order <= PROMPTS_ALONE:
+        return False
+    engine.prompt_budget = min(plan.max_prefill_tokens, engine.budget, s.settings.max_prefill_tokens)
+    engine.max_tokens_per_prompt = max(plan.max_tokens_per_prompt, 1)
+    compose(s, plan.order, plan.max_new_seqs)
+    return True
+
+
+@jit
+def step_state(s: State) -> StepState:
+    """Return what a policy may look at."""
+    e = s.engine
+    return StepState(
+        e.now_s,
+        e.num_running,
+        e.num_prompts,
+        e.num_waiting,
+        e.num_free_blocks,
+        s.settings.num_gpu_blocks,
+        s.settings.max_num_seqs,
+        s.settings.max_num_batched_tokens,
+        s.settings.long_prefill_token_threshold,
+        e.last_step_had_prompts,
+        e.num_decode_only_steps,
+    )
+
+
+@jit
+def compose(s: State, order: int, max_new_seqs: int) -> None:
+    """Fill the step in the order that the plan asks for."""
+    if must_force_admission(s):
+        force_admission(s)
+    elif holds_prompts_back(s, max_new_seqs):
+        serve(s, DECODES)
+        if s.engine.step_decodes > 0:
+            s.engine.num_held_steps += 1
+            return
+    if order == IN_ORDER:
+        serve(s, DECODES | PROMPTS)
+        admit(s, max_new_seqs)
+        return
+    if order == DECODES_FIRST:
+        serve(s, DECODES)
+    serve(s, PROMPTS)
+    admit(s, max_new_seqs)
+    if order == PROMPTS_FIRST or (order == PROMPTS_ALONE and s.engine.step_prompts == 0):
+        serve(s, DECODES)

@@ -1,0 +1,1 @@
+"""KV blocks: prefix caching, tiers, transfers between engines, LoRA adapters."""

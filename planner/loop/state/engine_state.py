@@ -1,0 +1,400 @@
+"""The loop's memory: one record for the engine, one per request, and the settings; what is in queues is in `entries`.
+
+Structured records read like objects, compiled or not; a request is one or two cache lines. SI seconds, tokens, blocks.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from planner.loop.compiled.jit import numba
+from planner.loop.rows import GAP_ROW, NUM_STOPS, PREEMPTION_ROW, SCHEDULE_ROW, STEP_ROW
+from planner.loop.state.entries import (
+    ADAPTER,
+    BLOCK,
+    ENTRY,
+    FETCH,
+    FILLED,
+    FLIGHT,
+    FLOAT_HEAP,
+    INT_HEAP,
+    LINK,
+    PLACE,
+    PULL,
+    RING,
+    SLOT,
+    TIER,
+    TIER_BLOCK,
+)
+from planner.loop.state.terms import CURVE, STEP_TIME
+
+# A request is in exactly one of these states, and in the queue that belongs to it.
+NOT_ARRIVED, WAITING, LOADING, PROMPT, DECODE, COMPLETED, REJECTED, FAILED, CANCELLED = range(9)
+# Ends that a client may try again after: too long a wait, a full queue, a used-up quota, no open replica, a failure.
+TIMED_OUT, OVERLOADED, THROTTLED, UNAVAILABLE, LOST = range(9, 14)
+
+# KV blocks that a request takes when it is admitted.
+RESERVE_CHUNK, RESERVE_PROMPT, RESERVE_OUTPUT, RESERVE_MODEL_LEN = range(4)
+
+# Which prompts may be cut into chunks.
+CUT_ANY, CUT_FIRST, CUT_NONE = range(3)
+
+# What admissions leave free for output to come.
+PROMISE_NOTHING, PROMISE_ALL, PROMISE_SHARE = range(3)
+
+# Who yields when KV blocks run out.
+VICTIM_NEWEST, VICTIM_LARGEST_KEY, VICTIM_FEWEST_GENERATED, VICTIM_LEAST_OUTPUT = range(4)
+
+# When a block is written to the tier below: as soon as it is computed, when it is used again, or when it is evicted.
+WRITE_THROUGH, WRITE_SELECTIVE, WRITE_BACK = range(3)
+
+# Rows of `State.links`.
+CPU, REMOTE = range(2)
+
+# Why the loop returned. PAUSED: time has come to `until_s`, or a routed request has left.
+DONE, FLUSH, STUCK, BAD_PLAN, PAUSED, BAD_SCORE = range(6)
+
+NONE = -1  # the end of a linked list
+
+REQUEST = np.dtype(
+    [
+        ("arrival_s", "f8"),  # when the client sent it; set by the loop where the load is closed
+        ("reached_s", "f8"),  # when it was through the API server
+        ("first_scheduled_s", "f8"),
+        ("first_token_s", "f8"),
+        ("finished_s", "f8"),
+        ("last_token_s", "f8"),  # last emission; for an undisturbed decode `Engine.last_decode_s` is later and holds
+        ("waiting_since_s", "f8"),
+        ("preempted_s", "f8"),  # time spent waiting after preemptions
+        ("stalled_s", "f8"),  # time spent running without a token in the step
+        ("decode_offset", "i8"),  # of an aggregated decode: tokens emitted = Engine.decode_step - decode_offset
+        ("input_tokens", "i4"),
+        ("output_tokens", "i4"),  # known to the loop only, never to a policy
+        ("max_output_tokens", "i4"),
+        ("num_output_tokens", "i4"),  # emitted so far; of an aggregated decode see `decode_offset`
+        ("num_computed_tokens", "i4"),
+        ("num_scheduled_tokens", "i4"),  # in the step being composed, or in flight
+        ("num_offered_tokens", "i4"),  # a prompt's, until all are known to fit; what a decode served by itself emits
+        ("num_blocks", "i4"),  # held; of an aggregated decode see `blocks.num_held`
+        ("num_cached_tokens", "i4"),  # prefix hit at the first admission; -1 before
+        ("num_lost_tokens", "i4"),  # computed before the last preemption
+        ("num_recomputed_tokens", "i4"),
+        ("num_preemptions", "i4"),
+        ("admission_order", "i4"),  # place in the order of admission
+        ("next", "i4"),  # in the list of those to come, waiting or running
+        ("previous", "i4"),
+        ("state", "i1"),
+        ("is_swapped", "i1"),
+        ("is_stalled", "i1"),  # an aggregated decode that was left out of the last step
+        ("flight", "i1"),  # pipeline slot of the batch it is in, or -1
+    ],
+    align=True,
+)
+
+# What only prefix caching, only keyed policies, and only recorded steps say of a request; empty otherwise.
+PREFIX = np.dtype(
+    [
+        ("slot_start", "i8"),  # its first row in the block table
+        ("cached_tokens", "i4"),  # prefix hit that the trace recorded, or 0
+        ("ring_next", "i4"),  # in the list of decodes that reach a block's end together
+        ("ring_previous", "i4"),
+    ],
+    align=True,
+)
+RANKS = np.dtype(
+    [
+        ("admit", "i4"),  # place in the waiting queue
+        ("victim", "i4"),  # the largest yields first; equal keys share a rank
+    ],
+    align=True,
+)
+
+PHASES = np.dtype(
+    [
+        ("prefill_s", "f8"),  # running before the first token
+        ("decode_s", "f8"),  # as a decode; of one that is, less the instant at which it became one
+        ("interference_s", "f8"),  # of that, in which steps worked on prompts; less the engine's total when it began
+        ("transfer_s", "f8"),  # the same for the host link
+    ],
+    align=True,
+)
+
+SETTINGS = np.dtype(
+    [
+        ("watermark_blocks", "i8"),
+        ("most_running", "i8"),  # length of `prompts`
+        ("most_finishes", "i8"),  # lengths of the buffers
+        ("most_gap_rows", "i8"),
+        ("most_step_rows", "i8"),
+        ("most_schedule_rows", "i8"),
+        ("num_gpu_blocks", "i8"),
+        ("num_cpu_blocks", "i8"),
+        ("block_size", "i8"),
+        ("state_blocks", "i8"),  # that a request takes for its recurrent states
+        ("max_num_seqs", "i8"),  # that run at once
+        ("max_num_batched_tokens", "i8"),
+        ("long_prefill_token_threshold", "i8"),
+        ("max_model_len", "i8"),
+        ("max_batch_seqs", "i8"),  # that are in one step
+        ("max_concurrency", "i8"),  # requests in flight that the client allows
+        ("max_queued_requests", "i8"),  # requests that wait here; who comes then is turned away
+        ("max_decode_only_steps", "i8"),
+        ("max_wait_s", "f8"),
+        ("swap_s_per_token", "f8"),
+        ("pipeline_depth", "i8"),
+        ("stage_transfer_s_per_token", "f8"),
+        ("stage_transfer_latency_s", "f8"),
+        ("reserve", "i8"),
+        ("promise", "i8"),
+        ("cut", "i8"),
+        ("chunk_tokens", "i8"),  # a prompt is cut after a multiple of so many tokens
+        ("victim", "i8"),
+        ("max_prefill_tokens", "i8"),  # prompt tokens of a step
+        ("first_ratio", "f8"),  # share of output to come that is promised: at first, at least, and its decay a step
+        ("least_ratio", "f8"),
+        ("ratio_decay", "f8"),
+        ("batch_wait_timeout_iters", "i8"),
+        ("batch_wait_max_tokens", "f8"),  # prompts are held back while a step would have fewer tokens
+        ("attention_dp_timeout_iters", "i8"),
+        ("attention_dp_backlog", "f8"),  # mean prompts on a rank where all are as likely as not to have one
+        ("scheduler_recv_interval", "i8"),
+        ("stream_interval", "i8"),
+        ("write_policy", "i8"),  # of KV tiers
+        ("remote_units", "i8"),  # of the remote store's room that a block takes
+        ("first_remote", "i8"),  # the number there of this engine's first content
+        ("max_loras", "i8"),  # adapters of a step; 0: there are none
+        ("max_cpu_loras", "i8"),
+        ("adapter_load_s", "f8"),  # from host memory to the GPU
+        ("adapter_read_s", "f8"),  # into host memory
+        ("num_speculative_tokens", "i8"),  # drafted for each decode a step
+        ("lookahead_tokens", "i8"),  # KV slots that a decode holds for the drafts to come
+        ("aggregates_decodes", "i1"),  # decodes are held by counters: without a pipeline, and without drafts
+        ("is_keyed", "i1"),  # waiting is ordered by `Ranks.admit`, not by arrival
+        ("is_first_fit", "i1"),
+        ("is_swapping", "i1"),
+        ("is_async", "i1"),
+        ("is_caching", "i1"),  # prefix caching
+        ("cache_latest", "i1"),  # nano-vllm's table: findable at the step's end, the latest duplicate wins
+        ("watermark_when_idle", "i1"),
+        ("needs_spare_block", "i1"),  # a decode runs only while a block is free, needed or not
+        ("reserves_full_isl", "i1"),
+        ("limits_batch_only", "i1"),  # max_num_seqs limits the prompts of a batch, not the running set
+        ("requeues_last", "i1"),  # a preempted request waits behind all others
+        ("may_cancel", "i1"),
+        ("has_timeouts", "i1"),  # clients end attempts; one that the API server has not come to costs nothing
+        ("has_ttft_timeout", "i1"),
+        ("is_retried", "i1"),  # who hangs up may come again, here or elsewhere
+        ("pulls_kv", "i1"),  # requests may bring KV from another engine
+        ("holds_kv", "i1"),  # requests may leave theirs to another engine
+        ("has_tiers", "i1"),  # KV tiers below the GPU
+        ("is_routed", "i1"),  # one of several engines: it pauses when a request leaves
+        ("records_steps", "i1"),
+        ("records_schedule", "i1"),
+    ],
+    align=True,
+)
+
+ENGINE = np.dtype(
+    [
+        # clock
+        ("now_s", "f8"),
+        ("last_start_s", "f8"),  # start of the step that has just finished
+        ("last_decode_s", "f8"),  # end of the last step in which aggregated decodes ran
+        ("until_s", "f8"),  # no step starts then or later
+        ("laid_out_until_s", "f8"),  # requests that arrive later are not in memory yet
+        ("frontend_free_s", "f8"),  # when the API server is through with the requests so far
+        ("next_request", "i8"),
+        ("num_steps", "i8"),
+        ("num_admissions", "i8"),
+        ("num_decode_only_steps", "i8"),  # in a row, up to now
+        ("last_step_had_prompts", "i8"),
+        ("num_empty_turns", "i8"),  # in a row, steps in which everyone yielded
+        ("num_held_steps", "i8"),  # in a row, steps in which prompts were held back
+        ("released_step", "i8"),  # the step in which all attention ranks had prompts last
+        ("polled_until_s", "f8"),  # arrivals up to then have been seen
+        ("steps_to_poll", "i8"),
+        # queues
+        ("waiting_head", "i8"),
+        ("waiting_tail", "i8"),
+        ("num_heaped", "i8"),
+        ("num_waiting", "i8"),
+        ("running_head", "i8"),
+        ("running_tail", "i8"),
+        ("num_running", "i8"),
+        ("num_prompts", "i8"),  # running requests in state PROMPT: the length of `prompts`
+        ("num_decodes", "i8"),  # running requests in state DECODE
+        ("num_stalled", "i8"),
+        ("num_adapters", "i8"),  # in use
+        ("adapter_clock", "i8"),  # times that one ceased to be
+        ("num_loading", "i8"),  # admitted requests in state LOADING
+        ("num_loads", "i8"),  # length of `loads`
+        ("num_pulls", "i8"),  # since the fleet was told last: length of `pulled`
+        ("num_held", "i8"),  # requests that are through and whose blocks are held
+        ("link_free_s", "f8"),  # when the last transfer to this engine ends
+        ("is_paused", "i8"),  # the last step left every decode out
+        # aggregated decodes
+        ("decode_step", "i8"),  # decode steps so far
+        ("decode_context_tokens", "i8"),  # tokens computed, summed over the decodes
+        ("longest_start", "i8"),  # of the decode with most of them, less `decode_step`
+        ("num_finish_entries", "i8"),
+        ("num_cancel_entries", "i8"),
+        # memory
+        ("num_free_blocks", "i8"),
+        ("num_free_cpu_blocks", "i8"),
+        ("free_head", "i8"),
+        ("free_tail", "i8"),
+        ("blocked_request", "i8"),  # the head that did not fit when it was last looked at
+        ("blocked_lack", "i8"),  # blocks that must come back before it is looked at again
+        ("blocked_content", "i8"),  # the first content that it missed in the prefix cache
+        ("is_full", "i8"),  # somebody did not fit, and nobody has left since
+        ("promised_blocks", "i8"),  # those that running requests hold at their largest outputs
+        ("shared_blocks", "i8"),  # users of blocks, less blocks in use
+        ("promised_tokens", "f8"),  # left free for output to come when requests are admitted
+        ("ratio", "f8"),  # share of output to come that is promised, before the decode steps since
+        ("ratio_steps", "i8"),
+        ("first_filled", "i8"),  # in the list of blocks to be written to tiers when the step ends
+        ("last_load_s", "f8"),  # when all KV is there that tiers were asked for
+        ("found_cpu", "i8"),  # blocks that the last lookup found in tiers, after the GPU's
+        ("found_remote", "i8"),
+        # the step being composed
+        ("budget", "i8"),
+        ("prompt_budget", "i8"),
+        ("max_tokens_per_prompt", "i8"),
+        ("step_decodes", "i8"),
+        ("step_decode_context", "i8"),
+        ("step_prompts", "i8"),
+        ("step_prompt_tokens", "i8"),
+        ("step_prompt_context", "i8"),
+        ("step_prompt_pairs", "i8"),
+        ("step_window_pairs", "i8"),
+        ("step_sampled", "i8"),
+        ("step_accepted", "i8"),  # drafted tokens that its decodes emit
+        ("step_swapped", "i8"),
+        ("step_preempted", "i8"),
+        ("step_adapter_s", "f8"),  # bringing adapters to the GPU
+        ("step_wait_s", "f8"),  # what it takes because other ranks of data-parallel attention have more
+        ("step_spared", "i8"),  # tokens that experts see fewer of each rank, since others have less
+        ("next_in_order", "i8"),  # who is served after a request that had to yield itself
+        ("step_marks_decodes", "i8"),  # decodes of this step carry their own `num_scheduled_tokens`
+        # pipeline
+        ("oldest_flight", "i8"),
+        ("num_flights", "i8"),
+        # totals
+        ("busy_s", "f8"),
+        ("kv_block_s", "f8"),  # blocks in use, integrated over busy time
+        ("peak_blocks", "i8"),
+        ("max_running", "i8"),
+        ("max_waiting", "i8"),
+        ("total_prompt_tokens", "i8"),
+        ("total_decode_tokens", "i8"),  # emitted by decodes
+        ("total_adapter_loads", "i8"),
+        ("total_accepted_tokens", "i8"),  # of these, drafted
+        ("total_context_tokens", "i8"),
+        ("total_prompt_pairs", "i8"),
+        ("total_window_pairs", "i8"),
+        ("total_sampled", "i8"),
+        ("total_hbm_bytes", "f8"),
+        ("total_wait_s", "f8"),  # of `busy_s`, waiting for other ranks of data-parallel attention
+        ("total_stopped_s", "f8", (NUM_STOPS,)),  # request-seconds that the queue stood, by what stopped it
+        ("num_preemptions", "i8"),
+        ("num_recomputed_tokens", "i8"),
+        ("num_swapped_tokens", "i8"),
+        ("num_queried_tokens", "i8"),
+        ("num_hit_tokens", "i8"),
+        ("num_done", "i8"),
+        ("last_to_leave", "i8"),  # of those that the fleet has not been told of; NONE where there are none
+        ("interference_s", "f8"),  # of recorded steps: what decodes waited for prompts, and for the host link
+        ("transfer_s", "f8"),
+        # rows waiting to be taken out
+        ("num_gap_rows", "i8"),
+        ("num_step_rows", "i8"),
+        ("num_schedule_rows", "i8"),
+        ("num_preemption_rows", "i8"),
+    ],
+    align=True,
+)
+
+def records(size: int, dtype: np.dtype[np.void]) -> np.recarray:
+    """Return `size` zeroed records whose fields read as attributes."""
+    return np.zeros(size, dtype).view(np.recarray)
+
+
+def numba_record(dtype: np.dtype[np.void]) -> numba.types.Record:
+    """Return Numba's type of one record."""
+    return numba.from_dtype(dtype)
+
+
+def numba_records(dtype: np.dtype[np.void]) -> numba.types.Array:
+    """Return Numba's type of an array of records."""
+    return numba.from_dtype(dtype)[::1]
+
+
+class State(NamedTuple):
+    """All that the loop works on; its helpers get it through `engine.binding.bind`."""
+
+    engine: Any
+    settings: Any
+    step_time: Any
+    curve: Any  # shape [engine.curve.NUM_NODES]; one record where the step time is a line
+    requests: Any
+    prefixes: Any
+    phases: Any
+    ranks: Any
+    prompts: Any  # running requests in state PROMPT, in the order of admission, shape [num_prompts]
+    waiting_heap: Any
+    finishes: Any  # heap of (value of `decode_step` at which a decode finishes, request)
+    cancels: Any  # heap of (instant, request)
+    cancel_after_s: Any  # shape [num_requests], or empty where nobody cancels
+    first_token_within_s: Any  # the same for who hangs up unless the first token is there; empty where nobody does
+    departed_s: Any  # instants in order of departure, shape [num_requests], or empty where the load is open
+    pulls: Any  # shape [num_requests], or one row
+    loads: Any  # heap of (instant at which its KV is there, request)
+    pulled: Any  # requests whose transfers began since the fleet was told last; each has a seat
+    left_before: Any  # who left the same engine before each, shape [num_requests]; empty where nobody routes them
+    seen_s: Any  # when the client last saw tokens of it, shape [num_requests], or empty where it sees each at once
+    acceptance: Any  # chance that so many drafted tokens at least are accepted, shape [num_speculative_tokens]
+    adapters: Any  # of each request, NONE for none, shape [num_requests]; empty without adapters
+    adapter_states: Any  # shape [num_adapters], or one row
+    adapter_slots: Any  # adapters on the GPU, then those in host memory, shape [max_loras + max_cpu_loras]
+    draws: Any  # state of each request's generator, shape [num_requests], or empty where nothing is drafted
+    ring: Any
+    blocks: Any
+    entries: Any
+    slots: Any
+    links: Any  # to the tiers below: CPU, REMOTE
+    cpu: Any  # the host's tier: its record,
+    cpu_blocks: Any  # its blocks, shape [its capacity],
+    cpu_places: Any  # and where each content is in it
+    remote: Any  # the same of the remote tier, which all engines share
+    remote_blocks: Any
+    remote_places: Any
+    filled: Any  # shape [num_gpu_blocks]
+    fetches: Any  # shape [num_requests]
+    scratch: Any
+    flights: Any
+    gaps: Any
+    steps: Any
+    schedule: Any
+    preemptions: Any
+
+
+STATE_TYPE = numba.types.NamedTuple(
+    [
+        *map(numba_record, (ENGINE, SETTINGS, STEP_TIME)),
+        *map(numba_records, (CURVE, REQUEST, PREFIX, PHASES, RANKS)),
+        numba.int64[::1],
+        *map(numba_records, (INT_HEAP, INT_HEAP, FLOAT_HEAP)),
+        *(3 * [numba.float64[::1]]),
+        *map(numba_records, (PULL, FLOAT_HEAP)),
+        *(2 * [numba.int64[::1]]),
+        *(2 * [numba.float64[::1]]),
+        numba.int64[::1], numba_records(ADAPTER),
+        *(2 * [numba.int64[::1]]),
+        *map(numba_records, (RING, BLOCK, ENTRY, SLOT, LINK)),
+        *(2 * [numba_records(each) for each in (TIER, TIER_BLOCK, PLACE)]),
+        *map(numba_records, (FILLED, FETCH)),
+        numba.int64[::1],
+        *map(numba_records, (FLIGHT, GAP_ROW, STEP_ROW, SCHEDULE_ROW, PREEMPTION_ROW)),
+    ],
+    State,
+)

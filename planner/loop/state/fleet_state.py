@@ -1,0 +1,170 @@
+"""The memory of a fleet's loop: one record for the fleet, one per replica, and who waits for whom.
+
+The replicas' own memories share the requests' records, since a request is at one replica at a time.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from planner.loop.compiled.jit import numba
+from planner.loop.compiled.tournament import CONTENDER
+from planner.loop.state import client_state, entries
+from planner.loop.state import engine_state as st
+
+LEFT, WORKS = range(2)  # why a replica is due: somebody has left it, or its next step may begin
+
+FLEET = np.dtype(
+    [
+        ("now_s", "f8"),
+        ("until_s", "f8"),  # nothing that happens then or later is looked at
+        ("report_interval_s", "f8"),  # how often the router hears of its replicas; 0: it always knows
+        ("next_report_s", "f8"),
+        ("num_replicas", "i8"),
+        ("num_open", "i8"),  # replicas that may be sent requests
+        ("num_planned", "i8"),  # requests that wait for nobody: of these
+        ("next_planned", "i8"),  # the next
+        ("num_ready", "i8"),  # requests whose parents have all finished
+        ("num_left", "i8"),  # requests not through
+        ("num_in_flight", "i8"),  # requests sent and not through
+        ("max_concurrency", "i8"),
+        ("num_sent", "i8"),
+        ("turn", "i8"),  # whose turn it is
+        ("num_turns", "i8"),
+        ("num_cycle", "i8"),
+        ("random", "i8"),  # state of the generator
+        ("num_choices", "i8"),
+        ("tree_size", "i8"),
+        ("num_adapters", "i8"),
+        ("num_prefill", "i8"),  # replicas that prefill only, the first ones; 0 where all do both
+        ("num_requests", "i8"),  # of the trace; the decode of request i is request num_requests + i
+        ("num_releases", "i8"),
+        ("pull_s_per_token", "f8"),  # of KV on a replica's link
+        ("pull_s_per_request", "f8"),  # the same of recurrent states
+        ("pull_latency_s", "f8"),
+        ("layer_share", "f8"),  # of a transfer, that is left when the prompt is through, at least
+        ("local_prefill_below", "i8"),  # shorter prompts are prefilled where they decode
+        ("running", "i8"),  # the replica that ran last
+        ("faulty", "i8"),  # the replica at which the loop stopped
+        ("scored_replica", "i8"),  # of the score that is being computed, NONE where none is
+        ("scored_request", "i8"),
+        ("has_bad_score", "i1"),  # the router's score is not a number
+        ("is_rearranged", "i1"),  # replicas were opened or closed since the loop ran last
+        ("is_watched", "i1"),  # engines are looked at from outside when the loop pauses
+        ("has_children", "i1"),  # some requests wait for others
+        ("takes_turns", "i1"),
+        ("is_sticky", "i1"),
+        ("reads_engines", "i1"),
+        ("reads_caches", "i1"),
+        ("reads_adapters", "i1"),
+        ("reads_requests", "i1"),
+    ],
+    align=True,
+)
+
+REPLICA = np.dtype(
+    [
+        ("link_free_s", "f8"),  # when the last transfer from it ends
+        ("inbox_tail", "i8"),  # the last request sent to it
+        ("num_sent", "i8"),  # requests, each attempt of them
+        ("num_requests", "i8"),  # outstanding
+        ("num_tokens", "i8"),  # prompt tokens of these
+        ("known_requests", "i8"),  # the same as the router knows it
+        ("known_tokens", "i8"),
+        ("known_running", "i8"),
+        ("known_waiting", "i8"),
+        ("known_blocks", "i8"),  # in use
+        ("num_unreported", "i8"),  # sent to it, and not in the last two
+        ("num_closures", "i8"),  # reasons why it is sent nothing: it is open where there is none
+        ("first_rank", "i8"),  # of the ranks of data-parallel attention that step together: the first,
+        ("num_ranks", "i8"),  # and how many; a replica by itself is one rank
+        ("is_open", "i8"),
+        ("weight", "f8"),  # the share of the load that it is to have, against the others' [1]
+    ],
+    align=True,
+)
+
+PACE = np.dtype(  # how a rank's decodes run in a stretch of steps that all ranks take together
+    [
+        ("decodes", "i8"),  # 0: the rank rests
+        ("gpu_s", "f8"),  # the terms of `stretch.decode_terms`, in a step of all ranks
+        ("slope_s", "f8"),
+        ("window_slope_s", "f8"),
+        ("least_s", "f8"),
+        ("extra_s", "f8"),
+        ("own_gpu_s", "f8"),  # by itself
+        ("own_least_s", "f8"),
+        ("context", "i8"),
+        ("total_context", "i8"),
+        ("used", "i8"),  # blocks
+        ("most_used", "i8"),
+        ("block_s", "f8"),
+        ("wait_s", "f8"),
+    ],
+    align=True,
+)
+
+
+class FleetState(NamedTuple):
+    """All that the fleet's loop works on."""
+
+    fleet: Any
+    memories: Any  # of the replicas: pointers to the fields of `State`, replica by replica; uncompiled, the states
+    replicas: Any  # shape [num_replicas]
+    due: Any  # contenders: when each replica has to be looked at next, and why
+    due_tree: Any
+    load: Any  # contenders: the router's score of each open replica, and when it was sent a request last
+    load_tree: Any
+    decode_tree: Any  # of those that decode only, by their requests
+    paces: Any  # of the replicas, shape [num_replicas]; one row where none has ranks
+    plans: Any  # of the replicas: pointers to their step plans; uncompiled, the functions
+    open: Any  # replicas that may be sent requests, in order, shape [num_open]
+    cycle: Any  # all that are routed to in the order of their turns, each as often as it weighs, shape [num_cycle]
+    turns: Any  # of these the open ones, shape [num_turns]
+    ready: Any  # heap of (instant, request)
+    releases: Any  # heap of (instant, request whose blocks its replica may have back)
+    planned: Any  # requests that wait for nobody, in order of arrival
+    requests: Any
+    pulls: Any
+    cancel_after_s: Any
+    first_token_within_s: Any
+    phases: Any
+    gateway: Any  # what clients and the gateway do
+    clients: Any  # shape [num_requests]; one row where they do nothing
+    tenants: Any
+    wakes: Any  # heap of (instant, request that is at no replica)
+    attempts: Any  # rows waiting to be taken out
+    replica_of: Any  # where each request went, shape [num_requests]
+    session: Any  # of each request, shape [num_requests]; empty where nobody asks
+    home: Any  # of each session, a replica
+    adapter_requests: Any  # outstanding, by replica and LoRA adapter; empty where nobody asks
+    first_child: Any  # place of a request's first child in `children`, shape [num_requests + 1]; or empty
+    children: Any
+    num_parents: Any  # that have not finished, shape [num_requests]
+    think_s: Any  # from the last parent's end to the request, shape [num_requests]
+
+
+_INTS, _FLOATS = numba.int64[::1], numba.float64[::1]
+FLEET_TYPE = numba.types.NamedTuple(
+    [
+        st.numba_record(FLEET),
+        _INTS,
+        *map(st.numba_records, (REPLICA, CONTENDER)),
+        _INTS,
+        st.numba_records(CONTENDER),
+        *(2 * [_INTS]),
+        st.numba_records(PACE),
+        *(4 * [_INTS]),
+        *(2 * [st.numba_records(entries.FLOAT_HEAP)]),
+        _INTS,
+        *map(st.numba_records, (st.REQUEST, entries.PULL)),
+        *(2 * [_FLOATS]),
+        st.numba_records(st.PHASES),
+        st.numba_record(client_state.GATEWAY),
+        *map(st.numba_records, (client_state.CLIENT, client_state.TENANT, entries.FLOAT_HEAP,
+                                client_state.ATTEMPT_ROW)),
+        *(7 * [_INTS]),
+        _FLOATS,
+    ],
+    FleetState,
+)

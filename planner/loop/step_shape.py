@@ -1,0 +1,88 @@
+"""The totals of a step that its time depends on."""
+
+from typing import Any
+
+from planner.loop.compiled.jit import jit
+from planner.loop.memory.blocks import num_computed_tokens
+from planner.loop.state.engine_state import NONE, State
+from planner.loop.timing import window_pairs
+
+
+@jit
+def begin_step(s: State) -> None:
+    """Clear what the last step left behind."""
+    e = s.engine
+    e.budget = s.settings.max_num_batched_tokens
+    e.step_decodes = 0
+    e.step_decode_context = 0
+    e.step_prompts = 0
+    e.step_prompt_tokens = 0
+    e.step_prompt_context = 0
+    e.step_prompt_pairs = 0
+    e.step_window_pairs = 0
+    e.step_sampled = 0
+    e.step_accepted = 0
+    e.step_preempted = 0
+    e.step_marks_decodes = 0
+    for k in range(e.num_prompts):
+        request = s.requests[s.prompts[k]]
+        if request.flight == NONE:
+            request.num_scheduled_tokens = 0
+
+
+@jit
+def pending_tokens(request: Any) -> int:
+    """Return the tokens of a prompt, or of a preempted request, that are still to be computed."""
+    return int(request.input_tokens + request.num_output_tokens - request.num_computed_tokens)
+
+
+@jit
+def free_seats(s: State) -> int:
+    """Return how many more requests `max_num_seqs` lets in: a request has a seat while it runs, or its KV is loaded."""
+    e = s.engine
+    seated = e.num_prompts if s.settings.limits_batch_only else e.num_running + e.num_loading
+    return int(s.settings.max_num_seqs - seated)
+
+
+@jit
+def has_place(s: State) -> bool:
+    """Tell whether the step that is composed may take one more sequence."""
+    e = s.engine
+    return bool(e.budget > 0 and e.step_prompts + e.step_decodes < s.settings.max_batch_seqs)
+
+
+@jit
+def chunk_tokens(s: State, wanted: int, left: int, is_alone: bool) -> int:
+    """Return how many of the `wanted` prompt tokens a step takes that has room for `left`.
+
+    TensorRT-LLM and SGLang cut after whole blocks; where that leaves a step with nothing to do, after any token.
+    """
+    if wanted <= left:
+        return wanted
+    whole = left - left % s.settings.chunk_tokens
+    return left if whole == 0 and is_alone else whole
+
+
+@jit
+def count_prompt(s: State, request: Any, n: int, sign: int) -> None:
+    """Add a chunk of `n` tokens to the step's totals, or take it out again with sign -1."""
+    e = s.engine
+    computed = int(request.num_computed_tokens)
+    e.budget -= sign * n
+    e.prompt_budget -= sign * n
+    e.step_prompts += sign
+    e.step_prompt_tokens += sign * n
+    e.step_prompt_context += sign * computed
+    e.step_prompt_pairs += sign * (n * computed + n * (n + 1) // 2)
+    e.step_window_pairs += sign * window_pairs(s.step_time.window_tokens, computed, n)
+    if n == pending_tokens(request):
+        e.step_sampled += sign
+
+
+@jit
+def count_decode(s: State, request: Any, n: int, accepted: int, sign: int) -> None:
+    """Add a decode's `n` tokens to the step's totals, or take them out again with sign -1; `accepted` were drafted."""
+    s.engine.budget -= sign * n
+    s.engine.step_decodes += sign
+    s.engine.step_accepted += sign * accepted
+    s.engine.step_decode_context += sign * num_computed_tokens(s, request)

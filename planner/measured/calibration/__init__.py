@@ -1,0 +1,1 @@
+"""Calibration: engine constants fitted to measurements, with their held-out error."""

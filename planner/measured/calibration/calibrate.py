@@ -1,0 +1,231 @@
+"""A calibration: constants chosen and fitted to a user's runs, their error on runs left out, and their file."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.catalog.catalog_files import data_dir
+from planner.errors import TraceError, UnknownNameError, UsageError
+from planner.files.writing import write_text
+from planner.measured.calibration.constant_fit import LOOSE, QUANTILE, Calibration, fit
+from planner.measured.calibration.fit_target import read_target
+from planner.measured.calibration.identify import Choice, check, choose, sensitivities
+from planner.measured.calibration.observations import Observations, Runs
+from planner.measured.doubts import doubts
+from planner.measured.run_table import METRICS
+from planner.measured.validate import summarize_errors
+from planner.progress import counted
+from planner.results.uncertainty import Residuals, residuals_of, with_derived
+from planner.settings.scenario import Scenario
+from planner.steptime.engine_constants import bounds, read_constants
+
+Floats = NDArray[np.float64]
+
+
+def calibrate(path: Path, scenario: Scenario, *, names: Sequence[str] | None, folds: int, jobs: int,
+              client: str | None = None, format: str | None = None) -> dict[str, Any]:
+    """Fit an engine's constants to what was measured, from its bundled ones or those of the scenario's calibration.
+
+    Parameters
+    ----------
+    path, scenario, client, format : as `target.read_target`.
+    names : constants to fit; None for all that the measurements can tell apart.
+    folds : parts that are left out in turn, each of whole configurations, or blocks of a recorded run or a log.
+    jobs : processes; -1 for as many as there are cores.
+
+    Returns
+    -------
+    dict
+        `constants`, `fitted`, `left` (reason by name), `intervals`, `before`, `after`, `held_out` (errors by metric),
+        `residuals` (quantiles of the held-out errors), `left_out` (rows that were not fitted to, by why), `source` and
+        `notes` (metrics whose error before the fit was too large for a deployment that was read right).
+
+    Raises
+    ------
+    UsageError : `names` cannot be told apart, or the measurements are too few.
+    TraceError : no constants explain the measurements.
+    PlannerError : as `target.read_target`.
+    """
+    if folds < 2:
+        raise UsageError(f"--folds {folds}; must be at least 2")
+    if scenario.step_time != "roofline":
+        raise UsageError(f"--step-time {scenario.step_time}: a line has no constants to fit")
+    _check_names(names)
+    target = read_target(path, scenario, folds=folds, client=client, jobs=jobs, format=format)
+    start, observed = _start(scenario, target.engine), target.observed
+    with observed.evaluator(jobs) as evaluate:
+        candidates = list(names or bounds())
+        jacobian = sensitivities(observed, start, candidates, evaluate)
+        chosen = _chosen(jacobian, candidates, is_explicit=names is not None)
+        before = np.log(evaluate([start])[0]) - observed.log_measured
+        found = fit(observed, start, chosen.names, evaluate=evaluate)
+        while names is None and (narrowed := _narrowed(chosen, found)) != chosen:
+            chosen = narrowed
+            found = fit(observed, start, chosen.names, evaluate=evaluate)
+    _check_explained(path, observed, found.log_errors)
+    doubted = _doubts(observed, before)
+    held_out, without = _held_out(observed, target.folds, start, chosen.names, jobs)
+    return {
+        "engine": target.engine,
+        "fitted": {name: {"start": start[name], "value": found.constants[name],
+                          **_bounded(name, _interval(name, found, without))} for name in chosen.names},
+        "left": dict(chosen.left),
+        "constants": dict(found.constants),
+        "before": _errors(observed, before),
+        "after": _errors(observed, found.log_errors),
+        "held_out": _errors(observed, held_out),
+        "folds": len(set(target.folds.tolist())),
+        "residuals": residuals_dict(residuals(observed, held_out, str(path))),
+        "left_out": dict(target.left_out),
+        "source": {**target.source, **({"doubts": doubted} if doubted else {})},
+        "notes": [f"before the fit, {doubt}. Constants that make up for a wrong deployment hold for no other"
+                  for doubt in doubted],
+    }
+
+
+def _doubts(observed: Observations, log_errors: Floats) -> list[str]:
+    return doubts({metric: log_errors[:, k] for k, metric in enumerate(observed.metrics)})
+
+
+def _check_explained(path: Path, observed: Observations, log_errors: Floats) -> None:
+    """Raise a TraceError where fitted constants leave a metric beyond what a deployment that was read right has."""
+    left = _doubts(observed, log_errors)
+    if left:
+        raise TraceError(f"{path}: no constants explain it. After the fit, {left[0]}; or leave the metric's cells "
+                         f"empty, and the fit is to the others")
+
+
+def residuals(observed: Observations, log_errors: Floats, source: str) -> Residuals:
+    """Return the quantiles of held-out errors; of runs, with those in E2EL and throughput that follow.
+
+    Parameters
+    ----------
+    log_errors : log(predicted / measured), shape [num, len(metrics)].
+    """
+    by_metric = {metric: log_errors[:, k] for k, metric in enumerate(observed.metrics)}
+    if isinstance(observed, Runs) and observed.metrics == METRICS:
+        measured = {metric: np.exp(observed.log_measured[:, k]) for k, metric in enumerate(observed.metrics)}
+        by_metric = with_derived(by_metric, measured, observed.mean_output_tokens)
+    return residuals_of(by_metric, source)
+
+
+def residuals_text(found: Residuals, table: str) -> str:
+    """Return quantiles as TOML: the `[residuals]` of an engine's file, for one."""
+    plain = residuals_dict(found)
+    return "\n".join((_toml(table, {"probabilities": plain["probabilities"]}),
+                      _toml(f"{table}.log_errors", plain["log_errors"])))
+
+
+def residuals_dict(found: Residuals) -> dict[str, Any]:
+    """Return quantiles as plain values, as they stand in a file."""
+    return {"probabilities": list(found.probabilities),
+            "log_errors": {metric: [round(q, 5) for q in values] for metric, values in found.log_errors.items()}}
+
+
+def write_calibration(result: Mapping[str, Any], path: Path) -> None:
+    """Write a calibration as the TOML that `--calibration` takes, whole or not at all."""
+    held_out = result["held_out"]
+    tables: dict[str, Mapping[str, Any]] = {
+        "constants": {name: float(f"{value:.6g}") for name, value in result["constants"].items()},
+        "intervals": {name: [float(f"{each[bound]:.6g}") for bound in ("low", "high")]
+                      for name, each in result["fitted"].items()},
+        "held_out": {"folds": result["folds"], "probabilities": result["residuals"]["probabilities"]},
+        "held_out.log_errors": result["residuals"]["log_errors"],
+        **{f"held_out.{metric}": errors for metric, errors in held_out.items() if errors is not None},
+        "source": result["source"],
+    }
+    text = "# Written by `planner calibrate`; intervals are of 80 %, held-out errors of runs left out of the fit.\n"
+    write_text(path, text + "\n".join(_toml(name, table) for name, table in tables.items()))
+
+
+def _toml(name: str, table: Mapping[str, Any]) -> str:
+    lines = [f"{json.dumps(key) if not key.isidentifier() else key} = {json.dumps(value, ensure_ascii=False)}"
+             for key, value in table.items()]
+    return "\n".join([f"[{name}]", *lines, ""])
+
+
+def _start(scenario: Scenario, engine: str) -> dict[str, float]:
+    bundled = read_constants(data_dir("hardware_db") / "engines" / f"{engine}.toml")
+    return bundled | (read_constants(Path(scenario.calibration)) if scenario.calibration else {})
+
+
+def _check_names(names: Sequence[str] | None) -> None:
+    for name in names or ():
+        if name not in bounds():
+            raise UnknownNameError("constant", name, bounds())
+    if names is not None and len(set(names)) < len(names):
+        raise UsageError(f"--fit {','.join(names)}: names a constant twice")
+
+
+def _chosen(jacobian: Floats, candidates: Sequence[str], *, is_explicit: bool) -> Choice:
+    if is_explicit:
+        check(jacobian, candidates)
+        return Choice(names=tuple(candidates), left={})
+    chosen = choose(jacobian, candidates)
+    if not chosen.names:
+        raise UsageError("the runs are too few or too alike to fit any constant; measure more loads, from one request "
+                         "at a time up to saturation, with short and long prompts")
+    return chosen
+
+
+def _narrowed(chosen: Choice, found: Calibration) -> Choice:
+    """Leave out what the fit leaves wider than it was known before, at most half of the constants at a time."""
+    widths = {name: np.log(found.intervals[name][1] / found.intervals[name][0]) / 2 / (QUANTILE * LOOSE.sigma(name))
+              for name in chosen.names}
+    wide = [name for name in sorted(widths, key=lambda name: -widths[name]) if widths[name] > 1]
+    dropped = wide[: max(len(widths) // 2, 1)] if len(wide) < len(widths) else wide[:-1]
+    reasons = {name: f"the fit leaves it within a factor of {np.exp(widths[name] * QUANTILE * LOOSE.sigma(name)):.3g}, "
+                     f"which says less than the {np.exp(QUANTILE * LOOSE.sigma(name)):.3g} that is known before"
+               for name in dropped}
+    return Choice(names=tuple(name for name in chosen.names if name not in reasons), left={**chosen.left, **reasons})
+
+
+def _interval(name: str, found: Calibration, without: Sequence[Mapping[str, float]]) -> tuple[float, float]:
+    """Return the wider of two 80 % intervals: by the fit's curvature, and by what the fits without a fold each found.
+
+    A replay jumps where a request falls into another step, so that the curvature at one point can promise too much. The
+    second is the jackknife of whole groups: variance (G - 1) / G · Σ (x_g - mean)² of the constant's logarithm
+    (B. Efron, The Jackknife, the Bootstrap and Other Resampling Plans, 1982).
+    """
+    low, high = found.intervals[name]
+    logs = np.log([constants[name] for constants in without])
+    if len(logs) < 2:
+        return low, high
+    spread = QUANTILE * float(np.sqrt((len(logs) - 1) * logs.var()))
+    value = found.constants[name]
+    return min(low, value * float(np.exp(-spread))), max(high, value * float(np.exp(spread)))
+
+
+def _bounded(name: str, interval: tuple[float, float]) -> dict[str, float]:
+    """Return an interval within the constant's physical range."""
+    least, most = bounds()[name]
+    return {"low": min(max(interval[0], least), most), "high": min(max(interval[1], least), most)}
+
+
+def _held_out(observed: Observations, folds: NDArray[np.int64], start: Mapping[str, float],
+              names: Sequence[str], jobs: int) -> tuple[Floats, list[Mapping[str, float]]]:
+    """Return log(predicted / measured) of each by constants fitted to the other folds, and those constants by fold.
+
+    The errors are NaN where the others are too few to fit.
+    """
+    out = np.full_like(observed.log_measured, np.nan)
+    without: list[Mapping[str, float]] = []
+    for fold in counted("fitting without each part", sorted(set(folds.tolist()))):
+        inside = folds == fold
+        train, test = observed.part(~inside), observed.part(inside)
+        if np.isfinite(train.log_measured).sum() <= len(names):
+            continue
+        with train.evaluator(jobs) as evaluate:
+            found = fit(train, start, names, evaluate=evaluate)
+        without.append(found.constants)
+        with test.evaluator(jobs) as evaluate:
+            out[inside] = np.log(evaluate([found.constants])[0]) - test.log_measured
+    return out, without
+
+
+def _errors(observed: Observations, log_errors: Floats) -> dict[str, Any]:
+    return {metric: summarize_errors(log_errors[:, k]) for k, metric in enumerate(observed.metrics)}

@@ -1,0 +1,101 @@
+"""Which constants a measurement can tell apart: those that move the predictions, each in a direction of its own."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.errors import UsageError
+from planner.measured.calibration.constant_fit import ERROR_SCALE, LOOSE, QUANTILE, STEP
+from planner.measured.calibration.observations import Evaluate, Observations
+
+Floats = NDArray[np.float64]
+
+MAX_CORRELATION = 0.95
+LEAST_EFFECT = 1e-4  # of a constant's logarithm on any logarithm of a time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """What to fit: `names`, and why each of the others stays at its start."""
+
+    names: tuple[str, ...]
+    left: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """The worst of a set of constants, why it cannot be fitted with the others, and how far it is from being fit."""
+
+    index: int
+    reason: str
+
+
+def sensitivities(observed: Observations, start: Mapping[str, float], names: Sequence[str],
+                  evaluate: Evaluate) -> Floats:
+    """Return ∂ log(time) / ∂ log(constant), weighted as a fit weighs it, shape [num_values, num_constants].
+
+    Central differences; rows are the metrics that were measured.
+    """
+    sets = [{**start, name: start[name] * float(np.exp(way * STEP))} for name in names for way in (1, -1)]
+    logs = np.log(evaluate(sets))
+    slopes = (logs[0::2] - logs[1::2]) / (2 * STEP) * np.array(observed.weights)
+    found: Floats = np.nan_to_num(slopes[:, np.isfinite(observed.log_measured)].T, nan=0.0)
+    return found
+
+
+def choose(jacobian: Floats, names: Sequence[str]) -> Choice:
+    """Drop the constants that the data say least of, one after another, until those that are left can be told apart.
+
+    Parameters
+    ----------
+    jacobian : of `sensitivities`.
+    """
+    kept, left = list(range(len(names))), {}
+    while kept:
+        fault = _worst(jacobian[:, kept], [names[k] for k in kept])
+        if fault is None:
+            break
+        left[names[kept[fault.index]]] = fault.reason
+        del kept[fault.index]
+    return Choice(names=tuple(names[k] for k in kept), left=left)
+
+
+def check(jacobian: Floats, names: Sequence[str]) -> None:
+    """Raise UsageError where a set of constants cannot be told apart, with the pair that is hardest to."""
+    fault = _worst(jacobian, names)
+    if fault is not None:
+        raise UsageError(f"--fit {','.join(names)}: {names[fault.index]}: {fault.reason}; leave one out, or measure "
+                         f"other loads")
+
+
+def _worst(jacobian: Floats, names: Sequence[str]) -> Fault | None:
+    """Return the constant to drop first, None where all can be fitted."""
+    effects = np.abs(jacobian).max(axis=0, initial=0.0)
+    if effects.min() < LEAST_EFFECT:
+        return Fault(index=int(effects.argmin()), reason="has no effect on these runs")
+    scaled = jacobian / np.linalg.norm(jacobian, axis=0)
+    information = scaled.T @ scaled
+    covariance = np.linalg.inv(information + 1e-12 * np.eye(len(names)))
+    deviations = np.sqrt(np.diag(covariance))
+    correlations = covariance / np.outer(deviations, deviations)
+    np.fill_diagonal(correlations, 0.0)
+    widths = deviations / np.linalg.norm(jacobian, axis=0) * ERROR_SCALE
+    priors = np.array([LOOSE.sigma(name) for name in names])
+    ratios = widths / priors
+    worst = int(ratios.argmax())
+    partner = int(np.abs(correlations[worst]).argmax())
+    is_tied = abs(correlations[worst, partner]) > MAX_CORRELATION
+    if ratios[worst] <= 1 and np.abs(correlations).max() > MAX_CORRELATION:
+        pair = np.unravel_index(int(np.abs(correlations).argmax()), correlations.shape)
+        worst, partner = sorted((int(k) for k in pair), key=lambda k: -ratios[k])
+        is_tied = True
+    if is_tied and (ratios[worst] > 1 or abs(correlations[worst, partner]) > MAX_CORRELATION):
+        return Fault(index=worst, reason=f"cannot be told apart from {names[partner]} (correlation "
+                                         f"{correlations[worst, partner]:+.3f})")
+    if ratios[worst] > 1:
+        wide, narrow = (np.exp(QUANTILE * min(s, 5.0)) for s in (widths[worst], priors[worst]))
+        return Fault(index=worst, reason=f"these runs leave it within a factor of {wide:.3g}, which says less than the "
+                                         f"{narrow:.3g} that is known before")
+    return None

@@ -1,0 +1,112 @@
+"""Measured serving results as a table of runs: each row's deployment, its load, and what was measured."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from planner.errors import PlannerError, TraceError, UsageError
+from planner.files.table_file import read_table_file
+from planner.measured.inferencex import BENCHMARKS, published_run
+from planner.measured.run_columns import MEASURED, NAMES, RECORDED_ONLY, check_columns, check_numbers, text_of
+from planner.measured.run_row import own_run, read_row
+from planner.model.layout import Layout
+from planner.settings.scenario import Scenario
+from planner.traces import Trace
+
+METRICS = tuple(name.removeprefix("measured_") for name in MEASURED)  # means over requests
+GROUPS = ("gpu", "engine", "model", "precision", "client", "layout")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """One measured run.
+
+    Parameters
+    ----------
+    id : of the row.
+    groups : the row's value of each of GROUPS.
+    measured : mean TTFT and TPOT by the names of METRICS, and other statistics by theirs [ms].
+    bounds : of those that are known no better than a bucket of a histogram, its edges [ms].
+    scenario, layout : what ran; None where the row cannot be understood.
+    load : the prompts of one attention rank; all there at 0 s, `max_concurrency` of the scenario in flight.
+    tokens_per_counted : the engine's tokens of a prompt for each that the client counted; the load has them [1].
+    num_opening : requests that do not count: an opening burst that the measurement does not show [1].
+    status : "ok", or why the row cannot be predicted.
+    """
+
+    id: str
+    groups: Mapping[str, str]
+    measured: Mapping[str, float]
+    bounds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    scenario: Scenario | None = None
+    layout: Layout | None = None
+    load: Trace | None = field(default=None, repr=False)
+    tokens_per_counted: float = 1.0
+    num_opening: int = 0
+    status: str = "ok"
+
+
+def counted(measurement: Measurement, metric: str, predicted: float) -> float:
+    """Return what a prediction counts as: within the measured value's bucket as right, else as off as from its edge.
+
+    >>> run = Measurement(id="a", groups={}, measured={"p50_ttft_ms": 75.0}, bounds={"p50_ttft_ms": (50.0, 100.0)})
+    >>> counted(run, "p50_ttft_ms", 99.0), counted(run, "p50_ttft_ms", 110.0)
+    (75.0, 82.5)
+    """
+    low, high = measurement.bounds.get(metric, (0.0, 0.0))
+    nearest = min(max(predicted, low), high)
+    return predicted * measurement.measured[metric] / nearest if nearest > 0 else predicted
+
+
+def read_measured(path: Path, *, client: str | None = None) -> list[Measurement]:
+    """Read a table of runs under a benchmark's load: one row a run, with its deployment, load and measured means.
+
+    Columns: `gpu` (or `system`), `engine` (or `backend`), `model`, `isl`, `osl`, `concurrency`, `tp`, and
+    `measured_ttft_ms`, `measured_tpot_ms`. Optional: `id`, `precision`, `pp`, `dp`, `moe_ep`, `n_gpus`, `client`,
+    `engine_version` (or `backend_version`), `measured_date`, and any option of the scenario that a run of one engine
+    can have. Recipes of published benchmarks apply to rows with their client only. Columns that begin with `note_` are
+    not read. A row whose deployment cannot be understood keeps the reason in `status`.
+
+    Parameters
+    ----------
+    client : of rows that name none.
+
+    Raises
+    ------
+    TraceError : the file is missing, is no table, lacks a column, has an unknown one, or a cell is wrong.
+    """
+    table = read_table_file(path)
+    check_columns(path, table.columns)
+    check_numbers(path, table)
+    return [_measurement(path, cells, k, client) for k, cells in enumerate(table.iter_rows(named=True))]
+
+
+def unread_note(path: Path, columns: Sequence[str]) -> str | None:
+    """Return a sentence on the columns of a table that no prediction depends on; None where it has none."""
+    unread = [name for name in columns if name in RECORDED_ONLY]
+    return f"{path}: no prediction depends on the columns {', '.join(unread)}" if unread else None
+
+
+def _measurement(path: Path, cells: Mapping[str, Any], k: int, client: str | None) -> Measurement:
+    """Make sense of one row."""
+    try:
+        row = read_row(cells, client)
+    except UsageError as error:
+        raise TraceError(f"{path} row {k}: {error}") from error
+    published = row.client in BENCHMARKS
+    weights = row.precision or ("bf16" if published else row.options.get("quantization", "checkpoint"))
+    groups = {"gpu": row.gpu, "engine": row.engine, "model": row.model, "precision": weights, "client": row.client,
+              "layout": _layout_name(cells, row.pp)}
+    measured = {metric: float(value) for metric in METRICS if (value := text_of(cells, f"measured_{metric}"))}
+    common: dict[str, Any] = {"id": text_of(cells, "id") or str(k), "groups": groups, "measured": measured}
+    try:
+        return Measurement(**common, **(published_run(row) if published else own_run(row)))
+    except PlannerError as error:
+        return Measurement(**common, status=str(error))
+
+
+def _layout_name(cells: Mapping[str, Any], num_stages: int) -> str:
+    """Return the layout as the table has it."""
+    tp, dp, ep = (int(float(text_of(cells, *NAMES[name]) or 1)) for name in ("tp", "dp", "ep"))
+    return f"tp{tp}{f'-pp{num_stages}' if num_stages > 1 else ''}-dp{dp}-ep{ep}"

@@ -1,0 +1,114 @@
+"""A schedule: how many replicas each part of the time needs by itself, against one number all the time."""
+
+from typing import Any
+
+import numpy as np
+
+from planner.deployment.deploy import Deployment
+from planner.errors import UsageError
+from planner.planning.fewest import Divided, fewest_replicas
+from planner.planning.fleets import Choices, count_gpus, spare_gpus, spare_replicas
+from planner.planning.loads import Traffic
+from planner.planning.missed import UnreachableError, unreachable
+from planner.settings.objectives import Objectives
+from planner.traces import Trace
+from planner.traces.shaping.rate_series import RateSeries
+from planner.traces.shaping.window_and_rate import slice_time
+
+LEVELS = 20  # of a series' rates that are told apart
+
+
+def schedule_of(traffic: Traffic, load: Trace, deployment: Deployment, objectives: Objectives, choices: Choices,
+                static_gpus: int, divided: Divided) -> dict[str, Any] | None:
+    """Return how many replicas each part of the time needs by itself; None where no schedule is asked for.
+
+    Parameters
+    ----------
+    traffic, load : what is served, and all of it at the rate asked for.
+    static_gpus : of the fleet that serves all of it [1].
+
+    Raises
+    ------
+    UsageError : the length of a part is not above 0.
+    UnreachableError : no number of replicas serves a part, which is named.
+    """
+    if choices.series is not None:
+        return _of_series(traffic, deployment, objectives, choices, choices.series, static_gpus, divided)
+    if choices.period_s is None:
+        return None
+    return _of_periods(load, deployment, objectives, choices, choices.period_s, static_gpus, divided)
+
+
+def _of_periods(load: Trace, deployment: Deployment, objectives: Objectives, choices: Choices, period_s: float,
+                static_gpus: int, divided: Divided) -> dict[str, Any]:
+    """Return how many replicas each part of equal length needs."""
+    arrivals = load.requests["arrival_s"]
+    first, last, spare = float(arrivals[0]), float(arrivals[-1]), spare_replicas(choices, divided)
+    parts, num_gpus = [], 0
+    for k in range(int((last - first) // period_s) + 1):
+        start = first + k * period_s
+        inside = int(((arrivals >= start) & (arrivals < start + period_s)).sum())
+        count = 0
+        num_gpus += spare_gpus(deployment, choices, divided)
+        if inside:
+            name = f"the part from {start - first:,.6g} to {start - first + period_s:,.6g} s ({inside:,} requests)"
+            count, gpus = _needed(name, slice_time(load, start, period_s), deployment, objectives, 1, divided)
+            num_gpus += gpus
+        parts.append({"start_s": start - first, "duration_s": period_s, "num_requests": inside,
+                      "rate_rps": inside / period_s, "num_replicas": count + spare})
+    hours = period_s / 3600
+    return {"parts": parts, "gpu_hours": num_gpus * hours, "static_gpu_hours": static_gpus * len(parts) * hours}
+
+
+def _of_series(traffic: Traffic, deployment: Deployment, objectives: Objectives, choices: Choices, series: RateSeries,
+               static_gpus: int, divided: Divided) -> dict[str, Any]:
+    """Return how many replicas each window of a series needs, its rate rounded up to a twentieth of the peak's.
+
+    A level is judged over a window's length. More traffic is taken to need no fewer replicas.
+    """
+    levels = [_level(rate / series.peak_rps) for rate in series.rate_rps.tolist()]
+    mean_level = _level(series.mean_rps / series.peak_rps)
+    needed, gpus, guess, last_gpus = {0: 0}, {0: 0}, 1, 0
+    for level in sorted({*levels, mean_level} - {0}):
+        rate = series.peak_rps * level / LEVELS
+        load = traffic.lasting(rate, float(series.duration_s.max()))
+        count, num_gpus = _needed(f"a window of {rate:,.4g} requests/s", load, deployment, objectives, guess, divided)
+        if count >= guess:
+            guess, last_gpus = count, num_gpus
+        needed[level], gpus[level] = guess, last_gpus
+    spare = spare_replicas(choices, divided)
+    counts = np.array([needed[level] + spare for level in levels])
+    highest = {needed[level]: level for level in sorted(needed)}  # that a number of replicas was replayed to serve
+    served_rps = [series.peak_rps * highest[needed[level]] / LEVELS for level in levels]
+    columns = {"start_s": series.start_s.tolist(), "duration_s": series.duration_s.tolist(),
+               "rate_rps": series.rate_rps.tolist(), "num_replicas": counts.tolist(), "served_rps": served_rps}
+    parts = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+    hours, always = series.duration_s / 3600, spare_gpus(deployment, choices, divided)
+    total = np.array([gpus[level] + always for level in levels])
+    return {"parts": parts, "peak_rps": series.peak_rps, "mean_rps": series.mean_rps,
+            "num_replicas_at_mean": needed[mean_level] + spare,
+            "gpu_hours": float((total * hours).sum()),
+            "static_gpu_hours": static_gpus * float(hours.sum())}
+
+
+def _needed(name: str, load: Trace, deployment: Deployment, objectives: Objectives, guess: int,
+            divided: Divided) -> tuple[int, int]:
+    """Return the fewest replicas that serve a part by itself, and their GPUs."""
+    try:
+        count, served, _ = fewest_replicas(load, deployment, objectives, guess, divided)
+    except UnreachableError as error:
+        raise unreachable(f"{name}: {error}", error.missed) from error
+    return count, count_gpus(served)
+
+
+def _level(share: float) -> int:
+    """Return the level that a share of the peak is rounded up to."""
+    return int(np.ceil(share * LEVELS - 1e-9))
+
+
+def check_schedule(choices: Choices) -> None:
+    """Raise UsageError where a schedule's options do not fit."""
+    if choices.period_s is not None and choices.series is not None:
+        raise UsageError(f"--period {choices.period_s}: the rate series has its own windows; leave it out")
+    if choices.period_s is not None and not choices.period_s > 0:
+        raise UsageError(f"--period {choices.period_s}: must be above 0 s")

@@ -1,0 +1,71 @@
+"""The autoscalers by name: each a metric of a line."""
+
+from planner.policies.autoscaler import Autoscaler, FleetLoad
+
+
+def waiting(load: FleetLoad) -> float:
+    """Return the requests that wait, per replica: vllm:num_requests_waiting, as KEDA's trigger divides it."""
+    return load.num_waiting / load.num_replicas
+
+
+def outstanding(load: FleetLoad) -> float:
+    """Return the requests in flight per replica: Knative's `concurrency`."""
+    return (load.num_running + load.num_waiting) / load.num_replicas
+
+
+def kv_cache(load: FleetLoad) -> float:
+    """Return the share of the KV cache in use: vllm:kv_cache_usage_perc, 0 of those that start."""
+    return load.kv_cache_usage * load.num_ready / load.num_replicas
+
+
+def rate(load: FleetLoad) -> float:
+    """Return the requests per second and replica: Knative's `rps`."""
+    return load.request_rate / load.num_replicas
+
+
+def percentile(load: FleetLoad) -> float:
+    """Return how much of its limit the percentile takes that is nearest to it, of those that serve."""
+    return load.slo_use * load.num_ready / load.num_replicas
+
+
+def attainment(load: FleetLoad) -> float:
+    """Return the share of requests within their objectives."""
+    return load.attainment
+
+
+def towards_attainment(load: FleetLoad, target: float) -> float:
+    """Return more replicas the further attainment is below its target, up to twice as many; one less where that may do.
+
+    It may where the percentile of the target, were it to grow as the load of each of the others would, keeps its limit:
+    slo_use · n / (n − 1) ≤ 1.
+    """
+    if load.attainment < target:
+        return load.num_ready * (2.0 - load.attainment / target)
+    has_slack = load.slo_use * load.num_ready <= load.num_ready - 1.0
+    return load.num_replicas - 1.0 if has_slack else float(load.num_replicas)
+
+
+def scheduled(load: FleetLoad) -> float:
+    """Return the replicas on the schedule: KEDA's cron trigger."""
+    return load.scheduled
+
+
+def as_scheduled(load: FleetLoad, _: float) -> float:
+    """Return the replicas on the schedule."""
+    return load.scheduled
+
+
+AUTOSCALERS = {
+    autoscaler.name: autoscaler
+    for autoscaler in (
+        Autoscaler(name="queue", metric=waiting),
+        Autoscaler(name="concurrency", metric=outstanding),
+        Autoscaler(name="kv-cache", metric=kv_cache),
+        Autoscaler(name="request-rate", metric=rate, uses=("window_s",)),
+        Autoscaler(name="slo-percentile", metric=percentile, needs=("target", "slo", "percentile"), uses=("window_s",)),
+        Autoscaler(name="slo-attainment", metric=attainment, desired=towards_attainment, needs=("target", "slo"),
+                   uses=("window_s",)),
+        Autoscaler(name="schedule", metric=scheduled, desired=as_scheduled, needs=("schedule",),
+                   uses=("starts_at", "lead_s")),
+    )
+}

@@ -1,0 +1,127 @@
+"""Which prompt blocks hold the same tokens: a trace's prefix ids turned into one integer per KV block.
+
+A block's content is the whole chain of tokens from the start of the request to the end of the block, as in vLLM.
+Equal ids in equal positions after an equal chain are equal content. Generated tokens follow from the whole prompt, as
+with greedy decoding, so requests with equal prompts share generated blocks too; tokens that no id covers are a
+request's own.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.loop.compiled.jit import compile_with_signature, jit, numba
+from planner.loop.state.engine_state import numba_records
+from planner.loop.state.entries import SLOT
+
+
+@jit
+def _find(parents: Any, ids: Any, nodes: Any, parent: int, value: int) -> int:
+    """Return the place of the key (parent, value) in an open-addressed table, or the free place where it belongs."""
+    mask = len(nodes) - 1
+    key = parent * 1_000_003 + value
+    place = (key ^ (key >> 17) ^ (key >> 31)) & mask
+    while nodes[place] >= 0 and (parents[place] != parent or ids[place] != value):
+        place = (place + 1) & mask
+    return int(place)
+
+
+@jit
+def num_used_ids(offsets: Any, id_tokens: int, input_tokens: Any, r: int) -> int:
+    """Return how many ids of a request lie within its prompt."""
+    return int(min(offsets[r + 1] - offsets[r], (input_tokens[r] + id_tokens - 1) // id_tokens))
+
+
+def _assign(ids: Any, offsets: Any, id_tokens: int, block_size: int, input_tokens: Any, num_blocks: Any,
+            numbered_blocks: Any, slots: Any, slot_start: Any, table: Any) -> int:
+    """Fill in the contents of all slots and count them. `table` has shape [3, power of two], -1 throughout."""
+    n = len(input_tokens)
+    parents, keys, nodes = table[0], table[1], table[2]
+    bases = np.empty(len(ids) + n + 1, np.int64)  # a node's first content, or a prompt's first generated one
+    ends = np.empty(n, np.int64)
+    sizes = np.zeros(len(ids) + n + 1, np.int64)
+    num_nodes = 1  # node 0 is the root
+    num_contents = 0
+    for r in range(n):
+        node = 0
+        depth = 0
+        full = input_tokens[r] // block_size
+        for k in range(offsets[r], offsets[r] + num_used_ids(offsets, id_tokens, input_tokens, r)):
+            place = _find(parents, keys, nodes, node, ids[k])
+            first = depth * id_tokens // block_size
+            depth += 1
+            last = depth * id_tokens // block_size
+            if nodes[place] < 0:
+                parents[place], keys[place], nodes[place] = node, ids[k], num_nodes
+                bases[num_nodes] = num_contents
+                num_contents += last - first
+                num_nodes += 1
+            node = nodes[place]
+            for block in range(first, min(last, full)):
+                slots[slot_start[r] + block].content = bases[node] + block - first
+        if depth * id_tokens >= input_tokens[r] and depth > 0:  # requests with this very prompt generate the same
+            place = _find(parents, keys, nodes, -1 - node, input_tokens[r])
+            if nodes[place] < 0:
+                parents[place], keys[place], nodes[place] = -1 - node, input_tokens[r], num_nodes
+                num_nodes += 1
+            ends[r] = nodes[place]
+        else:
+            ends[r] = num_nodes
+            num_nodes += 1
+        own = min(full, depth * id_tokens // block_size)
+        sizes[ends[r]] = max(sizes[ends[r]], numbered_blocks[r] - own)
+    for r in range(n):
+        end = ends[r]
+        if sizes[end] > 0:
+            bases[end] = num_contents
+            num_contents += sizes[end]
+            sizes[end] = 0
+        depth = num_used_ids(offsets, id_tokens, input_tokens, r)
+        own = min(input_tokens[r] // block_size, depth * id_tokens // block_size)
+        for block in range(own, num_blocks[r]):
+            slots[slot_start[r] + block].content = bases[end] + block - own
+    return num_contents
+
+
+_I8 = numba.int64[::1]
+_SIGNATURE = numba.int64(
+    _I8, _I8, numba.int64, numba.int64, _I8, _I8, _I8, numba_records(SLOT), _I8, numba.int64[:, ::1]
+)
+
+
+def assign_contents(
+    *,
+    ids: NDArray[np.int64],
+    offsets: NDArray[np.int64],
+    id_tokens: int,
+    block_size: int,
+    input_tokens: NDArray[np.int64],
+    num_blocks: NDArray[np.int64],
+    numbered_blocks: NDArray[np.int64],
+    slots: Any,
+    slot_start: NDArray[np.int64],
+) -> int:
+    """Give every slot of every request's block table the content that its block will hold once full.
+
+    Parameters
+    ----------
+    ids, offsets : the trace's prefix ids in CSR form, shapes [total] and [num_requests + 1].
+    id_tokens : tokens that one id stands for.
+    block_size : tokens of a KV block.
+    input_tokens : prompt lengths, shape [num_requests].
+    num_blocks : rows of each request in the block table, shape [num_requests].
+    numbered_blocks : blocks of each request that contents are numbered for, at least as many: the same of two block
+        tables gives equal contents equal numbers in both.
+    slots : the block table; its field `content` is written.
+    slot_start : each request's first row, shape [num_requests].
+
+    Returns
+    -------
+    The number of distinct contents.
+    """
+    size = 1 << int(2 * (len(ids) + len(input_tokens)) + 1).bit_length()
+    table = np.full((3, size), -1, np.int64)
+    assign = compile_with_signature(_assign, _SIGNATURE)
+    return int(assign(ids, offsets, id_tokens, block_size, input_tokens, num_blocks, numbered_blocks, slots,
+                      slot_start, table))

@@ -1,0 +1,119 @@
+"""Failures of replicas: when each fails and is back, read from a line or a file, as timers of the fleet."""
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from planner.errors import UsageError
+from planner.files.finite import number_in
+from planner.files.table_file import read_table_file
+from planner.replays.fleet.timers import RunningFleet, Timer, close_replica, open_replica
+from planner.replays.initial import forget_cache
+
+_FAILURE = re.compile(r"(\d+)@([^@+]+)(?:\+([^@+]+))?")
+_COLUMNS = ("replica", "at_s", "duration_s")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """A replica loses all requests and its cache, and is sent none until it is back.
+
+    Parameters
+    ----------
+    replica : its number, from 0.
+    at_s : when [s], on the clock of the trace's arrivals as replayed.
+    duration_s : until it is back [s]; infinite if it never is.
+    """
+
+    replica: int
+    at_s: float
+    duration_s: float
+
+
+def read_failures(text: str) -> list[Failure]:
+    """Read failures: `REPLICA@AT[+FOR]` in seconds, with commas between, or the path of a .csv.
+
+    >>> read_failures("2@600+120")
+    [Failure(replica=2, at_s=600.0, duration_s=120.0)]
+
+    A CSV has a failure a row, with the columns replica, at_s and duration_s; an empty duration_s is for good.
+
+    Raises
+    ------
+    UsageError : a part is none, a number is out of range, or a replica fails while it is down.
+    TraceError : the file cannot be read.
+    """
+    found = _of_file(Path(text)) if text.endswith(".csv") else [_of_part(part.strip()) for part in text.split(",")]
+    found.sort(key=lambda failure: (failure.at_s, failure.replica))
+    back_s: dict[int, float] = {}
+    for failure in found:
+        if failure.at_s < back_s.get(failure.replica, -math.inf):
+            raise UsageError(f"--fail-replica {text}: replica {failure.replica} fails at {failure.at_s:g} s, and is "
+                             f"down until {back_s[failure.replica]:g} s; leave one of them out")
+        back_s[failure.replica] = failure.at_s + failure.duration_s
+    return found
+
+
+def _of_part(part: str) -> Failure:
+    match = _FAILURE.fullmatch(part)
+    if match is None:
+        raise UsageError(f"--fail-replica {part!r}: must be REPLICA@AT or REPLICA@AT+FOR in seconds, as in '2@600+120'")
+    return _failure(f"--fail-replica {part!r}", match[1], match[2], match[3] or "")
+
+
+def _of_file(path: Path) -> list[Failure]:
+    table = read_table_file(path, what="table of failures")
+    if tuple(table.columns) != _COLUMNS:
+        raise UsageError(f"{path}: has the columns {', '.join(table.columns)}; must be {', '.join(_COLUMNS)}")
+    if table.is_empty():
+        raise UsageError(f"{path}: has no rows; must have at least one failure")
+    return [_failure(f"{path} row {row}", *(cell or "" for cell in cells)) for row, cells in enumerate(table.rows())]
+
+
+def _failure(where: str, replica: str, at: str, duration: str) -> Failure:
+    if not replica.strip().isdecimal():
+        raise UsageError(f"{where}: replica = {replica!r}; must be a number from 0")
+    at_s = _seconds(where, "at_s", at)
+    duration_s = _seconds(where, "duration_s", duration) if duration.strip() else math.inf
+    if duration_s <= 0:
+        raise UsageError(f"{where}: duration_s = {duration!r}; must be above 0 [s]")
+    return Failure(replica=int(replica), at_s=at_s, duration_s=duration_s)
+
+
+def _seconds(where: str, name: str, text: str) -> float:
+    value = number_in(text)
+    if not 0 <= value < math.inf:
+        raise UsageError(f"{where}: {name} = {text!r}; must be a finite number of at least 0 [s]")
+    return value
+
+
+def failure_timers(failures: Sequence[Failure], num_replicas: int) -> list[Timer]:
+    """Return the timers of failures.
+
+    Raises
+    ------
+    UsageError : a failure is of a replica that the fleet does not have.
+    """
+    for failure in failures:
+        if failure.replica >= num_replicas:
+            raise UsageError(f"--fail-replica {failure.replica}@{failure.at_s:g}: there are {num_replicas} replicas, "
+                             f"numbered from 0; name one of them")
+    return [_timer(failure) for failure in failures]
+
+
+def _timer(failure: Failure) -> Timer:
+    k, back_s = failure.replica, failure.at_s + failure.duration_s
+
+    def come_back(running: RunningFleet) -> Sequence[Timer]:
+        forget_cache(running.states[k])
+        open_replica(running.memory, k)
+        return ()
+
+    def fail(running: RunningFleet) -> Sequence[Timer]:
+        close_replica(running.memory, k)
+        running.memory.gateway.failing = k
+        return [Timer(back_s, come_back)] if back_s < math.inf else []
+
+    return Timer(failure.at_s, fail)

@@ -1,0 +1,369 @@
+"""Replicas on one clock: requests are routed by load, wait for each other, or are sent by a client with a limit."""
+
+import functools
+import math
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.deployment.deploy import Pool
+from planner.deployment.pools import turns
+from planner.errors import PolicyError
+from planner.loop.compiled.fields_read import fields_read
+from planner.loop.compiled.generator import seeded
+from planner.loop.compiled.jit import compile_with_signature, numba, uncompiled
+from planner.loop.compiled.step_plans import plans_in_a_row
+from planner.loop.compiled.tournament import CONTENDER, empty_tree
+from planner.loop.fleet.fleet_loop import advance_fleet
+from planner.loop.fleet.routing import load_of
+from planner.loop.memory.blocks import find_hit
+from planner.loop.state import engine_state as st
+from planner.loop.state import entries
+from planner.loop.state import fleet_state as fs
+from planner.loop.state.binding import pointers
+from planner.policies.functions import failing_place, said, where
+from planner.policies.policy import NO_LIMIT, Policy
+from planner.policies.router import OF_ADAPTERS, OF_CACHES, OF_ENGINES, OF_REQUESTS, ReplicaLoad, Router
+from planner.progress import stage
+from planner.replays.attempts import Attempts, attempts_of, empty_rows
+from planner.replays.compiling import compiled_function
+from planner.replays.dependencies import Dependencies
+from planner.replays.driver import ReplayRecords, Taken, compiled_plan, failed_plan, fault, num_arrived
+from planner.replays.fleet.disaggregation import Transfer, halved
+from planner.replays.fleet.failures import failure_timers
+from planner.replays.fleet.kv_store import numbered_blocks, sharing_store
+from planner.replays.fleet.overload import Overload, gateway_memory, with_patience
+from planner.replays.fleet.timers import RunningFleet, Timer, Timers
+from planner.replays.initial import holding, initial_state, pulling, routed, sharing_requests
+from planner.replays.request_columns import RequestMemory
+from planner.settings.engine_settings import Recording
+from planner.traces import Trace
+
+_INT, _FLOAT = numba.int64, numba.float64
+_KINDS = [_FLOAT if kind is float else _INT for kind in ReplicaLoad.__annotations__.values()]
+SCORE_SIGNATURE = _FLOAT(numba.types.NamedTuple(_KINDS, ReplicaLoad))
+_FUNCTION = numba.core.types.FunctionType
+FLEET_SIGNATURE = _INT(fs.FLEET_TYPE, _FUNCTION(SCORE_SIGNATURE))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fleet:
+    """How requests come to the replicas.
+
+    Parameters
+    ----------
+    pools : equal replicas each, those that prefill only before those that decode.
+    router : who places each request.
+    report_interval_s : how often the router hears of its replicas [s]; 0: it always knows.
+    seed : of its random choices.
+    transfer : how those that prefill pass KV on; None where all do both.
+    overload : what clients and the router's gateway do where there is too much; None for nothing.
+    """
+
+    pools: tuple[Pool, ...]
+    router: Router
+    report_interval_s: float
+    seed: int
+    transfer: Transfer | None = None
+    overload: Overload | None = None
+
+    @property
+    def num_replicas(self) -> int:
+        """Replicas of all pools."""
+        return sum(pool.num_replicas for pool in self.pools)
+
+    @property
+    def num_prefill(self) -> int:
+        """Replicas, the first ones, that prefill only; 0 where all do both."""
+        return sum(pool.num_replicas for pool in self.pools if pool.role == "prefill")
+
+    @property
+    def ranks(self) -> list[tuple[int, int]]:
+        """Of each replica the first rank of its group and how many these are; none of a replica by itself."""
+        found: list[tuple[int, int]] = []
+        for pool in self.pools:
+            size, first = pool.deployment.layout.data_parallel_size, len(found)
+            found += [(k - (k - first) % size, size if size > 1 else 0)
+                      for k in range(first, first + pool.num_replicas)]
+        return found
+
+    @property
+    def steps_together(self) -> bool:
+        """Whether some replicas are ranks of data-parallel attention."""
+        return any(count > 0 for _, count in self.ranks)
+
+    @property
+    def policies(self) -> list[Policy]:
+        """The policy of each replica."""
+        return [pool.deployment.policy for pool in self.pools for _ in range(pool.num_replicas)]
+
+    @property
+    def weights(self) -> list[int]:
+        """The weight of each replica."""
+        return [pool.weight for pool in self.pools for _ in range(pool.num_replicas)]
+
+
+def run_interleaved(trace: Trace, fleet: Fleet, waits: Dependencies | None, recording: Recording,
+                    timers: Iterable[Timer] = (),
+                    ) -> tuple[list[ReplayRecords], NDArray[np.int32], Any, Attempts | None]:
+    """Replay a trace on replicas, all on one clock.
+
+    Parameters
+    ----------
+    waits : who waits for whom, or None.
+    timers : what is done to the fleet from outside, and when.
+
+    Returns
+    -------
+    records, replica, pulls, attempts
+        One replica's records each, which share those of the requests; who took each request last, shape [num_requests];
+        and its transfer (entries.PULL). Where some replicas prefill only, of halves: see `disaggregation.halved`. The
+        attempts are None where the fleet has no rules for overload.
+
+    Raises
+    ------
+    PolicyError : a policy or the router cannot be compiled, raised an error, or made no progress.
+    """
+    states, requests = _states(trace, fleet, recording)
+    memory = _fleet_state(trace, states, [compiled_plan(policy) for policy in fleet.policies], fleet, waits)
+    failures = () if fleet.overload is None else failure_timers(fleet.overload.failures, fleet.num_replicas)
+    score, loop = compiled_score(fleet.router), compiled_fleet_loop()
+    taken, attempts = [Taken(state) for state in states], [empty_rows()]
+    pending = Timers([*failures, *timers])
+    with stage("replaying requests", trace.num_requests, num_arrived(trace, memory.fleet)):
+        loop_s = _run_through(loop, score, fleet, memory, taken, attempts, pending)
+    for each in taken:
+        each.take()
+    found = None
+    if fleet.overload is not None:
+        rows = np.concatenate([*attempts, _take_attempts(memory)])
+        found = attempts_of(rows, memory.clients, memory.requests[:trace.num_requests],
+                            int(memory.gateway.peak_queued))
+    columns = requests.columns()
+    records = [each.records(loop_s / len(taken), columns) for each in taken]
+    return records, memory.replica_of.astype(np.int32), states[0].pulls, found
+
+
+def _run_through(loop: Callable[[fs.FleetState, Any], int], score: Any, fleet: Fleet, memory: fs.FleetState,
+                 taken: Sequence[Taken], attempts: list[NDArray[np.void]], pending: Timers) -> float:
+    """Drive the loop until nothing is left, keep the rows that it writes, and return the wall time spent in it [s]."""
+    states = [each.state for each in taken]
+    running = RunningFleet(memory=memory, states=states)
+    loop_s, flushed = 0.0, (-1, math.nan)
+    while True:
+        memory.fleet.until_s = pending.next_s
+        begin = time.perf_counter()
+        try:
+            outcome = loop(memory, score)
+        except Exception as error:  # a policy or a router may raise any
+            k = int(memory.fleet.running)
+            scoring = memory.fleet.scored_replica != st.NONE
+            told = failed_score(fleet.router, memory, states) if scoring else failed_plan(fleet.policies[k], states[k])
+            if told is None:
+                raise
+            raise told from error
+        loop_s += time.perf_counter() - begin
+        if outcome == st.DONE:
+            return loop_s
+        if outcome == st.PAUSED:
+            pending.act(running)
+            continue
+        if outcome == st.BAD_SCORE:
+            raise PolicyError(f"router {fleet.router.name!r} ({where(fleet.router.score)}): its score "
+                              f"{_instant(memory)} is NaN; it must return a number for every replica")
+        k = int(memory.fleet.faulty)
+        if k == st.NONE:
+            attempts.append(_take_attempts(memory))
+            continue
+        taken[k].take()
+        here = (k, float(states[k].engine.now_s))
+        if outcome != st.FLUSH or here == flushed:  # tens of thousands of rows, and no time passed
+            raise fault(fleet.policies[k], states[k], outcome)
+        flushed = here
+
+
+def _take_attempts(memory: fs.FleetState) -> NDArray[np.void]:
+    """Copy the rows of attempts out of their buffer and empty it."""
+    rows = np.asarray(memory.attempts[:memory.gateway.num_attempt_rows]).copy()
+    memory.gateway.num_attempt_rows = 0
+    return rows
+
+
+def _states(trace: Trace, fleet: Fleet, recording: Recording) -> tuple[list[st.State], RequestMemory]:
+    """Return the replicas' memories, and that of the requests; who decodes only has no use for a prefix cache."""
+    pulls = None
+    if fleet.transfer is not None:
+        trace, pulls = halved(trace, fleet.transfer)
+    requests = RequestMemory(trace, fleet.pools[0].deployment.settings.max_model_len)
+    requests.lay_out_all()
+    kinds = [_laid_out(trace, pool, recording, requests) for pool in fleet.pools]
+    kinds = [kind if numbered is None else _laid_out(trace, pool, recording, requests, numbered)
+             for pool, kind, numbered in zip(fleet.pools, kinds, numbered_blocks(fleet.pools, kinds), strict=True)]
+    if fleet.overload is not None:
+        kinds = [with_patience(kind, fleet.overload, is_split=pulls is not None) for kind in kinds]
+    kinds = sharing_store(fleet.pools, kinds)
+    made: dict[str, Callable[[st.State], st.State]] = {"both": lambda state: state, "prefill": holding,
+                                                       "decode": pulling}
+    states = [state for pool, kind in zip(fleet.pools, sharing_requests(kinds, pulls), strict=True)
+              for state in routed(made[pool.role](kind), pool.num_replicas, fleet.num_replicas)]
+    return states, requests
+
+
+def _laid_out(trace: Trace, pool: Pool, recording: Recording, requests: RequestMemory,
+              numbered: NDArray[np.int64] | None = None) -> st.State:
+    """Return the memory of one engine of a pool, by itself."""
+    own = pool.deployment
+    settings = own.settings
+    if pool.role == "decode":
+        settings = replace(settings, enable_prefix_caching=False, cpu_tier=None, remote_tier=None)
+    return initial_state(trace, own.policy, settings, own.step_time, recording, requests.records, numbered)
+
+
+@functools.cache
+def compiled_fleet_loop() -> Callable[[fs.FleetState, Any], int]:
+    """Return the fleet loop's machine code, compiled once and kept between processes."""
+    return compile_with_signature(advance_fleet, FLEET_SIGNATURE, what="fleet's replay loop")
+
+
+@functools.cache
+def compiled_score(router: Router) -> Any:
+    """Return a router's score as a typed function that the loop can call."""
+    return compiled_function(f"router {router.name!r}", "score", router.score, SCORE_SIGNATURE, "a number")
+
+
+def failed_score(router: Router, memory: fs.FleetState, states: list[st.State]) -> PolicyError | None:
+    """Return the error of a score that failed, by asking for it again uncompiled; None where it does not fail then."""
+    k, i = int(memory.fleet.scored_replica), int(memory.fleet.scored_request)
+    cached_tokens, size = 0, int(states[k].settings.block_size)
+    if i != st.NONE and memory.fleet.reads_caches and states[k].settings.is_caching:
+        num_blocks = (int(memory.requests[i].input_tokens) - 1) // size
+        cached_tokens = size * uncompiled(find_hit)(states[k], i, num_blocks)[0]
+    load = uncompiled(load_of)(memory, states[k], k, i, cached_tokens)
+    try:
+        router.score(ReplicaLoad(*(np.asarray(value).item() for value in load)))
+    except Exception as error:
+        return PolicyError(f"router {router.name!r}: {failing_place(router.score, error)}: score failed "
+                           f"{_instant(memory)}: {said(error)}; it must return a number for every replica")
+    return None
+
+
+def _instant(memory: fs.FleetState) -> str:
+    now_s = float(memory.fleet.now_s)
+    return f"at {now_s:.6f} s" if math.isfinite(now_s) else "before the first request"
+
+
+def _fleet_state(trace: Trace, states: list[st.State], plans: list[Any], fleet: Fleet,
+                 waits: Dependencies | None) -> fs.FleetState:
+    """Lay out the fleet's memory and fill in what it starts from."""
+    n, count, weights = trace.num_requests, fleet.num_replicas, fleet.weights
+    num_routed = fleet.num_prefill or count
+    turn = turns(weights[:num_routed])
+    num_legs = int((states[0].pulls.tokens > 0).sum())
+    tree = empty_tree(count)
+    nobody, none_s = np.empty(0, np.int64), np.empty(0)
+    planned = np.arange(n) if waits is None else np.flatnonzero(waits.num_parents == 0)
+    asks = fields_read(fleet.router.score, ReplicaLoad._fields) & OF_ADAPTERS
+    num_adapters = 1 + max(int(state.adapters.max(initial=-1)) for state in states) if asks else 0
+    session = _sessions(trace) if fleet.router.is_sticky else nobody
+    memory = fs.FleetState(
+        fleet=_fleet_record(fleet, n, num_legs, len(planned), len(tree) // 2, len(turn)),
+        memories=_memories(states),
+        replicas=st.records(count, fs.REPLICA),
+        due=st.records(count, CONTENDER), due_tree=tree,
+        load=st.records(count, CONTENDER), load_tree=tree.copy(), decode_tree=tree.copy(),
+        paces=st.records(count if fleet.steps_together else 1, fs.PACE),
+        plans=plans_in_a_row(plans),
+        open=np.arange(num_routed),
+        cycle=turn,
+        turns=turn.copy(),
+        ready=st.records(1 if waits is None else n + 1, entries.FLOAT_HEAP),
+        releases=st.records(num_legs + 1, entries.FLOAT_HEAP),
+        planned=planned,
+        requests=states[0].requests,
+        pulls=states[0].pulls,
+        cancel_after_s=states[0].cancel_after_s,
+        first_token_within_s=states[0].first_token_within_s,
+        phases=states[0].phases,
+        **gateway_memory(trace, fleet.overload),
+        replica_of=np.full(len(states[0].requests), st.NONE),
+        session=session,
+        home=np.full(int(session.max(initial=-1)) + 1, st.NONE),
+        adapter_requests=np.zeros(count * num_adapters, np.int64),
+        first_child=nobody if waits is None else waits.first_child,
+        children=nobody if waits is None else waits.children,
+        num_parents=nobody if waits is None else waits.num_parents.copy(),
+        think_s=none_s if waits is None else waits.think_s,
+    )
+    memory.fleet.num_adapters = num_adapters
+    memory.gateway.has_tiers = any(state.settings.has_tiers for state in states)
+    memory.replicas.is_open = 1
+    memory.replicas.weight = weights
+    memory.replicas.first_rank, memory.replicas.num_ranks = zip(*fleet.ranks, strict=True)
+    memory.due.key = math.inf
+    _enter_all(memory.due_tree, range(count))
+    _enter_all(memory.load_tree, range(num_routed))
+    _enter_all(memory.decode_tree, range(num_routed, count))
+    return memory
+
+
+def _fleet_record(fleet: Fleet, num_requests: int, num_legs: int, num_planned: int, tree_size: int,
+                  num_turns: int) -> Any:
+    record = st.records(1, fs.FLEET)[0]
+    router = fleet.router
+    record.now_s = -math.inf
+    record.until_s = math.inf
+    record.report_interval_s = fleet.report_interval_s
+    record.next_report_s = 0.0 if fleet.report_interval_s > 0 else math.inf
+    record.num_replicas = fleet.num_replicas
+    record.num_open = fleet.num_prefill or fleet.num_replicas
+    record.num_turns = record.num_cycle = num_turns
+    record.num_planned = num_planned
+    record.num_requests = num_requests
+    record.num_left = num_requests + num_legs
+    if fleet.transfer is not None:
+        record.num_prefill = fleet.num_prefill
+        record.pull_s_per_token = fleet.transfer.s_per_token
+        record.pull_s_per_request = fleet.transfer.s_per_request
+        record.pull_latency_s = fleet.transfer.latency_s
+        record.layer_share = fleet.transfer.layer_share
+        record.local_prefill_below = fleet.transfer.local_prefill_below
+    record.has_children = num_planned < num_requests
+    record.max_concurrency = fleet.pools[0].deployment.settings.max_concurrency or NO_LIMIT  # the client's: of all
+    record.random = seeded(fleet.seed)
+    record.tree_size = tree_size
+    record.scored_replica = st.NONE
+    for name in ("num_choices", "takes_turns", "is_sticky"):
+        setattr(record, name, getattr(router, name))
+    read = fields_read(router.score, ReplicaLoad._fields)
+    for name, fields in (("reads_engines", OF_ENGINES), ("reads_caches", OF_CACHES), ("reads_adapters", OF_ADAPTERS),
+                         ("reads_requests", OF_REQUESTS)):
+        setattr(record, name, bool(read & fields))
+    return record
+
+
+def _enter_all(tree: NDArray[np.int64], contenders: range) -> None:
+    """Let contenders enter, with equal keys: the first of each match wins."""
+    half = len(tree) // 2
+    tree[half + contenders.start:half + contenders.stop] = contenders
+    for node in range(half - 1, 0, -1):
+        tree[node] = tree[2 * node] if tree[2 * node] != st.NONE else tree[2 * node + 1]
+
+
+def _memories(states: list[st.State]) -> Any:
+    if numba.config.DISABLE_JIT:
+        return states
+    return np.array([pointers(state) for state in states], np.int64).reshape(-1)
+
+
+def _sessions(trace: Trace) -> NDArray[np.int64]:
+    """Return a number for each request's session, shape [num_requests]; a request without one is its own."""
+    own = np.arange(trace.num_requests)
+    if "session_id" not in trace.requests.columns:
+        return own
+    ids = trace.requests["session_id"]
+    numbers = ids.rank("dense").fill_null(0).cast(int).to_numpy() - 1
+    return np.where(ids.is_null().to_numpy(), int(numbers.max(initial=0)) + 1 + own, numbers)

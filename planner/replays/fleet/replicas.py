@@ -1,0 +1,245 @@
+"""A fleet of replicas behind a router: one replay each, or all on one clock, pooled into one result."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.deployment.autoscale import read_autoscale
+from planner.deployment.deploy import Deployment, Pool, pools_of
+from planner.deployment.pools import turns
+from planner.errors import UsageError
+from planner.loop.compiled.generator import drawn
+from planner.loop.state import engine_state as st
+from planner.loop.state.entries import FETCH
+from planner.policies.by_name import load_router
+from planner.policies.router import Router
+from planner.progress import stage
+from planner.replays.dependencies import Dependencies, dependencies
+from planner.replays.driver import ReplayRecords, Taken, run
+from planner.replays.fleet.disaggregation import handover_gaps, joined, transfer_of
+from planner.replays.fleet.interleaved import Fleet, run_interleaved
+from planner.replays.fleet.overload import holding_requests, overload_of
+from planner.replays.fleet.scaler import Scaler
+from planner.replays.fleet.shares import total_of
+from planner.replays.fleet.timers import Timer
+from planner.replays.gaps import Gaps
+from planner.replays.initial import initial_state
+from planner.replays.request_columns import RequestMemory, no_requests
+from planner.replays.result_tables import ReplayResult, Replica
+from planner.replays.scaling_record import Scaling, staying, together
+from planner.settings.default_router import router_of
+from planner.settings.engine_settings import Recording
+from planner.traces import Trace
+from planner.traces.prefix_ids import take_rows
+
+NOTHING = Recording()
+
+Rows = NDArray[np.int64]
+
+
+def serve(trace: Trace, deployment: Deployment, num_replicas: int | None = None,
+          recording: Recording = NOTHING) -> ReplayResult:
+    """Replay a trace on a deployment's replicas, each with its own queue and cache.
+
+    Where requests are dealt in turn or at random and wait for nobody, each replica is replayed by itself; else all are
+    on one clock, ranks of data-parallel attention too, each of which is a replica in what is returned.
+
+    Parameters
+    ----------
+    deployment : with its scenario's router.
+    num_replicas : at least 1, where all are equal; None for what the scenario says [1]. With an autoscaler its maximum
+        counts. All ranks of data-parallel attention are one.
+    recording : which rows to keep; steps are counted by replica.
+
+    Returns
+    -------
+    ReplayResult
+        All requests in the trace's order, steps replica by replica. Counts and busy time are sums over the replicas,
+        peaks those of the fullest one.
+
+    Raises
+    ------
+    TraceError : requests wait for unknown ones, or in a circle.
+    PolicyError : the policy, the router or the autoscaler is at fault.
+    AutoscaleError : the autoscaler's file is wrong.
+    UsageError : no replica is left to decode.
+    """
+    scenario = deployment.scenario
+    ranks = deployment.layout.data_parallel_size
+    pools = _pools(deployment, scenario.data_parallel_size if num_replicas is None else num_replicas * ranks)
+    count, router = sum(pool.num_replicas for pool in pools), load_router(router_of(scenario))
+    waits = dependencies(trace) if scenario.wait_for_parents else None
+    followers = 0 if waits is None else int((waits.num_parents > 0).sum())
+    may_be_none = any(pool.autoscale is not None and pool.autoscale.rules.minimum == 0 for pool in pools)
+    overload = holding_requests(scenario) if may_be_none else overload_of(scenario)
+    scalers = _scalers(trace, pools, waits)
+    if count == 1 and waits is None and not scalers and overload is None:
+        parts = [_run(trace, pools[0].deployment, recording)]
+        return ReplayResult(trace=trace, deployment=deployment, records=parts[0], replicas=_replicas(parts))
+    is_split = pools[0].role == "prefill"
+    fleet = Fleet(pools=pools, router=router, report_interval_s=scenario.router_report_interval, overload=overload,
+                  seed=scenario.seed or 0, transfer=transfer_of(pools[0].deployment) if is_split else None)
+    shares_nothing = (waits is None and scenario.max_concurrency is None and deployment.settings.remote_tier is None
+                      and not fleet.steps_together)
+    if is_blind(router) and shares_nothing and overload is None and not scalers and not is_split:
+        found = _dealt(trace, deployment, fleet, recording)
+    else:
+        timers = [timer for scaler in scalers.values() for timer in scaler.timers()]
+        found = (_disaggregated if is_split else _routed)(trace, deployment, fleet, waits, recording, timers)
+    return dataclasses.replace(found, num_followers=followers, scaling=_scaling(found, pools, scalers),
+                               tenants=None if overload is None else overload.tenants)
+
+
+def is_blind(router: Router) -> bool:
+    """Tell whether a router looks at neither the replicas nor the request: by turns, or at random."""
+    return (router.takes_turns or router.num_choices == 1) and not router.is_sticky
+
+
+def _pools(deployment: Deployment, num_replicas: int) -> tuple[Pool, ...]:
+    """Return the pools of a fleet; with an autoscaler its maximum counts."""
+    path = deployment.scenario.autoscale
+    if path is None or deployment.pools:
+        return pools_of(deployment, num_replicas)
+    autoscale = read_autoscale(Path(path))
+    return tuple(dataclasses.replace(pool, autoscale=autoscale)
+                 for pool in pools_of(deployment, autoscale.rules.maximum))
+
+
+def _scalers(trace: Trace, pools: Sequence[Pool], waits: Dependencies | None) -> dict[str, Scaler]:
+    """Return the autoscalers at work, by the names of their pools."""
+    if not any(pool.autoscale is not None for pool in pools):
+        return {}
+    arrival_s = trace.requests["arrival_s"].to_numpy()
+    first_s = float(arrival_s[0] if waits is None else arrival_s[waits.num_parents == 0][0])
+    found, first_replica = {}, 0
+    for pool in pools:
+        memory = pool.deployment.memory
+        if pool.autoscale is not None:
+            weight_bytes = None if memory is None else memory.weight_bytes * pool.deployment.layout.num_gpus
+            found[pool.name] = Scaler(pool.autoscale, first_replica, pool.autoscale.startup.delay_s(weight_bytes),
+                                      first_s)
+        first_replica += pool.num_replicas
+    return found
+
+
+def _scaling(result: ReplayResult, pools: Sequence[Pool], scalers: Mapping[str, Scaler]) -> Scaling | None:
+    """Return how replicas came and went; of a fleet's file, of all its pools."""
+    if not scalers:
+        return None
+    requests, deployment = result.records.requests, result.deployment
+    first_s, end_s = float(np.nanmin(requests.arrival_s)), float(np.nanmax(requests.finished_s))
+    if not deployment.pools:
+        return scalers[pools[0].name].scaling(end_s)
+    parts, first_replica = {}, 0
+    for pool in pools:
+        parts[pool.name] = (scalers[pool.name].scaling(end_s) if pool.name in scalers else
+                            staying(pool.num_replicas, first_replica, first_s, end_s))
+        first_replica += pool.num_replicas
+    return together(str(deployment.scenario.fleet), parts)
+
+
+def _run(trace: Trace, own: Deployment, recording: Recording) -> ReplayRecords:
+    return run(trace, own.policy, own.settings, own.step_time, recording)
+
+
+def _unused(trace: Trace, own: Deployment, recording: Recording) -> ReplayRecords:
+    """Return the records of a replica that no request is sent to."""
+    one = _rows(trace, np.zeros(1, np.int64))
+    nobody = RequestMemory(one, own.settings.max_model_len)
+    state = initial_state(one, own.policy, own.settings, own.step_time, recording, nobody.records)
+    return Taken(state).records(0.0, nobody.columns())
+
+
+def _replicas(parts: Sequence[ReplayRecords]) -> tuple[Replica, ...]:
+    return tuple(Replica(part.engine, part.settings, part.links) for part in parts)
+
+
+def _routed(trace: Trace, deployment: Deployment, fleet: Fleet, waits: Dependencies | None, recording: Recording,
+            timers: Sequence[Timer]) -> ReplayResult:
+    """Replay a trace on replicas on one clock, each of which does all of a request."""
+    parts, replica, _, attempts = run_interleaved(trace, fleet, waits, recording, timers)
+    records = dataclasses.replace(_pooled(parts), requests=parts[0].requests, phases=parts[0].phases)
+    return ReplayResult(trace=trace, deployment=deployment, records=records, replicas=_replicas(parts),
+                        num_replicas=fleet.num_replicas, replica=replica if fleet.num_replicas > 1 else None,
+                        attempts=attempts)
+
+
+def _disaggregated(trace: Trace, deployment: Deployment, fleet: Fleet, waits: Dependencies | None,
+                   recording: Recording, timers: Sequence[Timer]) -> ReplayResult:
+    """Replay a trace on replicas of which some prefill and the others decode.
+
+    Rows of steps and preemptions name the request, whichever half of it they are about.
+    """
+    if fleet.num_replicas <= fleet.num_prefill:
+        raise UsageError(f"prefill_replicas = {fleet.num_prefill} of {fleet.num_replicas} replicas: none is left to "
+                         f"decode")
+    parts, replica, pulls, attempts = run_interleaved(trace, fleet, waits, recording, timers)
+    halves = parts[0].requests
+    requests, phases, handover = joined(halves, parts[0].phases, pulls, replica)
+    for part in parts:
+        for rows in (part.schedule, part.preemptions):
+            rows["request"] %= trace.num_requests
+    pooled = _pooled(parts)
+    between_s = handover_gaps(halves, pulls)
+    gaps = Gaps(values_s=np.concatenate([pooled.gaps.values_s, between_s]), is_exact=pooled.gaps.is_exact,
+                counts=np.concatenate([pooled.gaps.counts, np.ones(len(between_s), np.int64)]))
+    records = dataclasses.replace(pooled, requests=requests, phases=phases, gaps=gaps,
+                                  fetches=pooled.fetches[:trace.num_requests])
+    return ReplayResult(trace=trace, deployment=deployment, records=records, replicas=_replicas(parts),
+                        num_replicas=fleet.num_replicas, replica=replica[:trace.num_requests], handover=handover,
+                        attempts=attempts)
+
+
+def _dealt(trace: Trace, deployment: Deployment, fleet: Fleet, recording: Recording) -> ReplayResult:
+    """Replay each replica's requests by themselves, where the router is blind and they wait for nobody."""
+    turn = turns(fleet.weights)
+    places = np.arange(trace.num_requests) if fleet.router.takes_turns else drawn(fleet.seed, trace.num_requests)
+    replica = turn[places % len(turn)].astype(np.int32)
+    owners = [pool.deployment for pool in fleet.pools for _ in range(pool.num_replicas)]
+    parts = []
+    requests = no_requests(trace.num_requests)
+    phases: Any = st.records(trace.num_requests if recording.steps else 1, st.PHASES)
+    has_tiers = [own.settings.cpu_tier is not None for own in owners]
+    fetches: Any = st.records(trace.num_requests if any(has_tiers) else 1, FETCH)
+    with stage("replaying replicas", len(owners)) as replaying:
+        for k, own in enumerate(owners):
+            replaying.move(k)
+            rows = np.flatnonzero(replica == k)
+            if len(rows) == 0:
+                parts.append(_unused(trace, own, recording))
+                continue
+            part = _run(_rows(trace, rows), own, recording)
+            requests.put(rows, part.requests)
+            if recording.steps:
+                phases[rows] = part.phases
+            if has_tiers[k]:
+                fetches[rows] = part.fetches
+            for listed in (part.schedule, part.preemptions):
+                listed["request"] = rows[listed["request"]]
+            parts.append(part)
+    records = dataclasses.replace(_pooled(parts), requests=requests, phases=phases, fetches=fetches)
+    return ReplayResult(trace=trace, deployment=deployment, records=records, replicas=_replicas(parts),
+                        num_replicas=fleet.num_replicas, replica=replica if fleet.num_replicas > 1 else None)
+
+
+def _pooled(parts: Sequence[ReplayRecords]) -> ReplayRecords:
+    """Join the replicas' totals and rows, each row with its replica."""
+    gaps = Gaps(values_s=np.concatenate([part.gaps.values_s for part in parts]),
+                counts=np.concatenate([part.gaps.counts for part in parts]),
+                is_exact=all(part.gaps.is_exact for part in parts))
+    for replica, part in enumerate(parts):
+        for rows in (part.steps, part.schedule, part.preemptions):
+            rows["replica"] = replica
+    listed: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts])
+                              for name in ("steps", "schedule", "preemptions")}
+    return dataclasses.replace(parts[0], engine=total_of([part.engine for part in parts]), gaps=gaps,
+                               loop_s=sum(part.loop_s for part in parts), **listed)
+
+
+def _rows(trace: Trace, rows: Rows) -> Trace:
+    return dataclasses.replace(trace, requests=trace.requests[rows],
+                               prefix=None if trace.prefix is None else take_rows(trace.prefix, rows))

@@ -1,0 +1,225 @@
+"""An autoscaler at work on a pool of a fleet: it looks every so often, starts replicas, and drains them."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.deployment.autoscale import Autoscale, Metric, fields_read_by
+from planner.deployment.recommendation import Recommendation, Rules, Timed, recommend, wanted_by
+from planner.errors import PolicyError
+from planner.loop.state import engine_state as st
+from planner.policies.autoscaler import FleetLoad
+from planner.policies.functions import failing_place, said, users_code
+from planner.replays.fleet.recent import Recent
+from planner.replays.fleet.timers import RunningFleet, Timer, close_replica, open_replica
+from planner.replays.initial import forget_cache
+from planner.replays.scaling_record import ReplicaSpan, ScaleEvent, Scaling
+
+
+class Scaler:
+    """The state of a pool's autoscaler: which replicas serve, start and drain, and what it has asked for.
+
+    Parameters
+    ----------
+    autoscale : its rules.
+    first_replica : the lowest number of the pool's replicas.
+    startup_s : from a decision until the replica serves [s].
+    first_s : the first arrival; from then on the initial replicas serve [s].
+    """
+
+    def __init__(self, autoscale: Autoscale, first_replica: int, startup_s: float, first_s: float) -> None:
+        self._autoscale, self._startup_s, self._first_s = autoscale, startup_s, first_s
+        self._replicas = range(first_replica, first_replica + autoscale.rules.maximum)
+        initial = self._replicas[:autoscale.initial]
+        self._spans = [ReplicaSpan(k, first_s, first_s, math.nan, math.nan) for k in initial]
+        self._ready = list(range(autoscale.initial))  # places in `_spans`, the latest last; likewise
+        self._starting: list[int] = []
+        self._draining: dict[int, NDArray[np.int64]] = {}  # and the requests whose KV they still have
+        self._used = {*initial}  # replicas that have served, whose caches are not empty
+        self._asked: list[Timed] = []
+        self._changes: list[Timed] = []
+        self._events: list[ScaleEvent] = []
+        self._num_evaluations = 0
+        self._recent: Recent | None = None
+
+    def timers(self) -> list[Timer]:
+        """Return the timer that sets it to work."""
+        return [Timer(-math.inf, self._begin)]
+
+    def scaling(self, end_s: float) -> Scaling:
+        """Return what it did in a replay whose last request left at `end_s`."""
+        spans = [span if not math.isnan(span.end_s) else span._replace(end_s=max(end_s, span.start_s))
+                 for span in self._spans]
+        rules = self._autoscale.rules
+        return Scaling(source=self._autoscale.source, minimum=rules.minimum, maximum=rules.maximum,
+                       initial=self._autoscale.initial, startup_s=self._startup_s, spans=tuple(spans),
+                       events=tuple(self._events), num_evaluations=self._num_evaluations)
+
+    def _begin(self, running: RunningFleet) -> list[Timer]:
+        """Close the replicas that are not there yet."""
+        metrics = self._autoscale.metrics
+        for k in self._replicas[self._autoscale.initial:]:
+            close_replica(running.memory, k)
+        running.memory.fleet.is_watched |= any("kv_cache_usage" in fields_read_by(each.autoscaler) for each in metrics)
+        self._recent = Recent(running.memory, self._replicas, max(metric.window_s for metric in metrics),
+                              any(metric.slo is not None for metric in metrics))
+        return [self._next_evaluation()]
+
+    def _next_evaluation(self) -> Timer:
+        return Timer(self._first_s + (self._num_evaluations + 1) * self._autoscale.interval_s, self._evaluate)
+
+    def _evaluate(self, running: RunningFleet) -> list[Timer]:
+        """Look at the fleet, and change it where its autoscalers ask for that."""
+        now_s, rules = float(running.memory.fleet.now_s), self._rules(running)
+        self._num_evaluations += 1
+        self._end_drained(running)
+        count = len(self._ready) + len(self._starting)
+        wanted = [self._wanted(metric, load) for metric, load in self._loads(running, now_s)]
+        found = recommend(wanted, count, len(self._draining), now_s, self._asked, self._changes, rules)
+        started: list[Timer] = []
+        if found is not None:
+            self._asked = [*_since(self._asked, now_s - max(rules.up.stabilization_window_s,
+                                                            rules.down.stabilization_window_s)),
+                           Timed(now_s, found.asked)]
+            if found.num_replicas != count:
+                started = self._change(running, found, count, now_s)
+        if _is_stuck(running):  # nothing will ever happen, which the loop tells where no timer is left
+            return started
+        return [*started, self._next_evaluation()]
+
+    def _rules(self, running: RunningFleet) -> Rules:
+        """Return the rules that hold now: one replica at least while requests wait at the gateway for one to serve.
+
+        Where prefill and decode are apart, while requests are in flight too: what is prefilled must be decoded.
+        """
+        rules, memory = self._autoscale.rules, running.memory
+        is_needed = memory.gateway.num_queued > 0 or (memory.fleet.num_prefill > 0 and memory.fleet.num_in_flight > 0)
+        return replace(rules, minimum=1) if rules.minimum == 0 and is_needed else rules
+
+    def _change(self, running: RunningFleet, found: Recommendation, count: int, now_s: float) -> list[Timer]:
+        """Start or stop replicas, and note why."""
+        rules, metric = self._autoscale.rules, self._autoscale.metrics[found.place]
+        kept_s = max(rules.up.cooldown_s, rules.down.cooldown_s, rules.up.step_period_s, rules.down.step_period_s)
+        self._changes = [*_since(self._changes, now_s - kept_s), Timed(now_s, found.num_replicas - count)]
+        self._events.append(ScaleEvent(
+            at_s=now_s, before=count, after=found.num_replicas, metric=metric.autoscaler.name, value=found.metric,
+            target=None if math.isnan(metric.target) else metric.target, wanted=found.wanted,
+            limited_by=found.limited_by))
+        if found.num_replicas > count:
+            return [self._start(now_s) for _ in range(found.num_replicas - count)]
+        for _ in range(count - found.num_replicas):
+            self._stop(running, now_s)
+        return []
+
+    def _start(self, now_s: float) -> Timer:
+        """Ask for a replica under the lowest number that is free."""
+        taken = {self._spans[place].replica for place in (*self._ready, *self._starting, *self._draining)}
+        k = next(k for k in self._replicas if k not in taken)
+        place = len(self._spans)
+        self._spans.append(ReplicaSpan(k, now_s, math.nan, math.nan, math.nan))
+        self._starting.append(place)
+        return Timer(now_s + self._startup_s, lambda running: self._serve(running, place))
+
+    def _serve(self, running: RunningFleet, place: int) -> Sequence[Timer]:
+        """Let a replica that has started be sent requests, unless it was given up; its cache is empty."""
+        if place in self._starting:
+            self._starting.remove(place)
+            self._ready.append(place)
+            k = self._spans[place].replica
+            self._spans[place] = self._spans[place]._replace(ready_s=float(running.memory.fleet.now_s))
+            if k in self._used:
+                forget_cache(running.states[k])
+            self._used.add(k)
+            open_replica(running.memory, k)
+        return ()
+
+    def _stop(self, running: RunningFleet, now_s: float) -> None:
+        """Give up the replica that started last, or drain the one that has served for the least time."""
+        if self._starting:
+            place = self._starting.pop()
+            self._spans[place] = self._spans[place]._replace(end_s=now_s)
+            return
+        place, memory = self._ready.pop(), running.memory
+        k = self._spans[place].replica
+        close_replica(memory, k)
+        self._spans[place] = self._spans[place]._replace(drain_s=now_s)
+        there = np.flatnonzero(memory.replica_of == k)
+        is_served = ~(memory.requests["finished_s"][there] < now_s)
+        self._draining[place] = there[is_served | (memory.requests["num_blocks"][there] > 0)]
+        self._end_drained(running)
+
+    def _end_drained(self, running: RunningFleet) -> None:
+        """End the draining replicas that have no request left, when their last one left."""
+        for place, requests in list(self._draining.items()):
+            span, memory = self._spans[place], running.memory
+            is_idle = memory.replicas[span.replica].num_requests == 0
+            if is_idle and running.states[span.replica].engine.num_held == 0:
+                finished_s = memory.requests["finished_s"][requests]  # NaN of one that is elsewhere by now
+                left_s = np.fmax.reduce(finished_s, initial=span.drain_s)
+                if memory.fleet.num_prefill > span.replica:  # until its KV was taken
+                    taken_s = memory.pulls["loaded_s"][requests + int(memory.fleet.num_requests)]
+                    left_s = max(left_s, taken_s.max(initial=span.drain_s))
+                self._spans[place] = span._replace(end_s=float(left_s))
+                del self._draining[place]
+
+    def _loads(self, running: RunningFleet, now_s: float) -> list[tuple[Metric, FleetLoad]]:
+        """Return what each autoscaler may look at."""
+        assert self._recent is not None
+        self._recent.look(now_s)
+        ready = [self._spans[place].replica for place in self._ready]
+        outstanding = int(running.memory.replicas["num_requests"][ready].sum())
+        num_running = sum(_num_running(running.states[k]) for k in ready)
+        usage = sum(_kv_cache_usage(running.states[k]) for k in ready) if running.memory.fleet.is_watched else 0.0
+        load = FleetLoad(now_s, len(ready) + len(self._starting), len(ready), num_running, outstanding - num_running,
+                         usage / max(len(ready), 1), 0.0, math.nan, math.nan, math.nan)
+        return [(metric, self._over_time(metric, load, self._recent)) for metric in self._autoscale.metrics]
+
+    def _over_time(self, metric: Metric, load: FleetLoad, recent: Recent) -> FleetLoad:
+        """Fill in what an autoscaler's own window, objectives and schedule say."""
+        load = load._replace(request_rate=recent.request_rate(metric.window_s, self._first_s))
+        if metric.slo is not None:
+            load = load._replace(attainment=recent.attainment(metric.slo, metric.window_s))
+            if metric.percentile is not None:
+                load = load._replace(slo_use=recent.slo_use(metric.slo, metric.percentile, metric.window_s))
+        if metric.schedule is not None:
+            load = load._replace(scheduled=float(metric.schedule.at(load.now_s, self._first_s)))
+        return load
+
+    def _wanted(self, metric: Metric, load: FleetLoad) -> tuple[float, int | None]:
+        autoscaler = metric.autoscaler
+        try:
+            with users_code():
+                return wanted_by(autoscaler, load, metric.target, self._autoscale.rules.tolerance)
+        except Exception as error:  # a user may have written it
+            place = "" if isinstance(error, PolicyError) else f"{failing_place(autoscaler.metric, error)}: "
+            raise PolicyError(f"autoscaler {autoscaler.name!r} at {load.now_s:.6f} s: {place}{said(error)}; it must "
+                              f"return a number in every state") from error
+
+
+def _since(timed: Sequence[Timed], instant_s: float) -> list[Timed]:
+    return [each for each in timed if each.at_s > instant_s]
+
+
+def _num_running(state: st.State) -> int:
+    """Return the requests that run on an engine now, those that leave at the end of its step among them."""
+    count, i = int(state.engine.num_running), int(state.engine.last_to_leave)
+    while i != st.NONE:
+        count += not math.isnan(state.requests[i].first_scheduled_s)
+        i = int(state.left_before[i])
+    return count
+
+
+def _kv_cache_usage(state: st.State) -> float:
+    num_blocks = int(state.settings.num_gpu_blocks)
+    return (num_blocks - int(state.engine.num_free_blocks)) / num_blocks
+
+
+def _is_stuck(running: RunningFleet) -> bool:
+    """Tell whether a replica has requests and no replica has anything to do, nor is a request left to send."""
+    memory = running.memory
+    fleet = memory.fleet
+    has_more = fleet.next_planned < fleet.num_planned or fleet.num_ready > 0
+    return not has_more and bool(np.isinf(memory.due["key"]).all()) and bool(memory.replicas["num_requests"].any())

@@ -1,0 +1,96 @@
+"""The places that a policy's sort keys give requests in the queue, and among those that yield."""
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.errors import PolicyError
+from planner.loop.state import engine_state as st
+from planner.policies.functions import failing_place, said, users_code, where
+from planner.policies.policy import KEY_COLUMNS, Columns, Key, Policy
+from planner.replays.request_columns import optional
+from planner.settings.engine_settings import EngineSettings
+from planner.traces import Trace
+
+
+def rank_records(trace: Trace, policy: Policy, settings: EngineSettings) -> Any:
+    """Return the places that sort keys give each request, or one record where no key is asked for.
+
+    Raises
+    ------
+    PolicyError : a key fails, or is not a number for each request.
+    """
+    is_guarded = settings.max_wait_s is not None or settings.max_decode_only_steps is not None
+    names_victim = policy.victim_key is not None or settings.victim in ("lowest-priority", "fewest-generated")
+    if policy.admit_key is None and not names_victim and not is_guarded:
+        return st.records(1, st.RANKS)
+    columns = policy_columns(trace, settings)
+    ranks = st.records(trace.requests.height, st.RANKS)
+    ids = trace.requests["request_id"].to_numpy()
+    if policy.admit_key is not None:
+        ranks.admit = _ranks(_key(policy, "admit_key", policy.admit_key, columns, ids), columns["arrival_s"], ids)
+    victims = columns["priority"]
+    if policy.victim_key is not None:
+        victims = _key(policy, "victim_key", policy.victim_key, columns, ids)
+    ranks.victim = _dense_ranks(victims, columns["arrival_s"], settings.victim)
+    return ranks
+
+
+def policy_columns(trace: Trace, settings: EngineSettings) -> Columns:
+    """Return the columns that sort keys may use, shape [num_requests] each, with what a trace leaves out filled in."""
+    longest = float(settings.max_model_len)
+    largest = optional(trace.requests, "max_output_tokens", longest)
+    predicted = optional(trace.requests, "predicted_output_tokens", math.nan)
+    return {
+        "arrival_s": trace.requests["arrival_s"].to_numpy(),
+        "input_tokens": trace.requests["input_tokens"].to_numpy().astype(np.float64),
+        "output_tokens": trace.requests["output_tokens"].to_numpy().astype(np.float64),
+        "max_output_tokens": largest,
+        "predicted_output_tokens": np.where(np.isnan(predicted), largest, predicted),
+        "priority": optional(trace.requests, "priority", 0.0),
+        "deadline_s": optional(trace.requests, "deadline_s", math.inf),
+        "priority_ageing_per_s": np.full(trace.requests.height, settings.priority_ageing_per_s),
+    }
+
+
+def _key(policy: Policy, field: str, function: Key, columns: Columns, ids: NDArray[Any]) -> NDArray[np.float64]:
+    """Return the sort keys of a policy, shape [num_requests]."""
+    owner = f"policy {policy.name!r}"
+    try:
+        with users_code():
+            found = function(columns)
+    except Exception as error:  # a user may have written it
+        cause = said(error)
+        if isinstance(error, KeyError) and error.args[0] not in columns:
+            cause = f"there is no column {error.args[0]!r}"
+        raise PolicyError(f"{owner}: {failing_place(function, error)}: {field} failed: {cause}; it may read the "
+                          f"columns {', '.join(KEY_COLUMNS)}") from error
+    at = f"{owner}: {where(function)}: {field}"
+    try:
+        key = np.asarray(found, np.float64)
+    except (TypeError, ValueError) as error:
+        raise PolicyError(f"{at} returned a {type(found).__name__}; must return an array of numbers, one for each "
+                          f"request") from error
+    if key.shape != ids.shape:
+        raise PolicyError(f"{at} returned an array of shape {key.shape}; must be {ids.shape}, a number for each "
+                          f"request")
+    if np.isnan(key).any():
+        raise PolicyError(f"{at} is NaN for request {ids[np.isnan(key).argmax()]}; must be a number for each request")
+    return key
+
+
+def _ranks(key: NDArray[np.float64], arrival_s: NDArray[np.float64], ids: NDArray[Any]) -> NDArray[np.int64]:
+    """Return each request's place by key, then arrival, then its id compared as text, as vLLM breaks ties."""
+    order = np.lexsort((ids.astype(str), arrival_s, key))
+    ranks = np.empty(len(key), np.int64)
+    ranks[order] = np.arange(len(key))
+    return ranks
+
+
+def _dense_ranks(key: NDArray[np.float64], arrival_s: NDArray[np.float64], victim: str | None) -> NDArray[np.int64]:
+    """Return each request's place by key, then arrival; equals share one. Fewest-generated compares the key alone."""
+    if victim == "fewest-generated":
+        return np.unique(key, return_inverse=True)[1].astype(np.int64)
+    return np.unique(np.stack((key, arrival_s)), axis=1, return_inverse=True)[1].reshape(-1).astype(np.int64)

@@ -1,0 +1,192 @@
+"""A replay's requests: laid out in the loop's memory as their time comes, kept as columns once they have left."""
+
+import math
+import mmap
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from planner.loop.state import engine_state as st
+from planner.traces import Trace
+
+CHUNK = 1 << 16  # requests that are laid out, and whose memory is given back, together
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Requests:
+    """What became of each request, by the columns of `state.REQUEST`, shape [num_requests] each.
+
+    Parameters
+    ----------
+    arrival_s, reached_s, first_scheduled_s, first_token_s, finished_s : instants; NaN where there was none [s].
+    preempted_s, stalled_s : times [s].
+    input_tokens, num_output_tokens, num_cached_tokens, num_recomputed_tokens : lengths and counts [tokens].
+    num_preemptions : counts [1].
+    state : how each ended.
+    """
+
+    arrival_s: Floats
+    reached_s: Floats
+    first_scheduled_s: Floats
+    first_token_s: Floats
+    finished_s: Floats
+    preempted_s: Floats
+    stalled_s: Floats
+    input_tokens: Ints
+    num_output_tokens: Ints
+    num_cached_tokens: Ints
+    num_recomputed_tokens: Ints
+    num_preemptions: Ints
+    state: NDArray[np.int8]
+
+    def __len__(self) -> int:
+        return len(self.state)
+
+    def __getitem__(self, rows: Any) -> "Requests":
+        """Return some of the requests, by a slice, a mask or row numbers."""
+        return Requests(**{name: getattr(self, name)[rows] for name in COLUMNS})
+
+    def put(self, rows: Any, requests: Any) -> None:
+        """Take over requests, columns or records, into columns that are 0 there: what is 0 takes no memory."""
+        for name in COLUMNS:
+            values = getattr(requests, name)
+            if values.any():
+                getattr(self, name)[rows] = values
+
+
+COLUMNS = tuple(field.name for field in fields(Requests))
+
+
+def no_requests(count: int) -> Requests:
+    """Return columns that requests can be put in."""
+    return Requests(**{name: np.zeros(count, st.REQUEST[name]) for name in COLUMNS})
+
+
+class RequestMemory:
+    """The loop's records of the requests of a trace, of which those alone take memory that are under way.
+
+    Record i is request i all the time. Chunks of them are laid out before the loop comes to their first; once all of a
+    chunk have left, what became of them goes into columns and the chunk's memory back to the operating system, where
+    that can take it. The loop may still name such a request, in an outdated entry of a heap: its record reads as one
+    that has left, or as zeros, which are a request's that has not arrived; both are swept.
+
+    Parameters
+    ----------
+    trace : requests in order of arrival.
+    max_model_len : the longest context [tokens].
+    """
+
+    def __init__(self, trace: Trace, max_model_len: int) -> None:
+        self._table, self._max_model_len = trace.requests, max_model_len
+        self._pages, self.records = _reserve(trace.num_requests)
+        self._num_laid_out = 0
+        self._open: dict[int, int] = {}  # chunks that hold records, by their first; the first known not to have left
+        self._columns = no_requests(trace.num_requests)
+
+    def lay_out(self, engine: Any) -> bool:
+        """Lay out who may arrive next; False where the loop did not stop for that.
+
+        The loop hands over requests that arrived before its clock. It stops where that has come to the arrival of the
+        last that is laid out, so those that it looks at are.
+        """
+        if self._num_laid_out and engine.now_s < engine.laid_out_until_s:
+            return False
+        self._release(len(self.records) if engine.next_request == st.NONE else int(engine.next_request))
+        engine.laid_out_until_s = -math.inf
+        while engine.laid_out_until_s <= engine.now_s:
+            engine.laid_out_until_s = self._lay_out_chunk()
+        return True
+
+    def lay_out_all(self) -> None:
+        """Lay out every request, for engines that do not come to them in the trace's order."""
+        while self._num_laid_out < len(self.records):
+            self._lay_out_chunk()
+
+    def columns(self) -> Requests:
+        """Return what became of the requests; their records are no more."""
+        for first in list(self._open):
+            self._keep(first)
+        return self._columns
+
+    def _lay_out_chunk(self) -> float:
+        """Fill in the next records; return the arrival of the last, from when on the loop needs more, or inf."""
+        first, n = self._num_laid_out, len(self.records)
+        last = min(first + CHUNK, n)
+        table, records = self._table.slice(first, last - first), self.records[first:last]
+        inputs, outputs, limits = token_limits(table, self._max_model_len)
+        records.arrival_s = table["arrival_s"].to_numpy()
+        records.input_tokens, records.output_tokens, records.max_output_tokens = inputs, outputs, limits
+        records.state = np.where(inputs >= self._max_model_len, st.REJECTED, st.NOT_ARRIVED)  # by its length alone
+        records.num_cached_tokens = -1
+        records.next = np.arange(first + 1, last + 1)  # the next to come
+        records.flight = st.NONE
+        for name in ("first_scheduled_s", "first_token_s", "finished_s", "last_token_s"):
+            records[name] = math.nan
+        self._open[first], self._num_laid_out = first, last
+        if last == n:
+            records.next[-1:] = st.NONE
+            return math.inf
+        return float(records.arrival_s[-1])
+
+    def _release(self, num_arrived: int) -> None:
+        """Keep the chunks of which all have arrived and left."""
+        for first in list(self._left_chunks(num_arrived)):
+            self._keep(first)
+
+    def _left_chunks(self, num_arrived: int) -> Iterator[int]:
+        for first, known in self._open.items():
+            if first + CHUNK > num_arrived:
+                return
+            if self.records[known].state < st.COMPLETED:
+                continue
+            here = np.flatnonzero(self.records.state[known:first + CHUNK] < st.COMPLETED)
+            if len(here):
+                self._open[first] = known + int(here[0])
+            else:
+                yield first
+
+    def _keep(self, first: int) -> None:
+        """Copy a chunk's columns, and give its memory back."""
+        rows = slice(first, min(first + CHUNK, len(self.records)))
+        self._columns.put(rows, self.records[rows])
+        del self._open[first]
+        if self._pages is not None:
+            size = st.REQUEST.itemsize
+            self._pages.madvise(mmap.MADV_DONTNEED, rows.start * size, (rows.stop - rows.start) * size)
+
+
+def _reserve(count: int) -> tuple[mmap.mmap | None, Any]:
+    """Return records that take no memory before they are used, and their pages where these can be given back."""
+    if count <= CHUNK or not hasattr(mmap, "MADV_DONTNEED"):
+        return None, st.records(count, st.REQUEST)
+    pages = mmap.mmap(-1, count * st.REQUEST.itemsize, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    return pages, np.frombuffer(pages, st.REQUEST).view(np.recarray)
+
+
+def token_limits(table: pl.DataFrame, max_model_len: int) -> tuple[NDArray[np.int64], NDArray[np.int64], Any]:
+    """Return prompts, outputs as far as the context and the client allow them, and how far that is [tokens].
+
+    Parameters
+    ----------
+    table : rows of a trace's requests.
+    """
+    inputs = table["input_tokens"].to_numpy().astype(np.int64)
+    limits: Any = np.maximum(max_model_len - inputs, 0)
+    if "max_output_tokens" in table.columns:
+        limits = np.minimum(optional(table, "max_output_tokens", math.inf), limits).astype(np.int64)
+    return inputs, np.minimum(table["output_tokens"].to_numpy(), limits), limits
+
+
+def optional(table: pl.DataFrame, name: str, default: float) -> Floats:
+    """Return a column that a trace may lack, or lack in places."""
+    if name not in table.columns:
+        return np.full(table.height, default)
+    values: Floats = table[name].cast(float).fill_null(default).to_numpy().astype(np.float64)
+    return values

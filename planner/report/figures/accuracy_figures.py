@@ -1,0 +1,68 @@
+"""Accuracy drawn: predictions over measurements, and the project's own errors against their targets."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import plotly.graph_objects as go
+import polars as pl
+
+from planner.measured.published import Published
+from planner.report.figures.style import BLUE, GREY, VERMILLION, Theme, figure_of_rows, finish, plot_text, wrapped
+
+LABEL_CHARS = 26  # of a line of a bar's name: a phone has room for it
+
+
+def predicted_over_measured(table: pl.DataFrame, metric: str, *, theme: Theme = "light") -> Any:
+    """Draw each prediction over its measurement, with the line on which they are equal.
+
+    Parameters
+    ----------
+    table : as `validate.predictions_table`.
+    metric : of its columns, "ttft" of `measured_ttft` and `predicted_ttft`.
+    theme : "light" or "dark".
+    """
+    rows = table.select("id", measured=f"measured_{metric}", predicted=f"predicted_{metric}").drop_nulls()
+    figure = figure_of_rows([f"predicted {metric}"], f"measured {metric}", row_px=320)
+    if rows.height:
+        ends = [min(rows["measured"].min(), rows["predicted"].min()),  # type: ignore[type-var]
+                max(rows["measured"].max(), rows["predicted"].max())]  # type: ignore[type-var]
+        figure.add_scatter(x=ends, y=ends, mode="lines", line={"color": GREY, "dash": "dot"}, showlegend=False,
+                           hoverinfo="skip")
+        figure.add_scatter(x=rows["measured"].to_list(), y=rows["predicted"].to_list(), mode="markers",
+                           marker={"color": BLUE, "size": 7, "opacity": 0.7}, showlegend=False,
+                           text=[plot_text(str(name)) for name in rows["id"]],
+                           hovertemplate="%{text}: measured %{x:,.4g}, predicted %{y:,.4g}<extra></extra>")
+        figure.update_xaxes(type="log")
+        figure.update_yaxes(type="log")
+    note = f"{rows.height:,} runs; on the line they are equal" if rows.height else "no run has both"
+    return finish(figure, f"{metric}: predicted over measured", note, theme, hovermode="closest")
+
+
+def published_errors(rows: Sequence[Published], *, theme: Theme = "light") -> Any:
+    """Draw each published figure as a bar, with a mark at its target.
+
+    Parameters
+    ----------
+    rows : of one section; those without a value are left out.
+    theme : "light" or "dark".
+    """
+    known = [row for row in rows if row.value is not None]
+    names = [wrapped(row.name, LABEL_CHARS) for row in known]
+    figure = go.Figure()
+    for is_met, color, name in ((True, BLUE, "target met"), (False, VERMILLION, "target missed"),
+                                (None, GREY, "no target")):
+        chosen = [(label, row) for label, row in zip(names, known, strict=True) if row.is_met is is_met]
+        if chosen:
+            figure.add_bar(y=[label for label, _ in chosen], x=[100 * (row.value or 0.0) for _, row in chosen],
+                           orientation="h", name=name, marker_color=color,
+                           hovertemplate="%{y}: %{x:.1f} %<extra></extra>")
+    limits = [(label, row.limit) for label, row in zip(names, known, strict=True) if row.limit is not None]
+    if limits:
+        figure.add_scatter(y=[label for label, _ in limits], x=[100 * limit for _, limit in limits], mode="markers",
+                           name="target", hovertemplate="%{y}: target %{x:.1f} %<extra></extra>",
+                           marker={"symbol": "line-ns-open", "size": 14, "color": GREY, "line": {"width": 2}})
+    figure.update_layout(height=170 + 38 * max(3, len(known)), barmode="overlay")
+    figure.update_xaxes(ticksuffix=" %", rangemode="tozero", nticks=6, tickangle=0)
+    figure.update_yaxes(autorange="reversed", type="category", categoryorder="array", categoryarray=names)
+    return finish(figure, rows[0].section if rows else "Accuracy", f"{len(known):,} figures" if known else "no figure",
+                  theme, hovermode="closest")

@@ -1,0 +1,62 @@
+"""Figures of the traffic: the rate of requests, and the lengths of their prompts and outputs."""
+
+from typing import Any
+
+import numpy as np
+
+from planner.report.figures.style import BLUE, GREEN, ORANGE, Theme, figure_of_rows, finish
+from planner.traces import Trace
+
+MOST_BINS = 240
+LEVELS = np.concatenate([np.linspace(0, 99, 199), np.linspace(99, 100, 51)[1:]])
+
+
+def arrivals(trace: Trace, *, capacity_rps: float | None = None, theme: Theme = "light") -> Any:
+    """Draw the rate of arrivals over time, and of the tokens that they bring.
+
+    Parameters
+    ----------
+    capacity_rps : mean rate of this traffic that a deployment bears, drawn as a line; None for none [1/s].
+    theme : "light" or "dark".
+    """
+    times = trace.requests["arrival_s"].to_numpy()
+    span_s = float(times[-1] - times[0])
+    bins = max(1, min(MOST_BINS, trace.num_requests // 4))
+    edges = np.linspace(times[0], times[0] + max(span_s, 1e-9), bins + 1)
+    width_s = edges[1] - edges[0]
+    figure = figure_of_rows(["requests/s", "tokens/s"], "time [s]")
+    middles = (edges[:-1] + edges[1:]) / 2 - times[0]
+    counts, _ = np.histogram(times, edges)
+    figure.add_scatter(x=middles, y=counts / width_s, mode="lines", name="requests", line={"color": BLUE, "width": 2},
+                       row=1, col=1)
+    if capacity_rps is not None:
+        figure.add_scatter(x=[middles[0], middles[-1]], y=[capacity_rps] * 2, mode="lines", name="capacity, mean rate",
+                           line={"color": GREEN, "width": 2, "dash": "dash"}, row=1, col=1)
+    for column, name, color in (("input_tokens", "prompt", BLUE), ("output_tokens", "output", ORANGE)):
+        tokens, _ = np.histogram(times, edges, weights=trace.requests[column].to_numpy().astype(float))
+        figure.add_scatter(x=middles, y=tokens / width_s, mode="lines", name=f"{name} tokens",
+                           line={"color": color, "width": 2}, row=2, col=1)
+    burst = float(counts.var() / counts.mean()) if counts.mean() > 0 else 0.0
+    note = (f"means of {bins} bins of {width_s:,.3g} s; variance over mean of the counts {burst:,.3g} (1 for a Poisson "
+            f"process)")
+    return finish(figure, "Arrivals over time", note, theme)
+
+
+def lengths(trace: Trace, *, theme: Theme = "light") -> Any:
+    """Draw which share of the requests has prompts and outputs of at most a length.
+
+    Parameters
+    ----------
+    theme : "light" or "dark".
+    """
+    figure = figure_of_rows(["requests"], "tokens", row_px=280)
+    for column, name, color in (("input_tokens", "prompt", BLUE), ("output_tokens", "output", ORANGE)):
+        values = trace.requests[column].to_numpy()
+        p50, p99 = np.percentile(values, (50, 99))
+        figure.add_scatter(x=np.percentile(values, LEVELS), y=LEVELS, mode="lines", line={"color": color, "width": 2},
+                           name=f"{name}: p50 {p50:,.0f}, p99 {p99:,.0f}",
+                           hovertemplate="p%{y:.4g}: %{x:,.0f} tokens<extra></extra>")
+    figure.update_xaxes(type="log")
+    figure.update_yaxes(range=[0, 101], ticksuffix=" %")
+    return finish(figure, "Lengths of prompts and outputs", f"of {trace.num_requests:,} requests", theme,
+                  hovermode="closest")

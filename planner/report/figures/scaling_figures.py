@@ -1,0 +1,85 @@
+"""Replicas over time: how many an autoscaler had paid for and serving, under which load, and what requests missed."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from planner.replays.scaling_record import counts_over_time
+from planner.report.figures.bins import TimeBins, Values, numbers, origin_s, time_bins
+from planner.report.figures.style import Results, Theme, as_list, figure_of_rows, finish, labels, line_style, plot_text
+from planner.results.saved import SavedResult
+from planner.settings.slo import Slo, meets
+
+HOUR_S = 3600.0
+NO_SCALING = "no fleet was autoscaled"
+
+
+def is_autoscaled(result: SavedResult) -> bool:
+    """Tell whether a result's replicas came and went."""
+    return bool((result.summary.get("autoscale") or {}).get("replicas"))
+
+
+def replicas(results: Results, *, theme: Theme = "light") -> Any:
+    """Draw replicas, load, missed objectives and TTFT over time, autoscaled fleets beside those that stay.
+
+    Requests count in the bin in which they were sent. Without objectives there are no misses.
+
+    Parameters
+    ----------
+    results : one saved result, or several to draw on the same axes.
+    theme : "light" or "dark".
+    """
+    found = as_list(results)
+    bins = time_bins(found)
+    unit, unit_s = ("h", HOUR_S) if bins.count * bins.width_s > 2 * HOUR_S else ("s", 1.0)
+    rows = ["replicas", "requests/s", "SLO misses [%]", "TTFT, p95 [ms]"]
+    figure = figure_of_rows(rows, f"time since the first arrival [{unit}]", row_px=180)
+    if not any(map(is_autoscaled, found)) or bins.count == 0:
+        return finish(figure, "Replicas over time", NO_SCALING, theme)
+    for place, (label, result) in enumerate(zip(labels(found), found, strict=True)):
+        style, name = line_style(place), plot_text(label)
+        common = {"legendgroup": name, "col": 1, "hovertemplate": "%{y:,.4g}"}
+        for kind, times_s, counts in _counts(result, bins):
+            is_paid = kind == "paid for"
+            figure.add_scatter(x=times_s / unit_s, y=counts, name=f"{name}, {kind}" if len(found) > 1 else kind, row=1,
+                               line={**style, "shape": "hv", "dash": style["dash"] if is_paid else "dot"}, mode="lines",
+                               showlegend=is_paid or len(found) == 1, **common)
+        for row, values in enumerate(_requests(result, bins), 2):
+            if not np.isnan(values).all():
+                figure.add_scatter(x=bins.middle_s / unit_s, y=values, name=name, row=row, line=style, mode="lines",
+                                   showlegend=False, **common)
+    note = f"paid for (line) and serving (dotted); requests by when they were sent, in {bins}"
+    return finish(figure, "Replicas over time", note, theme)
+
+
+def _counts(result: SavedResult, bins: TimeBins) -> list[tuple[str, Values, Values]]:
+    """Return when the replicas that are paid for, and those that serve, become how many."""
+    if not is_autoscaled(result):
+        count = (result.summary.get("deployment") or {}).get("num_replicas") or 1
+        return [("paid for", np.array([0.0, bins.count * bins.width_s]), np.array([count, count], np.float64))]
+    changes = counts_over_time([tuple(span.values()) for span in result.summary["autoscale"]["replicas"]])
+    times_s, paid, ready = (np.array(column, np.float64) for column in zip(*changes, strict=True))
+    return [("paid for", times_s - origin_s(result), paid), ("serving", times_s - origin_s(result), ready)]
+
+
+def _requests(result: SavedResult, bins: TimeBins) -> Sequence[Values]:
+    """Return of each bin the rate of requests, the share that missed [%], and the 95th percentile of TTFT [ms]."""
+    requests = result.requests
+    sent_s = numbers(requests, "arrival_s") - origin_s(result)
+    place = np.clip(np.nan_to_num(sent_s) // bins.width_s, 0, bins.count - 1).astype(np.int64)
+    count = np.bincount(place, minlength=bins.count)
+    missed = np.full(bins.count, math.nan)
+    limits = result.summary.get("slo")
+    if limits:
+        slo = Slo(**{f"{name}_s": limit for name, limit in limits.items()})
+        good = meets(slo, *(numbers(requests, f"{name}_s") for name in ("ttft", "tpot", "e2e")))
+        lost = np.bincount(place, (~good).astype(np.float64), minlength=bins.count)
+        missed = 100.0 * lost / np.where(count > 0, count, math.nan)
+    by_bin = pl.DataFrame({"place": place, "ttft_s": requests["ttft_s"]}).group_by("place").agg(
+        pl.col("ttft_s").quantile(0.95, "linear"))
+    ttft_ms = np.full(bins.count, math.nan)
+    ttft_ms[by_bin["place"].to_numpy()] = 1e3 * numbers(by_bin, "ttft_s")
+    return count / bins.width_s, missed, ttft_ms

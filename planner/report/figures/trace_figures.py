@@ -1,0 +1,69 @@
+"""A trace's description drawn: burstiness by window, the rate over the day, and hits by the size of a cache."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from planner.report.figures.rate_figures import arrivals, lengths
+from planner.report.figures.style import BLUE, GREY, ORANGE, Theme, figure_of_rows, finish
+from planner.traces import Trace
+
+
+def workload_figures(trace: Trace, description: Mapping[str, Any], *, theme: Theme = "light") -> dict[str, Any]:
+    """Return every figure of a trace by name; that of sharing only where sharing is known.
+
+    Parameters
+    ----------
+    description : what `description.describe` says of the trace.
+    theme : "light" or "dark".
+    """
+    found = {"arrivals": arrivals(trace, theme=theme), "lengths": lengths(trace, theme=theme),
+             "burstiness": burstiness(description["burstiness"], theme=theme),
+             "shape": shape(description["shape"], theme=theme)}
+    if description["sharing"] is not None:
+        found["hit_rate"] = hit_rate(description["sharing"], theme=theme)
+    return found
+
+
+def burstiness(found: Mapping[str, Any], *, theme: Theme = "light") -> Any:
+    """Draw the variance over the mean of the arrivals, and the peak over the mean, by window."""
+    figure = figure_of_rows(["times"], "window [s]", row_px=280)
+    for name, label, color in (("dispersion", "variance over mean", BLUE),
+                               ("peak_over_mean", "peak over mean", ORANGE)):
+        windows = [float(window.removesuffix("s")) for window in found[name]]
+        figure.add_scatter(x=windows, y=list(found[name].values()), mode="lines+markers", name=label,
+                           line={"color": color, "width": 2}, hovertemplate="%{y:.4g}<extra></extra>")
+    figure.add_hline(y=1, line={"color": GREY, "dash": "dot"})
+    figure.update_xaxes(type="log")
+    figure.update_yaxes(type="log")
+    cv = "none" if found["gap_cv"] is None else f"{found['gap_cv']:.3g}"
+    note = f"a Poisson process has a variance over mean of 1; variation of gaps {cv}"
+    return finish(figure, "Burstiness by window", note, theme, hovermode="closest")
+
+
+def shape(found: Mapping[str, Any], *, theme: Theme = "light") -> Any:
+    """Draw the rate by hour of the trace's day, or over a record shorter than a day."""
+    is_day = found["period"] == "day"
+    unit = 3600.0 if is_day else 1.0
+    figure = figure_of_rows(["requests/s"], "hours since the first arrival" if is_day else "time [s]", row_px=280)
+    if found["start_s"]:
+        figure.add_bar(x=[start / unit for start in found["start_s"]], y=found["requests_per_s"],
+                       marker={"color": BLUE}, offset=0, name="requests",
+                       hovertemplate="%{y:.4g} requests/s<extra></extra>")
+    peak = found["peak_over_mean"]
+    note = "no time passes between the arrivals" if peak is None else f"peak {peak:.3g} times the mean"
+    return finish(figure, "Rate by hour of the day" if is_day else "Rate over the record", note, theme,
+                  hovermode="closest")
+
+
+def hit_rate(found: Mapping[str, Any], *, theme: Theme = "light") -> Any:
+    """Draw the share of prompt tokens that a cache serves, over its size."""
+    figure = figure_of_rows(["prompt tokens"], "cache [tokens]", row_px=280)
+    figure.add_scatter(x=[row["cache_tokens"] for row in found["curve"]],
+                       y=[100 * row["hit_rate"] for row in found["curve"]], mode="lines+markers", name="hit rate",
+                       line={"color": BLUE, "width": 2}, hovertemplate="%{x:,.0f} tokens: %{y:.2f} %<extra></extra>")
+    figure.add_hline(y=100 * found["infinite_hit_rate"], line={"color": GREY, "dash": "dot"})
+    figure.update_xaxes(type="log")
+    figure.update_yaxes(ticksuffix=" %")
+    note = (f"a cache without limits serves {found['infinite_hit_rate']:.2%}; what was used longest ago is dropped "
+            f"first, requests come one after the other")
+    return finish(figure, "Prefix hits by the size of the cache", note, theme, hovermode="closest")

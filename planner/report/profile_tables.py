@@ -1,0 +1,110 @@
+"""A GPU's or a model's profile as `planner db show` prints it, with memory and step times by term."""
+
+from dataclasses import replace
+from typing import Any
+
+from planner.catalog.catalog_files import describe_model, gpu_names, load_gpu, load_model, model_names
+from planner.catalog.gpus import Gpu
+from planner.catalog.kv_cache import kv_bytes_per_token
+from planner.catalog.parameters import num_active_parameters, num_parameters
+from planner.deployment.deploy import Deployment, deploy
+from planner.errors import UnknownNameError
+from planner.loop.rows import STEP_ROW
+from planner.loop.state import engine_state as st
+from planner.model.precision import kv_bytes_per_element
+from planner.settings.scenario import Scenario
+from planner.steptime.by_term import step_terms
+
+# Steps that make the terms comparable: (name, prompt tokens, decodes, context tokens of each decode).
+STEP_CLASSES = (
+    ("decode of 1 at 1k", 0, 1, 1024),
+    ("decode of 32 at 1k", 0, 32, 1024),
+    ("decode of 128 at 1k", 0, 128, 1024),
+    ("decode of 32 at 8k", 0, 32, 8192),
+    ("prompt of 512", 512, 0, 0),
+    ("prompt of 2,048", 2048, 0, 0),
+    ("prompt of 8,192", 8192, 0, 0),
+    ("32 decodes, 2,016 of prompt", 2016, 32, 1024),
+)
+
+
+def show_profile(name: str, scenario: Scenario) -> tuple[dict[str, Any], str]:
+    """Return a profile as values and as text; of a model with a GPU also what it needs and how long its steps take.
+
+    Raises
+    ------
+    UnknownNameError : neither a GPU nor a model has that name.
+    """
+    try:
+        return _show_gpu(load_gpu(name))
+    except UnknownNameError:
+        pass
+    try:
+        load_model(name)
+    except UnknownNameError as error:
+        raise UnknownNameError("GPU or model", name, [*gpu_names(), *model_names()]) from error
+    return _show_model(name, scenario)
+
+
+def _show_gpu(gpu: Gpu) -> tuple[dict[str, Any], str]:
+    values = {field: {"value": q.value, "unit": q.unit, "source": q.source, "date": q.date, "dense": q.dense,
+                      "note": q.note} for field, q in gpu.provenance.items()}
+    borrowed = f"; kernels of {gpu.kernels_of}" if gpu.kernels_of != gpu.name else ""
+    lines = [f"{gpu.name} ({gpu.vendor}); also {', '.join(gpu.aliases)}; scale-up link {gpu.scale_up_link}{borrowed}"]
+    for field, q in gpu.provenance.items():
+        dense = " dense" if q.dense else ""
+        lines.append(f"  {field:<34}{q.value:>14.5g} {q.unit + dense:<14} {q.source}, {q.date}")
+    return {"name": gpu.name, "kernels_of": gpu.kernels_of, "collectives_of": gpu.collectives_of,
+            "values": values}, "\n".join(lines)
+
+
+def _show_model(name: str, scenario: Scenario) -> tuple[dict[str, Any], str]:
+    arch = load_model(name)
+    value: dict[str, Any] = {
+        "name": arch.name,
+        "profile": describe_model(name),
+        "num_parameters": num_parameters(arch),
+        "num_active_parameters": num_active_parameters(arch),
+        "kv_bytes_per_token_bf16": kv_bytes_per_token(arch, 2.0),
+        "architecture": {field: getattr(arch, field) for field in arch.__slots__},
+    }
+    own = arch.kv_cache_dtype
+    in_own = f", {kv_bytes_per_token(arch, kv_bytes_per_element(own)):,.0f} in {own}" if own else ""
+    lines = [f"{arch.name}: {value['num_parameters'] / 1e9:.2f}e9 parameters, "
+             f"{value['num_active_parameters'] / 1e9:.2f}e9 active, {value['kv_bytes_per_token_bf16']:,.0f} B of KV a "
+             f"token in bf16{in_own}"]
+    lines += [f"  {field:<32}{setting}" for field, setting in value["architecture"].items() if setting]
+    if scenario.gpu:
+        deployment = deploy(replace(scenario, model=name))
+        terms, memory = step_class_terms(deployment), deployment.memory
+        value["memory"] = None if memory is None else {field: getattr(memory, field) for field in memory.__slots__}
+        value["step_terms_s"] = terms
+        lines += [f"on {deployment.layout.num_gpus} × {scenario.gpu}", str(memory), _terms_text(terms)]
+    return value, "\n".join(lines)
+
+
+def step_class_terms(deployment: Deployment) -> dict[str, dict[str, float]]:
+    """Return, for each of STEP_CLASSES, how long a step takes by term and in all [s]."""
+    steps, window = st.records(len(STEP_CLASSES), STEP_ROW), int(deployment.step_time.terms.window_tokens)
+    for row, (_, prompt_tokens, decodes, context) in zip(steps, STEP_CLASSES, strict=True):
+        row.num_prompts = 1 if prompt_tokens else 0
+        row.num_prompt_tokens = prompt_tokens
+        row.prompt_pairs = prompt_tokens * (prompt_tokens + 1) // 2
+        seen = min(prompt_tokens, window)
+        row.window_pairs = seen * (seen + 1) // 2 + (prompt_tokens - seen) * window
+        row.num_decodes = decodes
+        row.decode_context_tokens = decodes * context
+        row.num_sampled = row.num_prompts + decodes
+    terms = step_terms(deployment.step_time, steps, 0.0)
+    return {
+        name: {**{term: float(values[k]) for term, values in terms.items()},
+               "total_s": float(sum(values[k] for values in terms.values()))}
+        for k, (name, *_) in enumerate(STEP_CLASSES)
+    }
+
+
+def _terms_text(terms: dict[str, dict[str, float]]) -> str:
+    names = [name for name in next(iter(terms.values())) if any(row[name] > 0 for row in terms.values())]
+    lines = [f"{'step time by term [ms]':<30}" + "".join(f"{name.removesuffix('_s'):>18}" for name in names)]
+    lines += [f"  {step:<28}" + "".join(f"{1e3 * row[name]:>18.3f}" for name in names) for step, row in terms.items()]
+    return "\n".join(lines)

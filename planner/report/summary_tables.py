@@ -1,0 +1,287 @@
+"""Summaries as text tables for the terminal."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from planner.replays.attempts import COUNTED
+from planner.report.cells import cell_text, launch_line, number_text
+from planner.report.tenant_tables import tenant_lines
+from planner.report.verdicts import objective_lines
+from planner.results.limits import QUEUE_LIMITS, STEP_BOUNDS
+from planner.results.notes import fitted_to
+from planner.results.phases import PHASES
+
+ROWS = (
+    ("Requests", ("completed", "failed", "rejected", "unfinished", "duration")),
+    ("Attempts", ("num_attempts", "num_retries", "max_attempts", *COUNTED.values(), "num_wasted_output_tokens",
+                  "wasted_work", "router_max_queued")),
+    ("Throughput", ("request_throughput", "output_throughput", "total_token_throughput", "request_goodput",
+                    "slo_attainment")),
+    ("Time to first token [ms]", ("mean_ttft_ms", "median_ttft_ms", "p90_ttft_ms", "p99_ttft_ms")),
+    ("Time per output token [ms]", ("mean_tpot_ms", "median_tpot_ms", "p90_tpot_ms", "p99_tpot_ms")),
+    ("Inter-token latency [ms]", ("mean_itl_ms", "median_itl_ms", "p99_itl_ms")),
+    ("End to end [ms]", ("mean_e2el_ms", "median_e2el_ms", "p99_e2el_ms")),
+    ("Queueing [ms]", ("mean_queue_ms", "p99_queue_ms")),
+    ("Engine", ("num_steps", "mean_acceptance_length", "num_preemptions", "prefix_cache_hit_rate", "num_adapter_loads",
+                "kv_cache_usage_mean", "kv_cache_usage_peak", "num_gpu_blocks", "max_running", "max_waiting",
+                "gpu_busy_fraction", "mfu", "mbu", "replica_imbalance", "rank_wait_fraction",
+                "bottleneck")),
+    ("Autoscaler", ("replicas_mean", "replicas_peak", "num_scale_ups", "num_scale_downs")),
+    ("Cache tiers", ("gpu_hit_rate", "cpu_hit_rate", "remote_hit_rate", "cpu_read_bytes", "cpu_written_bytes",
+                     "remote_read_bytes", "remote_written_bytes", "mean_load_ms", "p99_load_ms")),
+    ("Cost", ("gpu_hours", "cost_usd", "cost_usd_per_million_output_tokens", "energy_kwh")),
+)
+POOL_ROWS = ("role", "policy", "num_replicas", "replicas_mean", "tensor_parallel_size", "weight", "num_requests",
+             "mean_ttft_ms", "mean_tpot_ms", "cpu_hit_rate", "remote_hit_rate", "kv_cache_usage_peak",
+             "gpu_busy_fraction", "gpu_hours", "cost_usd")
+SHOWN_SHARE = 0.0005  # of time; what is less is not shown
+SHOWN_EVENTS = 12  # of an autoscaler; the JSON has all
+SCALE_COLUMNS = ("at [s]", "before", "after", "metric", "value", "target", "wanted", "limited by")
+SHOWN_GROUPS = ("gpu", "engine", "model", "client")  # of errors; the JSON has all
+UNITS = {
+    "duration": "s",
+    "request_throughput": "requests/s",
+    "output_throughput": "tokens/s",
+    "total_token_throughput": "tokens/s",
+    "request_goodput": "requests/s",
+}
+
+
+def summary_table(summary: Mapping[str, Any]) -> str:
+    """Return one summary as aligned text; what does not exist for the input is left out."""
+    lines = [_headline(summary), *_memory_line(summary)]
+    for title, keys in ROWS:
+        shown = [(key, summary[key]) for key in keys if summary.get(key) is not None]
+        if title == "Requests":
+            shown[3:3] = [(f"  {name}", count) for name, count in summary.get("rejected_by_reason", {}).items()]
+        if shown:
+            rows = (f"  {key:<36}{number_text(value):>16} {UNITS.get(key, '')}{_bounds(summary, key)}".rstrip()
+                    for key, value in shown)
+            lines += [title, *rows]
+    lines += _pool_lines(summary.get("pools", ()))
+    lines += _scale_lines(summary)
+    lines += tenant_lines(summary.get("tenants", {}))
+    lines += objective_lines(summary)
+    speed = summary["simulated_requests_per_s"]
+    lines.append(f"replayed {summary['workload']['num_requests']:,} requests at {speed:,.0f} requests/s of loop time, "
+                 f"{summary['wall_s']:.2f} s in all")
+    return "\n".join(lines)
+
+
+def _pool_lines(pools: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the numbers of a fleet's pools side by side."""
+    if not pools:
+        return []
+    rows = {key: [_cell(pool[key], None) for pool in pools] for key in POOL_ROWS
+            if any(pool[key] is not None for pool in pools)}
+    gpus = [f"{pool['num_gpus']} × {pool['gpu'] or 'GPU'}" for pool in pools]
+    return _columns([pool["name"] for pool in pools], {"Pools": {"gpus": gpus, **rows}})
+
+
+def comparison_table(summaries: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return summaries side by side; each number after the first with its difference to the first in per cent."""
+    names = list(summaries)
+    found = {}
+    for title, keys in ROWS:
+        rows = [key for key in keys if any(s.get(key) is not None for s in summaries.values())]
+        firsts = {key: summaries[names[0]].get(key) for key in rows}
+        found[title] = {key: [_cell(summaries[name].get(key), firsts[key] if name != names[0] else None)
+                              for name in names] for key in rows}
+    return "\n".join(_columns(names, found))
+
+
+def _columns(names: Sequence[str], tables: Mapping[str, Mapping[str, Sequence[str]]]) -> list[str]:
+    """Return the lines of tables with a column for each name, by title and label; a table without rows is left out."""
+    cells = [cell for rows in tables.values() for row in rows.values() for cell in row]
+    width = 2 + max(map(len, [" " * 18, *names, *cells]))
+    lines = [" " * 38 + "".join(f"{name:>{width}}" for name in names)] if any(names) else []
+    for title, rows in tables.items():
+        lines += [title] if rows else []
+        lines += [f"  {label:<36}" + "".join(f"{cell:>{width}}" for cell in row) for label, row in rows.items()]
+    return lines
+
+
+def scale_cells(event: Mapping[str, Any]) -> list[Any]:
+    """Return one scale event under `SCALE_COLUMNS`."""
+    value, target = event["value"], event["target"]
+    metric = f"{event['pool']}: {event['metric']}" if event.get("pool") else event["metric"]
+    return [round(event["at_s"], 3), event["before"], event["after"], metric,
+            "–" if value is None else f"{value:.4g}", "–" if target is None else f"{target:.4g}", event["wanted"],
+            event["limited_by"] or "–"]
+
+
+def _scale_lines(summary: Mapping[str, Any]) -> list[str]:
+    """Return the first scale events as aligned text."""
+    events = (summary.get("autoscale") or {}).get("events") or []
+    rows = [list(SCALE_COLUMNS), *([f"{cell:,}" if isinstance(cell, int | float) else cell
+                                    for cell in scale_cells(event)] for event in events[:SHOWN_EVENTS])]
+    widths = [max(len(row[place]) for row in rows) for place in range(len(SCALE_COLUMNS))]
+    lines = ["  " + "  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)) for row in rows]
+    more = [f"  … {len(events) - SHOWN_EVENTS:,} more; --scale-events writes all"] if len(events) > SHOWN_EVENTS else []
+    return ["Scale events", *lines, *more] if events else []
+
+
+def _headline(summary: Mapping[str, Any]) -> str:
+    deployment, policy = summary["deployment"], summary["policy"]
+    most = "up to " if summary.get("autoscale") else ""
+    parts = [deployment["model"] or "model not named",
+             f"on {most}{deployment['num_gpus']} × {deployment['gpu'] or 'GPU'}",
+             f"policy {policy['name']}"]
+    return ", ".join(parts)
+
+
+def _memory_line(summary: Mapping[str, Any]) -> list[str]:
+    """Return how the KV cache follows from the memory of a GPU, where the memory model was asked."""
+    memory = summary["deployment"]["memory"]
+    if memory is None:
+        return []
+    taken_by = ("weight", "activation", "communication", "runtime", "state")
+    gib = {name: memory[f"{name}_bytes"] / 2**30 for name in ("usable", *taken_by, "kv")}
+    taken = " − ".join(f"{gib[name]:.2f} {name}" for name in taken_by if gib[name] > 0)
+    states = f", {memory['state_blocks']} for a sequence's states" if memory["state_blocks"] else ""
+    return [f"KV cache {gib['kv']:.2f} GiB = {gib['usable']:.2f} usable − {taken}; "
+            f"{memory['num_gpu_blocks']:,} blocks at {memory['kv_bytes_per_token']:,.0f} B a token{states}"]
+
+
+def _bounds(summary: Mapping[str, Any], key: str) -> str:
+    """Return the interval of a number that has one."""
+    bounds = summary.get(f"{key}_interval")
+    if bounds is None:
+        return ""
+    return f"  ({summary['deployment']['interval']:.0%}: {number_text(bounds[0])} to {number_text(bounds[1])})"
+
+
+def _cell(value: Any, first: Any) -> str:
+    text = cell_text(value)
+    if isinstance(value, str) or value is None or not isinstance(first, int | float) or not first:
+        return text
+    return f"{text} ({100 * (value / first - 1):+.0f} %)"
+
+
+def explanation_table(explanations: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return where time goes and what binds, side by side, then each explanation in words."""
+    names = [name for name, found in explanations.items() if found["phases"] is not None]
+    lines = _columns(names, _explanation_rows([explanations[name] for name in names]))
+    for name, found in explanations.items():
+        prefix = f"{name}: " if name else ""
+        lines += [prefix + found["sentence"], *([prefix + found["advice"]["sentence"]] if found["phases"] else [])]
+        if (found["advice"]["first"] or {}).get("command"):
+            lines.append(prefix + launch_line(found["advice"]["first"]))
+        if found.get("difference"):
+            lines.append(f"{name} against {next(iter(explanations))}: {found['difference']['sentence']}")
+    return "\n".join(lines)
+
+
+def _explanation_rows(explanations: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, list[str]]]:
+    """Return the cells of an explanation's tables by title and label; what is nowhere is left out."""
+    phases = [(found["phases"]["all"]["mean_ms"], found["phases"]["slowest"]["mean_ms"]) for found in explanations]
+    by_phase = {name: [f"{every[name]:,.1f} ({late[name]:,.1f})" for every, late in phases]
+                for name in PHASES if any(late[name] for _, late in phases)}
+    queue, steps = ({name: [f"{found['limits'][kind][name]['share']:.1%}" for found in explanations] for name in known
+                     if any(found["limits"][kind][name]["share"] >= SHOWN_SHARE for found in explanations)}
+                    for kind, known in (("queue", QUEUE_LIMITS), ("steps", STEP_BOUNDS)))
+    return {"Mean time per request (and of the slowest 1 %) [ms]": by_phase,
+            "Share of requests' time in a queue stopped by": queue, "Share of busy time in steps bound by": steps}
+
+
+def accuracy_table(result: Mapping[str, Any]) -> str:
+    """Return errors by group as aligned text, then the rows without a prediction, and the limits."""
+    overall = result["overall"]
+    metrics = [name for name, value in overall.items() if isinstance(value, dict)]
+    lines = [f"{'':<44}{'metric':<16}{'n':>7}{'mape':>9}{'median':>9}{'bias':>9}{'coverage':>10}"]
+    shown = [row for row in result["groups"] if row["group"] in SHOWN_GROUPS]
+    for row in ({"group": "all", "value": "", **overall}, *shown):
+        if row["value"] == "" or sum(other["group"] == row["group"] for other in shown) > 1:
+            name = "" if row["group"] == "client" else f"{row['group']} "  # a kind of step stands in for it
+            lines += _error_lines(f"{name}{row['value']}".strip(), row, metrics)
+    for row in result["rows"] or ():
+        lines += [f"{row['id']:<44}{'metric':<16}{'measured':>14}{'predicted':>14}"]
+        lines += [f"{'':<44}{name:<16}{number_text(value):>14}{number_text(row['predicted'].get(name, '–')):>14}"
+                  for name, value in row["measured"].items()]
+    without = result["unpredicted"]
+    if without:
+        lines.append(f"{len(without)} rows could not be predicted:")
+        lines += [f"  {row['id']}: {row['status']}" for row in without[:10]]
+        lines += [f"  … and {len(without) - 10} more; --predictions or --json has all"] if len(without) > 10 else []
+    if result["interval"]:
+        level, held = result["interval"]["level"], result["interval"]["coverage"]
+        lines += [f"{level:.0%} interval holds {share:.1%} of {metric}" for metric, share in held.items()]
+        lines += [f"no held-out errors for {engine}" for engine in result["interval"]["without"]]
+    for metric, check in result["max_error"].items():
+        found = "none" if check["mape"] is None else f"{check['mape']:.1%}"
+        lines.append(f"{metric}: mape {found}, at most {check['limit']:.1%}: {'met' if check['met'] else 'missed'}")
+    if without and result["max_error"]:
+        lines.append("--max-error holds for all rows, so rows without a prediction miss it: correct or remove them")
+    return "\n".join(lines)
+
+
+def _error_lines(name: str, row: Mapping[str, Any], metrics: Sequence[str]) -> list[str]:
+    lines: list[str] = []
+    for metric in metrics:
+        found = row.get(metric)
+        if found is None:
+            continue
+        label = name if not lines else ""
+        lines.append(f"{label:<44}{metric:<16}{found['n']:>7,} {found['mape']:>8.1%} {found['median_ape']:>8.1%} "
+                     f"{found['bias']:>+8.1%}{row['coverage']:>10.1%}")
+    return lines or [f"{name:<44}{'none':<16}{0:>7}{'':>27}{row['coverage']:>10.1%}"]
+
+
+def calibration_table(result: Mapping[str, Any]) -> str:
+    """Return fitted constants with their intervals, why others were left, and the errors before and after."""
+    source = result["source"]
+    lines = [f"{result['engine']}: {fitted_to(source)}, {source['num_left_out']:,} left out",
+             *(f"  {count:,} {reason}" for reason, count in result["left_out"].items()),
+             f"{'constant':<30}{'start':>12}{'fitted':>12}    80 % interval"]
+    lines += [f"{name:<30}{each['start']:>12.4g}{each['value']:>12.4g}    {each['low']:.4g} to {each['high']:.4g}"
+              for name, each in result["fitted"].items()]
+    if result["left"]:
+        lines.append("left at their start:")
+        lines += [f"  {name:<31}{reason}" for name, reason in result["left"].items()]
+    lines.append(f"{'error':<30}{'n':>7}{'mape':>9}{'median':>9}{'bias':>9}")
+    for stage, title in (("before", "before"), ("after", "after, in sample"),
+                         ("held_out", f"after, {result['folds']} folds left out")):
+        for metric, found in result[stage].items():
+            if found is not None:
+                lines.append(f"  {title + ' ' + metric:<28}{found['n']:>7,}{found['mape']:>9.1%}"
+                             f"{found['median_ape']:>9.1%}{found['bias']:>+9.1%}")
+    if not any(result["held_out"].values()):
+        lines.append("  nothing could be left out: too few for the constants")
+    return "\n".join(lines)
+
+
+def gate_table(result: Mapping[str, Any]) -> str:
+    """Return the gate's verdicts, one a line, then how many there are of each."""
+    rows = [("scenario", "metric", "target", "predicted", "margin", "verdict"), *map(gate_row, result["checks"])]
+    widths = [max(len(row[place]) for row in rows) for place in range(5)]
+    lines = ["  ".join([*(f"{cell:<{width}}" for cell, width in zip(row[:5], widths, strict=True)), row[5]])
+             for row in rows]
+    return "\n".join([*lines, gate_headline(result)])
+
+
+def gate_headline(result: Mapping[str, Any]) -> str:
+    """Return in one sentence how many targets are met, and how many are not.
+
+    >>> gate_headline({"checks": [{"verdict": "met"}, {"verdict": "regressed"}]})
+    '2 targets: 1 met, 1 regressed'
+    """
+    verdicts = [row["verdict"] for row in result["checks"]]
+    counts = ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in dict.fromkeys(verdicts))
+    return f"{len(verdicts)} target{'s' if len(verdicts) > 1 else ''}: {counts}"
+
+
+def gate_row(row: Mapping[str, Any]) -> tuple[str, str, str, str, str, str]:
+    """Return a verdict's scenario, metric, target, prediction, margin and verdict with its reason, as text."""
+    limit, margin, before = row["limit"], row["margin"], row["baseline"]
+    if row["kind"] == "max_regression":
+        target = f"≤ {limit:.1%} worse than {'the baseline' if before is None else number_text(before)}"
+        room = "–" if margin is None else f"{margin:+.1%}"
+    else:
+        target = f"{'≥' if row['kind'] == 'min' else '≤'} {limit:,g}"
+        share = f" ({margin / abs(limit):+.1%})" if limit and margin is not None else ""
+        room = "–" if margin is None else f"{number_text(float(margin))}{share}"
+    verdict = row["verdict"] + (f": {row['reason']}" if row["reason"] else "")
+    predicted = cell_text(row["predicted"])
+    return row["scenario"], row["metric"], target, predicted, room, verdict
+
+

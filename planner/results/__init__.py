@@ -1,0 +1,1 @@
+"""Results of a replay: summary, hardware load, cost, uncertainty, notes and causes."""

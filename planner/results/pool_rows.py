@@ -1,0 +1,62 @@
+"""Results of each pool of a fleet: its requests, the load of its GPUs, and their cost."""
+
+from typing import Any
+
+import numpy as np
+
+from planner.replays.fleet.shares import Share, busy_fraction, shares
+from planner.replays.result_tables import ReplayResult
+from planner.results.tier_totals import tier_totals
+from planner.results.utilization import hardware
+
+
+def describe_pools(result: ReplayResult, duration_s: float) -> list[dict[str, Any]]:
+    """Return a row of numbers for each pool, for the summary.
+
+    Costs and GPU-hours of all pools add up to the fleet's. Of a pool that prefills alone `mean_tpot_ms` is None, of one
+    that decodes alone `mean_ttft_ms`; both of `num_requests` count a request that one prefills and another decodes.
+
+    Parameters
+    ----------
+    duration_s : from the first arrival to the last departure [s].
+    """
+    return [_row(result, part, duration_s) for part in shares(result, duration_s)]
+
+
+def _row(result: ReplayResult, part: Share, duration_s: float) -> dict[str, Any]:
+    pool, own, engine = part.pool, part.pool.deployment, part.engine
+    blocks = int(part.settings.num_gpu_blocks)
+    taken = _of(result, part)
+    queried = int(engine.num_queried_tokens)
+    return {
+        "name": pool.name, "role": pool.role, "weight": pool.weight,
+        "gpu": own.gpu.name if own.gpu else None, "engine": own.scenario.engine,
+        "tensor_parallel_size": own.layout.tensor_parallel_size,
+        "pipeline_parallel_size": own.layout.pipeline_parallel_size,
+        "data_parallel_size": own.layout.data_parallel_size,
+        "policy": own.policy.name, "block_size": own.settings.block_size,
+        "num_replicas": pool.num_replicas, "first_replica": part.first_replica, "num_gpus": pool.num_gpus,
+        "replicas_mean": None if pool.autoscale is None else part.mean_replicas,
+        "num_requests": int(taken.sum()),
+        "mean_ttft_ms": None if pool.role == "decode" else _mean_ms(result.ttft_s[taken]),
+        "mean_tpot_ms": None if pool.role == "prefill" else _mean_ms(result.tpot_s[taken]),
+        "num_steps": int(engine.num_steps), "num_preemptions": int(engine.num_preemptions),
+        "prefix_cache_hit_rate": int(engine.num_hit_tokens) / queried if part.settings.is_caching and queried else None,
+        **{name: value for name, value in tier_totals([part]).items() if name.endswith("_rate")},
+        "num_gpu_blocks": blocks, "kv_cache_usage_peak": int(engine.peak_blocks) / blocks,
+        "max_running": int(engine.max_running), "max_waiting": int(engine.max_waiting),
+        "gpu_busy_fraction": busy_fraction([part], duration_s), **hardware([part], duration_s),
+    }
+
+
+def _of(result: ReplayResult, part: Share) -> Any:
+    """Return which requests a pool had, shape [num_requests]: of those that decode alone, which it decoded."""
+    replica = np.zeros(len(result.records.requests), np.int32) if result.replica is None else result.replica
+    if result.handover is not None and part.pool.role == "decode":
+        replica = result.handover["decode_replica"]
+    return (replica >= part.first_replica) & (replica < part.first_replica + part.pool.num_replicas)
+
+
+def _mean_ms(values_s: Any) -> float | None:
+    values_s = values_s[~np.isnan(values_s)]
+    return float(values_s.mean()) * 1e3 if len(values_s) else None

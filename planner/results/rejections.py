@@ -1,0 +1,38 @@
+"""Rejected requests: how many for which reason, and a note with the option that would let them in."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from planner.deployment.deploy import Deployment
+from planner.replays.reasons import REJECTED
+from planner.replays.result_tables import ReplayResult
+
+WHY = {  # by reason: what the requests are, and what lets them in
+    "too_long": "have prompts of max_model_len = {max_model_len:,} tokens or more; --max-model-len raises it as far as "
+                "the model and the KV cache allow",
+    "token_budget": "have prompts above max_num_batched_tokens = {max_num_batched_tokens:,}, and prompts run whole; "
+                    "--max-num-batched-tokens raises it",
+    "kv_cache": "need more than the {num_gpu_blocks:,} KV blocks of a replica; --gpu-memory-utilization, more GPUs or "
+                "a smaller KV format make more",
+    "queue_full": "found a full queue; --max-queued-requests or more replicas make room",
+    "quota": "were beyond their tenant's quota of --tenants",
+    "no_replica": "came while no replica was open",
+}
+
+
+def rejected_by_reason(result: ReplayResult) -> dict[str, int]:
+    """Return how many requests were rejected for which reason; reasons that do not occur are left out."""
+    rejected = np.isin(np.asarray(result.records.requests.state), REJECTED)
+    if not rejected.any():
+        return {}
+    counts = dict(result.reasons.filter(rejected).value_counts().iter_rows())
+    return {name: counts[name] for name in WHY if name in counts}
+
+
+def rejection_notes(deployment: Deployment, counts: Mapping[str, int]) -> list[str]:
+    """Return a note for each reason; limits are those of the first pool where there are several."""
+    settings = deployment.settings
+    limits = {name: getattr(settings, name) for name in ("max_model_len", "max_num_batched_tokens", "num_gpu_blocks")}
+    return [f"{count:,} requests are rejected: they {WHY[name].format(**limits)}"
+            for name, count in counts.items()]

@@ -1,0 +1,56 @@
+"""A resolved deployment and its policy as plain values, for summaries."""
+
+from dataclasses import fields
+from typing import Any
+
+from planner.deployment.deploy import Deployment, pools_of
+from planner.replays.fleet.shares import same
+from planner.results.uncertainty import unmeasured_operators
+from planner.settings.scenario import Scenario, names_in
+
+PANELS = ("Deployment", "Cache tiers", "Fleet", "Overload", "Step time")  # of options that a summary repeats
+
+
+def describe_deployment(deployment: Deployment, num_replicas: int) -> dict[str, Any]:
+    """Return the resolved deployment as plain values, for the summary; `num_gpus` is over all replicas.
+
+    Of a fleet whose replicas differ it has what the command line said, and settings that are the same in all pools.
+    """
+    scenario, memory = deployment.scenario, deployment.memory
+    pools = pools_of(deployment, num_replicas)
+    gpus = dict.fromkeys(pool.deployment.gpu.name for pool in pools if pool.deployment.gpu is not None)
+    return {
+        "model": deployment.architecture.name if deployment.architecture else None,
+        "gpu": " + ".join(gpus) or None,
+        "num_gpus": sum(pool.num_gpus for pool in pools),
+        "num_replicas": sum(pool.num_replicas for pool in pools),
+        **{f.name: getattr(scenario, f.name) for f in fields(Scenario)
+           if f.metadata["panel"] in PANELS and f.name not in ("model", "gpu")},
+        **{name: same([getattr(pool.deployment.settings, name) for pool in pools])
+           for name in ("max_model_len", "num_gpu_blocks", "num_cpu_blocks", "enable_prefix_caching",
+                        "async_scheduling")},
+        "memory": None if memory is None or deployment.pools else {
+            name: getattr(memory, name) for name in memory.__slots__ if name != "block_size"
+        },
+    }
+
+
+def fitted_deployments(deployment: Deployment) -> list[Deployment]:
+    """Return a pool's deployment for each set of constants that the step times of a deployment's pools use.
+
+    Where kernels were not measured, they are a set of their own: their errors are larger.
+    """
+    found = {}
+    for own in (pool.deployment for pool in pools_of(deployment, 1)):
+        scenario = own.scenario
+        found[scenario.step_time, scenario.engine, scenario.calibration, bool(unmeasured_operators(own))] = own
+    return list(found.values())
+
+
+def describe_policy(deployment: Deployment) -> dict[str, Any]:
+    """Return the policy and its settings as plain values, for the summary; where pools have several, all by name."""
+    scenario = deployment.scenario
+    policies = [pool.deployment.policy for pool in pools_of(deployment, scenario.data_parallel_size)]
+    chosen = {name: getattr(scenario, name) for name in names_in("Scheduling")}
+    return chosen | {name: " + ".join(dict.fromkeys(getattr(policy, name) for policy in policies))
+                     for name in ("name", "reserve")}

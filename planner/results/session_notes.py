@@ -1,0 +1,41 @@
+"""Notes on conversations: those that all start at once, and a limit in flight that counts requests."""
+
+import polars as pl
+
+from planner.settings.scenario import Scenario
+from planner.traces import Trace
+
+MOMENT_S = 1.0  # in which many conversations do not start by themselves
+LEAST_SESSIONS = 3
+SHARE_OF_SPAN = 0.01  # of the trace: a short trace's sessions start within a moment anyway
+
+
+def session_notes(scenario: Scenario, trace: Trace) -> list[str]:
+    """Return what a reader should know of a trace's sessions; nothing where it names none, or each has one request."""
+    if "session_id" not in trace.requests.columns:
+        return []
+    named = trace.requests.filter(pl.col("session_id").is_not_null())
+    sessions = named.group_by("session_id").agg(pl.col("arrival_s").min(), num=pl.len())
+    if sessions.is_empty() or int(sessions["num"].max()) < 2:  # type: ignore[arg-type]
+        return []
+    found = _starts(trace, sessions["arrival_s"].sort())
+    if scenario.max_concurrency is not None:
+        found.append(f"max_concurrency = {scenario.max_concurrency:,} counts requests in flight, not conversations: "
+                     f"while one conversation pauses, requests of others take its place, so more conversations may be "
+                     f"open at once and share the KV cache")
+    return found
+
+
+def _starts(trace: Trace, starts_s: pl.Series) -> list[str]:
+    """Say that most sessions start within a moment."""
+    half = -(-len(starts_s) // 2)
+    spans_s = starts_s.slice(half - 1) - starts_s.head(len(starts_s) - half + 1)  # of each half of them in a row
+    tightest = int(spans_s.arg_min() or 0)
+    span_s = float(trace.requests["arrival_s"][-1]) - float(trace.requests["arrival_s"][0])
+    moment_s = min(MOMENT_S, SHARE_OF_SPAN * span_s) if span_s > 0 else MOMENT_S
+    if len(starts_s) < LEAST_SESSIONS or spans_s[tightest] > moment_s:
+        return []
+    count = int(starts_s.is_between(starts_s[tightest], starts_s[tightest] + MOMENT_S).sum())
+    return [f"{count:,} of {len(starts_s):,} sessions start within {MOMENT_S:g} s, so that all these conversations are "
+            f"open at once: queues are longer and prefix hits rarer than when sessions start over time; spread the "
+            f"sessions' arrival_s in the trace to replay that"]

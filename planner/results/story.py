@@ -1,0 +1,86 @@
+"""One request's story: what happened to it when, and in one sentence, from the tables."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from planner.errors import UnknownNameError
+from planner.results.phases import PHASES, request_phases
+from planner.results.spans import spans
+
+KINDS = {  # of `spans`, in words
+    "waiting": "waits in the queue",
+    "loading": "waits for its KV from the host or a remote store",
+    "prompt chunk": "a chunk of its prompt is computed",
+    "decode": "generates tokens",
+    "decode beside prompts": "generates tokens beside others' prompts",
+    "recompute": "computes again what it lost",
+    "left out": "is left out of the steps",
+}
+SHOWN_SHARE = 0.005  # of its time; a phase below that is not named
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Story:
+    """What happened to one request.
+
+    Parameters
+    ----------
+    sentence : it in words.
+    events : one row a span of time: `at_ms` since it arrived, `what`, `lasts_ms`, `num_tokens`.
+    """
+
+    sentence: str
+    events: pl.DataFrame
+
+
+def tell(requests: pl.DataFrame, steps: pl.DataFrame, schedule: pl.DataFrame, request_id: str) -> Story:
+    """Return a request's story.
+
+    Parameters
+    ----------
+    requests, steps, schedule : as the tables of `ReplayResult`.
+
+    Raises
+    ------
+    UnknownNameError : there is no such request.
+    """
+    own = requests.filter(request_id=request_id).head(1)
+    if own.is_empty():
+        raise UnknownNameError("request", request_id, requests["request_id"].head(20).to_list())
+    row = own.row(0, named=True)
+    found = spans(own, steps, schedule)
+    events = found.select(
+        at_ms=1e3 * (pl.col("start_s") - row["arrival_s"]), what=pl.col("kind").replace_strict(KINDS),
+        lasts_ms=1e3 * (pl.col("end_s") - pl.col("start_s")), num_tokens="num_tokens")
+    return Story(sentence=_sentence(row, found, _phases(own)), events=events)
+
+
+def _phases(own: pl.DataFrame) -> dict[str, float]:
+    """Return its time by phase [s]; nothing where it was not completed."""
+    times = request_phases(own)
+    return {} if times.is_empty() else {phase: times[phase][0] or 0.0 for phase in PHASES}
+
+
+def _sentence(row: dict[str, Any], found: pl.DataFrame, times_s: dict[str, float]) -> str:
+    parts = [f"{row['input_tokens']:,} prompt tokens, {row['output_tokens']:,} output tokens, {row['status']}"]
+    if row["num_cached_tokens"]:
+        below = ", ".join(f"{row[key]:,} {where}" for key, where in (
+            ("cpu_cached_tokens", "in host memory"), ("remote_cached_tokens", "in the remote store")) if row.get(key))
+        parts.append(f"{row['num_cached_tokens']:,} prompt tokens were cached{below and f' ({below})'}")
+    chunks = found.filter(kind="prompt chunk")["num_tokens"].to_list()
+    if chunks:
+        most = f" of at most {max(chunks):,} tokens" if len(chunks) > 1 else ""
+        parts.append(f"its prompt took {len(chunks)} {'chunk' if len(chunks) == 1 else 'chunks'}{most}")
+    parts += [f"{text} {1e3 * row[key]:,.1f} ms" for key, text in (("ttft_s", "the first token came after"),
+              ("tpot_s", "each later one after"), ("e2e_s", "all of it took")) if row[key] is not None]
+    if row["num_preemptions"]:
+        parts.append(f"preempted {row['num_preemptions']:,} times, {row['num_recomputed_tokens']:,} tokens computed "
+                     f"again")
+    total = sum(times_s.values())
+    shares = sorted(((value / total, PHASES[name]) for name, value in times_s.items() if value > SHOWN_SHARE * total),
+                    reverse=True) if total else []
+    if shares:
+        parts.append("its time: " + ", ".join(f"{share:.0%} {name}" for share, name in shares))
+    return "; ".join(parts)

@@ -1,0 +1,95 @@
+"""How hard the hardware worked and what it cost: MFU, MBU, GPU-hours, money, energy, and which limit binds."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.deployment.roofs import model_flops, peak
+from planner.replays.fleet.shares import Share, busy_fraction, shares
+from planner.replays.result_tables import STOPPED_BY, ReplayResult
+from planner.results.energy import mean_power_w
+from planner.results.limits import LEAST_BUSY, LEAST_SHARE
+
+
+def utilization(result: ReplayResult, duration_s: float, output_tokens: int) -> dict[str, Any]:
+    """Return the hardware's part of the summary; `None` where no GPU or model is named.
+
+    Parameters
+    ----------
+    duration_s : from the first arrival to the last departure [s].
+    output_tokens : tokens generated in that time.
+    """
+    parts = shares(result, duration_s)
+    found = hardware(parts, duration_s)
+    cost_usd = found["cost_usd"]
+    per_token = cost_usd / output_tokens if cost_usd is not None and output_tokens else None
+    return {
+        **found,
+        "cost_usd_per_million_output_tokens": None if per_token is None else per_token * 1e6,
+        "bottleneck": bottleneck(result, parts, busy_fraction(parts, duration_s), found["mfu"], found["mbu"]),
+    }
+
+
+def hardware(parts: Sequence[Share], duration_s: float) -> dict[str, Any]:
+    """Return how hard the GPUs of some pools worked, and what they cost; `None` where one of them names none."""
+    powered = [(part, part.pool.deployment.gpu) for part in parts]
+    cost_usd = energy_kwh = 0.0
+    for part, gpu in powered:
+        if gpu is not None:
+            gpu_hours = part.num_gpus * duration_s / 3600
+            cost_usd += gpu_hours * gpu.price_usd_per_hour
+            energy_kwh += gpu_hours * mean_power_w(part, duration_s) / 1e3
+    is_known = all(gpu is not None for _, gpu in powered)
+    return {
+        "mfu": _mfu(parts),
+        "mbu": _mbu(parts),
+        "gpu_hours": sum(part.num_gpus for part in parts) * duration_s / 3600,
+        "cost_usd": cost_usd if is_known else None,
+        "energy_kwh": energy_kwh if is_known else None,
+    }
+
+
+def _mbu(parts: Sequence[Share]) -> float | None:
+    """Return HBM traffic over the bandwidth while busy, over all GPUs [1]."""
+    traffic = room = 0.0
+    for part in parts:
+        gpu, layout = part.pool.deployment.gpu, part.pool.deployment.layout
+        if gpu is None:
+            return None
+        traffic += float(part.engine.total_hbm_bytes) * layout.tensor_parallel_size  # of all stages, on one GPU of each
+        room += float(part.engine.busy_s) * gpu.hbm_bandwidth_bytes_per_s * layout.gpus_per_rank
+    return traffic / room if traffic > 0 else None
+
+
+def _mfu(parts: Sequence[Share]) -> float | None:
+    """Return arithmetic over the dense peak while busy; see `roofs.model_flops`."""
+    flops = room = 0.0
+    for part in parts:
+        engine, arch, flops_per_s = part.engine, part.pool.deployment.architecture, peak(part.pool.deployment)
+        if arch is None or flops_per_s is None:
+            return None
+        flops += float(model_flops(
+            arch, prompt_tokens=int(engine.total_prompt_tokens), decodes=int(engine.total_decode_tokens),
+            pairs=int(engine.total_prompt_pairs), window_pairs=int(engine.total_window_pairs),
+            context=int(engine.total_context_tokens), sampled=int(engine.total_sampled)))
+        room += float(engine.busy_s) * flops_per_s
+    return flops / room if room > 0 else None
+
+
+def bottleneck(result: ReplayResult, parts: Sequence[Share], busy: float, mfu: float | None,
+               mbu: float | None) -> str:
+    """Name the limit that binds: one of the queue's (`explanation.limits`), compute, memory_bandwidth, or arrivals.
+
+    A limit of the queue binds where requests wait for a fair share of their time: the one that most of them waited for,
+    step by step. Of the rest only totals are known; where steps are recorded, `explanation.limits` also tells those
+    that wait for the host, for links and for other ranks.
+    """
+    requests = result.records.requests
+    stopped_s: NDArray[np.float64] = np.sum([part.engine.total_stopped_s for part in parts], axis=0)
+    if stopped_s.any() and stopped_s.max() >= LEAST_SHARE * np.nansum(requests.finished_s - requests.arrival_s):
+        return str(STOPPED_BY[int(stopped_s.argmax())])
+    if busy < LEAST_BUSY:
+        return "arrivals"
+    return "compute" if (mfu or 0.0) >= (mbu or 0.0) else "memory_bandwidth"

@@ -1,0 +1,122 @@
+"""The inputs of a step's time besides the step: model, hardware, spread, formats, engine."""
+
+from dataclasses import dataclass
+
+from planner.catalog.architecture import Architecture
+from planner.catalog.gpus import Gpu
+from planner.model.drafting import Draft
+from planner.model.layout import Layout
+from planner.model.node_link import NodeLink
+from planner.model.small_kernels import layers_once_slower
+from planner.steptime.engine_constants import EngineConstants
+from planner.steptime.fused_norms import generation
+
+# Density of arithmetic (16-bit peak over the power limit) up to which large products keep the clocks of the peak. H100
+# and H200 have 1.4e12, B200 and B300 2.1 to 2.3e12; A100 SXM 0.78e12, RTX PRO 6000 0.80e12, RTX 4090 0.37e12.
+POWER_BOUND_FLOPS_PER_J = 0.9e12
+# NVFP4 products reach 0.54 of their peak, 8-bit and 16-bit ones 0.72 and 0.77 (medians over GPUs in gemm.toml), so that
+# they draw less; an operation takes power as its width, and each peak is that much higher.
+FP4_UTILIZATION = 0.54 / 0.75
+# Models whose shared expert SGLang's Triton kernel multiplies with the routed ones:
+# `determine_num_fused_shared_experts` in its deepseek_v2.py and glm4_moe.py.
+WITH_SHARED_EXPERT = ("deepseek_v3", "glm_moe_dsa", "glm4_moe")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stack:
+    """One model on one kind of GPU under one engine.
+
+    Parameters
+    ----------
+    arch, gpu, layout : the model, one GPU's profile, and how the model is spread.
+    quantization : weight format; None for the checkpoint's own.
+    kv_bytes_per_element : 2 for a 16-bit KV cache, 1 for fp8 [B].
+    engine : whose kernels run: "vllm", "sglang" or "trtllm".
+    constants : that engine's.
+    is_overlapped : whether the host works on the next step while the GPU works on this one.
+    node_link : what joins nodes; None where the GPUs are of one.
+    draft : how tokens are drafted; None where they are not.
+    lora_rank : of LoRA adapters, 0 without them [1].
+    fuses_norms : whether all-reduces take the norm after them along (`planner.steptime.fused_norms`).
+    fp8_gemm_backend : "auto", or "flashinfer_trtllm" where block-scaled FP8 is multiplied by that kernel.
+    moe_backend : "auto", or what multiplies the routed experts: a name of `roofline.MOE_BACKENDS`.
+    is_older : whether the engine is of a release before its newest line (`settings.releases`).
+    fp32_matmul : "auto", or "fp32" or "tf32" where cuBLAS multiplies the routers that stay in 32 bit.
+    graph_seqs, graph_tokens : steps of so many decodes [1], or with prompts of so many tokens, run as CUDA graphs.
+    """
+
+    arch: Architecture
+    gpu: Gpu
+    layout: Layout
+    quantization: str | None
+    kv_bytes_per_element: float
+    engine: str
+    constants: EngineConstants
+    graph_seqs: int
+    graph_tokens: int
+    is_overlapped: bool
+    node_link: NodeLink | None = None
+    draft: Draft | None = None
+    lora_rank: int = 0
+    fuses_norms: bool = False
+    fp8_gemm_backend: str = "auto"
+    moe_backend: str = "auto"
+    fp32_matmul: str = "auto"
+    is_older: bool = False
+
+    @property
+    def tokens_per_decode(self) -> int:
+        """Tokens of a decode that a step checks: its own, and those drafted [1]."""
+        return 1 if self.draft is None else 1 + self.draft.num_tokens
+
+    @property
+    def fuses_shared_experts(self) -> bool:
+        """Whether a layer's shared expert is one more of the routed ones, in their kernel.
+
+        SGLang's is where each GPU holds a slice of every expert. On Blackwell it runs FlashInfer's kernels, which
+        switch that off.
+        """
+        is_blackwell = "fp4" in self.gpu.flops_per_s
+        return (self.engine == "sglang" and self.arch.model_type in WITH_SHARED_EXPERT and not is_blackwell
+                and self.layout.expert_parallel_size == 1)
+
+    @property
+    def num_older_layers(self) -> int:
+        """Layers that take `older_layer_s` longer under this release than under the engine's newest [1]."""
+        return layers_once_slower(self.arch, self.engine) if self.is_older else 0
+
+    def compute_ratio(self, precision: str) -> float:
+        """Return how much longer large steps' arithmetic takes than in short benchmarks [1]: clocks under load.
+
+        Parameters
+        ----------
+        precision : that is multiplied at, a key of `gpu.flops_per_s`.
+        """
+        return self.constants.compute_ratio * power_ratio(self.gpu, precision)
+
+
+def power_ratio(gpu: Gpu, precision: str) -> float:
+    """Return the peak's clocks over those that large products keep [1].
+
+    Power goes with the cube of the clocks (voltage follows them), so beyond the density that its limit feeds a GPU
+    sustains the cube root of the limit's share, where its clocks under load were not measured.
+
+    >>> from planner.catalog.catalog_files import load_gpu
+    >>> [round(gpu.flops_per_s["bf16"] / gpu.tdp_w / POWER_BOUND_FLOPS_PER_J, 2)
+    ...  for gpu in map(load_gpu, ("b200-sxm", "h100-sxm", "a100-sxm"))]
+    [2.5, 1.57, 0.87]
+    """
+    if gpu.sustained_clock:
+        return 1.0 / gpu.sustained_clock
+    density = gpu.flops_per_s["bf16"] / gpu.tdp_w * (FP4_UTILIZATION if precision == "fp4" else 1.0)
+    return float(max(density / POWER_BOUND_FLOPS_PER_J, 1.0) ** (1 / 3))
+
+
+def runs_flashinfer(engine: str, gpu: Gpu) -> bool:
+    """Tell whether vLLM's attention is FlashInfer's, as on Blackwell with HBM; elsewhere it is FlashAttention's.
+
+    >>> from planner.catalog.catalog_files import load_gpu
+    >>> [runs_flashinfer("vllm", load_gpu(name)) for name in ("b200-sxm", "rtx-pro-6000", "h100-sxm", "mi355x")]
+    [True, False, False, False]
+    """
+    return engine == "vllm" and generation(gpu) == "blackwell"

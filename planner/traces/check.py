@@ -1,0 +1,270 @@
+"""The rules that every row keeps, whatever its format: presence, number, bounds, and ids that fit the prompt."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from planner.errors import TraceError
+from planner.schema import MAX_TOKENS, REQUIRED_TRACE_COLUMNS, TRACE_COLUMNS, Column
+from planner.traces.lines import Fault, Rows
+from planner.traces.reader import ENDED, FIRST_TOKEN, SENT, Reader
+from planner.traces.units import in_our_units, numbers
+
+_INSTANTS = tuple(
+    Column(name=name, dtype="float", unit="s", meaning=meaning)
+    for name, meaning in ((SENT, "when it was sent"), (FIRST_TOKEN, "when its first token came"), (ENDED, "its end")))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Checked:
+    """The good rows of one block, typed, and what was wrong with the others.
+
+    Parameters
+    ----------
+    table : columns with a value somewhere in the block, `request_id` always, `line`, and `sent_at_s` where the file
+        says when requests were sent besides when they were due.
+    own_ids : the file names its requests; otherwise `request_id` is the row's number, an integer.
+    id_lengths : prefix ids of each row; None where the block has none.
+    ids : the flat list of prefix ids, as in the file; None where the block has none.
+    block_tokens : tokens that one id stands for; None where the block has none.
+    dropped : bad rows by reason; a row counts under its first reason.
+    first_fault : the bad row with the smallest line number.
+    """
+
+    table: pl.DataFrame
+    own_ids: bool
+    id_lengths: NDArray[np.int64] | None
+    ids: pl.Series | None
+    block_tokens: int | None
+    dropped: Counter[str]
+    first_fault: Fault | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rule:
+    """What is wrong where `broken` holds: the reason to count it under, and what the value must be."""
+
+    broken: pl.Expr
+    reason: str
+    expected: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Problem:
+    """Rows of a block that break one rule, in order, and the message for one of them."""
+
+    rows: NDArray[np.int64]
+    reason: str
+    text: Callable[[int], str]
+
+
+def check_rows(source: str, rows: Rows, reader: Reader) -> Checked:
+    """Apply all rules to a block of rows.
+
+    Raises
+    ------
+    TraceError : the rows do not agree in the number of tokens that an id stands for, or do not say it.
+    """
+    rows = _without_arrivals(rows, reader)
+    values = in_our_units(rows.table, reader)
+    cells = {
+        column.name: _typed(column, _text(rows.table, values, column.name), values[column.name])
+        for column in (*TRACE_COLUMNS, *_INSTANTS)
+        if column.name in values.columns
+    }
+    problems = [problem for name, (text, value) in cells.items() for problem in _problems(name, text, value, reader)]
+    lists, block_tokens = _id_lists(rows.table), None
+    if lists is not None:
+        block_tokens = reader.block_tokens or _block_tokens(source, rows)
+        problems += _list_problems(lists, cells["input_tokens"][1], block_tokens, reader)
+    bad, dropped, first_fault = _judge(rows, problems)
+    keep = pl.Series(~bad)
+    kept_lists = None if lists is None else lists.filter(keep)
+    return Checked(
+        table=_table({name: value for name, (_, value) in cells.items()}, rows, keep),
+        own_ids="request_id" in cells and cells["request_id"][1].null_count() < len(bad),
+        id_lengths=None if kept_lists is None else kept_lists.list.len().fill_null(0).cast(pl.Int64).to_numpy(),
+        ids=None if kept_lists is None else kept_lists.filter(kept_lists.list.len() > 0).explode(),
+        block_tokens=block_tokens,
+        dropped=dropped,
+        first_fault=first_fault,
+    )
+
+
+def _without_arrivals(rows: Rows, reader: Reader) -> Rows:
+    """Leave out arrivals that a format need not have, where no row of a block has one; carry them along sessions."""
+    table = rows.table
+    if reader.arrivals == "recorded" or "arrival_s" not in table.columns:
+        return rows
+    if reader.carries_arrivals and "session_id" in table.columns:
+        carried = pl.col("arrival_s").forward_fill().over("session_id")
+        table = table.with_columns(pl.when(pl.col("session_id").is_not_null()).then(carried).otherwise("arrival_s"))
+        rows = replace(rows, table=table)
+    empty = table["arrival_s"].null_count() == table.height
+    return replace(rows, table=table.drop("arrival_s")) if empty else rows
+
+
+def _text(raw: pl.DataFrame, values: pl.DataFrame, name: str) -> pl.Series:
+    """Return a column's cells as in the file; one that follows from others has its values as text."""
+    return raw[name] if name in raw.columns else values[name].cast(pl.String)
+
+
+def _typed(column: Column, text: pl.Series, value: pl.Series) -> tuple[pl.Series, pl.Series]:
+    """Parse a column that the reader left as strings; cells that hold nothing but blanks are empty."""
+    if column.dtype == "str":
+        text = _none_where(text, text == "")
+        return text, text
+    if not value.dtype.is_temporal():
+        value = numbers(value)
+    if value.null_count() > text.null_count():
+        text = text.str.strip_chars()
+        text = _none_where(text, text == "")
+    return text, value
+
+
+def _none_where(text: pl.Series, empty: pl.Series) -> pl.Series:
+    return text.set(empty, None) if empty.any() else text
+
+
+def _problems(name: str, text: pl.Series, value: pl.Series, reader: Reader) -> Iterator[_Problem]:
+    """Find the cells of a column that break its rules, the first rule to apply first."""
+    rules = list(_rules(name, value.dtype))
+    cells = pl.DataFrame({"text": text, "value": value})
+    broken = cells.select(rule.broken.fill_null(False).alias(str(i)) for i, rule in enumerate(rules))
+    label = reader.columns.get(name, name)
+    ours = f"{name} " if label != name else ""
+    for rule, mask in zip(rules, broken, strict=True):
+        if mask.any():
+            yield _Problem(
+                rows=mask.arg_true().to_numpy().astype(np.int64),
+                reason=rule.reason,
+                text=partial(_cell_text, text, label, f"{ours}must be {rule.expected}"),
+            )
+
+
+def _cell_text(text: pl.Series, label: str, wanted: str, row: int) -> str:
+    cell = text[row]
+    if cell is None:
+        return f"{label} is empty; {wanted}"
+    cell = str(cell)
+    return f"{label} = {cell if len(cell) <= 60 else cell[:57] + '...'}; {wanted}"
+
+
+def _rules(name: str, dtype: pl.DataType) -> Iterator[_Rule]:
+    """List what may be wrong with a column's cells, by its declaration in the schema."""
+    column = next(column for column in (*TRACE_COLUMNS, *_INSTANTS) if column.name == name)
+    text, value = pl.col("text"), pl.col("value")
+    if name in REQUIRED_TRACE_COLUMNS:
+        yield _Rule(broken=text.is_null(), reason=f"{name} is missing", expected="given")
+    if column.dtype == "str":
+        return
+    what = "a number" if dtype.is_numeric() else "a date and time"
+    yield _Rule(broken=value.is_null() & text.is_not_null(), reason=f"{name} is not {what}", expected=what)
+    if not dtype.is_numeric():
+        return
+    yield _Rule(broken=~value.is_finite(), reason=f"{name} is not finite", expected="finite")
+    if column.minimum is not None:
+        low = f"{column.minimum:.0f}"
+        yield _Rule(broken=value < column.minimum, reason=f"{name} < {low}", expected=f">= {low}")
+    if column.maximum is not None:
+        high = f"{column.maximum:.0f}"
+        yield _Rule(broken=value > column.maximum, reason=f"{name} > {high}", expected=f"<= {high}")
+    if column.dtype == "int":
+        whole = "a whole number"
+        yield _Rule(broken=value != value.floor(), reason=f"{name} is not {whole}", expected=whole)
+
+
+def _id_lists(table: pl.DataFrame) -> pl.Series | None:
+    if "hash_ids" not in table.columns or table["hash_ids"].null_count() == table.height:
+        return None
+    return table["hash_ids"]
+
+
+def _block_tokens(source: str, rows: Rows) -> int:
+    """Read the one value of `hash_block_tokens` in a block."""
+    def error(row: int, what: str) -> TraceError:
+        return TraceError(f"trace {source} {rows.place} {rows.lines[row]}: {what}")
+
+    text = (rows.table["hash_block_tokens"] if "hash_block_tokens" in rows.table.columns
+            else pl.Series([None] * rows.table.height, dtype=pl.String))
+    value = numbers(text)
+
+    given = text.is_not_null().arg_true()
+    if given.is_empty():
+        raise error(
+            int(rows.table["hash_ids"].is_not_null().arg_true()[0]),
+            "hash_ids without hash_block_tokens; must say how many tokens one id stands for (add the key to every row)",
+        )
+    first = int(given[0])
+    tokens = value[first]
+    if tokens is None or not 1 <= tokens <= MAX_TOKENS or tokens != int(tokens):
+        raise error(first, f"hash_block_tokens = {text[first]}; must be a whole number >= 1")
+    others = (text.is_not_null() & value.ne_missing(tokens)).arg_true()
+    if not others.is_empty():
+        row = int(others[0])
+        raise error(
+            row,
+            f"hash_block_tokens = {text[row]}, but {text[first]} on {rows.place} {rows.lines[first]}; "
+            "must be one value in the file (split the file)",
+        )
+    return int(tokens)
+
+
+def _list_problems(
+    lists: pl.Series, input_tokens: pl.Series, block_tokens: int, reader: Reader
+) -> Iterator[_Problem]:
+    """Find the rows whose ids do not fit the prompt, or hold a null."""
+    num_ids = lists.list.len()
+    if reader.id_blocks != "any":  # elsewhere, ids beyond the prompt are cut off with it
+        blocks = input_tokens / block_tokens
+        num_blocks = blocks.ceil() if reader.id_blocks == "all" else blocks.floor()
+        yield _Problem(
+            rows=(num_ids != num_blocks).fill_null(False).arg_true().to_numpy().astype(np.int64),
+            reason="hash_ids do not fit the prompt",
+            text=lambda row: (
+                f"hash_ids has {num_ids[row]} ids; must have {num_blocks[row]:.0f} for {input_tokens[row]:.0f} "
+                f"input tokens in blocks of {block_tokens}"
+            ),
+        )
+    if lists.explode().null_count() > lists.null_count() + (num_ids == 0).sum():
+        null = lists.list.eval(pl.element().is_null()).list.any().fill_null(False)
+        yield _Problem(
+            rows=null.arg_true().to_numpy().astype(np.int64),
+            reason="hash_ids holds null",
+            text=lambda row: "hash_ids holds null; must hold integers or strings",
+        )
+
+
+def _judge(rows: Rows, problems: list[_Problem]) -> tuple[NDArray[np.bool_], Counter[str], Fault | None]:
+    """Mark the bad rows, count each under its first reason, and describe the first of them."""
+    bad = np.zeros(rows.table.height, dtype=np.bool_)
+    dropped = Counter(fault.reason for fault in rows.faults)
+    firsts = list(rows.faults[:1])
+    for problem in problems:
+        new = problem.rows[~bad[problem.rows]]
+        if len(new):
+            bad[new] = True
+            dropped[problem.reason] += len(new)
+            row = int(new[0])
+            firsts.append(Fault(line=int(rows.lines[row]), reason=problem.reason, text=problem.text(row)))
+    return bad, dropped, min(firsts, key=lambda fault: fault.line, default=None)
+
+
+def _table(values: Mapping[str, pl.Series], rows: Rows, keep: pl.Series) -> pl.DataFrame:
+    """Put the good rows' columns together, with their lines, and number the requests that have no id."""
+    ids = pl.Series(rows.numbers).cast(pl.UInt32)
+    given = values.get("request_id")
+    if given is not None and given.null_count() < given.len():
+        ids = given.zip_with(given.is_not_null(), ids.cast(pl.String))
+    kept = {name: value for name, value in values.items() if name not in (FIRST_TOKEN, ENDED)}
+    columns = {name: value for name, value in kept.items() if value.null_count() < value.len()}
+    columns |= {"request_id": ids, "line": pl.Series(rows.lines).cast(pl.UInt32)}
+    table = pl.DataFrame(columns)
+    table = table if keep.all() else table.filter(keep)
+    whole = [column.name for column in TRACE_COLUMNS if column.dtype == "int" and column.name in columns]
+    return table.with_columns(pl.col(whole).cast(pl.Int64))

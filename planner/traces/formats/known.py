@@ -1,0 +1,91 @@
+"""The trace formats that the planner reads, and how a file's format is found."""
+
+import dataclasses
+from collections.abc import Mapping
+
+from planner.errors import TraceError, UnknownNameError
+from planner.settings.format_spec import parse_format
+from planner.traces.column_map import COLUMNS, with_columns
+from planner.traces.formats.aiperf import AIPERF
+from planner.traces.formats.aiperf_trace import AIPERF_TRACE
+from planner.traces.formats.apex import APEX
+from planner.traces.formats.azure import AZURE
+from planner.traces.formats.bailian import BAILIAN
+from planner.traces.formats.burstgpt import BURSTGPT
+from planner.traces.formats.dynamo import DYNAMO
+from planner.traces.formats.envoy import ENVOY
+from planner.traces.formats.genai_perf import GENAI_PERF
+from planner.traces.formats.guidellm import GUIDELLM
+from planner.traces.formats.helicone import HELICONE
+from planner.traces.formats.inference_perf import INFERENCE_PERF
+from planner.traces.formats.kv_cache_tester import KV_CACHE_TESTER
+from planner.traces.formats.langfuse import LANGFUSE
+from planner.traces.formats.litellm import LITELLM
+from planner.traces.formats.llmperf import LLMPERF
+from planner.traces.formats.llmservingsim import LLMSERVINGSIM
+from planner.traces.formats.lmbenchmark import LMBENCHMARK
+from planner.traces.formats.mooncake import MOONCAKE
+from planner.traces.formats.native_csv import NATIVE_CSV
+from planner.traces.formats.native_jsonl import NATIVE_JSONL
+from planner.traces.formats.otel import OTEL
+from planner.traces.formats.ragpulse import RAGPULSE
+from planner.traces.formats.sagemaker import SAGEMAKER
+from planner.traces.formats.sglang_bench import SGLANG_BENCH
+from planner.traces.formats.splitwise import SPLITWISE
+from planner.traces.formats.timed import TIMED
+from planner.traces.formats.vidur import LENGTHS, VIDUR
+from planner.traces.formats.vllm_bench import VLLM_BENCH
+from planner.traces.formats.weka import WEKA
+from planner.traces.reader import LAYOUT_NAMES, Head, Reader, bind, missing_column
+from planner.traces.summary_files import what_it_is
+
+# In the order in which they are tried on a file's head.
+FORMATS: Mapping[str, Reader] = {
+    reader.name: reader for reader in (
+        NATIVE_CSV, NATIVE_JSONL, VLLM_BENCH, SGLANG_BENCH, AIPERF_TRACE, MOONCAKE, TIMED, GUIDELLM, AIPERF, OTEL,
+        LITELLM, LANGFUSE, AZURE, BURSTGPT, INFERENCE_PERF, DYNAMO, BAILIAN, RAGPULSE, WEKA, KV_CACHE_TESTER,
+        GENAI_PERF, LLMPERF, LMBENCHMARK, LLMSERVINGSIM, SPLITWISE, APEX, VIDUR, LENGTHS, HELICONE, ENVOY, SAGEMAKER,
+        COLUMNS,
+    )
+}
+_DEFAULTS = {"csv": "csv", "table": "jsonl", "jsonl": "jsonl", "document": "jsonl"}
+
+
+def check_format(spec: str | None) -> None:
+    """Raise UsageError where `spec` is no format, nor a format and a map of columns; with the nearest name."""
+    if spec is None:
+        return
+    name, columns, where = parse_format(spec)
+    if name not in FORMATS:
+        raise UnknownNameError("trace format", name, FORMATS)
+    with_columns(FORMATS[name], columns, where)
+
+
+def find_reader(source: str, head: Head, spec: str | None) -> Reader:
+    """Choose the reader that `spec` forces, or the one that knows the head; with the columns that the file has.
+
+    Raises
+    ------
+    TraceError : the file is not laid out as the format wants, or a required column is missing.
+    """
+    name, columns, where = (None, {}, {}) if spec is None else parse_format(spec)
+    if name is None or (name == COLUMNS.name and not columns):  # conditions alone leave the format to the file
+        known = (reader for reader in FORMATS.values() if head.layout in reader.layouts and reader.matches(head))
+        reader = next(known, FORMATS[_DEFAULTS[head.layout]])
+        if reader.name in _DEFAULTS.values() and not reader.matches(head) and (found := what_it_is(head)) is not None:
+            raise TraceError(f"trace {source}: is {found.what}, without requests; {found.instead}")
+    else:
+        reader = FORMATS[name]
+    if head.layout not in reader.layouts:
+        wanted = " or ".join(LAYOUT_NAMES[layout] for layout in reader.layouts)
+        raise TraceError(
+            f"trace {source} line {head.line}: looks like {LAYOUT_NAMES[head.layout]}; format {reader.name!r} must be "
+            f"{wanted} (leave --format out to have it detected)"
+        )
+    reader = with_columns(reader, columns, where)
+    if columns or where:  # whose results differ from those of the format's own columns
+        reader = dataclasses.replace(reader, name=spec or reader.name)
+    for name in (*columns, *(f"where {k}" for k in range(len(where)))):  # what was asked for by name must be there
+        if not head.has(reader.columns[name]):
+            raise missing_column(source, head, reader.columns[name])
+    return bind(source, head, reader)

@@ -1,0 +1,211 @@
+"""Blocks of checked rows gathered into one trace: in order of arrival, with prefix ids, times and what was noticed."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from planner.errors import TraceError
+from planner.schema import MAX_SECONDS, TRACE_COLUMNS
+from planner.traces.arrival_notes import arrival_notes
+from planner.traces.check import Checked, check_rows
+from planner.traces.lines import Rows, skip_rows
+from planner.traces.prefix_ids import PrefixIds, intern_ids, take_rows, within_groups
+from planner.traces.reader import SENT, Head, Reader
+from planner.traces.table import Arrivals, Trace, account_of
+from planner.traces.times import fill_times
+from planner.traces.units import quotient
+
+BadRows = Literal["error", "drop"]
+
+
+@dataclass(slots=True, kw_only=True)
+class Gathered:
+    """What has been read so far."""
+
+    tables: list[pl.DataFrame] = field(default_factory=list)
+    ids: list[pl.Series] = field(default_factory=list)
+    id_lengths: list[NDArray[np.int64]] = field(default_factory=list)
+    block_tokens: int | None = None
+    dropped: Counter[str] = field(default_factory=Counter)
+    num_rows: int = 0
+    own_ids: bool = False
+    place: str = "line"
+
+
+def gather(source: str, batches: Iterator[Rows], reader: Reader, on_bad_rows: BadRows) -> Gathered:
+    """Check the rows of each block, and keep the good ones.
+
+    Raises
+    ------
+    TraceError : a row is bad, unless `on_bad_rows` is "drop".
+    """
+    gathered = Gathered()
+    for batch in batches:
+        rows = skip_rows(batch, reader)
+        gathered.place = rows.place
+        checked = check_rows(source, rows, reader)
+        fault = checked.first_fault
+        if fault is not None and on_bad_rows == "error":
+            raise _row_error(source, rows.place, fault.line, fault.text)
+        gathered.dropped.update(rows.skipped)
+        gathered.dropped.update(checked.dropped)
+        gathered.num_rows += rows.num_rows
+        gathered.own_ids = gathered.own_ids or checked.own_ids
+        _append(source, gathered, checked)
+    return gathered
+
+
+def _row_error(source: str, place: str, number: int, text: str) -> TraceError:
+    return TraceError(f"trace {source} {place} {number}: {text} (--on-bad-rows drop skips such rows)")
+
+
+def _append(source: str, gathered: Gathered, checked: Checked) -> None:
+    gathered.tables.append(checked.table)
+    if checked.id_lengths is None or checked.ids is None:
+        gathered.id_lengths.append(np.zeros(checked.table.height, dtype=np.int64))
+        return
+    gathered.id_lengths.append(checked.id_lengths)
+    gathered.ids.append(checked.ids)
+    if gathered.block_tokens not in (None, checked.block_tokens):
+        first = int(checked.table["line"].min() or 0)  # type: ignore[arg-type]
+        raise TraceError(
+            f"trace {source}: hash_block_tokens = {checked.block_tokens} from {gathered.place} {first} on, after "
+            f"{gathered.block_tokens}; must be one value in the file (split the file, or hash again)"
+        )
+    gathered.block_tokens = checked.block_tokens
+
+
+def assemble(
+    source: str, gathered: Gathered, head: Head, reader: Reader, sha256: str, on_bad_rows: BadRows
+) -> Trace:
+    """Join the blocks, count from the earliest date, refuse repeated ids, and sort by arrival.
+
+    Raises
+    ------
+    TraceError : no row is left, or rows do not fit each other.
+    """
+    if not gathered.num_rows:
+        what = "a header but no rows" if head.layout == "csv" else f"no requests of format {reader.name!r}"
+        raise TraceError(f"trace {source}: has {what}; must have at least one request")
+    table, arrivals = _joined(source, gathered)
+    prefix = _prefix(gathered, table, reader)
+    gathered.tables.clear()
+    table = _from_earliest(source, table, gathered.place)
+    rows = _unique_rows(source, table, gathered, on_bad_rows) if gathered.own_ids else None
+    order = _arrival_order(table, rows)
+    if order is not None:
+        table = table[order]
+        prefix = None if prefix is None else take_rows(prefix, order)
+    if reader.finish is not None:
+        table = reader.finish(_with_names(table))
+    if reader.fills_times:
+        table = fill_times(table)
+    notes = (*reader.notes, *arrival_notes(table, arrivals))
+    names = [column.name for column in TRACE_COLUMNS
+             if column.name in table.columns and table[column.name].null_count() < table.height]
+    requests = _in_one_piece(table, names)
+    account = account_of(
+        requests, source=source, format=reader.name, rows_read=gathered.num_rows, dropped=gathered.dropped,
+        ignored_columns=_ignored(head, reader), notes=notes,
+    )
+    return Trace(
+        requests=requests, prefix=prefix, source=source, format=reader.name, sha256=sha256, account=account,
+        arrivals=arrivals,
+    )
+
+
+def _joined(source: str, gathered: Gathered) -> tuple[pl.DataFrame, Arrivals]:
+    """Join the blocks' rows; where none has an arrival, all come at 0 s."""
+    clocks = {table["arrival_s"].dtype if "arrival_s" in table.columns else None
+              for table in gathered.tables if table.height}
+    if len(clocks) > 1:
+        raise TraceError(
+            f"trace {source}: some arrivals are dates or count from 1970, and others count from the trace's start, or "
+            "are missing; must be of one kind in the file (split the file)"
+        )
+    if gathered.own_ids:
+        gathered.tables = [_with_names(table) for table in gathered.tables]
+    table = pl.concat([table for table in gathered.tables if table.height] or gathered.tables[:1], how="diagonal")
+    if not table.height:
+        reasons = ", ".join(f"{count} {reason}" for reason, count in gathered.dropped.items())
+        raise TraceError(f"trace {source}: no row is left of {gathered.num_rows} ({reasons}); check the columns' units")
+    if "arrival_s" in table.columns:
+        return table, "recorded"
+    return table.with_columns(arrival_s=pl.lit(0.0)), "absent"
+
+
+def _with_names(table: pl.DataFrame) -> pl.DataFrame:
+    return table.with_columns(pl.col("request_id").cast(pl.String))
+
+
+def _prefix(gathered: Gathered, table: pl.DataFrame, reader: Reader) -> PrefixIds | None:
+    if gathered.block_tokens is None:
+        return None
+    lengths = np.concatenate(gathered.id_lengths)
+    prefix = intern_ids(gathered.ids, lengths, gathered.block_tokens)
+    if reader.id_scope == "session" and "session_id" in table.columns:
+        return within_groups(prefix, table["session_id"])
+    return prefix
+
+
+def _from_earliest(source: str, table: pl.DataFrame, place: str) -> pl.DataFrame:
+    """Turn dates into seconds from the earliest; nanoseconds are subtracted as integers, so nothing is rounded."""
+    arrival = table["arrival_s"]
+    if not arrival.dtype.is_temporal():
+        return table
+    zero = arrival.to_physical().min()
+    instants = [name for name in ("arrival_s", SENT) if name in table.columns]
+    table = table.with_columns(quotient(table[name].to_physical() - zero, 1e9).alias(name) for name in instants)
+    latest_s = table["arrival_s"].max()
+    if isinstance(latest_s, float) and latest_s > MAX_SECONDS:
+        first, last = (int(table["line"][at]) for at in (arrival.arg_min() or 0, arrival.arg_max() or 0))
+        raise TraceError(
+            f"trace {source} {place}s {first} and {last}: arrivals are {latest_s:.4g} s apart; must be within "
+            f"{MAX_SECONDS:.0f} s (correct the dates)"
+        )
+    return table
+
+
+def _unique_rows(
+    source: str, table: pl.DataFrame, gathered: Gathered, on_bad_rows: BadRows
+) -> NDArray[np.int64] | None:
+    """Rows to keep where a request_id comes twice (the first of each); None where all are different."""
+    ids = table["request_id"]
+    if ids.n_unique() == ids.len():
+        return None
+    again = ~ids.is_first_distinct()
+    if on_bad_rows == "error":
+        row = int(again.arg_true()[0])
+        first = int((ids == ids[row]).arg_true()[0])
+        text = f"request_id = {ids[row]} is also on {gathered.place} {table['line'][first]}; must be unique"
+        raise _row_error(source, gathered.place, int(table["line"][row]), text)
+    gathered.dropped["request_id is repeated"] += int(again.sum())
+    return (~again).arg_true().cast(pl.Int64).to_numpy()
+
+
+def _arrival_order(table: pl.DataFrame, rows: NDArray[np.int64] | None) -> NDArray[np.int64] | None:
+    """Rows in order of arrival, ties in file order; None where the table is in order already."""
+    arrival_s = table["arrival_s"].to_numpy()
+    if rows is None:
+        if bool(np.all(arrival_s[1:] >= arrival_s[:-1])):
+            return None
+        rows = np.arange(table.height, dtype=np.int64)
+    return rows[np.argsort(arrival_s[rows], kind="stable")]
+
+
+def _in_one_piece(table: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
+    """Return columns of a table, each in one piece of memory; the table loses them, so that none is there twice."""
+    return pl.DataFrame([table.drop_in_place(name).rechunk() for name in names])
+
+
+def _ignored(head: Head, reader: Reader) -> tuple[str, ...]:
+    """Return the file's columns that a flat format does not use; what nested objects hold besides is not listed."""
+    if reader.rows is not None:
+        return ()
+    used = {path if path in head.columns else path.split(".")[0] for path in reader.columns.values()}
+    return tuple(name or "(unnamed)" for name in head.columns if name not in used)

@@ -1,0 +1,87 @@
+"""A file's head: whether it is CSV, JSON lines or one JSON document, and what its columns are called."""
+
+import csv
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from planner.errors import TraceError
+from planner.files.finite import is_numeral
+from planner.files.nested import parse_json
+from planner.traces.reader import Head
+
+HEAD_LINES = 100
+
+
+def read_head(source: str, block: bytes) -> Head | None:
+    """Read the header or the first objects from a file's first block; None where it begins a JSON document.
+
+    Raises
+    ------
+    TraceError : the file is empty or binary, or its delimiter is not a comma.
+    """
+    check_text(source, block, 1)
+    lines = block.split(b"\n", HEAD_LINES)[:HEAD_LINES]
+    at = next((i for i, line in enumerate(lines) if line.strip()), None)
+    if at is None:
+        raise TraceError(f"trace {source}: is empty; must hold a CSV header or JSON lines")
+    line = lines[at].decode().strip()
+    if line.startswith(("{", "[")):
+        objects = [found for later in lines[at:] if (found := _object(later)) is not None]
+        return None if _object(lines[at]) is None else objects_head("jsonl", objects, at + 1)
+    return _csv_head(source, line, at + 1)
+
+
+def is_wrapped(head: Head) -> bool:
+    """Tell whether a file's one object holds the rows in a list `data`, as APIs answer."""
+    return len(head.objects) == 1 and isinstance(head.first.get("data"), list)
+
+
+def objects_head(layout: Any, objects: Sequence[Mapping[str, Any]], line: int = 1) -> Head:
+    """Return the head of a file that holds these objects first."""
+    keys: dict[str, None] = {}
+    for each in objects:
+        keys.update(dict.fromkeys(each))
+    return Head(layout=layout, columns=tuple(keys), objects=tuple(objects), line=line)
+
+
+def check_text(source: str, block: bytes, first_line: int) -> None:
+    """Raise a TraceError that names the line where a block is not UTF-8 text."""
+    at = block.find(b"\0")
+    if at < 0 and not block.isascii():
+        try:
+            block.decode()
+        except UnicodeDecodeError as error:
+            at = error.start
+    if at >= 0:
+        line = first_line + block.count(b"\n", 0, at)
+        raise TraceError(
+            f"trace {source} line {line}: byte 0x{block[at]:02x} is not UTF-8 text; must be UTF-8 CSV or JSON, "
+            "plain, .gz or .zst, or Parquet"
+        )
+
+
+def _csv_head(source: str, line: str, number: int) -> Head:
+    if "," not in line:
+        for found in ";\t|":
+            if found in line:
+                raise TraceError(
+                    f"trace {source} line {number}: columns are separated by {found!r}; must be ',' "
+                    "(write the file again with commas and decimal points)"
+                )
+    try:
+        names = tuple(name.strip() for name in next(csv.reader([line])))
+    except csv.Error:
+        raise TraceError(
+            f"trace {source} line {number}: is not a CSV header; must be names with commas between, then a line feed"
+        ) from None
+    if len(names) > 1 and all(is_numeral(name) for name in names):
+        raise TraceError(f"trace {source} line {number}: holds values; must be a header with the columns' names")
+    return Head(layout="csv", columns=names, line=number)
+
+
+def _object(line: bytes) -> dict[str, Any] | None:
+    try:
+        value = parse_json(line)
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None

@@ -1,0 +1,153 @@
+"""Reading a trace: the source's blocks through the format's reader and the shared checks into one sorted table."""
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from planner.errors import UsageError
+from planner.traces.formats.known import check_format, find_reader
+from planner.traces.gather import BadRows, assemble, gather
+from planner.traces.head import check_text, is_wrapped, objects_head, read_head
+from planner.traces.lines import Rows, parse_rows
+from planner.traces.reader import Head, Reader
+from planner.traces.records import document_rows, line_rows, objects_of, parse_document
+from planner.traces.source import BLOCK_BYTES, decompressed, line_blocks, raw_blocks
+from planner.traces.table import Trace
+from planner.traces.tabular import is_tabular, open_table, table_head, table_rows
+
+__all__ = ["BadRows", "read_trace", "trace_of"]
+
+HEAD_OBJECTS = 100
+
+
+def read_trace(
+    source: str, *, format: str | None = None, on_bad_rows: BadRows = "error", limit: int | None = None
+) -> Trace:
+    """Read a recorded trace, or a bundled sample by its name.
+
+    Parameters
+    ----------
+    source : path, "-" for stdin, a database's URI with a table or a query after "#", or a sample's name (a file of
+        the same name is read as ``./name``). Gzip and Zstandard are undone; the format is known from the content, not
+        from the name.
+    format : a key of FORMATS, to force a reader (`source` is a file then), or a map of columns; see
+        `columns.parse_format`. None to detect it.
+    on_bad_rows : "error" raises at the first bad row; "drop" drops bad rows and counts them by reason.
+    limit : read no more than the first `limit` rows in file order; None for all.
+
+    Returns
+    -------
+    Trace
+        sorted by arrival, rows with equal arrivals in file order. Arrivals are those of the file, in seconds; where
+        the file has dates, they count from its earliest.
+
+    Raises
+    ------
+    TraceError : the file cannot be read, or a row is bad; the message names file, line, column and value.
+    UsageError : an argument is unknown (UnknownNameError for a format) or out of range.
+    """
+    _check_arguments(on_bad_rows, limit)
+    check_format(format)
+    if format is None and source.replace("-", "").isalnum() and source in _sample_names():
+        return _sample(source, limit)
+    if is_tabular(source):
+        return _read_table(source, format, on_bad_rows, limit)
+    digest = hashlib.sha256()
+    raw = raw_blocks(source, digest, _sample_names)
+    blocks = line_blocks(decompressed(source, raw), BLOCK_BYTES)
+    first = next(blocks, b"")
+    head = read_head(source, first)
+    if head is None or is_wrapped(head):
+        text = b"".join((first, *blocks))
+        return _read_document(source, text, digest.hexdigest(), format, on_bad_rows, limit)
+    reader = find_reader(source, head, format)
+    batches = _batches(source, _after_header(first, head, blocks), head, reader, limit)
+    gathered = gather(source, batches, reader, on_bad_rows)
+    for _ in raw:  # hash what a limit left unread
+        pass
+    return assemble(source, gathered, head, reader, digest.hexdigest(), on_bad_rows)
+
+
+def _read_document(
+    source: str, text: bytes, sha256: str, format: str | None, on_bad_rows: BadRows, limit: int | None
+) -> Trace:
+    check_text(source, text, 1)
+    objects = objects_of(source, parse_document(source, text))
+    return trace_of(source, objects, sha256=sha256, format=format, on_bad_rows=on_bad_rows, limit=limit)
+
+
+def trace_of(
+    source: str, objects: Sequence[Mapping[str, Any]], *, sha256: str = "", format: str | None = None,
+    on_bad_rows: BadRows = "error", limit: int | None = None,
+) -> Trace:
+    """Read a trace from JSON objects that are in memory; as `read_trace`, of which `source` is the name.
+
+    Raises
+    ------
+    TraceError, UsageError : as `read_trace`.
+    """
+    head = objects_head("document", objects[:HEAD_OBJECTS])
+    reader = find_reader(source, head, format)
+    rows = document_rows(source, objects, reader, Path(source).parent, limit)
+    return assemble(source, gather(source, iter([rows]), reader, on_bad_rows), head, reader, sha256, on_bad_rows)
+
+
+def _read_table(source: str, format: str | None, on_bad_rows: BadRows, limit: int | None) -> Trace:
+    name, table, sha256 = open_table(source)
+    head = table_head(table)
+    reader = find_reader(name, head, format)
+    gathered = gather(name, table_rows(table, head, reader, limit), reader, on_bad_rows)
+    return assemble(name, gathered, head, reader, sha256, on_bad_rows)
+
+
+def _check_arguments(on_bad_rows: str, limit: int | None) -> None:
+    if on_bad_rows not in ("error", "drop"):
+        raise UsageError(f"on_bad_rows = {on_bad_rows!r}; must be 'error' or 'drop'")
+    if limit is not None and limit < 1:
+        raise UsageError(f"limit = {limit}; must be >= 1 (leave it out to read all rows)")
+
+
+def _sample_names() -> list[str]:
+    from planner.traces.synthesis import sample_names  # samples are built from these modules, so not at import
+
+    return sample_names()
+
+
+def _sample(name: str, limit: int | None) -> Trace:
+    from planner.traces.shaping import window_and_rate as workload
+    from planner.traces.synthesis import load_sample
+
+    trace = load_sample(name)
+    return trace if limit is None else workload.limit(trace, limit)
+
+
+def _after_header(first: bytes, head: Head, blocks: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
+    """Yield each block of rows with the number of its first line."""
+    line = 1
+    if head.layout == "csv":
+        first = first.split(b"\n", head.line)[head.line]
+        line += head.line
+    while first:
+        yield line, first
+        line += first.count(b"\n")
+        first = next(blocks, b"")
+
+
+def _batches(
+    source: str, blocks: Iterator[tuple[int, bytes]], head: Head, reader: Reader, limit: int | None
+) -> Iterator[Rows]:
+    """Yield the rows of each block, no more than `limit` in all."""
+    is_flat = reader.rows is None and all(path in head.columns for path in reader.columns.values())
+    num_rows = 0
+    for line, block in blocks:
+        check_text(source, block, line)
+        left = None if limit is None else limit - num_rows
+        if head.layout == "csv" or is_flat:
+            rows = parse_rows(source, block, head, reader, line, num_rows, left)
+        else:
+            rows = line_rows(source, block, reader, line, num_rows, left)
+        yield rows
+        num_rows += rows.num_rows
+        if limit is not None and num_rows >= limit:
+            return

@@ -1,0 +1,1 @@
+"""Traffic: cut, scaled, described, and sent as clients or tenants send it."""

@@ -1,0 +1,149 @@
+"""Oddities of a trace: coarse clocks, capped lengths, repeated rows, and arrivals that a closed loop shaped."""
+
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from planner.traces import Trace
+from planner.traces.shaping.burstiness import gap_cv, tick_of
+
+Floats = NDArray[np.float64]
+
+CAP_AT, CAP_NEARBY = 0.995, 0.9  # of the longest: where a cap is looked for, and what it must stand out from
+CAP_FEWEST, CAP_TIMES = 5, 5.0  # requests there, and how many times those of a length nearby
+COMMON_FROM = 0.02  # share of requests with one length
+REPEATED_FROM = 0.01  # share of requests that agree with another in arrival and lengths
+REGULAR_BELOW = 0.5  # coefficient of variation of the gaps; a Poisson process has 1
+FOLLOWS_FROM = 0.5  # share of requests that are sent as another ends
+FOLLOWS_WITHIN = 0.01  # of the mean latency
+IDLE_GAPS = 50.0  # mean gaps without an arrival
+IDLE_FROM_S = 60.0
+
+
+def find_anomalies(trace: Trace) -> list[dict[str, Any]]:
+    """Return what is odd, each with `kind`, `text` for people, and its numbers."""
+    arrival_s = trace.requests["arrival_s"].to_numpy()
+    found = [*_clock(arrival_s), *_idle(arrival_s), *_loop(trace.requests, arrival_s)]
+    for name, what in (("input_tokens", "prompts"), ("output_tokens", "outputs")):
+        found += _lengths(trace.requests[name], what)
+    return found + _limits(trace.requests) + _repeated(trace.requests)
+
+
+def _odd(kind: str, text: str, **numbers: float) -> dict[str, Any]:
+    return {"kind": kind, "text": text, **numbers}
+
+
+def _clock(arrival_s: Floats) -> list[dict[str, Any]]:
+    tick_s = tick_of(arrival_s)
+    if not tick_s:
+        return []
+    share = float(np.mean(np.diff(arrival_s) == 0))
+    return [_odd("quantised clock", f"arrivals are logged by a clock of {tick_s:g} s: {share:.0%} come at the same "
+                 f"instant as the one before, in batches that were none; the gaps' variation says nothing, look at "
+                 f"windows longer than that", tick_s=tick_s, share=share)]
+
+
+def _idle(arrival_s: Floats) -> list[dict[str, Any]]:
+    gaps = np.diff(arrival_s)
+    if not len(gaps):
+        return []
+    idle = gaps[(gaps > IDLE_GAPS * gaps.mean()) & (gaps >= IDLE_FROM_S)]
+    if not len(idle):
+        return []
+    return [_odd("idle stretches", f"{len(idle):,} stretches without an arrival, {idle.sum():,.0f} s in all, the "
+                 f"longest {idle.max():,.0f} s: an outage of the log, or bursts", count=len(idle),
+                 longest_s=float(idle.max()), total_s=float(idle.sum()))]
+
+
+def _loop(table: pl.DataFrame, arrival_s: Floats) -> list[dict[str, Any]]:
+    """Tell arrivals that are no users': all at once, at regular times, or each as another request ends."""
+    span_s = float(arrival_s[-1] - arrival_s[0])
+    if len(arrival_s) > 1 and span_s == 0:
+        return [_odd("no arrivals", f"all {len(arrival_s):,} requests arrive at once: arrivals are missing, or a "
+                     f"benchmark sent them; replay with --max-concurrency, or give them times")]
+    variation = gap_cv(arrival_s)
+    found = []
+    if variation is not None and len(arrival_s) >= 30 and variation < REGULAR_BELOW:
+        found.append(_odd("regular arrivals", f"the gaps vary by {variation:.2f} of their mean (users: about 1, or "
+                          f"more): a load generator's clock", gap_cv=variation))
+    if "e2e_s" in table.columns and len(arrival_s) >= 30:
+        known = table.filter(pl.col("e2e_s").is_not_null())
+        ends_s = np.sort((known["arrival_s"] + known["e2e_s"]).to_numpy())
+        share, chance = _follows(arrival_s, ends_s, FOLLOWS_WITHIN * float(known["e2e_s"].to_numpy().mean() or 0.0))
+        if share >= FOLLOWS_FROM and share > 2 * chance:
+            found.append(_odd("closed loop", f"{share:.0%} of the requests are sent as another ends (by chance "
+                              f"{chance:.0%}): a client with a limit on what is in flight shaped the arrivals; replay "
+                              f"with --max-concurrency, since a slower deployment would have been sent less",
+                              share=share, by_chance=chance))
+    return found
+
+
+def _follows(arrival_s: Floats, ends_s: Floats, within_s: float) -> tuple[float, float]:
+    """Return the share of arrivals just after an end, and what share would be there by chance."""
+    if not len(ends_s):
+        return 0.0, 0.0
+    before = np.searchsorted(ends_s, arrival_s, side="right") - 1
+    after = arrival_s - ends_s[np.maximum(before, 0)]
+    share = float(np.mean((before >= 0) & (after <= within_s)))
+    rate = len(ends_s) / max(float(arrival_s[-1] - arrival_s[0]), 1e-9)
+    return share, float(1.0 - np.exp(-rate * within_s))
+
+
+def _lengths(tokens: pl.Series, what: str) -> list[dict[str, Any]]:
+    """Tell lengths that too many requests have in common."""
+    total = tokens.len()
+    counts = tokens.value_counts(sort=True, name="requests")
+    rows = counts.rows()
+    if len(rows) == 1 and total > 1:
+        return [_odd(f"constant {what}", f"all {what} have {rows[0][0]:,} tokens: a benchmark's, not users'",
+                     tokens=rows[0][0])]
+    found = []
+    cap, at_cap = _cap(tokens)
+    if at_cap:
+        found.append(_odd(f"capped {what}", f"{at_cap:,} {what} ({at_cap / total:.1%}) have {cap:,} tokens, and hardly "
+                          f"any more: a limit cut them; what they would have been is unknown", tokens=cap,
+                          share=at_cap / total))
+    common = [(value, count) for value, count in rows[:3] if count >= COMMON_FROM * total and value != cap]
+    if total >= 200 and common:
+        listed = ", ".join(f"{value:,} ({count / total:.1%})" for value, count in common)
+        found.append(_odd(f"common {what}", f"{what} of one length again and again: {listed} tokens: a template, or "
+                          f"one client", tokens=common[0][0], share=common[0][1] / total))
+    return found
+
+
+def _cap(tokens: pl.Series) -> tuple[int, int]:
+    """Return the length that stands out among the longest ones, and how many have it; (0, 0) where none does."""
+    values = tokens.to_numpy()
+    top = values.max()
+    lengths, counts = np.unique(values[values >= CAP_AT * top], return_counts=True)
+    nearby = np.count_nonzero((values >= CAP_NEARBY * top) & (values < CAP_AT * top))
+    density = nearby / ((CAP_AT - CAP_NEARBY) * top)  # requests a token, below
+    most = int(counts.max())
+    stands_out = most >= CAP_FEWEST and most >= CAP_TIMES * max(density, 1.0)
+    return (int(lengths[counts.argmax()]), most) if stands_out else (0, 0)
+
+
+def _limits(table: pl.DataFrame) -> list[dict[str, Any]]:
+    if "max_output_tokens" not in table.columns:
+        return []
+    known = table.filter(pl.col("max_output_tokens").is_not_null())
+    reached = known.filter(pl.col("output_tokens") >= pl.col("max_output_tokens")).height
+    if not known.height or reached < REPEATED_FROM * known.height:
+        return []
+    share = reached / known.height
+    return [_odd("outputs at the client's limit", f"{reached:,} outputs ({share:.1%}) are as long as the client's "
+                 f"limit allowed: max_tokens or ignore_eos, no natural lengths", share=share)]
+
+
+def _repeated(table: pl.DataFrame) -> list[dict[str, Any]]:
+    """Tell rows that come again with the same arrival and lengths; on a coarse clock short requests may do so."""
+    keys = ["arrival_s", "input_tokens", "output_tokens"]
+    again = (table["arrival_s"].diff() == 0).fill_null(False)
+    alike = table.select(keys).filter(again | again.shift(-1, fill_value=False))  # few, where the clock is fine
+    repeated = alike.height - alike.n_unique() if alike.height else 0
+    if repeated < max(REPEATED_FROM * table.height, 2):
+        return []
+    return [_odd("repeated rows", f"{repeated:,} rows ({repeated / table.height:.1%}) have the arrival and the lengths "
+                 f"of another: logged twice, or retried", count=repeated, share=repeated / table.height)]

@@ -1,0 +1,38 @@
+"""Files that are no traces: benchmarks' summaries and the like, known by their heads, and what to give instead."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from planner.traces.reader import Head, has_columns
+
+
+class NoTrace(NamedTuple):
+    """What a file is, and what to do."""
+
+    matches: Callable[[Head], bool]
+    what: str
+    instead: str
+
+
+KNOWN = (
+    NoTrace(has_columns("schema_version", "request_latency"), "AIPerf's summary", "give its profile_export.jsonl"),
+    NoTrace(has_columns("Metric", "avg", "p50"), "AIPerf's or genai-perf's summary", "give its profile_export.jsonl"),
+    NoTrace(has_columns("load_summary", "successes", "failures"), "inference-perf's summary of a stage",
+            "give per_request_lifecycle_metrics.json"),
+    NoTrace(has_columns("window_start_s", "total_rate_req_s"), "a series of rates",
+            "give it to planner size --rate-series, beside a trace"),
+    NoTrace(has_columns("start_s", "rate_rps"), "a series of rates",
+            "give it to planner size --rate-series, beside a trace"),
+    NoTrace(has_columns("chunk_id", "token_length"), "RAGPulse's lengths of chunks", "give the trace beside it"),
+    NoTrace(has_columns("isl", "osl", "concurrency"), "a table of measured runs",
+            "give it to planner validate or calibrate"),
+    NoTrace(lambda head: has_columns("session_id", "turns")(head) and isinstance(head.first.get("turns"), list),
+            "prompts as text (AIPerf multi_turn)", "count their tokens first: input_length, output_length"),
+    NoTrace(lambda head: has_columns("text")(head) and not head.has("input_length"), "prompts as text",
+            "count their tokens first: input_length, output_length"),
+)
+
+
+def what_it_is(head: Head) -> NoTrace | None:
+    """Return what a file is that is no trace; None where it is unknown."""
+    return next((known for known in KNOWN if known.matches(head)), None)

@@ -1,0 +1,120 @@
+"""A trace in memory: the request table, its prefix ids, where it came from and how reading it went."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import polars as pl
+
+from planner.traces.prefix_ids import PrefixIds
+
+Arrivals = Literal["recorded", "absent"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadAccount:
+    """What became of a file's rows; ``str()`` gives the account in one line.
+
+    Parameters
+    ----------
+    source : the trace as the user named it.
+    format : name of the reader.
+    rows_read, rows_kept : data rows in the file, and those in the table.
+    dropped : rows dropped, by reason.
+    ignored_columns : columns of the file that the planner does not use.
+    first_arrival_s, last_arrival_s : span of the kept rows [s].
+    input_tokens_p50, input_tokens_p99, output_tokens_p50, output_tokens_p99 : percentiles, linear between order
+        statistics [tokens].
+    notes : what a user of the trace should know, a sentence each.
+    """
+
+    source: str
+    format: str
+    rows_read: int
+    rows_kept: int
+    dropped: Mapping[str, int]
+    ignored_columns: tuple[str, ...]
+    first_arrival_s: float
+    last_arrival_s: float
+    input_tokens_p50: float
+    input_tokens_p99: float
+    output_tokens_p50: float
+    output_tokens_p99: float
+    notes: tuple[str, ...] = ()
+
+    @property
+    def span_s(self) -> float:
+        """Time from the first kept arrival to the last [s]."""
+        return self.last_arrival_s - self.first_arrival_s
+
+    def __str__(self) -> str:
+        reasons = ", ".join(f"{count} {reason}" for reason, count in self.dropped.items())
+        dropped = f"dropped {sum(self.dropped.values())}" + (f" ({reasons})" if reasons else "")
+        rate = f", {(self.rows_kept - 1) / self.span_s:.4g} requests/s" if self.span_s > 0 else ""
+        ignored = f"; ignored columns: {', '.join(self.ignored_columns)}" if self.ignored_columns else ""
+        return (
+            f"trace {self.source} ({self.format}): read {self.rows_read} rows, kept {self.rows_kept}, {dropped}; "
+            f"span {self.span_s:.6g} s{rate}; "
+            f"input p50 {self.input_tokens_p50:.6g}, p99 {self.input_tokens_p99:.6g} tokens; "
+            f"output p50 {self.output_tokens_p50:.6g}, p99 {self.output_tokens_p99:.6g} tokens{ignored}"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Trace:
+    """Requests in order of arrival.
+
+    Parameters
+    ----------
+    requests : the columns of ``schema.TRACE_COLUMNS`` for which the file has values, sorted by `arrival_s`; equal
+        arrivals keep the file's order. `request_id` is always there: text, or where the file has none the number of the
+        row in the file, an integer.
+    prefix : prefix ids, rows aligned with `requests`; None means that sharing is unknown, not that there is none.
+    source : the trace as the user named it.
+    format : name of the reader.
+    sha256 : of the file's bytes as stored (compressed, where it is).
+    account : what became of the file's rows.
+    arrivals : "absent" where the file does not say when requests were sent; all are at 0 s then.
+    """
+
+    requests: pl.DataFrame
+    prefix: PrefixIds | None
+    source: str
+    format: str
+    sha256: str
+    account: ReadAccount
+    arrivals: Arrivals = "recorded"
+
+    @property
+    def num_requests(self) -> int:
+        """Requests in the table."""
+        return self.requests.height
+
+    @property
+    def request_id(self) -> pl.Series:
+        """What each request is called, as text."""
+        return self.requests["request_id"].cast(pl.String)
+
+
+def account_of(
+    requests: pl.DataFrame,
+    *,
+    source: str,
+    format: str,
+    rows_read: int,
+    dropped: Mapping[str, int],
+    ignored_columns: tuple[str, ...],
+    notes: tuple[str, ...] = (),
+) -> ReadAccount:
+    """Account for a table that is sorted by arrival and holds one row or more."""
+    arrival_s = requests["arrival_s"]
+    half, tail = [
+        requests.select(pl.col("input_tokens", "output_tokens").quantile(q, interpolation="linear")).row(0)
+        for q in (0.5, 0.99)
+    ]
+    return ReadAccount(
+        source=source, format=format, rows_read=rows_read, rows_kept=requests.height, dropped=dict(dropped),
+        ignored_columns=ignored_columns, first_arrival_s=arrival_s[0], last_arrival_s=arrival_s[-1],
+        input_tokens_p50=half[0], input_tokens_p99=tail[0], output_tokens_p50=half[1], output_tokens_p99=tail[1],
+        notes=notes,
+    )

@@ -1,0 +1,148 @@
+"""Cells in a file's units turned into ours: durations, and instants on several clocks."""
+
+import polars as pl
+
+from planner.schema import MAX_SECONDS, TRACE_COLUMNS
+from planner.traces.reader import ENDED, FIRST_TOKEN, SENT, Reader
+
+PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+UNITS = (*PER_SECOND, "date")
+INSTANTS = ("arrival_s", SENT, FIRST_TOKEN, ENDED)
+
+_DURATIONS = {column.name for column in TRACE_COLUMNS if column.unit == "s"} - {"arrival_s"}
+_OFFSET = r":\d{2}(?:\.\d+)?\s*([+-]\d{2}(?::?\d{2})?)$"
+_NS = 1_000_000_000
+
+
+def in_our_units(raw: pl.DataFrame, reader: Reader) -> pl.DataFrame:
+    """Convert the cells of a block, strings under our column names.
+
+    Durations become seconds. Instants become seconds where arrivals count from the trace's start, and nanoseconds as
+    Datetime where they count from the earliest row. The measured times that follow from two instants are added. What
+    is in our units already is left as it is.
+    """
+    table = raw
+    for name in raw.columns:
+        unit = reader.units.get(reader.columns.get(name, name), "s")
+        if name in _DURATIONS and unit != "s":
+            table = table.with_columns(quotient(numbers(raw[name]), PER_SECOND[unit]).alias(name))
+    instants = [name for name in INSTANTS if name in raw.columns]
+    if reader.clock == "trace" and instants == ["arrival_s"] and _unit(reader, "arrival_s") == "s":
+        return table
+    values = {name: _instants(raw[name], _unit(reader, name)) for name in instants}
+    is_other = reader.clock == "other" or _unit(reader, "arrival_s") == "date"
+    if not is_other and (reader.clock == "trace" or not _is_epoch(values.get("arrival_s"))):
+        values = {name: quotient(value.to_physical(), _NS) if value.dtype.is_temporal() else value
+                  for name, value in values.items()}
+    else:
+        values = {name: _as_datetime(value) for name, value in values.items()}
+    return _with_times(table.with_columns(value.alias(name) for name, value in values.items()))
+
+
+def numbers(text: pl.Series) -> pl.Series:
+    """Parse a column of cells as floats; null where a cell is empty or not a number. Blanks around it are allowed.
+
+    A table's own numbers pass as they are.
+    """
+    value = text.cast(pl.Float64, strict=False)
+    if value.null_count() > text.null_count() and text.dtype == pl.String:
+        value = text.str.strip_chars().cast(pl.Float64, strict=False)
+    return value
+
+
+def quotient(values: pl.Series, by: float) -> pl.Series:
+    """Divide as IEEE 754 has it, where Polars multiplies by the reciprocal: 0.618518284 s are not a digit more.
+
+    >>> quotient(pl.Series([618_518_284]), 1e9)[0]
+    0.618518284
+    """
+    if by == 1:
+        return values
+    divided = pl.Series(values.name, values.cast(pl.Float64).to_numpy() / by)
+    return divided.set(values.is_null(), None) if values.null_count() else divided
+
+
+def _unit(reader: Reader, name: str) -> str:
+    return reader.units.get(reader.columns.get(name, name), "s")
+
+
+def _is_epoch(arrival: pl.Series | None) -> bool:
+    """Tell whether all arrivals are later than a trace lasts, so that they must count from 1970."""
+    if arrival is None:
+        return False
+    earliest = (quotient(arrival.to_physical(), _NS) if arrival.dtype.is_temporal() else arrival).min()
+    return isinstance(earliest, float) and earliest > MAX_SECONDS
+
+
+def _instants(text: pl.Series, unit: str) -> pl.Series:
+    """Parse instants: dates and whole numbers to nanoseconds as Datetime, other numbers to seconds as floats."""
+    if unit == "date":
+        instant = dates(text.cast(pl.String))
+        if instant.null_count() > text.null_count():  # a log's JSON may have seconds since 1970 instead
+            instant = instant.zip_with(instant.is_not_null(), _as_datetime(numbers(text)))
+        return instant
+    if unit in ("ms", "us", "ns") and not text.dtype.is_float():
+        # Whole numbers are exact, where a float of today's nanoseconds is not.
+        factor = _NS // PER_SECOND[unit]
+        whole = text.cast(pl.Int64, strict=False)
+        fits = whole.abs() <= (2**63 - 1) // factor
+        if whole.null_count() == text.null_count() and fits.fill_null(True).all():
+            return (whole * factor).cast(pl.Datetime("ns"))
+    return quotient(numbers(text), PER_SECOND[unit])
+
+
+def _as_datetime(seconds: pl.Series) -> pl.Series:
+    """Return instants in seconds as Datetime; null where they do not fit."""
+    if seconds.dtype.is_temporal():
+        return seconds
+    whole = seconds.floor()
+    fits = (whole.abs() < 9e9).fill_null(False)
+    whole = whole.set(~fits, None)
+    rest = ((seconds - whole) * _NS).round().cast(pl.Int64, strict=False)
+    return (whole.cast(pl.Int64, strict=False) * _NS + rest).cast(pl.Datetime("ns"))
+
+
+def dates(text: pl.Series) -> pl.Series:
+    """Parse dates and times, UTC where they do not say otherwise, to nanoseconds; null where a cell is none.
+
+    Years that do not fit 64 bits are null, too.
+    """
+    instant = _plain_dates(text)
+    if instant.null_count() == text.null_count():
+        return instant
+    plain = text.str.strip_chars().str.replace(r"[Tt]", " ").str.replace(r"\s*[Zz]$", "")
+    offset = plain.str.extract(_OFFSET)
+    if offset.null_count() < len(offset):
+        digits = offset.str.replace(":", "")
+        minutes = digits.str.slice(1, 2).cast(pl.Int64, strict=False) * 60
+        minutes += digits.str.slice(3, 2).cast(pl.Int64, strict=False).fill_null(0)
+        ahead = (minutes * (1 - 2 * offset.str.starts_with("-").cast(pl.Int64))).fill_null(0)
+        plain = plain.str.replace(r"\s*[+-]\d{2}(:?\d{2})?$", "").zip_with(offset.is_not_null(), plain)
+        return (_plain_dates(plain).to_physical() - ahead * 60 * _NS).cast(pl.Datetime("ns"))
+    return _plain_dates(plain)
+
+
+def _plain_dates(text: pl.Series) -> pl.Series:
+    """Parse to nanoseconds: Azure's files have seven fractional digits."""
+    fits = text.is_between(pl.Series(["1970"]), pl.Series(["2262"]), closed="left")
+    instant = text.str.to_datetime("%Y-%m-%d %H:%M:%S%.f", time_unit="ns", strict=False)
+    return instant if fits.all() else instant.zip_with(fits.fill_null(False), pl.Series([None], dtype=instant.dtype))
+
+
+def _with_times(table: pl.DataFrame) -> pl.DataFrame:
+    """Add the measured times that follow from instants: from when the request was sent, else from its arrival."""
+    begin = SENT if SENT in table.columns else "arrival_s"
+    if begin not in table.columns:
+        return table
+    wanted = {"ttft_s": FIRST_TOKEN, "e2e_s": ENDED}
+    return table.with_columns(
+        _between(table[begin], table[end]).alias(name)
+        for name, end in wanted.items() if end in table.columns and name not in table.columns)
+
+
+def _between(begin: pl.Series, end: pl.Series) -> pl.Series:
+    if begin.dtype.is_temporal() != end.dtype.is_temporal():
+        begin, end = (_as_datetime(begin), _as_datetime(end))
+    if begin.dtype.is_temporal():
+        return quotient(end.to_physical() - begin.to_physical(), _NS)
+    return end - begin

@@ -1,1 +1,0 @@
-"""Traffic: cut, scaled, described, and sent as a client or as tenants send it."""

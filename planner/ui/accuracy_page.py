@@ -1,0 +1,59 @@
+"""The page of accuracy: the project's own published errors, and predictions against measurements that are uploaded."""
+
+import hashlib
+
+import streamlit as st
+
+from planner.measured.published import Published, read_published
+from planner.planning.fingerprint import scenario_sha256
+from planner.planning.study import Study
+from planner.report.figures.accuracy_figures import published_errors
+from planner.traces import Trace
+from planner.ui.downloads import harmless
+from planner.ui.kept_replays import kept, show, theme
+from planner.ui.tasks import Measured, measured
+from planner.ui.words import plain, without_paths
+
+MOST_MIB = 50
+
+
+def page(trace: Trace, study: Study) -> None:
+    """Draw the page."""
+    st.subheader("Your own measurements")
+    st.caption("A table of measured runs names each row's deployment; a result of vllm bench serve, requests, steps or "
+               "a server's log were measured on the one in the sidebar.")
+    file = st.file_uploader("measurements", key="measured", max_upload_size=MOST_MIB,
+                            help=f"At most {MOST_MIB} MiB; CSV, JSON, JSONL or a log, plain, .gz or .zst.")
+    if file is None:
+        st.info("Upload what you have measured, and see how far predictions are from it.")
+    else:
+        _measured(study, file.name, file.getvalue())
+    st.subheader("Published runs")
+    st.caption("How far predictions were from measurements that others published, with the bundled constants and "
+               "with what they were tested on left out; reports/accuracy.html has every table.")
+    sections = read_published()
+    _published(sections[st.selectbox("measurements of", list(sections), key="published")])
+
+
+def _measured(study: Study, name: str, content: bytes) -> None:
+    """Draw how far predictions are from uploaded measurements."""
+    key = f"{scenario_sha256(study.scenario)} {name} {hashlib.sha256(content).hexdigest()}"
+    found: Measured = kept(measured, name, content, study.scenario, theme(), key=key, said="Replaying each run …")
+    for note in found.notes:
+        st.caption(plain(without_paths(note)))
+    with st.container(horizontal=True):
+        for metric, errors in found.overall.items():
+            if errors is not None:
+                st.metric(f"{metric}, mean error", f"{errors['mape']:.1%}", f"median {errors['median_ape']:.1%}",
+                          delta_color="off", delta_arrow="off", width="content")
+    for metric, figure in found.figures.items():
+        show(figure, key=f"accuracy-{metric}")
+    st.dataframe(harmless(found.table), hide_index=True, alt="predictions and measurements")
+
+
+def _published(rows: list[Published]) -> None:
+    """Draw the published figures of a section against their targets."""
+    show(published_errors(rows, theme=theme()), key="published-errors")
+    st.dataframe([{"figure": row.name, "value": row.value, "target": row.limit, "met": row.is_met,
+                   "others": row.peers} for row in rows], hide_index=True, alt="published figures", column_config={
+                       name: st.column_config.NumberColumn(format="percent") for name in ("value", "target")})

@@ -1,0 +1,69 @@
+"""The page of the catalog: GPUs and models, with where their numbers come from, and one's own for the session."""
+
+from typing import Any
+
+import streamlit as st
+
+from planner.errors import PlannerError
+from planner.planning.study import Study
+from planner.report.profile_tables import show_profile
+from planner.traces import Trace
+from planner.ui.own_profiles import MOST_BYTES, add, name_of, names, own_names, profile_of
+
+LABELS = {"gpu": "GPU", "model": "model"}
+ASKED = {"gpu": ("a GPU's TOML", "toml", "Each number with its unit, source and date, as in the files of planner db."),
+         "model": ("a model's config.json", "json", "As it comes with the weights on Hugging Face.")}
+
+
+def page(trace: Trace | None, study: Study) -> None:
+    """Draw the page."""
+    for kind, label in LABELS.items():
+        st.subheader(f"{label.capitalize() if label == 'model' else label}s")
+        known, chosen = names(kind), name_of(str(getattr(study.scenario, kind)))
+        name = st.selectbox(label, known, index=known.index(chosen) if chosen in known else 0, key=f"catalog_{kind}")
+        value, text = show_profile(str(profile_of(kind, name)), study.scenario)
+        _sources(kind, value)
+        with st.expander(f"All of {name}"):
+            st.code(text, language=None)
+    st.subheader("Add your own")
+    st.caption("A profile is checked and stays with this session: nothing is written on the server. Choose it in the "
+               "sidebar; planner db add-gpu and add-model keep the file for good.")
+    left, right = st.columns(2)
+    with left:
+        _own("gpu")
+    with right:
+        _own("model")
+
+
+def _sources(kind: str, value: dict[str, Any]) -> None:
+    """Draw where the numbers of a profile come from."""
+    if kind == "gpu":
+        st.dataframe([{"number": number, **each} for number, each in value["values"].items()], hide_index=True)
+        return
+    about = value["profile"]
+    st.caption(f"Source: {about.get('source', 'the file itself')}, {about.get('date', 'without a date')}")
+    if about.get("note"):
+        st.caption(str(about["note"]))
+
+
+def _own(kind: str) -> None:
+    """Ask for a profile, check it and keep it; list those that there are, to download."""
+    what, ending, help_text = ASKED[kind]
+    with st.form(f"own_{kind}", clear_on_submit=False):
+        name = st.text_input("its name", "my-model", key="own_name") if kind == "model" else ""
+        file = st.file_uploader(what, type=[ending], key=f"own_{kind}_file", max_upload_size=1, help=help_text)
+        text = st.text_area(f"or {what}, pasted", key=f"own_{kind}_text", height=120, max_chars=MOST_BYTES)
+        asked = st.form_submit_button(f"Check and add the {LABELS[kind]}")
+    if asked:
+        try:
+            added = add(kind, name, file.getvalue() if file is not None else text.encode())
+            st.toast(f"{added} is in the sidebar now")
+            st.session_state[f"own_{kind}_added"] = added
+            st.rerun()
+        except PlannerError as error:
+            st.error(str(error), icon=":material/error:")
+    if added := st.session_state.get(f"own_{kind}_added"):
+        st.success(f"{added}: checked and added; it is in the sidebar.")
+    for own, path in own_names(kind).items():
+        st.download_button(f"{own}, {path.suffix[1:].upper()}", path.read_bytes(), path.name, key=f"own_{kind}_{own}",
+                           on_click="ignore")

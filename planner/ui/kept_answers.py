@@ -1,0 +1,157 @@
+"""Answers that are looked for beside their page: each states its question, and is stale once the page asks another."""
+
+import pickle
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import streamlit as st
+
+from planner.errors import PlannerError
+from planner.planning.study import Study
+from planner.settings.scenario import given_options
+from planner.traces import Trace
+from planner.ui.kept_replays import study_key
+from planner.ui.own_profiles import portable
+from planner.ui.waiting import finished, watch
+from planner.ui.words import plain
+from planner.ui.work import Job, Task, start
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What a page asks.
+
+    Parameters
+    ----------
+    words : the form's values and the sidebar's, by name, as text.
+    key : of all that the answer depends on.
+    """
+
+    words: Mapping[str, str]
+    key: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Search:
+    """A search under way, with its question and what its page needs to draw the answer."""
+
+    job: Job
+    question: Question
+    about: Any
+    began_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """An answer that was found.
+
+    Parameters
+    ----------
+    question : what it answers.
+    about : what the page gave to draw it.
+    content : it, pickled.
+    cut : why it is of a part alone, as where it was stopped; None where it is whole.
+    """
+
+    question: Question
+    about: Any
+    content: bytes
+    cut: str | None
+
+    @property
+    def value(self) -> Any:
+        """The answer itself."""
+        return pickle.loads(self.content)
+
+
+def question_of(trace: Trace, study: Study, form: Mapping[str, Any]) -> Question:
+    """Return what a page asks of a trace and a study.
+
+    Parameters
+    ----------
+    form : values of the page's own widgets that the answer depends on; None leaves one out of the words.
+    """
+    words = {**form, "trace": trace.source, **given_options(portable(study).scenario)}
+    key = repr((study_key(trace, study), sorted((name, repr(value)) for name, value in form.items())))
+    return Question(words={name: _text(value) for name, value in words.items() if value is not None}, key=key)
+
+
+def search(name: str, question: Question, about: Any, task: Task, *args: Any, total: int = 0) -> None:
+    """Start to look for an answer, in place of an earlier search of that name; `total` as for `work.start`."""
+    earlier: Search | None = st.session_state.get(_running(name))
+    if earlier is not None:
+        earlier.job.state.stop.set()
+    st.session_state.pop(_failed(name), None)
+    st.session_state[_running(name)] = Search(job=start(task, *args, total=total), question=question,
+                                              about=about, began_s=time.monotonic())
+
+
+def answer(name: str, question: Question, said: str) -> Answer | None:
+    """Draw how far a search is, why it failed, or whether the answer is stale; return the answer, None without one.
+
+    Parameters
+    ----------
+    question : that the page asks now.
+    said : what the search does, or of what it counts the parts.
+    """
+    running: Search | None = st.session_state.get(_running(name))
+    if running is not None and running.job.state.is_over.is_set():
+        del st.session_state[_running(name)]
+        _keep(name, running)
+        running = None
+    if running is not None:
+        st.fragment(run_every=0.5)(watch)(running.job, running.began_s, said)
+    if failed := st.session_state.get(_failed(name)):
+        st.error(failed, icon=":material/error:")
+    found: Answer | None = st.session_state.get(_found(name))
+    if found is not None:
+        _state(found, question)
+    return found
+
+
+def is_asked(name: str) -> bool:
+    """Tell whether there is a search, an answer or a failure of that name."""
+    return any(key in st.session_state for key in (_running(name), _found(name), _failed(name)))
+
+
+def _keep(name: str, over: Search) -> None:
+    """Keep what a search has found, or why it has found nothing."""
+    try:
+        content = finished(over.job)
+    except PlannerError as error:
+        st.session_state[_failed(name)] = str(error)
+        return
+    state = over.job.state
+    cut = state.error or (f"Stopped: {state.num_done:,} of {state.total:,} were done."
+                          if state.num_done < state.total else None)
+    st.session_state[_found(name)] = Answer(question=over.question, about=over.about, content=content, cut=cut)
+
+
+def _state(found: Answer, question: Question) -> None:
+    """Write what an answer answers, and how that differs from what the page asks now."""
+    words, now = found.question.words, question.words
+    st.caption(plain("Answer for " + ", ".join(f"{name} {value}" for name, value in words.items())))
+    if found.question.key == question.key:
+        return
+    changes = [f"{name} {words.get(name, 'not set')} (now {now.get(name, 'not set')})"
+               for name in dict.fromkeys([*words, *now]) if words.get(name) != now.get(name)]
+    st.warning(plain(f"This answer is for another question: {', '.join(changes) or 'a file has changed since'}. Search "
+                     f"again for the present one."), icon=":material/history:")
+
+
+def _text(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def _running(name: str) -> str:
+    return f"running_{name}"
+
+
+def _found(name: str) -> str:
+    return f"found_{name}"
+
+
+def _failed(name: str) -> str:
+    return f"failed_{name}"

@@ -1,0 +1,77 @@
+"""Results for pages: kept by all that they depend on, within a bound of bytes, with figures in the page's theme."""
+
+import pickle
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import streamlit as st
+
+from planner.planning.fingerprint import scenario_sha256
+from planner.planning.study import Study
+from planner.traces import Trace
+from planner.ui.tasks import Asked, Replays, replays
+from planner.ui.waiting import content_of
+from planner.ui.words import plain
+from planner.ui.work import Task
+
+KEPT, KEPT_BYTES = "kept", 32 * 2**20  # results of a session, pickled: summaries and figures, no tables of steps
+
+
+def replayed(asked: Sequence[Asked]) -> Replays:
+    """Return replays with their figures, made in another process or as they were kept.
+
+    Raises
+    ------
+    PlannerError : as `run.replay`.
+    """
+    found: Replays = kept(replays, tuple(asked), theme(), key="".join(study_key(each.trace, each.study)
+                                                                      for each in asked), said="Replaying …")
+    return found
+
+
+def kept(task: Task, *args: Any, key: str, said: str) -> Any:
+    """Return the result of a job, done in another process or as it was kept; the oldest make room for it.
+
+    Parameters
+    ----------
+    key : of all that the result depends on besides the task and the theme.
+    said : while it is done.
+
+    Raises
+    ------
+    PlannerError : the job's own.
+    """
+    results: dict[str, bytes] = st.session_state.setdefault(KEPT, {})
+    name = f"{task.__name__} {theme()} {key}"
+    if name not in results:
+        content = content_of(task, *args, said=said)
+        while results and sum(map(len, results.values())) + len(content) > KEPT_BYTES:
+            results.pop(next(iter(results)))
+        results[name] = content
+    return pickle.loads(results[name])
+
+
+def study_key(trace: Trace, study: Study) -> str:
+    """Return a hash of all that a study's result depends on."""
+    return scenario_sha256(study.scenario, trace.sha256, trace.source, repr(study.objectives))
+
+
+def theme() -> Any:
+    """Return the theme that the page is seen in."""
+    return "dark" if st.context.theme.type == "dark" else "light"
+
+
+def show(figure: Any, key: str, on_select: Callable[[], None] | None = None) -> None:
+    """Draw a figure as the report has it: with its own template, its title above it, no way to send it anywhere.
+
+    Parameters
+    ----------
+    key : in the session's state.
+    on_select : is called when a point of it was clicked; its state then has the selection.
+    """
+    title = figure.layout.title
+    st.markdown(f"**{plain(title.text)}**")
+    st.caption(plain(title.subtitle.text))
+    figure.update_layout(title=None, margin={"t": 10}, height=figure.layout.height - 70)
+    st.plotly_chart(figure, theme=None, key=key, on_select=on_select or "ignore", selection_mode="points",
+                    config={"displaylogo": False, "showSendToCloud": False}, alt=title.text)

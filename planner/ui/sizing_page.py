@@ -1,0 +1,128 @@
+"""The page of sizing: the cheapest fleet for the traffic, beside the others, and the load of a day against it."""
+
+from dataclasses import replace
+from typing import Any
+
+import streamlit as st
+
+from planner.errors import UsageError
+from planner.planning.fleets import RANKS, Choices
+from planner.planning.sizing import size
+from planner.planning.study import Study, command_line, without_rate
+from planner.report.figures.answer_figures import fleet_costs
+from planner.report.figures.fleet_figures import fleet_load
+from planner.report.plan_tables import sizing_words
+from planner.traces import Trace
+from planner.traces.shaping.rate_series import RateSeries, read_rate_series
+from planner.ui.capacity_page import objectives_of, scaling_of
+from planner.ui.downloads import answer_downloads
+from planner.ui.kept_answers import Answer, answer, is_asked, question_of, search
+from planner.ui.kept_replays import show, theme
+from planner.ui.link import in_link, number, one_of
+from planner.ui.own_profiles import name_of, names, portable, profile_of
+from planner.ui.uploads import as_file
+from planner.ui.words import plain, without_paths
+
+NAME = "sizing"
+SHOWN = ("gpu", "tensor_parallel_size", "quantization", "num_replicas", "num_gpus", "cost_usd_per_hour",
+         "cost_usd_per_month", "cost_usd_per_million_output_tokens", "power_kw", "attainment", "headroom",
+         "limiting_metric", "reason")
+NO_SCHEDULE, BY_PERIOD, BY_SERIES = SCHEDULES = "none", "parts of the trace", "a file of rates"
+KEYS = ("schedule", "spare", "gpus", "ranks", "period")  # in the address
+MOST_SPARE = 100
+
+
+def page(trace: Trace, study: Study) -> None:
+    """Draw the page."""
+    if study.objectives is None:
+        raise UsageError("slo: a fleet needs objectives; give them in the sidebar, as in 'ttft:500 tpot:50'")
+    form, series = _asked(study)
+    question = question_of(trace, study, {**objectives_of(study), **form,
+                                          "rates": None if series is None else series.source.rpartition("/")[2]})
+    if st.button("Find the fleet", type="primary", key="sizing_find") and _is_whole(form, series):
+        _search(trace, study, form, series, question)
+    found = answer(NAME, question, "Replaying fleets")
+    if found is not None:
+        _draw(found)
+    elif not is_asked(NAME):
+        st.info("Find the fewest replicas of each kind of GPU that serve this traffic at the sidebar's rate.")
+
+
+def _asked(study: Study) -> tuple[dict[str, Any], RateSeries | None]:
+    """Ask what fleets are made of and for which load."""
+    kind = st.radio("a schedule of replicas over time, by", SCHEDULES, horizontal=True,
+                    **in_link("schedule", NO_SCHEDULE, one_of(SCHEDULES)),
+                    help="The trace's own load, part by part; or rates of a day or a week, which its traffic takes on.")
+    left, middle, right, last = st.columns([2, 1, 1, 1])
+    known, own = names("gpu"), [name_of(str(study.scenario.gpu))]
+    gpus = left.multiselect("GPUs", known, own, **in_link("gpus", own, one_of(known)))
+    sizes = list(map(str, RANKS))
+    ranks = middle.multiselect("tensor-parallel sizes", RANKS, RANKS,
+                               **in_link("ranks", list(RANKS), one_of(sizes)))
+    spare = right.number_input("spare replicas", 0, MOST_SPARE, 0, help="Replicas that may fail.", **in_link(
+        "spare", 0, number(0, MOST_SPARE, is_whole=True, may_be_empty=False)))
+    period = st.number_input("length of a part [s]", 1.0, None, 600.0, 60.0, **in_link(
+        "period", 600.0, number(1, None, is_whole=False, may_be_empty=False))) if kind == BY_PERIOD else None
+    file = st.file_uploader("rates over time", type=["csv", "gz", "zst"], key="rate_series",
+                            help="CSV with start_s and rate_rps: when each window begins, and its requests a "
+                                 "second.") if kind == BY_SERIES else None
+    form = {"GPUs": gpus, "tensor-parallel sizes": ranks, "spare": int(spare), "scaling": scaling_of(last),
+            "period": period, "schedule": kind}
+    return form, None if file is None else _series(file.name, file.getvalue())
+
+
+def _is_whole(form: dict[str, Any], series: RateSeries | None) -> bool:
+    """Tell whether the form has all that is needed; say what it lacks."""
+    if form["schedule"] == BY_SERIES and series is None:
+        st.warning("Upload the rates over time: a CSV with start_s and rate_rps.")
+        return False
+    if not form["GPUs"] or not form["tensor-parallel sizes"]:
+        st.warning("Choose at least one GPU and one tensor-parallel size.")
+        return False
+    return True
+
+
+def _search(trace: Trace, study: Study, form: dict[str, Any], series: RateSeries | None, question: Any) -> None:
+    if series is not None:  # the file has the rates
+        study = replace(study, scenario=without_rate(study.scenario))
+    choices = Choices(gpus=[str(profile_of("gpu", gpu)) for gpu in form["GPUs"]], ranks=form["tensor-parallel sizes"],
+                      quantizations=[study.scenario.quantization], prices={}, num_spare=form["spare"],
+                      period_s=form["period"], series=series, scaling=form["scaling"])
+    search(NAME, question, _command(study, form, series), size, trace, study.scenario, study.objectives, choices)
+
+
+def _draw(answer: Answer) -> None:
+    found = answer.value
+    first, *words = sizing_words(found)
+    if found["feasible"]:
+        st.success(plain(first))
+        st.code(found["command"], language=None, wrap_lines=True)
+    else:
+        st.warning(plain(first), icon=":material/block:")
+    for line in words:
+        if not line.startswith("launch: "):
+            st.caption(plain(line))
+    for note in found["notes"]:
+        st.caption(without_paths(note))
+    if found["feasible"]:
+        show(fleet_costs(found, theme=theme()), key="fleets")
+    if found["schedule"] is not None:
+        show(fleet_load(found, theme=theme()), key="fleet-load")
+    st.dataframe([{key: fleet.get(key) for key in SHOWN} for fleet in found["alternatives"]], hide_index=True,
+                 alt="fleets")
+    answer_downloads("fleet", found, answer.about)
+
+
+def _series(name: str, content: bytes) -> RateSeries:
+    with as_file(name, content) as path:
+        return read_rate_series(path)
+
+
+def _command(study: Study, form: dict[str, Any], series: RateSeries | None) -> str:
+    """Return the command that finds the same."""
+    return command_line(portable(study), "size", {
+        **({} if study.scenario.data_parallel_attention else {"data_parallel_size": None}),
+        "prefill_replicas": None, "gpu": ",".join(form["GPUs"]),
+        "tensor_parallel_size": ",".join(map(str, form["tensor-parallel sizes"])), **objectives_of(study),
+        "spare": form["spare"] or None, "scaling": form["scaling"], "period": form["period"],
+        "rate_series": None if series is None else series.source.rpartition("/")[2]})
