@@ -13,12 +13,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from planner.catalog.catalog_files import load_gpu, load_model
+from planner.engines import ENGINES
 from planner.files.writing import write_text
 from planner.measured.calibration.constant_fit import LOOSE, Calibration, fit
 from planner.measured.calibration.observations import Runs, prepare
 from planner.measured.run_table import Measurement, read_measured
-from planner.model.small_kernels import layers_once_slower
-from planner.settings.releases import is_older
 from planner.steptime.engine_constants import bounds
 from planner.steptime.step_context import runs_flashinfer
 
@@ -26,7 +25,6 @@ ROOT = Path(__file__).resolve().parents[1]
 RUNS = Path(os.environ.get("PLANNER_SHARED", ROOT.parent / "shared")) / "measured" / "closed_loop_means.csv"
 # Its `source` is the ticket, or the post, that states what a run's means were; posts' TPOT may be medians.
 PUBLISHED_RUNS = ROOT / "benchmarks" / "accuracy" / "published_runs.csv"
-ENGINES = ("vllm", "sglang", "trtllm")
 SOURCE = ("InferenceX runs and others in NVIDIA AIConfigurator's published silicon sample (Apache-2.0), 2025-10 to "
           "2026-04")
 NEWEST_SOURCE = "22 of SGLang 0.5.12 that InferenceX's tickets state (benchmarks/accuracy/published_runs.csv)"
@@ -131,8 +129,8 @@ def has_flashinfer(run: Measurement) -> bool:
 
 def releases_shown(runs: Sequence[Measurement]) -> set[bool]:
     """Return whether releases before an engine's newest line and of it ran models whose layers differ between them."""
-    return {is_older(each.engine, each.engine_version) for each in (run.scenario for run in runs)
-            if each is not None and layers_once_slower(load_model(each.model), each.engine)}
+    return {ENGINES[each.engine].is_older(each.engine_version) for each in (run.scenario for run in runs)
+            if each is not None and ENGINES[each.engine].older_layers(load_model(each.model))}
 
 
 def is_shown(name: str, runs: Sequence[Measurement]) -> bool:

@@ -10,12 +10,12 @@ import pytest
 from planner.catalog.catalog_files import load_gpu, load_model
 from planner.catalog.kv_cache import state_bytes_per_seq
 from planner.catalog.parameters import num_parameters
-from planner.deployment import compressed_kv, memory
+from planner.deployment import memory
 from planner.deployment.deploy import deploy
 from planner.deployment.memory import CONTEXT_BYTES, MemoryPlan, activation_bytes, plan_memory, weight_bytes
+from planner.engines import sglang, vllm
 from planner.errors import CapacityError, UnknownNameError, UsageError
 from planner.model.layout import Layout
-from planner.settings.defaults import sglang_memory_share
 from planner.settings.scenario import Scenario
 
 
@@ -37,7 +37,7 @@ def experts_over(size: int, gpus: int = 8) -> Layout:
 
 
 def test_doctests_hold() -> None:
-    assert doctest.testmod(memory).failed == doctest.testmod(compressed_kv).failed == 0
+    assert not any(doctest.testmod(module).failed for module in (memory, sglang, vllm))
 
 
 @pytest.mark.parametrize(("gpu", "utilization", "measured"), [
@@ -96,13 +96,13 @@ def test_sglangs_own_share_follows_from_gpu_chunk_graphs_and_drafts() -> None:
     assert own is not None
     assert own.kv_bytes / 2**30 == pytest.approx(35.98, rel=0.02)
     h100 = load_gpu("h100-sxm").hbm_capacity_bytes
-    usual = sglang_memory_share(h100, 8192, 256)
-    kept_gib = {method: (usual - sglang_memory_share(h100, 8192, 256, draft_method=method)) * h100 / 2**30
+    usual = sglang.memory_share(h100, 8192, 256)
+    kept_gib = {method: (usual - sglang.memory_share(h100, 8192, 256, draft_method=method)) * h100 / 2**30
                 for method in ("mtp", "draft_model", "ngram")}
     assert kept_gib == pytest.approx({"mtp": 2, "draft_model": 6, "ngram": 0}, abs=0.1)
-    assert sglang_memory_share(h100, 16384, 256) < usual
-    assert sglang_memory_share(h100, 2048, 8) == round(1 - 10 * 2**30 / h100, 3)  # 10 GiB at least
-    assert sglang_memory_share(h100, 8192, 512, num_gpus=8, num_ranks=8) < sglang_memory_share(
+    assert sglang.memory_share(h100, 16384, 256) < usual
+    assert sglang.memory_share(h100, 2048, 8) == round(1 - 10 * 2**30 / h100, 3)  # 10 GiB at least
+    assert sglang.memory_share(h100, 8192, 512, num_gpus=8, num_ranks=8) < sglang.memory_share(
         h100, 8192, 512, num_gpus=8)
     given = deploy(dataclasses.replace(scenario, gpu_memory_utilization=0.8)).memory
     assert given is not None

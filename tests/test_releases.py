@@ -8,10 +8,10 @@ import pytest
 from steps import stack_of, step, terms_of
 
 from planner.deployment.deploy import deploy
+from planner.engines import ENGINES
 from planner.errors import UsageError
 from planner.measured.run_table import read_measured
 from planner.results.notes import notes
-from planner.settings.releases import is_older
 from planner.settings.scenario import Scenario
 from planner.traces.shaping.client_load import client_load
 from tests.measured_runs import row_of
@@ -23,7 +23,7 @@ from tests.measured_runs import row_of
     ("sglang", "0.5.10.post1", True), ("sglang", "0.5.11", False), ("sglang", "0.6", False),
     ("vllm", "0.6.0", False)])
 def test_candidates_and_posts_are_of_their_release(engine: str, version: str | None, older: bool) -> None:
-    assert is_older(engine, version) == older
+    assert ENGINES[engine].is_older(version) == older
 
 
 @pytest.mark.parametrize(("model", "engine", "layers"), [

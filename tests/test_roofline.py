@@ -14,7 +14,7 @@ from planner.catalog.attention_reads import attention_flops_per_pair, readings, 
 from planner.catalog.catalog_files import gpu_names, load_gpu, model_names
 from planner.catalog.kv_cache import layer_kv_bytes
 from planner.catalog.parameters import expert_parameters, num_active_parameters
-from planner.deployment.deploy import graph_sizes
+from planner.deployment.engine_limits import graph_sizes
 from planner.errors import UsageError
 from planner.model.drafting import Draft
 from planner.model.layout import Layout

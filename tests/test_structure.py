@@ -14,7 +14,7 @@ FILES = sorted((ROOT / "planner").rglob("*.py"))
 ROOMS = (
     "errors", "versions", "progress", "schema", "files",
     "policies", "autoscaler", "router", "policy", "loop",
-    "settings", "catalog", "traces",
+    "catalog", "engines", "settings", "traces",
     "model", "steptime", "launch", "deployment",
     "replays", "results",
     "run", "measured", "planning",

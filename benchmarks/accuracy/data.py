@@ -10,8 +10,8 @@ import polars as pl
 
 from planner.catalog.catalog_files import load_gpu
 from planner.deployment.deploy import Deployment
+from planner.engines.vllm import serve_defaults
 from planner.replays.driver import ReplayRecords, run
-from planner.settings.defaults import vllm_serve_defaults
 from planner.settings.engine_settings import Recording
 from planner.traces import PrefixIds, Trace
 from planner.traces.table import account_of
@@ -36,7 +36,7 @@ def load_of(source: str, arrival_s: Any, input_tokens: Any, output_tokens: Any,
 
 def server_defaults(engine: str, gpu: str, version: str | None) -> dict[str, Any]:
     """Return what an engine's server starts with where its command gives nothing, and a scenario has others."""
-    return vllm_serve_defaults(gpu, load_gpu(gpu).hbm_capacity_bytes, version) if engine == "vllm" else {}
+    return serve_defaults(gpu, load_gpu(gpu).hbm_capacity_bytes, version) if engine == "vllm" else {}
 
 
 def without(deployment: Deployment, terms: Sequence[str]) -> Deployment:

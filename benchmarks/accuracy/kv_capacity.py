@@ -11,9 +11,9 @@ import polars as pl
 from benchmarks.accuracy.data import server_defaults
 from benchmarks.accuracy.section import ERROR_COLUMNS, Section, Verdict, ape, error_row
 from planner.deployment.deploy import deploy
+from planner.engines.releases import stated_release
 from planner.errors import CapacityError
 from planner.report.content import Listing
-from planner.settings.releases import stated_release
 from planner.settings.scenario import Scenario
 
 # One row a start. `source` has the log; `checkpoint` is what it names, `model` and `quantization` what that is here; a

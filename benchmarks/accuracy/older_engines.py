@@ -7,7 +7,8 @@ import numpy as np
 
 from benchmarks.accuracy.mlperf_builds import save, token_counts
 from planner.catalog.catalog_files import load_gpu
-from planner.deployment.deploy import Deployment, scenario_constants
+from planner.deployment.deploy import Deployment
+from planner.deployment.engine_limits import scenario_constants
 from planner.model.precision import KV_BYTES_PER_ELEMENT
 from planner.settings.scenario import Scenario
 from planner.steptime.engine_constants import EngineConstants, bounds

@@ -10,9 +10,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from benchmarks.accuracy.data import server_defaults
+from planner.engines.releases import stated_release
 from planner.measured.run_table import Measurement
 from planner.model.layout import Layout
-from planner.settings.releases import stated_release
 from planner.settings.scenario import Scenario
 from planner.traces import Trace
 from planner.traces.shaping.client_load import burst

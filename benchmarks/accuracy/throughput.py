@@ -16,7 +16,8 @@ from planner.catalog.architecture import Architecture
 from planner.catalog.catalog_files import load_gpu, load_model
 from planner.catalog.gpus import Gpu
 from planner.catalog.parameters import num_parameters
-from planner.deployment.deploy import deploy, scenario_constants
+from planner.deployment.deploy import deploy
+from planner.deployment.engine_limits import scenario_constants
 from planner.model.precision import KV_BYTES_PER_ELEMENT, WEIGHT_FORMATS
 from planner.report.content import Listing
 from planner.settings.scenario import Scenario

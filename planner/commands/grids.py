@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from planner.engines import ENGINES
 from planner.errors import UsageError
 from planner.planning.grid import Sweep, parse_axis, parse_constraint, plan_sweep, read_sweep
-from planner.settings.defaults import ENGINE_DEFAULTS
 from planner.settings.scenario import Scenario, parse_scenario
 
 SPEAKING = ("policy", "gpu", "model", "quantization")  # options whose values name a what-if without the option's name
@@ -47,7 +47,7 @@ def _word(option: str, value: Any) -> str:
 
 
 def _policy(scenario: Scenario) -> str:
-    return scenario.policy or ENGINE_DEFAULTS[scenario.engine].policy
+    return scenario.policy or ENGINES[scenario.engine].defaults.policy
 
 
 def sweep_plan(source: str, scenario: Scenario, options: Mapping[str, Any]) -> Sweep:

@@ -2,34 +2,34 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from planner.catalog.architecture import Architecture
-from planner.catalog.catalog_files import data_dir, load_gpu, load_model
+from planner.catalog.catalog_files import load_gpu, load_model
 from planner.catalog.gpus import Gpu
 from planner.catalog.kv_cache import kv_bytes_per_token_per_gpu
 from planner.deployment.autoscale import Autoscale, read_autoscale
-from planner.deployment.compressed_kv import SGLANG_MAX_NUM_SEQS
+from planner.deployment.engine_limits import graph_sizes, limits_of, scenario_constants
 from planner.deployment.kv_tiers import check_tiers, cpu_tier, remote_tier
-from planner.deployment.memory import MemoryPlan, pages, plan_memory, states_per_sequence
+from planner.deployment.memory import MemoryPlan, pages, plan_memory
 from planner.deployment.pools import Role, read_fleet
+from planner.engines import ENGINES
+from planner.engines.engine import EngineDefaults
 from planner.errors import FleetError, PlannerError, UsageError
 from planner.loop.state.terms import StepTime
-from planner.model.drafting import Draft, draft_method, draft_of
+from planner.model.drafting import Draft, draft_of
 from planner.model.layout import Layout
 from planner.model.precision import kv_bytes_per_element, kv_cache_type
 from planner.model.spread import check_heads, layout_of, node_link_of, stage_transfer_of
 from planner.policies.by_name import load_policy
 from planner.policies.policy import Policy
 from planner.settings.default_router import routed
-from planner.settings.defaults import EngineDefaults, engine_defaults, graph_capture_size
 from planner.settings.engine_settings import EngineSettings, Tier
-from planner.settings.releases import is_older, left_off
-from planner.settings.scenario import Scenario, attention_ranks
+from planner.settings.scenario import Scenario
 from planner.steptime.by_term import linear
-from planner.steptime.engine_constants import EngineConstants, constants_of, load_engine, read_constants, read_table
+from planner.steptime.engine_constants import EngineConstants
 from planner.steptime.fused_norms import fuses_norms
 from planner.steptime.lora import adapter_bytes
 from planner.steptime.roofline import roofline
@@ -202,7 +202,7 @@ def deploy(scenario: Scenario, *, enable_prefix_caching: bool = False, longest_r
     """
     architecture = load_model(scenario.model) if scenario.model else None
     gpu = load_gpu(scenario.gpu) if scenario.gpu else None
-    scenario = replace(scenario, **left_off(scenario.engine, scenario.engine_version, scenario))
+    scenario = replace(scenario, **ENGINES[scenario.engine].options_before(scenario.engine_version, scenario))
     limits = limits_of(scenario, gpu, architecture)
     kv_cache_dtype = kv_cache_type(architecture, scenario.kv_cache_dtype, scenario.engine, gpu)
     scenario = replace(scenario, **asdict(limits), kv_cache_dtype=kv_cache_dtype)
@@ -237,7 +237,7 @@ def deploy(scenario: Scenario, *, enable_prefix_caching: bool = False, longest_r
             fuses_norms=fuses_norms(scenario.fuse_allreduce_rms, scenario.engine, architecture, gpu, layout),
             lora_rank=scenario.max_lora_rank if scenario.max_loras else 0,
             fp8_gemm_backend=scenario.fp8_gemm_backend, moe_backend=scenario.moe_backend,
-            fp32_matmul=scenario.fp32_matmul, is_older=is_older(scenario.engine, scenario.engine_version),
+            fp32_matmul=scenario.fp32_matmul, is_older=ENGINES[scenario.engine].is_older(scenario.engine_version),
             **graph_sizes(scenario, gpu.hbm_capacity_bytes))
     step_time = (linear(scenario.step_time, 1 + scenario.num_speculative_tokens) if stack is None
                  else roofline(stack))
@@ -259,50 +259,6 @@ def with_constants(deployment: Deployment, constants: EngineConstants) -> Deploy
     return replace(deployment, stack=stack, step_time=roofline(stack))
 
 
-def limits_of(scenario: Scenario, gpu: Gpu | None, architecture: Architecture | None) -> EngineDefaults:
-    """Return the scenario's limits and switches, the engine's where it gives none."""
-    hbm_bytes = None if gpu is None else gpu.hbm_capacity_bytes
-    ranks = attention_ranks(scenario)
-    num_gpus = scenario.tensor_parallel_size * scenario.pipeline_parallel_size * ranks
-    defaults = engine_defaults(scenario.engine, hbm_bytes, num_ranks=ranks, num_gpus=num_gpus,
-                               num_stages=scenario.pipeline_parallel_size, chunk_tokens=scenario.max_num_batched_tokens,
-                               draft_method=draft_method(scenario) if scenario.num_speculative_tokens else None)
-    if scenario.engine == "sglang" and architecture is not None and architecture.attention == "csa":
-        defaults = replace(defaults, max_num_seqs=max(SGLANG_MAX_NUM_SEQS // ranks, 1))
-    given = {f.name: getattr(scenario, f.name) for f in fields(EngineDefaults)}
-    return replace(defaults, **{name: value for name, value in given.items() if value is not None})
-
-
-def graph_sizes(scenario: Scenario, gpu_capacity_bytes: float | None) -> dict[str, int]:
-    """Return the largest steps that run as CUDA graphs: of decodes alone, and with prompts, in tokens.
-
-    The size is of tokens in vLLM, of which a decode has as many as are checked, and of sequences in the others.
-    """
-    tokens_per_decode = 1 + scenario.num_speculative_tokens
-    mode = scenario.cudagraph_mode or ("full_and_piecewise" if scenario.engine == "vllm" else "full_decode_only")
-    size = scenario.max_cudagraph_capture_size
-    if size is None:
-        size = graph_capture_size(scenario.engine, gpu_capacity_bytes, max_num_seqs=scenario.max_num_seqs or 0,
-                                  num_ranks=scenario.tensor_parallel_size * attention_ranks(scenario),
-                                  tokens_per_decode=tokens_per_decode)
-    per_decode = tokens_per_decode if scenario.engine == "vllm" else 1
-    tokens = size if scenario.piecewise_cuda_graph_max_tokens is None else scenario.piecewise_cuda_graph_max_tokens
-    return {"graph_seqs": 0 if mode == "none" else size // per_decode,
-            "graph_tokens": tokens if mode in ("full_and_piecewise", "piecewise") else 0}
-
-
-def scenario_constants(scenario: Scenario) -> EngineConstants:
-    """Return the engine's constants, with those of the scenario's calibration in their place."""
-    if scenario.calibration is None:
-        return load_engine(scenario.engine)
-    fitted_to = read_table(Path(scenario.calibration), "source").get("engine", scenario.engine)
-    if fitted_to != scenario.engine:
-        raise UsageError(f"--calibration {scenario.calibration}: fitted to {fitted_to}, and --engine is "
-                         f"{scenario.engine}; calibrate on runs of {scenario.engine}")
-    bundled = read_constants(data_dir("hardware_db") / "engines" / f"{scenario.engine}.toml")
-    return constants_of(bundled | read_constants(Path(scenario.calibration)))
-
-
 def _plan_memory(scenario: Scenario, limits: EngineDefaults, architecture: Architecture, gpu: Gpu, layout: Layout,
                  kv_bytes: float, draft: Draft | None) -> MemoryPlan:
     longest = scenario.max_model_len or architecture.max_model_len
@@ -318,7 +274,8 @@ def _plan_memory(scenario: Scenario, limits: EngineDefaults, architecture: Archi
         draft=draft,
         adapters_bytes=0.0 if not scenario.max_loras else scenario.max_loras * adapter_bytes(
             architecture, scenario.max_lora_rank, layout.tensor_parallel_size),
-        states_per_seq=states_per_sequence(scenario.engine, scenario.enable_prefix_caching, limits.async_scheduling),
+        states_per_seq=ENGINES[scenario.engine].states_per_sequence(scenario.enable_prefix_caching,
+                                                                     limits.async_scheduling),
     )
 
 

@@ -17,7 +17,8 @@ from planner.catalog.parameters import (
     router_parameters,
     shared_expert_parameters,
 )
-from planner.deployment.compressed_kv import compressed_pages, pool_bytes_per_token
+from planner.engines import ENGINES
+from planner.engines.engine import Activations, Occupied
 from planner.errors import CapacityError, UsageError
 from planner.model.drafting import Draft
 from planner.model.layout import Layout
@@ -25,12 +26,6 @@ from planner.model.precision import WEIGHT_FORMATS, attention_format, expert_for
 from planner.model.projections import attention_projections
 
 ACTIVATION_BYTES_PER_ELEMENT = 2  # activations are 16-bit between the kernels, whatever the weights are
-SAMPLER_BYTES_PER_LOGIT = 20  # 16-bit and FP32 logits, and what vLLM's Triton sampler takes (see activation_bytes)
-DECODER_BYTES_PER_LOGIT = 27  # what TensorRT-LLM keeps for a logit: 8.5 in runtime buffers, 18.5 in its decoder
-MAMBA_FULL_MEMORY_RATIO = 0.9  # of SGLang: memory for recurrent states over that for KV, at most
-# SGLang's with a radix cache: a sequence's own state, that of the prefix that it found and one that it hands on; and
-# two that take turns where a step is composed while one runs.
-STATES_WITH_PREFIXES, STATES_OF_OVERLAP = 3, 2
 INDEX_CHOICE = 128  # tokens that an indexer chooses together in GQA; a KV block has as many, or more
 CONTEXT_BYTES = 0.5e9  # what CUDA takes of a GPU before an engine does
 # What weights, KV and the sampler leave unexplained in start-up logs of vLLM 0.18 to 0.20 on H200 and B200
@@ -98,10 +93,8 @@ def plan_memory(arch: Architecture, gpu: Gpu, layout: Layout, *, engine: str, qu
     arch, gpu, layout : model; GPU; how the model is spread over GPUs.
     quantization : a key of WEIGHT_FORMATS, None for the checkpoint's own format.
     kv_bytes_per_element : 2 for a 16-bit KV cache, 1 for fp8 [bytes].
-    engine : whose rule for `gpu_memory_utilization` holds: "vllm", all that it uses; "sglang", weights and KV, of what
-        is free before it loads them (mem_fraction_static); "trtllm", KV's share of what weights, activations and the
-        CUDA context leave free (free_gpu_memory_fraction).
-    gpu_memory_utilization : that share [1].
+    engine : name of the engine, whose memory rules hold (`engines`).
+    gpu_memory_utilization : the share by its rule [1].
     max_num_batched_tokens, max_num_seqs, block_size : largest step [tokens], [1]; KV block [tokens].
     adapters_bytes : room for LoRA adapters, counted as weights [bytes].
     draft : how tokens are drafted: its weights, and the KV of its layers in the same blocks; None where they are not.
@@ -121,11 +114,11 @@ def plan_memory(arch: Architecture, gpu: Gpu, layout: Layout, *, engine: str, qu
     The states of linear attention (Qwen3.5) are set aside for max_num_seqs sequences, in SGLang for as many as 0.9 of
     the memory for KV holds, and it runs no more (`handle_max_mamba_cache`); with its radix cache that memory is all
     theirs, and `states_per_seq` are one sequence's. In vLLM they are in the blocks (`pages`), of which it wants
-    max_num_seqs at least. Windows of compressed sparse attention are where an engine keeps them (`compressed_kv`).
+    max_num_seqs at least. Windows of compressed sparse attention are by `Engine.compressed_pages`.
     Left out is scratch memory of sparse attention (GLM-5), up to 0.5e9 for the indexer's logits.
     """
     _check(gpu_memory_utilization, max_num_batched_tokens, max_num_seqs, block_size)
-    ranks, stages = layout.tensor_parallel_size, layout.pipeline_parallel_size
+    rules, ranks, stages = ENGINES[engine], layout.tensor_parallel_size, layout.pipeline_parallel_size
     weights = weight_bytes(arch, quantization, layout) + draft_weight_bytes(draft, layout) + adapters_bytes
     activations = activation_bytes(arch, max_num_batched_tokens, max_num_seqs, ranks, engine)
     communication = COMMUNICATION_BYTES if layout.num_gpus > 1 else 0.0
@@ -133,22 +126,18 @@ def plan_memory(arch: Architecture, gpu: Gpu, layout: Layout, *, engine: str, qu
     windowed = per_token * windowed_share(arch, ranks)
     block_size, state_blocks = pages(arch, engine, block_size, kv_bytes_per_element, ranks, draft)
     per_seq = 0 if state_blocks else state_bytes_per_seq(arch, kv_bytes_per_element, ranks, stages)
-    if arch.attention == "csa" and engine == "sglang":
-        per_token, per_seq = pool_bytes_per_token(arch, kv_bytes_per_element, stages), 0
+    if arch.attention == "csa" and rules.compressed_pool is not None:
+        per_token, per_seq = rules.compressed_pool(arch, kv_bytes_per_element, stages), 0
     windows = max_num_seqs * windowed * arch.sliding_window
     per_token += draft_kv_bytes_per_token(draft, kv_bytes_per_element, ranks)
     beside = activations + communication + RUNTIME_BYTES
-    usable = gpu_memory_utilization * gpu.hbm_capacity_bytes
-    if engine == "sglang":  # activations, buffers and graphs live in the rest; what does not fit there fails later
-        usable = gpu_memory_utilization * (gpu.hbm_capacity_bytes - CONTEXT_BYTES - communication)
-        usable += min(beside, gpu.hbm_capacity_bytes - usable)
-    elif engine == "trtllm":
-        taken = weights + beside
-        usable = taken + gpu_memory_utilization * max(gpu.hbm_capacity_bytes - CONTEXT_BYTES - taken, 0.0)
+    usable = rules.usable_bytes(gpu_memory_utilization, Occupied(
+        capacity=gpu.hbm_capacity_bytes, context=CONTEXT_BYTES, weights=weights, communication=communication,
+        working=beside))
     kv = usable - weights - beside
     num_states = max_num_seqs
-    if engine == "sglang" and arch.num_linear_layers:
-        fitting = int(kv * MAMBA_FULL_MEMORY_RATIO / (1 + MAMBA_FULL_MEMORY_RATIO) // per_seq)
+    if (ratio := rules.state_memory_ratio) is not None and arch.num_linear_layers:
+        fitting = int(kv * ratio / (1 + ratio) // per_seq)
         max_num_seqs = max(min(max_num_seqs, fitting // states_per_seq), 1)
         num_states = max_num_seqs if states_per_seq == 1 else max(fitting, 1)
     states = float(num_states * per_seq)
@@ -161,19 +150,6 @@ def plan_memory(arch: Architecture, gpu: Gpu, layout: Layout, *, engine: str, qu
         state_blocks=state_blocks, max_num_seqs=max_num_seqs, kv_bytes=kv, kv_bytes_per_token=per_token,
         block_size=block_size, num_gpu_blocks=int(kv // (per_token * block_size)))
     return _checked(plan, arch, gpu, gpu_memory_utilization)
-
-
-def states_per_sequence(engine: str, enable_prefix_caching: bool | None, async_scheduling: bool) -> int:
-    """Return for how many recurrent states an engine has room for each sequence that it runs [1].
-
-    One, but where SGLang's radix cache, on unless it is switched off, keeps those of prefixes in the same pool.
-
-    Source: SGLang, `_calculate_mamba_ratio` and `_mamba_radix_cache_resolution` (kv_cache_configurator.py), with
-    mamba_radix_cache_strategy = auto.
-    """
-    if engine != "sglang" or enable_prefix_caching is False:
-        return 1
-    return STATES_WITH_PREFIXES + (STATES_OF_OVERLAP if async_scheduling else 0)
 
 
 def pages(arch: Architecture, engine: str, block_size: int, kv_bytes_per_element: float, tensor_parallel_size: int,
@@ -193,16 +169,13 @@ def pages(arch: Architecture, engine: str, block_size: int, kv_bytes_per_element
     (1056, 3)
     """
     if arch.attention == "csa":
-        return compressed_pages(arch, engine, block_size)
+        return ENGINES[engine].compressed_pages(arch, block_size)
     if arch.is_block_sparse:
         return max(block_size, INDEX_CHOICE), 0
-    if engine != "vllm" or not arch.num_linear_layers:
+    if not arch.num_linear_layers:
         return block_size, 0
-    state = state_bytes_per_seq(arch, kv_bytes_per_element, tensor_parallel_size, 1) / arch.num_linear_layers
-    per_token = kv_bytes_per_token_per_gpu(arch, kv_bytes_per_element, tensor_parallel_size, 1)
-    tokens = 16 * math.ceil(state * arch.num_attention_layers / (16 * per_token))
-    groups = -(-arch.num_linear_layers // arch.num_attention_layers)
-    return max(block_size, tokens), groups * (1 if draft is None else 1 + draft.num_tokens)
+    num_drafted = 0 if draft is None else draft.num_tokens
+    return ENGINES[engine].state_pages(arch, block_size, kv_bytes_per_element, tensor_parallel_size, num_drafted)
 
 
 def weight_bytes(arch: Architecture, quantization: str | None, layout: Layout) -> float:
@@ -331,11 +304,9 @@ def activation_bytes(arch: Architecture, max_num_batched_tokens: int, max_num_se
     )
     layer = tokens * max(per_token) * ACTIVATION_BYTES_PER_ELEMENT
     residual = 2 * tokens * hidden * ACTIVATION_BYTES_PER_ELEMENT
-    if engine == "trtllm":
-        return residual + layer + max_num_seqs * arch.vocab_size * DECODER_BYTES_PER_LOGIT
-    if engine == "sglang":
-        return residual + layer
-    return residual + max(layer, min(max_num_seqs, tokens) * arch.vocab_size * SAMPLER_BYTES_PER_LOGIT)
+    return ENGINES[engine].activation_bytes(Activations(
+        residual=residual, layer=layer, max_num_batched_tokens=tokens, max_num_seqs=max_num_seqs,
+        vocab_size=arch.vocab_size))
 
 
 def _check(gpu_memory_utilization: float, *sizes: int) -> None:

@@ -1,17 +1,15 @@
 """A launch that stands in a file: the command in a script, or the arguments that a server wrote into its log."""
 
 import ast
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from planner.engines import ENGINES
 from planner.errors import UsageError
 from planner.traces.source import text_lines
 
-VERSION = re.compile(r"vLLM API server version (\S+)")
-OPENINGS = {"non-default args: {": ("vllm", ":"), "server_args=ServerArgs(": ("sglang", "=")}
 QUOTES, OPEN, CLOSED = "'\"", "([{<", ")]}>"
 
 
@@ -55,12 +53,15 @@ def read_file(path: Path, begins: Callable[[str], bool]) -> Logged | str:
     """
     whole, version = "", None
     for _, line in text_lines(path):
-        said = VERSION.search(line)
-        version = said[1] if said else version
-        for opening, (engine, sign) in OPENINGS.items():
+        for name, engine in ENGINES.items():
+            said = engine.dialect.log_version and engine.dialect.log_version.search(line)
+            version = said[1] if said else version
+            if engine.dialect.log_opening is None:
+                continue
+            opening, sign = engine.dialect.log_opening
             _, found, rest = line.partition(opening)
             if found:
-                return Logged(engine, dict(_arguments(rest, sign)), version)
+                return Logged(name, dict(_arguments(rest, sign)), version)
         whole += line.removesuffix("\\")
         if line.endswith("\\"):
             continue

@@ -1,12 +1,9 @@
-"""Ranks of data-parallel attention in launch commands: each engine has its own flags for them, and its own counts.
+"""Ranks of data-parallel attention in launch commands, by the flags and counts of each engine (`RankFlags`).
 
-- vLLM: `--data-parallel-size N` of a mixture of experts, without a flag for it; limits are of a rank. Its API server
-  deals requests to ranks, or to replicas of a dense model, by a score of its own.
-- SGLang: `--enable-dp-attention --dp-size N`, where `--tp-size` counts all GPUs and limits are of all ranks together.
-- TensorRT-LLM: `enable_attention_dp`, whose ranks are the GPUs of `--tp_size`; limits are of a rank.
-
-Sources: vllm/v1/engine/core.py (`DPEngineCoreProc`) and core_client.py (`DPLBAsyncMPClient`), sglang/srt/server_args.py
-(`_handle_data_parallelism`) and managers/scheduler.py, tensorrt_llm/mapping.py.
+- vLLM: `--data-parallel-size N` of a mixture of experts; limits are of a rank. Its API server deals requests to ranks,
+  or to replicas of a dense model, by a score of its own.
+- SGLang: `--enable-dp-attention --dp-size N`; `--tp-size` counts all GPUs, and limits are of all ranks together.
+- TensorRT-LLM: `enable_attention_dp`; the ranks are the GPUs of `--tp_size`, and limits are of a rank.
 """
 
 from collections.abc import Mapping
@@ -14,11 +11,12 @@ from dataclasses import replace
 from typing import Any
 
 from planner.catalog.catalog_files import load_model
+from planner.engines import ENGINES
+from planner.engines.dialect import RankFlags
 from planner.errors import PlannerError, UsageError
 from planner.settings.default_router import router_of
 from planner.settings.scenario import Scenario
 
-VLLM_ROUTER = "vllm-dp"
 OF_ALL_RANKS = ("max_num_seqs", "max_num_batched_tokens")  # in SGLang's flags
 
 
@@ -29,35 +27,36 @@ def read_ranks(found: Mapping[str, Any]) -> dict[str, Any]:
     ------
     UsageError : SGLang's ranks do not divide its GPUs.
     """
-    found = _with_experts(found)
+    flags = ENGINES[found["engine"]].dialect.ranks
+    found = _with_experts(found, flags)
     size, ranks = found.get("tensor_parallel_size", 1), found.get("data_parallel_size", 1)
-    if found["engine"] == "vllm":
+    if not flags.needs_switch:
         if ranks == 1:
             return dict(found)
-        return dict(found) | {"router": VLLM_ROUTER} | (
+        return dict(found) | {"router": flags.router} | (
             {"data_parallel_attention": True} if has_experts(found["model"]) else {})
     options = {name: value for name, value in found.items() if name != "data_parallel_attention"}
-    if found["engine"] == "trtllm":
+    if flags.are_all_gpus:
         ranks = size
     if not found.get("data_parallel_attention") or ranks == 1:
         return options
     if size % ranks:
         raise UsageError(f"--from-command: {ranks} ranks of data-parallel attention over {size} GPUs; must divide them")
-    if found["engine"] == "sglang":
+    if flags.limits_are_of_all:
         options |= {name: max(options[name] // ranks, 1) for name in OF_ALL_RANKS if options.get(name, 0) > 0}
     return options | {"tensor_parallel_size": size // ranks, "data_parallel_size": ranks,
                       "data_parallel_attention": True}
 
 
-def _with_experts(found: Mapping[str, Any]) -> Mapping[str, Any]:
+def _with_experts(found: Mapping[str, Any], flags: RankFlags) -> Mapping[str, Any]:
     """Return options with whole experts where SGLang's tokens are sent to theirs (`_handle_a2a_moe`).
 
     Where ranks have no tokens of their own, all GPUs have all tokens, and none are sent.
     """
     if found.get("all2all_backend") != "deepep":
         return found
-    whole = found["engine"] == "sglang" or bool(found.get("expert_parallel"))
-    own = found.get("data_parallel_size", 1) > 1 and (found["engine"] == "vllm" or "data_parallel_attention" in found)
+    whole = flags.sends_whole_experts or bool(found.get("expert_parallel"))
+    own = found.get("data_parallel_size", 1) > 1 and (not flags.needs_switch or "data_parallel_attention" in found)
     kept = {name: value for name, value in found.items() if name != "all2all_backend" or (own and whole)}
     return kept | ({"expert_parallel": True} if whole else {})
 
@@ -67,26 +66,27 @@ def written_ranks(scenario: Scenario) -> tuple[Scenario, dict[str, str]]:
 
     An option that lacks nothing has an empty text.
     """
-    size, ranks, engine = scenario.tensor_parallel_size, scenario.data_parallel_size, scenario.engine
-    if engine == "vllm":
-        return scenario, _without_a_flag_of_vllm(scenario)
+    size, ranks = scenario.tensor_parallel_size, scenario.data_parallel_size
+    flags = ENGINES[scenario.engine].dialect.ranks
+    if not flags.needs_switch:
+        return scenario, _without_a_flag(scenario, flags)
     if not scenario.data_parallel_attention:
         return scenario, {}
-    if engine == "trtllm":
+    if flags.are_all_gpus:
         return replace(scenario, tensor_parallel_size=size * ranks), {
             "data_parallel_size": "" if size == 1 else f"tensor_parallel_size = {size} of a rank"}
     limits: dict[str, Any] = {name: getattr(scenario, name) * ranks for name in OF_ALL_RANKS if getattr(scenario, name)}
     return replace(scenario, tensor_parallel_size=size * ranks, **limits), {}
 
 
-def _without_a_flag_of_vllm(scenario: Scenario) -> dict[str, str]:
-    """Return the options about its ranks that vLLM has no flag for, as `written_ranks`."""
+def _without_a_flag(scenario: Scenario, flags: RankFlags) -> dict[str, str]:
+    """Return the options about its ranks that an engine without a switch has no flag for, as `written_ranks`."""
     ranks = scenario.data_parallel_size
     if ranks == 1:
         return {}
     if not scenario.data_parallel_attention and scenario.model is not None and has_experts(scenario.model):
         return {"data_parallel_size": f"data_parallel_size = {ranks}"}
-    return {"data_parallel_attention": "", "router": "" if router_of(scenario) == VLLM_ROUTER else
+    return {"data_parallel_attention": "", "router": "" if router_of(scenario) == flags.router else
             f"router = {router_of(scenario)}"}
 
 

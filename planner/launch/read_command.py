@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,25 +10,18 @@ from typing import Any
 import yaml
 
 from planner.catalog.catalog_files import load_gpu
+from planner.engines import ENGINES
+from planner.engines.dialect import Dialect, Flag, Switch, Tree
+from planner.engines.releases import check_release, stated_release
+from planner.engines.values import table, truth, whole
 from planner.errors import UsageError
-from planner.launch.flags import DIALECTS, Dialect, Flag, Switch, Tree
 from planner.launch.logged import Logged, file_of, read_file
 from planner.launch.rank_flags import read_ranks
-from planner.launch.values import table, truth, whole
-from planner.settings.defaults import vllm_serve_defaults
-from planner.settings.releases import check_release, stated_release
 
-# What a launch begins with, as words of the command line; of what stands before (docker run) only variables and the
-# image's tag are read.
-BEGINNINGS = (
-    (re.compile(r"(?:\S*/)?vllm serve"), "vllm"),
-    (re.compile(r"\S*python\S* -m vllm\.entrypoints\.openai\.api_server"), "vllm"),
-    (re.compile(r"(?:\S*/)?vllm-openai(?::\S+|@\S+)?"), "vllm"),  # the image, whose arguments follow it
-    (re.compile(r"\S*python\S* -m sglang\.launch_server"), "sglang"),
-    (re.compile(r"(?:\S*/)?sglang serve"), "sglang"),
-    (re.compile(r"(?:\S*/)?trtllm-serve(?: serve)?"), "trtllm"),
-)
-IMAGE = re.compile(r"(?:\S*/)?(?:vllm-openai|sglang|tensorrt-llm/release):v?([^-@\s]+)\S*")  # its tag, up to a dash
+# The words that a launch begins with; of the words before them (docker run) only variables and an image's tag are read.
+BEGINNINGS = tuple((pattern, name) for name, engine in ENGINES.items() for pattern in engine.dialect.commands)
+IMAGES = "|".join(image for engine in ENGINES.values() for image in engine.dialect.images)
+IMAGE = re.compile(rf"(?:\S*/)?(?:{IMAGES}):v?([^-@\s]+)\S*")  # its tag, up to a dash
 VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*=")
 ENDS = (";", "&", "&&", "|", "||", ">", ">>", "2>", "2>&1")
 
@@ -101,9 +94,10 @@ def launch_options(command: str, gpu: str | None, version: str | None = None,
     notes, own = [], {}
     if launch.left_aside:
         notes.append(f"--from-command: left aside, as without effect or not modelled: {', '.join(launch.left_aside)}")
-    if launch.options["engine"] == "vllm" and gpu is not None:
+    serve_defaults = ENGINES[launch.options["engine"]].serve_defaults
+    if serve_defaults is not None and gpu is not None:
         check_release(version)
-        defaults = _vllm_serve_defaults(gpu, version or launch.options.get("engine_version") or otherwise)
+        defaults = _served_on(serve_defaults, gpu, version or launch.options.get("engine_version") or otherwise)
         own = {name: value for name, value in defaults.items() if name not in launch.options}
         if own:
             notes.append(f"--from-command: vllm serve's own on {gpu}: "
@@ -111,10 +105,11 @@ def launch_options(command: str, gpu: str | None, version: str | None = None,
     return dict(launch.options) | own, notes
 
 
-def _vllm_serve_defaults(gpus: str, version: str | None) -> dict[str, Any]:
-    """Return what vLLM's server has by itself on a GPU, or on all of several with commas between."""
+def _served_on(defaults: Callable[[str, float, str | None], dict[str, Any]], gpus: str, version: str | None
+               ) -> dict[str, Any]:
+    """Return a server's own defaults on a GPU, or on all of several with commas between."""
     profiles = [load_gpu(name) for name in gpus.split(",")]
-    found = [vllm_serve_defaults(profile.name, profile.hbm_capacity_bytes, version) for profile in profiles]
+    found = [defaults(profile.name, profile.hbm_capacity_bytes, version) for profile in profiles]
     if any(each != found[0] for each in found):
         raise UsageError(f"--from-command: vllm serve has other limits of its own on some of {gpus}; give "
                          f"--max-num-seqs and --max-num-batched-tokens in the command")
@@ -128,7 +123,7 @@ def _of_command(command: str, found: dict[str, Any], left: list[str], reads_file
     except ValueError as error:
         raise UsageError(f"--from-command: {error}; put quotes around the whole command") from error
     engine, before, words = _launched(words)
-    dialect = DIALECTS[engine]
+    dialect = ENGINES[engine].dialect
     found["engine"] = engine
     _take_version(next((image[1] for image in map(IMAGE.fullmatch, before) if image), None), found)
     for name, _, value in (word.rstrip(";").partition("=") for word in before if VARIABLE.match(word)):
@@ -144,7 +139,7 @@ def _of_command(command: str, found: dict[str, Any], left: list[str], reads_file
 def _of_log(logged: Logged, found: dict[str, Any], left: list[str]) -> Dialect:
     """Take over what a server's log sets; values of what is left aside may be secret, and SGLang's are mostly defaults.
     """
-    dialect = DIALECTS[logged.engine]
+    dialect = ENGINES[logged.engine].dialect
     found["engine"] = logged.engine
     _take_version(logged.version, found)
     others: list[str] = []
@@ -154,7 +149,9 @@ def _of_log(logged: Logged, found: dict[str, Any], left: list[str]) -> Dialect:
         else:
             _apply(dialect, f"--{_normal(name)}", value, found, others)
     names = [each.partition(" ")[0] for each in others]
-    left += names if logged.engine == "vllm" else [f"{len(names)} more of SGLang's arguments"] * bool(names)
+    if dialect.logs_all_arguments and names:
+        names = [f"{len(names)} more of {ENGINES[logged.engine].title}'s arguments"]
+    left += names
     return dialect
 
 
@@ -287,8 +284,9 @@ def _settle_draft(found: dict[str, Any], left: list[str]) -> None:
     """
     model = found.get("speculative_model")
     if model is None:
-        if found["engine"] == "sglang" and found.get("speculative_method") == "eagle":
-            found["speculative_method"] = "mtp"
+        method = found.get("speculative_method", "")
+        if (other := ENGINES[found["engine"]].dialect.methods_without_draft.get(method)) is not None:
+            found["speculative_method"] = other
         return
     named = [method for method in ("eagle3", "eagle", "medusa") if method in model.lower()]
     method = found.setdefault("speculative_method", named[0] if named else "draft_model")

@@ -8,15 +8,14 @@ from typing import Any
 import yaml
 
 from planner.catalog.catalog_files import describe_model
-from planner.launch.flags import DIALECTS, Dialect, Flag, Switch, Tree
+from planner.engines import ENGINES
+from planner.engines.dialect import Dialect, Flag, Switch, Tree
 from planner.launch.rank_flags import written_ranks
 from planner.settings.default_router import ROUTER
-from planner.settings.defaults import ENGINE_DEFAULTS, vllm_serve_defaults
 from planner.settings.scenario import Scenario, given_options, names_in
 
 FILE = "engine.yaml"
 OWN_DRAFTS = ("eagle", "eagle3", "medusa")  # heads that were trained for a model, in a checkpoint of their own
-VLLM_SERVES_OTHERS = tuple(vllm_serve_defaults("", 0.0, None))  # the options, which are the same on every GPU
 NOT_THE_SERVERS = {"model", "gpu", "inter_node_bandwidth", "inter_node_latency", "engine", "engine_version",
                    "step_time", "calibration", "interval", "speculative_acceptance"}
 
@@ -30,10 +29,10 @@ def launch_command(scenario: Scenario) -> tuple[str, tuple[str, ...]]:
     >>> print(launch_command(Scenario(model="qwen3-32b", max_num_seqs=256))[0])
     vllm serve Qwen/Qwen3-32B --gpu-memory-utilization 0.9 --max-num-seqs 256 --max-num-batched-tokens 2048
     """
-    dialect = DIALECTS[scenario.engine]
-    if scenario.engine == "vllm":
-        own = ENGINE_DEFAULTS["vllm"]
-        scenario = replace(scenario, **{name: getattr(own, name) for name in VLLM_SERVES_OTHERS
+    engine, dialect = ENGINES[scenario.engine], ENGINES[scenario.engine].dialect
+    if engine.serve_defaults is not None:
+        names = engine.serve_defaults("", 0.0, None)  # which are the same on every GPU
+        scenario = replace(scenario, **{name: getattr(engine.defaults, name) for name in names
                                         if getattr(scenario, name) is None})
     scenario, without = written_ranks(scenario)
     words, in_file, lacking = [*dialect.launch, _served(scenario.model)], {}, [*filter(None, without.values())]
@@ -48,8 +47,8 @@ def launch_command(scenario: Scenario) -> tuple[str, tuple[str, ...]]:
             lacking.append(f"{name} = {value}")
     if scenario.num_speculative_tokens and scenario.speculative_method in OWN_DRAFTS and not scenario.speculative_model:
         lacking.append(f"speculative_model, the checkpoint that {scenario.speculative_method} drafts with")
-    if scenario.engine == "vllm" and scenario.max_loras:
-        words.append("--enable-lora")
+    if dialect.lora_switch is not None and scenario.max_loras:
+        words.append(dialect.lora_switch)
     command = shlex.join(words)
     if in_file:
         command = (f"cat > {FILE} <<'EOF'\n{yaml.safe_dump(_nested(in_file), sort_keys=False)}EOF\n"

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from planner.catalog.catalog_files import data_dir, read_rows
+from planner.engines.releases import stated_release
 from planner.errors import CatalogError
-from planner.settings.releases import stated_release
 
 EQUAL = ("client", "isl", "osl", "tp", "ep")  # those that hold where the value is the same
 CONDITIONS = {"engine", "model", "precision", "gpus", "version", *EQUAL, "tp_below", "min_concurrency",

@@ -10,6 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from planner.deployment.deploy import Deployment, deploy
+from planner.engines import ENGINES
 from planner.errors import TraceError, UsageError
 from planner.files.table_file import columns_of, read_table_file
 from planner.loop.rows import STEP_ROW
@@ -151,7 +152,7 @@ def _check_drafts(path: Path, log: ServerLog, scenario: Scenario) -> None:
     if accepted and not scenario.num_speculative_tokens:
         raise UsageError(f"{path}: its decodes emit up to {max(accepted):g} tokens a step, drafts among them; give "
                          f"--num-speculative-tokens and --speculative-method")
-    if not accepted and scenario.num_speculative_tokens and log.engine != "trtllm":
+    if not accepted and scenario.num_speculative_tokens and ENGINES[log.engine].log.names_drafts:
         raise UsageError(f"{path}: says of no drafts; leave out --num-speculative-tokens "
                          f"{scenario.num_speculative_tokens}")
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from planner.catalog.architecture import Architecture
 from planner.catalog.gpus import Gpu
+from planner.engines import ENGINES
 from planner.errors import CatalogError, UnknownNameError
 
 # What kernels that widen weights to 16 bit as they multiply them (Marlin, in vLLM and SGLang) reach of the arithmetic
@@ -169,14 +170,14 @@ def kv_cache_type(arch: Architecture | None, given: str, engine: str = "vllm", g
     """Return the type of the KV cache: for "auto" the one that the checkpoint has scales for, as engines take it.
 
     vLLM does from 0.13 on (pull request 29980), SGLang and TensorRT-LLM for ModelOpt's checkpoints. With DeepSeek's
-    sparse attention SGLang goes by the GPU: FP8 on Blackwell, 16 bit before (`_set_default_nsa_kv_cache_dtype` of its
-    ServerArgs).
+    sparse attention an engine may go by the GPU (`Engine.sparse_kv_cache_type`).
     """
     if given != "auto" or arch is None:
         return given
     is_dsa = arch.attention == "mla" and arch.index_topk > 0
-    if engine == "sglang" and is_dsa and gpu is not None and gpu.vendor == "NVIDIA":
-        return "fp8" if "fp4" in gpu.flops_per_s else "bf16"
+    own = ENGINES[engine].sparse_kv_cache_type
+    if own is not None and is_dsa and gpu is not None and gpu.vendor == "NVIDIA":
+        return own(gpu)
     return arch.kv_cache_dtype or given
 
 

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from planner.catalog.architecture import Architecture
 from planner.catalog.parameters import compressor_widths
+from planner.engines import ENGINES
 
 LAYER_KERNELS = 4  # small ones of a dense layer: two norms, the rotary embedding and the activation
 # What each takes of them: on two cards 22 and 24 %, 25 %, 27 to 31 % (LLMServingSim's tables).
@@ -11,26 +12,6 @@ NORM_SHARE, ROTARY_SHARE, ACTIVATION_SHARE = 0.24, 0.24, 0.28
 # And what takes residual streams together and apart. Of one token AIConfigurator's tables (`mhc_module_perf`, SGLang
 # 0.5.14, vLLM 0.24 and TensorRT-LLM 1.3.0rc20 on H200 and B200) have 14 to 21 µs, the product included, and 6 to 9.
 MIX_SHARE, SPREAD_SHARE = 1.0, 0.7
-
-
-def layers_routed_apart(arch: Architecture, engine: str) -> int:
-    """Return the MoE layers whose routing is not in the experts' benchmark [1].
-
-    TensorRT-LLM's was measured as a whole module, from the router's logits on (`create_moe` with its routing method in
-    AIConfigurator's collector); what `moe_layer_s` is for is in it.
-    """
-    return 0 if engine == "trtllm" else arch.num_moe_layers
-
-
-def layers_once_slower(arch: Architecture, engine: str) -> int:
-    """Return the layers that releases before an engine's newest line (`settings.releases`) run with more kernels [1].
-
-    As runs of both show: TensorRT-LLM's of multi-head latent attention (gpt-oss takes no longer under 1.1 than under
-    1.2, DeepSeek 40 µs a layer), all of SGLang's.
-    """
-    if engine == "trtllm":
-        return arch.num_attention_layers if arch.attention == "mla" else 0
-    return arch.num_layers if engine == "sglang" else 0
 
 
 class Small(NamedTuple):
@@ -55,7 +36,7 @@ def small_kernels(arch: Architecture, engine: str, ranks: int) -> tuple[Small, .
 
     Parameters
     ----------
-    arch, engine : the model, and whose kernels run: "vllm", "sglang" or "trtllm".
+    arch, engine : the model, and the name of the engine whose kernels run.
     ranks : that a layer's width is spread over [1].
 
     Notes
@@ -74,7 +55,7 @@ def small_kernels(arch: Architecture, engine: str, ranks: int) -> tuple[Small, .
     [(64, 0.24, 16384), (32, 0.24, 10240.0), (32, 0.28, 43008.0)]
     """
     hidden, streams = arch.hidden_size, arch.num_residual_streams
-    in_attention = engine == "trtllm" and arch.attention == "gqa"
+    in_attention = ENGINES[engine].rotates_in_attention and arch.attention == "gqa"
     turned = [(count, 0.0 if arch.attention != "gqa"
                else (kind.num_attention_heads + kind.num_kv_heads) * kind.head_dim / ranks)
               for count, kind in arch.attention_kinds]

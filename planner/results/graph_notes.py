@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.engines import ENGINES
 from planner.loop.state.count_table import node_counts
 from planner.replays.fleet.shares import Share, shares
 from planner.replays.result_tables import ReplayResult
@@ -12,9 +13,6 @@ from planner.replays.result_tables import ReplayResult
 Floats = NDArray[np.floating[Any]]
 LEAST_S = 1e-4  # a step that loses less is not worth a note,
 LEAST_SHARE = 1e-3  # nor are prompts that lose less of the busy time
-RULES = {"vllm": "vLLM captures up to 2 × max_num_seqs tokens, and 512 at most",
-         "sglang": "SGLang's default follows from the GPU's memory",
-         "trtllm": "TensorRT-LLM captures 128 sequences by default"}
 
 
 def graph_notes(result: ReplayResult) -> list[str]:
@@ -49,7 +47,8 @@ def _decodes(result: ReplayResult, part: Share) -> list[str]:
     if lost_s.mean() < LEAST_S:
         return []
     number = "steps" if steps is None else f"{steps:,} steps"
-    per_decode = int(terms.tokens_per_decode) if part.pool.deployment.scenario.engine == "vllm" else 1
+    counts_tokens = ENGINES[part.pool.deployment.scenario.engine].graphs_count_tokens
+    per_decode = int(terms.tokens_per_decode) if counts_tokens else 1
     return [f"{number} of more than {limit:,} decodes run outside CUDA graphs, kernel by kernel: the host takes "
             f"{1e3 * launched_s.mean():.1f} ms where the GPU needs {1e3 * gpu_s.mean():.1f}, so a step takes "
             f"{1e3 * lost_s.mean():.1f} ms longer; {_remedy(part, int(counts.max()) * per_decode)}"]
@@ -133,5 +132,5 @@ def _remedy(part: Share, size: int) -> str:
     """Return the option that captures graphs of such steps, and where the limit comes from."""
     scenario = part.pool.deployment.scenario
     given = scenario.max_cudagraph_capture_size
-    rule = RULES[scenario.engine] if given is None else f"the option has {given:,}"
+    rule = ENGINES[scenario.engine].graph_rule if given is None else f"the option has {given:,}"
     return f"--max-cudagraph-capture-size {-(-size // 8) * 8} lifts that ({rule})"

@@ -5,10 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from planner.deployment.deploy import Deployment, pools_of
-from planner.deployment.memory import states_per_sequence
+from planner.engines import ENGINES
 from planner.results.session_notes import session_notes
-from planner.settings.defaults import vllm_serve_defaults
-from planner.settings.releases import DEFAULTS_SINCE, NEWEST_SINCE, defaults_before
 from planner.settings.scenario import Scenario, given_options
 from planner.steptime.engine_constants import read_table
 from planner.steptime.roofline import priors
@@ -49,9 +47,10 @@ def notes(deployment: Deployment, trace: Trace, *, num_followers: int = 0, is_fu
 def _seats(deployment: Deployment) -> list[str]:
     """Say that the planner's default limited a replay, where vLLM's own would not have."""
     scenario, gpu, seats = deployment.scenario, deployment.gpu, deployment.settings.max_num_seqs
-    if scenario.engine != "vllm" or deployment.pools or gpu is None:
+    serve_defaults = ENGINES[scenario.engine].serve_defaults
+    if serve_defaults is None or deployment.pools or gpu is None:
         return []
-    own = vllm_serve_defaults(gpu.name, gpu.hbm_capacity_bytes, scenario.engine_version)["max_num_seqs"]
+    own = serve_defaults(gpu.name, gpu.hbm_capacity_bytes, scenario.engine_version)["max_num_seqs"]
     return [f"every seat was taken at some time: max_num_seqs = {seats:,} is the planner's default, and `vllm serve` "
             f"has {own:,} on {gpu.name}; --max-num-seqs sets what your engine has, or --from-command"]
 
@@ -84,12 +83,14 @@ def _engines(deployment: Deployment, trace: Trace) -> list[str]:
     if not settings.enable_prefix_caching and trace.prefix is not None:
         found.append("prefix caching is off, though the trace has hash_ids")
     memory, is_linear = deployment.memory, architecture is not None and architecture.num_linear_layers > 0
-    if deployment.scenario.engine == "sglang" and is_linear and memory is not None:
-        per_seq = states_per_sequence("sglang", deployment.scenario.enable_prefix_caching, settings.async_scheduling)
-        found.append(f"sglang keeps the recurrent states of {memory.max_num_seqs:,} sequences beside the KV cache, "
-                     + (f"with room for {per_seq} each since its radix cache keeps those of prefixes, " if per_seq > 1
-                        else "") + f"{memory.state_bytes / 2**30:.1f} GiB, and runs no more; --max-num-seqs changes "
-                     f"that, and where memory ends it, --gpu-memory-utilization or more GPUs"
+    engine = ENGINES[deployment.scenario.engine]
+    if engine.state_memory_ratio is not None and is_linear and memory is not None:
+        per_seq = engine.states_per_sequence(deployment.scenario.enable_prefix_caching, settings.async_scheduling)
+        prefixes = f"with room for {per_seq} each since its radix cache keeps those of prefixes, "
+        found.append(f"{engine.name} keeps the recurrent states of {memory.max_num_seqs:,} sequences beside the KV "
+                     f"cache, {prefixes if per_seq > 1 else ''}{memory.state_bytes / 2**30:.1f} GiB, and "
+                     f"runs no more; --max-num-seqs changes that, and where memory ends it, --gpu-memory-utilization "
+                     f"or more GPUs"
                      + (", or --no-enable-prefix-caching" if per_seq > 1 else ""))
     is_apart = deployment.scenario.data_parallel_size > 1 and not deployment.scenario.data_parallel_attention
     if is_apart and architecture is not None and architecture.num_experts:
@@ -121,28 +122,30 @@ def _context(deployment: Deployment) -> list[str]:
     arch, settings = deployment.architecture, deployment.settings
     room = settings.num_gpu_blocks * settings.block_size
     is_even = arch is not None and arch.has_even_layers
-    if deployment.scenario.engine != "vllm" or not is_even or room >= settings.max_model_len:
+    engine = ENGINES[deployment.scenario.engine]
+    if not engine.needs_whole_context or not is_even or room >= settings.max_model_len:
         return []
-    return [f"vLLM would not start: its KV cache holds {room:,} tokens, and a context may have "
+    return [f"{engine.title} would not start: its KV cache holds {room:,} tokens, and a context may have "
             f"{settings.max_model_len:,}; --max-model-len lowers that"]
 
 
 def _release(deployment: Deployment) -> list[str]:
     """Say what an engine's release changes of its steps."""
-    stack, engine, version = deployment.stack, deployment.scenario.engine, deployment.scenario.engine_version
+    stack, version = deployment.stack, deployment.scenario.engine_version
+    engine = ENGINES[deployment.scenario.engine]
     if version is None:
         return []
     found = [f"{default.option} is {default.before or 'off'} before {default.since}"
-             for default in defaults_before(engine, version)]
+             for default in engine.defaults_before(version)]
     if found:
-        return [f"{engine} {version}: where nothing is said of it, {', '.join(found)}"]
+        return [f"{engine.name} {version}: where nothing is said of it, {', '.join(found)}"]
     if stack is None or not stack.num_older_layers:
-        return [f"engine_version = {version} changes nothing: releases differ under vLLM before "
-                f"{DEFAULTS_SINCE['vllm'][-1].since}, SGLang before {NEWEST_SINCE['sglang']}, and with multi-head "
-                f"latent attention under TensorRT-LLM before {NEWEST_SINCE['trtllm']}"]
+        last = engine.defaults_since[-1].since if engine.defaults_since else engine.newest_since
+        return [f"engine_version = {version} changes nothing for this model: the planner knows differences of "
+                f"{engine.title} before {last} only"]
     layers = stack.num_older_layers
-    return [f"{engine} {version}: steps take {1e3 * layers * stack.constants.older_layer_s:.1f} ms longer than since "
-            f"{NEWEST_SINCE[engine]}, in {layers} layers"]
+    return [f"{engine.name} {version}: steps take {1e3 * layers * stack.constants.older_layer_s:.1f} ms longer than "
+            f"since {engine.newest_since}, in {layers} layers"]
 
 
 def _calibration(deployment: Deployment) -> list[str]:

@@ -6,14 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
+from planner.engines import ENGINES, defaults_text
+from planner.engines.releases import check_release
 from planner.errors import UnknownNameError, UsageError
 from planner.settings.acceptance import cumulative_acceptance
-from planner.settings.defaults import defaults_text
 from planner.settings.option_types import of_no_type, types_in
-from planner.settings.releases import check_release
 
 ALIASES = {"replicas": "data_parallel_size"}  # that files may call an option by
-Engine = Literal["vllm", "sglang", "trtllm"]
 SpeculativeMethod = Literal["mtp", "deepseek_mtp", "eagle", "eagle3", "draft_model", "medusa", "ngram"]
 CudagraphMode = Literal["full_and_piecewise", "piecewise", "full_decode_only", "none"]
 MOST = 2**62  # of a whole number, so that 64 bits hold it
@@ -45,7 +44,7 @@ class Scenario:
 
     model: str | None = _option(None, "Deployment", "Model: a name (llama-3.1-8b, Qwen/Qwen3-32B) or a config.json.")
     gpu: str | None = _option(None, "Deployment", "GPU: h100-sxm, a100-sxm, mi300x … (planner db list).")
-    engine: Engine = _option("vllm", "Deployment", "Serving engine whose defaults apply.")
+    engine: str = _option("vllm", "Deployment", "Serving engine whose defaults apply.")
     engine_version: str | None = _option(None, "Deployment", "Its release, as 0.5.9; older ones do less. [newest]")
     tensor_parallel_size: int = _option(1, "Deployment", "GPUs that share each layer.")
     pipeline_parallel_size: int = _option(1, "Deployment", "Pipeline stages.")
@@ -327,6 +326,7 @@ def _check_ranks(scenario: Scenario) -> None:
 
 OPTION_DEFAULTS = {f.name: f.default for f in fields(Scenario)}
 OPTION_TYPES = typing.get_type_hints(Scenario)  # by name; finding them out takes a while
+OPTION_TYPES["engine"] = Literal[tuple(ENGINES)]
 KINDS = {name: types_in(hint) for name, hint in OPTION_TYPES.items()}  # types of an option's values, without None
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from planner.catalog.attention_reads import attention_flops_per_pair, readings, window_tokens
 from planner.catalog.kv_cache import index_bytes_per_token, layer_kv_bytes
+from planner.engines import ENGINES
 from planner.loop.state.count_table import node_counts
 from planner.loop.state.terms import StepTime
 from planner.steptime.block_sparse import index_pair_s, sparse_pair_s
@@ -15,7 +16,6 @@ from planner.steptime.compressed_attention import (
     csa_decode_coefficients,
     csa_flops_frac,
     csa_heads,
-    csa_kernels_of,
     entry_pair_s,
     padded_heads,
 )
@@ -97,7 +97,7 @@ def decode_fit(stack: Stack) -> Fit[Any]:
         return find_fit(DecodeAttention, family, phase="generation", **wanted)
     heads = stack.arch.num_attention_heads / stack.layout.tensor_parallel_size
     if stack.arch.attention == "csa":
-        heads, wanted = csa_heads(stack), wanted | {"engine": csa_kernels_of(stack.engine)}
+        heads, wanted = csa_heads(stack), wanted | {"engine": ENGINES[stack.engine].compressed_kernels}
     nearest = tuple(sorted(MLA_HEADS, key=lambda count: abs(math.log(count / heads))))
     return find_fit(MlaDecode, family, phase="generation", **wanted, num_heads=nearest)
 
@@ -229,7 +229,7 @@ def uses_flash2(stack: Stack) -> bool:
     """
     gpu = stack.gpu
     is_later = "fp8" in gpu.flops_per_s and gpu.hbm_bandwidth_bytes_per_s > FASTEST_GDDR_BYTES_PER_S
-    return (stack.engine == "vllm" and gpu.vendor == "NVIDIA" and stack.kv_bytes_per_element == 2.0
+    return (ENGINES[stack.engine].runs_flash_attention and gpu.vendor == "NVIDIA" and stack.kv_bytes_per_element == 2.0
             and stack.arch.attention == "gqa" and not is_later)
 
 

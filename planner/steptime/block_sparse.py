@@ -1,16 +1,15 @@
 """MiniMax sparse attention: GQA over blocks of keys that an indexer chose; what its prompts and its indexer reach."""
 
+from planner.engines import ENGINES
 from planner.errors import UsageError
 from planner.steptime.fused_norms import generation
 from planner.steptime.step_context import Stack
 
-# What a prompt's tiles, the queries of one token and one key-value head over one key, reach of the 16-bit peak. From
-# AIConfigurator's tables of whole attention modules (`msa_context_module_perf`, aiconfigurator-core 0.12.0; vLLM 0.24,
-# SGLang 0.5.16), 28 to 306 shapes for each of five GPUs, 1 to 8 ranks and both engines: 0.117 to 0.128, 0.077 to 0.080,
-# 0.18 to 0.34 and 0.027 to 0.043. vLLM has a kernel of its own on Blackwell; elsewhere both run
-# Triton's, so that other GPUs take Hopper's shares.
-FLOPS_FRAC = {("vllm", "hopper"): 0.122, ("sglang", "hopper"): 0.079, ("vllm", "blackwell"): 0.2,
-              ("sglang", "blackwell"): 0.04}
+# `Engine.block_sparse_frac` is the share of the 16-bit peak that a prompt's tiles reach; a tile is the queries of one
+# token and one KV head over one key. It is from AIConfigurator's tables of whole attention modules
+# (`msa_context_module_perf`, aiconfigurator-core 0.12.0; vLLM 0.24, SGLang 0.5.16), 28 to 306 shapes for each of five
+# GPUs, 1 to 8 ranks and both engines: 0.117 to 0.128, 0.077 to 0.080, 0.18 to 0.34 and 0.027 to 0.043. vLLM has its
+# own kernel on Blackwell; elsewhere both run Triton's, so other GPUs take Hopper's shares.
 # The indexer's heads, of the 16-bit peak: 0.7 ps a head, query and key on H200 (same tables).
 INDEX_FLOPS_FRAC = 0.34
 TILE = 16  # rows that Triton multiplies at least, for the queries of a group's heads
@@ -28,14 +27,15 @@ def sparse_pair_s(stack: Stack) -> float:
     True
     """
     arch, ranks = stack.arch, stack.layout.tensor_parallel_size
-    kind = stack.engine, generation(stack.gpu) or "hopper"
-    if kind not in FLOPS_FRAC:
+    engine, of_generation = ENGINES[stack.engine], generation(stack.gpu) or "hopper"
+    if of_generation not in engine.block_sparse_frac:
         raise UsageError(f"{arch.name} under {stack.engine}: its kernels of block-sparse attention are not modelled; "
                          "use --engine vllm or sglang")
     groups = -(-arch.num_kv_heads // ranks)
     heads = -(-arch.num_attention_heads // (ranks * groups))
-    rows = heads if kind == ("vllm", "blackwell") else max(TILE, heads)
-    return 4.0 * groups * rows * arch.head_dim / (stack.gpu.flops_per_s["bf16"] * FLOPS_FRAC[kind])
+    rows = heads if of_generation in engine.block_sparse_unpadded else max(TILE, heads)
+    reached = stack.gpu.flops_per_s["bf16"] * engine.block_sparse_frac[of_generation]
+    return 4.0 * groups * rows * arch.head_dim / reached
 
 
 def index_pair_s(stack: Stack) -> float:

@@ -5,18 +5,18 @@ from typing import Any
 
 from planner.catalog.gpus import Gpu
 from planner.catalog.kv_cache import layer_kv_bytes
+from planner.engines import ENGINES
 from planner.loop.state.count_table import node_counts
 from planner.steptime.operators.gemm import Floats
 from planner.steptime.operators.mla import MlaDecode, mla_decode_coefficients
 from planner.steptime.step_context import Stack
 
 # What prompts reach of the 16-bit peak, heads padded, and the indexer with its choice of entries of the FP8 peak; and
-# what of `index_layer_s` a layer takes whose indexer runs beside other kernels. From AIConfigurator's tables of whole
+# `Engine.index_share`, of `index_layer_s`. From AIConfigurator's tables of whole
 # attention modules (`dsv4_csa_*` and `dsv4_hca_*`; SGLang 0.5.14, vLLM 0.24.0, TensorRT-LLM 1.3.0rc23), whose time
 # grows by 24 ps an entry and query on H100 and H200, by 15 to 17 on B200, B300 and GB200, whichever the engine.
 FLOPS_FRAC = {"hopper": 0.35, "blackwell": 0.6}
 INDEX_FLOPS_FRAC = {"hopper": 0.34, "blackwell": 0.23}
-INDEX_SHARE = {"vllm": 0.1, "sglang": 1.0, "trtllm": 0.5}
 SPARSE_HEADS = 64  # that FlashMLA's sparse kernel for decodes has room for, at least (`get_padded_num_q_heads` in vLLM)
 
 
@@ -43,11 +43,6 @@ def csa_heads(stack: Stack) -> int:
     return max(math.ceil(stack.arch.num_attention_heads / stack.layout.tensor_parallel_size), SPARSE_HEADS)
 
 
-def csa_kernels_of(engine: str) -> str:
-    """Return the engine whose benchmark has the kernel for decodes: SGLang's is FlashMLA, as vLLM's."""
-    return "vllm" if engine == "sglang" else engine
-
-
 def padded_heads(gpu: Gpu, num_heads: int) -> int:
     """Return the heads that FlashMLA's sparse kernel for prompts multiplies for those of a rank [1].
 
@@ -71,7 +66,7 @@ def entry_pair_s(stack: Stack) -> float:
 
 def index_share(stack: Stack) -> float:
     """Return what of `index_layer_s` a layer with an indexer takes [1]: nothing in GQA, whose tables show none."""
-    return {"csa": INDEX_SHARE[stack.engine], "mla": 1.0, "gqa": 0.0}[stack.arch.attention]
+    return {"csa": ENGINES[stack.engine].index_share, "mla": 1.0, "gqa": 0.0}[stack.arch.attention]
 
 
 def _generation(gpu: Gpu) -> str:

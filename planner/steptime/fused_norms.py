@@ -1,26 +1,11 @@
 """All-reduces that add the residual and normalise in one kernel: which engines run them, where, and up to what size."""
 
-from collections.abc import Mapping
-
 from planner.catalog.architecture import Architecture
 from planner.catalog.gpus import Gpu
+from planner.engines import ENGINES
 from planner.errors import UsageError
 from planner.model.layout import Layout
 
-# Largest message of FlashInfer's kernel that vLLM takes, by GPU generation and ranks [MiB]: FI_ALLREDUCE_FUSION_MAX_
-# SIZE_MB in vllm/compilation/passes/fusion/allreduce_rms_fusion.py.
-VLLM_LARGEST_MIB: Mapping[str, Mapping[int, float]] = {
-    "hopper": {2: 64, 4: 2, 8: 0.5}, "blackwell": {2: 64, 4: 32, 8: 1}}
-SGLANG_LARGEST_TOKENS = 2048  # FUSE_ALLREDUCE_MAX_BATCH_SIZE in sglang/srt/layers/communicator.py
-# getMaxRequiredWorkspaceSize in TensorRT-LLM's customAllReduceUtils.h [MB]; beyond it NCCL adds up, and another kernel
-# normalises.
-TRTLLM_LARGEST_MB = {2: 16}
-TRTLLM_LARGEST_MB_OF_MORE = 8
-# In TensorRT-LLM a model's own code fuses (EagerFusionConfig, PRE_ and POST_MLP_FUSION in tensorrt_llm/_torch/models),
-# or does not; LlamaDecoderLayer only above this hidden size, since small models lost accuracy.
-TRTLLM_FUSES = ("llama", "llama4_text", "qwen3_moe", "gpt_oss", "glm4_moe", "glm_moe_dsa", "kimi_k2", "deepseek_v3",
-                "deepseek_v32")
-TRTLLM_SMALL_LLAMA = 4096
 KERNELS_OF = "trtllm"  # FlashInfer's kernel is TensorRT-LLM's, so its benchmark is of all three engines'
 
 
@@ -56,21 +41,14 @@ def fuses_norms(given: bool | None, engine: str, arch: Architecture, gpu: Gpu, l
 def _fuses_by_itself(engine: str, arch: Architecture, gpu: Gpu, layout: Layout) -> bool:
     """Tell whether an engine fuses all-reduce and norm where its user says nothing of it.
 
-    vLLM from 0.16 on (`enable_allreduce_rms_fusion` of -O2) does for every model, SGLang for models with experts
-    (`_handle_model_specific_adjustments` has a list of them), TensorRT-LLM's PyTorch backend for TRTLLM_FUSES; none
-    beside data-parallel attention, and vLLM not beside pipeline stages. Where there are several residual streams, they
-    are mixed between the two.
+    `Engine.fuses_allreduce` says for which models. None does beside data-parallel attention, or with several residual
+    streams, which are mixed between the two.
     """
     if arch.num_residual_streams > 1:
         return False
     if generation(gpu) is None or layout.tensor_parallel_size == 1 or layout.data_parallel_size > 1:
         return False
-    if engine == "vllm":
-        return layout.pipeline_parallel_size == 1
-    if engine == "trtllm":
-        is_small_llama = arch.model_type == "llama" and arch.hidden_size <= TRTLLM_SMALL_LLAMA
-        return arch.model_type in TRTLLM_FUSES and not is_small_llama
-    return arch.num_moe_layers > 0
+    return ENGINES[engine].fuses_allreduce(arch, layout.pipeline_parallel_size)
 
 
 def largest_fused_bytes(engine: str, gpu: Gpu, num_gpus: int, hidden_size: int) -> float:
@@ -88,8 +66,4 @@ def largest_fused_bytes(engine: str, gpu: Gpu, num_gpus: int, hidden_size: int) 
     of_generation = generation(gpu)
     if of_generation is None:
         return 0.0
-    if engine == "vllm":
-        return VLLM_LARGEST_MIB[of_generation].get(num_gpus, 0.0) * 2.0**20
-    if engine == "sglang":
-        return 2.0 * SGLANG_LARGEST_TOKENS * hidden_size
-    return TRTLLM_LARGEST_MB.get(num_gpus, TRTLLM_LARGEST_MB_OF_MORE) * 1e6
+    return ENGINES[engine].largest_fused_bytes(of_generation, num_gpus, hidden_size)

@@ -3,6 +3,7 @@
 from typing import Any
 
 from planner.catalog.architecture import Architecture
+from planner.engines import ENGINES
 from planner.steptime.step_context import Stack, runs_flashinfer
 
 ON_TOP = ("overhead_s", "overhead_s_per_seq", "frontend_s", "frontend_s_per_token", "latency_s", "latency_s_per_token",
@@ -30,7 +31,7 @@ def host_times(stack: Stack) -> tuple[float, float]:
     c = stack.constants
     if stack.layout.num_gpus == 1:
         return c.host_s, c.host_s_per_seq
-    if stack.engine == "vllm" and not stack.is_overlapped:
+    if ENGINES[stack.engine].has_worker_processes and not stack.is_overlapped:
         return c.host_s + c.serial_workers_s, c.host_s_per_seq + c.serial_workers_s_per_seq
     return c.host_s + c.workers_s, c.host_s_per_seq
 

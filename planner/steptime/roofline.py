@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from planner.engines import ENGINES
 from planner.errors import CatalogError
 from planner.loop.state.count_table import node_counts
 from planner.loop.state.engine_state import records
@@ -22,7 +23,7 @@ from planner.model.precision import (
     weight_format,
 )
 from planner.model.projections import Gemm, projections
-from planner.model.small_kernels import LAYER_KERNELS, NORM_SHARE, Small, layers_routed_apart, sampler, small_kernels
+from planner.model.small_kernels import LAYER_KERNELS, NORM_SHARE, Small, sampler, small_kernels
 from planner.steptime.attention_time import decode_fit, fold_attention, linear_fits, prompt_fit
 from planner.steptime.collective_time import (
     ACTIVATION_BYTES,
@@ -226,7 +227,7 @@ def gemms_s(stack: Stack, tokens: Floats, n: int, k: int, format_name: str, *, i
                 "bandwidth_bytes_per_s": stack.gpu.hbm_bandwidth_bytes_per_s}
     weight_bytes = WEIGHT_FORMATS[format_name].bytes_per_element
     floor_s = (1 + quantizes) * c.kernel_floor_s
-    widens = weight_bytes < kernel.activation_bytes == 2.0 and stack.engine != "trtllm"
+    widens = weight_bytes < kernel.activation_bytes == 2.0 and ENGINES[stack.engine].widens_weights
     reached = (WIDENING_FRAC if widens else 1.0) / stack.compute_ratio(kernel.precision)
     sustained = hardware | {"flops_per_s": hardware["flops_per_s"] * reached}
 
@@ -331,7 +332,8 @@ def _activations(curve: Any, stack: Stack, counts: Floats, fused: Floats) -> Non
     """
     arch, c = stack.arch, stack.constants
     norm_s = NORM_SHARE * LAYER_KERNELS * _small_constants(stack).floor_s
-    curve.activations_s += (layers_routed_apart(arch, stack.engine) * c.moe_layer_s - fused * norm_s
+    routed_apart = 0 if ENGINES[stack.engine].routes_with_experts else arch.num_moe_layers
+    curve.activations_s += (routed_apart * c.moe_layer_s - fused * norm_s
                             + stack.num_older_layers * c.older_layer_s
                             + arch.num_index_layers * index_share(stack) * c.index_layer_s)
     launched = replace(arch, shared_intermediate_size=0) if stack.fuses_shared_experts else arch

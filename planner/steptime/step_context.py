@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 from planner.catalog.architecture import Architecture
 from planner.catalog.gpus import Gpu
+from planner.engines import ENGINES
 from planner.model.drafting import Draft
 from planner.model.layout import Layout
 from planner.model.node_link import NodeLink
-from planner.model.small_kernels import layers_once_slower
 from planner.steptime.engine_constants import EngineConstants
 from planner.steptime.fused_norms import generation
 
@@ -17,9 +17,6 @@ POWER_BOUND_FLOPS_PER_J = 0.9e12
 # NVFP4 products reach 0.54 of their peak, 8-bit and 16-bit ones 0.72 and 0.77 (medians over GPUs in gemm.toml), so that
 # they draw less; an operation takes power as its width, and each peak is that much higher.
 FP4_UTILIZATION = 0.54 / 0.75
-# Models whose shared expert SGLang's Triton kernel multiplies with the routed ones:
-# `determine_num_fused_shared_experts` in its deepseek_v2.py and glm4_moe.py.
-WITH_SHARED_EXPERT = ("deepseek_v3", "glm_moe_dsa", "glm4_moe")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +28,7 @@ class Stack:
     arch, gpu, layout : the model, one GPU's profile, and how the model is spread.
     quantization : weight format; None for the checkpoint's own.
     kv_bytes_per_element : 2 for a 16-bit KV cache, 1 for fp8 [B].
-    engine : whose kernels run: "vllm", "sglang" or "trtllm".
+    engine : the name of the engine whose kernels run.
     constants : that engine's.
     is_overlapped : whether the host works on the next step while the GPU works on this one.
     node_link : what joins nodes; None where the GPUs are of one.
@@ -77,13 +74,13 @@ class Stack:
         switch that off.
         """
         is_blackwell = "fp4" in self.gpu.flops_per_s
-        return (self.engine == "sglang" and self.arch.model_type in WITH_SHARED_EXPERT and not is_blackwell
-                and self.layout.expert_parallel_size == 1)
+        is_fused = self.arch.model_type in ENGINES[self.engine].fused_shared_experts
+        return is_fused and not is_blackwell and self.layout.expert_parallel_size == 1
 
     @property
     def num_older_layers(self) -> int:
         """Layers that take `older_layer_s` longer under this release than under the engine's newest [1]."""
-        return layers_once_slower(self.arch, self.engine) if self.is_older else 0
+        return ENGINES[self.engine].older_layers(self.arch) if self.is_older else 0
 
     def compute_ratio(self, precision: str) -> float:
         """Return how much longer large steps' arithmetic takes than in short benchmarks [1]: clocks under load.
@@ -119,4 +116,4 @@ def runs_flashinfer(engine: str, gpu: Gpu) -> bool:
     >>> [runs_flashinfer("vllm", load_gpu(name)) for name in ("b200-sxm", "rtx-pro-6000", "h100-sxm", "mi355x")]
     [True, False, False, False]
     """
-    return engine == "vllm" and generation(gpu) == "blackwell"
+    return generation(gpu) in ENGINES[engine].flashinfer_generations

@@ -1,0 +1,63 @@
+"""An engine's limits in a deployment: the scenario's, or the engine's defaults for it."""
+
+from dataclasses import fields, replace
+from pathlib import Path
+
+from planner.catalog.architecture import Architecture
+from planner.catalog.catalog_files import data_dir
+from planner.catalog.gpus import Gpu
+from planner.engines import ENGINES
+from planner.engines.engine import EngineDefaults, Size
+from planner.errors import UsageError
+from planner.model.drafting import draft_method
+from planner.settings.scenario import Scenario, attention_ranks
+from planner.steptime.engine_constants import EngineConstants, constants_of, load_engine, read_constants, read_table
+
+
+def limits_of(scenario: Scenario, gpu: Gpu | None, architecture: Architecture | None) -> EngineDefaults:
+    """Return the scenario's limits and switches, the engine's where it gives none."""
+    engine, size = ENGINES[scenario.engine], size_of(scenario, None if gpu is None else gpu.hbm_capacity_bytes)
+    defaults = engine.sized_defaults(engine.defaults, size)
+    most = engine.compressed_max_num_seqs
+    if most is not None and architecture is not None and architecture.attention == "csa":
+        defaults = replace(defaults, max_num_seqs=max(most // size.num_ranks, 1))
+    given = {f.name: getattr(scenario, f.name) for f in fields(EngineDefaults)}
+    return replace(defaults, **{name: value for name, value in given.items() if value is not None})
+
+
+def size_of(scenario: Scenario, gpu_capacity_bytes: float | None) -> Size:
+    """Return the parts of a scenario that an engine's defaults depend on."""
+    ranks = attention_ranks(scenario)
+    return Size(gpu_capacity_bytes=gpu_capacity_bytes, num_ranks=ranks, num_stages=scenario.pipeline_parallel_size,
+                num_gpus=scenario.tensor_parallel_size * scenario.pipeline_parallel_size * ranks,
+                chunk_tokens=scenario.max_num_batched_tokens,
+                draft_method=draft_method(scenario) if scenario.num_speculative_tokens else None)
+
+
+def graph_sizes(scenario: Scenario, gpu_capacity_bytes: float | None) -> dict[str, int]:
+    """Return the largest steps that run as CUDA graphs: of decodes alone, and with prompts, in tokens.
+
+    The size is of tokens in some engines, of which a decode has as many as are checked, and of sequences in others.
+    """
+    engine, tokens_per_decode = ENGINES[scenario.engine], 1 + scenario.num_speculative_tokens
+    mode = scenario.cudagraph_mode or engine.cudagraph_mode
+    size = scenario.max_cudagraph_capture_size
+    if size is None:
+        size = engine.graph_capture_size(size_of(scenario, gpu_capacity_bytes), scenario.max_num_seqs or 0,
+                                         tokens_per_decode)
+    per_decode = tokens_per_decode if engine.graphs_count_tokens else 1
+    tokens = size if scenario.piecewise_cuda_graph_max_tokens is None else scenario.piecewise_cuda_graph_max_tokens
+    return {"graph_seqs": 0 if mode == "none" else size // per_decode,
+            "graph_tokens": tokens if mode in ("full_and_piecewise", "piecewise") else 0}
+
+
+def scenario_constants(scenario: Scenario) -> EngineConstants:
+    """Return the engine's constants, with those of the scenario's calibration in their place."""
+    if scenario.calibration is None:
+        return load_engine(scenario.engine)
+    fitted_to = read_table(Path(scenario.calibration), "source").get("engine", scenario.engine)
+    if fitted_to != scenario.engine:
+        raise UsageError(f"--calibration {scenario.calibration}: fitted to {fitted_to}, and --engine is "
+                         f"{scenario.engine}; calibrate on runs of {scenario.engine}")
+    bundled = read_constants(data_dir("hardware_db") / "engines" / f"{scenario.engine}.toml")
+    return constants_of(bundled | read_constants(Path(scenario.calibration)))

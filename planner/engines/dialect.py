@@ -1,0 +1,157 @@
+"""Launch commands of an engine: the types of its flags, and words that engines share."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from planner.engines.values import Read, one_of, whole
+
+Write = Callable[[Any], str | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flag:
+    """A flag with a value.
+
+    Parameters
+    ----------
+    names : with dashes for underscores, the one that is written first; of a table's key its path.
+    option : of `Scenario`, that it sets; or what `read` settles with others.
+    read : turns the flag's value into the option's.
+    write : turns the option's into the flag's; None where the flag has no such value.
+    """
+
+    names: tuple[str, ...]
+    option: str
+    read: Read = whole
+    write: Write = str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Switch:
+    """A flag without a value, or a key with a truth value: what it sets an option to."""
+
+    names: tuple[str, ...]
+    option: str
+    value: Any = True
+    otherwise: Any = None  # what the same name with "--no-" before it, or the value false, sets it to; None for neither
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tree:
+    """A flag or key whose value is a table, in JSON or as YAML: its keys are flags by their paths."""
+
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankFlags:
+    """How an engine is told of ranks of data-parallel attention.
+
+    Parameters
+    ----------
+    needs_switch : whether a flag turns them on, and the TP size counts the GPUs of all ranks; else every mixture of
+        experts has them, and the TP size is a rank's.
+    are_all_gpus : whether every GPU is a rank; else a flag has their number.
+    limits_are_of_all : whether seat and token limits are of all ranks together; else of one rank.
+    sends_whole_experts : whether sending tokens to their experts implies whole experts.
+    router : of the server that deals requests to ranks; None for the planner's default.
+    """
+
+    needs_switch: bool = True
+    are_all_gpus: bool = False
+    limits_are_of_all: bool = False
+    sends_whole_experts: bool = False
+    router: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dialect:
+    """Launch commands of an engine, and what its log says of them.
+
+    Parameters
+    ----------
+    launch : the words that a written command begins with, up to the model.
+    commands : the words that a launch begins with, up to the arguments.
+    images : names of container images, whose tag is a release.
+    model : flags that name the model, if it is not the first word without a flag.
+    entries : flags and switches that set options.
+    file_entries : those that are keys of a file only.
+    files : flags that name such a YAML file, with keys of both kinds.
+    experts : flags with the number of GPUs that share the experts.
+    kv_tokens : flags with the size of the KV cache in tokens.
+    silent : flags without a value and without effect on a prediction.
+    refused : flags that change what a prediction is of, and why there is none.
+    variables : environment variables that set an option, by name.
+    ranks : flags of data-parallel attention.
+    lora_switch : the flag that turns adapters on; None if none is needed.
+    methods_without_draft : method of drafting by the method that is named, if no draft model is.
+    log_opening : the text before the arguments in a server's log, and the sign between name and value; None if the log
+        has none. logs_all_arguments : whether these are all arguments, or those that differ from the defaults.
+    log_version : finds the release in a line of the log; None if the log does not say it.
+    dash : "-" or "_", in written flags.
+    """
+
+    launch: tuple[str, ...]
+    commands: tuple[re.Pattern[str], ...]
+    images: tuple[str, ...]
+    model: tuple[str, ...]
+    entries: tuple[Flag | Switch | Tree, ...]
+    files: tuple[str, ...]
+    silent: tuple[str, ...]
+    refused: Mapping[str, str]
+    file_entries: tuple[Flag | Switch | Tree, ...] = ()
+    experts: tuple[str, ...] = ()
+    kv_tokens: tuple[str, ...] = ()
+    variables: Mapping[str, Flag] = field(default_factory=dict)
+    ranks: RankFlags
+    lora_switch: str | None = None
+    methods_without_draft: Mapping[str, str] = field(default_factory=dict)
+    log_opening: tuple[str, str] | None = None
+    logs_all_arguments: bool = False
+    log_version: re.Pattern[str] | None = None
+    dash: str = "-"
+
+
+def written(choices: Mapping[str, Any]) -> Write:
+    """Return a writer of the first of the words that stand for a value."""
+    words: dict[Any, str] = {}
+    for word, value in choices.items():
+        words.setdefault(value, word)
+    return words.get
+
+
+def choice(names: tuple[str, ...], option: str, choices: Mapping[str, Any]) -> Flag:
+    """Return a flag whose value is one of several words, written as they stand here."""
+    return Flag(names=names, option=option, read=one_of(choices), write=written(choices))
+
+
+def never_chunked(enable_chunked_prefill: bool) -> str | None:
+    """Return the chunk size that stands for prompts that run whole."""
+    return None if enable_chunked_prefill else "-1"
+
+
+def limit(value: int) -> str | None:
+    """Return a limit as it is written; engines have no word for none."""
+    return str(value) if value else None
+
+
+def listed(value: int) -> str:
+    """Return a list of the one value."""
+    return f"[{value}]"
+
+
+QUANTIZATIONS = {"fp8": "fp8", "awq": "awq", "awq-marlin": "awq", "awq_marlin": "awq", "gptq": "gptq",
+                 "gptq-marlin": "gptq", "gptq_marlin": "gptq", "modelopt_fp4": "nvfp4", "nvfp4": "nvfp4",
+                 "mxfp4": "mxfp4", "w8a8_int8": "int8", "w8a8_fp8": "fp8", "modelopt": "fp8", "modelopt_fp8": "fp8",
+                 "mxfp8": "mxfp8", "modelopt_mxfp8": "mxfp8", "modelopt_mixed": None, "compressed-tensors": None}
+KV_DTYPES = {"auto": "auto", "fp8": "fp8", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "fp8_ds_mla": "fp8", "bf16": "bf16",
+             "bfloat16": "bf16"}
+MOE_BACKENDS = {name: name for name in ("auto", "marlin", "triton", "deep_gemm", "flashinfer_trtllm")}
+ON = ("1", "true")
+OFF = ("0", "false")
+NOT_ALONE = "makes it one engine of several that pass requests on: what is predicted is one that serves them whole"
+TENSOR, PIPELINE, REPLICAS, CONTEXT, SEQS, TOKENS = (
+    "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "max_model_len", "max_num_seqs",
+    "max_num_batched_tokens")

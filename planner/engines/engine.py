@@ -1,0 +1,201 @@
+"""A serving engine as one frozen value: defaults, memory rules, CUDA graphs, kernels, launch flags and log lines."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from planner.catalog.architecture import Architecture
+from planner.catalog.gpus import Gpu
+from planner.engines.dialect import Dialect
+from planner.engines.log_lines import LogReader
+from planner.engines.releases import Default, is_before
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineDefaults:
+    """Default settings of one engine, by the names of the scenario's options.
+
+    `gpu_memory_utilization` is SGLang's `mem_fraction_static` and TensorRT-LLM's `free_gpu_memory_fraction`.
+    With `async_scheduling` the engine composes a step while the previous one runs: vLLM's async scheduling, SGLang's
+    overlap scheduler (`event_loop_overlap`), TensorRT-LLM's (`_executor_loop_overlap`).
+    """
+
+    policy: str
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    max_prefill_tokens: int  # 0 is no limit
+    enable_chunked_prefill: bool
+    async_scheduling: bool
+    gpu_memory_utilization: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Size:
+    """The parts of a deployment that defaults depend on.
+
+    Parameters
+    ----------
+    gpu_capacity_bytes : memory of one GPU; None if the GPU is not given.
+    num_ranks : ranks of data-parallel attention [1].
+    num_gpus, num_stages : GPUs of the engine, and its pipeline stages [1].
+    chunk_tokens : a rank's `max_num_batched_tokens` if the user gives it; else None [tokens].
+    draft_method : how tokens are drafted; None without drafts.
+    """
+
+    gpu_capacity_bytes: float | None
+    num_ranks: int = 1
+    num_gpus: int = 1
+    num_stages: int = 1
+    chunk_tokens: int | None = None
+    draft_method: str | None = None
+
+
+class Occupied(NamedTuple):
+    """Memory of a GPU before KV blocks are allocated [bytes].
+
+    `capacity` is the total, `context` the CUDA context, `working` activations, communication buffers and workspaces.
+    """
+
+    capacity: float
+    context: float
+    weights: float
+    communication: float
+    working: float
+
+
+class Activations(NamedTuple):
+    """Sizes that activation memory depends on: residual stream and largest layer [bytes], and sizes of the sampler."""
+
+    residual: float
+    layer: float
+    max_num_batched_tokens: int
+    max_num_seqs: int
+    vocab_size: int
+
+
+def _unchanged(defaults: EngineDefaults, _: Size) -> EngineDefaults:
+    return defaults
+
+
+def _one_state(_: bool | None, __: bool) -> int:
+    return 1
+
+
+def _separate_states(_: Architecture, block_size: int, *__: Any) -> tuple[int, int]:
+    return block_size, 0
+
+
+def _no_layers(_: Architecture) -> int:
+    return 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Engine:
+    """What the planner knows of a serving engine. Every field has its source where a value is given.
+
+    Defaults and releases
+    ---------------------
+    name, title : in options, and as the engine writes itself.
+    defaults : whatever the deployment; `sized_defaults` adapts them to it.
+    serve_defaults : further defaults of the engine's server, of (GPU name, memory [bytes], release); None if it has
+        none other than `defaults`.
+    newest_since : first release of the newest line; None if releases do not differ in speed.
+    defaults_since : defaults that began with a release.
+    older_layers : layers of a model that releases before `newest_since` run with more kernels [1].
+
+    CUDA graphs
+    -----------
+    graph_capture_size : largest captured size, of (`Size`, max_num_seqs with 0 for no limit, tokens per decode) [1].
+    graph_rule : that rule in words. graphs_count_tokens : whether sizes are tokens; else they are sequences.
+    cudagraph_mode : the default.
+
+    Memory
+    ------
+    usable_bytes : memory for weights, working memory and KV, of (`gpu_memory_utilization`, `Occupied`).
+    activation_bytes : peak of the largest step, of `Activations`.
+    states_per_sequence : recurrent states kept for a running sequence, of (prefix caching, overlap) [1].
+    state_memory_ratio : memory of recurrent states over that of KV at most; None if states of max_num_seqs are kept.
+    state_pages : block size [tokens] and blocks of a sequence's recurrent states, of (model, block size, bytes of a KV
+        element, TP size, drafted tokens).
+    compressed_pages : the same for compressed sparse attention, of (model, block size).
+    compressed_pool : bytes of a token in the pools of compressed sparse attention, of (model, bytes of an element,
+        stages); None if all of it is in blocks.
+    compressed_max_num_seqs : default seat limit over all ranks with such models; None for the usual one.
+    sparse_kv_cache_type : default KV type with DeepSeek's sparse attention, of a GPU; None for the checkpoint's.
+    needs_whole_context : whether the engine refuses to start if its KV cache holds less than one longest context.
+
+    Kernels
+    -------
+    routes_with_experts : whether the benchmark of routed experts includes routing.
+    rotates_in_attention : whether the attention kernel applies the rotary embedding.
+    widens_weights : whether kernels for 16-bit activations convert narrower weights.
+    index_share : share of `index_layer_s` that an indexer adds where it runs beside other kernels.
+    compressed_kernels : engine whose measured decode kernels of compressed attention these are.
+    block_sparse_frac : share of the 16-bit peak that block-sparse prompts reach, by GPU generation; empty if not
+        modelled. block_sparse_unpadded : generations whose kernel does not pad heads to a tile.
+    runs_flash_attention : whether 16-bit attention is FlashAttention's on GPUs without a newer kernel.
+    flashinfer_generations : GPU generations on which attention is FlashInfer's.
+    fuses_allreduce : whether all-reduces include the next norm by default, of (model, pipeline stages).
+    largest_fused_bytes : largest message of that kernel, of (generation, GPUs, hidden size).
+    fused_shared_experts : model types whose shared expert runs in the kernel of the routed ones.
+    has_worker_processes : whether a scheduler process feeds one worker process per GPU.
+
+    Launch and logs
+    ---------------
+    dialect : launch commands and flags. log : lines of the engine's log.
+    """
+
+    name: str
+    title: str
+    defaults: EngineDefaults
+    sized_defaults: Callable[[EngineDefaults, Size], EngineDefaults] = _unchanged
+    serve_defaults: Callable[[str, float, str | None], dict[str, Any]] | None = None
+    newest_since: str | None = None
+    defaults_since: tuple[Default, ...] = ()
+    older_layers: Callable[[Architecture], int] = _no_layers
+
+    graph_capture_size: Callable[[Size, int, int], int]
+    graph_rule: str
+    graphs_count_tokens: bool = False
+    cudagraph_mode: str = "full_decode_only"
+
+    usable_bytes: Callable[[float, Occupied], float]
+    activation_bytes: Callable[[Activations], float]
+    states_per_sequence: Callable[[bool | None, bool], int] = _one_state
+    state_memory_ratio: float | None = None
+    state_pages: Callable[[Architecture, int, float, int, int], tuple[int, int]] = _separate_states
+    compressed_pages: Callable[[Architecture, int], tuple[int, int]] = _separate_states
+    compressed_pool: Callable[[Architecture, float, int], float] | None = None
+    compressed_max_num_seqs: int | None = None
+    sparse_kv_cache_type: Callable[[Gpu], str] | None = None
+    needs_whole_context: bool = False
+
+    routes_with_experts: bool = False
+    rotates_in_attention: bool = False
+    widens_weights: bool = True
+    index_share: float = 1.0
+    compressed_kernels: str
+    block_sparse_frac: Mapping[str, float] = field(default_factory=dict)
+    block_sparse_unpadded: tuple[str, ...] = ()
+    runs_flash_attention: bool = False
+    flashinfer_generations: tuple[str, ...] = ()
+    fuses_allreduce: Callable[[Architecture, int], bool]
+    largest_fused_bytes: Callable[[str, int, int], float]
+    fused_shared_experts: tuple[str, ...] = ()
+    has_worker_processes: bool = False
+
+    dialect: Dialect
+    log: LogReader
+
+    def is_older(self, version: str | None) -> bool:
+        """Tell whether a release is before the newest line; a release candidate counts as its release."""
+        return self.newest_since is not None and is_before(version, self.newest_since)
+
+    def defaults_before(self, version: str | None) -> Iterator[Default]:
+        """Yield the defaults that a release does not have yet."""
+        yield from (default for default in self.defaults_since if is_before(version, default.since))
+
+    def options_before(self, version: str | None, scenario: Any) -> dict[str, Any]:
+        """Return a release's values of the options that a scenario leaves to the engine (None or "auto")."""
+        return {default.option: default.before for default in self.defaults_before(version)
+                if getattr(scenario, default.option) in (None, "auto")}

@@ -1,0 +1,94 @@
+"""Lines of an engine's log about decodes: what a reader finds in them, and the steps between two lines."""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+FEWER = 0.05  # share of the requests that may have left between two lines
+WITH_PROMPTS, CHANGED, NOTHING = "with prompts", "whose requests changed", "without requests"
+NO_CONTEXT, TOGETHER = "whose lines say no context", "of several engines together"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """Decodes alone, of one rank.
+
+    Parameters
+    ----------
+    line : number of the line of the log [1].
+    num_decodes : running sequences [1].
+    context_tokens : their context together; None if not logged [tokens].
+    kv_share : share of the KV cache that they hold, if the context is not logged [1].
+    tokens_per_decode : tokens that a sequence emits in a step, accepted drafts included; None without drafts [1].
+    step_s : mean duration of a step [s].
+    """
+
+    line: int
+    num_decodes: float
+    context_tokens: float | None
+    kv_share: float | None = None
+    tokens_per_decode: float | None = None
+    step_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """One line of statistics about the time since a rank's line before; as `Window`."""
+
+    line: int
+    num_decodes: int
+    context_tokens: float | None = None
+    kv_share: float | None = None
+    tokens_per_decode: float | None = None
+    tokens_per_s: float
+    has_prompts: bool
+
+
+Found = Iterator[Window | str]  # windows, and the reason for each that is left out
+Lines = Iterator[tuple[int, str]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogReader:
+    """A reader of one engine's log.
+
+    Parameters
+    ----------
+    mark, line : a text in each line of statistics, and the pattern of such a line.
+    kv_tokens : finds the size of the KV cache in tokens; None if the log does not say it.
+    read : yields windows of a log's lines.
+    names_drafts : whether lines say how many tokens a sequence emits in a step.
+    """
+
+    mark: str
+    line: re.Pattern[str]
+    kv_tokens: re.Pattern[str] | None
+    read: Callable[[Lines], Found]
+    names_drafts: bool = True
+
+
+def between(looks: list[Look]) -> Found:
+    """Yield what ran between each line of a rank and the next, or the reason against it.
+
+    The mean duration of a step is sequences · tokens that each emits / tokens a second, if only decodes ran and at most
+    `FEWER` of the sequences ended.
+    """
+    for before, now in pairwise(looks):
+        most = max(before.num_decodes, now.num_decodes)
+        if now.has_prompts:
+            yield WITH_PROMPTS
+        elif most == 0 or now.tokens_per_s <= 0:
+            yield NOTHING
+        elif abs(now.num_decodes - before.num_decodes) > FEWER * most:
+            yield CHANGED
+        else:
+            running = (before.num_decodes + now.num_decodes) / 2
+            yield Window(line=now.line, num_decodes=running, tokens_per_decode=now.tokens_per_decode,
+                         step_s=running * (now.tokens_per_decode or 1.0) / now.tokens_per_s,
+                         context_tokens=_mean(before.context_tokens, now.context_tokens),
+                         kv_share=_mean(before.kv_share, now.kv_share))
+
+
+def _mean(one: float | None, other: float | None) -> float | None:
+    return None if one is None or other is None else (one + other) / 2

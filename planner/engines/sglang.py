@@ -1,0 +1,272 @@
+"""SGLang: its defaults by GPU, memory rules, CUDA graphs, kernels, launch flags and log lines."""
+
+import math
+import re
+from dataclasses import replace
+
+from planner.catalog.architecture import Architecture
+from planner.catalog.gpus import Gpu
+from planner.catalog.kv_cache import kv_bytes_per_token_per_gpu, layer_kv_bytes
+from planner.engines.dialect import (
+    CONTEXT,
+    KV_DTYPES,
+    MOE_BACKENDS,
+    NOT_ALONE,
+    OFF,
+    ON,
+    PIPELINE,
+    QUANTIZATIONS,
+    REPLICAS,
+    SEQS,
+    TENSOR,
+    TOKENS,
+    Dialect,
+    Flag,
+    RankFlags,
+    Switch,
+    choice,
+    limit,
+    never_chunked,
+)
+from planner.engines.engine import Activations, Engine, EngineDefaults, Occupied, Size
+from planner.engines.log_lines import Found, Lines, LogReader, Look, between
+from planner.engines.values import number, text
+
+# chunked_prefill_size on GPUs with less memory than so many GiB, and cuda_graph_max_bs at a tp_size below four and from
+# there on (`_handle_gpu_memory_settings` in sglang/srt/server_args.py).
+SIZES = ((20, 2048, (8, 8)), (35, 2048, (24, 80)), (60, 4096, (32, 160)), (160, 8192, (256, 512)),
+         (math.inf, 16384, (512, 512)))
+# With a radix cache: a sequence's own state, that of its cached prefix and one that it hands on; and two that take
+# turns under overlap scheduling.
+STATES_WITH_PREFIXES, STATES_OF_OVERLAP = 3, 2
+# Compressed sparse attention: blocks of 256 tokens. Windows have a pool of their own, a tenth as many tokens as that of
+# entries (swa_full_tokens_ratio), and each page of 128 of its tokens has 8 of a compressor's rows if entries overlap.
+BLOCK_SIZE = 256
+SWA_FULL_TOKENS_RATIO, ROWS_PER_TOKEN = 0.1, 8 / 128
+ROW_BYTES_PER_ELEMENT = 4
+LARGEST_FUSED_TOKENS = 2048  # FUSE_ALLREDUCE_MAX_BATCH_SIZE in sglang/srt/layers/communicator.py
+
+
+def sized_defaults(defaults: EngineDefaults, size: Size) -> EngineDefaults:
+    """Return the defaults on a GPU. Each rank of data-parallel attention has its part of the chunk.
+
+    Source: `_handle_data_parallelism` and `_handle_gpu_memory_settings` in sglang/srt/server_args.py.
+    """
+    if size.gpu_capacity_bytes is None:
+        return replace(defaults, max_num_batched_tokens=max(defaults.max_num_batched_tokens // size.num_ranks, 1))
+    tokens, graph_seqs = _sizes(size.gpu_capacity_bytes, size.num_gpus // size.num_stages)
+    chunk = size.chunk_tokens * size.num_ranks if size.chunk_tokens else tokens
+    share = memory_share(size.gpu_capacity_bytes, chunk, graph_seqs, num_gpus=size.num_gpus,
+                         num_ranks=size.num_ranks, draft_method=size.draft_method)
+    return replace(defaults, max_num_batched_tokens=max(tokens // size.num_ranks, 1), gpu_memory_utilization=share)
+
+
+def memory_share(gpu_capacity_bytes: float, chunk_tokens: int, graph_seqs: int, *, num_gpus: int = 1,
+                 num_ranks: int = 1, draft_method: str | None = None) -> float:
+    """Return mem_fraction_static: the share that activations and CUDA graphs leave [1].
+
+    1.5 MiB a token of the chunk, 2 MiB a sequence of the largest graph, more with attention DP; at least 10 GiB on GPUs
+    above 60; 2 GiB more for a draft, 6 for a draft model, none for n-grams. Source: `_handle_gpu_memory_settings` in
+    sglang/srt/server_args.py, 2025-09 to 2026-08.
+
+    >>> memory_share(79.65 * 2**30, 8192, 256)  # a log of one H100 has 0.83
+    0.835
+    """
+    capacity = gpu_capacity_bytes / 2**20
+    reserved = 512 + 1.5 * max(chunk_tokens, 2048) + 2 * graph_seqs + 128 * num_gpus
+    if num_ranks > 1:
+        reserved += num_ranks * graph_seqs * (4.5 if graph_seqs > 300 else 3)
+    if capacity > 60 * 1024:
+        reserved = max(reserved, 10 * 1024)
+    if draft_method not in (None, "ngram"):
+        reserved += (6 if draft_method == "draft_model" else 2) * 1024
+    return round((capacity - reserved) / capacity, 3)
+
+
+def graph_capture_size(size: Size, max_num_seqs: int, _: int) -> int:
+    """Return the largest captured CUDA graph [sequences]: cuda_graph_max_bs, which the seat limit bounds."""
+    largest = _sizes(size.gpu_capacity_bytes or math.inf, size.num_gpus // size.num_stages)[1]
+    return min(largest, max_num_seqs or largest)
+
+
+def _sizes(gpu_capacity_bytes: float, num_ranks: int) -> tuple[int, int]:
+    """Return the chunk [tokens] and the largest graph [sequences]."""
+    return next((tokens, seqs[num_ranks >= 4]) for below_gib, tokens, seqs in SIZES
+                if gpu_capacity_bytes < below_gib * 2**30 or math.isinf(below_gib))
+
+
+def usable_bytes(mem_fraction_static: float, occupied: Occupied) -> float:
+    """Return the memory for weights, working memory and KV [bytes].
+
+    The fraction is of the memory that is free before weights are loaded. Working memory lives in the rest; if it does
+    not fit there, allocation fails later.
+    """
+    usable = mem_fraction_static * (occupied.capacity - occupied.context - occupied.communication)
+    return usable + min(occupied.working, occupied.capacity - usable)
+
+
+def activation_bytes(sizes: Activations) -> float:
+    """Return the peak of the largest step [bytes]; the sampler has no memory set aside."""
+    return sizes.residual + sizes.layer
+
+
+def states_per_sequence(enable_prefix_caching: bool | None, async_scheduling: bool) -> int:
+    """Return the recurrent states kept for a running sequence; the radix cache keeps those of prefixes too [1].
+
+    Source: `_calculate_mamba_ratio` and `_mamba_radix_cache_resolution` (kv_cache_configurator.py), with
+    mamba_radix_cache_strategy = auto.
+    """
+    if enable_prefix_caching is False:
+        return 1
+    return STATES_WITH_PREFIXES + (STATES_OF_OVERLAP if async_scheduling else 0)
+
+
+def compressed_pages(_: Architecture, block_size: int) -> tuple[int, int]:
+    """Return the tokens of a block with compressed sparse attention, whose windows have a pool of their own."""
+    return max(block_size, BLOCK_SIZE), 0
+
+
+def compressed_pool(arch: Architecture, kv_bytes_per_element: float, pipeline_parallel_size: int) -> float:
+    """Return the bytes of a token of context in all pools on one GPU, windows included [B].
+
+    Source: `DeepSeekV4TokenToKVPool`; its 7,705 B a token of DeepSeek-V4-Flash.
+
+    >>> from planner.catalog.catalog_files import load_model
+    >>> round(compressed_pool(load_model("deepseek-v4-flash"), 1, 1), 2)
+    7705.45
+    """
+    window = arch.num_attention_layers * layer_kv_bytes(arch, kv_bytes_per_element, 1)
+    row = 4 * (arch.head_dim + arch.index_head_dim) * ROW_BYTES_PER_ELEMENT
+    rows = arch.num_index_layers * row * ROWS_PER_TOKEN
+    return (kv_bytes_per_token_per_gpu(arch, kv_bytes_per_element, 1, pipeline_parallel_size)
+            + SWA_FULL_TOKENS_RATIO * (window + rows) / pipeline_parallel_size)
+
+
+def sparse_kv_cache_type(gpu: Gpu) -> str:
+    """Return the default KV type with DeepSeek's sparse attention: `_set_default_nsa_kv_cache_dtype` of ServerArgs."""
+    return "fp8" if "fp4" in gpu.flops_per_s else "bf16"
+
+
+def older_layers(arch: Architecture) -> int:
+    """Return the layers with more kernels in older releases: all, as runs of both show [1]."""
+    return arch.num_layers
+
+
+def fuses_allreduce(arch: Architecture, _: int) -> bool:
+    """Tell whether all-reduces include the next norm: models with experts (`_handle_model_specific_adjustments`)."""
+    return arch.num_moe_layers > 0
+
+
+def largest_fused_bytes(_: str, __: int, hidden_size: int) -> float:
+    """Return the largest message of the fused all-reduce, in 16 bit [B]."""
+    return 2.0 * LARGEST_FUSED_TOKENS * hidden_size
+
+
+FP8_GEMMS = {name: name for name in ("auto", "flashinfer_trtllm")} | {"deep_gemm": "auto"}
+MOES = MOE_BACKENDS | dict.fromkeys(("triton_kernel", "cutlass", "flashinfer_cutlass", "flashinfer_cutedsl",
+                                     "flashinfer_mxfp4"), "auto")
+ALL2ALLS = {"none": "allgather_reducescatter"} | dict.fromkeys(
+    ("deepep", "mooncake", "megamoe", "nixl", "mori", "flashinfer"), "deepep")
+DRAFTS = {"EAGLE": "eagle", "EAGLE3": "eagle3", "NEXTN": "mtp", "STANDALONE": "draft_model", "NGRAM": "ngram"}
+
+DIALECT = Dialect(  # sglang/srt/server_args.py
+    commands=(re.compile(r"\S*python\S* -m sglang\.launch_server"), re.compile(r"(?:\S*/)?sglang serve")),
+    images=("sglang",), log_opening=("server_args=ServerArgs(", "="), logs_all_arguments=True,
+    ranks=RankFlags(limits_are_of_all=True, sends_whole_experts=True),  # _handle_data_parallelism, _handle_a2a_moe
+    methods_without_draft={"eagle": "mtp"},  # EAGLE without a draft model is the target's MTP layer
+    launch=("python", "-m", "sglang.launch_server", "--model-path"),
+    model=("--model-path", "--model"),
+    files=("--config",), experts=("--expert-parallel-size", "--ep-size", "--ep"), kv_tokens=("--max-total-tokens",),
+    refused={"--disaggregation-mode": NOT_ALONE},
+    silent=("--trust-remote-code", "--enable-metrics", "--log-requests", "--skip-tokenizer-init",
+            "--disable-custom-all-reduce", "--enable-p2p-check", "--disable-cuda-graph-padding"),
+    entries=(
+        Flag(names=("--tensor-parallel-size", "--tp-size", "--tp"), option=TENSOR),
+        Flag(names=("--pipeline-parallel-size", "--pp-size", "--pp"), option=PIPELINE),
+        Flag(names=("--data-parallel-size", "--dp-size", "--dp"), option=REPLICAS),
+        Switch(names=("--enable-dp-attention",), option="data_parallel_attention"),
+        choice(("--quantization",), "quantization", QUANTIZATIONS),
+        choice(("--kv-cache-dtype",), "kv_cache_dtype", KV_DTYPES),
+        choice(("--fp8-gemm-backend", "--fp8-gemm-runner-backend"), "fp8_gemm_backend", FP8_GEMMS),
+        Flag(names=("--mem-fraction-static",), option="gpu_memory_utilization", read=number),
+        Flag(names=("--context-length",), option=CONTEXT),
+        Flag(names=("--page-size",), option="block_size"),
+        choice(("--schedule-policy",), "policy", {"fcfs": "sglang"}),
+        Flag(names=("--max-running-requests",), option=SEQS, write=limit),
+        Flag(names=("--chunked-prefill-size",), option=TOKENS, write=limit),
+        Flag(names=("--chunked-prefill-size",), option="enable_chunked_prefill", write=never_chunked),
+        Flag(names=("--max-prefill-tokens",), option="max_prefill_tokens"),
+        Flag(names=("--max-queued-requests",), option="max_queued_requests", write=limit),
+        Switch(names=("--disable-radix-cache",), option="enable_prefix_caching", value=False),
+        Switch(names=("--disable-overlap-schedule",), option="async_scheduling", value=False),
+        Flag(names=("--schedule-conservativeness",), option="schedule_conservativeness", read=number),
+        Flag(names=("--scheduler-recv-interval",), option="scheduler_recv_interval"),
+        Flag(names=("--stream-interval",), option="stream_interval"),
+        Flag(names=("--speculative-num-steps",), option="num_speculative_tokens"),
+        choice(("--speculative-algorithm", "--speculative-algo"), "speculative_method", DRAFTS),
+        Flag(names=("--speculative-draft-model-path", "--speculative-draft-model"), option="speculative_model",
+             read=text),
+        Switch(names=("--disable-cuda-graph",), option="cudagraph_mode", value="none"),
+        Flag(names=("--cuda-graph-max-bs",), option="max_cudagraph_capture_size"),
+        choice(("--moe-runner-backend",), "moe_backend", MOES),
+        choice(("--moe-a2a-backend",), "all2all_backend", ALL2ALLS),
+        Switch(names=("--enable-flashinfer-allreduce-fusion",), option="fuse_allreduce_rms"),
+        Switch(names=("--enforce-disable-flashinfer-allreduce-fusion",), option="fuse_allreduce_rms", value=False),
+    ),
+    variables={
+        "SGLANG_ENABLE_FLASHINFER_GEMM": choice((), "fp8_gemm_backend",
+                                                 dict.fromkeys(ON, "flashinfer_trtllm") | dict.fromkeys(OFF, "auto")),
+    })
+
+BATCH = re.compile(r"\[[-\d: .,]*([A-Z][A-Z\d ]*)?\] (Decode|Prefill) batch\b")
+RUNNING = re.compile(r"#running-req: (\d+)")
+TOKEN_COUNT = re.compile(r"#(?:full )?token: (\d+)")
+ACCEPTED = re.compile(r"accept len: (\d+(?:\.\d+)?)")
+SPEED = re.compile(r"gen throughput \(token/s\): (\d+(?:\.\d+)?)")
+
+
+def read_log(lines: Lines) -> Found:
+    """Yield windows of a log with a line every forty decodes (`--decode-log-interval`) and one for each prefill.
+
+    Source: `log_decode_stats`.
+    """
+    looks: dict[str, list[Look]] = {}
+    prefilled: set[str] = set()
+    for line_number, line in lines:
+        match = BATCH.search(line)
+        if match is None:
+            continue
+        rank = match[1] or ""
+        running, context, speed = (pattern.search(line) for pattern in (RUNNING, TOKEN_COUNT, SPEED))
+        if match[2] == "Prefill" or running is None or context is None or speed is None:
+            prefilled.add(rank)
+            continue
+        accepted = ACCEPTED.search(line)
+        looks.setdefault(rank, []).append(Look(
+            line=line_number, num_decodes=int(running[1]), context_tokens=float(context[1]),
+            tokens_per_s=float(speed[1]), tokens_per_decode=float(accepted[1]) if accepted else None,
+            has_prompts=rank in prefilled))
+        prefilled.discard(rank)
+    for of_rank in looks.values():
+        yield from between(of_rank)
+
+
+SGLANG = Engine(
+    name="sglang", title="SGLang",
+    # chunked_prefill_size and max_prefill_tokens; max_running_requests is 2,048 to 4,096 by the size of the KV pool.
+    defaults=EngineDefaults(policy="sglang", max_num_seqs=2048, max_num_batched_tokens=8192, max_prefill_tokens=16384,
+                            enable_chunked_prefill=True, async_scheduling=True, gpu_memory_utilization=0.88),
+    sized_defaults=sized_defaults, newest_since="0.5.11", older_layers=older_layers,
+    graph_capture_size=graph_capture_size, graph_rule="SGLang's default follows from the GPU's memory",
+    usable_bytes=usable_bytes, activation_bytes=activation_bytes, states_per_sequence=states_per_sequence,
+    state_memory_ratio=0.9,  # of recurrent states over KV, at most (mamba_full_memory_ratio)
+    compressed_pages=compressed_pages, compressed_pool=compressed_pool,
+    compressed_max_num_seqs=256,  # `apply_deepseek_v4_defaults`
+    sparse_kv_cache_type=sparse_kv_cache_type,
+    compressed_kernels="vllm",  # FlashMLA, as vLLM's
+    block_sparse_frac={"hopper": 0.079, "blackwell": 0.04},
+    fuses_allreduce=fuses_allreduce, largest_fused_bytes=largest_fused_bytes,
+    # `determine_num_fused_shared_experts` in deepseek_v2.py and glm4_moe.py
+    fused_shared_experts=("deepseek_v3", "glm_moe_dsa", "glm4_moe"),
+    dialect=DIALECT,
+    log=LogReader(mark=" batch", line=BATCH, read=read_log, kv_tokens=None))

@@ -1,0 +1,181 @@
+"""TensorRT-LLM (PyTorch backend): its defaults, memory rules, CUDA graphs, kernels, launch flags and log lines."""
+
+import re
+
+from planner.catalog.architecture import Architecture
+from planner.engines.dialect import (
+    CONTEXT,
+    KV_DTYPES,
+    NOT_ALONE,
+    PIPELINE,
+    SEQS,
+    TENSOR,
+    TOKENS,
+    Dialect,
+    Flag,
+    RankFlags,
+    Switch,
+    Tree,
+    choice,
+    limit,
+    listed,
+)
+from planner.engines.engine import Activations, Engine, EngineDefaults, Occupied, Size
+from planner.engines.log_lines import NO_CONTEXT, NOTHING, WITH_PROMPTS, Found, Lines, LogReader, Window
+from planner.engines.values import largest, number, text
+
+DECODER_BYTES_PER_LOGIT = 27  # 8.5 in runtime buffers, 18.5 in the decoder (see activation_bytes)
+GRAPH_SEQS = 128  # `CudaGraphConfig` in tensorrt_llm/llmapi/llm_args.py
+# getMaxRequiredWorkspaceSize in customAllReduceUtils.h [MB]; beyond it NCCL adds up, and another kernel normalises.
+LARGEST_FUSED_MB = {2: 16}
+LARGEST_FUSED_MB_OF_MORE = 8
+# A model's own code fuses (EagerFusionConfig, PRE_ and POST_MLP_FUSION in tensorrt_llm/_torch/models), or does not;
+# LlamaDecoderLayer only above this hidden size, since small models lost accuracy.
+FUSES = ("llama", "llama4_text", "qwen3_moe", "gpt_oss", "glm4_moe", "glm_moe_dsa", "kimi_k2", "deepseek_v3",
+         "deepseek_v32")
+SMALL_LLAMA = 4096
+
+
+def graph_capture_size(_: Size, max_num_seqs: int, __: int) -> int:
+    """Return the largest captured CUDA graph [sequences]."""
+    return min(GRAPH_SEQS, max_num_seqs or GRAPH_SEQS)
+
+
+def usable_bytes(free_gpu_memory_fraction: float, occupied: Occupied) -> float:
+    """Return the memory for weights, working memory and KV [bytes]; the fraction is KV's, of what these leave free."""
+    taken = occupied.weights + occupied.working
+    return taken + free_gpu_memory_fraction * max(occupied.capacity - occupied.context - taken, 0.0)
+
+
+def activation_bytes(sizes: Activations) -> float:
+    """Return the peak of the largest step [bytes], with the decoder's buffers for max_num_seqs from the start.
+
+    A log of 2,048 sequences of 151,936 logits has 2.66 GB of runtime buffers and 5.76 GB of its decoder
+    (NVIDIA/TensorRT-LLM#1188): 27 bytes a logit.
+    """
+    return sizes.residual + sizes.layer + sizes.max_num_seqs * sizes.vocab_size * DECODER_BYTES_PER_LOGIT
+
+
+def older_layers(arch: Architecture) -> int:
+    """Return the layers with more kernels in older releases [1]: those of multi-head latent attention.
+
+    As runs of both show: gpt-oss takes no longer under 1.1 than under 1.2, DeepSeek 40 µs a layer.
+    """
+    return arch.num_attention_layers if arch.attention == "mla" else 0
+
+
+def fuses_allreduce(arch: Architecture, _: int) -> bool:
+    """Tell whether all-reduces include the next norm: models whose code does."""
+    return arch.model_type in FUSES and not (arch.model_type == "llama" and arch.hidden_size <= SMALL_LLAMA)
+
+
+def largest_fused_bytes(_: str, num_gpus: int, __: int) -> float:
+    """Return the largest message of the fused all-reduce [B]."""
+    return LARGEST_FUSED_MB.get(num_gpus, LARGEST_FUSED_MB_OF_MORE) * 1e6
+
+
+MOES = {"AUTO": "auto", "DEEPGEMM": "deep_gemm", "TRTLLM": "flashinfer_trtllm"} | dict.fromkeys(
+    ("CUTLASS", "CUTEDSL", "TRITON", "WIDEEP", "VANILLA"), "auto")
+DRAFTS = {"MTP": "mtp", "Eagle": "eagle3", "Eagle3": "eagle3", "Draft_Target": "draft_model",
+          "DraftTarget": "draft_model", "Medusa": "medusa", "NGram": "ngram"}
+
+DIALECT = Dialect(  # tensorrt_llm/commands/serve.py and llmapi/llm_args.py
+    commands=(re.compile(r"(?:\S*/)?trtllm-serve(?: serve)?"),), images=("tensorrt-llm/release",),
+    ranks=RankFlags(are_all_gpus=True),  # tensorrt_llm/mapping.py
+    launch=("trtllm-serve",), model=("--model",), files=("--config", "--extra-llm-api-options"),
+    silent=("--trust-remote-code",), dash="_", experts=("--ep-size", "--moe-expert-parallel-size"),
+    kv_tokens=("--kv-cache-config.max-tokens",),
+    refused={"--cluster-size": NOT_ALONE},
+    entries=(
+        Flag(names=("--tp-size", "--tensor-parallel-size"), option=TENSOR),
+        Flag(names=("--pp-size", "--pipeline-parallel-size"), option=PIPELINE),
+        Flag(names=("--max-batch-size",), option=SEQS, write=limit),
+        Flag(names=("--max-num-tokens",), option=TOKENS, write=limit),
+        Flag(names=("--max-seq-len",), option=CONTEXT),
+        Flag(names=("--kv-cache-free-gpu-memory-fraction", "--free-gpu-memory-fraction",
+                    "--kv-cache-config.free-gpu-memory-fraction"), option="gpu_memory_utilization", read=number),
+    ),
+    file_entries=(
+        Switch(names=("--enable-attention-dp",), option="data_parallel_attention", otherwise=False),
+        choice(("--kv-cache-config.dtype",), "kv_cache_dtype", KV_DTYPES),
+        Flag(names=("--kv-cache-config.tokens-per-block",), option="block_size"),
+        Switch(names=("--kv-cache-config.enable-block-reuse",), option="enable_prefix_caching", otherwise=False),
+        Switch(names=("--enable-chunked-prefill",), option="enable_chunked_prefill", otherwise=False),
+        choice(("--scheduler-config.capacity-scheduler-policy",), "policy",
+                {"GUARANTEED_NO_EVICT": "trtllm-no-evict", "MAX_UTILIZATION": "trtllm-max-utilization"}),
+        Switch(names=("--disable-overlap-scheduler",), option="async_scheduling", value=False, otherwise=True),
+        Flag(names=("--batch-wait-timeout-iters",), option="batch_wait_timeout_iters"),
+        Flag(names=("--batch-wait-max-tokens-ratio",), option="batch_wait_max_tokens_ratio", read=number),
+        Flag(names=("--stream-interval",), option="stream_interval"),
+        Flag(names=("--speculative-config.num-nextn-predict-layers", "--speculative-config.max-draft-len"),
+             option="num_speculative_tokens"),
+        choice(("--speculative-config.decoding-type",), "speculative_method", DRAFTS),
+        Flag(names=("--speculative-config.speculative-model-dir", "--speculative-config.speculative-model"),
+             option="speculative_model", read=text),
+        Flag(names=("--cuda-graph-config.max-batch-size",), option="max_cudagraph_capture_size"),
+        Switch(names=("--torch-compile-config.enable-piecewise-cuda-graph",), option="cudagraph_mode",
+               value="full_and_piecewise", otherwise="full_decode_only"),
+        Flag(names=("--torch-compile-config.capture-num-tokens",), option="piecewise_cuda_graph_max_tokens",
+             read=largest, write=listed),
+        choice(("--moe-config.backend",), "moe_backend", MOES),
+        Tree(names=("--kv-cache-config", "--scheduler-config", "--speculative-config", "--cuda-graph-config",
+                    "--torch-compile-config", "--moe-config")),
+    ))
+
+ITERATION = re.compile(r"\biter = (\d+), .*host_step_time = ")
+RANK = re.compile(r"\bglobal_rank = (\d+)")
+SCHEDULED = re.compile(r"num_scheduled_requests\s*[:=] (\d+)")
+STEP = re.compile(r"prev_device_step_time = (\d+(?:\.\d+)?)ms")
+PROMPTS = re.compile(r"'num_ctx_tokens': (\d+)")
+CACHED = re.compile(r"'?cached_kv_(?:tokens|len)'?\s*[:=] (\d+)")
+SHARE = re.compile(r"kv_cache_util = (\d+(?:\.\d+)?)")
+
+
+def read_log(lines: Lines) -> Found:
+    """Yield windows of a log with a line for each iteration, as `print_iter_log` writes it.
+
+    Source: `PyExecutor._profiler`, whose `prev_device_step_time` is of the iteration before.
+    """
+    before: dict[str, tuple[int, int, str]] = {}
+    for line_number, line in lines:
+        match = ITERATION.search(line)
+        if match is None:
+            continue
+        ranked, step = RANK.search(line), STEP.search(line)
+        rank = ranked[1] if ranked else "0"
+        last = before.get(rank)
+        before[rank] = (line_number, int(match[1]), line)
+        if last is not None and step is not None and int(match[1]) == last[1] + 1:
+            yield _iteration(last[0], last[2], float(step[1]) / 1e3)
+
+
+def _iteration(line_number: int, line: str, step_s: float) -> Window | str:
+    """Return an iteration of decodes alone, or the reason against it."""
+    scheduled, prompts = SCHEDULED.search(line), PROMPTS.search(line)
+    cached, share = CACHED.search(line), SHARE.search(line)
+    if scheduled is None or int(scheduled[1]) == 0 or step_s <= 0:
+        return NOTHING
+    if prompts is None or int(prompts[1]) > 0:
+        return WITH_PROMPTS
+    if cached is None and share is None:
+        return NO_CONTEXT
+    return Window(line=line_number, num_decodes=int(scheduled[1]), step_s=step_s,
+                  context_tokens=float(cached[1]) if cached else None, kv_share=float(share[1]) if share else None)
+
+
+TRTLLM = Engine(
+    name="trtllm", title="TensorRT-LLM",
+    # max_batch_size, max_num_tokens and enable_chunked_prefill of tensorrt_llm/llmapi/llm_args.py.
+    defaults=EngineDefaults(policy="trtllm-no-evict", max_num_seqs=2048, max_num_batched_tokens=8192,
+                            max_prefill_tokens=0, enable_chunked_prefill=False, async_scheduling=True,
+                            gpu_memory_utilization=0.9),
+    newest_since="1.2", older_layers=older_layers,
+    graph_capture_size=graph_capture_size, graph_rule="TensorRT-LLM captures 128 sequences by default",
+    usable_bytes=usable_bytes, activation_bytes=activation_bytes,
+    routes_with_experts=True,  # `create_moe` was measured as a module, from the router's logits on
+    rotates_in_attention=True,  # `rope_fusion` of its Attention
+    widens_weights=False, index_share=0.5, compressed_kernels="trtllm",
+    fuses_allreduce=fuses_allreduce, largest_fused_bytes=largest_fused_bytes,
+    dialect=DIALECT,
+    log=LogReader(mark="host_step_time", line=ITERATION, read=read_log, names_drafts=False,
+                  kv_tokens=re.compile(r"max tokens in paged KV cache \(([\d,]+)\)")))

@@ -1,0 +1,255 @@
+"""vLLM: its defaults by release and GPU, memory rules, CUDA graphs, kernels, launch flags and log lines."""
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from planner.catalog.architecture import Architecture
+from planner.catalog.kv_cache import kv_bytes_per_token_per_gpu, state_bytes_per_seq
+from planner.engines.dialect import (
+    CONTEXT,
+    KV_DTYPES,
+    MOE_BACKENDS,
+    NOT_ALONE,
+    OFF,
+    ON,
+    PIPELINE,
+    QUANTIZATIONS,
+    REPLICAS,
+    SEQS,
+    TENSOR,
+    TOKENS,
+    Dialect,
+    Flag,
+    RankFlags,
+    Switch,
+    Tree,
+    choice,
+    limit,
+)
+from planner.engines.engine import Activations, Engine, EngineDefaults, Occupied, Size
+from planner.engines.log_lines import TOGETHER, Found, Lines, LogReader, Look, between
+from planner.engines.releases import Default, is_before
+from planner.engines.values import number, text
+
+SAMPLER_BYTES_PER_LOGIT = 20  # logits in 16 bit and FP32, and the working memory of the Triton sampler
+# Compressed sparse attention: one pool. A block holds 256 tokens of entries, or of each other group of layers as many
+# tokens as fill a page of the same size: 64 of a window, 4 or 8 of a compressor's rows.
+BLOCK_SIZE, WINDOW_PAGE, OVERLAPPING_PAGE, PLAIN_PAGE = 256, 64, 4, 8
+# Largest message of FlashInfer's fused all-reduce, by GPU generation and ranks [MiB]:
+# FI_ALLREDUCE_FUSION_MAX_SIZE_MB in vllm/compilation/passes/fusion/allreduce_rms_fusion.py.
+LARGEST_FUSED_MIB: Mapping[str, Mapping[int, float]] = {
+    "hopper": {2: 64, 4: 2, 8: 0.5}, "blackwell": {2: 64, 4: 32, 8: 1}}
+
+
+def serve_defaults(gpu: str, gpu_capacity_bytes: float, version: str | None) -> dict[str, Any]:
+    """Return the defaults of `vllm serve` that differ from the planner's.
+
+    Large GPUs except the A100 have larger batches (`get_batch_defaults` in vllm/engine/arg_utils.py, of the OpenAI
+    server), and vLLM 0.20 and later use more of the memory (`CacheConfig` in vllm/config/cache.py).
+
+    >>> serve_defaults("h100-sxm", 79.1 * 2**30, "0.19.1")
+    {'max_num_seqs': 1024, 'max_num_batched_tokens': 8192, 'gpu_memory_utilization': 0.9}
+    """
+    is_large = gpu_capacity_bytes >= 70 * 2**30 and "a100" not in gpu
+    return {"max_num_seqs": 1024 if is_large else 256, "max_num_batched_tokens": 8192 if is_large else 2048,
+            "gpu_memory_utilization": 0.9 if is_before(version, "0.20") else 0.92}
+
+
+def graph_capture_size(_: Size, max_num_seqs: int, tokens_per_decode: int) -> int:
+    """Return the largest captured CUDA graph [tokens]: `_set_cudagraph_sizes` in vllm/config/vllm.py."""
+    return min(2 * (max_num_seqs or 256) * tokens_per_decode, 512)
+
+
+def usable_bytes(gpu_memory_utilization: float, occupied: Occupied) -> float:
+    """Return the memory for weights, working memory and KV: a share of the whole GPU [bytes]."""
+    return gpu_memory_utilization * occupied.capacity
+
+
+def activation_bytes(sizes: Activations) -> float:
+    """Return the peak of the largest step [bytes]: its largest layer, or the sampler's logits, which every rank has.
+
+    vLLM's logs of 0.18 and later show 20 bytes a logit, with its Triton kernel (vllm-project/vllm#33538). Logs of 0.6
+    to 0.16 show 38.5, since PyTorch's sampler sorts the logits, and some of up to 0.11 show 14, as FlashInfer's would.
+    """
+    seqs = min(sizes.max_num_seqs, sizes.max_num_batched_tokens)
+    return sizes.residual + max(sizes.layer, seqs * sizes.vocab_size * SAMPLER_BYTES_PER_LOGIT)
+
+
+def state_pages(arch: Architecture, block_size: int, kv_bytes_per_element: float, tensor_parallel_size: int,
+                num_drafted: int) -> tuple[int, int]:
+    """Return the tokens of a KV block and the blocks of a sequence's recurrent states [tokens], [1].
+
+    vLLM keeps both in one pool. A block grows in steps of 16 tokens until a layer's KV of it is as large as a layer's
+    state, and holds one of either for as many layers as have a KV cache. A sequence gets its states' blocks at
+    admission, and one more for each drafted token.
+
+    Source: `HybridAttentionMambaModelConfig` and vLLM's design notes on the hybrid KV cache manager. Its logs have
+    1,056 tokens for Qwen3.5-35B-A3B, 2,096 with its KV in 8 bit, and 784 for 27B.
+    """
+    state = state_bytes_per_seq(arch, kv_bytes_per_element, tensor_parallel_size, 1) / arch.num_linear_layers
+    per_token = kv_bytes_per_token_per_gpu(arch, kv_bytes_per_element, tensor_parallel_size, 1)
+    tokens = 16 * math.ceil(state * arch.num_attention_layers / (16 * per_token))
+    groups = -(-arch.num_linear_layers // arch.num_attention_layers)
+    return max(block_size, tokens), groups * (1 + num_drafted)
+
+
+def compressed_pages(arch: Architecture, block_size: int) -> tuple[int, int]:
+    """Return the tokens of a block and a running sequence's blocks for windows and compressors [tokens], [1].
+
+    A window that ends within a page touches one page more than it fills. The windows are in two groups, since half of
+    the layers have entries of the same size. The extra blocks of a prompt's chunk, before its window has moved on, are
+    left out: one for every 2 or 3 tokens.
+
+    Source: `DeepseekV4SWACache` and `CompressorStateCache`; issues 42948 and 51041 have the groups.
+
+    >>> from planner.catalog.catalog_files import load_model
+    >>> compressed_pages(load_model("deepseek-v4-pro"), 16)
+    (256, 26)
+    """
+    groups = round(arch.num_attention_layers / arch.num_index_layers)
+    windows = groups * _touched(arch.sliding_window, WINDOW_PAGE)
+    return max(block_size, BLOCK_SIZE), (windows + _touched(2 * arch.index_rate, OVERLAPPING_PAGE)
+                                         + _touched(arch.hca_rate, PLAIN_PAGE))
+
+
+def _touched(window: int, page: int) -> int:
+    """Return the most pages that a window of the last tokens touches [1]."""
+    return math.ceil((window - 1) / page) + 1
+
+
+def fuses_allreduce(_: Architecture, num_stages: int) -> bool:
+    """Tell whether all-reduces include the next norm: every model since 0.16, except beside pipeline stages.
+
+    Source: `enable_allreduce_rms_fusion` of -O2.
+    """
+    return num_stages == 1
+
+
+def largest_fused_bytes(generation: str, num_gpus: int, _: int) -> float:
+    """Return the largest message of the fused all-reduce [B]."""
+    return LARGEST_FUSED_MIB[generation].get(num_gpus, 0.0) * 2.0**20
+
+
+MOES = MOE_BACKENDS | dict.fromkeys(("cutlass", "flashinfer_cutlass", "flashinfer_cutedsl", "deep_gemm_mega_moe"),
+                                    "auto")
+ALL2ALLS = dict.fromkeys(("allgather_reducescatter", "naive"), "allgather_reducescatter") | dict.fromkeys(
+    ("deepep_high_throughput", "deepep_low_latency", "pplx", "nixl_ep", "mori", "flashinfer_all2allv",
+     "flashinfer_nvlink_one_sided", "flashinfer_nvlink_two_sided"), "deepep")
+MATMULS = {"highest": "fp32", "high": "tf32", "medium": "tf32"}
+GRAPH_MODES = {mode.upper(): mode for mode in ("full_and_piecewise", "piecewise", "full_decode_only", "none")} | {
+    "FULL": "full_and_piecewise"}
+MTPS = ("ernie_mtp", "exaone_moe_mtp", "glm4_moe_mtp", "longcat_flash_mtp", "mimo_mtp", "pangu_ultra_moe_mtp",
+        "qwen3_5_mtp", "qwen3_next_mtp")  # older names of vLLM's "mtp", by model
+DRAFTS = ({name: name for name in ("mtp", "deepseek_mtp", "eagle", "eagle3", "draft_model", "medusa", "ngram")}
+          | dict.fromkeys(MTPS, "mtp"))
+
+DIALECT = Dialect(  # vllm/engine/arg_utils.py
+    launch=("vllm", "serve"), model=("--model",), files=("--config",), images=("vllm-openai",),
+    commands=(re.compile(r"(?:\S*/)?vllm serve"), re.compile(r"\S*python\S* -m vllm\.entrypoints\.openai\.api_server"),
+              re.compile(r"(?:\S*/)?vllm-openai(?::\S+|@\S+)?")),  # the image, whose arguments follow it
+    ranks=RankFlags(needs_switch=False, router="vllm-dp"),  # v1/engine/core.py (DPEngineCoreProc), core_client.py
+    lora_switch="--enable-lora", log_opening=("non-default args: {", ":"),
+    log_version=re.compile(r"vLLM API server version (\S+)"),
+    refused={"--kv-transfer-config": NOT_ALONE},
+    silent=("--trust-remote-code", "--enable-auto-tool-choice", "--disable-log-requests", "--disable-log-stats",
+            "--no-enable-log-requests", "--enable-log-requests", "--disable-uvicorn-access-log", "--headless",
+            "--enable-prompt-tokens-details", "--enable-server-load-tracking"),
+    entries=(
+        Flag(names=("--tensor-parallel-size", "-tp"), option=TENSOR),
+        Flag(names=("--pipeline-parallel-size", "-pp"), option=PIPELINE),
+        Flag(names=("--data-parallel-size", "-dp"), option=REPLICAS),
+        Switch(names=("--enable-expert-parallel", "-ep"), option="expert_parallel", otherwise=False),
+        choice(("--quantization", "-q"), "quantization", QUANTIZATIONS),
+        choice(("--kv-cache-dtype",), "kv_cache_dtype", KV_DTYPES),
+        Flag(names=("--gpu-memory-utilization",), option="gpu_memory_utilization", read=number),
+        Flag(names=("--max-model-len",), option=CONTEXT),
+        Flag(names=("--num-gpu-blocks-override",), option="num_gpu_blocks"),
+        Flag(names=("--block-size",), option="block_size"),
+        Flag(names=("--swap-space",), option="swap_space", read=number),
+        Flag(names=("--kv-offloading-size",), option="kv_offloading_size", read=number),
+        choice(("--moe-backend", "--kernel-config.moe-backend"), "moe_backend", MOES),
+        choice(("--all2all-backend",), "all2all_backend", ALL2ALLS),
+        choice(("--scheduling-policy",), "policy", {"fcfs": "fcfs", "priority": "priority"}),
+        Flag(names=("--max-num-seqs",), option=SEQS, write=limit),
+        Flag(names=("--max-num-batched-tokens",), option=TOKENS, write=limit),
+        Flag(names=("--long-prefill-token-threshold",), option="long_prefill_token_threshold"),
+        Switch(names=("--enable-chunked-prefill",), option="enable_chunked_prefill", otherwise=False),
+        Switch(names=("--enable-prefix-caching",), option="enable_prefix_caching", otherwise=False),
+        Switch(names=("--async-scheduling",), option="async_scheduling", otherwise=False),
+        Switch(names=("--scheduler-reserve-full-isl",), option="scheduler_reserve_full_isl", otherwise=False),
+        Flag(names=("--stream-interval",), option="stream_interval"),
+        Switch(names=("--enable-lora",), option="enable_lora", otherwise=False),
+        Flag(names=("--max-loras",), option="max_loras"),
+        Flag(names=("--max-cpu-loras",), option="max_cpu_loras"),
+        Flag(names=("--max-lora-rank",), option="max_lora_rank"),
+        Flag(names=("--speculative-config.num-speculative-tokens",), option="num_speculative_tokens"),
+        choice(("--speculative-config.method",), "speculative_method", DRAFTS),
+        Flag(names=("--speculative-config.model",), option="speculative_model", read=text),
+        Switch(names=("--enforce-eager", "-O0"), option="cudagraph_mode", value="none"),
+        choice(("--compilation-config.cudagraph-mode", "-O.cudagraph-mode", "-cc.cudagraph-mode"), "cudagraph_mode",
+                GRAPH_MODES),
+        Flag(names=("--max-cudagraph-capture-size", "--compilation-config.max-cudagraph-capture-size",
+                    "-O.max-cudagraph-capture-size", "-cc.max-cudagraph-capture-size"),
+             option="max_cudagraph_capture_size"),
+        choice(("--compilation-config.pass-config.fuse-allreduce-rms", "-O.pass-config.fuse-allreduce-rms",
+                 "-cc.pass-config.fuse-allreduce-rms",
+                 "--compilation-config.pass-config.enable-fi-allreduce-fusion"), "fuse_allreduce_rms",
+                {"true": True, "false": False}),
+        Tree(names=("--speculative-config", "--kernel-config", "--compilation-config", "-O", "-cc",
+                    "--compilation-config.pass-config", "-O.pass-config", "-cc.pass-config")),
+    ),
+    variables={
+        "VLLM_MXFP4_USE_MARLIN": choice((), "moe_backend", dict.fromkeys(ON, "marlin") | dict.fromkeys(OFF, "auto")),
+        "VLLM_FLOAT32_MATMUL_PRECISION": choice((), "fp32_matmul", MATMULS),
+    })
+
+STATISTICS = re.compile(
+    r"(?:(Engine \d+): )?Avg prompt throughput: (\d+(?:\.\d+)?) tokens/s, Avg generation throughput: "
+    r"(\d+(?:\.\d+)?) tokens/s, Running: (\d+) reqs,.* GPU KV cache usage: (\d+(?:\.\d+)?)%")
+ACCEPTED = re.compile(r"Mean acceptance length: (\d+(?:\.\d+)?)")
+
+
+def read_log(lines: Lines) -> Found:
+    """Yield windows of a log with a line every ten seconds (`VLLM_LOG_STATS_INTERVAL`; `LoggingStatLogger`)."""
+    looks: dict[str, list[Look]] = {}
+    rank = ""
+    for line_number, line in lines:
+        if "Engines Aggregated" in line:
+            yield TOGETHER
+        elif match := STATISTICS.search(line):
+            rank = match[1] or ""
+            looks.setdefault(rank, []).append(Look(
+                line=line_number, num_decodes=int(match[4]), kv_share=float(match[5]) / 100,
+                tokens_per_s=float(match[3]), has_prompts=float(match[2]) > 0 or "Preemptions:" in line))
+        elif looks and (match := ACCEPTED.search(line)):  # about the line before
+            looks[rank][-1] = replace(looks[rank][-1], tokens_per_decode=float(match[1]))
+    for of_rank in looks.values():
+        yield from between(of_rank)
+
+
+VLLM = Engine(
+    name="vllm", title="vLLM",
+    # 128 and 2048 are the planner's contract; `vllm serve` has more on large GPUs (serve_defaults).
+    defaults=EngineDefaults(policy="fcfs", max_num_seqs=128, max_num_batched_tokens=2048, max_prefill_tokens=0,
+                            enable_chunked_prefill=True, async_scheduling=True, gpu_memory_utilization=0.9),
+    serve_defaults=serve_defaults,
+    # Pull requests 27614 (release notes of 0.14.0) and 34299; routers in 32 bit ran cuBLAS until 0.20.
+    defaults_since=(Default("async_scheduling", "0.14", before=False),
+                    Default("fuse_allreduce_rms", "0.16", before=False),
+                    Default("fp32_matmul", "0.20", before="fp32")),
+    graph_capture_size=graph_capture_size, graphs_count_tokens=True, cudagraph_mode="full_and_piecewise",
+    graph_rule="vLLM captures up to 2 × max_num_seqs tokens, and 512 at most",
+    usable_bytes=usable_bytes, activation_bytes=activation_bytes, state_pages=state_pages,
+    compressed_pages=compressed_pages, needs_whole_context=True,
+    index_share=0.1, compressed_kernels="vllm",
+    block_sparse_frac={"hopper": 0.122, "blackwell": 0.2},
+    block_sparse_unpadded=("blackwell",),  # a kernel of its own
+    runs_flash_attention=True, flashinfer_generations=("blackwell",),
+    fuses_allreduce=fuses_allreduce, largest_fused_bytes=largest_fused_bytes,
+    has_worker_processes=True,  # MultiprocExecutor
+    dialect=DIALECT,
+    log=LogReader(mark="Avg generation throughput", line=STATISTICS, read=read_log,
+                  kv_tokens=re.compile(r"GPU KV cache size: ([\d,]+) tokens")))
