@@ -225,6 +225,22 @@ def test_help_answers_without_loading_the_engine() -> None:
     assert "Example:" in planner("replay", "--help").stdout
 
 
+def test_help_shows_common_options_and_help_all_every_one() -> None:
+    common, every = (planner("replay", flag).stdout for flag in ("--help", "--help-all"))
+    assert "--max-num-seqs" in common
+    assert "--schedule-conservativeness" not in common
+    assert "more options: planner replay --help-all" in common
+    assert len(common.splitlines()) < 100
+    assert all(f"--{name[:20].replace('_', '-')}" in every for name in OPTION_DEFAULTS)
+    assert common == planner("replay", "--help").stdout  # what it hides comes back
+
+
+def test_a_shell_completes_options() -> None:
+    words = {"COMP_WORDS": "planner replay --max", "COMP_CWORD": "2", "_PLANNER_COMPLETE": "complete_bash"}
+    run = planner_alone(**words)
+    assert {"--max-num-seqs", "--max-model-len"} <= set(run.stdout.split())
+
+
 @pytest.mark.parametrize(("slo", "more", "words"), [
     ("p99_ttft:1", (), "p99 TTFT 206 ms of 1 ms allowed"),
     ("p99_ttft_ms:1 tpot:500", ("--attainment", "0.99"), "p99 TTFT 206 ms of 1 ms allowed"),

@@ -10,6 +10,7 @@ import typer
 
 from planner.commands.db_cli import db as db_app
 from planner.commands.options import shows_progress, takes_scenario
+from planner.commands.short_help import FULL_HELP
 from planner.commands.trace_cli import BadRowsOption, ColumnOption, FormatOption, JsonOption, WhereOption
 from planner.commands.trace_cli import trace as trace_app
 from planner.errors import OutputError, PlannerError
@@ -17,7 +18,7 @@ from planner.settings.format_spec import spec_of
 from planner.settings.rate_scaling import RECOMMENDED
 from planner.settings.scenario import Scenario, names_in
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich",
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="rich",
                   help="Trace-driven capacity planning and what-if analysis for LLM serving.")
 
 RECORDED_LOAD = ("start_at", "duration", "limit", "rate_scale", "request_rate", "num_prompts", "num_warmups")
@@ -86,7 +87,7 @@ def every_command(version: Annotated[bool, typer.Option("--version", callback=_p
     """Take what stands before a command's name."""
 
 
-@app.command()
+@app.command(context_settings=FULL_HELP)
 @shows_progress
 @takes_scenario()
 def replay(
@@ -124,7 +125,7 @@ def replay(
     raise typer.Exit(0 if met else 1)
 
 
-@app.command()
+@app.command(context_settings=FULL_HELP)
 @shows_progress
 @takes_scenario(lists=True)
 def compare(
@@ -154,7 +155,7 @@ def compare(
     actions.compare(sources, choices, axis or [], slo, spec_of(format, column, where), on_bad_rows, explain, json, save)
 
 
-@app.command()
+@app.command(context_settings=FULL_HELP)
 @shows_progress
 @takes_scenario(without=("autoscale", "rate_scale", "request_rate", "max_concurrency", "num_prompts", "num_warmups"))
 def capacity(
@@ -187,7 +188,7 @@ def capacity(
     raise typer.Exit(0 if met else 1)
 
 
-@app.command()
+@app.command(context_settings=FULL_HELP)
 @shows_progress
 @takes_scenario(without=("tensor_parallel_size", "fleet", "autoscale", "prefill_replicas", "max_concurrency",
                          "num_prompts", "num_warmups"))
@@ -239,7 +240,7 @@ def size(
     raise typer.Exit(0 if met else 1)
 
 
-@app.command()
+@app.command(context_settings=FULL_HELP)
 @shows_progress
 @takes_scenario()
 def sweep(
@@ -297,7 +298,7 @@ def check(
     raise typer.Exit(0 if actions.check(targets, baseline, update_baseline, junit, markdown, json) else 1)
 
 
-@app.command()
+@app.command(context_settings=FULL_HELP)
 @shows_progress
 @takes_scenario(without=UNMEASURED)
 def validate(
@@ -328,7 +329,7 @@ def validate(
     raise typer.Exit(0 if met else 1)
 
 
-@app.command()
+@app.command(context_settings=FULL_HELP)
 @shows_progress
 @takes_scenario(without=(*UNMEASURED, "interval"))
 def calibrate(
