@@ -1,6 +1,7 @@
 """The command line as its user meets it: exit codes, one clear line on stderr, and nothing half-written."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -9,6 +10,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 from command_line import H100, HEADER, LINEAR, fails, planner, planner_alone
+
+from planner.settings.scenario import OPTION_DEFAULTS
 
 
 @pytest.fixture
@@ -236,8 +239,9 @@ def test_help_shows_common_options_and_help_all_every_one() -> None:
 
 
 def test_a_shell_completes_options() -> None:
-    words = {"COMP_WORDS": "planner replay --max", "COMP_CWORD": "2", "_PLANNER_COMPLETE": "complete_bash"}
-    run = planner_alone(**words)
+    asked = {"COMP_WORDS": "planner replay --max", "COMP_CWORD": "2", "_PLANNER_COMPLETE": "complete_bash"}
+    run = subprocess.run([Path(sys.executable).with_name("planner")], capture_output=True, text=True, check=True,
+                         env=os.environ | asked)
     assert {"--max-num-seqs", "--max-model-len"} <= set(run.stdout.split())
 
 
