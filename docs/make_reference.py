@@ -43,8 +43,8 @@ def cli_page() -> str:
     """Return the page of commands: arguments, options and an example of each."""
     parts = ["# Commands", MARK, "`--help` shows a command's common options, `--help-all` all of them. `planner "
              "--install-completion` adds completion to your shell. Exit codes: 0 done; 1 a target, threshold or "
-             "objective missed; 2 wrong usage; 3 bad input. Results go to stdout, diagnostics and progress to stderr. Options of "
-             "a scenario, which most commands take, are on [a page of their own](scenario.md)."]
+             "objective missed; 2 wrong usage; 3 bad input. Results go to stdout, diagnostics and progress to stderr. "
+             "Options of a scenario, which most commands take, are on [a page of their own](scenario.md)."]
     for name, command in _commands(typer.main.get_command(app)):
         elsewhere = (*_scenario_names(), "help", "short_help", "from_command")
         own = [p for p in command.params if p.name not in elsewhere]
