@@ -33,12 +33,12 @@ NEWEST_SOURCE = "22 of SGLang 0.5.12 that InferenceX's tickets state (benchmarks
 # launching them one by one takes there: some 3 µs each. A layer's small kernels took 8 to 10 µs on two consumer GPUs
 # (LLMServingSim's tables: norms, rotary, activation), and an MoE layer has a few more; large ones stream at what
 # GEMMs do. Python launches a layer's kernels in some 0.3 ms, and in half a millisecond more those of routed experts
-# (Qwen3-8B and Qwen3-30B-A3B without graphs, decisions/hosts.md), with prompts in another 0.8 those of MLA (SGLang:
+# (Qwen3-8B and Qwen3-30B-A3B without graphs, docs/lab/hosts.md), with prompts in another 0.8 those of MLA (SGLang:
 # 83 ms for a token of DeepSeek-V3, sgl-project/sglang#12160; 123 for 998 tokens of Kimi-K2.6 on GB300, 51 with a graph,
 # #32655 and #35807) and in 1.0 those of linear attention (74 ms for 1,024 decodes of Qwen3-Next,
 # vllm-project/vllm#27222). What FlashInfer adds is a guess. A host's millisecond on one GPU is from rising rates on
 # vLLM 0.11, what the GPU waits for its worker processes without asynchronous scheduling from runs of 0.8 and 0.12
-# (decisions/hosts.md both). What sampling takes besides reading is what two single cards leave of it (there too); what
+# (docs/lab/hosts.md both). What sampling takes besides reading is what two single cards leave of it (there too); what
 # a layer of an older release adds is a guess, three kernels. The rest are the orders of magnitude of profiles that the
 # engines' makers have shown.
 PRIORS = {

@@ -19,7 +19,8 @@ from planner.measured.published import read_published
 ROOT = Path(__file__).resolve().parents[2]
 GUIDES = sorted((ROOT / "docs" / "guides").glob("*.md"))
 DOCUMENTS = [ROOT / "README.md", ROOT / "docs" / "tutorial.md", *GUIDES]
-PAGES = [*DOCUMENTS, *(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "reference").glob("*.md"), ROOT / "CHANGELOG.md"]
+PAGES = [*DOCUMENTS, *(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "reference").glob("*.md"),
+         *(ROOT / "docs" / "decisions").glob("*.md"), *(ROOT / "docs" / "lab").glob("*.md"), ROOT / "CHANGELOG.md"]
 SHELLS = re.compile(r"[|&<>$*#]|^(?!planner )")  # what a shell must read
 DATA = ("csv", "json", "text")  # these files have no comments: the line with the name is no part of them
 BLOCK = re.compile(r"```(\w*)\n(.*?)```", flags=re.DOTALL)
@@ -100,13 +101,21 @@ def test_the_index_has_every_page() -> None:
     assert not pages - linked
 
 
-def test_the_index_of_decisions_has_each_once_in_order() -> None:
+def test_the_index_of_decisions_has_each_page_once() -> None:
     docs = ROOT / "docs"
     index = (docs / "decisions.md").read_text(encoding="utf-8")
-    listed = re.findall(r"(?m)^- \[(.*)\]\((decisions/[\w-]+\.md)#", index)
-    for page in sorted((docs / "decisions").iterdir()):
-        heads = re.findall(r"(?m)^## (.*)$", page.read_text(encoding="utf-8"))
-        assert heads == [title for title, of in listed if of == f"decisions/{page.name}"], page.name
+    listed = re.findall(r"(?m)^- \[.*\]\((decisions/[\w-]+\.md)\)", index)
+    assert sorted(listed) == sorted(f"decisions/{page.name}" for page in (docs / "decisions").iterdir())
+
+
+def test_each_decision_names_its_alternative_and_its_lab_page() -> None:
+    for page in (ROOT / "docs" / "decisions").iterdir():
+        for section in re.split(r"(?m)^## ", page.read_text(encoding="utf-8"))[1:]:
+            title, *pairs = section.strip().split("\n\n")
+            kinds = [re.sub(r"^\*\*(\w+)\.\*\* .*", r"\1", line) for line in pairs]
+            assert kinds == ["Decision", "Rejected"] * (len(pairs) // 2), title
+            assert pairs, title
+            assert all(f"[lab](../lab/{page.name}#" in line for line in pairs[1::2]), title
 
 
 def test_the_readmes_speed_is_the_measured_one() -> None:
