@@ -1,9 +1,9 @@
-# make demo: install and replay a bundled sample; make test: lint, types and tests; make bench: speed; make accuracy; make synthesis; make notebook; make formats; make reference; make fuzz; make clean.
+# make demo: install and replay a bundled sample; make quick: lint, types and fast tests; make test: lint, types and all tests; make site: the documentation as a site; make bench: speed; make accuracy; make synthesis; make notebook; make formats; make reference; make fuzz; make clean.
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: demo test lint compiled-loop compiled-fleet bench accuracy synthesis notebook formats reference fuzz clean
+.PHONY: demo quick test site lint compiled-loop compiled-fleet bench accuracy synthesis notebook formats reference fuzz clean
 
 demo: $(VENV)/.installed
 	$(BIN)/planner replay chat --model llama-3.1-8b --gpu h100-sxm --slo "ttft:500 tpot:50" --save out/chat
@@ -11,7 +11,15 @@ demo: $(VENV)/.installed
 
 test: $(VENV)/.installed-dev
 	$(MAKE) --jobs 2 compiled-fleet lint compiled-loop
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest --slow --numprocesses 2 --dist loadfile --no-loadscope-reorder
+
+quick: $(VENV)/.installed-dev
+	$(MAKE) --jobs 2 lint compiled-loop
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+
+site: $(VENV)/.installed
+	$(BIN)/pip install --quiet --disable-pip-version-check 'mkdocs-material>=9.5,<10'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

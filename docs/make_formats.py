@@ -40,7 +40,7 @@ Beside our columns, INSTANTS are instants on the arrival's clock, from which `tt
 
 ## A database
 
-A URI with a table or a query after `#` is read through [connectorx](https://github.com/sfu-db/connector-x) (`pip install 'planner[sql]'`), and its format is found as a file's is: `planner replay 'postgresql://user@host/litellm#LiteLLM_SpendLogs' …`, or `'…#select … where …'`. A password in it is not repeated in messages or results.
+A URI with a table or a query after `#` is read through [connectorx](https://github.com/sfu-db/connector-x) (`pip install 'llm-serving-planner[sql]'`), and its format is found as a file's is: `planner replay 'postgresql://user@host/litellm#LiteLLM_SpendLogs' …`, or `'…#select … where …'`. A password in it is not repeated in messages or results.
 
 ## Traces without arrivals
 

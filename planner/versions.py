@@ -4,6 +4,8 @@ import functools
 import platform
 from importlib.metadata import PackageNotFoundError, version
 
+DISTRIBUTION = "llm-serving-planner"  # its name on the package index, where "planner" is somebody else's
+
 
 @functools.cache
 def versions() -> dict[str, str]:
@@ -15,6 +17,6 @@ def versions() -> dict[str, str]:
 def own_version() -> str:
     """Return the planner's version as it is installed, "unknown" for a checkout that is not."""
     try:
-        return version("planner")
+        return version(DISTRIBUTION)
     except PackageNotFoundError:
         return "unknown"

@@ -29,9 +29,21 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 FIRST = ("test_packaging.py", "test_gate_integrations.py", "test_documents.py", "test_looks.py", "test_browser.py",
          "test_uncompiled.py", "test_notebook.py", "test_fuzz.py", "test_calibrate.py")
 
+# Files whose tests take more than some seconds, and prove what others do not look at in passing.
+SLOW = FIRST
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the longest files first."""
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add --slow, without which the tests run that take about a minute together."""
+    parser.addoption("--slow", action="store_true", help="run the slow tests too")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave slow tests out unless they are asked for, and put the longest files first."""
+    if not config.getoption("--slow"):
+        slow = [item for item in items if item.path.name in SLOW or item.get_closest_marker("slow")]
+        config.hook.pytest_deselected(items=slow)
+        items[:] = [item for item in items if item not in slow]
     items.sort(key=lambda item: FIRST.index(item.path.name) if item.path.name in FIRST else len(FIRST))
 
 

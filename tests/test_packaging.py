@@ -18,10 +18,12 @@ import pytest
 import yaml
 
 from planner.loop.compiled.jit import source_sha256
+from planner.versions import DISTRIBUTION
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 VERSION = PROJECT["version"]
+STEM = f"llm_serving_planner-{VERSION}"  # of the files of a release: the name on the index with underscores
 DATA = {"hardware_db": "hardware_db", "workloads": "workloads", "reports/template": "reports/template"}
 
 Run = subprocess.CompletedProcess[str]
@@ -65,19 +67,20 @@ def installed(built: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory
 
 def test_the_sdist_has_the_source_its_data_and_documents_and_nothing_else(built: tuple[Path, Path]) -> None:
     with tarfile.open(built[0]) as archive:
-        prefix = f"planner-{VERSION}/"
+        prefix = f"{STEM}/"
         names = {name.removeprefix(prefix) for name in archive.getnames()}
     wanted = {"planner", "hardware_db", "workloads", "reports/template", "docs", ".streamlit"}
     files = set().union(*(tracked(folder) for folder in wanted)) | {
-        "reports/accuracy.json", "app.py", "README.md", "CHANGELOG.md", "CITATION.cff", "LICENSE", "pyproject.toml"}
+        "reports/accuracy.json", "app.py", "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "CITATION.cff", "LICENSE",
+        "pyproject.toml"}
     assert names == files | {"PKG-INFO", ".gitignore"}  # hatchling adds these two
 
 
 def test_the_wheel_has_the_package_and_its_data_and_nothing_else(built: tuple[Path, Path]) -> None:
     with zipfile.ZipFile(built[1]) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
-        entries = archive.read(f"planner-{VERSION}.dist-info/entry_points.txt").decode()
-        record = archive.read(f"planner-{VERSION}.dist-info/RECORD").decode()
+        entries = archive.read(f"{STEM}.dist-info/entry_points.txt").decode()
+        record = archive.read(f"{STEM}.dist-info/RECORD").decode()
     data = {f"planner/data/{name}" for folder in DATA for name in tracked(folder)}
     assert names == tracked("planner") | data | {"planner/data/reports/accuracy.json"}
     assert {"planner/ui/app.py", "planner/py.typed", "planner/data/workloads/chat.toml",
@@ -85,11 +88,11 @@ def test_the_wheel_has_the_package_and_its_data_and_nothing_else(built: tuple[Pa
     assert "planner = planner.commands.cli:main" in entries
     assert "planner = planner.pytest_plugin" in entries
     licences = [row[0] for row in csv.reader(io.StringIO(record)) if row[0].endswith("licenses/LICENSE")]
-    assert licences == [f"planner-{VERSION}.dist-info/licenses/LICENSE"]
+    assert licences == [f"{STEM}.dist-info/licenses/LICENSE"]
 
 
 def test_the_wheel_works_outside_of_the_source(installed: Path, tmp_path: Path) -> None:
-    """An empty environment, another folder, and a cache of its own: as after `pip install planner`."""
+    """An empty environment, another folder, and a cache of its own: as after `pip install llm-serving-planner`."""
     planner = installed / "planner"
     assert checked(run(planner, "--version", folder=tmp_path)).stdout == f"planner {VERSION}\n"
     home = str(tmp_path / "cache")
@@ -109,7 +112,7 @@ def test_the_wheel_works_outside_of_the_source(installed: Path, tmp_path: Path) 
 def test_the_dashboard_says_what_it_needs(installed: Path, tmp_path: Path) -> None:
     done = run(installed / "planner", "ui", folder=tmp_path)
     assert done.returncode == 2
-    assert done.stderr == "UsageError: planner ui: needs streamlit; pip install 'planner[ui]'\n"
+    assert done.stderr == "UsageError: planner ui: needs streamlit; pip install 'llm-serving-planner[ui]'\n"
 
 
 def test_what_is_imported_is_declared() -> None:
@@ -129,6 +132,12 @@ def test_what_is_imported_is_declared() -> None:
     undeclared = {name for name in third_party - optional
                   if not {each.lower() for each in of_import.get(name, [name])} & declared}
     assert not undeclared
+
+
+def test_one_name_everywhere() -> None:
+    assert PROJECT["name"] == DISTRIBUTION
+    for name in ("README.md", "docs/releasing.md", "planner/commands/actions.py", "planner/traces/tabular.py"):
+        assert DISTRIBUTION in (ROOT / name).read_text(), name
 
 
 def test_one_version_everywhere() -> None:

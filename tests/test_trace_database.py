@@ -109,7 +109,7 @@ def test_a_connector_that_is_missing_is_named(monkeypatch, tmp_path):
     for name in ("connectorx", "adbc_driver_manager", "adbc_driver_sqlite"):
         monkeypatch.setitem(sys.modules, name, None)
     (tmp_path / "log.db").touch()
-    with pytest.raises(UsageError, match=r"no connector is installed; pip install 'planner\[sql\]'"):
+    with pytest.raises(UsageError, match=r"no connector is installed; pip install 'llm-serving-planner\[sql\]'"):
         read_trace(f"sqlite://{tmp_path / 'log.db'}#t")
 
 

@@ -220,7 +220,7 @@ def report(results: Sequence[Path], output: Path, llmd: Path | None) -> None:
 def ui(port: int, address: str) -> None:
     """Serve the dashboard until it is stopped."""
     if importlib.util.find_spec("streamlit") is None:
-        raise UsageError("planner ui: needs streamlit; pip install 'planner[ui]'")
+        raise UsageError("planner ui: needs streamlit; pip install 'llm-serving-planner[ui]'")
     page = Path(__file__).parents[1] / "ui" / "app.py"
     os.execv(sys.executable, [sys.executable, "-m", "streamlit", "run", str(page), *UI_OPTIONS,
                               f"--server.port={port}", f"--server.address={address}"])

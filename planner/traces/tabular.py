@@ -100,7 +100,7 @@ def _query(name: str, uri: str, what: str) -> pl.DataFrame:
                 f"trace {name}: the database says: {_brief(error)}; give postgresql://user@host/database#table, or "
                 "#select … in quotes"
             ) from None
-    raise UsageError(f"trace {name}: no connector is installed; pip install 'planner[sql]'")
+    raise UsageError(f"trace {name}: no connector is installed; pip install 'llm-serving-planner[sql]'")
 
 
 def _brief(error: BaseException) -> str:
