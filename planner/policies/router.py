@@ -17,7 +17,7 @@ class ReplicaLoad(NamedTuple):
     num_running : running requests, as reported by the engine [1].
     num_waiting : waiting requests, as reported by the engine [1].
     kv_cache_usage : share of KV blocks in use, as reported by the engine [1].
-    num_unreported : requests sent to the replica since the engine's last report [1].
+    num_unreported : requests sent to the replica that the engine's last report does not count [1].
     cached_tokens : tokens of this request's prompt in the replica's prefix cache [tokens].
     input_tokens : prompt length of this request [tokens].
     block_size : KV block size [tokens].
