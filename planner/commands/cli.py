@@ -209,7 +209,7 @@ def size(
     decode_gpu: Annotated[
         str | None, typer.Option(help=r"GPUs to try for decode replicas: a list. \[as the prefill replicas]")] = None,
     decode_tensor_parallel_size: Annotated[
-        str | None, typer.Option(help=r"Tensor-parallel sizes to try for them. \[as the prefill replicas]")] = None,
+        str | None, typer.Option(help=r"Tensor-parallel sizes of decode replicas. \[as the prefill replicas]")] = None,
     rate_series: Annotated[
         Path | None, typer.Option(help="CSV of request rates over time (start_s, rate_rps) for the trace's traffic.")
     ] = None,
