@@ -52,7 +52,7 @@ class EngineConstants:
     launch_s_per_linear_layer: float = _constant(1e-6, 1e-2, "s", "Additional launch time of linear attention")
     launch_s_per_flashinfer_layer: float = _constant(1e-6, 1e-2, "s", "Additional launch time of FlashInfer under vLLM")
     decode_launch_s_per_layer: float = _constant(1e-6, 5e-3, "s", "Launch of a layer's kernels for decodes, no graph")
-    decode_launch_s_per_part: float = _constant(1e-6, 1e-2, "s", "Additional for each of experts, MLA, linear attention")
+    decode_launch_s_per_part: float = _constant(1e-6, 1e-2, "s", "Additional launch time per part: experts, MLA …")
     overhead_s: float = _constant(1e-6, 2e-2, "s", "Time of a step that is not hidden by the GPU or the host")
     overhead_s_per_seq: float = _constant(1e-8, 1e-3, "s", "Like overhead_s, for each sequence of the step")
     frontend_s: float = _constant(1e-6, 5e-2, "s", "Serial work of the API server on a request")
