@@ -14,7 +14,7 @@ class Column:
     dtype : "float", "int" or "str".
     unit : SI unit or "tokens", "1" for counts and identifiers.
     meaning : one sentence for the glossary.
-    minimum, maximum : closed bounds that an input value must keep; None where there is none.
+    minimum, maximum : bounds of an input value, inclusive; None for no bound.
     """
 
     name: str
@@ -26,7 +26,7 @@ class Column:
 
 
 class Term(NamedTuple):
-    """What a name stands for: its unit ("1" for counts, shares and names), and one line about it."""
+    """Unit ("1" for counts, shares and names) and meaning of a key or a column."""
 
     unit: str
     meaning: str
@@ -37,34 +37,34 @@ PARENT_SEPARATOR = ";"  # between several request ids of a parent_id
 MAX_SECONDS = 1e9  # 32 years: a later instant is a unit mistake (milli- or nanoseconds read as seconds)
 
 TRACE_COLUMNS = (
-    Column(name="arrival_s", dtype="float", unit="s", meaning="when the client sent it, from the trace's start",
+    Column(name="arrival_s", dtype="float", unit="s", meaning="Send time of the request, from the trace's start",
            minimum=0.0, maximum=MAX_SECONDS),
-    Column(name="input_tokens", dtype="int", unit="tokens", meaning="prompt length", minimum=1, maximum=MAX_TOKENS),
-    Column(name="output_tokens", dtype="int", unit="tokens", meaning="tokens generated, the first included", minimum=1,
-           maximum=MAX_TOKENS),
-    Column(name="request_id", dtype="str", unit="1", meaning="identifier; the row number from 0 where absent"),
-    Column(name="priority", dtype="float", unit="1", meaning="scheduling priority; a smaller value is more urgent"),
-    Column(name="session_id", dtype="str", unit="1", meaning="conversation that the request belongs to"),
-    Column(name="parent_id", dtype="str", unit="1", meaning="request whose end this one waits for; several: a;b"),
-    Column(name="think_time_s", dtype="float", unit="s", meaning="pause between the parent's end and this request",
+    Column(name="input_tokens", dtype="int", unit="tokens", meaning="Prompt length", minimum=1, maximum=MAX_TOKENS),
+    Column(name="output_tokens", dtype="int", unit="tokens", meaning="Generated tokens, including the first token",
+           minimum=1, maximum=MAX_TOKENS),
+    Column(name="request_id", dtype="str", unit="1", meaning="Identifier; the row number from 0 if absent"),
+    Column(name="priority", dtype="float", unit="1", meaning="Scheduling priority. A smaller value is more urgent"),
+    Column(name="session_id", dtype="str", unit="1", meaning="Conversation that the request belongs to"),
+    Column(name="parent_id", dtype="str", unit="1", meaning="Request that must end before this one; several: a;b"),
+    Column(name="think_time_s", dtype="float", unit="s", meaning="Pause between the parent's end and this request",
            minimum=0.0, maximum=MAX_SECONDS),
-    Column(name="deadline_s", dtype="float", unit="s", meaning="deadline of the last token, counted from arrival",
+    Column(name="deadline_s", dtype="float", unit="s", meaning="Deadline of the last token, from arrival",
            minimum=0.0, maximum=MAX_SECONDS),
-    Column(name="tenant", dtype="str", unit="1", meaning="customer or class that the request is accounted to"),
-    Column(name="adapter", dtype="str", unit="1", meaning="LoRA adapter that it is run with; none where empty"),
-    Column(name="cached_tokens", dtype="int", unit="tokens", meaning="prompt tokens that the log says were cached",
+    Column(name="tenant", dtype="str", unit="1", meaning="Customer or class of the request"),
+    Column(name="adapter", dtype="str", unit="1", meaning="LoRA adapter of the request; empty for none"),
+    Column(name="cached_tokens", dtype="int", unit="tokens", meaning="Prompt tokens that were cached, by the log",
            minimum=0, maximum=MAX_TOKENS),
-    Column(name="max_output_tokens", dtype="int", unit="tokens", meaning="the client's limit on output", minimum=1,
+    Column(name="max_output_tokens", dtype="int", unit="tokens", meaning="Client's limit on output tokens", minimum=1,
            maximum=MAX_TOKENS),
-    Column(name="predicted_output_tokens", dtype="int", unit="tokens", meaning="a predictor's guess of the output",
+    Column(name="predicted_output_tokens", dtype="int", unit="tokens", meaning="Output length by a predictor",
            minimum=0, maximum=MAX_TOKENS),
-    Column(name="cancel_after_s", dtype="float", unit="s", meaning="the client hangs up this long after arrival",
+    Column(name="cancel_after_s", dtype="float", unit="s", meaning="Time from arrival to the client's cancellation",
            minimum=0.0, maximum=MAX_SECONDS),
-    Column(name="ttft_s", dtype="float", unit="s", meaning="measured time to first token", minimum=0.0,
+    Column(name="ttft_s", dtype="float", unit="s", meaning="Measured time to first token", minimum=0.0,
            maximum=MAX_SECONDS),
-    Column(name="tpot_s", dtype="float", unit="s", meaning="measured time per token after the first", minimum=0.0,
-           maximum=MAX_SECONDS),
-    Column(name="e2e_s", dtype="float", unit="s", meaning="measured end-to-end latency", minimum=0.0,
+    Column(name="tpot_s", dtype="float", unit="s", meaning="Measured time per output token after the first",
+           minimum=0.0, maximum=MAX_SECONDS),
+    Column(name="e2e_s", dtype="float", unit="s", meaning="Measured end-to-end latency", minimum=0.0,
            maximum=MAX_SECONDS),
 )
 

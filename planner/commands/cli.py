@@ -1,4 +1,4 @@
-"""The command line: parse, one library call, print."""
+"""The command line: each command parses its options, calls the library once and prints the result."""
 
 import io
 import os
@@ -19,37 +19,37 @@ from planner.settings.rate_scaling import RECOMMENDED
 from planner.settings.scenario import Scenario, names_in
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="rich",
-                  help="Trace-driven capacity planning and what-if analysis for LLM serving.")
+                  help="Capacity planning and what-if analysis for LLM serving, from request traces.")
 
 RECORDED_LOAD = ("start_at", "duration", "limit", "rate_scale", "request_rate", "num_prompts", "num_warmups")
 RANKS = ("data_parallel_size", "data_parallel_attention")  # which a server's log may be of
 UNMEASURED = (*RECORDED_LOAD, *(name for name in names_in("Fleet") if name not in RANKS), *names_in("Overload"),
               *names_in("Cache tiers"), "wait_for_parents")
 
-TraceArgument = Annotated[str, typer.Argument(metavar="TRACE", help="Trace file, - for stdin, or a bundled sample: "
-                                              "chat, code, long-context, fitted-chat …; or random: what a benchmark "
-                                              "client sends.")]
-SLO_HELP = "Objectives in ms: of each request, 'ttft:500 tpot:50', or of a statistic over all, 'p99_ttft:1000'."
+TraceArgument = Annotated[str, typer.Argument(metavar="TRACE", help="Trace file, - for stdin, a bundled sample (chat, "
+                                              "code, long-context, fitted-chat …), or `random`: the load of a "
+                                              "benchmark client.")]
+SLO_HELP = "Objectives in ms: for each request, 'ttft:500 tpot:50', or for a statistic, 'p99_ttft:1000'."
 SloOption = Annotated[str | None, typer.Option(help=SLO_HELP)]
 CapacitySloOption = Annotated[str, typer.Option("--slo", help=SLO_HELP)]
-AttainmentOption = Annotated[float, typer.Option(help="Share of requests that must meet their own objectives.")]
-MeasuredArgument = Annotated[Path, typer.Argument(metavar="MEASURED", help="Table of measured runs, a result of vllm "
-                                                  "bench serve or of SGLang's bench_serving, scrapes of /metrics, "
-                                                  "requests in any trace format, steps, or the server's own log.")]
-ClientOption = Annotated[str | None, typer.Option(help="Who sent the requests: vllm, sglang, inferencex, internal. "
-                                                  "Of a table, rows of others are left out.")]
-ScalingOption = Annotated[str, typer.Option(help="How the traffic gets another rate: thin leaves users out or adds "
-                                            "copies (fewer or more users of the same kind, as planner trace synth "
-                                            "--grow draws them), compress shortens the time between requests (the same "
-                                            "users in a hurry, as planner replay --rate-scale does), resample draws "
-                                            "requests and gaps anew, poisson draws arrivals.")]
-CompareOption = Annotated[bool, typer.Option(help="Give the answer by other ways of scaling and with other routers "
-                                             "too, without a bootstrap.")]
-JobsOption = Annotated[int, typer.Option(help="Processes; -1 for one a core.")]
+AttainmentOption = Annotated[float, typer.Option(help="Share of requests that must meet their objectives.")]
+MeasuredArgument = Annotated[Path, typer.Argument(metavar="MEASURED", help="Measurements: a table of runs, a result of "
+                                                  "`vllm bench serve` or SGLang's bench_serving, scrapes of /metrics, "
+                                                  "requests in any trace format, steps, or the server's log.")]
+ClientOption = Annotated[str | None, typer.Option(help="Client that sent the requests: vllm, sglang, inferencex, "
+                                                  "internal. In a table, only its rows are used.")]
+ScalingOption = Annotated[str, typer.Option(help="How the traffic gets another rate. thin: fewer or more users of the "
+                                            "same kind, like planner trace synth --grow. compress: less or more time "
+                                            "between the same requests, like planner replay --rate-scale. resample: "
+                                            "requests and gaps drawn again. poisson: arrivals drawn as a Poisson "
+                                            "process.")]
+CompareOption = Annotated[bool, typer.Option(help="Also give the answer for other ways of scaling and other routers, "
+                                             "without a bootstrap.")]
+JobsOption = Annotated[int, typer.Option(help="Number of processes. -1: one per core.")]
 
 
 def main() -> None:
-    """Run the command line; one of our errors becomes one line on stderr and its exit code."""
+    """Run the command line. A PlannerError becomes one line on stderr, and its exit code."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without × and ≤ shows ? for them
@@ -61,7 +61,7 @@ def main() -> None:
 
 
 def _run() -> None:
-    """Run a command, and see that what it printed got out."""
+    """Run a command and flush stdout; raise OutputError if stdout cannot be written."""
     try:
         try:
             app()
@@ -84,7 +84,7 @@ def _print_version(is_asked: bool) -> None:
 @app.callback()
 def every_command(version: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True,
                                                         help="Print the planner's version.")] = False) -> None:
-    """Take what stands before a command's name."""
+    """Accept options before the name of a command."""
 
 
 @app.command(context_settings=FULL_HELP)
@@ -95,24 +95,24 @@ def replay(
     scenario: Scenario,
     slo: SloOption = None,
     attainment: Annotated[
-        float | None, typer.Option(help="Share of requests that must meet --slo; exit code 1 if fewer do.")
+        float | None, typer.Option(help="Share of requests that must meet --slo. Exit code 1 if fewer do.")
     ] = None,
     format: FormatOption = None,
     column: ColumnOption = None,
     where: WhereOption = None,
     on_bad_rows: BadRowsOption = "error",
     json: JsonOption = None,
-    requests: Annotated[Path | None, typer.Option(help="Write one row a request (.parquet or .csv).")] = None,
-    steps: Annotated[Path | None, typer.Option(help="Write one row a step (.parquet or .csv).")] = None,
-    schedule: Annotated[Path | None, typer.Option(help="Write one row per scheduled request and step.")] = None,
+    requests: Annotated[Path | None, typer.Option(help="Write one row per request (.parquet or .csv).")] = None,
+    steps: Annotated[Path | None, typer.Option(help="Write one row per step (.parquet or .csv).")] = None,
+    schedule: Annotated[Path | None, typer.Option(help="Write one row per request in a step.")] = None,
     preemptions: Annotated[Path | None, typer.Option(help="Write one row per preemption.")] = None,
-    attempts: Annotated[Path | None, typer.Option(help="Write one row an attempt, where clients try again.")] = None,
+    attempts: Annotated[Path | None, typer.Option(help="Write one row per attempt, if clients retry.")] = None,
     scale_events: Annotated[Path | None, typer.Option(help="Write one row per change of an autoscaled fleet.")] = None,
-    save: Annotated[Path | None, typer.Option(help="Write the whole result to a folder, for planner report.")] = None,
-    explain: Annotated[bool, typer.Option("--explain", help="Say where time goes, what binds, and what to change "
-                                          "first.")] = False,
+    save: Annotated[Path | None, typer.Option(help="Write the whole result to a folder for planner report.")] = None,
+    explain: Annotated[bool, typer.Option("--explain", help="Show where time goes, which limit binds, and what "
+                                          "to change first.")] = False,
 ) -> None:
-    """Replay one trace on one deployment under one policy.
+    """How does this deployment serve this trace: latency, throughput, goodput, cost?
 
     Example: planner replay chat --model llama-3.1-8b --gpu h100-sxm --slo "ttft:500 tpot:50"
     """
@@ -129,24 +129,24 @@ def replay(
 @shows_progress
 @takes_scenario(lists=True)
 def compare(
-    sources: Annotated[list[str], typer.Argument(metavar="TRACE | FILE.toml …", help="A trace, or a TOML for each "
-                                                 "what-if: trace, slo, replicas, and options by name.")],
+    sources: Annotated[list[str], typer.Argument(metavar="TRACE | FILE.toml …", help="One trace, or a TOML file for "
+                                                 "each what-if with trace, slo, replicas, and options by name.")],
     choices: dict[str, list[Any]],
-    axis: Annotated[list[str] | None, typer.Option(help="An option that varies, as in 'async_scheduling=true,false'; "
-                                                   "several.")] = None,
+    axis: Annotated[list[str] | None, typer.Option(help="Values of an option, as in 'async_scheduling=true,false'. "
+                                                   "Repeatable.")] = None,
     slo: SloOption = None,
     format: FormatOption = None,
     column: ColumnOption = None,
     where: WhereOption = None,
     on_bad_rows: BadRowsOption = "error",
-    explain: Annotated[bool | None, typer.Option(help=r"Say why they differ. \[for files]")] = None,
+    explain: Annotated[bool | None, typer.Option(help=r"Show why the results differ. \[on for files]")] = None,
     json: JsonOption = None,
-    save: Annotated[Path | None, typer.Option(help="Write each result to a folder in this one, for planner "
+    save: Annotated[Path | None, typer.Option(help="Write each result to a subfolder of this folder, for planner "
                                               "report.")] = None,
 ) -> None:
-    """Replay several what-ifs, side by side, with the difference to the first, and why.
+    """Which of several deployments or policies is better, by how much, and why?
 
-    With one trace, options take lists, and every combination is a what-if: --policy fcfs,sjf --max-num-seqs 64,128.
+    With one trace, options take lists. Each combination is a what-if: --policy fcfs,sjf --max-num-seqs 64,128.
 
     Example: planner compare chat --policy fcfs,decode-first,sjf --model llama-3.1-8b --gpu h100-sxm --rate-scale 6
     """
@@ -164,10 +164,10 @@ def capacity(
     slo: CapacitySloOption,
     attainment: AttainmentOption = 0.99,
     scaling: ScalingOption = RECOMMENDED,
-    horizon: Annotated[str, typer.Option(help="double the trace's length as long as that changes the answer, or keep "
-                                         "to the trace.")] = "double",
-    by_tenant: Annotated[bool, typer.Option(help="Hold every tenant to the objectives by itself.")] = False,
-    replicates: Annotated[int, typer.Option(help="Of the bootstrap that the confidence comes from; 0 for none.")] = 20,
+    horizon: Annotated[str, typer.Option(help="double: repeat the trace, twice as long each time, until the answer is "
+                                         "stable. trace: use it once.")] = "double",
+    by_tenant: Annotated[bool, typer.Option(help="Each tenant must meet the objectives by itself.")] = False,
+    replicates: Annotated[int, typer.Option(help="Bootstrap replicates for the confidence. 0: none.")] = 20,
     compare_assumptions: CompareOption = True,
     format: FormatOption = None,
     column: ColumnOption = None,
@@ -176,7 +176,7 @@ def capacity(
     jobs: JobsOption = -1,
     json: JsonOption = None,
 ) -> None:
-    """Find the highest request rate that one deployment serves within its objectives; exit code 1 if none does.
+    """How many requests per second does one deployment serve within the SLO? Exit code 1 if no rate meets it.
 
     Example: planner capacity chat --model llama-3.1-8b --gpu h100-sxm --slo "ttft:500 tpot:50" --attainment 0.99
     """
@@ -198,20 +198,21 @@ def size(
     slo: CapacitySloOption,
     attainment: AttainmentOption = 0.99,
     tensor_parallel_size: Annotated[
-        str | None, typer.Option(help="Sizes to try, with commas between. [1,2,4,8, as far as a node goes]")
+        str | None, typer.Option(help=r"Tensor-parallel sizes to try: 1,2. \[1,2,4,8 up to the GPUs of a node]")
     ] = None,
-    price: Annotated[str | None, typer.Option(help="USD per GPU-hour, as in 'h100-sxm=2.5'. [the catalog's]")] = None,
-    spare: Annotated[int, typer.Option(help="Replicas that may fail: as many more than the load needs.")] = 0,
+    price: Annotated[str | None, typer.Option(help=r"USD per GPU-hour: 'h100-sxm=2.5'. \[the catalog's]")] = None,
+    spare: Annotated[int, typer.Option(help="Spare replicas, beside the replicas that the load needs.")] = 0,
     period: Annotated[
-        float | None, typer.Option(help="Seconds of the parts of a schedule with its own number of replicas each.")
+        float | None, typer.Option(help=r"Plan a number of replicas for each period of this length \[s].")
     ] = None,
-    disaggregate: Annotated[bool, typer.Option("--disaggregate", help="Try fleets, too, in which some replicas prefill "
-                                               "and the others decode.")] = False,
-    decode_gpu: Annotated[str | None, typer.Option(help="GPUs of those that decode, a list. [--gpu, the same as those "
-                                                   "that prefill]")] = None,
-    decode_tensor_parallel_size: Annotated[str | None, typer.Option(help="Their sizes, likewise.")] = None,
+    disaggregate: Annotated[bool, typer.Option("--disaggregate", help="Also try separate prefill and decode "
+                                               "replicas.")] = False,
+    decode_gpu: Annotated[
+        str | None, typer.Option(help=r"GPUs to try for decode replicas: a list. \[as the prefill replicas]")] = None,
+    decode_tensor_parallel_size: Annotated[
+        str | None, typer.Option(help=r"Tensor-parallel sizes of decode replicas. \[as the prefill replicas]")] = None,
     rate_series: Annotated[
-        Path | None, typer.Option(help="CSV of rates over time (start_s, rate_rps) that the trace's traffic takes on.")
+        Path | None, typer.Option(help="CSV of request rates over time (start_s, rate_rps) for the trace's traffic.")
     ] = None,
     scaling: ScalingOption = RECOMMENDED,
     compare_assumptions: CompareOption = True,
@@ -222,11 +223,10 @@ def size(
     jobs: JobsOption = -1,
     json: JsonOption = None,
 ) -> None:
-    """Find the cheapest fleet, and the one of fewest GPUs, that serves a trace within its objectives.
+    """How many GPUs serve this traffic within the SLO, and which fleet is the cheapest?
 
-    --gpu and --quantization take lists. Requests go to the replicas by --router, at random where none is given, as
-    through a Kubernetes Service. --request-rate, --rate-scale and --rate-series change the rate by --scaling. Exit code
-    1 if no fleet keeps the objectives.
+    --gpu and --quantization take lists. The default router is random, like a Kubernetes Service. --request-rate,
+    --rate-scale and --rate-series change the rate by the method of --scaling. Exit code 1 if no fleet meets the SLO.
 
     Example: planner size chat --request-rate 60 --model llama-3.1-8b --slo "ttft:500 tpot:50" --gpu h100-sxm,l40s
     """
@@ -244,30 +244,30 @@ def size(
 @shows_progress
 @takes_scenario()
 def sweep(
-    source: Annotated[str, typer.Argument(metavar="SWEEP.toml | TRACE", help="TOML with a trace, fixed options, and "
-                                          "axes; or a trace, with the options below.")],
+    source: Annotated[str, typer.Argument(metavar="SWEEP.toml | TRACE", help="TOML file with a trace, fixed options "
+                                          "and axes; or a trace, with the options below.")],
     scenario: Scenario,
-    axis: Annotated[list[str] | None, typer.Option(help="An option that varies, as in 'max_num_seqs=64,128'; "
-                                                   "several.")] = None,
-    pareto: Annotated[str | None, typer.Option(help="Two to four metrics of the front, with commas between.")] = None,
-    constraint: Annotated[list[str] | None, typer.Option(help="A limit, as in 'p99_ttft_ms<=500'; several.")] = None,
+    axis: Annotated[list[str] | None, typer.Option(help="Values of an option, as in 'max_num_seqs=64,128'. "
+                                                   "Repeatable.")] = None,
+    pareto: Annotated[str | None, typer.Option(help="Pareto front: two to four metrics, separated by commas.")] = None,
+    constraint: Annotated[list[str] | None, typer.Option(help="Limit, as in 'p99_ttft_ms<=500'. Repeatable.")] = None,
     slo: SloOption = None,
     attainment: Annotated[float | None, typer.Option(help="Share of requests that must meet --slo.")] = None,
     format: FormatOption = None,
     column: ColumnOption = None,
     where: WhereOption = None,
-    output: Annotated[Path, typer.Option("--output", "-o", help="Parquet file; what it has is not replayed "
-                                                                "again.")] = Path("sweep.parquet"),
-    optimize: Annotated[bool, typer.Option("--optimize", help="Look for the front, and the best in its first metric, "
-                                           "by far fewer replays; exit code 1 if none keeps the limits.")] = False,
-    backend: Annotated[str, typer.Option(help="processes, or an existing cluster: dask, ray.")] = "processes",
-    address: Annotated[str | None, typer.Option(help="Of the cluster's scheduler.")] = None,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Parquet file. Rows that it already has are not "
+                                                                "replayed again.")] = Path("sweep.parquet"),
+    optimize: Annotated[bool, typer.Option("--optimize", help="Search the front, and the best in its first metric, "
+                                           "with fewer replays. Exit code 1 if no row meets the limits.")] = False,
+    backend: Annotated[str, typer.Option(help="Processes, or a running cluster: dask, ray.")] = "processes",
+    address: Annotated[str | None, typer.Option(help="Address of the cluster's scheduler.")] = None,
     jobs: JobsOption = -1,
     json: JsonOption = None,
 ) -> None:
-    """Replay a grid of what-ifs, and mark those that no other beats.
+    """Which combination of these options is best, and what is the trade-off between them?
 
-    A sweep that was stopped goes on where it was.
+    Replays the grid and marks the Pareto front. A sweep that was stopped continues from its output file.
 
     Example: planner sweep chat --model llama-3.1-8b --gpu h100-sxm --axis max_num_seqs=64,128 --slo "ttft:500"
     """
@@ -282,14 +282,15 @@ def sweep(
 @app.command()
 @shows_progress
 def check(
-    targets: Annotated[Path, typer.Argument(metavar="TARGETS", help="TOML with scenarios, and targets for each.")],
-    baseline: Annotated[Path | None, typer.Option(help="JSON that max_regression is against.")] = None,
-    update_baseline: Annotated[bool, typer.Option("--update-baseline", help="Write --baseline anew.")] = False,
+    targets: Annotated[Path, typer.Argument(metavar="TARGETS", help="TOML file with scenarios and their targets.")],
+    baseline: Annotated[Path | None, typer.Option(help="JSON baseline that max_regression compares with.")] = None,
+    update_baseline: Annotated[bool, typer.Option("--update-baseline", help="Write new values to --baseline.")] = False,
     junit: Annotated[Path | None, typer.Option(help="Write the verdicts as JUnit XML.")] = None,
-    markdown: Annotated[Path | None, typer.Option(help="Write them as Markdown. [$GITHUB_STEP_SUMMARY too]")] = None,
+    markdown: Annotated[Path | None, typer.Option(help="Write the verdicts as Markdown. If $GITHUB_STEP_SUMMARY is "
+                                                  "set, they are appended there too.")] = None,
     json: JsonOption = None,
 ) -> None:
-    """Judge capacity targets: exit code 1 if one is missed.
+    """Are all capacity targets met? Exit code 1 if a target is missed.
 
     Example: planner check targets.toml --baseline baseline.json --junit planner.xml
     """
@@ -305,10 +306,10 @@ def validate(
     measured: MeasuredArgument,
     scenario: Scenario,
     max_error: Annotated[
-        str | None, typer.Option(help="Largest MAPE in per cent, as in 'tpot:10 ttft:25'; exit code 1 past it, "
-                                      "or if a row has no prediction.")
+        str | None, typer.Option(help="Largest MAPE in per cent, as in 'tpot:10 ttft:25'. Exit code 1 if an error is "
+                                      "larger, or a row has no prediction.")
     ] = None,
-    predictions: Annotated[Path | None, typer.Option(help="Write one row a measured row (.parquet or .csv).")] = None,
+    predictions: Annotated[Path | None, typer.Option(help="Write one row per measured row (.parquet or .csv).")] = None,
     client: ClientOption = None,
     format: FormatOption = None,
     column: ColumnOption = None,
@@ -316,9 +317,9 @@ def validate(
     jobs: JobsOption = -1,
     json: JsonOption = None,
 ) -> None:
-    """Report predictions against measurements.
+    """How far are predictions from measurements?
 
-    A table of runs names each row's deployment; of anything else, the options say what it was measured on.
+    A table of runs names the deployment of each row. For other measurements, the options describe the deployment.
 
     Example: planner validate bench.json --model llama-3.1-8b --gpu h100-sxm --max-error "tpot:10 ttft:25"
     """
@@ -335,11 +336,11 @@ def validate(
 def calibrate(
     measured: MeasuredArgument,
     scenario: Scenario,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the TOML for --calibration.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the file for --calibration.")] = None,
     fit: Annotated[
-        str | None, typer.Option(help="Constants to fit, with commas between. [those that the runs can tell apart]")
+        str | None, typer.Option(help=r"Constants to fit: a,b. \[all constants that the runs determine]")
     ] = None,
-    folds: Annotated[int, typer.Option(help="Parts that are left out in turn, for the held-out error.")] = 5,
+    folds: Annotated[int, typer.Option(help="Folds of the cross-validation for the held-out error.")] = 5,
     client: ClientOption = None,
     format: FormatOption = None,
     column: ColumnOption = None,
@@ -347,7 +348,7 @@ def calibrate(
     jobs: JobsOption = -1,
     json: JsonOption = None,
 ) -> None:
-    """Fit the engine's step-time constants to your own measurements.
+    """Which step-time constants fit my own measurements?
 
     Example: planner calibrate runs.csv --output my.toml && planner validate runs.csv --calibration my.toml
     """
@@ -360,13 +361,13 @@ def calibrate(
 @shows_progress
 def report(
     results: Annotated[list[Path], typer.Argument(
-        help="Folders of replay or compare --save; or one --json of compare, capacity, size, sweep or check, or a "
-             "sweep's .parquet.")],
+        help="Folders from replay or compare --save; or one --json file of compare, capacity, size, sweep or check; or "
+             "a sweep's .parquet file.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="HTML file to write.")] = Path("report.html"),
-    llmd: Annotated[Path | None, typer.Option(help="Write one result as an llm-d Benchmark Report too (.yaml or "
+    llmd: Annotated[Path | None, typer.Option(help="Also write one result as an llm-d Benchmark Report (.yaml or "
                                               ".json).")] = None,
 ) -> None:
-    """Write a self-contained HTML report of replays or of an answer, with a Markdown summary beside it.
+    """How do I show a result to others? Writes a self-contained HTML report, and a Markdown summary beside it.
 
     Example: planner replay chat --model llama-3.1-8b --gpu h100-sxm --save out/chat && planner report out/chat
     """
@@ -377,10 +378,10 @@ def report(
 
 @app.command()
 def ui(
-    port: Annotated[int, typer.Option(help="Of the page's address.")] = 8501,
-    address: Annotated[str, typer.Option(help="To listen at; other machines reach it with 0.0.0.0.")] = "localhost",
+    port: Annotated[int, typer.Option(help="Port of the dashboard.")] = 8501,
+    address: Annotated[str, typer.Option(help="Address; 0.0.0.0 opens it to other machines.")] = "localhost",
 ) -> None:
-    """Open the dashboard.
+    """How do I use the planner in a browser? Starts the dashboard.
 
     Example: planner ui --port 8600
     """

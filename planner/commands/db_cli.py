@@ -1,4 +1,4 @@
-"""The catalog's commands of the command line: list, show, add-gpu, add-model."""
+"""Commands for the catalog of GPUs and models: list, show, add-gpu, add-model."""
 
 from pathlib import Path
 from typing import Annotated
@@ -9,12 +9,12 @@ from planner.commands.options import takes_scenario
 from planner.commands.trace_cli import JsonOption
 from planner.settings.scenario import Scenario, names_in
 
-db = typer.Typer(no_args_is_help=True, help="Hardware and model profiles.")
+db = typer.Typer(no_args_is_help=True, help="Show and extend the catalog of GPU and model profiles.")
 
 
 @db.command("list")
 def db_list(json: JsonOption = None) -> None:
-    """List the GPUs and models that are known.
+    """Which GPUs and models does the planner know?
 
     Example: planner db list
     """
@@ -26,9 +26,9 @@ def db_list(json: JsonOption = None) -> None:
 @db.command("show")
 @takes_scenario(without=("fleet", *names_in("Cache tiers")))
 def db_show(
-    name: Annotated[str, typer.Argument(help="A GPU or a model.")], scenario: Scenario, json: JsonOption = None
+    name: Annotated[str, typer.Argument(help="GPU or model.")], scenario: Scenario, json: JsonOption = None
 ) -> None:
-    """Show a profile with its sources; for a model with --gpu also its memory and its step times by term.
+    """What does the planner know about a GPU or model, and from where? With --gpu, also its memory and step times.
 
     Example: planner db show llama-3.1-8b --gpu h100-sxm
     """
@@ -38,8 +38,8 @@ def db_show(
 
 
 @db.command("add-gpu")
-def db_add_gpu(path: Annotated[Path, typer.Argument(help="A GPU profile in TOML.")]) -> None:
-    """Check a GPU profile and add it to your own catalog.
+def db_add_gpu(path: Annotated[Path, typer.Argument(help="GPU profile in TOML.")]) -> None:
+    """How do I add a GPU? Checks a GPU profile and adds it to your own catalog.
 
     Example: planner db add-gpu my-gpu.toml
     """
@@ -51,10 +51,10 @@ def db_add_gpu(path: Annotated[Path, typer.Argument(help="A GPU profile in TOML.
 
 @db.command("add-model")
 def db_add_model(
-    path: Annotated[Path, typer.Argument(help="A Hugging Face config.json, or a model profile in TOML.")],
-    name: Annotated[str | None, typer.Option(help="Its short name.")] = None,
+    path: Annotated[Path, typer.Argument(help="Hugging Face config.json, or model profile in TOML.")],
+    name: Annotated[str | None, typer.Option(help="Short name of the model.")] = None,
 ) -> None:
-    """Check a model's architecture and add it to your own catalog.
+    """How do I add a model? Checks a model's architecture and adds it to your own catalog.
 
     Example: planner db add-model my-model/config.json --name my-model
     """

@@ -1,4 +1,4 @@
-"""Command-line options made from the scenario's fields, so that each is declared once."""
+"""Command-line options made from the scenario's fields, so that each option is declared once."""
 
 import functools
 import inspect
@@ -19,17 +19,17 @@ _CONTEXT = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotati
 _LAUNCH = inspect.Parameter(
     FROM_COMMAND, inspect.Parameter.KEYWORD_ONLY, default=None,
     annotation=Annotated[str | None, typer.Option(
-        help="The line that launches the engine, in quotes: 'vllm serve …', 'python -m sglang.launch_server …', "
-             "'trtllm-serve …'; or a script that has it, or the server's log. Options given besides go over it.",
+        help="Launch command of the engine, in quotes: 'vllm serve …', 'python -m sglang.launch_server …', "
+             "'trtllm-serve …'; or a script with that command, or the server's log. Other options override it.",
         rich_help_panel="Deployment")])
 
 _QUIET = inspect.Parameter(
     "quiet", inspect.Parameter.KEYWORD_ONLY, default=False,
-    annotation=Annotated[bool, typer.Option("--quiet", help="Show no progress; notes and errors stay.")])
+    annotation=Annotated[bool, typer.Option("--quiet", help="Show no progress. Notes and errors are still shown.")])
 
 
 def shows_progress(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the option --quiet, without which it shows the progress of all work over two seconds."""
+    """Give a command the option --quiet. Without it, the command shows progress of work that lasts over 2 s."""
 
     @functools.wraps(command)
     def shown(*, quiet: bool, **values: Any) -> None:
@@ -41,7 +41,7 @@ def shows_progress(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _with_parameters(command: Callable[..., None], parameters: list[inspect.Parameter]) -> Callable[..., None]:
-    """Give a function the parameters that Typer reads, in place of its own."""
+    """Replace the parameters of a function that Typer reads."""
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {p.name: p.annotation for p in parameters}
     return command
@@ -49,10 +49,10 @@ def _with_parameters(command: Callable[..., None], parameters: list[inspect.Para
 
 def takes_scenario(without: tuple[str, ...] = (),
                    lists: bool = False) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command every option of `Scenario` except those named; it receives them as its argument `scenario`.
+    """Give a command all options of `Scenario` except `without`. The command receives them as its argument `scenario`.
 
-    With `lists`, options take several values with commas between, and the command receives `choices`: the values of
-    each option that was given.
+    With `lists`, an option takes several values separated by commas. The command then receives `choices`: the values
+    of each option that was given.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
@@ -75,7 +75,7 @@ def takes_scenario(without: tuple[str, ...] = (),
 
 
 def _over_launch(launch: str, options: dict[str, Any], context: typer.Context) -> dict[str, Any]:
-    """Return the options of an engine's launch command, those that were given by themselves in their place."""
+    """Return the options of an engine's launch command, overridden by the options on our command line."""
     from planner.launch import launch_options
 
     sources = {name: context.get_parameter_source(name) for name in options}
@@ -94,7 +94,7 @@ def _over_launch(launch: str, options: dict[str, Any], context: typer.Context) -
 
 
 def _choices(options: dict[str, Any]) -> dict[str, list[Any]]:
-    """Return the values of each option that is not left at its default; a text may list several."""
+    """Return the values of each option that differs from its default. A text may list several values."""
     found = {name: option_values(name, value, f"--{name.replace('_', '-')} {value}")
              if isinstance(value, str) and takes_list(name) else [value] for name, value in options.items()}
     return {name: values for name, values in found.items() if values not in ([None], [OPTION_DEFAULTS[name]])}

@@ -1,4 +1,4 @@
-"""An autoscaler as a frozen value: a metric of a fleet's load, and the number of replicas that follows."""
+"""An autoscaler as a frozen value: a metric of a fleet's load, and the number of replicas from it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,18 +9,18 @@ from planner.policies.functions import check_function
 
 
 class FleetLoad(NamedTuple):
-    """What an autoscaler may look at when it is asked: scalars, of the replicas that serve or start."""
+    """What an autoscaler reads: scalars of the replicas that serve or start."""
 
     now_s: float
-    num_replicas: int  # those that serve and those that start; those that drain are not among them
-    num_ready: int  # those that serve
+    num_replicas: int  # replicas that serve or start, without draining replicas
+    num_ready: int  # replicas that serve
     num_running: int  # requests, as engines count them
-    num_waiting: int  # requests that were sent to them and do not run
-    kv_cache_usage: float  # mean share of KV blocks in use of those that serve
-    request_rate: float  # requests sent in the window, to whichever replica [1/s]
-    attainment: float  # share of the requests that left in the window within the objectives; NaN where none did
-    slo_use: float  # the window's percentile over its limit, the largest of the objectives; NaN where there is none
-    scheduled: float  # replicas on the schedule; NaN without one
+    num_waiting: int  # requests that were sent to replicas and do not run
+    kv_cache_usage: float  # share of KV blocks in use, mean over the replicas that serve
+    request_rate: float  # requests sent to all replicas in the window [1/s]
+    attainment: float  # share of requests that left in the window and met their objectives; NaN if none left
+    slo_use: float  # the window's percentile / limit, maximum over the objectives; NaN without any
+    scheduled: float  # replicas of the schedule; NaN without a schedule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,17 +29,17 @@ class Autoscaler:
 
     Parameters
     ----------
-    name : how reports call it.
-    metric : pure function of `FleetLoad`; NaN where there is nothing to tell it from, so that nothing changes.
-    desired : of the load and the target: how many replicas are asked for, a fraction counting as a whole one; None for
-        replicas · metric / target, as Kubernetes' HorizontalPodAutoscaler does it, where the metric is a mean over all
-        replicas, those that start counting as 0 [1].
-    needs : keys that its table must have.
-    uses : keys that its table may have besides.
+    name : name in reports.
+    metric : pure function of `FleetLoad`. NaN if there are no data; then the number of replicas does not change.
+    desired : function of the load and the target: the number of replicas to ask for, rounded up. None: replicas ·
+        metric / target, as in Kubernetes' HorizontalPodAutoscaler. The metric must then be a mean over all replicas;
+        starting replicas count as 0 [1].
+    needs : required keys of its table.
+    uses : optional keys of its table.
 
     Raises
     ------
-    PolicyError : a field has a value that it cannot have.
+    PolicyError : a field has an invalid value.
     """
 
     name: str

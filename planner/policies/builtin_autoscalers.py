@@ -1,10 +1,10 @@
-"""The autoscalers by name: each a metric of a line."""
+"""The autoscalers by name: each metric is one line."""
 
 from planner.policies.autoscaler import Autoscaler, FleetLoad
 
 
 def waiting(load: FleetLoad) -> float:
-    """Return the requests that wait, per replica: vllm:num_requests_waiting, as KEDA's trigger divides it."""
+    """Return the waiting requests per replica: vllm:num_requests_waiting, divided as in KEDA's trigger."""
     return load.num_waiting / load.num_replicas
 
 
@@ -14,29 +14,29 @@ def outstanding(load: FleetLoad) -> float:
 
 
 def kv_cache(load: FleetLoad) -> float:
-    """Return the share of the KV cache in use: vllm:kv_cache_usage_perc, 0 of those that start."""
+    """Return the share of the KV cache in use: vllm:kv_cache_usage_perc. Starting replicas count as 0."""
     return load.kv_cache_usage * load.num_ready / load.num_replicas
 
 
 def rate(load: FleetLoad) -> float:
-    """Return the requests per second and replica: Knative's `rps`."""
+    """Return the request rate per replica: Knative's `rps`."""
     return load.request_rate / load.num_replicas
 
 
 def percentile(load: FleetLoad) -> float:
-    """Return how much of its limit the percentile takes that is nearest to it, of those that serve."""
+    """Return percentile / limit of the worst objective. Starting replicas count as 0."""
     return load.slo_use * load.num_ready / load.num_replicas
 
 
 def attainment(load: FleetLoad) -> float:
-    """Return the share of requests within their objectives."""
+    """Return the share of requests that meet their objectives."""
     return load.attainment
 
 
 def towards_attainment(load: FleetLoad, target: float) -> float:
-    """Return more replicas the further attainment is below its target, up to twice as many; one less where that may do.
+    """Return more replicas if attainment is below its target, up to twice as many; one less if that is enough.
 
-    It may where the percentile of the target, were it to grow as the load of each of the others would, keeps its limit:
+    One less is enough if the percentile stays within its limit when it grows like the load of each remaining replica:
     slo_use · n / (n − 1) ≤ 1.
     """
     if load.attainment < target:
@@ -46,12 +46,12 @@ def towards_attainment(load: FleetLoad, target: float) -> float:
 
 
 def scheduled(load: FleetLoad) -> float:
-    """Return the replicas on the schedule: KEDA's cron trigger."""
+    """Return the replicas of the schedule, like KEDA's cron trigger."""
     return load.scheduled
 
 
 def as_scheduled(load: FleetLoad, _: float) -> float:
-    """Return the replicas on the schedule."""
+    """Return the replicas of the schedule."""
     return load.scheduled
 
 

@@ -1,48 +1,49 @@
-"""The routers by name: each a score of a line."""
+"""The routers by name: each score is one line."""
 
 from planner.policies.router import ReplicaLoad, Router
 
-LORA_WEIGHT = 10.0  # requests that an adapter without room is worth
+LORA_WEIGHT = 10.0  # requests that count as much as an adapter without room
 
 
 def requests(load: ReplicaLoad) -> float:
-    """Return the requests that it has: nginx's least_conn, Envoy's LEAST_REQUEST."""
+    """Return the outstanding requests of the replica, like nginx's least_conn and Envoy's LEAST_REQUEST."""
     return float(load.outstanding_requests)
 
 
 def tokens(load: ReplicaLoad) -> float:
-    """Return the prompt tokens of the requests that it has."""
+    """Return the prompt tokens of the replica's outstanding requests."""
     return float(load.outstanding_tokens)
 
 
 def kv_cache(load: ReplicaLoad) -> float:
-    """Return the share of its KV cache that is in use."""
+    """Return the share of the replica's KV cache in use."""
     return load.kv_cache_usage
 
 
 def prefill_and_load(load: ReplicaLoad) -> float:
-    """Return the tokens of prompts that it would have to compute, its own and this one's, cached ones left out.
+    """Return the prompt tokens to compute: outstanding prompts and this request's prompt, without its cached tokens.
 
-    NVIDIA Dynamo's KV router adds the blocks to prefill and those of active requests (`overlap_score_weight` 1); in
-    tokens replicas with other blocks compare. The weighted scorers of llm-d trade prefix against load in the same way.
+    NVIDIA Dynamo's KV router adds the blocks to prefill and the blocks of active requests (`overlap_score_weight` 1).
+    Here the unit is tokens, so that replicas with different block sizes compare. llm-d's weighted scorers trade prefix
+    against load in the same way.
     """
     return float(load.input_tokens - load.cached_tokens + load.outstanding_tokens)
 
 
 def vllm_score(load: ReplicaLoad) -> float:
-    """Return vLLM's own score of its data-parallel engines, of which the router hears every 100 ms.
+    """Return the score of vLLM's data-parallel load balancer: 4 × waiting requests + running requests.
 
-    Four for a waiting request, one for a running one; those just sent count as waiting (vllm/v1/engine/core_client.py,
-    `DPLBAsyncMPClient.get_core_engine_for_request`).
+    Requests just sent count as waiting. vLLM's engines report every 100 ms. Source: vllm/v1/engine/core_client.py,
+    `DPLBAsyncMPClient.get_core_engine_for_request`.
     """
     return 4.0 * (load.num_waiting + load.num_unreported) + load.num_running
 
 
 def adapter_and_load(load: ReplicaLoad) -> float:
-    """Return the requests that it has, and up to ten more the less the adapter of this one is at home there.
+    """Return the outstanding requests, plus up to 10 if the request's LoRA adapter is not loaded on the replica.
 
-    The parts of ten are those of the Gateway API inference extension's lora-affinity scorer, which llm-d has as well:
-    the score is 1 where the adapter is loaded, 0.8 where there is room for it, 0.6 where others wait for it, else 0.
+    The affinity is that of the lora-affinity scorer of the Gateway API inference extension and of llm-d: 1 if the
+    adapter is loaded, 0.8 if there is room for it, 0.6 if other requests wait for it, else 0.
     """
     affinity = 0.6 if load.adapter_requests > 0 else 0.0
     if load.free_adapters > 0:

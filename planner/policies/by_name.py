@@ -20,7 +20,7 @@ T = TypeVar("T", Policy, Router, Autoscaler)
 
 
 def load_policy(name: str) -> Policy:
-    """Return the policy of that name, or the `Policy` that a `path/to/file.py:name` holds.
+    """Return the policy of that name, or the `Policy` in `path/to/file.py:name`.
 
     Raises
     ------
@@ -32,12 +32,12 @@ def load_policy(name: str) -> Policy:
 
 
 def load_router(name: str) -> Router:
-    """Return the router of that name, or the `Router` that a `path/to/file.py:name` holds; raises as `load_policy`."""
+    """Return the router of that name, or the `Router` in `path/to/file.py:name`. Errors: as `load_policy`."""
     return _load("router", name, ROUTERS, Router)
 
 
 def load_autoscaler(name: str) -> Autoscaler:
-    """Return the autoscaler of that name, or the `Autoscaler` that a `path/to/file.py:name` holds; raises likewise."""
+    """Return the autoscaler of that name, or the `Autoscaler` in `path/to/file.py:name`. Errors: as `load_policy`."""
     return _load("autoscaler", name, AUTOSCALERS, Autoscaler)
 
 

@@ -16,11 +16,11 @@ NO_LIMIT = 2**62
 
 
 class StepState(NamedTuple):
-    """What a policy may look at when it plans a step: scalars, and nothing about the length of outputs to come."""
+    """What a policy reads to plan a step: scalars. The length of future output is not among them."""
 
     now_s: float
     num_running: int  # requests admitted and not finished
-    num_prefilling: int  # those of them whose prompt is not fully computed
+    num_prefilling: int  # running requests with an incomplete prompt
     num_waiting: int
     num_free_blocks: int
     num_gpu_blocks: int
@@ -32,10 +32,10 @@ class StepState(NamedTuple):
 
 
 class StepPlan(NamedTuple):
-    """What a policy decides for one step; the engine enforces every limit besides.
+    """A policy's decision for one step. The engine enforces all limits in addition.
 
-    `order` is IN_ORDER (as admitted, decodes and prompts alike), DECODES_FIRST, PROMPTS_FIRST, or PROMPTS_ALONE (a
-    step of prompts only, where there are any).
+    `order` is IN_ORDER (decodes and prompts in the order of admission), DECODES_FIRST, PROMPTS_FIRST, or PROMPTS_ALONE
+    (if there are prompts, a step of prompts only).
     """
 
     max_new_seqs: int  # admissions from the waiting queue
@@ -49,14 +49,14 @@ Key = Callable[[Columns], NDArray[np.float64]]
 
 # The requests' columns, which sort keys read.
 KEY_COLUMNS = {
-    "arrival_s": Term("s", "Arrival at the client."),
-    "input_tokens": Term("tokens", "Length of the prompt."),
-    "output_tokens": Term("tokens", "True length of the output, which no real scheduler knows: for bounds."),
-    "max_output_tokens": Term("tokens", "The client's limit on the output; `max_model_len` without one."),
-    "predicted_output_tokens": Term("tokens", "Predicted length of the output; `max_output_tokens` without one."),
-    "priority": Term("1", "Priority, the smallest is the most urgent; 0 without one."),
-    "deadline_s": Term("s", "Deadline of the last token, counted from arrival; infinite without one."),
-    "priority_ageing_per_s": Term("1/s", "`--priority-ageing`, the same for all requests."),
+    "arrival_s": Term("s", "Time at which the client sent the request."),
+    "input_tokens": Term("tokens", "Prompt length."),
+    "output_tokens": Term("tokens", "True output length. No real scheduler knows it: only for bounds."),
+    "max_output_tokens": Term("tokens", "Client's limit on the output; `max_model_len` if there is none."),
+    "predicted_output_tokens": Term("tokens", "Predicted output length; `max_output_tokens` if there is none."),
+    "priority": Term("1", "Priority, smallest first; 0 if there is none."),
+    "deadline_s": Term("s", "Deadline of the last token, from arrival; infinite if there is none."),
+    "priority_ageing_per_s": Term("1/s", "`--priority-ageing`, equal for all requests."),
 }
 
 
@@ -66,33 +66,33 @@ class Policy:
 
     Parameters
     ----------
-    name : how reports call it.
-    plan_step : pure function from `StepState` to `StepPlan`; it is compiled, so it uses numbers, comparisons and
-        arithmetic only.
+    name : name in reports.
+    plan_step : pure function from `StepState` to `StepPlan`. It is compiled: only numbers, comparisons and arithmetic.
     admit_key : function from the requests' columns (`KEY_COLUMNS`), shape [num_requests] each, to an array of sort keys
-        of that shape; the smallest is admitted first, equal keys by arrival. None: the order of arrival, preempted
+        of that shape. The smallest key is admitted first; equal keys by arrival. None: order of arrival, preempted
         requests first.
-    victim_key : the same for preemption: the largest key yields first. None: as `victim` says.
-    victim : who yields: the "newest" admitted, or, as in SGLang, the one with the "least-output", of those the longest
-        prompt, of those the newest.
-    requeue : where a preempted request waits, if no key says so: at the "front", or at the "back" as in SGLang.
-    reserve : KV blocks taken at admission: those of this step's "chunk", of the "prompt", of the prompt and the largest
-        "output", or of a whole "model-len".
-    promises : what admissions leave free for output to come: "nothing"; "all" that running requests may still emit; a
-        "share" of it that shrinks with every decode step and grows when a request has to yield (`engine.promises`).
-    cut : which prompts may be cut into chunks: "any", the "first" of a batch, or "none".
-    chunk_unit : a prompt is cut after any "token", or after whole "block"s.
-    budget : what `max_num_batched_tokens` limits: all tokens of a "step", its "prompts" only, or "nothing".
-    watermark_when_idle : the watermark holds also when nothing runs.
-    needs_spare_block : a decode runs only while a block is free, whether it needs one or not.
-    seats : what `max_num_seqs` limits: the sequences that are "running"; these, of which each of a pipeline's batches
-        has an equal "share"; those of "each" of its batches, so that as many times more run as it has stages; those of
-        a "batch", whatever runs.
-    cache_latest : prefix cache as in nano-vllm: blocks are findable at the end of the step, the latest duplicate wins.
+    victim_key : function like `admit_key` for preemption. The largest key is preempted first. None: see `victim`.
+    victim : request that is preempted: the "newest" admitted; or as in SGLang the request with the "least-output", then
+        the longest prompt, then the newest.
+    requeue : place of a preempted request in the queue, if there is no `admit_key`: "front", or "back" as in SGLang.
+    reserve : KV blocks taken at admission: for this step's "chunk", for the "prompt", for the prompt and the largest
+        "output", or for a whole "model-len".
+    promises : KV blocks that admission keeps free for future output of running requests: for "nothing", for "all" of
+        it, or for a "share" that falls with each decode step and rises after a preemption (`planner.loop.reservation`).
+    cut : prompts that may be cut into chunks: "any", the "first" of a batch, or "none".
+    chunk_unit : unit of a chunk: a "token", or a whole "block".
+    budget : tokens that `max_num_batched_tokens` limits: all tokens of a "step", only its "prompts", or "nothing".
+    watermark_when_idle : whether the watermark also holds when no request runs.
+    needs_spare_block : whether a decode runs only while a block is free, even if it needs none.
+    seats : sequences that `max_num_seqs` limits: all "running" sequences; all running sequences, with an equal "share"
+        for each batch of a pipeline; the sequences of "each" batch of a pipeline; or the sequences of a "batch" (step),
+        however many run.
+    cache_latest : whether the prefix cache works as in nano-vllm: blocks are found from the end of the step on, and the
+        latest duplicate wins.
 
     Raises
     ------
-    PolicyError : a field has a value that it cannot have.
+    PolicyError : a field has an invalid value.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""A router as a frozen value: the score of a replica's load, and the replicas that it chooses among."""
+"""A router as a frozen value: the score of a replica's load, and the replicas that it compares."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,22 +8,22 @@ from planner.policies.functions import check_choice, check_function
 
 
 class ReplicaLoad(NamedTuple):
-    """What a router may look at of one replica when it places a request: scalars.
+    """What a router reads of one replica when it places a request: scalars.
 
     Parameters
     ----------
-    outstanding_requests : requests sent to it and not finished [1].
-    outstanding_tokens : their prompt tokens [tokens].
-    num_running : running requests, as its engine says [1].
-    num_waiting : waiting requests, as its engine says [1].
-    kv_cache_usage : share of its KV blocks in use, as its engine says [1].
-    num_unreported : requests sent to it that its engine did not count when it last said so [1].
-    cached_tokens : tokens of this request's prompt in its prefix cache [tokens].
-    input_tokens : prompt of this request [tokens].
-    block_size : tokens of a KV block [tokens].
-    has_adapter : 1 where this request's LoRA adapter is on its GPU, or the request has none; else 0.
-    adapter_requests : its outstanding requests with the same adapter [1].
-    free_adapters : places on its GPU whose adapters no request uses [1].
+    outstanding_requests : requests sent to the replica that have not finished [1].
+    outstanding_tokens : prompt tokens of the outstanding requests [tokens].
+    num_running : running requests, as reported by the engine [1].
+    num_waiting : waiting requests, as reported by the engine [1].
+    kv_cache_usage : share of KV blocks in use, as reported by the engine [1].
+    num_unreported : requests sent to the replica that the engine's last report does not count [1].
+    cached_tokens : tokens of this request's prompt in the replica's prefix cache [tokens].
+    input_tokens : prompt length of this request [tokens].
+    block_size : KV block size [tokens].
+    has_adapter : 1 if this request's LoRA adapter is on the replica's GPU, or the request has no adapter; else 0.
+    adapter_requests : outstanding requests of the replica with this request's adapter [1].
+    free_adapters : adapter slots on the replica's GPU that no request uses [1].
     """
 
     outstanding_requests: int
@@ -49,20 +49,20 @@ OF_REQUESTS = frozenset({"input_tokens"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Router:
-    """A router: it sends each request to the replica with the least score, over the weight of its pool.
+    """A router: it sends each request to the replica with the least score / weight of its pool.
 
     Parameters
     ----------
-    name : how reports call it.
-    score : pure function from `ReplicaLoad` to a number; it is compiled, so it uses numbers, comparisons and
-        arithmetic only. Of equals, the one is taken that was sent a request the longest ago.
-    num_choices : replicas drawn at random among which it chooses: 0 is all, 1 is a random one, 2 two choices.
-    takes_turns : one after the other, whatever the score.
-    is_sticky : a session stays with the replica of its first request.
+    name : name in reports.
+    score : pure function from `ReplicaLoad` to a number. It is compiled: only numbers, comparisons and arithmetic. Of
+        equal replicas, the router takes the replica that was sent a request the longest ago.
+    num_choices : number of replicas that are drawn at random and compared; 0 compares all.
+    takes_turns : whether replicas take turns, whatever their scores.
+    is_sticky : whether a session stays with the replica of its first request.
 
     Raises
     ------
-    PolicyError : a field has a value that it cannot have.
+    PolicyError : a field has an invalid value.
     """
 
     name: str

@@ -1,223 +1,229 @@
-"""The glossary: unit and meaning of every key of a summary, and of every column of the tables that a replay writes."""
+"""The glossary: unit and meaning of every key of a summary, and of every column of a replay's tables."""
 
 from collections.abc import Mapping
 
 from planner.schema import Term
 
-STATISTICS = {"mean": "mean", "median": "median", "std": "standard deviation", "p90": "90th percentile",
+STATISTICS = {"mean": "Mean", "median": "Median", "std": "Standard deviation", "p90": "90th percentile",
               "p95": "95th percentile", "p99": "99th percentile"}
 LATENCIES = {
-    "ttft": "time to first token of completed requests, from arrival",
-    "tpot": "time per output token, (last − first token) / (output tokens − 1), of completed requests of two or more",
-    "itl": "inter-token latency: all gaps between tokens that a client sees, of all requests; tokens that one step "
-           "emits are seen at once",
+    "ttft": "time to first token (TTFT) of completed requests, from arrival",
+    "tpot": "time per output token (TPOT), (last − first token) / (output tokens − 1), of completed requests with two "
+            "or more output tokens",
+    "itl": "inter-token latency (ITL): all gaps between tokens as clients see them, of all requests. Tokens of one "
+           "step arrive together",
     "e2el": "end-to-end latency of completed requests, from arrival to the last token",
-    "queue": "time in the scheduler's queue until the first step, of completed requests",
-    "load": "time that completed requests waited for KV from host memory or the remote store; null without such tiers",
+    "queue": "time in the scheduler's queue until the first admission, of completed requests",
+    "load": "time that completed requests waited for KV from host memory or the remote store; null without these tiers",
 }
 TIERS = {"cpu": "host memory", "remote": "the remote store"}
 SUMMARY: Mapping[str, Term] = {
-    "completed": Term("1", "requests that got all their tokens"),
-    "failed": Term("1", "requests that outgrew the KV cache after their first token, were cancelled, timed out, or "
-                        "were lost with a replica"),
-    "rejected": Term("1", "requests that can never run, a prompt beyond max_model_len or the KV cache, or that were "
-                          "turned away: by a full queue, a quota, or for want of a replica"),
-    "rejected_by_reason": Term("1", "rejected, by reason: too_long (a prompt that fills max_model_len), token_budget "
-                                    "(one that must run whole and exceeds max_num_batched_tokens), kv_cache (more KV "
-                                    "blocks than a replica has), queue_full, quota, no_replica; those that occur"),
-    "unfinished": Term("1", "requests that were still there at the end"),
-    "num_cancelled": Term("1", "requests whose client hung up; they count as failed"),
-    "num_truncated": Term("1",
-                          "completed requests whose output was cut at max_model_len, or at their max_output_tokens"),
-    "duration": Term("s", "from the first arrival to the last departure, warm-up and drain included"),
-    "total_input_tokens": Term("tokens", "prompts of completed requests, cached tokens included"),
-    "total_output_tokens": Term("tokens", "tokens that were emitted"),
-    "num_computed_prompt_tokens": Term("tokens", "prompt tokens that were run; cached ones are not"),
-    "request_throughput": Term("requests/s", "completed over duration"),
-    "output_throughput": Term("tokens/s", "total_output_tokens over duration"),
-    "total_token_throughput": Term("tokens/s", "input and output tokens over duration"),
-    "request_goodput": Term("requests/s", "requests that meet every objective of a request, over duration: those of "
-                                          "--slo or of their tenant, and their deadline_s, by which they must have "
-                                          "ended; null where requests have none"),
-    "slo_attainment": Term("1", "share of requests that meet every objective of a request, deadlines included; failed "
-                                "and rejected ones miss, and a one-token output passes tpot"),
-    "slo_attainment_by_metric": Term("1", "the same, by objective: ttft, tpot, e2el, and deadline where the trace has "
-                                          "deadline_s"),
-    "objectives": Term("1", "each objective with name, limit [ms], value, unit of the value, and is_met. A statistic "
-                            "such as p99_ttft has its value over all requests [ms], null where too many have no "
-                            "answer; ttft, tpot and e2el have the share of requests within their limit; attainment "
-                            "has the share within all of them, its limit is --attainment. A limit is null where "
-                            "requests have their own"),
-    "tenants": Term("1", "where the trace has tenants, by name, those with the most requests first: num_requests, "
-                         "completed, failed, rejected, unfinished, throughputs, goodput, slo_attainment, and mean, "
-                         "median and p99 of TTFT, TPOT and end-to-end latency, each as in the summary; slo and "
-                         "objectives where --tenants gives the tenant its own"),
+    "completed": Term("1", "Requests that finished, including truncated requests"),
+    "failed": Term("1", "Requests that were cancelled, timed out, were lost with a replica, or outgrew the KV cache "
+                        "after their first token"),
+    "rejected": Term("1", "Requests that can never run (prompt longer than max_model_len or than the KV cache), or "
+                          "were turned away by a full queue or a quota, or because no replica was open"),
+    "rejected_by_reason": Term("1", "Rejected requests by reason: too_long (the prompt fills max_model_len), "
+                                    "token_budget (an uncut prompt exceeds max_num_batched_tokens), kv_cache (more KV "
+                                    "blocks than a replica has), queue_full, quota, no_replica. Only reasons that "
+                                    "occurred"),
+    "unfinished": Term("1", "Requests that had not finished when the replay ended"),
+    "num_cancelled": Term("1", "Requests that their client cancelled. They count as failed"),
+    "num_truncated": Term("1", "Completed requests with output cut at max_model_len or at max_output_tokens"),
+    "duration": Term("s", "Time from the first arrival to the last departure, including warm-up and drain"),
+    "total_input_tokens": Term("tokens", "Prompt tokens of completed requests, including cached tokens"),
+    "total_output_tokens": Term("tokens", "Emitted tokens of all requests"),
+    "num_computed_prompt_tokens": Term("tokens", "Computed prompt tokens, without cached tokens"),
+    "request_throughput": Term("requests/s", "Completed requests / duration"),
+    "output_throughput": Term("tokens/s", "total_output_tokens / duration"),
+    "total_token_throughput": Term("tokens/s", "(total_input_tokens + total_output_tokens) / duration"),
+    "request_goodput": Term("requests/s", "Requests that meet all their objectives / duration. The objectives are "
+                                          "--slo, or their tenant's, and deadline_s for the last token. Null if "
+                                          "requests have no objectives"),
+    "slo_attainment": Term("1", "Share of requests that meet all their objectives, including deadlines. Failed and "
+                                "rejected requests miss. A request with one output token meets tpot"),
+    "slo_attainment_by_metric": Term("1", "Share of requests that meet each objective: ttft, tpot, e2el, and deadline "
+                                          "if the trace has deadline_s"),
+    "objectives": Term("1", "Each objective with name, limit [ms], value, unit of the value, and is_met. The value of "
+                            "a statistic such as p99_ttft is over all requests [ms]; null if too many requests have no "
+                            "answer. The value of ttft, tpot and e2el is the share of requests within the limit. The "
+                            "value of attainment is the share within all limits; its limit is --attainment. The limit "
+                            "is null if requests have limits of their own"),
+    "tenants": Term("1", "If the trace has tenants: a table for each tenant by name, most requests first, with "
+                         "num_requests, completed, failed, rejected, unfinished, throughputs, goodput, slo_attainment, "
+                         "and mean, median and p99 of TTFT, TPOT and end-to-end latency, as in the summary. With slo "
+                         "and objectives if --tenants gives the tenant its own"),
     **{f"{key}_{name}_ms": Term("ms", f"{statistic} of the {meaning}")
        for name, meaning in LATENCIES.items() for key, statistic in STATISTICS.items()},
-    "num_attempts": Term("1", "of all requests, where clients or the router have rules for overload; so are the next"),
-    "num_retries": Term("1", "attempts after a request's first"),
-    "max_attempts": Term("1", "of one request"),
-    "num_attempts_timed_out": Term("1", "attempts that their client ended"),
-    "num_attempts_queue_full": Term("1", "attempts that an engine's queue or the router's had no place for"),
-    "num_attempts_over_quota": Term("1", "attempts beyond their tenant's quota"),
-    "num_attempts_no_replica": Term("1", "attempts while no replica was open"),
-    "num_attempts_lost": Term("1", "attempts that were at a replica when it failed"),
-    "num_wasted_computed_tokens": Term("tokens", "computed for attempts that brought no whole answer"),
-    "num_wasted_output_tokens": Term("tokens", "emitted by such attempts"),
-    "wasted_work": Term("1", "share of computed tokens that is wasted"),
-    "router_max_queued": Term("1", "most requests that waited at once in the router's queue"),
-    "num_steps": Term("1", "steps of all replicas"),
-    "num_preemptions": Term("1", "times that a request had to give its KV blocks back"),
-    "num_recomputed_tokens": Term("tokens", "tokens run again after preemptions"),
-    "num_swapped_tokens": Term("tokens", "tokens whose KV went to the host"),
-    "mean_acceptance_length": Term("tokens", "that a decode emits a step under speculative decoding, its own included"),
-    "num_adapter_loads": Term("1", "times that a LoRA adapter was brought to the GPU"),
-    "prefix_cache_hit_rate": Term("1", "prompt tokens found in the prefix cache, KV tiers included, over those "
+    "num_attempts": Term("1", "Attempts of all requests. This key and the next keys up to router_max_queued exist if "
+                              "clients or the router have overload options"),
+    "num_retries": Term("1", "Attempts after a request's first attempt"),
+    "max_attempts": Term("1", "Largest number of attempts of one request"),
+    "num_attempts_timed_out": Term("1", "Attempts that timed out at their client"),
+    "num_attempts_queue_full": Term("1", "Attempts rejected by a full queue of an engine or of the router"),
+    "num_attempts_over_quota": Term("1", "Attempts rejected by their tenant's quota"),
+    "num_attempts_no_replica": Term("1", "Attempts rejected because no replica was open"),
+    "num_attempts_lost": Term("1", "Attempts that were at a replica when it failed"),
+    "num_wasted_computed_tokens": Term("tokens", "Computed tokens of attempts without a complete answer"),
+    "num_wasted_output_tokens": Term("tokens", "Emitted tokens of attempts without a complete answer"),
+    "wasted_work": Term("1", "num_wasted_computed_tokens as a share of all computed tokens"),
+    "router_max_queued": Term("1", "Largest number of requests in the router's queue"),
+    "num_steps": Term("1", "Steps of all replicas"),
+    "num_preemptions": Term("1", "Preemptions: a running request gave its KV blocks back"),
+    "num_recomputed_tokens": Term("tokens", "Tokens computed again after preemptions"),
+    "num_swapped_tokens": Term("tokens", "Tokens with KV swapped over the host link, in and out"),
+    "mean_acceptance_length": Term("tokens", "Tokens that a decode emits per step with speculative decoding: accepted "
+                                             "drafts and its own token"),
+    "num_adapter_loads": Term("1", "Loads of a LoRA adapter to a GPU"),
+    "prefix_cache_hit_rate": Term("1", "Prompt tokens found in the prefix cache or a KV tier, as a share of the tokens "
                                        "looked up"),
-    "num_gpu_hit_tokens": Term("tokens", "of these, found on the GPU; null where there are no KV tiers below it"),
-    "gpu_hit_rate": Term("1", "the same over the tokens looked up"),
+    "num_gpu_hit_tokens": Term("tokens", "Prompt tokens found in the prefix cache on the GPU; null without KV tiers"),
+    "gpu_hit_rate": Term("1", "num_gpu_hit_tokens as a share of the tokens looked up"),
     **{key: term for name, tier in TIERS.items() for key, term in {
-        f"num_{name}_hit_tokens": Term("tokens", f"of these, found in {tier} when a request was first admitted"),
-        f"{name}_hit_rate": Term("1", "the same over the tokens looked up"),
-        f"{name}_read_bytes": Term("B", f"KV that came to the GPUs from {tier}"),
-        f"{name}_written_bytes": Term("B", f"KV that was written to {tier}, without swapped requests'"),
+        f"num_{name}_hit_tokens": Term("tokens", f"Prompt tokens found in {tier} at a request's first admission"),
+        f"{name}_hit_rate": Term("1", f"num_{name}_hit_tokens as a share of the tokens looked up"),
+        f"{name}_read_bytes": Term("B", f"KV read from {tier} to the GPUs"),
+        f"{name}_written_bytes": Term("B", f"KV written to {tier}, without the KV of swapped requests"),
     }.items()},
-    "kv_cache_usage_mean": Term("1", "share of KV blocks in use, mean over the busy time"),
-    "kv_cache_usage_peak": Term("1", "the largest share of KV blocks in use"),
-    "num_gpu_blocks": Term("1", "KV blocks of a replica; null where pools differ in them"),
-    "max_running": Term("1", "most requests that ran at once in a replica"),
-    "max_waiting": Term("1", "most requests that waited at once in a replica"),
-    "gpu_busy_fraction": Term("1", "share of duration in which a step ran, mean over GPUs; no measure of load, since "
+    "kv_cache_usage_mean": Term("1", "Share of KV blocks in use, mean over the busy time"),
+    "kv_cache_usage_peak": Term("1", "Share of KV blocks in use, maximum"),
+    "num_gpu_blocks": Term("1", "KV blocks of a replica; null if pools have different numbers"),
+    "max_running": Term("1", "Largest number of running requests in a replica"),
+    "max_waiting": Term("1", "Largest number of waiting requests in a replica"),
+    "gpu_busy_fraction": Term("1", "Share of duration in which a step ran, mean over GPUs. It does not measure load: "
                                    "one decode keeps a GPU busy"),
-    "pools": Term("1", "of --fleet, a row for each pool: what its replicas are, its requests, their mean TTFT and "
-                       "TPOT, how hard its GPUs worked, and what they cost; gpu_hours, cost_usd and energy_kwh add up"),
-    "replica_imbalance": Term("1", "tokens of the replica that had most, over the mean of all"),
-    "rank_wait_fraction": Term("1", "share of their steps' time that ranks of data-parallel attention spent because "
-                                    "another had more, on padding or waiting; null where there are none"),
-    "mfu": Term("1", "model FLOP utilization: the model's arithmetic over the GPUs' dense peak, while busy"),
-    "mbu": Term("1", "memory bandwidth utilization: bytes that steps must move over the HBM's peak, while busy"),
-    "gpu_hours": Term("GPU h", "GPUs times duration; with an autoscaler, while their replicas were paid for"),
+    "pools": Term("1", "With --fleet: a row for each pool with its replicas, its requests, their mean TTFT and TPOT, "
+                       "the utilization of its GPUs, and its cost. gpu_hours, cost_usd and energy_kwh of the pools add "
+                       "up to the fleet's"),
+    "replica_imbalance": Term("1", "Tokens of the replica with the most tokens / mean over all replicas"),
+    "rank_wait_fraction": Term("1", "Share of step time that ranks of data-parallel attention lose to padding and to "
+                                    "waiting for a rank with more work; null without such ranks"),
+    "mfu": Term("1", "Model FLOP utilization: the model's arithmetic / the GPUs' dense peak, while busy"),
+    "mbu": Term("1", "Memory bandwidth utilization: bytes that steps must move / the HBM's peak, while busy"),
+    "gpu_hours": Term("GPU h", "GPUs × duration. With an autoscaler: only while replicas are paid for"),
     "cost_usd": Term("USD", "gpu_hours at the catalog's price"),
-    "cost_usd_per_million_output_tokens": Term("USD", "cost_usd over output tokens, times a million"),
-    "energy_kwh": Term("kWh", "of the GPU boards: idle power while nothing runs; while steps run, what their "
-                              "arithmetic and HBM traffic draw besides, up to the power limit. Hosts, network, "
-                              "cooling and power supplies are not in it"),
-    "bottleneck": Term("1", "which limit binds: max_num_seqs, token_budget, kv_cache, max_loras or policy, whichever "
-                            "most waiting requests waited for, else compute, memory_bandwidth, or arrivals for none"),
-    **{f"{name}_interval": Term(unit, f"interval of {name} by --interval, from held-out errors: lower and upper")
+    "cost_usd_per_million_output_tokens": Term("USD", "cost_usd per million output tokens"),
+    "energy_kwh": Term("kWh", "Energy of the GPU boards: idle power; in steps also the power of arithmetic and HBM "
+                              "traffic, up to the power limit. Without hosts, network, cooling and power supplies"),
+    "bottleneck": Term("1", "Limit that binds. If requests wait: max_num_seqs, token_budget, kv_cache, max_loras or "
+                            "policy, the limit that stops most of them. Else: compute, memory_bandwidth, or arrivals "
+                            "if no limit binds"),
+    **{f"{name}_interval": Term(unit, f"Interval of {name} for --interval, from held-out errors: lower and upper bound")
        for name, unit in (("mean_ttft_ms", "ms"), ("mean_tpot_ms", "ms"), ("mean_e2el_ms", "ms"),
                           ("request_throughput", "requests/s"), ("output_throughput", "tokens/s"))},
-    "replicas_mean": Term("1", "with an autoscaler: replicas that were paid for, their start-up and draining in it, in "
-                               "the mean over duration"),
-    "replicas_peak": Term("1", "likewise: most replicas that were paid for at once"),
-    "num_scale_ups": Term("1", "likewise: times that it added replicas"),
-    "num_scale_downs": Term("1", "likewise: times that it took replicas away"),
-    "autoscale": Term("1", "likewise: its file, bounds and start-up, events (as --scale-events), and replicas, each "
-                           "with start_s, ready_s, drain_s and end_s on the trace's clock; of --fleet pools, each with "
-                           "its own"),
-    "simulated_requests_per_s": Term("requests/s", "speed of the replay's loop"),
-    "wall_s": Term("s", "what the replay took"),
-    "notes": Term("1", "what a reader of the result should know, as texts"),
-    "deployment": Term("1", "the deployment as resolved: every option, its GPUs and its memory"),
-    "workload": Term("1", "the trace's source, rows read, kept and dropped, and the options of the load"),
-    "slo": Term("s", "the objectives by name"),
-    "policy": Term("1", "the scheduling as resolved: the policy's name, memory rules and limits"),
-    "versions": Term("1", "of the planner, Python and the libraries that compute"),
-    "trace_sha256": Term("1", "hash of the trace's bytes"),
-    "explanation": Term("1", "of --explain: phases, limits, little, work, advice, and the sentence that says it"),
+    "replicas_mean": Term("1", "With an autoscaler: replicas that are paid for, mean over duration, including start-up "
+                               "and draining"),
+    "replicas_peak": Term("1", "With an autoscaler: largest number of replicas that are paid for"),
+    "num_scale_ups": Term("1", "With an autoscaler: number of times it added replicas"),
+    "num_scale_downs": Term("1", "With an autoscaler: number of times it removed replicas"),
+    "autoscale": Term("1", "With an autoscaler: its file, bounds and start-up, its events (as in --scale-events), and "
+                           "its replicas with start_s, ready_s, drain_s and end_s on the trace's clock. With --fleet: "
+                           "for each pool"),
+    "simulated_requests_per_s": Term("requests/s", "Speed of the replay's loop"),
+    "wall_s": Term("s", "Wall-clock time of the replay"),
+    "notes": Term("1", "Notes for the reader of the result, as texts"),
+    "deployment": Term("1", "The deployment as resolved: each option, its GPUs and its memory"),
+    "workload": Term("1", "The trace's source, the rows read, kept and dropped, and the options of the load"),
+    "slo": Term("s", "The objectives by name"),
+    "policy": Term("1", "The scheduling as resolved: name of the policy, memory rules and limits"),
+    "versions": Term("1", "Versions of the planner, Python and the numeric libraries"),
+    "trace_sha256": Term("1", "SHA-256 of the trace's bytes"),
+    "explanation": Term("1", "With --explain: phases, limits, little, work, advice, and a sentence that sums them up"),
 }
 REQUESTS: Mapping[str, Term] = {
-    "request_id": Term("1", "of the trace; the row number from 0 where it has none"),
-    "arrival_s": Term("s", "when the client sent it"),
-    "input_tokens": Term("tokens", "of the prompt"),
-    "output_tokens": Term("tokens", "emitted"),
+    "request_id": Term("1", "The trace's request id, or the row number from 0"),
+    "arrival_s": Term("s", "Time at which the client sent the request"),
+    "input_tokens": Term("tokens", "Prompt tokens"),
+    "output_tokens": Term("tokens", "Emitted tokens"),
     "status": Term("1", "completed, failed, rejected, cancelled, timed_out or unfinished"),
-    "frontend_s": Term("s", "in the API server, on the way to the scheduler"),
-    "queue_s": Term("s", "from the scheduler's queue to the first step"),
-    "ttft_s": Term("s", "from arrival to the first token"),
+    "frontend_s": Term("s", "Time in the API server before the scheduler's queue"),
+    "queue_s": Term("s", "Time in the scheduler's queue until the first admission"),
+    "ttft_s": Term("s", "Time from arrival to the first token"),
     "tpot_s": Term("s", "(last − first token) / (output tokens − 1); null for one token"),
-    "e2e_s": Term("s", "from arrival to the last token; frontend_s, queue_s, load_s, prefill_s, handover_s, "
+    "e2e_s": Term("s", "Time from arrival to the last token. frontend_s, queue_s, load_s, prefill_s, handover_s, "
                        "decode_s, preempted_s and recompute_s add up to it"),
-    "prefill_s": Term("s", "from the first step to the first token; with KV tiers without load_s"),
-    "decode_s": Term("s", "from the first to the last token, without what preemption cost"),
-    "interference_s": Term("s", "of decode_s, what went to others' prompts, or to waiting for other ranks of "
-                                "data-parallel attention; null where steps are not recorded"),
-    "transfer_s": Term("s", "of decode_s, what went to KV over the host link; null likewise"),
-    "recompute_s": Term("s", "from a preempted request's next step to its next token"),
-    "stalled_s": Term("s", "running, but without a token in the step"),
-    "preempted_s": Term("s", "waiting after preemptions"),
-    "first_scheduled_at_s": Term("s", "instant of its first step"),
-    "first_token_at_s": Term("s", "instant of its first token"),
-    "finished_at_s": Term("s", "instant at which it left"),
-    "num_preemptions": Term("1", "times that it had to yield"),
-    "num_cached_tokens": Term("tokens", "of its prompt, found in the prefix cache, KV tiers included"),
-    **{f"{name}_cached_tokens": Term("tokens", f"with KV tiers: of these, found in {tier}")
+    "prefill_s": Term("s", "Time from the first admission to the first token, without load_s and preemptions"),
+    "decode_s": Term("s", "Time from the first to the last token, without preempted_s and recompute_s"),
+    "interference_s": Term("s", "Part of decode_s: prompts of other requests in the same steps, and waiting for other "
+                                "ranks of data-parallel attention; null if steps are not recorded"),
+    "transfer_s": Term("s", "Part of decode_s: KV over the host link; null if steps are not recorded"),
+    "recompute_s": Term("s", "Time from the first step after a preemption to the next token"),
+    "stalled_s": Term("s", "Time in which the request is running, but has no token in the step"),
+    "preempted_s": Term("s", "Waiting time after preemptions"),
+    "first_scheduled_at_s": Term("s", "Time of the first admission"),
+    "first_token_at_s": Term("s", "Time of the first token"),
+    "finished_at_s": Term("s", "Time at which the request left"),
+    "num_preemptions": Term("1", "Preemptions of the request"),
+    "num_cached_tokens": Term("tokens", "Prompt tokens found in the prefix cache or a KV tier"),
+    **{f"{name}_cached_tokens": Term("tokens", f"With KV tiers: prompt tokens found in {tier}")
        for name, tier in TIERS.items()},
-    "load_s": Term("s", "likewise: waiting, admitted, for KV from them"),
-    "num_recomputed_tokens": Term("tokens", "run again after preemptions"),
-    "replica": Term("1", "that it was sent to, from 0"),
-    "decode_replica": Term("1", "where some replicas prefill and others decode: the one that decodes it"),
-    "handover_s": Term("s", "likewise: from the first token until its KV is where it is decoded"),
-    "reason": Term("1", "why it is not completed: too_long, token_budget, kv_cache, client, timeout, queue_full, "
-                        "quota, no_replica or replica_failed; where clients or the router have rules for overload, as "
-                        "the next three"),
-    "num_attempts": Term("1", "of it; its times count from the first, other numbers are of the last"),
-    "retry_s": Term("s", "of e2e_s, earlier attempts and the pauses between them"),
-    "gateway_s": Term("s", "of e2e_s, delayed by a quota or in the router's queue, in the last attempt"),
-    "pool": Term("1", "of --fleet: the pool of its replica"),
-    "decode_pool": Term("1", "likewise: of its decode_replica"),
-    "tenant": Term("1", "the trace's, where it has them"),
-    "session_id": Term("1", "likewise"),
-    "deadline_s": Term("s", "likewise: from arrival, until which the request must have ended"),
-    "priority": Term("1", "likewise; smaller is more urgent"),
+    "load_s": Term("s", "With KV tiers: time after admission until the KV from them has arrived"),
+    "num_recomputed_tokens": Term("tokens", "Tokens computed again after preemptions"),
+    "replica": Term("1", "Number of the request's replica, from 0"),
+    "decode_replica": Term("1", "If some replicas prefill and others decode: the replica that decodes the request"),
+    "handover_s": Term("s", "If some replicas prefill and others decode: time from the first token until the KV is on "
+                            "the decode replica"),
+    "reason": Term("1", "Why the request is not completed: too_long, token_budget, kv_cache, client, timeout, "
+                        "queue_full, quota, no_replica or replica_failed. This column and the next three exist if "
+                        "clients or the router have overload options"),
+    "num_attempts": Term("1", "Attempts. Times of the request count from the first attempt; other columns are from the "
+                              "last attempt"),
+    "retry_s": Term("s", "Part of e2e_s: earlier attempts and the pauses between them"),
+    "gateway_s": Term("s", "Part of e2e_s: delay by a quota and time in the router's queue, in the last attempt"),
+    "pool": Term("1", "With --fleet: pool of the replica"),
+    "decode_pool": Term("1", "With --fleet: pool of the decode replica"),
+    "tenant": Term("1", "The trace's tenant, if it has tenants"),
+    "session_id": Term("1", "The trace's session, if it has sessions"),
+    "deadline_s": Term("s", "The trace's deadline for the last token, from arrival, if it has deadlines"),
+    "priority": Term("1", "The trace's priority, if it has priorities. A smaller value is more urgent"),
 }
 STEPS: Mapping[str, Term] = {
-    "step": Term("1", "number of the replica's step, from 0"),
-    "start_s": Term("s", "instant at which it began"),
-    "duration_s": Term("s", "what it took"),
-    "num_prompts": Term("1", "requests with prompt tokens in it"),
-    "num_prompt_tokens": Term("tokens", "of prompts"),
-    "prompt_context_tokens": Term("tokens", "computed before, of these requests"),
-    "prompt_pairs": Term("1", "pairs of a prompt token and one that it attends to"),
-    "window_pairs": Term("1", "the same in layers of a sliding window"),
-    "num_decodes": Term("1", "requests that decode in it"),
-    "decode_context_tokens": Term("tokens", "computed before, of these"),
-    "longest_context_tokens": Term("tokens", "the most of one of these; 0 where no kernel waits for it"),
-    "num_sampled": Term("1", "tokens that it emits"),
+    "step": Term("1", "Number of the step in its replica, from 0"),
+    "start_s": Term("s", "Time at which the step began"),
+    "duration_s": Term("s", "Duration of the step"),
+    "num_prompts": Term("1", "Requests with prompt tokens in the step"),
+    "num_prompt_tokens": Term("tokens", "Prompt tokens in the step"),
+    "prompt_context_tokens": Term("tokens", "Tokens of these prompts that were computed before the step"),
+    "prompt_pairs": Term("1", "Pairs of a prompt token and a token that it attends to"),
+    "window_pairs": Term("1", "prompt_pairs in layers with a sliding window"),
+    "num_decodes": Term("1", "Decodes in the step"),
+    "decode_context_tokens": Term("tokens", "Context tokens of these decodes"),
+    "longest_context_tokens": Term("tokens", "Longest context of these decodes; 0 if no kernel waits for it"),
+    "num_sampled": Term("1", "Tokens that the step emits"),
     "num_adapters": Term("1", "LoRA adapters in use"),
-    "adapter_load_s": Term("s", "bringing adapters to the GPU before it; in adapters_s"),
-    "num_accepted_tokens": Term("1", "of these, drafted by speculative decoding and accepted"),
-    "num_swapped_tokens": Term("tokens", "whose KV goes over the host link"),
-    "num_running": Term("1", "requests running as it begins"),
-    "num_waiting": Term("1", "requests waiting then"),
-    "num_used_blocks": Term("1", "KV blocks in use then"),
-    "num_preempted": Term("1", "requests that yielded for it"),
-    "decodes_alone_s": Term("s", "what its decodes would have taken by themselves"),
-    "stopped_by": Term("1", "why the head of the queue is not in it: max_num_seqs, token_budget, kv_cache or policy; "
-                            "null where nobody waits"),
-    "replica": Term("1", "whose step it is, from 0"),
-    "pool": Term("1", "of --fleet: that replica's"),
-    "linear_s": Term("s", "its dense products"),
-    "experts_s": Term("s", "its experts' products"),
-    "activations_s": Term("s", "its small kernels: norms, activations, embeddings"),
-    "attention_prompt_s": Term("s", "attention of prompts"),
-    "attention_decode_s": Term("s", "attention of decodes"),
-    "lm_head_s": Term("s", "logits of what it samples"),
-    "collectives_s": Term("s", "communication between GPUs"),
-    "overhead_s": Term("s", "what the GPU waits for: time that nothing hides, and the host's beyond the GPU's"),
+    "adapter_load_s": Term("s", "Loading of adapters to the GPU before the step; part of adapters_s"),
+    "num_accepted_tokens": Term("1", "Accepted draft tokens of speculative decoding; part of num_sampled"),
+    "num_swapped_tokens": Term("tokens", "Tokens with KV swapped over the host link"),
+    "num_running": Term("1", "Running requests when the step begins"),
+    "num_waiting": Term("1", "Waiting requests when the step begins"),
+    "num_used_blocks": Term("1", "KV blocks in use when the step begins"),
+    "num_preempted": Term("1", "Requests preempted for the step"),
+    "decodes_alone_s": Term("s", "Duration of the step if it had only its decodes"),
+    "stopped_by": Term("1", "Why the first waiting request is not in the step: max_num_seqs, token_budget, kv_cache, "
+                            "max_loras or policy; null if no request waits"),
+    "replica": Term("1", "Number of the step's replica, from 0"),
+    "pool": Term("1", "With --fleet: pool of the replica"),
+    "linear_s": Term("s", "Dense GEMMs"),
+    "experts_s": Term("s", "GEMMs of routed experts"),
+    "activations_s": Term("s", "Small kernels: norms, activations, embeddings"),
+    "attention_prompt_s": Term("s", "Attention of prompts"),
+    "attention_decode_s": Term("s", "Attention of decodes"),
+    "lm_head_s": Term("s", "Logits of sampled tokens"),
+    "collectives_s": Term("s", "Communication between GPUs"),
+    "overhead_s": Term("s", "Time in which the GPU waits: overhead that nothing hides, and host time beyond GPU time"),
     "swap_s": Term("s", "KV over the host link"),
-    "adapters_s": Term("s", "kernels of LoRA adapters, and bringing adapters to the GPU"),
-    "rank_wait_s": Term("s", "beyond what it would take if no rank of data-parallel attention had more than its own: "
-                             "others' tokens, padding, and waiting for the slowest"),
-    "draft_s": Term("s", "passes of the draft of speculative decoding, without what their attention reads"),
-    "compute_s": Term("s", "its arithmetic at the GPU's dense peak"),
-    "memory_s": Term("s", "its HBM traffic at the peak bandwidth"),
+    "adapters_s": Term("s", "Kernels of LoRA adapters, and loading of adapters to the GPU"),
+    "rank_wait_s": Term("s", "Time that a rank of data-parallel attention loses because another rank has more work: "
+                             "tokens of other ranks, padding, and waiting for the slowest rank"),
+    "draft_s": Term("s", "Draft passes of speculative decoding, without the KV that their attention reads"),
+    "compute_s": Term("s", "Arithmetic of the step at the GPU's dense peak"),
+    "memory_s": Term("s", "HBM traffic of the step at the peak bandwidth"),
 }
 SCHEDULE: Mapping[str, Term] = {
     "step": STEPS["step"],
     "request_id": REQUESTS["request_id"],
-    "num_scheduled_tokens": Term("tokens", "of the request in the step"),
-    "replica": STEPS["replica"]._replace(meaning="whose step it is, where there are several"),
+    "num_scheduled_tokens": Term("tokens", "Tokens of the request in the step"),
+    "replica": STEPS["replica"]._replace(meaning="Number of the step's replica, if there are several"),
     "pool": STEPS["pool"],
 }
 PREEMPTIONS: Mapping[str, Term] = {
@@ -227,28 +233,28 @@ PREEMPTIONS: Mapping[str, Term] = {
     "pool": STEPS["pool"],
 }
 SCALE_EVENTS: Mapping[str, Term] = {
-    "at_s": Term("s", "instant of the change"),
-    "before": Term("1", "replicas that served or started before it"),
-    "after": Term("1", "and after it"),
-    "metric": Term("1", "the autoscaler that asked for the most"),
-    "value": Term("1", "its metric"),
-    "target": Term("1", "its target; null where it has none"),
-    "wanted": Term("1", "replicas that it asked for"),
-    "limited_by": Term("1", "what stood against that: minimum, maximum, stabilization, step, cooldown or draining; "
-                            "empty where nothing did"),
-    "pool": Term("1", "of --fleet: whose replicas"),
+    "at_s": Term("s", "Time of the change"),
+    "before": Term("1", "Serving and starting replicas before the change"),
+    "after": Term("1", "Serving and starting replicas after the change"),
+    "metric": Term("1", "Metric that asked for the most replicas"),
+    "value": Term("1", "Value of the metric"),
+    "target": Term("1", "Target of the metric; null without a target"),
+    "wanted": Term("1", "Replicas that the metric asked for"),
+    "limited_by": Term("1", "Rule that limited the change: minimum, maximum, stabilization, step, cooldown or "
+                            "draining; empty if none did"),
+    "pool": Term("1", "With --fleet: pool of the replicas"),
 }
 ATTEMPTS: Mapping[str, Term] = {
     "request_id": REQUESTS["request_id"],
-    "attempt": Term("1", "number of the request's attempt, from 1"),
-    "replica": Term("1", "that it went to, from 0; null where it was turned away before"),
+    "attempt": Term("1", "Number of the request's attempt, from 1"),
+    "replica": Term("1", "Number of the attempt's replica, from 0; null if it was turned away before"),
     "decode_replica": REQUESTS["decode_replica"],
-    "sent_at_s": Term("s", "instant at which its client sent it"),
+    "sent_at_s": Term("s", "Time at which the client sent the attempt"),
     "first_scheduled_at_s": REQUESTS["first_scheduled_at_s"],
     "first_token_at_s": REQUESTS["first_token_at_s"],
-    "ended_at_s": Term("s", "instant at which it left its replica or was turned away"),
+    "ended_at_s": Term("s", "Time at which the attempt left its replica or was turned away"),
     "status": Term("1", "completed, failed, rejected, cancelled or timed_out"),
-    "reason": REQUESTS["reason"]._replace(meaning="as of requests; null where it is completed"),
-    "output_tokens": Term("tokens", "emitted"),
-    "num_computed_tokens": Term("tokens", "run for it, cached ones left out"),
+    "reason": REQUESTS["reason"]._replace(meaning="Reason as in the table of requests; null if completed"),
+    "output_tokens": Term("tokens", "Emitted tokens"),
+    "num_computed_tokens": Term("tokens", "Computed tokens, without cached tokens"),
 }

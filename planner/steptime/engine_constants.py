@@ -1,4 +1,4 @@
-"""An engine's times besides its kernels: factors on operator benchmarks, and its host and front-end times."""
+"""An engine's step-time constants: factors on operator benchmarks, and times of its host and front end."""
 
 import functools
 import os
@@ -18,48 +18,48 @@ def _constant(low: float, high: float, unit: str, meaning: str) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConstants:
-    """The constants of a step's time that belong to an engine, not to a GPU's kernels; each within a physical range.
+    """The step-time constants of an engine; a GPU's kernels have their own. Each constant has a physical range.
 
-    A ratio says how much longer an operator takes inside the engine than alone in the benchmark that its kernel's
-    constants were fitted to (`planner.steptime.kernel_constants`): other versions, cold caches, clocks under load.
+    A ratio compares an operator inside the engine with the benchmark that its kernel's constants were fitted to
+    (`planner.steptime.kernel_constants`). The engine differs by version, cold caches and clocks under load.
 
     Raises
     ------
     CatalogError : a constant is outside its range.
     """
 
-    linear_ratio: float = _constant(0.4, 3.0, "1", "dense GEMMs, over the benchmark's")
-    experts_ratio: float = _constant(0.4, 3.0, "1", "routed experts, over the benchmark's")
-    compute_ratio: float = _constant(0.4, 5.0, "1", "large steps' arithmetic, over the benchmark's: clocks under load")
-    prompt_attention_ratio: float = _constant(0.4, 4.0, "1", "prompt attention, over the benchmark's")
-    decode_attention_ratio: float = _constant(0.4, 4.0, "1", "decode attention, over the benchmark's")
-    collective_wait_s: float = _constant(1e-7, 1e-4, "s", "waiting for the slowest GPU in each collective")
-    kernel_floor_s: float = _constant(2e-7, 3e-5, "s", "least time of a kernel in a graph, below a benchmark's")
-    layer_s: float = _constant(1e-7, 1e-4, "s", "a layer's norms and other small kernels, unless measured on the GPU")
-    moe_layer_s: float = _constant(1e-7, 2e-4, "s", "more of them in an MoE layer: routing, permutation, combination")
-    older_layer_s: float = _constant(1e-8, 5e-4, "s", "what a layer takes longer in releases before the newest line")
-    index_layer_s: float = _constant(1e-7, 5e-4, "s", "more of them in a layer with an indexer: logits, top-k")
-    activation_bandwidth_frac: float = _constant(0.02, 1.0, "1", "share of HBM bandwidth that they reach there")
-    sampling_s_per_seq: float = _constant(1e-8, 1e-4, "s", "sampling a token on the GPU, besides reading its logits")
-    host_s: float = _constant(1e-5, 2e-2, "s", "host's work on a step, beside the GPU's")
-    host_s_per_seq: float = _constant(1e-8, 1e-3, "s", "more of it for each sequence of the step")
-    workers_s: float = _constant(1e-6, 2e-2, "s", "more of it where GPUs have a worker process each")
-    serial_workers_s: float = _constant(1e-6, 2e-2, "s", "the same in vLLM without asynchronous scheduling")
-    serial_workers_s_per_seq: float = _constant(1e-8, 1e-3, "s", "more of it for each sequence of the step")
-    launch_s_per_layer: float = _constant(1e-6, 5e-3, "s", "launching a layer's kernels, with prompts, one by one")
-    launch_s_per_moe_layer: float = _constant(1e-6, 1e-2, "s", "more of it in a layer with routed experts")
-    launch_s_per_mla_layer: float = _constant(1e-6, 1e-2, "s", "more of it in a layer with multi-head latent attention")
-    launch_s_per_linear_layer: float = _constant(1e-6, 1e-2, "s", "more of it in a layer with linear attention")
-    launch_s_per_flashinfer_layer: float = _constant(1e-6, 1e-2, "s", "more of it where vLLM runs FlashInfer")
-    decode_launch_s_per_layer: float = _constant(1e-6, 5e-3, "s", "the same of decodes alone where no CUDA graph does")
-    decode_launch_s_per_part: float = _constant(1e-6, 1e-2, "s", "more for each of its experts, MLA, linear attention")
-    overhead_s: float = _constant(1e-6, 2e-2, "s", "time of a step that neither hides")
-    overhead_s_per_seq: float = _constant(1e-8, 1e-3, "s", "more of it for each sequence of the step")
-    frontend_s: float = _constant(1e-6, 5e-2, "s", "API server's serial work on a request")
-    frontend_s_per_token: float = _constant(1e-9, 1e-4, "s", "more of it for each prompt token: tokenising")
-    latency_s: float = _constant(1e-5, 2e-1, "s", "rest of a request's way in and of its first token's way out")
-    latency_s_per_token: float = _constant(1e-9, 1e-4, "s", "more of it for each prompt token")
-    latency_s_per_seq: float = _constant(1e-7, 5e-3, "s", "more of it for each running sequence, streamed beside it")
+    linear_ratio: float = _constant(0.4, 3.0, "1", "Time of dense GEMMs / time in the benchmark")
+    experts_ratio: float = _constant(0.4, 3.0, "1", "Time of routed experts / time in the benchmark")
+    compute_ratio: float = _constant(0.4, 5.0, "1", "Time of large steps' arithmetic / time in the benchmark")
+    prompt_attention_ratio: float = _constant(0.4, 4.0, "1", "Time of prompt attention / time in the benchmark")
+    decode_attention_ratio: float = _constant(0.4, 4.0, "1", "Time of decode attention / time in the benchmark")
+    collective_wait_s: float = _constant(1e-7, 1e-4, "s", "Wait for the slowest GPU in each collective")
+    kernel_floor_s: float = _constant(2e-7, 3e-5, "s", "Shortest time of a kernel in a CUDA graph")
+    layer_s: float = _constant(1e-7, 1e-4, "s", "Norms and other small kernels of a layer, unless measured on the GPU")
+    moe_layer_s: float = _constant(1e-7, 2e-4, "s", "Small kernels of an MoE layer: routing, permutation, combination")
+    older_layer_s: float = _constant(1e-8, 5e-4, "s", "Additional time of a layer in releases before the newest line")
+    index_layer_s: float = _constant(1e-7, 5e-4, "s", "Small kernels of an indexer: logits, top-k")
+    activation_bandwidth_frac: float = _constant(0.02, 1.0, "1", "Share of HBM bandwidth that small kernels reach")
+    sampling_s_per_seq: float = _constant(1e-8, 1e-4, "s", "Sampling of a token on the GPU, without reading its logits")
+    host_s: float = _constant(1e-5, 2e-2, "s", "Host work on a step, in parallel with the GPU")
+    host_s_per_seq: float = _constant(1e-8, 1e-3, "s", "Host work on a step, for each sequence")
+    workers_s: float = _constant(1e-6, 2e-2, "s", "Additional host work on a step if there is a worker process per GPU")
+    serial_workers_s: float = _constant(1e-6, 2e-2, "s", "Like workers_s, for vLLM without async scheduling")
+    serial_workers_s_per_seq: float = _constant(1e-8, 1e-3, "s", "Like serial_workers_s, for each sequence")
+    launch_s_per_layer: float = _constant(1e-6, 5e-3, "s", "Launch of a layer's kernels with prompts, without a graph")
+    launch_s_per_moe_layer: float = _constant(1e-6, 1e-2, "s", "Additional launch time of routed experts")
+    launch_s_per_mla_layer: float = _constant(1e-6, 1e-2, "s", "Additional launch time of MLA")
+    launch_s_per_linear_layer: float = _constant(1e-6, 1e-2, "s", "Additional launch time of linear attention")
+    launch_s_per_flashinfer_layer: float = _constant(1e-6, 1e-2, "s", "Additional launch time of FlashInfer under vLLM")
+    decode_launch_s_per_layer: float = _constant(1e-6, 5e-3, "s", "Launch of a layer's kernels for decodes, no graph")
+    decode_launch_s_per_part: float = _constant(1e-6, 1e-2, "s", "Additional launch time per part: experts, MLA …")
+    overhead_s: float = _constant(1e-6, 2e-2, "s", "Time of a step that is not hidden by the GPU or the host")
+    overhead_s_per_seq: float = _constant(1e-8, 1e-3, "s", "Like overhead_s, for each sequence of the step")
+    frontend_s: float = _constant(1e-6, 5e-2, "s", "Serial work of the API server on a request")
+    frontend_s_per_token: float = _constant(1e-9, 1e-4, "s", "Serial work of the API server on a prompt token")
+    latency_s: float = _constant(1e-5, 2e-1, "s", "Other latency of a request to the engine and its first token back")
+    latency_s_per_token: float = _constant(1e-9, 1e-4, "s", "Like latency_s, for each prompt token")
+    latency_s_per_seq: float = _constant(1e-7, 5e-3, "s", "Like latency_s, for each running sequence")
 
     def __post_init__(self) -> None:
         for name, (low, high) in bounds().items():
@@ -106,7 +106,7 @@ def read_constants(path: Path) -> dict[str, float]:
 
     Raises
     ------
-    CatalogError : the file is missing or no TOML, or a name or value in it is wrong.
+    CatalogError : the file is missing or is not TOML, or a name or value in it is wrong.
     """
     table = read_toml(path).get("constants")
     if not isinstance(table, dict) or not table:
@@ -121,11 +121,11 @@ def read_constants(path: Path) -> dict[str, float]:
 
 
 def read_table(path: Path, name: str) -> dict[str, Any]:
-    """Read another table of such a file, empty where it has none: `source`, `held_out`, `residuals`.
+    """Read another table of such a file, `source`, `held_out` or `residuals`; empty if the file lacks it.
 
     Raises
     ------
-    CatalogError : the file is missing or no TOML, or has something else by that name.
+    CatalogError : the file is missing or is not TOML, or that name is not a table in it.
     """
     table = read_toml(path).get(name, {})
     if not isinstance(table, dict):
