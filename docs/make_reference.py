@@ -56,7 +56,7 @@ def cli_page() -> str:
         if shared:
             left_out = [_option_name(each) for each in _scenario_names() if each not in shared]
             besides = f", except {', '.join(left_out)}" if left_out else ""
-            parts.append(f"Besides these, [the options of a scenario](scenario.md){besides}.")
+            parts.append(f"Also [the options of a scenario](scenario.md){besides}.")
     return "\n\n".join(parts) + "\n"
 
 

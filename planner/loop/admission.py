@@ -1,4 +1,4 @@
-"""Waiting requests are admitted while there is a seat, a budget and memory."""
+"""Admission of waiting requests while a seat, token budget and memory are free."""
 
 
 from planner.loop.admissible import (

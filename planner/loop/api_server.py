@@ -1,4 +1,4 @@
-"""Who comes and who goes: arrivals, the closed-loop client, rejections at the door and cancellations."""
+"""Arrivals and departures: the API server, the closed-loop client, rejections and cancellations."""
 
 import math
 

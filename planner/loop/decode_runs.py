@@ -1,4 +1,4 @@
-"""A stretch of decode steps in which nothing else can happen: a few nanoseconds a step, and nobody is touched."""
+"""Runs of decode steps without other events: a few nanoseconds a step, and no request is touched."""
 
 import math
 from typing import Any

@@ -1,4 +1,4 @@
-"""Speculative decoding: a decode has drafted tokens checked with its own, and emits those that are accepted.
+"""Speculative decoding: drafted tokens are checked beside a decode's own, and accepted ones are emitted.
 
 As in vLLM's scheduler (`num_spec_tokens`, `num_lookahead_tokens`), a decode takes 1 + k tokens of the step's budget,
 and KV slots for them and for the drafts that follow. How many are accepted is drawn for each decode and step: at least

@@ -1,4 +1,4 @@
-"""Tokens are emitted: the first one ends the TTFT, later ones a gap; the client sees those of one step at once."""
+"""Emission of tokens: the first ends the TTFT, later ones a gap; tokens of one step arrive at once."""
 
 from planner.loop.compiled.jit import jit
 from planner.loop.memory.blocks import num_output_tokens

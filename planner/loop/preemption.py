@@ -1,4 +1,4 @@
-"""Who yields when KV blocks run out, and what becomes of it."""
+"""Preemption: the victim when KV blocks run out, and its return."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The rows of a step: what is in it, what keeps the queue out of it, and what its decodes wait for in it."""
+"""Rows of a step: its content, what keeps the queue out of it, and what its decodes wait for."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Room that admissions reserve for output to come: all that running requests may still emit, or a share of it.
+"""KV reserved at admission for output to come: all of it, or a share.
 
 TensorRT-LLM's GUARANTEED_NO_EVICT admits a request while all that run could reach their largest outputs. SGLang leaves
 free only a share of that, the new-token ratio: it starts at 0.7 · schedule_conservativeness, falls in 600 decode steps

@@ -1,4 +1,4 @@
-"""Running requests get their tokens: all at once where nobody goes short, else one by one in the order of admission."""
+"""Tokens for running requests: for all at once if nobody goes short, else in the order of admission."""
 
 from planner.loop.compiled.jit import jit
 from planner.loop.decodes import blocks_needed, gather_ring

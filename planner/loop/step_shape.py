@@ -1,4 +1,4 @@
-"""The totals of a step that its time depends on."""
+"""Totals of a step that its time depends on."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""How a scenario spreads its model over GPUs, and what joins those of different nodes and stages."""
+"""Sharding of a scenario's model over GPUs, and the links between nodes and stages."""
 
 from planner.catalog.architecture import Architecture
 from planner.catalog.gpus import Gpu

@@ -1,4 +1,4 @@
-"""The limits and switches of one engine, and what a replay keeps besides the requests."""
+"""Limits and switches of one engine, and the recording options of a replay."""
 
 from dataclasses import dataclass
 from typing import Literal

@@ -1,4 +1,4 @@
-"""Types of an option's values, from its annotation, and the error of a value that is of none of them."""
+"""Types of an option's values, from its annotation, and the error for a wrong value."""
 
 import types
 import typing

@@ -1,4 +1,4 @@
-"""The attention of a step: what its kernels take for the prompts and the decodes of all layers, as terms and curves."""
+"""Attention time of a step, for the prompts and decodes of all layers."""
 
 import math
 from dataclasses import replace

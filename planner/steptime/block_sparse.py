@@ -1,4 +1,4 @@
-"""MiniMax sparse attention: GQA over blocks of keys that an indexer chose; what its prompts and its indexer reach."""
+"""MiniMax sparse attention: GQA over key blocks that an indexer chose."""
 
 from planner.engines import ENGINES
 from planner.errors import UsageError

@@ -1,4 +1,4 @@
-"""Compressed sparse attention (DeepSeek-V4): what its decodes take, and what its prompts and its indexer reach."""
+"""Compressed sparse attention (DeepSeek-V4): time of decodes, and reach of prompts and indexer."""
 
 import math
 from typing import Any

@@ -1,4 +1,4 @@
-"""All-reduces that add the residual and normalise in one kernel: which engines run them, where, and up to what size."""
+"""All-reduces fused with the next norm: GPUs and largest message."""
 
 from planner.catalog.architecture import Architecture
 from planner.catalog.gpus import Gpu

@@ -1,4 +1,4 @@
-"""The host's time of a step: its work on it, and launching kernels one by one where no CUDA graph does, as terms."""
+"""Host time of a step: scheduling work, and kernel launches outside CUDA graphs."""
 
 from typing import Any
 

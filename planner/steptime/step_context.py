@@ -1,4 +1,4 @@
-"""The inputs of a step's time besides the step: model, hardware, spread, formats, engine."""
+"""Inputs of the step-time model: model, hardware, sharding, number formats, engine."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Which fields of its argument a function reads, from its own code: nobody has to declare it."""
+"""The fields of its argument that a function reads, found in its code."""
 
 import functools
 import importlib

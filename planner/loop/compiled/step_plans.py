@@ -1,4 +1,4 @@
-"""The policies' step plans as the loop's memory: function pointers, so that each replica may have its own."""
+"""Step plans of policies as function pointers in the loop's memory, one for each replica."""
 
 import functools
 import importlib

@@ -1,4 +1,4 @@
-"""Clients: a request is one attempt after another until it is answered, its client gives up, or may try no more.
+"""Clients: attempts of a request until an answer, its client's patience, or the retry limit ends it.
 
 An attempt ends when its request leaves its replica, is turned away, or is lost with a replica. After a back-off it is
 sent again, as a request of which nothing is known. The end of the last attempt is the request's.

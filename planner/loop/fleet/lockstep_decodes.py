@@ -1,4 +1,4 @@
-"""A stretch of decode steps that ranks of data-parallel attention take together, as `engine.stretch` for one engine.
+"""Runs of decode steps that ranks of data-parallel attention take together.
 
 Every step takes as long as the slowest rank's, whose time is a straight line; another rank that comes to be the slowest
 ends the stretch.

@@ -1,4 +1,4 @@
-"""A replica fails: what runs, loads and waits there is lost. It comes back as an engine that has just started.
+"""Failure of a replica: running, loading and waiting requests are lost; it returns as a new engine.
 
 The step that runs at that instant is counted as work, and what it would have brought is not.
 """

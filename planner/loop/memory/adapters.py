@@ -1,4 +1,4 @@
-"""LoRA adapters: which are in use, which are on the GPU and in host memory, and what bringing one there takes.
+"""LoRA adapters: in use, on the GPU, in host memory, and the time to load one.
 
 As in vLLM, a step has at most max_loras adapters, and waiting requests of others are passed over (`scheduled_loras` in
 `Scheduler.schedule`); on the GPU and in host memory, the adapter goes first that was used longest ago and is not in use

@@ -1,4 +1,4 @@
-"""KV that comes from another engine, or from a tier: a request has its blocks and a seat, and waits until it is there.
+"""KV from another engine or a tier: the request has its blocks and a seat, and waits until it is loaded.
 
 As with vLLM's KV connectors, blocks are taken when the request is admitted, and its KV is pulled then; another engine
 keeps its own until that is done. Transfers to one engine follow each other on its link. Here a request has a seat while

@@ -1,4 +1,4 @@
-"""KV on its way between replicas: the links' queues, who keeps blocks until when, and what an ended attempt gives back.
+"""KV transfers between replicas: queues of the links, blocks held meanwhile, and cancelled transfers.
 
 The sender of a request's KV keeps its blocks until the receiver has taken it. An attempt that ends before gives them
 back at once, and its places on both links: who is put on a link after that finds it free earlier by what was left of

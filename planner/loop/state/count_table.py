@@ -1,4 +1,4 @@
-"""Curves over counts: values at the integers up to 16 and eight to an octave beyond, and the line between them."""
+"""Tables over counts: values at the integers to 16 and eight to an octave above, linear between."""
 
 from typing import Any
 
