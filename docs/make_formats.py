@@ -52,7 +52,7 @@ Where a file has sessions and measured ends, `parent_id` names the request of th
 
 ## Formats
 
-In the order in which they are tried. *Arrivals*: whether the file says when requests were sent. *Fills*: columns besides lengths.
+In the order in which they are tried. *Arrivals*: whether the file says when requests were sent. *Fills*: columns in addition to lengths.
 """  # noqa: E501 - a paragraph of Markdown is a line
 
 
@@ -71,7 +71,7 @@ def page() -> str:
     return (head + "\n" + "\n".join(map(_section, FORMATS.values()))
             + "\n## What is no trace\n\nFiles that are known, and what to give instead:\n\n" + no_traces
             + "\n## Our columns\n\n| column | unit | meaning |\n|---|---|---|\n" + columns
-            + "\nJSONL has `hash_ids` besides, a list: equal ids in equal positions mean equal content; and "
+            + "\nJSONL also has `hash_ids`, a list: equal ids in equal positions mean equal content; and "
               "`hash_block_tokens`, the tokens that one id stands for.\n")
 
 

@@ -1,4 +1,4 @@
-"""The fleet's file: pools of replicas that differ, each with its options over those of the command line."""
+"""The fleet's file: pools of different replicas, each with its own options over the command line's."""
 
 import math
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""A log of steps: measured durations against those of the step-time model, by what the steps held."""
+"""A log of steps: measured durations against the step-time model's, by the content of the steps."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

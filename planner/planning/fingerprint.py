@@ -1,4 +1,4 @@
-"""Hashes of what a prediction depends on besides its scenario and trace: our data, our code, a user's files."""
+"""Hashes of everything that a prediction depends on except scenario and trace: data, code, a user's files."""
 
 import functools
 import hashlib

@@ -1,4 +1,4 @@
-"""Users' functions as machine code for the loop, and what is wrong with those that cannot be compiled."""
+"""Users' functions compiled for the loop, and the errors of functions that cannot be compiled."""
 
 import dis
 import re

@@ -1,4 +1,4 @@
-"""The places that a policy's sort keys give requests in the queue, and among those that yield."""
+"""Places of requests in the queue and in the order of victims, by a policy's sort keys."""
 
 import math
 from typing import Any

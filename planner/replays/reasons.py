@@ -1,4 +1,4 @@
-"""Why requests have no answer: by their last state, and of those that can never run by their length and the limits."""
+"""Reasons of requests without an answer: by their last state, and by length and limits if they can never run."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Notes on conversations: those that all start at once, and a limit in flight that counts requests."""
+"""Notes on conversations: all start at once, or a limit in flight counts requests."""
 
 import polars as pl
 

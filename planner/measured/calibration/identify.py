@@ -1,4 +1,4 @@
-"""Which constants a measurement can tell apart: those that move the predictions, each in a direction of its own."""
+"""Constants that a measurement can tell apart: each moves the predictions in its own direction."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

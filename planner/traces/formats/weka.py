@@ -80,5 +80,5 @@ WEKA = Reader(
     id_blocks="full",
     id_scope="session",
     notes=("conversations have clocks of their own, so all begin at 0 s; their turns wait for the ones before, and "
-           "measured times are those of the provider that was recorded",),
+           "measured times are the recorded provider's",),
 )
