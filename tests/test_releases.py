@@ -5,6 +5,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from measured_runs import row_of
 from steps import stack_of, step, terms_of
 
 from planner.deployment.deploy import deploy
@@ -14,7 +15,6 @@ from planner.measured.run_table import read_measured
 from planner.results.notes import notes
 from planner.settings.scenario import Scenario
 from planner.traces.shaping.client_load import client_load
-from tests.measured_runs import row_of
 
 
 @pytest.mark.parametrize(("engine", "version", "older"), [

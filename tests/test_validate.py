@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from measured_runs import fixed_start, row_of, write_runs, write_start, write_synthetic
 
 from planner.errors import PlannerError, TraceError, UnknownNameError, UsageError
 from planner.measured.accuracy import Predicted, accuracy, interval_coverage, parse_max_error, predict_file
@@ -20,7 +21,6 @@ from planner.settings.engine_settings import Recording
 from planner.settings.scenario import Scenario
 from planner.steptime.engine_constants import constants_of
 from planner.traces.shaping.client_load import client_load
-from tests.measured_runs import fixed_start, row_of, write_runs, write_start, write_synthetic
 
 LINEAR = {"step_time": "linear:0.01,0.0001", "num_gpu_blocks": 4000, "async_scheduling": False}
 
