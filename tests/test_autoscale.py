@@ -33,7 +33,7 @@ from planner.run import replay
 from planner.settings.objectives import parse_objectives
 from planner.settings.scenario import Scenario
 
-SECONDS = {"step_time": "linear:1,0"}  # every step takes a second
+SECONDS: dict[str, Any] = {"step_time": "linear:1,0"}  # every step takes a second
 PLAIN = """
 minimum = {minimum}
 maximum = {maximum}

@@ -2,7 +2,9 @@
 
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -88,7 +90,8 @@ LENGTHS = RNG.integers(1, 5000, 2000)
 OUTPUTS = RNG.integers(1, 1500, 2000)
 
 
-def users(times=TIMES, inputs=LENGTHS, outputs=OUTPUTS, **columns) -> Trace:
+def users(times: Sequence[float] = TIMES, inputs: Sequence[int] = LENGTHS, outputs: Sequence[int] = OUTPUTS,
+          **columns: Any) -> Trace:
     return trace_of(list(zip(map(float, times), map(int, inputs), map(int, outputs), strict=True)), **columns)
 
 

@@ -33,7 +33,7 @@ def cells(column: Column) -> some.SearchStrategy:
 
 
 @some.composite
-def traces(draw, columns: tuple[str, ...], *, has_ids: bool) -> Trace:
+def traces(draw: some.DrawFn, columns: tuple[str, ...], *, has_ids: bool) -> Trace:
     """A trace in order of arrival with any of some columns, and prompts whose ids cover them."""
     num = draw(some.integers(1, 6))
     data = {}
@@ -67,7 +67,7 @@ def same(one: Trace, two: Trace, columns: tuple[str, ...] | None = None) -> None
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("out")
 
 

@@ -1,6 +1,7 @@
 """Fitted models: what a trace was drawn from is found again, and draws keep the record's burstiness and mixes."""
 
 import dataclasses
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -95,7 +96,7 @@ def test_draws_keep_rates_lengths_and_tenants_over_time(busy: Trace) -> None:
         (busy.requests["output_tokens"] == 256).mean(), rel=0.1)
 
 
-def test_a_draw_is_the_same_for_a_seed_and_differs_for_another(busy: Trace, tmp_path) -> None:
+def test_a_draw_is_the_same_for_a_seed_and_differs_for_another(busy: Trace, tmp_path: Path) -> None:
     model = fit_workload(busy).model
     one, two, other = generate(model, seed=1), generate(model, seed=1), generate(model, seed=2)
     assert one.requests.equals(two.requests)

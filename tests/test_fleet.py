@@ -20,7 +20,7 @@ from planner.traces.shaping.rescaling import repeated
 from planner.traces.shaping.window_and_rate import limit
 
 SHARED = Path(os.environ.get("PLANNER_SHARED", Path(__file__).parents[2] / "shared"))
-SECONDS = {"step_time": "linear:1,0"}  # every step takes a second
+SECONDS: dict[str, Any] = {"step_time": "linear:1,0"}  # every step takes a second
 
 
 def sent(result: ReplayResult) -> list[int]:

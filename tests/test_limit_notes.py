@@ -1,6 +1,7 @@
 """Notes say what limits cost: steps outside CUDA graphs, rejected requests, and conversations that start at once."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -110,7 +111,7 @@ def test_reasons_of_the_table_tell_too_long_from_no_room() -> None:
     assert (by_request["1"], by_request["2"]) == ("kv_cache", "too_long")
 
 
-def test_the_terminal_lists_reasons_below_the_number_of_rejected(tmp_path) -> None:
+def test_the_terminal_lists_reasons_below_the_number_of_rejected(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("arrival_s,input_tokens,output_tokens\n0,100,5\n0,500,5\n")
     text = CliRunner().invoke(app, ["replay", str(path), "--model", "llama-3.1-8b", "--gpu", "h100-sxm",

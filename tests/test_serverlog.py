@@ -19,7 +19,7 @@ from planner.traces.shaping.client_load import client_load
 
 KV_TOKENS = 400_000
 STATS_S = 0.05  # between two lines of vLLM's, ten seconds by itself
-DEPLOYED = {"model": "llama-3.1-8b", "gpu": "h100-sxm", "async_scheduling": False}
+DEPLOYED: dict[str, Any] = {"model": "llama-3.1-8b", "gpu": "h100-sxm", "async_scheduling": False}
 
 
 def steps_of(engine: str, **options: Any) -> pl.DataFrame:

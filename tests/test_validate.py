@@ -22,7 +22,7 @@ from planner.settings.scenario import Scenario
 from planner.steptime.engine_constants import constants_of
 from planner.traces.shaping.client_load import client_load
 
-LINEAR = {"step_time": "linear:0.01,0.0001", "num_gpu_blocks": 4000, "async_scheduling": False}
+LINEAR: dict[str, Any] = {"step_time": "linear:0.01,0.0001", "num_gpu_blocks": 4000, "async_scheduling": False}
 
 
 def predicted(path: Path, scenario: Scenario | None = None, client: str | None = None) -> list[Prediction]:

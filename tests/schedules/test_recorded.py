@@ -19,7 +19,7 @@ IDS = {"request_id": pl.String}
 
 
 @pytest.fixture(params=CASES or [SCHEDULES], ids=lambda path: path.name)
-def case(request) -> Path:
+def case(request: pytest.FixtureRequest) -> Path:
     if not CASES:
         pytest.skip(f"no recordings in {SCHEDULES}; PLANNER_SHARED names the folder above schedules/")
     return request.param
@@ -49,7 +49,7 @@ def assert_same_times(found: pl.DataFrame, recorded: pl.DataFrame, tolerance_s: 
         assert difference.max() <= tolerance_s, f"{ours} of request {pairs['request_id'][difference.arg_max()]}"
 
 
-def test_schedule_is_the_recorded_one(case, tmp_path):
+def test_schedule_is_the_recorded_one(case: Path, tmp_path: Path) -> None:
     steps, preemptions, requests = (tmp_path / name for name in ("steps.csv", "preemptions.csv", "requests.parquet"))
     replay_case(case, "--schedule", str(steps), "--preemptions", str(preemptions), "--requests", str(requests))
     found, recorded = pl.read_parquet(requests), pl.read_csv(case / "requests.csv", schema_overrides=IDS)
@@ -65,7 +65,7 @@ def test_schedule_is_the_recorded_one(case, tmp_path):
     assert cached.equals(recorded.select("request_id", "num_cached_tokens").cast(cached.schema).sort("request_id"))
 
 
-def test_times_are_the_recorded_ones_when_nothing_is_recorded(case, tmp_path):
+def test_times_are_the_recorded_ones_when_nothing_is_recorded(case: Path, tmp_path: Path) -> None:
     """Without a schedule to write, stretches of decodes are taken at once."""
     requests = tmp_path / "requests.parquet"
     replay_case(case, "--requests", str(requests))
