@@ -137,8 +137,8 @@ def test_no_evict_admits_what_can_run_to_its_largest_output(recording: Recording
 
 def test_no_evict_counts_shared_blocks_once() -> None:
     """Each may come to hold five of eight blocks, but their first two are the same."""
-    options = {"policy": "trtllm-no-evict", "block_size": 4, "num_gpu_blocks": 8, "max_model_len": 64,
-               "step_time": EVEN}
+    options: dict[str, Any] = {"policy": "trtllm-no-evict", "block_size": 4, "num_gpu_blocks": 8, "max_model_len": 64,
+                               "step_time": EVEN}
     rows = [(0.0, 9, 6), (0.005, 9, 6)]
     shared = trace_of(rows, max_output_tokens=[11] * 2, hash_ids=[[0, 1, 2]] * 2, hash_block_tokens=4)
     assert batches(play(shared, **options))[1] == {"0": 1, "1": 1}
@@ -234,14 +234,16 @@ def test_clients_see_groups_of_tokens(recording: Recording, depth: int) -> None:
 
 @pytest.mark.parametrize("name", ["scheduler_recv_interval", "stream_interval"])
 def test_intervals_are_at_least_one(name: str) -> None:
+    options: dict[str, Any] = {name: 0}
     with pytest.raises(UsageError, match=rf"{name} = 0; must be at least 1"):
-        play([(0.0, 4, 1)], **{name: 0})
+        play([(0.0, 4, 1)], **options)
 
 
 @pytest.mark.parametrize("name", ["schedule_conservativeness", "batch_wait_max_tokens_ratio", "max_prefill_tokens"])
 def test_shares_and_limits_are_not_negative(name: str) -> None:
+    options: dict[str, Any] = {name: -1}
     with pytest.raises(UsageError, match=rf"{name} = -1; must not be negative"):
-        play([(0.0, 4, 1)], **{name: -1})
+        play([(0.0, 4, 1)], **options)
 
 
 # What an engine starts with

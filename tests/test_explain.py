@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from helpers import EVERYTHING, play, scenario_of, trace_of
+from helpers import EVERYTHING, number, play, scenario_of, trace_of
 from typer.testing import CliRunner
 
 from planner import Scenario, read_trace, replay
@@ -260,16 +260,16 @@ def test_roofs_of_steps_add_up_to_mfu_and_mbu() -> None:
     for options in (BUSY, BUSY | {"quantization": "fp8", "tensor_parallel_size": 2}):
         outcome = replay(trace, Scenario(**options), slo=None, recording=STEPS)
         steps = outcome.result.steps_table()
-        busy_s = steps["duration_s"].sum()
-        assert steps["compute_s"].sum() / busy_s == pytest.approx(outcome.summary["mfu"])
-        assert steps["memory_s"].sum() / busy_s == pytest.approx(outcome.summary["mbu"])
+        busy_s = number(steps["duration_s"].sum())
+        assert number(steps["compute_s"].sum()) / busy_s == pytest.approx(outcome.summary["mfu"])
+        assert number(steps["memory_s"].sum()) / busy_s == pytest.approx(outcome.summary["mbu"])
         assert (steps.select(pl.max_horizontal("compute_s", "memory_s") - pl.col("duration_s")).to_series() <= 0).all()
         assert step_bounds(steps).null_count() == 0
     one, staged = (replay(trace, Scenario(**BUSY, pipeline_parallel_size=stages), slo=None, recording=STEPS)
                    for stages in (1, 4))
     steps = staged.result.steps_table()
     assert steps["compute_s"][0] == pytest.approx(one.result.steps_table()["compute_s"][0])
-    assert steps["memory_s"].sum() / steps["compute_s"].sum() == pytest.approx(
+    assert number(steps["memory_s"].sum()) / number(steps["compute_s"].sum()) == pytest.approx(
         staged.summary["mbu"] / staged.summary["mfu"])
     assert staged.summary["mbu"] < 1
     line = play([(0.0, 10, 5)]).steps_table()

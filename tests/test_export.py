@@ -4,6 +4,7 @@ import dataclasses
 import io
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -127,7 +128,7 @@ def test_vidur_is_read_back_as_it_was(folder: Path, trace: Trace) -> None:
     same(trace, read_trace(str(folder / "t.vidur"), format="vidur"), REQUIRED_TRACE_COLUMNS)
 
 
-def rows_of(path: Path) -> list[dict]:
+def rows_of(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 

@@ -25,11 +25,13 @@ SECONDS: dict[str, Any] = {"step_time": "linear:1,0"}  # every step takes a seco
 
 def sent(result: ReplayResult) -> list[int]:
     assert result.replica is not None
-    return result.replica.tolist()
+    numbers: list[int] = result.replica.tolist()
+    return numbers
 
 
 def finished(result: ReplayResult) -> list[float]:
-    return np.asarray(result.records.requests.finished_s).tolist()
+    times: list[float] = np.asarray(result.records.requests.finished_s).tolist()
+    return times
 
 
 def test_two_replicas_three_requests() -> None:

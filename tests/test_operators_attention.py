@@ -64,7 +64,7 @@ def mla_decode_s(decodes: int, context: int, heads: int, kv_bytes: float, bandwi
     base, per_token = mla_decode_coefficients(
         decodes, num_heads=heads, kv_bytes_per_element=kv_bytes, bandwidth_bytes_per_s=bandwidth, flops_per_s=flops,
         constants=constants, **MLA_SHAPE)
-    return base + context * per_token
+    return float(base + context * per_token)
 
 
 @given(GQA, KV_BYTES, BANDWIDTH, FLOPS, PROMPT, TOKENS, TOKENS)
@@ -136,7 +136,7 @@ def test_linear_decode_laws(decodes: int, bandwidth: float, floor: float, frac: 
 def test_linear_prompt_laws(tokens: int, prompts: int, bandwidth: float, floor: float, frac: float,
                             serial: float) -> None:
     constants = LinearPrompt(floor_s=floor, bandwidth_frac=frac, s_per_serial_token=serial)
-    keywords = {"constants": constants, **GDN}
+    keywords: dict[str, Any] = {"constants": constants, **GDN}
     time = linear_prompt_s(tokens, prompts, bandwidth_bytes_per_s=bandwidth, **keywords)
     traffic = 2 * (3 * 12288 + 8192)
     assert time >= SLACK * (prompts * state_traffic_bytes(**GDN) + tokens * traffic) / bandwidth
@@ -158,7 +158,8 @@ def test_fractions_outside_zero_and_one_raise(frac: float) -> None:
 
 def shipped(name: str) -> list[dict[str, Any]]:
     with (ROOT / "hardware_db/kernels" / f"{name}.toml").open("rb") as file:
-        return tomllib.load(file)["fit"]
+        rows: list[dict[str, Any]] = tomllib.load(file)["fit"]
+    return rows
 
 
 @pytest.mark.parametrize("name", ["attention", "mla", "linear_attention"])

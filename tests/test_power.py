@@ -42,7 +42,7 @@ def step_by_step_w(outcome: Outcome) -> float:
                                                           steps["memory_s"] / steps["duration_s"], strict=True)]
     num_gpus = outcome.summary["deployment"]["num_replicas"]
     busy_j = float(((np.array(draws_w) - gpu.idle_w) * duration_s).sum())
-    return gpu.idle_w + busy_j / outcome.summary["duration"] / num_gpus
+    return gpu.idle_w + busy_j / float(outcome.summary["duration"]) / int(num_gpus)
 
 
 def closed_loop(model: str, quantization: str | None, gpu: str, num_gpus: int, in_flight: int, output: int) -> Outcome:

@@ -43,7 +43,7 @@ def test_a_version_that_is_none_is_refused() -> None:
 
 def test_a_note_says_what_a_release_changes() -> None:
     def said(engine: str, version: str) -> str:
-        scenario = Scenario(model="deepseek-v3", gpu="b200-sxm", engine=engine,  # type: ignore[arg-type]
+        scenario = Scenario(model="deepseek-v3", gpu="b200-sxm", engine=engine,
                             engine_version=version, tensor_parallel_size=8)
         found = [note for note in notes(deploy(scenario), client_load(scenario)) if version in note]
         assert len(found) == 1

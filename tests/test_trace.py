@@ -33,7 +33,7 @@ def read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Trace
     return read_bytes
 
 
-def rows(trace: Trace) -> list[tuple]:
+def rows(trace: Trace) -> list[tuple[Any, ...]]:
     return trace.requests.select("arrival_s", "input_tokens", "output_tokens", trace.request_id).rows()
 
 

@@ -8,6 +8,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -38,7 +39,7 @@ insert into "LiteLLM_SpendLogs" values
 
 def run(*command: str, folder: Path) -> None:
     """Run one of PostgreSQL's programs, as a user who is not root, whom it refuses."""
-    options = {"user": "postgres", "group": "postgres"} if os.geteuid() == 0 else {}
+    options: dict[str, Any] = {"user": "postgres", "group": "postgres"} if os.geteuid() == 0 else {}
     found = shutil.which(command[0]) or next(
         (str(path) for path in sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{command[0]}"), reverse=True)), None)
     if found is None:

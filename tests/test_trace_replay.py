@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers import number
 from typer.testing import CliRunner
 
 from planner.commands.cli import app
@@ -117,9 +118,9 @@ def test_measured_files_come_through_the_same_readers(name: str, spec: str | Non
     table = pl.read_csv(path)
     if "exp" in table.columns:
         baseline = (pl.col("exp") == "exp-0") & (pl.col("config") == "baseline-llm-d-70b")
-        expected = table.filter(baseline, pl.col("target_qps") == 0.5)["ttft_s"].mean() * 1000
+        expected = number(table.filter(baseline, pl.col("target_qps") == 0.5)["ttft_s"].mean()) * 1000
     else:
-        expected = table["ttft_ms" if spec is None else "ttft_client_ms"].mean()
+        expected = number(table["ttft_ms" if spec is None else "ttft_client_ms"].mean())
     assert found.measurement.measured["mean_ttft_ms"] == pytest.approx(expected)
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from helpers import number
 from typer.testing import CliRunner
 
 from planner.commands.cli import app
@@ -22,7 +23,8 @@ IDS = {"request_id": pl.String}
 def case(request: pytest.FixtureRequest) -> Path:
     if not CASES:
         pytest.skip(f"no recordings in {SCHEDULES}; PLANNER_SHARED names the folder above schedules/")
-    return request.param
+    path: Path = request.param
+    return path
 
 
 def replay_case(case: Path, *outputs: str) -> None:
@@ -46,7 +48,8 @@ def assert_same_times(found: pl.DataFrame, recorded: pl.DataFrame, tolerance_s: 
     for ours, theirs in (("first_token_at_s", "first_token_s"), ("finished_at_s", "finish_s")):
         difference = (pairs[ours] - pairs[theirs]).abs()
         assert difference.null_count() == 0
-        assert difference.max() <= tolerance_s, f"{ours} of request {pairs['request_id'][difference.arg_max()]}"
+        worst = difference.arg_max() or 0
+        assert number(difference.max()) <= tolerance_s, f"{ours} of request {pairs['request_id'][worst]}"
 
 
 def test_schedule_is_the_recorded_one(case: Path, tmp_path: Path) -> None:

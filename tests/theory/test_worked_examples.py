@@ -4,6 +4,8 @@ Throughout, the step that computes the last prompt token emits the first output 
 whose prompt fits one step takes n steps.
 """
 
+from typing import Any
+
 import numpy as np
 import pytest
 from helpers import batches, play, scenario_of, step_tokens, trace_of
@@ -54,7 +56,7 @@ def test_decodes_leave_the_rest_of_the_budget_to_a_prompt() -> None:
 
 def test_a_long_prompt_under_a_threshold_takes_eight_steps() -> None:
     """8,000 = 7 × 1,024 + 832. Alone, it would not be cut: the threshold protects others."""
-    options = {"long_prefill_token_threshold": 1024, "max_num_batched_tokens": 16_384}
+    options: dict[str, Any] = {"long_prefill_token_threshold": 1024, "max_num_batched_tokens": 16_384}
     together = batches(play([(0.0, 1, 50), (0.0, 8000, 1)], **options))
     assert [batch["1"] for batch in together if "1" in batch] == [1024] * 7 + [832]
     assert step_tokens(play(at_once((8000, 1)), **options)) == [8000]
