@@ -118,7 +118,7 @@ def is_mislabelled(run: Measurement) -> bool:
 
 def has_plain_layers(run: Measurement) -> bool:
     """Tell whether a run's model has no experts: elsewhere a layer's small kernels are not told from an MoE layer's."""
-    return run.scenario is not None and load_model(run.scenario.model).num_moe_layers == 0
+    return run.scenario is not None and load_model(str(run.scenario.model)).num_moe_layers == 0
 
 
 def has_flashinfer(run: Measurement) -> bool:
@@ -130,7 +130,7 @@ def has_flashinfer(run: Measurement) -> bool:
 def releases_shown(runs: Sequence[Measurement]) -> set[bool]:
     """Return whether releases before an engine's newest line and of it ran models whose layers differ between them."""
     return {ENGINES[each.engine].is_older(each.engine_version) for each in (run.scenario for run in runs)
-            if each is not None and ENGINES[each.engine].older_layers(load_model(each.model))}
+            if each is not None and ENGINES[each.engine].older_layers(load_model(str(each.model)))}
 
 
 def is_shown(name: str, runs: Sequence[Measurement]) -> bool:

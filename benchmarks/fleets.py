@@ -49,7 +49,7 @@ def speed(num_requests: int, num_replicas: int, router: str, repeats: int = 3) -
     """Return the best requests a second of loop time."""
     trace = poisson(num_requests, PER_REPLICA * num_replicas)
     scenario = Scenario(model=ONE.model, gpu=ONE.gpu, data_parallel_size=num_replicas, router=router)
-    return max(replay(trace, scenario).summary["simulated_requests_per_s"] for _ in range(repeats))
+    return max(float(replay(trace, scenario).summary["simulated_requests_per_s"]) for _ in range(repeats))
 
 
 def curve() -> list[str]:

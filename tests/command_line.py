@@ -36,7 +36,7 @@ def run_here(arguments: list[str], folder: Path, stdin: str = "") -> Run:
             main()
         except SystemExit as done:
             code = done.code or 0
-    printed, said = (stream.detach().getvalue().decode() for stream in (out, err))  # type: ignore[attr-defined]
+    printed, said = (stream.detach().getvalue().decode() for stream in (out, err))
     return Run(["planner", *arguments], code, printed, said)
 
 

@@ -46,7 +46,7 @@ def _prefix_ids(hash_ids: Sequence[Sequence[int]], block_tokens: int) -> PrefixI
 
 def scenario_of(**options: Any) -> Scenario:
     """Return a scenario with plenty of memory, steps of 10 ms + 0.1 ms per token, and arrivals seen at once."""
-    plain = {"step_time": "linear:0.01,0.0001", "num_gpu_blocks": 1000, "async_scheduling": False}
+    plain: dict[str, Any] = {"step_time": "linear:0.01,0.0001", "num_gpu_blocks": 1000, "async_scheduling": False}
     return Scenario(**plain | options)
 
 
@@ -68,6 +68,11 @@ def batches(result: ReplayResult) -> list[dict[str, int]]:
 def step_tokens(result: ReplayResult) -> list[int]:
     """Return the tokens of each step."""
     return [sum(batch.values()) for batch in batches(result)]
+
+
+def number(statistic: Any) -> float:
+    """Return a column's statistic, of which Polars says that it may be anything, as the number that it is."""
+    return float(statistic)
 
 
 def assert_same_requests(ours: Requests, theirs: Requests) -> None:

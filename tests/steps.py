@@ -40,7 +40,8 @@ def step(prompt: int = 0, decodes: int = 0, context: int = 0, *, cached: int = 0
     row.num_prompt_tokens = prompt
     row.prompt_context_tokens = cached
     row.prompt_pairs = prompt * cached + prompt * (prompt + 1) // 2
-    row.window_pairs = timing.window_pairs.py_func(window, cached, prompt) if window else row.prompt_pairs
+    pairs_in_window: Any = timing.window_pairs
+    row.window_pairs = pairs_in_window.py_func(window, cached, prompt) if window else row.prompt_pairs
     row.num_decodes = decodes
     row.decode_context_tokens = decodes * context
     row.num_sampled = int(prompt > 0) + decodes

@@ -19,7 +19,9 @@ def test_examples_hold() -> None:
 def round_robin(seed: int, users: int, rounds: int) -> tuple[list[int], list[int], list[int]]:
     """Return prompts, outputs and what each prompt continues: users ask in turn, and some leave after each round."""
     rng = np.random.default_rng(seed)
-    prompts, outputs, before = [], [], []
+    prompts: list[int] = []
+    outputs: list[int] = []
+    before: list[int] = []
     last = [-1] * users
     staying = list(range(users))
     for _ in range(rounds):

@@ -3,6 +3,7 @@
 from functools import cache
 
 import polars as pl
+from helpers import number
 
 from benchmarks.accuracy.own import RUNS, STEPS, own, predicted_steps
 
@@ -13,7 +14,7 @@ def steps() -> pl.DataFrame:
 
 
 def off(part: pl.DataFrame) -> float:
-    return float((part["predicted_ms"] / part["duration_ms"] - 1).abs().median())
+    return number((part["predicted_ms"] / part["duration_ms"] - 1).abs().median())
 
 
 def test_every_kind_of_step_is_a_median_of_five_or_more_and_holds_what_it_says() -> None:
@@ -38,7 +39,7 @@ def test_steps_that_the_host_does_not_hold_up_are_predicted_to_a_tenth() -> None
 
 def test_no_step_is_off_by_more_than_a_slow_host_explains() -> None:
     ratio = steps()["predicted_ms"] / steps()["duration_ms"]
-    assert 0.4 < float(ratio.min()) < float(ratio.max()) < 1.25
+    assert 0.4 < number(ratio.min()) < number(ratio.max()) < 1.25
 
 
 def test_the_section_has_all_steps_and_runs() -> None:

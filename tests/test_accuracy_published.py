@@ -28,7 +28,7 @@ def test_every_run_is_named_once_says_where_it_is_from_and_can_be_predicted() ->
     for row, run in zip(table.iter_rows(named=True), read_measured(PUBLISHED_RUNS), strict=True):
         assert run.status == "ok"
         assert run.scenario is not None
-        assert run.id.startswith(f"{run.scenario.gpu.removesuffix('-sxm')}-{row['backend_version']}-")
+        assert run.id.startswith(f"{str(run.scenario.gpu).removesuffix('-sxm')}-{row['backend_version']}-")
         assert run.tokens_per_counted == 1.0  # measured after the client counted as the engine does
 
 

@@ -1,5 +1,6 @@
 """Routers that know LoRA adapters: worked cases, what a score is told, and laws."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from planner.replays.result_tables import ReplayResult
 SECONDS: dict[str, Any] = {"step_time": "linear:1,0", "max_loras": 1, "max_cpu_loras": 4}
 
 
-def sent(rows: list[tuple[float, int, int]], adapters: list[str | None], **options: Any) -> ReplayResult:
+def sent(rows: list[tuple[float, int, int]], adapters: Sequence[str | None], **options: Any) -> ReplayResult:
     return play(trace_of(rows, adapter=adapters), **SECONDS | options)
 
 

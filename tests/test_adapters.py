@@ -1,5 +1,6 @@
 """LoRA adapters: who is passed over, what is brought to the GPU, and what it takes in time and memory."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,7 +23,7 @@ LLAMA = {"model": "llama-3.1-8b", "gpu": "h100-sxm"}
 LAYER_VALUES = 4096 * 3 + 6144 + 4096 * 2 + 4096 * 2 + 28672 + 14336 + 4096  # (slices · k + n) of its four products
 
 
-def played(adapters: list[str | None], rows: list[tuple[float, int, int]] | None = None,
+def played(adapters: Sequence[str | None], rows: list[tuple[float, int, int]] | None = None,
            **options: Any) -> ReplayResult:
     rows = rows or [(0.0, 4, 3)] * len(adapters)
     return play(trace_of(rows, adapter=adapters), **{"max_loras": 1} | options)

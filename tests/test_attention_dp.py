@@ -5,12 +5,12 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from helpers import EVERYTHING, Rows, scenario_of, trace_of
 
 from planner.deployment.deploy import deploy
 from planner.measured.run_table import read_measured
 from planner.measured.validate import deploy_measured
 from planner.replays.driver import run
-from tests.helpers import EVERYTHING, Rows, scenario_of, trace_of
 
 LONG = (0.0, 16, 60)  # decodes all the time: steps of 10 ms, its prompt in the first
 

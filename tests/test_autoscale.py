@@ -33,7 +33,7 @@ from planner.run import replay
 from planner.settings.objectives import parse_objectives
 from planner.settings.scenario import Scenario
 
-SECONDS = {"step_time": "linear:1,0"}  # every step takes a second
+SECONDS: dict[str, Any] = {"step_time": "linear:1,0"}  # every step takes a second
 PLAIN = """
 minimum = {minimum}
 maximum = {maximum}
@@ -55,7 +55,7 @@ def write(folder: Path, *, minimum: int = 1, maximum: int = 2, interval: float =
     return str(path)
 
 
-def spans(result: ReplayResult) -> list[tuple[float, ...]]:
+def spans(result: ReplayResult) -> list[tuple[float | None, ...]]:
     assert result.scaling is not None
     return [tuple(None if value != value else value for value in span) for span in result.scaling.spans]
 
@@ -448,8 +448,8 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     (tmp_path / "trace.csv").write_text("arrival_s,input_tokens,output_tokens\n" + "0,10,10\n" * 3 + "20,10,1\n")
     tables = dict.fromkeys(("requests", "steps", "schedule", "preemptions"))
     events = tmp_path / "events.csv"
-    ask = {"slo": None, "attainment": None, "format": None, "on_bad_rows": "error", "json": None, "save": None,
-           "explain": False}
+    ask: dict[str, Any] = {"slo": None, "attainment": None, "format": None, "on_bad_rows": "error", "json": None,
+                           "save": None, "explain": False}
     scenario = scenario_of(**SECONDS, autoscale=path)
     actions.replay(str(tmp_path / "trace.csv"), scenario, tables={**tables, "scale_events": events}, **ask)
     assert pl.read_csv(events)["after"].to_list() == [2, 1]

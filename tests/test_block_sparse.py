@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from steps import stack_of
 
 from planner.catalog.attention_reads import readings, window_tokens
 from planner.catalog.catalog_files import load_gpu, load_model
@@ -16,7 +17,6 @@ from planner.model.precision import attention_format, expert_format, weight_form
 from planner.model.projections import attention_projections, projections
 from planner.steptime.block_sparse import index_pair_s, sparse_pair_s
 from planner.steptime.roofline import gemm_kernels, gemms_s, moe_kernels, priors, roofline
-from tests.steps import stack_of
 
 
 def test_minimax_m3_by_hand() -> None:

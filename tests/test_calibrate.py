@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from measured_runs import fixed_start, row_of, write_runs, write_start, write_synthetic
 
 from planner.deployment.deploy import deploy
 from planner.errors import TraceError, UnknownNameError, UsageError
@@ -27,7 +28,6 @@ from planner.settings.engine_settings import Recording
 from planner.settings.scenario import Scenario
 from planner.steptime.engine_constants import bounds, read_constants, read_table
 from planner.traces.shaping.client_load import client_load
-from tests.measured_runs import fixed_start, row_of, write_runs, write_start, write_synthetic
 
 START = fixed_start()
 TRUTH = {"linear_ratio": 1.25 * START["linear_ratio"], "latency_s": 1.6 * START["latency_s"]}

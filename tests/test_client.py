@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from helpers import scenario_of
 
 from planner.errors import UsageError
 from planner.run import replay
@@ -14,7 +15,6 @@ from planner.traces.shaping.client_load import (
     random_load,
     refuse_client_options,
 )
-from tests.helpers import scenario_of
 
 
 def test_defaults_are_those_of_vllm_bench() -> None:

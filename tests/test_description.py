@@ -3,10 +3,12 @@
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from helpers import trace_of
+from numpy.typing import NDArray
 
 from planner.errors import UsageError
 from planner.report.figures.trace_figures import workload_figures
@@ -88,7 +90,8 @@ LENGTHS = RNG.integers(1, 5000, 2000)
 OUTPUTS = RNG.integers(1, 1500, 2000)
 
 
-def users(times=TIMES, inputs=LENGTHS, outputs=OUTPUTS, **columns) -> Trace:
+def users(times: NDArray[Any] = TIMES, inputs: NDArray[Any] = LENGTHS, outputs: NDArray[Any] = OUTPUTS,
+          **columns: Any) -> Trace:
     return trace_of(list(zip(map(float, times), map(int, inputs), map(int, outputs), strict=True)), **columns)
 
 

@@ -53,9 +53,9 @@ def test_four_thousand_tokens_of_a_seventy_billion_model_take_25_ms() -> None:
 
 def model(**options: Any) -> Scenario:
     """A second for 100,000 tokens on the link, and steps of a second."""
-    plain = {"model": "llama-3.1-8b", "gpu": "h100-sxm", "step_time": "linear:1,0", "num_gpu_blocks": 100_000,
-             "async_scheduling": False, "data_parallel_size": 2, "prefill_replicas": 1,
-             "kv_transfer_bandwidth": 131072 * 1e5 / 1e9}
+    plain: dict[str, Any] = {"model": "llama-3.1-8b", "gpu": "h100-sxm", "step_time": "linear:1,0",
+                             "num_gpu_blocks": 100_000, "async_scheduling": False, "data_parallel_size": 2,
+                             "prefill_replicas": 1, "kv_transfer_bandwidth": 131072 * 1e5 / 1e9}
     return Scenario(**plain | options)
 
 
@@ -150,7 +150,7 @@ def test_nothing_is_lost_between_the_pools(load: dict[str, Any], recording: Reco
     assert (away["handover_s"] >= load["options"]["kv_transfer_latency"] - 1e-9).all()
     assert int(result.records.gaps.counts.sum()) >= int((done["output_tokens"] - 1).sum())
     if recording.steps:
-        total = sum(done[name].fill_null(0.0) for name in PHASES)
+        total = done.select(PHASES).fill_null(0.0).sum_horizontal()
         assert np.allclose(total.to_numpy(), done["e2e_s"].to_numpy(), atol=1e-9)
 
 

@@ -117,7 +117,7 @@ def test_a_refused_draft_costs_its_check() -> None:
                                                        ("draft_model", 3, 6)])
 def test_lookahead_slots_are_held(method: str, first: int, last: int) -> None:
     """At the first decode 4 tokens are computed and 4 checked, at the last 15; a draft with KV has room for 3 more."""
-    options = {"speculative_model": "llama-3.2-1b"} if method == "draft_model" else {}
+    options: dict[str, Any] = {"speculative_model": "llama-3.2-1b"} if method == "draft_model" else {}
     result = play([(0.0, 4, 13)], num_speculative_tokens=3, speculative_acceptance="0", block_size=4,
                   speculative_method=method, max_model_len=100, **options)
     used = result.steps_table()["num_used_blocks"].to_list()
@@ -152,15 +152,17 @@ def test_the_mean_acceptance_length_is_what_was_asked_for(rates: list[float]) ->
     if len(rates) == 1:
         rates *= 2
     given = ",".join(map(str, rates))
-    options = {"num_speculative_tokens": len(rates), "speculative_acceptance": given, "step_time": "linear:0.01,0"}
+    options: dict[str, Any] = {"num_speculative_tokens": len(rates), "speculative_acceptance": given,
+                               "step_time": "linear:0.01,0"}
     trace = trace_of([(0.0, 1, 1000)] * 20)
     found = replay(trace, scenario_of(**options)).summary["mean_acceptance_length"]
     assert found == pytest.approx(1 + sum(rates), abs=5 * 0.008 * len(rates))
 
 
 def test_draws_follow_the_seed_and_the_request_alone() -> None:
-    options = {"num_speculative_tokens": 3, "speculative_acceptance": "0.6", "step_time": "linear:0.01,0"}
-    alone, again, other = (play([(0.0, 4, 400)], **options, **seed) for seed in ({}, {"seed": 0}, {"seed": 1}))
+    options: dict[str, Any] = {"num_speculative_tokens": 3, "speculative_acceptance": "0.6",
+                               "step_time": "linear:0.01,0"}
+    alone, again, other = (play([(0.0, 4, 400)], **options | seed) for seed in ({}, {"seed": 0}, {"seed": 1}))
     beside = play([(0.0, 4, 400), (0.0, 9, 50)], **options)
     finished_s = [float(result.records.requests.finished_s[0]) for result in (alone, again, other, beside)]
     assert finished_s[0] == finished_s[1] == finished_s[3] != finished_s[2]

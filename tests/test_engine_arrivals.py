@@ -26,7 +26,8 @@ def played(rows: Rows, *, delays: dict[str, float], **options: Any) -> ReplayRec
 
 
 def admitted(records: ReplayRecords) -> list[float]:
-    return np.asarray(records.requests.first_scheduled_s).round(9).tolist()
+    times: list[float] = np.asarray(records.requests.first_scheduled_s).round(9).tolist()
+    return times
 
 
 def test_the_api_server_is_serial_and_the_way_is_not() -> None:

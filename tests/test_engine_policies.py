@@ -1,9 +1,11 @@
 """The schedulers of SGLang and TensorRT-LLM, rule by rule, on cases worked out by hand."""
 
 import json
+from pathlib import Path
+from typing import Any
 
 import pytest
-from helpers import EVERYTHING, batches, play, scenario_of, trace_of
+from helpers import EVERYTHING, Rows, batches, play, scenario_of, trace_of
 from typer.testing import CliRunner
 
 from planner.commands.cli import app
@@ -21,30 +23,30 @@ BOTH = pytest.mark.parametrize("recording", [EVERYTHING, Recording()], ids=["rec
 # SGLang: which step comes next, and what is in it
 
 
-def test_sglang_takes_prompts_whenever_it_can_and_decodes_otherwise():
+def test_sglang_takes_prompts_whenever_it_can_and_decodes_otherwise() -> None:
     result = play([(0.0, 32, 3), (0.0, 16, 2), (0.015, 16, 2)], policy="sglang", step_time=EVEN)
     assert batches(result) == [{"0": 32, "1": 16}, {"0": 1, "1": 1}, {"2": 16}, {"0": 1, "2": 1}]
 
 
-def test_sglang_goes_on_with_its_one_cut_prompt_first_and_cuts_after_whole_blocks():
+def test_sglang_goes_on_with_its_one_cut_prompt_first_and_cuts_after_whole_blocks() -> None:
     """In step 2 the second prompt gets 16 of the 28 tokens left; no decode runs until all prompts are through."""
     rows = [(0.0, 16, 3), (0.001, 100, 1), (0.001, 40, 1)]
     result = play(rows, policy="sglang", step_time=EVEN, max_num_batched_tokens=64)
     assert batches(result) == [{"0": 16}, {"1": 64}, {"1": 36, "2": 16}, {"2": 24}, {"0": 1}, {"0": 1}]
 
 
-def test_sglang_cuts_at_the_lower_of_its_two_limits():
+def test_sglang_cuts_at_the_lower_of_its_two_limits() -> None:
     result = play([(0.0, 100, 1)], policy="sglang", max_num_batched_tokens=64, max_prefill_tokens=48)
     assert batches(result) == [{"0": 48}, {"0": 48}, {"0": 4}]
 
 
-def test_sglang_without_chunks_runs_a_prompt_above_max_prefill_tokens_alone():
+def test_sglang_without_chunks_runs_a_prompt_above_max_prefill_tokens_alone() -> None:
     rows = [(0.0, 32, 1), (0.0, 100, 1), (0.0, 16, 1)]
     result = play(rows, policy="sglang", enable_chunked_prefill=False, max_num_batched_tokens=8, max_prefill_tokens=48)
     assert batches(result) == [{"0": 32}, {"1": 100}, {"2": 16}]
 
 
-def test_sglangs_chunk_size_does_not_limit_decodes():
+def test_sglangs_chunk_size_does_not_limit_decodes() -> None:
     result = play([(0.0, 16, 2)] * 4, policy="sglang", block_size=4, max_num_batched_tokens=16)
     assert [len(batch) for batch in batches(result)] == [1, 1, 1, 1, 4]
 
@@ -53,7 +55,7 @@ def test_sglangs_chunk_size_does_not_limit_decodes():
 
 
 @pytest.mark.parametrize(("conservativeness", "second_runs_in"), [(1.0, 1), (2.0, 40)])
-def test_sglang_keeps_a_share_of_the_output_to_come_free(conservativeness, second_runs_in):
+def test_sglang_keeps_a_share_of_the_output_to_come_free(conservativeness: float, second_runs_in: int) -> None:
     """In step 1, 90 blocks are free and 39 tokens to come: 0.7 of them leave 62.7 for the 51 needed, all of them 51."""
     trace = trace_of([(0.0, 10, 40), (0.001, 20, 30)], max_output_tokens=[40, 30])
     result = play(trace, policy="sglang", block_size=1, num_gpu_blocks=100, max_model_len=60, step_time=EVEN,
@@ -62,7 +64,7 @@ def test_sglang_keeps_a_share_of_the_output_to_come_free(conservativeness, secon
 
 
 @BOTH
-def test_sglang_counts_the_whole_output_of_newcomers_and_then_waits_for_somebody_to_leave(recording):
+def test_sglang_counts_the_whole_output_of_newcomers_and_then_waits_for_somebody_to_leave(recording: Recording) -> None:
     """Together the two need 51 each of 100; in step 1 the second would fit, but nobody has left since it did not."""
     trace = trace_of([(0.0, 10, 40), (0.0, 20, 30)], max_output_tokens=[40, 30])
     result = play(trace, policy="sglang", block_size=1, num_gpu_blocks=100, max_model_len=60, step_time=EVEN,
@@ -70,18 +72,18 @@ def test_sglang_counts_the_whole_output_of_newcomers_and_then_waits_for_somebody
     assert result.requests_table()["first_token_at_s"].to_list() == pytest.approx([0.01, 0.41])
 
 
-def test_sglang_considers_4096_tokens_of_output_at_most():
+def test_sglang_considers_4096_tokens_of_output_at_most() -> None:
     """Each needs 16 + 4,096 + a page of 16; what three leave of 16,000 is 3,616."""
     trace = trace_of([(0.0, 16, 1)] * 4, max_output_tokens=[10_000] * 4)
     result = play(trace, policy="sglang", max_model_len=20_000)
     assert [len(batch) for batch in batches(result)] == [3, 1]
 
 
-RETRACTING = {"policy": "sglang", "block_size": 1, "num_gpu_blocks": 26, "max_model_len": 24, "step_time": EVEN,
-              "schedule_conservativeness": 0.0}
+RETRACTING: dict[str, Any] = {"policy": "sglang", "block_size": 1, "num_gpu_blocks": 26, "max_model_len": 24,
+                              "step_time": EVEN, "schedule_conservativeness": 0.0}
 
 
-def test_sglang_retracts_who_has_emitted_least_and_of_those_the_longest_prompt():
+def test_sglang_retracts_who_has_emitted_least_and_of_those_the_longest_prompt() -> None:
     """Steps 2 to 7 fill the memory; both have emitted 7 tokens. The victim returns with what it emitted."""
     trace = trace_of([(0.0, 8, 12), (0.001, 6, 10)], max_output_tokens=[12, 10])
     result = play(trace, **RETRACTING)
@@ -89,12 +91,12 @@ def test_sglang_retracts_who_has_emitted_least_and_of_those_the_longest_prompt()
     assert batches(result)[7:12] == [{"0": 1, "1": 1}, {"1": 1}, {"1": 1}, {"1": 1}, {"0": 15}]
 
 
-def test_sglang_retracts_the_newcomer_though_its_prompt_is_shorter():
+def test_sglang_retracts_the_newcomer_though_its_prompt_is_shorter() -> None:
     trace = trace_of([(0.0, 8, 12), (0.025, 6, 10)], max_output_tokens=[12, 10])
     assert play(trace, **RETRACTING | {"num_gpu_blocks": 28}).preemptions_table()["request_id"].to_list() == ["1"]
 
 
-def test_a_retracted_request_waits_behind_all_others():
+def test_a_retracted_request_waits_behind_all_others() -> None:
     trace = trace_of([(0.0, 8, 12), (0.001, 6, 10), (0.05, 4, 1)], max_output_tokens=[12, 10, 12])
     result = play(trace, **RETRACTING)
     assert result.preemptions_table().rows() == [(8, "0")]
@@ -102,7 +104,7 @@ def test_a_retracted_request_waits_behind_all_others():
 
 
 @BOTH
-def test_the_ratio_follows_from_what_the_survivors_have_emitted(recording):
+def test_the_ratio_follows_from_what_the_survivors_have_emitted(recording: Recording) -> None:
     """After 45 decode steps the survivor has emitted 46 of 80 tokens, and is to have room for 20 steps."""
     trace = trace_of([(0.0, 60, 80), (0.001, 50, 80)], max_output_tokens=[80, 80])
     result = play(trace, **RETRACTING | {"num_gpu_blocks": 200, "max_model_len": 140}, recording=recording)
@@ -112,7 +114,7 @@ def test_the_ratio_follows_from_what_the_survivors_have_emitted(recording):
     assert engine.ratio_steps == (80 - 46 - 1) + (80 - 46 - 1)  # decode steps of the survivor, then of the victim
 
 
-def test_the_ratio_falls_with_decode_steps_and_an_idle_engine_starts_over():
+def test_the_ratio_falls_with_decode_steps_and_an_idle_engine_starts_over() -> None:
     once, twice = (play([(10.0 * k, 4, 5) for k in range(n)], policy="sglang").records for n in (1, 2))
     assert once.engine.ratio_steps == twice.engine.ratio_steps == 4
     settings = once.settings
@@ -124,7 +126,7 @@ def test_the_ratio_falls_with_decode_steps_and_an_idle_engine_starts_over():
 
 
 @BOTH
-def test_no_evict_admits_what_can_run_to_its_largest_output(recording):
+def test_no_evict_admits_what_can_run_to_its_largest_output(recording: Recording) -> None:
     """Five blocks each: two fit into ten, though the third's prompt would fit besides; used are only those filled."""
     trace = trace_of([(0.0, 8, 6)] * 3, max_output_tokens=[12] * 3)
     result = play(trace, policy="trtllm-no-evict", block_size=4, num_gpu_blocks=10, step_time=EVEN, recording=recording)
@@ -133,17 +135,17 @@ def test_no_evict_admits_what_can_run_to_its_largest_output(recording):
     assert result.records.engine.peak_blocks == 8
 
 
-def test_no_evict_counts_shared_blocks_once():
+def test_no_evict_counts_shared_blocks_once() -> None:
     """Each may come to hold five of eight blocks, but their first two are the same."""
-    options = {"policy": "trtllm-no-evict", "block_size": 4, "num_gpu_blocks": 8, "max_model_len": 64,
-               "step_time": EVEN}
+    options: dict[str, Any] = {"policy": "trtllm-no-evict", "block_size": 4, "num_gpu_blocks": 8, "max_model_len": 64,
+                               "step_time": EVEN}
     rows = [(0.0, 9, 6), (0.005, 9, 6)]
     shared = trace_of(rows, max_output_tokens=[11] * 2, hash_ids=[[0, 1, 2]] * 2, hash_block_tokens=4)
     assert batches(play(shared, **options))[1] == {"0": 1, "1": 1}
     assert batches(play(trace_of(rows, max_output_tokens=[11] * 2), **options))[1] == {"0": 1}
 
 
-def test_trtllm_serves_generation_first_and_cuts_context_after_whole_blocks():
+def test_trtllm_serves_generation_first_and_cuts_context_after_whole_blocks() -> None:
     result = play([(0.0, 8, 4), (0.005, 40, 1)], policy="trtllm-max-utilization", block_size=4, step_time=EVEN,
                   max_num_batched_tokens=16)
     assert batches(result) == [{"0": 8}, {"0": 1, "1": 12}, {"0": 1, "1": 12}, {"0": 1, "1": 12}, {"1": 4}]
@@ -152,21 +154,21 @@ def test_trtllm_serves_generation_first_and_cuts_context_after_whole_blocks():
 
 @pytest.mark.parametrize(("policy", "widest", "most_running"),
                          [("trtllm-no-evict", 2, 4), ("fcfs", 2, 2), ("sglang", 1, 2)])
-def test_a_pipelines_batches_have_the_limit_each_or_together(policy, widest, most_running):
+def test_a_pipelines_batches_have_the_limit_each_or_together(policy: str, widest: int, most_running: int) -> None:
     """Five prompts over two stages: TensorRT-LLM's limit of two is each batch's, SGLang's is halved, vLLM's of both."""
     result = play([(0.0, 16, 4)] * 5, policy=policy, step_time=EVEN, max_num_seqs=2, pipeline_parallel_size=2)
     assert max(map(len, batches(result))) == widest
     assert result.records.engine.max_running == most_running
 
 
-def test_trtllm_without_chunks_rejects_prompts_above_max_num_tokens():
+def test_trtllm_without_chunks_rejects_prompts_above_max_num_tokens() -> None:
     result = play([(0.0, 20, 1), (0.0, 12, 1), (0.0, 12, 1)], policy="trtllm-no-evict", enable_chunked_prefill=False,
                   max_num_batched_tokens=16, max_model_len=32)
     assert result.requests_table()["status"].to_list() == ["rejected", "completed", "completed"]
     assert batches(result) == [{"1": 12}, {"2": 12}]
 
 
-def test_max_utilization_admits_what_fits_now_and_pauses_the_newest():
+def test_max_utilization_admits_what_fits_now_and_pauses_the_newest() -> None:
     """Two blocks of prompt each and one more in step 1 fill six; in step 5 both need another. It returns as a whole."""
     trace = trace_of([(0.0, 8, 12)] * 2, max_output_tokens=[12] * 2)
     result = play(trace, policy="trtllm-max-utilization", block_size=4, num_gpu_blocks=6, step_time=EVEN)
@@ -175,7 +177,7 @@ def test_max_utilization_admits_what_fits_now_and_pauses_the_newest():
     assert batches(result)[12] == {"1": 13}
 
 
-WAITING = {"policy": "trtllm-max-utilization", "step_time": EVEN, "max_num_batched_tokens": 64}
+WAITING: dict[str, Any] = {"policy": "trtllm-max-utilization", "step_time": EVEN, "max_num_batched_tokens": 64}
 
 
 @pytest.mark.parametrize(
@@ -190,13 +192,14 @@ WAITING = {"policy": "trtllm-max-utilization", "step_time": EVEN, "max_num_batch
         (3, 9 / 64, [], 1),
     ],
 )
-def test_trtllm_holds_prompts_back_until_a_step_is_worth_it(iters, ratio, rows, second_runs_in):
+def test_trtllm_holds_prompts_back_until_a_step_is_worth_it(iters: int, ratio: float, rows: Rows,
+                                                            second_runs_in: int) -> None:
     result = play([(0.0, 16, 20), (0.005, 8, 1), *rows], **WAITING, batch_wait_timeout_iters=iters,
                   batch_wait_max_tokens_ratio=ratio)
     assert [step for step, batch in enumerate(batches(result)) if "1" in batch] == [second_runs_in]
 
 
-def test_a_prompt_in_progress_is_held_back_too():
+def test_a_prompt_in_progress_is_held_back_too() -> None:
     """Chunks of 64 and of 63 → 48 tokens fill the step; the last 38 do not, and wait for a step."""
     result = play([(0.0, 16, 20), (0.005, 134, 1)], **WAITING, batch_wait_timeout_iters=1,
                   batch_wait_max_tokens_ratio=0.75)
@@ -207,21 +210,21 @@ def test_a_prompt_in_progress_is_held_back_too():
 
 
 @BOTH
-def test_a_busy_engine_looks_for_requests_every_so_many_decode_steps(recording):
+def test_a_busy_engine_looks_for_requests_every_so_many_decode_steps(recording: Recording) -> None:
     """After a step with prompts it looks at once (steps 1 and 2), then after four decode steps."""
     result = play([(0.0, 4, 12), (0.005, 4, 9), (0.025, 4, 2)], policy="sglang", step_time=EVEN,
                   scheduler_recv_interval=4, recording=recording)
     assert result.requests_table()["first_scheduled_at_s"].to_list() == pytest.approx([0.0, 0.01, 0.06])
 
 
-def test_an_idle_engine_sees_requests_at_once_however_rarely_it_looks():
+def test_an_idle_engine_sees_requests_at_once_however_rarely_it_looks() -> None:
     result = play([(0.0, 4, 3), (0.07, 4, 1)], policy="sglang", step_time=EVEN, scheduler_recv_interval=1000)
     assert result.requests_table()["queue_s"].to_list() == pytest.approx([0.0, 0.0])
 
 
 @pytest.mark.parametrize("depth", [1, 2])
 @BOTH
-def test_clients_see_groups_of_tokens(recording, depth):
+def test_clients_see_groups_of_tokens(recording: Recording, depth: int) -> None:
     """Tokens 1, 4, 7 and the last, 8; when it finishes does not change."""
     result = play([(0.0, 4, 8)], step_time=EVEN, stream_interval=3, recording=recording, pipeline_parallel_size=depth)
     gaps, row = result.records.gaps, result.requests_table().row(0, named=True)
@@ -230,15 +233,17 @@ def test_clients_see_groups_of_tokens(recording, depth):
 
 
 @pytest.mark.parametrize("name", ["scheduler_recv_interval", "stream_interval"])
-def test_intervals_are_at_least_one(name):
+def test_intervals_are_at_least_one(name: str) -> None:
+    options: dict[str, Any] = {name: 0}
     with pytest.raises(UsageError, match=rf"{name} = 0; must be at least 1"):
-        play([(0.0, 4, 1)], **{name: 0})
+        play([(0.0, 4, 1)], **options)
 
 
 @pytest.mark.parametrize("name", ["schedule_conservativeness", "batch_wait_max_tokens_ratio", "max_prefill_tokens"])
-def test_shares_and_limits_are_not_negative(name):
+def test_shares_and_limits_are_not_negative(name: str) -> None:
+    options: dict[str, Any] = {name: -1}
     with pytest.raises(UsageError, match=rf"{name} = -1; must not be negative"):
-        play([(0.0, 4, 1)], **{name: -1})
+        play([(0.0, 4, 1)], **options)
 
 
 # What an engine starts with
@@ -260,7 +265,8 @@ def test_shares_and_limits_are_not_negative(name):
          (0, 8192, 0, True)),
     ],
 )
-def test_engines_have_their_own_defaults_and_the_user_the_last_word(options, policy, limits):
+def test_engines_have_their_own_defaults_and_the_user_the_last_word(options: dict[str, Any], policy: str,
+                                                                    limits: tuple[int, int, int, bool]) -> None:
     deployment = deploy(Scenario(step_time=EVEN, num_gpu_blocks=100, **options))
     settings = deployment.settings
     assert deployment.policy.name == policy
@@ -269,7 +275,7 @@ def test_engines_have_their_own_defaults_and_the_user_the_last_word(options, pol
     assert settings.async_scheduling
 
 
-def test_the_summary_shows_the_defaults_and_the_help_names_them(tmp_path):
+def test_the_summary_shows_the_defaults_and_the_help_names_them(tmp_path: Path) -> None:
     path = tmp_path / "trace.csv"
     path.write_text("arrival_s,input_tokens,output_tokens\n0,100,10\n")
     arguments = ["replay", str(path), "--engine", "trtllm", "--step-time", EVEN, "--num-gpu-blocks", "1000",
@@ -283,7 +289,7 @@ def test_the_summary_shows_the_defaults_and_the_help_names_them(tmp_path):
     assert "[engine's: vllm 128, sglang 2048, trtllm 2048]" in shown
 
 
-def test_a_note_says_what_stands_for_a_limit_that_the_trace_lacks():
+def test_a_note_says_what_stands_for_a_limit_that_the_trace_lacks() -> None:
     trace = trace_of([(0.0, 8, 6)])
     scenario = scenario_of(policy="trtllm-no-evict", max_model_len=64)
     outcome = replay(trace, scenario, slo=None, recording=Recording())
@@ -298,14 +304,14 @@ def test_a_note_says_what_stands_for_a_limit_that_the_trace_lacks():
      ["max_cpu_loras = 2, max_lora_rank = 8: nothing without --max-loras",
       "batch_wait_timeout_iters = 4: nothing without --batch-wait-max-tokens-ratio"]),
 ])
-def test_a_note_says_which_options_wait_for_another(options, said):
+def test_a_note_says_which_options_wait_for_another(options: dict[str, Any], said: list[str]) -> None:
     assert set(SWITCHES) | {name for names in SWITCHES.values() for name in names} <= set(OPTION_DEFAULTS)
     found = replay(trace_of([(0.0, 8, 6)]), scenario_of(**options), slo=None, recording=Recording()).summary["notes"]
     assert [note for note in found if "nothing without" in note] == said
 
 
 @pytest.mark.parametrize(("options", "is_said"), [({}, True), ({"max_num_seqs": 128}, False), ({"limit": 50}, False)])
-def test_a_note_says_that_vllm_itself_has_more_seats(options, is_said):
+def test_a_note_says_that_vllm_itself_has_more_seats(options: dict[str, Any], is_said: bool) -> None:
     rows = [(0.0, 8, 600)] * 200
     scenario = Scenario(model="llama-3.1-8b", gpu="h100-sxm", **options)
     found = replay(trace_of(rows), scenario, slo=None, recording=Recording()).summary["notes"]
@@ -314,7 +320,8 @@ def test_a_note_says_that_vllm_itself_has_more_seats(options, is_said):
 
 @pytest.mark.parametrize(("engine", "caching", "seats"), [("sglang", False, 8), ("sglang", None, 1),
                                                           ("vllm", None, None)])
-def test_a_note_says_how_many_sequences_sglang_has_states_for(engine, caching, seats):
+def test_a_note_says_how_many_sequences_sglang_has_states_for(engine: str, caching: bool | None,
+                                                              seats: int | None) -> None:
     """Weights of 65 GiB leave half a GiB for the states of 8 of 2,048 sequences, of one with those of prefixes."""
     outcome = replay(trace_of([(0.0, 8, 6)]), Scenario(model="qwen3.5-35b-a3b", gpu="h100-sxm", engine=engine,
                                                        enable_prefix_caching=caching,

@@ -62,7 +62,7 @@ def test_stretches_and_single_steps_agree(host_s: float, model: str,
 
 
 def whole_batches(records: ReplayRecords) -> np.ndarray:
-    return durations(records)[records.steps["num_decodes"][records.steps["num_prompts"] == 0] == 32]
+    return np.asarray(durations(records)[records.steps["num_decodes"][records.steps["num_prompts"] == 0] == 32])
 
 
 def test_a_host_bound_stretch_bends_where_the_gpu_takes_over() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from helpers import EVERYTHING, play, scenario_of, trace_of
+from helpers import EVERYTHING, number, play, scenario_of, trace_of
 from typer.testing import CliRunner
 
 from planner import Scenario, read_trace, replay
@@ -24,7 +24,7 @@ from planner.settings.objectives import parse_objectives
 from planner.traces.shaping.window_and_rate import limit
 
 STEPS = Recording(steps=True)
-BUSY = {"model": "llama-3.1-8b", "gpu": "h100-sxm"}
+BUSY: dict[str, Any] = {"model": "llama-3.1-8b", "gpu": "h100-sxm"}
 SHARED = 'trace = "chat"\nmodel = "llama-3.1-8b"\ngpu = "h100-sxm"\nlimit = 1500\nrate_scale = 6\n'
 
 
@@ -32,7 +32,7 @@ def explained(result: ReplayResult) -> dict[str, Any]:
     return explain(result.requests_table(), result.steps_table(), result.num_replicas)
 
 
-def test_interference_is_what_prompts_add_to_a_decodes_steps():
+def test_interference_is_what_prompts_add_to_a_decodes_steps() -> None:
     """Steps of 10 ms + 1 ms a token: a prompt of 20 tokens beside a decode adds 20 ms to it, and nothing else does."""
     result = play([(0.0, 10, 5), (0.025, 20, 1)], step_time="linear:0.01,0.001")
     first = result.requests_table().row(0, named=True)
@@ -43,12 +43,12 @@ def test_interference_is_what_prompts_add_to_a_decodes_steps():
     assert times["interference"].to_list() == pytest.approx([0.020, 0.0])
 
 
-def test_a_prompt_that_runs_alone_holds_up_decodes_with_its_whole_step():
+def test_a_prompt_that_runs_alone_holds_up_decodes_with_its_whole_step() -> None:
     result = play([(0.0, 10, 5), (0.025, 20, 1)], step_time="linear:0.01,0.001", policy="vllm-v0")
     assert result.requests_table()["interference_s"][0] == pytest.approx(0.030)
 
 
-def test_what_preemption_costs_is_told_apart():
+def test_what_preemption_costs_is_told_apart() -> None:
     """Two requests that outgrow six blocks of 4: one waits for the other, and computes all it knows once more."""
     result = play([(0.0, 8, 12), (0.0, 8, 12)], block_size=4, num_gpu_blocks=6, step_time="linear:0.01,0.001")
     table = result.requests_table()
@@ -63,7 +63,7 @@ def test_what_preemption_costs_is_told_apart():
     ({"max_num_batched_tokens": 8}, "token_budget"),
     ({"num_gpu_blocks": 2}, "kv_cache"),
 ])
-def test_the_queue_names_what_stops_it(options, expected):
+def test_the_queue_names_what_stops_it(options: dict[str, Any], expected: str) -> None:
     rows = [(0.0, 16, 30)] + [(0.001 * k, 16, 4) for k in range(1, 12)]
     result = play(rows, max_model_len=64, step_time="linear:0.01,0.001", block_size=32, **options)
     found = explained(result)["limits"]
@@ -78,7 +78,7 @@ def test_the_queue_names_what_stops_it(options, expected):
     {"engine": "sglang", "num_gpu_blocks": 1500},
     {"engine": "trtllm", "num_gpu_blocks": 1500},  # promises all of a request's blocks: few are in use when it is full
 ], ids=str)
-def test_the_summary_names_the_limit_that_the_steps_say(options):
+def test_the_summary_names_the_limit_that_the_steps_say(options: dict[str, Any]) -> None:
     """Whether steps are recorded or not: the loop adds up what each of them says."""
     trace, scenario = limit(read_trace("chat"), 800), Scenario(**BUSY, rate_scale=8.0, **options)
     outcome, recorded = (replay(trace, scenario, recording=kept) for kept in (Recording(), STEPS))
@@ -89,7 +89,7 @@ def test_the_summary_names_the_limit_that_the_steps_say(options):
         assert waited_s[name] == pytest.approx(each["request_s"])
 
 
-def test_a_policy_that_leaves_the_queue_alone_is_named(tmp_path):
+def test_a_policy_that_leaves_the_queue_alone_is_named(tmp_path: Path) -> None:
     path = tmp_path / "own.py"
     path.write_text("from planner import IN_ORDER, Policy, StepPlan\n\n\ndef plan(s):\n"
                     "    return StepPlan(1 if s.num_running == 0 else 0, 100, 100, IN_ORDER)\n\n\n"
@@ -98,7 +98,7 @@ def test_a_policy_that_leaves_the_queue_alone_is_named(tmp_path):
     assert set(result.steps_table()["stopped_by"].drop_nulls()) == {"policy"}
 
 
-def test_bursts_and_idleness_are_named():
+def test_bursts_and_idleness_are_named() -> None:
     """Ten requests at once every ten seconds into four seats: most of the time nobody waits."""
     rows = [(10.0 * k, 10, 20) for k in range(5) for _ in range(10)]
     found = explained(play(rows, max_num_seqs=4))
@@ -109,7 +109,7 @@ def test_bursts_and_idleness_are_named():
     assert "nothing binds" in alone["sentence"]
 
 
-def test_nothing_completed_is_said():
+def test_nothing_completed_is_said() -> None:
     found = explained(play([(0.0, 100, 5)], max_model_len=50))
     assert (found["phases"], found["sentence"]) == (None, "no request was completed")
     assert difference(found, found) is None
@@ -127,7 +127,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any
     return folder, json.loads((folder / "summary.json").read_text())
 
 
-def test_every_number_follows_from_the_written_files(saved):
+def test_every_number_follows_from_the_written_files(saved: Any) -> None:
     """By plain loops over rows of the two files, without any of the planner's own functions."""
     folder, summary = saved
     found = summary["explanation"]
@@ -199,7 +199,7 @@ def check_limits(found: dict[str, Any], requests: list[dict[str, Any]], steps: l
     assert found["burst"] == pytest.approx(came / waiting_s / (len(requests) / span_s))
 
 
-def test_the_advice_is_what_a_replay_says(saved):
+def test_the_advice_is_what_a_replay_says(saved: Any) -> None:
     """The gain that is claimed for the first change is that of a replay with it."""
     _, summary = saved
     advice = summary["explanation"]["advice"]
@@ -214,7 +214,7 @@ def test_the_advice_is_what_a_replay_says(saved):
     assert gains == sorted(gains, reverse=True)
 
 
-def test_a_change_that_cannot_be_is_listed_with_its_reason():
+def test_a_change_that_cannot_be_is_listed_with_its_reason() -> None:
     """A closed loop has no replicas to add, and no limit is none to raise; what cannot be replayed says why."""
     trace = trace_of([(0.0, 16, 4)] * 3, max_output_tokens=[4] * 3)
     scenario = scenario_of(max_concurrency=2)
@@ -230,7 +230,7 @@ def test_a_change_that_cannot_be_is_listed_with_its_reason():
         trace, seqs, replay(trace, seqs, slo=None, recording=STEPS), slo=None)["advice"]["changes"])
 
 
-def test_work_is_conserved_and_littles_law_holds_under_every_engine():
+def test_work_is_conserved_and_littles_law_holds_under_every_engine() -> None:
     for engine in ("vllm", "sglang", "trtllm"):
         trace = limit(read_trace("code"), 400)
         outcome = replay(trace, Scenario(**BUSY, engine=engine, rate_scale=3.0), slo=None, recording=STEPS)
@@ -244,7 +244,7 @@ def test_work_is_conserved_and_littles_law_holds_under_every_engine():
         assert work["idle_while_waiting_s"] == pytest.approx(0.0, abs=1e-6)
 
 
-def test_an_engine_that_idles_while_a_request_waits_is_found():
+def test_an_engine_that_idles_while_a_request_waits_is_found() -> None:
     result = play([(0.0, 10, 2), (1.0, 10, 2)])
     requests, steps = result.requests_table(), result.steps_table()
     late = steps.with_columns(start_s=pl.when(pl.col("start_s") >= 1.0).then(pl.col("start_s") + 0.5)
@@ -255,28 +255,28 @@ def test_an_engine_that_idles_while_a_request_waits_is_found():
     assert explain(moved, late)["work"]["idle_while_waiting_s"] == pytest.approx(0.5)
 
 
-def test_roofs_of_steps_add_up_to_mfu_and_mbu():
+def test_roofs_of_steps_add_up_to_mfu_and_mbu() -> None:
     trace = limit(read_trace("chat"), 300)
     for options in (BUSY, BUSY | {"quantization": "fp8", "tensor_parallel_size": 2}):
         outcome = replay(trace, Scenario(**options), slo=None, recording=STEPS)
         steps = outcome.result.steps_table()
-        busy_s = steps["duration_s"].sum()
-        assert steps["compute_s"].sum() / busy_s == pytest.approx(outcome.summary["mfu"])
-        assert steps["memory_s"].sum() / busy_s == pytest.approx(outcome.summary["mbu"])
+        busy_s = number(steps["duration_s"].sum())
+        assert number(steps["compute_s"].sum()) / busy_s == pytest.approx(outcome.summary["mfu"])
+        assert number(steps["memory_s"].sum()) / busy_s == pytest.approx(outcome.summary["mbu"])
         assert (steps.select(pl.max_horizontal("compute_s", "memory_s") - pl.col("duration_s")).to_series() <= 0).all()
         assert step_bounds(steps).null_count() == 0
     one, staged = (replay(trace, Scenario(**BUSY, pipeline_parallel_size=stages), slo=None, recording=STEPS)
                    for stages in (1, 4))
     steps = staged.result.steps_table()
     assert steps["compute_s"][0] == pytest.approx(one.result.steps_table()["compute_s"][0])
-    assert steps["memory_s"].sum() / steps["compute_s"].sum() == pytest.approx(
+    assert number(steps["memory_s"].sum()) / number(steps["compute_s"].sum()) == pytest.approx(
         staged.summary["mbu"] / staged.summary["mfu"])
     assert staged.summary["mbu"] < 1
     line = play([(0.0, 10, 5)]).steps_table()
     assert line["compute_s"].null_count() == step_bounds(line).null_count() == line.height
 
 
-def test_a_fleets_rows_are_those_of_its_replicas():
+def test_a_fleets_rows_are_those_of_its_replicas() -> None:
     trace = limit(read_trace("chat"), 200)
     both = replay(trace, Scenario(**BUSY, data_parallel_size=2), slo=None, recording=EVERYTHING).result
     own = trace.requests.with_row_index().filter(pl.col("index") % 2 == 1).drop("index")
@@ -299,7 +299,7 @@ def write_studies(folder: Path, **texts: str) -> list[str]:
     return paths
 
 
-def test_files_are_compared_and_the_difference_adds_up(tmp_path):
+def test_files_are_compared_and_the_difference_adds_up(tmp_path: Path) -> None:
     files = write_studies(tmp_path, small=SHARED + "max_num_seqs = 16\n", large=SHARED, two=SHARED + "replicas = 2\n")
     done = CliRunner().invoke(app, ["compare", *files, "--json", str(tmp_path / "out.json"), "--save", str(tmp_path)])
     assert done.exit_code == 0, done.output
@@ -330,7 +330,8 @@ def test_files_are_compared_and_the_difference_adds_up(tmp_path):
     ({"a": SHARED.replace("h100-sxm", "l41")}, [], 2, "a: unknown GPU 'l41'"),
     ({"a": "trace = \n"}, [], 3, "a.toml"),
 ])
-def test_files_that_are_wrong_are_refused(tmp_path, texts, more, code, said, capsys, monkeypatch):
+def test_files_that_are_wrong_are_refused(tmp_path: Path, texts: dict[str, str], more: list[str], code: int, said: str,
+                                          capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     from planner.commands import cli
 
     monkeypatch.setattr("sys.argv", ["planner", "compare", *write_studies(tmp_path, **texts), *more])
@@ -340,7 +341,8 @@ def test_files_that_are_wrong_are_refused(tmp_path, texts, more, code, said, cap
     assert said in capsys.readouterr().err
 
 
-def test_two_files_of_one_name_are_refused(tmp_path, capsys, monkeypatch):
+def test_two_files_of_one_name_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str],
+                                           monkeypatch: pytest.MonkeyPatch) -> None:
     from planner.commands import cli
 
     (tmp_path / "other").mkdir()
@@ -352,7 +354,7 @@ def test_two_files_of_one_name_are_refused(tmp_path, capsys, monkeypatch):
     assert "two what-ifs have this name" in capsys.readouterr().err
 
 
-def test_advice_betters_the_statistic_that_is_missed():
+def test_advice_betters_the_statistic_that_is_missed() -> None:
     trace = limit(read_trace("chat"), 300)
     scenario = Scenario(**BUSY, max_num_seqs=4)
     for slo, metric in (("p99_ttft:1 ttft:500", "p99_ttft_ms"), ("p99_ttft:1e9 ttft:500", "slo_attainment"),

@@ -4,6 +4,7 @@ import dataclasses
 import io
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -33,7 +34,7 @@ def cells(column: Column) -> some.SearchStrategy:
 
 
 @some.composite
-def traces(draw, columns: tuple[str, ...], *, has_ids: bool) -> Trace:
+def traces(draw: some.DrawFn, columns: tuple[str, ...], *, has_ids: bool) -> Trace:
     """A trace in order of arrival with any of some columns, and prompts whose ids cover them."""
     num = draw(some.integers(1, 6))
     data = {}
@@ -67,7 +68,7 @@ def same(one: Trace, two: Trace, columns: tuple[str, ...] | None = None) -> None
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("out")
 
 
@@ -127,7 +128,7 @@ def test_vidur_is_read_back_as_it_was(folder: Path, trace: Trace) -> None:
     same(trace, read_trace(str(folder / "t.vidur"), format="vidur"), REQUIRED_TRACE_COLUMNS)
 
 
-def rows_of(path: Path) -> list[dict]:
+def rows_of(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 

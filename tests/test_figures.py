@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from helpers import EVERYTHING, play, scenario_of, trace_of
+from helpers import EVERYTHING, number, play, scenario_of, trace_of
 
 from planner.errors import UnknownNameError
 from planner.measured.published import Published
@@ -90,7 +90,7 @@ def test_means_are_over_time_and_peaks_are_kept(result: SavedResult, column: str
     peak, mean = draw(result).data[2 * row : 2 * row + 2]
     edges = np.arange(len(mean.y) + 1) * mean.dx
     assert np.allclose(mean.y, scale * by_hand(result, column, edges) / mean.dx)
-    assert max(peak.y) == scale * result.steps[column].max()
+    assert max(peak.y) == scale * number(result.steps[column].max())
     assert all(peak.y >= mean.y - 1e-9)
 
 
@@ -115,7 +115,7 @@ def test_composition_is_a_mean_over_steps(result: SavedResult) -> None:
     shares = by_hand(each, "each", np.arange(bins.count + 1) * bins.width_s)
     decodes = np.nan_to_num(np.asarray(traces[3].y))
     assert decodes @ shares == pytest.approx(result.steps["num_decodes"].sum())
-    assert np.nanmax(traces[4].y) == pytest.approx(1e3 * result.steps["duration_s"].max())
+    assert np.nanmax(traces[4].y) == pytest.approx(1e3 * number(result.steps["duration_s"].max()))
 
 
 def test_phases_add_up_to_the_latency(result: SavedResult) -> None:
@@ -123,9 +123,9 @@ def test_phases_add_up_to_the_latency(result: SavedResult) -> None:
     assert {"queue", "prefill", "decode", "interference", "preemption", "recompute"} <= set(bars) <= set(PHASES)
     total = sum(bar.x for bar in bars.values())
     assert total[0] == pytest.approx(result.summary["mean_e2el_ms"])
-    slowest = result.requests["e2e_s"].sort(descending=True).head(8).mean()
+    slowest = number(result.requests["e2e_s"].sort(descending=True).head(8).mean())
     assert total[1] == pytest.approx(1e3 * slowest)
-    assert bars["preemption"].x[0] == pytest.approx(1e3 * result.requests["preempted_s"].mean())
+    assert bars["preemption"].x[0] == pytest.approx(1e3 * number(result.requests["preempted_s"].mean()))
 
 
 def test_overlapping_steps_share_their_time_and_replicas_are_averaged(result: SavedResult) -> None:
@@ -134,7 +134,7 @@ def test_overlapping_steps_share_their_time_and_replicas_are_averaged(result: Sa
     requests = pl.DataFrame({"arrival_s": [0.0, 0.0], "replica": [0, 1]})
     two = replace(result, requests=requests, steps=steps)
     bins = time_bins([two])
-    assert (bins.count, bins.width_s, num_replicas(two)) == (3, pytest.approx(2 / 3), 2)
+    assert (bins.count, bins.width_s, num_replicas(two)) == pytest.approx((3, 2 / 3, 2))
     means = bin_steps(two, replace(bins, count=1, width_s=2.0)).mean("num_running")
     assert means == pytest.approx([(4 / 2 + 6 / 2 + 2) / 2])
     means = bin_steps(two, replace(bins, count=2, width_s=1.0)).mean("num_running")
@@ -156,7 +156,7 @@ def test_long_replays_stay_small_and_short_ones_end_where_they_end(result: Saved
 
 def without(result: SavedResult, case: str) -> SavedResult:
     none = pl.lit(None)
-    changed = {
+    changed: dict[str, dict[str, Any]] = {
         "a single request": {"requests": result.requests.head(1), "steps": result.steps.head(1)},
         "none completed": {"requests": result.requests.with_columns(status=pl.lit("rejected"), ttft_s=none)},
         "no steps": {"steps": result.steps.head(0)},

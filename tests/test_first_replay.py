@@ -86,7 +86,7 @@ def test_the_cache_is_of_this_python_numba_and_cpu(monkeypatch: pytest.MonkeyPat
 def test_the_stage_ends_at_all_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     watch = Recorded()
     monkeypatch.setattr(jit.numba.config, "CACHE_DIR", str(tmp_path))
-    from tests.compiled import other
+    from compiled import other
 
     with shown_by(watch):
         jit.compile_with_signature(other, jit.numba.float64(jit.numba.float64))

@@ -1,11 +1,12 @@
 """Fitted models: what a trace was drawn from is found again, and draws keep the record's burstiness and mixes."""
 
 import dataclasses
+from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
-from helpers import trace_of
+from helpers import number, trace_of
 
 from planner.errors import UnknownNameError, UsageError
 from planner.traces import Trace, read_trace
@@ -90,12 +91,12 @@ def test_draws_keep_rates_lengths_and_tenants_over_time(busy: Trace) -> None:
         for column in ("input_tokens", "output_tokens"):
             found = [np.percentile(part[column], (10, 50, 90)) for part in parts]
             assert found[1] == pytest.approx(found[0], rel=0.12)
-    assert int(drawn.requests["output_tokens"].max()) == 256
+    assert number(drawn.requests["output_tokens"].max()) == 256
     assert (drawn.requests["output_tokens"] == 256).mean() == pytest.approx(
         (busy.requests["output_tokens"] == 256).mean(), rel=0.1)
 
 
-def test_a_draw_is_the_same_for_a_seed_and_differs_for_another(busy: Trace, tmp_path) -> None:
+def test_a_draw_is_the_same_for_a_seed_and_differs_for_another(busy: Trace, tmp_path: Path) -> None:
     model = fit_workload(busy).model
     one, two, other = generate(model, seed=1), generate(model, seed=1), generate(model, seed=2)
     assert one.requests.equals(two.requests)
@@ -128,7 +129,8 @@ def test_sessions_and_prefixes_are_drawn_as_they_were() -> None:
     assert trace.prefix is not None
     from planner.traces.shaping.sharing import sharing
 
-    rates = [sharing(each.prefix, each.requests["input_tokens"].to_numpy()) for each in (trace, drawn)]
+    rates = [sharing(prefix, each.requests["input_tokens"].to_numpy())
+             for each, prefix in ((trace, trace.prefix), (drawn, drawn.prefix))]
     assert rates[1].infinite_hit_rate == pytest.approx(rates[0].infinite_hit_rate, abs=0.03)
     for tokens in (400_000, 3_000_000):
         assert rates[1].hit_rate(tokens) == pytest.approx(rates[0].hit_rate(tokens), abs=0.06)

@@ -20,16 +20,18 @@ from planner.traces.shaping.rescaling import repeated
 from planner.traces.shaping.window_and_rate import limit
 
 SHARED = Path(os.environ.get("PLANNER_SHARED", Path(__file__).parents[2] / "shared"))
-SECONDS = {"step_time": "linear:1,0"}  # every step takes a second
+SECONDS: dict[str, Any] = {"step_time": "linear:1,0"}  # every step takes a second
 
 
 def sent(result: ReplayResult) -> list[int]:
     assert result.replica is not None
-    return result.replica.tolist()
+    numbers: list[int] = result.replica.tolist()
+    return numbers
 
 
 def finished(result: ReplayResult) -> list[float]:
-    return np.asarray(result.records.requests.finished_s).tolist()
+    times: list[float] = np.asarray(result.records.requests.finished_s).tolist()
+    return times
 
 
 def test_two_replicas_three_requests() -> None:

@@ -1,5 +1,7 @@
 """Reading a Hugging Face config: every supported family, what its class fills in, and errors."""
 
+from typing import Any
+
 import pytest
 
 from planner.catalog.architecture import Architecture
@@ -75,7 +77,7 @@ def test_other_names_of_the_same_keys_are_read() -> None:
 
 SPARSE_LESS = {"n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
 # Published sizes of whole and active parameters [10^9], and the keys that a model's config.json has for them.
-PUBLISHED = {
+PUBLISHED: dict[str, tuple[float, float, dict[str, Any]]] = {
     "CohereLabs/c4ai-command-a-03-2025": (111, 111, {
         "model_type": "cohere2", "hidden_size": 12288, "intermediate_size": 36864, "num_hidden_layers": 64,
         "num_attention_heads": 96, "num_key_value_heads": 8, "vocab_size": 256000, "sliding_window": 4096}),
@@ -398,11 +400,11 @@ def test_linear_layers_are_listed_or_come_at_an_interval() -> None:
     assert read(layer_types=["full_attention"] * 4).num_linear_layers == 0
 
 
-KIMI = {"model_type": "kimi_linear", "kv_lora_rank": 32, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8,
-        "v_head_dim": 16, "linear_attn_config": {"kda_layers": [1, 2, 3], "full_attn_layers": [4], "num_heads": 4,
-                                                 "head_dim": 16, "short_conv_kernel_size": 4}, "num_experts": 8,
-        "num_experts_per_token": 2, "num_shared_experts": 2, "moe_intermediate_size": 16, "first_k_dense_replace": 1,
-        "moe_layer_freq": 1}
+KIMI: dict[str, Any] = {
+    "model_type": "kimi_linear", "kv_lora_rank": 32, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 16,
+    "linear_attn_config": {"kda_layers": [1, 2, 3], "full_attn_layers": [4], "num_heads": 4, "head_dim": 16,
+                           "short_conv_kernel_size": 4}, "num_experts": 8, "num_experts_per_token": 2,
+    "num_shared_experts": 2, "moe_intermediate_size": 16, "first_k_dense_replace": 1, "moe_layer_freq": 1}
 
 
 def test_kimi_delta_attention_beside_latent_attention() -> None:

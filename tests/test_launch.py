@@ -95,23 +95,23 @@ from planner.planning.study import read_study
     ("trtllm-serve serve Qwen/Qwen3-32B --tp_size 8 --max_batch_size 512 --max_num_tokens 4096 --dp-size 1",
      {"engine": "trtllm", "tensor_parallel_size": 8, "max_num_seqs": 512, "max_num_batched_tokens": 4096}),
 ])
-def test_commands_are_read(command, expected):
+def test_commands_are_read(command: str, expected: dict[str, Any]) -> None:
     assert read_launch(command).options == {"model": "Qwen/Qwen3-32B"} | expected
 
 
-def test_what_has_no_part_in_a_prediction_is_listed():
+def test_what_has_no_part_in_a_prediction_is_listed() -> None:
     found = read_launch("vllm serve m/m --port 8000 --api-key k --max-loras 4 --lora-modules a=b c --trust-remote-code"
                         .replace(" c ", " "))
     assert found.left_aside == ("--port 8000", "--api-key k", "--lora-modules a=b", "--trust-remote-code",
                                 "--max-loras 4")
 
 
-def test_of_variables_that_are_not_modelled_the_names_are_listed():
+def test_of_variables_that_are_not_modelled_the_names_are_listed() -> None:
     found = read_launch("docker run -e HF_TOKEN=secret -e VLLM_USE_V1=1 vllm/vllm-openai:v0.18.0 --model m/m")
     assert found.left_aside == ("HF_TOKEN", "VLLM_USE_V1")
 
 
-def test_files_are_read_and_flags_go_over_them(tmp_path):
+def test_files_are_read_and_flags_go_over_them(tmp_path: Path) -> None:
     path = tmp_path / "options.yml"
     path.write_text("max_batch_size: 64\nenable_attention_dp: false\nkv_cache_config:\n  dtype: fp8\n"
                     "  max_tokens: 3200\n"
@@ -131,7 +131,7 @@ def test_files_are_read_and_flags_go_over_them(tmp_path):
         "engine": "vllm", "model": "m/m", "tensor_parallel_size": 2, "enable_prefix_caching": False}
 
 
-def test_a_script_has_its_command_in_one_of_its_lines(tmp_path):
+def test_a_script_has_its_command_in_one_of_its_lines(tmp_path: Path) -> None:
     path = tmp_path / "serve.sh"
     path.write_text("#!/bin/bash\nexport HF_TOKEN='it''s \"\n# vllm serve x/y\nvllm serve m/m \\\n  -tp 2 \\\n  "
                     "--port 8000 > log\necho done\n")
@@ -140,7 +140,7 @@ def test_a_script_has_its_command_in_one_of_its_lines(tmp_path):
     assert found.left_aside == ("--port 8000",)
 
 
-def test_vllm_says_in_its_log_what_it_was_launched_with(tmp_path):
+def test_vllm_says_in_its_log_what_it_was_launched_with(tmp_path: Path) -> None:
     path = tmp_path / "server.log"
     path.write_text(
         "INFO 11-20 10:00:00 [__init__.py:216] Automatically detected platform cuda.\n"
@@ -161,7 +161,7 @@ def test_vllm_says_in_its_log_what_it_was_launched_with(tmp_path):
     assert not any("secret" in each for each in found.left_aside)
 
 
-def test_sglang_says_in_its_log_all_of_its_arguments(tmp_path):
+def test_sglang_says_in_its_log_all_of_its_arguments(tmp_path: Path) -> None:
     path = tmp_path / "server.log"
     path.write_text(
         "[2026-04-05 20:00:00] server_args=ServerArgs(model_path='m/m', tokenizer_path='m/m', tp_size=8, dp_size=1, "
@@ -176,7 +176,7 @@ def test_sglang_says_in_its_log_all_of_its_arguments(tmp_path):
     assert found.left_aside == ("3 more of SGLang's arguments",)
 
 
-def test_a_file_that_launches_nothing_is_refused(tmp_path):
+def test_a_file_that_launches_nothing_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("vllm is an engine\n'\n")
     with pytest.raises(UsageError, match=r"notes\.txt: launches no engine that is known; give a script with"):
@@ -200,7 +200,7 @@ def test_a_file_that_launches_nothing_is_refused(tmp_path):
     ("sglang serve --model m/m --tp 8 --dp 3 --enable-dp-attention", "must divide them"),
     ("sglang serve --model m/m --disaggregation-mode prefill", "one engine of several"),
 ])
-def test_what_cannot_be_read_is_refused(command, said):
+def test_what_cannot_be_read_is_refused(command: str, said: str) -> None:
     with pytest.raises(UsageError) as caught:
         read_launch(command)
     assert said in str(caught.value)
@@ -231,7 +231,7 @@ OWN = {
 
 
 @pytest.mark.parametrize("engine", OWN)
-def test_what_is_written_is_read_back(engine, tmp_path_factory):
+def test_what_is_written_is_read_back(engine: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Every option that an engine has a flag for, alone and with others; a file that the command writes is written."""
     folder = tmp_path_factory.mktemp(engine)
 
@@ -261,7 +261,7 @@ def written_out(scenario: Scenario) -> Scenario:
     return Scenario(**options)
 
 
-def test_options_without_a_flag_are_said_and_models_get_their_full_names(tmp_path):
+def test_options_without_a_flag_are_said_and_models_get_their_full_names(tmp_path: Path) -> None:
     scenario = Scenario(model="llama-3.1-8b", policy="decode-first", watermark=0.1)
     command, lacking = launch_command(scenario)
     assert command.startswith("vllm serve meta-llama/Llama-3.1-8B")
@@ -276,14 +276,14 @@ def test_options_without_a_flag_are_said_and_models_get_their_full_names(tmp_pat
     ({"num_speculative_tokens": 2, "speculative_method": "eagle3"},
      "speculative_model, the checkpoint that eagle3 drafts with"),
 ])
-def test_what_an_engine_has_no_word_for_is_said(options, lacks):
+def test_what_an_engine_has_no_word_for_is_said(options: dict[str, Any], lacks: str) -> None:
     command, lacking = launch_command(Scenario(model="m/m", **options))
     assert (lacks,) == lacking
     assert not command.endswith(" 0")
     assert " 0 " not in command
 
 
-def test_a_drafts_checkpoint_is_written():
+def test_a_drafts_checkpoint_is_written() -> None:
     scenario = Scenario(model="m/m", num_speculative_tokens=2, speculative_method="eagle", speculative_model="m/draft")
     command, lacking = launch_command(scenario)
     assert lacking == ()
@@ -291,7 +291,7 @@ def test_a_drafts_checkpoint_is_written():
     assert read_launch(command).options["speculative_method"] == "eagle"
 
 
-def test_vllms_limits_follow_the_gpu():
+def test_vllms_limits_follow_the_gpu() -> None:
     for gpu, seqs, tokens in (("h100-sxm", 1024, 8192), ("a100-sxm", 256, 2048), ("l40s", 256, 2048)):
         options, notes = launch_options("vllm serve m/m", gpu)
         assert (options["max_num_seqs"], options["max_num_batched_tokens"]) == (seqs, tokens)
@@ -309,11 +309,12 @@ def test_vllms_limits_follow_the_gpu():
     ("docker run vllm/vllm-openai:v0.19.1 --model m/m", "0.20.0", None, 0.92),
     ("vllm serve m/m --gpu-memory-utilization 0.8", None, None, 0.8),
 ])
-def test_vllms_share_of_the_memory_follows_its_release(command, beside, otherwise, share):
+def test_vllms_share_of_the_memory_follows_its_release(command: str, beside: str | None, otherwise: str | None,
+                                                       share: float) -> None:
     assert launch_options(command, "h100-sxm", beside, otherwise)[0]["gpu_memory_utilization"] == share
 
 
-def test_a_version_beside_a_command_must_be_a_releases():
+def test_a_version_beside_a_command_must_be_a_releases() -> None:
     with pytest.raises(UsageError, match="engine_version = 'newest'"):
         launch_options("vllm serve m/m", "h100-sxm", "newest")
 

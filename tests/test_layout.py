@@ -1,5 +1,7 @@
 """A layout: the sizes that follow from its own, and what it refuses."""
 
+from typing import Any
+
 import pytest
 
 from planner.catalog.catalog_files import load_model
@@ -16,8 +18,9 @@ def test_sizes_follow() -> None:
 
 @pytest.mark.parametrize("name", [name for name in Layout.__slots__ if name.endswith("_size")])
 def test_sizes_are_at_least_one(name: str) -> None:
+    sizes: dict[str, Any] = {name: 0}
     with pytest.raises(UsageError, match=f"{name} = 0; must be at least 1"):
-        Layout(**{name: 0})
+        Layout(**sizes)
 
 
 def test_a_wait_is_not_negative() -> None:

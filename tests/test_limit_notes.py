@@ -1,11 +1,12 @@
 """Notes say what limits cost: steps outside CUDA graphs, rejected requests, and conversations that start at once."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
-from helpers import EVERYTHING, play, scenario_of, trace_of
+from helpers import EVERYTHING, number, play, scenario_of, trace_of
 from typer.testing import CliRunner
 
 from planner import Scenario, replay
@@ -63,12 +64,12 @@ def test_decodes_beyond_the_largest_graph_say_what_a_step_costs(records: bool) -
     trace = trace_of([(0.0, 500, 200)] * 512)
     options: dict[str, Any] = {"model": "gpt-oss-120b", "gpu": "h100-sxm", "engine": "trtllm", "max_concurrency": 256,
                                "tensor_parallel_size": 2, "max_model_len": 4096}
-    recording = {"recording": EVERYTHING} if records else {}
+    recording: dict[str, Any] = {"recording": EVERYTHING} if records else {}
     note = graph_note(replay(trace, Scenario(**options), **recording))
     steps = [replay(trace, Scenario(**options, max_cudagraph_capture_size=size), recording=EVERYTHING).steps
              for size in (128, 256)]
-    slow, fast = (found.filter((pl.col("num_decodes") > 128) & (pl.col("num_prompt_tokens") == 0))["duration_s"].mean()
-                  for found in steps)
+    large = (pl.col("num_decodes") > 128) & (pl.col("num_prompt_tokens") == 0)
+    slow, fast = (number(found.filter(large)["duration_s"].mean()) for found in steps)
     assert lost_ms(note) == pytest.approx(1e3 * (slow - fast), rel=0.05)
     assert "of more than 128 decodes run outside CUDA graphs" in note
     assert "--max-cudagraph-capture-size 256 lifts that (TensorRT-LLM captures 128 sequences by default)" in note
@@ -110,7 +111,7 @@ def test_reasons_of_the_table_tell_too_long_from_no_room() -> None:
     assert (by_request["1"], by_request["2"]) == ("kv_cache", "too_long")
 
 
-def test_the_terminal_lists_reasons_below_the_number_of_rejected(tmp_path) -> None:
+def test_the_terminal_lists_reasons_below_the_number_of_rejected(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("arrival_s,input_tokens,output_tokens\n0,100,5\n0,500,5\n")
     text = CliRunner().invoke(app, ["replay", str(path), "--model", "llama-3.1-8b", "--gpu", "h100-sxm",
@@ -140,8 +141,8 @@ def test_conversations_that_all_start_at_once_are_told() -> None:
 
 def test_most_of_the_sessions_are_enough() -> None:
     late, early = conversations(10, 300.0), conversations(15, 0.0)
-    late = late.requests.with_columns(session_id=pl.col("session_id") + "x", request_id=pl.col("request_id") + "x")
-    table = pl.concat([early.requests, late]).sort("arrival_s")
+    later = late.requests.with_columns(session_id=pl.col("session_id") + "x", request_id=pl.col("request_id") + "x")
+    table = pl.concat([early.requests, later]).sort("arrival_s")
     trace = trace_of(table.select("arrival_s", "input_tokens", "output_tokens").rows(),
                      session_id=table["session_id"].to_list(), think_time_s=table["think_time_s"].to_list())
     assert said(trace, "16 of 25 sessions start within 1 s")

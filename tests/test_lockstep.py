@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from helpers import EVERYTHING, play, scenario_of, trace_of
+from helpers import EVERYTHING, number, play, scenario_of, trace_of
 from typer.testing import CliRunner
 
 from planner.commands.cli import app
@@ -116,7 +116,7 @@ def test_graphs_are_padded_to_the_largest_rank() -> None:
     few = result.steps_table().filter((pl.col("replica") == 0) & (pl.col("num_decodes") == 3))
     assert (few["rank_wait_s"] > 0).all()
     lone = replay(trace_of([(0.0, 16, 40)] * 3), replace(MOE, data_parallel_size=1, data_parallel_attention=False))
-    assert few["duration_s"].mean() > float(lone.result.tpot_s.mean())
+    assert number(few["duration_s"].mean()) > float(lone.result.tpot_s.mean())
 
 
 def test_other_steps_run_their_own_tokens_and_experts_see_the_sum() -> None:
@@ -187,6 +187,8 @@ def test_groups_do_not_wait_for_each_other() -> None:
     for group in range(2):
         own = np.flatnonzero(np.arange(40) % 4 // 2 == group)
         alone = serve(replace(trace, requests=trace.requests[own]), deployment, 1, EVERYTHING)
+        assert found.replica is not None
+        assert alone.replica is not None
         assert found.records.requests.finished_s[own].tolist() == alone.records.requests.finished_s.tolist()
         assert (found.replica[own] - 2 * group).tolist() == alone.replica.tolist()
 
@@ -272,7 +274,7 @@ def test_ranks_that_cannot_be(options: dict[str, Any], words: str) -> None:
 def test_limits_are_a_ranks() -> None:
     """Of SGLang's chunk each rank has its part; other defaults are of a rank anyway."""
     for engine, tokens in (("sglang", 2048), ("vllm", 2048), ("trtllm", 8192)):
-        own = deploy(replace(MOE, engine=engine, data_parallel_size=4))  # type: ignore[arg-type]
+        own = deploy(replace(MOE, engine=engine, data_parallel_size=4))
         assert own.settings.max_num_batched_tokens == tokens
 
 
@@ -359,6 +361,7 @@ def test_a_size_is_of_groups() -> None:
     trace, choices = load(rate=200.0), Choices(gpus=("h100-sxm",), quantizations=(None,), ranks=(1,), prices={}, jobs=1)
     found = size(trace, MOE, objectives, choices)
     count, deployment = found["num_replicas"], resolve(MOE, trace)
+    assert deployment.gpu is not None
     assert count > 1
     assert (found["data_parallel_size"], found["num_gpus"]) == (2, 2 * count)
     assert found["cost_usd_per_hour"] == pytest.approx(2 * count * deployment.gpu.price_usd_per_hour)

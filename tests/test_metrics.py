@@ -17,7 +17,7 @@ seconds = some.floats(0, 1e4)
 
 
 @given(some.lists(some.tuples(seconds, some.integers(0, 50)), min_size=1, max_size=30))
-def test_weighted_statistics_are_those_of_the_repeated_values(pairs):
+def test_weighted_statistics_are_those_of_the_repeated_values(pairs: list[tuple[float, int]]) -> None:
     values, counts = np.array([v for v, _ in pairs]), np.array([n for _, n in pairs])
     found = describe_weighted(values, counts, "itl")
     if counts.sum() == 0:
@@ -29,17 +29,17 @@ def test_weighted_statistics_are_those_of_the_repeated_values(pairs):
 
 
 @given(some.lists(seconds, min_size=1, max_size=40))
-def test_statistics_are_numpys(values):
+def test_statistics_are_numpys(values: list[float]) -> None:
     found = describe(np.array([*values, math.nan]), "ttft")
     wanted = [np.mean(values), np.median(values), np.std(values), *np.percentile(values, (90, 95, 99))]
     assert found == pytest.approx({f"{k}_ttft_ms": 1e3 * v for k, v in zip(KEYS, wanted, strict=True)}, abs=1e-6)
 
 
-def test_no_values_have_no_statistics():
+def test_no_values_have_no_statistics() -> None:
     assert describe(np.array([math.nan]), "tpot") == {f"{key}_tpot_ms": None for key in KEYS}
 
 
-def test_one_request_by_hand():
+def test_one_request_by_hand() -> None:
     """Arrives at 1 s; a step of 10 ms + 10 × 1 ms, then two of 11 ms: TTFT 20, TPOT 11, E2E 42 ms."""
     summary = replay(trace_of([(1.0, 10, 3)]), scenario_of(step_time="linear:0.01,0.001"), slo="ttft:20",
                      recording=Recording()).summary
@@ -53,7 +53,7 @@ def test_one_request_by_hand():
     assert (summary["num_steps"], summary["max_running"], summary["num_preemptions"]) == (3, 1, 0)
 
 
-def test_kv_cache_usage_is_over_busy_time():
+def test_kv_cache_usage_is_over_busy_time() -> None:
     """Blocks of 4 out of 10: two while 8 tokens are known, then three; steps of equal length, and an idle second."""
     summary = replay(trace_of([(0.0, 7, 3), (1.0, 7, 3)]),
                      scenario_of(step_time="linear:0.01,0", num_gpu_blocks=10, block_size=4), slo=None,
@@ -63,7 +63,7 @@ def test_kv_cache_usage_is_over_busy_time():
     assert summary["gpu_busy_fraction"] == pytest.approx(0.06 / 1.03)
 
 
-def test_gaps_include_the_wait_of_a_stalled_decode():
+def test_gaps_include_the_wait_of_a_stalled_decode() -> None:
     """vllm-v0 pauses decodes for a prompt: one gap of the stream is both steps long."""
     result = play([(0.0, 1, 4), (0.005, 100, 1)], policy="vllm-v0", step_time="linear:0.01,0.001")
     gaps_s = np.repeat(result.records.gaps.values_s, result.records.gaps.counts)
@@ -71,13 +71,13 @@ def test_gaps_include_the_wait_of_a_stalled_decode():
     assert result.requests_table()["stalled_s"].to_list() == pytest.approx([0.11, 0.0])
 
 
-def test_the_longest_gap_is_the_percentile_of_all_gaps():
+def test_the_longest_gap_is_the_percentile_of_all_gaps() -> None:
     summary = summarize(play([(0.0, 1, 4), (0.005, 100, 1)], policy="vllm-v0", step_time="linear:0.01,0.001"), None)
     assert summary["median_itl_ms"] == pytest.approx(11)
     assert summary["mean_itl_ms"] == pytest.approx((11 + 11 + 121) / 3)
 
 
-def test_hit_rate_counts_prompt_tokens():
+def test_hit_rate_counts_prompt_tokens() -> None:
     trace = trace_of([(0.0, 32, 1), (1.0, 32, 1)], hash_ids=[[0, 1], [0, 2]], hash_block_tokens=16)
     summary = replay(trace, scenario_of(), slo=None, recording=Recording()).summary
     assert summary["prefix_cache_hit_rate"] == pytest.approx(16 / 64)

@@ -13,10 +13,11 @@ from steps import stack_of, step, terms_of
 from planner.deployment.deploy import deploy, resolve
 from planner.errors import UsageError
 from planner.model.layout import Layout
+from planner.model.node_link import NodeLink
 from planner.results.notes import notes
 from planner.settings.scenario import Scenario
 from planner.steptime.collective_time import collectives_s
-from planner.steptime.operators.network import NodeLink, network_s
+from planner.steptime.operators.network import network_s
 from planner.steptime.step_context import Stack
 
 LINK = NodeLink(bandwidth_bytes_per_s=50e9, latency_s=5e-6)
@@ -144,7 +145,7 @@ def test_what_is_refused() -> None:
         ({"tensor_parallel_size": 16, "inter_node_bandwidth": 50.0, "inter_node_latency": -1.0}, "not be negative"),
     ):
         with pytest.raises(UsageError, match=said):
-            deploy(Scenario(model="llama-3.1-405b", gpu="h100-sxm", **options))  # type: ignore[arg-type]
+            deploy(Scenario(model="llama-3.1-405b", gpu="h100-sxm", **options))
 
 
 def test_nobody_has_measured_it() -> None:

@@ -3,6 +3,7 @@
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -46,27 +47,29 @@ MLA = st.builds(MlaDecode, floor_s=SECONDS, bandwidth_frac=FRACTION, flops_frac=
                 s_per_seq_head=st.floats(0.0, 1e-8), s_per_own_token=st.floats(0.0, 1e-8))
 GQA = st.sampled_from([(64, 8, 128), (8, 1, 128), (32, 8, 128), (64, 4, 128), (64, 8, 64), (48, 8, 128), (32, 2, 256)])
 KV_BYTES = st.sampled_from([1.0, 2.0])
-MLA_SHAPE = {"kv_lora_rank": 512, "qk_rope_head_dim": 64}
-GDN = {"num_k_heads": 16, "num_v_heads": 64, "head_k_dim": 128, "head_v_dim": 128, "conv_kernel_dim": 4,
-       "state_bytes_per_element": 4.0}
+MLA_SHAPE: dict[str, Any] = {"kv_lora_rank": 512, "qk_rope_head_dim": 64}
+GDN: dict[str, Any] = {"num_k_heads": 16, "num_v_heads": 64, "head_k_dim": 128, "head_v_dim": 128, "conv_kernel_dim": 4,
+                       "state_bytes_per_element": 4.0}
 SLACK = 1 - 1e-12
 
 
-def gqa(shape, kv_bytes, bandwidth, flops, constants):
+def gqa(shape: tuple[int, int, int], kv_bytes: float, bandwidth: float, flops: float, constants: Any) -> dict[str, Any]:
     heads, kv_heads, dim = shape
     return {"num_heads": heads, "num_kv_heads": kv_heads, "head_dim": dim, "kv_bytes_per_element": kv_bytes,
             "bandwidth_bytes_per_s": bandwidth, "flops_per_s": flops, "constants": constants}
 
 
-def mla_decode_s(decodes, context, heads, kv_bytes, bandwidth, flops, constants):
+def mla_decode_s(decodes: int, context: int, heads: int, kv_bytes: float, bandwidth: float, flops: float,
+                 constants: MlaDecode) -> float:
     base, per_token = mla_decode_coefficients(
         decodes, num_heads=heads, kv_bytes_per_element=kv_bytes, bandwidth_bytes_per_s=bandwidth, flops_per_s=flops,
         constants=constants, **MLA_SHAPE)
-    return base + context * per_token
+    return float(base + context * per_token)
 
 
 @given(GQA, KV_BYTES, BANDWIDTH, FLOPS, PROMPT, TOKENS, TOKENS)
-def test_prompt_attention_laws(shape, kv_bytes, bandwidth, flops, constants, tokens, context):
+def test_prompt_attention_laws(shape: tuple[int, int, int], kv_bytes: float, bandwidth: float, flops: float,
+                               constants: PromptAttention, tokens: int, context: int) -> None:
     keywords = gqa(shape, kv_bytes, bandwidth, flops, constants)
     pairs = tokens * context + tokens * (tokens + 1) / 2
     time = prompt_attention_s(tokens, context, pairs, **keywords)
@@ -80,7 +83,8 @@ def test_prompt_attention_laws(shape, kv_bytes, bandwidth, flops, constants, tok
 
 
 @given(GQA, KV_BYTES, BANDWIDTH, FLOPS, DECODE, COUNT, TOKENS)
-def test_decode_attention_laws(shape, kv_bytes, bandwidth, flops, constants, decodes, length):
+def test_decode_attention_laws(shape: tuple[int, int, int], kv_bytes: float, bandwidth: float, flops: float,
+                               constants: DecodeAttention, decodes: int, length: int) -> None:
     keywords = gqa(shape, kv_bytes, bandwidth, flops, constants)
     context = decodes * length
     time = decode_attention_s(decodes, context, **keywords)
@@ -94,7 +98,8 @@ def test_decode_attention_laws(shape, kv_bytes, bandwidth, flops, constants, dec
 
 
 @given(st.sampled_from([8, 16, 64, 128]), KV_BYTES, BANDWIDTH, FLOPS, MLA, COUNT, TOKENS)
-def test_mla_decode_laws(heads, kv_bytes, bandwidth, flops, constants, decodes, length):
+def test_mla_decode_laws(heads: int, kv_bytes: float, bandwidth: float, flops: float, constants: MlaDecode,
+                         decodes: int, length: int) -> None:
     context = decodes * length
     given_hardware = (heads, kv_bytes, bandwidth, flops, constants)
     time = mla_decode_s(decodes, context, *given_hardware)
@@ -108,7 +113,8 @@ def test_mla_decode_laws(heads, kv_bytes, bandwidth, flops, constants, decodes, 
 
 
 @given(st.sampled_from([16, 128]), BANDWIDTH, FLOPS, PROMPT)
-def test_mla_prompt_coefficients_are_above_the_roofs(heads, bandwidth, flops, constants):
+def test_mla_prompt_coefficients_are_above_the_roofs(heads: int, bandwidth: float, flops: float,
+                                                     constants: PromptAttention) -> None:
     dims = {"qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128}
     base, token, context, pair = mla_prompt_coefficients(
         num_heads=heads, bandwidth_bytes_per_s=bandwidth, flops_per_s=flops, constants=constants, **dims)
@@ -118,7 +124,7 @@ def test_mla_prompt_coefficients_are_above_the_roofs(heads, bandwidth, flops, co
 
 
 @given(COUNT, BANDWIDTH, SECONDS, FRACTION)
-def test_linear_decode_laws(decodes, bandwidth, floor, frac):
+def test_linear_decode_laws(decodes: int, bandwidth: float, floor: float, frac: float) -> None:
     constants = LinearDecode(floor_s=floor, bandwidth_frac=frac)
     time = linear_decode_s(decodes, bandwidth_bytes_per_s=bandwidth, constants=constants, **GDN)
     assert time >= SLACK * decodes * state_traffic_bytes(**GDN) / bandwidth
@@ -127,9 +133,10 @@ def test_linear_decode_laws(decodes, bandwidth, floor, frac):
 
 
 @given(TOKENS, st.integers(1, 16), BANDWIDTH, SECONDS, FRACTION, st.floats(0.0, 1e-7))
-def test_linear_prompt_laws(tokens, prompts, bandwidth, floor, frac, serial):
+def test_linear_prompt_laws(tokens: int, prompts: int, bandwidth: float, floor: float, frac: float,
+                            serial: float) -> None:
     constants = LinearPrompt(floor_s=floor, bandwidth_frac=frac, s_per_serial_token=serial)
-    keywords = {"constants": constants, **GDN}
+    keywords: dict[str, Any] = {"constants": constants, **GDN}
     time = linear_prompt_s(tokens, prompts, bandwidth_bytes_per_s=bandwidth, **keywords)
     traffic = 2 * (3 * 12288 + 8192)
     assert time >= SLACK * (prompts * state_traffic_bytes(**GDN) + tokens * traffic) / bandwidth
@@ -139,23 +146,24 @@ def test_linear_prompt_laws(tokens, prompts, bandwidth, floor, frac, serial):
 
 @settings(max_examples=50)
 @given(st.floats(1e-15, 1.0), st.floats(1e-15, 1.0))
-def test_smooth_max_is_above_both(a, b):
+def test_smooth_max_is_above_both(a: float, b: float) -> None:
     assert max(a, b) * SLACK <= smooth_max(a, b) <= 2**0.25 * max(a, b) / SLACK
 
 
 @pytest.mark.parametrize("frac", [0.0, 1.01, float("nan")])
-def test_fractions_outside_zero_and_one_raise(frac):
+def test_fractions_outside_zero_and_one_raise(frac: float) -> None:
     with pytest.raises(UsageError, match="bandwidth_frac"):
         LinearDecode(floor_s=1e-6, bandwidth_frac=frac)
 
 
-def shipped(name):
+def shipped(name: str) -> list[dict[str, Any]]:
     with (ROOT / "hardware_db/kernels" / f"{name}.toml").open("rb") as file:
-        return tomllib.load(file)["fit"]
+        rows: list[dict[str, Any]] = tomllib.load(file)["fit"]
+    return rows
 
 
 @pytest.mark.parametrize("name", ["attention", "mla", "linear_attention"])
-def test_shipped_constants_are_physical(name):
+def test_shipped_constants_are_physical(name: str) -> None:
     for row in shipped(name):
         assert all(0 < value <= 1 for key, value in row.items() if key.endswith("_frac")), row
         assert row["floor_s"] > 0
@@ -165,7 +173,7 @@ def test_shipped_constants_are_physical(name):
 
 @measured_only
 @pytest.mark.parametrize(("system", "phase"), [("h100_sxm", "generation"), ("l40s", "context")])
-def test_shipped_attention_constants_reproduce_their_error(system, phase):
+def test_shipped_attention_constants_reproduce_their_error(system: str, phase: str) -> None:
     fit_attention = pytest.importorskip("fit_attention")
     gpu = fitting.gpu_of(system)
     (row,) = (row for row in shipped("attention") if row["gpu"] == gpu.name and row["phase"] == phase

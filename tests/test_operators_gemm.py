@@ -41,7 +41,7 @@ MODELS = ((2880, 2880, 4, 128), (7168, 2048, 8, 256), (4096, 1536, 8, 128), (307
 EXACT = 1 - 1e-12
 
 
-def constants_of(kind: type, row: dict[str, Any]) -> Any:
+def constants_of(kind: Any, row: dict[str, Any]) -> Any:
     return kind(**{name: row[name] for name in kind.__slots__ if name in row})
 
 
@@ -49,7 +49,7 @@ def constants_of(kind: type, row: dict[str, Any]) -> Any:
 def test_a_gemm_is_never_faster_than_the_hardware_and_never_faster_with_more_tokens(
         m: int, n: int, k: int, constants: GemmConstants, activation: float) -> None:
     def time_s(m: int, **faster: float) -> float:
-        peaks = PEAKS | {name: PEAKS[name] * factor for name, factor in faster.items()}
+        peaks: dict[str, Any] = PEAKS | {name: PEAKS[name] * factor for name, factor in faster.items()}
         return float(gemm_s(m, n, k, weight_bytes_per_element=activation, activation_bytes_per_element=activation,
                             constants=constants, **peaks))
     assert time_s(m) >= EXACT * (n * k + m * k) * activation / PEAKS["bandwidth_bytes_per_s"]
@@ -208,7 +208,8 @@ def test_every_shipped_fit_is_physical_and_says_how_good_it_is() -> None:
 
 
 def shipped(name: str, **keys: Any) -> dict[str, Any]:
-    return next(row for row in FITS[name] if all(row[key] == value for key, value in keys.items()))
+    found: dict[str, Any] = next(row for row in FITS[name] if all(row[key] == value for key, value in keys.items()))
+    return found
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="measured tables are not here")
@@ -218,13 +219,14 @@ def test_shipped_constants_reproduce_their_measured_error(monkeypatch: pytest.Mo
     import fit_collectives
     import fit_gemm
     import fit_moe
+    import fitting
     import polars as pl
 
     def error(predicted: Any, table: pl.DataFrame) -> float:
         return float(np.median(np.abs(predicted / (table["latency"].to_numpy() * 1e-3) - 1)))
 
     row = shipped("gemm", gpu="h100-sxm", engine="vllm", dtype="bfloat16")
-    table = fit_gemm.tables("h100_sxm", "gemm", "gemm_perf")["vllm", row["version"]]
+    table = fitting.tables("h100_sxm", "gemm", "gemm_perf")["vllm", row["version"]]
     table = fit_gemm.select("h100_sxm", "bfloat16", table.filter(pl.col("gemm_dtype") == "bfloat16"))
     given_constants = {name: row[name] for name in fit_gemm.START}
     assert error(fit_gemm.predict("h100_sxm", "bfloat16", table, given_constants), table) == pytest.approx(

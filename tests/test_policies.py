@@ -2,6 +2,7 @@
 
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,33 +26,33 @@ QUIET = StepState(now_s=0.0, num_running=0, num_prefilling=0, num_waiting=1, num
      ("prefill-first", PROMPTS_FIRST), ("chunked", DECODES_FIRST), ("vllm-v0", PROMPTS_ALONE), ("orca", DECODES_FIRST),
      ("simple-chunking", PROMPTS_ALONE), ("static", DECODES_FIRST), ("nano-vllm", PROMPTS_ALONE)],
 )
-def test_an_idle_engine_admits_and_knows_the_order(policy, order):
+def test_an_idle_engine_admits_and_knows_the_order(policy: str, order: int) -> None:
     plan = POLICIES[policy].plan_step(QUIET)
     assert plan.order == order
     assert plan.max_new_seqs >= 1
 
 
-def test_every_policy_has_its_own_name():
+def test_every_policy_has_its_own_name() -> None:
     assert all(policy.name == name for name, policy in POLICIES.items())
 
 
 @pytest.mark.parametrize(("waiting", "cap"), [(1, NO_LIMIT), (2, 256)])
-def test_fcfs_caps_a_prompt_only_in_company(waiting, cap):
+def test_fcfs_caps_a_prompt_only_in_company(waiting: int, cap: int) -> None:
     state = QUIET._replace(num_waiting=waiting, long_prefill_token_threshold=256)
     assert POLICIES["fcfs"].plan_step(state).max_tokens_per_prompt == cap
 
 
-def test_decode_first_keeps_one_prompt_in_flight():
+def test_decode_first_keeps_one_prompt_in_flight() -> None:
     plan_step = POLICIES["decode-first"].plan_step
     assert plan_step(QUIET._replace(num_running=3)).max_new_seqs == 1
     assert plan_step(QUIET._replace(num_running=3, num_prefilling=1)).max_new_seqs == 0
 
 
-def test_static_admits_only_into_an_empty_engine():
+def test_static_admits_only_into_an_empty_engine() -> None:
     assert POLICIES["static"].plan_step(QUIET._replace(num_running=1)).max_new_seqs == 0
 
 
-def test_simple_chunking_takes_turns():
+def test_simple_chunking_takes_turns() -> None:
     plan_step = POLICIES["simple-chunking"].plan_step
     decodes_turn = QUIET._replace(num_running=3, num_prefilling=1, last_step_had_prompts=1)
     assert plan_step(decodes_turn)[:2] == (0, 0)
@@ -60,14 +61,14 @@ def test_simple_chunking_takes_turns():
     assert plan_step(decodes_turn._replace(num_running=1)).max_prefill_tokens == NO_LIMIT  # nobody decodes
 
 
-def test_ageing_is_worth_priority():
+def test_ageing_is_worth_priority() -> None:
     """With 2 points per second, 3 seconds of waiting outweigh 5 points of priority."""
     columns = {"priority": np.array([5.0, 0.0]), "arrival_s": np.array([0.0, 3.0]),
                "priority_ageing_per_s": np.array([2.0, 2.0])}
     assert by_priority(columns).tolist() == [5.0, 6.0]
 
 
-def test_keys_of_work_and_deadlines():
+def test_keys_of_work_and_deadlines() -> None:
     columns = {"input_tokens": np.array([10.0, 5.0]), "predicted_output_tokens": np.array([1.0, 9.0]),
                "arrival_s": np.array([0.0, 1.0]), "deadline_s": np.array([2.0, math.inf])}
     assert by_predicted_work(columns).tolist() == [11.0, 14.0]
@@ -86,19 +87,19 @@ def test_keys_of_work_and_deadlines():
         ("edf", {"deadline_s": [0.3, None, 0.1]}, "201"),
     ],
 )
-def test_the_key_decides_who_is_next(policy, columns, order):
+def test_the_key_decides_who_is_next(policy: str, columns: dict[str, Any], order: str) -> None:
     trace = trace_of([(0.0, 4, 3), (0.0, 4, 2), (0.0, 4, 1)], **columns)
     result = play(trace, policy=policy, max_num_seqs=1)
     assert "".join(dict.fromkeys(i for batch in batches(result) for i in batch)) == order
 
 
 @pytest.mark.parametrize("name", ["priority", "sjf", "edf"])
-def test_equal_keys_go_by_arrival_then_by_id_as_text(name):
+def test_equal_keys_go_by_arrival_then_by_id_as_text(name: str) -> None:
     result = play([(0.0, 4, 1)] * 11, policy=name, max_num_seqs=1)
     assert [i for batch in batches(result) for i in batch] == ["0", "1", "10", *"23456789"]
 
 
-def test_unknown_policy_names_the_nearest():
+def test_unknown_policy_names_the_nearest() -> None:
     with pytest.raises(UnknownNameError, match=r"unknown policy 'fcsf'; did you mean 'fcfs'\?"):
         load_policy("fcsf")
 
@@ -114,7 +115,7 @@ def written(tmp_path: Path, *lines: str) -> str:
     return f"{tmp_path}/own.py:mine"
 
 
-def test_a_policy_from_a_file(tmp_path):
+def test_a_policy_from_a_file(tmp_path: Path) -> None:
     policy = written(tmp_path, "return StepPlan(1, 3, 3, IN_ORDER)")
     assert batches(play([(0.0, 6, 1), (0.0, 1, 1)], policy=policy)) == [{"0": 3}, {"0": 3}, {"1": 1}]
 
@@ -133,7 +134,7 @@ def test_a_policy_from_a_file(tmp_path):
     ],
     ids=["idle", "negative", "order", "zero", "number", "text", "name", "field"],
 )
-def test_a_broken_plan_is_an_error_with_its_line(tmp_path, lines, message):
+def test_a_broken_plan_is_an_error_with_its_line(tmp_path: Path, lines: list[str], message: str) -> None:
     with pytest.raises(PolicyError, match=message):
         play([(1.5, 6, 1)], policy=written(tmp_path, *lines))
 
@@ -148,13 +149,13 @@ def test_a_broken_plan_is_an_error_with_its_line(tmp_path, lines, message):
     ],
     ids=["syntax", "run", "kind", "missing"],
 )
-def test_a_broken_file_is_an_error_with_its_line(tmp_path, text, name, message):
+def test_a_broken_file_is_an_error_with_its_line(tmp_path: Path, text: str, name: str, message: str) -> None:
     (tmp_path / "own.py").write_text(text)
     with pytest.raises(PolicyError, match=message):
         load_policy(f"{tmp_path}/own.py:{name}")
 
 
-def test_a_missing_file_is_an_error(tmp_path):
+def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(PolicyError, match=r"policy file .*own.py does not exist"):
         load_policy(f"{tmp_path}/own.py:mine")
 

@@ -55,11 +55,13 @@ def fleet_of(folder: Path, *pools: dict[str, Any]) -> str:
 
 def sent(result: ReplayResult) -> list[int]:
     assert result.replica is not None
-    return result.replica.tolist()
+    numbers: list[int] = result.replica.tolist()
+    return numbers
 
 
 def finished(result: ReplayResult) -> list[float]:
-    return np.asarray(result.records.requests.finished_s).tolist()
+    times: list[float] = np.asarray(result.records.requests.finished_s).tolist()
+    return times
 
 
 def two(folder: Path, **slow: Any) -> str:
@@ -364,7 +366,8 @@ def test_files_that_cannot_be(tmp_path: Path, text: str, said: str) -> None:
 
 
 def test_options_that_do_not_go_with_a_fleet(folder: Path) -> None:
-    for options in ({"data_parallel_size": 2}, {"data_parallel_size": 2, "prefill_replicas": 1}):
+    both: tuple[dict[str, Any], ...] = ({"data_parallel_size": 2}, {"data_parallel_size": 2, "prefill_replicas": 1})
+    for options in both:
         with pytest.raises(UsageError, match="its pools have replicas and roles"):
             Scenario(fleet="fleet.toml", **options)
     with pytest.raises(FleetError, match=r"none\.toml: cannot be read"):
@@ -406,7 +409,7 @@ def test_the_split_of_two_kinds_is_the_cheapest() -> None:
     objectives = parse_objectives("e2el:5000", 1.0)
     divided = two_kinds(trace)
     count, served, _ = fewest_replicas(trace, divided, objectives, divided=apart)
-    met = {}
+    met: dict[tuple[int, ...], bool] = {}
     for prefill in range(1, 7):
         for decode in range(1, 7):
             pools = tuple(replace(pool, num_replicas=number)

@@ -1,6 +1,7 @@
 """The draw of GPUs follows what their steps do, and comes out as measured."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from planner.replays.fleet.shares import shares
 from planner.results.energy import busy_power_w, mean_power_w
 from planner.run import Outcome
 
-CHAT = {"model": "llama-3.1-8b", "gpu": "h100-sxm"}
+CHAT: dict[str, Any] = {"model": "llama-3.1-8b", "gpu": "h100-sxm"}
 # Mean draw of a GPU with so many requests in flight, of configurations that no constant was fitted to: ML.ENERGY
 # Leaderboard v3.0 (2025-12), task lm-arena-chat, vLLM 0.11.1, `avg_power_watts` over the GPUs.
 MEASURED = [
@@ -41,7 +42,7 @@ def step_by_step_w(outcome: Outcome) -> float:
                                                           steps["memory_s"] / steps["duration_s"], strict=True)]
     num_gpus = outcome.summary["deployment"]["num_replicas"]
     busy_j = float(((np.array(draws_w) - gpu.idle_w) * duration_s).sum())
-    return gpu.idle_w + busy_j / outcome.summary["duration"] / num_gpus
+    return gpu.idle_w + busy_j / float(outcome.summary["duration"]) / int(num_gpus)
 
 
 def closed_loop(model: str, quantization: str | None, gpu: str, num_gpus: int, in_flight: int, output: int) -> Outcome:
@@ -79,7 +80,7 @@ def test_eight_gpus_draw_by_what_they_do() -> None:
 
 @pytest.mark.parametrize("options", [{}, {"rate_scale": 6.0}, {"rate_scale": 0.1}, {"gpu": "b200-sxm"},
                                      {"tensor_parallel_size": 8}, {"data_parallel_size": 3}, {"gpu": "a100-sxm"}])
-def test_totals_say_what_the_steps_say_one_by_one(options) -> None:
+def test_totals_say_what_the_steps_say_one_by_one(options: dict[str, Any]) -> None:
     trace = read_trace("chat")
     part = replace(trace, requests=trace.requests.head(4000), prefix=None)
     outcome = replay(part, Scenario(**CHAT | options), recording=EVERYTHING)

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from steps import stack_of
 
 from planner.catalog.catalog_files import gpu_names, load_gpu, load_model
 from planner.errors import CatalogError, UnknownNameError
@@ -18,7 +19,6 @@ from planner.model.precision import (
     weight_format,
 )
 from planner.steptime.roofline import gemms_s
-from tests.steps import stack_of
 
 A100, H100, B200 = load_gpu("a100-sxm"), load_gpu("h100-sxm"), load_gpu("b200-sxm")
 

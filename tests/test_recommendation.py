@@ -103,7 +103,8 @@ def test_cool_downs() -> None:
 
 
 def rules(**values: Any) -> Rules:
-    return Rules(**{"minimum": 1, "maximum": 8, "tolerance": 0.1, "up": FREE, "down": FREE} | values)
+    plain: dict[str, Any] = {"minimum": 1, "maximum": 8, "tolerance": 0.1, "up": FREE, "down": FREE}
+    return Rules(**plain | values)
 
 
 def test_the_one_that_asks_for_the_most_decides_and_says_what_held_it_back() -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from measured_runs import row_of
 from steps import stack_of, step, terms_of
 
 from planner.deployment.deploy import deploy
@@ -14,7 +15,6 @@ from planner.measured.run_table import read_measured
 from planner.results.notes import notes
 from planner.settings.scenario import Scenario
 from planner.traces.shaping.client_load import client_load
-from tests.measured_runs import row_of
 
 
 @pytest.mark.parametrize(("engine", "version", "older"), [
@@ -43,7 +43,7 @@ def test_a_version_that_is_none_is_refused() -> None:
 
 def test_a_note_says_what_a_release_changes() -> None:
     def said(engine: str, version: str) -> str:
-        scenario = Scenario(model="deepseek-v3", gpu="b200-sxm", engine=engine,  # type: ignore[arg-type]
+        scenario = Scenario(model="deepseek-v3", gpu="b200-sxm", engine=engine,
                             engine_version=version, tensor_parallel_size=8)
         found = [note for note in notes(deploy(scenario), client_load(scenario)) if version in note]
         assert len(found) == 1

@@ -63,7 +63,8 @@ class Page(HTMLParser):
         self.texts.setdefault(self.stack[-1] if self.stack else "", []).append(data)
 
     def figures(self) -> dict[str, Any]:
-        return json.loads(self.texts["script"][0])
+        found: dict[str, Any] = json.loads(self.texts["script"][0])
+        return found
 
 
 def test_numbers_are_those_of_the_summary(result: SavedResult) -> None:

@@ -53,10 +53,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def answer_in(path: Path) -> SavedAnswer:
+    found = load_sources([path])
+    assert isinstance(found, SavedAnswer)
+    return found
+
+
 @pytest.fixture(params=ASKED)
 def answer(request: pytest.FixtureRequest, folder: Path) -> SavedAnswer:
-    found = load_sources([folder / f"{request.param}.json"])
-    assert isinstance(found, SavedAnswer)
+    found = answer_in(folder / f"{request.param}.json")
     assert found.kind == request.param
     return found
 
@@ -82,12 +87,12 @@ def numbers_of(page: Page) -> set[str]:
 ])
 def test_its_numbers_are_the_commands(folder: Path, kind: str, values: Any) -> None:
     found = json.loads((folder / f"{kind}.json").read_text())
-    shown = numbers_of(Page(answer_html(load_sources([folder / f"{kind}.json"]))))
+    shown = numbers_of(Page(answer_html(answer_in(folder / f"{kind}.json"))))
     assert {repr(value) for value in values(found)} <= shown
 
 
 def test_the_verdicts_of_a_check_are_shown(folder: Path) -> None:
-    text = answer_markdown(load_sources([folder / "check.json"]))
+    text = answer_markdown(answer_in(folder / "check.json"))
     assert text.startswith("# Capacity targets: missed\n")
     assert re.search(r"\| a\\\|b \| p99_ttft_ms \| ≤ 1 \|.*\| missed \|", text)
     assert re.search(r"slo_attainment \| ≥ 0\.5 \|.*\| met \|", text)
@@ -124,11 +129,11 @@ def test_names_do_no_harm(answer: SavedAnswer) -> None:
 
 
 def test_a_sweeps_table_is_a_report_too(folder: Path, tmp_path: Path) -> None:
-    whole = load_sources([folder / "grid.parquet"])
-    assert answer_html(whole).count("<tr>") == answer_html(load_sources([folder / "sweep.json"])).count("<tr>")
+    whole = answer_in(folder / "grid.parquet")
+    assert answer_html(whole).count("<tr>") == answer_html(answer_in(folder / "sweep.json")).count("<tr>")
     alone = tmp_path / "sweep.json"
     alone.write_text((folder / "sweep.json").read_text().replace("grid.parquet", "gone.parquet"))
-    assert "the figures show the front alone" in answer_markdown(load_sources([alone]))
+    assert "the figures show the front alone" in answer_markdown(answer_in(alone))
     assert "the figures show the front alone" not in answer_markdown(whole)
 
 
@@ -149,7 +154,7 @@ def test_what_is_no_answer_is_said(tmp_path: Path, text: str, message: str) -> N
     path = tmp_path / "x.json"
     path.write_text(text)
     with pytest.raises(PlannerError, match=message):
-        answer_html(load_sources([path]))
+        answer_html(answer_in(path))
 
 
 def test_what_cannot_be_read_is_said(folder: Path, tmp_path: Path) -> None:
@@ -181,7 +186,7 @@ def test_the_command_writes_them(folder: Path, monkeypatch: pytest.MonkeyPatch, 
 def test_a_report_states_the_objectives_and_what_the_answer_rests_on(folder: Path) -> None:
     for kind, words in (("capacity", ("scaling of the rate", "thin", "By scaling")),
                         ("fleet", ("router", "random", "p99 TTFT", "USD", "By scaling"))):
-        text = answer_markdown(load_sources([folder / f"{kind}.json"])).replace("\\", "")
+        text = answer_markdown(answer_in(folder / f"{kind}.json")).replace("\\", "")
         for word in ("ttft:100 tpot:20", *words):
             assert word in text, (kind, word)
 
@@ -192,7 +197,7 @@ def test_objectives_that_nothing_keeps_have_a_report(folder: Path, tmp_path: Pat
     words = [command, str(folder / "trace.csv"), *SLO[:-1], "ttft:1 p99_tpot:50", "--json", str(path)]
     done = CliRunner().invoke(cli, [*words, *(["--tensor-parallel-size", "1"] if command == "size" else [])])
     assert done.exit_code == 1, done.output
-    text = answer_markdown(load_sources([path])).replace("\\", "")
+    text = answer_markdown(answer_in(path)).replace("\\", "")
     assert "Objectives that are missed" in text
     assert "TTFT of 99 % of the requests is" in text
     assert "p99_tpot:50" in text

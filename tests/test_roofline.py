@@ -18,6 +18,7 @@ from planner.deployment.engine_limits import graph_sizes
 from planner.errors import UsageError
 from planner.model.drafting import Draft
 from planner.model.layout import Layout
+from planner.model.node_link import NodeLink
 from planner.model.precision import WEIGHT_FORMATS, expert_format, weight_format
 from planner.model.small_kernels import small_kernels
 from planner.run import replay
@@ -27,7 +28,6 @@ from planner.steptime.by_term import TERMS, linear, step_terms
 from planner.steptime.collective_time import collective_fit, collectives_s, exchange_s
 from planner.steptime.engine_constants import bounds
 from planner.steptime.host_time import decode_launch_s, host_times, launches_s, prompt_launch_s
-from planner.steptime.operators.network import NodeLink
 from planner.steptime.roofline import expansion_s, gemms_s, moe_kernels, padded, priors, roofline
 from planner.steptime.step_context import Stack
 
@@ -94,7 +94,7 @@ def test_no_step_beats_the_floor(gpu: str, model: str) -> None:
                                                      ("glm-5", "b300-sxm", 8), ("qwen3.5-35b-a3b", "h100-sxm", 2)])
 def test_no_replay_uses_more_than_the_hardware_has(model: str, gpu: str, ranks: int, engine: str,
                                                    drafted: int) -> None:
-    scenario = Scenario(model=model, gpu=gpu, engine=engine, tensor_parallel_size=ranks,  # type: ignore[arg-type]
+    scenario = Scenario(model=model, gpu=gpu, engine=engine, tensor_parallel_size=ranks,
                         max_num_seqs=64, kv_cache_dtype="fp8", num_speculative_tokens=drafted,
                         speculative_acceptance="1")
     for rows in ([(0.0, 6000, 400)] * 64, [(0.0, 6000, 1)] * 32):
@@ -126,7 +126,7 @@ def test_more_work_never_takes_less(kind: str, prompt: int, decodes: int, contex
 def test_doubling_a_peak_never_slows(model: str, row: Any, changed: str) -> None:
     stack = stack_of(model, layout=Layout(tensor_parallel_size=4))
     peak = getattr(stack.gpu, changed)
-    doubled = {name: 2 * value for name, value in peak.items()} if changed == "flops_per_s" else 2 * peak
+    doubled: Any = {name: 2 * value for name, value in peak.items()} if changed == "flops_per_s" else 2 * peak
     faster = replace(stack, gpu=replace(stack.gpu, **{changed: doubled}))
     assert gpu_seconds(stack, row) >= LESS * gpu_seconds(faster, row)
     assert seconds(stack, row) >= LESS * seconds(faster, row)

@@ -19,7 +19,7 @@ from planner.traces.shaping.client_load import client_load
 
 KV_TOKENS = 400_000
 STATS_S = 0.05  # between two lines of vLLM's, ten seconds by itself
-DEPLOYED = {"model": "llama-3.1-8b", "gpu": "h100-sxm", "async_scheduling": False}
+DEPLOYED: dict[str, Any] = {"model": "llama-3.1-8b", "gpu": "h100-sxm", "async_scheduling": False}
 
 
 def steps_of(engine: str, **options: Any) -> pl.DataFrame:
@@ -98,7 +98,7 @@ def vllm(prompts: float, speed: float, running: int, usage: float) -> str:
 def test_a_log_of_our_own_steps_is_predicted_without_error(engine: str, tmp_path: Path) -> None:
     steps = steps_of(engine)
     path = write(tmp_path / "server.log", LINES[engine](steps))
-    found = predict_file(path, Scenario(**DEPLOYED, engine=engine), client=None, jobs=1)  # type: ignore[arg-type]
+    found = predict_file(path, Scenario(**DEPLOYED, engine=engine), client=None, jobs=1)
     result = accuracy(found, level=None, limits={})
     assert result["overall"]["duration_ms"]["n"] >= 10
     assert result["overall"]["duration_ms"]["mape"] < 0.01
@@ -111,7 +111,7 @@ def test_a_log_of_our_own_steps_is_predicted_without_error(engine: str, tmp_path
 def test_a_log_calibrates(tmp_path: Path) -> None:
     slow = steps_of("sglang").with_columns(pl.col("start_s", "duration_s") * 1.3)
     path = write(tmp_path / "server.log", sglang_lines(slow))
-    found = calibrate(path, Scenario(**DEPLOYED, engine="sglang"), names=None, folds=2, jobs=1)  # type: ignore[arg-type]
+    found = calibrate(path, Scenario(**DEPLOYED, engine="sglang"), names=None, folds=2, jobs=1)
     assert found["before"]["duration_ms"]["mape"] > 0.2
     assert found["after"]["duration_ms"]["mape"] < 0.05
     assert found["source"]["num_left_out"] > 0
@@ -136,7 +136,7 @@ def test_vllm_tells_contexts_by_the_share_of_its_cache(tmp_path: Path) -> None:
     log = read_server_log(write(tmp_path / "a.log", lines))
     assert log.kv_tokens == 100_000
     window, = log.windows
-    assert (window.kv_share, window.tokens_per_decode, window.step_s) == (pytest.approx(0.2), 2.5, 10 * 2.5 / 500)
+    assert (window.kv_share, window.tokens_per_decode, window.step_s) == pytest.approx((0.2, 2.5, 10 * 2.5 / 500))
     assert log.left_out == {"with prompts": 1}
 
 

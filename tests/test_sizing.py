@@ -168,10 +168,10 @@ def test_a_fleet_for_a_series_serves_its_highest_window(tmp_path: Path) -> None:
     counts = [part["num_replicas"] for part in found["schedule"]["parts"]]
     assert counts[0] <= counts[2] <= counts[1] == found["num_replicas"]
     assert found["schedule"]["gpu_hours"] < found["schedule"]["static_gpu_hours"]
-    for scenario, more, words in ((replace(H100, request_rate=5.0), {}, "--request-rate 5.0"),
-                                  (H100, {"period_s": 10.0}, "--period 10.0")):
+    for scenario, asked, words in ((replace(H100, request_rate=5.0), choices, "--request-rate 5.0"),
+                                   (H100, replace(choices, period_s=10.0), "--period 10.0")):
         with pytest.raises(UsageError, match=words):
-            size(trace, scenario, OBJECTIVES, replace(choices, **more))
+            size(trace, scenario, OBJECTIVES, asked)
 
 
 def test_a_rate_is_asked_of_a_trace_that_goes_on() -> None:
@@ -325,7 +325,7 @@ def test_a_larger_number_that_misses_is_not_passed_over() -> None:
     def divided(_: Trace, deployment: Any, objectives: Any, count: int) -> Any:
         return count, Verdict(is_met=count in kept, attainment=1.0, limiting_metric="ttft")
 
-    found = fewest_replicas(trace, resolve(ONE_SLOT, trace), parse_objectives("ttft:101", 1.0), 4, divided)
+    found: Any = fewest_replicas(trace, resolve(ONE_SLOT, trace), parse_objectives("ttft:101", 1.0), 4, divided)
     assert found[:2] == (7, 7)
 
 

@@ -18,23 +18,23 @@ from planner.settings.slo import Slo, attainment_by_metric, meets
         ("tpot:0.5,ttft:1e3", {"ttft": 1.0, "tpot": 0.0005}),
     ],
 )
-def test_grammar(text, limits_s):
+def test_grammar(text: str, limits_s: dict[str, float]) -> None:
     assert parse_objectives(text).limits_s == pytest.approx(limits_s)
 
 
 @pytest.mark.parametrize("part", ["ttft", "ttft:", "ttft:fast", "ttft:0", "ttft:-1", "ttft:inf", "ttft:nan"])
-def test_a_limit_is_a_number_above_zero(part):
+def test_a_limit_is_a_number_above_zero(part: str) -> None:
     with pytest.raises(UsageError, match=f"--slo '{part}': .* is not a number of milliseconds above 0"):
         parse_objectives(part)
 
 
 @pytest.mark.parametrize(("text", "message"), [("", "no objective given"), ("ttft:1 ttft:2", "ttft is given twice")])
-def test_objectives_are_given_once(text, message):
+def test_objectives_are_given_once(text: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         parse_objectives(text)
 
 
-def test_unknown_metric_names_the_nearest():
+def test_unknown_metric_names_the_nearest() -> None:
     with pytest.raises(UnknownNameError, match=r"unknown SLO metric 'tfft'; did you mean 'ttft'\?"):
         parse_objectives("tfft:500")
 
@@ -45,7 +45,7 @@ TPOT_S = np.array([0.05, 0.01, NAN, 0.06, NAN])  # the third has a single token
 E2E_S = np.array([1.0, 1.0, 0.1, 1.0, NAN])
 
 
-def test_a_limit_is_met_at_its_value_and_a_single_token_passes_tpot():
+def test_a_limit_is_met_at_its_value_and_a_single_token_passes_tpot() -> None:
     slo = Slo(ttft_s=0.5, tpot_s=0.05)
     assert meets(slo, TTFT_S, TPOT_S, E2E_S).tolist() == [True, False, True, False, False]
     by_metric = attainment_by_metric(slo, TTFT_S, TPOT_S, E2E_S)
@@ -55,7 +55,7 @@ def test_a_limit_is_met_at_its_value_and_a_single_token_passes_tpot():
     }
 
 
-def test_without_a_token_or_an_end_a_request_misses_everything():
+def test_without_a_token_or_an_end_a_request_misses_everything() -> None:
     assert not meets(Slo(e2el_s=1e6), np.array([0.1]), np.array([0.1]), np.array([NAN])).any()
     assert not meets(Slo(), np.array([NAN]), np.array([NAN]), np.array([NAN])).any()
 
@@ -67,7 +67,8 @@ def test_without_a_token_or_an_end_a_request_misses_everything():
     ("p99.90_ttft_ms:12.5", "p99.9_ttft:12.5"),
     ("ttft:1234567.25", "ttft:1234567.25"),
 ])
-def test_a_statistic_has_one_name_with_and_without_its_unit_and_is_written_as_it_is_read(text, written):
+def test_a_statistic_has_one_name_with_and_without_its_unit_and_is_written_as_it_is_read(text: str,
+                                                                                         written: str) -> None:
     assert objectives_text(parse_objectives(text)) == written
     assert parse_objectives(written) == parse_objectives(text)
 
@@ -78,12 +79,12 @@ def test_a_statistic_has_one_name_with_and_without_its_unit_and_is_written_as_it
     ("p99_itl:1", "unknown SLO metric 'p99_itl'; did you mean 'p99_ttft'"),
     ("max_ttft:1", "unknown SLO metric 'max_ttft'"),
 ])
-def test_statistics_that_there_are_not(text, message):
+def test_statistics_that_there_are_not(text: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         parse_objectives(text)
 
 
-def test_a_share_of_requests_needs_objectives_of_each_request():
+def test_a_share_of_requests_needs_objectives_of_each_request() -> None:
     assert given_objectives(" ") is None
     for text in (None, "p99_ttft:1000"):
         with pytest.raises(UsageError, match=r"--attainment 0.9: needs slo with an objective of each request"):
@@ -97,7 +98,7 @@ def times_of(ttft_s: list[float]) -> dict[str, np.ndarray]:
     return {"ttft": np.array(ttft_s), "tpot": np.full(count, 0.01), "e2el": np.array(ttft_s) + 1.0}
 
 
-def test_a_verdict_says_which_objective_is_missed_and_by_how_much():
+def test_a_verdict_says_which_objective_is_missed_and_by_how_much() -> None:
     times = times_of([0.1] * 93 + [1.24] * 7)
     objectives = parse_objectives("ttft:500 tpot:50 p99_ttft:1000 p50_ttft:100", 0.99)
     verdict = judge(objectives, times)
@@ -108,13 +109,13 @@ def test_a_verdict_says_which_objective_is_missed_and_by_how_much():
     assert judge(parse_objectives("ttft:500 tpot:50"), times).shortfall == ""  # no share of requests is asked for
 
 
-def test_numbers_of_a_verdict_never_read_alike():
+def test_numbers_of_a_verdict_never_read_alike() -> None:
     times = times_of([0.1] * 98_999 + [9.0] * 1_001)
     assert judge(parse_objectives("ttft:500", 0.99), times).shortfall.startswith("98.999 % of the requests meet")
     assert judge(parse_objectives("mean_ttft:189"), times).shortfall == "mean TTFT 189.1 ms of 189 ms allowed"
 
 
-def test_a_statistic_counts_requests_without_an_answer_though_they_had_a_first_token():
+def test_a_statistic_counts_requests_without_an_answer_though_they_had_a_first_token() -> None:
     times = times_of([0.1] * 100)
     times["e2el"][:2] = NAN
     assert judge(parse_objectives("p97_ttft:200"), times).is_met

@@ -1,5 +1,6 @@
 """A request's story: its events and its sentence are what the tables say."""
 
+import polars as pl
 import pytest
 from helpers import EVERYTHING, play, trace_of
 
@@ -19,7 +20,7 @@ def result() -> ReplayResult:
     return found
 
 
-def tables(result: ReplayResult) -> tuple:
+def tables(result: ReplayResult) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
     return result.requests_table(), result.steps_table(), result.schedule_table()
 
 

@@ -76,7 +76,9 @@ def test_every_room_is_on_the_map_with_its_own_words() -> None:
     for room in ROOMS:
         alone, package = ROOT / "planner" / f"{room}.py", ROOT / "planner" / room / "__init__.py"
         path, name = (alone, f"{room}.py") if alone.exists() else (package, f"{room}/")
-        line = f"| `{name}` | {ast.get_docstring(ast.parse(path.read_text()), clean=True).splitlines()[0]} |"
+        docstring = ast.get_docstring(ast.parse(path.read_text()), clean=True)
+        assert docstring, path
+        line = f"| `{name}` | {docstring.splitlines()[0]} |"
         assert line in text, f"docs/architecture.md lacks: {line}"
 
 

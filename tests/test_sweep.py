@@ -105,7 +105,8 @@ def test_a_killed_sweep_goes_on_where_it_was(plan: Path, num_lines: int) -> None
     plan.write_text(PLAN.replace("[8, 64]", str(list(range(8, 56)))))
     run(plan, "whole.parquet")
     output, journal = plan.with_name("killed.parquet"), plan.with_name("killed.parquet.journal")
-    command = [sys.executable, "-m", "planner.commands.cli", "sweep", plan, "--output", output, "--jobs", "1"]
+    command: list[str | Path] = [sys.executable, "-m", "planner.commands.cli", "sweep", plan, "--output", output,
+                                 "--jobs", "1"]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     while not journal.exists() or journal.read_bytes().count(b"\n") < num_lines:
         assert process.poll() is None, "the sweep was through before it could be killed"

@@ -23,7 +23,7 @@ def spec_of(name: str) -> Spec:
     return read_spec(data_dir("workloads") / f"{name}.toml")
 
 
-def test_samples_are_read_by_name():
+def test_samples_are_read_by_name() -> None:
     assert sample_names() == ["chat", "code", "fitted-chat", "fitted-code", "fitted-long-chat", "long-context"]
     assert read_trace("chat").requests.equals(load_sample("chat").requests)
     assert read_trace("chat", limit=10).num_requests == 10
@@ -32,7 +32,7 @@ def test_samples_are_read_by_name():
 
 
 @pytest.mark.parametrize("name", sample_names())
-def test_samples_are_the_same_every_time_and_keep_the_bounds(name):
+def test_samples_are_the_same_every_time_and_keep_the_bounds(name: str) -> None:
     trace, again = load_sample(name), load_sample(name)
     assert trace.requests.equals(again.requests)
     assert trace.sha256 == again.sha256
@@ -44,7 +44,7 @@ def test_samples_are_the_same_every_time_and_keep_the_bounds(name):
 
 
 @pytest.mark.parametrize("name", IMITATED)
-def test_samples_resemble_the_published_statistics(name):
+def test_samples_resemble_the_published_statistics(name: str) -> None:
     rate_per_s, input_tokens, output_tokens, dispersion = IMITATED[name]
     trace = load_sample(name)
     arrival_s = trace.requests["arrival_s"].to_numpy()
@@ -56,7 +56,7 @@ def test_samples_resemble_the_published_statistics(name):
         assert found == pytest.approx(wanted, rel=0.15)
 
 
-def test_long_context_is_a_tree_of_prefixes():
+def test_long_context_is_a_tree_of_prefixes() -> None:
     trace = load_sample("long-context")
     prefix, input_tokens = trace.prefix, trace.requests["input_tokens"].to_numpy()
     assert prefix is not None
@@ -72,7 +72,7 @@ def test_long_context_is_a_tree_of_prefixes():
     assert 60_000 < np.percentile(input_tokens, 99) <= 100_000
 
 
-def test_a_turn_repeats_the_whole_blocks_of_the_turn_before():
+def test_a_turn_repeats_the_whole_blocks_of_the_turn_before() -> None:
     trace = load_sample("long-context")
     prefix, tokens = trace.prefix, trace.requests["input_tokens"]
     assert prefix is not None
@@ -90,7 +90,7 @@ def test_a_turn_repeats_the_whole_blocks_of_the_turn_before():
     assert followed > 500
 
 
-def test_another_seed_gives_another_trace():
+def test_another_seed_gives_another_trace() -> None:
     spec = spec_of("chat")
     other = generate(spec, seed=99)
     assert not other.requests.equals(load_sample("chat").requests)
@@ -98,7 +98,7 @@ def test_another_seed_gives_another_trace():
     assert other.requests.equals(generate(dataclasses.replace(spec, seed=99), seed=None).requests)
 
 
-def test_poisson_arrivals_are_poisson():
+def test_poisson_arrivals_are_poisson() -> None:
     """Without waves, bursts and clumps the counts' variance equals their mean and the gaps are exponential."""
     spec = spec_of("chat")
     plain = dataclasses.replace(spec.arrivals, wave_frac=0.0, burst_factor=1.0, gap_shape=1.0)
@@ -122,7 +122,7 @@ BAD_SPECS = {
 
 
 @pytest.mark.parametrize(("text", "changed", "message"), BAD_SPECS.values(), ids=BAD_SPECS.keys())
-def test_bad_specs_say_what_is_wrong(tmp_path, text, changed, message):
+def test_bad_specs_say_what_is_wrong(tmp_path: Path, text: str, changed: str, message: str) -> None:
     good = (data_dir("workloads") / "chat.toml").read_text()
     assert text in good
     path = tmp_path / "bad.toml"
@@ -133,7 +133,7 @@ def test_bad_specs_say_what_is_wrong(tmp_path, text, changed, message):
     assert message in str(error.value)
 
 
-def test_a_missing_spec_and_an_empty_trace_are_errors():
+def test_a_missing_spec_and_an_empty_trace_are_errors() -> None:
     with pytest.raises(CatalogError, match=r"workload nowhere\.toml: No such file"):
         read_spec(Path("nowhere.toml"))
     with pytest.raises(UsageError, match=r"no request in 0\.001 s; raise the duration or the rate"):
@@ -142,7 +142,7 @@ def test_a_missing_spec_and_an_empty_trace_are_errors():
 
 @pytest.mark.parametrize(("name", "requests", "rate_per_s"), [
     ("fitted-chat", 19_366, 5.53), ("fitted-code", 8_819, 2.566), ("fitted-long-chat", 12_031, 3.4)])
-def test_fitted_samples_name_their_source_and_resemble_it(name, requests, rate_per_s):
+def test_fitted_samples_name_their_source_and_resemble_it(name: str, requests: int, rate_per_s: float) -> None:
     model = read_workload(data_dir("workloads") / f"{name}.toml")
     assert isinstance(model, Model)
     assert "fitted to the" in model.source
@@ -170,7 +170,7 @@ BROKEN = {  # found by mutating both kinds of workloads
 
 
 @pytest.mark.parametrize(("name", "old", "new", "message"), BROKEN.values(), ids=BROKEN.keys())
-def test_broken_workloads_are_refused_in_words(tmp_path, name, old, new, message):
+def test_broken_workloads_are_refused_in_words(tmp_path: Path, name: str, old: str, new: str, message: str) -> None:
     good = (data_dir("workloads") / f"{name}.toml").read_text()
     assert old in good
     path = tmp_path / "broken.toml"
@@ -180,7 +180,7 @@ def test_broken_workloads_are_refused_in_words(tmp_path, name, old, new, message
     assert message in str(error.value)
 
 
-def test_a_whole_exponent_of_popularity_works(tmp_path):
+def test_a_whole_exponent_of_popularity_works(tmp_path: Path) -> None:
     path = tmp_path / "whole.toml"
     path.write_text((data_dir("workloads") / "long-context.toml").read_text().replace("popularity = 0.6",
                                                                                      "popularity = 2"))

@@ -88,7 +88,14 @@ def test_timers_without_effect_change_nothing() -> None:
 
 def test_of_equal_instants_the_first_named_acts_first() -> None:
     order: list[int] = []
-    timers = Timers([Timer(1.0, lambda running, k=k: order.append(k) or ()) for k in range(3)])  # type: ignore[misc]
+
+    def noting(k: int) -> Timer:
+        def act(running: RunningFleet) -> Sequence[Timer]:
+            order.append(k)
+            return ()
+        return Timer(1.0, act)
+
+    timers = Timers([noting(k) for k in range(3)])
     while timers.next_s < np.inf:
         timers.act(None)  # type: ignore[arg-type]
     assert order == [0, 1, 2]

@@ -1,7 +1,9 @@
 """Bad traces: each kind of bad row and bad file, with the message that names it."""
 
 import gzip
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import zstandard
@@ -20,11 +22,11 @@ DROP = " (--on-bad-rows drop skips such rows)"
 
 
 @pytest.fixture
-def read(tmp_path, monkeypatch):
+def read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Trace]:
     """Read bytes as a file named t."""
     monkeypatch.chdir(tmp_path)
 
-    def read_bytes(data: bytes, **options) -> Trace:
+    def read_bytes(data: bytes, **options: Any) -> Trace:
         Path("t").write_bytes(data)
         return read_trace("t", **options)
 
@@ -86,7 +88,8 @@ BAD_ROWS = {
 
 
 @pytest.mark.parametrize(("data", "message", "reason"), BAD_ROWS.values(), ids=BAD_ROWS.keys())
-def test_bad_rows_are_named_or_dropped_and_counted(read, data, message, reason):
+def test_bad_rows_are_named_or_dropped_and_counted(read: Callable[..., Trace], data: bytes, message: str,
+                                                   reason: str) -> None:
     with pytest.raises(TraceError) as error:
         read(data)
     assert f"trace t {message}" in str(error.value)
@@ -129,14 +132,15 @@ BAD_FILES = {
 
 
 @pytest.mark.parametrize(("data", "message"), BAD_FILES.values(), ids=BAD_FILES.keys())
-def test_bad_files_are_errors_even_when_rows_may_be_dropped(read, data, message):
+def test_bad_files_are_errors_even_when_rows_may_be_dropped(read: Callable[..., Trace], data: bytes,
+                                                            message: str) -> None:
     with pytest.raises(TraceError) as error:
         read(data, on_bad_rows="drop")
     assert str(error.value).startswith("trace t")
     assert message in str(error.value)
 
 
-def test_unknown_names_offer_the_nearest(read):
+def test_unknown_names_offer_the_nearest(read: Callable[..., Trace]) -> None:
     with pytest.raises(UnknownNameError, match="unknown trace format 'moncake'; did you mean 'mooncake'"):
         read(ROWS, format="moncake")
     with pytest.raises(TraceError, match="trace chta: no such file; did you mean the sample 'chat'"):
@@ -145,7 +149,7 @@ def test_unknown_names_offer_the_nearest(read):
         read_trace("no/x.csv")
 
 
-def test_wrong_arguments(read, tmp_path):
+def test_wrong_arguments(read: Callable[..., Trace], tmp_path: Path) -> None:
     with pytest.raises(TraceError, match=r"line 1: looks like CSV; format 'mooncake' must be JSONL"):
         read(ROWS, format="mooncake")
     with pytest.raises(UsageError, match="on_bad_rows = 'skip'; must be 'error' or 'drop'"):
@@ -167,7 +171,8 @@ PIECES = (*b'"{}[],\n\r\0 -.e9\xff', b"NaN", b"null", b"1e999", b'""', b"\n\n", 
 
 @settings(deadline=None, max_examples=400)
 @given(data=st.data())
-def test_a_damaged_file_gives_a_trace_or_our_error(tmp_path_factory, data):
+def test_a_damaged_file_gives_a_trace_or_our_error(tmp_path_factory: pytest.TempPathFactory,
+                                                   data: st.DataObject) -> None:
     text = data.draw(st.sampled_from(GOOD))
     for _ in range(data.draw(st.integers(1, 3))):
         start, length = data.draw(st.integers(0, len(text))), data.draw(st.integers(0, 6))

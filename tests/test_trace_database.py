@@ -8,6 +8,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -38,7 +39,7 @@ insert into "LiteLLM_SpendLogs" values
 
 def run(*command: str, folder: Path) -> None:
     """Run one of PostgreSQL's programs, as a user who is not root, whom it refuses."""
-    options = {"user": "postgres", "group": "postgres"} if os.geteuid() == 0 else {}
+    options: dict[str, Any] = {"user": "postgres", "group": "postgres"} if os.geteuid() == 0 else {}
     found = shutil.which(command[0]) or next(
         (str(path) for path in sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{command[0]}"), reverse=True)), None)
     if found is None:
@@ -73,7 +74,7 @@ def postgres() -> Iterator[str]:
             run("pg_ctl", "-D", "data", "-m", "immediate", "stop", folder=folder)
 
 
-def test_litellms_table_is_read_by_name(postgres):
+def test_litellms_table_is_read_by_name(postgres: str) -> None:
     trace = read_trace(f"{postgres}#LiteLLM_SpendLogs")
     assert trace.format == "litellm"
     assert trace.account.dropped == {"status is not success": 1, "answered from the gateway's cache": 1}
@@ -83,7 +84,7 @@ def test_litellms_table_is_read_by_name(postgres):
     assert times == [(0.29, 2.81, None, None), (0.1, 1.0, "a", 0.5)]
 
 
-def test_a_query_and_conditions_choose_rows(postgres):
+def test_a_query_and_conditions_choose_rows(postgres: str) -> None:
     query = "select \"startTime\" as at, prompt_tokens, completion_tokens, model_group from \"LiteLLM_SpendLogs\""
     spec = "columns,arrival_s=at:date,input_tokens=prompt_tokens,output_tokens=completion_tokens"
     trace = read_trace(f"{postgres}#{query}", format=f"{spec},where model_group=mixtral")
@@ -91,7 +92,7 @@ def test_a_query_and_conditions_choose_rows(postgres):
     assert trace.account.dropped == {"model_group is not mixtral": 3}
 
 
-def test_the_same_table_has_the_same_hash_and_no_password_is_told(postgres):
+def test_the_same_table_has_the_same_hash_and_no_password_is_told(postgres: str) -> None:
     one, two = (read_trace(f"{postgres}#LiteLLM_SpendLogs") for _ in range(2))
     assert one.sha256 == two.sha256
     assert "secret" not in one.source
@@ -100,12 +101,12 @@ def test_the_same_table_has_the_same_hash_and_no_password_is_told(postgres):
     assert "secret" not in str(error.value)
 
 
-def test_a_database_needs_a_table():
+def test_a_database_needs_a_table() -> None:
     with pytest.raises(UsageError, match=r"postgresql://u@h/db: names no table; add '#table'"):
         open_table("postgresql://u:secret@h/db")
 
 
-def test_a_connector_that_is_missing_is_named(monkeypatch, tmp_path):
+def test_a_connector_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("connectorx", "adbc_driver_manager", "adbc_driver_sqlite"):
         monkeypatch.setitem(sys.modules, name, None)
     (tmp_path / "log.db").touch()
@@ -118,13 +119,13 @@ def test_a_connector_that_is_missing_is_named(monkeypatch, tmp_path):
     ("postgresql://u:secret@127.0.0.1:1/db", "Connection refused"),
     ("mysql://u:secret@127.0.0.1:many/db", "Port could not be cast to integer value as 'many'"),
 ])
-def test_a_database_that_is_not_there_is_an_error(uri, why):
+def test_a_database_that_is_not_there_is_an_error(uri: str, why: str) -> None:
     with pytest.raises(TraceError, match=rf"#t: no database is there: .*{why}.*; start it, or correct") as error:
         read_trace(f"{uri}#t")
     assert "secret" not in str(error.value)
 
 
-def test_sqlite(tmp_path):
+def test_sqlite(tmp_path: Path) -> None:
     pytest.importorskip("connectorx")
     import sqlite3
 
@@ -142,7 +143,7 @@ def parquet(path: Path, **columns: object) -> str:
     return str(path)
 
 
-def test_parquet_in_our_columns(tmp_path):
+def test_parquet_in_our_columns(tmp_path: Path) -> None:
     path = parquet(tmp_path / "t.parquet", arrival_s=[1.5, 0.5], input_tokens=[3, 4], output_tokens=[1, 2],
                    hash_ids=[[7, 8], [7]], hash_block_tokens=[2, 2], note=["a", "b"])
     trace = read_trace(path)
@@ -152,13 +153,13 @@ def test_parquet_in_our_columns(tmp_path):
     assert trace.prefix.values.tolist() == [0, 0, 1]
 
 
-def test_parquet_of_mooncakes_keys(tmp_path):
+def test_parquet_of_mooncakes_keys(tmp_path: Path) -> None:
     path = parquet(tmp_path / "t.parquet", timestamp=[1500], input_length=[600], output_length=[2], hash_ids=[[5, 6]])
     trace = read_trace(path)
     assert (trace.format, trace.requests["arrival_s"].to_list()) == ("mooncake", [1.5])
 
 
-def test_parquet_of_another_format_with_times_and_zones(tmp_path):
+def test_parquet_of_another_format_with_times_and_zones(tmp_path: Path) -> None:
     start = pl.Series(["2026-11-12 08:00:00.5", "2026-11-12 08:00:01"]).str.to_datetime(time_zone="UTC")
     end = start.dt.offset_by("2s").dt.convert_time_zone("Asia/Tokyo")
     path = parquet(tmp_path / "t.parquet", startTime=start, endTime=end, prompt_tokens=[5, 6], completion_tokens=[7, 8],
@@ -168,7 +169,7 @@ def test_parquet_of_another_format_with_times_and_zones(tmp_path):
     assert trace.requests.select("arrival_s", "e2e_s", "cached_tokens").rows() == [(0.0, 2.0, 1), (0.5, 2.0, 1)]
 
 
-def test_parquet_says_which_row_is_bad(tmp_path):
+def test_parquet_says_which_row_is_bad(tmp_path: Path) -> None:
     path = parquet(tmp_path / "t.parquet", arrival_s=[1.5, 0.5], input_tokens=[3, 4], output_tokens=[1, -2])
     with pytest.raises(TraceError, match="row 2: output_tokens = -2; must be >= 1"):
         read_trace(path)

@@ -2,14 +2,15 @@
 
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 from polars.testing import assert_frame_equal
 
 from planner.errors import TraceError
-from planner.traces import FORMATS
+from planner.traces import FORMATS, Trace
 from planner.traces.records import document_rows
 
 ZERO = 1_780_000_000  # an instant of 2026, in seconds since 1970, divisible by 60
@@ -165,7 +166,7 @@ SAME_RUN = {"vllm-bench": vllm_bench, "guidellm": guidellm_v2, "guidellm v1": gu
 
 
 @pytest.mark.parametrize("name", SAME_RUN)
-def test_the_same_run_in_two_formats_is_the_same_table(read, name):
+def test_the_same_run_in_two_formats_is_the_same_table(read: Callable[..., Trace], name: str) -> None:
     trace = read(SAME_RUN[name]())
     assert trace.format == name.split()[0]
     columns = ["arrival_s", "input_tokens", "output_tokens", "ttft_s", "e2e_s"]
@@ -181,20 +182,20 @@ def test_the_same_run_in_two_formats_is_the_same_table(read, name):
     ("langfuse", {"level is ERROR": 1}), ("inference-perf", {"the client recorded an error": 1}),
     ("kv-cache-tester", {"success is not True": 1}), ("helicone", {"response_status is not 2xx": 1}), ("dynamo", {}),
 ])
-def test_failed_requests_are_counted_by_reason(read, name, dropped):
+def test_failed_requests_are_counted_by_reason(read: Callable[..., Trace], name: str, dropped: dict[str, int]) -> None:
     account = read(SAME_RUN[name]()).account
     assert account.dropped == dropped
     assert account.rows_read == account.rows_kept + sum(dropped.values())
 
 
-def test_what_is_sent_late_is_counted_from_when_it_was_due(read):
+def test_what_is_sent_late_is_counted_from_when_it_was_due(read: Callable[..., Trace]) -> None:
     trace = read(vllm_bench(queue_times=[0.0, 0.25, 0.0, 0.5]))
     assert trace.requests["arrival_s"].to_list() == [0.0, 0.25, 1.5]
     assert trace.requests["ttft_s"].to_list() == [0.25, 0.125, 0.5]
     assert "sent 250 ms later in the median" in trace.account.notes[0]
 
 
-def test_older_results_have_no_start_times_and_no_latencies(read):
+def test_older_results_have_no_start_times_and_no_latencies(read: Callable[..., Trace]) -> None:
     run = json.loads(sglang_bench())
     for key in ("server_info", "random_range_ratio", "cached_tokens"):
         del run[key]
@@ -203,7 +204,7 @@ def test_older_results_have_no_start_times_and_no_latencies(read):
     assert trace.requests["e2e_s"].to_list() == [0.75, 0.125, 1.0]
 
 
-def test_sglang_results_say_nothing_of_arrivals(read):
+def test_sglang_results_say_nothing_of_arrivals(read: Callable[..., Trace]) -> None:
     trace = read(sglang_bench())
     assert (trace.format, trace.arrivals) == ("sglang-bench", "absent")
     assert trace.requests["arrival_s"].to_list() == [0.0] * 3
@@ -212,7 +213,7 @@ def test_sglang_results_say_nothing_of_arrivals(read):
     assert "--request-rate" in trace.account.notes[0]
 
 
-def test_llmperf_leaves_its_own_inter_token_latency_aside(read):
+def test_llmperf_leaves_its_own_inter_token_latency_aside(read: Callable[..., Trace]) -> None:
     trace = read(json.dumps([{"error_code": None, "inter_token_latency_s": 9.0, "ttft_s": 0.5, "number_input_tokens": 7,
                               "end_to_end_latency_s": 1.5, "number_output_tokens": 3},
                              {"error_code": 429, "number_input_tokens": 7, "number_output_tokens": 0}]))
@@ -221,14 +222,14 @@ def test_llmperf_leaves_its_own_inter_token_latency_aside(read):
     assert trace.account.dropped == {"the client recorded an error": 1}
 
 
-def test_several_runs_in_a_file_are_no_trace(read):
+def test_several_runs_in_a_file_are_no_trace(read: Callable[..., Trace]) -> None:
     with pytest.raises(TraceError, match="holds several runs, whose clocks differ; must be one"):
         read(vllm_bench() + "\n" + vllm_bench() + "\n")
     with pytest.raises(TraceError, match="holds several runs"):
         read(f"[{vllm_bench()}, {vllm_bench()}]")
 
 
-def test_timed_traces_are_told_from_mooncakes_by_their_blocks(read):
+def test_timed_traces_are_told_from_mooncakes_by_their_blocks(read: Callable[..., Trace]) -> None:
     row = {"timestamp": 1500, "input_length": 600, "output_length": 2}
     mooncake, timed = read(lines(row | {"hash_ids": [1, 2]})), read(lines(row | {"hash_ids": list(range(38))}))
     assert (mooncake.format, mooncake.requests["arrival_s"][0]) == ("mooncake", 1.5)
@@ -238,7 +239,7 @@ def test_timed_traces_are_told_from_mooncakes_by_their_blocks(read):
     assert (mooncake.prefix.block_tokens, timed.prefix.block_tokens) == (512, 16)
 
 
-def test_units_and_blocks_of_timed_traces_are_options(read):
+def test_units_and_blocks_of_timed_traces_are_options(read: Callable[..., Trace]) -> None:
     line = lines({"timestamp": 1500, "input_length": 600, "output_length": 2, "hash_ids": [1, 2, 3]})
     trace = read(line, format="timed-trace,arrival_s=timestamp:us,hash_ids=hash_ids:256")
     assert trace.requests["arrival_s"].to_list() == [0.0015]
@@ -248,7 +249,7 @@ def test_units_and_blocks_of_timed_traces_are_options(read):
         read(line, format="timed-trace")
 
 
-def test_aiperf_sessions_wait_for_the_turn_before(read):
+def test_aiperf_sessions_wait_for_the_turn_before(read: Callable[..., Trace]) -> None:
     trace = read(lines({"session_id": "a", "timestamp": 1500, "input_length": 600, "output_length": 2},
                        {"session_id": "b", "timestamp": 1600, "input_length": 5, "output_length": 2},
                        {"session_id": "a", "delay": 250, "input_length": 700, "output_length": 3}))
@@ -262,7 +263,7 @@ def test_aiperf_sessions_wait_for_the_turn_before(read):
     assert untimed.requests["parent_id"].to_list() == [None, "0"]
 
 
-def test_burstgpt_by_name_of_column(read):
+def test_burstgpt_by_name_of_column(read: Callable[..., Trace]) -> None:
     trace = read(table("Timestamp,Session ID,Elapsed time,Model,Request tokens,Response tokens,Total tokens,Log Type",
                        "5.0,a,2,GPT-4,10,20,30,Conversation log", "6.0,,1,ChatGPT,0,0,0,API log",
                        "9.0,a,3,GPT-4,30,40,70,Conversation log"))
@@ -271,7 +272,7 @@ def test_burstgpt_by_name_of_column(read):
     assert trace.requests.select("parent_id", "think_time_s").rows() == [(None, None), ("0", 2.0)]
 
 
-def test_bailian_chains_of_chats(read):
+def test_bailian_chains_of_chats(read: Callable[..., Trace]) -> None:
     common = {"input_length": 20, "output_length": 3, "type": "text", "hash_ids": [1, 2]}
     trace = read(lines({"chat_id": 55, "parent_chat_id": -1, "timestamp": 1.5, "turn": 1, **common},
                        {"chat_id": 159, "parent_chat_id": 55, "timestamp": 61.114, "turn": 2, **common},
@@ -283,8 +284,8 @@ def test_bailian_chains_of_chats(read):
     assert trace.prefix.block_tokens == 16
 
 
-def test_weka_conversations_have_ids_of_their_own_and_wait_for_sub_agents(read):
-    def turn(t, **more):
+def test_weka_conversations_have_ids_of_their_own_and_wait_for_sub_agents(read: Callable[..., Trace]) -> None:
+    def turn(t: float, **more: Any) -> dict[str, Any]:
         return {"t": t, "type": "n", "model": "m", "in": 130, "out": 5, "hash_ids": [1, 2], "api_time": 2.0,
                 "think_time": 3.0, **more}
     agent = {"t": 12.0, "type": "subagent", "duration_ms": 9000, "requests": [turn(0.0), turn(5.0, out=0), turn(6.0)]}
@@ -300,7 +301,7 @@ def test_weka_conversations_have_ids_of_their_own_and_wait_for_sub_agents(read):
     assert (trace.requests["ttft_s"][0], trace.prefix.block_tokens) == (0.5, 64)
 
 
-def test_ragpulse_chunks_become_blocks(read, tmp_path):
+def test_ragpulse_chunks_become_blocks(read: Callable[..., Trace], tmp_path: Path) -> None:
     ids = {"sys_prompt": [1], "passages_ids": [2, 3], "history": [], "web_search": [], "user_input": [4]}
     rows = ({"timestamp": "27", "input_length": 60, "output_length": 4, "hash_ids": ids, "session_id": "s"},
             {"timestamp": "9", "input_length": 60, "output_length": 4, "hash_ids": ids | {"passages_ids": [2, 5]}})
@@ -313,14 +314,14 @@ def test_ragpulse_chunks_become_blocks(read, tmp_path):
     assert trace.prefix.values.tolist() == [0, 1, 3, 0, 1, 2]  # in order of arrival
 
 
-def test_llmservingsim_sessions_wait_for_tools(read):
+def test_llmservingsim_sessions_wait_for_tools(read: Callable[..., Trace]) -> None:
     trace = read(lines({"session_id": "s", "arrival_time_ns": 2_000_000_000, "sub_requests": [
         {"input_toks": 10, "output_toks": 2, "tool_duration_ns": 500_000_000}, {"input_toks": 20, "output_toks": 3}]}))
     assert trace.requests.select("request_id", "parent_id", "think_time_s", "arrival_s").rows() == [
         ("s/0", None, None, 2.0), ("s/1", "s/0", 0.5, 2.0)]
 
 
-def test_llmservingsim_token_ids_become_blocks(read):
+def test_llmservingsim_token_ids_become_blocks(read: Callable[..., Trace]) -> None:
     first = {"arrival_time_ns": 0, "input_toks": 36, "output_toks": 2, "input_tok_ids": [*range(36)]}
     second = {"arrival_time_ns": 5, "input_toks": 33, "output_toks": 2, "input_tok_ids": [*range(16), *range(17)]}
     trace = read(lines(first, second))
@@ -330,14 +331,14 @@ def test_llmservingsim_token_ids_become_blocks(read):
     assert read(lines({**first, "input_tok_ids": None})).prefix is None
 
 
-def test_small_formats(read):
+def test_small_formats(read: Callable[..., Trace]) -> None:
     assert read(table("arrival_timestamp,prompt_size,token_size", "0.5,3,4")).format == "splitwise-sim"
     assert read(table("num_prefill_tokens,num_decode_tokens,pd_ratio", "3,4,1")).arrivals == "absent"
     apex = read(lines({"ContextTokens": 3, "GeneratedTokens": 4, "StartTimeOffset": 618518284, "RequestID": "a"}))
     assert (apex.format, apex.requests["arrival_s"][0]) == ("apex", 0.618518284)
 
 
-def test_envoy_leaves_out_what_has_no_tokens(read):
+def test_envoy_leaves_out_what_has_no_tokens(read: Callable[..., Trace]) -> None:
     line = {"duration": 1526, "genai_model_name": "m", "genai_tokens_input": 15, "genai_tokens_output": 7,
             "response_code": 200, "start_time": "2025-08-30T16:51:37.894Z"}
     trace = read(lines(line, line | {"response_code": 503}, line | {"genai_tokens_output": "-"}))
@@ -347,8 +348,8 @@ def test_envoy_leaves_out_what_has_no_tokens(read):
 
 
 @pytest.mark.parametrize("encoding", ["JSON", "BASE64"])
-def test_sagemaker_usage_is_in_the_response(read, encoding):
-    def end(body):
+def test_sagemaker_usage_is_in_the_response(read: Callable[..., Trace], encoding: str) -> None:
+    def end(body: Any) -> dict[str, str]:
         text = json.dumps(body)
         return {"data": base64.b64encode(text.encode()).decode() if encoding == "BASE64" else text,
                 "encoding": encoding}
@@ -359,7 +360,7 @@ def test_sagemaker_usage_is_in_the_response(read, encoding):
         ("abc", 12, 8, 64)]
 
 
-def test_litellm_calls_that_were_not_streamed_have_no_ttft(read):
+def test_litellm_calls_that_were_not_streamed_have_no_ttft(read: Callable[..., Trace]) -> None:
     row = {"request_id": "a", "prompt_tokens": 5, "completion_tokens": 9, "startTime": iso(0), "endTime": iso(1),
            "completionStartTime": iso(1), "status": "success", "cache_hit": "True", "call_type": "acompletion"}
     trace = read(lines(row, row | {"request_id": "b", "cache_hit": "None"},
@@ -373,12 +374,12 @@ def test_litellm_calls_that_were_not_streamed_have_no_ttft(read):
     {"traceId": "t", "updatedAt": iso(1), "endTime": iso(1), "usageDetails": {"input": 5, "output": 9}},
     {"response_created_at": iso(1), "prompt_tokens": 5, "completion_tokens": 9},
 ])
-def test_an_end_is_never_taken_for_an_arrival(read, row):
+def test_an_end_is_never_taken_for_an_arrival(read: Callable[..., Trace], row: dict[str, Any]) -> None:
     with pytest.raises(TraceError, match="column arrival_s is missing"):
         read(lines(row))
 
 
-def test_litellm_metadata_may_be_text(read):
+def test_litellm_metadata_may_be_text(read: Callable[..., Trace]) -> None:
     usage = {"usage_object": {"prompt_tokens_details": {"cached_tokens": 4}}}
     row = {"prompt_tokens": 5, "completion_tokens": 9, "startTime": ZERO + 0.5, "endTime": ZERO + 1.5}
     for metadata in (usage, json.dumps(usage)):
@@ -389,7 +390,7 @@ def test_litellm_metadata_may_be_text(read):
     assert trace.requests["cached_tokens"].to_list() == [4]
 
 
-def test_turns_of_a_session_wait_for_the_one_that_ended_last(read):
+def test_turns_of_a_session_wait_for_the_one_that_ended_last(read: Callable[..., Trace]) -> None:
     rows = [(0, 4, "a"), (1, 2, "a"), (5, 1, "a"), (5, 1, "b"), (6.5, 1, "a")]  # the second overlaps the first
     trace = read(lines(*({"request_id": f"r{k}", "prompt_tokens": 5, "completion_tokens": 9, "startTime": iso(at),
                           "endTime": iso(at + e2e), "session_id": session}
@@ -398,7 +399,7 @@ def test_turns_of_a_session_wait_for_the_one_that_ended_last(read):
         (None, None), (None, None), ("r0", 1.0), (None, None), ("r2", 0.5)]
 
 
-def test_a_closed_loop_is_told_by_its_arrivals(read):
+def test_a_closed_loop_is_told_by_its_arrivals(read: Callable[..., Trace]) -> None:
     header = "arrival_s,input_tokens,output_tokens,e2e_s"
     closed = table(header, *(f"{k / 4},10,5,0.999" for k in range(80)))
     opened = table(header, *(f"{k / 4},10,5,0.6" for k in range(80)))
@@ -417,17 +418,17 @@ def test_a_closed_loop_is_told_by_its_arrivals(read):
     (vllm_bench(ttfts=[0.1]), "its lists differ in length"),
     (vllm_bench(ttfts=["x", 0, 0, 0]), "line 1: ttft_s = x; must be a number"),
 ])
-def test_what_is_no_trace_says_what_to_give_instead(read, text, message):
+def test_what_is_no_trace_says_what_to_give_instead(read: Callable[..., Trace], text: str, message: str) -> None:
     with pytest.raises(TraceError, match=message):
         read(text)
 
 
-def test_a_document_is_read_up_to_the_limit(read):
+def test_a_document_is_read_up_to_the_limit(read: Callable[..., Trace]) -> None:
     trace = read(inference_perf(), limit=2)
     assert trace.account.rows_read == 2
 
 
-def test_every_format_has_a_test():
+def test_every_format_has_a_test() -> None:
     covered = {name.split()[0] for name in SAME_RUN} | {
         "csv", "jsonl", "azure", "mooncake", "aiperf-trace", "vidur",
         "timed-trace", "sglang-bench", "llmperf", "burstgpt", "bailian",
@@ -442,7 +443,7 @@ def test_every_format_has_a_test():
                                    {"experiments": [{"requests": [3]}]}, {"input_lens": [1], "output_lens": [2]},
                                    {"sub_requests": [1]}, {"id": 1, "requests": [1, {"requests": {}}]},
                                    {"captureData": "{}"}, {"hash_ids": {"history": 3}}])
-def test_readers_take_objects_of_any_shape(name, value, tmp_path):
+def test_readers_take_objects_of_any_shape(name: str, value: Any, tmp_path: Path) -> None:
     try:
         document_rows("t", [value], FORMATS[name], tmp_path, None)
     except TraceError as error:

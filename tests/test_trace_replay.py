@@ -3,8 +3,10 @@
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
+from helpers import number
 from typer.testing import CliRunner
 
 from planner.commands.cli import app
@@ -19,24 +21,24 @@ from planner.traces import read_trace
 
 SHARED = Path(os.environ.get("PLANNER_SHARED", Path(__file__).parents[2] / "shared"))
 DEPLOYMENT = ("--step-time", "linear:0.01,0.0001", "--num-gpu-blocks", "1000")
-SCENARIO = {"step_time": "linear:0.01,0.0001", "num_gpu_blocks": 1000, "async_scheduling": False}
+SCENARIO: dict[str, Any] = {"step_time": "linear:0.01,0.0001", "num_gpu_blocks": 1000, "async_scheduling": False}
 LLMD = "columns,input_tokens=prompt_tokens"
 LENGTHS = "num_prefill_tokens,num_decode_tokens\n" + "".join(f"{50 + k},{1 + k % 7}\n" for k in range(40))
 
 
 @pytest.fixture
-def lengths(tmp_path) -> str:
+def lengths(tmp_path: Path) -> str:
     path = tmp_path / "lengths.csv"
     path.write_text(LENGTHS)
     return str(path)
 
 
-def test_a_replay_without_arrivals_asks_for_a_rate(lengths):
+def test_a_replay_without_arrivals_asks_for_a_rate(lengths: str) -> None:
     with pytest.raises(UsageError, match="does not say when requests were sent; give --request-rate"):
         replay(read_trace(lengths), Scenario(**SCENARIO))
 
 
-def test_a_rate_draws_poisson_arrivals(lengths):
+def test_a_rate_draws_poisson_arrivals(lengths: str) -> None:
     trace = read_trace(lengths)
     one, two, other = (replay(trace, Scenario(**SCENARIO, request_rate=4.0, seed=seed)) for seed in (1, 1, 2))
     arrivals = one.requests["arrival_s"]
@@ -47,11 +49,11 @@ def test_a_rate_draws_poisson_arrivals(lengths):
     assert any("says nothing of when requests were sent" in note for note in one.summary["notes"])
 
 
-def test_a_closed_loop_needs_no_arrivals(lengths):
+def test_a_closed_loop_needs_no_arrivals(lengths: str) -> None:
     assert replay(read_trace(lengths), Scenario(**SCENARIO, max_concurrency=3)).summary["max_running"] == 3
 
 
-def test_capacity_takes_lengths_alone_as_a_poisson_process(lengths):
+def test_capacity_takes_lengths_alone_as_a_poisson_process(lengths: str) -> None:
     objectives = parse_objectives("ttft:100", 0.9)
     with pytest.raises(UsageError, match="--scaling poisson"):
         capacity(read_trace(lengths), Scenario(**SCENARIO), objectives, Search(replicates=0))
@@ -59,7 +61,7 @@ def test_capacity_takes_lengths_alone_as_a_poisson_process(lengths):
     assert capacity(read_trace(lengths), Scenario(**SCENARIO), objectives, search)["capacity_rps"] > 1
 
 
-def test_options_name_columns_and_rows(tmp_path):
+def test_options_name_columns_and_rows(tmp_path: Path) -> None:
     path = tmp_path / "log.csv"
     path.write_text("ts,prompt,out,model\n" + "".join(f"{1_790_000_000_000 + 100 * k},{9 + k},2,{'ab'[k % 2]}\n"
                                                       for k in range(10)))
@@ -72,7 +74,7 @@ def test_options_name_columns_and_rows(tmp_path):
     assert "dropped 5 (5 model is not a)" in done.stderr
 
 
-def test_a_study_names_columns_in_its_format(tmp_path):
+def test_a_study_names_columns_in_its_format(tmp_path: Path) -> None:
     (tmp_path / "log.csv").write_text("ts,n,m\n0,9,2\n1,8,3\n")
     spec = "columns,arrival_s=ts,input_tokens=n,output_tokens=m"
     (tmp_path / "a.toml").write_text(f'trace = "log.csv"\nformat = "{spec}"\n')
@@ -80,12 +82,12 @@ def test_a_study_names_columns_in_its_format(tmp_path):
     assert read_trace(study.trace, format=study.format).num_requests == 2
 
 
-def test_a_study_keeps_a_databases_uri(tmp_path):
+def test_a_study_keeps_a_databases_uri(tmp_path: Path) -> None:
     (tmp_path / "a.toml").write_text('trace = "postgresql://u@h/db#t"\n')
     assert read_study(tmp_path / "a.toml").trace == "postgresql://u@h/db#t"
 
 
-def test_replayed_requests_in_parquet_are_measured_runs(tmp_path):
+def test_replayed_requests_in_parquet_are_measured_runs(tmp_path: Path) -> None:
     trace = tmp_path / "t.csv"
     trace.write_text("arrival_s,input_tokens,output_tokens\n" + "".join(f"{k / 10},{100 + k},{1 + k % 5}\n"
                                                                         for k in range(30)))
@@ -102,7 +104,7 @@ def test_replayed_requests_in_parquet_are_measured_runs(tmp_path):
     ("per_request_rtx4090_llama31_8b_tp1.csv", "columns,ttft_s=ttft_client_ms:ms,e2e_s=e2e_client_ms:ms", 300),
     ("per_request_llmd.csv.gz", f"{LLMD},where exp=exp-0,where config=baseline-llm-d-70b,where target_qps=0.5", 252),
 ])
-def test_measured_files_come_through_the_same_readers(name, spec, num):
+def test_measured_files_come_through_the_same_readers(name: str, spec: str | None, num: int) -> None:
     """The files' own columns give the mean that they are compared with."""
     import polars as pl
 
@@ -116,13 +118,13 @@ def test_measured_files_come_through_the_same_readers(name, spec, num):
     table = pl.read_csv(path)
     if "exp" in table.columns:
         baseline = (pl.col("exp") == "exp-0") & (pl.col("config") == "baseline-llm-d-70b")
-        expected = table.filter(baseline, pl.col("target_qps") == 0.5)["ttft_s"].mean() * 1000
+        expected = number(table.filter(baseline, pl.col("target_qps") == 0.5)["ttft_s"].mean()) * 1000
     else:
-        expected = table["ttft_ms" if spec is None else "ttft_client_ms"].mean()
+        expected = number(table["ttft_ms" if spec is None else "ttft_client_ms"].mean())
     assert found.measurement.measured["mean_ttft_ms"] == pytest.approx(expected)
 
 
-def test_a_benchmark_in_another_tools_format_is_validated(tmp_path):
+def test_a_benchmark_in_another_tools_format_is_validated(tmp_path: Path) -> None:
     rows = [{"error_code": None, "ttft_s": 0.05, "end_to_end_latency_s": 0.05 + 0.01 * k, "number_input_tokens": 100,
              "number_output_tokens": 1 + k % 9} for k in range(1, 30)]
     path = tmp_path / "individual_responses.json"

@@ -25,7 +25,7 @@ def cells(column: Column) -> st.SearchStrategy:
 
 
 @st.composite
-def tables(draw) -> pl.DataFrame:
+def tables(draw: st.DrawFn) -> pl.DataFrame:
     """Requests with any of the optional columns, some cells empty, in any order of arrival."""
     num = draw(st.integers(1, 6))
     data = {}
@@ -46,20 +46,20 @@ def expected(table: pl.DataFrame) -> pl.DataFrame:
 
 
 @pytest.fixture(scope="module")
-def path(tmp_path_factory) -> Path:
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("trace") / "trace"
 
 
 @settings(deadline=None, max_examples=150)
 @given(table=tables())
-def test_csv(path, table):
+def test_csv(path: Path, table: pl.DataFrame) -> None:
     table.write_csv(path)
     assert read_trace(str(path)).requests.equals(expected(table))
 
 
 @settings(deadline=None, max_examples=150)
 @given(table=tables(), data=st.data())
-def test_jsonl_with_ids(path, table, data):
+def test_jsonl_with_ids(path: Path, table: pl.DataFrame, data: st.DataObject) -> None:
     ids = [
         data.draw(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=min(4, -(-tokens // BLOCK_TOKENS))))
         for tokens in table["input_tokens"]

@@ -132,7 +132,8 @@ def interval_of(scenario: Scenario) -> tuple[float, float, list[str]]:
 
 
 def closed(**options: Any) -> Scenario:
-    return Scenario(**{"model": "llama-3.1-8b", "max_concurrency": 4, "num_prompts": 20, "interval": 0.8} | options)
+    plain: dict[str, Any] = {"model": "llama-3.1-8b", "max_concurrency": 4, "num_prompts": 20, "interval": 0.8}
+    return Scenario(**plain | options)
 
 
 def own_profile(path: Path, kernels_of: str | None = None) -> str:
@@ -199,13 +200,14 @@ def test_errors_of_groups_with_their_own_bias_cover_a_group_that_is_not_among_th
     """Groups of 50 runs, biases twice as wide as runs' own errors: runs of one more, 1,000 times."""
     rng = np.random.default_rng(5)
     groups = np.repeat([f"g{k}" for k in range(num_groups)], 50).tolist()
-    together, apart = [], []
+    together: list[float] = []
+    apart: list[float] = []
     for _ in range(1000):
         errors = np.repeat(rng.normal(0, 0.2, num_groups), 50) + rng.normal(0, 0.1, 50 * num_groups)
         new = rng.normal(0, 0.2) + rng.normal(0, 0.1, 50)
         for found, expected in ((together, errors), (apart, of_a_new_group(errors, groups))):
             low, high = np.quantile(expected, (0.1, 0.9))
-            found.append(np.mean((new >= low) & (new <= high)))
+            found.append(float(np.mean((new >= low) & (new <= high))))
     assert np.mean(together) < together_below
     assert 0.79 < np.mean(apart) < apart_below
 

@@ -223,7 +223,7 @@ def test_a_prefix_router_of_ones_own_finds_prefixes(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(scored("return load.input_tokens - load.cached_tokens + load.outstanding_tokens"))
     ids = [[k % 3, 10 + k % 3, 20 + k] for k in range(12)]
     trace = trace_of([(0.3 * k, 40, 4) for k in range(12)], hash_ids=ids, hash_block_tokens=16)
-    options = {"enable_prefix_caching": True, "data_parallel_size": 3}
+    options: dict[str, Any] = {"enable_prefix_caching": True, "data_parallel_size": 3}
     own, bundled = (play(trace, router=router, **options).requests_table()["num_cached_tokens"].to_list()
                     for router in (f"{tmp_path}/own.py:mine", "prefix-aware"))
     assert own == bundled

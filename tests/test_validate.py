@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from measured_runs import fixed_start, row_of, write_runs, write_start, write_synthetic
 
 from planner.errors import PlannerError, TraceError, UnknownNameError, UsageError
 from planner.measured.accuracy import Predicted, accuracy, interval_coverage, parse_max_error, predict_file
@@ -20,9 +21,8 @@ from planner.settings.engine_settings import Recording
 from planner.settings.scenario import Scenario
 from planner.steptime.engine_constants import constants_of
 from planner.traces.shaping.client_load import client_load
-from tests.measured_runs import fixed_start, row_of, write_runs, write_start, write_synthetic
 
-LINEAR = {"step_time": "linear:0.01,0.0001", "num_gpu_blocks": 4000, "async_scheduling": False}
+LINEAR: dict[str, Any] = {"step_time": "linear:0.01,0.0001", "num_gpu_blocks": 4000, "async_scheduling": False}
 
 
 def predicted(path: Path, scenario: Scenario | None = None, client: str | None = None) -> list[Prediction]:
@@ -117,7 +117,7 @@ def test_a_bad_table_says_what_is_wrong(text: str, words: str, tmp_path: Path) -
     path = tmp_path / "bad.csv"
     path.write_text(text)
     with pytest.raises(TraceError, match=rf"bad\.csv.*{words}") as error:
-        predicted(path, Scenario() if "gpu" in text else Scenario(**LINEAR))  # type: ignore[arg-type]
+        predicted(path, Scenario() if "gpu" in text else Scenario(**LINEAR))
     assert error.value.exit_code == 3
 
 
@@ -146,7 +146,7 @@ def replayed(scenario: Scenario, path: Path, table: str = "requests") -> Path:
 def test_our_own_requests_are_predicted_without_error(ending: str, load: dict[str, Any], tmp_path: Path) -> None:
     scenario = Scenario(**LINEAR, **load, num_prompts=60, random_range_ratio=0.5)
     path = replayed(scenario, tmp_path / f"r.{ending}")
-    deployment = Scenario(**LINEAR, max_concurrency=scenario.max_concurrency)  # type: ignore[arg-type]
+    deployment = Scenario(**LINEAR, max_concurrency=scenario.max_concurrency)
     found = predicted(path, deployment)[0]
     assert {"mean_ttft_ms", "median_tpot_ms", "p99_e2el_ms", "makespan_s"} <= found.predicted.keys()
     assert dict(found.predicted) == pytest.approx(dict(found.measurement.measured), rel=1e-6)
@@ -156,13 +156,13 @@ def test_requests_that_were_not_completed_are_left_out(tmp_path: Path) -> None:
     path = tmp_path / "r.csv"
     path.write_text("arrival_s,input_tokens,output_tokens,status,ttft_s,tpot_s,e2e_s\n"
                     "0,5,5,completed,0.1,0.01,0.14\n1,900,0,rejected,,,\n")
-    found = predicted(path, Scenario(**LINEAR))[0]  # type: ignore[arg-type]
+    found = predicted(path, Scenario(**LINEAR))[0]
     assert found.measurement.load is not None
     assert found.measurement.load.num_requests == 1
     assert found.measurement.measured["mean_tpot_ms"] == pytest.approx(10)
     path.write_text("arrival_s,input_tokens,output_tokens,status,ttft_s\n1,900,0,rejected,\n")
     with pytest.raises(TraceError, match="1 status is not completed"):
-        predicted(path, Scenario(**LINEAR))  # type: ignore[arg-type]
+        predicted(path, Scenario(**LINEAR))
 
 
 def test_our_own_steps_are_predicted_without_error(tmp_path: Path) -> None:
@@ -203,28 +203,28 @@ def test_a_detailed_result_is_replayed_as_it_was_sent(load: dict[str, Any], head
                                                       tmp_path: Path) -> None:
     scenario = Scenario(**LINEAR, **load, num_prompts=50, random_range_ratio=0.5)
     path = write_json(tmp_path / "bench.json", detailed(scenario, starts=starts, **header))
-    found = predicted(path, Scenario(**LINEAR))[0]  # type: ignore[arg-type]
+    found = predicted(path, Scenario(**LINEAR))[0]
     measured = dict(found.measurement.measured)
     assert len(measured) == 10
     assert {k: v for k, v in found.predicted.items() if k in measured} == pytest.approx(measured, rel=1e-5)
 
 
 def test_failed_requests_of_a_result_do_not_count(tmp_path: Path) -> None:
-    run = detailed(Scenario(**LINEAR, num_prompts=10, request_rate=5.0), request_rate=5.0)  # type: ignore[arg-type]
+    run = detailed(Scenario(**LINEAR, num_prompts=10, request_rate=5.0), request_rate=5.0)
     for key, value in (("ttfts", 0.0), ("output_lens", 0), ("errors", "Timeout"), ("itls", [])):
         run[key][3] = value
-    found = predicted(write_json(tmp_path / "b.json", run), Scenario(**LINEAR))[0]  # type: ignore[arg-type]
+    found = predicted(write_json(tmp_path / "b.json", run), Scenario(**LINEAR))[0]
     assert found.measurement.load is not None
     assert found.measurement.load.num_requests == 9
 
 
 def test_a_summary_is_replayed_with_its_mean_lengths(tmp_path: Path) -> None:
-    scenario = Scenario(**LINEAR, max_concurrency=4, num_prompts=40)  # type: ignore[arg-type]
+    scenario = Scenario(**LINEAR, max_concurrency=4, num_prompts=40)
     summary = replay(client_load(scenario), scenario, slo=None, recording=Recording()).summary
     keys = ("completed", "duration", "total_input_tokens", "total_output_tokens", "mean_ttft_ms", "p99_ttft_ms",
             "mean_tpot_ms")
     run = {"num_prompts": 40, "request_rate": "inf", "max_concurrency": 4, **{key: summary[key] for key in keys}}
-    found = predicted(write_json(tmp_path / "b.json", run, run), Scenario(**LINEAR))  # type: ignore[arg-type]
+    found = predicted(write_json(tmp_path / "b.json", run, run), Scenario(**LINEAR))
     assert [p.measurement.id for p in found] == ["b#0", "b#1"]
     measured = dict(found[0].measurement.measured)
     assert measured.keys() == {"mean_ttft_ms", "p99_ttft_ms", "mean_tpot_ms", "makespan_s"}
@@ -235,7 +235,7 @@ def test_sglangs_lengths_are_drawn_below_the_stated_ones(tmp_path: Path) -> None
     run = {"request_rate": 3.0, "max_concurrency": None, "random_input_len": 200, "random_output_len": 40,
            "random_range_ratio": 0.5, "completed": 50, "duration": 20.0, "total_input_tokens": 7500,
            "total_output_tokens": 1500, "mean_ttft_ms": 20.0, "mean_tpot_ms": 12.0, "mean_e2e_latency_ms": 400.0}
-    found = predicted(write_json(tmp_path / "s.jsonl", run), Scenario(**LINEAR))[0].measurement  # type: ignore[arg-type]
+    found = predicted(write_json(tmp_path / "s.jsonl", run), Scenario(**LINEAR))[0].measurement
     assert found.load is not None
     inputs = found.load.requests["input_tokens"].to_numpy()
     assert 100 <= inputs.min() < inputs.max() <= 200
@@ -249,13 +249,13 @@ def test_sglangs_lengths_are_drawn_below_the_stated_ones(tmp_path: Path) -> None
     ({"itls": None}, "neither latencies nor itls"), ({"output_lens": [0, 0]}, "no row is left of 2"),
 ])
 def test_a_bad_result_says_what_is_wrong(change: dict[str, Any], words: str, tmp_path: Path) -> None:
-    run = detailed(Scenario(**LINEAR, num_prompts=2, request_rate=5.0)) | change  # type: ignore[arg-type]
+    run = detailed(Scenario(**LINEAR, num_prompts=2, request_rate=5.0)) | change
     with pytest.raises(TraceError, match=rf"b\.json run 0.*{words}"):
-        predicted(write_json(tmp_path / "b.json", run), Scenario(**LINEAR))  # type: ignore[arg-type]
+        predicted(write_json(tmp_path / "b.json", run), Scenario(**LINEAR))
 
 
 def test_a_result_needs_its_deployment(tmp_path: Path) -> None:
-    run = detailed(Scenario(**LINEAR, num_prompts=2, request_rate=5.0))  # type: ignore[arg-type]
+    run = detailed(Scenario(**LINEAR, num_prompts=2, request_rate=5.0))
     with pytest.raises(UsageError, match="--model and --gpu missing"):
         predicted(write_json(tmp_path / "b.json", run))
 

@@ -1,6 +1,7 @@
 """Reshaping traces: windows, limits and rates, and the errors of each."""
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ LINE = (
 
 
 @pytest.fixture(scope="module")
-def trace(tmp_path_factory) -> Trace:
+def trace(tmp_path_factory: pytest.TempPathFactory) -> Trace:
     """Five requests at 10, 11, 13, 13 and 20 s."""
     path = tmp_path_factory.mktemp("trace") / "five.jsonl"
     rows = [(10.0, [1]), (11.0, [1, 2]), (13.0, []), (13.0, [3]), (20.0, [1, 3])]
@@ -31,7 +32,7 @@ def ids(trace: Trace) -> list[list[int]]:
     return [part.tolist() for part in np.split(trace.prefix.values, trace.prefix.offsets[1:-1])]
 
 
-def test_slice_time_is_half_open_and_counts_from_its_start(trace):
+def test_slice_time_is_half_open_and_counts_from_its_start(trace: Trace) -> None:
     part = workload.slice_time(trace, 11.0, 9.0)
     assert part.requests["arrival_s"].to_list() == [0.0, 2.0, 2.0]
     assert part.requests["request_id"].to_list() == [1, 2, 3]
@@ -40,31 +41,31 @@ def test_slice_time_is_half_open_and_counts_from_its_start(trace):
     assert part.sha256 == trace.sha256
 
 
-def test_limit_keeps_the_first_by_arrival(trace):
+def test_limit_keeps_the_first_by_arrival(trace: Trace) -> None:
     assert workload.limit(trace, 2).requests["arrival_s"].to_list() == [10.0, 11.0]
     assert ids(workload.limit(trace, 2)) == [[0], [0, 1]]
     assert workload.limit(trace, 99).requests.equals(trace.requests)
 
 
-def test_scale_rate_compresses_arrivals_only(trace):
+def test_scale_rate_compresses_arrivals_only(trace: Trace) -> None:
     fast = workload.scale_rate(trace, 2.0)
     assert fast.requests["arrival_s"].to_list() == [5.0, 5.5, 6.5, 6.5, 10.0]
     assert fast.requests.drop("arrival_s").equals(trace.requests.drop("arrival_s"))
 
 
 @given(rate_per_s=st.floats(1e-6, 1e6))
-def test_at_request_rate_sets_the_mean_rate_over_the_gaps(trace, rate_per_s):
+def test_at_request_rate_sets_the_mean_rate_over_the_gaps(trace: Trace, rate_per_s: float) -> None:
     arrival_s = workload.at_request_rate(trace, rate_per_s).requests["arrival_s"].to_numpy()
     assert 4 / (arrival_s[-1] - arrival_s[0]) == pytest.approx(rate_per_s, rel=1e-6)
     gaps = np.diff(arrival_s)
     assert gaps / gaps.sum() == pytest.approx([0.1, 0.2, 0.0, 0.7], abs=1e-6)
 
 
-def test_infinite_rate_sends_all_at_once(trace):
+def test_infinite_rate_sends_all_at_once(trace: Trace) -> None:
     assert workload.at_request_rate(trace, math.inf).requests["arrival_s"].to_list() == [0.0] * 5
 
 
-def test_window_then_limit_then_rate(trace):
+def test_window_then_limit_then_rate(trace: Trace) -> None:
     part = workload.at_request_rate(workload.limit(workload.slice_time(trace, 10.0, 5.0), 3), 4.0)
     assert part.requests["arrival_s"].to_list() == pytest.approx([0.0, 1 / 6, 0.5])
 
@@ -86,7 +87,7 @@ BAD = {
 
 
 @pytest.mark.parametrize(("reshape", "message"), BAD.values(), ids=BAD.keys())
-def test_bad_arguments_say_value_and_remedy(trace, reshape, message):
+def test_bad_arguments_say_value_and_remedy(trace: Trace, reshape: Callable[[Trace], object], message: str) -> None:
     with pytest.raises(UsageError) as error:
         reshape(trace)
     assert message in str(error.value)

@@ -18,7 +18,8 @@ from benchmarks.accuracy.section import (
     run_by_run,
     scatter,
 )
-from benchmarks.fit_engines import ENGINES, is_mislabelled
+from benchmarks.fit_engines import is_mislabelled
+from planner.engines import ENGINES
 from planner.measured.run_table import GROUPS, METRICS, Measurement, read_measured
 from planner.measured.validate import Prediction, errors, predict_all
 from planner.report.content import Listing
@@ -130,7 +131,7 @@ def _without_doubtful(scored: Sequence[Prediction]) -> Listing:
 def _folds(split: pl.DataFrame) -> Listing:
     rows = []
     for (name, engine, fold), part in split.group_by("split", "engine", "fold", maintain_order=True):
-        cells = []
+        cells: list[str] = []
         for metric in ("tpot_ms", "ttft_ms"):
             error = part[metric].to_numpy()
             error = error[np.isfinite(error)]

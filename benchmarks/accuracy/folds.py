@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from benchmarks.fit_engines import ENGINES, PRIORS, fit_runs, newest_runs, usable
+from benchmarks.fit_engines import PRIORS, fit_runs, newest_runs, usable
+from planner.engines import ENGINES
 from planner.errors import UsageError
 from planner.measured.calibration.observations import Runs, prepare
 from planner.measured.run_table import METRICS, Measurement

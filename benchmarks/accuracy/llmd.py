@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from benchmarks.accuracy.data import BLOCK, MEASURED, load_of, replay, times
 from benchmarks.accuracy.dialogues import block_ids, continued
-from benchmarks.accuracy.section import ERROR_COLUMNS, Section, Verdict, error_row, four_digits, scatter
+from benchmarks.accuracy.section import ERROR_COLUMNS, Section, Verdict, error_row, four_digits, median, scatter
 from planner.deployment.deploy import Deployment, deploy
 from planner.report.content import Listing
 from planner.settings.scenario import Scenario
@@ -47,15 +47,15 @@ def llmd() -> Section:
         rows += [[*key, metric, *error_row(group[f"predicted_{metric}"], group[metric])]
                  for metric in ("throughput", "tpot_ms", "ttft_ms")]
         starts.append([*key, *(_queueing(group, prefix) for prefix in ("", "predicted_"))])
-    tpot = np.abs(found["predicted_tpot_ms"] / found["tpot_ms"] - 1)
-    throughput = np.abs(found["predicted_throughput"] / found["throughput"] - 1)
+    tpot = (found["predicted_tpot_ms"] / found["tpot_ms"] - 1).abs()
+    throughput = (found["predicted_throughput"] / found["throughput"] - 1).abs()
     return Section(
         title="llm-d: rising rates on vLLM",
         lead=f"{table.height:,} requests in {found.height} runs, replayed with their exact arrivals. Prompts are turns "
              "of dialogues, found by their lengths, whose prefix may still be cached; before a run LMBenchmark sends "
              "the turns before its first ones. Who of two replicas gets a request is drawn.",
-        verdicts=[Verdict(name="throughput, median APE over runs", value=float(throughput.median()), limit=0.03),
-                  Verdict(name="median TPOT, median APE over runs", value=float(tpot.median()), limit=0.05),
+        verdicts=[Verdict(name="throughput, median APE over runs", value=median(throughput), limit=0.03),
+                  Verdict(name="median TPOT, median APE over runs", value=median(tpot), limit=0.05),
                   Verdict(name=f"deployments whose queueing starts within {100 * NEAR:g} % of the measured rate",
                           value=_share_near(starts), limit=1.0, at_least=True)],
         tables=[Listing(title="Errors over the rates of each experiment",
@@ -114,7 +114,7 @@ def _replayed(deployment: Deployment, sent: pl.DataFrame, ids: Sequence[NDArray[
     parts = []
     for k in np.unique(replica):
         chosen = np.flatnonzero(replica == k)
-        parts.append(pl.DataFrame(times(replay(deployment, _trace(sent[chosen], [ids[i] for i in chosen])))
+        parts.append(pl.DataFrame(times(replay(deployment, _trace(sent[chosen], [ids[i] for i in chosen.tolist()])))
                                   | {"request": chosen}))
     return pl.concat(parts).sort("request")
 
@@ -149,7 +149,8 @@ def _cut(ids: Sequence[NDArray[np.int64]], tokens: Sequence[int], unused: int) -
 
 def _trace(sent: pl.DataFrame, ids: Sequence[NDArray[np.int64]]) -> Trace:
     """Return requests as a trace, with the blocks of their prompts."""
-    load = load_of("llm-d", *(sent[name].to_numpy() for name in ("arrival_s", "prompt_tokens", "output_tokens")))
+    arrival_s, prompts, outputs = (sent[name].to_numpy() for name in ("arrival_s", "prompt_tokens", "output_tokens"))
+    load = load_of("llm-d", arrival_s, prompts, outputs)
     lengths = np.array([len(blocks) for blocks in ids])
     return replace(load, prefix=intern_ids([pl.Series(np.concatenate(ids))], lengths, BLOCK))
 

@@ -61,7 +61,7 @@ def in_process(scenario: Scenario, *, is_compiled: bool = True, uses_ray: bool =
     found = scenario_constants(scenario)
     if scenario.policy == "vllm-v0":
         found = replace(with_v0_host(found), **least(NO_SERVER))
-        return replace(found, **RAY_HOSTS[load_gpu(scenario.gpu).kernels_of]) if uses_ray else found
+        return replace(found, **RAY_HOSTS[load_gpu(str(scenario.gpu)).kernels_of]) if uses_ray else found
     if scenario.engine != "trtllm" or not is_compiled:
         return replace(found, **least(NO_SERVER))
     return replace(found, launch_s_per_layer=ENGINE_LAUNCH_S, decode_launch_s_per_layer=ENGINE_LAUNCH_S,

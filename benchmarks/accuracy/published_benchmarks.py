@@ -74,4 +74,5 @@ def _load(row: Mapping[str, Any]) -> Trace:
 def _scaled(lengths: Any, total: int | None) -> Ints:
     """Return lengths of one token or more whose sum is about the total; as they are where it is not known."""
     factor = 1.0 if total is None else total / lengths.sum()
-    return np.maximum(np.rint(factor * lengths), 1).astype(np.int64)
+    scaled: Ints = np.maximum(np.rint(factor * lengths), 1).astype(np.int64)
+    return scaled

@@ -70,6 +70,11 @@ def percent(value: float | None) -> str:
     return "–" if value is None or not np.isfinite(value) else f"{100 * value:.1f} %"
 
 
+def median(column: pl.Series) -> float:
+    """Return the median of a column that has rows."""
+    return float(column.median())  # type: ignore[arg-type]
+
+
 def ape(predicted: Any, measured: Any) -> Floats:
     """Return |predicted / measured − 1| where both are numbers and the measured one is positive."""
     predicted, measured = np.asarray(predicted, float), np.asarray(measured, float)

@@ -122,7 +122,7 @@ def _short(error: PlannerError) -> str:
 
 def _scenario(row: Mapping[str, Any], engine: str, tp: int, precision: str) -> Scenario:
     is_fp8 = precision.upper() == "FP8"
-    return Scenario(model=MODELS[row["model"]], gpu=GPUS[row["gpu"]], engine=engine,  # type: ignore[arg-type]
+    return Scenario(model=MODELS[row["model"]], gpu=GPUS[row["gpu"]], engine=engine,
                     tensor_parallel_size=tp, quantization="fp8" if is_fp8 else None,
                     kv_cache_dtype="fp8" if is_fp8 else "auto", gpu_memory_utilization=0.95,
                     cudagraph_mode="none" if engine == "trtllm" else None, fuse_allreduce_rms=False)
@@ -139,7 +139,7 @@ def _predict_trtllm(row: Mapping[str, Any]) -> float:
     if row["metric"] == "first_token_latency_ms":
         return batch(scenario, row["batch_size"], row["isl"], 1)["ttft_s"]
     latency_s = batch(scenario, row["batch_size"], row["isl"], row["osl"])["latency_s"]
-    return row["batch_size"] * row["osl"] / latency_s / (row["tp"] if row["metric"].endswith("per_gpu") else 1)
+    return float(row["batch_size"] * row["osl"] / latency_s / (row["tp"] if row["metric"].endswith("per_gpu") else 1))
 
 
 def _argonne() -> pl.DataFrame:
@@ -156,7 +156,7 @@ def _predict_argonne(row: Mapping[str, Any]) -> float:
     scenario = replace(_scenario(row, ENGINES[row["engine"]], row["n_gpus"], "FP16"), gpu_memory_utilization=0.9,
                        max_num_batched_tokens=TRTLLM_TOKENS)
     if scenario.engine == "vllm":
-        scenario = replace(scenario, max_num_batched_tokens=load_model(scenario.model).max_model_len,
+        scenario = replace(scenario, max_num_batched_tokens=load_model(str(scenario.model)).max_model_len,
                            policy="vllm-v0", async_scheduling=False)
     found = batch(scenario, row["batch_size"], row["isl"], row["osl"], is_copied=scenario.engine == "trtllm")
     return found["latency_s"]

@@ -106,8 +106,8 @@ def _predict_most(row: Mapping[str, Any]) -> float:
     done = np.sort(records.finished_s)
     first, last = int(0.2 * count), int(0.8 * count)
     if count == (row["num_requests"] or 0):
-        return count * row["osl"] / float(done[-1])
-    return (last - first) * row["osl"] / float(done[last] - done[first])
+        return float(count * row["osl"] / float(done[-1]))
+    return float((last - first) * row["osl"] / float(done[last] - done[first]))
 
 
 # Sequences and tokens of a step by model and ranks, in trtllm-bench's own table (tensorrt_llm/bench/build/
@@ -179,8 +179,9 @@ def _predict_sweep(row: Mapping[str, Any]) -> float:
     load = load_of("sweep", np.cumsum(gaps), np.full(count, row["input_len"]), np.full(count, row["output_len"]))
     found = times(replay(deploy(scenario, constants=in_process(scenario)), load))
     end_s = float((load.requests["arrival_s"].to_numpy() + found["e2e_s"]).max())
-    return {"TTFT": 1e3 * found["ttft_s"].mean(), "ITL": 1e3 * np.nanmean(found["tpot_s"]),
-            "requests/s": count / end_s}[row["metric"]]
+    shown = {"TTFT": 1e3 * found["ttft_s"].mean(), "ITL": 1e3 * np.nanmean(found["tpot_s"]),
+             "requests/s": count / end_s}
+    return float(shown[row["metric"]])
 
 
 STAGE = {"rate": "load_summary.achieved_rate", "count": "successes.count", "input": "successes.prompt_len.mean",
@@ -223,7 +224,8 @@ def _predict_stage(row: Mapping[str, Any]) -> float:
     constants = with_v0_host(scenario_constants(scenario)) if is_v0 else None
     found = times(replay(deploy(scenario, enable_prefix_caching=is_caching, constants=constants), load))
     end_s = float((load.requests["arrival_s"].to_numpy() + found["e2e_s"]).max())
-    return {"e2e": found["e2e_s"].mean(), "TTFT": found["ttft_s"].mean(), "requests/s": count / end_s}[row["metric"]]
+    shown = {"e2e": found["e2e_s"].mean(), "TTFT": found["ttft_s"].mean(), "requests/s": count / end_s}
+    return float(shown[row["metric"]])
 
 
 def shared_prompts(count: int, size: int) -> PrefixIds:

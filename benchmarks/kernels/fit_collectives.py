@@ -101,7 +101,7 @@ def fit_table(system: str, op: str, num_gpus: int, table: pl.DataFrame) -> tuple
     largest_s = table["latency"][-1] * 1e-3
     link = profile(system).scale_up_bandwidth_bytes_per_s
     large = min(1.0, table["message_size"][-1] * 2.0 / link / largest_s)
-    floor_s = table["latency"].head(5).median() * 1e-3
+    floor_s = table["latency"].head(5).median() * 1e-3  # type: ignore[operator]
     found = []
     for share in (0.02, 0.1, 0.3, 0.6):
         for multiple in (1.1, 1.5, 2.5, 4.0):

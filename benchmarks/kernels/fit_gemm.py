@@ -13,7 +13,7 @@ from planner.catalog.catalog_files import load_model
 from planner.model.projections import projections
 from planner.steptime.operators.gemm import Floats, GemmConstants, gemm_s
 
-Row = Mapping[str, Any]
+Row = dict[str, Any]
 
 
 class Format(NamedTuple):

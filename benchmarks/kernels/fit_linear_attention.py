@@ -45,8 +45,9 @@ def problem(table: pl.DataFrame, gpu: Gpu, phase: str, element_bytes: float) -> 
     """Return the model as a function of its constants, and the measured times [s]."""
     batch, length, k_heads, v_heads, latency = columns(
         table, "batch_size", "seq_len", "num_k_heads", "num_v_heads", "latency")
-    shape = {"head_k_dim": 128, "head_v_dim": 128, "conv_kernel_dim": 4, "state_bytes_per_element": element_bytes,
-             "bandwidth_bytes_per_s": gpu.hbm_bandwidth_bytes_per_s}
+    shape: dict[str, Any] = {"head_k_dim": 128, "head_v_dim": 128, "conv_kernel_dim": 4,
+                             "state_bytes_per_element": element_bytes,
+                             "bandwidth_bytes_per_s": gpu.hbm_bandwidth_bytes_per_s}
     if phase == "context":
         return lambda **c: linear_prompt_s(batch * length, batch, num_k_heads=k_heads, num_v_heads=v_heads, **shape,
                                            constants=LinearPrompt(**c)), latency * 1e-3

@@ -100,7 +100,7 @@ def test_without_a_file_a_page_asks_for_one() -> None:
 @pytest.mark.parametrize(("option", "value", "held"), [
     ("max_num_seqs", 64, 64), ("max_num_seqs", None, None), ("policy", "sjf", "sjf"), ("policy", None, "engine's"),
     ("enable_chunked_prefill", False, "off"), ("async_scheduling", None, "engine's"), ("data_parallel_size", 2, 2)])
-def test_a_configuration_comes_back_to_the_widgets(option, value, held):
+def test_a_configuration_comes_back_to_the_widgets(option: str, value: Any, held: Any) -> None:
     assert widget_value(option, value) == held
 
 
@@ -119,7 +119,8 @@ OPTIONS = {"gpu": some.just("h200-sxm"), "tensor_parallel_size": some.just(2), "
 
 @given(options=some.fixed_dictionaries({}, optional=OPTIONS),
        slo=some.sampled_from((None, "ttft:500 tpot:50", "ttft:500 p99_tpot:50")))
-def test_the_file_and_the_command_are_the_scenario(tmp_path_factory, options, slo):
+def test_the_file_and_the_command_are_the_scenario(tmp_path_factory: pytest.TempPathFactory, options: dict[str, Any],
+                                                   slo: str | None) -> None:
     """What the page offers to take away: the TOML reads back as the study, the command parses as its scenario."""
     objectives = None if slo is None else parse_objectives(slo, 0.99)
     study = Study(name="scenario", trace="chat", format=None, scenario=Scenario(model="llama-3.1-8b", **options),

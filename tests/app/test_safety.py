@@ -17,6 +17,7 @@ from planner.commands import cli
 from planner.errors import PlannerError, TraceError, UsageError
 from planner.planning.study import Study
 from planner.settings.scenario import Scenario
+from planner.traces.source import decompressed
 from planner.ui import sidebar as sidebar_module
 from planner.ui import uploads
 from planner.ui.downloads import harmless, table_csv
@@ -57,10 +58,9 @@ def test_a_bomb_is_refused_by_the_page() -> None:
 def test_a_bomb_is_never_held_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     """Counting stops soon after the limit: what is decompressed for it is a fraction of what the bomb holds."""
     seen: list[int] = []
-    plain = uploads.decompressed
 
     def counted(name: str, pieces: Any) -> Any:
-        for part in plain(name, pieces):
+        for part in decompressed(name, pieces):
             seen.append(len(part))
             yield part
 

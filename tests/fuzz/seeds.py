@@ -51,12 +51,14 @@ def _trace(path: Path) -> None:
 
 
 def _mapped(spec: str) -> Callable[[Path], None]:
-    return lambda path: read_trace(str(path), format=spec, on_bad_rows="drop") and None
+    def read(path: Path) -> None:
+        read_trace(str(path), format=spec, on_bad_rows="drop")
+    return read
 
 
 def _runs(path: Path) -> None:
     """Read measured runs, of a deployment in few words where their rows do not name their own."""
-    few = {} if path.suffix == ".csv" else {"step_time": "linear:0.01,0.0001", "num_gpu_blocks": 100}
+    few: dict[str, Any] = {} if path.suffix == ".csv" else {"step_time": "linear:0.01,0.0001", "num_gpu_blocks": 100}
     read_runs(path, Scenario(**few), client=None)
 
 

@@ -22,7 +22,7 @@ every_policy = pytest.mark.parametrize("policy", POLICIES)
 
 @every_policy
 @given(case=cases(with_tiers=True))
-def test_conservation(policy, case):
+def test_conservation(policy: str, case: Case) -> None:
     """Requests, tokens and memory are conserved, limits are kept, and time goes forward."""
     result = case.play(policy, EVERYTHING)
     check_requests(result)
@@ -234,7 +234,7 @@ def undivided(result: ReplayResult) -> pl.DataFrame:
 
 @every_policy
 @given(case=cases(with_tiers=True))
-def test_recording_changes_nothing(policy, case):
+def test_recording_changes_nothing(policy: str, case: Case) -> None:
     """Stretches of decodes taken at once give what single steps give, bit for bit, and so does a second run."""
     whole, steps, plain, again = (
         case.play(policy, recording)
@@ -263,7 +263,7 @@ def gaps_s(result: ReplayResult) -> np.ndarray:
 
 @pytest.mark.parametrize("policy", [name for name in POLICIES if name != "sjf-oracle"])
 @given(case=cases(with_tiers=True), data=some.data())
-def test_no_policy_knows_how_long_an_output_will_be(policy, case, data):
+def test_no_policy_knows_how_long_an_output_will_be(policy: str, case: Case, data: some.DataObject) -> None:
     """A request that would have gone on for longer changes nothing before the instant at which it stopped."""
     i = data.draw(some.integers(0, len(case.rows) - 1))
     arrival_s, prompt, output = case.rows[i]
@@ -308,7 +308,7 @@ large_first = Policy(name="large-first", plan_step=plan_gently, admit_key=by_siz
 
 
 @pytest.mark.parametrize("name", ["gentle", "large_first"])
-def test_a_users_policy_keeps_the_laws(name, tmp_path_factory):
+def test_a_users_policy_keeps_the_laws(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.mktemp("policy") / "own.py"
     path.write_text(OWN_POLICIES)
     policy = f"{path}:{name}"

@@ -76,7 +76,8 @@ def overloads(draw: Any, num_replicas: int) -> dict[str, Any]:
 def overloaded_fleets(draw: Any) -> dict[str, Any]:
     options = draw(fleets())
     apart = draw(prefill_apart(options["data_parallel_size"]))
-    return options | apart | draw(overloads(options["data_parallel_size"]))
+    found: dict[str, Any] = options | apart | draw(overloads(options["data_parallel_size"]))
+    return found
 
 
 @some.composite
@@ -97,7 +98,7 @@ def tenants_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@settings(parent=settings.default, max_examples=5 * settings.default.max_examples)
+@settings(parent=settings.default, max_examples=5 * settings().max_examples)
 @given(policy=some.sampled_from(list(POLICIES)), case=cases(), options=overloaded_fleets(), recording=recordings,
        with_quotas=some.booleans(),
        tenant=some.lists(some.sampled_from(("a", "b", "c", None)), min_size=10, max_size=10))
@@ -219,7 +220,7 @@ def test_what_does_not_bite_changes_nothing_apart(name: str, case: Case, policy:
         assert np.array_equal(getattr(guarded.records, rows), getattr(plain.records, rows))
 
 
-@settings(parent=settings.default, max_examples=2 * settings.default.max_examples)
+@settings(parent=settings.default, max_examples=2 * settings().max_examples)
 @given(policy=some.sampled_from(list(POLICIES)), case=cases(), options=overloads(1),
        routers=some.tuples(*2 * [some.sampled_from(list(ROUTERS))]))
 def test_one_replica_behind_any_router_is_the_single_engine(policy: str, case: Case, options: dict[str, Any],

@@ -84,7 +84,8 @@ def test_two_features_serve_together(one: str, other: str, tmp_path: Path, monke
     Path("zero.toml").write_text(SCALE.replace("minimum = 1", "minimum = 0"))
     Path("pools.toml").write_text(POOLS)
     Path("apart.toml").write_text(APART)
-    options = {"model": "llama-3.1-8b", "gpu": "h100-sxm", "num_gpu_blocks": 60} | FEATURES[one] | FEATURES[other]
+    options: dict[str, Any] = {"model": "llama-3.1-8b", "gpu": "h100-sxm",
+                               "num_gpu_blocks": 60} | FEATURES[one] | FEATURES[other]
     if {one, other} in REFUSED:
         with pytest.raises(PlannerError):
             replay(load(), Scenario(**options))

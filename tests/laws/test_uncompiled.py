@@ -11,7 +11,7 @@ from uncompiled import CASES, outcomes
 import planner
 
 
-def test_uncompiled_is_compiled_bit_for_bit():
+def test_uncompiled_is_compiled_bit_for_bit() -> None:
     """Every bit of records, rows and totals, for every policy with and without recording."""
     root = Path(planner.__file__).parents[1]
     paths = os.pathsep.join([str(root), *filter(None, [os.environ.get("PYTHONPATH")])])

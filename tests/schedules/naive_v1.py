@@ -138,8 +138,9 @@ class Scheduler:
     def grant(self, request: Request, n: int, batch: dict[Request, int]) -> None:
         while len(request.blocks) < -(-(request.computed + n) // self.block_size):
             b = self.free.pop(0)
-            if self.holds[b] is not None:
-                self.table[self.holds[b]].remove(b)
+            held = self.holds[b]
+            if held is not None:
+                self.table[held].remove(b)
                 self.holds[b] = None
             self.users[b] = 1
             request.blocks.append(b)

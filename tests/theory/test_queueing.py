@@ -19,7 +19,7 @@ def poisson(rate_per_s: float, output_tokens: np.ndarray, seed: int) -> Trace:
 
 @pytest.mark.parametrize("output_tokens", [1, 4])
 @pytest.mark.parametrize("rho", [0.5, 0.8])
-def test_one_slot_is_an_m_d_1_queue(rho, output_tokens):
+def test_one_slot_is_an_m_d_1_queue(rho: float, output_tokens: int) -> None:
     """A request takes `output_tokens` steps of 10 ms, μ = 100 / output_tokens: mean wait ρ / (2 μ (1 − ρ))."""
     mu_per_s = 100 / output_tokens
     trace = poisson(rho * mu_per_s, np.full(50_000, output_tokens), seed=7)
@@ -29,7 +29,7 @@ def test_one_slot_is_an_m_d_1_queue(rho, output_tokens):
 
 @pytest.mark.parametrize("rho", [0.5, 0.8])
 @pytest.mark.parametrize("lengths", ["equal", "geometric"])
-def test_steps_as_long_as_their_tokens_share_the_processor(rho, lengths):
+def test_steps_as_long_as_their_tokens_share_the_processor(rho: float, lengths: str) -> None:
     """M/G/1-PS: the mean stay is mean work / (1 − ρ), whatever the distribution of work.
 
     A step of n decodes takes n times as long as one of a single decode, so each gets 1/n of the engine. An arrival
@@ -45,7 +45,7 @@ def test_steps_as_long_as_their_tokens_share_the_processor(rho, lengths):
 
 
 @pytest.mark.parametrize("slots", [1, 3, 32])
-def test_full_slots_give_one_token_each_per_step(slots):
+def test_full_slots_give_one_token_each_per_step(slots: int) -> None:
     """Under steps of constant length, a saturated engine's throughput is its slots per step."""
     trace = trace_of([(0.0, 1, 50)] * (slots * 20))
     outcome = replay(trace, scenario_of(max_num_seqs=slots, step_time="linear:0.01,0"), slo=None, recording=FAST)
@@ -53,7 +53,7 @@ def test_full_slots_give_one_token_each_per_step(slots):
     assert outcome.summary["num_steps"] == 20 * 50
 
 
-def test_littles_law():
+def test_littles_law() -> None:
     """Mean number in the system = throughput × mean stay, and the same for those that run."""
     tokens = np.random.default_rng(3).geometric(1 / 30, 3000)
     trace = poisson(20, tokens, seed=4)
