@@ -159,5 +159,5 @@ def test_sessions_do_not_see_each_others_data() -> None:
 
 def test_it_listens_on_this_machine_alone() -> None:
     assert inspect.signature(cli.ui).parameters["address"].default == "localhost"
-    config = Path(cli.__file__).parents[1] / ".streamlit" / "config.toml"
+    config = Path(cli.__file__).parents[2] / ".streamlit" / "config.toml"
     assert 'address = "localhost"' in config.read_text()
