@@ -38,7 +38,7 @@ def rejected(text: str) -> list[str]:
     """Return the phrases of a text that the style rejects, with the words around them; code is not prose.
 
     >>> rejected("All of it, but for the `besides` of the code.")
-    ['but for: All of it, but for the  of t']
+    ['but for: All of it, but for the  of th']
     """
     prose = CODE.sub("", BLOCK.sub("", text))
     return [f"{name}: {prose[max(match.start() - 11, 0):match.end() + 11]}" for name, pattern in REJECTED.items()

@@ -1,4 +1,4 @@
-"""A sweep drawn: its Pareto front among all configurations, and what the axes of each come to."""
+"""Figures of a sweep: its Pareto front among all configurations, and each axis' effect."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
