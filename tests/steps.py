@@ -12,22 +12,22 @@ from planner.model.layout import Layout
 from planner.steptime.by_term import step_terms
 from planner.steptime.engine_constants import EngineConstants, load_engine
 from planner.steptime.roofline import roofline
-from planner.steptime.step_context import Stack
+from planner.steptime.step_context import StepContext
 
 ENGINES = ("vllm", "sglang", "trtllm")
 
 
 @functools.cache
 def stack_of(model: str = "llama-3.1-8b", gpu: str = "h100-sxm", engine: str = "vllm", layout: Layout | None = None,
-             quantization: str | None = None, kv_bytes_per_element: float = 2.0) -> Stack:
+             quantization: str | None = None, kv_bytes_per_element: float = 2.0) -> StepContext:
     """Return a stack with its engine's bundled constants, whose steps up to 512 are CUDA graphs."""
-    return Stack(
+    return StepContext(
         arch=load_model(model), gpu=load_gpu(gpu), layout=layout or Layout(), quantization=quantization,
         kv_bytes_per_element=kv_bytes_per_element, engine=engine, constants=load_engine(engine), graph_seqs=512,
         graph_tokens=512, is_overlapped=True)
 
 
-def with_constants(stack: Stack, **changes: Any) -> Stack:
+def with_constants(stack: StepContext, **changes: Any) -> StepContext:
     """Return a stack whose engine has other constants."""
     constants: EngineConstants = replace(stack.constants, **changes)
     return replace(stack, constants=constants)
@@ -48,16 +48,16 @@ def step(prompt: int = 0, decodes: int = 0, context: int = 0, *, cached: int = 0
     return row
 
 
-def terms_of(stack: Stack, row: Any) -> dict[str, float]:
+def terms_of(stack: StepContext, row: Any) -> dict[str, float]:
     """Return how the time of a step divides [s]."""
     return {name: float(values[0]) for name, values in step_terms(roofline(stack), row, 0.0).items()}
 
 
-def seconds(stack: Stack, row: Any) -> float:
+def seconds(stack: StepContext, row: Any) -> float:
     """Return how long a step takes [s]."""
     return sum(terms_of(stack, row).values())
 
 
-def gpu_seconds(stack: Stack, row: Any) -> float:
+def gpu_seconds(stack: StepContext, row: Any) -> float:
     """Return what the GPU does of it [s]."""
     return seconds(stack, row) - terms_of(stack, row)["overhead_s"]

@@ -7,12 +7,12 @@ from steps import stack_of, step, terms_of
 
 from planner.catalog.attention_reads import window_tokens
 from planner.model.layout import Layout
-from planner.steptime.step_context import Stack
+from planner.steptime.step_context import StepContext
 
 TERMS = ("linear_s", "activations_s", "attention_prompt_s", "attention_decode_s")
 
 
-def one_layer(gpu: str, engine: str, ranks: int, kind: str) -> Stack:
+def one_layer(gpu: str, engine: str, ranks: int, kind: str) -> StepContext:
     """Return a layer of DeepSeek-V4-Flash: its attention alone, with one residual stream and no experts."""
     stack = stack_of("deepseek-v4-flash", gpu, engine, Layout(tensor_parallel_size=ranks), kv_bytes_per_element=1.0)
     arch = replace(stack.arch, num_layers=1, num_mlp_layers=0, num_index_layers=int(kind == "csa"),

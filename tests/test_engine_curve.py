@@ -5,16 +5,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from planner.loop.state.count_table import EXACT, NUM_NODES, between, node_counts, place
+from planner.loop.state.count_table import EXACT, NUM_NODES, between, node_counts, table_index
 
 NODES = node_counts()
 LAST = int(NODES[-1])
-place_of, line = place.py_func, between.py_func  # type: ignore[attr-defined]
+index_of, line = table_index.py_func, between.py_func  # type: ignore[attr-defined]
 
 
 def value_at(values: np.ndarray, count: int) -> float:
-    node, way = place_of(count)
-    return float(line(values[node], values[node + 1], way))
+    node, fraction = index_of(count)
+    return float(line(values[node], values[node + 1], fraction))
 
 
 def test_nodes_rise_and_lie_close() -> None:
@@ -32,9 +32,9 @@ def test_a_node_is_met_exactly(k: int) -> None:
 
 @given(some.integers(0, LAST))
 def test_a_count_lies_between_its_nodes(count: int) -> None:
-    node, way = place_of(count)
+    node, fraction = index_of(count)
     assert NODES[node] <= count <= NODES[node + 1]
-    assert 0 <= way <= 1
+    assert 0 <= fraction <= 1
     assert value_at(3.0 * NODES + 1.0, count) == pytest.approx(3.0 * count + 1.0)
 
 

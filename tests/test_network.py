@@ -18,7 +18,7 @@ from planner.results.notes import notes
 from planner.settings.scenario import Scenario
 from planner.steptime.collective_time import collectives_s
 from planner.steptime.operators.network import network_s
-from planner.steptime.step_context import Stack
+from planner.steptime.step_context import StepContext
 
 LINK = NodeLink(bandwidth_bytes_per_s=50e9, latency_s=5e-6)
 OPS = ("all_reduce", "all_gather", "reduce_scatter", "alltoall")
@@ -26,7 +26,8 @@ TWO_NODES: dict[str, Any] = {"model": "llama-3.1-405b", "gpu": "h100-sxm", "quan
                              "inter_node_bandwidth": 50.0}
 
 
-def stack_over_nodes(layout: Layout, link: NodeLink = LINK, model: str = "llama-3.1-405b", **changes: Any) -> Stack:
+def stack_over_nodes(layout: Layout, link: NodeLink = LINK, model: str = "llama-3.1-405b",
+                     **changes: Any) -> StepContext:
     return replace(stack_of(model, layout=layout), node_link=link, **changes)
 
 

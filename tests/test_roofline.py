@@ -29,7 +29,7 @@ from planner.steptime.collective_time import collective_fit, collectives_s, exch
 from planner.steptime.engine_constants import bounds
 from planner.steptime.host_time import decode_launch_s, host_times, launches_s, prompt_launch_s
 from planner.steptime.roofline import expansion_s, gemms_s, moe_kernels, padded, priors, roofline
-from planner.steptime.step_context import Stack
+from planner.steptime.step_context import StepContext
 
 MODELS = ("llama-3.1-8b", "gemma-2-9b", "mixtral-8x7b", "gpt-oss-120b", "deepseek-v3", "glm-5", "qwen3.5-397b-a17b",
           "deepseek-v4-flash")
@@ -48,7 +48,7 @@ LESS = 1 - 1e-12  # sums are rounded
 LINK = NodeLink(bandwidth_bytes_per_s=50e9, latency_s=5e-6)
 
 
-def floor_s(stack: Stack, prompt: int, decodes: int, context: int) -> float:
+def floor_s(stack: StepContext, prompt: int, decodes: int, context: int) -> float:
     """Return what one GPU needs at least: its share of the arithmetic at the highest peak, or of what must be read."""
     arch, gpu, layout = stack.arch, stack.gpu, stack.layout
     row, seen = step(prompt, decodes, context, window=window_tokens(arch)), min(context, window_tokens(arch))

@@ -33,7 +33,7 @@ from planner.steptime.engine_constants import EngineConstants
 from planner.steptime.fused_norms import fuses_norms
 from planner.steptime.lora import adapter_bytes
 from planner.steptime.roofline import roofline
-from planner.steptime.step_context import Stack
+from planner.steptime.step_context import StepContext
 from planner.traces import Trace
 from planner.traces.shaping.client_load import NAME, at_client_rate
 from planner.traces.shaping.window_and_rate import at_request_rate, limit, scale_rate, slice_time
@@ -49,7 +49,7 @@ class Deployment:
     layout: Layout
     memory: MemoryPlan | None
     settings: EngineSettings
-    stack: Stack | None  # what the step time is made of; None where it is a line
+    stack: StepContext | None  # what the step time is made of; None where it is a line
     step_time: StepTime
     policy: Policy
     draft: Draft | None  # how tokens are drafted
@@ -230,7 +230,7 @@ def deploy(scenario: Scenario, *, enable_prefix_caching: bool = False, longest_r
     if not is_linear:
         assert architecture is not None
         assert gpu is not None
-        stack = Stack(
+        stack = StepContext(
             arch=architecture, gpu=gpu, layout=layout, quantization=scenario.quantization,
             kv_bytes_per_element=kv_bytes, engine=scenario.engine, constants=constants or scenario_constants(scenario),
             is_overlapped=limits.async_scheduling, draft=draft, node_link=node_link,

@@ -11,7 +11,7 @@ from planner.loop.memory.blocks import (
 )
 from planner.loop.memory.tiers import find_below
 from planner.loop.preemption import leave_cpu
-from planner.loop.reservation import keeps_promises, never_keeps_promises
+from planner.loop.reservation import fits_reservation, never_fits_reservation
 from planner.loop.state.engine_state import (
     CUT_FIRST,
     CUT_NONE,
@@ -107,7 +107,7 @@ def has_room(s: State, request: Any, n: int, hit_blocks: int, unused_hits: int, 
     """Tell whether the memory has room for a waiting request, beside the watermark and all that was promised."""
     watermark = s.settings.watermark_blocks if s.engine.num_running > 0 or s.settings.watermark_when_idle else 0
     fits = lacking_blocks(s, request, n, hit_blocks, unused_hits, computed) + watermark <= 0
-    return bool(fits and keeps_promises(s, request, hit_blocks, unused_hits))
+    return bool(fits and fits_reservation(s, request, hit_blocks, unused_hits))
 
 
 @jit
@@ -172,7 +172,7 @@ def never_fits(s: State, request: Any, computed: int) -> bool:
     if is_whole and wanted_tokens(s, request, computed) > s.settings.max_num_batched_tokens:
         return True
     largest = num_reserved(s, request) + s.settings.state_blocks
-    return bool(largest > s.settings.num_gpu_blocks or never_keeps_promises(s, request))
+    return bool(largest > s.settings.num_gpu_blocks or never_fits_reservation(s, request))
 
 
 @jit

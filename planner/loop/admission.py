@@ -28,7 +28,7 @@ from planner.loop.memory.blocks import ceil_div, claim_hit, enter_blocks, enter_
 from planner.loop.memory.kv_loading import await_load, begin_pull
 from planner.loop.memory.tiers import begin_load, use_prefix
 from planner.loop.preemption import cross_host_link, least_urgent_decode, leave_cpu, preempt
-from planner.loop.reservation import promise_to, sum_promises
+from planner.loop.reservation import reserve_for, sum_reservations
 from planner.loop.serving import grant_prompt
 from planner.loop.state.engine_state import CPU, NONE, REMOTE, RESERVE_CHUNK, WAITING, State
 
@@ -38,7 +38,7 @@ def admit(s: State, max_new_seqs: int) -> None:
     """Admit waiting requests; nobody enters in a step in which someone had to yield."""
     if s.engine.step_preempted > 0 or s.engine.num_waiting == 0 or is_shut(s):
         return
-    sum_promises(s)
+    sum_reservations(s)
     if s.settings.is_first_fit or s.settings.max_loras > 0:
         admit_first_fit(s, max_new_seqs)
     else:
@@ -142,7 +142,7 @@ def enter_running(s: State, i: int, n: int, hit_blocks: int, computed: int) -> N
         grant_prompt(s, i, n)
     else:
         await_load(s, i, loaded_s)
-    promise_to(s, request)
+    reserve_for(s, request)
 
 
 @jit
@@ -212,7 +212,7 @@ def force_admission(s: State) -> None:
         return
     n = hit_blocks = 0
     while True:
-        sum_promises(s)
+        sum_reservations(s)
         if has_seat(s):
             n, hit_blocks, computed = admissible_tokens(s, i)
         if n > 0 or request.state != WAITING:

@@ -19,7 +19,7 @@ RETRACT_DECODE_STEPS = 20  # decode steps that the ratio is to last for after a 
 
 
 @jit
-def keeps_promises(s: State, request: Any, hit_blocks: int, unused_hits: int) -> bool:
+def fits_reservation(s: State, request: Any, hit_blocks: int, unused_hits: int) -> bool:
     """Tell whether a waiting request can be admitted without breaking what was promised to those that run."""
     e = s.engine
     if s.settings.promise == PROMISE_NOTHING:
@@ -33,7 +33,7 @@ def keeps_promises(s: State, request: Any, hit_blocks: int, unused_hits: int) ->
 
 
 @jit
-def never_keeps_promises(s: State, request: Any) -> bool:
+def never_fits_reservation(s: State, request: Any) -> bool:
     """Tell whether a waiting request is too large for an engine in which nothing else runs."""
     all_tokens = s.settings.num_gpu_blocks * s.settings.block_size
     return bool(s.settings.promise == PROMISE_SHARE and room_to_enter(s, request) >= all_tokens)
@@ -47,7 +47,7 @@ def room_to_enter(s: State, request: Any) -> int:
 
 
 @jit
-def promise_to(s: State, request: Any) -> None:
+def reserve_for(s: State, request: Any) -> None:
     """Take a request that has just been admitted into account."""
     e = s.engine
     if s.settings.promise == PROMISE_ALL:
@@ -59,7 +59,7 @@ def promise_to(s: State, request: Any) -> None:
 
 
 @jit
-def sum_promises(s: State) -> None:
+def sum_reservations(s: State) -> None:
     """Add up the share that is promised to decodes, and all that is to prompts of this step that it completes."""
     if s.settings.promise != PROMISE_SHARE:
         return

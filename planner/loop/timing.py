@@ -18,7 +18,7 @@ from typing import Any
 
 from planner.loop.compiled.jit import jit
 from planner.loop.longest import longest_context
-from planner.loop.state.count_table import between, place, shared_s, tokens_bytes, tokens_s
+from planner.loop.state.count_table import between, shared_s, table_index, tokens_bytes, tokens_s
 from planner.loop.state.engine_state import State
 
 
@@ -44,8 +44,8 @@ def window_pairs(window: int, computed: int, n: int) -> int:
 @jit
 def head_s(curve: Any, sampled: int) -> float:
     """Return the time of the LM head and of sampling [s]."""
-    k, way = place(sampled)
-    return between(curve[k].head_s, curve[k + 1].head_s, way)
+    k, fraction = table_index(sampled)
+    return between(curve[k].head_s, curve[k + 1].head_s, fraction)
 
 
 @jit
@@ -62,15 +62,15 @@ def prompt_attention_s(t: Any, prompts: int, tokens: int, context: int, pairs: i
 @jit
 def decode_floor_s(curve: Any, decodes: int) -> float:
     """Return the part of the decodes' attention that does not depend on their context [s]."""
-    k, way = place(decodes)
-    return between(curve[k].decode_s, curve[k + 1].decode_s, way)
+    k, fraction = table_index(decodes)
+    return between(curve[k].decode_s, curve[k + 1].decode_s, fraction)
 
 
 @jit
 def draft_decode_s(curve: Any, decodes: int) -> float:
     """Return what a draft model does for the decodes, besides the pass that all tokens of the step run through [s]."""
-    k, way = place(decodes)
-    return between(curve[k].draft_decode_s, curve[k + 1].draft_decode_s, way)
+    k, fraction = table_index(decodes)
+    return between(curve[k].draft_decode_s, curve[k + 1].draft_decode_s, fraction)
 
 
 @jit
@@ -78,10 +78,10 @@ def context_slopes(t: Any, curve: Any, decodes: int) -> tuple[float, float]:
     """Return what a context token costs in attention over everything, and in attention under a window [s]."""
     if t.is_linear:
         return float(t.per_context_token_s), 0.0
-    k, way = place(decodes)
+    k, fraction = table_index(decodes)
     low, high = curve[k], curve[k + 1]
-    return (between(low.decode_s_per_context_token, high.decode_s_per_context_token, way),
-            between(low.decode_s_per_window_token, high.decode_s_per_window_token, way))
+    return (between(low.decode_s_per_context_token, high.decode_s_per_context_token, fraction),
+            between(low.decode_s_per_window_token, high.decode_s_per_window_token, fraction))
 
 
 @jit
@@ -98,8 +98,8 @@ def context_s(t: Any, slopes: tuple[float, float], decodes: int, context: int) -
 @jit
 def tile_part(t: Any, curve: Any, decodes: int) -> float:
     """Return which part of a decode's context one tile of FlashAttention-2 has, where all queries are one token."""
-    k, way = place(decodes)
-    return between(curve[k].decode_part, curve[k + 1].decode_part, way)
+    k, fraction = table_index(decodes)
+    return between(curve[k].decode_part, curve[k + 1].decode_part, fraction)
 
 
 @jit
@@ -225,10 +225,10 @@ def composition_bytes(t: Any, curve: Any, shared: int, tokens: int, context: int
         return 0.0
     drafted = decodes * (t.tokens_per_decode - 1)
     total = tokens + decodes + drafted
-    k, way = place(sampled + drafted)
-    head = between(curve[k].head_bytes, curve[k + 1].head_bytes, way)
-    k, way = place(decodes)
-    states = between(curve[k].decode_bytes, curve[k + 1].decode_bytes, way)
+    k, fraction = table_index(sampled + drafted)
+    head = between(curve[k].head_bytes, curve[k + 1].head_bytes, fraction)
+    k, fraction = table_index(decodes)
+    states = between(curve[k].decode_bytes, curve[k + 1].decode_bytes, fraction)
     return float(tokens_bytes(curve, shared) + head + states + (context + total) * t.kv_bytes_per_token)
 
 

@@ -37,7 +37,7 @@ from planner.steptime.operators.linear_attention import (
     state_traffic_bytes,
 )
 from planner.steptime.operators.mla import MlaDecode, mla_decode_coefficients, mla_prompt_coefficients
-from planner.steptime.step_context import Stack
+from planner.steptime.step_context import StepContext
 
 # FlashMLA's sparse kernel for prompts, of the 16-bit peak: 640 TFLOP/s on H800, 1,450 on B200 (its README).
 SPARSE_FLOPS_FRAC = 0.645
@@ -45,7 +45,7 @@ FASTEST_GDDR_BYTES_PER_S = 1.8e12
 MLA_HEADS = (8, 16, 32, 64, 128)  # of a GPU, that decode kernels were fitted with
 
 
-def fold_attention(step_time: StepTime, stack: Stack, counts: Floats) -> None:
+def add_attention(step_time: StepTime, stack: StepContext, counts: Floats) -> None:
     """Add the attention of all layers to a step's terms and curves.
 
     Layers with a KV cache read all of their context, or a window of it: sliding layers `sliding_window` tokens, and
@@ -84,13 +84,13 @@ def fold_attention(step_time: StepTime, stack: Stack, counts: Floats) -> None:
         _fold_linear(step_time, stack, counts)
 
 
-def prompt_fit(stack: Stack) -> Fit[PromptAttention]:
+def prompt_fit(stack: StepContext) -> Fit[PromptAttention]:
     """Return the constants of the prompts' attention kernel."""
     family, wanted = _kernel(stack)
     return find_fit(PromptAttention, family, phase="context", **wanted)
 
 
-def decode_fit(stack: Stack) -> Fit[Any]:
+def decode_fit(stack: StepContext) -> Fit[Any]:
     """Return the constants of the decodes' attention kernel."""
     family, wanted = _kernel(stack)
     if family != "mla":
@@ -102,7 +102,7 @@ def decode_fit(stack: Stack) -> Fit[Any]:
     return find_fit(MlaDecode, family, phase="generation", **wanted, num_heads=nearest)
 
 
-def linear_fits(stack: Stack) -> tuple[Fit[LinearDecode], Fit[LinearPrompt]]:
+def linear_fits(stack: StepContext) -> tuple[Fit[LinearDecode], Fit[LinearPrompt]]:
     """Return the constants of linear attention's kernels."""
     where = {"gpu": stack.gpu.kernels_of, "engine": stack.engine}
     family = "kda" if stack.arch.linear_attention == "kda" else "linear_attention"
@@ -110,20 +110,20 @@ def linear_fits(stack: Stack) -> tuple[Fit[LinearDecode], Fit[LinearPrompt]]:
             find_fit(LinearPrompt, family, phase="context", **where))
 
 
-def _kernel(stack: Stack) -> tuple[str, dict[str, Any]]:
+def _kernel(stack: StepContext) -> tuple[str, dict[str, Any]]:
     """Return the family of attention, and what a row must have: number formats in the order of preference."""
     kv_dtypes = ("fp8", "bfloat16") if stack.kv_bytes_per_element < 2 else ("bfloat16",)
     return "attention" if stack.arch.attention == "gqa" else "mla", {
         "gpu": stack.gpu.kernels_of, "engine": stack.engine, "kv_cache_dtype": kv_dtypes, "dtype": ("bfloat16", "fp8")}
 
 
-def _hardware(stack: Stack, dtype: str) -> dict[str, float]:
+def _hardware(stack: StepContext, dtype: str) -> dict[str, float]:
     peaks = stack.gpu.flops_per_s
     return {"bandwidth_bytes_per_s": stack.gpu.hbm_bandwidth_bytes_per_s,
             "flops_per_s": peaks.get("fp8", peaks["bf16"]) if dtype == "fp8" else peaks["bf16"]}
 
 
-def _prompt_coefficients(stack: Stack) -> tuple[float, float, float, float]:
+def _prompt_coefficients(stack: StepContext) -> tuple[float, float, float, float]:
     """Return one layer's time of prompt attention: base, per token, per context token, per pair [s]."""
     arch, ranks, ratio = stack.arch, stack.layout.tensor_parallel_size, stack.constants.prompt_attention_ratio
     fit = prompt_fit(stack)
@@ -145,7 +145,9 @@ def _prompt_coefficients(stack: Stack) -> tuple[float, float, float, float]:
     return base, per_token, max(per_context, _least_read_s(stack)), max(per_pair, least_per_pair)
 
 
-def _sparse_prompt_coefficients(stack: Stack, num_heads: int, floor_s: float) -> tuple[float, float, float, float]:
+def _sparse_prompt_coefficients(
+    stack: StepContext, num_heads: int, floor_s: float
+) -> tuple[float, float, float, float]:
     """Return the same of sparse MLA and of CSA, which multiply queries with what the cache holds, as decodes do.
 
     A query and its output have as many elements, of 2 B, as a pair has multiplications, of 2 FLOP.
@@ -156,7 +158,7 @@ def _sparse_prompt_coefficients(stack: Stack, num_heads: int, floor_s: float) ->
     return floor_s, 2 * products / gpu.hbm_bandwidth_bytes_per_s, 0.0, 2 * products / (gpu.flops_per_s["bf16"] * frac)
 
 
-def _decode_coefficients(stack: Stack, counts: Floats) -> tuple[Any, Any]:
+def _decode_coefficients(stack: StepContext, counts: Floats) -> tuple[Any, Any]:
     """Return one layer's time of decode attention: by the number of decodes, and per context token [s]."""
     arch, ranks, ratio = stack.arch, stack.layout.tensor_parallel_size, stack.constants.decode_attention_ratio
     fit = decode_fit(stack)
@@ -179,13 +181,13 @@ def _decode_coefficients(stack: Stack, counts: Floats) -> tuple[Any, Any]:
     return ratio * base, np.maximum(ratio * per_context, max(_least_read_s(stack), multiply_s))
 
 
-def _mixed_s(stack: Stack, pair_s: float, per_context: Any) -> float:
+def _mixed_s(stack: StepContext, pair_s: float, per_context: Any) -> float:
     """Return what one layer takes longer for a decode's context token in a step with prompts [s]."""
     read_s = float(np.max(per_context))
     return mixed_decode_s(read_s, pair_s) - read_s if uses_flash2(stack) else 0.0
 
 
-def _fold_tiles(step_time: StepTime, stack: Stack, counts: Floats, pair_s: float, read_s: float,
+def _fold_tiles(step_time: StepTime, stack: StepContext, counts: Floats, pair_s: float, read_s: float,
                 num_layers: float) -> None:
     """Set what decodes of uneven contexts wait for, in layers that attend to everything (`timing.uneven_s`).
 
@@ -206,7 +208,7 @@ def _fold_tiles(step_time: StepTime, stack: Stack, counts: Floats, pair_s: float
     step_time.curve.decode_part = 1.0 / np.array(splits)
 
 
-def _fold_longest(step_time: StepTime, stack: Stack, read_s: float, num_layers: float) -> None:
+def _fold_longest(step_time: StepTime, stack: StepContext, read_s: float, num_layers: float) -> None:
     """Set what MLA's decodes wait for where one context is longer than the mean (`timing.uneven_s`): no part is split.
 
     Parameters
@@ -221,7 +223,7 @@ def _fold_longest(step_time: StepTime, stack: Stack, read_s: float, num_layers: 
         step_time.curve.decode_part = 1.0
 
 
-def uses_flash2(stack: Stack) -> bool:
+def uses_flash2(stack: StepContext) -> bool:
     """Tell whether attention runs FlashAttention-2: under vLLM with a 16-bit KV cache, on GPUs without a later kernel.
 
     FlashAttention-3, which packs the heads of every batch, is Hopper's; FlashInfer with TensorRT-LLM's kernels, which
@@ -233,13 +235,13 @@ def uses_flash2(stack: Stack) -> bool:
             and stack.arch.attention == "gqa" and not is_later)
 
 
-def _least_read_s(stack: Stack) -> float:
+def _least_read_s(stack: StepContext) -> float:
     """Return what one layer's KV of a token takes at the peak of the memory's bandwidth [s]."""
     kv_bytes = layer_kv_bytes(stack.arch, stack.kv_bytes_per_element, stack.layout.tensor_parallel_size)
     return kv_bytes / stack.gpu.hbm_bandwidth_bytes_per_s
 
 
-def _fold_indexer(step_time: StepTime, stack: Stack) -> None:
+def _fold_indexer(step_time: StepTime, stack: StepContext) -> None:
     """Sparse attention's indexer reads one small key for each entry, and multiplies its heads with it."""
     arch, terms = stack.arch, step_time.terms
     read_s = index_bytes_per_token(arch) / arch.num_index_layers / stack.gpu.hbm_bandwidth_bytes_per_s
@@ -250,7 +252,7 @@ def _fold_indexer(step_time: StepTime, stack: Stack) -> None:
     terms.kv_bytes_per_token += index_bytes_per_token(arch)
 
 
-def _fold_linear(step_time: StepTime, stack: Stack, counts: Floats) -> None:
+def _fold_linear(step_time: StepTime, stack: StepContext, counts: Floats) -> None:
     """Linear layers: decodes read and write their states, prompts run through the chunked delta rule.
 
     Where drafts are checked the state after each token is written, to go on from the last one accepted (vLLM's

@@ -3,7 +3,7 @@
 from planner.engines import ENGINES
 from planner.errors import UsageError
 from planner.steptime.fused_norms import generation
-from planner.steptime.step_context import Stack
+from planner.steptime.step_context import StepContext
 
 # `Engine.block_sparse_frac` is the share of the 16-bit peak that a prompt's tiles reach; a tile is the queries of one
 # token and one KV head over one key. It is from AIConfigurator's tables of whole attention modules
@@ -15,7 +15,7 @@ INDEX_FLOPS_FRAC = 0.34
 TILE = 16  # rows that Triton multiplies at least, for the queries of a group's heads
 
 
-def sparse_pair_s(stack: Stack) -> float:
+def sparse_pair_s(stack: StepContext) -> float:
     """Return what a layer takes for one query and one key that was chosen, all heads of a GPU [s].
 
     Raises
@@ -38,7 +38,7 @@ def sparse_pair_s(stack: Stack) -> float:
     return 4.0 * groups * rows * arch.head_dim / reached
 
 
-def index_pair_s(stack: Stack) -> float:
+def index_pair_s(stack: StepContext) -> float:
     """Return what an indexer's heads of a GPU take for one query and one key [s]."""
     arch = stack.arch
     heads = -(-arch.index_n_heads // stack.layout.tensor_parallel_size)

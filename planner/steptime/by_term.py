@@ -12,7 +12,7 @@ from planner.loop import timing
 from planner.loop.compiled.jit import compile_with_signature, jit, numba
 from planner.loop.rows import STEP_ROW
 from planner.loop.state import engine_state as st
-from planner.loop.state.count_table import between, place, shared_s
+from planner.loop.state.count_table import between, shared_s, table_index
 from planner.loop.state.terms import CURVE, STEP_TIME, StepTime
 
 TERMS = ("linear_s", "experts_s", "activations_s", "attention_prompt_s", "attention_decode_s", "lm_head_s",
@@ -62,10 +62,10 @@ def _terms(t: Any, curve: Any, steps: Any, swap_s_per_token: float, out: Any) ->
             out[4, i] = context_s
             out[7, i] = t.base_s
         else:
-            k, way = place(total)
-            out[0, i] = between(curve[k].linear_s, curve[k + 1].linear_s, way)
-            out[1, i] = between(curve[k].experts_s, curve[k + 1].experts_s, way)
-            out[2, i] = between(curve[k].activations_s, curve[k + 1].activations_s, way)
+            k, fraction = table_index(total)
+            out[0, i] = between(curve[k].linear_s, curve[k + 1].linear_s, fraction)
+            out[1, i] = between(curve[k].experts_s, curve[k + 1].experts_s, fraction)
+            out[2, i] = between(curve[k].activations_s, curve[k + 1].activations_s, fraction)
             out[3, i] = timing.prompt_attention_s(t, step.num_prompts, step.num_prompt_tokens,
                                                   step.prompt_context_tokens, step.prompt_pairs, step.window_pairs)
             draft_s = timing.draft_decode_s(curve, step.num_decodes)
@@ -74,10 +74,10 @@ def _terms(t: Any, curve: Any, steps: Any, swap_s_per_token: float, out: Any) ->
                                          step.longest_context_tokens)
             sampled = step.num_sampled - step.num_accepted_tokens
             out[5, i] = timing.head_s(curve, sampled + step.num_decodes * (t.tokens_per_decode - 1))
-            out[6, i] = between(curve[k].collectives_s, curve[k + 1].collectives_s, way)
+            out[6, i] = between(curve[k].collectives_s, curve[k + 1].collectives_s, fraction)
             if step.num_spared_tokens > 0:
                 _share(curve, total, total - step.num_spared_tokens, out[:, i])
-            out[9, i] = between(curve[k].draft_s, curve[k + 1].draft_s, way) + draft_s
+            out[9, i] = between(curve[k].draft_s, curve[k + 1].draft_s, fraction) + draft_s
             gpu_s = out[:8, i].sum() + swap_s + out[9, i] + out[10, i]
             hidden_s = timing.hidden_s(t, step.num_prompts, step.num_decodes,
                                        timing.is_graph(t, step.num_prompts, total, step.num_decodes))
@@ -90,8 +90,8 @@ def _terms(t: Any, curve: Any, steps: Any, swap_s_per_token: float, out: Any) ->
 @jit
 def _share(curve: Any, total: int, shared: int, out: Any) -> None:
     """Set what ranks of data-parallel attention do for each other to that of fewer tokens."""
-    k, way = place(shared)
-    experts_s = between(curve[k].experts_s, curve[k + 1].experts_s, way)
+    k, fraction = table_index(shared)
+    experts_s = between(curve[k].experts_s, curve[k + 1].experts_s, fraction)
     spared_s = shared_s(curve, total) - shared_s(curve, shared)
     out[6] -= spared_s - (out[1] - experts_s)
     out[1] = experts_s

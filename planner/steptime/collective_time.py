@@ -12,13 +12,13 @@ from planner.steptime.operators.collectives import CollectiveConstants, collecti
 from planner.steptime.operators.gemm import Floats
 from planner.steptime.operators.moe import touched_gpus
 from planner.steptime.operators.network import network_s
-from planner.steptime.step_context import Stack
+from planner.steptime.step_context import StepContext
 
 ACTIVATION_BYTES = 2.0  # between kernels activations are 16-bit, whatever the weights are
 QK_NORM_BYTES = 8.0  # of a token: the sums of squares of query and key, 32-bit
 
 
-def fold_collectives(curve: Any, stack: Stack, counts: Floats, fused: Floats) -> None:
+def add_collectives(curve: Any, stack: StepContext, counts: Floats, fused: Floats) -> None:
     """Add the collectives of all layers to a step's curve.
 
     One or two all-reduces of the hidden state a layer, of which the `fused` take the norm after them along;
@@ -41,12 +41,12 @@ def fold_collectives(curve: Any, stack: Stack, counts: Floats, fused: Floats) ->
         curve.shared_s += exchanged_s
 
 
-def exchange_ops(stack: Stack) -> tuple[str, str]:
+def exchange_ops(stack: StepContext) -> tuple[str, str]:
     """Return the collectives that bring tokens of data-parallel attention to experts, and their results back."""
     return ("alltoall", "alltoall") if stack.layout.dispatches else ("all_gather", "reduce_scatter")
 
 
-def exchange_s(stack: Stack, counts: Floats) -> Floats:
+def exchange_s(stack: StepContext, counts: Floats) -> Floats:
     """Return what one layer of data-parallel attention takes to bring a rank's tokens to experts and back [s].
 
     All tokens go to all GPUs, and sums come back; or each goes to those GPUs alone that have its experts, in the format
@@ -68,14 +68,14 @@ def exchange_s(stack: Stack, counts: Floats) -> Floats:
             + collectives_s(stack, back_bytes, back, layout.num_expert_gpus))
 
 
-def fused_reduces(stack: Stack, counts: Floats) -> Floats:
+def fused_reduces(stack: StepContext, counts: Floats) -> Floats:
     """Return how many of a step's all-reduces take the norm after them along, by its tokens [1]."""
     largest = largest_fused_bytes(stack.engine, stack.gpu, stack.layout.tensor_parallel_size, stack.arch.hidden_size)
     is_fused = stack.fuses_norms & (ACTIVATION_BYTES * stack.arch.hidden_size * counts <= largest)
     return np.where(is_fused, float(_num_reduces(stack)), 0.0)
 
 
-def _num_reduces(stack: Stack) -> int:
+def _num_reduces(stack: StepContext) -> int:
     """Return the all-reduces of the hidden state in a step, each before a norm: after attention, and after each MLP.
 
     One for both where they run on the same hidden state and are added up together (`adds_up_once`).
@@ -87,7 +87,7 @@ def _num_reduces(stack: Stack) -> int:
     return after_attention + (arch.num_mlp_layers if layout.data_parallel_size == 1 else arch.num_dense_layers)
 
 
-def collectives_s(stack: Stack, message_bytes: Floats, op: str, num_gpus: int) -> Floats:
+def collectives_s(stack: StepContext, message_bytes: Floats, op: str, num_gpus: int) -> Floats:
     """Return the time of one collective of the engine [s], shape of `message_bytes`.
 
     Over several nodes it is that of the GPUs of one, and what the network takes; never less than inside one node.
@@ -105,7 +105,7 @@ def collectives_s(stack: Stack, message_bytes: Floats, op: str, num_gpus: int) -
     return stack.constants.collective_wait_s + benchmark_s
 
 
-def collective_fit(stack: Stack, op: str, num_gpus: int) -> Fit[CollectiveConstants]:
+def collective_fit(stack: StepContext, op: str, num_gpus: int) -> Fit[CollectiveConstants]:
     """Return the constants of a collective; sizes that nobody measured take those of the next larger, 8 at most.
 
     Where a GPU was not measured, medians over others on the same PCIe stand in before those over NVLink.

@@ -9,7 +9,7 @@ from planner.engines import ENGINES
 from planner.loop.state.count_table import node_counts
 from planner.steptime.operators.gemm import Floats
 from planner.steptime.operators.mla import MlaDecode, mla_decode_coefficients
-from planner.steptime.step_context import Stack
+from planner.steptime.step_context import StepContext
 
 # What prompts reach of the 16-bit peak, heads padded, and the indexer with its choice of entries of the FP8 peak; and
 # `Engine.index_share`, of `index_layer_s`. From AIConfigurator's tables of whole
@@ -20,7 +20,7 @@ INDEX_FLOPS_FRAC = {"hopper": 0.34, "blackwell": 0.23}
 SPARSE_HEADS = 64  # that FlashMLA's sparse kernel for decodes has room for, at least (`get_padded_num_q_heads` in vLLM)
 
 
-def csa_decode_coefficients(stack: Stack, counts: Floats, constants: MlaDecode, *, bandwidth_bytes_per_s: float,
+def csa_decode_coefficients(stack: StepContext, counts: Floats, constants: MlaDecode, *, bandwidth_bytes_per_s: float,
                             flops_per_s: float) -> tuple[Any, Any]:
     """Return one layer's time of decode attention: by the number of decodes, and per entry [s].
 
@@ -38,7 +38,7 @@ def csa_decode_coefficients(stack: Stack, counts: Floats, constants: MlaDecode, 
         bandwidth_bytes_per_s=bandwidth_bytes_per_s, flops_per_s=flops_per_s, constants=constants)
 
 
-def csa_heads(stack: Stack) -> int:
+def csa_heads(stack: StepContext) -> int:
     """Return the heads that a GPU's kernel multiplies for decodes, padding included [1]."""
     return max(math.ceil(stack.arch.num_attention_heads / stack.layout.tensor_parallel_size), SPARSE_HEADS)
 
@@ -57,14 +57,14 @@ def csa_flops_frac(gpu: Gpu) -> float:
     return FLOPS_FRAC[_generation(gpu)]
 
 
-def entry_pair_s(stack: Stack) -> float:
+def entry_pair_s(stack: StepContext) -> float:
     """Return what an indexer takes for one query and one token, its choice included [s], CSA's and DSA's alike."""
     arch, peaks = stack.arch, stack.gpu.flops_per_s
     products = 2.0 * arch.index_n_heads * arch.index_head_dim / arch.index_rate
     return products / peaks.get("fp8", peaks["bf16"]) / INDEX_FLOPS_FRAC[_generation(stack.gpu)]
 
 
-def index_share(stack: Stack) -> float:
+def index_share(stack: StepContext) -> float:
     """Return what of `index_layer_s` a layer with an indexer takes [1]: nothing in GQA, whose tables show none."""
     return {"csa": ENGINES[stack.engine].index_share, "mla": 1.0, "gqa": 0.0}[stack.arch.attention]
 

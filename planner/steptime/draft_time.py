@@ -9,7 +9,7 @@ PROMPT_TERMS = ("prompt_s", "prompt_s_per_token", "prompt_s_per_pair", "prompt_s
                 "prompt_s_per_expanded_token", "kv_bytes_per_token", "prompt_launch_s", "decode_launch_s")
 
 
-def fold_passes(step_time: StepTime, draft: StepTime, joining_s: Floats, passes: int) -> None:
+def add_passes(step_time: StepTime, draft: StepTime, joining_s: Floats, passes: int) -> None:
     """Add the `passes` of a draft with layers to a step of its target.
 
     As in vLLM's proposers, the first pass runs all tokens of the step, so that the draft has the KV of prompts too, and
@@ -50,7 +50,7 @@ def _fold_context(step_time: StepTime, draft: StepTime, passes: int) -> None:
     windowed += passes * draft.curve.decode_s_per_window_token
 
 
-def fold_heads(step_time: StepTime, heads_s: Floats, heads_bytes: float) -> None:
+def add_heads(step_time: StepTime, heads_s: Floats, heads_bytes: float) -> None:
     """Add what heads without context take for the decodes: Medusa's.
 
     Parameters

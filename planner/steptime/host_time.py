@@ -4,13 +4,13 @@ from typing import Any
 
 from planner.catalog.architecture import Architecture
 from planner.engines import ENGINES
-from planner.steptime.step_context import Stack, runs_flashinfer
+from planner.steptime.step_context import StepContext, runs_flashinfer
 
 ON_TOP = ("overhead_s", "overhead_s_per_seq", "frontend_s", "frontend_s_per_token", "latency_s", "latency_s_per_token",
           "latency_s_per_seq")
 
 
-def fold_host(terms: Any, stack: Stack) -> None:
+def add_host(terms: Any, stack: StepContext) -> None:
     """Set the terms of the host's work, beside the GPU's and on top of it."""
     prompt_s, decode_s = launches_s(stack)
     terms.prompt_launch_s, terms.decode_launch_s = prompt_s / stack.gpu.launch_speed, decode_s / stack.gpu.launch_speed
@@ -21,7 +21,7 @@ def fold_host(terms: Any, stack: Stack) -> None:
         setattr(terms, name, getattr(stack.constants, name))
 
 
-def host_times(stack: Stack) -> tuple[float, float]:
+def host_times(stack: StepContext) -> tuple[float, float]:
     """Return the host's work on a step besides launches, and how much more of it each sequence is [s].
 
     vLLM's engine sends a step to the worker process of each GPU (`MultiprocExecutor`), which works beside the GPU but
@@ -36,7 +36,7 @@ def host_times(stack: Stack) -> tuple[float, float]:
     return c.host_s + c.workers_s, c.host_s_per_seq
 
 
-def launches_s(stack: Stack) -> tuple[float, float]:
+def launches_s(stack: StepContext) -> tuple[float, float]:
     """Return what the host takes to launch a step's kernels where it is no graph: with prompts, and of decodes [s].
 
     A prompt beside decodes takes nothing off them. Without any graph all runs as it is written, which is what decodes
@@ -48,7 +48,7 @@ def launches_s(stack: Stack) -> tuple[float, float]:
     return prompt_s, min(prompt_s, decode_s)
 
 
-def prompt_launch_s(stack: Stack) -> float:
+def prompt_launch_s(stack: StepContext) -> float:
     """Return what the host takes to launch the kernels of all layers one by one, where there are prompts [s].
 
     Routed experts have a router, top-k, permutations and two grouped products besides. MLA and linear attention have
@@ -62,7 +62,7 @@ def prompt_launch_s(stack: Stack) -> float:
             + num_flashinfer * c.launch_s_per_flashinfer_layer)
 
 
-def decode_launch_s(stack: Stack) -> float:
+def decode_launch_s(stack: StepContext) -> float:
     """Return the same of decodes alone [s], whose attention is simpler to set up.
 
     Published without a graph, for a token or a few: 8.7 ms with Qwen3-0.6B, 11.4 with Qwen3-8B and 36 to 43 with

@@ -3,7 +3,7 @@
 from planner.catalog.architecture import Architecture
 from planner.loop.state.terms import StepTime
 from planner.model.projections import projections
-from planner.steptime.step_context import Stack
+from planner.steptime.step_context import StepContext
 
 BYTES_PER_ELEMENT = 2.0  # of adapters' weights, 16-bit under every format of the model's (`lora_dtype`)
 # Modules that a fused product stands for, each with a matrix A of its own.
@@ -29,7 +29,7 @@ def adapter_bytes(arch: Architecture, rank: int, tensor_parallel_size: int) -> f
         if gemm.name not in WITHOUT)
 
 
-def fold_adapters(step_time: StepTime, stack: Stack, rank: int) -> None:
+def add_adapters(step_time: StepTime, stack: StepContext, rank: int) -> None:
     """Add what a step takes that has adapters: kernels' floors, its tokens' activations, each adapter's weights.
 
     Products to the rank and back are bound by memory: a token's inputs, its r values, and its outputs read and written.

@@ -24,25 +24,25 @@ from planner.model.precision import (
 )
 from planner.model.projections import Gemm, projections
 from planner.model.small_kernels import LAYER_KERNELS, NORM_SHARE, Small, sampler, small_kernels
-from planner.steptime.attention_time import decode_fit, fold_attention, linear_fits, prompt_fit
+from planner.steptime.attention_time import add_attention, decode_fit, linear_fits, prompt_fit
 from planner.steptime.collective_time import (
     ACTIVATION_BYTES,
+    add_collectives,
     collective_fit,
     collectives_s,
     exchange_ops,
-    fold_collectives,
     fused_reduces,
 )
 from planner.steptime.compressed_attention import index_share
-from planner.steptime.draft_time import fold_heads, fold_passes
-from planner.steptime.host_time import fold_host
+from planner.steptime.draft_time import add_heads, add_passes
+from planner.steptime.host_time import add_host
 from planner.steptime.kernel_constants import Fit, find_fit, find_fits
-from planner.steptime.lora import fold_adapters
+from planner.steptime.lora import add_adapters
 from planner.steptime.operators.fp32_gemm import FLOOR_S, FP32_GEMMS, fp32_gemm_s
 from planner.steptime.operators.gemm import Floats, GemmConstants, gemm_s
 from planner.steptime.operators.moe import MoeConstants, moe_s, touched_experts
 from planner.steptime.operators.small import SmallConstants, small_kernel_s
-from planner.steptime.step_context import Stack
+from planner.steptime.step_context import StepContext
 
 T = TypeVar("T")
 MOE_KERNELS = 4  # of a layer's routed experts: permutation, two grouped products with the activation, combination
@@ -53,7 +53,7 @@ MOE_BACKENDS = {"marlin": ("marlin",), "triton": ("triton", "fused_moe"), "deep_
                 "flashinfer_trtllm": ("trtllm", "min_latency")}  # what their kernels' names have, as benchmarked
 
 
-def roofline(stack: Stack) -> StepTime:
+def roofline(stack: StepContext) -> StepTime:
     """Return how long steps take.
 
     Each operator's time comes from its formula in `steptime/operators`. The formula's constants are fitted to measured
@@ -67,22 +67,22 @@ def roofline(stack: Stack) -> StepTime:
     _experts(step_time.curve, stack, counts)
     fused = fused_reduces(stack, counts)
     _activations(step_time.curve, stack, counts, fused)
-    fold_collectives(step_time.curve, stack, counts, fused)
+    add_collectives(step_time.curve, stack, counts, fused)
     _head(step_time.curve, stack, counts)
-    fold_attention(step_time, stack, counts)
+    add_attention(step_time, stack, counts)
     step_time.terms.prompt_s_per_expanded_token = expansion_s(stack)
     curve = step_time.curve
     curve[0] = np.zeros(1, CURVE)[0]  # no tokens, no kernels
-    fold_host(step_time.terms, stack)
+    add_host(step_time.terms, stack)
     step_time.terms.tokens_per_decode = stack.tokens_per_decode
     _draft(step_time, stack, counts)
     if stack.lora_rank:
-        fold_adapters(step_time, stack, stack.lora_rank)
+        add_adapters(step_time, stack, stack.lora_rank)
     curve.tokens_s = curve.linear_s + curve.experts_s + curve.activations_s + curve.collectives_s + curve.draft_s
     return step_time
 
 
-def expansion_s(stack: Stack) -> float:
+def expansion_s(stack: StepContext) -> float:
     """Return what a token of a prompt's cached context takes in MLA to become keys and values again, all layers [s].
 
     Its latent goes through kv_b_proj in each step that a chunk of the prompt is in; sparse attention multiplies the
@@ -98,7 +98,7 @@ def expansion_s(stack: Stack) -> float:
     return gemm.count * float((high - low) / (many[1] - many[0]))
 
 
-def _draft(step_time: StepTime, stack: Stack, counts: Floats) -> None:
+def _draft(step_time: StepTime, stack: StepContext, counts: Floats) -> None:
     """What is drafted for the decodes, whose tokens are taken as the likeliest, without the sampler."""
     draft = stack.draft
     if draft is None or draft.arch is None:
@@ -107,15 +107,15 @@ def _draft(step_time: StepTime, stack: Stack, counts: Floats) -> None:
     own, hidden = roofline(alone), draft.arch.hidden_size
     own.curve.head_s -= sampling_s(alone)
     if draft.method != "medusa":
-        fold_passes(step_time, own, _joining_s(alone, counts, draft.fused_inputs), draft.num_tokens)
+        add_passes(step_time, own, _joining_s(alone, counts, draft.fused_inputs), draft.num_tokens)
         return
     block_s = gemms_s(alone, counts, hidden, hidden, HEAD_FORMAT)
     block_bytes = WEIGHT_FORMATS[HEAD_FORMAT].bytes_per_element * hidden**2
-    fold_heads(step_time, draft.num_tokens * (block_s + own.curve.head_s),
+    add_heads(step_time, draft.num_tokens * (block_s + own.curve.head_s),
                draft.num_tokens * (block_bytes + float(own.curve.head_bytes[1])))
 
 
-def _joining_s(stack: Stack, counts: Floats, inputs: int) -> Floats:
+def _joining_s(stack: StepContext, counts: Floats, inputs: int) -> Floats:
     """Return what a draft's layer takes to join its inputs, a 16-bit product that no rank shares with another [s]."""
     hidden = stack.arch.hidden_size
     joining_s = gemms_s(stack, counts, hidden, inputs * hidden, HEAD_FORMAT) if inputs else np.zeros_like(counts)
@@ -135,7 +135,7 @@ def padded(counts: Any) -> Any:
     return np.where(counts > 512, counts, np.where(counts > 256, -(-counts // 16) * 16, small))
 
 
-def priors(stack: Stack) -> tuple[str, ...]:
+def priors(stack: StepContext) -> tuple[str, ...]:
     """Return the operators that have a kernel which nobody measured on this GPU: others stand in.
 
     Medians over other GPUs; and for Mamba-2, whose scan nobody measured anywhere, the gated delta net.
@@ -160,7 +160,7 @@ def priors(stack: Stack) -> tuple[str, ...]:
     return (*unmeasured, "collectives between nodes") if over_nodes else unmeasured
 
 
-def gemm_kernels(stack: Stack, format_name: str) -> tuple[str, tuple[Fit[GemmConstants], ...]]:
+def gemm_kernels(stack: StepContext, format_name: str) -> tuple[str, tuple[Fit[GemmConstants], ...]]:
     """Return what dense weights of a format are multiplied as, and the kernels to choose from."""
     choices = WEIGHT_FORMATS[format_name].gemm
     if stack.fp8_gemm_backend == "flashinfer_trtllm" and choices[0] == "fp8_block":
@@ -168,7 +168,7 @@ def gemm_kernels(stack: Stack, format_name: str) -> tuple[str, tuple[Fit[GemmCon
     return _preferred(GemmConstants, "gemm", choices, stack)
 
 
-def moe_kernels(stack: Stack) -> tuple[str, tuple[Fit[MoeConstants], ...]]:
+def moe_kernels(stack: StepContext) -> tuple[str, tuple[Fit[MoeConstants], ...]]:
     """Return what the routed experts are multiplied as, and the kernels to choose from.
 
     Those of the backend that was asked for: the engine's own, else another's, since both call the same library; where
@@ -189,7 +189,8 @@ def moe_kernels(stack: Stack) -> tuple[str, tuple[Fit[MoeConstants], ...]]:
     return name, next(filter(None, named), fits)
 
 
-def _preferred(cls: type[T], family: str, choices: tuple[str, ...], stack: Stack) -> tuple[str, tuple[Fit[T], ...]]:
+def _preferred(cls: type[T], family: str, choices: tuple[str, ...],
+               stack: StepContext) -> tuple[str, tuple[Fit[T], ...]]:
     """Return the first choice that the GPU can run and somebody measured, on this GPU or on another."""
     usable = usable_kernels(choices, stack.gpu)
     for name in usable:
@@ -205,7 +206,7 @@ def _preferred(cls: type[T], family: str, choices: tuple[str, ...], stack: Stack
     raise AssertionError("usable_kernels returns at least one")
 
 
-def projection_format(stack: Stack, gemm: Gemm) -> str:
+def projection_format(stack: StepContext, gemm: Gemm) -> str:
     """Return the format of a projection: its part's, or 16 bit where the checkpoint leaves it out."""
     if gemm.part == "attention":
         return attention_format(stack.arch, stack.quantization)
@@ -213,7 +214,7 @@ def projection_format(stack: Stack, gemm: Gemm) -> str:
     return "bf16" if gemm.part == "kept" and is_native(stack.arch, chosen) else chosen
 
 
-def gemms_s(stack: Stack, tokens: Floats, n: int, k: int, format_name: str, *, is_apart: bool = True,
+def gemms_s(stack: StepContext, tokens: Floats, n: int, k: int, format_name: str, *, is_apart: bool = True,
             is_quantized: bool = False) -> Floats:
     """Return the time of one dense GEMM of the engine [s], shape of `tokens`: of its fastest kernel.
 
@@ -246,7 +247,7 @@ def gemms_s(stack: Stack, tokens: Floats, n: int, k: int, format_name: str, *, i
     return np.maximum(c.linear_ratio * benchmark_s, least_s)
 
 
-def _linear(curve: Any, stack: Stack, counts: Floats) -> None:
+def _linear(curve: Any, stack: StepContext, counts: Floats) -> None:
     """Projections, dense MLPs, routers and shared experts, each GEMM by its shape."""
     for gemm in projections(stack.arch, stack.layout.tensor_parallel_size):
         if gemm.name == "router" and _is_fp32_router(stack):
@@ -259,7 +260,7 @@ def _linear(curve: Any, stack: Stack, counts: Floats) -> None:
         curve.tokens_bytes += gemm.parameters * WEIGHT_FORMATS[format_name].bytes_per_element
 
 
-def _is_fp32_router(stack: Stack) -> bool:
+def _is_fp32_router(stack: StepContext) -> bool:
     """Tell whether cuBLAS multiplies the routers in 32 bit, on a GPU like the one where that was measured.
 
     Profiles of Blackwell alone state a peak without tensor cores. On Hopper nobody measured it, and runs whose routers
@@ -268,7 +269,7 @@ def _is_fp32_router(stack: Stack) -> bool:
     return stack.arch.router_in_fp32 and stack.fp32_matmul in FP32_GEMMS and "fp32" in stack.gpu.flops_per_s
 
 
-def _fp32_router_s(stack: Stack, counts: Floats, n: int, k: int) -> Floats:
+def _fp32_router_s(stack: StepContext, counts: Floats, n: int, k: int) -> Floats:
     """Return the time of one 32-bit router [s]; TF32 has half the 16-bit peak."""
     peaks, name = stack.gpu.flops_per_s, stack.fp32_matmul
     peak = {"fp32": peaks["fp32"], "tf32": peaks["bf16"] / 2}[name]
@@ -276,7 +277,7 @@ def _fp32_router_s(stack: Stack, counts: Floats, n: int, k: int) -> Floats:
                        constants=FP32_GEMMS[name], floor_s=min(2 * stack.constants.kernel_floor_s, FLOOR_S))
 
 
-def _experts(curve: Any, stack: Stack, counts: Floats) -> None:
+def _experts(curve: Any, stack: StepContext, counts: Floats) -> None:
     """Routed experts of all MoE layers, by the fastest kernel; data-parallel attention ranks share one set of them."""
     arch, layout, c = stack.arch, stack.layout, stack.constants
     if not arch.num_moe_layers:
@@ -324,7 +325,7 @@ def _unevenness(num_gpus: int) -> float:
 _LARGEST_OF = {1: 0.0, 2: 0.5642, 4: 1.0294, 8: 1.4236, 16: 1.7660, 32: 2.0697}
 
 
-def _activations(curve: Any, stack: Stack, counts: Floats, fused: Floats) -> None:
+def _activations(curve: Any, stack: StepContext, counts: Floats, fused: Floats) -> None:
     """Norms with residuals, rotary embedding and activation: launches, then what they read and write.
 
     What quantizes is in the products' benchmarks, routed experts' activation in the experts', and the launch of a norm
@@ -342,21 +343,21 @@ def _activations(curve: Any, stack: Stack, counts: Floats, fused: Floats) -> Non
         curve.tokens_bytes += kernel.num * ACTIVATION_BYTES * counts * kernel.elements
 
 
-def small_s(stack: Stack, kernel: Small, tokens: Floats) -> Floats:
+def small_s(stack: StepContext, kernel: Small, tokens: Floats) -> Floats:
     """Return the time of one small kernel, its launch included [s], shape of `tokens`."""
     return small_kernel_s(ACTIVATION_BYTES * tokens * kernel.elements, ACTIVATION_BYTES * tokens * kernel.distinct,
                           bandwidth_bytes_per_s=stack.gpu.hbm_bandwidth_bytes_per_s, constants=_small_constants(stack),
                           num_floors=LAYER_KERNELS * kernel.share)
 
 
-def _small_constants(stack: Stack) -> SmallConstants:
+def _small_constants(stack: StepContext) -> SmallConstants:
     """Return what small kernels take: as they were measured on this GPU, else as runs of the engine show."""
     c, fit = stack.constants, find_fit(SmallConstants, "small", gpu=stack.gpu.kernels_of, engine=stack.engine)
     return fit.constants if fit.is_measured else replace(
         fit.constants, floor_s=c.layer_s / LAYER_KERNELS, bandwidth_frac=c.activation_bandwidth_frac)
 
 
-def _head(curve: Any, stack: Stack, counts: Floats) -> None:
+def _head(curve: Any, stack: StepContext, counts: Floats) -> None:
     """LM head on the sampled tokens, 16-bit in every format; their logits gathered, and sampled from on every GPU."""
     arch, tp = stack.arch, stack.layout.tensor_parallel_size
     width = -(-arch.vocab_size // tp)
@@ -367,7 +368,7 @@ def _head(curve: Any, stack: Stack, counts: Floats) -> None:
     curve.head_bytes += ACTIVATION_BYTES * width * arch.hidden_size
 
 
-def sampling_s(stack: Stack) -> Floats:
+def sampling_s(stack: StepContext) -> Floats:
     """Return what sampling takes by the number of sequences, at the counts of `engine.curve` [s]."""
     sampled = node_counts().astype(np.float64)
     return small_s(stack, sampler(stack.arch), sampled) + sampled * stack.constants.sampling_s_per_seq

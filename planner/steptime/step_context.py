@@ -20,7 +20,7 @@ FP4_UTILIZATION = 0.54 / 0.75
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stack:
+class StepContext:
     """One model on one kind of GPU under one engine.
 
     Parameters

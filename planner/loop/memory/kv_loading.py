@@ -8,7 +8,7 @@ it waits (vLLM counts it when its KV is there).
 from planner.loop.compiled.jit import jit
 from planner.loop.compiled.queues import append_prompt, append_running, heap_pop, heap_push
 from planner.loop.memory.blocks import ceil_div, take_blocks
-from planner.loop.reservation import promise_to
+from planner.loop.reservation import reserve_for
 from planner.loop.state.engine_state import LOADING, State
 
 
@@ -17,7 +17,7 @@ def begin_pull(s: State, i: int) -> None:
     """Give a request its blocks, and let its KV come."""
     engine, request, pull = s.engine, s.requests[i], s.pulls[i]
     take_blocks(s, i, 0, ceil_div(request.input_tokens, s.settings.block_size))
-    promise_to(s, request)
+    reserve_for(s, request)
     request.num_computed_tokens = pull.tokens
     request.num_cached_tokens = 0
     request.first_scheduled_s = engine.now_s

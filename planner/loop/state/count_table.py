@@ -25,8 +25,8 @@ def node_counts() -> NDArray[np.int64]:
 
 
 @jit
-def place(count: int) -> tuple[int, float]:
-    """Return the node at or before a count, and how far the count is on the way to the next one [1].
+def table_index(count: int) -> tuple[int, float]:
+    """Return the node at or before a count, and the fraction of the interval up to the count [1].
 
     >>> place.py_func(17)  # compiled, it has no wrapper for callers from Python
     (16, 0.5)
@@ -44,27 +44,27 @@ def place(count: int) -> tuple[int, float]:
 
 
 @jit
-def between(low: float, high: float, way: float) -> float:
+def between(low: float, high: float, fraction: float) -> float:
     """Return the value on the line from one node to the next."""
-    return float(low + way * (high - low))
+    return float(low + fraction * (high - low))
 
 
 @jit
 def tokens_s(curve: Any, count: int) -> float:
     """Return the time of what depends on all tokens of a step [s]."""
-    k, way = place(count)
-    return between(curve[k].tokens_s, curve[k + 1].tokens_s, way)
+    k, fraction = table_index(count)
+    return between(curve[k].tokens_s, curve[k + 1].tokens_s, fraction)
 
 
 @jit
 def shared_s(curve: Any, count: int) -> float:
     """Return the part of `tokens_s` that ranks of data-parallel attention do for each other [s]."""
-    k, way = place(count)
-    return between(curve[k].shared_s, curve[k + 1].shared_s, way)
+    k, fraction = table_index(count)
+    return between(curve[k].shared_s, curve[k + 1].shared_s, fraction)
 
 
 @jit
 def tokens_bytes(curve: Any, count: int) -> float:
     """Return the HBM traffic of the same [bytes]."""
-    k, way = place(count)
-    return between(curve[k].tokens_bytes, curve[k + 1].tokens_bytes, way)
+    k, fraction = table_index(count)
+    return between(curve[k].tokens_bytes, curve[k + 1].tokens_bytes, fraction)
