@@ -464,7 +464,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 def test_capacity_and_size_refuse_it(tmp_path: Path) -> None:
     scenario = scenario_of(autoscale=write(tmp_path))
     trace, objectives = trace_of([(0.0, 10, 1), (1.0, 10, 1)]), parse_objectives("ttft:500", 0.9)
-    with pytest.raises(UsageError, match="a capacity is of a fleet that stays"):
+    with pytest.raises(UsageError, match="a capacity needs a fixed number of replicas"):
         capacity(trace, scenario, objectives, Search())
-    with pytest.raises(UsageError, match="sized as one that stays"):
+    with pytest.raises(UsageError, match="sizing needs a fixed number"):
         size(trace, scenario, objectives, Choices(gpus=["l4"], quantizations=[None], ranks=(1,), prices={}))

@@ -173,7 +173,7 @@ def test_a_log_of_steps_is_fitted_step_by_step(start: Scenario, tmp_path: Path) 
     assert read_table(path, "source")["num_steps"] == found["before"]["duration_ms"]["n"]
     assert set(read_residuals(path, "held_out").log_errors) == {"duration_ms"}
     calibrated = replace(scenario, calibration=str(path), interval=0.8)
-    with pytest.raises(UsageError, match=r"errors in duration_ms alone; calibrate on runs"):
+    with pytest.raises(UsageError, match=r"errors of duration_ms only; for intervals of latencies, calibrate on runs"):
         replay(client_load(calibrated), calibrated, slo=None, recording=Recording())
 
 

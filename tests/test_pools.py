@@ -370,7 +370,7 @@ def test_options_that_do_not_go_with_a_fleet(folder: Path) -> None:
     with pytest.raises(FleetError, match=r"none\.toml: cannot be read"):
         play([(0.0, 10, 1)], fleet=str(folder / "none.toml"))
     trace = trace_of([(0.0, 10, 1)])
-    with pytest.raises(UsageError, match="fleets of equal replicas are looked for"):
+    with pytest.raises(UsageError, match="this command finds fleets of equal replicas"):
         size(trace, real(folder, {"gpu": "h100-sxm"}), parse_objectives("ttft:500", 0.9),
              Choices(gpus=["h100-sxm"], quantizations=[None], ranks=(1,), prices={}))
     mixed = real(folder, {"gpu": "h100-sxm"}, {"gpu": "h100-sxm", "engine": "sglang"}, interval=0.8)
