@@ -219,7 +219,7 @@ BAD = {
     "metric = []": "metric = (): must be one or more tables",
     'metric = [{ name = "cpu", target = 3 }]': "unknown autoscaler 'cpu'",
     'metric = [{ name = "queue" }]': "[[metric]] 1: queue lacks target; it takes target",
-    'metric = [{ name = "queue", target = 3, slo = "ttft:3" }]': "queue has no use for slo",
+    'metric = [{ name = "queue", target = 3, slo = "ttft:3" }]': "queue has unknown keys slo",
     'metric = [{ name = "queue", target = -3 }]': "[[metric]] 1: target = -3; must be",
     'metric = [{ name = "slo-attainment", target = 99, slo = "ttft:3" }]': "target = 99; must be a share below 1",
     'metric = [{ name = "slo-percentile", target = 1, percentile = 100, slo = "ttft:3" }]': "must be below 100",
@@ -259,12 +259,12 @@ def test_missing_keys_and_files(tmp_path: Path) -> None:
 
 
 def test_what_does_not_go_together(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="its file has the number of replicas"):
+    with pytest.raises(UsageError, match="its file sets the number of replicas"):
         Scenario(autoscale="a.toml", data_parallel_size=2)
     path = tmp_path / "weights.toml"
     path.write_text('minimum = 1\nmaximum = 2\nstartup = { weights_gb_per_s = 2 }\n[[metric]]\nname = "queue"\n'
                     'target = 1\n')
-    with pytest.raises(UsageError, match="the size of the weights is not known"):
+    with pytest.raises(UsageError, match="the size of the weights is unknown"):
         play([(0.0, 10, 1)], autoscale=str(path))
 
 

@@ -177,8 +177,8 @@ def test_a_score_that_is_no_number_is_said(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("columns", "said"), [
-    ({"parent_id": [None, "7"]}, "request 1: parent_id = '7' is no request_id of the trace"),
-    ({"parent_id": ["1", "0"]}, "request 0: it waits, by parent_id, for a request that waits for it; 2 requests"),
+    ({"parent_id": [None, "7"]}, "request 1: parent_id = '7' is not a request_id of the trace"),
+    ({"parent_id": ["1", "0"]}, "request 0: its parent_id waits for this request in turn, a cycle; 2 requests"),
     ({"parent_id": [None, "1"]}, "request 1: it waits"),
 ])
 def test_dependencies_that_cannot_be(columns: dict[str, Any], said: str) -> None:

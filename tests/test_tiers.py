@@ -226,7 +226,7 @@ def test_bad_options(options: dict[str, Any], words: str) -> None:
 
 
 def test_hits_that_the_trace_recorded_are_no_ground_for_tiers() -> None:
-    with pytest.raises(UsageError, match="leave the column out"):
+    with pytest.raises(UsageError, match="leave out cached_tokens"):
         served(trace_of([(0.0, 64, 1)], cached_tokens=[32]), **CPU)
 
 

@@ -191,7 +191,7 @@ def test_what_is_sent_late_is_counted_from_when_it_was_due(read):
     trace = read(vllm_bench(queue_times=[0.0, 0.25, 0.0, 0.5]))
     assert trace.requests["arrival_s"].to_list() == [0.0, 0.25, 1.5]
     assert trace.requests["ttft_s"].to_list() == [0.25, 0.125, 0.5]
-    assert "sent 250 ms later in the median" in trace.account.notes[0]
+    assert "Requests were sent later, 250 ms in the median" in trace.account.notes[0]
 
 
 def test_older_results_have_no_start_times_and_no_latencies(read):
@@ -408,7 +408,7 @@ def test_a_closed_loop_is_told_by_its_arrivals(read):
 
 @pytest.mark.parametrize(("text", "message"), [
     (json.dumps({"completed": 1, "duration": 1, "total_input_tokens": 1, "total_output_tokens": 2}),
-     "is a run's summary without its requests; save it with --save-detailed"),
+     "is a summary without requests; save it with --save-detailed"),
     (json.dumps({"schema_version": "1.2", "request_latency": {}}), "AIPerf's summary, without requests; give its"),
     (json.dumps({"load_summary": {}, "successes": {}, "failures": {}}), "summary of a stage"),
     (table("window_start_s,total_rate_req_s", "0,1"), "a series of rates, without requests; give it to planner size"),

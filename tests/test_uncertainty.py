@@ -177,7 +177,7 @@ def test_a_fleet_of_measured_gpus_and_others_has_no_one_interval(tmp_path: Path)
     pools = "".join(f'[[pool]]\nname = "{gpu}"\ngpu = "{gpu}"\nreplicas = 1\n' for gpu in ("h100-sxm", "mi300x"))
     (tmp_path / "fleet.toml").write_text(pools)
     scenario = closed(gpu="h100-sxm", fleet=str(tmp_path / "fleet.toml"), max_concurrency=None, request_rate=2.0)
-    with pytest.raises(UsageError, match="GPUs of which some were not measured"):
+    with pytest.raises(UsageError, match="differ in engine, calibration or measured GPU"):
         replay(client_load(scenario), scenario, slo=None, recording=Recording())
 
 

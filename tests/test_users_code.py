@@ -91,7 +91,7 @@ COLUMNS = r"it may read the columns arrival_s, input_tokens,"
     (f"{PLAN}mine = Policy(name='mine', plan_step=print)\n", r"line 5: .*plan_step = <built-in .*must be a function"),
     (f"{PLAN}mine = Policy(name='mine', plan_step=lambda: 1)\n", r"own.py:5\) takes \(\); must take \(s\)"),
     (f"{PLAN}mine = Policy(name='mine', plan_step=lambda s, t: 1)\n", r"own.py:5\) takes \(s, t\); must take \(s\)"),
-    (f"import numba\n{PLAN}mine = Policy(name='mine', plan_step=numba.njit(plan))\n", r"compiled already .*decorator"),
+    (f"import numba\n{PLAN}mine = Policy(name='mine', plan_step=numba.njit(plan))\n", r"already compiled .*decorator"),
     (f"{PLAN}mine = Policy(name='mine', plan_step=plan, reserve='all')\n", r"reserve = 'all'; must be one of 'chunk'"),
     (f"{PLAN}mine = Policy(name='mine', plan_step=plan, cache_latest='no')\n", r"cache_latest = 'no'; must be one of"),
     (f"{PLAN}mine = Policy(name='mine', plan_step=plan, reserves='chunk')\n", r"line 5: TypeError: .*'reserves'"),

@@ -25,8 +25,8 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::R
 
 PLACES = [address for _, _, address, _ in PAGES]
 EMPTY = {"compare": "Set a scenario in the sidebar and add it", "capacity": "Find the highest rate",
-         "sizing": "Find the fewest replicas", "explore": "Say which options vary",
-         "accuracy": "Upload what you have measured"}
+         "sizing": "Find the fewest replicas", "explore": "Choose the options to vary",
+         "accuracy": "Upload your measurements"}
 CONFIG = {"architectures": ["LlamaForCausalLM"], "hidden_size": 2048, "intermediate_size": 8192,
           "num_hidden_layers": 16, "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128256,
           "head_dim": 64, "max_position_embeddings": 4096, "torch_dtype": "bfloat16", "model_type": "llama"}
