@@ -259,7 +259,7 @@ def test_missing_keys_and_files(tmp_path: Path) -> None:
 
 
 def test_what_does_not_go_together(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="its file sets the number of replicas"):
+    with pytest.raises(UsageError, match="its file has the number of replicas"):
         Scenario(autoscale="a.toml", data_parallel_size=2)
     path = tmp_path / "weights.toml"
     path.write_text('minimum = 1\nmaximum = 2\nstartup = { weights_gb_per_s = 2 }\n[[metric]]\nname = "queue"\n'

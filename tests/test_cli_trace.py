@@ -69,7 +69,7 @@ def test_stdout_is_written_to_whatever_it_leads_to(trace: Path, tmp_path: Path) 
     piped = (tmp_path / "piped.csv").read_text()
     assert piped.startswith("arrived_at,")
     assert (tmp_path / "out.csv").read_text() == f"first\n{piped}"
-    fails(planner("trace", "convert", trace, "-", "--to", "blis"), 2, "--to blis writes 2 files", "give a name for -")
+    fails(planner("trace", "convert", trace, "-", "--to", "blis"), 2, "--to blis writes 2 files", "give a name, not -")
     assert planner("trace", "convert", trace, "-", "--to", "vidur", "--json", tmp_path / "c.json").stdout == piped
     assert json.loads((tmp_path / "c.json").read_text())["num_requests"] == 300
     fails(planner("trace", "convert", trace, "-", "--to", "vidur", "--json", "-"), 2, "takes one of")

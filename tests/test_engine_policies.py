@@ -301,7 +301,7 @@ def test_a_note_says_what_stands_for_a_limit_that_the_trace_lacks():
 def test_a_note_says_which_options_wait_for_another(options, said):
     assert set(SWITCHES) | {name for names in SWITCHES.values() for name in names} <= set(OPTION_DEFAULTS)
     found = replay(trace_of([(0.0, 8, 6)]), scenario_of(**options), slo=None, recording=Recording()).summary["notes"]
-    assert [note for note in found if "nothing without" in note] == said
+    assert [note for note in found if "no effect without" in note] == said
 
 
 @pytest.mark.parametrize(("options", "is_said"), [({}, True), ({"max_num_seqs": 128}, False), ({"limit": 50}, False)])

@@ -144,7 +144,7 @@ def test_a_timed_trace_is_in_seconds_with_ids_of_its_own_size(tmp_path: Path) ->
     assert "--timed-trace-chunk-hash-size 512" in account.notes[0]
     alone = convert(trace_of([(0.0, 33, 5), (0.5, 16, 6)]), tmp_path / "u.jsonl", to="timed-trace")
     assert [row["hash_ids"] for row in rows_of(tmp_path / "u.jsonl")] == [[0, 1, 2], [3]]
-    assert "unknown" in alone.notes[0]
+    assert "no hash_ids" in alone.notes[0]
 
 
 def test_aiperf_gets_delays_for_turns_that_wait(tmp_path: Path) -> None:
@@ -180,7 +180,7 @@ def test_what_would_say_something_else_is_refused_and_nothing_is_written(tmp_pat
     out = tmp_path / "out"
     small = trace_of([(0.0, 20, 1)], hash_ids=[[0, 1]], hash_block_tokens=16)
     short = trace_of([(0.0, 1000, 1)], hash_ids=[[0]], hash_block_tokens=512)
-    cases = [(TURNS, "csv", "cannot hold prefix ids"), (TURNS, "mooncake", "cannot hold parent_id"),
+    cases = [(TURNS, "csv", "cannot store prefix ids"), (TURNS, "mooncake", "cannot store parent_id"),
              (small, "mooncake", "an id stands for 16 tokens, in mooncake for 512"),
              (short, "mooncake", r"first request 0 with 1 ids for 1,000 tokens; must be 2"),
              (trace_of([(0.0, 1, 1)]), "mooncake", "has no hash_ids")]

@@ -198,8 +198,8 @@ def test_bad_scrapes(runs: Callable[..., list[Measurement]], text: str, words: s
     ({"status": "success", "data": {"resultType": "matrix", "result": [{"metric": {"le": "1"}, "values": []}]}},
      "has no __name__"),
     ({"status": "success", "data": {"resultType": "matrix", "result": [{"metric": {"__name__": "a"}, "values": [1]}]}},
-     "is no point"),
-    ({"status": "success", "data": {"resultType": "vector", "result": [3]}}, "is no series"),
+     "is not a point"),
+    ({"status": "success", "data": {"resultType": "vector", "result": [3]}}, "is not a series"),
     ({"status": "success", "data": {"resultType": "vector", "result": []}}, "has none of the histograms"),
 ])
 def test_bad_queries(tmp_path: Path, found: Any, words: str) -> None:

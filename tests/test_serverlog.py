@@ -173,7 +173,7 @@ def test_what_a_log_cannot_tell_is_said(lines: list[str], options: dict[str, Any
 
 def test_an_impossible_number_is_an_error_with_its_line(tmp_path: Path) -> None:
     path = write(tmp_path / "server.log", [sglang(8, 9, 9.0), sglang(8, 10**30, 9.0)])
-    with pytest.raises(TraceError, match=r"server\.log line 3: tells of 8 tokens a step with a context of 5e\+29"):
+    with pytest.raises(TraceError, match=r"server\.log line 3: has 8 tokens a step with a context of 5e\+29"):
         predict_file(path, Scenario(model="llama-3.1-8b", gpu="h100-sxm", engine="sglang"), client=None, jobs=1)
     assert engine_of_log(write(tmp_path / "b.log", [vllm(0, 9, 8, 9).replace("9 tokens", "9.1.2 tokens")])) is None
 

@@ -118,7 +118,7 @@ def test_a_column_or_cell_that_would_be_ignored_is_an_error(columns: dict[str, A
 
 @pytest.mark.parametrize(("columns", "words"), [
     ({"request_rate": 2.0, "concurrency": ""}, "request_rate = 2.0 without num_prompts"),
-    ({"client": "inferencex", "num_prompts": 20}, "num_prompts = 20: client = inferencex has its own load"),
+    ({"client": "inferencex", "num_prompts": 20}, "num_prompts = 20: client = inferencex sets its own load"),
     ({"engine": "tgi"}, "engine = 'tgi': must be vllm, sglang, trtllm"),
 ])
 def test_a_row_that_cannot_be_a_run_keeps_the_reason(columns: dict[str, Any], words: str, tmp_path: Path) -> None:

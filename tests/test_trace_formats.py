@@ -402,7 +402,7 @@ def test_a_closed_loop_is_told_by_its_arrivals(read):
     header = "arrival_s,input_tokens,output_tokens,e2e_s"
     closed = table(header, *(f"{k / 4},10,5,0.999" for k in range(80)))
     opened = table(header, *(f"{k / 4},10,5,0.6" for k in range(80)))
-    assert "--max-concurrency 4 replays it" in read(closed).account.notes[0]
+    assert "--max-concurrency 4 replays a closed loop" in read(closed).account.notes[0]
     assert read(opened).account.notes == ()
 
 

@@ -110,5 +110,5 @@ def _check_order(trace: Trace, found: Dependencies) -> None:
         free = children[left[children] == 0]
     if left.any():
         first = trace.requests["request_id"][int(np.flatnonzero(left)[0])]
-        raise TraceError(f"{trace.source} request {first}: its parent_id waits for this request in turn, a cycle; "
+        raise TraceError(f"{trace.source} request {first}: its parent_id leads into a cycle; "
                          f"{int((left > 0).sum())} requests can never be sent. Remove the cycle")
