@@ -107,7 +107,7 @@ def _pool(name: str, values: Mapping[str, Any], folder: Path, scenario: Scenario
         options = found | options
     if "replicas" in values:
         if "autoscale" in values:
-            raise UsageError(f"replicas = {values['replicas']} besides autoscale = {values['autoscale']!r}: its file "
+            raise UsageError(f"replicas = {values['replicas']} with autoscale = {values['autoscale']!r}: its file "
                              f"sets the number of replicas; leave one of them out")
         scenario = replace(scenario, autoscale=None)
     parsed = parse_scenario(given_options(scenario) | options)
