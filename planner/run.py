@@ -92,9 +92,9 @@ def replay(trace: Trace, scenario: Scenario, *, slo: Objectives | str | None = N
     if scenario.interval is not None:
         fitted = fitted_deployments(deployment)
         if len(fitted) > 1:
-            raise UsageError(f"--interval {scenario.interval}: step times of {scenario.fleet} are of several "
-                             f"engines, calibrations, or GPUs of which some were not measured, and their errors "
-                             f"differ; leave it out")
+            raise UsageError(f"--interval {scenario.interval}: pools of {scenario.fleet} differ in engine, calibration "
+                             f"or measured GPU, so their step times have different errors; leave "
+                             f"it out")
         found, about_intervals = summary_intervals(summary, fitted[0], scenario.interval)
         summary |= found
         about_intervals += [OPEN_LOOP] if scenario.max_concurrency is None else []

@@ -112,7 +112,7 @@ def test_files_name_adapters(tmp_path: Any) -> None:
     path.write_text("arrival_s,input_tokens,output_tokens,adapter\n0,10,5,sql\n1,10,5,\n2,10,5,chat\n")
     assert read_trace(str(path)).requests["adapter"].to_list() == ["sql", None, "chat"]
     summary = replay(read_trace(str(path)), Scenario(**LLAMA)).summary  # type: ignore[arg-type]
-    assert "the adapters that requests name are left out; --max-loras replays them" in summary["notes"]
+    assert "the trace's LoRA adapters are ignored; --max-loras replays them" in summary["notes"]
     assert summary["num_adapter_loads"] is None
     found = replay(read_trace(str(path)), Scenario(**LLAMA, max_loras=2)).summary  # type: ignore[arg-type]
     assert found["num_adapter_loads"] == 2

@@ -219,7 +219,7 @@ BAD = {
     "metric = []": "metric = (): must be one or more tables",
     'metric = [{ name = "cpu", target = 3 }]': "unknown autoscaler 'cpu'",
     'metric = [{ name = "queue" }]': "[[metric]] 1: queue lacks target; it takes target",
-    'metric = [{ name = "queue", target = 3, slo = "ttft:3" }]': "queue has no use for slo",
+    'metric = [{ name = "queue", target = 3, slo = "ttft:3" }]': "queue has unknown keys slo",
     'metric = [{ name = "queue", target = -3 }]': "[[metric]] 1: target = -3; must be",
     'metric = [{ name = "slo-attainment", target = 99, slo = "ttft:3" }]': "target = 99; must be a share below 1",
     'metric = [{ name = "slo-percentile", target = 1, percentile = 100, slo = "ttft:3" }]': "must be below 100",
@@ -264,7 +264,7 @@ def test_what_does_not_go_together(tmp_path: Path) -> None:
     path = tmp_path / "weights.toml"
     path.write_text('minimum = 1\nmaximum = 2\nstartup = { weights_gb_per_s = 2 }\n[[metric]]\nname = "queue"\n'
                     'target = 1\n')
-    with pytest.raises(UsageError, match="the size of the weights is not known"):
+    with pytest.raises(UsageError, match="the size of the weights is unknown"):
         play([(0.0, 10, 1)], autoscale=str(path))
 
 
@@ -464,7 +464,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 def test_capacity_and_size_refuse_it(tmp_path: Path) -> None:
     scenario = scenario_of(autoscale=write(tmp_path))
     trace, objectives = trace_of([(0.0, 10, 1), (1.0, 10, 1)]), parse_objectives("ttft:500", 0.9)
-    with pytest.raises(UsageError, match="a capacity is of a fleet that stays"):
+    with pytest.raises(UsageError, match="a capacity needs a fixed number of replicas"):
         capacity(trace, scenario, objectives, Search())
-    with pytest.raises(UsageError, match="sized as one that stays"):
+    with pytest.raises(UsageError, match="sizing needs a fixed number"):
         size(trace, scenario, objectives, Choices(gpus=["l4"], quantizations=[None], ranks=(1,), prices={}))

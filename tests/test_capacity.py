@@ -61,12 +61,12 @@ def test_an_interval_is_said_to_do_nothing() -> None:
     found = capacity(read_trace("chat"), replace(CHAT, interval=0.8, limit=200), parse_objectives("ttft:500", 0.9),
                      search)
     assert [note for note in found["notes"] if "interval" in note] == [
-        "--interval does nothing here: the confidence is drawn from the held-out errors without it"]
+        "--interval has no effect here: the confidence uses the held-out errors without it"]
 
 
 def test_unlimited_resources_have_no_capacity_to_find() -> None:
     scenario = Scenario(step_time="linear:1e-3,1e-12", num_gpu_blocks=10**7, max_num_seqs=0, max_num_batched_tokens=0)
-    with pytest.raises(UnlimitedError, match="the capacity is unlimited; give limits that a load can miss"):
+    with pytest.raises(UnlimitedError, match="the capacity is unlimited; give tighter limits"):
         capacity(one_token_requests(200), scenario, parse_objectives("ttft:1000", 0.99), POISSON)
 
 
@@ -235,7 +235,7 @@ def test_scaled_objectives_scale_every_limit() -> None:
 
 
 @pytest.mark.parametrize(("scenario", "search", "words"), [
-    ({"request_rate": 4.0}, {}, "--request-rate 4.0: the rate is what is looked for"),
+    ({"request_rate": 4.0}, {}, "--request-rate 4.0: this command finds the rate"),
     ({"max_concurrency": 4}, {}, "--max-concurrency 4"),
     ({}, {"scaling": "squeeze"}, "--scaling squeeze: must be one of thin, compress"),
     ({}, {"horizon": "long"}, "--horizon long"),
@@ -278,7 +278,7 @@ def test_the_command_prints_and_writes_the_capacity(tmp_path: Path) -> None:
     assert result["slo"] == {"text": "ttft:500 tpot:50", "limits_s": {"ttft": 0.5, "tpot": 0.05}, "attainment": 0.99}
     run = planner("capacity", "chat", *H100, "--slo", "ttft:1 p99_tpot:2000", "--json", path)
     assert run.returncode == 1
-    assert "capacity 0 requests/s: no rate keeps ttft:1 for 99 % of the requests, p99_tpot:2000" in run.stdout
+    assert "capacity 0 requests/s: no rate meets ttft:1 for 99 % of the requests, p99_tpot:2000" in run.stdout
     result = json.loads(path.read_text())
     assert (result["feasible"], result["capacity_rps"]) == (False, 0)
     (missed,) = result["missed"]

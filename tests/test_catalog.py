@@ -210,8 +210,8 @@ def test_a_result_and_the_catalog_say_whose_kernels_they_are() -> None:
     said = {gpu: [note for note in notes(resolve(Scenario(model="llama-3.1-8b", gpu=gpu), trace), trace)
                   if "kernels" in note] for gpu in ("h200-sxm", "h200-nvl", "h20")}
     assert said["h200-sxm"] == []
-    assert ["kernels of h200-sxm, whose chip h200-nvl has" in note for note in said["h200-nvl"]] == [True]
-    assert ["nobody has measured" in note for note in said["h20"]] == [True]
+    assert ["kernels measured on h200-sxm, which has the same chip" in note for note in said["h200-nvl"]] == [True]
+    assert ["were not measured" in note for note in said["h20"]] == [True]
     values, text = show_profile("h200-nvl", Scenario())
     assert values["kernels_of"] == "h200-sxm"
     assert text.splitlines()[0].endswith("; kernels of h200-sxm")

@@ -66,9 +66,9 @@ def test_longer_prompts_and_outputs() -> None:
 def test_a_new_tenant_comes_besides() -> None:
     found = counts(with_tenant(model_of(2.0), "new", model_of(5.0, duration_s=100.0), 1.0))
     assert found == pytest.approx({"t0": 2000, "new": 1000}, rel=0.12)
-    with pytest.raises(UsageError, match="there is such a tenant"):
+    with pytest.raises(UsageError, match="this tenant exists already"):
         with_tenant(model_of(2.0), "t0", model_of(1.0), None)
-    with pytest.raises(UsageError, match="stand for 16 tokens, those of m for 512"):
+    with pytest.raises(UsageError, match="stands for 16 tokens, in m for 512"):
         with_tenant(model_of(2.0, block_tokens=512), "new", model_of(1.0, block_tokens=16), None)
 
 

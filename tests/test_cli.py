@@ -70,7 +70,7 @@ def test_a_capacity_and_a_size_say_what_a_replay_says(options: tuple[str, ...]) 
     command, *more = options
     run = planner(command, "chat", "--limit", "100", *H100, "--engine", "trtllm", "--slo", "ttft:3000 tpot:80", *more)
     assert run.returncode == 0, run.stderr
-    assert "so each may fill the context of 131,072 tokens" in run.stderr
+    assert "so each request may grow to max_model_len = 131,072 tokens" in run.stderr
 
 
 def test_what_is_read_is_not_written(trace: Path) -> None:

@@ -51,7 +51,7 @@ def test_a_model_is_fitted_saved_changed_and_drawn_from(trace: Path, tmp_path: P
 def test_convert_writes_and_says_what_is_lost(trace: Path, tmp_path: Path) -> None:
     run = planner("trace", "convert", trace, tmp_path / "out.csv", "--to", "vidur")
     assert run.returncode == 0, run.stderr
-    assert "note: left out, since vidur cannot hold it: tenant of 300 requests" in run.stderr
+    assert "note: left out because vidur cannot store it: tenant of 300 requests" in run.stderr
     assert planner("trace", "convert", trace, "-", "--to", "vidur").stdout == (tmp_path / "out.csv").read_text()
     run = planner("trace", "convert", trace, tmp_path / "a.csv", "--anonymize", "--salt", "s")
     assert "checked: no text, and none of 2 names is in it" in run.stdout
@@ -69,7 +69,7 @@ def test_stdout_is_written_to_whatever_it_leads_to(trace: Path, tmp_path: Path) 
     piped = (tmp_path / "piped.csv").read_text()
     assert piped.startswith("arrived_at,")
     assert (tmp_path / "out.csv").read_text() == f"first\n{piped}"
-    fails(planner("trace", "convert", trace, "-", "--to", "blis"), 2, "--to blis writes 2 files", "give a name for -")
+    fails(planner("trace", "convert", trace, "-", "--to", "blis"), 2, "--to blis writes 2 files", "give a name, not -")
     assert planner("trace", "convert", trace, "-", "--to", "vidur", "--json", tmp_path / "c.json").stdout == piped
     assert json.loads((tmp_path / "c.json").read_text())["num_requests"] == 300
     fails(planner("trace", "convert", trace, "-", "--to", "vidur", "--json", "-"), 2, "takes one of")
@@ -116,7 +116,7 @@ def test_a_report_as_a_benchmark_report(trace: Path, tmp_path: Path) -> None:
     (("synth", "{trace}", "--fit", "--slo", "ttft:5"), 2, ("need a deployment",)),
     (("synth", "chat", "--output", "{folder}/none/out.csv"), 2, ("the folder", "does not exist")),
     (("convert", "{trace}", "{folder}/out.txt"), 2, ("--to must be one of",)),
-    (("convert", "{trace}", "{folder}/out.x", "--to", "mooncake"), 2, ("what prompts share is unknown",)),
+    (("convert", "{trace}", "{folder}/out.x", "--to", "mooncake"), 2, ("has no hash_ids",)),
 ])
 def test_what_is_wrong_is_said_in_one_line(arguments: tuple[str, ...], code: int, words: tuple[str, ...], trace: Path,
                                            tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def test_another_trace_is_not() -> None:
 
 def test_a_rate_of_its_own_is_refused() -> None:
     trace = read_trace("chat", limit=50)
-    with pytest.raises(UsageError, match=r"--request-rate 3\.0: the loads are chosen here"):
+    with pytest.raises(UsageError, match=r"--request-rate 3\.0: this command chooses the loads"):
         compare_predictions(trace, [trace], scenario_of(request_rate=3.0), None)
 
 

@@ -79,8 +79,8 @@ def test_a_requests_own_parents_stay_when_others_were_dropped(tmp_path: Path) ->
     source.write_text("\n".join(map(json.dumps, SAMPLES["native, with a parent that is dropped"])))
     found, notes = read_back(read_trace(str(source), on_bad_rows="drop"), tmp_path / "copy.jsonl")
     assert found.requests["parent_id"].to_list() == [None, "b"]
-    assert notes == ("2 parents are not in the trace, since its reader dropped them; 1 requests that waited for these "
-                     "alone are written without parent_id: they arrive as recorded",)
+    assert notes == ("2 parents are missing because their rows were dropped; 1 requests that waited only for them are "
+                     "written without parent_id and arrive as recorded",)
 
 
 def test_a_child_of_a_dropped_turn_does_not_wait_for_another_of_its_session(tmp_path: Path) -> None:

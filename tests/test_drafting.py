@@ -289,8 +289,8 @@ def test_a_reader_is_told_what_drafts() -> None:
     trace = trace_of([(0.0, 10, 10)])
     line = scenario_of(num_speculative_tokens=2, speculative_acceptance="0.8,0.5")
     said = notes(replay(trace, line).result.deployment, trace)
-    assert ("speculative decoding: 2 tokens drafted a step by mtp, of which 1.30 are accepted on average; a step time "
-            "that is a line has no draft in it") in said
+    assert ("speculative decoding: mtp drafts 2 tokens a step, and 1.30 are accepted on average; a linear step time "
+            "does not include the draft's cost") in said
 
 
 def test_states_after_each_token_are_kept_by_vllm() -> None:

@@ -298,16 +298,16 @@ def test_a_note_says_what_stands_for_a_limit_that_the_trace_lacks() -> None:
 
 
 @pytest.mark.parametrize(("options", "said"), [
-    ({"kv_transfer_latency": 0.1}, ["kv_transfer_latency = 0.1: nothing without --prefill-replicas"]),
+    ({"kv_transfer_latency": 0.1}, ["kv_transfer_latency = 0.1: no effect without --prefill-replicas"]),
     ({"kv_transfer_latency": 0.1, "prefill_replicas": 1, "data_parallel_size": 2}, []),
     ({"batch_wait_timeout_iters": 4, "max_lora_rank": 8, "max_cpu_loras": 2},
-     ["max_cpu_loras = 2, max_lora_rank = 8: nothing without --max-loras",
-      "batch_wait_timeout_iters = 4: nothing without --batch-wait-max-tokens-ratio"]),
+     ["max_cpu_loras = 2, max_lora_rank = 8: no effect without --max-loras",
+      "batch_wait_timeout_iters = 4: no effect without --batch-wait-max-tokens-ratio"]),
 ])
 def test_a_note_says_which_options_wait_for_another(options: dict[str, Any], said: list[str]) -> None:
     assert set(SWITCHES) | {name for names in SWITCHES.values() for name in names} <= set(OPTION_DEFAULTS)
     found = replay(trace_of([(0.0, 8, 6)]), scenario_of(**options), slo=None, recording=Recording()).summary["notes"]
-    assert [note for note in found if "nothing without" in note] == said
+    assert [note for note in found if "no effect without" in note] == said
 
 
 @pytest.mark.parametrize(("options", "is_said"), [({}, True), ({"max_num_seqs": 128}, False), ({"limit": 50}, False)])
@@ -327,6 +327,6 @@ def test_a_note_says_how_many_sequences_sglang_has_states_for(engine: str, cachi
                                                        enable_prefix_caching=caching,
                                                        gpu_memory_utilization=None if seats else 0.95),
                      slo=None, recording=Recording())
-    assert any(f"recurrent states of {seats} sequences" in note for note in outcome.summary["notes"]) == bool(seats)
-    assert any("room for 5 each" in note for note in outcome.summary["notes"]) == (seats == 1)
+    assert any(f"recurrent states for {seats} sequences" in note for note in outcome.summary["notes"]) == bool(seats)
+    assert any("(5 states a sequence" in note for note in outcome.summary["notes"]) == (seats == 1)
     assert outcome.result.deployment.settings.max_num_seqs == (seats or 128)

@@ -106,7 +106,7 @@ def test_bursts_and_idleness_are_named() -> None:
     assert "in bursts" in found["sentence"]
     alone = explained(play([(float(k), 10, 2) for k in range(5)]))
     assert alone["limits"]["binding"] == "arrivals"
-    assert "nothing binds" in alone["sentence"]
+    assert "no limit was reached" in alone["sentence"]
 
 
 def test_nothing_completed_is_said() -> None:

@@ -145,7 +145,7 @@ def test_a_timed_trace_is_in_seconds_with_ids_of_its_own_size(tmp_path: Path) ->
     assert "--timed-trace-chunk-hash-size 512" in account.notes[0]
     alone = convert(trace_of([(0.0, 33, 5), (0.5, 16, 6)]), tmp_path / "u.jsonl", to="timed-trace")
     assert [row["hash_ids"] for row in rows_of(tmp_path / "u.jsonl")] == [[0, 1, 2], [3]]
-    assert "unknown" in alone.notes[0]
+    assert "no hash_ids" in alone.notes[0]
 
 
 def test_aiperf_gets_delays_for_turns_that_wait(tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def test_blis_gets_microseconds_and_a_header(tmp_path: Path) -> None:
     assert table["deadline_us"].to_list() == [0, 10_500_000, 0]
     assert table["last_chunk_time_us"].to_list() == [400_000, 0, 3_250_000]
     assert table.columns[:5] == ["request_id", "client_id", "tenant_id", "slo_class", "vllm_priority"]
-    with pytest.raises(UsageError, match=r"request 0 has priority -1; blis must have whole numbers >= 0"):
+    with pytest.raises(UsageError, match=r"request 0 has priority -1; BLIS needs whole numbers >= 0"):
         convert(trace_of([(0.0, 1, 1)], priority=[-1.0]), tmp_path / "u.csv", to="blis")
 
 
@@ -181,10 +181,10 @@ def test_what_would_say_something_else_is_refused_and_nothing_is_written(tmp_pat
     out = tmp_path / "out"
     small = trace_of([(0.0, 20, 1)], hash_ids=[[0, 1]], hash_block_tokens=16)
     short = trace_of([(0.0, 1000, 1)], hash_ids=[[0]], hash_block_tokens=512)
-    cases = [(TURNS, "csv", "cannot hold prefix ids"), (TURNS, "mooncake", "cannot hold parent_id"),
-             (small, "mooncake", "its ids stand for 16 tokens, those of mooncake for 512"),
+    cases = [(TURNS, "csv", "cannot store prefix ids"), (TURNS, "mooncake", "cannot store parent_id"),
+             (small, "mooncake", "an id stands for 16 tokens, in mooncake for 512"),
              (short, "mooncake", r"first request 0 with 1 ids for 1,000 tokens; must be 2"),
-             (trace_of([(0.0, 1, 1)]), "mooncake", "what prompts share is unknown")]
+             (trace_of([(0.0, 1, 1)]), "mooncake", "has no hash_ids")]
     for trace, to, message in cases:
         with pytest.raises(UsageError, match=message):
             convert(trace, out, to=to)
@@ -192,7 +192,7 @@ def test_what_would_say_something_else_is_refused_and_nothing_is_written(tmp_pat
         convert(small, out, to="vidor")
     with pytest.raises(UsageError, match=r"the ending one of \.csv, \.jsonl, \.parquet"):
         convert(small, out)
-    with pytest.raises(UsageError, match="--salt: is of --anonymize"):
+    with pytest.raises(UsageError, match="--salt: needs --anonymize"):
         convert(small, tmp_path / "t.jsonl", salt="s")
     assert not list(tmp_path.iterdir())
 

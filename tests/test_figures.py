@@ -244,8 +244,8 @@ def test_a_load_stands_against_its_fleet() -> None:
     drawn = {trace.name: trace for trace in fleet_load(found).data}
     assert list(drawn["load"].x) == [0.0, 1.0, 3.0]
     assert list(drawn["load"].y) == [5.0, 20.0, 20.0]
-    assert list(drawn["borne on the schedule"].y) == [6.0, 20.0, 20.0]
-    assert list(drawn["borne by the whole fleet"].y) == [30.0, 30.0, 30.0]
+    assert list(drawn["capacity on the schedule"].y) == [6.0, 20.0, 20.0]
+    assert list(drawn["capacity of the whole fleet"].y) == [30.0, 30.0, 30.0]
     assert list(drawn["replicas on the schedule"].y) == [1, 3, 3]
     assert not fleet_load({**found, "schedule": None}).data
 

@@ -111,7 +111,7 @@ def test_a_session_of_three_turns() -> None:
 def test_a_session_as_it_was_recorded() -> None:
     trace = trace_of([(0.0, 10, 2), (1.0, 20, 2)], session_id=["a"] * 2, think_time_s=[None, 0.5])
     found = replay(trace, scenario_of(**SECONDS))
-    assert found.summary["notes"][-1].startswith("1 requests are sent when those before them have finished")
+    assert found.summary["notes"][-1].startswith("1 requests wait until the requests before them finish")
     recorded = play(trace, **SECONDS, wait_for_parents=False)
     assert np.asarray(recorded.records.requests.arrival_s).tolist() == [0.0, 1.0]
 
@@ -179,9 +179,9 @@ def test_a_score_that_is_no_number_is_said(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("columns", "said"), [
-    ({"parent_id": [None, "7"]}, "request 1: parent_id = '7' is no request_id of the trace"),
-    ({"parent_id": ["1", "0"]}, "request 0: it waits, by parent_id, for a request that waits for it; 2 requests"),
-    ({"parent_id": [None, "1"]}, "request 1: it waits"),
+    ({"parent_id": [None, "7"]}, "request 1: parent_id = '7' is not a request_id of the trace"),
+    ({"parent_id": ["1", "0"]}, "request 0: its parent_id leads into a cycle; 2 requests"),
+    ({"parent_id": [None, "1"]}, "request 1: its parent_id leads into a cycle"),
 ])
 def test_dependencies_that_cannot_be(columns: dict[str, Any], said: str) -> None:
     with pytest.raises(TraceError, match=said):

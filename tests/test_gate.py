@@ -316,4 +316,4 @@ def test_a_latency_of_completed_requests_alone_says_how_many_have_none(targets: 
     rows = [row for row in result["checks"] if row["metric"] == "p99_ttft_ms" and row["kind"] == "max"]
     assert [(row["verdict"], row["reason"]) for row in rows] == [
         ("met", None), ("missed", "too many requests are never answered")]
-    assert any("of completed requests; 1 of 21 were not completed" in note for note in result["notes"])
+    assert any("of completed requests only. 1 of 21 were not completed" in note for note in result["notes"])

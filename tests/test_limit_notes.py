@@ -43,7 +43,7 @@ def test_a_prompt_beyond_the_largest_graph_says_what_it_costs_and_what_lifts_it(
                     for seats in (128, 256))
     note = graph_note(small)
     assert note.startswith("20 of 20 prompts are in steps of more than 256 tokens")
-    assert "--max-cudagraph-capture-size 512 lifts that (vLLM captures up to 2 × max_num_seqs tokens" in note
+    assert "--max-cudagraph-capture-size 512 captures such steps (vLLM captures up to 2 × max_num_seqs tokens" in note
     assert lost_ms(note) == pytest.approx(small.summary["mean_ttft_ms"] - large.summary["mean_ttft_ms"], rel=0.01)
     assert lost_ms(note) > 10
     assert no_graph_note(large)
@@ -71,8 +71,8 @@ def test_decodes_beyond_the_largest_graph_say_what_a_step_costs(records: bool) -
     large = (pl.col("num_decodes") > 128) & (pl.col("num_prompt_tokens") == 0)
     slow, fast = (number(found.filter(large)["duration_s"].mean()) for found in steps)
     assert lost_ms(note) == pytest.approx(1e3 * (slow - fast), rel=0.05)
-    assert "of more than 128 decodes run outside CUDA graphs" in note
-    assert "--max-cudagraph-capture-size 256 lifts that (TensorRT-LLM captures 128 sequences by default)" in note
+    assert "with more than 128 decodes run outside CUDA graphs" in note
+    assert "--max-cudagraph-capture-size 256 captures such steps (TensorRT-LLM captures up to 128 sequences" in note
     assert no_graph_note(replay(trace, Scenario(**options, max_cudagraph_capture_size=256)))
 
 
@@ -80,7 +80,7 @@ REJECTIONS = [
     ({"max_model_len": 300}, {"too_long": 2}, "prompts of max_model_len = 300 tokens or more; --max-model-len"),
     ({"num_gpu_blocks": 20}, {"kv_cache": 2}, "need more than the 20 KV blocks of a replica"),
     ({"enable_chunked_prefill": False, "max_num_batched_tokens": 350, "max_model_len": 400},
-     {"too_long": 1, "token_budget": 1}, "prompts above max_num_batched_tokens = 350, and prompts run whole"),
+     {"too_long": 1, "token_budget": 1}, "prompts above max_num_batched_tokens = 350, and prompts are not split"),
     ({"max_queued_requests": 1, "max_num_seqs": 1}, {"queue_full": 3}, "found a full queue; --max-queued-requests"),
 ]
 
@@ -132,9 +132,9 @@ def said(trace: Trace, words: str, **options: Any) -> list[str]:
 
 def test_conversations_that_all_start_at_once_are_told() -> None:
     assert said(conversations(40, 0.0), "sessions start within") == [
-        "40 of 40 sessions start within 1 s, so that all these conversations are open at once: queues are longer and "
-        "prefix hits rarer than when sessions start over time; spread the sessions' arrival_s in the trace to replay "
-        "that"]
+        "40 of 40 sessions start within 1 s, so all these conversations are open at once: queues are longer and prefix "
+        "hits rarer than with sessions that start over time; to replay that, spread the sessions' arrival_s in the "
+        "trace"]
     assert not said(conversations(40, 20.0), "sessions start within")
     assert not said(trace_of([(0.0, 100, 5)] * 40, session_id=[f"s{k}" for k in range(40)]), "sessions start within")
 
@@ -149,6 +149,6 @@ def test_most_of_the_sessions_are_enough() -> None:
 
 
 def test_a_limit_in_flight_says_that_it_counts_requests() -> None:
-    assert said(conversations(4, 20.0), "counts requests in flight, not conversations", max_concurrency=2)
-    assert not said(conversations(4, 20.0), "counts requests in flight")
-    assert not said(trace_of([(0.0, 100, 5)] * 4), "counts requests in flight", max_concurrency=2)
+    assert said(conversations(4, 20.0), "limits requests in flight, not conversations", max_concurrency=2)
+    assert not said(conversations(4, 20.0), "limits requests in flight")
+    assert not said(trace_of([(0.0, 100, 5)] * 4), "limits requests in flight", max_concurrency=2)

@@ -342,7 +342,8 @@ def test_failures_are_read_from_a_line_and_from_a_file(tmp_path: Path) -> None:
     ("2", "must be REPLICA@AT"), ("2@", "must be REPLICA@AT"), ("a@3", "must be REPLICA@AT"),
     ("", "must be REPLICA@AT"),
     ("2@-1", "at_s = '-1'"), ("2@nan", "at_s = 'nan'"), ("2@inf", "at_s = 'inf'"), ("2@5+0", "must be above 0"),
-    ("2@5+x", "duration_s = 'x'"), ("1@5+10,1@14", "is down until 15 s"), ("1@5,1@9", "is down until inf s"),
+    ("2@5+x", "duration_s = 'x'"),
+    ("1@5+10,1@14", "is already down until 15 s"), ("1@5,1@9", "is already down until inf s"),
 ])
 def test_failures_that_are_none_are_refused(text: str, words: str) -> None:
     with pytest.raises(UsageError, match=words.replace("+", r"\+")):
@@ -414,5 +415,5 @@ def test_quotas_of_named_tenants_need_the_column(tmp_path: Path) -> None:
 
 
 def test_there_are_no_attempts_without_rules() -> None:
-    with pytest.raises(UsageError, match="no attempts to tell apart"):
+    with pytest.raises(UsageError, match="attempts are not recorded"):
         play(FOUR).attempts_table()

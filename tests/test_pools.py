@@ -329,13 +329,13 @@ BAD = [
     ("[[pool]]\nreplicas = 0", "pool 1: replicas = 0: must be at least 1"),
     ("[[pool]]\nreplicas = -1", "replicas = -1: must be at least 1"),
     ("[[pool]]\nreplicas = 1.5", "data_parallel_size = 1.5: must be a whole number"),
-    ("[[pool]]\ndata_parallel_size = 2", "is called replicas here"),
+    ("[[pool]]\ndata_parallel_size = 2", "give replicas instead"),
     ("[[pool]]\n[[pool]]\nmax_num_seq = 3", "pool 2: unknown option 'max_num_seq'; did you mean 'max_num_seqs'"),
     ("[[pool]]\nmax_num_seqs = 'many'", "max_num_seqs = 'many': must be a whole number"),
-    ("[[pool]]\nrouter = 'random'", "router: is of the whole fleet"),
-    ("[[pool]]\nmax_concurrency = 3", "max_concurrency: is of the whole fleet"),
-    ("[[pool]]\ninterval = 0.8", "interval: is of the whole fleet"),
-    ("[[pool]]\nfleet = 'other.toml'", "fleet: is of the whole fleet"),
+    ("[[pool]]\nrouter = 'random'", "router: is an option of the whole fleet"),
+    ("[[pool]]\nmax_concurrency = 3", "max_concurrency: is an option of the whole fleet"),
+    ("[[pool]]\ninterval = 0.8", "interval: is an option of the whole fleet"),
+    ("[[pool]]\nfleet = 'other.toml'", "fleet: is an option of the whole fleet"),
     ("[[pool]]\nrole = 'encode'", "role = 'encode': must be both, prefill, decode"),
     ("[[pool]]\nrole = 'prefill'", "the roles are prefill; must be both"),
     ("[[pool]]\nrole = 'decode'", "the roles are decode; must be both"),
@@ -373,11 +373,11 @@ def test_options_that_do_not_go_with_a_fleet(folder: Path) -> None:
     with pytest.raises(FleetError, match=r"none\.toml: cannot be read"):
         play([(0.0, 10, 1)], fleet=str(folder / "none.toml"))
     trace = trace_of([(0.0, 10, 1)])
-    with pytest.raises(UsageError, match="fleets of equal replicas are looked for"):
+    with pytest.raises(UsageError, match="this command finds fleets of equal replicas"):
         size(trace, real(folder, {"gpu": "h100-sxm"}), parse_objectives("ttft:500", 0.9),
              Choices(gpus=["h100-sxm"], quantizations=[None], ranks=(1,), prices={}))
     mixed = real(folder, {"gpu": "h100-sxm"}, {"gpu": "h100-sxm", "engine": "sglang"}, interval=0.8)
-    with pytest.raises(UsageError, match="their errors differ"):
+    with pytest.raises(UsageError, match="different errors"):
         replay(trace, mixed)
 
 

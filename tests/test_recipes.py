@@ -97,7 +97,7 @@ def test_a_setting_of_a_recipe_that_nothing_reads_is_an_error(write: Any, monkey
 
 def test_a_condition_of_a_recipe_that_nothing_reads_is_an_error(write: Any) -> None:
     write('[[recipe]]\nengine = "vllm"\n[recipe.set]\n[[recipe]]\nengine = "vllm"\nmin_isl = 5\n[recipe.set]\n')
-    with pytest.raises(CatalogError, match=r"toy\.toml: \[\[recipe\]\] number 2 has min_isl, which nothing reads"):
+    with pytest.raises(CatalogError, match=r"toy\.toml: \[\[recipe\]\] number 2 has unknown keys min_isl"):
         find_recipe("toy", RUN)
 
 

@@ -133,8 +133,8 @@ def test_a_sweeps_table_is_a_report_too(folder: Path, tmp_path: Path) -> None:
     assert answer_html(whole).count("<tr>") == answer_html(answer_in(folder / "sweep.json")).count("<tr>")
     alone = tmp_path / "sweep.json"
     alone.write_text((folder / "sweep.json").read_text().replace("grid.parquet", "gone.parquet"))
-    assert "the figures show the front alone" in answer_markdown(answer_in(alone))
-    assert "the figures show the front alone" not in answer_markdown(whole)
+    assert "the figures show only the front" in answer_markdown(answer_in(alone))
+    assert "the figures show only the front" not in answer_markdown(whole)
 
 
 def test_a_folder_of_a_comparison_stands_for_its_results(folder: Path) -> None:
@@ -145,9 +145,9 @@ def test_a_folder_of_a_comparison_stands_for_its_results(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(("text", "message"), [
-    ("{", "cannot read"), ("[]", "is nothing that a report can be of"), ('{"a": 1}', "is nothing that a report"),
-    ('[{"capacity_rps": 1, "probes": [], "bracket": {}}]', "is nothing that a report"),
-    ('{"capacity_rps": 1, "probes": [], "bracket": {}}', "looks like the answer of a capacity, but is not as"),
+    ("{", "cannot read"), ("[]", "no report can be made of this file"), ('{"a": 1}', "no report can be made"),
+    ('[{"capacity_rps": 1, "probes": [], "bracket": {}}]', "no report can be made"),
+    ('{"capacity_rps": 1, "probes": [], "bracket": {}}', "looks like the answer of a capacity, but was changed"),
     ('{"checks": [{}], "met": true, "targets": "x"}', "looks like the answer of a check"),
 ])
 def test_what_is_no_answer_is_said(tmp_path: Path, text: str, message: str) -> None:
@@ -159,7 +159,7 @@ def test_what_is_no_answer_is_said(tmp_path: Path, text: str, message: str) -> N
 
 def test_what_cannot_be_read_is_said(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    with pytest.raises(UsageError, match="an answer has a report of its own"):
+    with pytest.raises(UsageError, match="an answer needs a report of its own"):
         load_sources([folder / "saved", folder / "sweep.json"])
     with pytest.raises(PlannerError, match="cannot read the result"):
         load_sources([tmp_path / "empty"])

@@ -178,7 +178,7 @@ def test_bad_files(tmp_path: Path, pool: dict[str, Any], words: str) -> None:
 
 def test_a_capacity_is_of_a_fleet_that_stays(tmp_path: Path) -> None:
     fleet = fleet_of(tmp_path, {"autoscale": scaler(tmp_path, "own")})
-    with pytest.raises(UsageError, match="a capacity is of a fleet that stays"):
+    with pytest.raises(UsageError, match="a capacity needs a fixed number of replicas"):
         capacity(trace_of([(0.0, 10, 1)]), scenario_of(fleet=fleet), parse_objectives("ttft:1000", 0.9), Search())
 
 

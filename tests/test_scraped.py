@@ -179,12 +179,12 @@ def test_a_quantile_lies_in_the_bucket_of_the_values_own(values: list[float], sh
     (vllm(10), "counts 10 requests; must be at least 20"),
     (vllm(running=None), "write a line `# at SECONDS` before each"),
     (vllm(running=0), "is 0; or give --max-concurrency"),
-    (vllm(120) + vllm(20), "the server was started anew"),
+    (vllm(120) + vllm(20), "the server restarted in between"),
     (vllm() + vllm().replace('"m"', '"n"'), "has several of model_name: m, n"),
     (vllm().replace("vllm:request_prompt_tokens", "vllm:x"), "input tokens of a request are 0"),
-    (vllm() + "what is this?\n", "line 27: 'what is this?' is no sample"),
+    (vllm() + "what is this?\n", "line 27: 'what is this?' is not a sample"),
     (vllm() + "vllm:num_requests_waiting{a=b} 1\n", "line 27: the labels {a=b} cannot be read"),
-    (vllm() + "vllm:num_requests_waiting many\n", "line 27: 'many' is no number"),
+    (vllm() + "vllm:num_requests_waiting many\n", "line 27: 'many' is not a number"),
 ])
 def test_bad_scrapes(runs: Callable[..., list[Measurement]], text: str, words: str) -> None:
     with pytest.raises(TraceError) as raised:
@@ -198,8 +198,8 @@ def test_bad_scrapes(runs: Callable[..., list[Measurement]], text: str, words: s
     ({"status": "success", "data": {"resultType": "matrix", "result": [{"metric": {"le": "1"}, "values": []}]}},
      "has no __name__"),
     ({"status": "success", "data": {"resultType": "matrix", "result": [{"metric": {"__name__": "a"}, "values": [1]}]}},
-     "is no point"),
-    ({"status": "success", "data": {"resultType": "vector", "result": [3]}}, "is no series"),
+     "is not a point"),
+    ({"status": "success", "data": {"resultType": "vector", "result": [3]}}, "is not a series"),
     ({"status": "success", "data": {"resultType": "vector", "result": []}}, "has none of the histograms"),
 ])
 def test_bad_queries(tmp_path: Path, found: Any, words: str) -> None:

@@ -154,14 +154,14 @@ def test_an_iteration_has_its_time_in_the_next_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("lines", "options", "error", "message"), [
     ([sglang(8, 9, 9.0), sglang(8, 9, 9.0)], {}, UsageError, "is a log of sglang, not of vllm; give --engine sglang"),
-    ([sglang(8, 9, 9.0)], {"engine": "sglang"}, TraceError, "tells of no decodes alone: one line of statistics"),
-    ([sglang(8, 9, 9.0), sglang(4, 9, 9.0)], {"engine": "sglang"}, TraceError, "alone: 1 whose requests changed;"),
+    ([sglang(8, 9, 9.0)], {"engine": "sglang"}, TraceError, "has no steps of decodes only: one line of statistics"),
+    ([sglang(8, 9, 9.0), sglang(4, 9, 9.0)], {"engine": "sglang"}, TraceError, "only: 1 whose requests changed;"),
     ([sglang(8, 9, 9.0), sglang(8, 9, 9.0, "accept len: 2.50, ")], {"engine": "sglang"}, UsageError,
-     "up to 2.5 tokens a step, drafts among them; give --num-speculative-tokens"),
+     "up to 2.5 tokens a step, with draft tokens; give --num-speculative-tokens"),
     ([sglang(8, 9, 9.0), sglang(8, 9, 9.0)],
      {"engine": "sglang", "num_speculative_tokens": 3, "speculative_method": "eagle3"}, UsageError,
-     "says of no drafts; leave out --num-speculative-tokens 3"),
-    ([vllm(0, 9, 8, 9), vllm(0, 9, 8, 9)], {"model": "gpt-oss-20b"}, UsageError, "whose layers are of several kinds"),
+     "has no draft tokens; leave out --num-speculative-tokens 3"),
+    ([vllm(0, 9, 8, 9), vllm(0, 9, 8, 9)], {"model": "gpt-oss-20b"}, UsageError, "has several kinds of layers"),
 ])
 def test_what_a_log_cannot_tell_is_said(lines: list[str], options: dict[str, Any], error: type[Exception],
                                         message: str, tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def test_what_a_log_cannot_tell_is_said(lines: list[str], options: dict[str, Any
 
 def test_an_impossible_number_is_an_error_with_its_line(tmp_path: Path) -> None:
     path = write(tmp_path / "server.log", [sglang(8, 9, 9.0), sglang(8, 10**30, 9.0)])
-    with pytest.raises(TraceError, match=r"server\.log line 3: tells of 8 tokens a step with a context of 5e\+29"):
+    with pytest.raises(TraceError, match=r"server\.log line 3: has 8 tokens a step with a context of 5e\+29"):
         predict_file(path, Scenario(model="llama-3.1-8b", gpu="h100-sxm", engine="sglang"), client=None, jobs=1)
     assert engine_of_log(write(tmp_path / "b.log", [vllm(0, 9, 8, 9).replace("9 tokens", "9.1.2 tokens")])) is None
 
@@ -203,5 +203,5 @@ def test_ranks_of_data_parallel_attention_are_predicted_one_by_one(tmp_path: Pat
     assert found[0].measurement.groups["layout"] == "tp1-dp8-ep8"
     assert found[0].predicted == found[1].predicted
     bench = write(tmp_path / "requests.csv", ["arrival_s,input_tokens,output_tokens,ttft_s,e2e_s", "0,9,9,1,2"])
-    with pytest.raises(UsageError, match="--data-parallel-size 8: of a run over several ranks"):
+    with pytest.raises(UsageError, match="does not tell which rank served which request"):
         predict_file(bench, scenario, client=None, jobs=1)

@@ -216,7 +216,7 @@ def test_what_cannot_serve_is_kept_with_its_reason(chat: Trace) -> None:
 
 @pytest.mark.parametrize(("call", "words"), [
     (lambda: parse_prices("h100-sxm"), "--price 'h100-sxm'"),
-    (lambda: parse_prices("h100-sxm=-1"), "no price of 0 or more"),
+    (lambda: parse_prices("h100-sxm=-1"), "price '-1': must be a number of at least 0"),
     (lambda: parse_ranks("1,0"), "--tensor-parallel-size '1,0'"),
     (lambda: parse_ranks("2,2"), "each once"),
 ])
@@ -265,7 +265,7 @@ def test_a_fleet_is_sized_as_behind_a_kubernetes_service_and_says_so(chat: Trace
     assert "power-of-two" in found["routers_not_tried"]
     words = sizing_table(found)
     assert f"GPUs by router: random {counts['random']}, round-robin {counts['round-robin']}" in words
-    assert "the router is random, as a Kubernetes Service sends them" in words
+    assert "the router is random, as in a Kubernetes Service" in words
 
 
 def test_a_router_that_is_given_is_compared_with_the_plain_one(chat: Trace) -> None:
@@ -351,7 +351,7 @@ def test_an_objective_that_no_fleet_keeps_is_a_result(chat: Trace, tmp_path: Pat
     assert found["closest"]["gpu"] == "h100-sxm"
     best = {fleet["gpu"]: fleet["missed"][0]["best_ms"] for fleet in found["alternatives"]}
     assert missed["best_ms"] == best["h100-sxm"] < best["l40s"]
-    assert run.stdout.startswith("no fleet keeps ttft:500 for 99 % of the requests, p99_tpot:1; closest is 1 × h100-s")
+    assert run.stdout.startswith("no fleet meets ttft:500 for 99 % of the requests, p99_tpot:1; closest: 1 × h100-s")
     assert f"p99 TPOT is {missed['best_ms']:,.4g} ms at best" in run.stdout
 
 
@@ -383,6 +383,6 @@ def test_the_answer_states_the_question_and_the_prediction(tmp_path: Path) -> No
     assert found["cost_usd_per_month"] == pytest.approx(730 * found["cost_usd_per_hour"])
     for words in ("required: ttft:500 for 98 % of the requests, p99_tpot:50",
                   f"predicted: {100 * found['attainment']:.2f} % of the",
-                  f"p99 TTFT {found['p99_ttft_ms']:,.4g} ms", "USD/month", "requests come at 30/s",
+                  f"p99 TTFT {found['p99_ttft_ms']:,.4g} ms", "USD/month", "requests arrive at 30/s",
                   "by compress: the same users in a hurry", "the router is round-robin"):
         assert words in run.stdout, words

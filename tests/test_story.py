@@ -44,15 +44,15 @@ def test_its_sentence_has_the_numbers_of_the_table(result: ReplayResult) -> None
     row = requests.row(1, named=True)
     said = tell(requests, steps, schedule, row["request_id"]).sentence
     assert said.startswith("700 prompt tokens, 30 output tokens, completed")
-    assert f"the first token came after {1e3 * row['ttft_s']:,.1f} ms" in said
-    assert f"all of it took {1e3 * row['e2e_s']:,.1f} ms" in said
+    assert f"TTFT {1e3 * row['ttft_s']:,.1f} ms" in said
+    assert f"end to end {1e3 * row['e2e_s']:,.1f} ms" in said
     preempted = requests.filter(requests["num_preemptions"] > 0).row(0, named=True)
     assert f"preempted {preempted['num_preemptions']} times" in tell(requests, steps, schedule,
                                                                     preempted["request_id"]).sentence
 
 
 def test_a_token_alone_has_no_time_for_later_ones(result: ReplayResult) -> None:
-    assert "each later one after" not in tell(*tables(result), "2").sentence
+    assert "TPOT" not in tell(*tables(result), "2").sentence
 
 
 def test_an_unknown_request_is_said(result: ReplayResult) -> None:

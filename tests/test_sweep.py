@@ -189,7 +189,7 @@ def test_a_configuration_that_does_not_fit_says_why(plan: Path) -> None:
     assert not failed["is_pareto"].any()
     assert run(plan).equals(table)
     plan.write_text(plan.read_text().replace('"llama-3.1-8b", ', ""))
-    with pytest.raises(UsageError, match=r"no configuration can be replayed; the first: .*does not fit"):
+    with pytest.raises(UsageError, match=r"no configuration could be replayed; the first: .*does not fit"):
         run(plan)
 
 
@@ -199,8 +199,9 @@ def test_what_is_noted_of_some_configurations_is_said_once(plan: Path) -> None:
     for _ in range(2):  # the second takes over what the first left
         table = run(plan)
         found = describe(read_sweep(plan), plan.with_name("out.parquet"), table)["notes"]
-        assert "speculative_method = ngram: nothing without --num-speculative-tokens (8 of 16 configurations)" in found
-        assert any(note.startswith("speculative decoding: 2 tokens") for note in found)
+        assert ("speculative_method = ngram: no effect without --num-speculative-tokens (8 of 16 configurations)"
+                in found)
+        assert any(note.startswith("speculative decoding: ngram drafts 2 tokens") for note in found)
 
 
 def test_an_axis_with_the_name_of_a_number(plan: Path) -> None:
@@ -293,10 +294,10 @@ def test_the_command_line(plan: Path) -> None:
     fails(planner("sweep", plan, "--address", "tcp://x"), 2, "--address tcp://x: needs --backend")
     fails(planner("sweep", plan.with_name("none.toml")), 3, "none.toml")
     output.write_text("no table")
-    fails(planner("sweep", plan, "--output", output), 3, "out.parquet: is no sweep's table")
+    fails(planner("sweep", plan, "--output", output), 3, "out.parquet: is not a table of planner sweep")
     assert output.read_text() == "no table"
     pl.DataFrame({"key": ["a"]}).write_parquet(output)
-    fails(planner("sweep", plan, "--output", output), 3, "out.parquet: is no sweep's table")
+    fails(planner("sweep", plan, "--output", output), 3, "out.parquet: is not a table of planner sweep")
 
 
 LARGE = """
@@ -368,7 +369,7 @@ def test_the_optimiser_says_that_none_keeps_the_limits(plan: Path) -> None:
     plan.write_text(PLAN.replace("[scenario]", '[[constraint]]\nmetric = "p99_ttft_ms"\nmax = 1e-3\n[scenario]'))
     found = planner("sweep", plan, "--optimize", "--output", plan.with_name("out.parquet"), "--jobs", 1)
     assert found.returncode == 1
-    assert "none keeps the limits, by" in found.stdout
+    assert "none meets the limits, by" in found.stdout
     assert "0 of" in found.stdout.splitlines()[-1]
     plan.write_text(PLAN)
     found = planner("sweep", plan, "--optimize", "--output", plan.with_name("out.parquet"), "--jobs", 1)
@@ -379,14 +380,14 @@ def test_the_optimiser_says_that_none_keeps_the_limits(plan: Path) -> None:
 @pytest.mark.parametrize(("old", "new", "words"), [
     ("[scenario]", '[[constraint]]\nmetric = "mfu"\n[scenario]', "mfu: has neither min, max"),
     ("[scenario]", '[[constraint]]\nmetric = "mfu"\nmax_regression = 1\n[scenario]', "has no max_regression"),
-    ("[scenario]", "[constraint]\n[scenario]", "must be [[constraint]]"),
+    ("[scenario]", "[constraint]\n[scenario]", "must be tables, [[constraint]]"),
     ('trace = "trace.csv"', "", "has no trace"),
     ('trace = "trace.csv"', 'trace = "trace.csv"\nformat = 5', "format = 5: must be text"),
     ("[8, 64]", "8", "axes: max_num_seqs = 8: must be a list"),
     ("[8, 64]", "[]", "must be a list"),
     ("[8, 64]", "[8, 8]", "has a value twice"),
     ('"num_gpus"]', '"num_gpus", "p99_ttft_ms"]', "two to four metrics, each once"),
-    ('"num_gpus"]', '"num_steps"]', "'num_steps' is no metric of which less or more is better"),
+    ('"num_gpus"]', '"num_steps"]', "'num_steps': must be a metric where less or more is better"),
     ("pareto =", "front =", "unknown key 'front'"),
     ('slo = "ttft:500 tpot:50"', "slo = 500", "slo = 500: must be text"),
     ('slo = "ttft:500 tpot:50"', "attainment = 0.9", "--attainment 0.9: needs slo"),

@@ -97,8 +97,8 @@ def test_layouts_have_the_scenarios_names_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("columns", "words"), [
-    ({"kv_cache_type": "fp8"}, r"column kv_cache_type: is no column .* did you mean kv_cache_dtype\?"),
-    ({"remark": "x"}, "[Tt]o keep it unread, call it note_remark"),
+    ({"kv_cache_type": "fp8"}, r"column kv_cache_type: is neither a column .* did you mean kv_cache_dtype\?"),
+    ({"remark": "x"}, "[Tt]o keep it as a note, rename it to note_remark"),
     ({"router": "random"}, "column router: a row is a run of one engine"),
     ({"interval": 0.8}, "column interval: "),
     ({"max_num_seqs": "many"}, "row 0: max_num_seqs = 'many': must be a whole number"),
@@ -118,7 +118,7 @@ def test_a_column_or_cell_that_would_be_ignored_is_an_error(columns: dict[str, A
 
 @pytest.mark.parametrize(("columns", "words"), [
     ({"request_rate": 2.0, "concurrency": ""}, "request_rate = 2.0 without num_prompts"),
-    ({"client": "inferencex", "num_prompts": 20}, "num_prompts = 20: client = inferencex has its own load"),
+    ({"client": "inferencex", "num_prompts": 20}, "num_prompts = 20: client = inferencex sets its own load"),
     ({"engine": "tgi"}, "engine = 'tgi': must be vllm, sglang, trtllm"),
 ])
 def test_a_row_that_cannot_be_a_run_keeps_the_reason(columns: dict[str, Any], words: str, tmp_path: Path) -> None:
@@ -133,8 +133,8 @@ def test_notes_and_the_published_tables_columns_are_taken(tmp_path: Path) -> Non
     (tmp_path / "p.csv").write_text(f"{PUBLISHED}\n{values}\n")
     found = predict_file(tmp_path / "p.csv", Scenario(), client=None, jobs=1)
     assert [p.status for p in found.predictions] == ["ok"]
-    assert [note for note in found.notes if "no prediction depends on" in note] == [
-        f"{tmp_path / 'p.csv'}: no prediction depends on the columns source, moe_quant_mode, moe_tp"]
+    assert [note for note in found.notes if "predictions do not use" in note] == [
+        f"{tmp_path / 'p.csv'}: predictions do not use the columns source, moe_quant_mode, moe_tp"]
 
 
 def test_a_row_is_replayed_as_the_clients_result_of_the_same_run(tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def measured_as(run: Measurement, **options: Any) -> dict[str, float]:
 
 def doubts_of(path: Path) -> list[str]:
     result = accuracy(predict_file(path, Scenario(), client=None, jobs=1), level=None, limits={})
-    return [note for note in result["notes"] if "Few runs that are read right" in note]
+    return [note for note in result["notes"] if "Correctly described runs rarely" in note]
 
 
 @pytest.mark.parametrize(("weights", "factor"), [("fp8", "1.6"), ("int4", "1.9")])
@@ -184,7 +184,7 @@ def test_runs_of_another_deployment_are_questioned_and_not_once_a_column_says_it
         run = read(tmp_path / "one.csv", **(base | {"concurrency": c}))
         rows.append(base | {"concurrency": c} | measured_as(run, quantization=weights))
     [doubt] = doubts_of(write(tmp_path / "r.csv", *rows))
-    assert doubt.startswith(f"tpot_ms of 3 runs: predicted {factor}")
+    assert doubt.startswith(f"tpot_ms of 3 runs: median prediction {factor}")
     assert "precision or quantization" in doubt
     right = write(tmp_path / "q.csv", *(row | {"quantization": weights} for row in rows))
     assert doubts_of(right) == []

@@ -93,7 +93,7 @@ def test_prefill_pools_that_differ_share_the_store(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(("pools", "words"), [
-    ([{"kv_remote_size": 1.0}], "kv_remote_size: is of the whole fleet"),
+    ([{"kv_remote_size": 1.0}], "kv_remote_size: is an option of the whole fleet"),
     ([{}, {"name": "b", "enable_prefix_caching": False}], "pool 'b': KV tiers are found by prefix"),
     ([{}, {"name": "b", "block_size": 4096}], "pool 'b': --kv-remote-size 0.25: a KV block takes"),
     ([{}, {"name": "b", "kv_offloading_bandwidth": 5.0}], "pool 'b': --kv-offloading-bandwidth 5: there is no tier"),

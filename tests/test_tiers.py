@@ -192,7 +192,7 @@ def test_phases_and_the_story_name_the_load() -> None:
     assert phases.drop("e2e_s").sum_horizontal().to_list() == pytest.approx(phases["e2e_s"].to_list())
     story = tell(found.requests, found.steps, found.result.schedule_table(), "2")
     assert "48 prompt tokens were cached (32 in host memory)" in story.sentence
-    assert story.events["what"].to_list() == ["waits for its KV from the host or a remote store",
+    assert story.events["what"].to_list() == ["loads its KV from the host or a remote store",
                                               "a chunk of its prompt is computed"]
     assert story.events["lasts_ms"].to_list() == pytest.approx([200.0, 100.0])
 
@@ -226,7 +226,7 @@ def test_bad_options(options: dict[str, Any], words: str) -> None:
 
 
 def test_hits_that_the_trace_recorded_are_no_ground_for_tiers() -> None:
-    with pytest.raises(UsageError, match="leave the column out"):
+    with pytest.raises(UsageError, match="leave out cached_tokens"):
         served(trace_of([(0.0, 64, 1)], cached_tokens=[32]), **CPU)
 
 

@@ -122,7 +122,7 @@ BAD_FILES = {
     "json-array": (b"[" + JSON + b"}, 7]", "entry 1 is 7; must be a JSON object, or a list of objects"),
     "json-empty": (b"[]", "is empty; must be a JSON object, or a list of objects"),
     "json-cut": (JSON.replace(b",", b",\n"), "line 4: is not valid JSON"),
-    "json-deep": (b"[" * 100_000, "is not a JSON document that can be read"),
+    "json-deep": (b"[" * 100_000, "cannot be read as a JSON document"),
     "no-block-tokens": (JSON + b', "hash_ids": [1]}\n', "line 1: hash_ids without hash_block_tokens"),
     "zero-block-tokens": (WITH_IDS % 0, "line 1: hash_block_tokens = 0; must be a whole number >= 1"),
     "two-block-tokens": (WITH_IDS % 4 + WITH_IDS % 8, "line 2: hash_block_tokens = 8, but 4 on line 1; must be"),

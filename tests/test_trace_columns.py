@@ -103,7 +103,7 @@ def test_dates_of_all_kinds() -> None:
     ("columns,arrival_s=ts:mins", "unknown unit 'mins'; must be one of s, ms, us, ns, date"),
     ("columns,input_tokens=n:ms", "input_tokens has no unit 'ms'"),
     ("columns,ttft_s=t:date", "ttft_s has no unit 'date'"),
-    ("columns,hash_ids=h:0", "'0' must be the tokens that one id stands for"),
+    ("columns,hash_ids=h:0", "'0' must be the number of tokens of one id"),
     ('columns,input_tokens=m."n', "must be without quotes"),
     ('columns,where m\\n=1', "must be without quotes"),
     ("aiperf,input_tokens=n", "format 'aiperf' finds its own columns"),

@@ -192,7 +192,7 @@ def test_what_is_sent_late_is_counted_from_when_it_was_due(read: Callable[..., T
     trace = read(vllm_bench(queue_times=[0.0, 0.25, 0.0, 0.5]))
     assert trace.requests["arrival_s"].to_list() == [0.0, 0.25, 1.5]
     assert trace.requests["ttft_s"].to_list() == [0.25, 0.125, 0.5]
-    assert "sent 250 ms later in the median" in trace.account.notes[0]
+    assert "Requests were sent later, 250 ms in the median" in trace.account.notes[0]
 
 
 def test_older_results_have_no_start_times_and_no_latencies(read: Callable[..., Trace]) -> None:
@@ -403,13 +403,13 @@ def test_a_closed_loop_is_told_by_its_arrivals(read: Callable[..., Trace]) -> No
     header = "arrival_s,input_tokens,output_tokens,e2e_s"
     closed = table(header, *(f"{k / 4},10,5,0.999" for k in range(80)))
     opened = table(header, *(f"{k / 4},10,5,0.6" for k in range(80)))
-    assert "--max-concurrency 4 replays it" in read(closed).account.notes[0]
+    assert "--max-concurrency 4 replays a closed loop" in read(closed).account.notes[0]
     assert read(opened).account.notes == ()
 
 
 @pytest.mark.parametrize(("text", "message"), [
     (json.dumps({"completed": 1, "duration": 1, "total_input_tokens": 1, "total_output_tokens": 2}),
-     "is a run's summary without its requests; save it with --save-detailed"),
+     "is a summary without requests; save it with --save-detailed"),
     (json.dumps({"schema_version": "1.2", "request_latency": {}}), "AIPerf's summary, without requests; give its"),
     (json.dumps({"load_summary": {}, "successes": {}, "failures": {}}), "summary of a stage"),
     (table("window_start_s,total_rate_req_s", "0,1"), "a series of rates, without requests; give it to planner size"),

@@ -74,7 +74,7 @@ NO_TRACES = {
     "inference_perf_stage_lifecycle_metrics.json": "inference-perf's summary of a stage",
     "llmd_benchmark_report_v0_2.yaml": "column arrival_s is missing",
     "otel_genai_spans_inference_perf.json": "input_tokens is empty; must be given",  # its spans hold texts alone
-    "vllm_bench_serve_summary.json": "is a run's summary without its requests",
+    "vllm_bench_serve_summary.json": "is a summary without requests",
 }
 
 

@@ -34,7 +34,7 @@ def lengths(tmp_path: Path) -> str:
 
 
 def test_a_replay_without_arrivals_asks_for_a_rate(lengths: str) -> None:
-    with pytest.raises(UsageError, match="does not say when requests were sent; give --request-rate"):
+    with pytest.raises(UsageError, match="has no arrival times; give --request-rate"):
         replay(read_trace(lengths), Scenario(**SCENARIO))
 
 
@@ -46,7 +46,7 @@ def test_a_rate_draws_poisson_arrivals(lengths: str) -> None:
     assert arrivals.diff().drop_nulls().std() == pytest.approx(0.25, rel=0.4)
     assert one.requests.equals(two.requests)
     assert not arrivals.equals(other.requests["arrival_s"])
-    assert any("says nothing of when requests were sent" in note for note in one.summary["notes"])
+    assert any("has no arrival times" in note for note in one.summary["notes"])
 
 
 def test_a_closed_loop_needs_no_arrivals(lengths: str) -> None:

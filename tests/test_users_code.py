@@ -91,7 +91,7 @@ COLUMNS = r"it may read the columns arrival_s, input_tokens,"
     (f"{PLAN}mine = Policy(name='mine', plan_step=print)\n", r"line 5: .*plan_step = <built-in .*must be a function"),
     (f"{PLAN}mine = Policy(name='mine', plan_step=lambda: 1)\n", r"own.py:5\) takes \(\); must take \(s\)"),
     (f"{PLAN}mine = Policy(name='mine', plan_step=lambda s, t: 1)\n", r"own.py:5\) takes \(s, t\); must take \(s\)"),
-    (f"import numba\n{PLAN}mine = Policy(name='mine', plan_step=numba.njit(plan))\n", r"compiled already .*decorator"),
+    (f"import numba\n{PLAN}mine = Policy(name='mine', plan_step=numba.njit(plan))\n", r"already compiled .*decorator"),
     (f"{PLAN}mine = Policy(name='mine', plan_step=plan, reserve='all')\n", r"reserve = 'all'; must be one of 'chunk'"),
     (f"{PLAN}mine = Policy(name='mine', plan_step=plan, cache_latest='no')\n", r"cache_latest = 'no'; must be one of"),
     (f"{PLAN}mine = Policy(name='mine', plan_step=plan, reserves='chunk')\n", r"line 5: TypeError: .*'reserves'"),
@@ -104,7 +104,7 @@ COLUMNS = r"it may read the columns arrival_s, input_tokens,"
     (planned("return StepPlan('a', 1, 1, 0)"), r"own.py:4: .*it returns StepPlan\(unicode_type"),
     (planned("return StepPlan(s.num_running + 'a', 1, 1, 0)"), r"own.py:4: .*no such operation: add\(int64, .*str"),
     (planned("return StepPlan(1, s.output_tokens, 1, 0)"), r"own.py:4: .*StepState has no 'output_tokens'; it has"),
-    (planned("print(s.now_s); return StepPlan(1, 1, 1, 0)"), r"own.py:4: plan_step may not print"),
+    (planned("print(s.now_s); return StepPlan(1, 1, 1, 0)"), r"own.py:4: plan_step must not print"),
     (planned("return StepPlan(1, 8 // s.num_running, 1, 0)"), r"own.py:4: plan_step failed at 0.0* s: ZeroDivision"),
     (planned("assert s.num_running > 3; return StepPlan(1, 1, 1, 0)"), r"own.py:4: plan_step failed .*AssertionError"),
     (planned("return StepPlan(1, -1, 1, 0)"), r"own.py:3\) at 0.000000 s: .*negative limit or an unknown order"),
@@ -132,7 +132,7 @@ def test_a_policy_that_is_wrong(tmp_path: Path, text: str, said: str) -> None:
     (scored("return 'a'"), r"own.py:5: .*it returns .*must return a number"),
     (scored("return None"), r"own.py:5: .*it returns none; .*must return a number"),
     (scored("return load.num_running + 'a'"), r"own.py:5: .*no such operation: add"),
-    (scored("print(load.num_running); return 1.0"), r"own.py:5: score may not print"),
+    (scored("print(load.num_running); return 1.0"), r"own.py:5: score must not print"),
     (scored("return 1 // load.outstanding_requests"), r"'mine': .*own.py:5: score failed before .*ZeroDivisionError"),
     (scored("return 1 // load.num_running"), r"'mine': .*own.py:5: score failed at .*ZeroDivisionError"),
     (scored("return 1 // (load.cached_tokens + load.input_tokens - 10)"), r"own.py:5: score failed at .*ZeroDivision"),
@@ -168,7 +168,7 @@ def test_a_file_without_a_name_lists_its_names(tmp_path: Path) -> None:
     for name in ("", ":"):
         assert_said(run(tmp_path, "policy", text, name), r"lacks the name in the file; must be .*own.py:NAME, and it "
                     r"has mine, other", code=2)
-    with pytest.raises(UsageError, match=r"router 'mine.txt:a': mine.txt is no Python file; must be FILE.py:NAME, or"):
+    with pytest.raises(UsageError, match=r"router 'mine.txt:a': mine.txt is not a Python file; must be FILE.py:NAME, or"):
         load_router("mine.txt:a")
     with pytest.raises(PolicyError, match=r"policy file srpf.py does not exist"):
         load_policy("srpf.py")

@@ -84,7 +84,7 @@ def test_a_run_whose_requests_do_not_fit_has_no_prediction_and_says_why(tmp_path
     assert run.scenario is not None
     found = predict(replace(run, scenario=replace(run.scenario, num_gpu_blocks=40)))
     assert found.predicted == {}
-    assert re.match(r"(\d+) of \1 requests were served and do not fit, the longest with 1,0\d\d tokens: .*hold 640",
+    assert re.match(r"(\d+) of \1 requests were served but do not fit, the longest with 1,0\d\d tokens: .*hold 640",
                     found.status)
     assert predict(replace(run, scenario=replace(run.scenario, num_gpu_blocks=80))).status == "ok"
 
@@ -291,7 +291,7 @@ def test_an_intervals_coverage_is_the_share_of_rows_inside(tmp_path: Path) -> No
 def test_a_calibration_of_another_engine_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "c.toml"
     file.write_text('[constants]\nlinear_ratio = 1.0\n[source]\nengine = "sglang"\n')
-    with pytest.raises(UsageError, match="fitted to another engine"):
+    with pytest.raises(UsageError, match="was fitted to an engine that is not in the table"):
         predicted(write_runs(tmp_path / "a.csv", row_of()), Scenario(calibration=str(file)))
 
 

@@ -71,8 +71,8 @@ class Startup:
         weights_s = self.weights_s or 0.0
         if self.weights_gb_per_s is not None:
             if weight_bytes is None:
-                raise UsageError("weights_gb_per_s: the size of the weights is not known without the memory model "
-                                 "(--num-gpu-blocks leaves it out); give weights_s")
+                raise UsageError("weights_gb_per_s: --num-gpu-blocks turns off the memory model, so the size of the "
+                                 "weights is unknown; give weights_s")
             weights_s = weight_bytes / (self.weights_gb_per_s * 1e9)
         return self.node_s + self.image_s + weights_s + self.warmup_s
 
@@ -265,7 +265,7 @@ def _metric(table: Any, place: int, path: Path) -> Metric:
     given = {field.name for field in dataclasses.fields(keys) if getattr(keys, field.name) is not None} - {"name"}
     missing, more = set(autoscaler.needs) - given, given - {*autoscaler.needs, *autoscaler.uses}
     if missing or more:
-        wrong = f"lacks {', '.join(sorted(missing))}" if missing else f"has no use for {', '.join(sorted(more))}"
+        wrong = f"lacks {', '.join(sorted(missing))}" if missing else f"has unknown keys {', '.join(sorted(more))}"
         takes = ", ".join([*autoscaler.needs, *autoscaler.uses])
         raise UsageError(f"{where}: {autoscaler.name} {wrong}; it takes {takes}")
     try:
@@ -336,8 +336,8 @@ def _schedule(keys: _Metric, folder: Path) -> Schedule | None:
         raise UsageError(f"schedule = {keys.schedule!r}: must be a table of times of day, as in "
                          f"{{ \"07:30\" = 6, \"20:00\" = 2 }}, or the JSON that planner size wrote")
     if keys.starts_at is not None:
-        raise UsageError(f"starts_at = {keys.starts_at!r}: is for times of day; a schedule of planner size begins "
-                         f"with the first arrival")
+        raise UsageError(f"starts_at = {keys.starts_at!r}: is for times of day only; a schedule of planner size "
+                         f"begins with the first arrival; leave it out")
     return _sized(folder / keys.schedule, lead_s)
 
 
@@ -354,7 +354,7 @@ def _sized(path: Path, lead_s: float) -> Schedule:
     for start_s, count in zip(starts, counts, strict=True):
         whole(f"{path}: num_replicas from {start_s:g} s on", count, least=0, most=100_000)
     if not starts or any(second <= first for first, second in itertools.pairwise(starts)):
-        raise UsageError(f"schedule {path}: its parts must each start later than the one before")
+        raise UsageError(f"schedule {path}: each part must start later than the part before it")
     return Schedule(start_s=tuple(start_s - starts[0] for start_s in starts), num_replicas=tuple(counts),
                     period_s=math.inf, offset_s=lead_s)
 

@@ -125,7 +125,7 @@ def shape_load(scenario: Scenario, trace: Trace) -> Trace:
     if scenario.rate_scale is not None:
         trace = scale_rate(trace, scenario.rate_scale)
     if trace.arrivals == "absent" and scenario.request_rate is None and scenario.max_concurrency is None:
-        raise UsageError(f"{trace.source}: does not say when requests were sent; give --request-rate for Poisson "
+        raise UsageError(f"{trace.source}: has no arrival times; give --request-rate for Poisson "
                          f"arrivals, or --max-concurrency for a closed loop (capacity: --scaling poisson)")
     if scenario.request_rate is not None and (trace.format == NAME or trace.arrivals == "absent"):
         trace = at_client_rate(trace, scenario.request_rate, seed=scenario.seed or 0)
@@ -165,12 +165,12 @@ def _check_pools(path: str, pools: Sequence[Pool]) -> None:
     """Raise FleetError where a request that one pool takes could not be taken, or gone on with, by another."""
     first = pools[0]
     same: list[tuple[str, Callable[[Deployment], Any], str]] = [
-        ("model", lambda each: each.architecture and each.architecture.name, "one router sends requests for one model"),
+        ("model", lambda each: each.architecture and each.architecture.name, "a router serves one model"),
         ("max_model_len", lambda each: each.settings.max_model_len, "give --max-model-len for all"),
     ]
     if first.role != "both":
-        same += [("kv_cache_dtype", lambda each: each.scenario.kv_cache_dtype, "KV is passed on as it is"),
-                 ("engine", lambda each: each.scenario.engine, "engines pass KV on to their own kind alone")]
+        same += [("kv_cache_dtype", lambda each: each.scenario.kv_cache_dtype, "KV is sent without conversion"),
+                 ("engine", lambda each: each.scenario.engine, "engines send KV only to the same engine")]
     for pool in pools[1:]:
         for name, value_of, why in same:
             one, other = value_of(first.deployment), value_of(pool.deployment)

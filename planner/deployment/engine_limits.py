@@ -57,7 +57,7 @@ def scenario_constants(scenario: Scenario) -> EngineConstants:
         return load_engine(scenario.engine)
     fitted_to = read_table(Path(scenario.calibration), "source").get("engine", scenario.engine)
     if fitted_to != scenario.engine:
-        raise UsageError(f"--calibration {scenario.calibration}: fitted to {fitted_to}, and --engine is "
+        raise UsageError(f"--calibration {scenario.calibration}: was fitted to {fitted_to}, and --engine is "
                          f"{scenario.engine}; calibrate on runs of {scenario.engine}")
     bundled = read_constants(data_dir("hardware_db") / "engines" / f"{scenario.engine}.toml")
     return constants_of(bundled | read_constants(Path(scenario.calibration)))

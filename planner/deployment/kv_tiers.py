@@ -46,7 +46,7 @@ def cpu_tier(scenario: Scenario, arch: Architecture | None, gpu: Gpu | None, kv_
     bandwidth = scenario.kv_offloading_bandwidth
     if bandwidth is None:
         if gpu is None:
-            raise UsageError(f"--kv-offloading-size {size:g}: the host link is not known; give --gpu or "
+            raise UsageError(f"--kv-offloading-size {size:g}: the host link's bandwidth is unknown; give --gpu or "
                              f"--kv-offloading-bandwidth")
         bandwidth = gpu.host_bandwidth_bytes_per_s / GIGA
     ranks, stages = scenario.tensor_parallel_size, scenario.pipeline_parallel_size
@@ -73,13 +73,13 @@ def check_tiers(scenario: Scenario, trace: Trace) -> None:
     """Refuse tiers where a trace says what was cached when it was recorded, and not what prompts share."""
     has_tiers = scenario.kv_offloading_size is not None or scenario.kv_remote_size is not None
     if has_tiers and trace.prefix is None and "cached_tokens" in trace.requests.columns:
-        raise UsageError(f"{trace.source}: has cached_tokens, hits of the cache that was measured, and no hash_ids, so "
-                         f"what KV tiers would hold is not known; give a trace with hash_ids, or leave the column out")
+        raise UsageError(f"{trace.source}: has cached_tokens (hits of the measured cache) without hash_ids, so the "
+                         f"content of KV tiers is unknown; give a trace with hash_ids, or leave out cached_tokens")
 
 
 def _known(arch: Architecture | None, option: str, size: float) -> Architecture:
     if arch is None:
-        raise UsageError(f"{option} {size:g}: how many blocks that is depends on the model; give --model")
+        raise UsageError(f"{option} {size:g}: the number of blocks depends on the model; give --model")
     return arch
 
 

@@ -65,8 +65,8 @@ def read_fleet(path: Path, scenario: Scenario) -> tuple[PoolSpec, ...]:
     with told_as(FleetError, path):
         table = read_toml(path)
     if unknown := set(table) - {"pool"}:
-        raise FleetError(f"{path}: unknown key {min(unknown)!r}; all is in [[pool]], and what is of all pools beside "
-                         f"the fleet's file")
+        raise FleetError(f"{path}: unknown key {min(unknown)!r}; keys of a pool are in [[pool]], options of all pools "
+                         f"outside the fleet's file")
     tables = table.get("pool")
     if not isinstance(tables, list) or not tables or not all(isinstance(each, dict) for each in tables):
         raise FleetError(f"{path}: has no [[pool]] with its replicas, as in replicas = 2")
@@ -77,7 +77,7 @@ def read_fleet(path: Path, scenario: Scenario) -> tuple[PoolSpec, ...]:
         except PlannerError as error:
             raise FleetError(f"{path}: pool {number}: {error}") from error
     if len({pool.name for pool in found}) < len(found):
-        raise FleetError(f"{path}: two pools have the same name; name each once")
+        raise FleetError(f"{path}: two pools have the same name; give each its own name")
     roles = {pool.role for pool in found}
     if roles not in ({"both"}, {"prefill", "decode"}):
         raise FleetError(f"{path}: the roles are {', '.join(sorted(roles))}; must be both in all pools, or prefill in "
@@ -107,15 +107,15 @@ def _pool(name: str, values: Mapping[str, Any], folder: Path, scenario: Scenario
         options = found | options
     if "replicas" in values:
         if "autoscale" in values:
-            raise UsageError(f"replicas = {values['replicas']} besides autoscale = {values['autoscale']!r}: its file "
-                             f"has the number of replicas; leave one of them out")
+            raise UsageError(f"replicas = {values['replicas']} with autoscale = {values['autoscale']!r}: its file "
+                             f"sets the number of replicas; leave one of them out")
         scenario = replace(scenario, autoscale=None)
     parsed = parse_scenario(given_options(scenario) | options)
     num_replicas = parse_scenario(counts).data_parallel_size
     if parsed.data_parallel_attention:
         num_replicas *= parsed.data_parallel_size
     elif "data_parallel_size" in values:
-        raise UsageError("data_parallel_size: is called replicas here, but for ranks; these need "
+        raise UsageError("data_parallel_size: give replicas instead; a pool with data-parallel ranks needs "
                          "data_parallel_attention = true")
     else:
         num_replicas = num_replicas if counts else parsed.data_parallel_size
@@ -123,7 +123,7 @@ def _pool(name: str, values: Mapping[str, Any], folder: Path, scenario: Scenario
             parsed, data_parallel_size=num_replicas)
     allowed = {*RANKS, "autoscale", *(each for panel in PANELS for each in names_in(panel))} - set(OF_ALL)
     if other := sorted(set(options) - allowed):
-        raise UsageError(f"{other[0]}: is of the whole fleet; give it beside the fleet's file")
+        raise UsageError(f"{other[0]}: is an option of the whole fleet; give it outside the fleet's file")
     return PoolSpec(name=name, role=role, weight=weight, notes=tuple(notes), num_replicas=num_replicas,
                     scenario=replace(scenario, **{each: getattr(parsed, each) for each in options}))
 

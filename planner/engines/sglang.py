@@ -257,7 +257,7 @@ SGLANG = Engine(
     defaults=EngineDefaults(policy="sglang", max_num_seqs=2048, max_num_batched_tokens=8192, max_prefill_tokens=16384,
                             enable_chunked_prefill=True, async_scheduling=True, gpu_memory_utilization=0.88),
     sized_defaults=sized_defaults, newest_since="0.5.11", older_layers=older_layers,
-    graph_capture_size=graph_capture_size, graph_rule="SGLang's default follows from the GPU's memory",
+    graph_capture_size=graph_capture_size, graph_rule="SGLang's default depends on the GPU's memory",
     usable_bytes=usable_bytes, activation_bytes=activation_bytes, states_per_sequence=states_per_sequence,
     state_memory_ratio=0.9,  # of recurrent states over KV, at most (mamba_full_memory_ratio)
     compressed_pages=compressed_pages, compressed_pool=compressed_pool,

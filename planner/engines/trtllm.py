@@ -170,7 +170,7 @@ TRTLLM = Engine(
                             max_prefill_tokens=0, enable_chunked_prefill=False, async_scheduling=True,
                             gpu_memory_utilization=0.9),
     newest_since="1.2", older_layers=older_layers,
-    graph_capture_size=graph_capture_size, graph_rule="TensorRT-LLM captures 128 sequences by default",
+    graph_capture_size=graph_capture_size, graph_rule="TensorRT-LLM captures up to 128 sequences by default",
     usable_bytes=usable_bytes, activation_bytes=activation_bytes,
     routes_with_experts=True,  # `create_moe` was measured as a module, from the router's logits on
     rotates_in_attention=True,  # `rope_fusion` of its Attention

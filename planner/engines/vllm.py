@@ -241,7 +241,7 @@ VLLM = Engine(
                     Default("fuse_allreduce_rms", "0.16", before=False),
                     Default("fp32_matmul", "0.20", before="fp32")),
     graph_capture_size=graph_capture_size, graphs_count_tokens=True, cudagraph_mode="full_and_piecewise",
-    graph_rule="vLLM captures up to 2 × max_num_seqs tokens, and 512 at most",
+    graph_rule="vLLM captures up to 2 × max_num_seqs tokens, at most 512",
     usable_bytes=usable_bytes, activation_bytes=activation_bytes, state_pages=state_pages,
     compressed_pages=compressed_pages, needs_whole_context=True,
     index_share=0.1, compressed_kernels="vllm",

@@ -93,7 +93,7 @@ def _is_for(calibration: str, engine: str) -> bool:
 def _check_calibration(scenario: Scenario, engines: set[str]) -> None:
     assert scenario.calibration is not None
     if not any(_is_for(scenario.calibration, engine) for engine in engines):
-        raise UsageError(f"--calibration {scenario.calibration}: fitted to another engine than those of the table: "
+        raise UsageError(f"--calibration {scenario.calibration}: was fitted to an engine that is not in the table: "
                          f"{', '.join(sorted(engines))}")
 
 
@@ -158,7 +158,7 @@ def parse_max_error(text: str, metrics: Sequence[str]) -> dict[str, float]:
         except ValueError:
             percent = -1.0
         if not 0 <= percent < float("inf"):
-            raise UsageError(f"--max-error {part!r}: {value!r} is no number of per cent, as in 'tpot:10 ttft:25'")
+            raise UsageError(f"--max-error {part!r}: {value!r} must be a number of per cent, as in 'tpot:10 ttft:25'")
         found[names[0]] = percent / 100
     if not found:
         raise UsageError(f"--max-error {text!r}: no limit given; expected for example 'tpot:10 ttft:25'")

@@ -91,8 +91,8 @@ def _sent(where: str, load: Trace, run: Mapping[str, Any], scenario: Scenario) -
         return load if not is_closed else dataclasses.replace(
             load, requests=load.requests.with_columns(pl.col("arrival_s") * 0.0))
     if rate_per_s is None and scenario.max_concurrency is None:
-        raise TraceError(f"{where}: request_rate = {_shown(rate)} without start times or max_concurrency does not say "
-                         f"when requests were sent; save it with --save-detailed, or give --max-concurrency")
+        raise TraceError(f"{where}: request_rate = {_shown(rate)} without start times or max_concurrency does not give "
+                         f"the arrival times; save it with --save-detailed, or give --max-concurrency")
     burstiness = _optional(where, run, "burstiness") or 1.0
     return at_client_rate(load, rate_per_s or math.inf, seed=scenario.seed or 0, burstiness=burstiness)
 
@@ -110,7 +110,7 @@ def _drawn(where: str, run: Mapping[str, Any], scenario: Scenario, client: str) 
                **{f"{side}_tokens": int(value or _mean(where, run, f"total_{side}_tokens"))
                   for side, value in stated.items()}}
     if client == "inferencex" and not is_stated:
-        raise UsageError("--client inferencex draws lengths below the stated ones, which the file does not hold; give "
+        raise UsageError("--client inferencex draws lengths below the stated lengths, which are not in the file; give "
                          "--random-input-len and --random-output-len")
     if client == "inferencex":
         return lower_range_load(**lengths, **INFERENCEX, source=where)  # type: ignore[arg-type]

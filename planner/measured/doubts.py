@@ -15,7 +15,7 @@ QUESTIONED, QUESTIONED_TTFT = 1.5, 2.0
 FAR = 10.0  # error of one run, as a factor, from which it is named
 FEWEST = 3  # runs of a group that is questioned apart from the others
 CAUSES = ("check the unit (ms), the GPU, the model, the weights' format (precision or quantization), kv_cache_dtype, "
-          "tp, concurrency and client; a setting that is not given is the checkpoint's, or the server's default")
+          "tp, concurrency and client; a setting that is not given is the checkpoint's or the server's default")
 
 
 def doubts(log_errors: Mapping[str, Floats], groups: Sequence[Mapping[str, str]] = ()) -> list[str]:
@@ -27,13 +27,13 @@ def doubts(log_errors: Mapping[str, Floats], groups: Sequence[Mapping[str, str]]
     groups : of each run; where all together are not questioned, each value of a group with FEWEST runs is.
 
     >>> doubts({"tpot_ms": np.log([0.3, 0.3, 0.4])})[0].partition(". ")[0]
-    'tpot_ms of 3 runs: predicted 0.3 times the measured in the median'
+    'tpot_ms of 3 runs: median prediction 0.3 times the measured value'
     """
     found = []
     for metric, errors in log_errors.items():
         whole = _doubt(metric, errors, "")
         found += [whole] if whole else _by_group(metric, errors, groups)
-    return [f"{sentence}. Few runs that are read right are so far off: {CAUSES}" for sentence in found]
+    return [f"{sentence}. Correctly described runs rarely have such errors: {CAUSES}" for sentence in found]
 
 
 def far_off(log_errors: Mapping[str, Floats], ids: Sequence[str]) -> list[str]:
@@ -50,7 +50,7 @@ def far_off(log_errors: Mapping[str, Floats], ids: Sequence[str]) -> list[str]:
         if len(rows):
             named = ", ".join(ids[k] for k in rows[:3]) + (", …" if len(rows) > 3 else "")
             found.append(f"{metric} of {len(rows):,} of {len(errors):,} runs is off by a factor of {FAR:g} or more "
-                         f"({named}): check their load, and what limits sequences, tokens of a step and KV blocks")
+                         f"({named}): check their load, and the limits on sequences, tokens of a step and KV blocks")
     return found
 
 
@@ -71,7 +71,7 @@ def _doubt(metric: str, errors: Floats, of: str) -> str | None:
         return None
     unit = " (a factor of 1,000: seconds, or microseconds?)" if abs(_median_size(kept) - math.log(1e3)) < 1 else ""
     runs = f"{len(kept):,} run{'s' * (len(kept) > 1)}{of}"
-    return f"{metric} of {runs}: predicted {math.exp(np.median(kept)):.3g} times the measured in the median{unit}"
+    return f"{metric} of {runs}: median prediction {math.exp(np.median(kept)):.3g} times the measured value{unit}"
 
 
 def _median_size(errors: Floats) -> float:

@@ -49,10 +49,10 @@ _GRAPHS = {"full": "full_and_piecewise", "decode": "full_decode_only"}  # vLLM's
 # Settings that a recipe records and nothing here reads, and why.
 RECORDED_ONLY = {
     "enable_prefix_caching": "prompts are random tokens, and share no prefix",
-    "stream_interval": "the means of TTFT and TPOT are of first and last tokens, which are sent at once",
-    "attention_dp_balance": "attention_dp_timeout_iters says how long a rank waits",
+    "stream_interval": "means of TTFT and TPOT use first and last tokens, which are sent at once",
+    "attention_dp_balance": "attention_dp_timeout_iters sets how long a rank waits",
     "attention_dp_batching_wait_iters": "not modelled; 0 in all recipes but one",
-    "moe_activations": "kernels that multiply MXFP4 by MXFP8 were not measured",
+    "moe_activations": "kernels for MXFP4 times MXFP8 were not measured",
 }
 
 
@@ -65,10 +65,10 @@ def published_run(row: Row) -> dict[str, Any]:
     """
     fixed = next((name for name in (*LOAD, *LAYOUT) if name in row.options), None)
     if fixed is not None:
-        raise UsageError(f"{fixed} = {row.options[fixed]}: client = {row.client} has its own load and layout; leave "
+        raise UsageError(f"{fixed} = {row.options[fixed]}: client = {row.client} sets its own load and layout; leave "
                          f"out the column, or the client")
     if row.concurrency is None:
-        raise UsageError(f"concurrency is empty: client = {row.client} limits what is in flight; give it")
+        raise UsageError(f"concurrency is empty: client = {row.client} limits requests in flight; give it")
     precision = row.precision or "bf16"
     gpu = load_gpu(row.gpu)
     run = Run(engine=row.engine, model=row.model, precision=precision, gpu=gpu.name, isl=row.isl, osl=row.osl,
@@ -124,7 +124,7 @@ def _options(recipe: Mapping[str, Any], in_flight: int) -> dict[str, Any]:
     unread = sorted(left.keys() - RECORDED_ONLY)
     if unread:
         raise CatalogError(f"hardware_db/recipes/{RECIPES}.toml: a recipe sets {', '.join(unread)}, which nothing "
-                           f"reads; mend the name, or add it to RECORDED_ONLY in planner/measured/inferencex.py")
+                           f"reads; correct the name, or add it to RECORDED_ONLY in planner/measured/inferencex.py")
     return options
 
 

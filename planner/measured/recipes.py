@@ -116,6 +116,6 @@ def _rows(name: str, key: str) -> list[dict[str, Any]]:
     for number, row in enumerate(rows, start=1):
         unread = sorted(row.keys() - CONDITIONS - ABOUT - {GIVEN[key]})
         if unread:
-            raise CatalogError(f"{path}: [[{key}]] number {number} has {', '.join(unread)}, which nothing reads; "
+            raise CatalogError(f"{path}: [[{key}]] number {number} has unknown keys {', '.join(unread)}; "
                                f"conditions are {', '.join(sorted(CONDITIONS))}")
     return rows

@@ -38,7 +38,7 @@ def read_requests(path: Path, scenario: Scenario, format: str | None = None) -> 
     given = [name for name in TIMES if name in trace.requests.columns]
     if not given:
         raise TraceError(f"{path}: has requests, but none of the columns {', '.join(TIMES)}; nothing to compare "
-                         f"(replay it as a trace, or name what was measured: --column ttft_s=ttft_ms:ms)")
+                         f"(replay it as a trace, or name the measured columns: --column ttft_s=ttft_ms:ms)")
     nothing = np.full(trace.num_requests, math.nan)
     ttft_s, tpot_s, e2e_s = (_floats(trace.requests[name]) if name in given else nothing for name in TIMES)
     trace = with_times(trace, ttft_s, e2e_s, tpot_s)

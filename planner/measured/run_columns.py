@@ -53,12 +53,12 @@ def check_columns(path: Path, columns: Sequence[str]) -> None:
     for name in columns:
         if name in REFUSED:
             raise TraceError(f"{path}: column {name}: a row is a run of one engine under a benchmark's load, and this "
-                             f"option does nothing there; leave the column out, or call it {NOTE}{name}")
+                             f"option has no effect there; leave the column out, or rename it to {NOTE}{name}")
         if name not in KNOWN and not name.startswith(NOTE):
             close = difflib.get_close_matches(name.lower(), KNOWN, n=1)
-            hint = f"did you mean {close[0]}? To keep it unread, " if close else "to keep it unread, "
-            raise TraceError(f"{path}: column {name}: is no column of a table of runs and no option of a scenario; "
-                             f"{hint}call it {NOTE}{name}")
+            hint = f"did you mean {close[0]}? To keep it as a note, " if close else "to keep it as a note, "
+            raise TraceError(f"{path}: column {name}: is neither a column of a table of runs nor an option of a "
+                             f"scenario; {hint}rename it to {NOTE}{name}")
 
 
 def check_numbers(path: Path, table: pl.DataFrame) -> None:
@@ -89,7 +89,7 @@ def text_of(row: Mapping[str, Any], *names: str) -> str:
     first = next(iter(texts), "")
     for name, text in texts.items():
         if text != texts[first]:
-            raise UsageError(f"{name} = {text} beside {first} = {texts[first]}: two names of one column; leave one out")
+            raise UsageError(f"{name} = {text} beside {first} = {texts[first]}: two names of a column; leave one out")
     return texts.get(first, "")
 
 

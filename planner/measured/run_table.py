@@ -85,7 +85,7 @@ def read_measured(path: Path, *, client: str | None = None) -> list[Measurement]
 def unread_note(path: Path, columns: Sequence[str]) -> str | None:
     """Return a sentence on the columns of a table that no prediction depends on; None where it has none."""
     unread = [name for name in columns if name in RECORDED_ONLY]
-    return f"{path}: no prediction depends on the columns {', '.join(unread)}" if unread else None
+    return f"{path}: predictions do not use the columns {', '.join(unread)}" if unread else None
 
 
 def _measurement(path: Path, cells: Mapping[str, Any], k: int, client: str | None) -> Measurement:

@@ -43,15 +43,15 @@ def read_runs(path: Path, scenario: Scenario, *, client: str | None, free: Seque
     if client is not None and client not in CLIENTS:
         raise UnknownNameError("client", client, CLIENTS)
     if not path.is_file():
-        raise TraceError(f"{path}: there is no such file")
+        raise TraceError(f"{path}: no such file")
     if is_table(columns_of(path)):
         if format is not None:
-            raise UsageError(f"{path}: is a table of measured runs, and --format, --column and --where are of a file "
-                             f"of requests; leave them out, and keep the rows that count in a file of their own")
+            raise UsageError(f"{path}: is a table of measured runs, and --format, --column and --where read files of "
+                             f"requests; leave them out, and write the rows to use to a file of their own")
         return _table(path, scenario, client, free)
     if scenario.data_parallel_size > 1:
-        raise UsageError(f"--data-parallel-size {scenario.data_parallel_size}: of a run over several ranks {path} does "
-                         f"not say which served what; give a table of runs, whose rows have a dp, or the server's log")
+        raise UsageError(f"--data-parallel-size {scenario.data_parallel_size}: {path} does not tell which rank served "
+                         f"which request; give a table of runs with the column dp, or the server's log")
     if format is None and is_scrape(path):
         return [_deployed(run) for run in read_scraped(path, scenario)]
     objects = read_objects(path) if format is None and path.suffix in (".json", ".jsonl") else []

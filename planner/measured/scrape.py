@@ -97,7 +97,7 @@ def _of_text(path: Path, text: str) -> Iterator[Scrape]:
 def _sample(where: str, line: str) -> tuple[Key, float, float | None]:
     found = _SAMPLE.fullmatch(line.strip())
     if found is None:
-        raise TraceError(f"{where}: {line.strip()[:60]!r} is no sample of Prometheus's text format; must be "
+        raise TraceError(f"{where}: {line.strip()[:60]!r} is not a sample of Prometheus's text format; must be "
                          f'name{{label="value"}} number')
     labels = _LABEL.findall(found[2] or "")
     if _LABEL.sub("", found[2] or "").strip():
@@ -133,15 +133,15 @@ def _series(where: str, series: Any) -> tuple[Key, list[tuple[float, float]]]:
     metric = series.get("metric") if isinstance(series, dict) else None
     points = series.get("values", [series.get("value")]) if isinstance(series, dict) else None
     if not isinstance(metric, dict) or not isinstance(points, list):
-        raise TraceError(f"{where}: is no series; must have metric, and values or value")
+        raise TraceError(f"{where}: is not a series; must have metric, and values or value")
     if "__name__" not in metric:
-        raise TraceError(f"{where}: has no __name__, so that it is not known what was measured; query raw series, "
+        raise TraceError(f"{where}: has no __name__, so the metric is unknown; query raw series, "
                          f'{{__name__=~"vllm:.+"}}, without rate() or sum()')
     labels = tuple(sorted((str(k), str(v)) for k, v in metric.items() if k != "__name__"))
     found = []
     for point in points:
         if not isinstance(point, list) or len(point) != 2:
-            raise TraceError(f"{where}: {str(point)[:60]!r} is no point; must be a time and a value")
+            raise TraceError(f"{where}: {str(point)[:60]!r} is not a point; must be a time and a value")
         found.append((_number(where, point[0]), _number(where, point[1])))
     return (_name(str(metric["__name__"])), labels), found
 
@@ -150,7 +150,7 @@ def _number(where: str, text: Any) -> float:
     try:
         value = float(text)
     except (TypeError, ValueError, OverflowError) as error:
-        raise TraceError(f"{where}: {str(text)[:60]!r} is no number") from error
+        raise TraceError(f"{where}: {str(text)[:60]!r} is not a number") from error
     return math.nan if math.isinf(value) else value
 
 
@@ -172,8 +172,8 @@ def grown(before: Scrape | None, after: Scrape, name: str, where: str) -> dict[L
             continue
         earlier = 0.0 if before is None else before.values.get((own, labels), 0.0)
         if not value >= earlier:
-            raise TraceError(f"{where}: {name} went from {earlier:g} to {value:g}: the server was started anew in "
-                             f"between, or its numbers are missing; take scrapes of one run of it")
+            raise TraceError(f"{where}: {name} went from {earlier:g} to {value:g}: the server restarted in between, "
+                             f"or values are missing; take scrapes of one run of the server")
         found[labels] = value - earlier
     return found
 

@@ -156,7 +156,7 @@ def _measurement(where: str, name: str, window: Sequence[Scrape], scenario: Scen
                          f"{', '.join(HISTOGRAMS['itl'])}")
     if found["ttft"].count < FEWEST:
         raise TraceError(f"{where}: counts {found['ttft'].count:g} requests; must be at least {FEWEST}, so that means "
-                         f"are of the load and not of chance (scrape later, or further apart)")
+                         f"are reliable (scrape later, or further apart)")
     measured = {f"{what}_ms": 1e3 * found[what].mean for what in ("ttft", "tpot", "itl", "e2el")
                 if what in found and found[what].count > 0 and (what != "itl" or "tpot" not in found)}
     bounds: dict[str, tuple[float, float]] = {}
@@ -202,8 +202,8 @@ def _load(where: str, window: Sequence[Scrape], found: Mapping[str, Histogram],
         raise TraceError(f"{where}: {RUNNING[0]} is {mean:g}; must be a number, or give --max-concurrency")
     in_flight = scenario.max_concurrency or round(mean)
     if in_flight < 1:
-        raise TraceError(f"{where}: does not say how requests came: the scrapes have no times (write a line `# at "
-                         f"SECONDS` before each), and {RUNNING[0]} is {'0' if running else 'not there'}; or give "
+        raise TraceError(f"{where}: has no arrival rate: the scrapes have no times (write a line `# at "
+                         f"SECONDS` before each), and {RUNNING[0]} is {'0' if running else 'missing'}; or give "
                          f"--max-concurrency")
     return load, in_flight
 
@@ -219,7 +219,7 @@ def _lengths(where: str, window: Sequence[Scrape], histogram: Histogram | None, 
         totals = [total(grown(before, window[-1], name, where)) for name in TOTALS[side]]
         mean, drawn = max(totals) / num_requests, np.ones(count)
     if not 1 <= mean <= MAX_TOKENS:
-        raise TraceError(f"{where}: {side} tokens of a request are {mean:g} in the mean; must be 1 to {MAX_TOKENS}, by "
+        raise TraceError(f"{where}: {side} tokens of a request are {mean:g} on average; must be 1 to {MAX_TOKENS}, by "
                          f"{', '.join(HISTOGRAMS[side])} (SGLang: --collect-tokens-histogram) or by "
                          f"{', '.join(TOTALS[side])}")
     scaled: Ints = np.clip(np.rint(drawn * mean / drawn.mean()), 1, MAX_TOKENS).astype(np.int64)

@@ -124,10 +124,10 @@ def _of_server(path: Path, log: ServerLog, scenario: Scenario) -> StepLog:
     """Return the decodes that a server's log tells of."""
     if log.engine != scenario.engine:
         raise UsageError(f"{path}: is a log of {log.engine}, not of {scenario.engine}; give --engine {log.engine}, and "
-                         f"the options that it ran with")
+                         f"the options of that run")
     if not log.windows:
-        raise TraceError(f"{path}: tells of no decodes alone: {_counted(log.left_out) or 'one line of statistics'}; "
-                         f"must have two lines of statistics with nothing but decodes between them")
+        raise TraceError(f"{path}: has no steps of decodes only: {_counted(log.left_out) or 'one line of statistics'}; "
+                         f"must have two lines of statistics with only decodes between them")
     _check_drafts(path, log, scenario)
     count = len(log.windows)
     steps = st.records(count, STEP_ROW)
@@ -136,7 +136,7 @@ def _of_server(path: Path, log: ServerLog, scenario: Scenario) -> StepLog:
     contexts, measured_ms = _contexts(path, log, scenario), np.array([1e3 * window.step_s for window in log.windows])
     for window, *values in zip(log.windows, emitted, contexts, measured_ms, strict=True):
         if not max(values) < MOST:
-            raise TraceError(f"{path} line {window.line}: tells of {values[0]:g} tokens a step with a context of "
+            raise TraceError(f"{path} line {window.line}: has {values[0]:g} tokens a step with a context of "
                              f"{values[1]:g}, in {values[2]:g} ms; must be numbers below 2^62")
     steps["num_decodes"] = np.rint(running)
     steps["num_sampled"] = np.rint(emitted)
@@ -150,10 +150,10 @@ def _check_drafts(path: Path, log: ServerLog, scenario: Scenario) -> None:
     """Raise a UsageError where the log has drafts and the scenario none, or the other way round."""
     accepted = [each for window in log.windows if (each := window.tokens_per_decode) is not None]
     if accepted and not scenario.num_speculative_tokens:
-        raise UsageError(f"{path}: its decodes emit up to {max(accepted):g} tokens a step, drafts among them; give "
+        raise UsageError(f"{path}: its decodes emit up to {max(accepted):g} tokens a step, with draft tokens; give "
                          f"--num-speculative-tokens and --speculative-method")
     if not accepted and scenario.num_speculative_tokens and ENGINES[log.engine].log.names_drafts:
-        raise UsageError(f"{path}: says of no drafts; leave out --num-speculative-tokens "
+        raise UsageError(f"{path}: has no draft tokens; leave out --num-speculative-tokens "
                          f"{scenario.num_speculative_tokens}")
 
 
@@ -164,9 +164,8 @@ def _contexts(path: Path, log: ServerLog, scenario: Scenario) -> Floats:
     deployment = deploy(scenario)
     arch = deployment.architecture
     if arch is not None and not arch.has_even_layers:
-        raise UsageError(f"{path}: tells contexts by the share of the KV cache that they hold, which says nothing of "
-                         f"them in {arch.name}, whose layers are of several kinds; give a benchmark's result, or "
-                         f"requests with their times")
+        raise UsageError(f"{path}: gives contexts as a share of the KV cache, but {arch.name} has several kinds of "
+                         f"layers, so contexts are unknown; give a benchmark's result, or requests with their times")
     capacity = log.kv_tokens or deployment.settings.num_gpu_blocks * deployment.settings.block_size
     return np.array([capacity * (window.kv_share or 0.0) if window.context_tokens is None else window.context_tokens
                      for window in log.windows])
@@ -180,8 +179,8 @@ def _read(path: Path) -> pl.DataFrame:
     table = read_table_file(path)
     missing = [name for name in ("duration_s", *SHAPE) if name not in table.columns]
     if missing:
-        raise TraceError(f"{path}: lacks the columns {', '.join(missing)}; a step log has what `planner replay "
-                         f"--steps` writes")
+        raise TraceError(f"{path}: lacks the columns {', '.join(missing)}; a step log has the columns that "
+                         f"`planner replay --steps` writes")
     kept = [name for name in ("duration_s", *SHAPE, *OPTIONAL) if name in table.columns]
     table = table.select(pl.col(kept).cast(pl.Float64, strict=False))
     for name in table.columns:

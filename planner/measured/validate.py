@@ -103,10 +103,9 @@ def _misfit(load: Trace, refused: NDArray[np.bool_], deployment: Deployment) -> 
     """Say which of the measured requests do not fit, and what to look at."""
     lengths: Any = load.requests["input_tokens"] + load.requests["output_tokens"]
     longest, settings = int(lengths.filter(refused).max()), deployment.settings
-    return (f"{refused.sum():,} of {load.num_requests:,} requests were served and do not fit, the longest with "
+    return (f"{refused.sum():,} of {load.num_requests:,} requests were served but do not fit, the longest with "
             f"{longest:,} tokens: max_model_len = {settings.max_model_len:,}, and KV blocks hold "
-            f"{settings.num_gpu_blocks * settings.block_size:,}; give its own num_gpu_blocks, or the limits that it "
-            "ran with")
+            f"{settings.num_gpu_blocks * settings.block_size:,}; give the server's num_gpu_blocks or its limits")
 
 
 def _for_text(step_time: StepTime, tokens_per_counted: float) -> StepTime:

@@ -1,4 +1,4 @@
-"""The first setting to change: settings changed one at a time, each replayed, and ranked by what it gains."""
+"""The first setting to change: settings are changed one at a time, replayed and ranked by their gain."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -42,7 +42,7 @@ def advise(trace: Trace, scenario: Scenario, deployment: Deployment, summary: Ma
     metric = _metric(summary)
     if deployment.pools:
         return {"metric": metric, "value": summary[metric], "changes": [], "first": None, "first_with_more_gpus": None,
-                "sentence": "no settings were tried: each pool of the fleet's file has its own"}
+                "sentence": "no settings were tried: each pool of the fleet's file has its own settings"}
     sign = 1.0 if metric == "slo_attainment" else -1.0
     value, num_gpus = summary[metric], summary["deployment"]["num_gpus"]
     found = []
@@ -70,7 +70,7 @@ def advise(trace: Trace, scenario: Scenario, deployment: Deployment, summary: Ma
 
 
 def _metric(summary: Mapping[str, Any]) -> str:
-    """Return the key of the summary that a change should better."""
+    """Return the key of the summary that a change should improve."""
     uses = {metric_key(each["name"]): each["value"] / each["limit"] for each in summary["objectives"]
             if each["unit"] == "ms" and each["value"] is not None}
     worst = max((key for key in uses if key in summary), key=lambda key: uses[key], default="mean_e2el_ms")
@@ -124,16 +124,16 @@ def _changed(scenario: Scenario, row: Mapping[str, Any]) -> Scenario:
 def _sentence(metric: str, value: float | None, first: Mapping[str, Any] | None,
               with_gpus: Mapping[str, Any] | None) -> str:
     if value is None or (first is None and with_gpus is None):
-        return f"no single setting that was tried betters {metric} by {LEAST_GAIN:.0%}"
+        return f"no single setting that was tried improves {metric} by {LEAST_GAIN:.0%}"
     form = ".1%" if metric == "slo_attainment" else ",.1f"
     parts = []
     if first is not None:
         parts.append(f"change {_change(first)} first: {metric} {value:{form}} to {first['value']:{form}}")
     if with_gpus is not None:
         before = "" if first is not None else f"{metric} {value:{form}} "
-        lead = "with more GPUs" if first is not None else "no setting on the same GPUs helps by 1 %; with more"
+        lead = "with more GPUs" if first is not None else "no setting on the same GPUs gains 1 %; with more GPUs"
         parts.append(f"{lead}, {_change(with_gpus)}: {before}to {with_gpus['value']:{form}} "
-                     f"on {with_gpus['num_gpus']:,}")
+                     f"on {with_gpus['num_gpus']:,} GPUs")
     return "; ".join(parts) + " (replayed)"
 
 

@@ -142,7 +142,7 @@ def _router_note(routers: Sequence[dict[str, Any]], not_tried: Sequence[str]) ->
     counted = [row for row in routers if row["num_gpus"] is not None]
     best = min(counted, key=lambda row: row["num_gpus"])["router"]
     return [f"the number of GPUs depends on the router: {own['num_gpus']:,} with "
-            f"{BEHIND.get(own['router'], own['router'])}; {numbers}. Of these {best} needs the fewest. Not tried: "
+            f"{BEHIND.get(own['router'], own['router'])}; {numbers}. Of these {best} needs the fewest GPUs. Not tried: "
             f"{', '.join(not_tried)} (--router)"]
 
 

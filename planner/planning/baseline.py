@@ -29,10 +29,10 @@ def read_baseline(path: Path) -> dict[str, Any]:
         found = parse_json(path.read_text(encoding="utf-8"))
         if _is_baseline(found):
             return dict(found)
-        what = "it lacks what a baseline has"
+        what = "keys of a baseline are missing"
     except (OSError, ValueError) as error:
         what = str(error)
-    raise BaselineError(f"{path}: is no baseline: {what}; record one with --update-baseline")
+    raise BaselineError(f"{path}: is not a baseline: {what}; record one with --update-baseline")
 
 
 def _is_baseline(found: Any) -> bool:

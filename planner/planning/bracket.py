@@ -134,8 +134,8 @@ def _first_bracket(is_met: Callable[[float], bool], known: dict[float, Verdict],
         if not is_met(rate * STEP):
             return rate, rate * STEP
         rate *= STEP
-    raise UnlimitedError(f"the objectives are kept at every rate up to {rate:.3g} requests/s: the capacity is "
-                         f"unlimited; give limits that a load can miss")
+    raise UnlimitedError(f"the objectives are met at every rate up to {rate:.3g} requests/s: the capacity is "
+                         f"unlimited; give tighter limits")
 
 
 def _falling(is_met: Callable[[float], bool], known: dict[float, Verdict], rate: float, least: float) -> float:
@@ -147,8 +147,7 @@ def _falling(is_met: Callable[[float], bool], known: dict[float, Verdict], rate:
         if is_met(rate):
             return rate
     error = UnreachableRateError(f"the objectives are missed at every rate down to {rate:.3g} requests/s: "
-                                 f"{known[rate].shortfall}; give limits that requests which come together can keep, or "
-                                 f"a faster deployment")
+                                 f"{known[rate].shortfall}; give looser limits or a faster deployment")
     error.rate_rps = rate
     raise error
 

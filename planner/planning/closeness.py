@@ -112,8 +112,8 @@ def compare_predictions(trace: Trace, drawn: Sequence[Trace], scenario: Scenario
     """
     for name in ("request_rate", "rate_scale", "max_concurrency"):
         if getattr(scenario, name) is not None:
-            raise UsageError(f"--{name.replace('_', '-')} {getattr(scenario, name)}: the loads are chosen here; leave "
-                             f"it out")
+            raise UsageError(f"--{name.replace('_', '-')} {getattr(scenario, name)}: this command chooses the loads; "
+                             f"leave it out")
     found: dict[str, Any] = {"capacity_rps": None, "loads": []}
     unit = rate_of(trace)
     if objectives is not None:

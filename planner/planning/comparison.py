@@ -44,7 +44,7 @@ def compare_studies(studies: Sequence[Study], read: Callable[[Study], Trace], *,
     first = None
     for study in counted("replaying what-ifs", studies):
         if study.name in found:
-            raise UsageError(f"{study.name!r}: two what-ifs have this name; name each once")
+            raise UsageError(f"{study.name!r}: two what-ifs have this name; give each its own name")
         try:
             trace = _trace(study, read, traces)
             outcome = replay(trace, study.scenario, slo=study.objectives,

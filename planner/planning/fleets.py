@@ -179,7 +179,7 @@ def parse_prices(text: str | None) -> dict[str, float]:
         name, _, value = part.partition("=")
         price = number_in(value)
         if not 0 <= price < math.inf:
-            raise UsageError(f"--price {part!r}: {value!r} is no price of 0 or more, as in 'h100-sxm=2.5'")
+            raise UsageError(f"--price {part!r}: price {value!r}: must be a number of at least 0, as in 'h100-sxm=2.5'")
         found[load_gpu(name).name] = price
     return found
 

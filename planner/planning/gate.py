@@ -55,7 +55,7 @@ def check(path: Path, *, baseline: Path | None = None, update: bool = False) -> 
     """
     gated = read_targets(path)
     if update and baseline is None:
-        raise UsageError("--update-baseline: needs --baseline PATH, to write to")
+        raise UsageError("--update-baseline: needs --baseline PATH")
     recorded = None if update or baseline is None else read_baseline(baseline)
     scenarios, checks, notes = {}, [], []
     for each in counted("judging scenarios", gated):
@@ -151,8 +151,9 @@ def _unanswered(summary: Mapping[str, Any], statistics: Mapping[str, Statistic])
     lost = summary["workload"]["num_requests"] - summary["completed"]
     if lost == 0 or not statistics:
         return []
-    return [f"{', '.join(statistics)}: of completed requests; {lost:,} of {summary['workload']['num_requests']:,} were "
-            f"not completed, which a target on slo_attainment, or the statistic in slo, counts"]
+    num_requests = summary["workload"]["num_requests"]
+    return [f"{', '.join(statistics)}: of completed requests only. {lost:,} of {num_requests:,} were not completed; a "
+            f"target on slo_attainment, or the statistic in slo, counts them"]
 
 
 def _capacity(trace: Trace, study: Study) -> dict[str, Any]:
@@ -197,7 +198,7 @@ def _stand_in(metric: str, before: Mapping[str, Any] | None, changed: list[str],
     if before is None:
         return {"verdict": "not compared", "reason": "no --baseline is given"}
     if metric not in before:
-        return {"verdict": "no baseline", "reason": "the baseline does not have it"}
+        return {"verdict": "no baseline", "reason": "the baseline lacks this metric"}
     return {"verdict": "not compared", "reason": "; ".join(changed)} if changed else None
 
 

@@ -203,7 +203,7 @@ def _axis(folder: Path, name: str, values: Any) -> list[Any]:
 
 def _constraints(values: Any) -> tuple[Target, ...]:
     if not isinstance(values, list):
-        raise UsageError(f"constraint = {values!r}: must be [[constraint]]")
+        raise UsageError(f"constraint = {values!r}: must be tables, [[constraint]]")
     found = tuple(parse_target(each) for each in values)
     if any(each.max_regression is not None for each in found):
         raise UsageError("a constraint has no max_regression; give it min or max")
@@ -216,5 +216,5 @@ def _front(metrics: Any) -> tuple[str, ...]:
     keys = tuple(metric_key(metric) if isinstance(metric, str) else "" for metric in metrics)
     for metric, key in zip(metrics, keys, strict=True):
         if is_less_better(key) is None:
-            raise UsageError(f"pareto: {metric!r} is no metric of which less or more is better, as p99_ttft_ms is")
+            raise UsageError(f"pareto: {metric!r}: must be a metric where less or more is better, as p99_ttft_ms")
     return keys

@@ -43,7 +43,7 @@ Floats = NDArray[np.float64]
 SETTLED = 0.02  # change of the capacity from one horizon to twice it that counts as none
 NUM_WINDOWS = 32  # of a trace, for its bootstrap
 NEAR = 0.02  # tolerance of a replicate's bracket
-NO_INTERVAL = "--interval does nothing here: the confidence is drawn from the held-out errors without it"
+NO_INTERVAL = "--interval has no effect here: the confidence uses the held-out errors without it"
 QUANTILES = {"p10": 0.1, "p50": 0.5, "p90": 0.9}
 
 
@@ -185,10 +185,10 @@ def _check(scenario: Scenario, search: Search) -> None:
     pools = [] if scenario.fleet is None else read_fleet(Path(scenario.fleet), scenario)
     for path in (scenario.autoscale, *(pool.scenario.autoscale for pool in pools)):
         if path is not None:
-            raise UsageError(f"--autoscale {path}: a capacity is of a fleet that stays as it is; leave it out")
+            raise UsageError(f"--autoscale {path}: a capacity needs a fixed number of replicas; leave it out")
     for name in ("rate_scale", "request_rate", "max_concurrency"):
         if getattr(scenario, name) is not None:
-            raise UsageError(f"--{name.replace('_', '-')} {getattr(scenario, name)}: the rate is what is looked for; "
+            raise UsageError(f"--{name.replace('_', '-')} {getattr(scenario, name)}: this command finds the rate; "
                              f"leave it out")
 
 
@@ -349,15 +349,15 @@ def _tenants(trace: Trace) -> NDArray[np.int64]:
 def _notes(found: Bracket, stationary: bool | None, horizon: Sequence[Mapping[str, Any]]) -> list[str]:
     notes = []
     if found.kept_above:
-        notes.append(f"attainment does not only fall with the rate: {_rates(found.kept_above)} keep the objectives, "
-                     f"above rates that miss them")
+        notes.append(f"attainment does not fall steadily with the rate: {_rates(found.kept_above)} meet the "
+                     f"objectives, and lower rates miss them")
     if found.missed_below:
-        notes.append(f"{_rates(found.missed_below)} miss the objectives, below the capacity")
+        notes.append(f"{_rates(found.missed_below)} miss the objectives, although they are below the capacity")
     if stationary is False:
         before, last = horizon[-2:]
-        notes.append(f"the capacity is not settled: {last['capacity_rps']:.4g} requests/s at {last['num_requests']:,} "
-                     f"requests, {before['capacity_rps']:.4g} at {before['num_requests']:,}; the trace is too short, "
-                     f"or too bursty for one draw")
+        notes.append(f"the capacity has not converged: {last['capacity_rps']:.4g} requests/s at "
+                     f"{last['num_requests']:,} requests, {before['capacity_rps']:.4g} at "
+                     f"{before['num_requests']:,}; the trace is too short, or too bursty for one draw")
     return notes
 
 

@@ -104,7 +104,7 @@ def traffic_of(trace: Trace, scenario: Scenario, scaling: str, series: RateSerie
     if len(given) > 1:
         raise UsageError("--rate-scale and --request-rate exclude each other; give one of them")
     for name, rate in given.items() if series is not None else ():
-        raise UsageError(f"--{name.replace('_', '-')} {rate}: the rate series has the rates; leave it out")
+        raise UsageError(f"--{name.replace('_', '-')} {rate}: the rate series sets the rates; leave it out")
     is_drawn = scenario.request_rate is not None and (trace.format == NAME or trace.arrivals == "absent")
     cut = shape_load(scenario if is_drawn else replace(scenario, rate_scale=None, request_rate=None), trace)
     rate, duration_s = scenario.request_rate, None

@@ -45,9 +45,9 @@ class Missed:
         who = statistic.label if statistic is not None else LABELS[self.objective]
         if self.required is not None:
             who = f"{who} of {100 * self.required:.12g} % of the requests"
-        best = "has no end" if self.best_ms is None else f"is {self.best_ms:,.4g} ms at best"
-        more = f", {100 * self.missed_by:.1f} % above the limit" if self.missed_by else ""
-        return f"{who} {best}{more} of {self.limit_ms:,.6g} ms"
+        best = "is infinite (not completed)" if self.best_ms is None else f"is {self.best_ms:,.4g} ms at best"
+        more = f"{100 * self.missed_by:.1f} % above" if self.missed_by else "against"
+        return f"{who} {best}, {more} the limit of {self.limit_ms:,.6g} ms"
 
 
 class UnreachableError(UsageError):

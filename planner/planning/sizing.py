@@ -33,7 +33,7 @@ from planner.traces.shaping.tenants import refuse_tenant_thresholds
 
 LONGER = 8  # times a trace that shows whether a queue grows: replicas are whole, so twice may show nothing
 HOURS_PER_MONTH = 730.0  # a twelfth of a year, as cloud vendors' price calculators have it
-NO_INTERVAL = "--interval does nothing here: planner capacity says how sure a rate is"
+NO_INTERVAL = "--interval has no effect here; planner capacity gives the confidence of a rate"
 HEADROOM_TOLERANCE = 0.02
 NO_FLEET = ("gpu", "tensor_parallel_size", "data_parallel_size", "quantization", "decode_gpu",
             "decode_tensor_parallel_size", "command", "command_lacks", "decode_command", "num_replicas",
@@ -102,12 +102,12 @@ def size(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Choi
 
 def _check(scenario: Scenario, choices: Choices) -> None:
     if scenario.autoscale is not None:
-        raise UsageError(f"--autoscale {scenario.autoscale}: a fleet is sized as one that stays as it is; leave it out")
+        raise UsageError(f"--autoscale {scenario.autoscale}: sizing needs a fixed number of replicas; leave it out")
     refuse_tenant_thresholds(scenario)
     if choices.num_spare < 0:
         raise UsageError(f"--spare {choices.num_spare}: must be 0 or more")
     if scenario.fleet is not None:
-        raise UsageError(f"fleet = {scenario.fleet}: fleets of equal replicas are looked for; leave it out")
+        raise UsageError(f"fleet = {scenario.fleet}: this command finds fleets of equal replicas; leave it out")
     check_schedule(choices)
 
 
@@ -124,15 +124,15 @@ def _question(trace: Trace, traffic: Traffic, scenario: Scenario, objectives: Ob
 
 
 def _assumptions(traffic: Traffic, own_rps: float, scenario: Scenario) -> list[str]:
-    service = ", as a Kubernetes Service sends them" if scenario.router == SERVICE_ROUTER else ""
-    rate = f"requests come at {traffic.mean_rps:,.4g}/s, as recorded"
+    service = ", as in a Kubernetes Service" if scenario.router == SERVICE_ROUTER else ""
+    rate = f"requests arrive at {traffic.mean_rps:,.4g}/s, as recorded"
     if traffic.is_drawn:
-        rate = f"requests come at {traffic.mean_rps:,.4g}/s, a Poisson process: the trace does not say when"
+        rate = f"requests arrive at {traffic.mean_rps:,.4g}/s in a Poisson process: the trace has no arrival times"
     elif traffic.is_rescaled:
-        rate = (f"requests come at {traffic.mean_rps:,.4g}/s, {traffic.mean_rps / own_rps:.3g} times the trace's rate, "
-                f"by {traffic.scaling}: {MEANINGS[traffic.scaling]}")
+        rate = (f"requests arrive at {traffic.mean_rps:,.4g}/s, {traffic.mean_rps / own_rps:.3g} times the trace's "
+                f"rate, by {traffic.scaling}: {MEANINGS[traffic.scaling]}")
     return [rate, f"the router is {scenario.router}{service}",
-            "all replicas are equal and stay, each with its own queue and cache"]
+            "all replicas are equal and fixed in number, each with its own queue and cache"]
 
 
 def _compared(traffic: Traffic, kind: Kind, objectives: Objectives, choices: Choices,

@@ -104,7 +104,7 @@ class Grid:
         keys = [self._keys[place] for place in places]
         rows = [self._kept[key] for key in keys]
         if all(row["status"] != "done" for row in rows):
-            raise UsageError(f"no configuration can be replayed; the first: {rows[0]['status']}")
+            raise UsageError(f"no configuration could be replayed; the first: {rows[0]['status']}")
         table = _table(self.plan, [self.points[place] for place in places], keys, rows)
         about = {ABOUT: json.dumps({"axes": dict(self.plan.axes), "pareto": list(self.plan.front)})}
         write_atomically(self._output, lambda path: table.write_parquet(path, metadata=about))
@@ -168,7 +168,7 @@ def _kept(output: Path, journal: Path) -> dict[str, dict[str, Any]]:
             for row in pl.read_parquet(output).to_dicts():
                 found[row.pop("key")] = _without_axes(row)
         except (KeyError, ValueError, *DAMAGE) as error:
-            raise PlannerError(f"{output}: is no sweep's table: {error}; move it away") from error
+            raise PlannerError(f"{output}: is not a table of planner sweep: {error}; move it away") from error
     if journal.exists():
         for line in journal.read_text(encoding="utf-8").splitlines():
             try:
@@ -239,8 +239,8 @@ def describe_file(output: Path) -> tuple[dict[str, Any], pl.DataFrame]:
     except DAMAGE as error:
         raise PlannerError(f"{output}: cannot be read: {error}; move it away and run the sweep again") from error
     except (ValueError, KeyError) as error:
-        raise PlannerError(f"{output}: is no table of planner sweep, or of an older one; run the sweep again, which "
-                           f"takes over what the file has: {error!r}") from error
+        raise PlannerError(f"{output}: is not a table of planner sweep, or is from an older one ({error!r}); run the "
+                           f"sweep again, which keeps the file's rows") from error
 
 
 def _description(axes: Mapping[str, Any], metrics: Sequence[str], output: Path, table: pl.DataFrame) -> dict[str, Any]:
@@ -269,7 +269,7 @@ def _notes(table: pl.DataFrame) -> list[str]:
     found = [note if count == done.height else f"{note} ({count:,} of {done.height:,} configurations)"
              for note, count in counts.most_common(NOTES)]
     others = len(counts) - NOTES
-    return [*found, *([f"{others:,} notes more in the output's column notes"] if others > 0 else [])]
+    return [*found, *([f"{others:,} more notes in the output's column notes"] if others > 0 else [])]
 
 
 def shortfall(plan: Sweep, row: Mapping[str, Any]) -> float:

@@ -55,7 +55,7 @@ class Target:
             return self.minimum is None
         found = is_less_better(self.metric)
         if found is None:
-            raise UsageError(f"{self.metric}: max_regression needs a min or a max, which says what is worse")
+            raise UsageError(f"{self.metric}: max_regression needs a min or a max, which tells what is worse")
         return found
 
 
@@ -81,7 +81,7 @@ def read_targets(path: Path) -> list[Gated]:
                                                                    scenarios.values()):
         raise TargetsError(f"{path}: has no [scenario.NAME] with a trace, and [[scenario.NAME.target]] with a metric")
     if unknown := set(table) - {"scenario"}:
-        raise TargetsError(f"{path}: unknown key {min(unknown)!r}; all is in [scenario.NAME]")
+        raise TargetsError(f"{path}: unknown key {min(unknown)!r}; all keys are in [scenario.NAME]")
     found = []
     for name, values in scenarios.items():
         try:

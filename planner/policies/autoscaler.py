@@ -58,5 +58,5 @@ class Autoscaler:
             if not isinstance(keys, tuple) or not all(isinstance(key, str) for key in keys):
                 raise PolicyError(f"{owner}: {field} = {keys!r}; must be a tuple of keys, as in ('target',)")
         if self.desired is None and "target" not in self.needs:
-            raise PolicyError(f"{owner}: needs = {self.needs!r}; must have 'target', unless `desired` says how many "
-                              f"replicas the metric asks for")
+            raise PolicyError(f"{owner}: needs = {self.needs!r}; must have 'target', unless `desired` returns the "
+                              f"number of replicas")

@@ -47,7 +47,7 @@ def _load(kind: str, name: str, known: Mapping[str, T], wanted: type[T]) -> T:
         path, attribute = name, ""
     if not path.endswith(".py"):
         if path:
-            raise UsageError(f"{kind} {name!r}: {path} is no Python file; must be FILE.py:NAME, or one of "
+            raise UsageError(f"{kind} {name!r}: {path} is not a Python file; must be FILE.py:NAME, or one of "
                              f"{', '.join(known)}")
         if name not in known:
             raise UnknownNameError(kind, name, known)

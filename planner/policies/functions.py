@@ -25,7 +25,7 @@ def check_function(owner: str, field: str, function: Any, takes: tuple[str, ...]
     PolicyError : it is something else, or takes other arguments.
     """
     if hasattr(function, "py_func"):
-        raise PolicyError(f"{owner}: {field} is compiled already ({where(function.py_func)}); leave out its decorator")
+        raise PolicyError(f"{owner}: {field} is already compiled ({where(function.py_func)}); remove its decorator")
     if not isinstance(function, FunctionType):
         raise PolicyError(f"{owner}: {field} = {function!r}; must be a function of ({', '.join(takes)}), by def or "
                           f"lambda")

@@ -33,8 +33,8 @@ def compiled_function(owner: str, field: str, function: Callable[..., Any], sign
     path = function.__code__.co_filename
     line = calls(function, print)
     if line is not None:
-        raise PolicyError(f"{owner}: {path}:{line}: {field} may not print: results go to stdout, and it is called in "
-                          f"every step; leave the print out")
+        raise PolicyError(f"{owner}: {path}:{line}: {field} must not print: results go to stdout, and it is called in "
+                          f"every step; remove the print")
     try:  # typed into a notebook or a shell, it has no file beside which to keep the code
         return compile_with_signature(function, signature, cache=Path(path).is_file())
     except Exception as error:  # Numba raises errors of many kinds

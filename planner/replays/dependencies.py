@@ -73,8 +73,8 @@ def _by_parent(trace: Trace) -> list[Pairs]:
     unknown = found.filter(pl.col("parent_row").is_null())
     if not unknown.is_empty() and trace.num_requests == trace.account.rows_read:
         row, parent, _ = unknown.row(0)
-        raise TraceError(f"{trace.source} request {names[row]}: parent_id = {parent!r} is no request_id of the trace; "
-                         f"name one that is, or leave the cell empty")
+        raise TraceError(f"{trace.source} request {names[row]}: parent_id = {parent!r} is not a request_id of the "
+                         f"trace; correct it, or leave the cell empty")
     found = found.filter(pl.col("parent_row").is_not_null())
     return [(found["parent_row"].to_numpy(), found["row"].to_numpy())]
 
@@ -110,5 +110,5 @@ def _check_order(trace: Trace, found: Dependencies) -> None:
         free = children[left[children] == 0]
     if left.any():
         first = trace.requests["request_id"][int(np.flatnonzero(left)[0])]
-        raise TraceError(f"{trace.source} request {first}: it waits, by parent_id, for a request that waits for it; "
-                         f"{int((left > 0).sum())} requests can never be sent. Break the circle")
+        raise TraceError(f"{trace.source} request {first}: its parent_id leads into a cycle; "
+                         f"{int((left > 0).sum())} requests can never be sent. Remove the cycle")

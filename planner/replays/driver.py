@@ -165,4 +165,4 @@ def fault(policy: Policy, state: st.State, outcome: int) -> PolicyError:
         return PolicyError(f"{at}: plan_step returned a negative limit or an unknown order; must be >= 0, and one of "
                            f"four")
     return PolicyError(f"{at}: scheduled nothing while {engine.num_running} requests run and {engine.num_waiting} "
-                       f"wait, and no arrival is left that could change that")
+                       f"wait, and no arrival is left to change that")

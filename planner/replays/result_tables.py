@@ -292,7 +292,7 @@ class ReplayResult:
         UsageError : the scenario has no rules for overload.
         """
         if self.attempts is None:
-            raise UsageError("there are no attempts to tell apart: give a time-out, --max-retries, --fail-replica, "
+            raise UsageError("attempts are not recorded: give a time-out, --max-retries, --fail-replica, "
                              "--router-max-concurrent-requests or --tenants")
         return self.attempts.table(self.trace.request_id, self._never, is_split=self.handover is not None)
 

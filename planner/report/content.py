@@ -86,7 +86,7 @@ def describe(result: SavedResult) -> str:
     """Return one line on what was deployed and replayed, not escaped."""
     deployment, workload, policy = (_part(result, name) for name in ("deployment", "workload", "policy"))
     count = workload.get("num_requests")
-    model = deployment.get("model") or "a model that is not named"
+    model = deployment.get("model") or "an unnamed model"
     most = "up to " if result.summary.get("autoscale") else ""
     gpus = f"{most}{deployment.get('num_gpus') or 1} × {deployment.get('gpu') or 'GPU'}"
     number = f"{count:,}" if isinstance(count, int) else "an unknown number of"

@@ -63,8 +63,8 @@ def findings(answer: SavedAnswer) -> Findings:
     try:
         return make[answer.kind](answer)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, pl.exceptions.PolarsError) as error:
-        raise PlannerError(f"{answer.name}: looks like the answer of a {answer.kind}, but is not as it was written: "
-                           f"{error!r}; write it again") from error
+        raise PlannerError(f"{answer.name}: looks like the answer of a {answer.kind}, but was changed or is damaged "
+                           f"({error!r}); write it again") from error
 
 
 def _comparison(answer: SavedAnswer) -> Findings:
@@ -104,10 +104,10 @@ def _capacity(answer: SavedAnswer) -> Findings:
             ("capacity of a GPU", found["capacity_rps_per_gpu"], "requests/s"),
             ("times the trace's rate", found["rate_scale"], ""),
             ("missed at", found["bracket"]["upper_rps"], "requests/s"),
-            ("gives way first", found["limiting_metric"], ""),
+            ("limited by", found["limiting_metric"], ""),
             ("objectives", found["slo"]["text"], ""),
-            ("attainment asked for", found["attainment"], "%"),
-            ("attainment there", found["attainment_at_capacity"], "%"),
+            ("required attainment", found["attainment"], "%"),
+            ("attainment at capacity", found["attainment_at_capacity"], "%"),
             ("scaling of the rate", found["scaling"], ""), ("router", found["router"], ""),
             *((f"{share} % confident", confidence.get(key), "requests/s")
               for key, share in (("p10", 90), ("p50", 50), ("p90", 10)))]
@@ -115,7 +115,7 @@ def _capacity(answer: SavedAnswer) -> Findings:
     return Findings(
         title=f"Capacity of {deployment.get('num_gpus')} × {deployment.get('gpu') or 'GPU'}",
         lead=f"{found['workload']['num_requests']:,} requests of {found['workload']['source']} on "
-             f"{deployment.get('model') or 'a model that is not named'}, at rates by {found['workload']['scaling']}",
+             f"{deployment.get('model') or 'an unnamed model'}, at rates by {found['workload']['scaling']}",
         names=("",), headline=_numbers("Capacity", rows),
         figures={"attainment": attainment_over_rate(found)} if found["probes"] else {},
         words=[*plans.capacity_words(found), *found["notes"]],
@@ -132,7 +132,7 @@ def _fleet(answer: SavedAnswer) -> Findings:
             ("of each replica", kind, ""),
             ("an hour", found["cost_usd_per_hour"], "USD"), ("a month", found["cost_usd_per_month"], "USD"),
             ("per million output tokens", found["cost_usd_per_million_output_tokens"], "USD"),
-            ("objectives", found["slo"]["text"], ""), ("attainment asked for", found["slo"]["attainment"], "%"),
+            ("objectives", found["slo"]["text"], ""), ("required attainment", found["slo"]["attainment"], "%"),
             ("attainment", found["attainment"], "%"), ("p99 TTFT", found["p99_ttft_ms"], "ms"),
             ("p99 TPOT", found["p99_tpot_ms"], "ms"), ("rate", found["request_rate"], "requests/s"),
             ("scaling of the rate", found["scaling"], ""), ("router", found["router"], ""),
@@ -142,7 +142,7 @@ def _fleet(answer: SavedAnswer) -> Findings:
                or any(fleet.get(name) is not None for fleet in found["alternatives"])]
     figures = {"fleets": fleet_costs(found)} if found["feasible"] else {}
     return Findings(
-        title="The cheapest fleet" if found["feasible"] else "No fleet keeps the objectives", names=("",),
+        title="The cheapest fleet" if found["feasible"] else "No fleet meets the objectives", names=("",),
         headline=_numbers("Fleet", rows), words=[*plans.sizing_words(found), *found["notes"]],
         lead=f"{found['workload']['num_requests']:,} requests of {found['workload']['source']} at "
              f"{found['workload']['rate_rps']:,.4g} requests/s",
@@ -165,7 +165,7 @@ def _sweep(answer: SavedAnswer) -> Findings:
     found = answer.values
     axes, metrics = list(found["axes"]), list(found["pareto"])
     table = _front_alone(found["front"]) if answer.table is None else answer.table
-    note = ["the figures show the front alone: the sweep's .parquet is not beside the JSON"] \
+    note = ["the figures show only the front: the sweep's .parquet is not beside the JSON"] \
         if answer.table is None else []
     rows = [("configurations", found["num_configurations"], ""), ("on the front", len(found["front"]), ""),
             *((f"not replayed: {status}", count, "") for status, count in found["status"].items() if status != "done")]

@@ -15,11 +15,11 @@ def capacity_table(result: Mapping[str, Any]) -> str:
 def capacity_words(result: Mapping[str, Any]) -> list[str]:
     """Return a capacity with its bracket, its confidence and what it rests on, a line each."""
     if not result["feasible"]:
-        return [f"capacity 0 requests/s: no rate keeps {_required(result['slo'])}", *_missed_lines(result["missed"])]
+        return [f"capacity 0 requests/s: no rate meets {_required(result['slo'])}", *_missed_lines(result["missed"])]
     per_gpu = f", {result['capacity_rps_per_gpu']:.4g} per GPU" if result["num_gpus"] > 1 else ""
     lines = [f"capacity {result['capacity_rps']:.4g} requests/s{per_gpu}, {result['rate_scale']:.3g} times the trace's "
-             f"rate; missed at {result['bracket']['upper_rps']:.4g}, where {result['limiting_metric']} gives way",
-             f"required: {_required(result['slo'])}; at capacity {100 * result['attainment_at_capacity']:.2f} % keep "
+             f"rate; missed at {result['bracket']['upper_rps']:.4g}, limited by {result['limiting_metric']}",
+             f"required: {_required(result['slo'])}; at capacity {100 * result['attainment_at_capacity']:.2f} % meet "
              f"their own limits"]
     if result["confidence"] is not None:
         lines.append(f"confidence: 90 % {result['confidence']['p10']:.4g}, 50 % {result['confidence']['p50']:.4g}, "
@@ -36,7 +36,7 @@ def _probe_rows(result: Mapping[str, Any]) -> list[str]:
     asked = result["attainment"] or 0.0  # None where only statistics are limited
     if not result["probes"]:
         return []
-    return [f"{'requests/s':>12}{'attainment':>12}  limited by, kept",
+    return [f"{'requests/s':>12}{'attainment':>12}  limited by, met",
             *(f"{probe['rate_rps']:>12.4g}{probe['attainment']:>12.{digits_apart(probe['attainment'], asked, 4)}f}  "
               f"{probe['limiting_metric']}, "
               f"{'yes' if probe['is_met'] else f'no: below {asked:g}' if probe['attainment'] < asked else 'no'}"
@@ -60,7 +60,7 @@ def sizing_words(result: Mapping[str, Any]) -> list[str]:
 def _fleet_words(result: Mapping[str, Any]) -> list[str]:
     """Return the cheapest fleet in a sentence, and what it rests on."""
     if not result["feasible"]:
-        lines = [f"no fleet keeps {_required(result['slo'])}; closest is {' × '.join(_named(result))}",
+        lines = [f"no fleet meets {_required(result['slo'])}; closest: {' × '.join(_named(result))}",
                  *_missed_lines(result["missed"])]
     else:
         fewest = result["fewest_gpus"]
@@ -101,18 +101,18 @@ def _closing_words(result: Mapping[str, Any]) -> list[str]:
     if result["feasible"]:
         lines.append(launch_line(result))
     if result["decode_command"] is not None:
-        lines.append(f"launch those that decode: {result['decode_command']}")
+        lines.append(f"launch of decode replicas: {result['decode_command']}")
     if result["schedule"] is not None:
         found = result["schedule"]
         planned, static = found["gpu_hours"], found["static_gpu_hours"]
-        lines.append(f"on a schedule {planned:,.1f} GPU-hours in place of {static:,.1f} ({planned / static - 1:+.0%})")
+        lines.append(f"on a schedule {planned:,.1f} GPU-hours instead of {static:,.1f} ({planned / static - 1:+.0%})")
         if "peak_rps" in found:
             lines.append(f"peak {found['peak_rps']:,.4g} requests/s; at the mean of {found['mean_rps']:,.4g}, "
-                         f"{found['num_replicas_at_mean']:,} replicas would do")
+                         f"{found['num_replicas_at_mean']:,} replicas would be enough")
     lines += [f"no schedule for {' × '.join(_named(fleet))}: {fleet['schedule_reason']}"
               for fleet in result["alternatives"] if fleet.get("schedule_reason")]
     if result["stationary"] is False:
-        lines.append("the trace, gone on with itself, still needs more replicas the longer it is: take this as too few")
+        lines.append("the repeated trace needs more replicas the longer it is: this number of replicas is too low")
     return lines
 
 

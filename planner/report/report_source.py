@@ -56,7 +56,7 @@ def load_sources(paths: Sequence[Path]) -> list[SavedResult] | SavedAnswer:
         return [load_result(folder) for folder in folders]
     if len(paths) > 1:
         file = next(path for path in paths if not path.is_dir())
-        raise UsageError(f"{file}: an answer has a report of its own; several saved replays alone share one")
+        raise UsageError(f"{file}: an answer needs a report of its own; only saved replays share one")
     return load_answer(paths[0])
 
 
@@ -95,7 +95,7 @@ def answer_of(found: Any, name: str, folder: Path | None = None) -> SavedAnswer:
     if rows and set(kinds) == {"comparison"}:
         return SavedAnswer(kind="comparison", name=name, values={"summaries": rows})
     if len(rows) != 1 or kinds[0] is None or isinstance(found, list):
-        raise PlannerError(f"{name}: is nothing that a report can be of; give {WRITERS}")
+        raise PlannerError(f"{name}: no report can be made of this file; give {WRITERS}")
     return SavedAnswer(kind=kinds[0], name=name, values=found, table=_table_beside(found, kinds[0], folder))
 
 

@@ -181,7 +181,7 @@ def _explanation_rows(explanations: Sequence[Mapping[str, Any]]) -> dict[str, di
                      if any(found["limits"][kind][name]["share"] >= SHOWN_SHARE for found in explanations)}
                     for kind, known in (("queue", QUEUE_LIMITS), ("steps", STEP_BOUNDS)))
     return {"Mean time per request (and of the slowest 1 %) [ms]": by_phase,
-            "Share of requests' time in a queue stopped by": queue, "Share of busy time in steps bound by": steps}
+            "Share of requests' time in a queue because of": queue, "Share of busy time in steps limited by": steps}
 
 
 def accuracy_table(result: Mapping[str, Any]) -> str:
@@ -236,7 +236,7 @@ def calibration_table(result: Mapping[str, Any]) -> str:
     lines += [f"{name:<30}{each['start']:>12.4g}{each['value']:>12.4g}    {each['low']:.4g} to {each['high']:.4g}"
               for name, each in result["fitted"].items()]
     if result["left"]:
-        lines.append("left at their start:")
+        lines.append("kept at their start values:")
         lines += [f"  {name:<31}{reason}" for name, reason in result["left"].items()]
     lines.append(f"{'error':<30}{'n':>7}{'mape':>9}{'median':>9}{'bias':>9}")
     for stage, title in (("before", "before"), ("after", "after, in sample"),
@@ -246,7 +246,7 @@ def calibration_table(result: Mapping[str, Any]) -> str:
                 lines.append(f"  {title + ' ' + metric:<28}{found['n']:>7,}{found['mape']:>9.1%}"
                              f"{found['median_ape']:>9.1%}{found['bias']:>+9.1%}")
     if not any(result["held_out"].values()):
-        lines.append("  nothing could be left out: too few for the constants")
+        lines.append("  no part could be left out: too few measurements for the constants")
     return "\n".join(lines)
 
 

@@ -53,6 +53,6 @@ def _best_line(result: Mapping[str, Any]) -> str:
     best, metric = result["best"], result["pareto"][0]
     effort = f"by {result['num_replays']:,} replays of a grid of {math.prod(map(len, result['axes'].values())):,}"
     if best is None:
-        return f"none keeps the limits, {effort}"
+        return f"none meets the limits, {effort}"
     values = ", ".join(f"{axis} {number_text(best[axis])}" for axis in result["axes"])
     return f"best: {values}: {metric} {number_text(best[metric])}, {effort}\n{launch_line(best)}"

@@ -32,7 +32,7 @@ def description_page(trace: Trace, description: Mapping[str, Any]) -> str:
     figures = {name: json.loads(figure.to_json()) for name, figure in workload_figures(trace, description).items()}
     odd = "".join(f"<li><b>{escape(each['kind'])}</b>: {escape(each['text'])}</li>"
                   for each in description["anomalies"])
-    body = [f"<h2>Odd</h2><ul>{odd}</ul>" if odd else "",
+    body = [f"<h2>Anomalies</h2><ul>{odd}</ul>" if odd else "",
             f'<div class="figures">{"".join(place(*item) for item in figures.items())}</div>',
             f'<h2>In numbers</h2><div class="scroll"><pre>{escape(description_table(description))}</pre></div>']
     title = f"Workload: {trace.source}"

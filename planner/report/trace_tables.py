@@ -73,12 +73,12 @@ def _shape_lines(found: Mapping[str, Any]) -> list[str]:
 def _sharing_lines(found: Mapping[str, Any]) -> list[str]:
     sets = ", ".join(f"{share} of it with {tokens:,}" for share, tokens in found["working_set_tokens"].items())
     lines = [f"Prefix sharing ({found['block_tokens']} tokens an id): {found['infinite_hit_rate']:.4f} of the prompt "
-             f"tokens were seen before; {found['requests_with_a_hit']:.1%} of the requests share something",
-             f"  hit rate by tokens of cache (least recently used dropped): {sets}"]
+             f"tokens were seen before; {found['requests_with_a_hit']:.1%} of the requests have a hit",
+             f"  hit rate by cache size in tokens (LRU): {sets}"]
     lines += [f"  {row['cache_tokens']:>14,} {row['hit_rate']:.4f} {'#' * round(BAR * row['hit_rate'])}".rstrip()
               for row in found["curve"]]
     if "hit_rate" in found:
-        lines.append(f"  {found['cache_tokens']:>14,.0f} {found['hit_rate']:.4f} (asked for)")
+        lines.append(f"  {found['cache_tokens']:>14,.0f} {found['hit_rate']:.4f} (requested)")
     return lines
 
 
@@ -104,7 +104,7 @@ def _tenant_lines(tenants: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _anomaly_lines(anomalies: Iterable[Mapping[str, Any]]) -> list[str]:
     found = [f"  {odd['kind']}: {odd['text']}" for odd in anomalies]
-    return ["Odd:", *found] if found else ["Odd: nothing found"]
+    return ["Anomalies:", *found] if found else ["Anomalies: none found"]
 
 
 def model_table(result: Mapping[str, Any]) -> str:
@@ -117,7 +117,7 @@ def model_table(result: Mapping[str, Any]) -> str:
         tried = ", ".join(f"{each['process']} {each['deviation']:.2f} ({each['num_numbers']})"
                           for each in tenant["tried"])
         if tried:
-            lines.append(f"    burstiness off, in its tolerance (and numbers): {tried}")
+            lines.append(f"    burstiness error in tolerances (and numbers): {tried}")
     return "\n".join(lines)
 
 
@@ -131,7 +131,7 @@ def closeness_table(found: Mapping[str, Any]) -> str:
         lines += _pair_lines(f"variance over mean, {window}", pair)
     for tokens, pair in statistics["hit_rate"].items():
         lines += _pair_lines(f"hit rate, cache {tokens}", pair)
-    lines.append("  distribution functions apart by at most: " + ", ".join(
+    lines.append("  largest distance of distribution functions: " + ", ".join(
         f"{name} {value:.3f}" for name, value in statistics["ks"].items() if value is not None))
     predictions = found.get("predictions")
     if predictions is not None:

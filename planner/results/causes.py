@@ -1,4 +1,4 @@
-"""Why a replay came out as it did: where time goes, what binds, in numbers and one sentence, alone or against another.
+"""Explains a replay: time by phase and the binding limit, in numbers and one sentence, alone or against another.
 
 All is computed from the tables of requests and steps, as they are written.
 """
@@ -12,17 +12,17 @@ from planner.results.conservation import little, work
 from planner.results.limits import QUEUE_LIMITS, limits
 from planner.results.phases import PHASES, phases
 
-BINDING = {  # how a limit is said
-    "max_num_seqs": "every seat (max_num_seqs) was taken",
-    "token_budget": "the step's token budget (max_num_batched_tokens) was spent",
-    "kv_cache": "KV blocks had run out",
-    "max_loras": "every LoRA adapter's place (max_loras) was taken",
+BINDING = {  # by limit: its words
+    "max_num_seqs": "max_num_seqs was reached",
+    "token_budget": "max_num_batched_tokens was reached",
+    "kv_cache": "KV blocks ran out",
+    "max_loras": "max_loras was reached",
     "policy": "the policy left them out",
-    "compute": "arithmetic",
+    "compute": "compute (FLOP/s)",
     "memory_bandwidth": "HBM bandwidth",
-    "communication": "the links between GPUs",
-    "host": "the host's work",
-    "other_ranks": "waiting for a larger rank",
+    "communication": "GPU-to-GPU communication",
+    "host": "host work (CPU)",
+    "other_ranks": "waiting for slower ranks",
 }
 
 
@@ -63,8 +63,8 @@ def difference(explanation: Mapping[str, Any], first: Mapping[str, Any]) -> dict
     largest = sorted((name for name in PHASES if abs(by_phase[name]) >= 0.1), key=lambda name: -abs(by_phase[name]))
     parts = ", ".join(f"{PHASES[name]} {by_phase[name]:+,.1f} ms" for name in largest[:4])
     before, after = first["limits"]["binding"], explanation["limits"]["binding"]
-    shift = f"; what binds is {after} in place of {before}" if before != after else f"; {after} still binds"
-    return found | {"sentence": f"a request takes {total:+,.1f} ms in the mean"
+    shift = f"; the limit is {after} (was {before})" if before != after else f"; the limit is still {after}"
+    return found | {"sentence": f"mean time of a request {total:+,.1f} ms"
                                 f"{': ' + parts if parts else ''}{shift}"}
 
 
@@ -75,18 +75,18 @@ def _sentence(found: Mapping[str, Any]) -> str:
     most = sorted((name for name in PHASES if share[name] >= 0.01), key=lambda name: -share[name])[:3]
     spent = ", ".join(f"{share[name]:.0%} {PHASES[name]}" for name in most)
     mean_ms = sum(found["phases"]["all"]["mean_ms"].values())
-    return f"a request takes {mean_ms:,.1f} ms in the mean ({spent}); {_binding(found['limits'])}"
+    return f"a request takes {mean_ms:,.1f} ms on average ({spent}); {_binding(found['limits'])}"
 
 
 def _binding(found: Mapping[str, Any]) -> str:
     name, busy = found["binding"], found["busy_share"]
     if name == "arrivals":
-        return f"nothing binds: the engine is busy {busy:.0%} of the time"
+        return f"no limit was reached: the engine is busy {busy:.0%} of the time"
     if name in found["steps"]:
-        return f"{BINDING[name]} bounds {found['steps'][name]['share']:.0%} of the busy time, and nobody waits for long"
+        return f"{BINDING[name]} limits {found['steps'][name]['share']:.0%} of the busy time, and queues are short"
     worst = max(QUEUE_LIMITS, key=lambda each: found["queue"][each]["share"])
-    said = f"{BINDING[worst]} while requests spent {found['queue'][worst]['share']:.0%} of their time in the queue"
+    said = f"requests spent {found['queue'][worst]['share']:.0%} of their time in the queue because {BINDING[worst]}"
     if name == "arrival_bursts":
-        return (f"{said}, in bursts: in {found['waiting_share']:.0%} of the time, when they come "
-                f"{found['burst']:.1f} times as fast as in the mean")
+        return (f"{said}, in bursts: in {found['waiting_share']:.0%} of the time, when they arrive "
+                f"{found['burst']:.1f} times as fast as on average")
     return said

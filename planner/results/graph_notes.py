@@ -31,7 +31,7 @@ def graph_notes(result: ReplayResult) -> list[str]:
 
 
 def _decodes(result: ReplayResult, part: Share) -> list[str]:
-    """Say what decodes lose that are more than the largest graph of decodes holds."""
+    """Return a note on the time lost by steps with more decodes than the largest CUDA graph holds."""
     terms, engine = part.pool.deployment.step_time.terms, part.engine
     limit, most = int(terms.graph_seqs), int(engine.max_running)
     if limit == 0 or most <= limit or int(engine.total_decode_tokens) == 0:
@@ -49,13 +49,13 @@ def _decodes(result: ReplayResult, part: Share) -> list[str]:
     number = "steps" if steps is None else f"{steps:,} steps"
     counts_tokens = ENGINES[part.pool.deployment.scenario.engine].graphs_count_tokens
     per_decode = int(terms.tokens_per_decode) if counts_tokens else 1
-    return [f"{number} of more than {limit:,} decodes run outside CUDA graphs, kernel by kernel: the host takes "
-            f"{1e3 * launched_s.mean():.1f} ms where the GPU needs {1e3 * gpu_s.mean():.1f}, so a step takes "
+    return [f"{number} with more than {limit:,} decodes run outside CUDA graphs: the host launches each kernel and "
+            f"needs {1e3 * launched_s.mean():.1f} ms, the GPU {1e3 * gpu_s.mean():.1f} ms, so a step takes "
             f"{1e3 * lost_s.mean():.1f} ms longer; {_remedy(part, int(counts.max()) * per_decode)}"]
 
 
 def _prompts(result: ReplayResult, part: Share) -> list[str]:
-    """Say what prompts lose whose steps have more tokens than the largest piecewise graph."""
+    """Return a note on the time lost by steps with more prompt tokens than the largest piecewise graph holds."""
     terms, engine = part.pool.deployment.step_time.terms, part.engine
     limit = int(terms.graph_tokens)
     tokens, before = _computed(result, part)
@@ -70,8 +70,8 @@ def _prompts(result: ReplayResult, part: Share) -> list[str]:
     if lost_s[loses].sum() < LEAST_SHARE * float(engine.busy_s) or not loses.any():
         return []
     return [f"{int(loses.sum()):,} of {len(tokens):,} prompts are in steps of more than {limit:,} tokens, which run "
-            f"outside CUDA graphs, kernel by kernel: the host takes {1e3 * launched_s[loses].mean():.1f} ms where the "
-            f"GPU needs {1e3 * gpu_s[loses].mean():.1f}, so such a step takes {1e3 * lost_s[loses].mean():.1f} ms "
+            f"outside CUDA graphs: the host launches each kernel and needs {1e3 * launched_s[loses].mean():.1f} ms, "
+            f"the GPU {1e3 * gpu_s[loses].mean():.1f} ms, so such a step takes {1e3 * lost_s[loses].mean():.1f} ms "
             f"longer; {_remedy(part, int(sizes[loses].max()))}"]
 
 
@@ -132,5 +132,5 @@ def _remedy(part: Share, size: int) -> str:
     """Return the option that captures graphs of such steps, and where the limit comes from."""
     scenario = part.pool.deployment.scenario
     given = scenario.max_cudagraph_capture_size
-    rule = ENGINES[scenario.engine].graph_rule if given is None else f"the option has {given:,}"
-    return f"--max-cudagraph-capture-size {-(-size // 8) * 8} lifts that ({rule})"
+    rule = ENGINES[scenario.engine].graph_rule if given is None else f"the option is set to {given:,}"
+    return f"--max-cudagraph-capture-size {-(-size // 8) * 8} captures such steps ({rule})"

@@ -4,19 +4,19 @@ from typing import Any
 
 import polars as pl
 
-PHASES = {  # what each is in words
-    "retry": "earlier attempts and the pauses between them",
-    "gateway": "the router's queue",
-    "frontend": "the API server",
-    "queue": "the queue",
-    "load": "KV from the host or a remote store",
+PHASES = {  # by phase: its words
+    "retry": "earlier attempts and retry pauses",
+    "gateway": "router queue",
+    "frontend": "API server",
+    "queue": "engine queue",
+    "load": "KV loads from host or remote store",
     "prefill": "prefill",
-    "handover": "KV on its way to where it is decoded",
+    "handover": "KV transfer from prefill to decode",
     "decode": "decode",
-    "interference": "waiting for others' prompts",
-    "transfer": "KV over the host link",
+    "interference": "steps with other requests' prompts",
+    "transfer": "KV transfers over the host link",
     "preemption": "waiting after preemption",
-    "recompute": "recomputing after it",
+    "recompute": "recomputation after preemption",
 }
 SLOWEST = 0.01  # share of requests whose phases are told apart from all requests'
 

@@ -9,15 +9,15 @@ from planner.replays.reasons import REJECTED
 from planner.replays.result_tables import ReplayResult
 
 WHY = {  # by reason: what the requests are, and what lets them in
-    "too_long": "have prompts of max_model_len = {max_model_len:,} tokens or more; --max-model-len raises it as far as "
-                "the model and the KV cache allow",
-    "token_budget": "have prompts above max_num_batched_tokens = {max_num_batched_tokens:,}, and prompts run whole; "
-                    "--max-num-batched-tokens raises it",
+    "too_long": "have prompts of max_model_len = {max_model_len:,} tokens or more; --max-model-len raises the limit as "
+                "far as the model and the KV cache allow",
+    "token_budget": "have prompts above max_num_batched_tokens = {max_num_batched_tokens:,}, and prompts are not split "
+                    "into chunks; --max-num-batched-tokens raises the limit",
     "kv_cache": "need more than the {num_gpu_blocks:,} KV blocks of a replica; --gpu-memory-utilization, more GPUs or "
-                "a smaller KV format make more",
+                "a smaller KV format add blocks",
     "queue_full": "found a full queue; --max-queued-requests or more replicas make room",
-    "quota": "were beyond their tenant's quota of --tenants",
-    "no_replica": "came while no replica was open",
+    "quota": "exceeded their tenant's quota of --tenants",
+    "no_replica": "arrived while no replica was available",
 }
 
 

@@ -11,7 +11,7 @@ SHARE_OF_SPAN = 0.01  # of the trace: a short trace's sessions start within a mo
 
 
 def session_notes(scenario: Scenario, trace: Trace) -> list[str]:
-    """Return what a reader should know of a trace's sessions; nothing where it names none, or each has one request."""
+    """Return notes on a trace's sessions; none if it has no sessions, or only sessions of one request."""
     if "session_id" not in trace.requests.columns:
         return []
     named = trace.requests.filter(pl.col("session_id").is_not_null())
@@ -20,9 +20,9 @@ def session_notes(scenario: Scenario, trace: Trace) -> list[str]:
         return []
     found = _starts(trace, sessions["arrival_s"].sort())
     if scenario.max_concurrency is not None:
-        found.append(f"max_concurrency = {scenario.max_concurrency:,} counts requests in flight, not conversations: "
-                     f"while one conversation pauses, requests of others take its place, so more conversations may be "
-                     f"open at once and share the KV cache")
+        found.append(f"max_concurrency = {scenario.max_concurrency:,} limits requests in flight, not conversations: "
+                     f"while one conversation pauses, requests of other conversations run, so more conversations may "
+                     f"be open at once and share the KV cache")
     return found
 
 
@@ -36,6 +36,6 @@ def _starts(trace: Trace, starts_s: pl.Series) -> list[str]:
     if len(starts_s) < LEAST_SESSIONS or spans_s[tightest] > moment_s:
         return []
     count = int(starts_s.is_between(starts_s[tightest], starts_s[tightest] + MOMENT_S).sum())
-    return [f"{count:,} of {len(starts_s):,} sessions start within {MOMENT_S:g} s, so that all these conversations are "
-            f"open at once: queues are longer and prefix hits rarer than when sessions start over time; spread the "
-            f"sessions' arrival_s in the trace to replay that"]
+    return [f"{count:,} of {len(starts_s):,} sessions start within {MOMENT_S:g} s, so all these conversations are open "
+            f"at once: queues are longer and prefix hits rarer than with sessions that start over time; to replay "
+            f"that, spread the sessions' arrival_s in the trace"]

@@ -1,4 +1,4 @@
-"""One request's story: what happened to it when, and in one sentence, from the tables."""
+"""One request's story: its events with their times, and one sentence, from the tables."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -11,11 +11,11 @@ from planner.results.spans import spans
 
 KINDS = {  # of `spans`, in words
     "waiting": "waits in the queue",
-    "loading": "waits for its KV from the host or a remote store",
+    "loading": "loads its KV from the host or a remote store",
     "prompt chunk": "a chunk of its prompt is computed",
     "decode": "generates tokens",
-    "decode beside prompts": "generates tokens beside others' prompts",
-    "recompute": "computes again what it lost",
+    "decode beside prompts": "generates tokens in steps with other requests' prompts",
+    "recompute": "recomputes its tokens after preemption",
     "left out": "is left out of the steps",
 }
 SHOWN_SHARE = 0.005  # of its time; a phase below that is not named
@@ -72,12 +72,11 @@ def _sentence(row: dict[str, Any], found: pl.DataFrame, times_s: dict[str, float
     chunks = found.filter(kind="prompt chunk")["num_tokens"].to_list()
     if chunks:
         most = f" of at most {max(chunks):,} tokens" if len(chunks) > 1 else ""
-        parts.append(f"its prompt took {len(chunks)} {'chunk' if len(chunks) == 1 else 'chunks'}{most}")
-    parts += [f"{text} {1e3 * row[key]:,.1f} ms" for key, text in (("ttft_s", "the first token came after"),
-              ("tpot_s", "each later one after"), ("e2e_s", "all of it took")) if row[key] is not None]
+        parts.append(f"its prompt ran in {len(chunks)} {'chunk' if len(chunks) == 1 else 'chunks'}{most}")
+    parts += [f"{text} {1e3 * row[key]:,.1f} ms" for key, text in (("ttft_s", "TTFT"),
+              ("tpot_s", "TPOT"), ("e2e_s", "end to end")) if row[key] is not None]
     if row["num_preemptions"]:
-        parts.append(f"preempted {row['num_preemptions']:,} times, {row['num_recomputed_tokens']:,} tokens computed "
-                     f"again")
+        parts.append(f"preempted {row['num_preemptions']:,} times, {row['num_recomputed_tokens']:,} tokens recomputed")
     total = sum(times_s.values())
     shares = sorted(((value / total, PHASES[name]) for name, value in times_s.items() if value > SHOWN_SHARE * total),
                     reverse=True) if total else []

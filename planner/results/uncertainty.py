@@ -65,8 +65,8 @@ class Residuals:
         """Raise UsageError where `level` is no share, or larger than the quantiles reach."""
         largest = 1 - 2 * max(self.probabilities[0], 1 - self.probabilities[-1])
         if not 0 < level <= largest + 1e-9:
-            raise UsageError(f"--interval {level}; must be a share above 0, and at most {largest:.2f}, which the "
-                             f"errors in {self.source} reach")
+            raise UsageError(f"--interval {level}: must be a share above 0 and at most {largest:.2f}, the largest that "
+                             f"the errors in {self.source} allow")
 
 
 def residuals_of(log_errors: Mapping[str, Floats], source: str) -> Residuals:
@@ -152,16 +152,16 @@ def read_residuals(path: Path, table: str) -> Residuals:
         probabilities = tuple(float(p) for p in found["probabilities"])
         log_errors = {metric: tuple(float(q) for q in values) for metric, values in found["log_errors"].items()}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise CatalogError(f"{path}: has no held-out errors in [{table}], which intervals come from; `planner "
-                           f"calibrate --output` writes a file that has them, for --calibration") from error
+        raise CatalogError(f"{path}: has no held-out errors in [{table}], and intervals need them; give "
+                           f"--calibration a file that `planner calibrate --output` wrote") from error
     if not any(log_errors.values()):
-        raise CatalogError(f"{path}: has no held-out errors, since its runs were too few to leave any out; leave "
-                           f"--interval out, or calibrate on more of them")
+        raise CatalogError(f"{path}: has no held-out errors: it was fitted to too few runs to leave any out; leave "
+                           f"--interval out, or calibrate on more runs")
     rising = all(a < b for a, b in itertools.pairwise(probabilities))
     is_whole = bool(log_errors) and all(len(q) == len(probabilities) for q in log_errors.values())
     if len(probabilities) < 2 or not rising or not is_whole:
-        raise CatalogError(f"{path}: [{table}]: probabilities must rise, and each of log_errors, one or more, have "
-                           f"as many values")
+        raise CatalogError(f"{path}: [{table}]: probabilities must rise, and log_errors must have one or more lists "
+                           f"with as many values")
     return Residuals(probabilities=probabilities, log_errors=log_errors, source=str(path))
 
 
@@ -203,8 +203,8 @@ def _of_unmeasured(gpu: str | None, names: Sequence[str]) -> Residuals:
     source = read_table(path, "source")
     gpus = source["gpus"]
     return replace(read_residuals(path, "residuals"), basis=(
-        f"intervals rest on the errors of {source['num_runs']} runs on {len(gpus)} GPUs that no fit saw "
-        f"({', '.join(gpus)}), since nobody has measured the kernels of {', '.join(names)} on {gpu}"))
+        f"intervals use the errors of {source['num_runs']} runs on {len(gpus)} GPUs that were left out of the fit "
+        f"({', '.join(gpus)}): the kernels of {', '.join(names)} were not measured on {gpu}"))
 
 
 def summary_intervals(summary: Mapping[str, Any], deployment: Deployment,
@@ -217,8 +217,8 @@ def summary_intervals(summary: Mapping[str, Any], deployment: Deployment,
     residuals = residuals_for(deployment)
     residuals.check_level(level)
     if not set(residuals.log_errors) & set(SUMMARY_KEYS.values()):
-        raise UsageError(f"--interval: {residuals.source} has errors in {', '.join(residuals.log_errors)} alone; "
-                         f"calibrate on runs or requests for intervals of latencies")
+        raise UsageError(f"--interval: {residuals.source} has errors of {', '.join(residuals.log_errors)} only; for "
+                         f"intervals of latencies, calibrate on runs or requests")
     found: dict[str, list[float] | None] = {}
     notes = [residuals.basis] if residuals.basis else []
     for key, metric in SUMMARY_KEYS.items():
@@ -233,6 +233,6 @@ def summary_intervals(summary: Mapping[str, Any], deployment: Deployment,
 def _outside(key: str, value: float, bounds: tuple[float, float], residuals: Residuals, level: float) -> str:
     """Say why a prediction is not within its own interval: the errors have a bias that is wider than the interval."""
     median = float(np.interp(0.5, residuals.probabilities, residuals.log_errors[SUMMARY_KEYS[key]]))
-    return (f"{key} = {value:.4g} is outside its {level:.0%} interval, {bounds[0]:.4g} to {bounds[1]:.4g}: runs that "
-            f"the constants were not fitted to were predicted {math.exp(median):.3g} times the measured in the median "
-            f"({residuals.source}). Take the interval, not the value, or calibrate on runs of this deployment")
+    return (f"{key} = {value:.4g} is outside its {level:.0%} interval, {bounds[0]:.4g} to {bounds[1]:.4g}: "
+            f"the median prediction for runs left out of the fit was {math.exp(median):.3g} times the measured value "
+            f"({residuals.source}). Use the interval instead of the value, or calibrate on runs of this deployment")

@@ -13,7 +13,7 @@ PROMPT_FRAC = 0.05  # of the median latency, within which a closed loop's client
 
 
 def arrival_notes(table: pl.DataFrame, arrivals: str) -> Iterator[str]:
-    """Yield what a user of a trace should know of its arrivals.
+    """Yield notes on a trace's arrivals.
 
     Parameters
     ----------
@@ -21,18 +21,18 @@ def arrival_notes(table: pl.DataFrame, arrivals: str) -> Iterator[str]:
     arrivals : "recorded" or "absent".
     """
     if arrivals == "absent":
-        yield ("the file says nothing of when requests were sent: a replay needs --request-rate, which draws Poisson "
-               "arrivals, or --max-concurrency, a closed loop")
+        yield ("the file has no arrival times: a replay needs --request-rate (Poisson arrivals) or --max-concurrency "
+               "(a closed loop)")
         return
     if SENT in table.columns:
         late_ms = (table[SENT] - table["arrival_s"]).drop_nulls().to_numpy() * 1000
         if len(late_ms) and np.percentile(late_ms, 99) > 1:
-            yield (f"arrivals are when requests were due; they were sent {np.median(late_ms):.3g} ms later in the "
-                   f"median, {np.percentile(late_ms, 99):.3g} ms at p99, which measured times leave out")
+            yield (f"arrivals are scheduled times. Requests were sent later, {np.median(late_ms):.3g} ms in the median "
+                   f"and {np.percentile(late_ms, 99):.3g} ms at p99; measured times do not include this delay")
     concurrency = closed_loop_of(table)
     if concurrency is not None:
-        yield (f"requests came as others ended, {concurrency} in flight: a closed loop, whose arrivals depend on the "
-               f"system that was measured; --max-concurrency {concurrency} replays it as one")
+        yield (f"requests arrived as others ended, {concurrency} in flight: a closed loop, so arrivals depend on the "
+               f"measured system; --max-concurrency {concurrency} replays a closed loop")
 
 
 def closed_loop_of(table: pl.DataFrame) -> int | None:

@@ -20,7 +20,7 @@ COLUMNS = Reader(
     layouts=ANY,
     columns={column.name: column.name for column in TRACE_COLUMNS},
     time="as --column says: s, ms, us, ns or date; arrivals later than 2001 count from the earliest",
-    tokens="the program that wrote the file",
+    tokens="the author of the file",
     matches=lambda head: False,
     clock="either",
     arrivals="optional",
@@ -66,7 +66,7 @@ def _unit_of(name: str, text: str) -> tuple[str, str]:
         return text, ""
     if name == "hash_ids":
         if not (unit.isascii() and unit.isdigit() and 1 <= int(unit) <= MAX_TOKENS):
-            raise UsageError(f"--column {name}={text}: {unit!r} must be the tokens that one id stands for, at least 1")
+            raise UsageError(f"--column {name}={text}: {unit!r} must be the number of tokens of one id, at least 1")
         return path, unit
     if unit not in UNITS:
         close = difflib.get_close_matches(unit, UNITS, n=1, cutoff=0.4)

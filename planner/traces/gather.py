@@ -125,7 +125,7 @@ def _joined(source: str, gathered: Gathered) -> tuple[pl.DataFrame, Arrivals]:
               for table in gathered.tables if table.height}
     if len(clocks) > 1:
         raise TraceError(
-            f"trace {source}: some arrivals are dates or count from 1970, and others count from the trace's start, or "
+            f"trace {source}: some arrivals are dates or count from 1970, others count from the trace's start or "
             "are missing; must be of one kind in the file (split the file)"
         )
     if gathered.own_ids:

@@ -152,7 +152,7 @@ def bind(source: str, head: Head, reader: Reader) -> Reader:
             raise missing_column(source, head, wanted)
     for path in found.values():
         if head.columns.count(path) > 1:
-            raise TraceError(f"trace {source} line {head.line}: column {path} appears twice; must be there once")
+            raise TraceError(f"trace {source} line {head.line}: column {path} appears twice; must appear once")
     return dataclasses.replace(reader, columns=found, also={})
 
 

@@ -33,7 +33,7 @@ def parse_document(source: str, text: bytes) -> Any:
             "object on each, or one JSON document (the file may be truncated here)"
         ) from None
     except ValueError as error:
-        raise TraceError(f"trace {source}: is not a JSON document that can be read ({error})") from None
+        raise TraceError(f"trace {source}: cannot be read as a JSON document ({error})") from None
 
 
 def objects_of(source: str, document: Any) -> list[Record]:

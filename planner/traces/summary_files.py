@@ -23,7 +23,7 @@ KNOWN = (
             "give it to planner size --rate-series, beside a trace"),
     NoTrace(has_columns("start_s", "rate_rps"), "a series of rates",
             "give it to planner size --rate-series, beside a trace"),
-    NoTrace(has_columns("chunk_id", "token_length"), "RAGPulse's lengths of chunks", "give the trace beside it"),
+    NoTrace(has_columns("chunk_id", "token_length"), "RAGPulse's chunk lengths", "give the trace of the same folder"),
     NoTrace(has_columns("isl", "osl", "concurrency"), "a table of measured runs",
             "give it to planner validate or calibrate"),
     NoTrace(lambda head: has_columns("session_id", "turns")(head) and isinstance(head.first.get("turns"), list),

@@ -79,8 +79,8 @@ def _look_for(name: str, uri: str) -> None:
         elif parts.hostname and (port := parts.port or port):
             socket.create_connection((parts.hostname, port), timeout=PATIENCE_S).close()
     except (OSError, ValueError) as error:  # a port may be no number
-        raise TraceError(f"trace {name}: no database is there: {_brief(error)}; start it, or correct its address"
-                         ) from None
+        raise TraceError(f"trace {name}: the database cannot be reached: {_brief(error)}; start it, or correct its "
+                         f"address") from None
 
 
 def _query(name: str, uri: str, what: str) -> pl.DataFrame:
@@ -97,7 +97,7 @@ def _query(name: str, uri: str, what: str) -> pl.DataFrame:
             if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
                 raise
             raise TraceError(
-                f"trace {name}: the database says: {_brief(error)}; give postgresql://user@host/database#table, or "
+                f"trace {name}: the database reports: {_brief(error)}; give postgresql://user@host/database#table, or "
                 "#select … in quotes"
             ) from None
     raise UsageError(f"trace {name}: no connector is installed; pip install 'llm-serving-planner[sql]'")

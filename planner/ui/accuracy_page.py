@@ -20,17 +20,17 @@ MOST_MIB = 50
 def page(trace: Trace, study: Study) -> None:
     """Draw the page."""
     st.subheader("Your own measurements")
-    st.caption("A table of measured runs names each row's deployment; a result of vllm bench serve, requests, steps or "
-               "a server's log were measured on the one in the sidebar.")
+    st.caption("A table of measured runs names the deployment of each row. A result of vllm bench serve, requests, "
+               "steps or a server's log belong to the deployment in the sidebar.")
     file = st.file_uploader("measurements", key="measured", max_upload_size=MOST_MIB,
                             help=f"At most {MOST_MIB} MiB; CSV, JSON, JSONL or a log, plain, .gz or .zst.")
     if file is None:
-        st.info("Upload what you have measured, and see how far predictions are from it.")
+        st.info("Upload your measurements to see the error of the predictions.")
     else:
         _measured(study, file.name, file.getvalue())
     st.subheader("Published runs")
-    st.caption("How far predictions were from measurements that others published, with the bundled constants and "
-               "with what they were tested on left out; reports/accuracy.html has every table.")
+    st.caption("Errors of predictions against published measurements, with the bundled constants and with constants "
+               "fitted without these runs; reports/accuracy.html has every table.")
     sections = read_published()
     _published(sections[st.selectbox("measurements of", list(sections), key="published")])
 

@@ -37,7 +37,7 @@ PAGES = (  # title, page, address, icon
 )
 KEYS = (*sidebar.KEYS, *schedule.KEYS, *capacity.KEYS, *sizing.KEYS, *explore.KEYS)  # in the address
 ICON = Path(__file__).with_name("icon.png")
-BROKEN = "This page ended with an error that is not the input's; the server's log says more."
+BROKEN = "This page ended with an internal error; the server's log has details."
 
 Page = Callable[[Trace, Study], None]
 T = TypeVar("T")
@@ -88,9 +88,9 @@ def draw(page: Page, title: str, asked: sidebar.Asked | str) -> None:
 
 def _wrong(said: list[str]) -> None:
     """Say what is wrong in the address, and offer to go on without it."""
-    st.error("This link cannot be shown as it was sent:\n\n" + "\n".join(f"- {plain(each)}" for each in said),
+    st.error("This link has values that cannot be shown:\n\n" + "\n".join(f"- {plain(each)}" for each in said),
              icon=":material/link_off:")
-    st.button("Go on with the sidebar's values", on_click=link.accept_all)
+    st.button("Continue with the sidebar's values", on_click=link.accept_all)
 
 
 if __name__ == "__main__":

@@ -45,13 +45,13 @@ def page(trace: Trace, study: Study) -> None:
         check_load(trace, study.scenario)
         search(NAME, question, _command(study, form), find_capacity, trace, study.scenario, study.objectives,
                Search(scaling=scaling, replicates=int(replicates)))
-    found = answer(NAME, question, "Looking for the highest rate that holds")
+    found = answer(NAME, question, "Searching for the highest rate within the objectives")
     if found is not None:
         _draw(found)
         if found.question.key == question.key and found.value["feasible"]:
             show(arrivals(shape_load(study.scenario, trace), capacity_rps=found.value["capacity_rps"], theme=theme()),
                  key="capacity-load")
-            st.caption("The capacity is a mean rate of this traffic; its bursts are served too.")
+            st.caption("The capacity is a mean rate of this traffic, with its bursts.")
     elif not is_asked(NAME):
         st.info("Find the highest rate of this traffic that the sidebar's deployment serves within the objectives.")
 
@@ -65,7 +65,7 @@ def scaling_of(place: Any) -> str:
     """
     ways = [RECOMMENDED, *(way for way in MEANINGS if way != RECOMMENDED)]
     found: str = place.selectbox("scaling", ways, **in_link("scaling", RECOMMENDED, one_of(ways)),
-                                 help="How the traffic gets another rate: " + "; ".join(
+                                 help="Ways to change the traffic's rate: " + "; ".join(
                                      f"{way}, {meaning}" for way, meaning in MEANINGS.items()) + ".")
     return found
 

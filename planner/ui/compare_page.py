@@ -36,7 +36,7 @@ def page(trace: Trace, study: Study) -> None:
         kept.clear()
         st.rerun()
     if not kept:
-        st.info("Set a scenario in the sidebar and add it; change a setting and add that: up to four side by side.")
+        st.info("Set a scenario in the sidebar and add it. Change a setting and add again: up to four side by side.")
         return
     found = replayed(list(kept.values()))
     _reasons(found)

@@ -36,7 +36,7 @@ FRONT = [each for each in DEFAULT_FRONT if each in METRICS][:2]
 def page(trace: Trace, study: Study) -> None:
     """Draw the page."""
     left, right = st.columns(2)
-    text = left.text_area("what varies: an option with its values on each line", EXAMPLE, height=120,
+    text = left.text_area("axes: an option with its values on each line", EXAMPLE, height=120,
                           **in_link("axes", EXAMPLE, ANY))
     front = right.multiselect("the front is over", METRICS, FRONT, max_selections=4,
                               **in_link("pareto", FRONT, one_of(METRICS)))
@@ -52,7 +52,7 @@ def page(trace: Trace, study: Study) -> None:
     if found is not None:
         _draw(found)
     elif not is_asked(NAME):
-        st.info("Say which options vary, and see which configurations no other beats.")
+        st.info("Choose the options to vary, and see the Pareto front of the configurations.")
 
 
 def _plan(study: Study, text: str, front: list[str]) -> Sweep:
@@ -78,7 +78,7 @@ def _draw(found: Answer) -> None:
     show(parallel_axes(table, axes, plan.front, theme=theme()), key="parallel")
     rows = table.sort("is_pareto", descending=True, maintain_order=True).select(*axes, "status", "is_pareto",
                                                                                 *plan.front)
-    st.caption("Choose a row to have it in the sidebar.")
+    st.caption("Choose a row to copy it into the sidebar.")
     st.dataframe(rows, hide_index=True, key="chosen", on_select=lambda: _load(rows, axes), selection_mode="single-row",
                  alt="configurations")
     answer_downloads("sweep", describe(plan, Path("sweep.parquet"), table), command, table)

@@ -137,8 +137,8 @@ def _state(found: Answer, question: Question) -> None:
         return
     changes = [f"{name} {words.get(name, 'not set')} (now {now.get(name, 'not set')})"
                for name in dict.fromkeys([*words, *now]) if words.get(name) != now.get(name)]
-    st.warning(plain(f"This answer is for another question: {', '.join(changes) or 'a file has changed since'}. Search "
-                     f"again for the present one."), icon=":material/history:")
+    st.warning(plain(f"This answer is for other settings: {', '.join(changes) or 'a file has changed since'}. Search "
+                     f"again for the current settings."), icon=":material/history:")
 
 
 def _text(value: Any) -> str:

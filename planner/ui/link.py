@@ -45,7 +45,7 @@ def begin_run(keys: Collection[str]) -> None:
     if WRONG not in st.session_state:
         st.session_state[TAKEN] = set()
         st.session_state[WRONG] = {
-            key: Wrong(st.query_params.get_all(key), f"{key} is no option of this server{_near(key, keys)}")
+            key: Wrong(st.query_params.get_all(key), f"{key} is not an option of this server{_near(key, keys)}")
             for key in st.query_params if key not in keys}
     for key, wrong in st.session_state[WRONG].items():
         if key not in st.query_params:

@@ -56,11 +56,11 @@ def _named(option: str, value: str) -> str:
         known = POLICIES if option == "policy" else ROUTERS
         if value in known:
             return value
-        raise UsageError(f"{option} = {value!r}: must be one of {', '.join(known)}; files of your own are for the "
+        raise UsageError(f"{option} = {value!r}: must be one of {', '.join(known)}; your own files work only on the "
                          f"command line")
     if option == "fail_replica":
         if FAILURES.fullmatch(value):
             return value
         raise UsageError(f"fail_replica = {value!r}: must be REPLICA@AT or REPLICA@AT+FOR in seconds, as in "
                          f"'2@600+120'")
-    raise UsageError(f"{option} = {value!r}: names a file, and the dashboard opens none; use the command line")
+    raise UsageError(f"{option} = {value!r}: names a file, and the dashboard opens no files; use the command line")

@@ -23,9 +23,9 @@ def launch_field(take: Take) -> None:
     """
     with st.expander("Paste a launch command", expanded=TEXT in st.session_state and bool(st.session_state[TEXT])):
         st.text_area("launch command", key=TEXT, height=120, placeholder="vllm serve Qwen/Qwen3-32B -tp 2 …",
-                     help="vllm serve …, python -m sglang.launch_server … or trtllm-serve …; every option of the "
-                          "engine below is set as the command has it.")
-        st.button("Take its options", key="launch_take", on_click=_take, args=(take,))
+                     help="vllm serve …, python -m sglang.launch_server … or trtllm-serve …; sets every engine "
+                          "option below from the command.")
+        st.button("Use its options", key="launch_take", on_click=_take, args=(take,))
         if wrong := st.session_state.get(WRONG):
             st.error(wrong, icon=":material/error:")
         for note in st.session_state.get(SAID, ()):

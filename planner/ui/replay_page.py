@@ -19,10 +19,11 @@ from planner.ui.words import plain, without_paths
 
 PINNED = "pinned"
 REASONS = {  # why a request was not completed, by the table of requests
-    "too_long": "longer than the context (max_model_len)", "kv_cache": "more than the KV cache holds",
-    "token_budget": "longer than a step's tokens (max_num_batched_tokens), whole",
-    "client": "its user hung up", "timeout": "the client's time-out ended it", "queue_full": "the queue was full",
-    "quota": "over the tenant's quota", "no_replica": "no replica was up", "replica_failed": "its replica failed",
+    "too_long": "prompt longer than max_model_len", "kv_cache": "larger than the KV cache",
+    "token_budget": "prompt above max_num_batched_tokens, not split",
+    "client": "the user hung up", "timeout": "the client's time-out ended it", "queue_full": "the queue was full",
+    "quota": "over the tenant's quota", "no_replica": "no replica was available",
+    "replica_failed": "its replica failed",
 }
 
 
@@ -59,7 +60,7 @@ def verdicts(shown: Shown) -> None:
         parts = "; ".join(f"{each:,} {status.replace('_', ' ')}{_because(reason)}"
                           for status, reason, each in shown.unserved)
         st.warning(f"{count:,} of {total:,} requests ({count / total:.1%}) were not completed: {parts}. Latencies and "
-                   f"the reason below are of the others alone.", icon=":material/block:")
+                   f"the reason below exclude them.", icon=":material/block:")
     for sentence, is_met in sentences(judged_of(shown.summary)):
         (st.success if is_met else st.warning)(plain(f"{'met' if is_met else 'missed'}: {sentence}"),
                                                icon=":material/check:" if is_met else ":material/close:")

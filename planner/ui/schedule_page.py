@@ -35,7 +35,7 @@ def page(trace: Trace, study: Study) -> None:
     st.info(plain(story.sentence), icon=":material/history:")
     st.dataframe(story.events, hide_index=True, column_config={
         name: st.column_config.NumberColumn(format="%.2f") for name in ("at_ms", "lasts_ms")})
-    with st.expander("Its row of the table of requests"):
+    with st.expander("Its row in the table of requests"):
         st.dataframe(harmless(shown.requests.filter(request_id=picked).transpose(
             include_header=True, header_name="column", column_names=["value"]).cast({"value": pl.String})),
             hide_index=True)

@@ -140,7 +140,7 @@ def _objectives() -> tuple[str, float]:
     shares = number(0.01, 1.0, is_whole=False, may_be_empty=False)
     return slo, st.number_input("attainment", 0.01, 1.0, ATTAINMENT, 0.01,
                                 **in_link("attainment", ATTAINMENT, shares),
-                                help="Share of requests that must meet the objectives of each request.")
+                                help="Required share of requests that meet the objectives of each request.")
 
 
 def _source() -> tuple[str, Any]:
@@ -153,7 +153,7 @@ def _source() -> tuple[str, Any]:
     file = st.file_uploader("trace file", key="file", help=f"At most {MOST_ROWS:,} requests; CSV or JSONL, "
                             "plain, .gz or .zst.")
     drops = st.checkbox("leave out bad rows", **in_link("drop", False, SWITCH),
-                        help="They are counted on the page of the workload; else the first of them is shown.")
+                        help="The workload page counts bad rows. If off, the first bad row is an error.")
     return chosen, None if file is None else (file, drops)
 
 

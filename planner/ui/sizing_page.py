@@ -52,19 +52,19 @@ def _asked(study: Study) -> tuple[dict[str, Any], RateSeries | None]:
     """Ask what fleets are made of and for which load."""
     kind = st.radio("a schedule of replicas over time, by", SCHEDULES, horizontal=True,
                     **in_link("schedule", NO_SCHEDULE, one_of(SCHEDULES)),
-                    help="The trace's own load, part by part; or rates of a day or a week, which its traffic takes on.")
+                    help="The trace's own load in parts, or a file with the rates of a day or a week.")
     left, middle, right, last = st.columns([2, 1, 1, 1])
     known, own = names("gpu"), [name_of(str(study.scenario.gpu))]
     gpus = left.multiselect("GPUs", known, own, **in_link("gpus", own, one_of(known)))
     sizes = list(map(str, RANKS))
     ranks = middle.multiselect("tensor-parallel sizes", RANKS, RANKS,
                                **in_link("ranks", list(RANKS), one_of(sizes)))
-    spare = right.number_input("spare replicas", 0, MOST_SPARE, 0, help="Replicas that may fail.", **in_link(
+    spare = right.number_input("spare replicas", 0, MOST_SPARE, 0, help="Extra replicas against failures.", **in_link(
         "spare", 0, number(0, MOST_SPARE, is_whole=True, may_be_empty=False)))
     period = st.number_input("length of a part [s]", 1.0, None, 600.0, 60.0, **in_link(
         "period", 600.0, number(1, None, is_whole=False, may_be_empty=False))) if kind == BY_PERIOD else None
     file = st.file_uploader("rates over time", type=["csv", "gz", "zst"], key="rate_series",
-                            help="CSV with start_s and rate_rps: when each window begins, and its requests a "
+                            help="CSV with start_s and rate_rps: the start of each window and its requests per "
                                  "second.") if kind == BY_SERIES else None
     form = {"GPUs": gpus, "tensor-parallel sizes": ranks, "spare": int(spare), "scaling": scaling_of(last),
             "period": period, "schedule": kind}

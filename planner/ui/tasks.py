@@ -157,8 +157,8 @@ def _recorded(asked: Asked, most_steps: int) -> _Recorded:
         served = whole
         stepped = replay(limit(shaped, count), _as_shaped(study.scenario), recording=Recording(steps=True))
         part = (f"The figures over time and the reason are of the first {count:,} of {shaped.num_requests:,} requests: "
-                f"{num_steps:,} steps are more than the {most_steps:,} that are recorded here. The numbers are of all "
-                f"requests.")
+                f"the replay has {num_steps:,} steps, and at most {most_steps:,} are recorded here. The numbers are of "
+                f"all requests.")
     result = SavedResult(name=study.name, summary=whole.summary, requests=served.requests, steps=stepped.steps)
     return _Recorded(result=result, part=part, unserved=_unserved(whole))
 
@@ -189,8 +189,8 @@ def check_load(trace: Trace, scenario: Scenario) -> None:
     count = trace.num_requests if scenario.limit is None else min(trace.num_requests, scenario.limit)
     if count * scenario.data_parallel_size > MOST_SHARES:
         raise UsageError(f"{count:,} requests on {scenario.data_parallel_size:,} replicas: a page takes "
-                         f"{MOST_SHARES // scenario.data_parallel_size:,} requests on so many; set limit or duration, "
-                         f"or use the command line")
+                         f"at most {MOST_SHARES // scenario.data_parallel_size:,}; set limit or duration, or use the "
+                         f"command line")
 
 
 def _as_shaped(scenario: Scenario) -> Scenario:
@@ -231,8 +231,8 @@ def window(asked: Asked, first: int, count: int, theme: Any) -> Window:
     num_before = shaped.num_requests if until_s is None else int((shaped.requests["arrival_s"] <= until_s).sum())
     num_steps = int(whole.summary["num_steps"]) * num_before // shaped.num_requests
     if num_steps > MOST_STEPS:
-        raise UsageError(f"from request {first:,}: about {num_steps:,} steps come before these requests end, and "
-                         f"{MOST_STEPS:,} are recorded here; set start_at (Load) to begin nearer to them")
+        raise UsageError(f"from request {first:,}: about {num_steps:,} steps pass before these requests end, and at "
+                         f"most {MOST_STEPS:,} are recorded here; set start_at (Load) to begin closer to them")
     result = replay(limit(shaped, num_before), _as_shaped(study.scenario), slo=None,
                     recording=Recording(steps=True, schedule=True)).result
     schedule = result.schedule_table().join(chosen.select("request_id"), on="request_id", how="semi")

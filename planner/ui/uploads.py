@@ -49,5 +49,5 @@ def check_size(name: str, content: bytes) -> None:
             if total > MOST_BYTES:
                 break
     if total > MOST_BYTES:
-        raise UsageError(f"{name}: has more than {MOST_BYTES // 2**20:,} MiB once it is decompressed; cut it, or use "
-                         f"the command line for it")
+        raise UsageError(f"{name}: has more than {MOST_BYTES // 2**20:,} MiB after decompression; shorten it, or use "
+                         f"the command line")

@@ -55,7 +55,7 @@ def finished(job: Job) -> bytes:
     PlannerError : there is none; it says why.
     """
     if job.state.content is None:
-        raise PlannerError(without_paths(job.state.error or "It was stopped before there was a result."))
+        raise PlannerError(without_paths(job.state.error or "Stopped before there was a result."))
     return job.state.content
 
 

@@ -25,7 +25,7 @@ KEPT_BYTES = 2**30  # of a process that waits for the next job
 MOST_JOBS = max(2, os.cpu_count() or 1)  # at once; others wait
 LOOK_S = 0.1  # between two looks at a job
 GRACE_S = 1.0  # for a job that is stopped: most end by themselves, and their process stays warm
-BROKE_OFF = "The calculation ended without a result; the server's log says more."
+BROKE_OFF = "The calculation ended without a result; the server's log has details."
 
 Task = Callable[..., Any]
 
@@ -177,7 +177,7 @@ def _done(worker: Worker, state: State, content: bytes) -> bool:
             kind, said = worker.answer(LOOK_S)
         except queue.Empty:
             if worker.num_bytes > MOST_BYTES:
-                state.error = (f"This takes more than {MOST_BYTES // 2**30} GiB of memory; take fewer requests (limit, "
+                state.error = (f"This takes more than {MOST_BYTES // 2**30} GiB of memory; use fewer requests (limit, "
                                f"duration) or replicas, or use the command line.")
                 return False
             continue

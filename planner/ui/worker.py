@@ -45,7 +45,7 @@ def _done(answers: BinaryIO, task: Any, args: Any) -> tuple[str, Any]:
     except PlannerError as error:
         return "failed", str(error)
     except MemoryError:
-        return "ended", "This takes more memory than there is; take fewer requests (limit, duration) or replicas."
+        return "ended", "This needs more memory than is available; use fewer requests (limit, duration) or replicas."
     except Exception:  # the page says one sentence of any other error, and the server's log has it all
         traceback.print_exc()
         return "failed", None

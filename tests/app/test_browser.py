@@ -217,7 +217,7 @@ def test_a_click_tells_a_requests_story(browser: Any, address: str) -> None:
     page.wait_for_function("() => !document.body.innerText.includes('610 prompt tokens')")
     settle(page)
     assert page.get_by_role("combobox", name="request").first.input_value() != "0"
-    assert "its prompt took" in page.get_by_test_id("stAlert").first.inner_text()
+    assert "its prompt ran in" in page.get_by_test_id("stAlert").first.inner_text()
 
 
 def test_a_long_sweep_leaves_the_page_alive_and_can_be_stopped(browser: Any, address: str) -> None:

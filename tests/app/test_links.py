@@ -32,8 +32,8 @@ OTHERS = [address for _, _, address, _ in PAGES if address != "catalog"]
     ("rate_scale", "25", "from 0.1 to 20"), ("rate_scale", "abc", "must be a number"),
     ("data_parallel_size", "100000", "whole number from 1 to 1,024"), ("max_num_seqs", "1.5", "whole number"),
     ("policy", "x.py:name", "must be one of"), ("expert_parallel", "yes", "true or false"),
-    ("trace", "/etc/passwd", "must be one of"), ("autoscale", "a.toml", "no option of this server"),
-    ("nonsense", "1", "no option of this server")])
+    ("trace", "/etc/passwd", "must be one of"), ("autoscale", "a.toml", "not an option of this server"),
+    ("nonsense", "1", "not an option of this server")])
 def test_a_value_that_is_not_known_is_told_and_nothing_else_is_shown(option: str, text: str, words: str) -> None:
     page = linked("replay", limit="300", **{option: text})
     assert not page.exception
@@ -41,7 +41,7 @@ def test_a_value_that_is_not_known_is_told_and_nothing_else_is_shown(option: str
     assert words in page.error[0].value.replace("\\", "")
     assert not page.metric
     assert page.query_params[option] in (text, [text])  # so that a reload says the same
-    page = press(page, "Go on with the sidebar's values")
+    page = press(page, "Continue with the sidebar's values")
     assert not page.error
     assert page.metric
     assert option not in page.query_params
@@ -122,7 +122,7 @@ def test_no_option_of_a_link_opens_a_file(secrets: list[str], monkeypatch: pytes
         assert SECRET not in said(page)
         told = page.error[0].value.replace("\\", "")
         assert not [option for option in refused if f"{option} = '{path}'" not in told
-                    and f"{option} is no option" not in told]
+                    and f"{option} is not an option" not in told]
 
 
 @pytest.mark.parametrize("option", [*TEXTS, "slo"])

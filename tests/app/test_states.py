@@ -25,8 +25,8 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::R
 
 PLACES = [address for _, _, address, _ in PAGES]
 EMPTY = {"compare": "Set a scenario in the sidebar and add it", "capacity": "Find the highest rate",
-         "sizing": "Find the fewest replicas", "explore": "Say which options vary",
-         "accuracy": "Upload what you have measured"}
+         "sizing": "Find the fewest replicas", "explore": "Choose the options to vary",
+         "accuracy": "Upload your measurements"}
 CONFIG = {"architectures": ["LlamaForCausalLM"], "hidden_size": 2048, "intermediate_size": 8192,
           "num_hidden_layers": 16, "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128256,
           "head_dim": 64, "max_position_embeddings": 4096, "torch_dtype": "bfloat16", "model_type": "llama"}
@@ -149,7 +149,7 @@ def test_a_sweep_that_cannot_be_replayed_says_why() -> None:
     page.text_area[0].set_value("model=llama-3.1-405b")
     page = until(press(page, "Replay the grid"), lambda page: page.error)
     assert not page.exception
-    assert "no configuration can be replayed; the first:" in page.error[0].value
+    assert "no configuration could be replayed; the first:" in page.error[0].value
 
 
 def test_published_errors_are_shown_without_an_upload() -> None:
@@ -205,7 +205,7 @@ def test_a_request_tells_its_story() -> None:
     page = opened("schedule")
     page.selectbox(key="story").set_value("3").run()
     assert not page.exception
-    assert "its prompt took" in page.info[0].value
+    assert "its prompt ran in" in page.info[0].value
     assert page.dataframe[0].value["what"][0] == "waits in the queue"
 
 

@@ -49,7 +49,7 @@ def holds(is_so: Callable[[], bool]) -> bool:
 
 def test_a_job_that_takes_too_much_memory_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(work, "MOST_BYTES", 2**30)
-    with pytest.raises(PlannerError, match="This takes more than 1 GiB of memory; take fewer requests"):
+    with pytest.raises(PlannerError, match="This takes more than 1 GiB of memory; use fewer requests"):
         waited_for(eval, HOARD)
     assert waited_for(eval, "6 * 7") == 42  # another process does the next one
 
@@ -82,7 +82,7 @@ def test_no_page_shows_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("planner.ui.replay_page.headlines", fail)
     page = opened("replay")
     assert not page.exception
-    assert page.error[-1].value.startswith("This page ended with an error")
+    assert page.error[-1].value.startswith("This page ended with an internal error")
     assert "secret" not in said(page)
 
 
@@ -94,7 +94,7 @@ def test_paths_of_the_server_become_names() -> None:
 
 def test_too_many_replicas_for_so_many_requests_are_refused() -> None:
     check_load(read_trace("chat"), replace(FLEET, limit=None, data_parallel_size=1024))
-    with pytest.raises(UsageError, match=r"19,977 requests on 10,000 replicas: a page takes 5,000 requests"):
+    with pytest.raises(UsageError, match=r"19,977 requests on 10,000 replicas: a page takes at most 5,000;"):
         check_load(read_trace("chat"), replace(FLEET, limit=None, data_parallel_size=10_000))
     page = linked("explore", limit="300", axes="data_parallel_size=1,100000")
     assert "data_parallel_size: the dashboard takes up to 1,024" in press(page, "Replay the grid").error[0].value
@@ -108,11 +108,11 @@ def test_a_long_replay_has_the_steps_of_its_first_requests(monkeypatch: pytest.M
     monkeypatch.setattr(tasks, "MOST_STEPS", num_steps // 4)
     part = replays([asked()], "light")
     assert part.shown[0].summary["completed"] == 300
-    assert f"of the first 74 of 300 requests: {num_steps:,} steps" in str(part.shown[0].part)
+    assert f"of the first 74 of 300 requests: the replay has {num_steps:,} steps" in str(part.shown[0].part)
     ends = [found.figures["queue"].data[0].dx * len(found.figures["queue"].data[0].y) for found in (whole, part)]
     assert ends[1] < ends[0]
     assert "300" in part.figures["ttft_cdf"].layout.title.subtitle.text
-    with pytest.raises(UsageError, match="steps come before these requests end"):
+    with pytest.raises(UsageError, match="steps pass before these requests end"):
         window(asked(), 200, 40, "light")
 
 
@@ -130,7 +130,7 @@ def test_requests_that_are_not_served_are_said() -> None:
     page = linked("replay", limit="3000", rate_scale="20.0", max_queued_requests="10")
     assert "2,588 of 3,000 requests (86.3%) were not completed: 2,588 rejected (the queue was full)" in said(page)
     page = linked("replay", limit="300", max_model_len="500")
-    assert "262 rejected (longer than the context (max_model_len))" in said(page)
+    assert "262 rejected (prompt longer than max_model_len)" in said(page)
     assert "not completed" not in said(linked("replay", limit="300"))
 
 
@@ -174,7 +174,7 @@ LAUNCH = "VLLM_X=1 vllm serve meta-llama/Llama-3.1-8B-Instruct --max-num-seqs 64
 def test_a_launch_command_sets_the_sidebar() -> None:
     page = opened("replay", tensor_parallel_size=2, watermark=0.1)
     page.text_area(key="launch").set_value(LAUNCH)
-    page = press(page, "Take its options")
+    page = press(page, "Use its options")
     assert not page.exception
     assert not page.error
     assert page.number_input(key="max_num_seqs").value == 64
@@ -196,7 +196,7 @@ def test_a_launch_command_opens_no_file(command: str, words: str, tmp_path: Any)
     path.write_text("vllm serve llama-3.1-8b --max-num-seqs 77\n")
     page = opened("replay")
     page.text_area(key="launch").set_value(command.format(path=path))
-    page = press(page, "Take its options")
+    page = press(page, "Use its options")
     assert words in page.error[0].value
     assert page.number_input(key="max_num_seqs").value is None
 

@@ -53,7 +53,7 @@ def calibrate(path: Path, scenario: Scenario, *, names: Sequence[str] | None, fo
     if folds < 2:
         raise UsageError(f"--folds {folds}; must be at least 2")
     if scenario.step_time != "roofline":
-        raise UsageError(f"--step-time {scenario.step_time}: a line has no constants to fit")
+        raise UsageError(f"--step-time {scenario.step_time}: a linear step time has no constants to fit")
     _check_names(names)
     target = read_target(path, scenario, folds=folds, client=client, jobs=jobs, format=format)
     start, observed = _start(scenario, target.engine), target.observed
@@ -82,7 +82,7 @@ def calibrate(path: Path, scenario: Scenario, *, names: Sequence[str] | None, fo
         "residuals": residuals_dict(residuals(observed, held_out, str(path))),
         "left_out": dict(target.left_out),
         "source": {**target.source, **({"doubts": doubted} if doubted else {})},
-        "notes": [f"before the fit, {doubt}. Constants that make up for a wrong deployment hold for no other"
+        "notes": [f"before the fit, {doubt}. Constants fitted to a wrong deployment hold for no other"
                   for doubt in doubted],
     }
 
@@ -95,8 +95,8 @@ def _check_explained(path: Path, observed: Observations, log_errors: Floats) -> 
     """Raise a TraceError where fitted constants leave a metric beyond what a deployment that was read right has."""
     left = _doubts(observed, log_errors)
     if left:
-        raise TraceError(f"{path}: no constants explain it. After the fit, {left[0]}; or leave the metric's cells "
-                         f"empty, and the fit is to the others")
+        raise TraceError(f"{path}: no constants explain it. After the fit, {left[0]}; or empty the metric's cells to "
+                         f"fit the other metrics")
 
 
 def residuals(observed: Observations, log_errors: Floats, source: str) -> Residuals:
@@ -179,7 +179,7 @@ def _narrowed(chosen: Choice, found: Calibration) -> Choice:
     wide = [name for name in sorted(widths, key=lambda name: -widths[name]) if widths[name] > 1]
     dropped = wide[: max(len(widths) // 2, 1)] if len(wide) < len(widths) else wide[:-1]
     reasons = {name: f"the fit leaves it within a factor of {np.exp(widths[name] * QUANTILE * LOOSE.sigma(name)):.3g}, "
-                     f"which says less than the {np.exp(QUANTILE * LOOSE.sigma(name)):.3g} that is known before"
+                     f"wider than the prior's {np.exp(QUANTILE * LOOSE.sigma(name)):.3g}"
                for name in dropped}
     return Choice(names=tuple(name for name in chosen.names if name not in reasons), left={**chosen.left, **reasons})
 

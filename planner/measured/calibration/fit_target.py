@@ -104,7 +104,7 @@ def _predictable(path: Path, found: Sequence[Measurement], engine: str,
     kept = [p.measurement for p in predictions if p.status == "ok" and p.measurement.measured]
     if not kept:
         reason = predictions[0].status if predictions else f"no row has the engine {engine}"
-        raise UsageError(f"{path}: none of its rows can be predicted ({reason}); nothing to fit")
+        raise UsageError(f"{path}: no row can be predicted ({reason}); nothing to fit")
     others = Counter(f"of the engine {name}" for run in found if (name := run.groups["engine"]) != engine)
     return kept, dict(others + Counter(
         "without a measured latency" if p.status == "ok" else p.status for p in predictions

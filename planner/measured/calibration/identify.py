@@ -96,6 +96,6 @@ def _worst(jacobian: Floats, names: Sequence[str]) -> Fault | None:
                                          f"{correlations[worst, partner]:+.3f})")
     if ratios[worst] > 1:
         wide, narrow = (np.exp(QUANTILE * min(s, 5.0)) for s in (widths[worst], priors[worst]))
-        return Fault(index=worst, reason=f"these runs leave it within a factor of {wide:.3g}, which says less than the "
-                                         f"{narrow:.3g} that is known before")
+        return Fault(index=worst, reason=f"these runs leave it within a factor of {wide:.3g}, wider than the "
+                                         f"prior's {narrow:.3g}")
     return None

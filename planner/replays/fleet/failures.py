@@ -51,7 +51,7 @@ def read_failures(text: str) -> list[Failure]:
     for failure in found:
         if failure.at_s < back_s.get(failure.replica, -math.inf):
             raise UsageError(f"--fail-replica {text}: replica {failure.replica} fails at {failure.at_s:g} s, and is "
-                             f"down until {back_s[failure.replica]:g} s; leave one of them out")
+                             f"already down until {back_s[failure.replica]:g} s; leave one failure out")
         back_s[failure.replica] = failure.at_s + failure.duration_s
     return found
 
@@ -99,7 +99,7 @@ def failure_timers(failures: Sequence[Failure], num_replicas: int) -> list[Timer
     for failure in failures:
         if failure.replica >= num_replicas:
             raise UsageError(f"--fail-replica {failure.replica}@{failure.at_s:g}: there are {num_replicas} replicas, "
-                             f"numbered from 0; name one of them")
+                             f"numbered from 0; give one of these numbers")
     return [_timer(failure) for failure in failures]
 
 

@@ -113,7 +113,7 @@ def _check(scenario: Scenario, given: list[str]) -> None:
         raise UsageError(f"{alone[0]} = {getattr(scenario, alone[0])}: there are no retries; give --max-retries")
     queue = [name for name in ("router_queue", "router_queue_size", "router_queue_timeout") if name in given]
     if queue and not scenario.router_max_concurrent_requests:
-        raise UsageError(f"{queue[0]} = {getattr(scenario, queue[0])}: nobody waits in the router; give "
+        raise UsageError(f"{queue[0]} = {getattr(scenario, queue[0])}: the router has no queue; give "
                          f"--router-max-concurrent-requests")
 
 

@@ -175,8 +175,8 @@ def _disaggregated(trace: Trace, deployment: Deployment, fleet: Fleet, waits: De
     Rows of steps and preemptions name the request, whichever half of it they are about.
     """
     if fleet.num_replicas <= fleet.num_prefill:
-        raise UsageError(f"prefill_replicas = {fleet.num_prefill} of {fleet.num_replicas} replicas: none is left to "
-                         f"decode")
+        raise UsageError(f"prefill_replicas = {fleet.num_prefill} of {fleet.num_replicas} replicas: no replica is left "
+                         f"to decode; lower prefill_replicas")
     parts, replica, pulls, attempts = run_interleaved(trace, fleet, waits, recording, timers)
     halves = parts[0].requests
     requests, phases, handover = joined(halves, parts[0].phases, pulls, replica)

@@ -34,7 +34,7 @@ def predicted_over_measured(table: pl.DataFrame, metric: str, *, theme: Theme = 
                            hovertemplate="%{text}: measured %{x:,.4g}, predicted %{y:,.4g}<extra></extra>")
         figure.update_xaxes(type="log")
         figure.update_yaxes(type="log")
-    note = f"{rows.height:,} runs; on the line they are equal" if rows.height else "no run has both"
+    note = f"{rows.height:,} runs; on the line, predicted equals measured" if rows.height else "no run has both values"
     return finish(figure, f"{metric}: predicted over measured", note, theme, hovermode="closest")
 
 

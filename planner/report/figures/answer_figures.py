@@ -26,7 +26,7 @@ def attainment_over_rate(found: Mapping[str, Any], *, theme: Theme = "light") ->
                            mode="markers", name=name,
                            text=[plot_text(str(probe["limiting_metric"])) for probe in chosen],
                            marker={"color": color, "size": 8, "symbol": "circle" if is_met else "x"},
-                           hovertemplate="%{x:,.4g}/s: %{y:.2f} %, %{text} worst<extra></extra>")
+                           hovertemplate="%{x:,.4g}/s: %{y:.2f} %, limited by %{text}<extra></extra>")
     if found["attainment"] is not None:  # objectives of statistics alone ask for no share of requests
         figure.add_hline(y=100 * found["attainment"], line={"color": GREY, "dash": "dot", "width": 1})
     figure.add_vline(x=found["capacity_rps"], line={"color": GREEN, "width": 2},
@@ -87,8 +87,8 @@ def target_margins(checks: Sequence[Mapping[str, Any]], *, theme: Theme = "light
                            hovertemplate="%{y}: %{x:+.2f} %<extra></extra>")
     figure.update_layout(height=170 + 34 * max(2, len(judged)), barmode="overlay")
     edge = 0.15 * max((abs(value) for value in room), default=1.0)  # room for the numbers beside the bars
-    figure.update_xaxes(title_text="room, share of the limit", ticksuffix=" %", zeroline=True, zerolinewidth=2,
+    figure.update_xaxes(title_text="margin, share of the limit", ticksuffix=" %", zeroline=True, zerolinewidth=2,
                         range=[min([0.0, *room]) - edge, max([0.0, *room]) + edge])
     figure.update_yaxes(autorange="reversed", type="category", categoryorder="array", categoryarray=names)
-    note = "of a regression, the share still allowed" if judged else "no target has a margin"
-    return finish(figure, "Room that the targets leave", note, theme, hovermode="closest")
+    note = "of a regression, the share that is still allowed" if judged else "no target has a margin"
+    return finish(figure, "Margins of the targets", note, theme, hovermode="closest")

@@ -25,15 +25,15 @@ def fleet_load(found: Mapping[str, Any], *, theme: Theme = "light") -> Any:
     times = [part["start_s"] / unit_s for part in parts] + [_end_s(parts) / unit_s]
     _steps(figure, times, [part["rate_rps"] for part in parts], "load", BLUE, row=1)
     if "served_rps" in parts[0]:
-        _steps(figure, times, [part["served_rps"] for part in parts], "borne on the schedule", ORANGE, row=1,
+        _steps(figure, times, [part["served_rps"] for part in parts], "capacity on the schedule", ORANGE, row=1,
                dash="dot")
     if found["headroom"] is not None:
-        _steps(figure, times, [_borne_rps(found, schedule)] * len(parts), "borne by the whole fleet", GREEN, row=1,
+        _steps(figure, times, [_borne_rps(found, schedule)] * len(parts), "capacity of the whole fleet", GREEN, row=1,
                dash="dash")
     _steps(figure, times, [part["num_replicas"] for part in parts], "replicas on the schedule", ORANGE, row=2)
     _steps(figure, times, [found["num_replicas"]] * len(parts), "replicas of the whole fleet", GREY, row=2, dash="dash")
     figure.update_xaxes(title_text=f"time [{unit}]", row=2, col=1)
-    mean = "" if "peak_rps" in schedule else "; the fleet bears the load's own bursts at that mean rate"
+    mean = "" if "peak_rps" in schedule else "; capacity is a mean rate with the load's own bursts"
     note = f"{len(parts):,} parts; means of each{mean}"
     return finish(figure, "Load against the fleet", note, theme)
 

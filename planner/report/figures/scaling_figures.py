@@ -51,7 +51,7 @@ def replicas(results: Results, *, theme: Theme = "light") -> Any:
             if not np.isnan(values).all():
                 figure.add_scatter(x=bins.middle_s / unit_s, y=values, name=name, row=row, line=style, mode="lines",
                                    showlegend=False, **common)
-    note = f"paid for (line) and serving (dotted); requests by when they were sent, in {bins}"
+    note = f"paid for (line) and serving (dotted); requests by send time, in {bins}"
     return finish(figure, "Replicas over time", note, theme)
 
 

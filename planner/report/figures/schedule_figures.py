@@ -38,7 +38,7 @@ def schedule_timeline(requests: pl.DataFrame, steps: pl.DataFrame, schedule: pl.
                 hovertemplate=f"%{{y}}: {kind}, %{{customdata[2]:,.2f}} ms from %{{base:.4f}} s, %{{customdata[0]:,}} "
                               f"tokens<extra></extra>")
     figure.update_layout(barmode="overlay", bargap=0.25, height=190 + ROW_PX * max(6, requests.height))
-    figure.update_xaxes(title_text="time since the first of them came [s]")
+    figure.update_xaxes(title_text="time since the first of these arrivals [s]")
     figure.update_yaxes(autorange="reversed", type="category", categoryorder="array",
                         categoryarray=[plot_text(name) for name in requests["request_id"]])
     note = f"{requests.height:,} requests in order of arrival" if figure.data else "no request ran"

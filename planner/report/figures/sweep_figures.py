@@ -60,7 +60,7 @@ def parallel_axes(table: pl.DataFrame, axes: Sequence[str], metrics: Sequence[st
                         *({"label": wrapped(name, LABEL_CHARS), "values": done[name].to_list()} for name in metrics)]))
     figure.update_layout(height=420)
     return finish(figure, "Configurations",
-                  "a line each; drag along an axis to keep a part of it" if done.height else "nothing to draw", theme,
+                  "a line per configuration; drag along an axis to filter" if done.height else "nothing to draw", theme,
                   hovermode="closest")
 
 

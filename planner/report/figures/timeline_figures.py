@@ -59,7 +59,7 @@ def throughput(results: Results, *, theme: Theme = "light") -> Any:
     rows = ["output tokens/s", "prompt tokens/s"]
     return _timeline(results, rows, lambda steps, _: [Series(steps.rate("num_sampled"), None),
                                                       Series(steps.rate("num_prompt_tokens"), None)],
-                     "Throughput over time", "computed tokens, cached ones left out; means of", theme)
+                     "Throughput over time", "computed tokens, without cached tokens; means of", theme)
 
 
 def queue(results: Results, *, theme: Theme = "light") -> Any:
@@ -113,7 +113,7 @@ def step_composition(results: Results, *, theme: Theme = "light") -> Any:
                 for column, scale in scales.items()]
 
     return _timeline(results, ["prompt tokens", "decodes", "step time [ms]"], series,
-                     "What steps hold, and how long they take", "mean of steps (line) and largest step (dotted) of",
+                     "Tokens and duration of steps", "mean of steps (line) and largest step (dotted) of",
                      theme, row_px=180)
 
 
@@ -134,8 +134,8 @@ def step_terms(results: Results, *, theme: Theme = "light") -> Any:
             _add_terms(figure, row, result, bins)
     figure.update_xaxes(range=[0, bins.count * bins.width_s])
     figure.update_yaxes(ticksuffix=" %")
-    note = f"step time by term; what is missing to 100 % is idle; means of {bins}" if bins.count else NO_STEPS
-    return finish(figure, "What the time goes to", note, theme)
+    note = f"step time by term; the rest to 100 % is idle; means of {bins}" if bins.count else NO_STEPS
+    return finish(figure, "Time by step term", note, theme)
 
 
 def _timeline(results: Results, rows: Sequence[str], series: Any, title: str, note: str, theme: Theme,

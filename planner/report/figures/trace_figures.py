@@ -50,7 +50,7 @@ def shape(found: Mapping[str, Any], *, theme: Theme = "light") -> Any:
                        marker={"color": BLUE}, offset=0, name="requests",
                        hovertemplate="%{y:.4g} requests/s<extra></extra>")
     peak = found["peak_over_mean"]
-    note = "no time passes between the arrivals" if peak is None else f"peak {peak:.3g} times the mean"
+    note = "all requests arrive at once" if peak is None else f"peak {peak:.3g} times the mean"
     return finish(figure, "Rate by hour of the day" if is_day else "Rate over the record", note, theme,
                   hovermode="closest")
 
@@ -64,6 +64,6 @@ def hit_rate(found: Mapping[str, Any], *, theme: Theme = "light") -> Any:
     figure.add_hline(y=100 * found["infinite_hit_rate"], line={"color": GREY, "dash": "dot"})
     figure.update_xaxes(type="log")
     figure.update_yaxes(ticksuffix=" %")
-    note = (f"a cache without limits serves {found['infinite_hit_rate']:.2%}; what was used longest ago is dropped "
-            f"first, requests come one after the other")
-    return finish(figure, "Prefix hits by the size of the cache", note, theme, hovermode="closest")
+    note = (f"an unlimited cache serves {found['infinite_hit_rate']:.2%}; LRU eviction, requests run one after the "
+            f"other")
+    return finish(figure, "Prefix hits by cache size", note, theme, hovermode="closest")

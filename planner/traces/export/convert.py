@@ -44,7 +44,7 @@ class Account:
     def warnings(self) -> list[str]:
         """What was left out, and the notes."""
         lost = ", ".join(f"{name} of {count:,} requests" for name, count in self.lost.items())
-        return [*([f"left out, since {self.format} cannot hold it: {lost}"] if lost else []), *self.notes]
+        return [*([f"left out because {self.format} cannot store it: {lost}"] if lost else []), *self.notes]
 
     def __str__(self) -> str:
         checked = "" if self.names_checked is None else (
@@ -72,19 +72,19 @@ def convert(trace: Trace, path: Path, *, to: str | None = None, anonymous: bool 
     """
     target = find_target(to, path)
     if salt is not None and not anonymous:
-        raise UsageError("--salt: is of --anonymize; give both, or neither")
+        raise UsageError("--salt: needs --anonymize; give both, or neither")
     trace = replace(trace, requests=trace.requests.with_columns(trace.request_id))
     trace, orphans = _with_known_parents(trace)
     target.check(trace)
     lost = _lost(trace, target)
     vital = [name for name in lost if name in (*VITAL, IDS)]
     if vital and not lossy:
-        raise UsageError(f"{trace.source}: {target.name} cannot hold {', '.join(vital)}, and a replay would come out "
-                         f"differently without; write --to jsonl, or give --lossy to lose them")
+        raise UsageError(f"{trace.source}: {target.name} cannot store {', '.join(vital)}, and a replay without them "
+                         f"would differ; write --to jsonl, or give --lossy to drop them")
     written = anonymize(trace, secrets.token_hex() if salt is None else salt) if anonymous else trace
     files = target.write(written)
     if path == STDOUT and len(files) > 1:
-        raise UsageError(f"--to {target.name} writes {len(files)} files, and stdout is one; give a name for -")
+        raise UsageError(f"--to {target.name} writes {len(files)} files, and stdout takes one; give a name, not -")
     checked = check_anonymous(files, written, trace) if anonymous else None
     paths = {path.with_name(path.name + ending): content for ending, content in files.items()}
     for each, content in paths.items():
@@ -115,9 +115,8 @@ def _with_known_parents(trace: Trace) -> tuple[Trace, list[str]]:
     changed = [joined_parents(known, table.height)]
     if "think_time_s" in table.columns:  # with it, a request without parents would wait for its session's last
         changed.append(table["think_time_s"].scatter(orphans, None))
-    note = (f"{named.height - known.height:,} parents are not in the trace, since its reader dropped them; "
-            f"{len(orphans):,} requests that waited for these alone are written without parent_id: they arrive as "
-            f"recorded")
+    note = (f"{named.height - known.height:,} parents are missing because their rows were dropped; "
+            f"{len(orphans):,} requests that waited only for them are written without parent_id and arrive as recorded")
     return replace(trace, requests=table.with_columns(changed)), [note]
 
 

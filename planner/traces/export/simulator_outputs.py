@@ -31,7 +31,7 @@ def _check_blis(trace: Trace) -> None:
     if not wrong.is_empty():
         row = int(wrong[0])
         raise UsageError(f"{trace.source}: request {trace.requests['request_id'][row]} has priority {priority[row]:g}; "
-                         f"blis must have whole numbers >= 0; write --to csv")
+                         f"BLIS needs whole numbers >= 0; write --to csv")
 
 
 def _blis(trace: Trace) -> Mapping[str, bytes]:

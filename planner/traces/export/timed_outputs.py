@@ -22,11 +22,11 @@ def _lengths(trace: Trace) -> dict[str, pl.Series]:
 def _check_mooncake(trace: Trace) -> None:
     """Refuse what Mooncake's fixed block of 512 tokens would turn into other prompts."""
     if trace.prefix is None:
-        raise UsageError(f"{trace.source}: what prompts share is unknown, and mooncake must say it; write --to aiperf, "
-                         f"where ids may be left out, or --to vidur")
+        raise UsageError(f"{trace.source}: has no hash_ids, and mooncake needs them; write --to aiperf, where ids may "
+                         f"be left out, or --to vidur")
     if trace.prefix.block_tokens != MOONCAKE_BLOCK_TOKENS:
-        raise UsageError(f"{trace.source}: its ids stand for {trace.prefix.block_tokens} tokens, those of mooncake for "
-                         f"{MOONCAKE_BLOCK_TOKENS}; write --to timed-trace, whose reader can be told")
+        raise UsageError(f"{trace.source}: an id stands for {trace.prefix.block_tokens} tokens, in mooncake for "
+                         f"{MOONCAKE_BLOCK_TOKENS}; write --to timed-trace, whose block size is an option")
     _check_covered(trace)
 
 
@@ -38,7 +38,7 @@ def _check_covered(trace: Trace) -> None:
     short = np.flatnonzero(np.diff(trace.prefix.offsets) < wanted)
     if len(short):
         row = int(short[0])
-        raise UsageError(f"{trace.source}: {len(short):,} prompts go on beyond their ids, first request "
+        raise UsageError(f"{trace.source}: {len(short):,} prompts are longer than their ids cover, first request "
                          f"{trace.requests['request_id'][row]} with {int(np.diff(trace.prefix.offsets)[row])} ids for "
                          f"{trace.requests['input_tokens'][row]:,} tokens; must be {int(wanted[row])}; write "
                          f"--to jsonl")
@@ -70,7 +70,7 @@ def _ids_of_their_own(trace: Trace) -> pl.Series:
 
 def _timed_notes(trace: Trace) -> list[str]:
     size = TIMED_BLOCK_TOKENS if trace.prefix is None else trace.prefix.block_tokens
-    own = ["what prompts share is unknown: each is written with content of its own"] if trace.prefix is None else []
+    own = ["the trace has no hash_ids: each prompt is written with its own content"] if trace.prefix is None else []
     return [*own, f"vllm bench serve --dataset-name timed_trace --timed-trace-chunk-hash-size {size}; it makes prompts "
                   f"of whole ids, so they are up to {size - 1} tokens longer than recorded"]
 
@@ -79,8 +79,8 @@ def _check_aiperf(trace: Trace) -> None:
     """Refuse turns that wait for another session's request, which AIPerf cannot say."""
     _check_covered(trace)
     if "parent_id" in trace.requests.columns and "session_id" not in trace.requests.columns:
-        raise UsageError(f"{trace.source}: has parent_id without session_id, and aiperf orders the turns of a session "
-                         f"alone; name the sessions, or write --to jsonl")
+        raise UsageError(f"{trace.source}: has parent_id without session_id, and aiperf orders only the turns of a "
+                         f"session; add session_id, or write --to jsonl")
 
 
 def _aiperf(trace: Trace) -> Mapping[str, bytes]:

@@ -13,7 +13,7 @@ ENVOY = Reader(
     columns={"arrival_s": "start_time", "e2e_s": "duration", "input_tokens": "genai_tokens_input",
              "output_tokens": "genai_tokens_output", "tenant": "route_name", "code": "response_code"},
     also={"tenant": ("genai_model_name",)},
-    time="dates (UTC where they do not say); arrivals are start_time, from the earliest; duration in ms",
+    time="dates (UTC without a time zone); arrivals are start_time, from the earliest; duration in ms",
     tokens="the provider's usage",
     matches=has_columns("start_time", "genai_tokens_input", "genai_tokens_output"),
     units={"start_time": "date", "duration": "ms"},

@@ -22,7 +22,7 @@ HELICONE = Reader(
         "session_id": "request_properties.Helicone-Session-Id",
         "status": "response_status",
     },
-    time="dates (UTC where they do not say); arrivals are request_created_at, from the earliest; latencies in ms",
+    time="dates (UTC without a time zone); arrivals are request_created_at, from the earliest; latencies in ms",
     tokens="the provider's usage",
     matches=has_columns("request_created_at", "prompt_tokens", "completion_tokens"),
     units={"request_created_at": "date", "response_created_at": "date", "time_to_first_token": "ms",

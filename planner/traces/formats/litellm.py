@@ -36,7 +36,7 @@ LITELLM = Reader(
     },
     also={"tenant": ("end_user", "user"), "request_id": ("id",),
           "cached_tokens": ("metadata.usage.prompt_tokens_details.cached_tokens",)},
-    time="dates (UTC where they do not say), or s since 1970; arrivals are startTime, from the earliest",
+    time="dates (UTC without a time zone), or s since 1970; arrivals are startTime, from the earliest",
     tokens="the provider's usage",
     matches=has_columns("startTime", "endTime", "prompt_tokens", "completion_tokens"),
     units=dict.fromkeys(("startTime", "completionStartTime", "endTime"), "date"),

@@ -10,7 +10,7 @@ LLMPERF = Reader(
     layouts=OBJECTS,
     columns={"input_tokens": "number_input_tokens", "output_tokens": "number_output_tokens", "ttft_s": "ttft_s",
              "e2e_s": "end_to_end_latency_s", "error": "error_code"},
-    time="s; when requests were sent is not recorded; its inter_token_latency_s holds the TTFT, and is left aside",
+    time="s; when requests were sent is not recorded; its inter_token_latency_s includes the TTFT, and is ignored",
     tokens="LLMPerf's tokenizer, a Llama's",
     matches=has_columns("number_input_tokens", "number_output_tokens", "end_to_end_latency_s"),
     arrivals="absent",

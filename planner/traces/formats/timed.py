@@ -9,7 +9,7 @@ TIMED = Reader(
     layouts=FLAT_OBJECTS,
     columns=COLUMNS,
     time="s from the trace's start; --column arrival_s=timestamp:ms for other units",
-    tokens="the program that wrote the trace; --column hash_ids=hash_ids:512 for other blocks",
+    tokens="the author of the trace; --column hash_ids=hash_ids:512 for other blocks",
     matches=lambda head: (blocks := blocks_of(head)) is not None and blocks > 0,
     block_tokens=16,
     id_blocks="all",

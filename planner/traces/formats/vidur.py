@@ -16,7 +16,7 @@ VIDUR = Reader(
 
 LENGTHS = Reader(
     name="lengths",
-    meaning="lengths alone, as Vidur's, Sarathi's and Etalon's processed traces: num_prefill_tokens, "
+    meaning="lengths only, as Vidur's, Sarathi's and Etalon's processed traces: num_prefill_tokens, "
             "num_decode_tokens",
     layouts=TEXTS,
     columns=_LENGTHS,

@@ -38,7 +38,7 @@ def requests_of(run: Mapping[str, Any], folder: Path) -> Iterator[dict[str, Any]
     """
     lists = {key: run[key] for key in LISTS if isinstance(run.get(key), list)}
     if not {"input_lens", "output_lens"} <= set(lists):
-        raise TraceError("is a run's summary without its requests; save it with --save-detailed (vLLM) or "
+        raise TraceError("is a summary without requests; save it with --save-detailed (vLLM) or "
                          "--output-details (SGLang). planner validate takes summaries")
     if len({len(values) for values in lists.values()}) > 1:
         sizes = ", ".join(f"{key} {len(values)}" for key, values in lists.items())

@@ -79,6 +79,6 @@ WEKA = Reader(
     skips=(Skip(reason="no output tokens", where=pl.col("output_tokens") == "0"),),
     id_blocks="full",
     id_scope="session",
-    notes=("conversations have clocks of their own, so all begin at 0 s; their turns wait for the ones before, and "
+    notes=("each conversation has its own clock, so all begin at 0 s; a turn waits for the turn before it, and "
            "measured times are the recorded provider's",),
 )

@@ -40,9 +40,9 @@ def _clock(arrival_s: Floats) -> list[dict[str, Any]]:
     if not tick_s:
         return []
     share = float(np.mean(np.diff(arrival_s) == 0))
-    return [_odd("quantised clock", f"arrivals are logged by a clock of {tick_s:g} s: {share:.0%} come at the same "
-                 f"instant as the one before, in batches that were none; the gaps' variation says nothing, look at "
-                 f"windows longer than that", tick_s=tick_s, share=share)]
+    return [_odd("quantised clock", f"arrivals have a clock resolution of {tick_s:g} s: {share:.0%} have the same "
+                 f"time as the arrival before. The variation of gaps is meaningless; use windows longer than the "
+                 f"resolution", tick_s=tick_s, share=share)]
 
 
 def _idle(arrival_s: Floats) -> list[dict[str, Any]]:
@@ -52,8 +52,8 @@ def _idle(arrival_s: Floats) -> list[dict[str, Any]]:
     idle = gaps[(gaps > IDLE_GAPS * gaps.mean()) & (gaps >= IDLE_FROM_S)]
     if not len(idle):
         return []
-    return [_odd("idle stretches", f"{len(idle):,} stretches without an arrival, {idle.sum():,.0f} s in all, the "
-                 f"longest {idle.max():,.0f} s: an outage of the log, or bursts", count=len(idle),
+    return [_odd("idle stretches", f"{len(idle):,} stretches without an arrival, {idle.sum():,.0f} s in total, the "
+                 f"longest {idle.max():,.0f} s: the log has gaps, or traffic is bursty", count=len(idle),
                  longest_s=float(idle.max()), total_s=float(idle.sum()))]
 
 
@@ -61,21 +61,21 @@ def _loop(table: pl.DataFrame, arrival_s: Floats) -> list[dict[str, Any]]:
     """Tell arrivals that are no users': all at once, at regular times, or each as another request ends."""
     span_s = float(arrival_s[-1] - arrival_s[0])
     if len(arrival_s) > 1 and span_s == 0:
-        return [_odd("no arrivals", f"all {len(arrival_s):,} requests arrive at once: arrivals are missing, or a "
-                     f"benchmark sent them; replay with --max-concurrency, or give them times")]
+        return [_odd("no arrivals", f"all {len(arrival_s):,} requests arrive at once: arrival times are missing, or a "
+                     f"benchmark sent them; replay with --max-concurrency, or add arrival times")]
     variation = gap_cv(arrival_s)
     found = []
     if variation is not None and len(arrival_s) >= 30 and variation < REGULAR_BELOW:
-        found.append(_odd("regular arrivals", f"the gaps vary by {variation:.2f} of their mean (users: about 1, or "
-                          f"more): a load generator's clock", gap_cv=variation))
+        found.append(_odd("regular arrivals", f"the gaps vary by {variation:.2f} of their mean (users: about 1 or "
+                          f"more): a load generator sent them at regular times", gap_cv=variation))
     if "e2e_s" in table.columns and len(arrival_s) >= 30:
         known = table.filter(pl.col("e2e_s").is_not_null())
         ends_s = np.sort((known["arrival_s"] + known["e2e_s"]).to_numpy())
         share, chance = _follows(arrival_s, ends_s, FOLLOWS_WITHIN * float(known["e2e_s"].to_numpy().mean() or 0.0))
         if share >= FOLLOWS_FROM and share > 2 * chance:
             found.append(_odd("closed loop", f"{share:.0%} of the requests are sent as another ends (by chance "
-                              f"{chance:.0%}): a client with a limit on what is in flight shaped the arrivals; replay "
-                              f"with --max-concurrency, since a slower deployment would have been sent less",
+                              f"{chance:.0%}): a client limited the requests in flight, and a slower deployment would "
+                              f"have received fewer; replay with --max-concurrency",
                               share=share, by_chance=chance))
     return found
 
@@ -97,19 +97,19 @@ def _lengths(tokens: pl.Series, what: str) -> list[dict[str, Any]]:
     counts = tokens.value_counts(sort=True, name="requests")
     rows = counts.rows()
     if len(rows) == 1 and total > 1:
-        return [_odd(f"constant {what}", f"all {what} have {rows[0][0]:,} tokens: a benchmark's, not users'",
+        return [_odd(f"constant {what}", f"all {what} have {rows[0][0]:,} tokens: a benchmark, not users",
                      tokens=rows[0][0])]
     found = []
     cap, at_cap = _cap(tokens)
     if at_cap:
-        found.append(_odd(f"capped {what}", f"{at_cap:,} {what} ({at_cap / total:.1%}) have {cap:,} tokens, and hardly "
-                          f"any more: a limit cut them; what they would have been is unknown", tokens=cap,
+        found.append(_odd(f"capped {what}", f"{at_cap:,} {what} ({at_cap / total:.1%}) have {cap:,} tokens, and almost "
+                          f"none have more: a limit cut them, and their natural lengths are unknown", tokens=cap,
                           share=at_cap / total))
     common = [(value, count) for value, count in rows[:3] if count >= COMMON_FROM * total and value != cap]
     if total >= 200 and common:
         listed = ", ".join(f"{value:,} ({count / total:.1%})" for value, count in common)
-        found.append(_odd(f"common {what}", f"{what} of one length again and again: {listed} tokens: a template, or "
-                          f"one client", tokens=common[0][0], share=common[0][1] / total))
+        found.append(_odd(f"common {what}", f"many {what} have the same length: {listed} tokens: a template, or one "
+                          f"client", tokens=common[0][0], share=common[0][1] / total))
     return found
 
 
@@ -134,7 +134,7 @@ def _limits(table: pl.DataFrame) -> list[dict[str, Any]]:
         return []
     share = reached / known.height
     return [_odd("outputs at the client's limit", f"{reached:,} outputs ({share:.1%}) are as long as the client's "
-                 f"limit allowed: max_tokens or ignore_eos, no natural lengths", share=share)]
+                 f"limit allowed: max_tokens or ignore_eos set them, so they are not natural lengths", share=share)]
 
 
 def _repeated(table: pl.DataFrame) -> list[dict[str, Any]]:
@@ -145,5 +145,5 @@ def _repeated(table: pl.DataFrame) -> list[dict[str, Any]]:
     repeated = alike.height - alike.n_unique() if alike.height else 0
     if repeated < max(REPEATED_FROM * table.height, 2):
         return []
-    return [_odd("repeated rows", f"{repeated:,} rows ({repeated / table.height:.1%}) have the arrival and the lengths "
-                 f"of another: logged twice, or retried", count=repeated, share=repeated / table.height)]
+    return [_odd("repeated rows", f"{repeated:,} rows ({repeated / table.height:.1%}) have the same arrival and "
+                 f"lengths as another row: logged twice, or retried", count=repeated, share=repeated / table.height)]

@@ -58,7 +58,7 @@ def refuse_client_options(scenario: Scenario, source: str) -> None:
     for name in OPTIONS:
         if name in given and not (name == "seed" and given & ALSO_DRAW):
             option = f"--{name.replace('_', '-')}"
-            instead = "; --limit keeps the first so many requests" if name == "num_prompts" else ""
+            instead = "; --limit keeps the first requests" if name == "num_prompts" else ""
             raise UsageError(f"{option} {getattr(scenario, name)}: describes the TRACE `random`, and {source} is "
                              f"recorded{instead}")
 

@@ -61,7 +61,7 @@ def read_rate_series(path: Path) -> RateSeries:
     start_s, rate_rps = (_numbers(path, table, str(name)) for name in names)
     if len(start_s) < 2 or not (np.diff(start_s) > 0).all():
         row = 1 if len(start_s) < 2 else int(np.flatnonzero(np.diff(start_s) <= 0)[0]) + 1
-        raise TraceError(f"{path}: row {row + 2}: {names[0]} must grow from row to row, over two or more")
+        raise TraceError(f"{path}: row {row + 2}: {names[0]} must increase from row to row, in two or more rows")
     if not (rate_rps > 0).any():
         raise TraceError(f"{path}: {names[1]} is 0 in every row")
     gaps = np.diff(start_s)

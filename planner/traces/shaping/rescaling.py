@@ -63,7 +63,7 @@ def thinned(trace: Trace, rate_per_s: float, seed: int) -> Trace:
     growth = rate_per_s / rate_of(trace)
     if growth > MOST_COPIES:
         raise UsageError(f"{trace.source}: {rate_per_s:.4g} requests/s are {growth:,.4g} times its rate; copies of its "
-                         f"users make {MOST_COPIES:,} times at most (--scaling compress or poisson make any rate)")
+                         f"users give at most {MOST_COPIES:,} times (--scaling compress or poisson give any rate)")
     offsets, period = _since_first(trace), _period_s(trace)
     until_s = period * min(max(MOST_REQUESTS, trace.num_requests) / (growth * trace.num_requests), 1.0)
     parts = []

@@ -136,8 +136,8 @@ def tenant_records(trace: Trace, tenants: Tenants | None) -> tuple[Any, NDArray[
     if "tenant" not in trace.requests.columns:
         if tenants.named:
             raise UsageError(f"{trace.source}: has no column tenant, and --tenants names "
-                             f"{', '.join(map(repr, tenants.named))}; name the column (--column tenant=…), or leave "
-                             f"[default] alone in the file")
+                             f"{', '.join(map(repr, tenants.named))}; name the column (--column tenant=…), or keep "
+                             f"only [default] in the file")
         return _records([tenants.default]), np.zeros(trace.num_requests, np.int64)
     names = tenant_names(trace)
     known = names.unique(maintain_order=True)
@@ -183,7 +183,7 @@ def refuse_tenant_thresholds(scenario: Scenario) -> None:
         objectives = quota.objectives
         if objectives is not None and (objectives.statistics or objectives.attainment is not None):
             raise UsageError(f"{scenario.tenants} {name}: slo = {quota.slo!r}, attainment = {quota.attainment}: this "
-                             f"command judges all requests together; give limits of each request alone, and no "
+                             f"command judges all requests together; give only limits of each request, without "
                              f"attainment")
 
 

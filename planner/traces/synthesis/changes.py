@@ -66,8 +66,8 @@ def with_tenant(model: Model, name: str, other: Model, rate_per_s: float | None)
     UsageError : the name is taken, or prefix ids of the two stand for different numbers of tokens.
     """
     if model.block_tokens and other.block_tokens and model.block_tokens != other.block_tokens:
-        raise UsageError(f"--add-tenant {name}: its prefix ids stand for {other.block_tokens} tokens, those of "
-                         f"{model.name} for {model.block_tokens}; must be as many")
+        raise UsageError(f"--add-tenant {name}: a prefix id stands for {other.block_tokens} tokens, in "
+                         f"{model.name} for {model.block_tokens}; must be equal")
     source = other if rate_per_s is None else at_rate(other, rate_per_s)
     source = lasting(source, model.duration_s)
     several = len(source.tenants) > 1
@@ -75,7 +75,7 @@ def with_tenant(model: Model, name: str, other: Model, rate_per_s: float | None)
     taken = {tenant.name for tenant in model.tenants}
     for tenant in added:
         if tenant.name in taken:
-            raise UsageError(f"--add-tenant {tenant.name}: there is such a tenant; give another name")
+            raise UsageError(f"--add-tenant {tenant.name}: this tenant exists already; give another name")
     return replace(model, tenants=(*model.tenants, *added), has_tenants=True,
                    has_sessions=model.has_sessions or other.has_sessions,
                    block_tokens=model.block_tokens or other.block_tokens,
@@ -110,7 +110,7 @@ def with_flash(model: Model, *, at_s: float, lasts_s: float, times: float) -> Mo
     """
     if not (0 <= at_s < model.duration_s and lasts_s > 0 and 0 < times < math.inf):
         raise UsageError(f"--flash at={at_s:g},lasts={lasts_s:g},times={times:g}: must begin from 0 to "
-                         f"{model.duration_s:g} s, last > 0 s, and be > 0 times the rate")
+                         f"{model.duration_s:g} s, last > 0 s, and multiply the rate by > 0")
     until_s = min(at_s + lasts_s, model.duration_s)
     return replace(model, tenants=tuple(
         replace(tenant, arrivals=_flashed(tenant.arrivals, model.duration_s, at_s, until_s, times),

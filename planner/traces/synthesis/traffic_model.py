@@ -97,7 +97,7 @@ class Tenant:
         not_negative("period_s", self.period_s)
         starts = [epoch.start_s for epoch in self.epochs]
         if not starts or starts[0] != 0 or (np.diff(starts) <= 0).any():
-            raise UsageError(f"tenant {self.name!r}: its epochs start at {starts} s; must start at 0 and grow")
+            raise UsageError(f"tenant {self.name!r}: its epochs start at {starts} s; must start at 0 and increase")
 
 
     def epochs_last_s(self, duration_s: float) -> float:
