@@ -211,7 +211,7 @@ def test_constants_of_runs_that_the_deployment_does_not_explain_say_so_wherever_
         start: Scenario, tmp_path: Path) -> None:
     path = slowed(write_synthetic(tmp_path / "runs.csv", {}, noise=0.01), 2.5)
     found = calibrate(path, start, names=("linear_ratio", "layer_s", "latency_s"), folds=3, jobs=1)
-    assert any(note.startswith("before the fit, tpot_ms of 15 runs: median prediction 0.4 times") for note in found["notes"])
+    assert any(note.startswith("before the fit, tpot_ms of 15 runs: median prediction 0.4") for note in found["notes"])
     write_calibration(found, tmp_path / "my.toml")
     scenario = Scenario(model="llama-3.1-8b", gpu="h100-sxm", calibration=str(tmp_path / "my.toml"), num_prompts=4)
     assert any("my.toml: before the fit, tpot_ms" in note for note in notes(deploy(scenario), client_load(scenario)))

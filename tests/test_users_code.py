@@ -168,7 +168,7 @@ def test_a_file_without_a_name_lists_its_names(tmp_path: Path) -> None:
     for name in ("", ":"):
         assert_said(run(tmp_path, "policy", text, name), r"lacks the name in the file; must be .*own.py:NAME, and it "
                     r"has mine, other", code=2)
-    with pytest.raises(UsageError, match=r"router 'mine.txt:a': mine.txt is not a Python file; must be FILE.py:NAME, or"):
+    with pytest.raises(UsageError, match=r"router 'mine.txt:a': mine.txt is not a Python file; must be FILE.py"):
         load_router("mine.txt:a")
     with pytest.raises(PolicyError, match=r"policy file srpf.py does not exist"):
         load_policy("srpf.py")
