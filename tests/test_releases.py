@@ -51,7 +51,7 @@ def test_a_note_says_what_a_release_changes() -> None:
 
     longer_ms = 61e3 * deploy(Scenario(model="deepseek-v3", gpu="b200-sxm", engine="trtllm",
                                        tensor_parallel_size=8)).stack.constants.older_layer_s  # type: ignore[union-attr]
-    assert said("trtllm", "1.1.0").startswith(f"trtllm 1.1.0: steps take {longer_ms:.1f} ms longer in 61 ")
+    assert said("trtllm", "1.1.0").startswith(f"TensorRT-LLM 1.1.0: steps take {longer_ms:.1f} ms longer in 61 ")
     assert "changes nothing" in said("trtllm", "1.2.0")
     assert "changes nothing" in said("vllm", "0.20.2")
     assert said("vllm", "0.15.1").endswith("defaults follow the release: fuse_allreduce_rms is off before 0.16, "

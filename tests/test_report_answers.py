@@ -169,7 +169,7 @@ def test_what_cannot_be_read_is_said(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(PlannerError, match=r"cannot be read.*move it away and run the sweep again"):
         load_sources([tmp_path / "no.parquet"])
     pl.DataFrame({"a": [1]}).write_parquet(tmp_path / "no.parquet")
-    with pytest.raises(PlannerError, match="is no table of planner sweep"):
+    with pytest.raises(PlannerError, match="is not a table of planner sweep"):
         load_sources([tmp_path / "no.parquet"])
     with pytest.raises(OutputError, match="cannot write"):
         write_report(answer_of({"checks": [], "met": True, "targets": "t"}, "t"), tmp_path / "gone" / "out.html")

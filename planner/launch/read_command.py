@@ -88,7 +88,7 @@ def launch_options(command: str, gpu: str | None, version: str | None = None,
 
     Raises
     ------
-    UsageError, UnknownNameError, CatalogError : as `read_launch` and `catalog.entries.load_gpu`.
+    UsageError, UnknownNameError, CatalogError : as `read_launch` and `catalog_files.load_gpu`.
     """
     launch = read_launch(command, reads_files=reads_files)
     notes, own = [], {}
