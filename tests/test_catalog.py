@@ -278,7 +278,7 @@ def test_unreadable_files_are_one_line_errors(tmp_path: Path, monkeypatch: pytes
 
 
 def test_loading_imports_nothing_slow() -> None:
-    code = ("import sys; from planner.deployment import memory; from planner.catalog import entries; "
+    code = ("import sys; from planner.deployment import memory; from planner.catalog import catalog_files as entries; "
             "entries.load_gpu('l4'); entries.load_model('phi-4'); "
             "sys.exit(len({'numpy', 'polars', 'numba'} & sys.modules.keys()))")
     root = Path(planner.__file__).parent.parent
