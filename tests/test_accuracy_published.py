@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from benchmarks.accuracy.data import MEASURED
 from benchmarks.accuracy.published import published
 from benchmarks.accuracy.published_benchmarks import BENCHMARKS, read_benchmarks
 from benchmarks.accuracy.section import Section
@@ -18,6 +19,8 @@ from planner.steptime.engine_constants import read_table
 
 @cache
 def section() -> Section:
+    if not MEASURED.is_dir():
+        pytest.skip(f"no measured runs in {MEASURED}; PLANNER_SHARED names the folder above")
     return published()
 
 

@@ -187,8 +187,8 @@ def test_a_rate_is_asked_of_a_trace_that_goes_on() -> None:
 
 
 @pytest.mark.parametrize(("text", "words"), [
-    ("start_s,rate\n0,1\n0,2\n", "row 3: start_s must grow"),
-    ("start_s,rate\n0,1\n", "over two or more"),
+    ("start_s,rate\n0,1\n0,2\n", "row 3: start_s must increase"),
+    ("start_s,rate\n0,1\n", "in two or more rows"),
     ("start_s,rate\n0,1\n5,-2\n", "row 3: rate = '-2': must be a number, 0 or more"),
     ("start_s,rate\n0,1\n5,\n", "row 3: rate = None"),
     ("start_s,rate\n0,0\n5,0\n", "is 0 in every row"),

@@ -11,7 +11,7 @@ COMMON = frozenset((
     "from_command", "model", "gpu", "engine", "quantization", "tensor_parallel_size", "data_parallel_size",
     "max_num_seqs", "max_num_batched_tokens", "router", "request_rate", "max_concurrency",
     "slo", "attainment", "json", "save", "explain", "output", "max_error", "predictions", "optimize", "axis", "period",
-    "scaling", "fit",
+    "scaling", "fit", "quiet",
 ))
 
 

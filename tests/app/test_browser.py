@@ -112,7 +112,7 @@ def test_a_link_that_is_not_known_says_so_on_every_page_and_after_a_reload(brows
         assert "gpu=my-gpu" in page.url
     page.reload()
     page.get_by_text("this session has no such gpu").wait_for()
-    page.get_by_role("button", name="Go on with").click()
+    page.get_by_role("button", name="Continue with").click()
     page.get_by_text("requests completed").wait_for()
     assert "my-gpu" not in page.url
 
@@ -178,7 +178,7 @@ def test_a_capacity_is_found(browser: Any, address: str) -> None:
 
 def test_a_grid_has_a_front(browser: Any, address: str) -> None:
     page = opened(browser, f"{address}/explore?limit=300&rate_scale=3.0")
-    page.get_by_role("textbox", name="what varies").fill("max_num_seqs=8,32,128\ndata_parallel_size=1,2")
+    page.get_by_role("textbox", name="axes:").fill("max_num_seqs=8,32,128\ndata_parallel_size=1,2")
     page.get_by_role("button", name="Replay the grid").click()
     page.get_by_text("Pareto front").wait_for()
     page.get_by_text("6 configurations", exact=True).wait_for()
@@ -222,7 +222,7 @@ def test_a_click_tells_a_requests_story(browser: Any, address: str) -> None:
 
 def test_a_long_sweep_leaves_the_page_alive_and_can_be_stopped(browser: Any, address: str) -> None:
     page = opened(browser, f"{address}/explore?rate_scale=2.0")
-    page.get_by_role("textbox", name="what varies").fill("max_num_seqs=" + ",".join(map(str, range(1, 2001))))
+    page.get_by_role("textbox", name="axes:").fill("max_num_seqs=" + ",".join(map(str, range(1, 2001))))
     page.get_by_role("button", name="Replay the grid").click()
     page.get_by_text("of 2,000 configurations replayed").wait_for()
     page.wait_for_function("() => /[1-9]\\d* of 2,000/.test(document.body.innerText)")

@@ -84,7 +84,7 @@ def fill(page: Any, name: str, folder: Path) -> None:
         page.get_by_role("button", name="Find the fleet").click()
         page.get_by_text("Load against the fleet").wait_for()
     elif name == "Explore":
-        page.get_by_role("textbox", name="what varies").fill("max_num_seqs=8,32,128\ndata_parallel_size=1,2")
+        page.get_by_role("textbox", name="axes:").fill("max_num_seqs=8,32,128\ndata_parallel_size=1,2")
         page.get_by_role("button", name="Replay the grid").click()
         page.get_by_text("6 configurations", exact=True).wait_for()
     elif name == "Accuracy":

@@ -28,7 +28,7 @@ def node_counts() -> NDArray[np.int64]:
 def table_index(count: int) -> tuple[int, float]:
     """Return the node at or before a count, and the fraction of the interval up to the count [1].
 
-    >>> place.py_func(17)  # compiled, it has no wrapper for callers from Python
+    >>> table_index.py_func(17)  # compiled, it has no wrapper for callers from Python
     (16, 0.5)
     """
     if count < EXACT:
