@@ -29,18 +29,20 @@ SOURCE = ("InferenceX runs and others in NVIDIA AIConfigurator's published silic
           "2026-04")
 NEWEST_SOURCE = "22 of SGLang 0.5.12 that InferenceX's tickets state (benchmarks/accuracy/published_runs.csv)"
 
-# Where a fit starts, and what it stays at where runs do not tell. Kernels run as in their benchmarks, but for what
-# launching them one by one takes there: some 3 µs each. A layer's small kernels took 8 to 10 µs on two consumer GPUs
-# (LLMServingSim's tables: norms, rotary, activation), and an MoE layer has a few more; large ones stream at what
-# GEMMs do. Python launches a layer's kernels in some 0.3 ms, and in half a millisecond more those of routed experts
-# (Qwen3-8B and Qwen3-30B-A3B without graphs, docs/lab/hosts.md), with prompts in another 0.8 those of MLA (SGLang:
-# 83 ms for a token of DeepSeek-V3, sgl-project/sglang#12160; 123 for 998 tokens of Kimi-K2.6 on GB300, 51 with a graph,
-# #32655 and #35807) and in 1.0 those of linear attention (74 ms for 1,024 decodes of Qwen3-Next,
-# vllm-project/vllm#27222). What FlashInfer adds is a guess. A host's millisecond on one GPU is from rising rates on
-# vLLM 0.11, what the GPU waits for its worker processes without asynchronous scheduling from runs of 0.8 and 0.12
-# (docs/lab/hosts.md both). What sampling takes besides reading is what two single cards leave of it (there too); what
-# a layer of an older release adds is a guess, three kernels. The rest are the orders of magnitude of profiles that the
-# engines' makers have shown.
+# Start of a fit, and the value of a constant that the runs cannot determine. Sources:
+# - Kernels run as in their benchmarks, without the benchmark's launch of about 3 µs each.
+# - A layer's small kernels (norms, rotary, activation) took 8 to 10 µs on two consumer GPUs (LLMServingSim's tables).
+#   An MoE layer has a few more. Large ones reach the bandwidth of GEMMs.
+# - Python launches a layer's kernels in about 0.3 ms, and those of routed experts in 0.5 ms more (Qwen3-8B and
+#   Qwen3-30B-A3B without graphs, docs/lab/hosts.md). With prompts, MLA adds 0.8 ms (SGLang: 83 ms for a token of
+#   DeepSeek-V3, sgl-project/sglang#12160; 123 ms for 998 tokens of Kimi-K2.6 on GB300, 51 ms with a graph, #32655 and
+#   #35807). Linear attention adds 1.0 ms (74 ms for 1,024 decodes of Qwen3-Next, vllm-project/vllm#27222).
+# - FlashInfer's share is a guess.
+# - A host's millisecond on one GPU is from rising rates on vLLM 0.11. The wait for worker processes without async
+#   scheduling is from runs of vLLM 0.8 and 0.12 (docs/lab/hosts.md).
+# - The time of sampling without reading logits is from two single cards (docs/lab/hosts.md).
+# - A layer of an older release adds three kernels, a guess.
+# - All others are orders of magnitude from the engine makers' published profiles.
 PRIORS = {
     "linear_ratio": 1.0, "experts_ratio": 1.0, "compute_ratio": 1.0, "prompt_attention_ratio": 1.1,
     "decode_attention_ratio": 1.0, "collective_wait_s": 6e-6, "kernel_floor_s": 3e-6, "layer_s": 10e-6,

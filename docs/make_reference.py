@@ -46,7 +46,7 @@ def cli_page() -> str:
              "objective missed; 2 wrong usage; 3 bad input. Results go to stdout, diagnostics and progress to stderr. "
              "Options of a scenario, which most commands take, are on [a page of their own](scenario.md)."]
     for name, command in _commands(typer.main.get_command(app)):
-        elsewhere = (*_scenario_names(), "help", "short_help", "from_command")
+        elsewhere = (*_scenario_names(), "help", "short_help", "full_help", "from_command")
         own = [p for p in command.params if p.name not in elsewhere]
         shared = [f.name for f in fields(Scenario) if f.name in {p.name for p in command.params}]
         text, _, example = inspect.cleandoc(command.help or "").partition("Example: ")

@@ -5,12 +5,16 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
+import typer
 from command_line import H100, HEADER, LINEAR, fails, planner, planner_alone
 
+from planner.commands.cli import app
 from planner.settings.scenario import OPTION_DEFAULTS
 
 
@@ -235,7 +239,27 @@ def test_help_shows_common_options_and_help_all_every_one() -> None:
     assert "more options: planner replay --help-all" in common
     assert len(common.splitlines()) < 100
     assert all(f"--{name[:20].replace('_', '-')}" in every for name in OPTION_DEFAULTS)
-    assert common == planner("replay", "--help").stdout  # what it hides comes back
+    assert common == planner("replay", "--help").stdout  # hidden options are shown again by --help-all
+
+
+def test_every_help_that_names_another_names_one_that_works() -> None:
+    commands = [name for name, command in _commands(typer.main.get_command(app))
+                if any(parameter.name == "short_help" for parameter in command.params)]
+    assert {"replay", "trace synth", "db show"} <= set(commands)
+    for name in commands:
+        short = planner(*name.split(), "--help").stdout.splitlines()[-1]
+        assert re.fullmatch(rf"\d+ more options: planner {name} --help-all", short)
+        every = planner(*name.split(), "--help-all")
+        assert every.returncode == 0
+        assert "more options" not in every.stdout
+
+
+def _commands(group: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from _commands(command, f"{prefix}{name} ")
+        else:
+            yield f"{prefix}{name}", command
 
 
 def test_a_shell_completes_options() -> None:

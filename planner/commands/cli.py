@@ -10,7 +10,6 @@ import typer
 
 from planner.commands.db_cli import db as db_app
 from planner.commands.options import shows_progress, takes_scenario
-from planner.commands.short_help import FULL_HELP
 from planner.commands.trace_cli import BadRowsOption, ColumnOption, FormatOption, JsonOption, WhereOption
 from planner.commands.trace_cli import trace as trace_app
 from planner.errors import OutputError, PlannerError
@@ -87,7 +86,7 @@ def every_command(version: Annotated[bool, typer.Option("--version", callback=_p
     """Accept options before the name of a command."""
 
 
-@app.command(context_settings=FULL_HELP)
+@app.command()
 @shows_progress
 @takes_scenario()
 def replay(
@@ -125,7 +124,7 @@ def replay(
     raise typer.Exit(0 if met else 1)
 
 
-@app.command(context_settings=FULL_HELP)
+@app.command()
 @shows_progress
 @takes_scenario(lists=True)
 def compare(
@@ -155,7 +154,7 @@ def compare(
     actions.compare(sources, choices, axis or [], slo, spec_of(format, column, where), on_bad_rows, explain, json, save)
 
 
-@app.command(context_settings=FULL_HELP)
+@app.command()
 @shows_progress
 @takes_scenario(without=("autoscale", "rate_scale", "request_rate", "max_concurrency", "num_prompts", "num_warmups"))
 def capacity(
@@ -188,7 +187,7 @@ def capacity(
     raise typer.Exit(0 if met else 1)
 
 
-@app.command(context_settings=FULL_HELP)
+@app.command()
 @shows_progress
 @takes_scenario(without=("tensor_parallel_size", "fleet", "autoscale", "prefill_replicas", "max_concurrency",
                          "num_prompts", "num_warmups"))
@@ -240,7 +239,7 @@ def size(
     raise typer.Exit(0 if met else 1)
 
 
-@app.command(context_settings=FULL_HELP)
+@app.command()
 @shows_progress
 @takes_scenario()
 def sweep(
@@ -299,7 +298,7 @@ def check(
     raise typer.Exit(0 if actions.check(targets, baseline, update_baseline, junit, markdown, json) else 1)
 
 
-@app.command(context_settings=FULL_HELP)
+@app.command()
 @shows_progress
 @takes_scenario(without=UNMEASURED)
 def validate(
@@ -330,7 +329,7 @@ def validate(
     raise typer.Exit(0 if met else 1)
 
 
-@app.command(context_settings=FULL_HELP)
+@app.command()
 @shows_progress
 @takes_scenario(without=(*UNMEASURED, "interval"))
 def calibrate(

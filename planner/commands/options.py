@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from planner.commands.display import progress_shown
-from planner.commands.short_help import SHORT_HELP
+from planner.commands.short_help import HELP_OPTIONS
 from planner.settings.option_text import option_values, takes_list
 from planner.settings.scenario import OPTION_DEFAULTS, OPTION_TYPES, Scenario, scenario_from
 
@@ -63,13 +63,14 @@ def takes_scenario(without: tuple[str, ...] = (),
         def with_options(context: typer.Context, **values: Any) -> None:
             options = {name: values.pop(name) for name in names}
             launch = values.pop(FROM_COMMAND)
-            del values[SHORT_HELP.name]
+            for option in HELP_OPTIONS:
+                del values[option.name]
             if launch is not None:
                 options = _over_launch(launch, options, context)
             command(**values, **({"choices": _choices(options)} if lists else {"scenario": scenario_from(options)}))
 
         options = [_CONTEXT, _LAUNCH, *(_parameter(f, lists) for f in fields(Scenario) if f.name in names)]
-        return _with_parameters(with_options, [*own, *options, SHORT_HELP])
+        return _with_parameters(with_options, [*own, *options, *HELP_OPTIONS])
 
     return decorate
 

@@ -1,27 +1,33 @@
 """`--help` with the options that most people need, and `--help-all` with every option."""
 
 import inspect
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
 
-HELP_ALL = "--help-all"
-# Options of any command that `--help` shows; commands without a scenario show all of theirs.
+# Options that `--help` shows of a command with a scenario; other commands show all of theirs.
 COMMON = frozenset((
     "from_command", "model", "gpu", "engine", "quantization", "tensor_parallel_size", "data_parallel_size",
     "max_num_seqs", "max_num_batched_tokens", "router", "request_rate", "max_concurrency",
     "slo", "attainment", "json", "save", "explain", "output", "max_error", "predictions", "optimize", "axis", "period",
-    "scaling", "fit", "quiet",
+    "scaling", "fit", "quiet", "short_help", "full_help",
 ))
 
 
+def _print_all(context: typer.Context, _: Any, is_asked: bool) -> None:
+    """Print the help with every option."""
+    if is_asked and not context.resilient_parsing:
+        typer.echo(context.get_help())
+        raise typer.Exit
+
+
 def _print_short(context: typer.Context, _: Any, is_asked: bool) -> None:
-    """Print the help without the options that few need, and say how many there are."""
+    """Print the help with the common options, and the number of others."""
     if not is_asked or context.resilient_parsing:
         return
     rare: list[Any] = [parameter for parameter in context.command.params
-                       if parameter.param_type_name == "option" and not getattr(parameter, "hidden", False)
-                       and parameter.name not in (*COMMON, "short_help")]
+                       if parameter.param_type_name == "option" and parameter.name not in COMMON]
     try:
         for parameter in rare:
             parameter.hidden = True
@@ -29,12 +35,15 @@ def _print_short(context: typer.Context, _: Any, is_asked: bool) -> None:
     finally:
         for parameter in rare:
             parameter.hidden = False
-    typer.echo(f"{len(rare)} more options: {context.command_path} {HELP_ALL}")
+    typer.echo(f"{len(rare)} more options: {context.command_path} --help-all")
     raise typer.Exit
 
 
-SHORT_HELP = inspect.Parameter(
-    "short_help", inspect.Parameter.KEYWORD_ONLY, default=False,
-    annotation=Annotated[bool, typer.Option("--help", is_eager=True, callback=_print_short,
-                                            help=f"Show the common options; {HELP_ALL} shows all.")])
-FULL_HELP = {"help_option_names": [HELP_ALL]}  # settings of a command that has SHORT_HELP
+def _option(name: str, flag: str, callback: Callable[..., None], text: str) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Annotated[
+        bool, typer.Option(flag, is_eager=True, callback=callback, help=text)])
+
+
+# In a command's signature they replace the help option that Click would add.
+HELP_OPTIONS = (_option("short_help", "--help", _print_short, "Show the common options."),
+                _option("full_help", "--help-all", _print_all, "Show all options."))

@@ -93,8 +93,8 @@ def plan_memory(arch: Architecture, gpu: Gpu, layout: Layout, *, engine: str, qu
     arch, gpu, layout : model; GPU; how the model is spread over GPUs.
     quantization : a key of WEIGHT_FORMATS, None for the checkpoint's own format.
     kv_bytes_per_element : 2 for a 16-bit KV cache, 1 for fp8 [bytes].
-    engine : name of the engine, whose memory rules hold (`engines`).
-    gpu_memory_utilization : the share by its rule [1].
+    engine : name of the engine; its memory rules are in `engines`.
+    gpu_memory_utilization : share of memory, as the engine defines it (`Engine.usable_bytes`) [1].
     max_num_batched_tokens, max_num_seqs, block_size : largest step [tokens], [1]; KV block [tokens].
     adapters_bytes : room for LoRA adapters, counted as weights [bytes].
     draft : how tokens are drafted: its weights, and the KV of its layers in the same blocks; None where they are not.
@@ -114,7 +114,7 @@ def plan_memory(arch: Architecture, gpu: Gpu, layout: Layout, *, engine: str, qu
     The states of linear attention (Qwen3.5) are set aside for max_num_seqs sequences, in SGLang for as many as 0.9 of
     the memory for KV holds, and it runs no more (`handle_max_mamba_cache`); with its radix cache that memory is all
     theirs, and `states_per_seq` are one sequence's. In vLLM they are in the blocks (`pages`), of which it wants
-    max_num_seqs at least. Windows of compressed sparse attention are by `Engine.compressed_pages`.
+    max_num_seqs at least. `Engine.compressed_pages` places the windows of compressed sparse attention.
     Left out is scratch memory of sparse attention (GLM-5), up to 0.5e9 for the indexer's logits.
     """
     _check(gpu_memory_utilization, max_num_batched_tokens, max_num_seqs, block_size)

@@ -19,8 +19,8 @@ def capacity_words(result: Mapping[str, Any]) -> list[str]:
     per_gpu = f", {result['capacity_rps_per_gpu']:.4g} per GPU" if result["num_gpus"] > 1 else ""
     lines = [f"capacity {result['capacity_rps']:.4g} requests/s{per_gpu}, {result['rate_scale']:.3g} times the trace's "
              f"rate; missed at {result['bracket']['upper_rps']:.4g}, limited by {result['limiting_metric']}",
-             f"required: {_required(result['slo'])}; at capacity {100 * result['attainment_at_capacity']:.2f} % meet "
-             f"their own limits"]
+             f"required: {_required(result['slo'])}; at capacity {100 * result['attainment_at_capacity']:.2f} % of the "
+             f"requests meet their own limits"]
     if result["confidence"] is not None:
         lines.append(f"confidence: 90 % {result['confidence']['p10']:.4g}, 50 % {result['confidence']['p50']:.4g}, "
                      f"10 % {result['confidence']['p90']:.4g} requests/s")

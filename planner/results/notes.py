@@ -142,8 +142,8 @@ def _release(deployment: Deployment) -> list[str]:
         return [f"{engine.title} {version}: options left at their defaults follow the release: {', '.join(found)}"]
     if stack is None or not stack.num_older_layers:
         last = engine.defaults_since[-1].since if engine.defaults_since else engine.newest_since
-        return [f"engine_version = {version} changes nothing: {engine.title} releases before {last} are modelled, "
-                f"and with some models only"]
+        return [f"engine_version = {version} changes nothing for this model: the planner models differences of "
+                f"{engine.title} releases before {last}"]
     layers = stack.num_older_layers
     return [f"{engine.title} {version}: steps take {1e3 * layers * stack.constants.older_layer_s:.1f} ms longer in "
             f"{layers} layers than with {engine.newest_since} or later"]
