@@ -29,19 +29,26 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 FIRST = ("test_packaging.py", "test_gate_integrations.py", "test_documents.py", "test_looks.py", "test_browser.py",
          "test_uncompiled.py", "test_notebook.py", "test_fuzz.py", "test_calibrate.py")
 
-# Files whose tests take more than some seconds, and prove what others do not look at in passing.
-SLOW = FIRST
+# Files that take ten seconds and more; `make quick` leaves them out.
+SLOW = {*FIRST, "test_laws.py", "test_sweep.py", "test_fleet_laws.py", "test_overload_laws.py", "test_naive_v1.py",
+        "test_cli.py", "test_work.py", "test_accuracy_published.py", "test_capacity.py", "test_safety.py",
+        "test_links.py", "test_states.py", "test_tiers.py", "test_cli_trace.py", "test_pages.py",
+        "test_cli_measured.py", "test_tier_pools.py", "test_queueing.py", "test_lockstep_laws.py"}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add --slow, without which the tests run that take about a minute together."""
-    parser.addoption("--slow", action="store_true", help="run the slow tests too")
+    """Add --slow. Without it, slow tests of files that the command line does not name are left out."""
+    parser.addoption("--slow", action="store_true", help="run slow tests of files that are not named too")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave slow tests out unless they are asked for, and put the longest files first."""
+    """Leave slow tests out unless --slow or their file is given, and put the longest files first."""
+    for item in items:
+        if item.path.name in SLOW:
+            item.add_marker("slow")
     if not config.getoption("--slow"):
-        slow = [item for item in items if item.path.name in SLOW or item.get_closest_marker("slow")]
+        named = {Path(argument.partition("::")[0]).name for argument in config.args}
+        slow = [item for item in items if item.get_closest_marker("slow") and item.path.name not in named]
         config.hook.pytest_deselected(items=slow)
         items[:] = [item for item in items if item not in slow]
     items.sort(key=lambda item: FIRST.index(item.path.name) if item.path.name in FIRST else len(FIRST))

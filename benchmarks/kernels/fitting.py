@@ -92,7 +92,15 @@ def _soft_l1(squares: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def write_fits(path: Path, heading: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write fitted rows under a comment that says where they come from; those that the file has of AMD's GPUs stay."""
+    """Write fitted rows under a comment with their source; the file's rows of AMD's GPUs stay.
+
+    Raises
+    ------
+    SystemExit : no row is of a measured GPU, since the measured kernels are missing.
+    """
+    if all(row["gpu"] == "prior" for row in rows):
+        raise SystemExit(f"{path}: stays as it is, since {KERNELS} has no measured kernels; PLANNER_SHARED names the "
+                         "folder above")
     amds = [row for row in read_fits(path) if row["gpu"] in AMD]
     _write(path, [f"# {line}" for line in heading.splitlines()], [*rows, *amds])
 
