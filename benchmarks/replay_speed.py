@@ -22,13 +22,13 @@ import polars as pl
 from llvmlite.binding import get_host_cpu_name
 
 from planner.loop.compiled.jit import source_sha256
+from planner.loop.state.engine_settings import Recording
 from planner.planning.grid import DEFAULT_FRONT, Sweep
 from planner.planning.optimize import optimize
 from planner.planning.sweeping import sweep
 from planner.run import replay
-from planner.settings.engine_settings import Recording
 from planner.settings.objectives import parse_objectives
-from planner.settings.scenario import Scenario
+from planner.settings.scenario import OPTION_DEFAULTS, Scenario
 from planner.traces import Trace, read_trace
 from planner.versions import own_version
 
@@ -139,7 +139,7 @@ def main() -> None:
 
 
 def _fields(scenario: Scenario) -> dict[str, Any]:
-    return {name: getattr(scenario, name) for name in scenario.__slots__}
+    return {name: getattr(scenario, name) for name in OPTION_DEFAULTS}
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import polars as pl
 
 from planner.deployment.deploy import resolve, shape_load
 from planner.errors import UsageError
+from planner.loop.state.engine_settings import Recording
 from planner.replays.fleet.replicas import NOTHING, serve
 from planner.replays.result_tables import ReplayResult
 from planner.results.answers import to_html
@@ -20,7 +21,6 @@ from planner.results.resolved import describe_deployment, describe_policy, fitte
 from planner.results.summary import HEADLINES, summarize
 from planner.results.uncertainty import summary_intervals
 from planner.results.utilization import utilization
-from planner.settings.engine_settings import Recording
 from planner.settings.objectives import Objectives, parse_objectives
 from planner.settings.scenario import Scenario, names_in
 from planner.traces import Trace

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from planner.loop.state.engine_settings import Recording
 from planner.replays.request_columns import COLUMNS, Requests
 from planner.replays.result_tables import ReplayResult
 from planner.run import replay
-from planner.settings.engine_settings import Recording
 from planner.settings.scenario import Scenario
 from planner.traces import PrefixIds, Trace
 from planner.traces.table import account_of

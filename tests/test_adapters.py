@@ -74,7 +74,7 @@ def test_loads_take_the_host_link_and_reads_the_disk() -> None:
 
 
 def _steps() -> Any:
-    from planner.settings.engine_settings import Recording
+    from planner.loop.state.engine_settings import Recording
     return Recording(steps=True)
 
 

@@ -13,6 +13,7 @@ from measured_runs import fixed_start, row_of, write_runs, write_start, write_sy
 
 from planner.deployment.deploy import deploy
 from planner.errors import TraceError, UnknownNameError, UsageError
+from planner.loop.state.engine_settings import Recording
 from planner.measured.accuracy import accuracy, predict_file
 from planner.measured.calibration.calibrate import calibrate, write_calibration
 from planner.measured.calibration.constant_fit import fit
@@ -24,7 +25,6 @@ from planner.report.summary_tables import calibration_table
 from planner.results.notes import notes
 from planner.results.uncertainty import read_residuals
 from planner.run import replay
-from planner.settings.engine_settings import Recording
 from planner.settings.scenario import Scenario
 from planner.steptime.engine_constants import bounds, read_constants, read_table
 from planner.traces.shaping.client_load import client_load

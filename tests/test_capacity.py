@@ -16,11 +16,11 @@ from test_trace_recorded import recorded
 
 from planner.deployment.deploy import resolve, shape_load
 from planner.errors import UnknownNameError, UsageError
+from planner.loop.state.engine_settings import Recording
 from planner.planning.bracket import UnlimitedError, find_bracket
 from planner.planning.highest_rate import Load, Search, capacity
 from planner.report.plan_tables import capacity_table
 from planner.run import replay
-from planner.settings.engine_settings import Recording
 from planner.settings.objectives import Objectives, Verdict, judge, parse_objectives
 from planner.settings.scenario import Scenario
 from planner.settings.statistic import Statistic

@@ -5,8 +5,8 @@ import pytest
 from helpers import scenario_of
 
 from planner.errors import UsageError
+from planner.loop.state.engine_settings import Recording
 from planner.run import replay
-from planner.settings.engine_settings import Recording
 from planner.settings.scenario import Scenario
 from planner.traces.shaping.client_load import (
     at_client_rate,

@@ -11,13 +11,13 @@ from hypothesis import strategies as some
 
 from planner.deployment.deploy import resolve
 from planner.errors import UsageError
+from planner.loop.state.engine_settings import Recording
 from planner.planning.fewest import apart, fewest_replicas, together
 from planner.policies.builtin_routers import ROUTERS
 from planner.replays.fleet.disaggregation import transfer_of
 from planner.replays.fleet.replicas import serve
 from planner.replays.result_tables import ReplayResult
 from planner.run import replay
-from planner.settings.engine_settings import Recording
 from planner.settings.objectives import judge, parse_objectives
 from planner.settings.scenario import Scenario
 from planner.traces import Trace

@@ -8,8 +8,8 @@ import pytest
 from helpers import scenario_of, trace_of
 
 from planner.deployment.deploy import resolve
+from planner.loop.state.engine_settings import Recording
 from planner.replays.driver import ReplayRecords, run
-from planner.settings.engine_settings import Recording
 from planner.steptime.by_term import linear
 
 Rows = Sequence[tuple[float, int, int]]

@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 from planner.commands.cli import app
 from planner.deployment.deploy import deploy
 from planner.errors import UsageError
+from planner.loop.state.engine_settings import Recording
 from planner.results.notes import SWITCHES, notes
 from planner.run import replay
-from planner.settings.engine_settings import Recording
 from planner.settings.scenario import OPTION_DEFAULTS, Scenario
 
 EVEN = "linear:0.01,0"  # step k runs from 0.01 k to 0.01 (k + 1)

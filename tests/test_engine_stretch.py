@@ -8,9 +8,9 @@ from hypothesis import strategies as some
 from steps import stack_of, with_constants
 
 from planner.deployment.deploy import resolve
+from planner.loop.state.engine_settings import Recording
 from planner.loop.state.terms import StepTime
 from planner.replays.driver import ReplayRecords, run
-from planner.settings.engine_settings import Recording
 from planner.settings.scenario import Scenario
 from planner.steptime.roofline import roofline
 

@@ -14,12 +14,12 @@ from typer.testing import CliRunner
 
 from planner import Scenario, read_trace, replay
 from planner.commands.cli import app
+from planner.loop.state.engine_settings import Recording
 from planner.planning.comparison import explain_outcome
 from planner.replays.result_tables import STOPPED_BY, ReplayResult
 from planner.results.causes import difference, explain
 from planner.results.limits import STEP_BOUNDS, step_bounds
 from planner.results.phases import PHASES, request_phases
-from planner.settings.engine_settings import Recording
 from planner.settings.objectives import parse_objectives
 from planner.traces.shaping.window_and_rate import limit
 

@@ -13,6 +13,7 @@ import pytest
 from helpers import EVERYTHING, number, play, scenario_of, trace_of
 
 from planner.errors import UnknownNameError
+from planner.loop.state.engine_settings import Recording
 from planner.measured.published import Published
 from planner.report import figures
 from planner.report.figures.accuracy_figures import predicted_over_measured, published_errors
@@ -27,7 +28,6 @@ from planner.results.phases import PHASES
 from planner.results.saved import SavedResult, load_result, save_result
 from planner.results.spans import spans
 from planner.run import replay
-from planner.settings.engine_settings import Recording
 from planner.steptime.by_term import TERMS
 
 

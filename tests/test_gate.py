@@ -13,13 +13,13 @@ from command_line import fails, planner
 from helpers import trace_of
 
 from planner.errors import BaselineError, TargetsError
+from planner.loop.state.engine_settings import Recording
 from planner.planning.fingerprint import hardware_db_sha256
 from planner.planning.gate import check
 from planner.planning.targets import read_targets
 from planner.replays.fleet.replicas import serve
 from planner.results.summary import summarize
 from planner.run import replay
-from planner.settings.engine_settings import Recording
 from planner.settings.scenario import Scenario
 
 SERVER = """

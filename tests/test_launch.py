@@ -14,6 +14,7 @@ from planner.commands.cli import app
 from planner.errors import UsageError
 from planner.launch import launch_command, launch_options, read_launch
 from planner.planning.study import read_study
+from planner.settings.scenario import OPTION_DEFAULTS
 
 
 @pytest.mark.parametrize(("command", "expected"), [
@@ -253,7 +254,7 @@ def test_what_is_written_is_read_back(engine: str, tmp_path_factory: pytest.Temp
 
 def written_out(scenario: Scenario) -> Scenario:
     """Return the scenario with what vLLM's server has otherwise filled in, as it is written."""
-    options = {name: getattr(scenario, name) for name in Scenario.__slots__}
+    options = {name: getattr(scenario, name) for name in OPTION_DEFAULTS}
     if scenario.engine == "vllm":
         options["gpu_memory_utilization"] = scenario.gpu_memory_utilization or 0.9
         options["max_num_seqs"] = scenario.max_num_seqs or 128

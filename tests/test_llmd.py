@@ -11,10 +11,10 @@ import yaml
 from helpers import scenario_of
 
 from planner.errors import UsageError
+from planner.loop.state.engine_settings import Recording
 from planner.report.llmd import llmd_report, write_llmd_report
 from planner.results.saved import SavedResult
 from planner.run import replay
-from planner.settings.engine_settings import Recording
 from planner.traces import read_trace
 
 SAMPLE = Path(os.environ.get("PLANNER_SHARED", Path(__file__).parents[2] / "shared")) / "formats" / (

@@ -18,6 +18,7 @@ from planner.deployment.roofs import model_flops
 from planner.errors import FleetError, PlannerError, UsageError
 from planner.launch import launch_command, launch_options, read_launch
 from planner.loop.state.count_table import node_counts
+from planner.loop.state.engine_settings import Recording
 from planner.model.precision import peak_flops_per_s
 from planner.planning.fewest import apart, fewest_replicas
 from planner.planning.fleets import Choices
@@ -35,7 +36,6 @@ from planner.results.causes import explain
 from planner.results.energy import mean_power_w
 from planner.results.notes import notes
 from planner.run import replay
-from planner.settings.engine_settings import Recording
 from planner.settings.objectives import judge, parse_objectives
 from planner.settings.scenario import Scenario
 from planner.traces import Trace

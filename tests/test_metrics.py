@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from planner import replay
+from planner.loop.state.engine_settings import Recording
 from planner.results.summary import describe, describe_weighted, summarize
-from planner.settings.engine_settings import Recording
 
 KEYS = ("mean", "median", "std", "p90", "p95", "p99")
 seconds = some.floats(0, 1e4)

@@ -9,8 +9,8 @@ from helpers import Rows, batches, number, play, scenario_of, step_tokens, trace
 
 from planner import replay
 from planner.errors import UsageError
+from planner.loop.state.engine_settings import Recording
 from planner.policies.builtin_policies import POLICIES
-from planner.settings.engine_settings import Recording
 
 
 def statuses(rows: Rows, **options: Any) -> list[str]:

@@ -8,10 +8,10 @@ import pytest
 from helpers import assert_same_requests, play, trace_of
 
 from planner.loop.state import engine_state as st
+from planner.loop.state.engine_settings import Recording
 from planner.replays import request_columns as requests_module
 from planner.replays.request_columns import COLUMNS, RequestMemory, no_requests
 from planner.replays.result_tables import ReplayResult
-from planner.settings.engine_settings import Recording
 from planner.traces import Trace
 
 FEW = 256  # requests of a chunk here: 36 KiB, whole pages of 4 KiB

@@ -16,13 +16,13 @@ from planner.catalog.kv_cache import layer_kv_bytes
 from planner.catalog.parameters import expert_parameters, num_active_parameters
 from planner.deployment.engine_limits import graph_sizes
 from planner.errors import UsageError
+from planner.loop.state.engine_settings import Recording
 from planner.model.drafting import Draft
 from planner.model.layout import Layout
 from planner.model.node_link import NodeLink
 from planner.model.precision import WEIGHT_FORMATS, expert_format, weight_format
 from planner.model.small_kernels import small_kernels
 from planner.run import replay
-from planner.settings.engine_settings import Recording
 from planner.settings.scenario import Scenario
 from planner.steptime.by_term import TERMS, linear, step_terms
 from planner.steptime.collective_time import collective_fit, collectives_s, exchange_s

@@ -9,11 +9,11 @@ import polars as pl
 import pytest
 
 from planner.errors import TraceError, UsageError
+from planner.loop.state.engine_settings import Recording
 from planner.measured.accuracy import accuracy, predict_file
 from planner.measured.calibration.calibrate import calibrate
 from planner.measured.serverlog import engine_of_log, read_server_log
 from planner.run import replay
-from planner.settings.engine_settings import Recording
 from planner.settings.scenario import Scenario
 from planner.traces.shaping.client_load import client_load
 

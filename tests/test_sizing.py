@@ -12,6 +12,7 @@ from helpers import trace_of
 
 from planner.deployment.deploy import resolve
 from planner.errors import TraceError, UsageError
+from planner.loop.state.engine_settings import Recording
 from planner.planning.alternatives import MOST_TIMES
 from planner.planning.fewest import fewest_replicas, together
 from planner.planning.fleet_schedule import schedule_of
@@ -23,7 +24,6 @@ from planner.report.plan_tables import sizing_table
 from planner.results.saved import to_json
 from planner.results.summary import summarize
 from planner.run import replay
-from planner.settings.engine_settings import Recording
 from planner.settings.objectives import Verdict, judge, parse_objectives
 from planner.settings.scenario import Scenario
 from planner.traces import Trace, read_trace

@@ -15,6 +15,7 @@ from polars.testing import assert_frame_equal
 from watching import Recorded
 
 from planner.errors import PlannerError, SweepError, UnknownNameError, UsageError
+from planner.loop.state.engine_settings import Recording
 from planner.planning import fingerprint
 from planner.planning.grid import Sweep, read_sweep
 from planner.planning.optimize import optimize
@@ -23,7 +24,6 @@ from planner.planning.sweeping import describe, shortfall, sweep
 from planner.progress import shown_by
 from planner.results.summary import numbers
 from planner.run import replay
-from planner.settings.engine_settings import Recording
 from planner.settings.scenario import Scenario
 from planner.traces import read_trace
 

@@ -11,6 +11,7 @@ import pytest
 from planner.catalog.catalog_files import data_dir
 from planner.deployment.deploy import deploy
 from planner.errors import CatalogError, UsageError
+from planner.loop.state.engine_settings import Recording
 from planner.measured.calibration.calibrate import residuals_dict
 from planner.results.uncertainty import (
     STUDENT,
@@ -22,7 +23,6 @@ from planner.results.uncertainty import (
     with_derived,
 )
 from planner.run import replay
-from planner.settings.engine_settings import Recording
 from planner.settings.scenario import Scenario
 from planner.traces.shaping.client_load import client_load
 

@@ -196,7 +196,7 @@ def test_what_a_users_file_prints_is_no_result(tmp_path: Path) -> None:
 
 
 def test_keys_may_read_the_columns_that_are_documented() -> None:
-    asked: Any = SimpleNamespace(max_model_len=100, priority_ageing_per_s=2.0)
+    asked: Any = SimpleNamespace(max_model_len=100, priority_ageing=2.0)
     seen = policy_columns(trace_of([(0.0, 4, 3), (1.0, 5, 3)]), asked)
     assert list(seen) == list(KEY_COLUMNS)
     assert all(column.shape == (2,) for column in seen.values())

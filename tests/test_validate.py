@@ -12,12 +12,12 @@ import pytest
 from measured_runs import fixed_start, row_of, write_runs, write_start, write_synthetic
 
 from planner.errors import PlannerError, TraceError, UnknownNameError, UsageError
+from planner.loop.state.engine_settings import Recording
 from planner.measured.accuracy import Predicted, accuracy, interval_coverage, parse_max_error, predict_file
 from planner.measured.run_table import read_measured
 from planner.measured.validate import Prediction, deploy_measured, predict, predictions_table, replay_measured
 from planner.replays.result_tables import write_table
 from planner.run import replay
-from planner.settings.engine_settings import Recording
 from planner.settings.scenario import Scenario
 from planner.steptime.engine_constants import constants_of
 from planner.traces.shaping.client_load import client_load

@@ -11,8 +11,8 @@ import polars as pl
 from planner.catalog.catalog_files import load_gpu
 from planner.deployment.deploy import Deployment
 from planner.engines.vllm import serve_defaults
+from planner.loop.state.engine_settings import Recording
 from planner.replays.driver import ReplayRecords, run
-from planner.settings.engine_settings import Recording
 from planner.traces import PrefixIds, Trace
 from planner.traces.table import account_of
 

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from planner.errors import UsageError
 from planner.files.writing import append_text, write_text
+from planner.loop.state.engine_settings import Recording
 from planner.planning.comparison import compare_studies, explain_outcome
 from planner.planning.study import Study, read_study
 from planner.progress import stage
@@ -27,7 +28,6 @@ from planner.report.sweep_tables import sweep_table
 from planner.report.verdicts import missed_in, missed_lines
 from planner.results.saved import save_result, to_json
 from planner.run import replay as run_scenario
-from planner.settings.engine_settings import Recording
 from planner.settings.objectives import given_objectives, share_of_nothing
 from planner.settings.scenario import Scenario
 from planner.traces import Trace

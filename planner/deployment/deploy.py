@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from planner.deployment.pools import Role, read_fleet
 from planner.engines import ENGINES
 from planner.engines.engine import EngineDefaults
 from planner.errors import FleetError, PlannerError, UsageError
+from planner.loop.state.engine_settings import EngineSettings, Tier
 from planner.loop.state.terms import StepTime
 from planner.model.drafting import Draft, draft_of
 from planner.model.layout import Layout
@@ -26,8 +27,7 @@ from planner.model.spread import check_heads, layout_of, node_link_of, stage_tra
 from planner.policies.by_name import load_policy
 from planner.policies.policy import Policy
 from planner.settings.default_router import routed
-from planner.settings.engine_settings import EngineSettings, Tier
-from planner.settings.scenario import Scenario
+from planner.settings.scenario import OPTION_DEFAULTS, Scenario
 from planner.steptime.by_term import linear
 from planner.steptime.engine_constants import EngineConstants
 from planner.steptime.fused_norms import fuses_norms
@@ -244,10 +244,16 @@ def deploy(scenario: Scenario, *, enable_prefix_caching: bool = False, longest_r
     max_model_len = scenario.max_model_len
     if max_model_len is None:
         max_model_len = longest_request if architecture is None else architecture.max_model_len
-    settings = _settings(scenario, limits, architecture, gpu, memory, kv_bytes, enable_prefix_caching, max_model_len,
-                         draft, stage_transfer_of(architecture, gpu, layout, node_link))
-    settings = replace(settings, state_blocks=state_blocks, attention_dp_size=layout.data_parallel_size,
-                       attention_dp_timeout_iters=layout.attention_dp_timeout_iters)
+    stage_transfer = stage_transfer_of(architecture, gpu, layout, node_link)
+    settings = _settings(
+        scenario, architecture, gpu, kv_bytes,
+        num_gpu_blocks=_num_gpu_blocks(scenario, memory), max_model_len=max_model_len,
+        enable_prefix_caching=enable_prefix_caching,
+        state_blocks=state_blocks, attention_dp_size=layout.data_parallel_size,
+        attention_dp_timeout_iters=layout.attention_dp_timeout_iters,
+        stage_transfer_s_per_token=stage_transfer[0], stage_transfer_latency_s=stage_transfer[1],
+        acceptance=() if draft is None else draft.acceptance,
+        num_lookahead_tokens=0 if draft is None else draft.num_lookahead_tokens)
     return Deployment(scenario=scenario, architecture=architecture, gpu=gpu, layout=layout, memory=memory,
                       stack=stack, step_time=step_time, policy=policy, settings=settings, draft=draft)
 
@@ -279,61 +285,28 @@ def _plan_memory(scenario: Scenario, limits: EngineDefaults, architecture: Archi
     )
 
 
-def _settings(scenario: Scenario, limits: EngineDefaults, architecture: Architecture | None, gpu: Gpu | None,
-              memory: MemoryPlan | None, kv_bytes: float, enable_prefix_caching: bool, max_model_len: int,
-              draft: Draft | None, stage_transfer: tuple[float, float]) -> EngineSettings:
-    """Fill in what the scenario leaves to the model, the engine or the trace."""
-    num_gpu_blocks = scenario.num_gpu_blocks
-    if num_gpu_blocks is None:
-        assert memory is not None
-        num_gpu_blocks = memory.num_gpu_blocks
+def _num_gpu_blocks(scenario: Scenario, memory: MemoryPlan | None) -> int:
+    if scenario.num_gpu_blocks is not None:
+        return scenario.num_gpu_blocks
+    assert memory is not None
+    return memory.num_gpu_blocks
+
+
+def _settings(scenario: Scenario, architecture: Architecture | None, gpu: Gpu | None, kv_bytes: float,
+              **made: Any) -> EngineSettings:
+    """Copy the scenario's options by name, and add those `made` of the model, the engine or the trace."""
+    options = {f.name: getattr(scenario, f.name) for f in fields(EngineSettings) if f.name in OPTION_DEFAULTS}
     tier = cpu_tier(scenario, architecture, gpu, kv_bytes)
     num_cpu_blocks, swap_s_per_token = _swap(scenario, architecture, gpu, kv_bytes, tier)
-    return EngineSettings(
-        num_gpu_blocks=num_gpu_blocks,
-        block_size=scenario.block_size,
-        max_model_len=max_model_len,
-        max_num_seqs=limits.max_num_seqs,
-        max_num_batched_tokens=limits.max_num_batched_tokens,
-        max_prefill_tokens=limits.max_prefill_tokens,
-        long_prefill_token_threshold=scenario.long_prefill_token_threshold,
-        enable_chunked_prefill=limits.enable_chunked_prefill,
-        enable_prefix_caching=enable_prefix_caching,
-        watermark=scenario.watermark,
-        preemption=scenario.preemption,
-        victim=scenario.victim,
-        admission=scenario.admission,
-        max_decode_only_steps=scenario.max_decode_only_steps,
-        max_wait_s=scenario.max_wait_s,
-        scheduler_reserve_full_isl=scenario.scheduler_reserve_full_isl,
-        schedule_conservativeness=scenario.schedule_conservativeness,
-        batch_wait_timeout_iters=scenario.batch_wait_timeout_iters,
-        batch_wait_max_tokens_ratio=scenario.batch_wait_max_tokens_ratio,
-        scheduler_recv_interval=scenario.scheduler_recv_interval,
-        stream_interval=scenario.stream_interval,
-        async_scheduling=limits.async_scheduling,
-        pipeline_parallel_size=scenario.pipeline_parallel_size,
-        stage_transfer_s_per_token=stage_transfer[0],
-        stage_transfer_latency_s=stage_transfer[1],
-        num_cpu_blocks=num_cpu_blocks,
-        swap_s_per_token=swap_s_per_token,
-        cpu_tier=tier,
-        remote_tier=remote_tier(scenario, architecture, kv_bytes),
-        kv_write_policy=scenario.kv_write_policy,
-        max_concurrency=scenario.max_concurrency,
-        max_queued_requests=scenario.max_queued_requests,
-        priority_ageing_per_s=scenario.priority_ageing,
-        acceptance=() if draft is None else draft.acceptance,
-        num_lookahead_tokens=0 if draft is None else draft.num_lookahead_tokens,
-        seed=scenario.seed or 0,
-        **_adapters(scenario, architecture, gpu),
-    )
+    made |= {"num_cpu_blocks": num_cpu_blocks, "swap_s_per_token": swap_s_per_token, "cpu_tier": tier,
+             "remote_tier": remote_tier(scenario, architecture, kv_bytes), "seed": scenario.seed or 0}
+    return EngineSettings(**(options | made | _adapters(scenario, architecture, gpu)))
 
 
 def _adapters(scenario: Scenario, architecture: Architecture | None, gpu: Gpu | None) -> dict[str, Any]:
     """Return how many LoRA adapters are kept where, and what it takes to bring one there [s]."""
     if not scenario.max_loras:
-        return {}
+        return {"max_cpu_loras": 0}
     size = 0.0 if architecture is None else adapter_bytes(architecture, scenario.max_lora_rank,
                                                           scenario.tensor_parallel_size)
     return {"max_loras": scenario.max_loras,

@@ -11,7 +11,7 @@ from planner.catalog.kv_cache import kv_bytes_per_token_per_gpu
 from planner.errors import UsageError
 from planner.loop.state import engine_state as st
 from planner.loop.state import entries
-from planner.settings.engine_settings import EngineSettings, Tier
+from planner.loop.state.engine_settings import EngineSettings, Tier
 from planner.settings.scenario import Scenario
 from planner.traces import Trace
 

@@ -92,7 +92,7 @@ def admissible_tokens(s: State, i: int) -> tuple[int, int, int]:
 @jit
 def tests_chunk_only(s: State) -> bool:
     """Tell whether room for a request's first chunk is enough to admit it."""
-    return bool(s.settings.reserve == RESERVE_CHUNK and not s.settings.reserves_full_isl)
+    return bool(s.settings.reserve == RESERVE_CHUNK and not s.settings.scheduler_reserve_full_isl)
 
 
 @jit
@@ -137,7 +137,7 @@ def look_up(s: State, i: int) -> tuple[int, int, int, int]:
         return 0, 0, NONE, int(request.num_computed_tokens)
     if s.settings.pulls_kv and s.pulls[i].tokens > 0 and request.num_cached_tokens < 0:
         return 0, 0, NONE, int(s.pulls[i].tokens)
-    if not s.settings.is_caching:
+    if not s.settings.enable_prefix_caching:
         return 0, 0, NONE, 0
     if s.prefixes[i].cached_tokens > 0 and request.num_cached_tokens < 0:
         return 0, 0, NONE, int(min(s.prefixes[i].cached_tokens, request.input_tokens - 1))

@@ -175,7 +175,7 @@ def resume(s: State, i: int) -> None:
     if request.is_swapped:
         leave_cpu(s, request)
         cross_host_link(s, computed)
-        if s.settings.is_caching:
+        if s.settings.enable_prefix_caching:
             enter_contents(s, i, 0, computed)
         return
     recomputed = max(0, request.num_lost_tokens - computed)

@@ -34,7 +34,7 @@ from planner.loop.state.engine_state import (
 @jit
 def visible_until_s(s: State) -> float:
     """Return up to when arrivals are seen: with async scheduling a step is composed while the one before it runs."""
-    if s.settings.is_async and s.engine.num_running + s.engine.num_waiting > 0:
+    if s.settings.async_scheduling and s.engine.num_running + s.engine.num_waiting > 0:
         return float(s.engine.last_start_s)
     return float(s.engine.now_s)
 

@@ -87,13 +87,13 @@ def run_decodes(s: State) -> bool:
     if not has_blocks(s):
         return False
     used, most_used = settings.num_gpu_blocks - engine.num_free_blocks, most_used_blocks(s)
-    if settings.is_caching:
+    if settings.enable_prefix_caching:
         move_decode_blocks(s)
     arrival_s = watched_arrival_s(s)
     stop_s = min(engine.until_s, s.cancels[0].key if engine.num_cancel_entries > 0 else math.inf)
     stop_s = min(stop_s, s.loads[0].key if engine.num_loads > 0 else math.inf)
     place, block_size = engine.decode_step % settings.block_size, settings.block_size
-    is_async = settings.is_async
+    is_async = settings.async_scheduling
     start_s, end_s = engine.last_start_s, engine.now_s
     context, total_context, block_s = engine.decode_context_tokens, 0, 0.0
     duration_s = 0.0
@@ -126,7 +126,7 @@ def has_blocks(s: State) -> bool:
     """Tell whether all decodes may take a step: there are blocks, and the waiting head cannot have found its prefix."""
     if s.settings.num_gpu_blocks - s.engine.num_free_blocks + blocks_needed(s) > most_used_blocks(s):
         return False
-    if not s.settings.is_caching or s.engine.num_waiting == 0:
+    if not s.settings.enable_prefix_caching or s.engine.num_waiting == 0:
         return True
     return bool(free_seats(s) <= 0 or is_known_blocked(s, first_waiting(s)))
 
@@ -162,7 +162,7 @@ def end_stretch(s: State, taken: int, shared: int, first_s: float, last_s: float
     engine.now_s = end_s
     engine.last_decode_s = end_s
     engine.step_marks_decodes = 0
-    if settings.is_caching and settings.cache_latest:
+    if settings.enable_prefix_caching and settings.cache_latest:
         enter_decode_contents(s)
     if settings.has_tiers:
         write_filled(s, end_s)
@@ -243,7 +243,7 @@ def steps_in_memory(s: State, most: int) -> int:
 @jit
 def steps_to_look(s: State) -> int:
     """Return after how many steps something besides memory has to be looked at: a finish, the queue, each decode."""
-    if s.settings.is_caching or s.settings.records_steps or s.settings.stream_interval > 1:
+    if s.settings.enable_prefix_caching or s.settings.records_steps or s.settings.stream_interval > 1:
         return 1
     steps = next_finish(s) - s.engine.decode_step
     if s.settings.scheduler_recv_interval > 1:

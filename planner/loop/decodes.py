@@ -112,7 +112,7 @@ def link_ring(s: State, i: int) -> None:
     request = s.requests[i]
     place = s.ring[ring_place(s, request)]
     place.count += 1
-    if s.settings.is_caching:
+    if s.settings.enable_prefix_caching:
         s.prefixes[i].ring_previous = NONE
         s.prefixes[i].ring_next = place.head
         if place.head != NONE:
@@ -127,7 +127,7 @@ def unlink_ring(s: State, i: int) -> None:
     request = s.requests[i]
     place = s.ring[ring_place(s, request)]
     place.count -= 1
-    if s.settings.is_caching:
+    if s.settings.enable_prefix_caching:
         prefix = s.prefixes[i]
         if prefix.ring_previous == NONE:
             place.head = prefix.ring_next

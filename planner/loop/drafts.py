@@ -30,7 +30,7 @@ def slots_needed(s: State, request: Any, n: int) -> int:
     if request.state != DECODE:
         return int(computed + n)
     most = min(request.input_tokens + request.max_output_tokens, s.settings.num_gpu_blocks * s.settings.block_size)
-    return int(max(computed + 1, min(computed + n + s.settings.lookahead_tokens, most)))
+    return int(max(computed + 1, min(computed + n + s.settings.num_lookahead_tokens, most)))
 
 
 @jit

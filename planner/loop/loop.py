@@ -51,7 +51,7 @@ def run_until(s: State, plan_step: Any) -> int:
             wait_for_arrival(s)
         elif may_run_decodes(s) and run_decodes(s):
             continue
-        elif s.settings.pipeline_depth > 1 and engine.num_flights == s.settings.pipeline_depth:
+        elif s.settings.pipeline_parallel_size > 1 and engine.num_flights == s.settings.pipeline_parallel_size:
             land_flight(s)
         else:
             if not compose_step(s, plan_step):

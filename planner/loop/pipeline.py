@@ -17,7 +17,7 @@ from planner.loop.step_shape import pending_tokens
 def launch(s: State, duration_s: float) -> None:
     """Send the composed step into the pipeline; each stage takes its share of the time, one batch at a time."""
     engine = s.engine
-    depth = s.settings.pipeline_depth
+    depth = s.settings.pipeline_parallel_size
     slot = (engine.oldest_flight + engine.num_flights) % depth
     leaves_s = engine.now_s
     for stage in range(depth):
@@ -51,7 +51,7 @@ def land_flight(s: State) -> None:
     engine.kv_block_s += (s.settings.num_gpu_blocks - engine.num_free_blocks) * busy_s
     engine.now_s = flight.finish_s
     engine.last_start_s = flight.finish_s  # here: when the last batch landed
-    engine.oldest_flight = (slot + 1) % s.settings.pipeline_depth
+    engine.oldest_flight = (slot + 1) % s.settings.pipeline_parallel_size
     engine.num_flights -= 1
     i = engine.running_head
     while i != NONE:

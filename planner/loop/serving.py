@@ -90,7 +90,7 @@ def serve_together(s: State, kinds: int) -> None:
 def advance_decode_blocks(s: State) -> int:
     """Give every decode at a block's end its next block; list those that fill a block in `scratch` and count them."""
     place = s.ring[s.engine.decode_step % s.settings.block_size]
-    if not s.settings.is_caching:
+    if not s.settings.enable_prefix_caching:
         s.engine.num_free_blocks -= place.count
         return 0
     i = place.head
@@ -182,7 +182,7 @@ def grant_decode(s: State, i: int, n: int) -> None:
     if need > 0:
         take_blocks(s, i, held, need)
     emitted = draw_emitted(s, i, n - 1)
-    if s.settings.is_caching and not s.settings.cache_latest:
+    if s.settings.enable_prefix_caching and not s.settings.cache_latest:
         enter_contents(s, i, computed, computed + emitted)
     request.num_scheduled_tokens = n
     request.num_offered_tokens = emitted
@@ -200,6 +200,6 @@ def grant_prompt(s: State, i: int, n: int) -> None:
     need = ceil_div(after, s.settings.block_size) - request.num_blocks
     if need > 0:
         take_blocks(s, i, int(request.num_blocks), need)
-    if s.settings.is_caching and not s.settings.cache_latest:
+    if s.settings.enable_prefix_caching and not s.settings.cache_latest:
         enter_contents(s, i, int(request.num_computed_tokens), after)
     count_prompt(s, request, n, 1)

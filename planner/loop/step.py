@@ -45,7 +45,7 @@ def run_step(s: State, duration_s: float, shared: int) -> None:
         record_schedule(s)
     tally_queue(s, duration_s)
     tally_step(s, shared)
-    if s.settings.pipeline_depth > 1:
+    if s.settings.pipeline_parallel_size > 1:
         launch(s, duration_s)
         return
     start_s = engine.now_s
@@ -54,7 +54,7 @@ def run_step(s: State, duration_s: float, shared: int) -> None:
     engine.now_s += duration_s
     engine.busy_s += duration_s
     engine.kv_block_s += used_blocks * duration_s
-    if s.settings.is_caching and s.settings.cache_latest:
+    if s.settings.enable_prefix_caching and s.settings.cache_latest:
         enter_step_contents(s)
     if s.settings.has_tiers:
         write_filled(s, float(engine.now_s))
@@ -142,7 +142,7 @@ def emit_each_decode(s: State, start_s: float) -> int:
         if request.state == DECODE and request.num_scheduled_tokens > 0:
             request.stalled_s += start_s - request.last_token_s
             emitted, computed = int(request.num_offered_tokens), int(request.num_computed_tokens)
-            if s.settings.is_caching and s.settings.cache_latest:
+            if s.settings.enable_prefix_caching and s.settings.cache_latest:
                 enter_contents(s, i, computed, computed + emitted)
             request.num_computed_tokens += emitted
             if emit_tokens(s, i, emitted):
@@ -156,7 +156,7 @@ def emit_each_decode(s: State, start_s: float) -> int:
 def list_leaver(s: State, i: int, size: int) -> int:
     """List a request that is through in `scratch`; the order in which blocks return decides which are reused first."""
     k = size
-    if s.settings.is_caching:
+    if s.settings.enable_prefix_caching:
         while k > 0 and s.requests[s.scratch[k - 1]].admission_order > s.requests[i].admission_order:
             s.scratch[k] = s.scratch[k - 1]
             k -= 1

@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 
 from planner.deployment.deploy import Deployment, deploy
 from planner.errors import PlannerError
+from planner.loop.state.engine_settings import Recording
 from planner.loop.state.engine_state import FAILED, REJECTED
 from planner.loop.state.terms import StepTime
 from planner.measured.run_table import GROUPS, METRICS, Measurement, counted
 from planner.measured.statistics import statistics
 from planner.progress import in_parallel
 from planner.replays.driver import run
-from planner.settings.engine_settings import Recording
 from planner.steptime.engine_constants import EngineConstants
 from planner.traces import Trace
 from planner.traces.shaping.client_load import NAME

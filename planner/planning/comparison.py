@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import Any
 
 from planner.errors import PlannerError, UsageError
+from planner.loop.state.engine_settings import Recording
 from planner.planning.advice import advise
 from planner.planning.study import Study
 from planner.progress import counted
 from planner.results.causes import difference, explain
 from planner.results.saved import save_result
 from planner.run import Outcome, replay
-from planner.settings.engine_settings import Recording
 from planner.settings.objectives import Objectives
 from planner.settings.scenario import Scenario
 from planner.traces import Trace

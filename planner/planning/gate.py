@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from planner.errors import CapacityError, PlannerError, TargetsError, UnknownNameError, UsageError
+from planner.loop.state.engine_settings import Recording
 from planner.planning.baseline import changes, read_baseline, write_baseline
 from planner.planning.highest_rate import Search
 from planner.planning.highest_rate import capacity as find_capacity
@@ -18,7 +19,6 @@ from planner.progress import counted
 from planner.replays.result_tables import ReplayResult
 from planner.results.summary import numbers
 from planner.run import replay
-from planner.settings.engine_settings import Recording
 from planner.settings.objectives import DEFAULT_ATTAINMENT
 from planner.settings.statistic import Statistic, parse_statistic
 from planner.traces import Trace

@@ -15,13 +15,13 @@ from planner.errors import PlannerError, UnknownNameError, UsageError
 from planner.files.nested import parse_json
 from planner.files.table_file import DAMAGE
 from planner.files.writing import append_text, write_atomically
+from planner.loop.state.engine_settings import Recording
 from planner.planning.fingerprint import scenario_sha256
 from planner.planning.grid import OBJECTIVE, Point, Sweep, objective_column
 from planner.planning.pareto import is_less_better, pareto_front
 from planner.progress import stage
 from planner.results.summary import numbers
 from planner.run import replay
-from planner.settings.engine_settings import Recording
 from planner.settings.objectives import Objectives
 from planner.settings.statistic import parse_statistic
 from planner.traces import Trace, read_trace

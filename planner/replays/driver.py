@@ -14,6 +14,7 @@ from planner.loop.compiled.jit import compile_with_signature, numba, uncompiled
 from planner.loop.compiled.step_plans import PLAN_SIGNATURE, PLAN_TYPE
 from planner.loop.loop import advance, step_state
 from planner.loop.state import engine_state as st
+from planner.loop.state.engine_settings import EngineSettings, Recording
 from planner.loop.state.terms import StepTime
 from planner.policies.functions import failing_place, said, where
 from planner.policies.policy import Policy, StepState
@@ -22,7 +23,6 @@ from planner.replays.compiling import compiled_function
 from planner.replays.gaps import Gaps, GapTally
 from planner.replays.initial import initial_state
 from planner.replays.request_columns import RequestMemory, Requests
-from planner.settings.engine_settings import EngineSettings, Recording
 from planner.traces import Trace
 
 ADVANCE_SIGNATURE = numba.int64(st.STATE_TYPE, PLAN_TYPE)

@@ -7,28 +7,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.deployment.kv_tiers import WRITE_POLICY, forget_cpu_tier, tier_memory
+from planner.deployment.kv_tiers import forget_cpu_tier, tier_memory
 from planner.loop.compiled.generator import MODULUS
 from planner.loop.rows import GAP_ROW, PREEMPTION_ROW, SCHEDULE_ROW, STEP_ROW
 from planner.loop.state import engine_state as st
+from planner.loop.state.engine_settings import EngineSettings, Recording
 from planner.loop.state.entries import ADAPTER, BLOCK, ENTRY, FLIGHT, FLOAT_HEAP, INT_HEAP, PULL, RING, SLOT
 from planner.loop.state.terms import StepTime
 from planner.policies.policy import NO_LIMIT, Policy
 from planner.replays.block_ids import assign_contents
 from planner.replays.queue_places import rank_records
 from planner.replays.request_columns import optional, token_limits
-from planner.settings.engine_settings import EngineSettings, Recording
+from planner.replays.settings_record import settings_record
 from planner.traces import Trace
-
-_RESERVE = {"chunk": st.RESERVE_CHUNK, "prompt": st.RESERVE_PROMPT, "output": st.RESERVE_OUTPUT,
-            "model-len": st.RESERVE_MODEL_LEN}
-_PROMISE = {"nothing": st.PROMISE_NOTHING, "all": st.PROMISE_ALL, "share": st.PROMISE_SHARE}
-_CUT = {"any": st.CUT_ANY, "first": st.CUT_FIRST, "none": st.CUT_NONE}
-_VICTIM = {"newest": st.VICTIM_NEWEST, "lowest-priority": st.VICTIM_LARGEST_KEY,
-           "fewest-generated": st.VICTIM_FEWEST_GENERATED, "least-output": st.VICTIM_LEAST_OUTPUT}
-
-# SGLang's new-token ratio: at first, at least as a share of that, and the decode steps from the one to the other.
-_FIRST_RATIO, _LEAST_RATIO_FACTOR, _RATIO_DECAY_STEPS = 0.7, 0.14, 600
 
 _ROWS = 1 << 16  # rows that a buffer holds before it is taken out
 FLEET_ROWS = 1 << 22  # of all of a fleet's buffers of gaps together
@@ -45,7 +36,7 @@ def initial_state(trace: Trace, policy: Policy, settings: EngineSettings, step_t
     numbered_blocks : as of `prefix.assign_contents`; None for its own.
     """
     n = trace.requests.height
-    record = _settings_record(policy, settings, recording)
+    record = settings_record(policy, settings, recording)
     seats = n if record.limits_batch_only else int(record.max_num_seqs)
     most = min(n, settings.num_gpu_blocks, seats)  # each that runs holds a block of its own
     adapters = _adapters(trace) if settings.max_loras else np.empty(0, np.int64)
@@ -137,7 +128,7 @@ def forget_cache(state: st.State) -> None:
     """Empty the prefix cache, the adapters' places and the tier in host memory of an engine that has no requests."""
     state.adapter_slots[:] = st.NONE
     state.adapter_states.is_on_gpu = state.adapter_states.is_on_host = 0
-    if not state.settings.is_caching:
+    if not state.settings.enable_prefix_caching:
         return
     state.blocks[:] = _free_blocks(len(state.blocks))
     state.entries.first = st.NONE
@@ -177,80 +168,6 @@ def _blank(array: Any) -> Any:
     return np.zeros(array.shape, array.dtype).view(type(array))
 
 
-# Settings and rules that the loop has by the same name.
-_SETTINGS = ("num_gpu_blocks", "num_cpu_blocks", "block_size", "state_blocks", "long_prefill_token_threshold",
-             "max_model_len", "swap_s_per_token", "stage_transfer_s_per_token", "stage_transfer_latency_s",
-             "batch_wait_timeout_iters", "attention_dp_timeout_iters", "scheduler_recv_interval", "stream_interval",
-             "max_loras", "max_cpu_loras", "adapter_load_s", "adapter_read_s")
-_RULES = ("cache_latest", "watermark_when_idle", "needs_spare_block")
-
-
-def _settings_record(policy: Policy, settings: EngineSettings, recording: Recording) -> Any:
-    """Translate settings and policy into the loop's record."""
-    record = st.records(1, st.SETTINGS)[0]
-    for source, names in ((settings, _SETTINGS), (policy, _RULES)):
-        for name in names:
-            setattr(record, name, getattr(source, name))
-    limit = settings.max_num_batched_tokens or NO_LIMIT
-    budget = limit if policy.budget == "step" else NO_LIMIT
-    seqs = settings.max_num_seqs or NO_LIMIT
-    usable = settings.num_gpu_blocks
-    # vLLM counts its null block in, sarathi-serve has none.
-    record.watermark_blocks = int(settings.watermark * (usable if policy.watermark_when_idle else usable + 1))
-    record.max_num_batched_tokens = budget
-    # vLLM refuses a budget below max_num_seqs: every running request must be able to decode.
-    stages = settings.pipeline_parallel_size
-    record.max_batch_seqs = max(min(seqs, budget) // (stages if policy.seats == "share" else 1), 1)
-    record.limits_batch_only = policy.seats == "batch"
-    running = min(seqs, budget) * (stages if policy.seats == "each" else 1)
-    record.max_num_seqs = seqs if record.limits_batch_only else min(running, NO_LIMIT)
-    record.max_concurrency = settings.max_concurrency or NO_LIMIT
-    record.max_queued_requests = settings.max_queued_requests or NO_LIMIT
-    record.max_decode_only_steps = settings.max_decode_only_steps or NO_LIMIT
-    record.max_wait_s = math.inf if settings.max_wait_s is None else settings.max_wait_s
-    record.pipeline_depth = settings.pipeline_parallel_size
-    record.reserve = _RESERVE[policy.reserve]
-    record.cut = _CUT[policy.cut if settings.enable_chunked_prefill else "none"]
-    record.chunk_tokens = settings.block_size if policy.chunk_unit == "block" else 1
-    record.max_prefill_tokens = settings.max_prefill_tokens or NO_LIMIT
-    if policy.budget == "prompts" and settings.enable_chunked_prefill:
-        record.max_prefill_tokens = min(record.max_prefill_tokens, limit)
-    default_victim = policy.victim if policy.victim_key is None else "lowest-priority"
-    record.victim = _VICTIM[settings.victim or default_victim]
-    record.requeues_last = policy.requeue == "back"
-    record.is_keyed = policy.admit_key is not None
-    record.is_first_fit = settings.admission == "first-fit"
-    record.is_swapping = settings.preemption == "swap"
-    record.is_async = settings.async_scheduling
-    record.is_caching = settings.enable_prefix_caching
-    record.reserves_full_isl = settings.scheduler_reserve_full_isl
-    record.records_steps = recording.steps
-    record.records_schedule = recording.schedule
-    record.promise = _PROMISE[policy.promises]
-    record.first_ratio = min(_FIRST_RATIO * settings.schedule_conservativeness, 1.0)
-    record.least_ratio = record.first_ratio * _LEAST_RATIO_FACTOR
-    record.ratio_decay = (record.first_ratio - record.least_ratio) / _RATIO_DECAY_STEPS
-    if settings.batch_wait_max_tokens_ratio > 0:
-        most_tokens = settings.max_num_batched_tokens or math.inf
-        record.batch_wait_max_tokens = settings.batch_wait_max_tokens_ratio * most_tokens
-    record.attention_dp_backlog = _likely_backlog(settings.attention_dp_size)
-    record.num_speculative_tokens = len(settings.acceptance)
-    record.lookahead_tokens = settings.num_lookahead_tokens
-    record.aggregates_decodes = settings.pipeline_parallel_size == 1 and not settings.acceptance
-    record.has_tiers = settings.cpu_tier is not None or settings.remote_tier is not None
-    record.write_policy = WRITE_POLICY[settings.kv_write_policy]
-    record.remote_units = 1
-    return record
-
-
-def _likely_backlog(num_ranks: int) -> float:
-    """Return the mean backlog b of a rank at which all others are as likely as not to have a prompt.
-
-    With Poisson counts (1 − e⁻ᵇ)ⁿ⁻¹ = ½, so b = −ln(1 − 2^(−1/(n − 1))); 0 where there is no other.
-    """
-    return -math.log1p(-(0.5 ** (1.0 / (num_ranks - 1)))) if num_ranks > 1 else 0.0
-
-
 def _engine_record(settings: Any) -> Any:
     engine = st.records(1, st.ENGINE)[0]
     engine.last_start_s = -math.inf
@@ -264,7 +181,7 @@ def _engine_record(settings: Any) -> Any:
     for name in ("last_to_leave", "waiting_head", "waiting_tail", "running_head", "running_tail", "free_head",
                  "free_tail", "blocked_request", "blocked_content", "next_in_order", "first_filled"):
         setattr(engine, name, st.NONE)
-    if settings.is_caching:
+    if settings.enable_prefix_caching:
         engine.free_head, engine.free_tail = 0, settings.num_gpu_blocks - 1
     return engine
 
@@ -286,11 +203,11 @@ def _adapters(trace: Trace) -> NDArray[np.int64]:
 def _block_table(trace: Trace, record: Any, adapters: Any,
                  numbered_blocks: NDArray[np.int64] | None) -> tuple[Any, Any, Any, Any]:
     """Lay out KV blocks, contents and block tables where prefix caching follows them one by one."""
-    if not record.is_caching:
+    if not record.enable_prefix_caching:
         return st.records(1, st.PREFIX), st.records(1, BLOCK), st.records(1, ENTRY), st.records(1, SLOT)
     n, size = trace.num_requests, int(record.block_size)
     inputs, outputs, limits = token_limits(trace.requests, int(record.max_model_len))
-    ahead = np.minimum(outputs + int(record.num_speculative_tokens + record.lookahead_tokens), limits)
+    ahead = np.minimum(outputs + int(record.num_speculative_tokens + record.num_lookahead_tokens), limits)
     tokens = inputs + (limits if record.reserve == st.RESERVE_OUTPUT else ahead)
     num_blocks = -(-tokens // size)
     if record.reserve == st.RESERVE_MODEL_LEN:

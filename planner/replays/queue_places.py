@@ -8,10 +8,10 @@ from numpy.typing import NDArray
 
 from planner.errors import PolicyError
 from planner.loop.state import engine_state as st
+from planner.loop.state.engine_settings import EngineSettings
 from planner.policies.functions import failing_place, said, users_code, where
 from planner.policies.policy import KEY_COLUMNS, Columns, Key, Policy
 from planner.replays.request_columns import optional
-from planner.settings.engine_settings import EngineSettings
 from planner.traces import Trace
 
 
@@ -51,7 +51,7 @@ def policy_columns(trace: Trace, settings: EngineSettings) -> Columns:
         "predicted_output_tokens": np.where(np.isnan(predicted), largest, predicted),
         "priority": optional(trace.requests, "priority", 0.0),
         "deadline_s": optional(trace.requests, "deadline_s", math.inf),
-        "priority_ageing_per_s": np.full(trace.requests.height, settings.priority_ageing_per_s),
+        "priority_ageing_per_s": np.full(trace.requests.height, settings.priority_ageing),
     }
 
 

@@ -218,7 +218,7 @@ class ReplayResult:
                     "decode_s": np.where(done & smooth, r.finished_s - r.first_token_s - handover_s, math.nan),
                     "interference_s": unknown, "transfer_s": unknown,
                     "recompute_s": np.where(done & smooth, 0.0, math.nan)}
-        divides = done & (int(settings.pipeline_depth) == 1)
+        divides = done & (int(settings.pipeline_parallel_size) == 1)
         recompute_s = (r.finished_s - r.first_scheduled_s - r.preempted_s - phases.prefill_s - handover_s
                        - phases.decode_s - self.load_s)
         return {"prefill_s": np.where(answered, phases.prefill_s, math.nan),

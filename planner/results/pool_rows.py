@@ -28,6 +28,7 @@ def _row(result: ReplayResult, part: Share, duration_s: float) -> dict[str, Any]
     blocks = int(part.settings.num_gpu_blocks)
     taken = _of(result, part)
     queried = int(engine.num_queried_tokens)
+    has_hits = part.settings.enable_prefix_caching and queried > 0
     return {
         "name": pool.name, "role": pool.role, "weight": pool.weight,
         "gpu": own.gpu.name if own.gpu else None, "engine": own.scenario.engine,
@@ -41,7 +42,7 @@ def _row(result: ReplayResult, part: Share, duration_s: float) -> dict[str, Any]
         "mean_ttft_ms": None if pool.role == "decode" else _mean_ms(result.ttft_s[taken]),
         "mean_tpot_ms": None if pool.role == "prefill" else _mean_ms(result.tpot_s[taken]),
         "num_steps": int(engine.num_steps), "num_preemptions": int(engine.num_preemptions),
-        "prefix_cache_hit_rate": int(engine.num_hit_tokens) / queried if part.settings.is_caching and queried else None,
+        "prefix_cache_hit_rate": int(engine.num_hit_tokens) / queried if has_hits else None,
         **{name: value for name, value in tier_totals([part]).items() if name.endswith("_rate")},
         "num_gpu_blocks": blocks, "kv_cache_usage_peak": int(engine.peak_blocks) / blocks,
         "max_running": int(engine.max_running), "max_waiting": int(engine.max_waiting),

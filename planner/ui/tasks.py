@@ -13,6 +13,7 @@ import polars as pl
 from planner.deployment.deploy import shape_load
 from planner.errors import UsageError
 from planner.files.table_file import columns_of
+from planner.loop.state.engine_settings import Recording
 from planner.measured.accuracy import accuracy, predict_file
 from planner.measured.runs import is_table
 from planner.measured.validate import metrics_of, predictions_table
@@ -30,7 +31,6 @@ from planner.report.figures.trace_figures import workload_figures
 from planner.results.causes import difference, explain
 from planner.results.saved import SavedResult
 from planner.run import Outcome, replay
-from planner.settings.engine_settings import Recording
 from planner.settings.scenario import Scenario
 from planner.traces import Trace, read_trace
 from planner.traces.reading import BadRows

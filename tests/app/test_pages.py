@@ -12,12 +12,12 @@ from typer.testing import CliRunner
 
 from planner.commands.cli import app as cli
 from planner.errors import UsageError
+from planner.loop.state.engine_settings import Recording
 from planner.planning.study import Study, command_line, read_study, study_toml
 from planner.report.content import value_text
 from planner.results.causes import explain
 from planner.results.summary import HEADLINES
 from planner.run import replay
-from planner.settings.engine_settings import Recording
 from planner.settings.objectives import parse_objectives
 from planner.settings.scenario import Scenario
 from planner.traces import read_trace

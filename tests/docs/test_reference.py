@@ -5,10 +5,10 @@ import sys
 from pathlib import Path
 
 import planner
+from planner.loop.state.engine_settings import Recording
 from planner.replays.scaling_record import ScaleEvent, events_table
 from planner.results import glossary
 from planner.run import replay
-from planner.settings.engine_settings import Recording
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -6,8 +6,8 @@ from typing import Any
 from helpers import play, trace_of
 from hypothesis import strategies as some
 
+from planner.loop.state.engine_settings import Recording
 from planner.replays.result_tables import ReplayResult
-from planner.settings.engine_settings import Recording
 from planner.traces import Trace
 
 MAX_MODEL_LEN = 60

@@ -20,9 +20,9 @@ from test_laws import (
     undivided,
 )
 
+from planner.loop.state.engine_settings import Recording
 from planner.policies.builtin_policies import POLICIES
 from planner.replays.result_tables import ReplayResult
-from planner.settings.engine_settings import Recording
 
 ACCEPTANCE = some.lists(some.sampled_from((0.0, 0.3, 0.7, 1.0)), min_size=3, max_size=3).map(
     lambda rates: ",".join(map(str, sorted(rates, reverse=True))))

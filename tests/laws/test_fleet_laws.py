@@ -15,13 +15,13 @@ from hypothesis import strategies as some
 from planner.deployment.deploy import pools_of, resolve
 from planner.loop.compiled.generator import drawn
 from planner.loop.state import engine_state as st
+from planner.loop.state.engine_settings import Recording
 from planner.policies.builtin_policies import POLICIES
 from planner.policies.builtin_routers import ROUTERS
 from planner.replays.dependencies import dependencies
 from planner.replays.fleet import interleaved, replicas
 from planner.replays.result_tables import ReplayResult
 from planner.run import replay
-from planner.settings.engine_settings import Recording
 from planner.settings.scenario import Scenario
 from planner.traces import Trace
 from planner.traces.prefix_ids import take_rows
@@ -132,7 +132,7 @@ def check_alone(trace: Trace, scenario: Scenario, result: ReplayResult, k: int, 
     table = table.drop("parent_id", "think_time_s", strict=False)
     part = dataclasses.replace(trace, requests=table,
                                prefix=None if trace.prefix is None else take_rows(trace.prefix, rows))
-    caching = bool(result.records.settings.is_caching)
+    caching = bool(result.records.settings.enable_prefix_caching)
     alone = replay(part, replace(scenario, data_parallel_size=1, router="round-robin", router_report_interval=0.0,
                                  max_concurrency=None, enable_prefix_caching=caching), recording=recording).result
     assert_same_requests(result.records.requests[rows], alone.records.requests)

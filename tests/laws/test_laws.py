@@ -13,9 +13,9 @@ from helpers import EVERYTHING, assert_same_requests, batches
 from hypothesis import given
 from hypothesis import strategies as some
 
+from planner.loop.state.engine_settings import Recording
 from planner.policies.builtin_policies import POLICIES, plan_in_order
 from planner.replays.result_tables import ReplayResult
-from planner.settings.engine_settings import Recording
 
 every_policy = pytest.mark.parametrize("policy", POLICIES)
 

@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from planner.loop.state import engine_state as st
+from planner.loop.state.engine_settings import Recording
 from planner.policies.builtin_policies import POLICIES
 from planner.policies.builtin_routers import ROUTERS
 from planner.replays.fleet import interleaved
 from planner.replays.result_tables import ReplayResult
 from planner.run import replay
-from planner.settings.engine_settings import Recording
 from planner.settings.scenario import Scenario
 from planner.steptime.by_term import TERMS
 

@@ -16,13 +16,13 @@ from hypothesis import strategies as some
 from test_fleet_laws import KEYED, fleets
 
 from planner.loop.state import engine_state as st
+from planner.loop.state.engine_settings import Recording
 from planner.policies.builtin_policies import POLICIES
 from planner.policies.builtin_routers import ROUTERS
 from planner.replays.attempts import STATUS
 from planner.replays.result_tables import ReplayResult
 from planner.results.phases import request_phases
 from planner.run import replay
-from planner.settings.engine_settings import Recording
 from planner.traces.prefix_ids import take_rows
 
 RETRIED = (st.TIMED_OUT, st.OVERLOADED, st.THROTTLED, st.UNAVAILABLE, st.LOST)
@@ -259,7 +259,7 @@ def test_an_attempt_is_a_request_of_its_own(case: Case, policy: str, options: di
                                    prefix=None if trace.prefix is None else take_rows(trace.prefix, rows["request"]))
         alone = replay(part, replace(scenario, data_parallel_size=1, router="round-robin", router_report_interval=0.0,
                                      request_timeout=None, max_retries=0, retry_initial_backoff=0.5,
-                                     enable_prefix_caching=bool(result.records.settings.is_caching))).result
+                                     enable_prefix_caching=bool(result.records.settings.enable_prefix_caching))).result
         theirs = alone.records.requests
         assert np.array_equal(rows["first_token_s"], theirs.first_token_s, equal_nan=True)
         assert np.array_equal(rows["ended_s"], theirs.finished_s)

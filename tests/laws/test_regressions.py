@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 from helpers import EVERYTHING, batches, play, trace_of
 
-from planner.settings.engine_settings import Recording
+from planner.loop.state.engine_settings import Recording
 
 
 @pytest.mark.parametrize("cancel_after_s", [None, 0.2])

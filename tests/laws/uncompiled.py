@@ -13,11 +13,11 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from helpers import EVERYTHING, play, trace_of
 
+from planner.loop.state.engine_settings import Recording
 from planner.policies.builtin_policies import POLICIES
 from planner.policies.builtin_routers import ROUTERS
 from planner.replays.request_columns import COLUMNS
 from planner.replays.result_tables import ReplayResult
-from planner.settings.engine_settings import Recording
 
 ROWS = [(0.05 * (k // 3), 5 + 7 * k % 23, 1 + 5 * k % 14) for k in range(14)]
 IDS = [[0, 1, 2 + k % 3, 10 + k % 2, 20 + k, 30 + k, 40 + k] for k in range(14)]

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from helpers import play, scenario_of, trace_of
 
+from planner.loop.state.engine_settings import Recording
 from planner.run import replay
-from planner.settings.engine_settings import Recording
 from planner.traces import Trace
 
 FAST = Recording()

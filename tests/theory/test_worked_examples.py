@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from helpers import batches, play, scenario_of, step_tokens, trace_of
 
+from planner.loop.state.engine_settings import Recording
 from planner.results.summary import goodput
 from planner.run import replay
-from planner.settings.engine_settings import Recording
 from planner.settings.slo import Slo, meets
 
 

@@ -48,7 +48,7 @@ def run_decodes_together(f: FleetState, first: int, last: int, until_s: float) -
     if joint.largest == 0:
         return False
     leader = set_paces(f, first, last, joint)
-    is_async = bind_at(f.memories, first).settings.is_async
+    is_async = bind_at(f.memories, first).settings.async_scheduling
     arrival_s, stop_s, steps = math.inf, until_s, steps_to_leave_line(f, leader)
     for k in range(first, last):
         s = bind_at(f.memories, k)
@@ -59,7 +59,7 @@ def run_decodes_together(f: FleetState, first: int, last: int, until_s: float) -
             continue
         steps = min(steps, steps_to_look(s))
         arrival_s = min(arrival_s, watched_arrival_s(s))
-        if s.settings.is_caching:
+        if s.settings.enable_prefix_caching:
             move_decode_blocks(s)
     one = bind_at(f.memories, first).engine
     start_s, end_s = one.last_start_s, one.now_s

@@ -109,7 +109,7 @@ def restart(s: State) -> None:
     e.ratio_steps = 0
     e.blocked_request = NONE
     e.blocked_content = NONE
-    for stage in range(s.settings.pipeline_depth):
+    for stage in range(s.settings.pipeline_parallel_size):
         s.flights[stage].stage_free_s = 0.0
 
 

@@ -102,7 +102,7 @@ def weighed(f: FleetState, k: int, i: int, score: Any) -> float:
 @jit
 def num_cached_tokens(f: FleetState, s: Any, i: int) -> int:
     """Return the tokens of a request's prompt that a replica's prefix cache has, 0 where the router does not look."""
-    if i == NONE or not f.fleet.reads_caches or not s.settings.is_caching:
+    if i == NONE or not f.fleet.reads_caches or not s.settings.enable_prefix_caching:
         return 0
     hits, _, _ = find_hit(s, i, (f.requests[i].input_tokens - 1) // s.settings.block_size)
     return int(hits * s.settings.block_size)

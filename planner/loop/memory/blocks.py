@@ -64,7 +64,7 @@ def most_blocks(s: State, request: Any) -> int:
 def take_blocks(s: State, i: int, held: int, count: int) -> None:
     """Give `count` free blocks to a request that holds `held`; the caller has seen that they are there."""
     s.engine.num_free_blocks -= count
-    if s.settings.is_caching:
+    if s.settings.enable_prefix_caching:
         start = s.prefixes[i].slot_start + held
         for k in range(count):
             b = s.engine.free_head
@@ -98,7 +98,7 @@ def release_blocks(s: State, i: int) -> None:
     return_blocks(s, int(s.settings.state_blocks))
     if s.settings.promise == PROMISE_ALL:
         s.engine.promised_blocks -= most_blocks(s, request)
-    if not s.settings.is_caching:
+    if not s.settings.enable_prefix_caching:
         return_blocks(s, held)
         return
     if s.settings.has_tiers:

@@ -3,12 +3,13 @@
 Structured records read like objects, compiled or not; a request is one or two cache lines. SI seconds, tokens, blocks.
 """
 
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
 from planner.loop.compiled.jit import numba
 from planner.loop.rows import GAP_ROW, NUM_STOPS, PREEMPTION_ROW, SCHEDULE_ROW, STEP_ROW
+from planner.loop.state.engine_settings import SETTINGS
 from planner.loop.state.entries import (
     ADAPTER,
     BLOCK,
@@ -115,81 +116,6 @@ PHASES = np.dtype(
         ("decode_s", "f8"),  # as a decode; of one that is, less the instant at which it became one
         ("interference_s", "f8"),  # of that, in which steps worked on prompts; less the engine's total when it began
         ("transfer_s", "f8"),  # the same for the host link
-    ],
-    align=True,
-)
-
-SETTINGS = np.dtype(
-    [
-        ("watermark_blocks", "i8"),
-        ("most_running", "i8"),  # length of `prompts`
-        ("most_finishes", "i8"),  # lengths of the buffers
-        ("most_gap_rows", "i8"),
-        ("most_step_rows", "i8"),
-        ("most_schedule_rows", "i8"),
-        ("num_gpu_blocks", "i8"),
-        ("num_cpu_blocks", "i8"),
-        ("block_size", "i8"),
-        ("state_blocks", "i8"),  # that a request takes for its recurrent states
-        ("max_num_seqs", "i8"),  # that run at once
-        ("max_num_batched_tokens", "i8"),
-        ("long_prefill_token_threshold", "i8"),
-        ("max_model_len", "i8"),
-        ("max_batch_seqs", "i8"),  # that are in one step
-        ("max_concurrency", "i8"),  # requests in flight that the client allows
-        ("max_queued_requests", "i8"),  # requests that wait here; who comes then is turned away
-        ("max_decode_only_steps", "i8"),
-        ("max_wait_s", "f8"),
-        ("swap_s_per_token", "f8"),
-        ("pipeline_depth", "i8"),
-        ("stage_transfer_s_per_token", "f8"),
-        ("stage_transfer_latency_s", "f8"),
-        ("reserve", "i8"),
-        ("promise", "i8"),
-        ("cut", "i8"),
-        ("chunk_tokens", "i8"),  # a prompt is cut after a multiple of so many tokens
-        ("victim", "i8"),
-        ("max_prefill_tokens", "i8"),  # prompt tokens of a step
-        ("first_ratio", "f8"),  # share of output to come that is promised: at first, at least, and its decay a step
-        ("least_ratio", "f8"),
-        ("ratio_decay", "f8"),
-        ("batch_wait_timeout_iters", "i8"),
-        ("batch_wait_max_tokens", "f8"),  # prompts are held back while a step would have fewer tokens
-        ("attention_dp_timeout_iters", "i8"),
-        ("attention_dp_backlog", "f8"),  # mean prompts on a rank where all are as likely as not to have one
-        ("scheduler_recv_interval", "i8"),
-        ("stream_interval", "i8"),
-        ("write_policy", "i8"),  # of KV tiers
-        ("remote_units", "i8"),  # of the remote store's room that a block takes
-        ("first_remote", "i8"),  # the number there of this engine's first content
-        ("max_loras", "i8"),  # adapters of a step; 0: there are none
-        ("max_cpu_loras", "i8"),
-        ("adapter_load_s", "f8"),  # from host memory to the GPU
-        ("adapter_read_s", "f8"),  # into host memory
-        ("num_speculative_tokens", "i8"),  # drafted for each decode a step
-        ("lookahead_tokens", "i8"),  # KV slots that a decode holds for the drafts to come
-        ("aggregates_decodes", "i1"),  # decodes are held by counters: without a pipeline, and without drafts
-        ("is_keyed", "i1"),  # waiting is ordered by `Ranks.admit`, not by arrival
-        ("is_first_fit", "i1"),
-        ("is_swapping", "i1"),
-        ("is_async", "i1"),
-        ("is_caching", "i1"),  # prefix caching
-        ("cache_latest", "i1"),  # nano-vllm's table: findable at the step's end, the latest duplicate wins
-        ("watermark_when_idle", "i1"),
-        ("needs_spare_block", "i1"),  # a decode runs only while a block is free, needed or not
-        ("reserves_full_isl", "i1"),
-        ("limits_batch_only", "i1"),  # max_num_seqs limits the prompts of a batch, not the running set
-        ("requeues_last", "i1"),  # a preempted request waits behind all others
-        ("may_cancel", "i1"),
-        ("has_timeouts", "i1"),  # clients end attempts; one that the API server has not come to costs nothing
-        ("has_ttft_timeout", "i1"),
-        ("is_retried", "i1"),  # who hangs up may come again, here or elsewhere
-        ("pulls_kv", "i1"),  # requests may bring KV from another engine
-        ("holds_kv", "i1"),  # requests may leave theirs to another engine
-        ("has_tiers", "i1"),  # KV tiers below the GPU
-        ("is_routed", "i1"),  # one of several engines: it pauses when a request leaves
-        ("records_steps", "i1"),
-        ("records_schedule", "i1"),
     ],
     align=True,
 )
@@ -314,87 +240,82 @@ ENGINE = np.dtype(
     align=True,
 )
 
+
 def records(size: int, dtype: np.dtype[np.void]) -> np.recarray:
     """Return `size` zeroed records whose fields read as attributes."""
     return np.zeros(size, dtype).view(np.recarray)
 
 
-def numba_record(dtype: np.dtype[np.void]) -> numba.types.Record:
-    """Return Numba's type of one record."""
-    return numba.from_dtype(dtype)
-
-
-def numba_records(dtype: np.dtype[np.void]) -> numba.types.Array:
-    """Return Numba's type of an array of records."""
-    return numba.from_dtype(dtype)[::1]
+INTS, FLOATS = np.dtype("i8"), np.dtype("f8")
 
 
 class State(NamedTuple):
-    """All that the loop works on; its helpers get it through `engine.binding.bind`."""
+    """All that the loop works on; its helpers get it through `state.binding.bind`.
 
-    engine: Any
-    settings: Any
-    step_time: Any
-    curve: Any  # shape [engine.curve.NUM_NODES]; one record where the step time is a line
-    requests: Any
-    prefixes: Any
-    phases: Any
-    ranks: Any
-    prompts: Any  # running requests in state PROMPT, in the order of admission, shape [num_prompts]
-    waiting_heap: Any
-    finishes: Any  # heap of (value of `decode_step` at which a decode finishes, request)
-    cancels: Any  # heap of (instant, request)
-    cancel_after_s: Any  # shape [num_requests], or empty where nobody cancels
-    first_token_within_s: Any  # the same for who hangs up unless the first token is there; empty where nobody does
-    departed_s: Any  # instants in order of departure, shape [num_requests], or empty where the load is open
-    pulls: Any  # shape [num_requests], or one row
-    loads: Any  # heap of (instant at which its KV is there, request)
-    pulled: Any  # requests whose transfers began since the fleet was told last; each has a seat
-    left_before: Any  # who left the same engine before each, shape [num_requests]; empty where nobody routes them
-    seen_s: Any  # when the client last saw tokens of it, shape [num_requests], or empty where it sees each at once
-    acceptance: Any  # chance that so many drafted tokens at least are accepted, shape [num_speculative_tokens]
-    adapters: Any  # of each request, NONE for none, shape [num_requests]; empty without adapters
-    adapter_states: Any  # shape [num_adapters], or one row
-    adapter_slots: Any  # adapters on the GPU, then those in host memory, shape [max_loras + max_cpu_loras]
-    draws: Any  # state of each request's generator, shape [num_requests], or empty where nothing is drafted
-    ring: Any
-    blocks: Any
-    entries: Any
-    slots: Any
-    links: Any  # to the tiers below: CPU, REMOTE
-    cpu: Any  # the host's tier: its record,
-    cpu_blocks: Any  # its blocks, shape [its capacity],
-    cpu_places: Any  # and where each content is in it
-    remote: Any  # the same of the remote tier, which all engines share
-    remote_blocks: Any
-    remote_places: Any
-    filled: Any  # shape [num_gpu_blocks]
-    fetches: Any  # shape [num_requests]
-    scratch: Any
-    flights: Any
-    gaps: Any
-    steps: Any
-    schedule: Any
-    preemptions: Any
+    Each annotation has the element type of an array, or `[record]` for a single record: `STATE_TYPE` is made of them.
+    """
+
+    engine: Annotated[Any, [ENGINE]]
+    settings: Annotated[Any, [SETTINGS]]
+    step_time: Annotated[Any, [STEP_TIME]]
+    curve: Annotated[Any, CURVE]  # shape [count_table.NUM_NODES]; one record where the step time is a line
+    requests: Annotated[Any, REQUEST]
+    prefixes: Annotated[Any, PREFIX]
+    phases: Annotated[Any, PHASES]
+    ranks: Annotated[Any, RANKS]
+    prompts: Annotated[Any, INTS]  # running requests in state PROMPT, in the order of admission, shape [num_prompts]
+    waiting_heap: Annotated[Any, INT_HEAP]
+    finishes: Annotated[Any, INT_HEAP]  # (value of `decode_step` at which a decode finishes, request)
+    cancels: Annotated[Any, FLOAT_HEAP]  # (instant, request)
+    cancel_after_s: Annotated[Any, FLOATS]  # shape [num_requests], or empty where nobody cancels
+    first_token_within_s: Annotated[Any, FLOATS]  # the same for clients that wait only so long for the first token
+    departed_s: Annotated[Any, FLOATS]  # instants in order of departure, shape [num_requests]; empty in an open load
+    pulls: Annotated[Any, PULL]  # shape [num_requests], or one row
+    loads: Annotated[Any, FLOAT_HEAP]  # (instant at which its KV is there, request)
+    pulled: Annotated[Any, INTS]  # requests whose transfers began since the fleet was told last; each has a seat
+    left_before: Annotated[Any, INTS]  # the last to leave the engine before each, [num_requests]; empty without router
+    seen_s: Annotated[Any, FLOATS]  # when the client last saw tokens, [num_requests]; empty if it sees each at once
+    acceptance: Annotated[Any, FLOATS]  # chance that at least so many drafts are accepted, [num_speculative_tokens]
+    adapters: Annotated[Any, INTS]  # of each request, NONE for none, shape [num_requests]; empty without adapters
+    adapter_states: Annotated[Any, ADAPTER]  # shape [num_adapters], or one row
+    adapter_slots: Annotated[Any, INTS]  # adapters on the GPU, then in host memory, shape [max_loras + max_cpu_loras]
+    draws: Annotated[Any, INTS]  # state of each request's generator, shape [num_requests]; empty without drafts
+    ring: Annotated[Any, RING]
+    blocks: Annotated[Any, BLOCK]
+    entries: Annotated[Any, ENTRY]
+    slots: Annotated[Any, SLOT]
+    links: Annotated[Any, LINK]  # to the tiers below: CPU, REMOTE
+    cpu: Annotated[Any, TIER]  # the host's tier: its record,
+    cpu_blocks: Annotated[Any, TIER_BLOCK]  # its blocks, shape [its capacity],
+    cpu_places: Annotated[Any, PLACE]  # and where each content is in it
+    remote: Annotated[Any, TIER]  # the same of the remote tier, which all engines share
+    remote_blocks: Annotated[Any, TIER_BLOCK]
+    remote_places: Annotated[Any, PLACE]
+    filled: Annotated[Any, FILLED]  # shape [num_gpu_blocks]
+    fetches: Annotated[Any, FETCH]  # shape [num_requests]
+    scratch: Annotated[Any, INTS]
+    flights: Annotated[Any, FLIGHT]
+    gaps: Annotated[Any, GAP_ROW]
+    steps: Annotated[Any, STEP_ROW]
+    schedule: Annotated[Any, SCHEDULE_ROW]
+    preemptions: Annotated[Any, PREEMPTION_ROW]
 
 
-STATE_TYPE = numba.types.NamedTuple(
-    [
-        *map(numba_record, (ENGINE, SETTINGS, STEP_TIME)),
-        *map(numba_records, (CURVE, REQUEST, PREFIX, PHASES, RANKS)),
-        numba.int64[::1],
-        *map(numba_records, (INT_HEAP, INT_HEAP, FLOAT_HEAP)),
-        *(3 * [numba.float64[::1]]),
-        *map(numba_records, (PULL, FLOAT_HEAP)),
-        *(2 * [numba.int64[::1]]),
-        *(2 * [numba.float64[::1]]),
-        numba.int64[::1], numba_records(ADAPTER),
-        *(2 * [numba.int64[::1]]),
-        *map(numba_records, (RING, BLOCK, ENTRY, SLOT, LINK)),
-        *(2 * [numba_records(each) for each in (TIER, TIER_BLOCK, PLACE)]),
-        *map(numba_records, (FILLED, FETCH)),
-        numba.int64[::1],
-        *map(numba_records, (FLIGHT, GAP_ROW, STEP_ROW, SCHEDULE_ROW, PREEMPTION_ROW)),
-    ],
-    State,
-)
+def numba_record(dtype: np.dtype[Any]) -> numba.types.Type:
+    """Return Numba's type of one record, or number."""
+    return numba.from_dtype(dtype)
+
+
+def numba_records(dtype: np.dtype[Any]) -> numba.types.Array:
+    """Return Numba's type of an array of records, or numbers."""
+    return numba.from_dtype(dtype)[::1]
+
+
+def memory_type(memory: Any) -> numba.types.NamedTuple:
+    """Return Numba's type of a memory, by the annotations of its fields."""
+    elements = [hint.__metadata__[0] for hint in memory.__annotations__.values()]
+    fields = [numba_record(each[0]) if isinstance(each, list) else numba_records(each) for each in elements]
+    return numba.types.NamedTuple(fields, memory)
+
+
+STATE_TYPE = memory_type(State)

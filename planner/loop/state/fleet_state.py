@@ -3,11 +3,10 @@
 The replicas' own memories share the requests' records, since a request is at one replica at a time.
 """
 
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from planner.loop.compiled.jit import numba
 from planner.loop.compiled.tournament import CONTENDER
 from planner.loop.state import client_state, entries
 from planner.loop.state import engine_state as st
@@ -108,63 +107,40 @@ PACE = np.dtype(  # how a rank's decodes run in a stretch of steps that all rank
 class FleetState(NamedTuple):
     """All that the fleet's loop works on."""
 
-    fleet: Any
-    memories: Any  # of the replicas: pointers to the fields of `State`, replica by replica; uncompiled, the states
-    replicas: Any  # shape [num_replicas]
-    due: Any  # contenders: when each replica has to be looked at next, and why
-    due_tree: Any
-    load: Any  # contenders: the router's score of each open replica, and when it was sent a request last
-    load_tree: Any
-    decode_tree: Any  # of those that decode only, by their requests
-    paces: Any  # of the replicas, shape [num_replicas]; one row where none has ranks
-    plans: Any  # of the replicas: pointers to their step plans; uncompiled, the functions
-    open: Any  # replicas that may be sent requests, in order, shape [num_open]
-    cycle: Any  # all that are routed to in the order of their turns, each as often as it weighs, shape [num_cycle]
-    turns: Any  # of these the open ones, shape [num_turns]
-    ready: Any  # heap of (instant, request)
-    releases: Any  # heap of (instant, request whose blocks its replica may have back)
-    planned: Any  # requests that wait for nobody, in order of arrival
-    requests: Any
-    pulls: Any
-    cancel_after_s: Any
-    first_token_within_s: Any
-    phases: Any
-    gateway: Any  # what clients and the gateway do
-    clients: Any  # shape [num_requests]; one row where they do nothing
-    tenants: Any
-    wakes: Any  # heap of (instant, request that is at no replica)
-    attempts: Any  # rows waiting to be taken out
-    replica_of: Any  # where each request went, shape [num_requests]
-    session: Any  # of each request, shape [num_requests]; empty where nobody asks
-    home: Any  # of each session, a replica
-    adapter_requests: Any  # outstanding, by replica and LoRA adapter; empty where nobody asks
-    first_child: Any  # place of a request's first child in `children`, shape [num_requests + 1]; or empty
-    children: Any
-    num_parents: Any  # that have not finished, shape [num_requests]
-    think_s: Any  # from the last parent's end to the request, shape [num_requests]
+    fleet: Annotated[Any, [FLEET]]
+    memories: Annotated[Any, st.INTS]  # pointers to the fields of each replica's `State`; uncompiled, the states
+    replicas: Annotated[Any, REPLICA]  # shape [num_replicas]
+    due: Annotated[Any, CONTENDER]  # contenders: when each replica has to be looked at next, and why
+    due_tree: Annotated[Any, st.INTS]
+    load: Annotated[Any, CONTENDER]  # the router's score of each open replica, and when it was sent a request last
+    load_tree: Annotated[Any, st.INTS]
+    decode_tree: Annotated[Any, st.INTS]  # of those that decode only, by their requests
+    paces: Annotated[Any, PACE]  # of the replicas, shape [num_replicas]; one row where none has ranks
+    plans: Annotated[Any, st.INTS]  # of the replicas: pointers to their step plans; uncompiled, the functions
+    open: Annotated[Any, st.INTS]  # replicas that may be sent requests, in order, shape [num_open]
+    cycle: Annotated[Any, st.INTS]  # routed replicas in the order of their turns, by weight, shape [num_cycle]
+    turns: Annotated[Any, st.INTS]  # of these the open ones, shape [num_turns]
+    ready: Annotated[Any, entries.FLOAT_HEAP]  # heap of (instant, request)
+    releases: Annotated[Any, entries.FLOAT_HEAP]  # heap of (instant, request whose blocks its replica may have back)
+    planned: Annotated[Any, st.INTS]  # requests that wait for nobody, in order of arrival
+    requests: Annotated[Any, st.REQUEST]
+    pulls: Annotated[Any, entries.PULL]
+    cancel_after_s: Annotated[Any, st.FLOATS]
+    first_token_within_s: Annotated[Any, st.FLOATS]
+    phases: Annotated[Any, st.PHASES]
+    gateway: Annotated[Any, [client_state.GATEWAY]]  # what clients and the gateway do
+    clients: Annotated[Any, client_state.CLIENT]  # shape [num_requests]; one row where they do nothing
+    tenants: Annotated[Any, client_state.TENANT]
+    wakes: Annotated[Any, entries.FLOAT_HEAP]  # heap of (instant, request that is at no replica)
+    attempts: Annotated[Any, client_state.ATTEMPT_ROW]  # rows waiting to be taken out
+    replica_of: Annotated[Any, st.INTS]  # where each request went, shape [num_requests]
+    session: Annotated[Any, st.INTS]  # of each request, shape [num_requests]; empty where nobody asks
+    home: Annotated[Any, st.INTS]  # of each session, a replica
+    adapter_requests: Annotated[Any, st.INTS]  # outstanding, by replica and LoRA adapter; empty where nobody asks
+    first_child: Annotated[Any, st.INTS]  # place of its first child in `children`, [num_requests + 1]; or empty
+    children: Annotated[Any, st.INTS]
+    num_parents: Annotated[Any, st.INTS]  # that have not finished, shape [num_requests]
+    think_s: Annotated[Any, st.FLOATS]  # from the last parent's end to the request, shape [num_requests]
 
 
-_INTS, _FLOATS = numba.int64[::1], numba.float64[::1]
-FLEET_TYPE = numba.types.NamedTuple(
-    [
-        st.numba_record(FLEET),
-        _INTS,
-        *map(st.numba_records, (REPLICA, CONTENDER)),
-        _INTS,
-        st.numba_records(CONTENDER),
-        *(2 * [_INTS]),
-        st.numba_records(PACE),
-        *(4 * [_INTS]),
-        *(2 * [st.numba_records(entries.FLOAT_HEAP)]),
-        _INTS,
-        *map(st.numba_records, (st.REQUEST, entries.PULL)),
-        *(2 * [_FLOATS]),
-        st.numba_records(st.PHASES),
-        st.numba_record(client_state.GATEWAY),
-        *map(st.numba_records, (client_state.CLIENT, client_state.TENANT, entries.FLOAT_HEAP,
-                                client_state.ATTEMPT_ROW)),
-        *(7 * [_INTS]),
-        _FLOATS,
-    ],
-    FleetState,
-)
+FLEET_TYPE = st.memory_type(FleetState)

@@ -25,6 +25,7 @@ from planner.loop.state import engine_state as st
 from planner.loop.state import entries
 from planner.loop.state import fleet_state as fs
 from planner.loop.state.binding import pointers
+from planner.loop.state.engine_settings import Recording
 from planner.policies.functions import failing_place, said, where
 from planner.policies.policy import NO_LIMIT, Policy
 from planner.policies.router import OF_ADAPTERS, OF_CACHES, OF_ENGINES, OF_REQUESTS, ReplicaLoad, Router
@@ -40,7 +41,6 @@ from planner.replays.fleet.overload import Overload, gateway_memory, with_patien
 from planner.replays.fleet.timers import RunningFleet, Timer, Timers
 from planner.replays.initial import holding, initial_state, pulling, routed, sharing_requests
 from planner.replays.request_columns import RequestMemory
-from planner.settings.engine_settings import Recording
 from planner.traces import Trace
 
 _INT, _FLOAT = numba.int64, numba.float64
@@ -239,7 +239,7 @@ def failed_score(router: Router, memory: fs.FleetState, states: list[st.State]) 
     """Return the error of a score that failed, by asking for it again uncompiled; None where it does not fail then."""
     k, i = int(memory.fleet.scored_replica), int(memory.fleet.scored_request)
     cached_tokens, size = 0, int(states[k].settings.block_size)
-    if i != st.NONE and memory.fleet.reads_caches and states[k].settings.is_caching:
+    if i != st.NONE and memory.fleet.reads_caches and states[k].settings.enable_prefix_caching:
         num_blocks = (int(memory.requests[i].input_tokens) - 1) // size
         cached_tokens = size * uncompiled(find_hit)(states[k], i, num_blocks)[0]
     load = uncompiled(load_of)(memory, states[k], k, i, cached_tokens)

@@ -14,6 +14,7 @@ from planner.deployment.pools import turns
 from planner.errors import UsageError
 from planner.loop.compiled.generator import drawn
 from planner.loop.state import engine_state as st
+from planner.loop.state.engine_settings import Recording
 from planner.loop.state.entries import FETCH
 from planner.policies.by_name import load_router
 from planner.policies.router import Router
@@ -32,7 +33,6 @@ from planner.replays.request_columns import RequestMemory, no_requests
 from planner.replays.result_tables import ReplayResult, Replica
 from planner.replays.scaling_record import Scaling, staying, together
 from planner.settings.default_router import router_of
-from planner.settings.engine_settings import Recording
 from planner.traces import Trace
 from planner.traces.prefix_ids import take_rows
 

@@ -1,0 +1,179 @@
+"""Limits and switches of one engine, the record that the loop reads them from, and recording options."""
+
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+import numpy as np
+
+from planner.errors import UsageError
+
+_CODES = {float: "f8", int: "i8", bool: "i1"}  # in the record, by the type of a field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tier:
+    """Memory for KV blocks below the GPU's.
+
+    Parameters
+    ----------
+    num_blocks : that it holds.
+    block_bytes : of a block, all GPUs of the engine together [bytes].
+    s_per_block : what a block takes on the link, each way [s].
+    latency_s : what a transfer takes besides, without keeping the link busy [s].
+    """
+
+    num_blocks: int
+    block_bytes: float
+    s_per_block: float
+    latency_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineSettings:
+    """The limits and switches of one engine, by the names of its options.
+
+    The loop reads numbers and switches under these names in `SETTINGS`. Fields that are scenario options are copied by
+    name (`deployment.deploy`), so an option that the scheduler reads is a field of the scenario, a field here, its rule
+    in the loop, and its flag in the engine's file. 0 means no limit, or off.
+
+    `victim` None leaves the choice to the policy. `swap_s_per_token` is the time of one token's KV on the host link
+    [s]. Swapped KV is in `cpu_tier` if there is one; all replicas share `remote_tier`. `acceptance` is the probability
+    that at least so many drafted tokens are accepted, one for each drafted token. `num_lookahead_tokens` are KV slots
+    that a decode holds for drafts. `seed` seeds the draws of accepted drafts. `state_blocks` are KV blocks that a
+    request takes for its recurrent states (`deployment.memory.pages`). `attention_dp_size` attention ranks take prompts
+    together, or after `attention_dp_timeout_iters` steps. `adapter_load_s` is the time to bring a LoRA adapter from
+    host memory to the GPU, `adapter_read_s` into host memory [s].
+    """
+
+    num_gpu_blocks: int
+    block_size: int
+    max_model_len: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    max_prefill_tokens: int
+    long_prefill_token_threshold: int
+    enable_chunked_prefill: bool
+    enable_prefix_caching: bool
+    watermark: float
+    preemption: Literal["recompute", "swap"]
+    victim: Literal["newest", "lowest-priority", "fewest-generated"] | None
+    admission: Literal["head-of-line", "first-fit"]
+    max_decode_only_steps: int | None
+    max_wait_s: float | None
+    scheduler_reserve_full_isl: bool
+    schedule_conservativeness: float
+    batch_wait_timeout_iters: int
+    batch_wait_max_tokens_ratio: float
+    scheduler_recv_interval: int
+    stream_interval: int
+    async_scheduling: bool
+    pipeline_parallel_size: int
+    stage_transfer_s_per_token: float
+    stage_transfer_latency_s: float
+    num_cpu_blocks: int
+    swap_s_per_token: float
+    cpu_tier: Tier | None
+    remote_tier: Tier | None
+    kv_write_policy: Literal["write_through", "write_through_selective", "write_back"]
+    max_concurrency: int | None
+    max_queued_requests: int
+    priority_ageing: float
+    state_blocks: int = 0
+    attention_dp_size: int = 1
+    attention_dp_timeout_iters: int = 0
+    acceptance: tuple[float, ...] = ()
+    num_lookahead_tokens: int = 0
+    seed: int = 0
+    max_loras: int = 0
+    max_cpu_loras: int = 0
+    adapter_load_s: float = 0.0
+    adapter_read_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("num_gpu_blocks", "block_size", "max_model_len", "pipeline_parallel_size",
+                     "scheduler_recv_interval", "stream_interval"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"{name} = {getattr(self, name)}; must be at least 1")
+        for f in fields(self):
+            if f.type in _CODES and not getattr(self, f.name) >= 0:
+                raise UsageError(f"{f.name} = {getattr(self, f.name)}; must not be negative")
+        if (self.cpu_tier or self.remote_tier) and not self.enable_prefix_caching:
+            raise UsageError("KV tiers are found by prefix, and prefix caching is off; give a trace with hash_ids, or "
+                             "--enable-prefix-caching")
+        if not 0 <= self.watermark < 1:
+            raise UsageError(f"watermark = {self.watermark}; must be a fraction in [0, 1)")
+        if self.max_concurrency is not None and self.max_concurrency < 1:
+            raise UsageError(f"max_concurrency = {self.max_concurrency}; must be at least 1")
+        if self.max_decode_only_steps is not None and self.max_decode_only_steps < 1:
+            raise UsageError(f"max_decode_only_steps = {self.max_decode_only_steps}; must be at least 1")
+        if self.max_wait_s is not None and not self.max_wait_s >= 0:
+            raise UsageError(f"max_wait_s = {self.max_wait_s}; must not be negative")
+        if self.pipeline_parallel_size > 127:
+            raise UsageError(f"pipeline_parallel_size = {self.pipeline_parallel_size}; at most 127 stages are modelled")
+
+
+# Fields that are made of the policy, of the requests, or of several settings; `replays.settings_record` fills them.
+_MADE = {
+    int: (
+        "watermark_blocks",
+        "most_running",  # length of `prompts`
+        "most_finishes",  # lengths of the buffers
+        "most_gap_rows",
+        "most_step_rows",
+        "most_schedule_rows",
+        "max_batch_seqs",  # sequences in one step
+        "reserve",
+        "promise",
+        "cut",
+        "chunk_tokens",  # a prompt is cut after a multiple of so many tokens
+        "victim",
+        "write_policy",  # of KV tiers
+        "remote_units",  # of the remote store's room that a block takes
+        "first_remote",  # the number there of this engine's first content
+        "num_speculative_tokens",  # drafted for each decode in a step
+        "max_concurrency",  # requests in flight that the client allows
+        "max_decode_only_steps",
+    ),
+    float: (
+        "max_wait_s",
+        "first_ratio",  # share of output to come that is promised: at first, at least, and its decay a step
+        "least_ratio",
+        "ratio_decay",
+        "batch_wait_max_tokens",  # prompts are held back while a step would have fewer tokens
+        "attention_dp_backlog",  # mean prompts on a rank where all are as likely as not to have one
+    ),
+    bool: (
+        "aggregates_decodes",  # decodes are held by counters: without a pipeline, and without drafts
+        "is_keyed",  # waiting is ordered by `Ranks.admit`, not by arrival
+        "is_first_fit",
+        "is_swapping",
+        "cache_latest",  # nano-vllm's table: findable at the step's end, the latest duplicate wins
+        "watermark_when_idle",
+        "needs_spare_block",  # a decode runs only while a block is free, needed or not
+        "limits_batch_only",  # max_num_seqs limits the prompts of a batch, not the running set
+        "requeues_last",  # a preempted request waits behind all others
+        "may_cancel",
+        "has_timeouts",  # clients end attempts; an attempt that the API server has not reached costs nothing
+        "has_ttft_timeout",
+        "is_retried",  # a client that ended an attempt may come again, here or elsewhere
+        "pulls_kv",  # requests may bring KV from another engine
+        "holds_kv",  # requests may leave theirs to another engine
+        "has_tiers",  # KV tiers below the GPU
+        "is_routed",  # one of several engines: it pauses when a request leaves
+        "records_steps",
+        "records_schedule",
+    ),
+}
+COPIED = tuple(f.name for f in fields(EngineSettings) if f.type in _CODES)
+_FIELDS: list[tuple[str, Any]] = [(f.name, f.type) for f in fields(EngineSettings) if f.type in _CODES]
+_FIELDS += [(name, kind) for kind, names in _MADE.items() for name in names]
+SETTINGS = np.dtype(sorted(((name, _CODES[kind]) for name, kind in _FIELDS), key=lambda field: field[1] == "i1"),
+                    align=True)  # switches last: without gaps between numbers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recording:
+    """What is kept of a replay besides the requests: a row per step, or per request and step."""
+
+    steps: bool = False
+    schedule: bool = False

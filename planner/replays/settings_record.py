@@ -1,0 +1,82 @@
+"""The record of an engine's settings that the loop reads: copied by name, or made of policy and settings."""
+
+import math
+from typing import Any
+
+from planner.deployment.kv_tiers import WRITE_POLICY
+from planner.loop.state import engine_state as st
+from planner.loop.state.engine_settings import COPIED, SETTINGS, EngineSettings, Recording
+from planner.policies.policy import NO_LIMIT, Policy
+
+_RESERVE = {"chunk": st.RESERVE_CHUNK, "prompt": st.RESERVE_PROMPT, "output": st.RESERVE_OUTPUT,
+            "model-len": st.RESERVE_MODEL_LEN}
+_PROMISE = {"nothing": st.PROMISE_NOTHING, "all": st.PROMISE_ALL, "share": st.PROMISE_SHARE}
+_CUT = {"any": st.CUT_ANY, "first": st.CUT_FIRST, "none": st.CUT_NONE}
+_VICTIM = {"newest": st.VICTIM_NEWEST, "lowest-priority": st.VICTIM_LARGEST_KEY,
+           "fewest-generated": st.VICTIM_FEWEST_GENERATED, "least-output": st.VICTIM_LEAST_OUTPUT}
+
+# SGLang's new-token ratio: at first, at least as a share of that, and the decode steps from the one to the other.
+_FIRST_RATIO, _LEAST_RATIO_FACTOR, _RATIO_DECAY_STEPS = 0.7, 0.14, 600
+
+_RULES = ("cache_latest", "watermark_when_idle", "needs_spare_block")  # of a policy, under the same name in the loop
+
+
+def settings_record(policy: Policy, settings: EngineSettings, recording: Recording) -> Any:
+    """Translate settings and policy into the loop's record."""
+    record = st.records(1, SETTINGS)[0]
+    for source, names in ((settings, COPIED), (policy, _RULES)):
+        for name in names:
+            setattr(record, name, getattr(source, name))
+    limit = settings.max_num_batched_tokens or NO_LIMIT
+    budget = limit if policy.budget == "step" else NO_LIMIT
+    seqs = settings.max_num_seqs or NO_LIMIT
+    usable = settings.num_gpu_blocks
+    # vLLM counts its null block in, sarathi-serve has none.
+    record.watermark_blocks = int(settings.watermark * (usable if policy.watermark_when_idle else usable + 1))
+    record.max_num_batched_tokens = budget
+    # vLLM refuses a budget below max_num_seqs: every running request must be able to decode.
+    stages = settings.pipeline_parallel_size
+    record.max_batch_seqs = max(min(seqs, budget) // (stages if policy.seats == "share" else 1), 1)
+    record.limits_batch_only = policy.seats == "batch"
+    running = min(seqs, budget) * (stages if policy.seats == "each" else 1)
+    record.max_num_seqs = seqs if record.limits_batch_only else min(running, NO_LIMIT)
+    record.max_concurrency = settings.max_concurrency or NO_LIMIT
+    record.max_queued_requests = settings.max_queued_requests or NO_LIMIT
+    record.max_decode_only_steps = settings.max_decode_only_steps or NO_LIMIT
+    record.max_wait_s = math.inf if settings.max_wait_s is None else settings.max_wait_s
+    record.reserve = _RESERVE[policy.reserve]
+    record.cut = _CUT[policy.cut if settings.enable_chunked_prefill else "none"]
+    record.chunk_tokens = settings.block_size if policy.chunk_unit == "block" else 1
+    record.max_prefill_tokens = settings.max_prefill_tokens or NO_LIMIT
+    if policy.budget == "prompts" and settings.enable_chunked_prefill:
+        record.max_prefill_tokens = min(record.max_prefill_tokens, limit)
+    default_victim = policy.victim if policy.victim_key is None else "lowest-priority"
+    record.victim = _VICTIM[settings.victim or default_victim]
+    record.requeues_last = policy.requeue == "back"
+    record.is_keyed = policy.admit_key is not None
+    record.is_first_fit = settings.admission == "first-fit"
+    record.is_swapping = settings.preemption == "swap"
+    record.records_steps = recording.steps
+    record.records_schedule = recording.schedule
+    record.promise = _PROMISE[policy.promises]
+    record.first_ratio = min(_FIRST_RATIO * settings.schedule_conservativeness, 1.0)
+    record.least_ratio = record.first_ratio * _LEAST_RATIO_FACTOR
+    record.ratio_decay = (record.first_ratio - record.least_ratio) / _RATIO_DECAY_STEPS
+    if settings.batch_wait_max_tokens_ratio > 0:
+        most_tokens = settings.max_num_batched_tokens or math.inf
+        record.batch_wait_max_tokens = settings.batch_wait_max_tokens_ratio * most_tokens
+    record.attention_dp_backlog = _likely_backlog(settings.attention_dp_size)
+    record.num_speculative_tokens = len(settings.acceptance)
+    record.aggregates_decodes = settings.pipeline_parallel_size == 1 and not settings.acceptance
+    record.has_tiers = settings.cpu_tier is not None or settings.remote_tier is not None
+    record.write_policy = WRITE_POLICY[settings.kv_write_policy]
+    record.remote_units = 1
+    return record
+
+
+def _likely_backlog(num_ranks: int) -> float:
+    """Return the mean backlog b of a rank at which all others are as likely as not to have a prompt.
+
+    With Poisson counts (1 − e⁻ᵇ)ⁿ⁻¹ = ½, so b = −ln(1 − 2^(−1/(n − 1))); 0 where there is no other.
+    """
+    return -math.log1p(-(0.5 ** (1.0 / (num_ranks - 1)))) if num_ranks > 1 else 0.0

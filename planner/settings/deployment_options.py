@@ -1,0 +1,81 @@
+"""Options of the deployment: model, GPU, parallelism, formats and memory."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from planner.engines import defaults_text
+from planner.engines.releases import check_release
+from planner.errors import UsageError
+from planner.settings.panel import in_panel
+
+option = in_panel("Deployment")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeploymentOptions:
+    """Model, GPU, parallelism, formats and memory."""
+
+    model: str | None = option(None, "Model: a name (llama-3.1-8b, Qwen/Qwen3-32B), or a config.json.")
+    gpu: str | None = option(None, "GPU: h100-sxm, a100-sxm, mi300x … `planner db list` shows all.")
+    engine: str = option("vllm", "Serving engine: its scheduler, defaults and time constants apply.")
+    engine_version: str | None = option(
+        None, "Release of the engine, as in 0.5.9. Older releases lack some optimizations. [newest]")
+    tensor_parallel_size: int = option(1, "Tensor parallelism: GPUs that share each layer.")
+    pipeline_parallel_size: int = option(
+        1, "Pipeline parallelism: stages with a part of the layers each.")
+    inter_node_bandwidth: float | None = option(
+        None, "Network bandwidth between nodes, per GPU and direction [GB/s]: 50 if each GPU has 400 "
+        "Gb/s. Required if a replica spans nodes.")
+    inter_node_latency: float = option(5e-6, "Latency of each message between nodes [s].")
+    expert_parallel: bool = option(
+        False, "Expert parallelism: each GPU holds whole experts, not a slice of each expert (vLLM: "
+        "--enable-expert-parallel; SGLang, TensorRT-LLM: ep_size).")
+    quantization: str | None = option(None, "Weight format: bf16, fp8, int4, mxfp4 … [the checkpoint's]")
+    kv_cache_dtype: str = option(
+        "auto", "KV cache format: fp8 or bf16. `auto`: the checkpoint's, or 16 bit if it states none.")
+    fp8_gemm_backend: Literal["auto", "flashinfer_trtllm"] = option(
+        "auto", "GEMM for dense layers with block-scaled FP8 weights: `auto` (the engine's kernel), or "
+        "on Blackwell also FlashInfer's kernel for small batches (SGLang: --fp8-gemm-backend).")
+    moe_backend: Literal["auto", "marlin", "triton", "deep_gemm", "flashinfer_trtllm"] = option(
+        "auto", "Kernels of the routed experts: `auto` (the engine's choice), Marlin (4 bit), Triton, "
+        "DeepGEMM, or TensorRT-LLM's kernels (SGLang: --moe-runner-backend; TensorRT-LLM: moe_config.backend).")
+    all2all_backend: Literal["allgather_reducescatter", "deepep"] = option(
+        "allgather_reducescatter", "How tokens reach the experts with data-parallel attention and expert "
+        "parallelism: `allgather_reducescatter` sends each token to all GPUs; `deepep` sends each token only to the "
+        "GPUs with its experts (SGLang: --moe-a2a-backend).")
+    fp32_matmul: Literal["auto", "fp32", "tf32"] = option(
+        "auto", "GEMM for MoE routers kept in FP32, on Blackwell: `auto` (the engine's kernel, as fast "
+        "as 16 bit), or cuBLAS in `fp32` or `tf32` (VLLM_FLOAT32_MATMUL_PRECISION).")
+    gpu_memory_utilization: float | None = option(
+        None, "Share of GPU memory that the engine uses. SGLang: mem_fraction_static, by default from "
+        "GPU memory and chunk size. TensorRT-LLM: free_gpu_memory_fraction, the KV cache's share of free memory. "
+        f"{defaults_text('gpu_memory_utilization')}")
+    max_model_len: int | None = option(
+        None, "Longest context [tokens] (SGLang: --context-length; TensorRT-LLM: max_seq_len). [the "
+        "model's]")
+    num_gpu_blocks: int | None = option(
+        None, "KV blocks of a replica (vLLM: --num-gpu-blocks-override). [from the memory model]")
+    block_size: int = option(
+        16, "KV block size [tokens] (SGLang: --page-size; TensorRT-LLM: tokens_per_block). vLLM's blocks "
+        "are larger if the model has linear attention.")
+    max_loras: int = option(0, "Maximum number of LoRA adapters in a step. 0: adapters are ignored.")
+    max_cpu_loras: int | None = option(None, "LoRA adapters that fit in host memory. [max_loras]")
+    max_lora_rank: int = option(
+        16, "LoRA rank: the engine reserves memory for it, and all adapters are assumed to have it.")
+    lora_disk_bandwidth: float = option(
+        2.0, "Read bandwidth for LoRA adapters that are not in host memory [GB/s].")
+    swap_space: float = option(
+        4.0, "Host memory per GPU for the KV of swapped requests [GiB]. Needs --preemption swap.")
+    num_cpu_blocks: int | None = option(
+        None, "KV blocks in host memory for swapped requests, instead of --swap-space.")
+
+
+def check_deployment(options: DeploymentOptions) -> None:
+    """Raise UsageError if a value cannot be, or contradicts another."""
+    check_release(options.engine_version)
+    if options.max_loras < 0 or options.max_lora_rank < 1 or not options.lora_disk_bandwidth > 0:
+        raise UsageError(f"max_loras = {options.max_loras}, max_lora_rank = {options.max_lora_rank}, "
+                         f"lora_disk_bandwidth = {options.lora_disk_bandwidth} [GB/s]: must be at least 0, at least "
+                         f"1, and above 0")
+    if options.max_cpu_loras is not None and options.max_cpu_loras < options.max_loras:
+        raise UsageError(f"max_cpu_loras = {options.max_cpu_loras}: must be at least max_loras = {options.max_loras}")

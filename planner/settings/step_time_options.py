@@ -1,0 +1,55 @@
+"""Options of step times: the model, drafts and CUDA graphs."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from planner.errors import UsageError
+from planner.settings.acceptance import cumulative_acceptance
+from planner.settings.panel import in_panel
+
+option = in_panel("Step time")
+
+SpeculativeMethod = Literal["mtp", "deepseek_mtp", "eagle", "eagle3", "draft_model", "medusa", "ngram"]
+CudagraphMode = Literal["full_and_piecewise", "piecewise", "full_decode_only", "none"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepTimeOptions:
+    """The step-time model, drafts and CUDA graphs."""
+
+    step_time: str = option(
+        "roofline", "Step-time model: roofline, or linear:BASE_S,PER_TOKEN_S[,PER_CONTEXT_TOKEN_S].")
+    num_speculative_tokens: int = option(
+        0, "Speculative decoding: drafted tokens per step (SGLang: --speculative-num-steps). 0: off.")
+    speculative_method: SpeculativeMethod | None = option(
+        None, "Method that drafts tokens. [draft_model with --speculative-model, else mtp]")
+    speculative_model: str | None = option(
+        None, "Draft model, or EAGLE head: a catalog name, or the path of a config.json.")
+    speculative_acceptance: str = option(
+        "0.7", "Probability that a drafted token is accepted if all drafted tokens before it were; or "
+        "vLLM's acceptance rate of each position: 0.8,0.6,0.4.")
+    cudagraph_mode: CudagraphMode | None = option(
+        None, "Steps that run as CUDA graphs; `none`: eager mode (vLLM: --enforce-eager). [vllm: "
+        "full_and_piecewise; else full_decode_only]")
+    max_cudagraph_capture_size: int | None = option(
+        None, "Largest step that runs as a CUDA graph: tokens in vLLM, sequences in SGLang "
+        "(--cuda-graph-max-bs) and TensorRT-LLM (cuda_graph_config.max_batch_size). [vllm: 2 × max_num_seqs × tokens "
+        "per decode, ≤ 512; sglang: from GPU memory; trtllm: 128; both ≤ max_num_seqs]")
+    piecewise_cuda_graph_max_tokens: int | None = option(
+        None, "Largest step with prompts that runs as piecewise graphs [tokens]. "
+        "[max_cudagraph_capture_size]")
+    fuse_allreduce_rms: bool | None = option(
+        None, "Fused all-reduce + RMSNorm: one kernel for all-reduce, residual and norm (SGLang: "
+        "--enable-flashinfer-allreduce-fusion). [on if the engine does so]")
+    calibration: str | None = option(
+        None, "TOML file with step-time constants from `planner calibrate`. [the engine's constants]")
+    interval: float | None = option(
+        None, "Share of outcomes that prediction intervals contain, by held-out errors: 0.8. [no "
+        "intervals]")
+
+
+def check_step_time(options: StepTimeOptions) -> None:
+    """Raise UsageError if drafts are fewer than none, or their acceptance is no probability."""
+    if options.num_speculative_tokens < 0:
+        raise UsageError(f"num_speculative_tokens = {options.num_speculative_tokens}: must not be negative")
+    cumulative_acceptance(options.speculative_acceptance, options.num_speculative_tokens)

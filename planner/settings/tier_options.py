@@ -1,0 +1,41 @@
+"""Options of KV tiers: memory for KV blocks below the GPU's."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from planner.errors import UsageError
+from planner.settings.panel import in_panel
+
+option = in_panel("Cache tiers")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TierOptions:
+    """KV memory below the GPU."""
+
+    kv_offloading_size: float | None = option(
+        None, "Host memory for KV blocks, for all GPUs of an engine [GiB]. [none]")
+    kv_offloading_bandwidth: float | None = option(
+        None, "Bandwidth between a GPU and host memory, per direction [GB/s]. [the GPU's host link]")
+    kv_remote_size: float | None = option(None, "Remote KV store that all replicas share [GiB]. [none]")
+    kv_remote_bandwidth: float = option(
+        50.0, "Bandwidth between a replica and the remote store, per direction [GB/s].")
+    kv_remote_latency: float = option(0.0, "Latency of each transfer from or to the remote store [s].")
+    kv_write_policy: Literal["write_through", "write_through_selective", "write_back"] = option(
+        "write_through", "When KV blocks are copied to the next tier: when they are computed "
+        "(write_through), when they are used again (write_through_selective), or when the GPU evicts them "
+        "(write_back). SGLang: --hicache-write-policy.")
+
+
+def check_tier_options(options: TierOptions) -> None:
+    """Raise UsageError if a value cannot be, or contradicts another."""
+    for name in ("kv_offloading_size", "kv_offloading_bandwidth", "kv_remote_size", "kv_remote_bandwidth"):
+        value = getattr(options, name)
+        if value is not None and not value > 0:
+            raise UsageError(f"{name} = {value}: must be above 0 [{'GiB' if name.endswith('size') else 'GB/s'}]")
+    if not 0 <= options.kv_remote_latency < math.inf:
+        raise UsageError(f"kv_remote_latency = {options.kv_remote_latency}: must not be negative [s]")
+    if options.kv_write_policy == "write_back" and options.kv_offloading_size is None:
+        raise UsageError("kv_write_policy = write_back: blocks go to host memory when the GPU evicts them; give "
+                         "kv_offloading_size")
