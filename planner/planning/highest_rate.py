@@ -31,7 +31,7 @@ from planner.replays.fleet.replicas import serve
 from planner.results.notes import notes
 from planner.results.resolved import describe_deployment, fitted_deployments
 from planner.results.uncertainty import Residuals, residuals_for
-from planner.settings.objectives import Objectives, Verdict, required_of, judge
+from planner.settings.objectives import Objectives, Verdict, judge, required_of
 from planner.settings.rate_scaling import MEANINGS
 from planner.settings.scenario import Scenario
 from planner.traces import Trace

@@ -33,7 +33,7 @@ from planner.replays.fleet.shares import shares
 from planner.results.notes import notes
 from planner.results.summary import summarize
 from planner.settings.default_router import SERVICE_ROUTER, sized_router_of
-from planner.settings.objectives import Objectives, Verdict, required_of, judge
+from planner.settings.objectives import Objectives, Verdict, judge, required_of
 from planner.settings.rate_scaling import MEANINGS
 from planner.settings.scenario import Scenario
 from planner.steptime.roofline import priors
