@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from planner.errors import UsageError
-from planner.files.keys import asdict
 from planner.files.writing import append_text, write_text
 from planner.planning.comparison import compare_studies, explain_outcome
 from planner.planning.search_options import Choices, Search
@@ -121,7 +120,7 @@ def capacity(source: str, scenario: Scenario, slo: str, attainment: float, searc
     trace = _read_searched(source, scenario, format, on_bad_rows)
     found = find_capacity(trace, scenario, objectives, replace(search, seed=scenario.seed or 0))
     _print_notes(found.notes)
-    publish(asdict(found), capacity_table(found), json)
+    publish(found, capacity_table(found), json)
     return found.feasible
 
 
@@ -144,7 +143,7 @@ def size(source: str, scenario: Scenario, slo: str, attainment: float, choices: 
     objectives = parse_objectives(slo, attainment)
     found = find_fleet(_read_searched(source, scenario, format, on_bad_rows), scenario, objectives, choices)
     _print_notes(found.notes)
-    publish(asdict(found), sizing_table(found), json)
+    publish(found, sizing_table(found), json)
     return found.feasible
 
 
@@ -162,7 +161,7 @@ def check(targets: Path, baseline: Path | None, update_baseline: bool, junit: Pa
             write_text(path, make(result))
     if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
         append_text(Path(summary), gate_markdown(result))
-    publish(asdict(result), gate_table(result), json)
+    publish(result, gate_table(result), json)
     verdicts = [row.verdict for row in result.checks]
     if "no baseline" in verdicts and not {"missed", "regressed"} & set(verdicts):
         raise UsageError(f"--baseline {baseline}: lacks metrics that have max_regression; record them with "
@@ -184,7 +183,7 @@ def sweep(source: str, scenario: Scenario, options: Mapping[str, Any], output: P
     table, found = find_best(asked, output, **how) if optimize else (replay_grid(asked, output, **how), None)
     result = describe_sweep(asked, output, table, found)
     _print_notes(result.notes)
-    publish(asdict(result), sweep_table(result), json)
+    publish(result, sweep_table(result), json)
     return found is None or found.best is not None
 
 
@@ -229,7 +228,7 @@ def validate(measured: Path, scenario: Scenario, max_error: str | None, predicti
     _print_notes(result.notes)
     if predictions is not None:
         write_table(predictions_table(found.predictions), predictions)
-    publish(asdict(result), accuracy_table(result), json)
+    publish(result, accuracy_table(result), json)
     return result.met
 
 
@@ -245,7 +244,7 @@ def calibrate(measured: Path, scenario: Scenario, output: Path | None, fit: str 
     _print_notes(result.notes)
     if output is not None:
         write_calibration(result, output)
-    publish(asdict(result), calibration_table(result), json)
+    publish(result, calibration_table(result), json)
 
 
 def _read(source: str, scenario: Scenario, format: str | None, on_bad_rows: OnBadRows) -> Trace:

@@ -139,7 +139,8 @@ def _field(each: Declared, values: Mapping[str, Any], names: set[str], where: st
         return _parsed(each.hint, values.get(each.name), path)
     needed = set(_required(each))
     others = {key: value for key, value in values.items() if key not in names - needed}
-    is_absent = needed > names and all(others.get(name) is None for name in needed - names)
+    own = needed - names
+    is_absent = bool(own) and all(others.get(name) is None for name in own)
     return None if is_absent and NoneType in get_args(each.hint) else _parsed(each.hint, others, where)
 
 

@@ -9,7 +9,7 @@ from planner.files.keys import Key, Spread
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorSummary:
-    """How far predictions of one metric are off; APE is |predicted − measured| / measured."""
+    """How far predictions of one metric are off."""
 
     n: Annotated[int, Key("1", "Predictions with a measurement above 0")]
     mape: Annotated[float, Key("1", "Mean of the APE, |predicted − measured| / measured")]

@@ -6,7 +6,6 @@ from typing import Any
 
 from planner.errors import BaselineError
 from planner.files.finite import is_number
-from planner.files.keys import asdict
 from planner.files.nested import parse_json
 from planner.files.writing import write_text
 from planner.planning.check_answer import ScenarioMetrics
@@ -56,8 +55,7 @@ def write_baseline(path: Path, scenarios: Mapping[str, ScenarioMetrics]) -> None
     ------
     OutputError : it cannot be written.
     """
-    write_text(path, to_json({"versions": versions(), "hardware_db": hardware_db_sha256(),
-                              "scenarios": {name: asdict(each) for name, each in scenarios.items()}}))
+    write_text(path, to_json({"versions": versions(), "hardware_db": hardware_db_sha256(), "scenarios": scenarios}))
 
 
 def changes(baseline: Mapping[str, Any], name: str, trace_sha256: str) -> list[str]:

@@ -144,7 +144,7 @@ class SizedTraffic:
 class SizeAnswer:
     """What `planner size --json` writes."""
 
-    cheapest: Annotated[Fleet | None, Spread()]
+    cheapest: Annotated[Fleet | None, Spread("The cheapest fleet. Null if not feasible")]
     feasible: Annotated[bool, Key("", "Whether a fleet meets the objectives")]
     missed: Annotated[tuple[Missed, ...], Key("", "Objectives that the closest kind misses, worst first. Empty if "
                                               "feasible")]

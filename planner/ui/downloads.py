@@ -3,7 +3,6 @@
 import polars as pl
 import streamlit as st
 
-from planner.files.keys import asdict
 from planner.planning.capacity_answer import CapacityAnswer
 from planner.planning.size_answer import SizeAnswer
 from planner.planning.sweep_answer import SweepAnswer
@@ -37,7 +36,7 @@ def answer_downloads(name: str, answer: CapacityAnswer | SizeAnswer | SweepAnswe
     st.subheader("Take it with you")
     st.code(command, language=None, wrap_lines=True)
     left, right = st.columns(2)
-    left.download_button("Answer, JSON", to_json(asdict(answer)), f"{name}.json", "application/json", width="stretch",
+    left.download_button("Answer, JSON", to_json(answer), f"{name}.json", "application/json", width="stretch",
                          on_click="ignore")
     right.download_button("Report, HTML", lambda: answer_html(SavedAnswer(name=name, answer=answer, table=table)),
                           f"{name}.html", "text/html", width="stretch", on_click="ignore")
