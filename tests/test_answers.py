@@ -65,7 +65,8 @@ def test_every_key_has_a_meaning_and_every_number_a_unit(kind: type) -> None:
 def test_keys_are_left_out_or_null_as_they_are_declared() -> None:
     size = asdict(filled(SizeAnswer))
     assert size["num_gpus"] is None  # of no fleet
-    assert {"closest", "peak_rps"}.isdisjoint(size)
+    assert {"closest", "peak_rps", "trace_copies"}.isdisjoint(size)
+    assert asdict(FLEET)["trace_copies"] == 1
     assert asdict(filled(SizeAnswer, closest=filled(ClosestKind)))["closest"]["gpu"] == "x"
     assert {"best", "num_replays"}.isdisjoint(asdict(filled(SweepAnswer)))
     assert asdict(filled(SweepAnswer, optimum=filled(Optimum)))["best"] is None  # none meets the limits

@@ -56,7 +56,7 @@ def _run() -> None:
     """Run a command and flush stdout; raise OutputError if stdout cannot be written."""
     try:
         try:
-            app()
+            app(prog_name="planner")  # also where Python was told the module to run
         finally:
             sys.stdout.flush()
     except OSError as error:

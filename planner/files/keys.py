@@ -103,9 +103,9 @@ def _plain(value: Any) -> Any:
 
 
 def _required(each: Declared) -> Iterator[str]:
-    """Yield the keys that a field always has; of a part, those of the part."""
+    """Yield the keys that a field always has; of a part, the part's."""
     if isinstance(each.note, Key):
-        if each.is_required:
+        if each.is_required and not each.note.only:
             yield each.name
         return
     for part in [] if get_origin(each.hint) is Mapping else parts_of(each.hint):

@@ -70,7 +70,7 @@ class Fleet:
     num_replicas: Annotated[int, Key("1", "Replicas, with spares")]
     prefill_replicas: Annotated[int, Key("1", "Replicas of them that prefill only. 0 if all do both")]
     num_spare: Annotated[int, Key("1", "Spare replicas (--spare), of each kind")]
-    num_gpus: Annotated[int, Key("1", "GPUs, with those of spares")]
+    num_gpus: Annotated[int, Key("1", "GPUs, with spares")]
     cost_usd_per_hour: Annotated[float, Key("USD/h", "Price of the GPUs")]
     cost_usd_per_month: Annotated[float, Key("USD", "Price of the GPUs over 730 hours")]
     price_usd_per_gpu_hour: Annotated[float, Key("USD/h", "cost_usd_per_hour / num_gpus")]
@@ -87,7 +87,7 @@ class Fleet:
                                           "Null if there is no limit")]
     stationary: Annotated[bool | None, Key("", "Whether a longer load needs as many replicas. Null if it was not "
                                            "tried")]
-    trace_copies: Annotated[int, Key("1", "Repeats of the trace in the load")]
+    trace_copies: Annotated[int, Key("1", "Repeats of the trace in the load", only="of a fleet")]
     schedule: Annotated[Schedule | None, Key("", "Replicas over time. Null without --period and --rate-series, and if "
                                              "no number of replicas serves a part")]
     schedule_reason: Annotated[str | None, Key("", "Why there is no schedule")]
@@ -149,8 +149,8 @@ class SizeAnswer:
     missed: Annotated[tuple[Missed, ...], Key("", "Objectives that the closest kind misses, worst first. Empty if "
                                               "feasible")]
     fewest_gpus: Annotated[Fleet | None, Key("", "Fleet with the fewest GPUs")]
-    alternatives: Annotated[tuple[Fleet | UnableFleet, ...], Key("", "All kinds: those that meet the objectives, "
-                                                                 "cheapest first, then the others")]
+    alternatives: Annotated[tuple[Fleet | UnableFleet, ...], Key("", "All kinds: able fleets, cheapest first, "
+                                                                 "then the kinds that miss the objectives")]
     routers: Annotated[tuple[RouterSize, ...], Key("", "Size behind each tried router, the used one first")]
     routers_not_tried: Annotated[tuple[str, ...], Key("", "Routers that were not tried")]
     better_router: Annotated[str | None, Key("", "Tried router with over 9 % fewer GPUs. Null if there is none")]
