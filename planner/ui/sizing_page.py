@@ -61,8 +61,9 @@ def _asked(study: Study) -> tuple[dict[str, Any], RateSeries | None]:
     sizes = list(map(str, RANKS))
     ranks = middle.multiselect("tensor-parallel sizes", RANKS, RANKS,
                                **in_link("ranks", list(RANKS), one_of(sizes)))
-    spare = right.number_input("spare replicas", 0, MOST_SPARE, 0, help="Extra replicas against failures.", **in_link(
-        "spare", 0, number(0, MOST_SPARE, is_whole=True, may_be_empty=False)))
+    usual = Choices().num_spare
+    spare = right.number_input("spare replicas", 0, MOST_SPARE, usual, help="Extra replicas against failures.",
+                               **in_link("spare", usual, number(0, MOST_SPARE, is_whole=True, may_be_empty=False)))
     period = st.number_input("length of a part [s]", 1.0, None, 600.0, 60.0, **in_link(
         "period", 600.0, number(1, None, is_whole=False, may_be_empty=False))) if kind == BY_PERIOD else None
     file = st.file_uploader("rates over time", type=["csv", "gz", "zst"], key="rate_series",
