@@ -131,10 +131,11 @@ def _keys(kind: Any) -> str:
 def _key_row(each: Declared) -> tuple[str, str, str, str]:
     """Return the row of a key, or of a part whose keys stand among those of the whole."""
     only = f"Only {each.note.only}" if each.note.only else ""
+    kind = _type(each.hint).removesuffix(" or null") if only else _type(each.hint)
     meaning = ". ".join(filter(None, (_escaped(each.note.meaning), only)))
     if isinstance(each.note, Key):
-        return f"`{each.name}`", _type(each.hint), each.note.unit, meaning
-    return "others" if get_origin(each.hint) is Mapping else "the keys of", _type(each.hint), "", meaning
+        return f"`{each.name}`", kind, each.note.unit, meaning
+    return "others" if get_origin(each.hint) is Mapping else "the keys of", kind, "", meaning
 
 
 def _type(hint: Any, kinds: Mapping[Any, str] = TYPES) -> str:

@@ -77,7 +77,7 @@ class Fleet:
     cost_usd_per_million_output_tokens: Annotated[float, Key("USD", "Price per million output tokens at the mean rate")]
     power_kw: Annotated[float, Key("kW", "Mean power of the GPUs, spares idle")]
     attainment: Annotated[float, Key("1", "Share of requests within their own limits")]
-    limiting_metric: Annotated[str, Key("", "Objective that one replica less misses; none with the fewest replicas")]
+    limiting_metric: Annotated[str, Key("", "Objective that one replica less misses; none if no fleet is smaller")]
     p99_ttft_ms: Annotated[float | None, Key("ms", "99th percentile of TTFT")]
     p99_tpot_ms: Annotated[float | None, Key("ms", "99th percentile of TPOT. Null if no request has two output tokens")]
     busy_fraction: Annotated[float, Key("1", "Share of time in which a replica runs a step")]
@@ -87,7 +87,7 @@ class Fleet:
                                           "Null if there is no limit")]
     stationary: Annotated[bool | None, Key("", "Whether a longer load needs as many replicas. Null if it was not "
                                            "tried")]
-    trace_copies: Annotated[int, Key("1", "Repeats of the trace in the load", only="of a fleet")]
+    trace_copies: Annotated[int, Key("1", "Repeats of the trace in the load", only="if a fleet meets the objectives")]
     schedule: Annotated[Schedule | None, Key("", "Replicas over time. Null without --period and --rate-series, and if "
                                              "no number of replicas serves a part")]
     schedule_reason: Annotated[str | None, Key("", "Why there is no schedule")]
@@ -150,7 +150,7 @@ class SizeAnswer:
                                               "feasible")]
     fewest_gpus: Annotated[Fleet | None, Key("", "Fleet with the fewest GPUs")]
     alternatives: Annotated[tuple[Fleet | UnableFleet, ...], Key("", "All kinds: able fleets, cheapest first, "
-                                                                 "then the kinds that miss the objectives")]
+                                                                 "then the others")]
     routers: Annotated[tuple[RouterSize, ...], Key("", "Size behind each tried router, the used one first")]
     routers_not_tried: Annotated[tuple[str, ...], Key("", "Routers that were not tried")]
     better_router: Annotated[str | None, Key("", "Tried router with over 9 % fewer GPUs. Null if there is none")]
