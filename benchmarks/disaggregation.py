@@ -9,7 +9,8 @@ from typing import Any
 
 from benchmarks.replay_speed import ROOT
 from planner.deployment.deploy import shape_load
-from planner.planning.fleets import Choices
+from planner.planning.search_options import Choices
+from planner.planning.size_answer import Fleet, UnableFleet
 from planner.planning.sizing import size
 from planner.run import replay
 from planner.settings.objectives import parse_objectives
@@ -70,21 +71,20 @@ def crossing(workload: Workload) -> list[str]:
     """Return the table of the fewest replicas that `size` finds, together and apart, by the limit on TPOT."""
     trace, rows = workload.at(workload.sized_per_s), []
     choices = Choices(gpus=(str(ONE.gpu),), quantizations=(None,), ranks=(ONE.tensor_parallel_size,), prices={},
-                      splits=True, compares=False)
+                      disaggregate=True, compare_assumptions=False)
     for tpot_ms in SIZED_TPOTS_MS:
         objectives = parse_objectives(f"ttft:5000 tpot:{tpot_ms}", 0.95)
-        fleets = size(trace, ONE, objectives, choices)["alternatives"]
+        fleets = size(trace, ONE, objectives, choices).alternatives
         rows.append(f"| {tpot_ms} | {_needed(fleets, is_apart=False)} | {_needed(fleets, is_apart=True)} |")
     return [f"| TPOT limit [ms], {workload.name} at {workload.sized_per_s:g}/s | together | prefill + decode |",
             "|---|---|---|", *rows, ""]
 
 
-def _needed(fleets: Sequence[Mapping[str, Any]], *, is_apart: bool) -> str:
+def _needed(fleets: Sequence[Fleet | UnableFleet], *, is_apart: bool) -> str:
     """Return how many replicas a kind of fleet needs."""
     for fleet in fleets:
-        prefill = fleet.get("prefill_replicas", 0)
-        if "reason" not in fleet and bool(prefill) == is_apart:
-            decode = fleet["num_replicas"] - prefill
+        if isinstance(fleet, Fleet) and bool(fleet.prefill_replicas) == is_apart:
+            prefill, decode = fleet.prefill_replicas, fleet.num_replicas - fleet.prefill_replicas
             return f"{prefill} + {decode}" if prefill else str(decode)
     return "none does"
 

@@ -97,10 +97,11 @@ def thousand_configurations() -> str:
         table = sweep(plan, Path(folder) / "sweep.parquet")
         wall_s = time.perf_counter() - begin
         _, found = optimize(plan, Path(folder) / "best.parquet")
+    assert found.best is not None
     best = float(table.filter(pl.col("slo_attainment") >= 0.99)[DEFAULT_FRONT[0]].to_numpy().min())
     return (f"Sweep of {table.height:,} configurations of the conversation hour: {wall_s:.0f} s on "
-            f"{joblib.cpu_count()} cores (target 60 s on two). The optimiser took {found['num_replays']} replays to "
-            f"{found['best'][DEFAULT_FRONT[0]]:.4f} USD per million output tokens; the grid's best is {best:.4f}.")
+            f"{joblib.cpu_count()} cores (target 60 s on two). The optimiser took {found.num_replays} replays to "
+            f"{found.best[DEFAULT_FRONT[0]]:.4f} USD per million output tokens; the grid's best is {best:.4f}.")
 
 
 def main() -> None:

@@ -4,9 +4,10 @@ import ast
 import inspect
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from types import NoneType
+from typing import Any, get_args, get_origin, get_type_hints
 
 import typer
 
@@ -16,6 +17,13 @@ from planner.catalog.catalog_files import data_dir, load_gpu, load_model
 from planner.catalog.families import SUPPORTED
 from planner.catalog.parameters import num_active_parameters, num_parameters
 from planner.commands.cli import app
+from planner.files.keys import Declared, Key, declared, parts_of
+from planner.measured.calibration.calibrate_answer import CalibrateAnswer
+from planner.measured.validate_answer import ValidateAnswer
+from planner.planning.capacity_answer import CapacityAnswer
+from planner.planning.check_answer import CheckAnswer
+from planner.planning.size_answer import SizeAnswer
+from planner.planning.sweep_answer import SweepAnswer
 from planner.policies.builtin_autoscalers import AUTOSCALERS
 from planner.policies.builtin_policies import POLICIES
 from planner.policies.builtin_routers import ROUTERS
@@ -28,6 +36,10 @@ from planner.steptime.engine_constants import EngineConstants
 FOLDER = Path(__file__).with_name("reference")
 FORMATS = ("bf16", "fp8", "fp4")
 MARK = "<!-- Written by docs/make_reference.py from what the code declares; change that, then run make reference. -->"
+ANSWERS = {"capacity": CapacityAnswer, "size": SizeAnswer, "sweep": SweepAnswer, "check": CheckAnswer,
+           "validate": ValidateAnswer, "calibrate": CalibrateAnswer}
+TYPES = {str: "text", int: "whole number", float: "number", bool: "true or false", NoneType: "null", Any: "any value"}
+PLURALS = {**TYPES, str: "texts", int: "whole numbers", float: "numbers", Any: "values"}
 RULES = [f for f in fields(Policy) if f.name not in ("name", "plan_step", "admit_key", "victim_key")]
 
 
@@ -87,6 +99,55 @@ def summary_page() -> str:
     for title, terms in tables:
         parts += [f"## {title}", _terms("column", terms)]
     return "\n\n".join([*parts, "A trace's columns are on the page of [formats](../formats.md#our-columns)."]) + "\n"
+
+
+def answers_page() -> str:
+    """Return the page of the keys that commands other than `planner replay` write."""
+    parts = ["# Answers", MARK,
+             "What `--json` of these commands writes, and what `planner.capacity`, `planner.size` and `planner.sweep` "
+             "return in a notebook. Keys stand in this order. A number that does not exist for the input is null. The "
+             "keys of `planner replay` are on [a page of their own](summary.md)."]
+    shown: set[Any] = set()
+    for command, kind in ANSWERS.items():
+        parts += [f"## planner {command}", _keys(kind)]
+        waiting = _inner(kind)
+        while waiting:
+            part = waiting.pop(0)
+            if part not in shown:
+                shown.add(part)
+                parts += [f"### {part.__name__}", inspect.getdoc(part), _keys(part)]
+                waiting = [*_inner(part), *waiting]
+    return "\n\n".join(parts) + "\n"
+
+
+def _inner(kind: Any) -> list[Any]:
+    return [part for each in declared(kind) for part in parts_of(each.hint)]
+
+
+def _keys(kind: Any) -> str:
+    return _table(("key", "type", "unit", "meaning"), map(_key_row, declared(kind)))
+
+
+def _key_row(each: Declared) -> tuple[str, str, str, str]:
+    """Return the row of a key, or of a part whose keys stand among those of the whole."""
+    only = f"Only {each.note.only}" if each.note.only else ""
+    kind = _type(each.hint).removesuffix(" or null") if only else _type(each.hint)
+    meaning = ". ".join(filter(None, (_escaped(each.note.meaning), only)))
+    if isinstance(each.note, Key):
+        return f"`{each.name}`", kind, each.note.unit, meaning
+    return "others" if get_origin(each.hint) is Mapping else "the keys of", kind, "", meaning
+
+
+def _type(hint: Any, kinds: Mapping[Any, str] = TYPES) -> str:
+    """Return a key's type in words; a part is a link to its table."""
+    if is_dataclass(hint):
+        return f"[{hint.__name__}](#{hint.__name__.lower()})"  # type: ignore[union-attr]
+    inner = [each for each in get_args(hint) if each is not Ellipsis]
+    if get_origin(hint) is tuple:
+        return f"list of {_type(inner[0], PLURALS)}"
+    if get_origin(hint) is Mapping:
+        return f"{_type(inner[1], PLURALS)} by name"
+    return " or ".join(_type(each, kinds) for each in inner) or kinds[hint]
 
 
 def policies_page() -> str:
@@ -162,8 +223,8 @@ def files_page() -> str:
     return "\n\n".join(parts) + "\n"
 
 
-PAGES = {"cli": cli_page, "scenario": scenario_page, "summary": summary_page, "policies": policies_page,
-         "catalog": catalog_page, "files": files_page}
+PAGES = {"cli": cli_page, "scenario": scenario_page, "summary": summary_page, "answers": answers_page,
+         "policies": policies_page, "catalog": catalog_page, "files": files_page}
 
 
 def _commands(group: Any, prefix: str = "planner") -> Iterator[tuple[str, Any]]:

@@ -6,11 +6,12 @@ from typing import Any
 
 import polars as pl
 
+from planner.files.keys import asdict
 from planner.planning import highest_rate, sizing, sweeping
 from planner.planning.comparison import compare_studies
-from planner.planning.fleets import RANKS, Choices
 from planner.planning.grid import DEFAULT_FRONT, plan_sweep
 from planner.planning.optimize import optimize as optimize_grid
+from planner.planning.search_options import DEFAULT_ATTAINMENT, Choices, Search
 from planner.planning.study import Study
 from planner.report.plan_tables import capacity_table, capacity_words, sizing_table, sizing_words
 from planner.report.summary_tables import ROWS, comparison_table, explanation_table
@@ -18,13 +19,13 @@ from planner.report.sweep_tables import sweep_table
 from planner.results.answers import Answer
 from planner.results.phases import PHASES
 from planner.settings.objectives import given_objectives, parse_objectives
-from planner.settings.rate_scaling import RECOMMENDED
 from planner.settings.scenario import Scenario
 from planner.traces import Trace
 from planner.traces.shaping.client_load import read_load
 from planner.traces.shaping.rate_series import read_rate_series
 
 AnyTrace = Trace | str | Path
+SEARCH, CHOICES = Search(), Choices()  # with their defaults
 
 
 def explain(trace: AnyTrace, scenario: Scenario, *, slo: str | None = None) -> Answer:
@@ -72,9 +73,10 @@ def compare(trace: AnyTrace, scenarios: Mapping[str, Scenario], *, slo: str | No
                   headline="\n".join(reasons), table=pl.DataFrame(rows, strict=False))
 
 
-def capacity(trace: AnyTrace, scenario: Scenario, slo: str, *, attainment: float = 0.99,
-             scaling: str = RECOMMENDED, horizon: str = "double", by_tenant: bool = False, replicates: int = 20,
-             seed: int = 0, compare_assumptions: bool = True, jobs: int = -1) -> Answer:
+def capacity(trace: AnyTrace, scenario: Scenario, slo: str, *, attainment: float = DEFAULT_ATTAINMENT,
+             scaling: str = SEARCH.scaling, horizon: str = SEARCH.horizon, by_tenant: bool = SEARCH.by_tenant,
+             replicates: int = SEARCH.replicates, seed: int = SEARCH.seed,
+             compare_assumptions: bool = SEARCH.compare_assumptions, jobs: int = SEARCH.jobs) -> Answer:
     """Find the highest request rate that keeps the objectives; see `highest_rate.capacity`.
 
     Parameters
@@ -82,22 +84,23 @@ def capacity(trace: AnyTrace, scenario: Scenario, slo: str, *, attainment: float
     trace : as read, or a path or sample to read.
     slo : objectives in ms, of each request ("ttft:500") or of percentiles ("p99_ttft:500").
     attainment : share of requests that must meet their own [1].
-    scaling, horizon, by_tenant, replicates, seed, jobs : as of `highest_rate.Search`.
+    scaling, horizon, by_tenant, replicates, seed, jobs : as of `search_options.Search`.
     compare_assumptions : whether the answer by other ways of scaling and behind other routers is given too.
     """
-    search = highest_rate.Search(scaling=scaling, horizon=horizon, by_tenant=by_tenant, replicates=replicates,
-                                 seed=seed, compares=compare_assumptions, jobs=jobs)
+    search = Search(scaling=scaling, horizon=horizon, by_tenant=by_tenant, replicates=replicates, seed=seed,
+                    compare_assumptions=compare_assumptions, jobs=jobs)
     found = highest_rate.capacity(_read(trace, scenario), scenario, parse_objectives(slo, attainment), search)
-    lines = [*capacity_words(found), *found["notes"]]
-    return Answer(values_by_key=found, text=capacity_table(found), headline="\n".join(lines),
-                  table=pl.DataFrame(found["probes"]))
+    lines, values = [*capacity_words(found), *found.notes], asdict(found)
+    return Answer(values_by_key=values, text=capacity_table(found), headline="\n".join(lines),
+                  table=pl.DataFrame(values["probes"]))
 
 
-def size(trace: AnyTrace, scenario: Scenario, slo: str, *, attainment: float = 0.99, gpus: Sequence[str] = (),
-         quantizations: Sequence[str | None] = (None,), tensor_parallel_sizes: Sequence[int] = RANKS,
-         prices: Mapping[str, float] | None = None, spare: int = 0, period_s: float | None = None,
-         rate_series: str | Path | None = None, scaling: str = RECOMMENDED, compare_assumptions: bool = True,
-         jobs: int = -1) -> Answer:
+def size(trace: AnyTrace, scenario: Scenario, slo: str, *, attainment: float = DEFAULT_ATTAINMENT,
+         gpus: Sequence[str] = CHOICES.gpus, quantizations: Sequence[str | None] = CHOICES.quantizations,
+         tensor_parallel_sizes: Sequence[int] = CHOICES.ranks, prices: Mapping[str, float] | None = None,
+         spare: int = CHOICES.num_spare, period_s: float | None = CHOICES.period_s,
+         rate_series: str | Path | None = None, scaling: str = CHOICES.scaling,
+         compare_assumptions: bool = CHOICES.compare_assumptions, jobs: int = CHOICES.jobs) -> Answer:
     """Find the cheapest fleet, and the one of fewest GPUs, that serves a trace; see `sizing.size`.
 
     Parameters
@@ -105,21 +108,22 @@ def size(trace: AnyTrace, scenario: Scenario, slo: str, *, attainment: float = 0
     trace : as read, or a path or sample to read.
     slo, attainment : as of `capacity`.
     gpus : to choose from; the scenario's where none are given.
-    quantizations, tensor_parallel_sizes, prices, spare, period_s, scaling, jobs : as of `fleets.Choices`.
+    quantizations, tensor_parallel_sizes, prices, spare, period_s, scaling, jobs : as of `search_options.Choices`.
     rate_series : CSV of rates over time that the trace's traffic takes on; see `rate_series.read_rate_series`.
     compare_assumptions : as of `capacity`.
     """
-    choices = Choices(gpus=gpus or [str(scenario.gpu)], quantizations=quantizations, ranks=tensor_parallel_sizes,
-                      prices=prices or {}, num_spare=spare, period_s=period_s, jobs=jobs, scaling=scaling,
-                      compares=compare_assumptions,
+    choices = Choices(gpus=gpus, quantizations=quantizations, ranks=tensor_parallel_sizes, prices=prices or {},
+                      num_spare=spare, period_s=period_s, jobs=jobs, scaling=scaling,
+                      compare_assumptions=compare_assumptions,
                       series=None if rate_series is None else read_rate_series(Path(rate_series)))
     found = sizing.size(_read(trace, scenario), scenario, parse_objectives(slo, attainment), choices)
     shown = ("gpu", "tensor_parallel_size", "quantization", "num_replicas", "num_gpus", "cost_usd_per_hour",
              "cost_usd_per_million_output_tokens", "attainment", "p99_ttft_ms", "p99_tpot_ms", "headroom",
              "limiting_metric", "reason")
-    table = pl.DataFrame([{key: fleet.get(key) for key in shown} for fleet in found["alternatives"]], strict=False)
-    lines = [*sizing_words(found), *found["notes"]]
-    return Answer(values_by_key=found, text=sizing_table(found), table=table, headline="\n".join(lines))
+    values = asdict(found)
+    table = pl.DataFrame([{key: fleet.get(key) for key in shown} for fleet in values["alternatives"]], strict=False)
+    lines = [*sizing_words(found), *found.notes]
+    return Answer(values_by_key=values, text=sizing_table(found), table=table, headline="\n".join(lines))
 
 
 def sweep(trace: str | Path, scenario: Scenario, axes: Mapping[str, Sequence[Any]], *, slo: str | None = None,
@@ -145,11 +149,11 @@ def sweep(trace: str | Path, scenario: Scenario, axes: Mapping[str, Sequence[Any
     plan = plan_sweep(str(trace), scenario, axes, slo=slo, attainment=attainment, front=pareto,
                       constraints=constraints)
     table, best = (optimize_grid(plan, Path(output), jobs=jobs) if optimize
-                   else (sweeping.sweep(plan, Path(output), jobs=jobs), {}))
-    found = sweeping.describe(plan, Path(output), table) | best
+                   else (sweeping.sweep(plan, Path(output), jobs=jobs), None))
+    found = sweeping.describe(plan, Path(output), table, best)
     text = sweep_table(found)
-    front = pl.DataFrame(found["front"]).select(*plan.axes, *plan.front) if found["front"] else pl.DataFrame()
-    return Answer(values_by_key=found, text=text, headline=text.splitlines()[-1], table=front)
+    front = pl.DataFrame(found.front).select(*plan.axes, *plan.front) if found.front else pl.DataFrame()
+    return Answer(values_by_key=asdict(found), text=text, headline=text.splitlines()[-1], table=front)
 
 
 def _compared(trace: AnyTrace, scenarios: Mapping[str, Scenario], slo: str | None) -> dict[str, dict[str, Any]]:

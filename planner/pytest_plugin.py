@@ -11,18 +11,19 @@ import pytest
 def planner_target(request: pytest.FixtureRequest) -> Callable[..., dict[str, Any]]:
     """Return a function that judges a targets file, as `planner check` does, and fails the test where one is missed.
 
-    `planner_target("targets.toml", baseline="baseline.json")` returns what `planner.planning.gate.check` does.
+    `planner_target("targets.toml", baseline="baseline.json")` returns what `planner check --json` writes.
     Paths are relative to the test's file. Without the baseline that a target needs, the test fails too.
     """
     folder = request.path.parent
 
     def judge(targets: str | Path, *, baseline: str | Path | None = None) -> dict[str, Any]:
-        from planner.planning.gate import check  # not at start: every test run of an environment loads this file
-        from planner.report.summary_tables import gate_table
+        from planner.files.keys import asdict  # not at start: every test run of an environment loads this file
+        from planner.planning.gate import check
+        from planner.report.gate_tables import gate_table
 
         result = check(folder / targets, baseline=None if baseline is None else folder / baseline)
-        if not result["met"]:
+        if not result.met:
             pytest.fail(gate_table(result), pytrace=False)
-        return result
+        return asdict(result)
 
     return judge

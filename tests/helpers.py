@@ -1,12 +1,16 @@
 """What many tests need: a trace from a few numbers, a scenario with a linear step time, and a replay's batches."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import is_dataclass
+from types import NoneType
+from typing import Any, TypeVar, get_args, get_origin
 
 import numpy as np
 import polars as pl
 
+from planner.files.keys import declared
 from planner.loop.state.engine_settings import Recording
+from planner.planning.size_answer import Fleet, SizeAnswer
 from planner.replays.request_columns import COLUMNS, Requests
 from planner.replays.result_tables import ReplayResult
 from planner.run import replay
@@ -17,6 +21,7 @@ from planner.traces.table import account_of
 EVERYTHING = Recording(steps=True, schedule=True)
 
 Rows = Sequence[tuple[float, int, int]]
+T = TypeVar("T")
 
 
 def trace_of(rows: Rows, *, hash_ids: Sequence[Sequence[int]] | None = None, hash_block_tokens: int = 16,
@@ -79,3 +84,23 @@ def assert_same_requests(ours: Requests, theirs: Requests) -> None:
     """Every column, bit for bit."""
     for name in COLUMNS:
         assert getattr(ours, name).tobytes() == getattr(theirs, name).tobytes(), name
+
+
+def cheapest(found: SizeAnswer) -> Fleet:
+    """Return the cheapest fleet of an answer that has one."""
+    assert found.cheapest is not None
+    return found.cheapest
+
+
+def filled(kind: type[T], /, **given: Any) -> T:
+    """Return an answer, or a part of one, whose fields have these values; others are 1, a text, empty or None."""
+    return kind(**{each.name: given.get(each.name, _neutral(each.hint)) for each in declared(kind)})
+
+
+def _neutral(hint: Any) -> Any:
+    if NoneType in get_args(hint):
+        return None
+    if is_dataclass(hint):
+        return filled(hint)  # type: ignore[arg-type]
+    empty: dict[Any, Any] = {tuple: (), Mapping: {}, str: "x", int: 1, float: 1.0, bool: True}
+    return empty[get_origin(hint) or hint]

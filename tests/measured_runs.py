@@ -10,12 +10,20 @@ import numpy as np
 from planner.catalog.catalog_files import data_dir
 from planner.measured.run_table import read_measured
 from planner.measured.validate import predict
+from planner.measured.validate_answer import ErrorSummary
 from planner.steptime.engine_constants import constants_of, read_constants
 
 COLUMNS = ("id", "gpu", "engine", "model", "precision", "isl", "osl", "concurrency", "tp", "client",
            "measured_ttft_ms", "measured_tpot_ms")
 LOADS = tuple((isl, osl, concurrency) for isl, osl in ((128, 128), (1024, 128), (4096, 64))
               for concurrency in (1, 2, 8, 32, 96))
+
+
+def error_in(by_metric: Mapping[str, ErrorSummary | None], metric: str) -> ErrorSummary:
+    """Return the error of a metric that has one."""
+    found = by_metric[metric]
+    assert found is not None
+    return found
 
 
 def row_of(**values: Any) -> dict[str, Any]:

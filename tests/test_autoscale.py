@@ -18,8 +18,8 @@ from planner.deployment.autoscale import read_autoscale
 from planner.errors import AutoscaleError, PolicyError, UsageError
 from planner.loop.state import engine_state as st
 from planner.planning.fingerprint import scenario_sha256
-from planner.planning.fleets import Choices
-from planner.planning.highest_rate import Search, capacity
+from planner.planning.highest_rate import capacity
+from planner.planning.search_options import Choices, Search
 from planner.planning.sizing import size
 from planner.policies.autoscaler import Autoscaler
 from planner.policies.builtin_autoscalers import AUTOSCALERS

@@ -1,7 +1,6 @@
 """Fitting constants to runs: those that are known are found again, and those that cannot be told apart are refused."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,19 +8,21 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from measured_runs import fixed_start, row_of, write_runs, write_start, write_synthetic
+from measured_runs import error_in, fixed_start, row_of, write_runs, write_start, write_synthetic
 
 from planner.deployment.deploy import deploy
 from planner.errors import TraceError, UnknownNameError, UsageError
+from planner.files.keys import asdict
 from planner.loop.state.engine_settings import Recording
 from planner.measured.accuracy import accuracy, predict_file
 from planner.measured.calibration.calibrate import calibrate, write_calibration
+from planner.measured.calibration.calibrate_answer import CalibrateAnswer
 from planner.measured.calibration.constant_fit import fit
 from planner.measured.calibration.identify import check, choose
 from planner.measured.calibration.observations import Runs, prepare
 from planner.measured.run_table import read_measured
 from planner.replays.result_tables import write_table
-from planner.report.summary_tables import calibration_table
+from planner.report.measured_tables import calibration_table
 from planner.results.notes import notes
 from planner.results.uncertainty import read_residuals
 from planner.run import replay
@@ -44,19 +45,19 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Scenario:
 
 
 @pytest.fixture(scope="module")
-def found(runs: Path, start: Scenario) -> dict[str, Any]:
+def found(runs: Path, start: Scenario) -> CalibrateAnswer:
     return calibrate(runs, start, names=tuple(TRUTH), folds=3, jobs=1)
 
 
-def test_known_constants_are_found_again_within_their_intervals(found: Mapping[str, Any]) -> None:
+def test_known_constants_are_found_again_within_their_intervals(found: CalibrateAnswer) -> None:
     for name, true in TRUTH.items():
-        fitted = found["fitted"][name]
-        assert fitted["value"] == pytest.approx(true, rel=0.05)
-        assert fitted["low"] < fitted["value"] < fitted["high"]
-        deviation = math.log(fitted["high"] / fitted["low"]) / 2 / 1.2816
-        assert abs(math.log(fitted["value"] / true)) < 3 * deviation  # of an 80 % interval, beyond doubt
+        fitted = found.fitted[name]
+        assert fitted.value == pytest.approx(true, rel=0.05)
+        assert fitted.low < fitted.value < fitted.high
+        deviation = math.log(fitted.high / fitted.low) / 2 / 1.2816
+        assert abs(math.log(fitted.value / true)) < 3 * deviation  # of an 80 % interval, beyond doubt
         assert deviation < 0.06
-    assert {name: found["constants"][name] for name in START if name not in TRUTH} == {
+    assert {name: found.constants[name] for name in START if name not in TRUTH} == {
         name: value for name, value in START.items() if name not in TRUTH}
 
 
@@ -70,45 +71,47 @@ def test_a_fit_looks_past_the_jumps_of_a_replay(compute_ratio: float, seed: int,
     assert {name: constants[name] for name in TRUTH} == pytest.approx(TRUTH, rel=0.02)
 
 
-def test_errors_fall_to_the_noise_in_sample_and_on_runs_left_out(found: Mapping[str, Any]) -> None:
+def test_errors_fall_to_the_noise_in_sample_and_on_runs_left_out(found: CalibrateAnswer) -> None:
     for metric in ("ttft_ms", "tpot_ms"):
-        assert found["before"][metric]["mape"] > 0.08
-        held_out = found["held_out"][metric]
-        assert found["after"][metric]["mape"] * 0.8 < held_out["mape"] < found["before"][metric]["mape"] / 2
-        for errors in (found["after"][metric], held_out):  # not their means: two users may fall into another rhythm
-            assert errors["median_ape"] < 0.03
-        assert held_out["n"] == 15
-    assert found["folds"] == 3
+        before, after, held_out = (error_in(each, metric) for each in (found.before, found.after, found.held_out))
+        assert before.mape > 0.08
+        assert after.mape * 0.8 < held_out.mape < before.mape / 2
+        for errors in (after, held_out):  # not their means: two users may fall into another rhythm
+            assert errors.median_ape < 0.03
+        assert held_out.n == 15
+    assert found.folds == 3
 
 
-def test_the_file_gives_back_the_constants_and_the_errors(found: Mapping[str, Any], runs: Path, tmp_path: Path) -> None:
+def test_the_file_gives_back_the_constants_and_the_errors(found: CalibrateAnswer, runs: Path, tmp_path: Path) -> None:
     path = tmp_path / "my.toml"
     write_calibration(found, path)
-    assert read_constants(path) == pytest.approx(found["constants"], rel=1e-5)
+    assert read_constants(path) == pytest.approx(found.constants, rel=1e-5)
     assert read_table(path, "source")["engine"] == "vllm"
     assert read_table(path, "intervals").keys() == TRUTH.keys()
-    assert read_table(path, "held_out")["tpot_ms"] == found["held_out"]["tpot_ms"]
+    assert read_table(path, "held_out")["tpot_ms"] == asdict(error_in(found.held_out, "tpot_ms"))
     assert set(read_residuals(path, "held_out").log_errors) == {"ttft_ms", "tpot_ms", "e2el_ms", "output_throughput"}
     calibrated = Scenario(calibration=str(path), interval=0.8)
     result = accuracy(predict_file(runs, calibrated, client=None, jobs=1), level=0.8, limits={})
-    assert result["overall"]["tpot_ms"] == pytest.approx(found["after"]["tpot_ms"], abs=1e-4)
-    assert all(share >= 0.6 for share in result["interval"]["coverage"].values())
+    assert asdict(error_in(result.overall.by_metric, "tpot_ms")) == pytest.approx(
+        asdict(error_in(found.after, "tpot_ms")), abs=1e-4)
+    assert result.interval is not None
+    assert all(share >= 0.6 for share in result.interval.coverage.values())
     again = calibrate(runs, Scenario(calibration=str(path)), names=("linear_ratio",), folds=3, jobs=1)
-    assert again["before"]["tpot_ms"]["mape"] == pytest.approx(found["after"]["tpot_ms"]["mape"], abs=1e-4)
+    assert error_in(again.before, "tpot_ms").mape == pytest.approx(error_in(found.after, "tpot_ms").mape, abs=1e-4)
 
 
 def test_what_the_runs_say_nothing_of_stays_at_its_start(start: Scenario, tmp_path: Path) -> None:
     short = write_synthetic(tmp_path / "runs.csv", TRUTH, noise=0.01)
     found = calibrate(short, start, names=None, folds=2, jobs=1)
-    assert "linear_ratio" in found["fitted"] or "cannot be told apart" in found["left"]["linear_ratio"]
-    assert "latency_s" in found["fitted"] or "latency_s" in found["left"]["frontend_s"]
-    assert found["left"]["moe_layer_s"] == "has no effect on these runs"
-    assert found["left"]["collective_wait_s"] == "has no effect on these runs"
-    assert {*found["fitted"], *found["left"]} == set(bounds())
-    for name, fitted in found["fitted"].items():
+    assert "linear_ratio" in found.fitted or "cannot be told apart" in found.left["linear_ratio"]
+    assert "latency_s" in found.fitted or "latency_s" in found.left["frontend_s"]
+    assert found.left["moe_layer_s"] == "has no effect on these runs"
+    assert found.left["collective_wait_s"] == "has no effect on these runs"
+    assert {*found.fitted, *found.left} == set(bounds())
+    for name, fitted in found.fitted.items():
         least, most = bounds()[name]
-        assert least <= fitted["low"] <= fitted["high"] <= most
-    assert found["after"]["tpot_ms"]["mape"] < 0.03
+        assert least <= fitted.low <= fitted.high <= most
+    assert error_in(found.after, "tpot_ms").mape < 0.03
 
 
 @pytest.mark.parametrize(("names", "words"), [
@@ -145,11 +148,11 @@ def test_one_recorded_run_is_fitted_by_time_blocks(start: Scenario, tmp_path: Pa
     outcome = replay(client_load(scenario), scenario, slo=None, recording=Recording())
     write_table(outcome.result.requests_table(), tmp_path / "requests.csv")
     found = calibrate(tmp_path / "requests.csv", deployment, names=tuple(TRUTH), folds=3, jobs=1)
-    assert found["source"]["num_runs"] == 12
-    assert found["folds"] == 3
+    assert found.source.num_runs == 12
+    assert found.folds == 3
     for name, true in TRUTH.items():
-        assert found["fitted"][name]["value"] == pytest.approx(true, rel=0.1)
-    assert found["held_out"]["tpot_ms"]["mape"] < 0.02
+        assert found.fitted[name].value == pytest.approx(true, rel=0.1)
+    assert error_in(found.held_out, "tpot_ms").mape < 0.02
 
 
 def test_a_log_of_steps_is_fitted_step_by_step(start: Scenario, tmp_path: Path) -> None:
@@ -164,13 +167,13 @@ def test_a_log_of_steps_is_fitted_step_by_step(start: Scenario, tmp_path: Path) 
     write_table(outcome.result.steps_table(), tmp_path / "steps.csv")
     found = calibrate(tmp_path / "steps.csv", deployment, names=tuple(moved), folds=3, jobs=1)
     for name, true in moved.items():
-        assert found["fitted"][name]["value"] == pytest.approx(true, rel=0.03)
-    assert found["before"]["duration_ms"]["mape"] > 0.1
-    assert found["held_out"]["duration_ms"]["mape"] < 0.01
-    assert found["folds"] == 3
+        assert found.fitted[name].value == pytest.approx(true, rel=0.03)
+    assert error_in(found.before, "duration_ms").mape > 0.1
+    assert error_in(found.held_out, "duration_ms").mape < 0.01
+    assert found.folds == 3
     path = tmp_path / "my.toml"
     write_calibration(found, path)
-    assert read_table(path, "source")["num_steps"] == found["before"]["duration_ms"]["n"]
+    assert read_table(path, "source")["num_steps"] == error_in(found.before, "duration_ms").n
     assert set(read_residuals(path, "held_out").log_errors) == {"duration_ms"}
     calibrated = replace(scenario, calibration=str(path), interval=0.8)
     with pytest.raises(UsageError, match=r"errors of duration_ms only; for intervals of latencies, calibrate on runs"):
@@ -181,9 +184,9 @@ def test_of_a_table_with_several_engines_one_is_fitted(tmp_path: Path) -> None:
     rows = [row_of(isl=n, concurrency=c) for n in (128, 2048) for c in (1, 16)]
     path = write_runs(tmp_path / "r.csv", *rows, row_of(engine="sglang"), row_of(gpu="h999"))
     found = calibrate(path, Scenario(), names=("linear_ratio",), folds=2, jobs=1)
-    assert (found["engine"], found["source"]["num_runs"], found["source"]["num_left_out"]) == ("vllm", 4, 2)
-    unknown = next(reason for reason in found["left_out"] if "h999" in reason)
-    assert found["left_out"] == {"of the engine sglang": 1, unknown: 1}
+    assert (found.engine, found.source.num_runs, found.source.num_left_out) == ("vllm", 4, 2)
+    unknown = next(reason for reason in found.left_out if "h999" in reason)
+    assert found.left_out == {"of the engine sglang": 1, unknown: 1}
     assert calibration_table(found).splitlines()[1:3] == ["  1 of the engine sglang", f"  1 {unknown}"]
     with pytest.raises(UsageError, match=r"tell 3 constants apart|cannot be told apart|within a factor"):
         calibrate(path, Scenario(engine="sglang"), names=("linear_ratio", "latency_s", "layer_s"), folds=2, jobs=1)
@@ -192,7 +195,7 @@ def test_of_a_table_with_several_engines_one_is_fitted(tmp_path: Path) -> None:
 def test_a_calibration_knows_the_gpu_and_model_of_its_table_by_any_name(tmp_path: Path) -> None:
     rows = [row_of(isl=n, concurrency=c) for n in (128, 2048) for c in (1, 16)]
     found = calibrate(write_runs(tmp_path / "r.csv", *rows), Scenario(), names=("linear_ratio",), folds=2, jobs=1)
-    assert (found["source"]["gpu"], found["source"]["model"]) == (["h100-sxm"], ["llama-3.1-8b"])
+    assert (found.source.gpu, found.source.model) == (("h100-sxm",), ("llama-3.1-8b",))
     write_calibration(found, tmp_path / "my.toml")
     scenario = Scenario(model="llama-3.1-8b", gpu="h100-sxm", calibration=str(tmp_path / "my.toml"), num_prompts=4)
     note = next(note for note in notes(deploy(scenario), client_load(scenario)) if "calibration" in note)
@@ -212,7 +215,7 @@ def test_constants_of_runs_that_the_deployment_does_not_explain_say_so_wherever_
     path = slowed(write_synthetic(tmp_path / "runs.csv", {}, noise=0.01), 2.5)
     found = calibrate(path, start, names=("linear_ratio", "layer_s", "latency_s"), folds=3, jobs=1)
     said = "before the fit, tpot_ms of 15 runs: median prediction 0.4 times"
-    assert any(note.startswith(said) for note in found["notes"])
+    assert any(note.startswith(said) for note in found.notes)
     write_calibration(found, tmp_path / "my.toml")
     scenario = Scenario(model="llama-3.1-8b", gpu="h100-sxm", calibration=str(tmp_path / "my.toml"), num_prompts=4)
     assert any("my.toml: before the fit, tpot_ms" in note for note in notes(deploy(scenario), client_load(scenario)))
@@ -226,9 +229,9 @@ def test_runs_that_no_constants_explain_are_refused(start: Scenario, tmp_path: P
     assert error.value.exit_code == 3
 
 
-def test_runs_that_are_explained_are_not_questioned(found: Mapping[str, Any]) -> None:
-    assert found["notes"] == []
-    assert "doubts" not in found["source"]
+def test_runs_that_are_explained_are_not_questioned(found: CalibrateAnswer) -> None:
+    assert found.notes == ()
+    assert found.source.doubts is None
 
 
 @pytest.mark.parametrize(("options", "error", "words"), [

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from command_line import H100, fails, planner
-from helpers import trace_of
+from helpers import number, trace_of
 from hypothesis import given
 from hypothesis import strategies as some
 from test_trace_recorded import recorded
@@ -18,7 +18,8 @@ from planner.deployment.deploy import resolve, shape_load
 from planner.errors import UnknownNameError, UsageError
 from planner.loop.state.engine_settings import Recording
 from planner.planning.bracket import UnlimitedError, find_bracket
-from planner.planning.highest_rate import Load, Search, capacity
+from planner.planning.highest_rate import Load, capacity
+from planner.planning.search_options import Search
 from planner.report.plan_tables import capacity_table
 from planner.run import replay
 from planner.settings.objectives import Objectives, Verdict, judge, parse_objectives
@@ -27,7 +28,7 @@ from planner.settings.statistic import Statistic
 from planner.traces import Trace, read_trace
 
 ONE_SLOT = Scenario(step_time="linear:0.1,1e-9", num_gpu_blocks=4000, max_num_seqs=1, async_scheduling=False)
-POISSON = Search(scaling="poisson", replicates=0, horizon="trace", compares=False)
+POISSON = Search(scaling="poisson", replicates=0, horizon="trace", compare_assumptions=False)
 COMPRESS = replace(POISSON, scaling="compress")
 CHAT = Scenario(model="llama-3.1-8b", gpu="h100-sxm")
 
@@ -50,17 +51,17 @@ def test_deterministic_service_and_one_slot_have_the_capacity_of_m_d_1() -> None
         middle = (low + high) / 2
         low, high = (middle, high) if waits_at_most(0.25, middle, 0.1) >= 0.9 else (low, middle)
     found = capacity(one_token_requests(60_000), ONE_SLOT, objectives, POISSON)
-    assert found["capacity_rps"] == pytest.approx(low, rel=0.02)
-    assert found["limiting_metric"] == "ttft"
-    assert found["attainment_at_capacity"] >= 0.9
-    assert found["bracket"]["upper_rps"] / found["bracket"]["lower_rps"] < 1.0051
+    assert found.capacity_rps == pytest.approx(low, rel=0.02)
+    assert found.limiting_metric == "ttft"
+    assert (found.attainment_at_capacity or 0.0) >= 0.9
+    assert number(found.bracket.upper_rps) / found.bracket.lower_rps < 1.0051
 
 
 def test_an_interval_is_said_to_do_nothing() -> None:
     search = COMPRESS
     found = capacity(read_trace("chat"), replace(CHAT, interval=0.8, limit=200), parse_objectives("ttft:500", 0.9),
                      search)
-    assert [note for note in found["notes"] if "interval" in note] == [
+    assert [note for note in found.notes if "interval" in note] == [
         "--interval has no effect here: the confidence uses the held-out errors without it"]
 
 
@@ -75,11 +76,11 @@ def test_objectives_that_no_request_can_keep_are_a_result(scaling: str) -> None:
     """A server takes 100 ms for each request, whatever the rate: that is the best TTFT, 100 % above a limit of 50."""
     found = capacity(one_token_requests(50), ONE_SLOT, parse_objectives("ttft:50 p99_e2el:80", 0.9),
                      replace(POISSON, scaling=scaling))
-    assert (found["feasible"], found["capacity_rps"], found["probes"]) == (False, 0.0, [])
-    assert [each["objective"] for each in found["missed"]] == ["ttft", "p99_e2el"]
-    for each, limit_ms in zip(found["missed"], (50, 80), strict=True):
-        assert each["best_ms"] == pytest.approx(100, rel=1e-3)
-        assert each["missed_by"] == pytest.approx(100 / limit_ms - 1, rel=1e-2)
+    assert (found.feasible, found.capacity_rps, found.probes) == (False, 0.0, ())
+    assert [each.objective for each in found.missed] == ["ttft", "p99_e2el"]
+    for each, limit_ms in zip(found.missed, (50, 80), strict=True):
+        assert each.best_ms == pytest.approx(100, rel=1e-3)
+        assert each.missed_by == pytest.approx(100 / limit_ms - 1, rel=1e-2)
     assert "TTFT of 90 % of the requests is 100 ms at best" in capacity_table(found)
 
 
@@ -87,11 +88,11 @@ def test_requests_that_come_together_can_keep_no_objective_together() -> None:
     """Ten requests at each second's start, a tenth of a second each: the last waits 0.9 s at every compressed rate."""
     trace = trace_of([(float(k // 10), 1, 1) for k in range(200)])
     found = capacity(trace, ONE_SLOT, parse_objectives("ttft:550", 1.0), COMPRESS)
-    assert not found["feasible"]
-    assert found["missed"][0]["best_ms"] == pytest.approx(1000, rel=0.01)
-    assert found["bracket"]["upper_rps"] < 0.01
+    assert not found.feasible
+    assert found.missed[0].best_ms == pytest.approx(1000, rel=0.01)
+    assert number(found.bracket.upper_rps) < 0.01
     thinned = capacity(trace, ONE_SLOT, parse_objectives("ttft:550", 0.9), replace(COMPRESS, scaling="thin"))
-    assert thinned["capacity_rps"] > 1  # fewer users come together less
+    assert thinned.capacity_rps > 1  # fewer users come together less
 
 
 @pytest.mark.parametrize("policy", ["fcfs", "prefill-first", "decode-first"])
@@ -107,11 +108,11 @@ def test_it_is_within_a_per_cent_of_a_fine_grid(source: str, slo: str, limit: in
     shaped = shape_load(scenario, trace)
     load = Load(deployment=resolve(scenario, shaped), trace=shaped, objectives=parse_objectives(slo, 0.95),
                 search=search)
-    rate = found["capacity_rps"]
+    rate = found.capacity_rps
     kept = [x for x in rate * np.geomspace(0.5, 1.6, 120) if load.verdict(float(x)).is_met]
-    assert max(kept) == pytest.approx(rate, rel=0.01) or not found["is_monotone"]
+    assert max(kept) == pytest.approx(rate, rel=0.01) or not found.is_monotone
     assert load.verdict(rate).is_met
-    assert not load.verdict(found["bracket"]["upper_rps"]).is_met
+    assert not load.verdict(number(found.bracket.upper_rps)).is_met
 
 
 def step_at(rates: dict[tuple[float, float], bool]) -> Any:
@@ -148,11 +149,11 @@ def test_a_short_run_makes_an_overload_look_good_and_a_longer_one_does_not() -> 
     objectives = parse_objectives("ttft:1200", 0.99)
     short = capacity(trace, ONE_SLOT, objectives, COMPRESS)
     found = capacity(trace, ONE_SLOT, objectives, replace(COMPRESS, horizon="double"))
-    assert short["capacity_rps"] > 11.9
-    assert short["stationary"] is None
-    assert found["capacity_rps"] == pytest.approx(10.0, rel=0.03)
-    assert found["stationary"]
-    assert [row["num_requests"] for row in found["horizon"]][:3] == [60, 120, 240]
+    assert short.capacity_rps > 11.9
+    assert short.stationary is None
+    assert found.capacity_rps == pytest.approx(10.0, rel=0.03)
+    assert found.stationary
+    assert [row.num_requests for row in found.horizon][:3] == [60, 120, 240]
 
 
 def test_two_hundred_a_second_on_eight_instances_have_one_verdict() -> None:
@@ -167,9 +168,9 @@ def test_two_hundred_a_second_on_eight_instances_have_one_verdict() -> None:
         trace = trace_of(list(zip(arrivals.tolist(), *lengths.tolist(), strict=True)))
         p99_ms.append(replay(trace, eight, slo=None, recording=Recording()).summary["p99_ttft_ms"])
         found = capacity(trace, eight, objectives, replace(COMPRESS, horizon="double"))
-        assert found["stationary"]
-        assert found["num_gpus"] == 8
-        rates.append(found["capacity_rps"])
+        assert found.stationary
+        assert found.num_gpus == 8
+        rates.append(found.capacity_rps)
     assert p99_ms[0] < 500 < 5_000 < p99_ms[1] < p99_ms[2]  # each run by itself says something else
     assert max(rates) < 200
     assert max(rates) / min(rates) < 1.05
@@ -179,18 +180,19 @@ def test_confidence_comes_from_windows_and_from_the_step_times_errors() -> None:
     objectives = parse_objectives("ttft:500 tpot:50", 0.95)
     scenario = Scenario(model="llama-3.1-8b", gpu="h100-sxm", limit=3000)
     found = capacity(read_trace("chat"), scenario, objectives, replace(COMPRESS, replicates=12, jobs=1))
-    confidence = found["confidence"]
-    assert confidence["p10"] < confidence["p50"] < confidence["p90"]
-    assert 0.6 < confidence["p10"] / found["capacity_rps"] < 1
+    confidence = found.confidence
+    assert confidence is not None
+    assert confidence.p10 < confidence.p50 < confidence.p90
+    assert 0.6 < confidence.p10 / found.capacity_rps < 1
     again = capacity(read_trace("chat"), scenario, objectives, replace(COMPRESS, replicates=12, jobs=2))
-    assert again["confidence"] == confidence  # the same in however many processes
+    assert again.confidence == confidence  # the same in however many processes
 
 
 def test_slower_steps_scale_rates_and_limits_alike() -> None:
     trace, objectives = one_token_requests(5000), parse_objectives("ttft:350", 0.9)
     slow = Scenario(step_time="linear:0.2,2e-9", num_gpu_blocks=4000, max_num_seqs=1, async_scheduling=False)
-    fast = capacity(trace, ONE_SLOT, objectives.scaled(0.5), POISSON)["capacity_rps"]
-    assert capacity(trace, slow, objectives, POISSON)["capacity_rps"] == pytest.approx(fast / 2, rel=0.006)
+    fast = capacity(trace, ONE_SLOT, objectives.scaled(0.5), POISSON).capacity_rps
+    assert capacity(trace, slow, objectives, POISSON).capacity_rps == pytest.approx(fast / 2, rel=0.006)
 
 
 def test_every_tenant_may_have_to_keep_them() -> None:
@@ -289,28 +291,28 @@ def test_the_command_prints_and_writes_the_capacity(tmp_path: Path) -> None:
 
 def test_the_capacity_behind_other_routers_is_given_with_it() -> None:
     """Eight replicas that take a tenth of a second a request: by turns they bear more than at random."""
-    search = replace(POISSON, compares=True, jobs=1)
+    search = replace(POISSON, compare_assumptions=True, jobs=1)
     found = capacity(one_token_requests(4000), replace(ONE_SLOT, data_parallel_size=8),
                      parse_objectives("ttft:300", 0.99), search)
-    rates = {row["router"]: row["capacity_rps"] for row in found["routers"]}
+    rates = {row.router: row.capacity_rps or 0.0 for row in found.routers}
     assert list(rates) == ["round-robin", "random", "least-outstanding-requests"]
-    assert found["router"] == "round-robin"
-    assert rates["round-robin"] == found["capacity_rps"] > 1.1 * rates["random"]
-    assert any(f"{rates['random']:.4g} requests/s with random" in note for note in found["notes"])
+    assert found.router == "round-robin"
+    assert rates["round-robin"] == found.capacity_rps > 1.1 * rates["random"]
+    assert any(f"{rates['random']:.4g} requests/s with random" in note for note in found.notes)
     random = capacity(one_token_requests(4000), replace(ONE_SLOT, data_parallel_size=8, router="random"),
                       parse_objectives("ttft:300", 0.99), POISSON)
-    assert random["capacity_rps"] == pytest.approx(rates["random"], rel=0.03)
+    assert random.capacity_rps == pytest.approx(rates["random"], rel=0.03)
 
 
 def test_the_spread_over_ways_of_scaling_is_stated_with_the_answer() -> None:
     """A batch of 20 at once every minute: thinned batches are smaller, compressed ones as large, Poisson ones gone."""
     trace = trace_of([(60.0 * (k // 20), 1, 1) for k in range(2000)])
     found = capacity(trace, ONE_SLOT, parse_objectives("ttft:1500", 0.99),
-                     replace(POISSON, scaling="thin", compares=True, jobs=1))
-    rates = {row["scaling"]: row["capacity_rps"] for row in found["scalings"]}
-    assert rates["poisson"] > 5 * rates["thin"]
+                     replace(POISSON, scaling="thin", compare_assumptions=True, jobs=1))
+    rates = {row.scaling: row.capacity_rps for row in found.scalings}
+    assert number(rates["poisson"]) > 5 * number(rates["thin"])
     assert rates["compress"] is None  # twenty at once take two seconds at any rate
-    assert any("depends on how the rate is scaled" in note for note in found["notes"])
+    assert any("depends on how the rate is scaled" in note for note in found.notes)
     text = capacity_table(found)
     assert f"poisson {rates['poisson']:.4g}" in text
     assert "compress –" in text

@@ -1,11 +1,13 @@
 """The command line as its user meets it: exit codes, one clear line on stderr, and nothing half-written."""
 
+import inspect
 import json
 import os
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,11 @@ import polars as pl
 import pytest
 import typer
 from command_line import H100, HEADER, LINEAR, fails, planner, planner_alone
+from typer.testing import CliRunner
 
 from planner.commands.cli import app
+from planner.notebook import capacity, size
+from planner.planning.search_options import Choices, Search
 from planner.settings.scenario import OPTION_DEFAULTS
 
 
@@ -316,3 +321,37 @@ def test_a_comparison_takes_lists_of_every_option(trace: Path, tmp_path: Path) -
 def test_a_value_that_does_not_parse_is_named_with_its_option(options: tuple[str, ...], words: tuple[str, ...],
                                                               trace: Path) -> None:
     fails(planner("compare", trace, *LINEAR, *options), 2, *words)
+
+
+@pytest.mark.parametrize(("command", "kind", "question"), [
+    ("capacity", Search, capacity), ("size", Choices, size)])
+def test_a_search_has_one_default_on_the_command_line_and_in_a_notebook(command: str, kind: Any, question: Any) -> None:
+    """Where text is read into a choice there is no default text: the choice stays as it is declared."""
+    parameters = {p.name: p for p in typer.main.get_command(app).commands[command].params}  # type: ignore[attr-defined]
+    in_python = inspect.signature(question).parameters
+    usual = kind()
+    for f in fields(kind):
+        if not f.metadata:  # the scenario's: GPUs, weight formats, the seed
+            assert f.name not in parameters or f.name == "seed"
+            continue
+        option = parameters[f.metadata["name"] or f.name]
+        assert option.default == (None if f.metadata["read"] else getattr(usual, f.name)), f.name
+        assert option.help == f.metadata["help"].replace("[", r"\[")
+        if f.name in in_python and f.name != "prices":  # None stands for none
+            assert in_python[f.name].default == getattr(usual, f.name), f.name
+    assert in_python["attainment"].default == parameters["attainment"].default
+
+
+def test_texts_are_read_into_the_choices_of_a_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Choices] = []
+
+    def keep(*values: Any) -> bool:
+        seen.append(values[4])
+        return True
+
+    monkeypatch.setattr("planner.commands.actions.size", keep)
+    words = ["size", "chat", "--slo", "ttft:500", "--tensor-parallel-size", "1,4", "--price", "h100-sxm=2",
+             "--decode-gpu", "l40s,h100-sxm", "--disaggregate", "--spare", "2", "--period", "60", "--jobs", "3"]
+    assert CliRunner().invoke(app, words).exit_code == 0
+    assert seen == [Choices(ranks=(1, 4), prices={"h100-sxm": 2.0}, decode_gpus=["l40s", "h100-sxm"],
+                            disaggregate=True, num_spare=2, period_s=60.0, jobs=3)]

@@ -10,11 +10,14 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from helpers import EVERYTHING, number, play, scenario_of, trace_of
+from helpers import EVERYTHING, filled, number, play, scenario_of, trace_of
 
 from planner.errors import UnknownNameError
 from planner.loop.state.engine_settings import Recording
 from planner.measured.published import Published
+from planner.planning.capacity_answer import CapacityAnswer, Confidence, Probe
+from planner.planning.check_answer import TargetVerdict
+from planner.planning.size_answer import Fleet, Schedule, SchedulePart, SizeAnswer, UnableFleet
 from planner.report import figures
 from planner.report.figures.accuracy_figures import predicted_over_measured, published_errors
 from planner.report.figures.answer_figures import attainment_over_rate, fleet_costs, target_margins
@@ -211,14 +214,12 @@ def test_traffic_and_answers_are_drawn() -> None:
     rates = arrivals(trace)
     assert np.nansum(rates.data[0].y) * (19.5 / len(rates.data[0].y)) == pytest.approx(40)
     assert max(lengths(trace).data[0].x) == 139
-    probes = [{"rate_rps": rate, "attainment": share, "is_met": share >= 0.9, "limiting_metric": "ttft"}
-              for rate, share in ((1.0, 1.0), (2.0, 0.95), (3.0, 0.5))]
-    found = {"probes": probes, "attainment": 0.9, "capacity_rps": 2.0,
-             "confidence": {"p10": 1.8, "p50": 2.0, "p90": 2.2}}
-    drawn = attainment_over_rate(found)
+    probes = tuple(Probe(rate_rps=rate, attainment=share, is_met=share >= 0.9, limiting_metric="ttft")
+                   for rate, share in ((1.0, 1.0), (2.0, 0.95), (3.0, 0.5)))
+    drawn = attainment_over_rate(filled(CapacityAnswer, probes=probes, attainment=0.9, capacity_rps=2.0,
+                                        confidence=Confidence(p10=1.8, p50=2.0, p90=2.2)))
     assert [len(trace.x) for trace in drawn.data] == [3, 2, 1]
-    fleets = {"alternatives": [{"gpu": "h100-sxm", "tensor_parallel_size": 1, "quantization": "bf16",
-                                "num_replicas": 2, "num_gpus": 2, "cost_usd_per_hour": 6.0}, {"reason": "too small"}]}
+    fleets = filled(SizeAnswer, alternatives=(filled(Fleet, cost_usd_per_hour=6.0), filled(UnableFleet)))
     assert list(fleet_costs(fleets).data[0].x) == [6.0]
 
 
@@ -237,23 +238,23 @@ def test_a_sweep_is_drawn() -> None:
 
 def test_a_load_stands_against_its_fleet() -> None:
     """Load and what is borne as steps, each as long as its part; the whole fleet bears the peak and its headroom."""
-    parts = [{"start_s": 0.0, "duration_s": 3600.0, "rate_rps": 5.0, "num_replicas": 1, "served_rps": 6.0},
-             {"start_s": 3600.0, "duration_s": 7200.0, "rate_rps": 20.0, "num_replicas": 3, "served_rps": 20.0}]
-    found = {"schedule": {"parts": parts, "peak_rps": 20.0}, "headroom": 0.5, "num_replicas": 3,
-             "workload": {"rate_rps": 20.0}}
+    parts = (SchedulePart(start_s=0.0, duration_s=3600.0, rate_rps=5.0, num_replicas=1, served_rps=6.0),
+             SchedulePart(start_s=3600.0, duration_s=7200.0, rate_rps=20.0, num_replicas=3, served_rps=20.0))
+    best = filled(Fleet, schedule=filled(Schedule, parts=parts, peak_rps=20.0), headroom=0.5, num_replicas=3)
+    found = filled(SizeAnswer, cheapest=best)
     drawn = {trace.name: trace for trace in fleet_load(found).data}
     assert list(drawn["load"].x) == [0.0, 1.0, 3.0]
     assert list(drawn["load"].y) == [5.0, 20.0, 20.0]
     assert list(drawn["capacity on the schedule"].y) == [6.0, 20.0, 20.0]
     assert list(drawn["capacity of the whole fleet"].y) == [30.0, 30.0, 30.0]
     assert list(drawn["replicas on the schedule"].y) == [1, 3, 3]
-    assert not fleet_load({**found, "schedule": None}).data
+    assert not fleet_load(replace(found, cheapest=replace(best, schedule=None))).data
 
 
 def test_targets_show_the_room_that_they_leave() -> None:
-    row = {"scenario": "a<b", "metric": "p99_ttft_ms", "kind": "max", "limit": 200.0, "margin": 50.0}
-    checks = [row, {**row, "margin": -20.0}, {**row, "kind": "max_regression", "limit": 0.05, "margin": 0.01},
-              {**row, "margin": None}]
+    row = filled(TargetVerdict, scenario="a<b", metric="p99_ttft_ms", kind="max", limit=200.0, margin=50.0)
+    checks = [row, replace(row, margin=-20.0), replace(row, kind="max_regression", limit=0.05, margin=0.01),
+              replace(row, margin=None)]
     kept, missed = target_margins(checks).data
     assert list(kept.x) == [25.0, 1.0]
     assert list(missed.x) == [-10.0]

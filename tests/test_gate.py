@@ -2,7 +2,6 @@
 
 import json
 import os
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from helpers import trace_of
 
 from planner.errors import BaselineError, TargetsError
 from planner.loop.state.engine_settings import Recording
+from planner.planning.check_answer import CheckAnswer
 from planner.planning.fingerprint import hardware_db_sha256
 from planner.planning.gate import check
 from planner.planning.targets import read_targets
@@ -57,8 +57,8 @@ def slower(targets: Path, step_s: float) -> None:
     targets.write_text(SERVER.format(step_s=step_s) + TARGETS)
 
 
-def verdicts(result: Mapping[str, Any]) -> list[str]:
-    return [row["verdict"] for row in result["checks"]]
+def verdicts(result: CheckAnswer) -> list[str]:
+    return [row.verdict for row in result.checks]
 
 
 def junit(path: Path) -> dict[str, str]:
@@ -100,9 +100,9 @@ def test_regressed(targets: Path) -> None:
     check(targets, baseline=baseline, update=True)
     for step_s, verdict in ((0.1045, "met"), (0.106, "regressed"), (0.05, "met")):
         slower(targets, step_s)
-        row = check(targets, baseline=baseline)["checks"][-1]
-        assert (row["kind"], row["verdict"]) == ("max_regression", verdict)
-        assert row["margin"] == pytest.approx(0.05 - (step_s / 0.1 - 1), abs=1e-6)
+        row = check(targets, baseline=baseline).checks[-1]
+        assert (row.kind, row.verdict) == ("max_regression", verdict)
+        assert row.margin == pytest.approx(0.05 - (step_s / 0.1 - 1), abs=1e-6)
     slower(targets, 0.106)
     run, cases, markdown = gate(targets, "--baseline", baseline)
     assert run.returncode == 1
@@ -130,8 +130,8 @@ def test_a_damaged_baseline(targets: Path, content: str) -> None:
     baseline.write_text(content)
     with pytest.raises(BaselineError, match="record one with --update-baseline"):
         check(targets, baseline=baseline)
-    assert check(targets, baseline=baseline, update=True)["met"]
-    assert check(targets, baseline=baseline)["met"]
+    assert check(targets, baseline=baseline, update=True).met
+    assert check(targets, baseline=baseline).met
 
 
 def test_damaged_files_leave_nothing_behind(targets: Path) -> None:
@@ -152,8 +152,8 @@ def test_a_changed_trace_is_no_regression(targets: Path) -> None:
     trace.write_text(trace.read_text() + "19.01,10,1\n")
     slower(targets, 0.12)
     result = check(targets, baseline=baseline)
-    assert result["checks"][-1]["verdict"] == "not compared"
-    assert result["checks"][-1]["reason"].startswith("the trace changed (")
+    assert result.checks[-1].verdict == "not compared"
+    assert str(result.checks[-1].reason).startswith("the trace changed (")
 
 
 @pytest.mark.parametrize(("key", "value", "words"), [("versions", {"planner": "0.0"}, "the planner changed (0.0 → "),
@@ -167,8 +167,8 @@ def test_a_changed_planner_is_no_regression(targets: Path, key: str, value: Any,
     baseline.write_text(json.dumps(recorded | {key: value}))
     slower(targets, 0.12)
     result = check(targets, baseline=baseline)
-    assert result["checks"][-1]["verdict"] == "not compared"
-    assert words in result["checks"][-1]["reason"]
+    assert result.checks[-1].verdict == "not compared"
+    assert words in str(result.checks[-1].reason)
     _, cases, markdown = gate(targets, "--baseline", baseline)
     assert cases["p99_ttft_ms max_regression"] == "skipped"
     assert words.split(" (")[0] in markdown
@@ -186,18 +186,18 @@ def test_a_model_that_does_not_fit_misses_its_targets(tmp_path: Path) -> None:
     path = tmp_path / "targets.toml"
     path.write_text('[scenario.big]\ntrace = "chat"\nmodel = "llama-3.1-70b"\ngpu = "h100-sxm"\n'
                     '[[scenario.big.target]]\nmetric = "p99_ttft_ms"\nmax = 1e9\n')
-    row = check(path)["checks"][0]
-    assert (row["verdict"], row["predicted"]) == ("missed", None)
-    assert "does not fit" in row["reason"]
+    row = check(path).checks[0]
+    assert (row.verdict, row.predicted) == ("missed", None)
+    assert "does not fit" in str(row.reason)
 
 
 def test_replicas_share_the_trace(targets: Path) -> None:
     """Two of a tenth of a second serve 20 requests a second that one does not."""
     rows = "".join(f"{k / 20},10,1\n" for k in range(100))
     targets.with_name("trace.csv").write_text("arrival_s,input_tokens,output_tokens\n" + rows)
-    assert not check(targets)["met"]
+    assert not check(targets).met
     targets.write_text(targets.read_text().replace("[scenario.one]", "[scenario.one]\nreplicas = 2"))
-    assert check(targets)["met"]
+    assert check(targets).met
 
 
 def test_a_capacity_can_be_a_target(targets: Path) -> None:
@@ -208,7 +208,7 @@ def test_a_capacity_can_be_a_target(targets: Path) -> None:
     targets.write_text(targets.read_text().replace("ttft:5000", "ttft:50"))
     result = check(targets)
     assert verdicts(result) == ["missed", "met"]
-    assert result["checks"][0]["predicted"] == 0
+    assert result.checks[0].predicted == 0
 
 
 def test_a_pooled_summary_is_that_of_its_replicas() -> None:
@@ -293,18 +293,20 @@ def test_a_statistic_in_slo_is_judged_and_speaks_the_names_of_targets(targets: P
     targets.write_text(text + '[[scenario.one.target]]\nmetric = "p99.9_ttft"\nmax = 120\n'
                               '[[scenario.one.target]]\nmetric = "median_ttft"\nmax = 90\n')
     result = check(targets)
-    rows = {(row["metric"], row["limit"]): (row["verdict"], row["predicted"]) for row in result["checks"]}
-    assert rows["p99_ttft_ms", 50.0] == ("missed", pytest.approx(100.0))
-    assert rows["median_ttft_ms", 200.0] == ("met", pytest.approx(100.0))
-    assert rows["p99.9_ttft_ms", 120.0] == ("met", pytest.approx(100.0))
-    assert rows["median_ttft_ms", 90.0] == ("missed", pytest.approx(100.0))
-    assert not result["met"]
+    rows = {(row.metric, row.limit): row for row in result.checks}
+    predicted = [row.predicted for row in rows.values() if row.metric != "slo_attainment"]
+    assert predicted == pytest.approx(6 * [100.0])
+    assert rows["p99_ttft_ms", 50.0].verdict == "missed"
+    assert rows["median_ttft_ms", 200.0].verdict == "met"
+    assert rows["p99.9_ttft_ms", 120.0].verdict == "met"
+    assert rows["median_ttft_ms", 90.0].verdict == "missed"
+    assert not result.met
 
 
 def test_statistics_in_slo_are_those_of_the_search_where_all_targets_are_of_the_capacity(targets: Path) -> None:
     targets.write_text(SERVER.format(step_s=0.1).replace('"ttft:150"', '"p99_ttft:150"')
                        + '[[scenario.one.target]]\nmetric = "capacity_rps"\nmin = 0.1\n')
-    assert [row["metric"] for row in check(targets)["checks"]] == ["capacity_rps"]
+    assert [row.metric for row in check(targets).checks] == ["capacity_rps"]
 
 
 def test_a_latency_of_completed_requests_alone_says_how_many_have_none(targets: Path) -> None:
@@ -313,7 +315,7 @@ def test_a_latency_of_completed_requests_alone_says_how_many_have_none(targets: 
     text = targets.read_text().replace('slo = "ttft:150"', 'slo = "ttft:150 p99_ttft:150"')
     targets.write_text(text)
     result = check(targets)
-    rows = [row for row in result["checks"] if row["metric"] == "p99_ttft_ms" and row["kind"] == "max"]
-    assert [(row["verdict"], row["reason"]) for row in rows] == [
+    rows = [row for row in result.checks if row.metric == "p99_ttft_ms" and row.kind == "max"]
+    assert [(row.verdict, row.reason) for row in rows] == [
         ("met", None), ("missed", "too many requests are never answered")]
-    assert any("of completed requests only. 1 of 21 were not completed" in note for note in result["notes"])
+    assert any("of completed requests only. 1 of 21 were not completed" in note for note in result.notes)

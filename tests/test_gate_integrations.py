@@ -96,5 +96,5 @@ def test_our_own_targets_are_met() -> None:
     """And compared: a change of the profiles or constants needs `planner check --update-baseline`."""
     folder = ROOT / "tests" / "gate"
     result = check(folder / "targets.toml", baseline=folder / "baseline.json")
-    assert {row["verdict"] for row in result["checks"]} == {"met"}, result["checks"]
-    assert {row["scenario"] for row in result["checks"]} >= {"chat", "code", "long-context"}
+    assert {row.verdict for row in result.checks} == {"met"}, result.checks
+    assert {row.scenario for row in result.checks} >= {"chat", "code", "long-context"}

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from helpers import EVERYTHING, number, play, scenario_of, trace_of
+from helpers import EVERYTHING, cheapest, number, play, scenario_of, trace_of
 from typer.testing import CliRunner
 
 from planner.commands.cli import app
@@ -21,8 +21,8 @@ from planner.loop.state.count_table import node_counts
 from planner.loop.state.engine_settings import Recording
 from planner.model.precision import peak_flops_per_s
 from planner.planning.fewest import apart, fewest_replicas
-from planner.planning.fleets import Choices
-from planner.planning.highest_rate import Search, capacity
+from planner.planning.highest_rate import capacity
+from planner.planning.search_options import Choices, Search
 from planner.planning.sizing import size
 from planner.planning.study import parse_study
 from planner.replays.driver import run
@@ -360,14 +360,15 @@ def test_a_size_is_of_groups() -> None:
     objectives = parse_objectives("ttft:200 tpot:14", 0.95)
     trace, choices = load(rate=200.0), Choices(gpus=("h100-sxm",), quantizations=(None,), ranks=(1,), prices={}, jobs=1)
     found = size(trace, MOE, objectives, choices)
-    count, deployment = found["num_replicas"], resolve(MOE, trace)
+    best = cheapest(found)
+    count, deployment = best.num_replicas, resolve(MOE, trace)
     assert deployment.gpu is not None
     assert count > 1
-    assert (found["data_parallel_size"], found["num_gpus"]) == (2, 2 * count)
-    assert found["cost_usd_per_hour"] == pytest.approx(2 * count * deployment.gpu.price_usd_per_hour)
+    assert (best.kind.data_parallel_size, best.num_gpus) == (2, 2 * count)
+    assert best.cost_usd_per_hour == pytest.approx(2 * count * deployment.gpu.price_usd_per_hour)
     for groups, is_met in ((count, True), (count - 1, False)):
         assert judge(objectives, serve(trace, deployment, groups).times_s).is_met is is_met
-    assert "--data-parallel-size 2" in found["command"]
+    assert "--data-parallel-size 2" in best.command
     assert sizing_table(found)
     with pytest.raises(UsageError, match="has 16 GPUs"):
         size(trace, replace(MOE, data_parallel_size=16), objectives, choices)
@@ -384,7 +385,7 @@ def test_groups_are_divided_into_prefill_and_decode() -> None:
 def test_a_capacity_is_that_of_the_group() -> None:
     found = capacity(load(), replace(MOE, max_num_seqs=16), parse_objectives("ttft:200 tpot:14", 0.95),
                      Search(replicates=0, jobs=1))
-    assert found["capacity_rps_per_gpu"] == pytest.approx(found["capacity_rps"] / 2)
+    assert found.capacity_rps_per_gpu == pytest.approx(found.capacity_rps / 2)
 
 
 def test_reports_name_the_ranks() -> None:

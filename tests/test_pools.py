@@ -19,8 +19,9 @@ from planner.deployment.pools import read_fleet, turns
 from planner.errors import FleetError, PolicyError, UsageError
 from planner.planning.fewest import apart, cheapest_split, fewest_replicas, of_two_kinds
 from planner.planning.fingerprint import scenario_sha256
-from planner.planning.fleets import Choices
-from planner.planning.highest_rate import Search, capacity
+from planner.planning.highest_rate import capacity
+from planner.planning.search_options import Choices, Search
+from planner.planning.size_answer import Fleet
 from planner.planning.sizing import size
 from planner.planning.study import parse_study
 from planner.policies.builtin_policies import POLICIES
@@ -281,8 +282,8 @@ def test_a_slower_pool_serves_no_more(folder: Path) -> None:
                       Search(replicates=0, horizon="trace"))
              for pools in (({"gpu": "h100-sxm"},), ({"gpu": "h100-sxm", "weight": 4}, {"gpu": "l40s"}),
                            ({"gpu": "h100-sxm"}, {"gpu": "h100-sxm"}))]
-    assert rates[0]["capacity_rps"] < rates[1]["capacity_rps"] < rates[2]["capacity_rps"]
-    assert [rate["num_gpus"] for rate in rates] == [1, 2, 2]
+    assert rates[0].capacity_rps < rates[1].capacity_rps < rates[2].capacity_rps
+    assert [rate.num_gpus for rate in rates] == [1, 2, 2]
 
 
 def test_a_launch_command_describes_a_pool(folder: Path) -> None:
@@ -431,15 +432,17 @@ def test_sizing_of_two_kinds() -> None:
     """Costs and GPUs are of both kinds, spares of each; what needs --disaggregate says so."""
     trace = trace_of([(0.2 * k, 2000, 60) for k in range(60)])
     choices = Choices(gpus=["h100-sxm"], quantizations=[None], ranks=(1,), prices={"h100-sxm": 3.0, "a100-sxm": 1.5},
-                      splits=True, decode_gpus=["a100-sxm"], decode_ranks=(2,), num_spare=1, jobs=1)
+                      disaggregate=True, decode_gpus=["a100-sxm"], decode_ranks=(2,), num_spare=1, jobs=1)
     found = size(trace, Scenario(model="llama-3.1-8b"), parse_objectives("ttft:400 tpot:30", 0.9), choices)
-    both = next(fleet for fleet in found["alternatives"] if fleet["decode_gpu"] is not None)
-    assert (both["gpu"], both["decode_gpu"], both["decode_tensor_parallel_size"]) == ("h100-sxm", "a100-sxm", 2)
-    prefill = both["prefill_replicas"] + 1
-    decode = both["num_replicas"] - prefill
-    assert both["num_gpus"] == prefill + 2 * decode
-    assert both["cost_usd_per_hour"] == prefill * 3.0 + 2 * decode * 1.5
-    assert "--tensor-parallel-size 2" in both["decode_command"]
+    both = next(fleet for fleet in found.alternatives
+                if isinstance(fleet, Fleet) and fleet.kind.decode_gpu is not None)
+    assert (both.kind.gpu, both.kind.decode_gpu, both.kind.decode_tensor_parallel_size) == ("h100-sxm", "a100-sxm", 2)
+    prefill = both.prefill_replicas + 1
+    decode = both.num_replicas - prefill
+    assert both.num_gpus == prefill + 2 * decode
+    assert both.cost_usd_per_hour == prefill * 3.0 + 2 * decode * 1.5
+    assert "--tensor-parallel-size 2" in str(both.decode_command)
     assert "h100-sxm + a100-sxm" in sizing_table(found)
     with pytest.raises(UsageError, match="need --disaggregate"):
-        size(trace, Scenario(model="llama-3.1-8b"), parse_objectives("ttft:400", 0.9), replace(choices, splits=False))
+        size(trace, Scenario(model="llama-3.1-8b"), parse_objectives("ttft:400", 0.9),
+             replace(choices, disaggregate=False))

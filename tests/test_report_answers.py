@@ -2,17 +2,18 @@
 
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
+from helpers import filled
 from test_report import HOSTILE, Page
 from typer.testing import CliRunner
 
 from planner.commands.cli import app as cli
 from planner.errors import OutputError, PlannerError, UsageError
+from planner.planning.check_answer import CheckAnswer
 from planner.report import SavedAnswer, answer_html, answer_markdown, answer_of, load_sources, write_report
 from planner.results.saved import SavedResult
 
@@ -115,8 +116,10 @@ def poisoned(value: Any, key: str = "") -> Any:
     return HOSTILE if isinstance(value, str) and key not in ours else value
 
 
-def test_names_do_no_harm(answer: SavedAnswer) -> None:
-    hostile = replace(answer, values=poisoned(answer.values), table=None)
+@pytest.mark.parametrize("kind", ASKED)
+def test_names_do_no_harm(folder: Path, kind: str) -> None:
+    hostile = answer_of(poisoned(json.loads((folder / f"{kind}.json").read_text())), f"{kind}.json")
+    assert hostile.kind == kind
     page = Page(answer_html(hostile))
     assert [tag for tag, _ in page.tags].count("script") == 3
     assert not {"img", "a", "iframe", "object"} & {tag for tag, _ in page.tags}
@@ -172,7 +175,7 @@ def test_what_cannot_be_read_is_said(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(PlannerError, match="is not a table of planner sweep"):
         load_sources([tmp_path / "no.parquet"])
     with pytest.raises(OutputError, match="cannot write"):
-        write_report(answer_of({"checks": [], "met": True, "targets": "t"}, "t"), tmp_path / "gone" / "out.html")
+        write_report(SavedAnswer(name="t", answer=filled(CheckAnswer)), tmp_path / "gone" / "out.html")
 
 
 def test_the_command_writes_them(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 from command_line import planner
 from hypothesis import given
 from hypothesis import strategies as st
+from measured_runs import error_in
 
 from planner.catalog.catalog_files import data_dir
 from planner.errors import TraceError
@@ -258,6 +259,6 @@ def test_a_fit_to_scrapes_finds_the_constant_that_made_them(tmp_path: Path) -> N
     path = tmp_path / "metrics.prom"
     path.write_text("".join(as_text(*loads[:k + 1]) for k in range(len(loads))))
     found = calibrate(path, H100, names=["linear_ratio"], folds=2, jobs=1)
-    assert found["fitted"]["linear_ratio"]["value"] == pytest.approx(true, rel=0.05)
-    assert found["after"]["tpot_ms"]["mape"] < 0.5 * found["before"]["tpot_ms"]["mape"]
-    assert found["source"]["num_runs"] == 2
+    assert found.fitted["linear_ratio"].value == pytest.approx(true, rel=0.05)
+    assert error_in(found.after, "tpot_ms").mape < 0.5 * error_in(found.before, "tpot_ms").mape
+    assert found.source.num_runs == 2

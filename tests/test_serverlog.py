@@ -7,6 +7,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from measured_runs import error_in
 
 from planner.errors import TraceError, UsageError
 from planner.loop.state.engine_settings import Recording
@@ -100,10 +101,10 @@ def test_a_log_of_our_own_steps_is_predicted_without_error(engine: str, tmp_path
     path = write(tmp_path / "server.log", LINES[engine](steps))
     found = predict_file(path, Scenario(**DEPLOYED, engine=engine), client=None, jobs=1)
     result = accuracy(found, level=None, limits={})
-    assert result["overall"]["duration_ms"]["n"] >= 10
-    assert result["overall"]["duration_ms"]["mape"] < 0.01
-    assert "left out" in result["notes"][0]
-    kinds = [group["value"] for group in result["groups"] if group["group"] == "client"]
+    assert error_in(result.overall.by_metric, "duration_ms").n >= 10
+    assert error_in(result.overall.by_metric, "duration_ms").mape < 0.01
+    assert "left out" in result.notes[0]
+    kinds = [group.value for group in result.groups if group.group == "client"]
     assert kinds == [f"decodes of {n}" for n in ("1", "2 to 3", "4 to 7", "8 to 15") if f"decodes of {n}" in kinds]
     assert "decodes of 8 to 15" in kinds
 
@@ -112,9 +113,9 @@ def test_a_log_calibrates(tmp_path: Path) -> None:
     slow = steps_of("sglang").with_columns(pl.col("start_s", "duration_s") * 1.3)
     path = write(tmp_path / "server.log", sglang_lines(slow))
     found = calibrate(path, Scenario(**DEPLOYED, engine="sglang"), names=None, folds=2, jobs=1)
-    assert found["before"]["duration_ms"]["mape"] > 0.2
-    assert found["after"]["duration_ms"]["mape"] < 0.05
-    assert found["source"]["num_left_out"] > 0
+    assert error_in(found.before, "duration_ms").mape > 0.2
+    assert error_in(found.after, "duration_ms").mape < 0.05
+    assert found.source.num_left_out > 0
 
 
 def test_windows_are_between_lines_of_one_rank(tmp_path: Path) -> None:

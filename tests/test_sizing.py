@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from command_line import fails, planner
-from helpers import trace_of
+from helpers import cheapest, number, trace_of
 
 from planner.deployment.deploy import resolve
 from planner.errors import TraceError, UsageError
@@ -16,8 +16,10 @@ from planner.loop.state.engine_settings import Recording
 from planner.planning.alternatives import MOST_TIMES
 from planner.planning.fewest import fewest_replicas, together
 from planner.planning.fleet_schedule import schedule_of
-from planner.planning.fleets import RANKS, Choices, Kind, parse_prices, parse_ranks
+from planner.planning.fleets import Kind
 from planner.planning.loads import traffic_of
+from planner.planning.search_options import Choices, parse_prices, parse_ranks
+from planner.planning.size_answer import Fleet, FleetSize, UnableFleet
 from planner.planning.sizing import _settled, size
 from planner.replays.fleet.replicas import serve
 from planner.report.plan_tables import sizing_table
@@ -34,9 +36,9 @@ from planner.traces.shaping.window_and_rate import limit
 H100 = Scenario(model="llama-3.1-8b", gpu="h100-sxm", router="round-robin")
 ONE_SLOT = Scenario(step_time="linear:0.1,1e-9", num_gpu_blocks=4000, max_num_seqs=1, async_scheduling=False)
 OBJECTIVES = parse_objectives("ttft:400 tpot:40", 0.95)
-PLAIN = Choices(gpus=("h100-sxm",), quantizations=(None,), ranks=(1,), prices={}, compares=False, jobs=1)
+PLAIN = Choices(gpus=("h100-sxm",), quantizations=(None,), ranks=(1,), prices={}, compare_assumptions=False, jobs=1)
 RELAXED = parse_objectives("ttft:800 tpot:60", 0.95)
-L40S = replace(PLAIN, gpus=("l40s",), compares=True)
+L40S = replace(PLAIN, gpus=("l40s",), compare_assumptions=True)
 
 
 def kind_of(scenario: Scenario) -> Kind:
@@ -85,42 +87,44 @@ def test_servers_of_known_speed() -> None:
 def test_the_cheapest_fleet_comes_first_with_its_costs(chat: Trace) -> None:
     choices = replace(PLAIN, gpus=("h100-sxm", "h200-sxm"), ranks=(1, 2), prices={"h200-sxm": 1.0})
     found = size(chat, H100, OBJECTIVES, choices)
-    fleets = found["alternatives"]
+    fleets, best = [fleet for fleet in found.alternatives if isinstance(fleet, Fleet)], cheapest(found)
     assert len(fleets) == 4
-    costs = [fleet["cost_usd_per_hour"] for fleet in fleets]
+    costs = [fleet.cost_usd_per_hour for fleet in fleets]
     assert costs == sorted(costs)
-    assert found["gpu"] == "h200-sxm"
-    assert found["cost_usd_per_hour"] == found["num_gpus"] * 1.0
-    assert found["num_gpus"] == found["num_replicas"] * found["tensor_parallel_size"]
-    assert found["fewest_gpus"]["num_gpus"] == min(fleet["num_gpus"] for fleet in fleets)
-    tokens = chat.requests["output_tokens"].sum()
-    per_token = found["cost_usd_per_hour"] * chat.num_requests / 40.0 / 3600 / tokens
-    assert found["cost_usd_per_million_output_tokens"] == pytest.approx(1e6 * per_token, rel=1e-3)
-    assert 0 < found["power_kw"] < 0.7 * found["num_gpus"]
+    assert best.kind.gpu == "h200-sxm"
+    assert best.cost_usd_per_hour == best.num_gpus * 1.0
+    assert best.num_gpus == best.num_replicas * best.kind.tensor_parallel_size
+    assert found.fewest_gpus is not None
+    assert found.fewest_gpus.num_gpus == min(fleet.num_gpus for fleet in fleets)
+    tokens = number(chat.requests["output_tokens"].sum())
+    per_token = best.cost_usd_per_hour * chat.num_requests / 40.0 / 3600 / tokens
+    assert best.cost_usd_per_million_output_tokens == pytest.approx(1e6 * per_token, rel=1e-3)
+    assert 0 < best.power_kw < 0.7 * best.num_gpus
 
 
 def test_headroom_is_growth_that_the_fleet_bears(chat: Trace) -> None:
-    found = size(chat, H100, OBJECTIVES, PLAIN)
+    best = cheapest(size(chat, H100, OBJECTIVES, PLAIN))
+    assert best.headroom is not None
     deployment = resolve(H100, chat)
-    for growth, is_met in ((found["headroom"] * 0.98, True), (found["headroom"] + 0.05, False)):
+    for growth, is_met in ((best.headroom * 0.98, True), (best.headroom + 0.05, False)):
         faster = at_rate(chat, rate_of(chat) * (1 + growth), "thin", 0)
-        assert judge(OBJECTIVES, serve(faster, deployment, found["num_replicas"]).times_s).is_met == is_met
+        assert judge(OBJECTIVES, serve(faster, deployment, best.num_replicas).times_s).is_met == is_met
 
 
 def test_a_headroom_without_an_end_is_none() -> None:
     """Two requests that one replica serves even when both come at once: no rate is too high."""
     trace = trace_of([(0.0, 100, 2), (1.0, 100, 2)])
     found = size(trace, H100, parse_objectives("ttft:60000", 0.99), replace(PLAIN, scaling="compress"))
-    assert found["headroom"] is None
+    assert cheapest(found).headroom is None
     assert json.loads(to_json(found))["headroom"] is None
     assert "no end" in sizing_table(found)
 
 
 def test_spares_come_on_top(chat: Trace) -> None:
-    plain = size(chat, H100, OBJECTIVES, PLAIN)
-    safe = size(chat, H100, OBJECTIVES, replace(PLAIN, num_spare=2))
-    assert safe["num_replicas"] == plain["num_replicas"] + 2
-    assert safe["headroom"] == plain["headroom"]
+    plain = cheapest(size(chat, H100, OBJECTIVES, PLAIN))
+    safe = cheapest(size(chat, H100, OBJECTIVES, replace(PLAIN, num_spare=2)))
+    assert safe.num_replicas == plain.num_replicas + 2
+    assert safe.headroom == plain.headroom
 
 
 def test_a_schedule_follows_the_load() -> None:
@@ -130,9 +134,9 @@ def test_a_schedule_follows_the_load() -> None:
     found = schedule_of(traffic_of(trace, H100, "thin", None), trace, resolve(H100, trace),
                         parse_objectives("ttft:1000", 0.99), replace(PLAIN, period_s=20.0), 7, together)
     assert found is not None
-    assert [part["num_requests"] for part in found["parts"]] == [900, 100, 0, 1]
-    assert [part["num_replicas"] for part in found["parts"]][2] == 0
-    assert found["gpu_hours"] <= found["static_gpu_hours"] == pytest.approx(7 * 4 * 20 / 3600)
+    assert [part.num_requests for part in found.parts] == [900, 100, 0, 1]
+    assert [part.num_replicas for part in found.parts][2] == 0
+    assert found.gpu_hours <= found.static_gpu_hours == pytest.approx(7 * 4 * 20 / 3600)
 
 
 SERIES = "window_start_s,total_rate_req_s\n0,5\n60,15\n120,45\n180,25\n240,0\n"
@@ -149,25 +153,26 @@ def test_a_rate_series_is_served_window_by_window(tmp_path: Path) -> None:
     found = schedule_of(traffic, traffic.load(), resolve(ONE_SLOT, trace), parse_objectives("ttft:101", 1.0),
                         replace(PLAIN, series=series, num_spare=1), 6, together)
     assert found is not None
-    assert [part["num_replicas"] for part in found["parts"]] == [2, 3, 6, 4, 1]
-    assert [part["served_rps"] for part in found["parts"]] == [6.75, 18.0, 45.0, 27.0, 0.0]  # of twentieths replayed
-    assert {part["duration_s"] for part in found["parts"]} == {60.0}
-    assert found["num_replicas_at_mean"] == 3
-    assert found["gpu_hours"] == pytest.approx(16 * 60 / 3600)
-    assert found["static_gpu_hours"] == pytest.approx(6 * 5 * 60 / 3600)
+    assert [part.num_replicas for part in found.parts] == [2, 3, 6, 4, 1]
+    assert [part.served_rps for part in found.parts] == [6.75, 18.0, 45.0, 27.0, 0.0]  # of twentieths replayed
+    assert {part.duration_s for part in found.parts} == {60.0}
+    assert found.num_replicas_at_mean == 3
+    assert found.gpu_hours == pytest.approx(16 * 60 / 3600)
+    assert found.static_gpu_hours == pytest.approx(6 * 5 * 60 / 3600)
 
 
 def test_a_fleet_for_a_series_serves_its_highest_window(tmp_path: Path) -> None:
     path = tmp_path / "series.csv"
     path.write_text("start_s,rate_rps\n0,4\n30,40\n60,8\n")
     trace, choices = limit(read_trace("chat"), 300), replace(PLAIN, series=read_rate_series(path), scaling="compress")
-    found = size(trace, H100, OBJECTIVES, choices)
+    found = cheapest(size(trace, H100, OBJECTIVES, choices))
+    assert found.schedule is not None
     load = lasting(trace, 40.0, 30.0)
     assert load.num_requests == 1200
-    assert found["num_replicas"] == fewest_replicas(load, resolve(H100, load), OBJECTIVES)[0]
-    counts = [part["num_replicas"] for part in found["schedule"]["parts"]]
-    assert counts[0] <= counts[2] <= counts[1] == found["num_replicas"]
-    assert found["schedule"]["gpu_hours"] < found["schedule"]["static_gpu_hours"]
+    assert found.num_replicas == fewest_replicas(load, resolve(H100, load), OBJECTIVES)[0]
+    counts = [part.num_replicas for part in found.schedule.parts]
+    assert counts[0] <= counts[2] <= counts[1] == found.num_replicas
+    assert found.schedule.gpu_hours < found.schedule.static_gpu_hours
     for scenario, asked, words in ((replace(H100, request_rate=5.0), choices, "--request-rate 5.0"),
                                    (H100, replace(choices, period_s=10.0), "--period 10.0")):
         with pytest.raises(UsageError, match=words):
@@ -206,10 +211,10 @@ def test_bad_series_are_refused(tmp_path: Path, text: str, words: str) -> None:
 def test_what_cannot_serve_is_kept_with_its_reason(chat: Trace) -> None:
     scenario = replace(H100, model="llama-3.1-70b")
     found = size(limit(chat, 200), scenario, parse_objectives("ttft:5000", 0.9), replace(PLAIN, ranks=(1, 4)))
-    (unable,) = [fleet for fleet in found["alternatives"] if "reason" in fleet]
-    assert unable["tensor_parallel_size"] == 1
-    assert "KV" in unable["reason"]
-    assert found["feasible"]
+    (unable,) = [fleet for fleet in found.alternatives if isinstance(fleet, UnableFleet)]
+    assert unable.kind.tensor_parallel_size == 1
+    assert "KV" in unable.reason
+    assert found.feasible
     with pytest.raises(UsageError, match=r"no fleet can be deployed: 1 × h100-sxm bf16: .* KV"):
         size(limit(chat, 50), scenario, parse_objectives("ttft:5000", 0.9), PLAIN)
 
@@ -227,8 +232,7 @@ def test_bad_lists(call: Any, words: str) -> None:
 
 def test_lists() -> None:
     assert parse_prices("h100-sxm=2.5, l40s=0") == {"h100-sxm": 2.5, "l40s": 0.0}
-    assert parse_prices(None) == {}
-    assert parse_ranks(None) == RANKS
+    assert parse_prices("") == {}
     assert parse_ranks("4,8") == (4, 8)
 
 
@@ -251,18 +255,18 @@ def test_a_fleet_is_sized_as_behind_a_kubernetes_service_and_says_so(chat: Trace
     """By turns 40 requests a second need fewer replicas than at random, and the answer has both numbers."""
     plain = replace(H100, router=None)
     found = size(chat, plain, RELAXED, L40S)
-    counts = {row["router"]: row["num_replicas"] for row in found["routers"]}
-    assert (found["router"], list(counts)) == ("random", ["random", "round-robin", "least-outstanding-requests"])
+    counts = {row.router: row.size.num_replicas or 0 for row in found.routers}
+    assert (found.router, list(counts)) == ("random", ["random", "round-robin", "least-outstanding-requests"])
     for router, count in counts.items():
-        alone = size(chat, replace(H100, router=router), RELAXED, replace(L40S, compares=False))
-        assert (alone["num_replicas"], alone["router"], alone["routers"]) == (count, router, [])
+        alone = size(chat, replace(H100, router=router), RELAXED, replace(L40S, compare_assumptions=False))
+        assert (cheapest(alone).num_replicas, alone.router, alone.routers) == (count, router, ())
     assert counts["random"] > 1.1 * counts["round-robin"]
-    assert found["better_router"] == min(counts, key=lambda name: counts[name])
-    (note,) = [note for note in found["notes"] if "depends on the router" in note]
+    assert found.better_router == min(counts, key=lambda name: counts[name])
+    (note,) = [note for note in found.notes if "depends on the router" in note]
     for router, count in counts.items():
         assert f"{count} with {router}" in note
     assert "power-of-two" in note
-    assert "power-of-two" in found["routers_not_tried"]
+    assert "power-of-two" in found.routers_not_tried
     words = sizing_table(found)
     assert f"GPUs by router: random {counts['random']}, round-robin {counts['round-robin']}" in words
     assert "the router is random, as in a Kubernetes Service" in words
@@ -270,28 +274,27 @@ def test_a_fleet_is_sized_as_behind_a_kubernetes_service_and_says_so(chat: Trace
 
 def test_a_router_that_is_given_is_compared_with_the_plain_one(chat: Trace) -> None:
     found = size(chat, H100, RELAXED, L40S)
-    assert [row["router"] for row in found["routers"]] == ["round-robin", "random", "least-outstanding-requests"]
-    assert found["better_router"] is None
-    assert any("with random, as a Kubernetes Service does" in note for note in found["notes"])
+    assert [row.router for row in found.routers] == ["round-robin", "random", "least-outstanding-requests"]
+    assert found.better_router is None
+    assert any("with random, as a Kubernetes Service does" in note for note in found.notes)
 
 
 def test_a_search_for_another_router_is_bounded() -> None:
     """By turns one server each second is enough for a wait of nothing; at random any number has some that wait."""
     trace = trace_of([(k / 45, 1, 1) for k in range(900)])
     found = size(trace, replace(ONE_SLOT, model="llama-3.1-8b", gpu="h100-sxm", router="round-robin"),
-                 parse_objectives("ttft:101", 1.0), replace(PLAIN, compares=True))
-    by_router = {row["router"]: row for row in found["routers"]}
-    assert by_router["round-robin"]["num_replicas"] == 5
-    assert by_router["random"] == {"router": "random", "num_replicas": None, "num_gpus": None,
-                                   "more_than_replicas": MOST_TIMES * 5}
+                 parse_objectives("ttft:101", 1.0), replace(PLAIN, compare_assumptions=True))
+    by_router = {row.router: row.size for row in found.routers}
+    assert by_router["round-robin"].num_replicas == 5
+    assert by_router["random"] == FleetSize(num_replicas=None, num_gpus=None, more_than_replicas=MOST_TIMES * 5)
     assert f"random more than {MOST_TIMES * 5} replicas" in sizing_table(found)
 
 
 def test_one_replica_needs_no_router(chat: Trace) -> None:
     found = size(limit(chat, 100), replace(H100, router=None), parse_objectives("ttft:5000", 0.9),
-                 replace(PLAIN, compares=True))
-    assert [row["num_replicas"] for row in found["routers"]] == [1]
-    assert (found["better_router"], found["routers_not_tried"]) == (None, [])
+                 replace(PLAIN, compare_assumptions=True))
+    assert [row.size.num_replicas for row in found.routers] == [1]
+    assert (found.better_router, found.routers_not_tried) == (None, ())
 
 
 @pytest.mark.parametrize("scaling", ["thin", "compress"])
@@ -299,22 +302,24 @@ def test_the_way_of_scaling_is_one_option_and_the_others_are_stated(scaling: str
     """Twenty requests at once each minute, at five times the rate: five batches of as many users, or hastier ones."""
     trace = trace_of([(60.0 * (k // 20), 1, 1) for k in range(400)])
     scenario = replace(ONE_SLOT, model="llama-3.1-8b", gpu="h100-sxm", router="round-robin", rate_scale=5.0)
-    found = size(trace, scenario, parse_objectives("ttft:1000", 0.99), replace(PLAIN, scaling=scaling, compares=True))
-    assert (found["scaling"], found["request_rate"]) == (scaling, pytest.approx(5 * rate_of(trace)))
-    counts = {row["scaling"]: row["num_replicas"] for row in found["scalings"]}
+    found = size(trace, scenario, parse_objectives("ttft:1000", 0.99),
+                 replace(PLAIN, scaling=scaling, compare_assumptions=True))
+    assert found.scaling == scaling
+    assert found.request_rate == pytest.approx(5 * rate_of(trace))
+    counts = {row.scaling: row.size.num_replicas or 0 for row in found.scalings}
     assert next(iter(counts)) == scaling
     assert set(counts) == set(SCALINGS)
     assert counts["poisson"] < counts["compress"]
-    assert any("depends on how the rate is scaled" in note for note in found["notes"])
+    assert any("depends on how the rate is scaled" in note for note in found.notes)
     given = size(trace, replace(scenario, rate_scale=None, request_rate=5 * rate_of(trace)),
                  parse_objectives("ttft:1000", 0.99), replace(PLAIN, scaling=scaling))
-    assert given["num_replicas"] == counts[scaling]
+    assert cheapest(given).num_replicas == counts[scaling]
 
 
 def test_a_trace_at_its_own_rate_has_no_other_ways(chat: Trace) -> None:
-    found = size(chat, H100, OBJECTIVES, replace(PLAIN, compares=True))
-    assert [row["scaling"] for row in found["scalings"]] == ["thin"]
-    assert "as recorded" in found["assumptions"][0]
+    found = size(chat, H100, OBJECTIVES, replace(PLAIN, compare_assumptions=True))
+    assert [row.scaling for row in found.scalings] == ["thin"]
+    assert "as recorded" in found.assumptions[0]
 
 
 def test_a_larger_number_that_misses_is_not_passed_over() -> None:
@@ -360,11 +365,11 @@ def test_a_schedule_that_a_gpu_lacks_names_the_part_and_others_go_on() -> None:
     rows = [(0.5 * k, 100, 5) for k in range(400)] + [(250.0, 30_000, 5)] + [(251.0 + k, 100, 5) for k in range(20)]
     found = size(trace_of(rows), H100, parse_objectives("ttft:2000", 0.99),
                  replace(PLAIN, gpus=("l40s", "b200-sxm"), period_s=200.0, jobs=1))
-    fleets = {fleet["gpu"]: fleet for fleet in found["alternatives"]}
-    assert fleets["l40s"]["num_replicas"] == 1
-    assert fleets["l40s"]["schedule"] is None
-    assert "the part from 200 to 400 s (21 requests)" in fleets["l40s"]["schedule_reason"]
-    assert fleets["b200-sxm"]["schedule"] is not None
+    fleets = {fleet.kind.gpu: fleet for fleet in found.alternatives if isinstance(fleet, Fleet)}
+    assert fleets["l40s"].num_replicas == 1
+    assert fleets["l40s"].schedule is None
+    assert "the part from 200 to 400 s (21 requests)" in str(fleets["l40s"].schedule_reason)
+    assert fleets["b200-sxm"].schedule is not None
     assert "no schedule for 1 × l40s: the part from 200 to 400 s" in sizing_table(found)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from measured_runs import error_in
 
 from planner.errors import TraceError
 from planner.measured.accuracy import accuracy, predict_file
@@ -171,7 +172,7 @@ def measured_as(run: Measurement, **options: Any) -> dict[str, float]:
 
 def doubts_of(path: Path) -> list[str]:
     result = accuracy(predict_file(path, Scenario(), client=None, jobs=1), level=None, limits={})
-    return [note for note in result["notes"] if "Correctly described runs rarely" in note]
+    return [note for note in result.notes if "Correctly described runs rarely" in note]
 
 
 @pytest.mark.parametrize(("weights", "factor"), [("fp8", "1.6"), ("int4", "1.9")])
@@ -188,8 +189,8 @@ def test_runs_of_another_deployment_are_questioned_and_not_once_a_column_says_it
     assert "precision or quantization" in doubt
     right = write(tmp_path / "q.csv", *(row | {"quantization": weights} for row in rows))
     assert doubts_of(right) == []
-    errors = accuracy(predict_file(right, Scenario(), client=None, jobs=1), level=None, limits={})["overall"]
-    assert errors["tpot_ms"]["mape"] == pytest.approx(0, abs=1e-6)
+    errors = accuracy(predict_file(right, Scenario(), client=None, jobs=1), level=None, limits={}).overall
+    assert error_in(errors.by_metric, "tpot_ms").mape == pytest.approx(0, abs=1e-6)
 
 
 def test_seconds_in_a_column_of_milliseconds_are_seen(tmp_path: Path) -> None:
@@ -214,5 +215,5 @@ def test_single_runs_that_are_far_off_are_named_though_the_median_is_near(tmp_pa
     rows[3] |= {"measured_ttft_ms": truth["measured_ttft_ms"] / 20}
     result = accuracy(predict_file(write(tmp_path / "r.csv", *rows), Scenario(), client=None, jobs=1), level=None,
                       limits={})
-    assert [note.partition(":")[0] for note in result["notes"]] == [
+    assert [note.partition(":")[0] for note in result.notes] == [
         "ttft_ms of 1 of 5 runs is off by a factor of 10 or more (run3)"]

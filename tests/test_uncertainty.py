@@ -12,7 +12,7 @@ from planner.catalog.catalog_files import data_dir
 from planner.deployment.deploy import deploy
 from planner.errors import CatalogError, UsageError
 from planner.loop.state.engine_settings import Recording
-from planner.measured.calibration.calibrate import residuals_dict
+from planner.measured.calibration.calibrate import quantiles
 from planner.results.uncertainty import (
     STUDENT,
     Residuals,
@@ -30,9 +30,9 @@ H100 = {"model": "llama-3.1-8b", "gpu": "h100-sxm"}
 
 
 def write_residuals(path: Path, found: Residuals, constants: str = "") -> Path:
-    plain = residuals_dict(found)
-    lines = [f"{metric} = {json.dumps(values)}" for metric, values in plain["log_errors"].items()]
-    path.write_text(constants + "[held_out]\nprobabilities = " + json.dumps(plain["probabilities"])
+    plain = quantiles(found)
+    lines = [f"{metric} = {json.dumps(values)}" for metric, values in plain.log_errors.items()]
+    path.write_text(constants + "[held_out]\nprobabilities = " + json.dumps(plain.probabilities)
                     + "\n[held_out.log_errors]\n" + "\n".join(lines) + "\n")
     return path
 

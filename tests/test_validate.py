@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from measured_runs import fixed_start, row_of, write_runs, write_start, write_synthetic
+from measured_runs import error_in, fixed_start, row_of, write_runs, write_start, write_synthetic
 
 from planner.errors import PlannerError, TraceError, UnknownNameError, UsageError
 from planner.loop.state.engine_settings import Recording
 from planner.measured.accuracy import Predicted, accuracy, interval_coverage, parse_max_error, predict_file
 from planner.measured.run_table import read_measured
 from planner.measured.validate import Prediction, deploy_measured, predict, predictions_table, replay_measured
+from planner.measured.validate_answer import ErrorLimit, ErrorSummary, ValidateAnswer
 from planner.replays.result_tables import write_table
 from planner.run import replay
 from planner.settings.scenario import Scenario
@@ -29,26 +30,26 @@ def predicted(path: Path, scenario: Scenario | None = None, client: str | None =
     return list(predict_file(path, scenario or Scenario(), client=client, jobs=1).predictions)
 
 
-def result_of(path: Path, scenario: Scenario | None = None) -> dict[str, Any]:
+def result_of(path: Path, scenario: Scenario | None = None) -> ValidateAnswer:
     return accuracy(predict_file(path, scenario or Scenario(), client=None, jobs=1), level=None, limits={})
 
 
 def test_what_the_model_itself_measured_is_predicted_without_error(tmp_path: Path) -> None:
     start = Scenario(calibration=str(write_start(tmp_path / "start.toml")))
     found = result_of(write_synthetic(tmp_path / "runs.csv", {}, noise=0.0), start)
-    assert found["coverage"] == 1
-    assert {"ttft_ms", "tpot_ms"} <= found["overall"].keys()
-    assert found["overall"]["tpot_ms"] == {"n": 15, "mape": 0, "median_ape": 0, "bias": 0}
+    assert found.coverage == 1
+    assert {"ttft_ms", "tpot_ms"} <= found.overall.by_metric.keys()
+    assert found.overall.by_metric["tpot_ms"] == ErrorSummary(n=15, mape=0, median_ape=0, bias=0)
 
 
 def test_errors_are_those_of_their_definitions(tmp_path: Path) -> None:
     first = predicted(write_runs(tmp_path / "a.csv", row_of()))[0].predicted["tpot_ms"]
     path = write_runs(tmp_path / "b.csv", row_of(measured_tpot_ms=first / 1.1), row_of(measured_tpot_ms=first / 0.8),
                       row_of(measured_tpot_ms=first))
-    found = result_of(path)["overall"]["tpot_ms"]
-    assert found["mape"] == pytest.approx((0.1 + 0.2 + 0) / 3, abs=1e-5)
-    assert found["median_ape"] == pytest.approx(0.1, abs=1e-5)
-    assert found["bias"] == pytest.approx((1.1 * 0.8) ** (1 / 3) - 1, abs=1e-5)
+    found = error_in(result_of(path).overall.by_metric, "tpot_ms")
+    assert found.mape == pytest.approx((0.1 + 0.2 + 0) / 3, abs=1e-5)
+    assert found.median_ape == pytest.approx(0.1, abs=1e-5)
+    assert found.bias == pytest.approx((1.1 * 0.8) ** (1 / 3) - 1, abs=1e-5)
 
 
 def test_a_row_that_cannot_be_predicted_is_kept_with_its_reason(tmp_path: Path) -> None:
@@ -61,10 +62,10 @@ def test_a_row_that_cannot_be_predicted_is_kept_with_its_reason(tmp_path: Path) 
     assert table["predicted_tpot_ms"].null_count() == 2
     assert table["measured_tpot_ms"].to_list() == [9.0, 9.0, 9.0]
     result = accuracy(Predicted(predictions=found), level=None, limits={})
-    assert result["coverage"] == pytest.approx(1 / 3)
-    assert [row["id"] for row in result["unpredicted"]] == ["1", "2"]
-    by_gpu = {g["value"]: g for g in result["groups"] if g["group"] == "gpu"}
-    assert (by_gpu["h999"]["n"], by_gpu["h999"]["coverage"], by_gpu["h999"]["tpot_ms"]) == (1, 0, None)
+    assert result.coverage == pytest.approx(1 / 3)
+    assert [row.id for row in result.unpredicted] == ["1", "2"]
+    (errors,) = (row.errors for row in result.groups if (row.group, row.value) == ("gpu", "h999"))
+    assert (errors.n, errors.coverage, errors.by_metric["tpot_ms"]) == (1, 0, None)
 
 
 def test_reading_a_prompt_takes_what_its_text_takes_whatever_tokens_it_makes(tmp_path: Path) -> None:
@@ -91,7 +92,7 @@ def test_a_run_whose_requests_do_not_fit_has_no_prediction_and_says_why(tmp_path
 
 def test_a_metric_that_was_not_measured_does_not_count(tmp_path: Path) -> None:
     found = result_of(write_runs(tmp_path / "runs.csv", row_of(measured_ttft_ms=""), row_of()))
-    assert (found["overall"]["ttft_ms"]["n"], found["overall"]["tpot_ms"]["n"]) == (1, 2)
+    assert (error_in(found.overall.by_metric, "ttft_ms").n, error_in(found.overall.by_metric, "tpot_ms").n) == (1, 2)
 
 
 def test_rows_of_other_clients_are_left_out(tmp_path: Path) -> None:
@@ -170,8 +171,8 @@ def test_our_own_steps_are_predicted_without_error(tmp_path: Path) -> None:
                         async_scheduling=False)
     path = replayed(scenario, tmp_path / "s.parquet", "steps")
     found = result_of(path, Scenario(model="llama-3.1-8b", gpu="h100-sxm", max_num_seqs=128, async_scheduling=False))
-    assert found["overall"]["duration_ms"]["mape"] < 0.001
-    assert {g["value"] for g in found["groups"] if g["group"] == "client"} <= {"decodes", "prompts", "mixed"}
+    assert error_in(found.overall.by_metric, "duration_ms").mape < 0.001
+    assert {row.value for row in found.groups if row.group == "client"} <= {"decodes", "prompts", "mixed"}
 
 
 def detailed(scenario: Scenario, *, starts: bool = True, **header: Any) -> dict[str, Any]:
@@ -272,8 +273,8 @@ def test_limits_take_short_names_and_full_ones() -> None:
 def test_a_limit_without_a_prediction_is_missed(tmp_path: Path) -> None:
     found = accuracy(predict_file(write_runs(tmp_path / "r.csv", row_of(gpu="h999")), Scenario(), client=None, jobs=1),
                      level=None, limits={"tpot_ms": 1.0})
-    assert found["max_error"]["tpot_ms"] == {"limit": 1.0, "mape": None, "met": False}
-    assert not found["met"]
+    assert found.max_error["tpot_ms"] == ErrorLimit(limit=1.0, mape=None, met=False)
+    assert not found.met
 
 
 def test_an_intervals_coverage_is_the_share_of_rows_inside(tmp_path: Path) -> None:
@@ -284,8 +285,8 @@ def test_an_intervals_coverage_is_the_share_of_rows_inside(tmp_path: Path) -> No
     factors = np.exp([-0.2, -0.05, 0.05, 0.2])
     path = write_runs(tmp_path / "b.csv", *(row_of(measured_tpot_ms=base * f) for f in factors))
     found = interval_coverage(predicted(path, Scenario(calibration=str(file))), 0.9)
-    assert found["coverage"] == {"tpot_ms": 0.5}
-    assert found["n"] == {"tpot_ms": 4}
+    assert found.coverage == {"tpot_ms": 0.5}
+    assert found.n == {"tpot_ms": 4}
 
 
 def test_a_calibration_of_another_engine_is_refused(tmp_path: Path) -> None:

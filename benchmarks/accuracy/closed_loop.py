@@ -77,10 +77,14 @@ def doubtful(m: Measurement) -> str:
 
 
 def _in_sample(scored: Sequence[Prediction]) -> list[Verdict]:
-    found = errors(scored)
-    return [Verdict(name=f"in sample, {metric[:4].upper()} {what}", value=found[metric][key], limit=limit)
-            for metric, limits in IN_SAMPLE.items()
-            for what, key, limit in zip(("median APE", "MAPE"), ("median_ape", "mape"), limits, strict=True)]
+    verdicts = []
+    for metric, (median_limit, mean_limit) in IN_SAMPLE.items():
+        found = errors(scored).by_metric[metric]
+        assert found is not None, f"no row has {metric}"
+        verdicts += [Verdict(name=f"in sample, {metric[:4].upper()} {what}", value=value, limit=limit)
+                     for what, value, limit in (("median APE", found.median_ape, median_limit),
+                                                ("MAPE", found.mape, mean_limit))]
+    return verdicts
 
 
 def _held_out(split: pl.DataFrame) -> list[Verdict]:

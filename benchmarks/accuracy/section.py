@@ -136,11 +136,10 @@ def _shown(values: Any) -> list[float]:
 def prediction_errors(predictions: Sequence[Any]) -> list[Any]:
     """Return n, coverage, then median APE, MAPE and bias of TPOT and of TTFT, as text."""
     found = errors(predictions)
-    cells = [found["n"], percent(found["coverage"])]
+    cells = [found.n, percent(found.coverage)]
     for metric in ("tpot_ms", "ttft_ms"):
-        part = found.get(metric)  # of a group that has it at all
-        cells += ["–"] * 3 if part is None else [percent(part["median_ape"]), percent(part["mape"]),
-                                                  percent(part["bias"])]
+        part = found.by_metric.get(metric)  # of a group that has it at all
+        cells += ["–"] * 3 if part is None else [percent(part.median_ape), percent(part.mape), percent(part.bias)]
     return cells
 
 

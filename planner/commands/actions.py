@@ -3,7 +3,7 @@
 import importlib.util
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -12,18 +12,14 @@ from planner.errors import UsageError
 from planner.files.writing import append_text, write_text
 from planner.loop.state.engine_settings import Recording
 from planner.planning.comparison import compare_studies, explain_outcome
+from planner.planning.search_options import Choices, Search
 from planner.planning.study import Study, read_study
 from planner.progress import stage
 from planner.replays.result_tables import ReplayResult, check_table_path, write_table
 from planner.replays.scaling_record import events_table
-from planner.report.summary_tables import (
-    accuracy_table,
-    calibration_table,
-    comparison_table,
-    explanation_table,
-    gate_table,
-    summary_table,
-)
+from planner.report.gate_tables import gate_table
+from planner.report.measured_tables import accuracy_table, calibration_table
+from planner.report.summary_tables import comparison_table, explanation_table, summary_table
 from planner.report.sweep_tables import sweep_table
 from planner.report.verdicts import missed_in, missed_lines
 from planner.results.saved import save_result, to_json
@@ -63,7 +59,7 @@ def replay(source: str, scenario: Scenario, slo: str | None, attainment: float |
         raise share_of_nothing(attainment)
     if explain:
         outcome.summary["explanation"] = explain_outcome(trace, scenario, outcome, slo=objectives)
-    _print_notes({"": outcome.summary})
+    _print_notes(outcome.summary["notes"])
     for name, path in tables.items():
         if path is not None:
             write_table(_table(outcome.result, name), path)
@@ -104,7 +100,7 @@ def compare(sources: Sequence[str], choices: Mapping[str, Sequence[Any]], axes: 
                          objectives=objectives) for name, what_if in what_ifs(choices, axes).items()]
     found = compare_studies(studies, lambda study: _read(study.trace, study.scenario, study.format, on_bad_rows),
                             explain=are_files if explain is None else explain, save=save)
-    _print_notes(found)
+    _print_notes([note for summary in found.values() for note in summary["notes"]])
     text = "\n".join([comparison_table(found), *missed_lines(found)])
     explanations = {name: summary["explanation"] for name, summary in found.items() if "explanation" in summary}
     if explanations:
@@ -112,32 +108,28 @@ def compare(sources: Sequence[str], choices: Mapping[str, Sequence[Any]], axes: 
     publish([{"name": name, **summary} for name, summary in found.items()], text, json)
 
 
-def capacity(source: str, scenario: Scenario, slo: str, attainment: float, options: Mapping[str, Any],
-             format: str | None, on_bad_rows: OnBadRows, json: Path | None) -> bool:
+def capacity(source: str, scenario: Scenario, slo: str, attainment: float, search: Search, format: str | None,
+             on_bad_rows: OnBadRows, json: Path | None) -> bool:
     """Find the highest rate within the objectives, print and write it; False where there is none."""
-    from planner.planning.highest_rate import Search
     from planner.planning.highest_rate import capacity as find_capacity
     from planner.report.plan_tables import capacity_table
     from planner.settings.objectives import parse_objectives
 
     check_outputs([json])
     objectives = parse_objectives(slo, attainment)
-    search = Search(**options, seed=scenario.seed or 0)
-    found = find_capacity(_read_searched(source, scenario, format, on_bad_rows), scenario, objectives, search)
-    _print_notes({"": found})
+    trace = _read_searched(source, scenario, format, on_bad_rows)
+    found = find_capacity(trace, scenario, objectives, replace(search, seed=scenario.seed or 0))
+    _print_notes(found.notes)
     publish(found, capacity_table(found), json)
-    return bool(found["feasible"])
+    return found.feasible
 
 
-def size(source: str, scenario: Scenario, slo: str, attainment: float, tensor_parallel_size: str | None,
-         price: str | None, rate_series: Path | None, options: dict[str, Any], format: str | None,
+def size(source: str, scenario: Scenario, slo: str, attainment: float, choices: Choices, format: str | None,
          on_bad_rows: OnBadRows, json: Path | None) -> bool:
     """Find the cheapest fleet for a load, print it beside the others and write it; False where there is none."""
-    from planner.planning.fleets import Choices, parse_prices, parse_ranks
     from planner.planning.sizing import size as find_fleet
     from planner.report.plan_tables import sizing_table
     from planner.settings.objectives import parse_objectives
-    from planner.traces.shaping.rate_series import read_rate_series
 
     check_outputs([json])
     if scenario.gpu is None or scenario.model is None:
@@ -147,17 +139,12 @@ def size(source: str, scenario: Scenario, slo: str, attainment: float, tensor_pa
                          f"leave it out (over a launch command's give 1), or give --data-parallel-attention, whose "
                          f"ranks it is the number of")
     formats = [None] if scenario.quantization is None else scenario.quantization.split(",")
-    gpus, ranks = options.pop("decode_gpus"), options.pop("decode_ranks")
-    choices = Choices(gpus=scenario.gpu.split(","), quantizations=formats, ranks=parse_ranks(tensor_parallel_size),
-                      decode_gpus=None if gpus is None else gpus.split(","),
-                      decode_ranks=None if ranks is None else parse_ranks(ranks),
-                      prices=parse_prices(price),
-                      series=None if rate_series is None else read_rate_series(rate_series), **options)
+    choices = replace(choices, gpus=scenario.gpu.split(","), quantizations=formats)
     objectives = parse_objectives(slo, attainment)
     found = find_fleet(_read_searched(source, scenario, format, on_bad_rows), scenario, objectives, choices)
-    _print_notes({"": found})
+    _print_notes(found.notes)
     publish(found, sizing_table(found), json)
-    return bool(found["feasible"])
+    return found.feasible
 
 
 def check(targets: Path, baseline: Path | None, update_baseline: bool, junit: Path | None, markdown: Path | None,
@@ -168,18 +155,18 @@ def check(targets: Path, baseline: Path | None, update_baseline: bool, junit: Pa
 
     check_outputs([baseline, junit, markdown, json])
     result = judge_targets(targets, baseline=baseline, update=update_baseline)
-    _print_notes({"": result})
+    _print_notes(result.notes)
     for path, make in ((junit, gate_junit), (markdown, gate_markdown)):
         if path is not None:
             write_text(path, make(result))
     if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
         append_text(Path(summary), gate_markdown(result))
     publish(result, gate_table(result), json)
-    verdicts = [row["verdict"] for row in result["checks"]]
+    verdicts = [row.verdict for row in result.checks]
     if "no baseline" in verdicts and not {"missed", "regressed"} & set(verdicts):
         raise UsageError(f"--baseline {baseline}: lacks metrics that have max_regression; record them with "
                          f"--update-baseline")
-    return bool(result["met"])
+    return result.met
 
 
 def sweep(source: str, scenario: Scenario, options: Mapping[str, Any], output: Path, optimize: bool, backend: str,
@@ -193,11 +180,11 @@ def sweep(source: str, scenario: Scenario, options: Mapping[str, Any], output: P
     check_outputs([output, json])
     asked = sweep_plan(source, scenario, options)
     how: dict[str, Any] = {"jobs": jobs, "backend": backend, "address": address}
-    table, found = find_best(asked, output, **how) if optimize else (replay_grid(asked, output, **how), {})
-    result = describe_sweep(asked, output, table) | found
-    _print_notes({"": result})
+    table, found = find_best(asked, output, **how) if optimize else (replay_grid(asked, output, **how), None)
+    result = describe_sweep(asked, output, table, found)
+    _print_notes(result.notes)
     publish(result, sweep_table(result), json)
-    return found.get("best", True) is not None
+    return found is None or found.best is not None
 
 
 def report(results: Sequence[Path], output: Path, llmd: Path | None) -> None:
@@ -238,11 +225,11 @@ def validate(measured: Path, scenario: Scenario, max_error: str | None, predicti
     found = predict_file(measured, scenario, client=client, jobs=jobs, format=format)
     limits = parse_max_error(max_error, metrics_of(found.predictions)) if max_error is not None else {}
     result = accuracy(found, level=scenario.interval, limits=limits)
-    _print_notes({"": result})
+    _print_notes(result.notes)
     if predictions is not None:
         write_table(predictions_table(found.predictions), predictions)
     publish(result, accuracy_table(result), json)
-    return bool(result["met"])
+    return result.met
 
 
 def calibrate(measured: Path, scenario: Scenario, output: Path | None, fit: str | None, folds: int, client: str | None,
@@ -254,7 +241,7 @@ def calibrate(measured: Path, scenario: Scenario, output: Path | None, fit: str 
     check_outputs([json, output], measured)
     names = None if fit is None else fit.replace(",", " ").split()
     result = fit_to(measured, scenario, names=names, folds=folds, jobs=jobs, client=client, format=format)
-    _print_notes({"": result})
+    _print_notes(result.notes)
     if output is not None:
         write_calibration(result, output)
     publish(result, calibration_table(result), json)
@@ -272,9 +259,9 @@ def _read_searched(source: str, scenario: Scenario, format: str | None, on_bad_r
     return _read(source, scenario if source == NAME else replace(scenario, seed=None), format, on_bad_rows)
 
 
-def _print_notes(summaries: Mapping[str, Mapping[str, Any]]) -> None:
+def _print_notes(notes: Iterable[str]) -> None:
     """Print each note once to stderr."""
-    for note in dict.fromkeys(note for summary in summaries.values() for note in summary["notes"]):
+    for note in dict.fromkeys(notes):
         print(f"note: {note}", file=sys.stderr)
 
 

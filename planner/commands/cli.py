@@ -9,12 +9,12 @@ from typing import Annotated, Any
 import typer
 
 from planner.commands.db_cli import db as db_app
-from planner.commands.options import shows_progress, takes_scenario
+from planner.commands.options import shows_progress, takes, takes_scenario
 from planner.commands.trace_cli import BadRowsOption, ColumnOption, FormatOption, JsonOption, WhereOption
 from planner.commands.trace_cli import trace as trace_app
 from planner.errors import OutputError, PlannerError
+from planner.planning.search_options import DEFAULT_ATTAINMENT, Choices, Search
 from planner.settings.format_spec import spec_of
-from planner.settings.rate_scaling import RECOMMENDED
 from planner.settings.scenario import Scenario, names_in
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="rich",
@@ -37,13 +37,6 @@ MeasuredArgument = Annotated[Path, typer.Argument(metavar="MEASURED", help="Meas
                                                   "requests in any trace format, steps, or the server's log.")]
 ClientOption = Annotated[str | None, typer.Option(help="Client that sent the requests: vllm, sglang, inferencex, "
                                                   "internal. In a table, only its rows are used.")]
-ScalingOption = Annotated[str, typer.Option(help="How the traffic gets another rate. thin: fewer or more users of the "
-                                            "same kind, like planner trace synth --grow. compress: less or more time "
-                                            "between the same requests, like planner replay --rate-scale. resample: "
-                                            "requests and gaps drawn again. poisson: arrivals drawn as a Poisson "
-                                            "process.")]
-CompareOption = Annotated[bool, typer.Option(help="Also give the answer for other ways of scaling and other routers, "
-                                             "without a bootstrap.")]
 JobsOption = Annotated[int, typer.Option(help="Number of processes. -1: one per core.")]
 
 
@@ -63,7 +56,7 @@ def _run() -> None:
     """Run a command and flush stdout; raise OutputError if stdout cannot be written."""
     try:
         try:
-            app()
+            app(prog_name="planner")  # also where Python was told the module to run
         finally:
             sys.stdout.flush()
     except OSError as error:
@@ -157,22 +150,18 @@ def compare(
 @app.command()
 @shows_progress
 @takes_scenario(without=("autoscale", "rate_scale", "request_rate", "max_concurrency", "num_prompts", "num_warmups"))
+@takes(Search)
 def capacity(
     trace: TraceArgument,
     scenario: Scenario,
     slo: CapacitySloOption,
-    attainment: AttainmentOption = 0.99,
-    scaling: ScalingOption = RECOMMENDED,
-    horizon: Annotated[str, typer.Option(help="double: repeat the trace, twice as long each time, until the answer is "
-                                         "stable. trace: use it once.")] = "double",
-    by_tenant: Annotated[bool, typer.Option(help="Each tenant must meet the objectives by itself.")] = False,
-    replicates: Annotated[int, typer.Option(help="Bootstrap replicates for the confidence. 0: none.")] = 20,
-    compare_assumptions: CompareOption = True,
+    attainment: AttainmentOption = DEFAULT_ATTAINMENT,
+    *,
+    search: Search,
     format: FormatOption = None,
     column: ColumnOption = None,
     where: WhereOption = None,
     on_bad_rows: BadRowsOption = "error",
-    jobs: JobsOption = -1,
     json: JsonOption = None,
 ) -> None:
     """How many requests per second does one deployment serve within the SLO? Exit code 1 if no rate meets it.
@@ -181,9 +170,7 @@ def capacity(
     """
     from planner.commands import actions
 
-    options = {"scaling": scaling, "horizon": horizon, "by_tenant": by_tenant, "replicates": replicates,
-               "compares": compare_assumptions, "jobs": jobs}
-    met = actions.capacity(trace, scenario, slo, attainment, options, spec_of(format, column, where), on_bad_rows, json)
+    met = actions.capacity(trace, scenario, slo, attainment, search, spec_of(format, column, where), on_bad_rows, json)
     raise typer.Exit(0 if met else 1)
 
 
@@ -191,35 +178,18 @@ def capacity(
 @shows_progress
 @takes_scenario(without=("tensor_parallel_size", "fleet", "autoscale", "prefill_replicas", "max_concurrency",
                          "num_prompts", "num_warmups"))
+@takes(Choices)
 def size(
     trace: TraceArgument,
     scenario: Scenario,
     slo: CapacitySloOption,
-    attainment: AttainmentOption = 0.99,
-    tensor_parallel_size: Annotated[
-        str | None, typer.Option(help=r"Tensor-parallel sizes to try: 1,2. \[1,2,4,8 up to the GPUs of a node]")
-    ] = None,
-    price: Annotated[str | None, typer.Option(help=r"USD per GPU-hour: 'h100-sxm=2.5'. \[the catalog's]")] = None,
-    spare: Annotated[int, typer.Option(help="Spare replicas, beside the replicas that the load needs.")] = 0,
-    period: Annotated[
-        float | None, typer.Option(help=r"Plan a number of replicas for each period of this length \[s].")
-    ] = None,
-    disaggregate: Annotated[bool, typer.Option("--disaggregate", help="Also try separate prefill and decode "
-                                               "replicas.")] = False,
-    decode_gpu: Annotated[
-        str | None, typer.Option(help=r"GPUs to try for decode replicas: a list. \[as the prefill replicas]")] = None,
-    decode_tensor_parallel_size: Annotated[
-        str | None, typer.Option(help=r"Tensor-parallel sizes of decode replicas. \[as the prefill replicas]")] = None,
-    rate_series: Annotated[
-        Path | None, typer.Option(help="CSV of request rates over time (start_s, rate_rps) for the trace's traffic.")
-    ] = None,
-    scaling: ScalingOption = RECOMMENDED,
-    compare_assumptions: CompareOption = True,
+    attainment: AttainmentOption = DEFAULT_ATTAINMENT,
+    *,
+    choices: Choices,
     format: FormatOption = None,
     column: ColumnOption = None,
     where: WhereOption = None,
     on_bad_rows: BadRowsOption = "error",
-    jobs: JobsOption = -1,
     json: JsonOption = None,
 ) -> None:
     """How many GPUs serve this traffic within the SLO, and which fleet is the cheapest?
@@ -231,11 +201,7 @@ def size(
     """
     from planner.commands import actions
 
-    options = {"num_spare": spare, "period_s": period, "splits": disaggregate, "decode_gpus": decode_gpu,
-               "decode_ranks": decode_tensor_parallel_size, "scaling": scaling, "compares": compare_assumptions,
-               "jobs": jobs}
-    met = actions.size(trace, scenario, slo, attainment, tensor_parallel_size, price, rate_series, options,
-                       spec_of(format, column, where), on_bad_rows, json)
+    met = actions.size(trace, scenario, slo, attainment, choices, spec_of(format, column, where), on_bad_rows, json)
     raise typer.Exit(0 if met else 1)
 
 

@@ -75,6 +75,49 @@ def takes_scenario(without: tuple[str, ...] = (),
     return decorate
 
 
+def takes(kind: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command an option for each field of a dataclass that declares one, in the place of its argument.
+
+    The command receives the dataclass as its argument whose type that is. Other fields stay at their defaults.
+    """
+    declared = [f for f in fields(kind) if f.metadata]
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        own = inspect.signature(command).parameters.values()
+        argument = next(p.name for p in own if p.annotation is kind)
+
+        @functools.wraps(command)
+        def with_options(**values: Any) -> None:
+            given = {f.name: _read(f, values.pop(_own_name(f))) for f in declared}
+            chosen = kind(**{name: value for name, value in given.items() if value is not None})
+            command(**values, **{argument: chosen})
+
+        parameters = [p for each in own for p in (map(_own_parameter, declared) if each.name == argument else [each])]
+        return _with_parameters(with_options, [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in parameters])
+
+    return decorate
+
+
+def _own_name(f: Any) -> str:
+    return str(f.metadata["name"] or f.name)
+
+
+def _read(f: Any, value: Any) -> Any:
+    """Return the value of a field from that of its option."""
+    read = f.metadata["read"]
+    return value if read is None or value is None else read(value)
+
+
+def _own_parameter(f: Any) -> inspect.Parameter:
+    """Return the option of a field; where its text is read, it has no default of its own."""
+    name, kind, is_read = _own_name(f), f.metadata["kind"], f.metadata["read"] is not None
+    flags = [f"--{name.replace('_', '-')}"] if f.metadata["is_switch"] else []
+    option = typer.Option(*flags, help=f.metadata["help"].replace("[", r"\["))
+    annotation: Any = Annotated[kind | None if is_read else f.type, option]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None if is_read else f.default,
+                             annotation=annotation)
+
+
 def _over_launch(launch: str, options: dict[str, Any], context: typer.Context) -> dict[str, Any]:
     """Return the options of an engine's launch command, overridden by the options on our command line."""
     from planner.launch import launch_options

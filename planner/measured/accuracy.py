@@ -4,7 +4,6 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -23,6 +22,13 @@ from planner.measured.validate import (
     log_error,
     metrics_of,
     predict_all,
+)
+from planner.measured.validate_answer import (
+    ErrorLimit,
+    IntervalCoverage,
+    MeasuredRow,
+    UnpredictedRow,
+    ValidateAnswer,
 )
 from planner.results.uncertainty import Residuals, residuals_for
 from planner.settings.scenario import Scenario
@@ -97,41 +103,31 @@ def _check_calibration(scenario: Scenario, engines: set[str]) -> None:
                          f"{', '.join(sorted(engines))}")
 
 
-def accuracy(predicted: Predicted, *, level: float | None, limits: Mapping[str, float]) -> dict[str, Any]:
-    """Return how far predictions are off, as plain values.
+def accuracy(predicted: Predicted, *, level: float | None, limits: Mapping[str, float]) -> ValidateAnswer:
+    """Return how far predictions are off.
 
     Parameters
     ----------
     level : share of measurements that an interval should hold; None for no intervals.
     limits : largest MAPE by metric [1].
-
-    Returns
-    -------
-    dict
-        `coverage` (share of rows predicted), `overall` and `groups` (see `validate.errors`), `rows` (where they are
-        few), `unpredicted` (id and reason), `interval`, `max_error` (limit, MAPE and whether it is kept, by metric),
-        `met` (all limits are kept, and no row is without a prediction where there are limits) and `notes`.
     """
     predictions = predicted.predictions
     overall = errors(predictions)
     interval = None if level is None else interval_coverage(predictions, level)
     checks = {}
     for metric, limit in limits.items():
-        found = overall.get(metric)
-        mape = None if found is None else found["mape"]
-        checks[metric] = {"limit": limit, "mape": mape, "met": mape is not None and mape <= limit}
-    return {
-        "coverage": overall["coverage"],
-        "overall": overall,
-        "groups": errors_by_group(predictions),
-        "rows": [{"id": p.measurement.id, "measured": dict(p.measurement.measured), "predicted": dict(p.predicted)}
-                 for p in predictions] if len(predictions) <= FEW_ROWS else None,
-        "unpredicted": [{"id": p.measurement.id, "status": p.status} for p in predictions if p.status != "ok"],
-        "interval": interval,
-        "max_error": checks,
-        "met": all(check["met"] for check in checks.values()) and (not checks or overall["coverage"] == 1),
-        "notes": [*predicted.notes, *(interval["notes"] if interval else ())],
-    }
+        found = overall.by_metric.get(metric)
+        checks[metric] = ErrorLimit(limit=limit, mape=None if found is None else found.mape,
+                                    met=found is not None and found.mape <= limit)
+    return ValidateAnswer(
+        coverage=overall.coverage, overall=overall, groups=tuple(errors_by_group(predictions)),
+        rows=tuple(MeasuredRow(id=p.measurement.id, measured=p.measurement.measured, predicted=p.predicted)
+                   for p in predictions) if len(predictions) <= FEW_ROWS else None,
+        unpredicted=tuple(UnpredictedRow(id=p.measurement.id, status=p.status) for p in predictions
+                          if p.status != "ok"),
+        interval=interval, max_error=checks,
+        met=all(check.met for check in checks.values()) and (not checks or overall.coverage == 1),
+        notes=(*predicted.notes, *(interval.notes if interval else ())))
 
 
 def parse_max_error(text: str, metrics: Sequence[str]) -> dict[str, float]:
@@ -165,7 +161,7 @@ def parse_max_error(text: str, metrics: Sequence[str]) -> dict[str, float]:
     return found
 
 
-def interval_coverage(predictions: Sequence[Prediction], level: float) -> dict[str, Any]:
+def interval_coverage(predictions: Sequence[Prediction], level: float) -> IntervalCoverage:
     """Return the share of measurements that lie inside their intervals, by metric.
 
     Raises
@@ -192,10 +188,11 @@ def interval_coverage(predictions: Sequence[Prediction], level: float) -> dict[s
     known = [each for each in by_deployment.values() if isinstance(each, Residuals)]
     if missing and not known:
         raise CatalogError(next(iter(missing.values())))
-    return {"level": level, "without": sorted(missing),
-            "coverage": {metric: sum(held) / len(held) for metric, held in inside.items() if held},
-            "n": {metric: len(held) for metric, held in inside.items() if held},
-            "notes": list(dict.fromkeys(each.basis for each in known if each.basis))}
+    return IntervalCoverage(
+        level=level, without=tuple(sorted(missing)),
+        coverage={metric: sum(held) / len(held) for metric, held in inside.items() if held},
+        n={metric: len(held) for metric, held in inside.items() if held},
+        notes=tuple(dict.fromkeys(each.basis for each in known if each.basis)))
 
 
 def _residuals(run: Measurement) -> Residuals | str:

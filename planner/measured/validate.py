@@ -18,6 +18,7 @@ from planner.loop.state.engine_state import FAILED, REJECTED
 from planner.loop.state.terms import StepTime
 from planner.measured.run_table import GROUPS, METRICS, Measurement, counted
 from planner.measured.statistics import statistics
+from planner.measured.validate_answer import Errors, ErrorSummary, GroupErrors
 from planner.progress import in_parallel
 from planner.replays.driver import run
 from planner.steptime.engine_constants import EngineConstants
@@ -149,17 +150,14 @@ def _predict_chunk(measurements: Sequence[Measurement]) -> list[Prediction]:
     return [predict(m) for m in measurements]
 
 
-def errors(predictions: Iterable[Prediction]) -> dict[str, Any]:
-    """Return how far predictions are off: `n`, and per metric `mape`, `median_ape` and `bias` [1].
+def errors(predictions: Iterable[Prediction]) -> Errors:
+    """Return how far predictions are off.
 
     APE is |predicted − measured| / measured; the bias is the geometric mean of predicted / measured, less 1.
     """
     rows = list(predictions)
-    found: dict[str, Any] = {"n": len(rows), "coverage": sum(p.status == "ok" for p in rows) / max(len(rows), 1)}
-    for metric in metrics_of(rows):
-        logs = [log_error(p, metric) for p in rows]
-        found[metric] = summarize_errors(np.array(logs))
-    return found
+    return Errors(n=len(rows), coverage=sum(p.status == "ok" for p in rows) / max(len(rows), 1), by_metric={
+        metric: summarize_errors(np.array([log_error(p, metric) for p in rows])) for metric in metrics_of(rows)})
 
 
 def metrics_of(predictions: Sequence[Prediction]) -> list[str]:
@@ -175,28 +173,25 @@ def log_error(prediction: Prediction, metric: str) -> float:
     return math.log(counted(prediction.measurement, metric, predicted) / measured)
 
 
-def summarize_errors(log_errors: NDArray[np.float64]) -> dict[str, Any] | None:
-    """Return `n`, `mape`, `median_ape` and `bias` of log(predicted / measured); None where all are NaN.
+def summarize_errors(log_errors: NDArray[np.float64]) -> ErrorSummary | None:
+    """Return the summary of log(predicted / measured); None where all are NaN.
 
-    >>> summarize_errors(np.log([1.1, 0.9]))["mape"]
+    >>> summarize_errors(np.log([1.1, 0.9])).mape
     0.1
     """
     kept = log_errors[np.isfinite(log_errors)]
     if not len(kept):
         return None
     ape = np.abs(np.expm1(kept))
-    return {"n": len(kept), "mape": round(float(ape.mean()), 6), "median_ape": round(float(np.median(ape)), 6),
-            "bias": round(math.expm1(float(kept.mean())), 6)}
+    return ErrorSummary(n=len(kept), mape=round(float(ape.mean()), 6), median_ape=round(float(np.median(ape)), 6),
+                        bias=round(math.expm1(float(kept.mean())), 6))
 
 
-def errors_by_group(predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
+def errors_by_group(predictions: Sequence[Prediction]) -> list[GroupErrors]:
     """Return `errors` of each value of each of GROUPS."""
-    found = []
-    for group in GROUPS:
-        values = sorted({p.measurement.groups[group] for p in predictions}, key=_by_number)
-        found += [{"group": group, "value": value,
-                   **errors(p for p in predictions if p.measurement.groups[group] == value)} for value in values]
-    return found
+    return [GroupErrors(group=group, value=value,
+                        errors=errors(p for p in predictions if p.measurement.groups[group] == value))
+            for group in GROUPS for value in sorted({p.measurement.groups[group] for p in predictions}, key=_by_number)]
 
 
 def _by_number(text: str) -> list[tuple[int, str]]:

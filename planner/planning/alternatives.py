@@ -2,14 +2,15 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import joblib
 
 from planner.planning.fewest import cheapest_split, fewest_replicas
-from planner.planning.fleets import Choices, Kind, count_gpus, replica_price, spare_gpus, spare_replicas
+from planner.planning.fleets import Kind, count_gpus, replica_price, spare_gpus, spare_replicas
 from planner.planning.loads import Traffic
 from planner.planning.missed import UnreachableError
+from planner.planning.search_options import Choices
+from planner.planning.size_answer import FleetSize, RouterSize, ScalingSize
 from planner.policies.builtin_routers import ROUTERS
 from planner.progress import in_parallel
 from planner.replays.result_tables import ReplayResult
@@ -24,7 +25,7 @@ MOST_TIMES = 8  # of the known number of replicas: more are not tried
 ENOUGH = 100_000  # requests of a load by another way of scaling
 ROUGHLY = 0.02  # precision of the number by another way of scaling [1]
 MATTERS = 0.1  # share of the GPUs by which another router or way of scaling is said to matter
-Task = tuple[str, str, Kind, Callable[[], Trace], float]  # of what another, its name, fleet, load and precision
+Task = tuple[Kind, Callable[[], Trace], float]  # fleet, load and precision
 BEHIND = {SERVICE_ROUTER: "random, as a Kubernetes Service does", ROUTER: "round-robin in one global order"}
 
 
@@ -50,6 +51,17 @@ class Sized:
     def gpus(self, kind: Kind, choices: Choices) -> int:
         """Return the GPUs, those of spares too."""
         return count_gpus(self.served) + spare_gpus(self.served.deployment, choices, kind.divided)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """A fleet's size under other assumptions; see the fields of `SizeAnswer` with these names."""
+
+    routers: tuple[RouterSize, ...]
+    routers_not_tried: tuple[str, ...]
+    better_router: str | None
+    scalings: tuple[ScalingSize, ...]
+    notes: tuple[str, ...]
 
 
 def fewest_of(load: Trace, kind: Kind, objectives: Objectives, choices: Choices, guess: int, bound: int,
@@ -80,7 +92,7 @@ def traded(kind: Kind, sized: Sized, objectives: Objectives, choices: Choices) -
 
 
 def spread(traffic: Traffic, kind: Kind, objectives: Objectives, choices: Choices, count: int, times: int,
-           num_gpus: int) -> dict[str, Any]:
+           num_gpus: int) -> Compared:
     """Size a kind of fleet behind other routers, and by other ways of scaling, from the known number of replicas.
 
     Every search ends at `MOST_TIMES` the known number of replicas. Those behind other routers are on the same load.
@@ -89,68 +101,61 @@ def spread(traffic: Traffic, kind: Kind, objectives: Objectives, choices: Choice
     Parameters
     ----------
     count, times, num_gpus : of the known fleet; GPUs with those of spares [1].
-
-    Returns
-    -------
-    dict
-        `routers` and `scalings`: a row for each that was tried, the known one first, with `num_replicas`, `num_gpus`
-        (None where it takes more than `more_than_replicas`); `routers_not_tried`; `better_router`, with fewer GPUs by
-        more than a tenth, None without one; `notes`.
     """
     load, router = traffic.load(times), str(kind.scenario.router)
     spares = spare_replicas(choices, kind.divided)
-    known = {"num_replicas": count + spares, "num_gpus": num_gpus, "more_than_replicas": None}
+    known = FleetSize(num_replicas=count + spares, num_gpus=num_gpus, more_than_replicas=None)
     others = [name for name in COMPARED if name != router] if count > 1 else []
     ways = [name for name in SCALINGS if name != traffic.scaling] if traffic.is_rescaled else []
-    tasks: list[Task] = [("router", name, kind.behind(name), lambda: load, 0.0) for name in others]
-    tasks += [("scaling", name, kind, _alike(traffic, name, min(load.num_requests, ENOUGH)), ROUGHLY) for name in ways]
-    calls = (joblib.delayed(_row)(made(), each, objectives, choices, count, precision)
-             for _, _, each, made, precision in tasks)
-    rows = in_parallel("sizing behind other routers and by other scalings", calls, len(tasks), choices.jobs)
-    named = [{what: name, **row} for (what, name, *_), row in zip(tasks, rows, strict=True)]
-    routers = [{"router": router, **known}, *(row for row in named if "router" in row)]
-    scalings = [{"scaling": traffic.named_scaling, **known}, *(row for row in named if "scaling" in row)]
-    better = min(routers, key=lambda row: row["num_gpus"] or num_gpus)
-    is_better = (better["num_gpus"] or num_gpus) < num_gpus / (1 + MATTERS)
-    not_tried = [name for name in ROUTERS if name not in (router, *others)] if others else []
-    return {"routers": routers, "routers_not_tried": not_tried,
-            "better_router": better["router"] if is_better else None,
-            "scalings": scalings, "notes": [*_router_note(routers, not_tried), *_scaling_note(scalings)]}
+    tasks: list[Task] = [(kind.behind(name), lambda: load, 0.0) for name in others]
+    tasks += [(kind, _alike(traffic, name, min(load.num_requests, ENOUGH)), ROUGHLY) for name in ways]
+    calls = (joblib.delayed(_size)(made(), each, objectives, choices, count, precision)
+             for each, made, precision in tasks)
+    sizes = in_parallel("sizing behind other routers and by other scalings", calls, len(tasks), choices.jobs)
+    routers = tuple(RouterSize(router=name, size=size) for name, size in zip(
+        (router, *others), (known, *sizes[:len(others)]), strict=True))
+    scalings = tuple(ScalingSize(scaling=name, size=size) for name, size in zip(
+        (traffic.named_scaling, *ways), (known, *sizes[len(others):]), strict=True))
+    better = min(routers, key=lambda row: row.size.num_gpus or num_gpus)
+    is_better = (better.size.num_gpus or num_gpus) < num_gpus / (1 + MATTERS)
+    not_tried = tuple(name for name in ROUTERS if name not in (router, *others)) if others else ()
+    return Compared(routers=routers, routers_not_tried=not_tried, better_router=better.router if is_better else None,
+                    scalings=scalings, notes=(*_router_note(routers, not_tried), *_scaling_note(scalings)))
 
 
 def _alike(traffic: Traffic, scaling: str, num_requests: int) -> Callable[[], Trace]:
     return lambda: traffic.alike(scaling, num_requests)
 
 
-def _row(load: Trace, kind: Kind, objectives: Objectives, choices: Choices, count: int,
-         precision: float) -> dict[str, Any]:
+def _size(load: Trace, kind: Kind, objectives: Objectives, choices: Choices, count: int,
+          precision: float) -> FleetSize:
     """Return how many replicas a kind needs for a load, or that it is more than the bound."""
     bound, spares = MOST_TIMES * count, spare_replicas(choices, kind.divided)
     try:
         found = fewest_of(load, kind, objectives, choices, count, bound, precision)
     except UnreachableError:
-        return {"num_replicas": None, "num_gpus": None, "more_than_replicas": bound + spares}
-    return {"num_replicas": found.count + spares, "num_gpus": found.gpus(kind, choices), "more_than_replicas": None}
+        return FleetSize(num_replicas=None, num_gpus=None, more_than_replicas=bound + spares)
+    return FleetSize(num_replicas=found.count + spares, num_gpus=found.gpus(kind, choices), more_than_replicas=None)
 
 
-def _router_note(routers: Sequence[dict[str, Any]], not_tried: Sequence[str]) -> list[str]:
+def _router_note(routers: Sequence[RouterSize], not_tried: Sequence[str]) -> list[str]:
     """Return a note where the number of GPUs rests on the router."""
-    own, *others = routers
-    if not matters(own["num_gpus"], (row["num_gpus"] for row in others)):
+    known = routers[0].size.num_gpus
+    if known is None or not matters(known, (row.size.num_gpus for row in routers[1:])):
         return []
-    numbers = ", ".join(f"{_number(row)} with {BEHIND.get(row['router'], row['router'])}" for row in others)
-    counted = [row for row in routers if row["num_gpus"] is not None]
-    best = min(counted, key=lambda row: row["num_gpus"])["router"]
-    return [f"the number of GPUs depends on the router: {own['num_gpus']:,} with "
-            f"{BEHIND.get(own['router'], own['router'])}; {numbers}. Of these {best} needs the fewest GPUs. Not tried: "
-            f"{', '.join(not_tried)} (--router)"]
+    first, *others = ((size_text(row.size), BEHIND.get(row.router, row.router)) for row in routers)
+    numbers = ", ".join(f"{number} with {router}" for number, router in others)
+    best = min((row for row in routers if row.size.num_gpus is not None), key=lambda row: row.size.num_gpus or 0).router
+    return [f"the number of GPUs depends on the router: {first[0]} with {first[1]}; {numbers}. Of these {best} needs "
+            f"the fewest GPUs. Not tried: {', '.join(not_tried)} (--router)"]
 
 
-def _scaling_note(scalings: Sequence[dict[str, Any]]) -> list[str]:
+def _scaling_note(scalings: Sequence[ScalingSize]) -> list[str]:
     """Return a note where the number of GPUs rests on the way of scaling."""
-    if not matters(scalings[0]["num_gpus"], (row["num_gpus"] for row in scalings[1:])):
+    known = scalings[0].size.num_gpus
+    if known is None or not matters(known, (row.size.num_gpus for row in scalings[1:])):
         return []
-    numbers = ", ".join(f"{_number(row)} with {row['scaling']} ({MEANINGS[row['scaling']]})" for row in scalings)
+    numbers = ", ".join(f"{size_text(row.size)} with {row.scaling} ({MEANINGS[row.scaling]})" for row in scalings)
     return [f"the number of GPUs depends on how the rate is scaled: {numbers}; --scaling chooses"]
 
 
@@ -159,7 +164,6 @@ def matters(own: float, others: Iterable[float | None]) -> bool:
     return any(value is None or abs(value / own - 1) > MATTERS for value in others)
 
 
-def _number(row: dict[str, Any]) -> str:
-    if row["num_gpus"] is None:
-        return f"more than {row['more_than_replicas']:,} replicas"
-    return f"{row['num_gpus']:,}"
+def size_text(size: FleetSize) -> str:
+    """Return how many GPUs a size is, or what it is more than."""
+    return f"more than {size.more_than_replicas:,} replicas" if size.num_gpus is None else f"{size.num_gpus:,}"

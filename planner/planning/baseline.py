@@ -8,6 +8,7 @@ from planner.errors import BaselineError
 from planner.files.finite import is_number
 from planner.files.nested import parse_json
 from planner.files.writing import write_text
+from planner.planning.check_answer import ScenarioMetrics
 from planner.planning.fingerprint import hardware_db_sha256
 from planner.results.saved import to_json
 from planner.versions import versions
@@ -47,8 +48,8 @@ def _is_value(value: Any) -> bool:
     return value is None or is_number(value)
 
 
-def write_baseline(path: Path, scenarios: Mapping[str, Any]) -> None:
-    """Write a baseline of scenarios, each with `trace_sha256` and `metrics`, whole or not at all.
+def write_baseline(path: Path, scenarios: Mapping[str, ScenarioMetrics]) -> None:
+    """Write a baseline of scenarios by name, whole or not at all.
 
     Raises
     ------

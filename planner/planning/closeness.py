@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
 from planner.errors import UsageError
-from planner.planning.highest_rate import Search, capacity
+from planner.planning.highest_rate import capacity
+from planner.planning.search_options import Search
 from planner.run import replay
 from planner.settings.objectives import Objectives
 from planner.settings.scenario import Scenario
@@ -129,11 +130,12 @@ def compare_predictions(trace: Trace, drawn: Sequence[Trace], scenario: Scenario
 
 
 def _capacity(trace: Trace, scenario: Scenario, objectives: Objectives) -> float:
-    search = Search(scaling="compress", replicates=0, horizon="trace", compares=False, jobs=1)  # as replays are scaled
+    as_replays = "compress"
+    search = Search(scaling=as_replays, replicates=0, horizon="trace", compare_assumptions=False, jobs=1)
     found = capacity(trace, scenario, objectives, search)
-    if not found["feasible"]:
-        raise UsageError(f"--slo: the capacity is 0 requests/s: {found['sentence']}")
-    return float(found["capacity_rps"])
+    if not found.feasible:
+        raise UsageError(f"--slo: the capacity is 0 requests/s: {found.sentence}")
+    return found.capacity_rps
 
 
 def _predicted(trace: Trace, scenario: Scenario, objectives: Objectives | None,

@@ -1,15 +1,16 @@
 """A schedule: how many replicas each part of the time needs by itself, against one number all the time."""
 
-from typing import Any
 
 import numpy as np
 
 from planner.deployment.deploy import Deployment
 from planner.errors import UsageError
 from planner.planning.fewest import Divided, fewest_replicas
-from planner.planning.fleets import Choices, count_gpus, spare_gpus, spare_replicas
+from planner.planning.fleets import count_gpus, spare_gpus, spare_replicas
 from planner.planning.loads import Traffic
 from planner.planning.missed import UnreachableError, unreachable
+from planner.planning.search_options import Choices
+from planner.planning.size_answer import Schedule, SchedulePart
 from planner.settings.objectives import Objectives
 from planner.traces import Trace
 from planner.traces.shaping.rate_series import RateSeries
@@ -19,7 +20,7 @@ LEVELS = 20  # of a series' rates that are told apart
 
 
 def schedule_of(traffic: Traffic, load: Trace, deployment: Deployment, objectives: Objectives, choices: Choices,
-                static_gpus: int, divided: Divided) -> dict[str, Any] | None:
+                static_gpus: int, divided: Divided) -> Schedule | None:
     """Return how many replicas each part of the time needs by itself; None where no schedule is asked for.
 
     Parameters
@@ -40,7 +41,7 @@ def schedule_of(traffic: Traffic, load: Trace, deployment: Deployment, objective
 
 
 def _of_periods(load: Trace, deployment: Deployment, objectives: Objectives, choices: Choices, period_s: float,
-                static_gpus: int, divided: Divided) -> dict[str, Any]:
+                static_gpus: int, divided: Divided) -> Schedule:
     """Return how many replicas each part of equal length needs."""
     arrivals = load.requests["arrival_s"]
     first, last, spare = float(arrivals[0]), float(arrivals[-1]), spare_replicas(choices, divided)
@@ -54,14 +55,15 @@ def _of_periods(load: Trace, deployment: Deployment, objectives: Objectives, cho
             name = f"the part from {start - first:,.6g} to {start - first + period_s:,.6g} s ({inside:,} requests)"
             count, gpus = _needed(name, slice_time(load, start, period_s), deployment, objectives, 1, divided)
             num_gpus += gpus
-        parts.append({"start_s": start - first, "duration_s": period_s, "num_requests": inside,
-                      "rate_rps": inside / period_s, "num_replicas": count + spare})
+        parts.append(SchedulePart(start_s=start - first, duration_s=period_s, num_requests=inside,
+                                  rate_rps=inside / period_s, num_replicas=count + spare))
     hours = period_s / 3600
-    return {"parts": parts, "gpu_hours": num_gpus * hours, "static_gpu_hours": static_gpus * len(parts) * hours}
+    return Schedule(parts=tuple(parts), gpu_hours=num_gpus * hours,
+                    static_gpu_hours=static_gpus * len(parts) * hours)
 
 
 def _of_series(traffic: Traffic, deployment: Deployment, objectives: Objectives, choices: Choices, series: RateSeries,
-               static_gpus: int, divided: Divided) -> dict[str, Any]:
+               static_gpus: int, divided: Divided) -> Schedule:
     """Return how many replicas each window of a series needs, its rate rounded up to a twentieth of the peak's.
 
     A level is judged over a window's length. More traffic is taken to need no fewer replicas.
@@ -77,18 +79,17 @@ def _of_series(traffic: Traffic, deployment: Deployment, objectives: Objectives,
             guess, last_gpus = count, num_gpus
         needed[level], gpus[level] = guess, last_gpus
     spare = spare_replicas(choices, divided)
-    counts = np.array([needed[level] + spare for level in levels])
     highest = {needed[level]: level for level in sorted(needed)}  # that a number of replicas was replayed to serve
-    served_rps = [series.peak_rps * highest[needed[level]] / LEVELS for level in levels]
-    columns = {"start_s": series.start_s.tolist(), "duration_s": series.duration_s.tolist(),
-               "rate_rps": series.rate_rps.tolist(), "num_replicas": counts.tolist(), "served_rps": served_rps}
-    parts = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+    windows = zip(series.start_s.tolist(), series.duration_s.tolist(), series.rate_rps.tolist(), levels, strict=True)
+    parts = tuple(SchedulePart(start_s=start_s, duration_s=duration_s, rate_rps=rate_rps,
+                               num_replicas=needed[level] + spare,
+                               served_rps=series.peak_rps * highest[needed[level]] / LEVELS)
+                  for start_s, duration_s, rate_rps, level in windows)
     hours, always = series.duration_s / 3600, spare_gpus(deployment, choices, divided)
     total = np.array([gpus[level] + always for level in levels])
-    return {"parts": parts, "peak_rps": series.peak_rps, "mean_rps": series.mean_rps,
-            "num_replicas_at_mean": needed[mean_level] + spare,
-            "gpu_hours": float((total * hours).sum()),
-            "static_gpu_hours": static_gpus * float(hours.sum())}
+    return Schedule(parts=parts, peak_rps=series.peak_rps, mean_rps=series.mean_rps,
+                    num_replicas_at_mean=needed[mean_level] + spare, gpu_hours=float((total * hours).sum()),
+                    static_gpu_hours=static_gpus * float(hours.sum()))
 
 
 def _needed(name: str, load: Trace, deployment: Deployment, objectives: Objectives, guess: int,

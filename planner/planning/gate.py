@@ -11,15 +11,16 @@ import numpy as np
 from planner.errors import CapacityError, PlannerError, TargetsError, UnknownNameError, UsageError
 from planner.loop.state.engine_settings import Recording
 from planner.planning.baseline import changes, read_baseline, write_baseline
-from planner.planning.highest_rate import Search
+from planner.planning.capacity_answer import CapacityAnswer
+from planner.planning.check_answer import CheckAnswer, ScenarioMetrics, TargetVerdict
 from planner.planning.highest_rate import capacity as find_capacity
+from planner.planning.search_options import DEFAULT_ATTAINMENT, Search
 from planner.planning.study import Study
 from planner.planning.targets import Gated, Target, read_targets
 from planner.progress import counted
 from planner.replays.result_tables import ReplayResult
 from planner.results.summary import numbers
 from planner.run import replay
-from planner.settings.objectives import DEFAULT_ATTAINMENT
 from planner.settings.statistic import Statistic, parse_statistic
 from planner.traces import Trace
 from planner.traces.shaping.client_load import read_load
@@ -30,7 +31,7 @@ UNANSWERED = "too many requests are never answered"
 PASSES = ("met", "recorded", "not compared")
 
 
-def check(path: Path, *, baseline: Path | None = None, update: bool = False) -> dict[str, Any]:
+def check(path: Path, *, baseline: Path | None = None, update: bool = False) -> CheckAnswer:
     """Judge a targets file.
 
     Parameters
@@ -39,13 +40,6 @@ def check(path: Path, *, baseline: Path | None = None, update: bool = False) -> 
         scenario's targets are of the capacity, which is searched within it.
     baseline : what `max_regression` is against; None for no comparison. A file that is missing has no values.
     update : write the baseline anew in place of comparing with it.
-
-    Returns
-    -------
-    dict
-        `met`; `checks`, one a limit: `scenario, metric, kind` (min, max, max_regression), `limit, predicted, baseline,
-        margin` (in the metric's unit; of a regression the share still allowed), `verdict` (met, missed, regressed, not
-        compared, no baseline, recorded) and `reason`; `scenarios` with `trace_sha256` and `metrics`; `notes`.
 
     Raises
     ------
@@ -57,7 +51,9 @@ def check(path: Path, *, baseline: Path | None = None, update: bool = False) -> 
     if update and baseline is None:
         raise UsageError("--update-baseline: needs --baseline PATH")
     recorded = None if update or baseline is None else read_baseline(baseline)
-    scenarios, checks, notes = {}, [], []
+    scenarios: dict[str, ScenarioMetrics] = {}
+    checks: list[TargetVerdict] = []
+    notes: list[str] = []
     for each in counted("judging scenarios", gated):
         name = each.study.name
         try:
@@ -65,25 +61,22 @@ def check(path: Path, *, baseline: Path | None = None, update: bool = False) -> 
         except PlannerError as error:
             raise TargetsError(f"{path}: scenario.{name}: {error}") from error
         notes += [f"{name}: {note}" for note in (*each.study.notes, *found.notes)]
-        scenarios[name] = {"trace_sha256": found.trace_sha256, "metrics": found.metrics}
+        scenarios[name] = ScenarioMetrics(trace_sha256=found.trace_sha256, metrics=found.metrics)
         before = {} if recorded is None else recorded["scenarios"].get(name, {}).get("metrics", {})
         changed = changes(recorded, name, found.trace_sha256) if recorded is not None and before else []
         for target in each.targets:
-            predicted = found.metrics[target.metric]
-            rows = _limits(target, predicted, found.reason)
+            rows = _limits(target, found, name, before.get(target.metric))
             if target.max_regression is not None:
                 stand_in = _stand_in(target.metric, None if recorded is None else before, changed, update)
-                compared = stand_in or _regression(target, predicted, before[target.metric], found.reason)
-                rows.append({"kind": "max_regression", "limit": target.max_regression, **compared})
-            names = {"scenario": name, "metric": target.metric}
-            values = {"predicted": predicted, "baseline": before.get(target.metric)}
-            checks += [{**names, **values, "margin": None, "reason": None, **row} for row in rows]
+                rows.append(_regression(target, target.max_regression, found, name, before.get(target.metric),
+                                        stand_in))
+            checks += rows
         checks += _objective_rows(each, found)
     if update:
         assert baseline is not None
         write_baseline(baseline, scenarios)
-    return {"targets": str(path), "met": all(row["verdict"] in PASSES for row in checks), "checks": checks,
-            "scenarios": scenarios, "notes": notes}
+    return CheckAnswer(targets=str(path), met=all(row.verdict in PASSES for row in checks), checks=tuple(checks),
+                       scenarios=scenarios, notes=tuple(notes))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,8 +126,13 @@ def _metrics(trace: Trace, study: Study,
                 if name not in summary}
     for name, share in (summary["slo_attainment_by_metric"] or {}).items():
         summary[f"slo_attainment_by_metric.{name}"] = share
-    capacity = _capacity(trace, study) if set(names) & set(CAPACITY) else {**dict.fromkeys(CAPACITY), "notes": []}
-    notes = [*summary["notes"], *capacity.pop("notes"), *_unanswered(summary, statistics)]
+    capacity: dict[str, float | None] = dict.fromkeys(CAPACITY)
+    notes = [*summary["notes"]]
+    if set(names) & set(CAPACITY):
+        answer = _capacity(trace, study)
+        capacity = {"capacity_rps": answer.capacity_rps, "capacity_rps_per_gpu": answer.capacity_rps_per_gpu}
+        notes += answer.notes
+    notes += _unanswered(summary, statistics)
     return (numbers(summary) | capacity, list(dict.fromkeys(notes)),
             {each["name"]: each for each in summary["objectives"]})
 
@@ -156,16 +154,15 @@ def _unanswered(summary: Mapping[str, Any], statistics: Mapping[str, Statistic])
             f"target on slo_attainment, or the statistic in slo, counts them"]
 
 
-def _capacity(trace: Trace, study: Study) -> dict[str, Any]:
+def _capacity(trace: Trace, study: Study) -> CapacityAnswer:
     if study.objectives is None:
         raise UsageError("capacity_rps needs slo, as in slo = \"ttft:500 tpot:50\"")
     objectives = replace(study.objectives, attainment=study.objectives.attainment or DEFAULT_ATTAINMENT)
-    search = Search(replicates=0, compares=False, seed=study.scenario.seed or 0)
-    found = find_capacity(trace, study.scenario, objectives, search)
-    return {name: found[name] for name in (*CAPACITY, "notes")}
+    search = Search(replicates=0, compare_assumptions=False, seed=study.scenario.seed or 0)
+    return find_capacity(trace, study.scenario, objectives, search)
 
 
-def _objective_rows(gated: Gated, found: _Outcome) -> list[dict[str, Any]]:
+def _objective_rows(gated: Gated, found: _Outcome) -> list[TargetVerdict]:
     """Return a row for each statistic in a scenario's `slo`; none where all targets are of the capacity."""
     if gated.study.objectives is None or all(target.metric in CAPACITY for target in gated.targets):
         return []
@@ -173,42 +170,63 @@ def _objective_rows(gated: Gated, found: _Outcome) -> list[dict[str, Any]]:
             for statistic, limit_s in gated.study.objectives.statistics.items()]
 
 
-def _objective_row(scenario: str, statistic: Statistic, limit: float, found: _Outcome) -> dict[str, Any]:
+def _objective_row(scenario: str, statistic: Statistic, limit: float, found: _Outcome) -> TargetVerdict:
     judged = found.objectives.get(statistic.name)
     value = None if judged is None else judged["value"]
     is_met = judged is not None and judged["is_met"]
     reason = found.reason if judged is None else NO_VALUE if is_met else UNANSWERED
-    return {"scenario": scenario, "metric": statistic.key, "kind": "max", "limit": limit, "predicted": value,
-            "baseline": None, "margin": None if value is None else limit - value,
-            "verdict": "met" if is_met else "missed", "reason": reason if value is None else None}
+    return TargetVerdict(
+        scenario=scenario, metric=statistic.key, kind="max", limit=limit, predicted=value, baseline=None,
+        margin=None if value is None else limit - value, verdict="met" if is_met else "missed",
+        reason=reason if value is None else None)
 
 
-def _limits(target: Target, predicted: float | None, reason: str | None) -> list[dict[str, Any]]:
-    """Return a row for each limit of a target."""
-    return [{"kind": kind, "limit": limit, "margin": margin,
-             "verdict": "met" if margin is not None and margin >= 0 else "missed",
-             "reason": NO_VALUE if predicted is None and reason is None else reason}
+def _limits(target: Target, found: _Outcome, scenario: str, before: float | None) -> list[TargetVerdict]:
+    """Return a row for each limit of a target; `before` is its metric's value in the baseline."""
+    predicted, reason = found.metrics[target.metric], found.reason
+    return [TargetVerdict(scenario=scenario, metric=target.metric, predicted=predicted, baseline=before, margin=margin,
+                          reason=NO_VALUE if predicted is None and reason is None else reason, kind=kind, limit=limit,
+                          verdict="met" if margin is not None and margin >= 0 else "missed")
             for kind, limit, margin in target.margins(predicted)]
 
 
-def _stand_in(metric: str, before: Mapping[str, Any] | None, changed: list[str], update: bool) -> dict[str, Any] | None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Judged:
+    """The verdict on a regression, its reason, and the share that is still allowed."""
+
+    verdict: str
+    reason: str | None = None
+    margin: float | None = None
+
+
+def _regression(target: Target, limit: float, found: _Outcome, scenario: str, before: float | None,
+                stand_in: _Judged | None) -> TargetVerdict:
+    """Return the row of a target's `max_regression`."""
+    predicted = found.metrics[target.metric]
+    judged = stand_in or _compared(target, limit, predicted, before, found.reason)
+    return TargetVerdict(scenario=scenario, metric=target.metric, predicted=predicted, baseline=before,
+                         margin=judged.margin, reason=judged.reason, kind="max_regression", limit=limit,
+                         verdict=judged.verdict)
+
+
+def _stand_in(metric: str, before: Mapping[str, Any] | None, changed: list[str], update: bool) -> _Judged | None:
     """Return what is said in place of a comparison where there is none to make."""
     if update:
-        return {"verdict": "recorded"}
+        return _Judged(verdict="recorded")
     if before is None:
-        return {"verdict": "not compared", "reason": "no --baseline is given"}
+        return _Judged(verdict="not compared", reason="no --baseline is given")
     if metric not in before:
-        return {"verdict": "no baseline", "reason": "the baseline lacks this metric"}
-    return {"verdict": "not compared", "reason": "; ".join(changed)} if changed else None
+        return _Judged(verdict="no baseline", reason="the baseline lacks this metric")
+    return _Judged(verdict="not compared", reason="; ".join(changed)) if changed else None
 
 
-def _regression(target: Target, predicted: float | None, before: float | None, reason: str | None) -> dict[str, Any]:
+def _compared(target: Target, limit: float, predicted: float | None, before: float | None,
+              reason: str | None) -> _Judged:
     """Return how a metric compares with its baseline."""
-    assert target.max_regression is not None
     if predicted is None or before is None:
-        return {"verdict": "met" if predicted == before else "regressed", "reason": reason or NO_VALUE}
+        return _Judged(verdict="met" if predicted == before else "regressed", reason=reason or NO_VALUE)
     worse = (predicted - before) * (1 if target.is_less_better else -1)
     if before == 0:
-        return {"verdict": "regressed", "reason": "the baseline is 0"} if worse > 0 else {"verdict": "met"}
-    margin = target.max_regression - worse / abs(before)
-    return {"margin": margin, "verdict": "met" if margin >= 0 else "regressed"}
+        return _Judged(verdict="regressed", reason="the baseline is 0") if worse > 0 else _Judged(verdict="met")
+    margin = limit - worse / abs(before)
+    return _Judged(verdict="met" if margin >= 0 else "regressed", margin=margin)

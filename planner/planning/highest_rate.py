@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import joblib
 import numpy as np
@@ -14,15 +13,26 @@ from planner.deployment.pools import read_fleet
 from planner.errors import UsageError
 from planner.planning.alternatives import COMPARED, matters
 from planner.planning.bracket import Bracket, UnlimitedError, UnreachableRateError, find_bracket
+from planner.planning.capacity_answer import (
+    CapacityAnswer,
+    Confidence,
+    Horizon,
+    Probe,
+    RateBracket,
+    RouterCapacity,
+    ScalingCapacity,
+    SearchedTraffic,
+)
 from planner.planning.fewest import apart_in_time
-from planner.planning.missed import UnreachableError, describe_missed, missed_objectives
+from planner.planning.missed import UnreachableError, missed_objectives
+from planner.planning.search_options import Search
 from planner.progress import in_parallel
 from planner.replays.fleet.replicas import serve
 from planner.results.notes import notes
 from planner.results.resolved import describe_deployment, fitted_deployments
 from planner.results.uncertainty import Residuals, residuals_for
-from planner.settings.objectives import Objectives, Verdict, describe_objectives, judge
-from planner.settings.rate_scaling import MEANINGS, RECOMMENDED
+from planner.settings.objectives import Objectives, Verdict, judge, required_of
+from planner.settings.rate_scaling import MEANINGS
 from planner.settings.scenario import Scenario
 from planner.traces import Trace
 from planner.traces.shaping.client_load import at_client_rate
@@ -44,31 +54,6 @@ SETTLED = 0.02  # change of the capacity from one horizon to twice it that count
 NUM_WINDOWS = 32  # of a trace, for its bootstrap
 NEAR = 0.02  # tolerance of a replicate's bracket
 NO_INTERVAL = "--interval has no effect here: the confidence uses the held-out errors without it"
-QUANTILES = {"p10": 0.1, "p50": 0.5, "p90": 0.9}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Search:
-    """How to look for a capacity.
-
-    Parameters
-    ----------
-    scaling : a name of `traffic.SCALINGS`.
-    replicates : of the bootstrap that the confidence comes from; 0 for none.
-    seed : of every draw.
-    by_tenant : whether every tenant must keep the objectives by itself.
-    horizon : "double", as long as that changes the answer, or "trace", as it is.
-    compares : whether the capacity by other ways of scaling and behind other routers is looked for too.
-    jobs : processes for the replicates and for these; -1 for one a core.
-    """
-
-    scaling: str = RECOMMENDED
-    replicates: int = 20
-    seed: int = 0
-    by_tenant: bool = False
-    horizon: str = "double"
-    compares: bool = True
-    jobs: int = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +93,7 @@ class Load:
                        search=replace(self.search, scaling=scaling))
 
 
-def capacity(trace: Trace, scenario: Scenario, objectives: Objectives, search: Search) -> dict[str, Any]:
+def capacity(trace: Trace, scenario: Scenario, objectives: Objectives, search: Search) -> CapacityAnswer:
     """Find the highest rate at which a deployment keeps its objectives.
 
     Parameters
@@ -117,17 +102,6 @@ def capacity(trace: Trace, scenario: Scenario, objectives: Objectives, search: S
     scenario : in an open loop, without a rate of its own.
     objectives : what the load must keep.
     search : how to look.
-
-    Returns
-    -------
-    dict
-        As the contract has it: `capacity_rps` and per GPU, `rate_scale` against the trace, `attainment` asked for and
-        at capacity, `limiting_metric` just above it, `bracket`, `confidence`, `stationary`, `probes`; besides these
-        `feasible`, `is_monotone`, `kept_above_rps`, `missed_below_rps`, `horizon` (by length), `notes`. What it rests
-        on: `slo` (`text`, `limits_s`, `attainment`), `scaling`, `router` (None for one replica), `assumptions` in
-        words, `scalings` and `routers`: the capacity by other ways of scaling and, of several replicas, behind other
-        routers. Where no rate keeps the objectives, `feasible` is False, the capacity 0, and `missed` has the
-        objectives with the best value of each.
 
     Raises
     ------
@@ -141,15 +115,15 @@ def capacity(trace: Trace, scenario: Scenario, objectives: Objectives, search: S
     shaped = shape_load(scenario, trace)
     recorded = rate_of(shaped)
     load = Load(deployment=resolve(scenario, shaped), trace=shaped, objectives=objectives, search=search)
-    rests_on = _question(load, trace, shaped, recorded)
+    asked = _asked(load, trace, recorded)
     verdict, times_s = load.judged(apart_in_time(shaped))
     if not verdict.is_met:  # alone they miss the objectives, so they do at any rate
-        return _infeasible(load, verdict, times_s, "requests that each run alone", None) | rests_on
+        return _infeasible(load, asked, verdict, times_s, "requests that each run alone", None)
     try:
         found = find_bracket(load.verdict, recorded, limits=load.limits_rps)
     except UnreachableRateError as error:
         verdict, times_s = load.judged(at_rate(shaped, error.rate_rps, search.scaling, search.seed))
-        return _infeasible(load, verdict, times_s, str(error).partition(":")[0], error.rate_rps) | rests_on
+        return _infeasible(load, asked, verdict, times_s, str(error).partition(":")[0], error.rate_rps)
     horizons = [(1, found.lower)]
     is_settled = search.horizon == "trace"
     while not is_settled and _can_last(shaped, search, 2 * horizons[-1][0], found.lower):
@@ -159,16 +133,14 @@ def capacity(trace: Trace, scenario: Scenario, objectives: Objectives, search: S
         is_settled = abs(found.lower / horizons[-1][1] - 1) <= SETTLED
         horizons.append((times, found.lower))
         load = longer
-    result = _result(load, found, recorded)
     stationary = is_settled if search.horizon == "double" and len(horizons) > 1 else None
-    compared = _compared(load, found.lower, is_drawn)
-    horizon = [{"num_requests": times * num_requests_at(shaped, rate, search.scaling), "capacity_rps": rate}
-               for times, rate in horizons]
-    return result | rests_on | compared | {
-        "stationary": stationary, "horizon": horizon,
-        "confidence": _confidence(replace(load, trace=shaped), found) if search.replicates else None,
-        "notes": [*rests_on["notes"], *_notes(found, stationary, horizon), *compared["notes"]],
-    }
+    horizon = tuple(Horizon(num_requests=times * num_requests_at(shaped, rate, search.scaling), capacity_rps=rate)
+                    for times, rate in horizons)
+    scalings, routers = _compared(load, found.lower, is_drawn)
+    return replace(
+        _feasible(load, asked, found, recorded), stationary=stationary, horizon=horizon, scalings=scalings,
+        routers=routers, confidence=_confidence(replace(load, trace=shaped), found) if search.replicates else None,
+        notes=(*asked.notes, *_notes(found, stationary, horizon), *_rests_on(scalings, routers)))
 
 
 def _can_last(trace: Trace, search: Search, times: int, rate_rps: float) -> bool:
@@ -192,23 +164,31 @@ def _check(scenario: Scenario, search: Search) -> None:
                              f"leave it out")
 
 
-def _question(load: Load, trace: Trace, shaped: Trace, recorded: float) -> dict[str, Any]:
-    """Return what was asked, what was assumed, and of what."""
+def _asked(load: Load, trace: Trace, recorded: float) -> CapacityAnswer:
+    """Return what was asked, what was assumed and of what, in an answer that has no rate yet.
+
+    Parameters
+    ----------
+    trace : as it was given; `load` has it shaped.
+    recorded : its rate when shaped [1/s].
+    """
     objectives, search, scenario = load.objectives, load.search, load.deployment.scenario
     is_routed = _is_routed(load.deployment)
     assumptions = [f"the rate changes by {search.scaling}: {MEANINGS[search.scaling]}"]
     if is_routed:
         assumptions.append(f"the router is {scenario.router}")
-    return {
-        "slo": describe_objectives(objectives), "attainment": objectives.attainment, "scaling": search.scaling,
-        "router": scenario.router if is_routed else None, "assumptions": assumptions,
-        "num_gpus": load.deployment.num_gpus,
-        "notes": [*notes(load.deployment, shaped), *([NO_INTERVAL] if scenario.interval is not None else [])],
-        "workload": {"source": trace.source, "num_requests": shaped.num_requests, "recorded_rps": recorded,
-                     "scaling": search.scaling, "seed": search.seed},
-        "deployment": describe_deployment(load.deployment, scenario.data_parallel_size),
-        "trace_sha256": trace.sha256,
-    }
+    return CapacityAnswer(
+        feasible=False, missed=(), capacity_rps=0.0, capacity_rps_per_gpu=0.0, rate_scale=0.0,
+        attainment_at_capacity=None, limiting_metric="none", bracket=RateBracket(lower_rps=0.0, upper_rps=None),
+        is_monotone=True, kept_above_rps=(), missed_below_rps=(), probes=(), stationary=None, horizon=(),
+        confidence=None, scalings=(), routers=(),
+        slo=required_of(objectives), attainment=objectives.attainment, scaling=search.scaling,
+        router=scenario.router if is_routed else None, assumptions=tuple(assumptions),
+        num_gpus=load.deployment.num_gpus,
+        notes=(*notes(load.deployment, load.trace), *([NO_INTERVAL] if scenario.interval is not None else [])),
+        workload=SearchedTraffic(source=trace.source, num_requests=load.trace.num_requests, recorded_rps=recorded,
+                                 scaling=search.scaling, seed=search.seed),
+        deployment=describe_deployment(load.deployment, scenario.data_parallel_size), trace_sha256=trace.sha256)
 
 
 def _is_routed(deployment: Deployment) -> bool:
@@ -216,8 +196,8 @@ def _is_routed(deployment: Deployment) -> bool:
     return sum(pool.num_replicas for pool in pools_of(deployment, deployment.scenario.data_parallel_size)) > 1
 
 
-def _infeasible(load: Load, verdict: Verdict, times_s: Mapping[str, Floats], who: str,
-                rate_rps: float | None) -> dict[str, Any]:
+def _infeasible(load: Load, asked: CapacityAnswer, verdict: Verdict, times_s: Mapping[str, Floats], who: str,
+                rate_rps: float | None) -> CapacityAnswer:
     """Return that no rate keeps the objectives, with the best values that there are.
 
     Parameters
@@ -226,58 +206,40 @@ def _infeasible(load: Load, verdict: Verdict, times_s: Mapping[str, Floats], who
     who : is judged there, in words.
     rate_rps : the lowest that was tried; None where requests were alone [1/s].
     """
-    return {
-        "feasible": False, "missed": describe_missed(missed_objectives(load.objectives, times_s)),
-        "capacity_rps": 0.0, "capacity_rps_per_gpu": 0.0,
-        "rate_scale": 0.0, "attainment_at_capacity": None, "limiting_metric": verdict.limiting_metric,
-        "bracket": {"lower_rps": 0.0, "upper_rps": rate_rps}, "is_monotone": True, "kept_above_rps": [],
-        "missed_below_rps": [], "probes": [], "stationary": None, "horizon": [], "confidence": None, "scalings": [],
-        "routers": [], "sentence": f"{who}: {verdict.shortfall}",
-    }
+    return replace(asked, missed=tuple(missed_objectives(load.objectives, times_s)),
+                   limiting_metric=verdict.limiting_metric, bracket=RateBracket(lower_rps=0.0, upper_rps=rate_rps),
+                   sentence=f"{who}: {verdict.shortfall}")
 
 
-def _result(load: Load, found: Bracket, recorded: float) -> dict[str, Any]:
+def _feasible(load: Load, asked: CapacityAnswer, found: Bracket, recorded: float) -> CapacityAnswer:
+    """Return the highest rate, and what every tried rate came to."""
     probes = dict(found.probes)
-    return {
-        "feasible": True,
-        "missed": [],
-        "capacity_rps": found.lower,
-        "capacity_rps_per_gpu": found.lower / load.deployment.num_gpus,
-        "rate_scale": found.lower / recorded,
-        "attainment_at_capacity": probes[found.lower].attainment,
-        "limiting_metric": probes[found.upper].limiting_metric,
-        "bracket": {"lower_rps": found.lower, "upper_rps": found.upper},
-        "is_monotone": found.is_monotone,
-        "kept_above_rps": list(found.kept_above),
-        "missed_below_rps": list(found.missed_below),
-        "probes": [{"rate_rps": rate, "is_met": verdict.is_met, "attainment": verdict.attainment,
-                    "limiting_metric": verdict.limiting_metric} for rate, verdict in found.probes],
-    }
+    return replace(
+        asked, feasible=True, capacity_rps=found.lower, capacity_rps_per_gpu=found.lower / load.deployment.num_gpus,
+        rate_scale=found.lower / recorded, attainment_at_capacity=probes[found.lower].attainment,
+        limiting_metric=probes[found.upper].limiting_metric,
+        bracket=RateBracket(lower_rps=found.lower, upper_rps=found.upper), is_monotone=found.is_monotone,
+        kept_above_rps=found.kept_above, missed_below_rps=found.missed_below,
+        probes=tuple(Probe(rate_rps=rate, is_met=verdict.is_met, attainment=verdict.attainment,
+                           limiting_metric=verdict.limiting_metric) for rate, verdict in found.probes))
 
 
-def _compared(load: Load, rate_rps: float, is_drawn: bool) -> dict[str, Any]:
+def _compared(load: Load, rate_rps: float,
+              is_drawn: bool) -> tuple[tuple[ScalingCapacity, ...], tuple[RouterCapacity, ...]]:
     """Return the capacity by other ways of scaling and behind other routers, from the known one; no bootstrap of them.
 
-    Returns
-    -------
-    dict
-        `scalings` and `routers`: a row for each with its `capacity_rps`, None where it has none; the known one first,
-        and of one replica no routers. `notes` where one is more than a tenth off.
+    The known one is the first; of one replica there are no routers.
     """
     search, router, is_routed = load.search, load.deployment.scenario.router, _is_routed(load.deployment)
-    ways = [name for name in SCALINGS if search.compares and not is_drawn and name != search.scaling]
-    others = [name for name in COMPARED if search.compares and is_routed and name != router]
-    tasks = [*(("scaling", name, load.alike(name, rate_rps)) for name in ways),
-             *(("router", name, load.behind(name)) for name in others)]
-    calls = [joblib.delayed(_capacity_from)(each, rate_rps) for _, _, each in tasks]
+    ways = [name for name in SCALINGS if search.compare_assumptions and not is_drawn and name != search.scaling]
+    others = [name for name in COMPARED if search.compare_assumptions and is_routed and name != router]
+    loads = [*(load.alike(name, rate_rps) for name in ways), *(load.behind(name) for name in others)]
+    calls = [joblib.delayed(_capacity_from)(each, rate_rps) for each in loads]
     rates = in_parallel("other scalings and routers", calls, len(calls), search.jobs)
-    rows = [{what: name, "capacity_rps": rate} for (what, name, _), rate in zip(tasks, rates, strict=True)]
-    scalings = [{"scaling": search.scaling, "capacity_rps": rate_rps}, *(row for row in rows if "scaling" in row)]
-    routers = [{"router": router, "capacity_rps": rate_rps}, *(row for row in rows if "router" in row)]
-    routers = routers if is_routed else []
-    return {"scalings": scalings, "routers": routers,
-            "notes": [*_rests_on(scalings, "scaling", "how the rate is scaled"),
-                      *_rests_on(routers, "router", "the router")]}
+    by_scaling = zip((search.scaling, *ways), (rate_rps, *rates[:len(ways)]), strict=True)
+    by_router = zip((str(router), *others), (rate_rps, *rates[len(ways):]), strict=True) if is_routed else ()
+    return (tuple(ScalingCapacity(scaling=name, capacity_rps=rate) for name, rate in by_scaling),
+            tuple(RouterCapacity(router=name, capacity_rps=rate) for name, rate in by_router))
 
 
 def _capacity_from(load: Load, start: float) -> float | None:
@@ -288,16 +250,22 @@ def _capacity_from(load: Load, start: float) -> float | None:
         return None
 
 
-def _rests_on(rows: Sequence[Mapping[str, Any]], key: str, what: str) -> list[str]:
+def _rests_on(scalings: Sequence[ScalingCapacity], routers: Sequence[RouterCapacity]) -> list[str]:
+    """Return notes where the capacity by other ways of scaling, or behind other routers, is more than a tenth off."""
+    by_scaling = [(f"{row.scaling} ({MEANINGS[row.scaling]})", row.capacity_rps) for row in scalings]
+    by_router = [(row.router, row.capacity_rps) for row in routers]
+    return [*_depends(by_scaling, "scaling", "how the rate is scaled"), *_depends(by_router, "router", "the router")]
+
+
+def _depends(rates: Sequence[tuple[str, float | None]], option: str, what: str) -> list[str]:
     """Return a note where one of several capacities is more than a tenth off the first."""
-    if not rows or not matters(rows[0]["capacity_rps"], (row["capacity_rps"] for row in rows[1:])):
+    if not rates or rates[0][1] is None or not matters(rates[0][1], (rate for _, rate in rates[1:])):
         return []
-    rates = ", ".join(f"{'no' if row['capacity_rps'] is None else format(row['capacity_rps'], '.4g')} requests/s with "
-                      f"{row[key]}{f' ({MEANINGS[row[key]]})' if key == 'scaling' else ''}" for row in rows)
-    return [f"the capacity depends on {what}: {rates}; --{key} chooses"]
+    text = ", ".join(f"{'no' if rate is None else format(rate, '.4g')} requests/s with {name}" for name, rate in rates)
+    return [f"the capacity depends on {what}: {text}; --{option} chooses"]
 
 
-def _confidence(load: Load, found: Bracket) -> dict[str, float]:
+def _confidence(load: Load, found: Bracket) -> Confidence:
     """Return quantiles of the capacity over resampled windows of the trace, and over errors of the step times.
 
     With all times of a deployment multiplied by f, a rate r behaves as r · f did and every latency is f times as long;
@@ -311,7 +279,8 @@ def _confidence(load: Load, found: Bracket) -> dict[str, float]:
              for k, factor in enumerate(factors.tolist())]
     rates = np.array(in_parallel("drawing windows and errors for the confidence", calls, len(calls), search.jobs))
     rates *= found.lower / _replicate(load, found.lower, 1.0, None)
-    return {name: float(np.quantile(rates, q)) for name, q in QUANTILES.items()}
+    return Confidence(p10=float(np.quantile(rates, 0.1)), p50=float(np.quantile(rates, 0.5)),
+                      p90=float(np.quantile(rates, 0.9)))
 
 
 def _factors(deployment: Deployment, search: Search) -> Floats:
@@ -346,7 +315,7 @@ def _tenants(trace: Trace) -> NDArray[np.int64]:
     return tenant_names(trace).rank("dense").to_numpy().astype(np.int64)
 
 
-def _notes(found: Bracket, stationary: bool | None, horizon: Sequence[Mapping[str, Any]]) -> list[str]:
+def _notes(found: Bracket, stationary: bool | None, horizon: Sequence[Horizon]) -> list[str]:
     notes = []
     if found.kept_above:
         notes.append(f"attainment does not fall steadily with the rate: {_rates(found.kept_above)} meet the "
@@ -355,9 +324,9 @@ def _notes(found: Bracket, stationary: bool | None, horizon: Sequence[Mapping[st
         notes.append(f"{_rates(found.missed_below)} miss the objectives, although they are below the capacity")
     if stationary is False:
         before, last = horizon[-2:]
-        notes.append(f"the capacity has not converged: {last['capacity_rps']:.4g} requests/s at "
-                     f"{last['num_requests']:,} requests, {before['capacity_rps']:.4g} at "
-                     f"{before['num_requests']:,}; the trace is too short, or too bursty for one draw")
+        notes.append(f"the capacity has not converged: {last.capacity_rps:.4g} requests/s at "
+                     f"{last.num_requests:,} requests, {before.capacity_rps:.4g} at "
+                     f"{before.num_requests:,}; the trace is too short, or too bursty for one draw")
     return notes
 
 

@@ -3,12 +3,13 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
 from planner.errors import UsageError
+from planner.files.keys import Key
 from planner.settings.objectives import Objectives
 from planner.settings.statistic import LABELS, parse_statistic
 
@@ -17,37 +18,17 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Missed:
-    """One objective at the lightest load.
+    """One objective at the lightest load."""
 
-    Parameters
-    ----------
-    objective : in the grammar, "ttft" or "p99_ttft".
-    limit_ms : the limit [ms].
-    best_ms : the statistic, or the limit that the required share of the requests meets; None where a request of that
-        share is never answered [ms].
-    required : share of requests that must be within a limit of each request; None for a statistic [1].
-    """
-
-    objective: str
-    limit_ms: float
-    best_ms: float | None
-    required: float | None
-
-    @property
-    def missed_by(self) -> float | None:
-        """By what share of the limit the best value is above it, 0 where it is not [1]; None without an end."""
-        return None if self.best_ms is None else max(self.best_ms / self.limit_ms - 1.0, 0.0)
-
-    @property
-    def sentence(self) -> str:
-        """The best value against the limit, in words."""
-        statistic = parse_statistic(self.objective)
-        who = statistic.label if statistic is not None else LABELS[self.objective]
-        if self.required is not None:
-            who = f"{who} of {100 * self.required:.12g} % of the requests"
-        best = "is infinite (not completed)" if self.best_ms is None else f"is {self.best_ms:,.4g} ms at best"
-        more = f"{100 * self.missed_by:.1f} % above" if self.missed_by else "against"
-        return f"{who} {best}, {more} the limit of {self.limit_ms:,.6g} ms"
+    objective: Annotated[str, Key("", "Objective in the grammar, ttft or p99_ttft")]
+    limit_ms: Annotated[float, Key("ms", "Limit")]
+    best_ms: Annotated[float | None, Key("ms", "Best value: the statistic, or the limit that the required share of "
+                                         "requests meets. Null if so many requests are never answered")]
+    missed_by: Annotated[float | None, Key("1", "Share of the limit by which best_ms is above it, 0 if it is not. Null "
+                                           "if best_ms is")]
+    required: Annotated[float | None, Key("1", "Share of requests that must be within the limit. Null for a "
+                                          "statistic")]
+    sentence: Annotated[str, Key("", "Best value against the limit, in words")]
 
 
 class UnreachableError(UsageError):
@@ -71,20 +52,26 @@ def missed_objectives(objectives: Objectives, times_s: Mapping[str, Floats]) -> 
     times_s : by metric, "ttft", "tpot", "e2el", shape [num_requests]; NaN where a request has none.
     """
     answered = ~np.isnan(times_s["e2el"])
-    found = [Missed(objective=name, limit_ms=1e3 * limit_s, required=objectives.attainment,
-                    best_ms=_share_ms(times_s[name], answered, objectives.attainment or 1.0))
-             for name, limit_s in objectives.slo.limits_s.items()]
-    found += [Missed(objective=statistic.name, limit_ms=1e3 * limit_s, required=None,
-                     best_ms=_ms(statistic.over(times_s)))
+    found = [_missed(name, limit_s, _share_ms(times_s[name], answered, objectives.attainment or 1.0),
+                     objectives.attainment) for name, limit_s in objectives.slo.limits_s.items()]
+    found += [_missed(statistic.name, limit_s, _ms(statistic.over(times_s)), None)
               for statistic, limit_s in objectives.statistics.items()]
     missed = [each for each in found if each.best_ms is None or each.best_ms > each.limit_ms]
     return sorted(missed or found, key=lambda each: -math.inf if each.missed_by is None else -each.missed_by)
 
 
-def describe_missed(missed: Sequence[Missed]) -> list[dict[str, Any]]:
-    """Return the objectives that are missed as plain values."""
-    return [{"objective": each.objective, "limit_ms": each.limit_ms, "best_ms": each.best_ms,
-             "missed_by": each.missed_by, "required": each.required, "sentence": each.sentence} for each in missed]
+def _missed(objective: str, limit_s: float, best_ms: float | None, required: float | None) -> Missed:
+    """Return an objective with its best value, and by how much that misses the limit."""
+    limit_ms = 1e3 * limit_s
+    missed_by = None if best_ms is None else max(best_ms / limit_ms - 1.0, 0.0)
+    statistic = parse_statistic(objective)
+    name = statistic.label if statistic is not None else LABELS[objective]
+    if required is not None:
+        name = f"{name} of {100 * required:.12g} % of the requests"
+    best = "is infinite (not completed)" if best_ms is None else f"is {best_ms:,.4g} ms at best"
+    more = f"{100 * missed_by:.1f} % above" if missed_by else "against"
+    return Missed(objective=objective, limit_ms=limit_ms, best_ms=best_ms, missed_by=missed_by, required=required,
+                  sentence=f"{name} {best}, {more} the limit of {limit_ms:,.6g} ms")
 
 
 def _share_ms(values_s: Floats, answered: NDArray[np.bool_], share: float) -> float | None:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from planner.launch import describe_launch
 from planner.planning.grid import Sweep
 from planner.planning.pareto import is_less_better, pareto_front
+from planner.planning.sweep_answer import Optimum
 from planner.planning.sweeping import Grid, on_backend, shortfall
 from planner.progress import stage
 
@@ -27,7 +28,7 @@ LEAST_WEIGHT = 1e-3  # so that no metric is left out altogether
 
 
 def optimize(plan: Sweep, output: Path, *, jobs: int = -1, backend: str = "processes", address: str | None = None,
-             seed: int = 0) -> tuple[pl.DataFrame, dict[str, Any]]:
+             seed: int = 0) -> tuple[pl.DataFrame, Optimum]:
     """Find the front of a plan's metrics among configurations that keep its limits, and the best in the first metric.
 
     A descent takes the axes in a drawn order and moves to the best value of one while the others stay, until no axis
@@ -45,9 +46,8 @@ def optimize(plan: Sweep, output: Path, *, jobs: int = -1, backend: str = "proce
 
     Returns
     -------
-    polars.DataFrame, dict
-        The configurations that were replayed, as a sweep's, which mark the front among them; and `best`, the row that
-        is best in the first metric, or None where none keeps the limits, with `num_replays` and `num_descents`.
+    polars.DataFrame, Optimum
+        The configurations that were replayed, as a sweep's, which mark the front among them; and the best of them.
 
     Raises
     ------
@@ -61,8 +61,8 @@ def optimize(plan: Sweep, output: Path, *, jobs: int = -1, backend: str = "proce
     row = search.rows[best]
     is_found = search.by_first_metric([best])[0][0] == 0
     point = search.grid.points[best]
-    return table, {"best": {**point.values, **row, **describe_launch(point.scenario)} if is_found else None,
-                   "num_replays": len(search.rows), "num_descents": search.num_descents}
+    return table, Optimum(best={**point.values, **row, **describe_launch(point.scenario)} if is_found else None,
+                          num_replays=len(search.rows), num_descents=search.num_descents)
 
 
 class _Search:

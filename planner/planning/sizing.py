@@ -1,7 +1,7 @@
 """The fewest GPUs, and the cheapest fleet, that serve a trace within its objectives."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -9,21 +9,31 @@ import joblib
 
 from planner.deployment.deploy import Deployment
 from planner.errors import CapacityError, CatalogError, UsageError
-from planner.launch import describe_launch
-from planner.planning.alternatives import Sized, spread, traded
+from planner.launch import launch_command
+from planner.planning.alternatives import Compared, Sized, spread, traded
 from planner.planning.bracket import UnlimitedError, find_bracket
 from planner.planning.fewest import fewest_replicas
 from planner.planning.fleet_schedule import check_schedule, schedule_of
-from planner.planning.fleets import Choices, Kind, kinds_of, power_kw, replica_price, spare_replicas
+from planner.planning.fleets import Kind, kinds_of, power_kw, replica_price, spare_replicas
 from planner.planning.loads import Traffic, traffic_of
-from planner.planning.missed import UnreachableError, describe_missed
+from planner.planning.missed import UnreachableError
+from planner.planning.search_options import Choices
+from planner.planning.size_answer import (
+    ClosestKind,
+    Fleet,
+    KindNames,
+    Schedule,
+    SizeAnswer,
+    SizedTraffic,
+    UnableFleet,
+)
 from planner.progress import in_parallel
 from planner.replays.fleet.replicas import serve
 from planner.replays.fleet.shares import shares
 from planner.results.notes import notes
 from planner.results.summary import summarize
 from planner.settings.default_router import SERVICE_ROUTER, sized_router_of
-from planner.settings.objectives import Objectives, Verdict, describe_objectives, judge
+from planner.settings.objectives import Objectives, Verdict, judge, required_of
 from planner.settings.rate_scaling import MEANINGS
 from planner.settings.scenario import Scenario
 from planner.steptime.roofline import priors
@@ -35,15 +45,9 @@ LONGER = 8  # times a trace that shows whether a queue grows: replicas are whole
 HOURS_PER_MONTH = 730.0  # a twelfth of a year, as cloud vendors' price calculators have it
 NO_INTERVAL = "--interval has no effect here; planner capacity gives the confidence of a rate"
 HEADROOM_TOLERANCE = 0.02
-NO_FLEET = ("gpu", "tensor_parallel_size", "data_parallel_size", "quantization", "decode_gpu",
-            "decode_tensor_parallel_size", "command", "command_lacks", "decode_command", "num_replicas",
-            "prefill_replicas", "num_gpus", "cost_usd_per_hour", "cost_usd_per_month", "price_usd_per_gpu_hour",
-            "cost_usd_per_million_output_tokens", "power_kw", "attainment", "p99_ttft_ms", "p99_tpot_ms",
-            "limiting_metric", "busy_fraction", "headroom", "stationary", "schedule", "schedule_reason", "fewest_gpus",
-            "better_router")  # keys that are None where no fleet keeps the objectives
 
 
-def size(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Choices) -> dict[str, Any]:
+def size(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Choices) -> SizeAnswer:
     """Find the fewest replicas of each kind that serve a trace within its objectives.
 
     Requests go to the replicas by the scenario's router; where it names none, at random, as a Kubernetes Service sends
@@ -59,22 +63,6 @@ def size(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Choi
     objectives : what the load must keep.
     choices : what fleets are made of.
 
-    Returns
-    -------
-    dict
-        `feasible`; the cheapest fleet: `gpu`, `tensor_parallel_size`, `data_parallel_size` (attention ranks of a
-        replica), `quantization`, `decode_gpu`, `decode_tensor_parallel_size` (None where those that decode are of the
-        same kind), `num_replicas`, `prefill_replicas` (of them, those that prefill only; 0 where all do both),
-        `num_gpus`, `cost_usd_per_hour`, `cost_usd_per_month`, `cost_usd_per_million_output_tokens`, `power_kw`,
-        `attainment`, `p99_ttft_ms`, `p99_tpot_ms`, `limiting_metric` with one replica less, `headroom` (growth of the
-        rate that the replicas which are not spare bear; None without an end), `priors` (operators whose kernels nobody
-        measured on the GPU), `notes`, the `command` that launches a replica and what it lacks, `schedule`, or the
-        `schedule_reason` why there is none; `stationary` (whether a longer trace needs as many; None where no longer
-        one was tried); then `fewest_gpus` and all `alternatives`, cheapest first, those that cannot do it with their
-        `reason` and what is `missed`. What the answer rests on: `slo` (`text`, `limits_s`, `attainment`),
-        `request_rate`, `scaling`, `router`, `assumptions` in words, and the keys of `spread.spread`. Where no fleet
-        keeps the objectives, the fleet's keys are None and `missed` has the best values, of the kind that is closest.
-
     Raises
     ------
     UsageError : an option does not fit; no kind of replica can be deployed.
@@ -88,16 +76,20 @@ def size(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Choi
     kinds = kinds_of(scenario, choices)
     calls = [joblib.delayed(_fleet)(traffic, kind, objectives, choices) for kind in kinds]
     found = list(zip(kinds, in_parallel("sizing fleets", calls, len(calls), choices.jobs), strict=True))
-    able = sorted(((kind, fleet) for kind, fleet in found if "reason" not in fleet), key=lambda each: _cost(each[1]))
-    unable = [fleet for _, fleet in found if "reason" in fleet]
-    rests_on = _question(trace, traffic, scenario, objectives, choices)
+    able = sorted(((kind, fleet) for kind, fleet in found if isinstance(fleet, Fleet)),
+                  key=lambda each: _cost(each[1]))
+    unable = tuple(fleet for _, fleet in found if isinstance(fleet, UnableFleet))
+    asked = _asked(trace, traffic, scenario, objectives, choices, unable)
     if not able:
-        return _infeasible(unable) | rests_on
-    (kind, best), fleets = able[0], [fleet for _, fleet in able]
-    fewest = min(fleets, key=lambda fleet: (fleet["num_gpus"], _cost(fleet)))
+        return _infeasible(asked, unable)
+    kind, best = able[0]
+    fleets = tuple(fleet for _, fleet in able)
     compared = _compared(traffic, kind, objectives, choices, best)
-    return {**best, "feasible": True, "missed": [], "fewest_gpus": fewest, "alternatives": [*fleets, *unable],
-            **compared, "notes": [*best["notes"], *compared["notes"]], **rests_on}
+    return replace(
+        asked, cheapest=best, feasible=True, alternatives=(*fleets, *unable), priors=best.priors,
+        fewest_gpus=min(fleets, key=lambda fleet: (fleet.num_gpus, _cost(fleet))), routers=compared.routers,
+        routers_not_tried=compared.routers_not_tried, better_router=compared.better_router,
+        scalings=compared.scalings, notes=(*best.notes, *compared.notes))
 
 
 def _check(scenario: Scenario, choices: Choices) -> None:
@@ -111,19 +103,21 @@ def _check(scenario: Scenario, choices: Choices) -> None:
     check_schedule(choices)
 
 
-def _question(trace: Trace, traffic: Traffic, scenario: Scenario, objectives: Objectives,
-              choices: Choices) -> dict[str, Any]:
-    """Return what was asked, and what was assumed."""
+def _asked(trace: Trace, traffic: Traffic, scenario: Scenario, objectives: Objectives, choices: Choices,
+           unable: tuple[UnableFleet, ...]) -> SizeAnswer:
+    """Return what was asked and what was assumed, in an answer that has no fleet yet."""
     own = rate_of(traffic.trace)
-    return {"slo": describe_objectives(objectives),
-            "request_rate": traffic.mean_rps, "scaling": traffic.named_scaling, "router": scenario.router,
-            "num_spare": choices.num_spare, "assumptions": _assumptions(traffic, own, scenario),
-            "workload": {"source": trace.source, "num_requests": traffic.num_requests, "rate_rps": traffic.mean_rps,
-                         "recorded_rps": None if traffic.is_drawn else own, "seed": traffic.seed},
-            "trace_sha256": trace.sha256}
+    return SizeAnswer(
+        cheapest=None, feasible=False, missed=(), fewest_gpus=None, alternatives=unable, routers=(),
+        routers_not_tried=(), better_router=None, scalings=(), notes=(), priors=(), num_spare=choices.num_spare,
+        slo=required_of(objectives), request_rate=traffic.mean_rps, scaling=traffic.named_scaling,
+        router=str(scenario.router), assumptions=_assumptions(traffic, own, scenario),
+        workload=SizedTraffic(source=trace.source, num_requests=traffic.num_requests, rate_rps=traffic.mean_rps,
+                              recorded_rps=None if traffic.is_drawn else own, seed=traffic.seed),
+        trace_sha256=trace.sha256)
 
 
-def _assumptions(traffic: Traffic, own_rps: float, scenario: Scenario) -> list[str]:
+def _assumptions(traffic: Traffic, own_rps: float, scenario: Scenario) -> tuple[str, ...]:
     service = ", as in a Kubernetes Service" if scenario.router == SERVICE_ROUTER else ""
     rate = f"requests arrive at {traffic.mean_rps:,.4g}/s, as recorded"
     if traffic.is_drawn:
@@ -131,43 +125,41 @@ def _assumptions(traffic: Traffic, own_rps: float, scenario: Scenario) -> list[s
     elif traffic.is_rescaled:
         rate = (f"requests arrive at {traffic.mean_rps:,.4g}/s, {traffic.mean_rps / own_rps:.3g} times the trace's "
                 f"rate, by {traffic.scaling}: {MEANINGS[traffic.scaling]}")
-    return [rate, f"the router is {scenario.router}{service}",
-            "all replicas are equal and fixed in number, each with its own queue and cache"]
+    return (rate, f"the router is {scenario.router}{service}",
+            "all replicas are equal and fixed in number, each with its own queue and cache")
 
 
-def _compared(traffic: Traffic, kind: Kind, objectives: Objectives, choices: Choices,
-              best: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the keys of `spread.spread`, empty where nothing else is to be tried."""
-    if not choices.compares:
-        return {"routers": [], "routers_not_tried": [], "better_router": None, "scalings": [], "notes": []}
-    count = best["num_replicas"] - spare_replicas(choices, kind.divided)
-    return spread(traffic, kind, objectives, choices, count, best["trace_copies"], best["num_gpus"])
+def _compared(traffic: Traffic, kind: Kind, objectives: Objectives, choices: Choices, best: Fleet) -> Compared:
+    """Return the size under other assumptions, empty where nothing else is to be tried."""
+    if not choices.compare_assumptions:
+        return Compared(routers=(), routers_not_tried=(), better_router=None, scalings=(), notes=())
+    count = best.num_replicas - spare_replicas(choices, kind.divided)
+    return spread(traffic, kind, objectives, choices, count, best.trace_copies, best.num_gpus)
 
 
-def _infeasible(unable: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def _infeasible(asked: SizeAnswer, unable: Sequence[UnableFleet]) -> SizeAnswer:
     """Return that no fleet keeps the objectives, with what the closest kind misses.
 
     Raises
     ------
     UsageError : no kind can be deployed at all.
     """
-    missing = [fleet for fleet in unable if fleet["missed"]]
+    missing = [fleet for fleet in unable if fleet.missed]
     if not missing:
-        raise UsageError("no fleet can be deployed: " + "; ".join(f"{_name(f)}: {f['reason']}" for f in unable))
+        raise UsageError("no fleet can be deployed: " + "; ".join(f"{_name(f.kind)}: {f.reason}" for f in unable))
     closest = min(missing, key=_distance)
-    names = {key: closest[key] for key in ("gpu", "tensor_parallel_size", "quantization", "decode_gpu",
-                                           "decode_tensor_parallel_size")}
-    return {**dict.fromkeys(NO_FLEET), "feasible": False, "missed": closest["missed"], "closest": names,
-            "priors": [], "routers": [], "routers_not_tried": [], "scalings": [], "alternatives": list(unable),
-            "notes": []}
+    kind = closest.kind
+    return replace(asked, missed=closest.missed, closest=ClosestKind(
+        gpu=kind.gpu, tensor_parallel_size=kind.tensor_parallel_size, quantization=kind.quantization,
+        decode_gpu=kind.decode_gpu, decode_tensor_parallel_size=kind.decode_tensor_parallel_size))
 
 
-def _distance(fleet: Mapping[str, Any]) -> float:
+def _distance(fleet: UnableFleet) -> float:
     """Return by what share a fleet's worst objective is missed."""
-    return max(math.inf if each["missed_by"] is None else each["missed_by"] for each in fleet["missed"])
+    return max(math.inf if each.missed_by is None else each.missed_by for each in fleet.missed)
 
 
-def _fleet(traffic: Traffic, kind: Kind, objectives: Objectives, choices: Choices) -> dict[str, Any]:
+def _fleet(traffic: Traffic, kind: Kind, objectives: Objectives, choices: Choices) -> Fleet | UnableFleet:
     """Return the fewest replicas of one kind, or of one that prefills and another that decodes; or why there are none.
 
     Of two kinds the cheapest that `cheapest_split` finds.
@@ -177,8 +169,8 @@ def _fleet(traffic: Traffic, kind: Kind, objectives: Objectives, choices: Choice
         deployment = kind.deployed(load)
         sized = _settled(traffic, load, deployment, objectives, kind)
     except (CapacityError, CatalogError, UnreachableError) as error:
-        missed = describe_missed(error.missed) if isinstance(error, UnreachableError) else []
-        return {**kind.names, "reason": str(error), "missed": missed}
+        missed = error.missed if isinstance(error, UnreachableError) else ()
+        return UnableFleet(kind=kind.names, reason=str(error), missed=missed)
     sized = traded(kind, sized, objectives, choices)
     served = sized.served
     deployment, summary = served.deployment, summarize(served, None)
@@ -187,27 +179,25 @@ def _fleet(traffic: Traffic, kind: Kind, objectives: Objectives, choices: Choice
     cost = sum((part.pool.num_groups + choices.num_spare) * replica_price(part.pool, choices) for part in parts)
     per_request: Any = load.requests["output_tokens"].mean()
     mean_rps = traffic.mean_rps if choices.series is None else choices.series.mean_rps
-    return {
-        **kind.names, **describe_launch(replace(kind.scenario, router=None)),
-        "decode_command": None if kind.decode is None else describe_launch(replace(kind.decode, router=None))[
-            "command"],
-        "num_replicas": sized.count + spare_replicas(choices, kind.divided),
-        "prefill_replicas": sum(part.pool.num_groups for part in parts if part.pool.role == "prefill"),
-        "num_spare": choices.num_spare, "num_gpus": num_gpus,
-        "cost_usd_per_hour": cost, "cost_usd_per_month": HOURS_PER_MONTH * cost,
-        "price_usd_per_gpu_hour": cost / num_gpus,
-        "cost_usd_per_million_output_tokens": cost / (3600 * mean_rps * float(per_request)) * 1e6,
-        "power_kw": sum(power_kw(part, summary["duration"], choices) for part in parts),
-        "attainment": judge(objectives, served.times_s).attainment, "limiting_metric": sized.limiting_metric,
-        "p99_ttft_ms": summary["p99_ttft_ms"], "p99_tpot_ms": summary["p99_tpot_ms"],
-        "busy_fraction": summary["gpu_busy_fraction"] or 0.0,
-        "priors": list(dict.fromkeys(name for part in parts if part.pool.deployment.stack is not None
-                                     for name in priors(part.pool.deployment.stack))),
-        "notes": [*notes(deployment, load), *([NO_INTERVAL] if kind.scenario.interval is not None else [])],
-        "headroom": _headroom(traffic, deployment, objectives, sized.count), "stationary": sized.stationary,
-        "trace_copies": sized.times,
-        **_schedule(traffic, load, deployment, objectives, choices, num_gpus, kind),
-    }
+    command, lacking = launch_command(replace(kind.scenario, router=None))
+    schedule, schedule_reason = _schedule(traffic, load, deployment, objectives, choices, num_gpus, kind)
+    return Fleet(
+        kind=kind.names, command=command, command_lacks=tuple(lacking),
+        decode_command=None if kind.decode is None else launch_command(replace(kind.decode, router=None))[0],
+        num_replicas=sized.count + spare_replicas(choices, kind.divided),
+        prefill_replicas=sum(part.pool.num_groups for part in parts if part.pool.role == "prefill"),
+        num_spare=choices.num_spare, num_gpus=num_gpus, cost_usd_per_hour=cost,
+        cost_usd_per_month=HOURS_PER_MONTH * cost, price_usd_per_gpu_hour=cost / num_gpus,
+        cost_usd_per_million_output_tokens=cost / (3600 * mean_rps * float(per_request)) * 1e6,
+        power_kw=sum(power_kw(part, summary["duration"], choices) for part in parts),
+        attainment=judge(objectives, served.times_s).attainment, limiting_metric=sized.limiting_metric,
+        p99_ttft_ms=summary["p99_ttft_ms"], p99_tpot_ms=summary["p99_tpot_ms"],
+        busy_fraction=summary["gpu_busy_fraction"] or 0.0,
+        priors=tuple(dict.fromkeys(name for part in parts if part.pool.deployment.stack is not None
+                                   for name in priors(part.pool.deployment.stack))),
+        notes=(*notes(deployment, load), *([NO_INTERVAL] if kind.scenario.interval is not None else [])),
+        headroom=_headroom(traffic, deployment, objectives, sized.count), stationary=sized.stationary,
+        trace_copies=sized.times, schedule=schedule, schedule_reason=schedule_reason)
 
 
 def _settled(traffic: Traffic, load: Trace, deployment: Deployment, objectives: Objectives, kind: Kind) -> Sized:
@@ -248,19 +238,18 @@ def _headroom(traffic: Traffic, deployment: Deployment, objectives: Objectives, 
 
 
 def _schedule(traffic: Traffic, load: Trace, deployment: Deployment, objectives: Objectives, choices: Choices,
-              static_gpus: int, kind: Kind) -> dict[str, Any]:
-    """Return the schedule that is asked for, or which part of it no number of replicas serves."""
+              static_gpus: int, kind: Kind) -> tuple[Schedule | None, str | None]:
+    """Return the schedule that is asked for, and which part of it no number of replicas serves."""
     try:
-        found = schedule_of(traffic, load, deployment, objectives, choices, static_gpus, kind.divided)
+        return schedule_of(traffic, load, deployment, objectives, choices, static_gpus, kind.divided), None
     except UnreachableError as error:
-        return {"schedule": None, "schedule_reason": str(error)}
-    return {"schedule": found, "schedule_reason": None}
+        return None, str(error)
 
 
-def _cost(fleet: Mapping[str, Any]) -> tuple[float, int]:
-    return fleet["cost_usd_per_hour"], fleet["num_gpus"]
+def _cost(fleet: Fleet) -> tuple[float, int]:
+    return fleet.cost_usd_per_hour, fleet.num_gpus
 
 
-def _name(fleet: Mapping[str, Any]) -> str:
-    decode = f" + {fleet['decode_tensor_parallel_size']} × {fleet['decode_gpu']}" if fleet["decode_gpu"] else ""
-    return f"{fleet['tensor_parallel_size']} × {fleet['gpu']}{decode} {fleet['quantization']}"
+def _name(kind: KindNames) -> str:
+    decode = f" + {kind.decode_tensor_parallel_size} × {kind.decode_gpu}" if kind.decode_gpu else ""
+    return f"{kind.tensor_parallel_size} × {kind.gpu}{decode} {kind.quantization}"

@@ -19,6 +19,7 @@ from planner.loop.state.engine_settings import Recording
 from planner.planning.fingerprint import scenario_sha256
 from planner.planning.grid import OBJECTIVE, Point, Sweep, objective_column
 from planner.planning.pareto import is_less_better, pareto_front
+from planner.planning.sweep_answer import Configuration, Optimum, SweepAnswer
 from planner.progress import stage
 from planner.results.summary import numbers
 from planner.run import replay
@@ -213,19 +214,12 @@ def _misses(plan: Sweep, row: Mapping[str, Any]) -> str:
     return ", ".join(limit.metric for limit in plan.limits if limit.shortfall(row.get(limit.metric)) > 0)
 
 
-def describe(plan: Sweep, output: Path, table: pl.DataFrame) -> dict[str, Any]:
-    """Return what came of a sweep.
-
-    Returns
-    -------
-    dict
-        How many configurations there are by `status`; the `front`, each with all its numbers; all `rows`, the front
-        first, each with its axes, the front's metrics, `bottleneck`, `status`, `is_pareto` and `misses`; and `notes`.
-    """
-    return _description(plan.axes, plan.front, output, table)
+def describe(plan: Sweep, output: Path, table: pl.DataFrame, optimum: Optimum | None = None) -> SweepAnswer:
+    """Return what came of a sweep, or of a search for its front."""
+    return _answer(plan.axes, plan.front, output, table, optimum)
 
 
-def describe_file(output: Path) -> tuple[dict[str, Any], pl.DataFrame]:
+def describe_file(output: Path) -> tuple[SweepAnswer, pl.DataFrame]:
     """Return what came of a sweep, as `describe`, and its table, from the file that it wrote.
 
     Raises
@@ -235,7 +229,7 @@ def describe_file(output: Path) -> tuple[dict[str, Any], pl.DataFrame]:
     try:
         about = parse_json(pl.read_parquet_metadata(output)[ABOUT])
         table = pl.read_parquet(output)
-        return _description(about["axes"], about["pareto"], output, table), table
+        return _answer(about["axes"], about["pareto"], output, table, None), table
     except DAMAGE as error:
         raise PlannerError(f"{output}: cannot be read: {error}; move it away and run the sweep again") from error
     except (ValueError, KeyError) as error:
@@ -243,33 +237,37 @@ def describe_file(output: Path) -> tuple[dict[str, Any], pl.DataFrame]:
                            f"sweep again, which keeps the file's rows") from error
 
 
-def _description(axes: Mapping[str, Any], metrics: Sequence[str], output: Path, table: pl.DataFrame) -> dict[str, Any]:
+def _answer(axes: Mapping[str, Any], metrics: Sequence[str], output: Path, table: pl.DataFrame,
+            optimum: Optimum | None) -> SweepAnswer:
     front = table.filter("is_pareto").drop("notes", strict=False).sort(metrics[0], maintain_order=True).to_dicts()
     counts = {str(status): count for status, count in table.group_by("status").len().sort("status").iter_rows()}
-    return {"output": str(output), "num_configurations": table.height, "status": counts, "axes": axes,
-            "pareto": metrics, "front": front, "rows": _rows(axes, metrics, table), "notes": _notes(table)}
+    return SweepAnswer(output=str(output), num_configurations=table.height, status=counts,
+                       axes={name: tuple(values) for name, values in axes.items()}, pareto=tuple(metrics),
+                       front=tuple(front), rows=_rows(axes, metrics, table), notes=_notes(table), optimum=optimum)
 
 
-def _rows(axes: Mapping[str, Any], metrics: Sequence[str], table: pl.DataFrame) -> list[dict[str, Any]]:
+def _rows(axes: Mapping[str, Any], metrics: Sequence[str], table: pl.DataFrame) -> tuple[Configuration, ...]:
     """Return all configurations with the columns that tell them apart: the front first, then by the first metric."""
     if "misses" not in table.columns:  # of an older sweep
         table = table.with_columns(pl.lit("").alias("misses"))
     ordered = table.sort(pl.col("is_pareto").not_(), pl.col("misses") != "", pl.col(metrics[0]) * (
         1.0 if is_less_better(metrics[0]) else -1.0), nulls_last=True, maintain_order=True)
     objectives = [name for name in table.columns if name.startswith(OBJECTIVE) and name not in metrics]
-    return ordered.select(*axes, *metrics, *objectives, "bottleneck", "status", "is_pareto", "misses").to_dicts()
+    values = ordered.select(*axes, *metrics, *objectives).to_dicts()
+    others = ordered.select("bottleneck", "status", "is_pareto", "misses").to_dicts()
+    return tuple(Configuration(values=each, **other) for each, other in zip(values, others, strict=True))
 
 
-def _notes(table: pl.DataFrame) -> list[str]:
+def _notes(table: pl.DataFrame) -> tuple[str, ...]:
     """Return what is noted of most configurations, and of how many; an older sweep's file has no notes."""
     done = table.filter(status="done")
     if "notes" not in table.columns:
-        return []
+        return ()
     counts = Counter(note for notes in done["notes"].drop_nulls() for note in notes.split("\n") if note)
     found = [note if count == done.height else f"{note} ({count:,} of {done.height:,} configurations)"
              for note, count in counts.most_common(NOTES)]
     others = len(counts) - NOTES
-    return [*found, *([f"{others:,} more notes in the output's column notes"] if others > 0 else [])]
+    return (*found, *([f"{others:,} more notes in the output's column notes"] if others > 0 else []))
 
 
 def shortfall(plan: Sweep, row: Mapping[str, Any]) -> float:

@@ -1,6 +1,6 @@
 """Numbers and commands as tables of text have them."""
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 
 
@@ -20,7 +20,7 @@ def cell_text(value: Any) -> str:
     return "–" if value is None else number_text(value)
 
 
-def launch_line(result: Mapping[str, Any]) -> str:
-    """Return the command that launches what was found."""
-    lacking = f"  (no flag for {', '.join(result['command_lacks'])})" if result["command_lacks"] else ""
-    return f"launch: {result['command']}{lacking}"
+def launch_line(command: str, lacking: Sequence[str]) -> str:
+    """Return the command that launches what was found, and the options that it has no flag for."""
+    without = f"  (no flag for {', '.join(lacking)})" if lacking else ""
+    return f"launch: {command}{without}"

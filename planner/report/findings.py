@@ -6,17 +6,22 @@ from typing import Any
 
 import polars as pl
 
-from planner.errors import PlannerError
+from planner.files.keys import asdict
+from planner.planning.capacity_answer import CapacityAnswer
+from planner.planning.check_answer import CheckAnswer
+from planner.planning.missed import Missed
+from planner.planning.size_answer import SizeAnswer
+from planner.planning.sweep_answer import SweepAnswer
 from planner.report import content
 from planner.report import plan_tables as plans
-from planner.report import summary_tables as tables
 from planner.report.content import Listing, Row, Table
 from planner.report.figures.answer_figures import attainment_over_rate, fleet_costs, target_margins
 from planner.report.figures.fleet_figures import fleet_load
 from planner.report.figures.style import clean, labels
 from planner.report.figures.summary_figures import latency_levels, mean_phases
 from planner.report.figures.sweep_figures import front_scatter, parallel_axes
-from planner.report.report_source import SavedAnswer
+from planner.report.gate_tables import gate_headline, gate_row
+from planner.report.report_source import SavedAnswer, damaged
 from planner.report.sweep_tables import sweep_headline
 from planner.results.saved import SavedResult
 
@@ -52,26 +57,34 @@ class Findings:
     tables: Mapping[str, Sequence[Table]] = field(default_factory=dict)
 
 
-def findings(answer: SavedAnswer) -> Findings:
+def findings(saved: SavedAnswer) -> Findings:
     """Return what a report says of an answer.
 
     Raises
     ------
     PlannerError : the answer lacks something, or has it in another form than its command writes.
     """
-    make = {"comparison": _comparison, "capacity": _capacity, "fleet": _fleet, "sweep": _sweep, "check": _check}
     try:
-        return make[answer.kind](answer)
+        return _findings(saved)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, pl.exceptions.PolarsError) as error:
-        raise PlannerError(f"{answer.name}: looks like the answer of a {answer.kind}, but was changed or is damaged "
-                           f"({error!r}); write it again") from error
+        raise damaged(saved.name, saved.kind, repr(error)) from error
 
 
-def _comparison(answer: SavedAnswer) -> Findings:
+def _findings(saved: SavedAnswer) -> Findings:
+    answer = saved.answer
+    if isinstance(answer, CapacityAnswer):
+        return _capacity(answer)
+    if isinstance(answer, SizeAnswer):
+        return _fleet(answer)
+    if isinstance(answer, SweepAnswer):
+        return _sweep(answer, saved.table)
+    return _check(answer) if isinstance(answer, CheckAnswer) else _comparison(answer.summaries, saved.name)
+
+
+def _comparison(summaries: Sequence[dict[str, Any]], name: str) -> Findings:
     """Of summaries alone: their requests and steps are in the folders of `--save`."""
-    summaries = answer.values["summaries"]
     empty = pl.DataFrame()
-    results = [SavedResult(name=str(each.get("name", answer.name)), summary=each, requests=empty, steps=empty)
+    results = [SavedResult(name=str(each.get("name", name)), summary=each, requests=empty, steps=empty)
                for each in summaries]
     names = labels(results)
     explained = [(name, each["explanation"]) for name, each in zip(names, summaries, strict=True)
@@ -97,85 +110,99 @@ def _reasons(explained: Sequence[tuple[str, Mapping[str, Any]]], num_results: in
     return found
 
 
-def _capacity(answer: SavedAnswer) -> Findings:
-    found = answer.values
-    confidence = found["confidence"] or {}
-    rows = [("capacity", found["capacity_rps"], "requests/s"),
-            ("capacity of a GPU", found["capacity_rps_per_gpu"], "requests/s"),
-            ("times the trace's rate", found["rate_scale"], ""),
-            ("missed at", found["bracket"]["upper_rps"], "requests/s"),
-            ("limited by", found["limiting_metric"], ""),
-            ("objectives", found["slo"]["text"], ""),
-            ("required attainment", found["attainment"], "%"),
-            ("attainment at capacity", found["attainment_at_capacity"], "%"),
-            ("scaling of the rate", found["scaling"], ""), ("router", found["router"], ""),
-            *((f"{share} % confident", confidence.get(key), "requests/s")
-              for key, share in (("p10", 90), ("p50", 50), ("p90", 10)))]
-    deployment = found["deployment"]
+def _capacity(found: CapacityAnswer) -> Findings:
+    sure = found.confidence
+    rows = [("capacity", found.capacity_rps, "requests/s"),
+            ("capacity of a GPU", found.capacity_rps_per_gpu, "requests/s"),
+            ("times the trace's rate", found.rate_scale, ""),
+            ("missed at", found.bracket.upper_rps, "requests/s"),
+            ("limited by", found.limiting_metric, ""),
+            ("objectives", found.slo.text, ""),
+            ("required attainment", found.attainment, "%"),
+            ("attainment at capacity", found.attainment_at_capacity, "%"),
+            ("scaling of the rate", found.scaling, ""), ("router", found.router, ""),
+            ("90 % confident", None if sure is None else sure.p10, "requests/s"),
+            ("50 % confident", None if sure is None else sure.p50, "requests/s"),
+            ("10 % confident", None if sure is None else sure.p90, "requests/s")]
+    deployment, load = found.deployment, found.workload
     return Findings(
         title=f"Capacity of {deployment.get('num_gpus')} × {deployment.get('gpu') or 'GPU'}",
-        lead=f"{found['workload']['num_requests']:,} requests of {found['workload']['source']} on "
-             f"{deployment.get('model') or 'an unnamed model'}, at rates by {found['workload']['scaling']}",
+        lead=f"{load.num_requests:,} requests of {load.source} on {deployment.get('model') or 'an unnamed model'}, at "
+             f"rates by {load.scaling}",
         names=("",), headline=_numbers("Capacity", rows),
-        figures={"attainment": attainment_over_rate(found)} if found["probes"] else {},
-        words=[*plans.capacity_words(found), *found["notes"]],
-        listings=[*_rests_on(found, "capacity_rps"),
+        figures={"attainment": attainment_over_rate(found)} if found.probes else {},
+        words=[*plans.capacity_words(found), *found.notes],
+        listings=[*_missed(found.missed), *_rests_on("capacity_rps", found.routers, found.scalings),
                   _listing("Rates that were tried", ("rate_rps", "attainment", "limiting_metric", "is_met"),
-                           found["probes"])],
-        tables={"What was replayed": _settings(found, "slo", "workload", "deployment")})
+                           found.probes)],
+        tables={"What was replayed": _settings(found.trace_sha256, slo=asdict(found.slo), workload=asdict(load),
+                                               deployment=deployment)})
 
 
-def _fleet(answer: SavedAnswer) -> Findings:
-    found = answer.values
-    kind = f"{found['tensor_parallel_size']} × {found['gpu']}" if found["feasible"] else None
-    rows = [("replicas", found["num_replicas"], ""), ("GPUs", found["num_gpus"], ""),
-            ("of each replica", kind, ""),
-            ("an hour", found["cost_usd_per_hour"], "USD"), ("a month", found["cost_usd_per_month"], "USD"),
-            ("per million output tokens", found["cost_usd_per_million_output_tokens"], "USD"),
-            ("objectives", found["slo"]["text"], ""), ("required attainment", found["slo"]["attainment"], "%"),
-            ("attainment", found["attainment"], "%"), ("p99 TTFT", found["p99_ttft_ms"], "ms"),
-            ("p99 TPOT", found["p99_tpot_ms"], "ms"), ("rate", found["request_rate"], "requests/s"),
-            ("scaling of the rate", found["scaling"], ""), ("router", found["router"], ""),
-            ("headroom of the rate", found["headroom"], "%"), ("spare replicas", found["num_spare"], "")]
-    scheduled = found["schedule"] is not None
+def _fleet(found: SizeAnswer) -> Findings:
+    figures = {}
+    if found.cheapest is not None:
+        figures = {"fleets": fleet_costs(found)}
+        if found.cheapest.schedule is not None:
+            figures["load"] = fleet_load(found)
+    parts = () if found.cheapest is None or found.cheapest.schedule is None else found.cheapest.schedule.parts
     columns = [name for name in FLEET_COLUMNS if not name.startswith("decode_")
-               or any(fleet.get(name) is not None for fleet in found["alternatives"])]
-    figures = {"fleets": fleet_costs(found)} if found["feasible"] else {}
+               or any(fleet.kind.decode_gpu is not None for fleet in found.alternatives)]
     return Findings(
-        title="The cheapest fleet" if found["feasible"] else "No fleet meets the objectives", names=("",),
-        headline=_numbers("Fleet", rows), words=[*plans.sizing_words(found), *found["notes"]],
-        lead=f"{found['workload']['num_requests']:,} requests of {found['workload']['source']} at "
-             f"{found['workload']['rate_rps']:,.4g} requests/s",
-        figures=figures | ({"load": fleet_load(found)} if scheduled else {}),
-        listings=[*_rests_on(found, "num_gpus"), _listing("Fleets", columns, found["alternatives"]),
-                  *([_listing("Schedule", list(found["schedule"]["parts"][0]), found["schedule"]["parts"])]
-                    if scheduled else [])],
-        tables={"What was replayed": _settings(found, "slo", "workload")})
+        title="No fleet meets the objectives" if found.cheapest is None else "The cheapest fleet", names=("",),
+        headline=_numbers("Fleet", _fleet_numbers(found)), words=[*plans.sizing_words(found), *found.notes],
+        lead=f"{found.workload.num_requests:,} requests of {found.workload.source} at "
+             f"{found.workload.rate_rps:,.4g} requests/s",
+        figures=figures,
+        listings=[*_missed(found.missed), *_rests_on("num_gpus", found.routers, found.scalings),
+                  _listing("Fleets", columns, found.alternatives),
+                  *([_listing("Schedule", list(asdict(parts[0])), parts)] if parts else [])],
+        tables={"What was replayed": _settings(found.trace_sha256, slo=asdict(found.slo),
+                                               workload=asdict(found.workload))})
 
 
-def _rests_on(found: Mapping[str, Any], key: str) -> list[Listing]:
-    """Return what is missed where nothing keeps the objectives, and the answer by other routers and ways of scaling."""
-    missed = [_listing("Objectives that are missed", ("objective", "limit_ms", "best_ms", "missed_by", "required"),
-                       found["missed"])] if found["missed"] else []
-    return [*missed, *(_listing(f"By {what}", (what, key, "more_than_replicas"), found[f"{what}s"])
-                       for what in ("router", "scaling") if len(found[f"{what}s"]) > 1)]
+def _fleet_numbers(found: SizeAnswer) -> list[tuple[str, Any, str]]:
+    """Return the numbers of the cheapest fleet; without one, what was asked."""
+    best = found.cheapest
+    of_fleet: list[tuple[str, Any, str]] = [] if best is None else [
+        ("replicas", best.num_replicas, ""), ("GPUs", best.num_gpus, ""),
+        ("of each replica", f"{best.kind.tensor_parallel_size} × {best.kind.gpu}", ""),
+        ("an hour", best.cost_usd_per_hour, "USD"), ("a month", best.cost_usd_per_month, "USD"),
+        ("per million output tokens", best.cost_usd_per_million_output_tokens, "USD")]
+    reached: list[tuple[str, Any, str]] = [] if best is None else [
+        ("attainment", best.attainment, "%"), ("p99 TTFT", best.p99_ttft_ms, "ms"),
+        ("p99 TPOT", best.p99_tpot_ms, "ms")]
+    return [*of_fleet, ("objectives", found.slo.text, ""), ("required attainment", found.slo.attainment, "%"),
+            *reached, ("rate", found.request_rate, "requests/s"), ("scaling of the rate", found.scaling, ""),
+            ("router", found.router, ""), ("headroom of the rate", None if best is None else best.headroom, "%"),
+            ("spare replicas", found.num_spare, "")]
 
 
-def _sweep(answer: SavedAnswer) -> Findings:
-    found = answer.values
-    axes, metrics = list(found["axes"]), list(found["pareto"])
-    table = _front_alone(found["front"]) if answer.table is None else answer.table
-    note = ["the figures show only the front: the sweep's .parquet is not beside the JSON"] \
-        if answer.table is None else []
-    rows = [("configurations", found["num_configurations"], ""), ("on the front", len(found["front"]), ""),
-            *((f"not replayed: {status}", count, "") for status, count in found["status"].items() if status != "done")]
+def _missed(missed: Sequence[Missed]) -> list[Listing]:
+    """Return what is missed where nothing keeps the objectives."""
+    return [_listing("Objectives that are missed", ("objective", "limit_ms", "best_ms", "missed_by", "required"),
+                     missed)] if missed else []
+
+
+def _rests_on(key: str, routers: Sequence[Any], scalings: Sequence[Any]) -> list[Listing]:
+    """Return the answer, which is in `key`, by other routers and ways of scaling."""
+    return [_listing(f"By {what}", (what, key, "more_than_replicas"), rows)
+            for what, rows in (("router", routers), ("scaling", scalings)) if len(rows) > 1]
+
+
+def _sweep(found: SweepAnswer, table: pl.DataFrame | None) -> Findings:
+    axes, metrics = list(found.axes), list(found.pareto)
+    shown = _front_alone(found.front) if table is None else table
+    note = ["the figures show only the front: the sweep's .parquet is not beside the JSON"] if table is None else []
+    rows = [("configurations", found.num_configurations, ""), ("on the front", len(found.front), ""),
+            *((f"not replayed: {status}", count, "") for status, count in found.status.items() if status != "done")]
     return Findings(
         title="A grid of what-ifs", lead=f"{', '.join(axes)} varied; the front is over {', '.join(metrics)}",
         names=("",), headline=_numbers("Sweep", rows), words=[sweep_headline(found), *note],
-        figures={"front": front_scatter(table, axes, metrics), "parallel": parallel_axes(table, axes, metrics)},
-        listings=[_listing("The front", [*axes, *metrics, "bottleneck"], found["front"])],
+        figures={"front": front_scatter(shown, axes, metrics), "parallel": parallel_axes(shown, axes, metrics)},
+        listings=[_listing("The front", [*axes, *metrics, "bottleneck"], found.front)],
         tables={"Axes": [Table(title="Values", rows=tuple(Row(label=axis, values=(", ".join(map(str, values)),))
-                                                          for axis, values in found["axes"].items()))]})
+                                                          for axis, values in found.axes.items()))]})
 
 
 def _front_alone(rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
@@ -184,17 +211,15 @@ def _front_alone(rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
     return pl.DataFrame(cleaned, infer_schema_length=None)
 
 
-def _check(answer: SavedAnswer) -> Findings:
-    found = answer.values
-    verdicts = [row["verdict"] for row in found["checks"]]
+def _check(found: CheckAnswer) -> Findings:
+    verdicts = [row.verdict for row in found.checks]
     rows = [(verdict, verdicts.count(verdict), "") for verdict in dict.fromkeys(verdicts)]
-    listed = [tables.gate_row(row) for row in found["checks"]]
     return Findings(
-        title=f"Capacity targets: {'met' if found['met'] else 'missed'}", lead=str(found["targets"]), names=("",),
-        headline=_numbers("Targets", rows), words=[tables.gate_headline(found), *found.get("notes", ())],
-        figures={"margins": target_margins(found["checks"])},
+        title=f"Capacity targets: {'met' if found.met else 'missed'}", lead=found.targets, names=("",),
+        headline=_numbers("Targets", rows), words=[gate_headline(found), *found.notes],
+        figures={"margins": target_margins(found.checks)},
         listings=[Listing(title="Verdicts", columns=("scenario", "metric", "target", "predicted", "margin", "verdict"),
-                          rows=listed)])
+                          rows=[gate_row(row) for row in found.checks])])
 
 
 def _numbers(title: str, rows: Sequence[tuple[str, Any, str]]) -> Table:
@@ -202,14 +227,15 @@ def _numbers(title: str, rows: Sequence[tuple[str, Any, str]]) -> Table:
                                          if value is not None))
 
 
-def _listing(title: str, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Listing:
+def _listing(title: str, columns: Sequence[str], items: Sequence[Any]) -> Listing:
     """Return rows by the columns that any of them has; what is beyond `MOST_ROWS` is said in the title."""
+    rows = [item if isinstance(item, Mapping) else asdict(item) for item in items]
     known = [column for column in columns if any(row.get(column) is not None for row in rows)]
     short = f", the first {MOST_ROWS:,} of {len(rows):,}" if len(rows) > MOST_ROWS else ""
     return Listing(title=title + short, columns=known,
                    rows=[[row.get(column) for column in known] for row in rows[:MOST_ROWS]])
 
 
-def _settings(found: Mapping[str, Any], *keys: str) -> list[Table]:
-    tables_of = [content.table_of(key.capitalize(), found[key]) for key in keys if found.get(key)]
-    return [*tables_of, content.table_of("Trace", {"trace_sha256": found.get("trace_sha256")})]
+def _settings(trace_sha256: str, **parts: Mapping[str, Any]) -> list[Table]:
+    return [*(content.table_of(name.capitalize(), part) for name, part in parts.items()),
+            content.table_of("Trace", {"trace_sha256": trace_sha256})]

@@ -8,19 +8,34 @@ from typing import Any
 import polars as pl
 
 from planner.errors import PlannerError, UsageError
+from planner.files.keys import fromdict
 from planner.files.nested import parse_json
+from planner.planning.capacity_answer import CapacityAnswer
+from planner.planning.check_answer import CheckAnswer
+from planner.planning.size_answer import SizeAnswer
+from planner.planning.sweep_answer import SweepAnswer
 from planner.planning.sweeping import describe_file
 from planner.results.saved import SavedResult, load_result
 
-KINDS = {  # kind, and the keys that tell it
-    "comparison": ("completed", "deployment", "policy", "workload"),
-    "capacity": ("capacity_rps", "probes", "bracket"),
-    "fleet": ("alternatives", "fewest_gpus", "num_replicas"),
-    "sweep": ("axes", "pareto", "front"),
-    "check": ("checks", "met", "targets"),
+KINDS = {  # name and type of an answer, and the keys that tell it
+    "capacity": (CapacityAnswer, ("capacity_rps", "probes", "bracket")),
+    "fleet": (SizeAnswer, ("alternatives", "fewest_gpus", "num_replicas")),
+    "sweep": (SweepAnswer, ("axes", "pareto", "front")),
+    "check": (CheckAnswer, ("checks", "met", "targets")),
 }
+SUMMARY_KEYS = ("completed", "deployment", "policy", "workload")  # tell a summary
 WRITERS = ("a folder of planner replay --save or compare --save, the --json of replay, compare, capacity, size, sweep "
            "or check, or a sweep's .parquet")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """The summaries of replays side by side."""
+
+    summaries: Sequence[dict[str, Any]]
+
+
+Answer = Comparison | CapacityAnswer | SizeAnswer | SweepAnswer | CheckAnswer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -29,16 +44,20 @@ class SavedAnswer:
 
     Parameters
     ----------
-    kind : of `KINDS`.
     name : of the file.
-    values : the JSON; of a comparison the summaries under "summaries".
+    answer : what is in it.
     table : all configurations of a sweep; None where they are not there, and for other kinds.
     """
 
-    kind: str
     name: str
-    values: dict[str, Any]
+    answer: Answer
     table: pl.DataFrame | None = None
+
+    @property
+    def kind(self) -> str:
+        """The name of the answer's kind, in `KINDS`, or "comparison"."""
+        return next((kind for kind, (answer_type, _) in KINDS.items() if isinstance(self.answer, answer_type)),
+                    "comparison")
 
 
 def load_sources(paths: Sequence[Path]) -> list[SavedResult] | SavedAnswer:
@@ -68,8 +87,8 @@ def load_answer(path: Path) -> SavedAnswer:
     PlannerError : the file cannot be read, or is nothing that a report can be of.
     """
     if path.suffix == ".parquet":
-        values, table = describe_file(path)
-        return SavedAnswer(kind="sweep", name=path.name, values=values, table=table)
+        answer, table = describe_file(path)
+        return SavedAnswer(name=path.name, answer=answer, table=table)
     try:
         found = parse_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -91,18 +110,26 @@ def answer_of(found: Any, name: str, folder: Path | None = None) -> SavedAnswer:
     PlannerError : they are no answer that a report can be of.
     """
     rows = found if isinstance(found, list) else [found]
-    kinds = [_kind(row) for row in rows]
-    if rows and set(kinds) == {"comparison"}:
-        return SavedAnswer(kind="comparison", name=name, values={"summaries": rows})
-    if len(rows) != 1 or kinds[0] is None or isinstance(found, list):
-        raise PlannerError(f"{name}: no report can be made of this file; give {WRITERS}")
-    return SavedAnswer(kind=kinds[0], name=name, values=found, table=_table_beside(found, kinds[0], folder))
+    if rows and all(_has(row, SUMMARY_KEYS) for row in rows):
+        return SavedAnswer(name=name, answer=Comparison(summaries=rows))
+    for kind, (answer_type, keys) in KINDS.items():
+        if _has(found, keys):
+            try:
+                answer: Answer = fromdict(answer_type, found)
+            except ValueError as error:
+                raise damaged(name, kind, str(error)) from error
+            return SavedAnswer(name=name, answer=answer, table=_table_beside(answer, folder))
+    raise PlannerError(f"{name}: no report can be made of this file; give {WRITERS}")
 
 
-def _kind(found: Any) -> str | None:
-    if not isinstance(found, dict):
-        return None
-    return next((kind for kind, keys in KINDS.items() if all(key in found for key in keys)), None)
+def damaged(name: str, kind: str, reason: str) -> PlannerError:
+    """Return the error that an answer is not as its command writes it."""
+    return PlannerError(f"{name}: looks like the answer of a {kind}, but was changed or is damaged ({reason}); write "
+                        f"it again")
+
+
+def _has(found: Any, keys: Sequence[str]) -> bool:
+    return isinstance(found, dict) and all(key in found for key in keys)
 
 
 def _results_in(path: Path) -> list[Path]:
@@ -113,11 +140,11 @@ def _results_in(path: Path) -> list[Path]:
     return [path]
 
 
-def _table_beside(found: dict[str, Any], kind: str, folder: Path | None) -> pl.DataFrame | None:
+def _table_beside(answer: Answer, folder: Path | None) -> pl.DataFrame | None:
     """Return all configurations of a sweep from the file that its JSON names, beside the JSON or where it was run."""
-    if kind != "sweep" or folder is None:
+    if not isinstance(answer, SweepAnswer) or folder is None:
         return None
-    output = Path(str(found.get("output", "")))
+    output = Path(answer.output)
     for path in (folder / output.name, output):
         if path.suffix == ".parquet" and path.is_file():
             return describe_file(path)[1]

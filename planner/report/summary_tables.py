@@ -8,7 +8,6 @@ from planner.report.cells import cell_text, launch_line, number_text
 from planner.report.tenant_tables import tenant_lines
 from planner.report.verdicts import objective_lines
 from planner.results.limits import QUEUE_LIMITS, STEP_BOUNDS
-from planner.results.notes import fitted_to
 from planner.results.phases import PHASES
 
 ROWS = (
@@ -37,7 +36,6 @@ POOL_ROWS = ("role", "policy", "num_replicas", "replicas_mean", "tensor_parallel
 SHOWN_SHARE = 0.0005  # of time; what is less is not shown
 SHOWN_EVENTS = 12  # of an autoscaler; the JSON has all
 SCALE_COLUMNS = ("at [s]", "before", "after", "metric", "value", "target", "wanted", "limited by")
-SHOWN_GROUPS = ("gpu", "engine", "model", "client")  # of errors; the JSON has all
 UNITS = {
     "duration": "s",
     "request_throughput": "requests/s",
@@ -166,7 +164,8 @@ def explanation_table(explanations: Mapping[str, Mapping[str, Any]]) -> str:
         prefix = f"{name}: " if name else ""
         lines += [prefix + found["sentence"], *([prefix + found["advice"]["sentence"]] if found["phases"] else [])]
         if (found["advice"]["first"] or {}).get("command"):
-            lines.append(prefix + launch_line(found["advice"]["first"]))
+            first = found["advice"]["first"]
+            lines.append(prefix + launch_line(first["command"], first["command_lacks"]))
         if found.get("difference"):
             lines.append(f"{name} against {next(iter(explanations))}: {found['difference']['sentence']}")
     return "\n".join(lines)
@@ -182,106 +181,3 @@ def _explanation_rows(explanations: Sequence[Mapping[str, Any]]) -> dict[str, di
                     for kind, known in (("queue", QUEUE_LIMITS), ("steps", STEP_BOUNDS)))
     return {"Mean time per request (and of the slowest 1 %) [ms]": by_phase,
             "Share of requests' time in a queue because of": queue, "Share of busy time in steps limited by": steps}
-
-
-def accuracy_table(result: Mapping[str, Any]) -> str:
-    """Return errors by group as aligned text, then the rows without a prediction, and the limits."""
-    overall = result["overall"]
-    metrics = [name for name, value in overall.items() if isinstance(value, dict)]
-    lines = [f"{'':<44}{'metric':<16}{'n':>7}{'mape':>9}{'median':>9}{'bias':>9}{'coverage':>10}"]
-    shown = [row for row in result["groups"] if row["group"] in SHOWN_GROUPS]
-    for row in ({"group": "all", "value": "", **overall}, *shown):
-        if row["value"] == "" or sum(other["group"] == row["group"] for other in shown) > 1:
-            name = "" if row["group"] == "client" else f"{row['group']} "  # a kind of step stands in for it
-            lines += _error_lines(f"{name}{row['value']}".strip(), row, metrics)
-    for row in result["rows"] or ():
-        lines += [f"{row['id']:<44}{'metric':<16}{'measured':>14}{'predicted':>14}"]
-        lines += [f"{'':<44}{name:<16}{number_text(value):>14}{number_text(row['predicted'].get(name, '–')):>14}"
-                  for name, value in row["measured"].items()]
-    without = result["unpredicted"]
-    if without:
-        lines.append(f"{len(without)} rows could not be predicted:")
-        lines += [f"  {row['id']}: {row['status']}" for row in without[:10]]
-        lines += [f"  … and {len(without) - 10} more; --predictions or --json has all"] if len(without) > 10 else []
-    if result["interval"]:
-        level, held = result["interval"]["level"], result["interval"]["coverage"]
-        lines += [f"{level:.0%} interval holds {share:.1%} of {metric}" for metric, share in held.items()]
-        lines += [f"no held-out errors for {engine}" for engine in result["interval"]["without"]]
-    for metric, check in result["max_error"].items():
-        found = "none" if check["mape"] is None else f"{check['mape']:.1%}"
-        lines.append(f"{metric}: mape {found}, at most {check['limit']:.1%}: {'met' if check['met'] else 'missed'}")
-    if without and result["max_error"]:
-        lines.append("--max-error holds for all rows, so rows without a prediction miss it: correct or remove them")
-    return "\n".join(lines)
-
-
-def _error_lines(name: str, row: Mapping[str, Any], metrics: Sequence[str]) -> list[str]:
-    lines: list[str] = []
-    for metric in metrics:
-        found = row.get(metric)
-        if found is None:
-            continue
-        label = name if not lines else ""
-        lines.append(f"{label:<44}{metric:<16}{found['n']:>7,} {found['mape']:>8.1%} {found['median_ape']:>8.1%} "
-                     f"{found['bias']:>+8.1%}{row['coverage']:>10.1%}")
-    return lines or [f"{name:<44}{'none':<16}{0:>7}{'':>27}{row['coverage']:>10.1%}"]
-
-
-def calibration_table(result: Mapping[str, Any]) -> str:
-    """Return fitted constants with their intervals, why others were left, and the errors before and after."""
-    source = result["source"]
-    lines = [f"{result['engine']}: {fitted_to(source)}, {source['num_left_out']:,} left out",
-             *(f"  {count:,} {reason}" for reason, count in result["left_out"].items()),
-             f"{'constant':<30}{'start':>12}{'fitted':>12}    80 % interval"]
-    lines += [f"{name:<30}{each['start']:>12.4g}{each['value']:>12.4g}    {each['low']:.4g} to {each['high']:.4g}"
-              for name, each in result["fitted"].items()]
-    if result["left"]:
-        lines.append("kept at their start values:")
-        lines += [f"  {name:<31}{reason}" for name, reason in result["left"].items()]
-    lines.append(f"{'error':<30}{'n':>7}{'mape':>9}{'median':>9}{'bias':>9}")
-    for stage, title in (("before", "before"), ("after", "after, in sample"),
-                         ("held_out", f"after, {result['folds']} folds left out")):
-        for metric, found in result[stage].items():
-            if found is not None:
-                lines.append(f"  {title + ' ' + metric:<28}{found['n']:>7,}{found['mape']:>9.1%}"
-                             f"{found['median_ape']:>9.1%}{found['bias']:>+9.1%}")
-    if not any(result["held_out"].values()):
-        lines.append("  no part could be left out: too few measurements for the constants")
-    return "\n".join(lines)
-
-
-def gate_table(result: Mapping[str, Any]) -> str:
-    """Return the gate's verdicts, one a line, then how many there are of each."""
-    rows = [("scenario", "metric", "target", "predicted", "margin", "verdict"), *map(gate_row, result["checks"])]
-    widths = [max(len(row[place]) for row in rows) for place in range(5)]
-    lines = ["  ".join([*(f"{cell:<{width}}" for cell, width in zip(row[:5], widths, strict=True)), row[5]])
-             for row in rows]
-    return "\n".join([*lines, gate_headline(result)])
-
-
-def gate_headline(result: Mapping[str, Any]) -> str:
-    """Return in one sentence how many targets are met, and how many are not.
-
-    >>> gate_headline({"checks": [{"verdict": "met"}, {"verdict": "regressed"}]})
-    '2 targets: 1 met, 1 regressed'
-    """
-    verdicts = [row["verdict"] for row in result["checks"]]
-    counts = ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in dict.fromkeys(verdicts))
-    return f"{len(verdicts)} target{'s' if len(verdicts) > 1 else ''}: {counts}"
-
-
-def gate_row(row: Mapping[str, Any]) -> tuple[str, str, str, str, str, str]:
-    """Return a verdict's scenario, metric, target, prediction, margin and verdict with its reason, as text."""
-    limit, margin, before = row["limit"], row["margin"], row["baseline"]
-    if row["kind"] == "max_regression":
-        target = f"≤ {limit:.1%} worse than {'the baseline' if before is None else number_text(before)}"
-        room = "–" if margin is None else f"{margin:+.1%}"
-    else:
-        target = f"{'≥' if row['kind'] == 'min' else '≤'} {limit:,g}"
-        share = f" ({margin / abs(limit):+.1%})" if limit and margin is not None else ""
-        room = "–" if margin is None else f"{number_text(float(margin))}{share}"
-    verdict = row["verdict"] + (f": {row['reason']}" if row["reason"] else "")
-    predicted = cell_text(row["predicted"])
-    return row["scenario"], row["metric"], target, predicted, room, verdict
-
-

@@ -1,13 +1,14 @@
 """A replay's result as a folder: summary.json, requests.parquet and steps.parquet."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from planner.errors import OutputError, PlannerError
+from planner.files.keys import asdict
 from planner.files.nested import parse_json
 from planner.files.table_file import DAMAGE
 from planner.files.writing import write_text
@@ -57,5 +58,9 @@ def load_result(folder: Path) -> SavedResult:
 
 
 def to_json(value: Any) -> str:
-    """Return JSON without NaN or infinity, which are no JSON."""
-    return json.dumps(value, indent=2, allow_nan=False, default=str) + "\n"
+    """Return JSON without NaN or infinity, which are no JSON; of a command's answer its keys."""
+    return json.dumps(value, indent=2, allow_nan=False, default=_plain) + "\n"
+
+
+def _plain(value: Any) -> Any:
+    return asdict(value) if is_dataclass(value) else str(value)

@@ -3,20 +3,20 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
 from planner.errors import UnknownNameError, UsageError
 from planner.files.finite import number_in
+from planner.files.keys import Key
 from planner.settings.judged import ATTAINMENT, Judged, missed_sentence
 from planner.settings.slo import METRICS, Slo, attainment_by_metric
 from planner.settings.statistic import Statistic, parse_statistic
 
 Floats = NDArray[np.float64]
 
-DEFAULT_ATTAINMENT = 0.99  # share of requests that a search for a capacity asks for where none is given [1]
 LIMIT = "_limit"  # after a metric's name among the times of requests: the limits of single requests
 _KNOWN = (*METRICS, *(f"{kind}_{metric}" for kind in ("mean", "p50", "p90", "p95", "p99") for metric in METRICS))
 _EXAMPLE = "'ttft:500 tpot:50' for each request, 'p99_ttft:1000' for a statistic over all"
@@ -141,9 +141,20 @@ def request_limits(text: str, where: str) -> Slo:
     return found.slo
 
 
-def describe_objectives(objectives: Objectives) -> dict[str, Any]:
-    """Return objectives as answers state them: their `text`, `limits_s` by name [s] and `attainment`."""
-    return {"text": objectives_text(objectives), "limits_s": objectives.limits_s, "attainment": objectives.attainment}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Required:
+    """Objectives as an answer states them."""
+
+    text: Annotated[str, Key("", "Objectives in the grammar of --slo")]
+    limits_s: Annotated[Mapping[str, float], Key("s", "Limits by name")]
+    attainment: Annotated[float | None, Key("1", "Share of requests that must be within their own limits. Null if "
+                                            "none is required")]
+
+
+def required_of(objectives: Objectives) -> Required:
+    """Return objectives as answers state them."""
+    return Required(text=objectives_text(objectives) or "", limits_s=objectives.limits_s,
+                 attainment=objectives.attainment)
 
 
 def objectives_text(objectives: Objectives | None) -> str | None:

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from planner.errors import UsageError
-
-_WORDS = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
+from planner.files.keys import WORDS
 
 
 def types_in(hint: Any) -> list[Any]:
@@ -22,5 +21,5 @@ def types_in(hint: Any) -> list[Any]:
 
 def of_no_type(option: str, value: Any, kinds: Sequence[Any]) -> UsageError:
     """Return the error that a value is of none of its option's types, and none of its choices."""
-    wanted = " or ".join(", ".join(map(str, typing.get_args(kind))) or _WORDS[kind] for kind in kinds)
+    wanted = " or ".join(", ".join(map(str, typing.get_args(kind))) or WORDS[kind] for kind in kinds)
     return UsageError(f"{option} = {value!r}: must be {wanted}")

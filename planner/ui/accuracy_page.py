@@ -44,7 +44,7 @@ def _measured(study: Study, name: str, content: bytes) -> None:
     with st.container(horizontal=True):
         for metric, errors in found.overall.items():
             if errors is not None:
-                st.metric(f"{metric}, mean error", f"{errors['mape']:.1%}", f"median {errors['median_ape']:.1%}",
+                st.metric(f"{metric}, mean error", f"{errors.mape:.1%}", f"median {errors.median_ape:.1%}",
                           delta_color="off", delta_arrow="off", width="content")
     for metric, figure in found.figures.items():
         show(figure, key=f"accuracy-{metric}")

@@ -7,8 +7,10 @@ import streamlit as st
 
 from planner.deployment.deploy import shape_load
 from planner.errors import UsageError
-from planner.planning.highest_rate import Search
+from planner.files.keys import asdict
+from planner.planning.capacity_answer import CapacityAnswer
 from planner.planning.highest_rate import capacity as find_capacity
+from planner.planning.search_options import Search
 from planner.planning.study import Study, command_line, without_rate
 from planner.report.figures.answer_figures import attainment_over_rate
 from planner.report.figures.rate_figures import arrivals
@@ -37,8 +39,9 @@ def page(trace: Trace, study: Study) -> None:
     columns = st.columns(2)
     scaling = scaling_of(columns[0])
     counts = number(0, MOST_REPLICATES, is_whole=True, may_be_empty=False)
-    replicates = columns[1].number_input("bootstrap replicates", 0, MOST_REPLICATES, 20,
-                                         **in_link("replicates", 20, counts))
+    usual = Search().replicates
+    replicates = columns[1].number_input("bootstrap replicates", 0, MOST_REPLICATES, usual,
+                                         **in_link("replicates", usual, counts))
     form = {**objectives_of(study), "scaling": scaling, "replicates": replicates}
     question = question_of(trace, study, form)
     if st.button("Find the capacity", type="primary", key="capacity_find"):
@@ -48,8 +51,8 @@ def page(trace: Trace, study: Study) -> None:
     found = answer(NAME, question, "Searching for the highest rate within the objectives")
     if found is not None:
         _draw(found)
-        if found.question.key == question.key and found.value["feasible"]:
-            show(arrivals(shape_load(study.scenario, trace), capacity_rps=found.value["capacity_rps"], theme=theme()),
+        if found.question.key == question.key and found.value.feasible:
+            show(arrivals(shape_load(study.scenario, trace), capacity_rps=found.value.capacity_rps, theme=theme()),
                  key="capacity-load")
             st.caption("The capacity is a mean rate of this traffic, with its bursts.")
     elif not is_asked(NAME):
@@ -77,19 +80,20 @@ def objectives_of(study: Study) -> dict[str, Any]:
 
 
 def _draw(answer: Answer) -> None:
-    found, words = answer.value, capacity_words(answer.value)
-    if not found["feasible"]:
+    found: CapacityAnswer = answer.value
+    words = capacity_words(found)
+    if not found.feasible:
         st.warning(plain("\n\n".join(words)), icon=":material/block:")
     else:
-        st.metric("capacity", f"{found['capacity_rps']:.4g} requests/s",
-                  f"{found['rate_scale']:.3g} times the trace's rate", delta_color="off", delta_arrow="off")
+        st.metric("capacity", f"{found.capacity_rps:.4g} requests/s",
+                  f"{found.rate_scale:.3g} times the trace's rate", delta_color="off", delta_arrow="off")
         for line in words:
             st.caption(plain(line))
-    for note in found["notes"]:
+    for note in found.notes:
         st.caption(without_paths(note))
-    if found["probes"]:
+    if found.probes:
         show(attainment_over_rate(found, theme=theme()), key="capacity-attainment")
-        st.dataframe(found["probes"], hide_index=True, alt="rates that were tried")
+        st.dataframe([asdict(probe) for probe in found.probes], hide_index=True, alt="rates that were tried")
     answer_downloads("capacity", found, answer.about)
 
 

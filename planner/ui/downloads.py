@@ -1,12 +1,12 @@
 """Downloads of a page: tables that a spreadsheet reads as text, an answer's files, its command."""
 
-from collections.abc import Mapping
-from typing import Any
-
 import polars as pl
 import streamlit as st
 
-from planner.report import SavedAnswer, answer_html, answer_of
+from planner.planning.capacity_answer import CapacityAnswer
+from planner.planning.size_answer import SizeAnswer
+from planner.planning.sweep_answer import SweepAnswer
+from planner.report import SavedAnswer, answer_html
 from planner.results.saved import to_json
 
 FORMULA = r"^[=+\-@\t\r]"  # how text begins that a spreadsheet would compute
@@ -23,25 +23,20 @@ def table_csv(table: pl.DataFrame) -> str:
     return harmless(table).write_csv()
 
 
-def answer_downloads(name: str, values: Mapping[str, Any], command: str, table: pl.DataFrame | None = None) -> None:
+def answer_downloads(name: str, answer: CapacityAnswer | SizeAnswer | SweepAnswer, command: str,
+                     table: pl.DataFrame | None = None) -> None:
     """Offer an answer as JSON and as a report, and the command that finds the same.
 
     Parameters
     ----------
     name : of the files, without an ending.
-    values : as the command's `--json` has them.
     command : that finds the same.
     table : of a sweep's configurations.
     """
     st.subheader("Take it with you")
     st.code(command, language=None, wrap_lines=True)
     left, right = st.columns(2)
-    left.download_button("Answer, JSON", to_json(dict(values)), f"{name}.json", "application/json", width="stretch",
+    left.download_button("Answer, JSON", to_json(answer), f"{name}.json", "application/json", width="stretch",
                          on_click="ignore")
-    right.download_button("Report, HTML", lambda: answer_html(_saved(name, values, table)), f"{name}.html", "text/html",
-                          width="stretch", on_click="ignore")
-
-
-def _saved(name: str, values: Mapping[str, Any], table: pl.DataFrame | None) -> SavedAnswer:
-    found = answer_of(dict(values), name)
-    return SavedAnswer(kind=found.kind, name=name, values=found.values, table=table)
+    right.download_button("Report, HTML", lambda: answer_html(SavedAnswer(name=name, answer=answer, table=table)),
+                          f"{name}.html", "text/html", width="stretch", on_click="ignore")

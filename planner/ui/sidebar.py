@@ -13,6 +13,7 @@ import streamlit as st
 
 from planner.errors import UsageError
 from planner.model.precision import KV_BYTES_PER_ELEMENT, WEIGHT_FORMATS
+from planner.planning.search_options import DEFAULT_ATTAINMENT
 from planner.planning.study import Study
 from planner.policies.builtin_policies import POLICIES
 from planner.policies.builtin_routers import ROUTERS
@@ -36,7 +37,7 @@ LEFT_OUT = ("autoscale", "calibration", "fleet", "interval", "num_prompts", "num
 UPLOADED = ("tenants",)
 ENGINES_PANELS = ("Deployment", "Cache tiers", "Scheduling", "Step time")  # whose options a launch command sets
 FIRST = {"model": "llama-3.1-8b", "gpu": "h100-sxm", "rate_scale": 1.0}  # what a new page shows
-OBJECTIVES, ATTAINMENT = "ttft:500 tpot:50", 0.99
+OBJECTIVES = "ttft:500 tpot:50"
 MOST_ROWS = 2_000_000
 MOST = {"data_parallel_size": 1_024, "prefill_replicas": 1_023}
 RATES = (0.1, 20.0)
@@ -138,8 +139,8 @@ def _objectives() -> tuple[str, float]:
                         help="Objectives in ms: of each request, 'ttft:500 tpot:50 e2el:5000', or of a percentile of "
                              "all requests, 'p99_ttft:1000'.")
     shares = number(0.01, 1.0, is_whole=False, may_be_empty=False)
-    return slo, st.number_input("attainment", 0.01, 1.0, ATTAINMENT, 0.01,
-                                **in_link("attainment", ATTAINMENT, shares),
+    return slo, st.number_input("attainment", 0.01, 1.0, DEFAULT_ATTAINMENT, 0.01,
+                                **in_link("attainment", DEFAULT_ATTAINMENT, shares),
                                 help="Required share of requests that meet the objectives of each request.")
 
 

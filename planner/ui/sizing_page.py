@@ -6,7 +6,9 @@ from typing import Any
 import streamlit as st
 
 from planner.errors import UsageError
-from planner.planning.fleets import RANKS, Choices
+from planner.files.keys import asdict
+from planner.planning.search_options import RANKS, Choices
+from planner.planning.size_answer import SizeAnswer
 from planner.planning.sizing import size
 from planner.planning.study import Study, command_line, without_rate
 from planner.report.figures.answer_figures import fleet_costs
@@ -59,8 +61,9 @@ def _asked(study: Study) -> tuple[dict[str, Any], RateSeries | None]:
     sizes = list(map(str, RANKS))
     ranks = middle.multiselect("tensor-parallel sizes", RANKS, RANKS,
                                **in_link("ranks", list(RANKS), one_of(sizes)))
-    spare = right.number_input("spare replicas", 0, MOST_SPARE, 0, help="Extra replicas against failures.", **in_link(
-        "spare", 0, number(0, MOST_SPARE, is_whole=True, may_be_empty=False)))
+    usual = Choices().num_spare
+    spare = right.number_input("spare replicas", 0, MOST_SPARE, usual, help="Extra replicas against failures.",
+                               **in_link("spare", usual, number(0, MOST_SPARE, is_whole=True, may_be_empty=False)))
     period = st.number_input("length of a part [s]", 1.0, None, 600.0, 60.0, **in_link(
         "period", 600.0, number(1, None, is_whole=False, may_be_empty=False))) if kind == BY_PERIOD else None
     file = st.file_uploader("rates over time", type=["csv", "gz", "zst"], key="rate_series",
@@ -86,30 +89,31 @@ def _search(trace: Trace, study: Study, form: dict[str, Any], series: RateSeries
     if series is not None:  # the file has the rates
         study = replace(study, scenario=without_rate(study.scenario))
     choices = Choices(gpus=[str(profile_of("gpu", gpu)) for gpu in form["GPUs"]], ranks=form["tensor-parallel sizes"],
-                      quantizations=[study.scenario.quantization], prices={}, num_spare=form["spare"],
-                      period_s=form["period"], series=series, scaling=form["scaling"])
+                      quantizations=[study.scenario.quantization], num_spare=form["spare"], period_s=form["period"],
+                      series=series, scaling=form["scaling"])
     search(NAME, question, _command(study, form, series), size, trace, study.scenario, study.objectives, choices)
 
 
 def _draw(answer: Answer) -> None:
-    found = answer.value
+    found: SizeAnswer = answer.value
+    best = found.cheapest
     first, *words = sizing_words(found)
-    if found["feasible"]:
+    if best is not None:
         st.success(plain(first))
-        st.code(found["command"], language=None, wrap_lines=True)
+        st.code(best.command, language=None, wrap_lines=True)
     else:
         st.warning(plain(first), icon=":material/block:")
     for line in words:
         if not line.startswith("launch: "):
             st.caption(plain(line))
-    for note in found["notes"]:
+    for note in found.notes:
         st.caption(without_paths(note))
-    if found["feasible"]:
+    if best is not None:
         show(fleet_costs(found, theme=theme()), key="fleets")
-    if found["schedule"] is not None:
+    if best is not None and best.schedule is not None:
         show(fleet_load(found, theme=theme()), key="fleet-load")
-    st.dataframe([{key: fleet.get(key) for key in SHOWN} for fleet in found["alternatives"]], hide_index=True,
-                 alt="fleets")
+    st.dataframe([{key: fleet.get(key) for key in SHOWN} for fleet in map(asdict, found.alternatives)],
+                 hide_index=True, alt="fleets")
     answer_downloads("fleet", found, answer.about)
 
 

@@ -1,7 +1,7 @@
 """Jobs that pages run in another process: plain functions, with the figures that they return."""
 
 import tempfile
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,10 @@ from planner.deployment.deploy import shape_load
 from planner.errors import UsageError
 from planner.files.table_file import columns_of
 from planner.loop.state.engine_settings import Recording
-from planner.measured.accuracy import accuracy, predict_file
+from planner.measured.accuracy import predict_file
 from planner.measured.runs import is_table
-from planner.measured.validate import metrics_of, predictions_table
+from planner.measured.validate import errors, metrics_of, predictions_table
+from planner.measured.validate_answer import ErrorSummary
 from planner.planning.grid import Sweep
 from planner.planning.study import Study, without_load
 from planner.planning.sweeping import Grid
@@ -265,7 +266,7 @@ class Measured:
     """What a page shows of measurements beside their predictions."""
 
     notes: tuple[str, ...]
-    overall: dict[str, Any]
+    overall: Mapping[str, ErrorSummary | None]
     table: pl.DataFrame
     figures: dict[str, Any]
 
@@ -282,8 +283,7 @@ def measured(name: str, content: bytes, scenario: Scenario, theme: Any) -> Measu
         found = predict_file(path, taken, client=None, jobs=-1)
         notes = tuple(note.replace(str(path), name) for note in found.notes)
     table, metrics = predictions_table(found.predictions), metrics_of(found.predictions)
-    overall = accuracy(found, level=None, limits={})["overall"]
-    return Measured(notes=notes, overall={metric: overall.get(metric) for metric in metrics}, table=table,
+    return Measured(notes=notes, overall=errors(found.predictions).by_metric, table=table,
                     figures={metric: predicted_over_measured(table, metric, theme=theme) for metric in metrics})
 
 

@@ -14,7 +14,7 @@ from pages import linked, opened, press, said, until
 
 from planner.errors import PlannerError, UsageError
 from planner.planning.study import Study
-from planner.report import answer_html, answer_of
+from planner.report import SavedAnswer, answer_html
 from planner.results.saved import to_json
 from planner.settings.objectives import parse_objectives
 from planner.settings.scenario import Scenario
@@ -163,7 +163,7 @@ def test_a_fleet_states_its_objectives() -> None:
     assert "p99_ttft:1000 p99_tpot:50" in page.code[-1].value
     found = page.session_state["found_sizing"].value
     assert "p99_ttft:1000" in to_json(found)
-    assert "p99_ttft:1000" in answer_html(answer_of(found, "fleet"))
+    assert "p99_ttft:1000" in answer_html(SavedAnswer(name="fleet", answer=found))
     page.multiselect(key="ranks").set_value([1, 2]).run()
     assert "tensor-parallel sizes 1 (now 1, 2)" in page.warning[0].value.replace("\\", "")
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,9 @@ from numpy.typing import NDArray
 
 from planner.catalog.catalog_files import data_dir
 from planner.errors import TraceError, UnknownNameError, UsageError
+from planner.files.keys import asdict
 from planner.files.writing import write_text
+from planner.measured.calibration.calibrate_answer import CalibrateAnswer, FittedConstant, Quantiles
 from planner.measured.calibration.constant_fit import LOOSE, QUANTILE, Calibration, fit
 from planner.measured.calibration.fit_target import read_target
 from planner.measured.calibration.identify import Choice, check, choose, sensitivities
@@ -18,6 +21,7 @@ from planner.measured.calibration.observations import Observations, Runs
 from planner.measured.doubts import doubts
 from planner.measured.run_table import METRICS
 from planner.measured.validate import summarize_errors
+from planner.measured.validate_answer import ErrorSummary
 from planner.progress import counted
 from planner.results.uncertainty import Residuals, residuals_of, with_derived
 from planner.settings.scenario import Scenario
@@ -27,7 +31,7 @@ Floats = NDArray[np.float64]
 
 
 def calibrate(path: Path, scenario: Scenario, *, names: Sequence[str] | None, folds: int, jobs: int,
-              client: str | None = None, format: str | None = None) -> dict[str, Any]:
+              client: str | None = None, format: str | None = None) -> CalibrateAnswer:
     """Fit an engine's constants to what was measured, from its bundled ones or those of the scenario's calibration.
 
     Parameters
@@ -36,13 +40,6 @@ def calibrate(path: Path, scenario: Scenario, *, names: Sequence[str] | None, fo
     names : constants to fit; None for all that the measurements can tell apart.
     folds : parts that are left out in turn, each of whole configurations, or blocks of a recorded run or a log.
     jobs : processes; -1 for as many as there are cores.
-
-    Returns
-    -------
-    dict
-        `constants`, `fitted`, `left` (reason by name), `intervals`, `before`, `after`, `held_out` (errors by metric),
-        `residuals` (quantiles of the held-out errors), `left_out` (rows that were not fitted to, by why), `source` and
-        `notes` (metrics whose error before the fit was too large for a deployment that was read right).
 
     Raises
     ------
@@ -69,22 +66,16 @@ def calibrate(path: Path, scenario: Scenario, *, names: Sequence[str] | None, fo
     _check_explained(path, observed, found.log_errors)
     doubted = _doubts(observed, before)
     held_out, without = _held_out(observed, target.folds, start, chosen.names, jobs)
-    return {
-        "engine": target.engine,
-        "fitted": {name: {"start": start[name], "value": found.constants[name],
-                          **_bounded(name, _interval(name, found, without))} for name in chosen.names},
-        "left": dict(chosen.left),
-        "constants": dict(found.constants),
-        "before": _errors(observed, before),
-        "after": _errors(observed, found.log_errors),
-        "held_out": _errors(observed, held_out),
-        "folds": len(set(target.folds.tolist())),
-        "residuals": residuals_dict(residuals(observed, held_out, str(path))),
-        "left_out": dict(target.left_out),
-        "source": {**target.source, **({"doubts": doubted} if doubted else {})},
-        "notes": [f"before the fit, {doubt}. Constants fitted to a wrong deployment hold for no other"
-                  for doubt in doubted],
-    }
+    return CalibrateAnswer(
+        engine=target.engine,
+        fitted={name: _fitted(name, start[name], found, without) for name in chosen.names},
+        left=dict(chosen.left), constants=dict(found.constants),
+        before=_errors(observed, before), after=_errors(observed, found.log_errors),
+        held_out=_errors(observed, held_out), folds=len(set(target.folds.tolist())),
+        residuals=quantiles(residuals(observed, held_out, str(path))), left_out=dict(target.left_out),
+        source=replace(target.source, doubts=tuple(doubted)) if doubted else target.source,
+        notes=tuple(f"before the fit, {doubt}. Constants fitted to a wrong deployment hold for no other"
+                    for doubt in doubted))
 
 
 def _doubts(observed: Observations, log_errors: Floats) -> list[str]:
@@ -115,28 +106,27 @@ def residuals(observed: Observations, log_errors: Floats, source: str) -> Residu
 
 def residuals_text(found: Residuals, table: str) -> str:
     """Return quantiles as TOML: the `[residuals]` of an engine's file, for one."""
-    plain = residuals_dict(found)
-    return "\n".join((_toml(table, {"probabilities": plain["probabilities"]}),
-                      _toml(f"{table}.log_errors", plain["log_errors"])))
+    rounded = quantiles(found)
+    return "\n".join((_toml(table, {"probabilities": rounded.probabilities}),
+                      _toml(f"{table}.log_errors", rounded.log_errors)))
 
 
-def residuals_dict(found: Residuals) -> dict[str, Any]:
-    """Return quantiles as plain values, as they stand in a file."""
-    return {"probabilities": list(found.probabilities),
-            "log_errors": {metric: [round(q, 5) for q in values] for metric, values in found.log_errors.items()}}
+def quantiles(found: Residuals) -> Quantiles:
+    """Return quantiles as they stand in a file: rounded."""
+    return Quantiles(probabilities=found.probabilities, log_errors={
+        metric: tuple(round(q, 5) for q in values) for metric, values in found.log_errors.items()})
 
 
-def write_calibration(result: Mapping[str, Any], path: Path) -> None:
+def write_calibration(result: CalibrateAnswer, path: Path) -> None:
     """Write a calibration as the TOML that `--calibration` takes, whole or not at all."""
-    held_out = result["held_out"]
     tables: dict[str, Mapping[str, Any]] = {
-        "constants": {name: float(f"{value:.6g}") for name, value in result["constants"].items()},
-        "intervals": {name: [float(f"{each[bound]:.6g}") for bound in ("low", "high")]
-                      for name, each in result["fitted"].items()},
-        "held_out": {"folds": result["folds"], "probabilities": result["residuals"]["probabilities"]},
-        "held_out.log_errors": result["residuals"]["log_errors"],
-        **{f"held_out.{metric}": errors for metric, errors in held_out.items() if errors is not None},
-        "source": result["source"],
+        "constants": {name: float(f"{value:.6g}") for name, value in result.constants.items()},
+        "intervals": {name: [float(f"{bound:.6g}") for bound in (each.low, each.high)]
+                      for name, each in result.fitted.items()},
+        "held_out": {"folds": result.folds, "probabilities": result.residuals.probabilities},
+        "held_out.log_errors": result.residuals.log_errors,
+        **{f"held_out.{metric}": asdict(errors) for metric, errors in result.held_out.items() if errors is not None},
+        "source": asdict(result.source),
     }
     text = "# Written by `planner calibrate`; intervals are of 80 %, held-out errors of runs left out of the fit.\n"
     write_text(path, text + "\n".join(_toml(name, table) for name, table in tables.items()))
@@ -200,10 +190,12 @@ def _interval(name: str, found: Calibration, without: Sequence[Mapping[str, floa
     return min(low, value * float(np.exp(-spread))), max(high, value * float(np.exp(spread)))
 
 
-def _bounded(name: str, interval: tuple[float, float]) -> dict[str, float]:
-    """Return an interval within the constant's physical range."""
+def _fitted(name: str, start: float, found: Calibration, without: Sequence[Mapping[str, float]]) -> FittedConstant:
+    """Return a constant with its interval, within its physical range."""
+    low, high = _interval(name, found, without)
     least, most = bounds()[name]
-    return {"low": min(max(interval[0], least), most), "high": min(max(interval[1], least), most)}
+    return FittedConstant(start=start, value=found.constants[name], low=min(max(low, least), most),
+                          high=min(max(high, least), most))
 
 
 def _held_out(observed: Observations, folds: NDArray[np.int64], start: Mapping[str, float],
@@ -227,5 +219,5 @@ def _held_out(observed: Observations, folds: NDArray[np.int64], start: Mapping[s
     return out, without
 
 
-def _errors(observed: Observations, log_errors: Floats) -> dict[str, Any]:
+def _errors(observed: Observations, log_errors: Floats) -> dict[str, ErrorSummary | None]:
     return {metric: summarize_errors(log_errors[:, k]) for k, metric in enumerate(observed.metrics)}

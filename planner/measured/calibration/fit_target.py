@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 from planner.deployment.deploy import Deployment, deploy
 from planner.errors import PlannerError, UsageError
 from planner.files.table_file import columns_of
+from planner.measured.calibration.calibrate_answer import FitSource
 from planner.measured.calibration.observations import Observations, Runs, Steps, prepare
 from planner.measured.recorded import as_means, is_recorded, time_blocks
 from planner.measured.run_table import METRICS, Measurement
@@ -42,7 +42,7 @@ class Target:
     folds: NDArray[np.int64]
     engine: str
     left_out: Mapping[str, int]
-    source: Mapping[str, Any]
+    source: FitSource
 
 
 def read_target(path: Path, scenario: Scenario, *, folds: int, client: str | None, jobs: int,
@@ -126,11 +126,13 @@ def _named(run: Measurement, deployment: Deployment) -> dict[str, str]:
 
 
 def _source(path: Path, engine: str, kind: str, groups: Sequence[Mapping[str, str]],
-            left_out: Mapping[str, int]) -> dict[str, Any]:
+            left_out: Mapping[str, int]) -> FitSource:
     try:
         sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError as error:
         raise PlannerError(f"{path}: cannot be read: {error}") from error
-    named = {name: sorted({each[name] for each in groups}) for name in ("gpu", "model", "layout")}
-    return {"engine": engine, "measured": path.name, "sha256": sha256, f"num_{kind}": len(groups),
-            "num_left_out": sum(left_out.values()), **named, "planner": versions()["planner"]}
+    gpu, model, layout = (tuple(sorted({each[name] for each in groups})) for name in ("gpu", "model", "layout"))
+    return FitSource(engine=engine, measured=path.name, sha256=sha256, gpu=gpu, model=model, layout=layout,
+                     num_runs=len(groups) if kind == "runs" else None,
+                     num_steps=len(groups) if kind == "steps" else None, num_left_out=sum(left_out.values()),
+                     planner=versions()["planner"])

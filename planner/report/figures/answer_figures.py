@@ -1,14 +1,17 @@
 """Answers drawn: attainment over the rate with the capacity, what fleets cost, and the room that targets leave."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import plotly.graph_objects as go
 
+from planner.planning.capacity_answer import CapacityAnswer
+from planner.planning.check_answer import TargetVerdict
+from planner.planning.size_answer import Fleet, SizeAnswer
 from planner.report.figures.style import BLUE, GREEN, GREY, ORANGE, VERMILLION, Theme, figure_of_rows, finish, plot_text
 
 
-def attainment_over_rate(found: Mapping[str, Any], *, theme: Theme = "light") -> Any:
+def attainment_over_rate(found: CapacityAnswer, *, theme: Theme = "light") -> Any:
     """Draw the share of requests within their objectives at each rate that was tried, and the capacity.
 
     Parameters
@@ -17,31 +20,31 @@ def attainment_over_rate(found: Mapping[str, Any], *, theme: Theme = "light") ->
     theme : "light" or "dark".
     """
     figure = figure_of_rows(["requests within objectives"], "request rate [1/s]", row_px=300)
-    probes = found["probes"]
-    figure.add_scatter(x=[probe["rate_rps"] for probe in probes], y=[100 * probe["attainment"] for probe in probes],
+    probes = found.probes
+    figure.add_scatter(x=[probe.rate_rps for probe in probes], y=[100 * probe.attainment for probe in probes],
                        mode="lines", line={"color": GREY, "width": 1}, showlegend=False, hoverinfo="skip")
     for is_met, color, name in ((True, BLUE, "holds"), (False, VERMILLION, "missed")):
-        chosen = [probe for probe in probes if probe["is_met"] == is_met]
-        figure.add_scatter(x=[probe["rate_rps"] for probe in chosen], y=[100 * probe["attainment"] for probe in chosen],
+        chosen = [probe for probe in probes if probe.is_met == is_met]
+        figure.add_scatter(x=[probe.rate_rps for probe in chosen], y=[100 * probe.attainment for probe in chosen],
                            mode="markers", name=name,
-                           text=[plot_text(str(probe["limiting_metric"])) for probe in chosen],
+                           text=[plot_text(probe.limiting_metric) for probe in chosen],
                            marker={"color": color, "size": 8, "symbol": "circle" if is_met else "x"},
                            hovertemplate="%{x:,.4g}/s: %{y:.2f} %, limited by %{text}<extra></extra>")
-    if found["attainment"] is not None:  # objectives of statistics alone ask for no share of requests
-        figure.add_hline(y=100 * found["attainment"], line={"color": GREY, "dash": "dot", "width": 1})
-    figure.add_vline(x=found["capacity_rps"], line={"color": GREEN, "width": 2},
-                     annotation_text=f"capacity {found['capacity_rps']:.4g}/s",
+    if found.attainment is not None:  # objectives of statistics alone ask for no share of requests
+        figure.add_hline(y=100 * found.attainment, line={"color": GREY, "dash": "dot", "width": 1})
+    figure.add_vline(x=found.capacity_rps, line={"color": GREEN, "width": 2},
+                     annotation_text=f"capacity {found.capacity_rps:.4g}/s",
                      annotation_position="bottom right")
-    if found["confidence"] is not None:
-        figure.add_vrect(x0=found["confidence"]["p10"], x1=found["confidence"]["p90"], fillcolor=GREEN, opacity=0.12,
+    if found.confidence is not None:
+        figure.add_vrect(x0=found.confidence.p10, x1=found.confidence.p90, fillcolor=GREEN, opacity=0.12,
                          line_width=0)
     figure.update_yaxes(range=[0, 103], ticksuffix=" %")
-    shade = "; shaded: 90 to 10 % confidence" if found["confidence"] is not None else ""
+    shade = "; shaded: 90 to 10 % confidence" if found.confidence is not None else ""
     return finish(figure, "Attainment over the request rate", f"every rate that was tried{shade}", theme,
                   hovermode="closest")
 
 
-def fleet_costs(found: Mapping[str, Any], *, theme: Theme = "light") -> Any:
+def fleet_costs(found: SizeAnswer, *, theme: Theme = "light") -> Any:
     """Draw what each kind of fleet costs an hour, with its replicas; fleets that cannot serve are left out.
 
     Parameters
@@ -49,14 +52,15 @@ def fleet_costs(found: Mapping[str, Any], *, theme: Theme = "light") -> Any:
     found : as `sizing.size`.
     theme : "light" or "dark".
     """
-    able = [fleet for fleet in found["alternatives"] if "reason" not in fleet]
-    others = [f" + {plot_text(fleet['decode_gpu'])} × {fleet['decode_tensor_parallel_size']}"
-              if fleet.get("decode_gpu") else "" for fleet in able]
-    names = [f"{plot_text(fleet['gpu'])} × {fleet['tensor_parallel_size']}{other} {plot_text(fleet['quantization'])}"
-             f"<br>{fleet['num_replicas']:,} replicas, {fleet['num_gpus']:,} GPUs"
-             for fleet, other in zip(able, others, strict=True)]
+    able = [fleet for fleet in found.alternatives if isinstance(fleet, Fleet)]
+    kinds = [fleet.kind for fleet in able]
+    others = [f" + {plot_text(kind.decode_gpu)} × {kind.decode_tensor_parallel_size}" if kind.decode_gpu else ""
+              for kind in kinds]
+    names = [f"{plot_text(kind.gpu)} × {kind.tensor_parallel_size}{other} {plot_text(kind.quantization)}"
+             f"<br>{fleet.num_replicas:,} replicas, {fleet.num_gpus:,} GPUs"
+             for fleet, kind, other in zip(able, kinds, others, strict=True)]
     figure = go.Figure()
-    figure.add_bar(y=names, x=[fleet["cost_usd_per_hour"] for fleet in able], orientation="h",
+    figure.add_bar(y=names, x=[fleet.cost_usd_per_hour for fleet in able], orientation="h",
                    marker_color=[BLUE if place == 0 else ORANGE for place in range(len(able))], showlegend=False,
                    hovertemplate="%{y}: %{x:,.2f} USD/h<extra></extra>")
     figure.update_layout(height=170 + 46 * max(2, len(able)))
@@ -66,7 +70,7 @@ def fleet_costs(found: Mapping[str, Any], *, theme: Theme = "light") -> Any:
                   theme, hovermode="closest")
 
 
-def target_margins(checks: Sequence[Mapping[str, Any]], *, theme: Theme = "light") -> Any:
+def target_margins(checks: Sequence[TargetVerdict], *, theme: Theme = "light") -> Any:
     """Draw how much room each target leaves, as a share of its limit; below zero it is missed.
 
     Parameters
@@ -74,11 +78,11 @@ def target_margins(checks: Sequence[Mapping[str, Any]], *, theme: Theme = "light
     checks : as of `gate.check`; those without a margin are left out.
     theme : "light" or "dark".
     """
-    judged = [row for row in checks if row["margin"] is not None and (row["limit"] or row["kind"] == "max_regression")]
+    judged = [(row, row.margin / (1.0 if row.kind == "max_regression" else abs(row.limit))) for row in checks
+              if row.margin is not None and (row.limit or row.kind == "max_regression")]
     figure = go.Figure()
-    names = [plot_text(f"{row['scenario']}: {row['metric']} {row['kind']}") for row in judged]
-    room = [100 * (row["margin"] if row["kind"] == "max_regression" else row["margin"] / abs(row["limit"]))
-            for row in judged]
+    names = [plot_text(f"{row.scenario}: {row.metric} {row.kind}") for row, _ in judged]
+    room = [100 * share for _, share in judged]
     for passes, color, name in ((True, BLUE, "kept"), (False, VERMILLION, "missed")):
         places = [k for k, value in enumerate(room) if (value >= 0) == passes]
         if places:

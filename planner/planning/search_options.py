@@ -1,0 +1,151 @@
+"""How to look for a capacity or a fleet: each choice is declared once, with its default and its command-line option."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from planner.errors import UsageError
+from planner.files.finite import number_in
+from planner.settings.rate_scaling import RECOMMENDED
+
+if TYPE_CHECKING:  # the command line makes its options of this file, and loads no tables for that
+    from planner.traces.shaping.rate_series import RateSeries
+
+DEFAULT_ATTAINMENT = 0.99  # share of requests that a search asks for where none is given [1]
+RANKS = (1, 2, 4, 8)  # tensor-parallel sizes that are tried where none are given
+
+
+def _option(default: Any, meaning: str, *, name: str = "", kind: Any = None, read: Callable[[Any], Any] | None = None,
+            is_switch: bool = False) -> Any:
+    """Declare a choice that is an option of its command.
+
+    Parameters
+    ----------
+    default : a function that makes one is called for each.
+    name, kind : of the option, where they are not the field's.
+    read : returns the choice from what was given; without a value given it stays at its default.
+    is_switch : whether there is no --no-… for it.
+    """
+    kept = {"default_factory": default} if callable(default) else {"default": default}
+    return field(**kept, metadata={"help": meaning, "name": name, "kind": kind, "read": read, "is_switch": is_switch})
+
+
+def _scaling() -> Any:
+    return _option(RECOMMENDED, "How the traffic gets another rate. thin: fewer or more users of the same kind, like "
+                   "planner trace synth --grow. compress: less or more time between the same requests, like planner "
+                   "replay --rate-scale. resample: requests and gaps drawn again. poisson: arrivals drawn as a Poisson "
+                   "process.")
+
+
+def _compare_assumptions() -> Any:
+    return _option(True, "Also give the answer for other ways of scaling and other routers, without a bootstrap.")
+
+
+def _jobs() -> Any:
+    return _option(-1, "Number of processes. -1: one per core.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Search:
+    """How to look for a capacity.
+
+    Parameters
+    ----------
+    seed : of every draw.
+    """
+
+    scaling: str = _scaling()
+    horizon: str = _option("double", "double: repeat the trace, twice as long each time, until the answer is stable. "
+                           "trace: use it once.")
+    by_tenant: bool = _option(False, "Each tenant must meet the objectives by itself.")
+    replicates: int = _option(20, "Bootstrap replicates for the confidence. 0: none.")
+    compare_assumptions: bool = _compare_assumptions()
+    jobs: int = _jobs()
+    seed: int = 0
+
+
+def parse_prices(text: str) -> dict[str, float]:
+    """Read `"h100-sxm=2.5,h200-sxm=3"`, in USD per GPU-hour.
+
+    >>> parse_prices("h100-sxm=2.5")
+    {'h100-sxm': 2.5}
+
+    Raises
+    ------
+    UsageError, UnknownNameError : a part is no name and price; there is no such GPU.
+    """
+    from planner.catalog.catalog_files import load_gpu
+
+    found = {}
+    for part in text.replace(",", " ").split():
+        name, _, value = part.partition("=")
+        price = number_in(value)
+        if not 0 <= price < math.inf:
+            raise UsageError(f"--price {part!r}: price {value!r}: must be a number of at least 0, as in 'h100-sxm=2.5'")
+        found[load_gpu(name).name] = price
+    return found
+
+
+def parse_ranks(text: str) -> tuple[int, ...]:
+    """Read `"1,2,4"`.
+
+    Raises
+    ------
+    UsageError : a part is no whole number above 0, or is given twice.
+    """
+    parts = text.replace(",", " ").split()
+    if not parts or not all(part.isdecimal() and int(part) > 0 for part in parts) or len(set(parts)) < len(parts):
+        raise UsageError(f"--tensor-parallel-size {text!r}: must be whole numbers above 0, each once, as in '1,2,4'")
+    return tuple(int(part) for part in parts)
+
+
+def _gpus(text: str) -> list[str]:
+    return text.split(",")
+
+
+def _series(path: Path) -> "RateSeries":
+    from planner.traces.shaping.rate_series import read_rate_series
+
+    return read_rate_series(path)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choices:
+    """What fleets are made of, and what is asked of them.
+
+    Parameters
+    ----------
+    gpus, quantizations : catalog names, and weight formats; None is the checkpoint's own. Without GPUs, the scenario's.
+    ranks : tensor-parallel sizes; of the defaults, those that a node has GPUs for.
+    prices : USD per GPU-hour, by catalog name, in place of the catalog's.
+    num_spare : replicas that may fail: as many are added to those that serve the trace [1].
+    period_s : length of the parts that a schedule has its own number of replicas for; None for no schedule [s].
+    disaggregate : whether fleets in which some replicas prefill and the others decode are tried besides.
+    decode_gpus, decode_ranks : what those that decode are made of; None for the same as those that prefill.
+    series : rates by window, which the trace's traffic takes on in turn; None for the trace as it is.
+    """
+
+    gpus: Sequence[str] = ()
+    quantizations: Sequence[str | None] = (None,)
+    ranks: Sequence[int] = _option(RANKS, "Tensor-parallel sizes to try: 1,2. [1,2,4,8 up to the GPUs of a node]",
+                                   name="tensor_parallel_size", kind=str, read=parse_ranks)
+    prices: Mapping[str, float] = _option(dict, "USD per GPU-hour: 'h100-sxm=2.5'. [the catalog's]", name="price",
+                                          kind=str, read=parse_prices)
+    num_spare: int = _option(0, "Spare replicas, beside the replicas that the load needs.", name="spare")
+    period_s: float | None = _option(None, "Plan a number of replicas for each period of this length [s].",
+                                     name="period")
+    disaggregate: bool = _option(False, "Also try separate prefill and decode replicas.", is_switch=True)
+    decode_gpus: Sequence[str] | None = _option(
+        None, "GPUs to try for decode replicas: a list. [as the prefill replicas]", name="decode_gpu", kind=str,
+        read=_gpus)
+    decode_ranks: Sequence[int] | None = _option(
+        None, "Tensor-parallel sizes of decode replicas. [as the prefill replicas]",
+        name="decode_tensor_parallel_size", kind=str, read=parse_ranks)
+    series: "RateSeries | None" = _option(
+        None, "CSV of request rates over time (start_s, rate_rps) for the trace's traffic.", name="rate_series",
+        kind=Path, read=_series)
+    scaling: str = _scaling()
+    compare_assumptions: bool = _compare_assumptions()
+    jobs: int = _jobs()

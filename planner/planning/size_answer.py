@@ -1,0 +1,170 @@
+"""The answer of `planner size`: the cheapest fleet, the one of fewest GPUs, all others, and what they rest on."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from planner.files.keys import Key, Spread
+from planner.planning.missed import Missed
+from planner.settings.objectives import Required
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KindNames:
+    """What tells a kind of replica from the others."""
+
+    gpu: Annotated[str, Key("", "GPU, of replicas that prefill only if a fleet has such")]
+    tensor_parallel_size: Annotated[int, Key("1", "GPUs that share each layer")]
+    data_parallel_size: Annotated[int, Key("1", "Attention ranks of a replica; 1 without --data-parallel-attention")]
+    quantization: Annotated[str, Key("", "Weight format")]
+    decode_gpu: Annotated[str | None, Key("", "GPU of decode replicas. Null if it is the same kind of replica")]
+    decode_tensor_parallel_size: Annotated[int | None, Key("1", "GPUs that share each layer of decode replicas. Null "
+                                                           "if it is the same kind of replica")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClosestKind:
+    """The kind of replica that misses the objectives by least."""
+
+    gpu: Annotated[str, Key("", "GPU")]
+    tensor_parallel_size: Annotated[int, Key("1", "GPUs that share each layer")]
+    quantization: Annotated[str, Key("", "Weight format")]
+    decode_gpu: Annotated[str | None, Key("", "GPU of decode replicas. Null if it is the same kind of replica")]
+    decode_tensor_parallel_size: Annotated[int | None, Key("1", "GPUs that share each layer of decode replicas. Null "
+                                                           "if it is the same kind of replica")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulePart:
+    """A part of the time with its own number of replicas."""
+
+    start_s: Annotated[float, Key("s", "Start, from the first request or as in the file of rates")]
+    duration_s: Annotated[float, Key("s", "Length")]
+    num_requests: Annotated[int | None, Key("1", "Requests that arrive", only="with --period")] = None
+    rate_rps: Annotated[float, Key("requests/s", "Mean rate")]
+    num_replicas: Annotated[int, Key("1", "Replicas, with spares")]
+    served_rps: Annotated[float | None, Key("requests/s", "Highest rate that these replicas were shown to serve",
+                                            only="with --rate-series")] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """A number of replicas for each part of the time."""
+
+    parts: Annotated[tuple[SchedulePart, ...], Key("", "Parts in order")]
+    peak_rps: Annotated[float | None, Key("requests/s", "Highest rate of a window", only="with --rate-series")] = None
+    mean_rps: Annotated[float | None, Key("requests/s", "Mean rate of the windows", only="with --rate-series")] = None
+    num_replicas_at_mean: Annotated[int | None, Key("1", "Replicas for the mean rate, with spares",
+                                                    only="with --rate-series")] = None
+    gpu_hours: Annotated[float, Key("h", "GPU-hours on the schedule")]
+    static_gpu_hours: Annotated[float, Key("h", "GPU-hours with one number of replicas all the time")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fleet:
+    """A fleet that meets the objectives, with the fewest replicas of its kind."""
+
+    kind: Annotated[KindNames, Spread()]
+    command: Annotated[str, Key("", "Command that launches a replica")]
+    command_lacks: Annotated[tuple[str, ...], Key("", "Options that the engine's command has no flag for")]
+    decode_command: Annotated[str | None, Key("", "Command that launches a decode replica of another kind")]
+    num_replicas: Annotated[int, Key("1", "Replicas, with spares")]
+    prefill_replicas: Annotated[int, Key("1", "Replicas of them that prefill only. 0 if all do both")]
+    num_spare: Annotated[int, Key("1", "Spare replicas (--spare), of each kind")]
+    num_gpus: Annotated[int, Key("1", "GPUs, with spares")]
+    cost_usd_per_hour: Annotated[float, Key("USD/h", "Price of the GPUs")]
+    cost_usd_per_month: Annotated[float, Key("USD", "Price of the GPUs over 730 hours")]
+    price_usd_per_gpu_hour: Annotated[float, Key("USD/h", "cost_usd_per_hour / num_gpus")]
+    cost_usd_per_million_output_tokens: Annotated[float, Key("USD", "Price per million output tokens at the mean rate")]
+    power_kw: Annotated[float, Key("kW", "Mean power of the GPUs, spares idle")]
+    attainment: Annotated[float, Key("1", "Share of requests within their own limits")]
+    limiting_metric: Annotated[str, Key("", "Objective that one replica less misses; none if no fleet is smaller")]
+    p99_ttft_ms: Annotated[float | None, Key("ms", "99th percentile of TTFT")]
+    p99_tpot_ms: Annotated[float | None, Key("ms", "99th percentile of TPOT. Null if no request has two output tokens")]
+    busy_fraction: Annotated[float, Key("1", "Share of time in which a replica runs a step")]
+    priors: Annotated[tuple[str, ...], Key("", "Operators whose kernels nobody measured on the GPU")]
+    notes: Annotated[tuple[str, ...], Key("", "Notes, a sentence each")]
+    headroom: Annotated[float | None, Key("1", "Growth of the rate until the objectives are missed, without spares. "
+                                          "Null if there is no limit")]
+    stationary: Annotated[bool | None, Key("", "Whether a longer load needs as many replicas. Null if it was not "
+                                           "tried")]
+    trace_copies: Annotated[int, Key("1", "Repeats of the trace in the load", only="if a fleet meets the objectives")]
+    schedule: Annotated[Schedule | None, Key("", "Replicas over time. Null without --period and --rate-series, and if "
+                                             "no number of replicas serves a part")]
+    schedule_reason: Annotated[str | None, Key("", "Why there is no schedule")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnableFleet:
+    """A kind of replica of which no number meets the objectives, or that cannot be deployed."""
+
+    kind: Annotated[KindNames, Spread()]
+    reason: Annotated[str, Key("", "Why the kind cannot serve the load")]
+    missed: Annotated[tuple[Missed, ...], Key("", "Objectives that it misses, worst first. Empty if it cannot be "
+                                              "deployed")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetSize:
+    """The size of the cheapest fleet's kind under another assumption."""
+
+    num_replicas: Annotated[int | None, Key("1", "Replicas, with spares. Null if it takes more than "
+                                            "more_than_replicas")]
+    num_gpus: Annotated[int | None, Key("1", "GPUs. Null if it takes more than more_than_replicas replicas")]
+    more_than_replicas: Annotated[int | None, Key("1", "Replicas at which the search ended without an answer")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouterSize:
+    """The size behind one router."""
+
+    router: Annotated[str, Key("", "Router")]
+    size: Annotated[FleetSize, Spread()]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalingSize:
+    """The size by one way of scaling."""
+
+    scaling: Annotated[str, Key("", "Way of scaling; poisson if the arrivals were drawn")]
+    size: Annotated[FleetSize, Spread()]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SizedTraffic:
+    """The traffic that the fleet serves."""
+
+    source: Annotated[str, Key("", "Trace")]
+    num_requests: Annotated[int, Key("1", "Requests of the load, about")]
+    rate_rps: Annotated[float, Key("requests/s", "Rate of the load; with --rate-series of its highest window")]
+    recorded_rps: Annotated[float | None, Key("requests/s", "Rate of the trace. Null if it has no arrival times")]
+    seed: Annotated[int, Key("1", "Seed of the draws")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SizeAnswer:
+    """What `planner size --json` writes."""
+
+    cheapest: Annotated[Fleet | None, Spread("The cheapest fleet. Null if not feasible")]
+    feasible: Annotated[bool, Key("", "Whether a fleet meets the objectives")]
+    missed: Annotated[tuple[Missed, ...], Key("", "Objectives that the closest kind misses, worst first. Empty if "
+                                              "feasible")]
+    fewest_gpus: Annotated[Fleet | None, Key("", "Fleet with the fewest GPUs")]
+    alternatives: Annotated[tuple[Fleet | UnableFleet, ...], Key("", "All kinds: able fleets, cheapest first, "
+                                                                 "then the others")]
+    routers: Annotated[tuple[RouterSize, ...], Key("", "Size behind each tried router, the used one first")]
+    routers_not_tried: Annotated[tuple[str, ...], Key("", "Routers that were not tried")]
+    better_router: Annotated[str | None, Key("", "Tried router with over 9 % fewer GPUs. Null if there is none")]
+    scalings: Annotated[tuple[ScalingSize, ...], Key("", "Size by each way of scaling, the used one first")]
+    notes: Annotated[tuple[str, ...], Key("", "Notes of the cheapest fleet and of the comparisons, a sentence each")]
+    priors: Annotated[tuple[str, ...], Key("", "Operators of the cheapest fleet whose kernels nobody measured on the "
+                                           "GPU")]
+    num_spare: Annotated[int, Key("1", "Spare replicas (--spare), of each kind")]
+    slo: Annotated[Required, Key("", "Objectives")]
+    request_rate: Annotated[float, Key("requests/s", "Rate of the load; with --rate-series of its highest window")]
+    scaling: Annotated[str, Key("", "How the traffic gets its rate; poisson if the arrivals were drawn")]
+    router: Annotated[str, Key("", "Router")]
+    assumptions: Annotated[tuple[str, ...], Key("", "Assumptions, a sentence each")]
+    workload: Annotated[SizedTraffic, Key("", "Traffic that the fleet serves")]
+    trace_sha256: Annotated[str, Key("", "Hash of the trace's file")]
+    closest: Annotated[ClosestKind | None, Key("", "Kind that misses the objectives by least",
+                                               only="if not feasible")] = None

@@ -1,0 +1,35 @@
+"""The answer of `check` as text: a verdict on each limit, and how many are met."""
+
+from planner.planning.check_answer import CheckAnswer, TargetVerdict
+from planner.report.cells import cell_text, number_text
+
+
+def gate_table(result: CheckAnswer) -> str:
+    """Return the gate's verdicts, one a line, then how many there are of each."""
+    rows = [("scenario", "metric", "target", "predicted", "margin", "verdict"), *map(gate_row, result.checks)]
+    widths = [max(len(row[place]) for row in rows) for place in range(5)]
+    lines = ["  ".join([*(f"{cell:<{width}}" for cell, width in zip(row[:5], widths, strict=True)), row[5]])
+             for row in rows]
+    return "\n".join([*lines, gate_headline(result)])
+
+
+def gate_headline(result: CheckAnswer) -> str:
+    """Return in one sentence how many targets are met, and how many are not."""
+    verdicts = [row.verdict for row in result.checks]
+    counts = ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in dict.fromkeys(verdicts))
+    return f"{len(verdicts)} target{'s' if len(verdicts) > 1 else ''}: {counts}"
+
+
+def gate_row(row: TargetVerdict) -> tuple[str, str, str, str, str, str]:
+    """Return a verdict's scenario, metric, target, prediction, margin and verdict with its reason, as text."""
+    limit, margin = row.limit, row.margin
+    if row.kind == "max_regression":
+        before = "the baseline" if row.baseline is None else number_text(row.baseline)
+        target = f"≤ {limit:.1%} worse than {before}"
+        room = "–" if margin is None else f"{margin:+.1%}"
+    else:
+        target = f"{'≥' if row.kind == 'min' else '≤'} {limit:,g}"
+        share = f" ({margin / abs(limit):+.1%})" if limit and margin is not None else ""
+        room = "–" if margin is None else f"{number_text(float(margin))}{share}"
+    verdict = row.verdict + (f": {row.reason}" if row.reason else "")
+    return row.scenario, row.metric, target, cell_text(row.predicted), room, verdict
