@@ -20,6 +20,11 @@ def count(arch: Architecture, is_counted: Callable[[LayerGroup], object]) -> int
     return sum(group.count for group in arch.layers if is_counted(group))
 
 
+def weights(attention: Attention, hidden_size: int) -> int:
+    """Return the weights of one layer that sees its whole context."""
+    return sum(gemm.parameters for gemm in attention.projections(LayerGroup(1, attention), hidden_size, 1))
+
+
 def num_sliding(arch: Architecture) -> int:
     """Return the layers with a window."""
     return count(arch, lambda group: group.window)

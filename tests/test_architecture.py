@@ -4,7 +4,7 @@ import doctest
 import math
 
 import pytest
-from architectures import attention_of, num_indexers, num_sliding
+from architectures import attention_of, num_indexers, num_sliding, weights
 
 from planner.catalog import attention_reads as attention
 from planner.catalog import kv_cache, parameters
@@ -17,6 +17,7 @@ from planner.catalog.kv_cache import (
     state_bytes_per_seq,
     windowed_share,
 )
+from planner.catalog.layers import dense_gemm
 from planner.catalog.layers.csa import Csa
 from planner.catalog.layers.gqa import Gqa
 from planner.catalog.layers.latent import Mla
@@ -34,7 +35,7 @@ from planner.model.projections import projections
 
 
 def test_doctests_hold() -> None:
-    assert [doctest.testmod(module).failed for module in (attention, kv_cache, parameters)] == [0, 0, 0]
+    assert [doctest.testmod(module).failed for module in (attention, kv_cache, parameters, dense_gemm)] == [0, 0, 0, 0]
 
 
 @pytest.mark.parametrize(("name", "published"), [
@@ -98,7 +99,7 @@ def test_sliding_layers_with_other_heads_have_their_own_cache() -> None:
     assert kv_bytes_per_token(arch, 2) == full + local == kv_bytes_per_token_per_gpu(arch, 2, 1, 1)
     assert windowed_share(arch, 1) == local / (full + local)
     assert kv_bytes_per_token_per_gpu(arch, 2, 8, 1) == 10 * 2 * 1 * 512 * 2 + local / 8  # two ranks hold a head
-    assert [sum(group.count for group in groups) * kind.parameters(5376) for kind, groups in arch.by_attention] == [
+    assert [sum(group.count for group in groups) * weights(kind, 5376) for kind, groups in arch.by_attention] == [
         10 * 5376 * 512 * (2 * 32 + 4), 50 * 5376 * 256 * (2 * 32 + 2 * 16)]  # keys are values where all is seen
     assert readings(arch) == [(10, 10, 0, 0, 0, arch.by_attention[0][0]), (50, 0, 50, 0, 0, arch.by_attention[1][0])]
 
@@ -156,7 +157,7 @@ def test_hybrid_layers_by_hand() -> None:
     arch = load_model("Qwen/Qwen3.5-397B-A17B")
     assert (arch.num_attention_layers, arch.num_linear_layers) == (15, 45)
     gated = 4096 * (2 * 32 * 256 + 2 * 2 * 256) + 32 * 256 * 4096  # query and gate
-    assert attention_of(arch, Gqa).parameters(4096) == gated
+    assert weights(attention_of(arch, Gqa), 4096) == gated
     assert kv_bytes_per_token(arch, 2) == 15 * 2 * 2 * 256 * 2
     assert kv_bytes_per_token_per_gpu(arch, 2, 8, 1) == 15 * 2 * 256 * 2  # 2 KV heads: four ranks hold the same one
     state, inputs = 64 * 128 * 128 * 4, 3 * (2 * 16 * 128 + 64 * 128) * 2

@@ -1,6 +1,10 @@
 """The step-time model keeps to physics: never below the hardware's floor, and monotone in hardware and load."""
 
+import doctest
 from dataclasses import replace
+from importlib import import_module
+from inspect import isabstract
+from pkgutil import iter_modules
 from typing import Any
 
 import numpy as np
@@ -11,10 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as some
 from steps import ENGINES, gpu_seconds, seconds, stack_of, step, terms_of, with_constants
 
+from planner.catalog import layers
 from planner.catalog.attention_reads import readings, window_tokens
 from planner.catalog.catalog_files import gpu_names, load_gpu, model_names
 from planner.catalog.layers.gqa import Gqa
+from planner.catalog.layers.indexers import Indexer
 from planner.catalog.layers.latent import Mla
+from planner.catalog.layers.layer_group import Attention
+from planner.catalog.layers.linear_layers import LinearAttention
 from planner.catalog.layers.mlps import Experts, MlpGroup
 from planner.catalog.parameters import num_active_parameters
 from planner.deployment.engine_limits import graph_sizes
@@ -23,17 +31,21 @@ from planner.model.drafting import Draft
 from planner.model.layout import Layout
 from planner.model.node_link import NodeLink
 from planner.model.precision import WEIGHT_FORMATS, expert_format, weight_format
+from planner.model.projections import projections
 from planner.model.small_kernels import small_kernels
 from planner.run import replay
 from planner.settings.engine_settings import Recording
 from planner.settings.scenario import Scenario
+from planner.steptime import contribution
+from planner.steptime.attention_time import OPERATORS
 from planner.steptime.by_term import TERMS, linear, step_terms
 from planner.steptime.collective_time import collective_fit, collectives_s, exchange_s
 from planner.steptime.dense_time import gemms_s
 from planner.steptime.engine_constants import bounds
 from planner.steptime.expert_time import moe_kernels
 from planner.steptime.host_time import decode_launch_s, host_times, launches_s, prompt_launch_s
-from planner.steptime.roofline import padded, priors, roofline
+from planner.steptime.indexer_time import INDEX_KERNELS
+from planner.steptime.roofline import contributions, padded, priors, roofline
 from planner.steptime.step_context import StepContext
 
 MODELS = ("llama-3.1-8b", "gemma-2-9b", "mixtral-8x7b", "gpt-oss-120b", "deepseek-v3", "glm-5", "qwen3.5-397b-a17b",
@@ -684,3 +696,33 @@ def test_other_kernels_take_decodes_as_if_alone(gpu: str, engine: str, kv_bytes:
     stack = stack_of(gpu=gpu, engine=engine, kv_bytes_per_element=kv_bytes)
     alone, mixed = (terms_of(stack, step(prompt, 64, 1024))["attention_decode_s"] for prompt in (0, 64))
     assert mixed == alone
+
+
+def classes_of(base: type) -> set[type]:
+    """Return the classes of a kind of layer, without those that others are made of."""
+    modules = (import_module(f"{layers.__name__}.{info.name}") for info in iter_modules(layers.__path__))
+    found = {value for module in modules for value in vars(module).values()
+             if isinstance(value, type) and issubclass(value, base) and not isabstract(value)}
+    return found - {Attention, LinearAttention}
+
+
+def test_every_kind_of_attention_and_every_indexer_has_an_operator() -> None:
+    assert set(OPERATORS) == classes_of(Attention)
+    assert set(INDEX_KERNELS) == classes_of(Indexer)
+
+
+@pytest.mark.parametrize("name", STACKS)
+def test_a_steps_time_is_the_sum_of_its_operators(name: str) -> None:
+    """Each operator says what it adds by itself: products to the linear term, attention nothing to it."""
+    stack = STACKS[name]
+    parts, (terms, curve) = list(contributions(stack)), roofline(stack)
+    for field in ("linear_s", "experts_s", "activations_s", "collectives_s", "decode_s", "head_s"):
+        total = np.zeros(curve.shape)
+        for part in parts:
+            total += part.curve.get(field, 0.0)
+        np.testing.assert_allclose(curve[field][1:], total[1:], rtol=1e-12)
+    per_pair = sum(part.terms.get("prompt_s_per_pair", 0.0) for part in parts)
+    assert float(terms.prompt_s_per_pair) == pytest.approx(per_pair)
+    products = {gemm.name for gemm in projections(stack.arch, stack.layout.tensor_parallel_size)}
+    assert {part.name for part in parts if "linear_s" in part.curve} == products
+    assert doctest.testmod(contribution).failed == 0

@@ -1,34 +1,16 @@
 """Attention in a Hugging Face config: groups of layers, each kind read by a reader of its own."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
 
 from planner.catalog import families
 from planner.catalog.hf_indexers import block_indexer, compressed_layers, latent_indexer
-from planner.catalog.hf_keys import Keys
+from planner.catalog.hf_keys import Depth, Keys
 from planner.catalog.hf_linear import linear_layers
 from planner.catalog.layers.csa import Csa
 from planner.catalog.layers.gqa import Gqa
 from planner.catalog.layers.latent import Mla
 from planner.catalog.layers.layer_group import LayerGroup
 from planner.errors import CatalogError
-
-
-class Depth(NamedTuple):
-    """How many layers a model has, and how many of them slide.
-
-    Parameters
-    ----------
-    num_layers : all that the config lists [1].
-    num_cached : those with a KV cache; the others have linear attention [1].
-    window, num_sliding : the window [tokens], and the layers that have it [1]; zeros without one.
-    """
-
-    num_layers: int
-    num_cached: int
-    window: int
-    num_sliding: int
-
 
 Reader = Callable[[Keys, str, Depth], tuple[LayerGroup, ...]]
 
@@ -47,7 +29,7 @@ def layer_groups(keys: Keys, model_type: str, num_layers: int, max_model_len: in
                            "must have full attention; check layer_types")
     window, num_sliding = sliding_layers(keys, model_type, num_layers, max_model_len)
     read = next(reader for is_of, reader in READERS if is_of(keys, model_type))
-    groups = read(keys, model_type, Depth(num_layers, num_cached, window, num_sliding))
+    groups = read(keys, model_type, Depth(num_layers, num_cached, window, min(num_sliding, num_cached)))
     return tuple(group for group in (*groups, linear) if group is not None and group.count > 0)
 
 
@@ -74,8 +56,7 @@ def _latent(keys: Keys, model_type: str, depth: Depth) -> tuple[LayerGroup, ...]
         qk_rope_head_dim=keys.integer("qk_rope_head_dim"), v_head_dim=keys.integer("v_head_dim"),
         has_output_gate=_has_output_gate(keys), is_sparse=is_sparse)
     if not is_sparse:
-        return (LayerGroup(depth.num_cached - depth.num_sliding, attention),
-                LayerGroup(depth.num_sliding, attention, window=depth.window))
+        return depth.groups(attention)
     count, indexer = latent_indexer(keys, depth.num_layers)
     return (LayerGroup(count, attention, indexer=indexer),
             LayerGroup(depth.num_cached - count, attention, indexer=indexer, reuses_choice=True))

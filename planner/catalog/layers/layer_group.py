@@ -86,10 +86,6 @@ class Attention(ABC):
         indexer = next((group.indexer for group in groups if group.indexer is not None), None)
         return LayerGroup(1, self, indexer=indexer if keeps_indexer else None)
 
-    def parameters(self, hidden: int) -> int:
-        """Return the weights of one layer that sees its whole context [1]."""
-        return sum(gemm.parameters for gemm in self.projections(LayerGroup(1, self), hidden, 1))
-
 
 @dataclass(frozen=True, slots=True)
 class LayerGroup:
