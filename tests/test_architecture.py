@@ -4,10 +4,11 @@ import doctest
 import math
 
 import pytest
+from architectures import attention_of, num_indexers, num_sliding, weights
 
 from planner.catalog import attention_reads as attention
 from planner.catalog import kv_cache, parameters
-from planner.catalog.attention_reads import readings
+from planner.catalog.attention_reads import readings, window_tokens
 from planner.catalog.catalog_files import load_model
 from planner.catalog.kv_cache import (
     index_bytes_per_token,
@@ -16,11 +17,13 @@ from planner.catalog.kv_cache import (
     state_bytes_per_seq,
     windowed_share,
 )
+from planner.catalog.layers import dense_gemm
+from planner.catalog.layers.csa import Csa
+from planner.catalog.layers.gqa import Gqa
+from planner.catalog.layers.latent import Mla
 from planner.catalog.parameters import (
-    attention_parameters,
     compressor_parameters,
     embedding_parameters,
-    indexer_parameters,
     mixing_parameters,
     num_active_parameters,
     num_parameters,
@@ -32,7 +35,7 @@ from planner.model.projections import projections
 
 
 def test_doctests_hold() -> None:
-    assert [doctest.testmod(module).failed for module in (attention, kv_cache, parameters)] == [0, 0, 0]
+    assert [doctest.testmod(module).failed for module in (attention, kv_cache, parameters, dense_gemm)] == [0, 0, 0, 0]
 
 
 @pytest.mark.parametrize(("name", "published"), [
@@ -96,10 +99,9 @@ def test_sliding_layers_with_other_heads_have_their_own_cache() -> None:
     assert kv_bytes_per_token(arch, 2) == full + local == kv_bytes_per_token_per_gpu(arch, 2, 1, 1)
     assert windowed_share(arch, 1) == local / (full + local)
     assert kv_bytes_per_token_per_gpu(arch, 2, 8, 1) == 10 * 2 * 1 * 512 * 2 + local / 8  # two ranks hold a head
-    assert [count * attention_parameters(kind) for count, kind in arch.attention_kinds] == [
+    assert [sum(group.count for group in groups) * weights(kind, 5376) for kind, groups in arch.by_attention] == [
         10 * 5376 * 512 * (2 * 32 + 4), 50 * 5376 * 256 * (2 * 32 + 2 * 16)]  # keys are values where all is seen
-    assert readings(arch) == [(10, 10, 0, 0, 0, arch.attention_kinds[0][1]),
-                              (50, 0, 50, 0, 0, arch.attention_kinds[1][1])]
+    assert readings(arch) == [(10, 10, 0, 0, 0, arch.by_attention[0][0]), (50, 0, 50, 0, 0, arch.by_attention[1][0])]
 
 
 def test_layers_that_share_a_cache_read_it_and_keep_none() -> None:
@@ -132,7 +134,7 @@ def test_states_of_kimi_delta_attention() -> None:
 ])
 def test_sliding_layers(name: str, window: int, layers: int) -> None:
     arch = load_model(name)
-    assert (arch.sliding_window, arch.num_sliding_layers) == (window, layers)
+    assert (arch.sliding_window, num_sliding(arch)) == (window, layers)
 
 
 @pytest.mark.parametrize(("name", "published"), [("glm-5", 40e9), ("glm-4.5", 32e9), ("glm-4.5-air", 12e9)])
@@ -154,7 +156,8 @@ def test_active_parameters_round_to_the_name(name: str, tables: int, published: 
 def test_hybrid_layers_by_hand() -> None:
     arch = load_model("Qwen/Qwen3.5-397B-A17B")
     assert (arch.num_attention_layers, arch.num_linear_layers) == (15, 45)
-    assert attention_parameters(arch) == 4096 * (2 * 32 * 256 + 2 * 2 * 256) + 32 * 256 * 4096  # query and gate
+    gated = 4096 * (2 * 32 * 256 + 2 * 2 * 256) + 32 * 256 * 4096  # query and gate
+    assert weights(attention_of(arch, Gqa), 4096) == gated
     assert kv_bytes_per_token(arch, 2) == 15 * 2 * 2 * 256 * 2
     assert kv_bytes_per_token_per_gpu(arch, 2, 8, 1) == 15 * 2 * 256 * 2  # 2 KV heads: four ranks hold the same one
     state, inputs = 64 * 128 * 128 * 4, 3 * (2 * 16 * 128 + 64 * 128) * 2
@@ -185,7 +188,7 @@ def test_state_and_kv_give_the_pool_of_vllms_start_up_logs(pool_gib: float, bloc
 
 def test_sparse_attention_keeps_a_key_for_the_indexer() -> None:
     arch = load_model("zhipuai/GLM-5")
-    assert (arch.index_topk, arch.num_index_layers, arch.attention) == (2048, 78, "mla")
+    assert (window_tokens(arch), num_indexers(arch), attention_of(arch, Mla).is_sparse) == (2048, 78, True)
     assert kv_bytes_per_token(arch, 2) == 78 * (576 * 2 + 132)
     assert kv_bytes_per_token(arch, 1) == 78 * (656 + 132)  # vLLM's fp8_ds_mla
     assert kv_bytes_per_token_per_gpu(arch, 1, 8, 1) == kv_bytes_per_token(arch, 1)  # on every rank in full
@@ -198,10 +201,15 @@ def test_sparse_attention_keeps_a_key_for_the_indexer() -> None:
 def test_compressed_attention_by_hand() -> None:
     """DeepSeek-V4-Flash: 21 layers with entries of 4 tokens, 20 of 128, 2 with their window of 128 tokens alone."""
     arch = load_model("deepseek-ai/DeepSeek-V4-Flash")
-    assert (arch.attention, arch.num_index_layers, arch.index_rate) == ("csa", 21, 4)
-    assert (arch.num_hca_layers, arch.hca_rate, arch.num_residual_streams) == (20, 128, 4)
-    assert attention_parameters(arch) == 4096 * (1024 + 512) + 1024 * 64 * 512 + 64 * 512 * 1024 + 8 * 1024 * 4096
-    assert indexer_parameters(arch) == 1024 * 64 * 128 + 4096 * 64
+    indexed, plain, alone = arch.layers
+    assert [(group.count, group.tokens_per_entry) for group in arch.layers] == [(21, 4), (20, 128), (2, 0)]
+    assert (num_indexers(arch), arch.num_residual_streams) == (21, 4)
+    assert indexed.attention == plain.attention == alone.attention
+    attention, indexer = attention_of(arch, Csa), indexed.indexer
+    assert indexer is not None
+    projected = sum(gemm.parameters for gemm in attention.projections(alone, 4096, 1))
+    assert projected == 4096 * (1024 + 512) + 1024 * 64 * 512 + 64 * 512 * 1024 + 8 * 1024 * 4096
+    assert sum(gemm.parameters for gemm in indexer.projections(4096, 1024)) == 1024 * 64 * 128 + 4096 * 64
     assert compressor_parameters(arch) == 4096 * (21 * 4 * (512 + 128) + 20 * 2 * 512)
     assert mixing_parameters(arch) == 2 * 43 * 4 * 4096 * (4 + 4 + 16)
     entry, key = 448 + 2 * 64 + 8, 128 + 4
@@ -210,4 +218,4 @@ def test_compressed_attention_by_hand() -> None:
     assert index_bytes_per_token(arch) == 21 * key / 4
     rows = 4 * (21 * 8 * 4 * (512 + 128) + 20 * 128 * 2 * 512)
     assert state_bytes_per_seq(arch, 1, 8, 1) == 43 * 128 * entry + rows
-    assert readings(arch) == [(43, 20 / 128, 21 / 4, 43 * 128, 0, arch)]
+    assert readings(arch) == [(43, 20 / 128, 21 / 4, 43 * 128, 0, attention)]

@@ -15,8 +15,8 @@ TERMS = ("linear_s", "activations_s", "attention_prompt_s", "attention_decode_s"
 def one_layer(gpu: str, engine: str, ranks: int, kind: str) -> StepContext:
     """Return a layer of DeepSeek-V4-Flash: its attention alone, with one residual stream and no experts."""
     stack = stack_of("deepseek-v4-flash", gpu, engine, Layout(tensor_parallel_size=ranks), kv_bytes_per_element=1.0)
-    arch = replace(stack.arch, num_layers=1, num_mlp_layers=0, num_index_layers=int(kind == "csa"),
-                   num_hca_layers=int(kind == "hca"), num_moe_layers=0, num_residual_streams=1)
+    group = stack.arch.layers[("csa", "hca").index(kind)]
+    arch = replace(stack.arch, layers=(replace(group, count=1),), mlps=(), num_residual_streams=1)
     return replace(stack, arch=arch)
 
 

@@ -20,7 +20,8 @@ from planner.results.notes import notes
 from planner.run import replay
 from planner.settings.acceptance import cumulative_acceptance
 from planner.settings.scenario import Scenario, parse_scenario
-from planner.steptime.roofline import roofline, sampling_s
+from planner.steptime.roofline import roofline
+from planner.steptime.small_time import sampling_s
 
 LLAMA = load_model("llama-3.1-8b")
 LAYER_PARAMETERS = 41_943_040 + 176_160_768  # of Llama-3.1-8B's attention and MLP

@@ -3,10 +3,18 @@
 from typing import Any
 
 import pytest
+from architectures import attention_of, count, experts_of, num_indexers, num_sliding
 
 from planner.catalog.architecture import Architecture
 from planner.catalog.catalog_files import load_gpu, load_model
 from planner.catalog.hf_config import architecture_from_config
+from planner.catalog.layers.csa import Csa
+from planner.catalog.layers.gqa import Gqa
+from planner.catalog.layers.indexers import BlockIndexer, Indexer
+from planner.catalog.layers.latent import Mla
+from planner.catalog.layers.layer_group import LayerGroup
+from planner.catalog.layers.linear_layers import GatedDeltaNet, KimiDelta, Mamba2
+from planner.catalog.layers.mlps import Dense
 from planner.catalog.parameters import num_active_parameters, num_parameters
 from planner.deployment.memory import layers_bytes
 from planner.errors import CatalogError
@@ -35,8 +43,8 @@ def read(**changes: object) -> Architecture:
 
 def test_listed_layer_types_override_the_pattern() -> None:
     kinds = ["sliding_attention", "full_attention", "sliding_attention", "sliding_attention"]
-    assert read(sliding_window=16, layer_types=kinds).num_sliding_layers == 3
-    assert read(sliding_window=512).num_sliding_layers == 0  # as long as the context: no window
+    assert num_sliding(read(sliding_window=16, layer_types=kinds)) == 3
+    assert num_sliding(read(sliding_window=512)) == 0  # as long as the context: no window
 
 
 @pytest.mark.parametrize(("name", "length"), [
@@ -59,17 +67,19 @@ def test_moe_layers_are_counted_as_the_family_places_them() -> None:
             "shared_expert_intermediate_size": 48}
     assert read(**qwen, decoder_sparse_step=2).num_moe_layers == 2
     arch = read(**qwen, mlp_only_layers=[0])
-    assert (arch.num_moe_layers, arch.num_dense_layers, arch.shared_intermediate_size) == (3, 1, 48)
+    assert (arch.num_moe_layers, arch.num_dense_layers, experts_of(arch).shared_width) == (3, 1, 48)
     deepseek = load_model("deepseek-v3")
-    assert (deepseek.num_dense_layers, deepseek.shared_intermediate_size, deepseek.attention) == (3, 2048, "mla")
+    assert (deepseek.num_dense_layers, experts_of(deepseek).shared_width) == (3, 2048)
+    assert [type(kind) for kind, _ in deepseek.by_attention] == [Mla]
     maverick = load_model("llama-4-maverick")
-    assert (maverick.num_moe_layers, maverick.intermediate_size) == (24, 16384)
+    assert (maverick.num_moe_layers, maverick.dense_mlp.width) == (24, 16384)
 
 
 def test_other_names_of_the_same_keys_are_read() -> None:
     ernie = read(model_type="ernie4_5_moe", moe_num_experts=8, moe_k=2, moe_intermediate_size=32,
                  moe_num_shared_experts=2, moe_layer_start_index=1, moe_layer_interval=1)
-    assert (ernie.num_experts, ernie.num_experts_per_tok, ernie.shared_intermediate_size) == (8, 2, 64)
+    experts = experts_of(ernie)
+    assert (experts.num_experts, experts.num_experts_per_tok, experts.shared_width) == (8, 2, 64)
     assert (ernie.num_moe_layers, ernie.num_dense_layers) == (3, 1)
     assert read(model_type="qwen3_vl_text").model_type == "qwen3"
     assert read(quantization_config={"quant_method": "FP8"}).quantization == "fp8"
@@ -213,16 +223,16 @@ def test_a_familys_config_gives_the_published_numbers_of_parameters(name: str) -
 
 def test_a_familys_own_patterns() -> None:
     cohere = read(model_type="cohere2", sliding_window=16, num_hidden_layers=8)
-    assert (cohere.num_sliding_layers, cohere.tie_word_embeddings) == (6, True)
+    assert (num_sliding(cohere), cohere.tie_word_embeddings) == (6, True)
     pattern = read(model_type="exaone4", sliding_window=16, num_hidden_layers=8, sliding_window_pattern="LLLG")
-    assert pattern.num_sliding_layers == 6
+    assert num_sliding(pattern) == 6
     afmoe = read(model_type="afmoe", **MOE, num_dense_layers=2, sliding_window=16, global_attn_every_n_layers=2)
-    assert (afmoe.num_moe_layers, afmoe.num_sliding_layers, afmoe.attn_output_gate) == (2, 2, True)
+    assert (afmoe.num_moe_layers, num_sliding(afmoe), attention_of(afmoe, Gqa).has_output_gate) == (2, 2, True)
     dots = {"model_type": "dots1", **SPARSE_LESS, "sliding_window": 16}
-    assert (read(**dots, max_window_layers=3).num_sliding_layers, read(**dots).num_sliding_layers) == (1, 4)
+    assert (num_sliding(read(**dots, max_window_layers=3)), num_sliding(read(**dots))) == (1, 4)
     listed = read(model_type="glm4_moe", **SPARSE_LESS, mlp_layer_types=["dense", "sparse", "sparse", "sparse"])
     assert listed.num_moe_layers == 3
-    assert read(model_type="starcoder2").num_mlp_matrices == 2
+    assert read(model_type="starcoder2").dense_mlp.num_matrices == 2
     assert read(model_type="qwen2_5_vl_text").model_type == "qwen2"
 
 
@@ -231,23 +241,28 @@ def test_what_falcon_and_its_time_leave_out_of_their_configs() -> None:
     small, large, bloom, starcoder = (
         architecture_from_config(PUBLISHED[name][2], name=name, where=name)
         for name in ("tiiuae/falcon-7b", "tiiuae/falcon-40b", "bigscience/bloom-7b1", "bigcode/starcoder"))
-    assert [arch.num_kv_heads for arch in (small, large, bloom, starcoder)] == [1, 8, 32, 1]
+    assert [attention_of(arch, Gqa).num_kv_heads for arch in (small, large, bloom, starcoder)] == [1, 8, 32, 1]
     assert [arch.max_model_len for arch in (small, large, bloom, starcoder)] == [2048, 2048, 2048, 8192]
-    assert [arch.intermediate_size // arch.hidden_size for arch in (small, large, bloom, starcoder)] == [4] * 4
+    assert [arch.dense_mlp.width // arch.hidden_size for arch in (small, large, bloom, starcoder)] == [4] * 4
     assert [arch.adds_up_once for arch in (small, large, bloom, starcoder)] == [True, True, False, False]
     assert all(arch.tie_word_embeddings for arch in (small, large, bloom, starcoder))
     several = architecture_from_config({**PUBLISHED["bigcode/starcoder"][2], "multi_query": False}, name="", where="")
-    assert several.num_kv_heads == 48
+    assert attention_of(several, Gqa).num_kv_heads == 48
     serial = architecture_from_config({**PUBLISHED["tiiuae/falcon-7b"][2], "parallel_attn": False}, name="", where="")
     assert not serial.adds_up_once
+
+
+def gqa_kinds(arch: Architecture) -> list[tuple[int, int, int, int]]:
+    """Return the kinds of grouped-query attention: layers, heads, KV heads and width."""
+    return [(sum(group.count for group in groups), kind.num_heads, kind.num_kv_heads, kind.head_dim)
+            for kind, groups in arch.by_attention if isinstance(kind, Gqa)]
 
 
 def test_sliding_layers_may_have_other_heads() -> None:
     """How many layers of each kind, with how many heads for queries and keys, how wide."""
     def kinds(name: str) -> list[tuple[int, int, int, int]]:
         arch = architecture_from_config({"max_position_embeddings": 8192, **PUBLISHED[name][2]}, name=name, where=name)
-        return [(count, kind.num_attention_heads, kind.num_kv_heads, kind.head_dim)
-                for count, kind in arch.attention_kinds]
+        return gqa_kinds(arch)
 
     assert kinds("google/gemma-4-31B-it") == [(10, 32, 4, 512), (50, 32, 16, 256)]
     assert kinds("XiaomiMiMo/MiMo-V2-Flash") == [(9, 64, 4, 160), (39, 64, 8, 160)]
@@ -256,8 +271,9 @@ def test_sliding_layers_may_have_other_heads() -> None:
     gemma = {"model_type": "gemma4_text", "head_dim": 8, "global_head_dim": 16, "sliding_window": 16,
              "num_global_key_value_heads": 1}
     both, keys_alone = read(**gemma), read(**gemma, attention_k_eq_v=True)
-    assert [(count, kind.num_kv_heads) for count, kind in both.attention_kinds] == [(1, 2), (3, 2)]  # the last is full
-    assert (both.head_dim, both.key_is_value, keys_alone.num_kv_heads, keys_alone.key_is_value) == (16, False, 1, True)
+    assert [(count, kv_heads) for count, _, kv_heads, _ in gqa_kinds(both)] == [(1, 2), (3, 2)]  # the last is full
+    full, one = (attention_of(arch, Gqa) for arch in (both, keys_alone))
+    assert (full.head_dim, full.key_is_value, one.num_kv_heads, one.key_is_value) == (16, False, 1, True)
 
 
 def test_blocks_of_nemotron_h_are_attention_mamba_or_mlps() -> None:
@@ -265,9 +281,9 @@ def test_blocks_of_nemotron_h_are_attention_mamba_or_mlps() -> None:
                                             where=name)
                    for name in ("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", "nvidia/Nemotron-H-8B-Base-8K"))
     assert (nano.num_layers, nano.num_mlp_layers, nano.num_linear_layers, nano.num_moe_layers) == (29, 23, 23, 23)
-    assert (nano.num_attention_layers, nano.num_dense_layers, nano.num_mlp_matrices) == (6, 0, 2)
-    assert (dense.num_layers, dense.num_mlp_layers, dense.num_dense_layers, dense.linear_attention) == (
-        28, 24, 24, "mamba")
+    assert (nano.num_attention_layers, nano.num_dense_layers, experts_of(nano).num_matrices) == (6, 0, 2)
+    assert (dense.num_layers, dense.num_mlp_layers, dense.num_dense_layers) == (28, 24, 24)
+    assert [type(kind) for kind, _ in dense.by_attention] == [Gqa, Mamba2]
     listed = {**PUBLISHED["nvidia/Nemotron-H-8B-Base-8K"][2], "hybrid_override_pattern": None,
               "layers_block_type": ["mamba", "mlp", "attention", "mlp"], "max_position_embeddings": 8192}
     arch = architecture_from_config(listed, name="small", where="config.json")
@@ -287,13 +303,20 @@ def test_experts_may_work_on_a_latent() -> None:
     assert halves[0] - halves[1] == 2.0 * 4 * (8 * 3 * 32 * 16 / 2 - 2 * 64 * 32)  # each rank has the projections whole
 
 
+def sharing_and_wide(arch: Architecture) -> tuple[int, int, int]:
+    """Return the layers that share a cache, without and with a window, and those with a wide MLP."""
+    wide = sum(number for number, mlp in arch.mlps_of(Dense) if mlp.width > arch.dense_mlp.width)
+    return (count(arch, lambda group: group.shares_cache and not group.window),
+            count(arch, lambda group: group.shares_cache and group.window), wide)
+
+
 def test_small_gemma_4_share_caches_between_layers() -> None:
     kinds = ["sliding_attention", "full_attention", "sliding_attention", "full_attention"]
     gemma = {"model_type": "gemma4_text", "sliding_window": 16, "num_kv_shared_layers": 1, "layer_types": kinds}
     arch = read(**gemma, hidden_size_per_layer_input=8)
-    assert (arch.num_kv_shared_layers, arch.num_kv_shared_sliding_layers, arch.num_wide_layers) == (1, 0, 0)
+    assert sharing_and_wide(arch) == (1, 0, 0)
     wide = read(**{**gemma, "num_kv_shared_layers": 3, "use_double_wide_mlp": True})
-    assert (wide.num_kv_shared_layers, wide.num_kv_shared_sliding_layers, wide.num_wide_layers) == (2, 1, 3)
+    assert sharing_and_wide(wide) == (2, 1, 3)
     assert (arch.per_layer_input_size, wide.per_layer_input_size) == (8, 0)
     with pytest.raises(CatalogError, match="num_kv_shared_layers = 4; must be below num_hidden_layers = 4"):
         read(**{**gemma, "num_kv_shared_layers": 4})
@@ -312,7 +335,7 @@ def test_nested_text_config_with_omitted_defaults() -> None:
         "sliding_window": 1024, "rope_scaling": {"factor": 8.0, "rope_type": "linear"}}}
     arch = architecture_from_config(config, name="gemma-3-4b", where="config.json")
     assert num_parameters(arch) == pytest.approx(3.88e9, rel=0.01)
-    assert (arch.max_model_len, arch.num_sliding_layers, arch.tie_word_embeddings) == (131_072, 29, True)
+    assert (arch.max_model_len, num_sliding(arch), arch.tie_word_embeddings) == (131_072, 29, True)
 
 
 @pytest.mark.parametrize(("given", "expected"), [
@@ -409,14 +432,15 @@ KIMI: dict[str, Any] = {
 
 def test_kimi_delta_attention_beside_latent_attention() -> None:
     arch = read(**KIMI)
-    assert (arch.attention, arch.linear_attention, arch.num_linear_layers, arch.num_moe_layers) == ("mla", "kda", 3, 3)
-    assert (arch.linear_num_key_heads, arch.linear_value_width, arch.linear_decay_rank, arch.linear_gate_rank) == (
-        4, 64, 16, 16)
-    assert (arch.num_experts_per_tok, arch.shared_intermediate_size, arch.linear_state_bytes_per_element) == (2, 32, 4)
+    latent, linear, experts = attention_of(arch, Mla), attention_of(arch, KimiDelta), experts_of(arch)
+    assert [kind for kind, _ in arch.by_attention] == [latent, linear]
+    assert (arch.num_linear_layers, arch.num_moe_layers) == (3, 3)
+    assert (linear.num_key_heads, linear.value_width, linear.decay_rank, linear.gate_rank) == (4, 64, 16, 16)
+    assert (experts.num_experts_per_tok, experts.shared_width, linear.state_bytes_per_element) == (2, 32, 4)
     full = read(**{**KIMI, "linear_attn_config": {**KIMI["linear_attn_config"], "use_full_rank_gate": True}},
                 mla_use_output_gate=True, routed_expert_hidden_size=32, attn_res_block_size=2)
-    assert (full.linear_gate_rank, full.attn_output_gate, full.moe_latent_size, full.attn_res_block_size) == (
-        0, True, 32, 2)
+    assert (attention_of(full, KimiDelta).gate_rank, attention_of(full, Mla).has_output_gate) == (0, True)
+    assert (experts_of(full).latent_width, full.attn_res_block_size) == (32, 2)
     with pytest.raises(CatalogError, match=r"linear_attn_config = None; must have kda_layers"):
         read(**{**KIMI, "linear_attn_config": None})
     with pytest.raises(CatalogError, match=r"config.json: linear_attn_config: num_heads is missing"):
@@ -460,8 +484,9 @@ def test_blocks_of_nemotron_nas_have_lost_attention_or_width() -> None:
     nas = {"model_type": "nemotron-nas", "hidden_size": 512, "num_attention_heads": 8, "num_key_value_heads": None,
            "intermediate_size": None}
     arch = read(**nas, block_configs=[block(False, 5.25), block(True, 1.5), block(False, 0.5)])
-    assert (arch.num_layers, arch.num_mlp_layers, arch.num_dense_layers, arch.num_kv_heads) == (2, 3, 3, 2)
-    assert arch.intermediate_size == round((1792 + 512 + 256) / 3)
+    assert (arch.num_layers, arch.num_mlp_layers, arch.num_dense_layers) == (2, 3, 3)
+    assert attention_of(arch, Gqa).num_kv_heads == 2
+    assert arch.dense_mlp.width == round((1792 + 512 + 256) / 3)
     assert arch.num_halves == 5
     with pytest.raises(CatalogError, match=r"block_configs has n_heads_in_group of \[2, 4\], and only one"):
         read(**nas, block_configs=[block(False, 1.0), block(False, 1.0, n_heads_in_group=2)])
@@ -473,17 +498,16 @@ def test_blocks_of_nemotron_nas_have_lost_attention_or_width() -> None:
 
 def test_an_indexer_may_choose_blocks_of_keys() -> None:
     arch = read(**BLOCKS)
-    assert (arch.attention, arch.is_block_sparse, arch.num_sparse_layers, arch.num_index_layers) == ("gqa", True, 3, 3)
-    assert (arch.index_topk, arch.index_n_heads, arch.index_head_dim, arch.index_rate) == (64, 2, 16, 1)
-    assert (arch.intermediate_size, arch.moe_intermediate_size, arch.num_moe_layers) == (
-        256, LLAMA["intermediate_size"], 3)
+    attention = attention_of(arch, Gqa)
+    assert arch.layers == (LayerGroup(1, attention), LayerGroup(3, attention, indexer=BlockIndexer(
+        num_heads=2, head_dim=16, topk=64)))
+    assert (arch.dense_mlp.width, experts_of(arch).width, arch.num_moe_layers) == (256, LLAMA["intermediate_size"], 3)
     named = {name: value for name, value in BLOCKS.items() if name != "sparse_attention_config"} | {
         "layer_types": ["full_attention", *["minimax_m3_sparse"] * 3], "index_n_heads": 2, "index_head_dim": 16,
         "index_block_size": 16, "index_topk_blocks": 4}
     assert read(**named) == arch
-    assert not read().is_block_sparse
-    assert not read(**SPARSE).is_block_sparse
-    assert read(**SPARSE).num_sparse_layers == 4
+    assert num_indexers(read()) == 0
+    assert count(read(**SPARSE), lambda group: type(group.indexer) is Indexer) == 4
     with pytest.raises(CatalogError, match=r"sparse_attention_config = None; must have sparse_attention_freq"):
         read(**{**BLOCKS, "sparse_attention_config": None})
     with pytest.raises(CatalogError, match=r"sparse_attention_config: sparse_topk_blocks is missing"):
@@ -502,18 +526,18 @@ def test_a_checkpoint_may_quantize_its_routed_experts_alone() -> None:
 
 
 def test_state_has_the_type_that_the_config_asks_for_and_the_class_adds_the_gate() -> None:
-    assert read(**HYBRID).linear_state_bytes_per_element == 2
-    assert read(**HYBRID, mamba_ssm_dtype="float32").linear_state_bytes_per_element == 4
-    assert read(**HYBRID).attn_output_gate
-    assert not read(**HYBRID, attn_output_gate=False).attn_output_gate
-    assert not read().attn_output_gate
+    assert attention_of(read(**HYBRID), GatedDeltaNet).state_bytes_per_element == 2
+    assert attention_of(read(**HYBRID, mamba_ssm_dtype="float32"), GatedDeltaNet).state_bytes_per_element == 4
+    assert attention_of(read(**HYBRID), Gqa).has_output_gate
+    assert not attention_of(read(**HYBRID, attn_output_gate=False), Gqa).has_output_gate
+    assert not attention_of(read(), Gqa).has_output_gate
 
 
 def test_only_minimax_normalises_over_all_heads() -> None:
     experts = {"num_local_experts": 4, "num_experts_per_tok": 2}
-    assert read(model_type="minimax_m2", **experts).qk_norm_over_heads
-    assert not read(model_type="minimax_m2", qk_norm_type="per_head", **experts).qk_norm_over_heads
-    assert not read().qk_norm_over_heads
+    assert read(model_type="minimax_m2", **experts).num_layers_normed_over_heads == 4
+    assert not read(model_type="minimax_m2", qk_norm_type="per_head", **experts).num_layers_normed_over_heads
+    assert not read().num_layers_normed_over_heads
 
 
 def test_qwen3_5_wrapper_without_a_dense_width() -> None:
@@ -521,22 +545,23 @@ def test_qwen3_5_wrapper_without_a_dense_width() -> None:
     del text["intermediate_size"]
     config = {"model_type": "qwen3_5_moe", "text_config": text, "vision_config": {"hidden_size": 1152}}
     arch = architecture_from_config(config, name="test", where="config.json")
-    assert (arch.intermediate_size, arch.num_moe_layers, arch.shared_intermediate_size) == (0, 4, 16)
+    assert (arch.dense_mlp.width, arch.num_moe_layers, experts_of(arch).shared_width) == (0, 4, 16)
 
 
 def test_layers_that_share_an_indexer() -> None:
-    assert read(**SPARSE).num_index_layers == 4
-    assert read(**SPARSE, indexer_types=["full", "shared", "shared", "full"]).num_index_layers == 2
+    assert num_indexers(read(**SPARSE)) == 4
+    assert num_indexers(read(**SPARSE, indexer_types=["full", "shared", "shared", "full"])) == 2
     frequent = read(**SPARSE, index_topk_freq=4, index_skip_topk_offset=3, num_hidden_layers=11)
-    assert frequent.num_index_layers == 5  # layers 0, 1, 2, 6 and 10
+    assert num_indexers(frequent) == 5  # layers 0, 1, 2, 6 and 10
     assert read(**SPARSE, first_k_dense_replace=1).num_moe_layers == 3
 
 
 def test_compressed_attention_has_layers_by_their_ratios() -> None:
     arch = read(**COMPRESSED)
-    assert (arch.attention, arch.num_index_layers, arch.index_rate, arch.num_hca_layers, arch.hca_rate) == (
-        "csa", 2, 4, 1, 128)  # the ratio of a layer that drafts comes last
-    assert (arch.sliding_window, arch.num_sliding_layers, arch.num_moe_layers, arch.kv_cache_dtype) == (16, 0, 4, "fp8")
+    assert [(group.count, group.tokens_per_entry, group.runs_indexer) for group in arch.layers] == [
+        (2, 4, True), (1, 128, False), (1, 0, False)]  # the ratio of a layer that drafts comes last
+    assert (attention_of(arch, Csa).window, num_sliding(arch)) == (16, 0)
+    assert (arch.num_moe_layers, arch.kv_cache_dtype) == (4, "fp8")
     named = {name: value for name, value in COMPRESSED.items() if name != "compress_ratios"} | {
         "layer_types": ["sliding_attention", "compressed_sparse_attention", "heavily_compressed_attention",
                         "compressed_sparse_attention"], "mlp_layer_types": ["hash_moe", "moe", "moe", "moe"]}
@@ -604,5 +629,5 @@ def test_a_null_key_takes_what_the_class_fills_in() -> None:
 
 def test_sliding_layers_of_laguna_have_more_heads() -> None:
     arch = load_model("poolside/Laguna-XS.2")
-    assert (arch.num_attention_heads, arch.sliding_num_heads, arch.sliding_num_kv_heads, arch.num_sliding_layers) == (
-        48, 64, 8, 30)
+    assert [kind[1:3] for kind in gqa_kinds(arch)] == [(48, 8), (64, 8)]
+    assert num_sliding(arch) == 30

@@ -18,7 +18,7 @@ from planner.model.precision import (
     usable_kernels,
     weight_format,
 )
-from planner.steptime.roofline import gemms_s
+from planner.steptime.dense_time import gemms_s
 
 A100, H100, B200 = load_gpu("a100-sxm"), load_gpu("h100-sxm"), load_gpu("b200-sxm")
 

@@ -4,7 +4,7 @@ import pytest
 from steps import stack_of, step, terms_of
 
 from planner.deployment.deploy import deploy
-from planner.report.profile_tables import STEP_CLASSES, step_class_terms
+from planner.report.profile_tables import STEP_CLASSES, show_profile, step_class_terms
 from planner.settings.scenario import Scenario
 
 
@@ -15,3 +15,12 @@ def test_step_classes_are_steps_like_any_other(model: str, window: int) -> None:
         expected = terms_of(stack_of(model), step(prompt, decodes, context, window=window))
         assert {term: found[name][term] for term in expected} == pytest.approx(expected)
         assert found[name]["total_s"] == pytest.approx(sum(expected.values()))
+
+
+def test_a_models_layers_are_listed_by_their_kinds() -> None:
+    value, text = show_profile("glm-5.2", Scenario())
+    own, reusing = value["architecture"]["layers"]
+    assert (own["count"], own["attention"]["kind"], own["indexer"]["topk"]) == (21, "Mla", 2048)
+    assert (reusing["count"], reusing["reuses_choice"]) == (57, True)
+    assert "\n  57 × Mla, num_heads 64, " in text
+    assert "\n  75 × Experts, num_experts 256, num_experts_per_tok 8, width 2048, " in text

@@ -4,11 +4,25 @@ import doctest
 
 import pytest
 
+from planner.catalog.architecture import Architecture
 from planner.catalog.catalog_files import load_model, model_names
-from planner.catalog.parameters import embedding_parameters, expert_parameters, num_parameters
+from planner.catalog.layers.csa import Csa
+from planner.catalog.layers.dense_gemm import Gemm
+from planner.catalog.layers.gqa import Gqa
+from planner.catalog.layers.latent import Mla
+from planner.catalog.layers.layer_group import LayerGroup
+from planner.catalog.layers.linear_layers import LinearAttention
+from planner.catalog.layers.mlps import Dense, Experts, Mlp
+from planner.catalog.parameters import (
+    attention_gemms,
+    embedding_parameters,
+    mixing_parameters,
+    num_parameters,
+    per_layer_parameters,
+)
 from planner.model import projections as module
 from planner.model.precision import attention_format
-from planner.model.projections import Gemm, attention_projections, projections
+from planner.model.projections import projections
 
 MLP = ("gate_up_proj", "down_proj", "router", "shared_gate_up_proj", "shared_down_proj",
        "latent_down_proj", "latent_up_proj", "per_layer_model_projection", "per_layer_input_gate",
@@ -24,18 +38,61 @@ def test_doctests_hold() -> None:
     assert doctest.testmod(module).failed == 0
 
 
+def attention_weights(arch: Architecture, group: LayerGroup) -> int:
+    """Return the weights of one layer's attention by the papers' formulas, its indexer and compressors included."""
+    h, of, index = arch.hidden_size, group.attention, group.indexer if group.runs_indexer else None
+    if isinstance(of, Gqa):
+        own = h * of.head_dim * ((2 + of.has_output_gate) * of.num_heads + (2 - of.key_is_value) * of.num_kv_heads)
+        return own + (0 if index is None else h * index.head_dim * (index.num_heads + 1))
+    if isinstance(of, LinearAttention):
+        keys, values = of.num_key_heads * of.key_head_dim, of.num_value_heads * of.value_head_dim
+        whole = h * (2 * keys + (2 if of.gate_rank else 3) * values + of.scalars_per_head * of.num_value_heads)
+        return whole + of.decay_rank * (h + keys) + of.gate_rank * (h + values)
+    assert isinstance(of, (Mla, Csa))
+    rank = of.q_lora_rank
+    indexer = 0 if index is None else rank * index.num_heads * index.head_dim + h * index.num_heads
+    if isinstance(of, Csa):
+        width = of.num_heads * of.head_dim
+        rows = 4 * (of.head_dim + index.head_dim) if index else 2 * of.head_dim if group.tokens_per_entry else 0
+        return (h * (rank + of.head_dim) + rank * width + of.o_lora_rank * (width + of.o_groups * h) + indexer
+                + h * rows)
+    query = of.num_heads * (of.qk_nope_head_dim + of.qk_rope_head_dim)
+    down = h * (of.kv_lora_rank + of.qk_rope_head_dim) + (h * index.head_dim if index else 0)
+    expansion = of.kv_lora_rank * of.num_heads * (of.qk_nope_head_dim + of.v_head_dim)
+    output = (1 + of.has_output_gate) * of.num_heads * of.v_head_dim * h
+    return (rank * (h + query) if rank else h * query) + down + expansion + output + indexer
+
+
+def mlp_weights(arch: Architecture, mlp: Mlp) -> int:
+    """Return the weights of one layer's MLP, all routed experts included."""
+    h = arch.hidden_size
+    if isinstance(mlp, Dense):
+        return mlp.num_matrices * h * mlp.width
+    assert isinstance(mlp, Experts)
+    routed = mlp.num_experts * mlp.num_matrices * (mlp.latent_width or h) * mlp.width
+    return routed + h * (mlp.num_matrices * mlp.shared_width + 2 * mlp.latent_width + mlp.num_experts)
+
+
 @pytest.mark.parametrize("name", model_names())
-def test_they_and_experts_and_tables_are_all_parameters(name: str) -> None:
+def test_weights_are_those_of_the_formulas(name: str) -> None:
+    """Products and parameters are both of the classes of layers; here they are written out again."""
     arch = load_model(name)
-    dense = sum(gemm.parameters for gemm in projections(arch, 1))
-    experts = arch.num_moe_layers * arch.num_experts * expert_parameters(arch)
-    assert dense + experts + embedding_parameters(arch) == num_parameters(arch)
+    attention = sum(group.count * attention_weights(arch, group) for group in arch.layers)
+    assert sum(gemm.parameters for gemm in attention_gemms(arch, 1)) == attention
+    layers = attention + sum(group.count * mlp_weights(arch, group.mlp) for group in arch.mlps)
+    around = embedding_parameters(arch) + mixing_parameters(arch) + per_layer_parameters(arch)
+    assert num_parameters(arch) == layers + around
+    dense = layers - sum(count * experts.num_experts * experts.expert_parameters(arch.hidden_size)
+                         for count, experts in arch.mlps_of(Experts))
+    beside = mixing_parameters(arch) + per_layer_parameters(arch)
+    assert sum(gemm.parameters for gemm in projections(arch, 1)) == dense + beside
 
 
 @pytest.mark.parametrize("name", model_names())
 def test_ranks_share_attention_but_for_what_each_has_in_full(name: str) -> None:
     arch = load_model(name)
-    whole, eighth = (sum(gemm.parameters for gemm in attention_projections(arch, tp)) for tp in (1, 8))
+    whole, eighth = (sum(gemm.parameters for gemm in attention_gemms(arch, tp) if gemm.part != "unquantized")
+                     for tp in (1, 8))
     assert whole / 8 * (1 - 1e-12) <= eighth < whole
 
 

@@ -1,19 +1,30 @@
 """The step-time model keeps to physics: never below the hardware's floor, and monotone in hardware and load."""
 
+import doctest
 from dataclasses import replace
+from importlib import import_module
+from inspect import isabstract
+from pkgutil import iter_modules
 from typing import Any
 
 import numpy as np
 import pytest
+from architectures import attention_of, experts_of
 from helpers import trace_of
 from hypothesis import given
 from hypothesis import strategies as some
 from steps import ENGINES, gpu_seconds, seconds, stack_of, step, terms_of, with_constants
 
-from planner.catalog.attention_reads import attention_flops_per_pair, readings, window_tokens
+from planner.catalog import layers
+from planner.catalog.attention_reads import readings, window_tokens
 from planner.catalog.catalog_files import gpu_names, load_gpu, model_names
-from planner.catalog.kv_cache import layer_kv_bytes
-from planner.catalog.parameters import expert_parameters, num_active_parameters
+from planner.catalog.layers.gqa import Gqa
+from planner.catalog.layers.indexers import Indexer
+from planner.catalog.layers.latent import Mla
+from planner.catalog.layers.layer_group import Attention
+from planner.catalog.layers.linear_layers import LinearAttention
+from planner.catalog.layers.mlps import Experts, MlpGroup
+from planner.catalog.parameters import num_active_parameters
 from planner.deployment.engine_limits import graph_sizes
 from planner.errors import UsageError
 from planner.loop.state.engine_settings import Recording
@@ -21,14 +32,20 @@ from planner.model.drafting import Draft
 from planner.model.layout import Layout
 from planner.model.node_link import NodeLink
 from planner.model.precision import WEIGHT_FORMATS, expert_format, weight_format
+from planner.model.projections import projections
 from planner.model.small_kernels import small_kernels
 from planner.run import replay
 from planner.settings.scenario import Scenario
+from planner.steptime import contribution
+from planner.steptime.attention_time import OPERATORS
 from planner.steptime.by_term import TERMS, linear, step_terms
 from planner.steptime.collective_time import collective_fit, collectives_s, exchange_s
+from planner.steptime.dense_time import gemms_s
 from planner.steptime.engine_constants import bounds
+from planner.steptime.expert_time import moe_kernels
 from planner.steptime.host_time import decode_launch_s, host_times, launches_s, prompt_launch_s
-from planner.steptime.roofline import expansion_s, gemms_s, moe_kernels, padded, priors, roofline
+from planner.steptime.indexer_time import INDEX_KERNELS
+from planner.steptime.roofline import contributions, padded, priors, roofline
 from planner.steptime.step_context import StepContext
 
 MODELS = ("llama-3.1-8b", "gemma-2-9b", "mixtral-8x7b", "gpt-oss-120b", "deepseek-v3", "glm-5", "qwen3.5-397b-a17b",
@@ -56,17 +73,19 @@ def floor_s(stack: StepContext, prompt: int, decodes: int, context: int) -> floa
                            for format_of in (weight_format, expert_format))
     head = arch.vocab_size * arch.hidden_size
     layers = num_active_parameters(arch) - head
-    experts = arch.num_moe_layers * arch.num_experts_per_tok * expert_parameters(arch)
+    experts = sum(count * of.num_experts_per_tok * of.expert_parameters(arch.hidden_size)
+                  for count, of in arch.mlps_of(Experts))
     read = element * (layers - experts) + of_experts * experts + 2 * head
     flops = 2.0 * layers * (prompt + decodes) + 2.0 * head * (decodes + (prompt > 0))
     for kind in readings(arch):
         entries = decodes * (kind.context * context + kind.window * seen + kind.recent)
-        if arch.attention == "csa" or not arch.index_topk:  # of DSA the planner reads less than its cache has
-            read += layer_kv_bytes(kind.kind, stack.kv_bytes_per_element, 1) * entries
+        is_dsa = isinstance(kind.attention, Mla) and kind.attention.is_sparse
+        if not is_dsa:  # of which the planner reads less than its cache has
+            read += kind.attention.kv_bytes(stack.kv_bytes_per_element, 1) * entries
         prompt_entries = (kind.context * int(row.prompt_pairs[0]) + kind.window * int(row.window_pairs[0])
                           + kind.recent * prompt)
-        flops += (attention_flops_per_pair(kind.kind, is_decode=False) * prompt_entries
-                  + attention_flops_per_pair(kind.kind, is_decode=True) * entries)
+        flops += (kind.attention.flops_per_pair(is_decode=False) * prompt_entries
+                  + kind.attention.flops_per_pair(is_decode=True) * entries)
     ranks, experts = layout.tensor_parallel_size, layout.num_expert_gpus  # data-parallel ranks have loads of their own
     return max(flops / ranks / max(gpu.flops_per_s.values()), read / experts / gpu.hbm_bandwidth_bytes_per_s)
 
@@ -197,17 +216,20 @@ def test_a_token_is_sent_to_the_gpus_that_have_its_experts(ranks: int, size: int
                     dispatches=True)
     stack = replace(stack_of("deepseek-v3", "h200-sxm", layout=layout), node_link=LINK)
     copies = 100 / size * touched * 7168
-    found = exchange_s(stack, np.array([100.0]))
+    experts = experts_of(stack.arch)
+    found = exchange_s(stack, experts, np.array([100.0]))
     there, back = (collectives_s(stack, np.array([width * copies]), "alltoall", ranks * size) for width in (1, 2))
     assert found == pytest.approx(there + back, rel=1e-3)
-    gathered = exchange_s(replace(stack, layout=replace(layout, dispatches=False)), np.array([8192.0]))
-    assert exchange_s(stack, np.array([8192.0])) < gathered
+    gathered = exchange_s(replace(stack, layout=replace(layout, dispatches=False)), experts, np.array([8192.0]))
+    assert exchange_s(stack, experts, np.array([8192.0])) < gathered
     assert "collectives" not in priors(stack) or ranks * size > 8
 
 
 def test_a_norm_over_all_heads_adds_a_collective() -> None:
     stack = stack_of("minimax-m2.5", "b200-sxm", "vllm", Layout(tensor_parallel_size=4))
-    plain = replace(stack, arch=replace(stack.arch, qk_norm_over_heads=False))
+    (group,) = stack.arch.layers
+    by_head = replace(group, attention=replace(attention_of(stack.arch, Gqa), norms_all_heads=False))
+    plain = replace(stack, arch=replace(stack.arch, layers=(by_head,)))
     more_s = terms_of(stack, step(0, 8, 100))["collectives_s"] - terms_of(plain, step(0, 8, 100))["collectives_s"]
     assert 62 * 3e-6 < more_s < 62 * 3e-5
 
@@ -245,7 +267,7 @@ def test_sliding_windows_cap_what_decodes_read() -> None:
 def test_sparse_attention_reads_top_k_tokens_and_the_indexers_keys() -> None:
     glm = stack_of("glm-5", "h200-sxm", layout=Layout(tensor_parallel_size=8))
     near, far = (terms_of(glm, step(0, 8, context))["attention_decode_s"] for context in (2048, 4096))
-    keys_s = glm.arch.num_index_layers * (glm.arch.index_head_dim + 4) / glm.gpu.hbm_bandwidth_bytes_per_s
+    keys_s = 78 * (128 + 4) / glm.gpu.hbm_bandwidth_bytes_per_s
     assert LESS * keys_s <= (far - near) / (8 * 2048) < 5 * keys_s
 
 
@@ -377,9 +399,11 @@ def test_a_cached_latent_is_expanded_again() -> None:
     stack = stack_of("deepseek-v3")
     least_s = 61 * 2 * 512 * 128 * 256 / stack.gpu.flops_per_s["fp8"]
     alone, cached = (gpu_seconds(stack, step(256, cached=context)) for context in (0, 30_000))
-    assert least_s < expansion_s(stack) < 4 * least_s
-    assert cached - alone > 30_000 * expansion_s(stack)
-    assert expansion_s(stack_of("deepseek-v3.2")) == expansion_s(stack_of()) == 0.0
+    expansion_s = float(roofline(stack).terms.prompt_s_per_expanded_token)
+    assert least_s < expansion_s < 4 * least_s
+    assert cached - alone > 30_000 * expansion_s
+    for other in (stack_of("deepseek-v3.2"), stack_of()):
+        assert float(roofline(other).terms.prompt_s_per_expanded_token) == 0.0
 
 
 @pytest.mark.parametrize("num_short", [1, 3, 7, 15])
@@ -512,7 +536,7 @@ def test_mamba_is_told_from_another_scan_and_says_so() -> None:
 def test_layers_without_an_mlp_add_up_once() -> None:
     """Nemotron 3 Nano has 29 layers of attention or Mamba-2 and 23 of experts: 52 all-reduces, each before a norm."""
     stack = stack_of("nemotron-3-nano-30b-a3b", "h100-sxm", layout=Layout(tensor_parallel_size=2))
-    alike = replace(stack, arch=replace(stack.arch, num_mlp_layers=29, num_moe_layers=29))
+    alike = replace(stack, arch=replace(stack.arch, mlps=(MlpGroup(29, experts_of(stack.arch)),)))
     taken, of_58 = (terms_of(each, step(decodes=8, context=1))["collectives_s"] for each in (stack, alike))
     assert taken / 52 == pytest.approx(of_58 / 58)
     assert small_kernels(stack.arch, "vllm", 1)[0].num == 52
@@ -522,10 +546,9 @@ def test_layers_without_an_mlp_add_up_once() -> None:
 def test_layers_with_other_heads_take_what_models_of_such_layers_take(engine: str) -> None:
     """Attention of Gemma 4: of as many layers as see all tokens, and of those with a window, each by themselves."""
     whole = stack_of("gemma-4-26b-a4b", "h100-sxm", engine, Layout(tensor_parallel_size=2))
-    (full, of_full), (local, of_local) = whole.arch.attention_kinds
-    alone = [replace(whole, arch=replace(
-        kind, num_layers=count, num_mlp_layers=count, num_moe_layers=count, num_sliding_layers=sliding))
-             for count, kind, sliding in ((full, of_full, 0), (local, of_local, local))]
+    alone = [replace(whole, arch=replace(whole.arch, layers=(group,), mlps=(
+        MlpGroup(group.count, experts_of(whole.arch)),))) for group in whole.arch.layers]
+    assert len(alone) == 2
     for what in (step(decodes=64, context=3000), step(4096, window=1024)):
         terms, parts = terms_of(whole, what), [terms_of(stack, what) for stack in alone]
         for name in ("attention_prompt_s", "attention_decode_s", "linear_s"):
@@ -647,7 +670,9 @@ def test_a_shared_expert_among_the_routed_ones_is_not_launched_but_streams_and_m
     """DeepSeek-V3 on 8 GPUs: 3 x 7,168 x 256 weights of 8 bit a layer, 58 layers, and 8,192 tokens through them."""
     stack = stack_of("deepseek-v3", "h200-sxm", "sglang", Layout(tensor_parallel_size=8))
     apart = replace(stack, arch=replace(stack.arch, model_type="deepseek_v32"))
-    without = replace(stack, arch=replace(stack.arch, shared_intermediate_size=0))
+    dense, (count, experts) = stack.arch.mlps[0], next(stack.arch.mlps_of(Experts))
+    routed = MlpGroup(count, replace(experts, shared_width=0))
+    without = replace(stack, arch=replace(stack.arch, mlps=(dense, routed)))
     weights = 58 * 3 * 7168 * 256
     for tokens, least_s in ((1, weights / 4.8e12), (8192, 2 * weights * 8192 / 1979e12)):
         times_s = [gpu_seconds(each, step(tokens)) for each in (without, stack, apart)]
@@ -671,3 +696,33 @@ def test_other_kernels_take_decodes_as_if_alone(gpu: str, engine: str, kv_bytes:
     stack = stack_of(gpu=gpu, engine=engine, kv_bytes_per_element=kv_bytes)
     alone, mixed = (terms_of(stack, step(prompt, 64, 1024))["attention_decode_s"] for prompt in (0, 64))
     assert mixed == alone
+
+
+def classes_of(base: type) -> set[type]:
+    """Return the classes of a kind of layer, without those that others are made of."""
+    modules = (import_module(f"{layers.__name__}.{info.name}") for info in iter_modules(layers.__path__))
+    found = {value for module in modules for value in vars(module).values()
+             if isinstance(value, type) and issubclass(value, base) and not isabstract(value)}
+    return found - {Attention, LinearAttention}
+
+
+def test_every_kind_of_attention_and_every_indexer_has_an_operator() -> None:
+    assert set(OPERATORS) == classes_of(Attention)
+    assert set(INDEX_KERNELS) == classes_of(Indexer)
+
+
+@pytest.mark.parametrize("name", STACKS)
+def test_a_steps_time_is_the_sum_of_its_operators(name: str) -> None:
+    """Each operator says what it adds by itself: products to the linear term, attention nothing to it."""
+    stack = STACKS[name]
+    parts, (terms, curve) = list(contributions(stack)), roofline(stack)
+    for field in ("linear_s", "experts_s", "activations_s", "collectives_s", "decode_s", "head_s"):
+        total = np.zeros(curve.shape)
+        for part in parts:
+            total += part.curve.get(field, 0.0)
+        np.testing.assert_allclose(curve[field][1:], total[1:], rtol=1e-12)
+    per_pair = sum(part.terms.get("prompt_s_per_pair", 0.0) for part in parts)
+    assert float(terms.prompt_s_per_pair) == pytest.approx(per_pair)
+    products = {gemm.name for gemm in projections(stack.arch, stack.layout.tensor_parallel_size)}
+    assert {part.name for part in parts if "linear_s" in part.curve} == products
+    assert doctest.testmod(contribution).failed == 0

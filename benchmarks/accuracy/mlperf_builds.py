@@ -11,7 +11,9 @@ from planner.loop.state.count_table import node_counts
 from planner.model.projections import projections
 from planner.model.small_kernels import ACTIVATION_SHARE, small_kernels
 from planner.steptime.collective_time import ACTIVATION_BYTES, collectives_s
-from planner.steptime.roofline import gemms_s, padded, projection_format, small_s
+from planner.steptime.dense_time import gemms_s, projection_format
+from planner.steptime.roofline import padded
+from planner.steptime.small_time import small_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

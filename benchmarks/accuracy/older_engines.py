@@ -6,7 +6,10 @@ from dataclasses import replace
 import numpy as np
 
 from benchmarks.accuracy.mlperf_builds import save, token_counts
+from planner.catalog.attention_reads import readings
 from planner.catalog.catalog_files import load_gpu
+from planner.catalog.layers.gqa import Gqa
+from planner.catalog.layers.mlps import Experts
 from planner.deployment.deploy import Deployment
 from planner.deployment.engine_limits import scenario_constants
 from planner.model.precision import KV_BYTES_PER_ELEMENT
@@ -89,14 +92,16 @@ def read_by_each_head(deployment: Deployment) -> None:
     """Let each query head of a TensorRT engine read keys and values by itself, where no kernel has such groups."""
     stack, curve = deployment.stack, deployment.step_time.curve
     assert stack is not None
-    arch = stack.arch
-    if stack.engine != "trtllm" or arch.num_attention_heads // arch.num_kv_heads in GROUPED_HEADS:
-        return
-    head_bytes = 2 * arch.head_dim * KV_BYTES_PER_ELEMENT[deployment.scenario.kv_cache_dtype]
-    layer_s = head_bytes * arch.num_attention_heads / stack.layout.tensor_parallel_size / L2_BYTES_PER_S
-    for name, num_layers in (("decode_s_per_context_token", arch.num_attention_layers - arch.num_sliding_layers),
-                             ("decode_s_per_window_token", arch.num_sliding_layers)):
-        setattr(curve, name, np.maximum(getattr(curve, name), num_layers * layer_s))
+    for each in readings(stack.arch):
+        attention = each.attention
+        is_grouped = isinstance(attention, Gqa) and attention.num_heads // attention.num_kv_heads in GROUPED_HEADS
+        if stack.engine != "trtllm" or not isinstance(attention, Gqa) or is_grouped:
+            return
+        head_bytes = 2 * attention.head_dim * KV_BYTES_PER_ELEMENT[deployment.scenario.kv_cache_dtype]
+        layer_s = head_bytes * attention.num_heads / stack.layout.tensor_parallel_size / L2_BYTES_PER_S
+        for name, num_layers in (("decode_s_per_context_token", each.context),
+                                 ("decode_s_per_window_token", each.window)):
+            setattr(curve, name, np.maximum(getattr(curve, name), num_layers * layer_s))
 
 
 def choose_alike(deployment: Deployment) -> None:
@@ -105,7 +110,9 @@ def choose_alike(deployment: Deployment) -> None:
     assert stack is not None
     if not stack.arch.num_moe_layers:
         return
-    chosen = replace(stack, arch=replace(stack.arch, num_experts=stack.arch.num_experts_per_tok))
+    mlps = tuple(replace(group, mlp=replace(group.mlp, num_experts=group.mlp.num_experts_per_tok))
+                 if isinstance(group.mlp, Experts) else group for group in stack.arch.mlps)
+    chosen = replace(stack, arch=replace(stack.arch, mlps=mlps))
     alike = roofline(chosen).curve
     save(curve, "experts_s", curve.experts_s - alike.experts_s)
     curve.shared_s, curve.tokens_bytes = alike.shared_s, alike.tokens_bytes

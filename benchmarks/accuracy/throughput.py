@@ -15,6 +15,7 @@ from benchmarks.accuracy.static_batch import predicted_rows
 from planner.catalog.architecture import Architecture
 from planner.catalog.catalog_files import load_gpu, load_model
 from planner.catalog.gpus import Gpu
+from planner.catalog.kv_cache import kv_bytes_per_token_per_gpu
 from planner.catalog.parameters import num_parameters
 from planner.deployment.deploy import deploy
 from planner.deployment.engine_limits import scenario_constants
@@ -146,7 +147,7 @@ def tuned(model: Architecture, gpu: Gpu, tp: int, isl: int, osl: int, weight_byt
     (4096, 8192)
     """
     free = gpu.hbm_capacity_bytes * tp - num_parameters(model) * weight_bytes
-    per_token = 2 * model.num_layers * max(tp, model.num_kv_heads) * model.head_dim * kv_bytes
+    per_token = tp * kv_bytes_per_token_per_gpu(model, kv_bytes, tp, 1)
     seqs = min(KV_SHARE * free / per_token / (isl + osl), 4096)
     tokens = min(seqs * (1 + isl / osl), 32_768)
     return (_up(max(seqs, 64), 32 if seqs < 256 else 128 if seqs < 1024 else 256),

@@ -20,7 +20,7 @@ from fit_attention import (
 from fitting import ROOT, SOURCE, SYSTEMS, fit, gpu_of, tables, write_fits
 
 from planner.catalog.gpus import Gpu
-from planner.steptime.attention_time import MLA_HEADS
+from planner.steptime.mla_time import MLA_HEADS
 from planner.steptime.operators.attention import PromptAttention
 from planner.steptime.operators.mla import MlaDecode, mla_decode_coefficients, mla_prompt_coefficients
 

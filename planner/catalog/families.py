@@ -92,9 +92,3 @@ _FILLED: tuple[tuple[dict[str, object], tuple[str, ...]], ...] = (  # what Huggi
 CLASS_DEFAULTS = {model_type: {key: value for keys, model_types in _FILLED if model_type in model_types
                                for key, value in keys.items()}
                   for model_type in SUPPORTED}
-
-
-def linear_kind(model_type: str) -> str:
-    """Return the kind of linear attention that a model type has layers of, "" where it has none."""
-    kinds = {"gdn": DELTA_NET, "kda": KDA, "mamba": MAMBA}
-    return next((kind for kind, model_types in kinds.items() if model_type in model_types), "")

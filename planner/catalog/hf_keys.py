@@ -1,8 +1,10 @@
-"""A Hugging Face config as the readers of its parts ask it: integers, and blocks of hybrid models."""
+"""A Hugging Face config as the readers of its parts ask it: integers, layers, and blocks of hybrid models."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
+from planner.catalog.layers.layer_group import Attention, LayerGroup
 from planner.errors import CatalogError
 
 _BLOCKS = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
@@ -31,6 +33,27 @@ class Keys:
         if not isinstance(value, int) or isinstance(value, bool) or value < (0 if default == 0 else 1):
             raise CatalogError(f"{self.where}: {named} = {value!r}; must be a positive integer")
         return value
+
+
+class Depth(NamedTuple):
+    """How many layers a model has, and how many of them slide.
+
+    Parameters
+    ----------
+    num_layers : all that the config lists [1].
+    num_cached : those with a KV cache; the others have linear attention [1].
+    window, num_sliding : the window [tokens], and the layers that have it [1]; zeros without one.
+    """
+
+    num_layers: int
+    num_cached: int
+    window: int
+    num_sliding: int
+
+    def groups(self, attention: Attention) -> tuple[LayerGroup, ...]:
+        """Return layers that all have one attention: those that see all tokens, and sliding ones."""
+        return (LayerGroup(self.num_cached - self.num_sliding, attention),
+                LayerGroup(self.num_sliding, attention, window=self.window))
 
 
 def block_counts(keys: Keys) -> dict[str, int]:

@@ -19,7 +19,7 @@ def limits_of(scenario: Scenario, gpu: Gpu | None, architecture: Architecture | 
     engine, size = ENGINES[scenario.engine], size_of(scenario, None if gpu is None else gpu.hbm_capacity_bytes)
     defaults = engine.sized_defaults(engine.defaults, size)
     most = engine.compressed_max_num_seqs
-    if most is not None and architecture is not None and architecture.attention == "csa":
+    if most is not None and architecture is not None and architecture.keeps_recent_entries:
         defaults = replace(defaults, max_num_seqs=max(most // size.num_ranks, 1))
     given = {f.name: getattr(scenario, f.name) for f in fields(EngineDefaults)}
     return replace(defaults, **{name: value for name, value in given.items() if value is not None})

@@ -6,16 +6,13 @@ from dataclasses import dataclass, replace
 from planner.catalog.architecture import Architecture
 from planner.catalog.gpus import Gpu
 from planner.catalog.kv_cache import kv_bytes_per_token_per_gpu, state_bytes_per_seq, windowed_share
+from planner.catalog.layers.mlps import Dense, Experts
 from planner.catalog.parameters import (
+    attention_gemms,
     compressor_parameters,
-    expert_parameters,
-    latent_parameters,
     mixing_parameters,
-    mlp_parameters,
     per_layer_embeddings,
     per_layer_parameters,
-    router_parameters,
-    shared_expert_parameters,
 )
 from planner.engines import ENGINES
 from planner.engines.engine import Activations, Occupied
@@ -23,10 +20,8 @@ from planner.errors import CapacityError, UsageError
 from planner.model.drafting import Draft
 from planner.model.layout import Layout
 from planner.model.precision import WEIGHT_FORMATS, attention_format, expert_format, weight_format
-from planner.model.projections import attention_projections
 
 ACTIVATION_BYTES_PER_ELEMENT = 2  # activations are 16-bit between the kernels, whatever the weights are
-INDEX_CHOICE = 128  # tokens that an indexer chooses together in GQA; a KV block has as many, or more
 CONTEXT_BYTES = 0.5e9  # what CUDA takes of a GPU before an engine does
 # What weights, KV and the sampler leave unexplained in start-up logs of vLLM 0.18 to 0.20 on H200 and B200
 # (`benchmarks/accuracy/kv_capacity.csv`): on one GPU, and more where TP or PP > 1.
@@ -126,7 +121,7 @@ def plan_memory(arch: Architecture, gpu: Gpu, layout: Layout, *, engine: str, qu
     windowed = per_token * windowed_share(arch, ranks)
     block_size, state_blocks = pages(arch, engine, block_size, kv_bytes_per_element, ranks, draft)
     per_seq = 0 if state_blocks else state_bytes_per_seq(arch, kv_bytes_per_element, ranks, stages)
-    if arch.attention == "csa" and rules.compressed_pool is not None:
+    if arch.keeps_recent_entries and rules.compressed_pool is not None:
         per_token, per_seq = rules.compressed_pool(arch, kv_bytes_per_element, stages), 0
     windows = max_num_seqs * windowed * arch.sliding_window
     per_token += draft_kv_bytes_per_token(draft, kv_bytes_per_element, ranks)
@@ -168,12 +163,10 @@ def pages(arch: Architecture, engine: str, block_size: int, kv_bytes_per_element
     >>> pages(load_model("qwen3.5-35b-a3b"), "vllm", 16, 2.0, 1)
     (1056, 3)
     """
-    if arch.attention == "csa":
+    if arch.keeps_recent_entries:
         return ENGINES[engine].compressed_pages(arch, block_size)
-    if arch.is_block_sparse:
-        return max(block_size, INDEX_CHOICE), 0
     if not arch.num_linear_layers:
-        return block_size, 0
+        return max(block_size, *(group.indexer.least_block_tokens for group in arch.layers if group.indexer), 1), 0
     num_drafted = 0 if draft is None else draft.num_tokens
     return ENGINES[engine].state_pages(arch, block_size, kv_bytes_per_element, tensor_parallel_size, num_drafted)
 
@@ -211,18 +204,37 @@ def layers_bytes(arch: Architecture, quantization: str | None, layout: Layout) -
     tensor_parallel_size, pipeline_parallel_size = layout.tensor_parallel_size, layout.pipeline_parallel_size
     num_layers, num_mlps = (-(-count // pipeline_parallel_size) for count in (arch.num_layers, arch.num_mlp_layers))
     num_moe = min(num_mlps, arch.num_moe_layers)
-    experts = -(-arch.num_experts // layout.expert_parallel_size) / layout.expert_tensor_parallel_size
-    expert_element = WEIGHT_FORMATS[expert_format(arch, quantization)].bytes_per_element
-    moe_layer = (2.0 * router_parameters(arch)
-                 + element * (shared_expert_parameters(arch) / tensor_parallel_size + latent_parameters(arch))
-                 + expert_element * experts * expert_parameters(arch) * expert_padding(arch, quantization))
-    projected = sum(gemm.parameters for gemm in attention_projections(arch, tensor_parallel_size))
+    routed = sum(min(num_mlps, count) * _expert_layer_bytes(arch, experts, quantization, layout, element)
+                 for count, experts in arch.mlps_of(Experts))
+    projected = sum(gemm.parameters for gemm in attention_gemms(arch, tensor_parallel_size)
+                    if gemm.part != "unquantized")
     attention = (attention_element * projected + 2.0 * (compressor_parameters(arch) + mixing_parameters(arch))
                  ) / arch.num_layers  # the mean, where layers differ
     own_inputs = element * per_layer_parameters(arch) / arch.num_layers * (2 + 1 / tensor_parallel_size) / 3
-    wide = 1 + arch.num_wide_layers / max(arch.num_dense_layers, 1)
-    dense = min(num_mlps - num_moe, arch.num_dense_layers) * wide * element * mlp_parameters(arch)
-    return num_layers * (attention + own_inputs) + num_moe * moe_layer + dense / tensor_parallel_size
+    dense = _mean_dense_bytes(arch, min(num_mlps - num_moe, arch.num_dense_layers), element)
+    return num_layers * (attention + own_inputs) + routed + dense / tensor_parallel_size
+
+
+def _mean_dense_bytes(arch: Architecture, num_layers: int, element: float) -> float:
+    """Weights of so many dense MLPs on all GPUs, of the mean width [bytes]."""
+    groups = list(arch.mlps_of(Dense))
+    if not groups:
+        return 0.0
+    least = min((mlp for _, mlp in groups), key=lambda mlp: mlp.width)
+    wider = sum(count * (mlp.width - least.width) for count, mlp in groups)
+    mean = 1 + wider / (least.width * arch.num_dense_layers)
+    return num_layers * mean * element * least.parameters(arch.hidden_size)
+
+
+def _expert_layer_bytes(arch: Architecture, experts: Experts, quantization: str | None, layout: Layout,
+                        element: float) -> float:
+    """Weights of one MoE layer on one GPU [bytes]."""
+    expert_element = WEIGHT_FORMATS[expert_format(arch, quantization)].bytes_per_element
+    hidden, ranks = arch.hidden_size, layout.tensor_parallel_size
+    held = -(-experts.num_experts // layout.expert_parallel_size) / layout.expert_tensor_parallel_size
+    return (2.0 * experts.router_parameters(hidden)
+            + element * (experts.shared_parameters(hidden) / ranks + experts.latent_parameters(hidden))
+            + expert_element * held * experts.expert_parameters(hidden) * expert_padding(arch, quantization))
 
 
 def expert_padding(arch: Architecture, quantization: str | None) -> float:
@@ -294,14 +306,8 @@ def activation_bytes(arch: Architecture, max_num_batched_tokens: int, max_num_se
     0.69
     """
     tokens, hidden, ranks = max_num_batched_tokens, arch.hidden_size, tensor_parallel_size
-    moe = arch.num_experts_per_tok * (2 * hidden + 3 * arch.moe_intermediate_size / ranks)
-    per_token = (
-        max(((2 + arch.attn_output_gate) * kind.num_attention_heads + 2 * kind.num_kv_heads)
-            * max(kind.head_dim, arch.v_head_dim) / ranks for _, kind in arch.attention_kinds),
-        (4 * arch.linear_key_width + 4 * arch.linear_value_width) / ranks,
-        (6 if arch.num_wide_layers else 3) * arch.intermediate_size / ranks if arch.num_dense_layers else 0.0,
-        moe + 3 * arch.shared_intermediate_size / ranks if arch.num_moe_layers else 0.0,
-    )
+    per_token = [*(attention.activation_width / ranks for attention, _ in arch.by_attention),
+                 *(group.mlp.activation_width(hidden, ranks) for group in arch.mlps)]
     layer = tokens * max(per_token) * ACTIVATION_BYTES_PER_ELEMENT
     residual = 2 * tokens * hidden * ACTIVATION_BYTES_PER_ELEMENT
     return ENGINES[engine].activation_bytes(Activations(

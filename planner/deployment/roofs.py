@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.catalog.architecture import Architecture
-from planner.catalog.attention_reads import attention_flops_per_pair, readings, window_tokens
+from planner.catalog.attention_reads import readings, window_tokens
 from planner.catalog.parameters import num_active_parameters
 from planner.deployment.deploy import Deployment
 from planner.loop.compiled.jit import compile_with_signature, numba
@@ -35,9 +35,9 @@ def model_flops(arch: Architecture, *, prompt_tokens: Any, decodes: Any, pairs: 
     """
     seen = np.minimum(context, decodes * window_tokens(arch))
     attention = sum(
-        attention_flops_per_pair(each.kind, is_decode=False)
+        each.attention.flops_per_pair(is_decode=False)
         * (each.context * pairs + each.window * window_pairs + each.recent * prompt_tokens)
-        + attention_flops_per_pair(each.kind, is_decode=True)
+        + each.attention.flops_per_pair(is_decode=True)
         * (each.context * context + each.window * seen + each.recent * decodes)
         for each in readings(arch))
     head = arch.vocab_size * arch.hidden_size

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from planner.catalog.architecture import Architecture
 from planner.catalog.gpus import Gpu
-from planner.catalog.kv_cache import kv_bytes_per_token_per_gpu, layer_kv_bytes
+from planner.catalog.kv_cache import kv_bytes_per_token_per_gpu
+from planner.catalog.layers.csa import compressor_widths
 from planner.engines.dialect import (
     CONTEXT,
     KV_DTYPES,
@@ -135,9 +136,9 @@ def compressed_pool(arch: Architecture, kv_bytes_per_element: float, pipeline_pa
     >>> round(compressed_pool(load_model("deepseek-v4-flash"), 1, 1), 2)
     7705.45
     """
-    window = arch.num_attention_layers * layer_kv_bytes(arch, kv_bytes_per_element, 1)
-    row = 4 * (arch.head_dim + arch.index_head_dim) * ROW_BYTES_PER_ELEMENT
-    rows = arch.num_index_layers * row * ROWS_PER_TOKEN
+    window = sum(group.count * group.attention.kv_bytes(kv_bytes_per_element, 1) for group in arch.layers)
+    rows = sum(group.count * sum(compressor_widths(group)) * ROW_BYTES_PER_ELEMENT * ROWS_PER_TOKEN
+               for group in arch.layers if group.indexer is not None)
     return (kv_bytes_per_token_per_gpu(arch, kv_bytes_per_element, 1, pipeline_parallel_size)
             + SWA_FULL_TOKENS_RATIO * (window + rows) / pipeline_parallel_size)
 

@@ -3,6 +3,7 @@
 import re
 
 from planner.catalog.architecture import Architecture
+from planner.catalog.layers.latent import Mla
 from planner.engines.dialect import (
     CONTEXT,
     KV_DTYPES,
@@ -61,7 +62,7 @@ def older_layers(arch: Architecture) -> int:
 
     As runs of both show: gpt-oss takes no longer under 1.1 than under 1.2, DeepSeek 40 µs a layer.
     """
-    return arch.num_attention_layers if arch.attention == "mla" else 0
+    return sum(group.count for group in arch.layers if isinstance(group.attention, Mla))
 
 
 def fuses_allreduce(arch: Architecture, _: int) -> bool:

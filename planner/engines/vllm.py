@@ -8,6 +8,7 @@ from typing import Any
 
 from planner.catalog.architecture import Architecture
 from planner.catalog.kv_cache import kv_bytes_per_token_per_gpu, state_bytes_per_seq
+from planner.catalog.layers.csa import kept_tokens
 from planner.engines.dialect import (
     CONTEXT,
     KV_DTYPES,
@@ -109,10 +110,12 @@ def compressed_pages(arch: Architecture, block_size: int) -> tuple[int, int]:
     >>> compressed_pages(load_model("deepseek-v4-pro"), 16)
     (256, 26)
     """
-    groups = round(arch.num_attention_layers / arch.num_index_layers)
-    windows = groups * _touched(arch.sliding_window, WINDOW_PAGE)
-    return max(block_size, BLOCK_SIZE), (windows + _touched(2 * arch.index_rate, OVERLAPPING_PAGE)
-                                         + _touched(arch.hca_rate, PLAIN_PAGE))
+    overlapping = next(group for group in arch.layers if group.indexer is not None)
+    plain = next(group for group in arch.layers if group.indexer is None and group.tokens_per_entry)
+    groups = round(sum(group.count for group in arch.layers) / overlapping.count)
+    windows = groups * _touched(overlapping.attention.recent_entries, WINDOW_PAGE)
+    return max(block_size, BLOCK_SIZE), (windows + _touched(kept_tokens(overlapping), OVERLAPPING_PAGE)
+                                         + _touched(kept_tokens(plain), PLAIN_PAGE))
 
 
 def _touched(window: int, page: int) -> int:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from planner.catalog.architecture import Architecture
 from planner.catalog.catalog_files import load_model
+from planner.catalog.layers.mlps import Experts, Mlp, MlpGroup
 from planner.errors import UsageError
 from planner.settings.acceptance import cumulative_acceptance
 from planner.settings.scenario import Scenario
@@ -77,12 +78,12 @@ def draft_of(scenario: Scenario, target: Architecture | None) -> Draft | None:
     if target is None:
         arch = None
     elif method == "mtp":
-        num_indexers = 0 if target.attention == "csa" else min(target.num_index_layers, 1)
-        arch = replace(_one_layer(target), num_moe_layers=min(target.num_moe_layers, 1), num_index_layers=num_indexers,
-                       num_sparse_layers=min(target.num_sparse_layers, 1))
+        experts = next((mlp for _, mlp in target.mlps_of(Experts)), None)
+        arch = _one_layer(target, experts or target.dense_mlp, keeps_indexer=True)
     elif method in ("eagle", "eagle3"):
-        arch = own or replace(_one_layer(target), quantization=None, attention_quantization=None, index_topk=0,
-                              intermediate_size=target.intermediate_size or MLP_RATIO * target.hidden_size)
+        width = target.dense_mlp.width or MLP_RATIO * target.hidden_size
+        arch = own or replace(_one_layer(target, replace(target.dense_mlp, width=width), keeps_indexer=False),
+                              quantization=None, attention_quantization=None)
         if method == "eagle3":
             arch = replace(arch, vocab_size=min(arch.vocab_size, EAGLE3_VOCAB))
     elif method == "draft_model" and own is not None:
@@ -116,8 +117,8 @@ def _own_model(name: str | None, method: str) -> Architecture | None:
     return load_model(name)
 
 
-def _one_layer(target: Architecture) -> Architecture:
-    """Return one dense layer of the target with attention over all of its context; of CSA over its window."""
-    return replace(target, name=f"a layer of {target.name}", num_layers=1, num_mlp_layers=1, num_linear_layers=0,
-                   num_sliding_layers=0, sliding_head_dim=0, num_moe_layers=0, num_index_layers=0, num_sparse_layers=0,
-                   num_hca_layers=0, num_wide_layers=0, per_layer_input_size=0)
+def _one_layer(target: Architecture, mlp: Mlp, *, keeps_indexer: bool) -> Architecture:
+    """Return one layer of the target without a window, with its attention and an MLP."""
+    attention, groups = target.by_attention[0]
+    return replace(target, name=f"a layer of {target.name}", per_layer_input_size=0, mlps=(MlpGroup(1, mlp),),
+                   layers=(attention.drafting_layer(groups, keeps_indexer=keeps_indexer),))

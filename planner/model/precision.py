@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from planner.catalog.architecture import Architecture
 from planner.catalog.gpus import Gpu
+from planner.catalog.layers.latent import Mla
 from planner.engines import ENGINES
 from planner.errors import CatalogError, UnknownNameError
 
@@ -174,7 +175,7 @@ def kv_cache_type(arch: Architecture | None, given: str, engine: str = "vllm", g
     """
     if given != "auto" or arch is None:
         return given
-    is_dsa = arch.attention == "mla" and arch.index_topk > 0
+    is_dsa = any(isinstance(group.attention, Mla) and group.indexer is not None for group in arch.layers)
     own = ENGINES[engine].sparse_kv_cache_type
     if own is not None and is_dsa and gpu is not None and gpu.vendor == "NVIDIA":
         return own(gpu)

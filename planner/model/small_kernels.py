@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from planner.catalog.architecture import Architecture
-from planner.catalog.parameters import compressor_widths
+from planner.catalog.layers.mlps import Dense, Experts
 from planner.engines import ENGINES
 
 LAYER_KERNELS = 4  # small ones of a dense layer: two norms, the rotary embedding and the activation
@@ -31,13 +31,14 @@ class Small(NamedTuple):
     distinct: float
 
 
-def small_kernels(arch: Architecture, engine: str, ranks: int) -> tuple[Small, ...]:
+def small_kernels(arch: Architecture, engine: str, ranks: int, *, fuses_shared: bool = False) -> tuple[Small, ...]:
     """Return the small kernels of all layers, norms of the hidden state first.
 
     Parameters
     ----------
     arch, engine : the model, and the name of the engine whose kernels run.
     ranks : that a layer's width is spread over [1].
+    fuses_shared : whether the kernel of routed experts activates the shared ones too.
 
     Notes
     -----
@@ -55,12 +56,6 @@ def small_kernels(arch: Architecture, engine: str, ranks: int) -> tuple[Small, .
     [(64, 0.24, 16384), (32, 0.24, 10240.0), (32, 0.28, 43008.0)]
     """
     hidden, streams = arch.hidden_size, arch.num_residual_streams
-    in_attention = ENGINES[engine].rotates_in_attention and arch.attention == "gqa"
-    turned = [(count, 0.0 if arch.attention != "gqa"
-               else (kind.num_attention_heads + kind.num_kv_heads) * kind.head_dim / ranks)
-              for count, kind in arch.attention_kinds]
-    dense, shared = (arch.num_mlp_matrices * width / ranks
-                     for width in (arch.intermediate_size, arch.shared_intermediate_size))
     kept = arch.attn_res_block_size
     halves = ([Small(arch.num_halves, NORM_SHARE, 4 * hidden, 2 * hidden)] if streams == 1 else
               [Small(arch.num_halves, MIX_SHARE, (3 * streams + 1) * hidden, (2 * streams + 1) * hidden),
@@ -70,14 +65,29 @@ def small_kernels(arch: Architecture, engine: str, ranks: int) -> tuple[Small, .
     read = sum(layer // kept + 1 for layer in range(arch.num_layers)) / arch.num_layers if kept else 0.0
     return (*halves,
             Small(arch.num_halves if kept else 0, NORM_SHARE, (read + 1) * hidden, (read + 1) * hidden),
-            Small(sum(count for count, _ in compressor_widths(arch)), NORM_SHARE, 0.0, 0.0),
-            *(Small(count, 0.0 if in_attention else ROTARY_SHARE, 2 * width, width) for count, width in turned),
-            Small(arch.num_linear_layers, ROTARY_SHARE, 0.0, 0.0),
-            Small(arch.num_dense_layers - arch.num_wide_layers, ACTIVATION_SHARE, dense, dense),
-            Small(arch.num_wide_layers, ACTIVATION_SHARE, 2 * dense, 2 * dense),
-            Small(arch.num_moe_layers if shared else 0, ACTIVATION_SHARE, shared, shared),
+            Small(sum(group.count * group.attention.num_small_kernels(group) for group in arch.layers),
+                  NORM_SHARE, 0.0, 0.0),
+            *_rotary(arch, engine, ranks), *_activations(arch, ranks, fuses_shared=fuses_shared),
             *(own if arch.per_layer_input_size else ()),
-            Small(2 * arch.num_attention_layers if arch.qk_norm_over_heads else 0, NORM_SHARE, 0.0, 0.0))
+            Small(2 * arch.num_layers_normed_over_heads, NORM_SHARE, 0.0, 0.0))
+
+
+def _rotary(arch: Architecture, engine: str, ranks: int) -> list[Small]:
+    """What turns query and key, by kind of attention."""
+    kernels = []
+    for attention, groups in arch.by_attention:
+        is_inside = ENGINES[engine].rotates_in_attention and attention.is_rotated_inside
+        width = attention.rotary_width / ranks
+        kernels.append(Small(sum(group.count for group in groups), 0.0 if is_inside else ROTARY_SHARE, 2 * width,
+                             width))
+    return kernels
+
+
+def _activations(arch: Architecture, ranks: int, *, fuses_shared: bool) -> list[Small]:
+    """The activations of dense MLPs and of shared experts."""
+    kinds: tuple[type[Dense | Experts], ...] = (Dense,) if fuses_shared else (Dense, Experts)
+    widths = [(group.count, group.mlp.activated_width / ranks) for group in arch.mlps if isinstance(group.mlp, kinds)]
+    return [Small(count if width else 0, ACTIVATION_SHARE, width, width) for count, width in widths]
 
 
 def sampler(arch: Architecture) -> Small:

@@ -35,18 +35,12 @@ def check_heads(architecture: Architecture, layout: Layout) -> None:
         nor they it.
     """
     ranks = layout.tensor_parallel_size
-    kinds = [("attention", kind.num_attention_heads, kind.num_kv_heads) for _, kind in architecture.attention_kinds]
-    if architecture.num_linear_layers:
-        kinds.append(("linear attention", architecture.linear_num_value_heads, architecture.linear_num_key_heads))
-    if architecture.o_groups % ranks:
-        raise CatalogError(f"tensor_parallel_size = {ranks}: {architecture.name} has {architecture.o_groups} "
-                           f"groups of heads (o_groups), which no engine divides over {ranks} ranks; give a divisor of "
-                           f"{architecture.o_groups}")
-    for name, heads, shared in kinds:
-        if heads % ranks or (shared % ranks and ranks % shared):
-            raise CatalogError(f"tensor_parallel_size = {ranks}: {architecture.name} has {heads} heads of {name} on "
-                               f"{shared} KV heads or keys, which no engine divides over {ranks} ranks; give a divisor "
-                               f"of {heads}")
+    for attention, _ in architecture.by_attention:
+        undivided = attention.undivided(ranks)
+        if undivided is not None:
+            what, number = undivided
+            raise CatalogError(f"tensor_parallel_size = {ranks}: {architecture.name} has {what}, which no engine "
+                               f"divides over {ranks} ranks; give a divisor of {number}")
 
 
 def node_link_of(scenario: Scenario, gpu: Gpu | None, layout: Layout) -> NodeLink | None:

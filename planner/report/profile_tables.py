@@ -1,6 +1,6 @@
 """A GPU's or a model's profile as `planner db show` prints it, with memory and step times by term."""
 
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 from planner.catalog.catalog_files import describe_model, gpu_names, load_gpu, load_model, model_names
@@ -66,14 +66,17 @@ def _show_model(name: str, scenario: Scenario) -> tuple[dict[str, Any], str]:
         "num_parameters": num_parameters(arch),
         "num_active_parameters": num_active_parameters(arch),
         "kv_bytes_per_token_bf16": kv_bytes_per_token(arch, 2.0),
-        "architecture": {field: getattr(arch, field) for field in arch.__slots__},
+        "architecture": {field: _as_values(getattr(arch, field)) for field in arch.__slots__},
     }
     own = arch.kv_cache_dtype
     in_own = f", {kv_bytes_per_token(arch, kv_bytes_per_element(own)):,.0f} in {own}" if own else ""
     lines = [f"{arch.name}: {value['num_parameters'] / 1e9:.2f}e9 parameters, "
              f"{value['num_active_parameters'] / 1e9:.2f}e9 active, {value['kv_bytes_per_token_bf16']:,.0f} B of KV a "
              f"token in bf16{in_own}"]
-    lines += [f"  {field:<32}{setting}" for field, setting in value["architecture"].items() if setting]
+    lines += [f"  {field:<32}{setting}" for field, setting in value["architecture"].items()
+              if setting and not isinstance(setting, (list, dict))]
+    lines += [f"  {group.pop('count')} × {_words(group)}" for part in ("layers", "mlps")
+              for group in map(dict, value["architecture"][part])]
     if scenario.gpu:
         deployment = deploy(replace(scenario, model=name))
         terms, memory = step_class_terms(deployment), deployment.memory
@@ -81,6 +84,23 @@ def _show_model(name: str, scenario: Scenario) -> tuple[dict[str, Any], str]:
         value["step_terms_s"] = terms
         lines += [f"on {deployment.layout.num_gpus} × {scenario.gpu}", str(memory), _terms_text(terms)]
     return value, "\n".join(lines)
+
+
+def _as_values(part: Any) -> Any:
+    """Return a part of an architecture as values: of layers their kind, and their shapes where no default holds."""
+    if isinstance(part, tuple):
+        return [_as_values(each) for each in part]
+    if not is_dataclass(part):
+        return part
+    shapes = {field.name: _as_values(getattr(part, field.name)) for field in fields(part)
+              if getattr(part, field.name) != field.default}
+    return shapes if "count" in shapes else {"kind": type(part).__name__, **shapes}
+
+
+def _words(shapes: dict[str, Any]) -> str:
+    """Return the shapes of a group of layers in a line: each kind, then what it has."""
+    return ", ".join(_words(value) if isinstance(value, dict) else str(value) if name == "kind" else f"{name} {value}"
+                     for name, value in shapes.items())
 
 
 def step_class_terms(deployment: Deployment) -> dict[str, dict[str, float]]:

@@ -94,7 +94,7 @@ def _engines(deployment: Deployment, trace: Trace) -> list[str]:
                      "--gpu-memory-utilization, use more GPUs"
                      + (" or give --no-enable-prefix-caching" if per_seq > 1 else ""))
     is_apart = deployment.scenario.data_parallel_size > 1 and not deployment.scenario.data_parallel_attention
-    if is_apart and architecture is not None and architecture.num_experts:
+    if is_apart and architecture is not None and architecture.num_moe_layers:
         found.append("data_parallel_size counts independent replicas; in vLLM, data-parallel ranks of a mixture of "
                      "experts take each step together, and --data-parallel-attention replays such ranks")
     if deployment.stack is not None and (unmeasured := priors(deployment.stack)):

@@ -1,5 +1,7 @@
 """MiniMax sparse attention: GQA over key blocks that an indexer chose."""
 
+from planner.catalog.layers.gqa import Gqa
+from planner.catalog.layers.layer_group import LayerGroup
 from planner.engines import ENGINES
 from planner.errors import UsageError
 from planner.steptime.fused_norms import generation
@@ -15,31 +17,28 @@ INDEX_FLOPS_FRAC = 0.34
 TILE = 16  # rows that Triton multiplies at least, for the queries of a group's heads
 
 
-def sparse_pair_s(stack: StepContext) -> float:
+def sparse_pair_s(stack: StepContext, attention: Gqa) -> float:
     """Return what a layer takes for one query and one key that was chosen, all heads of a GPU [s].
 
     Raises
     ------
     UsageError : under TensorRT-LLM, whose kernels (1.3.0rc23) take up to hundreds of times as long.
-
-    >>> from planner.catalog.catalog_files import load_model
-    >>> load_model("minimax-m3").is_block_sparse
-    True
     """
     arch, ranks = stack.arch, stack.layout.tensor_parallel_size
     engine, of_generation = ENGINES[stack.engine], generation(stack.gpu) or "hopper"
     if of_generation not in engine.block_sparse_frac:
         raise UsageError(f"{arch.name} under {stack.engine}: its kernels of block-sparse attention are not modelled; "
                          "use --engine vllm or sglang")
-    groups = -(-arch.num_kv_heads // ranks)
-    heads = -(-arch.num_attention_heads // (ranks * groups))
+    groups = -(-attention.num_kv_heads // ranks)
+    heads = -(-attention.num_heads // (ranks * groups))
     rows = heads if of_generation in engine.block_sparse_unpadded else max(TILE, heads)
     reached = stack.gpu.flops_per_s["bf16"] * engine.block_sparse_frac[of_generation]
-    return 4.0 * groups * rows * arch.head_dim / reached
+    return 4.0 * groups * rows * attention.head_dim / reached
 
 
-def index_pair_s(stack: StepContext) -> float:
+def block_index_pair_s(stack: StepContext, group: LayerGroup) -> float:
     """Return what an indexer's heads of a GPU take for one query and one key [s]."""
-    arch = stack.arch
-    heads = -(-arch.index_n_heads // stack.layout.tensor_parallel_size)
-    return 2.0 * heads * arch.index_head_dim / (stack.gpu.flops_per_s["bf16"] * INDEX_FLOPS_FRAC)
+    indexer = group.indexer
+    assert indexer is not None
+    heads = -(-indexer.num_heads // stack.layout.tensor_parallel_size)
+    return 2.0 * heads * indexer.head_dim / (stack.gpu.flops_per_s["bf16"] * INDEX_FLOPS_FRAC)

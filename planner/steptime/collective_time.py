@@ -1,11 +1,13 @@
 """The collectives of a step: what all-reduces, and gathering and scattering around experts, take in all layers."""
 
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
+from planner.catalog.layers.mlps import Dense, Experts
 from planner.model.precision import KERNELS, WEIGHT_FORMATS, expert_format, usable_kernels
+from planner.steptime.contribution import Contribution
 from planner.steptime.fused_norms import KERNELS_OF, largest_fused_bytes
 from planner.steptime.kernel_constants import Fit, find_fit
 from planner.steptime.operators.collectives import CollectiveConstants, collective_s
@@ -18,8 +20,8 @@ ACTIVATION_BYTES = 2.0  # between kernels activations are 16-bit, whatever the w
 QK_NORM_BYTES = 8.0  # of a token: the sums of squares of query and key, 32-bit
 
 
-def add_collectives(curve: Any, stack: StepContext, counts: Floats, fused: Floats) -> None:
-    """Add the collectives of all layers to a step's curve.
+def collectives(stack: StepContext, counts: Floats, fused: Floats) -> Iterator[Contribution]:
+    """Yield the collectives of all layers.
 
     One or two all-reduces of the hidden state a layer, of which the `fused` take the norm after them along;
     data-parallel attention brings it to experts and back (`exchange_s`). Where query and key are normalised over all
@@ -31,14 +33,16 @@ def add_collectives(curve: Any, stack: StepContext, counts: Floats, fused: Float
         apart_s = collectives_s(stack, counts * hidden, "all_reduce", layout.tensor_parallel_size)
         fused_s = collectives_s(replace(stack, engine=KERNELS_OF), counts * hidden, "all_reduce",
                                 layout.tensor_parallel_size)
-        curve.collectives_s += (_num_reduces(stack) - fused) * apart_s + fused * np.minimum(fused_s, apart_s)
-        if arch.qk_norm_over_heads:
-            curve.collectives_s += arch.num_layers * collectives_s(stack, counts * QK_NORM_BYTES, "all_reduce",
-                                                                   layout.tensor_parallel_size)
+        yield Contribution("all-reduces", curve={
+            "collectives_s": (_num_reduces(stack) - fused) * apart_s + fused * np.minimum(fused_s, apart_s)})
+        if arch.num_layers_normed_over_heads:
+            sums_s = collectives_s(stack, counts * QK_NORM_BYTES, "all_reduce", layout.tensor_parallel_size)
+            yield Contribution("norms over heads", curve={
+                "collectives_s": arch.num_layers_normed_over_heads * sums_s})
     if layout.data_parallel_size > 1:
-        exchanged_s = arch.num_moe_layers * exchange_s(stack, counts)
-        curve.collectives_s += exchanged_s
-        curve.shared_s += exchanged_s
+        for num_layers, experts in arch.mlps_of(Experts):
+            exchanged_s = num_layers * exchange_s(stack, experts, counts)
+            yield Contribution("exchange", curve={"collectives_s": exchanged_s, "shared_s": exchanged_s})
 
 
 def exchange_ops(stack: StepContext) -> tuple[str, str]:
@@ -46,7 +50,7 @@ def exchange_ops(stack: StepContext) -> tuple[str, str]:
     return ("alltoall", "alltoall") if stack.layout.dispatches else ("all_gather", "reduce_scatter")
 
 
-def exchange_s(stack: StepContext, counts: Floats) -> Floats:
+def exchange_s(stack: StepContext, experts: Experts, counts: Floats) -> Floats:
     """Return what one layer of data-parallel attention takes to bring a rank's tokens to experts and back [s].
 
     All tokens go to all GPUs, and sums come back; or each goes to those GPUs alone that have its experts, in the format
@@ -59,7 +63,7 @@ def exchange_s(stack: StepContext, counts: Floats) -> Floats:
     tokens = counts * layout.data_parallel_size
     there_bytes = back_bytes = tokens * ACTIVATION_BYTES * arch.hidden_size
     if layout.dispatches:
-        copies = tokens / layout.num_expert_gpus * touched_gpus(arch.num_experts_per_tok, arch.num_experts,
+        copies = tokens / layout.num_expert_gpus * touched_gpus(experts.num_experts_per_tok, experts.num_experts,
                                                                 layout.num_expert_gpus) * arch.hidden_size
         choices = WEIGHT_FORMATS[expert_format(arch, stack.quantization)].moe
         there_bytes = copies * KERNELS[usable_kernels(choices, stack.gpu)[0]].activation_bytes
@@ -84,7 +88,8 @@ def _num_reduces(stack: StepContext) -> int:
     if layout.tensor_parallel_size == 1:
         return 0
     after_attention = 0 if arch.adds_up_once else arch.num_layers
-    return after_attention + (arch.num_mlp_layers if layout.data_parallel_size == 1 else arch.num_dense_layers)
+    return after_attention + (arch.num_mlp_layers if layout.data_parallel_size == 1
+                              else sum(count for count, _ in arch.mlps_of(Dense)))
 
 
 def collectives_s(stack: StepContext, message_bytes: Floats, op: str, num_gpus: int) -> Floats:

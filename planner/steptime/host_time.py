@@ -1,24 +1,24 @@
 """Host time of a step: scheduling work, and kernel launches outside CUDA graphs."""
 
-from typing import Any
-
-from planner.catalog.architecture import Architecture
+from planner.catalog.layers.mlps import Experts
 from planner.engines import ENGINES
+from planner.steptime.attention_time import OPERATORS
+from planner.steptime.contribution import Contribution
 from planner.steptime.step_context import StepContext, runs_flashinfer
 
 ON_TOP = ("overhead_s", "overhead_s_per_seq", "frontend_s", "frontend_s_per_token", "latency_s", "latency_s_per_token",
           "latency_s_per_seq")
 
 
-def add_host(terms: Any, stack: StepContext) -> None:
-    """Set the terms of the host's work, beside the GPU's and on top of it."""
+def host(stack: StepContext) -> Contribution:
+    """Return the terms of the host's work, beside the GPU's and on top of it."""
     prompt_s, decode_s = launches_s(stack)
-    terms.prompt_launch_s, terms.decode_launch_s = prompt_s / stack.gpu.launch_speed, decode_s / stack.gpu.launch_speed
-    terms.graph_seqs, terms.graph_tokens = stack.graph_seqs, stack.graph_tokens
-    terms.is_overlapped = stack.is_overlapped
-    terms.host_s, terms.host_s_per_seq = host_times(stack)
-    for name in ON_TOP:
-        setattr(terms, name, getattr(stack.constants, name))
+    host_s, host_s_per_seq = host_times(stack)
+    return Contribution("host", {
+        "prompt_launch_s": prompt_s / stack.gpu.launch_speed, "decode_launch_s": decode_s / stack.gpu.launch_speed,
+        "graph_seqs": stack.graph_seqs, "graph_tokens": stack.graph_tokens, "is_overlapped": stack.is_overlapped,
+        "host_s": host_s, "host_s_per_seq": host_s_per_seq, "tokens_per_decode": stack.tokens_per_decode,
+        **{name: getattr(stack.constants, name) for name in ON_TOP}})
 
 
 def host_times(stack: StepContext) -> tuple[float, float]:
@@ -57,9 +57,10 @@ def prompt_launch_s(stack: StepContext) -> float:
     """
     arch, c = stack.arch, stack.constants
     num_flashinfer = arch.num_attention_layers if runs_flashinfer(stack.engine, stack.gpu) else 0
-    return (arch.num_halves / 2 * c.launch_s_per_layer + arch.num_moe_layers * c.launch_s_per_moe_layer
-            + _num_mla_layers(arch) * c.launch_s_per_mla_layer + arch.num_linear_layers * c.launch_s_per_linear_layer
-            + num_flashinfer * c.launch_s_per_flashinfer_layer)
+    launch_s = arch.num_halves / 2 * c.launch_s_per_layer + _num_expert_layers(stack) * c.launch_s_per_moe_layer
+    for num_layers, constant in _launches(stack):
+        launch_s += num_layers * float(getattr(c, constant))
+    return launch_s + num_flashinfer * c.launch_s_per_flashinfer_layer
 
 
 def decode_launch_s(stack: StepContext) -> float:
@@ -71,9 +72,15 @@ def decode_launch_s(stack: StepContext) -> float:
     DeepSeek-V3 (61; sgl-project/sglang#12160).
     """
     arch, c = stack.arch, stack.constants
-    parts = arch.num_moe_layers + _num_mla_layers(arch) + arch.num_linear_layers
+    parts = _num_expert_layers(stack) + sum(count for count, _ in _launches(stack))
     return arch.num_halves / 2 * c.decode_launch_s_per_layer + parts * c.decode_launch_s_per_part
 
 
-def _num_mla_layers(arch: Architecture) -> int:
-    return 0 if arch.attention == "gqa" else arch.num_attention_layers
+def _num_expert_layers(stack: StepContext) -> int:
+    return sum(count for count, _ in stack.arch.mlps_of(Experts))
+
+
+def _launches(stack: StepContext) -> list[tuple[int, str]]:
+    """Return the layers whose attention takes more to launch, and the constant of how much more."""
+    return [(sum(group.count for group in groups), constant) for attention, groups in stack.arch.by_attention
+            if (constant := OPERATORS[type(attention)].launches) is not None]

@@ -1,8 +1,8 @@
 """LoRA adapters: their size on a GPU, and what their kernels add to a step."""
 
 from planner.catalog.architecture import Architecture
-from planner.loop.state.terms import StepTime
 from planner.model.projections import projections
+from planner.steptime.contribution import Contribution
 from planner.steptime.step_context import StepContext
 
 BYTES_PER_ELEMENT = 2.0  # of adapters' weights, 16-bit under every format of the model's (`lora_dtype`)
@@ -29,17 +29,18 @@ def adapter_bytes(arch: Architecture, rank: int, tensor_parallel_size: int) -> f
         if gemm.name not in WITHOUT)
 
 
-def add_adapters(step_time: StepTime, stack: StepContext, rank: int) -> None:
-    """Add what a step takes that has adapters: kernels' floors, its tokens' activations, each adapter's weights.
+def adapters(stack: StepContext, rank: int) -> Contribution:
+    """Return what adapters add to a step: kernels' floors, its tokens' activations, each adapter's weights.
 
     Products to the rank and back are bound by memory: a token's inputs, its r values, and its outputs read and written.
 
     Source: Chen et al., Punica, 2023, section 4; Sheng et al., S-LoRA, 2023.
     """
-    terms, bandwidth = step_time.terms, stack.gpu.hbm_bandwidth_bytes_per_s
+    bandwidth = stack.gpu.hbm_bandwidth_bytes_per_s
     gemms = [gemm for gemm in projections(stack.arch, stack.layout.tensor_parallel_size) if gemm.name not in WITHOUT]
     floor_s = stack.constants.kernel_floor_s
-    terms.adapters_s = KERNELS * floor_s * sum(gemm.count for gemm in gemms)
     values = sum(gemm.count * (gemm.k + 2 * SLICES.get(gemm.name, 1) * rank + 2 * gemm.n) for gemm in gemms)
-    terms.adapters_s_per_token = BYTES_PER_ELEMENT * values / bandwidth
-    terms.adapters_s_per_adapter = adapter_bytes(stack.arch, rank, stack.layout.tensor_parallel_size) / bandwidth
+    return Contribution("adapters", {
+        "adapters_s": KERNELS * floor_s * sum(gemm.count for gemm in gemms),
+        "adapters_s_per_token": BYTES_PER_ELEMENT * values / bandwidth,
+        "adapters_s_per_adapter": adapter_bytes(stack.arch, rank, stack.layout.tensor_parallel_size) / bandwidth})

@@ -1,0 +1,78 @@
+"""Indexers in a Hugging Face config: their shapes, and the layers that have one."""
+
+from collections.abc import Mapping, Sequence
+
+from planner.catalog.hf_keys import Keys
+from planner.catalog.layers.csa import Csa
+from planner.catalog.layers.indexers import BlockIndexer, EntryIndexer, Indexer
+from planner.catalog.layers.layer_group import LayerGroup
+from planner.errors import CatalogError
+
+_BLOCK_KEYS = {"sparse_num_index_heads": "index_n_heads", "sparse_index_dim": "index_head_dim",
+               "sparse_topk_blocks": "index_topk_blocks", "sparse_block_size": "index_block_size"}
+_COMPRESS_RATES = {"compressed_sparse_attention": 4, "heavily_compressed_attention": 128}
+
+
+def latent_indexer(keys: Keys, num_layers: int) -> tuple[int, Indexer]:
+    """Return how many layers run an indexer of DeepSeek sparse attention, and its shapes; the others share a choice.
+
+    They do where `indexer_types` says "shared", or by `index_topk_freq` (GLM-5.2).
+    """
+    types = keys.config.get("indexer_types")
+    if isinstance(types, Sequence):
+        count = sum(kind == "full" for kind in types)
+    else:
+        frequency, offset = keys.integer("index_topk_freq", 1), keys.integer("index_skip_topk_offset", 2)
+        count = sum(max(layer - offset + 1, 0) % frequency == 0 for layer in range(num_layers))
+    return count, Indexer(**_index_shapes(keys))
+
+
+def _index_shapes(keys: Keys) -> dict[str, int]:
+    return {"num_heads": keys.integer("index_n_heads"), "head_dim": keys.integer("index_head_dim"),
+            "topk": keys.integer("index_topk")}
+
+
+def block_indexer(keys: Keys, num_layers: int) -> tuple[int, BlockIndexer]:
+    """Return how many layers have an indexer that chooses blocks of keys, those listed as sparse, and its shapes.
+
+    Transformers 5 lists them as `layer_types`, with keys of its own for the rest.
+    """
+    given, kinds = keys.config.get("sparse_attention_config"), keys.config.get("layer_types")
+    if not isinstance(given, Mapping) and isinstance(kinds, list):
+        given = {"sparse_attention_freq": [int(kind == "minimax_m3_sparse") for kind in kinds],
+                 **{own: keys.config.get(name) for own, name in _BLOCK_KEYS.items()}}
+    listed = given.get("sparse_attention_freq") if isinstance(given, Mapping) else None
+    if not isinstance(given, Mapping) or not isinstance(listed, list) or len(listed) < num_layers:
+        raise CatalogError(f"{keys.where}: sparse_attention_config = {given!r}; must have sparse_attention_freq, a "
+                           f"list of 0 and 1 for each of {num_layers} layers; copy it from the model's config.json")
+    own = Keys(given, f"{keys.where}: sparse_attention_config", {})
+    count = sum(kind == 1 for kind in listed[:num_layers])
+    topk = own.integer("sparse_topk_blocks") * own.integer("sparse_block_size")
+    return count, BlockIndexer(num_heads=own.integer("sparse_num_index_heads"),
+                               head_dim=own.integer("sparse_index_dim"), topk=topk)
+
+
+def compressed_layers(keys: Keys, attention: Csa, num_layers: int) -> tuple[LayerGroup, ...]:
+    """Return the layers with compressed sparse attention: with an indexer, without one, and with their window alone.
+
+    `compress_ratios` has tokens an entry for each layer, 0 or 1 where it keeps its window alone, and goes on for the
+    layers that draft; transformers' `layer_types` names the kinds, with their `compress_rates`.
+    """
+    indexer = EntryIndexer(**_index_shapes(keys))
+    ratios, kinds = keys.config.get("compress_ratios"), keys.config.get("layer_types")
+    if not isinstance(ratios, list) and isinstance(kinds, list):
+        given = keys.config.get("compress_rates")
+        rate_of = {**_COMPRESS_RATES, **(given if isinstance(given, Mapping) else {})}
+        ratios = [rate_of.get(kind, 0) for kind in kinds]
+    if not isinstance(ratios, list) or len(ratios) < num_layers or not all(isinstance(each, int) for each in ratios):
+        raise CatalogError(f"{keys.where}: compress_ratios = {ratios!r}; must be a list with a number of tokens for "
+                           f"each of {num_layers} layers")
+    own = ratios[:num_layers]
+    rates = sorted({each for each in own if each > 1})
+    if len(rates) != 2:
+        raise CatalogError(f"{keys.where}: compress_ratios has the ratios {rates}; must be two, that of layers with an "
+                           "indexer and a larger one")
+    few, many = own.count(rates[0]), own.count(rates[1])
+    return (LayerGroup(few, attention, indexer=indexer, tokens_per_entry=rates[0]),
+            LayerGroup(many, attention, tokens_per_entry=rates[1]),
+            LayerGroup(num_layers - few - many, attention, tokens_per_entry=0))

@@ -1,0 +1,94 @@
+"""Routed experts of a step, all layers: their kernel, and its time."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from planner.catalog.layers.mlps import Experts
+from planner.model.precision import KERNELS, WEIGHT_FORMATS, expert_format
+from planner.steptime.contribution import Contribution
+from planner.steptime.dense_time import preferred_kernels
+from planner.steptime.kernel_constants import Fit, find_fits
+from planner.steptime.operators.gemm import Floats
+from planner.steptime.operators.moe import MoeConstants, moe_s, touched_experts
+from planner.steptime.step_context import StepContext
+
+MOE_KERNELS = 4  # of a layer's routed experts: permutation, two grouped products with the activation, combination
+MOE_PRODUCTS = 2
+MOE_BACKENDS = {"marlin": ("marlin",), "triton": ("triton", "fused_moe"), "deep_gemm": ("deepgemm",),
+                "flashinfer_trtllm": ("trtllm", "min_latency")}  # what their kernels' names have, as benchmarked
+
+
+def routed_experts(stack: StepContext, counts: Floats) -> Iterator[Contribution]:
+    """Yield the routed experts of all MoE layers; data-parallel attention ranks share one set of them."""
+    for num_layers, experts in stack.arch.mlps_of(Experts):
+        layer_s, read = _layer(stack, experts, counts * stack.layout.data_parallel_size)
+        yield Contribution("experts", curve={"experts_s": num_layers * layer_s, "shared_s": num_layers * layer_s,
+                                             "tokens_bytes": num_layers * read})
+
+
+def moe_kernels(stack: StepContext) -> tuple[str, tuple[Fit[MoeConstants], ...]]:
+    """Return what the routed experts are multiplied as, and the kernels to choose from.
+
+    Those of the backend that was asked for: the engine's own, else another's, since both call the same library; where
+    nobody measured it on this GPU, the engine's choice. Marlin's is that of int4 for other 4-bit formats too: nobody
+    measured it with them but on B200, where it came with kernels around it that engines do not run.
+    """
+    choices = WEIGHT_FORMATS[expert_format(stack.arch, stack.quantization)].moe
+    if stack.moe_backend == "marlin" and not {"int4_wo", "w4a16_mxfp4"}.isdisjoint(choices):
+        choices = ("int4_wo",)
+    name, fits = preferred_kernels(MoeConstants, "moe", choices, stack)
+    if stack.moe_backend == "auto":
+        return name, fits
+    anyones = find_fits(MoeConstants, "moe", gpu=stack.gpu.kernels_of, engine=stack.engine,
+                        dtype=KERNELS[name].like or name, is_shared=True)
+    named = (tuple(fit for fit in found
+                   if any(word in fit.row.get("kernel", "") for word in MOE_BACKENDS[stack.moe_backend]))
+             for found in (fits, anyones))
+    return name, next(filter(None, named), fits)
+
+
+def _layer(stack: StepContext, experts: Experts, tokens: Floats) -> tuple[Floats, Floats]:
+    """Return what one layer's experts take by the fastest kernel [s], and what that reads of their weights [bytes]."""
+    arch, layout, c = stack.arch, stack.layout, stack.constants
+    dtype, fits = moe_kernels(stack)
+    ep, tp = layout.expert_parallel_size, layout.expert_tensor_parallel_size
+    element = WEIGHT_FORMATS[expert_format(arch, stack.quantization)].bytes_per_element
+    precision = KERNELS[dtype].precision
+    flops_per_s = stack.gpu.flops_per_s[precision]
+    bandwidth = stack.gpu.hbm_bandwidth_bytes_per_s
+    floor_s = (MOE_KERNELS + MOE_PRODUCTS * KERNELS[dtype].quantizes_apart) * c.kernel_floor_s
+    hidden, visited = experts.input_width(arch.hidden_size), experts.num_experts_per_tok
+    # an expert of two matrices is one of three that are two thirds as wide: as many bytes, products and activations
+    width = experts.width * experts.num_matrices / 3.0
+    expert = 3.0 * hidden * width / tp
+    multiply_s = 2.0 * expert * tokens * visited / ep / flops_per_s
+    layer_s, read = np.full_like(tokens, np.inf), np.zeros_like(tokens)
+    for fit in fits:
+        constants = replace(fit.constants, floor_s=min(floor_s, fit.constants.floor_s))
+        benchmark_s = moe_s(tokens, hidden=hidden, inter=width, topk=visited, num_experts=experts.num_experts,
+                            moe_tp=tp, moe_ep=ep, weight_bytes_per_element=element,
+                            flops_per_s=flops_per_s / stack.compute_ratio(precision),
+                            bandwidth_bytes_per_s=bandwidth, constants=constants, unevenness=unevenness(ep))
+        touched = touched_experts(tokens, visited, experts.num_experts, ep, constants.spread_frac)
+        weight_bytes = touched * expert * element
+        found_s = np.maximum(c.experts_ratio * benchmark_s,
+                             np.maximum(weight_bytes / bandwidth, multiply_s))
+        layer_s, read = np.minimum(layer_s, found_s), np.where(found_s < layer_s, weight_bytes, read)
+    return layer_s, read
+
+
+def unevenness(num_gpus: int) -> float:
+    """Return how many standard deviations the fullest of some GPUs lies above their mean, as of a normal distribution.
+
+    Expected largest of n standard normal values: 0.56 for 2, 1.03 for 4, 1.42 for 8, 1.77 for 16.
+
+    >>> round(unevenness(8), 2)
+    1.42
+    """
+    return float(_LARGEST_OF[num_gpus]) if num_gpus in _LARGEST_OF else math.sqrt(2 * math.log(num_gpus))
+
+
+_LARGEST_OF = {1: 0.0, 2: 0.5642, 4: 1.0294, 8: 1.4236, 16: 1.7660, 32: 2.0697}
