@@ -49,7 +49,7 @@ def test_what_is_written_is_read(answer: Any) -> None:
     assert list(asdict(again)) == list(values)  # in the same order
 
 
-@pytest.mark.parametrize("kind", {type(answer) for answer in ANSWERS}, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", dict.fromkeys(map(type, ANSWERS)), ids=lambda kind: kind.__name__)
 def test_every_key_has_a_meaning_and_every_number_a_unit(kind: type) -> None:
     """So that the reference has no empty cell: a text, a truth value and a part have no unit, all else has one."""
     for each in declared(kind):
