@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from planner import Scenario, replay
 from planner.commands.cli import app
+from planner.results.notes import idle_options
 from planner.run import Outcome
 from planner.traces import Trace
 
@@ -152,3 +153,9 @@ def test_a_limit_in_flight_says_that_it_counts_requests() -> None:
     assert said(conversations(4, 20.0), "limits requests in flight, not conversations", max_concurrency=2)
     assert not said(conversations(4, 20.0), "limits requests in flight")
     assert not said(trace_of([(0.0, 100, 5)] * 4), "limits requests in flight", max_concurrency=2)
+
+
+def test_a_router_without_a_choice_is_a_note() -> None:
+    alone, several = Scenario(router="random"), Scenario(router="random", data_parallel_size=2)
+    assert idle_options(alone) == ["router = random: no effect with one replica"]
+    assert idle_options(several) == idle_options(Scenario(router="round-robin")) == []

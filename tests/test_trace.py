@@ -44,6 +44,10 @@ def test_rows_are_sorted_and_ties_keep_file_order(read: Callable[..., Trace]) ->
     assert len(trace.sha256) == 64
 
 
+def test_a_path_is_read_as_its_text_is(read: Callable[..., Trace]) -> None:
+    assert read(ROWS).sha256 == read_trace(Path("t")).sha256
+
+
 def test_account_says_what_became_of_the_rows(read: Callable[..., Trace]) -> None:
     data = HEADER + b",note,\n0,10,1,x,\n4,0,1,x,\n8,30,0,x,\n9,30,3,x,\n10,30,-1,x,\n"
     account = read(data, on_bad_rows="drop").account

@@ -7,6 +7,7 @@ from typing import Any
 from planner.deployment.deploy import Deployment, pools_of
 from planner.engines import ENGINES
 from planner.results.session_notes import session_notes
+from planner.settings.default_router import ROUTER
 from planner.settings.scenario import Scenario, given_options
 from planner.steptime.engine_constants import read_table
 from planner.steptime.roofline import priors
@@ -186,6 +187,9 @@ def idle_options(scenario: Scenario) -> list[str]:
         idle = [f"{name} = {given[name]}" for name in names if name in given]
         if idle and switch not in given:
             found.append(f"{', '.join(idle)}: no effect without --{switch.replace('_', '-')}")
+    is_alone = scenario.data_parallel_size == 1 and scenario.fleet is None and scenario.autoscale is None
+    if is_alone and scenario.router not in (None, ROUTER):
+        found.append(f"router = {scenario.router}: no effect with one replica")
     return found
 
 

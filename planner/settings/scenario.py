@@ -39,12 +39,12 @@ class Scenario(LoadOptions, StepTimeOptions, OverloadOptions, SchedulingOptions,
     """
 
     def __post_init__(self) -> None:
+        if self.data_parallel_attention:
+            _check_ranks(self)
         check_deployment(self)
         check_tier_options(self)
         check_fleet(self)
         check_step_time(self)
-        if self.data_parallel_attention:
-            _check_ranks(self)
         if self.kv_offloading_size is not None and self.num_cpu_blocks is not None:
             raise UsageError(f"num_cpu_blocks = {self.num_cpu_blocks} besides kv_offloading_size = "
                              f"{self.kv_offloading_size}: swapped KV is in that; leave one of them out")

@@ -1,6 +1,7 @@
 """Reading a trace: the source's blocks through the format's reader and the shared checks into one sorted table."""
 
 import hashlib
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,8 @@ HEAD_OBJECTS = 100
 
 
 def read_trace(
-    source: str, *, format: str | None = None, on_bad_rows: BadRows = "error", limit: int | None = None
+    source: str | os.PathLike[str], *, format: str | None = None, on_bad_rows: BadRows = "error",
+    limit: int | None = None,
 ) -> Trace:
     """Read a recorded trace, or a bundled sample by its name.
 
@@ -47,6 +49,7 @@ def read_trace(
     TraceError : the file cannot be read, or a row is bad; the message names file, line, column and value.
     UsageError : an argument is unknown (UnknownNameError for a format) or out of range.
     """
+    source = os.fspath(source)
     _check_arguments(on_bad_rows, limit)
     check_format(format)
     if format is None and source.replace("-", "").isalnum() and source in _sample_names():
