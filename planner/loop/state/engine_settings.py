@@ -94,9 +94,6 @@ class EngineSettings:
                      "scheduler_recv_interval", "stream_interval"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name} = {getattr(self, name)}; must be at least 1")
-        for f in fields(self):
-            if f.type in _CODES and not getattr(self, f.name) >= 0:
-                raise UsageError(f"{f.name} = {getattr(self, f.name)}; must not be negative")
         if (self.cpu_tier or self.remote_tier) and not self.enable_prefix_caching:
             raise UsageError("KV tiers are found by prefix, and prefix caching is off; give a trace with hash_ids, or "
                              "--enable-prefix-caching")
@@ -110,6 +107,9 @@ class EngineSettings:
             raise UsageError(f"max_wait_s = {self.max_wait_s}; must not be negative")
         if self.pipeline_parallel_size > 127:
             raise UsageError(f"pipeline_parallel_size = {self.pipeline_parallel_size}; at most 127 stages are modelled")
+        for f in fields(self):
+            if f.type in _CODES and not getattr(self, f.name) >= 0:
+                raise UsageError(f"{f.name} = {getattr(self, f.name)}; must not be negative")
 
 
 # Fields that are made of the policy, of the requests, or of several settings; `replays.settings_record` fills them.
