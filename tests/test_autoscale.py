@@ -350,7 +350,7 @@ def test_a_fleet_that_cannot_change_is_the_one_that_stays(tmp_path: Path, drawn:
     """Bit for bit: the requests whatever is looked at, and every total where engines are not brought up for it."""
     rows, keys, options = drawn
     path = write(tmp_path, **keys | {"minimum": count, "maximum": count})
-    trace, fixed = trace_of(rows), ("wall_s", "simulated_requests_per_s", "deployment")
+    trace, fixed = trace_of(rows), ("wall_s", "simulated_requests_per_s", "deployment", "notes")
     scaled = replay(trace, scenario_of(**SECONDS, **options, autoscale=path))
     static = replay(trace, scenario_of(**SECONDS, **options, data_parallel_size=count))
     assert np.array_equal(scaled.requests.to_numpy(), static.requests.to_numpy()) or scaled.requests.equals(
