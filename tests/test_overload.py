@@ -153,6 +153,14 @@ def test_a_failed_replica_loses_its_requests_to_others() -> None:
     assert column(result, "retry_s") == about(0.02, 0.0, 0.018, 0.0)
 
 
+def test_an_attempt_that_outgrows_the_kv_cache_ends_where_its_next_step_would_begin() -> None:
+    """Not at the end of the step that others have then."""
+    result = play([(0.0, 1, 2), (0.0, 1, 1)], data_parallel_size=1, block_size=1, num_gpu_blocks=1, policy="fcfs",
+                  scheduler_reserve_full_isl=False, max_model_len=60, request_timeout=9.0)
+    assert attempts(result, "request_id", "ended_at_s") == [("0", pytest.approx(0.0101)), ("1", pytest.approx(0.0202))]
+    assert column(result, "finished_at_s") == about(0.0101, 0.0202)
+
+
 def test_what_ends_at_the_instant_of_a_failure_has_ended() -> None:
     result = play([(0.0, 10, 1)], step_time="linear:0.5,0", data_parallel_size=2, fail_replica="0@0.5")
     assert column(result, "status") == ["completed"]

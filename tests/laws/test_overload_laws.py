@@ -236,7 +236,10 @@ def test_one_replica_behind_any_router_is_the_single_engine(policy: str, case: C
        backoff_s=some.sampled_from((0.0, 0.013, 0.2)))
 def test_an_attempt_is_a_request_of_its_own(case: Case, policy: str, options: dict[str, Any], max_queued: int,
                                             timeout_s: float, backoff_s: float) -> None:
-    """A replica does with the attempts that it is sent what it would do with as many requests, sent once each."""
+    """A replica does with the attempts that it is sent what it would do with as many requests, sent once each.
+
+    Who tries again at the instant at which a step begins is not in it, and a request of its own would be.
+    """
     named = case.options | {"max_concurrency": None}
     named |= {"victim": None} if named["victim"] == "lowest-priority" else {}
     trace = case.trace()
@@ -245,12 +248,15 @@ def test_an_attempt_is_a_request_of_its_own(case: Case, policy: str, options: di
     scenario = scenario_of(policy=policy, **named, **options, max_queued_requests=max_queued,
                            request_timeout=timeout_s, max_retries=2, retry_initial_backoff=backoff_s)
     trace = dataclasses.replace(trace, requests=trace.requests.drop("cancel_after_s", strict=False))
-    result = replay(trace, scenario).result
+    result = replay(trace, scenario, recording=Recording(steps=True)).result
     assert result.attempts is not None
     for k in range(result.num_replicas):
         rows = result.attempts.rows[result.attempts.rows["replica"] == k]
         rows = rows[np.argsort(rows["sent_s"], kind="stable")]
         if len(rows) == 0 or len(np.unique(rows["sent_s"])) < len(rows):
+            continue
+        begin_s = result.records.steps["start_s"][result.records.steps["replica"] == k]
+        if np.isin(rows["sent_s"][rows["number"] > 1], begin_s).any():
             continue
         own = trace.requests[rows["request"]].with_columns(
             pl.Series("arrival_s", np.ascontiguousarray(rows["sent_s"])),

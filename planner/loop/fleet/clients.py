@@ -128,7 +128,7 @@ def end_attempt(f: FleetState, i: int) -> bool:
     row.sent_s = client.sent_s
     row.first_scheduled_s = request.first_scheduled_s
     row.first_token_s = request.first_token_s
-    row.ended_s = now_s
+    row.ended_s = last.finished_s
     row.request = i
     row.number = client.num_attempts
     row.replica = f.replica_of[i]
