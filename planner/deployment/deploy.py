@@ -25,7 +25,7 @@ from planner.model.layout import Layout
 from planner.model.precision import kv_bytes_per_element, kv_cache_type
 from planner.model.spread import check_heads, layout_of, node_link_of, stage_transfer_of
 from planner.policies.by_name import load_policy
-from planner.policies.policy import Policy
+from planner.policies.policy import CONTEXT_KEPT_FREE, Policy
 from planner.settings.default_router import routed
 from planner.settings.scenario import OPTION_DEFAULTS, Scenario
 from planner.steptime.by_term import linear
@@ -241,21 +241,31 @@ def deploy(scenario: Scenario, *, enable_prefix_caching: bool = False, longest_r
             **graph_sizes(scenario, gpu.hbm_capacity_bytes))
     step_time = (linear(scenario.step_time, 1 + scenario.num_speculative_tokens) if stack is None
                  else roofline(stack))
-    max_model_len = scenario.max_model_len
-    if max_model_len is None:
-        max_model_len = longest_request if architecture is None else architecture.max_model_len
     stage_transfer = stage_transfer_of(architecture, gpu, layout, node_link)
     settings = _settings(
         scenario, architecture, gpu, kv_bytes,
-        num_gpu_blocks=_num_gpu_blocks(scenario, memory), max_model_len=max_model_len,
+        num_gpu_blocks=_num_gpu_blocks(scenario, memory),
+        max_model_len=_longest_context(scenario, policy, architecture, longest_request),
         enable_prefix_caching=enable_prefix_caching,
+        **ENGINES[scenario.engine].rules_before(scenario.engine_version),
         state_blocks=state_blocks, attention_dp_size=layout.data_parallel_size,
         attention_dp_timeout_iters=layout.attention_dp_timeout_iters,
         stage_transfer_s_per_token=stage_transfer[0], stage_transfer_latency_s=stage_transfer[1],
         acceptance=() if draft is None else draft.acceptance,
-        num_lookahead_tokens=0 if draft is None else draft.num_lookahead_tokens)
+        num_lookahead_tokens=0 if draft is None else draft.num_lookahead_tokens,
+        hashes_next_token=draft is not None and draft.method in ENGINES[scenario.engine].hashes_next_token)
     return Deployment(scenario=scenario, architecture=architecture, gpu=gpu, layout=layout, memory=memory,
                       stack=stack, step_time=step_time, policy=policy, settings=settings, draft=draft)
+
+
+def _longest_context(scenario: Scenario, policy: Policy, architecture: Architecture | None,
+                     longest_request: int) -> int:
+    """Return the context limit: the scenario's, else the model's, else what the trace asks for [tokens]."""
+    if scenario.max_model_len is not None:
+        return scenario.max_model_len
+    if architecture is not None:
+        return architecture.max_model_len
+    return longest_request + (CONTEXT_KEPT_FREE if policy.promises == "share" else 0)
 
 
 def with_constants(deployment: Deployment, constants: EngineConstants) -> Deployment:

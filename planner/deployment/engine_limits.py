@@ -22,7 +22,8 @@ def limits_of(scenario: Scenario, gpu: Gpu | None, architecture: Architecture | 
     if most is not None and architecture is not None and architecture.keeps_recent_entries:
         defaults = replace(defaults, max_num_seqs=max(most // size.num_ranks, 1))
     given = {f.name: getattr(scenario, f.name) for f in fields(EngineDefaults)}
-    return replace(defaults, **{name: value for name, value in given.items() if value is not None})
+    limits = replace(defaults, **{name: value for name, value in given.items() if value is not None})
+    return replace(limits, policy=engine.policies.get(limits.policy, limits.policy))
 
 
 def size_of(scenario: Scenario, gpu_capacity_bytes: float | None) -> Size:

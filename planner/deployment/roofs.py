@@ -77,7 +77,7 @@ def step_roofs(deployment: Deployment, steps: Any) -> dict[str, NDArray[np.float
     flops = model_flops(arch, prompt_tokens=steps["num_prompt_tokens"],
                         decodes=steps["num_decodes"] + steps["num_accepted_tokens"],
                         pairs=steps["prompt_pairs"], window_pairs=steps["window_pairs"],
-                        context=steps["decode_context_tokens"], sampled=steps["num_sampled"])
+                        context=steps["decode_context_tokens"], sampled=steps["num_sampled"] + steps["num_dropped"])
     traffic = np.zeros(len(steps))
     _compiled_bytes()(deployment.step_time.terms, deployment.step_time.curve, steps, traffic)
     compute_s = flops * deployment.layout.pipeline_parallel_size / flops_per_s
@@ -90,7 +90,7 @@ def _bytes(t: Any, curve: Any, steps: Any, out: Any) -> None:
         shared = step.num_prompt_tokens + step.num_decodes * t.tokens_per_decode - step.num_spared_tokens
         out[i] = (
             composition_bytes(t, curve, shared, step.num_prompt_tokens, step.prompt_context_tokens, step.num_decodes,
-                              step.num_sampled - step.num_accepted_tokens)
+                              step.num_sampled - step.num_accepted_tokens + step.num_dropped)
             + decode_attention_bytes(t, step.num_decodes, step.decode_context_tokens))
 
 

@@ -99,8 +99,10 @@ class Engine:
     defaults : whatever the deployment; `sized_defaults` adapts them to it.
     serve_defaults : further defaults of the engine's server, of (GPU name, memory [bytes], release); None if it has
         none other than `defaults`.
+    policies : policies of the engine that may be given by the name of another one.
     newest_since : first release of the newest line; None if releases do not differ in speed.
     defaults_since : defaults that began with a release.
+    older_rules : scheduler rules that ended with a release: their names in the loop's settings, and that release.
     older_layers : layers of a model that releases before `newest_since` run with more kernels [1].
 
     CUDA graphs
@@ -135,6 +137,7 @@ class Engine:
         modelled. block_sparse_unpadded : generations whose kernel does not pad heads to a tile.
     runs_flash_attention : whether 16-bit attention is FlashAttention's on GPUs without a newer kernel.
     flashinfer_generations : GPU generations on which attention is FlashInfer's.
+    hashes_next_token : draft methods with which a cached block's hash covers the token after it.
     fuses_allreduce : whether all-reduces include the next norm by default, of (model, pipeline stages).
     largest_fused_bytes : largest message of that kernel, of (generation, GPUs, hidden size).
     fused_shared_experts : model types whose shared expert runs in the kernel of the routed ones.
@@ -150,8 +153,10 @@ class Engine:
     defaults: EngineDefaults
     sized_defaults: Callable[[EngineDefaults, Size], EngineDefaults] = _unchanged
     serve_defaults: Callable[[str, float, str | None], dict[str, Any]] | None = None
+    policies: Mapping[str, str] = field(default_factory=dict)
     newest_since: str | None = None
     defaults_since: tuple[Default, ...] = ()
+    older_rules: Mapping[str, str] = field(default_factory=dict)
     older_layers: Callable[[Architecture], int] = _no_layers
 
     graph_capture_size: Callable[[Size, int, int], int]
@@ -179,6 +184,7 @@ class Engine:
     block_sparse_unpadded: tuple[str, ...] = ()
     runs_flash_attention: bool = False
     flashinfer_generations: tuple[str, ...] = ()
+    hashes_next_token: tuple[str, ...] = ()
     fuses_allreduce: Callable[[Architecture, int], bool]
     largest_fused_bytes: Callable[[str, int, int], float]
     fused_shared_experts: tuple[str, ...] = ()
@@ -194,6 +200,10 @@ class Engine:
     def defaults_before(self, version: str | None) -> Iterator[Default]:
         """Yield the defaults that a release does not have yet."""
         yield from (default for default in self.defaults_since if is_before(version, default.since))
+
+    def rules_before(self, version: str | None) -> dict[str, bool]:
+        """Return which of the older rules a release has."""
+        return {name: is_before(version, release) for name, release in self.older_rules.items()}
 
     def options_before(self, version: str | None, scenario: Any) -> dict[str, Any]:
         """Return a release's values of the options that a scenario leaves to the engine (None or "auto")."""

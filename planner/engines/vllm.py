@@ -179,6 +179,13 @@ DIALECT = Dialect(  # vllm/engine/arg_utils.py
         Flag(names=("--max-num-seqs",), option=SEQS, write=limit),
         Flag(names=("--max-num-batched-tokens",), option=TOKENS, write=limit),
         Flag(names=("--long-prefill-token-threshold",), option="long_prefill_token_threshold"),
+        Switch(names=("--long-prefill-token-threshold-adaptive",), option="long_prefill_token_threshold_adaptive",
+               otherwise=False),
+        Flag(names=("--prefill-schedule-interval",), option="prefill_schedule_interval"),
+        Flag(names=("--max-num-active-seqs",), option="max_num_active_seqs", write=limit),
+        Flag(names=("--max-num-scheduled-tokens",), option="max_num_scheduled_tokens", write=limit),
+        Flag(names=("--max-num-queued-reqs",), option="max_num_queued_reqs", write=limit),
+        Flag(names=("--max-num-queued-tokens",), option="max_num_queued_tokens", write=limit),
         Switch(names=("--enable-chunked-prefill",), option="enable_chunked_prefill", otherwise=False),
         Switch(names=("--enable-prefix-caching",), option="enable_prefix_caching", otherwise=False),
         Switch(names=("--async-scheduling",), option="async_scheduling", otherwise=False),
@@ -233,16 +240,23 @@ def read_log(lines: Lines) -> Found:
         yield from between(of_rank)
 
 
+def sized_defaults(defaults: EngineDefaults, size: Size) -> EngineDefaults:
+    """Return vLLM's defaults: n-gram drafts need the tokens of the last step (`VllmConfig.__post_init__`)."""
+    return replace(defaults, async_scheduling=False) if size.draft_method == "ngram" else defaults
+
+
 VLLM = Engine(
     name="vllm", title="vLLM",
     # 128 and 2048 are the planner's contract; `vllm serve` has more on large GPUs (serve_defaults).
     defaults=EngineDefaults(policy="fcfs", max_num_seqs=128, max_num_batched_tokens=2048, max_prefill_tokens=0,
                             enable_chunked_prefill=True, async_scheduling=True, gpu_memory_utilization=0.9),
-    serve_defaults=serve_defaults,
+    sized_defaults=sized_defaults, serve_defaults=serve_defaults,
     # Pull requests 27614 (release notes of 0.14.0) and 34299; routers in 32 bit ran cuBLAS until 0.20.
     defaults_since=(Default("async_scheduling", "0.14", before=False),
                     Default("fuse_allreduce_rms", "0.16", before=False),
                     Default("fp32_matmul", "0.20", before="fp32")),
+    # v1/core/kv_cache_utils.py; SpeculativeConfig.use_eagle
+    hashes_next_token=("mtp", "eagle", "eagle3"),
     graph_capture_size=graph_capture_size, graphs_count_tokens=True, cudagraph_mode="full_and_piecewise",
     graph_rule="vLLM captures up to 2 × max_num_seqs tokens, at most 512",
     usable_bytes=usable_bytes, activation_bytes=activation_bytes, state_pages=state_pages,

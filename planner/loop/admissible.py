@@ -4,14 +4,17 @@ from typing import Any
 
 from planner.loop.compiled.jit import jit
 from planner.loop.decodes import depart
+from planner.loop.drafts import slots_after
 from planner.loop.memory.adapters import lacks_adapter_slot
 from planner.loop.memory.blocks import (
     ceil_div,
     find_hit,
+    most_blocks,
 )
+from planner.loop.memory.radix import find_depth, num_unlocked, walk
 from planner.loop.memory.tiers import find_below
 from planner.loop.preemption import leave_cpu
-from planner.loop.reservation import fits_reservation, never_fits_reservation
+from planner.loop.reservation import fits_reservation, never_fits_reservation, whole_pages
 from planner.loop.state.engine_state import (
     CUT_FIRST,
     CUT_NONE,
@@ -27,18 +30,31 @@ from planner.loop.state.engine_state import (
 )
 from planner.loop.step_shape import chunk_tokens, free_seats, has_place
 
+PASSED = -1  # in place of a number of tokens
+
 
 @jit
 def is_shut(s: State) -> bool:
-    """Tell whether SGLang leaves its queue alone: nobody has left since one did not fit, and no prompt goes on."""
+    """Tell whether SGLang leaves its queue alone (`batch_is_full`): one did not fit, and nothing opened it since.
+
+    It opens where somebody leaves, where a prompt is cut, and where no decode ran before the batch that shut it.
+    """
     e = s.engine
-    return bool(s.settings.promise == PROMISE_SHARE and e.is_full and e.num_running > 0 and e.step_prompts == 0)
+    runs = e.num_running + e.num_lingering > 0
+    return bool(s.settings.promise == PROMISE_SHARE and e.is_full and runs and e.num_prompts == 0)
 
 
 @jit
 def has_seat(s: State) -> bool:
     """Tell whether one more request may enter this step's batch."""
-    return bool(free_seats(s) > 0 and s.engine.prompt_budget > 0 and has_place(s))
+    is_closed = s.settings.promise == PROMISE_SHARE and s.engine.is_full
+    return bool(not is_closed and free_seats(s) > s.engine.step_passed and has_budget(s))
+
+
+@jit
+def has_budget(s: State) -> bool:
+    """Tell whether the step has tokens left for a further prompt."""
+    return bool(s.engine.prompt_budget > 0 and s.engine.input_budget > 0 and has_place(s))
 
 
 @jit
@@ -62,10 +78,11 @@ def is_known_blocked(s: State, i: int) -> bool:
 
 
 @jit
-def admissible_tokens(s: State, i: int) -> tuple[int, int, int]:
+def admissible_tokens(s: State, i: int, is_shared: bool) -> tuple[int, int, int]:
     """Return how many tokens of a waiting request fit this step, 0 for none; mark it where it can never run.
 
-    Besides, the hit blocks and computed tokens that it would start from.
+    Besides, the hit blocks and computed tokens that it would start from. PASSED: there is room for it, but no chunk, or
+    the budget `is_shared` among all that there is room for.
     """
     request = s.requests[i]
     if lacks_adapter_slot(s, i):
@@ -74,11 +91,19 @@ def admissible_tokens(s: State, i: int) -> tuple[int, int, int]:
     if never_fits(s, request, computed):
         refuse(s, i)
         return 0, 0, 0
-    n = tokens_within_budget(s, request, computed)
+    if s.settings.promise == PROMISE_SHARE:
+        if s.settings.caches_in_tree:
+            walk(s, i, hit_blocks)
+        return tokens_by_share(s, i, hit_blocks, unused_hits, computed), hit_blocks, computed
+    n = PASSED if is_shared else tokens_within_budget(s, request, computed)
+    if n == 0 and s.settings.passes_over and s.settings.cut != CUT_NONE:
+        n = PASSED
     if n == 0:
         return 0, 0, 0
     if has_room(s, request, n, hit_blocks, unused_hits, computed):
         return n, hit_blocks, computed
+    if s.engine.step_passed > 0:  # it may fit in the next step, without those that keep blocks in this one
+        return 0, 0, 0
     if s.engine.num_running + s.engine.num_loading + s.engine.num_held == 0:  # nothing will ever be freed for it
         refuse(s, i)
     s.engine.blocked_request = i
@@ -90,6 +115,42 @@ def admissible_tokens(s: State, i: int) -> tuple[int, int, int]:
 
 
 @jit
+def tokens_by_share(s: State, i: int, hit_blocks: int, unused_hits: int, computed: int) -> int:
+    """Return how many of a waiting request's tokens SGLang takes; one that the memory has no room for shuts the queue.
+
+    Memory comes before the step's tokens. A chunk ends after a whole page; where a chunk has less, after any token.
+    """
+    request, page = s.requests[i], int(s.settings.chunk_tokens)
+    n = wanted_tokens(s, request, computed)
+    if not fits_reservation(s, request, hit_blocks, unused_hits):
+        if s.engine.num_running + s.engine.num_loading + s.engine.num_held + s.engine.num_lingering == 0:
+            refuse(s, i)  # nothing will ever be freed for it
+        s.engine.is_full = 1
+        return 0
+    is_strict = s.settings.cut == CUT_NONE or s.settings.strict_prefill
+    if is_strict and s.engine.step_prompts > 0 and whole_pages(s, n) >= s.engine.input_budget:
+        return 0
+    left = int(min(s.engine.prompt_budget, s.engine.budget))
+    if whole_pages(s, n) <= left or (s.settings.cut == CUT_NONE and n <= left):
+        return n
+    if s.settings.cut == CUT_NONE:
+        return 0
+    whole = (computed + left - left % page) // page * page - computed
+    is_alone = s.engine.step_prompts + s.engine.step_decodes == 0
+    return min(n, left) if is_alone and whole <= 0 else max(whole, 0)
+
+
+@jit
+def pass_over(s: State, i: int) -> None:
+    """Keep a seat and blocks in this step for a waiting prompt that fits but has no chunk."""
+    request = s.requests[i]
+    hit_blocks, unused_hits, _, _ = look_up(s, i)
+    whole = most_blocks(s, request) if s.settings.promise == PROMISE_ALL else num_reserved(s, request)
+    s.engine.step_passed += 1
+    s.engine.step_passed_blocks += whole - hit_blocks + unused_hits
+
+
+@jit
 def tests_chunk_only(s: State) -> bool:
     """Tell whether room for a request's first chunk is enough to admit it."""
     return bool(s.settings.reserve == RESERVE_CHUNK and not s.settings.scheduler_reserve_full_isl)
@@ -98,8 +159,11 @@ def tests_chunk_only(s: State) -> bool:
 @jit
 def lacking_blocks(s: State, request: Any, n: int, hit_blocks: int, unused_hits: int, computed: int) -> int:
     """Return the blocks that a waiting request needs for its `n` tokens to come, less those that are free."""
-    tested = ceil_div(computed + n, s.settings.block_size) if tests_chunk_only(s) else num_reserved(s, request)
-    return int(tested - hit_blocks + unused_hits + s.settings.state_blocks - s.engine.num_free_blocks)
+    tested = 0 if tests_chunk_only(s) else num_reserved(s, request)
+    if s.settings.reserve == RESERVE_CHUNK:
+        tested = max(tested, ceil_div(slots_after(s, computed, n), s.settings.block_size))
+    kept = s.engine.step_passed_blocks - s.engine.num_free_blocks
+    return int(tested - hit_blocks + unused_hits + s.settings.state_blocks + kept)
 
 
 @jit
@@ -115,9 +179,12 @@ def tokens_within_budget(s: State, request: Any, computed: int) -> int:
     """Return how many of a waiting request's tokens the step's budget has room for, by the rule for cutting prompts."""
     left = min(s.engine.budget, s.engine.prompt_budget)
     n = wanted_tokens(s, request, computed)
+    if n == 1 and s.engine.step_pads and (computed > 0 or s.engine.step_prompts + s.engine.step_decodes > 0):
+        n += s.settings.num_speculative_tokens  # so that the step is one of decodes with drafts
+        return n if n <= left else 0
     if n <= left:
         return n
-    if s.settings.cut == CUT_NONE:  # SGLang: a prompt above max_prefill_tokens that must run whole runs alone
+    if s.settings.cut == CUT_NONE:  # a prompt above max_prefill_tokens that must run whole runs alone
         runs_alone = s.engine.step_prompts == 0 and left == s.settings.max_prefill_tokens and n <= s.engine.budget
         return n if runs_alone else 0
     if s.settings.cut == CUT_FIRST and s.engine.step_prompts > 0:  # nano-vllm cuts the first of a batch only
@@ -137,6 +204,9 @@ def look_up(s: State, i: int) -> tuple[int, int, int, int]:
         return 0, 0, NONE, int(request.num_computed_tokens)
     if s.settings.pulls_kv and s.pulls[i].tokens > 0 and request.num_cached_tokens < 0:
         return 0, 0, NONE, int(s.pulls[i].tokens)
+    if s.settings.caches_in_tree:
+        depth = find_depth(s, i, (request.input_tokens + request.num_output_tokens - 1) // s.settings.block_size)
+        return depth, num_unlocked(s, i, depth), NONE, int(depth * s.settings.block_size)
     if not s.settings.enable_prefix_caching:
         return 0, 0, NONE, 0
     if s.prefixes[i].cached_tokens > 0 and request.num_cached_tokens < 0:

@@ -2,13 +2,14 @@
 
 
 from planner.loop.admissible import (
+    PASSED,
     admissible_tokens,
     has_seat,
     is_known_blocked,
-    is_shut,
     look_up,
     never_fits,
     num_reserved,
+    pass_over,
     refuse,
 )
 from planner.loop.compiled.jit import jit
@@ -23,6 +24,7 @@ from planner.loop.compiled.queues import (
     remove_first_waiting,
     remove_listed,
 )
+from planner.loop.drafts import slots_after
 from planner.loop.memory.adapters import claim_adapter, lacks_adapter_slot
 from planner.loop.memory.blocks import ceil_div, claim_hit, enter_blocks, enter_contents, take_blocks, take_states
 from planner.loop.memory.kv_loading import await_load, begin_pull
@@ -30,16 +32,15 @@ from planner.loop.memory.tiers import begin_load, use_prefix
 from planner.loop.preemption import cross_host_link, least_urgent_decode, leave_cpu, preempt
 from planner.loop.reservation import reserve_for, sum_reservations
 from planner.loop.serving import grant_prompt
-from planner.loop.state.engine_state import CPU, NONE, REMOTE, RESERVE_CHUNK, WAITING, State
+from planner.loop.state.engine_state import CPU, NONE, PROMISE_SHARE, REMOTE, RESERVE_CHUNK, WAITING, State
 
 
 @jit
 def admit(s: State, max_new_seqs: int) -> None:
     """Admit waiting requests; nobody enters in a step in which someone had to yield."""
-    if s.engine.step_preempted > 0 or s.engine.num_waiting == 0 or is_shut(s):
+    if s.engine.step_preempted > 0 or s.engine.num_waiting == 0:
         return
-    sum_reservations(s)
-    if s.settings.is_first_fit or s.settings.max_loras > 0:
+    if s.settings.is_first_fit or s.settings.max_loras > 0 or s.settings.passes_over:
         admit_first_fit(s, max_new_seqs)
     else:
         admit_head_of_line(s, max_new_seqs)
@@ -53,7 +54,7 @@ def admit_head_of_line(s: State, max_new_seqs: int) -> None:
         i = first_waiting(s)
         if i == NONE or is_known_blocked(s, i):
             return
-        n, hit_blocks, computed = admissible_tokens(s, i)
+        n, hit_blocks, computed = admissible_tokens(s, i, False)
         if n == 0 and s.requests[i].state == WAITING:
             return
         remove_first_waiting(s, i)
@@ -64,13 +65,15 @@ def admit_head_of_line(s: State, max_new_seqs: int) -> None:
 
 @jit
 def admit_first_fit(s: State, max_new_seqs: int) -> None:
-    """Admit in order, passing over those that do not fit; where the head blocks, those whose adapter has no room."""
+    """Admit in order, passing over those that do not fit; where the head blocks, those without slot or chunk."""
     admitted = 0
     i = s.engine.waiting_head
     while i != NONE and admitted < max_new_seqs and has_seat(s):
         following = s.requests[i].next
-        n, hit_blocks, computed = admissible_tokens(s, i)
-        if n == 0 and s.requests[i].state == WAITING and not is_passed_over(s, i):
+        if is_still_blocked(s, i):
+            return
+        n, hit_blocks, computed = admissible_tokens(s, i, False)
+        if n <= 0 and s.requests[i].state == WAITING and not is_passed_over(s, i, n):
             return
         if n > 0 or s.requests[i].state != WAITING:
             remove_listed(s, i)
@@ -84,11 +87,11 @@ def admit_first_fit(s: State, max_new_seqs: int) -> None:
         s.engine.num_heaped = heap_pop(s.waiting_heap, s.engine.num_heaped)
         if s.requests[i].state != WAITING:  # cancelled
             continue
-        n, hit_blocks, computed = admissible_tokens(s, i)
-        if n == 0 and s.requests[i].state == WAITING:
+        n, hit_blocks, computed = admissible_tokens(s, i, False)
+        if n <= 0 and s.requests[i].state == WAITING:
             s.scratch[passed] = i
             passed += 1
-            if not is_passed_over(s, i):
+            if not is_passed_over(s, i, n):
                 break
             continue
         s.engine.num_waiting -= 1
@@ -101,8 +104,17 @@ def admit_first_fit(s: State, max_new_seqs: int) -> None:
 
 
 @jit
-def is_passed_over(s: State, i: int) -> bool:
-    """Tell whether a waiting request that does not fit lets those behind it in."""
+def is_still_blocked(s: State, i: int) -> bool:
+    """Tell, without a look at it, that a waiting request blocks all behind it."""
+    return bool(not s.settings.is_first_fit and s.settings.max_loras == 0 and is_known_blocked(s, i))
+
+
+@jit
+def is_passed_over(s: State, i: int, n: int) -> bool:
+    """Tell whether a waiting request that gets no tokens lets those behind it in; `n` is 0, or PASSED for no chunk."""
+    if n == PASSED:
+        pass_over(s, i)
+        return True
     return bool(s.settings.is_first_fit or lacks_adapter_slot(s, i))
 
 
@@ -119,8 +131,10 @@ def enter_running(s: State, i: int, n: int, hit_blocks: int, computed: int) -> N
     loaded_s = begin_load(s, i, hit_blocks) if s.settings.has_tiers else 0.0
     if loaded_s > s.engine.now_s:
         n = 0
-    if s.settings.reserve == RESERVE_CHUNK:
-        total = ceil_div(computed + n, s.settings.block_size)
+    if s.settings.promise == PROMISE_SHARE and loaded_s <= s.engine.now_s:
+        total = hit_blocks  # the others when the step is whole
+    elif s.settings.reserve == RESERVE_CHUNK:
+        total = ceil_div(slots_after(s, computed, n), s.settings.block_size)
     else:
         total = num_reserved(s, request)
     take_blocks(s, i, hit_blocks, total - hit_blocks)
@@ -204,6 +218,7 @@ def force_admission(s: State) -> None:
     """Admit the head; decodes yield until it has a seat and its blocks, the least urgent and newest first."""
     i = first_waiting(s)
     request = s.requests[i]
+    s.engine.is_full = 0
     is_listed = s.engine.waiting_head == i
     remove_first_waiting(s, i)
     _, _, _, computed = look_up(s, i)
@@ -212,9 +227,9 @@ def force_admission(s: State) -> None:
         return
     n = hit_blocks = 0
     while True:
-        sum_reservations(s)
+        sum_reservations(s, 0)
         if has_seat(s):
-            n, hit_blocks, computed = admissible_tokens(s, i)
+            n, hit_blocks, computed = admissible_tokens(s, i, False)
         if n > 0 or request.state != WAITING:
             break
         victim = least_urgent_decode(s)

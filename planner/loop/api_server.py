@@ -1,6 +1,7 @@
 """Arrivals and departures: the API server, the closed-loop client, rejections and cancellations."""
 
 import math
+from typing import Any
 
 from planner.loop.compiled.jit import jit
 from planner.loop.compiled.queues import (
@@ -16,6 +17,7 @@ from planner.loop.compiled.queues import (
 from planner.loop.decodes import depart, leave_decode, rebuild_finishes
 from planner.loop.memory.adapters import drop_adapter
 from planner.loop.memory.blocks import release_blocks
+from planner.loop.overlap import forget_lingering
 from planner.loop.preemption import leave_cpu
 from planner.loop.reservation import forget_promises
 from planner.loop.state.engine_state import (
@@ -29,14 +31,20 @@ from planner.loop.state.engine_state import (
     WAITING,
     State,
 )
+from planner.policies.policy import NO_LIMIT
 
 
 @jit
 def visible_until_s(s: State) -> float:
-    """Return up to when arrivals are seen: with async scheduling a step is composed while the one before it runs."""
-    if s.settings.async_scheduling and s.engine.num_running + s.engine.num_waiting > 0:
-        return float(s.engine.last_start_s)
-    return float(s.engine.now_s)
+    """Return up to when arrivals are seen: with async scheduling a step is composed while the one before it runs.
+
+    An engine without requests sees all at once, unless one came before the step that has just finished began: it was
+    not without work then, since a row of an ended request ran.
+    """
+    e = s.engine
+    if s.settings.async_scheduling and (e.num_running + e.num_waiting > 0 or next_arrival_s(s) <= e.last_start_s):
+        return float(e.last_start_s)
+    return float(e.now_s)
 
 
 @jit
@@ -129,7 +137,7 @@ def hand_over_arrivals(s: State) -> None:
             request.finished_s = arrival_s
             depart(s, i)
             continue
-        if engine.num_waiting >= s.settings.max_queued_requests:
+        if turns_away(s):
             request.state = OVERLOADED
             request.finished_s = engine.now_s
             depart(s, i)
@@ -138,6 +146,43 @@ def hand_over_arrivals(s: State) -> None:
         if s.settings.may_cancel:
             watch_patience(s, i)
     engine.max_waiting = max(engine.max_waiting, engine.num_waiting)
+
+
+@jit
+def turns_away(s: State) -> bool:
+    """Tell whether a limit on the requests in the engine is reached: vLLM's API server answers 503, SGLang's too.
+
+    Source of the limits that count running requests and prompt tokens: vLLM, `AsyncLLM.check_admission`.
+    """
+    e, settings = s.engine, s.settings
+    if e.num_waiting >= settings.max_queued_requests:
+        return True
+    if e.num_waiting + e.num_running + e.num_loading - e.num_ended >= settings.max_num_queued_reqs:
+        return True
+    return bool(settings.max_num_queued_tokens < NO_LIMIT and unanswered_tokens(s) >= settings.max_num_queued_tokens)
+
+
+@jit
+def unanswered_tokens(s: State) -> int:
+    """Return the prompt tokens of the requests without a first token [tokens]."""
+    tokens = 0
+    i = s.engine.waiting_head
+    while i != NONE:
+        tokens += unanswered_prompt(s.requests[i])
+        i = s.requests[i].next
+    for k in range(s.engine.num_heaped):
+        i = s.waiting_heap[k].request
+        if s.requests[i].state == WAITING:
+            tokens += unanswered_prompt(s.requests[i])
+    for k in range(s.engine.num_prompts):
+        tokens += unanswered_prompt(s.requests[s.prompts[k]])
+    return tokens
+
+
+@jit
+def unanswered_prompt(request: Any) -> int:
+    """Return the prompt tokens of a request that has emitted nothing; 0 of others."""
+    return int(request.input_tokens) if request.num_output_tokens == 0 else 0
 
 
 @jit
@@ -156,6 +201,8 @@ def watch_patience(s: State, i: int) -> None:
 def wait_for_arrival(s: State) -> None:
     """Let time pass to the next arrival; an idle engine sees it at once."""
     s.engine.now_s = max(s.engine.now_s, next_arrival_s(s))
+    s.engine.passes_to_hold = 0
+    forget_lingering(s)
     forget_promises(s)
 
 

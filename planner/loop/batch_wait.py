@@ -1,8 +1,9 @@
-"""Prompts held back while decodes run: TensorRT-LLM's batch waiting, and its balance of attention ranks."""
+"""Prompts held back while decodes run: TensorRT-LLM's batch waiting and balance of ranks, vLLM's interval."""
 
 from planner.loop.admissible import is_known_blocked, look_up, num_reserved, wanted_tokens
 from planner.loop.compiled.jit import jit
 from planner.loop.compiled.queues import first_waiting
+from planner.loop.equal_chunks import offered_equally
 from planner.loop.memory.blocks import most_blocks
 from planner.loop.state.engine_state import CUT_NONE, NONE, PROMISE_ALL, State
 from planner.loop.step_shape import chunk_tokens, free_seats, pending_tokens
@@ -18,16 +19,32 @@ def holds_prompts_back(s: State, max_new_seqs: int) -> bool:
     e = s.engine
     if s.settings.attention_dp_timeout_iters > 0 and waits_for_ranks(s):
         return True
-    if s.settings.batch_wait_timeout_iters == 0 or s.settings.batch_wait_max_tokens == 0.0 or e.num_decodes == 0:
+    if s.settings.batch_wait_timeout_iters == 0 or s.settings.batch_wait_max_tokens == 0.0:
         return False
-    offered = offered_tokens(s, max_new_seqs)
+    if e.num_decodes + e.step_decodes == 0:
+        return False
+    coming = 0 if e.step_decodes > 0 else int(e.num_decodes * s.step_time.tokens_per_decode)
+    offered = offered_tokens(s, max_new_seqs, coming)
     if offered == 0:
         return False
     waits = e.num_held_steps < s.settings.batch_wait_timeout_iters
-    if waits and e.num_decodes * s.step_time.tokens_per_decode + offered < s.settings.batch_wait_max_tokens:
+    taken = s.settings.max_num_batched_tokens - e.budget
+    if waits and taken + coming + offered < s.settings.batch_wait_max_tokens:
         return True
     e.num_held_steps = 0
     return False
+
+
+@jit
+def is_between_prompts(s: State) -> bool:
+    """Tell whether vLLM's prefill_schedule_interval holds prompts back: fewer steps have run since the last with some.
+
+    It holds nothing back where no decode runs, nor after a composition that left requests in the queue.
+    """
+    e, interval = s.engine, s.settings.prefill_schedule_interval
+    if interval <= 1 or e.left_waiting or e.num_decodes + e.num_ended == 0:
+        return False
+    return bool(e.num_steps - e.last_prompt_step < interval)
 
 
 @jit
@@ -54,10 +71,15 @@ def waits_for_ranks(s: State) -> bool:
 
 
 @jit
-def offered_tokens(s: State, max_new_seqs: int) -> int:
-    """Return the prompt tokens that the step would have; of a queue ordered by a key, only its head is looked at."""
+def offered_tokens(s: State, max_new_seqs: int, coming: int) -> int:
+    """Return the prompt tokens that the step would have beside `coming` ones of decodes.
+
+    Of a queue ordered by a key, only its head is looked at.
+    """
     e = s.engine
-    left = max(min(e.budget - e.num_decodes * s.step_time.tokens_per_decode, e.prompt_budget), 0)
+    left = int(max(min(e.budget - coming, e.prompt_budget), 0))
+    if s.settings.chunks_equally:
+        return offered_equally(s, max_new_seqs, left)
     offered = 0
     for k in range(e.num_prompts):
         request = s.requests[s.prompts[k]]
@@ -67,7 +89,7 @@ def offered_tokens(s: State, max_new_seqs: int) -> int:
     promises_all = s.settings.promise == PROMISE_ALL
     room = s.settings.num_gpu_blocks - e.promised_blocks + e.shared_blocks if promises_all else e.num_free_blocks
     seats = min(free_seats(s), max_new_seqs)
-    i = first_waiting(s) if seats > 0 else NONE
+    i = first_waiting(s) if seats > 0 and e.step_preempted == 0 else NONE
     if i != NONE and is_known_blocked(s, i):
         i = NONE
     while i != NONE and seats > 0 and offered < left:
@@ -76,7 +98,7 @@ def offered_tokens(s: State, max_new_seqs: int) -> int:
         room -= (most_blocks(s, request) if promises_all else num_reserved(s, request)) - hit_blocks + unused_hits
         wanted = wanted_tokens(s, request, computed)
         n = chunk_tokens(s, wanted, left - offered, False)
-        if room < 0 or n == 0 or (s.settings.cut == CUT_NONE and n < wanted):
+        if room < 0 or (n == 0 and not s.settings.passes_over) or (s.settings.cut == CUT_NONE and n < wanted):
             break
         offered += n
         seats -= 1

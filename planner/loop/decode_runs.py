@@ -7,11 +7,13 @@ from planner.loop.admissible import is_known_blocked
 from planner.loop.api_server import next_arrival_s, next_event_s
 from planner.loop.compiled.jit import jit
 from planner.loop.compiled.queues import first_waiting
+from planner.loop.decode_room import has_blocks, least_blocks_wanted, most_used_blocks, steps_in_memory
 from planner.loop.decodes import blocks_needed, next_finish
 from planner.loop.emission import see_decodes
 from planner.loop.longest import longest_context
 from planner.loop.memory.blocks import ceil_div
 from planner.loop.memory.tiers import write_filled
+from planner.loop.overlap import forget_lingering, grant_over_rows, land_ends, over_blocks
 from planner.loop.recording import record_step, tally_queue
 from planner.loop.serving import advance_decode_blocks, enter_decode_content
 from planner.loop.state.engine_state import WRITE_BACK, State
@@ -40,19 +42,23 @@ ROUNDING = 1.0 - 1e-9  # of sums of step times
 def may_run_decodes(s: State) -> bool:
     """Tell whether the coming steps can only be decodes, whatever the policy plans."""
     e = s.engine
-    if e.num_decodes == 0 or e.num_decodes != e.num_running or e.num_stalled > 0 or e.is_paused:
+    if e.num_decodes == 0 or e.num_decodes + e.num_ended != e.num_running or e.num_stalled > 0 or e.is_paused:
         return False
     if not s.settings.aggregates_decodes or s.settings.records_schedule or e.step_swapped > 0:
         return False
     if e.step_adapter_s > 0.0:
         return False
-    if e.num_decodes > min(s.settings.max_batch_seqs, s.settings.max_num_batched_tokens):
+    if e.num_decodes + e.num_over > min(s.settings.max_batch_seqs, s.settings.max_num_batched_tokens):
         return False
     if s.settings.has_tiers and s.settings.write_policy == WRITE_BACK:  # an eviction makes a step longer
         return False
+    if e.num_ended > 0 and (e.num_waiting > 0 or s.settings.records_steps):  # it decides who waits for what
+        return False
+    if e.num_arrived > 0 or (e.num_lingering > 0 and e.num_waiting > 0):
+        return False
     if e.num_waiting == 0:
         return True
-    if is_guarded(s) or s.settings.is_first_fit or s.settings.limits_batch_only:
+    if is_guarded(s) or s.settings.is_first_fit or s.settings.limits_batch_only or s.settings.displaces:
         return False
     return bool(free_seats(s) <= 0 or is_known_blocked(s, first_waiting(s)))
 
@@ -69,8 +75,9 @@ def watched_arrival_s(s: State) -> float:
     e = s.engine
     if s.settings.scheduler_recv_interval > 1:  # `steps_to_look` ends the stretch where the engine polls
         return math.inf
-    could_enter = free_seats(s) > 0 and (e.num_waiting == 0 or s.settings.is_keyed)
-    limit = min(s.settings.max_concurrency, s.settings.max_queued_requests)
+    could_enter = (free_seats(s) > 0 or s.settings.displaces) and (e.num_waiting == 0 or s.settings.is_keyed)
+    limit = min(s.settings.max_concurrency, s.settings.max_queued_requests, s.settings.max_num_queued_reqs,
+                s.settings.max_num_queued_tokens)
     is_counted = s.settings.records_steps or s.settings.may_cancel or limit < NO_LIMIT
     if could_enter or is_counted or is_guarded(s):
         return next_arrival_s(s)
@@ -81,26 +88,33 @@ def watched_arrival_s(s: State) -> float:
 def run_decodes(s: State) -> bool:
     """Take decode steps until something else may happen; False if not even one could be taken."""
     engine, settings = s.engine, s.settings
-    decodes = engine.num_decodes
-    gpu_s, slopes, least_s, extra_s = own_decode_terms(s)
+    forget_lingering(s)
+    decodes = engine.num_decodes + engine.num_over
+    gpu_s, slopes, least_s, extra_s = own_decode_terms(s, int(decodes))
     steps = min(steps_to_look(s), steps_to_bend(s, gpu_s, slopes, least_s))
     if not has_blocks(s):
         return False
-    used, most_used = settings.num_gpu_blocks - engine.num_free_blocks, most_used_blocks(s)
+    used = settings.num_gpu_blocks - engine.num_free_blocks
     if settings.enable_prefix_caching:
         move_decode_blocks(s)
+    context = first_context = engine.decode_context_tokens + engine.over_context
+    if engine.num_over > 0:  # their rows are in the first step only
+        steps = 1
+    if engine.num_ended > 0:
+        used -= run_over(s, int(used))
+    most_used, least_wanted = most_used_blocks(s), least_blocks_wanted(s)
     arrival_s = watched_arrival_s(s)
     stop_s = min(engine.until_s, s.cancels[0].key if engine.num_cancel_entries > 0 else math.inf)
     stop_s = min(stop_s, s.loads[0].key if engine.num_loads > 0 else math.inf)
     place, block_size = engine.decode_step % settings.block_size, settings.block_size
     is_async = settings.async_scheduling
     start_s, end_s = engine.last_start_s, engine.now_s
-    context, total_context, block_s = engine.decode_context_tokens, 0, 0.0
+    total_context, block_s = 0, 0.0
     duration_s = 0.0
     taken = 0
     while taken < steps:  # everything in here is local: a step takes a few nanoseconds
         need = s.ring[place].count
-        if used + need > most_used:
+        if used + max(need, least_wanted) > most_used:
             break
         if taken > 0 and (arrival_s <= (start_s if is_async else end_s) or stop_s <= end_s):
             break
@@ -115,35 +129,38 @@ def run_decodes(s: State) -> bool:
         place += 1
         if place == block_size:
             place = 0
-    first_s = max(gpu_s + context_s(s.step_time, slopes, decodes, engine.decode_context_tokens), least_s) + extra_s
+    first_s = max(gpu_s + context_s(s.step_time, slopes, decodes, first_context), least_s) + extra_s
     engine.kv_block_s += block_s
-    end_stretch(s, taken, decodes, first_s, duration_s, start_s, end_s, used, total_context)
+    end_stretch(s, taken, decodes, decodes, first_s, duration_s, start_s, end_s, used, total_context)
     return True
 
 
 @jit
-def has_blocks(s: State) -> bool:
-    """Tell whether all decodes may take a step: there are blocks, and the waiting head cannot have found its prefix."""
-    if s.settings.num_gpu_blocks - s.engine.num_free_blocks + blocks_needed(s) > most_used_blocks(s):
-        return False
-    if not s.settings.enable_prefix_caching or s.engine.num_waiting == 0:
-        return True
-    return bool(free_seats(s) <= 0 or is_known_blocked(s, first_waiting(s)))
+def run_over(s: State, used: int) -> int:
+    """Give ended requests their rows and process the result of the last step; return how many blocks come back net.
+
+    Parameters
+    ----------
+    used : blocks in use before the step [1].
+    """
+    e = s.engine
+    e.peak_blocks = max(e.peak_blocks, used + blocks_needed(s) + over_blocks(s))
+    free = e.num_free_blocks
+    if s.settings.enable_prefix_caching:  # else what a row takes is back at once
+        grant_over_rows(s)
+    land_ends(s)
+    return int(e.num_free_blocks - free)
 
 
 @jit
-def most_used_blocks(s: State) -> int:
-    return int(s.settings.num_gpu_blocks - (1 if s.settings.needs_spare_block else 0))
-
-
-@jit
-def end_stretch(s: State, taken: int, shared: int, first_s: float, last_s: float, start_s: float, end_s: float,
-                used: int, total_context: int) -> None:
+def end_stretch(s: State, taken: int, rows: int, shared: int, first_s: float, last_s: float, start_s: float,
+                end_s: float, used: int, total_context: int) -> None:
     """Account for a stretch of decode steps; see `timing` for the tokens that are shared.
 
     Parameters
     ----------
     taken : steps [1].
+    rows : of each step, those of requests that have ended included [1].
     first_s, last_s : what the first and the last of them took [s].
     start_s, end_s : of the last [s].
     used : blocks in use then [1].
@@ -161,7 +178,9 @@ def end_stretch(s: State, taken: int, shared: int, first_s: float, last_s: float
     engine.last_start_s = start_s
     engine.now_s = end_s
     engine.last_decode_s = end_s
+    engine.is_even = 1
     engine.step_marks_decodes = 0
+    engine.step_prompts = 0
     if settings.enable_prefix_caching and settings.cache_latest:
         enter_decode_contents(s)
     if settings.has_tiers:
@@ -169,34 +188,62 @@ def end_stretch(s: State, taken: int, shared: int, first_s: float, last_s: float
     engine.decode_step += taken
     engine.decode_context_tokens += taken * decodes
     engine.num_free_blocks = settings.num_gpu_blocks - used
-    tally_stretch(s, taken, shared, total_context)
+    tally_stretch(s, taken, rows, shared, total_context)
     see_decodes(s)
     finish_due(s, 0)
 
 
 @jit
-def own_decode_terms(s: State) -> tuple[float, tuple[float, float], float, float]:
-    """Return what a step of all decodes takes by itself [s]: see `decode_terms`."""
-    decodes = s.engine.num_decodes
-    return decode_terms(s, decodes, int(decodes - s.engine.step_spared), is_graph(s.step_time, 0, decodes, decodes))
+def own_decode_terms(s: State, decodes: int) -> tuple[float, tuple[float, float], float, float]:
+    """Return what a step of so many decodes takes by itself [s]: see `decode_terms`. The last ones are kept."""
+    e, t = s.engine, s.step_time
+    keep_terms(s, decodes, int(decodes - e.step_spared))
+    gpu_s, slopes = e.terms_gpu_s, (float(e.terms_slope_s), float(e.terms_window_slope_s))
+    if t.own_s_per_token > 0.0:
+        gpu_s, slopes = with_longest(s, decodes, gpu_s, slopes)
+    return gpu_s, slopes, float(e.terms_least_s), float(e.terms_extra_s)
 
 
 @jit
-def decode_terms(s: State, run: int, shared: int, as_graph: bool) -> tuple[float, tuple[float, float], float, float]:
-    """Return what a step of all decodes takes [s]: besides their context, for it, at least, and in any case."""
-    t, decodes = s.step_time, s.engine.num_decodes
+def keep_terms(s: State, decodes: int, shared: int) -> None:
+    """Keep the terms of a step of so many decodes: between two stretches their number is mostly the same."""
+    e, t = s.engine, s.step_time
+    if e.terms_decodes == decodes and e.terms_shared == shared and e.terms_adapters == e.num_adapters:
+        return
+    e.terms_decodes, e.terms_shared, e.terms_adapters = decodes, shared, e.num_adapters
+    e.terms_gpu_s, slopes, e.terms_least_s, e.terms_extra_s = even_terms(
+        s, decodes, decodes, shared, is_graph(t, 0, decodes, decodes))
+    e.terms_slope_s, e.terms_window_slope_s = slopes
+    e.terms_bytes = composition_bytes(t, s.curve, shared, 0, 0, decodes, decodes)
+
+
+@jit
+def decode_terms(s: State, decodes: int, run: int, shared: int,
+                 as_graph: bool) -> tuple[float, tuple[float, float], float, float]:
+    """Return what a step of so many decodes takes [s]: besides their context, for it, at least, and in any case."""
+    gpu_s, slopes, least_s, extra_s = even_terms(s, decodes, run, shared, as_graph)
+    if s.step_time.own_s_per_token > 0.0:
+        gpu_s, slopes = with_longest(s, decodes, gpu_s, slopes)
+    return gpu_s, slopes, least_s, extra_s
+
+
+@jit
+def even_terms(s: State, decodes: int, run: int, shared: int,
+               as_graph: bool) -> tuple[float, tuple[float, float], float, float]:
+    """Return `decode_terms` without the longest context's part."""
+    t = s.step_time
     gpu_s = composition_s(t, s.curve, run, shared, 0, 0, 0, 0, 0, decodes, decodes)
     gpu_s += adapters_s(t, s.engine.num_adapters, decodes)
     slopes = context_slopes(t, s.curve, decodes)
-    if t.own_s_per_token > 0.0:
-        gpu_s, slopes = with_longest(s, gpu_s, slopes)
     return gpu_s, slopes, hidden_s(t, 0, decodes, as_graph), overhead_s(t, 0, decodes)
 
 
 @jit
-def with_longest(s: State, gpu_s: float, slopes: tuple[float, float]) -> tuple[float, tuple[float, float]]:
+def with_longest(s: State, n: int, gpu_s: float,
+                 slopes: tuple[float, float]) -> tuple[float, tuple[float, float]]:
     """Return the first two of `decode_terms` with `uneven_s`, which is a straight line up to `steps_to_share`."""
-    t, n, context, longest = s.step_time, s.engine.num_decodes, s.engine.decode_context_tokens, longest_context(s)
+    t, e, longest = s.step_time, s.engine, longest_context(s)
+    context = e.decode_context_tokens + (e.over_context if n > e.num_decodes else 0)
     part = tile_part(t, s.curve, n)
     per_token = uneven_growth_s(t, part, n, context, longest) / n
     more_s = uneven_s(t, part, n, context, longest) - per_token * context
@@ -216,28 +263,10 @@ def quiet_until_s(s: State) -> float:
         return float(max(next_arrival_s(s), e.now_s))
     if not may_run_decodes(s) or s.remote[0].capacity > 0:  # what a step writes there others may find
         return float(e.now_s)
-    gpu_s, slopes, least_s, extra_s = own_decode_terms(s)
+    gpu_s, slopes, least_s, extra_s = own_decode_terms(s, int(e.num_decodes))
     step_s = max(gpu_s + context_s(s.step_time, slopes, e.num_decodes, e.decode_context_tokens), least_s) + extra_s
     steps = steps_in_memory(s, next_finish(s) - e.decode_step)
     return float(min(event_s, e.now_s + steps * step_s * ROUNDING))
-
-
-@jit
-def steps_in_memory(s: State, most: int) -> int:
-    """Return how many decode steps, up to `most`, the free blocks last; each needs those of one place of the ring."""
-    free = max(s.engine.num_free_blocks - (1 if s.settings.needs_spare_block else 0), 0)
-    size = s.settings.block_size
-    rounds = free // max(s.engine.num_decodes, 1)  # in each of which a decode takes one block at most
-    if rounds * size >= most:
-        return most
-    steps = rounds * size
-    free -= rounds * s.engine.num_decodes
-    while steps < most:
-        free -= s.ring[(s.engine.decode_step + steps) % size].count
-        if free < 0:
-            break
-        steps += 1
-    return int(steps)
 
 
 @jit
@@ -313,19 +342,23 @@ def move_decode_blocks(s: State) -> None:
 
 
 @jit
-def tally_stretch(s: State, taken: int, shared: int, total_context: int) -> None:
+def tally_stretch(s: State, taken: int, rows: int, shared: int, total_context: int) -> None:
     """Add a stretch to the totals."""
     e, decodes = s.engine, s.engine.num_decodes
     e.num_steps += taken
     e.num_decode_only_steps += taken
     e.steps_to_poll -= taken
     e.ratio_steps += taken
+    e.passes_to_hold = max(e.passes_to_hold - taken, 0)
     e.last_step_had_prompts = 0
     e.total_decode_tokens += taken * decodes
+    e.total_dropped += taken * (rows - decodes)
     e.total_context_tokens += total_context
-    e.total_sampled += taken * decodes
-    e.total_hbm_bytes += taken * composition_bytes(s.step_time, s.curve, shared, 0, 0, decodes, decodes)
-    e.total_hbm_bytes += decode_attention_bytes(s.step_time, taken * decodes, total_context)
+    e.total_sampled += taken * rows
+    is_kept = e.terms_decodes == rows and e.terms_shared == shared
+    own_bytes = e.terms_bytes if is_kept else composition_bytes(s.step_time, s.curve, shared, 0, 0, rows, rows)
+    e.total_hbm_bytes += taken * own_bytes
+    e.total_hbm_bytes += decode_attention_bytes(s.step_time, taken * rows, total_context)
     e.peak_blocks = max(e.peak_blocks, s.settings.num_gpu_blocks - e.num_free_blocks)
 
 

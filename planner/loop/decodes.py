@@ -9,19 +9,19 @@ raised by one.
 from typing import Any
 
 from planner.loop.compiled.jit import jit
-from planner.loop.compiled.queues import heap_pop, heap_push, remove_running
+from planner.loop.compiled.queues import heap_pop, heap_push
 from planner.loop.longest import forget_longest, note_longest
-from planner.loop.memory.adapters import drop_adapter
 from planner.loop.memory.blocks import (
     ceil_div,
     is_aggregated,
     num_computed_tokens,
     num_output_tokens,
-    release_blocks,
     reserves_ahead,
 )
-from planner.loop.state.engine_state import COMPLETED, DECODE, NONE, State
+from planner.loop.state.engine_state import DECODE, NONE, State
 from planner.policies.policy import NO_LIMIT
+
+CLIP_MAX_NEW_TOKENS = 4096  # of one request's output to come, SGLang considers no more
 
 
 @jit
@@ -86,6 +86,14 @@ def last_token_s(s: State, request: Any) -> float:
 
 
 @jit
+def num_seen_tokens(s: State, request: Any) -> int:
+    """Return the tokens that a scheduler which composes ahead knows of: one in flight is not among them."""
+    e = s.engine
+    is_flying = s.settings.defers_ends and e.last_start_s < e.now_s and last_token_s(s, request) == e.now_s
+    return int(num_output_tokens(s, request) - (1 if is_flying else 0))
+
+
+@jit
 def postpone(s: State, i: int) -> None:
     """Leave a decode out of the step that has just advanced `decode_step`."""
     request = s.requests[i]
@@ -144,19 +152,24 @@ def blocks_needed(s: State) -> int:
 
 
 @jit
-def gather_ring(s: State, place: int) -> int:
-    """List the decodes at one place of the ring in running order."""
-    size = 0
+def gather_ring(s: State, place: int, size: int) -> int:
+    """Add the decodes at one place of the ring to the `size` listed in `scratch`, in running order."""
     i = s.ring[place].head
     while i != NONE:
-        k = size
-        while k > 0 and s.requests[s.scratch[k - 1]].admission_order > s.requests[i].admission_order:
-            s.scratch[k] = s.scratch[k - 1]
-            k -= 1
-        s.scratch[k] = i
-        size += 1
+        size = list_in_order(s, i, size)
         i = s.prefixes[i].ring_next
     return size
+
+
+@jit
+def list_in_order(s: State, i: int, size: int) -> int:
+    """Put a request among the `size` in `scratch`, which are in running order; return how many there are then."""
+    k = size
+    while k > 0 and s.requests[s.scratch[k - 1]].admission_order > s.requests[i].admission_order:
+        s.scratch[k] = s.scratch[k - 1]
+        k -= 1
+    s.scratch[k] = i
+    return size + 1
 
 
 @jit
@@ -186,20 +199,6 @@ def rebuild_finishes(s: State) -> None:
             size = heap_push(s.finishes, size, request.decode_offset + request.output_tokens, i)
         i = request.next
     s.engine.num_finish_entries = size
-
-
-@jit
-def complete(s: State, i: int) -> None:
-    """Let a request leave that has emitted all its tokens; its blocks return at once."""
-    s.requests[i].state = COMPLETED
-    s.requests[i].finished_s = s.engine.now_s
-    remove_running(s, i)
-    drop_adapter(s, i)
-    if s.settings.holds_kv and s.pulls[i].is_held:
-        s.engine.num_held += 1
-    else:
-        release_blocks(s, i)
-    depart(s, i)
 
 
 @jit

@@ -11,25 +11,44 @@ from typing import Any
 from planner.loop.compiled.generator import MODULUS, following
 from planner.loop.compiled.jit import jit
 from planner.loop.memory.blocks import num_computed_tokens
-from planner.loop.state.engine_state import DECODE, State
+from planner.loop.state.engine_state import COMPLETED, PROMPT, RESERVE_CHUNK, State
 
 
 @jit
-def tokens_of_decode(s: State) -> int:
-    """Return how many tokens of a decode a step has: its own, and the drafted ones that the budget leaves room for."""
-    return int(min(1 + s.settings.num_speculative_tokens, s.engine.budget))
+def tokens_of_decode(s: State, request: Any) -> int:
+    """Return how many tokens of a decode a step has: its own, and the drafts that there is room for.
+
+    The limit on one request's prompt tokens holds for drafts too, as in vLLM.
+    """
+    room = s.settings.max_model_len - 1 - num_computed_tokens(s, request) - request.num_refused_tokens
+    limit = min(s.engine.budget, s.engine.max_tokens_per_prompt, max(room, 0))
+    return int(min(1 + s.settings.num_speculative_tokens, limit))
 
 
 @jit
 def slots_needed(s: State, request: Any, n: int) -> int:
     """Return for how many tokens a request must have KV slots to get `n` in the step, those for later drafts included.
 
-    For drafts it takes no more than it may ever have, and no more than there are; vLLM goes up to max_model_len.
+    A prompt's chunk takes these too (`allocate_slots` in vLLM's kv_cache_manager.py), up to max_model_len.
     """
     computed = num_computed_tokens(s, request)
-    if request.state != DECODE:
+    n += int(request.num_refused_tokens)  # whose slots the scheduler still counts
+    if request.state == PROMPT and s.settings.reserve != RESERVE_CHUNK:  # it has all its blocks
         return int(computed + n)
-    most = min(request.input_tokens + request.max_output_tokens, s.settings.num_gpu_blocks * s.settings.block_size)
+    if request.state == COMPLETED:  # it may have to yield for its row after the end
+        return int(min(computed + n + s.settings.num_lookahead_tokens, s.settings.max_model_len))
+    return slots_after(s, computed, n)
+
+
+@jit
+def slots_after(s: State, computed: int, n: int) -> int:
+    """Return for how many tokens KV slots are held after `n` more than `computed`: no more than there are in all.
+
+    With less memory than one request and its lookahead take, vLLM would not start.
+    """
+    if s.settings.num_lookahead_tokens == 0 and s.settings.num_speculative_tokens == 0:
+        return int(computed + n)
+    most = min(s.settings.max_model_len, s.settings.num_gpu_blocks * s.settings.block_size)
     return int(max(computed + 1, min(computed + n + s.settings.num_lookahead_tokens, most)))
 
 

@@ -4,6 +4,8 @@ from planner.loop.compiled.jit import jit
 from planner.loop.memory.blocks import num_output_tokens
 from planner.loop.state.engine_state import DECODE, NONE, State
 
+ROWS_OF_STEP, ROUNDING_S = 64, 1e-9  # rows to look at, and how far a run of gaps may be off its line
+
 
 @jit
 def add_gap(s: State, gap_s: float, count: int) -> None:
@@ -26,6 +28,10 @@ def add_gap_row(s: State, gap_s: float, count: int) -> None:
 def emit_tokens(s: State, i: int, n: int) -> bool:
     """Let a request emit `n` tokens, of a prompt or a recomputation one; tell whether the last was among them."""
     request = s.requests[i]
+    if request.is_seen:
+        request.is_seen = 0
+        request.num_output_tokens += 1
+        return bool(request.num_output_tokens == request.output_tokens)
     if request.num_output_tokens == 0:
         request.first_token_s = s.engine.now_s
         if s.settings.records_steps:
@@ -37,9 +43,27 @@ def emit_tokens(s: State, i: int, n: int) -> bool:
     elif s.settings.stream_interval == 1:
         add_group(s, s.engine.now_s - request.last_token_s)
     request.num_output_tokens += n
+    if s.settings.drops_tokens:
+        s.token_before_s[i] = request.last_token_s
     request.last_token_s = s.engine.now_s
     see_tokens(s, i, int(request.num_output_tokens), n)
     return bool(request.num_output_tokens == request.output_tokens)
+
+
+@jit
+def remove_gap(s: State, gap_s: float) -> None:
+    """Take one token's gap in the last step off its row, if that has not been taken out."""
+    for back in range(1, min(s.engine.num_gap_rows, ROWS_OF_STEP) + 1):
+        row = s.gaps[s.engine.num_gap_rows - back]
+        last_s = row.gap_s + row.growth_s * (row.steps - 1)
+        if row.count > 0 and abs(last_s - gap_s) <= ROUNDING_S:
+            count = row.count - 1
+            if row.steps == 1:
+                row.count = count
+            else:
+                row.steps -= 1
+                add_gap_row(s, last_s, int(count))
+            return
 
 
 @jit

@@ -9,14 +9,18 @@ from typing import Any
 
 from planner.loop.admission import admit, force_admission, must_force_admission
 from planner.loop.api_server import cancel_due, hand_over_arrivals, skip_idle, wait_for_arrival
-from planner.loop.batch_wait import holds_prompts_back
+from planner.loop.batch_wait import holds_prompts_back, is_between_prompts
 from planner.loop.compiled.jit import jit
 from planner.loop.decode_runs import may_run_decodes, run_decodes
+from planner.loop.equal_chunks import serve_equally
 from planner.loop.memory.kv_loading import land_loads
+from planner.loop.overlap import process_result
 from planner.loop.pipeline import land_flight
+from planner.loop.prefill_first import compose_by_share
+from planner.loop.reservation import forget_promises
 from planner.loop.serving import DECODES, PROMPTS, serve
 from planner.loop.state.binding import bind
-from planner.loop.state.engine_state import BAD_PLAN, DONE, FLUSH, NONE, PAUSED, STUCK, State
+from planner.loop.state.engine_state import BAD_PLAN, DONE, FLUSH, NONE, PAUSED, PROMISE_SHARE, STUCK, State
 from planner.loop.step import rows_left, take_step
 from planner.loop.step_shape import begin_step
 from planner.policies.policy import DECODES_FIRST, IN_ORDER, PROMPTS_ALONE, PROMPTS_FIRST, StepState
@@ -59,10 +63,15 @@ def run_until(s: State, plan_step: Any) -> int:
             if engine.step_prompts + engine.step_decodes > 0:
                 engine.num_empty_turns = 0
                 take_step(s)
+            elif s.settings.defers_ends and (engine.num_ended > 0 or engine.last_start_s < engine.now_s):
+                process_result(s)  # the scheduler waits for the step that runs, and sees who came meanwhile
+                engine.last_start_s = engine.now_s
             elif engine.num_flights > 0:
                 land_flight(s)
             elif engine.step_preempted > 0 and engine.num_empty_turns <= s.settings.most_running:
                 engine.num_empty_turns += 1  # a step in which all yielded takes no time
+            elif engine.is_held:  # nor does one in which nobody may decode
+                forget_promises(s)
             elif not skip_idle(s):
                 return STUCK
 
@@ -75,7 +84,8 @@ def compose_step(s: State, plan_step: Any) -> bool:
     plan = plan_step(step_state(s))
     if plan.max_new_seqs < 0 or plan.max_prefill_tokens < 0 or not IN_ORDER <= plan.order <= PROMPTS_ALONE:
         return False
-    engine.prompt_budget = min(plan.max_prefill_tokens, engine.budget, s.settings.max_prefill_tokens)
+    engine.prompt_budget = min(plan.max_prefill_tokens, engine.budget, s.settings.max_chunk_tokens)
+    engine.input_budget = s.settings.max_prefill_tokens
     engine.max_tokens_per_prompt = max(plan.max_tokens_per_prompt, 1)
     compose(s, plan.order, plan.max_new_seqs)
     return True
@@ -83,8 +93,11 @@ def compose_step(s: State, plan_step: Any) -> bool:
 
 @jit
 def step_state(s: State) -> StepState:
-    """Return what a policy may look at."""
+    """Return what a policy may look at. The adaptive threshold is an equal share of the buffer at least."""
     e = s.engine
+    threshold, present = s.settings.long_prefill_token_threshold, e.num_running + e.num_waiting
+    if threshold > 0 and s.settings.long_prefill_token_threshold_adaptive and present > 1:
+        threshold = max(threshold, s.settings.max_buffered_tokens // present)
     return StepState(
         e.now_s,
         e.num_running,
@@ -94,7 +107,7 @@ def step_state(s: State) -> StepState:
         s.settings.num_gpu_blocks,
         s.settings.max_num_seqs,
         s.settings.max_num_batched_tokens,
-        s.settings.long_prefill_token_threshold,
+        threshold,
         e.last_step_had_prompts,
         e.num_decode_only_steps,
     )
@@ -103,20 +116,41 @@ def step_state(s: State) -> StepState:
 @jit
 def compose(s: State, order: int, max_new_seqs: int) -> None:
     """Fill the step in the order that the plan asks for."""
-    if must_force_admission(s):
+    s.engine.step_pads = 0
+    is_forced = must_force_admission(s)
+    if is_forced:
         force_admission(s)
-    elif holds_prompts_back(s, max_new_seqs):
+    elif is_between_prompts(s):
         serve(s, DECODES)
-        if s.engine.step_decodes > 0:
-            s.engine.num_held_steps += 1
-            return
-    if order == IN_ORDER:
-        serve(s, DECODES | PROMPTS)
-        admit(s, max_new_seqs)
         return
     if order == DECODES_FIRST:
         serve(s, DECODES)
-    serve(s, PROMPTS)
-    admit(s, max_new_seqs)
+    if not is_forced and holds_prompts_back(s, max_new_seqs):
+        if order != DECODES_FIRST:
+            serve(s, DECODES)
+        if s.engine.step_decodes > 0:
+            s.engine.num_held_steps += 1
+            return
+    serve_and_admit(s, order, max_new_seqs)
+    if s.engine.step_preempted == 0:
+        s.engine.left_waiting = s.engine.num_waiting > 0
+
+
+@jit
+def serve_and_admit(s: State, order: int, max_new_seqs: int) -> None:
+    """Fill the step in the order that the plan asks for; where decodes come first, they have their tokens."""
+    if s.settings.promise == PROMISE_SHARE:
+        compose_by_share(s, order, max_new_seqs)
+        return
+    if order == IN_ORDER:
+        serve(s, DECODES | PROMPTS)
+        s.engine.step_pads = s.settings.num_speculative_tokens > 0 and s.engine.step_prompts == 0
+        admit(s, max_new_seqs)
+        return
+    if s.settings.chunks_equally:
+        serve_equally(s, max_new_seqs)
+    else:
+        serve(s, PROMPTS)
+        admit(s, max_new_seqs)
     if order == PROMPTS_FIRST or (order == PROMPTS_ALONE and s.engine.step_prompts == 0):
         serve(s, DECODES)

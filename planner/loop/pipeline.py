@@ -6,11 +6,12 @@ composed the scheduler blocks until the oldest batch is through, and sees arriva
 
 from planner.loop.compiled.jit import jit
 from planner.loop.compiled.queues import remove_prompt
-from planner.loop.decodes import complete, enter_decode, leave_decode
+from planner.loop.decodes import enter_decode, leave_decode
 from planner.loop.emission import emit_tokens
 from planner.loop.memory.tiers import write_filled
+from planner.loop.overlap import complete
 from planner.loop.state.engine_state import DECODE, NONE, State
-from planner.loop.step_shape import pending_tokens
+from planner.loop.step_shape import advance_prompt, pending_tokens
 
 
 @jit
@@ -66,8 +67,11 @@ def land(s: State, i: int) -> None:
     """Let one request of a landed batch go on."""
     request = s.requests[i]
     was_prompt = request.state != DECODE
-    emitted = 1 if was_prompt else int(request.num_offered_tokens)
-    request.num_computed_tokens += request.num_scheduled_tokens if was_prompt else emitted
+    if was_prompt:
+        emitted = advance_prompt(request)
+    else:
+        emitted = int(request.num_offered_tokens)
+        request.num_computed_tokens += emitted
     request.num_scheduled_tokens = 0
     request.flight = NONE
     if pending_tokens(request) > 0:

@@ -1,14 +1,18 @@
 """Preemption: the victim when KV blocks run out, and its return."""
 
+import math
 from typing import Any
 
 from planner.loop.compiled.jit import jit
 from planner.loop.compiled.queues import append_waiting, prepend_waiting, remove_prompt, remove_running
-from planner.loop.decodes import leave_decode
+from planner.loop.decodes import leave_decode, num_seen_tokens
+from planner.loop.emission import remove_gap
 from planner.loop.memory.adapters import drop_adapter
 from planner.loop.memory.blocks import ceil_div, num_output_tokens, release_blocks, reserves_ahead
 from planner.loop.memory.tiers import shrink_cpu
+from planner.loop.overlap import withdraw_ended, yield_ended
 from planner.loop.state.engine_state import (
+    COMPLETED,
     DECODE,
     NONE,
     VICTIM_FEWEST_GENERATED,
@@ -17,7 +21,8 @@ from planner.loop.state.engine_state import (
     WAITING,
     State,
 )
-from planner.loop.step_shape import count_decode, count_prompt
+from planner.loop.step_shape import count_decode, count_prompt, is_padded
+from planner.policies.policy import NO_LIMIT
 
 
 @jit
@@ -44,16 +49,34 @@ def choose_victim(s: State) -> int:
 
 @jit
 def least_output(s: State) -> int:
-    """Return the running request with the fewest output tokens, of those the longest prompt, of those the newest."""
+    """Return the running request with the fewest output tokens, of those the longest prompt, of those the newest.
+
+    None that is known to end, unless there is no other.
+    """
     best = s.engine.running_head
     v = s.requests[best].next
     while v != NONE:
-        fewer = num_output_tokens(s, s.requests[best]) - num_output_tokens(s, s.requests[v])
+        fewer = num_seen_tokens(s, s.requests[best]) - num_seen_tokens(s, s.requests[v])
         longer = s.requests[v].input_tokens - s.requests[best].input_tokens
-        if fewer > 0 or (fewer == 0 and longer >= 0):
+        is_better = not is_leaving(s, v) and (fewer > 0 or (fewer == 0 and longer >= 0))
+        if is_better or is_leaving(s, best):
             best = v
         v = s.requests[v].next
     return int(best)
+
+
+@jit
+def is_leaving(s: State, i: int) -> bool:
+    """Tell whether a request has ended, and would not come back if it had to yield."""
+    request = s.requests[i]
+    return bool(request.state == COMPLETED and not (request.runs_on and may_revive(s)))
+
+
+@jit
+def may_revive(s: State) -> bool:
+    """Tell whether an end in flight can be taken back: nobody has been told of it."""
+    is_told = s.settings.is_routed or s.settings.max_concurrency < NO_LIMIT or s.settings.stream_interval > 1
+    return bool(s.settings.drops_tokens and not is_told)
 
 
 @jit
@@ -73,14 +96,46 @@ def least_urgent_decode(s: State) -> int:
 @jit
 def preempt(s: State, i: int) -> None:
     """Take all blocks from a running request and queue it again; what it had in this step is withdrawn."""
+    take_down(s, i)
+    if s.requests[i].state == WAITING:
+        queue_again(s, i)
+
+
+@jit
+def queue_again(s: State, i: int) -> None:
+    """Let a request wait that was taken down."""
+    swapped = s.requests[i].is_swapped
+    if (s.settings.is_keyed and not swapped) or (s.settings.requeues_last and not s.settings.is_keyed):
+        append_waiting(s, i)
+    else:
+        prepend_waiting(s, i)
+
+
+@jit
+def take_down(s: State, i: int) -> None:
+    """Take all blocks from a running request, and what it had in this step; one that has ended does not come back."""
     request = s.requests[i]
+    note_preemption(s, i)
+    if request.state == COMPLETED and may_revive(s):
+        revive(s, i)
+        return
+    if request.state == COMPLETED:
+        yield_ended(s, i)
+        return
     if request.state == DECODE:
+        is_dropped = s.settings.drops_tokens and num_seen_tokens(s, request) < num_output_tokens(s, request)
+        before_s = token_before_s(s, i) if is_dropped else 0.0
         withdraw_decode(s, i)
+        if is_dropped:
+            drop_token(s, request, before_s)
     else:
         if request.num_scheduled_tokens > 0:
+            if is_padded(request):
+                s.engine.step_accepted -= request.num_offered_tokens - 1
             count_prompt(s, request, int(request.num_scheduled_tokens), -1)
         remove_prompt(s, i)
     request.num_scheduled_tokens = 0
+    request.num_flying_tokens = request.num_refused_tokens = 0
     remove_running(s, i)
     drop_adapter(s, i)
     request.state = WAITING
@@ -90,13 +145,55 @@ def preempt(s: State, i: int) -> None:
         request.num_computed_tokens = 0
     release_blocks(s, i)
     request.waiting_since_s = s.engine.now_s
-    request.num_preemptions += 1
+
+
+@jit
+def revive(s: State, i: int) -> None:
+    """Take back the end of a victim, with the token in flight that was its last."""
+    request = s.requests[i]
+    withdraw_ended(s, i)
+    remove_running(s, i)
+    drop_adapter(s, i)
+    drop_token(s, request, token_before_s(s, i))
+    request.state = WAITING
+    request.finished_s = math.nan
+    s.engine.num_done -= 1
+    request.num_lost_tokens = request.num_computed_tokens
+    request.num_computed_tokens = 0
+    release_blocks(s, i)
+    request.waiting_since_s = s.engine.now_s
+
+
+@jit
+def drop_token(s: State, request: Any, before_s: float) -> None:
+    """Take back a token that SGLang drops because its request is retracted while it is in flight.
+
+    Where tokens are sent in groups, the one that comes in its place counts as sent.
+    """
+    request.num_output_tokens -= 1
+    if request.num_output_tokens == 0:
+        request.first_token_s = math.nan
+    elif s.settings.stream_interval > 1:
+        request.is_seen = 1
+    else:
+        remove_gap(s, float(s.engine.now_s - before_s))
+        request.last_token_s = before_s
+
+
+@jit
+def token_before_s(s: State, i: int) -> float:
+    """Return when a request emitted the token before the one that it emitted in the last step."""
+    if s.engine.is_even and s.requests[i].last_token_s < s.engine.now_s:
+        return float(s.engine.last_start_s)
+    return float(s.token_before_s[i])
+
+
+@jit
+def note_preemption(s: State, i: int) -> None:
+    """Count a preemption, and write its row."""
+    s.requests[i].num_preemptions += 1
     s.engine.num_preemptions += 1
     s.engine.step_preempted += 1
-    if (s.settings.is_keyed and not swap) or (s.settings.requeues_last and not s.settings.is_keyed):
-        append_waiting(s, i)
-    else:
-        prepend_waiting(s, i)
     if s.settings.records_schedule:
         row = s.preemptions[s.engine.num_preemption_rows]
         row.step = s.engine.num_steps

@@ -8,7 +8,7 @@ from planner.loop.compiled.queues import first_waiting
 from planner.loop.longest import longest_context
 from planner.loop.memory.adapters import lacks_adapter_slot
 from planner.loop.rows import ADAPTERS, BLOCKS, NOBODY_WAITS, PLAN, SEATS, TOKENS
-from planner.loop.state.engine_state import DECODE, NONE, State
+from planner.loop.state.engine_state import DECODE, NONE, PROMISE_SHARE, State
 from planner.loop.step_shape import free_seats
 from planner.loop.timing import decodes_alone_s
 
@@ -28,12 +28,14 @@ def record_step(s: State, duration_s: float, used_blocks: int) -> None:
     row.num_decodes = e.step_decodes
     row.decode_context_tokens = e.step_decode_context
     row.longest_context_tokens = longest_context(s) if e.step_decodes > 0 else 0
-    row.num_sampled = e.step_sampled + e.step_decodes + e.step_accepted
+    row.num_sampled = e.step_sampled + e.step_decodes + e.step_accepted - e.step_dropped
     row.num_accepted_tokens = e.step_accepted
+    row.num_dropped = e.step_dropped
     row.num_swapped_tokens = e.step_swapped
     row.num_adapters = e.num_adapters
     row.adapter_load_s = e.step_adapter_s
     row.num_running = e.num_running
+    row.num_ended = e.num_ended
     row.num_waiting = e.num_waiting
     row.num_used_blocks = used_blocks
     row.num_preempted = e.step_preempted
@@ -78,6 +80,8 @@ def stopped_by(s: State) -> int:
         return SEATS if s.settings.max_batch_seqs < s.settings.max_num_batched_tokens else TOKENS
     if lacks_adapter_slot(s, i):
         return ADAPTERS
+    if s.settings.promise == PROMISE_SHARE:
+        return BLOCKS if e.is_full else TOKENS
     if is_known_blocked(s, i):
         return BLOCKS
     if e.budget <= 0 or (e.prompt_budget <= 0 and e.step_prompts > 0):

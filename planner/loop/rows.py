@@ -22,10 +22,12 @@ STEP_ROW = np.dtype(
         ("longest_context_tokens", "i8"),  # 0 where no kernel waits for it
         ("num_sampled", "i8"),  # tokens that it emits
         ("num_accepted_tokens", "i8"),  # of these, drafted
+        ("num_dropped", "i8"),  # decodes of requests that have ended: they emit nothing
         ("num_swapped_tokens", "i8"),
         ("num_adapters", "i8"),
         ("adapter_load_s", "f8"),
         ("num_running", "i8"),
+        ("num_ended", "i8"),  # of these, ended in the last step
         ("num_waiting", "i8"),
         ("num_used_blocks", "i8"),
         ("num_preempted", "i8"),

@@ -1,11 +1,21 @@
 """Tokens for running requests: for all at once if nobody goes short, else in the order of admission."""
 
+from typing import Any
+
 from planner.loop.compiled.jit import jit
-from planner.loop.decodes import blocks_needed, gather_ring
+from planner.loop.decodes import blocks_needed, gather_ring, list_in_order
 from planner.loop.drafts import draw_emitted, slots_needed, tokens_of_decode
-from planner.loop.memory.blocks import ceil_div, enter_contents, num_computed_tokens, num_held, take_blocks
+from planner.loop.memory.blocks import (
+    ceil_div,
+    enter_contents,
+    enter_filled,
+    num_computed_tokens,
+    num_held,
+    take_blocks,
+)
+from planner.loop.overlap import enter_known, grant_over_row, grant_over_rows, over_blocks
 from planner.loop.preemption import choose_victim, preempt
-from planner.loop.state.engine_state import DECODE, NONE, PROMPT, State
+from planner.loop.state.engine_state import COMPLETED, DECODE, NONE, PROMISE_SHARE, PROMPT, State
 from planner.loop.step_shape import chunk_tokens, count_decode, count_prompt, has_place, pending_tokens
 
 DECODES, PROMPTS = 1, 2  # what `serve` is asked for, as bits
@@ -26,10 +36,11 @@ def everyone_fits(s: State, kinds: int) -> bool:
     need = 0
     left = s.engine.budget
     if kinds & DECODES:
-        if s.engine.num_decodes > min(left, s.settings.max_batch_seqs):
+        rows = s.engine.num_decodes + s.engine.num_over
+        if rows > min(left, s.settings.max_batch_seqs):
             return False
-        left -= s.engine.num_decodes
-        need = blocks_needed(s)
+        left -= rows
+        need = blocks_needed(s) + over_blocks(s)
         if s.settings.needs_spare_block and s.engine.num_decodes > 0:
             need += 1
     if kinds & PROMPTS:
@@ -72,6 +83,8 @@ def serve_together(s: State, kinds: int) -> None:
         s.engine.step_decodes = s.engine.num_decodes
         s.engine.step_decode_context = s.engine.decode_context_tokens
         num_filling = advance_decode_blocks(s)
+        if s.engine.num_over > 0:
+            grant_over_rows(s)
     entered = 0
     if kinds & PROMPTS:
         for k in range(s.engine.num_prompts):
@@ -99,14 +112,22 @@ def advance_decode_blocks(s: State) -> int:
         i = s.prefixes[i].ring_next
     if s.settings.cache_latest:
         return 0
-    return gather_ring(s, (s.engine.decode_step + 1) % s.settings.block_size)
+    if s.settings.enters_late:
+        size = gather_ring(s, s.engine.decode_step % s.settings.block_size, 0)
+        if (s.engine.num_stalled > 0 or s.engine.is_paused) and s.settings.block_size > 1:  # else they are the same
+            size = gather_ring(s, (s.engine.decode_step + 1) % s.settings.block_size, size)
+        return list_ended_filling(s, size)
+    return gather_ring(s, (s.engine.decode_step + 1) % s.settings.block_size, 0)
 
 
 @jit
 def enter_decode_content(s: State, i: int) -> None:
-    """Make the block findable that a decode fills in this step."""
+    """Make the block findable that a decode fills in this step; under overlap, the one that it filled in the last."""
     computed = num_computed_tokens(s, s.requests[i])
-    enter_contents(s, i, computed, computed + 1)
+    if s.settings.enters_late:
+        enter_known(s, i, 1)
+    else:
+        enter_contents(s, i, computed, computed + 1)
 
 
 @jit
@@ -124,19 +145,45 @@ def serve_in_order(s: State, kinds: int) -> None:
                 wanted = min(pending_tokens(request), s.engine.max_tokens_per_prompt)
                 is_alone = s.engine.step_prompts + s.engine.step_decodes == 0
                 n = chunk_tokens(s, wanted, min(s.engine.prompt_budget, s.engine.budget), is_alone)
-            elif request.state == DECODE and kinds & DECODES:
-                n = tokens_of_decode(s)
+            elif kinds & DECODES and (request.state == DECODE or is_over(request)):
+                n = tokens_of_decode(s, request)
         if n > 0:
-            is_decode = request.state == DECODE
+            state = request.state
             if not make_room(s, i, n):
                 following = s.engine.next_in_order
             else:
                 following = request.next  # those behind may have yielded
-                if is_decode:
+                if state == DECODE:
                     grant_decode(s, i, n)
+                elif state == COMPLETED:
+                    enter_over(s, i, n)
                 else:
                     grant_prompt(s, i, n)
         i = following
+
+
+@jit
+def is_over(request: Any) -> bool:
+    """Tell whether a request has ended, is due one more row, and does not have it yet."""
+    return bool(request.state == COMPLETED and request.runs_on and request.num_scheduled_tokens == 0)
+
+
+@jit
+def enter_over(s: State, i: int, n: int) -> None:
+    """Give an ended request its row, and make findable what it filled in the last step."""
+    grant_over_row(s, i, n)
+    if s.settings.enters_late:
+        enter_known(s, i, n)
+
+
+@jit
+def list_ended_filling(s: State, size: int) -> int:
+    """Add the ended requests with a row to the decodes listed in `scratch`, in running order."""
+    for e in range(s.engine.num_ended):
+        i = s.ended[e]
+        if s.requests[i].runs_on:
+            size = list_in_order(s, i, size)
+    return size
 
 
 @jit
@@ -182,7 +229,9 @@ def grant_decode(s: State, i: int, n: int) -> None:
     if need > 0:
         take_blocks(s, i, held, need)
     emitted = draw_emitted(s, i, n - 1)
-    if s.settings.enable_prefix_caching and not s.settings.cache_latest:
+    if s.settings.enters_late:
+        enter_known(s, i, n)
+    elif s.settings.enable_prefix_caching and not s.settings.cache_latest:
         enter_contents(s, i, computed, computed + emitted)
     request.num_scheduled_tokens = n
     request.num_offered_tokens = emitted
@@ -191,15 +240,28 @@ def grant_decode(s: State, i: int, n: int) -> None:
 
 @jit
 def grant_prompt(s: State, i: int, n: int) -> None:
-    """Put `n` prompt tokens in the step, and take the blocks that they need."""
+    """Put `n` prompt tokens in the step, and take the blocks that they need, if it is not composed by shares."""
     request = s.requests[i]
     if n == 0:
         return
     request.num_scheduled_tokens = n
-    after = request.num_computed_tokens + n
-    need = ceil_div(after, s.settings.block_size) - request.num_blocks
+    if s.settings.promise != PROMISE_SHARE:  # else once the step's prompts are known
+        take_for_prompt(s, i, n)
+    if n > pending_tokens(request):  # padded to a decode with drafts
+        request.num_offered_tokens = draw_emitted(s, i, n - pending_tokens(request))
+        s.engine.step_accepted += request.num_offered_tokens - 1
+    count_prompt(s, request, n, 1)
+
+
+@jit
+def take_for_prompt(s: State, i: int, n: int) -> None:
+    """Take the blocks that a prompt's next `n` tokens need."""
+    request = s.requests[i]
+    after = request.num_computed_tokens + min(n, pending_tokens(request))
+    need = ceil_div(slots_needed(s, request, n), s.settings.block_size) - request.num_blocks
     if need > 0:
         take_blocks(s, i, int(request.num_blocks), need)
-    if s.settings.enable_prefix_caching and not s.settings.cache_latest:
+    if s.settings.hashes_next_token and s.settings.enters_late:
+        enter_filled(s, i, min(after, request.input_tokens + request.num_output_tokens - 1))
+    elif s.settings.enable_prefix_caching and not s.settings.cache_latest:
         enter_contents(s, i, int(request.num_computed_tokens), after)
-    count_prompt(s, request, n, 1)

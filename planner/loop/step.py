@@ -2,16 +2,26 @@
 
 from planner.loop.compiled.jit import jit
 from planner.loop.compiled.queues import heap_pop
-from planner.loop.decodes import complete, enter_decode, gather_ring, last_token_s, leave_decode, next_finish, postpone
+from planner.loop.decodes import (
+    enter_decode,
+    gather_ring,
+    last_token_s,
+    leave_decode,
+    list_in_order,
+    next_finish,
+    postpone,
+)
 from planner.loop.emission import add_gap, emit_tokens, see_decodes
 from planner.loop.memory.blocks import enter_contents
 from planner.loop.memory.tiers import write_filled
+from planner.loop.overlap import arrive, complete, process_result
 from planner.loop.pipeline import launch
+from planner.loop.prefill_first import open_queue
 from planner.loop.recording import record_schedule, record_step, tally_queue
 from planner.loop.reservation import age_promises
 from planner.loop.serving import enter_decode_content
 from planner.loop.state.engine_state import COMPLETED, DECODE, NONE, State
-from planner.loop.step_shape import pending_tokens
+from planner.loop.step_shape import advance_prompt, pending_tokens
 from planner.loop.timing import composition_bytes, decode_attention_bytes, own_step_s, step_tokens
 
 
@@ -45,6 +55,8 @@ def run_step(s: State, duration_s: float, shared: int) -> None:
         record_schedule(s)
     tally_queue(s, duration_s)
     tally_step(s, shared)
+    if s.settings.defers_ends:
+        process_result(s)
     if s.settings.pipeline_parallel_size > 1:
         launch(s, duration_s)
         return
@@ -72,14 +84,19 @@ def run_step(s: State, duration_s: float, shared: int) -> None:
 def tally_step(s: State, shared: int) -> None:
     """Add the step to the totals."""
     e = s.engine
+    if e.step_prompts > 0:
+        e.last_prompt_step = e.num_steps
     e.num_steps += 1
     e.last_step_had_prompts = 1 if e.step_prompts > 0 else 0
     e.num_decode_only_steps = 0 if e.step_prompts > 0 else e.num_decode_only_steps + 1
     e.steps_to_poll -= 1000 if e.step_prompts > 0 else 1
     if e.step_prompts == 0:
         age_promises(s, 1)
+    else:
+        open_queue(s)
     e.total_prompt_tokens += e.step_prompt_tokens
-    e.total_decode_tokens += e.step_decodes + e.step_accepted
+    e.total_decode_tokens += e.step_decodes - e.step_dropped + e.step_accepted
+    e.total_dropped += e.step_dropped
     e.total_accepted_tokens += e.step_accepted
     e.total_context_tokens += e.step_decode_context
     e.total_prompt_pairs += e.step_prompt_pairs
@@ -100,19 +117,22 @@ def tally_step(s: State, shared: int) -> None:
 def emit_decodes(s: State, start_s: float, duration_s: float) -> None:
     """Let every decode of the step emit a token; those left out fall one step behind."""
     engine = s.engine
-    if engine.step_decodes == 0:
+    emitting = engine.step_decodes - engine.step_dropped
+    if emitting == 0:
         engine.is_paused = 1 if engine.num_decodes > 0 else 0
         return
-    if engine.step_decodes == engine.num_decodes and engine.num_stalled == 0 and not engine.is_paused:
-        add_gap(s, duration_s, engine.step_decodes)
+    if emitting == engine.num_decodes and engine.num_stalled == 0 and not engine.is_paused:
+        add_gap(s, duration_s, emitting)
+        engine.is_even = 1
     else:
+        engine.is_even = 0
         i = engine.running_head
         while i != NONE:
             if s.requests[i].state == DECODE:
                 emit_or_postpone(s, i, start_s, duration_s)
             i = s.requests[i].next
     engine.decode_step += 1
-    engine.decode_context_tokens += engine.step_decodes
+    engine.decode_context_tokens += emitting
     engine.last_decode_s = engine.now_s
     engine.is_paused = 0
 
@@ -124,7 +144,10 @@ def emit_or_postpone(s: State, i: int, start_s: float, duration_s: float) -> Non
     if s.engine.step_marks_decodes and request.num_scheduled_tokens == 0:
         postpone(s, i)
         return
-    stalled_s = start_s - last_token_s(s, request)
+    before_s = last_token_s(s, request)
+    if s.settings.drops_tokens:
+        s.token_before_s[i] = before_s
+    stalled_s = start_s - before_s
     request.stalled_s += stalled_s
     add_gap(s, stalled_s + duration_s, 1)
     if request.is_stalled:
@@ -145,8 +168,12 @@ def emit_each_decode(s: State, start_s: float) -> int:
             if s.settings.enable_prefix_caching and s.settings.cache_latest:
                 enter_contents(s, i, computed, computed + emitted)
             request.num_computed_tokens += emitted
+            if s.settings.defers_ends:
+                request.num_flying_tokens = emitted
+                request.num_refused_tokens = request.num_scheduled_tokens - emitted
             if emit_tokens(s, i, emitted):
                 leave_decode(s, i)
+                request.state = COMPLETED
                 finished = list_leaver(s, i, finished)
         i = request.next
     return finished
@@ -155,32 +182,40 @@ def emit_each_decode(s: State, start_s: float) -> int:
 @jit
 def list_leaver(s: State, i: int, size: int) -> int:
     """List a request that is through in `scratch`; the order in which blocks return decides which are reused first."""
-    k = size
-    if s.settings.enable_prefix_caching:
-        while k > 0 and s.requests[s.scratch[k - 1]].admission_order > s.requests[i].admission_order:
-            s.scratch[k] = s.scratch[k - 1]
-            k -= 1
-    s.scratch[k] = i
+    if s.settings.enable_prefix_caching or s.settings.caches_in_tree:
+        return list_in_order(s, i, size)
+    s.scratch[size] = i
     return size + 1
 
 
 @jit
 def emit_prompts(s: State, duration_s: float, finished: int) -> int:
-    """Advance the prompts of the step; return how many requests are through, with the `finished` in `scratch`."""
+    """Advance the prompts of the step; return how many requests are through, with the `finished` in `scratch`.
+
+    With a radix tree those that decode next are listed too: their prompts enter it.
+    """
     kept = 0
     for k in range(s.engine.num_prompts):
         i = s.prompts[k]
         request = s.requests[i]
         if request.num_scheduled_tokens == 0:
             request.stalled_s += duration_s
-        request.num_computed_tokens += request.num_scheduled_tokens
+        before = int(request.num_computed_tokens)
+        emitted = advance_prompt(request)
+        if s.settings.defers_ends and s.settings.num_speculative_tokens > 0:
+            request.num_flying_tokens = emitted
+            request.num_refused_tokens = before + request.num_scheduled_tokens - request.num_computed_tokens
         if pending_tokens(request) > 0:
             s.prompts[kept] = i
             kept += 1
-        elif emit_tokens(s, i, 1):
+        elif emit_tokens(s, i, emitted):
+            request.num_offered_tokens = emitted
+            request.state = COMPLETED
             finished = list_leaver(s, i, finished)
         else:
             enter_decode(s, i)
+            if s.settings.caches_in_tree:
+                finished = list_leaver(s, i, finished)
     s.engine.num_prompts = kept
     return finished
 
@@ -189,16 +224,19 @@ def emit_prompts(s: State, duration_s: float, finished: int) -> int:
 def finish_due(s: State, listed: int) -> None:
     """Let those leave that have emitted all their tokens, in running order: decodes, and those in `scratch`."""
     size = listed
-    for k in range(listed):
-        s.requests[s.scratch[k]].state = COMPLETED
     while next_finish(s) <= s.engine.decode_step:
         i = s.finishes[0].request
         s.engine.num_finish_entries = heap_pop(s.finishes, s.engine.num_finish_entries)
         leave_decode(s, i)
         s.requests[i].state = COMPLETED
+        s.requests[i].num_offered_tokens = 1
         size = list_leaver(s, i, size)
     for k in range(size):
-        complete(s, s.scratch[k])
+        i = s.scratch[k]
+        if s.requests[i].state == COMPLETED:
+            complete(s, i)
+        else:
+            arrive(s, i)
 
 
 @jit
@@ -217,7 +255,7 @@ def enter_step_contents(s: State) -> None:
 def enter_decode_contents(s: State) -> None:
     """Make findable what the decodes of the step fill."""
     engine = s.engine
-    num_filling = gather_ring(s, (engine.decode_step + 1) % s.settings.block_size)
+    num_filling = gather_ring(s, (engine.decode_step + 1) % s.settings.block_size, 0)
     for k in range(num_filling):
         if not engine.step_marks_decodes or s.requests[s.scratch[k]].num_scheduled_tokens > 0:
             enter_decode_content(s, s.scratch[k])

@@ -22,7 +22,13 @@ def begin_step(s: State) -> None:
     e.step_window_pairs = 0
     e.step_sampled = 0
     e.step_accepted = 0
+    e.step_dropped = 0
+    e.step_cut = 0
+    e.step_passed = 0
+    e.step_passed_blocks = 0
     e.step_preempted = 0
+    e.step_displaced = 0
+    e.is_held = 0
     e.step_marks_decodes = 0
     for k in range(e.num_prompts):
         request = s.requests[s.prompts[k]]
@@ -37,10 +43,24 @@ def pending_tokens(request: Any) -> int:
 
 
 @jit
+def is_padded(request: Any) -> bool:
+    """Tell whether a prompt of one token has the step's tokens of a decode with drafts."""
+    return bool(request.num_scheduled_tokens > pending_tokens(request))
+
+
+@jit
+def advance_prompt(request: Any) -> int:
+    """Count what a prompt's chunk computes; return the tokens that it emits if it is the last: more if it is padded."""
+    emitted = int(request.num_offered_tokens) if is_padded(request) else 1
+    request.num_computed_tokens += min(int(request.num_scheduled_tokens), pending_tokens(request) + emitted - 1)
+    return emitted
+
+
+@jit
 def free_seats(s: State) -> int:
     """Return how many more requests `max_num_seqs` lets in: a request has a seat while it runs, or its KV is loaded."""
     e = s.engine
-    seated = e.num_prompts if s.settings.limits_batch_only else e.num_running + e.num_loading
+    seated = e.num_prompts if s.settings.limits_batch_only else e.num_running + e.num_loading + e.num_lingering
     return int(s.settings.max_num_seqs - seated)
 
 
@@ -48,7 +68,7 @@ def free_seats(s: State) -> int:
 def has_place(s: State) -> bool:
     """Tell whether the step that is composed may take one more sequence."""
     e = s.engine
-    return bool(e.budget > 0 and e.step_prompts + e.step_decodes < s.settings.max_batch_seqs)
+    return bool(e.budget > 0 and e.step_prompts + e.step_decodes + e.step_passed < s.settings.max_batch_seqs)
 
 
 @jit
@@ -75,7 +95,7 @@ def count_prompt(s: State, request: Any, n: int, sign: int) -> None:
     e.step_prompt_context += sign * computed
     e.step_prompt_pairs += sign * (n * computed + n * (n + 1) // 2)
     e.step_window_pairs += sign * window_pairs(s.step_time.window_tokens, computed, n)
-    if n == pending_tokens(request):
+    if n >= pending_tokens(request):
         e.step_sampled += sign
 
 
@@ -84,5 +104,13 @@ def count_decode(s: State, request: Any, n: int, accepted: int, sign: int) -> No
     """Add a decode's `n` tokens to the step's totals, or take them out again with sign -1; `accepted` were drafted."""
     s.engine.budget -= sign * n
     s.engine.step_decodes += sign
+    s.engine.step_cut += sign * (1 + s.settings.num_speculative_tokens - n)
     s.engine.step_accepted += sign * accepted
     s.engine.step_decode_context += sign * num_computed_tokens(s, request)
+
+
+@jit
+def count_dropped(s: State, request: Any, n: int, sign: int) -> None:
+    """Add `n` tokens of a request that has ended to the step's totals, or take them out again with sign -1."""
+    count_decode(s, request, n, 0, sign)
+    s.engine.step_dropped += sign

@@ -257,7 +257,8 @@ def decodes_alone_s(s: State) -> float:
 @jit
 def step_tokens(s: State) -> int:
     """Return the tokens of the step just composed, those that are checked for its decodes included."""
-    return int(s.engine.step_prompt_tokens + s.engine.step_decodes * s.step_time.tokens_per_decode)
+    e = s.engine
+    return int(e.step_prompt_tokens + e.step_decodes * s.step_time.tokens_per_decode - e.step_cut)
 
 
 @jit

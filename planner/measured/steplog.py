@@ -26,7 +26,7 @@ Floats = NDArray[np.float64]
 # Columns that a step's time depends on; `planner replay --steps` writes them.
 SHAPE = ("num_prompts", "num_prompt_tokens", "prompt_context_tokens", "prompt_pairs", "window_pairs", "num_decodes",
          "decode_context_tokens", "num_sampled", "num_swapped_tokens")
-OPTIONAL = ("num_accepted_tokens", "num_adapters", "adapter_load_s", "longest_context_tokens")
+OPTIONAL = ("num_accepted_tokens", "num_dropped", "num_adapters", "adapter_load_s", "longest_context_tokens")
 METRIC = "duration_ms"
 
 

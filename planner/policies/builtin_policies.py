@@ -64,40 +64,50 @@ def plan_static(s: StepState) -> StepPlan:
 
 
 def plan_sglang(s: StepState) -> StepPlan:
-    """As in SGLang: a step of prompts if any can run, else a step of decodes.
+    """As in SGLang 0.5.23: a step of prompts if any can run, else a step of decodes.
 
-    A prompt that does not fit into `chunked_prefill_size` (here `max_num_batched_tokens`) or `max_prefill_tokens` is
-    cut. Its chunk takes the rest of the budget, so only one prompt is cut at a time. It continues first in the next
-    step, and no decode runs until it is complete. Memory: see `planner.loop.reservation`. The output limit of a request
-    is the trace's `max_output_tokens`, else the room up to `max_model_len`. A retracted request waits behind all other
-    requests. Order: first come, first served, SGLang's default. In a pipeline, each batch has its share of
-    `max_num_seqs` (`pp_max_micro_batch_size`). Sources: sglang/srt/managers/scheduler.py (`get_next_batch_to_run`,
+    A prompt that does not fit into `chunked_prefill_size` (here `max_num_batched_tokens`) is cut, one at a time. It
+    continues first in the next step, and no decode runs until it is complete. `max_prefill_tokens` ends admissions and
+    cuts nothing. Tokens are charged in whole pages (KV blocks). Memory: see `planner.loop.reservation`. A request that
+    does not fit shuts the queue until one leaves, a prompt is cut, or a batch becomes the running one. Output limit:
+    the trace's `max_output_tokens`, as far as context and KV cache allow. A retracted request waits behind all others.
+    Prefixes are in a radix tree (`planner.loop.memory.radix`). In a pipeline, each batch has its share of
+    `max_num_seqs` (`pp_max_micro_batch_size`). Releases up to 0.5.16 (`--engine-version`): who has ended counts as
+    running until a decode step is composed. Sources: sglang/srt/managers/scheduler.py (`get_next_batch_to_run`,
     `get_new_batch_prefill`, `update_running_batch`), schedule_policy.py (`PrefillAdder`), schedule_batch.py
-    (`retract_decode`).
+    (`retract_decode`), mem_cache/radix_cache.py.
 
-    Approximate: a page is a KV block of `block_size`, but the budget of a step counts tokens, not whole pages. A
-    request that alone outgrows the memory fails; SGLang would have lowered its output limit on arrival.
+    Approximate: with KV tiers or a pipeline, prefixes are cached block by block as in vLLM. Of
+    `--schedule-policy`, random, dfs-weight, hrrn, shortest-prefill-first and routing-key are not modelled, nor is
+    ignore_eos.
     """
     return StepPlan(NO_LIMIT, NO_LIMIT, NO_LIMIT, PROMPTS_ALONE)
 
 
 def plan_trtllm(s: StepState) -> StepPlan:
-    """As in TensorRT-LLM: decodes, then prompt chunks in order of arrival. Each chunk ends after a whole block.
+    """As in TensorRT-LLM: decodes, then prompt chunks in order of arrival. A prompt is cut after a whole block.
 
     `max_num_seqs` is TensorRT-LLM's `max_batch_size`. In a pipeline, each batch may have that many requests (the
     capacity scheduler admits `max_batch_size * pp_size`). `max_num_batched_tokens` is `max_num_tokens`. A request takes
-    the blocks of its whole prompt with its first chunk. The two policies differ in preemption. trtllm-no-evict
+    the blocks of its whole prompt with its first chunk. The policies differ in preemption. trtllm-no-evict
     (GUARANTEED_NO_EVICT) admits a request only if all requests could reach their output limits
     (`planner.loop.reservation`): `max_output_tokens`, else the room up to `max_model_len`. trtllm-max-utilization
     (MAX_UTILIZATION) admits each request that fits now. If blocks run out, it preempts the newest request, which is
-    computed again and admitted before all other requests. Sources: tensorrt_llm/_torch/pyexecutor/scheduler
+    computed again and admitted before all other requests. A prompt for which the budget has no whole block lets shorter
+    ones pass; for equal chunks see `planner.loop.equal_chunks`. Sources: tensorrt_llm/_torch/pyexecutor/scheduler
     (`PyMicroBatchScheduler`, `GuaranteedNoEvictPolicy`, `MaxUtilizationPolicy`), which follow
     cpp/tensorrt_llm/batch_manager/capacityScheduler.cpp and microBatchScheduler.cpp.
 
-    Approximate: if the budget has no whole block left for a prompt, later prompts are not considered, even if a shorter
-    prompt might fit. A request does not wait for blocks of its prefix that another request is computing.
+    Approximate: under MAX_UTILIZATION, a prompt that was passed over for lack of budget does not preempt those that
+    passed it. A request does not wait for blocks of its prefix that another request is computing.
     """
     return StepPlan(NO_LIMIT, NO_LIMIT, NO_LIMIT, DECODES_FIRST)
+
+
+def plan_trtllm_static(s: StepState) -> StepPlan:
+    """As TensorRT-LLM's STATIC_BATCH: as GUARANTEED_NO_EVICT, but prompts run only while no decode does."""
+    limit = 0 if s.num_running > s.num_prefilling else NO_LIMIT
+    return StepPlan(limit, limit, NO_LIMIT, DECODES_FIRST)
 
 
 def by_priority(requests: Columns) -> NDArray[np.float64]:
@@ -176,6 +186,7 @@ POLICIES = {
             chunk_unit="block",
             budget="prompts",
             seats="share",
+            cache_tree=True,
         ),
         Policy(
             name="trtllm-no-evict",
@@ -183,10 +194,25 @@ POLICIES = {
             reserve="prompt",
             promises="all",
             chunk_unit="block",
+            passes_over=True,
             seats="each",
         ),
         Policy(
-            name="trtllm-max-utilization", plan_step=plan_trtllm, reserve="prompt", chunk_unit="block", seats="each"
+            name="trtllm-max-utilization",
+            plan_step=plan_trtllm,
+            reserve="prompt",
+            chunk_unit="block",
+            passes_over=True,
+            seats="each",
+        ),
+        Policy(
+            name="trtllm-static",
+            plan_step=plan_trtllm_static,
+            reserve="prompt",
+            promises="all",
+            chunk_unit="block",
+            passes_over=True,
+            seats="each",
         ),
     )
 }

@@ -13,6 +13,7 @@ from planner.schema import Term
 IN_ORDER, DECODES_FIRST, PROMPTS_FIRST, PROMPTS_ALONE = range(4)
 
 NO_LIMIT = 2**62
+CONTEXT_KEPT_FREE = 6  # where admission promises a share: no prompt is taken that leaves so few tokens of the context
 
 
 class StepState(NamedTuple):
@@ -79,14 +80,18 @@ class Policy:
         "output", or for a whole "model-len".
     promises : KV blocks that admission keeps free for future output of running requests: for "nothing", for "all" of
         it, or for a "share" that falls with each decode step and rises after a preemption (`planner.loop.reservation`).
+        Steps are then composed as in SGLang (`planner.loop.prefill_first`), and limits of prompts and outputs are its.
     cut : prompts that may be cut into chunks: "any", the "first" of a batch, or "none".
     chunk_unit : unit of a chunk: a "token", or a whole "block".
+    passes_over : whether a prompt for which the step's budget has no whole chunk lets shorter ones behind it pass, as
+        in TensorRT-LLM. It keeps a seat and its blocks for that step. `context_chunking_policy` holds only with it.
     budget : tokens that `max_num_batched_tokens` limits: all tokens of a "step", only its "prompts", or "nothing".
     watermark_when_idle : whether the watermark also holds when no request runs.
     needs_spare_block : whether a decode runs only while a block is free, even if it needs none.
     seats : sequences that `max_num_seqs` limits: all "running" sequences; all running sequences, with an equal "share"
         for each batch of a pipeline; the sequences of "each" batch of a pipeline; or the sequences of a "batch" (step),
         however many run.
+    cache_tree : whether prefixes are kept in a radix tree, as in SGLang (`planner.loop.memory.radix`).
     cache_latest : whether the prefix cache works as in nano-vllm: blocks are found from the end of the step on, and the
         latest duplicate wins.
 
@@ -105,10 +110,12 @@ class Policy:
     promises: Literal["nothing", "all", "share"] = "nothing"
     cut: Literal["any", "first", "none"] = "any"
     chunk_unit: Literal["token", "block"] = "token"
+    passes_over: bool = False
     budget: Literal["step", "prompts", "nothing"] = "step"
     watermark_when_idle: bool = False
     needs_spare_block: bool = False
     seats: Literal["running", "share", "each", "batch"] = "running"
+    cache_tree: bool = False
     cache_latest: bool = False
 
     def __post_init__(self) -> None:

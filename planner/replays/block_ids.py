@@ -34,8 +34,11 @@ def num_used_ids(offsets: Any, id_tokens: int, input_tokens: Any, r: int) -> int
 
 
 def _assign(ids: Any, offsets: Any, id_tokens: int, block_size: int, input_tokens: Any, num_blocks: Any,
-            numbered_blocks: Any, slots: Any, slot_start: Any, table: Any) -> int:
-    """Fill in the contents of all slots and count them. `table` has shape [3, power of two], -1 throughout."""
+            numbered_blocks: Any, slots: Any, slot_start: Any, more: int, table: Any) -> int:
+    """Fill in the contents of all slots and count them. `table` has shape [3, power of two], -1 throughout.
+
+    A content covers `more` tokens after its block.
+    """
     n = len(input_tokens)
     parents, keys, nodes = table[0], table[1], table[2]
     bases = np.empty(len(ids) + n + 1, np.int64)  # a node's first content, or a prompt's first generated one
@@ -46,12 +49,12 @@ def _assign(ids: Any, offsets: Any, id_tokens: int, block_size: int, input_token
     for r in range(n):
         node = 0
         depth = 0
-        full = input_tokens[r] // block_size
+        full = max(input_tokens[r] - more, 0) // block_size
         for k in range(offsets[r], offsets[r] + num_used_ids(offsets, id_tokens, input_tokens, r)):
             place = _find(parents, keys, nodes, node, ids[k])
-            first = depth * id_tokens // block_size
+            first = max(depth * id_tokens - more, 0) // block_size
             depth += 1
-            last = depth * id_tokens // block_size
+            last = max(depth * id_tokens - more, 0) // block_size
             if nodes[place] < 0:
                 parents[place], keys[place], nodes[place] = node, ids[k], num_nodes
                 bases[num_nodes] = num_contents
@@ -69,7 +72,7 @@ def _assign(ids: Any, offsets: Any, id_tokens: int, block_size: int, input_token
         else:
             ends[r] = num_nodes
             num_nodes += 1
-        own = min(full, depth * id_tokens // block_size)
+        own = min(full, max(depth * id_tokens - more, 0) // block_size)
         sizes[ends[r]] = max(sizes[ends[r]], numbered_blocks[r] - own)
     for r in range(n):
         end = ends[r]
@@ -78,7 +81,7 @@ def _assign(ids: Any, offsets: Any, id_tokens: int, block_size: int, input_token
             num_contents += sizes[end]
             sizes[end] = 0
         depth = num_used_ids(offsets, id_tokens, input_tokens, r)
-        own = min(input_tokens[r] // block_size, depth * id_tokens // block_size)
+        own = max(min(int(input_tokens[r]), depth * id_tokens) - more, 0) // block_size
         for block in range(own, num_blocks[r]):
             slots[slot_start[r] + block].content = bases[end] + block - own
     return num_contents
@@ -86,7 +89,7 @@ def _assign(ids: Any, offsets: Any, id_tokens: int, block_size: int, input_token
 
 _I8 = numba.int64[::1]
 _SIGNATURE = numba.int64(
-    _I8, _I8, numba.int64, numba.int64, _I8, _I8, _I8, numba_records(SLOT), _I8, numba.int64[:, ::1]
+    _I8, _I8, numba.int64, numba.int64, _I8, _I8, _I8, numba_records(SLOT), _I8, numba.int64, numba.int64[:, ::1]
 )
 
 
@@ -101,6 +104,7 @@ def assign_contents(
     numbered_blocks: NDArray[np.int64],
     slots: Any,
     slot_start: NDArray[np.int64],
+    covers_next: bool,
 ) -> int:
     """Give every slot of every request's block table the content that its block will hold once full.
 
@@ -115,6 +119,7 @@ def assign_contents(
         tables gives equal contents equal numbers in both.
     slots : the block table; its field `content` is written.
     slot_start : each request's first row, shape [num_requests].
+    covers_next : whether a content covers the token after its block.
 
     Returns
     -------
@@ -124,4 +129,4 @@ def assign_contents(
     table = np.full((3, size), -1, np.int64)
     assign = compile_with_signature(_assign, _SIGNATURE)
     return int(assign(ids, offsets, id_tokens, block_size, input_tokens, num_blocks, numbered_blocks, slots,
-                      slot_start, table))
+                      slot_start, int(covers_next), table))

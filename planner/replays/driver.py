@@ -22,7 +22,7 @@ from planner.progress import stage
 from planner.replays.compiling import compiled_function
 from planner.replays.gaps import Gaps, GapTally
 from planner.replays.initial import initial_state
-from planner.replays.request_columns import RequestMemory, Requests
+from planner.replays.request_columns import RequestMemory, Requests, limits_of_requests
 from planner.traces import Trace
 
 ADVANCE_SIGNATURE = numba.int64(st.STATE_TYPE, PLAN_TYPE)
@@ -62,7 +62,7 @@ def run(trace: Trace, policy: Policy, settings: EngineSettings, step_time: StepT
     PolicyError : the policy cannot be compiled, raised an error, or made no progress.
     UsageError : a setting does not fit the trace.
     """
-    requests = RequestMemory(trace, settings.max_model_len)
+    requests = RequestMemory(trace, limits_of_requests(policy, settings))
     state = initial_state(trace, policy, settings, step_time, recording, requests.records)
     requests.lay_out(state.engine)
     plan_step, loop = compiled_plan(policy), compiled_loop()

@@ -16,8 +16,9 @@ from planner.loop.state.entries import ADAPTER, BLOCK, ENTRY, FLIGHT, FLOAT_HEAP
 from planner.loop.state.terms import StepTime
 from planner.policies.policy import NO_LIMIT, Policy
 from planner.replays.block_ids import assign_contents
+from planner.replays.prefix_tree import caches_in_tree, forget_tree, ids_under_adapters, tree_memory
 from planner.replays.queue_places import rank_records
-from planner.replays.request_columns import optional, token_limits
+from planner.replays.request_columns import limits_of_requests, optional
 from planner.replays.settings_record import settings_record
 from planner.traces import Trace
 
@@ -40,16 +41,16 @@ def initial_state(trace: Trace, policy: Policy, settings: EngineSettings, step_t
     seats = n if record.limits_batch_only else int(record.max_num_seqs)
     most = min(n, settings.num_gpu_blocks, seats)  # each that runs holds a block of its own
     adapters = _adapters(trace) if settings.max_loras else np.empty(0, np.int64)
-    prefixes, blocks, entries, slots = _block_table(trace, record, adapters, numbered_blocks)
+    tokens = _largest(trace, policy, settings, record)
+    record.caches_in_tree = caches_in_tree(trace, policy, settings)
+    prefixes = _prefix_memory(trace, record, adapters, tokens, numbered_blocks)
     may_cancel = "cancel_after_s" in trace.requests.columns
     cancel = optional(trace.requests, "cancel_after_s", math.inf) if may_cancel else np.empty(0)
     scratch = n if (record.is_first_fit or settings.max_loras) and record.is_keyed else most
-    rows = _ROWS + 2 * most
     record.most_running = most
     record.most_finishes = 2 * most + 64
-    record.most_gap_rows = rows
+    record.most_gap_rows = record.most_schedule_rows = _ROWS + 2 * most
     record.most_step_rows = _ROWS
-    record.most_schedule_rows = rows
     record.may_cancel = may_cancel
     return st.State(
         engine=_engine_record(record),
@@ -57,10 +58,12 @@ def initial_state(trace: Trace, policy: Policy, settings: EngineSettings, step_t
         step_time=step_time.terms,
         curve=step_time.curve,
         requests=requests,
-        prefixes=prefixes,
+        **prefixes,
         phases=st.records(n if recording.steps else 1, st.PHASES),
         ranks=rank_records(trace, policy, settings),
         prompts=np.empty(most + 1, np.int64),
+        ended=np.empty(most + 1, np.int64),
+        arrived=np.empty(most + 1, np.int64),
         waiting_heap=st.records(n + 1 if record.is_keyed else 1, INT_HEAP),
         finishes=st.records(int(record.most_finishes), INT_HEAP),
         cancels=st.records(int(np.isfinite(cancel).sum()) + 1, FLOAT_HEAP),
@@ -72,22 +75,17 @@ def initial_state(trace: Trace, policy: Policy, settings: EngineSettings, step_t
         pulled=np.empty(0, np.int64),
         left_before=np.empty(0, np.int64),
         seen_s=np.zeros(n if settings.stream_interval > 1 else 0),
+        token_before_s=np.full(n if record.drops_tokens else 0, math.nan),
         acceptance=np.array(settings.acceptance, np.float64),
         adapters=adapters,
         adapter_states=st.records(int(adapters.max(initial=0)) + 1, ADAPTER),
         adapter_slots=np.full(int(record.max_loras + record.max_cpu_loras), st.NONE),
         draws=np.random.default_rng(settings.seed).integers(1, MODULUS, n if settings.acceptance else 0),
         ring=_ring(settings.block_size),
-        blocks=blocks,
-        entries=entries,
-        slots=slots,
-        **tier_memory(settings, n, len(entries)),
+        **tier_memory(settings, n, len(prefixes["entries"])),
         scratch=np.empty(scratch + 1, np.int64),
         flights=st.records(settings.pipeline_parallel_size, FLIGHT),
-        gaps=st.records(rows, GAP_ROW),
-        steps=st.records(_ROWS if recording.steps else 1, STEP_ROW),
-        schedule=st.records(rows if recording.schedule else 1, SCHEDULE_ROW),
-        preemptions=st.records(rows if recording.schedule else 1, PREEMPTION_ROW),
+        **_row_buffers(recording, _ROWS + 2 * most, most),
     )
 
 
@@ -117,7 +115,7 @@ def routed(state: st.State, count: int, num_replicas: int) -> list[st.State]:
     most = int(state.settings.most_running)
     rows = max(min(_ROWS, FLEET_ROWS // num_replicas), 1024) + 2 * most
     state.settings.most_gap_rows = rows
-    state = state._replace(gaps=st.records(rows, GAP_ROW), left_before=np.empty(len(state.requests), np.int64))
+    state = state._replace(gaps=st.records(rows + most, GAP_ROW), left_before=np.empty(len(state.requests), np.int64))
     state.settings.is_routed = True
     state.settings.max_concurrency = NO_LIMIT  # the fleet's client keeps it
     state.engine.next_request = st.NONE
@@ -128,6 +126,8 @@ def forget_cache(state: st.State) -> None:
     """Empty the prefix cache, the adapters' places and the tier in host memory of an engine that has no requests."""
     state.adapter_slots[:] = st.NONE
     state.adapter_states.is_on_gpu = state.adapter_states.is_on_host = 0
+    if state.settings.caches_in_tree:
+        forget_tree(state)
     if not state.settings.enable_prefix_caching:
         return
     state.blocks[:] = _free_blocks(len(state.blocks))
@@ -153,11 +153,11 @@ def pulling(state: st.State) -> st.State:
 def _own(state: st.State) -> st.State:
     """Return a memory that shares what is of requests."""
     empty = {name: _blank(getattr(state, name)) for name in (
-        "prompts", "waiting_heap", "finishes", "cancels", "loads", "pulled", "scratch", "flights", "gaps", "steps",
-        "schedule", "preemptions")}
+        "prompts", "ended", "arrived", "waiting_heap", "finishes", "cancels", "loads", "pulled", "scratch", "flights",
+        "gaps", "steps", "schedule", "preemptions")}
     filled = {name: getattr(state, name).copy() for name in (
-        "ring", "blocks", "entries", "adapter_states", "adapter_slots", "links", "cpu", "cpu_blocks", "cpu_places",
-        "filled")}
+        "ring", "blocks", "entries", "nodes", "stem_looks", "adapter_states", "adapter_slots", "links", "cpu",
+        "cpu_blocks", "cpu_places", "filled")}
     engine = st.records(1, st.ENGINE)
     engine[0] = state.engine
     return state._replace(engine=engine[0], **empty, **filled)
@@ -176,11 +176,15 @@ def _engine_record(settings: Any) -> Any:
     engine.frontend_free_s = -math.inf
     engine.polled_until_s = -math.inf
     engine.ratio = settings.first_ratio
+    engine.last_prompt_step = -NO_LIMIT
+    engine.terms_decodes = st.NONE
     engine.num_free_blocks = settings.num_gpu_blocks
     engine.num_free_cpu_blocks = settings.num_cpu_blocks
     for name in ("last_to_leave", "waiting_head", "waiting_tail", "running_head", "running_tail", "free_head",
-                 "free_tail", "blocked_request", "blocked_content", "next_in_order", "first_filled"):
+                 "free_tail", "newest_node", "oldest_node", "blocked_request", "blocked_content", "next_in_order",
+                 "first_filled"):
         setattr(engine, name, st.NONE)
+    engine.free_node = 1
     if settings.enable_prefix_caching:
         engine.free_head, engine.free_tail = 0, settings.num_gpu_blocks - 1
     return engine
@@ -200,15 +204,48 @@ def _adapters(trace: Trace) -> NDArray[np.int64]:
     return numbers.fill_null(st.NONE).to_numpy().astype(np.int64)
 
 
-def _block_table(trace: Trace, record: Any, adapters: Any,
+def _largest(trace: Trace, policy: Policy, settings: EngineSettings, record: Any) -> NDArray[np.int64]:
+    """Return the tokens that each request may have KV slots for, shape [num_requests]."""
+    inputs, outputs, limits = limits_of_requests(policy, settings).of(trace.requests)
+    ahead = outputs
+    if record.num_speculative_tokens:  # the row's, those of refused drafts before it, and the lookahead
+        more = 2 * int(record.num_speculative_tokens) + int(record.num_lookahead_tokens)
+        ahead = np.minimum(outputs + more, np.maximum(int(record.max_model_len) - inputs, outputs))
+    tokens: NDArray[np.int64] = inputs + (limits if record.reserve == st.RESERVE_OUTPUT else ahead)
+    return tokens
+
+
+def _row_buffers(recording: Recording, rows: int, most: int) -> dict[str, Any]:
+    """Return the buffers of rows; of gaps there are more, where tokens are taken back."""
+    return {
+        "gaps": st.records(rows + most, GAP_ROW),
+        "steps": st.records(_ROWS if recording.steps else 1, STEP_ROW),
+        "schedule": st.records(rows if recording.schedule else 1, SCHEDULE_ROW),
+        "preemptions": st.records(rows if recording.schedule else 1, PREEMPTION_ROW),
+    }
+
+
+def _prefix_memory(trace: Trace, record: Any, adapters: Any, tokens: NDArray[np.int64],
+                   numbered_blocks: NDArray[np.int64] | None) -> dict[str, Any]:
+    """Return the memory of prefixes, of blocks and of the radix tree; in a tree, blocks are not cached one by one."""
+    if record.queue_order == st.BY_PREFIX and not record.caches_in_tree:
+        record.queue_order = st.BY_ARRIVAL
+    prefixes, blocks, entries, slots = _block_table(trace, record, adapters, tokens, numbered_blocks)
+    nodes, stands, stems, num_stems = tree_memory(trace, record, adapters)
+    if record.caches_in_tree:
+        record.enable_prefix_caching = record.enters_late = record.hashes_next_token = False
+    looks = np.zeros(num_stems, np.int64)
+    return {"prefixes": prefixes, "blocks": blocks, "entries": entries, "slots": slots, "nodes": nodes,
+            "stands": stands, "stems": stems, "stem_looks": looks}
+
+
+def _block_table(trace: Trace, record: Any, adapters: Any, tokens: NDArray[np.int64],
                  numbered_blocks: NDArray[np.int64] | None) -> tuple[Any, Any, Any, Any]:
     """Lay out KV blocks, contents and block tables where prefix caching follows them one by one."""
     if not record.enable_prefix_caching:
         return st.records(1, st.PREFIX), st.records(1, BLOCK), st.records(1, ENTRY), st.records(1, SLOT)
     n, size = trace.num_requests, int(record.block_size)
-    inputs, outputs, limits = token_limits(trace.requests, int(record.max_model_len))
-    ahead = np.minimum(outputs + int(record.num_speculative_tokens + record.num_lookahead_tokens), limits)
-    tokens = inputs + (limits if record.reserve == st.RESERVE_OUTPUT else ahead)
+    inputs = trace.requests["input_tokens"].to_numpy().astype(np.int64)
     num_blocks = -(-tokens // size)
     if record.reserve == st.RESERVE_MODEL_LEN:
         num_blocks = np.maximum(num_blocks, -(-int(record.max_model_len) // size))  # longer prompts have more
@@ -217,13 +254,11 @@ def _block_table(trace: Trace, record: Any, adapters: Any,
     ids, offsets, id_tokens = np.empty(0, np.int64), np.zeros(n + 1, np.int64), size
     if trace.prefix is not None:
         ids, offsets, id_tokens = trace.prefix.values, trace.prefix.offsets, trace.prefix.block_tokens
-    if len(adapters) and len(ids):  # the same tokens have another KV under another adapter
-        ids = np.unique(ids, return_inverse=True)[1].reshape(-1).astype(np.int64)
-        ids = ids + (ids.max() + 1) * np.repeat(adapters + 1, np.diff(offsets))
+        ids = ids_under_adapters(trace.prefix, adapters)
     num_contents = assign_contents(
         ids=ids, offsets=offsets, id_tokens=id_tokens, block_size=size, input_tokens=inputs, num_blocks=num_blocks,
         numbered_blocks=num_blocks if numbered_blocks is None else numbered_blocks, slots=slots,
-        slot_start=start[:-1],
+        slot_start=start[:-1], covers_next=record.hashes_next_token,
     )
     entries = st.records(num_contents + 1, ENTRY)
     entries.first = st.NONE
@@ -232,7 +267,8 @@ def _block_table(trace: Trace, record: Any, adapters: Any,
     prefixes.slot_start = start[:-1]
     if trace.prefix is None:
         prefixes.cached_tokens = optional(trace.requests, "cached_tokens", 0)
-    return prefixes, _free_blocks(int(record.num_gpu_blocks)), entries, slots
+    free = _free_blocks(1 if record.caches_in_tree else int(record.num_gpu_blocks))
+    return prefixes, free, entries, slots
 
 
 def _free_blocks(count: int) -> Any:

@@ -11,8 +11,35 @@ from planner.loop.state import engine_state as st
 from planner.loop.state.engine_settings import EngineSettings
 from planner.policies.functions import failing_place, said, users_code, where
 from planner.policies.policy import KEY_COLUMNS, Columns, Key, Policy
-from planner.replays.request_columns import optional
+from planner.replays.request_columns import limits_of_requests, optional
 from planner.traces import Trace
+
+_LEAST_URGENT = 2.0**62  # of a request without priority
+
+
+def queue_order(policy: Policy, settings: EngineSettings) -> int:
+    """Return how SGLang orders waiting requests; without a radix tree there is no prefix to go by."""
+    if policy.promises != "share" or policy.admit_key is not None:
+        return st.BY_ARRIVAL
+    if settings.enable_priority_scheduling or settings.schedule_policy == "lof":
+        return st.BY_RANK
+    return st.BY_PREFIX if settings.schedule_policy == "lpm" else st.BY_ARRIVAL
+
+
+def _ranked(trace: Trace, policy: Policy, settings: EngineSettings) -> Any:
+    """Return places by priority, with lof by largest output limit besides; equals share one.
+
+    A request without a priority is less urgent than all others (`_set_or_validate_priority` in scheduler.py).
+    """
+    ranks = st.records(trace.requests.height, st.RANKS)
+    if settings.enable_priority_scheduling:
+        sign = 1.0 if settings.schedule_low_priority_values_first else -1.0
+        ranks.urgency = np.nan_to_num(sign * optional(trace.requests, "priority", math.nan), nan=_LEAST_URGENT)
+    limits = limits_of_requests(policy, settings).of(trace.requests)[2]
+    second = -limits if settings.schedule_policy == "lof" else np.zeros(len(limits))
+    keys = np.stack((np.asarray(ranks.urgency), second.astype(np.float64)))
+    ranks.admit = np.unique(keys, axis=1, return_inverse=True)[1].reshape(-1)
+    return ranks
 
 
 def rank_records(trace: Trace, policy: Policy, settings: EngineSettings) -> Any:
@@ -22,6 +49,11 @@ def rank_records(trace: Trace, policy: Policy, settings: EngineSettings) -> Any:
     ------
     PolicyError : a key fails, or is not a number for each request.
     """
+    order = queue_order(policy, settings)
+    if order == st.BY_RANK:
+        return _ranked(trace, policy, settings)
+    if order == st.BY_PREFIX:
+        return st.records(trace.requests.height, st.RANKS)
     is_guarded = settings.max_wait_s is not None or settings.max_decode_only_steps is not None
     names_victim = policy.victim_key is not None or settings.victim in ("lowest-priority", "fewest-generated")
     if policy.admit_key is None and not names_victim and not is_guarded:

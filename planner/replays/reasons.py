@@ -8,6 +8,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from planner.loop.state import engine_state as st
+from planner.policies.policy import CONTEXT_KEPT_FREE
 
 REASON = {
     st.COMPLETED: None,
@@ -44,7 +45,8 @@ def why_never(requests: Any, settings: Sequence[Any], replica: NDArray[np.int32]
     is_whole = np.array([int(each.cut) == st.CUT_NONE for each in settings])[own]
     budget = np.array([int(each.max_num_batched_tokens) for each in settings])[own]
     tokens = requests.input_tokens.astype(np.int64)
-    place = np.where(tokens >= max_model_len, 0, np.where(is_whole & (tokens > budget), 1, 2))
+    kept_free = np.array([CONTEXT_KEPT_FREE if int(each.promise) == st.PROMISE_SHARE else 0 for each in settings])[own]
+    place = np.where(tokens >= max_model_len - kept_free, 0, np.where(is_whole & (tokens > budget), 1, 2))
     return pl.Series(NEVER, dtype=pl.String).gather(place)
 
 

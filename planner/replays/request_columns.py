@@ -2,7 +2,7 @@
 
 import math
 import mmap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -11,6 +11,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from planner.loop.state import engine_state as st
+from planner.loop.state.engine_settings import EngineSettings
+from planner.policies.policy import CONTEXT_KEPT_FREE, Policy
 from planner.traces import Trace
 
 CHUNK = 1 << 16  # requests that are laid out, and whose memory is given back, together
@@ -80,11 +82,11 @@ class RequestMemory:
     Parameters
     ----------
     trace : requests in order of arrival.
-    max_model_len : the longest context [tokens].
+    limits : of prompts and outputs.
     """
 
-    def __init__(self, trace: Trace, max_model_len: int) -> None:
-        self._table, self._max_model_len = trace.requests, max_model_len
+    def __init__(self, trace: Trace, limits: "Limits") -> None:
+        self._table, self._limits = trace.requests, limits
         self._pages, self.records = _reserve(trace.num_requests)
         self._num_laid_out = 0
         self._open: dict[int, int] = {}  # chunks that hold records, by their first; the first known not to have left
@@ -120,10 +122,10 @@ class RequestMemory:
         first, n = self._num_laid_out, len(self.records)
         last = min(first + CHUNK, n)
         table, records = self._table.slice(first, last - first), self.records[first:last]
-        inputs, outputs, limits = token_limits(table, self._max_model_len)
+        inputs, outputs, limits = self._limits.of(table)
         records.arrival_s = table["arrival_s"].to_numpy()
         records.input_tokens, records.output_tokens, records.max_output_tokens = inputs, outputs, limits
-        records.state = np.where(inputs >= self._max_model_len, st.REJECTED, st.NOT_ARRIVED)  # by its length alone
+        records.state = np.where(inputs >= self._limits.max_prompt, st.REJECTED, st.NOT_ARRIVED)  # by its length alone
         records.num_cached_tokens = -1
         records.next = np.arange(first + 1, last + 1)  # the next to come
         records.flight = st.NONE
@@ -170,18 +172,59 @@ def _reserve(count: int) -> tuple[mmap.mmap | None, Any]:
     return pages, np.frombuffer(pages, st.REQUEST).view(np.recarray)
 
 
-def token_limits(table: pl.DataFrame, max_model_len: int) -> tuple[NDArray[np.int64], NDArray[np.int64], Any]:
-    """Return prompts, outputs as far as the context and the client allow them, and how far that is [tokens].
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How long prompts and outputs may be.
 
     Parameters
     ----------
-    table : rows of a trace's requests.
+    max_model_len : the longest context [tokens].
+    pool_tokens, page_tokens : of the KV cache, where these limit requests too, as in SGLang [tokens]; 0 else.
     """
-    inputs = table["input_tokens"].to_numpy().astype(np.int64)
-    limits: Any = np.maximum(max_model_len - inputs, 0)
-    if "max_output_tokens" in table.columns:
-        limits = np.minimum(optional(table, "max_output_tokens", math.inf), limits).astype(np.int64)
-    return inputs, np.minimum(table["output_tokens"].to_numpy(), limits), limits
+
+    max_model_len: int
+    pool_tokens: int = 0
+    page_tokens: int = 1
+
+    @property
+    def max_prompt(self) -> int:
+        """Return the shortest prompt that is refused: `max_req_input_len` in sglang/srt/managers [tokens]."""
+        if self.pool_tokens == 0:
+            return self.max_model_len
+        return min(self.max_model_len, self.pool_tokens) - CONTEXT_KEPT_FREE
+
+    def of(self, table: pl.DataFrame) -> tuple[NDArray[np.int64], NDArray[np.int64], Any]:
+        """Return prompts, outputs as far as engine and client allow them, and how far that is [tokens].
+
+        SGLang's output leaves a page of the pool free, and two tokens of the context (`init_req_max_new_tokens`).
+
+        Parameters
+        ----------
+        table : rows of a trace's requests.
+        """
+        inputs = table["input_tokens"].to_numpy().astype(np.int64)
+        most = self.max_model_len - inputs
+        if self.pool_tokens:
+            paged = -(-inputs // self.page_tokens) * self.page_tokens
+            most = np.minimum(min(self.max_model_len, self.pool_tokens) - 2 - inputs,
+                              self.pool_tokens - paged - self.page_tokens - 1)
+        limits: Any = np.maximum(most, 0)
+        if "max_output_tokens" in table.columns:
+            limits = np.minimum(optional(table, "max_output_tokens", math.inf), limits).astype(np.int64)
+        outputs = np.minimum(table["output_tokens"].to_numpy(), limits)
+        return inputs, np.maximum(outputs, 1) if self.pool_tokens else outputs, limits
+
+
+def limits_of_requests(policy: Policy, settings: EngineSettings) -> Limits:
+    """Return how long requests may be at an engine."""
+    if policy.promises != "share":
+        return Limits(settings.max_model_len)
+    return Limits(settings.max_model_len, settings.num_gpu_blocks * settings.block_size, settings.block_size)
+
+
+def strictest(limits: Sequence[Limits]) -> Limits:
+    """Return the limits of requests that go to any of several engines with one context."""
+    return min(limits, key=lambda each: (each.max_prompt, each.pool_tokens))
 
 
 def optional(table: pl.DataFrame, name: str, default: float) -> Floats:

@@ -7,6 +7,7 @@ from planner.deployment.kv_tiers import WRITE_POLICY
 from planner.loop.state import engine_state as st
 from planner.loop.state.engine_settings import COPIED, SETTINGS, EngineSettings, Recording
 from planner.policies.policy import NO_LIMIT, Policy
+from planner.replays.queue_places import queue_order
 
 _RESERVE = {"chunk": st.RESERVE_CHUNK, "prompt": st.RESERVE_PROMPT, "output": st.RESERVE_OUTPUT,
             "model-len": st.RESERVE_MODEL_LEN}
@@ -18,7 +19,7 @@ _VICTIM = {"newest": st.VICTIM_NEWEST, "lowest-priority": st.VICTIM_LARGEST_KEY,
 # SGLang's new-token ratio: at first, at least as a share of that, and the decode steps from the one to the other.
 _FIRST_RATIO, _LEAST_RATIO_FACTOR, _RATIO_DECAY_STEPS = 0.7, 0.14, 600
 
-_RULES = ("cache_latest", "watermark_when_idle", "needs_spare_block")  # of a policy, under the same name in the loop
+_RULES = ("cache_latest", "watermark_when_idle", "needs_spare_block", "passes_over")  # a policy's, by the same name
 
 
 def settings_record(policy: Policy, settings: EngineSettings, recording: Recording) -> Any:
@@ -29,11 +30,12 @@ def settings_record(policy: Policy, settings: EngineSettings, recording: Recordi
             setattr(record, name, getattr(source, name))
     limit = settings.max_num_batched_tokens or NO_LIMIT
     budget = limit if policy.budget == "step" else NO_LIMIT
-    seqs = settings.max_num_seqs or NO_LIMIT
+    seqs = min(settings.max_num_seqs or NO_LIMIT, settings.max_num_active_seqs or NO_LIMIT)
     usable = settings.num_gpu_blocks
     # vLLM counts its null block in, sarathi-serve has none.
     record.watermark_blocks = int(settings.watermark * (usable if policy.watermark_when_idle else usable + 1))
-    record.max_num_batched_tokens = budget
+    record.max_num_batched_tokens = min(budget, settings.max_num_scheduled_tokens or NO_LIMIT)
+    record.max_buffered_tokens = budget
     # vLLM refuses a budget below max_num_seqs: every running request must be able to decode.
     stages = settings.pipeline_parallel_size
     record.max_batch_seqs = max(min(seqs, budget) // (stages if policy.seats == "share" else 1), 1)
@@ -41,15 +43,21 @@ def settings_record(policy: Policy, settings: EngineSettings, recording: Recordi
     running = min(seqs, budget) * (stages if policy.seats == "each" else 1)
     record.max_num_seqs = seqs if record.limits_batch_only else min(running, NO_LIMIT)
     record.max_concurrency = settings.max_concurrency or NO_LIMIT
-    record.max_queued_requests = settings.max_queued_requests or NO_LIMIT
+    for name in ("max_queued_requests", "max_num_queued_reqs", "max_num_queued_tokens"):
+        setattr(record, name, getattr(settings, name) or NO_LIMIT)
     record.max_decode_only_steps = settings.max_decode_only_steps or NO_LIMIT
     record.max_wait_s = math.inf if settings.max_wait_s is None else settings.max_wait_s
     record.reserve = _RESERVE[policy.reserve]
     record.cut = _CUT[policy.cut if settings.enable_chunked_prefill else "none"]
+    is_equal = settings.context_chunking_policy == "EQUAL_PROGRESS" and settings.enable_chunked_prefill
+    record.chunks_equally = policy.passes_over and is_equal
     record.chunk_tokens = settings.block_size if policy.chunk_unit == "block" else 1
     record.max_prefill_tokens = settings.max_prefill_tokens or NO_LIMIT
-    if policy.budget == "prompts" and settings.enable_chunked_prefill:
-        record.max_prefill_tokens = min(record.max_prefill_tokens, limit)
+    is_chunk = policy.budget == "prompts" and settings.enable_chunked_prefill
+    record.max_chunk_tokens = limit if is_chunk else NO_LIMIT
+    if policy.promises != "share":  # else SGLang's, which cuts nothing
+        record.max_prefill_tokens = min(record.max_prefill_tokens, record.max_chunk_tokens)
+        record.max_chunk_tokens = record.max_prefill_tokens
     default_victim = policy.victim if policy.victim_key is None else "lowest-priority"
     record.victim = _VICTIM[settings.victim or default_victim]
     record.requeues_last = policy.requeue == "back"
@@ -58,20 +66,34 @@ def settings_record(policy: Policy, settings: EngineSettings, recording: Recordi
     record.is_swapping = settings.preemption == "swap"
     record.records_steps = recording.steps
     record.records_schedule = recording.schedule
-    record.promise = _PROMISE[policy.promises]
-    record.first_ratio = min(_FIRST_RATIO * settings.schedule_conservativeness, 1.0)
-    record.least_ratio = record.first_ratio * _LEAST_RATIO_FACTOR
-    record.ratio_decay = (record.first_ratio - record.least_ratio) / _RATIO_DECAY_STEPS
     if settings.batch_wait_max_tokens_ratio > 0:
         most_tokens = settings.max_num_batched_tokens or math.inf
         record.batch_wait_max_tokens = settings.batch_wait_max_tokens_ratio * most_tokens
     record.attention_dp_backlog = _likely_backlog(settings.attention_dp_size)
     record.num_speculative_tokens = len(settings.acceptance)
     record.aggregates_decodes = settings.pipeline_parallel_size == 1 and not settings.acceptance
+    record.defers_ends = settings.async_scheduling and settings.pipeline_parallel_size == 1
+    late = bool(record.defers_ends or settings.acceptance)
+    record.enters_late = late and settings.enable_prefix_caching and not policy.cache_latest
     record.has_tiers = settings.cpu_tier is not None or settings.remote_tier is not None
     record.write_policy = WRITE_POLICY[settings.kv_write_policy]
     record.remote_units = 1
+    _set_promises(record, policy, settings)
     return record
+
+
+def _set_promises(record: Any, policy: Policy, settings: EngineSettings) -> None:
+    """Set what follows from the output that a policy promises to keep room for: SGLang's rules, where it is a share."""
+    record.promise = _PROMISE[policy.promises]
+    record.first_ratio = min(_FIRST_RATIO * settings.schedule_conservativeness, 1.0)
+    record.least_ratio = record.first_ratio * _LEAST_RATIO_FACTOR
+    record.ratio_decay = (record.first_ratio - record.least_ratio) / _RATIO_DECAY_STEPS
+    record.queue_order = queue_order(policy, settings)
+    record.displaces = record.queue_order == st.BY_RANK and settings.enable_priority_scheduling
+    record.mixes = policy.promises == "share" and settings.enable_mixed_chunk
+    if policy.promises == "share":  # other engines' ways of holding prompts back have no part in it
+        record.prefill_schedule_interval, record.batch_wait_timeout_iters = 1, 0
+    record.drops_tokens = record.defers_ends and policy.promises == "share" and settings.preemption == "recompute"
 
 
 def _likely_backlog(num_ranks: int) -> float:

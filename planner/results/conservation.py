@@ -12,7 +12,8 @@ from planner.results.phases import optional_s, reached_s
 def little(requests: pl.DataFrame, steps: pl.DataFrame) -> dict[str, Any]:
     """Return Little's law, L = λ·W, for the requests that run and for those that wait.
 
-    L is the mean over steps, from the engine's own counts; λ·W is from the requests' instants. Those that run agree to
+    L is the mean over steps, from the engine's own counts less the requests that have ended; λ·W is from the requests'
+    instants. Those that run agree to
     rounding; who waits for its KV does neither. Who comes during a step is counted as waiting from the next one on, so
     those that wait may be fewer by half a step's arrivals. Where batches overlap in a pipeline, steps have no mean of
     their own.
@@ -27,7 +28,8 @@ def little(requests: pl.DataFrame, steps: pl.DataFrame) -> dict[str, Any]:
     coming_s = optional_s(ran, "handover_s") + optional_s(ran, "load_s")
     run_s = float((ran["finished_at_s"] - ran["first_scheduled_at_s"] - ran["preempted_s"] - coming_s).sum())
     wait_s = float((ran["queue_s"] + ran["preempted_s"]).sum())
-    counted_s = {name: float((steps["duration_s"] * steps[f"num_{name}"]).sum()) for name in ("running", "waiting")}
+    counts = {"running": steps["num_running"] - steps["num_ended"], "waiting": steps["num_waiting"]}
+    counted_s = {name: float((steps["duration_s"] * count).sum()) for name, count in counts.items()}
     found: dict[str, Any] = {"arrival_rate_rps": requests.height / span_s if span_s > 0 else None}
     for name, total_s in (("running", run_s), ("waiting", wait_s)):
         mean, product = (value / span_s if span_s > 0 else 0.0 for value in (counted_s[name], total_s))

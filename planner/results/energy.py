@@ -57,7 +57,7 @@ def _flops(part: Share) -> tuple[float, float]:
     engine, arch = part.engine, part.pool.deployment.architecture
     assert arch is not None
     nothing: dict[str, Any] = {"prompt_tokens": 0, "decodes": 0, "pairs": 0, "window_pairs": 0, "context": 0}
-    decodes = int(engine.total_decode_tokens)
+    decodes = int(engine.total_decode_tokens + engine.total_dropped)
     return (
         float(model_flops(arch, **nothing | {
             "prompt_tokens": int(engine.total_prompt_tokens), "pairs": int(engine.total_prompt_pairs),

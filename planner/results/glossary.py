@@ -193,8 +193,11 @@ STEPS: Mapping[str, Term] = {
     "num_adapters": Term("1", "LoRA adapters in use"),
     "adapter_load_s": Term("s", "Loading of adapters to the GPU before the step; part of adapters_s"),
     "num_accepted_tokens": Term("1", "Accepted draft tokens of speculative decoding; part of num_sampled"),
+    "num_dropped": Term("1", "Decodes of requests that ended in the step before by end-of-sequence; they emit nothing"),
     "num_swapped_tokens": Term("tokens", "Tokens with KV swapped over the host link"),
     "num_running": Term("1", "Running requests when the step begins"),
+    "num_ended": Term("1", "Requests that ended in the step before; part of num_running, since overlap composes a step "
+                           "before it sees their end"),
     "num_waiting": Term("1", "Waiting requests when the step begins"),
     "num_used_blocks": Term("1", "KV blocks in use when the step begins"),
     "num_preempted": Term("1", "Requests preempted for the step"),

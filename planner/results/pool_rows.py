@@ -28,7 +28,7 @@ def _row(result: ReplayResult, part: Share, duration_s: float) -> dict[str, Any]
     blocks = int(part.settings.num_gpu_blocks)
     taken = _of(result, part)
     queried = int(engine.num_queried_tokens)
-    has_hits = part.settings.enable_prefix_caching and queried > 0
+    has_hits = (part.settings.enable_prefix_caching or part.settings.caches_in_tree) and queried > 0
     return {
         "name": pool.name, "role": pool.role, "weight": pool.weight,
         "gpu": own.gpu.name if own.gpu else None, "engine": own.scenario.engine,

@@ -15,7 +15,8 @@ WHY = {  # by reason: what the requests are, and what lets them in
                     "into chunks; --max-num-batched-tokens raises the limit",
     "kv_cache": "need more than the {num_gpu_blocks:,} KV blocks of a replica; --gpu-memory-utilization, more GPUs or "
                 "a smaller KV format add blocks",
-    "queue_full": "found a full queue; --max-queued-requests or more replicas make room",
+    "queue_full": "found a full queue; --max-queued-requests (vLLM: --max-num-queued-reqs, --max-num-queued-tokens) or "
+                  "more replicas make room",
     "quota": "exceeded their tenant's quota of --tenants",
     "no_replica": "arrived while no replica was available",
 }

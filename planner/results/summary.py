@@ -177,7 +177,8 @@ def _objectives(result: ReplayResult, objectives: Objectives, duration_s: float)
 def _engine_totals(result: ReplayResult, duration_s: float) -> dict[str, Any]:
     engine, parts = result.records.engine, shares(result, duration_s)
     queried, blocks = int(engine.num_queried_tokens), [int(part.settings.num_gpu_blocks) for part in parts]
-    knows_hits = any(bool(part.settings.enable_prefix_caching) for part in parts) or int(engine.num_hit_tokens) > 0
+    knows_hits = int(engine.num_hit_tokens) > 0 or any(
+        bool(part.settings.enable_prefix_caching or part.settings.caches_in_tree) for part in parts)
     room_block_s = sum(float(part.engine.busy_s) * count for part, count in zip(parts, blocks, strict=True))
     return {
         "num_steps": int(engine.num_steps),

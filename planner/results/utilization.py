@@ -71,9 +71,10 @@ def _mfu(parts: Sequence[Share]) -> float | None:
         if arch is None or flops_per_s is None:
             return None
         flops += float(model_flops(
-            arch, prompt_tokens=int(engine.total_prompt_tokens), decodes=int(engine.total_decode_tokens),
-            pairs=int(engine.total_prompt_pairs), window_pairs=int(engine.total_window_pairs),
-            context=int(engine.total_context_tokens), sampled=int(engine.total_sampled)))
+            arch, prompt_tokens=int(engine.total_prompt_tokens),
+            decodes=int(engine.total_decode_tokens + engine.total_dropped), pairs=int(engine.total_prompt_pairs),
+            window_pairs=int(engine.total_window_pairs), context=int(engine.total_context_tokens),
+            sampled=int(engine.total_sampled)))
         room += float(engine.busy_s) * flops_per_s
     return flops / room if room > 0 else None
 

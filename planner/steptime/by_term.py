@@ -72,7 +72,7 @@ def _terms(t: Any, curve: Any, steps: Any, swap_s_per_token: float, out: Any) ->
             out[4, i] = timing.decode_floor_s(curve, step.num_decodes) - draft_s + context_s
             out[4, i] += timing.waited_s(t, curve, step.num_prompts, step.num_decodes, step.decode_context_tokens,
                                          step.longest_context_tokens)
-            sampled = step.num_sampled - step.num_accepted_tokens
+            sampled = step.num_sampled - step.num_accepted_tokens + step.num_dropped
             out[5, i] = timing.head_s(curve, sampled + step.num_decodes * (t.tokens_per_decode - 1))
             out[6, i] = between(curve[k].collectives_s, curve[k + 1].collectives_s, fraction)
             if step.num_spared_tokens > 0:

@@ -22,6 +22,26 @@ def append_running(s: State, i: int) -> None:
 
 
 @jit
+def move_running(s: State, i: int, to_front: bool) -> None:
+    """Put a running request before or behind all others."""
+    remove_running(s, i)
+    if not to_front:
+        append_running(s, i)
+        return
+    request = s.requests[i]
+    request.previous = NONE
+    request.next = s.engine.running_head
+    if s.engine.running_head == NONE:
+        s.engine.running_tail = i
+    else:
+        s.requests[s.engine.running_head].previous = i
+    s.engine.running_head = i
+    s.engine.num_running += 1
+    s.engine.first_order -= 1
+    request.admission_order = s.engine.first_order
+
+
+@jit
 def remove_running(s: State, i: int) -> None:
     request = s.requests[i]
     if request.previous == NONE:
@@ -44,13 +64,42 @@ def append_waiting(s: State, i: int) -> None:
     if s.settings.is_keyed:
         s.engine.num_heaped = heap_push(s.waiting_heap, s.engine.num_heaped, s.ranks[i].admit, i)
         return
-    request.previous = s.engine.waiting_tail
-    request.next = NONE
-    if s.engine.waiting_tail == NONE:
+    if s.settings.displaces:
+        s.ranks[i].entered = s.engine.num_entered
+        s.engine.num_entered += 1
+    insert_waiting(s, i, int(s.engine.waiting_tail))
+
+
+@jit
+def sort_waiting(s: State) -> None:
+    """Order the waiting list by `Ranks.admit`; equals stay as they stand."""
+    i = s.engine.waiting_head
+    while i != NONE:
+        following, before = s.requests[i].next, s.requests[i].previous
+        if before != NONE and s.ranks[before].admit > s.ranks[i].admit:
+            remove_listed(s, i)
+            while before != NONE and s.ranks[before].admit > s.ranks[i].admit:
+                before = s.requests[before].previous
+            insert_waiting(s, i, int(before))
+            s.engine.num_waiting += 1
+        i = following
+
+
+@jit
+def insert_waiting(s: State, i: int, before: int) -> None:
+    """Put a request in the waiting list behind another, or at its head for NONE."""
+    request = s.requests[i]
+    after = s.engine.waiting_head if before == NONE else s.requests[before].next
+    request.previous = before
+    request.next = after
+    if before == NONE:
         s.engine.waiting_head = i
     else:
-        s.requests[s.engine.waiting_tail].next = i
-    s.engine.waiting_tail = i
+        s.requests[before].next = i
+    if after == NONE:
+        s.engine.waiting_tail = i
+    else:
+        s.requests[after].previous = i
 
 
 @jit
@@ -59,13 +108,7 @@ def prepend_waiting(s: State, i: int) -> None:
     request = s.requests[i]
     request.state = WAITING
     s.engine.num_waiting += 1
-    request.next = s.engine.waiting_head
-    request.previous = NONE
-    if s.engine.waiting_head == NONE:
-        s.engine.waiting_tail = i
-    else:
-        s.requests[s.engine.waiting_head].previous = i
-    s.engine.waiting_head = i
+    insert_waiting(s, i, NONE)
 
 
 @jit

@@ -55,7 +55,7 @@ def advance_fleet(memory: FleetState, score: Any) -> int:
         if fleet.has_bad_score:
             return BAD_SCORE
         if fleet.num_left == 0:
-            return DONE
+            return finish_steps(f)
         if next_s >= fleet.until_s and (fleet.next_report_s >= fleet.until_s or next_s == math.inf):
             outcome = bring_up(f, fleet.until_s) if fleet.is_watched and fleet.until_s < math.inf else DONE
             if outcome != DONE:
@@ -191,6 +191,17 @@ def run(f: FleetState, k: int, until_s: float) -> int:
     for rank in range(replica.first_rank, replica.first_rank + max(replica.num_ranks, 1)):
         note_pulls(f, rank)
     watch(f, k, outcome == STUCK)
+    return DONE
+
+
+@jit
+def finish_steps(f: FleetState) -> int:
+    """Let replicas whose requests have all left take the step in which the last has a row after its end."""
+    for k in range(f.fleet.num_replicas):
+        if lags(f, k, math.inf):
+            outcome = run(f, k, math.inf)
+            if outcome != DONE:
+                return outcome
     return DONE
 
 

@@ -21,7 +21,8 @@ from planner.loop.api_server import cancel_due, hand_over_arrivals, next_arrival
 from planner.loop.compiled.jit import jit
 from planner.loop.compiled.step_plans import plan_at
 from planner.loop.compiled.tournament import enter
-from planner.loop.decode_runs import ROUNDING, steps_in_memory
+from planner.loop.decode_room import steps_in_memory
+from planner.loop.decode_runs import ROUNDING
 from planner.loop.decodes import next_finish
 from planner.loop.fleet.lockstep_decodes import (
     Joint,
@@ -36,6 +37,7 @@ from planner.loop.fleet.lockstep_decodes import (
 )
 from planner.loop.loop import compose_step
 from planner.loop.memory.kv_loading import land_loads
+from planner.loop.overlap import forget_lingering, process_result
 from planner.loop.reservation import forget_promises
 from planner.loop.state.binding import bind_at
 from planner.loop.state.engine_state import BAD_PLAN, DONE, FLUSH, NONE, PAUSED, STUCK, State
@@ -119,6 +121,8 @@ def wait_together(f: FleetState, first: int, last: int, arrival_s: float) -> Non
     for k in range(first, last):
         s = bind_at(f.memories, k)
         s.engine.now_s = max(s.engine.now_s, arrival_s)
+        s.engine.passes_to_hold = 0
+        forget_lingering(s)
         forget_promises(s)
 
 
@@ -150,8 +154,19 @@ def take_turn(f: FleetState, first: int, last: int, until_s: float) -> int:
     has_yielded = False
     for k in range(first, last):
         s = bind_at(f.memories, k)
+        if s.engine.num_ended > 0:
+            process_result(s)
+            has_yielded = True
+    if has_yielded:  # the ranks wait for the step that runs, and see who came meanwhile
+        pass_time_together(f, first, last, bind_at(f.memories, first).engine.now_s)
+        return DONE
+    for k in range(first, last):
+        s = bind_at(f.memories, k)
         if s.engine.step_preempted > 0 and s.engine.num_empty_turns <= s.settings.most_running:
             s.engine.num_empty_turns += 1  # a step in which all yielded takes no time
+            has_yielded = True
+        elif s.engine.is_held:
+            forget_promises(s)
             has_yielded = True
     if has_yielded:
         return DONE
@@ -185,6 +200,7 @@ def run_together(f: FleetState, first: int, last: int, joint: Joint) -> None:
             s.engine.total_wait_s += s.engine.step_wait_s
             run_step(s, duration_s, joint.shared)
         else:
+            process_result(s)
             rest(s, 1, joint.shared, s.engine.now_s, s.engine.now_s + duration_s)
 
 

@@ -9,12 +9,11 @@ from typing import Any, NamedTuple
 
 from planner.loop.api_server import next_arrival_s
 from planner.loop.compiled.jit import jit
+from planner.loop.decode_room import has_blocks, least_blocks_wanted, most_used_blocks
 from planner.loop.decode_runs import (
     decode_terms,
     end_stretch,
-    has_blocks,
     may_run_decodes,
-    most_used_blocks,
     move_decode_blocks,
     own_decode_terms,
     steps_to_bend,
@@ -22,6 +21,7 @@ from planner.loop.decode_runs import (
     watched_arrival_s,
 )
 from planner.loop.memory.blocks import ceil_div
+from planner.loop.overlap import forget_lingering
 from planner.loop.state.binding import bind_at
 from planner.loop.state.engine_state import State
 from planner.loop.state.fleet_state import FleetState
@@ -57,6 +57,7 @@ def run_decodes_together(f: FleetState, first: int, last: int, until_s: float) -
         if f.paces[k].decodes == 0:
             stop_s = min(stop_s, next_arrival_s(s))
             continue
+        forget_lingering(s)
         steps = min(steps, steps_to_look(s))
         arrival_s = min(arrival_s, watched_arrival_s(s))
         if s.settings.enable_prefix_caching:
@@ -105,7 +106,7 @@ def joint_decodes(f: FleetState, first: int, last: int) -> Joint:
         s = bind_at(f.memories, k)
         if rests(s):
             continue
-        if not may_run_decodes(s) or not has_blocks(s):
+        if s.engine.num_ended > 0 or not may_run_decodes(s) or not has_blocks(s):
             return Joint(0, 0, False, False)
         decodes = s.engine.num_decodes
         largest, total = max(largest, decodes), total + decodes
@@ -123,9 +124,10 @@ def set_paces(f: FleetState, first: int, last: int, joint: Joint) -> int:
             pace.decodes = 0
             continue
         decodes = s.engine.num_decodes
-        gpu_s, slopes, least_s, extra_s = decode_terms(s, run_tokens(joint, decodes), joint.shared, joint.as_graph)
+        run = run_tokens(joint, decodes)
+        gpu_s, slopes, least_s, extra_s = decode_terms(s, decodes, run, joint.shared, joint.as_graph)
         s.engine.step_spared = max(decodes - joint.shared, 0)
-        own_gpu_s, _, own_least_s, _ = own_decode_terms(s)
+        own_gpu_s, _, own_least_s, _ = own_decode_terms(s, int(decodes))
         pace.decodes = decodes
         pace.gpu_s, pace.least_s, pace.extra_s = gpu_s, least_s, extra_s
         pace.own_gpu_s, pace.own_least_s = own_gpu_s, own_least_s
@@ -173,7 +175,10 @@ def may_go_on(f: FleetState, first: int, last: int, taken: int) -> bool:
     """Tell whether every rank has the blocks of one step more."""
     for k in range(first, last):
         pace = f.paces[k]
-        if pace.decodes > 0 and pace.used + blocks_of_step(f, k, taken) > pace.most_used:
+        if pace.decodes == 0:
+            continue
+        need = max(blocks_of_step(f, k, taken), least_blocks_wanted(bind_at(f.memories, k)))
+        if pace.used + need > pace.most_used:
             return False
     return True
 
@@ -210,7 +215,8 @@ def end_rank(f: FleetState, k: int, taken: int, shared: int, first_s: float, las
     s.engine.kv_block_s += pace.block_s
     s.engine.step_wait_s = pace.wait_s
     s.engine.total_wait_s += pace.wait_s
-    end_stretch(s, taken, shared, first_s, last_s, start_s, end_s, int(pace.used), int(pace.total_context))
+    end_stretch(s, taken, int(pace.decodes), shared, first_s, last_s, start_s, end_s, int(pace.used),
+                int(pace.total_context))
 
 
 @jit

@@ -8,6 +8,7 @@ import math
 from planner.loop.api_server import forget_patience, pass_time, withdraw
 from planner.loop.compiled.jit import jit
 from planner.loop.memory.transfers import abandon, holds_kv, last_half
+from planner.loop.overlap import land_ends
 from planner.loop.state.binding import bind_at
 from planner.loop.state.client_state import SENT
 from planner.loop.state.engine_state import DECODE, LOADING, LOST, NONE, NOT_ARRIVED, REJECTED, WAITING, State
@@ -37,6 +38,7 @@ def is_lost(f: FleetState, i: int) -> bool:
 def lose_requests(f: FleetState, s: State, k: int) -> None:
     """Take from replica `k` all requests that were sent to it and have not left it before now."""
     now_s = f.fleet.now_s
+    land_ends(s)
     for i in range(len_halves(f)):
         if f.replica_of[i] != k or not is_there(f, i):
             continue
@@ -94,6 +96,9 @@ def restart(s: State) -> None:
     e.num_stalled = 0
     e.is_paused = 0
     e.is_full = 0
+    e.passes_to_hold = 0
+    e.num_lingering = 0
+    e.lingering_output = 0
     e.frontend_free_s = -math.inf
     e.link_free_s = -math.inf
     e.last_step_had_prompts = 0

@@ -7,6 +7,7 @@ from planner.loop.compiled.generator import following
 from planner.loop.compiled.jit import jit
 from planner.loop.compiled.tournament import enter, leave
 from planner.loop.memory.blocks import find_hit
+from planner.loop.memory.radix import find_depth
 from planner.loop.state.binding import bind_at
 from planner.loop.state.engine_state import NONE
 from planner.loop.state.fleet_state import FleetState
@@ -102,9 +103,14 @@ def weighed(f: FleetState, k: int, i: int, score: Any) -> float:
 @jit
 def num_cached_tokens(f: FleetState, s: Any, i: int) -> int:
     """Return the tokens of a request's prompt that a replica's prefix cache has, 0 where the router does not look."""
-    if i == NONE or not f.fleet.reads_caches or not s.settings.enable_prefix_caching:
+    if i == NONE or not f.fleet.reads_caches:
         return 0
-    hits, _, _ = find_hit(s, i, (f.requests[i].input_tokens - 1) // s.settings.block_size)
+    limit = (f.requests[i].input_tokens - 1) // s.settings.block_size
+    if s.settings.caches_in_tree:
+        return int(find_depth(s, i, limit) * s.settings.block_size)
+    if not s.settings.enable_prefix_caching:
+        return 0
+    hits, _, _ = find_hit(s, i, limit)
     return int(hits * s.settings.block_size)
 
 

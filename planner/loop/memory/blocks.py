@@ -8,8 +8,9 @@ end of the block (`planner.replays.block_ids` assigns them). `entries[content]` 
 from typing import Any
 
 from planner.loop.compiled.jit import jit
+from planner.loop.memory.radix import ROOT, leave_tree, make_free, stand_on
 from planner.loop.memory.tiers import note_filled, note_hits, use_all, write_back
-from planner.loop.state.engine_state import DECODE, NONE, PROMISE_ALL, RESERVE_MODEL_LEN, RESERVE_OUTPUT, State
+from planner.loop.state.engine_state import DECODE, NONE, PROMISE_ALL, RESERVE_MODEL_LEN, RESERVE_OUTPUT, WAITING, State
 
 
 @jit
@@ -63,6 +64,8 @@ def most_blocks(s: State, request: Any) -> int:
 @jit
 def take_blocks(s: State, i: int, held: int, count: int) -> None:
     """Give `count` free blocks to a request that holds `held`; the caller has seen that they are there."""
+    if s.settings.caches_in_tree:
+        make_free(s, count)
     s.engine.num_free_blocks -= count
     if s.settings.enable_prefix_caching:
         start = s.prefixes[i].slot_start + held
@@ -98,6 +101,9 @@ def release_blocks(s: State, i: int) -> None:
     return_blocks(s, int(s.settings.state_blocks))
     if s.settings.promise == PROMISE_ALL:
         s.engine.promised_blocks -= most_blocks(s, request)
+    if s.settings.caches_in_tree:
+        leave_tree(s, i, held, request.state != WAITING)
+        return
     if not s.settings.enable_prefix_caching:
         return_blocks(s, held)
         return
@@ -134,6 +140,11 @@ def find_hit(s: State, i: int, limit: int) -> tuple[int, int, int]:
 @jit
 def claim_hit(s: State, i: int, hits: int) -> None:
     """Make a request a user of the blocks that its lookup found."""
+    if s.settings.caches_in_tree:
+        n = ROOT if hits == 0 else int(s.entries[s.slots[s.prefixes[i].slot_start + hits - 1].content].first)
+        stand_on(s, i, n, hits)
+        s.stands[i].num_kept = hits * s.settings.block_size
+        return
     if hits == 0:
         return
     start = s.prefixes[i].slot_start
@@ -154,6 +165,18 @@ def claim_hit(s: State, i: int, hits: int) -> None:
 def enter_contents(s: State, i: int, before: int, after: int) -> None:
     """Make the blocks findable that a request fills by going from `before` to `after` computed tokens."""
     first, last = before // s.settings.block_size, after // s.settings.block_size
+    enter_blocks(s, i, first, last)
+    if s.settings.has_tiers:
+        note_filled(s, i, first, last)
+
+
+@jit
+def enter_filled(s: State, i: int, computed: int) -> None:
+    """Make the blocks findable that a request has filled with `computed` tokens, and that are not findable yet."""
+    last = max(computed, 0) // s.settings.block_size
+    first, start = last, s.prefixes[i].slot_start
+    while first > 0 and s.blocks[s.slots[start + first - 1].block].content == NONE:
+        first -= 1
     enter_blocks(s, i, first, last)
     if s.settings.has_tiers:
         note_filled(s, i, first, last)

@@ -39,21 +39,27 @@ class EngineSettings:
     `victim` None leaves the choice to the policy. `swap_s_per_token` is the time of one token's KV on the host link
     [s]. Swapped KV is in `cpu_tier` if there is one; all replicas share `remote_tier`. `acceptance` is the probability
     that at least so many drafted tokens are accepted, one for each drafted token. `num_lookahead_tokens` are KV slots
-    that a decode holds for drafts. `seed` seeds the draws of accepted drafts. `state_blocks` are KV blocks that a
-    request takes for its recurrent states (`deployment.memory.pages`). `attention_dp_size` attention ranks take prompts
-    together, or after `attention_dp_timeout_iters` steps. `adapter_load_s` is the time to bring a LoRA adapter from
-    host memory to the GPU, `adapter_read_s` into host memory [s].
+    that a decode holds for drafts. With `hashes_next_token` a block's content covers the token after it. `seed` seeds
+    the draws of accepted drafts. `state_blocks` are KV blocks that a request takes for its recurrent states
+    (`deployment.memory.pages`). `attention_dp_size` attention ranks take prompts together, or after
+    `attention_dp_timeout_iters` steps. `adapter_load_s` is the time to bring a LoRA adapter from host memory to the
+    GPU, `adapter_read_s` into host memory [s].
     """
 
     num_gpu_blocks: int
     block_size: int
     max_model_len: int
     max_num_seqs: int
+    max_num_active_seqs: int
     max_num_batched_tokens: int
+    max_num_scheduled_tokens: int
     max_prefill_tokens: int
     long_prefill_token_threshold: int
+    long_prefill_token_threshold_adaptive: bool
+    prefill_schedule_interval: int
     enable_chunked_prefill: bool
     enable_prefix_caching: bool
+    context_chunking_policy: Literal["FIRST_COME_FIRST_SERVED", "EQUAL_PROGRESS"]
     watermark: float
     preemption: Literal["recompute", "swap"]
     victim: Literal["newest", "lowest-priority", "fewest-generated"] | None
@@ -62,6 +68,12 @@ class EngineSettings:
     max_wait_s: float | None
     scheduler_reserve_full_isl: bool
     schedule_conservativeness: float
+    schedule_policy: Literal["fcfs", "lpm", "lof"]
+    enable_mixed_chunk: bool
+    enable_priority_scheduling: bool
+    schedule_low_priority_values_first: bool
+    priority_scheduling_preemption_threshold: int
+    prefill_decode_interval: int
     batch_wait_timeout_iters: int
     batch_wait_max_tokens_ratio: float
     scheduler_recv_interval: int
@@ -77,12 +89,17 @@ class EngineSettings:
     kv_write_policy: Literal["write_through", "write_through_selective", "write_back"]
     max_concurrency: int | None
     max_queued_requests: int
+    max_num_queued_reqs: int
+    max_num_queued_tokens: int
     priority_ageing: float
     state_blocks: int = 0
     attention_dp_size: int = 1
     attention_dp_timeout_iters: int = 0
     acceptance: tuple[float, ...] = ()
     num_lookahead_tokens: int = 0
+    hashes_next_token: bool = False
+    ends_wait: bool = False
+    strict_prefill: bool = False
     seed: int = 0
     max_loras: int = 0
     max_cpu_loras: int = 0
@@ -97,6 +114,9 @@ class EngineSettings:
         if (self.cpu_tier or self.remote_tier) and not self.enable_prefix_caching:
             raise UsageError("KV tiers are found by prefix, and prefix caching is off; give a trace with hash_ids, or "
                              "--enable-prefix-caching")
+        if self.enable_priority_scheduling and self.schedule_policy == "lpm":
+            raise UsageError("schedule_policy = lpm with enable_priority_scheduling: SGLang orders by priority with "
+                             "fcfs or lof only; leave one of them out")
         if not 0 <= self.watermark < 1:
             raise UsageError(f"watermark = {self.watermark}; must be a fraction in [0, 1)")
         if self.max_concurrency is not None and self.max_concurrency < 1:
@@ -121,11 +141,14 @@ _MADE = {
         "most_gap_rows",
         "most_step_rows",
         "most_schedule_rows",
+        "max_buffered_tokens",  # max_num_batched_tokens, where max_num_scheduled_tokens limits the step
         "max_batch_seqs",  # sequences in one step
         "reserve",
         "promise",
         "cut",
         "chunk_tokens",  # a prompt is cut after a multiple of so many tokens
+        "max_chunk_tokens",  # prompt tokens of a step
+        "queue_order",  # of a waiting list
         "victim",
         "write_policy",  # of KV tiers
         "remote_units",  # of the remote store's room that a block takes
@@ -144,11 +167,19 @@ _MADE = {
     ),
     bool: (
         "aggregates_decodes",  # decodes are held by counters: without a pipeline, and without drafts
+        "defers_ends",  # a step is composed before the ends of the one before it are known
+        "drops_tokens",  # of requests that are retracted, those in flight
+        "enters_late",  # blocks of generated tokens are findable once the tokens are known, not when they are computed
         "is_keyed",  # waiting is ordered by `Ranks.admit`, not by arrival
+        "displaces",  # somebody more urgent takes the seats of running requests
+        "mixes",  # a step of prompts takes decodes along
         "is_first_fit",
         "is_swapping",
+        "caches_in_tree",  # the prefix cache is a radix tree; `enable_prefix_caching` is off then
         "cache_latest",  # nano-vllm's table: findable at the step's end, the latest duplicate wins
         "watermark_when_idle",
+        "passes_over",  # a prompt without a chunk lets shorter ones pass
+        "chunks_equally",  # prompts share the budget, a chunk each in turn
         "needs_spare_block",  # a decode runs only while a block is free, needed or not
         "limits_batch_only",  # max_num_seqs limits the prompts of a batch, not the running set
         "requeues_last",  # a preempted request waits behind all others

@@ -20,10 +20,12 @@ from planner.loop.state.entries import (
     FLOAT_HEAP,
     INT_HEAP,
     LINK,
+    NODE,
     PLACE,
     PULL,
     RING,
     SLOT,
+    STAND,
     TIER,
     TIER_BLOCK,
 )
@@ -42,6 +44,9 @@ CUT_ANY, CUT_FIRST, CUT_NONE = range(3)
 
 # What admissions leave free for output to come.
 PROMISE_NOTHING, PROMISE_ALL, PROMISE_SHARE = range(3)
+
+# The order of a waiting list: as it came, by `Ranks.admit`, or by the longest prefix in the tree.
+BY_ARRIVAL, BY_RANK, BY_PREFIX = range(3)
 
 # Who yields when KV blocks run out.
 VICTIM_NEWEST, VICTIM_LARGEST_KEY, VICTIM_FEWEST_GENERATED, VICTIM_LEAST_OUTPUT = range(4)
@@ -76,6 +81,8 @@ REQUEST = np.dtype(
         ("num_computed_tokens", "i4"),
         ("num_scheduled_tokens", "i4"),  # in the step being composed, or in flight
         ("num_offered_tokens", "i4"),  # a prompt's, until all are known to fit; what a decode served by itself emits
+        ("num_flying_tokens", "i4"),  # emitted in the last step, whose result is not processed yet; not aggregated ones
+        ("num_refused_tokens", "i4"),  # drafts of the last step that its result, not processed yet, refuses
         ("num_blocks", "i4"),  # held; of an aggregated decode see `blocks.num_held`
         ("num_cached_tokens", "i4"),  # prefix hit at the first admission; -1 before
         ("num_lost_tokens", "i4"),  # computed before the last preemption
@@ -86,6 +93,8 @@ REQUEST = np.dtype(
         ("previous", "i4"),
         ("state", "i1"),
         ("is_swapped", "i1"),
+        ("is_seen", "i1"),  # its next token has been counted: it was dropped when the request was retracted
+        ("runs_on", "i1"),  # it has ended, and the scheduler does not know: it has one more row
         ("is_stalled", "i1"),  # an aggregated decode that was left out of the last step
         ("flight", "i1"),  # pipeline slot of the batch it is in, or -1
     ],
@@ -106,6 +115,8 @@ RANKS = np.dtype(
     [
         ("admit", "i4"),  # place in the waiting queue
         ("victim", "i4"),  # the largest yields first; equal keys share a rank
+        ("urgency", "f8"),  # by SGLang's priority, the smallest first
+        ("entered", "i8"),  # how many had been queued before it was, the last time
     ],
     align=True,
 )
@@ -132,6 +143,9 @@ ENGINE = np.dtype(
         ("next_request", "i8"),
         ("num_steps", "i8"),
         ("num_admissions", "i8"),
+        ("first_order", "i8"),  # the least of all `admission_order`
+        ("last_prompt_step", "i8"),  # number of the last step with prompts
+        ("left_waiting", "i8"),  # the last composition that held nothing back left requests in the queue
         ("num_decode_only_steps", "i8"),  # in a row, up to now
         ("last_step_had_prompts", "i8"),
         ("num_empty_turns", "i8"),  # in a row, steps in which everyone yielded
@@ -144,12 +158,17 @@ ENGINE = np.dtype(
         ("waiting_tail", "i8"),
         ("num_heaped", "i8"),
         ("num_waiting", "i8"),
+        ("num_entered", "i8"),  # times that somebody was queued, where `Ranks.entered` is kept
         ("running_head", "i8"),
         ("running_tail", "i8"),
         ("num_running", "i8"),
         ("num_prompts", "i8"),  # running requests in state PROMPT: the length of `prompts`
         ("num_decodes", "i8"),  # running requests in state DECODE
         ("num_stalled", "i8"),
+        ("num_ended", "i8"),  # requests whose end is in flight: length of `ended`
+        ("num_arrived", "i8"),  # requests whose prompt in flight enters the radix tree: length of `arrived`
+        ("num_over", "i8"),  # of these, those that have one more row
+        ("over_context", "i8"),  # tokens computed, summed over these
         ("num_adapters", "i8"),  # in use
         ("adapter_clock", "i8"),  # times that one ceased to be
         ("num_loading", "i8"),  # admitted requests in state LOADING
@@ -157,10 +176,20 @@ ENGINE = np.dtype(
         ("num_pulls", "i8"),  # since the fleet was told last: length of `pulled`
         ("num_held", "i8"),  # requests that are through and whose blocks are held
         ("link_free_s", "f8"),  # when the last transfer to this engine ends
+        ("is_even", "i8"),  # each decode of the last step emitted its token before at the step's start
         ("is_paused", "i8"),  # the last step left every decode out
         # aggregated decodes
         ("decode_step", "i8"),  # decode steps so far
         ("decode_context_tokens", "i8"),  # tokens computed, summed over the decodes
+        ("terms_decodes", "i8"),  # decodes, tokens that experts see, and adapters that the terms below are of
+        ("terms_shared", "i8"),
+        ("terms_adapters", "i8"),
+        ("terms_gpu_s", "f8"),  # of a step of so many decodes: the GPU's time without their context,
+        ("terms_slope_s", "f8"),  # what a token of context adds to it, and one in a window,
+        ("terms_window_slope_s", "f8"),
+        ("terms_least_s", "f8"),  # the least time, and what comes on top
+        ("terms_extra_s", "f8"),
+        ("terms_bytes", "f8"),  # HBM traffic without their context
         ("longest_start", "i8"),  # of the decode with most of them, less `decode_step`
         ("num_finish_entries", "i8"),
         ("num_cancel_entries", "i8"),
@@ -169,13 +198,24 @@ ENGINE = np.dtype(
         ("num_free_cpu_blocks", "i8"),
         ("free_head", "i8"),
         ("free_tail", "i8"),
+        ("num_evictable", "i8"),  # free blocks that are in the radix tree
+        ("oldest_node", "i8"),  # ends of the list of its nodes in the order of their last touch
+        ("newest_node", "i8"),
+        ("free_node", "i8"),
+        ("tree_clock", "i8"),
+        ("num_looks", "i8"),  # at the queue, as it came or by rank
+        ("num_prefix_looks", "i8"),  # by prefix
         ("blocked_request", "i8"),  # the head that did not fit when it was last looked at
         ("blocked_lack", "i8"),  # blocks that must come back before it is looked at again
         ("blocked_content", "i8"),  # the first content that it missed in the prefix cache
+        ("num_lingering", "i8"),  # requests that have ended and count as running until decodes are composed again
+        ("lingering_output", "i8"),  # output to come that counts of these
+        ("passes_to_hold", "i8"),  # steps before one may have prompts again
         ("is_full", "i8"),  # somebody did not fit, and nobody has left since
         ("promised_blocks", "i8"),  # those that running requests hold at their largest outputs
         ("shared_blocks", "i8"),  # users of blocks, less blocks in use
-        ("promised_tokens", "f8"),  # left free for output to come when requests are admitted
+        ("promised_tokens", "f8"),  # left free when requests are admitted: output to come, and the step's prompts
+        ("charged_tokens", "i8"),  # of these, what the step takes itself
         ("ratio", "f8"),  # share of output to come that is promised, before the decode steps since
         ("ratio_steps", "i8"),
         ("first_filled", "i8"),  # in the list of blocks to be written to tiers when the step ends
@@ -185,6 +225,7 @@ ENGINE = np.dtype(
         # the step being composed
         ("budget", "i8"),
         ("prompt_budget", "i8"),
+        ("input_budget", "i8"),  # of SGLang's max_prefill_tokens, beside the chunk's in `prompt_budget`
         ("max_tokens_per_prompt", "i8"),
         ("step_decodes", "i8"),
         ("step_decode_context", "i8"),
@@ -194,12 +235,19 @@ ENGINE = np.dtype(
         ("step_prompt_pairs", "i8"),
         ("step_window_pairs", "i8"),
         ("step_sampled", "i8"),
+        ("step_cut", "i8"),  # drafts that its decodes lack
+        ("step_pads", "i8"),  # a prompt of one token is padded to the tokens of a decode with drafts
+        ("step_dropped", "i8"),  # of its decodes, rows of requests that have ended: nothing is emitted
         ("step_accepted", "i8"),  # drafted tokens that its decodes emit
+        ("step_passed", "i8"),  # waiting prompts that fit but have no chunk, and the blocks kept for them
+        ("step_passed_blocks", "i8"),
         ("step_swapped", "i8"),
         ("step_preempted", "i8"),
+        ("step_displaced", "i8"),  # of these, for somebody more urgent
         ("step_adapter_s", "f8"),  # bringing adapters to the GPU
         ("step_wait_s", "f8"),  # what it takes because other ranks of data-parallel attention have more
         ("step_spared", "i8"),  # tokens that experts see fewer of each rank, since others have less
+        ("is_held", "i8"),  # it has no prompts since `passes_to_hold` was not 0
         ("next_in_order", "i8"),  # who is served after a request that had to yield itself
         ("step_marks_decodes", "i8"),  # decodes of this step carry their own `num_scheduled_tokens`
         # pipeline
@@ -213,6 +261,7 @@ ENGINE = np.dtype(
         ("max_waiting", "i8"),
         ("total_prompt_tokens", "i8"),
         ("total_decode_tokens", "i8"),  # emitted by decodes
+        ("total_dropped", "i8"),  # rows of requests that have ended
         ("total_adapter_loads", "i8"),
         ("total_accepted_tokens", "i8"),  # of these, drafted
         ("total_context_tokens", "i8"),
@@ -264,6 +313,8 @@ class State(NamedTuple):
     phases: Annotated[Any, PHASES]
     ranks: Annotated[Any, RANKS]
     prompts: Annotated[Any, INTS]  # running requests in state PROMPT, in the order of admission, shape [num_prompts]
+    ended: Annotated[Any, INTS]  # requests whose end is in flight, in running order, shape [num_ended]
+    arrived: Annotated[Any, INTS]  # requests whose prompt in flight enters the tree, in running order, [num_arrived]
     waiting_heap: Annotated[Any, INT_HEAP]
     finishes: Annotated[Any, INT_HEAP]  # (value of `decode_step` at which a decode finishes, request)
     cancels: Annotated[Any, FLOAT_HEAP]  # (instant, request)
@@ -275,6 +326,7 @@ class State(NamedTuple):
     pulled: Annotated[Any, INTS]  # requests whose transfers began since the fleet was told last; each has a seat
     left_before: Annotated[Any, INTS]  # the last to leave the engine before each, [num_requests]; empty without router
     seen_s: Annotated[Any, FLOATS]  # when the client last saw tokens, [num_requests]; empty if it sees each at once
+    token_before_s: Annotated[Any, FLOATS]  # emission before the last if that was uneven, [num_requests], or empty
     acceptance: Annotated[Any, FLOATS]  # chance that at least so many drafts are accepted, [num_speculative_tokens]
     adapters: Annotated[Any, INTS]  # of each request, NONE for none, shape [num_requests]; empty without adapters
     adapter_states: Annotated[Any, ADAPTER]  # shape [num_adapters], or one row
@@ -284,6 +336,10 @@ class State(NamedTuple):
     blocks: Annotated[Any, BLOCK]
     entries: Annotated[Any, ENTRY]
     slots: Annotated[Any, SLOT]
+    nodes: Annotated[Any, NODE]  # of the radix tree, the root first, shape [num_gpu_blocks + 1]; one row without
+    stands: Annotated[Any, STAND]  # shape [num_requests], or one row
+    stems: Annotated[Any, INTS]  # equal for requests that share their first tokens, [num_requests]; empty without lpm
+    stem_looks: Annotated[Any, INTS]  # the last look at the queue that came upon each, shape [num_stems]
     links: Annotated[Any, LINK]  # to the tiers below: CPU, REMOTE
     cpu: Annotated[Any, TIER]  # the host's tier: its record,
     cpu_blocks: Annotated[Any, TIER_BLOCK]  # its blocks, shape [its capacity],

@@ -15,6 +15,24 @@ BLOCK = np.dtype(
     align=True,
 )
 ENTRY = np.dtype([("first", "i4"), ("last", "i4")], align=True)  # blocks that hold one content, in order of entry
+NODE = np.dtype(  # of a radix tree: a run of pages
+    [
+        ("touched", "i8"),  # by the tree's clock
+        ("first_slot", "i8"),  # of its pages in the block table of a request that had them
+        ("parent", "i4"),
+        ("start", "i4"),  # pages before it, from the root on
+        ("length", "i4"),  # pages
+        ("locks", "i4"),  # requests that stand on it or below
+        ("num_children", "i4"),
+        ("next", "i4"),  # touched after it; of a free node, the next free one
+        ("previous", "i4"),
+    ],
+    align=True,
+)
+STAND = np.dtype(  # where a request stands in the tree
+    [("node", "i4"), ("num_pages", "i4"), ("num_kept", "i4")],  # pages to there, and tokens computed when it was put in
+    align=True,
+)
 SLOT = np.dtype([("block", "i4"), ("content", "i4")], align=True)  # a request's block table and its blocks' contents
 INT_HEAP = np.dtype([("key", "i8"), ("request", "i8")], align=True)
 FLOAT_HEAP = np.dtype([("key", "f8"), ("request", "i8")], align=True)

@@ -19,8 +19,7 @@ from planner.loop.compiled.jit import compile_with_signature, numba, uncompiled
 from planner.loop.compiled.step_plans import plans_in_a_row
 from planner.loop.compiled.tournament import CONTENDER, empty_tree
 from planner.loop.fleet.fleet_loop import advance_fleet
-from planner.loop.fleet.routing import load_of
-from planner.loop.memory.blocks import find_hit
+from planner.loop.fleet.routing import load_of, num_cached_tokens
 from planner.loop.state import engine_state as st
 from planner.loop.state import entries
 from planner.loop.state import fleet_state as fs
@@ -40,7 +39,7 @@ from planner.replays.fleet.kv_store import numbered_blocks, sharing_store
 from planner.replays.fleet.overload import Overload, gateway_memory, with_patience
 from planner.replays.fleet.timers import RunningFleet, Timer, Timers
 from planner.replays.initial import holding, initial_state, pulling, routed, sharing_requests
-from planner.replays.request_columns import RequestMemory
+from planner.replays.request_columns import RequestMemory, limits_of_requests, strictest
 from planner.traces import Trace
 
 _INT, _FLOAT = numba.int64, numba.float64
@@ -198,7 +197,8 @@ def _states(trace: Trace, fleet: Fleet, recording: Recording) -> tuple[list[st.S
     pulls = None
     if fleet.transfer is not None:
         trace, pulls = halved(trace, fleet.transfer)
-    requests = RequestMemory(trace, fleet.pools[0].deployment.settings.max_model_len)
+    engines = [pool.deployment for pool in fleet.pools]
+    requests = RequestMemory(trace, strictest([limits_of_requests(own.policy, own.settings) for own in engines]))
     requests.lay_out_all()
     kinds = [_laid_out(trace, pool, recording, requests) for pool in fleet.pools]
     kinds = [kind if numbered is None else _laid_out(trace, pool, recording, requests, numbered)
@@ -238,10 +238,7 @@ def compiled_score(router: Router) -> Any:
 def failed_score(router: Router, memory: fs.FleetState, states: list[st.State]) -> PolicyError | None:
     """Return the error of a score that failed, by asking for it again uncompiled; None where it does not fail then."""
     k, i = int(memory.fleet.scored_replica), int(memory.fleet.scored_request)
-    cached_tokens, size = 0, int(states[k].settings.block_size)
-    if i != st.NONE and memory.fleet.reads_caches and states[k].settings.enable_prefix_caching:
-        num_blocks = (int(memory.requests[i].input_tokens) - 1) // size
-        cached_tokens = size * uncompiled(find_hit)(states[k], i, num_blocks)[0]
+    cached_tokens = uncompiled(num_cached_tokens)(memory, states[k], i)
     load = uncompiled(load_of)(memory, states[k], k, i, cached_tokens)
     try:
         router.score(ReplicaLoad(*(np.asarray(value).item() for value in load)))

@@ -29,7 +29,7 @@ from planner.replays.fleet.shares import total_of
 from planner.replays.fleet.timers import Timer
 from planner.replays.gaps import Gaps
 from planner.replays.initial import initial_state
-from planner.replays.request_columns import RequestMemory, no_requests
+from planner.replays.request_columns import RequestMemory, limits_of_requests, no_requests
 from planner.replays.result_tables import ReplayResult, Replica
 from planner.replays.scaling_record import Scaling, staying, together
 from planner.settings.default_router import router_of
@@ -149,7 +149,7 @@ def _run(trace: Trace, own: Deployment, recording: Recording) -> ReplayRecords:
 def _unused(trace: Trace, own: Deployment, recording: Recording) -> ReplayRecords:
     """Return the records of a replica that no request is sent to."""
     one = _rows(trace, np.zeros(1, np.int64))
-    nobody = RequestMemory(one, own.settings.max_model_len)
+    nobody = RequestMemory(one, limits_of_requests(own.policy, own.settings))
     state = initial_state(one, own.policy, own.settings, own.step_time, recording, nobody.records)
     return Taken(state).records(0.0, nobody.columns())
 
