@@ -30,7 +30,7 @@ FIRST = ("test_packaging.py", "test_gate_integrations.py", "test_documents.py", 
          "test_uncompiled.py", "test_notebook.py", "test_fuzz.py", "test_calibrate.py")
 
 # Files that take ten seconds and more; `make quick` leaves them out.
-SLOW = {*FIRST, "test_laws.py", "test_sweep.py", "test_fleet_laws.py", "test_overload_laws.py", "test_naive_v1.py",
+SLOW = {*FIRST, "test_laws.py", "test_sweep.py", "test_fleet_laws.py", "test_overload_laws.py", "test_rules.py",
         "test_cli.py", "test_work.py", "test_accuracy_published.py", "test_capacity.py", "test_safety.py",
         "test_links.py", "test_states.py", "test_tiers.py", "test_cli_trace.py", "test_pages.py",
         "test_cli_measured.py", "test_tier_pools.py", "test_queueing.py", "test_lockstep_laws.py"}

@@ -143,7 +143,11 @@ def test_nothing_is_lost_between_the_pools(load: dict[str, Any], recording: Reco
     assert table["finished_at_s"].null_count() == 0
     done = table.filter(status="completed")
     wanted = load["trace"].requests.filter(table["status"] == "completed")["output_tokens"]
-    assert (done["output_tokens"] == wanted.clip(upper_bound=60 - done["input_tokens"])).all()
+    cut = wanted.clip(upper_bound=60 - done["input_tokens"])
+    if load["options"]["policy"] == "sglang":  # which cuts an output at the KV cache too
+        assert (done["output_tokens"] <= cut).all()
+    else:
+        assert (done["output_tokens"] == cut).all()
     away = done.filter((done["output_tokens"] > 1) & (done["input_tokens"] >= load["options"]["local_prefill_below"]))
     assert (away["replica"] < prefill).all()
     assert (away["decode_replica"] >= prefill).all()

@@ -35,9 +35,17 @@ def test_sglang_goes_on_with_its_one_cut_prompt_first_and_cuts_after_whole_block
     assert batches(result) == [{"0": 16}, {"1": 64}, {"1": 36, "2": 16}, {"2": 24}, {"0": 1}, {"0": 1}]
 
 
-def test_sglang_cuts_at_the_lower_of_its_two_limits() -> None:
-    result = play([(0.0, 100, 1)], policy="sglang", max_num_batched_tokens=64, max_prefill_tokens=48)
-    assert batches(result) == [{"0": 48}, {"0": 48}, {"0": 4}]
+def test_max_prefill_tokens_of_sglang_ends_admissions_and_cuts_nothing() -> None:
+    """The last prompt to enter may exceed it, up to the chunk."""
+    rows = [(0.0, 40, 1), (0.0, 100, 1), (0.0, 16, 1)]
+    result = play(rows, policy="sglang", max_num_batched_tokens=128, max_prefill_tokens=64)
+    assert batches(result) == [{"0": 40, "1": 80}, {"1": 20, "2": 16}]
+
+
+def test_sglang_charges_prompts_in_whole_pages() -> None:
+    """Four prompts of 17 tokens are two pages each, so a chunk of 96 takes three."""
+    result = play([(0.0, 17, 1)] * 4, policy="sglang", block_size=16, max_num_batched_tokens=96)
+    assert [len(batch) for batch in batches(result)] == [3, 1]
 
 
 def test_sglang_without_chunks_runs_a_prompt_above_max_prefill_tokens_alone() -> None:
@@ -65,11 +73,27 @@ def test_sglang_keeps_a_share_of_the_output_to_come_free(conservativeness: float
 
 @BOTH
 def test_sglang_counts_the_whole_output_of_newcomers_and_then_waits_for_somebody_to_leave(recording: Recording) -> None:
-    """Together the two need 51 each of 100; in step 1 the second would fit, but nobody has left since it did not."""
+    """In step 1, 68.7 of 96 tokens are left: 31 for the second, not 38 for the third; it waits until step 20 ends."""
+    trace = trace_of([(0.0, 4, 40), (0.001, 10, 20), (0.001, 20, 17)], max_output_tokens=[40, 20, 17])
+    result = play(trace, policy="sglang", block_size=1, num_gpu_blocks=100, max_model_len=60, step_time=EVEN,
+                  recording=recording)
+    assert result.requests_table()["first_token_at_s"].to_list() == pytest.approx([0.01, 0.02, 0.22])
+
+
+@BOTH
+def test_a_queue_that_was_shut_by_the_first_batch_of_all_is_open_again(recording: Recording) -> None:
+    """Together the two need 51 each of 100. The flag that says so is lost with the batch that nothing ran before."""
     trace = trace_of([(0.0, 10, 40), (0.0, 20, 30)], max_output_tokens=[40, 30])
     result = play(trace, policy="sglang", block_size=1, num_gpu_blocks=100, max_model_len=60, step_time=EVEN,
                   recording=recording)
-    assert result.requests_table()["first_token_at_s"].to_list() == pytest.approx([0.01, 0.41])
+    assert result.requests_table()["first_token_at_s"].to_list() == pytest.approx([0.01, 0.02])
+
+
+def test_sglang_refuses_prompts_near_the_context_and_ends_outputs_before_it() -> None:
+    trace = trace_of([(0.0, 505, 20), (0.0, 506, 20), (0.0, 480, 40)])
+    table = play(trace, policy="sglang", max_model_len=512).requests_table()
+    assert table["status"].to_list() == ["completed", "rejected", "completed"]
+    assert table["output_tokens"].to_list() == [5, 0, 30]
 
 
 def test_sglang_considers_4096_tokens_of_output_at_most() -> None:
@@ -107,7 +131,7 @@ def test_a_retracted_request_waits_behind_all_others() -> None:
 def test_the_ratio_follows_from_what_the_survivors_have_emitted(recording: Recording) -> None:
     """After 45 decode steps the survivor has emitted 46 of 80 tokens, and is to have room for 20 steps."""
     trace = trace_of([(0.0, 60, 80), (0.001, 50, 80)], max_output_tokens=[80, 80])
-    result = play(trace, **RETRACTING | {"num_gpu_blocks": 200, "max_model_len": 140}, recording=recording)
+    result = play(trace, **RETRACTING | {"num_gpu_blocks": 200, "max_model_len": 142}, recording=recording)
     engine = result.records.engine
     assert engine.num_preemptions == 1
     assert engine.ratio == pytest.approx((46 + 20) / (80 + 1))
@@ -175,6 +199,34 @@ def test_max_utilization_admits_what_fits_now_and_pauses_the_newest() -> None:
     assert result.preemptions_table().rows() == [(5, "1")]
     assert batches(result)[4:6] == [{"0": 1, "1": 1}, {"0": 1}]
     assert batches(result)[12] == {"1": 13}
+
+
+CHUNKED: dict[str, Any] = {"policy": "trtllm-no-evict", "block_size": 8, "max_num_batched_tokens": 20,
+                           "max_model_len": 40, "step_time": EVEN}
+
+
+def test_a_prompt_without_a_whole_block_lets_a_shorter_one_pass() -> None:
+    """14 of 20 tokens leave no block of 8 for request 1, and 5 for request 2; a seat and the memory are kept for 1."""
+    rows: Rows = [(0.0, 14, 1), (0.0, 16, 1), (0.0, 5, 1)]
+    assert batches(play(rows, **CHUNKED))[:2] == [{"0": 14, "2": 5}, {"1": 16}]
+    assert batches(play(rows, **CHUNKED, max_num_seqs=2))[:2] == [{"0": 14}, {"1": 16}]
+    assert batches(play(rows, **CHUNKED, num_gpu_blocks=14))[:2] == [{"0": 14}, {"1": 16}]
+    assert batches(play(rows, **CHUNKED, num_gpu_blocks=15))[0] == {"0": 14, "2": 5}
+
+
+def test_equal_progress_gives_each_prompt_a_block_in_turn() -> None:
+    """Of 20 tokens two blocks each would be 32: 8 and 8, then 4 are left, too few for a block but request 2 needs 3."""
+    result = play([(0.0, 24, 1), (0.0, 16, 1), (0.0, 3, 1)], **CHUNKED, context_chunking_policy="EQUAL_PROGRESS")
+    assert batches(result) == [{"0": 8, "1": 8, "2": 3}, {"0": 8, "1": 8}, {"0": 8}]
+
+
+def test_prompts_wait_only_where_the_decodes_leave_them_blocks() -> None:
+    """In step 1 both decodes need a block and one is there, so no prompt could run: that step does not count."""
+    rows: Rows = [(0.0, 1, 1), (0.0, 1, 2), (0.0, 1, 2), *[(0.0, 1, 1)] * 3, (0.0, 1, 2), (0.0, 1, 1)]
+    result = play(trace_of(rows, max_output_tokens=[o for _, _, o in rows]), policy="trtllm-max-utilization",
+                  step_time=EVEN, block_size=1, num_gpu_blocks=3, max_num_seqs=3, enable_chunked_prefill=False,
+                  max_num_batched_tokens=45, batch_wait_timeout_iters=1, batch_wait_max_tokens_ratio=0.3)
+    assert batches(result)[4:] == [{"6": 1}, {"7": 1}]
 
 
 WAITING: dict[str, Any] = {"policy": "trtllm-max-utilization", "step_time": EVEN, "max_num_batched_tokens": 64}
@@ -261,6 +313,8 @@ def test_shares_and_limits_are_not_negative(name: str) -> None:
         ({"engine": "sglang", "data_parallel_size": 4, "data_parallel_attention": True}, "sglang",
          (2048, 2048, 16384, True)),  # each rank has its part of the chunk
         ({"engine": "trtllm"}, "trtllm-no-evict", (2048, 8192, 0, False)),
+        ({"engine": "trtllm", "policy": "static"}, "trtllm-static", (2048, 8192, 0, False)),
+        ({"engine": "vllm", "policy": "static"}, "static", (128, 2048, 0, True)),
         ({"engine": "trtllm", "policy": "fcfs", "max_num_seqs": 0, "enable_chunked_prefill": True}, "fcfs",
          (0, 8192, 0, True)),
     ],

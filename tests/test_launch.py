@@ -91,7 +91,7 @@ from planner.settings.scenario import OPTION_DEFAULTS
       "max_queued_requests": 40}),
     ("sglang serve --model Qwen/Qwen3-32B --chunked-prefill-size -1 --ep 1 --schedule-policy fcfs "
      "--fp8-gemm-backend=flashinfer_trtllm",
-     {"engine": "sglang", "enable_chunked_prefill": False, "expert_parallel": False, "policy": "sglang",
+     {"engine": "sglang", "enable_chunked_prefill": False, "expert_parallel": False, "schedule_policy": "fcfs",
       "fp8_gemm_backend": "flashinfer_trtllm"}),
     ("trtllm-serve serve Qwen/Qwen3-32B --tp_size 8 --max_batch_size 512 --max_num_tokens 4096 --dp-size 1",
      {"engine": "trtllm", "tensor_parallel_size": 8, "max_num_seqs": 512, "max_num_batched_tokens": 4096}),
@@ -117,13 +117,15 @@ def test_files_are_read_and_flags_go_over_them(tmp_path: Path) -> None:
     path.write_text("max_batch_size: 64\nenable_attention_dp: false\nkv_cache_config:\n  dtype: fp8\n"
                     "  max_tokens: 3200\n"
                     "  enable_block_reuse: false\nscheduler_config:\n  capacity_scheduler_policy: MAX_UTILIZATION\n"
+                    "  context_chunking_policy: EQUAL_PROGRESS\n"
                     "cuda_graph_config:\n  max_batch_size: 32\n  enable_padding: true\nprint_iter_log: true\n"
                     "moe_config:\n  backend: DEEPGEMM\ntorch_compile_config:\n  enable_piecewise_cuda_graph: true\n"
                     "  capture_num_tokens: [1, 256, 8192, 512]\n")
     found = read_launch(f"trtllm-serve m/m --max_batch_size 128 --extra_llm_api_options {path}")
     assert found.options == {
         "engine": "trtllm", "model": "m/m", "max_num_seqs": 128, "kv_cache_dtype": "fp8", "num_gpu_blocks": 200,
-        "enable_prefix_caching": False, "policy": "trtllm-max-utilization", "max_cudagraph_capture_size": 32,
+        "enable_prefix_caching": False, "policy": "trtllm-max-utilization",
+        "context_chunking_policy": "EQUAL_PROGRESS", "max_cudagraph_capture_size": 32,
         "moe_backend": "deep_gemm", "cudagraph_mode": "full_and_piecewise", "piecewise_cuda_graph_max_tokens": 8192}
     assert found.left_aside == ("--cuda_graph_config.enable_padding True", "--print_iter_log True")
     vllm = tmp_path / "vllm.yml"
@@ -226,7 +228,9 @@ OWN = {
     "sglang": {"max_prefill_tokens": some.just(9000), "schedule_conservativeness": some.just(0.5),
                "scheduler_recv_interval": some.just(3), "cudagraph_mode": some.just("none"),
                "fuse_allreduce_rms": some.booleans()},
-    "trtllm": {"enable_chunked_prefill": some.booleans(), "policy": some.just("trtllm-max-utilization"),
+    "trtllm": {"enable_chunked_prefill": some.booleans(),
+               "policy": some.sampled_from(("trtllm-max-utilization", "trtllm-static")),
+               "context_chunking_policy": some.just("EQUAL_PROGRESS"),
                "batch_wait_timeout_iters": some.just(4), "batch_wait_max_tokens_ratio": some.just(0.5)},
 }
 

@@ -52,6 +52,13 @@ def test_static_admits_only_into_an_empty_engine() -> None:
     assert POLICIES["static"].plan_step(QUIET._replace(num_running=1)).max_new_seqs == 0
 
 
+def test_static_batch_of_trtllm_leaves_prompts_out_while_a_decode_runs() -> None:
+    plan_step = POLICIES["trtllm-static"].plan_step
+    assert plan_step(QUIET._replace(num_running=1, num_prefilling=1)).max_prefill_tokens == NO_LIMIT
+    plan = plan_step(QUIET._replace(num_running=2, num_prefilling=1))
+    assert (plan.max_new_seqs, plan.max_prefill_tokens) == (0, 0)
+
+
 def test_simple_chunking_takes_turns() -> None:
     plan_step = POLICIES["simple-chunking"].plan_step
     decodes_turn = QUIET._replace(num_running=3, num_prefilling=1, last_step_had_prompts=1)

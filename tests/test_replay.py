@@ -93,10 +93,22 @@ def test_output_ends_at_the_models_context_and_at_the_clients_limit() -> None:
 
 def test_arrivals_are_seen_at_once_or_a_step_late() -> None:
     """Async scheduling composes a step while the last one runs: it sees arrivals up to that one's start."""
-    rows = [(0.0, 10, 5), (0.005, 10, 1)]
-    assert ["1" in batch for batch in batches(play(rows))] == [False, True, False, False, False]
-    late = batches(play(rows, async_scheduling=True))
+    trace = trace_of([(0.0, 10, 5), (0.005, 10, 1)], max_output_tokens=[5, 1])
+    assert ["1" in batch for batch in batches(play(trace))] == [False, True, False, False, False]
+    late = batches(play(trace, async_scheduling=True))
     assert ["1" in batch for batch in late] == [False, False, True, False, False]
+
+
+def test_a_request_that_ends_by_end_of_sequence_has_one_more_row_under_overlap() -> None:
+    """Its token is dropped; the request ends when it would without overlap, and has its seat one step longer."""
+    trace = trace_of([(0.0, 10, 5), (0.0, 10, 2)], max_output_tokens=[5, 9])
+    steps = play(trace, async_scheduling=True).steps_table()
+    assert ["1" in batch for batch in batches(play(trace, async_scheduling=True))] == [True, True, True, False, False]
+    assert steps["num_decodes"].to_list() == [0, 2, 2, 1, 1]
+    assert steps["num_dropped"].to_list() == [0, 0, 1, 0, 0]
+    assert steps["num_sampled"].to_list() == [2, 2, 1, 1, 1]
+    assert steps["num_running"].to_list() == [2, 2, 2, 1, 1]
+    assert steps["num_ended"].to_list() == [0, 0, 1, 0, 0]
 
 
 def test_a_cancelled_request_leaves_at_the_steps_end() -> None:

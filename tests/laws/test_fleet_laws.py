@@ -132,7 +132,8 @@ def check_alone(trace: Trace, scenario: Scenario, result: ReplayResult, k: int, 
     table = table.drop("parent_id", "think_time_s", strict=False)
     part = dataclasses.replace(trace, requests=table,
                                prefix=None if trace.prefix is None else take_rows(trace.prefix, rows))
-    caching = bool(result.records.settings.enable_prefix_caching)
+    settings = result.records.settings
+    caching = bool(settings.enable_prefix_caching or settings.caches_in_tree)
     alone = replay(part, replace(scenario, data_parallel_size=1, router="round-robin", router_report_interval=0.0,
                                  max_concurrency=None, enable_prefix_caching=caching), recording=recording).result
     assert_same_requests(result.records.requests[rows], alone.records.requests)

@@ -26,7 +26,7 @@ def test_conservation(policy: str, case: Case) -> None:
     """Requests, tokens and memory are conserved, limits are kept, and time goes forward."""
     result = case.play(policy, EVERYTHING)
     check_requests(result)
-    check_tokens(case, result)
+    check_tokens(case, policy, result)
     check_limits(case, policy, result)
     check_memory(case, result)
     check_time(case, result)
@@ -48,11 +48,14 @@ def check_requests(result: ReplayResult) -> None:
     assert table.filter(status="rejected")["ttft_s"].null_count() == (table["status"] == "rejected").sum()
 
 
-def check_tokens(case: Case, result: ReplayResult) -> None:
+def check_tokens(case: Case, policy: str, result: ReplayResult) -> None:
     """Computed tokens = prompt + output − 1 − cached + recomputed; a later hit may spare what others have computed."""
     computed: Counter[str] = Counter()
     for batch in batches(result):
         computed.update(batch)
+    after = rows_after_the_end(result)
+    check_rows_after_the_end(case, policy, result, after)
+    computed.subtract(after)
     for row in result.requests_table().filter(status="completed").iter_rows(named=True):
         expected = row["input_tokens"] + row["output_tokens"] - 1 - row["num_cached_tokens"]
         expected += row["num_recomputed_tokens"]
@@ -61,13 +64,45 @@ def check_tokens(case: Case, result: ReplayResult) -> None:
         else:
             assert computed[row["request_id"]] == expected
         wanted = case.rows[int(row["request_id"])][2]
-        assert row["output_tokens"] == min(wanted, *limits_of_output(case, int(row["request_id"])))
+        assert row["output_tokens"] == min(wanted, *limits_of_output(case, policy, int(row["request_id"])))
 
 
-def limits_of_output(case: Case, i: int) -> list[int]:
-    """Return the client's limit, and what the model's context leaves to the prompt."""
-    limit = case.columns.get("max_output_tokens")
-    return [case.options["max_model_len"] - case.rows[i][1], *([limit[i]] if limit else [])]
+def rows_after_the_end(result: ReplayResult) -> Counter[str]:
+    """Return the tokens of each request in steps that begin after its end."""
+    ends = {row["request_id"]: row["finished_at_s"] for row in result.requests_table().iter_rows(named=True)}
+    after: Counter[str] = Counter()
+    for start_s, batch in zip(result.steps_table()["start_s"].to_list(), batches(result), strict=True):
+        after.update({name: tokens for name, tokens in batch.items() if start_s >= ends[name]})
+    return after
+
+
+def num_rows_after_the_end(result: ReplayResult) -> int:
+    """Return how often a completed request is in a step that begins after its end."""
+    done = result.requests_table().filter(status="completed")
+    ends = dict(done.select("request_id", "finished_at_s").iter_rows())
+    starts = result.steps_table()["start_s"].to_list()
+    rows = result.schedule_table().iter_rows()
+    return sum(name in ends and starts[step] >= ends[name] for step, name, _ in rows)
+
+
+def check_rows_after_the_end(case: Case, policy: str, result: ReplayResult, after: Counter[str]) -> None:
+    """Under overlap a request has one row after an end by end-of-sequence at most, and none after one by length."""
+    overlaps = case.options["async_scheduling"] and case.options["pipeline_parallel_size"] == 1
+    for row in result.requests_table().filter(status="completed").iter_rows(named=True):
+        is_by_length = row["output_tokens"] >= min(limits_of_output(case, policy, int(row["request_id"])))
+        assert after[row["request_id"]] <= (1 if overlaps and not is_by_length else 0)
+
+
+def limits_of_output(case: Case, policy: str, i: int) -> list[int]:
+    """Return the client's limit, and what the model's context leaves to the prompt; under SGLang, or its KV cache."""
+    limit, length = case.columns.get("max_output_tokens"), case.rows[i][1]
+    limits = [case.options["max_model_len"] - length, *([limit[i]] if limit else [])]
+    if POLICIES[policy].promises == "share":
+        page = case.options["block_size"]
+        pool = case.options["num_gpu_blocks"] * page
+        limits += [min(case.options["max_model_len"], pool) - 2 - length, pool - -(-length // page) * page - page - 1]
+        return [max(min(limits), 1)]
+    return limits
 
 
 def check_limits(case: Case, policy: str, result: ReplayResult) -> None:
@@ -82,7 +117,10 @@ def check_limits(case: Case, policy: str, result: ReplayResult) -> None:
     if budget and POLICIES[policy].budget == "prompts" and case.options["enable_chunked_prefill"]:
         assert (steps["num_prompt_tokens"] <= budget).all()
     prefill = case.options["max_prefill_tokens"]
-    if prefill:
+    if prefill and POLICIES[policy].promises == "share":  # the last to enter may exceed it
+        prompts = [[n for n in batch.values() if n > 1] for batch in batches(result)]
+        assert all(sum(each) - max(each, default=0) < prefill for each in prompts)
+    elif prefill:
         assert ((steps["num_prompt_tokens"] <= prefill) | (steps["num_prompts"] == 1)).all()
     if seqs and POLICIES[policy].seats != "batch":
         batches_at_once = case.options["pipeline_parallel_size"] if POLICIES[policy].seats == "each" else 1
@@ -125,7 +163,7 @@ def check_batches(case: Case, policy: str, result: ReplayResult) -> None:
     """A request that yields in a step is not in its batch, and yields once.
 
     Where a decode needs a spare block, a lone request may have to yield itself: nothing is left to run, and the same
-    step is composed again. So it is when all that could run is in flight through a pipeline.
+    step is composed again. So it is when all that could run is in flight through a pipeline, or in the step that runs.
     """
     steps, num_decodes = batches(result), result.steps_table()["num_decodes"].to_list()
     yielded = result.preemptions_table().rows()
@@ -133,6 +171,7 @@ def check_batches(case: Case, policy: str, result: ReplayResult) -> None:
     for step, request in yielded:
         composed_again = POLICIES[policy].needs_spare_block and num_decodes[step : step + 1] == [0]
         composed_again = composed_again or case.options["pipeline_parallel_size"] > 1
+        composed_again = composed_again or case.options["async_scheduling"]
         assert step == len(steps) or composed_again or request not in steps[step]
     counts = Counter(request for _, request in yielded)
     table = result.requests_table()
@@ -188,11 +227,13 @@ def check_stops(case: Case, policy: str, steps: pl.DataFrame) -> None:
     """A step says what keeps the queue out exactly where somebody waits, and what it says is so."""
     assert (steps["stopped_by"].is_null() == (steps["num_waiting"] == 0)).all()
     full = steps.filter(stopped_by="max_num_seqs")
+    limits = [case.options[name] for name in ("max_num_seqs", "max_num_active_seqs") if case.options[name]]
     if POLICIES[policy].seats == "running" and "kv_offloading_size" in case.options:  # who loads has a seat too
-        assert (full["num_running"] <= case.options["max_num_seqs"]).all()
+        assert (full["num_running"] <= min(limits, default=0)).all()
     elif POLICIES[policy].seats == "running":
-        assert (full["num_running"] == case.options["max_num_seqs"]).all()
-    if POLICIES[policy].plan_step is plan_in_order and not case.options["batch_wait_timeout_iters"]:
+        assert (full["num_running"] == min(limits, default=0)).all()
+    waits = case.options["batch_wait_timeout_iters"] or case.options["prefill_schedule_interval"] > 1
+    if POLICIES[policy].plan_step is plan_in_order and not waits:
         assert "policy" not in steps["stopped_by"]  # such a plan keeps nobody out
     spent = steps.filter(stopped_by="token_budget")
     assert (spent["num_prompts"] + spent["num_decodes"] > 0).all()
@@ -205,7 +246,10 @@ def emissions(result: ReplayResult, row: dict[str, Any]) -> list[float]:
     yields_in = {step for step, request in result.preemptions_table().rows() if request == row["request_id"]}
     computed, known = row["num_cached_tokens"], row["input_tokens"]
     emitted_s = []
+    start_s = steps["start_s"].to_list()
     for step, batch in enumerate(batches(result)):
+        if start_s[step] >= row["finished_at_s"]:
+            break
         if step in yields_in:
             computed = 0
         computed += batch.get(row["request_id"], 0)

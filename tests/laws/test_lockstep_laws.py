@@ -1,5 +1,6 @@
 """Laws of ranks that step together: one group has one clock, and the largest and the slowest rank set its pace."""
 
+from collections import Counter
 from itertools import pairwise
 from typing import Any
 
@@ -39,6 +40,19 @@ def played(case: Case, policy: str, options: dict[str, Any], recording: Recordin
     return replay(case.trace(), scenario_of(policy=policy, **case.options | options), recording=recording).result
 
 
+def scheduled_tokens(result: ReplayResult) -> Any:
+    """Return the tokens of each row of the steps, drafts included as far as they were not cut."""
+    tokens: Counter[tuple[int, int]] = Counter()
+    for row in result.records.schedule:
+        tokens[int(row["replica"]), int(row["step"])] += int(row["num_scheduled_tokens"])
+    numbers: Counter[int] = Counter()
+    found = []
+    for replica in result.records.steps["replica"].tolist():
+        found.append(tokens[replica, numbers[replica]])
+        numbers[replica] += 1
+    return np.array(found)
+
+
 @given(case=cases(), options=groups(), policy=policies)
 def test_ranks_step_together(case: Case, options: dict[str, Any], policy: str) -> None:
     """Steps of two ranks are one step or do not overlap; the largest and the slowest rank say what it takes."""
@@ -46,7 +60,7 @@ def test_ranks_step_together(case: Case, options: dict[str, Any], policy: str) -
     steps, t = result.records.steps, result.deployment.step_time.terms
     spans = sorted({(row["start_s"], row["duration_s"]) for row in steps})
     assert all(start_s + duration_s <= next_s + 1e-12 for (start_s, duration_s), (next_s, _) in pairwise(spans))
-    tokens = steps["num_prompt_tokens"] + steps["num_decodes"] * t.tokens_per_decode
+    tokens = scheduled_tokens(result)
     context = t.per_context_token_s * (steps["prompt_context_tokens"] + steps["decode_context_tokens"])
     rest_s = context + steps["num_swapped_tokens"] * result.deployment.settings.swap_s_per_token
     for start_s, duration_s in spans:

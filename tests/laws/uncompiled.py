@@ -33,6 +33,11 @@ CASES: dict[str, dict[str, Any]] = {
     "waiting": {"batch_wait_timeout_iters": 3, "batch_wait_max_tokens_ratio": 0.9, "max_prefill_tokens": 16},
     "looking": {"scheduler_recv_interval": 4, "stream_interval": 3, "schedule_conservativeness": 0.2},
     "adapters": {"max_loras": 2},
+    "mixing": {"enable_mixed_chunk": True, "schedule_policy": "lof", "prefill_decode_interval": 1,
+               "enable_prefix_caching": True, "async_scheduling": True},
+    "prefixes first": {"schedule_policy": "lpm", "enable_prefix_caching": True, "num_gpu_blocks": 14},
+    "displacing": {"enable_priority_scheduling": True, "priority_scheduling_preemption_threshold": 0,
+                   "max_num_seqs": 2},
     "drafts": {"num_speculative_tokens": 2, "speculative_acceptance": "0.8,0.3", "num_gpu_blocks": 14},
     "pipeline": {"pipeline_parallel_size": 2, "step_time": "linear:0.01,0.0005,0.0001"},
 }
