@@ -42,7 +42,7 @@ from planner.steptime.by_term import TERMS, linear, step_terms
 from planner.steptime.collective_time import collective_fit, collectives_s, exchange_s
 from planner.steptime.dense_time import gemms_s
 from planner.steptime.engine_constants import bounds
-from planner.steptime.expert_time import moe_kernels
+from planner.steptime.expert_time import moe_kernels, routed_experts
 from planner.steptime.host_time import decode_launch_s, host_times, launches_s, prompt_launch_s
 from planner.steptime.indexer_time import INDEX_KERNELS
 from planner.steptime.roofline import contributions, padded, priors, roofline
@@ -481,6 +481,18 @@ def test_cublas_multiplies_32_bit_routers_slowly_on_blackwell_alone() -> None:
         assert linear_s(gpu, "minimax-m2.5", "fp32", 512) > fp32 > linear_s(gpu, "minimax-m2.5", "fp32", 16)
     for gpu, model in (("h200-sxm", "minimax-m2.5"), ("b200-sxm", "gpt-oss-120b"), ("b200-sxm", "llama-3.1-70b")):
         assert linear_s(gpu, model, "fp32") == linear_s(gpu, model, "auto")
+
+
+def test_vllm_pads_experts_of_mxfp4_for_marlin() -> None:
+    """On two GPUs gpt-oss's experts of 2,880 × 1,440 become 3,072 × 1,536; of other formats none does."""
+    def weight_bytes(model: str, backend: str) -> float:
+        stack = replace(stack_of(model, "h100-sxm", layout=Layout(tensor_parallel_size=2)), moe_backend=backend)
+        [found] = routed_experts(stack, np.array([8192.0]))
+        return float(found.curve["tokens_bytes"][0])
+
+    assert weight_bytes("gpt-oss-120b", "marlin") / weight_bytes("gpt-oss-120b", "auto") == pytest.approx(
+        3072 * 1536 / (2880 * 1440), rel=1e-3)
+    assert weight_bytes("kimi-k2.5", "marlin") == pytest.approx(weight_bytes("kimi-k2.5", "auto"), rel=1e-3)
 
 
 def test_marlin_is_quick_at_a_few_tokens_and_slow_on_prompts() -> None:

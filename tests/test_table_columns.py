@@ -121,6 +121,7 @@ def test_a_column_or_cell_that_would_be_ignored_is_an_error(columns: dict[str, A
     ({"request_rate": 2.0, "concurrency": ""}, "request_rate = 2.0 without num_prompts"),
     ({"client": "inferencex", "num_prompts": 20}, "num_prompts = 20: client = inferencex sets its own load"),
     ({"engine": "tgi"}, "engine = 'tgi': must be vllm, sglang, trtllm"),
+    ({"spec_decoding": "mtp"}, "spec_decoding: nothing says how many tokens are drafted"),
 ])
 def test_a_row_that_cannot_be_a_run_keeps_the_reason(columns: dict[str, Any], words: str, tmp_path: Path) -> None:
     [run] = read_measured(write(tmp_path / "r.csv", NINE | columns))
@@ -217,3 +218,56 @@ def test_single_runs_that_are_far_off_are_named_though_the_median_is_near(tmp_pa
                       limits={})
     assert [note.partition(":")[0] for note in result.notes] == [
         "ttft_ms of 1 of 5 runs is off by a factor of 10 or more (run3)"]
+
+
+def points(**columns: Any) -> dict[str, Any]:
+    """A row of InferenceMAX's collected points: statistics for means, and no client."""
+    plain = {name: value for name, value in NINE.items() if not name.startswith("measured_")}
+    return plain | {"image": "vllm/vllm-openai:v0.13.0", "spec_decoding": "none", "dp_attention": "False",
+                    "measured_median_ttft_ms": 40, "measured_p99_tpot_ms": 9, "measured_p99_itl_ms": 20,
+                    "measured_mean_e2el_ms": 300, "measured_output_tput_per_gpu": 800,
+                    "measured_tput_per_gpu": 7000} | columns
+
+
+def test_statistics_are_columns_and_each_has_its_prediction(tmp_path: Path) -> None:
+    [run] = read_measured(write(tmp_path / "r.csv", points()))
+    assert run.measured == {"median_ttft_ms": 40, "p99_tpot_ms": 9, "p99_itl_ms": 20, "mean_e2el_ms": 300,
+                            "output_tput_per_gpu": 800, "tput_per_gpu": 7000}
+    found = predict(run).predicted
+    assert set(found) == set(run.measured)
+    assert run.load is not None
+    lengths = run.load.requests
+    inputs, outputs = (int(lengths[name].to_numpy().sum()) for name in ("input_tokens", "output_tokens"))
+    makespan_s = predict(replace(run, measured={"makespan_s": 1.0})).predicted["makespan_s"]
+    assert found["output_tput_per_gpu"] == pytest.approx(outputs / makespan_s)
+    assert found["tput_per_gpu"] == pytest.approx((inputs + outputs) / makespan_s)
+
+
+def test_inferencemaxs_points_have_its_client_and_count_all_gpus_as_tp(tmp_path: Path) -> None:
+    path = write(tmp_path / "r.csv", points(model="openai/gpt-oss-120b", gpu="b200-sxm", engine="trtllm", tp=4, ep=1,
+                                            dp_attention="True", engine_version="1.2.0rc2", precision="fp4"))
+    [run] = read_measured(path)
+    assert (run.groups["client"], run.groups["layout"]) == ("inferencex", "tp1-dp4-ep1")
+    assert run.layout is not None
+    assert (run.layout.tensor_parallel_size, run.layout.data_parallel_size) == (1, 4)
+    found = predict_file(path, Scenario(), client=None, jobs=1)
+    assert any("its columns are those of InferenceMAX's points" in note for note in found.notes)
+    assert any("predictions do not use the columns image" in note for note in found.notes)
+
+
+def test_a_run_without_a_date_is_none_of_before_a_date(tmp_path: Path) -> None:
+    """gpt-oss on H100 is multiplied by Marlin from late November 2025 on."""
+    gptoss = {"model": "openai/gpt-oss-120b", "precision": "fp4", "tp": 2, "client": "inferencex",
+              "engine_version": "0.13.0"}
+    assert scenario_of(tmp_path / "a.csv", **gptoss).moe_backend == "marlin"
+    assert scenario_of(tmp_path / "b.csv", **gptoss, measured_date="2025-11-01").moe_backend == "auto"
+
+
+def test_a_table_must_say_what_was_measured(tmp_path: Path) -> None:
+    nothing = {name: value for name, value in NINE.items() if not name.startswith("measured_")}
+    with pytest.raises(TraceError, match=r"lacks the column measured_ttft_ms or measured_tpot_ms; .*p99_ttft_ms"):
+        read_measured(write(tmp_path / "r.csv", nothing))
+    with pytest.raises(TraceError, match="measured_p99_ttft_ms = fast; must be a number above 0"):
+        read_measured(write(tmp_path / "s.csv", NINE | {"measured_p99_ttft_ms": "fast"}))
+    with pytest.raises(TraceError, match="column measured_p99_speed_ms: is neither a column"):
+        read_measured(write(tmp_path / "t.csv", NINE | {"measured_p99_speed_ms": 3}))

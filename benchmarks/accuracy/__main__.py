@@ -17,6 +17,7 @@ from benchmarks.accuracy.mlperf_offline import mlperf_offline
 from benchmarks.accuracy.own import own
 from benchmarks.accuracy.page import to_html, to_markdown
 from benchmarks.accuracy.per_request import per_request
+from benchmarks.accuracy.percentiles import percentiles
 from benchmarks.accuracy.published import published
 from benchmarks.accuracy.section import Section
 from benchmarks.accuracy.static_batch import static_batch
@@ -30,7 +31,8 @@ def main() -> None:
     """Make the report, or show the sections asked for."""
     sections: Mapping[str, Callable[[bool], Section]] = {
         "closed_loop": lambda full: closed_loop(FULL if full else QUICK),
-        "published": lambda _: published(), "own": lambda _: own(), "per_request": lambda _: per_request(),
+        "percentiles": lambda _: percentiles(), "published": lambda _: published(), "own": lambda _: own(),
+        "per_request": lambda _: per_request(),
         "llmd": lambda _: llmd(), "kv_capacity": lambda _: kv_capacity(), "mlperf": lambda _: mlperf(),
         "mlperf_offline": lambda _: mlperf_offline(),
         "static_batch": lambda _: static_batch(), "throughput": lambda _: throughput()}

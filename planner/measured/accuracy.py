@@ -11,7 +11,7 @@ from planner.deployment.deploy import deploy
 from planner.errors import CatalogError, UnknownNameError, UsageError
 from planner.files.table_file import columns_of
 from planner.measured.doubts import doubts, far_off
-from planner.measured.run_table import Measurement, unread_note
+from planner.measured.run_table import Measurement, table_notes
 from planner.measured.runs import groups_of, is_table, model_of, read_runs
 from planner.measured.steplog import is_step_log, predict_steps, read_steps
 from planner.measured.validate import (
@@ -73,7 +73,7 @@ def predict_file(path: Path, scenario: Scenario, *, client: str | None, jobs: in
         return _questioned(predict_steps(log, scenario, groups), [f"{path}: {log.account}"])
     columns = columns_of(path) if format is None else []
     runs = read_runs(path, scenario, client=client, format=format)
-    unread = unread_note(path, columns) if is_table(columns) else None
+    notes = table_notes(path, columns, client) if is_table(columns) else []
     if is_table(columns) and scenario.calibration is not None:
         _check_calibration(scenario, {run.groups["engine"] for run in runs})
         runs = [run if run.scenario is None or not _is_for(scenario.calibration, run.groups["engine"]) else
@@ -81,7 +81,7 @@ def predict_file(path: Path, scenario: Scenario, *, client: str | None, jobs: in
                 for run in runs]
     recorded = [run.load for run in runs if run.load is not None and run.load.format != NAME]
     about = [note for load in recorded for note in (str(load.account), *load.account.notes)]
-    return _questioned(predict_all(runs, jobs=jobs), [*about, *([unread] if unread else [])])
+    return _questioned(predict_all(runs, jobs=jobs), [*about, *notes])
 
 
 def _questioned(predictions: Sequence[Prediction], notes: Sequence[str]) -> Predicted:

@@ -12,7 +12,7 @@ from planner.catalog.catalog_files import load_gpu
 from planner.errors import CatalogError, UsageError
 from planner.measured.recipes import Run, find_recipe, release_of, tokens_per_counted
 from planner.measured.run_columns import LAYOUT, LOAD
-from planner.measured.run_row import PROMPTS_PER_CONCURRENCY, Row, quantization_of
+from planner.measured.run_row import PROMPTS_PER_CONCURRENCY, Row, check_drafts, quantization_of
 from planner.model.layout import Layout
 from planner.settings.scenario import Scenario
 from planner.traces import Trace
@@ -75,6 +75,10 @@ def published_run(row: Row) -> dict[str, Any]:
               concurrency=row.concurrency, tp=row.tp, ep=row.ep, dp=row.dp, version=row.version, date=row.date,
               client=row.client)
     recipe = dict(find_recipe(RECIPES, run))
+    if row.drafts is False:
+        recipe.pop("speculative_tokens", None)
+    elif "speculative_tokens" not in recipe:
+        check_drafts(row)
     layout = replace(_layout(row, str(recipe.pop("layout", ""))),
                      attention_dp_timeout_iters=int(recipe.pop("attention_dp_timeout_iters", 0)))
     in_flight = max(row.concurrency // layout.data_parallel_size, 1)

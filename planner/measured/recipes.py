@@ -90,7 +90,7 @@ def _holds(recipe: Mapping[str, Any], run: Run) -> bool:
         and recipe.get("dp_attention", run.dp > 1) == (run.dp > 1)
         and (versions is None or any(run.version.startswith(v) if v else not run.version for v in versions))
         and recipe.get("since", run.date) <= run.date
-        and (run.date < recipe["until"] if "until" in recipe else True)
+        and ("until" not in recipe or "" < run.date < recipe["until"])  # an undated run may be a later one
     )
 
 

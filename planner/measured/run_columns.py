@@ -1,6 +1,7 @@
 """The columns of a table of runs: their names, the scenario's options among them, and bad cells."""
 
 import difflib
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,11 @@ from planner.schema import MAX_TOKENS
 from planner.settings.scenario import KINDS, names_in, parse_scenario
 
 NOTE = "note_"  # a column whose name begins so is kept by the table and read by nothing
-MEASURED = ("measured_ttft_ms", "measured_tpot_ms")  # means over requests
+MEASURED = "measured_"
+# What a column may say was measured: a mean or another statistic over requests (of ITL: over gaps), or tokens/s.
+_STATISTIC = re.compile(r"measured_(?:(?:(?:mean|median|p\d+)_)?(?:ttft|tpot|itl|e2el)_ms|(?:output_)?tput_per_gpu)")
+# Columns that only InferenceMAX's collected points have; rows with them are its own.
+INFERENCEMAX = ("image", "spec_decoding", "dp_attention")
 
 # The names of a column, ours first; the scenario's are among them.
 NAMES: Mapping[str, tuple[str, ...]] = {
@@ -23,8 +28,9 @@ NAMES: Mapping[str, tuple[str, ...]] = {
     "version": ("engine_version", "backend_version"),
 }
 REQUIRED = ("gpu", "engine", "model", "isl", "osl", "concurrency", "tp")
-ALSO_READ = ("id", "client", "precision", "gemm_quant_mode", "measured_date", "n_gpus")
-RECORDED_ONLY = ("source", "moe_quant_mode", "moe_tp", "num_warmups")  # columns that no prediction depends on
+ALSO_READ = ("id", "client", "precision", "gemm_quant_mode", "measured_date", "n_gpus", "spec_decoding", "dp_attention")
+# Columns that no prediction depends on.
+RECORDED_ONLY = ("source", "moe_quant_mode", "moe_tp", "num_warmups", "image", "checkpoint")
 LOAD = ("num_prompts", "random_range_ratio", "request_rate", "seed")  # options that say what a client sent
 LAYOUT = ("data_parallel_attention", "expert_parallel")  # options that say how the row's GPUs are shared
 # Options that a run of one engine under a benchmark's load cannot have, as `planner validate` has none of them.
@@ -34,27 +40,39 @@ REFUSED = ("interval", "start_at", "duration", "limit", "rate_scale", "wait_for_
 # Options that go to the scenario as they are.
 OPTIONS = tuple(name for name in KINDS
                 if name not in {*RECORDED_ONLY, *LOAD, *LAYOUT, *REFUSED, *sum(NAMES.values(), ())})
-KNOWN = (*sum(NAMES.values(), ()), *ALSO_READ, *RECORDED_ONLY, *LOAD, *LAYOUT, *OPTIONS, *MEASURED)
+KNOWN = (*sum(NAMES.values(), ()), *ALSO_READ, *RECORDED_ONLY, *LOAD, *LAYOUT, *OPTIONS, "measured_ttft_ms",
+         "measured_tpot_ms")
 
 # The largest value of each number. All are above 0, except the counts of ranks, where 0 is none.
-MOST = {**dict.fromkeys(MEASURED, 1e12), "isl": MAX_TOKENS, "osl": MAX_TOKENS, "concurrency": 1e6, "tp": 1e4,
+MOST = {MEASURED: 1e12, "isl": MAX_TOKENS, "osl": MAX_TOKENS, "concurrency": 1e6, "tp": 1e4,
         "pp": 1e4, "dp": 1e4, "ep": 1e4, "moe_tp": 1e4, "n_gpus": 1e6}
 RANKS = ("tp", "pp", "dp", "ep", "moe_tp")
+
+
+def measured_columns(columns: Sequence[str]) -> list[str]:
+    """Return the columns of measured values."""
+    return [name for name in columns if _STATISTIC.fullmatch(name)]
+
+
+def is_inferencemax(columns: Sequence[str]) -> bool:
+    """Tell whether a table is of InferenceMAX's collected points, which name no client."""
+    return "client" not in columns and set(INFERENCEMAX) <= set(columns)
 
 
 def check_columns(path: Path, columns: Sequence[str]) -> None:
     """Raise a TraceError where a table lacks a column, or has one that nothing reads."""
     needed = [name for name in REQUIRED if name != "concurrency" or "request_rate" not in columns]
     missing = [name for name in needed if not set(NAMES[name]) & set(columns)]
-    missing += [name for name in MEASURED if name not in columns]
+    missing += [] if measured_columns(columns) else ["measured_ttft_ms or measured_tpot_ms"]
     if missing:
         raise TraceError(f"{path}: lacks the column{'s' * (len(missing) > 1)} {', '.join(missing)}; a table of "
-                         f"measured runs has {', '.join(REQUIRED)}, {' and '.join(MEASURED)}")
+                         f"measured runs has {', '.join(REQUIRED)}, and what was measured: measured_ttft_ms, "
+                         f"measured_tpot_ms, or statistics such as measured_p99_ttft_ms")
     for name in columns:
         if name in REFUSED:
             raise TraceError(f"{path}: column {name}: a row is a run of one engine under a benchmark's load, and this "
                              f"option has no effect there; leave the column out, or rename it to {NOTE}{name}")
-        if name not in KNOWN and not name.startswith(NOTE):
+        if name not in KNOWN and not name.startswith(NOTE) and not _STATISTIC.fullmatch(name):
             close = difflib.get_close_matches(name.lower(), KNOWN, n=1)
             hint = f"did you mean {close[0]}? To keep it as a note, " if close else "to keep it as a note, "
             raise TraceError(f"{path}: column {name}: is neither a column of a table of runs nor an option of a "
@@ -65,6 +83,7 @@ def check_numbers(path: Path, table: pl.DataFrame) -> None:
     """Raise a TraceError where a number of the table is none, or out of range; an empty cell was not measured."""
     for column in table.columns:
         name = next((name for name, names in NAMES.items() if column in names), column)
+        name = MEASURED if _STATISTIC.fullmatch(column) else name
         if name not in MOST:
             continue
         text = table[column].cast(pl.String).str.strip_chars()

@@ -31,6 +31,7 @@ class Row:
     isl, osl : lengths of prompts and answers [tokens].
     concurrency : requests in flight over the whole deployment at most [1]; None where a rate alone limits them.
     tp, pp, dp, ep : parallel sizes [1]; `dp` counts attention ranks, `ep` the GPUs that experts are spread over.
+    drafts : whether drafts are checked; None where the table does not say.
     options : of the scenario, by their names, where the row gives them.
     """
 
@@ -48,6 +49,7 @@ class Row:
     pp: int
     dp: int
     ep: int
+    drafts: bool | None = None
     options: Mapping[str, Any]
 
     @property
@@ -72,6 +74,9 @@ def read_row(cells: Mapping[str, Any], client: str | None) -> Row:
     if named not in (*CLIENTS, UNKNOWN):
         raise UnknownNameError("client", named, CLIENTS)
     tp, pp, dp, ep = (int(float(text[name] or 1)) or 1 for name in ("tp", "pp", "dp", "ep"))
+    if text_of(cells, "dp_attention").lower() == "true":  # InferenceMAX counts all GPUs as tp then
+        tp, dp = 1, tp * dp
+    drafting = text_of(cells, "spec_decoding").lower()
     num_gpus = text_of(cells, "n_gpus")
     if num_gpus and float(num_gpus) != tp * pp * dp:
         raise UsageError(f"n_gpus = {num_gpus} beside tp · pp · dp = {tp * pp * dp}; must be equal")
@@ -85,7 +90,7 @@ def read_row(cells: Mapping[str, Any], client: str | None) -> Row:
                precision=text_of(cells, "precision") or _precision_of(text_of(cells, "gemm_quant_mode")),
                isl=int(float(text["isl"])), osl=int(float(text["osl"])),
                concurrency=int(float(text["concurrency"])) if text["concurrency"] else None,
-               tp=tp, pp=pp, dp=dp, ep=ep, options=options)
+               tp=tp, pp=pp, dp=dp, ep=ep, drafts=drafting != "none" if drafting else None, options=options)
 
 
 def _precision_of(gemm_mode: str) -> str:
@@ -103,6 +108,13 @@ def quantization_of(model: str, precision: str) -> str | None:
     return {"fp4": "nvfp4"}.get(precision, precision)
 
 
+def check_drafts(row: Row) -> None:
+    """Raise a UsageError where drafts are checked and nothing says how many."""
+    if row.drafts and "num_speculative_tokens" not in row.options:
+        raise UsageError("spec_decoding: nothing says how many tokens are drafted; add the columns "
+                         "num_speculative_tokens and speculative_method")
+
+
 def own_run(row: Row) -> dict[str, Any]:
     """Return the scenario, layout and load of a user's own row, by the names of `Measurement`.
 
@@ -113,6 +125,7 @@ def own_run(row: Row) -> dict[str, Any]:
     ------
     PlannerError : the deployment or the load is impossible.
     """
+    check_drafts(row)
     gpu, layout = load_gpu(row.gpu), _layout(row)
     options: dict[str, Any] = {"model": row.model, "gpu": gpu.name, "engine": row.engine,
                                "tensor_parallel_size": row.tp, "pipeline_parallel_size": row.pp}

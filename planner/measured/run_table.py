@@ -8,13 +8,21 @@ from typing import Any
 from planner.errors import PlannerError, TraceError, UsageError
 from planner.files.table_file import read_table_file
 from planner.measured.inferencex import BENCHMARKS, published_run
-from planner.measured.run_columns import MEASURED, NAMES, RECORDED_ONLY, check_columns, check_numbers, text_of
-from planner.measured.run_row import own_run, read_row
+from planner.measured.run_columns import (
+    MEASURED,
+    RECORDED_ONLY,
+    check_columns,
+    check_numbers,
+    is_inferencemax,
+    measured_columns,
+    text_of,
+)
+from planner.measured.run_row import Row, own_run, read_row
 from planner.model.layout import Layout
 from planner.settings.scenario import Scenario
 from planner.traces import Trace
 
-METRICS = tuple(name.removeprefix("measured_") for name in MEASURED)  # means over requests
+METRICS = ("ttft_ms", "tpot_ms")  # means over requests
 GROUPS = ("gpu", "engine", "model", "precision", "client", "layout")
 
 
@@ -26,7 +34,7 @@ class Measurement:
     ----------
     id : of the row.
     groups : the row's value of each of GROUPS.
-    measured : mean TTFT and TPOT by the names of METRICS, and other statistics by theirs [ms].
+    measured : mean TTFT and TPOT by the names of METRICS, and other statistics by theirs [ms, tokens/s].
     bounds : of those that are known no better than a bucket of a histogram, its edges [ms].
     scenario, layout : what ran; None where the row cannot be understood.
     load : the prompts of one attention rank; all there at 0 s, `max_concurrency` of the scenario in flight.
@@ -63,10 +71,12 @@ def read_measured(path: Path, *, client: str | None = None) -> list[Measurement]
     """Read a table of runs under a benchmark's load: one row a run, with its deployment, load and measured means.
 
     Columns: `gpu` (or `system`), `engine` (or `backend`), `model`, `isl`, `osl`, `concurrency`, `tp`, and
-    `measured_ttft_ms`, `measured_tpot_ms`. Optional: `id`, `precision`, `pp`, `dp`, `moe_ep`, `n_gpus`, `client`,
-    `engine_version` (or `backend_version`), `measured_date`, and any option of the scenario that a run of one engine
-    can have. Recipes of published benchmarks apply to rows with their client only. Columns that begin with `note_` are
-    not read. A row whose deployment cannot be understood keeps the reason in `status`.
+    `measured_ttft_ms`, `measured_tpot_ms`, or statistics such as `measured_p99_ttft_ms`. Optional: `id`, `precision`,
+    `pp`, `dp`, `moe_ep`, `n_gpus`, `client`, `engine_version` (or `backend_version`), `measured_date`, and any option
+    of the scenario that a run of one engine can have. Recipes of published benchmarks apply to rows with their client
+    only. Columns that begin with `note_` are not read. A table of InferenceMAX's points (see
+    `run_columns.INFERENCEMAX`) is read as it is. A row whose deployment cannot be understood keeps the reason in
+    `status`.
 
     Parameters
     ----------
@@ -79,13 +89,18 @@ def read_measured(path: Path, *, client: str | None = None) -> list[Measurement]
     table = read_table_file(path)
     check_columns(path, table.columns)
     check_numbers(path, table)
+    client = client or ("inferencex" if is_inferencemax(table.columns) else None)
     return [_measurement(path, cells, k, client) for k, cells in enumerate(table.iter_rows(named=True))]
 
 
-def unread_note(path: Path, columns: Sequence[str]) -> str | None:
-    """Return a sentence on the columns of a table that no prediction depends on; None where it has none."""
+def table_notes(path: Path, columns: Sequence[str], client: str | None) -> list[str]:
+    """Return sentences on the columns of a table that no prediction depends on, and on the client that it implies."""
     unread = [name for name in columns if name in RECORDED_ONLY]
-    return f"{path}: predictions do not use the columns {', '.join(unread)}" if unread else None
+    notes = [f"{path}: predictions do not use the columns {', '.join(unread)}"] if unread else []
+    if client is None and is_inferencemax(columns):
+        notes.append(f"{path}: its columns are those of InferenceMAX's points, so its client and recipes apply "
+                     f"(client = inferencex); to have the engines' defaults, add a column client")
+    return notes
 
 
 def _measurement(path: Path, cells: Mapping[str, Any], k: int, client: str | None) -> Measurement:
@@ -97,8 +112,9 @@ def _measurement(path: Path, cells: Mapping[str, Any], k: int, client: str | Non
     published = row.client in BENCHMARKS
     weights = row.precision or ("bf16" if published else row.options.get("quantization", "checkpoint"))
     groups = {"gpu": row.gpu, "engine": row.engine, "model": row.model, "precision": weights, "client": row.client,
-              "layout": _layout_name(cells, row.pp)}
-    measured = {metric: float(value) for metric in METRICS if (value := text_of(cells, f"measured_{metric}"))}
+              "layout": _layout_name(row)}
+    measured = {column.removeprefix(MEASURED): float(value) for column in measured_columns(list(cells))
+                if (value := text_of(cells, column))}
     common: dict[str, Any] = {"id": text_of(cells, "id") or str(k), "groups": groups, "measured": measured}
     try:
         return Measurement(**common, **(published_run(row) if published else own_run(row)))
@@ -106,7 +122,6 @@ def _measurement(path: Path, cells: Mapping[str, Any], k: int, client: str | Non
         return Measurement(**common, status=str(error))
 
 
-def _layout_name(cells: Mapping[str, Any], num_stages: int) -> str:
+def _layout_name(row: Row) -> str:
     """Return the layout as the table has it."""
-    tp, dp, ep = (int(float(text_of(cells, *NAMES[name]) or 1)) for name in ("tp", "dp", "ep"))
-    return f"tp{tp}{f'-pp{num_stages}' if num_stages > 1 else ''}-dp{dp}-ep{ep}"
+    return f"tp{row.tp}{f'-pp{row.pp}' if row.pp > 1 else ''}-dp{row.dp}-ep{row.ep}"

@@ -21,6 +21,7 @@ from planner.measured.statistics import statistics
 from planner.measured.validate_answer import Errors, ErrorSummary, GroupErrors
 from planner.progress import in_parallel
 from planner.replays.driver import run
+from planner.results.summary import describe_weighted
 from planner.steptime.engine_constants import EngineConstants
 from planner.traces import Trace
 from planner.traces.shaping.client_load import NAME
@@ -79,7 +80,8 @@ def replay_measured(measurement: Measurement, deployment: Deployment) -> Predict
     """
     assert measurement.load is not None
     step_time = _for_text(deployment.step_time, measurement.tokens_per_counted)
-    records = run(measurement.load, deployment.policy, deployment.settings, step_time, NO_ROWS).requests
+    replayed = run(measurement.load, deployment.policy, deployment.settings, step_time, NO_ROWS)
+    records = replayed.requests
     has_times = is_measured(measurement.load)
     refused = has_times & np.isin(records.state, (REJECTED, FAILED))
     if refused.any():
@@ -94,10 +96,26 @@ def replay_measured(measurement: Measurement, deployment: Deployment) -> Predict
                / np.where(kept.num_output_tokens > 1, kept.num_output_tokens - 1.0, math.nan)}
     begin_s = 0.0 if measurement.load.format == NAME else records.arrival_s.min()  # a client waits before it sends
     names = METRICS if set(measurement.measured) <= set(METRICS) else tuple(measurement.measured)
-    predicted = statistics(names, times_s, float(records.finished_s[done].max() - begin_s))
-    if "itl_ms" in names and (gaps := float((kept.num_output_tokens - 1).sum())) > 0:  # of all gaps, not of requests
-        predicted["itl_ms"] = 1e3 * float((kept.finished_s - kept.first_token_s).sum()) / gaps
+    makespan_s = float(records.finished_s[done].max() - begin_s)
+    predicted = statistics(names, times_s, makespan_s)
+    if any("itl_ms" in name for name in names) and (gaps := float((kept.num_output_tokens - 1).sum())) > 0:
+        itl = describe_weighted(replayed.gaps.values_s, replayed.gaps.counts, "itl")  # of all gaps, not of requests
+        itl["itl_ms"] = itl["mean_itl_ms"] = 1e3 * float((kept.finished_s - kept.first_token_s).sum()) / gaps
+        predicted |= {name: value for name in names if (value := itl.get(name)) is not None}
+    inputs = measurement.load.requests["input_tokens"].to_numpy()[done].sum()
+    outputs = records.num_output_tokens[done].sum()
+    predicted |= _throughput(measurement, names, float(inputs), float(outputs), makespan_s)
     return Prediction(measurement=measurement, predicted=predicted, status="ok")
+
+
+def _throughput(measurement: Measurement, names: Sequence[str], inputs: float, outputs: float,
+                makespan_s: float) -> dict[str, float]:
+    """Return the tokens per second and GPU that the client counts, of those statistics that are asked for."""
+    if measurement.layout is None or not makespan_s > 0:
+        return {}
+    tokens = {"output_tput_per_gpu": outputs, "tput_per_gpu": outputs + inputs / measurement.tokens_per_counted}
+    return {name: value / makespan_s / measurement.layout.gpus_per_rank for name, value in tokens.items()
+            if name in names}
 
 
 def _misfit(load: Trace, refused: NDArray[np.bool_], deployment: Deployment) -> str:

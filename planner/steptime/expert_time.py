@@ -17,6 +17,8 @@ from planner.steptime.step_context import StepContext
 
 MOE_KERNELS = 4  # of a layer's routed experts: permutation, two grouped products with the activation, combination
 MOE_PRODUCTS = 2
+# vLLM pads MXFP4 experts for Marlin: the hidden size, and the width on one GPU, to multiples of these (mxfp4.py).
+MARLIN_PADS_TO = (256, 128)
 MOE_BACKENDS = {"marlin": ("marlin",), "triton": ("triton", "fused_moe"), "deep_gemm": ("deepgemm",),
                 "flashinfer_trtllm": ("trtllm", "min_latency")}  # what their kernels' names have, as benchmarked
 
@@ -60,9 +62,12 @@ def _layer(stack: StepContext, experts: Experts, tokens: Floats) -> tuple[Floats
     flops_per_s = stack.gpu.flops_per_s[precision]
     bandwidth = stack.gpu.hbm_bandwidth_bytes_per_s
     floor_s = (MOE_KERNELS + MOE_PRODUCTS * KERNELS[dtype].quantizes_apart) * c.kernel_floor_s
-    hidden, visited = experts.input_width(arch.hidden_size), experts.num_experts_per_tok
+    hidden, visited = float(experts.input_width(arch.hidden_size)), experts.num_experts_per_tok
     # an expert of two matrices is one of three that are two thirds as wide: as many bytes, products and activations
     width = experts.width * experts.num_matrices / 3.0
+    if stack.moe_backend == "marlin" and expert_format(arch, stack.quantization) == "mxfp4":
+        hidden, width = (-(-size // multiple) * multiple for size, multiple in
+                         ((hidden, MARLIN_PADS_TO[0]), (width, MARLIN_PADS_TO[1] * tp)))
     expert = 3.0 * hidden * width / tp
     multiply_s = 2.0 * expert * tokens * visited / ep / flops_per_s
     layer_s, read = np.full_like(tokens, np.inf), np.zeros_like(tokens)

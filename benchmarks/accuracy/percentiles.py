@@ -1,0 +1,51 @@
+"""Closed-loop runs with statistics beside the mean, which no fit uses: the shape of TTFT's distribution."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import polars as pl
+
+from benchmarks.accuracy.data import MEASURED
+from benchmarks.accuracy.section import ERROR_COLUMNS, Section, Verdict, ape, error_row, outcomes
+from planner.measured.run_table import read_measured
+from planner.measured.validate import predict_all, predictions_table
+from planner.report.content import Listing
+
+STATISTICS = ("mean_ttft_ms", "median_ttft_ms", "p99_ttft_ms", "mean_tpot_ms", "p99_tpot_ms")
+# Median and mean of the absolute error, by vendor and statistic.
+TARGETS = {("NVIDIA", "mean_ttft_ms"): (0.09, 0.15), ("NVIDIA", "median_ttft_ms"): (0.10, 0.15),
+           ("NVIDIA", "p99_ttft_ms"): (0.15, 0.22), ("NVIDIA", "mean_tpot_ms"): (0.045, 0.065),
+           ("NVIDIA", "p99_tpot_ms"): (0.05, 0.07), ("AMD", "mean_ttft_ms"): (0.25, 0.35),
+           ("AMD", "mean_tpot_ms"): (0.12, 0.15)}
+
+
+def percentiles() -> Section:
+    """Return the section on statistics of single-node runs."""
+    table = predictions_table(predict_all(read_measured(MEASURED / "closed_loop_percentiles.csv")))
+    table = table.with_columns(vendor=pl.when(pl.col("gpu").str.starts_with("mi")).then(pl.lit("AMD"))
+                               .otherwise(pl.lit("NVIDIA")))
+    good = table.filter(pl.col("status") == "ok")
+    return Section(
+        title="Closed-loop runs, mean, median and p99",
+        lead="InferenceMAX's single-node runs of late 2025, each with the mean, median and p99 of TTFT and TPOT. No "
+             "constant was fitted to them.",
+        verdicts=[verdict for (vendor, statistic), limits in TARGETS.items()
+                  for verdict in _verdicts(good.filter(vendor=vendor), f"{vendor}, {statistic}", statistic, limits)],
+        tables=[Listing(title="by engine and GPU", columns=["engine", "gpu", "statistic", *ERROR_COLUMNS],
+                        rows=_rows(good)),
+                Listing(title="runs", columns=["runs", "status"], rows=outcomes(table))],
+        notes=["The opening burst is a tenth of the requests (a fiftieth or a twentieth on MI355X), and p99 of TTFT "
+               "lies in it. The client of that time did not warm the server up: kernels that are compiled at first use "
+               "hold the burst up by 2 to 24 s under SGLang, on AMD's GPUs in most runs. That is not modelled."])
+
+
+def _verdicts(part: pl.DataFrame, name: str, statistic: str, limits: tuple[float, float]) -> Sequence[Verdict]:
+    errors = ape(part[f"predicted_{statistic}"], part[f"measured_{statistic}"])
+    return [Verdict(name=f"{name}: median APE", value=float(np.median(errors)), limit=limits[0]),
+            Verdict(name=f"{name}: MAPE", value=float(errors.mean()), limit=limits[1])]
+
+
+def _rows(good: pl.DataFrame) -> list[list[object]]:
+    groups = good.group_by("engine", "gpu", maintain_order=True)
+    return [[*names, statistic, *error_row(part[f"predicted_{statistic}"], part[f"measured_{statistic}"])]
+            for names, part in sorted(groups, key=lambda group: group[0]) for statistic in STATISTICS]
