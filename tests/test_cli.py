@@ -42,9 +42,9 @@ def test_a_replay_prints_its_summary_and_writes_every_table(trace: Path, tmp_pat
     assert summary["completed"] == requests.height == 3
     assert summary["slo_attainment_by_metric"].keys() == {"ttft", "tpot"}
     schedule = pl.read_csv(tables["schedule"])
-    assert schedule["num_scheduled_tokens"].sum() == 100 + 9 + 2000 + 2 + 17
+    assert schedule["num_scheduled_tokens"].sum() == 100 + 9 + 2000 + 2 + 17 + 2  # two rows after an end
     steps = pl.read_csv(tables["steps"])
-    assert steps["duration_s"].sum() == pytest.approx(0.01 * steps.height + 0.0001 * 2128)
+    assert steps["duration_s"].sum() == pytest.approx(0.01 * steps.height + 0.0001 * 2130)
     assert pl.read_csv(tables["preemptions"]).height == 0
 
 

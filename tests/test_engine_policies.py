@@ -48,6 +48,14 @@ def test_sglang_charges_prompts_in_whole_pages() -> None:
     assert [len(batch) for batch in batches(result)] == [3, 1]
 
 
+def test_a_prompt_waits_where_a_mixed_chunk_has_less_than_a_page() -> None:
+    """Of 16 tokens a decode leaves 15, and the prompt's one token is charged as a page of 16."""
+    trace = trace_of([(0.0, 1, 2), (0.0, 1, 1)], max_output_tokens=[2, 1])
+    options: dict[str, Any] = {"max_num_batched_tokens": 16, "block_size": 16, "num_gpu_blocks": 7,
+                               "max_model_len": 80, "enable_mixed_chunk": True}
+    assert batches(play(trace, engine="sglang", async_scheduling=False, **options)) == [{"0": 1}, {"0": 1}, {"1": 1}]
+
+
 def test_sglang_without_chunks_runs_a_prompt_above_max_prefill_tokens_alone() -> None:
     rows = [(0.0, 32, 1), (0.0, 100, 1), (0.0, 16, 1)]
     result = play(rows, policy="sglang", enable_chunked_prefill=False, max_num_batched_tokens=8, max_prefill_tokens=48)

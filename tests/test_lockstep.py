@@ -155,7 +155,8 @@ def test_each_gpu_counts_once() -> None:
     one = result.replicas[0].engine
     rank = replace(shares(result, summary["duration"])[0], engine=one, mean_replicas=1)
     assert summary["energy_kwh"] == pytest.approx(hours * mean_power_w(rank, summary["duration"]) / 1e3)
-    flops = model_flops(deployment.architecture, prompt_tokens=one.total_prompt_tokens, decodes=one.total_decode_tokens,
+    decodes = one.total_decode_tokens + one.total_dropped
+    flops = model_flops(deployment.architecture, prompt_tokens=one.total_prompt_tokens, decodes=decodes,
                         pairs=one.total_prompt_pairs, window_pairs=one.total_window_pairs,
                         context=one.total_context_tokens, sampled=one.total_sampled)
     assert summary["mfu"] == pytest.approx(flops / (one.busy_s * 2 * peak_flops_per_s(deployment.gpu, "bf16")))

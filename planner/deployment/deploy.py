@@ -157,8 +157,18 @@ def resolve(scenario: Scenario, trace: Trace) -> Deployment:
         pools.append(Pool(name=spec.name, role=spec.role, weight=spec.weight, deployment=deployment,
                           num_replicas=spec.num_replicas if autoscale is None else autoscale.rules.maximum,
                           autoscale=autoscale, notes=spec.notes))
+    pools = _with_one_context(pools)
     _check_pools(scenario.fleet, pools)
     return replace(pools[0].deployment, scenario=scenario, pools=tuple(pools))
+
+
+def _with_one_context(pools: Sequence[Pool]) -> list[Pool]:
+    """Let pools without a model have one context limit where no option gives it: the longest that one of them needs."""
+    if any(each.deployment.architecture or each.deployment.scenario.max_model_len is not None for each in pools):
+        return list(pools)
+    longest = max(each.deployment.settings.max_model_len for each in pools)
+    return [replace(each, deployment=replace(each.deployment, settings=replace(
+        each.deployment.settings, max_model_len=longest))) for each in pools]
 
 
 def _check_pools(path: str, pools: Sequence[Pool]) -> None:

@@ -118,7 +118,8 @@ def admissible_tokens(s: State, i: int, is_shared: bool) -> tuple[int, int, int]
 def tokens_by_share(s: State, i: int, hit_blocks: int, unused_hits: int, computed: int) -> int:
     """Return how many of a waiting request's tokens SGLang takes; one that the memory has no room for shuts the queue.
 
-    Memory comes before the step's tokens. A chunk ends after a whole page; where a chunk has less, after any token.
+    Memory comes before the step's tokens. A chunk ends after a whole page; where a chunk has less and nothing else
+    runs, after any token.
     """
     request, page = s.requests[i], int(s.settings.chunk_tokens)
     n = wanted_tokens(s, request, computed)
@@ -136,7 +137,8 @@ def tokens_by_share(s: State, i: int, hit_blocks: int, unused_hits: int, compute
     if s.settings.cut == CUT_NONE:
         return 0
     whole = (computed + left - left % page) // page * page - computed
-    is_alone = s.engine.step_prompts + s.engine.step_decodes == 0
+    e = s.engine
+    is_alone = e.step_prompts + e.step_decodes + e.num_decodes + e.num_ended == 0
     return min(n, left) if is_alone and whole <= 0 else max(whole, 0)
 
 

@@ -108,7 +108,7 @@ def test_a_long_replay_has_the_steps_of_its_first_requests(monkeypatch: pytest.M
     monkeypatch.setattr(tasks, "MOST_STEPS", num_steps // 4)
     part = replays([asked()], "light")
     assert part.shown[0].summary["completed"] == 300
-    assert f"of the first 74 of 300 requests: the replay has {num_steps:,} steps" in str(part.shown[0].part)
+    assert f"of the first 75 of 300 requests: the replay has {num_steps:,} steps" in str(part.shown[0].part)
     ends = [found.figures["queue"].data[0].dx * len(found.figures["queue"].data[0].y) for found in (whole, part)]
     assert ends[1] < ends[0]
     assert "300" in part.figures["ttft_cdf"].layout.title.subtitle.text
@@ -128,7 +128,7 @@ def test_what_a_session_keeps_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatc
 
 def test_requests_that_are_not_served_are_said() -> None:
     page = linked("replay", limit="3000", rate_scale="20.0", max_queued_requests="10")
-    assert "2,588 of 3,000 requests (86.3%) were not completed: 2,588 rejected (the queue was full)" in said(page)
+    assert "2,592 of 3,000 requests (86.4%) were not completed: 2,592 rejected (the queue was full)" in said(page)
     page = linked("replay", limit="300", max_model_len="500")
     assert "262 rejected (prompt longer than max_model_len)" in said(page)
     assert "not completed" not in said(linked("replay", limit="300"))
