@@ -1,5 +1,6 @@
 """Progress of long computations: the library announces stages, and the caller's display shows them."""
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -90,6 +91,18 @@ def counted(what: str, items: Sequence[Item]) -> Iterator[Item]:
             counting.move(number)
 
 
+@contextmanager
+def workers_may_stop() -> Iterator[None]:
+    """Let joblib replace processes that stop, since they have grown or had nothing to do, without its warning.
+
+    The warning comes in the thread that hands the calls out. Where warnings are errors, it ends that thread, and the
+    calls that are left are never made.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "A worker stopped while some jobs", UserWarning)
+        yield
+
+
 def in_parallel(what: str, calls: Iterable[Any], num_calls: int, jobs: int) -> list[Any]:
     """Return the results of joblib's delayed calls, made by several processes, in order; a stage counts them.
 
@@ -102,7 +115,7 @@ def in_parallel(what: str, calls: Iterable[Any], num_calls: int, jobs: int) -> l
     import joblib
 
     results = []
-    with stage(what, num_calls) as calling:
+    with stage(what, num_calls) as calling, workers_may_stop():
         for result in joblib.Parallel(n_jobs=jobs, return_as="generator")(calls):
             results.append(result)
             calling.move(len(results))

@@ -3,11 +3,13 @@
 import io
 import time
 
+import joblib
 import pytest
 from command_line import planner
+from joblib.externals.loky import get_reusable_executor, process_executor
 
 from planner.commands.display import Bars, Lines, Shown, Watch, progress_shown
-from planner.progress import Stage, shown_by, stage
+from planner.progress import Stage, in_parallel, shown_by, stage
 
 
 class Terminal(io.StringIO):
@@ -30,6 +32,24 @@ def test_short_work_shows_nothing(stream: io.StringIO) -> None:
     with progress_shown(quiet=False, stream=stream), stage("adding", 3) as adding:
         adding.move(3)
     assert stream.getvalue() == ""
+
+
+KEPT: list[bytearray] = []
+
+
+def grown(number: int) -> int:
+    """Grow beyond what joblib lets a process grow, which ends it after the call."""
+    process_executor._MAX_MEMORY_LEAK_SIZE, process_executor._MEMORY_LEAK_CHECK_DELAY = 1, 0.0
+    KEPT.append(bytearray(b"x" * 10**7))
+    return number
+
+
+@pytest.mark.timeout(300)
+def test_calls_are_made_though_processes_stop_between_them() -> None:
+    """Where warnings are errors, as in these tests, joblib's on it would leave the rest of the calls unmade."""
+    calls = [joblib.delayed(grown)(number) for number in range(12)]
+    assert in_parallel("growing", calls, len(calls), 2) == list(range(12))
+    get_reusable_executor().shutdown()  # its processes go on with these limits
 
 
 def test_a_terminal_is_left_as_it_was() -> None:

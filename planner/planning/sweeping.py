@@ -20,7 +20,7 @@ from planner.planning.fingerprint import scenario_sha256
 from planner.planning.grid import OBJECTIVE, Point, Sweep, objective_column
 from planner.planning.pareto import is_less_better, pareto_front
 from planner.planning.sweep_answer import Configuration, Optimum, SweepAnswer
-from planner.progress import stage
+from planner.progress import stage, workers_may_stop
 from planner.results.summary import numbers
 from planner.run import replay
 from planner.settings.objectives import Objectives
@@ -87,7 +87,7 @@ class Grid:
         asked = list(places)
         todo = [place for place in dict.fromkeys(asked) if self._key(place) not in self._kept]
         num_done = len(asked) - len(todo)
-        with stage("replaying configurations", len(asked), num_done) as replaying:
+        with stage("replaying configurations", len(asked), num_done) as replaying, workers_may_stop():
             for part in _rounds(todo, self._jobs):
                 tasks = [joblib.delayed(_row)(self._load(place), self.points[place], self.plan.objectives)
                          for place in part]
