@@ -49,7 +49,7 @@ def cases(draw: Any) -> dict[str, Any]:
     }
 
 
-@settings(max_examples=240)
+@settings(max_examples=160)
 @given(case=cases())
 def test_the_loop_does_what_the_rules_say(case: dict[str, Any]) -> None:
     """Steps, retractions, instants and prefix hits are those of the rules written out plainly."""

@@ -251,7 +251,7 @@ def assert_loop_does_the_same(case: dict[str, Any], steps: Any, preemptions: Any
 
 
 @pytest.mark.parametrize("mode", VLLM_MODES)
-@settings(max_examples=150)
+@settings(max_examples=100)
 @given(data=some.data())
 def test_the_loop_does_what_the_rules_of_vllm_say(mode: str, data: Any) -> None:
     """Among them: the loop does not look at a blocked head in every step; the rules do."""
@@ -260,7 +260,7 @@ def test_the_loop_does_what_the_rules_of_vllm_say(mode: str, data: Any) -> None:
 
 
 @pytest.mark.parametrize("mode", TRTLLM_MODES)
-@settings(max_examples=150)
+@settings(max_examples=100)
 @given(data=some.data())
 def test_the_loop_does_what_the_rules_of_trtllm_say(mode: str, data: Any) -> None:
     case = data.draw(trtllm_cases(mode))
