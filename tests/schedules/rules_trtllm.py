@@ -5,7 +5,6 @@ step is composed before the results of the one in flight are taken; what follows
 """
 
 from dataclasses import dataclass, field
-from typing import Any
 
 NO_LIMIT = 2**60
 
@@ -43,7 +42,7 @@ class Step:
 
     rows: dict[Request, int] = field(default_factory=dict)
     told: set[Request] = field(default_factory=set)  # rows that end with a token
-    paused: list[Request] = field(default_factory=list)
+    preempted: list[Request] = field(default_factory=list)
 
 
 @dataclass(kw_only=True)
@@ -66,6 +65,17 @@ class Scheduler:
         self.active: list[Request] = []  # in order of arrival, who was paused too
         self.free = self.num_blocks
         self.num_waits = 0
+
+    @property
+    def composes_ahead(self) -> bool:
+        return self.overlap
+
+    @property
+    def has_requests(self) -> bool:
+        return bool(self.active)
+
+    def add(self, request: Request) -> None:
+        self.active.append(request)
 
     def schedule(self) -> Step:
         """Compose the next step: what memory has room for, then of that what the budget has."""
@@ -210,31 +220,3 @@ class Scheduler:
                 request.finished_s = now_s
                 self.active.remove(request)
                 self.free += request.held
-
-
-def replay(requests: list[Request], scheduler: Scheduler, base_s: float, per_token_s: float) -> tuple[Any, Any]:
-    """Return (step, request, tokens) of all steps and (step, request) of all pauses; requests keep their times."""
-    now_s, num_steps, num_idle, steps, pauses = 0.0, 0, 0, set(), set()
-    pending, flight = list(requests), list[Step]()
-    while pending or flight or scheduler.active:
-        while pending and pending[0].arrival_s <= now_s:
-            scheduler.active.append(pending.pop(0))
-        if not flight and not scheduler.active:
-            now_s = pending[0].arrival_s
-            continue
-        step = scheduler.schedule()
-        pauses |= {(num_steps, r.name) for r in step.paused}
-        if step.rows:
-            steps |= {(num_steps, r.name, n) for r, n in step.rows.items()}
-            num_steps += 1
-            scheduler.send(step)
-            flight.append(step)
-        if step.rows and len(flight) == 1 and scheduler.overlap:
-            continue  # the next step is composed at once
-        num_idle = 0 if flight else num_idle + 1
-        assert num_idle < 10, "the rules themselves do not get on"
-        if flight:
-            done = flight.pop(0)
-            now_s = now_s + (base_s + per_token_s * sum(done.rows.values()))
-            scheduler.take_results(done, now_s)
-    return steps, pauses

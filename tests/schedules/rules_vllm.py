@@ -94,6 +94,14 @@ class Scheduler:
         self.left_waiting = False
         self.num_rows_after_the_end = 0
 
+    @property
+    def composes_ahead(self) -> bool:
+        return self.async_scheduling
+
+    @property
+    def has_requests(self) -> bool:
+        return bool(self.waiting or self.running)
+
     def add(self, request: Request) -> None:
         self.waiting.append(request)
         if self.policy == "priority":
@@ -292,31 +300,3 @@ class Scheduler:
             request.finished_s = now_s
             (self.running if request in self.running else self.waiting).remove(request)  # A3: it may wait
             self.release(request)
-
-
-def replay(requests: list[Request], scheduler: Scheduler, base_s: float, per_token_s: float) -> tuple[Any, Any]:
-    """Return (step, request, tokens) of all steps and (step, request) of all preemptions; requests keep their times."""
-    now_s, num_steps, num_idle, steps, preemptions = 0.0, 0, 0, set(), set()
-    pending, flight = list(requests), list[Step]()
-    while pending or flight or scheduler.waiting or scheduler.running:
-        while pending and pending[0].arrival_s <= now_s:
-            scheduler.add(pending.pop(0))
-        if not flight and not scheduler.waiting and not scheduler.running:
-            now_s = pending[0].arrival_s
-            continue
-        step = scheduler.schedule()
-        preemptions |= {(num_steps, r.name) for r in step.preempted}
-        if step.rows:
-            steps |= {(num_steps, r.name, n) for r, n in step.rows.items()}
-            num_steps += 1
-            scheduler.send(step)
-            flight.append(step)
-        if step.rows and len(flight) == 1 and scheduler.async_scheduling:
-            continue  # the next step is composed at once
-        num_idle = 0 if flight else num_idle + 1
-        assert num_idle < 10, "the rules themselves do not get on"
-        if flight:
-            done = flight.pop(0)
-            now_s = now_s + (base_s + per_token_s * sum(done.rows.values()))
-            scheduler.take_results(done, now_s)
-    return steps, preemptions

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import rules_clock
 import rules_trtllm
 import rules_vllm
 from helpers import EVERYTHING, play, trace_of
@@ -69,7 +70,7 @@ def test_rules_of_vllm_are_those_recorded(case: Path) -> None:
     scheduler = rules_vllm.Scheduler(**{key: value for key, value in said.items() if key in known} | {
         "async_scheduling": "AsyncScheduler" in said["engine"], "num_accepted": said.get("accept_cycle", [0])[0],
         "hashes_next_token": said.get("spec_lookahead", 0) > 0})
-    steps, preemptions = rules_vllm.replay(requests, scheduler, said["step_base_s"], said["step_per_token_s"])
+    steps, preemptions = rules_clock.replay(requests, scheduler, said["step_base_s"], said["step_per_token_s"])
     assert_as_recorded(case, steps, preemptions, requests)
     assert scheduler.num_rows_after_the_end == said.get("num_rows_after_the_end", 0)
 
@@ -81,7 +82,7 @@ def test_rules_of_trtllm_are_those_recorded(case: Path) -> None:
                                      row.get("max_output_tokens", NO_LIMIT)) for row in rows]
     known = {f.name for f in fields(rules_trtllm.Scheduler)}
     scheduler = rules_trtllm.Scheduler(**{key: value for key, value in said.items() if key in known})
-    steps, pauses = rules_trtllm.replay(requests, scheduler, said["step_base_s"], said["step_per_token_s"])
+    steps, pauses = rules_clock.replay(requests, scheduler, said["step_base_s"], said["step_per_token_s"])
     assert_as_recorded(case, steps, pauses, requests)
 
 
@@ -169,7 +170,7 @@ def ask_rules_of_vllm(case: dict[str, Any]) -> tuple[Any, ...]:
     scheduler = rules_vllm.Scheduler(
         num_blocks=case["num_gpu_blocks"], spec_lookahead=drafts * has_head, hashes_next_token=has_head,
         **{option: value for option, value in case.items() if option in known})
-    return *rules_vllm.replay(requests, scheduler, 0.01, 0.0001), requests
+    return *rules_clock.replay(requests, scheduler, 0.01, 0.0001), requests
 
 
 @some.composite
@@ -220,7 +221,7 @@ def ask_rules_of_trtllm(case: dict[str, Any]) -> tuple[Any, ...]:
         max_seq_len=case["max_model_len"], overlap=case["async_scheduling"],
         chunking_policy=case.get("context_chunking_policy", "FIRST_COME_FIRST_SERVED"),
         **{option: value for option, value in case.items() if option in known})
-    return *rules_trtllm.replay(requests, scheduler, 0.01, 0.0001), requests
+    return *rules_clock.replay(requests, scheduler, 0.01, 0.0001), requests
 
 
 def limits_of(case: dict[str, Any]) -> list[int | None]:
