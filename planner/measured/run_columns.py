@@ -1,7 +1,6 @@
 """The columns of a table of runs: their names, the scenario's options among them, and bad cells."""
 
 import difflib
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,13 +8,12 @@ from typing import Any
 import polars as pl
 
 from planner.errors import TraceError, UsageError
+from planner.measured.statistics import is_statistic
 from planner.schema import MAX_TOKENS
 from planner.settings.scenario import KINDS, names_in, parse_scenario
 
 NOTE = "note_"  # a column whose name begins so is kept by the table and read by nothing
 MEASURED = "measured_"
-# What a column may say was measured: a mean or another statistic over requests (of ITL: over gaps), or tokens/s.
-_STATISTIC = re.compile(r"measured_(?:(?:(?:mean|median|p\d+)_)?(?:ttft|tpot|itl|e2el)_ms|(?:output_)?tput_per_gpu)")
 # Columns that only InferenceMAX's collected points have; rows with them are its own.
 INFERENCEMAX = ("image", "spec_decoding", "dp_attention")
 
@@ -51,7 +49,12 @@ RANKS = ("tp", "pp", "dp", "ep", "moe_tp")
 
 def measured_columns(columns: Sequence[str]) -> list[str]:
     """Return the columns of measured values."""
-    return [name for name in columns if _STATISTIC.fullmatch(name)]
+    return [name for name in columns if is_measured(name)]
+
+
+def is_measured(column: str) -> bool:
+    """Tell whether a column is of measured values."""
+    return column.startswith(MEASURED) and is_statistic(column.removeprefix(MEASURED))
 
 
 def is_inferencemax(columns: Sequence[str]) -> bool:
@@ -72,7 +75,7 @@ def check_columns(path: Path, columns: Sequence[str]) -> None:
         if name in REFUSED:
             raise TraceError(f"{path}: column {name}: a row is a run of one engine under a benchmark's load, and this "
                              f"option has no effect there; leave the column out, or rename it to {NOTE}{name}")
-        if name not in KNOWN and not name.startswith(NOTE) and not _STATISTIC.fullmatch(name):
+        if name not in KNOWN and not name.startswith(NOTE) and not is_measured(name):
             close = difflib.get_close_matches(name.lower(), KNOWN, n=1)
             hint = f"did you mean {close[0]}? To keep it as a note, " if close else "to keep it as a note, "
             raise TraceError(f"{path}: column {name}: is neither a column of a table of runs nor an option of a "
@@ -83,7 +86,7 @@ def check_numbers(path: Path, table: pl.DataFrame) -> None:
     """Raise a TraceError where a number of the table is none, or out of range; an empty cell was not measured."""
     for column in table.columns:
         name = next((name for name, names in NAMES.items() if column in names), column)
-        name = MEASURED if _STATISTIC.fullmatch(column) else name
+        name = MEASURED if is_measured(column) else name
         if name not in MOST:
             continue
         text = table[column].cast(pl.String).str.strip_chars()

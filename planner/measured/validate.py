@@ -17,7 +17,7 @@ from planner.loop.state.engine_settings import Recording
 from planner.loop.state.engine_state import FAILED, REJECTED
 from planner.loop.state.terms import StepTime
 from planner.measured.run_table import GROUPS, METRICS, Measurement, counted
-from planner.measured.statistics import statistics
+from planner.measured.statistics import THROUGHPUT, statistics
 from planner.measured.validate_answer import Errors, ErrorSummary, GroupErrors
 from planner.progress import in_parallel
 from planner.replays.driver import run
@@ -113,7 +113,7 @@ def _throughput(measurement: Measurement, names: Sequence[str], inputs: float, o
     """Return the tokens per second and GPU that the client counts, of those statistics that are asked for."""
     if measurement.layout is None or not makespan_s > 0:
         return {}
-    tokens = {"output_tput_per_gpu": outputs, "tput_per_gpu": outputs + inputs / measurement.tokens_per_counted}
+    tokens = dict(zip(THROUGHPUT, (outputs, outputs + inputs / measurement.tokens_per_counted), strict=True))
     return {name: value / makespan_s / measurement.layout.gpus_per_rank for name, value in tokens.items()
             if name in names}
 
