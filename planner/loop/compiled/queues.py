@@ -8,16 +8,8 @@ from planner.loop.state.engine_state import NONE, PROMPT, WAITING, State
 
 @jit
 def append_running(s: State, i: int) -> None:
-    request = s.requests[i]
-    request.previous = s.engine.running_tail
-    request.next = NONE
-    if s.engine.running_tail == NONE:
-        s.engine.running_head = i
-    else:
-        s.requests[s.engine.running_tail].next = i
-    s.engine.running_tail = i
-    s.engine.num_running += 1
-    request.admission_order = s.engine.num_admissions
+    insert_running(s, i, int(s.engine.running_tail))
+    s.requests[i].admission_order = s.engine.num_admissions
     s.engine.num_admissions += 1
 
 
@@ -28,17 +20,27 @@ def move_running(s: State, i: int, to_front: bool) -> None:
     if not to_front:
         append_running(s, i)
         return
+    insert_running(s, i, NONE)
+    s.engine.first_order -= 1
+    s.requests[i].admission_order = s.engine.first_order
+
+
+@jit
+def insert_running(s: State, i: int, before: int) -> None:
+    """Put a request in the running list behind another, or at its head for NONE."""
     request = s.requests[i]
-    request.previous = NONE
-    request.next = s.engine.running_head
-    if s.engine.running_head == NONE:
+    after = s.engine.running_head if before == NONE else s.requests[before].next
+    request.previous = before
+    request.next = after
+    if before == NONE:
+        s.engine.running_head = i
+    else:
+        s.requests[before].next = i
+    if after == NONE:
         s.engine.running_tail = i
     else:
-        s.requests[s.engine.running_head].previous = i
-    s.engine.running_head = i
+        s.requests[after].previous = i
     s.engine.num_running += 1
-    s.engine.first_order -= 1
-    request.admission_order = s.engine.first_order
 
 
 @jit
