@@ -139,8 +139,8 @@ def test_every_number_follows_from_the_written_files(saved: Any) -> None:
     ran_s = sum(row["finished_at_s"] - row["first_scheduled_at_s"] - row["preempted_s"] for row in requests)
     waited_s = sum(row["queue_s"] + row["preempted_s"] for row in requests)
     for name, total_s in (("running", ran_s), ("waiting", waited_s)):
-        gone = "num_ended" if name == "running" else None
-        counted_s = sum(row["duration_s"] * (row[f"num_{name}"] - (row[gone] if gone else 0)) for row in steps)
+        gone = [row["num_ended"] if name == "running" else 0 for row in steps]
+        counted_s = sum(row["duration_s"] * (row[f"num_{name}"] - num) for row, num in zip(steps, gone, strict=True))
         assert found["little"][name]["mean"] == pytest.approx(counted_s / span_s)
         assert found["little"][name]["rate_times_time"] == pytest.approx(total_s / span_s)
     assert found["little"]["arrival_rate_rps"] == pytest.approx(len(requests) / span_s)

@@ -163,7 +163,7 @@ def resolve(scenario: Scenario, trace: Trace) -> Deployment:
 
 
 def _with_one_context(pools: Sequence[Pool]) -> list[Pool]:
-    """Let pools without a model have one context limit where no option gives it: the longest that one of them needs."""
+    """Give pools without a model and without the option the largest context limit among them."""
     if any(each.deployment.architecture or each.deployment.scenario.max_model_len is not None for each in pools):
         return list(pools)
     longest = max(each.deployment.settings.max_model_len for each in pools)
@@ -270,7 +270,7 @@ def deploy(scenario: Scenario, *, enable_prefix_caching: bool = False, longest_r
 
 def _longest_context(scenario: Scenario, policy: Policy, architecture: Architecture | None,
                      longest_request: int) -> int:
-    """Return the context limit: the scenario's, else the model's, else what the trace asks for [tokens]."""
+    """Return the context limit [tokens]: the scenario's, or the model's, or the longest request of the trace."""
     if scenario.max_model_len is not None:
         return scenario.max_model_len
     if architecture is not None:

@@ -102,7 +102,7 @@ def admissible_tokens(s: State, i: int, is_shared: bool) -> tuple[int, int, int]
         return 0, 0, 0
     if has_room(s, request, n, hit_blocks, unused_hits, computed):
         return n, hit_blocks, computed
-    if s.engine.step_passed > 0:  # it may fit in the next step, without those that keep blocks in this one
+    if s.engine.step_passed > 0:  # requests that were passed over keep blocks in this step only
         return 0, 0, 0
     if s.engine.num_running + s.engine.num_loading + s.engine.num_held == 0:  # nothing will ever be freed for it
         refuse(s, i)

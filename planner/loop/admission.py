@@ -65,7 +65,7 @@ def admit_head_of_line(s: State, max_new_seqs: int) -> None:
 
 @jit
 def admit_first_fit(s: State, max_new_seqs: int) -> None:
-    """Admit in order, passing over those that do not fit; where the head blocks, those without slot or chunk."""
+    """Admit in order and pass over requests that do not fit: all, or those without an adapter slot or a chunk."""
     admitted = 0
     i = s.engine.waiting_head
     while i != NONE and admitted < max_new_seqs and has_seat(s):

@@ -33,7 +33,7 @@ def least_blocks_wanted(s: State) -> int:
 
 @jit
 def steps_in_memory(s: State, most: int) -> int:
-    """Return how many decode steps, up to `most`, the free blocks last; each needs those of one place of the ring."""
+    """Return how many decode steps the free blocks last, `most` at most; a step needs the blocks of a ring's place."""
     free = max(s.engine.num_free_blocks - (1 if s.settings.needs_spare_block else 0), 0)
     size = s.settings.block_size
     rounds = free // max(s.engine.num_decodes, 1)  # in each of which a decode takes one block at most

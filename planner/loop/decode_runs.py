@@ -146,7 +146,7 @@ def run_over(s: State, used: int) -> int:
     e = s.engine
     e.peak_blocks = max(e.peak_blocks, used + blocks_needed(s) + over_blocks(s))
     free = e.num_free_blocks
-    if s.settings.enable_prefix_caching:  # else what a row takes is back at once
+    if s.settings.enable_prefix_caching:  # without it the blocks of a row return at once
         grant_over_rows(s)
     land_ends(s)
     return int(e.num_free_blocks - free)
@@ -160,7 +160,7 @@ def end_stretch(s: State, taken: int, rows: int, shared: int, first_s: float, la
     Parameters
     ----------
     taken : steps [1].
-    rows : of each step, those of requests that have ended included [1].
+    rows : rows of each step, with those of ended requests [1].
     first_s, last_s : what the first and the last of them took [s].
     start_s, end_s : of the last [s].
     used : blocks in use then [1].

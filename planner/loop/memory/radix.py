@@ -1,4 +1,4 @@
-"""SGLang's radix cache: what was computed stays in a tree of runs of pages until memory is wanted.
+"""SGLang's radix cache: a tree of runs of pages, which stay until memory is short.
 
 A node is a run of pages between two places where contents part, and an output is a node of its own. The content of a
 page stands for all tokens up to its end (`planner.replays.block_ids`), so a prefix is in the tree as far as its pages'
