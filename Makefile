@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
+export PYTHONDONTWRITEBYTECODE =  # the tests start hundreds of processes, which would each compile every module
 
 .PHONY: demo quick test site lint compiled-loop compiled-fleet bench accuracy synthesis notebook formats reference fuzz clean
 

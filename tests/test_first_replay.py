@@ -83,6 +83,15 @@ def test_the_cache_is_of_this_python_numba_and_cpu(monkeypatch: pytest.MonkeyPat
             assert jit._cache_dir() != own
 
 
+def test_installations_of_one_source_share_their_code(tmp_path: Path) -> None:
+    """A file of the package is named by its place in the package, a user's by its path."""
+    named = jit.PackageCacheLocator.get_suitable_cache_subpath
+    package = Path(jit.__file__).parents[2]
+    assert named(str(package / "loop" / "loop.py")) == "loop.loop"
+    users = [named(str(tmp_path / folder / "loop" / "loop.py")) for folder in ("one", "two")]
+    assert len({*users, "loop.loop"}) == 3
+
+
 def test_the_stage_ends_at_all_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     watch = Recorded()
     monkeypatch.setattr(jit.numba.config, "CACHE_DIR", str(tmp_path))

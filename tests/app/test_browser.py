@@ -132,11 +132,15 @@ def test_nothing_is_fetched_from_elsewhere(browser: Any, address: str) -> None:
     assert not [url for url in asked if not url.startswith((address, address.replace("http", "ws"), "data:", "blob:"))]
 
 
-def test_work_ends_when_its_tab_is_closed(browser: Any, address: str) -> None:
+def test_work_ends_when_its_tab_is_closed(browser: Any, address: str, tmp_path: Path) -> None:
     """A replay that takes minutes: its process is gone soon after the tab."""
+    trace = tmp_path / "long_outputs.csv"
+    trace.write_text("arrival_s,input_tokens,output_tokens\n" + "".join(f"{k},100,100000\n" for k in range(100_000)))
+    drafts = "num_speculative_tokens=3&speculative_method=ngram&speculative_acceptance=0.7"  # each step draws its own
     server = next(process for process in psutil.process_iter(["cmdline"]) if f"--port={address.rpartition(':')[2]}" in
                   " ".join(process.info["cmdline"] or []).replace("--server.port", "--port"))
-    page = opened(browser, f"{address}/?data_parallel_size=1024&router=least-kv&rate_scale=20.0")
+    page = opened(browser, f"{address}/?trace=your+file&{drafts}")
+    upload(page, trace)
     page.get_by_text("Replaying").wait_for()
 
     def busy() -> list[psutil.Process]:

@@ -56,7 +56,24 @@ def _cache_dir() -> Path:
 os.environ.setdefault("NUMBA_CACHE_DIR", str(_cache_dir()))
 
 numba: Any = importlib.import_module("numba")  # not before: it reads NUMBA_CACHE_DIR when imported
+caching: Any = importlib.import_module("numba.core.caching")
 events: Any = importlib.import_module("numba.core.event")
+
+
+class PackageCacheLocator(caching.UserProvidedCacheLocator):  # type: ignore[misc]
+    """Where Numba keeps the code of this package's functions: in one place for all installations of the same source.
+
+    Numba names the subfolder by where the file lies. The folder above is named by the source already, and a second
+    environment would compile the same functions again.
+    """
+
+    @classmethod
+    def get_suitable_cache_subpath(cls, py_file: str) -> str:
+        """Return the name of the subfolder of a file's functions; of a file of the user's as Numba names it."""
+        path, package = Path(py_file).resolve(), Path(__file__).resolve().parents[2]
+        if path.is_relative_to(package):
+            return ".".join(path.relative_to(package).with_suffix("").parts)
+        return str(super().get_suitable_cache_subpath(py_file))
 
 
 def jit(function: F) -> F:
@@ -103,12 +120,24 @@ def compile_with_signature(function: F, signature: Any, *, what: str | None = No
     was_collecting = gc.isenabled()
     gc.disable()  # a third of the compile time would go into looking for garbage
     try:
-        with _alone(function, words) if cache else ExitStack(), _announced(function, words):
+        with _in_one_place(), _alone(function, words) if cache else ExitStack(), _announced(function, words):
             compiled: F = numba.njit(signature, cache=cache, nogil=True)(function)
     finally:
         if was_collecting:
             gc.enable()
     return compiled
+
+
+@contextmanager
+def _in_one_place() -> Iterator[None]:
+    """Let Numba keep code by `PackageCacheLocator`, unless the user has named a folder: it may hold other sources'."""
+    before = numba.config.CACHE_LOCATOR_CLASSES
+    if str(_cache_dir()) == numba.config.CACHE_DIR:
+        numba.config.CACHE_LOCATOR_CLASSES = f"{__name__}.{PackageCacheLocator.__name__}"
+    try:
+        yield
+    finally:
+        numba.config.CACHE_LOCATOR_CLASSES = before
 
 
 def _alone(function: Callable[..., Any], what: str) -> Any:
