@@ -97,7 +97,7 @@ def replay(trace: Trace, scenario: Scenario, *, slo: Objectives | str | None = N
                              f"it out")
         found, about_intervals = summary_intervals(summary, fitted[0], scenario.interval)
         summary |= found
-        about_intervals += [OPEN_LOOP] if scenario.max_concurrency is None else []
+        about_intervals += [] if scenario.is_closed_loop else [OPEN_LOOP]
     is_full = scenario.max_num_seqs is None and result.records.engine.max_running >= deployment.settings.max_num_seqs
     summary |= {
         "simulated_requests_per_s": shaped.requests.height / result.records.loop_s,

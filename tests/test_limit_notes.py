@@ -132,10 +132,11 @@ def said(trace: Trace, words: str, **options: Any) -> list[str]:
 
 
 def test_conversations_that_all_start_at_once_are_told() -> None:
-    assert said(conversations(40, 0.0), "sessions start within") == [
+    found = said(conversations(40, 0.0), "sessions start within")
+    assert found == [
         "40 of 40 sessions start within 1 s, so all these conversations are open at once: queues are longer and prefix "
-        "hits rarer than with sessions that start over time; to replay that, spread the sessions' arrival_s in the "
-        "trace"]
+        "hits rarer than with sessions that start over time; --max-sessions limits the conversations that are open at "
+        "once"]
     assert not said(conversations(40, 20.0), "sessions start within")
     assert not said(trace_of([(0.0, 100, 5)] * 40, session_id=[f"s{k}" for k in range(40)]), "sessions start within")
 

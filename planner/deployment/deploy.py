@@ -36,6 +36,7 @@ from planner.steptime.roofline import roofline
 from planner.steptime.step_context import StepContext
 from planner.traces import Trace
 from planner.traces.shaping.client_load import NAME, at_client_rate
+from planner.traces.shaping.session_start import parse_fractions, session_numbers, under_way
 from planner.traces.shaping.window_and_rate import at_request_rate, limit, scale_rate, slice_time
 
 
@@ -124,14 +125,29 @@ def shape_load(scenario: Scenario, trace: Trace) -> Trace:
         raise UsageError("--rate-scale and --request-rate exclude each other; give one of them")
     if scenario.rate_scale is not None:
         trace = scale_rate(trace, scenario.rate_scale)
-    if trace.arrivals == "absent" and scenario.request_rate is None and scenario.max_concurrency is None:
+    if trace.arrivals == "absent" and scenario.request_rate is None and not scenario.is_closed_loop:
         raise UsageError(f"{trace.source}: has no arrival times; give --request-rate for Poisson "
                          f"arrivals, or --max-concurrency for a closed loop (capacity: --scaling poisson)")
     if scenario.request_rate is not None and (trace.format == NAME or trace.arrivals == "absent"):
         trace = at_client_rate(trace, scenario.request_rate, seed=scenario.seed or 0)
     elif scenario.request_rate is not None:
         trace = at_request_rate(trace, scenario.request_rate)
-    return trace
+    return _with_sessions(scenario, trace)
+
+
+def _with_sessions(scenario: Scenario, trace: Trace) -> Trace:
+    """Return a trace whose first sessions are under way, where that is asked for; check the limit of sessions."""
+    most, fractions = scenario.max_sessions, scenario.session_start_fraction
+    if most is None:
+        if fractions is not None:
+            raise UsageError(f"--session-start-fraction {fractions}: needs --max-sessions, the number of sessions that "
+                             f"are open at the start")
+        return trace
+    session_numbers(trace, most)
+    if not scenario.wait_for_parents:
+        raise UsageError(f"--max-sessions {most}: without --wait-for-parents no request waits for another; leave one "
+                         f"of them out")
+    return trace if fractions is None else under_way(trace, most, parse_fractions(fractions), scenario.seed or 0)
 
 
 def resolve(scenario: Scenario, trace: Trace) -> Deployment:

@@ -108,7 +108,7 @@ def changes(scenario: Scenario, deployment: Deployment) -> list[tuple[str, Any, 
     may_double = gpu is not None and 2 * deployment.layout.num_gpus <= gpu.gpus_per_node
     if may_double and deployment.stack is not None:
         found.append(("tensor_parallel_size", size, 2 * size))
-    if scenario.max_concurrency is None and scenario.autoscale is None:
+    if not scenario.is_closed_loop and scenario.autoscale is None:
         if not scenario.data_parallel_attention:
             found.append(("data_parallel_size", count, count + 1))
         elif may_double:

@@ -12,6 +12,7 @@ from planner.errors import UsageError
 from planner.planning.highest_rate import capacity
 from planner.planning.search_options import Search
 from planner.run import replay
+from planner.settings.load_options import CLOSED_LOOP
 from planner.settings.objectives import Objectives
 from planner.settings.scenario import Scenario
 from planner.traces import Trace
@@ -111,7 +112,7 @@ def compare_predictions(trace: Trace, drawn: Sequence[Trace], scenario: Scenario
     UsageError : the scenario has a rate or a closed loop.
     PlannerError : as a replay, or as a search for the capacity.
     """
-    for name in ("request_rate", "rate_scale", "max_concurrency"):
+    for name in ("request_rate", "rate_scale", *CLOSED_LOOP):
         if getattr(scenario, name) is not None:
             raise UsageError(f"--{name.replace('_', '-')} {getattr(scenario, name)}: this command chooses the loads; "
                              f"leave it out")

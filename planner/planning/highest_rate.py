@@ -31,6 +31,7 @@ from planner.replays.fleet.replicas import serve
 from planner.results.notes import notes
 from planner.results.resolved import describe_deployment, fitted_deployments
 from planner.results.uncertainty import Residuals, residuals_for
+from planner.settings.load_options import CLOSED_LOOP
 from planner.settings.objectives import Objectives, Verdict, judge, required_of
 from planner.settings.rate_scaling import MEANINGS
 from planner.settings.scenario import Scenario
@@ -158,7 +159,7 @@ def _check(scenario: Scenario, search: Search) -> None:
     for path in (scenario.autoscale, *(pool.scenario.autoscale for pool in pools)):
         if path is not None:
             raise UsageError(f"--autoscale {path}: a capacity needs a fixed number of replicas; leave it out")
-    for name in ("rate_scale", "request_rate", "max_concurrency"):
+    for name in ("rate_scale", "request_rate", *CLOSED_LOOP):
         if getattr(scenario, name) is not None:
             raise UsageError(f"--{name.replace('_', '-')} {getattr(scenario, name)}: this command finds the rate; "
                              f"leave it out")

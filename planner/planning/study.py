@@ -76,13 +76,13 @@ def parse_study(name: str, values: Mapping[str, Any], folder: Path) -> Study:
 
 def without_load(scenario: Scenario) -> Scenario:
     """Return a scenario that takes a trace as it is: neither cut nor at another rate, in an open loop."""
-    return replace(scenario, start_at=0.0, duration=None, limit=None, rate_scale=None, request_rate=None,
-                   max_concurrency=None)
+    return replace(without_rate(scenario), start_at=0.0, duration=None, limit=None)
 
 
 def without_rate(scenario: Scenario) -> Scenario:
     """Return a scenario without a rate or a number in flight, for those that look for one."""
-    return replace(scenario, rate_scale=None, request_rate=None, max_concurrency=None)
+    return replace(scenario, rate_scale=None, request_rate=None, max_concurrency=None, max_sessions=None,
+                   session_start_fraction=None)
 
 
 def study_toml(study: Study) -> str:

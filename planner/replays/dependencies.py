@@ -8,6 +8,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from planner.errors import TraceError
+from planner.replays.sessions import Sessions, sessions
 from planner.traces import Trace
 from planner.traces.parents import named_parents
 
@@ -22,37 +23,44 @@ class Dependencies:
     children : rows of the trace [num of pairs].
     num_parents : requests that each waits for [num_requests].
     think_s : pause from the end of the last of them [s], shape [num_requests].
+    sessions : of which a limited number is open at once; None where there is no limit.
     """
 
     first_child: NDArray[np.int64]
     children: NDArray[np.int64]
     num_parents: NDArray[np.int64]
     think_s: NDArray[np.float64]
+    sessions: Sessions | None = None
 
 
-def dependencies(trace: Trace) -> Dependencies | None:
+def dependencies(trace: Trace, max_sessions: int | None = None) -> Dependencies | None:
     """Return who waits for whom in a trace, or None where nobody does.
 
     A request with `parent_id` (several are separated by ";") waits for these. One without, that has a `session_id` and
     a `think_time_s`, waits for the request of its session before it. Their `arrival_s` is not used. A parent that was
     cut off by the load's window or limit is not waited for; a request all of whose parents were, arrives as recorded.
+    With `max_sessions`, the first request of a session waits until fewer sessions than these are open.
 
     Raises
     ------
     TraceError : a parent is no request of the trace, or requests wait for each other in a circle.
+    UsageError : `max_sessions` is below 1, or the trace has no sessions.
     """
     columns = trace.requests.columns
     pairs = _by_parent(trace) if "parent_id" in columns else []
     if "session_id" in columns and "think_time_s" in columns:
         pairs += _by_session(trace)
-    if not pairs:
+    if not pairs and max_sessions is None:
         return None
-    parents, children = (np.concatenate(part) for part in zip(*pairs, strict=True))
+    nobody = np.empty(0, np.int64)
+    parents, children = (np.concatenate(part) for part in zip((nobody, nobody), *pairs, strict=True))
     n = trace.requests.height
     order = np.lexsort((children, parents))
+    num_parents = np.bincount(children, minlength=n).astype(np.int64)
     found = Dependencies(
         first_child=np.searchsorted(parents[order], np.arange(n + 1)), children=children[order],
-        num_parents=np.bincount(children, minlength=n).astype(np.int64), think_s=_think_s(trace),
+        num_parents=num_parents, think_s=_think_s(trace),
+        sessions=None if max_sessions is None else sessions(trace, max_sessions, num_parents),
     )
     _check_order(trace, found)
     return found

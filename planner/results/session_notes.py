@@ -18,11 +18,11 @@ def session_notes(scenario: Scenario, trace: Trace) -> list[str]:
     sessions = named.group_by("session_id").agg(pl.col("arrival_s").min(), num=pl.len())
     if sessions.is_empty() or int(sessions["num"].max()) < 2:  # type: ignore[arg-type]
         return []
-    found = _starts(trace, sessions["arrival_s"].sort())
+    found = _starts(trace, sessions["arrival_s"].sort()) if scenario.max_sessions is None else []
     if scenario.max_concurrency is not None:
         found.append(f"max_concurrency = {scenario.max_concurrency:,} limits requests in flight, not conversations: "
                      f"while one conversation pauses, requests of other conversations run, so more conversations may "
-                     f"be open at once and share the KV cache")
+                     f"be open at once and share the KV cache; --max-sessions limits conversations")
     return found
 
 
@@ -37,5 +37,5 @@ def _starts(trace: Trace, starts_s: pl.Series) -> list[str]:
         return []
     count = int(starts_s.is_between(starts_s[tightest], starts_s[tightest] + MOMENT_S).sum())
     return [f"{count:,} of {len(starts_s):,} sessions start within {MOMENT_S:g} s, so all these conversations are open "
-            f"at once: queues are longer and prefix hits rarer than with sessions that start over time; to replay "
-            f"that, spread the sessions' arrival_s in the trace"]
+            f"at once: queues are longer and prefix hits rarer than with sessions that start over time; --max-sessions "
+            f"limits the conversations that are open at once"]

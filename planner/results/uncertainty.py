@@ -222,7 +222,7 @@ def summary_intervals(summary: Mapping[str, Any], deployment: Deployment,
     found: dict[str, list[float] | None] = {}
     notes = [residuals.basis] if residuals.basis else []
     for key, metric in SUMMARY_KEYS.items():
-        hidden = metric == THROUGHPUT and deployment.scenario.max_concurrency is None
+        hidden = metric == THROUGHPUT and not deployment.scenario.is_closed_loop
         bounds = None if hidden or summary[key] is None else residuals.interval(metric, summary[key], level)
         found[f"{key}_interval"] = None if bounds is None else list(bounds)
         if bounds is not None and not bounds[0] <= summary[key] <= bounds[1]:

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from planner.settings.panel import in_panel
 
 option = in_panel("Load")
+OF_SESSIONS = ("max_sessions", "session_start_fraction")
+CLOSED_LOOP = ("max_concurrency", *OF_SESSIONS)  # options that let requests wait for the end of others
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +26,12 @@ class LoadOptions:
         True, "Send a request after its parents, and a turn of a session after the turn before it plus think "
         "time. Off: send all requests at their recorded times.")
     max_concurrency: int | None = option(None, "Closed loop: maximum number of requests in flight. [no limit]")
+    max_sessions: int | None = option(
+        None, "Closed loop of conversations: maximum number of sessions open at once, with their sub-agents. The next "
+        "session starts when one has ended. [no limit]")
+    session_start_fraction: str | None = option(
+        None, "LOW,HIGH: each session that is open at the start leaves out its first requests, a share drawn from this "
+        "range. Needs --max-sessions. [0,0]")
     num_prompts: int | None = option(None, "TRACE random: number of requests. [1000]")
     num_warmups: int | None = option(
         None, "TRACE random: warm-up requests before the benchmark. They are not replayed. [0]")
@@ -33,3 +41,8 @@ class LoadOptions:
         None, "TRACE random: lengths are drawn from length · (1 ± ratio), with ratio in [0, 1). [0]")
     seed: int | None = option(
         None, "Random seed: TRACE random, routers, accepted drafts, retry pauses, --scaling. [0]")
+
+    @property
+    def is_closed_loop(self) -> bool:
+        """Whether requests or sessions wait until others have ended."""
+        return self.max_concurrency is not None or self.max_sessions is not None

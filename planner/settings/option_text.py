@@ -9,7 +9,8 @@ from planner.files.finite import number_in
 from planner.settings.option_types import of_no_type
 from planner.settings.scenario import ALIASES, KINDS
 
-ONE_VALUE = ("step_time", "speculative_acceptance", "fail_replica")  # options of which one value has commas in it
+# Options of which one value has commas in it.
+ONE_VALUE = ("step_time", "speculative_acceptance", "fail_replica", "session_start_fraction")
 _TRUTHS = {"true": True, "false": False}
 
 

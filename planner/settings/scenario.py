@@ -126,7 +126,7 @@ def _of_kind(name: str, value: Any) -> Any:
     """Return a value as the first of its option's types that fits. A whole number fits a float."""
     if type(value) is int and abs(value) >= MOST:
         raise UsageError(f"{name} = {value}: must be below {MOST}")
-    if name == "speculative_acceptance" and isinstance(value, int | float | list):
+    if name in ("speculative_acceptance", "session_start_fraction") and isinstance(value, int | float | list):
         return ",".join(map(str, value)) if isinstance(value, list) else str(value)
     for kind in KINDS[name]:
         choices = typing.get_args(kind)

@@ -195,8 +195,9 @@ def check_load(trace: Trace, scenario: Scenario) -> None:
 
 
 def _as_shaped(scenario: Scenario) -> Scenario:
-    """Return a scenario for a load that is shaped already; a client's limit stays."""
-    return replace(without_load(scenario), max_concurrency=scenario.max_concurrency)
+    """Return a scenario for a load that is shaped already; a client's limits stay."""
+    return replace(without_load(scenario), max_concurrency=scenario.max_concurrency,
+                   max_sessions=scenario.max_sessions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

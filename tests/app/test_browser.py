@@ -9,13 +9,14 @@ from typing import Any
 
 import psutil
 import pytest
-from browsing import CHROMIUM, REASON, metric, opened, settle, shoot
+from browsing import CHROMIUM, REASON, WAIT_MS, metric, opened, settle, shoot
 from measured_runs import write_synthetic
 
 pytest.importorskip("playwright.sync_api")
 pytest.importorskip("streamlit")
 
 SHARED = Path(os.environ.get("PLANNER_SHARED", Path(__file__).resolve().parents[3] / "shared"))
+LOADING_S = 8.0  # of CPU time, in which a process has loaded the loop and has begun its job
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason=REASON)
 
 
@@ -139,29 +140,30 @@ def test_work_ends_when_its_tab_is_closed(browser: Any, address: str, tmp_path: 
     drafts = "num_speculative_tokens=3&speculative_method=ngram&speculative_acceptance=0.7"  # each step draws its own
     server = next(process for process in psutil.process_iter(["cmdline"]) if f"--port={address.rpartition(':')[2]}" in
                   " ".join(process.info["cmdline"] or []).replace("--server.port", "--port"))
+    before = {child: seconds_used(child) for child in server.children()}
     page = opened(browser, f"{address}/?trace=your+file&{drafts}")
     upload(page, trace)
     page.get_by_text("Replaying").wait_for()
 
-    def busy() -> list[psutil.Process]:
-        return [child for child in server.children() if usage(child) > 20]
+    def at_work() -> list[psutil.Process]:
+        return [child for child in server.children() if seconds_used(child) > before.get(child, 0.0) + LOADING_S]
 
-    assert wait_until(busy)
-    (working,) = busy()
+    assert wait_until(at_work)
+    working = at_work()
     page.context.close()
-    assert wait_until(lambda: usage(working) < 20)
+    assert wait_until(lambda: not any(process.is_running() for process in working))
 
 
-def usage(process: psutil.Process) -> float:
-    """Return a process's share of a core over half a second [%]; 0 if it has ended."""
+def seconds_used(process: psutil.Process) -> float:
+    """Return a process's CPU time [s]; 0 if it has ended."""
     try:
-        return float(process.cpu_percent(0.5))
+        return float(sum(process.cpu_times()[:2]))
     except psutil.NoSuchProcess:
         return 0.0
 
 
 def wait_until(is_so: Any) -> bool:
-    end_s = time.monotonic() + 40
+    end_s = time.monotonic() + WAIT_MS / 1e3
     while time.monotonic() < end_s and not is_so():
         time.sleep(0.5)
     return bool(is_so())

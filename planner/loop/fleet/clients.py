@@ -245,7 +245,7 @@ def pop_wake(f: FleetState) -> int:
 
 @jit
 def release_children(f: FleetState, i: int) -> None:
-    """Let those be sent, after their pause, whose last parent has just finished."""
+    """Let those be sent, after their pause, whose last parent has just finished, and the next session start."""
     fleet = f.fleet
     if not fleet.has_children:
         return
@@ -254,6 +254,26 @@ def release_children(f: FleetState, i: int) -> None:
         f.num_parents[child] -= 1
         if f.num_parents[child] == 0:
             fleet.num_ready = heap_push(f.ready, fleet.num_ready, fleet.now_s + f.think_s[child], child)
+    if fleet.num_sessions > 0:
+        leave_session(f, i)
+
+
+@jit
+def leave_session(f: FleetState, i: int) -> None:
+    """Start the next session where this request was the last of its own.
+
+    Its first requests keep their distances from its first arrival, which may be later than now.
+    """
+    fleet, session = f.fleet, f.session_of[i]
+    f.session_left[session] -= 1
+    if f.session_left[session] > 0 or fleet.next_session >= fleet.num_sessions:
+        return
+    first, last = f.first_root[fleet.next_session], f.first_root[fleet.next_session + 1]
+    fleet.next_session += 1
+    late_s = max(fleet.now_s - f.requests[f.roots[first]].arrival_s, 0.0)
+    for place in range(first, last):
+        root = f.roots[place]
+        fleet.num_ready = heap_push(f.ready, fleet.num_ready, f.requests[root].arrival_s + late_s, root)
 
 
 @jit

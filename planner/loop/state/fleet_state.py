@@ -27,6 +27,8 @@ FLEET = np.dtype(
         ("num_left", "i8"),  # requests not through
         ("num_in_flight", "i8"),  # requests sent and not through
         ("max_concurrency", "i8"),
+        ("num_sessions", "i8"),  # of which a limited number is open at once; 0: there is no limit
+        ("next_session", "i8"),  # that starts once another has ended
         ("num_sent", "i8"),
         ("turn", "i8"),  # whose turn it is
         ("num_turns", "i8"),
@@ -141,6 +143,10 @@ class FleetState(NamedTuple):
     children: Annotated[Any, st.INTS]
     num_parents: Annotated[Any, st.INTS]  # that have not finished, shape [num_requests]
     think_s: Annotated[Any, st.FLOATS]  # from the last parent's end to the request, shape [num_requests]
+    session_of: Annotated[Any, st.INTS]  # of each request, in the order in which sessions start; empty without a limit
+    session_left: Annotated[Any, st.INTS]  # requests of each session that are not through
+    first_root: Annotated[Any, st.INTS]  # place of a session's first request in `roots`, [num_sessions + 1]
+    roots: Annotated[Any, st.INTS]  # requests that wait for no other, by session
 
 
 FLEET_TYPE = st.memory_type(FleetState)

@@ -261,11 +261,13 @@ def _fleet_state(trace: Trace, states: list[st.State], plans: list[Any], fleet: 
     turn = turns(weights[:num_routed])
     num_legs = int((states[0].pulls.tokens > 0).sum())
     tree = empty_tree(count)
-    nobody, none_s = np.empty(0, np.int64), np.empty(0)
     planned = np.arange(n) if waits is None else np.flatnonzero(waits.num_parents == 0)
+    limit = None if waits is None else waits.sessions
+    if limit is not None:
+        planned = planned[limit.of_request[planned] < limit.most]
     asks = fields_read(fleet.router.score, ReplicaLoad._fields) & OF_ADAPTERS
     num_adapters = 1 + max(int(state.adapters.max(initial=-1)) for state in states) if asks else 0
-    session = _sessions(trace) if fleet.router.is_sticky else nobody
+    session = _sessions(trace) if fleet.router.is_sticky else np.empty(0, np.int64)
     memory = fs.FleetState(
         fleet=_fleet_record(fleet, n, num_legs, len(planned), len(tree) // 2, len(turn)),
         memories=_memories(states),
@@ -290,11 +292,10 @@ def _fleet_state(trace: Trace, states: list[st.State], plans: list[Any], fleet: 
         session=session,
         home=np.full(int(session.max(initial=-1)) + 1, st.NONE),
         adapter_requests=np.zeros(count * num_adapters, np.int64),
-        first_child=nobody if waits is None else waits.first_child,
-        children=nobody if waits is None else waits.children,
-        num_parents=nobody if waits is None else waits.num_parents.copy(),
-        think_s=none_s if waits is None else waits.think_s,
+        **_waits_memory(waits),
     )
+    if limit is not None:
+        memory.fleet.num_sessions, memory.fleet.next_session = len(limit.num_requests), limit.most
     memory.fleet.num_adapters = num_adapters
     memory.gateway.has_tiers = any(state.settings.has_tiers for state in states)
     memory.replicas.is_open = 1
@@ -305,6 +306,17 @@ def _fleet_state(trace: Trace, states: list[st.State], plans: list[Any], fleet: 
     _enter_all(memory.load_tree, range(num_routed))
     _enter_all(memory.decode_tree, range(num_routed, count))
     return memory
+
+
+def _waits_memory(waits: Dependencies | None) -> dict[str, Any]:
+    """Return the fields of the fleet's memory that say who waits for whom; empty ones where nobody waits."""
+    limit = None if waits is None else waits.sessions
+    nobody = np.empty(0, np.int64)
+    parts = (waits, ("first_child", "children", "num_parents")), (limit, ("first_root", "roots"))
+    found = {name: nobody if part is None else getattr(part, name).copy() for part, names in parts for name in names}
+    return found | {"think_s": np.empty(0) if waits is None else waits.think_s,
+                    "session_of": nobody if limit is None else limit.of_request,
+                    "session_left": nobody if limit is None else limit.num_requests.copy()}
 
 
 def _fleet_record(fleet: Fleet, num_requests: int, num_legs: int, num_planned: int, tree_size: int,

@@ -72,7 +72,7 @@ def serve(trace: Trace, deployment: Deployment, num_replicas: int | None = None,
     ranks = deployment.layout.data_parallel_size
     pools = _pools(deployment, scenario.data_parallel_size if num_replicas is None else num_replicas * ranks)
     count, router = sum(pool.num_replicas for pool in pools), load_router(router_of(scenario))
-    waits = dependencies(trace) if scenario.wait_for_parents else None
+    waits = dependencies(trace, scenario.max_sessions) if scenario.wait_for_parents else None
     followers = 0 if waits is None else int((waits.num_parents > 0).sum())
     may_be_none = any(pool.autoscale is not None and pool.autoscale.rules.minimum == 0 for pool in pools)
     overload = holding_requests(scenario) if may_be_none else overload_of(scenario)

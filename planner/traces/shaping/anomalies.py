@@ -61,8 +61,9 @@ def _loop(table: pl.DataFrame, arrival_s: Floats) -> list[dict[str, Any]]:
     """Tell arrivals that are no users': all at once, at regular times, or each as another request ends."""
     span_s = float(arrival_s[-1] - arrival_s[0])
     if len(arrival_s) > 1 and span_s == 0:
+        limit = "--max-sessions" if "session_id" in table.columns else "--max-concurrency"
         return [_odd("no arrivals", f"all {len(arrival_s):,} requests arrive at once: arrival times are missing, or a "
-                     f"benchmark sent them; replay with --max-concurrency, or add arrival times")]
+                     f"benchmark sent them; replay with {limit}, or add arrival times")]
     variation = gap_cv(arrival_s)
     found = []
     if variation is not None and len(arrival_s) >= 30 and variation < REGULAR_BELOW:
