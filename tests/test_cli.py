@@ -259,6 +259,14 @@ def test_every_help_that_names_another_names_one_that_works() -> None:
         assert "more options" not in every.stdout
 
 
+def test_every_command_shows_all_its_options() -> None:
+    for name, command in _commands(typer.main.get_command(app)):
+        run = planner(*name.split(), "--help-all")
+        assert run.returncode == 0, run.stderr
+        assert all(max(parameter.opts, key=len)[:20] in run.stdout for parameter in command.params
+                   if parameter.param_type_name == "option"), name
+
+
 def _commands(group: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
     for name, command in group.commands.items():
         if hasattr(command, "commands"):

@@ -16,7 +16,7 @@ from planner.model.layout import Layout
 from planner.model.small_kernels import NORM_SHARE
 from planner.settings.scenario import Scenario
 from planner.steptime.collective_time import collectives_s
-from planner.steptime.fused_norms import fuses_norms, generation, largest_fused_bytes
+from planner.steptime.fused_norms import fuses_norms, largest_fused_bytes, nvlink_generation
 from planner.steptime.roofline import roofline
 
 TP8 = Layout(tensor_parallel_size=8)
@@ -108,6 +108,6 @@ def test_the_user_has_the_last_word() -> None:
 
 
 def test_only_where_nvlink_joins_recent_gpus() -> None:
-    assert generation(load_gpu("l40s")) is None
-    assert generation(load_gpu("mi300x")) is None
-    assert generation(load_gpu("gb200")) == "blackwell"
+    assert nvlink_generation(load_gpu("l40s")) is None
+    assert nvlink_generation(load_gpu("mi300x")) is None
+    assert nvlink_generation(load_gpu("gb200")) == "blackwell"

@@ -19,6 +19,7 @@ from planner.settings.load_options import CLOSED_LOOP, OF_SESSIONS
 from planner.settings.scenario import Scenario, names_in
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="rich",
+                  context_settings={"help_option_names": ["--help", "--help-all"]},  # if without HELP_OPTIONS
                   help="Capacity planning and what-if analysis for LLM serving, from request traces.")
 
 RECORDED_LOAD = ("start_at", "duration", "limit", "rate_scale", "request_rate", "num_prompts", "num_warmups",
@@ -27,18 +28,20 @@ RANKS = ("data_parallel_size", "data_parallel_attention")  # which a server's lo
 UNMEASURED = (*RECORDED_LOAD, *(name for name in names_in("Fleet") if name not in RANKS), *names_in("Overload"),
               *names_in("Cache tiers"), "wait_for_parents")
 
-TraceArgument = Annotated[str, typer.Argument(metavar="TRACE", help="Trace file, - for stdin, a bundled sample (chat, "
-                                              "code, long-context, fitted-chat …), or `random`: the load of a "
-                                              "benchmark client.")]
-SLO_HELP = "Objectives in ms: for each request, 'ttft:500 tpot:50', or for a statistic, 'p99_ttft:1000'."
+TraceArgument = Annotated[str, typer.Argument(metavar="TRACE", help="Trace: a file, - (stdin), a bundled sample "
+                                              "(chat, code, long-context, fitted-chat …), or `random` (the load of "
+                                              "`vllm bench serve --dataset-name random`).")]
+SLO_HELP = "Objectives in ms: limits for each request ('ttft:500 tpot:50') or for a statistic ('p99_ttft:1000')."
 SloOption = Annotated[str | None, typer.Option(help=SLO_HELP)]
 CapacitySloOption = Annotated[str, typer.Option("--slo", help=SLO_HELP)]
 AttainmentOption = Annotated[float, typer.Option(help="Share of requests that must meet their objectives.")]
-MeasuredArgument = Annotated[Path, typer.Argument(metavar="MEASURED", help="Measurements: a table of runs, a result of "
-                                                  "`vllm bench serve` or SGLang's bench_serving, scrapes of /metrics, "
-                                                  "requests in any trace format, steps, or the server's log.")]
-ClientOption = Annotated[str | None, typer.Option(help="Client that sent the requests: vllm, sglang, inferencex, "
-                                                  "internal. In a table, only its rows are used.")]
+MeasuredArgument = Annotated[Path, typer.Argument(metavar="MEASURED", help="Measurements: a table of runs, a result "
+                                                  "of `vllm bench serve` or SGLang's bench_serving, scrapes of "
+                                                  "/metrics, requests in any trace format, a table of steps, or the "
+                                                  "server's log.")]
+ClientOption = Annotated[str | None, typer.Option(help="Benchmark client that sent the requests: vllm, sglang, "
+                                                  "inferencex or internal. Table rows with another client are "
+                                                  "ignored.")]
 JobsOption = Annotated[int, typer.Option(help="Number of processes. -1: one per core.")]
 
 
@@ -98,13 +101,16 @@ def replay(
     json: JsonOption = None,
     requests: Annotated[Path | None, typer.Option(help="Write one row per request (.parquet or .csv).")] = None,
     steps: Annotated[Path | None, typer.Option(help="Write one row per step (.parquet or .csv).")] = None,
-    schedule: Annotated[Path | None, typer.Option(help="Write one row per request in a step.")] = None,
-    preemptions: Annotated[Path | None, typer.Option(help="Write one row per preemption.")] = None,
-    attempts: Annotated[Path | None, typer.Option(help="Write one row per attempt, if clients retry.")] = None,
-    scale_events: Annotated[Path | None, typer.Option(help="Write one row per change of an autoscaled fleet.")] = None,
+    schedule: Annotated[Path | None, typer.Option(help="Write one row for each request of each step (.parquet or "
+                                                  ".csv).")] = None,
+    preemptions: Annotated[Path | None, typer.Option(help="Write one row per preemption (.parquet or .csv).")] = None,
+    attempts: Annotated[Path | None, typer.Option(help="Write one row per attempt, retries included (.parquet or "
+                                                  ".csv).")] = None,
+    scale_events: Annotated[Path | None, typer.Option(help="Write one row per autoscaling event (.parquet "
+                                                      "or .csv).")] = None,
     save: Annotated[Path | None, typer.Option(help="Write the whole result to a folder for planner report.")] = None,
-    explain: Annotated[bool, typer.Option("--explain", help="Show where time goes, which limit binds, and what "
-                                          "to change first.")] = False,
+    explain: Annotated[bool, typer.Option("--explain", help="Explain the result: time per phase, the binding limits, "
+                                          "and the setting to change first.")] = False,
 ) -> None:
     """How does this deployment serve this trace: latency, throughput, goodput, cost?
 
@@ -123,8 +129,9 @@ def replay(
 @shows_progress
 @takes_scenario(lists=True)
 def compare(
-    sources: Annotated[list[str], typer.Argument(metavar="TRACE | FILE.toml …", help="One trace, or a TOML file for "
-                                                 "each what-if with trace, slo, replicas, and options by name.")],
+    sources: Annotated[list[str], typer.Argument(metavar="TRACE | FILE.toml …", help="One trace, or one TOML file per "
+                                                 "what-if. A file has a trace and may have slo, replicas, and any "
+                                                 "option by name.")],
     choices: dict[str, list[Any]],
     axis: Annotated[list[str] | None, typer.Option(help="Values of an option, as in 'async_scheduling=true,false'. "
                                                    "Repeatable.")] = None,
@@ -133,7 +140,8 @@ def compare(
     column: ColumnOption = None,
     where: WhereOption = None,
     on_bad_rows: BadRowsOption = "error",
-    explain: Annotated[bool | None, typer.Option(help=r"Show why the results differ. \[on for files]")] = None,
+    explain: Annotated[bool | None, typer.Option(help=r"Explain the differences between the results. \[on for TOML "
+                                                 "files]")] = None,
     json: JsonOption = None,
     save: Annotated[Path | None, typer.Option(help="Write each result to a subfolder of this folder, for planner "
                                               "report.")] = None,
@@ -166,7 +174,7 @@ def capacity(
     on_bad_rows: BadRowsOption = "error",
     json: JsonOption = None,
 ) -> None:
-    """How many requests per second does one deployment serve within the SLO? Exit code 1 if no rate meets it.
+    """How many requests per second does one deployment serve within the SLO? Exit code 1 if no rate meets the SLO.
 
     Example: planner capacity chat --model llama-3.1-8b --gpu h100-sxm --slo "ttft:500 tpot:50" --attainment 0.99
     """
@@ -217,17 +225,20 @@ def sweep(
     axis: Annotated[list[str] | None, typer.Option(help="Values of an option, as in 'max_num_seqs=64,128'. "
                                                    "Repeatable.")] = None,
     pareto: Annotated[str | None, typer.Option(help="Pareto front: two to four metrics, separated by commas.")] = None,
-    constraint: Annotated[list[str] | None, typer.Option(help="Limit, as in 'p99_ttft_ms<=500'. Repeatable.")] = None,
+    constraint: Annotated[list[str] | None, typer.Option(help="Limit on a metric, as in 'p99_ttft_ms<=500'. "
+                                                         "Repeatable.")] = None,
     slo: SloOption = None,
     attainment: Annotated[float | None, typer.Option(help="Share of requests that must meet --slo.")] = None,
     format: FormatOption = None,
     column: ColumnOption = None,
     where: WhereOption = None,
-    output: Annotated[Path, typer.Option("--output", "-o", help="Parquet file. Rows that it already has are not "
-                                                                "replayed again.")] = Path("sweep.parquet"),
-    optimize: Annotated[bool, typer.Option("--optimize", help="Search the front, and the best in its first metric, "
-                                           "with fewer replays. Exit code 1 if no row meets the limits.")] = False,
-    backend: Annotated[str, typer.Option(help="Processes, or a running cluster: dask, ray.")] = "processes",
+    output: Annotated[Path, typer.Option("--output", "-o", help="Parquet file for the results. Configurations that "
+                                         "are already in the file are not replayed again.")] = Path("sweep.parquet"),
+    optimize: Annotated[bool, typer.Option("--optimize", help="Find the Pareto front, and the best configuration in "
+                                           "the front's first metric, with fewer replays. Exit code 1 if no "
+                                           "configuration meets the limits.")] = False,
+    backend: Annotated[str, typer.Option(help="Where replays run: `processes` on this machine, or a running cluster "
+                                         "(`dask` or `ray`).")] = "processes",
     address: Annotated[str | None, typer.Option(help="Address of the cluster's scheduler.")] = None,
     jobs: JobsOption = -1,
     json: JsonOption = None,
@@ -276,7 +287,8 @@ def validate(
         str | None, typer.Option(help="Largest MAPE in per cent, as in 'tpot:10 ttft:25'. Exit code 1 if an error is "
                                       "larger, or a row has no prediction.")
     ] = None,
-    predictions: Annotated[Path | None, typer.Option(help="Write one row per measured row (.parquet or .csv).")] = None,
+    predictions: Annotated[Path | None, typer.Option(help="Write the predictions, one row per measurement (.parquet "
+                                                     "or .csv).")] = None,
     client: ClientOption = None,
     format: FormatOption = None,
     column: ColumnOption = None,
@@ -303,9 +315,11 @@ def validate(
 def calibrate(
     measured: MeasuredArgument,
     scenario: Scenario,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the file for --calibration.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="TOML file to write, "
+                                                "for --calibration.")] = None,
     fit: Annotated[
-        str | None, typer.Option(help=r"Constants to fit: a,b. \[all constants that the runs determine]")
+        str | None, typer.Option(help=r"Constants to fit, separated by commas: 'host_s,layer_s'. \[all constants that "
+                                 "the runs determine]")
     ] = None,
     folds: Annotated[int, typer.Option(help="Folds of the cross-validation for the held-out error.")] = 5,
     client: ClientOption = None,
@@ -328,8 +342,8 @@ def calibrate(
 @shows_progress
 def report(
     results: Annotated[list[Path], typer.Argument(
-        help="Folders from replay or compare --save; or one --json file of compare, capacity, size, sweep or check; or "
-             "a sweep's .parquet file.")],
+        help="Results: folders written by --save (replay, compare), one file written by --json (compare, capacity, "
+             "size, sweep, check), or the .parquet file of a sweep.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="HTML file to write.")] = Path("report.html"),
     llmd: Annotated[Path | None, typer.Option(help="Also write one result as an llm-d Benchmark Report (.yaml or "
                                               ".json).")] = None,
@@ -346,7 +360,8 @@ def report(
 @app.command()
 def ui(
     port: Annotated[int, typer.Option(help="Port of the dashboard.")] = 8501,
-    address: Annotated[str, typer.Option(help="Address; 0.0.0.0 opens it to other machines.")] = "localhost",
+    address: Annotated[str, typer.Option(help="Address of the dashboard. 0.0.0.0: other machines can "
+                                         "reach it.")] = "localhost",
 ) -> None:
     """How do I use the planner in a browser? Starts the dashboard.
 

@@ -28,7 +28,9 @@ def db_list(json: JsonOption = None) -> None:
 def db_show(
     name: Annotated[str, typer.Argument(help="GPU or model.")], scenario: Scenario, json: JsonOption = None
 ) -> None:
-    """What does the planner know about a GPU or model, and from where? With --gpu, also its memory and step times.
+    """What does the catalog say about a GPU or model, and what is the source?
+
+    For a model with --gpu, also its memory use and step times.
 
     Example: planner db show llama-3.1-8b --gpu h100-sxm
     """

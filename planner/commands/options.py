@@ -19,8 +19,9 @@ _CONTEXT = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotati
 _LAUNCH = inspect.Parameter(
     FROM_COMMAND, inspect.Parameter.KEYWORD_ONLY, default=None,
     annotation=Annotated[str | None, typer.Option(
-        help="Launch command of the engine, in quotes: 'vllm serve …', 'python -m sglang.launch_server …', "
-             "'trtllm-serve …'; or a script with that command, or the server's log. Other options override it.",
+        help="Launch command of the engine in quotes ('vllm serve …', 'python -m sglang.launch_server …', "
+             "'trtllm-serve …'), or a file: a script with the command, or the server's log. Other options override "
+             "the command.",
         rich_help_panel="Deployment")])
 
 _QUIET = inspect.Parameter(

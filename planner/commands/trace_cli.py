@@ -18,23 +18,23 @@ LOAD = ("start_at", "duration", "limit", "rate_scale", "request_rate", *CLOSED_L
 SourceArgument = Annotated[str, typer.Argument(metavar="TRACE", help="Trace file, - for stdin, or a bundled sample.")]
 FormatOption = Annotated[str | None, typer.Option("--format", help=r"Trace format; docs/formats.md lists them. "
                                                   r"\[detected]")]
-ColumnOption = Annotated[list[str] | None, typer.Option(help="Column by our name, the file's name and unit: "
+ColumnOption = Annotated[list[str] | None, typer.Option(help="Column map, OURS=THEIRS or OURS=THEIRS:UNIT, as in "
                                                         "'arrival_s=ts:ms' or 'input_tokens=usage.prompt'. "
                                                         "Repeatable.")]
 WhereOption = Annotated[list[str] | None, typer.Option(help="Keep only rows with this value in a column of the file: "
                                                        "'model=llama-70b'. Repeatable.")]
 BadRowsOption = Annotated[Literal["error", "drop"], typer.Option(help="Stop at a bad row, or drop and count it.")]
 JsonOption = Annotated[Path | None, typer.Option("--json", help="Write the result as JSON. -: stdout.")]
-ToOption = Annotated[str | None, typer.Option(help=r"Format to write: csv, jsonl, parquet, mooncake, timed-trace, "
-                                              r"aiperf, vidur, blis. \[from the file name's ending]")]
+ToOption = Annotated[str | None, typer.Option(help="Format to write: csv, jsonl, parquet, mooncake, timed-trace, "
+                                              r"aiperf, vidur, blis. \[from the file extension]")]
 
 
 @trace.command()
 @shows_progress
 def describe(
     source: SourceArgument,
-    cache_tokens: Annotated[float | None, typer.Option(help="Size of a prefix cache in tokens: its hit rate is shown "
-                                                       "too.")] = None,
+    cache_tokens: Annotated[float | None, typer.Option(help="Size of a prefix cache in tokens. The output then "
+                                                       "includes the hit rate of this cache.")] = None,
     html: Annotated[Path | None, typer.Option(help="Write an HTML page with figures.")] = None,
     format: FormatOption = None,
     column: ColumnOption = None,
@@ -58,27 +58,33 @@ def synth(
     source: Annotated[str, typer.Argument(metavar="MODEL | TRACE", help="Workload model: a TOML file or bundled "
                                           "sample. With --fit: a trace.")],
     scenario: Scenario,
-    fit: Annotated[bool, typer.Option("--fit", help="Fit a model to the trace, and compare its drawn traces with it. "
-                                      "With --model and --gpu, also compare predictions.")] = False,
-    arrivals: Annotated[str, typer.Option(help="With --fit: arrival process poisson, gamma, weibull, mmpp, series; or "
-                                          "auto, the simplest process that is as bursty as the trace.")] = "auto",
-    save: Annotated[Path | None, typer.Option(help="Write the model with its changes as TOML.")] = None,
+    fit: Annotated[bool, typer.Option("--fit", help="Fit a workload model to the trace, and compare traces drawn from "
+                                      "the model with the original trace. With --model and --gpu, also compare "
+                                      "predictions.")] = False,
+    arrivals: Annotated[str, typer.Option(help="With --fit: arrival process (poisson, gamma, weibull, mmpp or "
+                                          "series). auto: the simplest process that is as bursty as the "
+                                          "trace.")] = "auto",
+    save: Annotated[Path | None, typer.Option(help="TOML file for the model, with all changes applied.")] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o",
                                                 help="Draw a trace and write it. -: stdout.")] = None,
     to: ToOption = None,
     seed: Annotated[int | None, typer.Option(help=r"Seed: the same seed gives the same trace. \[the model's]")] = None,
-    draws: Annotated[int, typer.Option(min=1, help="With --fit: traces to draw; closeness is their median.")] = 3,
-    grow: Annotated[float | None, typer.Option(help="Factor on the number of users. Time is not compressed: like "
-                                               "--scaling thin of capacity and size, unlike replay "
-                                               "--rate-scale.")] = None,
-    request_rate: Annotated[float | None, typer.Option(help="Mean rate [1/s], by the number of users.")] = None,
-    duration: Annotated[float | None, typer.Option(help=r"Length of the drawn trace \[s]. The model repeats after its "
-                                                   "recorded length.")] = None,
+    draws: Annotated[int, typer.Option(min=1, help="With --fit: number of traces to draw. The reported closeness is "
+                                       "the median over these traces.")] = 3,
+    grow: Annotated[float | None, typer.Option(help="Factor on the number of users. Time is not compressed. Similar: "
+                                               "--scaling thin of capacity and size. Different: --rate-scale of "
+                                               "replay, which compresses time.")] = None,
+    request_rate: Annotated[float | None, typer.Option(help="Mean request rate in requests/s. The number of users "
+                                                       "changes, and time is not compressed.")] = None,
+    duration: Annotated[float | None, typer.Option(help=r"Length of the drawn trace \[s]. If it is longer than the "
+                                                   "model's own duration, the model's rates and lengths "
+                                                   "repeat.")] = None,
     mix: Annotated[str | None, typer.Option(help="Factors on tenants' rates, as in 'search=2,batch=0.5'.")] = None,
     scale_input: Annotated[float | None, typer.Option(help="Factor on prompt lengths.")] = None,
     scale_output: Annotated[float | None, typer.Option(help="Factor on output lengths.")] = None,
-    add_tenant: Annotated[list[str] | None, typer.Option(help="Add another model's traffic as a tenant: "
-                                                         "NAME=MODEL or NAME=MODEL@RATE. Repeatable.")] = None,
+    add_tenant: Annotated[list[str] | None, typer.Option(help="Add another model's traffic as a tenant: NAME=MODEL or "
+                                                         "NAME=MODEL@RATE, with RATE in requests/s. "
+                                                         "Repeatable.")] = None,
     flash: Annotated[list[str] | None, typer.Option(help="Add a flash crowd: at=SECONDS,lasts=SECONDS,times=FACTOR. "
                                                     "Repeatable.")] = None,
     slo: Annotated[str | None, typer.Option(help="With --fit: objectives for goodput and capacity.")] = None,
@@ -112,7 +118,8 @@ def convert(
     to: ToOption = None,
     anonymize: Annotated[bool, typer.Option("--anonymize", help="Keep only timing, lengths and prefix sharing. Names "
                                             "become salted hashes.")] = False,
-    salt: Annotated[str | None, typer.Option(help=r"Salt of the hashes: equal salts, equal hashes. \[random]")] = None,
+    salt: Annotated[str | None, typer.Option(help="Salt of the hashes. The same salt gives the same "
+                                             r"hashes. \[random]")] = None,
     lossy: Annotated[bool, typer.Option("--lossy", help="Write even if prefix ids or the order of turns are "
                                         "lost.")] = False,
     format: FormatOption = None,

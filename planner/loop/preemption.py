@@ -27,7 +27,11 @@ from planner.policies.policy import NO_LIMIT
 
 @jit
 def choose_victim(s: State) -> int:
-    """Return who yields: the newest running request, the first with the largest key, or who has emitted least."""
+    """Return the running request to preempt when KV blocks run out, by the victim rule.
+
+    The rules choose the newest request, the first request with the largest key, or the request with the fewest output
+    tokens.
+    """
     if s.settings.victim == VICTIM_NEWEST:
         return int(s.engine.running_tail)
     if s.settings.victim == VICTIM_LEAST_OUTPUT:

@@ -33,14 +33,15 @@ def _option(default: Any, meaning: str, *, name: str = "", kind: Any = None, rea
 
 
 def _scaling() -> Any:
-    return _option(RECOMMENDED, "How the traffic gets another rate. thin: fewer or more users of the same kind, like "
-                   "planner trace synth --grow. compress: less or more time between the same requests, like planner "
-                   "replay --rate-scale. resample: requests and gaps drawn again. poisson: arrivals drawn as a Poisson "
-                   "process.")
+    return _option(RECOMMENDED, "Method of changing the request rate. thin: leave out users or add copies of users, "
+                                "like planner trace synth --grow. compress: shorten or lengthen the time between "
+                                "requests, like planner replay --rate-scale. resample: draw requests and gaps at "
+                                "random from the trace. poisson: draw Poisson arrivals.")
 
 
 def _compare_assumptions() -> Any:
-    return _option(True, "Also give the answer for other ways of scaling and other routers, without a bootstrap.")
+    return _option(True, "Also give the answer for the other --scaling methods and for other routers, without "
+                         "confidence values.")
 
 
 def _jobs() -> Any:
@@ -57,8 +58,8 @@ class Search:
     """
 
     scaling: str = _scaling()
-    horizon: str = _option("double", "double: repeat the trace, twice as long each time, until the answer is stable. "
-                           "trace: use it once.")
+    horizon: str = _option("double", "Length of the replayed traffic. double: repeat the trace and double its length "
+                                     "until the capacity changes by at most 2 %. trace: use the trace once.")
     by_tenant: bool = _option(False, "Each tenant must meet the objectives by itself.")
     replicates: int = _option(20, "Bootstrap replicates for the confidence. 0: none.")
     compare_assumptions: bool = _compare_assumptions()
@@ -133,18 +134,21 @@ class Choices:
                                    name="tensor_parallel_size", kind=str, read=parse_ranks)
     prices: Mapping[str, float] = _option(dict, "USD per GPU-hour: 'h100-sxm=2.5'. [the catalog's]", name="price",
                                           kind=str, read=parse_prices)
-    num_spare: int = _option(0, "Spare replicas, beside the replicas that the load needs.", name="spare")
+    num_spare: int = _option(0, "Number of spare replicas, in addition to the replicas that the "
+                                "load needs.", name="spare")
     period_s: float | None = _option(None, "Plan a number of replicas for each period of this length [s].",
                                      name="period")
     disaggregate: bool = _option(False, "Also try separate prefill and decode replicas.", is_switch=True)
     decode_gpus: Sequence[str] | None = _option(
-        None, "GPUs to try for decode replicas: a list. [as the prefill replicas]", name="decode_gpu", kind=str,
+        None, "GPUs to try for decode replicas, separated by commas. [same as the "
+              "prefill replicas]", name="decode_gpu", kind=str,
         read=_gpus)
     decode_ranks: Sequence[int] | None = _option(
-        None, "Tensor-parallel sizes of decode replicas. [as the prefill replicas]",
+        None, "Tensor-parallel sizes to try for decode replicas: 1,2. [same as the prefill replicas]",
         name="decode_tensor_parallel_size", kind=str, read=parse_ranks)
     series: "RateSeries | None" = _option(
-        None, "CSV of request rates over time (start_s, rate_rps) for the trace's traffic.", name="rate_series",
+        None, "CSV file of request rates over time (columns start_s, rate_rps). The trace's traffic is scaled to "
+              "these rates.", name="rate_series",
         kind=Path, read=_series)
     scaling: str = _scaling()
     compare_assumptions: bool = _compare_assumptions()

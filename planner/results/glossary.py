@@ -7,7 +7,8 @@ from planner.schema import Term
 STATISTICS = {"mean": "Mean", "median": "Median", "std": "Standard deviation", "p90": "90th percentile",
               "p95": "95th percentile", "p99": "99th percentile"}
 LATENCIES = {
-    "ttft": "time to first token (TTFT) of completed requests, from arrival",
+    "ttft": "time to first token (TTFT) of completed requests, from arrival at the API server. It includes the "
+            "time in the API server and the way of the first token back to the client",
     "tpot": "time per output token (TPOT), (last − first token) / (output tokens − 1), of completed requests with two "
             "or more output tokens",
     "itl": "inter-token latency (ITL): all gaps between tokens as clients see them, of all requests. Tokens of one "
@@ -136,9 +137,11 @@ REQUESTS: Mapping[str, Term] = {
     "input_tokens": Term("tokens", "Prompt tokens"),
     "output_tokens": Term("tokens", "Emitted tokens"),
     "status": Term("1", "completed, failed, rejected, cancelled, timed_out or unfinished"),
-    "frontend_s": Term("s", "Time in the API server before the scheduler's queue"),
+    "frontend_s": Term("s", "Time in the API server before the scheduler's queue, and the way of the first token back "
+                            "to the client"),
     "queue_s": Term("s", "Time in the scheduler's queue until the first admission"),
-    "ttft_s": Term("s", "Time from arrival to the first token"),
+    "ttft_s": Term("s", "Time from arrival at the API server to the first token, including the way of the first token "
+                        "back to the client"),
     "tpot_s": Term("s", "(last − first token) / (output tokens − 1); null for one token"),
     "e2e_s": Term("s", "Time from arrival to the last token. frontend_s, queue_s, load_s, prefill_s, handover_s, "
                        "decode_s, preempted_s and recompute_s add up to it"),

@@ -17,12 +17,13 @@ class DeploymentOptions:
 
     model: str | None = option(None, "Model: a name (llama-3.1-8b, Qwen/Qwen3-32B), or a config.json.")
     gpu: str | None = option(None, "GPU: h100-sxm, a100-sxm, mi300x … `planner db list` shows all.")
-    engine: str = option("vllm", "Serving engine: its scheduler, defaults and time constants apply.")
+    engine: str = option("vllm", "Serving engine. It determines the scheduler, the defaults and the step-time "
+                                 "constants.")
     engine_version: str | None = option(
         None, "Release of the engine, as in 0.5.9. Older releases lack some optimizations. [newest]")
     tensor_parallel_size: int = option(1, "Tensor parallelism: GPUs that share each layer.")
     pipeline_parallel_size: int = option(
-        1, "Pipeline parallelism: stages with a part of the layers each.")
+        1, "Pipeline parallelism: number of stages. Each stage has a part of the layers.")
     inter_node_bandwidth: float | None = option(
         None, "Network bandwidth between nodes, per GPU and direction [GB/s]: 50 if each GPU has 400 "
         "Gb/s. Required if a replica spans nodes.")
@@ -34,8 +35,8 @@ class DeploymentOptions:
     kv_cache_dtype: str = option(
         "auto", "KV cache format: fp8 or bf16. `auto`: the checkpoint's, or 16 bit if it states none.")
     fp8_gemm_backend: Literal["auto", "flashinfer_trtllm"] = option(
-        "auto", "GEMM for dense layers with block-scaled FP8 weights: `auto` (the engine's kernel), or "
-        "on Blackwell also FlashInfer's kernel for small batches (SGLang: --fp8-gemm-backend).")
+        "auto", "GEMM kernel for dense layers with block-scaled FP8 weights (SGLang: --fp8-gemm-backend). `auto`: the "
+                "engine's kernel. `flashinfer_trtllm`: on Blackwell also FlashInfer's kernel for small batches.")
     moe_backend: Literal["auto", "marlin", "triton", "deep_gemm", "flashinfer_trtllm"] = option(
         "auto", "Kernels of the routed experts: `auto` (the engine's choice), Marlin (4 bit), Triton, "
         "DeepGEMM, or TensorRT-LLM's kernels (SGLang: --moe-runner-backend; TensorRT-LLM: moe_config.backend).")
@@ -44,12 +45,12 @@ class DeploymentOptions:
         "parallelism: `allgather_reducescatter` sends each token to all GPUs; `deepep` sends each token only to the "
         "GPUs with its experts (SGLang: --moe-a2a-backend).")
     fp32_matmul: Literal["auto", "fp32", "tf32"] = option(
-        "auto", "GEMM for MoE routers kept in FP32, on Blackwell: `auto` (the engine's kernel, as fast "
-        "as 16 bit), or cuBLAS in `fp32` or `tf32` (VLLM_FLOAT32_MATMUL_PRECISION).")
+        "auto", "GEMM kernel for FP32 MoE routers on Blackwell (VLLM_FLOAT32_MATMUL_PRECISION). `auto`: the engine's "
+                "kernel, as fast as in 16 bit. `fp32`, `tf32`: cuBLAS.")
     gpu_memory_utilization: float | None = option(
-        None, "Share of GPU memory that the engine uses. SGLang: mem_fraction_static, by default from "
-        "GPU memory and chunk size. TensorRT-LLM: free_gpu_memory_fraction, the KV cache's share of free memory. "
-        f"{defaults_text('gpu_memory_utilization')}")
+        None, "Share of GPU memory that the engine uses. SGLang: mem_fraction_static; its default depends on GPU "
+              "memory and chunk size. TensorRT-LLM: free_gpu_memory_fraction, the KV cache's share of free memory. "
+              f"{defaults_text('gpu_memory_utilization')}")
     max_model_len: int | None = option(
         None, "Longest context [tokens] (SGLang: --context-length; TensorRT-LLM: max_seq_len). [the "
         "model's]")
@@ -59,15 +60,15 @@ class DeploymentOptions:
         16, "KV block size [tokens] (SGLang: --page-size; TensorRT-LLM: tokens_per_block). vLLM's blocks "
         "are larger if the model has linear attention.")
     max_loras: int = option(0, "Maximum number of LoRA adapters in a step. 0: adapters are ignored.")
-    max_cpu_loras: int | None = option(None, "LoRA adapters that fit in host memory. [max_loras]")
+    max_cpu_loras: int | None = option(None, "Maximum number of LoRA adapters in host memory. [max_loras]")
     max_lora_rank: int = option(
-        16, "LoRA rank: the engine reserves memory for it, and all adapters are assumed to have it.")
+        16, "LoRA rank. The engine reserves memory for this rank, and every adapter is assumed to have this rank.")
     lora_disk_bandwidth: float = option(
         2.0, "Read bandwidth for LoRA adapters that are not in host memory [GB/s].")
     swap_space: float = option(
         4.0, "Host memory per GPU for the KV of swapped requests [GiB]. Needs --preemption swap.")
     num_cpu_blocks: int | None = option(
-        None, "KV blocks in host memory for swapped requests, instead of --swap-space.")
+        None, "Number of KV blocks in host memory for swapped requests. It replaces --swap-space.")
 
 
 def check_deployment(options: DeploymentOptions) -> None:

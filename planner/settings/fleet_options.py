@@ -13,7 +13,7 @@ option = in_panel("Fleet")
 class FleetOptions:
     """Replicas, routers, and prefill apart from decode."""
 
-    data_parallel_size: int = option(1, "Replicas of the engine behind a router.")
+    data_parallel_size: int = option(1, "Number of engine replicas behind a router.")
     data_parallel_attention: bool = option(
         False, "Data-parallel attention: --data-parallel-size counts the ranks of one engine. They share the "
         "experts of an MoE model and step together (SGLang: --enable-dp-attention; TensorRT-LLM: enable_attention_dp).")
@@ -23,11 +23,12 @@ class FleetOptions:
         None, "Autoscaler: a TOML file with bounds, start-up times and metrics. It replaces "
         "--data-parallel-size. With --fleet, it applies to pools with neither `replicas` nor `autoscale`.")
     router_report_interval: float = option(
-        0.0, "Interval of the replicas' load reports to the router [s]. 0: it always knows the load.")
+        0.0, "Interval of the replicas' load reports to the router [s]. 0: the router always knows the current load.")
     prefill_replicas: int = option(
-        0, "Replicas of --data-parallel-size that only prefill. The others only decode. 0: all do both.")
+        0, "Number of replicas, out of --data-parallel-size, that only prefill. The other replicas only decode. 0: "
+           "every replica does both.")
     kv_transfer_bandwidth: float = option(
-        50.0, "Bandwidth of a replica for KV from prefill to decode, per direction [GB/s].")
+        50.0, "Bandwidth of a replica's link for KV transfers from prefill to decode, per direction [GB/s].")
     kv_transfer_latency: float = option(0.0, "Latency of each KV transfer from prefill to decode [s].")
     kv_transfer: Literal["whole", "layerwise"] = option(
         "whole", "KV transfer from prefill to decode: after the prompt (whole), or layer by layer during it "

@@ -15,16 +15,18 @@ class LoadOptions:
 
     start_at: float = option(0.0, "Skip requests that arrive before this time [s].")
     duration: float | None = option(
-        None, "Keep only requests that arrive in this period from --start-at on [s].")
+        None, "Length of the part of the trace that is kept, from --start-at on [s].")
     limit: int | None = option(None, "Keep only the first N requests.")
     rate_scale: float | None = option(
-        None, "Factor on the trace's request rate: time is compressed (`planner size`: by --scaling).")
+        None, "Factor on the trace's request rate. Time is compressed; `planner size` uses the method of --scaling "
+              "instead.")
     request_rate: float | None = option(
-        None, "Mean request rate [1/s]: time is compressed or stretched (`planner size`: by --scaling). TRACE "
-        "random, or a trace without arrival times: Poisson arrivals. inf: all requests at once.")
+        None, "Mean request rate [1/s]. Time is compressed or stretched; `planner size` uses the method of --scaling "
+              "instead. For TRACE random, and for a trace without arrival times, arrivals are Poisson. inf: all "
+              "requests at once.")
     wait_for_parents: bool = option(
-        True, "Send a request after its parents, and a turn of a session after the turn before it plus think "
-        "time. Off: send all requests at their recorded times.")
+        True, "Send a request only after its parents have finished, and a session's next turn only after the previous "
+              "turn and the think time. Off: send all requests at their recorded times.")
     max_concurrency: int | None = option(None, "Closed loop: maximum number of requests in flight. [no limit]")
     max_sessions: int | None = option(
         None, "Closed loop of conversations: maximum number of sessions open at once, with their sub-agents. The next "
@@ -34,7 +36,7 @@ class LoadOptions:
         "range. Needs --max-sessions. [0,0]")
     num_prompts: int | None = option(None, "TRACE random: number of requests. [1000]")
     num_warmups: int | None = option(
-        None, "TRACE random: warm-up requests before the benchmark. They are not replayed. [0]")
+        None, "TRACE random: number of warm-up requests. They are not replayed, so this option changes no result. [0]")
     random_input_len: int | None = option(None, "TRACE random: prompt length [tokens]. [1024]")
     random_output_len: int | None = option(None, "TRACE random: output length [tokens]. [128]")
     random_range_ratio: float | None = option(

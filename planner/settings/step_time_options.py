@@ -26,15 +26,15 @@ class StepTimeOptions:
     speculative_model: str | None = option(
         None, "Draft model, or EAGLE head: a catalog name, or the path of a config.json.")
     speculative_acceptance: str = option(
-        "0.7", "Probability that a drafted token is accepted if all drafted tokens before it were; or "
-        "vLLM's acceptance rate of each position: 0.8,0.6,0.4.")
+        "0.7", "Probability that a drafted token is accepted, given that all drafted tokens before it were accepted; "
+               "or vLLM's acceptance rate for each position: 0.8,0.6,0.4.")
     cudagraph_mode: CudagraphMode | None = option(
         None, "Steps that run as CUDA graphs; `none`: eager mode (vLLM: --enforce-eager). [vllm: "
         "full_and_piecewise; else full_decode_only]")
     max_cudagraph_capture_size: int | None = option(
-        None, "Largest step that runs as a CUDA graph: tokens in vLLM, sequences in SGLang "
-        "(--cuda-graph-max-bs) and TensorRT-LLM (cuda_graph_config.max_batch_size). [vllm: 2 × max_num_seqs × tokens "
-        "per decode, ≤ 512; sglang: from GPU memory; trtllm: 128; both ≤ max_num_seqs]")
+        None, "Largest step that runs as a CUDA graph: tokens in vLLM, sequences in SGLang (--cuda-graph-max-bs) and "
+              "TensorRT-LLM (cuda_graph_config.max_batch_size). [vllm: 2 × max_num_seqs × tokens per decode, at most "
+              "512; sglang: from GPU memory, at most max_num_seqs; trtllm: 128, at most max_num_seqs]")
     piecewise_cuda_graph_max_tokens: int | None = option(
         None, "Largest step with prompts that runs as piecewise graphs [tokens]. "
         "[max_cudagraph_capture_size]")
@@ -44,8 +44,8 @@ class StepTimeOptions:
     calibration: str | None = option(
         None, "TOML file with step-time constants from `planner calibrate`. [the engine's constants]")
     interval: float | None = option(
-        None, "Share of outcomes that prediction intervals contain, by held-out errors: 0.8. [no "
-        "intervals]")
+        None, "Coverage of prediction intervals, as in 0.8. The intervals are computed from held-out errors. [no "
+              "intervals]")
 
 
 def check_step_time(options: StepTimeOptions) -> None:

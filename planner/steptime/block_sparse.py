@@ -4,7 +4,7 @@ from planner.catalog.layers.gqa import Gqa
 from planner.catalog.layers.layer_group import LayerGroup
 from planner.engines import ENGINES
 from planner.errors import UsageError
-from planner.steptime.fused_norms import generation
+from planner.steptime.fused_norms import nvlink_generation
 from planner.steptime.step_context import StepContext
 
 # `Engine.block_sparse_frac` is the share of the 16-bit peak that a prompt's tiles reach; a tile is the queries of one
@@ -25,7 +25,7 @@ def sparse_pair_s(stack: StepContext, attention: Gqa) -> float:
     UsageError : under TensorRT-LLM, whose kernels (1.3.0rc23) take up to hundreds of times as long.
     """
     arch, ranks = stack.arch, stack.layout.tensor_parallel_size
-    engine, of_generation = ENGINES[stack.engine], generation(stack.gpu) or "hopper"
+    engine, of_generation = ENGINES[stack.engine], nvlink_generation(stack.gpu) or "hopper"
     if of_generation not in engine.block_sparse_frac:
         raise UsageError(f"{arch.name} under {stack.engine}: its kernels of block-sparse attention are not modelled; "
                          "use --engine vllm or sglang")

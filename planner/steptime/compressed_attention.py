@@ -20,7 +20,7 @@ from planner.steptime.context_reads import (
     sustained,
 )
 from planner.steptime.contribution import Contribution
-from planner.steptime.indexer_time import generation, indexers, padded_heads
+from planner.steptime.indexer_time import indexers, kernel_generation, padded_heads
 from planner.steptime.kernel_constants import Fit, find_fit
 from planner.steptime.mla_time import decode_fit_of
 from planner.steptime.operators.attention import PromptAttention, prompt_attention_coefficients
@@ -57,7 +57,7 @@ def csa_heads(stack: StepContext, attention: Csa) -> int:
 
 def csa_flops_frac(gpu: Gpu) -> float:
     """Return what prompts reach of the 16-bit peak, heads padded [1]."""
-    return FLOPS_FRAC[generation(gpu)]
+    return FLOPS_FRAC[kernel_generation(gpu)]
 
 
 def _prompts(stack: StepContext, attention: Csa, fit: Fit[PromptAttention]) -> PromptCoefficients:

@@ -9,11 +9,11 @@ from planner.model.layout import Layout
 KERNELS_OF = "trtllm"  # FlashInfer's kernel is TensorRT-LLM's, so its benchmark is of all three engines'
 
 
-def generation(gpu: Gpu) -> str | None:
+def nvlink_generation(gpu: Gpu) -> str | None:
     """Return the generation of a data centre's GPU from Hopper on, with NVLink; None elsewhere.
 
     >>> from planner.catalog.catalog_files import load_gpu
-    >>> [generation(load_gpu(name)) for name in ("h100-sxm", "b200-sxm", "a100-sxm", "rtx-pro-6000")]
+    >>> [nvlink_generation(load_gpu(name)) for name in ("h100-sxm", "b200-sxm", "a100-sxm", "rtx-pro-6000")]
     ['hopper', 'blackwell', None, None]
     """
     if not gpu.scale_up_link.startswith("NVLink") or "fp8" not in gpu.flops_per_s:
@@ -32,7 +32,7 @@ def fuses_norms(given: bool | None, engine: str, arch: Architecture, gpu: Gpu, l
     ------
     UsageError : the user asks for it where no such kernel runs.
     """
-    if given and generation(gpu) is None:
+    if given and nvlink_generation(gpu) is None:
         raise UsageError(f"--fuse-allreduce-rms: the fused kernels need Hopper or Blackwell GPUs joined by NVLink, and "
                          f"--gpu {gpu.name} has {gpu.scale_up_link}; leave it out")
     return _fuses_by_itself(engine, arch, gpu, layout) if given is None else given
@@ -46,7 +46,7 @@ def _fuses_by_itself(engine: str, arch: Architecture, gpu: Gpu, layout: Layout) 
     """
     if arch.num_residual_streams > 1:
         return False
-    if generation(gpu) is None or layout.tensor_parallel_size == 1 or layout.data_parallel_size > 1:
+    if nvlink_generation(gpu) is None or layout.tensor_parallel_size == 1 or layout.data_parallel_size > 1:
         return False
     return ENGINES[engine].fuses_allreduce(arch, layout.pipeline_parallel_size)
 
@@ -63,7 +63,7 @@ def largest_fused_bytes(engine: str, gpu: Gpu, num_gpus: int, hidden_size: int) 
     >>> largest_fused_bytes("vllm", load_gpu("h100-sxm"), 8, 8192) // (8192 * 2)
     32.0
     """
-    of_generation = generation(gpu)
+    of_generation = nvlink_generation(gpu)
     if of_generation is None:
         return 0.0
     return ENGINES[engine].largest_fused_bytes(of_generation, num_gpus, hidden_size)

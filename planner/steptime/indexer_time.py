@@ -64,7 +64,7 @@ def entry_pair_s(stack: StepContext, group: LayerGroup) -> float:
     indexer, peaks = group.indexer, stack.gpu.flops_per_s
     assert indexer is not None
     products = 2.0 * indexer.num_heads * indexer.head_dim / group.tokens_per_entry
-    return products / peaks.get("fp8", peaks["bf16"]) / INDEX_FLOPS_FRAC[generation(stack.gpu)]
+    return products / peaks.get("fp8", peaks["bf16"]) / INDEX_FLOPS_FRAC[kernel_generation(stack.gpu)]
 
 
 def padded_heads(gpu: Gpu, num_heads: int) -> int:
@@ -72,11 +72,11 @@ def padded_heads(gpu: Gpu, num_heads: int) -> int:
 
     It runs 64 at once on Hopper and 128 on Blackwell (`prefill_padding` of FlashMLASparseImpl in vLLM).
     """
-    at_once = 128 if generation(gpu) == "blackwell" else 64
+    at_once = 128 if kernel_generation(gpu) == "blackwell" else 64
     return -(-num_heads // at_once) * at_once
 
 
-def generation(gpu: Gpu) -> str:
+def kernel_generation(gpu: Gpu) -> str:
     """Return whose kernels a GPU runs: Blackwell's where it multiplies FP4."""
     return "blackwell" if "fp4" in gpu.flops_per_s else "hopper"
 

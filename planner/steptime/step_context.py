@@ -9,7 +9,7 @@ from planner.model.drafting import Draft
 from planner.model.layout import Layout
 from planner.model.node_link import NodeLink
 from planner.steptime.engine_constants import EngineConstants
-from planner.steptime.fused_norms import generation
+from planner.steptime.fused_norms import nvlink_generation
 
 # Density of arithmetic (16-bit peak over the power limit) up to which large products keep the clocks of the peak. H100
 # and H200 have 1.4e12, B200 and B300 2.1 to 2.3e12; A100 SXM 0.78e12, RTX PRO 6000 0.80e12, RTX 4090 0.37e12.
@@ -116,4 +116,4 @@ def runs_flashinfer(engine: str, gpu: Gpu) -> bool:
     >>> [runs_flashinfer("vllm", load_gpu(name)) for name in ("b200-sxm", "rtx-pro-6000", "h100-sxm", "mi355x")]
     [True, False, False, False]
     """
-    return generation(gpu) in ENGINES[engine].flashinfer_generations
+    return nvlink_generation(gpu) in ENGINES[engine].flashinfer_generations
