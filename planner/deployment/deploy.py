@@ -36,7 +36,7 @@ from planner.steptime.roofline import roofline
 from planner.steptime.step_context import StepContext
 from planner.traces import Trace
 from planner.traces.shaping.client_load import NAME, at_client_rate
-from planner.traces.shaping.session_start import parse_fractions, session_numbers, under_way
+from planner.traces.shaping.session_start import check_sessions, parse_fractions, under_way
 from planner.traces.shaping.window_and_rate import at_request_rate, limit, scale_rate, slice_time
 
 
@@ -143,7 +143,7 @@ def _with_sessions(scenario: Scenario, trace: Trace) -> Trace:
             raise UsageError(f"--session-start-fraction {fractions}: needs --max-sessions, the number of sessions that "
                              f"are open at the start")
         return trace
-    session_numbers(trace, most)
+    check_sessions(trace, most)
     if not scenario.wait_for_parents:
         raise UsageError(f"--max-sessions {most}: without --wait-for-parents no request waits for another; leave one "
                          f"of them out")

@@ -44,7 +44,6 @@ def dependencies(trace: Trace, max_sessions: int | None = None) -> Dependencies 
     Raises
     ------
     TraceError : a parent is no request of the trace, or requests wait for each other in a circle.
-    UsageError : `max_sessions` is below 1, or the trace has no sessions.
     """
     columns = trace.requests.columns
     pairs = _by_parent(trace) if "parent_id" in columns else []

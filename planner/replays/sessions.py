@@ -36,12 +36,8 @@ def sessions(trace: Trace, most: int, num_parents: NDArray[np.int64]) -> Session
     Parameters
     ----------
     num_parents : requests that each request waits for, shape [num_requests].
-
-    Raises
-    ------
-    UsageError : `most` is below 1, or the trace has no sessions.
     """
-    of_request = session_numbers(trace, most)
+    of_request = session_numbers(trace)
     roots = np.flatnonzero(num_parents == 0)
     roots = roots[np.argsort(of_request[roots], kind="stable")]
     count = int(of_request.max(initial=-1)) + 1

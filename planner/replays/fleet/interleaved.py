@@ -41,6 +41,7 @@ from planner.replays.fleet.timers import RunningFleet, Timer, Timers
 from planner.replays.initial import holding, initial_state, pulling, routed, sharing_requests
 from planner.replays.request_columns import RequestMemory, limits_of_requests, strictest
 from planner.traces import Trace
+from planner.traces.shaping.session_start import session_numbers
 
 _INT, _FLOAT = numba.int64, numba.float64
 _KINDS = [_FLOAT if kind is float else _INT for kind in ReplicaLoad.__annotations__.values()]
@@ -267,7 +268,7 @@ def _fleet_state(trace: Trace, states: list[st.State], plans: list[Any], fleet: 
         planned = planned[limit.of_request[planned] < limit.most]
     asks = fields_read(fleet.router.score, ReplicaLoad._fields) & OF_ADAPTERS
     num_adapters = 1 + max(int(state.adapters.max(initial=-1)) for state in states) if asks else 0
-    session = _sessions(trace) if fleet.router.is_sticky else np.empty(0, np.int64)
+    session = session_numbers(trace) if fleet.router.is_sticky else np.empty(0, np.int64)
     memory = fs.FleetState(
         fleet=_fleet_record(fleet, n, num_legs, len(planned), len(tree) // 2, len(turn)),
         memories=_memories(states),
@@ -366,13 +367,3 @@ def _memories(states: list[st.State]) -> Any:
     if numba.config.DISABLE_JIT:
         return states
     return np.array([pointers(state) for state in states], np.int64).reshape(-1)
-
-
-def _sessions(trace: Trace) -> NDArray[np.int64]:
-    """Return a number for each request's session, shape [num_requests]; a request without one is its own."""
-    own = np.arange(trace.num_requests)
-    if "session_id" not in trace.requests.columns:
-        return own
-    ids = trace.requests["session_id"]
-    numbers = ids.rank("dense").fill_null(0).cast(int).to_numpy() - 1
-    return np.where(ids.is_null().to_numpy(), int(numbers.max(initial=0)) + 1 + own, numbers)

@@ -13,24 +13,27 @@ from planner.traces.prefix_ids import take_rows
 from planner.traces.table import Trace
 
 
-def session_numbers(trace: Trace, most: int) -> NDArray[np.int64]:
-    """Return the number of each request's session, in the order of their first arrivals, shape [num_requests].
-
-    A request without a session is a session of its own.
+def check_sessions(trace: Trace, most: int) -> None:
+    """Raise UsageError where `--max-sessions` is below 1, or the trace has no sessions.
 
     Parameters
     ----------
-    most : sessions that may be open at once, for the errors [1].
-
-    Raises
-    ------
-    UsageError : `most` is below 1, or the trace has no sessions.
+    most : sessions that may be open at once [1].
     """
     if most < 1:
         raise UsageError(f"--max-sessions {most}; must be at least 1")
     if "session_id" not in trace.requests.columns:
         raise UsageError(f"--max-sessions {most}: {trace.source} has no session_id, so no request belongs to a "
                          f"session; use --max-concurrency to limit requests in flight")
+
+
+def session_numbers(trace: Trace) -> NDArray[np.int64]:
+    """Return the number of each request's session, in the order of their first arrivals, shape [num_requests].
+
+    A request without a session is a session of its own.
+    """
+    if "session_id" not in trace.requests.columns:
+        return np.arange(trace.num_requests)
     row, session = pl.col("row"), pl.col("session_id")
     first = pl.when(session.is_null()).then(row).otherwise(row.min().over("session_id"))
     table = trace.requests.with_row_index("row").select(number=first.rank("dense").cast(pl.Int64) - 1)
