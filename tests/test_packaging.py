@@ -92,8 +92,9 @@ def test_the_wheel_has_the_package_and_its_data_and_nothing_else(built: tuple[Pa
 
 
 def test_the_wheel_works_outside_of_the_source(installed: Path, tmp_path: Path) -> None:
-    """An empty environment and another folder, as after `pip install llm-serving-planner`; what the source compiled
-    is there for it, since it is the same source.
+    """An empty environment and another folder, as after `pip install llm-serving-planner`.
+
+    The wheel has the same source as the checkout, so it uses the checkout's compiled loop.
     """
     planner = installed / "planner"
     assert checked(run(planner, "--version", folder=tmp_path)).stdout == f"planner {VERSION}\n"

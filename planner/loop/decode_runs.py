@@ -160,7 +160,7 @@ def end_stretch(s: State, taken: int, rows: int, shared: int, first_s: float, la
     Parameters
     ----------
     taken : steps [1].
-    rows : rows of each step, with those of ended requests [1].
+    rows : rows of each step, including the rows of ended requests [1].
     first_s, last_s : what the first and the last of them took [s].
     start_s, end_s : of the last [s].
     used : blocks in use then [1].
