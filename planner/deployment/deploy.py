@@ -14,7 +14,7 @@ from planner.deployment.autoscale import Autoscale, read_autoscale
 from planner.deployment.engine_limits import graph_sizes, limits_of, scenario_constants
 from planner.deployment.kv_tiers import check_tiers, cpu_tier, remote_tier
 from planner.deployment.memory import MemoryPlan, pages, plan_memory
-from planner.deployment.pools import Role, read_fleet
+from planner.deployment.pools import PoolSpec, Role, read_fleet
 from planner.engines import ENGINES
 from planner.engines.engine import EngineDefaults
 from planner.errors import FleetError, PlannerError, UsageError
@@ -162,19 +162,35 @@ def resolve(scenario: Scenario, trace: Trace) -> Deployment:
     scenario = routed(scenario)
     if scenario.fleet is None:
         return _resolve(scenario, trace)
+    return resolve_pools(scenario, read_fleet(Path(scenario.fleet), scenario), trace, scenario.fleet)
+
+
+def resolve_pools(scenario: Scenario, specs: Sequence[PoolSpec], trace: Trace, where: str) -> Deployment:
+    """Make pools concrete for a trace.
+
+    Parameters
+    ----------
+    scenario : of all of them: its load and router.
+    specs : those that prefill before those that decode.
+    where : the pools are described, for the errors.
+
+    Raises
+    ------
+    FleetError : a pool is impossible, or does not fit the others.
+    """
     pools = []
-    for spec in read_fleet(Path(scenario.fleet), scenario):
+    for spec in specs:
         own = spec.scenario
         try:
             deployment = _resolve(own, trace)
             autoscale = None if own.autoscale is None else read_autoscale(Path(own.autoscale))
         except PlannerError as error:
-            raise FleetError(f"{scenario.fleet}: pool {spec.name!r}: {error}") from error
+            raise FleetError(f"{where}: pool {spec.name!r}: {error}") from error
         pools.append(Pool(name=spec.name, role=spec.role, weight=spec.weight, deployment=deployment,
                           num_replicas=spec.num_replicas if autoscale is None else autoscale.rules.maximum,
                           autoscale=autoscale, notes=spec.notes))
     pools = _with_one_context(pools)
-    _check_pools(scenario.fleet, pools)
+    _check_pools(where, pools)
     return replace(pools[0].deployment, scenario=scenario, pools=tuple(pools))
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from planner.catalog.catalog_files import load_gpu
+from planner.catalog.gpus import Gpu
 from planner.errors import CatalogError, UsageError
 from planner.measured.recipes import Run, find_recipe, release_of, tokens_per_counted
 from planner.measured.run_columns import LAYOUT, LOAD
@@ -83,18 +84,28 @@ def published_run(row: Row) -> dict[str, Any]:
                      attention_dp_timeout_iters=int(recipe.pop("attention_dp_timeout_iters", 0)))
     in_flight = max(row.concurrency // layout.data_parallel_size, 1)
     prompts = int(recipe.pop("num_prompts_per_concurrency", PROMPTS_PER_CONCURRENCY)) * in_flight
-    model = _CHECKPOINTS.get((row.model, precision), row.model)
+    model = checkpoint_of(row.model, precision)
     is_burst = row.client == "inferencex"
     ratio = tokens_per_counted(RECIPES, run) if is_burst else 1.0
     options = _options(recipe, in_flight) | {"engine_version": release_of(RECIPES, run)}
-    if gpu.vendor == "AMD" and options["kv_cache_dtype"] == "auto":
-        options["kv_cache_dtype"] = "bf16"  # 4-bit checkpoints are AMD's own there; what their KV is, is not known
+    if options["kv_cache_dtype"] == "auto":
+        options["kv_cache_dtype"] = kv_type_of(gpu)
     scenario = Scenario(**{
         "model": model, "gpu": gpu.name, "engine": row.engine, "tensor_parallel_size": layout.tensor_parallel_size,
         "quantization": quantization_of(model, precision), "max_concurrency": in_flight,
         "max_model_len": math.ceil(ratio * row.isl) + row.osl + 200, **options, **row.settings})
-    return {"scenario": scenario, "layout": layout, "load": _load(row.isl, row.osl, prompts, ratio, is_burst=is_burst),
+    return {"scenario": scenario, "layout": layout, "load": inferencex_load(row.isl, row.osl, prompts, ratio, is_burst=is_burst),
             "tokens_per_counted": ratio, "num_opening": 0 if is_burst else in_flight}
+
+
+def checkpoint_of(model: str, precision: str) -> str:
+    """Return what a run of a model in a precision loads."""
+    return _CHECKPOINTS.get((model, precision), model)
+
+
+def kv_type_of(gpu: Gpu) -> str:
+    """Return the KV cache's type where a recipe says "auto"."""
+    return "bf16" if gpu.vendor == "AMD" else "auto"  # AMD's 4-bit checkpoints are its own; their KV type is not known
 
 
 def _layout(row: Row, corrected: str) -> Layout:
@@ -133,7 +144,7 @@ def _options(recipe: Mapping[str, Any], in_flight: int) -> dict[str, Any]:
 
 
 @functools.cache
-def _load(isl: int, osl: int, prompts: int, ratio: float, *, is_burst: bool) -> Trace:
+def inferencex_load(isl: int, osl: int, prompts: int, ratio: float, *, is_burst: bool) -> Trace:
     """Return the client's prompts: InferenceX draws lengths from [0.8 · len, len] with seed 0, inputs first.
 
     `ratio` is what the engine made of each token of a prompt [1].

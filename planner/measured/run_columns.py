@@ -27,6 +27,11 @@ NAMES: Mapping[str, tuple[str, ...]] = {
     "version": ("engine_version", "backend_version"),
 }
 REQUIRED = ("gpu", "engine", "model", "isl", "osl", "concurrency", "tp")
+# Columns of runs with prefill and decode apart, for each side. The labels tp and ep are the source's, and tp is not
+# read: a worker's GPUs are its side's GPUs over its workers, and with dp_attention each GPU is a rank.
+OF_SIDES = tuple(f"{side}_{name}" for side in ("prefill", "decode")
+                 for name in ("num_workers", "gpus", "dp_attention"))
+LABELS_OF_SIDES = tuple(f"{side}_{name}" for side in ("prefill", "decode") for name in ("tp", "ep"))
 ALSO_READ = ("id", "client", "precision", "gemm_quant_mode", "measured_date", "n_gpus", "spec_decoding", "dp_attention")
 # Columns that no prediction depends on.
 RECORDED_ONLY = ("source", "moe_quant_mode", "moe_tp", "num_warmups", "image", "checkpoint")
@@ -60,12 +65,20 @@ def is_measured(column: str) -> bool:
 
 def is_inferencemax(columns: Sequence[str]) -> bool:
     """Tell whether a table is of InferenceMAX's collected points, which name no client."""
-    return "client" not in columns and set(INFERENCEMAX) <= set(columns)
+    return "client" not in columns and (set(INFERENCEMAX) <= set(columns) or is_apart(columns))
+
+
+def is_apart(columns: Sequence[str]) -> bool:
+    """Tell whether a table is of runs with prefill and decode apart."""
+    return set(OF_SIDES) <= set(columns)
 
 
 def check_columns(path: Path, columns: Sequence[str]) -> None:
     """Raise a TraceError where a table lacks a column, or has one that nothing reads."""
-    needed = [name for name in REQUIRED if name != "concurrency" or "request_rate" not in columns]
+    apart = is_apart(columns)
+    needed = [name for name in REQUIRED if (name != "concurrency" or "request_rate" not in columns)
+              and (name != "tp" or not apart)]
+    known = {*KNOWN, *OF_SIDES, *LABELS_OF_SIDES} if apart else set(KNOWN)
     missing = [name for name in needed if not set(NAMES[name]) & set(columns)]
     missing += [] if measured_columns(columns) else ["measured_ttft_ms or measured_tpot_ms"]
     if missing:
@@ -76,7 +89,7 @@ def check_columns(path: Path, columns: Sequence[str]) -> None:
         if name in REFUSED:
             raise TraceError(f"{path}: column {name}: a row is a run of one engine under a benchmark's load, and this "
                              f"option has no effect there; leave the column out, or rename it to {NOTE}{name}")
-        if name not in KNOWN and not name.startswith(NOTE) and not is_measured(name):
+        if name not in known and not name.startswith(NOTE) and not is_measured(name):
             close = difflib.get_close_matches(name.lower(), KNOWN, n=1)
             hint = f"did you mean {close[0]}? To keep it as a note, " if close else "to keep it as a note, "
             raise TraceError(f"{path}: column {name}: is neither a column of a table of runs nor an option of a "

@@ -5,14 +5,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from planner.deployment.pools import PoolSpec
 from planner.errors import PlannerError, TraceError, UsageError
 from planner.files.table_file import read_table_file
+from planner.measured.apart import apart_run
 from planner.measured.inferencex import BENCHMARKS, published_run
 from planner.measured.run_columns import (
     MEASURED,
     RECORDED_ONLY,
     check_columns,
     check_numbers,
+    is_apart,
     is_inferencemax,
     measured_columns,
     text_of,
@@ -40,6 +43,7 @@ class Measurement:
     load : the prompts of one attention rank; all there at 0 s, `max_concurrency` of the scenario in flight.
     tokens_per_counted : the engine's tokens of a prompt for each that the client counted; the load has them [1].
     num_opening : requests that do not count: an opening burst that the measurement does not show [1].
+    pools : that prefill and that decode, where these are apart; the load is that of all then, and layout None.
     status : "ok", or why the row cannot be predicted.
     """
 
@@ -52,6 +56,7 @@ class Measurement:
     load: Trace | None = field(default=None, repr=False)
     tokens_per_counted: float = 1.0
     num_opening: int = 0
+    pools: tuple[PoolSpec, ...] = ()
     status: str = "ok"
 
 
@@ -90,7 +95,8 @@ def read_measured(path: Path, *, client: str | None = None) -> list[Measurement]
     check_columns(path, table.columns)
     check_numbers(path, table)
     client = client or ("inferencex" if is_inferencemax(table.columns) else None)
-    return [_measurement(path, cells, k, client) for k, cells in enumerate(table.iter_rows(named=True))]
+    read = _apart_measurement if is_apart(table.columns) else _measurement
+    return [read(path, cells, k, client) for k, cells in enumerate(table.iter_rows(named=True))]
 
 
 def table_notes(path: Path, columns: Sequence[str], client: str | None) -> list[str]:
@@ -118,6 +124,22 @@ def _measurement(path: Path, cells: Mapping[str, Any], k: int, client: str | Non
     common: dict[str, Any] = {"id": text_of(cells, "id") or str(k), "groups": groups, "measured": measured}
     try:
         return Measurement(**common, **(published_run(row) if published else own_run(row)))
+    except PlannerError as error:
+        return Measurement(**common, status=str(error))
+
+
+def _apart_measurement(path: Path, cells: Mapping[str, Any], k: int, client: str | None) -> Measurement:
+    """Make sense of a row with prefill and decode apart."""
+    layout = "-".join(f"{side[0]}{text_of(cells, f'{side}_num_workers')}x{text_of(cells, f'{side}_gpus')}"
+                      f"{'dp' if text_of(cells, f'{side}_dp_attention').lower() == 'true' else ''}"
+                      for side in ("prefill", "decode"))
+    groups = {name: text_of(cells, name) for name in ("gpu", "engine", "model", "precision")}
+    measured = {column.removeprefix(MEASURED): float(value) for column in measured_columns(list(cells))
+                if (value := text_of(cells, column))}
+    common: dict[str, Any] = {"id": text_of(cells, "id") or str(k), "measured": measured,
+                              "groups": groups | {"client": client or "unknown", "layout": layout}}
+    try:
+        return Measurement(**common, **apart_run(cells))
     except PlannerError as error:
         return Measurement(**common, status=str(error))
 

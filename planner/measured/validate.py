@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from planner.deployment.deploy import Deployment, deploy
+from planner.deployment.deploy import Deployment, deploy, resolve_pools
 from planner.errors import PlannerError
 from planner.loop.state.engine_settings import Recording
 from planner.loop.state.engine_state import FAILED, REJECTED
@@ -20,7 +20,8 @@ from planner.measured.run_table import GROUPS, METRICS, Measurement, counted
 from planner.measured.statistics import THROUGHPUT, statistics
 from planner.measured.validate_answer import Errors, ErrorSummary, GroupErrors
 from planner.progress import in_parallel
-from planner.replays.driver import run
+from planner.replays.driver import ReplayRecords, run
+from planner.replays.fleet.replicas import serve
 from planner.results.summary import describe_weighted
 from planner.steptime.engine_constants import EngineConstants
 from planner.traces import Trace
@@ -57,6 +58,11 @@ def predict(measurement: Measurement, constants: EngineConstants | None = None) 
     if measurement.status != "ok":
         return Prediction(measurement=measurement, predicted={}, status=measurement.status)
     try:
+        if measurement.pools and constants is not None:
+            return Prediction(measurement=measurement, predicted={},
+                              status="prefill and decode apart: pools take their engines' constants, no calibration")
+        if measurement.pools:
+            return replay_apart(measurement)
         return replay_measured(measurement, deploy_measured(measurement, constants))
     except PlannerError as error:
         return Prediction(measurement=measurement, predicted={}, status=str(error))
@@ -81,6 +87,32 @@ def replay_measured(measurement: Measurement, deployment: Deployment) -> Predict
     assert measurement.load is not None
     step_time = _for_text(deployment.step_time, measurement.tokens_per_counted)
     replayed = run(measurement.load, deployment.policy, deployment.settings, step_time, NO_ROWS)
+    gpus = 0 if measurement.layout is None else measurement.layout.gpus_per_rank
+    return _predicted(measurement, deployment, replayed, (gpus, gpus))
+
+
+def replay_apart(measurement: Measurement) -> Prediction:
+    """Replay a measured run whose prefill and decode are apart: all workers behind one router.
+
+    Output tokens are counted by GPU that decodes, all tokens by GPU of either side, as InferenceX does.
+    """
+    scenario, load = measurement.scenario, measurement.load
+    assert scenario is not None
+    assert load is not None
+    deployment = resolve_pools(scenario, measurement.pools, load, f"row {measurement.id}")
+    decoding = sum(pool.num_gpus for pool in deployment.pools if pool.role == "decode")
+    return _predicted(measurement, deployment, serve(load, deployment).records, (decoding, deployment.num_gpus))
+
+
+def _predicted(measurement: Measurement, deployment: Deployment, replayed: ReplayRecords,
+               gpus: tuple[int, int]) -> Prediction:
+    """Take the statistics that a client reports of a replay.
+
+    Parameters
+    ----------
+    gpus : by which output tokens and all tokens are counted [1].
+    """
+    assert measurement.load is not None
     records = replayed.requests
     has_times = is_measured(measurement.load)
     refused = has_times & np.isin(records.state, (REJECTED, FAILED))
@@ -104,17 +136,17 @@ def replay_measured(measurement: Measurement, deployment: Deployment) -> Predict
         predicted |= {name: value for name in names if (value := itl.get(name)) is not None}
     inputs = measurement.load.requests["input_tokens"].to_numpy()[done].sum()
     outputs = records.num_output_tokens[done].sum()
-    predicted |= _throughput(measurement, names, float(inputs), float(outputs), makespan_s)
+    predicted |= _throughput(measurement, names, float(inputs), float(outputs), makespan_s, gpus)
     return Prediction(measurement=measurement, predicted=predicted, status="ok")
 
 
-def _throughput(measurement: Measurement, names: Sequence[str], inputs: float, outputs: float,
-                makespan_s: float) -> dict[str, float]:
+def _throughput(measurement: Measurement, names: Sequence[str], inputs: float, outputs: float, makespan_s: float,
+                gpus: tuple[int, int]) -> dict[str, float]:
     """Return the tokens per second and GPU that the client counts, of those statistics that are asked for."""
-    if measurement.layout is None or not makespan_s > 0:
+    if not min(gpus) or not makespan_s > 0:
         return {}
-    tokens = dict(zip(THROUGHPUT, (outputs, outputs + inputs / measurement.tokens_per_counted), strict=True))
-    return {name: value / makespan_s / measurement.layout.gpus_per_rank for name, value in tokens.items()
+    tokens = (outputs, outputs + inputs / measurement.tokens_per_counted)
+    return {name: value / makespan_s / count for name, value, count in zip(THROUGHPUT, tokens, gpus, strict=True)
             if name in names}
 
 
