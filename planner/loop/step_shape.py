@@ -16,6 +16,9 @@ def begin_step(s: State) -> None:
     e.step_decodes = 0
     e.step_decode_context = 0
     e.step_prompts = 0
+    e.step_pulled = 0
+    e.step_pulled_context = 0
+    e.step_pulled_window = 0
     e.step_prompt_tokens = 0
     e.step_prompt_context = 0
     e.step_prompt_pairs = 0
@@ -94,7 +97,12 @@ def count_prompt(s: State, request: Any, n: int, sign: int) -> None:
     e.step_prompt_tokens += sign * n
     e.step_prompt_context += sign * computed
     e.step_prompt_pairs += sign * (n * computed + n * (n + 1) // 2)
-    e.step_window_pairs += sign * window_pairs(s.step_time.window_tokens, computed, n)
+    within = window_pairs(s.step_time.window_tokens, computed, n)
+    e.step_window_pairs += sign * within
+    if s.settings.pulls_kv and n == 1 and computed > 0:
+        e.step_pulled += sign
+        e.step_pulled_context += sign * computed
+        e.step_pulled_window += sign * within
     if n >= pending_tokens(request):
         e.step_sampled += sign
 

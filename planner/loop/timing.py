@@ -258,13 +258,15 @@ def decodes_alone_s(s: State) -> float:
 def step_tokens(s: State) -> int:
     """Return the tokens of the step just composed, those that are checked for its decodes included."""
     e = s.engine
-    return int(e.step_prompt_tokens + e.step_decodes * s.step_time.tokens_per_decode - e.step_cut)
+    decodes = e.step_decodes + e.step_pulled
+    return int(e.step_prompt_tokens - e.step_pulled + decodes * s.step_time.tokens_per_decode - e.step_cut)
 
 
 @jit
 def step_is_graph(s: State) -> bool:
     """Tell whether the step just composed runs as a CUDA graph by itself."""
-    return is_graph(s.step_time, s.engine.step_prompts, step_tokens(s), s.engine.step_decodes)
+    e = s.engine
+    return is_graph(s.step_time, int(e.step_prompts - e.step_pulled), step_tokens(s), int(e.step_decodes + e.step_pulled))
 
 
 @jit
@@ -276,28 +278,33 @@ def own_step_s(s: State) -> float:
 
 @jit
 def step_s(s: State, run: int, shared: int, as_graph: bool) -> float:
-    """Return the time of the step just composed, including the host link [s]."""
+    """Return the time of the step just composed, including the host link [s].
+
+    A prompt whose KV came from another engine has one token to compute, and runs as a decode does.
+    """
     e, t = s.engine, s.step_time
+    prompts, decodes = e.step_prompts - e.step_pulled, e.step_decodes + e.step_pulled
+    prompt_tokens, context = e.step_prompt_tokens - e.step_pulled, e.step_decode_context + e.step_pulled_context
     gpu_s = composition_s(
         t,
         s.curve,
         run,
         shared,
-        e.step_prompts,
-        e.step_prompt_tokens,
-        e.step_prompt_context,
-        e.step_prompt_pairs,
-        e.step_window_pairs,
-        e.step_decodes,
+        prompts,
+        prompt_tokens,
+        e.step_prompt_context - e.step_pulled_context,
+        e.step_prompt_pairs - e.step_pulled_context - e.step_pulled,
+        e.step_window_pairs - e.step_pulled_window,
+        decodes,
         e.step_sampled + e.step_decodes,
     )
     gpu_s += e.step_adapter_s
-    gpu_s += adapters_s(t, e.num_adapters, e.step_prompt_tokens + e.step_decodes * t.tokens_per_decode)
+    gpu_s += adapters_s(t, e.num_adapters, prompt_tokens + decodes * t.tokens_per_decode)
     if e.step_swapped > 0:
         gpu_s += e.step_swapped * s.settings.swap_s_per_token
+    if decodes > 0:
+        gpu_s += context_s(t, context_slopes(t, s.curve, decodes), decodes, context)
     if e.step_decodes > 0:
-        gpu_s += context_s(t, context_slopes(t, s.curve, e.step_decodes), e.step_decodes, e.step_decode_context)
-        longest = longest_context(s)
-        gpu_s += waited_s(t, s.curve, e.step_prompts, e.step_decodes, e.step_decode_context, longest)
-    busy_s = max(gpu_s, hidden_s(t, e.step_prompts, e.step_decodes, as_graph))
-    return float(busy_s + overhead_s(t, e.step_prompts, e.step_decodes))
+        gpu_s += waited_s(t, s.curve, prompts, decodes, context, longest_context(s))
+    busy_s = max(gpu_s, hidden_s(t, prompts, decodes, as_graph))
+    return float(busy_s + overhead_s(t, prompts, decodes))

@@ -234,6 +234,9 @@ ENGINE = np.dtype(
         ("step_prompt_context", "i8"),
         ("step_prompt_pairs", "i8"),
         ("step_window_pairs", "i8"),
+        ("step_pulled", "i8"),  # of the prompts, those whose KV came from another engine: one token, as a decode has
+        ("step_pulled_context", "i8"),  # tokens before these
+        ("step_pulled_window", "i8"),  # of their pairs, those within the sliding window
         ("step_sampled", "i8"),
         ("step_cut", "i8"),  # drafts that its decodes lack
         ("step_pads", "i8"),  # a prompt of one token is padded to the tokens of a decode with drafts
