@@ -33,10 +33,11 @@ def column(result: ReplayResult, name: str) -> list[Any]:
 def test_a_transfer_in_flight() -> None:
     """Both prompts are through at 1, and their KV is there at 1.5. The last one's is asked for when a step begins."""
     result = play([(0.0, 10, 4), (0.0, 10, 4), (0.5, 10, 1), (0.6, 10, 3)], **SECONDS, kv_transfer_latency=0.5)
-    assert column(result, "first_token_at_s") == [1.0, 1.0, 2.0, 2.0]
+    assert column(result, "prefilled_at_s") == [1.0, 1.0, 2.0, 2.0]
+    assert column(result, "first_token_at_s") == [2.5, 2.5, 2.0, 4.5]  # after the first step of the decoder
     assert column(result, "finished_at_s") == [4.5, 4.5, 2.0, 5.5]
     assert column(result, "handover_s") == [0.5, 0.5, 0.0, 1.0]
-    assert column(result, "tpot_s") == [pytest.approx(3.5 / 3), pytest.approx(3.5 / 3), None, 1.75]
+    assert column(result, "tpot_s") == [pytest.approx(2 / 3), pytest.approx(2 / 3), None, 0.5]
     assert column(result, "replica") == [0, 0, 0, 0]
     assert column(result, "decode_replica") == [1, 1, 0, 1]
     assert column(result, "output_tokens") == [4, 4, 1, 3]
@@ -83,7 +84,7 @@ def test_a_full_pool_keeps_the_senders_blocks() -> None:
     """The decoder has room for one: the second's KV waits where it was made, and the third's prompt for that room."""
     rows = [(0.0, 32, 5), (0.0, 32, 2), (2.5, 64, 1)]
     result = play(rows, **SECONDS, num_gpu_blocks=4, block_size=16, enable_prefix_caching=False)
-    assert column(result, "first_token_at_s") == [1.0, 1.0, 6.0]
+    assert column(result, "prefilled_at_s") == [1.0, 1.0, 6.0]
     assert column(result, "finished_at_s") == [5.0, 6.0, 6.0]
     assert column(result, "handover_s") == [0.0, 4.0, 0.0]
     assert set(column(result, "status")) == {"completed"}

@@ -63,10 +63,10 @@ from planner.settings.scenario import OPTION_DEFAULTS
       "all2all_backend": "allgather_reducescatter"}),
     ("sglang serve --model Qwen/Qwen3-32B --tp 8 --dp 8 --enable-dp-attention --moe-a2a-backend megamoe",
      {"engine": "sglang", "data_parallel_size": 8, "data_parallel_attention": True, "expert_parallel": True,
-      "tensor_parallel_size": 1, "all2all_backend": "deepep"}),
+      "tensor_parallel_size": 1, "all2all_backend": "alltoall"}),
     ("vllm serve Qwen/Qwen3-32B --all2all-backend deepep_low_latency", {"engine": "vllm"}),  # nothing to send
     ("vllm serve Qwen/Qwen3-32B --all2all-backend deepep_low_latency --data-parallel-size 8 --enable-expert-parallel",
-     {"engine": "vllm", "data_parallel_size": 8, "expert_parallel": True, "all2all_backend": "deepep",
+     {"engine": "vllm", "data_parallel_size": 8, "expert_parallel": True, "all2all_backend": "deepep_low_latency",
       "router": "vllm-dp"}),
     ("vllm serve Qwen/Qwen3-32B --moe-backend marlin", {"engine": "vllm", "moe_backend": "marlin"}),
     ("vllm serve Qwen/Qwen3-32B --kernel-config '{\"moe_backend\": \"triton\"}'",

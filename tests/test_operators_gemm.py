@@ -36,7 +36,7 @@ moe_constants = st.builds(MoeConstants, flops_frac=fractions, bandwidth_frac=fra
                           spread_frac=st.floats(0.1, 1), imbalance_exponent=st.floats(0, 1), sharpness=st.floats(1, 20))
 link_constants = st.builds(CollectiveConstants, small_latency_s=st.floats(0, 1e-4), small_bandwidth_frac=fractions,
                            large_latency_s=st.floats(0, 1e-3), large_bandwidth_frac=fractions)
-PEAKS = {"flops_per_s": 989.4e12, "bandwidth_bytes_per_s": 3.35e12}
+PEAKS: dict[str, Any] = {"flops_per_s": 989.4e12, "bandwidth_bytes_per_s": 3.35e12}
 MODELS = ((2880, 2880, 4, 128), (7168, 2048, 8, 256), (4096, 1536, 8, 128), (3072, 1536, 8, 256))
 EXACT = 1 - 1e-12
 
@@ -49,7 +49,7 @@ def constants_of(kind: Any, row: dict[str, Any]) -> Any:
 def test_a_gemm_is_never_faster_than_the_hardware_and_never_faster_with_more_tokens(
         m: int, n: int, k: int, constants: GemmConstants, activation: float) -> None:
     def time_s(m: int, **faster: float) -> float:
-        peaks: dict[str, Any] = PEAKS | {name: PEAKS[name] * factor for name, factor in faster.items()}
+        peaks = PEAKS | {name: PEAKS[name] * factor for name, factor in faster.items()}
         return float(gemm_s(m, n, k, weight_bytes_per_element=activation, activation_bytes_per_element=activation,
                             constants=constants, **peaks))
     assert time_s(m) >= EXACT * (n * k + m * k) * activation / PEAKS["bandwidth_bytes_per_s"]

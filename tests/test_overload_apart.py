@@ -49,7 +49,7 @@ def test_a_time_out_before_the_first_token() -> None:
     rows = [(0.0, 10, 2), (0.0, 10, 2), (0.0, 10, 2)]
     result = play(rows, **SECONDS, max_num_batched_tokens=10, ttft_timeout=2.5)
     assert column(result, "status") == ["completed", "completed", "timed_out"]
-    assert column(result, "first_token_at_s") == [1.0, 2.0, 3.0]
+    assert column(result, "prefilled_at_s") == [1.0, 2.0, 3.0]
     assert column(result, "finished_at_s") == [2.0, 3.0, 3.0]
     assert column(result, "decode_replica") == [1, 1, 0]
 
@@ -59,7 +59,7 @@ def test_who_hangs_up_gives_the_senders_blocks_back() -> None:
     is prefilled when it comes, at 2.5, and not at 6."""
     trace = trace_of([(0.0, 32, 5), (0.0, 32, 2), (2.5, 64, 1)], cancel_after_s=[None, 2.0, None])
     result = play(trace, **SECONDS, **ONCE, num_gpu_blocks=4, block_size=16, enable_prefix_caching=False)
-    assert column(result, "first_token_at_s") == [1.0, 1.0, 3.5]
+    assert column(result, "prefilled_at_s") == [1.0, 1.0, 3.5]
     assert column(result, "status") == ["completed", "cancelled", "completed"]
     assert column(result, "finished_at_s") == [5.0, 2.0, 3.5]
 
@@ -70,7 +70,7 @@ def test_who_hangs_up_leaves_both_links() -> None:
     trace = trace_of([(0.0, 100_000, 3), (0.0, 100_000, 3), (0.5, 100_000, 3)], cancel_after_s=[1.5, None, None])
     options = model(max_num_batched_tokens=200_000, max_retries=1)
     result = replay(trace, options, recording=EVERYTHING).result
-    assert column(result, "first_token_at_s") == [1.0, 1.0, 2.0]
+    assert column(result, "prefilled_at_s") == [1.0, 1.0, 2.0]
     assert column(result, "status") == ["cancelled", "completed", "completed"]
     assert column(result, "handover_s")[1:] == pytest.approx([2.0, 1.5])
 
@@ -82,7 +82,7 @@ def test_a_queue_of_the_decoder_that_is_full() -> None:
                   max_num_seqs=1, max_queued_requests=1)
     assert attempts(result, "request_id", "attempt", "ended_at_s", "reason", "num_computed_tokens") == [
         ("2", 1, 3.0, "queue_full", 10), ("0", 1, 5.0, None, 14), ("1", 1, 7.0, None, 12), ("2", 2, 8.0, None, 11)]
-    assert column(result, "first_token_at_s") == [1.0, 2.0, 6.5]
+    assert column(result, "prefilled_at_s") == [1.0, 2.0, 6.5]
 
 
 def test_the_routers_queue_counts_a_request_until_it_is_decoded() -> None:
@@ -124,5 +124,5 @@ def test_kv_that_waits_for_a_seat_is_lost_with_its_sender() -> None:
     result = play(rows, **options, router="least-outstanding-requests", fail_replica="1@3+1")
     assert column(result, "replica") == [0, 0]
     assert column(result, "num_attempts") == [1, 2]
-    assert column(result, "first_token_at_s") == [1.0, 4.0]
+    assert column(result, "prefilled_at_s") == [1.0, 4.0]
     assert column(result, "finished_at_s") == [6.0, 8.0]

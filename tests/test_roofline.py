@@ -29,7 +29,7 @@ from planner.deployment.engine_limits import graph_sizes
 from planner.errors import UsageError
 from planner.loop.state.engine_settings import Recording
 from planner.model.drafting import Draft
-from planner.model.layout import Layout
+from planner.model.layout import ALL_GATHER, Layout
 from planner.model.node_link import NodeLink
 from planner.model.precision import WEIGHT_FORMATS, expert_format, weight_format
 from planner.model.projections import projections
@@ -39,9 +39,10 @@ from planner.settings.scenario import Scenario
 from planner.steptime import contribution
 from planner.steptime.attention_time import OPERATORS
 from planner.steptime.by_term import TERMS, linear, step_terms
-from planner.steptime.collective_time import collective_fit, collectives_s, exchange_s
+from planner.steptime.collective_time import collective_fit, collectives_s
 from planner.steptime.dense_time import gemms_s
 from planner.steptime.engine_constants import bounds
+from planner.steptime.exchange_time import layer_exchange_s
 from planner.steptime.expert_time import moe_kernels, routed_experts
 from planner.steptime.host_time import decode_launch_s, host_times, launches_s, prompt_launch_s
 from planner.steptime.indexer_time import INDEX_KERNELS
@@ -52,7 +53,7 @@ MODELS = ("llama-3.1-8b", "gemma-2-9b", "mixtral-8x7b", "gpt-oss-120b", "deepsee
           "deepseek-v4-flash")
 LAYOUTS = (*(Layout(tensor_parallel_size=ranks) for ranks in (1, 2, 4, 8)),
            Layout(tensor_parallel_size=8, expert_parallel_size=8), Layout(data_parallel_size=8, expert_parallel_size=8),
-           Layout(data_parallel_size=8, expert_parallel_size=8, dispatches=True))
+           Layout(data_parallel_size=8, expert_parallel_size=8, exchange="deepep"))
 LOADS = ((0, 1, 1000), (0, 64, 1000), (0, 64, 100_000), (512, 0, 0), (8192, 0, 0), (1024, 128, 1000))
 LOWEST = {name: low for name, (low, _) in bounds().items()}
 STACKS = {"dense": stack_of(), "sliding": stack_of("gpt-oss-120b"),
@@ -213,15 +214,16 @@ def test_sparse_prompts_pay_for_the_heads_that_they_are_padded_to() -> None:
 def test_a_token_is_sent_to_the_gpus_that_have_its_experts(ranks: int, size: int, touched: float) -> None:
     """DeepSeek-V3 in FP8, 8 of 256 experts: one byte a value on the way there, two back, of 100 tokens a rank."""
     layout = Layout(tensor_parallel_size=size, data_parallel_size=ranks, expert_parallel_size=ranks * size,
-                    dispatches=True)
+                    exchange="alltoall")
     stack = replace(stack_of("deepseek-v3", "h200-sxm", layout=layout), node_link=LINK)
     copies = 100 / size * touched * 7168
     experts = experts_of(stack.arch)
-    found = exchange_s(stack, experts, np.array([100.0]))
+    found = layer_exchange_s(stack, experts, np.array([100.0]))
     there, back = (collectives_s(stack, np.array([width * copies]), "alltoall", ranks * size) for width in (1, 2))
     assert found == pytest.approx(there + back, rel=1e-3)
-    gathered = exchange_s(replace(stack, layout=replace(layout, dispatches=False)), experts, np.array([8192.0]))
-    assert exchange_s(stack, experts, np.array([8192.0])) < gathered
+    to_all = replace(stack, layout=replace(layout, exchange=ALL_GATHER))
+    gathered = layer_exchange_s(to_all, experts, np.array([8192.0]))
+    assert layer_exchange_s(stack, experts, np.array([8192.0])) < gathered
     assert "collectives" not in priors(stack) or ranks * size > 8
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from benchmarks.accuracy.closed_loop import closed_loop
 from benchmarks.accuracy.data import MEASURED, ROOT
+from benchmarks.accuracy.disaggregated import disaggregated
 from benchmarks.accuracy.folds import FULL, QUICK
 from benchmarks.accuracy.kv_capacity import kv_capacity
 from benchmarks.accuracy.llmd import llmd
@@ -31,8 +32,8 @@ def main() -> None:
     """Make the report, or show the sections asked for."""
     sections: Mapping[str, Callable[[bool], Section]] = {
         "closed_loop": lambda full: closed_loop(FULL if full else QUICK),
-        "percentiles": lambda _: percentiles(), "published": lambda _: published(), "own": lambda _: own(),
-        "per_request": lambda _: per_request(),
+        "percentiles": lambda _: percentiles(), "disaggregated": lambda _: disaggregated(),
+        "published": lambda _: published(), "own": lambda _: own(), "per_request": lambda _: per_request(),
         "llmd": lambda _: llmd(), "kv_capacity": lambda _: kv_capacity(), "mlperf": lambda _: mlperf(),
         "mlperf_offline": lambda _: mlperf_offline(),
         "static_batch": lambda _: static_batch(), "throughput": lambda _: throughput()}

@@ -1,4 +1,7 @@
-"""Fits `planner.steptime.operators.moe` to measured routed experts and writes hardware_db/kernels/moe.toml."""
+"""Fits `planner.steptime.operators.moe` to measured routed experts and writes two files of hardware_db/kernels.
+
+moe.toml has experts whose GPUs hold all tokens, dispatched_moe.toml those that get only their own (wide EP).
+"""
 
 from collections.abc import Mapping
 
@@ -11,6 +14,7 @@ from planner.steptime.operators.moe import MoeConstants, moe_s
 
 DISTRIBUTION = "power_law_1.01"  # nearer to real routing than balanced
 UNGATED = ((1024, 2688), (2048, 5120), (2688, 1856))  # (hidden, inter) of experts with two matrices
+WIDE = {("sglang", "wideep_generation_moe_perf"): "deepep_masked", ("trtllm", "wideep_moe_perf"): "wideep_cutlass"}
 OTHER_KERNELS = "nongated|situ"  # two matrices, or another activation
 START = {"flops_frac": 0.5, "bandwidth_frac": 0.85, "route_bandwidth_frac": 0.4, "floor_s": 2e-5, "s_per_expert": 1e-8,
          "depth_s": 2e-9, "padding_tokens": 8.0, "tile_tokens": 16.0, "rereads_max": 0.3, "spread_frac": 0.8,
@@ -22,6 +26,42 @@ BOUNDS = {"flops_frac": (0.02, 1.0), "bandwidth_frac": (0.02, 1.0), "route_bandw
 
 
 def main() -> None:
+    fit_all()
+    fit_dispatched()
+
+
+def fit_dispatched() -> None:
+    """Fit experts whose GPUs get their own tokens alone: SGLang's behind DeepEP, TensorRT-LLM's of wide EP."""
+    rows: list[Row] = []
+    for system in SYSTEMS:
+        for (family, stem), kernel in WIDE.items():
+            found = {key: table for key, table in tables(system, "wideep", stem).items() if key[0] == family}
+            if not found:
+                continue
+            (engine, version), table = max(found.items(), key=lambda item: release(item[0][1]))
+            (dtype,) = set(table["moe_dtype"])
+            chosen = table.filter(pl.col("distribution") == DISTRIBUTION)
+            constants, quality = fit(
+                lambda chosen=chosen, dtype=dtype, system=system, **given: predict(system, dtype, chosen, given,
+                                                                                   is_dispatched=True),
+                START, BOUNDS, chosen["latency"].to_numpy() * 1e-3)
+            rows.append({"gpu": SYSTEMS[system], "engine": engine, "version": version, "dtype": dtype, "kernel": kernel,
+                         "default": Plain("true"), **constants, **quality, "source": f"{SOURCE}; {DISTRIBUTION}"})
+            report(rows[-1])
+    rows += [row | {"default": Plain("true")} for row in priors(rows, list(START), ("dtype",))]
+    write_fits(ROOT / "hardware_db/kernels/dispatched_moe.toml",
+               "Constants of steptime/operators/moe.py where tokens were sent to the GPUs of their experts;\n"
+               "written by benchmarks/kernels/fit_moe.py. Fractions are of the peaks in hardware_db/gpus.\n"
+               "gpu = \"prior\" and engine = \"prior\": medians over GPUs.", rows)
+
+
+def release(version: str) -> list[int]:
+    """Return a release's numbers, by which it is newer than another."""
+    return [int(part) for part in version.split(".") if part.isdigit()]
+
+
+def fit_all() -> None:
+    """Fit experts whose GPUs hold all tokens."""
     rows: list[Row] = []
     for system in SYSTEMS:
         for (engine, dtype), (version, table) in sorted(newest(system).items()):
@@ -81,7 +121,8 @@ def fit_kernels(system: str, engine: str, version: str, dtype: str, table: pl.Da
     return rows
 
 
-def predict(system: str, dtype: str, table: pl.DataFrame, given: Mapping[str, float]) -> Floats:
+def predict(system: str, dtype: str, table: pl.DataFrame, given: Mapping[str, float], *,
+            is_dispatched: bool = False) -> Floats:
     """Return the formula's times of a table's rows."""
     gpu, form = profile(system), FORMATS[dtype]
     tokens, hidden, inter, topk, num_experts, moe_tp, moe_ep = (
@@ -89,7 +130,8 @@ def predict(system: str, dtype: str, table: pl.DataFrame, given: Mapping[str, fl
         ("num_tokens", "hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size", "moe_ep_size"))
     return moe_s(tokens, hidden=hidden, inter=inter, topk=topk, num_experts=num_experts, moe_tp=moe_tp, moe_ep=moe_ep,
                  weight_bytes_per_element=form.weight, flops_per_s=gpu.flops_per_s[form.precision],
-                 bandwidth_bytes_per_s=gpu.hbm_bandwidth_bytes_per_s, constants=MoeConstants(**given))
+                 bandwidth_bytes_per_s=gpu.hbm_bandwidth_bytes_per_s, constants=MoeConstants(**given),
+                 is_dispatched=is_dispatched)
 
 
 if __name__ == "__main__":

@@ -166,8 +166,8 @@ def largest_fused_bytes(_: str, __: int, hidden_size: int) -> float:
 FP8_GEMMS = {name: name for name in ("auto", "flashinfer_trtllm")} | {"deep_gemm": "auto"}
 MOES = MOE_BACKENDS | dict.fromkeys(("triton_kernel", "cutlass", "flashinfer_cutlass", "flashinfer_cutedsl",
                                      "flashinfer_mxfp4"), "auto")
-ALL2ALLS = {"none": "allgather_reducescatter"} | dict.fromkeys(
-    ("deepep", "mooncake", "megamoe", "nixl", "mori", "flashinfer"), "deepep")
+ALL2ALLS = {"none": "allgather_reducescatter", "deepep": "deepep", "mooncake": "deepep_low_latency",
+            "flashinfer": "nvlink_one_sided"} | dict.fromkeys(("megamoe", "nixl", "mori"), "alltoall")
 DRAFTS = {"EAGLE": "eagle", "EAGLE3": "eagle3", "NEXTN": "mtp", "STANDALONE": "draft_model", "NGRAM": "ngram"}
 
 DIALECT = Dialect(  # sglang/srt/server_args.py

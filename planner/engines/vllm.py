@@ -139,8 +139,10 @@ def largest_fused_bytes(generation: str, num_gpus: int, _: int) -> float:
 MOES = MOE_BACKENDS | dict.fromkeys(("cutlass", "flashinfer_cutlass", "flashinfer_cutedsl", "deep_gemm_mega_moe"),
                                     "auto")
 ALL2ALLS = dict.fromkeys(("allgather_reducescatter", "naive"), "allgather_reducescatter") | dict.fromkeys(
-    ("deepep_high_throughput", "deepep_low_latency", "pplx", "nixl_ep", "mori", "flashinfer_all2allv",
-     "flashinfer_nvlink_one_sided", "flashinfer_nvlink_two_sided"), "deepep")
+    ("pplx", "nixl_ep", "mori"), "alltoall") | {
+    "deepep_high_throughput": "deepep_high_throughput", "deepep_low_latency": "deepep_low_latency",
+    "flashinfer_nvlink_one_sided": "nvlink_one_sided"} | dict.fromkeys(
+    ("flashinfer_all2allv", "flashinfer_nvlink_two_sided"), "nvlink_two_sided")
 MATMULS = {"highest": "fp32", "high": "tf32", "medium": "tf32"}
 GRAPH_MODES = {mode.upper(): mode for mode in ("full_and_piecewise", "piecewise", "full_decode_only", "none")} | {
     "FULL": "full_and_piecewise"}

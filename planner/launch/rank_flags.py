@@ -14,6 +14,7 @@ from planner.catalog.catalog_files import load_model
 from planner.engines import ENGINES
 from planner.engines.dialect import RankFlags
 from planner.errors import PlannerError, UsageError
+from planner.model.layout import ALL_GATHER
 from planner.settings.default_router import router_of
 from planner.settings.scenario import Scenario
 
@@ -53,7 +54,7 @@ def _with_experts(found: Mapping[str, Any], flags: RankFlags) -> Mapping[str, An
 
     Where ranks have no tokens of their own, all GPUs have all tokens, and none are sent.
     """
-    if found.get("all2all_backend") != "deepep":
+    if found.get("all2all_backend", ALL_GATHER) == ALL_GATHER:
         return found
     whole = flags.sends_whole_experts or bool(found.get("expert_parallel"))
     own = found.get("data_parallel_size", 1) > 1 and (not flags.needs_switch or "data_parallel_attention" in found)

@@ -86,8 +86,11 @@ def frontend_s(s: State) -> float:
 def latency_s(s: State) -> float:
     """Return how long the next request and its first token are on their way beside what keeps the API server busy [s].
 
-    The process that tokenises also streams what the running sequences emit, and whoever comes waits for it.
+    The process that tokenises also streams what the running sequences emit, and whoever comes waits for it. A request
+    that was prefilled elsewhere has been on its way once.
     """
+    if s.settings.pulls_kv and s.pulls[s.engine.next_request].tokens > 0:
+        return 0.0
     t, tokens = s.step_time, s.requests[s.engine.next_request].input_tokens
     return float(t.latency_s + tokens * t.latency_s_per_token + s.engine.num_running * t.latency_s_per_seq)
 

@@ -266,7 +266,8 @@ def step_tokens(s: State) -> int:
 def step_is_graph(s: State) -> bool:
     """Tell whether the step just composed runs as a CUDA graph by itself."""
     e = s.engine
-    return is_graph(s.step_time, int(e.step_prompts - e.step_pulled), step_tokens(s), int(e.step_decodes + e.step_pulled))
+    prompts, decodes = int(e.step_prompts - e.step_pulled), int(e.step_decodes + e.step_pulled)
+    return is_graph(s.step_time, prompts, step_tokens(s), decodes)
 
 
 @jit

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from planner.catalog.catalog_files import data_dir, load_gpu, load_model, read_rows
@@ -15,7 +15,8 @@ from planner.settings.scenario import parse_scenario
 
 SIDES: tuple[Role, ...] = ("prefill", "decode")
 RECIPES = "disaggregated.toml"  # in hardware_db/recipes
-CONDITIONS = ("engine", "model", "isl", "drafts", "prefill_workers", "decode_workers", "decode_gpus", "decode_ranks")
+CONDITIONS = ("engine", "gpu", "model", "precision", "isl", "drafts",
+              "prefill_workers", "decode_workers", "decode_gpus", "decode_ranks")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,9 +52,10 @@ def apart_run(cells: Mapping[str, Any]) -> dict[str, Any]:
     sides = {side: _side(cells, side) for side in SIDES}
     model, precision = text_of(cells, "model"), text_of(cells, "precision") or "bf16"
     gpu, engine = load_gpu(text_of(cells, "gpu")), text_of(cells, "engine")
-    isl, osl, concurrency = (int(text_of(cells, name)) for name in ("isl", "osl", "concurrency"))
+    isl, osl, concurrency = (_count(cells, name) for name in ("isl", "osl", "concurrency"))
     drafts = text_of(cells, "spec_decoding").lower() not in ("", "none")
-    own = _settings({"engine": engine, "model": model, "isl": isl, "drafts": drafts,
+    own = _settings({"engine": engine, "gpu": gpu.name, "model": model, "precision": precision, "isl": isl,
+                     "drafts": drafts,
                      "prefill_workers": sides["prefill"].workers, "decode_workers": sides["decode"].workers,
                      "decode_gpus": sides["decode"].gpus, "decode_ranks": sides["decode"].has_ranks}, concurrency)
     checkpoint = checkpoint_of(model, precision)
@@ -63,6 +65,7 @@ def apart_run(cells: Mapping[str, Any]) -> dict[str, Any]:
     if weights := quantization_of(checkpoint, precision):
         common["quantization"] = weights
     is_mixture = load_model(checkpoint).num_moe_layers > 0
+    sides = {role: replace(side, has_ranks=own[role].pop("has_ranks", side.has_ranks)) for role, side in sides.items()}
     pools = tuple(_pool(role, side, common | _seats(side, concurrency) | own[role], is_mixture)
                   for role, side in sides.items())
     return {"scenario": parse_scenario(common), "pools": pools,
@@ -70,12 +73,19 @@ def apart_run(cells: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _side(cells: Mapping[str, Any], side: str) -> Side:
-    workers, gpus = (int(text_of(cells, f"{side}_{name}")) for name in ("num_workers", "gpus"))
-    if workers < 1 or gpus % workers:
+    workers, gpus = (_count(cells, f"{side}_{name}") for name in ("num_workers", "gpus"))
+    if gpus % workers:
         raise UsageError(f"{side}_gpus = {gpus} beside {side}_num_workers = {workers}; must be a multiple")
     return Side(workers=workers, gpus=gpus // workers,
                 has_ranks=text_of(cells, f"{side}_dp_attention").lower() == "true",
-                spreads_experts=int(text_of(cells, f"{side}_ep") or 1) > 1)
+                spreads_experts=text_of(cells, f"{side}_ep") not in ("", "1"))
+
+
+def _count(cells: Mapping[str, Any], name: str) -> int:
+    text = text_of(cells, name)
+    if not text.isdigit() or int(text) < 1:
+        raise UsageError(f"{name} = {text or 'empty'}: must be a whole number from 1 on")
+    return int(text)
 
 
 def _seats(side: Side, concurrency: int) -> dict[str, Any]:

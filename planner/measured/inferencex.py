@@ -94,7 +94,8 @@ def published_run(row: Row) -> dict[str, Any]:
         "model": model, "gpu": gpu.name, "engine": row.engine, "tensor_parallel_size": layout.tensor_parallel_size,
         "quantization": quantization_of(model, precision), "max_concurrency": in_flight,
         "max_model_len": math.ceil(ratio * row.isl) + row.osl + 200, **options, **row.settings})
-    return {"scenario": scenario, "layout": layout, "load": inferencex_load(row.isl, row.osl, prompts, ratio, is_burst=is_burst),
+    return {"scenario": scenario, "layout": layout,
+            "load": inferencex_load(row.isl, row.osl, prompts, ratio, is_burst=is_burst),
             "tokens_per_counted": ratio, "num_opening": 0 if is_burst else in_flight}
 
 

@@ -4,6 +4,9 @@ from dataclasses import dataclass
 
 from planner.errors import UsageError
 
+SIZES = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "expert_parallel_size")
+ALL_GATHER = "allgather_reducescatter"  # all tokens go to all GPUs
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
@@ -17,7 +20,7 @@ class Layout:
         each has its own sequences and KV cache [1].
     expert_parallel_size : GPUs that the routed experts of a layer are spread over, whole; 1 where every GPU holds a
         slice of each [1].
-    dispatches : whether a token of data-parallel attention is sent to the GPUs that have its experts, and not to all.
+    exchange : how tokens of data-parallel attention reach their experts (`all2all_backend` of a scenario).
     attention_dp_timeout_iters : with data-parallel attention, steps that prompts of one rank wait at most for those of
         all others (TensorRT-LLM's attention_dp_config with enable_balance); 0 where they do not wait [1].
 
@@ -31,11 +34,11 @@ class Layout:
     pipeline_parallel_size: int = 1
     data_parallel_size: int = 1
     expert_parallel_size: int = 1
-    dispatches: bool = False
+    exchange: str = ALL_GATHER
     attention_dp_timeout_iters: int = 0
 
     def __post_init__(self) -> None:
-        for name in self.__slots__:
+        for name in (*SIZES, "attention_dp_timeout_iters"):
             least = 1 if name.endswith("_size") else 0
             if getattr(self, name) < least:
                 raise UsageError(f"{name} = {getattr(self, name)}; must be at least {least}")
@@ -43,9 +46,14 @@ class Layout:
             raise UsageError(f"expert_parallel_size = {self.expert_parallel_size}; must divide the "
                              f"{self.num_expert_gpus} GPUs of tensor and data parallelism")
         if self.dispatches and (self.data_parallel_size == 1 or self.expert_parallel_size != self.num_expert_gpus):
-            raise UsageError("--all2all-backend deepep: sends tokens of data-parallel attention to the GPUs that have "
-                             "their experts; give --data-parallel-size, --data-parallel-attention and "
+            raise UsageError(f"--all2all-backend {self.exchange}: sends tokens of data-parallel attention to the GPUs "
+                             "that have their experts; give --data-parallel-size, --data-parallel-attention and "
                              "--expert-parallel")
+
+    @property
+    def dispatches(self) -> bool:
+        """Whether a token of data-parallel attention is sent to the GPUs that have its experts, and not to all."""
+        return self.exchange != ALL_GATHER
 
     @property
     def num_expert_gpus(self) -> int:

@@ -21,7 +21,7 @@ def layout_of(scenario: Scenario, architecture: Architecture | None) -> Layout:
     size, ranks = scenario.tensor_parallel_size, attention_ranks(scenario)
     return Layout(tensor_parallel_size=size, pipeline_parallel_size=scenario.pipeline_parallel_size,
                   data_parallel_size=ranks, expert_parallel_size=size * ranks if scenario.expert_parallel else 1,
-                  dispatches=scenario.all2all_backend == "deepep")
+                  exchange=scenario.all2all_backend)
 
 
 def check_heads(architecture: Architecture, layout: Layout) -> None:

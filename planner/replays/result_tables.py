@@ -53,8 +53,9 @@ class ReplayResult:
     scaling : how the replicas came and went where an autoscaler was at work; `num_replicas` then is the most that there
         may be. None elsewhere.
     num_followers : requests that were sent when those before them had left [1].
-    handover : where some prefill and others decode, columns of the table of requests: `decode_replica`, and
-        `handover_s`, from the first token until the KV is where the request is decoded; None elsewhere.
+    handover : where some prefill and others decode, columns of the table of requests: `decode_replica`,
+        `prefilled_at_s`, when its prompt was computed, and `handover_s`, from then until the KV is where it decodes;
+        None elsewhere.
     attempts : of the requests, where clients or the router's gateway have rules for overload; None elsewhere.
     tenants : their quotas and objectives, where a file gives them.
     """
@@ -210,18 +211,18 @@ class ReplayResult:
         """
         r, phases, settings = self.records.requests, self.records.phases, self.records.settings
         done, smooth = r.state == st.COMPLETED, r.num_preemptions == 0
-        answered = ~np.isnan(r.first_token_s)
-        handover_s = 0.0 if self.handover is None else self.handover["handover_s"]
+        apart = self.handover or {"handover_s": np.zeros(len(r)), "prefilled_at_s": r.first_token_s}
+        handover_s, prefilled_s = apart["handover_s"], apart["prefilled_at_s"]
         if not settings.records_steps:
             unknown = np.full(len(r), math.nan)
-            return {"prefill_s": np.where(smooth, r.first_token_s - r.first_scheduled_s - self.load_s, math.nan),
-                    "decode_s": np.where(done & smooth, r.finished_s - r.first_token_s - handover_s, math.nan),
+            return {"prefill_s": np.where(smooth, prefilled_s - r.first_scheduled_s - self.load_s, math.nan),
+                    "decode_s": np.where(done & smooth, r.finished_s - prefilled_s - handover_s, math.nan),
                     "interference_s": unknown, "transfer_s": unknown,
                     "recompute_s": np.where(done & smooth, 0.0, math.nan)}
         divides = done & (int(settings.pipeline_parallel_size) == 1)
         recompute_s = (r.finished_s - r.first_scheduled_s - r.preempted_s - phases.prefill_s - handover_s
                        - phases.decode_s - self.load_s)
-        return {"prefill_s": np.where(answered, phases.prefill_s, math.nan),
+        return {"prefill_s": np.where(np.isnan(prefilled_s), math.nan, phases.prefill_s),
                 "decode_s": np.where(done, phases.decode_s, math.nan),
                 "interference_s": np.where(divides, phases.interference_s, math.nan),
                 "transfer_s": np.where(divides, phases.transfer_s, math.nan),

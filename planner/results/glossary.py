@@ -145,8 +145,9 @@ REQUESTS: Mapping[str, Term] = {
     "tpot_s": Term("s", "(last − first token) / (output tokens − 1); null for one token"),
     "e2e_s": Term("s", "Time from arrival to the last token. frontend_s, queue_s, load_s, prefill_s, handover_s, "
                        "decode_s, preempted_s and recompute_s add up to it"),
-    "prefill_s": Term("s", "Time from the first admission to the first token, without load_s and preemptions"),
-    "decode_s": Term("s", "Time from the first to the last token, without preempted_s and recompute_s"),
+    "prefill_s": Term("s", "Time from the first admission to the end of the prompt, without load_s and preemptions"),
+    "decode_s": Term("s", "Time from the end of the prompt to the last token, without handover_s, preempted_s and "
+                       "recompute_s"),
     "interference_s": Term("s", "Part of decode_s: prompts of other requests in the same steps, and waiting for other "
                                 "ranks of data-parallel attention; null if steps are not recorded"),
     "transfer_s": Term("s", "Part of decode_s: KV over the host link; null if steps are not recorded"),
@@ -164,7 +165,9 @@ REQUESTS: Mapping[str, Term] = {
     "num_recomputed_tokens": Term("tokens", "Tokens computed again after preemptions"),
     "replica": Term("1", "Number of the request's replica, from 0"),
     "decode_replica": Term("1", "If some replicas prefill and others decode: the replica that decodes the request"),
-    "handover_s": Term("s", "If some replicas prefill and others decode: time from the first token until the KV is on "
+    "prefilled_at_s": Term("s", "If some replicas prefill and others decode: time at which the prompt was computed. "
+                                "The first token reaches the client after the first step of the decode replica"),
+    "handover_s": Term("s", "If some replicas prefill and others decode: time from prefilled_at_s until the KV is on "
                             "the decode replica"),
     "reason": Term("1", "Why the request is not completed: too_long, token_budget, kv_cache, client, timeout, "
                         "queue_full, quota, no_replica or replica_failed. This column and the next three exist if "

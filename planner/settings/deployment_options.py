@@ -40,10 +40,12 @@ class DeploymentOptions:
     moe_backend: Literal["auto", "marlin", "triton", "deep_gemm", "flashinfer_trtllm"] = option(
         "auto", "Kernels of the routed experts: `auto` (the engine's choice), Marlin (4 bit), Triton, "
         "DeepGEMM, or TensorRT-LLM's kernels (SGLang: --moe-runner-backend; TensorRT-LLM: moe_config.backend).")
-    all2all_backend: Literal["allgather_reducescatter", "deepep"] = option(
+    all2all_backend: Literal["allgather_reducescatter", "deepep", "deepep_low_latency", "deepep_high_throughput",
+                             "nvlink_one_sided", "nvlink_two_sided", "alltoall"] = option(
         "allgather_reducescatter", "How tokens reach the experts with data-parallel attention and expert "
-        "parallelism: `allgather_reducescatter` sends each token to all GPUs; `deepep` sends each token only to the "
-        "GPUs with its experts (SGLang: --moe-a2a-backend).")
+        "parallelism. `allgather_reducescatter` sends each token to all GPUs. The others send each token only to the "
+        "GPUs with its experts, by the kernels of DeepEP (`deepep` chooses by batch size), by TensorRT-LLM's kernels "
+        "over NVLink, or by NCCL's all-to-all (SGLang: --moe-a2a-backend, --deepep-mode).")
     fp32_matmul: Literal["auto", "fp32", "tf32"] = option(
         "auto", "GEMM kernel for FP32 MoE routers on Blackwell (VLLM_FLOAT32_MATMUL_PRECISION). `auto`: the engine's "
                 "kernel, as fast as in 16 bit. `fp32`, `tf32`: cuBLAS.")

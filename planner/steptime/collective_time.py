@@ -1,18 +1,16 @@
-"""The collectives of a step: what all-reduces, and gathering and scattering around experts, take in all layers."""
+"""The collectives of a step: what all-reduces take in all layers."""
 
 from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 
-from planner.catalog.layers.mlps import Dense, Experts
-from planner.model.precision import KERNELS, WEIGHT_FORMATS, expert_format, usable_kernels
+from planner.catalog.layers.mlps import Dense
 from planner.steptime.contribution import Contribution
 from planner.steptime.fused_norms import KERNELS_OF, largest_fused_bytes
 from planner.steptime.kernel_constants import Fit, find_fit
 from planner.steptime.operators.collectives import CollectiveConstants, collective_s
 from planner.steptime.operators.gemm import Floats
-from planner.steptime.operators.moe import touched_gpus
 from planner.steptime.operators.network import network_s
 from planner.steptime.step_context import StepContext
 
@@ -23,9 +21,9 @@ QK_NORM_BYTES = 8.0  # of a token: the sums of squares of query and key, 32-bit
 def collectives(stack: StepContext, counts: Floats, fused: Floats) -> Iterator[Contribution]:
     """Yield the collectives of all layers.
 
-    One or two all-reduces of the hidden state a layer, of which the `fused` take the norm after them along;
-    data-parallel attention brings it to experts and back (`exchange_s`). Where query and key are normalised over all
-    heads, ranks first add up two sums of squares a token (MiniMaxText01RMSNormTP in vLLM).
+    One or two all-reduces of the hidden state a layer, of which the `fused` take the norm after them along. Where query
+    and key are normalised over all heads, ranks first add up two sums of squares a token (MiniMaxText01RMSNormTP in
+    vLLM).
     """
     arch, layout = stack.arch, stack.layout
     hidden = ACTIVATION_BYTES * arch.hidden_size
@@ -39,37 +37,6 @@ def collectives(stack: StepContext, counts: Floats, fused: Floats) -> Iterator[C
             sums_s = collectives_s(stack, counts * QK_NORM_BYTES, "all_reduce", layout.tensor_parallel_size)
             yield Contribution("norms over heads", curve={
                 "collectives_s": arch.num_layers_normed_over_heads * sums_s})
-    if layout.data_parallel_size > 1:
-        for num_layers, experts in arch.mlps_of(Experts):
-            exchanged_s = num_layers * exchange_s(stack, experts, counts)
-            yield Contribution("exchange", curve={"collectives_s": exchanged_s, "shared_s": exchanged_s})
-
-
-def exchange_ops(stack: StepContext) -> tuple[str, str]:
-    """Return the collectives that bring tokens of data-parallel attention to experts, and their results back."""
-    return ("alltoall", "alltoall") if stack.layout.dispatches else ("all_gather", "reduce_scatter")
-
-
-def exchange_s(stack: StepContext, experts: Experts, counts: Floats) -> Floats:
-    """Return what one layer of data-parallel attention takes to bring a rank's tokens to experts and back [s].
-
-    All tokens go to all GPUs, and sums come back; or each goes to those GPUs alone that have its experts, in the format
-    that these multiply, and as many results come back in 16 bit. The GPUs of a rank share its tokens then.
-
-    Source: vLLM's `AgRsAll2AllManager`; Zhao et al., DeepEP, 2025.
-    """
-    arch, layout = stack.arch, stack.layout
-    there, back = exchange_ops(stack)
-    tokens = counts * layout.data_parallel_size
-    there_bytes = back_bytes = tokens * ACTIVATION_BYTES * arch.hidden_size
-    if layout.dispatches:
-        copies = tokens / layout.num_expert_gpus * touched_gpus(experts.num_experts_per_tok, experts.num_experts,
-                                                                layout.num_expert_gpus) * arch.hidden_size
-        choices = WEIGHT_FORMATS[expert_format(arch, stack.quantization)].moe
-        there_bytes = copies * KERNELS[usable_kernels(choices, stack.gpu)[0]].activation_bytes
-        back_bytes = copies * ACTIVATION_BYTES
-    return (collectives_s(stack, there_bytes, there, layout.num_expert_gpus)
-            + collectives_s(stack, back_bytes, back, layout.num_expert_gpus))
 
 
 def fused_reduces(stack: StepContext, counts: Floats) -> Floats:

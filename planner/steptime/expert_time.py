@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from planner.catalog.layers.mlps import Experts
+from planner.errors import CatalogError
 from planner.model.precision import KERNELS, WEIGHT_FORMATS, expert_format
 from planner.steptime.contribution import Contribution
 from planner.steptime.dense_time import preferred_kernels
@@ -34,11 +35,17 @@ def routed_experts(stack: StepContext, counts: Floats) -> Iterator[Contribution]
 def moe_kernels(stack: StepContext) -> tuple[str, tuple[Fit[MoeConstants], ...]]:
     """Return what the routed experts are multiplied as, and the kernels to choose from.
 
-    Those of the backend that was asked for: the engine's own, else another's, since both call the same library; where
+    Where a GPU gets the tokens of its own experts alone, the kernels that were measured so. Else those of the backend
+    that was asked for: the engine's own, else another's, since both call the same library; where
     nobody measured it on this GPU, the engine's choice. Marlin's is that of int4 for other 4-bit formats too: nobody
     measured it with them but on B200, where it came with kernels around it that engines do not run.
     """
     choices = WEIGHT_FORMATS[expert_format(stack.arch, stack.quantization)].moe
+    if stack.layout.dispatches and stack.moe_backend == "auto":
+        try:
+            return preferred_kernels(MoeConstants, "dispatched_moe", choices, stack)
+        except CatalogError:  # nobody measured this format so: the kernels of GPUs that hold all tokens stand in
+            pass
     if stack.moe_backend == "marlin" and not {"int4_wo", "w4a16_mxfp4"}.isdisjoint(choices):
         choices = ("int4_wo",)
     name, fits = preferred_kernels(MoeConstants, "moe", choices, stack)
@@ -76,7 +83,8 @@ def _layer(stack: StepContext, experts: Experts, tokens: Floats) -> tuple[Floats
         benchmark_s = moe_s(tokens, hidden=hidden, inter=width, topk=visited, num_experts=experts.num_experts,
                             moe_tp=tp, moe_ep=ep, weight_bytes_per_element=element,
                             flops_per_s=flops_per_s / stack.compute_ratio(precision),
-                            bandwidth_bytes_per_s=bandwidth, constants=constants, unevenness=unevenness(ep))
+                            bandwidth_bytes_per_s=bandwidth, constants=constants, unevenness=unevenness(ep),
+                            is_dispatched=layout.dispatches)
         touched = touched_experts(tokens, visited, experts.num_experts, ep, constants.spread_frac)
         weight_bytes = touched * expert * element
         found_s = np.maximum(c.experts_ratio * benchmark_s,

@@ -17,12 +17,12 @@ from planner.steptime.collective_time import (
     collective_fit,
     collectives,
     collectives_s,
-    exchange_ops,
     fused_reduces,
 )
 from planner.steptime.contribution import Contribution, summed
 from planner.steptime.dense_time import dense_products, gemm_kernels, gemms_s, projection_format
 from planner.steptime.draft_time import draft_heads, draft_passes
+from planner.steptime.exchange_time import exchange, exchange_fits
 from planner.steptime.expert_time import moe_kernels, routed_experts
 from planner.steptime.host_time import host
 from planner.steptime.kernel_constants import Fit
@@ -53,6 +53,7 @@ def contributions(stack: StepContext) -> Iterator[Contribution]:
     yield from routed_experts(stack, counts)
     yield from activations(stack, counts, fused)
     yield from collectives(stack, counts, fused)
+    yield from exchange(stack, counts)
     yield from _head(stack, counts)
     yield from attention(stack, counts)
     yield host(stack)
@@ -107,17 +108,16 @@ def priors(stack: StepContext) -> tuple[str, ...]:
     formats = {projection_format(stack, gemm)
                for gemm in projections(stack.arch, layout.tensor_parallel_size)}
     sizes = [("all_reduce", layout.tensor_parallel_size), ("all_gather", layout.tensor_parallel_size)]
-    if layout.data_parallel_size > 1:
-        sizes += [(op, layout.num_expert_gpus) for op in exchange_ops(stack)]
     fits: dict[str, Sequence[Fit[Any]]] = {
         "dense layers": [gemm_kernels(stack, name)[1][0] for name in sorted(formats | {HEAD_FORMAT})],
         "experts": [moe_kernels(stack)[1][0] for _ in stack.arch.mlps_of(Experts)]}
     for kind, _ in stack.arch.by_attention:
         operator = OPERATORS[type(kind)]
         fits[operator.name] = [*fits.get(operator.name, ()), *operator.fits(stack, kind)]
-    fits["collectives"] = [collective_fit(stack, op, num_gpus) for op, num_gpus in sizes if num_gpus > 1]
+    fits["collectives"] = [*(collective_fit(stack, op, num_gpus) for op, num_gpus in sizes if num_gpus > 1),
+                           *exchange_fits(stack)]
     unmeasured = tuple(name for name, found in fits.items() if not all(fit.is_measured for fit in found))
-    over_nodes = any(num_gpus > stack.gpu.gpus_per_node for _, num_gpus in sizes)
+    over_nodes = layout.num_expert_gpus > stack.gpu.gpus_per_node
     return (*unmeasured, "collectives between nodes") if over_nodes else unmeasured
 
 

@@ -63,7 +63,7 @@ def transfer_of(deployment: Deployment) -> Transfer:
 def halved(trace: Trace, transfer: Transfer) -> tuple[Trace, Any]:
     """Return a trace in which request i is prefilled as i and decoded as num_requests + i, and what KV each brings.
 
-    The prefill emits the first token; the decode begins with the prompt and that token, all but the last of which it
+    The prefill samples the first token; the decode begins with the prompt and that token, all but the last of which it
     brings. Requests of one token, and short prompts that are prefilled where they decode, have no second half.
 
     Returns
@@ -99,6 +99,11 @@ def joined(requests: Requests, phases: Any, pulls: Any,
            replica: NDArray[np.int32]) -> tuple[Requests, Any, dict[str, Any]]:
     """Return the requests and phases of whole requests, and what only such requests have: see `ReplayResult.handover`.
 
+    A client has its answer from the replica that decodes, so its first token comes at the end of the first step there:
+    vLLM samples it anew, SGLang and TensorRT-LLM send it on with the second. Source: proxies of vLLM's NixlConnector
+    (`max_tokens` of the prefill is 1, its answer is dropped), Dynamo's handlers for a decode worker, `stream_output` of
+    SGLang's `SchedulerDisaggregationDecodeMixin`.
+
     Parameters
     ----------
     requests, phases, pulls : of halves, shape [2 · num_requests]; of phases one row where steps are not recorded.
@@ -110,12 +115,13 @@ def joined(requests: Requests, phases: Any, pulls: Any,
     both: dict[str, Any] = {}
     for name in LATER:
         both[name] = np.where(was_decoded, getattr(second, name), getattr(first, name))
+    answered_s = np.where(was_decoded, second.first_token_s, first.first_token_s)
     for name in ADDED:
         both[name] = getattr(first, name) + np.where(was_decoded, getattr(second, name), 0)
     handover_s = np.where(was_decoded, pulls.loaded_s[n:] - requests.finished_s[:n], 0.0)
     never = was_decoded & np.isnan(second.first_scheduled_s)
     own = {"decode_replica": np.where(was_decoded, replica[n:], replica[:n]),
-           "handover_s": np.where(never, np.nan, handover_s)}
+           "prefilled_at_s": np.asarray(first.first_token_s), "handover_s": np.where(never, np.nan, handover_s)}
     whole = phases
     if len(phases) > 1:
         whole = phases[:n].copy()
@@ -123,11 +129,10 @@ def joined(requests: Requests, phases: Any, pulls: Any,
             whole[name] = np.where(was_decoded, phases[n:][name], whole[name])
         alone_s = phases[n:].prefill_s - (pulls.loaded_s[n:] - second.first_scheduled_s)  # the step of its first token
         whole.decode_s += np.where(was_decoded, np.nan_to_num(alone_s), 0.0)
-    return dataclasses.replace(first, **both), whole, own
+    return dataclasses.replace(first, first_token_s=answered_s, **both), whole, own
 
 
 def handover_gaps(requests: Requests, pulls: Any) -> NDArray[np.float64]:
-    """Return the time from each decoded request's first token to its second [s]: no engine saw both."""
+    """Return the gap before each decoded request's second token [s]: none, since it comes with the first."""
     n = len(requests) // 2
-    gaps_s = requests.first_token_s[n:] - requests.first_token_s[:n]
-    return np.asarray(gaps_s[(pulls.tokens[n:] > 0) & ~np.isnan(gaps_s)])
+    return np.zeros(int(np.count_nonzero((pulls.tokens[n:] > 0) & ~np.isnan(requests.first_token_s[n:]))))

@@ -75,7 +75,8 @@ def touched_gpus(topk: int, num_experts: int, num_gpus: int) -> float:
 
 def moe_s(tokens: ArrayLike, *, hidden: ArrayLike, inter: ArrayLike, topk: ArrayLike, num_experts: ArrayLike,
           moe_tp: ArrayLike, moe_ep: ArrayLike, weight_bytes_per_element: float, flops_per_s: float,
-          bandwidth_bytes_per_s: float, constants: MoeConstants, unevenness: float = 0.0) -> Floats:
+          bandwidth_bytes_per_s: float, constants: MoeConstants, unevenness: float = 0.0,
+          is_dispatched: bool = False) -> Floats:
     """Return the time of one layer's routed experts on the busiest GPU: gate, up and down with routing [s].
 
     t = floor + (E/ep)·per expert + (hidden + i)·depth + ‖M, C‖_p + R, with i = inter / moe_tp, T the touched experts
@@ -85,7 +86,8 @@ def moe_s(tokens: ArrayLike, *, hidden: ArrayLike, inter: ArrayLike, topk: Array
       r times by further tiles, and activations; r = most · (1 − exp(−x·exp(−1/x) / most)) of x = A / (T·tile_tokens)
       tiles and most = rereads_max / moe_ep;
     - C = 2·3·hidden·i·(A + T·padding) / (flops · flops_frac), every touched expert computing whole tiles;
-    - R = 2·tokens·topk·hidden / (bandwidth · route_bandwidth_frac): each GPU permutes and sums the whole group's pairs.
+    - R = 2·P·hidden / (bandwidth · route_bandwidth_frac), where P = tokens·topk: each GPU permutes and sums the whole
+      group's pairs; or P = A, where tokens were sent to the GPUs of their experts.
 
     Parameters
     ----------
@@ -131,7 +133,8 @@ def moe_s(tokens: ArrayLike, *, hidden: ArrayLike, inter: ArrayLike, topk: Array
     flops = 2.0 * expert * (pairs + touched * constants.padding_tokens)
     roofs = smooth_maximum(traffic / (bandwidth_bytes_per_s * constants.bandwidth_frac),
                            flops / (flops_per_s * constants.flops_frac), constants.sharpness)
-    route_s = 2.0 * tokens * topk * hidden / (bandwidth_bytes_per_s * constants.route_bandwidth_frac)
+    routed = pairs if is_dispatched else tokens * topk
+    route_s = 2.0 * routed * hidden / (bandwidth_bytes_per_s * constants.route_bandwidth_frac)
     total: Floats = (constants.floor_s + local * constants.s_per_expert + (hidden + width) * constants.depth_s
                      + roofs + route_s)
     return total

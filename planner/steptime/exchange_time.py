@@ -1,0 +1,93 @@
+"""The exchange of a step: what data-parallel attention takes to bring tokens to their experts, and results back."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from planner.catalog.layers.mlps import Experts
+from planner.model.precision import KERNELS, WEIGHT_FORMATS, expert_format, usable_kernels
+from planner.steptime.collective_time import ACTIVATION_BYTES, collective_fit, collectives_s
+from planner.steptime.contribution import Contribution
+from planner.steptime.kernel_constants import Fit, find_fit
+from planner.steptime.operators.exchange import ExchangeConstants, exchange_s
+from planner.steptime.operators.gemm import Floats
+from planner.steptime.operators.moe import touched_gpus
+from planner.steptime.step_context import StepContext
+
+LOW_LATENCY, HIGH_THROUGHPUT = "deepep_low_latency", "deepep_high_throughput"
+# Kernels by the name of the exchange: several where the engine chooses by its tokens.
+EXCHANGES = {"deepep": (LOW_LATENCY, HIGH_THROUGHPUT), LOW_LATENCY: (LOW_LATENCY,),
+             HIGH_THROUGHPUT: (HIGH_THROUGHPUT,), "nvlink_one_sided": ("nvlink_one_sided",),
+             "nvlink_two_sided": ("nvlink_two_sided",)}
+# Tokens of a rank that DeepEP's low-latency buffers hold: SGLANG_DEEPEP_NUM_MAX_DISPATCH_TOKENS_PER_RANK of SGLang.
+LOW_LATENCY_TOKENS = 128
+
+
+def exchange(stack: StepContext, counts: Floats) -> Iterator[Contribution]:
+    """Yield the exchange of all MoE layers of data-parallel attention."""
+    if stack.layout.data_parallel_size == 1:
+        return
+    for num_layers, experts in stack.arch.mlps_of(Experts):
+        exchanged_s = num_layers * layer_exchange_s(stack, experts, counts)
+        yield Contribution("exchange", curve={"collectives_s": exchanged_s, "shared_s": exchanged_s})
+
+
+def layer_exchange_s(stack: StepContext, experts: Experts, counts: Floats) -> Floats:
+    """Return what one layer takes to bring a rank's tokens to their experts and results back [s].
+
+    All tokens go to all GPUs, and sums come back (vLLM's `AgRsAll2AllManager`); or each token goes to the GPUs that
+    have its experts, in the format that these multiply, and as many results come back in 16 bit. The GPUs of a rank
+    share its tokens then.
+    """
+    layout = stack.layout
+    if not layout.dispatches:
+        message = counts * layout.data_parallel_size * ACTIVATION_BYTES * stack.arch.hidden_size
+        return (collectives_s(stack, message, "all_gather", layout.num_expert_gpus)
+                + collectives_s(stack, message, "reduce_scatter", layout.num_expert_gpus))
+    sent = counts * layout.data_parallel_size / layout.num_expert_gpus
+    times = [_dispatched_s(stack, experts, sent, kernel) for kernel in EXCHANGES.get(layout.exchange, ("alltoall",))]
+    return times[0] if len(times) == 1 else np.where(counts <= LOW_LATENCY_TOKENS, *times)
+
+
+def _dispatched_s(stack: StepContext, experts: Experts, sent: Floats, kernel: str) -> Floats:
+    """Return both ways of an exchange kernel, or of NCCL's all-to-all, for the tokens that each GPU sends [s].
+
+    DeepEP's low-latency kernels send a copy of a token to each of its experts, the others to each GPU with any of them,
+    and once to each node.
+    """
+    num_gpus, chosen, known = stack.layout.num_expert_gpus, experts.num_experts_per_tok, experts.num_experts
+    choices = WEIGHT_FORMATS[expert_format(stack.arch, stack.quantization)].moe
+    there, back = (sent * stack.arch.hidden_size * element for element in
+                   (KERNELS[usable_kernels(choices, stack.gpu)[0]].activation_bytes, ACTIVATION_BYTES))
+    per_gpu = touched_gpus(chosen, known, num_gpus)
+    if kernel == "alltoall":
+        return (collectives_s(stack, there * per_gpu, "alltoall", num_gpus)
+                + collectives_s(stack, back * per_gpu, "alltoall", num_gpus))
+    num_nodes = max(num_gpus // stack.gpu.gpus_per_node, 1)
+    per_node = touched_gpus(chosen, known, num_nodes)
+    if kernel == LOW_LATENCY:
+        per_gpu = per_node = float(chosen)
+    ways = [exchange_s(copy, per_gpu=per_gpu, per_node=per_node, num_gpus=num_gpus, num_nodes=num_nodes,
+                       link_bandwidth_bytes_per_s=stack.gpu.scale_up_bandwidth_bytes_per_s, node_link=stack.node_link,
+                       constants=_fit(stack, kernel, op).constants)
+            for copy, op in ((there, "dispatch"), (back, "combine"))]
+    return 2 * stack.constants.collective_wait_s + ways[0] + ways[1]
+
+
+def exchange_fits(stack: StepContext) -> list[Fit[Any]]:
+    """Return the constants that a layout's exchange takes; none without data-parallel attention."""
+    layout = stack.layout
+    if layout.data_parallel_size == 1:
+        return []
+    kernels = EXCHANGES.get(layout.exchange)
+    if kernels is not None:
+        return [_fit(stack, kernel, op) for kernel in kernels for op in ("dispatch", "combine")]
+    ops = ("alltoall",) if layout.dispatches else ("all_gather", "reduce_scatter")
+    return [collective_fit(stack, op, layout.num_expert_gpus) for op in ops]
+
+
+def _fit(stack: StepContext, kernel: str, op: str) -> Fit[ExchangeConstants]:
+    return find_fit(ExchangeConstants, "exchanges", gpu=stack.gpu.collectives_of, engine="any", kernel=kernel, op=op,
+                    over_nodes=stack.layout.num_expert_gpus > stack.gpu.gpus_per_node)
+

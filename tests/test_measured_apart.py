@@ -1,0 +1,86 @@
+"""Published runs with prefill and decode apart: pools by recipe, predictions, and errors in a row."""
+
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from helpers import EVERYTHING, play
+
+from planner.measured.accuracy import predict_file
+from planner.measured.run_table import Measurement, read_measured
+from planner.settings.scenario import Scenario
+
+ROW: dict[str, Any] = {
+    "id": "a", "gpu": "h100-sxm", "engine": "vllm", "model": "llama-3.1-8b", "precision": "bf16",
+    "spec_decoding": "none", "isl": 256, "osl": 64, "concurrency": 4, "prefill_num_workers": 1, "prefill_tp": 1,
+    "prefill_ep": 1, "prefill_dp_attention": False, "prefill_gpus": 1, "decode_num_workers": 2, "decode_tp": 1,
+    "decode_ep": 1, "decode_dp_attention": False, "decode_gpus": 2, "measured_mean_ttft_ms": 40.0,
+    "measured_mean_tpot_ms": 7.0, "measured_output_tput_per_gpu": 250.0, "measured_tput_per_gpu": 800.0}
+DEEPSEEK = {"gpu": "gb200", "engine": "sglang", "model": "deepseek-ai/DeepSeek-R1", "precision": "fp4",
+            "isl": 1024, "osl": 1024}
+
+
+def read(tmp_path: Path, **cells: Any) -> Measurement:
+    pl.DataFrame([ROW | cells]).write_csv(tmp_path / "runs.csv")
+    (found,) = read_measured(tmp_path / "runs.csv")
+    return found
+
+
+def test_a_run_is_predicted_over_all_its_gpus(tmp_path: Path) -> None:
+    """Output tokens are counted by GPU that decodes, all tokens by GPU of either side."""
+    pl.DataFrame([ROW]).write_csv(tmp_path / "runs.csv")
+    (found,) = predict_file(tmp_path / "runs.csv", Scenario(), client=None, jobs=1).predictions
+    predicted = found.predicted
+    assert found.status == "ok"
+    assert predicted["mean_ttft_ms"] > predicted["mean_tpot_ms"] > 3
+    rate = predicted["output_tput_per_gpu"] * 2
+    lengths = found.measurement.load.requests.sum() if found.measurement.load is not None else None
+    assert lengths is not None
+    inputs, outputs = lengths["input_tokens"][0], lengths["output_tokens"][0]
+    assert predicted["tput_per_gpu"] == pytest.approx(rate * (inputs + outputs) / outputs / 3, rel=1e-6)
+
+
+def test_workers_become_pools(tmp_path: Path) -> None:
+    found = read(tmp_path)
+    assert [(pool.name, pool.role, pool.num_replicas) for pool in found.pools] == [
+        ("prefill", "prefill", 1), ("decode", "decode", 2)]
+    assert found.groups["layout"] == "p1x1-d2x2"
+
+
+def test_a_recipe_says_what_labels_do_not(tmp_path: Path) -> None:
+    """Two workers of four GPUs share their attention, whatever the label; 32 GPUs are ranks behind DeepEP."""
+    small = read(tmp_path, **DEEPSEEK, prefill_gpus=4, decode_gpus=8, prefill_dp_attention=True,
+                 decode_dp_attention=True).pools[1].scenario
+    assert (small.tensor_parallel_size, small.data_parallel_attention, small.scheduler_recv_interval) == (4, False, 10)
+    wide = read(tmp_path, **DEEPSEEK, prefill_num_workers=4, prefill_gpus=16, decode_num_workers=1, decode_gpus=32,
+                prefill_dp_attention=True, decode_dp_attention=True).pools
+    assert [(pool.num_replicas, pool.scenario.data_parallel_size, pool.scenario.all2all_backend) for pool in wide] == [
+        (16, 4, "allgather_reducescatter"), (32, 32, "deepep_low_latency")]
+
+
+def test_drafts_are_those_of_the_recipe(tmp_path: Path) -> None:
+    decode = read(tmp_path, **DEEPSEEK | {"gpu": "mi355x", "precision": "fp8"}, prefill_gpus=8, decode_gpus=16,
+                  spec_decoding="mtp", decode_ep=8).pools[1].scenario
+    assert (decode.num_speculative_tokens, decode.speculative_method) == (2, "mtp")
+
+
+@pytest.mark.parametrize(("cells", "said"), [
+    ({"prefill_gpus": 3, "prefill_num_workers": 2}, "prefill_gpus = 3 beside prefill_num_workers = 2; must be a multi"),
+    ({"decode_num_workers": None}, "decode_num_workers = empty: must be a whole number from 1 on"),
+    ({"decode_gpus": "two"}, "decode_gpus = two: must be a whole number from 1 on"),
+    ({"gpu": "h999"}, "h999"),
+])
+def test_a_row_that_cannot_be_read_says_why(cells: dict[str, Any], said: str, tmp_path: Path) -> None:
+    assert said in read(tmp_path, **cells).status
+
+
+def test_a_request_whose_kv_is_there_runs_as_a_decode() -> None:
+    """Its last prompt token is computed in a step without prompts, which CUDA graphs have."""
+    result = play([(0.0, 512, 4)], model="llama-3.1-8b", gpu="h100-sxm", data_parallel_size=2, prefill_replicas=1,
+                  recording=EVERYTHING)
+    steps = result.steps_table().filter(pl.col("replica") == 1)
+    assert steps["num_prompts"].to_list() == [0, 0, 0]
+    assert steps["num_decodes"].to_list() == [1, 1, 1]
+    assert steps["decode_context_tokens"].to_list() == [512, 513, 514]
+    assert steps["duration_s"].max() < 1.05 * steps["duration_s"].min()  # type: ignore[operator]
