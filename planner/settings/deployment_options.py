@@ -27,7 +27,9 @@ class DeploymentOptions:
     inter_node_bandwidth: float | None = option(
         None, "Network bandwidth between nodes, per GPU and direction [GB/s]: 50 if each GPU has 400 "
         "Gb/s. Required if a replica spans nodes.")
-    inter_node_latency: float = option(5e-6, "Latency of each message between nodes [s].")
+    # DeepSeek-R1 with TP16 on two nodes of eight H100 has TPOT of 23 to 24 ms (tenstorrent/tt-inference-server#356): 55
+    # to 60 us; NCCL's all-reduce of 4 KB between H100 nodes takes 75 us (NVIDIA/nccl#1453): 35 us.
+    inter_node_latency: float = option(55e-6, "Latency of each message of a collective between nodes [s].")
     expert_parallel: bool = option(
         False, "Expert parallelism: each GPU holds whole experts, not a slice of each expert (vLLM: "
         "--enable-expert-parallel; SGLang, TensorRT-LLM: ep_size).")
