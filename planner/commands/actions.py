@@ -23,6 +23,7 @@ from planner.report.summary_tables import comparison_table, explanation_table, s
 from planner.report.sweep_tables import sweep_table
 from planner.report.verdicts import missed_in, missed_lines
 from planner.results.saved import save_result, to_json
+from planner.results.timeline import check_timeline_path, write_timeline
 from planner.run import replay as run_scenario
 from planner.settings.objectives import given_objectives, share_of_nothing
 from planner.settings.scenario import Scenario
@@ -39,18 +40,20 @@ OnBadRows = Literal["error", "drop"]
 
 
 def replay(source: str, scenario: Scenario, slo: str | None, attainment: float | None, format: str | None,
-           on_bad_rows: OnBadRows, json: Path | None, tables: Mapping[str, Path | None], save: Path | None,
-           explain: bool) -> bool:
+           on_bad_rows: OnBadRows, json: Path | None, tables: Mapping[str, Path | None],
+           timeline: Path | None, save: Path | None, explain: bool) -> bool:
     """Replay one scenario, print its summary and write its tables; False where an objective was missed."""
     objectives = given_objectives(slo, attainment, may_be_own=True)
-    check_outputs([json, *tables.values()], source)
+    check_outputs([json, timeline, *tables.values()], source)
+    if timeline is not None:
+        check_timeline_path(timeline)
     for path in tables.values():
         if path is not None:
             check_table_path(path)
     if tables["scale_events"] is not None and scenario.autoscale is None and scenario.fleet is None:
         raise UsageError(f"--scale-events {tables['scale_events']}: needs --autoscale, or pools with autoscale")
     recording = Recording(
-        steps=tables["steps"] is not None or save is not None or explain,
+        steps=tables["steps"] is not None or timeline is not None or save is not None or explain,
         schedule=tables["schedule"] is not None or tables["preemptions"] is not None,
     )
     trace = _read(source, scenario, format, on_bad_rows)
@@ -63,6 +66,8 @@ def replay(source: str, scenario: Scenario, slo: str | None, attainment: float |
     for name, path in tables.items():
         if path is not None:
             write_table(_table(outcome.result, name), path)
+    if timeline is not None:
+        write_timeline(outcome.result, timeline)
     if save is not None:
         save_result(outcome.result, outcome.summary, save)
     text = summary_table(outcome.summary)

@@ -108,6 +108,8 @@ def replay(
                                                   ".csv).")] = None,
     scale_events: Annotated[Path | None, typer.Option(help="Write one row per autoscaling event (.parquet "
                                                       "or .csv).")] = None,
+    timeline: Annotated[Path | None, typer.Option(help="Write steps, requests and KV cache use over time as a Chrome "
+                                                  "trace (.json or .json.gz). Open it in ui.perfetto.dev.")] = None,
     save: Annotated[Path | None, typer.Option(help="Write the whole result to a folder for planner report.")] = None,
     explain: Annotated[bool, typer.Option("--explain", help="Explain the result: time per phase, the binding limits, "
                                           "and the setting to change first.")] = False,
@@ -121,7 +123,7 @@ def replay(
     tables = {"attempts": attempts, "requests": requests, "steps": steps, "schedule": schedule,
               "preemptions": preemptions, "scale_events": scale_events}
     met = actions.replay(trace, scenario, slo, attainment, spec_of(format, column, where), on_bad_rows, json, tables,
-                          save, explain)
+                          timeline, save, explain)
     raise typer.Exit(0 if met else 1)
 
 
