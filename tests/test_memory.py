@@ -12,6 +12,7 @@ from planner.catalog.kv_cache import state_bytes_per_seq
 from planner.catalog.parameters import num_parameters
 from planner.deployment import memory
 from planner.deployment.deploy import deploy
+from planner.deployment.engine_limits import limits_of
 from planner.deployment.memory import CONTEXT_BYTES, MemoryPlan, activation_bytes, plan_memory, weight_bytes
 from planner.engines import sglang, vllm
 from planner.errors import CapacityError, UnknownNameError, UsageError
@@ -325,3 +326,11 @@ def test_sglang_runs_256_sequences_of_compressed_attention_on_all_ranks_together
                         data_parallel_attention=True, expert_parallel=True)
     assert deploy(scenario).settings.max_num_seqs == 64
     assert deploy(dataclasses.replace(scenario, max_num_seqs=100)).settings.max_num_seqs == 100
+
+
+def test_a_chunk_that_reserves_all_memory_is_told_as_such() -> None:
+    """SGLang reserves 1.5 MiB for each token of a chunk."""
+    with pytest.raises(UsageError, match=r"131,072: SGLang reserves .*give --gpu-memory-utilization"):
+        limits_of(Scenario(engine="sglang", max_num_batched_tokens=131072), load_gpu("gb200"), None)
+    assert limits_of(Scenario(engine="sglang", max_num_batched_tokens=131072, gpu_memory_utilization=0.9),
+                     load_gpu("gb200"), None).gpu_memory_utilization == 0.9

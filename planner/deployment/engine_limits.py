@@ -15,7 +15,12 @@ from planner.steptime.engine_constants import EngineConstants, constants_of, loa
 
 
 def limits_of(scenario: Scenario, gpu: Gpu | None, architecture: Architecture | None) -> EngineDefaults:
-    """Return the scenario's limits and switches, the engine's where it gives none."""
+    """Return the scenario's limits and switches, the engine's where it gives none.
+
+    Raises
+    ------
+    UsageError : the engine's default leaves no memory, since its steps reserve all of it.
+    """
     engine, size = ENGINES[scenario.engine], size_of(scenario, None if gpu is None else gpu.hbm_capacity_bytes)
     defaults = engine.sized_defaults(engine.defaults, size)
     most = engine.compressed_max_num_seqs
@@ -23,6 +28,11 @@ def limits_of(scenario: Scenario, gpu: Gpu | None, architecture: Architecture | 
         defaults = replace(defaults, max_num_seqs=max(most // size.num_ranks, 1))
     given = {f.name: getattr(scenario, f.name) for f in fields(EngineDefaults)}
     limits = replace(defaults, **{name: value for name, value in given.items() if value is not None})
+    if limits.gpu_memory_utilization <= 0 and scenario.gpu_memory_utilization is None:
+        raise UsageError(f"max_num_batched_tokens = {limits.max_num_batched_tokens:,}: {engine.title} reserves memory "
+                         f"for each token of a step, and its default share for weights and KV cache is then "
+                         f"{limits.gpu_memory_utilization:g}; give --gpu-memory-utilization, or a lower "
+                         f"--max-num-batched-tokens")
     return replace(limits, policy=engine.policies.get(limits.policy, limits.policy))
 
 

@@ -94,7 +94,8 @@ def _engines(deployment: Deployment, trace: Trace) -> list[str]:
                         else "") + "; --max-num-seqs changes the number; if memory limits it, raise "
                      "--gpu-memory-utilization, use more GPUs"
                      + (" or give --no-enable-prefix-caching" if per_seq > 1 else ""))
-    is_apart = deployment.scenario.data_parallel_size > 1 and not deployment.scenario.data_parallel_attention
+    is_apart = (deployment.scenario.data_parallel_size > 1 and not deployment.scenario.data_parallel_attention
+                and not ENGINES[deployment.scenario.engine].dialect.ranks.needs_switch)
     if is_apart and architecture is not None and architecture.num_moe_layers:
         found.append("data_parallel_size counts independent replicas; in vLLM, data-parallel ranks of a mixture of "
                      "experts take each step together, and --data-parallel-attention replays such ranks")
