@@ -19,6 +19,7 @@ from planner.catalog.catalog_files import (
     data_dir,
     describe_model,
     gpu_names,
+    hub_name,
     load_gpu,
     load_model,
     model_names,
@@ -147,6 +148,47 @@ def test_variants_change_their_keys_only() -> None:
     assert num_parameters(plain) == num_parameters(quantized)
 
 
+@pytest.mark.parametrize(("name", "base", "formats"), [
+    ("Qwen/Qwen2.5-14B-Instruct-GPTQ-Int8", "qwen2.5-14b", ("w8a16", None, None)),
+    ("Qwen/QwQ-32B-AWQ", "qwen2.5-32b", ("awq", None, None)),
+    ("RedHatAI/Qwen3-8B-quantized.w4a16", "qwen3-8b", ("int4", None, None)),
+    ("neuralmagic/Meta-Llama-3.1-70B-Instruct-quantized.w8a8", "llama-3.1-70b", ("int8", None, None)),
+    ("RedHatAI/gemma-3-27b-it-FP8-dynamic", "gemma-3-27b", ("fp8", None, None)),
+    ("Qwen/Qwen3-30B-A3B-Thinking-2507-FP8", "qwen3-30b-a3b", ("fp8_block", None, None)),
+    ("casperhansen/llama-3.3-70b-instruct-awq", "llama-3.1-70b", ("awq", None, None)),
+    ("hugging-quants/Meta-Llama-3.1-405B-Instruct-AWQ-INT4", "llama-3.1-405b", ("awq", None, None)),
+    ("unsloth/Qwen3-14B-unsloth-bnb-4bit", "qwen3-14b", ("bnb-4bit", None, None)),
+    ("unsloth/Llama-3.3-70B-Instruct", "llama-3.1-70b", (None, None, None)),
+    ("unsloth/gpt-oss-20b-BF16", "gpt-oss-20b", (None, None, None)),
+    ("amd/Llama-3.3-70B-Instruct-FP8-KV", "llama-3.1-70b", ("fp8", None, None)),
+    ("/models/Qwen3-32B-MXFP4", "qwen3-32b", ("mxfp4", None, None)),
+    ("someone/Qwen3-Next-80B-A3B-Instruct-FP8-dynamic", "qwen3-next-80b-a3b", ("fp8", None, "bf16")),
+    ("nvidia/GLM-4.7-NVFP4", "glm-4.5", ("nvfp4", "bf16", None)),
+    ("someone/DeepSeek-R1-NVFP4", "deepseek-v3", ("nvfp4", "bf16", None)),
+    ("someone/DeepSeek-V3-0324-AWQ", "deepseek-v3", ("awq", None, None)),
+])
+def test_a_checkpoint_is_a_known_model_in_the_format_that_its_name_says(
+        name: str, base: str, formats: tuple[str | None, ...]) -> None:
+    arch = load_model(name)
+    assert arch.name == base
+    assert (arch.quantization, arch.attention_quantization, arch.linear_quantization) == formats
+    assert describe_model(name)["name"] == base
+    assert arch.kv_cache_dtype == ("fp8" if name.endswith("KV") else load_model(base).kv_cache_dtype)
+
+
+@pytest.mark.parametrize("name", ["someone/Qwen3-8B-uncensored", "someone/Qwen3-8B-GGUF", "someone/Qwen3-8B-v2",
+                                  "someone/Qwen3-8B-W4A8"])
+def test_another_word_behind_a_known_name_is_another_model(name: str) -> None:
+    with pytest.raises(UnknownNameError, match=r"if it is qwen3-8b in another format, give --model qwen3-8b and "
+                                               r"--quantization with the format .* else give its config.json"):
+        load_model(name)
+
+
+def test_a_written_command_names_the_checkpoint() -> None:
+    assert [hub_name(name) for name in ("qwen3-32b", "qwen3-32b-awq", "me/x", "llama-8b", "qwen3-32b-gptq-int8")] == [
+        "Qwen/Qwen3-32B", "Qwen/Qwen3-32B-AWQ", "me/x", "meta-llama/Llama-3.1-8B", "qwen3-32b-gptq-int8"]
+
+
 def test_unknown_names_offer_the_nearest() -> None:
     with pytest.raises(UnknownNameError, match="unknown GPU 'h100-sxn'; did you mean 'h100-sxm'"):
         load_gpu("h100-sxn")
@@ -174,7 +216,7 @@ def test_formats_may_be_in_a_file_beside_the_config(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(config))
     beside = tmp_path / "hf_quant_config.json"
     beside.write_text(json.dumps({"quantization": {"quant_algo": "NVFP4", "kv_cache_quant_algo": "FP8",
-                                                   "exclude_modules": ["model.layers.0.self_attn.q_proj"]}}))
+                                                   "exclude_modules": ["model.layers.*.self_attn.q_proj"]}}))
     arch = load_model(str(tmp_path))
     assert (arch.quantization, arch.attention_quantization, arch.kv_cache_dtype) == ("nvfp4", "bf16", "fp8")
     add_model(tmp_path, name="narrow")

@@ -15,7 +15,7 @@ from planner.catalog.layers.latent import Mla
 from planner.catalog.layers.layer_group import LayerGroup
 from planner.catalog.layers.linear_layers import GatedDeltaNet, KimiDelta, Mamba2
 from planner.catalog.layers.mlps import Dense
-from planner.catalog.parameters import num_active_parameters, num_parameters
+from planner.catalog.parameters import attention_gemms, num_active_parameters, num_parameters
 from planner.deployment.memory import layers_bytes
 from planner.errors import CatalogError
 from planner.model.layout import Layout
@@ -357,6 +357,30 @@ def test_nested_text_config_with_omitted_defaults() -> None:
      ("int4-g32", None)),
     ({"quant_method": "fp8", "modules_to_not_convert": ["model.layers.0.self_attn.indexer.weights_proj"]},
      ("fp8", None)),
+    ({"quant_method": "auto-round", "bits": 4, "group_size": 64, "packing_format": "auto_round:auto_awq"},
+     ("awq", None)),
+    ({"quant_method": "intel/auto-round", "bits": 8, "group_size": 128}, ("w8a16", None)),
+    ({"quant_method": "auto-round", "bits": 4, "data_type": "mx_fp", "group_size": 32}, ("mxfp4", None)),
+    ({"quant_method": "auto-round", "bits": 4, "extra_config": {
+        f"model.layers.{k}.self_attn.q_proj": {"bits": 16} for k in range(4)}}, ("gptq", "bf16")),
+    ({"quant_method": "gptq", "bits": 4, "group_size": 32}, ("int4-g32", None)),
+    ({"quant_method": "gptq", "bits": 4, "dynamic": {"-:.*self_attn.*": {}}}, ("gptq", "bf16")),
+    ({"quant_method": "quark", "global_quant_config": {"weight": {"dtype": "fp8_e4m3", "qscheme": "per_channel"}}},
+     ("fp8", None)),
+    ({"quant_method": "quark", "exclude": ["re:.*self_attn.*", "lm_head"], "global_quant_config": {
+        "weight": {"dtype": "fp4", "qscheme": "per_group", "group_size": 32}}}, ("mxfp4", "bf16")),
+    ({"quant_method": "quark", "layer_quant_config": {"*self_attn*": {"weight": {"dtype": "fp8_e4m3"}}},
+      "global_quant_config": {"weight": {"dtype": "fp4", "group_size": 32}}}, ("mxfp4", "fp8")),
+    ({"quant_method": "quark", "global_quant_config": {"weight": [{"dtype": "fp8_e4m3"}, {"dtype": "int4"}]}},
+     ("int4", None)),
+    ({"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4",
+      "llm_int8_skip_modules": ["lm_head"]}, ("bnb-4bit", None)),
+    ({"quant_method": "bitsandbytes", "load_in_8bit": True}, ("int8", None)),
+    ({"quant_method": "torchao", "quant_type": {"default": {"_type": "Float8DynamicActivationFloat8WeightConfig"}}},
+     ("fp8", None)),
+    ({"quant_method": "torchao", "quant_type": {"default": {"_type": "Int4WeightOnlyConfig"}}}, ("int4", None)),
+    ({"quant_method": "torchao", "quant_type": "int8_weight_only"}, ("w8a16", None)),
+    ({"quant_method": "hqq", "quant_config": {"weight_quant_params": {"nbits": 4, "group_size": 64}}}, ("int4", None)),
 ])
 def test_native_quantization(given: dict[str, object], expected: tuple[str, str | None]) -> None:
     arch = read(quantization_config=given)
@@ -368,6 +392,8 @@ def test_native_quantization(given: dict[str, object], expected: tuple[str, str 
     ({"quant_method": "modelopt", "quant_algo": "FP8", "kv_cache_scheme": {"num_bits": 8, "type": "float"}}, "fp8"),
     ({"quant_method": "modelopt", "quant_algo": "NVFP4", "kv_cache_quant_algo": None}, None),
     ({"quant_method": "fp8"}, None),
+    ({"quant_method": "quark", "global_quant_config": {"weight": {"dtype": "fp8_e4m3"}},
+      "kv_cache_quant_config": {"*k_proj": {"output_tensors": {"dtype": "fp8_e4m3"}}}}, "fp8"),
 ])
 def test_a_checkpoint_may_have_scales_for_its_kv_cache(given: dict[str, object], expected: str | None) -> None:
     assert read(quantization_config=given).kv_cache_dtype == expected
@@ -401,6 +427,10 @@ def test_sglang_chooses_the_cache_of_sparse_attention_by_the_gpu(engine: str, gp
     ({**SPARSE, "q_lora_rank": None}, "index_topk = 8 needs q_lora_rank"),
     ({**SPARSE, "index_topk": None}, "index_topk is missing"),
     ({"quantization_config": {"quant_method": "rot13"}}, "quant_method = 'rot13' is not supported"),
+    ({"quantization_config": {"quant_method": "auto-round", "bits": 3}},
+     "quant_method = 'auto-round' with bits = 3 is not supported; remove .*--quantization"),
+    ({"quantization_config": {"quant_method": "quark", "global_quant_config": {"weight": {"dtype": "fp6_e3m2"}}}},
+     "quant_method = 'quark' is not supported"),
     ({"quantization_config": {"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION"}},
      "quant_algo = 'MIXED_PRECISION' without quantized_layers.*hf_quant_config.json, or remove .*--quantization"),
     ({"quantization_config": {"quant_algo": "MIXED_PRECISION",
@@ -466,6 +496,48 @@ def test_a_checkpoint_may_keep_what_is_beside_its_experts(ignored: list[str], ex
     for asked in (None, "nvfp4"):  # a command names the checkpoint's method, whatever that leaves out
         assert (weight_format(arch, asked), expert_format(arch, asked)) == (expected[0] or "bf16", "nvfp4")
     assert {form(arch, "fp8") for form in (weight_format, attention_format, expert_format)} == {"fp8"}
+
+
+@pytest.mark.parametrize(("ignored", "expected"), [
+    (["re:.*linear_attn.*"], (None, "bf16")),
+    (["re:.*linear_attn.*", "re:.*self_attn.*"], ("bf16", None)),
+    ([f"model.layers.{k}.linear_attn.in_proj_qkvz" for k in (0, 1, 2)], (None, "bf16")),
+    ([f"model.layers.{k}.linear_attn.{name}" for k in (0, 1, 2) for name in ("in_proj_a", "in_proj_b", "conv1d")],
+     (None, None)),  # which stay 16-bit in every format
+])
+def test_linear_attention_may_stay_in_16_bit(ignored: list[str], expected: tuple[str | None, str | None]) -> None:
+    """Its projections, which are a fifth of a dense hybrid model, are then as large as in the 16-bit checkpoint."""
+    stated = {"quant_method": "compressed-tensors", "config_groups": {"group_0": {
+        "weights": {"num_bits": 8, "type": "float"}}}}
+    arch = read(**HYBRID, quantization_config={**stated, "ignore": ignored})
+    assert (arch.quantization, arch.attention_quantization, arch.linear_quantization) == ("fp8", *expected)
+    whole = read(**HYBRID, quantization_config=stated)
+    linear = sum(gemm.parameters for gemm in attention_gemms(arch, 1) if gemm.part == "linear")
+    full = sum(gemm.parameters for gemm in attention_gemms(arch, 1) if gemm.part != "linear")
+    more = {(None, "bf16"): linear, ("bf16", None): linear + full}.get(expected, 0)
+    assert layers_bytes(arch, None, Layout()) - layers_bytes(whole, None, Layout()) == pytest.approx(more)
+    assert layers_bytes(arch, "bf16", Layout()) == layers_bytes(read(**HYBRID), None, Layout())
+
+
+def test_a_few_layers_that_are_listed_one_by_one_are_exceptions() -> None:
+    """Llama-3.1-405B in FP8 keeps the MLPs of its first and last layer, unsloth's checkpoints some attention."""
+    listed = ["model.layers.0.self_attn.q_proj", "model.layers.3.self_attn"]
+    stated = {"quant_method": "bitsandbytes", "llm_int8_skip_modules": listed}
+    assert read(num_hidden_layers=40, quantization_config=stated).attention_quantization is None
+    assert read(num_hidden_layers=8, quantization_config=stated).attention_quantization == "bf16"
+
+
+@pytest.mark.parametrize("wrapped", [
+    lambda text: {"model_type": "internvl_chat", "llm_config": text, "vision_config": {}},
+    lambda text: {"model_type": "qwen3_omni_moe", "thinker_config": {"model_type": "thinker", "text_config": text,
+                                                                      "audio_config": {}}},
+    lambda text: {"model_type": "deepseek_vl_v2", "language_config": text},
+    lambda text: {"model_type": "some_vl", "text_config": text, "hidden_size": 1},
+])
+def test_the_language_model_is_found_in_its_wrappers(wrapped: Any) -> None:
+    text = {**LLAMA, "model_type": "qwen3_omni_moe_text", **MOE}
+    arch = architecture_from_config(wrapped(text), name="test", where="config.json")
+    assert arch == read(model_type="qwen3_moe", **MOE)
 
 
 def test_mixed_precision_may_start_from_block_scaled_fp8() -> None:

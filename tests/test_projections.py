@@ -117,9 +117,9 @@ def test_hybrid_layers_on_four_ranks() -> None:
     gemms = by_name("Qwen/Qwen3.5-397B-A17B-FP8", 4)
     assert gemms["qkv_proj"] == Gemm("qkv_proj", (2 * 8 + 2 * 1) * 256, 4096, 15, "attention")
     assert gemms["o_proj"] == Gemm("o_proj", 4096, 8 * 256, 15, "attention")
-    assert gemms["in_proj_qkvz"] == Gemm("in_proj_qkvz", 2 * (2048 + 8192) // 4, 4096, 45, "attention")
+    assert gemms["in_proj_qkvz"] == Gemm("in_proj_qkvz", 2 * (2048 + 8192) // 4, 4096, 45, "linear")
     assert gemms["in_proj_ba"] == Gemm("in_proj_ba", 32, 4096, 45, "kept")
-    assert gemms["out_proj"] == Gemm("out_proj", 4096, 2048, 45, "attention")
+    assert gemms["out_proj"] == Gemm("out_proj", 4096, 2048, 45, "linear")
     assert gemms["router"] == Gemm("router", 512, 4096, 60, "kept")
     assert "gate_up_proj" not in gemms
 
@@ -136,5 +136,5 @@ def test_the_indexer_is_on_every_rank() -> None:
 def test_attention_that_the_checkpoint_keeps_in_16_bit_is_marked() -> None:
     for name in ("gpt-oss-120b", "nvidia/Qwen3.5-397B-A17B-NVFP4", "nvidia/GLM-5-NVFP4"):
         gemms = projections(load_model(name), 1)
-        assert {gemm.part for gemm in gemms if gemm.name not in MLP} <= {"attention", "kept"}
+        assert {gemm.part for gemm in gemms if gemm.name not in MLP} <= {"attention", "linear", "kept"}
         assert attention_format(load_model(name), None) == "bf16"

@@ -27,12 +27,14 @@ SUPPORTED = tuple(dict.fromkeys((  # each once
     "granite", "smollm3", "seed_oss", "cohere", "cohere2", "olmo", "olmo2", "olmo3", "exaone", "exaone4", "glm", "glm4",
     "ernie4_5", "hunyuan_v1_dense", "internlm3", "stablelm", "mimo", "nemotron-nas", *UNGATED, *MOE_KEYS)))
 
+INNER = ("thinker_config", "text_config", "llm_config", "language_config", "language_model_config")  # of a wrapper
 WRAPPERS = {"gemma3": "gemma3_text", "gemma4": "gemma4_text", "gemma4_unified": "gemma4_text",
             "gemma4_unified_text": "gemma4_text", "step3p7": "step3p5", "mimo_v2": "mimo_v2_flash",
             "exaone4_5_text": "exaone4", "minimax_m3_vl": "minimax_m3", "deepseek_ref": "deepseek_v4",
             "llama4": "llama4_text", "kimi_k25": "kimi_k2", "kimi_k3": "kimi_linear", "mistral3": "mistral",
             "ministral3": "mistral", "qwen3_5": "qwen3_5_text", "qwen3_5_moe": "qwen3_5_moe_text",
             "qwen2_vl": "qwen2", "qwen2_vl_text": "qwen2", "qwen2_5_vl": "qwen2", "qwen2_5_vl_text": "qwen2",
+            "qwen2_5_omni_text": "qwen2", "qwen3_omni_moe_text": "qwen3_moe",
             "qwen3_vl_text": "qwen3", "qwen3_vl_moe_text": "qwen3_moe", "glm4v_text": "glm4",
             "glm4v_moe_text": "glm4_moe"}
 

@@ -18,7 +18,7 @@ def architecture_from_config(config: Mapping[str, object], *, name: str, where: 
 
     Parameters
     ----------
-    config : the parsed file; the language model of a multimodal one is looked up in `text_config`.
+    config : the parsed file; the language model of a multimodal one is looked up in `text_config` and the like.
     name : name that results will carry.
     where : file, for error messages.
 
@@ -52,6 +52,7 @@ def architecture_from_config(config: Mapping[str, object], *, name: str, where: 
         per_layer_input_size=(keys.integer("hidden_size_per_layer_input", 0) if model_type == "gemma4_text" else 0),
         adds_up_once=_adds_up_once(keys, model_type), quantization=stored.quantization,
         attention_quantization=stored.attention_quantization, expert_quantization=stored.expert_quantization,
+        linear_quantization=stored.linear_quantization,
         kv_cache_dtype=kv_cache_dtype(keys.config, model_type, where))
 
 
@@ -59,9 +60,9 @@ _MULTIPLE = 256  # of which a Nemotron-NAS's MLPs are as wide
 
 
 def _language_model(config: Mapping[str, object]) -> dict[str, object]:
-    """The keys of the language model, those of a multimodal wrapper behind them."""
-    text = config.get("text_config")
-    return {**config, **text} if isinstance(text, Mapping) else dict(config)
+    """The keys of the language model, those of the multimodal wrappers around it behind them."""
+    inner = next((part for key in families.INNER if isinstance(part := config.get(key), Mapping)), None)
+    return dict(config) if inner is None else {**config, **_language_model(inner)}
 
 
 def _model_type(config: Mapping[str, object], where: str) -> str:

@@ -58,11 +58,11 @@ class LinearAttention(Attention):
         width = -(-(2 * self.key_width + (1 if gate else 2) * self.value_width) // ranks)
         scalars = -(-self.scalars_per_head * self.num_value_heads // ranks)
         value_width = -(-self.value_width // ranks)
-        return (Gemm("in_proj_qkvz", width, hidden, 1, "attention"),
+        return (Gemm("in_proj_qkvz", width, hidden, 1, "linear"),
                 Gemm("in_proj_ba", scalars + decay + gate, hidden, 1, "kept"),
                 Gemm("f_b_proj", -(-self.key_width // ranks), decay, 1, "kept"),
                 Gemm("g_b_proj", value_width, gate, 1, "kept"),
-                Gemm("out_proj", hidden, value_width, 1, "attention"))
+                Gemm("out_proj", hidden, value_width, 1, "linear"))
 
     def state_bytes(self, groups: Sequence[LayerGroup], kv_bytes_per_element: float, ranks: int, stages: int) -> int:
         """Return the recurrent states, and the convolution's last inputs, which are 16-bit [bytes].
