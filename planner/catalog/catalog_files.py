@@ -296,9 +296,9 @@ def _read_gpu(path: Path) -> Gpu:
 def _read_model(path: Path, alias: str, checkpoint: Checkpoint | None = None) -> Architecture:
     """The architecture in a file, with the keys that the variant called `alias` changes, in a checkpoint's format."""
     if path.suffix == ".json":
-        name, config = path.stem if path.stem != "config" else path.resolve().parent.name, _config_of(path)
-        config = config if checkpoint is None else as_published(config, checkpoint)
-        return architecture_from_config(config, name=name, where=str(path))
+        name, stated = path.stem if path.stem != "config" else path.resolve().parent.name, _config_of(path)
+        stated = stated if checkpoint is None else as_published(stated, checkpoint)
+        return architecture_from_config(stated, name=name, where=str(path))
     entry = _parse(path)
     config, variants = entry.get("config"), entry.get("variants", {})
     if not isinstance(config, dict) or not isinstance(variants, dict):
@@ -307,7 +307,7 @@ def _read_model(path: Path, alias: str, checkpoint: Checkpoint | None = None) ->
                                        if _key(alias) in (_key(name), _key(name.rpartition("/")[2]))), {})
     text_of(entry, "source", path)
     date_of(entry, path)
-    keys = {**config, **changed}
+    keys: dict[str, object] = {**config, **changed}
     keys = keys if checkpoint is None else as_published(keys, checkpoint)
     return architecture_from_config(keys, name=text_of(entry, "name", path), where=str(path))
 

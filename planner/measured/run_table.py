@@ -41,6 +41,7 @@ class Measurement:
     tokens_per_counted : the engine's tokens of a prompt for each that the client counted; the load has them [1].
     num_opening : requests that do not count: an opening burst that the measurement does not show [1].
     status : "ok", or why the row cannot be predicted.
+    notes : sentences on how the run was read.
     """
 
     id: str
@@ -53,6 +54,7 @@ class Measurement:
     tokens_per_counted: float = 1.0
     num_opening: int = 0
     status: str = "ok"
+    notes: tuple[str, ...] = ()
 
 
 def counted(measurement: Measurement, metric: str, predicted: float) -> float:
@@ -90,7 +92,7 @@ def read_measured(path: Path, *, client: str | None = None) -> list[Measurement]
     check_columns(path, table.columns)
     check_numbers(path, table)
     client = client or ("inferencex" if is_inferencemax(table.columns) else None)
-    return [_measurement(path, cells, k, client) for k, cells in enumerate(table.iter_rows(named=True))]
+    return [measurement_of_row(path, cells, k, client) for k, cells in enumerate(table.iter_rows(named=True))]
 
 
 def table_notes(path: Path, columns: Sequence[str], client: str | None) -> list[str]:
@@ -103,8 +105,13 @@ def table_notes(path: Path, columns: Sequence[str], client: str | None) -> list[
     return notes
 
 
-def _measurement(path: Path, cells: Mapping[str, Any], k: int, client: str | None) -> Measurement:
-    """Make sense of one row."""
+def measurement_of_row(path: Path, cells: Mapping[str, Any], k: int, client: str | None) -> Measurement:
+    """Make sense of one row, its cells by the names of its columns.
+
+    Raises
+    ------
+    TraceError : a cell is wrong; what is wrong with the deployment is the measurement's status.
+    """
     try:
         row = read_row(cells, client)
     except UsageError as error:
