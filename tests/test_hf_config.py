@@ -204,6 +204,61 @@ PUBLISHED: dict[str, tuple[float, float, dict[str, Any]]] = {
     "bigcode/starcoder": (15.5, 15.5, {
         "model_type": "gpt_bigcode", "n_embd": 6144, "n_layer": 40, "n_head": 48, "multi_query": True,
         "n_inner": 24576, "n_positions": 8192, "vocab_size": 49152}),
+    "LiquidAI/LFM2-1.2B": (1.17, 1.17, {
+        "model_type": "lfm2", "hidden_size": 2048, "block_ff_dim": 12288, "block_auto_adjust_ff_dim": True,
+        "block_multiple_of": 256, "block_ffn_dim_multiplier": 1.0, "conv_L_cache": 3, "num_hidden_layers": 16,
+        "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 65536,
+        "full_attn_idxs": [2, 5, 8, 10, 12, 14]}),
+    "LiquidAI/LFM2-8B-A1B": (8.34, 1.5, {
+        "model_type": "lfm2_moe", "hidden_size": 2048, "intermediate_size": 7168, "moe_intermediate_size": 1792,
+        "num_hidden_layers": 24, "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 65536,
+        "num_dense_layers": 2, "num_experts": 32, "num_experts_per_tok": 4, "conv_L_cache": 3,
+        "layer_types": ["conv", "conv", "full_attention", "conv"] * 6}),
+    "tiiuae/Falcon-H1-34B-Instruct": (33.6, 33.6, {
+        "model_type": "falcon_h1", "hidden_size": 5120, "intermediate_size": 21504, "num_hidden_layers": 72,
+        "num_attention_heads": 20, "num_key_value_heads": 4, "head_dim": 128, "vocab_size": 261120,
+        "mamba_d_ssm": 4096, "mamba_n_heads": 32, "mamba_d_head": 128, "mamba_n_groups": 2, "mamba_d_state": 256,
+        "mamba_d_conv": 4}),
+    "ibm-ai-platform/Bamba-9B-v1": (9.78, 9.78, {
+        "model_type": "bamba", "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
+        "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128256, "attn_layer_indices": [9, 18, 27],
+        "mamba_n_heads": 128, "mamba_d_head": 64, "mamba_n_groups": 1, "mamba_d_state": 128, "mamba_d_conv": 4}),
+    "ai21labs/AI21-Jamba-1.5-Mini": (51.6, 12, {
+        "model_type": "jamba", "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
+        "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 65536, "num_experts": 16,
+        "num_experts_per_tok": 2, "attn_layer_period": 8, "attn_layer_offset": 4, "expert_layer_period": 2,
+        "expert_layer_offset": 1, "mamba_d_state": 16, "mamba_d_conv": 4, "mamba_expand": 2, "mamba_dt_rank": 256}),
+    "ai21labs/AI21-Jamba-1.5-Large": (398, 94, {
+        "model_type": "jamba", "hidden_size": 8192, "intermediate_size": 24576, "num_hidden_layers": 72,
+        "num_attention_heads": 64, "num_key_value_heads": 8, "vocab_size": 65536, "num_experts": 16,
+        "num_experts_per_tok": 2, "attn_layer_period": 8, "attn_layer_offset": 4, "expert_layer_period": 2,
+        "expert_layer_offset": 1, "mamba_d_state": 16, "mamba_d_conv": 4, "mamba_expand": 2, "mamba_dt_rank": 512}),
+    "meituan-longcat/LongCat-Flash-Chat": (561, 27, {
+        "model_type": "longcat_flash", "hidden_size": 6144, "ffn_hidden_size": 12288, "num_layers": 28,
+        "num_attention_heads": 64, "vocab_size": 131072, "expert_ffn_hidden_size": 2048, "n_routed_experts": 512,
+        "zero_expert_num": 256, "moe_topk": 12, "q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_head_dim": 128,
+        "qk_rope_head_dim": 64, "v_head_dim": 128}),
+    "google/gemma-3n-E4B": (6.87, 4.3, {
+        "model_type": "gemma3n_text", "hidden_size": 2048, "intermediate_size": [16384] * 35, "num_hidden_layers": 35,
+        "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 256, "vocab_size": 262400,
+        "hidden_size_per_layer_input": 256, "num_kv_shared_layers": 15, "sliding_window": 512,
+        "layer_types": (["sliding_attention"] * 4 + ["full_attention"]) * 7}),
+    "openbmb/MiniCPM3-4B": (4.07, 4.07, {
+        "model_type": "minicpm3", "hidden_size": 2560, "intermediate_size": 6400, "num_hidden_layers": 62,
+        "num_attention_heads": 40, "vocab_size": 73448, "q_lora_rank": 768, "kv_lora_rank": 256,
+        "qk_nope_head_dim": 64, "qk_rope_head_dim": 32}),
+    "internlm/internlm2_5-7b": (7.74, 7.74, {
+        "model_type": "internlm2", "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
+        "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 92544}),
+    "THUDM/glm-4-9b-chat": (9.4, 9.4, {
+        "model_type": "chatglm", "hidden_size": 4096, "ffn_hidden_size": 13696, "num_layers": 40,
+        "num_attention_heads": 32, "multi_query_group_num": 2, "kv_channels": 128, "padded_vocab_size": 151552,
+        "seq_length": 131072}),
+    "baichuan-inc/Baichuan2-7B-Chat": (7.51, 7.51, {
+        "model_type": "baichuan", "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32,
+        "num_attention_heads": 32, "vocab_size": 125696}),
+    "openai-community/gpt2-xl": (1.56, 1.56, {
+        "model_type": "gpt2", "n_embd": 1600, "n_layer": 48, "n_head": 25, "n_positions": 1024, "vocab_size": 50257}),
     "EleutherAI/gpt-neox-20b": (20.6, 20.6, {
         "model_type": "gpt_neox", "hidden_size": 6144, "intermediate_size": 24576, "num_hidden_layers": 44,
         "num_attention_heads": 64, "vocab_size": 50432, "tie_word_embeddings": False}),
