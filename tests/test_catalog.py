@@ -49,7 +49,8 @@ def test_doctests_hold() -> None:
 def test_catalog_holds_what_is_promised() -> None:
     assert {"a100-sxm", "a100-sxm-40gb", "a100-pcie", "h100-sxm", "h100-pcie", "h200-sxm", "b200-sxm", "b300-sxm",
             "gb200", "gb300", "h200-nvl", "h20", "l4", "l40s", "a10g", "rtx-4090", "rtx-5090", "rtx-pro-6000", "mi300x",
-            "mi325x", "mi355x"} <= set(gpu_names())
+            "mi325x", "mi355x", "h800-sxm", "a800-sxm", "l20", "t4", "v100-sxm-16gb", "v100-sxm-32gb", "gb10",
+            "arc-pro-b60", "gaudi-3", "rtx-a6000", "rtx-3090"} <= set(gpu_names())
     assert len(model_names()) >= 16
 
 
@@ -73,10 +74,12 @@ def test_every_gpu_number_has_unit_source_date_and_flops_are_dense(path: Path) -
 def test_gpu_numbers_are_si_and_plausible(path: Path) -> None:
     gpu = load_gpu(path.stem)
     assert 2e11 < gpu.hbm_bandwidth_bytes_per_s < 1e13
-    assert 2e10 < gpu.hbm_capacity_bytes < 4e11
+    assert 1.5e10 < gpu.hbm_capacity_bytes < 4e11
     assert 20 < gpu.flops_per_s["bf16"] / gpu.hbm_bandwidth_bytes_per_s < 500
-    assert gpu.flops_per_s.get("fp8", gpu.flops_per_s["bf16"] * 2) / gpu.flops_per_s["bf16"] == pytest.approx(2, 0.02)
-    assert 3e10 < gpu.scale_up_bandwidth_bytes_per_s <= 1e12
+    ratio = 1 if gpu.name == "gaudi-3" else 2  # whose matrix engines are no faster in 8 bit
+    assert gpu.flops_per_s.get("fp8", gpu.flops_per_s["bf16"] * ratio) / gpu.flops_per_s["bf16"] == pytest.approx(
+        ratio, 0.02)
+    assert 1.5e10 < gpu.scale_up_bandwidth_bytes_per_s <= 1e12
     assert 1e-6 < gpu.scale_up_latency_s < 1e-4
     assert gpu.idle_w < gpu.tdp_w / 3
     assert 0.1 < gpu.price_usd_per_hour < 20
@@ -257,6 +260,19 @@ def test_a_result_and_the_catalog_say_whose_kernels_they_are() -> None:
     values, text = show_profile("h200-nvl", Scenario())
     assert values["kernels_of"] == "h200-sxm"
     assert text.splitlines()[0].endswith("; kernels of h200-sxm")
+
+
+@pytest.mark.parametrize(("name", "model"), [
+    ("H800", "qwen3-8b"), ("NVIDIA A800-SXM4-80GB", "qwen3-8b"), ("L20", "qwen3-8b"), ("Tesla T4", "qwen3-1.7b"),
+    ("V100", "qwen3-8b"), ("DGX-Spark", "qwen3-8b"), ("B60", "qwen3-4b"), ("Gaudi3", "qwen3-8b"),
+])
+def test_a_gpu_that_nobody_measured_is_predicted_with_a_note(name: str, model: str) -> None:
+    trace = trace_of([(0.0, 64, 4)])
+    said = " ".join(notes(resolve(Scenario(model=model, gpu=name), trace), trace))
+    gpu = load_gpu(name)
+    borrowed = f"which has the same chip as {gpu.name}" in said
+    assert borrowed == (gpu.name in ("h800-sxm", "a800-sxm", "l20"))
+    assert borrowed or f"their kernels were not measured on {gpu.name}" in said
 
 
 def test_collectives_of_another_gpu_are_those_over_the_same_link() -> None:

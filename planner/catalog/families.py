@@ -23,6 +23,7 @@ MAMBA_1 = ("jamba",)  # Mamba in most layers
 SHORT_CONV = ("lfm2", "lfm2_moe", "lfm3")  # gated short convolutions in most layers
 BLOCK_SPARSE = ("minimax_m3",)  # MiniMax sparse attention
 SPARSE = ("deepseek_v32", "glm_moe_dsa", "hy_v4", "glm5_next_text")  # DeepSeek sparse attention
+WITHOUT_ROPE = ("glm5_next_text",)  # latent attention whose keys have no rotary part
 COMPRESSED = ("deepseek_v4",)  # compressed sparse attention
 # MLPs four times as wide as the hidden state, if no width is given.
 FOUR_FOLD = ("bloom", "falcon", "gptj", "gpt_bigcode", "gpt2")

@@ -54,8 +54,8 @@ def _latent(keys: Keys, model_type: str, depth: Depth) -> tuple[LayerGroup, ...]
     attention = Mla(
         num_heads=num_heads, num_kv_heads=num_kv_heads, head_dim=head_dim, q_lora_rank=keys.integer("q_lora_rank", 0),
         kv_lora_rank=keys.integer("kv_lora_rank"), qk_nope_head_dim=keys.integer("qk_nope_head_dim"),
-        qk_rope_head_dim=keys.integer("qk_rope_head_dim"), v_head_dim=keys.integer("v_head_dim"),
-        has_output_gate=_has_output_gate(keys), is_sparse=is_sparse)
+        qk_rope_head_dim=keys.integer("qk_rope_head_dim", 0 if model_type in families.WITHOUT_ROPE else None),
+        v_head_dim=keys.integer("v_head_dim"), has_output_gate=_has_output_gate(keys), is_sparse=is_sparse)
     if not is_sparse:
         return depth.groups(attention)
     count, indexer = latent_indexer(keys, depth.num_layers)
