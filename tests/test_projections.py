@@ -11,7 +11,7 @@ from planner.catalog.layers.dense_gemm import Gemm
 from planner.catalog.layers.gqa import Gqa
 from planner.catalog.layers.latent import Mla
 from planner.catalog.layers.layer_group import LayerGroup
-from planner.catalog.layers.linear_layers import LinearAttention
+from planner.catalog.layers.linear_layers import LinearAttention, Mamba1, ShortConv
 from planner.catalog.layers.mlps import Dense, Experts, Mlp
 from planner.catalog.parameters import (
     attention_gemms,
@@ -44,6 +44,11 @@ def attention_weights(arch: Architecture, group: LayerGroup) -> int:
     if isinstance(of, Gqa):
         own = h * of.head_dim * ((2 + of.has_output_gate) * of.num_heads + (2 - of.key_is_value) * of.num_kv_heads)
         return own + (0 if index is None else h * index.head_dim * (index.num_heads + 1))
+    if isinstance(of, ShortConv):
+        return 4 * h * h
+    if isinstance(of, Mamba1):
+        inner = of.num_value_heads * of.value_head_dim
+        return 3 * h * inner + inner * (2 * of.key_head_dim + 2 * of.decay_rank)
     if isinstance(of, LinearAttention):
         keys, values = of.num_key_heads * of.key_head_dim, of.num_value_heads * of.value_head_dim
         whole = h * (2 * keys + (2 if of.gate_rank else 3) * values + of.scalars_per_head * of.num_value_heads)

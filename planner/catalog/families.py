@@ -54,16 +54,15 @@ WRAPPERS = {"gemma3": "gemma3_text", "gemma4": "gemma4_text", "gemma4_unified": 
 _MAMBA_2 = {"mamba_n_groups": "linear_num_key_heads", "mamba_d_state": "linear_key_head_dim",
             "mamba_n_heads": "linear_num_value_heads", "mamba_d_head": "linear_value_head_dim",
             "mamba_d_conv": "linear_conv_kernel_dim"}
+_LFM = {"tie_embedding": "tie_word_embeddings", "conv_L_cache": "linear_conv_kernel_dim"}
 _ONE_SHARED = {"num_shared_experts": "n_shared_experts"}
 _GPT = {"n_embd": "hidden_size", "n_embed": "hidden_size", "n_layer": "num_hidden_layers",
         "n_head": "num_attention_heads", "n_positions": "max_position_embeddings", "n_inner": "intermediate_size"}
 RENAMED = {  # model_type -> its names of what others call so
     **dict.fromkeys(("gptj", "gpt_bigcode", "gpt2"), _GPT),
     **dict.fromkeys(("bamba", "falcon_h1"), _MAMBA_2),
-    **dict.fromkeys(("lfm2", "lfm3"), {"block_ff_dim": "intermediate_size", "tie_embedding": "tie_word_embeddings",
-                                       "conv_L_cache": "linear_conv_kernel_dim"}),
-    "lfm2_moe": {"num_dense_layers": "first_k_dense_replace", "tie_embedding": "tie_word_embeddings",
-                 "conv_L_cache": "linear_conv_kernel_dim"},
+    "lfm2": {**_LFM, "block_ff_dim": "intermediate_size"}, "lfm3": _LFM,
+    "lfm2_moe": {**_LFM, "num_dense_layers": "first_k_dense_replace"},
     "jamba": {"mamba_d_conv": "linear_conv_kernel_dim"},
     "longcat_flash": {"num_layers": "num_hidden_layers", "ffn_hidden_size": "intermediate_size",
                       "expert_ffn_hidden_size": "moe_intermediate_size", "moe_topk": "num_experts_per_tok"},
