@@ -169,6 +169,10 @@ def test_variants_change_their_keys_only() -> None:
     ("nvidia/GLM-4.7-NVFP4", "glm-4.5", ("nvfp4", "bf16", None)),
     ("someone/DeepSeek-R1-NVFP4", "deepseek-v3", ("nvfp4", "bf16", None)),
     ("someone/DeepSeek-V3-0324-AWQ", "deepseek-v3", ("awq", None, None)),
+    ("someone/DeepSeek-V4-Pro-NVFP4-FP8", "deepseek-v4-pro", ("fp8_block", None, None)),  # its experts in NVFP4
+    ("nvidia/Gemma-4-31B-IT-NVFP4", "gemma-4-31b", ("nvfp4", None, None)),  # dense
+    ("nvidia/Gemma-4-26B-A4B-it-NVFP4", "gemma-4-26b-a4b", ("nvfp4", "bf16", None)),
+    ("amd/Llama-3.3-70B-Instruct-MXFP4-Preview", "llama-3.1-70b", ("mxfp4", None, None)),
 ])
 def test_a_checkpoint_is_a_known_model_in_the_format_that_its_name_says(
         name: str, base: str, formats: tuple[str | None, ...]) -> None:

@@ -15,7 +15,8 @@ _SAY: Mapping[str, str] = {
 _SAY_NOTHING = frozenset((
     "quantized", "quant", "dynamic", "static", "marlin", "unsloth", "auto", "round", "per", "tensor", "channel",
     "token", "sym", "asym", "qat", "q4", "0", "g64", "g128", "128g", "hf", "ptpc", "torchao", "ao", "ct",
-    "compressed", "tensors", "v2", "kv", "fp8kv", "block", "g32", "32g", "mlperf", "no", "act"))
+    "compressed", "tensors", "v2", "kv", "fp8kv", "block", "g32", "32g", "mlperf", "no", "act", "preview", "4b",
+    "hybrid"))
 _EIGHT = ("int8", "8bit", "w8a16")
 _BLOCK_SCALED = ("qwen", "deepseek-ai", "minimaxai", "xiaomimimo")  # whose own FP8 checkpoints have scales of blocks
 _NVIDIA = ("nvidia",)
@@ -68,7 +69,7 @@ def checkpoint_of(key: str, known: Container[str]) -> Checkpoint | None:
     owner, _, name = key.rpartition("/")
     owner = owner.rpartition("/")[2]
     words = name.split("-")
-    for cut in range(len(words), 0, -1):
+    for cut in (len(words), *range(1, len(words))):  # the whole name, then the fewest words that are a model's
         base, tail = "-".join(words[:cut]), words[cut:]
         if base in known and all(word in _SAY or word in _SAY_NOTHING for word in tail):
             found = _format_of(tail, owner)
@@ -95,11 +96,18 @@ def _format_of(tail: list[str], owner: str) -> str | None:
     return found
 
 
+def _has_experts(config: Mapping[str, object], model_type: str) -> bool:
+    """Tell whether a model is a mixture of experts; of some types there are both."""
+    return model_type in families.MOE_KEYS and bool(config.get(families.MOE_KEYS[model_type][0], 1)) and (
+        config.get("enable_moe_block", model_type != "gemma4_text") is True)
+
+
 def as_published(config: Mapping[str, object], checkpoint: Checkpoint) -> dict[str, object]:
     """Return a model's config with the keys that a checkpoint of another format states.
 
     What publishers leave in 16 bit: linear attention in all formats; attention in all of Llama 4's, in NVFP4 beside
-    latent attention, and in NVIDIA's NVFP4 of any mixture of experts. Embeddings, LM head and routers always are.
+    latent attention, and in NVIDIA's NVFP4 of any mixture of experts. Of DeepSeek-V4 NVFP4 has the experts alone.
+    Embeddings, LM head and routers always are 16-bit.
 
     Source: the `ignore` lists of llm-compressor's examples and of NVIDIA's hf_quant_config.json files.
     """
@@ -109,10 +117,12 @@ def as_published(config: Mapping[str, object], checkpoint: Checkpoint) -> dict[s
     if checkpoint.format == "bf16":
         return kept
     model_type = families.WRAPPERS.get(str(config.get("model_type")), str(config.get("model_type")))
+    if model_type in families.COMPRESSED and checkpoint.format == "nvfp4":  # its experts alone
+        return {**config, "expert_dtype": "nvfp4"}
     ignored = ["lm_head"]
     if model_type in (*families.DELTA_NET, *families.KDA, *families.MAMBA):
         ignored.append("re:.*linear_attn.*")
-    is_fp4, is_moe = checkpoint.format in ("nvfp4", "w4a16_nvfp4"), model_type in families.MOE_KEYS
+    is_fp4, is_moe = checkpoint.format in ("nvfp4", "w4a16_nvfp4"), _has_experts(config, model_type)
     latent, nvidias = "kv_lora_rank" in config, checkpoint.owner in _NVIDIA
     if model_type == "llama4_text" or (is_fp4 and (latent or (nvidias and is_moe))):
         ignored.append("re:.*self_attn.*")
