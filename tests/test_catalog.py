@@ -279,6 +279,13 @@ def test_a_gpu_that_nobody_measured_is_predicted_with_a_note(name: str, model: s
     assert borrowed or f"their kernels were not measured on {gpu.name}" in said
 
 
+def test_a_note_says_how_bitsandbytes_is_counted() -> None:
+    trace = trace_of([(0.0, 64, 4)])
+    said = {model: any("bitsandbytes" in note for note in notes(resolve(Scenario(model=model, gpu="l4"), trace), trace))
+            for model in ("unsloth/Qwen3-8B-bnb-4bit", "Qwen/Qwen3-8B-AWQ")}
+    assert said == {"unsloth/Qwen3-8B-bnb-4bit": True, "Qwen/Qwen3-8B-AWQ": False}
+
+
 def test_collectives_of_another_gpu_are_those_over_the_same_link() -> None:
     assert {name: load_gpu(name).collectives_of for name in ("a100-sxm-40gb", "a100-pcie", "h200-nvl", "h100-nvl")} == {
         "a100-sxm-40gb": "a100-sxm", "a100-pcie": "a100-pcie", "h200-nvl": "h200-sxm", "h100-nvl": "h100-nvl"}

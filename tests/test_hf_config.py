@@ -553,6 +553,35 @@ def test_a_checkpoint_may_keep_what_is_beside_its_experts(ignored: list[str], ex
     assert {form(arch, "fp8") for form in (weight_format, attention_format, expert_format)} == {"fp8"}
 
 
+FLOAT_8 = {"num_bits": 8, "type": "float", "strategy": "block"}
+FLOAT_4 = {"num_bits": 4, "type": "float", "group_size": 16}
+
+
+@pytest.mark.parametrize(("groups", "ignored", "expected"), [
+    ({"re:.*attn.*(wq_b|wo_a)$": FLOAT_8, "re:.*ffn.*(gate|up|down)_proj$": FLOAT_4}, [], ("nvfp4", "fp8_block", None)),
+    ({"re:.*mlp.experts.*": FLOAT_4}, [], (None, None, "nvfp4")),
+    ({"re:.*mlp.experts.*": FLOAT_4, "Linear": FLOAT_8}, ["lm_head"], ("fp8_block", None, "nvfp4")),
+    ({"re:.*mlp.experts.*": FLOAT_4, "Linear": FLOAT_8}, ["re:.*self_attn.*"], ("fp8_block", "bf16", "nvfp4")),
+    ({"re:.*mlp.*": FLOAT_8}, [], ("fp8_block", "bf16", None)),
+    ({"Linear": FLOAT_4}, [], ("nvfp4", None, None)),
+])
+def test_groups_of_modules_have_formats_of_their_own(groups: dict[str, object], ignored: list[str],
+                                                     expected: tuple[str | None, ...]) -> None:
+    """As RedHatAI/DeepSeek-V4-Flash-NVFP4-FP8 states them."""
+    arch = read(model_type="qwen2_moe", **MOE, quantization_config={
+        "quant_method": "compressed-tensors", "format": "mixed-precision", "ignore": ignored,
+        "config_groups": {f"group_{k}": {"targets": [target], "weights": weights, "format": "nvfp4-pack-quantized"}
+                          for k, (target, weights) in enumerate(groups.items())}})
+    assert (arch.quantization, arch.attention_quantization, arch.expert_quantization) == expected
+
+
+def test_a_group_of_an_unknown_format_is_named() -> None:
+    with pytest.raises(CatalogError, match=r"config_groups.group_1.weights = \{'num_bits': 6.* is not supported"):
+        read(quantization_config={"quant_method": "compressed-tensors", "config_groups": {
+            "group_0": {"targets": ["re:.*mlp.*"], "weights": FLOAT_8},
+            "group_1": {"targets": ["re:.*self_attn.*"], "weights": {"num_bits": 6, "type": "float"}}}})
+
+
 @pytest.mark.parametrize(("ignored", "expected"), [
     (["re:.*linear_attn.*"], (None, "bf16")),
     (["re:.*linear_attn.*", "re:.*self_attn.*"], ("bf16", None)),

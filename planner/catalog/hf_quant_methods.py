@@ -84,12 +84,12 @@ def _modelopt(given: Given) -> str | None:
 
 def _compressed_tensors(given: Given) -> str | None:
     groups = given.get("config_groups")
-    found = (_of_group(group, str(given.get("format")))
+    found = (group_format(group, str(group.get("format") or given.get("format")))
              for group in (groups.values() if isinstance(groups, Mapping) else ()))
     return next(filter(None, found), None)
 
 
-def _of_group(group: Given, named: str) -> str | None:
+def group_format(group: Given, named: str) -> str | None:
     """Return the format of one of compressed-tensors' groups; None if it is unknown."""
     weights = group.get("weights") or {}
     kind = (weights.get("num_bits") or 0, str(weights.get("type")))

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from planner.catalog import families
-from planner.catalog.hf_quant_methods import ALGORITHMS, REMEDY, method_format, quark_format
+from planner.catalog.hf_quant_methods import ALGORITHMS, REMEDY, group_format, method_format, quark_format
 from planner.errors import CatalogError
 
 # 16-bit in checkpoints whose attention, or linear attention, otherwise is not
@@ -49,7 +49,10 @@ def formats(config: Mapping[str, object], where: str) -> Formats:
         return Formats(None, None, _expert_dtype(config, where))
     if str(given.get("quant_algo")).upper() == "MIXED_PRECISION":
         return _mixed(given, where)
-    found, parts = method_format(given, where), _kept_parts(given, config.get("num_hidden_layers"))
+    parts = _kept_parts(given, config.get("num_hidden_layers"))
+    if (targeted := _by_targets(given, where)) is not None:
+        return targeted._replace(attention_quantization="bf16") if "attention" in parts else targeted
+    found = method_format(given, where)
     own = _quark_attention(given)
     attention = "bf16" if "attention" in parts else own if own != found else None
     linear = "bf16" if "linear" in parts and "attention" not in parts else None
@@ -57,6 +60,32 @@ def formats(config: Mapping[str, object], where: str) -> Formats:
         return Formats(None, None if attention == "bf16" else attention or found, found, linear)
     experts = "mxfp4" if given.get("store_dtype") == "mxfp4" else _expert_dtype(config, where)
     return Formats(found, attention, experts, linear)
+
+
+def _by_targets(given: Mapping[str, Any], where: str) -> Formats | None:
+    """Return the formats of compressed-tensors' groups that name modules; None where they are of all linear layers.
+
+    What no group names stays 16-bit.
+    """
+    groups = given.get("config_groups")
+    groups = groups if given.get("quant_method") == "compressed-tensors" and isinstance(groups, Mapping) else {}
+    found: dict[str, str] = {}
+    for name, group in groups.items():
+        form = group_format(group, str(group.get("format") or given.get("format")))
+        if form is None:
+            raise CatalogError(f"{where}: quantization_config.config_groups.{name}.weights = "
+                               f"{group.get('weights')!r} is not supported; {REMEDY}")
+        for target in map(str, group.get("targets") or ()):
+            part = "all" if target.isidentifier() else _part(target)
+            if part is not None:
+                found.setdefault(part, form)
+    if not found.keys() - {"all"}:
+        return None
+    rest = found.get("all", "bf16")
+    mlp, attention = found.get("mlp", rest), found.get("attention", rest)
+    experts = found.get("experts", mlp)
+    return Formats(None if mlp == "bf16" else mlp, None if attention == mlp else attention,
+                   None if experts == mlp else experts)
 
 
 def _kept_parts(given: Mapping[str, Any], num_layers: object) -> set[str]:

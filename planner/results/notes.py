@@ -6,6 +6,7 @@ from typing import Any
 
 from planner.deployment.deploy import Deployment, pools_of
 from planner.engines import ENGINES
+from planner.model.precision import WEIGHT_FORMATS, weight_format
 from planner.results.session_notes import session_notes
 from planner.settings.default_router import ROUTER
 from planner.settings.scenario import Scenario, given_options
@@ -101,6 +102,10 @@ def _engines(deployment: Deployment, trace: Trace) -> list[str]:
     if deployment.stack is not None and (unmeasured := priors(deployment.stack)):
         found.append(f"step times use priors (medians over other GPUs) for {', '.join(unmeasured)}: their kernels "
                      f"were not measured on {deployment.stack.gpu.name}")
+    if deployment.stack is not None and WEIGHT_FORMATS[
+            weight_format(deployment.stack.arch, deployment.stack.quantization)].widened_bytes:
+        found.append("bitsandbytes' weights are widened to 16 bit before each product: the planner counts the traffic, "
+                     "and nobody measured the kernel")
     if deployment.stack is not None and not deployment.stack.gpu.hbm_energy_j_per_byte:
         found.append(f"energy_kwh uses priors (medians over H100 and B200): the serving power of "
                      f"{deployment.stack.gpu.name} was not published")
