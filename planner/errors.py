@@ -22,11 +22,11 @@ class UsageError(PlannerError):
 class UnknownNameError(UsageError):
     """A model, GPU, policy, format or column that the planner does not know."""
 
-    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+    def __init__(self, kind: str, name: str, known: Iterable[str], remedy: str | None = None) -> None:
         choices = sorted(known)
         close = difflib.get_close_matches(name.lower(), choices, n=1, cutoff=0.4)
         hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(choices)}"
-        super().__init__(f"unknown {kind} {name!r}; {hint}")
+        super().__init__(f"unknown {kind} {name!r}; {remedy or hint}")
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the text, as it comes back from another process."""

@@ -15,7 +15,7 @@ from planner.catalog.layers.latent import Mla
 from planner.catalog.layers.layer_group import LayerGroup
 from planner.catalog.layers.linear_layers import GatedDeltaNet, KimiDelta, Mamba2
 from planner.catalog.layers.mlps import Dense
-from planner.catalog.parameters import num_active_parameters, num_parameters
+from planner.catalog.parameters import attention_gemms, num_active_parameters, num_parameters
 from planner.deployment.memory import layers_bytes
 from planner.errors import CatalogError
 from planner.model.layout import Layout
@@ -204,6 +204,61 @@ PUBLISHED: dict[str, tuple[float, float, dict[str, Any]]] = {
     "bigcode/starcoder": (15.5, 15.5, {
         "model_type": "gpt_bigcode", "n_embd": 6144, "n_layer": 40, "n_head": 48, "multi_query": True,
         "n_inner": 24576, "n_positions": 8192, "vocab_size": 49152}),
+    "LiquidAI/LFM2-1.2B": (1.17, 1.17, {
+        "model_type": "lfm2", "hidden_size": 2048, "block_ff_dim": 12288, "block_auto_adjust_ff_dim": True,
+        "block_multiple_of": 256, "block_ffn_dim_multiplier": 1.0, "conv_L_cache": 3, "num_hidden_layers": 16,
+        "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 65536,
+        "full_attn_idxs": [2, 5, 8, 10, 12, 14]}),
+    "LiquidAI/LFM2-8B-A1B": (8.34, 1.5, {
+        "model_type": "lfm2_moe", "hidden_size": 2048, "intermediate_size": 7168, "moe_intermediate_size": 1792,
+        "num_hidden_layers": 24, "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 65536,
+        "num_dense_layers": 2, "num_experts": 32, "num_experts_per_tok": 4, "conv_L_cache": 3,
+        "layer_types": ["conv", "conv", "full_attention", "conv"] * 6}),
+    "tiiuae/Falcon-H1-34B-Instruct": (33.6, 33.6, {
+        "model_type": "falcon_h1", "hidden_size": 5120, "intermediate_size": 21504, "num_hidden_layers": 72,
+        "num_attention_heads": 20, "num_key_value_heads": 4, "head_dim": 128, "vocab_size": 261120,
+        "mamba_d_ssm": 4096, "mamba_n_heads": 32, "mamba_d_head": 128, "mamba_n_groups": 2, "mamba_d_state": 256,
+        "mamba_d_conv": 4}),
+    "ibm-ai-platform/Bamba-9B-v1": (9.78, 9.78, {
+        "model_type": "bamba", "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
+        "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128256, "attn_layer_indices": [9, 18, 27],
+        "mamba_n_heads": 128, "mamba_d_head": 64, "mamba_n_groups": 1, "mamba_d_state": 128, "mamba_d_conv": 4}),
+    "ai21labs/AI21-Jamba-1.5-Mini": (51.6, 12, {
+        "model_type": "jamba", "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
+        "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 65536, "num_experts": 16,
+        "num_experts_per_tok": 2, "attn_layer_period": 8, "attn_layer_offset": 4, "expert_layer_period": 2,
+        "expert_layer_offset": 1, "mamba_d_state": 16, "mamba_d_conv": 4, "mamba_expand": 2, "mamba_dt_rank": 256}),
+    "ai21labs/AI21-Jamba-1.5-Large": (398, 94, {
+        "model_type": "jamba", "hidden_size": 8192, "intermediate_size": 24576, "num_hidden_layers": 72,
+        "num_attention_heads": 64, "num_key_value_heads": 8, "vocab_size": 65536, "num_experts": 16,
+        "num_experts_per_tok": 2, "attn_layer_period": 8, "attn_layer_offset": 4, "expert_layer_period": 2,
+        "expert_layer_offset": 1, "mamba_d_state": 16, "mamba_d_conv": 4, "mamba_expand": 2, "mamba_dt_rank": 512}),
+    "meituan-longcat/LongCat-Flash-Chat": (561, 27, {
+        "model_type": "longcat_flash", "hidden_size": 6144, "ffn_hidden_size": 12288, "num_layers": 28,
+        "num_attention_heads": 64, "vocab_size": 131072, "expert_ffn_hidden_size": 2048, "n_routed_experts": 512,
+        "zero_expert_num": 256, "moe_topk": 12, "q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_head_dim": 128,
+        "qk_rope_head_dim": 64, "v_head_dim": 128}),
+    "google/gemma-3n-E4B": (6.87, 4.3, {
+        "model_type": "gemma3n_text", "hidden_size": 2048, "intermediate_size": [16384] * 35, "num_hidden_layers": 35,
+        "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 256, "vocab_size": 262400,
+        "hidden_size_per_layer_input": 256, "num_kv_shared_layers": 15, "sliding_window": 512,
+        "layer_types": (["sliding_attention"] * 4 + ["full_attention"]) * 7}),
+    "openbmb/MiniCPM3-4B": (4.07, 4.07, {
+        "model_type": "minicpm3", "hidden_size": 2560, "intermediate_size": 6400, "num_hidden_layers": 62,
+        "num_attention_heads": 40, "vocab_size": 73448, "q_lora_rank": 768, "kv_lora_rank": 256,
+        "qk_nope_head_dim": 64, "qk_rope_head_dim": 32}),
+    "internlm/internlm2_5-7b": (7.74, 7.74, {
+        "model_type": "internlm2", "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
+        "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 92544}),
+    "THUDM/glm-4-9b-chat": (9.4, 9.4, {
+        "model_type": "chatglm", "hidden_size": 4096, "ffn_hidden_size": 13696, "num_layers": 40,
+        "num_attention_heads": 32, "multi_query_group_num": 2, "kv_channels": 128, "padded_vocab_size": 151552,
+        "seq_length": 131072}),
+    "baichuan-inc/Baichuan2-7B-Chat": (7.51, 7.51, {
+        "model_type": "baichuan", "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32,
+        "num_attention_heads": 32, "vocab_size": 125696}),
+    "openai-community/gpt2-xl": (1.56, 1.56, {
+        "model_type": "gpt2", "n_embd": 1600, "n_layer": 48, "n_head": 25, "n_positions": 1024, "vocab_size": 50257}),
     "EleutherAI/gpt-neox-20b": (20.6, 20.6, {
         "model_type": "gpt_neox", "hidden_size": 6144, "intermediate_size": 24576, "num_hidden_layers": 44,
         "num_attention_heads": 64, "vocab_size": 50432, "tie_word_embeddings": False}),
@@ -357,6 +412,30 @@ def test_nested_text_config_with_omitted_defaults() -> None:
      ("int4-g32", None)),
     ({"quant_method": "fp8", "modules_to_not_convert": ["model.layers.0.self_attn.indexer.weights_proj"]},
      ("fp8", None)),
+    ({"quant_method": "auto-round", "bits": 4, "group_size": 64, "packing_format": "auto_round:auto_awq"},
+     ("awq", None)),
+    ({"quant_method": "intel/auto-round", "bits": 8, "group_size": 128}, ("w8a16", None)),
+    ({"quant_method": "auto-round", "bits": 4, "data_type": "mx_fp", "group_size": 32}, ("mxfp4", None)),
+    ({"quant_method": "auto-round", "bits": 4, "extra_config": {
+        f"model.layers.{k}.self_attn.q_proj": {"bits": 16} for k in range(4)}}, ("gptq", "bf16")),
+    ({"quant_method": "gptq", "bits": 4, "group_size": 32}, ("int4-g32", None)),
+    ({"quant_method": "gptq", "bits": 4, "dynamic": {"-:.*self_attn.*": {}}}, ("gptq", "bf16")),
+    ({"quant_method": "quark", "global_quant_config": {"weight": {"dtype": "fp8_e4m3", "qscheme": "per_channel"}}},
+     ("fp8", None)),
+    ({"quant_method": "quark", "exclude": ["re:.*self_attn.*", "lm_head"], "global_quant_config": {
+        "weight": {"dtype": "fp4", "qscheme": "per_group", "group_size": 32}}}, ("mxfp4", "bf16")),
+    ({"quant_method": "quark", "layer_quant_config": {"*self_attn*": {"weight": {"dtype": "fp8_e4m3"}}},
+      "global_quant_config": {"weight": {"dtype": "fp4", "group_size": 32}}}, ("mxfp4", "fp8")),
+    ({"quant_method": "quark", "global_quant_config": {"weight": [{"dtype": "fp8_e4m3"}, {"dtype": "int4"}]}},
+     ("int4", None)),
+    ({"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4",
+      "llm_int8_skip_modules": ["lm_head"]}, ("bnb-4bit", None)),
+    ({"quant_method": "bitsandbytes", "load_in_8bit": True}, ("int8", None)),
+    ({"quant_method": "torchao", "quant_type": {"default": {"_type": "Float8DynamicActivationFloat8WeightConfig"}}},
+     ("fp8", None)),
+    ({"quant_method": "torchao", "quant_type": {"default": {"_type": "Int4WeightOnlyConfig"}}}, ("int4", None)),
+    ({"quant_method": "torchao", "quant_type": "int8_weight_only"}, ("w8a16", None)),
+    ({"quant_method": "hqq", "quant_config": {"weight_quant_params": {"nbits": 4, "group_size": 64}}}, ("int4", None)),
 ])
 def test_native_quantization(given: dict[str, object], expected: tuple[str, str | None]) -> None:
     arch = read(quantization_config=given)
@@ -368,6 +447,8 @@ def test_native_quantization(given: dict[str, object], expected: tuple[str, str 
     ({"quant_method": "modelopt", "quant_algo": "FP8", "kv_cache_scheme": {"num_bits": 8, "type": "float"}}, "fp8"),
     ({"quant_method": "modelopt", "quant_algo": "NVFP4", "kv_cache_quant_algo": None}, None),
     ({"quant_method": "fp8"}, None),
+    ({"quant_method": "quark", "global_quant_config": {"weight": {"dtype": "fp8_e4m3"}},
+      "kv_cache_quant_config": {"*k_proj": {"output_tensors": {"dtype": "fp8_e4m3"}}}}, "fp8"),
 ])
 def test_a_checkpoint_may_have_scales_for_its_kv_cache(given: dict[str, object], expected: str | None) -> None:
     assert read(quantization_config=given).kv_cache_dtype == expected
@@ -401,6 +482,10 @@ def test_sglang_chooses_the_cache_of_sparse_attention_by_the_gpu(engine: str, gp
     ({**SPARSE, "q_lora_rank": None}, "index_topk = 8 needs q_lora_rank"),
     ({**SPARSE, "index_topk": None}, "index_topk is missing"),
     ({"quantization_config": {"quant_method": "rot13"}}, "quant_method = 'rot13' is not supported"),
+    ({"quantization_config": {"quant_method": "auto-round", "bits": 3}},
+     "quant_method = 'auto-round' with bits = 3 is not supported; remove .*--quantization"),
+    ({"quantization_config": {"quant_method": "quark", "global_quant_config": {"weight": {"dtype": "fp6_e3m2"}}}},
+     "quant_method = 'quark' is not supported"),
     ({"quantization_config": {"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION"}},
      "quant_algo = 'MIXED_PRECISION' without quantized_layers.*hf_quant_config.json, or remove .*--quantization"),
     ({"quantization_config": {"quant_algo": "MIXED_PRECISION",
@@ -466,6 +551,77 @@ def test_a_checkpoint_may_keep_what_is_beside_its_experts(ignored: list[str], ex
     for asked in (None, "nvfp4"):  # a command names the checkpoint's method, whatever that leaves out
         assert (weight_format(arch, asked), expert_format(arch, asked)) == (expected[0] or "bf16", "nvfp4")
     assert {form(arch, "fp8") for form in (weight_format, attention_format, expert_format)} == {"fp8"}
+
+
+FLOAT_8 = {"num_bits": 8, "type": "float", "strategy": "block"}
+FLOAT_4 = {"num_bits": 4, "type": "float", "group_size": 16}
+
+
+@pytest.mark.parametrize(("groups", "ignored", "expected"), [
+    ({"re:.*attn.*(wq_b|wo_a)$": FLOAT_8, "re:.*ffn.*(gate|up|down)_proj$": FLOAT_4}, [], ("nvfp4", "fp8_block", None)),
+    ({"re:.*mlp.experts.*": FLOAT_4}, [], (None, None, "nvfp4")),
+    ({"re:.*mlp.experts.*": FLOAT_4, "Linear": FLOAT_8}, ["lm_head"], ("fp8_block", None, "nvfp4")),
+    ({"re:.*mlp.experts.*": FLOAT_4, "Linear": FLOAT_8}, ["re:.*self_attn.*"], ("fp8_block", "bf16", "nvfp4")),
+    ({"re:.*mlp.*": FLOAT_8}, [], ("fp8_block", "bf16", None)),
+    ({"Linear": FLOAT_4}, [], ("nvfp4", None, None)),
+])
+def test_groups_of_modules_have_formats_of_their_own(groups: dict[str, object], ignored: list[str],
+                                                     expected: tuple[str | None, ...]) -> None:
+    """As RedHatAI/DeepSeek-V4-Flash-NVFP4-FP8 states them."""
+    arch = read(model_type="qwen2_moe", **MOE, quantization_config={
+        "quant_method": "compressed-tensors", "format": "mixed-precision", "ignore": ignored,
+        "config_groups": {f"group_{k}": {"targets": [target], "weights": weights, "format": "nvfp4-pack-quantized"}
+                          for k, (target, weights) in enumerate(groups.items())}})
+    assert (arch.quantization, arch.attention_quantization, arch.expert_quantization) == expected
+
+
+def test_a_group_of_an_unknown_format_is_named() -> None:
+    with pytest.raises(CatalogError, match=r"config_groups.group_1.weights = \{'num_bits': 6.* is not supported"):
+        read(quantization_config={"quant_method": "compressed-tensors", "config_groups": {
+            "group_0": {"targets": ["re:.*mlp.*"], "weights": FLOAT_8},
+            "group_1": {"targets": ["re:.*self_attn.*"], "weights": {"num_bits": 6, "type": "float"}}}})
+
+
+@pytest.mark.parametrize(("ignored", "expected"), [
+    (["re:.*linear_attn.*"], (None, "bf16")),
+    (["re:.*linear_attn.*", "re:.*self_attn.*"], ("bf16", None)),
+    ([f"model.layers.{k}.linear_attn.in_proj_qkvz" for k in (0, 1, 2)], (None, "bf16")),
+    ([f"model.layers.{k}.linear_attn.{name}" for k in (0, 1, 2) for name in ("in_proj_a", "in_proj_b", "conv1d")],
+     (None, None)),  # which stay 16-bit in every format
+])
+def test_linear_attention_may_stay_in_16_bit(ignored: list[str], expected: tuple[str | None, str | None]) -> None:
+    """Its projections, which are a fifth of a dense hybrid model, are then as large as in the 16-bit checkpoint."""
+    stated = {"quant_method": "compressed-tensors", "config_groups": {"group_0": {
+        "weights": {"num_bits": 8, "type": "float"}}}}
+    arch = read(**HYBRID, quantization_config={**stated, "ignore": ignored})
+    assert (arch.quantization, arch.attention_quantization, arch.linear_quantization) == ("fp8", *expected)
+    whole = read(**HYBRID, quantization_config=stated)
+    linear = sum(gemm.parameters for gemm in attention_gemms(arch, 1) if gemm.part == "linear")
+    full = sum(gemm.parameters for gemm in attention_gemms(arch, 1) if gemm.part != "linear")
+    more = {(None, "bf16"): linear, ("bf16", None): linear + full}.get(expected, 0)
+    assert layers_bytes(arch, None, Layout()) - layers_bytes(whole, None, Layout()) == pytest.approx(more)
+    assert layers_bytes(arch, "bf16", Layout()) == layers_bytes(read(**HYBRID), None, Layout())
+
+
+def test_a_few_layers_that_are_listed_one_by_one_are_exceptions() -> None:
+    """Llama-3.1-405B in FP8 keeps the MLPs of its first and last layer, unsloth's checkpoints some attention."""
+    listed = ["model.layers.0.self_attn.q_proj", "model.layers.3.self_attn"]
+    stated = {"quant_method": "bitsandbytes", "llm_int8_skip_modules": listed}
+    assert read(num_hidden_layers=40, quantization_config=stated).attention_quantization is None
+    assert read(num_hidden_layers=8, quantization_config=stated).attention_quantization == "bf16"
+
+
+@pytest.mark.parametrize("wrapped", [
+    lambda text: {"model_type": "internvl_chat", "llm_config": text, "vision_config": {}},
+    lambda text: {"model_type": "qwen3_omni_moe", "thinker_config": {"model_type": "thinker", "text_config": text,
+                                                                      "audio_config": {}}},
+    lambda text: {"model_type": "deepseek_vl_v2", "language_config": text},
+    lambda text: {"model_type": "some_vl", "text_config": text, "hidden_size": 1},
+])
+def test_the_language_model_is_found_in_its_wrappers(wrapped: Any) -> None:
+    text = {**LLAMA, "model_type": "qwen3_omni_moe_text", **MOE}
+    arch = architecture_from_config(wrapped(text), name="test", where="config.json")
+    assert arch == read(model_type="qwen3_moe", **MOE)
 
 
 def test_mixed_precision_may_start_from_block_scaled_fp8() -> None:

@@ -195,7 +195,7 @@ def test_a_file_that_launches_nothing_is_refused(tmp_path: Path) -> None:
     ("vllm serve m/m --max-num-seqs many", "must be a whole number"),
     ("vllm serve m/m --max-num-seqs $SEQS", "put the variable's value in its place"),
     ("vllm serve m/m --gpu-memory-utilization high", "must be a number"),
-    ("vllm serve m/m --quantization bitsandbytes", "must be one of fp8, awq"),
+    ("vllm serve m/m --quantization rot13", "must be one of fp8, awq"),
     ("vllm serve m/m --speculative-config none", "is no JSON"),
     ("vllm serve m/m --speculative-config [1]", "must be a JSON object"),
     ("vllm serve m/m --config missing.yml", "missing.yml: cannot be read"),

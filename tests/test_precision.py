@@ -31,7 +31,8 @@ def test_every_format_runs_on_every_gpu(name: str) -> None:
     assert set(chosen.gemm) | set(chosen.moe) <= set(KERNELS)
     for gpu in map(load_gpu, gpu_names()):
         peak = peak_flops_per_s(gpu, name)
-        assert peak >= gpu.flops_per_s["bf16"] or (name == "int8" and gpu.name in ("b300-sxm", "gb300"))  # few units
+        few = name in ("int8", "w8a8") and gpu.name in ("b300-sxm", "gb300")  # units
+        assert peak >= gpu.flops_per_s["bf16"] or few
         assert usable_kernels(chosen.moe, gpu)
 
 
@@ -76,3 +77,17 @@ def test_eight_bit_integers_on_both_sides_are_twice_as_fast_as_sixteen_bit_where
     assert weights[1] >= plain[1]
     assert both[0] < 0.8 * plain[0]
     assert weights[0] < 0.8 * plain[0]
+
+
+def test_bitsandbytes_widens_all_weights_before_each_product() -> None:
+    """A decode reads the 4-bit weights, writes them in 16 bit and reads them again."""
+    counts = np.array([1.0, 8192.0])
+    plain, widened, packed = (gemms_s(stack_of(gpu="a100-sxm"), counts, 28672, 4096, name)
+                              for name in ("bf16", "bnb-4bit", "awq"))
+    assert 2.0 * plain[0] < widened[0] < 2.6 * plain[0]
+    assert packed[0] < 0.5 * plain[0]
+    assert WEIGHT_FORMATS["bnb-4bit"].bytes_per_element < WEIGHT_FORMATS["awq"].bytes_per_element
+
+
+def test_names_of_weights_and_activations_are_formats() -> None:
+    assert (WEIGHT_FORMATS["w4a16"], WEIGHT_FORMATS["w8a8"]) == (WEIGHT_FORMATS["int4"], WEIGHT_FORMATS["int8"])

@@ -11,7 +11,7 @@ from planner.catalog.layers.dense_gemm import Gemm
 from planner.catalog.layers.gqa import Gqa
 from planner.catalog.layers.latent import Mla
 from planner.catalog.layers.layer_group import LayerGroup
-from planner.catalog.layers.linear_layers import LinearAttention
+from planner.catalog.layers.linear_layers import LinearAttention, Mamba1, ShortConv
 from planner.catalog.layers.mlps import Dense, Experts, Mlp
 from planner.catalog.parameters import (
     attention_gemms,
@@ -44,6 +44,11 @@ def attention_weights(arch: Architecture, group: LayerGroup) -> int:
     if isinstance(of, Gqa):
         own = h * of.head_dim * ((2 + of.has_output_gate) * of.num_heads + (2 - of.key_is_value) * of.num_kv_heads)
         return own + (0 if index is None else h * index.head_dim * (index.num_heads + 1))
+    if isinstance(of, ShortConv):
+        return 4 * h * h
+    if isinstance(of, Mamba1):
+        inner = of.num_value_heads * of.value_head_dim
+        return 3 * h * inner + inner * (2 * of.key_head_dim + 2 * of.decay_rank)
     if isinstance(of, LinearAttention):
         keys, values = of.num_key_heads * of.key_head_dim, of.num_value_heads * of.value_head_dim
         whole = h * (2 * keys + (2 if of.gate_rank else 3) * values + of.scalars_per_head * of.num_value_heads)
@@ -117,9 +122,9 @@ def test_hybrid_layers_on_four_ranks() -> None:
     gemms = by_name("Qwen/Qwen3.5-397B-A17B-FP8", 4)
     assert gemms["qkv_proj"] == Gemm("qkv_proj", (2 * 8 + 2 * 1) * 256, 4096, 15, "attention")
     assert gemms["o_proj"] == Gemm("o_proj", 4096, 8 * 256, 15, "attention")
-    assert gemms["in_proj_qkvz"] == Gemm("in_proj_qkvz", 2 * (2048 + 8192) // 4, 4096, 45, "attention")
+    assert gemms["in_proj_qkvz"] == Gemm("in_proj_qkvz", 2 * (2048 + 8192) // 4, 4096, 45, "linear")
     assert gemms["in_proj_ba"] == Gemm("in_proj_ba", 32, 4096, 45, "kept")
-    assert gemms["out_proj"] == Gemm("out_proj", 4096, 2048, 45, "attention")
+    assert gemms["out_proj"] == Gemm("out_proj", 4096, 2048, 45, "linear")
     assert gemms["router"] == Gemm("router", 512, 4096, 60, "kept")
     assert "gate_up_proj" not in gemms
 
@@ -136,5 +141,5 @@ def test_the_indexer_is_on_every_rank() -> None:
 def test_attention_that_the_checkpoint_keeps_in_16_bit_is_marked() -> None:
     for name in ("gpt-oss-120b", "nvidia/Qwen3.5-397B-A17B-NVFP4", "nvidia/GLM-5-NVFP4"):
         gemms = projections(load_model(name), 1)
-        assert {gemm.part for gemm in gemms if gemm.name not in MLP} <= {"attention", "kept"}
+        assert {gemm.part for gemm in gemms if gemm.name not in MLP} <= {"attention", "linear", "kept"}
         assert attention_format(load_model(name), None) == "bf16"

@@ -42,6 +42,98 @@ def test_nested_json_is_named_with_dots(read: Callable[..., Trace]) -> None:
         read(json.dumps(rows), format=spec)
 
 
+@pytest.mark.parametrize(("row", "path"), [
+    ({"attributes": {"gen_ai.usage.input_tokens": {"value": 7, "type": "integer"}}},
+     "attributes.gen_ai.usage.input_tokens.value"),
+    ({"a.b": {"c.d": {"e": {"f.g": 7}}}}, "a.b.c.d.e.f.g"),
+    ({"a": {"x": 1}, "a.b": {"c": 7}}, "a.b.c"),  # the first key that leads nowhere is no end
+    ({"tags": [{"key": "http.status", "value": 200}, {"key": "llm.tokens", "type": "int64", "value": 7}]},
+     "tags.llm.tokens"),
+])
+def test_keys_have_dots_at_any_level(read: Callable[..., Trace], row: dict[str, object], path: str) -> None:
+    spec = f"columns,input_tokens={path},output_tokens=out"
+    for text in (json.dumps(row | {"out": 3}), json.dumps([row | {"out": 3}], indent=1)):
+        assert read(text, format=spec).requests.select("input_tokens", "output_tokens").rows() == [(7, 3)]
+
+
+def test_keys_have_dots_in_json_inside_a_column(read: Callable[..., Trace]) -> None:
+    text = 'out,span.attrs\n1,"{""gen_ai.usage"": {""in"": 7}}"\n1,"{""gen_ai.usage"": {""in"": 8}}"\n'
+    trace = read(text, format="columns,input_tokens=span.attrs.gen_ai.usage.in,output_tokens=out")
+    assert trace.requests["input_tokens"].to_list() == [7, 8]
+
+
+ROWS = [{"ts": 1790000000000 + 500 * k, "n": 10 + k, "out": 3} for k in range(2)]
+NAMED = "columns,arrival_s=ts:ms,input_tokens=n,output_tokens=out"
+IN_PLACE = "columns,arrival_s=PATH.ts:ms,input_tokens=PATH.n,output_tokens=PATH.out"
+
+
+@pytest.mark.parametrize(("document", "spec"), [
+    ({"data": ROWS}, NAMED),
+    ({"records": ROWS, "errors": [], "count": 2}, NAMED),
+    ({"took": 3, "hits": {"total": {"value": 2}, "hits": [{"_id": str(k), "_source": row}
+                                                          for k, row in enumerate(ROWS)]}}, NAMED),
+    ({"hits": {"hits": [{"_source": row} for row in ROWS]}}, IN_PLACE.replace("PATH", "_source")),
+    ({"data": [{"traceID": "t", "spans": ROWS[:1], "processes": {"p": {"tags": [{"key": "a", "value": 1}]}}},
+               {"traceID": "u", "spans": ROWS[1:], "processes": {}}]}, NAMED),
+    ({"records": ROWS}, IN_PLACE.replace("PATH", "records")),
+    ({"calls": ROWS, "warnings": [{"code": 1}]}, IN_PLACE.replace("PATH", "calls")),  # one list of two is named
+    ({"result": {"calls": ROWS}}, IN_PLACE.replace("PATH", "result.calls")),
+])
+def test_an_envelope_is_opened(read: Callable[..., Trace], document: dict[str, object], spec: str) -> None:
+    for text in (json.dumps(document), json.dumps(document, indent=1), json.dumps([document])):
+        trace = read(text, format=spec)
+        assert trace.requests.select("arrival_s", "input_tokens").rows() == [(0.0, 10), (0.5, 11)]
+
+
+def test_every_line_may_be_an_envelope(read: Callable[..., Trace]) -> None:
+    text = "".join(json.dumps({"records": [row]}) + "\n" for row in ROWS)
+    assert read(text, format=NAMED).requests["input_tokens"].to_list() == [10, 11]
+    with pytest.raises(TraceError, match="line 3: is not valid JSON"):
+        read(text + "{", format=NAMED)
+
+
+def test_a_known_format_is_found_in_an_envelope(read: Callable[..., Trace]) -> None:
+    rows = [{"timestamp": 500 * k, "input_length": 600, "output_length": 2, "hash_ids": [0, k]} for k in (1, 2)]
+    assert read(json.dumps({"items": rows})).format == "mooncake"
+
+
+@pytest.mark.parametrize(("text", "message"), [
+    (json.dumps({"alpha": 1, "beta": {"gamma": [1]}}), "trace t: is JSON in no known format, with the keys alpha, beta;"
+                                                       " name its columns, as in --column input_tokens="),
+    (json.dumps({f"k{k}": k for k in range(20)}), "k10, k11 and 8 more; name its columns"),
+    ("# a report\n---\nversion: '2'\nresults:\n  - ttft: 3\nnotes:\n", "is YAML with the keys version, results, notes; "
+                                                                       "a trace must be CSV, JSON or Parquet"),
+])
+def test_an_unknown_file_is_told_by_its_keys(read: Callable[..., Trace], text: str, message: str) -> None:
+    with pytest.raises(TraceError) as error:
+        read(text)
+    assert message in str(error.value)
+
+
+def test_a_map_that_fits_no_envelope_names_the_keys(read: Callable[..., Trace]) -> None:
+    with pytest.raises(TraceError, match="JSON: column prompt is missing; its keys: records"):
+        read(json.dumps({"records": ROWS}), format="columns,input_tokens=prompt,output_tokens=out")
+
+
+@pytest.mark.parametrize(("text", "lengths"), [
+    ("input_tokens,output_tokens,model\n10,3,a\n20,4,b\n", [(10, 3), (20, 4)]),
+    ("isl,osl\n10,3\n", [(10, 3)]),
+    ('{"prompt_len": 10, "output_len": 3}\n{"prompt_len": 11, "output_len": 3}\n', [(10, 3), (11, 3)]),
+    ('[{"prompt_tokens": 10, "completion_tokens": 3, "ttft_ms": 5}]', [(10, 3)]),
+])
+def test_lengths_alone_are_a_trace_without_arrivals(read: Callable[..., Trace], text: str,
+                                                    lengths: list[tuple[int, int]]) -> None:
+    trace = read(text)
+    assert (trace.format, trace.arrivals) == ("lengths", "absent")
+    assert trace.requests.select("input_tokens", "output_tokens").rows() == lengths
+
+
+@pytest.mark.parametrize("name", ["start", "request_timestamp", "sent_at", "t", "end_time", "arrival"])
+def test_lengths_beside_a_time_under_another_name_are_not_alone(read: Callable[..., Trace], name: str) -> None:
+    with pytest.raises(TraceError, match="column arrival_s is missing; found: "):
+        read(f"{name},input_tokens,output_tokens\n1,10,3\n")
+
+
 def test_json_in_a_column_is_named_with_dots(read: Callable[..., Trace]) -> None:
     text = 'arrival_s,output_tokens,meta\n0,1,"{""a b"": {""[["": 7}}"\n1,1,"{""a b"": {""[["": 8}}"\n'
     trace = read(text, format="columns,input_tokens=meta.a b.[[")

@@ -72,7 +72,7 @@ NO_TRACES = {
     "aiperf_profile_export_aiperf.csv": "AIPerf's or genai-perf's summary",
     "aiperf_profile_export_aiperf.json": "AIPerf's summary",
     "inference_perf_stage_lifecycle_metrics.json": "inference-perf's summary of a stage",
-    "llmd_benchmark_report_v0_2.yaml": "column arrival_s is missing",
+    "llmd_benchmark_report_v0_2.yaml": "is YAML with the keys version, run, scenario",
     "otel_genai_spans_inference_perf.json": "input_tokens is empty; must be given",  # its spans hold texts alone
     "vllm_bench_serve_summary.json": "is a summary without requests",
 }

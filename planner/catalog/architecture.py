@@ -37,7 +37,8 @@ class Architecture:
     per_layer_input_size : width of what each layer has of a token in an embedding of its own, 0 without one [1].
     quantization : weight format of the published checkpoint, None where it is 16-bit.
     expert_quantization : of its routed experts, None where it is the same.
-    attention_quantization : of its attention, linear attention included, None where it is the same; "bf16" in gpt-oss.
+    attention_quantization : of its attention, None where it is the same; "bf16" in gpt-oss.
+    linear_quantization : of its linear attention, None where it is the attention's.
     kv_cache_dtype : of the KV cache that the published checkpoint has scales for, None where it names none.
 
     Raises
@@ -62,6 +63,7 @@ class Architecture:
     quantization: str | None
     expert_quantization: str | None
     attention_quantization: str | None
+    linear_quantization: str | None = None
     kv_cache_dtype: str | None
 
     def __post_init__(self) -> None:

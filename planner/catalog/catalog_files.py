@@ -10,7 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from planner.catalog import families
 from planner.catalog.architecture import Architecture
+from planner.catalog.checkpoint_names import Checkpoint, as_published, checkpoint_of, known_part
 from planner.catalog.gpus import Gpu, read_gpu
 from planner.catalog.hf_config import architecture_from_config
 from planner.catalog.provenance import date_of, text_of
@@ -113,19 +115,29 @@ def load_model(name_or_path: str) -> Architecture:
         return _read_model(given / "config.json", "")
     if given.suffix in (".json", ".toml"):
         return _read_model(given, "")
-    path = _find("models", name_or_path)
-    if path is None:
-        raise UnknownNameError("model", name_or_path, model_names())
-    return _read_model(path, name_or_path)
+    path, checkpoint = _find_model(name_or_path)
+    return _read_model(path, name_or_path if checkpoint is None else checkpoint.base, checkpoint)
 
 
 def describe_model(name: str) -> dict[str, object]:
     """What the file of a model, by name or path, says beside its config: name, aliases, source, date and note."""
-    path = Path(name) if name.endswith((".json", ".toml")) else _find("models", name)
-    if path is None:
-        raise UnknownNameError("model", name, model_names())
+    path = Path(name) if name.endswith((".json", ".toml")) else _find_model(name)[0]
     entry = _parse(path)
     return {key: entry[key] for key in ("name", "aliases", "source", "date", "note") if key in entry}
+
+
+def hub_name(name: str) -> str:
+    """Return the Hugging Face name of a model that is called by a short one; the name itself if it has none."""
+    if "/" in name:
+        return name
+    path, checkpoint = _find_model(name)
+    if checkpoint is not None:
+        return name
+    entry = _parse(path)
+    aliases, variants = ([str(each) for each in listed if "/" in str(each)] if isinstance(listed, (list, dict)) else []
+                         for listed in (entry.get("aliases"), entry.get("variants")))
+    same = (each for each in (*aliases, *variants) if _key(each.rpartition("/")[2]) == _key(name))
+    return next(same, aliases[0] if aliases else name)
 
 
 def add_gpu(path: Path, folder: Path | None = None) -> Path:
@@ -205,6 +217,26 @@ def _find(kind: str, name: str) -> Path | None:
     return next((path for path in _files(kind) if wanted in _keys_of(path)), None)
 
 
+def _find_model(name: str) -> tuple[Path, Checkpoint | None]:
+    """The file of a model, and the checkpoint that a name means which is in no file: a copy, or another format."""
+    path = _find("models", name)
+    if path is not None:
+        return path, None
+    known: dict[str, Path] = {}
+    for file in _files("models"):
+        for key in _keys_of(file):
+            known.setdefault(key, file)
+    key = _key(name)
+    checkpoint = checkpoint_of(key, known)
+    if checkpoint is not None:
+        return known[checkpoint.base], checkpoint
+    base = known_part(key, known)
+    raise UnknownNameError("model", name, model_names(), None if base is None else
+                           f"if it is {known[base].stem} in another format, give --model {known[base].stem} and "
+                           f"--quantization with the format (fp8, int4, int8, w8a16, nvfp4, …); else give its "
+                           f"config.json")
+
+
 def _slug(name: str) -> str:
     """A name as a file stem."""
     return re.sub(r"[\s_/\\]+", "-", name.strip().lower())
@@ -261,11 +293,12 @@ def _read_gpu(path: Path) -> Gpu:
     return replace(gpu, kernels_of=other.name, collectives_of=joined.name)
 
 
-def _read_model(path: Path, alias: str) -> Architecture:
-    """The architecture in a file, with the keys that the variant called `alias` changes."""
+def _read_model(path: Path, alias: str, checkpoint: Checkpoint | None = None) -> Architecture:
+    """The architecture in a file, with the keys that the variant called `alias` changes, in a checkpoint's format."""
     if path.suffix == ".json":
-        name = path.stem if path.stem != "config" else path.resolve().parent.name
-        return architecture_from_config(_config_of(path), name=name, where=str(path))
+        name, stated = path.stem if path.stem != "config" else path.resolve().parent.name, _config_of(path)
+        stated = stated if checkpoint is None else as_published(stated, checkpoint)
+        return architecture_from_config(stated, name=name, where=str(path))
     entry = _parse(path)
     config, variants = entry.get("config"), entry.get("variants", {})
     if not isinstance(config, dict) or not isinstance(variants, dict):
@@ -274,14 +307,17 @@ def _read_model(path: Path, alias: str) -> Architecture:
                                        if _key(alias) in (_key(name), _key(name.rpartition("/")[2]))), {})
     text_of(entry, "source", path)
     date_of(entry, path)
-    return architecture_from_config({**config, **changed}, name=text_of(entry, "name", path), where=str(path))
+    keys: dict[str, object] = {**config, **changed}
+    keys = keys if checkpoint is None else as_published(keys, checkpoint)
+    return architecture_from_config(keys, name=text_of(entry, "name", path), where=str(path))
 
 
 def _config_of(path: Path) -> dict[str, object]:
     """A config.json, with the formats that ModelOpt states in a file of its own beside it."""
     entry, beside = _parse(path), path.with_name("hf_quant_config.json")
-    text = entry.get("text_config")
-    if any(isinstance(part, dict) and "quantization_config" in part for part in (entry, text)) or not beside.is_file():
+    inner = [entry.get(key) for key in families.INNER]
+    if any(isinstance(part, dict) and "quantization_config" in part for part in (entry, *inner)) or (
+            not beside.is_file()):
         return entry
     stated = _parse(beside).get("quantization")
     if not isinstance(stated, dict):

@@ -23,7 +23,8 @@ def layer_groups(keys: Keys, model_type: str, num_layers: int, max_model_len: in
     CatalogError : no layer has a KV cache, or a key is missing or wrong.
     """
     linear = linear_layers(keys, model_type, num_layers)
-    num_cached = num_layers - linear.count if linear else num_layers
+    is_apart = linear is not None and model_type not in families.SIDE_BY_SIDE
+    num_cached = num_layers - linear.count if linear is not None and is_apart else num_layers
     if num_cached < 1:
         raise CatalogError(f"{keys.where}: {num_layers - num_cached} of {num_layers} layers are linear; at least one "
                            "must have full attention; check layer_types")
@@ -53,8 +54,8 @@ def _latent(keys: Keys, model_type: str, depth: Depth) -> tuple[LayerGroup, ...]
     attention = Mla(
         num_heads=num_heads, num_kv_heads=num_kv_heads, head_dim=head_dim, q_lora_rank=keys.integer("q_lora_rank", 0),
         kv_lora_rank=keys.integer("kv_lora_rank"), qk_nope_head_dim=keys.integer("qk_nope_head_dim"),
-        qk_rope_head_dim=keys.integer("qk_rope_head_dim"), v_head_dim=keys.integer("v_head_dim"),
-        has_output_gate=_has_output_gate(keys), is_sparse=is_sparse)
+        qk_rope_head_dim=keys.integer("qk_rope_head_dim", 0 if model_type in families.WITHOUT_ROPE else None),
+        v_head_dim=keys.integer("v_head_dim"), has_output_gate=_has_output_gate(keys), is_sparse=is_sparse)
     if not is_sparse:
         return depth.groups(attention)
     count, indexer = latent_indexer(keys, depth.num_layers)
@@ -162,8 +163,8 @@ def _key_is_value(keys: Keys, model_type: str) -> bool:
 
 
 def shared_caches(keys: Keys, model_type: str, depth: Depth) -> tuple[int, int]:
-    """Return the layers that read an earlier layer's cache (Gemma 4's small models): seeing all tokens, and sliding."""
-    if model_type != "gemma4_text":
+    """Return the layers that read an earlier layer's cache (Gemma 3n, small Gemma 4): seeing all tokens, sliding."""
+    if model_type not in families.SHARED_CACHES:
         return 0, 0
     shared, kinds = num_sharing(keys, depth.num_layers), keys.config.get("layer_types")
     last = list(kinds)[depth.num_layers - shared:depth.num_layers] if isinstance(kinds, Sequence) else []

@@ -18,7 +18,7 @@ def architecture_from_config(config: Mapping[str, object], *, name: str, where: 
 
     Parameters
     ----------
-    config : the parsed file; the language model of a multimodal one is looked up in `text_config`.
+    config : the parsed file; the language model of a multimodal one is looked up in `text_config` and the like.
     name : name that results will carry.
     where : file, for error messages.
 
@@ -49,9 +49,11 @@ def architecture_from_config(config: Mapping[str, object], *, name: str, where: 
         tie_word_embeddings=bool(keys.config.get("tie_word_embeddings", False)),
         layers=layer_groups(keys, model_type, num_layers, max_model_len), mlps=mlps, dense_mlp=dense_mlp,
         num_residual_streams=keys.integer("hc_mult", 1), attn_res_block_size=keys.integer("attn_res_block_size", 0),
-        per_layer_input_size=(keys.integer("hidden_size_per_layer_input", 0) if model_type == "gemma4_text" else 0),
+        per_layer_input_size=(keys.integer("hidden_size_per_layer_input", 0) if model_type in families.SHARED_CACHES
+                              else 0),
         adds_up_once=_adds_up_once(keys, model_type), quantization=stored.quantization,
         attention_quantization=stored.attention_quantization, expert_quantization=stored.expert_quantization,
+        linear_quantization=stored.linear_quantization,
         kv_cache_dtype=kv_cache_dtype(keys.config, model_type, where))
 
 
@@ -59,9 +61,9 @@ _MULTIPLE = 256  # of which a Nemotron-NAS's MLPs are as wide
 
 
 def _language_model(config: Mapping[str, object]) -> dict[str, object]:
-    """The keys of the language model, those of a multimodal wrapper behind them."""
-    text = config.get("text_config")
-    return {**config, **text} if isinstance(text, Mapping) else dict(config)
+    """The keys of the language model, those of the multimodal wrappers around it behind them."""
+    inner = next((part for key in families.INNER if isinstance(part := config.get(key), Mapping)), None)
+    return dict(config) if inner is None else {**config, **_language_model(inner)}
 
 
 def _model_type(config: Mapping[str, object], where: str) -> str:
@@ -83,6 +85,9 @@ def _layers(keys: Keys, model_type: str) -> tuple[int, int]:
 
     Nemotron-H counts every block as a layer: Mamba-2, attention, an MLP or experts (M, *, - and E in its pattern).
     """
+    if model_type == "longcat_flash":  # two of attention and of dense MLPs in each, beside its experts
+        num_layers = keys.integer("num_hidden_layers")
+        return 2 * num_layers, 3 * num_layers
     if model_type != "nemotron_h":
         num_layers = keys.integer("num_hidden_layers")
         return num_layers, keys.integer("num_mlp_layers", num_layers)

@@ -18,12 +18,14 @@ def latent_indexer(keys: Keys, num_layers: int) -> tuple[int, Indexer]:
 
     They do where `indexer_types` says "shared", or by `index_topk_freq` (GLM-5.2).
     """
-    types = keys.config.get("indexer_types")
+    types, kinds = keys.config.get("indexer_types"), keys.config.get("layer_types")
+    sparse = [layer for layer in range(num_layers)
+              if not isinstance(kinds, list) or kinds[layer:layer + 1] != ["linear_attention"]]
     if isinstance(types, Sequence):
-        count = sum(kind == "full" for kind in types)
+        count = sum(types[layer:layer + 1] == ["full"] for layer in sparse)
     else:
         frequency, offset = keys.integer("index_topk_freq", 1), keys.integer("index_skip_topk_offset", 2)
-        count = sum(max(layer - offset + 1, 0) % frequency == 0 for layer in range(num_layers))
+        count = sum(max(layer - offset + 1, 0) % frequency == 0 for layer in sparse)
     return count, Indexer(**_index_shapes(keys))
 
 

@@ -5,7 +5,15 @@ from collections.abc import Mapping, Sequence
 from planner.catalog import families
 from planner.catalog.hf_keys import Keys, block_counts
 from planner.catalog.layers.layer_group import LayerGroup
-from planner.catalog.layers.linear_layers import GatedDeltaNet, KimiDelta, LinearAttention, Mamba2
+from planner.catalog.layers.linear_layers import (
+    CHANNELS,
+    GatedDeltaNet,
+    KimiDelta,
+    LinearAttention,
+    Mamba1,
+    Mamba2,
+    ShortConv,
+)
 from planner.errors import CatalogError
 
 
@@ -17,6 +25,11 @@ def linear_layers(keys: Keys, model_type: str, num_layers: int) -> LayerGroup | 
     """
     if model_type in families.KDA:
         return _kimi_delta_attention(keys)
+    if model_type in families.MAMBA_1:
+        return LayerGroup(_num_layers(keys, model_type, num_layers), _mamba_1(keys))
+    if model_type in families.SHORT_CONV:
+        conv = ShortConv(width=keys.integer("hidden_size"), conv_kernel_dim=keys.integer("linear_conv_kernel_dim", 3))
+        return LayerGroup(_num_layers(keys, model_type, num_layers), conv)
     if model_type in families.DELTA_NET:
         return LayerGroup(_num_layers(keys, model_type, num_layers), GatedDeltaNet(**_shapes(keys)))
     if model_type in families.MAMBA:
@@ -27,10 +40,20 @@ def linear_layers(keys: Keys, model_type: str, num_layers: int) -> LayerGroup | 
 def _num_layers(keys: Keys, model_type: str, num_layers: int) -> int:
     """Return how many layers are linear: blocks, or those that are listed, or all but one at each interval."""
     layer_types = keys.config.get("layer_types")
+    listed = keys.config.get("attn_layer_indices" if model_type == "bamba" else "full_attn_idxs")
     if model_type == "nemotron_h":
         return block_counts(keys)["mamba"]
+    if model_type in families.SIDE_BY_SIDE:
+        return num_layers
     if isinstance(layer_types, Sequence):
-        return sum(kind in ("linear_attention", "mamba") for kind in layer_types)
+        return sum(kind in ("linear_attention", "mamba", "conv") for kind in layer_types)
+    if isinstance(listed, list):
+        return num_layers - len(listed)
+    if model_type in families.MAMBA_1:
+        period, offset = keys.integer("attn_layer_period", 8), keys.integer("attn_layer_offset", 4)
+        return sum(layer % period != offset for layer in range(num_layers))
+    if model_type in (*families.SHORT_CONV, "bamba"):
+        raise CatalogError(f"{keys.where}: layer_types is missing; copy it from the model's config.json")
     return num_layers - num_layers // keys.integer("full_attention_interval", 4)
 
 
@@ -43,12 +66,27 @@ def _shapes(keys: Keys) -> dict[str, int]:
             "state_bytes_per_element": 4 if keys.config.get("mamba_ssm_dtype") == "float32" else 2}
 
 
+def _mamba_1(keys: Keys) -> Mamba1:
+    """Return Mamba's layers: channels with a state each, whose steps come through a projection of low rank."""
+    hidden, states = keys.integer("hidden_size"), keys.integer("mamba_d_state", 16)
+    channels, rank = keys.integer("mamba_expand", 2) * hidden, keys.config.get("mamba_dt_rank")
+    return Mamba1(num_key_heads=1, num_value_heads=channels // CHANNELS, key_head_dim=states, value_head_dim=CHANNELS,
+                  conv_kernel_dim=keys.integer("linear_conv_kernel_dim", 4), state_bytes_per_element=2,
+                  decay_rank=rank if isinstance(rank, int) else -(-hidden // 16))
+
+
 def _kimi_delta_attention(keys: Keys) -> LayerGroup:
     """Return the layers with Kimi delta attention, whose state is in FP32.
 
     What projects decays has a head's width as its rank, and so has what projects gates unless that is full (Kimi-K3).
     """
-    given = keys.config.get("linear_attn_config")
+    given, kinds = keys.config.get("linear_attn_config"), keys.config.get("layer_types")
+    if not (isinstance(given, Mapping) and "kda_layers" in given) and isinstance(kinds, list):  # GLM-5.3-Flash
+        given = {"kda_layers": [k for k, kind in enumerate(kinds) if kind == "linear_attention"],
+                 "num_heads": keys.config.get("linear_num_key_heads"),
+                 "head_dim": keys.config.get("linear_key_head_dim"),
+                 "short_conv_kernel_size": keys.config.get("linear_conv_kernel_dim", 4),
+                 **(given if isinstance(given, Mapping) else {})}
     layers = given.get("kda_layers") if isinstance(given, Mapping) else None
     if not isinstance(given, Mapping) or not isinstance(layers, list):
         raise CatalogError(f"{keys.where}: linear_attn_config = {given!r}; must have kda_layers, num_heads, head_dim "

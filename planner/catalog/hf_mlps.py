@@ -34,9 +34,18 @@ def _num_wide_layers(keys: Keys, model_type: str, num_layers: int) -> int:
 def _dense_width(keys: Keys, model_type: str, *, is_needed: bool) -> int:
     """Width of a dense MLP; 0 where the config names none and no layer needs it."""
     key = families.DENSE_WIDTH.get(model_type, "intermediate_size")
+    if model_type == "lfm2" and keys.config.get("block_auto_adjust_ff_dim") is True:
+        return _adjusted(keys, keys.integer(key))
     if model_type in families.FOUR_FOLD:
         return keys.integer(key, 4 * keys.integer("hidden_size"))
     return keys.integer(key, None if is_needed else 0)
+
+
+def _adjusted(keys: Keys, width: int) -> int:
+    """Return LFM2's width: two thirds of the stated one by a factor, rounded up to a multiple."""
+    factor, multiple = keys.config.get("block_ffn_dim_multiplier", 1.0), keys.integer("block_multiple_of")
+    scaled = int((factor if isinstance(factor, int | float) else 1.0) * int(2 * width / 3))
+    return multiple * -(-scaled // multiple)
 
 
 def _experts(keys: Keys, model_type: str, num_matrices: int) -> Experts:
@@ -46,9 +55,11 @@ def _experts(keys: Keys, model_type: str, num_matrices: int) -> Experts:
     own = keys.integer("shared_expert_intermediate_size", 0)
     shared = (keys.integer("intermediate_size") if model_type in families.BESIDE_MLP
               else keys.integer("n_shared_experts", 1 if own else 0) * (own or width))
-    return Experts(num_experts=keys.integer(count_key), num_experts_per_tok=keys.integer("num_experts_per_tok"),
-                   width=width, shared_width=shared, latent_width=keys.integer("moe_latent_size", 0),
-                   num_matrices=num_matrices)
+    count, chosen = keys.integer(count_key), keys.integer("num_experts_per_tok")
+    if zero := keys.integer("zero_expert_num", 0):  # LongCat's, which return their input, are a share of those chosen
+        chosen = max(round(chosen * count / (count + zero)), 1)
+    return Experts(num_experts=count, num_experts_per_tok=chosen, width=width, shared_width=shared,
+                   latent_width=keys.integer("moe_latent_size", 0), num_matrices=num_matrices)
 
 
 def _num_moe_layers(keys: Keys, model_type: str, num_layers: int) -> int:
@@ -59,6 +70,12 @@ def _num_moe_layers(keys: Keys, model_type: str, num_layers: int) -> int:
         return 0
     if model_type == "nemotron_h":
         return block_counts(keys)["moe"]
+    if model_type == "longcat_flash":
+        return num_layers // 2
+    if model_type == "jamba":
+        period, offset = keys.integer("expert_layer_period", 2), keys.integer("expert_layer_offset", 1)
+        is_moe = keys.integer("num_experts") > 1
+        return sum(layer % period == offset for layer in range(num_layers)) if is_moe else 0
     kinds = next((keys.config[key] for key in _LISTS if isinstance(keys.config.get(key), list)), None)
     if isinstance(kinds, list):
         return sum(kind in ("sparse", "moe", "hash_moe", 1) for kind in kinds[:num_layers])

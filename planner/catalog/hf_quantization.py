@@ -1,23 +1,26 @@
 """The number formats that a Hugging Face `config.json` states: of weights, of routed experts, of the KV cache."""
 
+import json
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from planner.catalog import families
+from planner.catalog.hf_quant_methods import ALGORITHMS, REMEDY, group_format, method_format, quark_format
 from planner.errors import CatalogError
 
-_NOT_PROJECTIONS = ("indexer", "norm", "mtp", "o_proj")  # 16-bit in checkpoints whose attention otherwise is not
+# 16-bit in checkpoints whose attention, or linear attention, otherwise is not
+_NOT_PROJECTIONS = ("indexer", "norm", "mtp", "o_proj", "in_proj_a", "in_proj_b", "conv1d", "dt_proj")
+_FULL = re.compile(r"self_attn|mixer\\?\.(q|k|v|qkv)_proj")
+_LINEAR = re.compile(r"linear_attn|mamba|mixer\\?\.(in|out)_proj")
 _MLP = re.compile(r"shared_experts?(?!_gate)|mlp\*$")  # what is beside routed experts, in names and patterns of modules
 # of quantization_config: what stays 16-bit
-_KEPT_KEYS = ("modules_to_not_convert", "ignore", "ignored_layers", "exclude_modules")
-_ALGORITHMS = {  # ModelOpt's names
-    "FP8": "fp8", "FP8_PER_CHANNEL_PER_TOKEN": "fp8", "FP8_PB_WO": "fp8_block", "FP8_BLOCK_SCALES": "fp8_block",
-    "MXFP8": "mxfp8", "NVFP4": "nvfp4", "W4A16_NVFP4": "w4a16_nvfp4", "W4A16_AWQ": "awq"}
+_KEPT_KEYS = ("modules_to_not_convert", "ignore", "ignored_layers", "exclude_modules", "exclude",
+              "llm_int8_skip_modules")
+_FEWEST = 1 / 8  # of the layers: fewer that are listed one by one are exceptions
 _OUTSIDE = ("lm_head", "embed", "mtp", "eh_proj", "visual", "vision")  # of the layers
 _ATTENTION = ("attn", "attention", *(f"mixer.{name}_proj" for name in ("in", "out", "q", "k", "v", "qkv", "o")))
-_REMEDY = "remove quantization_config and give the weight format with --quantization"
 _EXPERT_FORMATS = {None: None, "fp8": None, "fp4": "mxfp4", "nvfp4": "nvfp4"}
 
 
@@ -27,6 +30,7 @@ class Formats(NamedTuple):
     quantization: str | None
     attention_quantization: str | None
     expert_quantization: str | None
+    linear_quantization: str | None = None
 
 
 def formats(config: Mapping[str, object], where: str) -> Formats:
@@ -38,56 +42,87 @@ def formats(config: Mapping[str, object], where: str) -> Formats:
 
     >>> given = {"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn"]}
     >>> formats({"quantization_config": given}, "config.json")
-    Formats(quantization='mxfp4', attention_quantization='bf16', expert_quantization=None)
+    Formats(quantization='mxfp4', attention_quantization='bf16', expert_quantization=None, linear_quantization=None)
     """
     given = config.get("quantization_config")
     if not isinstance(given, Mapping):
         return Formats(None, None, _expert_dtype(config, where))
     if str(given.get("quant_algo")).upper() == "MIXED_PRECISION":
         return _mixed(given, where)
-    kept = [str(part) for key in _KEPT_KEYS for part in given.get(key) or ()]
-    found = _uniform(given, where)
-    is_kept = any("self_attn" in part and not any(other in part for other in _NOT_PROJECTIONS) for part in kept)
-    if any(_MLP.search(part) for part in kept):  # then the few dense layers that some have are taken as kept, too
-        return Formats(None, None if is_kept else found, found)
+    parts = _kept_parts(given, config.get("num_hidden_layers"))
+    if (targeted := _by_targets(given, where)) is not None:
+        return targeted._replace(attention_quantization="bf16") if "attention" in parts else targeted
+    found = method_format(given, where)
+    own = _quark_attention(given)
+    attention = "bf16" if "attention" in parts else own if own != found else None
+    linear = "bf16" if "linear" in parts and "attention" not in parts else None
+    if "mlp" in parts:  # then the few dense layers that some have are taken as kept, too
+        return Formats(None, None if attention == "bf16" else attention or found, found, linear)
     experts = "mxfp4" if given.get("store_dtype") == "mxfp4" else _expert_dtype(config, where)
-    return Formats(found, "bf16" if is_kept else None, experts)
+    return Formats(found, attention, experts, linear)
 
 
-def _uniform(given: Mapping[str, object], where: str) -> str:
-    """The format of a checkpoint's weights, of all but what it leaves out."""
-    method = str(given.get("quant_method", given.get("quant_algo"))).lower()
-    if method == "fp8" and given.get("weight_block_size"):
-        return "fp8_block"
-    if (method, given.get("bits")) == ("gptq", 8):
-        return "w8a16"
-    if method in ("fp8", "fbgemm_fp8", "mxfp4", "mxfp8") or (method in ("awq", "gptq") and given.get("bits", 4) == 4):
-        return method.removeprefix("fbgemm_")
-    algorithm = str(given.get("quant_algo"))
-    if method == "modelopt" and algorithm.upper() in _ALGORITHMS:
-        return _ALGORITHMS[algorithm.upper()]
+def _by_targets(given: Mapping[str, Any], where: str) -> Formats | None:
+    """Return the formats of compressed-tensors' groups that name modules; None where they are of all linear layers.
+
+    What no group names stays 16-bit.
+    """
     groups = given.get("config_groups")
-    for group in groups.values() if method == "compressed-tensors" and isinstance(groups, Mapping) else ():
-        found = _of_group(group, str(given.get("format")))
-        if found:
-            return found
-    named = f"quant_algo = {algorithm!r}" if method == "modelopt" else f"quant_method = {method!r}"
-    named += f" with bits = {given['bits']!r}" if "bits" in given else ""
-    raise CatalogError(f"{where}: quantization_config.{named} is not supported; {_REMEDY}")
+    groups = groups if given.get("quant_method") == "compressed-tensors" and isinstance(groups, Mapping) else {}
+    found: dict[str, str] = {}
+    for name, group in groups.items():
+        form = group_format(group, str(group.get("format") or given.get("format")))
+        if form is None:
+            raise CatalogError(f"{where}: quantization_config.config_groups.{name}.weights = "
+                               f"{group.get('weights')!r} is not supported; {REMEDY}")
+        for target in map(str, group.get("targets") or ()):
+            part = "all" if target.isidentifier() else _part(target)
+            if part is not None:
+                found.setdefault(part, form)
+    if not found.keys() - {"all"}:
+        return None
+    rest = found.get("all", "bf16")
+    mlp, attention = found.get("mlp", rest), found.get("attention", rest)
+    experts = found.get("experts", mlp)
+    return Formats(None if mlp == "bf16" else mlp, None if attention == mlp else attention,
+                   None if experts == mlp else experts)
 
 
-def _of_group(group: Mapping[str, Any], named: str) -> str | None:
-    """The format of one of compressed-tensors' groups; none that is known."""
-    weights = group.get("weights", {})
-    kind = (weights.get("num_bits"), weights.get("type"))
-    quantizes = bool(group.get("input_activations"))
-    if kind == (4, "int"):
-        return "int4-g32" if (weights.get("group_size") or 128) <= 32 else "int4"
-    if kind == (4, "float"):
-        return "mxfp4" if named.startswith("mxfp4") else "nvfp4"
-    if kind == (8, "float"):
-        return "fp8_block" if weights.get("strategy") == "block" else "fp8"
-    return {(8, "int"): "int8" if quantizes else "w8a16"}.get(kind)
+def _kept_parts(given: Mapping[str, Any], num_layers: object) -> set[str]:
+    """Return the parts of layers that stay 16-bit: "attention", "linear", and "mlp" for MLPs beside routed experts.
+
+    Modules are listed by patterns or layer by layer; a list of a few layers is of exceptions, and the rest is
+    quantised.
+    """
+    layers: dict[str, set[str]] = {"attention": set(), "linear": set(), "mlp": set()}
+    for module in _kept_modules(given):
+        number = re.search(r"layers?\\?\.(\d+)\b", module)
+        is_projection = not any(other in module for other in _NOT_PROJECTIONS)
+        for part, pattern in (("attention", _FULL), ("linear", _LINEAR), ("mlp", _MLP)):
+            if pattern.search(module) and (is_projection or part == "mlp"):
+                layers[part].add(number[1] if number else "*")
+    least = _FEWEST * num_layers if isinstance(num_layers, int) else 1
+    return {part for part, numbers in layers.items() if "*" in numbers or (numbers and len(numbers) >= least)}
+
+
+def _kept_modules(given: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the modules that a checkpoint leaves in 16 bit, as its method lists them."""
+    for key in _KEPT_KEYS:
+        parts = given.get(key) or ()
+        yield from map(str, [parts] if isinstance(parts, str) else parts)
+    for key in ("extra_config", "dynamic"):  # AutoRound's and GPTQModel's
+        rules = given.get(key)
+        for name, rule in (rules.items() if isinstance(rules, Mapping) else ()):
+            bits = rule.get("bits", 0) if isinstance(rule, Mapping) else 0
+            if name.startswith("-:") or (isinstance(bits, int) and bits >= 16):
+                yield name
+
+
+def _quark_attention(given: Mapping[str, Any]) -> str | None:
+    """Return the format that Quark gives attention in a list of its own; None without one."""
+    rules = given.get("layer_quant_config")
+    return next((quark_format(rule) for name, rule in (rules.items() if isinstance(rules, Mapping) else ())
+                 if _FULL.search(name) or "attn" in name), None)
 
 
 def _mixed(given: Mapping[str, object], where: str) -> Formats:
@@ -100,16 +135,16 @@ def _mixed(given: Mapping[str, object], where: str) -> Formats:
     listed = given.get("quantized_layers")
     if not isinstance(listed, Mapping) or not listed:
         raise CatalogError(f"{where}: quantization_config.quant_algo = 'MIXED_PRECISION' without quantized_layers, "
-                           f"which lists the format of each module; copy it from hf_quant_config.json, or {_REMEDY}")
+                           f"which lists the format of each module; copy it from hf_quant_config.json, or {REMEDY}")
     counts: dict[str, Counter[str]] = {"attention": Counter(), "experts": Counter(), "mlp": Counter()}
     for name, module in listed.items():
         algorithm = str(module.get("quant_algo") if isinstance(module, Mapping) else module)
-        if algorithm not in _ALGORITHMS:
+        if algorithm not in ALGORITHMS:
             raise CatalogError(f"{where}: quantization_config.quantized_layers: {name} has quant_algo = {algorithm!r}; "
-                               f"must be one of {', '.join(_ALGORITHMS)}; or {_REMEDY}")
+                               f"must be one of {', '.join(ALGORITHMS)}; or {REMEDY}")
         part = _part(name)
         if part is not None:
-            counts[part][_ALGORITHMS[algorithm]] += 1
+            counts[part][ALGORITHMS[algorithm]] += 1
     attention, experts, mlp = (counts[part].most_common(1)[0][0] if counts[part] else before for part in counts)
     return Formats(None if mlp == "bf16" else mlp, None if attention == mlp else attention,
                    experts if counts["experts"] and experts != mlp else None)
@@ -145,6 +180,8 @@ def kv_cache_dtype(config: Mapping[str, object], model_type: str, where: str) ->
     if not isinstance(given, Mapping):
         return None
     algorithm, scheme = given.get("kv_cache_quant_algo"), given.get("kv_cache_scheme")
+    if "fp8" in json.dumps(given.get("kv_cache_quant_config", ""), default=str).lower():  # Quark's, by module
+        return "fp8"
     if isinstance(scheme, Mapping):
         algorithm = "FP8" if (scheme.get("num_bits"), scheme.get("type")) == (8, "float") else scheme
     if algorithm in (None, "FP8"):

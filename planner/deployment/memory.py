@@ -19,7 +19,7 @@ from planner.engines.engine import Activations, Occupied
 from planner.errors import CapacityError, UsageError
 from planner.model.drafting import Draft
 from planner.model.layout import Layout
-from planner.model.precision import WEIGHT_FORMATS, attention_format, expert_format, weight_format
+from planner.model.precision import WEIGHT_FORMATS, attention_format, expert_format, linear_format, weight_format
 
 ACTIVATION_BYTES_PER_ELEMENT = 2  # activations are 16-bit between the kernels, whatever the weights are
 CONTEXT_BYTES = 0.5e9  # what CUDA takes of a GPU before an engine does
@@ -200,15 +200,15 @@ def weight_bytes(arch: Architecture, quantization: str | None, layout: Layout) -
 
 def layers_bytes(arch: Architecture, quantization: str | None, layout: Layout) -> float:
     """Weights of a stage's layers on one GPU, without embedding and LM head [bytes]; see `weight_bytes`."""
-    element, attention_element = bytes_per_element(arch, quantization)
+    element, attention_element, linear_element = bytes_per_element(arch, quantization)
     tensor_parallel_size, pipeline_parallel_size = layout.tensor_parallel_size, layout.pipeline_parallel_size
     num_layers, num_mlps = (-(-count // pipeline_parallel_size) for count in (arch.num_layers, arch.num_mlp_layers))
     num_moe = min(num_mlps, arch.num_moe_layers)
     routed = sum(min(num_mlps, count) * _expert_layer_bytes(arch, experts, quantization, layout, element)
                  for count, experts in arch.mlps_of(Experts))
-    projected = sum(gemm.parameters for gemm in attention_gemms(arch, tensor_parallel_size)
-                    if gemm.part != "unquantized")
-    attention = (attention_element * projected + 2.0 * (compressor_parameters(arch) + mixing_parameters(arch))
+    projected = sum(gemm.parameters * (linear_element if gemm.part == "linear" else attention_element)
+                    for gemm in attention_gemms(arch, tensor_parallel_size) if gemm.part != "unquantized")
+    attention = (projected + 2.0 * (compressor_parameters(arch) + mixing_parameters(arch))
                  ) / arch.num_layers  # the mean, where layers differ
     own_inputs = element * per_layer_parameters(arch) / arch.num_layers * (2 + 1 / tensor_parallel_size) / 3
     dense = _mean_dense_bytes(arch, min(num_mlps - num_moe, arch.num_dense_layers), element)
@@ -276,11 +276,12 @@ def draft_kv_bytes_per_token(draft: Draft | None, kv_bytes_per_element: float, t
     return kv_bytes_per_token_per_gpu(draft.arch, kv_bytes_per_element, tensor_parallel_size, 1)
 
 
-def bytes_per_element(arch: Architecture, quantization: str | None) -> tuple[float, float]:
-    """Bytes of one weight of the MLPs and experts, and of the attention, scales included [B], [B]."""
-    formats = (weight_format(arch, quantization), attention_format(arch, quantization))
-    element, attention = (WEIGHT_FORMATS[name].bytes_per_element for name in formats)
-    return element, attention
+def bytes_per_element(arch: Architecture, quantization: str | None) -> tuple[float, float, float]:
+    """Bytes of one weight of the MLPs and experts, of the attention, and of linear attention, scales included [B]."""
+    formats = (weight_format(arch, quantization), attention_format(arch, quantization),
+               linear_format(arch, quantization))
+    element, attention, linear = (WEIGHT_FORMATS[name].bytes_per_element for name in formats)
+    return element, attention, linear
 
 
 def activation_bytes(arch: Architecture, max_num_batched_tokens: int, max_num_seqs: int,

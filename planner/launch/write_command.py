@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from planner.catalog.catalog_files import describe_model
+from planner.catalog.catalog_files import hub_name
 from planner.engines import ENGINES
 from planner.engines.dialect import Dialect, Flag, Switch, Tree
 from planner.launch.rank_flags import written_ranks
@@ -68,10 +68,7 @@ def _served(model: str | None) -> str:
         return "MODEL"
     if model.endswith("config.json"):
         return str(Path(model).parent)
-    if "/" in model:
-        return model
-    aliases: Any = describe_model(model).get("aliases", ())
-    return next((alias for alias in aliases if "/" in alias), model)
+    return hub_name(model)
 
 
 def _given(scenario: Scenario) -> list[tuple[str, Any]]:

@@ -80,6 +80,7 @@ def predict_file(path: Path, scenario: Scenario, *, client: str | None, jobs: in
                 dataclasses.replace(run, scenario=dataclasses.replace(run.scenario, calibration=scenario.calibration))
                 for run in runs]
     recorded = [run.load for run in runs if run.load is not None and run.load.format != NAME]
+    notes += dict.fromkeys(note for run in runs for note in run.notes)
     about = [note for load in recorded for note in (str(load.account), *load.account.notes)]
     return _questioned(predict_all(runs, jobs=jobs), [*about, *notes])
 

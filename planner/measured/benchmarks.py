@@ -137,8 +137,9 @@ def _reported(where: str, run: Mapping[str, Any]) -> dict[str, float]:
         for key, factor in ((name, 1.0), (name.replace("e2el", "e2e_latency"), 1.0), (name.removesuffix("_ms"), 1e3)):
             if (value := _optional(where, run, key)) is not None and name not in found:
                 found[name] = factor * value
-    if not any(name.startswith("mean") for name in found):
-        raise TraceError(f"{where}: has neither requests' times nor mean_ttft_ms and mean_tpot_ms; nothing to compare")
+    if not found:
+        raise TraceError(f"{where}: has neither requests' times nor statistics such as mean_ttft_ms or median_ttft_ms; "
+                         f"nothing to compare")
     return found
 
 

@@ -98,11 +98,15 @@ def time_blocks(run: Measurement, num_blocks: int) -> list[Measurement]:
 
 
 def as_means(run: Measurement) -> Measurement:
-    """Return a run with the means of a benchmark's summary under the names that a fit takes; other runs as they are."""
+    """Return a run with the means of a benchmark's summary under the names that a fit takes, or with its medians.
+
+    Other runs stay as they are.
+    """
     if METRICS[0] in run.measured:
         return run
-    means = {metric: run.measured.get(metric, run.measured.get(f"mean_{metric}")) for metric in METRICS}
-    return dataclasses.replace(run, measured={name: value for name, value in means.items() if value is not None})
+    means = {metric: value for metric in METRICS if (value := run.measured.get(f"mean_{metric}")) is not None}
+    medians = {name: value for metric in METRICS if (value := run.measured.get(name := f"median_{metric}")) is not None}
+    return dataclasses.replace(run, measured=means or medians)
 
 
 def is_recorded(run: Measurement) -> bool:

@@ -45,6 +45,7 @@ class Measurement:
     num_opening : requests that do not count: an opening burst that the measurement does not show [1].
     pools : that prefill and that decode, where these are apart; the load is that of all then, and layout None.
     status : "ok", or why the row cannot be predicted.
+    notes : sentences on how the run was read.
     """
 
     id: str
@@ -58,6 +59,7 @@ class Measurement:
     num_opening: int = 0
     pools: tuple[PoolSpec, ...] = ()
     status: str = "ok"
+    notes: tuple[str, ...] = ()
 
 
 def counted(measurement: Measurement, metric: str, predicted: float) -> float:
@@ -95,7 +97,7 @@ def read_measured(path: Path, *, client: str | None = None) -> list[Measurement]
     check_columns(path, table.columns)
     check_numbers(path, table)
     client = client or ("inferencex" if is_inferencemax(table.columns) else None)
-    read = _apart_measurement if is_apart(table.columns) else _measurement
+    read = _apart_measurement if is_apart(table.columns) else measurement_of_row
     return [read(path, cells, k, client) for k, cells in enumerate(table.iter_rows(named=True))]
 
 
@@ -109,8 +111,13 @@ def table_notes(path: Path, columns: Sequence[str], client: str | None) -> list[
     return notes
 
 
-def _measurement(path: Path, cells: Mapping[str, Any], k: int, client: str | None) -> Measurement:
-    """Make sense of one row."""
+def measurement_of_row(path: Path, cells: Mapping[str, Any], k: int, client: str | None) -> Measurement:
+    """Make sense of one row, its cells by the names of its columns.
+
+    Raises
+    ------
+    TraceError : a cell is wrong; what is wrong with the deployment is the measurement's status.
+    """
     try:
         row = read_row(cells, client)
     except UsageError as error:

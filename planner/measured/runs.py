@@ -11,6 +11,7 @@ from planner.errors import TraceError, UnknownNameError, UsageError
 from planner.files.table_file import columns_of
 from planner.measured.benchmarks import is_result, read_objects, read_results
 from planner.measured.recorded import read_requests
+from planner.measured.reports.known_reports import read_reports, unknown, yaml_documents
 from planner.measured.run_row import CLIENTS
 from planner.measured.run_table import Measurement, read_measured
 from planner.measured.scrape import is_scrape
@@ -54,12 +55,20 @@ def read_runs(path: Path, scenario: Scenario, *, client: str | None, free: Seque
                          f"which request; give a table of runs with the column dp, or the server's log")
     if format is None and is_scrape(path):
         return [_deployed(run) for run in read_scraped(path, scenario)]
-    objects = read_objects(path) if format is None and path.suffix in (".json", ".jsonl") else []
+    return [run if "gpu" in run.groups else _deployed(run) for run in
+            (_reported(path, scenario, client) if format is None else None) or [read_requests(path, scenario, format)]]
+
+
+def _reported(path: Path, scenario: Scenario, client: str | None) -> list[Measurement] | None:
+    """Return the runs of a benchmark's result or report; None where the file is neither."""
+    is_yaml = path.suffix in (".yaml", ".yml")
+    objects = (yaml_documents(path) if is_yaml else read_objects(path) if path.suffix in (".json", ".jsonl") else [])
     if objects and is_result(objects[0]):
-        found = read_results(path, objects, scenario, client)
-    else:
-        found = [read_requests(path, scenario, format)]
-    return [_deployed(run) for run in found]
+        return read_results(path, objects, scenario, client)
+    found = read_reports(path, objects, scenario) if objects else None
+    if found is None and is_yaml:
+        raise unknown(path, objects[0], "YAML")
+    return found
 
 
 def is_table(columns: Sequence[str]) -> bool:

@@ -83,7 +83,7 @@ def draft_of(scenario: Scenario, target: Architecture | None) -> Draft | None:
     elif method in ("eagle", "eagle3"):
         width = target.dense_mlp.width or MLP_RATIO * target.hidden_size
         arch = own or replace(_one_layer(target, replace(target.dense_mlp, width=width), keeps_indexer=False),
-                              quantization=None, attention_quantization=None)
+                              quantization=None, attention_quantization=None, linear_quantization=None)
         if method == "eagle3":
             arch = replace(arch, vocab_size=min(arch.vocab_size, EAGLE3_VOCAB))
     elif method == "draft_model" and own is not None:

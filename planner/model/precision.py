@@ -24,11 +24,14 @@ class WeightFormat:
     ----------
     bytes_per_element : scales and zeros included [B].
     gemm, moe : kernels of `KERNELS` for dense and for grouped products, the preferred one first.
+    widened_bytes : traffic of a kernel before each dense product that writes the weights in 16 bit, and of the product
+        that reads them: 4 a weight; 0 where the product itself reads them as they are stored [B].
     """
 
     bytes_per_element: float
     gemm: tuple[str, ...]
     moe: tuple[str, ...]
+    widened_bytes: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +79,7 @@ _16_BIT = WeightFormat(bytes_per_element=2.0, gemm=("bfloat16",), moe=("bfloat16
 _FP8 = WeightFormat(bytes_per_element=1.0, gemm=("fp8", "bfloat16"), moe=("fp8", "fp8_block", "bfloat16"))
 _INT4 = WeightFormat(bytes_per_element=(4 + 20 / 128) / 8,  # groups of 128 with a 16-bit scale and a 4-bit zero
                      gemm=("int4_wo", "bfloat16"), moe=("int4_wo", "bfloat16"))
+_INT8 = WeightFormat(bytes_per_element=1.0, gemm=("sq", "bfloat16"), moe=_FP8.moe)
 _NVFP4 = WeightFormat(bytes_per_element=(4 + 8 / 16) / 8,  # groups of 16 with an 8-bit scale
                       gemm=("nvfp4", "bfloat16"), moe=("nvfp4", "w4a16_mxfp4", "int4_wo", "bfloat16"))
 
@@ -87,11 +91,15 @@ WEIGHT_FORMATS: Mapping[str, WeightFormat] = {
                               moe=("fp8_block", "fp8", "bfloat16")),
     "mxfp8": WeightFormat(bytes_per_element=1.0 + 1 / 32,  # blocks of 32 with an 8-bit scale
                           gemm=("mxfp8", "int8_wo", "bfloat16"), moe=("mxfp8", "int4_wo", "bfloat16")),
-    "int8": WeightFormat(bytes_per_element=1.0, gemm=("sq", "bfloat16"), moe=_FP8.moe),
+    "int8": _INT8,
+    "w8a8": _INT8,
     "w8a16": WeightFormat(bytes_per_element=1.0, gemm=("int8_wo", "bfloat16"), moe=("bfloat16",)),
     "int4": _INT4,
     "awq": _INT4,
     "gptq": _INT4,
+    "w4a16": _INT4,
+    # bitsandbytes' NF4 in blocks of 64, whose scales are 8-bit; vLLM widens the weights before each product
+    "bnb-4bit": WeightFormat(bytes_per_element=(4 + 8 / 64) / 8, gemm=("bfloat16",), moe=_INT4.moe, widened_bytes=4.0),
     "int4-g32": WeightFormat(bytes_per_element=(4 + 16 / 32) / 8,  # groups of 32 with a 16-bit scale, no zero
                              gemm=_INT4.gemm, moe=_INT4.moe),
     "fp4": _NVFP4,
@@ -123,6 +131,12 @@ def attention_format(arch: Architecture, quantization: str | None) -> str:
     """Return the format of the attention's projections: the weights', but where the checkpoint has another for them."""
     chosen = weight_format(arch, quantization)
     return arch.attention_quantization or chosen if is_native(arch, chosen) else chosen
+
+
+def linear_format(arch: Architecture, quantization: str | None) -> str:
+    """Return the format of linear attention's projections: the attention's, unless the checkpoint has another."""
+    is_own = is_native(arch, weight_format(arch, quantization))
+    return (is_own and arch.linear_quantization) or attention_format(arch, quantization)
 
 
 def _is_own(arch: Architecture, quantization: str | None) -> bool:

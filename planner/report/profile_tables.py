@@ -3,6 +3,7 @@
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
+from planner.catalog.architecture import Architecture
 from planner.catalog.catalog_files import describe_model, gpu_names, load_gpu, load_model, model_names
 from planner.catalog.gpus import Gpu
 from planner.catalog.kv_cache import kv_bytes_per_token
@@ -42,7 +43,9 @@ def show_profile(name: str, scenario: Scenario) -> tuple[dict[str, Any], str]:
     try:
         load_model(name)
     except UnknownNameError as error:
-        raise UnknownNameError("GPU or model", name, [*gpu_names(), *model_names()]) from error
+        remedy = str(error).partition("; ")[2]
+        raise UnknownNameError("GPU or model", name, [*gpu_names(), *model_names()],
+                               remedy if "--model" in remedy else None) from error
     return _show_model(name, scenario)
 
 
@@ -72,7 +75,7 @@ def _show_model(name: str, scenario: Scenario) -> tuple[dict[str, Any], str]:
     in_own = f", {kv_bytes_per_token(arch, kv_bytes_per_element(own)):,.0f} in {own}" if own else ""
     lines = [f"{arch.name}: {value['num_parameters'] / 1e9:.2f}e9 parameters, "
              f"{value['num_active_parameters'] / 1e9:.2f}e9 active, {value['kv_bytes_per_token_bf16']:,.0f} B of KV a "
-             f"token in bf16{in_own}"]
+             f"token in bf16{in_own}; weights in {_stored(arch)}"]
     lines += [f"  {field:<32}{setting}" for field, setting in value["architecture"].items()
               if setting and not isinstance(setting, (list, dict))]
     lines += [f"  {group.pop('count')} × {_words(group)}" for part in ("layers", "mlps")
@@ -84,6 +87,14 @@ def _show_model(name: str, scenario: Scenario) -> tuple[dict[str, Any], str]:
         value["step_terms_s"] = terms
         lines += [f"on {deployment.layout.num_gpus} × {scenario.gpu}", str(memory), _terms_text(terms)]
     return value, "\n".join(lines)
+
+
+def _stored(arch: Architecture) -> str:
+    """Return the formats of a checkpoint's weights: of most, then of the parts that have another."""
+    most = arch.quantization or "bf16"
+    parts = {"experts": arch.expert_quantization, "attention": arch.attention_quantization,
+             "linear attention": arch.linear_quantization}
+    return ", ".join([most, *(f"{part} in {form}" for part, form in parts.items() if form not in (None, most))])
 
 
 def _as_values(part: Any) -> Any:

@@ -6,6 +6,7 @@ from typing import Any
 
 from planner.deployment.deploy import Deployment, pools_of
 from planner.engines import ENGINES
+from planner.model.precision import WEIGHT_FORMATS, weight_format
 from planner.results.session_notes import session_notes
 from planner.settings.default_router import ROUTER
 from planner.settings.scenario import Scenario, given_options
@@ -99,22 +100,33 @@ def _engines(deployment: Deployment, trace: Trace) -> list[str]:
     if is_apart and architecture is not None and architecture.num_moe_layers:
         found.append("data_parallel_size counts independent replicas; in vLLM, data-parallel ranks of a mixture of "
                      "experts take each step together, and --data-parallel-attention replays such ranks")
-    if deployment.stack is not None and (unmeasured := priors(deployment.stack)):
-        found.append(f"step times use priors (medians over other GPUs) for {', '.join(unmeasured)}: their kernels "
-                     f"were not measured on {deployment.stack.gpu.name}")
-    if deployment.stack is not None and not deployment.stack.gpu.hbm_energy_j_per_byte:
-        found.append(f"energy_kwh uses priors (medians over H100 and B200): the serving power of "
-                     f"{deployment.stack.gpu.name} was not published")
-    if deployment.stack is not None and (gpu := deployment.stack.gpu).kernels_of != gpu.name:
-        found.append(f"step times use kernels measured on {gpu.kernels_of}, which has the same chip as {gpu.name}: "
-                     f"the planner assumes the same shares of the peaks")
     if (draft := deployment.draft) is not None:
         found.append(f"speculative decoding: {draft.method} drafts {draft.num_tokens} tokens a step, and "
                      f"{draft.mean_acceptance_length - 1:.2f} are accepted on average"
                      + ("" if deployment.stack else "; a linear step time does not include the draft's cost"))
     if "adapter" in columns and not settings.max_loras:
         found.append("the trace's LoRA adapters are ignored; --max-loras replays them")
-    return found + _context(deployment) + _release(deployment) + _calibration(deployment)
+    return found + _kernels(deployment) + _context(deployment) + _release(deployment) + _calibration(deployment)
+
+
+def _kernels(deployment: Deployment) -> list[str]:
+    """Say which kernels and which power nobody measured on the GPU."""
+    stack, found = deployment.stack, []
+    if stack is None:
+        return []
+    if unmeasured := priors(stack):
+        found.append(f"step times use priors (medians over other GPUs) for {', '.join(unmeasured)}: their kernels "
+                     f"were not measured on {stack.gpu.name}")
+    if WEIGHT_FORMATS[weight_format(stack.arch, stack.quantization)].widened_bytes:
+        found.append("bitsandbytes' weights are widened to 16 bit before each product: the planner counts the traffic, "
+                     "and nobody measured the kernel")
+    if not stack.gpu.hbm_energy_j_per_byte:
+        found.append(f"energy_kwh uses priors (medians over H100 and B200): the serving power of "
+                     f"{stack.gpu.name} was not published")
+    if (gpu := stack.gpu).kernels_of != gpu.name:
+        found.append(f"step times use kernels measured on {gpu.kernels_of}, which has the same chip as {gpu.name}: "
+                     f"the planner assumes the same shares of the peaks")
+    return found
 
 
 def _context(deployment: Deployment) -> list[str]:

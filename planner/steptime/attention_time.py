@@ -8,7 +8,7 @@ from planner.catalog.layers.csa import Csa
 from planner.catalog.layers.gqa import Gqa
 from planner.catalog.layers.latent import Mla
 from planner.catalog.layers.layer_group import Attention
-from planner.catalog.layers.linear_layers import GatedDeltaNet, KimiDelta, Mamba2
+from planner.catalog.layers.linear_layers import GatedDeltaNet, KimiDelta, Mamba1, Mamba2, ShortConv
 from planner.steptime.compressed_attention import csa_contributions, csa_fits
 from planner.steptime.contribution import Contribution
 from planner.steptime.gqa_time import gqa_contributions, gqa_fits
@@ -19,6 +19,8 @@ from planner.steptime.linear_time import (
     kimi_delta_contributions,
     kimi_delta_fits,
     mamba_fits,
+    short_conv_contributions,
+    short_conv_fits,
 )
 from planner.steptime.mla_time import mla_contributions, mla_fits
 from planner.steptime.operators.gemm import Floats
@@ -52,6 +54,10 @@ OPERATORS: Mapping[type[Attention], AttentionOperator] = {
                                  "linear attention"),
     Mamba2: AttentionOperator(delta_net_contributions, mamba_fits, "launch_s_per_linear_layer",
                               "Mamba-2 (as a gated delta net)"),
+    Mamba1: AttentionOperator(delta_net_contributions, mamba_fits, "launch_s_per_linear_layer",
+                              "Mamba (as a gated delta net)"),
+    ShortConv: AttentionOperator(short_conv_contributions, short_conv_fits, "launch_s_per_linear_layer",
+                                 "short convolutions (their traffic alone)"),
 }
 
 

@@ -15,6 +15,7 @@ from planner.model.precision import (
     WIDENING_FRAC,
     attention_format,
     is_native,
+    linear_format,
     usable_kernels,
     weight_format,
 )
@@ -37,10 +38,11 @@ def dense_products(stack: StepContext, counts: Floats) -> Iterator[Contribution]
                 "tokens_bytes": gemm.parameters * 4.0})
             continue
         format_name = projection_format(stack, gemm)
+        stored = WEIGHT_FORMATS[format_name]
         is_apart = not (gemm.name.startswith("shared_") and stack.fuses_shared_experts)
         yield Contribution(gemm.name, curve={
             "linear_s": gemm.count * gemms_s(stack, counts, gemm.n, gemm.k, format_name, is_apart=is_apart),
-            "tokens_bytes": gemm.parameters * WEIGHT_FORMATS[format_name].bytes_per_element})
+            "tokens_bytes": gemm.parameters * (stored.bytes_per_element + stored.widened_bytes)})
 
 
 def gemm_kernels(stack: StepContext, format_name: str) -> tuple[str, tuple[Fit[GemmConstants], ...]]:
@@ -72,6 +74,8 @@ def projection_format(stack: StepContext, gemm: Gemm) -> str:
     """Return the format of a projection: its part's, or 16 bit where the checkpoint leaves it out."""
     if gemm.part == "attention":
         return attention_format(stack.arch, stack.quantization)
+    if gemm.part == "linear":
+        return linear_format(stack.arch, stack.quantization)
     chosen = weight_format(stack.arch, stack.quantization)
     return "bf16" if gemm.part in ("kept", "unquantized") and is_native(stack.arch, chosen) else chosen
 
@@ -88,8 +92,9 @@ def gemms_s(stack: StepContext, tokens: Floats, n: int, k: int, format_name: str
     quantizes = kernel.quantizes_apart and not is_quantized
     hardware = {"flops_per_s": stack.gpu.flops_per_s[kernel.precision],
                 "bandwidth_bytes_per_s": stack.gpu.hbm_bandwidth_bytes_per_s}
-    weight_bytes = WEIGHT_FORMATS[format_name].bytes_per_element
-    floor_s = (1 + quantizes) * c.kernel_floor_s
+    stored = WEIGHT_FORMATS[format_name]
+    weight_bytes = stored.bytes_per_element + stored.widened_bytes
+    floor_s = (1 + quantizes + (stored.widened_bytes > 0)) * c.kernel_floor_s
     widens = weight_bytes < kernel.activation_bytes == 2.0 and ENGINES[stack.engine].widens_weights
     reached = (WIDENING_FRAC if widens else 1.0) / stack.compute_ratio(kernel.precision)
     sustained = hardware | {"flops_per_s": hardware["flops_per_s"] * reached}

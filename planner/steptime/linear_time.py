@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from planner.catalog.layers.layer_group import LayerGroup
-from planner.catalog.layers.linear_layers import LinearAttention
+from planner.catalog.layers.linear_layers import LinearAttention, ShortConv
 from planner.steptime.contribution import Contribution
 from planner.steptime.kernel_constants import Fit, find_fit
 from planner.steptime.operators.gemm import Floats
@@ -32,7 +32,7 @@ def kimi_delta_fits(stack: StepContext, _: LinearAttention) -> Fits:
     return _fits(stack, "kda")
 
 
-def mamba_fits(stack: StepContext, _: LinearAttention) -> Fits:
+def mamba_fits(stack: StepContext, _: LinearAttention | None) -> Fits:
     """Return the constants that stand in for Mamba-2, whose scan nobody measured: the gated delta net's."""
     decode, prompt = _fits(stack, "linear_attention")
     return replace(decode, is_measured=False), replace(prompt, is_measured=False)
@@ -48,6 +48,27 @@ def kimi_delta_contributions(stack: StepContext, attention: LinearAttention, gro
                              counts: Floats) -> Iterator[Contribution]:
     """Yield what layers with Kimi delta attention take."""
     yield _contribution(stack, attention, groups, counts, _fits(stack, "kda"))
+
+
+def short_conv_fits(stack: StepContext, _: ShortConv) -> Fits:
+    """Return constants that stand for short convolutions, which nobody measured: a note says so."""
+    return mamba_fits(stack, None)
+
+
+def short_conv_contributions(stack: StepContext, attention: ShortConv, groups: Sequence[LayerGroup],
+                             counts: Floats) -> Iterator[Contribution]:
+    """Yield what short convolutions take: one kernel a layer for prompts and for decodes, and its traffic.
+
+    A token has its input, two gates and the output, and a decode reads and writes the last inputs.
+    """
+    width = -(-attention.width // stack.layout.tensor_parallel_size)
+    bandwidth, layers = stack.gpu.hbm_bandwidth_bytes_per_s, sum(group.count for group in groups)
+    floor_s, token_bytes = stack.constants.kernel_floor_s, 2.0 * 4 * width
+    decode_bytes = counts * (token_bytes + 2.0 * 2 * (attention.conv_kernel_dim - 1) * width)
+    decode_s = np.where(counts > 0, floor_s, 0.0) + decode_bytes / bandwidth
+    yield Contribution("linear attention", {
+        "prompt_s": layers * floor_s, "prompt_s_per_token": layers * token_bytes / bandwidth,
+    }, {"decode_s": layers * decode_s, "decode_bytes": layers * decode_bytes})
 
 
 def _fits(stack: StepContext, family: str) -> Fits:

@@ -1,15 +1,17 @@
 """A file's head: whether it is CSV, JSON lines or one JSON document, and what its columns are called."""
 
 import csv
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from planner.errors import TraceError
 from planner.files.finite import is_numeral
 from planner.files.nested import parse_json
-from planner.traces.reader import Head
+from planner.traces.reader import MOST_KEYS, Head
 
 HEAD_LINES = 100
+_YAML_KEY = re.compile(r"([\w.'\"-]+):(?:\s|$)")
 
 
 def read_head(source: str, block: bytes) -> Head | None:
@@ -25,15 +27,13 @@ def read_head(source: str, block: bytes) -> Head | None:
     if at is None:
         raise TraceError(f"trace {source}: is empty; must hold a CSV header or JSON lines")
     line = lines[at].decode().strip()
+    if (keys := _yaml_keys(lines[at:])) is not None:
+        raise TraceError(f"trace {source}: is YAML with the keys {', '.join(keys)}; a trace must be CSV, JSON or "
+                         f"Parquet (a benchmark's report in YAML goes to planner validate)")
     if line.startswith(("{", "[")):
         objects = [found for later in lines[at:] if (found := _object(later)) is not None]
         return None if _object(lines[at]) is None else objects_head("jsonl", objects, at + 1)
     return _csv_head(source, line, at + 1)
-
-
-def is_wrapped(head: Head) -> bool:
-    """Tell whether a file's one object holds the rows in a list `data`, as APIs answer."""
-    return len(head.objects) == 1 and isinstance(head.first.get("data"), list)
 
 
 def objects_head(layout: Any, objects: Sequence[Mapping[str, Any]], line: int = 1) -> Head:
@@ -58,6 +58,17 @@ def check_text(source: str, block: bytes, first_line: int) -> None:
             f"trace {source} line {line}: byte 0x{block[at]:02x} is not UTF-8 text; must be UTF-8 CSV or JSON, "
             "plain, .gz or .zst, or Parquet"
         )
+
+
+def _yaml_keys(lines: Sequence[bytes]) -> list[str] | None:
+    """Return the keys at the top of YAML, None where the lines are not."""
+    kept = [line.decode(errors="replace") for line in lines if line.strip() and not line.startswith(b"#")]
+    if kept and kept[0].rstrip() == "---":
+        kept = kept[1:]
+    keys = [match[1].strip("'\"") for line in kept if (match := _YAML_KEY.match(line))]
+    is_yaml = bool(kept) and _YAML_KEY.match(kept[0]) and all(
+        _YAML_KEY.match(line) or line.startswith((" ", "-", "]", "}")) for line in kept[1:])
+    return keys[:MOST_KEYS] if is_yaml else None
 
 
 def _csv_head(source: str, line: str, number: int) -> Head:

@@ -17,6 +17,7 @@ from planner.errors import TraceError
 from planner.files.nested import parse_json
 from planner.traces.reader import Head, Layout, Reader
 
+MOST_PARTS = 5  # of a path in JSON text, of which all ways to join them into keys are tried
 _QUOTED = re.compile(rb'"[^"]*"')
 
 
@@ -129,9 +130,21 @@ def cell_of(path: str, head: Head, name_of: Callable[[int], str]) -> pl.Expr:
     """
     if path in head.columns:
         return pl.col(name_of(head.columns.index(path)))
-    root, _, keys = path.partition(".")
-    quoted = "".join(f'["{key}"]' for key in keys.split("."))
-    return pl.col(name_of(head.columns.index(root))).str.json_path_match(f"${quoted}")
+    found = [pl.col(name_of(head.columns.index(path[:at]))).str.json_path_match(f"${keys}")
+             for at, sign in enumerate(path) if sign == "." and path[:at] in head.columns
+             for keys in _json_paths(path[at + 1:].split("."))]
+    return pl.coalesce(found)
+
+
+def _json_paths(parts: Sequence[str]) -> list[str]:
+    """Return the paths that parts may be, as a key may have dots in it; each part a key of its own comes first."""
+    groupings = _groupings(parts) if len(parts) <= MOST_PARTS else [list(parts), [".".join(parts)]]
+    return ["".join(f'["{key}"]' for key in keys) for keys in groupings]
+
+
+def _groupings(parts: Sequence[str]) -> list[list[str]]:
+    return [[".".join(parts[:end]), *rest] for end in range(1, len(parts) + 1)
+            for rest in (_groupings(parts[end:]) if end < len(parts) else [[]])]
 
 
 def skip_rows(rows: Rows, reader: Reader) -> Rows:

@@ -22,6 +22,7 @@ FLAT_OBJECTS: tuple[Layout, ...] = (*OBJECTS, "table")
 ANY: tuple[Layout, ...] = (*TEXTS, *OBJECTS)
 LAYOUT_NAMES = {"csv": "CSV", "jsonl": "JSONL", "document": "a JSON document", "table": "a table"}
 
+MOST_KEYS = 12  # of an unknown file that an error names
 SENT, FIRST_TOKEN, ENDED = INSTANTS  # beside the arrival, on its clock
 
 
@@ -54,7 +55,7 @@ class Head:
             return True
         if self.layout in OBJECTS:
             return any(value_at(each, path) is not None for each in self.objects)
-        return "." in path and path.split(".")[0] in self.columns
+        return any(path[:at] in self.columns for at, sign in enumerate(path) if sign == ".")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -160,8 +161,9 @@ def missing_column(source: str, head: Head, wanted: str) -> TraceError:
     """Return the error of a file that lacks a column, with the name that is nearest."""
     close = difflib.get_close_matches(wanted, head.columns, n=1, cutoff=0.4)
     hint = f"; did you mean {close[0]!r}?" if close else ""
+    what, found = ("JSON: ", "its keys") if head.layout in OBJECTS else ("", "found")
     return TraceError(
-        f"trace {source} line {head.line}: column {wanted} is missing; found: {', '.join(head.columns)}{hint} "
+        f"trace {source} line {head.line}: {what}column {wanted} is missing; {found}: {', '.join(head.columns)}{hint} "
         f"(--format forces a format; --column names a column, as in --column input_tokens=prompt_tokens)"
     )
 
@@ -169,16 +171,25 @@ def missing_column(source: str, head: Head, wanted: str) -> TraceError:
 def value_at(record: Any, path: str) -> Any:
     """Return what an object has under a name, or under keys with dots between; None where it has nothing there.
 
-    An object may be inside a string, as databases export them.
+    Keys may have dots in them, at every level. An object may be inside a string, as databases export them, or be a list
+    of keys and values, as attributes of spans are.
+
+    >>> value_at({"attributes": {"gen_ai.usage": {"input_tokens": {"value": 5}}}},
+    ...          "attributes.gen_ai.usage.input_tokens.value")
+    5
+    >>> value_at({"tags": [{"key": "llm.tokens", "value": 7}]}, "tags.llm.tokens")
+    7
     """
     if isinstance(record, str) and record.startswith("{"):
         record = _parsed(record)
+    if isinstance(record, list):
+        record = {str(each.get("key")): each.get("value") for each in record if isinstance(each, Mapping)}
     if not isinstance(record, Mapping):
         return None
     if path in record:
         return record[path]
-    key, dot, rest = path.partition(".")
-    return value_at(record.get(key), rest) if dot else None
+    splits = ((path[:at], path[at + 1:]) for at, sign in enumerate(path) if sign == "." and path[:at] in record)
+    return next((value for key, rest in splits if (value := value_at(record[key], rest)) is not None), None)
 
 
 def first_at(record: Any, paths: Iterable[str]) -> Any:
@@ -205,6 +216,16 @@ def between(begin: Any, end: Any) -> Any:
     (1.5, None)
     """
     return end - begin if is_number(begin) and is_number(end) else None
+
+
+def unknown_json(source: str, head: Head) -> TraceError:
+    """Return the error of JSON in no known format, with its keys."""
+    more = "" if len(head.columns) <= MOST_KEYS else f" and {len(head.columns) - MOST_KEYS} more"
+    return TraceError(
+        f"trace {source}: is JSON in no known format, with the keys {', '.join(head.columns[:MOST_KEYS])}{more}; name "
+        f"its columns, as in --column input_tokens=prompt_tokens --column output_tokens=usage.output --column "
+        f"arrival_s=ts:ms (results of benchmarks go to planner validate)"
+    )
 
 
 def _parsed(text: str) -> Any:

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from planner.errors import UsageError
-from planner.traces.formats.known import check_format, find_reader
+from planner.traces.envelopes import levels
+from planner.traces.formats.known import check_format, find_reader, knows
 from planner.traces.gather import BadRows, assemble, gather
-from planner.traces.head import check_text, is_wrapped, objects_head, read_head
+from planner.traces.head import check_text, objects_head, read_head
 from planner.traces.lines import Rows, parse_rows
 from planner.traces.reader import Head, Reader
-from planner.traces.records import document_rows, line_rows, objects_of, parse_document
+from planner.traces.records import document_rows, line_rows, objects_of, objects_of_lines, parse_document
 from planner.traces.source import BLOCK_BYTES, decompressed, line_blocks, raw_blocks
 from planner.traces.table import Trace
 from planner.traces.tabular import is_tabular, open_table, table_head, table_rows
@@ -61,9 +62,12 @@ def read_trace(
     blocks = line_blocks(decompressed(source, raw), BLOCK_BYTES)
     first = next(blocks, b"")
     head = read_head(source, first)
-    if head is None or is_wrapped(head):
+    if head is None or _is_enveloped(head, format):
         text = b"".join((first, *blocks))
-        return _read_document(source, text, digest.hexdigest(), format, on_bad_rows, limit)
+        check_text(source, text, 1)
+        values = [parse_document(source, text)] if head is None else objects_of_lines(source, text)
+        return trace_of(source, objects_of(source, values[0] if len(values) == 1 else values),
+                        sha256=digest.hexdigest(), format=format, on_bad_rows=on_bad_rows, limit=limit)
     reader = find_reader(source, head, format)
     batches = _batches(source, _after_header(first, head, blocks), head, reader, limit)
     gathered = gather(source, batches, reader, on_bad_rows)
@@ -72,12 +76,15 @@ def read_trace(
     return assemble(source, gathered, head, reader, digest.hexdigest(), on_bad_rows)
 
 
-def _read_document(
-    source: str, text: bytes, sha256: str, format: str | None, on_bad_rows: BadRows, limit: int | None
-) -> Trace:
-    check_text(source, text, 1)
-    objects = objects_of(source, parse_document(source, text))
-    return trace_of(source, objects, sha256=sha256, format=format, on_bad_rows=on_bad_rows, limit=limit)
+def _is_enveloped(head: Head, format: str | None) -> bool:
+    """Tell whether the rows of JSON lines are in lists that the lines' objects hold."""
+    return head.layout == "jsonl" and not knows(head, format) and _rows_of(head.objects, format) is not None
+
+
+def _rows_of(objects: Sequence[Mapping[str, Any]], format: str | None) -> Sequence[Mapping[str, Any]] | None:
+    """Return the rows of a document: its objects, or those in an envelope; None where neither is of a known format."""
+    return next((rows for rows in levels(objects) if knows(objects_head("document", rows[:HEAD_OBJECTS]), format)),
+                None)
 
 
 def trace_of(
@@ -90,6 +97,7 @@ def trace_of(
     ------
     TraceError, UsageError : as `read_trace`.
     """
+    objects = _rows_of(objects, format) or objects
     head = objects_head("document", objects[:HEAD_OBJECTS])
     reader = find_reader(source, head, format)
     rows = document_rows(source, objects, reader, Path(source).parent, limit)

@@ -36,6 +36,20 @@ def parse_document(source: str, text: bytes) -> Any:
         raise TraceError(f"trace {source}: cannot be read as a JSON document ({error})") from None
 
 
+def objects_of_lines(source: str, text: bytes) -> list[Any]:
+    """Parse JSON lines that hold envelopes.
+
+    Raises
+    ------
+    TraceError : a line is no JSON object.
+    """
+    found = [(line, parse_object(line, part)) for line, part in split_lines(text, 1, "jsonl")]
+    for line, value in found:
+        if isinstance(value, Fault):
+            raise TraceError(f"trace {source} line {line}: {value.text}")
+    return [value for _, value in found]
+
+
 def objects_of(source: str, document: Any) -> list[Record]:
     """Return the objects at a document's top: itself, or a list's elements.
 
@@ -43,8 +57,6 @@ def objects_of(source: str, document: Any) -> list[Record]:
     ------
     TraceError : it is, or holds, something else.
     """
-    if isinstance(document, dict) and isinstance(document.get("data"), list):
-        document = document["data"]  # as APIs answer
     found = document if isinstance(document, list) else [document]
     wrong = next((k for k, each in enumerate(found) if not isinstance(each, dict)), None)
     if wrong is not None or not found:

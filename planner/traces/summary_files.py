@@ -14,11 +14,17 @@ class NoTrace(NamedTuple):
     instead: str
 
 
+_TO_VALIDATE = "give it to planner validate or calibrate, with the deployment's options"
 KNOWN = (
-    NoTrace(has_columns("schema_version", "request_latency"), "AIPerf's summary", "give its profile_export.jsonl"),
+    NoTrace(has_columns("schema_version", "request_latency"), "AIPerf's summary",
+            f"{_TO_VALIDATE}; or give its profile_export.jsonl"),
     NoTrace(has_columns("Metric", "avg", "p50"), "AIPerf's or genai-perf's summary", "give its profile_export.jsonl"),
     NoTrace(has_columns("load_summary", "successes", "failures"), "inference-perf's summary of a stage",
-            "give per_request_lifecycle_metrics.json"),
+            f"{_TO_VALIDATE}; or give per_request_lifecycle_metrics.json"),
+    NoTrace(has_columns("request_info", "world_info", "performance"), "trtllm-bench's report", _TO_VALIDATE),
+    NoTrace(has_columns("hw", "isl", "osl", "conc"), "a run of InferenceX", "give it to planner validate or calibrate"),
+    NoTrace(lambda head: has_columns("version", "scenario")(head) and (head.has("results") or head.has("metrics")),
+            "an llm-d Benchmark Report", _TO_VALIDATE),
     NoTrace(has_columns("window_start_s", "total_rate_req_s"), "a series of rates",
             "give it to planner size --rate-series, beside a trace"),
     NoTrace(has_columns("start_s", "rate_rps"), "a series of rates",

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from planner.catalog.catalog_files import describe_model, load_gpu
+from planner.catalog.catalog_files import describe_model, load_gpu, load_model
 from planner.deployment.named_files import FILES
 from planner.errors import PlannerError, UsageError
 from planner.policies.builtin_policies import POLICIES
@@ -42,8 +42,21 @@ def named(options: Mapping[str, Any]) -> dict[str, Any]:
     ------
     UsageError : one is neither a known name nor text of the option's own form.
     """
-    return {option: value if value is None or option not in FILES else _named(option, str(value))
-            for option, value in options.items()}
+    found = {option: value if value is None or option not in FILES else _named(option, str(value))
+             for option, value in options.items()}
+    model = options.get("model")
+    if model is not None and found.get("quantization") is None and (own := _own_format(str(model), found["model"])):
+        found["quantization"] = own
+    return found
+
+
+def _own_format(alias: str, name: str) -> str | None:
+    """Return the format of a checkpoint's weights if the model that the catalog has by that name has another."""
+    if alias == name or alias.endswith(ENDINGS) or name.endswith(ENDINGS):
+        return None
+    stored, known = load_model(alias), load_model(name)
+    formats = [arch.quantization or arch.expert_quantization for arch in (stored, known)]
+    return None if formats[0] == formats[1] else formats[0] or "bf16"
 
 
 def _named(option: str, value: str) -> str:

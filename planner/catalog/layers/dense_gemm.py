@@ -13,7 +13,7 @@ class Gemm:
     name : vLLM's name of the module.
     n, k : output and input features on one GPU [1].
     count : layers that have it [1].
-    part : "attention" (linear attention included) or "mlp", of which a checkpoint may have each in a format of its
+    part : "attention", "linear" (linear attention) or "mlp", of which a checkpoint may have each in a format of its
         own; "kept": what it keeps in 16 bit; "unquantized": what is in 16 bit in memory whatever the format.
     """
 

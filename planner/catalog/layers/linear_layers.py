@@ -58,11 +58,11 @@ class LinearAttention(Attention):
         width = -(-(2 * self.key_width + (1 if gate else 2) * self.value_width) // ranks)
         scalars = -(-self.scalars_per_head * self.num_value_heads // ranks)
         value_width = -(-self.value_width // ranks)
-        return (Gemm("in_proj_qkvz", width, hidden, 1, "attention"),
+        return (Gemm("in_proj_qkvz", width, hidden, 1, "linear"),
                 Gemm("in_proj_ba", scalars + decay + gate, hidden, 1, "kept"),
                 Gemm("f_b_proj", -(-self.key_width // ranks), decay, 1, "kept"),
                 Gemm("g_b_proj", value_width, gate, 1, "kept"),
-                Gemm("out_proj", hidden, value_width, 1, "attention"))
+                Gemm("out_proj", hidden, value_width, 1, "linear"))
 
     def state_bytes(self, groups: Sequence[LayerGroup], kv_bytes_per_element: float, ranks: int, stages: int) -> int:
         """Return the recurrent states, and the convolution's last inputs, which are 16-bit [bytes].
@@ -113,3 +113,65 @@ class Mamba2(LinearAttention):
     """Mamba-2, whose groups are keys and whose state size is their width: a step for each value head."""
 
     scalars_per_head = 1
+
+
+CHANNELS = 64  # of Mamba's channels that count as a head: their states and inputs are the same, however they are cut
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mamba1(LinearAttention):
+    """Mamba (Jamba): a state for each channel, whose step, input and output come from projections of the channels."""
+
+    scalars_per_head = 0
+
+    def projections(self, group: LayerGroup, hidden: int, ranks: int) -> tuple[Gemm, ...]:
+        """Return the channels and their gates in one; step, input and output; the step from its low rank; the output.
+
+        Source: Gu and Dao, Mamba, 2023; vLLM's `mamba_mixer.py`.
+        """
+        channels = -(-self.value_width // ranks)
+        return (Gemm("in_proj", 2 * channels, hidden, 1, "linear"),
+                Gemm("x_proj", self.decay_rank + 2 * self.key_head_dim, channels, 1, "linear"),
+                Gemm("dt_proj", channels, self.decay_rank, 1, "linear"),
+                Gemm("out_proj", hidden, channels, 1, "linear"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShortConv(Attention):
+    """A gated short convolution (LFM2), whose state is its last inputs.
+
+    Parameters
+    ----------
+    width : channels, as many as the hidden state has [1].
+    conv_kernel_dim : inputs that an output sees [1].
+    """
+
+    width: int
+    conv_kernel_dim: int
+
+    @property
+    def has_cache(self) -> bool:
+        """Whether a layer has a KV cache: none has."""
+        return False
+
+    def projections(self, group: LayerGroup, hidden: int, ranks: int) -> tuple[Gemm, ...]:
+        """Return the input with the gates before and behind the convolution in one, then the output.
+
+        Source: transformers' `modeling_lfm2.py`.
+        """
+        width = -(-self.width // ranks)
+        return Gemm("in_proj", 3 * width, hidden, 1, "linear"), Gemm("out_proj", hidden, width, 1, "linear")
+
+    def state_bytes(self, groups: Sequence[LayerGroup], kv_bytes_per_element: float, ranks: int, stages: int) -> int:
+        """Return the last inputs of all layers, which are 16-bit [bytes]."""
+        num_layers = -(-sum(group.count for group in groups) // stages)
+        return num_layers * -(-(self.conv_kernel_dim - 1) * self.width * CONV_STATE_BYTES_PER_ELEMENT // ranks)
+
+    @property
+    def activation_width(self) -> int:
+        """Input and its two gates, and the output [1]."""
+        return 4 * self.width
+
+    def undivided(self, ranks: int) -> tuple[str, int] | None:
+        """Return the channels, if they cannot be divided over ranks."""
+        return ("channels of a convolution", self.width) if self.width % ranks else None

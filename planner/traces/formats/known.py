@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 
 from planner.errors import TraceError, UnknownNameError
+from planner.schema import REQUIRED_TRACE_COLUMNS
 from planner.settings.format_spec import parse_format
 from planner.traces.column_map import COLUMNS, with_columns
 from planner.traces.formats.aiperf import AIPERF
@@ -36,7 +37,7 @@ from planner.traces.formats.timed import TIMED
 from planner.traces.formats.vidur import LENGTHS, VIDUR
 from planner.traces.formats.vllm_bench import VLLM_BENCH
 from planner.traces.formats.weka import WEKA
-from planner.traces.reader import LAYOUT_NAMES, Head, Reader, bind, missing_column
+from planner.traces.reader import LAYOUT_NAMES, OBJECTS, Head, Reader, bind, missing_column, unknown_json
 from planner.traces.summary_files import what_it_is
 
 # In the order in which they are tried on a file's head.
@@ -44,7 +45,7 @@ FORMATS: Mapping[str, Reader] = {
     reader.name: reader for reader in (
         NATIVE_CSV, NATIVE_JSONL, VLLM_BENCH, SGLANG_BENCH, AIPERF_TRACE, MOONCAKE, TIMED, GUIDELLM, AIPERF, OTEL,
         LITELLM, LANGFUSE, AZURE, BURSTGPT, INFERENCE_PERF, DYNAMO, BAILIAN, RAGPULSE, WEKA, KV_CACHE_TESTER,
-        GENAI_PERF, LLMPERF, LMBENCHMARK, LLMSERVINGSIM, SPLITWISE, APEX, VIDUR, LENGTHS, HELICONE, ENVOY, SAGEMAKER,
+        GENAI_PERF, LLMPERF, LMBENCHMARK, LLMSERVINGSIM, SPLITWISE, APEX, VIDUR, HELICONE, ENVOY, SAGEMAKER, LENGTHS,
         COLUMNS,
     )
 }
@@ -61,6 +62,19 @@ def check_format(spec: str | None) -> None:
     with_columns(FORMATS[name], columns, where)
 
 
+def knows(head: Head, spec: str | None) -> bool:
+    """Tell whether a head is of a known format, or has all that `spec` names."""
+    name, columns, where = (COLUMNS.name, {}, {}) if spec is None else parse_format(spec)
+    if name != COLUMNS.name and FORMATS[name].rows is not None:
+        return FORMATS[name].matches(head)
+    if not columns:
+        readers = FORMATS.values() if name == COLUMNS.name else (FORMATS[name],)
+        return any(head.layout in reader.layouts and reader.matches(head) for reader in readers) and all(
+            head.has(path) for path in where)
+    reader = with_columns(FORMATS[name], columns, where)
+    return all(head.has(reader.columns[column]) for column in (*columns, *(f"where {k}" for k in range(len(where)))))
+
+
 def find_reader(source: str, head: Head, spec: str | None) -> Reader:
     """Choose the reader that `spec` forces, or the one that knows the head; with the columns that the file has.
 
@@ -72,8 +86,11 @@ def find_reader(source: str, head: Head, spec: str | None) -> Reader:
     if name is None or (name == COLUMNS.name and not columns):  # conditions alone leave the format to the file
         known = (reader for reader in FORMATS.values() if head.layout in reader.layouts and reader.matches(head))
         reader = next(known, FORMATS[_DEFAULTS[head.layout]])
-        if reader.name in _DEFAULTS.values() and not reader.matches(head) and (found := what_it_is(head)) is not None:
-            raise TraceError(f"trace {source}: is {found.what}, without requests; {found.instead}")
+        if reader.name in _DEFAULTS.values() and not reader.matches(head):
+            if (found := what_it_is(head)) is not None:
+                raise TraceError(f"trace {source}: is {found.what}, without requests; {found.instead}")
+            if spec is None and head.layout in OBJECTS and not any(map(head.has, REQUIRED_TRACE_COLUMNS)):
+                raise unknown_json(source, head)
     else:
         reader = FORMATS[name]
     if head.layout not in reader.layouts:

@@ -1,6 +1,8 @@
-"""Vidur's request CSV: arrivals in seconds, prefill and decode tokens; or lengths alone, as it and Sarathi ship."""
+"""Vidur's request CSV: arrivals in seconds, prefill and decode tokens; or lengths alone, under any usual names."""
 
-from planner.traces.reader import TEXTS, Reader, has_columns
+import re
+
+from planner.traces.reader import ANY, TEXTS, Head, Reader, has_columns
 
 _LENGTHS = {"input_tokens": "num_prefill_tokens", "output_tokens": "num_decode_tokens"}
 
@@ -14,14 +16,29 @@ VIDUR = Reader(
     matches=has_columns("arrived_at", *_LENGTHS.values()),
 )
 
+# Names of the lengths of prompts and answers, which go together.
+PAIRS = (("num_prefill_tokens", "num_decode_tokens"), ("input_tokens", "output_tokens"),
+         ("prompt_tokens", "completion_tokens"), ("prompt_tokens", "output_tokens"), ("input_length", "output_length"),
+         ("input_len", "output_len"), ("prompt_len", "output_len"), ("prompt_length", "output_length"),
+         ("isl", "osl"), ("ContextTokens", "GeneratedTokens"), ("Request tokens", "Response tokens"))
+_ARRIVAL = re.compile(r"^(t|ts|time|date)$|arriv|timestamp|datetime|start|sent|created|_at(_|$)|offset|conc|end_?time|"
+                      r"ended|finish", re.IGNORECASE)
+
+
+def _has_lengths_alone(head: Head) -> bool:
+    """Tell whether a file has lengths, no column that may say when requests were sent, and is no table of runs."""
+    return any(set(pair) <= set(head.columns) for pair in PAIRS) and not any(map(_ARRIVAL.search, head.columns))
+
+
 LENGTHS = Reader(
     name="lengths",
-    meaning="lengths only, as Vidur's, Sarathi's and Etalon's processed traces: num_prefill_tokens, "
-            "num_decode_tokens",
-    layouts=TEXTS,
+    meaning="lengths only: num_prefill_tokens and num_decode_tokens (Vidur, Sarathi, Etalon), or input_tokens and "
+            "output_tokens, prompt_len and output_len, isl and osl …",
+    layouts=ANY,
     columns=_LENGTHS,
+    also={name: tuple(dict.fromkeys(pair[k] for pair in PAIRS)) for k, name in enumerate(_LENGTHS)},
     time="when requests were sent is not recorded",
     tokens="the workload's tokenizer",
-    matches=has_columns(*_LENGTHS.values()),
+    matches=_has_lengths_alone,
     arrivals="absent",
 )

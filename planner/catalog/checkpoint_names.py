@@ -1,0 +1,132 @@
+"""Names of published checkpoints: the name of a known model, then words that say how its weights are stored."""
+
+from collections.abc import Container, Mapping
+from typing import Any, NamedTuple
+
+from planner.catalog import families
+
+# Words behind a model's name, and the format that each says; of several the first in this order counts.
+_SAY: Mapping[str, str] = {
+    "bnb": "bnb-4bit", "nvfp4a16": "w4a16_nvfp4", "nvfp4": "nvfp4", "mxfp4": "mxfp4", "mxfp8": "mxfp8", "awq": "awq",
+    "w8a16": "w8a16", "gptq": "gptq", "autoround": "gptq", "w4a16": "int4", "int4": "int4", "4bit": "int4",
+    "fp8": "fp8", "w8a8": "int8", "int8": "int8", "8bit": "w8a16", "fp4": "nvfp4", "bf16": "bf16", "fp16": "bf16",
+    "unquantized": "bf16"}
+# Words that change no format: how scales were found, and who made the checkpoint by which tool.
+_SAY_NOTHING = frozenset((
+    "quantized", "quant", "dynamic", "static", "marlin", "unsloth", "auto", "round", "per", "tensor", "channel",
+    "token", "sym", "asym", "qat", "q4", "0", "g64", "g128", "128g", "hf", "ptpc", "torchao", "ao", "ct",
+    "compressed", "tensors", "v2", "kv", "fp8kv", "block", "g32", "32g", "mlperf", "no", "act", "preview", "4b",
+    "hybrid"))
+_EIGHT = ("int8", "8bit", "w8a16")
+_BLOCK_SCALED = ("qwen", "deepseek-ai", "minimaxai", "xiaomimimo")  # whose own FP8 checkpoints have scales of blocks
+_NVIDIA = ("nvidia",)
+
+_STATED: Mapping[str, Mapping[str, Any]] = {  # a format -> the keys that such a checkpoint's config states
+    "awq": {"quant_method": "awq", "bits": 4}, "gptq": {"quant_method": "gptq", "bits": 4},
+    "int4": {"quant_method": "compressed-tensors",
+             "config_groups": {"group_0": {"weights": {"num_bits": 4, "type": "int", "group_size": 128}}}},
+    "int4-g32": {"quant_method": "gptq", "bits": 4, "group_size": 32},
+    "w8a16": {"quant_method": "gptq", "bits": 8}, "int8": {"quant_method": "w8a8_int8"},
+    "fp8": {"quant_method": "fp8"}, "fp8_block": {"quant_method": "fp8", "weight_block_size": [128, 128]},
+    "nvfp4": {"quant_method": "modelopt", "quant_algo": "NVFP4"},
+    "w4a16_nvfp4": {"quant_method": "modelopt", "quant_algo": "W4A16_NVFP4"},
+    "mxfp4": {"quant_method": "mxfp4"}, "mxfp8": {"quant_method": "mxfp8"},
+    "bnb-4bit": {"quant_method": "bitsandbytes", "load_in_4bit": True}}
+
+
+class Checkpoint(NamedTuple):
+    """A published checkpoint of a known model.
+
+    Parameters
+    ----------
+    base : the known model's name, as a key of the catalog.
+    format : of its weights, None for the known model's own.
+    owner : who published it, in small letters; empty where the name has none.
+    has_kv_scales : whether the name says that its KV cache is in FP8.
+    """
+
+    base: str
+    format: str | None
+    owner: str
+    has_kv_scales: bool
+
+
+def checkpoint_of(key: str, known: Container[str]) -> Checkpoint | None:
+    """Return the model and the format that a checkpoint's name says; None where either is unknown.
+
+    A copy has the name of a known model behind another owner's.
+
+    Parameters
+    ----------
+    key : the name in small letters, with dashes between its words.
+    known : keys of all models.
+
+    >>> checkpoint_of("redhatai/qwen3-8b-quantized-w4a16", {"qwen3-8b"})
+    Checkpoint(base='qwen3-8b', format='int4', owner='redhatai', has_kv_scales=False)
+    >>> checkpoint_of("me/qwen3-8b-uncensored", {"qwen3-8b"}) is None
+    True
+    """
+    owner, _, name = key.rpartition("/")
+    owner = owner.rpartition("/")[2]
+    words = name.split("-")
+    for cut in (len(words), *range(1, len(words))):  # the whole name, then the fewest words that are a model's
+        base, tail = "-".join(words[:cut]), words[cut:]
+        if base in known and all(word in _SAY or word in _SAY_NOTHING for word in tail):
+            found = _format_of(tail, owner)
+            if found is not None or not tail:
+                return Checkpoint(base, found, owner, bool({"kv", "fp8kv"} & {*tail}))
+    return None
+
+
+def known_part(key: str, known: Container[str]) -> str | None:
+    """Return the known model that a name begins with, of two words or more; None where there is none."""
+    words = key.rpartition("/")[2].split("-")
+    return next((base for cut in range(len(words), 1, -1) if (base := "-".join(words[:cut])) in known), None)
+
+
+def _format_of(tail: list[str], owner: str) -> str | None:
+    """Return the format that the words behind a model's name say; None where they say none."""
+    found = next((said for word, said in _SAY.items() if word in tail), None)
+    if found in ("gptq", "awq", "bnb-4bit") and any(word in tail for word in _EIGHT):
+        return "int8" if found == "bnb-4bit" else "w8a16"
+    if found in ("gptq", "awq", "int4") and {"g32", "32g"} & {*tail}:
+        return "int4-g32"
+    if found == "fp8" and ("block" in tail or owner in _BLOCK_SCALED):
+        return "fp8_block"
+    return found
+
+
+def _has_experts(config: Mapping[str, object], model_type: str) -> bool:
+    """Tell whether a model is a mixture of experts; of some types there are both."""
+    return model_type in families.MOE_KEYS and bool(config.get(families.MOE_KEYS[model_type][0], 1)) and (
+        config.get("enable_moe_block", model_type != "gemma4_text") is True)
+
+
+def as_published(config: Mapping[str, object], checkpoint: Checkpoint) -> dict[str, object]:
+    """Return a model's config with the keys that a checkpoint of another format states.
+
+    What publishers leave in 16 bit: linear attention in all formats; attention in all of Llama 4's, in NVFP4 beside
+    latent attention, and in NVIDIA's NVFP4 of any mixture of experts. Of DeepSeek-V4 NVFP4 has the experts alone.
+    Embeddings, LM head and routers always are 16-bit.
+
+    Source: the `ignore` lists of llm-compressor's examples and of NVIDIA's hf_quant_config.json files.
+    """
+    if checkpoint.format is None:
+        return dict(config)
+    kept = {key: value for key, value in config.items() if key not in ("quantization_config", "expert_dtype")}
+    if checkpoint.format == "bf16":
+        return kept
+    model_type = families.WRAPPERS.get(str(config.get("model_type")), str(config.get("model_type")))
+    if model_type in families.COMPRESSED and checkpoint.format == "nvfp4":  # its experts alone
+        return {**config, "expert_dtype": "nvfp4"}
+    ignored = ["lm_head"]
+    if model_type in (*families.DELTA_NET, *families.KDA, *families.MAMBA):
+        ignored.append("re:.*linear_attn.*")
+    is_fp4, is_moe = checkpoint.format in ("nvfp4", "w4a16_nvfp4"), _has_experts(config, model_type)
+    latent, nvidias = "kv_lora_rank" in config, checkpoint.owner in _NVIDIA
+    if model_type == "llama4_text" or (is_fp4 and (latent or (nvidias and is_moe))):
+        ignored.append("re:.*self_attn.*")
+    stated = {**_STATED[checkpoint.format], "ignore": ignored}
+    if checkpoint.has_kv_scales:
+        stated["kv_cache_quant_algo"] = "FP8"
+    return kept | {"quantization_config": stated}

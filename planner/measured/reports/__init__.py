@@ -1,0 +1,1 @@
+"""Benchmark reports without requests: their statistics, their load, and the deployment that they name."""
