@@ -27,11 +27,13 @@ def whole(flag: str, value: Any) -> int:
 
 
 def largest(flag: str, value: Any) -> int:
-    """Return the largest of a list of whole numbers, of a file or as JSON."""
+    """Return the largest of a list of whole numbers: several words, of a file, or as JSON."""
     try:
-        found = parse_json(value) if isinstance(value, str) else value
+        found = parse_json(value) if isinstance(value, str) and value.startswith("[") else value
     except ValueError as error:
         raise _refused(flag, value, "a list of whole numbers") from error
+    if isinstance(found, str | int):
+        found = [found]
     if not isinstance(found, list) or not found:
         raise _refused(flag, value, "a list of whole numbers")
     return max(whole(flag, one) for one in found)

@@ -1,0 +1,145 @@
+"""The launch in a shell script: its line, with the variables, arrays and defaults that the script assigns."""
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from planner.errors import UsageError
+from planner.launch.beginnings import find_launch
+
+ASSIGNED = re.compile(r"^(?:(?:export|local|readonly|declare|typeset)\s+(?:-\w+\s+)*)?([A-Za-z_]\w*)(\+?)=(.*)$", re.S)
+ARRAY = re.compile(r"^\s*(?:(?:export|local|declare)\s+(?:-\w+\s+)*)?\w+\+?=\(")
+LOOP = re.compile(r"^for\s+(\w+)\s+in\s+(.*?)(?:;\s*do\b.*)?$", re.S)
+USED = re.compile(r"\\\$|'[^']*'|\"?\$\{(\w+)\[[@*]\]\}\"?|\$\{(\w+)(?:(:?[-=])([^{}]*))?\}|\$(\w+)|\"?\$[@*]\"?")
+OPENS, CLOSES = ("if", "case", "for", "while", "until", "select"), ("fi", "esac", "done")
+
+
+@dataclass(slots=True)
+class Variables:
+    """Variables of a script: each has the values that it can have, more than one if they depend on a branch."""
+
+    values: dict[str, list[str]] = field(default_factory=dict)
+
+    def assign(self, name: str, value: str, *, is_added: bool, is_certain: bool) -> None:
+        """Assign a value, or add it to those that a variable can have if the line is one of a branch."""
+        before = self.values.get(name, [])
+        new = [f"{one} {value}".strip() if is_added else value for one in before or [""]] if is_added else [value]
+        self.values[name] = new if is_certain or not before else list(dict.fromkeys([*before, *new]))
+
+    def put_in(self, text: str) -> str:
+        """Return a text with the values of its variables; those that are not known stay as they are.
+
+        >>> Variables({"TP": ["2"]}).put_in("-tp ${TP:-4} --port ${PORT:-8000} '$TP' $MODEL")
+        "-tp 2 --port 8000 '$TP' $MODEL"
+
+        Raises
+        ------
+        UsageError : the value of a variable depends on a branch.
+        """
+        return USED.sub(self._value, text)
+
+    def _value(self, match: re.Match[str]) -> str:
+        array, braced, how, default, plain = match.groups()
+        name = array or braced or plain
+        if name is None:  # escaped, quoted, or the script's own arguments, of which there are none
+            return "" if "@" in match[0] or match[0] in ("$*", '"$*"') else match[0]
+        values = self.values.get(name)
+        if values is not None and len(values) > 1:
+            raise UsageError(f"--from-command: ${name} depends on a branch of the script ({' or '.join(values[:3])}); "
+                             f"put its value in its place")
+        if values is None or (values == [""] and how in (":-", ":=")):
+            if how is None:
+                return match[0]
+            found = self.put_in(default).strip("\"'")
+            if "=" in how:
+                self.values[name] = [found]
+            return found
+        return values[0]
+
+
+def script_launches(text: str, variables: Mapping[str, str] | None = None) -> Iterator[tuple[int, list[str]]]:
+    """Yield the lines of a script that launch an engine: their numbers, and their words with the variables put in.
+
+    Parameters
+    ----------
+    variables : of the environment.
+
+    Raises
+    ------
+    UsageError : a variable of such a line depends on a branch.
+    """
+    known, depth = Variables({name: [value] for name, value in (variables or {}).items()}), 0
+    for number, line in _lines(text):
+        first = re.split(r"[\s;]", line, maxsplit=1)[0]
+        if loop := LOOP.match(line):
+            known.values[loop[1]] = known.put_in(loop[2]).split()
+        depth += first in OPENS
+        depth -= first in CLOSES
+        for part in re.split(r";\s*(?:then|do|else)?\s+|^then\s+|^else\s+|^do\s+", line) if depth else [line]:
+            if not _assigns(known, part, depth == 0) and (words := _launching(known, part)):
+                yield number, words
+        depth -= sum(word in CLOSES for word in re.split(r"[\s;]+", line)[1:])
+        depth = max(depth, 0)
+
+
+def _assigns(known: Variables, line: str, is_certain: bool) -> bool:
+    """Take the assignments of a line over; tell whether it has nothing else."""
+    match = ASSIGNED.match(line)
+    if match is None:
+        if line.startswith(":"):
+            known.put_in(line)
+        return line.startswith(":")
+    name, plus, value = match.groups()
+    is_array = value.startswith("(")
+    try:
+        words = shlex.split(known.put_in(value.strip()[1:].rpartition(")")[0] if is_array else value), comments=True)
+    except (ValueError, UsageError):  # no value that can be told; told of where it is needed
+        return True
+    if is_array:
+        known.assign(name, shlex.join(words), is_added=bool(plus), is_certain=is_certain)
+        return True
+    if len(words) > 1 and not line.startswith(("export", "declare", "local", "readonly", "typeset")) and not all(
+            ASSIGNED.match(word) for word in words[1:]):
+        return False  # set for one command
+    known.assign(name, words[0] if words else "", is_added=bool(plus), is_certain=is_certain)
+    for word in words[1:]:
+        if further := ASSIGNED.match(word):
+            known.assign(further[1], further[3], is_added=bool(further[2]), is_certain=is_certain)
+    return True
+
+
+def _launching(known: Variables, line: str) -> list[str]:
+    """Return the words of a line that launches an engine; of another one none."""
+    try:
+        if find_launch(shlex.split(line, comments=True)) is None:
+            return []
+        return shlex.split(known.put_in(line), comments=True)
+    except ValueError:
+        return []
+    except UsageError:
+        if "${" in line or "$" in line:
+            raise
+        return []
+
+
+def _lines(text: str) -> Iterator[tuple[int, str]]:
+    """Yield lines with their numbers, without comments; those that end with a backslash or within an array are joined.
+    """
+    whole, begin = "", 0
+    for number, line in enumerate(text.splitlines(), 1):
+        begin = begin or number
+        bare = line.rstrip()
+        if bare.lstrip().startswith("#"):
+            continue
+        whole += bare.removesuffix("\\") + (" " if bare.endswith("\\") else "")
+        if bare.endswith("\\"):
+            continue
+        if ARRAY.match(whole) and whole.count("(") > whole.count(")"):
+            whole += "\n"
+            continue
+        if whole.strip():
+            yield begin, whole.strip()
+        whole, begin = "", 0
+    if whole.strip():
+        yield begin, whole.strip()
