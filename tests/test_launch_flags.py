@@ -244,6 +244,8 @@ def test_a_host_tier_can_be_a_multiple_of_the_kv_cache() -> None:
     settings = deploy(scenario, enable_prefix_caching=True).settings
     assert settings.cpu_tier is not None
     assert settings.cpu_tier.num_blocks == 2 * settings.num_gpu_blocks
-    for wrong in ({"kv_offloading_ratio": 0.0}, {"kv_offloading_ratio": 2.0, "kv_offloading_size": 1.0}):
+    wrong: list[dict[str, Any]] = [{"kv_offloading_ratio": 0.0},
+                                   {"kv_offloading_ratio": 2.0, "kv_offloading_size": 1.0}]
+    for options in wrong:
         with pytest.raises(UsageError, match="kv_offloading_ratio"):
-            Scenario(**wrong)
+            Scenario(**options)

@@ -26,7 +26,8 @@ def vllm_flags(source: zipfile.ZipFile) -> Flags:
     for name in ("vllm/engine/arg_utils.py", "vllm/entrypoints/common/cli_args.py"):
         tree = ast.parse(source.read(name))
         found |= dict(_added(tree))
-        for cls in (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name.endswith("FrontendArgs")):
+        classes = (node for node in tree.body if isinstance(node, ast.ClassDef))
+        for cls in (each for each in classes if each.name.endswith("FrontendArgs")):
             for field in cls.body:
                 if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
                     found[(f"--{field.target.id.replace('_', '-')}",)] = _words(ast.unparse(field.annotation))
@@ -51,7 +52,8 @@ def _annotated(field: ast.AnnAssign) -> tuple[tuple[str, ...], str] | None:
     if not (isinstance(annotation, ast.Subscript) and ast.unparse(annotation.value) == "A"
             and isinstance(annotation.slice, ast.Tuple) and isinstance(field.target, ast.Name)):
         return None
-    names, keywords = [f"--{field.target.id.replace('_', '-')}"], {}
+    names = [f"--{field.target.id.replace('_', '-')}"]
+    keywords: dict[str | None, ast.expr] = {}
     for each in annotation.slice.elts[1:]:
         if isinstance(each, ast.Call):
             keywords |= {keyword.arg: keyword.value for keyword in each.keywords}

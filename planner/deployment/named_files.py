@@ -8,7 +8,7 @@ from planner.traces.shaping.client_load import NAME
 from planner.traces.synthesis import sample_names
 
 FILES = ("model", "speculative_model", "gpu", "policy", "router", "autoscale", "fail_replica", "tenants", "calibration",
-         "fleet")  # options that are a name or a file
+         "fleet", "from_command")  # options that are a name or a file
 
 
 def trace_beside(folder: Path, trace: str) -> str:

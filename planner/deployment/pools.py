@@ -103,6 +103,7 @@ def _pool(name: str, values: Mapping[str, Any], folder: Path, scenario: Scenario
         if not isinstance(launch, str):
             raise UsageError(f"from_command = {launch!r}: must be text in quotes")
         own = parse_scenario(options)
+        launch = beside(folder, "from_command", launch)
         found, notes = launch_options(launch, own.gpu or scenario.gpu, own.engine_version, scenario.engine_version,
                                       model=own.model, role=role)
         options = found | options

@@ -111,6 +111,7 @@ class Dialect:
     table : flags that set no option, with their effect on a prediction.
     roles : flags that make the engine one of several that pass requests on: the role by the flag's value, in small
         letters. A pool of a fleet can have such a role.
+    role_switches : the same for flags without a value.
     connectors : flags with a connector of KV, by which it has a role or a tier in host memory.
     has_abbreviations : whether the beginning of a flag stands for it, as argparse has it.
     variables : environment variables that set an option, by name.
@@ -133,6 +134,7 @@ class Dialect:
     files: tuple[str, ...]
     table: FlagTable
     roles: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    role_switches: Mapping[str, str] = field(default_factory=dict)
     connectors: tuple[str, ...] = ()
     has_abbreviations: bool = True
     file_entries: tuple[Flag | Switch | Tree, ...] = ()

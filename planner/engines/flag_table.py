@@ -65,18 +65,18 @@ class FlagTable:
 
     Parameters
     ----------
-    no_effect : of the newest release; `older` are those of older releases.
+    no_effect : of the newest release; `others` are those of older releases and of programs that wrap the engine.
     unmodelled : of all releases.
     """
 
     no_effect: tuple[Known, ...]
     unmodelled: tuple[Unmodelled, ...]
-    older: tuple[Known, ...] = ()
+    others: tuple[Known, ...] = ()
 
     def known(self) -> Iterator[Known]:
         """Yield all flags."""
         yield from self.no_effect
-        yield from self.older
+        yield from self.others
         for group in self.unmodelled:
             yield from group.flags
 

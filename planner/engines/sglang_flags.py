@@ -1,5 +1,6 @@
 """SGLang's flags that set no option, up to 0.5.23: `arg_groups/fields` and `server_args.py` in sglang/srt."""
 
+from planner.engines.dynamo_flags import OF_ALL_WORKERS, OF_SGLANG_WORKERS
 from planner.engines.flag_table import FULL_PRECISION, NO_TEXT, OFFLOADED, OTHER_KERNELS, FlagTable, Unmodelled, flags
 
 NO_EFFECT = flags("""
@@ -198,4 +199,4 @@ UNMODELLED = (
         --speculative-skip-dp-mlp-sync""")),
 )
 
-FLAGS = FlagTable(no_effect=NO_EFFECT, older=OLDER, unmodelled=UNMODELLED)
+FLAGS = FlagTable(no_effect=NO_EFFECT, others=(*OLDER, *OF_ALL_WORKERS, *OF_SGLANG_WORKERS), unmodelled=UNMODELLED)

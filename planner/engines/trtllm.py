@@ -86,10 +86,13 @@ DIALECT = Dialect(  # tensorrt_llm/commands/serve.py and llmapi/llm_args.py
     commands=(re.compile(r"(?:\S*/)?trtllm-serve(?: serve)?"), re.compile(r"\S*python\S* -m dynamo\.trtllm")),
     images=("tensorrt-llm/release",),
     ranks=RankFlags(are_all_gpus=True),  # tensorrt_llm/mapping.py
-    launch=("trtllm-serve",), model=("--model",), files=("--config", "--extra-llm-api-options"),
-    table=FLAGS, has_abbreviations=False, dash="_", experts=("--ep-size", "--moe-expert-parallel-size"),
+    launch=("trtllm-serve",), model=("--model", "--model-path"),
+    files=("--config", "--extra-llm-api-options", "--extra-engine-args"),
+    table=FLAGS, has_abbreviations=False, dash="_",
+    experts=("--ep-size", "--moe-expert-parallel-size", "--expert-parallel-size"),
     kv_tokens=("--kv-cache-config.max-tokens",),
-    roles={"--server-role": {"context": "prefill", "generation": "decode"}},
+    roles={"--server-role": {"context": "prefill", "generation": "decode"},
+           "--disaggregation-mode": {"prefill": "prefill", "decode": "decode"}},  # Dynamo's workers
     connectors=("--cache-transceiver-config",),
     tier=TierFlags(size="--kv-cache-config.host-cache-size", unit_bytes=1.0),
     entries=(
@@ -104,7 +107,7 @@ DIALECT = Dialect(  # tensorrt_llm/commands/serve.py and llmapi/llm_args.py
     file_entries=(
         Switch(names=("--enable-attention-dp",), option="data_parallel_attention", otherwise=False),
         choice(("--kv-cache-config.dtype",), "kv_cache_dtype", KV_DTYPES),
-        Flag(names=("--kv-cache-config.tokens-per-block",), option="block_size"),
+        Flag(names=("--kv-cache-config.tokens-per-block", "--kv-block-size"), option="block_size"),
         Switch(names=("--kv-cache-config.enable-block-reuse",), option="enable_prefix_caching", otherwise=False),
         Switch(names=("--enable-chunked-prefill",), option="enable_chunked_prefill", otherwise=False),
         choice(("--scheduler-config.capacity-scheduler-policy",), "policy",

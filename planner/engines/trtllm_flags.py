@@ -1,5 +1,6 @@
 """TensorRT-LLM's flags and keys that set no option: `commands/serve.py` and `llmapi/llm_args.py`."""
 
+from planner.engines.dynamo_flags import OF_ALL_WORKERS, OF_TRTLLM_WORKERS
 from planner.engines.flag_table import FULL_PRECISION, NO_TEXT, OTHER_KERNELS, FlagTable, Unmodelled, flags
 
 NO_EFFECT = flags("""
@@ -58,6 +59,8 @@ UNMODELLED = (
     Unmodelled(effect="changes the size of steps that run as CUDA graphs", flags=flags("--use-cuda-graph")),
     Unmodelled(effect="changes the model's config; give the changed config.json as --model",
                flags=flags("--model-kwargs= --hf-overrides=")),
+    Unmodelled(effect="changes options of the engine; write them into the file of --extra-engine-args",
+               flags=flags("--override-engine-args=")),
     Unmodelled(effect="serves LoRA adapters; give --max-loras and --max-lora-rank",
                flags=flags("--enable-lora --lora-config=")),
     Unmodelled(effect="changes how many tokens are drafted, or the time that drafting takes", flags=flags("""
@@ -71,4 +74,4 @@ UNMODELLED = (
         --speculative-config.mtp-eagle-one-model=true --speculative-config.use-rejection-sampling""")),
 )
 
-FLAGS = FlagTable(no_effect=NO_EFFECT, unmodelled=UNMODELLED)
+FLAGS = FlagTable(no_effect=NO_EFFECT, others=(*OF_ALL_WORKERS, *OF_TRTLLM_WORKERS), unmodelled=UNMODELLED)

@@ -160,6 +160,8 @@ DIALECT = Dialect(  # vllm/engine/arg_utils.py
     lora_switch="--enable-lora", log_opening=("non-default args: {", ":"),
     log_version=re.compile(r"vLLM API server version (\S+)"),
     table=FLAGS, connectors=("--kv-transfer-config",),
+    roles={"--disaggregation-mode": {"prefill": "prefill", "decode": "decode"}},  # Dynamo's workers
+    role_switches={"--is-prefill-worker": "prefill", "--is-decode-worker": "decode"},
     entries=(
         Flag(names=("--tensor-parallel-size", "-tp"), option=TENSOR),
         Flag(names=("--pipeline-parallel-size", "-pp"), option=PIPELINE),

@@ -1,5 +1,6 @@
 """vLLM's flags that set no option, up to 0.33: `engine/arg_utils.py` and `entrypoints/common/cli_args.py`."""
 
+from planner.engines.dynamo_flags import OF_ALL_WORKERS, OF_VLLM_WORKERS
 from planner.engines.flag_table import FULL_PRECISION, NO_TEXT, OFFLOADED, OTHER_KERNELS, FlagTable, Unmodelled, flags
 
 NO_EFFECT = flags("""
@@ -133,7 +134,7 @@ UNMODELLED = (
         --speculative-config.enforce-eager= --speculative-config.num-speculative-tokens-per-batch-size=""")),
 )
 
-FLAGS = FlagTable(no_effect=NO_EFFECT, older=OLDER, unmodelled=UNMODELLED)
+FLAGS = FlagTable(no_effect=NO_EFFECT, others=(*OLDER, *OF_ALL_WORKERS, *OF_VLLM_WORKERS), unmodelled=UNMODELLED)
 
 VARIABLES = (
     Unmodelled(effect=OTHER_KERNELS, flags=flags("""

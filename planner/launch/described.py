@@ -17,6 +17,7 @@ class Described:
     replicas : engines of this kind [1].
     gpus : that each replica requests; None if the file does not say it [1].
     role : in a fleet: prefill, decode, or both.
+    notes : what else a user should know, about the place.
     """
 
     words: Sequence[str]
@@ -26,3 +27,4 @@ class Described:
     replicas: int = 1
     gpus: int | None = None
     role: str = "both"
+    notes: tuple[str, ...] = ()

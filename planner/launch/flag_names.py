@@ -50,6 +50,7 @@ def names_of(engine: str) -> Mapping[str, Takes]:
     for names in (dialect.model, dialect.files, dialect.experts, dialect.kv_tokens, dialect.roles, dialect.connectors,
                   () if dialect.tier is None else (dialect.tier.size,)):
         found |= dict.fromkeys(names, "one")
+    found |= dict.fromkeys(dialect.role_switches, "nothing")
     return {name: takes for name, takes in found.items() if "." not in name}
 
 

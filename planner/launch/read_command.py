@@ -176,12 +176,13 @@ def _check_model(taken: Taken) -> None:
 
 def _around(source: Described, found: Mapping[str, Any]) -> list[str]:
     """Return notes on a file's engine: that it requests other GPUs than its command uses."""
+    notes = [f"{source.place} {note}" for note in source.notes]
     used = found.get("tensor_parallel_size", 1) * found.get("pipeline_parallel_size", 1)
     if found["engine"] == "vllm":
         used *= found.get("data_parallel_size", 1)
     if source.gpus is None or source.gpus == used:
-        return []
-    return [f"{source.place} requests {source.gpus} GPUs, and its command uses {used}; {used} are predicted"]
+        return notes
+    return [*notes, f"{source.place} requests {source.gpus} GPUs, and its command uses {used}; {used} are predicted"]
 
 
 def _replicated(options: dict[str, Any], source: Described, notes: list[str]

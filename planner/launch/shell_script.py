@@ -6,11 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from planner.errors import UsageError
-from planner.launch.beginnings import find_launch
+from planner.launch.beginnings import BEGINNINGS, find_launch
 
 ASSIGNED = re.compile(r"^(?:(?:export|local|readonly|declare|typeset)\s+(?:-\w+\s+)*)?([A-Za-z_]\w*)(\+?)=(.*)$", re.S)
 ARRAY = re.compile(r"^\s*(?:(?:export|local|declare)\s+(?:-\w+\s+)*)?\w+\+?=\(")
-LOOP = re.compile(r"^for\s+(\w+)\s+in\s+(.*?)(?:;\s*do\b.*)?$", re.S)
+LOOP = re.compile(r"^for\s+(\w+)\s+in\s+(.*)$", re.S)
+PART = re.compile(r"""(?:[^;'"\\]|\\.|'[^']*'|"(?:\\.|[^"\\])*")+""", re.S)  # up to a semicolon outside quotes
 USED = re.compile(r"\\\$|'[^']*'|\"?\$\{(\w+)\[[@*]\]\}\"?|\$\{(\w+)(?:(:?[-=])([^{}]*))?\}|\$(\w+)|\"?\$[@*]\"?")
 OPENS, CLOSES = ("if", "case", "for", "while", "until", "select"), ("fi", "esac", "done")
 
@@ -71,16 +72,14 @@ def script_launches(text: str, variables: Mapping[str, str] | None = None) -> It
     """
     known, depth = Variables({name: [value] for name, value in (variables or {}).items()}), 0
     for number, line in _lines(text):
-        first = re.split(r"[\s;]", line, maxsplit=1)[0]
-        if loop := LOOP.match(line):
-            known.values[loop[1]] = known.put_in(loop[2]).split()
-        depth += first in OPENS
-        depth -= first in CLOSES
-        for part in re.split(r";\s*(?:then|do|else)?\s+|^then\s+|^else\s+|^do\s+", line) if depth else [line]:
-            if not _assigns(known, part, depth == 0) and (words := _launching(known, part)):
+        for part in map(str.strip, PART.findall(line)):
+            first = part.partition(" ")[0]
+            depth = max(depth + (first in OPENS) - (first in CLOSES), 0)
+            if loop := LOOP.match(part):
+                known.values[loop[1]] = known.put_in(loop[2]).split()
+            command = part.removeprefix(first).strip() if first in ("then", "else", "do") else part
+            if not _assigns(known, command, depth == 0) and (words := _launching(known, command)):
                 yield number, words
-        depth -= sum(word in CLOSES for word in re.split(r"[\s;]+", line)[1:])
-        depth = max(depth, 0)
 
 
 def _assigns(known: Variables, line: str, is_certain: bool) -> bool:
@@ -123,6 +122,15 @@ def _launching(known: Variables, line: str) -> list[str]:
         return []
 
 
+def _is_open(line: str) -> bool:
+    """Tell whether a quote is open in a line that launches an engine, as in JSON over several lines."""
+    try:
+        shlex.split(line, comments=True)
+    except ValueError:
+        return any(pattern.search(line) for pattern, _ in BEGINNINGS)
+    return False
+
+
 def _lines(text: str) -> Iterator[tuple[int, str]]:
     """Yield lines with their numbers, without comments; those that end with a backslash or within an array are joined.
     """
@@ -135,7 +143,7 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
         whole += bare.removesuffix("\\") + (" " if bare.endswith("\\") else "")
         if bare.endswith("\\"):
             continue
-        if ARRAY.match(whole) and whole.count("(") > whole.count(")"):
+        if (ARRAY.match(whole) and whole.count("(") > whole.count(")")) or _is_open(whole):
             whole += "\n"
             continue
         if whole.strip():

@@ -48,6 +48,8 @@ def take_flag(taken: Taken, flag: str, value: Any, *, is_typed: bool = True) -> 
         taken.unknown.append(_written(flag, value))
     elif named.name in taken.dialect.roles:
         take_role(taken, flag, taken.dialect.roles[named.name].get(str(value).lower()))
+    elif named.name in taken.dialect.role_switches:
+        take_role(taken, flag, None if named.is_negated else taken.dialect.role_switches[named.name])
     elif named.name in taken.dialect.connectors:
         read_connector(taken, flag, value)
     elif not _take_special(taken, named, flag, value):

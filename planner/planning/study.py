@@ -66,6 +66,7 @@ def parse_study(name: str, values: Mapping[str, Any], folder: Path) -> Study:
         raise UsageError("has no trace; give a path, or a bundled sample")
     notes: list[str] = []
     if launch is not None:
+        launch = beside(folder, "from_command", launch)
         found, notes = launch_options(launch, text_of(options, "gpu"), text_of(options, "engine_version"),
                                       model=text_of(options, "model"))
         options = found | options
