@@ -1,6 +1,7 @@
 """Flags of launch commands: every one of an engine's is modelled, without effect, or named with its effect."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from wheel_flags import Flags, sglang_flags, vllm_flags, wheel
 
 from planner import Scenario
+from planner.deployment.deploy import deploy
 from planner.engines import ENGINES
 from planner.errors import CapacityError, UsageError
 from planner.launch import launch_command, launch_options, read_launch
@@ -159,6 +161,15 @@ def test_without_chunks_a_step_takes_the_longest_prompt(flags: str, seqs: int, t
     assert (options["max_num_seqs"], options["max_num_batched_tokens"]) == (seqs, tokens)
 
 
+def test_so_it_does_without_a_command() -> None:
+    whole = Scenario(model="llama-3.1-8b", gpu="h100-sxm", enable_chunked_prefill=False)
+    cases: list[tuple[dict[str, Any], int]] = [
+        ({}, 131072), ({"max_model_len": 4096}, 4096), ({"max_model_len": 1024}, 2048),
+        ({"max_num_batched_tokens": 3000}, 3000), ({"enable_chunked_prefill": True}, 2048)]
+    for options, tokens in cases:
+        assert deploy(replace(whole, **options)).settings.max_num_batched_tokens == tokens
+
+
 def test_throughput_mode_doubles_the_limits_that_are_not_given() -> None:
     options, _ = launch_options("vllm serve m/m --performance-mode throughput --max-num-seqs 64", "l40s")
     assert (options["max_num_seqs"], options["max_num_batched_tokens"]) == (64, 4096)
@@ -224,8 +235,6 @@ def test_a_size_that_no_flag_can_say_is_said() -> None:
 
 
 def test_the_kv_cache_can_be_given_in_bytes() -> None:
-    from planner.deployment.deploy import deploy
-
     scenario = Scenario(model="llama-3.1-8b", gpu="h100-sxm", kv_cache_memory_bytes=2**34)
     memory = deploy(scenario).memory
     assert memory is not None
@@ -238,8 +247,6 @@ def test_the_kv_cache_can_be_given_in_bytes() -> None:
 
 
 def test_a_host_tier_can_be_a_multiple_of_the_kv_cache() -> None:
-    from planner.deployment.deploy import deploy
-
     scenario = Scenario(model="llama-3.1-8b", gpu="h100-sxm", kv_offloading_ratio=2.0)
     settings = deploy(scenario, enable_prefix_caching=True).settings
     assert settings.cpu_tier is not None

@@ -335,6 +335,18 @@ def test_prefill_and_decode_of_one_file_are_two_pools(tmp_path: Path) -> None:
     assert (decode.num_replicas, decode.scenario.tensor_parallel_size) == (1, 2)
 
 
+def test_prefill_and_decode_of_one_script_are_told_by_their_flags(tmp_path: Path) -> None:
+    path = written(tmp_path, "apart.sh", """
+        MODEL=acme/chat-7b
+        vllm serve $MODEL -tp 2 --kv-transfer-config '{"kv_connector": "NixlConnector", "kv_role": "kv_producer"}' &
+        vllm serve $MODEL -tp 4 --kv-transfer-config '{"kv_connector": "NixlConnector", "kv_role": "kv_consumer"}' &
+        """)
+    assert read_launch(path, role="prefill").options["tensor_parallel_size"] == 2
+    assert read_launch(path, role="decode").options["tensor_parallel_size"] == 4
+    with pytest.raises(UsageError, match=r"\[\[pool\]\] with role"):
+        read_launch(path)
+
+
 def test_llmds_values_have_both_roles(tmp_path: Path) -> None:
     connector = '{"kv_connector": "NixlConnector", "kv_role": "kv_both"}'
     path = written(tmp_path, "values.yaml", f"""

@@ -23,6 +23,9 @@ def limits_of(scenario: Scenario, gpu: Gpu | None, architecture: Architecture | 
         defaults = replace(defaults, max_num_seqs=max(most // size.num_ranks, 1))
     given = {f.name: getattr(scenario, f.name) for f in fields(EngineDefaults)}
     limits = replace(defaults, **{name: value for name, value in given.items() if value is not None})
+    longest = scenario.max_model_len or (architecture.max_model_len if architecture else 0)
+    if engine.fits_whole_prompts and not limits.enable_chunked_prefill and scenario.max_num_batched_tokens is None:
+        limits = replace(limits, max_num_batched_tokens=max(limits.max_num_batched_tokens, longest))
     return replace(limits, policy=engine.policies.get(limits.policy, limits.policy))
 
 

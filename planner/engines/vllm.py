@@ -265,6 +265,7 @@ VLLM = Engine(
     defaults=EngineDefaults(policy="fcfs", max_num_seqs=128, max_num_batched_tokens=2048, max_prefill_tokens=0,
                             enable_chunked_prefill=True, async_scheduling=True, gpu_memory_utilization=0.9),
     sized_defaults=sized_defaults, serve_defaults=serve_defaults,
+    fits_whole_prompts=True,  # _set_default_max_num_seqs_and_batched_tokens_args in vllm/engine/arg_utils.py
     # Pull requests 27614 (release notes of 0.14.0) and 34299; routers in 32 bit ran cuBLAS until 0.20.
     defaults_since=(Default("async_scheduling", "0.14", before=False),
                     Default("fuse_allreduce_rms", "0.16", before=False),

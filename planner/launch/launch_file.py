@@ -9,6 +9,7 @@ from typing import Any
 from planner.engines import ENGINES
 from planner.errors import UsageError
 from planner.launch.beginnings import launched
+from planner.launch.connectors import ROLES
 from planner.launch.described import Described
 from planner.launch.flag_names import flags_in, normal
 from planner.launch.manifests.manifest_kinds import read_manifest
@@ -59,8 +60,9 @@ def read_file(path: Path, role: str = "both") -> Logged | Described:
     ------
     UsageError : it launches no engine, or several different ones.
     """
-    if path.suffix.lower() in (".yaml", ".yml", ".json") and (found := read_manifest(path)):
-        return _chosen(path, found, role)
+    if path.suffix.lower() in (".yaml", ".yml", ".json"):
+        return _chosen(path, [each if each.role != "both" else replace(each, role=_role(each))
+                              for each in read_manifest(path)], role)
     version, lines = None, []
     for _, line in text_lines(path):
         for name, engine in ENGINES.items():
@@ -79,7 +81,20 @@ def read_file(path: Path, role: str = "both") -> Logged | Described:
         raise UsageError(f"--from-command {path}: launches no engine that is known; give a script with vllm serve, "
                          f"python -m sglang.launch_server or trtllm-serve in it, a deployment file (Kubernetes, "
                          f"compose, Helm values), or a server's log from its beginning")
-    return _chosen(path, launches, role)
+    return _chosen(path, [replace(each, role=_role(each)) for each in launches], role)
+
+
+def _role(launch: Described) -> str:
+    """Return the role that the flags of a command give its engine."""
+    beginning = launched(launch.words)
+    dialect = ENGINES[beginning.engine].dialect
+    for flag, value in flags_in(beginning.engine, beginning.arguments):
+        said = str(value).lower()
+        if role := dialect.role_switches.get(normal(flag)) or dialect.roles.get(normal(flag), {}).get(said):
+            return role
+        if normal(flag) in dialect.connectors and (role := next((ROLES[word] for word in ROLES if word in said), None)):
+            return role
+    return launch.role
 
 
 def _chosen(path: Path, launches: Sequence[Described], role: str) -> Described:
