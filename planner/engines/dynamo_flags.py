@@ -1,4 +1,4 @@
-"""Flags of NVIDIA Dynamo's workers beside those of the engine that they run; none has an effect on a prediction."""
+"""Flags that NVIDIA Dynamo's workers add to their engine's; none has an effect on a prediction."""
 
 from planner.engines.flag_table import flags
 

@@ -1,4 +1,4 @@
-"""Flags that set no option: those without an effect on a prediction, and those that would change it."""
+"""Flags that set no option, by their effect on a prediction: none, or a change that is not modelled."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ OFFLOADED = "keeps weights in host memory, which is not modelled: steps would wa
 FULL_PRECISION = ("computes in 32 bit, which is not modelled: weights and KV cache would be twice as large, and steps "
                   "slower")
 NO_TEXT = "serves no text token by token, which is what is predicted"
-OTHER_KERNELS = "chooses kernels, whose times differ from those of the engine's own choice"
+OTHER_KERNELS = "chooses kernels: their times differ from the engine's own choice"
 
 
 @dataclass(frozen=True, slots=True)
