@@ -71,6 +71,15 @@ def test_a_flag_is_in_one_class_only(engine: str) -> None:
     ("sglang serve --model m/m --enable-hierarchical-cache --hicache-ratio 1.5", {"kv_offloading_ratio": 1.5}),
     ("sglang serve --model m/m --hicache-ratio 1.5 --hicache-size 0", {}),
     ("sglang serve --model m/m --cuda-graph-backend-decode disabled", {"cudagraph_mode": "none"}),
+    ("sglang serve --model m/m --speculative-algorithm NEXTN", {"speculative_method": "mtp",
+                                                                "num_speculative_tokens": 3}),
+    ("sglang serve --model m/m --speculative-algo NGRAM --speculative-num-draft-tokens 8",
+     {"speculative_method": "ngram", "num_speculative_tokens": 7}),
+    ("sglang serve --model m/m --tp 2 --enable-ep-moe --device cuda", {"tensor_parallel_size": 2,
+                                                                       "expert_parallel": True}),
+    ("vllm serve m/m --speculative-model [ngram] --num-speculative-tokens 5", {
+        "speculative_method": "ngram", "num_speculative_tokens": 5}),
+    ("vllm serve m/m --max-model-len auto --device cuda", {}),
 ])
 def test_flags_are_read_as_the_engine_reads_them(command: str, expected: dict[str, Any]) -> None:
     options = dict(read_launch(command).options)
@@ -99,6 +108,11 @@ def test_trtllms_host_cache_counts_each_gpu(tmp_path: Path) -> None:
     ("VLLM_USE_V1=0 vllm serve m/m", ["VLLM_USE_V1"]),
     ("sglang serve --model m/m --enable-two-batch-overlap --attention-backend fa3 --eplb-algorithm auto",
      ["--enable-two-batch-overlap", "--attention-backend fa3"]),
+    ("sglang serve --model m/m --speculative-algorithm EAGLE3 --speculative-draft-model o/e --speculative-num-steps 5 "
+     "--speculative-eagle-topk 1 --speculative-num-draft-tokens 6", []),
+    ("sglang serve --model m/m --speculative-algorithm EAGLE3 --speculative-draft-model o/e --speculative-num-steps 5 "
+     "--speculative-eagle-topk 8 --speculative-num-draft-tokens 64",
+     ["--speculative-eagle-topk 8", "--speculative-num-draft-tokens 64"]),
     ("trtllm-serve m/m --cp_size 2 --max_beam_width 1", ["--cp_size 2"]),
 ])
 def test_flags_that_are_not_modelled_are_named_with_their_effect(command: str, flags: list[str]) -> None:
@@ -121,6 +135,9 @@ def test_the_notes_keep_the_kinds_apart() -> None:
     ("sglang serve --model m/m --max-runing-requests 8", "did you mean --max-running-requests?"),
     ("trtllm-serve m/m --max_batch_sizes 8", "did you mean --max-batch-size?"),
     ("vllm serve m/m --max-num 8", "is ambiguous"),
+    ("vllm serve m/m $EXTRA_ARGS", "'$EXTRA_ARGS' belongs to no flag; put the variable's value in its place"),
+    ("vllm serve m/m -tp2", "-tp2 is no flag of vLLM"),
+    ("vllm serve m/m --device cpu", "no GPU"),
     ("vllm serve m/m --cpu-offload-gb 80", "keeps weights in host memory"),
     ("vllm serve m/m --dtype float32", "computes in 32 bit"),
     ("sglang serve --model m/m --dtype float", "computes in 32 bit"),

@@ -1,10 +1,19 @@
 """SGLang's flags that set no option, up to 0.5.23: `arg_groups/fields` and `server_args.py` in sglang/srt."""
 
 from planner.engines.dynamo_flags import OF_ALL_WORKERS, OF_SGLANG_WORKERS
-from planner.engines.flag_table import FULL_PRECISION, NO_TEXT, OFFLOADED, OTHER_KERNELS, FlagTable, Unmodelled, flags
+from planner.engines.flag_table import (
+    FULL_PRECISION,
+    NO_GPU,
+    NO_TEXT,
+    OFFLOADED,
+    OTHER_KERNELS,
+    FlagTable,
+    Unmodelled,
+    flags,
+)
 
 NO_EFFECT = flags("""
-    --device= --base-gpu-id=0 --gpu-id-step=1 --random-seed= --mlx-enable-sampling --watchdog-timeout=300
+    --base-gpu-id=0 --gpu-id-step=1 --random-seed= --mlx-enable-sampling --watchdog-timeout=300
     --soft-watchdog-timeout= --sleep-on-idle --use-ray --numa-node=* --gc-threshold=* --disaggregation-transfer-backend=
     --disaggregation-bootstrap-port= --disaggregation-ib-device= --disaggregation-enable-kv-checksum
     --encoder-transfer-backend=auto --encoder-urls=* --encoder-bootstrap-port=8997 --encoder-register-urls=*
@@ -81,6 +90,7 @@ UNMODELLED = (
         --kt-threadpool-count=2 --kt-num-gpu-experts= --kt-max-deferred-experts-per-token= --kt-amx-method=amxint4
         --kt-amx-weight-path=""")),
     Unmodelled(effect=FULL_PRECISION, is_refused=True, only=("float32", "float"), flags=flags("--dtype=auto")),
+    Unmodelled(effect=NO_GPU, is_refused=True, only=("cpu", "npu", "mps"), flags=flags("--device=")),
     Unmodelled(effect=NO_TEXT, is_refused=True, flags=flags("""
         --is-embedding --encoder-only --enable-mis --prefill-only-disable-kv-cache --dllm-algorithm=
         --dllm-algorithm-config= --dllm-fdfo""")),
@@ -181,7 +191,7 @@ UNMODELLED = (
         --json-model-override-args={} --modelopt-quant= --quantize-and-serve --rl-quant-profile=""")),
     Unmodelled(effect="changes how many tokens are drafted and accepted, or the time that drafting takes",
                flags=flags("""
-        --speculative-eagle-topk=1 --speculative-num-draft-tokens= --speculative-dflash-block-size=
+        --speculative-eagle-topk=1 --speculative-dflash-block-size=
         --speculative-domino-candidate-pool-size=2048 --speculative-dspark-block-size=
         --speculative-dspark-sps-table-path= --speculative-dspark-confidence-sts-path=
         --speculative-dspark-align-verify-tokens-to-graph-tier --speculative-accept-threshold-single=1.0

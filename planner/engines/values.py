@@ -26,6 +26,11 @@ def whole(flag: str, value: Any) -> int:
     raise _refused(flag, value, "a whole number")
 
 
+def whole_or_auto(flag: str, value: Any) -> int:
+    """Return a whole number; "auto" is -1, as in vLLM."""
+    return -1 if str(value).lower() == "auto" else whole(flag, value)
+
+
 def largest(flag: str, value: Any) -> int:
     """Return the largest of a list of whole numbers: several words, of a file, or as JSON."""
     try:

@@ -34,7 +34,7 @@ from planner.engines.dialect import (
 from planner.engines.engine import Activations, Engine, EngineDefaults, Occupied, Size
 from planner.engines.log_lines import TOGETHER, Found, Lines, LogReader, Look, between
 from planner.engines.releases import Default, is_before
-from planner.engines.values import largest, number, text
+from planner.engines.values import largest, number, text, whole_or_auto
 from planner.engines.vllm_flags import FLAGS, VARIABLES
 
 SAMPLER_BYTES_PER_LOGIT = 20  # logits in 16 bit and FP32, and the working memory of the Triton sampler
@@ -172,7 +172,7 @@ DIALECT = Dialect(  # vllm/engine/arg_utils.py
         Flag(names=("--gpu-memory-utilization", "--device-memory-utilization"), option="gpu_memory_utilization",
              read=number),
         Flag(names=("--kv-cache-memory-bytes", "--kv-cache-memory"), option="kv_cache_memory_bytes"),
-        Flag(names=("--max-model-len",), option=CONTEXT),
+        Flag(names=("--max-model-len",), option=CONTEXT, read=whole_or_auto),
         Flag(names=("--num-gpu-blocks-override",), option="num_gpu_blocks"),
         Flag(names=("--block-size",), option="block_size"),
         Flag(names=("--swap-space",), option="swap_space", read=number),
@@ -200,10 +200,11 @@ DIALECT = Dialect(  # vllm/engine/arg_utils.py
         Flag(names=("--max-loras",), option="max_loras"),
         Flag(names=("--max-cpu-loras",), option="max_cpu_loras"),
         Flag(names=("--max-lora-rank",), option="max_lora_rank"),
-        Flag(names=("--speculative-config.num-speculative-tokens", "-sc.num-speculative-tokens", "--spec-tokens"),
-             option="num_speculative_tokens"),
+        Flag(names=("--speculative-config.num-speculative-tokens", "-sc.num-speculative-tokens", "--spec-tokens",
+                    "--num-speculative-tokens"), option="num_speculative_tokens"),
         choice(("--speculative-config.method", "-sc.method", "--spec-method"), "speculative_method", DRAFTS),
-        Flag(names=("--speculative-config.model", "-sc.model", "--spec-model"), option="speculative_model", read=text),
+        Flag(names=("--speculative-config.model", "-sc.model", "--spec-model", "--speculative-model"),
+             option="speculative_model", read=text),
         Switch(names=("--enforce-eager",), option="cudagraph_mode", value="none"),
         choice((OPTIMIZATION_LEVEL,), "optimization_level", {str(level): level for level in range(4)}),
         choice(("--performance-mode",), "performance_mode",

@@ -1,7 +1,16 @@
 """vLLM's flags that set no option, up to 0.33: `engine/arg_utils.py` and `entrypoints/common/cli_args.py`."""
 
 from planner.engines.dynamo_flags import OF_ALL_WORKERS, OF_VLLM_WORKERS
-from planner.engines.flag_table import FULL_PRECISION, NO_TEXT, OFFLOADED, OTHER_KERNELS, FlagTable, Unmodelled, flags
+from planner.engines.flag_table import (
+    FULL_PRECISION,
+    NO_GPU,
+    NO_TEXT,
+    OFFLOADED,
+    OTHER_KERNELS,
+    FlagTable,
+    Unmodelled,
+    flags,
+)
 
 NO_EFFECT = flags("""
     --tokenizer= --tokenizer-mode= --tokenizer-revision= --trust-remote-code --seed= --hf-config-path= --revision=
@@ -54,7 +63,7 @@ NO_EFFECT = flags("""
     --compilation-config.debug-dump-path= --compilation-config.compile-cache-save-format=""")
 
 OLDER = flags("""
-    --calculate-kv-scales --device= --disable-frontend-multiprocessing --disable-log-requests
+    --calculate-kv-scales --disable-frontend-multiprocessing --disable-log-requests
     --disable-logprobs-during-spec-decoding --disable-mm-preprocessor-cache --enable-multimodal-encoder-data-parallel
     --enable-prompt-adapter --enable-reasoning --eplb-log-balancedness --guided-decoding-backend=
     --guided-decoding-disable-additional-properties --guided-decoding-disable-any-whitespace
@@ -79,6 +88,7 @@ UNMODELLED = (
     Unmodelled(effect=FULL_PRECISION, is_refused=True, only=("float32", "float"), flags=flags("--dtype=auto")),
     Unmodelled(effect=NO_TEXT, is_refused=True, flags=flags("--runner=auto --convert=auto --task=auto"),
                only=("pooling", "embed", "embedding", "classify", "reward", "score", "draft", "transcription")),
+    Unmodelled(effect=NO_GPU, is_refused=True, only=("cpu", "tpu", "neuron"), flags=flags("--device=auto")),
     Unmodelled(effect=NO_TEXT, is_refused=True, flags=flags("--mm-encoder-only --diffusion-config|-dc=")),
     _CONTEXT_PARALLEL,
     Unmodelled(effect="keeps the whole context of layers with a sliding window: the KV cache holds fewer tokens",
@@ -123,7 +133,7 @@ UNMODELLED = (
         --num-scheduler-steps=1 --scheduler-delay-factor=0.0 --preemption-mode= --num-lookahead-slots=0
         --max-num-partial-prefills=1 --max-long-partial-prefills=1 --disable-async-output-proc""")),
     Unmodelled(effect="drafts tokens as vLLM V0 does; give --speculative-config", flags=flags("""
-        --speculative-model= --num-speculative-tokens= --speculative-draft-tensor-parallel-size|-spec-draft-tp=
+        --speculative-draft-tensor-parallel-size|-spec-draft-tp=
         --speculative-max-model-len= --speculative-disable-by-batch-size= --ngram-prompt-lookup-max=
         --ngram-prompt-lookup-min=""")),
     Unmodelled(effect="changes how many tokens are drafted, or the time that drafting takes", flags=flags("""

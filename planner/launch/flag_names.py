@@ -71,7 +71,8 @@ def find_flag(engine: str, flag: str) -> Named | None:
     if (switch := _negated(names, head)) is not None:
         return Named(switch, "nothing", is_negated=True)
     if not head.startswith("--"):
-        return None
+        raise UsageError(f"--from-command: {flag} is no flag of {ENGINES[engine].title}, which does not start with it; "
+                         f"write the value after a space, or the whole flag")
     if ENGINES[engine].dialect.has_abbreviations and (whole := _begun(engine, flag, head)) is not None:
         return Named(whole + dot + path, "one" if dot else names[whole])
     title = ENGINES[engine].title
@@ -120,7 +121,8 @@ def flags_in(engine: str, words: Sequence[str]) -> Iterator[tuple[str, Any]]:
         place += 1
         if not word.startswith("-"):
             if has_model:
-                raise UsageError(f"--from-command: {word!r} belongs to no flag")
+                raise UsageError(f"--from-command: {word!r} belongs to no flag" + (
+                    "; put the variable's value in its place" if "$" in word else ""))
             has_model = True
             yield dialect.model[0], word
         elif level := LEVEL.fullmatch("".join(words[place - 1:place + (word == "-O")])):

@@ -12,6 +12,9 @@ from planner.launch.taken import Taken
 LEVELS: Mapping[int, Mapping[str, Any]] = {  # vLLM's -O, OPTIMIZATION_LEVEL_TO_CONFIG in vllm/config/vllm.py
     0: {"cudagraph_mode": "none", "fuse_allreduce_rms": False},
     1: {"cudagraph_mode": "piecewise", "fuse_allreduce_rms": False}}
+NGRAMS = ("ngram", "[ngram]")  # vLLM's words in place of a draft model
+DRAFT_STEPS, NGRAM_TOKENS = 3, 12  # SGLang's defaults; of most models, and of n-grams with the token that is checked
+TREE = "checks a tree of drafts, of which a chain of --speculative-num-steps is predicted"
 ADAPTERS = {"vllm": 1, "sglang": 8}  # adapters of a step by default
 
 
@@ -38,7 +41,11 @@ def _settle_draft(taken: Taken) -> None:
     own is the target's MTP layer.
     """
     found, model = taken.found, taken.found.get("speculative_model")
-    if model is None:
+    if model in NGRAMS:
+        found["speculative_method"] = "ngram"
+        del found["speculative_model"]
+    _settle_draft_length(taken)
+    if model is None or model in NGRAMS:
         method = found.get("speculative_method", "")
         if (other := taken.dialect.methods_without_draft.get(method)) is not None:
             found["speculative_method"] = other
@@ -48,6 +55,18 @@ def _settle_draft(taken: Taken) -> None:
     if method != "draft_model":
         taken.no_effect.append(f"speculative model {model}")
         del found["speculative_model"]
+
+
+def _settle_draft_length(taken: Taken) -> None:
+    """Take SGLang's default length of drafts, and tell drafts that are trees: `_auto_choose_speculative_params`."""
+    found, tokens = taken.found, taken.found.pop("draft_tokens", None)
+    method = found.get("speculative_method")
+    if taken.engine != "sglang" or method is None:
+        return
+    if "num_speculative_tokens" not in found:
+        found["num_speculative_tokens"] = (tokens or NGRAM_TOKENS) - 1 if method == "ngram" else DRAFT_STEPS
+    elif tokens not in (None, found["num_speculative_tokens"] + 1):
+        taken.unmodelled.append((f"--speculative-num-draft-tokens {tokens}", TREE))
 
 
 def _settle_adapters(taken: Taken) -> None:
