@@ -335,6 +335,20 @@ def test_prefill_and_decode_of_one_file_are_two_pools(tmp_path: Path) -> None:
     assert (decode.num_replicas, decode.scenario.tensor_parallel_size) == (1, 2)
 
 
+def test_a_pool_takes_no_engine_of_the_other_role(tmp_path: Path) -> None:
+    path = written(tmp_path, "graph.yaml", """
+        kind: Deployment
+        metadata: {name: pods}
+        spec:
+          template:
+            metadata: {labels: {llm-d.ai/role: decode}}
+            spec: {containers: [{name: e, command: [vllm, serve, acme/chat-7b]}]}
+        """)
+    assert read_launch(path, role="decode").options == CHAT
+    with pytest.raises(UsageError, match=r"has no engine for prefill, only for decode .container e of Deployment pods"):
+        read_launch(path, role="prefill")
+
+
 def test_prefill_and_decode_of_one_script_are_told_by_their_flags(tmp_path: Path) -> None:
     path = written(tmp_path, "apart.sh", """
         MODEL=acme/chat-7b
@@ -375,6 +389,23 @@ def test_what_launches_no_engine_that_can_be_told_is_refused(name: str, text: st
     with pytest.raises(UsageError) as caught:
         read_launch(written(tmp_path, name, text))
     assert said in str(caught.value)
+
+
+def test_a_file_that_a_script_writes_is_read(tmp_path: Path) -> None:
+    path = written(tmp_path, "serve.sh", """
+        BATCH=48
+        cat > /tmp/extra.yaml <<EOF
+        # vllm serve other/model
+        kv_cache_config:
+          free_gpu_memory_fraction: 0.8
+        cuda_graph_config:
+          max_batch_size: $BATCH
+        EOF
+        trtllm-serve acme/chat-7b --tp_size 2 --extra_llm_api_options /tmp/extra.yaml
+        """)
+    assert read_launch(path).options == {
+        "engine": "trtllm", "model": "acme/chat-7b", "tensor_parallel_size": 2, "gpu_memory_utilization": 0.8,
+        "max_cudagraph_capture_size": 48}
 
 
 @pytest.mark.parametrize(("script", "expected"), [

@@ -17,6 +17,7 @@ class Described:
     replicas : engines of this kind [1].
     gpus : that each replica requests; None if the file does not say it [1].
     role : in a fleet: prefill, decode, or both.
+    files : texts of files that its command names, by name, where the file has them.
     notes : what else a user should know, about the place.
     """
 
@@ -27,4 +28,5 @@ class Described:
     replicas: int = 1
     gpus: int | None = None
     role: str = "both"
+    files: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()

@@ -75,8 +75,8 @@ def read_file(path: Path, role: str = "both") -> Logged | Described:
             if found_there:
                 return Logged(name, dict(_arguments(rest, sign)), version)
         lines.append(line)
-    launches = [Described(words=words, place=f"line {number}")
-                for number, words in script_launches("\n".join(lines))]
+    launches = [Described(words=each.words, place=f"line {each.line}", files=each.files)
+                for each in script_launches("\n".join(lines))]
     if not launches:
         raise UsageError(f"--from-command {path}: launches no engine that is known; give a script with vllm serve, "
                          f"python -m sglang.launch_server or trtllm-serve in it, a deployment file (Kubernetes, "
@@ -99,7 +99,11 @@ def _role(launch: Described) -> str:
 
 def _chosen(path: Path, launches: Sequence[Described], role: str) -> Described:
     """Return the engine of a file that is asked for, with the replicas of all that are equal to it."""
-    of_role = [each for each in launches if each.role == role] or list(launches)
+    of_role = [each for each in launches if each.role == role] or [
+        each for each in launches if role == "both" or each.role == "both"]
+    if not of_role:
+        raise UsageError(f"--from-command {path}: has no engine for {role}, only for {launches[0].role} "
+                         f"({launches[0].place}); give the file that has one")
     first = of_role[0]
     if all(_deployment(each) == _deployment(first) for each in of_role):
         return replace(first, replicas=sum(each.replicas for each in of_role))

@@ -131,7 +131,7 @@ def _of_words(source: Described, role: str, reads_files: bool) -> Taken:
     _take_version(beginning.release or image_release(source.image or ""), taken)
     for name, value in (*source.variables.items(), *beginning.variables.items()):
         take_variable(taken, name, value)
-    for flag, value in _settings(beginning.engine, beginning.arguments, reads_files):
+    for flag, value in _settings(beginning.engine, beginning.arguments, source.files, reads_files):
         take_flag(taken, flag, value)
     return taken
 
@@ -198,21 +198,27 @@ def _replicated(options: dict[str, Any], source: Described, notes: list[str]
     return options, notes
 
 
-def _settings(engine: str, words: Sequence[str], reads_files: bool) -> Iterator[tuple[str, Any]]:
+def _settings(engine: str, words: Sequence[str], texts: Mapping[str, str], reads_files: bool
+              ) -> Iterator[tuple[str, Any]]:
     """Yield flags with their values, None for a switch; files first, since the command line goes over them."""
     files, given = ENGINES[engine].dialect.files, list(flags_in(engine, words))
     for flag, value in given:
         if normal(flag) in files:
-            if not reads_files:
+            if str(value) not in texts and not reads_files:
                 raise UsageError(f"--from-command: {flag} {value}: no file is read here; give its settings as flags")
-            yield from _from_file(Path(str(value)), flag)
+            yield from _from_file(Path(str(value)), flag, texts.get(str(value)))
     yield from ((flag, value) for flag, value in given if normal(flag) not in files)
 
 
-def _from_file(path: Path, flag: str) -> Iterator[tuple[str, Any]]:
-    """Yield the settings of a YAML file, as flags."""
+def _from_file(path: Path, flag: str, text: str | None) -> Iterator[tuple[str, Any]]:
+    """Yield the settings of a YAML file, as flags.
+
+    Parameters
+    ----------
+    text : of the file, where the launch has written it itself.
+    """
     try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+        found = yaml.safe_load(path.read_text(encoding="utf-8") if text is None else text)
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise UsageError(f"{flag} {path}: cannot be read: {error}") from error
     if not isinstance(found, dict):

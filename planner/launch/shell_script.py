@@ -4,6 +4,7 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 from planner.errors import UsageError
 from planner.launch.beginnings import BEGINNINGS, find_launch
@@ -13,6 +14,8 @@ ARRAY = re.compile(r"^\s*(?:(?:export|local|declare)\s+(?:-\w+\s+)*)?\w+\+?=\(")
 LOOP = re.compile(r"^for\s+(\w+)\s+in\s+(.*)$", re.S)
 PART = re.compile(r"""(?:[^;'"\\]|\\.|'[^']*'|"(?:\\.|[^"\\])*")+""", re.S)  # up to a semicolon outside quotes
 USED = re.compile(r"\\\$|'[^']*'|\"?\$\{(\w+)\[[@*]\]\}\"?|\$\{(\w+)(?:(:?[-=])([^{}]*))?\}|\$(\w+)|\"?\$[@*]\"?")
+# A file that the script writes: cat > engine.yaml <<'EOF'; the lines up to EOF are its text.
+HEREDOC = re.compile(r"""^cat\s+(?:>{1,2}\s*(\S+)\s+<<-?\s*(['"]?)(\w+)\2|<<-?\s*(['"]?)(\w+)\4\s*>{1,2}\s*(\S+))""")
 OPENS, CLOSES = ("if", "case", "for", "while", "until", "select"), ("fi", "esac", "done")
 
 
@@ -59,8 +62,24 @@ class Variables:
         return values[0]
 
 
-def script_launches(text: str, variables: Mapping[str, str] | None = None) -> Iterator[tuple[int, list[str]]]:
-    """Yield the lines of a script that launch an engine: their numbers, and their words with the variables put in.
+@dataclass(frozen=True, slots=True)
+class ScriptLaunch:
+    """A line of a script that launches an engine.
+
+    Parameters
+    ----------
+    line : its number.
+    words : with the variables put in.
+    files : texts of the files that the script has written before, by name.
+    """
+
+    line: int
+    words: tuple[str, ...]
+    files: Mapping[str, str]
+
+
+def script_launches(text: str, variables: Mapping[str, str] | None = None) -> Iterator[ScriptLaunch]:
+    """Yield the lines of a script that launch an engine.
 
     Parameters
     ----------
@@ -71,7 +90,12 @@ def script_launches(text: str, variables: Mapping[str, str] | None = None) -> It
     UsageError : a variable of such a line depends on a branch.
     """
     known, depth = Variables({name: [value] for name, value in (variables or {}).items()}), 0
-    for number, line in _lines(text):
+    files: dict[str, str] = {}
+    for number, line, body in _lines(text):
+        if written := HEREDOC.match(line):
+            is_quoted = bool(written[2] or written[4])
+            files[known.put_in(written[1] or written[6]).strip("\"'")] = body if is_quoted else known.put_in(body)
+            continue
         for part in map(str.strip, PART.findall(line)):
             first = part.partition(" ")[0]
             depth = max(depth + (first in OPENS) - (first in CLOSES), 0)
@@ -79,7 +103,7 @@ def script_launches(text: str, variables: Mapping[str, str] | None = None) -> It
                 known.values[loop[1]] = known.put_in(loop[2]).split()
             command = part.removeprefix(first).strip() if first in ("then", "else", "do") else part
             if not _assigns(known, command, depth == 0) and (words := _launching(known, command)):
-                yield number, words
+                yield ScriptLaunch(number, tuple(words), dict(files))
 
 
 def _assigns(known: Variables, line: str, is_certain: bool) -> bool:
@@ -131,11 +155,14 @@ def _is_open(line: str) -> bool:
     return False
 
 
-def _lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yield lines with their numbers, without comments; those that end with a backslash or within an array are joined.
+def _lines(text: str) -> Iterator[tuple[int, str, str]]:
+    """Yield lines with their numbers, without comments, and with the text that they write into a file.
+
+    Lines that end with a backslash or within an array are joined.
     """
     whole, begin = "", 0
-    for number, line in enumerate(text.splitlines(), 1):
+    lines = enumerate(text.splitlines(), 1)
+    for number, line in lines:
         begin = begin or number
         bare = line.rstrip()
         if bare.lstrip().startswith("#"):
@@ -147,7 +174,10 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
             whole += "\n"
             continue
         if whole.strip():
-            yield begin, whole.strip()
+            written = HEREDOC.match(whole.strip())
+            end = written and (written[3] or written[5])
+            body = takewhile(lambda each: each[1].strip() != end, lines) if end else ()  # noqa: B023
+            yield begin, whole.strip(), "".join(f"{text_line}\n" for _, text_line in body)
         whole, begin = "", 0
     if whole.strip():
-        yield begin, whole.strip()
+        yield begin, whole.strip(), ""

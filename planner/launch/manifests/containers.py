@@ -41,8 +41,9 @@ def engines_of(container: Mapping[str, Any], around: Around, *, command: Sequenc
     common: dict[str, Any] = {"variables": environment, "image": image, "replicas": around.replicas,
                               "role": around.role, "gpus": None if gpus is None else gpus * around.nodes}
     if (script := _script(words)) is not None:
-        for number, line in script_launches(script, environment):
-            yield Described(words=line, place=f"line {number} of {around.place}", **common)
+        for launch in script_launches(script, environment):
+            yield Described(words=launch.words, place=f"line {launch.line} of {around.place}", files=launch.files,
+                            **common)
     elif find_launch(words) is not None:
         yield Described(words=words, place=around.place, **common)
     elif image is not None and find_launch([image, *words]) is not None:
