@@ -391,6 +391,13 @@ def test_what_launches_no_engine_that_can_be_told_is_refused(name: str, text: st
     assert said in str(caught.value)
 
 
+def test_a_script_is_read_from_text_too() -> None:
+    script = "MODEL=acme/chat-7b\nvllm serve $MODEL \\\n  -tp 2\n"
+    assert read_launch(script, reads_files=False).options == CHAT | {"tensor_parallel_size": 2}
+    with pytest.raises(UsageError, match=r"the text: launches several engines that differ \(line 1, line 2\)"):
+        read_launch("vllm serve a/b\nvllm serve c/d\n")
+
+
 def test_a_file_that_a_script_writes_is_read(tmp_path: Path) -> None:
     path = written(tmp_path, "serve.sh", """
         BATCH=48

@@ -8,17 +8,18 @@ from typing import Any
 
 from planner.engines import ENGINES
 from planner.errors import UsageError
-from planner.launch.beginnings import launched
+from planner.launch.beginnings import launched, split_words
 from planner.launch.connectors import ROLES
 from planner.launch.described import Described
 from planner.launch.flag_names import flags_in, normal
 from planner.launch.manifests.manifest_kinds import read_manifest
 from planner.launch.roles import REMEDY
-from planner.launch.shell_script import script_launches
+from planner.launch.shell_script import ScriptLaunch, script_launches
 from planner.traces.source import text_lines
 
 OF_A_REPLICA = ("--port", "--host", "--node-rank", "--data-parallel-rank", "--base-gpu-id", "--dist-init-addr",
                 "--served-model-name", "--nccl-port")
+MOST_LINES = 100_000  # of a script; a log may have more
 QUOTES, OPEN, CLOSED = "'\"", "([{<", ")]}>"
 
 
@@ -47,6 +48,20 @@ def file_of(command: str) -> Path | None:
         return None
 
 
+def read_text(command: str, role: str = "both") -> Described:
+    """Read a launch out of a text: a command, or the lines of a script.
+
+    Raises
+    ------
+    UsageError : it is a script that launches several different engines.
+    """
+    is_script = "\n" in command.replace("\\\n", "").strip()
+    launches = [_of_script(each) for each in script_launches(command)] if is_script else []
+    if launches:
+        return _chosen("the text", launches, role)
+    return Described(words=split_words(command), place="the command")
+
+
 def read_file(path: Path, role: str = "both") -> Logged | Described:
     """Read a launch out of a file: a server's arguments in its log, a deployment file, or the line of a script.
 
@@ -61,9 +76,11 @@ def read_file(path: Path, role: str = "both") -> Logged | Described:
     UsageError : it launches no engine, or several different ones.
     """
     if path.suffix.lower() in (".yaml", ".yml", ".json"):
-        return _chosen(path, [each if each.role != "both" else replace(each, role=_role(each))
-                              for each in read_manifest(path)], role)
-    version, lines = None, []
+        found = read_manifest(path)
+        return _chosen(str(path), [each if each.role != "both" else replace(each, role=_role(each)) for each in found],
+                       role)
+    version: str | None = None
+    lines: list[str] = []
     for _, line in text_lines(path):
         for name, engine in ENGINES.items():
             said = engine.dialect.log_version and engine.dialect.log_version.search(line)
@@ -74,14 +91,19 @@ def read_file(path: Path, role: str = "both") -> Logged | Described:
             _, found_there, rest = line.partition(opening)
             if found_there:
                 return Logged(name, dict(_arguments(rest, sign)), version)
-        lines.append(line)
-    launches = [Described(words=each.words, place=f"line {each.line}", files=each.files)
-                for each in script_launches("\n".join(lines))]
+        if len(lines) < MOST_LINES:
+            lines.append(line)
+    launches = [_of_script(each) for each in script_launches("\n".join(lines))]
     if not launches:
         raise UsageError(f"--from-command {path}: launches no engine that is known; give a script with vllm serve, "
                          f"python -m sglang.launch_server or trtllm-serve in it, a deployment file (Kubernetes, "
                          f"compose, Helm values), or a server's log from its beginning")
-    return _chosen(path, [replace(each, role=_role(each)) for each in launches], role)
+    return _chosen(str(path), launches, role)
+
+
+def _of_script(launch: ScriptLaunch) -> Described:
+    described = Described(words=launch.words, place=f"line {launch.line}", files=launch.files)
+    return replace(described, role=_role(described))
 
 
 def _role(launch: Described) -> str:
@@ -97,19 +119,19 @@ def _role(launch: Described) -> str:
     return launch.role
 
 
-def _chosen(path: Path, launches: Sequence[Described], role: str) -> Described:
+def _chosen(source: str, launches: Sequence[Described], role: str) -> Described:
     """Return the engine of a file that is asked for, with the replicas of all that are equal to it."""
     of_role = [each for each in launches if each.role == role] or [
         each for each in launches if role == "both" or each.role == "both"]
     if not of_role:
-        raise UsageError(f"--from-command {path}: has no engine for {role}, only for {launches[0].role} "
+        raise UsageError(f"--from-command {source}: has no engine for {role}, only for {launches[0].role} "
                          f"({launches[0].place}); give the file that has one")
     first = of_role[0]
     if all(_deployment(each) == _deployment(first) for each in of_role):
         return replace(first, replicas=sum(each.replicas for each in of_role))
     places = ", ".join(each.place for each in of_role[:4])
     remedy = "give the command of one of them" if len({each.role for each in of_role}) == 1 else REMEDY
-    raise UsageError(f"--from-command {path}: launches several engines that differ ({places}); {remedy}")
+    raise UsageError(f"--from-command {source}: launches several engines that differ ({places}); {remedy}")
 
 
 def _deployment(launch: Described) -> tuple[str, ...]:

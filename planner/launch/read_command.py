@@ -10,10 +10,10 @@ import yaml
 from planner.engines import ENGINES
 from planner.engines.releases import stated_release
 from planner.errors import UsageError
-from planner.launch.beginnings import image_release, launched, split_words
+from planner.launch.beginnings import image_release, launched
 from planner.launch.described import Described
 from planner.launch.flag_names import flags_in, normal
-from planner.launch.launch_file import Logged, file_of, read_file
+from planner.launch.launch_file import Logged, file_of, read_file, read_text
 from planner.launch.server_defaults import filled_in
 from planner.launch.settle import settle
 from planner.launch.take_flags import take_flag, take_variable
@@ -66,7 +66,7 @@ def read_launch(command: str, *, reads_files: bool = True, model: str | None = N
     UsageError : it launches none of these engines, names no model, or has a value that is wrong or not modelled.
     """
     path = file_of(command) if reads_files else None
-    source = Described(words=split_words(command), place="the command") if path is None else read_file(path, role)
+    source = read_text(command, role) if path is None else read_file(path, role)
     if isinstance(source, Logged):
         taken, notes = _of_log(source, role), []
     else:
