@@ -382,8 +382,8 @@ def test_llmds_values_have_both_roles(tmp_path: Path) -> None:
     ("a.yaml", "kind: Deployment\nspec: {template: {metadata: [1], spec: {}}}\n", "has a key of another form"),
     ("a.yaml", "kind: Pod\nspec: {containers: [{command: [vllm, serve, $(MODEL)]}]}\n", "the model is $(MODEL)"),
     ("a.sh", "vllm serve a/b\nvllm serve c/d\n", "launches several engines that differ (line 1, line 2)"),
-    ("a.sh", "if true; then\n  M=a/b\nelse\n  M=c/d\nfi\nvllm serve $M\n", "$M depends on a branch"),
-    ("a.sh", "vllm serve $MODEL\n", "the model is $MODEL, a variable without a value"),
+    ("a.sh", "if true; then\n  M=a/b\nelse\n  M=c/d\nfi\nvllm serve $M\n", "the model is $M, a variable without"),
+    ("a.sh", "vllm serve $MODEL\n", "the model is $MODEL, a variable without a single value"),
 ])
 def test_what_launches_no_engine_that_can_be_told_is_refused(name: str, text: str, said: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
@@ -439,10 +439,19 @@ def test_a_file_that_a_script_writes_is_read(tmp_path: Path) -> None:
     ("""
      MODEL=acme/chat-7b
      for PORT in 8000 8001; do
-       vllm serve $MODEL --port 8000 &
+       vllm serve $MODEL --port $PORT &
      done
      vllm serve $MODEL --port 8002 &
-     """, {"data_parallel_size": 2}),
+     """, {"data_parallel_size": 3}),
+    ("""
+     GPUS=(0 2 4 6)
+     for i in "${GPUS[@]}"; do
+       CUDA_VISIBLE_DEVICES=$i vllm serve acme/chat-7b --port $((8000 + i)) &
+     done
+     """, {"data_parallel_size": 4}),
+    ("for i in {0..2}; do vllm serve acme/chat-7b --port 800$i & done\n", {"data_parallel_size": 3}),
+    ("for i in $(seq 2); do\n  vllm serve acme/chat-7b &\ndone\n", {"data_parallel_size": 2}),
+    ("for i in 1 2; do vllm serve acme/chat-7b; done\n", {}),
     ("bash -c 'vllm serve acme/chat-7b -tp 2'\n", {"tensor_parallel_size": 2}),
     ("""
      vllm serve acme/chat-7b --compilation-config '{
@@ -456,6 +465,26 @@ def test_a_file_that_a_script_writes_is_read(tmp_path: Path) -> None:
 ])
 def test_a_scripts_variables_are_put_in(script: str, expected: dict[str, Any], tmp_path: Path) -> None:
     assert read_launch(written(tmp_path, "serve.sh", script)).options == CHAT | expected
+
+
+@pytest.mark.parametrize(("script", "said"), [
+    ("for N in 2 4; do\n  vllm serve m/m -tp $N\ndone\n", "-tp $N: must be a whole number"),
+    ("if true; then N=2; else N=4; fi\nvllm serve m/m -tp $N\n", "-tp $N: must be a whole number"),
+])
+def test_a_value_that_a_script_leaves_open_is_refused_where_it_matters(script: str, said: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        read_launch(written(tmp_path, "serve.sh", script))
+    assert said in str(caught.value)
+    assert read_launch(written(tmp_path, "serve.sh", script.replace("-tp", "--port"))).options["model"] == "m/m"
+
+
+def test_a_loop_of_unknown_length_is_said(tmp_path: Path) -> None:
+    path = written(tmp_path, "serve.sh", """
+        for i in $(seq 1 $COUNT); do
+          vllm serve m/m --port 1 &
+        done
+        """)
+    assert "loop of unknown length" in read_launch(path).notes[0]
 
 
 def test_notes_of_a_file_reach_the_user(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ BEGINNINGS = tuple((pattern, name) for name, engine in ENGINES.items() for patte
 IMAGES = "|".join(image for engine in ENGINES.values() for image in engine.dialect.images)
 IMAGE = re.compile(rf"(?:\S*/)?(?:{IMAGES}):v?([^-@\s]+)\S*")  # its tag, up to a dash
 VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*=")
+SUBSTITUTION = re.compile(r"\$\((?:[^()'\"]|\([^()'\"]*\))*\)")  # of a command or a sum, without quotes
 ENDS = (";", "&", "&&", "|", "||", ">", ">>", "2>", "2>&1")
 OF_A_SHELL = re.compile(r"-[a-z]*c")
 
@@ -91,9 +92,22 @@ def split_words(command: str) -> list[str]:
     UsageError : a quote is open.
     """
     try:
-        return shlex.split(command.replace("\\\n", " "), comments=True)
+        return shell_words(command.replace("\\\n", " "))
     except ValueError as error:
         raise UsageError(f"--from-command: {error}; put quotes around the whole command") from error
+
+
+def shell_words(line: str) -> list[str]:
+    """Return the words of a line as a shell splits it; `$(a command)` is a part of one word, and is not run.
+
+    >>> shell_words("serve --port $((8000 + i)) # the first")
+    ['serve', '--port', '$((8000 + i))']
+
+    Raises
+    ------
+    ValueError : a quote is open.
+    """
+    return shlex.split(SUBSTITUTION.sub(lambda match: re.sub(r"(\s)", r"\\\1", match[0]), line), comments=True)
 
 
 def _goes_on(words: Sequence[str], start: int, length: int) -> bool:

@@ -102,7 +102,10 @@ def read_file(path: Path, role: str = "both") -> Logged | Described:
 
 
 def _of_script(launch: ScriptLaunch) -> Described:
-    described = Described(words=launch.words, place=f"line {launch.line}", files=launch.files)
+    notes = () if launch.times is not None else (
+        "runs in a loop of unknown length; one engine is predicted. --data-parallel-size has their number",)
+    described = Described(words=launch.words, place=f"line {launch.line}", files=launch.files, notes=notes,
+                          replicas=launch.times or 1)
     return replace(described, role=_role(described))
 
 

@@ -170,8 +170,8 @@ def _check_model(taken: Taken) -> None:
         raise UsageError(f"--from-command: names no model, as {' '.join(taken.dialect.launch)} MODEL does; give it "
                          f"there, or with --model")
     if "$" in model or "{{" in model:
-        raise UsageError(f"--from-command: the model is {model}, a variable without a value; put its value in its "
-                         f"place, or give --model")
+        raise UsageError(f"--from-command: the model is {model}, a variable without a single value; put its value "
+                         f"in its place, or give --model")
 
 
 def _around(source: Described, found: Mapping[str, Any]) -> list[str]:

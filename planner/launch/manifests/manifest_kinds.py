@@ -41,11 +41,11 @@ def read_manifest(path: Path) -> list[Described]:
     documents = [part for document in _documents(path) for part in _parts(document)]
     found, is_known = [], False
     for document in documents:
-        reader = next((read for is_kind, read in KINDS if is_kind(document)), None)
-        is_known |= reader is not None
         try:
+            reader = next((read for is_kind, read in KINDS if is_kind(document)), None)
+            is_known |= reader is not None
             found += [] if reader is None else list(reader(document, path))
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+        except (AttributeError, LookupError, TypeError, ValueError, yaml.YAMLError) as error:
             raise UsageError(f"--from-command {path}: {_title(document)} has a key of another form than its kind has "
                              f"({error}); give the engine's command") from error
     if found:
@@ -69,7 +69,8 @@ def _documents(path: Path) -> list[Any]:
 def _parts(document: Any) -> Iterator[Document]:
     """Yield a document, or the items of a List."""
     if isinstance(document, Mapping) and document.get("kind") == "List":
-        for item in document.get("items") or ():
+        items = document.get("items")
+        for item in items if isinstance(items, list) else ():
             yield from _parts(item)
     elif isinstance(document, Mapping):
         yield document
