@@ -17,6 +17,8 @@ from planner.catalog.catalog_files import data_dir, load_gpu, load_model
 from planner.catalog.families import SUPPORTED
 from planner.catalog.parameters import num_active_parameters, num_parameters
 from planner.commands.cli import app
+from planner.engines import ENGINES
+from planner.engines.dialect import Dialect, Tree
 from planner.files.keys import Declared, Key, declared, parts_of
 from planner.measured.calibration.calibrate_answer import CalibrateAnswer
 from planner.measured.validate_answer import ValidateAnswer
@@ -30,7 +32,7 @@ from planner.policies.builtin_routers import ROUTERS
 from planner.policies.policy import KEY_COLUMNS, Policy
 from planner.policies.router import ReplicaLoad
 from planner.results import glossary
-from planner.settings.scenario import Scenario
+from planner.settings.scenario import OPTION_DEFAULTS, Scenario
 from planner.steptime.engine_constants import EngineConstants
 
 FOLDER = Path(__file__).with_name("reference")
@@ -223,7 +225,46 @@ def files_page() -> str:
     return "\n\n".join(parts) + "\n"
 
 
-PAGES = {"cli": cli_page, "scenario": scenario_page, "summary": summary_page, "answers": answers_page,
+def launch_flags_page() -> str:
+    """Return the page of engines' launch flags, by their effect on a prediction."""
+    parts = ["# Launch flags", MARK, "Every flag of `vllm serve`, `sglang.launch_server` and `trtllm-serve`, up to the "
+             "newest releases, as [`--from-command`](../guides/start-from-a-launch-command.md) reads it. Keys of "
+             "TensorRT-LLM's YAML file and of tables are written as flags with a path."]
+    for engine in ENGINES.values():
+        dialect = engine.dialect
+        modelled = {entry.names: entry.option for entry in (*dialect.entries, *dialect.file_entries)
+                    if not isinstance(entry, Tree)}
+        rows = [(_flag_names(names), f"`{option}`") for names, option in modelled.items()
+                if option in OPTION_DEFAULTS]
+        parts += [f"## {engine.title}", "### Modelled", _table(("flag", "option"), rows),
+                  f"Also read: {', '.join(map(_flag_names, _read_with_others(dialect)))}.",
+                  "### Not modelled, and would change the answer"]
+        parts.append(_table(("effect", "flags"), [
+            (f"{'Refused: ' if group.is_refused else ''}{group.effect}", ", ".join(
+                _flag_names(flag.names) for flag in group.flags)) for group in dialect.table.unmodelled]))
+        parts += ["### Without an effect on a prediction",
+                  f"{', '.join(_flag_names(flag.names) for flag in dialect.table.no_effect)}."]
+    return "\n\n".join(parts) + "\n"
+
+
+def _flag_names(names: tuple[str, ...]) -> str:
+    return " ".join(f"`{name}`" for name in names)
+
+
+def _read_with_others(dialect: Dialect) -> Iterator[tuple[str, ...]]:
+    """Yield the flags that set no option alone: the model, files, roles, and what is settled with other flags."""
+    yield from (dialect.model, dialect.files)
+    yield from filter(None, (dialect.experts, dialect.kv_tokens, dialect.connectors))
+    yield from ((name,) for name in (*dialect.roles, *dialect.role_switches))
+    if dialect.tier is not None:
+        yield (dialect.tier.size,)
+    for entry in (*dialect.entries, *dialect.file_entries):
+        if isinstance(entry, Tree) or entry.option not in OPTION_DEFAULTS:
+            yield entry.names
+
+
+PAGES = {"launch-flags": launch_flags_page, "cli": cli_page, "scenario": scenario_page, "summary": summary_page,
+         "answers": answers_page,
          "policies": policies_page, "catalog": catalog_page, "files": files_page}
 
 

@@ -130,13 +130,15 @@ def capacity(source: str, scenario: Scenario, slo: str, attainment: float, searc
 
 
 def size(source: str, scenario: Scenario, slo: str, attainment: float, choices: Choices, format: str | None,
-         on_bad_rows: OnBadRows, json: Path | None) -> bool:
+         on_bad_rows: OnBadRows, json: Path | None, write: str | None) -> bool:
     """Find the cheapest fleet for a load, print it beside the others and write it; False where there is none."""
     from planner.planning.sizing import size as find_fleet
+    from planner.planning.write_size import fleet_manifest, write_target
     from planner.report.plan_tables import sizing_table
     from planner.settings.objectives import parse_objectives
 
-    check_outputs([json])
+    kind, path = (None, None) if write is None else write_target(write)
+    check_outputs([json, path])
     if scenario.gpu is None or scenario.model is None:
         raise UsageError("--gpu and --model must be given; --gpu takes a list, as in 'h100-sxm,h200-sxm'")
     if scenario.data_parallel_size > 1 and not scenario.data_parallel_attention:
@@ -149,6 +151,8 @@ def size(source: str, scenario: Scenario, slo: str, attainment: float, choices: 
     found = find_fleet(_read_searched(source, scenario, format, on_bad_rows), scenario, objectives, choices)
     _print_notes(found.notes)
     publish(found, sizing_table(found), json)
+    if kind is not None and path is not None and found.cheapest is not None:
+        write_text(path, fleet_manifest(kind, found.cheapest, scenario.engine_version))
     return found.feasible
 
 

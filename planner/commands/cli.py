@@ -203,6 +203,9 @@ def size(
     where: WhereOption = None,
     on_bad_rows: BadRowsOption = "error",
     json: JsonOption = None,
+    write: Annotated[str | None, typer.Option(
+        help="Write the cheapest fleet as a deployment file: k8s, compose or dynamo, with a path if wanted "
+             "(k8s=llm.yaml). --from-command reads it.")] = None,
 ) -> None:
     """How many GPUs serve this traffic within the SLO, and which fleet is the cheapest?
 
@@ -213,7 +216,8 @@ def size(
     """
     from planner.commands import actions
 
-    met = actions.size(trace, scenario, slo, attainment, choices, spec_of(format, column, where), on_bad_rows, json)
+    met = actions.size(trace, scenario, slo, attainment, choices, spec_of(format, column, where), on_bad_rows, json,
+                       write)
     raise typer.Exit(0 if met else 1)
 
 

@@ -28,6 +28,7 @@ from planner.policies.by_name import load_policy
 from planner.policies.policy import CONTEXT_KEPT_FREE, Policy
 from planner.settings.default_router import routed
 from planner.settings.scenario import OPTION_DEFAULTS, Scenario
+from planner.settings.tier_options import has_tiers
 from planner.steptime.by_term import linear
 from planner.steptime.engine_constants import EngineConstants
 from planner.steptime.fused_norms import fuses_norms
@@ -224,7 +225,7 @@ def _check_pools(path: str, pools: Sequence[Pool]) -> None:
 def _resolve(scenario: Scenario, trace: Trace) -> Deployment:
     caching = scenario.enable_prefix_caching
     if caching is None:
-        caching = trace.prefix is not None or "cached_tokens" in trace.requests.columns
+        caching = trace.prefix is not None or "cached_tokens" in trace.requests.columns or has_tiers(scenario)
     check_tiers(scenario, trace)
     longest: Any = (trace.requests["input_tokens"] + trace.requests["output_tokens"]).max()
     return deploy(scenario, enable_prefix_caching=caching, longest_request=int(longest))
@@ -326,6 +327,7 @@ def _plan_memory(scenario: Scenario, limits: EngineDefaults, architecture: Archi
         quantization=scenario.quantization,
         kv_bytes_per_element=kv_bytes,
         gpu_memory_utilization=limits.gpu_memory_utilization,
+        kv_cache_memory_bytes=scenario.kv_cache_memory_bytes,
         max_num_batched_tokens=limits.max_num_batched_tokens or longest,
         max_num_seqs=limits.max_num_seqs or 256,
         block_size=scenario.block_size,
@@ -348,7 +350,7 @@ def _settings(scenario: Scenario, architecture: Architecture | None, gpu: Gpu | 
               **made: Any) -> EngineSettings:
     """Copy the scenario's options by name, and add those `made` of the model, the engine or the trace."""
     options = {f.name: getattr(scenario, f.name) for f in fields(EngineSettings) if f.name in OPTION_DEFAULTS}
-    tier = cpu_tier(scenario, architecture, gpu, kv_bytes)
+    tier = cpu_tier(scenario, architecture, gpu, kv_bytes, made["num_gpu_blocks"])
     num_cpu_blocks, swap_s_per_token = _swap(scenario, architecture, gpu, kv_bytes, tier)
     made |= {"num_cpu_blocks": num_cpu_blocks, "swap_s_per_token": swap_s_per_token, "cpu_tier": tier,
              "remote_tier": remote_tier(scenario, architecture, kv_bytes), "seed": scenario.seed or 0}

@@ -28,6 +28,9 @@ def limits_of(scenario: Scenario, gpu: Gpu | None, architecture: Architecture | 
         defaults = replace(defaults, max_num_seqs=max(most // size.num_ranks, 1))
     given = {f.name: getattr(scenario, f.name) for f in fields(EngineDefaults)}
     limits = replace(defaults, **{name: value for name, value in given.items() if value is not None})
+    longest = scenario.max_model_len or (architecture.max_model_len if architecture else 0)
+    if engine.fits_whole_prompts and not limits.enable_chunked_prefill and scenario.max_num_batched_tokens is None:
+        limits = replace(limits, max_num_batched_tokens=max(limits.max_num_batched_tokens, longest))
     if limits.gpu_memory_utilization <= 0 and scenario.gpu_memory_utilization is None:
         raise UsageError(f"max_num_batched_tokens = {limits.max_num_batched_tokens:,}: {engine.title} reserves memory "
                          f"for each token of a step, and its default share for weights and KV cache is then "

@@ -13,6 +13,7 @@ from planner.loop.state import engine_state as st
 from planner.loop.state import entries
 from planner.loop.state.engine_settings import EngineSettings, Tier
 from planner.settings.scenario import Scenario
+from planner.settings.tier_options import has_host_tier, has_tiers
 from planner.traces import Trace
 
 GIB = 2.0**30
@@ -21,7 +22,8 @@ WRITE_POLICY = {"write_through": st.WRITE_THROUGH, "write_through_selective": st
                 "write_back": st.WRITE_BACK}
 
 
-def cpu_tier(scenario: Scenario, arch: Architecture | None, gpu: Gpu | None, kv_bytes: float) -> Tier | None:
+def cpu_tier(scenario: Scenario, arch: Architecture | None, gpu: Gpu | None, kv_bytes: float, num_gpu_blocks: int
+             ) -> Tier | None:
     """Return the tier in host memory, or None where there is none.
 
     Its size is that of all GPUs of an engine together, as vLLM's `kv_offloading_size`. Each GPU moves its own share of
@@ -31,27 +33,32 @@ def cpu_tier(scenario: Scenario, arch: Architecture | None, gpu: Gpu | None, kv_
     Parameters
     ----------
     kv_bytes : of an element of the KV cache [bytes].
+    num_gpu_blocks : of an engine, of which `kv_offloading_ratio` is a multiple [1].
 
     Raises
     ------
     UsageError : the model, or the link's bandwidth, is not known, or no block fits.
     """
-    size = scenario.kv_offloading_size
-    if size is None:
+    if not has_host_tier(scenario):
         if scenario.kv_offloading_bandwidth is not None:
             raise UsageError(f"--kv-offloading-bandwidth {scenario.kv_offloading_bandwidth:g}: there is no tier in "
                              f"host memory; give --kv-offloading-size")
         return None
-    arch = _known(arch, "--kv-offloading-size", size)
+    option, asked = (("--kv-offloading-size", scenario.kv_offloading_size) if scenario.kv_offloading_ratio is None
+                     else ("--kv-offloading-ratio", scenario.kv_offloading_ratio))
+    assert asked is not None
+    arch = _known(arch, option, asked)
     bandwidth = scenario.kv_offloading_bandwidth
     if bandwidth is None:
         if gpu is None:
-            raise UsageError(f"--kv-offloading-size {size:g}: the host link's bandwidth is unknown; give --gpu or "
+            raise UsageError(f"{option} {asked:g}: the host link's bandwidth is unknown; give --gpu or "
                              f"--kv-offloading-bandwidth")
         bandwidth = gpu.host_bandwidth_bytes_per_s / GIGA
     ranks, stages = scenario.tensor_parallel_size, scenario.pipeline_parallel_size
     gpu_bytes = scenario.block_size * kv_bytes_per_token_per_gpu(arch, kv_bytes, ranks, stages)
-    return _tier("--kv-offloading-size", size, gpu_bytes * ranks * stages, gpu_bytes / (bandwidth * GIGA), 0.0)
+    block_bytes = gpu_bytes * ranks * stages
+    size = asked if scenario.kv_offloading_ratio is None else asked * num_gpu_blocks * block_bytes / GIB
+    return _tier(option, size, block_bytes, gpu_bytes / (bandwidth * GIGA), 0.0)
 
 
 def remote_tier(scenario: Scenario, arch: Architecture | None, kv_bytes: float) -> Tier | None:
@@ -71,8 +78,7 @@ def remote_tier(scenario: Scenario, arch: Architecture | None, kv_bytes: float) 
 
 def check_tiers(scenario: Scenario, trace: Trace) -> None:
     """Refuse tiers where a trace says what was cached when it was recorded, and not what prompts share."""
-    has_tiers = scenario.kv_offloading_size is not None or scenario.kv_remote_size is not None
-    if has_tiers and trace.prefix is None and "cached_tokens" in trace.requests.columns:
+    if has_tiers(scenario) and trace.prefix is None and "cached_tokens" in trace.requests.columns:
         raise UsageError(f"{trace.source}: has cached_tokens (hits of the measured cache) without hash_ids, so the "
                          f"content of KV tiers is unknown; give a trace with hash_ids, or leave out cached_tokens")
 
@@ -99,7 +105,7 @@ def tier_memory(settings: EngineSettings, num_requests: int, num_contents: int) 
     ----------
     num_contents : distinct contents of blocks, more than which no tier ever holds.
     """
-    has_tiers = settings.cpu_tier is not None or settings.remote_tier is not None
+    is_tiered = settings.cpu_tier is not None or settings.remote_tier is not None
     links = st.records(2, entries.LINK)
     for link, tier in zip(links, (settings.cpu_tier, settings.remote_tier), strict=True):
         if tier is not None:
@@ -109,8 +115,8 @@ def tier_memory(settings: EngineSettings, num_requests: int, num_contents: int) 
         "links": links,
         "cpu": cpu[0], "cpu_blocks": cpu[1], "cpu_places": cpu[2],
         "remote": remote[0], "remote_blocks": remote[1], "remote_places": remote[2],
-        "filled": st.records(settings.num_gpu_blocks if has_tiers else 1, entries.FILLED),
-        "fetches": st.records(num_requests if has_tiers else 1, entries.FETCH),
+        "filled": st.records(settings.num_gpu_blocks if is_tiered else 1, entries.FILLED),
+        "fetches": st.records(num_requests if is_tiered else 1, entries.FETCH),
     }
 
 

@@ -80,7 +80,8 @@ class MemoryPlan:
 def plan_memory(arch: Architecture, gpu: Gpu, layout: Layout, *, engine: str, quantization: str | None,
                 kv_bytes_per_element: float, gpu_memory_utilization: float, max_num_batched_tokens: int,
                 max_num_seqs: int, block_size: int, draft: Draft | None = None,
-                adapters_bytes: float = 0.0, states_per_seq: int = 1) -> MemoryPlan:
+                adapters_bytes: float = 0.0, states_per_seq: int = 1,
+                kv_cache_memory_bytes: int | None = None) -> MemoryPlan:
     """Divide the memory of the fullest GPU as the engine does at start-up.
 
     Parameters
@@ -94,6 +95,7 @@ def plan_memory(arch: Architecture, gpu: Gpu, layout: Layout, *, engine: str, qu
     adapters_bytes : room for LoRA adapters, counted as weights [bytes].
     draft : how tokens are drafted: its weights, and the KV of its layers in the same blocks; None where they are not.
     states_per_seq : of SGLang and linear attention, see `states_per_sequence` [1].
+    kv_cache_memory_bytes : memory for KV and states in place of what `gpu_memory_utilization` leaves [bytes].
 
     Raises
     ------
@@ -129,6 +131,9 @@ def plan_memory(arch: Architecture, gpu: Gpu, layout: Layout, *, engine: str, qu
     usable = rules.usable_bytes(gpu_memory_utilization, Occupied(
         capacity=gpu.hbm_capacity_bytes, context=CONTEXT_BYTES, weights=weights, communication=communication,
         working=beside))
+    if kv_cache_memory_bytes is not None:
+        usable = weights + beside + kv_cache_memory_bytes
+        _check_room(arch, gpu, usable, kv_cache_memory_bytes)
     kv = usable - weights - beside
     num_states = max_num_seqs
     if (ratio := rules.state_memory_ratio) is not None and arch.num_linear_layers:
@@ -324,6 +329,16 @@ def _check(gpu_memory_utilization: float, *sizes: int) -> None:
             raise UsageError(f"{name} = {value}; must be >= 1")
     if not 0 < gpu_memory_utilization <= 1:
         raise UsageError(f"gpu_memory_utilization = {gpu_memory_utilization}; must be > 0 and <= 1")
+
+
+def _check_room(arch: Architecture, gpu: Gpu, usable: float, kv_cache_memory_bytes: int) -> None:
+    """Refuse a KV cache of a given size beside which the weights have no room."""
+    room = gpu.hbm_capacity_bytes - CONTEXT_BYTES
+    if usable > room:
+        raise CapacityError(
+            f"kv_cache_memory_bytes = {kv_cache_memory_bytes:,}: {arch.name} has room for "
+            f"{(room - usable + kv_cache_memory_bytes) / 2**30:.1f} GiB of KV on each {gpu.name}; lower it, or raise "
+            f"tensor_parallel_size")
 
 
 def _checked(plan: MemoryPlan, arch: Architecture, gpu: Gpu, gpu_memory_utilization: float) -> MemoryPlan:

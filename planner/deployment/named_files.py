@@ -9,6 +9,7 @@ from planner.traces.synthesis import sample_names
 
 FILES = ("model", "speculative_model", "gpu", "policy", "router", "autoscale", "fail_replica", "tenants", "calibration",
          "fleet")  # options that are a name or a file
+LAUNCH = "from_command"  # a key that is a command or a file
 
 
 def trace_beside(folder: Path, trace: str) -> str:
@@ -18,7 +19,7 @@ def trace_beside(folder: Path, trace: str) -> str:
 
 def beside(folder: Path, option: str, value: Any) -> Any:
     """Return an option's value, the path as from `folder` where it is a file there: `config.json`, `mine.py:policy`."""
-    if option not in FILES or not isinstance(value, str):
+    if option not in (*FILES, LAUNCH) or not isinstance(value, str):
         return value
     return str(folder / value) if os.path.exists(folder / path_of(value)) else value  # of any name
 

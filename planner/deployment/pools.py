@@ -103,7 +103,9 @@ def _pool(name: str, values: Mapping[str, Any], folder: Path, scenario: Scenario
         if not isinstance(launch, str):
             raise UsageError(f"from_command = {launch!r}: must be text in quotes")
         own = parse_scenario(options)
-        found, notes = launch_options(launch, own.gpu or scenario.gpu, own.engine_version, scenario.engine_version)
+        launch = beside(folder, "from_command", launch)
+        found, notes = launch_options(launch, own.gpu or scenario.gpu, own.engine_version, scenario.engine_version,
+                                      model=own.model, role=role)
         options = found | options
     if "replicas" in values:
         if "autoscale" in values:

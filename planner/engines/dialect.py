@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from planner.engines.flag_table import FlagTable, Takes, Unmodelled
 from planner.engines.values import Read, one_of, whole
 
 Write = Callable[[Any], str | None]
@@ -20,12 +21,14 @@ class Flag:
     option : of `Scenario`, that it sets; or what `read` settles with others.
     read : turns the flag's value into the option's.
     write : turns the option's into the flag's; None where the flag has no such value.
+    takes : "several" if a list of words follows it.
     """
 
     names: tuple[str, ...]
     option: str
     read: Read = whole
     write: Write = str
+    takes: Takes = "one"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,9 +43,15 @@ class Switch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tree:
-    """A flag or key whose value is a table, in JSON or as YAML: its keys are flags by their paths."""
+    """A flag or key whose value is a table, in JSON or as YAML: its keys are flags by their paths.
+
+    Parameters
+    ----------
+    effect : that of keys which set no option and are not in the engine's table of flags.
+    """
 
     names: tuple[str, ...]
+    effect: str = "changes what the engine compiles, or its kernels"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +76,24 @@ class RankFlags:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TierFlags:
+    """How an engine is told of a tier of KV in host memory, where it counts the memory of one GPU.
+
+    Parameters
+    ----------
+    size : flag with the size; 0 is none.
+    unit_bytes : what the size counts [bytes].
+    switch : flag that turns the tier on; None if the size does.
+    default_ratio : size over the GPU's KV cache if the switch stands alone; None if none.
+    """
+
+    size: str
+    unit_bytes: float
+    switch: str | None = None
+    default_ratio: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
     """Launch commands of an engine, and what its log says of them.
 
@@ -81,11 +108,17 @@ class Dialect:
     files : flags that name such a YAML file, with keys of both kinds.
     experts : flags with the number of GPUs that share the experts.
     kv_tokens : flags with the size of the KV cache in tokens.
-    silent : flags without a value and without effect on a prediction.
-    refused : flags that change what a prediction is of, and why there is none.
+    table : flags that set no option, with their effect on a prediction.
+    roles : flags that make the engine one of several that pass requests on: the role by the flag's value, in small
+        letters. A pool of a fleet can have such a role.
+    role_switches : the same for flags without a value.
+    connectors : flags with a connector of KV, by which it has a role or a tier in host memory.
+    has_abbreviations : whether the beginning of a flag stands for it, as argparse has it.
     variables : environment variables that set an option, by name.
+    unmodelled_variables : those that change an answer and are not modelled; a default is a value that changes nothing.
     ranks : flags of data-parallel attention.
     lora_switch : the flag that turns adapters on; None if none is needed.
+    tier : flags of a tier in host memory; None if an option of its own has the size over all GPUs.
     methods_without_draft : method of drafting by the method that is named, if no draft model is.
     log_opening : the text before the arguments in a server's log, and the sign between name and value; None if the log
         has none. logs_all_arguments : whether these are all arguments, or those that differ from the defaults.
@@ -99,14 +132,19 @@ class Dialect:
     model: tuple[str, ...]
     entries: tuple[Flag | Switch | Tree, ...]
     files: tuple[str, ...]
-    silent: tuple[str, ...]
-    refused: Mapping[str, str]
+    table: FlagTable
+    roles: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    role_switches: Mapping[str, str] = field(default_factory=dict)
+    connectors: tuple[str, ...] = ()
+    has_abbreviations: bool = True
     file_entries: tuple[Flag | Switch | Tree, ...] = ()
     experts: tuple[str, ...] = ()
     kv_tokens: tuple[str, ...] = ()
     variables: Mapping[str, Flag] = field(default_factory=dict)
+    unmodelled_variables: tuple[Unmodelled, ...] = ()
     ranks: RankFlags
     lora_switch: str | None = None
+    tier: TierFlags | None = None
     methods_without_draft: Mapping[str, str] = field(default_factory=dict)
     log_opening: tuple[str, str] | None = None
     logs_all_arguments: bool = False
@@ -137,6 +175,10 @@ def limit(value: int) -> str | None:
     return str(value) if value else None
 
 
+def unwritten(_: Any) -> None:
+    """Write nothing: another flag says the same."""
+
+
 def listed(value: int) -> str:
     """Return a list of the one value."""
     return f"[{value}]"
@@ -151,9 +193,9 @@ QUANTIZATIONS = {"fp8": "fp8", "awq": "awq", "awq-marlin": "awq", "awq_marlin": 
 KV_DTYPES = {"auto": "auto", "fp8": "fp8", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "fp8_ds_mla": "fp8", "bf16": "bf16",
              "bfloat16": "bf16"}
 MOE_BACKENDS = {name: name for name in ("auto", "marlin", "triton", "deep_gemm", "flashinfer_trtllm")}
+OPTIMIZATION_LEVEL = "--optimization-level"  # vLLM's -O2
 ON = ("1", "true")
 OFF = ("0", "false")
-NOT_ALONE = "makes it one engine of several that pass requests on: what is predicted is one that serves them whole"
 TENSOR, PIPELINE, REPLICAS, CONTEXT, SEQS, TOKENS = (
     "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "max_model_len", "max_num_seqs",
     "max_num_batched_tokens")

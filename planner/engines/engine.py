@@ -99,6 +99,7 @@ class Engine:
     defaults : whatever the deployment; `sized_defaults` adapts them to it.
     serve_defaults : further defaults of the engine's server, of (GPU name, memory [bytes], release); None if it has
         none other than `defaults`.
+    fits_whole_prompts : whether max_num_batched_tokens is at least max_model_len by default, if prompts are not cut.
     policies : policies of the engine that may be given by the name of another one.
     newest_since : first release of the newest line; None if releases do not differ in speed.
     defaults_since : defaults that began with a release.
@@ -153,6 +154,7 @@ class Engine:
     defaults: EngineDefaults
     sized_defaults: Callable[[EngineDefaults, Size], EngineDefaults] = _unchanged
     serve_defaults: Callable[[str, float, str | None], dict[str, Any]] | None = None
+    fits_whole_prompts: bool = False
     policies: Mapping[str, str] = field(default_factory=dict)
     newest_since: str | None = None
     defaults_since: tuple[Default, ...] = ()

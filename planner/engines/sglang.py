@@ -12,7 +12,6 @@ from planner.engines.dialect import (
     CONTEXT,
     KV_DTYPES,
     MOE_BACKENDS,
-    NOT_ALONE,
     OFF,
     ON,
     PIPELINE,
@@ -25,13 +24,16 @@ from planner.engines.dialect import (
     Flag,
     RankFlags,
     Switch,
+    TierFlags,
     choice,
     limit,
     never_chunked,
+    unwritten,
 )
 from planner.engines.engine import Activations, Engine, EngineDefaults, Occupied, Size
 from planner.engines.log_lines import Found, Lines, LogReader, Look, between
-from planner.engines.values import number, text
+from planner.engines.sglang_flags import FLAGS
+from planner.engines.values import largest, number, text
 
 # chunked_prefill_size on GPUs with less memory than so many GiB, and cuda_graph_max_bs at a tp_size below four and from
 # there on (`_handle_gpu_memory_settings` in sglang/srt/server_args.py).
@@ -168,24 +170,27 @@ MOES = MOE_BACKENDS | dict.fromkeys(("triton_kernel", "cutlass", "flashinfer_cut
                                      "flashinfer_mxfp4"), "auto")
 ALL2ALLS = {"none": "allgather_reducescatter", "deepep": "deepep", "mooncake": "deepep_low_latency",
             "flashinfer": "nvlink_one_sided"} | dict.fromkeys(("megamoe", "nixl", "mori"), "alltoall")
+GRAPHS = {"full": "full_decode_only", "disabled": "none"}
+WRITE_POLICIES = ("write_through", "write_through_selective", "write_back")
 DRAFTS = {"EAGLE": "eagle", "EAGLE3": "eagle3", "NEXTN": "mtp", "STANDALONE": "draft_model", "NGRAM": "ngram"}
 
 DIALECT = Dialect(  # sglang/srt/server_args.py
-    commands=(re.compile(r"\S*python\S* -m sglang\.launch_server"), re.compile(r"(?:\S*/)?sglang serve")),
+    commands=(re.compile(r"\S*python\S* -m (?:sglang\.launch_server|dynamo\.sglang)"),
+              re.compile(r"(?:\S*/)?sglang serve")),
     images=("sglang",), log_opening=("server_args=ServerArgs(", "="), logs_all_arguments=True,
     ranks=RankFlags(limits_are_of_all=True, sends_whole_experts=True),  # _handle_data_parallelism, _handle_a2a_moe
     methods_without_draft={"eagle": "mtp"},  # EAGLE without a draft model is the target's MTP layer
-    launch=("python", "-m", "sglang.launch_server", "--model-path"),
+    launch=("python", "-m", "sglang.launch_server", "--model-path"), lora_switch="--enable-lora",
+    tier=TierFlags(size="--hicache-size", unit_bytes=1e9, switch="--enable-hierarchical-cache", default_ratio=2.0),
     model=("--model-path", "--model"),
     files=("--config",), experts=("--expert-parallel-size", "--ep-size", "--ep"), kv_tokens=("--max-total-tokens",),
-    refused={"--disaggregation-mode": NOT_ALONE},
-    silent=("--trust-remote-code", "--enable-metrics", "--log-requests", "--skip-tokenizer-init",
-            "--disable-custom-all-reduce", "--enable-p2p-check", "--disable-cuda-graph-padding"),
+    table=FLAGS, roles={"--disaggregation-mode": {"prefill": "prefill", "decode": "decode"}},
     entries=(
         Flag(names=("--tensor-parallel-size", "--tp-size", "--tp"), option=TENSOR),
         Flag(names=("--pipeline-parallel-size", "--pp-size", "--pp"), option=PIPELINE),
         Flag(names=("--data-parallel-size", "--dp-size", "--dp"), option=REPLICAS),
         Switch(names=("--enable-dp-attention",), option="data_parallel_attention"),
+        Flag(names=("--attn-dp-size", "--attention-data-parallel-size"), option="attention_ranks", write=unwritten),
         choice(("--quantization",), "quantization", QUANTIZATIONS),
         choice(("--kv-cache-dtype",), "kv_cache_dtype", KV_DTYPES),
         choice(("--fp8-gemm-backend", "--fp8-gemm-runner-backend"), "fp8_gemm_backend", FP8_GEMMS),
@@ -209,15 +214,31 @@ DIALECT = Dialect(  # sglang/srt/server_args.py
         Flag(names=("--scheduler-recv-interval",), option="scheduler_recv_interval"),
         Flag(names=("--stream-interval",), option="stream_interval"),
         Flag(names=("--speculative-num-steps",), option="num_speculative_tokens"),
+        Flag(names=("--speculative-num-draft-tokens",), option="draft_tokens"),
         choice(("--speculative-algorithm", "--speculative-algo"), "speculative_method", DRAFTS),
         Flag(names=("--speculative-draft-model-path", "--speculative-draft-model"), option="speculative_model",
              read=text),
-        Switch(names=("--disable-cuda-graph",), option="cudagraph_mode", value="none"),
-        Flag(names=("--cuda-graph-max-bs",), option="max_cudagraph_capture_size"),
+        Switch(names=("--disable-cuda-graph", "--disable-decode-cuda-graph"), option="cudagraph_mode", value="none"),
+        choice(("--cuda-graph-backend-decode",), "cudagraph_mode", GRAPHS),
+        Flag(names=("--cuda-graph-max-bs", "--cuda-graph-max-bs-decode"), option="max_cudagraph_capture_size"),
+        Flag(names=("--cuda-graph-bs", "--cuda-graph-bs-decode"), option="max_cudagraph_capture_size", read=largest,
+             write=unwritten, takes="several"),
         choice(("--moe-runner-backend",), "moe_backend", MOES),
         choice(("--moe-a2a-backend",), "all2all_backend", ALL2ALLS),
+        Switch(names=("--enable-deepep-moe",), option="all2all_backend", value="deepep"),
+        Switch(names=("--enable-ep-moe",), option="expert_parallel"),
         Switch(names=("--enable-flashinfer-allreduce-fusion",), option="fuse_allreduce_rms"),
         Switch(names=("--enforce-disable-flashinfer-allreduce-fusion",), option="fuse_allreduce_rms", value=False),
+        choice(("--flashinfer-allreduce-fusion-backend",), "fuse_allreduce_rms",
+               dict.fromkeys(("auto", "trtllm", "mnnvl", "cutedsl"), True)),
+        Switch(names=("--enable-hierarchical-cache", "--enable-hicache"), option="has_tier"),
+        Flag(names=("--hicache-ratio",), option="kv_offloading_ratio", read=number),
+        choice(("--hicache-write-policy",), "kv_write_policy", {name: name for name in WRITE_POLICIES}),
+        Switch(names=("--enable-lora",), option="enable_lora", otherwise=False),
+        Flag(names=("--lora-paths",), option="lora_paths", read=text, write=unwritten, takes="several"),
+        Flag(names=("--max-loras-per-batch",), option="max_loras"),
+        Flag(names=("--max-loaded-loras",), option="max_cpu_loras"),
+        Flag(names=("--max-lora-rank",), option="max_lora_rank"),
     ),
     variables={
         "SGLANG_ENABLE_FLASHINFER_GEMM": choice((), "fp8_gemm_backend",

@@ -7,7 +7,6 @@ from planner.catalog.layers.latent import Mla
 from planner.engines.dialect import (
     CONTEXT,
     KV_DTYPES,
-    NOT_ALONE,
     PIPELINE,
     SEQS,
     TENSOR,
@@ -16,13 +15,16 @@ from planner.engines.dialect import (
     Flag,
     RankFlags,
     Switch,
+    TierFlags,
     Tree,
     choice,
     limit,
     listed,
+    unwritten,
 )
 from planner.engines.engine import Activations, Engine, EngineDefaults, Occupied, Size
 from planner.engines.log_lines import NO_CONTEXT, NOTHING, WITH_PROMPTS, Found, Lines, LogReader, Window
+from planner.engines.trtllm_flags import FLAGS
 from planner.engines.values import largest, number, text
 
 DECODER_BYTES_PER_LOGIT = 27  # 8.5 in runtime buffers, 18.5 in the decoder (see activation_bytes)
@@ -81,12 +83,18 @@ DRAFTS = {"MTP": "mtp", "Eagle": "eagle3", "Eagle3": "eagle3", "Draft_Target": "
           "DraftTarget": "draft_model", "Medusa": "medusa", "NGram": "ngram"}
 
 DIALECT = Dialect(  # tensorrt_llm/commands/serve.py and llmapi/llm_args.py
-    commands=(re.compile(r"(?:\S*/)?trtllm-serve(?: serve)?"),), images=("tensorrt-llm/release",),
+    commands=(re.compile(r"(?:\S*/)?trtllm-serve(?: serve)?"), re.compile(r"\S*python\S* -m dynamo\.trtllm")),
+    images=("tensorrt-llm/release",),
     ranks=RankFlags(are_all_gpus=True),  # tensorrt_llm/mapping.py
-    launch=("trtllm-serve",), model=("--model",), files=("--config", "--extra-llm-api-options"),
-    silent=("--trust-remote-code",), dash="_", experts=("--ep-size", "--moe-expert-parallel-size"),
+    launch=("trtllm-serve",), model=("--model", "--model-path"),
+    files=("--config", "--extra-llm-api-options", "--extra-engine-args"),
+    table=FLAGS, has_abbreviations=False, dash="_",
+    experts=("--ep-size", "--moe-expert-parallel-size", "--expert-parallel-size"),
     kv_tokens=("--kv-cache-config.max-tokens",),
-    refused={"--cluster-size": NOT_ALONE},
+    roles={"--server-role": {"context": "prefill", "generation": "decode"},
+           "--disaggregation-mode": {"prefill": "prefill", "decode": "decode"}},  # Dynamo's workers
+    connectors=("--cache-transceiver-config",),
+    tier=TierFlags(size="--kv-cache-config.host-cache-size", unit_bytes=1.0),
     entries=(
         Flag(names=("--tp-size", "--tensor-parallel-size"), option=TENSOR),
         Flag(names=("--pp-size", "--pipeline-parallel-size"), option=PIPELINE),
@@ -99,7 +107,7 @@ DIALECT = Dialect(  # tensorrt_llm/commands/serve.py and llmapi/llm_args.py
     file_entries=(
         Switch(names=("--enable-attention-dp",), option="data_parallel_attention", otherwise=False),
         choice(("--kv-cache-config.dtype",), "kv_cache_dtype", KV_DTYPES),
-        Flag(names=("--kv-cache-config.tokens-per-block",), option="block_size"),
+        Flag(names=("--kv-cache-config.tokens-per-block", "--kv-block-size"), option="block_size"),
         Switch(names=("--kv-cache-config.enable-block-reuse",), option="enable_prefix_caching", otherwise=False),
         Switch(names=("--enable-chunked-prefill",), option="enable_chunked_prefill", otherwise=False),
         choice(("--scheduler-config.capacity-scheduler-policy",), "policy",
@@ -117,6 +125,8 @@ DIALECT = Dialect(  # tensorrt_llm/commands/serve.py and llmapi/llm_args.py
         Flag(names=("--speculative-config.speculative-model-dir", "--speculative-config.speculative-model"),
              option="speculative_model", read=text),
         Flag(names=("--cuda-graph-config.max-batch-size",), option="max_cudagraph_capture_size"),
+        Flag(names=("--cuda-graph-config.batch-sizes",), option="max_cudagraph_capture_size", read=largest,
+             write=unwritten),
         Switch(names=("--torch-compile-config.enable-piecewise-cuda-graph",), option="cudagraph_mode",
                value="full_and_piecewise", otherwise="full_decode_only"),
         Flag(names=("--torch-compile-config.capture-num-tokens",), option="piecewise_cuda_graph_max_tokens",

@@ -26,12 +26,19 @@ def whole(flag: str, value: Any) -> int:
     raise _refused(flag, value, "a whole number")
 
 
+def whole_or_auto(flag: str, value: Any) -> int:
+    """Return a whole number; "auto" is -1, as in vLLM."""
+    return -1 if str(value).lower() == "auto" else whole(flag, value)
+
+
 def largest(flag: str, value: Any) -> int:
-    """Return the largest of a list of whole numbers, of a file or as JSON."""
+    """Return the largest of a list of whole numbers: several words, of a file, or as JSON."""
     try:
-        found = parse_json(value) if isinstance(value, str) else value
+        found = parse_json(value) if isinstance(value, str) and value.startswith("[") else value
     except ValueError as error:
         raise _refused(flag, value, "a list of whole numbers") from error
+    if isinstance(found, str | int):
+        found = [found]
     if not isinstance(found, list) or not found:
         raise _refused(flag, value, "a list of whole numbers")
     return max(whole(flag, one) for one in found)

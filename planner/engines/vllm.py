@@ -13,9 +13,9 @@ from planner.engines.dialect import (
     CONTEXT,
     KV_DTYPES,
     MOE_BACKENDS,
-    NOT_ALONE,
     OFF,
     ON,
+    OPTIMIZATION_LEVEL,
     PIPELINE,
     QUANTIZATIONS,
     REPLICAS,
@@ -29,11 +29,13 @@ from planner.engines.dialect import (
     Tree,
     choice,
     limit,
+    unwritten,
 )
 from planner.engines.engine import Activations, Engine, EngineDefaults, Occupied, Size
 from planner.engines.log_lines import TOGETHER, Found, Lines, LogReader, Look, between
 from planner.engines.releases import Default, is_before
-from planner.engines.values import number, text
+from planner.engines.values import largest, number, text, whole_or_auto
+from planner.engines.vllm_flags import FLAGS, VARIABLES
 
 SAMPLER_BYTES_PER_LOGIT = 20  # logits in 16 bit and FP32, and the working memory of the Triton sampler
 # Compressed sparse attention: one pool. A block holds 256 tokens of entries, or of each other group of layers as many
@@ -154,14 +156,14 @@ DRAFTS = ({name: name for name in ("mtp", "deepseek_mtp", "eagle", "eagle3", "dr
 DIALECT = Dialect(  # vllm/engine/arg_utils.py
     launch=("vllm", "serve"), model=("--model",), files=("--config",), images=("vllm-openai",),
     commands=(re.compile(r"(?:\S*/)?vllm serve"), re.compile(r"\S*python\S* -m vllm\.entrypoints\.openai\.api_server"),
+              re.compile(r"\S*python\S* -m dynamo\.vllm"),
               re.compile(r"(?:\S*/)?vllm-openai(?::\S+|@\S+)?")),  # the image, whose arguments follow it
     ranks=RankFlags(needs_switch=False, router="vllm-dp"),  # v1/engine/core.py (DPEngineCoreProc), core_client.py
     lora_switch="--enable-lora", log_opening=("non-default args: {", ":"),
     log_version=re.compile(r"vLLM API server version (\S+)"),
-    refused={"--kv-transfer-config": NOT_ALONE},
-    silent=("--trust-remote-code", "--enable-auto-tool-choice", "--disable-log-requests", "--disable-log-stats",
-            "--no-enable-log-requests", "--enable-log-requests", "--disable-uvicorn-access-log", "--headless",
-            "--enable-prompt-tokens-details", "--enable-server-load-tracking"),
+    table=FLAGS, connectors=("--kv-transfer-config",),
+    roles={"--disaggregation-mode": {"prefill": "prefill", "decode": "decode"}},  # Dynamo's workers
+    role_switches={"--is-prefill-worker": "prefill", "--is-decode-worker": "decode"},
     entries=(
         Flag(names=("--tensor-parallel-size", "-tp"), option=TENSOR),
         Flag(names=("--pipeline-parallel-size", "-pp"), option=PIPELINE),
@@ -169,8 +171,10 @@ DIALECT = Dialect(  # vllm/engine/arg_utils.py
         Switch(names=("--enable-expert-parallel", "-ep"), option="expert_parallel", otherwise=False),
         choice(("--quantization", "-q"), "quantization", QUANTIZATIONS),
         choice(("--kv-cache-dtype",), "kv_cache_dtype", KV_DTYPES),
-        Flag(names=("--gpu-memory-utilization",), option="gpu_memory_utilization", read=number),
-        Flag(names=("--max-model-len",), option=CONTEXT),
+        Flag(names=("--gpu-memory-utilization", "--device-memory-utilization"), option="gpu_memory_utilization",
+             read=number),
+        Flag(names=("--kv-cache-memory-bytes", "--kv-cache-memory"), option="kv_cache_memory_bytes"),
+        Flag(names=("--max-model-len",), option=CONTEXT, read=whole_or_auto),
         Flag(names=("--num-gpu-blocks-override",), option="num_gpu_blocks"),
         Flag(names=("--block-size",), option="block_size"),
         Flag(names=("--swap-space",), option="swap_space", read=number),
@@ -192,15 +196,24 @@ DIALECT = Dialect(  # vllm/engine/arg_utils.py
         Switch(names=("--enable-prefix-caching",), option="enable_prefix_caching", otherwise=False),
         Switch(names=("--async-scheduling",), option="async_scheduling", otherwise=False),
         Switch(names=("--scheduler-reserve-full-isl",), option="scheduler_reserve_full_isl", otherwise=False),
+        Flag(names=("--watermark",), option="watermark", read=number),
         Flag(names=("--stream-interval",), option="stream_interval"),
         Switch(names=("--enable-lora",), option="enable_lora", otherwise=False),
         Flag(names=("--max-loras",), option="max_loras"),
         Flag(names=("--max-cpu-loras",), option="max_cpu_loras"),
         Flag(names=("--max-lora-rank",), option="max_lora_rank"),
-        Flag(names=("--speculative-config.num-speculative-tokens",), option="num_speculative_tokens"),
-        choice(("--speculative-config.method",), "speculative_method", DRAFTS),
-        Flag(names=("--speculative-config.model",), option="speculative_model", read=text),
-        Switch(names=("--enforce-eager", "-O0"), option="cudagraph_mode", value="none"),
+        Flag(names=("--speculative-config.num-speculative-tokens", "-sc.num-speculative-tokens", "--spec-tokens",
+                    "--num-speculative-tokens"), option="num_speculative_tokens"),
+        choice(("--speculative-config.method", "-sc.method", "--spec-method"), "speculative_method", DRAFTS),
+        Flag(names=("--speculative-config.model", "-sc.model", "--spec-model", "--speculative-model"),
+             option="speculative_model", read=text),
+        Switch(names=("--enforce-eager",), option="cudagraph_mode", value="none"),
+        choice((OPTIMIZATION_LEVEL,), "optimization_level", {str(level): level for level in range(4)}),
+        choice(("--performance-mode",), "performance_mode",
+               {name: name for name in ("balanced", "interactivity", "throughput")}),
+        Flag(names=("--cudagraph-capture-sizes", "--compilation-config.cudagraph-capture-sizes",
+                    "-O.cudagraph-capture-sizes", "-cc.cudagraph-capture-sizes"),
+             option="max_cudagraph_capture_size", read=largest, write=unwritten, takes="several"),
         choice(("--compilation-config.cudagraph-mode", "-O.cudagraph-mode", "-cc.cudagraph-mode"), "cudagraph_mode",
                 GRAPH_MODES),
         Flag(names=("--max-cudagraph-capture-size", "--compilation-config.max-cudagraph-capture-size",
@@ -210,13 +223,15 @@ DIALECT = Dialect(  # vllm/engine/arg_utils.py
                  "-cc.pass-config.fuse-allreduce-rms",
                  "--compilation-config.pass-config.enable-fi-allreduce-fusion"), "fuse_allreduce_rms",
                 {"true": True, "false": False}),
-        Tree(names=("--speculative-config", "--kernel-config", "--compilation-config", "-O", "-cc",
+        Tree(names=("--speculative-config", "-sc", "--kernel-config", "--compilation-config", "-O", "-cc",
                     "--compilation-config.pass-config", "-O.pass-config", "-cc.pass-config")),
     ),
     variables={
         "VLLM_MXFP4_USE_MARLIN": choice((), "moe_backend", dict.fromkeys(ON, "marlin") | dict.fromkeys(OFF, "auto")),
         "VLLM_FLOAT32_MATMUL_PRECISION": choice((), "fp32_matmul", MATMULS),
-    })
+        "LMCACHE_MAX_LOCAL_CPU_SIZE": Flag(names=(), option="lmcache_gib", read=number),
+    },
+    unmodelled_variables=VARIABLES)
 
 STATISTICS = re.compile(
     r"(?:(Engine \d+): )?Avg prompt throughput: (\d+(?:\.\d+)?) tokens/s, Avg generation throughput: "
@@ -253,6 +268,7 @@ VLLM = Engine(
     defaults=EngineDefaults(policy="fcfs", max_num_seqs=128, max_num_batched_tokens=2048, max_prefill_tokens=0,
                             enable_chunked_prefill=True, async_scheduling=True, gpu_memory_utilization=0.9),
     sized_defaults=sized_defaults, serve_defaults=serve_defaults,
+    fits_whole_prompts=True,  # _set_default_max_num_seqs_and_batched_tokens_args in vllm/engine/arg_utils.py
     # Pull requests 27614 (release notes of 0.14.0) and 34299; routers in 32 bit ran cuBLAS until 0.20.
     defaults_since=(Default("async_scheduling", "0.14", before=False),
                     Default("fuse_allreduce_rms", "0.16", before=False),

@@ -13,6 +13,7 @@ from planner.engines.dialect import Dialect, Flag, Switch, Tree
 from planner.launch.rank_flags import written_ranks
 from planner.settings.default_router import ROUTER
 from planner.settings.scenario import Scenario, given_options, names_in
+from planner.settings.tier_options import has_host_tier
 
 FILE = "engine.yaml"
 OWN_DRAFTS = ("eagle", "eagle3", "medusa")  # heads that were trained for a model, in a checkpoint of their own
@@ -49,6 +50,8 @@ def launch_command(scenario: Scenario) -> tuple[str, tuple[str, ...]]:
         lacking.append(f"speculative_model, the checkpoint that {scenario.speculative_method} drafts with")
     if dialect.lora_switch is not None and scenario.max_loras:
         words.append(dialect.lora_switch)
+    if dialect.tier is not None and dialect.tier.switch is not None and has_host_tier(scenario):
+        words.append(dialect.tier.switch)
     command = shlex.join(words)
     if in_file:
         command = (f"cat > {FILE} <<'EOF'\n{yaml.safe_dump(_nested(in_file), sort_keys=False)}EOF\n"
@@ -86,6 +89,9 @@ def _flag(dialect: Dialect, entries: tuple[Flag | Switch | Tree, ...], option: s
     if option == "num_gpu_blocks" and dialect.kv_tokens and ("." in dialect.kv_tokens[0]) != (
             entries is dialect.entries):
         return [_spelled(dialect, dialect.kv_tokens[0]), str(value * scenario.block_size)]
+    if option == "kv_offloading_size" and dialect.tier is not None:
+        return _tier_size(dialect, value, scenario) if ("." in dialect.tier.size) != (
+            entries is dialect.entries) else None
     for entry in entries:
         if isinstance(entry, Tree) or entry.option != option:
             continue
@@ -100,6 +106,14 @@ def _flag(dialect: Dialect, entries: tuple[Flag | Switch | Tree, ...], option: s
         elif (text := entry.write(value)) is not None:
             return [name, text]
     return None
+
+
+def _tier_size(dialect: Dialect, gib: float, scenario: Scenario) -> list[str] | None:
+    """Return the words that set a tier's size, which counts one GPU's; None if it is no whole number there."""
+    assert dialect.tier is not None
+    gpus = scenario.tensor_parallel_size * scenario.pipeline_parallel_size
+    size = gib * 2**30 / gpus / dialect.tier.unit_bytes
+    return [_spelled(dialect, dialect.tier.size), str(int(size))] if size == int(size) else None
 
 
 def _spelled(dialect: Dialect, name: str) -> str:

@@ -66,7 +66,9 @@ def parse_study(name: str, values: Mapping[str, Any], folder: Path) -> Study:
         raise UsageError("has no trace; give a path, or a bundled sample")
     notes: list[str] = []
     if launch is not None:
-        found, notes = launch_options(launch, text_of(options, "gpu"), text_of(options, "engine_version"))
+        launch = beside(folder, "from_command", launch)
+        found, notes = launch_options(launch, text_of(options, "gpu"), text_of(options, "engine_version"),
+                                      model=text_of(options, "model"))
         options = found | options
     return Study(name=name, trace=trace_beside(folder, trace), format=text_of(values, "format"),
                  scenario=parse_scenario(options),

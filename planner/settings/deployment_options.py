@@ -55,6 +55,8 @@ class DeploymentOptions:
         None, "Share of GPU memory that the engine uses. SGLang: mem_fraction_static; its default depends on GPU "
               "memory and chunk size. TensorRT-LLM: free_gpu_memory_fraction, the KV cache's share of free memory. "
               f"{defaults_text('gpu_memory_utilization')}")
+    kv_cache_memory_bytes: int | None = option(
+        None, "KV cache of each GPU [bytes] (vLLM). It replaces --gpu-memory-utilization. [from the memory model]")
     max_model_len: int | None = option(
         None, "Longest context [tokens] (SGLang: --context-length; TensorRT-LLM: max_seq_len). [the "
         "model's]")
@@ -82,5 +84,10 @@ def check_deployment(options: DeploymentOptions) -> None:
         raise UsageError(f"max_loras = {options.max_loras}, max_lora_rank = {options.max_lora_rank}, "
                          f"lora_disk_bandwidth = {options.lora_disk_bandwidth} [GB/s]: must be at least 0, at least "
                          f"1, and above 0")
+    if options.kv_cache_memory_bytes is not None and options.kv_cache_memory_bytes < 1:
+        raise UsageError(f"kv_cache_memory_bytes = {options.kv_cache_memory_bytes}: must be at least 1 [bytes]")
+    if options.kv_cache_memory_bytes is not None and options.num_gpu_blocks is not None:
+        raise UsageError(f"kv_cache_memory_bytes = {options.kv_cache_memory_bytes} beside num_gpu_blocks = "
+                         f"{options.num_gpu_blocks}: both are the size of the KV cache; leave one of them out")
     if options.max_cpu_loras is not None and options.max_cpu_loras < options.max_loras:
         raise UsageError(f"max_cpu_loras = {options.max_cpu_loras}: must be at least max_loras = {options.max_loras}")

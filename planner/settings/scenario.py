@@ -14,7 +14,7 @@ from planner.settings.option_types import of_no_type, types_in
 from planner.settings.overload_options import OverloadOptions
 from planner.settings.scheduling_options import SchedulingOptions
 from planner.settings.step_time_options import StepTimeOptions, check_step_time
-from planner.settings.tier_options import TierOptions, check_tier_options
+from planner.settings.tier_options import TierOptions, check_tier_options, has_host_tier
 
 ALIASES = {"replicas": "data_parallel_size"}  # that files may call an option by
 MOST = 2**62  # of a whole number, so that 64 bits hold it
@@ -45,9 +45,10 @@ class Scenario(LoadOptions, StepTimeOptions, OverloadOptions, SchedulingOptions,
         check_tier_options(self)
         check_fleet(self)
         check_step_time(self)
-        if self.kv_offloading_size is not None and self.num_cpu_blocks is not None:
-            raise UsageError(f"num_cpu_blocks = {self.num_cpu_blocks} besides kv_offloading_size = "
-                             f"{self.kv_offloading_size}: swapped KV is in that; leave one of them out")
+        if has_host_tier(self) and self.num_cpu_blocks is not None:
+            name = "kv_offloading_ratio" if self.kv_offloading_size is None else "kv_offloading_size"
+            raise UsageError(f"num_cpu_blocks = {self.num_cpu_blocks} besides {name} = {getattr(self, name)}: swapped "
+                             f"KV is in that; leave one of them out")
 
 
 def _check_ranks(scenario: Scenario) -> None:

@@ -16,6 +16,9 @@ class TierOptions:
 
     kv_offloading_size: float | None = option(
         None, "Host memory for KV blocks, for all GPUs of an engine [GiB]. [none]")
+    kv_offloading_ratio: float | None = option(
+        None, "Host memory for KV blocks, as a multiple of the GPU's KV cache (SGLang: --hicache-ratio). It replaces "
+        "--kv-offloading-size. [none]")
     kv_offloading_bandwidth: float | None = option(
         None, "Bandwidth between a GPU and host memory, per direction [GB/s]. [the GPU's host link]")
     kv_remote_size: float | None = option(None, "Remote KV store that all replicas share [GiB]. [none]")
@@ -34,8 +37,24 @@ def check_tier_options(options: TierOptions) -> None:
         value = getattr(options, name)
         if value is not None and not value > 0:
             raise UsageError(f"{name} = {value}: must be above 0 [{'GiB' if name.endswith('size') else 'GB/s'}]")
+    if options.kv_offloading_ratio is not None:
+        if not 0 < options.kv_offloading_ratio < math.inf:
+            raise UsageError(f"kv_offloading_ratio = {options.kv_offloading_ratio}: must be above 0, and finite")
+        if options.kv_offloading_size is not None:
+            raise UsageError(f"kv_offloading_ratio = {options.kv_offloading_ratio:g} beside kv_offloading_size = "
+                             f"{options.kv_offloading_size:g}: both are the size of the tier; leave one of them out")
     if not 0 <= options.kv_remote_latency < math.inf:
         raise UsageError(f"kv_remote_latency = {options.kv_remote_latency}: must not be negative [s]")
-    if options.kv_write_policy == "write_back" and options.kv_offloading_size is None:
+    if options.kv_write_policy == "write_back" and not has_host_tier(options):
         raise UsageError("kv_write_policy = write_back: blocks go to host memory when the GPU evicts them; give "
                          "kv_offloading_size")
+
+
+def has_host_tier(options: TierOptions) -> bool:
+    """Tell whether there is a tier in host memory."""
+    return options.kv_offloading_size is not None or options.kv_offloading_ratio is not None
+
+
+def has_tiers(options: TierOptions) -> bool:
+    """Tell whether there is a tier below the GPU's memory."""
+    return has_host_tier(options) or options.kv_remote_size is not None

@@ -132,6 +132,24 @@ _SERVER = ("[2026-04-05 20:00:00] server_args=ServerArgs(model_path='m/m', tp_si
            "quantization='fp8', chat_template=None)")
 _LAUNCH = ("vllm serve meta-llama/Llama-3.1-8B --tensor-parallel-size 2 --max-num-seqs 64 --kv-cache-dtype fp8 "
            "--gpu-memory-utilization 0.9 --no-enable-prefix-caching")
+_SCRIPT = """MODEL="acme/chat"
+ARGS=(--max-num-seqs 64)
+for PORT in 8000 8001; do
+  vllm serve $MODEL -tp ${TP:-2} "${ARGS[@]}" --port $PORT > log &
+done
+"""
+_MANIFEST = """kind: Deployment
+metadata: {name: chat}
+spec:
+  replicas: 2
+  template:
+    spec:
+      containers:
+      - image: vllm/vllm-openai:v0.11.0
+        args: [--model, $(MODEL), -tp, "2"]
+        env: [{name: MODEL, value: acme/chat}]
+        resources: {limits: {nvidia.com/gpu: 2}}
+"""
 _FLEET = """[[pool]]
 name = "new"
 role = "prefill"
@@ -183,6 +201,8 @@ TARGETS: Mapping[str, Target] = {
     "launch log": Target(seed=_SERVER.encode(), suffix=".log", read=lambda path: read_launch(str(path))),
     "launch": Target(seed=_LAUNCH.encode(), suffix=".txt",
                      read=lambda path: read_launch(path.read_text(encoding="utf-8", errors="replace"))),
+    "launch script": Target(seed=_SCRIPT.encode(), suffix=".sh", read=lambda path: read_launch(str(path))),
+    "launch manifest": Target(seed=_MANIFEST.encode(), suffix=".yaml", read=lambda path: read_launch(str(path))),
     "slo": Target(seed=b"ttft:500 tpot:50 p99_e2el:5000", suffix=".txt",
                   read=lambda path: parse_objectives(path.read_text(encoding="utf-8", errors="replace"), 0.9)),
 }

@@ -1,0 +1,103 @@
+"""Flags that set no option, by their effect on a prediction: none, or a change that is not modelled."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Takes = Literal["nothing", "one", "several"]
+
+# Effects that engines share.
+OFFLOADED = "keeps weights in host memory, which is not modelled: steps would wait for the host link"
+FULL_PRECISION = ("computes in 32 bit, which is not modelled: weights and KV cache would be twice as large, and steps "
+                  "slower")
+NO_GPU = "runs on a device that is no GPU, which is not modelled"
+NO_TEXT = "serves no text token by token, which is what is predicted"
+OTHER_KERNELS = "chooses kernels: their times differ from the engine's own choice"
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A flag that sets no option.
+
+    Parameters
+    ----------
+    names : with dashes, the first as the engine documents it.
+    takes : whether it stands alone, or the number of words that follow it.
+    default : its value if it is left out; None if the engine has none or derives it.
+    """
+
+    names: tuple[str, ...]
+    takes: Takes
+    default: str | None = None
+
+    def is_default(self, value: Any) -> bool:
+        """Tell whether a value, as a command, a file or a log has it, changes nothing."""
+        text = str(value).lower()
+        return value is not None and (text in ("none", "null", "false", "", "[]", "{}") or text == self.default)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unmodelled:
+    """Flags that change an answer, and that are not modelled.
+
+    Parameters
+    ----------
+    effect : the change, as a note says it after the flag.
+    flags : with their defaults, which change nothing.
+    is_refused : whether a prediction without them would be of another deployment altogether.
+    only : values that do so, in small letters; empty if all except the default do.
+    """
+
+    effect: str
+    flags: tuple[Known, ...]
+    is_refused: bool = False
+    only: tuple[str, ...] = ()
+
+    def applies(self, flag: Known, value: Any) -> bool:
+        """Tell whether a flag with this value changes an answer; None is a flag without a value."""
+        if self.only:
+            return str(value).lower() in self.only
+        return not flag.is_default(value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlagTable:
+    """The flags of an engine that set no option.
+
+    Parameters
+    ----------
+    no_effect : of the newest release; `others` are those of older releases and of programs that wrap the engine.
+    unmodelled : of all releases.
+    """
+
+    no_effect: tuple[Known, ...]
+    unmodelled: tuple[Unmodelled, ...]
+    others: tuple[Known, ...] = ()
+
+    def known(self) -> Iterator[Known]:
+        """Yield all flags."""
+        yield from self.no_effect
+        yield from self.others
+        for group in self.unmodelled:
+            yield from group.flags
+
+    def effect_of(self, name: str) -> tuple[Unmodelled, Known] | None:
+        """Return the group that a flag belongs to, None if it has no effect or is not in the table."""
+        return next(((group, flag) for group in self.unmodelled for flag in group.flags if name in flag.names), None)
+
+
+def flags(text: str) -> tuple[Known, ...]:
+    """Return flags as a text lists them: `--alone --one= --with-default=8 --several=* --name|--other-name=`.
+
+    >>> flags("--tp-size|--tp=1 --headless")[0]
+    Known(names=('--tp-size', '--tp'), takes='one', default='1')
+    """
+    return tuple(_known(word) for word in text.split())
+
+
+def _known(word: str) -> Known:
+    names, is_joined, default = word.partition("=")
+    if not is_joined:
+        return Known(tuple(names.split("|")), "nothing")
+    return Known(tuple(names.split("|")), "several" if default == "*" else "one",
+                 default.lower() if default not in ("", "*") else None)

@@ -1,0 +1,116 @@
+"""Where a launch begins among the words of a command line, its engine, and the release that an image's tag has."""
+
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from planner.engines import ENGINES
+from planner.engines.releases import stated_release
+from planner.errors import UsageError
+
+# The words that a launch begins with; of the words before them (docker run) only variables and an image's tag are read.
+BEGINNINGS = tuple((pattern, name) for name, engine in ENGINES.items() for pattern in engine.dialect.commands)
+IMAGES = "|".join(image for engine in ENGINES.values() for image in engine.dialect.images)
+IMAGE = re.compile(rf"(?:\S*/)?(?:{IMAGES}):v?([^-@\s]+)\S*")  # its tag, up to a dash
+VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*=")
+SUBSTITUTION = re.compile(r"\$\((?:[^()'\"]|\([^()'\"]*\))*\)")  # of a command or a sum, without quotes
+ENDS = (";", "&", "&&", "|", "||", ">", ">>", "2>", "2>&1")
+OF_A_SHELL = re.compile(r"-[a-z]*c")
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """A launch among the words of a command line.
+
+    Parameters
+    ----------
+    engine : that it launches.
+    before : the words up to the arguments; arguments : the rest, up to the end of the command.
+    """
+
+    engine: str
+    before: tuple[str, ...]
+    arguments: tuple[str, ...]
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """Return the variables that are set before the command, as a shell and docker's `-e` do."""
+        pairs = (word.rstrip(";").partition("=") for word in self.before if VARIABLE.match(word))
+        return {name: value for name, _, value in pairs}
+
+    @property
+    def release(self) -> str | None:
+        """Return the release of the image that the command runs."""
+        return next((release for word in self.before if (release := image_release(word))), None)
+
+
+def image_release(image: str) -> str | None:
+    """Return the release of an engine's image; None if the tag has none, as latest.
+
+    >>> image_release("vllm/vllm-openai:v0.11.0-x86_64"), image_release("lmsysorg/sglang:latest")
+    ('0.11.0', None)
+    """
+    match = IMAGE.fullmatch(image)
+    return stated_release(match[1]) if match else None
+
+
+def find_launch(words: Sequence[str]) -> Beginning | None:
+    """Return the first launch among words; None if there is none. The text after `sh -c` is read as words, too."""
+    for start, word in enumerate(words):
+        for length in (1, 2, 3):
+            said = " ".join(words[start:start + length])
+            for pattern, engine in BEGINNINGS:
+                if pattern.fullmatch(said) and not _goes_on(words, start, length):
+                    rest = words[start + length:]
+                    end = next((place for place, each in enumerate(rest) if each in ENDS), len(rest))
+                    return Beginning(engine, tuple(words[:start + length]), tuple(rest[:end]))
+        if OF_A_SHELL.fullmatch(word) and start + 1 < len(words) and (
+                inner := find_launch(split_words(words[start + 1]))):
+            return Beginning(inner.engine, (*words[:start], *inner.before), inner.arguments)
+    return None
+
+
+def launched(words: Sequence[str]) -> Beginning:
+    """Return the first launch among words.
+
+    Raises
+    ------
+    UsageError : there is none.
+    """
+    if (found := find_launch(words)) is None:
+        raise UsageError("--from-command: launches no engine that is known; give what begins with vllm serve, python "
+                         "-m sglang.launch_server or trtllm-serve")
+    return found
+
+
+def split_words(command: str) -> list[str]:
+    """Return the words of a command line, without comments.
+
+    Raises
+    ------
+    UsageError : a quote is open.
+    """
+    try:
+        return shell_words(command.replace("\\\n", " "))
+    except ValueError as error:
+        raise UsageError(f"--from-command: {error}; put quotes around the whole command") from error
+
+
+def shell_words(line: str) -> list[str]:
+    """Return the words of a line as a shell splits it; `$(a command)` is a part of one word, and is not run.
+
+    >>> shell_words("serve --port $((8000 + i)) # the first")
+    ['serve', '--port', '$((8000 + i))']
+
+    Raises
+    ------
+    ValueError : a quote is open.
+    """
+    return shlex.split(SUBSTITUTION.sub(lambda match: re.sub(r"(\s)", r"\\\1", match[0]), line), comments=True)
+
+
+def _goes_on(words: Sequence[str], start: int, length: int) -> bool:
+    """Tell whether the next word still belongs to the beginning, as the serve of `trtllm-serve serve`."""
+    said = " ".join(words[start:start + length + 1])
+    return len(words) > start + length and any(pattern.fullmatch(said) for pattern, _ in BEGINNINGS)

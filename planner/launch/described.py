@@ -1,0 +1,32 @@
+"""An engine as a file describes it: its command, with the replicas, GPUs and image around it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Described:
+    """An engine that a file launches.
+
+    Parameters
+    ----------
+    words : of its command line, from the words that launch it on.
+    place : what it is called in the file, as in "container llm of Deployment chat".
+    variables : of its environment.
+    image : of its container; None if the file has none.
+    replicas : engines of this kind [1].
+    gpus : that each replica requests; None if the file does not say it [1].
+    role : in a fleet: prefill, decode, or both.
+    files : texts of files that its command names, by name, where the file has them.
+    notes : what else a user should know, about the place.
+    """
+
+    words: Sequence[str]
+    place: str
+    variables: Mapping[str, str] = field(default_factory=dict)
+    image: str | None = None
+    replicas: int = 1
+    gpus: int | None = None
+    role: str = "both"
+    files: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()

@@ -1,0 +1,186 @@
+"""A launch that stands in a file: a script, a deployment file, or the arguments that a server wrote into its log."""
+
+import ast
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from planner.engines import ENGINES
+from planner.errors import UsageError
+from planner.launch.beginnings import launched, split_words
+from planner.launch.connectors import ROLES
+from planner.launch.described import Described
+from planner.launch.flag_names import flags_in, normal
+from planner.launch.manifests.manifest_kinds import read_manifest
+from planner.launch.roles import REMEDY
+from planner.launch.shell_script import ScriptLaunch, script_launches
+from planner.traces.source import text_lines
+
+OF_A_REPLICA = ("--port", "--host", "--node-rank", "--data-parallel-rank", "--base-gpu-id", "--dist-init-addr",
+                "--served-model-name", "--nccl-port")
+MOST_LINES = 100_000  # of a script; a log may have more
+QUOTES, OPEN, CLOSED = "'\"", "([{<", ")]}>"
+
+
+@dataclass(frozen=True, slots=True)
+class Logged:
+    """What a server's log says that it was launched with.
+
+    Parameters
+    ----------
+    engine : whose log it is.
+    arguments : by name, with underscores; without those that are None.
+    version : the server's, where the log has it before them.
+    """
+
+    engine: str
+    arguments: Mapping[str, Any]
+    version: str | None
+
+
+def file_of(command: str) -> Path | None:
+    """Return the path that stands in place of a launch command; None where it is none of a file."""
+    try:
+        path = Path(command)
+        return path if path.is_file() or path.is_fifo() else None
+    except (OSError, ValueError):  # too long for a path, or no path at all
+        return None
+
+
+def read_text(command: str, role: str = "both") -> Described:
+    """Read a launch out of a text: a command, or the lines of a script.
+
+    Raises
+    ------
+    UsageError : it is a script that launches several different engines.
+    """
+    is_script = "\n" in command.replace("\\\n", "").strip()
+    launches = [_of_script(each) for each in script_launches(command)] if is_script else []
+    if launches:
+        return _chosen("the text", launches, role)
+    return Described(words=split_words(command), place="the command")
+
+
+def read_file(path: Path, role: str = "both") -> Logged | Described:
+    """Read a launch out of a file: a server's arguments in its log, a deployment file, or the line of a script.
+
+    vLLM writes the arguments that differ from their defaults, SGLang all of them.
+
+    Parameters
+    ----------
+    role : of the engine that is looked for, where a file has several.
+
+    Raises
+    ------
+    UsageError : it launches no engine, or several different ones.
+    """
+    if path.suffix.lower() in (".yaml", ".yml", ".json"):
+        found = read_manifest(path)
+        return _chosen(str(path), [each if each.role != "both" else replace(each, role=_role(each)) for each in found],
+                       role)
+    version: str | None = None
+    lines: list[str] = []
+    for _, line in text_lines(path):
+        for name, engine in ENGINES.items():
+            said = engine.dialect.log_version and engine.dialect.log_version.search(line)
+            version = said[1] if said else version
+            if engine.dialect.log_opening is None:
+                continue
+            opening, sign = engine.dialect.log_opening
+            _, found_there, rest = line.partition(opening)
+            if found_there:
+                return Logged(name, dict(_arguments(rest, sign)), version)
+        if len(lines) < MOST_LINES:
+            lines.append(line)
+    launches = [_of_script(each) for each in script_launches("\n".join(lines))]
+    if not launches:
+        raise UsageError(f"--from-command {path}: launches no engine that is known; give a script with vllm serve, "
+                         f"python -m sglang.launch_server or trtllm-serve in it, a deployment file (Kubernetes, "
+                         f"compose, Helm values), or a server's log from its beginning")
+    return _chosen(str(path), launches, role)
+
+
+def _of_script(launch: ScriptLaunch) -> Described:
+    notes = () if launch.times is not None else (
+        "runs in a loop of unknown length; one engine is predicted. --data-parallel-size has their number",)
+    described = Described(words=launch.words, place=f"line {launch.line}", files=launch.files, notes=notes,
+                          replicas=launch.times or 1)
+    return replace(described, role=_role(described))
+
+
+def _role(launch: Described) -> str:
+    """Return the role that the flags of a command give its engine."""
+    beginning = launched(launch.words)
+    dialect = ENGINES[beginning.engine].dialect
+    for flag, value in flags_in(beginning.engine, beginning.arguments):
+        said = str(value).lower()
+        if role := dialect.role_switches.get(normal(flag)) or dialect.roles.get(normal(flag), {}).get(said):
+            return role
+        if normal(flag) in dialect.connectors and (role := next((ROLES[word] for word in ROLES if word in said), None)):
+            return role
+    return launch.role
+
+
+def _chosen(source: str, launches: Sequence[Described], role: str) -> Described:
+    """Return the engine of a file that is asked for, with the replicas of all that are equal to it."""
+    of_role = [each for each in launches if each.role == role] or [
+        each for each in launches if role == "both" or each.role == "both"]
+    if not of_role:
+        raise UsageError(f"--from-command {source}: has no engine for {role}, only for {launches[0].role} "
+                         f"({launches[0].place}); give the file that has one")
+    first = of_role[0]
+    if all(_deployment(each) == _deployment(first) for each in of_role):
+        return replace(first, replicas=sum(each.replicas for each in of_role))
+    places = ", ".join(each.place for each in of_role[:4])
+    remedy = "give the command of one of them" if len({each.role for each in of_role}) == 1 else REMEDY
+    raise UsageError(f"--from-command {source}: launches several engines that differ ({places}); {remedy}")
+
+
+def _deployment(launch: Described) -> tuple[str, ...]:
+    """Return the words of a launch that tell deployments apart: without those that differ between equal replicas."""
+    beginning = launched(launch.words)
+    flags = (f"{flag}={value}" for flag, value in flags_in(beginning.engine, beginning.arguments)
+             if normal(flag) not in OF_A_REPLICA)
+    return (beginning.engine, launch.role, *flags)
+
+
+def _arguments(text: str, sign: str) -> Iterator[tuple[str, Any]]:
+    """Yield the names and values of what stands up to the bracket that closes it."""
+    for part in _parts(text):
+        name, _, value = part.partition(sign)
+        found = _value(value.strip())
+        if found is not None:
+            yield name.strip(" '\""), found
+
+
+def _parts(text: str) -> Iterator[str]:
+    """Yield what stands between commas, those inside brackets and quotes aside."""
+    depth, begin, quote, place = 0, 0, "", 0
+    while place < len(text):
+        letter = text[place]
+        if quote:
+            place += letter == "\\"
+            quote = "" if letter == quote else quote
+        elif letter in QUOTES:
+            quote = letter
+        elif letter in OPEN:
+            depth += 1
+        elif letter in CLOSED and depth == 0:
+            break
+        elif letter in CLOSED:
+            depth -= 1
+        elif letter == "," and depth == 0:
+            yield text[begin:place]
+            begin = place + 1
+        place += 1
+    if text[begin:place].strip():
+        yield text[begin:place]
+
+
+def _value(text: str) -> Any:
+    """Return what Python reads of a text, or the text."""
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return text

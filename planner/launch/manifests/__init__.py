@@ -1,0 +1,1 @@
+"""Deployment files that launch an engine: one module for each kind, and the table of kinds."""

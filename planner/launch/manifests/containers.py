@@ -1,0 +1,116 @@
+"""A container of a deployment file: its command with variables put in, its GPUs and its image."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from planner.launch.beginnings import OF_A_SHELL, find_launch
+from planner.launch.described import Described
+from planner.launch.shell_script import script_launches
+
+REFERENCE = re.compile(r"\$\$|\$\((\w+)\)")  # of a variable, as Kubernetes puts it in
+SHELLS = ("sh", "bash", "ash", "dash", "zsh")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Around:
+    """What surrounds a container: its place in the file, replicas, role, and nodes of a replica."""
+
+    place: str
+    replicas: int = 1
+    role: str = "both"
+    nodes: int = 1
+
+
+def engines_of(container: Mapping[str, Any], around: Around, *, command: Sequence[str] | None = None,
+               variables: Mapping[str, str] | None = None) -> Iterator[Described]:
+    """Yield the engines that a container launches; none where it launches something else.
+
+    Parameters
+    ----------
+    command : in place of the container's own command and arguments.
+    variables : besides those of its environment.
+    """
+    environment = {**(variables or {}), **environment_of(container.get("env"))}
+    image = text_of(container.get("image"))
+    own = [*words_of(container.get("command")), *words_of(container.get("args"))]
+    words = [_with(word, environment) for word in (own if command is None else command)]
+    gpus = gpus_of(container.get("resources"))
+    common: dict[str, Any] = {"variables": environment, "image": image, "replicas": around.replicas,
+                              "role": around.role, "gpus": None if gpus is None else gpus * around.nodes}
+    if (script := _script(words)) is not None:
+        for launch in script_launches(script, environment):
+            yield Described(words=launch.words, place=f"line {launch.line} of {around.place}", files=launch.files,
+                            **common)
+    elif find_launch(words) is not None:
+        yield Described(words=words, place=around.place, **common)
+    elif image is not None and find_launch([image, *words]) is not None:
+        yield Described(words=[image, *words], place=around.place, **common)
+
+
+def environment_of(entries: Any) -> dict[str, str]:
+    """Return variables with their values, of a list of names and values, of texts NAME=value, or of a mapping."""
+    if isinstance(entries, Mapping):
+        return {str(name): str(value) for name, value in entries.items() if value is not None}
+    found = {}
+    for entry in entries if isinstance(entries, list) else ():
+        if isinstance(entry, Mapping) and entry.get("value") is not None:
+            found[str(entry.get("name"))] = str(entry["value"])
+        elif isinstance(entry, str) and "=" in entry:
+            name, _, value = entry.partition("=")
+            found[name] = value
+    return found
+
+
+def gpus_of(resources: Any) -> int | None:
+    """Return the GPUs that a container requests, None if it does not say."""
+    for kind in ("limits", "requests"):
+        part = resources.get(kind) if isinstance(resources, Mapping) else None
+        for name, count in part.items() if isinstance(part, Mapping) else ():
+            if (str(name) in ("gpu", "gpus") or str(name).endswith("/gpu")) and str(count).isdigit():
+                return int(count)
+    return None
+
+
+def words_of(value: Any) -> list[str]:
+    """Return a list of words as texts; of another value none."""
+    return [str(word) for word in value] if isinstance(value, list) else []
+
+
+def text_of(value: Any) -> str | None:
+    """Return a value as text; None is none."""
+    return None if value is None else str(value)
+
+
+def count_of(value: Any, otherwise: int = 1) -> int:
+    """Return a count, as files write it; what is none is `otherwise`."""
+    return int(value) if str(value).isdigit() else otherwise
+
+
+def flags_of(options: Mapping[str, Any]) -> list[str]:
+    """Return options by name as the words of a command line: texts, switches, and tables as JSON."""
+    words = []
+    for name, value in options.items():
+        flag = f"--{name.replace('_', '-')}"
+        if isinstance(value, bool):
+            words.append(flag if value else f"--no-{flag.removeprefix('--')}")
+        elif isinstance(value, dict | list):
+            words.append(f"{flag}={json.dumps(value)}")
+        elif value is not None:
+            words.append(f"{flag}={value}")
+    return words
+
+
+def _with(word: str, environment: Mapping[str, str]) -> str:
+    """Return a word with the variables that it refers to; those without a value stay."""
+    return REFERENCE.sub(lambda match: "$" if match[0] == "$$" else environment.get(match[1], match[0]), word)
+
+
+def _script(words: Sequence[str]) -> str | None:
+    """Return the script that a shell runs; None if the words are no shell's."""
+    if not words or words[0].rpartition("/")[2] not in SHELLS:
+        return None
+    place = next((number for number, word in enumerate(words) if number and OF_A_SHELL.fullmatch(word)), None)
+    return None if place is None or place + 1 >= len(words) else words[place + 1]

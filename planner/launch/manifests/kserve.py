@@ -1,0 +1,100 @@
+"""KServe: InferenceServices with a container or a model of the Hugging Face runtime, and LLMInferenceServices."""
+
+import shlex
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from planner.launch.described import Described
+from planner.launch.manifests.containers import (
+    Around,
+    count_of,
+    engines_of,
+    environment_of,
+    words_of,
+)
+from planner.launch.manifests.kubernetes import of_pod
+
+RUNTIMES_OWN = ("--model-name", "--model-dir", "--model-id", "--model-revision", "--backend", "--task",
+                "--predictor-config", "--http-port", "--grpc-port", "--enable-docs-url")
+EXTRA = "VLLM_ADDITIONAL_ARGS"  # the variable with arguments beside those of llm-d's template
+
+
+def is_kserve(document: Mapping[str, Any]) -> bool:
+    """Tell whether a document is a service of KServe."""
+    return document.get("kind") in ("InferenceService", "LLMInferenceService") and isinstance(
+        document.get("spec"), Mapping)
+
+
+def of_kserve(document: Mapping[str, Any]) -> Iterator[Described]:
+    """Yield the engines of a service of KServe."""
+    spec, name = document["spec"], (document.get("metadata") or {}).get("name", "")
+    place = f"{document['kind']} {name}".strip()
+    if document["kind"] == "InferenceService":
+        yield from _of_predictor(spec.get("predictor") or {}, place)
+        return
+    model = _hub_name((spec.get("model") or {}).get("uri")) or (spec.get("model") or {}).get("name")
+    prefill = spec.get("prefill")
+    parts = {"decode": spec} | ({"prefill": prefill} if isinstance(prefill, Mapping) else {})
+    for role, part in parts.items():
+        yield from _of_llm_part(part, model, f"{place}, {role}" if prefill else place,
+                                role if prefill else "both")
+
+
+def _of_predictor(predictor: Mapping[str, Any], place: str) -> Iterator[Described]:
+    replicas, model = count_of(predictor.get("minReplicas")), predictor.get("model")
+    if not isinstance(model, Mapping):
+        yield from of_pod({"spec": predictor}, place, replicas=max(replicas, 1))
+        return
+    arguments = words_of(model.get("args"))
+    pairs = [word.replace("_", "-", word.partition("=")[0].count("_")).partition("=")[::2] for word in arguments]
+    named = _argument(arguments, "--model-id") or _hub_name(model.get("storageUri"))
+    own, skips = [], False
+    for word, (flag, value) in zip(arguments, pairs, strict=True):
+        if skips:
+            skips = False
+        elif flag in RUNTIMES_OWN:
+            skips = not value and "=" not in word
+        else:
+            own.append(word)
+    has_model = any(flag == "--model" for flag, _ in pairs)
+    workers = predictor.get("workerSpec") or {}
+    for key, flag in (("tensorParallelSize", "--tensor-parallel-size"),
+                      ("pipelineParallelSize", "--pipeline-parallel-size")):
+        if key in workers:
+            own.append(f"{flag}={workers[key]}")
+    words = ["vllm", "serve", *([] if has_model or named is None else [named]), *own]
+    yield from engines_of(model, Around(place=place, replicas=max(replicas, 1),
+                                        nodes=count_of(workers.get("pipelineParallelSize"))), command=words)
+
+
+def _argument(arguments: list[str], name: str) -> str | None:
+    """Return the value of a flag among words, with dashes or underscores."""
+    for place, word in enumerate(arguments):
+        flag, is_joined, value = word.partition("=")
+        if flag.replace("_", "-") == name:
+            return value if is_joined else arguments[place + 1] if place + 1 < len(arguments) else None
+    return None
+
+
+def _of_llm_part(part: Mapping[str, Any], model: Any, place: str, role: str) -> Iterator[Described]:
+    parallelism = part.get("parallelism") or {}
+    containers = (part.get("template") or {}).get("containers") or [{}]
+    container = next((each for each in containers if each.get("name") in (None, "main")), containers[0])
+    words = ["vllm", "serve", str(model)]
+    words += [f"{flag}={parallelism[key]}" for key, flag in (
+        ("tensor", "--tensor-parallel-size"), ("pipeline", "--pipeline-parallel-size"),
+        ("data", "--data-parallel-size")) if key in parallelism]
+    words += ["--enable-expert-parallel"] if parallelism.get("expert") else []
+    words += words_of(container.get("args"))
+    words += shlex.split(environment_of(container.get("env")).get(EXTRA, ""))
+    has_own = bool(container.get("command"))
+    nodes = count_of(parallelism.get("data")) // max(count_of(parallelism.get("dataLocal")), 1)
+    yield from engines_of(container, Around(place=place, replicas=count_of(part.get("replicas")), role=role,
+                                            nodes=max(nodes, 1) if "dataLocal" in parallelism else 1),
+                          command=None if has_own else words)
+
+
+def _hub_name(uri: Any) -> str | None:
+    """Return the Hugging Face name of a model's address; another address as it is."""
+    return None if uri is None else str(uri).removeprefix("hf://").partition(":")[0] if str(uri).startswith(
+        "hf://") else str(uri)

@@ -1,0 +1,43 @@
+"""Kubernetes manifests: Pods, Deployments, StatefulSets, Jobs and LeaderWorkerSets with a container that serves."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from planner.launch.described import Described
+from planner.launch.manifests.containers import Around, count_of, engines_of
+
+KINDS = ("Pod", "Deployment", "StatefulSet", "ReplicaSet", "DaemonSet", "Job", "LeaderWorkerSet", "Service",
+         "ServingRuntime", "ClusterServingRuntime")
+ROLE_LABEL = "llm-d.ai/role"
+
+
+def is_kubernetes(document: Mapping[str, Any]) -> bool:
+    """Tell whether a document is a manifest of one of these kinds."""
+    return document.get("kind") in KINDS and isinstance(document.get("spec"), Mapping)
+
+
+def of_kubernetes(document: Mapping[str, Any]) -> Iterator[Described]:
+    """Yield the engines of a manifest."""
+    spec, name = document["spec"], (document.get("metadata") or {}).get("name", "")
+    place, replicas = f"{document['kind']} {name}".strip(), count_of(spec.get("replicas"))
+    group = spec.get("leaderWorkerTemplate")
+    if isinstance(group, Mapping):
+        size = count_of(group.get("size"))
+        template = group.get("leaderTemplate") or group.get("workerTemplate") or {}
+        yield from of_pod(template, place, replicas=replicas, nodes=size)
+    else:
+        template = spec.get("template") if isinstance(spec.get("template"), Mapping) else {"spec": spec}
+        yield from of_pod(template, place, replicas=replicas)
+
+
+def of_pod(template: Mapping[str, Any], place: str, *, replicas: int = 1, role: str = "both", nodes: int = 1
+           ) -> Iterator[Described]:
+    """Yield the engines of a pod's template."""
+    labels = (template.get("metadata") or {}).get("labels") or {}
+    role = str(labels[ROLE_LABEL]) if labels.get(ROLE_LABEL) in ("prefill", "decode") else role
+    containers = (template.get("spec") or {}).get("containers")
+    for container in containers if isinstance(containers, list) else ():
+        if isinstance(container, Mapping):
+            around = Around(place=f"container {container.get('name', '')} of {place}", replicas=replicas, role=role,
+                            nodes=nodes)
+            yield from engines_of(container, around, variables={"LWS_GROUP_SIZE": str(nodes)} if nodes > 1 else None)

@@ -1,0 +1,83 @@
+"""The kinds of deployment files, and a file read as the first of them that it is."""
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from planner.errors import UsageError
+from planner.launch.described import Described
+from planner.launch.manifests.compose import is_compose, of_compose
+from planner.launch.manifests.dynamo_graph import is_dynamo, of_dynamo
+from planner.launch.manifests.engine_config import is_engine_config, of_engine_config
+from planner.launch.manifests.helm_values import is_llmd, is_production_stack, of_llmd, of_production_stack
+from planner.launch.manifests.kserve import is_kserve, of_kserve
+from planner.launch.manifests.kubernetes import is_kubernetes, of_kubernetes
+from planner.launch.manifests.ray_serve import is_ray, of_ray
+
+Document = Mapping[str, Any]
+
+# What tells a kind, and what reads it with the file's path; the first that fits.
+KINDS: tuple[tuple[Callable[[Document], bool], Callable[[Document, Path], Iterator[Described]]], ...] = (
+    (is_kserve, lambda document, _: of_kserve(document)),
+    (is_dynamo, lambda document, _: of_dynamo(document)),
+    (is_ray, lambda document, _: of_ray(document)),
+    (is_kubernetes, lambda document, _: of_kubernetes(document)),
+    (is_production_stack, lambda document, _: of_production_stack(document)),
+    (is_llmd, lambda document, _: of_llmd(document)),
+    (is_compose, lambda document, path: of_compose(document, path.parent)),
+    (is_engine_config, of_engine_config),
+)
+
+
+def read_manifest(path: Path) -> list[Described]:
+    """Return the engines that a deployment file launches.
+
+    Raises
+    ------
+    UsageError : the file is no YAML, is of no kind that is known, or launches no engine.
+    """
+    documents = [part for document in _documents(path) for part in _parts(document)]
+    found, is_known = [], False
+    for document in documents:
+        try:
+            reader = next((read for is_kind, read in KINDS if is_kind(document)), None)
+            is_known |= reader is not None
+            found += [] if reader is None else list(reader(document, path))
+        except (AttributeError, LookupError, TypeError, ValueError, yaml.YAMLError) as error:
+            raise UsageError(f"--from-command {path}: {_title(document)} has a key of another form than its kind has "
+                             f"({error}); give the engine's command") from error
+    if found:
+        return found
+    titles = ", ".join(dict.fromkeys(map(_title, documents))) or "nothing"
+    why = "none launches an engine that is known" if is_known else "no kind of deployment file that is known"
+    raise UsageError(f"--from-command {path}: has {titles}: {why}; give the engine's command, or a file of "
+                     f"Kubernetes, KServe, Dynamo, Ray Serve LLM, docker compose, the production stack's or llm-d's "
+                     f"Helm values, or an engine's own options")
+
+
+def _documents(path: Path) -> list[Any]:
+    try:
+        return list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        said = " ".join(str(error).split())
+        raise UsageError(f"--from-command {path}: cannot be read as YAML: {said}; of a Helm chart give the values, or "
+                         f"what helm template writes") from error
+
+
+def _parts(document: Any) -> Iterator[Document]:
+    """Yield a document, or the items of a List."""
+    if isinstance(document, Mapping) and document.get("kind") == "List":
+        items = document.get("items")
+        for item in items if isinstance(items, list) else ():
+            yield from _parts(item)
+    elif isinstance(document, Mapping):
+        yield document
+
+
+def _title(document: Document) -> str:
+    """Return what a document is: its kind, or its first keys."""
+    if "kind" in document:
+        return f"kind {document['kind']}"
+    return f"keys {', '.join(map(str, list(document)[:5]))}"

@@ -1,0 +1,56 @@
+"""Ray Serve LLM: applications with their llm_configs, alone, in a file of their own, or in a RayService."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import yaml
+
+from planner.launch.described import Described
+from planner.launch.manifests.containers import count_of, environment_of, flags_of
+
+PARTS = (("prefill_config", "prefill"), ("decode_config", "decode"))
+
+
+def is_ray(document: Mapping[str, Any]) -> bool:
+    """Tell whether a document has configs of Ray Serve LLM."""
+    return any(True for _ in _configs(document))
+
+
+def of_ray(document: Mapping[str, Any]) -> Iterator[Described]:
+    """Yield the engines of Ray Serve LLM, which are vLLM's."""
+    for config, role in _configs(document):
+        loading, deployment = config["model_loading_config"], config.get("deployment_config") or {}
+        source = loading.get("model_source")
+        model = source if isinstance(source, str) else loading.get("model_id")
+        scaling = deployment.get("autoscaling_config") or {}
+        scaling = scaling if isinstance(scaling, Mapping) else {}
+        replicas = count_of(deployment.get("num_replicas"), count_of(scaling.get("min_replicas")))
+        bounds = ((f"scales from {scaling.get('min_replicas', 1)} to {scaling['max_replicas']} replicas; "
+                   f"{max(replicas, 1)} are predicted, and --autoscale replays a scaler",)
+                  if scaling.get("max_replicas", 1) != scaling.get("min_replicas", 1) else ())
+        yield Described(words=["vllm", "serve", str(model), *flags_of(config.get("engine_kwargs") or {})],
+                        place=f"llm_config {loading.get('model_id', '')}".strip(), role=role,
+                        variables=environment_of((config.get("runtime_env") or {}).get("env_vars")),
+                        replicas=max(replicas, 1), notes=bounds)
+
+
+def _configs(document: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], str]]:
+    """Yield the configs in a document, each with its role."""
+    if document.get("kind") == "RayService":
+        served = (document.get("spec") or {}).get("serveConfigV2")
+        found = yaml.safe_load(served) if isinstance(served, str) else None
+        yield from _configs(found) if isinstance(found, Mapping) else ()
+        return
+    if isinstance(document.get("model_loading_config"), Mapping):
+        yield document, "both"
+    applications = document.get("applications")
+    parts = [document, *((each.get("args") or {}) for each in applications if isinstance(each, Mapping))] if isinstance(
+        applications, list) else [document]
+    for part in parts:
+        for config in part.get("llm_configs") or () if isinstance(part, Mapping) else ():
+            if isinstance(config, Mapping) and isinstance(config.get("model_loading_config"), Mapping):
+                yield config, "both"
+        for key, role in PARTS:
+            if isinstance(part, Mapping) and isinstance(config := part.get(key), Mapping) and isinstance(
+                    config.get("model_loading_config"), Mapping):
+                yield config, role

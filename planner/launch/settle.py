@@ -1,0 +1,134 @@
+"""Options that several flags say together: drafts, adapters, ranks, tiers in host memory, and levels."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from planner.engines import ENGINES
+from planner.engines.dialect import Tree
+from planner.errors import UsageError
+from planner.launch.rank_flags import read_ranks
+from planner.launch.taken import Taken
+
+LEVELS: Mapping[int, Mapping[str, Any]] = {  # vLLM's -O, OPTIMIZATION_LEVEL_TO_CONFIG in vllm/config/vllm.py
+    0: {"cudagraph_mode": "none", "fuse_allreduce_rms": False},
+    1: {"cudagraph_mode": "piecewise", "fuse_allreduce_rms": False}}
+NGRAMS = ("ngram", "[ngram]")  # vLLM's words in place of a draft model
+DRAFT_STEPS, NGRAM_TOKENS = 3, 12  # SGLang's defaults; of most models, and of n-grams with the token that is checked
+TREE = "checks a tree of drafts, of which a chain of --speculative-num-steps is predicted"
+ADAPTERS = {"vllm": 1, "sglang": 8}  # adapters of a step by default
+
+
+def settle(taken: Taken) -> dict[str, Any]:
+    """Return the options of a launch.
+
+    Raises
+    ------
+    UsageError : flags contradict each other, or are not modelled together.
+    """
+    found = taken.found
+    for option, value in LEVELS.get(found.pop("optimization_level", 2), {}).items():
+        found.setdefault(option, value)
+    _settle_draft(taken)
+    _settle_adapters(taken)
+    _settle_attention_ranks(found)
+    return _settle_tier(taken, _settle_sizes(read_ranks(found)))
+
+
+def _settle_draft(taken: Taken) -> None:
+    """Find how tokens are drafted as the engines do; weights of a head are left aside, as its layer is known without.
+
+    vLLM tells the method by the draft's name (`SpeculativeConfig.__post_init__`); SGLang's EAGLE without a draft of its
+    own is the target's MTP layer.
+    """
+    found, model = taken.found, taken.found.get("speculative_model")
+    if model in NGRAMS:
+        found["speculative_method"] = "ngram"
+        del found["speculative_model"]
+    _settle_draft_length(taken)
+    if model is None or model in NGRAMS:
+        method = found.get("speculative_method", "")
+        if (other := taken.dialect.methods_without_draft.get(method)) is not None:
+            found["speculative_method"] = other
+        return
+    named = [method for method in ("eagle3", "eagle", "medusa") if method in model.lower()]
+    method = found.setdefault("speculative_method", named[0] if named else "draft_model")
+    if method != "draft_model":
+        taken.no_effect.append(f"speculative model {model}")
+        del found["speculative_model"]
+
+
+def _settle_draft_length(taken: Taken) -> None:
+    """Take SGLang's default length of drafts, and tell drafts that are trees: `_auto_choose_speculative_params`."""
+    found, tokens = taken.found, taken.found.pop("draft_tokens", None)
+    method = found.get("speculative_method")
+    if taken.engine != "sglang" or method is None:
+        return
+    if "num_speculative_tokens" not in found:
+        found["num_speculative_tokens"] = (tokens or NGRAM_TOKENS) - 1 if method == "ngram" else DRAFT_STEPS
+    elif tokens not in (None, found["num_speculative_tokens"] + 1):
+        taken.unmodelled.append((f"--speculative-num-draft-tokens {tokens}", TREE))
+
+
+def _settle_adapters(taken: Taken) -> None:
+    """Take adapters over where they are turned on; without the switch the server ignores their number and rank."""
+    found = taken.found
+    has_paths = found.pop("lora_paths", None) is not None
+    if found.pop("enable_lora", False) or has_paths:
+        found.setdefault("max_loras", ADAPTERS[taken.engine])
+        return
+    ignored = [name for name in ("max_loras", "max_cpu_loras", "max_lora_rank") if name in found]
+    taken.no_effect += [f"--{name.replace('_', '-')} {found.pop(name)}" for name in ignored]
+
+
+def _settle_attention_ranks(found: dict[str, Any]) -> None:
+    """Take SGLang's --attn-dp-size over: the ranks, as --dp-size beside --enable-dp-attention."""
+    ranks = found.pop("attention_ranks", 1)
+    if ranks <= 1:
+        return
+    if found.get("data_parallel_size", 1) > 1 and not found.get("data_parallel_attention"):
+        raise UsageError(f"--from-command: {found['data_parallel_size']} replicas (--dp-size) of an engine with "
+                         f"{ranks} ranks (--attn-dp-size) are not modelled in one command; leave --dp-size out, and "
+                         f"give replicas to a pool of a fleet's file")
+    found |= {"data_parallel_attention": True, "data_parallel_size": ranks}
+
+
+def _settle_sizes(found: dict[str, Any]) -> dict[str, Any]:
+    """Return the options without what means "the default", and with what several flags say together."""
+    experts, kv_tokens = found.pop("experts", None), found.pop("kv_tokens", None)
+    ranks = found.get("tensor_parallel_size", 1)
+    if found.get("data_parallel_attention"):
+        ranks *= found["data_parallel_size"]
+    if experts is not None:
+        if experts not in (1, ranks):
+            raise UsageError(f"--from-command: experts over {experts} of {ranks} GPUs are not modelled; over 1 or "
+                             f"{ranks} they are")
+        found["expert_parallel"] = experts == ranks > 1
+    if kv_tokens is not None:
+        found["num_gpu_blocks"] = kv_tokens // found.get("block_size", 16)
+    if found.get("max_num_batched_tokens", 0) < 0:  # SGLang: prompts run whole
+        del found["max_num_batched_tokens"]
+        found["enable_chunked_prefill"] = False
+    if found.get("max_model_len", 0) < 0:  # vLLM: as long as memory allows
+        del found["max_model_len"]
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _settle_tier(taken: Taken, found: dict[str, Any]) -> dict[str, Any]:
+    """Return the options with a tier in host memory: its size over all GPUs of an engine, or over its KV cache."""
+    tier = ENGINES[taken.engine].dialect.tier
+    is_on, host_bytes = found.pop("has_tier", False), found.pop("host_bytes", 0.0)
+    if found.pop("uses_lmcache", False):
+        host_bytes = found["lmcache_gib"] * 2**30
+    found.pop("lmcache_gib", None)
+    if tier is not None and tier.switch is not None and not is_on:
+        names = [name for name in ("kv_offloading_ratio", "kv_write_policy") if found.pop(name, None) is not None]
+        taken.no_effect += [entry.names[0] for name in names for entry in taken.dialect.entries
+                            if not isinstance(entry, Tree) and entry.option == name]
+        return found
+    if host_bytes > 0:
+        gpus = found.get("tensor_parallel_size", 1) * found.get("pipeline_parallel_size", 1)
+        found.pop("kv_offloading_ratio", None)
+        return found | {"kv_offloading_size": host_bytes * gpus / 2**30}
+    if is_on and tier is not None:
+        found.setdefault("kv_offloading_ratio", tier.default_ratio)
+    return found

@@ -1,0 +1,204 @@
+"""The launch in a shell script: its line, with the variables, arrays and defaults that the script assigns."""
+
+import math
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import takewhile
+
+from planner.errors import UsageError
+from planner.launch.beginnings import BEGINNINGS, find_launch, shell_words
+
+ASSIGNED = re.compile(r"^(?:(?:export|local|readonly|declare|typeset)\s+(?:-\w+\s+)*)?([A-Za-z_]\w*)(\+?)=(.*)$", re.S)
+ARRAY = re.compile(r"^\s*(?:(?:export|local|declare)\s+(?:-\w+\s+)*)?\w+\+?=\(")
+LOOP = re.compile(r"^for\s+(\w+)\s+in\s+(.*)$", re.S)
+SPAN = re.compile(r"\{(-?\d+)\.\.(-?\d+)\}|\$\(seq(?:\s+(-?\d+))?\s+(-?\d+)\)")
+PART = re.compile(r"""(?:[^;'"\\]|\\.|'[^']*'|"(?:\\.|[^"\\])*")+""", re.S)  # up to a semicolon outside quotes
+USED = re.compile(r"\\\$|'[^']*'|\"?\$\{(\w+)\[[@*]\]\}\"?|\$\{(\w+)(?:(:?[-=])([^{}]*))?\}|\$(\w+)|\"?\$[@*]\"?")
+# A file that the script writes: cat > engine.yaml <<'EOF'; the lines up to EOF are its text.
+HEREDOC = re.compile(r"""^cat\s+(?:>{1,2}\s*(\S+)\s+<<-?\s*(['"]?)(\w+)\2|<<-?\s*(['"]?)(\w+)\4\s*>{1,2}\s*(\S+))""")
+MOST_LETTERS = 100_000  # of a variable, which a script may double again and again
+OPENS, CLOSES = ("if", "case", "for", "while", "until", "select"), ("fi", "esac", "done")
+
+
+@dataclass(slots=True)
+class Variables:
+    """Variables of a script: each has the values that it can have, more than one if they depend on a branch."""
+
+    values: dict[str, list[str]] = field(default_factory=dict)
+
+    def assign(self, name: str, value: str, *, is_added: bool, is_certain: bool) -> None:
+        """Assign a value, or add it to those that a variable can have if the line is one of a branch."""
+        before, value = self.values.get(name, []), value[:MOST_LETTERS]
+        new = [f"{one} {value}".strip()[:MOST_LETTERS] for one in before or [""]] if is_added else [value]
+        self.values[name] = new if is_certain or not before else list(dict.fromkeys([*before, *new]))
+
+    def put_in(self, text: str) -> str:
+        """Return a text with the values of its variables; variables without a single value stay as they are.
+
+        >>> Variables({"TP": ["2"]}).put_in("-tp ${TP:-4} --port ${PORT:-8000} '$TP' $MODEL")
+        "-tp 2 --port 8000 '$TP' $MODEL"
+        """
+        return USED.sub(self._value, text)
+
+    def _value(self, match: re.Match[str]) -> str:
+        array, braced, how, default, plain = match.groups()
+        name = array or braced or plain
+        if name is None:  # escaped, quoted, or the script's own arguments, of which there are none
+            return "" if "@" in match[0] or match[0] in ("$*", '"$*"') else match[0]
+        values = self.values.get(name)
+        if values is not None and len(values) != 1:
+            return f"${name}"
+        if values is None or (values == [""] and how in (":-", ":=")):
+            if how is None:
+                return match[0]
+            found = self.put_in(default).strip("\"'")
+            if "=" in how:
+                self.values[name] = [found]
+            return found
+        return values[0]
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptLaunch:
+    """A line of a script that launches an engine.
+
+    Parameters
+    ----------
+    line : its number.
+    words : with the variables put in.
+    files : texts of the files that the script has written before, by name.
+    times : engines that it launches: a loop's number of values if they run beside each other; None if not known [1].
+    """
+
+    line: int
+    words: tuple[str, ...]
+    files: Mapping[str, str]
+    times: int | None = 1
+
+
+def script_launches(text: str, variables: Mapping[str, str] | None = None) -> Iterator[ScriptLaunch]:
+    """Yield the lines of a script that launch an engine.
+
+    Parameters
+    ----------
+    variables : of the environment.
+    """
+    known = Variables({name: [value] for name, value in (variables or {}).items()})
+    files: dict[str, str] = {}
+    blocks: list[int | None] = []  # that are open, with the times that each runs
+    for number, line, body in _lines(text):
+        if written := HEREDOC.match(line):
+            is_quoted = bool(written[2] or written[4])
+            files[known.put_in(written[1] or written[6]).strip("\"'")] = body if is_quoted else known.put_in(body)
+            continue
+        for part in _commands(line):
+            first = part.partition(" ")[0]
+            if first in OPENS:
+                blocks.append(_times(known, part, first))
+            elif first in CLOSES and blocks:
+                blocks.pop()
+            command = part.removeprefix(first).strip() if first in ("then", "else", "do") else part
+            if not _assigns(known, command, not blocks) and (words := _launching(known, command)):
+                counts = blocks if command.endswith("&") else []
+                times = None if None in counts else math.prod(count for count in counts if count is not None)
+                yield ScriptLaunch(number, tuple(words), dict(files), times)
+
+
+def _commands(line: str) -> Iterator[str]:
+    """Yield the commands of a line."""
+    for part in map(str.strip, PART.findall(line)):
+        before, is_ended, end = part.rpartition("& ")
+        yield from (f"{before}&", end) if is_ended and end.strip() in CLOSES else (part,)
+
+
+def _times(known: Variables, part: str, first: str) -> int | None:
+    """Return how often a block runs, None if it is not known; a loop's variable has all of its values."""
+    loop = LOOP.match(part)
+    if loop is None:
+        return None if first in ("for", "while", "until") else 1
+    values = [str(value) for value in _values(known.put_in(loop[2]))]
+    known.values[loop[1]] = values
+    return None if any("$" in value or "*" in value for value in values) else len(values)
+
+
+def _values(text: str) -> Sequence[int | str]:
+    """Return the values of a loop: words, {0..3}, or $(seq 0 3)."""
+    if span := SPAN.fullmatch(text.strip()):
+        first, last = (int(span[1] or span[3] or 1), int(span[2] or span[4]))
+        return range(first, last + 1)
+    return text.split()
+
+
+def _assigns(known: Variables, line: str, is_certain: bool) -> bool:
+    """Take the assignments of a line over; tell whether it has nothing else."""
+    match = ASSIGNED.match(line)
+    if match is None:
+        if line.startswith(":"):
+            known.put_in(line)
+        return line.startswith(":")
+    name, plus, value = match.groups()
+    is_array = value.startswith("(")
+    try:
+        words = shlex.split(known.put_in(value.strip()[1:].rpartition(")")[0] if is_array else value), comments=True)
+    except ValueError:  # a quote is open
+        return True
+    if is_array:
+        known.assign(name, shlex.join(words), is_added=bool(plus), is_certain=is_certain)
+        return True
+    if len(words) > 1 and not line.startswith(("export", "declare", "local", "readonly", "typeset")) and not all(
+            ASSIGNED.match(word) for word in words[1:]):
+        return False  # set for one command
+    known.assign(name, words[0] if words else "", is_added=bool(plus), is_certain=is_certain)
+    for word in words[1:]:
+        if further := ASSIGNED.match(word):
+            known.assign(further[1], further[3], is_added=bool(further[2]), is_certain=is_certain)
+    return True
+
+
+def _launching(known: Variables, line: str) -> list[str]:
+    """Return the words of a line that launches an engine; of another one none."""
+    try:
+        if find_launch(shell_words(line)) is None:
+            return []
+        return shell_words(known.put_in(line))
+    except (ValueError, UsageError):  # a quote is open
+        return []
+
+
+def _is_open(line: str) -> bool:
+    """Tell whether a quote is open in a line that launches an engine, as in JSON over several lines."""
+    try:
+        shlex.split(line, comments=True)
+    except ValueError:
+        return any(pattern.search(line) for pattern, _ in BEGINNINGS)
+    return False
+
+
+def _lines(text: str) -> Iterator[tuple[int, str, str]]:
+    """Yield lines with their numbers, without comments, and with the text that they write into a file.
+
+    Lines that end with a backslash or within an array are joined.
+    """
+    whole, begin = "", 0
+    lines = enumerate(text.splitlines(), 1)
+    for number, line in lines:
+        begin = begin or number
+        bare = line.rstrip()
+        if bare.lstrip().startswith("#"):
+            continue
+        whole += bare.removesuffix("\\") + (" " if bare.endswith("\\") else "")
+        if bare.endswith("\\"):
+            continue
+        if (ARRAY.match(whole) and whole.count("(") > whole.count(")")) or _is_open(whole):
+            whole += "\n"
+            continue
+        if whole.strip():
+            written = HEREDOC.match(whole.strip())
+            end = written and (written[3] or written[5])
+            body = takewhile(lambda each: each[1].strip() != end, lines) if end else ()  # noqa: B023
+            yield begin, whole.strip(), "".join(f"{text_line}\n" for _, text_line in body)
+        whole, begin = "", 0
+    if whole.strip():
+        yield begin, whole.strip(), ""

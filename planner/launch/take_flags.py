@@ -1,0 +1,124 @@
+"""Flags and variables taken over into options, or listed by their effect on a prediction."""
+
+from typing import Any
+
+from planner.engines.dialect import Flag, Switch, Tree
+from planner.engines.values import number, table, truth, whole
+from planner.errors import UsageError
+from planner.launch.connectors import read_connector
+from planner.launch.flag_names import Named, find_flag
+from planner.launch.roles import take_role
+from planner.launch.taken import Taken
+
+SECRET = ("key", "token", "password", "secret")  # words of flags
+
+
+def take_variable(taken: Taken, name: str, value: str) -> None:
+    """Take a variable of the environment over; of those that set no option the name, since values may be secret."""
+    if (flag := taken.dialect.variables.get(name)) is not None:
+        taken.found[flag.option] = flag.read(name, value)
+        return
+    known = ((group, each) for group in taken.dialect.unmodelled_variables for each in group.flags)
+    effect = next((group.effect for group, each in known if name in each.names and group.applies(each, value)), None)
+    if effect is None:
+        taken.no_effect.append(name)
+    else:
+        taken.unmodelled.append((name, effect))
+
+
+def take_flag(taken: Taken, flag: str, value: Any, *, is_typed: bool = True) -> None:
+    """Take a flag or the key of a file over.
+
+    Parameters
+    ----------
+    value : None is a flag without one.
+    is_typed : False for a log, where every flag was the server's own.
+
+    Raises
+    ------
+    UsageError : the value is wrong, or the flag makes a prediction meaningless.
+    """
+    try:
+        named = find_flag(taken.engine, flag)
+    except UsageError:
+        if is_typed:
+            raise
+        named = None
+    if named is None:
+        taken.unknown.append(_written(flag, value))
+    elif named.name in taken.dialect.roles:
+        take_role(taken, flag, taken.dialect.roles[named.name].get(str(value).lower()))
+    elif named.name in taken.dialect.role_switches:
+        take_role(taken, flag, None if named.is_negated else taken.dialect.role_switches[named.name])
+    elif named.name in taken.dialect.connectors:
+        read_connector(taken, flag, value)
+    elif not _take_special(taken, named, flag, value):
+        _take_entry(taken, named, flag, value)
+
+
+def _take_special(taken: Taken, named: Named, flag: str, value: Any) -> bool:
+    """Take over what sets the model, or what is settled with other flags; tell whether it was such a flag."""
+    dialect, name = taken.dialect, named.name
+    if name in dialect.model:
+        taken.found["model"] = str(value)
+    elif name in dialect.experts:
+        taken.found["experts"] = whole(flag, value)
+    elif name in dialect.kv_tokens:
+        taken.found["kv_tokens"] = None if value is None else whole(flag, value)
+    elif dialect.tier is not None and name == dialect.tier.size:
+        taken.found["host_bytes"] = number(flag, value or 0) * dialect.tier.unit_bytes
+    else:
+        return False
+    return True
+
+
+def _take_entry(taken: Taken, named: Named, flag: str, value: Any) -> None:
+    entry = _entry(taken, named)
+    if entry is None:
+        _leave(taken, named, flag, value)
+    elif isinstance(entry, Tree):
+        for key, part in ({} if value is None else table(flag, value)).items():
+            take_flag(taken, f"{flag}.{key}", part)
+    elif isinstance(entry, Switch):
+        is_on = (value is None or truth(flag, value)) != named.is_negated
+        chosen = entry.value if is_on else entry.otherwise
+        if chosen is not None:
+            taken.found[entry.option] = chosen
+    elif value is None:
+        raise UsageError(f"--from-command: {flag} lacks its value")
+    else:
+        taken.found[entry.option] = entry.read(flag, value)
+
+
+def _entry(taken: Taken, named: Named) -> Flag | Switch | Tree | None:
+    entries = (*taken.dialect.entries, *taken.dialect.file_entries)
+    return next((entry for entry in entries if named.name in entry.names), None)
+
+
+def _leave(taken: Taken, named: Named, flag: str, value: Any) -> None:
+    """List a flag that sets no option by its effect, or refuse it."""
+    written, head = _written(flag, value), named.name.partition(".")[0]
+    name = named.name
+    found = taken.dialect.table.effect_of(name) or taken.dialect.table.effect_of(head)
+    if found is not None:
+        group, known = found
+        if named.is_negated or not group.applies(known, value):
+            taken.no_effect.append(written)
+        elif group.is_refused:
+            raise UsageError(f"--from-command: {written}: {group.effect}; leave it out for a prediction without it")
+        else:
+            taken.unmodelled.append((written, group.effect))
+    elif name != head and not any(name in known.names for known in taken.dialect.table.known()):
+        trees = [entry for entry in taken.dialect.entries + taken.dialect.file_entries if isinstance(entry, Tree)]
+        effect = next((tree.effect for tree in trees if head in tree.names), None)
+        taken.unmodelled.append((written, effect)) if effect else taken.no_effect.append(written)
+    else:
+        taken.no_effect.append(written)
+
+
+
+def _written(flag: str, value: Any) -> str:
+    """Return a flag as it was written; without a value that may be secret, or a table."""
+    if value is None or isinstance(value, dict) or any(word in SECRET for word in flag.lower().split("-")):
+        return flag
+    return f"{flag} {' '.join(map(str, value)) if isinstance(value, list) else value}"

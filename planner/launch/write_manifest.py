@@ -1,0 +1,140 @@
+"""A sized deployment written as a file: Kubernetes, docker compose, or a graph of NVIDIA Dynamo."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from planner.engines import ENGINES
+from planner.errors import UsageError
+from planner.launch.beginnings import launched
+from planner.launch.flag_names import flags_in
+from planner.launch.read_command import read_launch
+from planner.launch.shell_script import script_launches
+
+IMAGES = {"vllm": "vllm/vllm-openai:{v}", "sglang": "lmsysorg/sglang:{v}",
+          "trtllm": "nvcr.io/nvidia/tensorrt-llm/release:{}"}  # tags of the first two begin with v
+ROLE_FLAGS: Mapping[str, Mapping[str, Sequence[str]]] = {
+    "vllm": {role: ("--kv-transfer-config", f'{{"kv_connector": "NixlConnector", "kv_role": "{name}"}}')
+             for role, name in (("prefill", "kv_producer"), ("decode", "kv_consumer"))},
+    "sglang": {role: ("--disaggregation-mode", role) for role in ("prefill", "decode")},
+    "trtllm": {"prefill": ("--server_role", "CONTEXT"), "decode": ("--server_role", "GENERATION")}}
+DYNAMO_ROLES = {"vllm": {"prefill": ("--is-prefill-worker",), "decode": ("--is-decode-worker",)},
+                "sglang": ROLE_FLAGS["sglang"]}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Engine:
+    """Equal engines of a deployment.
+
+    Parameters
+    ----------
+    command : that launches one; it may write the file that it names first.
+    replicas : their number [1].
+    gpu_resource : Kubernetes' name of the GPUs.
+    role : prefill, decode, or both.
+    version : of the engine; None for the newest.
+    """
+
+    command: str
+    replicas: int
+    gpu_resource: str = "nvidia.com/gpu"
+    role: str = "both"
+    version: str | None = None
+
+    @property
+    def name(self) -> str:
+        """Return a name for the engine in a file."""
+        return "llm" if self.role == "both" else f"llm-{self.role}"
+
+    @property
+    def gpus(self) -> int:
+        """Return the GPUs of one [1]."""
+        options = read_launch(self.command, reads_files=False).options
+        ranks = options.get("data_parallel_size", 1) if options.get("data_parallel_attention") else 1
+        return int(options.get("tensor_parallel_size", 1) * options.get("pipeline_parallel_size", 1) * ranks)
+
+    @property
+    def engine(self) -> str:
+        """Return the engine that the command launches."""
+        return launched(next(script_launches(self.command)).words).engine
+
+    @property
+    def words(self) -> list[str]:
+        """Return the command's words with the flags of the role; a shell's if the command writes a file."""
+        launch, flags = next(script_launches(self.command)), ROLE_FLAGS[self.engine].get(self.role, ())
+        if launch.files:
+            return ["/bin/bash", "-c", f"{self.command} {' '.join(flags)}".strip()]
+        return [*launch.words, *flags]
+
+    @property
+    def image(self) -> str:
+        """Return the image with the engine's release."""
+        version = self.version or "latest"
+        return IMAGES[self.engine].format(version, v=version if self.version is None else f"v{version}")
+
+
+def manifest(kind: str, engines: Sequence[Engine]) -> str:
+    """Return engines as a file of a kind, which `read_launch` reads back.
+
+    Raises
+    ------
+    UsageError : there is no such kind, or the kind has no words for an engine.
+    """
+    if kind not in WRITERS:
+        raise UsageError(f"--write {kind}: must be {', '.join(WRITERS)}")
+    documents = WRITERS[kind](engines)
+    return "---\n".join(yaml.safe_dump(document, sort_keys=False, width=110) for document in documents)
+
+
+def _kubernetes(engines: Sequence[Engine]) -> list[dict[str, Any]]:
+    """Return Deployments, one for each kind of engine."""
+    documents = []
+    for engine in engines:
+        labels = {"app": engine.name} | ({} if engine.role == "both" else {"llm-d.ai/role": engine.role})
+        container = {"name": "engine", "image": engine.image, "command": engine.words,
+                     "resources": {"limits": {engine.gpu_resource: engine.gpus}}}
+        documents.append({
+            "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": engine.name},
+            "spec": {"replicas": engine.replicas, "selector": {"matchLabels": {"app": engine.name}},
+                     "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}}}})
+    return documents
+
+
+def _compose(engines: Sequence[Engine]) -> list[dict[str, Any]]:
+    """Return the services of a compose file."""
+    services = {}
+    for engine in engines:
+        device = {"driver": "nvidia", "count": engine.gpus, "capabilities": ["gpu"]}
+        services[engine.name] = {
+            "image": engine.image, "entrypoint": [word.replace("$", "$$") for word in engine.words], "command": [],
+            "deploy": {"replicas": engine.replicas, "resources": {"reservations": {"devices": [device]}}}}
+    return [{"services": services}]
+
+
+def _dynamo(engines: Sequence[Engine]) -> list[dict[str, Any]]:
+    """Return a graph with a frontend and workers."""
+    services: dict[str, Any] = {"Frontend": {"componentType": "frontend", "replicas": 1}}
+    for engine in engines:
+        if engine.engine not in DYNAMO_ROLES:
+            raise UsageError(f"--write dynamo: {ENGINES[engine.engine].title}'s flags are other ones in Dynamo; give "
+                             f"k8s or compose")
+        beginning = launched(next(script_launches(engine.command)).words)
+        dialect, arguments = ENGINES[engine.engine].dialect, list(beginning.arguments)
+        if next(flags_in(engine.engine, arguments))[0] == dialect.model[0] and not arguments[0].startswith("-"):
+            arguments.insert(0, dialect.model[0])
+        services[engine.name.title().replace("-", "")] = {
+            "componentType": "worker", **({} if engine.role == "both" else {"subComponentType": engine.role}),
+            "replicas": engine.replicas, "resources": {"limits": {"gpu": str(engine.gpus)}},
+            "extraPodSpec": {"mainContainer": {
+                "image": f"nvcr.io/nvidia/ai-dynamo/{engine.engine}-runtime:latest",
+                "command": ["python3", "-m", f"dynamo.{engine.engine}"],
+                "args": [*arguments, *DYNAMO_ROLES[engine.engine].get(engine.role, ())]}}}
+    return [{"apiVersion": "nvidia.com/v1alpha1", "kind": "DynamoGraphDeployment", "metadata": {"name": "llm"},
+             "spec": {"services": services}}]
+
+
+WRITERS: Mapping[str, Callable[[Sequence[Engine]], list[dict[str, Any]]]] = {
+    "k8s": _kubernetes, "compose": _compose, "dynamo": _dynamo}
+FILES = {"k8s": "deployment.yaml", "compose": "compose.yaml", "dynamo": "graph.yaml"}

@@ -1,0 +1,52 @@
+"""The fleet that `planner size` finds, written as a deployment file."""
+
+from pathlib import Path
+
+from planner.catalog.catalog_files import load_gpu
+from planner.errors import UsageError
+from planner.launch.write_manifest import FILES, Engine, manifest
+from planner.planning.size_answer import Fleet
+
+RESOURCES = {"amd": "amd.com/gpu", "intel": "gpu.intel.com/xe"}
+
+
+def write_target(asked: str) -> tuple[str, Path]:
+    """Return the kind and the path that --write asks for: KIND, or KIND=PATH.
+
+    >>> write_target("k8s"), write_target("compose=llm.yaml")
+    (('k8s', PosixPath('deployment.yaml')), ('compose', PosixPath('llm.yaml')))
+
+    Raises
+    ------
+    UsageError : there is no such kind.
+    """
+    kind, _, path = asked.partition("=")
+    if kind not in FILES:
+        raise UsageError(f"--write {asked}: must be {', '.join(FILES)}, or one with a path, as k8s=llm.yaml")
+    return kind, Path(path or FILES[kind])
+
+
+def fleet_manifest(kind: str, fleet: Fleet, version: str | None) -> str:
+    """Return a fleet as a deployment file.
+
+    Parameters
+    ----------
+    version : of the engine; None for the newest.
+
+    Raises
+    ------
+    UsageError : the kind has no words for the engine.
+    """
+    names, apart = fleet.kind, fleet.prefill_replicas > 0
+    parts = [Engine(command=fleet.command, version=version, role="prefill" if apart else "both",
+                    replicas=fleet.prefill_replicas if apart else fleet.num_replicas,
+                    gpu_resource=_resource(names.gpu))]
+    if apart:
+        parts.append(Engine(command=fleet.decode_command or fleet.command, version=version, role="decode",
+                            replicas=fleet.num_replicas - fleet.prefill_replicas,
+                            gpu_resource=_resource(names.decode_gpu or names.gpu)))
+    return manifest(kind, parts)
+
+
+def _resource(gpu: str) -> str:
+    return RESOURCES.get(load_gpu(gpu).vendor.lower(), "nvidia.com/gpu")

@@ -1,0 +1,275 @@
+"""Flags of launch commands: every one of an engine's is modelled, without effect, or named with its effect."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from wheel_flags import Flags, sglang_flags, vllm_flags, wheel
+
+from planner import Scenario
+from planner.deployment.deploy import deploy
+from planner.engines import ENGINES
+from planner.errors import CapacityError, UsageError
+from planner.launch import launch_command, launch_options, read_launch
+from planner.launch.flag_names import names_of
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("engine", "flags_of"), [("vllm", vllm_flags), ("sglang", sglang_flags)])
+def test_every_flag_of_the_newest_wheel_is_in_the_table(engine: str, flags_of: Any,
+                                                        tmp_path_factory: pytest.TempPathFactory) -> None:
+    source = wheel(engine, tmp_path_factory.getbasetemp())
+    if source is None:
+        pytest.skip("the package index is not reachable")
+    theirs: Flags = flags_of(source)
+    assert len(theirs) > 250
+    ours = names_of(engine)
+    flags = [name for names in theirs for name in names if name != "--help"]
+    assert [name for name in flags if name not in ours] == []
+    several = [(name, words) for names, words in theirs.items() for name in names
+               if words and ours[name] != words and not (words == "one" and ours[name] == "several")]
+    assert several == []
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_flag_is_in_one_class_only(engine: str) -> None:
+    dialect = ENGINES[engine].dialect
+    modelled = {name for entry in (*dialect.entries, *dialect.file_entries) for name in entry.names}
+    listed = [name for flag in dialect.table.known() for name in flag.names]
+    assert sorted(set(listed)) == sorted(listed)
+    assert not modelled & set(listed)
+    assert all(group.effect.strip() and not group.effect.endswith(".") for group in dialect.table.unmodelled)
+
+
+@pytest.mark.parametrize(("command", "expected"), [
+    ("vllm serve m/m --tensor_parallel 2 --gpu-memory-util=0.8", {"tensor_parallel_size": 2,
+                                                                  "gpu_memory_utilization": 0.8}),
+    ("sglang serve --model m/m --tp 4 --mem-frac 0.7 --disable-radix", {
+        "tensor_parallel_size": 4, "gpu_memory_utilization": 0.7, "enable_prefix_caching": False}),
+    ("vllm serve --served-model-name a b --trust-remote-code --model m/m", {}),
+    ("vllm serve m/m --disable-expert-parallel --no-enable-prefix-caching", {
+        "expert_parallel": False, "enable_prefix_caching": False}),
+    ("vllm serve m/m --watermark 0.05 --kv-cache-memory-bytes 20G --max-num-queued-reqs 64", {
+        "watermark": 0.05, "kv_cache_memory_bytes": 20 * 2**30, "max_num_queued_reqs": 64}),
+    ("vllm serve m/m --cudagraph-capture-sizes 1 2 64 8", {"max_cudagraph_capture_size": 64}),
+    ("vllm serve m/m -O0", {"cudagraph_mode": "none", "fuse_allreduce_rms": False}),
+    ("vllm serve m/m -O 1", {"cudagraph_mode": "piecewise", "fuse_allreduce_rms": False}),
+    ("vllm serve m/m -O3 --optimization-level 2", {}),
+    ("vllm serve m/m --spec-method eagle --spec-model o/draft --spec-tokens 3", {
+        "speculative_method": "eagle", "num_speculative_tokens": 3}),
+    ("sglang serve --model m/m --tp 8 --attn-dp-size 8", {
+        "tensor_parallel_size": 1, "data_parallel_size": 8, "data_parallel_attention": True}),
+    ("sglang serve --model m/m --lora-paths a=x b=y --max-loras-per-batch 4 --max-lora-rank 32", {
+        "max_loras": 4, "max_lora_rank": 32}),
+    ("sglang serve --model m/m --enable-lora", {"max_loras": 8}),
+    ("sglang serve --model m/m --max-loras-per-batch 4", {}),
+    ("sglang serve --model m/m --tp 2 --enable-hierarchical-cache --hicache-size 100 --hicache-write-policy write_back",
+     {"tensor_parallel_size": 2, "kv_offloading_size": pytest.approx(200e9 / 2**30), "kv_write_policy": "write_back"}),
+    ("sglang serve --model m/m --enable-hicache", {"kv_offloading_ratio": 2.0}),
+    ("sglang serve --model m/m --enable-hierarchical-cache --hicache-ratio 1.5", {"kv_offloading_ratio": 1.5}),
+    ("sglang serve --model m/m --hicache-ratio 1.5 --hicache-size 0", {}),
+    ("sglang serve --model m/m --cuda-graph-backend-decode disabled", {"cudagraph_mode": "none"}),
+    ("sglang serve --model m/m --speculative-algorithm NEXTN", {"speculative_method": "mtp",
+                                                                "num_speculative_tokens": 3}),
+    ("sglang serve --model m/m --speculative-algo NGRAM --speculative-num-draft-tokens 8",
+     {"speculative_method": "ngram", "num_speculative_tokens": 7}),
+    ("sglang serve --model m/m --tp 2 --enable-ep-moe --device cuda", {"tensor_parallel_size": 2,
+                                                                       "expert_parallel": True}),
+    ("vllm serve m/m --speculative-model [ngram] --num-speculative-tokens 5", {
+        "speculative_method": "ngram", "num_speculative_tokens": 5}),
+    ("vllm serve m/m --max-model-len auto --device cuda", {}),
+])
+def test_flags_are_read_as_the_engine_reads_them(command: str, expected: dict[str, Any]) -> None:
+    options = dict(read_launch(command).options)
+    assert options.pop("model") == "m/m"
+    assert options.pop("engine") in command
+    assert options == expected
+
+
+def test_trtllms_host_cache_counts_each_gpu(tmp_path: Path) -> None:
+    path = tmp_path / "options.yaml"
+    path.write_text("kv_cache_config:\n  host_cache_size: 8589934592\n  enable_partial_reuse: true\n")
+    found = read_launch(f"trtllm-serve m/m --tp_size 4 --config {path}")
+    assert found.options["kv_offloading_size"] == 32.0
+    assert found.unmodelled == ()
+
+
+@pytest.mark.parametrize(("command", "flags"), [
+    ("vllm serve m/m -dcp 2 --dcp-comm-backend=a2a", ["-dcp 2", "--dcp-comm-backend a2a"]),
+    ("vllm serve m/m --decode-context-parallel-size 1", []),
+    ("vllm serve m/m --disable-hybrid-kv-cache-manager --attention-backend FLASHINFER",
+     ["--disable-hybrid-kv-cache-manager", "--attention-backend FLASHINFER"]),
+    ("vllm serve m/m --no-disable-hybrid-kv-cache-manager --dtype bfloat16 --runner generate --cpu-offload-gb 0", []),
+    ("vllm serve m/m --compilation-config '{\"custom_ops\": [\"none\"]}'", ["--compilation-config.custom_ops none"]),
+    ("vllm serve m/m --performance-mode interactivity", ["--performance-mode interactivity"]),
+    ("VLLM_ATTENTION_BACKEND=FLASHINFER VLLM_USE_V1=1 vllm serve m/m", ["VLLM_ATTENTION_BACKEND"]),
+    ("VLLM_USE_V1=0 vllm serve m/m", ["VLLM_USE_V1"]),
+    ("sglang serve --model m/m --enable-two-batch-overlap --attention-backend fa3 --eplb-algorithm auto",
+     ["--enable-two-batch-overlap", "--attention-backend fa3"]),
+    ("sglang serve --model m/m --speculative-algorithm EAGLE3 --speculative-draft-model o/e --speculative-num-steps 5 "
+     "--speculative-eagle-topk 1 --speculative-num-draft-tokens 6", []),
+    ("sglang serve --model m/m --speculative-algorithm EAGLE3 --speculative-draft-model o/e --speculative-num-steps 5 "
+     "--speculative-eagle-topk 8 --speculative-num-draft-tokens 64",
+     ["--speculative-eagle-topk 8", "--speculative-num-draft-tokens 64"]),
+    ("trtllm-serve m/m --cp_size 2 --max_beam_width 1", ["--cp_size 2"]),
+])
+def test_flags_that_are_not_modelled_are_named_with_their_effect(command: str, flags: list[str]) -> None:
+    found = read_launch(command)
+    assert [flag for flag, _ in found.unmodelled] == flags
+    assert all(effect for _, effect in found.unmodelled)
+
+
+def test_the_notes_keep_the_kinds_apart() -> None:
+    _, notes = launch_options("vllm serve m/m --port 8000 -dcp 2 --mystery 7", None)
+    assert notes == [
+        "--from-command: left aside, as without effect: --port 8000",
+        "--from-command: left aside, as no flag of vLLM that is known: --mystery 7",
+        "--from-command: not modelled, and would change the answer: -dcp 2: spreads the KV cache of a sequence over "
+        "GPUs: a GPU holds less of it, and decodes send more"]
+
+
+@pytest.mark.parametrize(("command", "said"), [
+    ("vllm serve m/m --tensor-paralel-size 2", "did you mean --tensor-parallel-size?"),
+    ("sglang serve --model m/m --max-runing-requests 8", "did you mean --max-running-requests?"),
+    ("trtllm-serve m/m --max_batch_sizes 8", "did you mean --max-batch-size?"),
+    ("vllm serve m/m --max-num 8", "is ambiguous"),
+    ("vllm serve m/m $EXTRA_ARGS", "'$EXTRA_ARGS' belongs to no flag; put the variable's value in its place"),
+    ("vllm serve m/m -tp2", "-tp2 is no flag of vLLM"),
+    ("vllm serve m/m --device cpu", "no GPU"),
+    ("vllm serve m/m --cpu-offload-gb 80", "keeps weights in host memory"),
+    ("vllm serve m/m --dtype float32", "computes in 32 bit"),
+    ("sglang serve --model m/m --dtype float", "computes in 32 bit"),
+    ("vllm serve m/m --task embed", "serves no text"),
+    ("vllm serve m/m --runner pooling", "serves no text"),
+    ("sglang serve --model m/m --is-embedding", "serves no text"),
+    ("trtllm-serve m/m --backend tensorrt", "runs TensorRT engines"),
+    ("sglang serve --model m/m --tp 8 --dp 2 --attn-dp-size 4", "replicas (--dp-size) of an engine with 4 ranks"),
+    ("vllm serve $MODEL --port 1", "the model is $MODEL, a variable without a single value"),
+    ("trtllm-serve m/m --server_role GENERATION", "one engine of several"),
+])
+def test_what_the_engine_or_a_prediction_cannot_take_is_refused(command: str, said: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        read_launch(command)
+    assert said in str(caught.value)
+
+
+def test_ranks_stay_ranks_if_the_model_is_given_beside_a_path() -> None:
+    command = "vllm serve /models/own -dp 4 --enable-expert-parallel"
+    options, _ = launch_options(command, "h200-sxm", model="qwen3-30b-a3b")
+    named, _ = launch_options(command.replace("/models/own", "qwen3-30b-a3b"), "h200-sxm")
+    assert options == named
+    assert options["data_parallel_attention"]
+    assert "data_parallel_attention" not in launch_options(command, "h200-sxm")[0]
+
+
+@pytest.mark.parametrize(("flags", "seqs", "tokens"), [
+    ("--max-model-len 16384", 1024, 16384),
+    ("--max-model-len 4096", 1024, 8192),
+    ("", 1024, 131072),  # the model's own longest context
+    ("--max-model-len 16384 --max-num-batched-tokens 9000", 1024, 9000),
+    ("--max-model-len 16384 --max-num-seqs 1", 1, 16384),
+    ("--max-model-len 16384 --performance-mode throughput", 2048, 16384),
+    ("--max-model-len 64 --max-num-seqs 4", 4, 256),
+])
+def test_without_chunks_a_step_takes_the_longest_prompt(flags: str, seqs: int, tokens: int) -> None:
+    options, _ = launch_options(f"vllm serve llama-3.1-8b --no-enable-chunked-prefill {flags}", "h100-sxm")
+    assert (options["max_num_seqs"], options["max_num_batched_tokens"]) == (seqs, tokens)
+
+
+def test_so_it_does_without_a_command() -> None:
+    whole = Scenario(model="llama-3.1-8b", gpu="h100-sxm", enable_chunked_prefill=False)
+    cases: list[tuple[dict[str, Any], int]] = [
+        ({}, 131072), ({"max_model_len": 4096}, 4096), ({"max_model_len": 1024}, 2048),
+        ({"max_num_batched_tokens": 3000}, 3000), ({"enable_chunked_prefill": True}, 2048)]
+    for options, tokens in cases:
+        assert deploy(replace(whole, **options)).settings.max_num_batched_tokens == tokens
+
+
+def test_throughput_mode_doubles_the_limits_that_are_not_given() -> None:
+    options, _ = launch_options("vllm serve m/m --performance-mode throughput --max-num-seqs 64", "l40s")
+    assert (options["max_num_seqs"], options["max_num_batched_tokens"]) == (64, 4096)
+
+
+def with_connector(name: str, role: str = "kv_both", **extra: Any) -> str:
+    config = {"kv_connector": name, "kv_role": role} | ({"kv_connector_extra_config": extra} if extra else {})
+    return f"vllm serve m/m -tp 2 --kv-transfer-config '{json.dumps(config)}'"
+
+
+@pytest.mark.parametrize(("command", "gib"), [
+    (with_connector("OffloadingConnector", cpu_bytes_to_use=2**36), 64.0),
+    ("LMCACHE_MAX_LOCAL_CPU_SIZE=20 " + with_connector("LMCacheConnectorV1"), 40.0),
+    (with_connector("MultiConnector", connectors=[
+        {"kv_connector": "OffloadingConnector", "kv_connector_extra_config": {"cpu_bytes_to_use": 2**35}}]), 32.0),
+])
+def test_a_connector_to_host_memory_is_a_tier(command: str, gib: float) -> None:
+    found = read_launch(command)
+    assert found.options["kv_offloading_size"] == gib
+    assert found.unmodelled == ()
+
+
+@pytest.mark.parametrize("name", ["LMCacheConnectorV1", "OffloadingConnector", "MooncakeStoreConnector"])
+def test_a_tier_without_a_size_points_to_the_option(name: str) -> None:
+    found = read_launch(with_connector(name))
+    assert "kv_offloading_size" not in found.options
+    assert [flag for flag, _ in found.unmodelled] == [f"--kv-transfer-config {name}"]
+    assert "--kv-offloading-size" in found.unmodelled[0][1]
+
+
+@pytest.mark.parametrize(("command", "role"), [
+    (with_connector("NixlConnector", "kv_producer"), "prefill"),
+    (with_connector("LMCacheConnectorV1", "kv_consumer"), "decode"),
+    (with_connector("NixlConnector"), "prefill"),
+    (with_connector("NixlConnector"), "decode"),
+    ("sglang serve --model m/m --tp 2 --disaggregation-mode decode", "decode"),
+    ("trtllm-serve m/m --tp_size 2 --server_role context", "prefill"),
+])
+def test_a_role_is_a_pools(command: str, role: str) -> None:
+    assert read_launch(command, role=role).options["tensor_parallel_size"] == 2
+    with pytest.raises(UsageError, match=r"\[\[pool\]\] with role"):
+        read_launch(command)
+    if "kv_both" not in command:
+        with pytest.raises(UsageError, match="give the command to the other pool"):
+            read_launch(command, role="decode" if role == "prefill" else "prefill")
+
+
+@pytest.mark.parametrize("options", [
+    {"engine": "sglang", "kv_offloading_ratio": 2.0, "kv_write_policy": "write_back"},
+    {"engine": "sglang", "tensor_parallel_size": 2, "kv_offloading_size": 2e9 * 100 / 2**30},
+    {"engine": "vllm", "watermark": 0.1, "kv_cache_memory_bytes": 2**34},
+    {"engine": "sglang", "max_loras": 4, "max_lora_rank": 32},
+])
+def test_new_flags_are_written_and_read_back(options: dict[str, Any]) -> None:
+    command, lacking = launch_command(Scenario(model="m/m", **options))
+    assert lacking == ()
+    assert options.items() <= read_launch(command).options.items()
+
+
+def test_a_size_that_no_flag_can_say_is_said() -> None:
+    assert launch_command(Scenario(engine="sglang", model="m/m", kv_offloading_size=1.5))[1] == (
+        "kv_offloading_size = 1.5",)
+
+
+def test_the_kv_cache_can_be_given_in_bytes() -> None:
+    scenario = Scenario(model="llama-3.1-8b", gpu="h100-sxm", kv_cache_memory_bytes=2**34)
+    memory = deploy(scenario).memory
+    assert memory is not None
+    assert memory.kv_bytes == 2**34
+    assert memory.num_gpu_blocks == 2**34 // (16 * 131072)
+    with pytest.raises(CapacityError, match=r"has room for \d+\.\d GiB"):
+        deploy(Scenario(model="llama-3.1-8b", gpu="h100-sxm", kv_cache_memory_bytes=2**37))
+    with pytest.raises(UsageError, match="leave one of them out"):
+        Scenario(kv_cache_memory_bytes=1, num_gpu_blocks=1)
+
+
+def test_a_host_tier_can_be_a_multiple_of_the_kv_cache() -> None:
+    scenario = Scenario(model="llama-3.1-8b", gpu="h100-sxm", kv_offloading_ratio=2.0)
+    settings = deploy(scenario, enable_prefix_caching=True).settings
+    assert settings.cpu_tier is not None
+    assert settings.cpu_tier.num_blocks == 2 * settings.num_gpu_blocks
+    wrong: list[dict[str, Any]] = [{"kv_offloading_ratio": 0.0},
+                                   {"kv_offloading_ratio": 2.0, "kv_offloading_size": 1.0}]
+    for options in wrong:
+        with pytest.raises(UsageError, match="kv_offloading_ratio"):
+            Scenario(**options)

@@ -1,0 +1,87 @@
+"""Sized deployments as files: Kubernetes, compose and Dynamo, which read back as the deployment that was written."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from planner import Scenario
+from planner.commands.cli import app
+from planner.errors import UsageError
+from planner.launch import launch_command, read_launch
+from planner.launch.write_manifest import WRITERS, Engine, manifest
+
+SCENARIOS: list[dict[str, Any]] = [
+    {"engine": "vllm", "tensor_parallel_size": 2, "max_num_seqs": 64, "speculative_method": "ngram",
+     "num_speculative_tokens": 3},
+    {"engine": "vllm", "pipeline_parallel_size": 2, "kv_cache_dtype": "fp8", "enable_prefix_caching": False},
+    {"engine": "sglang", "tensor_parallel_size": 4, "kv_offloading_ratio": 2.0},
+    {"engine": "trtllm", "tensor_parallel_size": 2, "enable_chunked_prefill": True, "kv_cache_dtype": "fp8"},
+]
+
+
+def engine_of(options: dict[str, Any], **changes: Any) -> Engine:
+    command, lacking = launch_command(Scenario(model="m/m", **options))
+    assert lacking == ()
+    return Engine(**{"command": command, "replicas": 3, **changes})
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+@pytest.mark.parametrize("options", SCENARIOS)
+def test_what_is_written_reads_back(kind: str, options: dict[str, Any], tmp_path: Path) -> None:
+    engine = engine_of(options)
+    path = tmp_path / "written.yaml"
+    if kind == "dynamo" and options["engine"] == "trtllm":
+        with pytest.raises(UsageError, match="give k8s or compose"):
+            manifest(kind, [engine])
+        return
+    path.write_text(manifest(kind, [engine]))
+    found = read_launch(str(path))
+    assert found.options == dict(read_launch(engine.command).options) | {"data_parallel_size": 3}
+    assert found.notes == ()
+    assert found.unknown == ()
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+@pytest.mark.parametrize("name", ["vllm", "sglang"])
+def test_prefill_and_decode_read_back_by_role(kind: str, name: str, tmp_path: Path) -> None:
+    path = tmp_path / "written.yaml"
+    path.write_text(manifest(kind, [
+        engine_of({"engine": name, "tensor_parallel_size": 2}, role="prefill", replicas=1),
+        engine_of({"engine": name, "tensor_parallel_size": 4}, role="decode", replicas=2)]))
+    for role, size, replicas in (("prefill", 2, None), ("decode", 4, 2)):
+        options = read_launch(str(path), role=role).options
+        assert options["tensor_parallel_size"] == size
+        assert options.get("data_parallel_size") == replicas
+    with pytest.raises(UsageError, match="several engines that differ"):
+        read_launch(str(path))
+
+
+def test_the_image_has_the_release() -> None:
+    engine = engine_of({"engine": "vllm"}, version="0.20.1", gpu_resource="amd.com/gpu")
+    document = yaml.safe_load(manifest("k8s", [engine]))
+    container = document["spec"]["template"]["spec"]["containers"][0]
+    assert container["image"] == "vllm/vllm-openai:v0.20.1"
+    assert container["resources"] == {"limits": {"amd.com/gpu": 1}}
+
+
+def test_a_kind_that_is_not_known_is_refused() -> None:
+    with pytest.raises(UsageError, match="must be k8s, compose, dynamo"):
+        manifest("nomad", [])
+
+
+def test_size_writes_its_fleet(tmp_path: Path) -> None:
+    path = tmp_path / "llm.yaml"
+    words = ["size", "chat", "--limit", "300", "--model", "llama-3.1-8b", "--gpu", "h100-sxm", "--tensor-parallel-size",
+             "1", "--slo", "ttft:1000", "--no-compare-assumptions"]
+    done = CliRunner().invoke(app, [*words, "--write", f"compose={path}"])
+    assert done.exit_code == 0, done.output
+    found = read_launch(str(path)).options
+    assert found["model"].startswith("meta-llama/Llama-3.1-8B")
+    replicas = yaml.safe_load(path.read_text())["services"]["llm"]["deploy"]["replicas"]
+    assert replicas == found.get("data_parallel_size", 1)
+    refused = CliRunner().invoke(app, [*words, "--write", "nomad"])
+    assert refused.exit_code != 0
+    assert "must be k8s, compose, dynamo" in str(refused.exception)
