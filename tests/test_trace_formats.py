@@ -416,6 +416,8 @@ def test_a_closed_loop_is_told_by_its_arrivals(read: Callable[..., Trace]) -> No
     (table("window_start_s,total_rate_req_s", "0,1"), "a series of rates, without requests; give it to planner size"),
     (lines({"session_id": "s", "turns": [{"text": "hi"}]}), "prompts as text"),
     (json.dumps({"benchmarks": []}), "has no requests of format 'guidellm'"),
+    (json.dumps({"benchmarks": [{"metrics": {}, "requests": {"successful": [], "errored": []}}]}),
+     "trace t: is GuideLLM's summary, without requests; give it to planner validate .* --sample-requests N"),
     (vllm_bench(ttfts=[0.1]), "its lists differ in length"),
     (vllm_bench(ttfts=["x", 0, 0, 0]), "line 1: ttft_s = x; must be a number"),
 ])

@@ -6,6 +6,7 @@ from typing import Any
 
 import polars as pl
 
+from planner.errors import TraceError
 from planner.files.finite import is_number
 from planner.traces.reader import ENDED, FIRST_TOKEN, OBJECTS, SENT, Reader, Skip, first_at, value_at
 from planner.traces.turns import with_turns
@@ -29,9 +30,18 @@ _DUE = ("info.timings.targeted_start", "scheduler_info.targeted_start_time")
 
 
 def _requests(report: Mapping[str, Any], folder: Path) -> Iterator[dict[str, Any]]:
-    """Yield the requests of all benchmarks, which follow each other on one clock."""
-    benchmarks = report.get("benchmarks")
-    for benchmark in benchmarks if isinstance(benchmarks, list) else ():
+    """Yield the requests of all benchmarks, which follow each other on one clock.
+
+    Raises
+    ------
+    TraceError : the file was saved with the benchmarks' statistics alone.
+    """
+    listed = report.get("benchmarks")
+    benchmarks = listed if isinstance(listed, list) else []
+    if benchmarks and not any(value_at(each, f"requests.{ending}") for each in benchmarks for ending in _ENDINGS):
+        raise TraceError("is GuideLLM's summary, without requests; give it to planner validate or calibrate, or save "
+                         "the requests (guidellm benchmark --sample-requests N, or leave the option out)")
+    for benchmark in benchmarks:
         by_ending = value_at(benchmark, "requests")
         for ending in _ENDINGS:
             found = value_at(by_ending, ending)
