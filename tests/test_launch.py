@@ -61,6 +61,10 @@ from planner.settings.scenario import OPTION_DEFAULTS
     ("sglang serve --model Qwen/Qwen3-32B --tp 8 --ep 8 --moe-a2a-backend none",
      {"engine": "sglang", "tensor_parallel_size": 8, "expert_parallel": True,
       "all2all_backend": "allgather_reducescatter"}),
+    ("sglang serve --model Qwen/Qwen3-32B --deepep-mode low_latency --tp 8 --dp 8 --enable-dp-attention "
+     "--moe-a2a-backend deepep",
+     {"engine": "sglang", "data_parallel_size": 8, "data_parallel_attention": True, "expert_parallel": True,
+      "tensor_parallel_size": 1, "all2all_backend": "deepep_low_latency"}),
     ("sglang serve --model Qwen/Qwen3-32B --tp 8 --dp 8 --enable-dp-attention --moe-a2a-backend megamoe",
      {"engine": "sglang", "data_parallel_size": 8, "data_parallel_attention": True, "expert_parallel": True,
       "tensor_parallel_size": 1, "all2all_backend": "alltoall"}),

@@ -33,7 +33,7 @@ from planner.engines.dialect import (
 from planner.engines.engine import Activations, Engine, EngineDefaults, Occupied, Size
 from planner.engines.log_lines import Found, Lines, LogReader, Look, between
 from planner.engines.sglang_flags import FLAGS
-from planner.engines.values import largest, number, text
+from planner.engines.values import largest, number, one_of, text
 
 # chunked_prefill_size on GPUs with less memory than so many GiB, and cuda_graph_max_bs at a tp_size below four and from
 # there on (`_handle_gpu_memory_settings` in sglang/srt/server_args.py).
@@ -170,6 +170,11 @@ MOES = MOE_BACKENDS | dict.fromkeys(("triton_kernel", "cutlass", "flashinfer_cut
                                      "flashinfer_mxfp4"), "auto")
 ALL2ALLS = {"none": "allgather_reducescatter", "deepep": "deepep", "mooncake": "deepep_low_latency",
             "flashinfer": "nvlink_one_sided"} | dict.fromkeys(("megamoe", "nixl", "mori"), "alltoall")
+DEEPEP_MODES = {"auto": "deepep", "low_latency": "deepep_low_latency", "normal": "deepep_high_throughput"}
+ALL2ALL_WORDS: dict[str, str | tuple[str, ...]] = {
+    "allgather_reducescatter": "none", "deepep": "deepep", "nvlink_one_sided": "flashinfer",
+    "deepep_low_latency": ("deepep", "--deepep-mode", "low_latency"),
+    "deepep_high_throughput": ("deepep", "--deepep-mode", "normal")}
 GRAPHS = {"full": "full_decode_only", "disabled": "none"}
 WRITE_POLICIES = ("write_through", "write_through_selective", "write_back")
 DRAFTS = {"EAGLE": "eagle", "EAGLE3": "eagle3", "NEXTN": "mtp", "STANDALONE": "draft_model", "NGRAM": "ngram"}
@@ -224,7 +229,8 @@ DIALECT = Dialect(  # sglang/srt/server_args.py
         Flag(names=("--cuda-graph-bs", "--cuda-graph-bs-decode"), option="max_cudagraph_capture_size", read=largest,
              write=unwritten, takes="several"),
         choice(("--moe-runner-backend",), "moe_backend", MOES),
-        choice(("--moe-a2a-backend",), "all2all_backend", ALL2ALLS),
+        Flag(names=("--moe-a2a-backend",), option="all2all_backend", read=one_of(ALL2ALLS), write=ALL2ALL_WORDS.get),
+        Flag(names=("--deepep-mode",), option="deepep_mode", read=one_of(DEEPEP_MODES), write=unwritten),
         Switch(names=("--enable-deepep-moe",), option="all2all_backend", value="deepep"),
         Switch(names=("--enable-ep-moe",), option="expert_parallel"),
         Switch(names=("--enable-flashinfer-allreduce-fusion",), option="fuse_allreduce_rms"),

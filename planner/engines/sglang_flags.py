@@ -118,7 +118,7 @@ UNMODELLED = (
         --linear-attn-backend=triton --linear-attn-decode-backend= --linear-attn-prefill-backend=
         --linear-attn-verify-backend= --enable-tf32-matmul --enable-torch-compile --torch-compile-max-bs=32
         --model-impl=auto --enable-deterministic-inference --rl-on-policy-target= --disable-chunked-prefix-cache
-        --deepep-config= --deepep-mode=auto --deepep-v2-mode=direct --deepep-dispatcher-output-dtype=auto
+        --deepep-config= --deepep-v2-mode=direct --deepep-dispatcher-output-dtype=auto
         --fuseep-mode=2 --flashinfer-a2a-dispatch-type= --flashinfer-mxfp4-moe-precision=default
         --enable-w4a4-mxfp4-megamoe --disable-flashinfer-cutlass-moe-fp4-allgather --disable-shared-experts-fusion
         --enforce-shared-experts-fusion --enable-waterfill|--enable-deepep-waterfill --enable-fused-moe-sum-all-reduce

@@ -31,6 +31,9 @@ def settle(taken: Taken) -> dict[str, Any]:
     _settle_draft(taken)
     _settle_adapters(taken)
     _settle_attention_ranks(found)
+    mode = found.pop("deepep_mode", "deepep")
+    if found.get("all2all_backend") == "deepep":
+        found["all2all_backend"] = mode
     return _settle_tier(taken, _settle_sizes(read_ranks(found)))
 
 

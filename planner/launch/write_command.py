@@ -104,7 +104,7 @@ def _flag(dialect: Dialect, entries: tuple[Flag | Switch | Tree, ...], option: s
             if value == entry.otherwise:
                 return [name, "false"]
         elif (text := entry.write(value)) is not None:
-            return [name, text]
+            return [name, *((text,) if isinstance(text, str) else text)]
     return None
 
 
