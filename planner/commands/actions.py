@@ -189,8 +189,9 @@ def sweep(source: str, scenario: Scenario, options: Mapping[str, Any], output: P
 
 def report(results: Sequence[Path], output: Path, llmd: Path | None) -> None:
     """Write the report of saved replays, or of an answer, and one of the replays as a Benchmark Report."""
-    from planner.report import SavedAnswer, load_sources, write_report
     from planner.report.llmd import write_llmd_report
+    from planner.report.report_source import SavedAnswer, load_sources
+    from planner.report.written import write_report
 
     check_outputs([output, llmd])
     source = load_sources(results)

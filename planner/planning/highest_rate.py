@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import joblib
 import numpy as np
 from numpy.typing import NDArray
 
@@ -26,7 +25,7 @@ from planner.planning.capacity_answer import (
 from planner.planning.fewest import apart_in_time
 from planner.planning.missed import UnreachableError, missed_objectives
 from planner.planning.search_options import Search
-from planner.progress import in_parallel
+from planner.progress import in_parallel, later
 from planner.replays.fleet.replicas import serve
 from planner.results.notes import notes
 from planner.results.resolved import describe_deployment, fitted_deployments
@@ -235,7 +234,7 @@ def _compared(load: Load, rate_rps: float,
     ways = [name for name in SCALINGS if search.compare_assumptions and not is_drawn and name != search.scaling]
     others = [name for name in COMPARED if search.compare_assumptions and is_routed and name != router]
     loads = [*(load.alike(name, rate_rps) for name in ways), *(load.behind(name) for name in others)]
-    calls = [joblib.delayed(_capacity_from)(each, rate_rps) for each in loads]
+    calls = [later(_capacity_from)(each, rate_rps) for each in loads]
     rates = in_parallel("other scalings and routers", calls, len(calls), search.jobs)
     by_scaling = zip((search.scaling, *ways), (rate_rps, *rates[:len(ways)]), strict=True)
     by_router = zip((str(router), *others), (rate_rps, *rates[len(ways):]), strict=True) if is_routed else ()
@@ -276,7 +275,7 @@ def _confidence(load: Load, found: Bracket) -> Confidence:
     search = load.search
     spreads = [_factors(each, search) for each in fitted_deployments(load.deployment)]
     factors = max(spreads, key=lambda spread: float(np.ptp(spread)))  # of pools, the one that is known the least
-    calls = [joblib.delayed(_replicate)(load, found.lower, factor, search.seed + 1 + k)
+    calls = [later(_replicate)(load, found.lower, factor, search.seed + 1 + k)
              for k, factor in enumerate(factors.tolist())]
     rates = np.array(in_parallel("drawing windows and errors for the confidence", calls, len(calls), search.jobs))
     rates *= found.lower / _replicate(load, found.lower, 1.0, None)

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtrit
 
 from planner.catalog.catalog_files import data_dir, load_gpu
 from planner.deployment.deploy import Deployment
@@ -115,6 +114,8 @@ def of_a_new_group(log_errors: Floats, groups: Sequence[str]) -> Floats:
     biases = {str(name): float(np.median(errors[names == name])) for name in np.unique(names)}
     if len(biases) < 2:
         return errors
+    from scipy.special import stdtrit  # not at start: most commands do without
+
     own = errors - np.array([biases[str(name)] for name in names])
     medians = np.array(list(biases.values()))
     one_more = medians.std(ddof=1) * math.sqrt(1 + 1 / len(medians)) * stdtrit(len(medians) - 1, STUDENT)

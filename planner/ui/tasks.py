@@ -23,12 +23,12 @@ from planner.planning.study import Study, without_load
 from planner.planning.sweeping import Grid
 from planner.replays.attempts import STATUS
 from planner.replays.reasons import REASON
-from planner.report import to_html
 from planner.report.content import Table, comparison, describe
 from planner.report.figures import all_figures
 from planner.report.figures.accuracy_figures import predicted_over_measured
 from planner.report.figures.schedule_figures import schedule_timeline
 from planner.report.figures.trace_figures import workload_figures
+from planner.report.page import to_html
 from planner.results.causes import difference, explain
 from planner.results.saved import SavedResult
 from planner.run import Outcome, replay
