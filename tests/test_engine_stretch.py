@@ -53,6 +53,7 @@ def durations(records: ReplayRecords) -> np.ndarray:
     return np.asarray(steps["duration_s"][steps["num_prompts"] == 0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("host_s", [1e-5, 5e-3, 6e-3, 2e-2])
 @given(rows=some.lists(some.tuples(some.sampled_from([0.0, 0.5, 3.0]), some.integers(1, 8000), some.integers(1, 900)),
                        min_size=1, max_size=8).map(sorted), model=some.sampled_from(MODELS))

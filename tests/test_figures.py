@@ -262,6 +262,7 @@ def test_targets_show_the_room_that_they_leave() -> None:
     assert not target_margins([]).data
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_requests_stay_a_small_figure() -> None:
     """Every figure is binned or drawn at percentiles, says so, and is no larger than one of a thousand requests."""
     many, few = (large_result(count) for count in (100_000, 1_000))

@@ -43,6 +43,7 @@ def grown(number: int) -> int:
     return number
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_calls_are_made_though_processes_stop_between_them() -> None:
     """Where warnings are errors, as in these tests, joblib's on it would leave the rest of the calls unmade."""

@@ -251,6 +251,7 @@ def test_the_command_prints_and_writes_the_fleets(tmp_path: Path) -> None:
                   "--price", "h1000=2"), 2, "h1000")
 
 
+@pytest.mark.slow
 def test_a_fleet_is_sized_as_behind_a_kubernetes_service_and_says_so(chat: Trace) -> None:
     """By turns 40 requests a second need fewer replicas than at random, and the answer has both numbers."""
     plain = replace(H100, router=None)
