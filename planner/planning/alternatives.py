@@ -74,9 +74,9 @@ def fewest_of(load: Trace, kind: Kind, objectives: Objectives, choices: Choices,
     ------
     UnreachableError : no number up to the bound does.
     """
-    found = fewest_replicas(load, kind.deployed(load), objectives, guess, kind.divided, bound,
+    sized = fewest_replicas(load, kind.deployed(load), objectives, guess, kind.divided, bound,
                             precision=precision)
-    return traded(kind, Sized(count=found[0], served=found[1], limiting_metric=found[2], stationary=None, times=1),
+    return traded(kind, Sized(count=sized[0], served=sized[1], limiting_metric=sized[2], stationary=None, times=1),
                   objectives, choices)
 
 
@@ -130,10 +130,10 @@ def _size(load: Trace, kind: Kind, objectives: Objectives, choices: Choices, cou
     """Return how many replicas a kind needs for a load, or that it is more than the bound."""
     bound, spares = MOST_TIMES * count, spare_replicas(choices, kind.divided)
     try:
-        found = fewest_of(load, kind, objectives, choices, count, bound, precision)
+        sized = fewest_of(load, kind, objectives, choices, count, bound, precision)
     except UnreachableError:
         return FleetSize(num_replicas=None, num_gpus=None, more_than_replicas=bound + spares)
-    return FleetSize(num_replicas=found.count + spares, num_gpus=found.gpus(kind, choices), more_than_replicas=None)
+    return FleetSize(num_replicas=sized.count + spares, num_gpus=sized.gpus(kind, choices), more_than_replicas=None)
 
 
 def _router_note(routers: Sequence[RouterSize], not_tried: Sequence[str]) -> list[str]:

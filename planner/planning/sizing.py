@@ -229,8 +229,8 @@ def _headroom(traffic: Traffic, deployment: Deployment, objectives: Objectives, 
         return judge(objectives, serve(traffic.at(rate), deployment, count).times_s)
 
     try:
-        found = find_bracket(evaluate, own, tolerance=HEADROOM_TOLERANCE, checks=(), limits=traffic.limits_rps)
-        return max(found.lower / own - 1.0, 0.0)
+        bracket = find_bracket(evaluate, own, tolerance=HEADROOM_TOLERANCE, checks=(), limits=traffic.limits_rps)
+        return max(bracket.lower / own - 1.0, 0.0)
     except UnlimitedError:
         return None
 

@@ -220,15 +220,15 @@ def summary_intervals(summary: Mapping[str, Any], deployment: Deployment,
     if not set(residuals.log_errors) & set(SUMMARY_KEYS.values()):
         raise UsageError(f"--interval: {residuals.source} has errors of {', '.join(residuals.log_errors)} only; for "
                          f"intervals of latencies, calibrate on runs or requests")
-    found: dict[str, list[float] | None] = {}
+    intervals: dict[str, list[float] | None] = {}
     notes = [residuals.basis] if residuals.basis else []
     for key, metric in SUMMARY_KEYS.items():
         hidden = metric == THROUGHPUT and not deployment.scenario.is_closed_loop
         bounds = None if hidden or summary[key] is None else residuals.interval(metric, summary[key], level)
-        found[f"{key}_interval"] = None if bounds is None else list(bounds)
+        intervals[f"{key}_interval"] = None if bounds is None else list(bounds)
         if bounds is not None and not bounds[0] <= summary[key] <= bounds[1]:
             notes.append(_outside(key, summary[key], bounds, residuals, level))
-    return found, notes
+    return intervals, notes
 
 
 def _outside(key: str, value: float, bounds: tuple[float, float], residuals: Residuals, level: float) -> str:

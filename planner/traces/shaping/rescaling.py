@@ -254,9 +254,9 @@ def _copy_numbers(rows: Rows) -> Rows:
     ordered = rows[order]
     starts = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
     within = np.arange(len(rows)) - np.repeat(starts, np.diff(np.append(starts, len(rows))))
-    found = np.empty(len(rows), np.int64)
-    found[order] = within
-    return found
+    numbers = np.empty(len(rows), np.int64)
+    numbers[order] = within
+    return numbers
 
 
 def _own_content(prefix: PrefixIds, rows: Rows, copy: Rows) -> PrefixIds:
