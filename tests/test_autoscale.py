@@ -345,6 +345,7 @@ def test_laws(tmp_path: Path, drawn: Any) -> None:
         assert before.after == after.before
 
 
+@pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(drawn=autoscaled(), count=some.integers(1, 4))
 def test_a_fleet_that_cannot_change_is_the_one_that_stays(tmp_path: Path, drawn: Any, count: int) -> None:

@@ -66,6 +66,7 @@ def whole_batches(records: ReplayRecords) -> np.ndarray:
     return np.asarray(durations(records)[records.steps["num_decodes"][records.steps["num_prompts"] == 0] == 32])
 
 
+@pytest.mark.slow
 def test_a_host_bound_stretch_bends_where_the_gpu_takes_over() -> None:
     """The GPU's time grows with the context; the host's stays, and is set between the first and the last."""
     free = together(roofline(with_constants(stack_of(), host_s=1e-5, host_s_per_seq=1e-8)))

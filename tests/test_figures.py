@@ -170,6 +170,7 @@ def without(result: SavedResult, case: str) -> SavedResult:
     return replace(result, **changed[case])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["a single request", "none completed", "no steps", "nothing at all", "null columns"])
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_what_is_missing_leaves_a_note(result: SavedResult, case: str, theme: figures.Theme) -> None:

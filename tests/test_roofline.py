@@ -90,7 +90,9 @@ def floor_s(stack: StepContext, prompt: int, decodes: int, context: int) -> floa
     return max(flops / ranks / max(gpu.flops_per_s.values()), read / experts / gpu.hbm_bandwidth_bytes_per_s)
 
 
-@pytest.mark.parametrize("gpu", gpu_names())
+# `make quick` looks at one GPU.
+@pytest.mark.parametrize("gpu", [pytest.param(gpu, marks=[] if gpu == "h100-sxm" else [pytest.mark.slow])
+                                 for gpu in gpu_names()])
 @pytest.mark.parametrize("model", MODELS)
 def test_no_step_beats_the_floor(gpu: str, model: str) -> None:
     """Not with the engines' constants, and not with the most optimistic ones."""
