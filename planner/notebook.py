@@ -41,13 +41,13 @@ def explain(trace: AnyTrace, scenario: Scenario, *, slo: str | None = None) -> A
     Answer
         The keys of `explanation.explain`, and `advice`.
     """
-    found = _compared(trace, {"": scenario}, slo)[""]["explanation"]
-    parts = found["phases"] or {"all": {"mean_ms": {}}, "slowest": {"mean_ms": {}}}
+    explanation = _compared(trace, {"": scenario}, slo)[""]["explanation"]
+    parts = explanation["phases"] or {"all": {"mean_ms": {}}, "slowest": {"mean_ms": {}}}
     table = pl.DataFrame({"phase": list(PHASES.values()),
                           "mean [ms]": [parts["all"]["mean_ms"].get(name) for name in PHASES],
                           "slowest 1 % [ms]": [parts["slowest"]["mean_ms"].get(name) for name in PHASES]})
-    return Answer(values_by_key=found, text=explanation_table({"": found}), table=table,
-                  headline=f"{found['sentence']}\n{found['advice']['sentence']}")
+    return Answer(values_by_key=explanation, text=explanation_table({"": explanation}), table=table,
+                  headline=f"{explanation['sentence']}\n{explanation['advice']['sentence']}")
 
 
 def compare(trace: AnyTrace, scenarios: Mapping[str, Scenario], *, slo: str | None = None) -> Answer:
@@ -64,12 +64,12 @@ def compare(trace: AnyTrace, scenarios: Mapping[str, Scenario], *, slo: str | No
     Answer
         Summaries by name, each with its `explanation`.
     """
-    found = _compared(trace, scenarios, slo)
-    rows = [{"metric": key, **{name: summary[key] for name, summary in found.items()}} for _, keys in ROWS
-            for key in keys if any(isinstance(summary.get(key), int | float) for summary in found.values())]
-    explanations = {name: summary["explanation"] for name, summary in found.items()}
+    comparison = _compared(trace, scenarios, slo)
+    rows = [{"metric": key, **{name: summary[key] for name, summary in comparison.items()}} for _, keys in ROWS
+            for key in keys if any(isinstance(summary.get(key), int | float) for summary in comparison.values())]
+    explanations = {name: summary["explanation"] for name, summary in comparison.items()}
     reasons = [f"{name}: {each['difference']['sentence']}" for name, each in explanations.items() if each["difference"]]
-    return Answer(values_by_key=found, text=f"{comparison_table(found)}\n{explanation_table(explanations)}",
+    return Answer(values_by_key=comparison, text=f"{comparison_table(comparison)}\n{explanation_table(explanations)}",
                   headline="\n".join(reasons), table=pl.DataFrame(rows, strict=False))
 
 
@@ -89,9 +89,9 @@ def capacity(trace: AnyTrace, scenario: Scenario, slo: str, *, attainment: float
     """
     search = Search(scaling=scaling, horizon=horizon, by_tenant=by_tenant, replicates=replicates, seed=seed,
                     compare_assumptions=compare_assumptions, jobs=jobs)
-    found = highest_rate.capacity(_read(trace, scenario), scenario, parse_objectives(slo, attainment), search)
-    lines, values = [*capacity_words(found), *found.notes], asdict(found)
-    return Answer(values_by_key=values, text=capacity_table(found), headline="\n".join(lines),
+    answer = highest_rate.capacity(_read(trace, scenario), scenario, parse_objectives(slo, attainment), search)
+    lines, values = [*capacity_words(answer), *answer.notes], asdict(answer)
+    return Answer(values_by_key=values, text=capacity_table(answer), headline="\n".join(lines),
                   table=pl.DataFrame(values["probes"]))
 
 
@@ -116,14 +116,14 @@ def size(trace: AnyTrace, scenario: Scenario, slo: str, *, attainment: float = D
                       num_spare=spare, period_s=period_s, jobs=jobs, scaling=scaling,
                       compare_assumptions=compare_assumptions,
                       series=None if rate_series is None else read_rate_series(Path(rate_series)))
-    found = sizing.size(_read(trace, scenario), scenario, parse_objectives(slo, attainment), choices)
+    answer = sizing.size(_read(trace, scenario), scenario, parse_objectives(slo, attainment), choices)
     shown = ("gpu", "tensor_parallel_size", "quantization", "num_replicas", "num_gpus", "cost_usd_per_hour",
              "cost_usd_per_million_output_tokens", "attainment", "p99_ttft_ms", "p99_tpot_ms", "headroom",
              "limiting_metric", "reason")
-    values = asdict(found)
+    values = asdict(answer)
     table = pl.DataFrame([{key: fleet.get(key) for key in shown} for fleet in values["alternatives"]], strict=False)
-    lines = [*sizing_words(found), *found.notes]
-    return Answer(values_by_key=values, text=sizing_table(found), table=table, headline="\n".join(lines))
+    lines = [*sizing_words(answer), *answer.notes]
+    return Answer(values_by_key=values, text=sizing_table(answer), table=table, headline="\n".join(lines))
 
 
 def sweep(trace: str | Path, scenario: Scenario, axes: Mapping[str, Sequence[Any]], *, slo: str | None = None,
@@ -150,10 +150,10 @@ def sweep(trace: str | Path, scenario: Scenario, axes: Mapping[str, Sequence[Any
                       constraints=constraints)
     table, best = (optimize_grid(plan, Path(output), jobs=jobs) if optimize
                    else (sweeping.sweep(plan, Path(output), jobs=jobs), None))
-    found = sweeping.describe(plan, Path(output), table, best)
-    text = sweep_table(found)
-    front = pl.DataFrame(found.front).select(*plan.axes, *plan.front) if found.front else pl.DataFrame()
-    return Answer(values_by_key=asdict(found), text=text, headline=text.splitlines()[-1], table=front)
+    answer = sweeping.describe(plan, Path(output), table, best)
+    text = sweep_table(answer)
+    front = pl.DataFrame(answer.front).select(*plan.axes, *plan.front) if answer.front else pl.DataFrame()
+    return Answer(values_by_key=asdict(answer), text=text, headline=text.splitlines()[-1], table=front)
 
 
 def _compared(trace: AnyTrace, scenarios: Mapping[str, Scenario], slo: str | None) -> dict[str, dict[str, Any]]:

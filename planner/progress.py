@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 Item = TypeVar("Item")
+Call = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -103,8 +104,17 @@ def workers_may_stop() -> Iterator[None]:
         yield
 
 
-def in_parallel(what: str, calls: Iterable[Any], num_calls: int, jobs: int) -> list[Any]:
-    """Return the results of joblib's delayed calls, made by several processes, in order; a stage counts them.
+def later(function: Callable[..., Any]) -> Callable[..., Call]:
+    """Return a function that takes the arguments of a call for `in_parallel`, as joblib's `delayed` does.
+
+    >>> later(max)(1, 2) == (max, (1, 2), {})
+    True
+    """
+    return lambda *arguments, **named: (function, arguments, named)
+
+
+def in_parallel(what: str, calls: Iterable[Call], num_calls: int, jobs: int) -> list[Any]:
+    """Return the results of calls, made by several processes, in order; a stage counts them.
 
     Parameters
     ----------
@@ -112,7 +122,7 @@ def in_parallel(what: str, calls: Iterable[Any], num_calls: int, jobs: int) -> l
     num_calls : how many there are; a generator of them is read as they are made [1].
     jobs : processes; -1 for one a core.
     """
-    import joblib
+    import joblib  # not at start: a replay alone does without
 
     results = []
     with stage(what, num_calls) as calling, workers_may_stop():

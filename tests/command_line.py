@@ -3,6 +3,8 @@
 import contextlib
 import io
 import os
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +17,8 @@ H100 = ("--model", "llama-3.1-8b", "--gpu", "h100-sxm")
 LINEAR = ("--step-time", "linear:0.01,0.0001", "--num-gpu-blocks", "1000")
 HEADER = "arrival_s,input_tokens,output_tokens\n"
 WIDE = {"COLUMNS": "200", "NO_COLOR": "1"}  # so that no message is broken into lines
+
+SHELLS = re.compile(r"[|&<>$*#]|^(?!planner )")  # what a shell must read
 
 Run = subprocess.CompletedProcess[str]
 
@@ -38,6 +42,25 @@ def run_here(arguments: list[str], folder: Path, stdin: str = "") -> Run:
             code = done.code or 0
     printed, said = (stream.detach().getvalue().decode() for stream in (out, err))
     return Run(["planner", *arguments], code, printed, said)
+
+
+def run_line(line: str, folder: Path, *, here: bool = True) -> Run:
+    """Run a line of a document with this Python's planner; `here`, in this process, unless it takes a shell to read it.
+
+    Commands with && between them run one after the other, up to the first that fails.
+    """
+    commands = line.split(" && ")
+    if not here or any(SHELLS.search(command) for command in commands):
+        own = f"{shlex.quote(sys.executable)} -m planner.commands.cli"
+        shell = re.sub(r"(^|&& |\| )planner ", rf"\1{own} ", line)
+        return subprocess.run(["bash", "-c", shell], cwd=folder, capture_output=True, text=True, check=False)
+    printed = said = ""
+    for command in commands:
+        done = run_here(shlex.split(command)[1:], folder)
+        printed, said = printed + done.stdout, said + done.stderr
+        if done.returncode:
+            break
+    return Run(line, done.returncode, printed, said)
 
 
 def planner_alone(*arguments: object, num_blocks: int | None = None) -> Run:

@@ -29,11 +29,12 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 FIRST = ("test_packaging.py", "test_gate_integrations.py", "test_documents.py", "test_looks.py", "test_browser.py",
          "test_uncompiled.py", "test_notebook.py", "test_fuzz.py", "test_calibrate.py")
 
-# Files that take ten seconds and more; `make quick` leaves them out.
+# Files that take ten seconds and more; `make quick` leaves them out, as tests of two seconds that are marked so.
 SLOW = {*FIRST, "test_laws.py", "test_sweep.py", "test_fleet_laws.py", "test_overload_laws.py", "test_rules.py",
         "test_cli.py", "test_work.py", "test_accuracy_published.py", "test_capacity.py", "test_safety.py",
         "test_links.py", "test_states.py", "test_tiers.py", "test_cli_trace.py", "test_pages.py",
-        "test_cli_measured.py", "test_tier_pools.py", "test_queueing.py", "test_lockstep_laws.py"}
+        "test_cli_measured.py", "test_first_replay.py", "test_tier_pools.py", "test_queueing.py",
+        "test_lockstep_laws.py"}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

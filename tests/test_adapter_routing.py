@@ -87,6 +87,7 @@ def test_what_a_score_is_told(tmp_path: Path) -> None:
     assert room.replica.tolist() == [0, 1, 0]  # none has room, then in turn
 
 
+@pytest.mark.slow
 @given(draw=some.data())
 def test_laws(draw: some.DataObject) -> None:
     """Everybody is served, the same again is the same, and without adapters it is least-outstanding-requests but for

@@ -25,9 +25,10 @@ from planner.policies.autoscaler import Autoscaler
 from planner.policies.builtin_autoscalers import AUTOSCALERS
 from planner.policies.builtin_routers import ROUTERS
 from planner.replays.result_tables import ReplayResult
-from planner.report import to_html, to_markdown
 from planner.report.figures.bins import bin_steps, time_bins
 from planner.report.figures.scaling_figures import replicas
+from planner.report.markdown import to_markdown
+from planner.report.page import to_html
 from planner.results.saved import SavedResult, load_result, save_result, to_json
 from planner.run import replay
 from planner.settings.objectives import parse_objectives
@@ -344,6 +345,7 @@ def test_laws(tmp_path: Path, drawn: Any) -> None:
         assert before.after == after.before
 
 
+@pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(drawn=autoscaled(), count=some.integers(1, 4))
 def test_a_fleet_that_cannot_change_is_the_one_that_stays(tmp_path: Path, drawn: Any, count: int) -> None:

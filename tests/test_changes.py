@@ -32,6 +32,7 @@ def counts(model: Model) -> dict[str, int]:
     return dict(table["tenant"].value_counts().rows())
 
 
+@pytest.mark.slow
 def test_growth_and_rates() -> None:
     assert counts(grown(model_of(2.0), 3.0))["all"] == pytest.approx(6000, rel=0.06)
     assert counts(at_rate(model_of(2.0, 2.0), 1.0)) == pytest.approx({"t0": 500, "t1": 500}, rel=0.15)

@@ -47,6 +47,7 @@ def test_a_rate_of_its_own_is_refused() -> None:
 H100 = Scenario(model="llama-3.1-8b", gpu="h100-sxm")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "slo", "within"), [
     ("azure_llm_2023_conv.csv", "ttft:500 tpot:50", 0.1), ("azure_llm_2023_code.csv", "ttft:500 tpot:50", 0.14)])
 def test_draws_of_published_traces_predict_what_the_record_does(name: str, slo: str, within: float) -> None:

@@ -98,6 +98,7 @@ def test_what_is_copied_is_there_and_reaches_the_build() -> None:
         assert is_ignored(name), name
 
 
+@pytest.mark.slow
 def test_what_is_copied_is_enough_to_build_the_wheel(tmp_path: Path) -> None:
     source = tmp_path / "src"
     for several, destination in copied():

@@ -53,6 +53,7 @@ def durations(records: ReplayRecords) -> np.ndarray:
     return np.asarray(steps["duration_s"][steps["num_prompts"] == 0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("host_s", [1e-5, 5e-3, 6e-3, 2e-2])
 @given(rows=some.lists(some.tuples(some.sampled_from([0.0, 0.5, 3.0]), some.integers(1, 8000), some.integers(1, 900)),
                        min_size=1, max_size=8).map(sorted), model=some.sampled_from(MODELS))
@@ -65,6 +66,7 @@ def whole_batches(records: ReplayRecords) -> np.ndarray:
     return np.asarray(durations(records)[records.steps["num_decodes"][records.steps["num_prompts"] == 0] == 32])
 
 
+@pytest.mark.slow
 def test_a_host_bound_stretch_bends_where_the_gpu_takes_over() -> None:
     """The GPU's time grows with the context; the host's stays, and is set between the first and the last."""
     free = together(roofline(with_constants(stack_of(), host_s=1e-5, host_s_per_seq=1e-8)))

@@ -127,6 +127,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any
     return folder, json.loads((folder / "summary.json").read_text())
 
 
+@pytest.mark.slow
 def test_every_number_follows_from_the_written_files(saved: Any) -> None:
     """By plain loops over rows of the two files, without any of the planner's own functions."""
     folder, summary = saved

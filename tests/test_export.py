@@ -82,6 +82,7 @@ def test_csv_is_read_back_as_it_was(folder: Path, trace: Trace) -> None:
     same(trace, read_trace(str(folder / "t.csv")))
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(trace=traces(ALL, has_ids=True))
 def test_jsonl_is_read_back_as_it_was(folder: Path, trace: Trace) -> None:
@@ -99,6 +100,7 @@ def test_parquet_holds_what_jsonl_does(folder: Path, trace: Trace) -> None:
     assert table["hash_ids"].explode().drop_nulls().to_list() == trace.prefix.values.tolist()
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(trace=traces(("session_id",), has_ids=True))
 def test_mooncake_is_read_back_as_it_was(folder: Path, trace: Trace) -> None:
@@ -202,6 +204,7 @@ ANY = some.characters(codec="utf-8", exclude_categories=["Cs", "Cc"])
 NAMES = some.text(ANY, min_size=4, max_size=18).map("Q~".__add__)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("to", TARGETS)
 @settings(max_examples=25)
 @given(names=some.lists(NAMES, min_size=3, max_size=3, unique=True), salt=some.text(max_size=5))

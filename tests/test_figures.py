@@ -170,6 +170,7 @@ def without(result: SavedResult, case: str) -> SavedResult:
     return replace(result, **changed[case])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["a single request", "none completed", "no steps", "nothing at all", "null columns"])
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_what_is_missing_leaves_a_note(result: SavedResult, case: str, theme: figures.Theme) -> None:
@@ -262,6 +263,7 @@ def test_targets_show_the_room_that_they_leave() -> None:
     assert not target_margins([]).data
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_requests_stay_a_small_figure() -> None:
     """Every figure is binned or drawn at percentiles, says so, and is no larger than one of a thousand requests."""
     many, few = (large_result(count) for count in (100_000, 1_000))

@@ -26,6 +26,7 @@ KNOWN = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", KNOWN)
 @pytest.mark.parametrize("seed", [100, 101])
 def test_the_process_that_arrivals_were_drawn_from_is_found(name: str, seed: int) -> None:
@@ -78,6 +79,7 @@ def busy() -> Trace:
     return trace_of(list(zip(times.tolist(), inputs.tolist(), outputs.tolist(), strict=True)), tenant=tenants.tolist())
 
 
+@pytest.mark.slow
 def test_draws_keep_rates_lengths_and_tenants_over_time(busy: Trace) -> None:
     model = fit_workload(busy).model
     drawn = generate(model, seed=3)
@@ -153,6 +155,7 @@ def test_a_coarse_clock_is_kept_and_can_be_taken_out() -> None:
     assert dispersion(smooth, 1.0) == pytest.approx(1.0, abs=0.15)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 def test_odd_little_traces_can_be_fitted_and_drawn_from(seed: int) -> None:
     """Few requests, many at once, holes in the columns, ids that fit nothing."""

@@ -42,6 +42,7 @@ def test_the_longest_context_by_hand() -> None:
     assert one_s == pytest.approx(32 * 520e-6, rel=0.15)  # measured 520 us a layer
 
 
+@pytest.mark.slow
 @given(decodes=some.integers(1, 300), mean=some.integers(1, 20_000), more=some.lists(some.integers(0, 20_000)),
        prompt=some.sampled_from((0, 64)))
 def test_longer_contexts_never_take_less_and_even_ones_what_benchmarks_say(

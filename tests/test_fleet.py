@@ -211,6 +211,7 @@ def test_what_is_said_of_a_fleet(router: str) -> None:
     assert replay(trace, scenario_of()).summary["replica_imbalance"] is None
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not (SHARED / "traces").is_dir(), reason=f"no traces in {SHARED}; PLANNER_SHARED names the folder")
 @pytest.mark.parametrize("name", ["weka_claude_code_traces_small.jsonl.gz", "ragpulse_0_trace.jsonl.gz"])
 def test_recorded_agents_are_replayed(name: str) -> None:

@@ -61,7 +61,7 @@ def installed(built: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory
     """The programs of an empty environment that the wheel was installed into, with what it depends on."""
     folder = tmp_path_factory.mktemp("installed")
     venv.create(folder, with_pip=True)
-    checked(run(folder / "bin" / "pip", "install", "--quiet", built[1], folder=folder))
+    checked(run(folder / "bin" / "pip", "install", "--quiet", "--no-compile", built[1], folder=folder))
     return folder / "bin"
 
 

@@ -192,6 +192,7 @@ def assert_same(ours: ReplayResult, theirs: ReplayResult) -> None:
         assert one.engine.tobytes() == other.engine.tobytes()
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(rows=requests_strategy(), router=some.sampled_from(list(ROUTERS)), counts=some.lists(some.integers(1, 2),
                                                                                             min_size=1, max_size=3),
@@ -274,6 +275,7 @@ def test_costs_are_sums(folder: Path) -> None:
     assert "2 × h100-sxm" in summary_table(summary)
 
 
+@pytest.mark.slow
 def test_a_slower_pool_serves_no_more(folder: Path) -> None:
     """Two H100 serve more than one of them and an L40S with a fifth of the load, and these more than the H100 alone."""
     trace = trace_of([(0.05 * k, 800, 60) for k in range(60)])

@@ -78,6 +78,7 @@ def test_eight_gpus_draw_by_what_they_do() -> None:
     assert mean_w(loaded) == pytest.approx(700, rel=0.03)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"rate_scale": 6.0}, {"rate_scale": 0.1}, {"gpu": "b200-sxm"},
                                      {"tensor_parallel_size": 8}, {"data_parallel_size": 3}, {"gpu": "a100-sxm"}])
 def test_totals_say_what_the_steps_say_one_by_one(options: dict[str, Any]) -> None:

@@ -3,13 +3,12 @@
 import io
 import time
 
-import joblib
 import pytest
 from command_line import planner
 from joblib.externals.loky import get_reusable_executor, process_executor
 
 from planner.commands.display import Bars, Lines, Shown, Watch, progress_shown
-from planner.progress import Stage, in_parallel, shown_by, stage
+from planner.progress import Stage, in_parallel, later, shown_by, stage
 
 
 class Terminal(io.StringIO):
@@ -44,10 +43,11 @@ def grown(number: int) -> int:
     return number
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_calls_are_made_though_processes_stop_between_them() -> None:
     """Where warnings are errors, as in these tests, joblib's on it would leave the rest of the calls unmade."""
-    calls = [joblib.delayed(grown)(number) for number in range(12)]
+    calls = [later(grown)(number) for number in range(12)]
     assert in_parallel("growing", calls, len(calls), 2) == list(range(12))
     get_reusable_executor().shutdown()  # its processes go on with these limits
 

@@ -15,7 +15,10 @@ from helpers import EVERYTHING, scenario_of, trace_of
 from plotly.offline import get_plotlyjs
 
 from planner.errors import OutputError, PlannerError, UsageError
-from planner.report import content, markdown, page, to_html, to_markdown, write_report
+from planner.report import content, markdown, page
+from planner.report.markdown import to_markdown
+from planner.report.page import to_html
+from planner.report.written import write_report
 from planner.results.causes import explain
 from planner.results.saved import SavedResult
 from planner.results.summary import PERCENTILES

@@ -14,7 +14,10 @@ from typer.testing import CliRunner
 from planner.commands.cli import app as cli
 from planner.errors import OutputError, PlannerError, UsageError
 from planner.planning.check_answer import CheckAnswer
-from planner.report import SavedAnswer, answer_html, answer_markdown, answer_of, load_sources, write_report
+from planner.report.markdown import answer_markdown
+from planner.report.page import answer_html
+from planner.report.report_source import SavedAnswer, answer_of, load_sources
+from planner.report.written import write_report
 from planner.results.saved import SavedResult
 
 ROWS = "".join(f"{k / 10},{100 + k},{1 + k % 30}\n" for k in range(100))

@@ -246,6 +246,7 @@ def test_laws(tmp_path: Path, case: Any, roles: tuple[str, str]) -> None:
         assert (e.num_running, e.num_waiting, e.num_loading) == (0, 0, 0)
 
 
+@pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(case=fleets(), roles=some.sampled_from((("both", "both"), ("prefill", "decode"))))
 def test_pools_that_cannot_change_are_those_that_stay(tmp_path: Path, case: Any, roles: tuple[str, str]) -> None:

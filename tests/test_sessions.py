@@ -59,6 +59,7 @@ def most_open(table: pl.DataFrame) -> int:
     return int(np.cumsum([change for _, change in sorted(changes)]).max())
 
 
+@pytest.mark.slow
 @given(trace=conversations(), most=some.integers(1, 4), replicas=some.sampled_from((1, 3)))
 @settings(max_examples=60)
 def test_sessions_open_at_once_never_exceed_the_limit(trace: Trace, most: int, replicas: int) -> None:

@@ -236,6 +236,7 @@ def test_lists() -> None:
     assert parse_ranks("4,8") == (4, 8)
 
 
+@pytest.mark.slow
 def test_the_command_prints_and_writes_the_fleets(tmp_path: Path) -> None:
     path = tmp_path / "s.json"
     run = planner("size", "chat", "--model", "llama-3.1-8b", "--gpu", "h100-sxm,h200-sxm", "--limit", 800,
@@ -251,6 +252,7 @@ def test_the_command_prints_and_writes_the_fleets(tmp_path: Path) -> None:
                   "--price", "h1000=2"), 2, "h1000")
 
 
+@pytest.mark.slow
 def test_a_fleet_is_sized_as_behind_a_kubernetes_service_and_says_so(chat: Trace) -> None:
     """By turns 40 requests a second need fewer replicas than at random, and the answer has both numbers."""
     plain = replace(H100, router=None)
@@ -297,6 +299,7 @@ def test_one_replica_needs_no_router(chat: Trace) -> None:
     assert (found.better_router, found.routers_not_tried) == (None, ())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scaling", ["thin", "compress"])
 def test_the_way_of_scaling_is_one_option_and_the_others_are_stated(scaling: str) -> None:
     """Twenty requests at once each minute, at five times the rate: five batches of as many users, or hastier ones."""

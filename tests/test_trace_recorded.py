@@ -120,6 +120,7 @@ def test_files_in_shapes_of_their_own_come_through_a_map(name: str) -> None:
     check_lengths(trace, rel=2e-3, input_tokens=input_tokens, output_tokens=output_tokens)
 
 
+@pytest.mark.slow
 def test_wekas_conversations_hold_their_blocks_and_turns() -> None:
     trace = recorded("weka_claude_code_traces_small.jsonl.gz")
     assert trace.account.rows_read == 19_551  # 14,680 and 4,699 of main agents, 172 of sub-agents

@@ -50,6 +50,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("trace") / "trace"
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=150)
 @given(table=tables())
 def test_csv(path: Path, table: pl.DataFrame) -> None:
@@ -57,6 +58,7 @@ def test_csv(path: Path, table: pl.DataFrame) -> None:
     assert read_trace(str(path)).requests.equals(expected(table))
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=150)
 @given(table=tables(), data=st.data())
 def test_jsonl_with_ids(path: Path, table: pl.DataFrame, data: st.DataObject) -> None:

@@ -103,14 +103,14 @@ def compare(sources: Sequence[str], choices: Mapping[str, Sequence[Any]], axes: 
         objectives = given_objectives(slo)
         studies = [Study(name=name, trace=sources[0], format=format, scenario=what_if,
                          objectives=objectives) for name, what_if in what_ifs(choices, axes).items()]
-    found = compare_studies(studies, lambda study: _read(study.trace, study.scenario, study.format, on_bad_rows),
-                            explain=are_files if explain is None else explain, save=save)
-    _print_notes([note for summary in found.values() for note in summary["notes"]])
-    text = "\n".join([comparison_table(found), *missed_lines(found)])
-    explanations = {name: summary["explanation"] for name, summary in found.items() if "explanation" in summary}
+    comparison = compare_studies(studies, lambda study: _read(study.trace, study.scenario, study.format, on_bad_rows),
+                                 explain=are_files if explain is None else explain, save=save)
+    _print_notes([note for summary in comparison.values() for note in summary["notes"]])
+    text = "\n".join([comparison_table(comparison), *missed_lines(comparison)])
+    explanations = {name: summary["explanation"] for name, summary in comparison.items() if "explanation" in summary}
     if explanations:
         text += "\n" + explanation_table(explanations)
-    publish([{"name": name, **summary} for name, summary in found.items()], text, json)
+    publish([{"name": name, **summary} for name, summary in comparison.items()], text, json)
 
 
 def capacity(source: str, scenario: Scenario, slo: str, attainment: float, search: Search, format: str | None,
@@ -123,10 +123,10 @@ def capacity(source: str, scenario: Scenario, slo: str, attainment: float, searc
     check_outputs([json])
     objectives = parse_objectives(slo, attainment)
     trace = _read_searched(source, scenario, format, on_bad_rows)
-    found = find_capacity(trace, scenario, objectives, replace(search, seed=scenario.seed or 0))
-    _print_notes(found.notes)
-    publish(found, capacity_table(found), json)
-    return found.feasible
+    answer = find_capacity(trace, scenario, objectives, replace(search, seed=scenario.seed or 0))
+    _print_notes(answer.notes)
+    publish(answer, capacity_table(answer), json)
+    return answer.feasible
 
 
 def size(source: str, scenario: Scenario, slo: str, attainment: float, choices: Choices, format: str | None,
@@ -148,12 +148,12 @@ def size(source: str, scenario: Scenario, slo: str, attainment: float, choices: 
     formats = [None] if scenario.quantization is None else scenario.quantization.split(",")
     choices = replace(choices, gpus=scenario.gpu.split(","), quantizations=formats)
     objectives = parse_objectives(slo, attainment)
-    found = find_fleet(_read_searched(source, scenario, format, on_bad_rows), scenario, objectives, choices)
-    _print_notes(found.notes)
-    publish(found, sizing_table(found), json)
-    if kind is not None and path is not None and found.cheapest is not None:
-        write_text(path, fleet_manifest(kind, found.cheapest, scenario.engine_version))
-    return found.feasible
+    answer = find_fleet(_read_searched(source, scenario, format, on_bad_rows), scenario, objectives, choices)
+    _print_notes(answer.notes)
+    publish(answer, sizing_table(answer), json)
+    if kind is not None and path is not None and answer.cheapest is not None:
+        write_text(path, fleet_manifest(kind, answer.cheapest, scenario.engine_version))
+    return answer.feasible
 
 
 def check(targets: Path, baseline: Path | None, update_baseline: bool, junit: Path | None, markdown: Path | None,
@@ -198,8 +198,9 @@ def sweep(source: str, scenario: Scenario, options: Mapping[str, Any], output: P
 
 def report(results: Sequence[Path], output: Path, llmd: Path | None) -> None:
     """Write the report of saved replays, or of an answer, and one of the replays as a Benchmark Report."""
-    from planner.report import SavedAnswer, load_sources, write_report
     from planner.report.llmd import write_llmd_report
+    from planner.report.report_source import SavedAnswer, load_sources
+    from planner.report.written import write_report
 
     check_outputs([output, llmd])
     source = load_sources(results)
@@ -231,12 +232,12 @@ def validate(measured: Path, scenario: Scenario, max_error: str | None, predicti
     check_outputs([json, predictions], measured)
     if predictions is not None:
         check_table_path(predictions)
-    found = predict_file(measured, scenario, client=client, jobs=jobs, format=format)
-    limits = parse_max_error(max_error, metrics_of(found.predictions)) if max_error is not None else {}
-    result = accuracy(found, level=scenario.interval, limits=limits)
+    predicted = predict_file(measured, scenario, client=client, jobs=jobs, format=format)
+    limits = parse_max_error(max_error, metrics_of(predicted.predictions)) if max_error is not None else {}
+    result = accuracy(predicted, level=scenario.interval, limits=limits)
     _print_notes(result.notes)
     if predictions is not None:
-        write_table(predictions_table(found.predictions), predictions)
+        write_table(predictions_table(predicted.predictions), predictions)
     publish(result, accuracy_table(result), json)
     return result.met
 

@@ -25,14 +25,14 @@ def what_ifs(choices: Mapping[str, Sequence[Any]], axes: Sequence[str]) -> dict[
     ------
     UsageError, UnknownNameError : an axis cannot be read, or its option has values already.
     """
-    found = dict(choices)
+    given = dict(choices)
     for name, values in map(parse_axis, axes):
-        if name in found:
+        if name in given:
             raise UsageError(f"--axis {name}: has values already; give all of them in one")
-        found[name] = values
-    order = [name for name in SPEAKING if name in found] + [name for name in found if name not in SPEAKING]
-    varied = [name for name in order if len(found[name]) > 1]
-    combined = [dict(zip(order, values, strict=True)) for values in itertools.product(*(found[name] for name in order))]
+        given[name] = values
+    order = [name for name in SPEAKING if name in given] + [name for name in given if name not in SPEAKING]
+    varied = [name for name in order if len(given[name]) > 1]
+    combined = [dict(zip(order, values, strict=True)) for values in itertools.product(*(given[name] for name in order))]
     scenarios = [parse_scenario(chosen) for chosen in combined]
     return {" ".join(_word(axis, chosen[axis]) for axis in varied) or _policy(scenario): scenario
             for chosen, scenario in zip(combined, scenarios, strict=True)}

@@ -25,13 +25,13 @@ def describe(source: str, cache_tokens: float | None, html: Path | None, format:
     check_outputs([html, json])
     trace = _read(source, format, on_bad_rows)
     with stage(f"describing {source}"):
-        found = describe_trace(trace, cache_tokens=cache_tokens)
+        description = describe_trace(trace, cache_tokens=cache_tokens)
     if html is not None:
         from planner.report.trace_report import write_description
 
         with stage(f"drawing {html}"):
-            write_description(trace, found, html)
-    publish(found, description_table(found), json)
+            write_description(trace, description, html)
+    publish(description, description_table(description), json)
 
 
 def convert(source: str, path: Path, to: str | None, anonymize: bool, salt: str | None, lossy: bool,
@@ -118,11 +118,11 @@ def _load_model(source: str) -> Model:
     if not known and not source.endswith(".toml"):
         raise UsageError(f"{source}: is no workload; must be a TOML file, or one of {', '.join(sample_names())}; to "
                          f"fit a model to a trace, give --fit")
-    found = read_workload(data_dir("workloads") / f"{source}.toml" if known else Path(source))
-    if isinstance(found, Model):
-        return found
-    return replace(fit_workload(generate(found, seed=None), seed=found.seed).model, name=found.name,
-                   meaning=found.meaning)
+    model = read_workload(data_dir("workloads") / f"{source}.toml" if known else Path(source))
+    if isinstance(model, Model):
+        return model
+    return replace(fit_workload(generate(model, seed=None), seed=model.seed).model, name=model.name,
+                   meaning=model.meaning)
 
 
 def _changed(model: Model, changes: Mapping[str, Any]) -> Model:
@@ -160,13 +160,13 @@ def _or_one(value: float | None) -> float:
 
 def _factors(option: str, text: str) -> dict[str, float]:
     """Read 'name=number,name=number'."""
-    found = {}
+    factors = {}
     for part in text.split(","):
         name, separator, number = part.partition("=")
-        if not separator or not name.strip() or name.strip() in found:
+        if not separator or not name.strip() or name.strip() in factors:
             raise UsageError(f"{option} {text}: must be NAME=NUMBER with commas between, each name once")
-        found[name.strip()] = _number(option, number)
-    return found
+        factors[name.strip()] = _number(option, number)
+    return factors
 
 
 def _number(option: str, text: str) -> float:
@@ -203,13 +203,13 @@ def _closeness(trace: Trace, draws: Sequence[Trace], scenario: Scenario, slo: st
     from planner.planning.closeness import compare_predictions, compare_statistics
     from planner.settings.objectives import parse_objectives
 
-    found: dict[str, Any] = {"statistics": compare_statistics(trace, draws)}
+    closeness: dict[str, Any] = {"statistics": compare_statistics(trace, draws)}
     if scenario != Scenario():
         objectives = None if slo is None else parse_objectives(slo, attainment)
-        found["predictions"] = compare_predictions(trace, draws, scenario, objectives)
+        closeness["predictions"] = compare_predictions(trace, draws, scenario, objectives)
     elif slo is not None:
         raise UsageError("--slo: is of predictions, which need a deployment; give --model and --gpu too")
-    return found
+    return closeness
 
 
 def _print_notes(notes: Sequence[str]) -> None:

@@ -168,8 +168,8 @@ def named_files(path: Path) -> list[Path]:
         return []
     tables = [each for each in metrics if isinstance(each, Mapping)] if isinstance(metrics, list) else []
     names = [each.get(key) for each in tables for key in ("name", "schedule")]
-    found = (path.parent / path_of(name) for name in names if isinstance(name, str))
-    return [each for each in found if each.is_file()]
+    paths = (path.parent / path_of(name) for name in names if isinstance(name, str))
+    return [each for each in paths if each.is_file()]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,15 +242,15 @@ def _direction(name: str, table: Any, defaults: Mapping[str, Any], interval_s: f
         given = known | given
     elif given is None:
         given = {"cooldown_s": 0.0, "step_period_s": interval_s, **defaults}
-    found = fill(Direction, given, f"[{name}]")
-    not_negative(f"[{name}] stabilization_window_s", found.stabilization_window_s)
-    not_negative(f"[{name}] cooldown_s", found.cooldown_s)
-    positive(f"[{name}] step_period_s", found.step_period_s)
-    if found.max_step is not None:
-        whole(f"[{name}] max_step", found.max_step)
-    if found.max_step_percent is not None:
-        positive(f"[{name}] max_step_percent", found.max_step_percent)
-    return found
+    direction = fill(Direction, given, f"[{name}]")
+    not_negative(f"[{name}] stabilization_window_s", direction.stabilization_window_s)
+    not_negative(f"[{name}] cooldown_s", direction.cooldown_s)
+    positive(f"[{name}] step_period_s", direction.step_period_s)
+    if direction.max_step is not None:
+        whole(f"[{name}] max_step", direction.max_step)
+    if direction.max_step_percent is not None:
+        positive(f"[{name}] max_step_percent", direction.max_step_percent)
+    return direction
 
 
 def _metric(table: Any, place: int, path: Path) -> Metric:

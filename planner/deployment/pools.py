@@ -70,19 +70,19 @@ def read_fleet(path: Path, scenario: Scenario) -> tuple[PoolSpec, ...]:
     tables = table.get("pool")
     if not isinstance(tables, list) or not tables or not all(isinstance(each, dict) for each in tables):
         raise FleetError(f"{path}: has no [[pool]] with its replicas, as in replicas = 2")
-    found = []
+    pools = []
     for number, values in enumerate(tables, 1):
         try:
-            found.append(_pool(f"pool {number}", values, path.parent, replace(scenario, fleet=None)))
+            pools.append(_pool(f"pool {number}", values, path.parent, replace(scenario, fleet=None)))
         except PlannerError as error:
             raise FleetError(f"{path}: pool {number}: {error}") from error
-    if len({pool.name for pool in found}) < len(found):
+    if len({pool.name for pool in pools}) < len(pools):
         raise FleetError(f"{path}: two pools have the same name; give each its own name")
-    roles = {pool.role for pool in found}
+    roles = {pool.role for pool in pools}
     if roles not in ({"both"}, {"prefill", "decode"}):
         raise FleetError(f"{path}: the roles are {', '.join(sorted(roles))}; must be both in all pools, or prefill in "
                          f"some and decode in the others")
-    return tuple(sorted(found, key=lambda pool: ROLES.index(pool.role)))
+    return tuple(sorted(pools, key=lambda pool: ROLES.index(pool.role)))
 
 
 def _pool(name: str, values: Mapping[str, Any], folder: Path, scenario: Scenario) -> PoolSpec:

@@ -12,8 +12,8 @@ from planner.catalog.architecture import Architecture
 from planner.catalog.attention_reads import readings, window_tokens
 from planner.catalog.parameters import num_active_parameters
 from planner.deployment.deploy import Deployment
-from planner.loop.compiled.jit import compile_with_signature, numba
-from planner.loop.rows import STEP_ROW
+from planner.loop.compiled.jit import compile_with_signature, numba, uncompiled
+from planner.loop.rows import STEP_ROW, all_sampled
 from planner.loop.state import engine_state as st
 from planner.loop.state.terms import CURVE, STEP_TIME
 from planner.loop.timing import composition_bytes, decode_attention_bytes
@@ -64,7 +64,7 @@ def step_roofs(deployment: Deployment, steps: Any) -> dict[str, NDArray[np.float
 
     Parameters
     ----------
-    steps : records of `engine.rows.STEP_ROW`, shape [num_steps].
+    steps : records of `loop.rows.STEP_ROW`, shape [num_steps].
 
     Returns
     -------
@@ -77,7 +77,7 @@ def step_roofs(deployment: Deployment, steps: Any) -> dict[str, NDArray[np.float
     flops = model_flops(arch, prompt_tokens=steps["num_prompt_tokens"],
                         decodes=steps["num_decodes"] + steps["num_accepted_tokens"],
                         pairs=steps["prompt_pairs"], window_pairs=steps["window_pairs"],
-                        context=steps["decode_context_tokens"], sampled=steps["num_sampled"] + steps["num_dropped"])
+                        context=steps["decode_context_tokens"], sampled=uncompiled(all_sampled)(steps))
     traffic = np.zeros(len(steps))
     _compiled_bytes()(deployment.step_time.terms, deployment.step_time.curve, steps, traffic)
     compute_s = flops * deployment.layout.pipeline_parallel_size / flops_per_s
@@ -90,7 +90,7 @@ def _bytes(t: Any, curve: Any, steps: Any, out: Any) -> None:
         shared = step.num_prompt_tokens + step.num_decodes * t.tokens_per_decode - step.num_spared_tokens
         out[i] = (
             composition_bytes(t, curve, shared, step.num_prompt_tokens, step.prompt_context_tokens, step.num_decodes,
-                              step.num_sampled - step.num_accepted_tokens + step.num_dropped)
+                              all_sampled(step) - step.num_accepted_tokens)
             + decode_attention_bytes(t, step.num_decodes, step.decode_context_tokens))
 
 

@@ -216,8 +216,8 @@ def look_up(s: State, i: int) -> tuple[int, int, int, int]:
     # The last known token is always computed again, and with it its whole block.
     limit = (request.input_tokens + request.num_output_tokens - 1) // s.settings.block_size
     hits, unused, missing = find_hit(s, i, limit)
-    found = find_below(s, i, hits, limit) if s.settings.has_tiers else 0
-    return hits, unused, missing, int((hits + found) * s.settings.block_size)
+    in_tiers = find_below(s, i, hits, limit) if s.settings.has_tiers else 0
+    return hits, unused, missing, int((hits + in_tiers) * s.settings.block_size)
 
 
 @jit

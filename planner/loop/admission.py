@@ -173,11 +173,11 @@ def count_hits(s: State, i: int) -> None:
 def take_loaded(s: State, i: int, hits: int, loaded_s: float) -> None:
     """Make the blocks findable that a request loads after its `hits`; who finds one before it is there waits for it."""
     request = s.requests[i]
-    found = int(s.engine.found_cpu + s.engine.found_remote)
+    loaded = int(s.engine.found_cpu + s.engine.found_remote)
     limit = (request.input_tokens + request.num_output_tokens) // s.settings.block_size
     s.fetches[i].begun_s = s.engine.now_s
-    enter_blocks(s, i, hits, hits + found)
-    use_prefix(s, i, hits, found, int(limit), loaded_s)
+    enter_blocks(s, i, hits, hits + loaded)
+    use_prefix(s, i, hits, loaded, int(limit), loaded_s)
 
 
 @jit

@@ -22,10 +22,10 @@ from planner.loop.step_shape import begin_step, free_seats
 from planner.loop.timing import (
     adapters_s,
     composition_bytes,
-    composition_s,
     context_s,
     context_slopes,
     decode_attention_bytes,
+    decodes_s,
     hidden_s,
     is_graph,
     overhead_s,
@@ -232,7 +232,7 @@ def even_terms(s: State, decodes: int, run: int, shared: int,
                as_graph: bool) -> tuple[float, tuple[float, float], float, float]:
     """Return `decode_terms` without the longest context's part."""
     t = s.step_time
-    gpu_s = composition_s(t, s.curve, run, shared, 0, 0, 0, 0, 0, decodes, decodes)
+    gpu_s = decodes_s(t, s.curve, run, shared, decodes)
     gpu_s += adapters_s(t, s.engine.num_adapters, decodes)
     slopes = context_slopes(t, s.curve, decodes)
     return gpu_s, slopes, hidden_s(t, 0, decodes, as_graph), overhead_s(t, 0, decodes)

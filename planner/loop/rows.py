@@ -1,6 +1,10 @@
 """The rows that the loop writes: gaps between tokens, and where asked for, steps, their schedules and preemptions."""
 
+from typing import Any
+
 import numpy as np
+
+from planner.loop.compiled.jit import jit
 
 # Why the head of the queue is not in a step: nobody waits, or what there is none left of.
 NOBODY_WAITS, SEATS, TOKENS, BLOCKS, PLAN, ADAPTERS = range(6)
@@ -43,3 +47,14 @@ SCHEDULE_ROW = np.dtype(
     [("step", "i8"), ("request", "i8"), ("num_scheduled_tokens", "i4"), ("replica", "i4")], align=True
 )
 PREEMPTION_ROW = np.dtype([("step", "i8"), ("request", "i8"), ("replica", "i8")], align=True)
+
+
+@jit
+def all_sampled(step: Any) -> Any:
+    """Return the tokens that a step samples, those too that nobody gets since their request has ended.
+
+    Parameters
+    ----------
+    step : a row of `STEP_ROW`, or several.
+    """
+    return step["num_sampled"] + step["num_dropped"]

@@ -172,6 +172,13 @@ def composition_s(
 
 
 @jit
+def decodes_s(t: Any, curve: Any, run: int, shared: int, decodes: int) -> float:
+    """Return the GPU's time for decodes without prompts, without `context_s`."""
+    return composition_s(t, curve, run, shared, prompts=0, tokens=0, context=0, pairs=0, windowed=0, decodes=decodes,
+                         sampled=decodes)
+
+
+@jit
 def adapters_s(t: Any, adapters: int, tokens: int) -> float:
     """Return what the kernels of LoRA adapters take in a step of so many tokens [s]."""
     if adapters == 0:
@@ -247,7 +254,7 @@ def decodes_alone_s(s: State) -> float:
     if n == 0:
         return 0.0
     tokens = n * t.tokens_per_decode
-    gpu_s = composition_s(t, s.curve, tokens, tokens, 0, 0, 0, 0, 0, n, n)
+    gpu_s = decodes_s(t, s.curve, tokens, tokens, n)
     gpu_s += context_s(t, context_slopes(t, s.curve, n), n, e.step_decode_context)
     gpu_s += waited_s(t, s.curve, 0, n, e.step_decode_context, longest_context(s))
     gpu_s += adapters_s(t, e.num_adapters, tokens)

@@ -36,7 +36,7 @@ class StepLog:
 
     Parameters
     ----------
-    steps : records of `engine.rows.STEP_ROW`, shape [num_steps].
+    steps : records of `loop.rows.STEP_ROW`, shape [num_steps].
     measured_ms : durations, shape [num_steps].
     names : of the steps, shape [num_steps]; none where their places are enough.
     left_out : how many steps, or means over steps, the log tells of besides, by what is against them.

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import joblib
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
@@ -19,7 +18,7 @@ from planner.loop.state.terms import StepTime
 from planner.measured.run_table import GROUPS, METRICS, Measurement, counted
 from planner.measured.statistics import THROUGHPUT, statistics
 from planner.measured.validate_answer import Errors, ErrorSummary, GroupErrors
-from planner.progress import in_parallel
+from planner.progress import in_parallel, later
 from planner.replays.driver import ReplayRecords, run
 from planner.replays.fleet.replicas import serve
 from planner.results.summary import describe_weighted
@@ -188,7 +187,7 @@ def predict_all(measurements: Sequence[Measurement], *, jobs: int = -1) -> list[
     if len(measurements) < FEW:
         return _predict_chunk(measurements)
     chunks = [list(measurements[k::64]) for k in range(min(64, len(measurements)))]
-    calls = [joblib.delayed(_predict_chunk)(chunk) for chunk in chunks]
+    calls = [later(_predict_chunk)(chunk) for chunk in chunks]
     found = in_parallel(f"replaying {len(measurements):,} measured runs, in parts", calls, len(calls), jobs)
     by_id = {id(m): None for m in measurements}
     order = [m for chunk in chunks for m in chunk]

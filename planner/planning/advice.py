@@ -45,27 +45,27 @@ def advise(trace: Trace, scenario: Scenario, deployment: Deployment, summary: Ma
                 "sentence": "no settings were tried: each pool of the fleet's file has its own settings"}
     sign = 1.0 if metric == "slo_attainment" else -1.0
     value, num_gpus = summary[metric], summary["deployment"]["num_gpus"]
-    found = []
+    advice = []
     for setting, before, after in changes(scenario, deployment):
         row: dict[str, Any] = {"setting": setting, "before": before, "after": after}
         try:
             other = replay(trace, _changed(scenario, row), slo=slo).summary
         except PlannerError as error:
-            found.append(row | {"reason": str(error)})
+            advice.append(row | {"reason": str(error)})
             continue
         known = value is not None and other[metric] is not None
-        found.append(row | {"num_gpus": other["deployment"]["num_gpus"], "value": other[metric],
-                            "gain": sign * (other[metric] - value) if known else None})
-    found.sort(key=lambda row: -(row.get("gain") or 0.0))
+        advice.append(row | {"num_gpus": other["deployment"]["num_gpus"], "value": other[metric],
+                             "gain": sign * (other[metric] - value) if known else None})
+    advice.sort(key=lambda row: -(row.get("gain") or 0.0))
     least = LEAST_GAIN if metric == "slo_attainment" else LEAST_GAIN * (value or 0.0)
-    helpful = [row for row in found if (row.get("gain") or 0.0) > least]
+    helpful = [row for row in advice if (row.get("gain") or 0.0) > least]
     same_gpus = sorted((row for row in helpful if row["num_gpus"] <= num_gpus), key=lambda row: row["setting"] in LOSSY)
     first = next(iter(same_gpus), None)
     with_gpus = next((row for row in helpful if row["num_gpus"] > num_gpus), None)
     for chosen in (first, with_gpus):
         if chosen is not None:
             chosen.update(describe_launch(_changed(scenario, chosen)))
-    return {"metric": metric, "value": value, "changes": found, "first": first, "first_with_more_gpus": with_gpus,
+    return {"metric": metric, "value": value, "changes": advice, "first": first, "first_with_more_gpus": with_gpus,
             "sentence": _sentence(metric, value, first, with_gpus)}
 
 

@@ -3,8 +3,6 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-import joblib
-
 from planner.planning.fewest import cheapest_split, fewest_replicas
 from planner.planning.fleets import Kind, count_gpus, replica_price, spare_gpus, spare_replicas
 from planner.planning.loads import Traffic
@@ -12,7 +10,7 @@ from planner.planning.missed import UnreachableError
 from planner.planning.search_options import Choices
 from planner.planning.size_answer import FleetSize, RouterSize, ScalingSize
 from planner.policies.builtin_routers import ROUTERS
-from planner.progress import in_parallel
+from planner.progress import in_parallel, later
 from planner.replays.result_tables import ReplayResult
 from planner.settings.default_router import ROUTER, SERVICE_ROUTER
 from planner.settings.objectives import Objectives
@@ -76,9 +74,9 @@ def fewest_of(load: Trace, kind: Kind, objectives: Objectives, choices: Choices,
     ------
     UnreachableError : no number up to the bound does.
     """
-    found = fewest_replicas(load, kind.deployed(load), objectives, guess, kind.divided, bound,
+    sized = fewest_replicas(load, kind.deployed(load), objectives, guess, kind.divided, bound,
                             precision=precision)
-    return traded(kind, Sized(count=found[0], served=found[1], limiting_metric=found[2], stationary=None, times=1),
+    return traded(kind, Sized(count=sized[0], served=sized[1], limiting_metric=sized[2], stationary=None, times=1),
                   objectives, choices)
 
 
@@ -109,7 +107,7 @@ def spread(traffic: Traffic, kind: Kind, objectives: Objectives, choices: Choice
     ways = [name for name in SCALINGS if name != traffic.scaling] if traffic.is_rescaled else []
     tasks: list[Task] = [(kind.behind(name), lambda: load, 0.0) for name in others]
     tasks += [(kind, _alike(traffic, name, min(load.num_requests, ENOUGH)), ROUGHLY) for name in ways]
-    calls = (joblib.delayed(_size)(made(), each, objectives, choices, count, precision)
+    calls = (later(_size)(made(), each, objectives, choices, count, precision)
              for each, made, precision in tasks)
     sizes = in_parallel("sizing behind other routers and by other scalings", calls, len(tasks), choices.jobs)
     routers = tuple(RouterSize(router=name, size=size) for name, size in zip(
@@ -132,10 +130,10 @@ def _size(load: Trace, kind: Kind, objectives: Objectives, choices: Choices, cou
     """Return how many replicas a kind needs for a load, or that it is more than the bound."""
     bound, spares = MOST_TIMES * count, spare_replicas(choices, kind.divided)
     try:
-        found = fewest_of(load, kind, objectives, choices, count, bound, precision)
+        sized = fewest_of(load, kind, objectives, choices, count, bound, precision)
     except UnreachableError:
         return FleetSize(num_replicas=None, num_gpus=None, more_than_replicas=bound + spares)
-    return FleetSize(num_replicas=found.count + spares, num_gpus=found.gpus(kind, choices), more_than_replicas=None)
+    return FleetSize(num_replicas=sized.count + spares, num_gpus=sized.gpus(kind, choices), more_than_replicas=None)
 
 
 def _router_note(routers: Sequence[RouterSize], not_tried: Sequence[str]) -> list[str]:

@@ -62,12 +62,12 @@ def changes(baseline: Mapping[str, Any], name: str, trace_sha256: str) -> list[s
     """Return what of a scenario's inputs is not what it was: the trace, the planner, its profiles and constants."""
     recorded = baseline["scenarios"][name]["trace_sha256"]
     before, now = baseline["versions"].get("planner"), versions()["planner"]
-    found = []
+    changed = []
     if recorded != trace_sha256:
-        found.append(f"the trace changed ({recorded[:SHOWN_DIGITS]} → {trace_sha256[:SHOWN_DIGITS]})")
+        changed.append(f"the trace changed ({recorded[:SHOWN_DIGITS]} → {trace_sha256[:SHOWN_DIGITS]})")
     if before != now:
-        found.append(f"the planner changed ({before} → {now})")
+        changed.append(f"the planner changed ({before} → {now})")
     if baseline["hardware_db"] != hardware_db_sha256():
-        found.append(f"the planner's profiles or constants changed ({baseline['hardware_db'][:SHOWN_DIGITS]} → "
-                     f"{hardware_db_sha256()[:SHOWN_DIGITS]})")
-    return found
+        changed.append(f"the planner's profiles or constants changed ({baseline['hardware_db'][:SHOWN_DIGITS]} → "
+                       f"{hardware_db_sha256()[:SHOWN_DIGITS]})")
+    return changed

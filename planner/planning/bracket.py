@@ -114,12 +114,12 @@ def _checked(rates: list[float], known: dict[float, Verdict], is_met: Callable[[
     """Try rates, and those between two of them of which one is near the edge; return all."""
     for rate in rates:
         is_met(rate)
-    found = sorted(rates)
+    tried = sorted(rates)
     for low, high in itertools.pairwise(sorted(rates)):
         if min(abs(known[low].strain - 1), abs(known[high].strain - 1)) <= NEAR:
             steps = math.ceil(math.log(high / low) / math.log1p(FINE))
-            found += [low * (high / low) ** (k / steps) for k in range(1, steps)]
-    return sorted(found)
+            tried += [low * (high / low) ** (k / steps) for k in range(1, steps)]
+    return sorted(tried)
 
 
 def _first_bracket(is_met: Callable[[float], bool], known: dict[float, Verdict], start: float,

@@ -78,16 +78,16 @@ def _statistics(trace: Trace) -> dict[str, float | None]:
     inputs, outputs = _column(trace, "input_tokens"), _column(trace, "output_tokens")
     span_s = float(arrival_s[-1] - arrival_s[0])
     varied = len(inputs) > 2 and np.ptp(inputs) > 0 and np.ptp(outputs) > 0
-    found: dict[str, float | None] = {
+    statistics: dict[str, float | None] = {
         "request_rate": (len(inputs) - 1) / span_s if span_s > 0 else None, "mean_input_tokens": float(inputs.mean()),
         "mean_output_tokens": float(outputs.mean()), "gap_cv": gap_cv(arrival_s),
         "length_correlation": float(spearmanr(inputs, outputs).statistic) if varied else None}
-    found |= {f"dispersion {window_s:g}s": value for window_s, value in dispersions(arrival_s).items()}
+    statistics |= {f"dispersion {window_s:g}s": value for window_s, value in dispersions(arrival_s).items()}
     if trace.prefix is not None:
         shared = sharing(trace.prefix, trace.requests["input_tokens"].to_numpy())
-        found |= {f"hit_rate {tokens}": shared.hit_rate(tokens) for tokens in CACHE_TOKENS}
-        found["hit_rate inf"] = shared.infinite_hit_rate
-    return found
+        statistics |= {f"hit_rate {tokens}": shared.hit_rate(tokens) for tokens in CACHE_TOKENS}
+        statistics["hit_rate inf"] = shared.infinite_hit_rate
+    return statistics
 
 
 def compare_predictions(trace: Trace, drawn: Sequence[Trace], scenario: Scenario, objectives: Objectives | None, *,
@@ -116,27 +116,27 @@ def compare_predictions(trace: Trace, drawn: Sequence[Trace], scenario: Scenario
         if getattr(scenario, name) is not None:
             raise UsageError(f"--{name.replace('_', '-')} {getattr(scenario, name)}: this command chooses the loads; "
                              f"leave it out")
-    found: dict[str, Any] = {"capacity_rps": None, "loads": []}
+    predictions: dict[str, Any] = {"capacity_rps": None, "loads": []}
     unit = rate_of(trace)
     if objectives is not None:
         own, *others = (_capacity(each, scenario, objectives) for each in (trace, *drawn))
-        found["capacity_rps"] = _difference(own, others)
+        predictions["capacity_rps"] = _difference(own, others)
         unit = own
     for load in loads:
         rows = [_predicted(each, scenario, objectives, load * unit) for each in (trace, *drawn)]
         metrics = {name: _difference(rows[0][name], [row[name] for row in rows[1:]])
                    for name in rows[0] if rows[0][name] is not None}
-        found["loads"].append({"load": load, "request_rate": load * unit, **metrics})
-    return found
+        predictions["loads"].append({"load": load, "request_rate": load * unit, **metrics})
+    return predictions
 
 
 def _capacity(trace: Trace, scenario: Scenario, objectives: Objectives) -> float:
     as_replays = "compress"
     search = Search(scaling=as_replays, replicates=0, horizon="trace", compare_assumptions=False, jobs=1)
-    found = capacity(trace, scenario, objectives, search)
-    if not found.feasible:
-        raise UsageError(f"--slo: the capacity is 0 requests/s: {found.sentence}")
-    return found.capacity_rps
+    answer = capacity(trace, scenario, objectives, search)
+    if not answer.feasible:
+        raise UsageError(f"--slo: the capacity is 0 requests/s: {answer.sentence}")
+    return answer.capacity_rps
 
 
 def _predicted(trace: Trace, scenario: Scenario, objectives: Objectives | None,

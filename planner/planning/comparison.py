@@ -39,11 +39,11 @@ def compare_studies(studies: Sequence[Study], read: Callable[[Study], Trace], *,
     PlannerError : a study cannot be replayed; its message begins with the study's name.
     OutputError : a result cannot be written.
     """
-    found: dict[str, dict[str, Any]] = {}
+    outcomes: dict[str, dict[str, Any]] = {}
     traces: dict[Any, Trace] = {}
     first = None
     for study in counted("replaying what-ifs", studies):
-        if study.name in found:
+        if study.name in outcomes:
             raise UsageError(f"{study.name!r}: two what-ifs have this name; give each its own name")
         try:
             trace = _trace(study, read, traces)
@@ -60,8 +60,8 @@ def compare_studies(studies: Sequence[Study], read: Callable[[Study], Trace], *,
             first = first or explanation
         if save is not None:
             save_result(outcome.result, outcome.summary, save / study.name)
-        found[study.name] = outcome.summary
-    return found
+        outcomes[study.name] = outcome.summary
+    return outcomes
 
 
 def explain_outcome(trace: Trace, scenario: Scenario, outcome: Outcome, *,
@@ -75,10 +75,10 @@ def explain_outcome(trace: Trace, scenario: Scenario, outcome: Outcome, *,
     slo : objectives as given to `run.replay`, or None.
     """
     result = outcome.result
-    found = explain(result.requests_table(), result.steps_table(),
-                    outcome.summary.get("replicas_mean", result.num_replicas))
+    explanation = explain(result.requests_table(), result.steps_table(),
+                          outcome.summary.get("replicas_mean", result.num_replicas))
     advice = advise(trace, scenario, result.deployment, outcome.summary, slo=slo)
-    return found | {"advice": advice}
+    return explanation | {"advice": advice}
 
 
 def _trace(study: Study, read: Callable[[Study], Trace], known: dict[Any, Trace]) -> Trace:

@@ -38,17 +38,17 @@ def apart(trace: Trace, deployment: Deployment, objectives: Objectives, count: i
     Where first tokens are late, more of them prefill, else fewer, until a split keeps the objectives or none is left.
     """
     low, high = 1, count - 1
-    found: tuple[ReplayResult, Verdict] | None = None
+    kept: tuple[ReplayResult, Verdict] | None = None
     while low <= high:
         prefill = (low + high) // 2
         served, verdict = together(trace, _divided_into(deployment, prefill, count - prefill), objectives, count)
-        if found is None or verdict.is_met or verdict.attainment > found[1].attainment:
-            found = served, verdict
+        if kept is None or verdict.is_met or verdict.attainment > kept[1].attainment:
+            kept = served, verdict
         if verdict.is_met:
             break
         low, high = (prefill + 1, high) if "ttft" in verdict.limiting_metric else (low, prefill - 1)
-    assert found is not None, "at least two replicas"
-    return found
+    assert kept is not None, "at least two replicas"
+    return kept
 
 
 def of_two_kinds(prefill: Deployment, decode: Deployment) -> Deployment:

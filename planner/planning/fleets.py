@@ -78,14 +78,14 @@ def kinds_of(scenario: Scenario, choices: Choices) -> list[Kind]:
 def _replicas(scenario: Scenario, gpus: Sequence[str], ranks: Sequence[int],
               quantizations: Sequence[str | None]) -> list[Scenario]:
     """Return a scenario for each kind of replica that fits a node."""
-    found = [replace(scenario, gpu=gpu if gpu.endswith(".toml") else load_gpu(gpu).name, tensor_parallel_size=size,
-                     quantization=quantization)
-             for gpu, size, quantization in itertools.product(gpus, ranks, quantizations)
-             if _fits(scenario, size, load_gpu(gpu))]
-    if not found:
+    scenarios = [replace(scenario, gpu=gpu if gpu.endswith(".toml") else load_gpu(gpu).name, tensor_parallel_size=size,
+                         quantization=quantization)
+                 for gpu, size, quantization in itertools.product(gpus, ranks, quantizations)
+                 if _fits(scenario, size, load_gpu(gpu))]
+    if not scenarios:
         raise UsageError(f"no node of {', '.join(gpus)} has {min(ranks) * attention_ranks(scenario)} GPUs; give other "
                          f"--tensor-parallel-size{', or fewer ranks' * scenario.data_parallel_attention}")
-    return found
+    return scenarios
 
 
 def _fits(scenario: Scenario, size: int, gpu: Gpu) -> bool:

@@ -57,21 +57,21 @@ def check(path: Path, *, baseline: Path | None = None, update: bool = False) -> 
     for each in counted("judging scenarios", gated):
         name = each.study.name
         try:
-            found = _outcome(each)
+            outcome = _outcome(each)
         except PlannerError as error:
             raise TargetsError(f"{path}: scenario.{name}: {error}") from error
-        notes += [f"{name}: {note}" for note in (*each.study.notes, *found.notes)]
-        scenarios[name] = ScenarioMetrics(trace_sha256=found.trace_sha256, metrics=found.metrics)
+        notes += [f"{name}: {note}" for note in (*each.study.notes, *outcome.notes)]
+        scenarios[name] = ScenarioMetrics(trace_sha256=outcome.trace_sha256, metrics=outcome.metrics)
         before = {} if recorded is None else recorded["scenarios"].get(name, {}).get("metrics", {})
-        changed = changes(recorded, name, found.trace_sha256) if recorded is not None and before else []
+        changed = changes(recorded, name, outcome.trace_sha256) if recorded is not None and before else []
         for target in each.targets:
-            rows = _limits(target, found, name, before.get(target.metric))
+            rows = _limits(target, outcome, name, before.get(target.metric))
             if target.max_regression is not None:
                 stand_in = _stand_in(target.metric, None if recorded is None else before, changed, update)
-                rows.append(_regression(target, target.max_regression, found, name, before.get(target.metric),
+                rows.append(_regression(target, target.max_regression, outcome, name, before.get(target.metric),
                                         stand_in))
             checks += rows
-        checks += _objective_rows(each, found)
+        checks += _objective_rows(each, outcome)
     if update:
         assert baseline is not None
         write_baseline(baseline, scenarios)

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import joblib
 import numpy as np
 from numpy.typing import NDArray
 
@@ -26,7 +25,7 @@ from planner.planning.capacity_answer import (
 from planner.planning.fewest import apart_in_time
 from planner.planning.missed import UnreachableError, missed_objectives
 from planner.planning.search_options import Search
-from planner.progress import in_parallel
+from planner.progress import in_parallel, later
 from planner.replays.fleet.replicas import serve
 from planner.results.notes import notes
 from planner.results.resolved import describe_deployment, fitted_deployments
@@ -121,27 +120,27 @@ def capacity(trace: Trace, scenario: Scenario, objectives: Objectives, search: S
     if not verdict.is_met:  # alone they miss the objectives, so they do at any rate
         return _infeasible(load, asked, verdict, times_s, "requests that each run alone", None)
     try:
-        found = find_bracket(load.verdict, recorded, limits=load.limits_rps)
+        bracket = find_bracket(load.verdict, recorded, limits=load.limits_rps)
     except UnreachableRateError as error:
         verdict, times_s = load.judged(at_rate(shaped, error.rate_rps, search.scaling, search.seed))
         return _infeasible(load, asked, verdict, times_s, str(error).partition(":")[0], error.rate_rps)
-    horizons = [(1, found.lower)]
+    horizons = [(1, bracket.lower)]
     is_settled = search.horizon == "trace"
-    while not is_settled and _can_last(shaped, search, 2 * horizons[-1][0], found.lower):
+    while not is_settled and _can_last(shaped, search, 2 * horizons[-1][0], bracket.lower):
         times = 2 * horizons[-1][0]
         longer = replace(load, trace=repeated(shaped, times))
-        found = find_bracket(longer.verdict, found.lower, limits=longer.limits_rps)
-        is_settled = abs(found.lower / horizons[-1][1] - 1) <= SETTLED
-        horizons.append((times, found.lower))
+        bracket = find_bracket(longer.verdict, bracket.lower, limits=longer.limits_rps)
+        is_settled = abs(bracket.lower / horizons[-1][1] - 1) <= SETTLED
+        horizons.append((times, bracket.lower))
         load = longer
     stationary = is_settled if search.horizon == "double" and len(horizons) > 1 else None
     horizon = tuple(Horizon(num_requests=times * num_requests_at(shaped, rate, search.scaling), capacity_rps=rate)
                     for times, rate in horizons)
-    scalings, routers = _compared(load, found.lower, is_drawn)
+    scalings, routers = _compared(load, bracket.lower, is_drawn)
     return replace(
-        _feasible(load, asked, found, recorded), stationary=stationary, horizon=horizon, scalings=scalings,
-        routers=routers, confidence=_confidence(replace(load, trace=shaped), found) if search.replicates else None,
-        notes=(*asked.notes, *_notes(found, stationary, horizon), *_rests_on(scalings, routers)))
+        _feasible(load, asked, bracket, recorded), stationary=stationary, horizon=horizon, scalings=scalings,
+        routers=routers, confidence=_confidence(replace(load, trace=shaped), bracket) if search.replicates else None,
+        notes=(*asked.notes, *_notes(bracket, stationary, horizon), *_rests_on(scalings, routers)))
 
 
 def _can_last(trace: Trace, search: Search, times: int, rate_rps: float) -> bool:
@@ -212,17 +211,17 @@ def _infeasible(load: Load, asked: CapacityAnswer, verdict: Verdict, times_s: Ma
                    sentence=f"{who}: {verdict.shortfall}")
 
 
-def _feasible(load: Load, asked: CapacityAnswer, found: Bracket, recorded: float) -> CapacityAnswer:
+def _feasible(load: Load, asked: CapacityAnswer, bracket: Bracket, recorded: float) -> CapacityAnswer:
     """Return the highest rate, and what every tried rate came to."""
-    probes = dict(found.probes)
+    probes = dict(bracket.probes)
     return replace(
-        asked, feasible=True, capacity_rps=found.lower, capacity_rps_per_gpu=found.lower / load.deployment.num_gpus,
-        rate_scale=found.lower / recorded, attainment_at_capacity=probes[found.lower].attainment,
-        limiting_metric=probes[found.upper].limiting_metric,
-        bracket=RateBracket(lower_rps=found.lower, upper_rps=found.upper), is_monotone=found.is_monotone,
-        kept_above_rps=found.kept_above, missed_below_rps=found.missed_below,
+        asked, feasible=True, capacity_rps=bracket.lower, capacity_rps_per_gpu=bracket.lower / load.deployment.num_gpus,
+        rate_scale=bracket.lower / recorded, attainment_at_capacity=probes[bracket.lower].attainment,
+        limiting_metric=probes[bracket.upper].limiting_metric,
+        bracket=RateBracket(lower_rps=bracket.lower, upper_rps=bracket.upper), is_monotone=bracket.is_monotone,
+        kept_above_rps=bracket.kept_above, missed_below_rps=bracket.missed_below,
         probes=tuple(Probe(rate_rps=rate, is_met=verdict.is_met, attainment=verdict.attainment,
-                           limiting_metric=verdict.limiting_metric) for rate, verdict in found.probes))
+                           limiting_metric=verdict.limiting_metric) for rate, verdict in bracket.probes))
 
 
 def _compared(load: Load, rate_rps: float,
@@ -235,7 +234,7 @@ def _compared(load: Load, rate_rps: float,
     ways = [name for name in SCALINGS if search.compare_assumptions and not is_drawn and name != search.scaling]
     others = [name for name in COMPARED if search.compare_assumptions and is_routed and name != router]
     loads = [*(load.alike(name, rate_rps) for name in ways), *(load.behind(name) for name in others)]
-    calls = [joblib.delayed(_capacity_from)(each, rate_rps) for each in loads]
+    calls = [later(_capacity_from)(each, rate_rps) for each in loads]
     rates = in_parallel("other scalings and routers", calls, len(calls), search.jobs)
     by_scaling = zip((search.scaling, *ways), (rate_rps, *rates[:len(ways)]), strict=True)
     by_router = zip((str(router), *others), (rate_rps, *rates[len(ways):]), strict=True) if is_routed else ()
@@ -266,7 +265,7 @@ def _depends(rates: Sequence[tuple[str, float | None]], option: str, what: str) 
     return [f"the capacity depends on {what}: {text}; --{option} chooses"]
 
 
-def _confidence(load: Load, found: Bracket) -> Confidence:
+def _confidence(load: Load, bracket: Bracket) -> Confidence:
     """Return quantiles of the capacity over resampled windows of the trace, and over errors of the step times.
 
     With all times of a deployment multiplied by f, a rate r behaves as r · f did and every latency is f times as long;
@@ -276,10 +275,10 @@ def _confidence(load: Load, found: Bracket) -> Confidence:
     search = load.search
     spreads = [_factors(each, search) for each in fitted_deployments(load.deployment)]
     factors = max(spreads, key=lambda spread: float(np.ptp(spread)))  # of pools, the one that is known the least
-    calls = [joblib.delayed(_replicate)(load, found.lower, factor, search.seed + 1 + k)
+    calls = [later(_replicate)(load, bracket.lower, factor, search.seed + 1 + k)
              for k, factor in enumerate(factors.tolist())]
     rates = np.array(in_parallel("drawing windows and errors for the confidence", calls, len(calls), search.jobs))
-    rates *= found.lower / _replicate(load, found.lower, 1.0, None)
+    rates *= bracket.lower / _replicate(load, bracket.lower, 1.0, None)
     return Confidence(p10=float(np.quantile(rates, 0.1)), p50=float(np.quantile(rates, 0.5)),
                       p90=float(np.quantile(rates, 0.9)))
 
@@ -316,13 +315,13 @@ def _tenants(trace: Trace) -> NDArray[np.int64]:
     return tenant_names(trace).rank("dense").to_numpy().astype(np.int64)
 
 
-def _notes(found: Bracket, stationary: bool | None, horizon: Sequence[Horizon]) -> list[str]:
+def _notes(bracket: Bracket, stationary: bool | None, horizon: Sequence[Horizon]) -> list[str]:
     notes = []
-    if found.kept_above:
-        notes.append(f"attainment does not fall steadily with the rate: {_rates(found.kept_above)} meet the "
+    if bracket.kept_above:
+        notes.append(f"attainment does not fall steadily with the rate: {_rates(bracket.kept_above)} meet the "
                      f"objectives, and lower rates miss them")
-    if found.missed_below:
-        notes.append(f"{_rates(found.missed_below)} miss the objectives, although they are below the capacity")
+    if bracket.missed_below:
+        notes.append(f"{_rates(bracket.missed_below)} miss the objectives, although they are below the capacity")
     if stationary is False:
         before, last = horizon[-2:]
         notes.append(f"the capacity has not converged: {last.capacity_rps:.4g} requests/s at "

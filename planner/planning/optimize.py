@@ -144,8 +144,8 @@ class _Search:
     def _costs(self, places: Sequence[int]) -> Floats:
         """Return the metrics of points, smaller is better, shape [num_places, num_metrics]; NaN where there is none."""
         values = [[self.rows[place].get(metric) for metric in self._plan.front] for place in places]
-        found = np.array([[np.nan if value is None else value for value in row] for row in values], np.float64)
-        return self._signs * found.reshape(len(places), len(self._plan.front))
+        costs = np.array([[np.nan if value is None else value for value in row] for row in values], np.float64)
+        return self._signs * costs.reshape(len(places), len(self._plan.front))
 
 
 def _lattice(count: int) -> Floats:

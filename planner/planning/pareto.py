@@ -32,13 +32,13 @@ def pareto_front(costs: NDArray[np.float64]) -> NDArray[np.bool_]:
     costs : smaller is better, shape [num_rows, num_metrics].
     """
     valid = ~np.isnan(costs).any(axis=1)
-    found = np.zeros(len(costs), bool)
+    in_front = np.zeros(len(costs), bool)
     rows = np.flatnonzero(valid)
     rows = rows[np.lexsort(costs[rows].T[::-1])]  # whoever beats a row comes before it
     kept = np.empty((0, costs.shape[1]))
     for row in rows:
         beaten = (kept <= costs[row]).all(axis=1) & (kept < costs[row]).any(axis=1)
         if not beaten.any():
-            found[row] = True
+            in_front[row] = True
             kept = np.vstack([kept, costs[row]])
-    return found
+    return in_front

@@ -79,14 +79,14 @@ def parse_prices(text: str) -> dict[str, float]:
     """
     from planner.catalog.catalog_files import load_gpu
 
-    found = {}
+    prices = {}
     for part in text.replace(",", " ").split():
         name, _, value = part.partition("=")
         price = number_in(value)
         if not 0 <= price < math.inf:
             raise UsageError(f"--price {part!r}: price {value!r}: must be a number of at least 0, as in 'h100-sxm=2.5'")
-        found[load_gpu(name).name] = price
-    return found
+        prices[load_gpu(name).name] = price
+    return prices
 
 
 def parse_ranks(text: str) -> tuple[int, ...]:

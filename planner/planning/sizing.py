@@ -5,8 +5,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import joblib
-
 from planner.deployment.deploy import Deployment
 from planner.errors import CapacityError, CatalogError, UsageError
 from planner.launch import launch_command
@@ -27,7 +25,7 @@ from planner.planning.size_answer import (
     SizedTraffic,
     UnableFleet,
 )
-from planner.progress import in_parallel
+from planner.progress import in_parallel, later
 from planner.replays.fleet.replicas import serve
 from planner.replays.fleet.shares import shares
 from planner.results.notes import notes
@@ -74,7 +72,7 @@ def size(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Choi
         scenario = replace(scenario, data_parallel_size=1, prefill_replicas=0)
     traffic = traffic_of(trace, scenario, choices.scaling, choices.series)
     kinds = kinds_of(scenario, choices)
-    calls = [joblib.delayed(_fleet)(traffic, kind, objectives, choices) for kind in kinds]
+    calls = [later(_fleet)(traffic, kind, objectives, choices) for kind in kinds]
     found = list(zip(kinds, in_parallel("sizing fleets", calls, len(calls), choices.jobs), strict=True))
     able = sorted(((kind, fleet) for kind, fleet in found if isinstance(fleet, Fleet)),
                   key=lambda each: _cost(each[1]))
@@ -231,8 +229,8 @@ def _headroom(traffic: Traffic, deployment: Deployment, objectives: Objectives, 
         return judge(objectives, serve(traffic.at(rate), deployment, count).times_s)
 
     try:
-        found = find_bracket(evaluate, own, tolerance=HEADROOM_TOLERANCE, checks=(), limits=traffic.limits_rps)
-        return max(found.lower / own - 1.0, 0.0)
+        bracket = find_bracket(evaluate, own, tolerance=HEADROOM_TOLERANCE, checks=(), limits=traffic.limits_rps)
+        return max(bracket.lower / own - 1.0, 0.0)
     except UnlimitedError:
         return None
 

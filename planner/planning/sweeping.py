@@ -163,11 +163,11 @@ def _objective_values(summary: Mapping[str, Any]) -> dict[str, float | None]:
 
 def _kept(output: Path, journal: Path) -> dict[str, dict[str, Any]]:
     """Return what earlier runs left, by key; a last line that was cut off is done again."""
-    found: dict[str, dict[str, Any]] = {}
+    rows: dict[str, dict[str, Any]] = {}
     if output.exists():
         try:
             for row in pl.read_parquet(output).to_dicts():
-                found[row.pop("key")] = _without_axes(row)
+                rows[row.pop("key")] = _without_axes(row)
         except (KeyError, ValueError, *DAMAGE) as error:
             raise PlannerError(f"{output}: is not a table of planner sweep: {error}; move it away") from error
     if journal.exists():
@@ -176,8 +176,8 @@ def _kept(output: Path, journal: Path) -> dict[str, dict[str, Any]]:
                 entry = parse_json(line)
             except ValueError:
                 continue
-            found[entry["key"]] = entry["row"]
-    return found
+            rows[entry["key"]] = entry["row"]
+    return rows
 
 
 def _without_axes(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -82,13 +82,13 @@ def read_targets(path: Path) -> list[Gated]:
         raise TargetsError(f"{path}: has no [scenario.NAME] with a trace, and [[scenario.NAME.target]] with a metric")
     if unknown := set(table) - {"scenario"}:
         raise TargetsError(f"{path}: unknown key {min(unknown)!r}; all keys are in [scenario.NAME]")
-    found = []
+    groups = []
     for name, values in scenarios.items():
         try:
-            found.append(_gated(name, values, path.parent))
+            groups.append(_gated(name, values, path.parent))
         except PlannerError as error:
             raise TargetsError(f"{path}: scenario.{name}: {error}") from error
-    return found
+    return groups
 
 
 def _gated(name: str, values: Mapping[str, Any], folder: Path) -> Gated:
@@ -124,7 +124,7 @@ def parse_target(values: Any) -> Target:
         raise UsageError(f"{metric}: min = {minimum:g} is above max = {maximum:g}")
     if regression is not None and regression < 0:
         raise UsageError(f"{metric}: max_regression = {regression:g}: must be 0 or more; 0.05 allows 5 %")
-    found = Target(metric=metric_key(metric), minimum=minimum, maximum=maximum, max_regression=regression)
+    target = Target(metric=metric_key(metric), minimum=minimum, maximum=maximum, max_regression=regression)
     if regression is not None:
-        _ = found.is_less_better
-    return found
+        _ = target.is_less_better
+    return target

@@ -57,13 +57,13 @@ def _load(kind: str, name: str, known: Mapping[str, T], wanted: type[T]) -> T:
     listed = f"it has {', '.join(names)}" if names else f"it has no {wanted.__name__}"
     if not attribute:
         raise UsageError(f"{kind} {name!r} lacks the name in the file; must be {path}:NAME, and {listed}")
-    found = getattr(module, attribute, None)
-    if found is None:
+    loaded = getattr(module, attribute, None)
+    if loaded is None:
         raise PolicyError(f"{kind} file {path} defines no {attribute!r}; {listed}")
-    if not isinstance(found, wanted):
-        raise PolicyError(f"{kind} file {path}: {attribute} is a {type(found).__name__}; must be a {wanted.__name__}, "
+    if not isinstance(loaded, wanted):
+        raise PolicyError(f"{kind} file {path}: {attribute} is a {type(loaded).__name__}; must be a {wanted.__name__}, "
                           f"and {listed}")
-    return found
+    return loaded
 
 
 def _import_file(kind: str, path: Path) -> ModuleType:

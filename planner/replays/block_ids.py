@@ -6,6 +6,7 @@ with greedy decoding, so requests with equal prompts share generated blocks too;
 request's own.
 """
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -127,6 +128,11 @@ def assign_contents(
     """
     size = 1 << int(2 * (len(ids) + len(input_tokens)) + 1).bit_length()
     table = np.full((3, size), -1, np.int64)
-    assign = compile_with_signature(_assign, _SIGNATURE)
-    return int(assign(ids, offsets, id_tokens, block_size, input_tokens, num_blocks, numbered_blocks, slots,
-                      slot_start, int(covers_next), table))
+    return int(_compiled()(ids, offsets, id_tokens, block_size, input_tokens, num_blocks, numbered_blocks, slots,
+                           slot_start, int(covers_next), table))
+
+
+@functools.cache
+def _compiled() -> Any:
+    """Return `_assign`, compiled once and kept between processes."""
+    return compile_with_signature(_assign, _SIGNATURE)

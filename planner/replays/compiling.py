@@ -46,12 +46,12 @@ def compiled_function(owner: str, field: str, function: Callable[..., Any], sign
 def _place(function: Callable[..., Any], error: Exception) -> str:
     """Return the file and line that Numba blames."""
     path = function.__code__.co_filename
-    found = re.findall(rf'(?:File "[^"]*{re.escape(Path(path).name)}", line |Raised from {re.escape(path)} \()(\d+)',
+    lines = re.findall(rf'(?:File "[^"]*{re.escape(Path(path).name)}", line |Raised from {re.escape(path)} \()(\d+)',
                        str(error))
     missing = re.search(r"NameError: name '(\w+)' is not defined", str(error))
-    if missing and not found:
-        found = _lines_of(function, missing[1])
-    return f"{path}:{found[-1]}" if found else where(function)
+    if missing and not lines:
+        lines = _lines_of(function, missing[1])
+    return f"{path}:{lines[-1]}" if lines else where(function)
 
 
 def _lines_of(function: Callable[..., Any], name: str) -> list[int]:

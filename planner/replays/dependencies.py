@@ -56,13 +56,13 @@ def dependencies(trace: Trace, max_sessions: int | None = None) -> Dependencies 
     n = trace.requests.height
     order = np.lexsort((children, parents))
     num_parents = np.bincount(children, minlength=n).astype(np.int64)
-    found = Dependencies(
+    waits = Dependencies(
         first_child=np.searchsorted(parents[order], np.arange(n + 1)), children=children[order],
         num_parents=num_parents, think_s=_think_s(trace),
         sessions=None if max_sessions is None else sessions(trace, max_sessions, num_parents),
     )
-    _check_order(trace, found)
-    return found
+    _check_order(trace, waits)
+    return waits
 
 
 Pairs = tuple[NDArray[np.int64], NDArray[np.int64]]  # rows of parents, rows of their children

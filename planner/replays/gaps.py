@@ -49,7 +49,7 @@ class GapTally:
         self._is_exact = True
 
     def add(self, rows: NDArray[np.void]) -> None:
-        """Add rows of `engine.rows.GAP_ROW`, each a run of gaps that grow evenly."""
+        """Add rows of `loop.rows.GAP_ROW`, each a run of gaps that grow evenly."""
         if not len(rows):
             return
         self._parts.append(_compiled()[0](rows))

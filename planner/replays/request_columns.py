@@ -231,5 +231,6 @@ def optional(table: pl.DataFrame, name: str, default: float) -> Floats:
     """Return a column that a trace may lack, or lack in places."""
     if name not in table.columns:
         return np.full(table.height, default)
-    values: Floats = table[name].cast(float).fill_null(default).to_numpy().astype(np.float64)
-    return values
+    column = table[name].cast(float)
+    values: Floats = column.to_numpy().astype(np.float64)
+    return np.where(column.is_null().to_numpy(), default, values) if column.null_count() else values

@@ -101,20 +101,20 @@ def headline(results: Sequence[SavedResult]) -> Table:
 
 def reasons(results: Sequence[SavedResult]) -> list[str]:
     """Return in words where time went, what bound, what to change first if that was asked, and how results differ."""
-    found: list[str] = []
+    sentences: list[str] = []
     first: dict[str, Any] | None = None
     for name, result in zip(labels(results), results, strict=True):
         lead = f"{name}: " if len(results) > 1 else ""
         why = explain(result.requests, result.steps, _num_replicas(result))
         missed = missed_in(result.summary)
-        found += [f"{lead}objectives missed: {missed}"] if missed else []
-        found.append(lead + why["sentence"])
+        sentences += [f"{lead}objectives missed: {missed}"] if missed else []
+        sentences.append(lead + why["sentence"])
         advice = _part(result, "explanation").get("advice")
-        found += [lead + advice["sentence"]] if advice and why["phases"] else []
+        sentences += [lead + advice["sentence"]] if advice and why["phases"] else []
         change = None if first is None else difference(why, first)
-        found += [f"{name} against the first: {change['sentence']}"] if change else []
+        sentences += [f"{name} against the first: {change['sentence']}"] if change else []
         first = first or why
-    return found
+    return sentences
 
 
 def comparison(results: Sequence[SavedResult]) -> list[Table]:
@@ -136,7 +136,7 @@ def settings(results: Sequence[SavedResult]) -> list[Table]:
     origins = [
         {"trace_sha256": result.summary.get("trace_sha256"), **_part(result, "versions")} for result in results
     ]
-    found = {
+    tables = {
         "Memory of one GPU": memories,
         "Deployment": others,
         "Pools": [{pool["name"]: {key: value for key, value in pool.items() if key != "name"}
@@ -145,7 +145,7 @@ def settings(results: Sequence[SavedResult]) -> list[Table]:
         "Workload": [_workload(result) for result in results],
         "Versions and trace": origins,
     }
-    listed = [Table(title=title, rows=_rows(parts), marks=len(results) > 1) for title, parts in found.items()]
+    listed = [Table(title=title, rows=_rows(parts), marks=len(results) > 1) for title, parts in tables.items()]
     return [table for table in [_objectives(results), _tenants(results), *listed] if table.rows]
 
 
@@ -299,7 +299,7 @@ def _row(key: str, values: tuple[Any, ...]) -> Row:
 
 
 def _flat(part: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    flat: dict[str, Any] = {}
     for key, value in part.items():
-        found |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
-    return found
+        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return flat

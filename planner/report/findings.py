@@ -101,13 +101,13 @@ def _comparison(summaries: Sequence[dict[str, Any]], name: str) -> Findings:
 
 
 def _reasons(explained: Sequence[tuple[str, Mapping[str, Any]]], num_results: int) -> list[str]:
-    found: list[str] = []
+    sentences: list[str] = []
     for name, each in explained:
         lead = f"{name}: " if num_results > 1 else ""
-        found.append(lead + each["sentence"])
-        found += [lead + each["advice"]["sentence"]] if each.get("advice") else []
-        found += [f"{name} against the first: {each['difference']['sentence']}"] if each.get("difference") else []
-    return found
+        sentences.append(lead + each["sentence"])
+        sentences += [lead + each["advice"]["sentence"]] if each.get("advice") else []
+        sentences += [f"{name} against the first: {each['difference']['sentence']}"] if each.get("difference") else []
+    return sentences
 
 
 def _capacity(found: CapacityAnswer) -> Findings:

@@ -133,14 +133,14 @@ def _latency(summary: Mapping[str, Any], requests: pl.DataFrame) -> dict[str, An
     columns = {"time_to_first_token": (requests["ttft_s"], "s"),
                "normalized_time_per_output_token": (normalized, "s/token"),
                "time_per_output_token": (requests["tpot_s"], "s/token"), "request_latency": (requests["e2e_s"], "s")}
-    found = {name: _statistics(values.drop_nulls().to_numpy(), units) for name, (values, units) in columns.items()
-             if values.drop_nulls().len()}
+    statistics = {name: _statistics(values.drop_nulls().to_numpy(), units) for name, (values, units) in columns.items()
+                  if values.drop_nulls().len()}
     if summary["mean_itl_ms"] is not None:
         names = {"mean": "mean_itl_ms", "stddev": "std_itl_ms", "p50": "median_itl_ms", "p90": "p90_itl_ms",
                  "p95": "p95_itl_ms", "p99": "p99_itl_ms"}
-        found["inter_token_latency"] = {"units": "s/token", **{
+        statistics["inter_token_latency"] = {"units": "s/token", **{
             name: summary[key] / 1e3 for name, key in names.items() if summary.get(key) is not None}}
-    return found
+    return statistics
 
 
 def _throughput(summary: Mapping[str, Any]) -> dict[str, Any]:

@@ -42,12 +42,12 @@ def answer_markdown(answer: SavedAnswer) -> str:
     ------
     PlannerError : the answer is not as its command writes it.
     """
-    found = findings(answer)
-    names = [name or "value" for name in found.names]
-    lines = [f"# {escape(found.title)}", "", escape(found.lead), *_table(found.headline, names), ""]
-    lines += ["## Why", "", *(f"- {escape(text)}" for text in found.words)] if found.words else []
-    lines += [line for listing in found.listings for line in _listing(listing)]
-    lines += [line for group in found.tables.values() for table in group for line in _table(table, names)]
+    parts = findings(answer)
+    names = [name or "value" for name in parts.names]
+    lines = [f"# {escape(parts.title)}", "", escape(parts.lead), *_table(parts.headline, names), ""]
+    lines += ["## Why", "", *(f"- {escape(text)}" for text in parts.words)] if parts.words else []
+    lines += [line for listing in parts.listings for line in _listing(listing)]
+    lines += [line for group in parts.tables.values() for table in group for line in _table(table, names)]
     return "\n".join(lines) + "\n"
 
 

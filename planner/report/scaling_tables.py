@@ -13,13 +13,13 @@ MOST_EVENTS = 200  # of a list; the summary has the others
 
 def scale_listings(results: Sequence[SavedResult]) -> list[Listing]:
     """Return the scale events of each autoscaled result."""
-    found = []
+    listings = []
     for name, result in zip(labels(results), results, strict=True):
         if not is_autoscaled(result):
             continue
         events = result.summary["autoscale"]["events"]
         shown = f", the first {MOST_EVENTS:,} of {len(events):,}" if len(events) > MOST_EVENTS else ""
         of = f" of {name}" if len(results) > 1 else ""
-        found.append(Listing(title=f"Scale events{of}{shown}", columns=SCALE_COLUMNS,
-                             rows=[scale_cells(event) for event in events[:MOST_EVENTS]]))
-    return found
+        listings.append(Listing(title=f"Scale events{of}{shown}", columns=SCALE_COLUMNS,
+                                rows=[scale_cells(event) for event in events[:MOST_EVENTS]]))
+    return listings

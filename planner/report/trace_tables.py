@@ -103,8 +103,8 @@ def _tenant_lines(tenants: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _anomaly_lines(anomalies: Iterable[Mapping[str, Any]]) -> list[str]:
-    found = [f"  {odd['kind']}: {odd['text']}" for odd in anomalies]
-    return ["Anomalies:", *found] if found else ["Anomalies: none found"]
+    lines = [f"  {odd['kind']}: {odd['text']}" for odd in anomalies]
+    return ["Anomalies:", *lines] if lines else ["Anomalies: none found"]
 
 
 def model_table(result: Mapping[str, Any]) -> str:

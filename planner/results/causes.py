@@ -40,10 +40,10 @@ def explain(requests: pl.DataFrame, steps: pl.DataFrame, num_replicas: float = 1
         `phases`, as `phases.phases`; `limits`, as `limits.limits`; `little` and `work`, as in `conservation`; and
         `sentence`.
     """
-    found: dict[str, Any] = {
+    explanation: dict[str, Any] = {
         "phases": phases(requests), "limits": limits(requests, steps, num_replicas),
         "little": little(requests, steps), "work": work(requests, steps)}
-    return found | {"sentence": _sentence(found)}
+    return explanation | {"sentence": _sentence(explanation)}
 
 
 def difference(explanation: Mapping[str, Any], first: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -59,12 +59,12 @@ def difference(explanation: Mapping[str, Any], first: Mapping[str, Any]) -> dict
     own, other = (each["phases"]["all"]["mean_ms"] for each in (explanation, first))
     by_phase = {name: own[name] - other[name] for name in PHASES}
     total = sum(by_phase.values())
-    found = {"mean_ms": by_phase, "e2el_ms": total}
+    differences = {"mean_ms": by_phase, "e2el_ms": total}
     largest = sorted((name for name in PHASES if abs(by_phase[name]) >= 0.1), key=lambda name: -abs(by_phase[name]))
     parts = ", ".join(f"{PHASES[name]} {by_phase[name]:+,.1f} ms" for name in largest[:4])
     before, after = first["limits"]["binding"], explanation["limits"]["binding"]
     shift = f"; the limit is {after} (was {before})" if before != after else f"; the limit is still {after}"
-    return found | {"sentence": f"mean time of a request {total:+,.1f} ms"
+    return differences | {"sentence": f"mean time of a request {total:+,.1f} ms"
                                 f"{': ' + parts if parts else ''}{shift}"}
 
 

@@ -20,14 +20,14 @@ def graph_notes(result: ReplayResult) -> list[str]:
 
     The steps' times are those of the step-time curves at the sizes that occurred; nothing is recorded for it.
     """
-    found = []
+    notes = []
     for part in shares(result, 0.0):
         stack = part.pool.deployment.stack
         if stack is None or not (stack.graph_seqs or stack.graph_tokens):  # --cudagraph-mode none is no limit
             continue
         own = [*_decodes(result, part), *_prompts(result, part)]
-        found += [f"{part.pool.name}: {note}" for note in own] if result.deployment.pools else own
-    return found
+        notes += [f"{part.pool.name}: {note}" for note in own] if result.deployment.pools else own
+    return notes
 
 
 def _decodes(result: ReplayResult, part: Share) -> list[str]:

@@ -41,7 +41,7 @@ def limits(requests: pl.DataFrame, steps: pl.DataFrame, num_replicas: float) -> 
     busy_s = float(steps["duration_s"].sum())
     bound = step_bounds(steps)
     bounds = {name: float(steps["duration_s"].filter(bound == name).sum()) for name in STEP_BOUNDS}
-    found: dict[str, Any] = {
+    by_limit: dict[str, Any] = {
         "queue": queue,
         "steps": {name: {"time_s": time_s, "share": time_s / busy_s if busy_s > 0 else 0.0}
                   for name, time_s in bounds.items()},
@@ -50,7 +50,7 @@ def limits(requests: pl.DataFrame, steps: pl.DataFrame, num_replicas: float) -> 
         if span_s > 0 else 0.0,
         "burst": _burst(requests, steps, span_s),
     }
-    return found | {"binding": _binding(found)}
+    return by_limit | {"binding": _binding(by_limit)}
 
 
 def step_bounds(steps: pl.DataFrame) -> pl.Series:

@@ -34,16 +34,16 @@ def notes(deployment: Deployment, trace: Trace, *, num_followers: int = 0, is_fu
     is_full : whether an engine had as many requests at once as the planner's default of `max_num_seqs` lets in.
     num_truncated : requests whose output was cut at the longest context or at their own limit [1].
     """
-    found = []
+    lines = []
     for pool in pools_of(deployment, 1):
         own = [*pool.notes, *_engines(pool.deployment, trace)]
-        found += [f"{pool.name}: {note}" for note in own] if deployment.pools else own
+        lines += [f"{pool.name}: {note}" for note in own] if deployment.pools else own
     if num_followers:
-        found.append(f"{num_followers:,} requests wait until the requests before them finish; "
+        lines.append(f"{num_followers:,} requests wait until the requests before them finish; "
                      f"--no-wait-for-parents sends all at their recorded times")
     if num_truncated:
-        found.append(f"{num_truncated:,} outputs were cut at max_model_len or at the request's max_output_tokens")
-    return [*dict.fromkeys(found), *_load(deployment, trace), *(_seats(deployment) if is_full else ())]
+        lines.append(f"{num_truncated:,} outputs were cut at max_model_len or at the request's max_output_tokens")
+    return [*dict.fromkeys(lines), *_load(deployment, trace), *(_seats(deployment) if is_full else ())]
 
 
 def _seats(deployment: Deployment) -> list[str]:
@@ -61,35 +61,35 @@ def _engines(deployment: Deployment, trace: Trace) -> list[str]:
     """Return the assumptions and ignored inputs of one engine's settings and step times."""
     architecture = deployment.architecture
     columns, policy, settings = trace.requests.columns, deployment.policy, deployment.settings
-    found = []
+    lines = []
     if policy.name == "edf" and "deadline_s" not in columns:
-        found.append("edf: the trace has no deadline_s, so all deadlines are equal: order of arrival")
+        lines.append("edf: the trace has no deadline_s, so all deadlines are equal: order of arrival")
     if policy.name == "sjf" and not {"predicted_output_tokens", "max_output_tokens"} & set(columns):
-        found.append("sjf: the trace has no predicted_output_tokens, so requests are ordered by prompt length alone")
+        lines.append("sjf: the trace has no predicted_output_tokens, so requests are ordered by prompt length alone")
     if policy.name == "priority" and "priority" not in columns:
-        found.append("priority: the trace has no priority, so all are equal: order of arrival")
+        lines.append("priority: the trace has no priority, so all are equal: order of arrival")
     if policy.reserve == "model-len":
         slots = settings.num_gpu_blocks // -(-settings.max_model_len // settings.block_size)
-        found.append(f"{policy.name} reserves KV blocks for {settings.max_model_len:,} tokens a request, so at most "
+        lines.append(f"{policy.name} reserves KV blocks for {settings.max_model_len:,} tokens a request, so at most "
                      f"{slots:,} requests run at once; a lower --max-model-len admits more")
     if policy.promises != "nothing" and "max_output_tokens" not in columns:
-        found.append(f"{policy.name} reserves KV blocks for output tokens still to come. The trace has no "
+        lines.append(f"{policy.name} reserves KV blocks for output tokens still to come. The trace has no "
                      f"max_output_tokens, so each request may grow to max_model_len = {settings.max_model_len:,} "
                      f"tokens; a lower --max-model-len admits more")
     is_whole = policy.cut == "none" or not settings.enable_chunked_prefill
     if is_whole and policy.budget == "step" and 0 < settings.max_num_batched_tokens < settings.max_model_len:
-        found.append(f"prompts are not split into chunks, so prompts above max_num_batched_tokens = "
+        lines.append(f"prompts are not split into chunks, so prompts above max_num_batched_tokens = "
                      f"{settings.max_num_batched_tokens:,} are rejected; engines require at least max_model_len, and "
                      f"--max-num-batched-tokens sets it")
     if settings.enable_prefix_caching and trace.prefix is not None and "cached_tokens" in columns:
-        found.append("prefix hits are computed from hash_ids; the trace's cached_tokens are ignored")
+        lines.append("prefix hits are computed from hash_ids; the trace's cached_tokens are ignored")
     if not settings.enable_prefix_caching and trace.prefix is not None:
-        found.append("prefix caching is off, so the trace's hash_ids are ignored; --enable-prefix-caching turns it on")
+        lines.append("prefix caching is off, so the trace's hash_ids are ignored; --enable-prefix-caching turns it on")
     memory, is_linear = deployment.memory, architecture is not None and architecture.num_linear_layers > 0
     engine = ENGINES[deployment.scenario.engine]
     if engine.state_memory_ratio is not None and is_linear and memory is not None:
         per_seq = engine.states_per_sequence(deployment.scenario.enable_prefix_caching, settings.async_scheduling)
-        found.append(f"{engine.title} stores recurrent states for {memory.max_num_seqs:,} sequences in "
+        lines.append(f"{engine.title} stores recurrent states for {memory.max_num_seqs:,} sequences in "
                      f"{memory.state_bytes / 2**30:.1f} GiB beside the KV cache, and runs no more sequences at once"
                      + (f" ({per_seq} states a sequence: the radix cache stores states of prefixes)" if per_seq > 1
                         else "") + "; --max-num-seqs changes the number; if memory limits it, raise "
@@ -98,15 +98,15 @@ def _engines(deployment: Deployment, trace: Trace) -> list[str]:
     is_apart = (deployment.scenario.data_parallel_size > 1 and not deployment.scenario.data_parallel_attention
                 and not ENGINES[deployment.scenario.engine].dialect.ranks.needs_switch)
     if is_apart and architecture is not None and architecture.num_moe_layers:
-        found.append("data_parallel_size counts independent replicas; in vLLM, data-parallel ranks of a mixture of "
+        lines.append("data_parallel_size counts independent replicas; in vLLM, data-parallel ranks of a mixture of "
                      "experts take each step together, and --data-parallel-attention replays such ranks")
     if (draft := deployment.draft) is not None:
-        found.append(f"speculative decoding: {draft.method} drafts {draft.num_tokens} tokens a step, and "
+        lines.append(f"speculative decoding: {draft.method} drafts {draft.num_tokens} tokens a step, and "
                      f"{draft.mean_acceptance_length - 1:.2f} are accepted on average"
                      + ("" if deployment.stack else "; a linear step time does not include the draft's cost"))
     if "adapter" in columns and not settings.max_loras:
-        found.append("the trace's LoRA adapters are ignored; --max-loras replays them")
-    return found + _kernels(deployment) + _context(deployment) + _release(deployment) + _calibration(deployment)
+        lines.append("the trace's LoRA adapters are ignored; --max-loras replays them")
+    return lines + _kernels(deployment) + _context(deployment) + _release(deployment) + _calibration(deployment)
 
 
 def _kernels(deployment: Deployment) -> list[str]:
@@ -150,10 +150,10 @@ def _release(deployment: Deployment) -> list[str]:
     engine = ENGINES[deployment.scenario.engine]
     if version is None:
         return []
-    found = [f"{default.option} is {default.before or 'off'} before {default.since}"
-             for default in engine.defaults_before(version)]
-    if found:
-        return [f"{engine.title} {version}: options left at their defaults follow the release: {', '.join(found)}"]
+    changed = [f"{default.option} is {default.before or 'off'} before {default.since}"
+               for default in engine.defaults_before(version)]
+    if changed:
+        return [f"{engine.title} {version}: options left at their defaults follow the release: {', '.join(changed)}"]
     if stack is None or not stack.num_older_layers:
         last = engine.defaults_since[-1].since if engine.defaults_since else engine.newest_since
         return [f"engine_version = {version} changes nothing for this model: the planner models differences of "
@@ -181,12 +181,12 @@ def _calibration(deployment: Deployment) -> list[str]:
 def _load(deployment: Deployment, trace: Trace) -> list[str]:
     """Return the notes of the trace's reader and of the load's options."""
     scenario = deployment.scenario
-    found = [*trace.account.notes, *session_notes(scenario, trace)]
-    found += [] if deployment.pools else idle_options(scenario)
+    lines = [*trace.account.notes, *session_notes(scenario, trace)]
+    lines += [] if deployment.pools else idle_options(scenario)
     if scenario.num_warmups:
-        found.append(f"the {scenario.num_warmups:,} warm-up requests are not replayed: they end before the others "
+        lines.append(f"the {scenario.num_warmups:,} warm-up requests are not replayed: they end before the others "
                      f"start, and leave no state that a replay models")
-    return found
+    return lines
 
 
 def idle_options(scenario: Scenario) -> list[str]:

@@ -40,11 +40,11 @@ def fitted_deployments(deployment: Deployment) -> list[Deployment]:
 
     Where kernels were not measured, they are a set of their own: their errors are larger.
     """
-    found = {}
+    fitted = {}
     for own in (pool.deployment for pool in pools_of(deployment, 1)):
         scenario = own.scenario
-        found[scenario.step_time, scenario.engine, scenario.calibration, bool(unmeasured_operators(own))] = own
-    return list(found.values())
+        fitted[scenario.step_time, scenario.engine, scenario.calibration, bool(unmeasured_operators(own))] = own
+    return list(fitted.values())
 
 
 def describe_policy(deployment: Deployment) -> dict[str, Any]:

@@ -18,12 +18,12 @@ def session_notes(scenario: Scenario, trace: Trace) -> list[str]:
     sessions = named.group_by("session_id").agg(pl.col("arrival_s").min(), num=pl.len())
     if sessions.is_empty() or int(sessions["num"].max()) < 2:  # type: ignore[arg-type]
         return []
-    found = _starts(trace, sessions["arrival_s"].sort()) if scenario.max_sessions is None else []
+    lines = _starts(trace, sessions["arrival_s"].sort()) if scenario.max_sessions is None else []
     if scenario.max_concurrency is not None:
-        found.append(f"max_concurrency = {scenario.max_concurrency:,} limits requests in flight, not conversations: "
+        lines.append(f"max_concurrency = {scenario.max_concurrency:,} limits requests in flight, not conversations: "
                      f"while one conversation pauses, requests of other conversations run, so more conversations may "
                      f"be open at once and share the KV cache; --max-sessions limits conversations")
-    return found
+    return lines
 
 
 def _starts(trace: Trace, starts_s: pl.Series) -> list[str]:

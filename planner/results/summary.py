@@ -161,16 +161,16 @@ def _rate(count: int, duration_s: float) -> float | None:
 
 def _objectives(result: ReplayResult, objectives: Objectives, duration_s: float) -> dict[str, Any]:
     """Return what came of the objectives; goodput and attainment are of requests' own limits, None without any."""
-    found: dict[str, Any] = {"request_goodput": None, "slo_attainment": None, "slo_attainment_by_metric": None}
+    figures: dict[str, Any] = {"request_goodput": None, "slo_attainment": None, "slo_attainment_by_metric": None}
     times_s = result.times_s
     verdict = judge(objectives, times_s)
     shares = {each.name: each.value for each in verdict.judged if each.unit == "1" and each.name != ATTAINMENT}
     good = None
     if shares:
         good = meets(objectives.slo, *(times_s[metric] for metric in METRICS), own_s=own_limits(objectives, times_s))
-        found = {"request_goodput": _rate(int(good.sum()), duration_s), "slo_attainment": verdict.attainment,
-                 "slo_attainment_by_metric": shares}
-    return {**found, "objectives": [asdict(each) for each in verdict.judged],
+        figures = {"request_goodput": _rate(int(good.sum()), duration_s), "slo_attainment": verdict.attainment,
+                   "slo_attainment_by_metric": shares}
+    return {**figures, "objectives": [asdict(each) for each in verdict.judged],
             **describe_tenants(result, good, duration_s)}
 
 

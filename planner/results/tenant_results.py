@@ -29,10 +29,10 @@ def describe_tenants(result: ReplayResult, good: NDArray[np.bool_] | None, durat
     if "tenant" not in result.trace.requests.columns:
         return {}
     table = _by_tenant(result, good, duration_s)
-    found = {row.pop("tenant"): row for row in table.to_dicts()}
+    by_tenant = {row.pop("tenant"): row for row in table.to_dicts()}
     for name, objectives in _objectives(result).items():
-        found[name] |= objectives
-    return {"tenants": found}
+        by_tenant[name] |= objectives
+    return {"tenants": by_tenant}
 
 
 def _by_tenant(result: ReplayResult, good: NDArray[np.bool_] | None, duration_s: float) -> pl.DataFrame:
@@ -74,10 +74,10 @@ def _objectives(result: ReplayResult) -> dict[str, dict[str, Any]]:
     kept = (*METRICS, f"{DEADLINE}{LIMIT}")
     times_s = {name: values for name, values in result.times_s.items() if name in kept}
     rows_of = tenant_names(result.trace).to_frame().with_row_index().group_by("tenant").agg("index")
-    found = {}
+    judged = {}
     for name, rows in rows_of.iter_rows():
         objectives = result.tenants.of(name).objectives
         if objectives is not None:
             verdict = judge(objectives, {key: values[rows] for key, values in times_s.items()})
-            found[name] = {"slo": objectives_text(objectives), "objectives": [asdict(each) for each in verdict.judged]}
-    return found
+            judged[name] = {"slo": objectives_text(objectives), "objectives": [asdict(each) for each in verdict.judged]}
+    return judged

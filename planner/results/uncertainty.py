@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtrit
 
 from planner.catalog.catalog_files import data_dir, load_gpu
 from planner.deployment.deploy import Deployment
@@ -115,6 +114,8 @@ def of_a_new_group(log_errors: Floats, groups: Sequence[str]) -> Floats:
     biases = {str(name): float(np.median(errors[names == name])) for name in np.unique(names)}
     if len(biases) < 2:
         return errors
+    from scipy.special import stdtrit  # not at start: most commands do without
+
     own = errors - np.array([biases[str(name)] for name in names])
     medians = np.array(list(biases.values()))
     one_more = medians.std(ddof=1) * math.sqrt(1 + 1 / len(medians)) * stdtrit(len(medians) - 1, STUDENT)
@@ -219,15 +220,15 @@ def summary_intervals(summary: Mapping[str, Any], deployment: Deployment,
     if not set(residuals.log_errors) & set(SUMMARY_KEYS.values()):
         raise UsageError(f"--interval: {residuals.source} has errors of {', '.join(residuals.log_errors)} only; for "
                          f"intervals of latencies, calibrate on runs or requests")
-    found: dict[str, list[float] | None] = {}
+    intervals: dict[str, list[float] | None] = {}
     notes = [residuals.basis] if residuals.basis else []
     for key, metric in SUMMARY_KEYS.items():
         hidden = metric == THROUGHPUT and not deployment.scenario.is_closed_loop
         bounds = None if hidden or summary[key] is None else residuals.interval(metric, summary[key], level)
-        found[f"{key}_interval"] = None if bounds is None else list(bounds)
+        intervals[f"{key}_interval"] = None if bounds is None else list(bounds)
         if bounds is not None and not bounds[0] <= summary[key] <= bounds[1]:
             notes.append(_outside(key, summary[key], bounds, residuals, level))
-    return found, notes
+    return intervals, notes
 
 
 def _outside(key: str, value: float, bounds: tuple[float, float], residuals: Residuals, level: float) -> str:

@@ -22,13 +22,13 @@ def utilization(result: ReplayResult, duration_s: float, output_tokens: int) -> 
     output_tokens : tokens generated in that time.
     """
     parts = shares(result, duration_s)
-    found = hardware(parts, duration_s)
-    cost_usd = found["cost_usd"]
+    figures = hardware(parts, duration_s)
+    cost_usd = figures["cost_usd"]
     per_token = cost_usd / output_tokens if cost_usd is not None and output_tokens else None
     return {
-        **found,
+        **figures,
         "cost_usd_per_million_output_tokens": None if per_token is None else per_token * 1e6,
-        "bottleneck": bottleneck(result, parts, busy_fraction(parts, duration_s), found["mfu"], found["mbu"]),
+        "bottleneck": bottleneck(result, parts, busy_fraction(parts, duration_s), figures["mfu"], figures["mbu"]),
     }
 
 

@@ -106,11 +106,11 @@ def given_objectives(text: str | None, attainment: float | None = None, *,
     UsageError, UnknownNameError : as `parse_objectives`.
     """
     _check_share(attainment)
-    found = None if text is None or not text.strip() else parse_objectives(text, attainment)
-    if attainment is None or (found is not None and found.slo.limits_s):
-        return found
+    objectives = None if text is None or not text.strip() else parse_objectives(text, attainment)
+    if attainment is None or (objectives is not None and objectives.slo.limits_s):
+        return objectives
     if may_be_own:
-        return found or Objectives(attainment=attainment)
+        return objectives or Objectives(attainment=attainment)
     raise share_of_nothing(attainment)
 
 
@@ -133,12 +133,12 @@ def request_limits(text: str, where: str) -> Slo:
     UsageError : one of them is a statistic, which `where` does not take.
     UsageError, UnknownNameError : as `parse_objectives`.
     """
-    found = parse_objectives(text)
-    if found.statistics:
-        name = next(iter(found.statistics)).name
+    objectives = parse_objectives(text)
+    if objectives.statistics:
+        name = next(iter(objectives.statistics)).name
         raise UsageError(f"{where}: {name} is a statistic over all requests; must be of each request, as in "
                          f"'ttft:500 tpot:50'")
-    return found.slo
+    return objectives.slo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

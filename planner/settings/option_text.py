@@ -37,10 +37,10 @@ def option_values(name: str, text: str, where: str) -> list[Any]:
     option = ALIASES.get(name, name)
     if option not in KINDS:
         raise UnknownNameError("option", name, (*KINDS, *ALIASES))
-    found = [_value(option, part.strip(), where) for part in text.split(",")]
-    if any(value in found[:place] for place, value in enumerate(found)):
+    values = [_value(option, part.strip(), where) for part in text.split(",")]
+    if any(value in values[:place] for place, value in enumerate(values)):
         raise UsageError(f"{where}: has a value twice")
-    return found
+    return values
 
 
 def _value(option: str, text: str, where: str) -> Any:

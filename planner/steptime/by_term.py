@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from planner.errors import UsageError
 from planner.loop import timing
 from planner.loop.compiled.jit import compile_with_signature, jit, numba
-from planner.loop.rows import STEP_ROW
+from planner.loop.rows import STEP_ROW, all_sampled
 from planner.loop.state import engine_state as st
 from planner.loop.state.count_table import between, shared_s, table_index
 from planner.loop.state.terms import CURVE, STEP_TIME, StepTime
@@ -72,8 +72,8 @@ def _terms(t: Any, curve: Any, steps: Any, swap_s_per_token: float, out: Any) ->
             out[4, i] = timing.decode_floor_s(curve, step.num_decodes) - draft_s + context_s
             out[4, i] += timing.waited_s(t, curve, step.num_prompts, step.num_decodes, step.decode_context_tokens,
                                          step.longest_context_tokens)
-            sampled = step.num_sampled - step.num_accepted_tokens + step.num_dropped
-            out[5, i] = timing.head_s(curve, sampled + step.num_decodes * (t.tokens_per_decode - 1))
+            own = all_sampled(step) - step.num_accepted_tokens
+            out[5, i] = timing.head_s(curve, own + step.num_decodes * (t.tokens_per_decode - 1))
             out[6, i] = between(curve[k].collectives_s, curve[k + 1].collectives_s, fraction)
             if step.num_spared_tokens > 0:
                 _share(curve, total, total - step.num_spared_tokens, out[:, i])
@@ -112,7 +112,7 @@ def step_terms(step_time: StepTime, steps: Any, swap_s_per_token: float) -> dict
     Parameters
     ----------
     step_time : terms and curve.
-    steps : records of `engine.rows.STEP_ROW`, shape [num_steps].
+    steps : records of `loop.rows.STEP_ROW`, shape [num_steps].
     swap_s_per_token : time that one token's KV takes over the host link [s].
     """
     out = np.zeros((len(TERMS), len(steps)))

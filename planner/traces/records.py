@@ -57,12 +57,12 @@ def objects_of(source: str, document: Any) -> list[Record]:
     ------
     TraceError : it is, or holds, something else.
     """
-    found = document if isinstance(document, list) else [document]
-    wrong = next((k for k, each in enumerate(found) if not isinstance(each, dict)), None)
-    if wrong is not None or not found:
-        what = "is empty" if not found else f"entry {wrong} is {json.dumps(found[wrong or 0])[:40]}"
+    rows = document if isinstance(document, list) else [document]
+    wrong = next((k for k, each in enumerate(rows) if not isinstance(each, dict)), None)
+    if wrong is not None or not rows:
+        what = "is empty" if not rows else f"entry {wrong} is {json.dumps(rows[wrong or 0])[:40]}"
         raise TraceError(f"trace {source}: {what}; must be a JSON object, or a list of objects")
-    return found
+    return rows
 
 
 def document_rows(source: str, values: Sequence[Record], reader: Reader, folder: Path, limit: int | None) -> Rows:

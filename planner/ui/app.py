@@ -48,8 +48,13 @@ def main() -> None:
     st.set_page_config(page_title="planner", page_icon=ICON, layout="wide")
     workers().warm()
     asked = ask()
-    pages = [st.Page(partial(draw, page, title, asked), title=title, url_path=address, icon=icon,
-                     default=address == "replay") for title, page, address, icon in PAGES]
+    first, pages = replay.page, []
+    for title, page, address, icon in PAGES:
+        shown = partial(draw, page, title, asked)
+        pages.append(st.Page(shown, title=title, url_path="root" if page is first else address, icon=icon,
+                             default=page is first))
+        if page is first:  # Streamlit has it at the root alone; it is found by its name too
+            pages.append(st.Page(shown, title=title, url_path=address, visibility="hidden"))
     st.navigation(pages).run()
 
 

@@ -67,10 +67,10 @@ def scaling_of(place: Any) -> str:
     place : a container of Streamlit's.
     """
     ways = [RECOMMENDED, *(way for way in MEANINGS if way != RECOMMENDED)]
-    found: str = place.selectbox("scaling", ways, **in_link("scaling", RECOMMENDED, one_of(ways)),
-                                 help="Ways to change the traffic's rate: " + "; ".join(
+    scaling: str = place.selectbox("scaling", ways, **in_link("scaling", RECOMMENDED, one_of(ways)),
+                                   help="Ways to change the traffic's rate: " + "; ".join(
                                      f"{way}, {meaning}" for way, meaning in MEANINGS.items()) + ".")
-    return found
+    return scaling
 
 
 def objectives_of(study: Study) -> dict[str, Any]:
@@ -80,21 +80,21 @@ def objectives_of(study: Study) -> dict[str, Any]:
 
 
 def _draw(answer: Answer) -> None:
-    found: CapacityAnswer = answer.value
-    words = capacity_words(found)
-    if not found.feasible:
+    capacity: CapacityAnswer = answer.value
+    words = capacity_words(capacity)
+    if not capacity.feasible:
         st.warning(plain("\n\n".join(words)), icon=":material/block:")
     else:
-        st.metric("capacity", f"{found.capacity_rps:.4g} requests/s",
-                  f"{found.rate_scale:.3g} times the trace's rate", delta_color="off", delta_arrow="off")
+        st.metric("capacity", f"{capacity.capacity_rps:.4g} requests/s",
+                  f"{capacity.rate_scale:.3g} times the trace's rate", delta_color="off", delta_arrow="off")
         for line in words:
             st.caption(plain(line))
-    for note in found.notes:
+    for note in capacity.notes:
         st.caption(without_paths(note))
-    if found.probes:
-        show(attainment_over_rate(found, theme=theme()), key="capacity-attainment")
-        st.dataframe([asdict(probe) for probe in found.probes], hide_index=True, alt="rates that were tried")
-    answer_downloads("capacity", found, answer.about)
+    if capacity.probes:
+        show(attainment_over_rate(capacity, theme=theme()), key="capacity-attainment")
+        st.dataframe([asdict(probe) for probe in capacity.probes], hide_index=True, alt="rates that were tried")
+    answer_downloads("capacity", capacity, answer.about)
 
 
 def _command(study: Study, form: dict[str, Any]) -> str:

@@ -38,18 +38,18 @@ def page(trace: Trace, study: Study) -> None:
     if not kept:
         st.info("Set a scenario in the sidebar and add it. Change a setting and add again: up to four side by side.")
         return
-    found = replayed(list(kept.values()))
-    _reasons(found)
+    replays = replayed(list(kept.values()))
+    _reasons(replays)
     columns = st.columns(2)
-    for place, (key, figure) in enumerate(found.figures.items()):
+    for place, (key, figure) in enumerate(replays.figures.items()):
         with columns[place % 2]:
             show(figure, key=f"compare-{key}")
-    for table in found.tables:
+    for table in replays.tables:
         st.subheader(table.title)
         st.dataframe([{"": row.label, **{shown.name: value_text(value, row.unit) for shown, value in
-                                         zip(found.shown, row.values, strict=True)}} for row in table.rows],
+                                         zip(replays.shown, row.values, strict=True)}} for row in table.rows],
                      hide_index=True, alt=table.title)
-    _downloads(found, list(kept.values()))
+    _downloads(replays, list(kept.values()))
 
 
 def _check_bytes(asked: list[Asked]) -> None:

@@ -6,7 +6,8 @@ import streamlit as st
 from planner.planning.capacity_answer import CapacityAnswer
 from planner.planning.size_answer import SizeAnswer
 from planner.planning.sweep_answer import SweepAnswer
-from planner.report import SavedAnswer, answer_html
+from planner.report.page import answer_html
+from planner.report.report_source import SavedAnswer
 from planner.results.saved import to_json
 
 FORMULA = r"^[=+\-@\t\r]"  # how text begins that a spreadsheet would compute

@@ -97,5 +97,5 @@ def _folder() -> Path:
         kept = _Folder(path=Path(tempfile.mkdtemp(prefix="planner-")))
         weakref.finalize(kept, shutil.rmtree, kept.path, ignore_errors=True)
         st.session_state[FOLDER] = kept
-    found: _Folder = st.session_state[FOLDER]
-    return found.path
+    folder: _Folder = st.session_state[FOLDER]
+    return folder.path

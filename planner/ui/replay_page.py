@@ -31,8 +31,8 @@ def page(trace: Trace, study: Study) -> None:
     """Draw the page."""
     own = Asked(trace=trace, study=study)
     pinned: Asked | None = st.session_state.get(PINNED)
-    found = replayed([own] if pinned is None else [own, pinned])
-    shown, before = found.shown[0], found.shown[1] if pinned is not None else None
+    replays = replayed([own] if pinned is None else [own, pinned])
+    shown, before = replays.shown[0], replays.shown[1] if pinned is not None else None
     left, right = st.columns([4, 1], vertical_alignment="center")
     left.caption(plain(shown.caption))
     if right.button("Unpin" if pinned else "Pin as baseline", width="stretch"):
@@ -46,7 +46,7 @@ def page(trace: Trace, study: Study) -> None:
     for note in (*([] if shown.part is None else [shown.part]), *shown.summary["notes"]):
         st.caption(without_paths(note))
     columns = st.columns(2)
-    for place, (name, figure) in enumerate(found.figures.items()):
+    for place, (name, figure) in enumerate(replays.figures.items()):
         with columns[place % 2]:
             show(figure, key=f"replay-{name}")
     downloads(own, shown.summary)

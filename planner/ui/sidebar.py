@@ -92,8 +92,8 @@ def _study(source: str, options: dict[str, Any], slo: str, attainment: float) ->
 
 def _read_objectives(slo: str, attainment: float) -> Objectives | None:
     """Return the objectives; the attainment is of those that have objectives of each request."""
-    found = given_objectives(slo)
-    return found if found is None or not found.slo.limits_s else replace(found, attainment=attainment)
+    asked = given_objectives(slo)
+    return asked if asked is None or not asked.slo.limits_s else replace(asked, attainment=attainment)
 
 
 def widget_value(option: str, value: Any) -> Any:
@@ -168,8 +168,8 @@ def _uploaded(upload: Any) -> Trace | None:
         st.session_state["upload"] = result_of(read_upload, file.name, file.getvalue(), MOST_ROWS,
                                                "drop" if drops else "error", said=f"Reading {file.name} …")
         st.session_state["upload_key"] = key
-    found: Trace = st.session_state["upload"]
-    return found
+    trace: Trace = st.session_state["upload"]
+    return trace
 
 
 @functools.lru_cache(maxsize=8)

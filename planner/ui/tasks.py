@@ -23,12 +23,12 @@ from planner.planning.study import Study, without_load
 from planner.planning.sweeping import Grid
 from planner.replays.attempts import STATUS
 from planner.replays.reasons import REASON
-from planner.report import to_html
 from planner.report.content import Table, comparison, describe
 from planner.report.figures import all_figures
 from planner.report.figures.accuracy_figures import predicted_over_measured
 from planner.report.figures.schedule_figures import schedule_timeline
 from planner.report.figures.trace_figures import workload_figures
+from planner.report.page import to_html
 from planner.results.causes import difference, explain
 from planner.results.saved import SavedResult
 from planner.run import Outcome, replay
@@ -178,11 +178,11 @@ def _unserved(outcome: Outcome) -> tuple[tuple[str, str | None, int], ...]:
     """Return how many requests were not completed, by status and reason, the most first."""
     states, counts = np.unique(outcome.result.records.requests.state, return_counts=True)
     rejected = outcome.summary["rejected_by_reason"]  # among them those whose state does not tell why
-    found = [(STATUS.get(int(state), "unfinished"), REASON.get(int(state)), int(count))
-             for state, count in zip(states, counts, strict=True)
-             if STATUS.get(int(state)) not in ("completed", "rejected")]
-    found += [("rejected", reason, count) for reason, count in rejected.items()]
-    return tuple(sorted(found, key=lambda each: -each[2]))
+    unserved = [(STATUS.get(int(state), "unfinished"), REASON.get(int(state)), int(count))
+                for state, count in zip(states, counts, strict=True)
+                if STATUS.get(int(state)) not in ("completed", "rejected")]
+    unserved += [("rejected", reason, count) for reason, count in rejected.items()]
+    return tuple(sorted(unserved, key=lambda each: -each[2]))
 
 
 def check_load(trace: Trace, scenario: Scenario) -> None:
@@ -281,10 +281,10 @@ def measured(name: str, content: bytes, scenario: Scenario, theme: Any) -> Measu
     """
     with as_file(name, content) as path:
         taken = Scenario() if is_table(columns_of(path)) else without_load(scenario)
-        found = predict_file(path, taken, client=None, jobs=-1)
-        notes = tuple(note.replace(str(path), name) for note in found.notes)
-    table, metrics = predictions_table(found.predictions), metrics_of(found.predictions)
-    return Measured(notes=notes, overall=errors(found.predictions).by_metric, table=table,
+        predicted = predict_file(path, taken, client=None, jobs=-1)
+        notes = tuple(note.replace(str(path), name) for note in predicted.notes)
+    table, metrics = predictions_table(predicted.predictions), metrics_of(predicted.predictions)
+    return Measured(notes=notes, overall=errors(predicted.predictions).by_metric, table=table,
                     figures={metric: predicted_over_measured(table, metric, theme=theme) for metric in metrics})
 
 

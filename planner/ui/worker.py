@@ -38,10 +38,10 @@ def _load() -> None:
 def _done(answers: BinaryIO, task: Any, args: Any) -> tuple[str, Any]:
     """Do a job; return its result, pickled, or why there is none."""
     try:
-        found = task(*args)
-        if inspect.isgenerator(found):
-            found = _each_part(answers, found)
-        return "done", _pickled(found)
+        answer = task(*args)
+        if inspect.isgenerator(answer):
+            answer = _each_part(answers, answer)
+        return "done", _pickled(answer)
     except PlannerError as error:
         return "failed", str(error)
     except MemoryError:

@@ -118,6 +118,14 @@ def test_a_link_that_is_not_known_says_so_on_every_page_and_after_a_reload(brows
     assert "my-gpu" not in page.url
 
 
+def test_the_first_page_is_found_by_its_name(browser: Any, address: str) -> None:
+    page = opened(browser, f"{address}/replay?limit=300")
+    metric(page, "TTFT, p99")
+    assert page.get_by_role("dialog").count() == 0  # which says that there is no such page
+    go(page, "Replay")
+    assert metric(page, "requests completed") == "300"
+
+
 def test_nothing_is_fetched_from_elsewhere(browser: Any, address: str) -> None:
     """Not even the icon of the tab: the page works offline."""
     page = browser.new_context().new_page()

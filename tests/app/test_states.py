@@ -14,7 +14,7 @@ from pages import linked, opened, press, said, until, uploaded, uploader
 from planner.catalog.catalog_files import data_dir
 from planner.measured.published import read_published
 from planner.planning.study import Study, command_line
-from planner.report import answer_of
+from planner.report.report_source import answer_of
 from planner.results.saved import to_json
 from planner.settings.scenario import Scenario
 from planner.ui import explore_page as explore_module

@@ -14,7 +14,8 @@ from pages import linked, opened, press, said, until
 
 from planner.errors import PlannerError, UsageError
 from planner.planning.study import Study
-from planner.report import SavedAnswer, answer_html
+from planner.report.page import answer_html
+from planner.report.report_source import SavedAnswer
 from planner.results.saved import to_json
 from planner.settings.objectives import parse_objectives
 from planner.settings.scenario import Scenario

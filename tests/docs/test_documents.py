@@ -6,13 +6,12 @@ three dots between them.
 """
 
 import re
-import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from command_line import run_here
+from command_line import run_line
 
 from planner.measured.published import read_published
 
@@ -21,19 +20,12 @@ GUIDES = sorted((ROOT / "docs" / "guides").glob("*.md"))
 DOCUMENTS = [ROOT / "README.md", ROOT / "docs" / "tutorial.md", *GUIDES]
 PAGES = [*DOCUMENTS, *(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "reference").glob("*.md"),
          *(ROOT / "docs" / "decisions").glob("*.md"), *(ROOT / "docs" / "lab").glob("*.md"), ROOT / "CHANGELOG.md"]
-SHELLS = re.compile(r"[|&<>$*#]|^(?!planner )")  # what a shell must read
 DATA = ("csv", "json", "text")  # these files have no comments: the line with the name is no part of them
 BLOCK = re.compile(r"```(\w*)\n(.*?)```", flags=re.DOTALL)
 
 
-def run(command: str, folder: Path, *, here: bool = True) -> subprocess.CompletedProcess[str]:
-    """Run a line with this Python's planner; `here`, in this process, unless it takes a shell to read it."""
-    if here and not SHELLS.search(command):
-        done = run_here(shlex.split(command)[1:], folder)
-    else:
-        own = f"{shlex.quote(sys.executable)} -m planner.commands.cli"
-        line = re.sub(r"(^|&& |\| )planner ", rf"\1{own} ", command)
-        done = subprocess.run(["bash", "-c", line], cwd=folder, capture_output=True, text=True, check=False)
+def run(command: str, folder: Path, *, here: bool) -> subprocess.CompletedProcess[str]:
+    done = run_line(command, folder, here=here)
     assert done.returncode == 0, f"{command}\n{done.stderr}"
     return done
 

@@ -1,12 +1,12 @@
 """The page of formats is what the readers declare, and its commands run."""
 
 import re
-import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from command_line import run_line
 
 from planner.traces import FORMATS
 
@@ -27,8 +27,7 @@ FILES = {
 def run(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
     for name, text in FILES.items():
         (folder / name).write_text(text)
-    line = command.replace("planner ", f"{shlex.quote(sys.executable)} -m planner.commands.cli ", 1)
-    return subprocess.run(["bash", "-c", line], cwd=folder, capture_output=True, text=True, check=False)
+    return run_line(command, folder)
 
 
 def test_the_page_is_what_the_readers_declare(tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import planner
 from planner.loop.state.engine_settings import Recording
 from planner.replays.scaling_record import ScaleEvent, events_table
@@ -22,6 +24,7 @@ def test_the_pages_are_what_the_code_declares(tmp_path: Path) -> None:
         assert written == page.read_text(encoding="utf-8"), "run make reference"
 
 
+@pytest.mark.slow
 def test_the_glossary_has_every_name_that_a_replay_writes(tmp_path: Path) -> None:
     """Of one replica, of fleets that hand requests over, of pools and of autoscaled ones, and with KV tiers.
 

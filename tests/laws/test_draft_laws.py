@@ -32,6 +32,7 @@ BURSTS = some.lists(some.tuples(some.integers(1, 30), some.integers(1, 40)), min
 METHODS = some.sampled_from(("ngram", "mtp"))
 
 
+@pytest.mark.slow
 @every_policy
 @settings(max_examples=15)
 @given(case=cases(), tokens=some.integers(1, 3), acceptance=ACCEPTANCE, method=METHODS)
@@ -74,6 +75,7 @@ def check_budget(case: Case, policy: str, result: ReplayResult) -> None:
         assert all(sum(batch.values()) <= budget for batch in batches(result))
 
 
+@pytest.mark.slow
 @every_policy
 @settings(max_examples=15)
 @given(case=cases(), tokens=some.integers(1, 3))

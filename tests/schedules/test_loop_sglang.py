@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from helpers import EVERYTHING, play, trace_of
 from hypothesis import given, settings
 from hypothesis import strategies as some
@@ -49,6 +50,7 @@ def cases(draw: Any) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 @settings(max_examples=160)
 @given(case=cases())
 def test_the_loop_does_what_the_rules_say(case: dict[str, Any]) -> None:

@@ -20,7 +20,9 @@ FURTHER = {"trt_equal_progress": ["--context-chunking-policy", "EQUAL_PROGRESS"]
 IDS = {"request_id": pl.String}
 
 
-@pytest.fixture(params=CASES or [SCHEDULES], ids=lambda path: path.name)
+# `make quick` replays every sixth recording.
+@pytest.fixture(params=[pytest.param(path, id=path.name, marks=[pytest.mark.slow] if place % 6 else [])
+                        for place, path in enumerate(CASES or [SCHEDULES])])
 def case(request: pytest.FixtureRequest) -> Path:
     if not CASES:
         pytest.skip(f"no recordings in {SCHEDULES}; PLANNER_SHARED names the folder above schedules/")
@@ -86,6 +88,7 @@ def test_schedule_is_the_recorded_one(case: Path, tmp_path: Path) -> None:
     assert cached.equals(recorded.select("request_id", "num_cached_tokens").cast(cached.schema).sort("request_id"))
 
 
+@pytest.mark.slow
 def test_times_are_the_recorded_ones_when_nothing_is_recorded(case: Path, tmp_path: Path) -> None:
     """Without a schedule to write, stretches of decodes are taken at once."""
     requests = tmp_path / "requests.parquet"

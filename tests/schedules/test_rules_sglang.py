@@ -24,6 +24,7 @@ def case(request: pytest.FixtureRequest) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_the_rules_do_what_the_scheduler_did(case: Path) -> None:
     settings = json.loads((case / "settings.json").read_text())
     requests = read_requests(case / "trace.jsonl.gz")

@@ -49,19 +49,19 @@ def _names_read(function: Any, place: int, every: frozenset[str], above: frozens
     if statements is None or place >= function.__code__.co_argcount:
         return every
     own = _aliases(statements, place)
-    found: frozenset[str] = frozenset()
+    read: frozenset[str] = frozenset()
     for statement in statements:
         used = [variable for variable in statement.list_vars() if variable.name in own]
         value = getattr(statement, "value", None)
         if not used or _is_alias(statement, own, place):
             continue
         if isinstance(value, ir.Expr) and value.op == "getattr":
-            found |= {value.attr} if value.attr in every else every  # a method, as _replace, is given them all
+            read |= {value.attr} if value.attr in every else every  # a method, as _replace, is given them all
         elif isinstance(value, ir.Expr) and value.op == "call" and statement.target.name not in own:
-            found |= _handed_on(value, own, statements, every, above | {(function, place)})
+            read |= _handed_on(value, own, statements, every, above | {(function, place)})
         else:
             return every
-    return found
+    return read
 
 
 def _handed_on(call: Any, own: set[str], statements: list[Any], every: frozenset[str],

@@ -3,8 +3,6 @@
 Source: Park and Miller, Random Number Generators: Good Ones Are Hard to Find, 1988, with the factor of 1993.
 """
 
-import itertools
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -26,6 +24,9 @@ def following(x: int) -> int:
 
 def drawn(seed: int, count: int) -> NDArray[np.int64]:
     """Return so many numbers in a row, as the loop draws them from a seed."""
-    after = uncompiled(following)
-    numbers = itertools.accumulate(range(count), lambda x, _: after(x), initial=seeded(seed))
-    return np.fromiter(numbers, np.int64, count + 1)[1:]
+    numbers = np.full(count, uncompiled(following)(seeded(seed)))
+    known = 1
+    while known < count:  # k places on is times FACTORᵏ: those that are known give as many more at once
+        numbers[known:2 * known] = numbers[:min(known, count - known)] * pow(FACTOR, known, MODULUS) % MODULUS
+        known *= 2
+    return numbers

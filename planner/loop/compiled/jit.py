@@ -86,7 +86,8 @@ def jit(function: F) -> F:
     helper = numba.njit(function, no_cpython_wrapper=True, no_cfunc_wrapper=True)
     if not numba.config.DISABLE_JIT:
         resolve = helper.get_call_template
-        helper.get_call_template = lambda args, kws: resolve(tuple(_widen(a) for a in args), kws)
+        helper.get_call_template = lambda args, kws: resolve(
+            tuple(_widen(a) for a in args), {name: _widen(a) for name, a in kws.items()})
     compiled: F = helper
     return compiled
 
@@ -150,14 +151,14 @@ def _alone(function: Callable[..., Any], what: str) -> Any:
 
 def compiled_elsewhere() -> list[str]:
     """Return what other processes are compiling for this cache, in a user's words."""
-    found = []
+    compiling = []
     for path in Path(numba.config.CACHE_DIR).glob("*.lock"):
         try:
             with filelock.FileLock(path, timeout=0):
                 pass
         except filelock.Timeout:
-            found.append(path.name.partition(" (")[0])
-    return found
+            compiling.append(path.name.partition(" (")[0])
+    return compiling
 
 
 @contextmanager

@@ -76,12 +76,12 @@ def read(s: State, tier: int, count: int) -> float:
 
 
 @jit
-def use_prefix(s: State, i: int, hits: int, found: int, limit: int, loaded_s: float) -> None:
+def use_prefix(s: State, i: int, hits: int, loaded: int, limit: int, loaded_s: float) -> None:
     """Count the use of a prompt's blocks in the tiers, the last one first; those from the remote store stay on the way.
 
     Parameters
     ----------
-    hits, found : blocks from the GPU, and from the tiers.
+    hits, loaded : blocks from the GPU, and from the tiers.
     limit : blocks of the prompt.
     loaded_s : when the loaded ones are there.
     """
@@ -89,7 +89,7 @@ def use_prefix(s: State, i: int, hits: int, found: int, limit: int, loaded_s: fl
     for k in range(limit - 1, -1, -1):
         content = int(s.slots[start + k].content)
         use(s, content)
-        if hits <= k < hits + found:
+        if hits <= k < hits + loaded:
             s.filled[s.slots[start + k].block].ready_s = loaded_s
             if cpu_lacks(s, content):
                 put_in_cpu(s, content, loaded_s)

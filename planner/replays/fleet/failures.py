@@ -45,15 +45,15 @@ def read_failures(text: str) -> list[Failure]:
     UsageError : a part is none, a number is out of range, or a replica fails while it is down.
     TraceError : the file cannot be read.
     """
-    found = _of_file(Path(text)) if text.endswith(".csv") else [_of_part(part.strip()) for part in text.split(",")]
-    found.sort(key=lambda failure: (failure.at_s, failure.replica))
+    failures = _of_file(Path(text)) if text.endswith(".csv") else [_of_part(part.strip()) for part in text.split(",")]
+    failures.sort(key=lambda failure: (failure.at_s, failure.replica))
     back_s: dict[int, float] = {}
-    for failure in found:
+    for failure in failures:
         if failure.at_s < back_s.get(failure.replica, -math.inf):
             raise UsageError(f"--fail-replica {text}: replica {failure.replica} fails at {failure.at_s:g} s, and is "
                              f"already down until {back_s[failure.replica]:g} s; leave one failure out")
         back_s[failure.replica] = failure.at_s + failure.duration_s
-    return found
+    return failures
 
 
 def _of_part(part: str) -> Failure:

@@ -38,12 +38,12 @@ def numbered_blocks(pools: Sequence[Pool], states: Sequence[st.State]) -> list[N
     same. None stands for a pool's own.
     """
     lengths = {k: np.diff(np.append(states[k].prefixes.slot_start, len(states[k].slots))) for k in _users(states)}
-    found: list[NDArray[np.int64] | None] = [None] * len(states)
+    numbers: list[NDArray[np.int64] | None] = [None] * len(states)
     for k, own in lengths.items():
         alike = [other for j, other in lengths.items() if kind_of(pools[j].deployment) == kind_of(pools[k].deployment)]
         most = np.maximum.reduce(alike)
-        found[k] = None if np.array_equal(own, most) else most
-    return found
+        numbers[k] = None if np.array_equal(own, most) else most
+    return numbers
 
 
 def sharing_store(pools: Sequence[Pool], states: Sequence[st.State]) -> list[st.State]:

@@ -70,7 +70,8 @@ def overload_of(scenario: Scenario) -> Overload | None:
     UsageError : an option is out of range, or changes nothing by itself.
     PlannerError : a file that it names is wrong.
     """
-    given = [name for name in names_in("Overload") if getattr(scenario, name) != getattr(Scenario(), name)]
+    default = Scenario()
+    given = [name for name in names_in("Overload") if getattr(scenario, name) != getattr(default, name)]
     return _overload(scenario, given) if given else None
 
 

@@ -86,11 +86,11 @@ def serve(trace: Trace, deployment: Deployment, num_replicas: int | None = None,
     shares_nothing = (waits is None and scenario.max_concurrency is None and deployment.settings.remote_tier is None
                       and not fleet.steps_together)
     if is_blind(router) and shares_nothing and overload is None and not scalers and not is_split:
-        found = _dealt(trace, deployment, fleet, recording)
+        result = _dealt(trace, deployment, fleet, recording)
     else:
         timers = [timer for scaler in scalers.values() for timer in scaler.timers()]
-        found = (_disaggregated if is_split else _routed)(trace, deployment, fleet, waits, recording, timers)
-    return dataclasses.replace(found, num_followers=followers, scaling=_scaling(found, pools, scalers),
+        result = (_disaggregated if is_split else _routed)(trace, deployment, fleet, waits, recording, timers)
+    return dataclasses.replace(result, num_followers=followers, scaling=_scaling(result, pools, scalers),
                                tenants=None if overload is None else overload.tenants)
 
 
@@ -115,15 +115,15 @@ def _scalers(trace: Trace, pools: Sequence[Pool], waits: Dependencies | None) ->
         return {}
     arrival_s = trace.requests["arrival_s"].to_numpy()
     first_s = float(arrival_s[0] if waits is None else arrival_s[waits.num_parents == 0][0])
-    found, first_replica = {}, 0
+    scalers, first_replica = {}, 0
     for pool in pools:
         memory = pool.deployment.memory
         if pool.autoscale is not None:
             weight_bytes = None if memory is None else memory.weight_bytes * pool.deployment.layout.num_gpus
-            found[pool.name] = Scaler(pool.autoscale, first_replica, pool.autoscale.startup.delay_s(weight_bytes),
-                                      first_s)
+            scalers[pool.name] = Scaler(pool.autoscale, first_replica, pool.autoscale.startup.delay_s(weight_bytes),
+                                        first_s)
         first_replica += pool.num_replicas
-    return found
+    return scalers
 
 
 def _scaling(result: ReplayResult, pools: Sequence[Pool], scalers: Mapping[str, Scaler]) -> Scaling | None:

@@ -78,14 +78,14 @@ class Scaler:
         self._end_drained(running)
         count = len(self._ready) + len(self._starting)
         wanted = [self._wanted(metric, load) for metric, load in self._loads(running, now_s)]
-        found = recommend(wanted, count, len(self._draining), now_s, self._asked, self._changes, rules)
+        recommended = recommend(wanted, count, len(self._draining), now_s, self._asked, self._changes, rules)
         started: list[Timer] = []
-        if found is not None:
+        if recommended is not None:
             self._asked = [*_since(self._asked, now_s - max(rules.up.stabilization_window_s,
                                                             rules.down.stabilization_window_s)),
-                           Timed(now_s, found.asked)]
-            if found.num_replicas != count:
-                started = self._change(running, found, count, now_s)
+                           Timed(now_s, recommended.asked)]
+            if recommended.num_replicas != count:
+                started = self._change(running, recommended, count, now_s)
         if _is_stuck(running):  # nothing will ever happen, which the loop tells where no timer is left
             return started
         return [*started, self._next_evaluation()]

@@ -86,9 +86,9 @@ class BinnedSteps:
 
     def peak(self, column: str, *, idle: float = 0.0) -> Values:
         """Return the largest value of any step that ran in a bin, `idle` where none ran."""
-        found = np.full(self.bins.count, -math.inf)
-        np.maximum.at(found, self.place, self._values(column))
-        return self._after(np.where(np.isinf(found), idle, found))
+        peaks = np.full(self.bins.count, -math.inf)
+        np.maximum.at(peaks, self.place, self._values(column))
+        return self._after(np.where(np.isinf(peaks), idle, peaks))
 
     def _values(self, column: str) -> Values:
         return np.nan_to_num(numbers(self.steps, column))[self.row]

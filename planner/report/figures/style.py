@@ -57,16 +57,16 @@ def clean(text: object) -> str:
 
 def labels(results: Sequence[SavedResult]) -> list[str]:
     """Return the results' names, short and each only once, not yet escaped."""
-    found: list[str] = []
+    names: list[str] = []
     for result in results:
         name = clean(result.name) or "result"
         short = name if len(name) <= MOST_LABEL_CHARS else name[: MOST_LABEL_CHARS - 1] + "…"
         label, copies = short, 1
-        while label in found:
+        while label in names:
             copies += 1
             label = f"{short} ({copies})"
-        found.append(label)
-    return found
+        names.append(label)
+    return names
 
 
 def plot_text(text: str) -> str:

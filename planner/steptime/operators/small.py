@@ -61,7 +61,7 @@ def small_kernel_s(traffic_bytes: ArrayLike, touched_bytes: ArrayLike, *, bandwi
     floors_s, memory = num_floors * constants.floor_s, bandwidth_bytes_per_s * constants.bandwidth_frac
     streamed_s = traffic / memory
     if constants.cache_bandwidth_bytes_per_s > memory:
-        found = np.minimum(1.0, constants.cache_bytes / np.maximum(touched, 1.0))
-        streamed_s = found * traffic / constants.cache_bandwidth_bytes_per_s + (1.0 - found) * streamed_s
+        hit_rate = np.minimum(1.0, constants.cache_bytes / np.maximum(touched, 1.0))
+        streamed_s = hit_rate * traffic / constants.cache_bandwidth_bytes_per_s + (1.0 - hit_rate) * streamed_s
     total: Floats = floors_s + np.maximum(streamed_s - min(constants.hidden_s, floors_s), 0.0)
     return total

@@ -1,5 +1,6 @@
 """Which process describes arrivals: each fitted, and the one of fewest numbers chosen that is as bursty."""
 
+import functools
 import math
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -160,7 +161,7 @@ def _expected(counts: Floats, means: Floats, stay: Floats) -> tuple[Floats, Floa
     seen = np.exp(log - log.max(axis=1, keepdims=True))
     steps = np.array([[stay[0], 1 - stay[0]], [1 - stay[1], stay[1]]])
     forward, backward = np.empty_like(seen), np.ones_like(seen)
-    compile_with_signature(_sweep, _SIGNATURE)(seen, steps, forward, backward)
+    _compiled()(seen, steps, forward, backward)
     weights = forward * backward
     weights /= weights.sum(axis=1, keepdims=True)
     joint = forward[:-1, :, None] * steps * (seen[1:] * backward[1:])[:, None, :]
@@ -190,3 +191,9 @@ def _rounded(value: float, digits: int = 6) -> float:
 
 
 _FITS = {"poisson": _poisson, "gamma": _gamma, "weibull": _weibull, "mmpp": _mmpp, "series": _series}
+
+
+@functools.cache
+def _compiled() -> Any:
+    """Return `_sweep`, compiled once and kept between processes."""
+    return compile_with_signature(_sweep, _SIGNATURE)

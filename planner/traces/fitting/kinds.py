@@ -64,16 +64,16 @@ def _turns_before(table: pl.DataFrame) -> Ints:
 
 def fit_kinds(described: Described, rows: Ints) -> tuple[Kind, ...]:
     """Describe the kinds of some requests, each by its share, the law of its variables and their copula."""
-    found = []
+    kinds = []
     for name, code in CODES.items():
         mine = rows[described.kinds[rows] == code]
         if len(mine):
             values = [described.variables[variable][mine] for variable in KINDS[name]]
             laws = {variable: fit_quantiles(each, floor=FLOORS[variable])
                     for variable, each in zip(KINDS[name], values, strict=True)}
-            found.append(Kind(kind=name, share=float(f"{len(mine) / len(rows):.6g}"), variables=laws,
+            kinds.append(Kind(kind=name, share=float(f"{len(mine) / len(rows):.6g}"), variables=laws,
                               correlation=_correlation(values)))
-    return tuple(found)
+    return tuple(kinds)
 
 
 def _correlation(values: list[Floats]) -> tuple[tuple[float, ...], ...]:
@@ -85,5 +85,5 @@ def _correlation(values: list[Floats]) -> tuple[tuple[float, ...], ...]:
         ranks[np.lexsort((rng.random(len(each)), each))] = np.arange(len(each))
         scores.append(norm.ppf((ranks + 0.5) / len(each)))
     size = len(values)
-    found = np.corrcoef(scores) if len(values[0]) > 2 else np.eye(size)
-    return tuple(tuple(round(float(found[i, j]), 4) if i != j else 1.0 for j in range(size)) for i in range(size))
+    correlation = np.corrcoef(scores) if len(values[0]) > 2 else np.eye(size)
+    return tuple(tuple(round(float(correlation[i, j]), 4) if i != j else 1.0 for j in range(size)) for i in range(size))

@@ -51,10 +51,10 @@ def _requests(report: Mapping[str, Any], folder: Path) -> Iterator[dict[str, Any
 
 def _request(row: Any, ending: str) -> dict[str, Any]:
     """Return one request; it was due when the schedule said, unless it was sent earlier."""
-    found = {name: first_at(row, paths) for name, paths in _PATHS.items()}
-    due_at_s, sent_at_s = first_at(row, _DUE), found[SENT]
+    values = {name: first_at(row, paths) for name, paths in _PATHS.items()}
+    due_at_s, sent_at_s = first_at(row, _DUE), values[SENT]
     is_due = is_number(due_at_s) and is_number(sent_at_s) and 0 < due_at_s <= sent_at_s
-    return found | {"arrival_s": due_at_s if is_due else sent_at_s, "status": ending}
+    return values | {"arrival_s": due_at_s if is_due else sent_at_s, "status": ending}
 
 
 GUIDELLM = Reader(

@@ -79,9 +79,9 @@ def _is_call(attributes: Mapping[str, Any]) -> bool:
 
 
 def _request(span: Mapping[str, Any], attributes: Mapping[str, Any], resource: Mapping[str, Any]) -> dict[str, Any]:
-    found = {name: next((attributes[key] for key in keys if attributes.get(key) is not None), None)
-             for name, keys in _NAMES.items()}
-    return found | {
+    values = {name: next((attributes[key] for key in keys if attributes.get(key) is not None), None)
+              for name, keys in _NAMES.items()}
+    return values | {
         "arrival_s": _instant(span, _STARTS),
         ENDED: _instant(span, _ENDS),
         "request_id": span.get("spanId") or span.get("span_id"),

@@ -61,13 +61,13 @@ def _lengths(folder: Path) -> Mapping[str, int]:
 
 @lru_cache(maxsize=1)
 def _read(paths: tuple[tuple[Path, int], ...]) -> Mapping[str, int]:
-    found: dict[str, int] = {}
+    tokens: dict[str, int] = {}
     for path, _ in paths:
         opened = gzip.open if path.suffix == ".gz" else open
         with opened(path, "rt", encoding="utf-8") as file:
             pairs = map(_own if path.name in OWN else _table, file)
-            found.update(pair for pair in pairs if pair is not None)
-    return found
+            tokens.update(pair for pair in pairs if pair is not None)
+    return tokens
 
 
 def _table(line: str) -> tuple[str, int] | None:

@@ -25,10 +25,10 @@ IDLE_FROM_S = 60.0
 def find_anomalies(trace: Trace) -> list[dict[str, Any]]:
     """Return what is odd, each with `kind`, `text` for people, and its numbers."""
     arrival_s = trace.requests["arrival_s"].to_numpy()
-    found = [*_clock(arrival_s), *_idle(arrival_s), *_loop(trace.requests, arrival_s)]
+    anomalies = [*_clock(arrival_s), *_idle(arrival_s), *_loop(trace.requests, arrival_s)]
     for name, what in (("input_tokens", "prompts"), ("output_tokens", "outputs")):
-        found += _lengths(trace.requests[name], what)
-    return found + _limits(trace.requests) + _repeated(trace.requests)
+        anomalies += _lengths(trace.requests[name], what)
+    return anomalies + _limits(trace.requests) + _repeated(trace.requests)
 
 
 def _odd(kind: str, text: str, **numbers: float) -> dict[str, Any]:
@@ -65,20 +65,20 @@ def _loop(table: pl.DataFrame, arrival_s: Floats) -> list[dict[str, Any]]:
         return [_odd("no arrivals", f"all {len(arrival_s):,} requests arrive at once: arrival times are missing, or a "
                      f"benchmark sent them; replay with {limit}, or add arrival times")]
     variation = gap_cv(arrival_s)
-    found = []
+    marks = []
     if variation is not None and len(arrival_s) >= 30 and variation < REGULAR_BELOW:
-        found.append(_odd("regular arrivals", f"the gaps vary by {variation:.2f} of their mean (users: about 1 or "
+        marks.append(_odd("regular arrivals", f"the gaps vary by {variation:.2f} of their mean (users: about 1 or "
                           f"more): a load generator sent them at regular times", gap_cv=variation))
     if "e2e_s" in table.columns and len(arrival_s) >= 30:
         known = table.filter(pl.col("e2e_s").is_not_null())
         ends_s = np.sort((known["arrival_s"] + known["e2e_s"]).to_numpy())
         share, chance = _follows(arrival_s, ends_s, FOLLOWS_WITHIN * float(known["e2e_s"].to_numpy().mean() or 0.0))
         if share >= FOLLOWS_FROM and share > 2 * chance:
-            found.append(_odd("closed loop", f"{share:.0%} of the requests are sent as another ends (by chance "
+            marks.append(_odd("closed loop", f"{share:.0%} of the requests are sent as another ends (by chance "
                               f"{chance:.0%}): a client limited the requests in flight, and a slower deployment would "
                               f"have received fewer; replay with --max-concurrency",
                               share=share, by_chance=chance))
-    return found
+    return marks
 
 
 def _follows(arrival_s: Floats, ends_s: Floats, within_s: float) -> tuple[float, float]:
@@ -100,18 +100,18 @@ def _lengths(tokens: pl.Series, what: str) -> list[dict[str, Any]]:
     if len(rows) == 1 and total > 1:
         return [_odd(f"constant {what}", f"all {what} have {rows[0][0]:,} tokens: a benchmark, not users",
                      tokens=rows[0][0])]
-    found = []
+    marks = []
     cap, at_cap = _cap(tokens)
     if at_cap:
-        found.append(_odd(f"capped {what}", f"{at_cap:,} {what} ({at_cap / total:.1%}) have {cap:,} tokens, and almost "
+        marks.append(_odd(f"capped {what}", f"{at_cap:,} {what} ({at_cap / total:.1%}) have {cap:,} tokens, and almost "
                           f"none have more: a limit cut them, and their natural lengths are unknown", tokens=cap,
                           share=at_cap / total))
     common = [(value, count) for value, count in rows[:3] if count >= COMMON_FROM * total and value != cap]
     if total >= 200 and common:
         listed = ", ".join(f"{value:,} ({count / total:.1%})" for value, count in common)
-        found.append(_odd(f"common {what}", f"many {what} have the same length: {listed} tokens: a template, or one "
+        marks.append(_odd(f"common {what}", f"many {what} have the same length: {listed} tokens: a template, or one "
                           f"client", tokens=common[0][0], share=common[0][1] / total))
-    return found
+    return marks
 
 
 def _cap(tokens: pl.Series) -> tuple[int, int]:

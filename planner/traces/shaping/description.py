@@ -46,7 +46,7 @@ def describe(trace: Trace, *, cache_tokens: float | None = None) -> dict[str, An
         raise UsageError(f"cache size = {cache_tokens:g} tokens; must be above 0")
     table = trace.requests
     arrival_s = table["arrival_s"].to_numpy()
-    found = None if trace.prefix is None else sharing(trace.prefix, table["input_tokens"].to_numpy())
+    shared = None if trace.prefix is None else sharing(trace.prefix, table["input_tokens"].to_numpy())
     return {
         "source": trace.source, "format": trace.format, "num_requests": trace.num_requests,
         "span_s": trace.account.span_s if trace.num_requests == trace.account.rows_kept else float(np.ptp(arrival_s)),
@@ -55,7 +55,7 @@ def describe(trace: Trace, *, cache_tokens: float | None = None) -> dict[str, An
                        "peak_over_mean": _by_window(peaks(arrival_s))},
         "lengths": _lengths(table),
         "shape": describe_shape(arrival_s),
-        "sharing": None if found is None else describe_sharing(found, cache_tokens),
+        "sharing": None if shared is None else describe_sharing(shared, cache_tokens),
         "sessions": _sessions(table) if "session_id" in table.columns else None,
         "tenants": _tenants(table) if "tenant" in table.columns else None,
         "anomalies": find_anomalies(trace),

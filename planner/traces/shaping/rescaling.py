@@ -7,8 +7,6 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from planner.errors import UsageError
 from planner.schema import MAX_SECONDS
@@ -172,6 +170,11 @@ def _since_first(trace: Trace) -> Floats:
 def _users(trace: Trace) -> Rows:
     """Return a number for each request's user: of its session, and of all that waits for each other."""
     n, columns = trace.num_requests, trace.requests.columns
+    if not {"session_id", "parent_id"} & set(columns):
+        return np.arange(n)
+    from scipy.sparse import coo_array  # not at start: it takes longer to load than all of polars
+    from scipy.sparse.csgraph import connected_components
+
     table = trace.requests.with_row_index("row").with_columns(pl.col("row").cast(pl.Int64))
     pairs = [pl.DataFrame({"row": [], "other": []}, schema={"row": pl.Int64, "other": pl.Int64})]
     if "session_id" in columns:
@@ -225,8 +228,8 @@ def _suffixes(copy: Rows) -> pl.Series:
     >>> _suffixes(np.array([0, 1])).to_list()
     ['', '#2']
     """
-    numbers = pl.Series("suffix", copy + 1)
-    return pl.select(pl.when(numbers > 1).then("#" + numbers.cast(pl.String)).otherwise(pl.lit(""))).to_series()
+    names = pl.Series("suffix", ["", *(f"#{number}" for number in range(2, int(copy.max(initial=0)) + 2))])
+    return names.gather(copy)
 
 
 def _own_sessions(table: pl.DataFrame, suffix: pl.Series) -> pl.DataFrame:
@@ -251,9 +254,9 @@ def _copy_numbers(rows: Rows) -> Rows:
     ordered = rows[order]
     starts = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
     within = np.arange(len(rows)) - np.repeat(starts, np.diff(np.append(starts, len(rows))))
-    found = np.empty(len(rows), np.int64)
-    found[order] = within
-    return found
+    numbers = np.empty(len(rows), np.int64)
+    numbers[order] = within
+    return numbers
 
 
 def _own_content(prefix: PrefixIds, rows: Rows, copy: Rows) -> PrefixIds:

@@ -1,5 +1,6 @@
 """How much of the prompts was seen before: prefix hits by the size of a cache that drops what was used longest ago."""
 
+import functools
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -75,7 +76,7 @@ def sharing(prefix: PrefixIds, input_tokens: Ints) -> Sharing:
     distances = np.zeros(len(values), np.int64)
     tree = np.zeros(len(values) + 1, np.int64)
     used_at, user = np.full(num_blocks, -1, np.int64), np.full(num_blocks, -1, np.int64)
-    follow = compile_with_signature(_follow, _SIGNATURE)
+    follow = _compiled()
     follow(values, offsets, shared, parents, distances, tree, used_at, user)
     counts = np.bincount(values, minlength=num_blocks)
     last = np.maximum(offsets[:-1] + shared - 1, 0)
@@ -166,3 +167,9 @@ def _follow(values: Any, offsets: Any, shared: Any, parents: Any, distances: Any
 
 _I8 = numba.int64[::1]
 _SIGNATURE = numba.void(_I8, _I8, _I8, _I8, _I8, _I8, _I8, _I8)
+
+
+@functools.cache
+def _compiled() -> Any:
+    """Return `_follow`, compiled once and kept between processes."""
+    return compile_with_signature(_follow, _SIGNATURE)

@@ -156,19 +156,19 @@ def own_limits_s(trace: Trace, tenants: Tenants | None) -> dict[str, NDArray[np.
     A request's deadline limits its end-to-end latency, its tenant's objectives stand in place of those of all requests:
     infinite for a metric that they do not limit, NaN where a request's tenant has none.
     """
-    found = {}
+    limits_s = {}
     if "deadline_s" in trace.requests.columns:
-        found[DEADLINE] = trace.requests["deadline_s"].cast(pl.Float64).fill_null(math.inf).to_numpy()
+        limits_s[DEADLINE] = trace.requests["deadline_s"].cast(pl.Float64).fill_null(math.inf).to_numpy()
     if tenants is None:
-        return found
+        return limits_s
     names = (tenant_names(trace) if "tenant" in trace.requests.columns
              else pl.repeat("", trace.num_requests, dtype=pl.String, eager=True))
     objectives = {name: tenants.of(name).objectives for name in names.unique()}
     limits = {name: each.slo.limits_s for name, each in objectives.items() if each is not None}
     for metric in METRICS if limits else ():
         by_name = {name: own.get(metric, math.inf) for name, own in limits.items()}
-        found[metric] = names.replace_strict(by_name, default=math.nan, return_dtype=pl.Float64).to_numpy()
-    return found
+        limits_s[metric] = names.replace_strict(by_name, default=math.nan, return_dtype=pl.Float64).to_numpy()
+    return limits_s
 
 
 def refuse_tenant_thresholds(scenario: Scenario) -> None:

@@ -42,10 +42,10 @@ def read_spec(path: Path) -> Spec:
     ------
     CatalogError : the file is missing, is not TOML, or a key or value in it is wrong.
     """
-    found = read_workload(path)
-    if isinstance(found, Model):
+    model = read_workload(path)
+    if isinstance(model, Model):
         raise CatalogError(f"workload {path}: is a fitted model; must be written by hand, without [[tenants]]")
-    return found
+    return model
 
 
 def read_workload(path: Path) -> Spec | Model:

@@ -1,5 +1,6 @@
 """Which earlier request a drawn one begins like: parents found by lag and length, and the prefix ids that follow."""
 
+import functools
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -137,7 +138,7 @@ def link(times_s: Floats, kinds: Ints, shared_blocks: Ints, new_tokens: Ints, la
     """
     n = len(times_s)
     rows, parents, taken, sessions = (np.zeros(n, np.int64) for _ in range(4))
-    fill = compile_with_signature(_link, _SIGNATURE)
+    fill = _compiled_link()
     fill(np.ascontiguousarray(times_s, np.float64), kinds, shared_blocks, new_tokens,
          np.ascontiguousarray(lags_s, np.float64), block_tokens, maximum_input_tokens, rows, parents, taken, sessions)
     return Links(rows, parents, taken, sessions)
@@ -162,5 +163,17 @@ def inherited_ids(lengths: Ints, parents: Ints, shared_blocks: Ints) -> tuple[In
     """Return prefix ids as values and offsets: the parent's as far as they are shared, and new ones from there on."""
     offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
     values = np.empty(int(offsets[-1]), np.int64)
-    compile_with_signature(_inherit, _INHERIT_SIGNATURE)(offsets, parents, shared_blocks, values)
+    _compiled_inherit()(offsets, parents, shared_blocks, values)
     return values, offsets
+
+
+@functools.cache
+def _compiled_link() -> Any:
+    """Return `_link`, compiled once and kept between processes."""
+    return compile_with_signature(_link, _SIGNATURE)
+
+
+@functools.cache
+def _compiled_inherit() -> Any:
+    """Return `_inherit`, compiled once and kept between processes."""
+    return compile_with_signature(_inherit, _INHERIT_SIGNATURE)

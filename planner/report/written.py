@@ -1,0 +1,57 @@
+"""A report as files: the HTML page, and the Markdown beside it."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from planner.errors import PlannerError, UsageError
+from planner.files.writing import write_text
+from planner.report.markdown import answer_markdown, to_markdown
+from planner.report.page import answer_html, to_html
+from planner.report.report_source import SavedAnswer
+from planner.results.saved import SavedResult
+from planner.steptime.by_term import TERMS
+
+REQUEST_COLUMNS = ("arrival_s", "finished_at_s", "first_scheduled_at_s", "replica", "status", "ttft_s", "tpot_s",
+                   "e2e_s", "frontend_s", "queue_s", "prefill_s", "decode_s", "interference_s", "transfer_s",
+                   "preempted_s", "recompute_s")
+STEP_COLUMNS = ("start_s", "duration_s", "num_prompt_tokens", "num_decodes", "num_sampled", "num_running",
+                "num_waiting", "num_used_blocks", "stopped_by", "compute_s", "memory_s", "replica", *TERMS)
+
+
+def write_report(source: Sequence[SavedResult] | SavedAnswer, output: Path) -> list[Path]:
+    """Write the report of one replay, of several side by side, or of an answer, and return the files written.
+
+    Parameters
+    ----------
+    source : as `load_sources` returns it; of replays at least one, and differences are to the first.
+    output : the HTML file; the Markdown goes beside it, with the ending .md.
+
+    Raises
+    ------
+    UsageError : there is no result, or the ending of `output` is not .html.
+    PlannerError : a result lacks a column that the figures need; the answer is not as its command writes it.
+    OutputError : a file cannot be written.
+    """
+    if output.suffix not in (".html", ".htm"):
+        raise UsageError(f"cannot write {output}: the ending must be .html; the Markdown is written beside it")
+    if isinstance(source, SavedAnswer):
+        page, text = answer_html(source), answer_markdown(source)
+    else:
+        if not source:
+            raise UsageError("a report needs at least one result; write one with planner replay --save")
+        for result in source:
+            _check_columns(result)
+        page, text = to_html(source), to_markdown(source)
+    beside = output.with_suffix(".md")
+    write_text(output, page)
+    write_text(beside, text)
+    return [output, beside]
+
+
+def _check_columns(result: SavedResult) -> None:
+    for table, known, needed in (("requests", result.requests.columns, REQUEST_COLUMNS),
+                                 ("steps", result.steps.columns, STEP_COLUMNS)):
+        missing = [name for name in needed if name not in known]
+        if missing:
+            raise PlannerError(f"result {result.name!r}: its {table} lack {', '.join(missing)}; "
+                               f"write it again with planner replay --save")
