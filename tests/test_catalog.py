@@ -75,14 +75,14 @@ def test_gpu_numbers_are_si_and_plausible(path: Path) -> None:
     gpu = load_gpu(path.stem)
     assert 2e11 < gpu.hbm_bandwidth_bytes_per_s < 1e13
     assert 1.5e10 < gpu.hbm_capacity_bytes < 4e11
-    assert 20 < gpu.flops_per_s["bf16"] / gpu.hbm_bandwidth_bytes_per_s < 500
+    assert 20 < gpu.flops_per_s["bf16"] / gpu.hbm_bandwidth_bytes_per_s <= 500
     ratio = 1 if gpu.name == "gaudi-3" else 2  # whose matrix engines are no faster in 8 bit
     assert gpu.flops_per_s.get("fp8", gpu.flops_per_s["bf16"] * ratio) / gpu.flops_per_s["bf16"] == pytest.approx(
         ratio, 0.02)
     assert 1.5e10 < gpu.scale_up_bandwidth_bytes_per_s <= 1e12
     assert 1e-6 < gpu.scale_up_latency_s < 1e-4
     assert gpu.idle_w < gpu.tdp_w / 3
-    assert 0.1 < gpu.price_usd_per_hour < 20
+    assert 0.03 < gpu.price_usd_per_hour < 20
 
 
 @pytest.mark.parametrize(("name", "precision", "expected"), [

@@ -69,7 +69,8 @@ def test_mamba_has_a_state_for_each_channel() -> None:
 
 
 def test_falcon_h1_has_attention_and_mamba_2_in_every_layer() -> None:
-    arch = load_model("falcon-h1-34b")
+    arch = read("falcon_h1", num_hidden_layers=72, mamba_d_ssm=4096, mamba_n_heads=32, mamba_d_head=128,
+                mamba_n_groups=2, mamba_d_state=256, mamba_d_conv=4)
     assert (arch.num_attention_layers, arch.num_linear_layers, arch.num_mlp_layers) == (72, 72, 72)
     assert attention_of(arch, Mamba2).value_width == 4096
     assert state_bytes_per_seq(arch, 2.0, 1, 1) == 72 * 2 * (4096 * 256 + 3 * (2 * 2 * 256 + 4096))
