@@ -23,9 +23,9 @@ ENGINES = ("vllm", "sglang", "trtllm")
 def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     (tmp_path / "recipes").mkdir()
     monkeypatch.setattr(recipes, "data_dir", lambda name: tmp_path)
-    recipes._rows.cache_clear()
+    recipes.recipe_rows.cache_clear()
     yield lambda text: (tmp_path / "recipes" / "toy.toml").write_text(text)
-    recipes._rows.cache_clear()
+    recipes.recipe_rows.cache_clear()
 
 
 @pytest.mark.parametrize("condition", [
@@ -89,7 +89,7 @@ def test_a_setting_of_a_recipe_that_nothing_reads_is_an_error(write: Any, monkey
     write(OTHERS + recipe)
     found = published_run(ROW)["scenario"]
     assert (found.max_num_seqs, found.block_size) == (7, 32)
-    recipes._rows.cache_clear()
+    recipes.recipe_rows.cache_clear()
     write(OTHERS + recipe + "stream_interval = 20\nmax_num_seq = 9\n")
     with pytest.raises(CatalogError, match=r"toy\.toml: a recipe sets max_num_seq, which nothing reads"):
         published_run(ROW)

@@ -5,16 +5,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from planner.catalog.catalog_files import data_dir, load_gpu, load_model, read_rows
+from planner.catalog.catalog_files import load_gpu, load_model
 from planner.deployment.pools import PoolSpec, Role
-from planner.errors import CatalogError, UsageError
+from planner.errors import UsageError
 from planner.measured.inferencex import RANDOM_TOKENS_ACCEPTANCE, checkpoint_of, inferencex_load, kv_type_of
+from planner.measured.recipes import recipe_rows
 from planner.measured.run_columns import text_of
 from planner.measured.run_row import PROMPTS_PER_CONCURRENCY, quantization_of
 from planner.settings.scenario import parse_scenario
 
 SIDES: tuple[Role, ...] = ("prefill", "decode")
-RECIPES = "disaggregated.toml"  # in hardware_db/recipes
+RECIPES = "disaggregated"  # in hardware_db/recipes
 CONDITIONS = ("engine", "gpu", "model", "precision", "isl", "drafts",
               "prefill_workers", "decode_workers", "decode_gpus", "decode_ranks")
 
@@ -115,11 +116,7 @@ def _settings(run: Mapping[str, Any], concurrency: int) -> dict[str, dict[str, A
     ------
     CatalogError : a recipe has a condition that nothing reads.
     """
-    for row in read_rows(data_dir("hardware_db") / "recipes" / RECIPES, "pools"):
-        unread = sorted(row.keys() - {*CONDITIONS, "min_concurrency", *SIDES})
-        if unread:
-            raise CatalogError(f"hardware_db/recipes/{RECIPES}: {', '.join(unread)} is no condition; use "
-                               f"{', '.join(CONDITIONS)} or min_concurrency")
+    for row in recipe_rows(RECIPES, "pools", frozenset({*CONDITIONS, "min_concurrency"}), frozenset(SIDES)):
         holds = all(row.get(name, run[name]) == run[name] for name in CONDITIONS)
         if holds and concurrency >= row.get("min_concurrency", 0):
             return {side: dict(row.get(side, {})) for side in SIDES}

@@ -11,9 +11,9 @@ from planner.engines.releases import stated_release
 from planner.errors import CatalogError
 
 EQUAL = ("client", "isl", "osl", "tp", "ep")  # those that hold where the value is the same
-CONDITIONS = {"engine", "model", "precision", "gpus", "version", *EQUAL, "tp_below", "min_concurrency",
-              "max_concurrency", "dp_attention", "since", "until"}
-ABOUT = {"source", "unsure", "fallback"}  # keys of a row that say where it is from
+CONDITIONS = frozenset({"engine", "model", "precision", "gpus", "version", *EQUAL, "tp_below", "min_concurrency",
+                        "max_concurrency", "dp_attention", "since", "until"})
+ABOUT = frozenset({"source", "unsure", "fallback"})  # keys of a row that say where it is from
 GIVEN = {"recipe": "set", "retokenised": "tokens_per_counted", "release": "engine_version"}  # by the kind of row
 
 
@@ -109,13 +109,28 @@ def _settings(given: Mapping[str, Any], run: Run) -> dict[str, Any]:
     return {key: found[value] if value == "max_num_batched_tokens" else value for key, value in found.items()}
 
 
-@functools.cache
 def _rows(name: str, key: str) -> list[dict[str, Any]]:
+    return recipe_rows(name, key, CONDITIONS, ABOUT | {GIVEN[key]})
+
+
+@functools.cache
+def recipe_rows(name: str, key: str, conditions: frozenset[str], others: frozenset[str]) -> list[dict[str, Any]]:
+    """Return the rows of a file of recipes.
+
+    Parameters
+    ----------
+    name, key : file in `hardware_db/recipes`; the name of its rows.
+    conditions, others : keys that a row may have: what a run must be, and all else.
+
+    Raises
+    ------
+    CatalogError : a row has another key.
+    """
     path = data_dir("hardware_db") / "recipes" / f"{name}.toml"
     rows = read_rows(path, key)
     for number, row in enumerate(rows, start=1):
-        unread = sorted(row.keys() - CONDITIONS - ABOUT - {GIVEN[key]})
+        unread = sorted(row.keys() - conditions - others)
         if unread:
             raise CatalogError(f"{path}: [[{key}]] number {number} has unknown keys {', '.join(unread)}; "
-                               f"conditions are {', '.join(sorted(CONDITIONS))}")
+                               f"conditions are {', '.join(sorted(conditions))}")
     return rows
