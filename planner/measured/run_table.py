@@ -1,6 +1,6 @@
 """Measured serving results as a table of runs: each row's deployment, its load, and what was measured."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -126,13 +126,7 @@ def measurement_of_row(path: Path, cells: Mapping[str, Any], k: int, client: str
     weights = row.precision or ("bf16" if published else row.options.get("quantization", "checkpoint"))
     groups = {"gpu": row.gpu, "engine": row.engine, "model": row.model, "precision": weights, "client": row.client,
               "layout": _layout_name(row)}
-    measured = {column.removeprefix(MEASURED): float(value) for column in measured_columns(list(cells))
-                if (value := text_of(cells, column))}
-    common: dict[str, Any] = {"id": text_of(cells, "id") or str(k), "groups": groups, "measured": measured}
-    try:
-        return Measurement(**common, **(published_run(row) if published else own_run(row)))
-    except PlannerError as error:
-        return Measurement(**common, status=str(error))
+    return _measurement(cells, k, groups, lambda: published_run(row) if published else own_run(row))
 
 
 def _apart_measurement(path: Path, cells: Mapping[str, Any], k: int, client: str | None) -> Measurement:
@@ -141,12 +135,17 @@ def _apart_measurement(path: Path, cells: Mapping[str, Any], k: int, client: str
                       f"{'dp' if text_of(cells, f'{side}_dp_attention').lower() == 'true' else ''}"
                       for side in ("prefill", "decode"))
     groups = {name: text_of(cells, name) for name in ("gpu", "engine", "model", "precision")}
+    return _measurement(cells, k, groups | {"client": client or "unknown", "layout": layout}, lambda: apart_run(cells))
+
+
+def _measurement(cells: Mapping[str, Any], k: int, groups: dict[str, str],
+                 run_of: Callable[[], dict[str, Any]]) -> Measurement:
+    """Return what a row measured, with the run that `run_of` makes of it, or why there is none as the status."""
     measured = {column.removeprefix(MEASURED): float(value) for column in measured_columns(list(cells))
                 if (value := text_of(cells, column))}
-    common: dict[str, Any] = {"id": text_of(cells, "id") or str(k), "measured": measured,
-                              "groups": groups | {"client": client or "unknown", "layout": layout}}
+    common: dict[str, Any] = {"id": text_of(cells, "id") or str(k), "groups": groups, "measured": measured}
     try:
-        return Measurement(**common, **apart_run(cells))
+        return Measurement(**common, **run_of())
     except PlannerError as error:
         return Measurement(**common, status=str(error))
 

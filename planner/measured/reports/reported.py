@@ -167,9 +167,8 @@ def _deployed(where: str, run: Reported, scenario: Scenario) -> tuple[Scenario, 
         options[name] = given if _known(name, given) == own else value
     aside = ", ".join(set_aside)
     notes = [f"{where}: the report says what ran, and the options give way: {aside}"] if set_aside else []
-    given_options = {f.name: getattr(scenario, f.name) for f in dataclasses.fields(Scenario)}
-    parse_scenario({name: value for name, value in options.items() if value is not None})
-    return Scenario(**{**given_options, **options}), notes
+    parse_scenario({name: value for name, value in options.items() if value is not None})  # which checks them
+    return dataclasses.replace(scenario, **options), notes
 
 
 def _known(name: str, value: Any) -> Any:
