@@ -10,7 +10,7 @@ from planner.loop.memory.adapters import lacks_adapter_slot
 from planner.loop.rows import ADAPTERS, BLOCKS, NOBODY_WAITS, PLAN, SEATS, TOKENS
 from planner.loop.state.engine_state import DECODE, NONE, PROMISE_SHARE, State
 from planner.loop.step_shape import free_seats
-from planner.loop.timing import decodes_alone_s
+from planner.loop.timing import decodes_alone_s, rows_of_step
 
 
 @jit
@@ -20,13 +20,14 @@ def record_step(s: State, duration_s: float, used_blocks: int) -> None:
     row = s.steps[e.num_step_rows]
     row.start_s = e.now_s
     row.duration_s = duration_s
-    row.num_prompts = e.step_prompts - e.step_pulled
-    row.num_prompt_tokens = e.step_prompt_tokens - e.step_pulled
-    row.prompt_context_tokens = e.step_prompt_context - e.step_pulled_context
-    row.prompt_pairs = e.step_prompt_pairs - e.step_pulled_context - e.step_pulled
-    row.window_pairs = e.step_window_pairs - e.step_pulled_window
-    row.num_decodes = e.step_decodes + e.step_pulled
-    row.decode_context_tokens = e.step_decode_context + e.step_pulled_context
+    composed = rows_of_step(s)
+    row.num_prompts = composed.prompts
+    row.num_prompt_tokens = composed.prompt_tokens
+    row.prompt_context_tokens = composed.prompt_context
+    row.prompt_pairs = composed.prompt_pairs
+    row.window_pairs = composed.window_pairs
+    row.num_decodes = composed.decodes
+    row.decode_context_tokens = composed.decode_context
     row.longest_context_tokens = longest_context(s) if e.step_decodes > 0 else 0
     row.num_sampled = e.step_sampled + e.step_decodes + e.step_accepted - e.step_dropped
     row.num_accepted_tokens = e.step_accepted

@@ -14,7 +14,7 @@ host see what is the rank's own. Elsewhere both are the step's own tokens.
 """
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 from planner.loop.compiled.jit import jit
 from planner.loop.longest import longest_context
@@ -261,20 +261,41 @@ def decodes_alone_s(s: State) -> float:
     return float(max(gpu_s, hidden_s(t, 0, n, is_graph(t, 0, tokens, n))) + overhead_s(t, 0, n))
 
 
+class Rows(NamedTuple):
+    """A step as its kernels see it: a prompt whose KV came from another engine has one token, and runs as a decode."""
+
+    prompts: int
+    prompt_tokens: int
+    prompt_context: int
+    prompt_pairs: int
+    window_pairs: int
+    decodes: int
+    decode_context: int
+
+
+@jit
+def rows_of_step(s: State) -> Rows:
+    """Return the step just composed as its kernels see it."""
+    e = s.engine
+    return Rows(e.step_prompts - e.step_pulled, e.step_prompt_tokens - e.step_pulled,
+                e.step_prompt_context - e.step_pulled_context,
+                e.step_prompt_pairs - e.step_pulled_context - e.step_pulled,
+                e.step_window_pairs - e.step_pulled_window, e.step_decodes + e.step_pulled,
+                e.step_decode_context + e.step_pulled_context)
+
+
 @jit
 def step_tokens(s: State) -> int:
     """Return the tokens of the step just composed, those that are checked for its decodes included."""
-    e = s.engine
-    decodes = e.step_decodes + e.step_pulled
-    return int(e.step_prompt_tokens - e.step_pulled + decodes * s.step_time.tokens_per_decode - e.step_cut)
+    rows = rows_of_step(s)
+    return int(rows.prompt_tokens + rows.decodes * s.step_time.tokens_per_decode - s.engine.step_cut)
 
 
 @jit
 def step_is_graph(s: State) -> bool:
     """Tell whether the step just composed runs as a CUDA graph by itself."""
-    e = s.engine
-    prompts, decodes = int(e.step_prompts - e.step_pulled), int(e.step_decodes + e.step_pulled)
-    return is_graph(s.step_time, prompts, step_tokens(s), decodes)
+    rows = rows_of_step(s)
+    return is_graph(s.step_time, int(rows.prompts), step_tokens(s), int(rows.decodes))
 
 
 @jit
@@ -286,28 +307,24 @@ def own_step_s(s: State) -> float:
 
 @jit
 def step_s(s: State, run: int, shared: int, as_graph: bool) -> float:
-    """Return the time of the step just composed, including the host link [s].
-
-    A prompt whose KV came from another engine has one token to compute, and runs as a decode does.
-    """
-    e, t = s.engine, s.step_time
-    prompts, decodes = e.step_prompts - e.step_pulled, e.step_decodes + e.step_pulled
-    prompt_tokens, context = e.step_prompt_tokens - e.step_pulled, e.step_decode_context + e.step_pulled_context
+    """Return the time of the step just composed, including the host link [s]."""
+    e, t, rows = s.engine, s.step_time, rows_of_step(s)
+    prompts, decodes, context = rows.prompts, rows.decodes, rows.decode_context
     gpu_s = composition_s(
         t,
         s.curve,
         run,
         shared,
         prompts,
-        prompt_tokens,
-        e.step_prompt_context - e.step_pulled_context,
-        e.step_prompt_pairs - e.step_pulled_context - e.step_pulled,
-        e.step_window_pairs - e.step_pulled_window,
+        rows.prompt_tokens,
+        rows.prompt_context,
+        rows.prompt_pairs,
+        rows.window_pairs,
         decodes,
         e.step_sampled + e.step_decodes,
     )
     gpu_s += e.step_adapter_s
-    gpu_s += adapters_s(t, e.num_adapters, prompt_tokens + decodes * t.tokens_per_decode)
+    gpu_s += adapters_s(t, e.num_adapters, rows.prompt_tokens + decodes * t.tokens_per_decode)
     if e.step_swapped > 0:
         gpu_s += e.step_swapped * s.settings.swap_s_per_token
     if decodes > 0:
