@@ -132,7 +132,7 @@ def joined(requests: Requests, phases: Any, pulls: Any,
     return dataclasses.replace(first, first_token_s=answered_s, **both), whole, own
 
 
-def handover_gaps(requests: Requests, pulls: Any) -> NDArray[np.float64]:
-    """Return the gap before each decoded request's second token [s]: none, since it comes with the first."""
+def num_handed_over(requests: Requests, pulls: Any) -> int:
+    """Return how many requests were decoded elsewhere: the second token of each comes with the first, without a gap."""
     n = len(requests) // 2
-    return np.zeros(int(np.count_nonzero((pulls.tokens[n:] > 0) & ~np.isnan(requests.first_token_s[n:]))))
+    return int(np.count_nonzero((pulls.tokens[n:] > 0) & ~np.isnan(requests.first_token_s[n:])))

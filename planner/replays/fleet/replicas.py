@@ -21,7 +21,7 @@ from planner.policies.router import Router
 from planner.progress import stage
 from planner.replays.dependencies import Dependencies, dependencies
 from planner.replays.driver import ReplayRecords, Taken, run
-from planner.replays.fleet.disaggregation import handover_gaps, joined, transfer_of
+from planner.replays.fleet.disaggregation import joined, num_handed_over, transfer_of
 from planner.replays.fleet.interleaved import Fleet, run_interleaved
 from planner.replays.fleet.overload import holding_requests, overload_of
 from planner.replays.fleet.scaler import Scaler
@@ -184,9 +184,10 @@ def _disaggregated(trace: Trace, deployment: Deployment, fleet: Fleet, waits: De
         for rows in (part.schedule, part.preemptions):
             rows["request"] %= trace.num_requests
     pooled = _pooled(parts)
-    between_s = handover_gaps(halves, pulls)
-    gaps = Gaps(values_s=np.concatenate([pooled.gaps.values_s, between_s]), is_exact=pooled.gaps.is_exact,
-                counts=np.concatenate([pooled.gaps.counts, np.ones(len(between_s), np.int64)]))
+    count = num_handed_over(halves, pulls)
+    gaps = pooled.gaps
+    if count > 0:
+        gaps = dataclasses.replace(gaps, values_s=np.append(gaps.values_s, 0.0), counts=np.append(gaps.counts, count))
     records = dataclasses.replace(pooled, requests=requests, phases=phases, gaps=gaps,
                                   fetches=pooled.fetches[:trace.num_requests])
     return ReplayResult(trace=trace, deployment=deployment, records=records, replicas=_replicas(parts),
