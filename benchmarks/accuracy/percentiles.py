@@ -1,12 +1,9 @@
 """Closed-loop runs with statistics beside the mean, which no fit uses: the shape of TTFT's distribution."""
 
-from collections.abc import Sequence
-
-import numpy as np
 import polars as pl
 
 from benchmarks.accuracy.data import MEASURED
-from benchmarks.accuracy.section import ERROR_COLUMNS, Section, Verdict, ape, error_row, outcomes
+from benchmarks.accuracy.section import ERROR_COLUMNS, Section, error_verdicts, outcomes, statistic_rows
 from planner.measured.run_table import read_measured
 from planner.measured.validate import predict_all, predictions_table
 from planner.report.content import Listing
@@ -29,23 +26,12 @@ def percentiles() -> Section:
         title="Closed-loop runs, mean, median and p99",
         lead="InferenceMAX's single-node runs of late 2025, each with the mean, median and p99 of TTFT and TPOT. No "
              "constant was fitted to them.",
-        verdicts=[verdict for (vendor, statistic), limits in TARGETS.items()
-                  for verdict in _verdicts(good.filter(vendor=vendor), f"{vendor}, {statistic}", statistic, limits)],
+        verdicts=[verdict for (vendor, name), limits in TARGETS.items()
+                  for verdict in error_verdicts(good.filter(vendor=vendor), f"{vendor}, {name}", name, limits)],
         tables=[Listing(title="by engine and GPU", columns=["engine", "gpu", "statistic", *ERROR_COLUMNS],
-                        rows=_rows(good)),
+                        rows=statistic_rows(good, ("engine", "gpu"), STATISTICS)),
                 Listing(title="runs", columns=["runs", "status"], rows=outcomes(table))],
         notes=["The opening burst is a tenth of the requests (a fiftieth or a twentieth on MI355X), and p99 of TTFT "
                "lies in it. The client of that time did not warm the server up: kernels that are compiled at first use "
                "hold the burst up by 2 to 24 s under SGLang, on AMD's GPUs in most runs. That is not modelled."])
 
-
-def _verdicts(part: pl.DataFrame, name: str, statistic: str, limits: tuple[float, float]) -> Sequence[Verdict]:
-    errors = ape(part[f"predicted_{statistic}"], part[f"measured_{statistic}"])
-    return [Verdict(name=f"{name}: median APE", value=float(np.median(errors)), limit=limits[0]),
-            Verdict(name=f"{name}: MAPE", value=float(errors.mean()), limit=limits[1])]
-
-
-def _rows(good: pl.DataFrame) -> list[list[object]]:
-    groups = good.group_by("engine", "gpu", maintain_order=True)
-    return [[*names, statistic, *error_row(part[f"predicted_{statistic}"], part[f"measured_{statistic}"])]
-            for names, part in sorted(groups, key=lambda group: group[0]) for statistic in STATISTICS]

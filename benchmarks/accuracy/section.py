@@ -95,6 +95,21 @@ def error_row(predicted: Any, measured: Any) -> list[Any]:
             percent(float(np.expm1(np.log(ratio).mean())))]
 
 
+def error_verdicts(table: pl.DataFrame, name: str, statistic: str, limits: tuple[float, float],
+                   peers: str = "") -> list[Verdict]:
+    """Return the median and the mean of a statistic's absolute error against their limits."""
+    errors = ape(table[f"predicted_{statistic}"], table[f"measured_{statistic}"])
+    shown = (("median APE", float(np.median(errors)), limits[0]), ("MAPE", float(errors.mean()), limits[1]))
+    return [Verdict(name=f"{name}: {what}", value=value, limit=limit, peers=peers) for what, value, limit in shown]
+
+
+def statistic_rows(table: pl.DataFrame, keys: Sequence[str], statistics: Sequence[str]) -> list[list[Any]]:
+    """Return `error_row` of each statistic for each group of a table, by the group's name."""
+    groups = table.group_by(*keys, maintain_order=True)
+    return [[*names, statistic, *error_row(part[f"predicted_{statistic}"], part[f"measured_{statistic}"])]
+            for names, part in sorted(groups, key=lambda group: group[0]) for statistic in statistics]
+
+
 def four_digits(rows: Iterable[Sequence[Any]]) -> list[list[Any]]:
     """Return rows with their fractional numbers as text of four digits."""
     return [[f"{value:.4g}" if isinstance(value, float) else value for value in row] for row in rows]
