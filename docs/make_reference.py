@@ -37,7 +37,7 @@ from planner.steptime.engine_constants import EngineConstants
 
 FOLDER = Path(__file__).with_name("reference")
 FORMATS = ("bf16", "fp8", "fp4")
-MARK = "<!-- Written by docs/make_reference.py from what the code declares; change that, then run make reference. -->"
+MARK = "<!-- docs/make_reference.py writes this page from the code. Change the code, then run make reference. -->"
 ANSWERS = {"capacity": CapacityAnswer, "size": SizeAnswer, "sweep": SweepAnswer, "check": CheckAnswer,
            "validate": ValidateAnswer, "calibrate": CalibrateAnswer}
 TYPES = {str: "text", int: "whole number", float: "number", bool: "true or false", NoneType: "null", Any: "any value"}
@@ -252,7 +252,7 @@ def _flag_names(names: tuple[str, ...]) -> str:
 
 
 def _read_with_others(dialect: Dialect) -> Iterator[tuple[str, ...]]:
-    """Yield the flags that set no option alone: the model, files, roles, and what is settled with other flags."""
+    """Yield the flags that set no option alone: the model, files, roles, and flags that make an option together."""
     yield from (dialect.model, dialect.files)
     yield from filter(None, (dialect.experts, dialect.kv_tokens, dialect.connectors))
     yield from ((name,) for name in (*dialect.roles, *dialect.role_switches))

@@ -42,7 +42,7 @@ def main() -> None:
     rows += [row for row in priors(rows, list(START), ("kernel", "op", "over_nodes")) if row["engine"] == "any"]
     write_fits(ROOT / "hardware_db/kernels/exchanges.toml",
                "Constants of steptime/operators/exchange.py; written by benchmarks/kernels/fit_exchanges.py.\n"
-               "Fractions are of the scale-up link of hardware_db/gpus, one way, and of 50 GB/s between nodes.\n"
+               "bandwidth_frac is a share of the GPU's scale-up link, one way; network_frac is a share of 50 GB/s.\n"
                "over_nodes: whether the GPUs are in several nodes. Kernels that were measured on one number of GPUs\n"
                "have no growth with it. gpu = \"prior\": medians over GPUs.", rows)
 

@@ -1,6 +1,6 @@
 """Fits `planner.steptime.operators.moe` to measured routed experts and writes two files of hardware_db/kernels.
 
-moe.toml has experts whose GPUs hold all tokens, dispatched_moe.toml those that get only their own (wide EP).
+In moe.toml each GPU holds all tokens. In dispatched_moe.toml a GPU gets only the tokens of its own experts (wide EP).
 """
 
 from collections.abc import Mapping
@@ -51,7 +51,7 @@ def fit_dispatched() -> None:
     rows += [row | {"default": Plain("true")} for row in priors(rows, list(START), ("dtype",))]
     write_fits(ROOT / "hardware_db/kernels/dispatched_moe.toml",
                "Constants of steptime/operators/moe.py where tokens were sent to the GPUs of their experts;\n"
-               "written by benchmarks/kernels/fit_moe.py. Fractions are of the peaks in hardware_db/gpus.\n"
+               "written by benchmarks/kernels/fit_moe.py. Fractions are shares of the peaks in hardware_db/gpus.\n"
                "gpu = \"prior\" and engine = \"prior\": medians over GPUs.", rows)
 
 

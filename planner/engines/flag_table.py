@@ -11,7 +11,7 @@ OFFLOADED = "keeps weights in host memory, which is not modelled: steps would wa
 FULL_PRECISION = ("computes in 32 bit, which is not modelled: weights and KV cache would be twice as large, and steps "
                   "slower")
 NO_GPU = "runs on a device that is no GPU, which is not modelled"
-NO_TEXT = "serves no text token by token, which is what is predicted"
+NO_TEXT = "serves no text token by token; the planner predicts only such serving"
 OTHER_KERNELS = "chooses kernels: their times differ from the engine's own choice"
 
 
