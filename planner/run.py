@@ -98,11 +98,10 @@ def replay(trace: Trace, scenario: Scenario, *, slo: Objectives | str | None = N
         found, about_intervals = summary_intervals(summary, fitted[0], scenario.interval)
         summary |= found
         about_intervals += [] if scenario.is_closed_loop else [OPEN_LOOP]
-    is_full = scenario.max_num_seqs is None and result.records.engine.max_running >= deployment.settings.max_num_seqs
     summary |= {
         "simulated_requests_per_s": shaped.requests.height / result.records.loop_s,
         "wall_s": time.perf_counter() - begin,
-        "notes": [*notes(deployment, shaped, num_followers=result.num_followers, is_full=is_full,
+        "notes": [*notes(deployment, shaped, num_followers=result.num_followers,
                          num_truncated=summary["num_truncated"]),
                   *rejection_notes(deployment, summary["rejected_by_reason"]), *graph_notes(result), *about_intervals],
         "deployment": describe_deployment(deployment, result.num_replicas),

@@ -313,6 +313,9 @@ def test_shares_and_limits_are_not_negative(name: str) -> None:
     ("options", "policy", "limits"),
     [
         ({}, "fcfs", (128, 2048, 0, True)),
+        ({"gpu": "h200-sxm"}, "fcfs", (1024, 8192, 0, True)),
+        ({"gpu": "a100-sxm"}, "fcfs", (256, 2048, 0, True)),
+        ({"gpu": "h200-sxm", "max_num_batched_tokens": 300}, "fcfs", (300, 300, 0, True)),
         ({"engine": "sglang"}, "sglang", (2048, 8192, 16384, True)),
         ({"engine": "sglang", "gpu": "l4"}, "sglang", (2048, 2048, 16384, True)),
         ({"engine": "sglang", "gpu": "l40s"}, "sglang", (2048, 4096, 16384, True)),
@@ -348,7 +351,7 @@ def test_the_summary_shows_the_defaults_and_the_help_names_them(tmp_path: Path) 
     names = ("policy", "max_num_seqs", "max_num_batched_tokens")
     assert [chosen[name] for name in names] == ["trtllm-no-evict", 2048, 8192]
     shown = " ".join(CliRunner().invoke(app, ["replay", "--help"], env={"COLUMNS": "300"}).output.split())
-    assert "[engine's: vllm 128, sglang 2048, trtllm 2048]" in shown
+    assert "[engine's: vllm 1024 (A100, and below 70 GiB: 256; no GPU: 128), sglang 2048, trtllm 2048]" in shown
 
 
 def test_a_note_says_what_stands_for_a_limit_that_the_trace_lacks() -> None:
@@ -372,12 +375,14 @@ def test_a_note_says_which_options_wait_for_another(options: dict[str, Any], sai
     assert [note for note in found if "no effect without" in note] == said
 
 
-@pytest.mark.parametrize(("options", "is_said"), [({}, True), ({"max_num_seqs": 128}, False), ({"limit": 50}, False)])
-def test_a_note_says_that_vllm_itself_has_more_seats(options: dict[str, Any], is_said: bool) -> None:
-    rows = [(0.0, 8, 600)] * 200
-    scenario = Scenario(model="llama-3.1-8b", gpu="h100-sxm", **options)
-    found = replay(trace_of(rows), scenario, slo=None, recording=Recording()).summary["notes"]
-    assert any("`vllm serve` has 1,024 on h100-sxm" in note for note in found) == is_said
+def test_the_summary_says_where_each_value_comes_from() -> None:
+    scenario = Scenario(model="llama-3.1-8b", gpu="h100-sxm", max_num_seqs=64)
+    found = replay(trace_of([(0.0, 8, 6)]), scenario, slo=None, recording=Recording()).summary["deployment"]
+    sources = {name: found["value_sources"][name] for name in (
+        "max_num_seqs", "max_num_batched_tokens", "gpu_memory_utilization", "max_model_len", "num_gpu_blocks",
+        "watermark")}
+    assert sources == {"max_num_seqs": "given", "max_num_batched_tokens": "engine", "gpu_memory_utilization": "engine",
+                       "max_model_len": "derived", "num_gpu_blocks": "derived", "watermark": "default"}
 
 
 @pytest.mark.parametrize(("engine", "caching", "seats"), [("sglang", False, 8), ("sglang", None, 1),
@@ -387,6 +392,7 @@ def test_a_note_says_how_many_sequences_sglang_has_states_for(engine: str, cachi
     """Weights of 65 GiB leave half a GiB for the states of 8 of 2,048 sequences, of one with those of prefixes."""
     outcome = replay(trace_of([(0.0, 8, 6)]), Scenario(model="qwen3.5-35b-a3b", gpu="h100-sxm", engine=engine,
                                                        enable_prefix_caching=caching,
+                                                       max_num_seqs=None if seats else 128,
                                                        gpu_memory_utilization=None if seats else 0.95),
                      slo=None, recording=Recording())
     assert any(f"recurrent states for {seats} sequences" in note for note in outcome.summary["notes"]) == bool(seats)

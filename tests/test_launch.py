@@ -11,10 +11,10 @@ from typer.testing import CliRunner
 
 from planner import Scenario
 from planner.commands.cli import app
+from planner.deployment.deploy import deploy
 from planner.errors import UsageError
-from planner.launch import launch_command, launch_options, read_launch
+from planner.launch import launch_command, read_launch
 from planner.planning.study import read_study
-from planner.settings.scenario import OPTION_DEFAULTS
 
 
 @pytest.mark.parametrize(("command", "expected"), [
@@ -255,19 +255,9 @@ def test_what_is_written_is_read_back(engine: str, tmp_path_factory: pytest.Temp
             path.write_text(body)
             assert "engine.yaml" in head
             command = rest.replace("engine.yaml", str(path))
-        assert Scenario(**read_launch(command).options) == written_out(scenario)
+        assert Scenario(**read_launch(command).options) == scenario
 
     check()
-
-
-def written_out(scenario: Scenario) -> Scenario:
-    """Return the scenario with what vLLM's server has otherwise filled in, as it is written."""
-    options = {name: getattr(scenario, name) for name in OPTION_DEFAULTS}
-    if scenario.engine == "vllm":
-        options["gpu_memory_utilization"] = scenario.gpu_memory_utilization or 0.9
-        options["max_num_seqs"] = scenario.max_num_seqs or 128
-        options["max_num_batched_tokens"] = scenario.max_num_batched_tokens or 2048
-    return Scenario(**options)
 
 
 def test_options_without_a_flag_are_said_and_models_get_their_full_names(tmp_path: Path) -> None:
@@ -300,32 +290,25 @@ def test_a_drafts_checkpoint_is_written() -> None:
     assert read_launch(command).options["speculative_method"] == "eagle"
 
 
-def test_vllms_limits_follow_the_gpu() -> None:
-    for gpu, seqs, tokens in (("h100-sxm", 1024, 8192), ("a100-sxm", 256, 2048), ("l40s", 256, 2048)):
-        options, notes = launch_options("vllm serve m/m", gpu)
-        assert (options["max_num_seqs"], options["max_num_batched_tokens"]) == (seqs, tokens)
-        assert "vllm serve's own" in notes[0]
-    assert launch_options("vllm serve m/m --max-num-seqs 8", "l40s")[0]["max_num_seqs"] == 8
-    with pytest.raises(UsageError, match="on some of h100-sxm,l40s"):
-        launch_options("vllm serve m/m", "h100-sxm,l40s")
+@pytest.mark.parametrize(("gpu", "flags", "seqs", "tokens"), [
+    ("h100-sxm", "", 1024, 8192), ("a100-sxm", "", 256, 2048), ("l40s", "", 256, 2048),
+    ("l40s", "--max-num-seqs 8", 8, 2048), ("h100-sxm", "--max-num-batched-tokens 512", 512, 512),
+    ("l40s", "--performance-mode throughput --max-num-seqs 64", 64, 4096)])
+def test_vllms_limits_follow_the_gpu(gpu: str, flags: str, seqs: int, tokens: int) -> None:
+    command = f"vllm serve llama-3.1-8b {flags}"
+    settings = deploy(Scenario(**read_launch(command).options, gpu=gpu)).settings
+    assert (settings.max_num_seqs, settings.max_num_batched_tokens) == (seqs, tokens)
 
 
-@pytest.mark.parametrize(("command", "beside", "otherwise", "share"), [
-    ("vllm serve m/m", None, None, 0.92),
-    ("vllm serve m/m", None, "0.19.1", 0.9),
-    ("vllm serve m/m", "0.19.1", "0.21.0", 0.9),
-    ("docker run vllm/vllm-openai:v0.19.1 --model m/m", None, "0.21.0", 0.9),
-    ("docker run vllm/vllm-openai:v0.19.1 --model m/m", "0.20.0", None, 0.92),
-    ("vllm serve m/m --gpu-memory-utilization 0.8", None, None, 0.8),
+@pytest.mark.parametrize(("command", "share"), [
+    ("vllm serve llama-3.1-8b", 0.92),
+    ("docker run vllm/vllm-openai:v0.19.1 --model llama-3.1-8b", 0.9),
+    ("docker run vllm/vllm-openai:v0.20.0 --model llama-3.1-8b", 0.92),
+    ("vllm serve llama-3.1-8b --gpu-memory-utilization 0.8", 0.8),
 ])
-def test_vllms_share_of_the_memory_follows_its_release(command: str, beside: str | None, otherwise: str | None,
-                                                       share: float) -> None:
-    assert launch_options(command, "h100-sxm", beside, otherwise)[0]["gpu_memory_utilization"] == share
-
-
-def test_a_version_beside_a_command_must_be_a_releases() -> None:
-    with pytest.raises(UsageError, match="engine_version = 'newest'"):
-        launch_options("vllm serve m/m", "h100-sxm", "newest")
+def test_vllms_share_of_the_memory_follows_its_release(command: str, share: float) -> None:
+    found = deploy(Scenario(**read_launch(command).options, gpu="h100-sxm"))
+    assert found.scenario.gpu_memory_utilization == share
 
 
 def invoke(*words: str) -> Any:
@@ -350,7 +333,7 @@ def test_a_size_prints_the_command_of_its_fleet(tmp_path: Path) -> None:
                   "--from-command", "vllm serve meta-llama/Llama-3.1-8B-Instruct -tp 4 --max-num-seqs 256")
     assert done.exit_code == 0, done.output
     expected = ("vllm serve meta-llama/Llama-3.1-8B-Instruct --tensor-parallel-size 2 "
-                "--gpu-memory-utilization 0.92 --max-num-seqs 256 --max-num-batched-tokens 8192")
+                "--max-num-seqs 256")
     assert json.loads(path.read_text())["command"] == expected
     assert f"launch: {expected}" in done.output
     assert "its tensor_parallel_size gives way" in done.stderr
@@ -361,5 +344,5 @@ def test_a_study_takes_a_command(tmp_path: Path) -> None:
     path.write_text('trace = "chat"\ngpu = "l40s"\nmax_num_seqs = 8\n'
                     'from_command = "vllm serve meta-llama/Llama-3.1-8B-Instruct --host 0.0.0.0"\n')
     study = read_study(path)
-    assert (study.scenario.max_num_seqs, study.scenario.max_num_batched_tokens) == (8, 2048)
+    assert (study.scenario.max_num_seqs, study.scenario.max_num_batched_tokens) == (8, None)
     assert any("--host 0.0.0.0" in note for note in study.notes)

@@ -122,7 +122,7 @@ def test_flags_that_are_not_modelled_are_named_with_their_effect(command: str, f
 
 
 def test_the_notes_keep_the_kinds_apart() -> None:
-    _, notes = launch_options("vllm serve m/m --port 8000 -dcp 2 --mystery 7", None)
+    _, notes = launch_options("vllm serve m/m --port 8000 -dcp 2 --mystery 7")
     assert notes == [
         "--from-command: left aside, as without effect: --port 8000",
         "--from-command: left aside, as no flag of vLLM that is known: --mystery 7",
@@ -157,11 +157,11 @@ def test_what_the_engine_or_a_prediction_cannot_take_is_refused(command: str, sa
 
 def test_ranks_stay_ranks_if_the_model_is_given_beside_a_path() -> None:
     command = "vllm serve /models/own -dp 4 --enable-expert-parallel"
-    options, _ = launch_options(command, "h200-sxm", model="qwen3-30b-a3b")
-    named, _ = launch_options(command.replace("/models/own", "qwen3-30b-a3b"), "h200-sxm")
+    options, _ = launch_options(command, model="qwen3-30b-a3b")
+    named, _ = launch_options(command.replace("/models/own", "qwen3-30b-a3b"))
     assert options == named
     assert options["data_parallel_attention"]
-    assert "data_parallel_attention" not in launch_options(command, "h200-sxm")[0]
+    assert "data_parallel_attention" not in launch_options(command)[0]
 
 
 @pytest.mark.parametrize(("flags", "seqs", "tokens"), [
@@ -174,22 +174,18 @@ def test_ranks_stay_ranks_if_the_model_is_given_beside_a_path() -> None:
     ("--max-model-len 64 --max-num-seqs 4", 4, 256),
 ])
 def test_without_chunks_a_step_takes_the_longest_prompt(flags: str, seqs: int, tokens: int) -> None:
-    options, _ = launch_options(f"vllm serve llama-3.1-8b --no-enable-chunked-prefill {flags}", "h100-sxm")
-    assert (options["max_num_seqs"], options["max_num_batched_tokens"]) == (seqs, tokens)
+    options, _ = launch_options(f"vllm serve llama-3.1-8b --no-enable-chunked-prefill {flags}")
+    settings = deploy(Scenario(**options, gpu="h100-sxm")).settings
+    assert (settings.max_num_seqs, settings.max_num_batched_tokens) == (seqs, tokens)
 
 
 def test_so_it_does_without_a_command() -> None:
     whole = Scenario(model="llama-3.1-8b", gpu="h100-sxm", enable_chunked_prefill=False)
     cases: list[tuple[dict[str, Any], int]] = [
-        ({}, 131072), ({"max_model_len": 4096}, 4096), ({"max_model_len": 1024}, 2048),
-        ({"max_num_batched_tokens": 3000}, 3000), ({"enable_chunked_prefill": True}, 2048)]
+        ({}, 131072), ({"max_model_len": 4096}, 8192), ({"max_model_len": 10240}, 10240),
+        ({"max_num_batched_tokens": 3000}, 3000), ({"enable_chunked_prefill": True}, 8192)]
     for options, tokens in cases:
         assert deploy(replace(whole, **options)).settings.max_num_batched_tokens == tokens
-
-
-def test_throughput_mode_doubles_the_limits_that_are_not_given() -> None:
-    options, _ = launch_options("vllm serve m/m --performance-mode throughput --max-num-seqs 64", "l40s")
-    assert (options["max_num_seqs"], options["max_num_batched_tokens"]) == (64, 4096)
 
 
 def with_connector(name: str, role: str = "kv_both", **extra: Any) -> str:

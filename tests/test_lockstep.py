@@ -274,7 +274,7 @@ def test_ranks_that_cannot_be(options: dict[str, Any], words: str) -> None:
 
 def test_limits_are_a_ranks() -> None:
     """Of SGLang's chunk each rank has its part; other defaults are of a rank anyway."""
-    for engine, tokens in (("sglang", 2048), ("vllm", 2048), ("trtllm", 8192)):
+    for engine, tokens in (("sglang", 2048), ("vllm", 8192), ("trtllm", 8192)):
         own = deploy(replace(MOE, engine=engine, data_parallel_size=4))
         assert own.settings.max_num_batched_tokens == tokens
 
@@ -318,8 +318,7 @@ def test_commands_with_ranks_are_read_back(engine: Any, size: int, router: str |
     if command.startswith("cat"):
         (tmp_path / "engine.yaml").write_text(command.partition("EOF'\n")[2].partition("EOF\n")[0])
         command = command.partition("EOF\n")[2].replace("engine.yaml", str(tmp_path / "engine.yaml"))
-    written = replace(scenario, gpu_memory_utilization=0.9) if engine == "vllm" else scenario
-    assert Scenario(**read_launch(command).options) == written
+    assert Scenario(**read_launch(command).options) == scenario
 
 
 def test_commands_say_what_they_lack() -> None:
@@ -331,7 +330,7 @@ def test_commands_say_what_they_lack() -> None:
     wide = Scenario(model="deepseek-v3", engine="trtllm", tensor_parallel_size=2, **TWO)
     assert launch_command(wide)[1] == ("tensor_parallel_size = 2 of a rank",)
     assert "--tp_size 4" in launch_command(wide)[0]
-    options, _ = launch_options("vllm serve deepseek-ai/DeepSeek-V3 -dp 8", "h200-sxm")
+    options, _ = launch_options("vllm serve deepseek-ai/DeepSeek-V3 -dp 8")
     assert Scenario(**options, gpu="h200-sxm").data_parallel_attention
 
 

@@ -8,9 +8,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from planner.catalog.catalog_files import load_gpu
 from planner.deployment.deploy import Deployment
-from planner.engines.vllm import serve_defaults
 from planner.loop.state.engine_settings import Recording
 from planner.replays.driver import ReplayRecords, run
 from planner.traces import PrefixIds, Trace
@@ -32,11 +30,6 @@ def load_of(source: str, arrival_s: Any, input_tokens: Any, output_tokens: Any,
     table = table.sort("arrival_s", maintain_order=True)
     account = account_of(table, source=source, format=source, rows_read=table.height, dropped={}, ignored_columns=())
     return Trace(requests=table, prefix=prefix, source=source, format=source, sha256="", account=account)
-
-
-def server_defaults(engine: str, gpu: str, version: str | None) -> dict[str, Any]:
-    """Return what an engine's server starts with where its command gives nothing, and a scenario has others."""
-    return serve_defaults(gpu, load_gpu(gpu).hbm_capacity_bytes, version) if engine == "vllm" else {}
 
 
 def without(deployment: Deployment, terms: Sequence[str]) -> Deployment:

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from benchmarks.accuracy.data import server_defaults
 from benchmarks.accuracy.section import ERROR_COLUMNS, Section, Verdict, ape, error_row
 from planner.deployment.deploy import deploy
 from planner.engines.releases import stated_release
@@ -83,8 +82,8 @@ def _errors(starts: list[Start]) -> list[Any]:
 
 
 def _start(row: Mapping[str, Any]) -> Start:
-    own = server_defaults(row["engine"], row["gpu"], stated_release(row["version"]))
-    scenario = Scenario(**own | {name: row[name] for name in OPTIONS if row[name] not in (None, "")})
+    given = {name: row[name] for name in OPTIONS if row[name] not in (None, "")}
+    scenario = Scenario(engine_version=stated_release(row["version"]), **given)
     try:
         memory = deploy(scenario).memory
     except CapacityError:

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from benchmarks.accuracy.data import server_defaults
 from benchmarks.accuracy.published_benchmarks import read_benchmarks
 from benchmarks.accuracy.section import (
     ERROR_COLUMNS,
@@ -84,7 +83,7 @@ def predicted_steps() -> pl.DataFrame:
         for (model, num_layers, quantization), part in pl.read_csv(STEPS).group_by(
                 "model", "num_layers", "quantization", maintain_order=True):
             deployment = deploy(Scenario(model=_cut(model, num_layers, Path(folder)), gpu=GPU, engine="vllm",
-                                         quantization=quantization, **server_defaults("vllm", GPU, VERSION)))
+                                         quantization=quantization, engine_version=VERSION))
             graph_tokens = int(deployment.step_time.terms.graph_tokens)  # up to here all but attention is graphs
             steps = st.records(part.height, STEP_ROW)
             for name in HELD:

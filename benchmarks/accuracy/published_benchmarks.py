@@ -9,7 +9,6 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from benchmarks.accuracy.data import server_defaults
 from planner.engines.releases import stated_release
 from planner.measured.run_table import Measurement
 from planner.model.layout import Layout
@@ -41,7 +40,7 @@ def _measurement(row: Mapping[str, Any]) -> Measurement:
         model=row["model"], gpu=gpu, engine=row["engine"], tensor_parallel_size=tp, engine_version=version,
         expert_parallel=row["expert_parallel"], quantization=row["quantization"] or None,
         max_concurrency=row["concurrency"],
-        **server_defaults(row["engine"], gpu, version) | json.loads(row["options"] or "{}"))
+        **json.loads(row["options"] or "{}"))
     measured = {"ttft_ms": row["measured_ttft_ms"], "tpot_ms": row["measured_tpot_ms"], "makespan_s": row["duration_s"]}
     return Measurement(
         id=row["id"], groups={"gpu": gpu, "engine": row["engine"], "load": _load_kind(row, scenario)},

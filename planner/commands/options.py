@@ -125,7 +125,7 @@ def _over_launch(launch: str, options: dict[str, Any], context: typer.Context) -
 
     sources = {name: context.get_parameter_source(name) for name in options}
     given = {name: value for name, value in options.items() if getattr(sources[name], "name", "") == "COMMANDLINE"}
-    found, notes = launch_options(launch, options.get("gpu"), given.get("engine_version"), model=given.get("model"))
+    found, notes = launch_options(launch, model=given.get("model"))
     defaults = {f.name: f.default for f in fields(Scenario)}
     others = [name for name, value in found.items() if name not in options and value != defaults[name]]
     own = {parameter.name for parameter in context.command.params}  # as `planner size` tries several numbers of ranks

@@ -27,7 +27,7 @@ from planner.model.spread import check_heads, layout_of, node_link_of, stage_tra
 from planner.policies.by_name import load_policy
 from planner.policies.policy import CONTEXT_KEPT_FREE, Policy
 from planner.settings.default_router import routed
-from planner.settings.scenario import OPTION_DEFAULTS, Scenario
+from planner.settings.scenario import OPTION_DEFAULTS, Scenario, given_options
 from planner.settings.tier_options import has_tiers
 from planner.steptime.by_term import linear
 from planner.steptime.engine_constants import EngineConstants
@@ -55,6 +55,7 @@ class Deployment:
     step_time: StepTime
     policy: Policy
     draft: Draft | None  # how tokens are drafted
+    given: frozenset[str] = frozenset()  # options that the user set to other values than their defaults
     pools: tuple["Pool", ...] = ()  # of a fleet whose replicas differ; what is not the scenario's is of the first then
 
     @property
@@ -245,6 +246,7 @@ def deploy(scenario: Scenario, *, enable_prefix_caching: bool = False, longest_r
     """
     architecture = load_model(scenario.model) if scenario.model else None
     gpu = load_gpu(scenario.gpu) if scenario.gpu else None
+    given = frozenset(given_options(scenario))
     scenario = replace(scenario, **ENGINES[scenario.engine].options_before(scenario.engine_version, scenario))
     limits = limits_of(scenario, gpu, architecture)
     kv_cache_dtype = kv_cache_type(architecture, scenario.kv_cache_dtype, scenario.engine, gpu)
@@ -281,7 +283,7 @@ def deploy(scenario: Scenario, *, enable_prefix_caching: bool = False, longest_r
             lora_rank=scenario.max_lora_rank if scenario.max_loras else 0,
             fp8_gemm_backend=scenario.fp8_gemm_backend, moe_backend=scenario.moe_backend,
             fp32_matmul=scenario.fp32_matmul, is_older=ENGINES[scenario.engine].is_older(scenario.engine_version),
-            **graph_sizes(scenario, gpu.hbm_capacity_bytes))
+            **graph_sizes(scenario, gpu))
     step_time = (linear(scenario.step_time, 1 + scenario.num_speculative_tokens) if stack is None
                  else roofline(stack))
     stage_transfer = stage_transfer_of(architecture, gpu, layout, node_link)
@@ -298,7 +300,7 @@ def deploy(scenario: Scenario, *, enable_prefix_caching: bool = False, longest_r
         num_lookahead_tokens=0 if draft is None else draft.num_lookahead_tokens,
         hashes_next_token=draft is not None and draft.method in ENGINES[scenario.engine].hashes_next_token)
     return Deployment(scenario=scenario, architecture=architecture, gpu=gpu, layout=layout, memory=memory,
-                      stack=stack, step_time=step_time, policy=policy, settings=settings, draft=draft)
+                      stack=stack, step_time=step_time, policy=policy, settings=settings, draft=draft, given=given)
 
 
 def _longest_context(scenario: Scenario, policy: Policy, architecture: Architecture | None,

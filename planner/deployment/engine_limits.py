@@ -21,16 +21,15 @@ def limits_of(scenario: Scenario, gpu: Gpu | None, architecture: Architecture | 
     ------
     UsageError : the engine's default leaves no memory, since its steps reserve all of it.
     """
-    engine, size = ENGINES[scenario.engine], size_of(scenario, None if gpu is None else gpu.hbm_capacity_bytes)
+    engine, size = ENGINES[scenario.engine], size_of(scenario, gpu)
     defaults = engine.sized_defaults(engine.defaults, size)
     most = engine.compressed_max_num_seqs
     if most is not None and architecture is not None and architecture.keeps_recent_entries:
         defaults = replace(defaults, max_num_seqs=max(most // size.num_ranks, 1))
     given = {f.name: getattr(scenario, f.name) for f in fields(EngineDefaults)}
     limits = replace(defaults, **{name: value for name, value in given.items() if value is not None})
-    longest = scenario.max_model_len or (architecture.max_model_len if architecture else 0)
-    if engine.fits_whole_prompts and not limits.enable_chunked_prefill and scenario.max_num_batched_tokens is None:
-        limits = replace(limits, max_num_batched_tokens=max(limits.max_num_batched_tokens, longest))
+    if engine.fits_whole_prompts and scenario.max_num_batched_tokens is None:
+        limits = _for_whole_prompts(limits, scenario, architecture)
     if limits.gpu_memory_utilization <= 0 and scenario.gpu_memory_utilization is None:
         raise UsageError(f"max_num_batched_tokens = {limits.max_num_batched_tokens:,}: {engine.title} reserves memory "
                          f"for each token of a step, and its default share for weights and KV cache is then "
@@ -39,16 +38,36 @@ def limits_of(scenario: Scenario, gpu: Gpu | None, architecture: Architecture | 
     return replace(limits, policy=engine.policies.get(limits.policy, limits.policy))
 
 
-def size_of(scenario: Scenario, gpu_capacity_bytes: float | None) -> Size:
+def _for_whole_prompts(limits: EngineDefaults, scenario: Scenario, architecture: Architecture | None
+                       ) -> EngineDefaults:
+    """Return vLLM's limits where its steps have their default size: the longest prompt fits if prompts are not cut.
+
+    Source: `_set_default_max_num_seqs_and_batched_tokens_args` in vllm/engine/arg_utils.py.
+    """
+    longest = scenario.max_model_len or (architecture.max_model_len if architecture else 0)
+    if longest == 0:
+        return limits
+    tokens = limits.max_num_batched_tokens if limits.enable_chunked_prefill else max(
+        limits.max_num_batched_tokens, longest)
+    if limits.max_num_seqs > 0:
+        tokens = min(tokens, limits.max_num_seqs * longest)
+    seqs = min(limits.max_num_seqs, tokens) if scenario.max_num_seqs is None else limits.max_num_seqs
+    return replace(limits, max_num_batched_tokens=tokens, max_num_seqs=seqs)
+
+
+def size_of(scenario: Scenario, gpu: Gpu | None) -> Size:
     """Return the parts of a scenario that an engine's defaults depend on."""
     ranks = attention_ranks(scenario)
-    return Size(gpu_capacity_bytes=gpu_capacity_bytes, num_ranks=ranks, num_stages=scenario.pipeline_parallel_size,
+    return Size(gpu=None if gpu is None else gpu.name,
+                gpu_capacity_bytes=None if gpu is None else gpu.hbm_capacity_bytes,
+                version=scenario.engine_version, performance_mode=scenario.performance_mode,
+                num_ranks=ranks, num_stages=scenario.pipeline_parallel_size,
                 num_gpus=scenario.tensor_parallel_size * scenario.pipeline_parallel_size * ranks,
                 chunk_tokens=scenario.max_num_batched_tokens,
                 draft_method=draft_method(scenario) if scenario.num_speculative_tokens else None)
 
 
-def graph_sizes(scenario: Scenario, gpu_capacity_bytes: float | None) -> dict[str, int]:
+def graph_sizes(scenario: Scenario, gpu: Gpu | None) -> dict[str, int]:
     """Return the largest steps that run as CUDA graphs: of decodes alone, and with prompts, in tokens.
 
     The size is of tokens in some engines, of which a decode has as many as are checked, and of sequences in others.
@@ -57,7 +76,7 @@ def graph_sizes(scenario: Scenario, gpu_capacity_bytes: float | None) -> dict[st
     mode = scenario.cudagraph_mode or engine.cudagraph_mode
     size = scenario.max_cudagraph_capture_size
     if size is None:
-        size = engine.graph_capture_size(size_of(scenario, gpu_capacity_bytes), scenario.max_num_seqs or 0,
+        size = engine.graph_capture_size(size_of(scenario, gpu), scenario.max_num_seqs or 0,
                                          tokens_per_decode)
     per_decode = tokens_per_decode if engine.graphs_count_tokens else 1
     tokens = size if scenario.piecewise_cuda_graph_max_tokens is None else scenario.piecewise_cuda_graph_max_tokens

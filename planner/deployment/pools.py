@@ -102,10 +102,8 @@ def _pool(name: str, values: Mapping[str, Any], folder: Path, scenario: Scenario
     if (launch := values.get("from_command")) is not None:
         if not isinstance(launch, str):
             raise UsageError(f"from_command = {launch!r}: must be text in quotes")
-        own = parse_scenario(options)
         launch = beside(folder, "from_command", launch)
-        found, notes = launch_options(launch, own.gpu or scenario.gpu, own.engine_version, scenario.engine_version,
-                                      model=own.model, role=role)
+        found, notes = launch_options(launch, model=parse_scenario(options).model, role=role)
         options = found | options
     if "replicas" in values:
         if "autoscale" in values:

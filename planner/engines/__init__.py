@@ -11,13 +11,16 @@ ENGINES: dict[str, Engine] = {engine.name: engine for engine in (VLLM, SGLANG, T
 def defaults_text(name: str) -> str:
     """Return each engine's default of an option, for its help.
 
-    >>> defaults_text("max_num_seqs")
-    "[engine's: vllm 128, sglang 2048, trtllm 2048]"
+    >>> defaults_text("max_prefill_tokens")
+    "[engine's: vllm 0, sglang 16384, trtllm 0]"
     """
+    return f"[engine's: {', '.join(f'{engine.name} {_default_text(engine, name)}' for engine in ENGINES.values())}]"
+
+
+def _default_text(engine: Engine, name: str) -> str:
+    value = getattr(engine.defaults, name)
     words = {True: "on", False: "off"}
-    values = {engine.name: getattr(engine.defaults, name) for engine in ENGINES.values()}
-    texts = (f"{engine} {words[value] if isinstance(value, bool) else value}" for engine, value in values.items())
-    return f"[engine's: {', '.join(texts)}]"
+    return engine.defaults_by_gpu.get(name, words[value] if isinstance(value, bool) else str(value))
 
 
 __all__ = ["ENGINES", "Engine", "defaults_text"]

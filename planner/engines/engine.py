@@ -35,14 +35,19 @@ class Size:
 
     Parameters
     ----------
-    gpu_capacity_bytes : memory of one GPU; None if the GPU is not given.
+    gpu : name of the GPU, and gpu_capacity_bytes its memory; None if the GPU is not given.
+    version : release of the engine; None is the newest.
+    performance_mode : of vLLM.
     num_ranks : ranks of data-parallel attention [1].
     num_gpus, num_stages : GPUs of the engine, and its pipeline stages [1].
     chunk_tokens : a rank's `max_num_batched_tokens` if the user gives it; else None [tokens].
     draft_method : how tokens are drafted; None without drafts.
     """
 
+    gpu: str | None
     gpu_capacity_bytes: float | None
+    version: str | None = None
+    performance_mode: str = "balanced"
     num_ranks: int = 1
     num_gpus: int = 1
     num_stages: int = 1
@@ -96,10 +101,10 @@ class Engine:
     Defaults and releases
     ---------------------
     name, title : in options, and as the engine writes itself.
-    defaults : whatever the deployment; `sized_defaults` adapts them to it.
-    serve_defaults : further defaults of the engine's server, of (GPU name, memory [bytes], release); None if it has
-        none other than `defaults`.
-    fits_whole_prompts : whether max_num_batched_tokens is at least max_model_len by default, if prompts are not cut.
+    defaults : without a GPU; `sized_defaults` adapts them to the deployment.
+    defaults_by_gpu : texts of the defaults that depend on the GPU, for the help.
+    fits_whole_prompts : whether a step's default tokens are at least max_model_len if prompts are not cut, and no more
+        than max_num_seqs prompts of it in any case.
     policies : policies of the engine that may be given by the name of another one.
     newest_since : first release of the newest line; None if releases do not differ in speed.
     defaults_since : defaults that began with a release.
@@ -153,7 +158,7 @@ class Engine:
     title: str
     defaults: EngineDefaults
     sized_defaults: Callable[[EngineDefaults, Size], EngineDefaults] = _unchanged
-    serve_defaults: Callable[[str, float, str | None], dict[str, Any]] | None = None
+    defaults_by_gpu: Mapping[str, str] = field(default_factory=dict)
     fits_whole_prompts: bool = False
     policies: Mapping[str, str] = field(default_factory=dict)
     newest_since: str | None = None

@@ -4,7 +4,6 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from planner.catalog.architecture import Architecture
 from planner.catalog.kv_cache import kv_bytes_per_token_per_gpu, state_bytes_per_seq
@@ -45,20 +44,6 @@ BLOCK_SIZE, WINDOW_PAGE, OVERLAPPING_PAGE, PLAIN_PAGE = 256, 64, 4, 8
 # FI_ALLREDUCE_FUSION_MAX_SIZE_MB in vllm/compilation/passes/fusion/allreduce_rms_fusion.py.
 LARGEST_FUSED_MIB: Mapping[str, Mapping[int, float]] = {
     "hopper": {2: 64, 4: 2, 8: 0.5}, "blackwell": {2: 64, 4: 32, 8: 1}}
-
-
-def serve_defaults(gpu: str, gpu_capacity_bytes: float, version: str | None) -> dict[str, Any]:
-    """Return the defaults of `vllm serve` that differ from the planner's.
-
-    Large GPUs except the A100 have larger batches (`get_batch_defaults` in vllm/engine/arg_utils.py, of the OpenAI
-    server), and vLLM 0.20 and later use more of the memory (`CacheConfig` in vllm/config/cache.py).
-
-    >>> serve_defaults("h100-sxm", 79.1 * 2**30, "0.19.1")
-    {'max_num_seqs': 1024, 'max_num_batched_tokens': 8192, 'gpu_memory_utilization': 0.9}
-    """
-    is_large = gpu_capacity_bytes >= 70 * 2**30 and "a100" not in gpu
-    return {"max_num_seqs": 1024 if is_large else 256, "max_num_batched_tokens": 8192 if is_large else 2048,
-            "gpu_memory_utilization": 0.9 if is_before(version, "0.20") else 0.92}
 
 
 def graph_capture_size(_: Size, max_num_seqs: int, tokens_per_decode: int) -> int:
@@ -258,16 +243,38 @@ def read_log(lines: Lines) -> Found:
 
 
 def sized_defaults(defaults: EngineDefaults, size: Size) -> EngineDefaults:
-    """Return vLLM's defaults: n-gram drafts need the tokens of the last step (`VllmConfig.__post_init__`)."""
-    return replace(defaults, async_scheduling=False) if size.draft_method == "ngram" else defaults
+    """Return the defaults of `vllm serve` on a GPU; `SchedulerConfig` alone has those without one.
+
+    Large GPUs except the A100 have larger batches (`get_batch_defaults` in vllm/engine/arg_utils.py, of the OpenAI
+    server). There are never more sequences than given tokens of a step. vLLM 0.20 and later use more of the memory
+    (`CacheConfig` in vllm/config/cache.py). N-gram drafts need the last step's tokens (`VllmConfig.__post_init__`).
+
+    >>> on_h100 = Size(gpu="h100-sxm", gpu_capacity_bytes=79.1 * 2**30, version="0.19.1")
+    >>> found = sized_defaults(VLLM.defaults, on_h100)
+    >>> found.max_num_seqs, found.max_num_batched_tokens, found.gpu_memory_utilization
+    (1024, 8192, 0.9)
+    """
+    found = replace(defaults, async_scheduling=defaults.async_scheduling and size.draft_method != "ngram")
+    if size.gpu is not None and size.gpu_capacity_bytes is not None:
+        is_large = size.gpu_capacity_bytes >= 70 * 2**30 and "a100" not in size.gpu
+        found = replace(found, max_num_seqs=1024 if is_large else 256,
+                        max_num_batched_tokens=8192 if is_large else 2048,
+                        gpu_memory_utilization=0.9 if is_before(size.version, "0.20") else 0.92)
+    if size.performance_mode == "throughput":
+        found = replace(found, max_num_seqs=2 * found.max_num_seqs,
+                        max_num_batched_tokens=2 * found.max_num_batched_tokens)
+    most = size.chunk_tokens if size.chunk_tokens is not None and size.chunk_tokens > 0 else found.max_num_seqs
+    return replace(found, max_num_seqs=min(found.max_num_seqs, most))
 
 
 VLLM = Engine(
     name="vllm", title="vLLM",
-    # 128 and 2048 are the planner's contract; `vllm serve` has more on large GPUs (serve_defaults).
     defaults=EngineDefaults(policy="fcfs", max_num_seqs=128, max_num_batched_tokens=2048, max_prefill_tokens=0,
                             enable_chunked_prefill=True, async_scheduling=True, gpu_memory_utilization=0.9),
-    sized_defaults=sized_defaults, serve_defaults=serve_defaults,
+    sized_defaults=sized_defaults,
+    defaults_by_gpu={"max_num_seqs": "1024 (A100, and below 70 GiB: 256; no GPU: 128)",
+                     "max_num_batched_tokens": "8192 (A100, and below 70 GiB: 2048; no GPU: 2048)",
+                     "gpu_memory_utilization": "0.92 (before 0.20: 0.9)"},
     fits_whole_prompts=True,  # _set_default_max_num_seqs_and_batched_tokens_args in vllm/engine/arg_utils.py
     # Pull requests 27614 (release notes of 0.14.0) and 34299; routers in 32 bit ran cuBLAS until 0.20.
     defaults_since=(Default("async_scheduling", "0.14", before=False),

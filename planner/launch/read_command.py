@@ -14,7 +14,6 @@ from planner.launch.beginnings import image_release, launched
 from planner.launch.described import Described
 from planner.launch.flag_names import flags_in, normal
 from planner.launch.launch_file import Logged, file_of, read_file, read_text
-from planner.launch.server_defaults import filled_in
 from planner.launch.settle import settle
 from planner.launch.take_flags import take_flag, take_variable
 from planner.launch.taken import Taken
@@ -32,7 +31,6 @@ class Launch:
     unmodelled : flags that would change the answer, each with its effect.
     unknown : flags that are not the engine's, in its newest release or an older one that is known.
     notes : what else a user should know: replicas, GPUs requested.
-    performance_mode : vLLM's, by which it fills in limits.
     """
 
     options: Mapping[str, Any]
@@ -40,7 +38,6 @@ class Launch:
     unmodelled: tuple[tuple[str, str], ...] = ()
     unknown: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    performance_mode: str | None = None
 
 
 def read_launch(command: str, *, reads_files: bool = True, model: str | None = None, role: str = "both") -> Launch:
@@ -75,38 +72,26 @@ def read_launch(command: str, *, reads_files: bool = True, model: str | None = N
     if model is not None:
         taken.found["model"] = model
     _check_model(taken)
-    performance_mode = taken.found.pop("performance_mode", None)
-    if performance_mode == "interactivity":
+    if taken.found.get("performance_mode") == "interactivity":
+        del taken.found["performance_mode"]
         taken.unmodelled.append(("--performance-mode interactivity", "captures CUDA graphs of more sizes"))
     options = settle(taken)
     if not isinstance(source, Logged):
         options, notes = _replicated(options, source, notes)
     return Launch(options=options, left_aside=tuple(taken.no_effect), unmodelled=tuple(taken.unmodelled),
-                  unknown=tuple(taken.unknown), notes=tuple(notes), performance_mode=performance_mode)
+                  unknown=tuple(taken.unknown), notes=tuple(notes))
 
 
-def launch_options(command: str, gpu: str | None, version: str | None = None, otherwise: str | None = None, *,
-                   reads_files: bool = True, model: str | None = None, role: str = "both"
+def launch_options(command: str, *, reads_files: bool = True, model: str | None = None, role: str = "both"
                    ) -> tuple[dict[str, Any], list[str]]:
-    """Return the options that a launch command sets on a GPU, and what a user should know of them.
-
-    What the server fills in by the GPU and its release is filled in: vLLM's limits of sequences and tokens, and its
-    share of the memory.
-
-    Parameters
-    ----------
-    version : of the engine, where it is given beside the command, whose own gives way to it.
-    otherwise : the engine's version where neither says it.
-    reads_files, model, role : as for `read_launch`.
+    """Return the options that a launch command sets, and what a user should know of them.
 
     Raises
     ------
-    UsageError, UnknownNameError, CatalogError : as `read_launch` and `catalog_files.load_gpu`.
+    UsageError : as `read_launch`, whose parameters these are.
     """
     launch = read_launch(command, reads_files=reads_files, model=model, role=role)
-    own, said = filled_in(launch.options, gpu, version or launch.options.get("engine_version") or otherwise,
-                          launch.performance_mode)
-    return dict(launch.options) | own, [*_notes(launch), *said]
+    return dict(launch.options), _notes(launch)
 
 
 def _notes(launch: Launch) -> list[str]:

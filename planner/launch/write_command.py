@@ -1,7 +1,6 @@
 """A launch command written: the flags that set an engine to a scenario's options."""
 
 import shlex
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,17 +23,13 @@ NOT_THE_SERVERS = {"model", "gpu", "inter_node_bandwidth", "inter_node_latency",
 def launch_command(scenario: Scenario) -> tuple[str, tuple[str, ...]]:
     """Return the command that launches a scenario's engine, and the options that it has no flag for.
 
-    Options at the engine's defaults are left out; `vllm serve` has others by GPU and release, which are always
-    written. Where some options stand in a file alone, the command writes it first.
+    Options at the engine's defaults are left out. Where some options stand in a file alone, the command writes it
+    first.
 
     >>> print(launch_command(Scenario(model="qwen3-32b", max_num_seqs=256))[0])
-    vllm serve Qwen/Qwen3-32B --gpu-memory-utilization 0.9 --max-num-seqs 256 --max-num-batched-tokens 2048
+    vllm serve Qwen/Qwen3-32B --max-num-seqs 256
     """
-    engine, dialect = ENGINES[scenario.engine], ENGINES[scenario.engine].dialect
-    if engine.serve_defaults is not None:
-        names = engine.serve_defaults("", 0.0, None)  # which are the same on every GPU
-        scenario = replace(scenario, **{name: getattr(engine.defaults, name) for name in names
-                                        if getattr(scenario, name) is None})
+    dialect = ENGINES[scenario.engine].dialect
     scenario, without = written_ranks(scenario)
     words, in_file, lacking = [*dialect.launch, _served(scenario.model)], {}, [*filter(None, without.values())]
     for name, value in _given(scenario):

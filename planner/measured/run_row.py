@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from planner.catalog.catalog_files import load_gpu, load_model
-from planner.engines import ENGINES
 from planner.errors import UnknownNameError, UsageError
 from planner.measured.run_columns import LAYOUT, LOAD, NAMES, OPTIONS, options_of, text_of
 from planner.model.layout import ALL_GATHER, Layout
@@ -129,9 +128,6 @@ def own_run(row: Row) -> dict[str, Any]:
     gpu, layout = load_gpu(row.gpu), _layout(row)
     options: dict[str, Any] = {"model": row.model, "gpu": gpu.name, "engine": row.engine,
                                "tensor_parallel_size": row.tp, "pipeline_parallel_size": row.pp}
-    serve_defaults = ENGINES[row.engine].serve_defaults if row.engine in ENGINES else None
-    if serve_defaults is not None:
-        options |= serve_defaults(gpu.name, gpu.hbm_capacity_bytes, row.version or None)
     if row.version:
         options["engine_version"] = row.version
     if row.precision and (weights := quantization_of(row.model, row.precision)):

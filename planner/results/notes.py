@@ -24,14 +24,13 @@ SWITCHES = {  # options that do nothing while this one is off
 }
 
 
-def notes(deployment: Deployment, trace: Trace, *, num_followers: int = 0, is_full: bool = False,
+def notes(deployment: Deployment, trace: Trace, *, num_followers: int = 0,
           num_truncated: int = 0) -> list[str]:
     """Return one sentence for each assumption, and for each input that was ignored.
 
     Parameters
     ----------
     num_followers : requests that were sent when those before them had left [1].
-    is_full : whether an engine had as many requests at once as the planner's default of `max_num_seqs` lets in.
     num_truncated : requests whose output was cut at the longest context or at their own limit [1].
     """
     lines = []
@@ -43,18 +42,7 @@ def notes(deployment: Deployment, trace: Trace, *, num_followers: int = 0, is_fu
                      f"--no-wait-for-parents sends all at their recorded times")
     if num_truncated:
         lines.append(f"{num_truncated:,} outputs were cut at max_model_len or at the request's max_output_tokens")
-    return [*dict.fromkeys(lines), *_load(deployment, trace), *(_seats(deployment) if is_full else ())]
-
-
-def _seats(deployment: Deployment) -> list[str]:
-    """Say that the planner's default of `max_num_seqs` limited a replay, and give vLLM's default."""
-    scenario, gpu, seats = deployment.scenario, deployment.gpu, deployment.settings.max_num_seqs
-    serve_defaults = ENGINES[scenario.engine].serve_defaults
-    if serve_defaults is None or deployment.pools or gpu is None:
-        return []
-    own = serve_defaults(gpu.name, gpu.hbm_capacity_bytes, scenario.engine_version)["max_num_seqs"]
-    return [f"max_num_seqs = {seats:,} was reached. It is the planner's default, and `vllm serve` has {own:,} on "
-            f"{gpu.name}; set your engine's value by --max-num-seqs or --from-command"]
+    return [*dict.fromkeys(lines), *_load(deployment, trace)]
 
 
 def _engines(deployment: Deployment, trace: Trace) -> list[str]:

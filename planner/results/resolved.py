@@ -4,9 +4,11 @@ from dataclasses import fields
 from typing import Any
 
 from planner.deployment.deploy import Deployment, pools_of
+from planner.engines import ENGINES
+from planner.engines.engine import EngineDefaults
 from planner.replays.fleet.shares import same
 from planner.results.uncertainty import unmeasured_operators
-from planner.settings.scenario import Scenario, names_in
+from planner.settings.scenario import OPTION_DEFAULTS, Scenario, names_in
 
 PANELS = ("Deployment", "Cache tiers", "Fleet", "Overload", "Step time")  # of options that a summary repeats
 
@@ -29,10 +31,30 @@ def describe_deployment(deployment: Deployment, num_replicas: int) -> dict[str, 
         **{name: same([getattr(pool.deployment.settings, name) for pool in pools])
            for name in ("max_model_len", "num_gpu_blocks", "num_cpu_blocks", "enable_prefix_caching",
                         "async_scheduling")},
+        "value_sources": None if deployment.pools else value_sources(deployment),
         "memory": None if memory is None or deployment.pools else {
             name: getattr(memory, name) for name in memory.__slots__ if name != "block_size"
         },
     }
+
+
+def value_sources(deployment: Deployment) -> dict[str, str]:
+    """Return where the value of each option of the deployment and its scheduler comes from.
+
+    `given`: by the user. `engine`: the engine's default on this GPU in this release. `derived`: from the model, the
+    memory or the trace. `default`: the option's own default, whatever the engine.
+    """
+    engine, found = ENGINES[deployment.scenario.engine], {}
+    by_engine = {f.name for f in fields(EngineDefaults)} | {each.option for each in engine.defaults_since}
+    for name in (*names_in("Deployment"), *names_in("Scheduling")):
+        resolved = getattr(deployment.settings, name, getattr(deployment.scenario, name))
+        if name in deployment.given:
+            found[name] = "given"
+        elif name in by_engine:
+            found[name] = "engine"
+        else:
+            found[name] = "default" if resolved == OPTION_DEFAULTS[name] else "derived"
+    return found
 
 
 def fitted_deployments(deployment: Deployment) -> list[Deployment]:

@@ -28,6 +28,8 @@ class SchedulingOptions:
     max_num_batched_tokens: int | None = engines_option(
         "max_num_batched_tokens", "Maximum number of tokens in a step (SGLang: --chunked-prefill-size, by default from "
         "GPU memory; TensorRT-LLM: max_num_tokens). 0: no limit.")
+    performance_mode: Literal["balanced", "throughput"] = option(
+        "balanced", "vLLM: `throughput` doubles the default --max-num-seqs and --max-num-batched-tokens.")
     max_prefill_tokens: int | None = engines_option(
         "max_prefill_tokens", "Maximum number of prompt tokens in a step. A prompt that cannot be cut may exceed this "
                               "limit. 0: no limit.")

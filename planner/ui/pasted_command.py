@@ -7,7 +7,6 @@ import streamlit as st
 
 from planner.errors import PlannerError
 from planner.launch import launch_options
-from planner.ui.own_profiles import profile_of
 
 TEXT, SAID, WRONG = "launch", "launch_notes", "launch_error"  # in the session's state
 
@@ -36,8 +35,7 @@ def _take(take: Take) -> None:
     """Set the widgets to the command's options; keep its notes, or what is wrong with it."""
     st.session_state[SAID], st.session_state[WRONG] = (), None
     try:
-        options, notes = launch_options(st.session_state[TEXT], profile_of("gpu", st.session_state["gpu"]),
-                                        reads_files=False)
+        options, notes = launch_options(st.session_state[TEXT], reads_files=False)
         take(options)
     except PlannerError as error:
         st.session_state[WRONG] = _as_field(str(error))
