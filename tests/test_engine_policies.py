@@ -382,7 +382,7 @@ def test_the_summary_says_where_each_value_comes_from() -> None:
         "max_num_seqs", "max_num_batched_tokens", "gpu_memory_utilization", "max_model_len", "num_gpu_blocks",
         "watermark")}
     assert sources == {"max_num_seqs": "given", "max_num_batched_tokens": "engine", "gpu_memory_utilization": "engine",
-                       "max_model_len": "derived", "num_gpu_blocks": "derived", "watermark": "default"}
+                       "max_model_len": "derived", "num_gpu_blocks": "derived", "watermark": "engine"}
 
 
 @pytest.mark.parametrize(("engine", "caching", "seats"), [("sglang", False, 8), ("sglang", None, 1),

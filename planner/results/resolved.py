@@ -41,8 +41,8 @@ def describe_deployment(deployment: Deployment, num_replicas: int) -> dict[str, 
 def value_sources(deployment: Deployment) -> dict[str, str]:
     """Return where the value of each option of the deployment and its scheduler comes from.
 
-    `given`: by the user. `engine`: the engine's default on this GPU in this release. `derived`: from the model, the
-    memory or the trace. `default`: the option's own default, whatever the engine.
+    `given`: by the user. `derived`: from the model, the memory or the trace. `engine`: the engine's default, on this
+    GPU in this release if it depends on them.
     """
     engine, found = ENGINES[deployment.scenario.engine], {}
     by_engine = {f.name for f in fields(EngineDefaults)} | {each.option for each in engine.defaults_since}
@@ -50,10 +50,8 @@ def value_sources(deployment: Deployment) -> dict[str, str]:
         resolved = getattr(deployment.settings, name, getattr(deployment.scenario, name))
         if name in deployment.given:
             found[name] = "given"
-        elif name in by_engine:
-            found[name] = "engine"
         else:
-            found[name] = "default" if resolved == OPTION_DEFAULTS[name] else "derived"
+            found[name] = "engine" if name in by_engine or resolved == OPTION_DEFAULTS[name] else "derived"
     return found
 
 
