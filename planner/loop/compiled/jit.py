@@ -15,9 +15,10 @@ from typing import Any, TypeVar
 import filelock
 from llvmlite.binding import get_host_cpu_name
 
+from planner.loop.compiled.linking import linked_once
 from planner.progress import Stage, stage
 
-LINKING = 0.1  # time that a helper costs each function above it, which links it in, in its own compile times
+LINKING = 0.25  # time that a helper takes as a part of the outermost function, in its own compile times
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -121,7 +122,8 @@ def compile_with_signature(function: F, signature: Any, *, what: str | None = No
     was_collecting = gc.isenabled()
     gc.disable()  # a third of the compile time would go into looking for garbage
     try:
-        with _in_one_place(), _alone(function, words) if cache else ExitStack(), _announced(function, words):
+        with (_in_one_place(), _alone(function, words) if cache else ExitStack(), _announced(function, words),
+              linked_once(function)):
             compiled: F = numba.njit(signature, cache=cache, nogil=True)(function)
     finally:
         if was_collecting:
@@ -183,9 +185,9 @@ class Watch(events.Listener):  # type: ignore[misc]
     def on_start(self, event: Any) -> None:
         """Begin the stage."""
         if self._stage is None:
-            below: dict[str, set[str]] = {}
-            _helpers(self._function, below)
-            self._weights = {name: 1 + LINKING * len(helpers) for name, helpers in below.items()}
+            helpers: set[str] = set()
+            _add_helpers(self._function, helpers)
+            self._weights = dict.fromkeys(helpers, 1.0) | {_name(self._function): 1 + LINKING * len(helpers)}
             words = f"compiling the {self._what}, once on this machine [%]"
             self._stage = self._until_compiled.enter_context(stage(words, 100))
 
@@ -196,21 +198,13 @@ class Watch(events.Listener):  # type: ignore[misc]
             self._stage.move(100 * min(self._done / sum(self._weights.values()), 1.0))
 
 
-def _helpers(function: Callable[..., Any], below: dict[str, set[str]]) -> set[str]:
-    """Return the names of the helpers that a function calls, itself or through others, and that are still to compile.
-
-    Parameters
-    ----------
-    below : the same for every function met so far; those that are met here are added.
-    """
-    name = _name(function)
-    if name not in below:
-        found = below[name] = set()
-        for called in function.__code__.co_names:
-            helper: Any = function.__globals__.get(called)
-            if hasattr(helper, "py_func") and not helper.signatures:
-                found |= {_name(helper.py_func)} | _helpers(helper.py_func, below)
-    return below[name]
+def _add_helpers(function: Callable[..., Any], found: set[str]) -> None:
+    """Add the names of the helpers that a function calls, itself or through others, and that are still to compile."""
+    for called in function.__code__.co_names:
+        helper: Any = function.__globals__.get(called)
+        if hasattr(helper, "py_func") and not helper.signatures and _name(helper.py_func) not in found:
+            found.add(_name(helper.py_func))
+            _add_helpers(helper.py_func, found)
 
 
 def _name(function: Callable[..., Any]) -> str:

@@ -23,7 +23,16 @@ templates: Any = importlib.import_module("numba.core.typing.templates")
 _POINTER = ir.IntType(8).as_pointer()
 
 
-class _Rows(types.Type):  # type: ignore[misc]
+class _Short(types.Type):  # type: ignore[misc]
+    """A type that stands in functions' names by its number: its name has kilobytes, and each name is often read."""
+
+    @property
+    def mangling_args(self) -> tuple[str, tuple[int]]:
+        """Return what LLVM's name of a function says of an argument of this type, as Numba's records do."""
+        return type(self).__name__, (self._code,)
+
+
+class _Rows(_Short):
     """Numba's type of an array's rows: records, or numbers."""
 
     def __init__(self, row: Any) -> None:
@@ -31,7 +40,7 @@ class _Rows(types.Type):  # type: ignore[misc]
         super().__init__(name=f"Rows({row})")
 
 
-class _Bound(types.Type):  # type: ignore[misc]
+class _Bound(_Short):
     """Numba's type of the bound memory: records as they are, arrays as rows."""
 
     def __init__(self, memory: Any) -> None:

@@ -1,0 +1,85 @@
+"""Helpers linked and optimised once, with the function that is called, instead of once for each function above them.
+
+Numba finishes each function by itself: it links the code of all helpers below, optimises the whole and turns it into
+machine code, which takes a function's helpers along once more for each function that calls it. The loop has 365
+functions in ten levels, of which Python calls one. Here a helper stays as LLVM makes it of the function alone. The
+outermost function links each helper once, and LLVM inlines and optimises all of them together.
+"""
+
+import importlib
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+_PACKAGES = ("planner", "numba")  # whose helpers Python never calls; a user's may be called
+_NO_ADDRESS = 8  # of a helper's machine code, which there is none of
+_one_at_a_time = threading.RLock()
+_unlinked: weakref.WeakSet[Any] = weakref.WeakSet()  # libraries of helpers
+
+
+@contextmanager
+def linked_once(function: Callable[..., Any]) -> Iterator[None]:
+    """Let Numba compile a function with all its helpers in one piece."""
+    library = importlib.import_module("numba.core.codegen").JITCodeLibrary
+    context = importlib.import_module("numba.core.cpu").CPUContext
+    make_function = importlib.import_module("numba._dynfunc").make_function
+    finalize, get_pointer, get_executable = library.finalize, library.get_pointer_to_function, context.get_executable
+    outermost = function.__qualname__
+
+    def finish(own: Any) -> None:
+        own._finalized, own._linking_libraries = False, _all_below(own)
+        finalize(own)
+        _unlinked.discard(own)
+
+    def finalize_outermost(own: Any) -> None:
+        if own.name == outermost:
+            finish(own)
+            return
+        for below in own._linking_libraries:
+            own._reload_init.update(below._reload_init)
+        own._finalize_dynamic_globals()
+        own._finalized = True
+        _unlinked.add(own)
+
+    def pointer(own: Any, name: str) -> Any:
+        own._ensure_finalized()
+        if own in _unlinked:
+            finish(own)
+        return get_pointer(own, name)
+
+    def executable(self: Any, own: Any, described: Any, environment: Any) -> Any:
+        own._ensure_finalized()
+        if own in _unlinked and described.modname.partition(".")[0] in _PACKAGES:
+            return make_function(described.lookup_module(), described.qualname.rpartition(".")[2],
+                                 described.qualname, _NO_ADDRESS, environment, (own,))
+        return get_executable(self, own, described, environment)
+
+    with _one_at_a_time:
+        _start_runtime()
+        library.finalize, library.get_pointer_to_function = finalize_outermost, pointer
+        context.get_executable = executable
+        try:
+            yield
+        finally:
+            library.finalize, library.get_pointer_to_function = finalize, get_pointer
+            context.get_executable = get_executable
+
+
+def _start_runtime() -> None:
+    """Let Numba finish the code of its memory management, which other code calls without linking it."""
+    runtime = importlib.import_module("numba.core.runtime").rtsys
+    runtime.initialize(importlib.import_module("numba.core.registry").cpu_target.target_context)
+
+
+def _all_below(library: Any) -> list[Any]:
+    """Return each library that a library needs, directly or through others, once."""
+    found: dict[int, Any] = {}
+    left = list(library._linking_libraries)
+    while left:
+        below = left.pop()
+        if id(below) not in found:
+            found[id(below)] = below
+            left += below._linking_libraries
+    return list(found.values())
