@@ -15,9 +15,13 @@ def has_blocks(s: State) -> bool:
     need = max(blocks_needed(s) + over_blocks(s), least_blocks_wanted(s))
     if s.settings.num_gpu_blocks - s.engine.num_free_blocks + need > most_used_blocks(s):
         return False
-    if not s.settings.enable_prefix_caching or s.engine.num_waiting == 0:
-        return True
-    return bool(free_seats(s) <= 0 or is_known_blocked(s, first_waiting(s)))
+    return not (s.settings.enable_prefix_caching and may_have_found(s))
+
+
+@jit
+def may_have_found(s: State) -> bool:
+    """Tell whether the waiting head may have a seat, and a content that it missed may have become findable."""
+    return bool(s.engine.num_waiting > 0 and free_seats(s) > 0 and not is_known_blocked(s, first_waiting(s)))
 
 
 @jit

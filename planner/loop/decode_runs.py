@@ -7,7 +7,13 @@ from planner.loop.admissible import is_known_blocked
 from planner.loop.api_server import next_arrival_s, next_event_s
 from planner.loop.compiled.jit import jit
 from planner.loop.compiled.queues import first_waiting
-from planner.loop.decode_room import has_blocks, least_blocks_wanted, most_used_blocks, steps_in_memory
+from planner.loop.decode_room import (
+    has_blocks,
+    least_blocks_wanted,
+    may_have_found,
+    most_used_blocks,
+    steps_in_memory,
+)
 from planner.loop.decodes import blocks_needed, next_finish
 from planner.loop.emission import see_decodes
 from planner.loop.longest import longest_context
@@ -95,7 +101,8 @@ def run_decodes(s: State) -> bool:
     if not has_blocks(s):
         return False
     used = settings.num_gpu_blocks - engine.num_free_blocks
-    if settings.enable_prefix_caching:
+    follows_blocks = settings.enable_prefix_caching
+    if follows_blocks:
         move_decode_blocks(s)
     context = first_context = engine.decode_context_tokens + engine.over_context
     if engine.num_over > 0:  # their rows are in the first step only
@@ -108,16 +115,24 @@ def run_decodes(s: State) -> bool:
     stop_s = min(stop_s, s.loads[0].key if engine.num_loads > 0 else math.inf)
     place, block_size = engine.decode_step % settings.block_size, settings.block_size
     is_async = settings.async_scheduling
-    start_s, end_s = engine.last_start_s, engine.now_s
+    first_step, begin_s = engine.decode_step, engine.now_s
+    start_s, end_s = engine.last_start_s, begin_s
     total_context, block_s = 0, 0.0
     duration_s = 0.0
     taken = 0
-    while taken < steps:  # everything in here is local: a step takes a few nanoseconds
+    while taken < steps:  # without prefixes everything in here is local: a step takes a few nanoseconds
         need = s.ring[place].count
         if used + max(need, least_wanted) > most_used:
             break
         if taken > 0 and (arrival_s <= (start_s if is_async else end_s) or stop_s <= end_s):
             break
+        if follows_blocks and taken > 0:
+            if may_have_found(s):
+                break
+            if need > 0 or fills_blocks(s, place):
+                engine.decode_step, engine.last_start_s = first_step + taken, start_s
+                engine.now_s = engine.last_decode_s = end_s
+                move_decode_blocks(s)
         used += need
         duration_s = max(gpu_s + context_s(s.step_time, slopes, decodes, context), least_s) + extra_s
         start_s = end_s
@@ -131,8 +146,15 @@ def run_decodes(s: State) -> bool:
             place = 0
     first_s = max(gpu_s + context_s(s.step_time, slopes, decodes, first_context), least_s) + extra_s
     engine.kv_block_s += block_s
+    engine.decode_step, engine.now_s = first_step, begin_s
     end_stretch(s, taken, decodes, decodes, first_s, duration_s, start_s, end_s, used, total_context)
     return True
+
+
+@jit
+def fills_blocks(s: State, place: int) -> bool:
+    """Tell whether decodes fill a block in the step that is at this place of the ring, and it is findable at once."""
+    return bool(not s.settings.enters_late and s.ring[(place + 1) % s.settings.block_size].count > 0)
 
 
 @jit
@@ -272,7 +294,7 @@ def quiet_until_s(s: State) -> float:
 @jit
 def steps_to_look(s: State) -> int:
     """Return after how many steps something besides memory has to be looked at: a finish, the queue, each decode."""
-    if s.settings.enable_prefix_caching or s.settings.records_steps or s.settings.stream_interval > 1:
+    if s.settings.has_tiers or s.settings.cache_latest or s.settings.records_steps or s.settings.stream_interval > 1:
         return 1
     steps = next_finish(s) - s.engine.decode_step
     if s.settings.scheduler_recv_interval > 1:
