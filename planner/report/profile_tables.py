@@ -1,6 +1,6 @@
 """A GPU's or a model's profile as `planner db show` prints it, with memory and step times by term."""
 
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import asdict, fields, is_dataclass, replace
 from typing import Any
 
 from planner.catalog.architecture import Architecture
@@ -83,7 +83,7 @@ def _show_model(name: str, scenario: Scenario) -> tuple[dict[str, Any], str]:
     if scenario.gpu:
         deployment = deploy(replace(scenario, model=name))
         terms, memory = step_class_terms(deployment), deployment.memory
-        value["memory"] = None if memory is None else {field: getattr(memory, field) for field in memory.__slots__}
+        value["memory"] = None if memory is None else asdict(memory)
         value["step_terms_s"] = terms
         lines += [f"on {deployment.layout.num_gpus} × {scenario.gpu}", str(memory), _terms_text(terms)]
     return value, "\n".join(lines)

@@ -1,6 +1,6 @@
 """A resolved deployment and its policy as plain values, for summaries."""
 
-from dataclasses import fields
+from dataclasses import asdict, fields
 from typing import Any
 
 from planner.deployment.deploy import Deployment, pools_of
@@ -30,7 +30,7 @@ def describe_deployment(deployment: Deployment, num_replicas: int) -> dict[str, 
            for name in ("max_model_len", "num_gpu_blocks", "num_cpu_blocks", "enable_prefix_caching",
                         "async_scheduling")},
         "memory": None if memory is None or deployment.pools else {
-            name: getattr(memory, name) for name in memory.__slots__ if name != "block_size"
+            name: value for name, value in asdict(memory).items() if name != "block_size"
         },
     }
 
