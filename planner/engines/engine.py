@@ -147,6 +147,7 @@ class Engine:
     state_memory_ratio : memory of recurrent states over that of KV at most; None if states of max_num_seqs are kept.
     state_pages : block size [tokens] and blocks of a sequence's recurrent states, of (model, block size, bytes of a KV
         element, TP size, drafted tokens).
+    charges_graphs_since : release since which CUDA graphs take their memory from the share; None where they do not.
     window_pages : blocks where sliding layers keep a window for each running request, of (model, block size, bytes of
         a KV element, TP size, stages, release); None where they keep all of the context.
     tokens_in_flight : of a prompt, that they keep beside the window, of (max_num_batched_tokens, batches in flight,
@@ -205,6 +206,7 @@ class Engine:
     states_per_sequence: Callable[[bool | None, bool], int] = _one_state
     state_memory_ratio: float | None = None
     state_pages: Callable[[Architecture, int, float, int, int], tuple[int, int]] = _separate_states
+    charges_graphs_since: str | None = None
     window_pages: Callable[[Architecture, int, float, int, int, str | None], WindowPages | None] = _no_windows
     tokens_in_flight: Callable[[int, int, str | None], int] = _one_step
     logs_pool: Callable[[str | None], bool] = _never

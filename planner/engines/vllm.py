@@ -281,6 +281,7 @@ VLLM = Engine(
     graph_capture_size=graph_capture_size, graphs_count_tokens=True, cudagraph_mode="full_and_piecewise",
     graph_rule="vLLM captures up to 2 × max_num_seqs tokens, at most 512",
     usable_bytes=usable_bytes, activation_bytes=activation_bytes, state_pages=state_pages,
+    charges_graphs_since="0.21",  # VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS
     window_pages=window_pages, tokens_in_flight=tokens_in_flight, logs_pool=logs_pool,
     compressed_pages=compressed_pages, needs_whole_context=True,
     index_share=0.1, compressed_kernels="vllm",

@@ -7,6 +7,7 @@ from typing import Any
 from planner.deployment.deploy import Deployment, pools_of
 from planner.engines import ENGINES
 from planner.model.precision import WEIGHT_FORMATS, weight_format
+from planner.results.memory_notes import graph_memory, release_of_windows, window_memory
 from planner.results.session_notes import session_notes
 from planner.settings.default_router import ROUTER
 from planner.settings.scenario import Scenario, given_options
@@ -106,6 +107,7 @@ def _engines(deployment: Deployment, trace: Trace) -> list[str]:
                      + ("" if deployment.stack else "; a linear step time does not include the draft's cost"))
     if "adapter" in columns and not settings.max_loras:
         lines.append("the trace's LoRA adapters are ignored; --max-loras replays them")
+    lines += window_memory(deployment, trace) + graph_memory(deployment)
     return lines + _kernels(deployment) + _context(deployment) + _release(deployment) + _calibration(deployment)
 
 
@@ -154,6 +156,8 @@ def _release(deployment: Deployment) -> list[str]:
                for default in engine.defaults_before(version)]
     if changed:
         return [f"{engine.title} {version}: options left at their defaults follow the release: {', '.join(changed)}"]
+    if windows := release_of_windows(deployment):
+        return windows
     if stack is None or not stack.num_older_layers:
         last = engine.defaults_since[-1].since if engine.defaults_since else engine.newest_since
         return [f"engine_version = {version} changes nothing for this model: the planner models differences of "
