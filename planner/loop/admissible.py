@@ -6,6 +6,7 @@ from planner.loop.compiled.jit import jit
 from planner.loop.decodes import depart
 from planner.loop.drafts import slots_after
 from planner.loop.memory.adapters import lacks_adapter_slot
+from planner.loop.memory.beside_context import blocks_to_enter
 from planner.loop.memory.blocks import (
     ceil_div,
     find_hit,
@@ -13,7 +14,6 @@ from planner.loop.memory.blocks import (
 )
 from planner.loop.memory.radix import find_depth, num_unlocked, walk
 from planner.loop.memory.tiers import find_below
-from planner.loop.memory.beside_context import blocks_to_enter
 from planner.loop.preemption import leave_cpu
 from planner.loop.reservation import fits_reservation, never_fits_reservation, whole_pages
 from planner.loop.state.engine_state import (

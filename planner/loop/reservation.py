@@ -11,8 +11,8 @@ from typing import Any
 
 from planner.loop.compiled.jit import jit
 from planner.loop.decodes import CLIP_MAX_NEW_TOKENS, num_seen_tokens
-from planner.loop.memory.blocks import ceil_div, most_blocks
 from planner.loop.memory.beside_context import most_beside
+from planner.loop.memory.blocks import ceil_div, most_blocks
 from planner.loop.state.engine_state import (
     COMPLETED,
     NONE,

@@ -20,7 +20,7 @@ def graph_memory(deployment: Deployment) -> list[str]:
     if memory is None or since is None or is_before(scenario.engine_version, since) or mode == "none":
         return []
     kv_gib = memory.kv_bytes / 2**30
-    if scenario.kv_cache_memory_bytes is not None or USUAL_GRAPHS_GIB < SHARE_THAT_MATTERS * kv_gib:
+    if scenario.kv_cache_memory_bytes is not None or SHARE_THAT_MATTERS * kv_gib > USUAL_GRAPHS_GIB:
         return []
     return [f"the memory of CUDA graphs and of kernels' workspaces is left out. {engine.title} takes it from the KV "
             f"cache since {since}, and start-up logs show {GRAPHS_GIB[0]} to {GRAPHS_GIB[1]} GiB, of {kv_gib:.1f} GiB "

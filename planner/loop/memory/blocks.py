@@ -8,9 +8,9 @@ end of the block (`planner.replays.block_ids` assigns them). `entries[content]` 
 from typing import Any
 
 from planner.loop.compiled.jit import jit
+from planner.loop.memory.beside_context import blocks_to_return, most_beside
 from planner.loop.memory.radix import ROOT, leave_tree, make_free, stand_on
 from planner.loop.memory.tiers import note_filled, note_hits, use_all, write_back
-from planner.loop.memory.beside_context import blocks_to_return, most_beside
 from planner.loop.state.engine_state import DECODE, NONE, PROMISE_ALL, RESERVE_MODEL_LEN, RESERVE_OUTPUT, WAITING, State
 
 
