@@ -139,7 +139,7 @@ def _memory_line(summary: Mapping[str, Any]) -> list[str]:
     states = f", {memory['state_blocks']} for a sequence's states" if memory["state_blocks"] else ""
     return [f"KV cache {gib['kv']:.2f} GiB = {gib['usable']:.2f} usable − {taken}; "
             f"{memory['num_gpu_blocks']:,} blocks at {memory['kv_bytes_per_token']:,.0f} B a token{states}"
-            + (f" and windows of {memory['windows']['window_tokens']:,} tokens beside"
+            + (f" and windows of {memory['windows']['window_tokens']:,} tokens"
                if memory["windows"]["window_tokens"] else "")]
 
 
