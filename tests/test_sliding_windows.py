@@ -8,12 +8,13 @@ import pytest
 from helpers import number, play, trace_of
 
 from planner.catalog.catalog_files import load_model
-from planner.deployment.deploy import deploy
+from planner.deployment.deploy import deploy, resolve
 from planner.deployment.memory import MemoryPlan
 from planner.deployment.sliding_windows import Windows
 from planner.engines import kv_groups
 from planner.engines.kv_groups import window_pages
 from planner.errors import UsageError
+from planner.results.notes import notes
 from planner.settings.scenario import Scenario
 
 SETTINGS = "planner.deployment.deploy._window_settings"
@@ -184,3 +185,49 @@ def test_windows_take_cached_blocks() -> None:
 
     assert hits(33) == [0, 0, 16]  # 15 blocks, 14 of windows, 4 idle
     assert hits(29) == [0, 0, 0]
+
+
+def said(rows: list[tuple[float, int, int]], **options: Any) -> str:
+    trace = trace_of(rows)
+    return " ".join(notes(resolve(Scenario(**options), trace), trace))
+
+
+@pytest.mark.parametrize(("options", "says"), [
+    ({"gpu": "l4"}, True), ({"gpu": "l4", "engine_version": "0.20.2"}, False), ({"gpu": "h100-sxm"}, False),
+    ({"gpu": "l4", "cudagraph_mode": "none"}, False), ({"gpu": "l4", "kv_cache_memory_bytes": 2**31}, False),
+    ({"gpu": "l4", "engine": "sglang"}, False),
+])
+def test_graphs_are_named_where_they_matter(options: dict[str, Any], says: bool) -> None:
+    assert ("memory of CUDA graphs" in said([(0.0, 10, 10)], model="gpt-oss-20b", **options)) is says
+
+
+@pytest.mark.parametrize(("rows", "options", "says"), [
+    ([(0.0, 100, 20)], {}, True), ([(0.0, 4000, 200)], {}, False), ([(0.0, 100, 20)], {"swa_full_tokens_ratio": 1.0},
+                                                                    False),
+    ([(0.0, 100, 20)], {"engine": "vllm"}, False),
+])
+def test_a_second_pool_that_is_full_first_is_named(rows: list[tuple[float, int, int]], options: dict[str, Any],
+                                                   says: bool) -> None:
+    found = said(rows, **{"model": "gpt-oss-20b", "gpu": "h100-sxm", "engine": "sglang"} | options)
+    assert ("100% of the requests' tokens are within the sliding window of 128 tokens" in found) is says
+
+
+@pytest.mark.parametrize(("model", "release", "words"), [
+    ("gemma-3-27b", "0.21.0", "sliding layers keep 2,048 tokens of a prompt beside their window"),
+    ("llama-4-scout", "0.22.0", "sliding layers keep 2,048 tokens"),
+    ("gemma-3-27b", "0.30.0", "changes nothing for this model"),
+    ("llama-3.1-8b", "0.21.0", "changes nothing for this model"),
+])
+def test_a_release_says_what_it_does_with_windows(model: str, release: str, words: str) -> None:
+    assert words in said([(0.0, 10, 10)], model=model, gpu="b200-sxm", quantization="fp8", engine_version=release,
+                         max_num_batched_tokens=2048)
+
+
+def test_a_longest_context_that_does_not_fit_with_its_windows_is_named() -> None:
+    """6 pages of 16 tokens for each of 321 of a window, and one for each of the context."""
+    options: dict[str, Any] = {"model": "gemma-3-27b", "gpu": "h100-sxm", "max_num_batched_tokens": 2048}
+    blocks = 131_072 // 16 + 6 * 321
+    enough, lacking = (said([(0.0, 10, 10)], kv_cache_memory_bytes=blocks * 1_310_720 - less, **options)
+                       for less in (0, 1))
+    assert "would not start" not in enough
+    assert "would not start: its KV cache holds 131,05" in lacking

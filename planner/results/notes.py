@@ -134,11 +134,14 @@ def _kernels(deployment: Deployment) -> list[str]:
 def _context(deployment: Deployment) -> list[str]:
     """Say that vLLM would not start: a request of the longest context must fit into its KV cache.
 
-    Layers with a window or a state need less for it; of models that have some nothing is said.
+    Layers with a state need less for it, and of models that have some nothing is said; sliding layers need windows.
     """
-    arch, settings = deployment.architecture, deployment.settings
+    arch, settings, memory = deployment.architecture, deployment.settings, deployment.memory
     room = settings.num_gpu_blocks * settings.block_size
     is_even = arch is not None and arch.has_even_layers
+    if memory is not None and memory.windows.window_tokens:
+        is_even = True
+        room = memory.windows.logged_tokens(settings.num_gpu_blocks, settings.max_model_len, of_pool=True)
     engine = ENGINES[deployment.scenario.engine]
     if not engine.needs_whole_context or not is_even or room >= settings.max_model_len:
         return []
