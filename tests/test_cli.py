@@ -50,7 +50,7 @@ def test_a_replay_prints_its_summary_and_writes_every_table(trace: Path, tmp_pat
 
 @pytest.mark.parametrize(("options", "last"), [
     (("--model", "llama-3.1-70b", "--tensor-parallel-size", "4"), "B a token"),
-    (("--model", "gpt-oss-20b"), "B a token"),  # windows
+    (("--model", "gpt-oss-20b"), "B a token and windows of 128 tokens"),
     (("--model", "qwen3.5-35b-a3b", "--engine", "sglang", "--gpu-memory-utilization", "0.95"), "B a token"),
     (("--model", "qwen3.5-27b"), "B a token, 3 for a sequence's states"),
 ])
@@ -59,7 +59,7 @@ def test_the_memory_that_is_printed_adds_up(options: tuple[str, ...], last: str,
     assert line.endswith(last)
     kv, usable, *taken = map(float, re.findall(r"\d+\.\d\d", line))
     assert kv == pytest.approx(usable - sum(taken), abs=0.05)
-    assert ("state" in line) == ("llama" not in options[1])
+    assert ("state" in line) == ("qwen3.5" in options[1])
 
 
 def test_an_endless_rate_is_written_as_vllm_writes_it(trace: Path) -> None:

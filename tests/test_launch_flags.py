@@ -100,7 +100,7 @@ def test_trtllms_host_cache_counts_each_gpu(tmp_path: Path) -> None:
     ("vllm serve m/m -dcp 2 --dcp-comm-backend=a2a", ["-dcp 2", "--dcp-comm-backend a2a"]),
     ("vllm serve m/m --decode-context-parallel-size 1", []),
     ("vllm serve m/m --disable-hybrid-kv-cache-manager --attention-backend FLASHINFER",
-     ["--disable-hybrid-kv-cache-manager", "--attention-backend FLASHINFER"]),
+     ["--attention-backend FLASHINFER"]),
     ("vllm serve m/m --no-disable-hybrid-kv-cache-manager --dtype bfloat16 --runner generate --cpu-offload-gb 0", []),
     ("vllm serve m/m --compilation-config '{\"custom_ops\": [\"none\"]}'", ["--compilation-config.custom_ops none"]),
     ("vllm serve m/m --performance-mode interactivity", ["--performance-mode interactivity"]),
@@ -235,6 +235,9 @@ def test_a_role_is_a_pools(command: str, role: str) -> None:
     {"engine": "sglang", "tensor_parallel_size": 2, "kv_offloading_size": 2e9 * 100 / 2**30},
     {"engine": "vllm", "watermark": 0.1, "kv_cache_memory_bytes": 2**34},
     {"engine": "sglang", "max_loras": 4, "max_lora_rank": 32},
+    {"engine": "vllm", "disable_hybrid_kv_cache_manager": True},
+    {"engine": "sglang", "swa_full_tokens_ratio": 0.5, "mamba_full_memory_ratio": 0.7},
+    {"engine": "sglang", "disable_hybrid_kv_cache_manager": True},
 ])
 def test_new_flags_are_written_and_read_back(options: dict[str, Any]) -> None:
     command, lacking = launch_command(Scenario(model="m/m", **options))

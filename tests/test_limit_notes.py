@@ -64,7 +64,7 @@ def test_prompts_whose_kernels_take_longer_than_launching_them_lose_nothing() ->
 def test_decodes_beyond_the_largest_graph_say_what_a_step_costs(records: bool) -> None:
     trace = trace_of([(0.0, 500, 200)] * 512)
     options: dict[str, Any] = {"model": "gpt-oss-120b", "gpu": "h100-sxm", "engine": "trtllm", "max_concurrency": 256,
-                               "tensor_parallel_size": 2, "max_model_len": 4096}
+                               "tensor_parallel_size": 2, "max_model_len": 2048}
     recording: dict[str, Any] = {"recording": EVERYTHING} if records else {}
     note = graph_note(replay(trace, Scenario(**options), **recording))
     steps = [replay(trace, Scenario(**options, max_cudagraph_capture_size=size), recording=EVERYTHING).steps

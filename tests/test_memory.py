@@ -137,16 +137,6 @@ def test_what_does_not_fit_one_gpu_fits_under_no_engine(engine: str) -> None:
         plan("llama-3.1-70b", engine=engine)
 
 
-def test_windows_of_sliding_layers_are_set_aside_where_that_pays() -> None:
-    """gpt-oss-20b: 12 of 24 layers keep 128 tokens; Gemma-2-9B: 21 of 42 keep 4,096."""
-    gpt_oss = plan("gpt-oss-20b", max_num_seqs=64)
-    assert gpt_oss.kv_bytes_per_token == 12 * 2 * 8 * 64 * 2
-    assert gpt_oss.state_bytes == 64 * 128 * gpt_oss.kv_bytes_per_token
-    few, many = plan("gemma-2-9b", max_num_seqs=4), plan("gemma-2-9b", max_num_seqs=256)
-    assert few.kv_bytes_per_token == many.kv_bytes_per_token / 2
-    assert (few.state_bytes, many.state_bytes) == (4 * 4096 * few.kv_bytes_per_token, 0)
-
-
 def test_blocks_move_the_right_way() -> None:
     base = plan().num_gpu_blocks
     assert plan(gpu_memory_utilization=0.95).num_gpu_blocks > base

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from planner.catalog.architecture import Architecture
 from planner.catalog.gpus import Gpu
-from planner.catalog.kv_cache import kv_bytes_per_token_per_gpu, state_bytes_per_seq, windowed_share
+from planner.catalog.kv_cache import kv_bytes_per_token_per_gpu, state_bytes_per_seq
 from planner.catalog.layers.mlps import Dense, Experts
 from planner.catalog.parameters import (
     attention_gemms,
@@ -14,6 +14,7 @@ from planner.catalog.parameters import (
     per_layer_embeddings,
     per_layer_parameters,
 )
+from planner.deployment.sliding_windows import WindowRules, Windows, windows_of
 from planner.engines import ENGINES
 from planner.engines.engine import Activations, Occupied
 from planner.errors import CapacityError, UsageError
@@ -41,13 +42,15 @@ class MemoryPlan:
     usable_bytes : gpu_memory_utilization times that. What is beyond it holds the CUDA context (about 0.5e9) and,
         in vLLM before 0.21, the CUDA graphs (0.2e9 to 0.7e9); later versions charge the graphs to the usable part.
     weight_bytes, activation_bytes, communication_bytes, runtime_bytes : see the functions and constants here.
-    state_bytes : what sequences keep besides blocks: linear attention's states, sliding layers' windows.
+    state_bytes : what sequences keep besides blocks: linear attention's states.
     state_blocks : KV blocks that a sequence takes for its states, where the engine keeps them there; see `pages`.
     max_num_seqs : sequences that can run; fewer than asked for where SGLang has no room for the states of more.
     kv_bytes : what is left for the KV cache.
     kv_bytes_per_token : on this GPU.
     block_size : tokens of a block.
     num_gpu_blocks : KV blocks that fit.
+    windows : how sliding layers share the KV cache.
+    logged_kv_tokens : of vLLM's start-up log; with sliding layers the room for contexts of the longest length.
     """
 
     capacity_bytes: float
@@ -63,6 +66,8 @@ class MemoryPlan:
     kv_bytes_per_token: float
     block_size: int
     num_gpu_blocks: int
+    windows: Windows
+    logged_kv_tokens: int
 
     @property
     def num_kv_tokens(self) -> int:
@@ -72,16 +77,19 @@ class MemoryPlan:
     def __str__(self) -> str:
         parts = ("capacity", "usable", "weight", "activation", "communication", "runtime", "state", "kv")
         lines = [f"{part + ':':<15}{getattr(self, part + '_bytes') / 2**30:10.2f} GiB" for part in parts]
-        return "\n".join([*lines, f"{'blocks:':<15}{self.num_gpu_blocks:10,d} of {self.block_size} tokens, "
-                                  f"{self.kv_bytes_per_token:,.0f} B a token"
-                                  + (f", {self.state_blocks} for a sequence's states" if self.state_blocks else "")])
+        states = f", {self.state_blocks} for a sequence's states" if self.state_blocks else ""
+        lines.append(f"{'blocks:':<15}{self.num_gpu_blocks:10,d} of {self.block_size} tokens, "
+                     f"{self.kv_bytes_per_token:,.0f} B a token{states}{self.windows}")
+        if self.windows.window_tokens:
+            lines.append(f"{'tokens:':<15}{self.logged_kv_tokens:10,d} in vLLM's start-up log")
+        return "\n".join(lines)
 
 
 def plan_memory(arch: Architecture, gpu: Gpu, layout: Layout, *, engine: str, quantization: str | None,
                 kv_bytes_per_element: float, gpu_memory_utilization: float, max_num_batched_tokens: int,
                 max_num_seqs: int, block_size: int, draft: Draft | None = None,
-                adapters_bytes: float = 0.0, states_per_seq: int = 1,
-                kv_cache_memory_bytes: int | None = None) -> MemoryPlan:
+                adapters_bytes: float = 0.0, states_per_seq: int = 1, state_memory_ratio: float | None = None,
+                kv_cache_memory_bytes: int | None = None, window_rules: WindowRules | None = None) -> MemoryPlan:
     """Divide the memory of the fullest GPU as the engine does at start-up.
 
     Parameters
@@ -95,6 +103,8 @@ def plan_memory(arch: Architecture, gpu: Gpu, layout: Layout, *, engine: str, qu
     adapters_bytes : room for LoRA adapters, counted as weights [bytes].
     draft : how tokens are drafted: its weights, and the KV of its layers in the same blocks; None where they are not.
     states_per_seq : of SGLang and linear attention, see `states_per_sequence` [1].
+    state_memory_ratio : of SGLang and linear attention, states over KV; None for the engine's default [1].
+    window_rules : of sliding layers; None for the newest release's.
     kv_cache_memory_bytes : memory for KV and states in place of what `gpu_memory_utilization` leaves [bytes].
 
     Raises
@@ -104,9 +114,10 @@ def plan_memory(arch: Architecture, gpu: Gpu, layout: Layout, *, engine: str, qu
 
     Notes
     -----
-    Within 3 % of vLLM for Llama-3.1-8B. Sliding layers keep a window for each of max_num_seqs sequences, set aside
-    like states, and blocks hold the other layers' KV: what vLLM's hybrid KV cache manager comes to when all run. Where
-    so many windows leave room for fewer tokens than blocks of all layers would have, sliding layers count in full.
+    Within 3 % of vLLM for Llama-3.1-8B. Blocks hold the KV of layers that see all of the context. vLLM takes the
+    windows of sliding layers from the same pool as requests run; SGLang gives them a pool of their own (`windows_of`).
+    TensorRT-LLM keeps all of the context in them unless max_attention_window is set, which is not modelled: a log of
+    gpt-oss-120b has 36,864 B a token, all of its 36 layers.
 
     The states of linear attention (Qwen3.5) are set aside for max_num_seqs sequences, in SGLang for as many as 0.9 of
     the memory for KV holds, and it runs no more (`handle_max_mamba_cache`); with its radix cache that memory is all
@@ -115,18 +126,20 @@ def plan_memory(arch: Architecture, gpu: Gpu, layout: Layout, *, engine: str, qu
     Left out is scratch memory of sparse attention (GLM-5), up to 0.5e9 for the indexer's logits.
     """
     _check(gpu_memory_utilization, max_num_batched_tokens, max_num_seqs, block_size)
+    window_rules = window_rules or WindowRules(max_num_batched_tokens=max_num_batched_tokens)
     rules, ranks, stages = ENGINES[engine], layout.tensor_parallel_size, layout.pipeline_parallel_size
     weights = weight_bytes(arch, quantization, layout) + draft_weight_bytes(draft, layout) + adapters_bytes
     activations = activation_bytes(arch, max_num_batched_tokens, max_num_seqs, ranks, engine)
     communication = COMMUNICATION_BYTES if layout.num_gpus > 1 else 0.0
     per_token = kv_bytes_per_token_per_gpu(arch, kv_bytes_per_element, ranks, stages)
-    windowed = per_token * windowed_share(arch, ranks)
     block_size, state_blocks = pages(arch, engine, block_size, kv_bytes_per_element, ranks, draft)
     per_seq = 0 if state_blocks else state_bytes_per_seq(arch, kv_bytes_per_element, ranks, stages)
     if arch.keeps_recent_entries and rules.compressed_pool is not None:
         per_token, per_seq = rules.compressed_pool(arch, kv_bytes_per_element, stages), 0
-    windows = max_num_seqs * windowed * arch.sliding_window
-    per_token += draft_kv_bytes_per_token(draft, kv_bytes_per_element, ranks)
+    windows = windows_of(
+        arch, rules, layout, block_size=block_size, kv_bytes_per_element=kv_bytes_per_element,
+        bytes_per_token=per_token, draft_bytes_per_token=draft_kv_bytes_per_token(draft, kv_bytes_per_element, ranks),
+        rules=window_rules)
     beside = activations + communication + RUNTIME_BYTES
     usable = rules.usable_bytes(gpu_memory_utilization, Occupied(
         capacity=gpu.hbm_capacity_bytes, context=CONTEXT_BYTES, weights=weights, communication=communication,
@@ -136,19 +149,22 @@ def plan_memory(arch: Architecture, gpu: Gpu, layout: Layout, *, engine: str, qu
         _check_room(arch, gpu, usable, kv_cache_memory_bytes)
     kv = usable - weights - beside
     num_states = max_num_seqs
-    if (ratio := rules.state_memory_ratio) is not None and arch.num_linear_layers:
+    ratio = rules.state_memory_ratio if state_memory_ratio is None else state_memory_ratio
+    if ratio is not None and rules.state_memory_ratio is not None and arch.num_linear_layers:
         fitting = int(kv * ratio / (1 + ratio) // per_seq)
         max_num_seqs = max(min(max_num_seqs, fitting // states_per_seq), 1)
         num_states = max_num_seqs if states_per_seq == 1 else max(fitting, 1)
     states = float(num_states * per_seq)
     kv -= states
-    if windowed < per_token and (kv - windows) / (per_token - windowed) > kv / per_token:
-        kv, states, per_token = kv - windows, states + windows, per_token - windowed
+    num_gpu_blocks = int(kv // (windows.bytes_per_token * windows.block_size))
     plan = MemoryPlan(
         capacity_bytes=gpu.hbm_capacity_bytes, usable_bytes=usable, weight_bytes=weights, activation_bytes=activations,
         communication_bytes=communication, runtime_bytes=RUNTIME_BYTES, state_bytes=states,
-        state_blocks=state_blocks, max_num_seqs=max_num_seqs, kv_bytes=kv, kv_bytes_per_token=per_token,
-        block_size=block_size, num_gpu_blocks=int(kv // (per_token * block_size)))
+        state_blocks=state_blocks, max_num_seqs=max_num_seqs, kv_bytes=kv,
+        kv_bytes_per_token=windows.bytes_per_token, block_size=windows.block_size, num_gpu_blocks=num_gpu_blocks,
+        windows=windows, logged_kv_tokens=windows.logged_tokens(
+            num_gpu_blocks, window_rules.longest or arch.max_model_len,
+            of_pool=rules.logs_pool(window_rules.version)))
     return _checked(plan, arch, gpu, gpu_memory_utilization)
 
 

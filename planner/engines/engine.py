@@ -78,6 +78,21 @@ class Activations(NamedTuple):
     vocab_size: int
 
 
+class WindowPages(NamedTuple):
+    """Blocks of a model with sliding layers, where windows of running requests come from the same pool of KV.
+
+    Parameters
+    ----------
+    block_size, block_bytes : tokens of a block of the layers that see all of the context, and its size [bytes].
+    page_size, page_bytes : the same of sliding layers, all of them together.
+    """
+
+    block_size: int
+    block_bytes: int
+    page_size: int
+    page_bytes: int
+
+
 def _unchanged(defaults: EngineDefaults, _: Size) -> EngineDefaults:
     return defaults
 
@@ -88,6 +103,18 @@ def _one_state(_: bool | None, __: bool) -> int:
 
 def _separate_states(_: Architecture, block_size: int, *__: Any) -> tuple[int, int]:
     return block_size, 0
+
+
+def _no_windows(*_: Any) -> None:
+    return None
+
+
+def _one_step(max_num_batched_tokens: int, *_: Any) -> int:
+    return max_num_batched_tokens
+
+
+def _never(_: str | None) -> bool:
+    return False
 
 
 def _no_layers(_: Architecture) -> int:
@@ -125,7 +152,15 @@ class Engine:
     state_memory_ratio : memory of recurrent states over that of KV at most; None if states of max_num_seqs are kept.
     state_pages : block size [tokens] and blocks of a sequence's recurrent states, of (model, block size, bytes of a KV
         element, TP size, drafted tokens).
-    compressed_pages : the same for compressed sparse attention, of (model, block size).
+    charges_graphs_since : release since which CUDA graphs take their memory from the share; None where they do not.
+    window_pages : blocks where sliding layers keep a window for each running request, of (model, block size, bytes of
+        a KV element, TP size, stages, release); None where they keep all of the context.
+    tokens_in_flight : of a prompt, that they keep beside the window, of (max_num_batched_tokens, batches in flight,
+        release) [tokens].
+    logs_pool : whether a release logs its room for contexts of the longest length as its KV cache's tokens.
+    window_pool_ratio : tokens in a pool of sliding layers over those in the others' by default, of a model; None
+        where they keep all of the context.
+    compressed_pages : the same as `state_pages` for compressed sparse attention, of (model, block size).
     compressed_pool : bytes of a token in the pools of compressed sparse attention, of (model, bytes of an element,
         stages); None if all of it is in blocks.
     compressed_max_num_seqs : default seat limit over all ranks with such models; None for the usual one.
@@ -176,6 +211,11 @@ class Engine:
     states_per_sequence: Callable[[bool | None, bool], int] = _one_state
     state_memory_ratio: float | None = None
     state_pages: Callable[[Architecture, int, float, int, int], tuple[int, int]] = _separate_states
+    charges_graphs_since: str | None = None
+    window_pages: Callable[[Architecture, int, float, int, int, str | None], WindowPages | None] = _no_windows
+    tokens_in_flight: Callable[[int, int, str | None], int] = _one_step
+    logs_pool: Callable[[str | None], bool] = _never
+    window_pool_ratio: Callable[[Architecture], float | None] = _no_windows
     compressed_pages: Callable[[Architecture, int], tuple[int, int]] = _separate_states
     compressed_pool: Callable[[Architecture, float, int], float] | None = None
     compressed_max_num_seqs: int | None = None

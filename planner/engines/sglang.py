@@ -47,6 +47,10 @@ STATES_WITH_PREFIXES, STATES_OF_OVERLAP = 3, 2
 BLOCK_SIZE = 256
 SWA_FULL_TOKENS_RATIO, ROWS_PER_TOKEN = 0.1, 8 / 128
 ROW_BYTES_PER_ELEMENT = 4
+# Models whose sliding layers have a pool of their own (`is_hybrid_swa_model` in sglang/srt/configs/model_config.py),
+# and its tokens over those of the other layers (swa_full_tokens_ratio). Others' sliding layers keep all of the context.
+WINDOW_POOL_RATIO = 0.8
+WINDOW_POOL_MODELS = ("llama4_text", "gpt_oss", "mimo_v2_flash", "step3p5", "gemma4_text")
 LARGEST_FUSED_TOKENS = 2048  # FUSE_ALLREDUCE_MAX_BATCH_SIZE in sglang/srt/layers/communicator.py
 
 
@@ -122,6 +126,11 @@ def states_per_sequence(enable_prefix_caching: bool | None, async_scheduling: bo
     if enable_prefix_caching is False:
         return 1
     return STATES_WITH_PREFIXES + (STATES_OF_OVERLAP if async_scheduling else 0)
+
+
+def window_pool_ratio(arch: Architecture) -> float | None:
+    """Return the tokens in the pool of sliding layers over those in the others' pool; None without such a pool [1]."""
+    return WINDOW_POOL_RATIO if arch.model_type in WINDOW_POOL_MODELS else None
 
 
 def compressed_pages(_: Architecture, block_size: int) -> tuple[int, int]:
@@ -240,6 +249,9 @@ DIALECT = Dialect(  # sglang/srt/server_args.py
         Switch(names=("--enable-hierarchical-cache", "--enable-hicache"), option="has_tier"),
         Flag(names=("--hicache-ratio",), option="kv_offloading_ratio", read=number),
         choice(("--hicache-write-policy",), "kv_write_policy", {name: name for name in WRITE_POLICIES}),
+        Flag(names=("--swa-full-tokens-ratio",), option="swa_full_tokens_ratio", read=number),
+        Flag(names=("--mamba-full-memory-ratio",), option="mamba_full_memory_ratio", read=number),
+        Switch(names=("--disable-hybrid-swa-memory",), option="disable_hybrid_kv_cache_manager", otherwise=False),
         Switch(names=("--enable-lora",), option="enable_lora", otherwise=False),
         Flag(names=("--lora-paths",), option="lora_paths", read=text, write=unwritten, takes="several"),
         Flag(names=("--max-loras-per-batch",), option="max_loras"),
@@ -296,6 +308,7 @@ SGLANG = Engine(
     graph_capture_size=graph_capture_size, graph_rule="SGLang's default depends on the GPU's memory",
     usable_bytes=usable_bytes, activation_bytes=activation_bytes, states_per_sequence=states_per_sequence,
     state_memory_ratio=0.9,  # of recurrent states over KV, at most (mamba_full_memory_ratio)
+    window_pool_ratio=window_pool_ratio,
     compressed_pages=compressed_pages, compressed_pool=compressed_pool,
     compressed_max_num_seqs=256,  # `apply_deepseek_v4_defaults`
     sparse_kv_cache_type=sparse_kv_cache_type,

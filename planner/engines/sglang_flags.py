@@ -168,8 +168,8 @@ UNMODELLED = (
         --disable-overlap-cg-plan""")),
     Unmodelled(effect="changes how the memory is divided between the pools of layers, so the KV cache holds another "
                       "number of tokens", flags=flags("""
-        --swa-full-tokens-ratio= --swa-prefix-tails= --disable-hybrid-swa-memory --hybrid-kvcache-ratio=
-        --max-mamba-cache-size= --mamba-full-memory-ratio= --mamba-ssm-dtype= --mamba-max-states-per-path=-1
+        --swa-prefix-tails= --hybrid-kvcache-ratio= --max-mamba-cache-size= --mamba-ssm-dtype=
+        --mamba-max-states-per-path=-1
         --mamba-radix-cache-strategy|--mamba-scheduler-strategy=auto --mamba-track-interval=256
         --enable-int8-mamba-checkpoint --int8-mamba-ckpt-size= --enable-linear-replayssm --linear-replayssm-cache-len=16
         --enable-linear-replayssm-spec --enable-gdn-replayssm-spec --enable-page-major-kv-layout

@@ -31,6 +31,7 @@ from planner.engines.dialect import (
     unwritten,
 )
 from planner.engines.engine import Activations, Engine, EngineDefaults, Occupied, Size
+from planner.engines.kv_groups import logs_pool, tokens_in_flight, window_pages
 from planner.engines.log_lines import TOGETHER, Found, Lines, LogReader, Look, between
 from planner.engines.releases import Default, is_before
 from planner.engines.values import largest, number, text, whole_or_auto
@@ -162,6 +163,8 @@ DIALECT = Dialect(  # vllm/engine/arg_utils.py
         Flag(names=("--max-model-len",), option=CONTEXT, read=whole_or_auto),
         Flag(names=("--num-gpu-blocks-override",), option="num_gpu_blocks"),
         Flag(names=("--block-size",), option="block_size"),
+        Switch(names=("--disable-hybrid-kv-cache-manager",), option="disable_hybrid_kv_cache_manager",
+               otherwise=False),
         Flag(names=("--swap-space",), option="swap_space", read=number),
         Flag(names=("--kv-offloading-size",), option="kv_offloading_size", read=number),
         choice(("--moe-backend", "--kernel-config.moe-backend"), "moe_backend", MOES),
@@ -285,6 +288,8 @@ VLLM = Engine(
     graph_capture_size=graph_capture_size, graphs_count_tokens=True, cudagraph_mode="full_and_piecewise",
     graph_rule="vLLM captures up to 2 × max_num_seqs tokens, at most 512",
     usable_bytes=usable_bytes, activation_bytes=activation_bytes, state_pages=state_pages,
+    charges_graphs_since="0.21",  # VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS
+    window_pages=window_pages, tokens_in_flight=tokens_in_flight, logs_pool=logs_pool,
     compressed_pages=compressed_pages, needs_whole_context=True,
     index_share=0.1, compressed_kernels="vllm",
     block_sparse_frac={"hopper": 0.122, "blackwell": 0.2},

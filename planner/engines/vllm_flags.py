@@ -91,8 +91,6 @@ UNMODELLED = (
     Unmodelled(effect=NO_GPU, is_refused=True, only=("cpu", "tpu", "neuron"), flags=flags("--device=auto")),
     Unmodelled(effect=NO_TEXT, is_refused=True, flags=flags("--mm-encoder-only --diffusion-config|-dc=")),
     _CONTEXT_PARALLEL,
-    Unmodelled(effect="keeps the whole context of layers with a sliding window: the KV cache holds fewer tokens",
-               flags=flags("--disable-hybrid-kv-cache-manager")),
     Unmodelled(effect="limits the context to the sliding window", flags=flags("--disable-sliding-window")),
     Unmodelled(effect="changes the size of a KV block's content, so the KV cache holds another number of tokens",
                flags=flags("""--kv-cache-dtype-skip-layers=* --mamba-cache-dtype=auto --mamba-ssm-cache-dtype=auto

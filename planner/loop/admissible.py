@@ -6,6 +6,7 @@ from planner.loop.compiled.jit import jit
 from planner.loop.decodes import depart
 from planner.loop.drafts import slots_after
 from planner.loop.memory.adapters import lacks_adapter_slot
+from planner.loop.memory.beside_context import blocks_to_enter
 from planner.loop.memory.blocks import (
     ceil_div,
     find_hit,
@@ -146,8 +147,8 @@ def tokens_by_share(s: State, i: int, hit_blocks: int, unused_hits: int, compute
 def pass_over(s: State, i: int) -> None:
     """Keep a seat and blocks in this step for a waiting prompt that fits but has no chunk."""
     request = s.requests[i]
-    hit_blocks, unused_hits, _, _ = look_up(s, i)
-    whole = most_blocks(s, request) if s.settings.promise == PROMISE_ALL else num_reserved(s, request)
+    hit_blocks, unused_hits, _, computed = look_up(s, i)
+    whole = blocks_at_entry(s, request, computed)
     s.engine.step_passed += 1
     s.engine.step_passed_blocks += whole - hit_blocks + unused_hits
 
@@ -165,7 +166,7 @@ def lacking_blocks(s: State, request: Any, n: int, hit_blocks: int, unused_hits:
     if s.settings.reserve == RESERVE_CHUNK:
         tested = max(tested, ceil_div(slots_after(s, computed, n), s.settings.block_size))
     kept = s.engine.step_passed_blocks - s.engine.num_free_blocks
-    return int(tested - hit_blocks + unused_hits + s.settings.state_blocks + kept)
+    return int(tested - hit_blocks + unused_hits + blocks_to_enter(s, request, computed) + kept)
 
 
 @jit
@@ -231,6 +232,14 @@ def num_reserved(s: State, request: Any) -> int:
 
 
 @jit
+def blocks_at_entry(s: State, request: Any, computed: int) -> int:
+    """Return the blocks that a request that is passed over, or looked at ahead, will hold or be promised."""
+    if s.settings.promise == PROMISE_ALL:
+        return int(most_blocks(s, request))
+    return int(num_reserved(s, request) + blocks_to_enter(s, request, computed))
+
+
+@jit
 def wanted_tokens(s: State, request: Any, computed: int) -> int:
     """Return how many tokens a waiting request would take in one step, if there were room."""
     known = request.input_tokens + request.num_output_tokens
@@ -243,7 +252,7 @@ def never_fits(s: State, request: Any, computed: int) -> bool:
     is_whole = s.settings.cut == CUT_NONE
     if is_whole and wanted_tokens(s, request, computed) > s.settings.max_num_batched_tokens:
         return True
-    largest = num_reserved(s, request) + s.settings.state_blocks
+    largest = num_reserved(s, request) + blocks_to_enter(s, request, computed)
     return bool(largest > s.settings.num_gpu_blocks or never_fits_reservation(s, request))
 
 

@@ -26,7 +26,8 @@ from planner.loop.compiled.queues import (
 )
 from planner.loop.drafts import slots_after
 from planner.loop.memory.adapters import claim_adapter, lacks_adapter_slot
-from planner.loop.memory.blocks import ceil_div, claim_hit, enter_blocks, enter_contents, take_blocks, take_states
+from planner.loop.memory.beside_context import blocks_to_enter
+from planner.loop.memory.blocks import ceil_div, claim_hit, enter_blocks, enter_contents, take_beside, take_blocks
 from planner.loop.memory.kv_loading import await_load, begin_pull
 from planner.loop.memory.tiers import begin_load, use_prefix
 from planner.loop.preemption import cross_host_link, least_urgent_decode, leave_cpu, preempt
@@ -123,11 +124,13 @@ def enter_running(s: State, i: int, n: int, hit_blocks: int, computed: int) -> N
     """Admit a request with its first `n` tokens after those that its lookup found computed."""
     request = s.requests[i]
     claim_adapter(s, i)
-    take_states(s)
+    beside = blocks_to_enter(s, request, computed)
     if s.settings.pulls_kv and s.pulls[i].tokens > 0 and request.num_cached_tokens < 0:
+        take_beside(s, i, beside)
         begin_pull(s, i)
         return
     claim_hit(s, i, hit_blocks)
+    take_beside(s, i, beside)  # after its hits, which nobody may have used
     loaded_s = begin_load(s, i, hit_blocks) if s.settings.has_tiers else 0.0
     if loaded_s > s.engine.now_s:
         n = 0

@@ -1,10 +1,9 @@
 """Prompts held back while decodes run: TensorRT-LLM's batch waiting and balance of ranks, vLLM's interval."""
 
-from planner.loop.admissible import is_known_blocked, look_up, num_reserved, wanted_tokens
+from planner.loop.admissible import blocks_at_entry, is_known_blocked, look_up, wanted_tokens
 from planner.loop.compiled.jit import jit
 from planner.loop.compiled.queues import first_waiting
 from planner.loop.equal_chunks import offered_equally
-from planner.loop.memory.blocks import most_blocks
 from planner.loop.state.engine_state import CUT_NONE, NONE, PROMISE_ALL, State
 from planner.loop.step_shape import chunk_tokens, free_seats, pending_tokens
 
@@ -95,7 +94,7 @@ def offered_tokens(s: State, max_new_seqs: int, coming: int) -> int:
     while i != NONE and seats > 0 and offered < left:
         request = s.requests[i]
         hit_blocks, unused_hits, _, computed = look_up(s, i)
-        room -= (most_blocks(s, request) if promises_all else num_reserved(s, request)) - hit_blocks + unused_hits
+        room -= blocks_at_entry(s, request, computed) - hit_blocks + unused_hits
         wanted = wanted_tokens(s, request, computed)
         n = chunk_tokens(s, wanted, left - offered, False)
         if room < 0 or (n == 0 and not s.settings.passes_over) or (s.settings.cut == CUT_NONE and n < wanted):

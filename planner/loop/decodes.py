@@ -17,6 +17,7 @@ from planner.loop.memory.blocks import (
     num_computed_tokens,
     num_output_tokens,
     reserves_ahead,
+    return_chunk,
 )
 from planner.loop.state.engine_state import DECODE, NONE, State
 from planner.policies.policy import NO_LIMIT
@@ -32,6 +33,7 @@ def enter_decode(s: State, i: int) -> None:
     if s.settings.records_steps:
         add_decode_time(s, i, -1.0)
     s.engine.num_decodes += 1
+    return_chunk(s, i)
     if not is_aggregated(s, request):
         return
     request.decode_offset = s.engine.decode_step - request.num_output_tokens

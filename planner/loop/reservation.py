@@ -11,6 +11,7 @@ from typing import Any
 
 from planner.loop.compiled.jit import jit
 from planner.loop.decodes import CLIP_MAX_NEW_TOKENS, num_seen_tokens
+from planner.loop.memory.beside_context import most_beside
 from planner.loop.memory.blocks import ceil_div, most_blocks
 from planner.loop.state.engine_state import (
     COMPLETED,
@@ -57,7 +58,8 @@ def never_fits_reservation(s: State, request: Any) -> bool:
 def room_to_enter(s: State, request: Any) -> int:
     """Return the tokens of KV that SGLang wants to be free for a newcomer: its own, its output to come, and a page."""
     to_emit = min(max(request.max_output_tokens - request.num_output_tokens, 0), CLIP_MAX_NEW_TOKENS)
-    return int(request.input_tokens + request.num_output_tokens + to_emit + s.settings.block_size)
+    beside = most_beside(s, request) * s.settings.block_size
+    return int(request.input_tokens + request.num_output_tokens + to_emit + s.settings.block_size + beside)
 
 
 @jit

@@ -134,6 +134,7 @@ def forget_cache(state: st.State) -> None:
     state.entries.first = st.NONE
     state.entries.last = st.NONE
     state.engine.free_head, state.engine.free_tail = 0, len(state.blocks) - 1
+    state.engine.beside_head = st.NONE
     forget_cpu_tier(state)
 
 
@@ -181,8 +182,8 @@ def _engine_record(settings: Any) -> Any:
     engine.num_free_blocks = settings.num_gpu_blocks
     engine.num_free_cpu_blocks = settings.num_cpu_blocks
     for name in ("last_to_leave", "waiting_head", "waiting_tail", "running_head", "running_tail", "free_head",
-                 "free_tail", "newest_node", "oldest_node", "blocked_request", "blocked_content", "next_in_order",
-                 "first_filled"):
+                 "free_tail", "beside_head", "newest_node", "oldest_node", "blocked_request", "blocked_content",
+                 "next_in_order", "first_filled"):
         setattr(engine, name, st.NONE)
     engine.free_node = 1
     if settings.enable_prefix_caching:

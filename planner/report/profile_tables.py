@@ -1,6 +1,6 @@
 """A GPU's or a model's profile as `planner db show` prints it, with memory and step times by term."""
 
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import asdict, fields, is_dataclass, replace
 from typing import Any
 
 from planner.catalog.architecture import Architecture
@@ -13,6 +13,7 @@ from planner.errors import UnknownNameError
 from planner.loop.rows import STEP_ROW
 from planner.loop.state import engine_state as st
 from planner.model.precision import kv_bytes_per_element
+from planner.results.memory_notes import graph_memory
 from planner.settings.scenario import Scenario
 from planner.steptime.by_term import step_terms
 
@@ -83,9 +84,10 @@ def _show_model(name: str, scenario: Scenario) -> tuple[dict[str, Any], str]:
     if scenario.gpu:
         deployment = deploy(replace(scenario, model=name))
         terms, memory = step_class_terms(deployment), deployment.memory
-        value["memory"] = None if memory is None else {field: getattr(memory, field) for field in memory.__slots__}
+        value["memory"] = None if memory is None else asdict(memory)
         value["step_terms_s"] = terms
-        lines += [f"on {deployment.layout.num_gpus} × {scenario.gpu}", str(memory), _terms_text(terms)]
+        lines += [f"on {deployment.layout.num_gpus} × {scenario.gpu}", str(memory),
+                  *(f"note: {note}" for note in graph_memory(deployment)), _terms_text(terms)]
     return value, "\n".join(lines)
 
 

@@ -138,7 +138,9 @@ def _memory_line(summary: Mapping[str, Any]) -> list[str]:
     taken = " − ".join(f"{gib[name]:.2f} {name}" for name in taken_by if gib[name] > 0)
     states = f", {memory['state_blocks']} for a sequence's states" if memory["state_blocks"] else ""
     return [f"KV cache {gib['kv']:.2f} GiB = {gib['usable']:.2f} usable − {taken}; "
-            f"{memory['num_gpu_blocks']:,} blocks at {memory['kv_bytes_per_token']:,.0f} B a token{states}"]
+            f"{memory['num_gpu_blocks']:,} blocks at {memory['kv_bytes_per_token']:,.0f} B a token{states}"
+            + (f" and windows of {memory['windows']['window_tokens']:,} tokens"
+               if memory["windows"]["window_tokens"] else "")]
 
 
 def _bounds(summary: Mapping[str, Any], key: str) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 from planner.deployment.deploy import Deployment, pools_of
 from planner.engines import ENGINES
 from planner.model.precision import WEIGHT_FORMATS, weight_format
+from planner.results.memory_notes import graph_memory, release_of_windows, window_memory
 from planner.results.session_notes import session_notes
 from planner.settings.default_router import ROUTER
 from planner.settings.scenario import Scenario, given_options
@@ -94,6 +95,7 @@ def _engines(deployment: Deployment, trace: Trace) -> list[str]:
                      + ("" if deployment.stack else "; a linear step time does not include the draft's cost"))
     if "adapter" in columns and not settings.max_loras:
         lines.append("the trace's LoRA adapters are ignored; --max-loras replays them")
+    lines += window_memory(deployment, trace) + graph_memory(deployment)
     return lines + _kernels(deployment) + _context(deployment) + _release(deployment) + _calibration(deployment)
 
 
@@ -120,11 +122,14 @@ def _kernels(deployment: Deployment) -> list[str]:
 def _context(deployment: Deployment) -> list[str]:
     """Say that vLLM would not start: a request of the longest context must fit into its KV cache.
 
-    Layers with a window or a state need less for it; of models that have some nothing is said.
+    Layers with a state need less for it, and of models that have some nothing is said; sliding layers need windows.
     """
-    arch, settings = deployment.architecture, deployment.settings
+    arch, settings, memory = deployment.architecture, deployment.settings, deployment.memory
     room = settings.num_gpu_blocks * settings.block_size
     is_even = arch is not None and arch.has_even_layers
+    if memory is not None and memory.windows.window_tokens:
+        is_even = True
+        room = memory.windows.logged_tokens(settings.num_gpu_blocks, settings.max_model_len, of_pool=True)
     engine = ENGINES[deployment.scenario.engine]
     if not engine.needs_whole_context or not is_even or room >= settings.max_model_len:
         return []
@@ -142,6 +147,8 @@ def _release(deployment: Deployment) -> list[str]:
                for default in engine.defaults_before(version)]
     if changed:
         return [f"{engine.title} {version}: options left at their defaults follow the release: {', '.join(changed)}"]
+    if windows := release_of_windows(deployment):
+        return windows
     if stack is None or not stack.num_older_layers:
         last = engine.defaults_since[-1].since if engine.defaults_since else engine.newest_since
         return [f"engine_version = {version} changes nothing for this model: the planner models differences of "

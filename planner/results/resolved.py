@@ -1,6 +1,6 @@
 """A resolved deployment and its policy as plain values, for summaries."""
 
-from dataclasses import fields
+from dataclasses import asdict, fields
 from typing import Any
 
 from planner.deployment.deploy import Deployment, pools_of
@@ -33,7 +33,7 @@ def describe_deployment(deployment: Deployment, num_replicas: int) -> dict[str, 
                         "async_scheduling")},
         "value_sources": None if deployment.pools else value_sources(deployment),
         "memory": None if memory is None or deployment.pools else {
-            name: getattr(memory, name) for name in memory.__slots__ if name != "block_size"
+            name: value for name, value in asdict(memory).items() if name != "block_size"
         },
     }
 

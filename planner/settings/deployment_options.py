@@ -1,5 +1,6 @@
 """Options of the deployment: model, GPU, parallelism, formats and memory."""
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -65,6 +66,14 @@ class DeploymentOptions:
     block_size: int = option(
         16, "KV block size [tokens] (SGLang: --page-size; TensorRT-LLM: tokens_per_block). vLLM's blocks "
         "are larger if the model has linear attention.")
+    disable_hybrid_kv_cache_manager: bool = option(
+        False, "Layers with a sliding window keep all of the context in the KV cache (SGLang: "
+        "--disable-hybrid-swa-memory).")
+    swa_full_tokens_ratio: float | None = option(
+        None, "KV tokens of the layers with a sliding window, as a multiple of the other layers' (SGLang). [0.8 for "
+        "models that have such a pool]")
+    mamba_full_memory_ratio: float | None = option(
+        None, "Memory for recurrent states, as a multiple of the KV cache's (SGLang). [0.9]")
     max_loras: int = option(0, "Maximum number of LoRA adapters in a step. 0: adapters are ignored.")
     max_cpu_loras: int | None = option(None, "Maximum number of LoRA adapters in host memory. [max_loras]")
     max_lora_rank: int = option(
@@ -89,5 +98,9 @@ def check_deployment(options: DeploymentOptions) -> None:
     if options.kv_cache_memory_bytes is not None and options.num_gpu_blocks is not None:
         raise UsageError(f"kv_cache_memory_bytes = {options.kv_cache_memory_bytes} beside num_gpu_blocks = "
                          f"{options.num_gpu_blocks}: both are the size of the KV cache; leave one of them out")
+    for name in ("swa_full_tokens_ratio", "mamba_full_memory_ratio"):
+        value = getattr(options, name)
+        if value is not None and not 0 < value < math.inf:
+            raise UsageError(f"{name} = {value}: must be above 0, and finite")
     if options.max_cpu_loras is not None and options.max_cpu_loras < options.max_loras:
         raise UsageError(f"max_cpu_loras = {options.max_cpu_loras}: must be at least max_loras = {options.max_loras}")

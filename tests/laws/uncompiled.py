@@ -6,6 +6,7 @@ import json
 import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
@@ -47,6 +48,8 @@ TIERS: dict[str, Any] = {"model": "llama-3.1-8b", "gpu": "h100-sxm", "kv_offload
 CASES |= {f"tiers {policy}": CASES["prefix"] | TIERS | {"kv_write_policy": policy, "preemption": preemption}
           for policy, preemption in (("write_through", "swap"), ("write_through_selective", "recompute"),
                                      ("write_back", "swap"))}
+
+WINDOWS = {"window_tokens": 6, "window_chunk": 8, "window_page_size": 2, "window_page_bytes": 5, "block_bytes": 10}
 
 POOLS: dict[str, Any] = {"data_parallel_size": 3, "prefill_replicas": 1, "kv_transfer_latency": 0.013,
                          "local_prefill_below": 8, "router": "least-outstanding-tokens"}
@@ -115,7 +118,15 @@ def outcomes() -> dict[str, str]:
                             ("decode", {"router": "lora-affinity", "max_loras": 1}))
         for recording in (EVERYTHING,)
     }
-    return fleets | pools | ranks | overloaded | {
+    with patch("planner.deployment.deploy._window_settings", return_value=WINDOWS):
+        windows = {
+            f"{policy} windows {name} {kind}": outcome(play(trace, recording=recording, policy=policy,
+                                                            **COMMON | CASES[name] | {"num_gpu_blocks": 24}))
+            for policy in POLICIES
+            for name in ("recompute", "swap", "prefix", "mixing", "drafts", "pipeline")
+            for kind, recording in (("whole", EVERYTHING), ("plain", Recording()))
+        }
+    return fleets | pools | ranks | overloaded | windows | {
         f"{policy} {name} {kind}": outcome(play(trace, recording=recording, policy=policy, **COMMON | options))
         for policy in POLICIES
         for name, options in CASES.items()

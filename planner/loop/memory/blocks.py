@@ -8,6 +8,7 @@ end of the block (`planner.replays.block_ids` assigns them). `entries[content]` 
 from typing import Any
 
 from planner.loop.compiled.jit import jit
+from planner.loop.memory.beside_context import blocks_to_return, most_beside
 from planner.loop.memory.radix import ROOT, leave_tree, make_free, stand_on
 from planner.loop.memory.tiers import note_filled, note_hits, use_all, write_back
 from planner.loop.state.engine_state import DECODE, NONE, PROMISE_ALL, RESERVE_MODEL_LEN, RESERVE_OUTPUT, WAITING, State
@@ -58,6 +59,7 @@ def num_held(s: State, request: Any) -> int:
 def most_blocks(s: State, request: Any) -> int:
     """Return the blocks that a request holds at its largest output, all there are at most."""
     largest = ceil_div(request.input_tokens + request.max_output_tokens, s.settings.block_size)
+    largest += most_beside(s, request)
     return int(min(largest, s.settings.num_gpu_blocks))
 
 
@@ -79,9 +81,42 @@ def take_blocks(s: State, i: int, held: int, count: int) -> None:
 
 
 @jit
-def take_states(s: State) -> None:
-    """Take the blocks of an admitted request's recurrent states: vLLM has one pool for KV and states."""
-    s.engine.num_free_blocks -= s.settings.state_blocks
+def take_beside(s: State, i: int, count: int) -> None:
+    """Give an admitted request the blocks beside its context's; they lose their contents, and nobody finds them."""
+    if count == 0:
+        return
+    if s.settings.caches_in_tree:
+        make_free(s, count)
+    s.engine.num_free_blocks -= count
+    s.requests[i].num_beside = count
+    if s.settings.enable_prefix_caching:
+        for _ in range(count):
+            b = s.engine.free_head
+            unlink_free(s, b)
+            forget_content(s, b)
+            s.blocks[b].next = s.engine.beside_head
+            s.engine.beside_head = b
+
+
+@jit
+def return_beside(s: State, i: int, count: int) -> None:
+    """Take blocks beside its context's from a request; they are the first that others get, since they are empty."""
+    if count == 0:
+        return
+    return_blocks(s, count)
+    s.requests[i].num_beside -= count
+    if s.settings.enable_prefix_caching:
+        for _ in range(count):
+            b = s.engine.beside_head
+            s.engine.beside_head = s.blocks[b].next
+            link_free_front(s, b)
+
+
+@jit
+def return_chunk(s: State, i: int) -> None:
+    """Take from a request whose prompt is computed what sliding layers kept of it beside their windows."""
+    if s.settings.window_tokens > 0:
+        return_beside(s, i, blocks_to_return(s, s.requests[i]))
 
 
 @jit
@@ -98,7 +133,7 @@ def release_blocks(s: State, i: int) -> None:
     held = num_held(s, request)
     request.num_blocks = 0
     s.engine.is_full = 0
-    return_blocks(s, int(s.settings.state_blocks))
+    return_beside(s, i, int(request.num_beside))
     if s.settings.promise == PROMISE_ALL:
         s.engine.promised_blocks -= most_blocks(s, request)
     if s.settings.caches_in_tree:

@@ -41,7 +41,9 @@ class EngineSettings:
     that at least so many drafted tokens are accepted, one for each drafted token. `num_lookahead_tokens` are KV slots
     that a decode holds for drafts. With `hashes_next_token` a block's content covers the token after it. `seed` seeds
     the draws of accepted drafts. `state_blocks` are KV blocks that a request takes for its recurrent states
-    (`deployment.memory.pages`). `attention_dp_size` attention ranks take prompts together, or after
+    (`deployment.memory.pages`). Sliding layers keep `window_tokens`, and `window_chunk` more while a prompt is
+    computed, in pages of `window_page_size` tokens and `window_page_bytes`; a block has `block_bytes`
+    (`deployment.sliding_windows`). `attention_dp_size` attention ranks take prompts together, or after
     `attention_dp_timeout_iters` steps. `adapter_load_s` is the time to bring a LoRA adapter from host memory to the
     GPU, `adapter_read_s` into host memory [s].
     """
@@ -93,6 +95,11 @@ class EngineSettings:
     max_num_queued_tokens: int
     priority_ageing: float
     state_blocks: int = 0
+    window_tokens: int = 0
+    window_chunk: int = 0
+    window_page_size: int = 1
+    window_page_bytes: int = 0
+    block_bytes: int = 1
     attention_dp_size: int = 1
     attention_dp_timeout_iters: int = 0
     acceptance: tuple[float, ...] = ()

@@ -84,6 +84,7 @@ REQUEST = np.dtype(
         ("num_flying_tokens", "i4"),  # emitted in the last step, whose result is not processed yet; not aggregated ones
         ("num_refused_tokens", "i4"),  # drafts of the last step that its result, not processed yet, refuses
         ("num_blocks", "i4"),  # held; of an aggregated decode see `blocks.num_held`
+        ("num_beside", "i4"),  # blocks held besides: of recurrent states, and of sliding layers' windows
         ("num_cached_tokens", "i4"),  # prefix hit at the first admission; -1 before
         ("num_lost_tokens", "i4"),  # computed before the last preemption
         ("num_recomputed_tokens", "i4"),
@@ -198,6 +199,7 @@ ENGINE = np.dtype(
         ("num_free_cpu_blocks", "i8"),
         ("free_head", "i8"),
         ("free_tail", "i8"),
+        ("beside_head", "i8"),  # in the list of blocks that hold no context
         ("num_evictable", "i8"),  # free blocks that are in the radix tree
         ("oldest_node", "i8"),  # ends of the list of its nodes in the order of their last touch
         ("newest_node", "i8"),

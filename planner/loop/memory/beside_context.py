@@ -1,0 +1,50 @@
+"""Blocks that a request takes beside its context's: for recurrent states, and for the windows of sliding layers.
+
+vLLM has one pool for all of them. While a prompt is computed, sliding layers keep the window and the tokens in flight
+(`window_chunk`); then the window, or all of a request that is shorter. What a request will take is charged when it is
+admitted, and the chunk's part returns once its prompt is computed.
+"""
+
+from typing import Any
+
+from planner.loop.compiled.jit import jit
+from planner.loop.state.engine_state import State
+
+
+@jit
+def window_blocks(s: State, length: int, new_tokens: int) -> int:
+    """Return the blocks of a request's windows while so many tokens are computed; its first page may be half used."""
+    t = s.settings
+    if t.window_tokens == 0:
+        return 0
+    page = t.window_page_size
+    pages = min((length + page - 1) // page, (t.window_tokens + new_tokens + page - 2) // page + 1)
+    return int((pages * t.window_page_bytes + t.block_bytes - 1) // t.block_bytes)
+
+
+@jit
+def blocks_beside(s: State, request: Any, known: int, computed: int) -> int:
+    """Return the blocks beside its context's of a request with so many known tokens, so many of them computed."""
+    if s.settings.window_tokens == 0:
+        return int(s.settings.state_blocks)
+    chunk = window_blocks(s, known, min(s.settings.window_chunk, known - computed))
+    return int(s.settings.state_blocks + max(chunk, window_blocks(s, request.input_tokens + request.output_tokens, 1)))
+
+
+@jit
+def blocks_to_enter(s: State, request: Any, computed: int) -> int:
+    """Return the blocks beside its context's that a waiting request takes when it is admitted."""
+    return blocks_beside(s, request, int(request.input_tokens + request.num_output_tokens), computed)
+
+
+@jit
+def most_beside(s: State, request: Any) -> int:
+    """Return the most blocks beside its context's that a request takes, whatever its output so far."""
+    return blocks_beside(s, request, int(request.input_tokens + request.max_output_tokens), 0)
+
+
+@jit
+def blocks_to_return(s: State, request: Any) -> int:
+    """Return the blocks that a request has for its prompt's windows and needs no longer as a decode."""
+    kept = s.settings.state_blocks + window_blocks(s, request.input_tokens + request.output_tokens, 1)
+    return int(max(request.num_beside - kept, 0))

@@ -1,0 +1,62 @@
+"""Notes on what the memory model leaves out, and on what a release changes in it."""
+
+from planner.deployment.deploy import Deployment
+from planner.engines import ENGINES
+from planner.engines.releases import is_before
+from planner.traces import Trace
+
+# "Estimated CUDA graph memory" in start-up logs of vLLM 0.19 to 0.27: 0.17 to 2.75 GiB, half of them below 0.53. By
+# model, kernels and sizes they follow no rule that we found: two graphs are measured, and their growth is multiplied.
+GRAPHS_GIB = (0.2, 2.8)
+USUAL_GRAPHS_GIB = 0.5
+SHARE_THAT_MATTERS = 0.05  # of the KV cache
+
+
+def graph_memory(deployment: Deployment) -> list[str]:
+    """Say that CUDA graphs take some of the KV cache, where their usual size is more than a small share of it."""
+    engine, memory, scenario = ENGINES[deployment.scenario.engine], deployment.memory, deployment.scenario
+    since = engine.charges_graphs_since
+    mode = scenario.cudagraph_mode or engine.cudagraph_mode
+    if memory is None or since is None or is_before(scenario.engine_version, since) or mode == "none":
+        return []
+    kv_gib = memory.kv_bytes / 2**30
+    if scenario.kv_cache_memory_bytes is not None or SHARE_THAT_MATTERS * kv_gib > USUAL_GRAPHS_GIB:
+        return []
+    return [f"the memory of CUDA graphs and of kernels' workspaces is left out. {engine.title} takes it from the KV "
+            f"cache since {since}, and start-up logs show {GRAPHS_GIB[0]} to {GRAPHS_GIB[1]} GiB, of {kv_gib:.1f} GiB "
+            f"here; --kv-cache-memory-bytes sets the KV cache that your server's log shows"]
+
+
+def window_memory(deployment: Deployment, trace: Trace) -> list[str]:
+    """Say where requests are so short that SGLang's pool of sliding layers would be full before the other one."""
+    engine, arch, scenario = ENGINES[deployment.scenario.engine], deployment.architecture, deployment.scenario
+    ratio = None if arch is None else engine.window_pool_ratio(arch)
+    if arch is None or deployment.memory is None or ratio is None or scenario.disable_hybrid_kv_cache_manager:
+        return []
+    ratio = ratio if scenario.swa_full_tokens_ratio is None else scenario.swa_full_tokens_ratio
+    lengths = trace.requests["input_tokens"] + trace.requests["output_tokens"]
+    share = float(lengths.clip(upper_bound=arch.sliding_window).sum()) / max(float(lengths.sum()), 1.0)
+    if share <= ratio:
+        return []
+    return [f"{share:.0%} of the requests' tokens are within the sliding window of {arch.sliding_window:,} tokens, and "
+            f"{engine.title}'s pool for these layers has {ratio:g} times the other layers' tokens (swa_full_tokens_"
+            f"ratio). It is full first, at {ratio / share:.0%} of the requests that the planner lets in"]
+
+
+def release_of_windows(deployment: Deployment) -> list[str]:
+    """Say what an older release does with the KV of sliding layers."""
+    scenario, memory, arch = deployment.scenario, deployment.memory, deployment.architecture
+    engine, version = ENGINES[scenario.engine], scenario.engine_version
+    if memory is None or arch is None or not arch.sliding_window or scenario.disable_hybrid_kv_cache_manager:
+        return []
+    layout, chunk = deployment.layout, memory.windows.window_chunk
+    if chunk > 0:
+        tokens = engine.tokens_in_flight(1, 2, None) // engine.tokens_in_flight(1, 2, version)
+        return [] if tokens == 1 else [
+            f"{engine.title} {version}: sliding layers keep {chunk:,} tokens of a prompt beside their window while it "
+            f"is computed; newer releases keep those of all steps in flight"]
+    newest, own = (engine.window_pages(arch, 16, 2.0, layout.tensor_parallel_size, layout.pipeline_parallel_size,
+                                       release) for release in (None, version))
+    return [] if newest is None or own is not None else [
+        f"{engine.title} {version}: sliding layers keep all of the context in the KV cache; newer releases keep their "
+        f"window"]
