@@ -15,7 +15,7 @@ from planner.deployment.engine_limits import graph_sizes, limits_of, scenario_co
 from planner.deployment.kv_tiers import check_tiers, cpu_tier, remote_tier
 from planner.deployment.memory import MemoryPlan, pages, plan_memory
 from planner.deployment.pools import PoolSpec, Role, read_fleet
-from planner.deployment.sliding_windows import WindowRules
+from planner.deployment.sliding_windows import WindowRules, window_settings
 from planner.engines import ENGINES
 from planner.engines.engine import EngineDefaults
 from planner.errors import FleetError, PlannerError, UsageError
@@ -295,7 +295,8 @@ def deploy(scenario: Scenario, *, enable_prefix_caching: bool = False, longest_r
         max_model_len=_longest_context(scenario, policy, architecture, longest_request),
         enable_prefix_caching=enable_prefix_caching,
         **ENGINES[scenario.engine].rules_before(scenario.engine_version),
-        **_window_settings(memory), state_blocks=state_blocks, attention_dp_size=layout.data_parallel_size,
+        **window_settings(None if memory is None else memory.windows), state_blocks=state_blocks,
+        attention_dp_size=layout.data_parallel_size,
         attention_dp_timeout_iters=layout.attention_dp_timeout_iters,
         stage_transfer_s_per_token=stage_transfer[0], stage_transfer_latency_s=stage_transfer[1],
         acceptance=() if draft is None else draft.acceptance,
@@ -347,14 +348,6 @@ def _plan_memory(scenario: Scenario, limits: EngineDefaults, architecture: Archi
             num_batches=max(2 if limits.async_scheduling else 1, layout.pipeline_parallel_size),
             pool_ratio=scenario.swa_full_tokens_ratio, keeps_all=scenario.disable_hybrid_kv_cache_manager),
     )
-
-
-def _window_settings(memory: MemoryPlan | None) -> dict[str, int]:
-    """Return what the loop charges requests for the windows of sliding layers; nothing where blocks hold all KV."""
-    if memory is None or memory.windows.window_tokens == 0:
-        return {}
-    names = ("window_tokens", "window_chunk", "window_page_size", "window_page_bytes", "block_bytes")
-    return {name: getattr(memory.windows, name) for name in names}
 
 
 def _num_gpu_blocks(scenario: Scenario, memory: MemoryPlan | None) -> int:

@@ -70,6 +70,14 @@ class Windows:
         return int(num_gpu_blocks * share) * min(self.block_size, self.window_page_size)
 
 
+def window_settings(windows: Windows | None) -> dict[str, int]:
+    """Return what the loop charges requests for windows; nothing where blocks hold all KV, as those that are given."""
+    if windows is None or windows.window_tokens == 0:
+        return {}
+    names = ("window_tokens", "window_chunk", "window_page_size", "window_page_bytes", "block_bytes")
+    return {name: getattr(windows, name) for name in names}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowRules:
     """What decides how sliding layers keep their KV, beside model and engine.
