@@ -267,12 +267,11 @@ def deploy(scenario: Scenario, *, enable_prefix_caching: bool = False, longest_r
     if architecture is not None:
         block_size, state_blocks = pages(architecture, scenario.engine, scenario.block_size, kv_bytes,
                                          layout.tensor_parallel_size, draft)
-        scenario = replace(scenario, block_size=block_size)
+        scenario = replace(scenario, block_size=block_size * layout.decode_context_parallel_size)
     if architecture is not None and gpu is not None and scenario.num_gpu_blocks is None:
         memory = _plan_memory(scenario, limits, architecture, gpu, layout, kv_bytes, draft)
-        scenario = replace(scenario, block_size=memory.block_size)
         limits = replace(limits, max_num_seqs=min(limits.max_num_seqs, memory.max_num_seqs))  # 0 stays: no limit
-        scenario = replace(scenario, max_num_seqs=limits.max_num_seqs)
+        scenario = replace(scenario, block_size=memory.block_size, max_num_seqs=limits.max_num_seqs)
     stack = None
     if not is_linear:
         assert architecture is not None
@@ -296,8 +295,7 @@ def deploy(scenario: Scenario, *, enable_prefix_caching: bool = False, longest_r
         enable_prefix_caching=enable_prefix_caching,
         **ENGINES[scenario.engine].rules_before(scenario.engine_version),
         **window_settings(None if memory is None else memory.windows), state_blocks=state_blocks,
-        attention_dp_size=layout.data_parallel_size,
-        attention_dp_timeout_iters=layout.attention_dp_timeout_iters,
+        attention_dp_size=layout.data_parallel_size, attention_dp_timeout_iters=layout.attention_dp_timeout_iters,
         stage_transfer_s_per_token=stage_transfer[0], stage_transfer_latency_s=stage_transfer[1],
         acceptance=() if draft is None else draft.acceptance,
         num_lookahead_tokens=0 if draft is None else draft.num_lookahead_tokens,

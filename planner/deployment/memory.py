@@ -99,7 +99,8 @@ def plan_memory(arch: Architecture, gpu: Gpu, layout: Layout, *, engine: str, qu
     kv_bytes_per_element : 2 for a 16-bit KV cache, 1 for fp8 [bytes].
     engine : name of the engine; its memory rules are in `engines`.
     gpu_memory_utilization : share of memory, as the engine defines it (`Engine.usable_bytes`) [1].
-    max_num_batched_tokens, max_num_seqs, block_size : largest step [tokens], [1]; KV block [tokens].
+    max_num_batched_tokens, max_num_seqs, block_size : largest step [tokens], [1]; KV block, over all GPUs that share
+        contexts [tokens].
     adapters_bytes : room for LoRA adapters, counted as weights [bytes].
     draft : how tokens are drafted: its weights, and the KV of its layers in the same blocks; None where they are not.
     states_per_seq : of SGLang and linear attention, see `states_per_sequence` [1].
@@ -128,17 +129,19 @@ def plan_memory(arch: Architecture, gpu: Gpu, layout: Layout, *, engine: str, qu
     _check(gpu_memory_utilization, max_num_batched_tokens, max_num_seqs, block_size)
     window_rules = window_rules or WindowRules(max_num_batched_tokens=max_num_batched_tokens)
     rules, ranks, stages = ENGINES[engine], layout.tensor_parallel_size, layout.pipeline_parallel_size
+    shared_by = layout.decode_context_parallel_size
     weights = weight_bytes(arch, quantization, layout) + draft_weight_bytes(draft, layout) + adapters_bytes
     activations = activation_bytes(arch, max_num_batched_tokens, max_num_seqs, ranks, engine)
     communication = COMMUNICATION_BYTES if layout.num_gpus > 1 else 0.0
-    per_token = kv_bytes_per_token_per_gpu(arch, kv_bytes_per_element, ranks, stages)
+    per_token = kv_bytes_per_token_per_gpu(arch, kv_bytes_per_element, ranks, stages) / shared_by
     block_size, state_blocks = pages(arch, engine, block_size, kv_bytes_per_element, ranks, draft)
     per_seq = 0 if state_blocks else state_bytes_per_seq(arch, kv_bytes_per_element, ranks, stages)
     if arch.keeps_recent_entries and rules.compressed_pool is not None:
         per_token, per_seq = rules.compressed_pool(arch, kv_bytes_per_element, stages), 0
     windows = windows_of(
         arch, rules, layout, block_size=block_size, kv_bytes_per_element=kv_bytes_per_element,
-        bytes_per_token=per_token, draft_bytes_per_token=draft_kv_bytes_per_token(draft, kv_bytes_per_element, ranks),
+        bytes_per_token=per_token, draft_bytes_per_token=draft_kv_bytes_per_token(
+            draft, kv_bytes_per_element, ranks) / shared_by,
         rules=window_rules)
     beside = activations + communication + RUNTIME_BYTES
     usable = rules.usable_bytes(gpu_memory_utilization, Occupied(

@@ -153,6 +153,7 @@ DIALECT = Dialect(  # vllm/engine/arg_utils.py
     entries=(
         Flag(names=("--tensor-parallel-size", "-tp"), option=TENSOR),
         Flag(names=("--pipeline-parallel-size", "-pp"), option=PIPELINE),
+        Flag(names=("--decode-context-parallel-size", "-dcp"), option="decode_context_parallel_size"),
         Flag(names=("--data-parallel-size", "-dp"), option=REPLICAS),
         Switch(names=("--enable-expert-parallel", "-ep"), option="expert_parallel", otherwise=False),
         choice(("--quantization", "-q"), "quantization", QUANTIZATIONS),

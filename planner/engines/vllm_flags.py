@@ -77,8 +77,8 @@ OLDER = flags("""
     --compute-hash-for-prefix-caching --enable-bf16x3-router-gemm""")
 
 _CONTEXT_PARALLEL = Unmodelled(
-    effect="spreads the KV cache of a sequence over GPUs: a GPU holds less of it, and decodes send more",
-    flags=flags("""--decode-context-parallel-size|-dcp=1 --prefill-context-parallel-size|-pcp=1 --dcp-comm-backend=
+    effect="spreads the context of a sequence over GPUs in another way than --decode-context-parallel-size does",
+    flags=flags("""--prefill-context-parallel-size|-pcp=1 --dcp-comm-backend=
         --dcp-q-replicate --dcp-kv-cache-interleave-size=1 --cp-kv-cache-interleave-size=1 --enable-hc-sp"""))
 
 UNMODELLED = (

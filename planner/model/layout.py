@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 from planner.errors import UsageError
 
-SIZES = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "expert_parallel_size")
+SIZES = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "expert_parallel_size",
+         "decode_context_parallel_size")
 ALL_GATHER = "allgather_reducescatter"  # all tokens go to all GPUs
 
 
@@ -20,20 +21,23 @@ class Layout:
         each has its own sequences and KV cache [1].
     expert_parallel_size : GPUs that the routed experts of a layer are spread over, whole; 1 where every GPU holds a
         slice of each [1].
+    decode_context_parallel_size : tensor-parallel GPUs that hold a part of each context each (DCP) [1].
     exchange : how tokens of data-parallel attention reach their experts (`all2all_backend` of a scenario).
     attention_dp_timeout_iters : with data-parallel attention, steps that prompts of one rank wait at most for those of
         all others (TensorRT-LLM's attention_dp_config with enable_balance); 0 where they do not wait [1].
 
     Raises
     ------
-    UsageError : a size below 1, a negative wait, experts spread over more GPUs than there are, or tokens sent to whole
-        experts where none are whole or no rank has tokens of its own.
+    UsageError : a size below 1, a negative wait, experts spread over more GPUs than there are, contexts over GPUs that
+        do not divide the tensor-parallel ones, or tokens sent to whole experts where none are whole or no rank has
+        tokens of its own.
     """
 
     tensor_parallel_size: int = 1
     pipeline_parallel_size: int = 1
     data_parallel_size: int = 1
     expert_parallel_size: int = 1
+    decode_context_parallel_size: int = 1
     exchange: str = ALL_GATHER
     attention_dp_timeout_iters: int = 0
 
@@ -45,6 +49,9 @@ class Layout:
         if self.num_expert_gpus % self.expert_parallel_size:
             raise UsageError(f"expert_parallel_size = {self.expert_parallel_size}; must divide the "
                              f"{self.num_expert_gpus} GPUs of tensor and data parallelism")
+        if self.tensor_parallel_size % self.decode_context_parallel_size:
+            raise UsageError(f"decode_context_parallel_size = {self.decode_context_parallel_size}: must divide "
+                             f"tensor_parallel_size = {self.tensor_parallel_size}, whose GPUs share the contexts")
         if self.dispatches and (self.data_parallel_size == 1 or self.expert_parallel_size != self.num_expert_gpus):
             raise UsageError(f"--all2all-backend {self.exchange}: sends tokens of data-parallel attention to the GPUs "
                              "that have their experts; give --data-parallel-size, --data-parallel-attention and "

@@ -2,6 +2,8 @@
 
 from planner.catalog.architecture import Architecture
 from planner.catalog.gpus import Gpu
+from planner.catalog.layers.gqa import Gqa
+from planner.catalog.layers.latent import Mla
 from planner.errors import CatalogError, UsageError
 from planner.model.layout import Layout
 from planner.model.node_link import NodeLink
@@ -21,7 +23,7 @@ def layout_of(scenario: Scenario, architecture: Architecture | None) -> Layout:
     size, ranks = scenario.tensor_parallel_size, attention_ranks(scenario)
     return Layout(tensor_parallel_size=size, pipeline_parallel_size=scenario.pipeline_parallel_size,
                   data_parallel_size=ranks, expert_parallel_size=size * ranks if scenario.expert_parallel else 1,
-                  exchange=scenario.all2all_backend)
+                  decode_context_parallel_size=scenario.decode_context_parallel_size, exchange=scenario.all2all_backend)
 
 
 def check_heads(architecture: Architecture, layout: Layout) -> None:
@@ -33,6 +35,7 @@ def check_heads(architecture: Architecture, layout: Layout) -> None:
     ------
     CatalogError : the number of ranks does not divide that of heads, or of their groups, or neither it that of KV heads
         nor they it.
+    UsageError : as `_check_context_ranks`.
     """
     ranks = layout.tensor_parallel_size
     for attention, _ in architecture.by_attention:
@@ -41,6 +44,30 @@ def check_heads(architecture: Architecture, layout: Layout) -> None:
             what, number = undivided
             raise CatalogError(f"tensor_parallel_size = {ranks}: {architecture.name} has {what}, which no engine "
                                f"divides over {ranks} ranks; give a divisor of {number}")
+    _check_context_ranks(architecture, layout)
+
+
+def _check_context_ranks(architecture: Architecture, layout: Layout) -> None:
+    """Refuse decode context parallelism where vLLM has none, or where it is not modelled.
+
+    A GPU of a group holds the same KV heads as the others: MLA's latent, or a KV head that several GPUs have.
+
+    Raises
+    ------
+    UsageError : fewer GPUs have a KV head than share a context, or a layer is of a kind that is not modelled.
+    """
+    ranks = layout.decode_context_parallel_size
+    if ranks == 1:
+        return
+    asked = f"decode_context_parallel_size = {ranks} with {architecture.name}"
+    for attention, groups in architecture.by_attention:
+        if not isinstance(attention, Gqa | Mla) or any(group.window or group.indexer for group in groups):
+            raise UsageError(f"{asked}: is modelled for layers that attend to all of the context, and this model has "
+                             f"others; leave it out")
+        if isinstance(attention, Gqa) and attention.num_kv_heads * ranks > layout.tensor_parallel_size:
+            raise UsageError(f"{asked}: each of its {attention.num_kv_heads} KV heads must be on {ranks} GPUs, so it "
+                             f"needs tensor_parallel_size >= {attention.num_kv_heads * ranks}; tensor_parallel_size is "
+                             f"{layout.tensor_parallel_size}")
 
 
 def node_link_of(scenario: Scenario, gpu: Gpu | None, layout: Layout) -> NodeLink | None:

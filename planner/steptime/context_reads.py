@@ -68,10 +68,11 @@ def decodes_within_peaks(stack: StepContext, attention: Attention, hardware: dic
                          kernel: tuple[Any, Any]) -> DecodeCoefficients:
     """Return a kernel's coefficients for decodes under the engine's ratio, none faster than the hardware's peaks."""
     ratio, (base, per_context) = stack.constants.decode_attention_ratio, kernel
+    ranks = stack.layout.decode_context_parallel_size  # a GPU reads its part of each context, for the heads of all
     flops = stack.tokens_per_decode * attention.flops_per_pair(is_decode=True)
     multiply_s = flops / stack.layout.tensor_parallel_size / hardware["flops_per_s"]
-    return DecodeCoefficients(ratio * base, np.maximum(ratio * per_context,
-                                                       max(least_read_s(stack, attention), multiply_s)))
+    return DecodeCoefficients(ratio * base, np.maximum(ratio * per_context / ranks, max(
+        least_read_s(stack, attention) / ranks, multiply_s)))
 
 
 def sparse_prompts(stack: StepContext, attention: Attention, floor_s: float, run_heads: int, num_heads: int,
@@ -100,7 +101,8 @@ def context_reads(stack: StepContext, attention: Attention, groups: Sequence[Lay
     window_pair_s : of a query and a key that was chosen, where another kernel multiplies these [s].
     """
     layers, full, windowed, recent, _, _ = reading_of(attention, groups)
-    kv_bytes = attention.kv_bytes(stack.kv_bytes_per_element, stack.layout.tensor_parallel_size)
+    kv_bytes = (attention.kv_bytes(stack.kv_bytes_per_element, stack.layout.tensor_parallel_size)
+                / stack.layout.decode_context_parallel_size)
     return Contribution("attention", {
         "prompt_s": layers * prompt.base,
         "prompt_s_per_token": layers * prompt.per_token + recent * prompt.per_pair,

@@ -7,6 +7,7 @@ import numpy as np
 from planner.catalog.layers.gqa import Gqa
 from planner.catalog.layers.layer_group import LayerGroup
 from planner.engines import ENGINES
+from planner.steptime.context_parallel import exchanges, heads_of_group
 from planner.steptime.context_reads import (
     DecodeCoefficients,
     PromptCoefficients,
@@ -46,6 +47,7 @@ def gqa_contributions(stack: StepContext, attention: Gqa, groups: Sequence[Layer
             yield _tiles(stack, attention, counts, prompt.per_pair, float(np.min(decode.per_context_token)),
                          full_layers(groups))
     yield from indexers(stack, groups)
+    yield from exchanges(stack, attention, full_layers(groups))
 
 
 def gqa_fits(stack: StepContext, _: Gqa) -> tuple[Fit[PromptAttention], Fit[DecodeAttention]]:
@@ -82,7 +84,8 @@ def _prompts(stack: StepContext, attention: Gqa) -> PromptCoefficients:
 
 
 def _decodes(stack: StepContext, attention: Gqa, counts: Floats) -> DecodeCoefficients:
-    fit, (heads, kv_heads) = gqa_fits(stack, attention)[1], _shapes(stack, attention)
+    fit, heads, kv_heads = gqa_fits(stack, attention)[1], heads_of_group(stack, attention.num_heads), _shapes(
+        stack, attention)[1]
     hardware = hardware_of(stack, fit)
     return decodes_within_peaks(stack, attention, hardware, decode_attention_coefficients(
         counts, num_heads=heads, num_kv_heads=kv_heads, head_dim=attention.head_dim,

@@ -9,6 +9,7 @@ import numpy as np
 from planner.catalog.layers.latent import Mla
 from planner.catalog.layers.layer_group import LayerGroup
 from planner.loop.state.count_table import node_counts
+from planner.steptime.context_parallel import exchanges, heads_of_group
 from planner.steptime.context_reads import (
     DecodeCoefficients,
     PromptCoefficients,
@@ -44,6 +45,7 @@ def mla_contributions(stack: StepContext, attention: Mla, groups: Sequence[Layer
     if full_layers(groups):
         yield from longest(stack, decode_fit, float(np.min(decode.per_context_token)), full_layers(groups))
     yield from indexers(stack, groups)
+    yield from exchanges(stack, attention, full_layers(groups))
     if not attention.is_sparse:
         yield Contribution("expansion of latents", {"prompt_s_per_expanded_token": expansion_s(stack, attention,
                                                                                                groups)})
@@ -53,7 +55,8 @@ def mla_fits(stack: StepContext, attention: Mla) -> tuple[Fit[PromptAttention], 
     """Return the constants of the prompts' and the decodes' kernels."""
     wanted = kernel_row(stack)
     return (find_fit(PromptAttention, "mla", phase="context", **wanted),
-            decode_fit_of(wanted, attention.num_heads / stack.layout.tensor_parallel_size))
+            decode_fit_of(wanted, attention.num_heads * stack.layout.decode_context_parallel_size
+                          / stack.layout.tensor_parallel_size))
 
 
 def decode_fit_of(wanted: dict[str, Any], heads: float) -> Fit[MlaDecode]:
@@ -76,7 +79,7 @@ def _prompts(stack: StepContext, attention: Mla, fit: Fit[PromptAttention]) -> P
 def _decodes(stack: StepContext, attention: Mla, counts: Floats, fit: Fit[MlaDecode]) -> DecodeCoefficients:
     hardware, running = hardware_of(stack, fit), node_counts()
     return decodes_within_peaks(stack, attention, hardware, mla_decode_coefficients(
-        running, num_padded=counts - running, num_heads=-(-attention.num_heads // stack.layout.tensor_parallel_size),
+        running, num_padded=counts - running, num_heads=heads_of_group(stack, attention.num_heads),
         kv_lora_rank=attention.kv_lora_rank, qk_rope_head_dim=attention.qk_rope_head_dim,
         kv_bytes_per_element=stack.kv_bytes_per_element, constants=fit.constants, **hardware))
 
