@@ -19,6 +19,7 @@ from planner.planning.study import Study
 from planner.planning.targets import Gated, Target, read_targets
 from planner.progress import counted
 from planner.replays.result_tables import ReplayResult
+from planner.results.saturation import saturation_sentence
 from planner.results.summary import numbers
 from planner.run import replay
 from planner.settings.statistic import Statistic, parse_statistic
@@ -127,7 +128,7 @@ def _metrics(trace: Trace, study: Study,
     for name, share in (summary["slo_attainment_by_metric"] or {}).items():
         summary[f"slo_attainment_by_metric.{name}"] = share
     capacity: dict[str, float | None] = dict.fromkeys(CAPACITY)
-    notes = [*summary["notes"]]
+    notes = [*summary["notes"], *([saturation_sentence(summary)] if "saturated" in names else [])]
     if set(names) & set(CAPACITY):
         answer = _capacity(trace, study)
         capacity = {"capacity_rps": answer.capacity_rps, "capacity_rps_per_gpu": answer.capacity_rps_per_gpu}
