@@ -57,6 +57,11 @@ class Search:
     seed : of every draw.
     """
 
+    of: str = _option("requests", "What the answer counts. requests: the highest request rate. concurrency: the most "
+                                  "requests in flight, as planner replay --max-concurrency. sessions: the most "
+                                  "open sessions, as planner replay --max-sessions.")
+    think_time: float | None = _option(None, "With --of concurrency or sessions: pause of a user between an answer and "
+                                             "the next request [s]. [the trace's]")
     scaling: str = _scaling()
     horizon: str = _option("double", "Length of the replayed traffic. double: repeat the trace and double its length "
                                      "until the capacity changes by at most 2 %. trace: use the trace once.")
