@@ -176,7 +176,9 @@ def capacity(
     on_bad_rows: BadRowsOption = "error",
     json: JsonOption = None,
 ) -> None:
-    """How many requests per second does one deployment serve within the SLO? Exit code 1 if no rate meets the SLO.
+    """How many requests per second, or users (--of), does one deployment serve within the SLO?
+
+    Exit code 1 if no load meets the SLO.
 
     Example: planner capacity chat --model llama-3.1-8b --gpu h100-sxm --slo "ttft:500 tpot:50" --attainment 0.99
     """

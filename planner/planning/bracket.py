@@ -38,7 +38,7 @@ class Unknown:
 RATE = Unknown(name="rate", unit="requests/s", is_whole=False)
 UNKNOWNS = {
     "requests": RATE,
-    "concurrency": Unknown(name="number in flight", unit="requests in flight", is_whole=True),
+    "concurrency": Unknown(name="number of users", unit="users", is_whole=True),
     "sessions": Unknown(name="number of open sessions", unit="sessions", is_whole=True),
 }
 

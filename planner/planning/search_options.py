@@ -58,8 +58,8 @@ class Search:
     """
 
     of: str = _option("requests", "What the answer counts. requests: the highest request rate. concurrency: the most "
-                                  "requests in flight, as planner replay --max-concurrency. sessions: the most "
-                                  "open sessions, as planner replay --max-sessions.")
+                                  "users, as planner replay --max-concurrency: each has a request in flight. sessions: "
+                                  "the most open sessions, as planner replay --max-sessions.")
     think_time: float | None = _option(None, "With --of concurrency or sessions: pause of a user between an answer and "
                                              "the next request [s]. [the trace's]")
     scaling: str = _scaling()

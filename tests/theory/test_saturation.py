@@ -1,6 +1,7 @@
 """Saturation: queues of known capacity, loads that end before their batches are full, and overload that is refused."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -103,7 +104,7 @@ def test_a_deployment_that_keeps_up_by_refusing_does_not_keep_up(options: dict[s
 
 def test_loads_without_a_rate_of_their_own() -> None:
     trace = poisson(150, 1000, 0, 1)
-    options = {"max_num_seqs": 1, "step_time": f"linear:{STEP_S},0"}
+    options: dict[str, Any] = {"max_num_seqs": 1, "step_time": f"linear:{STEP_S},0"}
     closed = saturation(play(trace, max_concurrency=4, **options))
     assert (closed["saturated"], closed["saturation_confidence"]) == (NO, None)
     assert "closed loop: with at most 4 requests in flight" in closed["saturation_reason"]
