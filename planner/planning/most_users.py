@@ -3,7 +3,6 @@
 from dataclasses import dataclass, replace
 
 import numpy as np
-import polars as pl
 
 from planner.deployment.deploy import Deployment, resolve, shape_load
 from planner.errors import UsageError
@@ -19,6 +18,7 @@ from planner.planning.highest_rate import (
 )
 from planner.planning.missed import missed_objectives
 from planner.planning.search_options import Search
+from planner.planning.user_loads import limited, load_of, think_time, with_pauses
 from planner.planning.users_answer import (
     RouterUsers,
     UserBracket,
@@ -29,7 +29,6 @@ from planner.planning.users_answer import (
     UserTraffic,
 )
 from planner.progress import in_parallel, later
-from planner.replays.dependencies import dependencies
 from planner.replays.fleet.replicas import serve
 from planner.replays.result_tables import ReplayResult
 from planner.results.notes import notes
@@ -38,9 +37,8 @@ from planner.results.summary import summarize
 from planner.settings.objectives import Objectives, Verdict, judge, required_of
 from planner.settings.scenario import Scenario
 from planner.traces import Trace
-from planner.traces.shaping.closed_load import at_once, in_turn, pausing, taking_turns
+from planner.traces.shaping.closed_load import in_turn, pausing
 from planner.traces.shaping.rescaling import repeated, windows
-from planner.traces.shaping.session_start import session_numbers
 
 START = 16  # users of a replica that are tried first
 
@@ -73,13 +71,10 @@ class Users:
 
     def load(self, users: int) -> tuple[Trace, Deployment]:
         """Return the requests of so many users, and the deployment with their limit."""
-        scenario, pause_s = self.deployment.scenario, self.search.think_time
-        if self.search.of == "concurrency" and pause_s is not None:
-            trace = taking_turns(self.trace, users, pause_s / self.pace)
-        else:
-            trace = at_once(self.trace if self.pace == 1 else pausing(self.trace, 1 / self.pace))
-            scenario = limited(scenario, self.search.of, users)
-        return trace, resolve(scenario, trace)
+        of, pause_s = self.search.of, self.search.think_time
+        turns = self.trace if self.pace == 1 else pausing(self.trace, 1 / self.pace)
+        trace = load_of(turns, of, users, None if pause_s is None else pause_s / self.pace)
+        return trace, resolve(limited(self.deployment.scenario, of, users, pause_s), trace)
 
     def served(self, users: int) -> ReplayResult:
         """Replay so many users."""
@@ -119,13 +114,6 @@ class Users:
         return load
 
 
-def limited(scenario: Scenario, of: str, users: int) -> Scenario:
-    """Return a scenario with so many requests in flight, or sessions open."""
-    if of == "concurrency":
-        return replace(scenario, max_concurrency=users)
-    return replace(scenario, max_sessions=users)
-
-
 def most_users(trace: Trace, scenario: Scenario, objectives: Objectives, search: Search) -> UsersAnswer:
     """Find the most users with whom a deployment keeps its objectives.
 
@@ -145,8 +133,9 @@ def most_users(trace: Trace, scenario: Scenario, objectives: Objectives, search:
     check_search(scenario, search)
     if not scenario.wait_for_parents and (search.of == "sessions" or search.think_time is not None):
         raise UsageError(f"--of {search.of}: without --wait-for-parents no request waits for another; leave it out")
-    shaped = shape_load(limited(scenario, search.of, 1), trace)
-    turns = in_turn(_with_pauses(shaped, search), search.of)
+    shaped = shape_load(limited(scenario, search.of, 1, None), trace)
+    shaped = with_pauses(shaped, search.of, search.think_time)
+    turns = in_turn(shaped, search.of)
     users = Users(deployment=resolve(scenario, turns), trace=turns, objectives=objectives, search=search)
     asked = _asked(users, trace, shaped)
     replicas = max(scenario.data_parallel_size, 1)
@@ -166,43 +155,10 @@ def most_users(trace: Trace, scenario: Scenario, objectives: Objectives, search:
                    notes=(*asked.notes, *search_notes(found.bracket, found, users.unknown)))
 
 
-def _with_pauses(trace: Trace, search: Search) -> Trace:
-    """Return a trace whose turns follow each other after the pause that is asked for."""
-    pause_s, columns = search.think_time, trace.requests.columns
-    if pause_s is None:
-        return trace
-    if not 0 <= pause_s < np.inf:
-        raise UsageError(f"--think-time {pause_s}: must be a number of at least 0 [s]")
-    if search.of == "concurrency":
-        if {"session_id", "parent_id"} & set(columns):
-            raise UsageError(f"--think-time {pause_s:g}: the requests of {trace.source} follow each other by "
-                             f"themselves; --of sessions counts their users")
-        return trace
-    if "session_id" not in columns:
-        return trace  # in_turn says so
-    first = pl.col("session_id").is_null() | pl.col("session_id").is_first_distinct()
-    return replace(trace, requests=trace.requests.with_columns(think_time_s=pl.when(~first).then(pause_s)))
-
-
-def _think_time(trace: Trace, shaped: Trace, search: Search) -> tuple[float | None, str]:
-    """Return the median pause, None if the trace's gaps count, and the assumption in words."""
-    if search.of == "concurrency" and search.think_time is not None:
-        return search.think_time, f"a user pauses for {search.think_time:g} s after each answer (--think-time)"
-    waits = dependencies(shaped)
-    if waits is not None:
-        median_s = float(np.median(waits.think_s[waits.num_parents > 0]))
-        whose = "--think-time" if search.think_time is not None else "the trace's, median"
-        return median_s, f"a user pauses between an answer and the next request ({whose} {median_s:.4g} s)"
-    if search.of == "concurrency" or session_numbers(shaped).max() + 1 == shaped.num_requests:
-        return 0.0, "a user sends the next request as soon as the one before is answered: no think time"
-    return None, ("a user's requests come at the trace's gaps after the first, whether or not the one before is "
-                  "answered; --think-time gives a pause")
-
-
 def _asked(users: Users, trace: Trace, shaped: Trace) -> UsersAnswer:
     """Return what was asked, what was assumed and of what, in an answer that has no number yet."""
     objectives, search, scenario = users.objectives, users.search, users.deployment.scenario
-    think_s, assumption = _think_time(trace, _with_pauses(shaped, search), search)
+    think_s, assumption = think_time(shaped, search.of, search.think_time)
     routed = is_routed(users.deployment)
     assumptions = [assumption, *([f"the router is {scenario.router}"] if routed else [])]
     return UsersAnswer(

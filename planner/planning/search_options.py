@@ -155,6 +155,8 @@ class Choices:
         None, "CSV file of request rates over time (columns start_s, rate_rps). The trace's traffic is scaled to "
               "these rates.", name="rate_series",
         kind=Path, read=_series)
+    think_time: float | None = _option(None, "With --max-concurrency or --max-sessions: pause of a user between an "
+                                             "answer and the next request [s]. [the trace's]")
     scaling: str = _scaling()
     compare_assumptions: bool = _compare_assumptions()
     jobs: int = _jobs()

@@ -11,7 +11,7 @@ from planner.planning.bracket import UNKNOWNS
 from planner.planning.capacity_answer import CapacityAnswer
 from planner.planning.check_answer import CheckAnswer
 from planner.planning.missed import Missed
-from planner.planning.size_answer import SizeAnswer
+from planner.planning.size_answer import SizeAnswer, SizedTraffic
 from planner.planning.sweep_answer import SweepAnswer
 from planner.planning.users_answer import UsersAnswer
 from planner.report import content
@@ -182,14 +182,17 @@ def _fleet(found: SizeAnswer) -> Findings:
     return Findings(
         title="No fleet meets the objectives" if found.cheapest is None else "The cheapest fleet", names=("",),
         headline=_numbers("Fleet", _fleet_numbers(found)), words=[*plans.sizing_words(found), *found.notes],
-        lead=f"{found.workload.num_requests:,} requests of {found.workload.source} at "
-             f"{found.workload.rate_rps:,.4g} requests/s",
+        lead=f"{found.workload.num_requests:,} requests of {found.workload.source} {_amount(found.workload)}",
         figures=figures,
         listings=[*_missed(found.missed), *_rests_on("num_gpus", found.routers, found.scalings),
                   _listing("Fleets", columns, found.alternatives),
                   *([_listing("Schedule", list(asdict(parts[0])), parts)] if parts else [])],
         tables={"What was replayed": _settings(found.trace_sha256, slo=asdict(found.slo),
                                                workload=asdict(found.workload))})
+
+
+def _amount(load: SizedTraffic) -> str:
+    return f"at {load.rate_rps:,.4g} requests/s" if load.rate_rps is not None else f"of {load.users:,} users"
 
 
 def _fleet_numbers(found: SizeAnswer) -> list[tuple[str, Any, str]]:
@@ -204,7 +207,8 @@ def _fleet_numbers(found: SizeAnswer) -> list[tuple[str, Any, str]]:
         ("attainment", best.attainment, "%"), ("p99 TTFT", best.p99_ttft_ms, "ms"),
         ("p99 TPOT", best.p99_tpot_ms, "ms")]
     return [*of_fleet, ("objectives", found.slo.text, ""), ("required attainment", found.slo.attainment, "%"),
-            *reached, ("rate", found.request_rate, "requests/s"), ("scaling of the rate", found.scaling, ""),
+            *reached, ("rate", found.request_rate, "requests/s"), ("users", found.workload.users, ""),
+            ("scaling of the rate", found.scaling, ""),
             ("router", found.router, ""), ("headroom of the rate", None if best is None else best.headroom, "%"),
             ("spare replicas", found.num_spare, "")]
 

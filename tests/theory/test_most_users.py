@@ -7,14 +7,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import scenario_of, trace_of
+from helpers import cheapest, scenario_of, trace_of
 from hypothesis import given
 from hypothesis import strategies as some
 
 from planner.deployment.deploy import resolve
+from planner.errors import UsageError
 from planner.planning.bracket import UNKNOWNS, UnlimitedError, UnreachableLoadError, find_bracket
+from planner.planning.capacity_of import capacity_of
 from planner.planning.most_users import Users, most_users
-from planner.planning.search_options import Search
+from planner.planning.search_options import Choices, Search
+from planner.planning.sizing import size
 from planner.planning.users_answer import UsersAnswer
 from planner.replays.fleet.replicas import serve
 from planner.run import replay
@@ -169,3 +172,49 @@ def test_one_user_who_misses_is_a_result() -> None:
     assert (found.feasible, found.max_users, found.bracket.upper) == (False, 0, 1)
     assert [each.objective for each in found.missed] == ["ttft"]
     assert (found.sentence or "").startswith("one user: ")
+
+
+def test_a_fleet_for_users_is_the_inverse_of_the_users_of_a_fleet() -> None:
+    """With one seat a replica and a router that knows, n replicas serve n times the users of one."""
+    trace, scenario = trace_of([(0.0, 1, 1)] * 2000), Scenario(
+        model="llama-3.1-8b", gpu="h100-sxm", max_num_seqs=1, router="least-outstanding-requests")
+    objectives = parse_objectives("p99_e2el:100", None)
+    one = most_users(trace, scenario, objectives, PLAIN).max_users
+    choices = Choices(gpus=["h100-sxm"], ranks=(1,), compare_assumptions=False, jobs=1)
+    fleet = size(trace, replace(scenario, max_concurrency=3 * one), objectives, choices)
+    assert cheapest(fleet).num_replicas == 3
+    assert (fleet.workload.users, fleet.request_rate, fleet.scaling) == (3 * one, None, "concurrency")
+    assert fleet.assumptions[0].startswith(f"{3 * one} users at once; a user sends the next request as soon")
+    assert size(trace, replace(scenario, max_concurrency=3 * one + 1), objectives,
+                choices).cheapest.num_replicas == 4  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(("options", "choices", "words"), [
+    ({"max_concurrency": 5, "max_sessions": 5}, {}, "in two ways"),
+    ({"max_concurrency": 5, "request_rate": 2.0}, {}, "a closed loop of 5 users has none"),
+    ({"max_concurrency": 5}, {"period_s": 60.0}, "no rate over time"),
+    ({"max_concurrency": 500}, {}, "has 60 requests; must be at most as many"),
+    ({}, {"think_time": 2.0}, "requests at a rate have none"),
+])
+def test_a_fleet_for_users_has_no_rate(options: dict[str, Any], choices: dict[str, Any], words: str) -> None:
+    scenario = Scenario(model="llama-3.1-8b", gpu="h100-sxm", **options)
+    with pytest.raises(UsageError, match=words):
+        size(trace_of([(float(k), 1, 1) for k in range(60)]), scenario, parse_objectives("ttft:500", 0.9),
+             Choices(gpus=["h100-sxm"], ranks=(1,), **choices))
+
+
+@pytest.mark.parametrize(("options", "words"), [
+    ({"of": "requests", "think_time": 1.0}, "requests at a rate have none"),
+    ({"of": "users"}, "must be one of requests, concurrency, sessions"),
+    ({"of": "sessions"}, "has no session_id"),
+    ({"of": "concurrency", "think_time": -1.0}, "must be a number of at least 0"),
+])
+def test_what_makes_no_sense_is_refused(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        capacity_of(geometric(50), scenario_of(max_num_seqs=1), parse_objectives("ttft:500", 0.9), Search(**options))
+
+
+def test_turns_with_a_think_time_count_as_sessions() -> None:
+    with pytest.raises(UsageError, match="count sessions"):
+        most_users(conversations(1.0), scenario_of(max_num_seqs=4), parse_objectives("ttft:500", 0.9),
+                   replace(PLAIN, think_time=1.0))
