@@ -136,7 +136,8 @@ def most_users(trace: Trace, scenario: Scenario, objectives: Objectives, search:
     shaped = shape_load(limited(scenario, search.of, 1, None), trace)
     shaped = with_pauses(shaped, search.of, search.think_time)
     turns = in_turn(shaped, search.of)
-    users = Users(deployment=resolve(scenario, turns), trace=turns, objectives=objectives, search=search)
+    known = limited(scenario, search.of, 1, None) if search.of == "sessions" else scenario  # for the notes
+    users = Users(deployment=resolve(known, turns), trace=turns, objectives=objectives, search=search)
     asked = _asked(users, trace, shaped)
     replicas = max(scenario.data_parallel_size, 1)
     try:

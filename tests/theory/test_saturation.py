@@ -7,14 +7,19 @@ import numpy as np
 import polars as pl
 import pytest
 from helpers import play, scenario_of, trace_of
+from test_trace_recorded import recorded
 
-from planner.deployment.deploy import resolve
+from planner.deployment.deploy import resolve, shape_load
+from planner.planning.highest_rate import capacity
+from planner.planning.search_options import Search
 from planner.replays.fleet.replicas import serve
 from planner.results.saturation import CANNOT_TELL, NO, YES, saturation, saturation_sentence
 from planner.run import replay
+from planner.settings.objectives import parse_objectives
 from planner.settings.scenario import Scenario
 from planner.traces import Trace, read_trace
 from planner.traces.shaping.client_load import client_load
+from planner.traces.shaping.rescaling import at_rate
 
 STEP_S = 0.01
 QUEUES = {"M/D/1": (1, 1), "batch service": (8, 1), "M/D/c": (8, 20)}  # seats, and steps of a request
@@ -112,6 +117,20 @@ def test_loads_without_a_rate_of_their_own() -> None:
     assert saturation(play(at_once, **options))["saturated"] == CANNOT_TELL
     few = replace(trace, requests=trace.requests.head(50))
     assert "fewer than" in saturation(play(few, **options))["saturation_reason"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "slo"), [
+    ("azure_llm_2023_conv.csv", "p99_ttft:1000 p99_tpot:50"), ("azure_llm_2023_code.csv", "p99_ttft:1000 p99_tpot:50"),
+    ("mooncake_conversation_trace.jsonl.gz", "p90_ttft:5000 p90_tpot:50"),
+    ("mooncake_synthetic_trace.jsonl.gz", "p90_ttft:5000 p90_tpot:50")])
+def test_recorded_traffic_below_the_capacity_is_no_alarm(name: str, slo: str) -> None:
+    trace, scenario = recorded(name), Scenario(model="llama-3.1-8b", gpu="h100-sxm", limit=20_000)
+    search = Search(replicates=0, horizon="trace", compare_assumptions=False)
+    found = capacity(trace, scenario, parse_objectives(slo, None), search)
+    for share in (0.3, 0.6, 0.8, 0.9, 1.0):
+        load = at_rate(shape_load(scenario, trace), share * found.capacity_rps, "thin", 0)
+        assert saturation(serve(load, resolve(scenario, load)))["saturated"] != YES
 
 
 def test_the_sample_keeps_up_and_twelve_times_its_load_does_not() -> None:
