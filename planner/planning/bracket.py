@@ -43,6 +43,11 @@ UNKNOWNS = {
 }
 
 
+def unknown_of(of: str) -> Unknown:
+    """Return what a search of a saved answer looked for; users, if the answer has another word for it."""
+    return UNKNOWNS.get(of, UNKNOWNS["concurrency"])
+
+
 class UnlimitedError(UsageError):
     """Every load keeps the objectives."""
 

@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 
 from planner.files.keys import asdict
-from planner.planning.bracket import UNKNOWNS
+from planner.planning.bracket import unknown_of
 from planner.planning.capacity_answer import CapacityAnswer
 from planner.planning.check_answer import CheckAnswer
 from planner.planning.missed import Missed
@@ -144,7 +144,7 @@ def _capacity(found: CapacityAnswer) -> Findings:
 
 
 def _users(found: UsersAnswer) -> Findings:
-    sure, unit, deployment, load = found.confidence, UNKNOWNS[found.of].unit, found.deployment, found.workload
+    sure, unit, deployment, load = found.confidence, unknown_of(found.of).unit, found.deployment, found.workload
     rows = [("capacity", found.max_users, unit),
             ("capacity of a GPU", found.max_users_per_gpu, unit),
             ("missed with", found.bracket.upper, unit),

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from planner.planning.alternatives import size_text
-from planner.planning.bracket import UNKNOWNS
+from planner.planning.bracket import unknown_of
 from planner.planning.capacity_answer import CapacityAnswer, Probe
 from planner.planning.missed import Missed
 from planner.planning.size_answer import ClosestKind, Fleet, KindNames, SizeAnswer, UnableFleet
@@ -16,7 +16,7 @@ from planner.settings.objectives import Required
 def capacity_table(result: CapacityAnswer | UsersAnswer) -> str:
     """Return a capacity with what it rests on, then the loads that were tried, as aligned text."""
     if isinstance(result, UsersAnswer):
-        unit, tried = UNKNOWNS[result.of].unit, [(probe.users, probe) for probe in result.probes]
+        unit, tried = unknown_of(result.of).unit, [(probe.users, probe) for probe in result.probes]
         return "\n".join([*capacity_words(result), *_probe_rows(unit, result.attainment, tried)])
     rates = [(probe.rate_rps, probe) for probe in result.probes]
     return "\n".join([*capacity_words(result), *_probe_rows("requests/s", result.attainment, rates)])
@@ -44,7 +44,7 @@ def capacity_words(result: CapacityAnswer | UsersAnswer) -> list[str]:
 
 
 def _users_words(result: UsersAnswer) -> list[str]:
-    unit = UNKNOWNS[result.of].unit
+    unit = unknown_of(result.of).unit
     assumed = f"assumed: {'; '.join(result.assumptions)}"
     if not result.feasible:
         return [f"capacity 0 {unit}: no number meets {_required(result.slo)}", *_missed_lines(result.missed), assumed]

@@ -5,7 +5,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from planner.planning.bracket import UNKNOWNS
+from planner.planning.bracket import unknown_of
 from planner.planning.capacity_answer import CapacityAnswer, Probe
 from planner.planning.check_answer import TargetVerdict
 from planner.planning.size_answer import Fleet, SizeAnswer
@@ -52,7 +52,7 @@ def _tried(found: CapacityAnswer | UsersAnswer) -> tuple[list[tuple[float, Probe
     """Return the loads that were tried and what came of them, the capacity, its axis and its unit."""
     if isinstance(found, CapacityAnswer):
         return [(probe.rate_rps, probe) for probe in found.probes], found.capacity_rps, "request rate [1/s]", "/s"
-    of = UNKNOWNS[found.of]
+    of = unknown_of(found.of)
     return [(probe.users, probe) for probe in found.probes], found.max_users, of.name, f" {of.unit}"
 
 
