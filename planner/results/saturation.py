@@ -81,8 +81,8 @@ class Queue:
         at_s = self.arrival_s[max(first - 1, 0):end]
         return at_s, self.length_at(at_s)
 
-    def scale(self, begin_s: float) -> float:
-        """Return s of the time from `begin_s` on [1].
+    def variances(self, begin_s: float) -> tuple[float, float]:
+        """Return the variance of the number of arrivals, and of departures, in the time from `begin_s` on [1].
 
         Counts in batches have the variance of differences in a row (von Neumann), which a slow change of the rate
         does not add to; of arrivals it is at least that of a Poisson process.
@@ -90,7 +90,11 @@ class Queue:
         edges = np.linspace(begin_s, self.end_s, NUM_BATCHES + 1)
         came, went = (np.diff(np.searchsorted(times, edges, side="right")) for times in (self.arrival_s, self.left_s))
         variances = [NUM_BATCHES * float(np.mean(np.diff(counts) ** 2)) / 2 for counts in (came, went)]
-        return math.sqrt(max(variances[0], float(came.sum())) + variances[1])
+        return max(variances[0], float(came.sum())), variances[1]
+
+    def scale(self, begin_s: float) -> float:
+        """Return s of the time from `begin_s` on [1]."""
+        return math.sqrt(sum(self.variances(begin_s)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -336,7 +340,7 @@ def _seats(result: ReplayResult, queue: Queue) -> Seats:
         return Seats(count=count, needed=0.0, rate=math.inf, confidence=0.0)
     num_requests, mean_s = len(queue.arrival_s), float(seated_s.mean())
     needed = (num_requests - 1) / queue.span_s * mean_s
-    variance = queue.scale(queue.begin_s) ** 2 + num_requests * float(seated_s.var()) / mean_s ** 2
+    variance = queue.variances(queue.begin_s)[0] + num_requests * float(seated_s.var()) / mean_s ** 2
     spread = math.sqrt(variance) / num_requests
     return Seats(count=count, needed=needed, rate=count / mean_s, confidence=_NORMAL.cdf((1 - count / needed) / spread))
 
