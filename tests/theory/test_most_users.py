@@ -68,8 +68,8 @@ def geometric(num_requests: int, seed: int = 0) -> Trace:
     return trace_of([(float(k), 1, n) for k, n in enumerate(tokens.tolist())])
 
 
-@pytest.mark.parametrize("servers", [1, 4])
-@pytest.mark.parametrize("think_s", [5.0, 20.0])
+@pytest.mark.parametrize(("servers", "think_s"), [
+    (4, 20.0), *(pytest.param(*values, marks=pytest.mark.slow) for values in ((1, 5.0), (1, 20.0), (4, 5.0)))])
 def test_users_who_pause_are_a_machine_repair_problem(servers: int, think_s: float) -> None:
     """The stay with so many users, and the most users within a limit of it, are the closed network's within 2 %."""
     service_s = STEP_S * MEAN_TOKENS
