@@ -26,6 +26,7 @@ from planner.planning.capacity_answer import CapacityAnswer
 from planner.planning.check_answer import CheckAnswer
 from planner.planning.size_answer import SizeAnswer
 from planner.planning.sweep_answer import SweepAnswer
+from planner.planning.users_answer import UsersAnswer
 from planner.policies.builtin_autoscalers import AUTOSCALERS
 from planner.policies.builtin_policies import POLICIES
 from planner.policies.builtin_routers import ROUTERS
@@ -38,8 +39,8 @@ from planner.steptime.engine_constants import EngineConstants
 FOLDER = Path(__file__).with_name("reference")
 FORMATS = ("bf16", "fp8", "fp4")
 MARK = "<!-- docs/make_reference.py writes this page from the code. Change the code, then run make reference. -->"
-ANSWERS = {"capacity": CapacityAnswer, "size": SizeAnswer, "sweep": SweepAnswer, "check": CheckAnswer,
-           "validate": ValidateAnswer, "calibrate": CalibrateAnswer}
+ANSWERS = {"capacity": CapacityAnswer, "capacity --of": UsersAnswer, "size": SizeAnswer,
+           "sweep": SweepAnswer, "check": CheckAnswer, "validate": ValidateAnswer, "calibrate": CalibrateAnswer}
 TYPES = {str: "text", int: "whole number", float: "number", bool: "true or false", NoneType: "null", Any: "any value"}
 PLURALS = {**TYPES, str: "texts", int: "whole numbers", float: "numbers", Any: "values"}
 RULES = [f for f in fields(Policy) if f.name not in ("name", "plan_step", "admit_key", "victim_key")]

@@ -7,7 +7,8 @@ from typing import Any
 import polars as pl
 
 from planner.files.keys import asdict
-from planner.planning import highest_rate, sizing, sweeping
+from planner.planning import sizing, sweeping
+from planner.planning.capacity_of import capacity_of
 from planner.planning.comparison import compare_studies
 from planner.planning.grid import DEFAULT_FRONT, plan_sweep
 from planner.planning.optimize import optimize as optimize_grid
@@ -74,22 +75,23 @@ def compare(trace: AnyTrace, scenarios: Mapping[str, Scenario], *, slo: str | No
 
 
 def capacity(trace: AnyTrace, scenario: Scenario, slo: str, *, attainment: float = DEFAULT_ATTAINMENT,
-             scaling: str = SEARCH.scaling, horizon: str = SEARCH.horizon, by_tenant: bool = SEARCH.by_tenant,
-             replicates: int = SEARCH.replicates, seed: int = SEARCH.seed,
+             of: str = SEARCH.of, think_time: float | None = SEARCH.think_time, scaling: str = SEARCH.scaling,
+             horizon: str = SEARCH.horizon, by_tenant: bool = SEARCH.by_tenant, replicates: int = SEARCH.replicates,
+             seed: int = SEARCH.seed,
              compare_assumptions: bool = SEARCH.compare_assumptions, jobs: int = SEARCH.jobs) -> Answer:
-    """Find the highest request rate that keeps the objectives; see `highest_rate.capacity`.
+    """Find the highest request rate, or the most users, that keep the objectives; see `capacity_of.capacity_of`.
 
     Parameters
     ----------
     trace : as read, or a path or sample to read.
     slo : objectives in ms, of each request ("ttft:500") or of percentiles ("p99_ttft:500").
     attainment : share of requests that must meet their own [1].
-    scaling, horizon, by_tenant, replicates, seed, jobs : as of `search_options.Search`.
+    of, think_time, scaling, horizon, by_tenant, replicates, seed, jobs : as of `search_options.Search`.
     compare_assumptions : whether the answer by other ways of scaling and behind other routers is given too.
     """
-    search = Search(scaling=scaling, horizon=horizon, by_tenant=by_tenant, replicates=replicates, seed=seed,
-                    compare_assumptions=compare_assumptions, jobs=jobs)
-    answer = highest_rate.capacity(_read(trace, scenario), scenario, parse_objectives(slo, attainment), search)
+    search = Search(of=of, think_time=think_time, scaling=scaling, horizon=horizon, by_tenant=by_tenant,
+                    replicates=replicates, seed=seed, compare_assumptions=compare_assumptions, jobs=jobs)
+    answer = capacity_of(_read(trace, scenario), scenario, parse_objectives(slo, attainment), search)
     lines, values = [*capacity_words(answer), *answer.notes], asdict(answer)
     return Answer(values_by_key=values, text=capacity_table(answer), headline="\n".join(lines),
                   table=pl.DataFrame(values["probes"]))
@@ -99,8 +101,9 @@ def size(trace: AnyTrace, scenario: Scenario, slo: str, *, attainment: float = D
          gpus: Sequence[str] = CHOICES.gpus, quantizations: Sequence[str | None] = CHOICES.quantizations,
          tensor_parallel_sizes: Sequence[int] = CHOICES.ranks, prices: Mapping[str, float] | None = None,
          spare: int = CHOICES.num_spare, period_s: float | None = CHOICES.period_s,
-         rate_series: str | Path | None = None, scaling: str = CHOICES.scaling,
-         compare_assumptions: bool = CHOICES.compare_assumptions, jobs: int = CHOICES.jobs) -> Answer:
+         rate_series: str | Path | None = None, think_time: float | None = CHOICES.think_time,
+         scaling: str = CHOICES.scaling, compare_assumptions: bool = CHOICES.compare_assumptions,
+         jobs: int = CHOICES.jobs) -> Answer:
     """Find the cheapest fleet, and the one of fewest GPUs, that serves a trace; see `sizing.size`.
 
     Parameters
@@ -108,13 +111,14 @@ def size(trace: AnyTrace, scenario: Scenario, slo: str, *, attainment: float = D
     trace : as read, or a path or sample to read.
     slo, attainment : as of `capacity`.
     gpus : to choose from; the scenario's where none are given.
-    quantizations, tensor_parallel_sizes, prices, spare, period_s, scaling, jobs : as of `search_options.Choices`.
+    quantizations, tensor_parallel_sizes, prices, spare, period_s, think_time, scaling, jobs : as of
+        `search_options.Choices`.
     rate_series : CSV of rates over time that the trace's traffic takes on; see `rate_series.read_rate_series`.
     compare_assumptions : as of `capacity`.
     """
     choices = Choices(gpus=gpus, quantizations=quantizations, ranks=tensor_parallel_sizes, prices=prices or {},
                       num_spare=spare, period_s=period_s, jobs=jobs, scaling=scaling,
-                      compare_assumptions=compare_assumptions,
+                      compare_assumptions=compare_assumptions, think_time=think_time,
                       series=None if rate_series is None else read_rate_series(Path(rate_series)))
     answer = sizing.size(_read(trace, scenario), scenario, parse_objectives(slo, attainment), choices)
     shown = ("gpu", "tensor_parallel_size", "quantization", "num_replicas", "num_gpus", "cost_usd_per_hour",

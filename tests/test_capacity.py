@@ -237,7 +237,7 @@ def test_scaled_objectives_scale_every_limit() -> None:
 
 
 @pytest.mark.parametrize(("scenario", "search", "words"), [
-    ({"request_rate": 4.0}, {}, "--request-rate 4.0: this command finds the rate"),
+    ({"request_rate": 4.0}, {}, "--request-rate 4.0: this command finds the load"),
     ({"max_concurrency": 4}, {}, "--max-concurrency 4"),
     ({}, {"scaling": "squeeze"}, "--scaling squeeze: must be one of thin, compress"),
     ({}, {"horizon": "long"}, "--horizon long"),

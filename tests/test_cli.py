@@ -82,6 +82,25 @@ def test_a_capacity_and_a_size_say_what_a_replay_says(options: tuple[str, ...]) 
     assert "so each request may grow to max_model_len = 131,072 tokens" in run.stderr
 
 
+def test_a_capacity_in_users_is_one_of_replays() -> None:
+    """`replay` meets the objectives with as many users, and misses them with the number that the answer names."""
+    run = planner("capacity", "chat", "--limit", "600", *H100, "--slo", "ttft:500 tpot:20", "--of", "concurrency",
+                  "--horizon", "trace", "--replicates", "0", "--json", "-")
+    found = json.loads(run.stdout)
+    assert found["of"] == "concurrency"
+    for users, is_met in ((found["bracket"]["lower"], True), (found["bracket"]["upper"], False)):
+        replayed = planner("replay", "chat", "--limit", "600", *H100, "--slo", "ttft:500 tpot:20", "--max-concurrency",
+                           str(users), "--request-rate", "inf", "--json", "-")
+        assert (json.loads(replayed.stdout)["slo_attainment"] >= 0.99) == is_met
+
+
+def test_a_replay_prints_its_verdict_in_one_line() -> None:
+    run = planner("replay", "chat", "--limit", "5000", *H100)
+    assert [line for line in run.stdout.splitlines() if "saturated" in line] == [
+        line for line in run.stdout.splitlines() if line.startswith("saturated: no (> 99.9 % sure), ")]
+    assert run.stdout.count("saturated") == 1
+
+
 def test_what_is_read_is_not_written(trace: Path) -> None:
     fails(planner("replay", trace, *LINEAR, "--requests", trace), 2, "it is what is read; give another name")
     assert trace.read_text().startswith(HEADER)

@@ -20,7 +20,7 @@ from planner.planning.check_answer import TargetVerdict
 from planner.planning.size_answer import Fleet, Schedule, SchedulePart, SizeAnswer, UnableFleet
 from planner.report import figures
 from planner.report.figures.accuracy_figures import predicted_over_measured, published_errors
-from planner.report.figures.answer_figures import attainment_over_rate, fleet_costs, target_margins
+from planner.report.figures.answer_figures import attainment_over_load, fleet_costs, target_margins
 from planner.report.figures.bins import MOST_BINS, bin_steps, num_replicas, time_bins
 from planner.report.figures.fleet_figures import fleet_load
 from planner.report.figures.latency_figures import latency_cdf, time_by_phase
@@ -217,7 +217,7 @@ def test_traffic_and_answers_are_drawn() -> None:
     assert max(lengths(trace).data[0].x) == 139
     probes = tuple(Probe(rate_rps=rate, attainment=share, is_met=share >= 0.9, limiting_metric="ttft")
                    for rate, share in ((1.0, 1.0), (2.0, 0.95), (3.0, 0.5)))
-    drawn = attainment_over_rate(filled(CapacityAnswer, probes=probes, attainment=0.9, capacity_rps=2.0,
+    drawn = attainment_over_load(filled(CapacityAnswer, probes=probes, attainment=0.9, capacity_rps=2.0,
                                         confidence=Confidence(p10=1.8, p50=2.0, p90=2.2)))
     assert [len(trace.x) for trace in drawn.data] == [3, 2, 1]
     fleets = filled(SizeAnswer, alternatives=(filled(Fleet, cost_usd_per_hour=6.0), filled(UnableFleet)))

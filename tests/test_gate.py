@@ -319,3 +319,32 @@ def test_a_latency_of_completed_requests_alone_says_how_many_have_none(targets: 
     assert [(row.verdict, row.reason) for row in rows] == [
         ("met", None), ("missed", "too many requests are never answered")]
     assert any("of completed requests only. 1 of 21 were not completed" in note for note in result.notes)
+
+
+def test_targets_on_saturation_and_on_users(tmp_path: Path) -> None:
+    """A server of one request in 100 ms gets 5/s and 20/s; with two in flight the second waits for the first."""
+    for name, gap_s in (("slow", 0.2), ("fast", 0.05)):
+        lines = "\n".join(f"{k * gap_s},1,1" for k in range(500))
+        (tmp_path / f"{name}.csv").write_text(f"arrival_s,input_tokens,output_tokens\n{lines}\n")
+    path = tmp_path / "targets.toml"
+    path.write_text("\n".join(f"""
+[scenario.{name}]
+trace = "{name}.csv"
+step_time = "linear:0.1,0"
+num_gpu_blocks = 100
+max_num_seqs = 1
+async_scheduling = false
+slo = "e2el:350"
+[[scenario.{name}.target]]
+metric = "saturated"
+max = 0
+[[scenario.{name}.target]]
+metric = "max_concurrency"
+min = 3""" for name in ("slow", "fast")))
+    found = check(path)
+    rows = {(row.scenario, row.metric): (row.predicted, row.verdict) for row in found.checks}
+    assert rows == {("slow", "saturated"): (0.0, "met"), ("fast", "saturated"): (1.0, "missed"),
+                    ("slow", "max_concurrency"): (3, "met"), ("fast", "max_concurrency"): (3, "met")}
+    assert any(note.startswith("fast: saturated: yes since") for note in found.notes)
+    assert "slow: max_concurrency: a user sends the next request as soon as the one before is answered: no think time" \
+        in found.notes

@@ -33,12 +33,14 @@ target = [{metric = "p99_ttft_ms", max = 1}, {metric = "slo_attainment", min = 0
 ASKED = {  # file: command
     "comparison": ["compare", "trace.csv", "--policy", "fcfs,sjf", *SLO, "--explain", "--save", "saved"],
     "capacity": ["capacity", "trace.csv", *SLO, "--replicates", "0"],
+    "capacity in users": ["capacity", "trace.csv", *SLO, "--replicates", "2", "--of", "concurrency"],
     "fleet": ["size", "trace.csv", *SLO, "--tensor-parallel-size", "1", "--rate-series", "day.csv"],
     "sweep": ["sweep", "trace.csv", *SLO, "--axis", "max_num_seqs=1,8", "--axis", "policy=fcfs,sjf", "--output",
               "grid.parquet"],
     "check": ["check", "targets.toml"],
 }
-FIGURES = {"comparison": {"latency", "phases"}, "capacity": {"attainment"}, "fleet": {"fleets", "load"},
+FIGURES = {"comparison": {"latency", "phases"}, "capacity": {"attainment"},
+           "capacity in users": {"attainment"}, "fleet": {"fleets", "load"},
            "sweep": {"front", "parallel"}, "check": {"margins"}}
 
 

@@ -115,15 +115,15 @@ def compare(sources: Sequence[str], choices: Mapping[str, Sequence[Any]], axes: 
 
 def capacity(source: str, scenario: Scenario, slo: str, attainment: float, search: Search, format: str | None,
              on_bad_rows: OnBadRows, json: Path | None) -> bool:
-    """Find the highest rate within the objectives, print and write it; False where there is none."""
-    from planner.planning.highest_rate import capacity as find_capacity
+    """Find the largest load within the objectives, print and write it; False where there is none."""
+    from planner.planning.capacity_of import capacity_of
     from planner.report.plan_tables import capacity_table
     from planner.settings.objectives import parse_objectives
 
     check_outputs([json])
     objectives = parse_objectives(slo, attainment)
     trace = _read_searched(source, scenario, format, on_bad_rows)
-    answer = find_capacity(trace, scenario, objectives, replace(search, seed=scenario.seed or 0))
+    answer = capacity_of(trace, scenario, objectives, replace(search, seed=scenario.seed or 0))
     _print_notes(answer.notes)
     publish(answer, capacity_table(answer), json)
     return answer.feasible

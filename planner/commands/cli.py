@@ -176,7 +176,9 @@ def capacity(
     on_bad_rows: BadRowsOption = "error",
     json: JsonOption = None,
 ) -> None:
-    """How many requests per second does one deployment serve within the SLO? Exit code 1 if no rate meets the SLO.
+    """How many requests per second, or users (--of), does one deployment serve within the SLO?
+
+    Exit code 1 if no load meets the SLO.
 
     Example: planner capacity chat --model llama-3.1-8b --gpu h100-sxm --slo "ttft:500 tpot:50" --attainment 0.99
     """
@@ -188,7 +190,7 @@ def capacity(
 
 @app.command()
 @shows_progress
-@takes_scenario(without=("tensor_parallel_size", "fleet", "autoscale", "prefill_replicas", *CLOSED_LOOP,
+@takes_scenario(without=("tensor_parallel_size", "fleet", "autoscale", "prefill_replicas", "session_start_fraction",
                          "num_prompts", "num_warmups"))
 @takes(Choices)
 def size(
@@ -210,7 +212,8 @@ def size(
     """How many GPUs serve this traffic within the SLO, and which fleet is the cheapest?
 
     --gpu and --quantization take lists. The default router is random, like a Kubernetes Service. --request-rate,
-    --rate-scale and --rate-series change the rate by the method of --scaling. Exit code 1 if no fleet meets the SLO.
+    --rate-scale and --rate-series change the rate by the method of --scaling. --max-concurrency and --max-sessions
+    give a number of users in place of a rate. Exit code 1 if no fleet meets the SLO.
 
     Example: planner size chat --request-rate 60 --model llama-3.1-8b --slo "ttft:500 tpot:50" --gpu h100-sxm,l40s
     """

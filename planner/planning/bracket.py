@@ -1,4 +1,4 @@
-"""The highest rate that holds: bisected, then checked around, since attainment need not fall with the rate."""
+"""The largest load that holds: bisected, then checked around, since attainment need not fall with the load."""
 
 import itertools
 import math
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from planner.errors import UsageError
 from planner.planning.missed import UnreachableError
-from planner.progress import stage
+from planner.progress import Stage, stage
 from planner.settings.objectives import Verdict
 
 TOLERANCE = 0.005  # upper / lower - 1 of the bracket
@@ -17,30 +17,57 @@ FINE = 0.01  # so far apart
 STEP = 2.0  # of the search for a first bracket
 MOST_RISES, MOST_FALLS = 40, 16  # of them, each way; a 65,536th of a rate has requests run one at a time
 ANY = (0.0, math.inf)  # rates [1/s]
-MOST_REPAIRS = 5  # brackets that a missed rate below sends back to the search
+MOST_REPAIRS = 5  # brackets that a missed load below sends back to the search
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unknown:
+    """What a search looks for.
+
+    Parameters
+    ----------
+    name, unit : in words, "rate" and "requests/s".
+    is_whole : whether it is a number of things.
+    """
+
+    name: str
+    unit: str
+    is_whole: bool
+
+
+RATE = Unknown(name="rate", unit="requests/s", is_whole=False)
+UNKNOWNS = {
+    "requests": RATE,
+    "concurrency": Unknown(name="number of users", unit="users", is_whole=True),
+    "sessions": Unknown(name="number of open sessions", unit="sessions", is_whole=True),
+}
+
+
+def unknown_of(of: str) -> Unknown:
+    """Return what a search of a saved answer looked for; users, if the answer has another word for it."""
+    return UNKNOWNS.get(of, UNKNOWNS["concurrency"])
 
 
 class UnlimitedError(UsageError):
-    """Every rate keeps the objectives."""
+    """Every load keeps the objectives."""
 
 
-class UnreachableRateError(UnreachableError):
-    """No rate keeps the objectives; `rate_rps` is the lowest that was tried [1/s]."""
+class UnreachableLoadError(UnreachableError):
+    """No load keeps the objectives; `lowest` is the lowest that was tried."""
 
-    rate_rps: float = math.nan
+    lowest: float = math.nan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bracket:
-    """Between which rates the objectives stop being kept.
+    """Between which loads the objectives stop being kept, each in the unit of the unknown.
 
     Parameters
     ----------
-    lower, upper : highest rate that keeps them with all checked rates below it, and lowest above it that does not
-        [1/s].
-    is_monotone : whether no checked rate above keeps them, and none below misses them.
-    kept_above, missed_below : those that do [1/s].
-    probes : every rate that was tried and what came of it, in the order of rates.
+    lower, upper : highest load that keeps them with all checked loads below it, and lowest above it that does not.
+    is_monotone : whether no checked load above keeps them, and none below misses them.
+    kept_above, missed_below : those that do.
+    probes : every load that was tried and what came of it, in ascending order.
     """
 
     lower: float
@@ -51,109 +78,136 @@ class Bracket:
     probes: tuple[tuple[float, Verdict], ...]
 
 
-def find_bracket(evaluate: Callable[[float], Verdict], start: float, *, tolerance: float = TOLERANCE,
-                 checks: tuple[float, ...] = CHECKED, limits: tuple[float, float] = ANY) -> Bracket:
-    """Find the highest rate that keeps the objectives.
+def find_bracket(evaluate: Callable[[float], Verdict], start: float, *, unknown: Unknown = RATE,
+                 tolerance: float = TOLERANCE, checks: tuple[float, ...] = CHECKED,
+                 limits: tuple[float, float] = ANY) -> Bracket:
+    """Find the highest load that keeps the objectives.
 
-    Doubles or halves from `start` to a first bracket, bisects it in the logarithm, and then tries rates on either side,
-    densely where what is reached is near what must be. A rate below that misses moves the bracket under it; one above
+    Doubles or halves from `start` to a first bracket, bisects it in the logarithm, and then tries loads on either side,
+    densely where what is reached is near what must be. A load below that misses moves the bracket under it; one above
     that keeps is reported, not believed.
 
     Parameters
     ----------
-    evaluate : from a rate [1/s] to its verdict.
-    start : where to begin [1/s].
+    evaluate : from a load to its verdict.
+    start : where to begin.
+    unknown : what the load is counted in; of whole numbers neighbours are a bracket too.
     tolerance : of upper / lower - 1.
-    checks : distances at which rates on either side are tried, as shares of the bracket; none to check nothing.
-    limits : rates below the one and above the other are not tried [1/s].
+    checks : distances at which loads on either side are tried, as shares of the bracket; none to check nothing.
+    limits : loads below the one and above the other are not tried.
 
     Raises
     ------
-    UnlimitedError, UnreachableRateError : every rate keeps the objectives, or none does.
+    UnlimitedError, UnreachableLoadError : every load keeps the objectives, or none does.
     """
-    known: dict[float, Verdict] = {}
-    with stage("trying rates") as trying:
-        def is_met(rate: float) -> bool:
-            if rate not in known:
-                known[rate] = evaluate(rate)
-                trying.move(len(known))
-            return known[rate].is_met
-
-        low, high = _first_bracket(is_met, known, start, limits)
-        trying.total = len(known) + _num_rates(low, high, tolerance, checks)
-        return _refined(is_met, known, low, high, tolerance, checks, limits)
+    with stage(f"trying {'numbers' if unknown.is_whole else 'rates'}") as trying:
+        search = _Search(evaluate=evaluate, unknown=unknown, tolerance=tolerance, checks=checks, limits=limits,
+                         known={}, trying=trying)
+        low, high = search.first_bracket(search.rounded(start))
+        trying.total = len(search.known) + _num_loads(low, high, tolerance, checks)
+        return search.refined(low, high)
 
 
-def _num_rates(low: float, high: float, tolerance: float, checks: tuple[float, ...]) -> int:
-    """Return about how many rates are tried after the first bracket: those of the bisection, and checks around it."""
+def _num_loads(low: float, high: float, tolerance: float, checks: tuple[float, ...]) -> int:
+    """Return about how many loads are tried after the first bracket: those of the bisection, and checks around it."""
     halvings = math.log2(math.log(high / low) / math.log1p(tolerance))
     return math.ceil(max(halvings, 0.0)) + 2 * len(checks)
 
 
-def _refined(is_met: Callable[[float], bool], known: dict[float, Verdict], low: float, high: float, tolerance: float,
-             checks: tuple[float, ...], limits: tuple[float, float]) -> Bracket:
-    """Return the bracket within a first one, and what rates around it do."""
-    for _ in range(MOST_REPAIRS):
-        low, high = _bisected(is_met, low, high, tolerance)
-        checked = [low / (1 + share) for share in (0.0, *checks) if low / (1 + share) >= limits[0]]
-        missed = [rate for rate in _checked(checked, known, is_met) if not is_met(rate)]
-        if not missed:
-            break
-        high = min(missed)
-        below = [rate for rate in known if rate < high and known[rate].is_met]
-        low = max(below) if below else _falling(is_met, known, high, limits[0])
-    above = _checked([high * (1 + share) for share in (0.0, *checks) if high * (1 + share) <= limits[1]], known, is_met)
-    kept = tuple(rate for rate in above if is_met(rate))
-    missed_below = tuple(sorted(rate for rate, verdict in known.items() if rate < low and not verdict.is_met))
-    kept_above = tuple(sorted({*kept, *(rate for rate, verdict in known.items() if rate > high and verdict.is_met)}))
-    return Bracket(lower=low, upper=high, is_monotone=not (kept_above or missed_below), kept_above=kept_above,
-                   missed_below=missed_below, probes=tuple(sorted(known.items(), key=lambda item: item[0])))
+@dataclass(slots=True, kw_only=True)
+class _Search:
+    """A search under way; the parameters are those of `find_bracket`.
 
+    Parameters
+    ----------
+    known : every load that was tried, and its verdict.
+    trying : the stage that the user sees.
+    """
 
-def _checked(rates: list[float], known: dict[float, Verdict], is_met: Callable[[float], bool]) -> list[float]:
-    """Try rates, and those between two of them of which one is near the edge; return all."""
-    for rate in rates:
-        is_met(rate)
-    tried = sorted(rates)
-    for low, high in itertools.pairwise(sorted(rates)):
-        if min(abs(known[low].strain - 1), abs(known[high].strain - 1)) <= NEAR:
-            steps = math.ceil(math.log(high / low) / math.log1p(FINE))
-            tried += [low * (high / low) ** (k / steps) for k in range(1, steps)]
-    return sorted(tried)
+    evaluate: Callable[[float], Verdict]
+    unknown: Unknown
+    tolerance: float
+    checks: tuple[float, ...]
+    limits: tuple[float, float]
+    known: dict[float, Verdict]
+    trying: Stage
 
+    def is_met(self, load: float) -> bool:
+        if load not in self.known:
+            self.known[load] = self.evaluate(load)
+            self.trying.move(len(self.known))
+        return self.known[load].is_met
 
-def _first_bracket(is_met: Callable[[float], bool], known: dict[float, Verdict], start: float,
-                   limits: tuple[float, float]) -> tuple[float, float]:
-    if not is_met(start):
-        low = _falling(is_met, known, start, limits[0])
-        return low, low * STEP
-    rate = start
-    for _ in range(MOST_RISES):
-        if rate * STEP > limits[1]:
-            break
-        if not is_met(rate * STEP):
-            return rate, rate * STEP
-        rate *= STEP
-    raise UnlimitedError(f"the objectives are met at every rate up to {rate:.3g} requests/s: the capacity is "
-                         f"unlimited; give tighter limits")
+    def rounded(self, load: float) -> float:
+        return float(min(max(round(load), 1), self.limits[1])) if self.unknown.is_whole else load
 
+    def first_bracket(self, start: float) -> tuple[float, float]:
+        """Return two loads, of which the lower keeps the objectives and the upper misses them."""
+        if not self.is_met(start):
+            low = self.falling(start)
+            return low, min(load for load in self.known if load > low)
+        load = start
+        for _ in range(MOST_RISES):
+            higher = self.rounded(load * STEP)
+            if higher > self.limits[1] or higher <= load:
+                break
+            if not self.is_met(higher):
+                return load, higher
+            load = higher
+        raise UnlimitedError(f"the objectives are met at every {self.unknown.name} up to {load:.3g} "
+                             f"{self.unknown.unit}: the capacity is unlimited; give tighter limits")
 
-def _falling(is_met: Callable[[float], bool], known: dict[float, Verdict], rate: float, least: float) -> float:
-    """Return a rate below that keeps the objectives."""
-    for _ in range(MOST_FALLS):
-        if rate / STEP < least:
-            break
-        rate /= STEP
-        if is_met(rate):
-            return rate
-    error = UnreachableRateError(f"the objectives are missed at every rate down to {rate:.3g} requests/s: "
-                                 f"{known[rate].shortfall}; give looser limits or a faster deployment")
-    error.rate_rps = rate
-    raise error
+    def falling(self, load: float) -> float:
+        """Return a load below that keeps the objectives."""
+        for _ in range(MOST_FALLS):
+            lower = max(load // STEP, 1.0) if self.unknown.is_whole else load / STEP
+            if lower < self.limits[0] or lower >= load:
+                break
+            load = lower
+            if self.is_met(load):
+                return load
+        error = UnreachableLoadError(f"the objectives are missed at every {self.unknown.name} down to {load:.3g} "
+                                     f"{self.unknown.unit}: {self.known[load].shortfall}; give looser limits or a "
+                                     f"faster deployment")
+        error.lowest = load
+        raise error
 
+    def refined(self, low: float, high: float) -> Bracket:
+        """Return the bracket within a first one, and what loads around it do."""
+        known = self.known
+        for _ in range(MOST_REPAIRS):
+            low, high = self.bisected(low, high)
+            below = self.checked([low / (1 + share) for share in (0.0, *self.checks)])
+            missed = [load for load in below if load < high and not self.is_met(load)]
+            if not missed:
+                break
+            high = min(missed)
+            kept = [load for load in known if load < high and known[load].is_met]
+            low = max(kept) if kept else self.falling(high)
+        above = self.checked([high * (1 + share) for share in (0.0, *self.checks)])
+        kept_above = {load for load in above if load > low and self.is_met(load)}
+        kept_above |= {load for load, verdict in known.items() if load > high and verdict.is_met}
+        missed_below = tuple(sorted(load for load, verdict in known.items() if load < low and not verdict.is_met))
+        return Bracket(lower=low, upper=high, is_monotone=not (kept_above or missed_below),
+                       kept_above=tuple(sorted(kept_above)), missed_below=missed_below,
+                       probes=tuple(sorted(known.items(), key=lambda item: item[0])))
 
-def _bisected(is_met: Callable[[float], bool], low: float, high: float, tolerance: float) -> tuple[float, float]:
-    while high / low - 1 > tolerance:
-        middle = math.sqrt(low * high)
-        low, high = (middle, high) if is_met(middle) else (low, middle)
-    return low, high
+    def checked(self, loads: list[float]) -> list[float]:
+        """Try loads within the limits, and those between two of them of which one is near the edge; return all."""
+        tried = sorted({self.rounded(load) for load in loads if self.limits[0] <= load <= self.limits[1]})
+        for load in tried:
+            self.is_met(load)
+        found = set(tried)
+        for low, high in itertools.pairwise(tried):
+            if min(abs(self.known[low].strain - 1), abs(self.known[high].strain - 1)) <= NEAR:
+                steps = math.ceil(math.log(high / low) / math.log1p(FINE))
+                found |= {self.rounded(low * (high / low) ** (k / steps)) for k in range(1, steps)}
+        return sorted(found)
+
+    def bisected(self, low: float, high: float) -> tuple[float, float]:
+        while high / low - 1 > self.tolerance and not (self.unknown.is_whole and high - low <= 1):
+            middle = math.sqrt(low * high)
+            if self.unknown.is_whole:
+                middle = min(max(self.rounded(middle), low + 1), high - 1)
+            low, high = (middle, high) if self.is_met(middle) else (low, middle)
+        return low, high

@@ -11,21 +11,24 @@ import numpy as np
 from planner.errors import CapacityError, PlannerError, TargetsError, UnknownNameError, UsageError
 from planner.loop.state.engine_settings import Recording
 from planner.planning.baseline import changes, read_baseline, write_baseline
-from planner.planning.capacity_answer import CapacityAnswer
 from planner.planning.check_answer import CheckAnswer, ScenarioMetrics, TargetVerdict
 from planner.planning.highest_rate import capacity as find_capacity
+from planner.planning.most_users import most_users
 from planner.planning.search_options import DEFAULT_ATTAINMENT, Search
 from planner.planning.study import Study
 from planner.planning.targets import Gated, Target, read_targets
 from planner.progress import counted
 from planner.replays.result_tables import ReplayResult
+from planner.results.saturation import saturation_sentence
 from planner.results.summary import numbers
 from planner.run import replay
 from planner.settings.statistic import Statistic, parse_statistic
 from planner.traces import Trace
 from planner.traces.shaping.client_load import read_load
 
-CAPACITY = ("capacity_rps", "capacity_rps_per_gpu")
+RATES = ("capacity_rps", "capacity_rps_per_gpu")
+USERS = {"max_concurrency": "concurrency", "max_sessions": "sessions"}  # targets on users, and what these are
+CAPACITY = (*RATES, *USERS)  # metrics of a search
 NO_VALUE = "no request has this metric"
 UNANSWERED = "too many requests are never answered"
 PASSES = ("met", "recorded", "not compared")
@@ -127,11 +130,11 @@ def _metrics(trace: Trace, study: Study,
     for name, share in (summary["slo_attainment_by_metric"] or {}).items():
         summary[f"slo_attainment_by_metric.{name}"] = share
     capacity: dict[str, float | None] = dict.fromkeys(CAPACITY)
-    notes = [*summary["notes"]]
+    notes = [*summary["notes"], *([saturation_sentence(summary)] if "saturated" in names else [])]
     if set(names) & set(CAPACITY):
-        answer = _capacity(trace, study)
-        capacity = {"capacity_rps": answer.capacity_rps, "capacity_rps_per_gpu": answer.capacity_rps_per_gpu}
-        notes += answer.notes
+        found, about = _capacity(trace, study, names)
+        capacity |= found
+        notes += about
     notes += _unanswered(summary, statistics)
     return (numbers(summary) | capacity, list(dict.fromkeys(notes)),
             {each["name"]: each for each in summary["objectives"]})
@@ -154,12 +157,24 @@ def _unanswered(summary: Mapping[str, Any], statistics: Mapping[str, Statistic])
             f"target on slo_attainment, or the statistic in slo, counts them"]
 
 
-def _capacity(trace: Trace, study: Study) -> CapacityAnswer:
+def _capacity(trace: Trace, study: Study, names: list[str]) -> tuple[dict[str, float], list[str]]:
+    """Return the metrics of the searches that are asked for, and notes on them."""
+    asked = [name for name in names if name in CAPACITY]
     if study.objectives is None:
-        raise UsageError("capacity_rps needs slo, as in slo = \"ttft:500 tpot:50\"")
+        raise UsageError(f"{asked[0]} needs slo, as in slo = \"ttft:500 tpot:50\"")
     objectives = replace(study.objectives, attainment=study.objectives.attainment or DEFAULT_ATTAINMENT)
     search = Search(replicates=0, compare_assumptions=False, seed=study.scenario.seed or 0)
-    return find_capacity(trace, study.scenario, objectives, search)
+    found: dict[str, float] = {}
+    notes: list[str] = []
+    if set(asked) & set(RATES):
+        rates = find_capacity(trace, study.scenario, objectives, search)
+        found |= {"capacity_rps": rates.capacity_rps, "capacity_rps_per_gpu": rates.capacity_rps_per_gpu}
+        notes += rates.notes
+    for name in (name for name in asked if name in USERS):
+        users = most_users(trace, study.scenario, objectives, replace(search, of=USERS[name]))
+        found[name] = users.max_users
+        notes += [*(f"{name}: {text}" for text in users.assumptions), *users.notes]
+    return found, notes
 
 
 def _objective_rows(gated: Gated, found: _Outcome) -> list[TargetVerdict]:

@@ -4,9 +4,11 @@ from dataclasses import dataclass, replace
 
 from planner.deployment.deploy import shape_load
 from planner.errors import UsageError
+from planner.planning.user_loads import load_of, think_time, with_pauses
 from planner.settings.scenario import Scenario
 from planner.traces import Trace
 from planner.traces.shaping.client_load import NAME
+from planner.traces.shaping.closed_load import in_turn
 from planner.traces.shaping.rate_series import RateSeries
 from planner.traces.shaping.rescaling import (
     MOST_REQUESTS,
@@ -45,6 +47,11 @@ class Traffic:
     def mean_rps(self) -> float:
         """The rate of the load [1/s]."""
         return rate_of(self.trace) if self.rate_rps is None else self.rate_rps
+
+    @property
+    def can_last(self) -> bool:
+        """Whether the load may be longer than the trace."""
+        return self.rate_rps is not None and self.duration_s is None
 
     @property
     def named_scaling(self) -> str:
@@ -90,6 +97,65 @@ class Traffic:
         """Return the load by another way of scaling, with about as many requests."""
         other = replace(self, scaling=scaling)
         return other.load(max(round(min(num_requests, MOST_REQUESTS) / other.num_requests), 1))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class UsersLoad(Traffic):
+    """A trace's requests or sessions, of which so many users send one after the other.
+
+    Parameters
+    ----------
+    trace : as `closed_load.in_turn`.
+    of : "concurrency" or "sessions".
+    users : at once [1].
+    think_time_s : pause that is asked for; None for the trace's [s].
+    assumption : on pauses, in words.
+    """
+
+    of: str
+    users: int
+    think_time_s: float | None
+    assumption: str
+
+    @property
+    def can_last(self) -> bool:
+        """Whether the load may be longer than the trace: users go on."""
+        return True
+
+    def load(self, times: int = 1) -> Trace:
+        """Return the load, of a trace that goes on with itself so many times."""
+        return self.with_users(self.users, times)
+
+    def with_users(self, users: int, times: int = 1) -> Trace:
+        """Return the load of another number of users."""
+        return load_of(repeated(self.trace, times), self.of, users, self.think_time_s)
+
+
+def users_of(trace: Trace, scenario: Scenario, think_time_s: float | None) -> UsersLoad:
+    """Return the traffic of the users that a scenario asks for, by `max_sessions` or `max_concurrency`.
+
+    Raises
+    ------
+    UsageError : options contradict each other; the trace has not as many users.
+    """
+    if scenario.max_sessions is not None and scenario.max_concurrency is not None:
+        raise UsageError("--max-sessions and --max-concurrency count users in two ways; give one of them")
+    of = "concurrency" if scenario.max_sessions is None else "sessions"
+    users = scenario.max_sessions if scenario.max_concurrency is None else scenario.max_concurrency
+    if users is None or users < 1:
+        raise UsageError(f"--max-{of} {users}: must be at least 1")
+    for name in ("rate_scale", "request_rate", "session_start_fraction"):
+        if getattr(scenario, name) is not None:
+            raise UsageError(f"--{name.replace('_', '-')} {getattr(scenario, name)}: a closed loop of {users:,} users "
+                             f"has none; leave it out")
+    cut = with_pauses(shape_load(scenario, trace), of, think_time_s)
+    turns = in_turn(cut, of)
+    there = turns.requests["arrival_s"].n_unique()
+    if users > there:
+        raise UsageError(f"--max-{of} {users}: {trace.source} has {there:,} "
+                         f"{'requests' if of == 'concurrency' else 'sessions'}; must be at most as many")
+    return UsersLoad(trace=turns, rate_rps=None, duration_s=None, scaling=of, seed=scenario.seed or 0, is_drawn=False,
+                     of=of, users=users, think_time_s=think_time_s, assumption=think_time(cut, of, think_time_s)[1])
 
 
 def traffic_of(trace: Trace, scenario: Scenario, scaling: str, series: RateSeries | None) -> Traffic:

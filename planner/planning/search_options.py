@@ -57,6 +57,11 @@ class Search:
     seed : of every draw.
     """
 
+    of: str = _option("requests", "What the answer counts. requests: the highest request rate. concurrency: the most "
+                                  "users, as planner replay --max-concurrency: each has a request in flight. sessions: "
+                                  "the most open sessions, as planner replay --max-sessions.")
+    think_time: float | None = _option(None, "With --of concurrency or sessions: pause of a user between an answer and "
+                                             "the next request [s]. [the trace's]")
     scaling: str = _scaling()
     horizon: str = _option("double", "Length of the replayed traffic. double: repeat the trace and double its length "
                                      "until the capacity changes by at most 2 %. trace: use the trace once.")
@@ -150,6 +155,8 @@ class Choices:
         None, "CSV file of request rates over time (columns start_s, rate_rps). The trace's traffic is scaled to "
               "these rates.", name="rate_series",
         kind=Path, read=_series)
+    think_time: float | None = _option(None, "With --max-concurrency or --max-sessions: pause of a user between an "
+                                             "answer and the next request [s]. [the trace's]")
     scaling: str = _scaling()
     compare_assumptions: bool = _compare_assumptions()
     jobs: int = _jobs()

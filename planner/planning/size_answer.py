@@ -135,8 +135,12 @@ class SizedTraffic:
 
     source: Annotated[str, Key("", "Trace")]
     num_requests: Annotated[int, Key("1", "Requests of the load, about")]
-    rate_rps: Annotated[float, Key("requests/s", "Rate of the load; with --rate-series of its highest window")]
-    recorded_rps: Annotated[float | None, Key("requests/s", "Rate of the trace. Null if it has no arrival times")]
+    rate_rps: Annotated[float | None, Key("requests/s", "Rate of the load; with --rate-series of its highest window. "
+                                          "Null if users are given")]
+    recorded_rps: Annotated[float | None, Key("requests/s", "Rate of the trace. Null if it has no arrival times, or if "
+                                              "users are given")]
+    users: Annotated[int | None, Key("1", "Users at once: requests in flight (--max-concurrency) or open sessions "
+                                     "(--max-sessions). Null if a rate is given")]
     seed: Annotated[int, Key("1", "Seed of the draws")]
 
 
@@ -160,8 +164,10 @@ class SizeAnswer:
                                            "GPU")]
     num_spare: Annotated[int, Key("1", "Spare replicas (--spare), of each kind")]
     slo: Annotated[Required, Key("", "Objectives")]
-    request_rate: Annotated[float, Key("requests/s", "Rate of the load; with --rate-series of its highest window")]
-    scaling: Annotated[str, Key("", "How the traffic gets its rate; poisson if the arrivals were drawn")]
+    request_rate: Annotated[float | None, Key("requests/s", "Rate of the load; with --rate-series of its highest "
+                                              "window. Null if users are given")]
+    scaling: Annotated[str, Key("", "How the traffic gets its rate; poisson if the arrivals were drawn. If users are "
+                                "given: concurrency or sessions")]
     router: Annotated[str, Key("", "Router")]
     assumptions: Annotated[tuple[str, ...], Key("", "Assumptions, a sentence each")]
     workload: Annotated[SizedTraffic, Key("", "Traffic that the fleet serves")]

@@ -9,11 +9,11 @@ from planner.deployment.deploy import Deployment
 from planner.errors import CapacityError, CatalogError, UsageError
 from planner.launch import launch_command
 from planner.planning.alternatives import Compared, Sized, spread, traded
-from planner.planning.bracket import UnlimitedError, find_bracket
+from planner.planning.bracket import UNKNOWNS, UnlimitedError, find_bracket
 from planner.planning.fewest import fewest_replicas
 from planner.planning.fleet_schedule import check_schedule, schedule_of
 from planner.planning.fleets import Kind, kinds_of, power_kw, replica_price, spare_replicas
-from planner.planning.loads import Traffic, traffic_of
+from planner.planning.loads import Traffic, UsersLoad, traffic_of, users_of
 from planner.planning.missed import UnreachableError
 from planner.planning.search_options import Choices
 from planner.planning.size_answer import (
@@ -25,6 +25,7 @@ from planner.planning.size_answer import (
     SizedTraffic,
     UnableFleet,
 )
+from planner.planning.user_loads import limited
 from planner.progress import in_parallel, later
 from planner.replays.fleet.replicas import serve
 from planner.replays.fleet.shares import shares
@@ -70,7 +71,9 @@ def size(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Choi
     scenario = replace(scenario, router=sized_router_of(scenario))
     if not scenario.data_parallel_attention:
         scenario = replace(scenario, data_parallel_size=1, prefill_replicas=0)
-    traffic = traffic_of(trace, scenario, choices.scaling, choices.series)
+    traffic = _traffic(trace, scenario, choices)
+    if isinstance(traffic, UsersLoad):
+        scenario = limited(scenario, traffic.of, traffic.users, traffic.think_time_s)
     kinds = kinds_of(scenario, choices)
     calls = [later(_fleet)(traffic, kind, objectives, choices) for kind in kinds]
     found = list(zip(kinds, in_parallel("sizing fleets", calls, len(calls), choices.jobs), strict=True))
@@ -90,6 +93,18 @@ def size(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Choi
         scalings=compared.scalings, notes=(*best.notes, *compared.notes))
 
 
+def _traffic(trace: Trace, scenario: Scenario, choices: Choices) -> Traffic:
+    """Return the load that is asked for: at a rate, or of so many users."""
+    if not scenario.is_closed_loop:
+        if choices.think_time is not None:
+            raise UsageError(f"--think-time {choices.think_time:g}: requests at a rate have none; give the users by "
+                             f"--max-concurrency or --max-sessions")
+        return traffic_of(trace, scenario, choices.scaling, choices.series)
+    if choices.series is not None or choices.period_s is not None:
+        raise UsageError("--rate-series, --period: a closed loop of users has no rate over time; leave them out")
+    return users_of(trace, scenario, choices.think_time)
+
+
 def _check(scenario: Scenario, choices: Choices) -> None:
     if scenario.autoscale is not None:
         raise UsageError(f"--autoscale {scenario.autoscale}: sizing needs a fixed number of replicas; leave it out")
@@ -104,23 +119,28 @@ def _check(scenario: Scenario, choices: Choices) -> None:
 def _asked(trace: Trace, traffic: Traffic, scenario: Scenario, objectives: Objectives, choices: Choices,
            unable: tuple[UnableFleet, ...]) -> SizeAnswer:
     """Return what was asked and what was assumed, in an answer that has no fleet yet."""
-    own = rate_of(traffic.trace)
+    users = traffic.users if isinstance(traffic, UsersLoad) else None
+    own = None if users is not None else rate_of(traffic.trace)
+    rate_rps = None if users is not None else traffic.mean_rps
     return SizeAnswer(
         cheapest=None, feasible=False, missed=(), fewest_gpus=None, alternatives=unable, routers=(),
         routers_not_tried=(), better_router=None, scalings=(), notes=(), priors=(), num_spare=choices.num_spare,
-        slo=required_of(objectives), request_rate=traffic.mean_rps, scaling=traffic.named_scaling,
-        router=str(scenario.router), assumptions=_assumptions(traffic, own, scenario),
-        workload=SizedTraffic(source=trace.source, num_requests=traffic.num_requests, rate_rps=traffic.mean_rps,
-                              recorded_rps=None if traffic.is_drawn else own, seed=traffic.seed),
+        slo=required_of(objectives), request_rate=rate_rps, scaling=traffic.named_scaling,
+        router=str(scenario.router), assumptions=_assumptions(traffic, own or 0.0, scenario),
+        workload=SizedTraffic(source=trace.source, num_requests=traffic.num_requests, rate_rps=rate_rps,
+                              recorded_rps=None if traffic.is_drawn else own, users=users, seed=traffic.seed),
         trace_sha256=trace.sha256)
 
 
 def _assumptions(traffic: Traffic, own_rps: float, scenario: Scenario) -> tuple[str, ...]:
     service = ", as in a Kubernetes Service" if scenario.router == SERVICE_ROUTER else ""
-    rate = f"requests arrive at {traffic.mean_rps:,.4g}/s, as recorded"
-    if traffic.is_drawn:
+    if isinstance(traffic, UsersLoad):
+        rate = f"{traffic.users:,} {UNKNOWNS[traffic.of].unit} at once; {traffic.assumption}"
+    elif not traffic.is_drawn and not traffic.is_rescaled:
+        rate = f"requests arrive at {traffic.mean_rps:,.4g}/s, as recorded"
+    elif traffic.is_drawn:
         rate = f"requests arrive at {traffic.mean_rps:,.4g}/s in a Poisson process: the trace has no arrival times"
-    elif traffic.is_rescaled:
+    else:
         rate = (f"requests arrive at {traffic.mean_rps:,.4g}/s, {traffic.mean_rps / own_rps:.3g} times the trace's "
                 f"rate, by {traffic.scaling}: {MEANINGS[traffic.scaling]}")
     return (rate, f"the router is {scenario.router}{service}",
@@ -176,7 +196,7 @@ def _fleet(traffic: Traffic, kind: Kind, objectives: Objectives, choices: Choice
     num_gpus = sized.gpus(kind, choices)
     cost = sum((part.pool.num_groups + choices.num_spare) * replica_price(part.pool, choices) for part in parts)
     per_request: Any = load.requests["output_tokens"].mean()
-    mean_rps = traffic.mean_rps if choices.series is None else choices.series.mean_rps
+    mean_rps = _mean_rps(traffic, choices, summary["request_throughput"])
     command, lacking = launch_command(replace(kind.scenario, router=None))
     schedule, schedule_reason = _schedule(traffic, load, deployment, objectives, choices, num_gpus, kind)
     return Fleet(
@@ -198,6 +218,13 @@ def _fleet(traffic: Traffic, kind: Kind, objectives: Objectives, choices: Choice
         trace_copies=sized.times, schedule=schedule, schedule_reason=schedule_reason)
 
 
+def _mean_rps(traffic: Traffic, choices: Choices, served_rps: float) -> float:
+    """Return the mean rate of the load; of users, the rate at which they are served [1/s]."""
+    if choices.series is not None:
+        return choices.series.mean_rps
+    return served_rps if isinstance(traffic, UsersLoad) else traffic.mean_rps
+
+
 def _settled(traffic: Traffic, load: Trace, deployment: Deployment, objectives: Objectives, kind: Kind) -> Sized:
     """Return the fewest replicas, how they serve, what one less misses, and whether a longer load needs as many.
 
@@ -209,7 +236,7 @@ def _settled(traffic: Traffic, load: Trace, deployment: Deployment, objectives: 
         return Sized(count=count, served=served, limiting_metric=limiting, stationary=None, times=times)
 
     found = fewest(load, 1, 1)
-    if traffic.rate_rps is None or traffic.duration_s is not None:
+    if not traffic.can_last:
         return found
     most = MOST_REQUESTS // load.num_requests
     while found.times < most:
@@ -222,7 +249,9 @@ def _settled(traffic: Traffic, load: Trace, deployment: Deployment, objectives: 
 
 
 def _headroom(traffic: Traffic, deployment: Deployment, objectives: Objectives, count: int) -> float | None:
-    """Return by what share the rate may grow before the replicas miss the objectives [1]; None without an end."""
+    """Return by what share the load may grow before the replicas miss the objectives [1]; None without an end."""
+    if isinstance(traffic, UsersLoad):
+        return _user_headroom(traffic, deployment, objectives, count)
     own = traffic.mean_rps
 
     def evaluate(rate: float) -> Verdict:
@@ -233,6 +262,29 @@ def _headroom(traffic: Traffic, deployment: Deployment, objectives: Objectives, 
         return max(bracket.lower / own - 1.0, 0.0)
     except UnlimitedError:
         return None
+
+
+def _user_headroom(traffic: UsersLoad, deployment: Deployment, objectives: Objectives, count: int) -> float | None:
+    """Return by what share the users may be more [1]."""
+    def evaluate(users: float) -> Verdict:
+        own = _with_users(deployment, traffic, round(users))
+        return judge(objectives, serve(traffic.with_users(round(users)), own, count).times_s)
+
+    there = traffic.trace.requests["arrival_s"].n_unique()
+    try:
+        bracket = find_bracket(evaluate, traffic.users, unknown=UNKNOWNS[traffic.of], tolerance=HEADROOM_TOLERANCE,
+                               checks=(), limits=(1.0, there))
+        return max(bracket.lower / traffic.users - 1.0, 0.0)
+    except UnlimitedError:
+        return None
+
+
+def _with_users(deployment: Deployment, traffic: UsersLoad, users: int) -> Deployment:
+    """Return a deployment, and its pools, with the limit of another number of users."""
+    scenario = limited(deployment.scenario, traffic.of, users, traffic.think_time_s)
+    pools = tuple(replace(pool, deployment=_with_users(pool.deployment, traffic, users)) for pool in deployment.pools)
+    return replace(deployment, scenario=scenario, pools=pools,
+                   settings=replace(deployment.settings, max_concurrency=scenario.max_concurrency))
 
 
 def _schedule(traffic: Traffic, load: Trace, deployment: Deployment, objectives: Objectives, choices: Choices,

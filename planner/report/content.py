@@ -9,6 +9,7 @@ from planner.report.figures.style import clean, labels
 from planner.report.tenant_tables import SHOWN_TENANTS
 from planner.report.verdicts import NO_TENANT, missed_in
 from planner.results.causes import difference, explain
+from planner.results.saturation import saturation_sentence
 from planner.results.saved import SavedResult
 from planner.results.summary import HEADLINES
 from planner.settings.judged import ATTAINMENT, judged_of
@@ -108,6 +109,8 @@ def reasons(results: Sequence[SavedResult]) -> list[str]:
         why = explain(result.requests, result.steps, _num_replicas(result))
         missed = missed_in(result.summary)
         sentences += [f"{lead}objectives missed: {missed}"] if missed else []
+        verdict = saturation_sentence(result.summary)
+        sentences += [lead + verdict] if verdict else []
         sentences.append(lead + why["sentence"])
         advice = _part(result, "explanation").get("advice")
         sentences += [lead + advice["sentence"]] if advice and why["phases"] else []

@@ -7,15 +7,17 @@ from typing import Any
 import polars as pl
 
 from planner.files.keys import asdict
+from planner.planning.bracket import unknown_of
 from planner.planning.capacity_answer import CapacityAnswer
 from planner.planning.check_answer import CheckAnswer
 from planner.planning.missed import Missed
-from planner.planning.size_answer import SizeAnswer
+from planner.planning.size_answer import SizeAnswer, SizedTraffic
 from planner.planning.sweep_answer import SweepAnswer
+from planner.planning.users_answer import UsersAnswer
 from planner.report import content
 from planner.report import plan_tables as plans
 from planner.report.content import Listing, Row, Table
-from planner.report.figures.answer_figures import attainment_over_rate, fleet_costs, target_margins
+from planner.report.figures.answer_figures import attainment_over_load, fleet_costs, target_margins
 from planner.report.figures.fleet_figures import fleet_load
 from planner.report.figures.style import clean, labels
 from planner.report.figures.summary_figures import latency_levels, mean_phases
@@ -74,6 +76,8 @@ def _findings(saved: SavedAnswer) -> Findings:
     answer = saved.answer
     if isinstance(answer, CapacityAnswer):
         return _capacity(answer)
+    if isinstance(answer, UsersAnswer):
+        return _users(answer)
     if isinstance(answer, SizeAnswer):
         return _fleet(answer)
     if isinstance(answer, SweepAnswer):
@@ -130,10 +134,37 @@ def _capacity(found: CapacityAnswer) -> Findings:
         lead=f"{load.num_requests:,} requests of {load.source} on {deployment.get('model') or 'an unnamed model'}, at "
              f"rates by {load.scaling}",
         names=("",), headline=_numbers("Capacity", rows),
-        figures={"attainment": attainment_over_rate(found)} if found.probes else {},
+        figures={"attainment": attainment_over_load(found)} if found.probes else {},
         words=[*plans.capacity_words(found), *found.notes],
         listings=[*_missed(found.missed), *_rests_on("capacity_rps", found.routers, found.scalings),
                   _listing("Rates that were tried", ("rate_rps", "attainment", "limiting_metric", "is_met"),
+                           found.probes)],
+        tables={"What was replayed": _settings(found.trace_sha256, slo=asdict(found.slo), workload=asdict(load),
+                                               deployment=deployment)})
+
+
+def _users(found: UsersAnswer) -> Findings:
+    sure, unit, deployment, load = found.confidence, unknown_of(found.of).unit, found.deployment, found.workload
+    rows = [("capacity", found.max_users, unit),
+            ("capacity of a GPU", found.max_users_per_gpu, unit),
+            ("missed with", found.bracket.upper, unit),
+            ("requests at capacity", found.request_throughput, "/s"),
+            ("median think time", found.think_time_s, "s"),
+            ("limited by", found.limiting_metric, ""),
+            ("objectives", found.slo.text, ""),
+            ("required attainment", found.attainment, "%"),
+            ("attainment at capacity", found.attainment_at_capacity, "%"), ("router", found.router, ""),
+            ("90 % confident", None if sure is None else sure.p10, unit),
+            ("50 % confident", None if sure is None else sure.p50, unit),
+            ("10 % confident", None if sure is None else sure.p90, unit)]
+    return Findings(
+        title=f"Capacity of {deployment.get('num_gpus')} × {deployment.get('gpu') or 'GPU'}, in {unit}",
+        lead=f"{load.num_requests:,} requests of {load.source} on {deployment.get('model') or 'an unnamed model'}, in "
+             f"a closed loop", names=("",), headline=_numbers("Capacity", rows),
+        figures={"attainment": attainment_over_load(found)} if found.probes else {},
+        words=[*plans.capacity_words(found), *found.notes],
+        listings=[*_missed(found.missed), *_rests_on("users", found.routers, ()),
+                  _listing("Numbers that were tried", ("users", "attainment", "limiting_metric", "is_met"),
                            found.probes)],
         tables={"What was replayed": _settings(found.trace_sha256, slo=asdict(found.slo), workload=asdict(load),
                                                deployment=deployment)})
@@ -151,14 +182,17 @@ def _fleet(found: SizeAnswer) -> Findings:
     return Findings(
         title="No fleet meets the objectives" if found.cheapest is None else "The cheapest fleet", names=("",),
         headline=_numbers("Fleet", _fleet_numbers(found)), words=[*plans.sizing_words(found), *found.notes],
-        lead=f"{found.workload.num_requests:,} requests of {found.workload.source} at "
-             f"{found.workload.rate_rps:,.4g} requests/s",
+        lead=f"{found.workload.num_requests:,} requests of {found.workload.source} {_amount(found.workload)}",
         figures=figures,
         listings=[*_missed(found.missed), *_rests_on("num_gpus", found.routers, found.scalings),
                   _listing("Fleets", columns, found.alternatives),
                   *([_listing("Schedule", list(asdict(parts[0])), parts)] if parts else [])],
         tables={"What was replayed": _settings(found.trace_sha256, slo=asdict(found.slo),
                                                workload=asdict(found.workload))})
+
+
+def _amount(load: SizedTraffic) -> str:
+    return f"at {load.rate_rps:,.4g} requests/s" if load.rate_rps is not None else f"of {load.users:,} users"
 
 
 def _fleet_numbers(found: SizeAnswer) -> list[tuple[str, Any, str]]:
@@ -173,7 +207,8 @@ def _fleet_numbers(found: SizeAnswer) -> list[tuple[str, Any, str]]:
         ("attainment", best.attainment, "%"), ("p99 TTFT", best.p99_ttft_ms, "ms"),
         ("p99 TPOT", best.p99_tpot_ms, "ms")]
     return [*of_fleet, ("objectives", found.slo.text, ""), ("required attainment", found.slo.attainment, "%"),
-            *reached, ("rate", found.request_rate, "requests/s"), ("scaling of the rate", found.scaling, ""),
+            *reached, ("rate", found.request_rate, "requests/s"), ("users", found.workload.users, ""),
+            ("scaling of the rate", found.scaling, ""),
             ("router", found.router, ""), ("headroom of the rate", None if best is None else best.headroom, "%"),
             ("spare replicas", found.num_spare, "")]
 

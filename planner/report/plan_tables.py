@@ -3,28 +3,35 @@
 from collections.abc import Sequence
 
 from planner.planning.alternatives import size_text
+from planner.planning.bracket import unknown_of
 from planner.planning.capacity_answer import CapacityAnswer, Probe
 from planner.planning.missed import Missed
 from planner.planning.size_answer import ClosestKind, Fleet, KindNames, SizeAnswer, UnableFleet
+from planner.planning.users_answer import UserProbe, UsersAnswer
 from planner.report.cells import launch_line
 from planner.settings.judged import digits_apart
 from planner.settings.objectives import Required
 
 
-def capacity_table(result: CapacityAnswer) -> str:
-    """Return a capacity with what it rests on, then the rates that were tried, as aligned text."""
-    return "\n".join([*capacity_words(result), *_probe_rows(result)])
+def capacity_table(result: CapacityAnswer | UsersAnswer) -> str:
+    """Return a capacity with what it rests on, then the loads that were tried, as aligned text."""
+    if isinstance(result, UsersAnswer):
+        unit, tried = unknown_of(result.of).unit, [(probe.users, probe) for probe in result.probes]
+        return "\n".join([*capacity_words(result), *_probe_rows(unit, result.attainment, tried)])
+    rates = [(probe.rate_rps, probe) for probe in result.probes]
+    return "\n".join([*capacity_words(result), *_probe_rows("requests/s", result.attainment, rates)])
 
 
-def capacity_words(result: CapacityAnswer) -> list[str]:
+def capacity_words(result: CapacityAnswer | UsersAnswer) -> list[str]:
     """Return a capacity with its bracket, its confidence and what it rests on, a line each."""
+    if isinstance(result, UsersAnswer):
+        return _users_words(result)
     if not result.feasible:
         return [f"capacity 0 requests/s: no rate meets {_required(result.slo)}", *_missed_lines(result.missed)]
     per_gpu = f", {result.capacity_rps_per_gpu:.4g} per GPU" if result.num_gpus > 1 else ""
     lines = [f"capacity {result.capacity_rps:.4g} requests/s{per_gpu}, {result.rate_scale:.3g} times the trace's "
              f"rate; missed at {_rate(result.bracket.upper_rps)}, limited by {result.limiting_metric}",
-             f"required: {_required(result.slo)}; at capacity {100 * (result.attainment_at_capacity or 0.0):.2f} % of "
-             f"the requests meet their own limits"]
+             _reached(result)]
     if result.confidence is not None:
         lines.append(f"confidence: 90 % {result.confidence.p10:.4g}, 50 % {result.confidence.p50:.4g}, "
                      f"10 % {result.confidence.p90:.4g} requests/s")
@@ -36,16 +43,37 @@ def capacity_words(result: CapacityAnswer) -> list[str]:
     return lines
 
 
-def _probe_rows(result: CapacityAnswer) -> list[str]:
-    required = result.attainment or 0.0  # None where only statistics are limited
-    if not result.probes:
+def _users_words(result: UsersAnswer) -> list[str]:
+    unit = unknown_of(result.of).unit
+    assumed = f"assumed: {'; '.join(result.assumptions)}"
+    if not result.feasible:
+        return [f"capacity 0 {unit}: no number meets {_required(result.slo)}", *_missed_lines(result.missed), assumed]
+    per_gpu = f", {result.max_users_per_gpu:.4g} per GPU" if result.num_gpus > 1 else ""
+    lines = [f"capacity {result.max_users:,} {unit}{per_gpu}, at {result.request_throughput or 0.0:.4g} requests/s; "
+             f"missed with {result.bracket.upper:,}, limited by {result.limiting_metric}", _reached(result)]
+    if result.confidence is not None:
+        lines.append(f"confidence: 90 % {result.confidence.p10:.4g}, 50 % {result.confidence.p50:.4g}, "
+                     f"10 % {result.confidence.p90:.4g} {unit}")
+    by_router = ", ".join(f"{row.router} {_rate(row.users)}" for row in result.routers)
+    return [*lines, assumed, *([f"{unit} by router: {by_router}"] if len(result.routers) > 1 else [])]
+
+
+def _reached(result: CapacityAnswer | UsersAnswer) -> str:
+    return (f"required: {_required(result.slo)}; at capacity {100 * (result.attainment_at_capacity or 0.0):.2f} % of "
+            f"the requests meet their own limits")
+
+
+def _probe_rows(unit: str, attainment: float | None, tried: Sequence[tuple[float, Probe | UserProbe]]) -> list[str]:
+    required = attainment or 0.0  # None where only statistics are limited
+    if not tried:
         return []
-    return [f"{'requests/s':>12}{'attainment':>12}  limited by, met",
-            *(f"{probe.rate_rps:>12.4g}{probe.attainment:>12.{digits_apart(probe.attainment, required, 4)}f}  "
-              f"{probe.limiting_metric}, {_met(probe, required)}" for probe in result.probes)]
+    width = max(len(unit) + 2, 12)
+    return [f"{unit:>{width}}{'attainment':>12}  limited by, met",
+            *(f"{load:>{width}.4g}{probe.attainment:>12.{digits_apart(probe.attainment, required, 4)}f}  "
+              f"{probe.limiting_metric}, {_met(probe, required)}" for load, probe in tried)]
 
 
-def _met(probe: Probe, required: float) -> str:
+def _met(probe: Probe | UserProbe, required: float) -> str:
     if probe.is_met:
         return "yes"
     return f"no: below {required:g}" if probe.attainment < required else "no"

@@ -14,6 +14,7 @@ from planner.replays.reasons import FAILED, REJECTED
 from planner.replays.result_tables import ReplayResult
 from planner.replays.scaling_record import describe_scaling
 from planner.results.rejections import rejected_by_reason
+from planner.results.saturation import NUMBER, saturation
 from planner.results.tenant_results import describe_tenants
 from planner.results.tier_totals import tier_totals
 from planner.settings.judged import ATTAINMENT
@@ -23,6 +24,7 @@ from planner.settings.slo import METRICS, Slo, meets
 PERCENTILES = (90, 95, 99)
 HEADLINES = (  # key, what it is called, unit; fractions are shown in per cent
     ("completed", "requests completed", ""),
+    ("saturated", "saturated", ""),
     ("request_throughput", "requests", "/s"),
     ("output_throughput", "output tokens", "/s"),
     ("median_ttft_ms", "TTFT, median", "ms"),
@@ -122,6 +124,7 @@ def summarize(result: ReplayResult, objectives: Objectives | None) -> dict[str, 
         "request_throughput": _rate(int(done.sum()), duration_s),
         "output_throughput": _rate(outputs, duration_s),
         "total_token_throughput": _rate(inputs + outputs, duration_s),
+        **saturation(result),
         **_objectives(result, objectives or Objectives(), duration_s),
         **describe(np.where(done, result.ttft_s, math.nan), "ttft"),
         **describe(result.tpot_s, "tpot"),
@@ -141,10 +144,13 @@ def summarize(result: ReplayResult, objectives: Objectives | None) -> dict[str, 
 def numbers(summary: Mapping[str, Any]) -> dict[str, float | None]:
     """Return what a summary predicts: its numbers, without the time that the replay itself took.
 
+    The verdict on saturation is a number too, 0 for no, 1 for yes, and 0.5 if the replay cannot tell.
+
     >>> numbers({"completed": 3, "mean_tpot_ms": None, "wall_s": 0.2, "bottleneck": "arrivals"})
     {'completed': 3, 'mean_tpot_ms': None}
     """
-    return {name: value for name, value in summary.items()
+    numbered = {**summary, "saturated": NUMBER[summary["saturated"]]} if "saturated" in summary else summary
+    return {name: value for name, value in numbered.items()
             if (value is None or type(value) in (int, float)) and name not in NOT_PREDICTED}
 
 

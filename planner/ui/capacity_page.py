@@ -1,4 +1,4 @@
-"""The page of capacity: the highest rate within the objectives, how sure, and attainment over the rate."""
+"""The page of capacity: the highest rate or the most users within the objectives, how sure, and attainment."""
 
 from dataclasses import replace
 from typing import Any
@@ -8,11 +8,13 @@ import streamlit as st
 from planner.deployment.deploy import shape_load
 from planner.errors import UsageError
 from planner.files.keys import asdict
+from planner.planning.bracket import UNKNOWNS
 from planner.planning.capacity_answer import CapacityAnswer
-from planner.planning.highest_rate import capacity as find_capacity
+from planner.planning.capacity_of import capacity_of
 from planner.planning.search_options import Search
 from planner.planning.study import Study, command_line, without_rate
-from planner.report.figures.answer_figures import attainment_over_rate
+from planner.planning.users_answer import UsersAnswer
+from planner.report.figures.answer_figures import attainment_over_load
 from planner.report.figures.rate_figures import arrivals
 from planner.report.plan_tables import capacity_words
 from planner.settings.objectives import objectives_text
@@ -27,7 +29,7 @@ from planner.ui.tasks import check_load
 from planner.ui.words import plain, without_paths
 
 NAME = "capacity"
-KEYS = ("scaling", "replicates")  # in the address
+KEYS = ("of", "think_time", "scaling", "replicates")  # in the address
 MOST_REPLICATES = 100
 
 
@@ -36,27 +38,47 @@ def page(trace: Trace, study: Study) -> None:
     if study.objectives is None:
         raise UsageError("slo: a capacity needs objectives; give them in the sidebar, as in 'ttft:500 tpot:50'")
     study = replace(study, scenario=without_rate(study.scenario))
-    columns = st.columns(2)
-    scaling = scaling_of(columns[0])
+    columns = st.columns(4)
+    of, think_time = users_of(columns[0], columns[1])
+    scaling = scaling_of(columns[2])
     counts = number(0, MOST_REPLICATES, is_whole=True, may_be_empty=False)
     usual = Search().replicates
-    replicates = columns[1].number_input("bootstrap replicates", 0, MOST_REPLICATES, usual,
+    replicates = columns[3].number_input("bootstrap replicates", 0, MOST_REPLICATES, usual,
                                          **in_link("replicates", usual, counts))
-    form = {**objectives_of(study), "scaling": scaling, "replicates": replicates}
+    form = {**objectives_of(study), "of": of, "think_time": think_time,
+            "scaling": scaling if of == "requests" else None, "replicates": replicates}
     question = question_of(trace, study, form)
     if st.button("Find the capacity", type="primary", key="capacity_find"):
         check_load(trace, study.scenario)
-        search(NAME, question, _command(study, form), find_capacity, trace, study.scenario, study.objectives,
-               Search(scaling=scaling, replicates=int(replicates)))
-    found = answer(NAME, question, "Searching for the highest rate within the objectives")
+        search(NAME, question, _command(study, form), capacity_of, trace, study.scenario, study.objectives,
+               Search(of=of, think_time=think_time, scaling=scaling, replicates=int(replicates)))
+    found = answer(NAME, question, "Searching for the largest load within the objectives")
     if found is not None:
         _draw(found)
-        if found.question.key == question.key and found.value.feasible:
+        is_rate = isinstance(found.value, CapacityAnswer)
+        if is_rate and found.question.key == question.key and found.value.feasible:
             show(arrivals(shape_load(study.scenario, trace), capacity_rps=found.value.capacity_rps, theme=theme()),
                  key="capacity-load")
             st.caption("The capacity is a mean rate of this traffic, with its bursts.")
     elif not is_asked(NAME):
         st.info("Find the highest rate of this traffic that the sidebar's deployment serves within the objectives.")
+
+
+def users_of(place: Any, beside: Any) -> tuple[str, float | None]:
+    """Ask what the capacity counts, and how long users pause if it counts them.
+
+    Parameters
+    ----------
+    place, beside : containers of Streamlit's.
+    """
+    kinds = list(UNKNOWNS)
+    of: str = place.selectbox("of", kinds, **in_link("of", kinds[0], one_of(kinds)),
+                              help="What the capacity counts: requests/s, users (requests in flight), or sessions.")
+    pauses = number(0.0, None, is_whole=False, may_be_empty=True)
+    pause_s = beside.number_input("think time [s]", 0.0, None, None, disabled=of == kinds[0],
+                                  help="Pause of a user between an answer and the next request; empty for the trace's.",
+                                  **in_link("think_time", None, pauses))
+    return of, None if of == kinds[0] else pause_s
 
 
 def scaling_of(place: Any) -> str:
@@ -80,21 +102,28 @@ def objectives_of(study: Study) -> dict[str, Any]:
 
 
 def _draw(answer: Answer) -> None:
-    capacity: CapacityAnswer = answer.value
+    capacity: CapacityAnswer | UsersAnswer = answer.value
     words = capacity_words(capacity)
     if not capacity.feasible:
         st.warning(plain("\n\n".join(words)), icon=":material/block:")
     else:
-        st.metric("capacity", f"{capacity.capacity_rps:.4g} requests/s",
-                  f"{capacity.rate_scale:.3g} times the trace's rate", delta_color="off", delta_arrow="off")
+        number_text, beside = _headline(capacity)
+        st.metric("capacity", number_text, beside, delta_color="off", delta_arrow="off")
         for line in words:
             st.caption(plain(line))
     for note in capacity.notes:
         st.caption(without_paths(note))
     if capacity.probes:
-        show(attainment_over_rate(capacity, theme=theme()), key="capacity-attainment")
-        st.dataframe([asdict(probe) for probe in capacity.probes], hide_index=True, alt="rates that were tried")
+        show(attainment_over_load(capacity, theme=theme()), key="capacity-attainment")
+        st.dataframe([asdict(probe) for probe in capacity.probes], hide_index=True, alt="loads that were tried")
     answer_downloads("capacity", capacity, answer.about)
+
+
+def _headline(found: CapacityAnswer | UsersAnswer) -> tuple[str, str]:
+    """Return the capacity, and what stands beside it."""
+    if isinstance(found, UsersAnswer):
+        return f"{found.max_users:,} {UNKNOWNS[found.of].unit}", f"{found.request_throughput or 0.0:.4g} requests/s"
+    return f"{found.capacity_rps:.4g} requests/s", f"{found.rate_scale:.3g} times the trace's rate"
 
 
 def _command(study: Study, form: dict[str, Any]) -> str:

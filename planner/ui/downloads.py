@@ -6,6 +6,7 @@ import streamlit as st
 from planner.planning.capacity_answer import CapacityAnswer
 from planner.planning.size_answer import SizeAnswer
 from planner.planning.sweep_answer import SweepAnswer
+from planner.planning.users_answer import UsersAnswer
 from planner.report.page import answer_html
 from planner.report.report_source import SavedAnswer
 from planner.results.saved import to_json
@@ -24,7 +25,7 @@ def table_csv(table: pl.DataFrame) -> str:
     return harmless(table).write_csv()
 
 
-def answer_downloads(name: str, answer: CapacityAnswer | SizeAnswer | SweepAnswer, command: str,
+def answer_downloads(name: str, answer: CapacityAnswer | UsersAnswer | SizeAnswer | SweepAnswer, command: str,
                      table: pl.DataFrame | None = None) -> None:
     """Offer an answer as JSON and as a report, and the command that finds the same.
 

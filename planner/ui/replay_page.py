@@ -6,6 +6,7 @@ import streamlit as st
 
 from planner.planning.study import Study, command_line, study_toml
 from planner.report.content import value_text
+from planner.results.saturation import NO, saturation_sentence
 from planner.results.saved import to_json
 from planner.results.summary import HEADLINES
 from planner.settings.judged import judged_of, sentences
@@ -53,7 +54,7 @@ def page(trace: Trace, study: Study) -> None:
 
 
 def verdicts(shown: Shown) -> None:
-    """Draw which requests were not served, and whether the objectives are met."""
+    """Draw which requests were not served, whether the deployment keeps up, and whether the objectives are met."""
     if shown.unserved:
         total = shown.summary["workload"]["num_requests"]
         count = sum(each for _, _, each in shown.unserved)
@@ -61,6 +62,10 @@ def verdicts(shown: Shown) -> None:
                           for status, reason, each in shown.unserved)
         st.warning(f"{count:,} of {total:,} requests ({count / total:.1%}) were not completed: {parts}. Latencies and "
                    f"the reason below exclude them.", icon=":material/block:")
+    if shown.summary["saturated"] == NO:
+        st.caption(plain(saturation_sentence(shown.summary)))
+    else:
+        st.warning(plain(saturation_sentence(shown.summary)), icon=":material/trending_up:")
     for sentence, is_met in sentences(judged_of(shown.summary)):
         (st.success if is_met else st.warning)(plain(f"{'met' if is_met else 'missed'}: {sentence}"),
                                                icon=":material/check:" if is_met else ":material/close:")

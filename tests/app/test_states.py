@@ -67,6 +67,24 @@ def test_a_capacity_has_its_number_its_load_and_its_command() -> None:
     assert page.code[-1].value.startswith("planner capacity chat --model llama-3.1-8b")
 
 
+def test_a_capacity_counts_users() -> None:
+    page = linked("capacity", of="concurrency", think_time="5", limit="300", replicates="0", slo="ttft:500 tpot:20")
+    assert page.number_input(key="think_time").value == 5.0
+    page = until(press(page, "Find the capacity"), lambda page: page.metric)
+    assert not page.exception
+    assert page.metric[0].value.endswith(" users")
+    assert page.metric[0].delta.endswith(" requests/s")
+    assert "a user pauses for 5 s after each answer" in said(page)
+    assert "--of concurrency --think-time 5.0" in page.code[-1].value
+    assert "--scaling" not in page.code[-1].value
+
+
+def test_a_replay_says_whether_it_keeps_up() -> None:
+    own, more = linked("replay"), linked("replay", rate_scale="12")
+    assert "saturated: no" in said(own).replace("\\", "")
+    assert any("saturated: yes since" in each.value.replace("\\", "") for each in more.warning)
+
+
 def test_a_comparison_can_be_taken_away() -> None:
     page = press(opened("compare"), "Add it")
     assert not page.exception

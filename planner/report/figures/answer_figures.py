@@ -5,43 +5,55 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from planner.planning.capacity_answer import CapacityAnswer
+from planner.planning.bracket import unknown_of
+from planner.planning.capacity_answer import CapacityAnswer, Probe
 from planner.planning.check_answer import TargetVerdict
 from planner.planning.size_answer import Fleet, SizeAnswer
+from planner.planning.users_answer import UserProbe, UsersAnswer
 from planner.report.figures.style import BLUE, GREEN, GREY, ORANGE, VERMILLION, Theme, figure_of_rows, finish, plot_text
 
 
-def attainment_over_rate(found: CapacityAnswer, *, theme: Theme = "light") -> Any:
-    """Draw the share of requests within their objectives at each rate that was tried, and the capacity.
+def attainment_over_load(found: CapacityAnswer | UsersAnswer, *, theme: Theme = "light") -> Any:
+    """Draw the share of requests within their objectives at each load that was tried, and the capacity.
 
     Parameters
     ----------
-    found : as `highest_rate.capacity`.
+    found : as `capacity_of.capacity_of`.
     theme : "light" or "dark".
     """
-    figure = figure_of_rows(["requests within objectives"], "request rate [1/s]", row_px=300)
-    probes = found.probes
-    figure.add_scatter(x=[probe.rate_rps for probe in probes], y=[100 * probe.attainment for probe in probes],
+    loads, capacity, axis, unit = _tried(found)
+    figure = figure_of_rows(["requests within objectives"], axis, row_px=300)
+    probes = [probe for _, probe in loads]
+    figure.add_scatter(x=[load for load, _ in loads], y=[100 * probe.attainment for probe in probes],
                        mode="lines", line={"color": GREY, "width": 1}, showlegend=False, hoverinfo="skip")
     for is_met, color, name in ((True, BLUE, "holds"), (False, VERMILLION, "missed")):
-        chosen = [probe for probe in probes if probe.is_met == is_met]
-        figure.add_scatter(x=[probe.rate_rps for probe in chosen], y=[100 * probe.attainment for probe in chosen],
+        chosen = [(load, probe) for load, probe in loads if probe.is_met == is_met]
+        figure.add_scatter(x=[load for load, _ in chosen], y=[100 * probe.attainment for _, probe in chosen],
                            mode="markers", name=name,
-                           text=[plot_text(probe.limiting_metric) for probe in chosen],
+                           text=[plot_text(probe.limiting_metric) for _, probe in chosen],
                            marker={"color": color, "size": 8, "symbol": "circle" if is_met else "x"},
-                           hovertemplate="%{x:,.4g}/s: %{y:.2f} %, limited by %{text}<extra></extra>")
+                           hovertemplate=f"%{{x:,.4g}}{unit}: " + "%{y:.2f} %, limited by %{text}<extra></extra>")
     if found.attainment is not None:  # objectives of statistics alone ask for no share of requests
         figure.add_hline(y=100 * found.attainment, line={"color": GREY, "dash": "dot", "width": 1})
-    figure.add_vline(x=found.capacity_rps, line={"color": GREEN, "width": 2},
-                     annotation_text=f"capacity {found.capacity_rps:.4g}/s",
+    figure.add_vline(x=capacity, line={"color": GREEN, "width": 2},
+                     annotation_text=f"capacity {capacity:.4g}{unit}",
                      annotation_position="bottom right")
     if found.confidence is not None:
         figure.add_vrect(x0=found.confidence.p10, x1=found.confidence.p90, fillcolor=GREEN, opacity=0.12,
                          line_width=0)
     figure.update_yaxes(range=[0, 103], ticksuffix=" %")
     shade = "; shaded: 90 to 10 % confidence" if found.confidence is not None else ""
-    return finish(figure, "Attainment over the request rate", f"every rate that was tried{shade}", theme,
+    name = axis.partition(" [")[0]
+    return finish(figure, f"Attainment over the {name}", f"every {name} that was tried{shade}", theme,
                   hovermode="closest")
+
+
+def _tried(found: CapacityAnswer | UsersAnswer) -> tuple[list[tuple[float, Probe | UserProbe]], float, str, str]:
+    """Return the loads that were tried and what came of them, the capacity, its axis and its unit."""
+    if isinstance(found, CapacityAnswer):
+        return [(probe.rate_rps, probe) for probe in found.probes], found.capacity_rps, "request rate [1/s]", "/s"
+    of = unknown_of(found.of)
+    return [(probe.users, probe) for probe in found.probes], found.max_users, of.name, f" {of.unit}"
 
 
 def fleet_costs(found: SizeAnswer, *, theme: Theme = "light") -> Any:

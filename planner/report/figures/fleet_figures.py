@@ -30,7 +30,7 @@ def fleet_load(found: SizeAnswer, *, theme: Theme = "light") -> Any:
     if served_rps:
         _steps(figure, times, served_rps, "capacity on the schedule", ORANGE, row=1, dash="dot")
     if fleet.headroom is not None:  # what it was sized for, and its headroom
-        sized_rps = found.workload.rate_rps if schedule.peak_rps is None else schedule.peak_rps
+        sized_rps = (found.workload.rate_rps or 0.0) if schedule.peak_rps is None else schedule.peak_rps
         _steps(figure, times, [sized_rps * (1.0 + fleet.headroom)] * len(parts), "capacity of the whole fleet", GREEN,
                row=1, dash="dash")
     _steps(figure, times, [part.num_replicas for part in parts], "replicas on the schedule", ORANGE, row=2)

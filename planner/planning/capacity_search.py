@@ -1,0 +1,200 @@
+"""The search for the largest load that a deployment serves: over lengths of the load, and over draws of its errors."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, Self, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.deployment.deploy import Deployment
+from planner.planning.bracket import Bracket, Unknown, UnlimitedError, find_bracket
+from planner.planning.missed import UnreachableError
+from planner.planning.search_options import Search
+from planner.progress import in_parallel, later
+from planner.results.resolved import fitted_deployments
+from planner.results.uncertainty import Residuals, residuals_for
+from planner.settings.objectives import Verdict
+from planner.traces import Trace
+from planner.traces.shaping.rescaling import MOST_REQUESTS
+
+Floats = NDArray[np.float64]
+
+SETTLED = 0.02  # change of the capacity from one horizon to twice it that counts as none
+NEAR = 0.02  # tolerance of a replicate's bracket
+
+
+class Sought(Protocol):
+    """A deployment under a traffic whose amount is the unknown."""
+
+    @property
+    def deployment(self) -> Deployment:
+        """What serves it."""
+
+    @property
+    def trace(self) -> Trace:
+        """Its traffic."""
+
+    @property
+    def search(self) -> Search:
+        """How to look."""
+
+    @property
+    def unknown(self) -> Unknown:
+        """What is looked for."""
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """The lowest and the highest load that can be tried."""
+
+    def verdict(self, load: float) -> Verdict:
+        """Replay a load and judge it."""
+
+    def longer(self, times: int) -> Self:
+        """Return the traffic, so many times as long."""
+
+    def num_requests_at(self, load: float) -> int:
+        """Return about how many requests a load has."""
+
+    def drawn(self, factor: float, seed: int | None) -> Self:
+        """Return resampled traffic at a deployment whose steps take `factor` times as long; without a seed its own."""
+
+    def at_pace(self, load: float, factor: float) -> float:
+        """Return what a load of `drawn` is, by the clock of a deployment whose steps take `factor` times as long."""
+
+
+S = TypeVar("S", bound=Sought)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settled:
+    """The largest load, over lengths of the traffic.
+
+    Parameters
+    ----------
+    bracket : of the longest.
+    times : how often the trace follows itself in it [1].
+    lengths : requests of each length, and its capacity.
+    is_stationary : whether the last two agree; None if one alone was tried.
+    """
+
+    bracket: Bracket
+    times: int
+    lengths: tuple[tuple[int, float], ...]
+    is_stationary: bool | None
+
+
+def settled(sought: Sought, start: float) -> Settled:
+    """Find the largest load, of twice the length until it does not change.
+
+    Raises
+    ------
+    UnlimitedError, UnreachableLoadError : as `find_bracket`.
+    """
+    times, longest = 1, sought
+    while True:
+        try:
+            bracket = find_bracket(longest.verdict, start, unknown=sought.unknown, limits=longest.limits)
+            break
+        except UnlimitedError:  # of users there are no more than the traffic has
+            if not (sought.unknown.is_whole and _can_last(sought, 2 * times, start)):
+                raise
+            times *= 2
+            longest = sought.longer(times)
+    found = [(times, bracket.lower)]
+    is_settled = sought.search.horizon == "trace"
+    while not is_settled and _can_last(sought, 2 * found[-1][0], bracket.lower):
+        times = 2 * found[-1][0]
+        longest = sought.longer(times)
+        bracket = find_bracket(longest.verdict, bracket.lower, unknown=sought.unknown, limits=longest.limits)
+        is_settled = abs(bracket.lower / found[-1][1] - 1) <= SETTLED
+        found.append((times, bracket.lower))
+    lengths = tuple((each * sought.num_requests_at(load), load) for each, load in found)
+    return Settled(bracket=bracket, times=found[-1][0], lengths=lengths,
+                   is_stationary=is_settled if sought.search.horizon == "double" and len(found) > 1 else None)
+
+
+def _can_last(sought: Sought, times: int, load: float) -> bool:
+    """Tell whether traffic that follows itself so many times is not too long to be replayed."""
+    return times * max(sought.num_requests_at(load), sought.trace.num_requests) <= MOST_REQUESTS
+
+
+def largest_from(sought: Sought, start: float) -> float | None:
+    """Return the largest load from one that is near it, without checks around it; None where there is none."""
+    try:
+        return find_bracket(sought.verdict, start, unknown=sought.unknown, tolerance=NEAR, checks=(),
+                            limits=sought.limits).lower
+    except (UnreachableError, UnlimitedError):
+        return None
+
+
+def replicates(sought: Sought, capacity: float) -> Floats:
+    """Return the capacity over resampled traffic, and over errors of the step times.
+
+    The draws of the errors are the held-out ones in TPOT of the constants in use. At a load that 90 % of the draws
+    serve one may be 90 % confident.
+    """
+    search = sought.search
+    spreads = [_factors(each, search) for each in fitted_deployments(sought.deployment)]
+    factors = max(spreads, key=lambda spread: float(np.ptp(spread)))  # of pools, the one that is known the least
+    calls = [later(_replicate)(sought, capacity, factor, search.seed + 1 + k)
+             for k, factor in enumerate(factors.tolist())]
+    loads = np.array(in_parallel("drawing windows and errors for the confidence", calls, len(calls), search.jobs))
+    return np.asarray(loads * capacity / _replicate(sought, capacity, 1.0, None))
+
+
+def _factors(deployment: Deployment, search: Search) -> Floats:
+    """Return how much longer steps may take than predicted, a draw for each replicate [1]."""
+    if deployment.stack is None:
+        return np.ones(search.replicates)
+    residuals = residuals_for(deployment)
+    if "tpot_ms" not in residuals.log_errors:
+        return np.ones(search.replicates)
+    return _spread(residuals, search)
+
+
+def _spread(residuals: Residuals, search: Search) -> Floats:
+    drawn = np.random.default_rng(search.seed).permutation((np.arange(search.replicates) + 0.5) / search.replicates)
+    return np.asarray(np.exp(-np.interp(drawn, residuals.probabilities, residuals.log_errors["tpot_ms"])))
+
+
+def _replicate(sought: Sought, start: float, factor: float, seed: int | None) -> float:
+    """Return the capacity of one draw, 0 where it has none, and the largest tried where it has no end."""
+    drawn = sought.drawn(factor, seed)
+    try:
+        found = find_bracket(drawn.verdict, start, unknown=drawn.unknown, tolerance=NEAR, checks=(),
+                             limits=drawn.limits).lower
+    except UnreachableError:
+        return 0.0
+    except UnlimitedError:
+        if not drawn.unknown.is_whole:
+            raise
+        found = drawn.limits[1]
+    return drawn.at_pace(found, factor)
+
+
+def loads_text(loads: Sequence[float], unknown: Unknown) -> str:
+    """Return loads in words.
+
+    >>> from planner.planning.bracket import RATE
+    >>> loads_text((1.25, 2.0), RATE)
+    '1.25, 2 requests/s'
+    """
+    return f"{', '.join(f'{load:.4g}' for load in loads)} {unknown.unit}"
+
+
+def search_notes(bracket: Bracket, settled: Settled, unknown: Unknown) -> list[str]:
+    """Return notes on loads that are not as the ones around them, and on a capacity that depends on the length."""
+    notes = []
+    if bracket.kept_above:
+        notes.append(f"attainment does not fall steadily with the {unknown.name}: "
+                     f"{loads_text(bracket.kept_above, unknown)} meet the objectives, and lower "
+                     f"{'numbers' if unknown.is_whole else 'rates'} miss them")
+    if bracket.missed_below:
+        notes.append(f"{loads_text(bracket.missed_below, unknown)} miss the objectives, although they are below the "
+                     f"capacity")
+    if settled.is_stationary is False:
+        (before, less), (last, now) = settled.lengths[-2:]
+        notes.append(f"the capacity has not converged: {loads_text((now,), unknown)} at {last:,} requests, {less:.4g} "
+                     f"at {before:,}; the trace is too short, or too bursty for one draw")
+    return notes

@@ -1,0 +1,66 @@
+"""Traffic without a rate: requests in order, or sessions, that begin as soon as a user is free."""
+
+import dataclasses
+
+import numpy as np
+import polars as pl
+
+from planner.errors import UsageError
+from planner.traces.prefix_ids import take_rows
+from planner.traces.shaping.session_start import session_numbers
+from planner.traces.table import Trace
+
+SINCE_START = "since_start_s"  # when a request comes after the first of its session [s]
+
+
+def in_turn(trace: Trace, of: str) -> Trace:
+    """Return the trace with users in turn, one a second, so that it can be repeated and resampled user by user.
+
+    Parameters
+    ----------
+    of : "concurrency", where each request is a user's, or "sessions".
+
+    Raises
+    ------
+    UsageError : the trace has no sessions, or fewer than two users.
+    """
+    if of == "sessions" and "session_id" not in trace.requests.columns:
+        raise UsageError(f"--of sessions: {trace.source} has no session_id, so no request belongs to a session; "
+                         f"--of concurrency asks for the requests in flight")
+    user = np.arange(trace.num_requests) if of == "concurrency" else session_numbers(trace)
+    if user.max(initial=-1) < 1:
+        raise UsageError(f"{trace.source}: one {'request' if of == 'concurrency' else 'session'} has no number to "
+                         f"find; must have two or more")
+    first_s = trace.requests["arrival_s"].to_numpy()[np.unique(user, return_index=True)[1]]
+    since_s = np.zeros(len(user)) if of == "concurrency" else trace.requests["arrival_s"].to_numpy() - first_s[user]
+    return _sorted(trace, user.astype(np.float64), pl.Series(SINCE_START, since_s))
+
+
+def at_once(trace: Trace) -> Trace:
+    """Return users in turn as a load for a closed loop: each could begin at 0 and waits only for a user to be free."""
+    since_s = trace.requests[SINCE_START]
+    return _sorted(dataclasses.replace(trace, requests=trace.requests.drop(SINCE_START)), since_s.to_numpy())
+
+
+def _sorted(trace: Trace, arrival_s: np.ndarray, more: pl.Series | None = None) -> Trace:
+    """Return a trace with other arrivals, in their order, and one more column."""
+    order = np.argsort(arrival_s, kind="stable")
+    table = trace.requests.with_columns(pl.Series("arrival_s", arrival_s), *([] if more is None else [more]))[order]
+    return dataclasses.replace(trace, requests=table, arrivals="recorded",
+                               prefix=None if trace.prefix is None else take_rows(trace.prefix, order))
+
+
+def pausing(trace: Trace, factor: float) -> Trace:
+    """Return users in turn whose pauses, between turns or since the start of a session, are multiplied by a factor."""
+    names = [name for name in (SINCE_START, "think_time_s") if name in trace.requests.columns]
+    return dataclasses.replace(trace, requests=trace.requests.with_columns(pl.col(name) * factor for name in names))
+
+
+def taking_turns(trace: Trace, users: int, pause_s: float) -> Trace:
+    """Return requests in turn as those of so many users, each of whom pauses after an answer; they begin one by one."""
+    place = np.arange(trace.num_requests)
+    table = trace.requests.drop(SINCE_START).with_columns(
+        arrival_s=pl.Series(pause_s * np.minimum(place, users) / users),
+        session_id=pl.Series(place % users).cast(pl.String),
+        think_time_s=pl.when(pl.Series(place) >= users).then(pause_s))
+    return dataclasses.replace(trace, requests=table, arrivals="recorded")
