@@ -51,6 +51,8 @@ class Gpu:
     price_usd_per_hour : on-demand list price [USD/h].
     kernels_of : the GPU whose measured kernels are its own: itself, or one of the same chip.
     collectives_of : the same for collectives: `kernels_of` where the same link joins both, else itself.
+    slice_of : the GPU of which it is a MIG instance; "" where it is a whole one.
+    instances : such instances in a whole GPU [1].
     provenance : the source of each number, by field ("flops_per_s.bf16" and so on).
     """
 
@@ -76,6 +78,8 @@ class Gpu:
     flop_energy_j: float = 0.0
     kernels_of: str
     collectives_of: str
+    slice_of: str = ""
+    instances: int = 1
     provenance: Mapping[str, Quantity]
 
 
