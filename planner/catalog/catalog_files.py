@@ -15,7 +15,7 @@ from planner.catalog.architecture import Architecture
 from planner.catalog.checkpoint_names import Checkpoint, as_published, checkpoint_of, known_part
 from planner.catalog.gpus import Gpu, read_gpu
 from planner.catalog.hf_config import architecture_from_config
-from planner.catalog.mig import SEPARATOR, Slice, slices_of, sliced
+from planner.catalog.mig import SEPARATOR, Slice, sliced, slices_of
 from planner.catalog.provenance import date_of, text_of
 from planner.errors import CatalogError, OutputError, UnknownNameError
 from planner.files.nested import parse_json, parse_toml

@@ -116,7 +116,8 @@ def read_gpu(entry: Mapping[str, object], path: Path) -> Gpu:
     return Gpu(
         name=name, kernels_of=text_of({"kernels_of": name, **entry}, "kernels_of", path), collectives_of=name,
         aliases=tuple(aliases) if isinstance(aliases, list) else (), vendor=text_of(entry, "vendor", path),
-        scale_up_link=text_of(entry, "scale_up_link", path), gpus_per_node=int(numbers["gpus_per_node"].value),
+        scale_up_link=text_of(entry, "scale_up_link", path), slice_of="", instances=1,
+        gpus_per_node=int(numbers["gpus_per_node"].value),
         flops_per_s={precision: peak.value for precision, peak in peaks.items()},
         provenance=numbers | {f"flops_per_s.{precision}": peak for precision, peak in peaks.items()}, **values,
     )

@@ -45,20 +45,19 @@ def _of_periods(load: Trace, deployment: Deployment, objectives: Objectives, cho
     """Return how many replicas each part of equal length needs."""
     arrivals = load.requests["arrival_s"]
     first, last, spare = float(arrivals[0]), float(arrivals[-1]), spare_replicas(choices, divided)
-    parts, num_gpus = [], 0
+    parts = []
     for k in range(int((last - first) // period_s) + 1):
         start = first + k * period_s
         inside = int(((arrivals >= start) & (arrivals < start + period_s)).sum())
-        count = 0
-        num_gpus += spare_gpus(deployment, choices, divided)
+        count, gpus = 0, 0
         if inside:
             name = f"the part from {start - first:,.6g} to {start - first + period_s:,.6g} s ({inside:,} requests)"
             count, gpus = _needed(name, slice_time(load, start, period_s), deployment, objectives, 1, divided)
-            num_gpus += gpus
         parts.append(SchedulePart(start_s=start - first, duration_s=period_s, num_requests=inside,
-                                  rate_rps=inside / period_s, num_replicas=count + spare))
+                                  rate_rps=inside / period_s, num_replicas=count + spare,
+                                  num_gpus=gpus + spare_gpus(deployment, choices, divided)))
     hours = period_s / 3600
-    return Schedule(parts=tuple(parts), gpu_hours=num_gpus * hours,
+    return Schedule(parts=tuple(parts), gpu_hours=sum(part.num_gpus for part in parts) * hours,
                     static_gpu_hours=static_gpus * len(parts) * hours)
 
 
@@ -78,14 +77,14 @@ def _of_series(traffic: Traffic, deployment: Deployment, objectives: Objectives,
         if count >= guess:
             guess, last_gpus = count, num_gpus
         needed[level], gpus[level] = guess, last_gpus
-    spare = spare_replicas(choices, divided)
+    spare, always = spare_replicas(choices, divided), spare_gpus(deployment, choices, divided)
     highest = {needed[level]: level for level in sorted(needed)}  # that a number of replicas was replayed to serve
     windows = zip(series.start_s.tolist(), series.duration_s.tolist(), series.rate_rps.tolist(), levels, strict=True)
     parts = tuple(SchedulePart(start_s=start_s, duration_s=duration_s, rate_rps=rate_rps,
-                               num_replicas=needed[level] + spare,
+                               num_replicas=needed[level] + spare, num_gpus=gpus[level] + always,
                                served_rps=series.peak_rps * highest[needed[level]] / LEVELS)
                   for start_s, duration_s, rate_rps, level in windows)
-    hours, always = series.duration_s / 3600, spare_gpus(deployment, choices, divided)
+    hours = series.duration_s / 3600
     total = np.array([gpus[level] + always for level in levels])
     return Schedule(parts=parts, peak_rps=series.peak_rps, mean_rps=series.mean_rps,
                     num_replicas_at_mean=needed[mean_level] + spare, gpu_hours=float((total * hours).sum()),

@@ -67,11 +67,15 @@ class Search:
     seed: int = 0
 
 
-def parse_prices(text: str) -> dict[str, float]:
+def parse_prices(text: str, option: str = "--price") -> dict[str, float]:
     """Read `"h100-sxm=2.5,h200-sxm=3"`, in USD per GPU-hour.
 
     >>> parse_prices("h100-sxm=2.5")
     {'h100-sxm': 2.5}
+
+    Parameters
+    ----------
+    option : that errors name.
 
     Raises
     ------
@@ -84,7 +88,8 @@ def parse_prices(text: str) -> dict[str, float]:
         name, _, value = part.partition("=")
         price = number_in(value)
         if not 0 <= price < math.inf:
-            raise UsageError(f"--price {part!r}: price {value!r}: must be a number of at least 0, as in 'h100-sxm=2.5'")
+            raise UsageError(f"{option} {part!r}: price {value!r}: must be a number of at least 0, as in "
+                             f"'h100-sxm=2.5'")
         prices[load_gpu(name).name] = price
     return prices
 
@@ -106,6 +111,16 @@ def _gpus(text: str) -> list[str]:
     return text.split(",")
 
 
+def _prices_of(option: str) -> Callable[[str], dict[str, float]]:
+    return lambda text: parse_prices(text, option)
+
+
+def _price_file(path: Path) -> dict[str, dict[str, float]]:
+    from planner.planning.price_list import read_prices
+
+    return read_prices(path)
+
+
 def _series(path: Path) -> "RateSeries":
     from planner.traces.shaping.rate_series import read_rate_series
 
@@ -120,7 +135,12 @@ class Choices:
     ----------
     gpus, quantizations : catalog names, and weight formats; None is the checkpoint's own. Without GPUs, the scenario's.
     ranks : tensor-parallel sizes; of the defaults, those that a node has GPUs for.
-    prices : USD per GPU-hour, by catalog name, in place of the catalog's.
+    prices, reserved_prices, spot_prices : USD per GPU-hour, by catalog name: on demand in place of the catalog's,
+        reserved, and of GPUs that may be taken away.
+    price_file : prices by term and GPU, where the options before have none; see `price_list.read_prices`.
+    power_price, co2_per_kwh : of the GPUs' power [USD/kWh, g/kWh]; None where nobody asks.
+    sensitivity : whether the cheapest kinds are sized again under changed assumptions.
+    sort : column by which options are sorted; None for the total cost per month.
     num_spare : replicas that may fail: as many are added to those that serve the trace [1].
     period_s : length of the parts that a schedule has its own number of replicas for; None for no schedule [s].
     disaggregate : whether fleets in which some replicas prefill and the others decode are tried besides.
@@ -134,6 +154,21 @@ class Choices:
                                    name="tensor_parallel_size", kind=str, read=parse_ranks)
     prices: Mapping[str, float] = _option(dict, "USD per GPU-hour: 'h100-sxm=2.5'. [the catalog's]", name="price",
                                           kind=str, read=parse_prices)
+    reserved_prices: Mapping[str, float] = _option(
+        dict, "USD per GPU-hour with a reservation: 'h100-sxm=1.9'.", name="reserved_price", kind=str,
+        read=_prices_of("--reserved-price"))
+    spot_prices: Mapping[str, float] = _option(
+        dict, "USD per GPU-hour of spot GPUs, which may be taken away: 'h100-sxm=1.2'.", name="spot_price", kind=str,
+        read=_prices_of("--spot-price"))
+    price_file: Mapping[str, Mapping[str, float]] = _option(
+        dict, "TOML file of prices: a table for each GPU with on_demand, reserved and spot in USD per GPU-hour. "
+              "--price, --reserved-price and --spot-price override it.", name="prices", kind=Path, read=_price_file)
+    power_price: float | None = _option(None, "Price of the GPUs' power [USD/kWh].")
+    co2_per_kwh: float | None = _option(None, "CO₂ emissions of the GPUs' power [g/kWh].")
+    sort: str | None = _option(None, "Column that sorts the table of options, as in total_usd_per_month, num_gpus, "
+                                     "headroom or co2_kg_per_month.")
+    sensitivity: bool = _option(False, "Also size the cheapest fleets with changed output lengths, rate, prefix hits, "
+                                       "step times and price, and say which change flips the choice.", is_switch=True)
     num_spare: int = _option(0, "Number of spare replicas, in addition to the replicas that the "
                                 "load needs.", name="spare")
     period_s: float | None = _option(None, "Plan a number of replicas for each period of this length [s].",

@@ -12,10 +12,21 @@ from planner.planning.alternatives import Compared, Sized, spread, traded
 from planner.planning.bracket import UnlimitedError, find_bracket
 from planner.planning.fewest import fewest_replicas
 from planner.planning.fleet_schedule import check_schedule, schedule_of
-from planner.planning.fleets import Kind, kinds_of, power_kw, replica_price, spare_replicas
+from planner.planning.fleets import (
+    Kind,
+    fleet_cost,
+    kinds_of,
+    power_kw,
+    slice_notes,
+    spare_replicas,
+    whole_gpus,
+    with_file,
+)
 from planner.planning.loads import Traffic, traffic_of
 from planner.planning.missed import UnreachableError
+from planner.planning.offers import HOURS_PER_MONTH, HOURS_PER_YEAR, check_sort, offers
 from planner.planning.search_options import Choices
+from planner.planning.sensitivity import sensitivity
 from planner.planning.size_answer import (
     ClosestKind,
     Fleet,
@@ -40,7 +51,6 @@ from planner.traces.shaping.rescaling import MOST_REQUESTS, rate_of
 from planner.traces.shaping.tenants import refuse_tenant_thresholds
 
 LONGER = 8  # times a trace that shows whether a queue grows: replicas are whole, so twice may show nothing
-HOURS_PER_MONTH = 730.0  # a twelfth of a year, as cloud vendors' price calculators have it
 NO_INTERVAL = "--interval has no effect here; planner capacity gives the confidence of a rate"
 HEADROOM_TOLERANCE = 0.02
 
@@ -67,6 +77,7 @@ def size(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Choi
     PlannerError : as a replay.
     """
     _check(scenario, choices)
+    choices = with_file(choices)
     scenario = replace(scenario, router=sized_router_of(scenario))
     if not scenario.data_parallel_attention:
         scenario = replace(scenario, data_parallel_size=1, prefill_replicas=0)
@@ -75,7 +86,7 @@ def size(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Choi
     calls = [later(_fleet)(traffic, kind, objectives, choices) for kind in kinds]
     found = list(zip(kinds, in_parallel("sizing fleets", calls, len(calls), choices.jobs), strict=True))
     able = sorted(((kind, fleet) for kind, fleet in found if isinstance(fleet, Fleet)),
-                  key=lambda each: _cost(each[1]))
+                  key=lambda each: _cost(each[1], choices))
     unable = tuple(fleet for _, fleet in found if isinstance(fleet, UnableFleet))
     asked = _asked(trace, traffic, scenario, objectives, choices, unable)
     if not able:
@@ -85,8 +96,10 @@ def size(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Choi
     compared = _compared(traffic, kind, objectives, choices, best)
     return replace(
         asked, cheapest=best, feasible=True, alternatives=(*fleets, *unable), priors=best.priors,
-        fewest_gpus=min(fleets, key=lambda fleet: (fleet.num_gpus, _cost(fleet))), routers=compared.routers,
-        routers_not_tried=compared.routers_not_tried, better_router=compared.better_router,
+        fewest_gpus=min(fleets, key=lambda fleet: (whole_gpus(fleet.kind, fleet.num_gpus), _cost(fleet, choices))),
+        options=offers(fleets, choices),
+        sensitivity=sensitivity(traffic, able, objectives, choices) if choices.sensitivity else None,
+        routers=compared.routers, routers_not_tried=compared.routers_not_tried, better_router=compared.better_router,
         scalings=compared.scalings, notes=(*best.notes, *compared.notes))
 
 
@@ -96,9 +109,13 @@ def _check(scenario: Scenario, choices: Choices) -> None:
     refuse_tenant_thresholds(scenario)
     if choices.num_spare < 0:
         raise UsageError(f"--spare {choices.num_spare}: must be 0 or more")
+    for name, value in (("power-price", choices.power_price), ("co2-per-kwh", choices.co2_per_kwh)):
+        if value is not None and not 0 <= value < math.inf:
+            raise UsageError(f"--{name} {value}: must be a number of at least 0")
     if scenario.fleet is not None:
         raise UsageError(f"fleet = {scenario.fleet}: this command finds fleets of equal replicas; leave it out")
     check_schedule(choices)
+    check_sort(choices)
 
 
 def _asked(trace: Trace, traffic: Traffic, scenario: Scenario, objectives: Objectives, choices: Choices,
@@ -106,10 +123,11 @@ def _asked(trace: Trace, traffic: Traffic, scenario: Scenario, objectives: Objec
     """Return what was asked and what was assumed, in an answer that has no fleet yet."""
     own = rate_of(traffic.trace)
     return SizeAnswer(
-        cheapest=None, feasible=False, missed=(), fewest_gpus=None, alternatives=unable, routers=(),
-        routers_not_tried=(), better_router=None, scalings=(), notes=(), priors=(), num_spare=choices.num_spare,
-        slo=required_of(objectives), request_rate=traffic.mean_rps, scaling=traffic.named_scaling,
-        router=str(scenario.router), assumptions=_assumptions(traffic, own, scenario),
+        cheapest=None, feasible=False, missed=(), fewest_gpus=None, alternatives=unable, options=(),
+        sensitivity=None, routers=(), routers_not_tried=(), better_router=None, scalings=(), notes=(), priors=(),
+        num_spare=choices.num_spare, sorted_by=choices.sort, slo=required_of(objectives),
+        request_rate=traffic.mean_rps, scaling=traffic.named_scaling, router=str(scenario.router),
+        assumptions=_assumptions(traffic, own, scenario),
         workload=SizedTraffic(source=trace.source, num_requests=traffic.num_requests, rate_rps=traffic.mean_rps,
                               recorded_rps=None if traffic.is_drawn else own, seed=traffic.seed),
         trace_sha256=trace.sha256)
@@ -174,7 +192,7 @@ def _fleet(traffic: Traffic, kind: Kind, objectives: Objectives, choices: Choice
     deployment, summary = served.deployment, summarize(served, None)
     parts = shares(served, summary["duration"])
     num_gpus = sized.gpus(kind, choices)
-    cost = sum((part.pool.num_groups + choices.num_spare) * replica_price(part.pool, choices) for part in parts)
+    cost = fleet_cost(served, choices)
     per_request: Any = load.requests["output_tokens"].mean()
     mean_rps = traffic.mean_rps if choices.series is None else choices.series.mean_rps
     command, lacking = launch_command(replace(kind.scenario, router=None))
@@ -185,7 +203,8 @@ def _fleet(traffic: Traffic, kind: Kind, objectives: Objectives, choices: Choice
         num_replicas=sized.count + spare_replicas(choices, kind.divided),
         prefill_replicas=sum(part.pool.num_groups for part in parts if part.pool.role == "prefill"),
         num_spare=choices.num_spare, num_gpus=num_gpus, cost_usd_per_hour=cost,
-        cost_usd_per_month=HOURS_PER_MONTH * cost, price_usd_per_gpu_hour=cost / num_gpus,
+        cost_usd_per_month=HOURS_PER_MONTH * cost, cost_usd_per_year=HOURS_PER_YEAR * cost,
+        price_usd_per_gpu_hour=cost / num_gpus,
         cost_usd_per_million_output_tokens=cost / (3600 * mean_rps * float(per_request)) * 1e6,
         power_kw=sum(power_kw(part, summary["duration"], choices) for part in parts),
         attainment=judge(objectives, served.times_s).attainment, limiting_metric=sized.limiting_metric,
@@ -193,7 +212,8 @@ def _fleet(traffic: Traffic, kind: Kind, objectives: Objectives, choices: Choice
         busy_fraction=summary["gpu_busy_fraction"] or 0.0,
         priors=tuple(dict.fromkeys(name for part in parts if part.pool.deployment.stack is not None
                                    for name in priors(part.pool.deployment.stack))),
-        notes=(*notes(deployment, load), *([NO_INTERVAL] if kind.scenario.interval is not None else [])),
+        notes=(*notes(deployment, load), *slice_notes(kind.names, num_gpus),
+               *([NO_INTERVAL] if kind.scenario.interval is not None else [])),
         headroom=_headroom(traffic, deployment, objectives, sized.count), stationary=sized.stationary,
         trace_copies=sized.times, schedule=schedule, schedule_reason=schedule_reason)
 
@@ -244,8 +264,9 @@ def _schedule(traffic: Traffic, load: Trace, deployment: Deployment, objectives:
         return None, str(error)
 
 
-def _cost(fleet: Fleet) -> tuple[float, int]:
-    return fleet.cost_usd_per_hour, fleet.num_gpus
+def _cost(fleet: Fleet, choices: Choices) -> tuple[float, int]:
+    """Return what decides: the price of GPUs on demand and of their power, then how many GPUs."""
+    return fleet.cost_usd_per_hour + fleet.power_kw * (choices.power_price or 0.0), fleet.num_gpus
 
 
 def _name(kind: KindNames) -> str:

@@ -13,6 +13,7 @@ from planner.planning.sizing import size
 from planner.planning.study import Study, command_line, without_rate
 from planner.report.figures.answer_figures import fleet_costs
 from planner.report.figures.fleet_figures import fleet_load
+from planner.report.findings import OFFER_COLUMNS
 from planner.report.plan_tables import sizing_words
 from planner.traces import Trace
 from planner.traces.shaping.rate_series import RateSeries, read_rate_series
@@ -114,6 +115,9 @@ def _draw(answer: Answer) -> None:
         show(fleet_load(found, theme=theme()), key="fleet-load")
     st.dataframe([{key: fleet.get(key) for key in SHOWN} for fleet in map(asdict, found.alternatives)],
                  hide_index=True, alt="fleets")
+    if found.options:
+        st.dataframe([{key: offer.get(key) for key in OFFER_COLUMNS} for offer in map(asdict, found.options)],
+                     hide_index=True, alt="options")
     answer_downloads("fleet", found, answer.about)
 
 
