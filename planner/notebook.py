@@ -100,7 +100,8 @@ def size(trace: AnyTrace, scenario: Scenario, slo: str, *, attainment: float = D
          tensor_parallel_sizes: Sequence[int] = CHOICES.ranks, prices: Mapping[str, float] | None = None,
          reserved_prices: Mapping[str, float] | None = None, spot_prices: Mapping[str, float] | None = None,
          power_price: float | None = CHOICES.power_price, co2_per_kwh: float | None = CHOICES.co2_per_kwh,
-         sort: str | None = CHOICES.sort, sensitivity: bool = CHOICES.sensitivity, spare: int = CHOICES.num_spare,
+         sort: str | None = CHOICES.sort, sensitivity: bool = CHOICES.sensitivity,
+         growth: str | None = CHOICES.growth, months: int = CHOICES.months, spare: int = CHOICES.num_spare,
          period_s: float | None = CHOICES.period_s, rate_series: str | Path | None = None,
          scaling: str = CHOICES.scaling, compare_assumptions: bool = CHOICES.compare_assumptions,
          jobs: int = CHOICES.jobs) -> Answer:
@@ -112,14 +113,15 @@ def size(trace: AnyTrace, scenario: Scenario, slo: str, *, attainment: float = D
     slo, attainment : as of `capacity`.
     gpus : to choose from; the scenario's where none are given.
     quantizations, tensor_parallel_sizes, spare, period_s, scaling, jobs : as of `search_options.Choices`.
-    prices, reserved_prices, spot_prices, power_price, co2_per_kwh, sort, sensitivity : likewise; the answer's
-        `options` have a row for each price term.
+    prices, reserved_prices, spot_prices, power_price, co2_per_kwh, sort, sensitivity, growth, months : likewise; the
+        answer's `options` have a row for each price term.
     rate_series : CSV of rates over time that the trace's traffic takes on; see `rate_series.read_rate_series`.
     compare_assumptions : as of `capacity`.
     """
     choices = Choices(gpus=gpus, quantizations=quantizations, ranks=tensor_parallel_sizes, prices=prices or {},
                       reserved_prices=reserved_prices or {}, spot_prices=spot_prices or {}, power_price=power_price,
-                      co2_per_kwh=co2_per_kwh, sort=sort, sensitivity=sensitivity, num_spare=spare,
+                      co2_per_kwh=co2_per_kwh, sort=sort, sensitivity=sensitivity, growth=growth, months=months,
+                      num_spare=spare,
                       period_s=period_s, jobs=jobs, scaling=scaling, compare_assumptions=compare_assumptions,
                       series=None if rate_series is None else read_rate_series(Path(rate_series)))
     answer = sizing.size(_read(trace, scenario), scenario, parse_objectives(slo, attainment), choices)

@@ -8,6 +8,8 @@ import pytest
 from helpers import trace_of
 
 from planner.planning import sensitivity as changes
+from planner.planning.fewest import together
+from planner.planning.fleets import Kind
 from planner.planning.search_options import Choices
 from planner.planning.sensitivity_answer import Changed, Sensitivity
 from planner.planning.sizing import size
@@ -65,7 +67,7 @@ def test_longer_steps_need_more_servers(monkeypatch: pytest.MonkeyPatch) -> None
 def test_errors_are_those_of_the_kinds_step_times(found: Sensitivity) -> None:
     assert [end.num_gpus for end in ends_of(found, "step times")] == [5, 5]
     scenario = Scenario(model="llama-3.1-8b", gpu="h100-sxm")
-    deployment = changes.Kind(scenario=scenario, decode=None, divided=changes.together).deployed(nine_a_second())
+    deployment = Kind(scenario=scenario, decode=None, divided=together).deployed(nine_a_second())
     short, long = (changes._factor(deployment, end) for end in (0, 1))
     assert 0.5 < short < long < 2
     assert not math.isclose(short, long)
@@ -116,7 +118,7 @@ def test_hits_of_the_chosen_fleet_are_scaled() -> None:
     assert high.cheapest == "none"
     (swing,) = [swing for swing in found.swings if swing.assumption == "prefix hits"]
     assert swing.span_usd_per_hour is None
-    assert found.swings[-1] == swing  # a span that has no end is not drawn on top
+    assert found.swings[0] == swing  # a change that leaves no fleet matters most
 
 
 def test_the_tornado_has_a_bar_for_each_end_and_marks_the_flips(found: Sensitivity) -> None:

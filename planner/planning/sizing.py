@@ -22,6 +22,7 @@ from planner.planning.fleets import (
     whole_gpus,
     with_file,
 )
+from planner.planning.growth import check_growth, growth_of
 from planner.planning.loads import Traffic, traffic_of
 from planner.planning.missed import UnreachableError
 from planner.planning.offers import HOURS_PER_MONTH, HOURS_PER_YEAR, check_sort, offers
@@ -99,6 +100,7 @@ def size(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Choi
         fewest_gpus=min(fleets, key=lambda fleet: (whole_gpus(fleet.kind, fleet.num_gpus), _cost(fleet, choices))),
         options=offers(fleets, choices),
         sensitivity=sensitivity(traffic, able, objectives, choices) if choices.sensitivity else None,
+        growth=growth_of(traffic, kind, best, objectives, choices),
         routers=compared.routers, routers_not_tried=compared.routers_not_tried, better_router=compared.better_router,
         scalings=compared.scalings, notes=(*best.notes, *compared.notes))
 
@@ -116,6 +118,7 @@ def _check(scenario: Scenario, choices: Choices) -> None:
         raise UsageError(f"fleet = {scenario.fleet}: this command finds fleets of equal replicas; leave it out")
     check_schedule(choices)
     check_sort(choices)
+    check_growth(choices)
 
 
 def _asked(trace: Trace, traffic: Traffic, scenario: Scenario, objectives: Objectives, choices: Choices,
@@ -124,8 +127,8 @@ def _asked(trace: Trace, traffic: Traffic, scenario: Scenario, objectives: Objec
     own = rate_of(traffic.trace)
     return SizeAnswer(
         cheapest=None, feasible=False, missed=(), fewest_gpus=None, alternatives=unable, options=(),
-        sensitivity=None, routers=(), routers_not_tried=(), better_router=None, scalings=(), notes=(), priors=(),
-        num_spare=choices.num_spare, sorted_by=choices.sort, slo=required_of(objectives),
+        sensitivity=None, growth=None, routers=(), routers_not_tried=(), better_router=None, scalings=(), notes=(),
+        priors=(), num_spare=choices.num_spare, sorted_by=choices.sort, slo=required_of(objectives),
         request_rate=traffic.mean_rps, scaling=traffic.named_scaling, router=str(scenario.router),
         assumptions=_assumptions(traffic, own, scenario),
         workload=SizedTraffic(source=trace.source, num_requests=traffic.num_requests, rate_rps=traffic.mean_rps,

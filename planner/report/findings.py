@@ -163,6 +163,8 @@ def _fleet(found: SizeAnswer) -> Findings:
         figures=figures,
         listings=[*_missed(found.missed), *_rests_on("num_gpus", found.routers, found.scalings),
                   _listing("Fleets", columns, found.alternatives), _listing("Options", OFFER_COLUMNS, found.options),
+                  *([_listing("Growth", list(asdict(found.growth.months[0])), found.growth.months)]
+                    if found.growth else []),
                   *([_listing("Schedule", list(asdict(parts[0])), parts)] if parts else [])],
         tables={"What was replayed": _settings(found.trace_sha256, slo=asdict(found.slo),
                                                workload=asdict(found.workload))})

@@ -1,4 +1,4 @@
-"""The options and the sensitivity of `planner size` as text: a row for each price term, and for each assumption."""
+"""The options, the sensitivity and the growth of `planner size` as text: rows of price terms, changes and months."""
 
 from planner.planning.size_answer import Offer, SizeAnswer
 
@@ -54,4 +54,17 @@ def sensitivity_rows(result: SizeAnswer) -> list[str]:
                 cost = "–" if end.cost_usd_per_hour is None else f"{end.cost_usd_per_hour:,.2f}"
                 lines.append(f"{swing.assumption:<16}{end.change:<24}{num_gpus:>6}{cost:>10}  {end.cheapest}"
                              f"{' (flips)' if end.is_flipped else ''}")
+    return lines
+
+
+def growth_rows(result: SizeAnswer) -> list[str]:
+    """Return what each month needs, a row each; nothing if nobody asked."""
+    if result.growth is None:
+        return []
+    lines = [f"{'month':>5}{'requests/s':>12}{'replicas':>10}{'GPUs':>6}{'USD/month':>13}"]
+    for month in result.growth.months:
+        size = f"{'–':>10}{'–':>6}{'–':>13}"
+        if month.num_gpus is not None:
+            size = f"{month.num_replicas:>10,}{month.num_gpus:>6,}{month.cost_usd_per_month:>13,.2f}"
+        lines.append(f"{month.month:>5}{month.rate_rps:>12,.4g}{size}{'  grows' if month.must_grow else ''}")
     return lines
