@@ -1,18 +1,24 @@
 """Forecasts of rates: known waves, what a history must be, and an autoscaler that sees the next start-up ahead."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from helpers import play
+from helpers import cheapest, play, trace_of
 
 from planner.deployment.foresight import Ahead
 from planner.errors import AutoscaleError, UsageError
+from planner.planning.search_options import Choices
+from planner.planning.sizing import size
+from planner.settings.objectives import parse_objectives
+from planner.settings.scenario import Scenario
 from planner.traces.shaping.forecast import Seasonal, coverage, forecast, seasonal
 from planner.traces.shaping.rate_series import RateSeries
 
-STEPS = {"step_time": "linear:0.2,1e-9", "max_num_seqs": 1}
+STEPS: dict[str, Any] = {"step_time": "linear:0.2,1e-9", "max_num_seqs": 1}
 
 
 def series_of(rates: list[float], window_s: float = 600.0, start_s: float = 0.0) -> RateSeries:
@@ -109,3 +115,24 @@ def test_bad_histories_are_refused(tmp_path: Path, more: str, words: str) -> Non
     (tmp_path / "past.csv").write_text("start_s,rate_rps\n" + "".join(f"{10 * k},1\n" for k in range(20)))
     with pytest.raises(AutoscaleError, match=words):
         play([(0.0, 10, 1)], **STEPS, autoscale=autoscale(tmp_path, "forecast", more))
+
+
+def test_a_fleet_is_sized_for_the_forecast() -> None:
+    """Servers of ten requests a second: the forecast of 5 and 45 a second needs one and five of them."""
+    trace = trace_of([(k / 10, 1, 1) for k in range(100)])
+    past = series_of([4.0, 40.0, 5.0, 45.0, 5.0, 44.0], window_s=60.0)
+    scenario = Scenario(step_time="linear:0.1,1e-9", num_gpu_blocks=4000, max_num_seqs=1, async_scheduling=False,
+                        model="llama-3.1-8b", gpu="h100-sxm", router="round-robin")
+    choices = Choices(gpus=("h100-sxm",), ranks=(1,), series=past, forecast_s=120.0, season_s=120.0, jobs=1,
+                      forecast_quantile=0.99, compare_assumptions=False, scaling="compress")
+    found = size(trace, scenario, parse_objectives("ttft:101", 1.0), choices)
+    schedule = cheapest(found).schedule
+    assert schedule is not None
+    assert [part.rate_rps for part in schedule.parts] == pytest.approx([5.0, 45.0], rel=0.01)
+    assert [part.num_replicas for part in schedule.parts] == [1, 5]
+    (note,) = [note for note in found.notes if "forecast" in note]
+    assert "the 99% quantile over past seasons of 120 s; forecast from the seasons before, the last one" in note
+    with pytest.raises(UsageError, match="give --rate-series"):
+        size(trace, scenario, parse_objectives("ttft:101", 1.0), replace(choices, series=None))
+    with pytest.raises(UsageError, match="--forecast-quantile 1"):
+        size(trace, scenario, parse_objectives("ttft:101", 1.0), replace(choices, forecast_quantile=1.0))

@@ -1,5 +1,6 @@
 """A schedule: how many replicas each part of the time needs by itself, against one number all the time."""
 
+from dataclasses import replace
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from planner.planning.search_options import Choices
 from planner.planning.size_answer import Schedule, SchedulePart
 from planner.settings.objectives import Objectives
 from planner.traces import Trace
+from planner.traces.shaping.forecast import coverage, forecast
 from planner.traces.shaping.rate_series import RateSeries
 from planner.traces.shaping.window_and_rate import slice_time
 
@@ -104,6 +106,27 @@ def _needed(name: str, load: Trace, deployment: Deployment, objectives: Objectiv
 def _level(share: float) -> int:
     """Return the level that a share of the peak is rounded up to."""
     return int(np.ceil(share * LEVELS - 1e-9))
+
+
+def with_forecast(choices: Choices) -> tuple[Choices, list[str]]:
+    """Return choices whose rate series is the forecast that is asked for, and what to know of it.
+
+    Raises
+    ------
+    UsageError : there is no series, or it makes no seasons.
+    """
+    series, quantile = choices.series, choices.forecast_quantile
+    if choices.forecast_s is None:
+        return choices, []
+    if series is None:
+        raise UsageError(f"--forecast {choices.forecast_s:g}: needs the past rates; give --rate-series")
+    ahead = forecast(series, choices.forecast_s, choices.season_s, quantile)
+    covered = coverage(series, choices.season_s, quantile)
+    held_out = "" if covered is None else (f"; forecast from the seasons before, the last one was within it in "
+                                           f"{covered:.0%} of the windows")
+    return replace(choices, series=ahead), [
+        f"the rates are a forecast for {choices.forecast_s:,.6g} s: the {quantile:.0%} quantile over past seasons of "
+        f"{choices.season_s:,.6g} s{held_out}"]
 
 
 def check_schedule(choices: Choices) -> None:

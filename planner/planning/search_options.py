@@ -146,6 +146,8 @@ class Choices:
     period_s : length of the parts that a schedule has its own number of replicas for; None for no schedule [s].
     disaggregate : whether fleets in which some replicas prefill and the others decode are tried besides.
     decode_gpus, decode_ranks : what those that decode are made of; None for the same as those that prefill.
+    forecast_s, season_s, forecast_quantile : how long a forecast of the series is wanted, after how long rates have
+        their shape again, and which share of the past it covers; None for the series as it is [s, s, 1].
     series : rates by window, which the trace's traffic takes on in turn; None for the trace as it is.
     """
 
@@ -189,6 +191,11 @@ class Choices:
         None, "CSV file of request rates over time (columns start_s, rate_rps). The trace's traffic is scaled to "
               "these rates.", name="rate_series",
         kind=Path, read=_series)
+    forecast_s: float | None = _option(None, "Forecast the rate series for so long, and size the fleet for the "
+                                             "forecast [s].", name="forecast")
+    season_s: float = _option(86400.0, "Season of --forecast, as a day or a week [s].", name="season")
+    forecast_quantile: float = _option(0.9, "Quantile of --forecast: the share of the past seasons whose rate at "
+                                            "that time it covers.")
     scaling: str = _scaling()
     compare_assumptions: bool = _compare_assumptions()
     jobs: int = _jobs()

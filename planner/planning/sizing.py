@@ -11,7 +11,7 @@ from planner.launch import launch_command
 from planner.planning.alternatives import Compared, Sized, spread, traded
 from planner.planning.bracket import UnlimitedError, find_bracket
 from planner.planning.fewest import fewest_replicas
-from planner.planning.fleet_schedule import check_schedule, schedule_of
+from planner.planning.fleet_schedule import check_schedule, schedule_of, with_forecast
 from planner.planning.fleets import (
     Kind,
     fleet_cost,
@@ -78,7 +78,7 @@ def size(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Choi
     PlannerError : as a replay.
     """
     _check(scenario, choices)
-    choices = with_file(choices)
+    choices, forecast_notes = with_forecast(with_file(choices))
     scenario = replace(scenario, router=sized_router_of(scenario))
     if not scenario.data_parallel_attention:
         scenario = replace(scenario, data_parallel_size=1, prefill_replicas=0)
@@ -102,7 +102,7 @@ def size(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Choi
         sensitivity=sensitivity(traffic, able, objectives, choices) if choices.sensitivity else None,
         growth=growth_of(traffic, kind, best, objectives, choices),
         routers=compared.routers, routers_not_tried=compared.routers_not_tried, better_router=compared.better_router,
-        scalings=compared.scalings, notes=(*best.notes, *compared.notes))
+        scalings=compared.scalings, notes=(*best.notes, *forecast_notes, *compared.notes))
 
 
 def _check(scenario: Scenario, choices: Choices) -> None:
