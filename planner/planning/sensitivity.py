@@ -200,12 +200,16 @@ def _words(fleet: Fleet, num_gpus: int) -> str:
 def _sentence(chosen: Fleet, swings: Sequence[Swing], break_even: float | None) -> str:
     """Return which assumptions flip the choice, which the number of GPUs, and how far the price may grow."""
     ends = [(swing.assumption, end) for swing in swings for end in (swing.low, swing.high) if end is not None]
-    flips = [f"{name} {end.change} (then {end.cheapest})" for name, end in ends if end.is_flipped]
-    sizes = [f"{name} {end.change} ({'no number' if end.num_gpus is None else f'{end.num_gpus:,}'})"
-             for name, end in ends if not end.is_flipped and end.num_gpus != chosen.num_gpus]
-    first = f"the choice of {_words(chosen, chosen.num_gpus)} " + (
-        f"flips with {', '.join(flips)}" if flips else "holds under every change that was tried")
-    second = f"the number of GPUs changes with {', '.join(sizes)}" if sizes else "no other change needs more or fewer"
+    flips = [(name, end) for name, end in ends if end.is_flipped]
+    sizes = [f"{name} {end.change} ({end.num_gpus:,})" for name, end in ends
+             if not end.is_flipped and end.num_gpus is not None and end.num_gpus != chosen.num_gpus]
+    first = f"the choice of {_words(chosen, chosen.num_gpus)} holds under every change that was tried"
+    if flips:
+        named = {name: " and ".join(end.change for other, end in flips if other == name) for name, _ in flips}
+        fleets = ", ".join(dict.fromkeys(end.cheapest for _, end in flips))
+        first = (f"the choice of {_words(chosen, chosen.num_gpus)} flips with "
+                 f"{', '.join(f'{name} {change}' for name, change in named.items())} (to {fleets})")
+    second = [f"its number of GPUs changes with {', '.join(sizes)}"] if sizes else []
     third = [] if break_even is None else [f"another GPU is cheaper once {chosen.kind.gpu} costs "
                                            f"{break_even:.1%} more"]
-    return "; ".join([first, second, *third])
+    return "; ".join([first, *second, *third])
