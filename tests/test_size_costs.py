@@ -10,6 +10,7 @@ from command_line import fails, planner
 from helpers import cheapest, filled, trace_of
 
 from planner.catalog.catalog_files import load_gpu, mig_slices
+from planner.deployment.deploy import resolve
 from planner.errors import CatalogError, UnknownNameError, UsageError
 from planner.planning.fleets import whole_gpus
 from planner.planning.offers import COLUMNS, offers
@@ -19,6 +20,7 @@ from planner.planning.size_answer import Fleet, KindNames, Offer, Schedule, Sche
 from planner.planning.sizing import size
 from planner.planning.write_size import fleet_manifest
 from planner.report.offer_tables import offer_rows
+from planner.results.uncertainty import residuals_for
 from planner.settings.objectives import parse_objectives
 from planner.settings.scenario import Scenario
 from planner.traces import read_trace
@@ -156,6 +158,13 @@ def test_slices_have_their_share_of_the_gpu(name: str) -> None:
             assert own.instances * getattr(own, field) <= whole * (1 + 1e-9), (profile, field)
             assert own.provenance[field].value == pytest.approx(getattr(own, field))
             assert name in own.provenance[field].source
+
+
+def test_intervals_of_a_slice_are_those_of_gpus_that_nobody_measured() -> None:
+    slice_, whole = (residuals_for(resolve(replace(H100, gpu=gpu), trace_of(ROWS)))
+                     for gpu in ("h100-sxm:3g.40gb", "h100-sxm"))
+    assert "every operator were not measured on h100-sxm:3g.40gb" in slice_.basis
+    assert whole.basis == ""
 
 
 def test_what_is_no_slice_is_said() -> None:

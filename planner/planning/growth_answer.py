@@ -13,8 +13,9 @@ class Month:
     month: Annotated[int, Key("1", "Month: 0 is the rate of today, and the rate of month m is that at its end")]
     rate_rps: Annotated[float, Key("requests/s", "Rate")]
     num_replicas: Annotated[int | None, Key("1", "Replicas, with spares. Null if no number was found")]
-    num_gpus: Annotated[int | None, Key("1", "GPUs, with spares. Null likewise")]
-    cost_usd_per_month: Annotated[float | None, Key("USD", "Price of the GPUs over 730 hours. Null likewise")]
+    num_gpus: Annotated[int | None, Key("1", "GPUs, with spares. Null if there is no number")]
+    cost_usd_per_month: Annotated[float | None, Key("USD", "Price of the GPUs over 730 hours. Null if there is no "
+                                                    "number")]
     must_grow: Annotated[bool, Key("", "Whether it takes more GPUs than the month before")]
 
 

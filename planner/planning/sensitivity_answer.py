@@ -13,7 +13,7 @@ class Changed:
     change: Annotated[str, Key("", "Change, as in +20 %")]
     num_gpus: Annotated[int | None, Key("1", "GPUs of the chosen kind. Null if no number up to eight times as many "
                                         "replicas meets the objectives")]
-    cost_usd_per_hour: Annotated[float | None, Key("USD/h", "Price of these GPUs. Null likewise")]
+    cost_usd_per_hour: Annotated[float | None, Key("USD/h", "Price of these GPUs. Null if there is no number")]
     cheapest: Annotated[str, Key("", "Cheapest fleet in words; none if none of the compared kinds meets the "
                                  "objectives")]
     cheapest_usd_per_hour: Annotated[float | None, Key("USD/h", "Its price. Null if there is none")]
