@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,8 +15,12 @@ from planner.planning.search_options import Choices
 from planner.planning.sensitivity_answer import Changed, Sensitivity
 from planner.planning.sizing import size
 from planner.report.figures.sensitivity_figures import tornado
+from planner.report.findings import findings
 from planner.report.offer_tables import sensitivity_rows
+from planner.report.page import answer_html
 from planner.report.plan_tables import sizing_table
+from planner.report.report_source import load_answer
+from planner.results.saved import to_json
 from planner.settings.objectives import parse_objectives
 from planner.settings.scenario import Scenario
 from planner.traces import Trace
@@ -140,3 +145,17 @@ def test_the_text_has_a_row_for_each_change() -> None:
     assert len(rows) == 1 + num_ends
     assert sum("(flips)" in row for row in rows) == 1
     assert sensitivity_rows(replace(answer, sensitivity=None)) == []
+
+
+def test_the_report_has_the_tornado_the_options_and_the_months(tmp_path: Path) -> None:
+    """What the command wrote is read again, and the report has all of it."""
+    path = tmp_path / "fleet.json"
+    path.write_text(to_json(size(nine_a_second(), SERVER, OBJECTIVES, replace(CHOICES, growth="5%/month", months=2))))
+    saved = load_answer(path)
+    found = findings(saved)
+    assert {"fleets", "sensitivity"} <= found.figures.keys()
+    listings = {listing.title: listing for listing in found.listings}
+    assert len(listings["Options"].rows) == 2
+    assert [row[0] for row in listings["Growth"].rows] == [0, 1, 2]
+    assert any(word.startswith("sensitivity: the choice of 5 × h100-sxm") for word in found.words)
+    assert "Sensitivity of the cheapest fleet" in answer_html(saved)
