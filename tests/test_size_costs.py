@@ -10,7 +10,7 @@ from command_line import fails, planner
 from helpers import cheapest, filled, trace_of
 
 from planner.catalog.catalog_files import load_gpu, mig_slices
-from planner.deployment.deploy import resolve
+from planner.deployment.deploy import deploy, resolve
 from planner.errors import CatalogError, UnknownNameError, UsageError
 from planner.planning.fleets import whole_gpus
 from planner.planning.offers import COLUMNS, offers
@@ -20,6 +20,7 @@ from planner.planning.size_answer import Fleet, KindNames, Offer, Schedule, Sche
 from planner.planning.sizing import size
 from planner.planning.write_size import fleet_manifest
 from planner.report.offer_tables import offer_rows
+from planner.report.profile_tables import step_class_terms
 from planner.results.uncertainty import residuals_for
 from planner.settings.objectives import parse_objectives
 from planner.settings.scenario import Scenario
@@ -158,6 +159,15 @@ def test_slices_have_their_share_of_the_gpu(name: str) -> None:
             assert own.instances * getattr(own, field) <= whole * (1 + 1e-9), (profile, field)
             assert own.provenance[field].value == pytest.approx(getattr(own, field))
             assert name in own.provenance[field].source
+
+
+def test_the_whole_as_a_slice_is_the_whole_and_less_is_slower() -> None:
+    whole, most, half, least = (step_class_terms(deploy(Scenario(model="llama-3.2-1b", gpu=gpu))) for gpu in (
+        "h100-sxm", "h100-sxm:7g.80gb", "h100-sxm:3g.40gb", "h100-sxm:1g.10gb"))
+    assert most == whole
+    for step, terms in whole.items():
+        times = [found[step]["total_s"] for found in (half, least)]
+        assert terms["total_s"] < times[0] < times[1], step
 
 
 def test_intervals_of_a_slice_are_those_of_gpus_that_nobody_measured() -> None:
