@@ -13,7 +13,7 @@ import typer
 
 import planner
 from planner.catalog.architecture import Architecture
-from planner.catalog.catalog_files import data_dir, load_gpu, load_model
+from planner.catalog.catalog_files import data_dir, load_gpu, load_model, mig_slices
 from planner.catalog.families import SUPPORTED
 from planner.catalog.parameters import num_active_parameters, num_parameters
 from planner.commands.cli import app
@@ -195,7 +195,10 @@ def catalog_page() -> str:
     parts = ["# GPUs and models", MARK, "`planner db show NAME` has every number with its source; `planner db add-gpu` "
              "and `add-model` add your own, a model from its `config.json`.", "## GPUs",
              _table(("GPU", "memory [GB]", "HBM [TB/s]", *(f"dense {each} [TFLOP/s]" for each in FORMATS),
-                     "price [USD/h]"), rows), "## Models"]
+                     "price [USD/h]"), rows),
+             "MIG slices are GPUs too, as in `h100-sxm:1g.10gb`. Their profiles:",
+             _table(("GPU", "MIG profiles"), ((f"`{name}`", ", ".join(f"`{each}`" for each in mig_slices(name)))
+                                              for name in _names("gpus") if mig_slices(name))), "## Models"]
     models = map(load_model, _names("models"))
     listed = ((f"`{m.name}`", f"{num_parameters(m) / 1e9:,.1f}", f"{num_active_parameters(m) / 1e9:,.1f}",
                _weights(m), f"{m.max_model_len:,}") for m in models)

@@ -239,8 +239,9 @@ def test_a_sweep_is_drawn() -> None:
 
 def test_a_load_stands_against_its_fleet() -> None:
     """Load and what is borne as steps, each as long as its part; the whole fleet bears the peak and its headroom."""
-    parts = (SchedulePart(start_s=0.0, duration_s=3600.0, rate_rps=5.0, num_replicas=1, served_rps=6.0),
-             SchedulePart(start_s=3600.0, duration_s=7200.0, rate_rps=20.0, num_replicas=3, served_rps=20.0))
+    parts = (SchedulePart(start_s=0.0, duration_s=3600.0, rate_rps=5.0, num_replicas=1, num_gpus=1, served_rps=6.0),
+             SchedulePart(start_s=3600.0, duration_s=7200.0, rate_rps=20.0, num_replicas=3, num_gpus=3,
+                          served_rps=20.0))
     best = filled(Fleet, schedule=filled(Schedule, parts=parts, peak_rps=20.0), headroom=0.5, num_replicas=3)
     found = filled(SizeAnswer, cheapest=best)
     drawn = {trace.name: trace for trace in fleet_load(found).data}

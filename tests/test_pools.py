@@ -443,6 +443,9 @@ def test_sizing_of_two_kinds() -> None:
     decode = both.num_replicas - prefill
     assert both.num_gpus == prefill + 2 * decode
     assert both.cost_usd_per_hour == prefill * 3.0 + 2 * decode * 1.5
+    (offer,) = [offer for offer in found.options if offer.kind == both.kind]
+    assert offer.option == f"{prefill} × h100-sxm + {2 * decode} × a100-sxm on demand"
+    assert offer.cost_usd_per_hour == both.cost_usd_per_hour
     assert "--tensor-parallel-size 2" in str(both.decode_command)
     assert "h100-sxm + a100-sxm" in sizing_table(found)
     with pytest.raises(UsageError, match="need --disaggregate"):

@@ -15,6 +15,7 @@ from planner.catalog.architecture import Architecture
 from planner.catalog.checkpoint_names import Checkpoint, as_published, checkpoint_of, known_part
 from planner.catalog.gpus import Gpu, read_gpu
 from planner.catalog.hf_config import architecture_from_config
+from planner.catalog.mig import SEPARATOR, Slice, sliced, slices_of
 from planner.catalog.provenance import date_of, text_of
 from planner.errors import CatalogError, OutputError, UnknownNameError
 from planner.files.nested import parse_json, parse_toml
@@ -81,20 +82,37 @@ def model_names() -> list[str]:
 def load_gpu(name: str) -> Gpu:
     """Load a GPU by short name, alias (case, spaces, dots, "-" and "_" do not matter) or path to its TOML.
 
+    A name with a MIG profile, as h100-sxm:1g.10gb, is a slice of the GPU.
+
     Raises
     ------
     UnknownNameError
         Where there is no such GPU; it offers the nearest.
     CatalogError
-        Where its file is wrong.
+        Where its file is wrong, or it has no such MIG profile.
 
     >>> load_gpu("NVIDIA H100 80GB HBM3").flops_per_s["bf16"]
     989400000000000.0
     """
+    whole, is_slice, profile = ("", "", "") if name.endswith(".toml") else name.rpartition(SEPARATOR)
+    if is_slice:
+        gpu = load_gpu(whole)
+        return sliced(gpu, profile, mig_slices(gpu.name))
     path = Path(name) if name.endswith(".toml") else _find("gpus", name)
     if path is None:
         raise UnknownNameError("GPU", name, gpu_names())
     return _read_gpu(path)
+
+
+def mig_slices(gpu: str) -> dict[str, Slice]:
+    """Return the MIG profiles of a GPU by name; none where it has none.
+
+    Raises
+    ------
+    CatalogError : the table is missing or wrong.
+    """
+    path = data_dir("hardware_db") / "mig.toml"
+    return slices_of(gpu, _parse(path), path)
 
 
 def load_model(name_or_path: str) -> Architecture:

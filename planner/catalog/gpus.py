@@ -51,6 +51,8 @@ class Gpu:
     price_usd_per_hour : on-demand list price [USD/h].
     kernels_of : the GPU whose measured kernels are its own: itself, or one of the same chip.
     collectives_of : the same for collectives: `kernels_of` where the same link joins both, else itself.
+    slice_of : the GPU of which it is a MIG instance; "" where it is a whole one.
+    instances : such instances in a whole GPU [1].
     provenance : the source of each number, by field ("flops_per_s.bf16" and so on).
     """
 
@@ -76,6 +78,8 @@ class Gpu:
     flop_energy_j: float = 0.0
     kernels_of: str
     collectives_of: str
+    slice_of: str = ""
+    instances: int = 1
     provenance: Mapping[str, Quantity]
 
 
@@ -112,7 +116,8 @@ def read_gpu(entry: Mapping[str, object], path: Path) -> Gpu:
     return Gpu(
         name=name, kernels_of=text_of({"kernels_of": name, **entry}, "kernels_of", path), collectives_of=name,
         aliases=tuple(aliases) if isinstance(aliases, list) else (), vendor=text_of(entry, "vendor", path),
-        scale_up_link=text_of(entry, "scale_up_link", path), gpus_per_node=int(numbers["gpus_per_node"].value),
+        scale_up_link=text_of(entry, "scale_up_link", path), slice_of="", instances=1,
+        gpus_per_node=int(numbers["gpus_per_node"].value),
         flops_per_s={precision: peak.value for precision, peak in peaks.items()},
         provenance=numbers | {f"flops_per_s.{precision}": peak for precision, peak in peaks.items()}, **values,
     )

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.catalog.catalog_files import read_toml
+from planner.deployment.foresight import Forecast
 from planner.deployment.named_files import path_of
 from planner.deployment.recommendation import Direction, Rules
 from planner.errors import AutoscaleError, CatalogError, UsageError, told_as
@@ -19,9 +20,10 @@ from planner.policies.autoscaler import Autoscaler, FleetLoad
 from planner.policies.by_name import load_autoscaler
 from planner.settings.objectives import request_limits
 from planner.settings.slo import Slo
+from planner.traces.shaping.forecast import DAY_S
+from planner.traces.shaping.rate_series import read_rate_series
 from planner.traces.synthesis.fields import fill, not_negative, positive, whole
 
-DAY_S = 86400.0
 WINDOW_S = 60.0  # that a metric over time looks back, where its table does not say
 UP = {"stabilization_window_s": 0.0, "max_step": 4, "max_step_percent": 100.0}  # Kubernetes' defaults
 DOWN = {"stabilization_window_s": 300.0, "max_step": None, "max_step_percent": 100.0}
@@ -117,6 +119,7 @@ class Metric:
     window_s : how far it looks back [s].
     slo, percentile : objectives, and which percentile of each is held against its limit, in (0, 100); None without.
     schedule : None without one.
+    forecast : None without one.
     """
 
     autoscaler: Autoscaler
@@ -125,6 +128,7 @@ class Metric:
     slo: Slo | None
     percentile: float | None
     schedule: Schedule | None
+    forecast: Forecast | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,7 +171,7 @@ def named_files(path: Path) -> list[Path]:
     except CatalogError:
         return []
     tables = [each for each in metrics if isinstance(each, Mapping)] if isinstance(metrics, list) else []
-    names = [each.get(key) for each in tables for key in ("name", "schedule")]
+    names = [each.get(key) for each in tables for key in ("name", "schedule", "history")]
     paths = (path.parent / path_of(name) for name in names if isinstance(name, str))
     return [each for each in paths if each.is_file()]
 
@@ -207,6 +211,8 @@ class _Metric:
     schedule: Any = None
     starts_at: str | None = None
     lead_s: float | None = None
+    history: str | None = None
+    season_s: float | None = None
 
 
 def parse_autoscale(table: Mapping[str, Any], path: Path) -> Autoscale:
@@ -289,7 +295,8 @@ def _check_fields(where: str, metric: Metric) -> None:
     if read == frozenset(FleetLoad._fields):  # or it cannot be told
         return
     for field, key, value in (("attainment", "slo", metric.slo), ("slo_use", "slo", metric.slo),
-                              ("slo_use", "percentile", metric.percentile), ("scheduled", "schedule", metric.schedule)):
+                              ("slo_use", "percentile", metric.percentile), ("scheduled", "schedule", metric.schedule),
+                              ("forecast_rate", "history", metric.forecast)):
         if field in read and value is None:
             raise UsageError(f"{where}: {metric.autoscaler.name} reads load.{field}, and the table lacks {key}; add it "
                              f"here, and to `needs` of the Autoscaler")
@@ -317,7 +324,21 @@ def _checked(keys: _Metric, autoscaler: Autoscaler, folder: Path) -> Metric:
     return Metric(autoscaler=autoscaler, target=math.nan if keys.target is None else float(keys.target),
                   window_s=float(keys.window_s or WINDOW_S),
                   slo=None if keys.slo is None else request_limits(keys.slo, "slo"),
-                  percentile=percentile, schedule=_schedule(keys, folder))
+                  percentile=percentile, schedule=_schedule(keys, folder), forecast=_forecast(keys, folder))
+
+
+def _forecast(keys: _Metric, folder: Path) -> Forecast | None:
+    """Return the rates of the past that a forecast rests on; without `starts_at` the replay has the history's clock."""
+    if keys.history is None:
+        return None
+    if not isinstance(keys.history, str):
+        raise UsageError(f"history = {keys.history!r}: must be the CSV file of past rates in quotes")
+    if keys.season_s is not None:
+        positive("season_s", keys.season_s)
+    found = Forecast(history=read_rate_series(folder / keys.history), season_s=float(keys.season_s or DAY_S),
+                     offset_s=_time_of_day(keys.starts_at or "00:00"), lead_s=float(keys.lead_s or 0.0))
+    found.of_startup(0.0)  # so that a bad history is told of with its key
+    return found
 
 
 def _schedule(keys: _Metric, folder: Path) -> Schedule | None:

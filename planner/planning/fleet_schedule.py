@@ -1,5 +1,6 @@
 """A schedule: how many replicas each part of the time needs by itself, against one number all the time."""
 
+from dataclasses import replace
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from planner.planning.search_options import Choices
 from planner.planning.size_answer import Schedule, SchedulePart
 from planner.settings.objectives import Objectives
 from planner.traces import Trace
+from planner.traces.shaping.forecast import coverage, forecast
 from planner.traces.shaping.rate_series import RateSeries
 from planner.traces.shaping.window_and_rate import slice_time
 
@@ -45,20 +47,19 @@ def _of_periods(load: Trace, deployment: Deployment, objectives: Objectives, cho
     """Return how many replicas each part of equal length needs."""
     arrivals = load.requests["arrival_s"]
     first, last, spare = float(arrivals[0]), float(arrivals[-1]), spare_replicas(choices, divided)
-    parts, num_gpus = [], 0
+    parts = []
     for k in range(int((last - first) // period_s) + 1):
         start = first + k * period_s
         inside = int(((arrivals >= start) & (arrivals < start + period_s)).sum())
-        count = 0
-        num_gpus += spare_gpus(deployment, choices, divided)
+        count, gpus = 0, 0
         if inside:
             name = f"the part from {start - first:,.6g} to {start - first + period_s:,.6g} s ({inside:,} requests)"
             count, gpus = _needed(name, slice_time(load, start, period_s), deployment, objectives, 1, divided)
-            num_gpus += gpus
         parts.append(SchedulePart(start_s=start - first, duration_s=period_s, num_requests=inside,
-                                  rate_rps=inside / period_s, num_replicas=count + spare))
+                                  rate_rps=inside / period_s, num_replicas=count + spare,
+                                  num_gpus=gpus + spare_gpus(deployment, choices, divided)))
     hours = period_s / 3600
-    return Schedule(parts=tuple(parts), gpu_hours=num_gpus * hours,
+    return Schedule(parts=tuple(parts), gpu_hours=sum(part.num_gpus for part in parts) * hours,
                     static_gpu_hours=static_gpus * len(parts) * hours)
 
 
@@ -78,14 +79,14 @@ def _of_series(traffic: Traffic, deployment: Deployment, objectives: Objectives,
         if count >= guess:
             guess, last_gpus = count, num_gpus
         needed[level], gpus[level] = guess, last_gpus
-    spare = spare_replicas(choices, divided)
+    spare, always = spare_replicas(choices, divided), spare_gpus(deployment, choices, divided)
     highest = {needed[level]: level for level in sorted(needed)}  # that a number of replicas was replayed to serve
     windows = zip(series.start_s.tolist(), series.duration_s.tolist(), series.rate_rps.tolist(), levels, strict=True)
     parts = tuple(SchedulePart(start_s=start_s, duration_s=duration_s, rate_rps=rate_rps,
-                               num_replicas=needed[level] + spare,
+                               num_replicas=needed[level] + spare, num_gpus=gpus[level] + always,
                                served_rps=series.peak_rps * highest[needed[level]] / LEVELS)
                   for start_s, duration_s, rate_rps, level in windows)
-    hours, always = series.duration_s / 3600, spare_gpus(deployment, choices, divided)
+    hours = series.duration_s / 3600
     total = np.array([gpus[level] + always for level in levels])
     return Schedule(parts=parts, peak_rps=series.peak_rps, mean_rps=series.mean_rps,
                     num_replicas_at_mean=needed[mean_level] + spare, gpu_hours=float((total * hours).sum()),
@@ -105,6 +106,27 @@ def _needed(name: str, load: Trace, deployment: Deployment, objectives: Objectiv
 def _level(share: float) -> int:
     """Return the level that a share of the peak is rounded up to."""
     return int(np.ceil(share * LEVELS - 1e-9))
+
+
+def with_forecast(choices: Choices) -> tuple[Choices, list[str]]:
+    """Return choices whose rate series is the forecast that is asked for, and what to know of it.
+
+    Raises
+    ------
+    UsageError : there is no series, or it makes no seasons.
+    """
+    series, quantile = choices.series, choices.forecast_quantile
+    if choices.forecast_s is None:
+        return choices, []
+    if series is None:
+        raise UsageError(f"--forecast {choices.forecast_s:g}: needs the past rates; give --rate-series")
+    ahead = forecast(series, choices.forecast_s, choices.season_s, quantile)
+    covered = coverage(series, choices.season_s, quantile)
+    held_out = "" if covered is None else (f"; forecast from the seasons before, the last one was within it in "
+                                           f"{covered:.0%} of the windows")
+    return replace(choices, series=ahead), [
+        f"the rates are a forecast for {choices.forecast_s:,.6g} s: the {quantile:.0%} quantile over past seasons of "
+        f"{choices.season_s:,.6g} s{held_out}"]
 
 
 def check_schedule(choices: Choices) -> None:

@@ -1,7 +1,8 @@
 """Kinds of replicas that a fleet may have: their prices, their spares and their power."""
 
 import itertools
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from planner.catalog.catalog_files import load_gpu, load_model
@@ -9,6 +10,7 @@ from planner.catalog.gpus import Gpu
 from planner.deployment.deploy import Deployment, Pool, pools_of, resolve
 from planner.errors import UsageError
 from planner.planning.fewest import Divided, apart, of_two_kinds, together
+from planner.planning.price_list import ON_DEMAND, RESERVED, SPOT, TERMS
 from planner.planning.search_options import Choices
 from planner.planning.size_answer import KindNames
 from planner.replays.fleet.shares import Share
@@ -94,11 +96,54 @@ def _fits(scenario: Scenario, size: int, gpu: Gpu) -> bool:
     return size * (1 if is_spread else attention_ranks(scenario)) <= gpu.gpus_per_node
 
 
+def with_file(choices: Choices) -> Choices:
+    """Return choices whose prices are those of the file, overridden by the options."""
+    if not choices.price_file:
+        return choices
+    given = {ON_DEMAND: choices.prices, RESERVED: choices.reserved_prices, SPOT: choices.spot_prices}
+    on_demand, reserved, spot = ({**choices.price_file.get(term, {}), **given[term]} for term in TERMS)
+    return replace(choices, prices=on_demand, reserved_prices=reserved, spot_prices=spot, price_file={})
+
+
+def price_of(gpu: Gpu, term: str, choices: Choices) -> float | None:
+    """Return the price of a GPU on a term [USD/h]; None if nobody stated it.
+
+    The catalog has on-demand prices alone. A MIG slice without a price of its own costs its part of the GPU's.
+    """
+    prices: Mapping[str, float] = {ON_DEMAND: choices.prices, RESERVED: choices.reserved_prices,
+                                   SPOT: choices.spot_prices}[term]
+    if gpu.name in prices:
+        return prices[gpu.name]
+    if gpu.slice_of in prices:
+        return prices[gpu.slice_of] / gpu.instances
+    return gpu.price_usd_per_hour if term == ON_DEMAND else None
+
+
 def replica_price(pool: Pool, choices: Choices) -> float:
-    """Return what a replica of a pool costs [USD/h]."""
+    """Return what a replica of a pool costs on demand [USD/h]."""
     gpu = pool.deployment.gpu
     assert gpu is not None
-    return pool.deployment.layout.num_gpus * choices.prices.get(gpu.name, gpu.price_usd_per_hour)
+    return pool.deployment.layout.num_gpus * (price_of(gpu, ON_DEMAND, choices) or 0.0)
+
+
+def fleet_cost(served: ReplayResult, choices: Choices) -> float:
+    """Return what the replicas of a replay cost on demand, with spares [USD/h]."""
+    return sum((pool.num_groups + choices.num_spare) * replica_price(pool, choices)
+               for pool in pools_of(served.deployment, served.num_replicas))
+
+
+def whole_gpus(kind: KindNames, num_gpus: int) -> int:
+    """Return the GPUs that so many are, MIG slices together on as few as hold them."""
+    return math.ceil(num_gpus / load_gpu(kind.gpu).instances)
+
+
+def slice_notes(kind: KindNames, num_gpus: int) -> list[str]:
+    """Say of a fleet of MIG slices how many GPUs it takes, and what its figures rest on."""
+    gpu = load_gpu(kind.gpu)
+    if not gpu.slice_of:
+        return []
+    return [f"{num_gpus:,} × {gpu.name} take {whole_gpus(kind, num_gpus):,} × {gpu.slice_of}, which holds "
+            f"{gpu.instances} each; costs count the slices alone, and nobody measured step times on a slice"]
 
 
 def power_kw(part: Share, duration_s: float, choices: Choices) -> float:

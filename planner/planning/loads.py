@@ -80,6 +80,13 @@ class Traffic:
         """Return the traffic at another rate; arrivals that were drawn stay a Poisson process when compressed."""
         return at_rate(self.trace, rate_rps, self._growing, self.seed)
 
+    def grown(self, factor: float, times: int) -> Trace:
+        """Return the load at a multiple of its rate, of a trace that goes on with itself so many times."""
+        rate_rps = self.mean_rps * factor
+        if self.duration_s is not None:
+            return self.lasting(rate_rps, self.duration_s)
+        return at_rate(repeated(self.trace, times), rate_rps, self._growing, self.seed)
+
     @property
     def limits_rps(self) -> tuple[float, float]:
         """The lowest and the highest rate that the traffic can be had at [1/s]."""

@@ -72,11 +72,15 @@ class Search:
     seed: int = 0
 
 
-def parse_prices(text: str) -> dict[str, float]:
+def parse_prices(text: str, option: str = "--price") -> dict[str, float]:
     """Read `"h100-sxm=2.5,h200-sxm=3"`, in USD per GPU-hour.
 
     >>> parse_prices("h100-sxm=2.5")
     {'h100-sxm': 2.5}
+
+    Parameters
+    ----------
+    option : that errors name.
 
     Raises
     ------
@@ -89,7 +93,8 @@ def parse_prices(text: str) -> dict[str, float]:
         name, _, value = part.partition("=")
         price = number_in(value)
         if not 0 <= price < math.inf:
-            raise UsageError(f"--price {part!r}: price {value!r}: must be a number of at least 0, as in 'h100-sxm=2.5'")
+            raise UsageError(f"{option} {part!r}: price {value!r}: must be a number of at least 0, as in "
+                             f"'h100-sxm=2.5'")
         prices[load_gpu(name).name] = price
     return prices
 
@@ -111,6 +116,16 @@ def _gpus(text: str) -> list[str]:
     return text.split(",")
 
 
+def _prices_of(option: str) -> Callable[[str], dict[str, float]]:
+    return lambda text: parse_prices(text, option)
+
+
+def _price_file(path: Path) -> dict[str, dict[str, float]]:
+    from planner.planning.price_list import read_prices
+
+    return read_prices(path)
+
+
 def _series(path: Path) -> "RateSeries":
     from planner.traces.shaping.rate_series import read_rate_series
 
@@ -125,11 +140,19 @@ class Choices:
     ----------
     gpus, quantizations : catalog names, and weight formats; None is the checkpoint's own. Without GPUs, the scenario's.
     ranks : tensor-parallel sizes; of the defaults, those that a node has GPUs for.
-    prices : USD per GPU-hour, by catalog name, in place of the catalog's.
+    prices, reserved_prices, spot_prices : USD per GPU-hour, by catalog name: on demand in place of the catalog's,
+        reserved, and of GPUs that may be taken away.
+    price_file : prices by term and GPU, where the options before have none; see `price_list.read_prices`.
+    power_price, co2_per_kwh : of the GPUs' power [USD/kWh, g/kWh]; None where nobody asks.
+    growth, months : of the rate, for which the cheapest kind is sized month by month; None for none.
+    sensitivity : whether the cheapest kinds are sized again under changed assumptions.
+    sort : column by which options are sorted; None for the total cost per month.
     num_spare : replicas that may fail: as many are added to those that serve the trace [1].
     period_s : length of the parts that a schedule has its own number of replicas for; None for no schedule [s].
     disaggregate : whether fleets in which some replicas prefill and the others decode are tried besides.
     decode_gpus, decode_ranks : what those that decode are made of; None for the same as those that prefill.
+    forecast_s, season_s, forecast_quantile : how long a forecast of the series is wanted, after how long rates have
+        their shape again, and which share of the past it covers; None for the series as it is [s, s, 1].
     series : rates by window, which the trace's traffic takes on in turn; None for the trace as it is.
     """
 
@@ -139,6 +162,24 @@ class Choices:
                                    name="tensor_parallel_size", kind=str, read=parse_ranks)
     prices: Mapping[str, float] = _option(dict, "USD per GPU-hour: 'h100-sxm=2.5'. [the catalog's]", name="price",
                                           kind=str, read=parse_prices)
+    reserved_prices: Mapping[str, float] = _option(
+        dict, "USD per GPU-hour with a reservation: 'h100-sxm=1.9'.", name="reserved_price", kind=str,
+        read=_prices_of("--reserved-price"))
+    spot_prices: Mapping[str, float] = _option(
+        dict, "USD per GPU-hour of spot GPUs, which may be taken away: 'h100-sxm=1.2'.", name="spot_price", kind=str,
+        read=_prices_of("--spot-price"))
+    price_file: Mapping[str, Mapping[str, float]] = _option(
+        dict, "TOML file of prices: a table for each GPU with on_demand, reserved and spot in USD per GPU-hour. "
+              "--price, --reserved-price and --spot-price override it.", name="prices", kind=Path, read=_price_file)
+    power_price: float | None = _option(None, "Price of the GPUs' power [USD/kWh].")
+    co2_per_kwh: float | None = _option(None, "CO₂ emissions of the GPUs' power [g/kWh].")
+    sort: str | None = _option(None, "Column that sorts the table of options, as in total_usd_per_month, num_gpus, "
+                                     "headroom or co2_kg_per_month.")
+    sensitivity: bool = _option(False, "Also size the cheapest fleets with changed output lengths, rate, prefix hits, "
+                                       "step times and price, and say which change flips the choice.", is_switch=True)
+    growth: str | None = _option(None, "Growth of the rate, as in '10%/month' or '2x/year': also say when the "
+                                       "cheapest fleet must grow.")
+    months: int = _option(12, "Number of months of --growth.")
     num_spare: int = _option(0, "Number of spare replicas, in addition to the replicas that the "
                                 "load needs.", name="spare")
     period_s: float | None = _option(None, "Plan a number of replicas for each period of this length [s].",
@@ -157,6 +198,11 @@ class Choices:
         kind=Path, read=_series)
     think_time: float | None = _option(None, "With --max-concurrency or --max-sessions: pause of a user between an "
                                              "answer and the next request [s]. [the trace's]")
+    forecast_s: float | None = _option(None, "Forecast the rate series for so long, and size the fleet for the "
+                                             "forecast [s].", name="forecast")
+    season_s: float = _option(86400.0, "Season of --forecast, as a day or a week [s].", name="season")
+    forecast_quantile: float = _option(0.9, "Quantile of --forecast: the share of the past seasons whose rate at "
+                                            "that time it covers.")
     scaling: str = _scaling()
     compare_assumptions: bool = _compare_assumptions()
     jobs: int = _jobs()

@@ -4,7 +4,9 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from planner.files.keys import Key, Spread
+from planner.planning.growth_answer import Growth
 from planner.planning.missed import Missed
+from planner.planning.sensitivity_answer import Sensitivity
 from planner.settings.objectives import Required
 
 
@@ -42,6 +44,7 @@ class SchedulePart:
     num_requests: Annotated[int | None, Key("1", "Requests that arrive", only="with --period")] = None
     rate_rps: Annotated[float, Key("requests/s", "Mean rate")]
     num_replicas: Annotated[int, Key("1", "Replicas, with spares")]
+    num_gpus: Annotated[int, Key("1", "GPUs, with spares")]
     served_rps: Annotated[float | None, Key("requests/s", "Highest rate that these replicas were shown to serve",
                                             only="with --rate-series")] = None
 
@@ -73,6 +76,7 @@ class Fleet:
     num_gpus: Annotated[int, Key("1", "GPUs, with spares")]
     cost_usd_per_hour: Annotated[float, Key("USD/h", "Price of the GPUs")]
     cost_usd_per_month: Annotated[float, Key("USD", "Price of the GPUs over 730 hours")]
+    cost_usd_per_year: Annotated[float, Key("USD", "Price of the GPUs over 8,760 hours")]
     price_usd_per_gpu_hour: Annotated[float, Key("USD/h", "cost_usd_per_hour / num_gpus")]
     cost_usd_per_million_output_tokens: Annotated[float, Key("USD", "Price per million output tokens at the mean rate")]
     power_kw: Annotated[float, Key("kW", "Mean power of the GPUs, spares idle")]
@@ -101,6 +105,31 @@ class UnableFleet:
     reason: Annotated[str, Key("", "Why the kind cannot serve the load")]
     missed: Annotated[tuple[Missed, ...], Key("", "Objectives that it misses, worst first. Empty if it cannot be "
                                               "deployed")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """A fleet on a price term: a row of the table of options."""
+
+    option: Annotated[str, Key("", "GPUs and term in words, as in 3 × h100-sxm on demand")]
+    kind: Annotated[KindNames, Spread()]
+    term: Annotated[str, Key("", "on demand, reserved, spot, or reserved + on demand")]
+    is_scheduled: Annotated[bool, Key("", "Whether the GPUs on demand follow the schedule")]
+    num_gpus: Annotated[float, Key("1", "GPUs, with spares; on the schedule in the mean")]
+    cost_usd_per_hour: Annotated[float, Key("USD/h", "Price of the GPUs")]
+    cost_usd_per_month: Annotated[float, Key("USD", "Price of the GPUs over 730 hours")]
+    cost_usd_per_year: Annotated[float, Key("USD", "Price of the GPUs over 8,760 hours")]
+    cost_usd_per_million_output_tokens: Annotated[float, Key("USD", "Price of the GPUs per million output tokens at "
+                                                             "the mean rate")]
+    power_kw: Annotated[float, Key("kW", "Mean power of the GPUs, all of them on")]
+    power_usd_per_month: Annotated[float | None, Key("USD", "Price of the power over 730 hours. Null without "
+                                                     "--power-price")]
+    total_usd_per_month: Annotated[float, Key("USD", "Price of GPUs and power over 730 hours")]
+    total_usd_per_year: Annotated[float, Key("USD", "Price of GPUs and power over 8,760 hours")]
+    co2_kg_per_month: Annotated[float | None, Key("kg", "CO₂ of the power over 730 hours. Null without --co2-per-kwh")]
+    headroom: Annotated[float | None, Key("1", "Growth of the rate until the objectives are missed, without spares. "
+                                          "Null if there is no limit")]
+    attainment: Annotated[float, Key("1", "Share of requests within their own limits")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,6 +184,10 @@ class SizeAnswer:
     fewest_gpus: Annotated[Fleet | None, Key("", "Fleet with the fewest GPUs")]
     alternatives: Annotated[tuple[Fleet | UnableFleet, ...], Key("", "All kinds: able fleets, cheapest first, "
                                                                  "then the others")]
+    options: Annotated[tuple[Offer, ...], Key("", "Able fleets on each price term, by total_usd_per_month or --sort")]
+    sorted_by: Annotated[str | None, Key("", "Column of --sort. Null without it")]
+    sensitivity: Annotated[Sensitivity | None, Key("", "What the choice rests on. Null without --sensitivity")]
+    growth: Annotated[Growth | None, Key("", "What the cheapest kind needs month by month. Null without --growth")]
     routers: Annotated[tuple[RouterSize, ...], Key("", "Size behind each tried router, the used one first")]
     routers_not_tried: Annotated[tuple[str, ...], Key("", "Routers that were not tried")]
     better_router: Annotated[str | None, Key("", "Tried router with over 9 % fewer GPUs. Null if there is none")]

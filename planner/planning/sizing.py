@@ -11,11 +11,23 @@ from planner.launch import launch_command
 from planner.planning.alternatives import Compared, Sized, spread, traded
 from planner.planning.bracket import UNKNOWNS, UnlimitedError, find_bracket
 from planner.planning.fewest import fewest_replicas
-from planner.planning.fleet_schedule import check_schedule, schedule_of
-from planner.planning.fleets import Kind, kinds_of, power_kw, replica_price, spare_replicas
+from planner.planning.fleet_schedule import check_schedule, schedule_of, with_forecast
+from planner.planning.fleets import (
+    Kind,
+    fleet_cost,
+    kinds_of,
+    power_kw,
+    slice_notes,
+    spare_replicas,
+    whole_gpus,
+    with_file,
+)
+from planner.planning.growth import check_growth, growth_of
 from planner.planning.loads import Traffic, UsersLoad, traffic_of, users_of
 from planner.planning.missed import UnreachableError
+from planner.planning.offers import HOURS_PER_MONTH, HOURS_PER_YEAR, check_sort, offers
 from planner.planning.search_options import Choices
+from planner.planning.sensitivity import sensitivity
 from planner.planning.size_answer import (
     ClosestKind,
     Fleet,
@@ -41,7 +53,6 @@ from planner.traces.shaping.rescaling import MOST_REQUESTS, rate_of
 from planner.traces.shaping.tenants import refuse_tenant_thresholds
 
 LONGER = 8  # times a trace that shows whether a queue grows: replicas are whole, so twice may show nothing
-HOURS_PER_MONTH = 730.0  # a twelfth of a year, as cloud vendors' price calculators have it
 NO_INTERVAL = "--interval has no effect here; planner capacity gives the confidence of a rate"
 HEADROOM_TOLERANCE = 0.02
 
@@ -68,6 +79,7 @@ def size(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Choi
     PlannerError : as a replay.
     """
     _check(scenario, choices)
+    choices, forecast_notes = with_forecast(with_file(choices))
     scenario = replace(scenario, router=sized_router_of(scenario))
     if not scenario.data_parallel_attention:
         scenario = replace(scenario, data_parallel_size=1, prefill_replicas=0)
@@ -78,7 +90,7 @@ def size(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Choi
     calls = [later(_fleet)(traffic, kind, objectives, choices) for kind in kinds]
     found = list(zip(kinds, in_parallel("sizing fleets", calls, len(calls), choices.jobs), strict=True))
     able = sorted(((kind, fleet) for kind, fleet in found if isinstance(fleet, Fleet)),
-                  key=lambda each: _cost(each[1]))
+                  key=lambda each: _cost(each[1], choices))
     unable = tuple(fleet for _, fleet in found if isinstance(fleet, UnableFleet))
     asked = _asked(trace, traffic, scenario, objectives, choices, unable)
     if not able:
@@ -88,9 +100,12 @@ def size(trace: Trace, scenario: Scenario, objectives: Objectives, choices: Choi
     compared = _compared(traffic, kind, objectives, choices, best)
     return replace(
         asked, cheapest=best, feasible=True, alternatives=(*fleets, *unable), priors=best.priors,
-        fewest_gpus=min(fleets, key=lambda fleet: (fleet.num_gpus, _cost(fleet))), routers=compared.routers,
-        routers_not_tried=compared.routers_not_tried, better_router=compared.better_router,
-        scalings=compared.scalings, notes=(*best.notes, *compared.notes))
+        fewest_gpus=min(fleets, key=lambda fleet: (whole_gpus(fleet.kind, fleet.num_gpus), _cost(fleet, choices))),
+        options=offers(fleets, choices),
+        sensitivity=sensitivity(traffic, able, objectives, choices) if choices.sensitivity else None,
+        growth=growth_of(traffic, kind, best, objectives, choices),
+        routers=compared.routers, routers_not_tried=compared.routers_not_tried, better_router=compared.better_router,
+        scalings=compared.scalings, notes=(*best.notes, *forecast_notes, *compared.notes))
 
 
 def _traffic(trace: Trace, scenario: Scenario, choices: Choices) -> Traffic:
@@ -100,8 +115,9 @@ def _traffic(trace: Trace, scenario: Scenario, choices: Choices) -> Traffic:
             raise UsageError(f"--think-time {choices.think_time:g}: requests at a rate have none; give the users by "
                              f"--max-concurrency or --max-sessions")
         return traffic_of(trace, scenario, choices.scaling, choices.series)
-    if choices.series is not None or choices.period_s is not None:
-        raise UsageError("--rate-series, --period: a closed loop of users has no rate over time; leave them out")
+    if choices.series is not None or choices.period_s is not None or choices.growth is not None or choices.sensitivity:
+        raise UsageError("--rate-series, --period, --growth, --sensitivity: a closed loop of users has no rate that "
+                         "could change; leave them out")
     return users_of(trace, scenario, choices.think_time)
 
 
@@ -111,9 +127,14 @@ def _check(scenario: Scenario, choices: Choices) -> None:
     refuse_tenant_thresholds(scenario)
     if choices.num_spare < 0:
         raise UsageError(f"--spare {choices.num_spare}: must be 0 or more")
+    for name, value in (("power-price", choices.power_price), ("co2-per-kwh", choices.co2_per_kwh)):
+        if value is not None and not 0 <= value < math.inf:
+            raise UsageError(f"--{name} {value}: must be a number of at least 0")
     if scenario.fleet is not None:
         raise UsageError(f"fleet = {scenario.fleet}: this command finds fleets of equal replicas; leave it out")
     check_schedule(choices)
+    check_sort(choices)
+    check_growth(choices)
 
 
 def _asked(trace: Trace, traffic: Traffic, scenario: Scenario, objectives: Objectives, choices: Choices,
@@ -123,10 +144,11 @@ def _asked(trace: Trace, traffic: Traffic, scenario: Scenario, objectives: Objec
     own = None if users is not None else rate_of(traffic.trace)
     rate_rps = None if users is not None else traffic.mean_rps
     return SizeAnswer(
-        cheapest=None, feasible=False, missed=(), fewest_gpus=None, alternatives=unable, routers=(),
-        routers_not_tried=(), better_router=None, scalings=(), notes=(), priors=(), num_spare=choices.num_spare,
-        slo=required_of(objectives), request_rate=rate_rps, scaling=traffic.named_scaling,
-        router=str(scenario.router), assumptions=_assumptions(traffic, own or 0.0, scenario),
+        cheapest=None, feasible=False, missed=(), fewest_gpus=None, alternatives=unable, options=(),
+        sensitivity=None, growth=None, routers=(), routers_not_tried=(), better_router=None, scalings=(), notes=(),
+        priors=(), num_spare=choices.num_spare, sorted_by=choices.sort, slo=required_of(objectives),
+        request_rate=rate_rps, scaling=traffic.named_scaling, router=str(scenario.router),
+        assumptions=_assumptions(traffic, own or 0.0, scenario),
         workload=SizedTraffic(source=trace.source, num_requests=traffic.num_requests, rate_rps=rate_rps,
                               recorded_rps=None if traffic.is_drawn else own, users=users, seed=traffic.seed),
         trace_sha256=trace.sha256)
@@ -194,7 +216,7 @@ def _fleet(traffic: Traffic, kind: Kind, objectives: Objectives, choices: Choice
     deployment, summary = served.deployment, summarize(served, None)
     parts = shares(served, summary["duration"])
     num_gpus = sized.gpus(kind, choices)
-    cost = sum((part.pool.num_groups + choices.num_spare) * replica_price(part.pool, choices) for part in parts)
+    cost = fleet_cost(served, choices)
     per_request: Any = load.requests["output_tokens"].mean()
     mean_rps = _mean_rps(traffic, choices, summary["request_throughput"])
     command, lacking = launch_command(replace(kind.scenario, router=None))
@@ -205,7 +227,8 @@ def _fleet(traffic: Traffic, kind: Kind, objectives: Objectives, choices: Choice
         num_replicas=sized.count + spare_replicas(choices, kind.divided),
         prefill_replicas=sum(part.pool.num_groups for part in parts if part.pool.role == "prefill"),
         num_spare=choices.num_spare, num_gpus=num_gpus, cost_usd_per_hour=cost,
-        cost_usd_per_month=HOURS_PER_MONTH * cost, price_usd_per_gpu_hour=cost / num_gpus,
+        cost_usd_per_month=HOURS_PER_MONTH * cost, cost_usd_per_year=HOURS_PER_YEAR * cost,
+        price_usd_per_gpu_hour=cost / num_gpus,
         cost_usd_per_million_output_tokens=cost / (3600 * mean_rps * float(per_request)) * 1e6,
         power_kw=sum(power_kw(part, summary["duration"], choices) for part in parts),
         attainment=judge(objectives, served.times_s).attainment, limiting_metric=sized.limiting_metric,
@@ -213,7 +236,8 @@ def _fleet(traffic: Traffic, kind: Kind, objectives: Objectives, choices: Choice
         busy_fraction=summary["gpu_busy_fraction"] or 0.0,
         priors=tuple(dict.fromkeys(name for part in parts if part.pool.deployment.stack is not None
                                    for name in priors(part.pool.deployment.stack))),
-        notes=(*notes(deployment, load), *([NO_INTERVAL] if kind.scenario.interval is not None else [])),
+        notes=(*notes(deployment, load), *slice_notes(kind.names, num_gpus),
+               *([NO_INTERVAL] if kind.scenario.interval is not None else [])),
         headroom=_headroom(traffic, deployment, objectives, sized.count), stationary=sized.stationary,
         trace_copies=sized.times, schedule=schedule, schedule_reason=schedule_reason)
 
@@ -296,8 +320,9 @@ def _schedule(traffic: Traffic, load: Trace, deployment: Deployment, objectives:
         return None, str(error)
 
 
-def _cost(fleet: Fleet) -> tuple[float, int]:
-    return fleet.cost_usd_per_hour, fleet.num_gpus
+def _cost(fleet: Fleet, choices: Choices) -> tuple[float, int]:
+    """Return what decides: the price of GPUs on demand and of their power, then how many GPUs."""
+    return fleet.cost_usd_per_hour + fleet.power_kw * (choices.power_price or 0.0), fleet.num_gpus
 
 
 def _name(kind: KindNames) -> str:

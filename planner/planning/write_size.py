@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from planner.catalog.catalog_files import load_gpu
+from planner.catalog.mig import SEPARATOR
 from planner.errors import UsageError
 from planner.launch.write_manifest import FILES, Engine, manifest
 from planner.planning.size_answer import Fleet
@@ -49,4 +50,7 @@ def fleet_manifest(kind: str, fleet: Fleet, version: str | None) -> str:
 
 
 def _resource(gpu: str) -> str:
-    return RESOURCES.get(load_gpu(gpu).vendor.lower(), "nvidia.com/gpu")
+    profile = load_gpu(gpu)
+    if profile.slice_of:  # as NVIDIA's device plugin names them by its strategy "mixed"
+        return f"nvidia.com/mig-{profile.name.rpartition(SEPARATOR)[2]}"
+    return RESOURCES.get(profile.vendor.lower(), "nvidia.com/gpu")

@@ -1,5 +1,6 @@
 """An autoscaler as a frozen value: a metric of a fleet's load, and the number of replicas from it."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -21,6 +22,7 @@ class FleetLoad(NamedTuple):
     attainment: float  # share of requests that left in the window and met their objectives; NaN if none left
     slo_use: float  # the window's percentile / limit, maximum over the objectives; NaN without any
     scheduled: float  # replicas of the schedule; NaN without a schedule
+    forecast_rate: float = math.nan  # request rate to expect when a replica that starts now serves; NaN without one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

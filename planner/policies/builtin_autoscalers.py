@@ -23,6 +23,11 @@ def rate(load: FleetLoad) -> float:
     return load.request_rate / load.num_replicas
 
 
+def forecast(load: FleetLoad) -> float:
+    """Return the request rate per replica that is expected when a replica that starts now serves."""
+    return load.forecast_rate / load.num_replicas
+
+
 def percentile(load: FleetLoad) -> float:
     """Return percentile / limit of the worst objective. Starting replicas count as 0."""
     return load.slo_use * load.num_ready / load.num_replicas
@@ -62,6 +67,8 @@ AUTOSCALERS = {
         Autoscaler(name="concurrency", metric=outstanding),
         Autoscaler(name="kv-cache", metric=kv_cache),
         Autoscaler(name="request-rate", metric=rate, uses=("window_s",)),
+        Autoscaler(name="forecast", metric=forecast, needs=("target", "history"),
+                   uses=("window_s", "season_s", "starts_at", "lead_s")),
         Autoscaler(name="slo-percentile", metric=percentile, needs=("target", "slo", "percentile"), uses=("window_s",)),
         Autoscaler(name="slo-attainment", metric=attainment, desired=towards_attainment, needs=("target", "slo"),
                    uses=("window_s",)),

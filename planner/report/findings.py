@@ -19,6 +19,7 @@ from planner.report import plan_tables as plans
 from planner.report.content import Listing, Row, Table
 from planner.report.figures.answer_figures import attainment_over_load, fleet_costs, target_margins
 from planner.report.figures.fleet_figures import fleet_load
+from planner.report.figures.sensitivity_figures import tornado
 from planner.report.figures.style import clean, labels
 from planner.report.figures.summary_figures import latency_levels, mean_phases
 from planner.report.figures.sweep_figures import front_scatter, parallel_axes
@@ -32,6 +33,10 @@ FLEET_COLUMNS = ("gpu", "tensor_parallel_size", "decode_gpu", "decode_tensor_par
                  "num_replicas", "num_gpus", "cost_usd_per_hour",
                  "cost_usd_per_million_output_tokens", "power_kw", "attainment", "p99_ttft_ms", "p99_tpot_ms",
                  "headroom", "limiting_metric", "schedule_reason", "reason")
+
+OFFER_COLUMNS = ("option", "tensor_parallel_size", "quantization", "cost_usd_per_hour", "cost_usd_per_month",
+                 "cost_usd_per_year", "cost_usd_per_million_output_tokens", "power_kw", "power_usd_per_month",
+                 "total_usd_per_month", "co2_kg_per_month", "headroom", "attainment")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,6 +181,8 @@ def _fleet(found: SizeAnswer) -> Findings:
         figures = {"fleets": fleet_costs(found)}
         if found.cheapest.schedule is not None:
             figures["load"] = fleet_load(found)
+    if found.sensitivity is not None:
+        figures["sensitivity"] = tornado(found.sensitivity)
     parts = () if found.cheapest is None or found.cheapest.schedule is None else found.cheapest.schedule.parts
     columns = [name for name in FLEET_COLUMNS if not name.startswith("decode_")
                or any(fleet.kind.decode_gpu is not None for fleet in found.alternatives)]
@@ -185,7 +192,9 @@ def _fleet(found: SizeAnswer) -> Findings:
         lead=f"{found.workload.num_requests:,} requests of {found.workload.source} {_amount(found.workload)}",
         figures=figures,
         listings=[*_missed(found.missed), *_rests_on("num_gpus", found.routers, found.scalings),
-                  _listing("Fleets", columns, found.alternatives),
+                  _listing("Fleets", columns, found.alternatives), _listing("Options", OFFER_COLUMNS, found.options),
+                  *([_listing("Growth", list(asdict(found.growth.months[0])), found.growth.months)]
+                    if found.growth else []),
                   *([_listing("Schedule", list(asdict(parts[0])), parts)] if parts else [])],
         tables={"What was replayed": _settings(found.trace_sha256, slo=asdict(found.slo),
                                                workload=asdict(found.workload))})
@@ -202,6 +211,7 @@ def _fleet_numbers(found: SizeAnswer) -> list[tuple[str, Any, str]]:
         ("replicas", best.num_replicas, ""), ("GPUs", best.num_gpus, ""),
         ("of each replica", f"{best.kind.tensor_parallel_size} × {best.kind.gpu}", ""),
         ("an hour", best.cost_usd_per_hour, "USD"), ("a month", best.cost_usd_per_month, "USD"),
+        ("a year", best.cost_usd_per_year, "USD"),
         ("per million output tokens", best.cost_usd_per_million_output_tokens, "USD")]
     reached: list[tuple[str, Any, str]] = [] if best is None else [
         ("attainment", best.attainment, "%"), ("p99 TTFT", best.p99_ttft_ms, "ms"),

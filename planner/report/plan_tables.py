@@ -9,6 +9,7 @@ from planner.planning.missed import Missed
 from planner.planning.size_answer import ClosestKind, Fleet, KindNames, SizeAnswer, UnableFleet
 from planner.planning.users_answer import UserProbe, UsersAnswer
 from planner.report.cells import launch_line
+from planner.report.offer_tables import growth_rows, offer_rows, sensitivity_rows
 from planner.settings.judged import digits_apart
 from planner.settings.objectives import Required
 
@@ -85,7 +86,9 @@ def _rate(rate_rps: float | None) -> str:
 
 def sizing_table(result: SizeAnswer) -> str:
     """Return the cheapest fleet and what it rests on, the others as rows, then its launch and the schedule's gain."""
-    return "\n".join([*_fleet_words(result), *_fleet_rows(result.alternatives), *_closing_words(result)])
+    return "\n".join([*_fleet_words(result), *_fleet_rows(result.alternatives), *offer_rows(result),
+                      *sensitivity_rows(result), *growth_rows(result),
+                      *_closing_words(result)])
 
 
 def sizing_words(result: SizeAnswer) -> list[str]:
@@ -135,7 +138,9 @@ def _fleet_rows(fleets: Sequence[Fleet | UnableFleet]) -> list[str]:
 def _closing_words(result: SizeAnswer) -> list[str]:
     """Return how to launch the cheapest fleet, and what a schedule would save."""
     best = result.cheapest
-    lines = []
+    lines = [] if result.sensitivity is None else [f"sensitivity: {result.sensitivity.sentence}"]
+    if result.growth is not None:
+        lines.append(f"growth of {result.growth.growth}: {result.growth.sentence}")
     if best is not None:
         lines.append(launch_line(best.command, best.command_lacks))
     if best is not None and best.decode_command is not None:

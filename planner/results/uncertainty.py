@@ -189,8 +189,12 @@ def residuals_for(deployment: Deployment) -> Residuals:
 
 def unmeasured_operators(deployment: Deployment) -> tuple[str, ...]:
     """Return the operators of a deployment whose kernels nobody measured on its GPU; none where step times are a line.
+
+    On a MIG slice nobody measured any.
     """
-    return () if deployment.stack is None else priors(deployment.stack)
+    if deployment.stack is None:
+        return ()
+    return ("every operator",) if deployment.stack.gpu.slice_of else priors(deployment.stack)
 
 
 def _has_runs_on(calibration: str, gpu: str | None) -> bool:

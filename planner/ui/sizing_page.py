@@ -13,6 +13,8 @@ from planner.planning.sizing import size
 from planner.planning.study import Study, command_line, without_rate
 from planner.report.figures.answer_figures import fleet_costs
 from planner.report.figures.fleet_figures import fleet_load
+from planner.report.figures.sensitivity_figures import tornado
+from planner.report.findings import OFFER_COLUMNS
 from planner.report.plan_tables import sizing_words
 from planner.traces import Trace
 from planner.traces.shaping.rate_series import RateSeries, read_rate_series
@@ -20,7 +22,7 @@ from planner.ui.capacity_page import objectives_of, scaling_of
 from planner.ui.downloads import answer_downloads
 from planner.ui.kept_answers import Answer, answer, is_asked, question_of, search
 from planner.ui.kept_replays import show, theme
-from planner.ui.link import in_link, number, one_of
+from planner.ui.link import ANY, SWITCH, in_link, number, one_of
 from planner.ui.own_profiles import name_of, names, portable, profile_of
 from planner.ui.uploads import as_file
 from planner.ui.words import plain, without_paths
@@ -30,7 +32,7 @@ SHOWN = ("gpu", "tensor_parallel_size", "quantization", "num_replicas", "num_gpu
          "cost_usd_per_month", "cost_usd_per_million_output_tokens", "power_kw", "attainment", "headroom",
          "limiting_metric", "reason")
 NO_SCHEDULE, BY_PERIOD, BY_SERIES = SCHEDULES = "none", "parts of the trace", "a file of rates"
-KEYS = ("schedule", "spare", "gpus", "ranks", "period")  # in the address
+KEYS = ("schedule", "spare", "gpus", "ranks", "period", "sensitivity", "growth")  # in the address
 MOST_SPARE = 100
 
 
@@ -66,11 +68,15 @@ def _asked(study: Study) -> tuple[dict[str, Any], RateSeries | None]:
                                **in_link("spare", usual, number(0, MOST_SPARE, is_whole=True, may_be_empty=False)))
     period = st.number_input("length of a part [s]", 1.0, None, 600.0, 60.0, **in_link(
         "period", 600.0, number(1, None, is_whole=False, may_be_empty=False))) if kind == BY_PERIOD else None
+    sensitivity = st.checkbox("sensitivity of the choice", value=False, **in_link("sensitivity", False, SWITCH),
+                              help="Also size the cheapest fleets with changed assumptions.")
+    growth = st.text_input("growth of the rate", "", **in_link("growth", "", ANY),
+                           help="As in 10%/month or 2x/year: when the cheapest fleet must grow, over 12 months.")
     file = st.file_uploader("rates over time", type=["csv", "gz", "zst"], key="rate_series",
                             help="CSV with start_s and rate_rps: the start of each window and its requests per "
                                  "second.") if kind == BY_SERIES else None
     form = {"GPUs": gpus, "tensor-parallel sizes": ranks, "spare": int(spare), "scaling": scaling_of(last),
-            "period": period, "schedule": kind}
+            "period": period, "schedule": kind, "sensitivity": sensitivity, "growth": growth.strip() or None}
     return form, None if file is None else _series(file.name, file.getvalue())
 
 
@@ -90,7 +96,7 @@ def _search(trace: Trace, study: Study, form: dict[str, Any], series: RateSeries
         study = replace(study, scenario=without_rate(study.scenario))
     choices = Choices(gpus=[str(profile_of("gpu", gpu)) for gpu in form["GPUs"]], ranks=form["tensor-parallel sizes"],
                       quantizations=[study.scenario.quantization], num_spare=form["spare"], period_s=form["period"],
-                      series=series, scaling=form["scaling"])
+                      series=series, scaling=form["scaling"], sensitivity=form["sensitivity"], growth=form["growth"])
     search(NAME, question, _command(study, form, series), size, trace, study.scenario, study.objectives, choices)
 
 
@@ -112,8 +118,15 @@ def _draw(answer: Answer) -> None:
         show(fleet_costs(found, theme=theme()), key="fleets")
     if best is not None and best.schedule is not None:
         show(fleet_load(found, theme=theme()), key="fleet-load")
+    if found.sensitivity is not None:
+        show(tornado(found.sensitivity, theme=theme()), key="fleet-sensitivity")
+    if found.growth is not None:
+        st.dataframe([asdict(month) for month in found.growth.months], hide_index=True, alt="months")
     st.dataframe([{key: fleet.get(key) for key in SHOWN} for fleet in map(asdict, found.alternatives)],
                  hide_index=True, alt="fleets")
+    if found.options:
+        st.dataframe([{key: offer.get(key) for key in OFFER_COLUMNS} for offer in map(asdict, found.options)],
+                     hide_index=True, alt="options")
     answer_downloads("fleet", found, answer.about)
 
 
@@ -129,4 +142,5 @@ def _command(study: Study, form: dict[str, Any], series: RateSeries | None) -> s
         "prefill_replicas": None, "gpu": ",".join(form["GPUs"]),
         "tensor_parallel_size": ",".join(map(str, form["tensor-parallel sizes"])), **objectives_of(study),
         "spare": form["spare"] or None, "scaling": form["scaling"], "period": form["period"],
+        "sensitivity": form["sensitivity"] or None, "growth": form["growth"],
         "rate_series": None if series is None else series.source.rpartition("/")[2]})

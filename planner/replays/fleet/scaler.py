@@ -44,6 +44,8 @@ class Scaler:
         self._events: list[ScaleEvent] = []
         self._num_evaluations = 0
         self._recent: Recent | None = None
+        self._ahead = {id(each): each.forecast.of_startup(startup_s) for each in autoscale.metrics
+                       if each.forecast is not None}
 
     def timers(self) -> list[Timer]:
         """Return the timer that sets it to work."""
@@ -186,6 +188,9 @@ class Scaler:
                 load = load._replace(slo_use=recent.slo_use(metric.slo, metric.percentile, metric.window_s))
         if metric.schedule is not None:
             load = load._replace(scheduled=float(metric.schedule.at(load.now_s, self._first_s)))
+        if metric.forecast is not None:
+            growth = self._ahead[id(metric)].growth(load.now_s)
+            load = load._replace(forecast_rate=load.request_rate * growth)
         return load
 
     def _wanted(self, metric: Metric, load: FleetLoad) -> tuple[float, int | None]:

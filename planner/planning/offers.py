@@ -1,0 +1,143 @@
+"""The table of options: each fleet on each price term, with costs, energy and CO₂ by hour, month and year."""
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+
+from planner.catalog.catalog_files import load_gpu
+from planner.errors import UnknownNameError
+from planner.planning.fleets import price_of
+from planner.planning.price_list import ON_DEMAND, RESERVED, TERMS
+from planner.planning.search_options import Choices
+from planner.planning.size_answer import Fleet, KindNames, Offer
+
+HOURS_PER_MONTH = 730.0  # a twelfth of a year, as cloud vendors' price calculators have it
+HOURS_PER_YEAR = 12 * HOURS_PER_MONTH
+SORT = "total_usd_per_month"
+COLUMNS = tuple(f.name for f in fields(Offer) if f.name != "kind")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Part:
+    """GPUs of one kind in a fleet, on a term for a share of the time."""
+
+    gpu: str
+    num_gpus: float
+    term: str
+    price: float
+
+
+def offers(fleets: Sequence[Fleet], choices: Choices) -> tuple[Offer, ...]:
+    """Return each fleet on each term that it has prices for, sorted by the column that is asked for.
+
+    With a schedule also what GPUs on demand cost that follow it, and, where a reserved price is known, the cheapest
+    mixture of reserved GPUs that run always and GPUs on demand for the rest.
+
+    Raises
+    ------
+    UnknownNameError : there is no such column.
+    """
+    check_sort(choices)
+    column = choices.sort or SORT
+    rows = [offer for fleet in fleets for offer in _of_fleet(fleet, choices)]
+    return tuple(sorted(rows, key=lambda row: _key(getattr(row, column))))
+
+
+def check_sort(choices: Choices) -> None:
+    """Raise UnknownNameError where options are to be sorted by a column that they lack."""
+    if choices.sort is not None and choices.sort not in COLUMNS:
+        raise UnknownNameError("column of --sort", choices.sort, COLUMNS)
+
+
+def _key(value: object) -> tuple[bool, float, str]:
+    """Return a place in the order: numbers, then words, then what is unknown."""
+    if isinstance(value, str):
+        return False, math.inf, value
+    return value is None, float(value) if isinstance(value, int | float) else 0.0, ""
+
+
+def _of_fleet(fleet: Fleet, choices: Choices) -> Iterator[Offer]:
+    counts = _gpus(fleet)
+    for term in TERMS:
+        prices = [price_of(load_gpu(gpu), term, choices) for gpu, _ in counts]
+        if all(price is not None for price in prices):
+            parts = [_Part(gpu=gpu, num_gpus=count, term=term, price=price or 0.0)
+                     for (gpu, count), price in zip(counts, prices, strict=True)]
+            yield _offer(fleet, parts, term, choices, is_scheduled=False)
+    if fleet.schedule is None or len(counts) > 1:
+        return
+    (gpu, _), reserved = counts[0], price_of(load_gpu(counts[0][0]), RESERVED, choices)
+    on_demand = price_of(load_gpu(gpu), ON_DEMAND, choices) or 0.0
+    yield _offer(fleet, [_scheduled(fleet, gpu, 0, on_demand)], ON_DEMAND, choices, is_scheduled=True)
+    if reserved is not None:
+        mixtures = ([_Part(gpu=gpu, num_gpus=base, term=RESERVED, price=reserved),
+                     _scheduled(fleet, gpu, base, on_demand)] for base in range(1, fleet.num_gpus + 1))
+        best = min(mixtures, key=_price)
+        if best[1].num_gpus > 0:
+            yield _offer(fleet, best, f"{RESERVED} + {ON_DEMAND}", choices, is_scheduled=True)
+
+
+def _gpus(fleet: Fleet) -> list[tuple[str, int]]:
+    """Return the GPUs of a fleet by name, spares among them."""
+    kind: KindNames = fleet.kind
+    if kind.decode_gpu is None or kind.decode_gpu == kind.gpu:
+        return [(kind.gpu, fleet.num_gpus)]
+    decode_replicas = fleet.num_replicas - fleet.prefill_replicas - fleet.num_spare  # spares are among the replicas
+    prefill = (fleet.prefill_replicas + fleet.num_spare) * kind.tensor_parallel_size
+    decode = decode_replicas * (kind.decode_tensor_parallel_size or kind.tensor_parallel_size)
+    own = fleet.num_gpus * prefill // (prefill + decode)  # attention ranks and pipeline stages are the same for both
+    return [(kind.gpu, own), (kind.decode_gpu, fleet.num_gpus - own)]
+
+
+def _scheduled(fleet: Fleet, gpu: str, base: int, price: float) -> _Part:
+    """Return the mean number of GPUs above `base` that the schedule asks for, at a price."""
+    assert fleet.schedule is not None
+    parts = fleet.schedule.parts
+    total_s = sum(part.duration_s for part in parts)
+    above = sum(max(part.num_gpus - base, 0) * part.duration_s for part in parts)
+    return _Part(gpu=gpu, num_gpus=above / total_s, term=ON_DEMAND, price=price)
+
+
+def _price(parts: Sequence[_Part]) -> float:
+    return sum(part.num_gpus * part.price for part in parts)
+
+
+def _offer(fleet: Fleet, parts: Sequence[_Part], term: str, choices: Choices, *, is_scheduled: bool) -> Offer:
+    """Return a row: what the parts cost, and what their power costs and emits."""
+    cost = _price(parts)
+    power_kw = fleet.power_kw
+    power = None if choices.power_price is None else power_kw * choices.power_price
+    co2 = None if choices.co2_per_kwh is None else power_kw * choices.co2_per_kwh / 1e3
+    total = cost + (power or 0.0)
+    return Offer(
+        option=_words(parts, is_scheduled), kind=fleet.kind, term=term, is_scheduled=is_scheduled,
+        num_gpus=sum(part.num_gpus for part in parts), cost_usd_per_hour=cost,
+        cost_usd_per_month=HOURS_PER_MONTH * cost, cost_usd_per_year=HOURS_PER_YEAR * cost,
+        cost_usd_per_million_output_tokens=fleet.cost_usd_per_million_output_tokens * _ratio(
+            cost, fleet.cost_usd_per_hour),
+        power_kw=power_kw, power_usd_per_month=None if power is None else HOURS_PER_MONTH * power,
+        total_usd_per_month=HOURS_PER_MONTH * total, total_usd_per_year=HOURS_PER_YEAR * total,
+        co2_kg_per_month=None if co2 is None else HOURS_PER_MONTH * co2, headroom=fleet.headroom,
+        attainment=fleet.attainment)
+
+
+def _ratio(value: float, base: float) -> float:
+    return value / base if base > 0 else 1.0
+
+
+def _words(parts: Sequence[_Part], is_scheduled: bool) -> str:
+    """Return an option in words: "3 × h100-sxm on demand".
+
+    >>> _words([_Part(gpu="h100-sxm", num_gpus=3, term="on demand", price=2.0)], False)
+    '3 × h100-sxm on demand'
+    """
+    texts = []
+    for term, own in itertools.groupby(parts, key=lambda part: part.term):
+        gpus = " + ".join(f"{_count(part.num_gpus)} × {part.gpu}" for part in own)
+        texts.append(f"{gpus} {term}")
+    return " + ".join(texts) + (", on the schedule" if is_scheduled else "")
+
+
+def _count(number: float) -> str:
+    return f"{number:,.0f}" if float(number).is_integer() else f"{number:,.2f}"
