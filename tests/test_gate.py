@@ -339,12 +339,12 @@ slo = "e2el:350"
 metric = "saturated"
 max = 0
 [[scenario.{name}.target]]
-metric = "max_concurrency"
+metric = "capacity_concurrency"
 min = 3""" for name in ("slow", "fast")))
     found = check(path)
     rows = {(row.scenario, row.metric): (row.predicted, row.verdict) for row in found.checks}
     assert rows == {("slow", "saturated"): (0.0, "met"), ("fast", "saturated"): (1.0, "missed"),
-                    ("slow", "max_concurrency"): (3, "met"), ("fast", "max_concurrency"): (3, "met")}
+                    ("slow", "capacity_concurrency"): (3, "met"), ("fast", "capacity_concurrency"): (3, "met")}
     assert any(note.startswith("fast: saturated: yes since") for note in found.notes)
     assert "slow: max_concurrency: a user sends the next request as soon as the one before is answered: no think time" \
         in found.notes

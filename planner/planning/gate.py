@@ -27,7 +27,7 @@ from planner.traces import Trace
 from planner.traces.shaping.client_load import read_load
 
 RATES = ("capacity_rps", "capacity_rps_per_gpu")
-USERS = {"max_concurrency": "concurrency", "max_sessions": "sessions"}  # targets on users, and what these are
+USERS = {"capacity_concurrency": "concurrency", "capacity_sessions": "sessions"}  # targets on users, and what these are
 CAPACITY = (*RATES, *USERS)  # metrics of a search
 NO_VALUE = "no request has this metric"
 UNANSWERED = "too many requests are never answered"
@@ -172,7 +172,7 @@ def _capacity(trace: Trace, study: Study, names: list[str]) -> tuple[dict[str, f
         notes += rates.notes
     for name in (name for name in asked if name in USERS):
         users = most_users(trace, study.scenario, objectives, replace(search, of=USERS[name]))
-        found[name] = users.max_users
+        found[name] = users.capacity
         notes += [*(f"{name}: {text}" for text in users.assumptions), *users.notes]
     return found, notes
 

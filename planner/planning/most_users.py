@@ -1,6 +1,7 @@
 """The most users that a deployment serves within its objectives: requests in flight, or sessions open at once."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -156,6 +157,11 @@ def most_users(trace: Trace, scenario: Scenario, objectives: Objectives, search:
                    notes=(*asked.notes, *search_notes(found.bracket, found, users.unknown)))
 
 
+def _capacity(search: Search, most: int) -> dict[str, Any]:
+    """Return the most users by the key that says what they are."""
+    return {f"capacity_{search.of}": most}
+
+
 def _asked(users: Users, trace: Trace, shaped: Trace) -> UsersAnswer:
     """Return what was asked, what was assumed and of what, in an answer that has no number yet."""
     objectives, search, scenario = users.objectives, users.search, users.deployment.scenario
@@ -163,7 +169,7 @@ def _asked(users: Users, trace: Trace, shaped: Trace) -> UsersAnswer:
     routed = is_routed(users.deployment)
     assumptions = [assumption, *([f"the router is {scenario.router}"] if routed else [])]
     return UsersAnswer(
-        of=search.of, feasible=False, missed=(), max_users=0, max_users_per_gpu=0.0, request_throughput=None,
+        of=search.of, feasible=False, missed=(), capacity_per_gpu=0.0, **_capacity(search, 0), request_throughput=None,
         attainment_at_capacity=None, limiting_metric="none", bracket=UserBracket(lower=0, upper=None),
         is_monotone=True, kept_above=(), missed_below=(), probes=(), slo=required_of(objectives),
         attainment=objectives.attainment, think_time_s=think_s, router=scenario.router if routed else None,
@@ -180,7 +186,7 @@ def _feasible(users: Users, asked: UsersAnswer, found: Settled) -> UsersAnswer:
     bracket, probes = found.bracket, dict(found.bracket.probes)
     most = round(bracket.lower)
     return replace(
-        asked, feasible=True, max_users=most, max_users_per_gpu=most / users.deployment.num_gpus,
+        asked, feasible=True, capacity_per_gpu=most / users.deployment.num_gpus, **_capacity(users.search, most),
         request_throughput=summarize(users.served(most), None)["request_throughput"],
         attainment_at_capacity=probes[bracket.lower].attainment, limiting_metric=probes[bracket.upper].limiting_metric,
         bracket=UserBracket(lower=most, upper=round(bracket.upper)), is_monotone=bracket.is_monotone,

@@ -8,7 +8,7 @@ LESS_IS_BETTER = ("_ms", "cost_usd", "cost_usd_per_million_output_tokens", "gpu_
                   "num_retries", "max_attempts", "num_wasted_output_tokens", "num_wasted_computed_tokens",
                   "wasted_work", "saturated")
 MORE_IS_BETTER = ("_throughput", "goodput", "attainment", "completed", "mfu", "mbu", "hit_rate", "capacity_rps",
-                  "capacity_rps_per_gpu", "max_concurrency", "max_sessions")
+                  "capacity_rps_per_gpu", "capacity_concurrency", "capacity_sessions")
 
 
 def is_less_better(metric: str) -> bool | None:

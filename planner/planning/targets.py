@@ -22,7 +22,7 @@ class Target:
     Parameters
     ----------
     metric : a key of the summary, a statistic's key such as `p99.9_ttft_ms`, or `capacity_rps`,
-        `capacity_rps_per_gpu`, `max_concurrency`, `max_sessions`.
+        `capacity_rps_per_gpu`, `capacity_concurrency`, `capacity_sessions`.
     minimum, maximum : limits in the metric's unit; None where there is none.
     max_regression : share of the baseline by which the metric may become worse; None where it may as it likes [1].
     """

@@ -73,18 +73,17 @@ class UsersAnswer:
     feasible: Annotated[bool, Key("", "Whether one user meets the objectives")]
     missed: Annotated[tuple[Missed, ...], Key("", "Missed objectives with their best values, worst first. Empty if "
                                               "feasible")]
-    max_users: Annotated[int, Key(UNIT, "Largest number within the objectives. 0 if not feasible")]
-    max_users_per_gpu: Annotated[float, Key(UNIT, "max_users / num_gpus")]
-    request_throughput: Annotated[float | None, Key("requests/s", "Completed requests / duration with max_users. Null "
+    capacity_per_gpu: Annotated[float, Key(UNIT, "Capacity / num_gpus")]
+    request_throughput: Annotated[float | None, Key("requests/s", "Completed requests / duration at capacity. Null "
                                                     "if not feasible")]
-    attainment_at_capacity: Annotated[float | None, Key("1", "Share of requests within their own limits with "
-                                                        "max_users. Null if not feasible")]
-    limiting_metric: Annotated[str, Key("", "Objective that is met worst just above max_users")]
+    attainment_at_capacity: Annotated[float | None, Key("1", "Share of requests within their own limits at "
+                                                        "capacity. Null if not feasible")]
+    limiting_metric: Annotated[str, Key("", "Objective that is met worst just above the capacity")]
     bracket: Annotated[UserBracket, Key("", "Numbers between which the objectives stop being met")]
-    is_monotone: Annotated[bool, Key("", "Whether every tried number below max_users meets the objectives and every "
+    is_monotone: Annotated[bool, Key("", "Whether every tried number below the capacity meets the objectives and every "
                                      "one above misses them")]
-    kept_above: Annotated[tuple[int, ...], Key(UNIT, "Tried numbers above max_users that meet the objectives")]
-    missed_below: Annotated[tuple[int, ...], Key(UNIT, "Tried numbers below max_users that miss the objectives")]
+    kept_above: Annotated[tuple[int, ...], Key(UNIT, "Tried numbers above the capacity that meet the objectives")]
+    missed_below: Annotated[tuple[int, ...], Key(UNIT, "Tried numbers below the capacity that miss the objectives")]
     probes: Annotated[tuple[UserProbe, ...], Key("", "Numbers that were tried, in ascending order")]
     slo: Annotated[Required, Key("", "Objectives")]
     attainment: Annotated[float | None, Key("1", "Share of requests that must be within their own limits. Null if "
@@ -106,3 +105,12 @@ class UsersAnswer:
     confidence: Annotated[UserConfidence | None, Key("", "Quantiles of the most users over the replicates. Null with "
                                                      "--replicates 0, and if not feasible")]
     sentence: Annotated[str | None, Key("", "What one user misses", only="if not feasible")] = None
+    capacity_concurrency: Annotated[int | None, Key(UNIT, "Most requests in flight within the objectives. 0 if not "
+                                                    "feasible", only="with --of concurrency")] = None
+    capacity_sessions: Annotated[int | None, Key(UNIT, "Most open sessions within the objectives. 0 if not feasible",
+                                                 only="with --of sessions")] = None
+
+    @property
+    def capacity(self) -> int:
+        """The most users within the objectives; 0 if there is no such number."""
+        return (self.capacity_concurrency if self.capacity_sessions is None else self.capacity_sessions) or 0

@@ -150,8 +150,8 @@ def _capacity(found: CapacityAnswer) -> Findings:
 
 def _users(found: UsersAnswer) -> Findings:
     sure, unit, deployment, load = found.confidence, unknown_of(found.of).unit, found.deployment, found.workload
-    rows = [("capacity", found.max_users, unit),
-            ("capacity of a GPU", found.max_users_per_gpu, unit),
+    rows = [("capacity", found.capacity, unit),
+            ("capacity of a GPU", found.capacity_per_gpu, unit),
             ("missed with", found.bracket.upper, unit),
             ("requests at capacity", found.request_throughput, "/s"),
             ("median think time", found.think_time_s, "s"),

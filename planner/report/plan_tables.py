@@ -49,8 +49,8 @@ def _users_words(result: UsersAnswer) -> list[str]:
     assumed = f"assumed: {'; '.join(result.assumptions)}"
     if not result.feasible:
         return [f"capacity 0 {unit}: no number meets {_required(result.slo)}", *_missed_lines(result.missed), assumed]
-    per_gpu = f", {result.max_users_per_gpu:.4g} per GPU" if result.num_gpus > 1 else ""
-    lines = [f"capacity {result.max_users:,} {unit}{per_gpu}, at {result.request_throughput or 0.0:.4g} requests/s; "
+    per_gpu = f", {result.capacity_per_gpu:.4g} per GPU" if result.num_gpus > 1 else ""
+    lines = [f"capacity {result.capacity:,} {unit}{per_gpu}, at {result.request_throughput or 0.0:.4g} requests/s; "
              f"missed with {result.bracket.upper:,}, limited by {result.limiting_metric}", _reached(result)]
     if result.confidence is not None:
         lines.append(f"confidence: 90 % {result.confidence.p10:.4g}, 50 % {result.confidence.p50:.4g}, "

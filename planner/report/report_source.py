@@ -20,7 +20,7 @@ from planner.results.saved import SavedResult, load_result
 
 KINDS = {  # name and type of an answer, and the keys that tell it
     "capacity": (CapacityAnswer, ("capacity_rps", "probes", "bracket")),
-    "capacity in users": (UsersAnswer, ("max_users", "probes", "bracket")),
+    "capacity in users": (UsersAnswer, ("capacity_per_gpu", "probes", "bracket")),
     "fleet": (SizeAnswer, ("alternatives", "fewest_gpus", "num_replicas")),
     "sweep": (SweepAnswer, ("axes", "pareto", "front")),
     "check": (CheckAnswer, ("checks", "met", "targets")),

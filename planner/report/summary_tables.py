@@ -13,7 +13,7 @@ from planner.results.saturation import saturation_sentence
 
 ROWS = (
     ("Requests", ("completed", "failed", "rejected", "unfinished", "duration", "saturated",
-                  "offered_rate", "served_rate")),
+                  "offered_request_rate", "served_request_rate")),
     ("Attempts", ("num_attempts", "num_retries", "max_attempts", *COUNTED.values(), "num_wasted_output_tokens",
                   "wasted_work", "router_max_queued")),
     ("Throughput", ("request_throughput", "output_throughput", "total_token_throughput", "request_goodput",
@@ -32,7 +32,7 @@ ROWS = (
                      "remote_read_bytes", "remote_written_bytes", "mean_load_ms", "p99_load_ms")),
     ("Cost", ("gpu_hours", "cost_usd", "cost_usd_per_million_output_tokens", "energy_kwh")),
 )
-IN_A_LINE = ("saturated", "offered_rate", "served_rate")  # of one replay
+IN_A_LINE = ("saturated", "offered_request_rate", "served_request_rate")  # of one replay
 POOL_ROWS = ("role", "policy", "num_replicas", "replicas_mean", "tensor_parallel_size", "weight", "num_requests",
              "mean_ttft_ms", "mean_tpot_ms", "cpu_hit_rate", "remote_hit_rate", "kv_cache_usage_peak",
              "gpu_busy_fraction", "gpu_hours", "cost_usd")
@@ -41,8 +41,8 @@ SHOWN_EVENTS = 12  # of an autoscaler; the JSON has all
 SCALE_COLUMNS = ("at [s]", "before", "after", "metric", "value", "target", "wanted", "limited by")
 UNITS = {
     "duration": "s",
-    "offered_rate": "requests/s",
-    "served_rate": "requests/s",
+    "offered_request_rate": "requests/s",
+    "served_request_rate": "requests/s",
     "request_throughput": "requests/s",
     "output_throughput": "tokens/s",
     "total_token_throughput": "tokens/s",

@@ -32,16 +32,16 @@ SUMMARY: Mapping[str, Term] = {
     "num_cancelled": Term("1", "Requests that their client cancelled. They count as failed"),
     "num_truncated": Term("1", "Completed requests with output cut at max_model_len or at max_output_tokens"),
     "duration": Term("s", "Time from the first arrival to the last departure, including warm-up and drain"),
-    "saturated": Term("1", "Whether more requests come than the deployment can serve: yes, no or cannot tell. If yes, "
+    "saturated": Term("1", "Whether more requests come than the deployment can serve: yes, no or unknown. If yes, "
                            "the queue grows while requests come, so latencies depend on the trace's length. Requests "
                            "that are turned away, or time out before their first token, count as if they still "
                            "waited. Closed loops: no. In targets and sweeps: 1, 0 and 0.5"),
     "saturated_since_s": Term("s", "Time from which on the queue grows; null if saturated is not yes"),
-    "offered_rate": Term("requests/s", "Arrivals, from saturated_since_s (or the first arrival) to the last arrival. "
-                                       "Without requests that can never run"),
-    "served_rate": Term("requests/s", "Requests that got their first token in the same time; if the queue grows: until "
-                                      "the last first token. If no queue grows but the seats are too few: the most "
-                                      "that they can serve"),
+    "offered_request_rate": Term("requests/s", "Arrivals, from saturated_since_s (or the first arrival) to the last "
+                                               "arrival. Without requests that can never run"),
+    "served_request_rate": Term("requests/s", "Requests that got their first token in the same time; if the queue "
+                                              "grows: until the last first token. If no queue grows but the seats are "
+                                              "too few: the most that they can serve"),
     "saturation_confidence": Term("1", "Confidence of saturated: the probability that a deployment exactly at its "
                                        "capacity would have looked otherwise. Null without a comparison"),
     "saturation_reason": Term("1", "Finding that saturated rests on, in words"),

@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from planner.loop.state import engine_state as st
 from planner.replays.result_tables import ReplayResult
 
-YES, NO, CANNOT_TELL = "yes", "no", "cannot tell"
+YES, NO, CANNOT_TELL = "yes", "no", "unknown"
 NUMBER = {NO: 0.0, CANNOT_TELL: 0.5, YES: 1.0}  # of a verdict, for targets and sweeps
 LEVEL = 0.005  # probability of a wrong conclusion at the capacity itself; less elsewhere
 FINDINGS = {YES: 3, NO: 2}  # that lead to each: growth in all and in the second half, seats; idle, near its beginning
@@ -148,15 +148,16 @@ def saturation(result: ReplayResult) -> dict[str, Any]:
     else:
         verdict = _judged(result, queue)
     offered, served = _rates(result, queue, verdict)
-    return {"saturated": verdict.saturated, "saturated_since_s": verdict.since_s, "offered_rate": offered,
-            "served_rate": served, "saturation_confidence": verdict.confidence, "saturation_reason": verdict.reason}
+    return {"saturated": verdict.saturated, "saturated_since_s": verdict.since_s, "offered_request_rate": offered,
+            "served_request_rate": served, "saturation_confidence": verdict.confidence,
+            "saturation_reason": verdict.reason}
 
 
 def saturation_sentence(summary: Mapping[str, Any]) -> str:
     """Return the verdict of a summary in one sentence; empty if an earlier release has written it.
 
     >>> saturation_sentence({"saturated": "no", "saturation_confidence": 0.9991, "saturated_since_s": None,
-    ...     "offered_rate": 4.0, "served_rate": 4.0, "saturation_reason": "the queue does not grow"})
+    ...     "offered_request_rate": 4.0, "served_request_rate": 4.0, "saturation_reason": "the queue does not grow"})
     'saturated: no (> 99.9 % sure), 4/s offered, 4/s served: the queue does not grow'
     """
     found, sure, since_s = (summary.get(key) for key in ("saturated", "saturation_confidence", "saturated_since_s"))
@@ -164,11 +165,13 @@ def saturation_sentence(summary: Mapping[str, Any]) -> str:
         return ""
     since = "" if since_s is None else f" since {since_s:,.4g} s"
     how = "" if sure is None or found == CANNOT_TELL else f" ({_percent(sure)} sure)"
-    rates = [f"{summary[key]:,.4g}/s {what}" for key, what in (("offered_rate", "offered"), ("served_rate", "served"))
+    keys = (("offered_request_rate", "offered"), ("served_request_rate", "served"))
+    rates = [f"{summary[key]:,.4g}/s {what}" for key, what in keys
              if summary[key] is not None and summary["saturation_confidence"] is not None]
     marked = "; latencies depend on the trace's length" if found == YES else ""
     between = ": " if rates else ", "
-    return ", ".join([f"saturated: {found}{since}{how}", *rates]) + f"{between}{summary['saturation_reason']}{marked}"
+    word = "cannot tell" if found == CANNOT_TELL else found
+    return ", ".join([f"saturated: {word}{since}{how}", *rates]) + f"{between}{summary['saturation_reason']}{marked}"
 
 
 def _percent(sure: float) -> str:

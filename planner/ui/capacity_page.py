@@ -122,7 +122,7 @@ def _draw(answer: Answer) -> None:
 def _headline(found: CapacityAnswer | UsersAnswer) -> tuple[str, str]:
     """Return the capacity, and what stands beside it."""
     if isinstance(found, UsersAnswer):
-        return f"{found.max_users:,} {UNKNOWNS[found.of].unit}", f"{found.request_throughput or 0.0:.4g} requests/s"
+        return f"{found.capacity:,} {UNKNOWNS[found.of].unit}", f"{found.request_throughput or 0.0:.4g} requests/s"
     return f"{found.capacity_rps:.4g} requests/s", f"{found.rate_scale:.3g} times the trace's rate"
 
 

@@ -83,11 +83,11 @@ def test_users_who_pause_are_a_machine_repair_problem(servers: int, think_s: flo
         assert stay_s == pytest.approx(repairmen_s(some_users, servers, service_s, think_s), rel=0.02)
     most = next(users for users in count(1) if repairmen_s(users, servers, service_s, think_s) > 2.5) - 1
     found = most_users(geometric(60_000), scenario, objectives, search)
-    assert abs(found.max_users - most) <= max(1, 0.02 * most)
+    assert abs(found.capacity - most) <= max(1, 0.02 * most)
     assert found.think_time_s == think_s
     assert found.assumptions == (f"a user pauses for {think_s:g} s after each answer (--think-time)",)
     assert found.limiting_metric == "mean_e2el"
-    assert (found.request_throughput or 0.0) == pytest.approx(found.max_users / (think_s + 2.5), rel=0.05)
+    assert (found.request_throughput or 0.0) == pytest.approx(found.capacity / (think_s + 2.5), rel=0.05)
 
 
 def test_without_pauses_users_are_requests_in_flight() -> None:
@@ -95,7 +95,7 @@ def test_without_pauses_users_are_requests_in_flight() -> None:
     trace = trace_of([(0.0, 1, 1)] * 2000)
     found = most_users(trace, scenario_of(max_num_seqs=1, step_time="linear:1,0"), parse_objectives("e2el:7500", 0.99),
                        PLAIN)
-    assert (found.max_users, found.bracket.upper, found.think_time_s) == (7, 8, 0.0)
+    assert (found.capacity, found.bracket.upper, found.think_time_s) == (7, 8, 0.0)
     assert found.request_throughput == pytest.approx(1.0, rel=0.01)
     assert "no think time" in found.assumptions[0]
 
@@ -118,12 +118,12 @@ def test_sessions_say_which_pauses_they_assume(own_s: float | None, asked_s: flo
     assert words in found.assumptions[0]
     assert found.think_time_s == (own_s if asked_s is None else asked_s)
     assert found.workload.num_sessions == 400
-    assert 1 < found.max_users < 100
+    assert 1 < found.capacity < 100
 
 
 def test_longer_pauses_let_more_sessions_in() -> None:
     counts = [most_users(conversations(None), scenario_of(max_num_seqs=4, step_time="linear:0.05,0"),
-                         parse_objectives("p90_ttft:1000", None), replace(PLAIN, of="sessions", think_time=s)).max_users
+                         parse_objectives("p90_ttft:1000", None), replace(PLAIN, of="sessions", think_time=s)).capacity
               for s in (0.0, 2.0, 8.0)]
     assert counts == sorted(set(counts))
 
@@ -157,11 +157,11 @@ def test_the_answer_is_that_of_a_grid_of_replays(workload: str, policy: str) -> 
     scenario = scenario_of(policy=policy, max_num_seqs=16, num_gpu_blocks=4000, step_time="linear:0.01,0.0002")
     slo = "ttft:2000" if workload != "turns" else "ttft:800"
     found = most_users(trace, scenario, parse_objectives(slo, 0.9), replace(PLAIN, of=of))
-    near = range(max(found.max_users - 6, 1), found.max_users + 4)
+    near = range(max(found.capacity - 6, 1), found.capacity + 4)
     kept = {users: meets(trace, scenario, slo, of, users) for users in near}
     first_missed = next(users for users in near if not kept[users])
-    assert abs(first_missed - 1 - found.max_users) <= max(1, 0.01 * found.max_users)
-    assert kept[found.max_users]
+    assert abs(first_missed - 1 - found.capacity) <= max(1, 0.01 * found.capacity)
+    assert kept[found.capacity]
     assert not kept.get(found.bracket.upper or 0, False)
 
 
@@ -169,7 +169,7 @@ def test_one_user_who_misses_is_a_result() -> None:
     found = most_users(trace_of([(0.0, 1, 1)] * 50), scenario_of(max_num_seqs=1, step_time="linear:1,0"),
                        parse_objectives("ttft:500", 0.9), PLAIN)
     assert isinstance(found, UsersAnswer)
-    assert (found.feasible, found.max_users, found.bracket.upper) == (False, 0, 1)
+    assert (found.feasible, found.capacity, found.bracket.upper) == (False, 0, 1)
     assert [each.objective for each in found.missed] == ["ttft"]
     assert (found.sentence or "").startswith("one user: ")
 
@@ -179,7 +179,7 @@ def test_a_fleet_for_users_is_the_inverse_of_the_users_of_a_fleet() -> None:
     trace, scenario = trace_of([(0.0, 1, 1)] * 2000), Scenario(
         model="llama-3.1-8b", gpu="h100-sxm", max_num_seqs=1, router="least-outstanding-requests")
     objectives = parse_objectives("p99_e2el:100", None)
-    one = most_users(trace, scenario, objectives, PLAIN).max_users
+    one = most_users(trace, scenario, objectives, PLAIN).capacity
     choices = Choices(gpus=["h100-sxm"], ranks=(1,), compare_assumptions=False, jobs=1)
     fleet = size(trace, replace(scenario, max_concurrency=3 * one), objectives, choices)
     assert cheapest(fleet).num_replicas == 3

@@ -68,8 +68,8 @@ def test_a_queue_that_grows_has_its_beginning_and_its_rates() -> None:
     found = saturation(play(trace, max_num_seqs=1, step_time=f"linear:{STEP_S},0"))
     assert found["saturated"] == YES
     assert found["saturated_since_s"] == pytest.approx(50, abs=8)
-    assert found["offered_rate"] == pytest.approx(150, rel=0.05)
-    assert found["served_rate"] == pytest.approx(100, rel=0.01)
+    assert found["offered_request_rate"] == pytest.approx(150, rel=0.05)
+    assert found["served_request_rate"] == pytest.approx(100, rel=0.01)
     assert found["saturation_confidence"] > 0.999
     assert saturation_sentence(found).endswith("; latencies depend on the trace's length")
 
@@ -85,8 +85,8 @@ def test_a_load_that_ends_before_its_batches_are_full(count: int) -> None:
                         num_prompts=count, random_input_len=512, random_output_len=512, request_rate=200.0)
     summary = replay(client_load(scenario), scenario).summary
     assert summary["saturated"] == YES
-    assert summary["offered_rate"] == pytest.approx(200, rel=0.03)
-    assert 80 < summary["served_rate"] < 105
+    assert summary["offered_request_rate"] == pytest.approx(200, rel=0.03)
+    assert 80 < summary["served_request_rate"] < 105
     if count == 1000:
         assert summary["p99_ttft_ms"] < 500
 
@@ -104,7 +104,7 @@ def test_a_deployment_that_keeps_up_by_refusing_does_not_keep_up(options: dict[s
     outcome = replay(trace, scenario_of(max_num_seqs=1, step_time=f"linear:{STEP_S},0", **options))
     assert outcome.summary["max_waiting"] < 100
     assert outcome.summary["saturated"] == YES
-    assert outcome.summary["served_rate"] < 105
+    assert outcome.summary["served_request_rate"] < 105
 
 
 def test_loads_without_a_rate_of_their_own() -> None:
@@ -137,6 +137,6 @@ def test_the_sample_keeps_up_and_twelve_times_its_load_does_not() -> None:
     chat = Scenario(model="llama-3.1-8b", gpu="h100-sxm")
     own, more = (replay(read_trace("chat"), replace(chat, rate_scale=scale)).summary for scale in (1.0, 12.0))
     assert own["saturated"] == NO
-    assert own["served_rate"] == pytest.approx(own["offered_rate"], rel=0.01)
+    assert own["served_request_rate"] == pytest.approx(own["offered_request_rate"], rel=0.01)
     assert more["saturated"] == YES
-    assert more["served_rate"] < 0.4 * more["offered_rate"]
+    assert more["served_request_rate"] < 0.4 * more["offered_request_rate"]

@@ -53,7 +53,7 @@ def _tried(found: CapacityAnswer | UsersAnswer) -> tuple[list[tuple[float, Probe
     if isinstance(found, CapacityAnswer):
         return [(probe.rate_rps, probe) for probe in found.probes], found.capacity_rps, "request rate [1/s]", "/s"
     of = unknown_of(found.of)
-    return [(probe.users, probe) for probe in found.probes], found.max_users, of.name, f" {of.unit}"
+    return [(probe.users, probe) for probe in found.probes], found.capacity, of.name, f" {of.unit}"
 
 
 def fleet_costs(found: SizeAnswer, *, theme: Theme = "light") -> Any:
