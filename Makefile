@@ -32,7 +32,7 @@ compiled-loop compiled-fleet: $(VENV)/.installed-dev
 	$(BIN)/planner replay chat --model llama-3.1-8b --gpu h100-sxm --limit 1 $(OPTIONS) > /dev/null
 
 bench: $(VENV)/.installed-dev
-	$(BIN)/python benchmarks/replay_speed.py
+	$(BIN)/python -m benchmarks.replay_speed
 	$(BIN)/python -m benchmarks.fleets
 	$(BIN)/python -m benchmarks.disaggregation
 	$(BIN)/python benchmarks/week.py

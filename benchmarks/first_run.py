@@ -1,0 +1,44 @@
+"""CPU seconds of a first replay and a first fleet, on an empty cache, against what Numba takes for a fixed function."""
+
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+
+# Two hundred branches of arithmetic over an array: Numba's own time for them tells how fast this machine compiles.
+REFERENCE = """
+import numba, numpy as np
+lines = [f"    if x[{k}] > {k}:\\n        y += x[{k}] * {k}.5 - y // {k + 1}" for k in range(200)]
+space = {}
+exec("def reference(x):\\n    y = 0.0\\n" + "\\n".join(lines) + "\\n    return y", space)
+numba.njit("float64(float64[::1])")(space["reference"])
+"""
+REPLAY = ("chat", "--limit", "200", "--model", "llama-3.1-8b", "--gpu", "h100-sxm")
+FLEET = (*REPLAY, "--data-parallel-size", "2", "--router", "round-robin")
+
+
+def cpu_s(*words: str, folder: str) -> float:
+    """Return the CPU time of a Python process whose compiled code is kept in a folder [s]."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, *words], check=True, capture_output=True,
+                   env=os.environ | {"NUMBA_CACHE_DIR": folder})
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def first_runs() -> str:
+    """Return what the first replay and the first fleet take on an empty cache, and again once it is filled."""
+    command = ("-m", "planner.commands.cli", "replay")
+    with tempfile.TemporaryDirectory() as folder:
+        reference_s = cpu_s("-c", REFERENCE, folder=folder)
+        first_s, again_s = (cpu_s(*command, *REPLAY, folder=folder) for _ in range(2))
+        fleet_s, fleet_again_s = (cpu_s(*command, *FLEET, folder=folder) for _ in range(2))
+    return (f"CPU seconds of a process: first replay {first_s:.1f} s (target 10 s and the warm command), warm "
+            f"{again_s:.1f} s; first fleet after it {fleet_s:.1f} s, warm {fleet_again_s:.1f} s. Yardstick: importing "
+            f"Numba and compiling 200 branches took {reference_s:.1f} s, so the first replay takes "
+            f"{(first_s - again_s) / reference_s:.1f} times as long to compile.")
+
+
+if __name__ == "__main__":
+    print(first_runs())
