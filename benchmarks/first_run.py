@@ -15,7 +15,7 @@ exec("def reference(x):\\n    y = 0.0\\n" + "\\n".join(lines) + "\\n    return y
 numba.njit("float64(float64[::1])")(space["reference"])
 """
 REPLAY = ("chat", "--limit", "200", "--model", "llama-3.1-8b", "--gpu", "h100-sxm")
-FLEET = (*REPLAY, "--data-parallel-size", "2", "--router", "round-robin")
+FLEET = (*REPLAY, "--data-parallel-size", "2", "--router", "least-outstanding-requests")
 
 
 def cpu_s(*words: str, folder: str) -> float:

@@ -158,7 +158,7 @@ def test_a_short_run_makes_an_overload_look_good_and_a_longer_one_does_not() -> 
 
 def test_two_hundred_a_second_on_eight_instances_have_one_verdict() -> None:
     """A thousand requests leave before a queue has grown; the capacity is the same whatever length it starts from."""
-    eight = replace(CHAT, data_parallel_size=8)
+    eight = replace(CHAT, data_parallel_size=8, max_num_seqs=128)
     objectives = parse_objectives("p99_ttft:500", 0.99)
     p99_ms, rates = [], []
     for count in (1_000, 5_000, 20_000):

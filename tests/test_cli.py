@@ -52,7 +52,7 @@ def test_a_replay_prints_its_summary_and_writes_every_table(trace: Path, tmp_pat
     (("--model", "llama-3.1-70b", "--tensor-parallel-size", "4"), "B a token"),
     (("--model", "gpt-oss-20b"), "B a token and windows of 128 tokens"),
     (("--model", "qwen3.5-35b-a3b", "--engine", "sglang", "--gpu-memory-utilization", "0.95"), "B a token"),
-    (("--model", "qwen3.5-27b"), "B a token, 3 for a sequence's states"),
+    (("--model", "qwen3.5-27b", "--max-num-seqs", "64"), "B a token, 3 for a sequence's states"),
 ])
 def test_the_memory_that_is_printed_adds_up(options: tuple[str, ...], last: str, trace: Path) -> None:
     line = planner("replay", trace, "--gpu", "h100-sxm", *options).stdout.splitlines()[1]

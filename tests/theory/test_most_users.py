@@ -192,7 +192,7 @@ def test_a_fleet_for_users_is_the_inverse_of_the_users_of_a_fleet() -> None:
 @pytest.mark.parametrize(("options", "choices", "words"), [
     ({"max_concurrency": 5, "max_sessions": 5}, {}, "in two ways"),
     ({"max_concurrency": 5, "request_rate": 2.0}, {}, "a closed loop of 5 users has none"),
-    ({"max_concurrency": 5}, {"period_s": 60.0}, "no rate over time"),
+    ({"max_concurrency": 5}, {"period_s": 60.0}, "no rate that could change"),
     ({"max_concurrency": 500}, {}, "has 60 requests; must be at most as many"),
     ({}, {"think_time": 2.0}, "requests at a rate have none"),
 ])

@@ -82,7 +82,8 @@ def test_a_load_that_ends_before_its_batches_are_full(count: int) -> None:
     twice as many seats as there are.
     """
     scenario = Scenario(model="qwen3-14b", gpu="h100-sxm", data_parallel_size=8, router="least-outstanding-requests",
-                        num_prompts=count, random_input_len=512, random_output_len=512, request_rate=200.0)
+                        max_num_seqs=128, num_prompts=count, random_input_len=512, random_output_len=512,
+                        request_rate=200.0)
     summary = replay(client_load(scenario), scenario).summary
     assert summary["saturated"] == YES
     assert summary["offered_request_rate"] == pytest.approx(200, rel=0.03)

@@ -60,7 +60,8 @@ def run_decodes_together(f: FleetState, first: int, last: int, until_s: float) -
         forget_lingering(s)
         steps = min(steps, steps_to_look(s))
         arrival_s = min(arrival_s, watched_arrival_s(s))
-        if s.settings.enable_prefix_caching:
+        if s.settings.enable_prefix_caching:  # blocks of the later steps would have to be moved here too
+            steps = 1
             move_decode_blocks(s)
     one = bind_at(f.memories, first).engine
     start_s, end_s = one.last_start_s, one.now_s
