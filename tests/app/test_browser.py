@@ -234,7 +234,7 @@ def test_a_click_tells_a_requests_story(browser: Any, address: str) -> None:
     page = opened(browser, f"{address}/schedule?limit=30&count=20")
     settle(page)
     page.get_by_text("610 prompt tokens").wait_for()  # of the first request
-    bar = page.locator(".js-plotly-plot .barlayer .point path").nth(40)
+    bar = page.locator(".js-plotly-plot .barlayer .point path").last
     bar.click(force=True)
     page.wait_for_function("() => !document.body.innerText.includes('610 prompt tokens')")
     settle(page)
