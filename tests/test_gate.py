@@ -346,5 +346,5 @@ min = 3""" for name in ("slow", "fast")))
     assert rows == {("slow", "saturated"): (0.0, "met"), ("fast", "saturated"): (1.0, "missed"),
                     ("slow", "capacity_concurrency"): (3, "met"), ("fast", "capacity_concurrency"): (3, "met")}
     assert any(note.startswith("fast: saturated: yes since") for note in found.notes)
-    assert "slow: capacity_concurrency: a user sends the next request as soon as the one before is answered: no think time" \
-        in found.notes
+    assert ("slow: capacity_concurrency: a user sends the next request as soon as the one before is answered: no think "
+            "time") in found.notes
