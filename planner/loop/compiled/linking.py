@@ -30,7 +30,16 @@ def linked_once(function: Callable[..., Any]) -> Iterator[None]:
 
     def finish(own: Any) -> None:
         own._finalized, own._linking_libraries = False, _all_below(own)
+        public, optimize = _functions(own), own._optimize_final_module
+
+        def optimize_together() -> None:
+            for name in _functions(own) - public:  # LLVM inlines an internal function that is called in one place
+                own._final_module.get_function(name).linkage = "internal"
+            optimize()
+
+        own._optimize_final_module = optimize_together
         finalize(own)
+        del own._optimize_final_module
         _unlinked.discard(own)
 
     def finalize_outermost(own: Any) -> None:
@@ -71,6 +80,11 @@ def _start_runtime() -> None:
     """Let Numba finish the code of its memory management, which other code calls without linking it."""
     runtime = importlib.import_module("numba.core.runtime").rtsys
     runtime.initialize(importlib.import_module("numba.core.registry").cpu_target.target_context)
+
+
+def _functions(library: Any) -> set[str]:
+    """Return the names of the functions that a library has the code of."""
+    return {function.name for function in library._final_module.functions if not function.is_declaration}
 
 
 def _all_below(library: Any) -> list[Any]:
