@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from planner.catalog.architecture import Architecture
 from planner.catalog.kv_cache import windowed_share
 from planner.engines.engine import Engine
+from planner.loop.compiled.jit import uncompiled
+from planner.loop.memory.beside_context import window_blocks
 from planner.model.layout import Layout
 
 
@@ -43,15 +45,8 @@ class Windows:
         return math.ceil(self.block_size * self.bytes_per_token)
 
     def window_blocks(self, length: int, new_tokens: int) -> int:
-        """Return the blocks that a request of a length takes for its windows while so many tokens are computed [1].
-
-        A window that begins within a page touches one page more than it fills.
-        """
-        if self.window_tokens == 0:
-            return 0
-        window = math.ceil((self.window_tokens - 1 + new_tokens) / self.window_page_size) + 1
-        pages = min(math.ceil(length / self.window_page_size), window)
-        return math.ceil(pages * self.window_page_bytes / self.block_bytes)
+        """Return the blocks that a request of a length takes for its windows while so many tokens are computed [1]."""
+        return uncompiled(window_blocks)(self, length, new_tokens)
 
     def logged_tokens(self, num_gpu_blocks: int, longest: int, *, of_pool: bool) -> int:
         """Return the tokens that vLLM's start-up log gives the KV cache: room for the longest contexts [tokens].

@@ -3,10 +3,8 @@
 import math
 from typing import Any
 
-from planner.loop.admissible import is_known_blocked
 from planner.loop.api_server import next_arrival_s, next_event_s
 from planner.loop.compiled.jit import jit
-from planner.loop.compiled.queues import first_waiting
 from planner.loop.decode_room import (
     has_blocks,
     least_blocks_wanted,
@@ -66,7 +64,7 @@ def may_run_decodes(s: State) -> bool:
         return True
     if is_guarded(s) or s.settings.is_first_fit or s.settings.limits_batch_only or s.settings.displaces:
         return False
-    return bool(free_seats(s) <= 0 or is_known_blocked(s, first_waiting(s)))
+    return not may_have_found(s)
 
 
 @jit

@@ -80,6 +80,15 @@ def fewest_of(load: Trace, kind: Kind, objectives: Objectives, choices: Choices,
                   objectives, choices)
 
 
+def fewest_near(load: Trace, kind: Kind, objectives: Objectives, choices: Choices, guess: int,
+                precision: float = 0.0) -> Sized | None:
+    """Return the fewest replicas of a kind that serve a load, up to `MOST_TIMES` the guess; None if more are needed."""
+    try:
+        return fewest_of(load, kind, objectives, choices, guess, MOST_TIMES * guess, precision)
+    except UnreachableError:
+        return None
+
+
 def traded(kind: Kind, sized: Sized, objectives: Objectives, choices: Choices) -> Sized:
     """Return a fleet of two kinds with fewer replicas of the dearer one; any other as it is."""
     if kind.decode is None:
@@ -128,11 +137,10 @@ def _alike(traffic: Traffic, scaling: str, num_requests: int) -> Callable[[], Tr
 def _size(load: Trace, kind: Kind, objectives: Objectives, choices: Choices, count: int,
           precision: float) -> FleetSize:
     """Return how many replicas a kind needs for a load, or that it is more than the bound."""
-    bound, spares = MOST_TIMES * count, spare_replicas(choices, kind.divided)
-    try:
-        sized = fewest_of(load, kind, objectives, choices, count, bound, precision)
-    except UnreachableError:
-        return FleetSize(num_replicas=None, num_gpus=None, more_than_replicas=bound + spares)
+    spares = spare_replicas(choices, kind.divided)
+    sized = fewest_near(load, kind, objectives, choices, count, precision)
+    if sized is None:
+        return FleetSize(num_replicas=None, num_gpus=None, more_than_replicas=MOST_TIMES * count + spares)
     return FleetSize(num_replicas=sized.count + spares, num_gpus=sized.gpus(kind, choices), more_than_replicas=None)
 
 

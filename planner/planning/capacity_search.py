@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Protocol, Self, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from planner.deployment.deploy import Deployment
 from planner.planning.bracket import Bracket, Unknown, UnlimitedError, find_bracket
@@ -13,12 +12,10 @@ from planner.planning.missed import UnreachableError
 from planner.planning.search_options import Search
 from planner.progress import in_parallel, later
 from planner.results.resolved import fitted_deployments
-from planner.results.uncertainty import Residuals, residuals_for
+from planner.results.uncertainty import step_factors
 from planner.settings.objectives import Verdict
 from planner.traces import Trace
 from planner.traces.shaping.rescaling import MOST_REQUESTS
-
-Floats = NDArray[np.float64]
 
 SETTLED = 0.02  # change of the capacity from one horizon to twice it that counts as none
 NEAR = 0.02  # tolerance of a replicate's bracket
@@ -128,34 +125,21 @@ def largest_from(sought: Sought, start: float) -> float | None:
         return None
 
 
-def replicates(sought: Sought, capacity: float) -> Floats:
-    """Return the capacity over resampled traffic, and over errors of the step times.
+def confidence_of(sought: Sought, capacity: float) -> dict[str, float]:
+    """Return quantiles of the capacity, as `p10`, over resampled traffic and over errors of the step times.
 
     The draws of the errors are the held-out ones in TPOT of the constants in use. At a load that 90 % of the draws
-    serve one may be 90 % confident.
+    serve, `p10`, one may be 90 % confident.
     """
     search = sought.search
-    spreads = [_factors(each, search) for each in fitted_deployments(sought.deployment)]
+    drawn = np.random.default_rng(search.seed).permutation((np.arange(search.replicates) + 0.5) / search.replicates)
+    spreads = [step_factors(each, drawn) for each in fitted_deployments(sought.deployment)]
     factors = max(spreads, key=lambda spread: float(np.ptp(spread)))  # of pools, the one that is known the least
     calls = [later(_replicate)(sought, capacity, factor, search.seed + 1 + k)
              for k, factor in enumerate(factors.tolist())]
     loads = np.array(in_parallel("drawing windows and errors for the confidence", calls, len(calls), search.jobs))
-    return np.asarray(loads * capacity / _replicate(sought, capacity, 1.0, None))
-
-
-def _factors(deployment: Deployment, search: Search) -> Floats:
-    """Return how much longer steps may take than predicted, a draw for each replicate [1]."""
-    if deployment.stack is None:
-        return np.ones(search.replicates)
-    residuals = residuals_for(deployment)
-    if "tpot_ms" not in residuals.log_errors:
-        return np.ones(search.replicates)
-    return _spread(residuals, search)
-
-
-def _spread(residuals: Residuals, search: Search) -> Floats:
-    drawn = np.random.default_rng(search.seed).permutation((np.arange(search.replicates) + 0.5) / search.replicates)
-    return np.asarray(np.exp(-np.interp(drawn, residuals.probabilities, residuals.log_errors["tpot_ms"])))
+    loads = np.asarray(loads * capacity / _replicate(sought, capacity, 1.0, None))
+    return {f"p{share}": float(np.quantile(loads, share / 100)) for share in (10, 50, 90)}
 
 
 def _replicate(sought: Sought, start: float, factor: float, seed: int | None) -> float:

@@ -100,9 +100,14 @@ def with_file(choices: Choices) -> Choices:
     """Return choices whose prices are those of the file, overridden by the options."""
     if not choices.price_file:
         return choices
-    given = {ON_DEMAND: choices.prices, RESERVED: choices.reserved_prices, SPOT: choices.spot_prices}
+    given = _prices(choices)
     on_demand, reserved, spot = ({**choices.price_file.get(term, {}), **given[term]} for term in TERMS)
     return replace(choices, prices=on_demand, reserved_prices=reserved, spot_prices=spot, price_file={})
+
+
+def _prices(choices: Choices) -> dict[str, Mapping[str, float]]:
+    """Return the prices that the options state, by term."""
+    return {ON_DEMAND: choices.prices, RESERVED: choices.reserved_prices, SPOT: choices.spot_prices}
 
 
 def price_of(gpu: Gpu, term: str, choices: Choices) -> float | None:
@@ -110,8 +115,7 @@ def price_of(gpu: Gpu, term: str, choices: Choices) -> float | None:
 
     The catalog has on-demand prices alone. A MIG slice without a price of its own costs its part of the GPU's.
     """
-    prices: Mapping[str, float] = {ON_DEMAND: choices.prices, RESERVED: choices.reserved_prices,
-                                   SPOT: choices.spot_prices}[term]
+    prices = _prices(choices)[term]
     if gpu.name in prices:
         return prices[gpu.name]
     if gpu.slice_of in prices:

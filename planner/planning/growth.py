@@ -3,15 +3,15 @@
 import itertools
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import NamedTuple
 
 from planner.errors import UsageError
-from planner.planning.alternatives import MOST_TIMES, fewest_of
+from planner.planning.alternatives import fewest_near
 from planner.planning.fleets import Kind, fleet_cost, spare_replicas
 from planner.planning.growth_answer import Growth, Month
 from planner.planning.loads import Traffic
-from planner.planning.missed import UnreachableError
 from planner.planning.offers import HOURS_PER_MONTH
 from planner.planning.search_options import Choices
 from planner.planning.size_answer import Fleet
@@ -56,6 +56,14 @@ def check_growth(choices: Choices) -> None:
                          f"most {MOST_GROWTH:,.0f} times can be sized")
 
 
+class _Size(NamedTuple):
+    """The replicas and GPUs of a fleet, with spares, and its price per hour."""
+
+    num_replicas: int
+    num_gpus: int
+    usd_per_hour: float
+
+
 def growth_of(traffic: Traffic, kind: Kind, fleet: Fleet, objectives: Objectives, choices: Choices) -> Growth | None:
     """Return what the cheapest kind needs at the end of each month; None where no growth is asked for.
 
@@ -66,9 +74,9 @@ def growth_of(traffic: Traffic, kind: Kind, fleet: Fleet, objectives: Objectives
     factor = monthly_factor(choices.growth)
     calls = [later(_sized)(traffic, kind, fleet, objectives, choices, factor ** month)
              for month in range(1, choices.months + 1)]
-    sizes = [(fleet.num_replicas, fleet.num_gpus, fleet.cost_usd_per_hour),
+    sizes = [_Size(fleet.num_replicas, fleet.num_gpus, fleet.cost_usd_per_hour),
              *in_parallel("sizing for each month", calls, len(calls), choices.jobs)]
-    months = _months(sizes, traffic.mean_rps, factor)
+    months = _months(_never_fewer(sizes, rises=factor >= 1), traffic.mean_rps, factor)
     costs = [month.cost_usd_per_month for month in months[1:]]
     total = sum(cost or 0.0 for cost in costs)
     return Growth(growth=choices.growth, factor_per_month=factor, months=tuple(months),
@@ -76,30 +84,33 @@ def growth_of(traffic: Traffic, kind: Kind, fleet: Fleet, objectives: Objectives
 
 
 def _sized(traffic: Traffic, kind: Kind, fleet: Fleet, objectives: Objectives, choices: Choices,
-           factor: float) -> tuple[int, int, float] | None:
-    """Return the replicas, GPUs and price per hour at a multiple of the rate; None where none of the kind serve it."""
+           factor: float) -> _Size | None:
+    """Return the size at a multiple of the rate; None where none of the kind serve it."""
     spares = spare_replicas(choices, kind.divided)
     guess = max(math.ceil((fleet.num_replicas - spares) * factor), 1)
-    load = traffic.grown(factor, fleet.trace_copies)
-    try:
-        sized = fewest_of(load, kind, objectives, choices, guess, MOST_TIMES * guess, 0.0)
-    except UnreachableError:
+    sized = fewest_near(traffic.grown(factor, fleet.trace_copies), kind, objectives, choices, guess)
+    if sized is None:
         return None
-    return sized.count + spares, sized.gpus(kind, choices), fleet_cost(sized.served, choices)
+    return _Size(sized.count + spares, sized.gpus(kind, choices), fleet_cost(sized.served, choices))
 
 
-def _months(sizes: list[Any], rate_rps: float, factor: float) -> list[Month]:
-    """Return the months, each with no fewer replicas than the months of lower rates."""
-    order = range(len(sizes)) if factor >= 1 else range(len(sizes) - 1, -1, -1)
-    most: Any = None
-    for place in order:
-        size = sizes[place]
-        if size is not None and most is not None and size[1] < most[1]:
-            sizes[place] = size = most
-        most = size if size is not None else most
-    months = [Month(month=place, rate_rps=rate_rps * factor ** place, num_replicas=None if size is None else size[0],
-                    num_gpus=None if size is None else size[1], must_grow=False,
-                    cost_usd_per_month=None if size is None else HOURS_PER_MONTH * size[2])
+def _never_fewer(sizes: Sequence[_Size | None], *, rises: bool) -> list[_Size | None]:
+    """Return the sizes of the months, each at least that of the months with lower rates."""
+    found: list[_Size | None] = []
+    most: _Size | None = None
+    for size in sizes if rises else reversed(sizes):
+        if size is not None and (most is None or size.num_gpus >= most.num_gpus):
+            most = size
+        found.append(None if size is None else most)
+    return found if rises else found[::-1]
+
+
+def _months(sizes: Sequence[_Size | None], rate_rps: float, factor: float) -> list[Month]:
+    """Return the months, and which of them need more GPUs than the one before."""
+    months = [Month(month=place, rate_rps=rate_rps * factor ** place,
+                    num_replicas=None if size is None else size.num_replicas,
+                    num_gpus=None if size is None else size.num_gpus, must_grow=False,
+                    cost_usd_per_month=None if size is None else HOURS_PER_MONTH * size.usd_per_hour)
               for place, size in enumerate(sizes)]
     return [months[0], *(replace(month, must_grow=month.num_gpus is not None and before.num_gpus is not None
                                  and month.num_gpus > before.num_gpus)

@@ -12,7 +12,7 @@ from planner.deployment.deploy import Deployment, pools_of, resolve, shape_load
 from planner.deployment.pools import read_fleet
 from planner.errors import UsageError
 from planner.planning.alternatives import COMPARED, matters
-from planner.planning.bracket import RATE, UNKNOWNS, Bracket, Unknown, UnreachableLoadError
+from planner.planning.bracket import RATE, UNKNOWNS, Unknown, UnreachableLoadError
 from planner.planning.capacity_answer import (
     CapacityAnswer,
     Confidence,
@@ -23,7 +23,7 @@ from planner.planning.capacity_answer import (
     ScalingCapacity,
     SearchedTraffic,
 )
-from planner.planning.capacity_search import Settled, largest_from, replicates, search_notes, settled
+from planner.planning.capacity_search import Settled, confidence_of, largest_from, search_notes, settled
 from planner.planning.fewest import apart_in_time
 from planner.planning.missed import missed_objectives
 from planner.planning.search_options import Search
@@ -150,7 +150,7 @@ def capacity(trace: Trace, scenario: Scenario, objectives: Objectives, search: S
     scalings, routers = _compared(longest, bracket.lower, is_drawn)
     return replace(
         _feasible(longest, asked, found, recorded), scalings=scalings, routers=routers,
-        confidence=_confidence(load, bracket) if search.replicates else None,
+        confidence=Confidence(**confidence_of(load, bracket.lower)) if search.replicates else None,
         notes=(*asked.notes, *search_notes(bracket, found, RATE), *_rests_on(scalings, routers)))
 
 
@@ -277,12 +277,6 @@ def _depends(rates: Sequence[tuple[str, float | None]], option: str, what: str) 
         return []
     text = ", ".join(f"{'no' if rate is None else format(rate, '.4g')} requests/s with {name}" for name, rate in rates)
     return [f"the capacity depends on {what}: {text}; --{option} chooses"]
-
-
-def _confidence(load: Load, bracket: Bracket) -> Confidence:
-    rates = replicates(load, bracket.lower)
-    return Confidence(p10=float(np.quantile(rates, 0.1)), p50=float(np.quantile(rates, 0.5)),
-                      p90=float(np.quantile(rates, 0.9)))
 
 
 def tenants_of(trace: Trace) -> NDArray[np.int64]:

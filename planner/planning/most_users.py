@@ -3,12 +3,10 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from planner.deployment.deploy import Deployment, resolve, shape_load
 from planner.errors import UsageError
 from planner.planning.bracket import UNKNOWNS, Unknown, UnreachableLoadError
-from planner.planning.capacity_search import Settled, largest_from, replicates, search_notes, settled
+from planner.planning.capacity_search import Settled, confidence_of, largest_from, search_notes, settled
 from planner.planning.highest_rate import (
     NO_INTERVAL,
     NUM_WINDOWS,
@@ -152,8 +150,8 @@ def most_users(trace: Trace, scenario: Scenario, objectives: Objectives, search:
                        sentence=f"one user: {verdict.shortfall}")
     longest = users.longer(found.times)
     routers = _behind_routers(longest, found.bracket.lower)
-    return replace(_feasible(longest, asked, found), routers=routers,
-                   confidence=_confidence(users, found.bracket.lower) if search.replicates else None,
+    sure = UserConfidence(**confidence_of(users, found.bracket.lower)) if search.replicates else None
+    return replace(_feasible(longest, asked, found), routers=routers, confidence=sure,
                    notes=(*asked.notes, *search_notes(found.bracket, found, users.unknown)))
 
 
@@ -206,8 +204,3 @@ def _behind_routers(users: Users, most: float) -> tuple[RouterUsers, ...]:
         return ()
     by_router = zip((str(users.deployment.scenario.router), *others), (most, *found), strict=True)
     return tuple(RouterUsers(router=name, users=None if count is None else round(count)) for name, count in by_router)
-
-
-def _confidence(users: Users, most: float) -> UserConfidence:
-    counts = replicates(users, most)
-    return UserConfidence(**{f"p{share}": float(np.quantile(counts, share / 100)) for share in (10, 50, 90)})

@@ -8,18 +8,17 @@ import numpy as np
 import polars as pl
 
 from planner.deployment.deploy import Deployment
-from planner.planning.alternatives import MOST_TIMES, fewest_of
+from planner.planning.alternatives import fewest_near
 from planner.planning.fewest import together
 from planner.planning.fleets import Kind, fleet_cost, spare_replicas
 from planner.planning.loads import Traffic
-from planner.planning.missed import UnreachableError
 from planner.planning.search_options import Choices
 from planner.planning.sensitivity_answer import Changed, Sensitivity, Swing
 from planner.planning.size_answer import Fleet
 from planner.progress import in_parallel, later
 from planner.replays.fleet.replicas import serve
 from planner.results.resolved import fitted_deployments
-from planner.results.uncertainty import residuals_for
+from planner.results.uncertainty import step_factors
 from planner.schema import MAX_TOKENS
 from planner.settings.objectives import Objectives
 from planner.traces import Trace
@@ -85,8 +84,8 @@ def _changes(traffic: Traffic, kind: Kind, chosen: Fleet) -> list[tuple[str, tup
     found: list[tuple[str, tuple[_Change | None, _Change | None]]] = [
         ("output lengths", (_Change(text=f"−{share}", load=lambda load, _: _with_lengths(load, 1 - SHARE)),
                             _Change(text=f"+{share}", load=lambda load, _: _with_lengths(load, 1 + SHARE)))),
-        ("request rate", (_Change(text=f"−{share}", load=lambda load, _: _at(traffic, load, 1 - SHARE, chosen)),
-                          _Change(text=f"+{share}", load=lambda load, _: _at(traffic, load, 1 + SHARE, chosen)))),
+        ("request rate", (_Change(text=f"−{share}", load=lambda _, __: traffic.grown(1 - SHARE, chosen.trace_copies)),
+                          _Change(text=f"+{share}", load=lambda _, __: traffic.grown(1 + SHARE, chosen.trace_copies)))),
         ("step times", (_slower(0), _slower(1))),
         ("GPU price", (_Change(text=f"−{share}", load=lambda load, _: load, price=1 - SHARE),
                        _Change(text=f"+{share}", load=lambda load, _: load, price=1 + SHARE)))]
@@ -107,13 +106,8 @@ def _slower(end: int) -> _Change:
 
 def _factor(deployment: Deployment, end: int) -> float:
     """Return how much longer steps are than predicted at one end of the 80 % interval; of pools, the extreme."""
-    factors = []
-    for own in fitted_deployments(deployment):
-        errors = {} if own.stack is None else residuals_for(own).log_errors
-        if "tpot_ms" in errors:
-            residuals = residuals_for(own)
-            factors.append(math.exp(-float(np.interp(QUANTILES[end], residuals.probabilities, errors["tpot_ms"]))))
-    return (min, max)[end](factors, default=1.0)
+    quantile = np.array([QUANTILES[end]])
+    return (min, max)[end](float(step_factors(own, quantile)[0]) for own in fitted_deployments(deployment))
 
 
 def _with_lengths(load: Trace, factor: float) -> Trace:
@@ -121,10 +115,6 @@ def _with_lengths(load: Trace, factor: float) -> Trace:
     columns = [name for name in LENGTHS if name in load.requests.columns]
     return replace(load, requests=load.requests.with_columns(
         (pl.col(name) * factor).round().clip(1, MAX_TOKENS).cast(load.requests.schema[name]) for name in columns))
-
-
-def _at(traffic: Traffic, load: Trace, factor: float, chosen: Fleet) -> Trace:
-    return traffic.grown(factor, chosen.trace_copies)
 
 
 def _prefix_changes(traffic: Traffic, kind: Kind, chosen: Fleet) -> tuple[_Change | None, _Change] | None:
@@ -159,11 +149,8 @@ def _sized(traffic: Traffic, kind: Kind, fleet: Fleet, objectives: Objectives, c
     deployment = kind.deployed(load)
     load, wanted = change.load(load, deployment), change.objectives(objectives, deployment)
     guess = fleet.num_replicas - spare_replicas(choices, kind.divided)
-    try:
-        sized = fewest_of(load, kind, wanted, choices, guess, MOST_TIMES * guess, 0.0)
-    except UnreachableError:
-        return None
-    return sized.gpus(kind, choices), fleet_cost(sized.served, choices)
+    sized = fewest_near(load, kind, wanted, choices, guess)
+    return None if sized is None else (sized.gpus(kind, choices), fleet_cost(sized.served, choices))
 
 
 def _changed(change: _Change, kept: Able, sizes: Sequence[tuple[int, float] | None]) -> Changed:

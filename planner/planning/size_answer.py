@@ -9,6 +9,9 @@ from planner.planning.missed import Missed
 from planner.planning.sensitivity_answer import Sensitivity
 from planner.settings.objectives import Required
 
+PerMonth = Annotated[float, Key("USD", "Price of the GPUs over 730 hours")]
+PerYear = Annotated[float, Key("USD", "Price of the GPUs over 8,760 hours")]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KindNames:
@@ -75,8 +78,8 @@ class Fleet:
     num_spare: Annotated[int, Key("1", "Spare replicas (--spare), of each kind")]
     num_gpus: Annotated[int, Key("1", "GPUs, with spares")]
     cost_usd_per_hour: Annotated[float, Key("USD/h", "Price of the GPUs")]
-    cost_usd_per_month: Annotated[float, Key("USD", "Price of the GPUs over 730 hours")]
-    cost_usd_per_year: Annotated[float, Key("USD", "Price of the GPUs over 8,760 hours")]
+    cost_usd_per_month: PerMonth
+    cost_usd_per_year: PerYear
     price_usd_per_gpu_hour: Annotated[float, Key("USD/h", "cost_usd_per_hour / num_gpus")]
     cost_usd_per_million_output_tokens: Annotated[float, Key("USD", "Price per million output tokens at the mean rate")]
     power_kw: Annotated[float, Key("kW", "Mean power of the GPUs, spares idle")]
@@ -117,8 +120,8 @@ class Offer:
     is_scheduled: Annotated[bool, Key("", "Whether the GPUs on demand follow the schedule")]
     num_gpus: Annotated[float, Key("1", "GPUs, with spares; on the schedule in the mean")]
     cost_usd_per_hour: Annotated[float, Key("USD/h", "Price of the GPUs")]
-    cost_usd_per_month: Annotated[float, Key("USD", "Price of the GPUs over 730 hours")]
-    cost_usd_per_year: Annotated[float, Key("USD", "Price of the GPUs over 8,760 hours")]
+    cost_usd_per_month: PerMonth
+    cost_usd_per_year: PerYear
     cost_usd_per_million_output_tokens: Annotated[float, Key("USD", "Price of the GPUs per million output tokens at "
                                                              "the mean rate")]
     power_kw: Annotated[float, Key("kW", "Mean power of the GPUs, all of them on")]

@@ -58,12 +58,15 @@ class Queue:
     ----------
     arrival_s, left_s : sorted; a request leaves with its first token, or without one, or never (inf) [s].
     begin_s, end_s : first and last arrival from outside; requests that follow others come later too [s].
+    came_s, finished_s : arrivals and ends of all requests in the deployment, sorted; inf where one has no end [s].
     """
 
     arrival_s: Floats
     left_s: Floats
     begin_s: float
     end_s: float
+    came_s: Floats
+    finished_s: Floats
 
     @property
     def span_s(self) -> float:
@@ -191,7 +194,9 @@ def _queue(result: ReplayResult) -> Queue | None:
     gave_up = np.isnan(r.first_token_s) & (state == st.TIMED_OUT)
     left_s = np.where(gave_up | np.isin(state, TURNED_AWAY) | np.isnan(left_s), math.inf, left_s)
     return Queue(arrival_s=np.sort(arrival_s[able], kind="stable"), left_s=np.sort(left_s[able], kind="stable"),
-                 begin_s=float(arrival_s[outside].min()), end_s=float(arrival_s[outside].max()))
+                 begin_s=float(arrival_s[outside].min()), end_s=float(arrival_s[outside].max()),
+                 came_s=np.sort(arrival_s, kind="stable"),
+                 finished_s=np.sort(np.nan_to_num(np.asarray(r.finished_s), nan=math.inf), kind="stable"))
 
 
 def _judged(result: ReplayResult, queue: Queue) -> Verdict:
@@ -253,12 +258,9 @@ def _near(result: ReplayResult, queue: Queue) -> float:
     Of all requests in the deployment that is so in any case. Of those in the queue alone it is if batches do not still
     fill: with room in them for all that may yet come, or with requests that take no longer than before.
     """
-    r = result.records.requests
     at_s, length = queue.path(queue.begin_s)
     scale = queue.scale(queue.begin_s)
-    finished_s = np.sort(np.nan_to_num(np.asarray(r.finished_s), nan=math.inf), kind="stable")
-    came_s = np.sort(np.asarray(r.arrival_s), kind="stable")
-    inside = np.searchsorted(came_s, at_s, side="right") - np.searchsorted(finished_s, at_s, side="right")
+    inside = np.searchsorted(queue.came_s, at_s, side="right") - np.searchsorted(queue.finished_s, at_s, side="right")
     shed = np.maximum(length - inside, 0)  # those that were turned away are in the queue for ever
     is_filled = _has_room(result, queue, at_s, inside) or _is_steady(result, queue)
     furthest = length if is_filled else inside + shed
@@ -317,9 +319,7 @@ def _idle(result: ReplayResult, queue: Queue) -> float:
     """Return how sure it is that the engine was idle for longer than at the capacity, 0 of several engines [1]."""
     if result.num_replicas > 1:
         return 0.0
-    r = result.records.requests
-    finished_s = np.sort(np.nan_to_num(np.asarray(r.finished_s), nan=math.inf), kind="stable")
-    came_s = np.sort(np.asarray(r.arrival_s), kind="stable")
+    came_s, finished_s = queue.came_s, queue.finished_s
     alone = np.searchsorted(finished_s, came_s, side="right") == np.arange(len(came_s))  # nobody is there
     since_s = finished_s[np.maximum(np.arange(len(came_s)) - 1, 0)]
     inside = alone & (came_s > queue.begin_s) & (came_s <= queue.end_s)

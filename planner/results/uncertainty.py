@@ -187,6 +187,17 @@ def residuals_for(deployment: Deployment) -> Residuals:
     return read_residuals(data_dir("hardware_db") / "engines" / f"{scenario.engine}.toml", "residuals")
 
 
+def step_factors(deployment: Deployment, quantiles: Floats) -> Floats:
+    """Return how much longer steps take than predicted at quantiles of log(predicted / measured) in TPOT [1].
+
+    They are 1 where step times are a line, or nobody knows the errors.
+    """
+    errors = {} if deployment.stack is None else (residuals := residuals_for(deployment)).log_errors
+    if "tpot_ms" not in errors:
+        return np.ones(len(quantiles))
+    return np.asarray(np.exp(-np.interp(quantiles, residuals.probabilities, errors["tpot_ms"])))
+
+
 def unmeasured_operators(deployment: Deployment) -> tuple[str, ...]:
     """Return the operators of a deployment whose kernels nobody measured on its GPU; none where step times are a line.
 

@@ -84,9 +84,8 @@ def _prompts(stack: StepContext, attention: Gqa) -> PromptCoefficients:
 
 
 def _decodes(stack: StepContext, attention: Gqa, counts: Floats) -> DecodeCoefficients:
-    fit, heads, kv_heads = gqa_fits(stack, attention)[1], heads_of_group(stack, attention.num_heads), _shapes(
-        stack, attention)[1]
-    hardware = hardware_of(stack, fit)
+    fit, (_, kv_heads) = gqa_fits(stack, attention)[1], _shapes(stack, attention)
+    hardware, heads = hardware_of(stack, fit), heads_of_group(stack, attention.num_heads)
     return decodes_within_peaks(stack, attention, hardware, decode_attention_coefficients(
         counts, num_heads=heads, num_kv_heads=kv_heads, head_dim=attention.head_dim,
         kv_bytes_per_element=stack.kv_bytes_per_element, constants=fit.constants, **hardware))

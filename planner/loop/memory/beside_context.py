@@ -12,9 +12,16 @@ from planner.loop.state.engine_state import State
 
 
 @jit
-def window_blocks(s: State, length: int, new_tokens: int) -> int:
-    """Return the blocks of a request's windows while so many tokens are computed; its first page may be half used."""
-    t = s.settings
+def window_blocks(t: Any, length: int, new_tokens: int) -> int:
+    """Return the blocks of a request's windows while so many tokens are computed [1].
+
+    A window that begins within a page touches one page more than it fills.
+
+    Parameters
+    ----------
+    t : settings of the engine, or `sliding_windows.Windows`.
+    length : of the request [tokens].
+    """
     if t.window_tokens == 0:
         return 0
     page = t.window_page_size
@@ -27,8 +34,9 @@ def blocks_beside(s: State, request: Any, known: int, computed: int) -> int:
     """Return the blocks beside its context's of a request with so many known tokens, so many of them computed."""
     if s.settings.window_tokens == 0:
         return int(s.settings.state_blocks)
-    chunk = window_blocks(s, known, min(s.settings.window_chunk, known - computed))
-    return int(s.settings.state_blocks + max(chunk, window_blocks(s, request.input_tokens + request.output_tokens, 1)))
+    chunk = window_blocks(s.settings, known, min(s.settings.window_chunk, known - computed))
+    decoding = window_blocks(s.settings, request.input_tokens + request.output_tokens, 1)
+    return int(s.settings.state_blocks + max(chunk, decoding))
 
 
 @jit
@@ -46,5 +54,5 @@ def most_beside(s: State, request: Any) -> int:
 @jit
 def blocks_to_return(s: State, request: Any) -> int:
     """Return the blocks that a request has for its prompt's windows and needs no longer as a decode."""
-    kept = s.settings.state_blocks + window_blocks(s, request.input_tokens + request.output_tokens, 1)
+    kept = s.settings.state_blocks + window_blocks(s.settings, request.input_tokens + request.output_tokens, 1)
     return int(max(request.num_beside - kept, 0))
