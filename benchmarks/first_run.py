@@ -28,7 +28,7 @@ def cpu_s(*words: str, folder: str) -> float:
 
 
 def first_runs() -> str:
-    """Return what the first replay and the first fleet take on an empty cache, and again once it is filled."""
+    """Return a sentence with the CPU seconds of a first replay and a first fleet, and of both with a filled cache."""
     command = ("-m", "planner.commands.cli", "replay")
     with tempfile.TemporaryDirectory() as folder:
         reference_s = cpu_s("-c", REFERENCE, folder=folder)
