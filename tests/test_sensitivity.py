@@ -11,6 +11,7 @@ from helpers import trace_of
 from planner.planning import sensitivity as changes
 from planner.planning.fewest import together
 from planner.planning.fleets import Kind
+from planner.planning.loads import traffic_of
 from planner.planning.search_options import Choices
 from planner.planning.sensitivity_answer import Changed, Sensitivity
 from planner.planning.sizing import size
@@ -124,6 +125,21 @@ def test_hits_of_the_chosen_fleet_are_scaled() -> None:
     (swing,) = [swing for swing in found.swings if swing.assumption == "prefix hits"]
     assert swing.span_usd_per_hour is None
     assert found.swings[0] == swing  # a change that leaves no fleet matters most
+
+
+def test_kinds_that_were_sized_on_loads_of_other_lengths_have_the_same_hits() -> None:
+    trace = trace_of([(2.0 * k, 2000, 5) for k in range(40)], hash_ids=[list(range(125))] * 40)
+    traffic = traffic_of(trace, Scenario(rate_scale=1.5), "compress", None)
+    scenario = replace(SERVER, step_time="linear:0.01,0.001", enable_prefix_caching=True)
+    kind = Kind(scenario=scenario, decode=None, divided=together)
+    chosen = size(trace, scenario, parse_objectives("ttft:150", 0.9), replace(CHOICES, gpus=("h100-sxm",))).cheapest
+    assert chosen is not None
+    found = changes._prefix_changes(traffic, kind, replace(chosen, trace_copies=1))
+    assert found is not None
+    longer = traffic.load(8)
+    for change, cached in zip(found, (1999, 1587), strict=True):  # of the 1,984 tokens of whole blocks before the last
+        assert change is not None
+        assert change.load(longer, kind.deployed(longer)).requests["cached_tokens"][1:].to_list() == [cached] * 39
 
 
 def test_the_tornado_has_a_bar_for_each_end_and_marks_the_flips(found: Sensitivity) -> None:

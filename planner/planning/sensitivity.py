@@ -118,7 +118,10 @@ def _with_lengths(load: Trace, factor: float) -> Trace:
 
 
 def _prefix_changes(traffic: Traffic, kind: Kind, chosen: Fleet) -> tuple[_Change | None, _Change] | None:
-    """Return changes of the prompt tokens that a cache has; None where no replica caches any."""
+    """Return changes of the prompt tokens that a cache has; None where no replica caches any.
+
+    All kinds are sized on the chosen fleet's load, whose requests these are: another one's may be longer.
+    """
     if kind.divided is not together or kind.scenario.enable_prefix_caching is False:
         return None
     load = traffic.load(chosen.trace_copies)
@@ -127,10 +130,13 @@ def _prefix_changes(traffic: Traffic, kind: Kind, chosen: Fleet) -> tuple[_Chang
     hits = np.maximum(np.asarray(serve(load, deployment, count).records.requests.num_cached_tokens), 0)
     inputs = load.requests["input_tokens"].to_numpy()
     share = f"{100 * SHARE:.0f} %"
+
+    def with_hits(text: str, hits: np.ndarray) -> _Change:
+        return _Change(text=text, load=lambda _, __: _with_hits(traffic.load(chosen.trace_copies), hits))
+
     if not hits.any():
-        return None, _Change(text=f"of {share}", load=lambda own, _: _with_hits(own, inputs * SHARE))
-    return (_Change(text=f"+{share}", load=lambda own, _: _with_hits(own, hits * (1 + SHARE))),
-            _Change(text=f"−{share}", load=lambda own, _: _with_hits(own, hits * (1 - SHARE))))
+        return None, with_hits(f"of {share}", inputs * SHARE)
+    return with_hits(f"+{share}", hits * (1 + SHARE)), with_hits(f"−{share}", hits * (1 - SHARE))
 
 
 def _with_hits(load: Trace, hits: np.ndarray) -> Trace:
