@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from planner.catalog.architecture import Architecture
 from planner.catalog.kv_cache import windowed_share
 from planner.engines.engine import Engine
-from planner.loop.compiled.jit import uncompiled
-from planner.loop.memory.beside_context import window_blocks
+from planner.loop.memory import window_pages
 from planner.model.layout import Layout
 
 
@@ -46,7 +45,7 @@ class Windows:
 
     def window_blocks(self, length: int, new_tokens: int) -> int:
         """Return the blocks that a request of a length takes for its windows while so many tokens are computed [1]."""
-        return uncompiled(window_blocks)(self, length, new_tokens)
+        return window_pages.window_blocks(self, length, new_tokens)
 
     def logged_tokens(self, num_gpu_blocks: int, longest: int, *, of_pool: bool) -> int:
         """Return the tokens that vLLM's start-up log gives the KV cache: room for the longest contexts [tokens].

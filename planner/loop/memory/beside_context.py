@@ -8,25 +8,10 @@ admitted, and the chunk's part returns once its prompt is computed.
 from typing import Any
 
 from planner.loop.compiled.jit import jit
+from planner.loop.memory import window_pages
 from planner.loop.state.engine_state import State
 
-
-@jit
-def window_blocks(t: Any, length: int, new_tokens: int) -> int:
-    """Return the blocks of a request's windows while so many tokens are computed [1].
-
-    A window that begins within a page touches one page more than it fills.
-
-    Parameters
-    ----------
-    t : settings of the engine, or `sliding_windows.Windows`.
-    length : of the request [tokens].
-    """
-    if t.window_tokens == 0:
-        return 0
-    page = t.window_page_size
-    pages = min((length + page - 1) // page, (t.window_tokens + new_tokens + page - 2) // page + 1)
-    return int((pages * t.window_page_bytes + t.block_bytes - 1) // t.block_bytes)
+window_blocks = jit(window_pages.window_blocks)
 
 
 @jit
