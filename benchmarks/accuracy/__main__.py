@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from benchmarks.accuracy.agentic import agentic
 from benchmarks.accuracy.closed_loop import closed_loop
 from benchmarks.accuracy.data import MEASURED, ROOT
 from benchmarks.accuracy.disaggregated import disaggregated
@@ -33,6 +34,7 @@ def main() -> None:
     sections: Mapping[str, Callable[[bool], Section]] = {
         "closed_loop": lambda full: closed_loop(FULL if full else QUICK),
         "percentiles": lambda _: percentiles(), "disaggregated": lambda _: disaggregated(),
+        "agentic": lambda _: agentic(),
         "published": lambda _: published(), "own": lambda _: own(), "per_request": lambda _: per_request(),
         "llmd": lambda _: llmd(), "kv_capacity": lambda _: kv_capacity(), "mlperf": lambda _: mlperf(),
         "mlperf_offline": lambda _: mlperf_offline(),

@@ -49,6 +49,9 @@ QUALITY = ("median_ape", "p90_ape", "bias")
 # Seven links join a GPU with each of its peers; of 64 GB/s 48 are left beside the protocol (ROCm blogs, Understanding
 # RCCL Bandwidth and xGMI Performance on MI300X, 2025-03).
 NUM_LINKS, LINK_FRAC = 7, 0.75
+# A sequence's own time of a context token in latent attention [s], which no time shows: SGLang's medians where few
+# splits are made (three and more sequences). AITER makes 16 at most (`get_meta_param` in its mla.py), others many more.
+OWN_S = {"bfloat16": 1.24e-9, "fp8": 7.763e-10}
 BOUNDS = fit_gemm.BOUNDS | {"depth_s": (1e-13, 1e-7)}  # kernels that do not split k take ten times as long for it
 
 
@@ -311,7 +314,7 @@ def mla_row(kv_dtype: str) -> Row:
     gpu, table = gpu_of("mi355x"), published("mi355x", "mla_decode", kv_dtype)
     batch, context, us = columns(table, "batch", "context", "us")
     like = prior("mla", engine="sglang", phase="generation", kv_cache_dtype=kv_dtype, num_heads=32)
-    known = {name: like[name] for name in ("flops_frac", "s_per_seq_head", "s_per_own_token")}
+    known = {name: like[name] for name in ("flops_frac", "s_per_seq_head")} | {"s_per_own_token": OWN_S[kv_dtype]}
 
     def model(**given: float) -> Any:
         base, per_token = mla_decode_coefficients(
@@ -324,7 +327,7 @@ def mla_row(kv_dtype: str) -> Row:
     constants, quality = fit(model, free, fit_mla.DECODE_BOUNDS, us * 1e-6)
     return {"gpu": "mi355x", "engine": "aiter", "version": "", "phase": "generation", "dtype": "bfloat16",
             "kv_cache_dtype": kv_dtype, "num_heads": 32, **constants, **known, **quality, "source": source(table),
-            "note": "flops_frac, s_per_seq_head, s_per_own_token are SGLang's medians"}
+            "note": "flops_frac, s_per_seq_head are SGLang's medians, s_per_own_token is OWN_S of fit_amd.py"}
 
 
 if __name__ == "__main__":

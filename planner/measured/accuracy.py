@@ -10,6 +10,7 @@ import numpy as np
 from planner.deployment.deploy import deploy
 from planner.errors import CatalogError, UnknownNameError, UsageError
 from planner.files.table_file import columns_of
+from planner.measured.agentic import is_agentic
 from planner.measured.doubts import doubts, far_off
 from planner.measured.run_table import Measurement, table_notes
 from planner.measured.runs import groups_of, is_table, model_of, read_runs
@@ -73,13 +74,14 @@ def predict_file(path: Path, scenario: Scenario, *, client: str | None, jobs: in
         return _questioned(predict_steps(log, scenario, groups), [f"{path}: {log.account}"])
     columns = columns_of(path) if format is None else []
     runs = read_runs(path, scenario, client=client, format=format)
-    notes = table_notes(path, columns, client) if is_table(columns) else []
+    notes = table_notes(path, columns, client) if is_table(columns) and not is_agentic(columns) else []
     if is_table(columns) and scenario.calibration is not None:
         _check_calibration(scenario, {run.groups["engine"] for run in runs})
         runs = [run if run.scenario is None or not _is_for(scenario.calibration, run.groups["engine"]) else
                 dataclasses.replace(run, scenario=dataclasses.replace(run.scenario, calibration=scenario.calibration))
                 for run in runs]
-    recorded = [run.load for run in runs if run.load is not None and run.load.format != NAME]
+    recorded = [] if is_agentic(columns) else [
+        run.load for run in runs if run.load is not None and run.load.format != NAME]
     notes += dict.fromkeys(note for run in runs for note in run.notes)
     about = [note for load in recorded for note in (str(load.account), *load.account.notes)]
     return _questioned(predict_all(runs, jobs=jobs), [*about, *notes])

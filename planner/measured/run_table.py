@@ -8,6 +8,7 @@ from typing import Any
 from planner.deployment.pools import PoolSpec
 from planner.errors import PlannerError, TraceError, UsageError
 from planner.files.table_file import read_table_file
+from planner.measured.agentic import agentic_rows, is_agentic
 from planner.measured.apart import apart_run
 from planner.measured.inferencex import BENCHMARKS, published_run
 from planner.measured.run_columns import (
@@ -82,8 +83,8 @@ def read_measured(path: Path, *, client: str | None = None) -> list[Measurement]
     `pp`, `dp`, `moe_ep`, `n_gpus`, `client`, `engine_version` (or `backend_version`), `measured_date`, and any option
     of the scenario that a run of one engine can have. Recipes of published benchmarks apply to rows with their client
     only. Columns that begin with `note_` are not read. A table of InferenceMAX's points (see
-    `run_columns.INFERENCEMAX`) is read as it is. A row whose deployment cannot be understood keeps the reason in
-    `status`.
+    `run_columns.INFERENCEMAX`) is read as it is, and so is one of agentic runs (see `agentic`). A row whose deployment
+    cannot be understood keeps the reason in `status`.
 
     Parameters
     ----------
@@ -94,6 +95,8 @@ def read_measured(path: Path, *, client: str | None = None) -> list[Measurement]
     TraceError : the file is missing, is no table, lacks a column, has an unknown one, or a cell is wrong.
     """
     table = read_table_file(path)
+    if is_agentic(table.columns):
+        return [Measurement(**fields) for fields in agentic_rows(path, table)]
     check_columns(path, table.columns)
     check_numbers(path, table)
     client = client or ("inferencex" if is_inferencemax(table.columns) else None)

@@ -15,6 +15,7 @@ from planner.errors import PlannerError
 from planner.loop.state.engine_settings import Recording
 from planner.loop.state.engine_state import FAILED, REJECTED
 from planner.loop.state.terms import StepTime
+from planner.measured.agentic import OF_SERVER, is_warm, server_figures, warm_ttft
 from planner.measured.run_table import GROUPS, METRICS, Measurement, counted
 from planner.measured.statistics import THROUGHPUT, statistics
 from planner.measured.validate_answer import Errors, ErrorSummary, GroupErrors
@@ -135,6 +136,9 @@ def _predicted(measurement: Measurement, deployment: Deployment, replayed: Repla
         predicted |= {name: value for name in names if (value := itl.get(name)) is not None}
     inputs = measurement.load.requests["input_tokens"].to_numpy()[done].sum()
     outputs = records.num_output_tokens[done].sum()
+    if OF_SERVER in names:
+        predicted |= server_figures(replayed, makespan_s)
+        predicted |= warm_ttft(times_s["ttft"], is_warm(measurement.load)[counts])
     predicted |= _throughput(measurement, names, float(inputs), float(outputs), makespan_s, gpus)
     return Prediction(measurement=measurement, predicted=predicted, status="ok")
 

@@ -1,0 +1,103 @@
+"""Agentic runs: a table, its requests and its server's samples, read as sessions and held against a replay."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from planner.errors import TraceError
+from planner.measured.accuracy import predict_file
+from planner.measured.agentic import WARM
+from planner.measured.run_table import Measurement, read_measured
+from planner.settings.scenario import Scenario
+
+RUN = {"run": "a", "gpu": "h100_sxm", "engine": "vllm", "engine_version": "0.19.1",
+       "checkpoint": "meta-llama/Llama-3.1-8B-Instruct", "tp": 1, "ep": 1, "users": 2, "offload": "off",
+       "kv_cache_tokens": 400_000, "client": "python3 tester.py",
+       "command": "vllm serve meta-llama/Llama-3.1-8B-Instruct --port 8888 --config /workspace/config.yaml "
+                  "--max-model-len 65536"}
+SAMPLES = [{"run": "a", "time_s": time_s, "kv_cache_usage_pct": 2.0, "num_requests_running": running,
+            "prefix_cache_hits": hits, "prompt_tokens_total": prompts}
+           for time_s, running, hits, prompts in ((0.0, 1, 0, 6_400), (10.0, 1, 6_400, 13_440), (99.0, 9, 0, 10**6))]
+
+
+def turn(user: str, number: int, start_s: float, known: int, new: int, **cells: Any) -> dict[str, Any]:
+    return {"run": "a", "user": user, "session_id": "s", "turn": number, "kind": "streaming", "start_s": start_s,
+            "input_tokens": 64 * (known + new), "output_tokens": 100, "known_blocks_64": known, "new_blocks_64": new,
+            "ttft_s": 0.5, "e2e_s": 1.5, "itl_s": 0.0101, "delay_before_s": 0, "success": "true"} | cells
+
+
+TURNS = [turn("u1", 7, 0.0, 90, 10), turn("u1", 8, 4.0, 100, 10), turn("u2", 0, 20.0, 0, 50, ttft_s=9.0, e2e_s=9.001),
+         turn("u2", 1, 25.0, 50, 3, success="false", output_tokens=0)]
+
+
+def write(folder: Path, turns: Any = TURNS, **cells: Any) -> Path:
+    pl.DataFrame([RUN | cells]).write_csv(folder / "agentic_runs.csv")
+    pl.DataFrame(turns).write_csv(folder / "agentic_requests.csv")
+    pl.DataFrame(SAMPLES).write_csv(folder / "agentic_server_samples.csv")
+    return folder / "agentic_runs.csv"
+
+
+def read(folder: Path, turns: Any = TURNS, **cells: Any) -> Measurement:
+    (found,) = read_measured(write(folder, turns, **cells))
+    return found
+
+
+def test_turns_wait_for_one_another_and_share_what_they_knew(tmp_path: Path) -> None:
+    load = read(tmp_path).load
+    assert load is not None
+    assert load.prefix is not None
+    assert load.requests["request_id"].to_list() == ["u1/s/7", "u1/s/8", "u2/s/0"]
+    assert load.requests["parent_id"].to_list() == [None, "u1/s/7", None]
+    assert load.requests["think_time_s"].to_list() == [None, 2.5, None]
+    offsets, values = load.prefix.offsets, load.prefix.values
+    first, second, other = (set(values[offsets[k]:offsets[k + 1]].tolist()) for k in range(3))
+    assert np.diff(offsets).tolist() == [100, 110, 50]
+    assert (len(first & second), len(first & other)) == (100, 0)
+
+
+def test_measured_are_the_times_of_answers_that_were_streamed_and_samples_up_to_the_last(tmp_path: Path) -> None:
+    measured = read(tmp_path).measured
+    assert measured["mean_ttft_ms"] == measured[WARM] == 500.0
+    assert measured["prefix_cache_hit_rate"] == pytest.approx(6_400 / 13_440)
+    assert measured["mean_running"] == 1.0
+
+
+def test_a_replay_predicts_all_that_was_measured(tmp_path: Path) -> None:
+    (found,) = predict_file(write(tmp_path), Scenario(), client=None, jobs=1).predictions
+    assert found.status == "ok"
+    assert set(found.measurement.measured) <= set(found.predicted)
+    assert found.predicted["prefix_cache_hit_rate"] == pytest.approx(6_400 / (64 * 260), abs=0.01)
+    assert 0 < found.predicted[WARM] < 500
+    assert 0 < found.predicted["mean_running"] < 1
+    assert found.measurement.groups["layout"] == "tp1-ep1"
+
+
+def test_the_logged_cache_tells_its_type(tmp_path: Path) -> None:
+    plain, small = read(tmp_path), read(tmp_path, kv_cache_tokens=800_000)
+    assert plain.scenario is not None
+    assert small.scenario is not None
+    assert (plain.scenario.kv_cache_dtype, small.scenario.kv_cache_dtype) == ("auto", "fp8")
+    assert (plain.scenario.num_gpu_blocks, small.scenario.num_gpu_blocks) == (25_000, 50_000)
+    assert any("800,000 tokens was logged" in note for note in small.notes)
+
+
+@pytest.mark.parametrize(("turns", "cells", "said"), [
+    ([turn("u1", 0, 0.0, 0, 5, run="b")], {}, "run a: the file of requests has none of its requests"),
+    ([turn("u1", 0, 0.0, 0, 5, success="false")], {}, "run a: none of its 1 requests was answered"),
+    (TURNS, {"command": "python3 -m http.server"}, "launches no engine that is known"),
+])
+def test_a_run_that_cannot_be_replayed_says_why(turns: Any, cells: dict[str, Any], said: str, tmp_path: Path) -> None:
+    assert said in read(tmp_path, turns, **cells).status
+
+
+def test_a_missing_or_incomplete_file_is_named(tmp_path: Path) -> None:
+    path = write(tmp_path)
+    pl.DataFrame(SAMPLES).drop("prefix_cache_hits").write_csv(tmp_path / "agentic_server_samples.csv")
+    with pytest.raises(TraceError, match=r"agentic_server_samples\.csv: lacks the column prefix_cache_hits"):
+        read_measured(path)
+    (tmp_path / "agentic_requests.csv").unlink()
+    with pytest.raises(TraceError, match=r"agentic_requests\.csv or agentic_requests\.csv\.gz is not beside it"):
+        read_measured(path)
