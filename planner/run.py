@@ -5,6 +5,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from planner.deployment.deploy import resolve, shape_load
@@ -14,6 +15,7 @@ from planner.replays.fleet.replicas import NOTHING, serve
 from planner.replays.result_tables import ReplayResult
 from planner.results.answers import to_html
 from planner.results.graph_notes import graph_notes
+from planner.results.measured_window import window_note, window_of
 from planner.results.notes import notes
 from planner.results.pool_rows import describe_pools
 from planner.results.rejections import rejection_notes
@@ -24,8 +26,11 @@ from planner.results.utilization import utilization
 from planner.settings.objectives import Objectives, parse_objectives
 from planner.settings.scenario import Scenario, names_in
 from planner.traces import Trace
+from planner.traces.shaping.recycling import only_sessions, recycled
+from planner.traces.shaping.session_start import session_numbers
 from planner.versions import versions
 
+MOST_COPIES = 10_000  # of a trace, for a measurement that outlasts it
 OPEN_LOOP = "throughput has no interval: in an open loop it follows the arrivals, not the step times"
 
 
@@ -81,13 +86,15 @@ def replay(trace: Trace, scenario: Scenario, *, slo: Objectives | str | None = N
     """
     begin = time.perf_counter()
     objectives = parse_objectives(slo) if isinstance(slo, str) else slo
+    window = window_of(scenario)
     shaped = shape_load(scenario, trace)
-    deployment = resolve(scenario, shaped)
-    result = serve(shaped, deployment, recording=recording)
-    summary = summarize(result, objectives)
-    summary |= utilization(result, summary["duration"], summary["total_output_tokens"])
+    result = _recycled(shaped, scenario, recording) if scenario.recycle_sessions else serve(
+        shaped, resolve(scenario, shaped), recording=recording)
+    shaped, deployment = result.trace, result.deployment
+    summary = summarize(result, objectives, window)
+    summary |= utilization(result, result.duration_s, int(result.records.requests.num_output_tokens.sum()))
     if deployment.pools:
-        summary["pools"] = describe_pools(result, summary["duration"])
+        summary["pools"] = describe_pools(result, result.duration_s)
     about_intervals: list[str] = []
     if scenario.interval is not None:
         fitted = fitted_deployments(deployment)
@@ -103,7 +110,8 @@ def replay(trace: Trace, scenario: Scenario, *, slo: Objectives | str | None = N
         "wall_s": time.perf_counter() - begin,
         "notes": [*notes(deployment, shaped, num_followers=result.num_followers,
                          num_truncated=summary["num_truncated"]),
-                  *rejection_notes(deployment, summary["rejected_by_reason"]), *graph_notes(result), *about_intervals],
+                  *rejection_notes(deployment, summary["rejected_by_reason"]), *graph_notes(result), *about_intervals,
+                  *([] if window is None else [window_note(summary, window, result.duration_s)])],
         "deployment": describe_deployment(deployment, result.num_replicas),
         "workload": describe_workload(scenario, shaped),
         "slo": None if objectives is None else objectives.slo.limits_s or None,
@@ -112,6 +120,31 @@ def replay(trace: Trace, scenario: Scenario, *, slo: Objectives | str | None = N
         "trace_sha256": shaped.sha256,
     }
     return Outcome(result=result, summary=summary)
+
+
+def _recycled(trace: Trace, scenario: Scenario, recording: Recording) -> ReplayResult:
+    """Replay a trace's sessions again and again until the measurement is over.
+
+    No session begins after it, and the open ones go on to their ends. How many repetitions it takes follows from when
+    the last session of a replay begins.
+    """
+    if scenario.max_sessions is None or scenario.measure_s is None:
+        raise UsageError("--recycle-sessions: needs --max-sessions, the sessions that are open, and --measure-s, how "
+                         "long they are replayed")
+    end_s, copies = (scenario.warmup_s or 0.0) + scenario.measure_s, 1
+    while True:
+        repeated = recycled(trace, copies)
+        sent_s = np.asarray(serve(repeated, resolve(scenario, repeated)).records.requests.arrival_s)
+        _, first = np.unique(session_numbers(repeated), return_index=True)
+        begun_s = sent_s[first] - np.nanmin(sent_s)
+        if begun_s[-1] >= end_s:
+            break
+        if copies >= MOST_COPIES:
+            raise UsageError(f"--recycle-sessions: {copies:,} repetitions of {trace.source} last {begun_s[-1]:.6g} s, "
+                             f"and --warmup-s and --measure-s ask for {end_s:g} s; lower --measure-s")
+        copies = min(max(2 * copies, math.ceil(1.2 * copies * end_s / max(begun_s[-1], 1e-9))), MOST_COPIES)
+    needed = only_sessions(repeated, begun_s < end_s)
+    return serve(needed, resolve(scenario, needed), recording=recording)
 
 
 def describe_workload(scenario: Scenario, trace: Trace) -> dict[str, Any]:

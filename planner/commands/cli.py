@@ -15,7 +15,7 @@ from planner.commands.trace_cli import trace as trace_app
 from planner.errors import OutputError, PlannerError
 from planner.planning.search_options import DEFAULT_ATTAINMENT, Choices, Search
 from planner.settings.format_spec import spec_of
-from planner.settings.load_options import CLOSED_LOOP, OF_SESSIONS
+from planner.settings.load_options import CLOSED_LOOP, MEASURING, OF_SESSIONS
 from planner.settings.scenario import Scenario, names_in
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="rich",
@@ -23,7 +23,7 @@ app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_mar
                   help="Capacity planning and what-if analysis for LLM serving, from request traces.")
 
 RECORDED_LOAD = ("start_at", "duration", "limit", "rate_scale", "request_rate", "num_prompts", "num_warmups",
-                 *OF_SESSIONS)
+                 *OF_SESSIONS, *MEASURING)
 RANKS = ("data_parallel_size", "data_parallel_attention")  # which a server's log may be of
 UNMEASURED = (*RECORDED_LOAD, *(name for name in names_in("Fleet") if name not in RANKS), *names_in("Overload"),
               *names_in("Cache tiers"), "wait_for_parents")
@@ -191,7 +191,7 @@ def capacity(
 @app.command()
 @shows_progress
 @takes_scenario(without=("tensor_parallel_size", "fleet", "autoscale", "prefill_replicas", "session_start_fraction",
-                         "num_prompts", "num_warmups"))
+                         *MEASURING, "num_prompts", "num_warmups"))
 @takes(Choices)
 def size(
     trace: TraceArgument,

@@ -113,7 +113,7 @@ def compare_predictions(trace: Trace, drawn: Sequence[Trace], scenario: Scenario
     PlannerError : as a replay, or as a search for the capacity.
     """
     for name in ("request_rate", "rate_scale", *CLOSED_LOOP):
-        if getattr(scenario, name) is not None:
+        if getattr(scenario, name) not in (None, False):
             raise UsageError(f"--{name.replace('_', '-')} {getattr(scenario, name)}: this command chooses the loads; "
                              f"leave it out")
     predictions: dict[str, Any] = {"capacity_rps": None, "loads": []}

@@ -171,7 +171,7 @@ def check_search(scenario: Scenario, search: Search) -> None:
         if path is not None:
             raise UsageError(f"--autoscale {path}: a capacity needs a fixed number of replicas; leave it out")
     for name in ("rate_scale", "request_rate", *CLOSED_LOOP):
-        if getattr(scenario, name) is not None:
+        if getattr(scenario, name) not in (None, False):
             raise UsageError(f"--{name.replace('_', '-')} {getattr(scenario, name)}: this command finds the "
                              f"load; leave it out")
 

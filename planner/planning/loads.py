@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from planner.deployment.deploy import shape_load
 from planner.errors import UsageError
 from planner.planning.user_loads import load_of, think_time, with_pauses
+from planner.settings.load_options import MEASURING
 from planner.settings.scenario import Scenario
 from planner.traces import Trace
 from planner.traces.shaping.client_load import NAME
@@ -151,8 +152,8 @@ def users_of(trace: Trace, scenario: Scenario, think_time_s: float | None) -> Us
     users = scenario.max_sessions if scenario.max_concurrency is None else scenario.max_concurrency
     if users is None or users < 1:
         raise UsageError(f"--max-{of} {users}: must be at least 1")
-    for name in ("rate_scale", "request_rate", "session_start_fraction"):
-        if getattr(scenario, name) is not None:
+    for name in ("rate_scale", "request_rate", "session_start_fraction", *MEASURING):
+        if getattr(scenario, name) not in (None, False):
             raise UsageError(f"--{name.replace('_', '-')} {getattr(scenario, name)}: a closed loop of {users:,} users "
                              f"has none; leave it out")
     cut = with_pauses(shape_load(scenario, trace), of, think_time_s)

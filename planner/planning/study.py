@@ -83,7 +83,7 @@ def without_load(scenario: Scenario) -> Scenario:
 def without_rate(scenario: Scenario) -> Scenario:
     """Return a scenario without a rate or a number in flight, for those that look for one."""
     return replace(scenario, rate_scale=None, request_rate=None, max_concurrency=None, max_sessions=None,
-                   session_start_fraction=None)
+                   session_start_fraction=None, warmup_s=None, measure_s=None, recycle_sessions=False)
 
 
 def study_toml(study: Study) -> str:

@@ -77,6 +77,14 @@ class ReplayResult:
         return self.num_replicas if self.scaling is None else self.scaling.mean_replicas(duration_s)
 
     @property
+    def duration_s(self) -> float:
+        """Time from the first arrival to the last departure [s]."""
+        requests = self.records.requests
+        if len(requests) == 0:
+            return 0.0
+        return float(np.nanmax(requests.finished_s) - np.nanmin(requests.arrival_s))
+
+    @property
     def has_tiers(self) -> bool:
         """Whether some replica has KV tiers."""
         return any(replica.settings.has_tiers for replica in self.replicas)

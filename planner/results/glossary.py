@@ -31,7 +31,7 @@ SUMMARY: Mapping[str, Term] = {
     "unfinished": Term("1", "Requests that had not finished when the replay ended"),
     "num_cancelled": Term("1", "Requests that their client cancelled. They count as failed"),
     "num_truncated": Term("1", "Completed requests with output cut at max_model_len or at max_output_tokens"),
-    "duration": Term("s", "Time from the first arrival to the last departure, including warm-up and drain"),
+    "duration": Term("s", "Time from the first arrival to the last departure, or that of --measure-s"),
     "saturated": Term("1", "Whether more requests come than the deployment can serve: yes, no or unknown. If yes, "
                            "the queue grows while requests come, so latencies depend on the trace's length. Requests "
                            "that are turned away, or time out before their first token, count as if they still "

@@ -13,6 +13,7 @@ from planner.replays.fleet.shares import Share, busy_fraction, same, shares
 from planner.replays.reasons import FAILED, REJECTED
 from planner.replays.result_tables import ReplayResult
 from planner.replays.scaling_record import describe_scaling
+from planner.results.measured_window import Window, counted, duration_of
 from planner.results.rejections import rejected_by_reason
 from planner.results.saturation import NUMBER, saturation
 from planner.results.tenant_results import describe_tenants
@@ -96,19 +97,27 @@ def goodput(slo: Slo, ttft_s: NDArray[np.float64], tpot_s: NDArray[np.float64], 
     return float(meets(slo, ttft_s, tpot_s, e2e_s).sum() / duration_s)
 
 
-def summarize(result: ReplayResult, objectives: Objectives | None) -> dict[str, Any]:
+def summarize(whole: ReplayResult, objectives: Objectives | None, window: Window | None = None) -> dict[str, Any]:
     """Return the numbers of one replay by the names of the summary.
 
-    Rates are over the time from the first arrival to the last departure, warm-up and drain included. Requests that were
-    rejected, failed or cancelled miss every objective. `mfu` and `mbu` are over the time in which the GPU was busy.
+    Rates are over the time from the first arrival to the last departure, in which queues fill and empty too. Requests
+    that were rejected, failed or cancelled miss every objective. `mfu` and `mbu` are over the time in which the GPU was
+    busy.
+
+    Parameters
+    ----------
+    window : when requests must be sent to count, and what rates are over; None for all. Figures of the engines, and the
+        verdict on saturation, are of the whole replay all the same. What an engine adds up over gaps between tokens is
+        not known by request, so ITL has a mean alone.
     """
+    result = whole if window is None else counted(whole, window)
     r, engine = result.records.requests, result.records.engine
     state = np.asarray(r.state)
     done = state == st.COMPLETED
-    duration_s = _duration_s(r)
+    whole_s = whole.duration_s
+    duration_s = whole_s if window is None else duration_of(result, window)
     outputs = int(r.num_output_tokens.sum())
     inputs = int(r.input_tokens[done].sum())
-    gaps = result.records.gaps
     summary: dict[str, Any] = {
         "completed": int(done.sum()),
         "failed": int(np.isin(state, FAILED).sum()),
@@ -124,21 +133,33 @@ def summarize(result: ReplayResult, objectives: Objectives | None) -> dict[str, 
         "request_throughput": _rate(int(done.sum()), duration_s),
         "output_throughput": _rate(outputs, duration_s),
         "total_token_throughput": _rate(inputs + outputs, duration_s),
-        **saturation(result),
+        **saturation(whole),
         **_objectives(result, objectives or Objectives(), duration_s),
         **describe(np.where(done, result.ttft_s, math.nan), "ttft"),
         **describe(result.tpot_s, "tpot"),
-        **describe_weighted(gaps.values_s, gaps.counts, "itl"),
+        **_gaps(result, window),
         **describe(result.e2e_s, "e2el"),
         **describe(np.where(done, result.queue_s, math.nan), "queue"),
-        **_engine_totals(result, duration_s),
-        **describe_scaling(result.scaling, duration_s),
-        **tier_totals(shares(result, duration_s)),
+        **_engine_totals(whole, whole_s),
+        **describe_scaling(whole.scaling, whole_s),
+        **tier_totals(shares(whole, whole_s)),
         **describe(np.where(done & result.has_tiers, result.load_s, math.nan), "load"),
     }
     if result.attempts is not None:
         summary |= result.attempts.summary()
     return summary
+
+
+def _gaps(result: ReplayResult, window: Window | None) -> dict[str, float | None]:
+    """Return the statistics of ITL; in a window its mean, which follows from the requests' first and last tokens."""
+    gaps, r = result.records.gaps, result.records.requests
+    if window is None:
+        return describe_weighted(gaps.values_s, gaps.counts, "itl")
+    none = describe_weighted(np.empty(0), np.empty(0, np.int64), "itl")
+    done = (r.state == st.COMPLETED) & (r.num_output_tokens > 1)
+    count = int((r.num_output_tokens[done] - 1).sum())
+    total_s = float((r.finished_s[done] - r.first_token_s[done]).sum())
+    return none | {"mean_itl_ms": 1e3 * total_s / count if count else None}
 
 
 def numbers(summary: Mapping[str, Any]) -> dict[str, float | None]:
@@ -152,13 +173,6 @@ def numbers(summary: Mapping[str, Any]) -> dict[str, float | None]:
     numbered = {**summary, "saturated": NUMBER[summary["saturated"]]} if "saturated" in summary else summary
     return {name: value for name, value in numbered.items()
             if (value is None or type(value) in (int, float)) and name not in NOT_PREDICTED}
-
-
-def _duration_s(requests: Any) -> float:
-    """Return the time from the first arrival to the last departure [s]."""
-    if len(requests) == 0:
-        return 0.0
-    return float(np.nanmax(requests.finished_s) - np.nanmin(requests.arrival_s))
 
 
 def _rate(count: int, duration_s: float) -> float | None:

@@ -6,7 +6,9 @@ from planner.settings.panel import in_panel
 
 option = in_panel("Load")
 OF_SESSIONS = ("max_sessions", "session_start_fraction")
-CLOSED_LOOP = ("max_concurrency", *OF_SESSIONS)  # options that let requests wait for the end of others
+MEASURING = ("warmup_s", "measure_s", "recycle_sessions")  # which requests of a replay count
+# Options that let requests wait for the end of others, and those that say which of such requests count.
+CLOSED_LOOP = ("max_concurrency", *OF_SESSIONS, *MEASURING)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +36,15 @@ class LoadOptions:
     session_start_fraction: str | None = option(
         None, "LOW,HIGH: each session that is open at the start leaves out its first requests, a share drawn from this "
         "range. Needs --max-sessions. [0,0]")
+    warmup_s: float | None = option(
+        None, "Warm-up: latencies, rates and attainment leave out the requests that are sent in the first N seconds of "
+              "the replay. Caches stay warm. [0]")
+    measure_s: float | None = option(
+        None, "Length of the measurement: only requests that are sent in the N seconds after the warm-up count. "
+              "[to the end]")
+    recycle_sessions: bool = option(
+        False, "Replay the sessions of the trace again and again until --measure-s is over. Each repetition has "
+               "prompts of its own, which no cache holds. Needs --max-sessions and --measure-s.")
     num_prompts: int | None = option(None, "TRACE random: number of requests. [1000]")
     num_warmups: int | None = option(
         None, "TRACE random: number of warm-up requests. They are not replayed, so this option changes no result. [0]")
