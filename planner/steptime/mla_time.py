@@ -24,6 +24,7 @@ from planner.steptime.context_reads import (
 )
 from planner.steptime.contribution import Contribution
 from planner.steptime.dense_time import gemms_s, projection_format
+from planner.steptime.fused_norms import nvlink_generation
 from planner.steptime.indexer_time import indexers, padded_heads
 from planner.steptime.kernel_constants import Fit, find_fit
 from planner.steptime.operators.attention import PromptAttention
@@ -33,6 +34,7 @@ from planner.steptime.step_context import StepContext
 
 # FlashMLA's sparse kernel for prompts, of the 16-bit peak: 640 TFLOP/s on H800, 1,450 on B200 (its README).
 SPARSE_FLOPS_FRAC = 0.645
+BLACKWELL_MULTIPROCESSORS = 148.0  # of B200 and B300, as CUDA reports
 MLA_HEADS = (8, 16, 32, 64, 128)  # of a GPU, that decode kernels were fitted with
 
 
@@ -41,9 +43,10 @@ def mla_contributions(stack: StepContext, attention: Mla, groups: Sequence[Layer
     """Yield what layers with latent attention take, their expansion of cached latents included."""
     prompt_fit, decode_fit = mla_fits(stack, attention)
     decode = _decodes(stack, attention, counts, decode_fit)
+    seats = _seats(stack, counts)
     yield context_reads(stack, attention, groups, _prompts(stack, attention, prompt_fit), decode)
     if full_layers(groups):
-        yield from longest(stack, decode_fit, float(np.min(decode.per_context_token)), full_layers(groups))
+        yield from longest(stack, decode_fit, float(np.min(decode.per_context_token)), full_layers(groups), seats)
     yield from indexers(stack, groups)
     yield from exchanges(stack, attention, full_layers(groups))
     if not attention.is_sparse:
@@ -78,20 +81,48 @@ def _prompts(stack: StepContext, attention: Mla, fit: Fit[PromptAttention]) -> P
 
 def _decodes(stack: StepContext, attention: Mla, counts: Floats, fit: Fit[MlaDecode]) -> DecodeCoefficients:
     hardware, running = hardware_of(stack, fit), node_counts()
-    return decodes_within_peaks(stack, attention, hardware, mla_decode_coefficients(
+    found = decodes_within_peaks(stack, attention, hardware, mla_decode_coefficients(
         running, num_padded=counts - running, num_heads=heads_of_group(stack, attention.num_heads),
         kv_lora_rank=attention.kv_lora_rank, qk_rope_head_dim=attention.qk_rope_head_dim,
         kv_bytes_per_element=stack.kv_bytes_per_element, constants=fit.constants, **hardware))
+    seats = _seats(stack, counts)
+    return found if seats is None else found._replace(
+        per_context_token=found.per_context_token * np.maximum(seats / np.maximum(running, 1), 1.0))
 
 
-def longest(stack: StepContext, fit: Fit[MlaDecode], read_s: float, num_layers: float) -> Iterator[Contribution]:
-    """Yield what decodes wait for where one context is longer than the mean (`timing.uneven_s`): no part is split.
+def _seats(stack: StepContext, counts: Floats) -> Floats | None:
+    """Return into how many equal parts a step's sequences divide the GPU; None where contexts are shared out evenly.
+
+    TensorRT-LLM's kernels for Blackwell, which all engines use there, give each row of a step the same number of
+    multiprocessors, whatever its context: with n rows, those that a CUDA graph is padded with included, each has an
+    n-th of the GPU. With more rows than multiprocessors, others follow as places come free.
+
+    Source: `numCtasPerSeqKv` in FlashInfer's `trtllm/fmha/fmhaKernels.cuh`.
+
+    Parameters
+    ----------
+    counts : rows of the steps at the curve's nodes, padding included.
+    """
+    if nvlink_generation(stack.gpu) != "blackwell":
+        return None
+    seats: Floats = np.clip(np.asarray(counts, float), 1.0, BLACKWELL_MULTIPROCESSORS)
+    return seats
+
+
+def longest(stack: StepContext, fit: Fit[MlaDecode], read_s: float, num_layers: float,
+            seats: Floats | None = None) -> Iterator[Contribution]:
+    """Yield what decodes wait for where one context is longer than the mean (`timing.uneven_s`).
 
     Parameters
     ----------
     read_s : one context token in one layer where no decode is waited for [s].
     num_layers : that attend to everything [1].
+    seats : see `_seats`; where there are none, no part is split.
     """
+    if seats is not None:
+        yield Contribution("longest context", {
+            "own_s_per_token": num_layers * read_s, "decode_share": 1.0, "mixed_share": 1.0}, {"decode_part": seats})
+        return
     own_s = stack.constants.decode_attention_ratio * fit.constants.s_per_own_token
     if own_s > 0.0:
         yield Contribution("longest context", {
