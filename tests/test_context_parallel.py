@@ -45,6 +45,9 @@ def test_long_contexts_are_read_faster_and_short_ones_pay_for_the_exchange() -> 
     ({"decode_context_parallel_size": 3}, "must divide tensor_parallel_size = 8"),
     ({"decode_context_parallel_size": 2, "model": "llama-3.1-70b"}, "needs tensor_parallel_size >= 16"),
     ({"decode_context_parallel_size": 2, "model": "gpt-oss-120b"}, "attend to all of the context"),
+    ({"decode_context_parallel_size": 2, "model": "qwen3-30b-a3b", "engine": "sglang"},
+     "SGLang has it with MLA alone"),
+    ({"decode_context_parallel_size": 2, "engine": "trtllm"}, "TensorRT-LLM has it in a form that is not modelled"),
 ])
 def test_impossible_groups_are_refused(options: dict[str, Any], says: str) -> None:
     with pytest.raises(UsageError, match=says):
@@ -56,3 +59,11 @@ def test_a_command_says_it() -> None:
     command, lacking = launch_command(scenario)
     assert (command, lacking) == ("vllm serve m/m --tensor-parallel-size 8 --decode-context-parallel-size 4", ())
     assert Scenario(**read_launch(command.replace("--decode-context-parallel-size", "-dcp")).options) == scenario
+
+
+def test_sglangs_command_says_it() -> None:
+    """Its groups are vLLM's: as many times the tokens, and the same exchange."""
+    assert tokens_held(engine="sglang", decode_context_parallel_size=8) == 8 * tokens_held(engine="sglang")
+    launch = read_launch("python -m sglang.launch_server --model-path m/m --tp 8 --dcp-size 4")
+    assert (launch.options["decode_context_parallel_size"], launch.unmodelled) == (4, ())
+    assert launch_command(Scenario(**launch.options))[0].endswith("--decode-context-parallel-size 4")

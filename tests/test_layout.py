@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from planner.catalog.catalog_files import load_model
+from planner.engines import ENGINES
 from planner.errors import CatalogError, UsageError
 from planner.model.layout import Layout
 from planner.model.spread import check_heads
@@ -38,8 +39,8 @@ def test_experts_are_spread_evenly_over_the_gpus_there_are(size: int) -> None:
                                               ("phi-4", 4), ("qwen3.5-27b", 16), ("deepseek-v4-flash", 16)])
 def test_heads_that_ranks_do_not_divide_are_refused(model: str, ranks: int) -> None:
     with pytest.raises(CatalogError, match=f"tensor_parallel_size = {ranks}: {model} has .* give a divisor of"):
-        check_heads(load_model(model), Layout(tensor_parallel_size=ranks))
-    check_heads(load_model(model), Layout(tensor_parallel_size=2))
+        check_heads(load_model(model), Layout(tensor_parallel_size=ranks), ENGINES["vllm"])
+    check_heads(load_model(model), Layout(tensor_parallel_size=2), ENGINES["vllm"])
 
 
 @pytest.mark.parametrize("sizes", [{"tensor_parallel_size": 8, "expert_parallel_size": 8}, {"data_parallel_size": 8}])

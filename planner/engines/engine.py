@@ -177,6 +177,8 @@ class Engine:
     block_sparse_frac : share of the 16-bit peak that block-sparse prompts reach, by GPU generation; empty if not
         modelled. block_sparse_unpadded : generations whose kernel does not pad heads to a tile.
     runs_flash_attention : whether 16-bit attention is FlashAttention's on GPUs without a newer kernel.
+    shares_contexts : kinds of attention, "mla" and "gqa", whose KV the GPUs of a tensor-parallel group can share by
+        context.
     flashinfer_generations : GPU generations on which attention is FlashInfer's.
     hashes_next_token : draft methods with which a cached block's hash covers the token after it.
     fuses_allreduce : whether all-reduces include the next norm by default, of (model, pipeline stages).
@@ -230,6 +232,7 @@ class Engine:
     block_sparse_frac: Mapping[str, float] = field(default_factory=dict)
     block_sparse_unpadded: tuple[str, ...] = ()
     runs_flash_attention: bool = False
+    shares_contexts: tuple[str, ...] = ()
     flashinfer_generations: tuple[str, ...] = ()
     hashes_next_token: tuple[str, ...] = ()
     fuses_allreduce: Callable[[Architecture, int], bool]

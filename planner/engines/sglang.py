@@ -203,6 +203,7 @@ DIALECT = Dialect(  # sglang/srt/server_args.py
         Flag(names=("--tensor-parallel-size", "--tp-size", "--tp"), option=TENSOR),
         Flag(names=("--pipeline-parallel-size", "--pp-size", "--pp"), option=PIPELINE),
         Flag(names=("--data-parallel-size", "--dp-size", "--dp"), option=REPLICAS),
+        Flag(names=("--decode-context-parallel-size", "--dcp-size"), option="decode_context_parallel_size"),
         Switch(names=("--enable-dp-attention",), option="data_parallel_attention"),
         Flag(names=("--attn-dp-size", "--attention-data-parallel-size"), option="attention_ranks", write=unwritten),
         choice(("--quantization",), "quantization", QUANTIZATIONS),
@@ -313,6 +314,7 @@ SGLANG = Engine(
     compressed_max_num_seqs=256,  # `apply_deepseek_v4_defaults`
     sparse_kv_cache_type=sparse_kv_cache_type,
     compressed_kernels="vllm",  # FlashMLA, as vLLM's
+    shares_contexts=("mla",),  # deepseek_v2.py (sgl-project/sglang#14194)
     block_sparse_frac={"hopper": 0.079, "blackwell": 0.04},
     fuses_allreduce=fuses_allreduce, largest_fused_bytes=largest_fused_bytes,
     # `determine_num_fused_shared_experts` in deepseek_v2.py and glm4_moe.py

@@ -139,7 +139,7 @@ UNMODELLED = (
         --moe-dense-tp-size= --moe-dp-size|--moe-data-parallel-size=1 --dwdp-size=1""")),
     Unmodelled(effect="spreads the context of a sequence over GPUs: a GPU holds less KV, and decodes send more",
                flags=flags("""
-        --dcp-size|--decode-context-parallel-size=1 --attn-cp-size|--attention-context-parallel-size=1
+        --attn-cp-size|--attention-context-parallel-size=1
         --dcp-comm-backend= --dcp-replicate-q-proj --enable-prefill-cp|--enable-prefill-context-parallel --cp-strategy=
         --enable-dsa-cache-layer-split --enable-cp-decode-attn-tp --enable-kv-cache-sharding
         --enable-nsa-prefill-context-parallel --nsa-prefill-cp-mode= --enable-dsa-prefill-context-parallel

@@ -295,7 +295,7 @@ VLLM = Engine(
     index_share=0.1, compressed_kernels="vllm",
     block_sparse_frac={"hopper": 0.122, "blackwell": 0.2},
     block_sparse_unpadded=("blackwell",),  # a kernel of its own
-    runs_flash_attention=True, flashinfer_generations=("blackwell",),
+    runs_flash_attention=True, shares_contexts=("mla", "gqa"), flashinfer_generations=("blackwell",),
     fuses_allreduce=fuses_allreduce, largest_fused_bytes=largest_fused_bytes,
     has_worker_processes=True,  # MultiprocExecutor
     dialect=DIALECT,

@@ -4,6 +4,7 @@ from planner.catalog.architecture import Architecture
 from planner.catalog.gpus import Gpu
 from planner.catalog.layers.gqa import Gqa
 from planner.catalog.layers.latent import Mla
+from planner.engines.engine import Engine
 from planner.errors import CatalogError, UsageError
 from planner.model.layout import Layout
 from planner.model.node_link import NodeLink
@@ -26,7 +27,7 @@ def layout_of(scenario: Scenario, architecture: Architecture | None) -> Layout:
                   decode_context_parallel_size=scenario.decode_context_parallel_size, exchange=scenario.all2all_backend)
 
 
-def check_heads(architecture: Architecture, layout: Layout) -> None:
+def check_heads(architecture: Architecture, layout: Layout, engine: Engine) -> None:
     """Refuse what engines do not start with: ranks of tensor parallelism that heads cannot be divided over.
 
     A KV head may be on several ranks.
@@ -44,11 +45,11 @@ def check_heads(architecture: Architecture, layout: Layout) -> None:
             what, number = undivided
             raise CatalogError(f"tensor_parallel_size = {ranks}: {architecture.name} has {what}, which no engine "
                                f"divides over {ranks} ranks; give a divisor of {number}")
-    _check_context_ranks(architecture, layout)
+    _check_context_ranks(architecture, layout, engine)
 
 
-def _check_context_ranks(architecture: Architecture, layout: Layout) -> None:
-    """Refuse decode context parallelism where vLLM has none, or where it is not modelled.
+def _check_context_ranks(architecture: Architecture, layout: Layout, engine: Engine) -> None:
+    """Refuse decode context parallelism where the engine has none, or where it is not modelled.
 
     A GPU of a group holds the same KV heads as the others: MLA's latent, or a KV head that several GPUs have.
 
@@ -64,6 +65,10 @@ def _check_context_ranks(architecture: Architecture, layout: Layout) -> None:
         if not isinstance(attention, Gqa | Mla) or any(group.window or group.indexer for group in groups):
             raise UsageError(f"{asked}: is modelled for layers that attend to all of the context, and this model has "
                              f"others; leave it out")
+        kind = "mla" if isinstance(attention, Mla) else "gqa"
+        if kind not in engine.shares_contexts:
+            has = "with MLA alone" if engine.shares_contexts else "in a form that is not modelled"
+            raise UsageError(f"{asked}: {engine.title} has it {has}; leave it out, or give another engine")
         if isinstance(attention, Gqa) and attention.num_kv_heads * ranks > layout.tensor_parallel_size:
             raise UsageError(f"{asked}: each of its {attention.num_kv_heads} KV heads must be on {ranks} GPUs, so it "
                              f"needs tensor_parallel_size >= {attention.num_kv_heads * ranks}; tensor_parallel_size is "

@@ -26,8 +26,8 @@ class DeploymentOptions:
     pipeline_parallel_size: int = option(
         1, "Pipeline parallelism: number of stages. Each stage has a part of the layers.")
     decode_context_parallel_size: int = option(
-        1, "Decode context parallelism (vLLM): GPUs of the tensor-parallel group that share the KV cache of each "
-           "sequence. Each GPU holds a part of the context.")
+        1, "Decode context parallelism (vLLM, SGLang): GPUs of the tensor-parallel group that share the KV cache of "
+           "each sequence. Each GPU holds a part of the context.")
     inter_node_bandwidth: float | None = option(
         None, "Network bandwidth between nodes, per GPU and direction [GB/s]: 50 if each GPU has 400 "
         "Gb/s. Required if a replica spans nodes.")
