@@ -46,6 +46,6 @@ def agentic() -> Section:
                     pl.col("status").str.replace(r"^run \S+: ", ""))))],
         notes=[f"In {good.height - going.height} of the runs the server stopped answering for more than ten minutes. "
                "The errors leave these runs out; the table by run has them.",
-               "One and two users are predicted within 8 % in mean TPOT. With more users each running request, with "
-               "its context of 90,000 tokens, lengthens a measured step by 1.2 ms and a predicted step by 0.7 ms.",
+               "One to eight users that the server did not stop for are predicted within 8 % in mean TPOT. With 32 and "
+               "more, steps with prompts behind long contexts are a quarter to a third too fast.",
                "The runs with offload moved no KV to the host by their own counters, so they do not show its benefit."])
