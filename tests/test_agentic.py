@@ -87,10 +87,31 @@ def test_the_logged_cache_tells_its_type(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("turns", "cells", "said"), [
     ([turn("u1", 0, 0.0, 0, 5, run="b")], {}, "run a: the file of requests has none of its requests"),
     ([turn("u1", 0, 0.0, 0, 5, success="false")], {}, "run a: none of its 1 requests was answered"),
+    (TURNS, {"kv_cache_tokens": "many"}, "kv_cache_tokens = many: must be a whole number above 0"),
+    (TURNS, {"gpu": "h999"}, "h999"),
     (TURNS, {"command": "python3 -m http.server"}, "launches no engine that is known"),
 ])
 def test_a_run_that_cannot_be_replayed_says_why(turns: Any, cells: dict[str, Any], said: str, tmp_path: Path) -> None:
     assert said in read(tmp_path, turns, **cells).status
+
+
+@pytest.mark.parametrize(("cells", "said"), [
+    ({"input_tokens": "long"}, r"agentic_requests\.csv row 0: input_tokens = long; must be a number of at least 0"),
+    ({"ttft_s": -1.0}, r"row 0: ttft_s = -1.0; must be a number of at least 0"),
+    ({"e2e_s": None}, r"row 0: e2e_s = empty; must be a number of at least 0"),
+])
+def test_a_cell_that_is_no_number_is_named(cells: dict[str, Any], said: str, tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match=said):
+        read(tmp_path, [turn("u1", 0, 0.0, 0, 5, **cells)])
+
+
+def test_tables_may_be_parquet(tmp_path: Path) -> None:
+    path = write(tmp_path)
+    pl.read_csv(path).write_parquet(tmp_path / "agentic_runs.parquet")
+    for part in ("requests", "server_samples"):
+        pl.read_csv(tmp_path / f"agentic_{part}.csv").write_parquet(tmp_path / f"agentic_{part}.parquet")
+    (found,), (same,) = read_measured(tmp_path / "agentic_runs.parquet"), read_measured(path)
+    assert found.measured == same.measured
 
 
 def test_a_missing_or_incomplete_file_is_named(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from planner.catalog.catalog_files import load_gpu, load_model
 from planner.deployment.deploy import deploy
-from planner.errors import TraceError, UsageError
+from planner.errors import PlannerError, TraceError, UsageError
 from planner.files.table_file import read_table_file
 from planner.launch import read_launch
 from planner.measured.run_columns import text_of
@@ -30,6 +30,8 @@ from planner.traces.times import TIMES, fill_times
 RUNS = ("run", "gpu", "engine_version", "command", "kv_cache_tokens", "offload")  # columns that tell such a table
 REQUESTS = ("run", "user", "session_id", "turn", "start_s", "input_tokens", "output_tokens", "known_blocks_64",
             "new_blocks_64", "ttft_s", "e2e_s", "success")
+NAMES = ("run", "user", "session_id", "success")  # the other columns are numbers
+COUNTS = ("turn", "input_tokens", "output_tokens", "known_blocks_64", "new_blocks_64")  # and these are whole
 SAMPLES = ("run", "time_s", "kv_cache_usage_pct", "num_requests_running", "prefix_cache_hits", "prompt_tokens_total")
 BLOCK_TOKENS = 64  # of known_blocks_64 and new_blocks_64
 WARM = "median_warm_ttft_ms"  # of turns whose session had a turn before
@@ -70,7 +72,25 @@ def _beside(path: Path, part: str, columns: Sequence[str]) -> pl.DataFrame:
     table = read_table_file(found)
     if missing := [name for name in columns if name not in table.columns]:
         raise TraceError(f"{found}: lacks the column{'s' * (len(missing) > 1)} {', '.join(missing)}")
-    return table
+    return _with_numbers(found, table.select(columns), [name for name in columns if name not in NAMES])
+
+
+def _with_numbers(path: Path, table: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
+    """Return a table with its names as text and the rest as numbers.
+
+    Raises
+    ------
+    TraceError : a cell is no number, or is below 0.
+    """
+    texts = table.with_columns(pl.all().cast(pl.String).str.strip_chars())
+    numbers = texts.with_columns(pl.col(names).cast(pl.Float64, strict=False))
+    for name in names:
+        bad = ~((numbers[name] >= 0) & numbers[name].is_finite()).fill_null(False)
+        if bad.any():
+            row = int(bad.arg_true()[0])
+            raise TraceError(f"{path} row {row}: {name} = {texts[name][row] or 'empty'}; must be a number of at least "
+                             f"0; correct it, or leave the row out")
+    return numbers.with_columns(pl.col(name).cast(pl.Int64) for name in names if name in COUNTS)
 
 
 def _run(row: Mapping[str, Any], requests: pl.DataFrame, samples: pl.DataFrame) -> dict[str, Any]:
@@ -82,7 +102,7 @@ def _run(row: Mapping[str, Any], requests: pl.DataFrame, samples: pl.DataFrame) 
         scenario, notes = _scenario(row)
         groups |= {"model": load_model(str(scenario.model)).name}
         load = _load(text_of(row, "run"), requests)
-    except (UsageError, TraceError) as error:
+    except PlannerError as error:
         return {"groups": groups, "measured": {}, "status": str(error)}
     return {"groups": groups, "scenario": scenario, "load": load, "notes": notes,
             "measured": _measured(load, samples)}
@@ -103,6 +123,8 @@ def _scenario(row: Mapping[str, Any]) -> tuple[Scenario, tuple[str, ...]]:
     if plain != command:
         notes.append("the command's --config file is not published, so its options are the engine's defaults")
     tokens = text_of(row, "kv_cache_tokens")
+    if tokens and not (tokens.isdecimal() and int(tokens) > 0):
+        raise UsageError(f"kv_cache_tokens = {tokens}: must be a whole number above 0")
     if not tokens:
         return parse_scenario(options), tuple(notes)
     kv_dtype, block_size = _nearest_cache(options, int(tokens))
@@ -137,10 +159,7 @@ def _load(run: str, requests: pl.DataFrame) -> Trace:
     """
     if not requests.height:
         raise TraceError(f"run {run}: the file of requests has none of its requests")
-    rows = requests.with_columns(
-        pl.col("start_s", "ttft_s", "e2e_s").cast(pl.Float64),
-        pl.col("turn", "input_tokens", "output_tokens", "known_blocks_64", "new_blocks_64").cast(pl.Int64)
-    ).filter((pl.col("success").str.to_lowercase() == "true") & (pl.col("output_tokens") > 0))
+    rows = requests.filter((pl.col("success").str.to_lowercase() == "true") & (pl.col("output_tokens") > 0))
     objects = [each for _, session in rows.group_by("user", "session_id", maintain_order=True)
                for each in _turns(session.sort("start_s"))]
     if not objects:
@@ -158,7 +177,7 @@ def _turns(session: pl.DataFrame) -> Iterator[dict[str, Any]]:
         known = row["known_blocks_64"]
         ids = ids[:known] + [f"{name}:{k}" for k in range(len(ids[:known]), known + row["new_blocks_64"])]
         num_output, num_blocks = row["output_tokens"], math.ceil(row["input_tokens"] / BLOCK_TOKENS)
-        streamed = row["e2e_s"] - row["ttft_s"] > SHORTEST_TPOT_S * (num_output - 1)
+        streamed = row["e2e_s"] - row["ttft_s"] >= SHORTEST_TPOT_S * max(num_output - 1, 0)
         yield {"request_id": name, "session_id": f"{row['user']}/{row['session_id']}", "arrival_s": row["start_s"],
                "input_tokens": row["input_tokens"], "output_tokens": num_output, "parent_id": parent,
                "think_time_s": None if parent is None else max(row["start_s"] - ended_s, 0.0),
@@ -189,7 +208,7 @@ def _measured(load: Trace, samples: pl.DataFrame) -> dict[str, float]:
     ends_s = load.requests["arrival_s"]  # of an answer whose times do not count, when its request was sent
     if "e2e_s" in load.requests.columns:
         ends_s = (ends_s + load.requests["e2e_s"]).fill_null(ends_s)
-    values = samples.select(pl.col(*SAMPLES[1:]).cast(pl.Float64)).filter(pl.col("time_s") <= ends_s.max())
+    values = samples.filter(pl.col("time_s") <= ends_s.max())
     if values.height and (prompts := float(values["prompt_tokens_total"].to_numpy().max())) > 0:
         measured |= {OF_SERVER: float(values["prefix_cache_hits"].to_numpy().max()) / prompts,
                      "mean_running": float(values["num_requests_running"].to_numpy().mean()),
