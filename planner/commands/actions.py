@@ -129,6 +129,22 @@ def capacity(source: str, scenario: Scenario, slo: str, attainment: float, searc
     return answer.feasible
 
 
+def probe(source: str, scenario: Scenario, slo: str, attainment: float, results: str, script: Path | None,
+          format: str | None, on_bad_rows: OnBadRows, json: Path | None) -> None:
+    """Print the benchmarks that test a capacity, with what they should measure; write them as a script."""
+    from planner.planning.probe import probe as find_benchmarks
+    from planner.report.probe_table import probe_script, probe_table
+    from planner.settings.objectives import parse_objectives
+
+    check_outputs([json, script])
+    objectives = parse_objectives(slo, attainment)
+    answer = find_benchmarks(_read_searched(source, scenario, format, on_bad_rows), scenario, objectives, results)
+    _print_notes(answer.notes)
+    if script is not None:
+        write_text(script, probe_script(answer))
+    publish(answer, probe_table(answer), json)
+
+
 def size(source: str, scenario: Scenario, slo: str, attainment: float, choices: Choices, format: str | None,
          on_bad_rows: OnBadRows, json: Path | None, write: str | None) -> bool:
     """Find the cheapest fleet for a load, print it beside the others and write it; False where there is none."""

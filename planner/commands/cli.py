@@ -9,13 +9,13 @@ from typing import Annotated, Any
 import typer
 
 from planner.commands.db_cli import db as db_app
-from planner.commands.options import shows_progress, takes, takes_scenario
+from planner.commands.options import shows_progress, takes_scenario
+from planner.commands.plan_cli import SloOption, TraceArgument, capacity, probe, size
 from planner.commands.trace_cli import BadRowsOption, ColumnOption, FormatOption, JsonOption, WhereOption
 from planner.commands.trace_cli import trace as trace_app
 from planner.errors import OutputError, PlannerError
-from planner.planning.search_options import DEFAULT_ATTAINMENT, Choices, Search
 from planner.settings.format_spec import spec_of
-from planner.settings.load_options import CLOSED_LOOP, MEASURING, OF_SESSIONS
+from planner.settings.load_options import MEASURING, OF_SESSIONS
 from planner.settings.scenario import Scenario, names_in
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="rich",
@@ -28,13 +28,6 @@ RANKS = ("data_parallel_size", "data_parallel_attention")  # which a server's lo
 UNMEASURED = (*RECORDED_LOAD, *(name for name in names_in("Fleet") if name not in RANKS), *names_in("Overload"),
               *names_in("Cache tiers"), "wait_for_parents")
 
-TraceArgument = Annotated[str, typer.Argument(metavar="TRACE", help="Trace: a file, - (stdin), a bundled sample "
-                                              "(chat, code, long-context, fitted-chat …), or `random` (the load of "
-                                              "`vllm bench serve --dataset-name random`).")]
-SLO_HELP = "Objectives in ms: limits for each request ('ttft:500 tpot:50') or for a statistic ('p99_ttft:1000')."
-SloOption = Annotated[str | None, typer.Option(help=SLO_HELP)]
-CapacitySloOption = Annotated[str, typer.Option("--slo", help=SLO_HELP)]
-AttainmentOption = Annotated[float, typer.Option(help="Share of requests that must meet their objectives.")]
 MeasuredArgument = Annotated[Path, typer.Argument(metavar="MEASURED", help="Measurements: a table of runs, a result "
                                                   "of `vllm bench serve` or SGLang's bench_serving, scrapes of "
                                                   "/metrics, requests in any trace format, a table of steps, or the "
@@ -159,69 +152,8 @@ def compare(
     actions.compare(sources, choices, axis or [], slo, spec_of(format, column, where), on_bad_rows, explain, json, save)
 
 
-@app.command()
-@shows_progress
-@takes_scenario(without=("autoscale", "rate_scale", "request_rate", *CLOSED_LOOP, "num_prompts", "num_warmups"))
-@takes(Search)
-def capacity(
-    trace: TraceArgument,
-    scenario: Scenario,
-    slo: CapacitySloOption,
-    attainment: AttainmentOption = DEFAULT_ATTAINMENT,
-    *,
-    search: Search,
-    format: FormatOption = None,
-    column: ColumnOption = None,
-    where: WhereOption = None,
-    on_bad_rows: BadRowsOption = "error",
-    json: JsonOption = None,
-) -> None:
-    """How many requests per second, or users (--of), does one deployment serve within the SLO?
-
-    Exit code 1 if no load meets the SLO.
-
-    Example: planner capacity chat --model llama-3.1-8b --gpu h100-sxm --slo "ttft:500 tpot:50" --attainment 0.99
-    """
-    from planner.commands import actions
-
-    met = actions.capacity(trace, scenario, slo, attainment, search, spec_of(format, column, where), on_bad_rows, json)
-    raise typer.Exit(0 if met else 1)
-
-
-@app.command()
-@shows_progress
-@takes_scenario(without=("tensor_parallel_size", "fleet", "autoscale", "prefill_replicas", "session_start_fraction",
-                         *MEASURING, "num_prompts", "num_warmups"))
-@takes(Choices)
-def size(
-    trace: TraceArgument,
-    scenario: Scenario,
-    slo: CapacitySloOption,
-    attainment: AttainmentOption = DEFAULT_ATTAINMENT,
-    *,
-    choices: Choices,
-    format: FormatOption = None,
-    column: ColumnOption = None,
-    where: WhereOption = None,
-    on_bad_rows: BadRowsOption = "error",
-    json: JsonOption = None,
-    write: Annotated[str | None, typer.Option(
-        help="Write the cheapest fleet as a deployment file: k8s, compose or dynamo, with a path if wanted "
-             "(k8s=llm.yaml). --from-command reads it.")] = None,
-) -> None:
-    """How many GPUs serve this traffic within the SLO, and which fleet is the cheapest?
-
-    --gpu and --quantization take lists. The default router is random, like a Kubernetes Service. --request-rate,
-    --rate-scale and --rate-series change the rate by the method of --scaling. --max-concurrency and --max-sessions
-    give a number of users in place of a rate. Exit code 1 if no fleet meets the SLO.
-
-    Example: planner size chat --request-rate 60 --model llama-3.1-8b --slo "ttft:500 tpot:50" --gpu h100-sxm,l40s
-    """
-    from planner.commands import actions
-
-    met = actions.size(trace, scenario, slo, attainment, choices, spec_of(format, column, where), on_bad_rows, json,
-                       write)
-    raise typer.Exit(0 if met else 1)
+for question in (capacity, probe, size):
+    app.command()(question)
 
 
 @app.command()

@@ -31,7 +31,7 @@ def launch_command(scenario: Scenario) -> tuple[str, tuple[str, ...]]:
     """
     dialect = ENGINES[scenario.engine].dialect
     scenario, without = written_ranks(scenario)
-    words, in_file, lacking = [*dialect.launch, _served(scenario.model)], {}, [*filter(None, without.values())]
+    words, in_file, lacking = [*dialect.launch, served_name(scenario.model)], {}, [*filter(None, without.values())]
     for name, value in _given(scenario):
         if name in without:
             continue
@@ -60,7 +60,7 @@ def describe_launch(scenario: Scenario) -> dict[str, Any]:
     return {"command": command, "command_lacks": list(lacking)}
 
 
-def _served(model: str | None) -> str:
+def served_name(model: str | None) -> str:
     """Return a model's name as a server loads it: the Hugging Face name of a short one, the folder of a config.json."""
     if model is None:
         return "MODEL"

@@ -131,9 +131,15 @@ def _mean(where: str, run: Mapping[str, Any], key: str) -> int:
 
 
 def _reported(where: str, run: Mapping[str, Any]) -> dict[str, float]:
-    """Return the statistics that a summary states."""
+    """Return the statistics that a summary states.
+
+    vLLM's client writes 0 for the TPOT of answers of one token, which have none.
+    """
     found = {}
+    one_token = run.get("total_output_tokens") == run.get("completed")
     for name in PER_REQUEST:
+        if one_token and "tpot" in name:
+            continue
         for key, factor in ((name, 1.0), (name.replace("e2el", "e2e_latency"), 1.0), (name.removesuffix("_ms"), 1e3)):
             if (value := _optional(where, run, key)) is not None and name not in found:
                 found[name] = factor * value

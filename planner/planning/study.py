@@ -99,7 +99,7 @@ def command_line(study: Study, command: str = "replay", options: Mapping[str, An
 
     Parameters
     ----------
-    command : "replay", "capacity", "size" or "sweep".
+    command : "replay", "capacity", "size", "sweep" or "validate".
     options : of the command itself, in place of the scenario's of that name; None leaves one out, a list gives it
         several times.
     """

@@ -1,0 +1,112 @@
+"""Commands that answer planning questions: the capacity, benchmarks that test it, and the size of a fleet."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from planner.commands.options import shows_progress, takes, takes_scenario
+from planner.commands.trace_cli import BadRowsOption, ColumnOption, FormatOption, JsonOption, WhereOption
+from planner.planning.search_options import DEFAULT_ATTAINMENT, Choices, Search
+from planner.settings.format_spec import spec_of
+from planner.settings.load_options import CLOSED_LOOP, MEASURING
+from planner.settings.scenario import Scenario
+
+TraceArgument = Annotated[str, typer.Argument(metavar="TRACE", help="Trace: a file, - (stdin), a bundled sample "
+                                              "(chat, code, long-context, fitted-chat …), or `random` (the load of "
+                                              "`vllm bench serve --dataset-name random`).")]
+SLO_HELP = "Objectives in ms: limits for each request ('ttft:500 tpot:50') or for a statistic ('p99_ttft:1000')."
+SloOption = Annotated[str | None, typer.Option(help=SLO_HELP)]
+CapacitySloOption = Annotated[str, typer.Option("--slo", help=SLO_HELP)]
+AttainmentOption = Annotated[float, typer.Option(help="Share of requests that must meet their objectives.")]
+
+
+@shows_progress
+@takes_scenario(without=("autoscale", "rate_scale", "request_rate", *CLOSED_LOOP, "num_prompts", "num_warmups"))
+@takes(Search)
+def capacity(
+    trace: TraceArgument,
+    scenario: Scenario,
+    slo: CapacitySloOption,
+    attainment: AttainmentOption = DEFAULT_ATTAINMENT,
+    *,
+    search: Search,
+    format: FormatOption = None,
+    column: ColumnOption = None,
+    where: WhereOption = None,
+    on_bad_rows: BadRowsOption = "error",
+    json: JsonOption = None,
+) -> None:
+    """How many requests per second, or users (--of), does one deployment serve within the SLO?
+
+    Exit code 1 if no load meets the SLO.
+
+    Example: planner capacity chat --model llama-3.1-8b --gpu h100-sxm --slo "ttft:500 tpot:50" --attainment 0.99
+    """
+    from planner.commands import actions
+
+    met = actions.capacity(trace, scenario, slo, attainment, search, spec_of(format, column, where), on_bad_rows, json)
+    raise typer.Exit(0 if met else 1)
+
+
+@shows_progress
+@takes_scenario(without=("autoscale", "fleet", "rate_scale", "request_rate", *CLOSED_LOOP, "num_prompts",
+                         "num_warmups"))
+def probe(
+    trace: TraceArgument,
+    scenario: Scenario,
+    slo: CapacitySloOption,
+    attainment: AttainmentOption = DEFAULT_ATTAINMENT,
+    *,
+    results: Annotated[str, typer.Option(help="File that the benchmarks append their results to.")] = "probe.json",
+    script: Annotated[Path | None, typer.Option(help="Write the benchmarks' commands to this shell script.")] = None,
+    format: FormatOption = None,
+    column: ColumnOption = None,
+    where: WhereOption = None,
+    on_bad_rows: BadRowsOption = "error",
+    json: JsonOption = None,
+) -> None:
+    """Which three benchmarks would confirm or refute this deployment's capacity, and what should they measure?
+
+    `planner validate` on their results gives the verdict. --interval is the level of the intervals (0.8).
+
+    Example: planner probe chat --model llama-3.1-8b --gpu h100-sxm --slo "ttft:500 tpot:50"
+    """
+    from planner.commands import actions
+
+    actions.probe(trace, scenario, slo, attainment, results, script, spec_of(format, column, where), on_bad_rows, json)
+
+
+@shows_progress
+@takes_scenario(without=("tensor_parallel_size", "fleet", "autoscale", "prefill_replicas", "session_start_fraction",
+                         *MEASURING, "num_prompts", "num_warmups"))
+@takes(Choices)
+def size(
+    trace: TraceArgument,
+    scenario: Scenario,
+    slo: CapacitySloOption,
+    attainment: AttainmentOption = DEFAULT_ATTAINMENT,
+    *,
+    choices: Choices,
+    format: FormatOption = None,
+    column: ColumnOption = None,
+    where: WhereOption = None,
+    on_bad_rows: BadRowsOption = "error",
+    json: JsonOption = None,
+    write: Annotated[str | None, typer.Option(
+        help="Write the cheapest fleet as a deployment file: k8s, compose or dynamo, with a path if wanted "
+             "(k8s=llm.yaml). --from-command reads it.")] = None,
+) -> None:
+    """How many GPUs serve this traffic within the SLO, and which fleet is the cheapest?
+
+    --gpu and --quantization take lists. The default router is random, like a Kubernetes Service. --request-rate,
+    --rate-scale and --rate-series change the rate by the method of --scaling. --max-concurrency and --max-sessions
+    give a number of users in place of a rate. Exit code 1 if no fleet meets the SLO.
+
+    Example: planner size chat --request-rate 60 --model llama-3.1-8b --slo "ttft:500 tpot:50" --gpu h100-sxm,l40s
+    """
+    from planner.commands import actions
+
+    met = actions.size(trace, scenario, slo, attainment, choices, spec_of(format, column, where), on_bad_rows, json,
+                       write)
+    raise typer.Exit(0 if met else 1)
