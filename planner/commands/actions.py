@@ -131,7 +131,7 @@ def capacity(source: str, scenario: Scenario, slo: str, attainment: float, searc
 
 def probe(source: str, scenario: Scenario, slo: str, attainment: float, results: str, script: Path | None,
           format: str | None, on_bad_rows: OnBadRows, json: Path | None) -> None:
-    """Print the benchmarks that test a capacity, with what they should measure; write them as a script."""
+    """Print the benchmarks that test a capacity, with their expected numbers; write them as a script."""
     from planner.planning.probe import probe as find_benchmarks
     from planner.report.probe_table import probe_script, probe_table
     from planner.settings.objectives import parse_objectives

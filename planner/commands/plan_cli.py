@@ -66,7 +66,7 @@ def probe(
     on_bad_rows: BadRowsOption = "error",
     json: JsonOption = None,
 ) -> None:
-    """Which three benchmarks would confirm or refute this deployment's capacity, and what should they measure?
+    """Name three benchmarks that test this deployment's capacity, and the numbers that they should give.
 
     `planner validate` on their results gives the verdict. --interval is the level of the intervals (0.8).
 

@@ -1,4 +1,4 @@
-"""Benchmarks that would confirm or refute a capacity: which to run, and what they should measure.
+"""Benchmarks that test a predicted capacity: their loads, their commands and their expected numbers.
 
 A capacity rests on three things: how long a request takes alone, how fast prompts are computed, and how steps lengthen
 with the requests in flight. One closed loop tests each, with the lengths of the trace's mean request.

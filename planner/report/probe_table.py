@@ -1,4 +1,4 @@
-"""The benchmarks of `planner probe` as text: what each should measure, and the commands to run."""
+"""The benchmarks of `planner probe` as text: their expected numbers and their commands."""
 
 from planner.planning.probe_answer import Benchmark, ProbeAnswer
 
@@ -12,7 +12,7 @@ def probe_table(answer: ProbeAnswer) -> str:
     for each in answer.benchmarks:
         lines += ["", f"{each.name}: {_load(each)}", f"  tests {each.tests}"]
         lines += [f"  {name:20} {value:>12,.4g} {UNITS[name]:11}{_between(each, name, answer.level)}".rstrip()
-                  for name, value in each.expected.items() if value is not None]
+                  for name, value in each.expected.items()]
     return "\n".join([*lines, "", f"launch: {answer.launch}", *(each.command for each in answer.benchmarks),
                       f"verdict: {answer.verdict}"])
 
