@@ -16,8 +16,9 @@ from planner.deployment.deploy import Deployment, deploy, with_constants
 from planner.measured.calibration.constant_fit import fit
 from planner.measured.calibration.fit_target import BLOCKS_PER_FOLD
 from planner.measured.calibration.observations import Runs
-from planner.measured.recorded import measured_of, time_blocks, with_times
+from planner.measured.recorded import time_blocks, with_times
 from planner.measured.run_table import METRICS, Measurement
+from planner.measured.statistics import measured_of
 from planner.report.content import Listing
 from planner.settings.scenario import Scenario
 from planner.steptime.by_term import step_terms

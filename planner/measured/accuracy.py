@@ -80,7 +80,7 @@ def predict_file(path: Path, scenario: Scenario, *, client: str | None, jobs: in
         runs = [run if run.scenario is None or not _is_for(scenario.calibration, run.groups["engine"]) else
                 dataclasses.replace(run, scenario=dataclasses.replace(run.scenario, calibration=scenario.calibration))
                 for run in runs]
-    recorded = [] if is_agentic(columns) else [
+    recorded = [] if is_table(columns) else [
         run.load for run in runs if run.load is not None and run.load.format != NAME]
     notes += dict.fromkeys(note for run in runs for note in run.notes)
     about = [note for load in recorded for note in (str(load.account), *load.account.notes)]

@@ -21,11 +21,11 @@ from planner.errors import PlannerError, TraceError, UsageError
 from planner.files.table_file import read_table_file
 from planner.launch import read_launch
 from planner.measured.run_columns import text_of
-from planner.measured.statistics import statistics
+from planner.measured.statistics import floats_of, measured_of
 from planner.settings.scenario import Scenario, parse_scenario
 from planner.traces import Trace
 from planner.traces.reading import trace_of
-from planner.traces.times import TIMES, fill_times
+from planner.traces.times import fill_times
 
 RUNS = ("run", "gpu", "engine_version", "command", "kv_cache_tokens", "offload")  # columns that tell such a table
 REQUESTS = ("run", "user", "session_id", "turn", "start_s", "input_tokens", "output_tokens", "known_blocks_64",
@@ -200,11 +200,9 @@ def _measured(load: Trace, samples: pl.DataFrame) -> dict[str, float]:
     The hit rate is of the prompts that were computed: vLLM's own counter of queries counts a waiting prompt again in
     every step. Samples after the last answer do not count, since the requests that they show are not in the file.
     """
-    measured: dict[str, float] = {}
-    if set(TIMES) <= set(load.requests.columns):
-        times_s = {metric: load.requests[name].cast(pl.Float64).fill_null(math.nan).to_numpy()
-                   for metric, name in zip(("ttft", "tpot", "e2el"), TIMES, strict=True)}
-        measured = statistics(STATISTICS, times_s, math.nan) | warm_ttft(times_s["ttft"], is_warm(load))
+    measured = measured_of(load, STATISTICS)
+    if measured:
+        measured |= warm_ttft(floats_of(load.requests["ttft_s"]), is_warm(load))
     ends_s = load.requests["arrival_s"]  # of an answer whose times do not count, when its request was sent
     if "e2e_s" in load.requests.columns:
         ends_s = (ends_s + load.requests["e2e_s"]).fill_null(ends_s)

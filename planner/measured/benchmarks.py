@@ -11,9 +11,8 @@ import polars as pl
 from planner.errors import TraceError, UsageError
 from planner.files.finite import is_number
 from planner.files.nested import parse_json
-from planner.measured.recorded import measured_of
 from planner.measured.run_table import Measurement
-from planner.measured.statistics import MAKESPAN, PER_REQUEST
+from planner.measured.statistics import MAKESPAN, PER_REQUEST, measured_of
 from planner.schema import MAX_TOKENS
 from planner.settings.scenario import Scenario
 from planner.traces import Trace

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +10,7 @@ from numpy.typing import NDArray
 
 from planner.errors import TraceError
 from planner.measured.run_table import METRICS, Measurement
-from planner.measured.statistics import MAKESPAN, PER_REQUEST, statistics
+from planner.measured.statistics import MAKESPAN, PER_REQUEST, floats_of, measured_of
 from planner.settings.scenario import Scenario
 from planner.traces import Trace, read_trace
 from planner.traces.times import TIMES, fill_times
@@ -40,7 +39,7 @@ def read_requests(path: Path, scenario: Scenario, format: str | None = None) -> 
         raise TraceError(f"{path}: has requests, but none of the columns {', '.join(TIMES)}; nothing to compare "
                          f"(replay it as a trace, or name the measured columns: --column ttft_s=ttft_ms:ms)")
     nothing = np.full(trace.num_requests, math.nan)
-    ttft_s, tpot_s, e2e_s = (_floats(trace.requests[name]) if name in given else nothing for name in TIMES)
+    ttft_s, tpot_s, e2e_s = (floats_of(trace.requests[name]) if name in given else nothing for name in TIMES)
     trace = with_times(trace, ttft_s, e2e_s, tpot_s)
     caching = trace.prefix is not None or "cached_tokens" in trace.requests.columns
     if scenario.enable_prefix_caching is None and caching:
@@ -60,18 +59,6 @@ def with_times(trace: Trace, ttft_s: Floats, e2e_s: Floats, tpot_s: Floats | Non
     table = trace.requests.with_columns(
         pl.Series(name, values).fill_nan(None) for name, values in zip(TIMES, (ttft_s, own, e2e_s), strict=True))
     return dataclasses.replace(trace, requests=fill_times(table))
-
-
-def measured_of(load: Trace, names: Iterable[str]) -> dict[str, float]:
-    """Return statistics of a recorded load's measured times; empty where it has none."""
-    table = load.requests
-    if not set(TIMES) <= set(table.columns):
-        return {}
-    times_s = {metric: _floats(table[name]) for metric, name in zip(("ttft", "tpot", "e2el"), TIMES, strict=True)}
-    ends = table["arrival_s"].to_numpy() + times_s["e2el"]
-    ends = ends[np.isfinite(ends)]
-    makespan_s = float(ends.max() - table["arrival_s"].to_numpy()[0]) if len(ends) else math.nan
-    return statistics(names, times_s, makespan_s)
 
 
 def time_blocks(run: Measurement, num_blocks: int) -> list[Measurement]:
@@ -112,7 +99,3 @@ def as_means(run: Measurement) -> Measurement:
 def is_recorded(run: Measurement) -> bool:
     """Tell whether a run's requests have measured times."""
     return run.load is not None and set(TIMES) <= set(run.load.requests.columns) and MAKESPAN in run.measured
-
-
-def _floats(column: pl.Series) -> Floats:
-    return column.cast(pl.Float64).fill_null(math.nan).to_numpy()

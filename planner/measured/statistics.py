@@ -1,10 +1,15 @@
 """Statistics that a benchmark reports of its requests: means, medians and percentiles of times, and the makespan."""
 
+import math
 import re
 from collections.abc import Iterable, Mapping
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
+
+from planner.traces import Trace
+from planner.traces.times import TIMES
 
 Floats = NDArray[np.float64]
 
@@ -54,3 +59,20 @@ def _statistic(name: str, values: Floats) -> float:
     if name == "mean":
         return float(values.mean())
     return float(np.percentile(values, 50 if name == "median" else int(name[1:])))
+
+
+def measured_of(load: Trace, names: Iterable[str]) -> dict[str, float]:
+    """Return statistics of a recorded load's measured times; empty where it has none."""
+    table = load.requests
+    if not set(TIMES) <= set(table.columns):
+        return {}
+    times_s = {metric: floats_of(table[name]) for metric, name in zip(("ttft", "tpot", "e2el"), TIMES, strict=True)}
+    ends = table["arrival_s"].to_numpy() + times_s["e2el"]
+    ends = ends[np.isfinite(ends)]
+    makespan_s = float(ends.max() - table["arrival_s"].to_numpy()[0]) if len(ends) else math.nan
+    return statistics(names, times_s, makespan_s)
+
+
+def floats_of(column: pl.Series) -> Floats:
+    """Return a column of numbers; NaN where a row has none."""
+    return column.cast(pl.Float64).fill_null(math.nan).to_numpy()
