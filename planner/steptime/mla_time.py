@@ -42,8 +42,8 @@ def mla_contributions(stack: StepContext, attention: Mla, groups: Sequence[Layer
                       counts: Floats) -> Iterator[Contribution]:
     """Yield what layers with latent attention take, their expansion of cached latents included."""
     prompt_fit, decode_fit = mla_fits(stack, attention)
-    decode = _decodes(stack, attention, counts, decode_fit)
     seats = _seats(stack, counts)
+    decode = _decodes(stack, attention, counts, decode_fit, seats)
     yield context_reads(stack, attention, groups, _prompts(stack, attention, prompt_fit), decode)
     if full_layers(groups):
         yield from longest(stack, decode_fit, float(np.min(decode.per_context_token)), full_layers(groups), seats)
@@ -79,13 +79,13 @@ def _prompts(stack: StepContext, attention: Mla, fit: Fit[PromptAttention]) -> P
         v_head_dim=attention.v_head_dim, constants=fit.constants, **sustained(stack, hardware)))
 
 
-def _decodes(stack: StepContext, attention: Mla, counts: Floats, fit: Fit[MlaDecode]) -> DecodeCoefficients:
+def _decodes(stack: StepContext, attention: Mla, counts: Floats, fit: Fit[MlaDecode],
+             seats: Floats | None) -> DecodeCoefficients:
     hardware, running = hardware_of(stack, fit), node_counts()
     found = decodes_within_peaks(stack, attention, hardware, mla_decode_coefficients(
         running, num_padded=counts - running, num_heads=heads_of_group(stack, attention.num_heads),
         kv_lora_rank=attention.kv_lora_rank, qk_rope_head_dim=attention.qk_rope_head_dim,
         kv_bytes_per_element=stack.kv_bytes_per_element, constants=fit.constants, **hardware))
-    seats = _seats(stack, counts)
     return found if seats is None else found._replace(
         per_context_token=found.per_context_token * np.maximum(seats / np.maximum(running, 1), 1.0))
 
@@ -110,7 +110,7 @@ def _seats(stack: StepContext, counts: Floats) -> Floats | None:
 
 
 def longest(stack: StepContext, fit: Fit[MlaDecode], read_s: float, num_layers: float,
-            seats: Floats | None = None) -> Iterator[Contribution]:
+            seats: Floats | None) -> Iterator[Contribution]:
     """Yield what decodes wait for where one context is longer than the mean (`timing.uneven_s`).
 
     Parameters
