@@ -21,7 +21,6 @@ from planner.settings.objectives import parse_objectives
 from planner.settings.scenario import Scenario
 from planner.traces import Trace, read_trace
 from planner.traces.fitting import fit_workload
-from planner.traces.prefix_ids import take_rows
 from planner.traces.shaping.rescaling import rate_of
 from planner.traces.synthesis import generate
 
@@ -74,8 +73,8 @@ def dealt_anew(trace: Trace, seed: int) -> Trace:
     places = np.arange(n) + np.random.default_rng(seed).random(n) * NEIGHBOURS
     rows = np.argsort(places, kind="stable")
     arrivals = trace.requests["arrival_s"]
-    return dataclasses.replace(trace, requests=trace.requests[rows].with_columns(arrivals),
-                               prefix=None if trace.prefix is None else take_rows(trace.prefix, rows))
+    dealt = trace.take(rows)
+    return dataclasses.replace(dealt, requests=dealt.requests.with_columns(arrivals))
 
 
 def rows_of(found: dict[str, Any],

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from planner.errors import UsageError
 from planner.replays.result_tables import ReplayResult
 from planner.settings.scenario import Scenario
-from planner.traces.prefix_ids import take_rows
 
 OUTCOMES = ("completed", "failed", "rejected", "unfinished", "num_cancelled")  # each request has one
 
@@ -62,8 +61,8 @@ def window_of(scenario: Scenario) -> Window | None:
 def window_note(summary: Mapping[str, Any], window: Window, whole_s: float) -> str:
     """Return the sentence on what counts."""
     requests = sum(int(summary[name]) for name in OUTCOMES)
-    return (f"counts, latencies, rates, tenants and attainment are of the {requests:,} requests that were sent "
-            f"{window} of the replay; steps, KV use, saturation, GPU figures and cost are of the whole replay of "
+    return (f"counts, latencies, rates, tenants and attainment cover the {requests:,} requests that were sent "
+            f"{window} of the replay; steps, KV use, saturation, GPU figures and cost cover the whole replay of "
             f"{whole_s:.6g} s, and ITL has a mean alone")
 
 
@@ -80,10 +79,9 @@ def counted(result: ReplayResult, window: Window) -> ReplayResult:
         raise UsageError(f"no request is sent {window}: the replay sends its last request after "
                          f"{np.nanmax(sent_s) - np.nanmin(sent_s):.6g} s; lower --warmup-s"
                          + ("" if math.isinf(window.measure_s) else ", or give --recycle-sessions"))
-    trace, records = result.trace, result.records
-    prefix = None if trace.prefix is None else take_rows(trace.prefix, rows)
+    records = result.records
     return dataclasses.replace(
-        result, trace=dataclasses.replace(trace, requests=trace.requests[rows], prefix=prefix),
+        result, trace=result.trace.take(rows),
         records=dataclasses.replace(records, requests=records.requests[rows],
                                     fetches=records.fetches[rows] if result.has_tiers else records.fetches),
         replica=None if result.replica is None else result.replica[rows])

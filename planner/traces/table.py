@@ -1,12 +1,14 @@
 """A trace in memory: the request table, its prefix ids, where it came from and how reading it went."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
-from planner.traces.prefix_ids import PrefixIds
+from planner.traces.prefix_ids import PrefixIds, take_rows
 
 Arrivals = Literal["recorded", "absent"]
 
@@ -94,6 +96,11 @@ class Trace:
     def request_id(self) -> pl.Series:
         """What each request is called, as text."""
         return self.requests["request_id"].cast(pl.String)
+
+    def take(self, rows: NDArray[np.int64]) -> "Trace":
+        """Return a trace of some rows, in the order given, with their prefix ids."""
+        return replace(self, requests=self.requests[rows],
+                       prefix=None if self.prefix is None else take_rows(self.prefix, rows))
 
 
 def account_of(

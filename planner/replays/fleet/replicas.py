@@ -34,7 +34,6 @@ from planner.replays.result_tables import ReplayResult, Replica
 from planner.replays.scaling_record import Scaling, staying, together
 from planner.settings.default_router import router_of
 from planner.traces import Trace
-from planner.traces.prefix_ids import take_rows
 
 NOTHING = Recording()
 
@@ -148,7 +147,7 @@ def _run(trace: Trace, own: Deployment, recording: Recording) -> ReplayRecords:
 
 def _unused(trace: Trace, own: Deployment, recording: Recording) -> ReplayRecords:
     """Return the records of a replica that no request is sent to."""
-    one = _rows(trace, np.zeros(1, np.int64))
+    one = trace.take(np.zeros(1, np.int64))
     nobody = RequestMemory(one, limits_of_requests(own.policy, own.settings))
     state = initial_state(one, own.policy, own.settings, own.step_time, recording, nobody.records)
     return Taken(state).records(0.0, nobody.columns())
@@ -213,7 +212,7 @@ def _dealt(trace: Trace, deployment: Deployment, fleet: Fleet, recording: Record
             if len(rows) == 0:
                 parts.append(_unused(trace, own, recording))
                 continue
-            part = _run(_rows(trace, rows), own, recording)
+            part = _run(trace.take(rows), own, recording)
             requests.put(rows, part.requests)
             if recording.steps:
                 phases[rows] = part.phases
@@ -239,8 +238,3 @@ def _pooled(parts: Sequence[ReplayRecords]) -> ReplayRecords:
                               for name in ("steps", "schedule", "preemptions")}
     return dataclasses.replace(parts[0], engine=total_of([part.engine for part in parts]), gaps=gaps,
                                loop_s=sum(part.loop_s for part in parts), **listed)
-
-
-def _rows(trace: Trace, rows: Rows) -> Trace:
-    return dataclasses.replace(trace, requests=trace.requests[rows],
-                               prefix=None if trace.prefix is None else take_rows(trace.prefix, rows))

@@ -6,7 +6,6 @@ import numpy as np
 import polars as pl
 
 from planner.errors import UsageError
-from planner.traces.prefix_ids import take_rows
 from planner.traces.shaping.session_start import session_numbers
 from planner.traces.table import Trace
 
@@ -44,10 +43,9 @@ def at_once(trace: Trace) -> Trace:
 
 def _sorted(trace: Trace, arrival_s: np.ndarray, more: pl.Series | None = None) -> Trace:
     """Return a trace with other arrivals, in their order, and one more column."""
-    order = np.argsort(arrival_s, kind="stable")
-    table = trace.requests.with_columns(pl.Series("arrival_s", arrival_s), *([] if more is None else [more]))[order]
-    return dataclasses.replace(trace, requests=table, arrivals="recorded",
-                               prefix=None if trace.prefix is None else take_rows(trace.prefix, order))
+    table = trace.requests.with_columns(pl.Series("arrival_s", arrival_s), *([] if more is None else [more]))
+    changed = dataclasses.replace(trace, requests=table, arrivals="recorded")
+    return changed.take(np.argsort(arrival_s, kind="stable"))
 
 
 def pausing(trace: Trace, factor: float) -> Trace:

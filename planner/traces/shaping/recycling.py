@@ -37,9 +37,7 @@ def recycled(trace: Trace, copies: int) -> Trace:
 
 def only_sessions(trace: Trace, kept: NDArray[np.bool_]) -> Trace:
     """Return the requests of some sessions, by `session_numbers`."""
-    rows = np.flatnonzero(kept[session_numbers(trace)])
-    prefix = None if trace.prefix is None else take_rows(trace.prefix, rows)
-    return dataclasses.replace(trace, requests=trace.requests[rows], prefix=prefix)
+    return trace.take(np.flatnonzero(kept[session_numbers(trace)]))
 
 
 def _copy(table: pl.DataFrame, number: int, begin_s: float) -> pl.DataFrame:

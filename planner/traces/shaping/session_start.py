@@ -9,7 +9,6 @@ import polars as pl
 from numpy.typing import NDArray
 
 from planner.errors import UsageError
-from planner.traces.prefix_ids import take_rows
 from planner.traces.table import Trace
 
 
@@ -85,5 +84,4 @@ def under_way(trace: Trace, num_sessions: int, fractions: tuple[float, float], s
     early_s = (pl.col("arrival_s").min().over("session_id") - pl.col("begin_s")).fill_null(0.0)
     kept = kept.with_columns(arrival_s=pl.col("arrival_s") - early_s).sort("arrival_s", maintain_order=True)
     rows = kept["row"].to_numpy().astype(np.int64)
-    return dataclasses.replace(trace, requests=kept.select(trace.requests.columns),
-                               prefix=None if trace.prefix is None else take_rows(trace.prefix, rows))
+    return dataclasses.replace(trace.take(rows), requests=kept.select(trace.requests.columns))
